@@ -1,0 +1,91 @@
+#include "base/launch_env.h"
+
+#include <cstdlib>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+
+namespace dtrun::base {
+namespace {
+
+constexpr char kJob[] = "DTRUN_JOB";
+constexpr char kVersion[] = "DTRUN_LAUNCHER_VERSION";
+constexpr char kHosts[] = "DTRUN_HOSTS";  // "h1:2,h2:2"; an IPv6 address stands in brackets
+constexpr char kColumns[] = "DTRUN_TERMINAL_COLUMNS";
+constexpr char kThreads[] = "DTRUN_THREADS";
+
+[[noreturn]] void Refuse(
+    const std::string& variable, const std::string& value, const std::string& expected) {
+  throw Error(
+      ErrorCode::kInvalidArgument, Text(
+                                       "environment variable ", variable, " is '", value,
+                                       "'; expected ", expected, " (dtrun sets it)"));
+}
+
+int ReadCount(const GetEnv& get, const char* variable) {
+  const std::string value = get(variable).value_or("0");
+  const std::optional<int64_t> count = ParseInteger(value);
+  if (!count || *count < 0 || *count > 1'000'000)
+    Refuse(variable, value, "a number from 0 to 1000000");
+  return static_cast<int>(*count);
+}
+
+std::vector<HostSlots> ReadHosts(const std::string& value) {
+  std::vector<HostSlots> hosts;
+  for (const std::string& item : Split(value, ',')) {
+    const size_t colon = item.rfind(':');
+    const std::optional<int64_t> slots =
+        colon == std::string::npos ? std::nullopt : ParseInteger(item.substr(colon + 1));
+    if (colon == 0 || !slots || *slots < 1 || *slots > 1'000'000)
+      Refuse(kHosts, value, "host:slots,host:slots,...");
+    hosts.push_back({item.substr(0, colon), static_cast<int>(*slots)});
+  }
+  return hosts;
+}
+
+}  // namespace
+
+Environment WriteLaunchEnv(const LaunchEnv& launch) {
+  std::vector<std::string> hosts;
+  for (const HostSlots& host : launch.hosts) hosts.push_back(Text(host.name, ':', host.slots));
+  Environment environment = {
+      {kJob, launch.job},
+      {kVersion, launch.version},
+      {kHosts, Join(hosts, ",")},
+      {kColumns, Text(launch.terminal_columns)},
+  };
+  if (launch.threads > 0) environment.emplace_back(kThreads, Text(launch.threads));
+  return environment;
+}
+
+std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
+  const std::optional<std::string> job = get(kJob);
+  if (!job) return std::nullopt;
+  LaunchEnv launch;
+  launch.job = *job;
+  launch.version = get(kVersion).value_or("");
+  launch.hosts = ReadHosts(get(kHosts).value_or(""));
+  launch.terminal_columns = ReadCount(get, kColumns);
+  launch.threads = ReadCount(get, kThreads);
+  return launch;
+}
+
+int HostOfRank(const std::vector<HostSlots>& hosts, int rank) {
+  int host = 0;
+  for (; rank >= hosts[static_cast<size_t>(host)].slots; ++host)
+    rank -= hosts[static_cast<size_t>(host)].slots;
+  return host;
+}
+
+int RankCount(const std::vector<HostSlots>& hosts) {
+  int ranks = 0;
+  for (const HostSlots& host : hosts) ranks += host.slots;
+  return ranks;
+}
+
+std::optional<std::string> ProcessEnv(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+}  // namespace dtrun::base

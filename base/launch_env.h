@@ -1,0 +1,59 @@
+#ifndef DTRUN_BASE_LAUNCH_ENV_H_
+#define DTRUN_BASE_LAUNCH_ENV_H_
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun::base {
+
+/// `count` consecutive ranks that run on host `name`.
+struct HostSlots {
+  std::string name;
+  int slots = 0;
+
+  bool operator==(const HostSlots&) const = default;
+};
+
+/// What the launcher tells a rank, through the environment: the whole contract between the two.
+/// Written by dtrun (the same for all ranks) and completed by the rank wrapper (`threads`, once the
+/// CPUs of its host are known); read by the runtime. Ranks are numbered through the hosts in order:
+/// host 0 has ranks [0, slots), and so on. The host of a rank comes from here, never from a host
+/// name or boot id, so that several hosts may share one machine. The rank itself is the engine's to
+/// say (Open MPI sets OMPI_COMM_WORLD_RANK).
+struct LaunchEnv {
+  std::string job;               ///< random, unique to this launch
+  std::string version;           ///< of the launcher
+  std::vector<HostSlots> hosts;  ///< with the slots in use: they add up to the number of ranks
+  int terminal_columns = 0;      ///< width of the user's terminal; 0: stdout is none
+  int threads = 0;               ///< compute threads of this rank; 0: not said
+
+  bool operator==(const LaunchEnv&) const = default;
+};
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+/// What `getenv` answers, as a value: nothing when the variable is not set.
+using GetEnv = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// The variables (DTRUN_JOB, DTRUN_HOSTS, ...) that say `launch`.
+Environment WriteLaunchEnv(const LaunchEnv& launch);
+
+/// The launch that the environment describes; nothing when DTRUN_JOB is not set, so nobody launched
+/// this process with dtrun. Throws Error kInvalidArgument naming the variable, what it holds and
+/// what was expected.
+std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get);
+
+/// Index of the host that rank `rank` runs on. `rank` is in range.
+int HostOfRank(const std::vector<HostSlots>& hosts, int rank);
+
+/// Sum of the slots.
+int RankCount(const std::vector<HostSlots>& hosts);
+
+/// The process's own environment.
+std::optional<std::string> ProcessEnv(const std::string& name);
+
+}  // namespace dtrun::base
+
+#endif

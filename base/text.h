@@ -1,0 +1,31 @@
+#ifndef DTRUN_BASE_TEXT_H_
+#define DTRUN_BASE_TEXT_H_
+
+#include <cstdint>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace dtrun::base {
+
+/// The parts, written one after the other.
+///   Text("rank ", 3, " of ", 4)  ->  "rank 3 of 4"
+template <typename... Parts>
+std::string Text(const Parts&... parts) {
+  std::ostringstream stream;
+  (stream << ... << parts);
+  return stream.str();
+}
+
+/// "" has one field, the empty one.
+std::vector<std::string> Split(const std::string& text, char separator);
+std::string Join(const std::vector<std::string>& parts, const std::string& separator);
+/// A decimal integer and nothing else; nothing when `text` is none or does not fit.
+std::optional<int64_t> ParseInteger(const std::string& text);
+/// "ranks 0, 2 and 3"; "rank 1"
+std::string RankList(const std::vector<int>& ranks);
+
+}  // namespace dtrun::base
+
+#endif

@@ -1,0 +1,88 @@
+#ifndef DTRUN_CONTEXT_H_
+#define DTRUN_CONTEXT_H_
+
+#include <dtrun/c.h>
+#include <dtrun/communicator.h>
+#include <dtrun/error.h>
+#include <dtrun/types.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+struct Host {
+  std::string name;
+  int slots;  ///< ranks on it
+};
+
+/// This process as a rank of its job: what `Init()` returns. Movable; outlives everything made from
+/// it. Not thread-safe, but the world and its duplicates may each be used by a thread of their own.
+class Context {
+ public:
+  explicit Context(dtrun_context* handle)
+      : handle_(handle), world_(dtrun_context_world(handle), Communicator::Ownership::kBorrowed) {}
+
+  Topology topology() const { return dtrun_context_topology(handle_.get()); }
+  int rank() const { return topology().rank; }
+  int size() const { return topology().size; }
+  int local_rank() const { return topology().local_rank; }
+  int local_size() const { return topology().local_size; }
+  int cross_rank() const { return topology().cross_rank; }
+  int cross_size() const { return topology().cross_size; }
+
+  /// In the order of the host list.
+  std::vector<Host> hosts() const {
+    std::vector<Host> hosts;
+    for (int32_t i = 0; i < dtrun_context_host_count(handle_.get()); ++i) {
+      hosts.push_back(
+          {dtrun_context_host_name(handle_.get(), i), dtrun_context_host_slots(handle_.get(), i)});
+    }
+    return hosts;
+  }
+
+  /// Compute threads this rank should use, from the CPUs that are its own.
+  int threads() const { return dtrun_context_threads(handle_.get()); }
+
+  /// Width of the terminal that the user of the launcher looks at; 0 when output goes to a file or
+  /// a pipe.
+  int terminal_columns() const { return dtrun_context_terminal_columns(handle_.get()); }
+
+  /// All ranks of the job.
+  Communicator& world() { return world_; }
+
+  /// Collective: ends the job in good order. Leaving without it is reported as this rank's mistake.
+  /// Destroy what was made from this context before or after, but use none of it any more.
+  void Shutdown() { detail::Check(dtrun_shutdown(handle_.get())); }
+
+ private:
+  std::unique_ptr<dtrun_context, detail::Destroyer<dtrun_context, dtrun_context_destroy>> handle_;
+  Communicator world_;
+};
+
+/// Makes this process a rank of its job: collective over all processes that one launcher started.
+/// Started by nobody, it is a world of one and everything still works. `options` (see
+/// docs/options.md) win over the environment. Errors: kInvalidArgument (an option), kMismatch
+/// (ranks differ in version or options), kUnavailable, kTimeout, kSystem.
+inline Context Init(const std::map<std::string, std::string>& options = {}) {
+  std::vector<dtrun_option> list;
+  for (const auto& option : options) list.push_back({option.first.c_str(), option.second.c_str()});
+  dtrun_context* context = nullptr;
+  detail::Check(dtrun_init(list.data(), list.size(), &context));
+  return Context(context);
+}
+
+/// GPUs this process can use; when there are none, `reason` (if not null) says why.
+inline int CudaDeviceCount(std::string* reason = nullptr) {
+  int32_t count = 0;
+  dtrun_error* error = dtrun_cuda_device_count(&count);
+  if (error != nullptr && reason != nullptr) *reason = dtrun_error_message(error);
+  dtrun_error_destroy(error);
+  return error != nullptr ? 0 : count;
+}
+
+}  // namespace dtrun
+
+#endif

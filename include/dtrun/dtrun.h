@@ -1,0 +1,15 @@
+/// Everything a trainer needs. Start here: context.h (Init, Shutdown), distributed_optimizer.h,
+/// communicator.h.
+#ifndef DTRUN_DTRUN_H_
+#define DTRUN_DTRUN_H_
+
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/distributed_optimizer.h>
+#include <dtrun/error.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/objects.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/types.h>
+
+#endif

@@ -1,0 +1,44 @@
+#ifndef DTRUN_ERROR_H_
+#define DTRUN_ERROR_H_
+
+#include <dtrun/c.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace dtrun {
+
+/// What went wrong, for a program to act on; see the constants of the same name in c.h.
+enum class ErrorCode {
+  kInvalidArgument = DTRUN_INVALID_ARGUMENT,
+  kMismatch = DTRUN_MISMATCH,
+  kPeerLost = DTRUN_PEER_LOST,
+  kTimeout = DTRUN_TIMEOUT,
+  kUnavailable = DTRUN_UNAVAILABLE,
+  kSystem = DTRUN_SYSTEM,
+};
+
+/// The one exception type of dtrun. `what()` is one line that says who, what and where.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+namespace detail {
+
+/// Throws what a function of the C ABI returned, unless that was success.
+inline void Check(dtrun_error* error) {
+  if (error == nullptr) return;
+  Error thrown(static_cast<ErrorCode>(dtrun_error_code(error)), dtrun_error_message(error));
+  dtrun_error_destroy(error);
+  throw thrown;
+}
+
+}  // namespace detail
+}  // namespace dtrun
+
+#endif

@@ -1,0 +1,75 @@
+#ifndef DTRUN_GRADIENT_REDUCER_H_
+#define DTRUN_GRADIENT_REDUCER_H_
+
+#include <dtrun/c.h>
+#include <dtrun/communicator.h>
+#include <dtrun/error.h>
+#include <dtrun/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// One gradient of a GradientReducer. Without data (`Buffer(nullptr, count, dtype)`) the reducer
+/// gives it a place in its own block, which is reduced without a copy; otherwise it is packed when
+/// marked and unpacked by `Wait()`.
+struct Gradient {
+  std::string name;
+  Buffer buffer;
+};
+
+struct ReducerOptions {
+  ReduceOp op = ReduceOp::kAverage;
+  uint64_t bucket_bytes = 0;  ///< 0: the option `bucket_bytes`
+};
+
+/// Reduces the gradients of one model over all ranks, in buckets, while the backward pass still
+/// runs. The plan (which gradient lies in which bucket) is agreed once, at construction; a step
+/// negotiates nothing and copies nothing.
+///
+///   backward from the last layer to the first:   reducer.MarkReady(i)   as soon as gradient i is
+///   complete before the optimizer reads a gradient:       reducer.Wait()
+///
+/// The gradient must not be touched between its MarkReady and Wait: a peer may already write there.
+/// Not thread-safe.
+class GradientReducer {
+ public:
+  /// Collective. All ranks pass the same names, counts and dtypes in the same order, first layer
+  /// first; a difference is kMismatch and names the first gradient that differs, with both sides'
+  /// ranks.
+  GradientReducer(
+      Communicator& communicator, const std::vector<Gradient>& gradients,
+      ReducerOptions options = {}) {
+    std::vector<dtrun_gradient> list;
+    for (const Gradient& gradient : gradients)
+      list.push_back({gradient.name.c_str(), detail::ToC(gradient.buffer)});
+    dtrun_reducer* reducer = nullptr;
+    detail::Check(dtrun_reducer_create(
+        communicator.handle(), list.data(), list.size(), static_cast<int32_t>(options.op),
+        options.bucket_bytes, &reducer));
+    handle_.reset(reducer);
+  }
+
+  /// Where gradient `i` has to be written, before it is marked.
+  Buffer gradient(size_t i) const {
+    dtrun_buffer buffer{};
+    detail::Check(dtrun_reducer_gradient(handle_.get(), i, &buffer));
+    return detail::FromC(buffer);
+  }
+
+  /// Gradient `i` is complete. Its bucket starts once all of its gradients, and the buckets before
+  /// it, are.
+  void MarkReady(size_t i) { detail::Check(dtrun_reducer_mark_ready(handle_.get(), i)); }
+
+  /// Reduces what has not been marked as well, and returns when every gradient holds the result.
+  void Wait() { detail::Check(dtrun_reducer_wait(handle_.get())); }
+
+ private:
+  std::unique_ptr<dtrun_reducer, detail::Destroyer<dtrun_reducer, dtrun_reducer_destroy>> handle_;
+};
+
+}  // namespace dtrun
+
+#endif

@@ -1,0 +1,139 @@
+"""Local repositories for the libraries that the system's package manager installs.
+
+Each repository symlinks the headers it needs (so that no directory of this machine enters a compile line) and names the
+shared object to link. A required library that is not there ends the build with one line naming the package; CUDA is
+found, not demanded: without it `@cuda//:found` is false and the `no_cuda.cc` twins are built.
+"""
+
+_LIBRARY = """
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+cc_library(
+    name = "{name}",
+    hdrs = glob(["include/**"], allow_empty = True),
+    defines = {defines},
+    includes = ["include"],
+    linkopts = {linkopts},
+    visibility = ["//visibility:public"],
+)
+"""
+
+def _need(ctx, header, package):
+    for directory in ctx.attr.directories:
+        if ctx.path(directory + "/" + header).exists:
+            return directory
+    fail("\n\n{} was not found in {}. Install it with: apt-get install {}   (or run scripts/quickstart)\n".format(
+        header,
+        " or ".join(ctx.attr.directories),
+        package,
+    ))
+
+def _system_library_impl(ctx):
+    directory = _need(ctx, ctx.attr.headers[0], ctx.attr.package)
+    for header in ctx.attr.headers:
+        ctx.symlink(directory + "/" + header, "include/" + header)
+    ctx.file("BUILD.bazel", _LIBRARY.format(
+        name = ctx.name,
+        defines = repr(ctx.attr.defines),
+        linkopts = repr(ctx.attr.linkopts),
+    ))
+
+# `headers`: files or folders below one of `directories`; the first one tells whether the library is there.
+system_library = repository_rule(
+    implementation = _system_library_impl,
+    local = True,
+    attrs = {
+        "directories": attr.string_list(default = ["/usr/include"]),
+        "headers": attr.string_list(mandatory = True),
+        "package": attr.string(mandatory = True),
+        "defines": attr.string_list(),
+        "linkopts": attr.string_list(),
+    },
+)
+
+def _first_line(ctx, command):
+    result = ctx.execute(command)
+    return result.stdout.strip().split(" ")[0] if result.return_code == 0 else ""
+
+def _open_mpi_impl(ctx):
+    # Open MPI's own compiler wrapper knows where its headers and libraries are.
+    include = _first_line(ctx, ["mpicc", "--showme:incdirs"]) if ctx.which("mpicc") else ""
+    lib = _first_line(ctx, ["mpicc", "--showme:libdirs"]) if ctx.which("mpicc") else ""
+    if not include or not ctx.path(include + "/mpi.h").exists:
+        fail("\n\nOpen MPI's mpicc and mpi.h were not found. Install them with: " +
+             "apt-get install libopenmpi-dev openmpi-bin   (or run scripts/quickstart)\n")
+    for header in ["mpi.h", "mpi-ext.h", "mpi_portable_platform.h", "openmpi"]:
+        if ctx.path(include + "/" + header).exists:
+            ctx.symlink(include + "/" + header, "include/" + header)
+    ctx.file("BUILD.bazel", _LIBRARY.format(
+        name = ctx.name,
+        # mpi.h would otherwise pull in the C++ bindings that MPI removed in 2012.
+        defines = repr(["OMPI_SKIP_MPICXX"]),
+        linkopts = repr((["-L" + lib] if lib else []) + ["-lmpi"]),
+    ))
+
+open_mpi = repository_rule(implementation = _open_mpi_impl, local = True, environ = ["PATH"])
+
+
+def _cuda_impl(ctx):
+    candidates = [ctx.os.environ[name] for name in ["CUDA_HOME", "CUDA_PATH"] if name in ctx.os.environ]
+    found = ""
+    for directory in candidates + ["/usr/local/cuda", "/opt/cuda"]:
+        if ctx.path(directory + "/include/cuda.h").exists:
+            found = directory
+            break
+    wanted = ctx.os.environ.get("DTRUN_CUDA", "auto")
+    if wanted not in ["auto", "0", "1"]:
+        fail("\n\nDTRUN_CUDA is '{}'; expected auto, 0 or 1\n".format(wanted))
+    if wanted == "1" and not found:
+        fail("\n\nDTRUN_CUDA=1, but no cuda.h was found in CUDA_HOME, CUDA_PATH or /usr/local/cuda\n")
+    if wanted == "0":
+        found = ""
+    if found:
+        ctx.symlink(found + "/include", "include")
+    ctx.file("found.bzl", "CUDA_FOUND = {}\n".format(bool(found)))
+
+    # Headers only: libcuda and the other GPU libraries are loaded at run time, so that one binary runs everywhere.
+    ctx.file("BUILD.bazel", _LIBRARY.format(name = "cuda", defines = "[]", linkopts = "[]"))
+
+# `@cuda//:found.bzl` says whether the toolkit is there; `@cuda` is its headers.
+cuda = repository_rule(
+    implementation = _cuda_impl,
+    local = True,
+    environ = ["CUDA_HOME", "CUDA_PATH", "DTRUN_CUDA"],
+)
+
+def system_libraries():
+    open_mpi(name = "open_mpi")
+    cuda(name = "cuda")
+    system_library(
+        name = "onednn",
+        headers = ["dnnl.hpp", "oneapi/dnnl"] + [
+            "dnnl" + part
+            for part in [".h", "_config.h", "_debug.h", "_types.h", "_version.h"]
+        ],
+        package = "libdnnl-dev",
+        linkopts = ["-ldnnl"],
+    )
+    system_library(
+        name = "cli11",
+        headers = ["CLI"],
+        package = "libcli11-dev",
+    )
+    system_library(
+        name = "catch2",
+        headers = ["catch2"],
+        package = "catch2",
+    )
+    system_library(
+        name = "nlohmann_json",
+        headers = ["nlohmann"],
+        package = "nlohmann-json3-dev",
+    )
+    system_library(
+        name = "zlib",
+        headers = ["zlib.h", "zconf.h"],
+        directories = ["/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu"],
+        package = "zlib1g-dev",
+        linkopts = ["-lz"],
+    )
