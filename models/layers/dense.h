@@ -1,0 +1,40 @@
+#ifndef DTRUN_MODELS_LAYERS_DENSE_H_
+#define DTRUN_MODELS_LAYERS_DENSE_H_
+
+#include "models/layers/layer.h"
+
+namespace dtrun::models {
+
+/// Every output is connected with every input: y(u) = act(bias(u) + sum over i of x(i) * kernel(i,
+/// u)), where x is the input flattened in the order height, width, channels.
+///
+/// Parameters: kernel (inputs, units), bias (units). Both as in Keras.
+class Dense : public Layer {
+ public:
+  explicit Dense(int units, Activation activation = Activation::kNone);
+
+  std::string kind() const override { return "dense"; }
+  std::string description() const override;
+  Shape OutputShape(const Shape&) const override { return {1, 1, units_}; }
+  std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
+  bool needs_plain_input() const override { return true; }
+  Tensor* BuildForward(Builder& builder, Tensor* input) override;
+  void BuildBackward(Builder& builder, bool input_gradient) override;
+  void PrepareWeights() override;
+  void Forward(const Pass& pass) override;
+  void BackwardWeights(const Pass& pass) override;
+  void BackwardData(const Pass& pass) override;
+
+ private:
+  int units_;
+  Activation activation_;
+
+  int batch_ = 0, inputs_ = 0;
+  Tensor *input_ = nullptr, *output_ = nullptr;
+  Parameter *kernel_ = nullptr, *bias_ = nullptr;
+  float* transposed_kernel_ = nullptr;  // (units, inputs)
+};
+
+}  // namespace dtrun::models
+
+#endif

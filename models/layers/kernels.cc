@@ -1,0 +1,69 @@
+#include "models/layers/kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "models/function_clones.h"
+
+namespace dtrun::models {
+
+DTRUN_KERNEL void PixelsToFloats(const uint8_t* pixels, size_t count, float* out) {
+  for (size_t i = 0; i < count; ++i) out[i] = static_cast<float>(pixels[i]) / 255.0f;
+}
+
+DTRUN_KERNEL void Add(const float* __restrict from, size_t count, float* __restrict to) {
+  for (size_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+DTRUN_KERNEL void MaskByRelu(
+    const float* __restrict activation, size_t count, float* __restrict gradient) {
+  for (size_t i = 0; i < count; ++i) gradient[i] = activation[i] > 0 ? gradient[i] : 0;
+}
+
+DTRUN_KERNEL void AddBias(
+    const float* __restrict bias, size_t rows, size_t count, bool relu, float* __restrict values) {
+  // So low that it changes nothing when there is no ReLU.
+  const float least = relu ? 0.0f : -__builtin_inff();
+  for (size_t row = 0; row < rows; ++row, values += count) {
+    for (size_t i = 0; i < count; ++i) {
+      const float value = values[i] + bias[i];
+      values[i] = value < least ? least : value;
+    }
+  }
+}
+
+DTRUN_KERNEL void SumRows(
+    const float* __restrict values, size_t rows, size_t count, bool add, float* __restrict sums) {
+  if (!add) std::memset(sums, 0, count * sizeof(float));
+  for (size_t row = 0; row < rows; ++row, values += count) {
+    for (size_t i = 0; i < count; ++i) sums[i] += values[i];
+  }
+}
+
+// In tiles that fit the first-level cache on both sides.
+DTRUN_KERNEL void Transpose(
+    const float* __restrict from, size_t rows, size_t columns, float* __restrict to) {
+  constexpr size_t kTile = 16;
+  for (size_t row = 0; row < rows; row += kTile) {
+    const size_t row_end = std::min(row + kTile, rows);
+    for (size_t column = 0; column < columns; ++column) {
+      for (size_t r = row; r < row_end; ++r) to[column * rows + r] = from[r * columns + column];
+    }
+  }
+}
+
+DTRUN_KERNEL void ScaleKept(
+    const uint8_t* __restrict keep, size_t count, float scale, float* __restrict values) {
+  for (size_t i = 0; i < count; ++i) values[i] = keep[i] != 0 ? values[i] * scale : 0;
+}
+
+DTRUN_KERNEL void KeepBelow(
+    const uint32_t* __restrict words, size_t groups, uint32_t threshold, uint8_t* __restrict keep) {
+  constexpr size_t kWords = 64;
+  for (size_t group = 0; group < groups; ++group, words += kWords, keep += 2 * kWords) {
+    for (size_t i = 0; i < kWords; ++i) keep[i] = (words[i] & 0xffff) < threshold;
+    for (size_t i = 0; i < kWords; ++i) keep[kWords + i] = (words[i] >> 16) < threshold;
+  }
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,41 @@
+#ifndef DTRUN_MODELS_LAYERS_KERNELS_H_
+#define DTRUN_MODELS_LAYERS_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "models/layers/tensor.h"
+
+namespace dtrun::models {
+
+/// Element-wise kernels: what oneDNN has no primitive for, or none that makes one pass of it. Each
+/// works on one thread, on memory of its caller.
+
+/// out = pixels / 255
+void PixelsToFloats(const uint8_t* pixels, size_t count, float* out);
+
+/// to += from
+void Add(const float* from, size_t count, float* to);
+
+/// gradient = activation > 0 ? gradient : 0
+void MaskByRelu(const float* activation, size_t count, float* gradient);
+
+/// Each of `rows` rows of `values` += bias, and then max(0, it) if `relu`.
+void AddBias(const float* bias, size_t rows, size_t count, bool relu, float* values);
+
+/// sums = (add ? sums : 0) + the sum of the rows of `values`, added in row order
+void SumRows(const float* values, size_t rows, size_t count, bool add, float* sums);
+
+/// to (columns, rows) = from (rows, columns) transposed
+void Transpose(const float* from, size_t rows, size_t columns, float* to);
+
+/// values = keep ? values * scale : 0
+void ScaleKept(const uint8_t* keep, size_t count, float scale, float* values);
+
+/// keep[128 * g + i] for the 128 16-bit halves of each group of 64 random words: whether it is
+/// below `threshold`. The low halves come first, then the high ones.
+void KeepBelow(const uint32_t* words, size_t groups, uint32_t threshold, uint8_t* keep);
+
+}  // namespace dtrun::models
+
+#endif

@@ -1,0 +1,80 @@
+#ifndef DTRUN_MODELS_LAYERS_LAYER_H_
+#define DTRUN_MODELS_LAYERS_LAYER_H_
+
+#include <dtrun/optimizer.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/layers/tensor.h"
+
+namespace dtrun::models {
+
+enum class Activation { kNone, kRelu };
+
+/// One trip of a micro-batch through the network.
+struct Pass {
+  bool training = false;
+  /// Training only. The optimizer steps done before, and the position in the global batch of the
+  /// micro-batch's first example: both select the dropout masks.
+  uint64_t step = 0;
+  uint32_t first_example = 0;
+  /// First or last micro-batch of this rank's step: gradients are overwritten in the first, added
+  /// to in the following ones, and complete after the last.
+  bool first = true, last = true;
+};
+
+/// A parameter before it exists. Weights start as Keras has them: kernels Glorot-uniform (X.
+/// Glorot, Y. Bengio, AISTATS 2010: limit sqrt(6 / (fan_in + fan_out))), biases zero.
+struct ParameterSpec {
+  std::string name;
+  std::vector<int> shape;
+  int fan_in = 0, fan_out = 0;  ///< 0: starts as zeros
+
+  size_t count() const;
+};
+
+class Builder;
+
+/// A part of a Sequential, which calls these functions in this order: OutputShape and
+/// ParameterSpecs; BuildForward through all layers and BuildBackward through them in reverse; then
+/// per step PrepareWeights and, for each micro-batch, Forward through all layers and
+/// BackwardWeights and BackwardData through them in reverse. Nothing allocates once it is built.
+/// Not thread-safe.
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  /// "conv2d"
+  virtual std::string kind() const = 0;
+  /// "conv2d 32 3x3 relu"
+  virtual std::string description() const = 0;
+  /// Throws Error kInvalidArgument when the layer cannot work on such an input; the text says what
+  /// it needs.
+  virtual Shape OutputShape(const Shape& input) const = 0;
+  virtual std::vector<ParameterSpec> ParameterSpecs(const Shape&) const { return {}; }
+  /// Whether it reads its input in the plain format (see Tensor) only.
+  virtual bool needs_plain_input() const { return false; }
+  /// Whether it writes its output over its input.
+  virtual bool in_place() const { return false; }
+
+  /// Chooses the output's format, makes what Forward needs, and returns the output. `input`, the
+  /// parameters and the output live as long as the Sequential.
+  virtual Tensor* BuildForward(Builder& builder, Tensor* input) = 0;
+  /// Called from the last layer to the first, when the output has its gradient memory. Makes what
+  /// the backward functions need and, if somebody reads it, gives the input its gradient memory.
+  virtual void BuildBackward(Builder& builder, bool input_gradient) = 0;
+
+  /// The parameters have changed.
+  virtual void PrepareWeights() {}
+  virtual void Forward(const Pass& pass) = 0;
+  /// Output gradient -> gradients of the parameters, complete after the pass marked `last`.
+  virtual void BackwardWeights(const Pass&) {}
+  /// Output gradient -> input gradient. Not called when nobody reads the input gradient.
+  virtual void BackwardData(const Pass& pass) = 0;
+};
+
+}  // namespace dtrun::models
+
+#endif

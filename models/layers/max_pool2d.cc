@@ -1,0 +1,60 @@
+#include "models/layers/max_pool2d.h"
+
+#include <dtrun/error.h>
+
+#include "models/layers/builder.h"
+#include "models/layers/for_each_example.h"
+#include "models/layers/pool_kernels.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+
+MaxPool2D::MaxPool2D(int window) : window_(window) {}
+
+std::string MaxPool2D::description() const { return Text("max_pool2d ", window_, "x", window_); }
+
+Shape MaxPool2D::OutputShape(const Shape& input) const {
+  if (input.height < window_ || input.width < window_) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text("needs an input of at least ", window_, "x", window_, ", got ", ToString(input)));
+  }
+  return {input.height / window_, input.width / window_, input.channels};
+}
+
+// Pooling reads 4 times what it writes, so where the next layer wants another format than the
+// previous one gives, this is the place that changes it for free.
+Tensor* MaxPool2D::BuildForward(Builder& builder, Tensor* input) {
+  const Shape shape = OutputShape(input->shape);
+  batch_ = builder.micro_batch();
+  input_ = input;
+  output_ = builder.NewTensor(shape, builder.plain_output ? shape.channels : input->block, false);
+  winners_.resize(size_t(batch_) * output_->stride());
+  return output_;
+}
+
+// The input's gradient overwrites the input: neither this layer nor the one before reads it again,
+// because the winners already say where its ReLU lets something through.
+void MaxPool2D::BuildBackward(Builder&, bool input_gradient) {
+  if (input_gradient) input_->gradient = input_->data;
+}
+
+void MaxPool2D::Forward(const Pass&) {
+  ForEachExample(batch_, [&](size_t i) {
+    const size_t at = i * output_->stride();
+    PoolForward(
+        *input_, *output_, window_, input_->data + i * input_->stride(), output_->data + at,
+        winners_.data() + at);
+  });
+}
+
+void MaxPool2D::BackwardData(const Pass&) {
+  ForEachExample(batch_, [&](size_t i) {
+    const size_t at = i * output_->stride();
+    PoolBackward(
+        *input_, *output_, window_, output_->gradient + at, winners_.data() + at,
+        input_->gradient + i * input_->stride());
+  });
+}
+
+}  // namespace dtrun::models

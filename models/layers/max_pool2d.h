@@ -1,0 +1,38 @@
+#ifndef DTRUN_MODELS_LAYERS_MAX_POOL2D_H_
+#define DTRUN_MODELS_LAYERS_MAX_POOL2D_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "models/layers/layer.h"
+
+namespace dtrun::models {
+
+/// The largest value of each window of window x window pixels, channel by channel. Windows do not
+/// overlap; rows and columns that fill none are left out. The gradient goes to the first of equal
+/// values, as in Keras.
+class MaxPool2D : public Layer {
+ public:
+  explicit MaxPool2D(int window = 2);
+
+  std::string kind() const override { return "max_pool2d"; }
+  std::string description() const override;
+  Shape OutputShape(const Shape& input) const override;
+  Tensor* BuildForward(Builder& builder, Tensor* input) override;
+  void BuildBackward(Builder& builder, bool input_gradient) override;
+  void Forward(const Pass& pass) override;
+  void BackwardData(const Pass& pass) override;
+
+ private:
+  int window_;
+
+  int batch_ = 0;
+  Tensor *input_ = nullptr, *output_ = nullptr;
+  // Which pixel of its window was the largest, in the output's format; kPoolNone where the input's
+  // ReLU lets nothing through.
+  std::vector<uint8_t> winners_;
+};
+
+}  // namespace dtrun::models
+
+#endif

@@ -1,0 +1,41 @@
+#ifndef DTRUN_MODELS_TRAIN_STEP_H_
+#define DTRUN_MODELS_TRAIN_STEP_H_
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "models/data/dataset.h"
+#include "models/data/sampling.h"
+#include "models/layers/loss.h"
+#include "models/layers/sequential.h"
+
+namespace dtrun::models {
+
+/// One rank's part of one global batch.
+struct Share {
+  std::span<const uint32_t> examples;  ///< indices of images; none is possible
+  uint32_t first_position = 0;         ///< of examples[0] in the global batch
+  uint64_t global_batch = 0;           ///< examples of all ranks' shares together
+  uint64_t step = 0;                   ///< optimizer steps done before
+};
+
+/// The size of micro-batches, at most `limit`, that cuts `examples` into as few as possible of
+/// about equal size: what fills the last one up is computed in vain.
+///   MicroBatchFor(100, 32) -> 25
+int MicroBatchFor(uint64_t examples, int limit);
+
+/// Works through the share in micro-batches and leaves in the parameters' gradients those of
+///   sum of the share's losses / global_batch
+/// so that the sum over all ranks is the gradient of the mean over the global batch. Calls
+/// on_ready(i), last layer first, as soon as the gradient of parameter i is complete.
+Tally ComputeGradients(
+    Sequential& model, const Images& images, const Share& share,
+    const std::function<void(size_t)>& on_ready);
+
+/// Forward only, without dropout, over the images [range.begin, range.end).
+Tally Evaluate(Sequential& model, const Images& images, const Range& range);
+
+}  // namespace dtrun::models
+
+#endif

@@ -1,0 +1,41 @@
+#ifndef DTRUN_TESTS_MODELS_IDX_FILES_H_
+#define DTRUN_TESTS_MODELS_IDX_FILES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtrun::testing {
+
+/// A folder that is gone, with all that is in it, after the test.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string path() const { return path_; }
+  /// The path of `name` in it.
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+using Bytes = std::vector<uint8_t>;
+
+/// An IDX file's header: magic number, then dimensions.
+Bytes IdxHeader(uint32_t magic, const std::vector<uint32_t>& dims);
+/// A whole IDX file of unsigned bytes.
+Bytes Idx(const std::vector<uint32_t>& dims, const Bytes& elements);
+Bytes Gzipped(const Bytes& bytes);
+void WriteFile(const std::string& path, const Bytes& bytes);
+
+/// Writes a learnable set of `count` training and `count` test images of 12x12 in 4 classes: the
+/// class says which quarter of the image is bright.
+void WriteToySet(const TemporaryFolder& folder, uint32_t count);
+
+}  // namespace dtrun::testing
+
+#endif
