@@ -20,6 +20,7 @@ namespace {
 using base::Text;
 
 constexpr char kPrefix[] = "rank.";
+constexpr int kSshFailed = 255;
 
 std::string FileName(const std::string& folder, int rank) {
   return Text(folder, '/', kPrefix, rank);
@@ -92,8 +93,7 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
 }  // namespace
 
 ExitRecordFile::ExitRecordFile(const std::string& folder, int rank)
-    : rank_(rank),
-      file_(open(
+    : file_(open(
           FileName(folder, rank).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
           0600)) {}
 
@@ -103,9 +103,9 @@ ExitRecordFile::~ExitRecordFile() {
 
 void ExitRecordFile::Update(RankEnd end, int value) {
   const std::string line = Text(static_cast<int>(end), ' ', value, ' ', NowNs(), '\n');
+  if (file_ < 0) return;
   // A full disk costs the report its detail, not the job.
-  if (file_ >= 0) [[maybe_unused]]
-    const ssize_t written = pwrite(file_, line.data(), line.size(), 0);
+  [[maybe_unused]] const ssize_t written = pwrite(file_, line.data(), line.size(), 0);
 }
 
 std::vector<ExitRecord> ReadExitRecords(const std::string& folder) {
@@ -122,25 +122,28 @@ std::vector<ExitRecord> ReadExitRecords(const std::string& folder) {
 
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts) {
+    const std::vector<base::HostSlots>& hosts, int watched_ranks) {
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
     return Failed(record) && !IsVictim(record, engine_code);
   });
   if (culprit) return Blame(*culprit, hosts);
-  if (records.empty())
+  if (records.empty() && (watched_ranks > 0 || engine_code == kSshFailed))
     return {
         static_cast<int>(ExitCode::kUnavailable),
         Text(
-            "Open MPI started no rank on ", HostList(hosts), " (mpirun ended with code ",
+            "Open MPI could not start the job on ", HostList(hosts), " (mpirun ended with code ",
             engine_code, "); --verbose shows what it says")};
+  if (watched_ranks < base::RankCount(hosts))
+    return {engine_code, Text("a rank on another host failed with code ", engine_code)};
   const auto left =
       Earliest(records, [](const ExitRecord& record) { return record.end == RankEnd::kExited; });
-  if (left && engine_code == 1 && static_cast<int>(records.size()) == base::RankCount(hosts))
+  if (left && engine_code == 1)
     return {
         static_cast<int>(ExitCode::kLeftEarly),
         RankAndHost(left->rank, hosts) +
             " exited with code 0 without MPI_Finalize; Open MPI then ended the job"};
-  return {engine_code, Text("a rank ended the job with code ", engine_code)};
+  // MPI_Abort makes mpirun end all ranks alike.
+  return {engine_code, Text("a rank called MPI_Abort with code ", engine_code)};
 }
 
 std::string SignalName(int signal) {

@@ -42,7 +42,6 @@ class ExitRecordFile {
   void Update(RankEnd end, int value);
 
  private:
-  int rank_;
   int file_;
 };
 
@@ -55,11 +54,12 @@ struct Verdict {
   std::string message;
 };
 
-/// Who failed first. `engine_code` is mpirun's exit code, not 0; `hosts` the placement. Ranks that
-/// mpirun ended because of the first one are not counted.
+/// Who failed first. `engine_code` is mpirun's exit code, not 0; `hosts` the placement, of which
+/// `watched_ranks` ranks are on this machine and leave a record if they start. Ranks that mpirun
+/// ended because of the first one are not counted.
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts);
+    const std::vector<base::HostSlots>& hosts, int watched_ranks);
 
 /// "SIGSEGV"
 std::string SignalName(int signal);

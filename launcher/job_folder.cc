@@ -5,10 +5,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 
@@ -41,6 +43,12 @@ void WaitUntilGone(pid_t user) {
   }
 }
 
+void RemoveFolders(const std::string& folder) {
+  std::error_code ignored;
+  for (const std::string& path : {folder, MemoryFolder(folder)})
+    std::filesystem::remove_all(path, ignored);
+}
+
 [[noreturn]] void Keep(const std::string& folder, int pipe) {
   prctl(PR_SET_NAME, "dtrun-keeper");
   setsid();  // the terminal's Ctrl-C is not for the keeper
@@ -52,8 +60,7 @@ void WaitUntilGone(pid_t user) {
     if (got == 0 || (got < 0 && errno != EINTR)) break;
   }
   if (user > 0) WaitUntilGone(user);
-  std::error_code ignored;
-  std::filesystem::remove_all(folder, ignored);
+  RemoveFolders(folder);
   _exit(0);
 }
 
@@ -64,11 +71,13 @@ std::string JobFolder::Pattern(const std::string& base) { return base + "/dtrun.
 JobFolder::JobFolder(const std::string& base) : path_(Pattern(base)) {
   if (mkdtemp(path_.data()) == nullptr)
     Fail(Text("cannot make a folder for the job in ", base, " (TMPDIR chooses another place)"));
+  mkdir(MemoryFolder(path_).c_str(), 0700);
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) Fail("cannot make a pipe");
-  keeper_ = fork();
+  keeper_ = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
   if (keeper_ < 0) {
-    rmdir(path_.c_str());
+    const int error = errno;
+    RemoveFolders(path_);
+    errno = error;
     Fail("cannot start a process");
   }
   if (keeper_ == 0) {
@@ -86,6 +95,10 @@ JobFolder::~JobFolder() {
 
 void JobFolder::SetUser(pid_t user) {
   [[maybe_unused]] const ssize_t written = write(pipe_, &user, sizeof user);
+}
+
+std::string MemoryFolder(const std::string& path) {
+  return "/dev/shm" + path.substr(path.rfind('/'));
 }
 
 }  // namespace dtrun::launcher

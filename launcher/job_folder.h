@@ -7,9 +7,10 @@
 
 namespace dtrun::launcher {
 
-/// A folder below `base` (mode 0700) that lives as long as this object, and that a keeper process
-/// removes even when this one is killed. Nothing else of this program may run while it is made: one
-/// thread, no child yet.
+/// The place for the job's files on this machine: a folder below `base` (mode 0700), and with it
+/// the folder MemoryFolder(path()) for Open MPI's shared memory. Both live as long as this object,
+/// and a keeper process removes them even when this one is killed. Nothing else of this program may
+/// run while it is made: one thread, no child yet.
 class JobFolder {
  public:
   /// Throws LaunchError kInternal when `base` does not take a folder.
@@ -32,6 +33,10 @@ class JobFolder {
   pid_t keeper_ = -1;
   int pipe_ = -1;
 };
+
+/// The folder in /dev/shm that belongs to job folder `path`. It may not exist; Open MPI then puts
+/// its files right into /dev/shm and leaves them there when it is killed.
+std::string MemoryFolder(const std::string& path);
 
 }  // namespace dtrun::launcher
 

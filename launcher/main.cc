@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <iostream>
@@ -77,11 +78,12 @@ bool Has(const std::vector<std::string>& environment, const std::string& name) {
   return false;
 }
 
-bool AllOnThisMachine(const std::vector<HostSlots>& hosts) {
+int RanksOnThisMachine(const std::vector<HostSlots>& placement) {
   const std::string own_name = OwnHostName();
-  for (const HostSlots& host : hosts)
-    if (!IsThisMachine(host.name, own_name)) return false;
-  return true;
+  int ranks = 0;
+  for (const HostSlots& host : placement)
+    if (IsThisMachine(host.name, own_name)) ranks += host.slots;
+  return ranks;
 }
 
 // All that is known before the job starts.
@@ -128,7 +130,7 @@ Plan MakePlan(const Options& options) {
            .terminal_columns = TerminalColumns()}),
       plan);
   std::vector<std::string> names = options.exported;
-  if (!AllOnThisMachine(plan.call.placement))
+  if (RanksOnThisMachine(plan.call.placement) < options.ranks)
     for (const std::string& name : ForwardedNames(plan.environment)) names.push_back(name);
   for (const std::string& name : names)
     if (std::find(plan.call.exported.begin(), plan.call.exported.end(), name) ==
@@ -175,11 +177,11 @@ int Run(Plan plan, bool verbose) {
     return 128 + end.interruption;
   }
   if (WIFEXITED(end.wait_status) && WEXITSTATUS(end.wait_status) == 0) return 0;
-  const Verdict verdict =
-      WIFSIGNALED(end.wait_status)
-          ? JudgeDeadEngine(end.wait_status)
-          : JudgeFailure(
-                ReadExitRecords(folder.path()), WEXITSTATUS(end.wait_status), plan.call.placement);
+  const Verdict verdict = WIFSIGNALED(end.wait_status)
+                              ? JudgeDeadEngine(end.wait_status)
+                              : JudgeFailure(
+                                    ReadExitRecords(folder.path()), WEXITSTATUS(end.wait_status),
+                                    plan.call.placement, RanksOnThisMachine(plan.call.placement));
   Say(verdict.message);
   return verdict.exit_code;
 }

@@ -9,13 +9,16 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +26,7 @@
 #include "base/text.h"
 #include "launcher/cpus.h"
 #include "launcher/exit_record.h"
+#include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
 #include "launcher/mpirun.h"
 
@@ -63,6 +67,16 @@ int DecideThreads(int planned) {
 // Open MPI hands the rank both this parameter of mpirun and the general one that it implies, and
 // then MPI_Init refuses to see both.
 void ForgetFolderOfMpirun() { unsetenv("OMPI_MCA_orte_local_tmpdir_base"); }
+
+// Where dtrun cleans up, even after a killed mpirun. The parameter has a name in Open MPI 4 and
+// another in 5.
+void KeepSharedMemoryIn(const std::string& folder) {
+  struct stat status;
+  if (lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+    return;
+  setenv("OMPI_MCA_btl_vader_backing_directory", folder.c_str(), 0);
+  setenv("OMPI_MCA_btl_sm_backing_directory", folder.c_str(), 0);
+}
 
 void GiveCpus() {
   const CpuPlan plan = PlanCpus(
@@ -105,11 +119,11 @@ struct Spawned {
   const rlimit no_core = {0, 0};  // the program has written its own
   setrlimit(RLIMIT_CORE, &no_core);
   ::signal(signal, SIG_DFL);
-  sigset_t all;
-  sigemptyset(&all);
-  sigaddset(&all, signal);
-  raise(signal);
-  sigprocmask(SIG_UNBLOCK, &all, nullptr);
+  raise(signal);  // stays pending, as all signals are blocked here
+  sigset_t others;
+  sigfillset(&others);
+  sigdelset(&others, signal);
+  sigprocmask(SIG_SETMASK, &others, nullptr);
   _exit(128 + signal);
 }
 
@@ -153,6 +167,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (getppid() == 1) return static_cast<int>(ExitCode::kInternal);  // mpirun is gone already
   ExitRecordFile record(arguments[0], EngineSays("OMPI_COMM_WORLD_RANK", 0));
   ForgetFolderOfMpirun();
+  KeepSharedMemoryIn(MemoryFolder(arguments[0]));
   GiveCpus();
   return RunProgram(UnmarkWords({arguments.begin() + 1, arguments.end()}), record);
 }
