@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "base/text.h"
 #include "launcher/hosts.h"
@@ -122,6 +123,7 @@ OptionWord ReadOptionWord(const std::string& word) {
 
 SplitLine SplitAtProgram(const CLI::App& app, const std::vector<std::string>& arguments) {
   SplitLine line;
+  std::set<const CLI::Option*> seen;
   auto next = arguments.begin();
   while (next != arguments.end() && next->size() > 1 && next->front() == '-') {
     if (*next == "--") {
@@ -132,6 +134,8 @@ SplitLine SplitAtProgram(const CLI::App& app, const std::vector<std::string>& ar
     const OptionWord option = ReadOptionWord(word);
     const CLI::Option* known = app.get_option_no_throw(option.name);
     if (known == nullptr) RefuseUnknown(app, option.name);
+    if (!seen.insert(known).second && option.name != "-x")
+      throw UsageError(Text(Parser::Shown(option.name), " is given twice"));
     line.options.push_back(word);
     ++next;
     if (known->get_items_expected_max() == 0) {
