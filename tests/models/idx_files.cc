@@ -1,11 +1,8 @@
 #include "tests/models/idx_files.h"
 
-#include <unistd.h>
 #include <zlib.h>
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
 namespace dtrun::testing {
@@ -45,13 +42,9 @@ void WriteToySplit(
 
 }  // namespace
 
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = std::filesystem::temp_directory_path() / "dtrun_test_XXXXXX";
-  REQUIRE(mkdtemp(pattern.data()) != nullptr);
-  path_ = pattern;
+std::string operator/(const TemporaryFolder& folder, const std::string& name) {
+  return folder.path() + "/" + name;
 }
-
-TemporaryFolder::~TemporaryFolder() { std::filesystem::remove_all(path_); }
 
 Bytes IdxHeader(uint32_t magic, const std::vector<uint32_t>& dims) {
   Bytes bytes = BigEndian(magic);

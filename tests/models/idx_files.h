@@ -5,23 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/subprocess.h"
+
 namespace dtrun::testing {
 
-/// A folder that is gone, with all that is in it, after the test.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string path() const { return path_; }
-  /// The path of `name` in it.
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
+/// The path of `name` in `folder`.
+std::string operator/(const TemporaryFolder& folder, const std::string& name);
 
 using Bytes = std::vector<uint8_t>;
 
