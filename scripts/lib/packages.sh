@@ -79,7 +79,7 @@ refuse_to_install() { # refuse_to_install REASON NAME...: the list, and exit
   else
     complain "(Debian's names; your system may have others)"
   fi
-  if [[ " $* " == *" dataset-"* ]]; then complain "Instead of the package: $data_set_source."; fi
+  if [[ " $* " == *" dataset-"* ]] || ! has_apt; then complain "Without the package: $data_set_source."; fi
   exit "$exit_usage"
 }
 
