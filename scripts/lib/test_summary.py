@@ -63,27 +63,32 @@ def read_log(uri):
 
 
 def targets_of(events):
-    """Every test target of one build, those without a result included."""
+    """Every test target that the build was asked to run, those without a result included."""
     expected, statuses, logs = set(), {}, collections.defaultdict(list)
+    wanted = tag_filter(events)
     for event in events:
-        kind, body = event["id"], event
-        if "targetConfigured" in kind and "testSize" in body.get("configured", {}):
-            expected.add(kind["targetConfigured"]["label"])
+        kind = event["id"]
+        if "targetConfigured" in kind and "testSize" in event.get("configured", {}):
+            if wanted(set(event["configured"].get("tag", []))):
+                expected.add(kind["targetConfigured"]["label"])
         elif "testSummary" in kind:
-            statuses[kind["testSummary"]["label"]] = body["testSummary"]["overallStatus"]
+            statuses[kind["testSummary"]["label"]] = event["testSummary"]["overallStatus"]
         elif "testResult" in kind:
-            outputs = body["testResult"].get("testActionOutput", [])
+            outputs = event["testResult"].get("testActionOutput", [])
             found = [output["uri"] for output in outputs if output["name"] == "test.log"]
             logs[kind["testResult"]["label"]] += found
-    filtered = {name for name in expected if name not in statuses} if build_ended_well(events) else set()
-    for label in sorted(expected - filtered):
-        yield one_target(label, statuses.get(label, "DID NOT BUILD"), logs[label])
+    for label in sorted(expected | set(statuses)):
+        yield one_target(label, statuses.get(label, "DID NOT BUILD OR RUN"), logs[label])
 
 
-def build_ended_well(events):
-    """Whether all that was asked for was built and ran; a test without a result was then filtered out by its tags."""
-    exits = [event["finished"].get("exitCode", {}).get("name") for event in events if "finished" in event]
-    return bool(exits) and exits[-1] in ("SUCCESS", "TESTS_FAILED", "NO_TESTS_FOUND")
+def tag_filter(events):
+    """Which sets of tags the command line chose: --test_tag_filters=gpu,-full wants `gpu` and refuses `full`."""
+    words = [word for event in events for word in event.get("optionsParsed", {}).get("explicitCmdLine", [])]
+    filters = [word.split("=", 1)[1] for word in words if word.startswith("--test_tag_filters=")]
+    names = [name for name in filters[-1].split(",") if name] if filters else []
+    refused = {name[1:] for name in names if name.startswith("-")}
+    required = {name for name in names if not name.startswith("-")}
+    return lambda tags: not tags & refused and (not required or tags & required)
 
 
 def one_target(label, status, uris):

@@ -3,7 +3,9 @@
 source tests/scripts/stories.sh
 
 # Events as `bazel test` writes them, one JSON object a line.
-configured() { echo "{\"id\":{\"targetConfigured\":{\"label\":\"$1\"}},\"configured\":{\"testSize\":\"MEDIUM\"}}"; }
+configured() { # configured LABEL [TAG]
+  echo "{\"id\":{\"targetConfigured\":{\"label\":\"$1\"}},\"configured\":{\"testSize\":\"MEDIUM\",\"tag\":[\"${2:-}\"]}}"
+}
 finished() { echo "{\"id\":{\"buildFinished\":{}},\"finished\":{\"exitCode\":{\"name\":\"$1\"}}}"; }
 
 target() { # target LABEL STATUS: a test that ran; its log comes from standard input
@@ -63,9 +65,20 @@ no_build() {
 story "a test that does not compile is a failure" no_build
 
 filtered() {
-  { target //a:a PASSED <<<'done' && configured //b:long && finished SUCCESS; } >events
+  {
+    echo '{"id":{"optionsParsed":{}},"optionsParsed":{"explicitCmdLine":["--keep_going","--test_tag_filters=-full"]}}'
+    target //a:a PASSED <<<'done'
+    configured //b:long full
+    configured //c:c threads
+    finished BUILD_FAILURE
+  } >events
   summary --events events
-  expect_last_line "1 passed, 0 failed, 0 skipped"
+  expect_last_line "1 passed, 1 failed, 0 skipped"
+  expect_no_output //b:long
+  sed -i 's/=-full/=threads/; /a:a/d' events
+  summary --events events
+  expect_last_line "0 passed, 1 failed, 0 skipped"
+  expect_output //c:c
 }
 story "a test that its tags left out is not counted" filtered
 
