@@ -1,0 +1,117 @@
+#include "base/options.h"
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+
+namespace dtrun::base {
+namespace {
+
+// One row per option: its name, what it accepts (for the error) and how it is parsed. A parser
+// returns whether it could.
+struct OptionRow {
+  const char* name;
+  const char* expected;
+  std::function<bool(const std::string&, Options&)> parse;
+};
+
+bool ParseChoice(
+    const std::string& value, std::initializer_list<const char*> choices, std::string& option) {
+  option = value;
+  return std::find(choices.begin(), choices.end(), value) != choices.end();
+}
+
+bool ParseInRange(const std::string& value, int64_t least, int64_t most, int64_t& option) {
+  const std::optional<int64_t> parsed = ParseInteger(value);
+  option = parsed.value_or(0);
+  return parsed && *parsed >= least && *parsed <= most;
+}
+
+bool ParseLogLevel(const std::string& value, LogLevel& level) {
+  if (value == "error") level = LogLevel::kError;
+  if (value == "warning") level = LogLevel::kWarning;
+  if (value == "info") level = LogLevel::kInfo;
+  return value == "error" || value == "warning" || value == "info";
+}
+
+const std::vector<OptionRow>& Rows() {
+  static const std::vector<OptionRow> rows = {
+      {"bucket_bytes", "a number of bytes from 1 to 1099511627776",
+       [](const std::string& value, Options& options) {
+         int64_t bytes = 0;
+         const bool valid = ParseInRange(value, 1, int64_t{1} << 40, bytes);
+         options.bucket_bytes = static_cast<uint64_t>(bytes);
+         return valid;
+       }},
+      {"backend", "auto, shm or mpi",
+       [](const std::string& value, Options& options) {
+         return ParseChoice(value, {"auto", "shm", "mpi"}, options.backend);
+       }},
+      {"engine_thread", "auto, on or off",
+       [](const std::string& value, Options& options) {
+         return ParseChoice(value, {"auto", "on", "off"}, options.engine_thread);
+       }},
+      {"timeout_s", "a number of seconds from 1 to 1000000",
+       [](const std::string& value, Options& options) {
+         return ParseInRange(value, 1, 1'000'000, options.timeout_s);
+       }},
+      {"log_level", "error, warning or info",
+       [](const std::string& value, Options& options) {
+         return ParseLogLevel(value, options.log_level);
+       }},
+  };
+  return rows;
+}
+
+std::string VariableOf(const std::string& option) {
+  std::string variable = "DTRUN_" + option;
+  for (char& c : variable) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return variable;
+}
+
+void Set(
+    const OptionRow& row, const std::string& shown_name, const std::string& value,
+    Options& options) {
+  if (row.parse(value, options)) return;
+  throw Error(
+      ErrorCode::kInvalidArgument, Text(shown_name, " is '", value, "'; expected ", row.expected));
+}
+
+}  // namespace
+
+Options ReadOptions(
+    const GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given) {
+  Options options;
+  for (const OptionRow& row : Rows()) {
+    const std::string variable = VariableOf(row.name);
+    if (const auto value = get(variable))
+      Set(row, "environment variable " + variable, *value, options);
+  }
+  for (const auto& [name, value] : given) {
+    const auto row = std::find_if(Rows().begin(), Rows().end(), [&name = name](const OptionRow& r) {
+      return r.name == name;
+    });
+    if (row == Rows().end()) {
+      std::vector<std::string> names;
+      for (const OptionRow& r : Rows()) names.push_back(r.name);
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text("unknown option '", name, "'; the options are ", Join(names, ", ")));
+    }
+    Set(*row, "option " + name, value, options);
+  }
+  return options;
+}
+
+std::vector<std::string> AgreedOptions(const Options& options) {
+  return {
+      Text("bucket_bytes=", options.bucket_bytes),
+      Text("backend=", options.backend),
+      Text("timeout_s=", options.timeout_s),
+  };
+}
+
+}  // namespace dtrun::base

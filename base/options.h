@@ -1,0 +1,44 @@
+#ifndef DTRUN_BASE_OPTIONS_H_
+#define DTRUN_BASE_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/launch_env.h"
+#include "base/log.h"
+
+namespace dtrun::base {
+
+/// Everything about the runtime that can be set, with its default. Each option `x` is read from the
+/// environment variable DTRUN_X and may be given to Init by name, which wins. docs/options.md
+/// describes them for users.
+struct Options {
+  /// A gradient bucket is launched when it holds this much: small enough to overlap with the
+  /// backward pass, large enough that the fixed cost of a collective does not count.
+  uint64_t bucket_bytes = 4 << 20;
+  /// "auto", or the backend that has to be used: "shm", "mpi".
+  std::string backend = "auto";
+  /// A thread that drives progress besides those that wait: "auto" (when this rank has more CPUs
+  /// than compute threads and MPI allows it), "on", "off".
+  std::string engine_thread = "auto";
+  /// How long a wait for other ranks lasts before it is an error.
+  int64_t timeout_s = 600;
+  LogLevel log_level = LogLevel::kWarning;
+
+  bool operator==(const Options&) const = default;
+};
+
+/// Defaults, overridden by the environment, overridden by `given`. Throws Error kInvalidArgument
+/// that names the option or variable, what was found and what was expected; an unknown name among
+/// `given` is one as well.
+Options ReadOptions(
+    const GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given);
+
+/// "bucket_bytes=4194304" and so on, for the options that all ranks have to agree on, one per line.
+std::vector<std::string> AgreedOptions(const Options& options);
+
+}  // namespace dtrun::base
+
+#endif

@@ -1,0 +1,134 @@
+#include "launcher/cpus.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <tuple>
+
+#include "base/text.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+std::optional<double> Tighter(std::optional<double> a, std::optional<double> b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+std::optional<double> Number(const std::string& text) {
+  std::istringstream stream(text);
+  double number = 0;
+  if (!(stream >> number)) return std::nullopt;
+  return number;
+}
+
+// cpu.max: "max 100000" or "150000 100000", time per period.
+std::optional<double> LimitOfGroupV2(const ReadFile& read, const std::string& group) {
+  const auto text = read(group + "/cpu.max");
+  if (!text) return std::nullopt;
+  const std::vector<std::string> fields = base::Split(*text, ' ');
+  const auto time = Number(fields.front());
+  const auto period = Number(fields.back());
+  if (!time || !period || *period <= 0) return std::nullopt;
+  return *time / *period;
+}
+
+std::optional<double> LimitOfGroupV1(const ReadFile& read, const std::string& group) {
+  const auto time = Number(read(group + "/cpu.cfs_quota_us").value_or(""));
+  const auto period = Number(read(group + "/cpu.cfs_period_us").value_or(""));
+  if (!time || !period || *time <= 0 || *period <= 0) return std::nullopt;  // -1: no limit
+  return *time / *period;
+}
+
+// A limit of an outer group holds too. Inside a container the path may be the host's; then only the
+// root of the mount exists, which is the container's own group.
+template <typename LimitOfGroup>
+std::optional<double> LimitUpwards(
+    const ReadFile& read, const std::string& mount, std::string path, LimitOfGroup limit_of_group) {
+  std::optional<double> limit;
+  while (path.size() > 1) {
+    limit = Tighter(limit, limit_of_group(read, mount + path));
+    path.resize(path.rfind('/'));
+  }
+  return Tighter(limit, limit_of_group(read, mount));
+}
+
+// Text of a small file of /sys/devices/system/cpu; 0 where the machine does not say.
+int Topology(int cpu, const char* what) {
+  const auto text = ReadFileOfSystem(Text("/sys/devices/system/cpu/cpu", cpu, "/topology/", what));
+  return text ? static_cast<int>(Number(*text).value_or(0)) : 0;
+}
+
+}  // namespace
+
+CpuPlan PlanCpus(
+    const std::vector<int>& allowed, std::optional<double> quota, int local_rank, int local_size) {
+  const int cpus = static_cast<int>(allowed.size());
+  const int usable = quota ? std::clamp(static_cast<int>(*quota), 1, std::max(cpus, 1)) : cpus;
+  if (local_size > usable) return {.oversubscribed = true};
+  if (local_size == 1) return {.threads = usable};
+  const int share = cpus / local_size;
+  const int left_over = cpus % local_size;
+  const int first = local_rank * share + std::min(local_rank, left_over);
+  const int count = share + (local_rank < left_over ? 1 : 0);
+  CpuPlan plan;
+  plan.pinned.assign(allowed.begin() + first, allowed.begin() + first + count);
+  plan.threads = std::min(count, quota ? usable / local_size : count);
+  return plan;
+}
+
+std::optional<double> CpuQuota(const ReadFile& read) {
+  std::optional<double> limit;
+  // Lines such as "0::/user.slice" (version 2) and "4:cpu,cpuacct:/docker/1f2e" (version 1).
+  for (const std::string& line : base::Split(read("/proc/self/cgroup").value_or(""), '\n')) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string path = line.substr(second + 1);
+    if (controllers.empty()) {
+      limit = Tighter(limit, LimitUpwards(read, "/sys/fs/cgroup", path, LimitOfGroupV2));
+      continue;
+    }
+    for (const std::string& controller : base::Split(controllers, ','))
+      if (controller == "cpu")
+        limit = Tighter(
+            limit, LimitUpwards(read, "/sys/fs/cgroup/" + controllers, path, LimitOfGroupV1));
+  }
+  return limit;
+}
+
+std::vector<int> AllowedCpus() {
+  std::vector<int> cpus;
+  for (int size = 1024; size <= 1 << 20; size *= 4) {
+    cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(size));
+    const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(size));
+    const bool fits = sched_getaffinity(0, bytes, set) == 0;
+    for (int cpu = 0; fits && cpu < size; ++cpu)
+      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set)) cpus.push_back(cpu);
+    CPU_FREE(set);
+    if (fits) break;
+  }
+  // Hardware threads of one core often have numbers that lie far apart.
+  std::vector<std::tuple<int, int, int>> order;
+  for (int cpu : cpus)
+    order.emplace_back(Topology(cpu, "physical_package_id"), Topology(cpu, "core_id"), cpu);
+  std::sort(order.begin(), order.end());
+  std::transform(order.begin(), order.end(), cpus.begin(), [](const auto& place) {
+    return std::get<2>(place);
+  });
+  return cpus;
+}
+
+std::optional<std::string> ReadFileOfSystem(const std::string& path) {
+  std::ifstream stream(path);
+  if (!stream) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
+}
+
+}  // namespace dtrun::launcher

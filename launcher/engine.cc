@@ -1,0 +1,77 @@
+#include "launcher/engine.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <optional>
+
+#include "base/text.h"
+#include "launcher/launch_error.h"
+#include "launcher/mpirun.h"
+#include "launcher/program.h"
+#include "launcher/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+// First line of what the program writes to stdout or stderr; empty when it cannot be run.
+std::string FirstLineOf(const std::string& file, const char* argument) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return "";
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  char* const argv[] = {const_cast<char*>(file.c_str()), const_cast<char*>(argument), nullptr};
+  pid_t child = -1;
+  const bool started = posix_spawn(&child, file.c_str(), &actions, nullptr, argv, environ) == 0;
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  std::string output;
+  char buffer[512];
+  for (ssize_t got; started && (got = read(ends[0], buffer, sizeof buffer)) > 0;)
+    output.append(buffer, static_cast<size_t>(got));
+  close(ends[0]);
+  if (started) waitpid(child, nullptr, 0);
+  return output.substr(0, output.find('\n'));
+}
+
+}  // namespace
+
+std::string FindMpirun(const std::string& path) {
+  const std::optional<std::string> mpirun = SearchPath("mpirun", path);
+  if (!mpirun)
+    throw LaunchError(
+        ExitCode::kUnavailable,
+        "mpirun was not found in PATH; install Open MPI (Debian, Ubuntu: apt-get install "
+        "openmpi-bin)");
+  const std::string version = FirstLineOf(*mpirun, "--version");
+  if (!IsSupportedMpirun(version))
+    throw LaunchError(
+        ExitCode::kUnavailable,
+        Text(
+            "dtrun works with mpirun of Open MPI 4 or 5, but ", ShellQuoted(*mpirun), " says ",
+            ShellQuoted(version), " of itself"));
+  return *mpirun;
+}
+
+std::string FindWrapper() {
+  std::error_code error;
+  const std::filesystem::path here =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const std::filesystem::path installed = (here / "../libexec/dtrun/dtrun_rank").lexically_normal();
+  for (const std::filesystem::path& file : {installed, here / "dtrun_rank"})
+    if (access(file.c_str(), X_OK) == 0) return file;
+  throw LaunchError(
+      ExitCode::kInternal,
+      Text("the installation is incomplete: ", installed.string(), " is missing"));
+}
+
+}  // namespace dtrun::launcher

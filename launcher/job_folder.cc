@@ -1,0 +1,104 @@
+#include "launcher/job_folder.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/text.h"
+#include "launcher/launch_error.h"
+
+// The keeper reads a pipe whose only writer is dtrun. Each word it reads is the process that uses
+// the folder now. When dtrun ends, by whatever means, the pipe does too; then the keeper waits for
+// that process and removes the folder.
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+constexpr int kGraceMs = 10'000;
+
+[[noreturn]] void Fail(const std::string& what) {
+  throw LaunchError(ExitCode::kInternal, Text(what, ": ", std::strerror(errno)));
+}
+
+// `user` is no child of the keeper, so it is waited for through a pidfd.
+void WaitUntilGone(pid_t user) {
+  const int process = static_cast<int>(syscall(SYS_pidfd_open, user, 0));
+  if (process < 0) return;
+  pollfd ended = {process, POLLIN, 0};
+  if (poll(&ended, 1, kGraceMs) == 0) {
+    kill(user, SIGKILL);
+    poll(&ended, 1, kGraceMs);
+  }
+}
+
+void RemoveFolders(const std::string& folder) {
+  std::error_code ignored;
+  for (const std::string& path : {folder, MemoryFolder(folder)})
+    std::filesystem::remove_all(path, ignored);
+}
+
+[[noreturn]] void Keep(const std::string& folder, int pipe) {
+  prctl(PR_SET_NAME, "dtrun-keeper");
+  setsid();  // the terminal's Ctrl-C is not for the keeper
+  const int null = open("/dev/null", O_RDWR);
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, stream);
+  pid_t user = 0;
+  for (;;) {
+    const ssize_t got = read(pipe, &user, sizeof user);
+    if (got == 0 || (got < 0 && errno != EINTR)) break;
+  }
+  if (user > 0) WaitUntilGone(user);
+  RemoveFolders(folder);
+  _exit(0);
+}
+
+}  // namespace
+
+std::string JobFolder::Pattern(const std::string& base) { return base + "/dtrun.XXXXXX"; }
+
+JobFolder::JobFolder(const std::string& base) : path_(Pattern(base)) {
+  if (mkdtemp(path_.data()) == nullptr)
+    Fail(Text("cannot make a folder for the job in ", base, " (TMPDIR chooses another place)"));
+  mkdir(MemoryFolder(path_).c_str(), 0700);
+  int ends[2];
+  keeper_ = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
+  if (keeper_ < 0) {
+    const int error = errno;
+    RemoveFolders(path_);
+    errno = error;
+    Fail("cannot start a process");
+  }
+  if (keeper_ == 0) {
+    close(ends[1]);
+    Keep(path_, ends[0]);
+  }
+  close(ends[0]);
+  pipe_ = ends[1];
+}
+
+JobFolder::~JobFolder() {
+  close(pipe_);
+  waitpid(keeper_, nullptr, 0);
+}
+
+void JobFolder::SetUser(pid_t user) {
+  [[maybe_unused]] const ssize_t written = write(pipe_, &user, sizeof user);
+}
+
+std::string MemoryFolder(const std::string& path) {
+  return "/dev/shm" + path.substr(path.rfind('/'));
+}
+
+}  // namespace dtrun::launcher

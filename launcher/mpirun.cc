@@ -1,0 +1,133 @@
+#include "launcher/mpirun.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <optional>
+
+#include "base/text.h"
+#include "launcher/hosts.h"
+#include "launcher/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr char kMark = '+';
+
+// Open MPI 4 divides "[::1]:2" at the wrong colon and asks ssh for the host "[".
+std::string EngineHost(const std::string& name) {
+  if (name == "[::1]") return "localhost";
+  if (name.starts_with('['))
+    throw UsageError(base::Text(
+        "-H ", name, ": Open MPI takes no IPv6 addresses; give the host's name instead"));
+  return name;
+}
+
+Words HostWords(const std::vector<HostSlots>& placement) {
+  std::vector<HostSlots> hosts;
+  for (const HostSlots& host : placement) hosts.push_back({EngineHost(host.name), host.slots});
+  return {"-H", HostList(hosts)};
+}
+
+bool IsMca(const std::string& word) {
+  return word == "--mca" || word == "-mca" || word == "--gmca" || word == "-gmca";
+}
+
+// mpirun refuses an MCA parameter that stands there twice, so the user's takes the place of ours.
+bool Sets(const Words& user, const Words& option) {
+  for (size_t i = 0; i < user.size(); ++i) {
+    if (user[i] == option[0] && !IsMca(option[0])) return true;
+    if (IsMca(user[i]) && IsMca(option[0]) && i + 1 < user.size() && user[i + 1] == option[1])
+      return true;
+  }
+  return false;
+}
+
+void Append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+std::vector<Words> OwnOptions(const MpirunCall& call) {
+  std::vector<Words> options = {
+      {"-np", base::Text(base::RankCount(call.placement))},
+      HostWords(call.placement),
+      {"--map-by", "slot"},
+      {"--oversubscribe"},
+      {"--bind-to", "none"},  // the wrapper does that, with the CPUs it finds on its host
+      {"--stdin", "none"},
+      {"--mca", "orte_keep_fqdn_hostnames", "1"},
+      {"--mca", "orte_local_tmpdir_base", call.folder},
+      // Of the time between SIGTERM and SIGKILL, and also of that before SIGTERM.
+      {"--mca", "odls_base_sigkill_timeout", "0"},
+      // Ranks forked by a helper thread would die with that thread: they die with their parent.
+      {"--mca", "odls_base_num_threads", "0"},
+  };
+  if (call.quiet) options.push_back({"-q"});
+  if (call.as_root) options.push_back({"--allow-run-as-root"});
+  for (const std::string& name : call.exported) options.push_back({"-x", name});
+  return options;
+}
+
+bool IsShellName(const std::string& name) {
+  return !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front())) &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return (std::isalnum(c) && c < 128) || c == '_';
+         });
+}
+
+bool StaysHere(const std::string& name) {
+  constexpr const char* kPatterns[] = {
+      "*TOKEN*",       "*SECRET*",     "*PASSWORD*", "*_KEY",  "AWS_*",
+      "SSH_AUTH_SOCK", "*CREDENTIAL*", "OMPI_*",     "PMIX_*", "DTRUN_*",
+  };
+  return std::any_of(std::begin(kPatterns), std::end(kPatterns), [&](const char* pattern) {
+    return fnmatch(pattern, name.c_str(), FNM_CASEFOLD) == 0;
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> MpirunArgv(const MpirunCall& call) {
+  Words argv = {call.mpirun};
+  for (const Words& option : OwnOptions(call))
+    if (option[0] == "-x" || !Sets(call.mpi_args, option)) Append(argv, option);
+  Append(argv, call.mpi_args);
+  Append(argv, {call.wrapper, call.folder});
+  Append(argv, MarkWords(call.program));
+  return argv;
+}
+
+std::vector<std::string> MarkWords(const std::vector<std::string>& words) {
+  Words marked;
+  for (const std::string& word : words) marked.push_back(kMark + word);
+  return marked;
+}
+
+std::vector<std::string> UnmarkWords(const std::vector<std::string>& words) {
+  Words unmarked;
+  for (const std::string& word : words)
+    unmarked.push_back(word.starts_with(kMark) ? word.substr(1) : word);
+  return unmarked;
+}
+
+std::vector<std::string> ForwardedNames(const std::vector<std::string>& environment) {
+  Words names;
+  for (const std::string& variable : environment) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (IsShellName(name) && !StaysHere(name)) names.push_back(name);
+  }
+  return names;
+}
+
+bool IsSupportedMpirun(const std::string& version) {
+  constexpr char kOpenMpi[] = "mpirun (Open MPI) ";
+  if (!version.starts_with(kOpenMpi)) return false;
+  const std::string number = version.substr(sizeof kOpenMpi - 1);
+  return number.starts_with("4.") || number.starts_with("5.");
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,185 @@
+// dtrun_rank FOLDER +PROGRAM +ARGUMENT...: what mpirun starts for each rank. It gives the rank its
+// CPUs and its number of threads, runs the program as its child in the same process group, writes
+// into the job's folder how it ended, and then ends the same way itself, so that mpirun sees the
+// truth.
+//
+// If mpirun dies, this dies; if this dies, the program does.
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/launch_env.h"
+#include "base/text.h"
+#include "launcher/cpus.h"
+#include "launcher/exit_record.h"
+#include "launcher/job_folder.h"
+#include "launcher/launch_error.h"
+#include "launcher/mpirun.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::ProcessEnv;
+using base::Text;
+
+int EngineSays(const char* variable, int otherwise) {
+  return static_cast<int>(
+      base::ParseInteger(ProcessEnv(variable).value_or("")).value_or(otherwise));
+}
+
+void SetEnv(const std::string& name, const std::string& value) {
+  setenv(name.c_str(), value.c_str(), 1);
+}
+
+void Pin(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  int highest = 0;
+  for (int cpu : cpus) highest = std::max(highest, cpu);
+  const size_t count = static_cast<size_t>(highest) + 1;
+  cpu_set_t* set = CPU_ALLOC(count);
+  CPU_ZERO_S(CPU_ALLOC_SIZE(count), set);
+  for (int cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu), CPU_ALLOC_SIZE(count), set);
+  sched_setaffinity(0, CPU_ALLOC_SIZE(count), set);  // slower, not wrong, where it is refused
+  CPU_FREE(set);
+}
+
+// A user who sets OMP_NUM_THREADS decides. The first number counts: "4,2" is for nested teams.
+int DecideThreads(int planned) {
+  const std::string wish = ProcessEnv("OMP_NUM_THREADS").value_or("");
+  const auto threads = base::ParseInteger(wish.substr(0, wish.find(',')));
+  return threads && *threads > 0 && *threads < 1'000'000 ? static_cast<int>(*threads) : planned;
+}
+
+// Open MPI hands the rank both this parameter of mpirun and the general one that it implies, and
+// then MPI_Init refuses to see both.
+void ForgetFolderOfMpirun() { unsetenv("OMPI_MCA_orte_local_tmpdir_base"); }
+
+// Where dtrun cleans up, even after a killed mpirun. The parameter has a name in Open MPI 4 and
+// another in 5.
+void KeepSharedMemoryIn(const std::string& folder) {
+  struct stat status;
+  if (lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+    return;
+  setenv("OMPI_MCA_btl_vader_backing_directory", folder.c_str(), 0);
+  setenv("OMPI_MCA_btl_sm_backing_directory", folder.c_str(), 0);
+}
+
+void GiveCpus() {
+  const CpuPlan plan = PlanCpus(
+      AllowedCpus(), CpuQuota(ReadFileOfSystem), EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0),
+      EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
+  Pin(plan.pinned);
+  const int threads = DecideThreads(plan.threads);
+  if (!ProcessEnv("OMP_NUM_THREADS")) SetEnv("OMP_NUM_THREADS", Text(threads));
+  // Ranks that wait in turns for one CPU would otherwise burn each other's time.
+  if (plan.oversubscribed && !ProcessEnv("OMPI_MCA_mpi_yield_when_idle"))
+    SetEnv("OMPI_MCA_mpi_yield_when_idle", "1");
+  if (std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(ProcessEnv)) {
+    launch->threads = threads;
+    for (const auto& [name, value] : base::WriteLaunchEnv(*launch)) SetEnv(name, value);
+  }
+}
+
+// The child shares memory with its parent until exec, so errno comes back by itself.
+struct Spawned {
+  pid_t pid;
+  int exec_errno;
+};
+
+[[gnu::noinline]] Spawned Spawn(char* const* argv, const sigset_t& mask) {
+  const pid_t parent = getpid();
+  volatile int exec_errno = 0;
+  const pid_t child = vfork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    sigprocmask(SIG_SETMASK, &mask, nullptr);
+    execv(argv[0], argv);
+    exec_errno = errno;
+    _exit(1);
+  }
+  return {child, child < 0 ? errno : exec_errno};
+}
+
+[[noreturn]] void DieOf(int signal) {
+  const rlimit no_core = {0, 0};  // the program has written its own
+  setrlimit(RLIMIT_CORE, &no_core);
+  ::signal(signal, SIG_DFL);
+  raise(signal);  // stays pending, as all signals are blocked here
+  sigset_t others;
+  sigfillset(&others);
+  sigdelset(&others, signal);
+  sigprocmask(SIG_SETMASK, &others, nullptr);
+  _exit(128 + signal);
+}
+
+int NotStarted(const std::string& program, int error, ExitRecordFile& record) {
+  record.Update(RankEnd::kNotStarted, error);
+  // dtrun reports it, unless it runs on another host and cannot know.
+  if (!record.exists())
+    std::fprintf(stderr, "dtrun: cannot run %s: %s\n", program.c_str(), std::strerror(error));
+  return static_cast<int>(error == ENOENT ? ExitCode::kNotFound : ExitCode::kNotExecutable);
+}
+
+// Signals of mpirun reach the program by themselves: they go to the process group.
+int RunProgram(const std::vector<std::string>& words, ExitRecordFile& record) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  sigset_t all;
+  sigset_t original;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &original);
+  const Spawned program = Spawn(argv.data(), original);
+  int status = 0;
+  if (program.pid > 0)
+    while (waitpid(program.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+  if (program.exec_errno != 0) return NotStarted(words[0], program.exec_errno, record);
+  if (WIFSIGNALED(status)) {
+    record.Update(RankEnd::kSignaled, WTERMSIG(status));
+    DieOf(WTERMSIG(status));
+  }
+  record.Update(RankEnd::kExited, WEXITSTATUS(status));
+  return WEXITSTATUS(status);
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  if (arguments.size() < 2) {
+    std::fputs("dtrun: dtrun_rank is started by dtrun, not by hand\n", stderr);
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() == 1) return static_cast<int>(ExitCode::kInternal);  // mpirun is gone already
+  ExitRecordFile record(arguments[0], EngineSays("OMPI_COMM_WORLD_RANK", 0));
+  ForgetFolderOfMpirun();
+  KeepSharedMemoryIn(MemoryFolder(arguments[0]));
+  GiveCpus();
+  return RunProgram(UnmarkWords({arguments.begin() + 1, arguments.end()}), record);
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
+
+int main(int argc, char** argv) {
+  try {
+    return dtrun::launcher::Main({argv + 1, argv + argc});
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "dtrun: %s\n", error.what());
+    return static_cast<int>(dtrun::launcher::ExitCode::kInternal);
+  }
+}

@@ -1,0 +1,31 @@
+#ifndef DTRUN_OPS_BACKEND_H_
+#define DTRUN_OPS_BACKEND_H_
+
+#include <memory>
+#include <string>
+
+#include "base/log.h"
+#include "ops/bootstrap.h"
+#include "ops/communicator.h"
+#include "ops/engine.h"
+#include "ops/mpi/mpi_module.h"
+
+namespace dtrun::ops {
+
+/// What a backend may use to serve the ranks of `bootstrap`, as one of them sees it.
+struct World {
+  Bootstrap* bootstrap = nullptr;  ///< null in a world of one
+  MpiJob* mpi = nullptr;           ///< null when no MPI launcher has started this process
+  int host_count = 1;              ///< hosts that these ranks run on
+};
+
+/// The communicator of all ranks on the best backend: the first one, in the order of the table in
+/// backend.cc, that every rank can use. `wanted` is "auto" or the name of the only backend to
+/// consider. Why a backend was passed over is logged once, by rank 0. Collective. Throws Error
+/// kUnavailable, on all ranks, when none is left.
+std::unique_ptr<Communicator> CreateWorldCommunicator(
+    const World& world, Engine& engine, const std::string& wanted, const base::LogSink& log);
+
+}  // namespace dtrun::ops
+
+#endif

@@ -1,0 +1,46 @@
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "base/text.h"
+#include "base/version.h"
+#include "dtrun/error.h"
+#include "ops/mpi/mpi_module.h"
+
+namespace dtrun::ops {
+namespace {
+
+// The folder of the object that holds this code: libdtrun.so, or a program it was linked into.
+std::filesystem::path OwnDirectory() {
+  Dl_info info{};
+  ::dladdr(reinterpret_cast<void*>(&JoinMpiJob), &info);
+  std::error_code ignored;
+  const auto file =
+      std::filesystem::canonical(info.dli_fname == nullptr ? "" : info.dli_fname, ignored);
+  return file.parent_path();
+}
+
+}  // namespace
+
+std::unique_ptr<MpiJob> JoinMpiJob(const std::string& directory, base::Duration timeout) {
+  const std::filesystem::path folder =
+      directory.empty() ? OwnDirectory() : std::filesystem::path(directory);
+  const std::string path = folder / "libdtrun_mpi.so";
+  // Global: Open MPI loads components that look for its symbols.
+  void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    throw Error(
+        ErrorCode::kUnavailable, base::Text("the MPI backend cannot be loaded: ", ::dlerror()));
+  }
+  const auto entry = reinterpret_cast<MpiModuleEntry>(::dlsym(library, kMpiModuleEntry));
+  const std::string version = entry == nullptr ? "none" : entry()->version;
+  if (version != base::kVersion) {
+    throw Error(
+        ErrorCode::kUnavailable, base::Text(
+                                     path, " is of version ", version, "; expected ",
+                                     base::kVersion, ", that of libdtrun.so"));
+  }
+  return entry()->join(timeout);
+}
+
+}  // namespace dtrun::ops

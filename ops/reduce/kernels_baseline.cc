@@ -1,0 +1,2 @@
+#define DTRUN_KERNEL_TABLE kBaselineKernels
+#include "ops/reduce/kernels.inc"

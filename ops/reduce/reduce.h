@@ -1,0 +1,33 @@
+#ifndef DTRUN_OPS_REDUCE_REDUCE_H_
+#define DTRUN_OPS_REDUCE_REDUCE_H_
+
+#include <cstdint>
+
+#include "dtrun/types.h"
+
+namespace dtrun::ops {
+
+/// The arithmetic of a reduction over ranks.
+///
+/// Element i of every output becomes op(inputs[0][i], ..., inputs[input_count - 1][i]), combined in
+/// a balanced tree over the inputs in their order, so the same inputs give the same bits whoever
+/// computes them and however the elements are cut:
+///
+///   5 inputs: ((a + b) + c) + (d + e)
+///
+/// kAverage is the sum divided by input_count; of integers it truncates toward zero, and the sum
+/// may wrap. f16 and bf16 accumulate in f32 and are rounded once. On bools sum and max are "or";
+/// product and min are "and"; average is "or". A minimum or maximum of which one side is NaN is
+/// NaN.
+///
+/// An output may be one of the inputs; partial overlap is not allowed. Thread-safe.
+void Reduce(
+    const void* const* inputs, int input_count, void* const* outputs, int output_count,
+    uint64_t count, DType dtype, ReduceOp op);
+
+/// The instruction set that Reduce uses here: "avx512", "avx2" or "baseline".
+const char* ReduceInstructionSet();
+
+}  // namespace dtrun::ops
+
+#endif

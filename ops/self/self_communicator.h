@@ -1,0 +1,15 @@
+#ifndef DTRUN_OPS_SELF_SELF_COMMUNICATOR_H_
+#define DTRUN_OPS_SELF_SELF_COMMUNICATOR_H_
+
+#include <memory>
+
+#include "ops/communicator.h"
+
+namespace dtrun::ops {
+
+/// A world of one: every operation is done when it has been started.
+std::unique_ptr<Communicator> CreateSelfCommunicator();
+
+}  // namespace dtrun::ops
+
+#endif

@@ -1,0 +1,18 @@
+#ifndef DTRUN_OPS_SHM_SHM_COMMUNICATOR_H_
+#define DTRUN_OPS_SHM_SHM_COMMUNICATOR_H_
+
+#include <memory>
+
+#include "ops/bootstrap.h"
+#include "ops/communicator.h"
+#include "ops/engine.h"
+
+namespace dtrun::ops {
+
+/// Ranks of one host, which talk through memory that all of them map. Collective over the
+/// bootstrap's ranks. The engine outlives everything that is started. Throws Error.
+std::unique_ptr<Communicator> CreateShmCommunicator(Bootstrap& bootstrap, Engine& engine);
+
+}  // namespace dtrun::ops
+
+#endif

@@ -1,0 +1,81 @@
+#ifndef DTRUN_OPS_SHM_SHM_GROUP_H_
+#define DTRUN_OPS_SHM_SHM_GROUP_H_
+
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "ops/bootstrap.h"
+#include "ops/engine.h"
+#include "ops/segment.h"
+#include "ops/segment_exchange.h"
+#include "ops/shm/layout.h"
+
+namespace dtrun::ops::shm {
+
+/// Memory that every rank of the group maps: one block per rank, of possibly different sizes.
+struct Region {
+  uint32_t id;
+  std::vector<std::shared_ptr<Segment>> blocks;  // by rank; null where a rank asked for nothing
+};
+
+/// Where a buffer lies: in this rank's block of a region, or (null) in private memory.
+struct Location {
+  std::shared_ptr<const Region> region;
+  uint64_t offset = 0;
+};
+
+/// What the operations of one shm communicator share on this rank: the mapped segments, the
+/// doorbells of the peers, and the numbering of operations. It lives as long as the communicator,
+/// its memory or one of its operations. Operations are numbered by the communicator's one thread;
+/// everything else is safe to use from the threads that drive the engine.
+class ShmGroup {
+ public:
+  /// Collective.
+  ShmGroup(Bootstrap& bootstrap, Engine& engine);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const Layout& layout() const { return layout_; }
+  SegmentExchange& exchange() { return *exchange_; }
+
+  uint64_t NextSequence() { return ++sequence_; }
+  /// The slot of `sequence` is free: the operation that used it before has ended on every rank.
+  bool SlotFree(uint64_t sequence);
+  /// This rank needs nothing of operation `sequence` any more.
+  void Retire(uint64_t sequence);
+  /// Every operation before `sequence` has ended on this rank.
+  bool IsOldest(uint64_t sequence) const { return oldest_ == sequence; }
+
+  /// Rounds of staging that this rank has been through since the group exists.
+  uint64_t rounds = 0;
+
+  void RingPeers();
+
+  /// Collective: adds a region to which this rank brings `bytes`.
+  std::shared_ptr<const Region> AddRegion(uint64_t bytes);
+  void RemoveRegion(const std::shared_ptr<const Region>& region);
+  Location Locate(const void* data, uint64_t bytes);
+
+ private:
+  int rank_, size_;
+  std::unique_ptr<SegmentExchange> exchange_;
+  std::vector<std::shared_ptr<Segment>> doorbells_;
+  std::shared_ptr<Segment> control_;
+  Layout layout_;
+  uint64_t sequence_ = 0;
+
+  // Under the engine's lock: only its advancing threads come here.
+  uint64_t oldest_ = 1;
+  std::set<uint64_t> retired_early_;
+  uint64_t oldest_anywhere_ = 1;
+
+  std::mutex regions_mutex_;
+  std::vector<std::shared_ptr<const Region>> regions_;
+  uint32_t last_region_ = 0;
+};
+
+}  // namespace dtrun::ops::shm
+
+#endif

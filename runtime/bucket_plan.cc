@@ -1,0 +1,39 @@
+#include "runtime/bucket_plan.h"
+
+#include "base/text.h"
+
+namespace dtrun::runtime {
+namespace {
+
+constexpr uint64_t kAlignment = 64;  // bytes: a cache line, and the widest vector
+
+}  // namespace
+
+BucketPlan PlanBuckets(const std::vector<GradientSpec>& gradients, uint64_t bucket_bytes) {
+  BucketPlan plan;
+  plan.offsets.resize(gradients.size());
+  plan.bucket_of.resize(gradients.size());
+  bool full = true;
+  for (size_t i = gradients.size(); i-- > 0;) {
+    const GradientSpec& gradient = gradients[i];
+    if (full || plan.buckets.back().dtype != gradient.dtype) {
+      plan.buckets.push_back(
+          {.offset = plan.block_bytes, .count = 0, .dtype = gradient.dtype, .gradients = {}});
+    }
+    Bucket& bucket = plan.buckets.back();
+    const uint64_t element = SizeOf(gradient.dtype);
+    plan.offsets[i] = plan.block_bytes;
+    plan.bucket_of[i] = plan.buckets.size() - 1;
+    plan.block_bytes += (gradient.count * element + kAlignment - 1) / kAlignment * kAlignment;
+    bucket.gradients.push_back(i);
+    bucket.count = (plan.block_bytes - bucket.offset) / element;
+    full = plan.block_bytes - bucket.offset >= bucket_bytes;
+  }
+  return plan;
+}
+
+std::string Describe(const GradientSpec& gradient) {
+  return base::Text("'", gradient.name, "' ", NameOf(gradient.dtype), "[", gradient.count, "]");
+}
+
+}  // namespace dtrun::runtime

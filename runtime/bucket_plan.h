@@ -1,0 +1,46 @@
+#ifndef DTRUN_RUNTIME_BUCKET_PLAN_H_
+#define DTRUN_RUNTIME_BUCKET_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dtrun/types.h"
+
+namespace dtrun::runtime {
+
+/// What a plan has to know of a gradient.
+struct GradientSpec {
+  std::string name;
+  uint64_t count = 0;
+  DType dtype = DType::kF32;
+};
+
+/// A contiguous part of the gradient block that is reduced by one operation.
+struct Bucket {
+  uint64_t offset = 0;  ///< bytes from the start of the block
+  uint64_t count = 0;   ///< elements, padding included
+  DType dtype = DType::kF32;
+  std::vector<size_t> gradients;  ///< in the order of the block
+};
+
+/// Which gradient lies where. Pure data, equal on all ranks.
+struct BucketPlan {
+  std::vector<Bucket> buckets;    ///< in the order in which they are started
+  std::vector<uint64_t> offsets;  ///< of each gradient, bytes
+  std::vector<size_t> bucket_of;  ///< of each gradient
+  uint64_t block_bytes = 0;
+};
+
+/// Gradients in reverse order, because backward reaches the last layer first, each aligned to 64
+/// bytes. A bucket ends when it holds `bucket_bytes` or the dtype changes; a gradient is never cut.
+///
+///   f32 counts {4, 4, 64}, bucket_bytes 256  ->  buckets {2}, {1, 0}
+BucketPlan PlanBuckets(const std::vector<GradientSpec>& gradients, uint64_t bucket_bytes);
+
+/// "'conv/kernel' f32[288]"
+std::string Describe(const GradientSpec& gradient);
+
+}  // namespace dtrun::runtime
+
+#endif

@@ -1,0 +1,183 @@
+// Init goes through four steps: read what the launcher said, join the job (through MPI, unless this
+// is a world of one), agree with all other ranks on version, launch and options, and build the
+// engine and the communicator of all ranks.
+
+#include "runtime/context.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/text.h"
+#include "base/version.h"
+#include "dtrun/error.h"
+#include "ops/backend.h"
+#include "runtime/cpus.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+
+// Launchers that MPI can ask: Open MPI's own, and those that speak PMIx (srun --mpi=pmix, prun).
+bool StartedByMpiLauncher(const base::GetEnv& get) {
+  const std::string size = get("OMPI_COMM_WORLD_SIZE").value_or("");
+  return size.empty() ? get("PMIX_RANK").has_value() : size != "1";
+}
+
+std::string OwnHostName() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Everything that has to be equal on all ranks, a line each.
+std::vector<std::string> AgreedLines(const base::LaunchEnv* launch, const base::Options& options) {
+  std::vector<std::string> lines = base::AgreedOptions(options);
+  lines.insert(lines.begin(), Text("version=", base::kVersion));
+  lines.push_back(Text("job=", launch == nullptr ? "(not started by dtrun)" : launch->job));
+  return lines;
+}
+
+// Names the first line that differs, with its two values.
+[[noreturn]] void ThrowDisagreement(const std::vector<std::string>& all, size_t other) {
+  const std::vector<std::string> first = base::Split(all[0], '\n'),
+                                 second = base::Split(all[other], '\n');
+  for (size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
+    const std::string a = i < first.size() ? first[i] : "nothing",
+                      b = i < second.size() ? second[i] : "nothing";
+    if (a == b) continue;
+    throw Error(
+        ErrorCode::kMismatch,
+        Text(
+            "the ranks were started differently: rank 0 has ", a, ", rank ", other, " has ", b,
+            " (is a DTRUN_ variable set on one host only?)"));
+  }
+  throw Error(ErrorCode::kMismatch, "the ranks were started differently");
+}
+
+// Compute threads for a rank that nobody told: what OMP_NUM_THREADS says, or its share of the
+// host's CPUs.
+int DefaultThreads(const base::GetEnv& get, int cpus_of_host, int local_size) {
+  const auto asked = base::ParseInteger(get("OMP_NUM_THREADS").value_or(""));
+  if (asked && *asked >= 1 && *asked <= 4096) return static_cast<int>(*asked);
+  return std::max(1, cpus_of_host / local_size);
+}
+
+}  // namespace
+
+Context::Context(
+    const base::GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given)
+    : launch_(base::ReadLaunchEnv(get)), options_(base::ReadOptions(get, given)) {
+  JoinJob(get);
+  log_ = base::StderrSink(topology_.size == 1 ? -1 : topology_.rank, options_.log_level);
+  StartEngine(get);
+}
+
+void Context::JoinJob(const base::GetEnv& get) {
+  terminal_columns_ = launch_ ? launch_->terminal_columns : 0;
+  const int expected = launch_ ? base::RankCount(launch_->hosts) : 1;
+  if (!StartedByMpiLauncher(get)) {
+    if (expected > 1) {
+      throw Error(
+          ErrorCode::kInvalidArgument, Text(
+                                           "the environment says that dtrun started ", expected,
+                                           " ranks, but mpirun did not start this process; start "
+                                           "it with dtrun, or unset DTRUN_JOB"));
+    }
+    placement_ = PlaceByHostList(
+        launch_ ? launch_->hosts : std::vector<base::HostSlots>{{OwnHostName(), 1}});
+    topology_ = TopologyOf(placement_, 0);
+    return;
+  }
+
+  mpi_ = ops::JoinMpiJob("", std::chrono::seconds(options_.timeout_s));
+  Agree();
+  ops::Bootstrap& bootstrap = mpi_->bootstrap();
+  if (launch_) {
+    placement_ = PlaceByHostList(launch_->hosts);
+  } else {
+    std::vector<int> leaders;
+    for (const std::string& leader : bootstrap.AllGather(Text(mpi_->host_leader()))) {
+      leaders.push_back(static_cast<int>(base::ParseInteger(leader).value_or(0)));
+    }
+    placement_ = PlaceByLeaders(leaders, bootstrap.AllGather(mpi_->host_name()));
+  }
+  topology_ = TopologyOf(placement_, bootstrap.rank());
+}
+
+void Context::Agree() {
+  ops::Bootstrap& bootstrap = mpi_->bootstrap();
+  const std::string mine = base::Join(AgreedLines(launch_ ? &*launch_ : nullptr, options_), "\n");
+  const std::vector<std::string> all = bootstrap.AllGather(mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) ThrowDisagreement(all, rank);
+  }
+  if (launch_ && base::RankCount(launch_->hosts) != bootstrap.size()) {
+    throw Error(
+        ErrorCode::kMismatch, Text(
+                                  "dtrun started ", base::RankCount(launch_->hosts),
+                                  " ranks, but MPI has ", bootstrap.size()));
+  }
+}
+
+void Context::StartEngine(const base::GetEnv& get) {
+  // The CPUs of this host are those of its ranks together: each may be bound to some.
+  std::vector<std::string> masks = {AllowedCpus()};
+  const int own_cpus = CountUnion(masks);
+  if (mpi_ != nullptr) {
+    const std::vector<std::string> all = mpi_->bootstrap().AllGather(masks[0]);
+    masks.clear();
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      const int my_host = placement_.host_of_rank[static_cast<size_t>(topology_.rank)];
+      if (placement_.host_of_rank[rank] == my_host) masks.push_back(all[rank]);
+    }
+  }
+  const int host_cpus = CountUnion(masks);
+  threads_ = launch_ && launch_->threads > 0 ? launch_->threads
+                                             : DefaultThreads(get, host_cpus, topology_.local_size);
+
+  engine_ = std::make_unique<ops::Engine>(
+      ops::EngineOptions{
+          .timeout = std::chrono::seconds(options_.timeout_s),
+          .may_spin = topology_.local_size <= host_cpus},
+      clock_, log_);
+  const ops::World world{
+      .bootstrap = mpi_ == nullptr ? nullptr : &mpi_->bootstrap(),
+      .mpi = mpi_.get(),
+      .host_count = static_cast<int>(placement_.hosts.size()),
+  };
+  world_ = ops::CreateWorldCommunicator(world, *engine_, options_.backend, log_);
+
+  const bool allowed =
+      mpi_ == nullptr || mpi_->engine_thread_allowed() || world_->backend() != std::string("mpi");
+  if (options_.engine_thread == "on" && !allowed) {
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text(
+            "engine_thread=on needs MPI at MPI_THREAD_MULTIPLE, or initialised by dtrun; found ",
+            mpi_->thread_level()));
+  }
+  const bool worth_it = topology_.size > 1 && threads_ < own_cpus;
+  if (options_.engine_thread == "on" || (options_.engine_thread == "auto" && worth_it && allowed)) {
+    engine_->StartThread();
+  }
+}
+
+Context::~Context() {
+  if (!shut_down_ && world_ != nullptr && topology_.size > 1) {
+    log_(
+        base::LogLevel::kError,
+        "left without Shutdown(); the other ranks may still wait for this one");
+  }
+}
+
+void Context::Shutdown() {
+  if (shut_down_) throw Error(ErrorCode::kInvalidArgument, "Shutdown() was called twice");
+  shut_down_ = true;
+  world_->Barrier();
+  if (mpi_ != nullptr) mpi_->Finalize();
+}
+
+}  // namespace dtrun::runtime

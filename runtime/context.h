@@ -1,0 +1,60 @@
+#ifndef DTRUN_RUNTIME_CONTEXT_H_
+#define DTRUN_RUNTIME_CONTEXT_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/launch_env.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "ops/communicator.h"
+#include "ops/engine.h"
+#include "ops/mpi/mpi_module.h"
+#include "runtime/topology.h"
+
+namespace dtrun::runtime {
+
+/// This process as a rank: everything that a job of one process needs, with no global behind it.
+/// See <dtrun/context.h>.
+class Context {
+ public:
+  /// Collective. `get` is the environment, `given` the options that win over it.
+  Context(const base::GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given);
+  /// Logs an error that names this rank unless `Shutdown` was called.
+  ~Context();
+
+  /// Collective.
+  void Shutdown();
+
+  const Topology& topology() const { return topology_; }
+  const std::vector<base::HostSlots>& hosts() const { return placement_.hosts; }
+  int threads() const { return threads_; }
+  int terminal_columns() const { return terminal_columns_; }
+  const base::Options& options() const { return options_; }
+  ops::Communicator& world() { return *world_; }
+
+ private:
+  void JoinJob(const base::GetEnv& get);
+  void Agree();
+  void StartEngine(const base::GetEnv& get);
+
+  std::optional<base::LaunchEnv> launch_;
+  base::Options options_;
+  base::SteadyClock clock_;
+  std::unique_ptr<ops::MpiJob> mpi_;  // null in a world of one
+  Placement placement_;
+  Topology topology_{};
+  int threads_ = 1;
+  int terminal_columns_ = 0;
+  base::LogSink log_;
+  std::unique_ptr<ops::Engine> engine_;
+  std::unique_ptr<ops::Communicator> world_;
+  bool shut_down_ = false;
+};
+
+}  // namespace dtrun::runtime
+
+#endif

@@ -1,0 +1,168 @@
+// Marking a gradient counts its bucket down. A bucket starts when it and all buckets before it are
+// complete, so every rank starts them in the same order without a word. The wait marks what is
+// left, waits for every bucket, and copies packed gradients back.
+
+#include "runtime/gradient_reducer.h"
+
+#include <cstring>
+#include <map>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "ops/communicator_bootstrap.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+
+std::vector<GradientSpec> SpecsOf(const std::vector<Gradient>& gradients) {
+  std::vector<GradientSpec> specs;
+  for (const Gradient& gradient : gradients) {
+    specs.push_back({gradient.name, gradient.buffer.count, gradient.buffer.dtype});
+  }
+  return specs;
+}
+
+void CheckGradients(const std::vector<Gradient>& gradients) {
+  for (const Gradient& gradient : gradients) {
+    if (SizeOf(gradient.buffer.dtype) == 0) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text("gradient '", gradient.name, "' has a dtype that does not exist"));
+    }
+    if (gradient.buffer.device >= 0) {
+      throw Error(
+          ErrorCode::kUnavailable,
+          Text(
+              "gradient '", gradient.name, "' lies on GPU ", gradient.buffer.device,
+              "; no backend here reduces GPU memory"));
+    }
+  }
+}
+
+// 64-bit FNV-1a.
+uint64_t DigestOf(const std::string& text) {
+  uint64_t digest = 0xcbf29ce484222325u;
+  for (const char c : text) digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return digest;
+}
+
+// The ranks by what they have, for the first line of their listings that is not the same
+// everywhere.
+std::string FirstDifference(const std::vector<std::string>& listings) {
+  std::vector<std::vector<std::string>> lines;
+  size_t longest = 0;
+  for (const std::string& listing : listings) {
+    lines.push_back(base::Split(listing, '\n'));
+    longest = std::max(longest, lines.back().size());
+  }
+  for (size_t i = 0; i < longest; ++i) {
+    std::map<std::string, std::vector<int>> sides;
+    for (size_t rank = 0; rank < lines.size(); ++rank) {
+      sides[i < lines[rank].size() ? lines[rank][i] : "none"].push_back(static_cast<int>(rank));
+    }
+    if (sides.size() == 1) continue;
+    std::vector<std::string> texts;
+    for (const auto& [line, ranks] : sides)
+      texts.push_back(Text(line, " on ", base::RankList(ranks)));
+    const std::string what =
+        i == 0 ? "the reducer's options are " : Text("gradient ", i - 1, " is ");
+    return what + base::Join(texts, ", ");
+  }
+  return "the listings are equal";
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(
+    ops::Communicator& communicator, std::vector<Gradient> gradients, ReduceOp op,
+    uint64_t bucket_bytes)
+    : communicator_(communicator.Duplicate()), gradients_(std::move(gradients)), op_(op) {
+  CheckGradients(gradients_);
+  plan_ = PlanBuckets(SpecsOf(gradients_), bucket_bytes);
+  AgreeOnPlan(op, bucket_bytes);
+  block_ = communicator_->Allocate(plan_.block_bytes);
+  Reset();
+}
+
+void GradientReducer::AgreeOnPlan(ReduceOp op, uint64_t bucket_bytes) {
+  std::string listing = Text(NameOf(op), " in buckets of ", bucket_bytes, " bytes");
+  for (const GradientSpec& spec : SpecsOf(gradients_)) listing += "\n" + Describe(spec);
+  uint64_t digest = DigestOf(listing);
+  std::vector<uint64_t> digests(static_cast<size_t>(communicator_->size()));
+  communicator_->AllGather(Buffer(&digest, 1), Buffer(digests.data(), digests.size()));
+  for (const uint64_t other : digests) {
+    if (other == digests[0]) continue;
+    ops::CommunicatorBootstrap bootstrap(*communicator_, nullptr);
+    throw Error(
+        ErrorCode::kMismatch, Text(
+                                  "the ranks have different gradients to reduce: ",
+                                  FirstDifference(bootstrap.AllGather(listing))));
+  }
+}
+
+Buffer GradientReducer::InBlock(size_t i) const {
+  const Buffer& buffer = gradients_[i].buffer;
+  return Buffer(static_cast<char*>(block_->data()) + plan_.offsets[i], buffer.count, buffer.dtype);
+}
+
+Buffer GradientReducer::gradient(size_t i) const {
+  CheckIndex(i);
+  return IsPacked(i) ? gradients_[i].buffer : InBlock(i);
+}
+
+void GradientReducer::CheckIndex(size_t i) const {
+  if (i < gradients_.size()) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text("gradient ", i, " does not exist; the reducer has ", gradients_.size()));
+}
+
+void GradientReducer::MarkReady(size_t i) {
+  CheckIndex(i);
+  if (ready_[i]) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "gradient ", i, " ", Describe(SpecsOf(gradients_)[i]),
+            " was marked ready twice; call Wait() (or Step()) before the next backward pass"));
+  }
+  ready_[i] = true;
+  if (IsPacked(i))
+    std::memcpy(InBlock(i).data, gradients_[i].buffer.data, gradients_[i].buffer.bytes());
+  --missing_[plan_.bucket_of[i]];
+  StartReadyBuckets();
+}
+
+void GradientReducer::StartReadyBuckets() {
+  // Between two layers of a backward pass is a good moment to move what is under way.
+  if (!works_.empty()) works_.back().Test();
+  while (works_.size() < plan_.buckets.size() && missing_[works_.size()] == 0) {
+    const Bucket& bucket = plan_.buckets[works_.size()];
+    const Buffer slice(
+        static_cast<char*>(block_->data()) + bucket.offset, bucket.count, bucket.dtype);
+    works_.push_back(communicator_->StartAllReduce(slice, op_));
+  }
+}
+
+void GradientReducer::Wait() {
+  for (size_t i = gradients_.size(); i-- > 0;) {
+    if (!ready_[i]) MarkReady(i);
+  }
+  for (ops::Work& work : works_) work.Wait();
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    if (IsPacked(i))
+      std::memcpy(gradients_[i].buffer.data, InBlock(i).data, gradients_[i].buffer.bytes());
+  }
+  Reset();
+}
+
+void GradientReducer::Reset() {
+  ready_.assign(gradients_.size(), false);
+  missing_.clear();
+  for (const Bucket& bucket : plan_.buckets) missing_.push_back(bucket.gradients.size());
+  works_.clear();
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,59 @@
+#ifndef DTRUN_RUNTIME_GRADIENT_REDUCER_H_
+#define DTRUN_RUNTIME_GRADIENT_REDUCER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dtrun/types.h"
+#include "ops/communicator.h"
+#include "runtime/bucket_plan.h"
+
+namespace dtrun::runtime {
+
+/// One gradient: with null data it lives in the reducer's block.
+struct Gradient {
+  std::string name;
+  Buffer buffer;
+};
+
+/// Reduces gradients in buckets while backward runs; see <dtrun/gradient_reducer.h>. Not
+/// thread-safe.
+class GradientReducer {
+ public:
+  /// Collective. Takes a duplicate of `communicator`, so the caller's own collectives never
+  /// interleave.
+  GradientReducer(
+      ops::Communicator& communicator, std::vector<Gradient> gradients, ReduceOp op,
+      uint64_t bucket_bytes);
+
+  /// Where gradient `i` has to be written.
+  Buffer gradient(size_t i) const;
+  void MarkReady(size_t i);
+  void Wait();
+
+  const BucketPlan& plan() const { return plan_; }
+
+ private:
+  void AgreeOnPlan(ReduceOp op, uint64_t bucket_bytes);
+  Buffer InBlock(size_t i) const;
+  bool IsPacked(size_t i) const { return gradients_[i].buffer.data != nullptr; }
+  void CheckIndex(size_t i) const;
+  void StartReadyBuckets();
+  void Reset();
+
+  std::unique_ptr<ops::Communicator> communicator_;
+  std::vector<Gradient> gradients_;
+  ReduceOp op_;
+  BucketPlan plan_;
+  std::unique_ptr<ops::Memory> block_;
+
+  // Of this step.
+  std::vector<bool> ready_;       // by gradient
+  std::vector<size_t> missing_;   // by bucket: gradients that are not ready
+  std::vector<ops::Work> works_;  // of the buckets started so far
+};
+
+}  // namespace dtrun::runtime
+
+#endif

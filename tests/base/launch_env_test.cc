@@ -1,0 +1,64 @@
+#include "base/launch_env.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "dtrun/error.h"
+
+namespace {
+
+using namespace dtrun::base;
+
+GetEnv From(const Environment& environment) {
+  const std::map<std::string, std::string> variables(environment.begin(), environment.end());
+  return [variables](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+std::string RefusalOf(const Environment& environment) {
+  try {
+    ReadLaunchEnv(From(environment));
+  } catch (const dtrun::Error& error) {
+    CHECK(error.code() == dtrun::ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST_CASE("what the launcher writes, the runtime reads") {
+  const LaunchEnv launch{
+      .job = "c0ffee",
+      .version = "0.1.0",
+      .hosts = {{"h1", 2}, {"[fe80::1]", 3}},
+      .terminal_columns = 120,
+      .threads = 4,
+  };
+  CHECK(ReadLaunchEnv(From(WriteLaunchEnv(launch))) == launch);
+}
+
+TEST_CASE("a process that dtrun did not start has no launch") {
+  CHECK(ReadLaunchEnv(From({})) == std::nullopt);
+}
+
+TEST_CASE("a damaged launch is refused by variable, value and expectation") {
+  CHECK(
+      RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h1:2,h2"}}) ==
+      "environment variable DTRUN_HOSTS is 'h1:2,h2'; expected host:slots,host:slots,... (dtrun "
+      "sets it)");
+  CHECK(RefusalOf({{"DTRUN_JOB", "1"}}).find("DTRUN_HOSTS is ''") != std::string::npos);
+  CHECK(
+      RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:1"}, {"DTRUN_THREADS", "-1"}})
+          .find("DTRUN_THREADS is '-1'; expected a number from 0") != std::string::npos);
+}
+
+TEST_CASE("ranks are numbered through the hosts") {
+  const std::vector<HostSlots> hosts = {{"a", 2}, {"b", 1}, {"c", 3}};
+  CHECK(RankCount(hosts) == 6);
+  std::vector<int> found;
+  for (int rank = 0; rank < 6; ++rank) found.push_back(HostOfRank(hosts, rank));
+  CHECK(found == std::vector<int>{0, 0, 1, 2, 2, 2});
+}
+
+}  // namespace

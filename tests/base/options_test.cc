@@ -1,0 +1,57 @@
+#include "base/options.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+
+#include "dtrun/error.h"
+
+namespace {
+
+using namespace dtrun::base;
+
+Options Read(
+    const std::map<std::string, std::string>& env,
+    const std::map<std::string, std::string>& given = {}) {
+  return ReadOptions(
+      [&env](const std::string& name) -> std::optional<std::string> {
+        const auto found = env.find(name);
+        return found == env.end() ? std::nullopt : std::optional(found->second);
+      },
+      {given.begin(), given.end()});
+}
+
+std::string RefusalOf(
+    const std::map<std::string, std::string>& env,
+    const std::map<std::string, std::string>& given = {}) {
+  try {
+    Read(env, given);
+  } catch (const dtrun::Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST_CASE("an option given to Init wins over the environment, which wins over the default") {
+  CHECK(Read({}) == Options{});
+  CHECK(Read({{"DTRUN_BUCKET_BYTES", "100"}}).bucket_bytes == 100);
+  CHECK(Read({{"DTRUN_BUCKET_BYTES", "100"}}, {{"bucket_bytes", "7"}}).bucket_bytes == 7);
+  CHECK(Read({{"DTRUN_LOG_LEVEL", "info"}}).log_level == LogLevel::kInfo);
+}
+
+TEST_CASE("a bad value is refused by name, value and expectation") {
+  CHECK(
+      RefusalOf({{"DTRUN_TIMEOUT_S", "soon"}}) ==
+      "environment variable DTRUN_TIMEOUT_S is 'soon'; expected a number of seconds from 1 to "
+      "1000000");
+  CHECK(
+      RefusalOf({}, {{"backend", "tcp"}}) == "option backend is 'tcp'; expected auto, shm or mpi");
+  CHECK(
+      RefusalOf({}, {{"bucket_bytes", "0"}}).find("expected a number of bytes from 1") !=
+      std::string::npos);
+  CHECK(
+      RefusalOf({}, {{"bucket_mb", "4"}}) ==
+      "unknown option 'bucket_mb'; the options are bucket_bytes, backend, engine_thread, "
+      "timeout_s, log_level");
+}
+
+}  // namespace

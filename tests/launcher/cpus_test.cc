@@ -1,0 +1,93 @@
+#include "launcher/cpus.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrun::launcher {
+namespace {
+
+using Cpus = std::vector<int>;
+
+ReadFile Files(std::map<std::string, std::string> files) {
+  return [files](const std::string& path) -> std::optional<std::string> {
+    const auto file = files.find(path);
+    return file == files.end() ? std::nullopt : std::optional(file->second);
+  };
+}
+
+TEST_CASE("a rank alone on its host uses all CPUs and is not pinned") {
+  CHECK(PlanCpus({0, 1, 2, 3}, {}, 0, 1) == CpuPlan{{}, 4, false});
+}
+
+TEST_CASE("the ranks of a host divide its CPUs") {
+  const Cpus allowed = {2, 3, 4, 5, 8};
+  CHECK(PlanCpus(allowed, {}, 0, 2) == CpuPlan{{2, 3, 4}, 3, false});
+  CHECK(PlanCpus(allowed, {}, 1, 2) == CpuPlan{{5, 8}, 2, false});
+}
+
+TEST_CASE("every CPU goes to exactly one rank") {
+  Cpus allowed(13);
+  std::iota(allowed.begin(), allowed.end(), 0);
+  for (int ranks = 2; ranks <= 13; ++ranks) {
+    Cpus given;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const CpuPlan plan = PlanCpus(allowed, {}, rank, ranks);
+      CHECK(plan.threads == static_cast<int>(plan.pinned.size()));
+      given.insert(given.end(), plan.pinned.begin(), plan.pinned.end());
+    }
+    CHECK(given == allowed);
+  }
+}
+
+TEST_CASE("more ranks than CPUs are not pinned and have one thread each") {
+  CHECK(PlanCpus({0, 1}, {}, 2, 3) == CpuPlan{{}, 1, true});
+}
+
+TEST_CASE("a quota bounds the threads, not the CPUs") {
+  CHECK(PlanCpus({0, 1, 2, 3}, 2.0, 0, 1) == CpuPlan{{}, 2, false});
+  CHECK(PlanCpus({0, 1, 2, 3}, 2.5, 1, 2) == CpuPlan{{2, 3}, 1, false});
+  CHECK(PlanCpus({0, 1, 2, 3}, 100.0, 1, 2) == CpuPlan{{2, 3}, 2, false});
+  CHECK(PlanCpus({0, 1, 2, 3}, 0.5, 0, 1) == CpuPlan{{}, 1, false});
+}
+
+TEST_CASE("more ranks than the quota has CPUs take turns") {
+  CHECK(PlanCpus({0, 1, 2, 3}, 1.5, 0, 2) == CpuPlan{{}, 1, true});
+}
+
+TEST_CASE("the quota of control groups version 2 is the tightest on the way up") {
+  CHECK(
+      CpuQuota(Files({
+          {"/proc/self/cgroup", "0::/a/b\n"},
+          {"/sys/fs/cgroup/a/b/cpu.max", "max 100000\n"},
+          {"/sys/fs/cgroup/a/cpu.max", "150000 100000\n"},
+      })) == 1.5);
+}
+
+TEST_CASE("the quota of control groups version 1 is found, also at a container's own root") {
+  CHECK(
+      CpuQuota(Files({
+          {"/proc/self/cgroup", "5:memory:/x\n4:cpu,cpuacct:/docker/1f2e\n0::/\n"},
+          {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n"},
+          {"/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"},
+      })) == 0.5);
+}
+
+TEST_CASE("without a limit there is no quota") {
+  CHECK(CpuQuota(Files({})) == std::nullopt);
+  CHECK(
+      CpuQuota(Files({
+          {"/proc/self/cgroup", "4:cpu:/\n0::/\n"},
+          {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"},
+          {"/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"},
+          {"/sys/fs/cgroup/cpu.max", "max 100000\n"},
+      })) == std::nullopt);
+}
+
+TEST_CASE("this process may run somewhere") { CHECK_FALSE(AllowedCpus().empty()); }
+
+}  // namespace
+}  // namespace dtrun::launcher

@@ -1,0 +1,121 @@
+#include "launcher/exit_record.h"
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/subprocess.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Catch::Matchers::Contains;
+using Records = std::vector<ExitRecord>;
+
+const std::vector<base::HostSlots> kHosts = {{"h1", 1}, {"h2", 2}};
+
+Verdict Judge(const Records& records, int engine_code) {
+  return JudgeFailure(records, engine_code, kHosts, 3);
+}
+
+TEST_CASE("a record says when and how its rank ended") {
+  const testing::TemporaryFolder folder;
+  {
+    ExitRecordFile record(folder.path(), 7);
+    REQUIRE(record.exists());
+    CHECK(ReadExitRecords(folder.path()) == Records{{7, RankEnd::kRunning, 0, 0}});
+    record.Update(RankEnd::kExited, 3);
+  }
+  const Records records = ReadExitRecords(folder.path());
+  REQUIRE(records.size() == 1);
+  CHECK(records[0].rank == 7);
+  CHECK(records[0].end == RankEnd::kExited);
+  CHECK(records[0].value == 3);
+  CHECK(records[0].time_ns > 0);
+}
+
+TEST_CASE("a record that was cut short counts as a running rank") {
+  const testing::TemporaryFolder folder;
+  folder.Write("rank.2", "1 3 12345");
+  folder.Write("other", "1 3 12345\n");
+  CHECK(ReadExitRecords(folder.path()).size() == 1);
+  CHECK(ReadExitRecords(folder.path())[0].end == RankEnd::kRunning);
+}
+
+TEST_CASE("where the job has no folder a record is nothing") {
+  ExitRecordFile record("/nonexistent", 0);
+  CHECK_FALSE(record.exists());
+  record.Update(RankEnd::kExited, 0);
+  CHECK(ReadExitRecords("/nonexistent").empty());
+}
+
+TEST_CASE("the rank that failed first is to blame, whatever mpirun saw first") {
+  const Verdict verdict = Judge(
+      {{0, RankEnd::kExited, 76, 20}, {1, RankEnd::kExited, 3, 10}, {2, RankEnd::kExited, 0, 5}},
+      76);
+  CHECK(verdict.exit_code == 3);
+  CHECK(verdict.message == "rank 1 on h2 exited with code 3");
+}
+
+TEST_CASE("a signal is named and counts from 128") {
+  const Verdict verdict = Judge({{0, RankEnd::kSignaled, SIGSEGV, 1}}, 139);
+  CHECK(verdict.exit_code == 139);
+  CHECK(verdict.message == "rank 0 on h1 was killed by SIGSEGV");
+}
+
+TEST_CASE("ranks that mpirun ended are victims") {
+  const Verdict verdict = Judge(
+      {{0, RankEnd::kSignaled, SIGTERM, 5},
+       {1, RankEnd::kExited, 3, 10},
+       {2, RankEnd::kRunning, 0, 0}},
+      3);
+  CHECK(verdict.message == "rank 1 on h2 exited with code 3");
+}
+
+TEST_CASE("a rank that somebody ended by SIGTERM is no victim when mpirun says so too") {
+  const Verdict verdict =
+      Judge({{2, RankEnd::kSignaled, SIGTERM, 5}, {1, RankEnd::kExited, 76, 10}}, 143);
+  CHECK(verdict.exit_code == 143);
+  CHECK(verdict.message == "rank 2 on h2 was killed by SIGTERM");
+}
+
+TEST_CASE("a rank that left while the others needed it is named") {
+  const Verdict verdict = Judge(
+      {{0, RankEnd::kSignaled, SIGTERM, 5},
+       {1, RankEnd::kExited, 0, 1},
+       {2, RankEnd::kSignaled, SIGTERM, 5}},
+      1);
+  CHECK(verdict.exit_code == 76);
+  CHECK_THAT(verdict.message, Contains("rank 1 on h2") && Contains("MPI_Finalize"));
+}
+
+TEST_CASE("an abort has no culprit but keeps its code") {
+  const Records all = {
+      {0, RankEnd::kSignaled, SIGTERM, 5},
+      {1, RankEnd::kSignaled, SIGTERM, 5},
+      {2, RankEnd::kSignaled, SIGTERM, 5}};
+  CHECK(Judge(all, 7).exit_code == 7);
+  CHECK_THAT(Judge(all, 7).message, Contains("MPI_Abort"));
+}
+
+TEST_CASE("a failure on a host without records is said to be there") {
+  const Verdict verdict = JudgeFailure({{0, RankEnd::kSignaled, SIGTERM, 5}}, 3, kHosts, 1);
+  CHECK(verdict.exit_code == 3);
+  CHECK_THAT(verdict.message, Contains("another host"));
+}
+
+TEST_CASE("a job of which no rank was seen did not start") {
+  CHECK(JudgeFailure({}, 1, kHosts, 1).exit_code == 69);
+  CHECK(JudgeFailure({}, 255, kHosts, 0).exit_code == 69);
+  CHECK(JudgeFailure({}, 3, kHosts, 0).exit_code == 3);
+}
+
+TEST_CASE("a program that the kernel refuses gives the codes of a shell") {
+  CHECK(Judge({{0, RankEnd::kNotStarted, ENOENT, 1}}, 127).exit_code == 127);
+  CHECK(Judge({{0, RankEnd::kNotStarted, EACCES, 1}}, 126).exit_code == 126);
+}
+
+}  // namespace
+}  // namespace dtrun::launcher

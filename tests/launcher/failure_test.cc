@@ -1,0 +1,154 @@
+// How a job ends when something goes wrong.
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+
+#include "base/text.h"
+#include "tests/launcher/process_test.h"
+
+namespace dtrun::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A rank that says its own process and that of a child of it, and stays.
+constexpr char kStay[] = "sleep 600 & echo $$; echo $!; wait";
+
+pid_t ChildNamed(pid_t parent, const std::string& name) {
+  std::ifstream children(base::Text("/proc/", parent, "/task/", parent, "/children"));
+  for (pid_t child; children >> child;) {
+    std::string comm;
+    std::getline(std::ifstream(base::Text("/proc/", child, "/comm")), comm);
+    if (comm == name) return child;
+  }
+  return -1;
+}
+
+// A job of two ranks that wait to be ended.
+struct WaitingJob {
+  DtrunTest test;
+  Subprocess dtrun{test.Line({"-np", "2", "sh", "-c", kStay})};
+  std::vector<ProcessWatch> processes;
+
+  WaitingJob() {
+    REQUIRE(dtrun.WaitForLines(4));
+    std::istringstream pids(dtrun.out());
+    for (pid_t pid; pids >> pid;) processes.emplace_back(pid);
+    for (const ProcessWatch& process : processes) REQUIRE(process.found());
+  }
+
+  bool AllGone() const {
+    return std::all_of(processes.begin(), processes.end(), [](const ProcessWatch& process) {
+      return process.Ends(2s);
+    });
+  }
+};
+
+TEST_CASE("the exit code of a rank is passed on, with one line that names it") {
+  const DtrunTest test;
+  const int code = GENERATE(1, 3, 66, 255);
+  const CommandResult result = test.RunScript(
+      2, base::Text("[ $OMPI_COMM_WORLD_RANK = 0 ] && sleep 600; echo why >&2; exit ", code));
+  CHECK(result.exit_code == code);
+  CHECK(result.err == base::Text("why\ndtrun: rank 1 on localhost exited with code ", code, "\n"));
+}
+
+TEST_CASE("a rank that a signal killed is named with the signal") {
+  const DtrunTest test;
+  const auto [name, code] = GENERATE(
+      std::pair<std::string, int>("SEGV", 139), std::pair<std::string, int>("ABRT", 134),
+      std::pair<std::string, int>("TERM", 143), std::pair<std::string, int>("KILL", 137));
+  const CommandResult result =
+      test.RunScript(3, "[ $OMPI_COMM_WORLD_RANK = 2 ] || sleep 600; kill -" + name + " $$");
+  CHECK(result.exit_code == code);
+  CHECK(LineCount(result.err) == 1);
+  CHECK_THAT(result.err, Catch::StartsWith("dtrun: rank 2 on localhost was killed by SIG" + name));
+}
+
+TEST_CASE("when all ranks fail, one line names one of them") {
+  const DtrunTest test;
+  const CommandResult result = test.RunScript(4, "exit 9");
+  CHECK(result.exit_code == 9);
+  CHECK(LineCount(result.err) == 1);
+}
+
+TEST_CASE("a program whose loader is missing is reported once, exit code 127") {
+  const DtrunTest test;
+  const std::string interpreter = test.temp.Write("shell", "#!/no/such/shell\n", 0755);
+  const std::string script = test.temp.Write("script", "#!" + interpreter + "\n", 0755);
+  const CommandResult result = test.Run({"-np", "2", script});
+  CHECK(result.exit_code == 127);
+  CHECK(LineCount(result.err) == 1);
+  CHECK_THAT(result.err, Catch::Contains("could not run its program"));
+}
+
+TEST_CASE("an mpirun that starts nothing is reported with the way to learn more") {
+  const DtrunTest test;
+  const CommandResult result = test.Run({"-np", "1", "--mpi-args", "--no-such-option", "true"});
+  CHECK(result.exit_code == 69);
+  CHECK_THAT(result.err, Catch::Contains("--verbose"));
+}
+
+TEST_CASE("a signal to dtrun ends the whole job") {
+  WaitingJob job;
+  const auto [signal, code] =
+      GENERATE(std::pair(SIGINT, 130), std::pair(SIGTERM, 143), std::pair(SIGHUP, 129));
+  job.dtrun.Signal(signal);
+  const CommandResult result = job.dtrun.Wait();
+  CHECK(result.exit_code == code);
+  CHECK(LineCount(result.err) == 1);
+  for (const ProcessWatch& process : job.processes) CHECK(process.Ends(0s));
+  CHECK(job.test.temp.Entries().empty());
+}
+
+TEST_CASE("a second signal ends a job whose mpirun does not react") {
+  WaitingJob job;
+  const pid_t mpirun = ChildNamed(job.dtrun.pid(), "mpirun");
+  REQUIRE(mpirun > 0);
+  kill(mpirun, SIGSTOP);
+  job.dtrun.Signal(SIGINT);
+  job.dtrun.Signal(SIGTERM);
+  CHECK(job.dtrun.Wait().exit_code == 130);
+  for (const ProcessWatch& process : job.processes) CHECK(process.Ends(0s));
+  CHECK(job.test.temp.Entries().empty());
+}
+
+TEST_CASE("killing dtrun leaves no rank and no file") {
+  WaitingJob job;
+  const ProcessWatch keeper(ChildNamed(job.dtrun.pid(), "dtrun-keeper"));
+  REQUIRE(keeper.found());
+  job.dtrun.Signal(SIGKILL);
+  CHECK(job.dtrun.Wait().exit_code == 137);
+  CHECK(job.AllGone());
+  CHECK(keeper.Ends(10s));
+  CHECK(job.test.temp.Entries().empty());
+}
+
+TEST_CASE("killing mpirun leaves no rank and no file, and is reported") {
+  WaitingJob job;
+  const pid_t mpirun = ChildNamed(job.dtrun.pid(), "mpirun");
+  REQUIRE(mpirun > 0);
+  kill(mpirun, SIGKILL);
+  const CommandResult result = job.dtrun.Wait();
+  CHECK(result.exit_code == 70);
+  CHECK(LineCount(result.err) == 1);
+  for (const ProcessWatch& process : job.processes) CHECK(process.Ends(0s));
+  CHECK(job.test.temp.Entries().empty());
+}
+
+TEST_CASE("killing the wrapper of a rank ends the job") {
+  WaitingJob job;
+  const pid_t mpirun = ChildNamed(job.dtrun.pid(), "mpirun");
+  const pid_t wrapper = ChildNamed(mpirun, "dtrun_rank");
+  REQUIRE(wrapper > 0);
+  kill(wrapper, SIGKILL);
+  CHECK(job.dtrun.Wait().exit_code == 137);
+  CHECK(job.AllGone());
+}
+
+}  // namespace
+}  // namespace dtrun::testing

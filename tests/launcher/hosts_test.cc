@@ -1,0 +1,60 @@
+#include "launcher/hosts.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "launcher/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Catch::Matchers::Contains;
+using Hosts = std::vector<HostSlots>;
+
+TEST_CASE("a host list names hosts and their slots") {
+  CHECK(ParseHosts("h1:2,[::1]:3") == Hosts{{"h1", 2}, {"[::1]", 3}});
+  CHECK(ParseHosts("node-1.example.org:16") == Hosts{{"node-1.example.org", 16}});
+}
+
+TEST_CASE("a host without a number has one slot") {
+  CHECK(ParseHosts("a,[fd00::2],b_c:2") == Hosts{{"a", 1}, {"[fd00::2]", 1}, {"b_c", 2}});
+}
+
+TEST_CASE("what is no host list is refused") {
+  const std::string text = GENERATE(
+      as<std::string>(), "", ",", "a,,b", "a:", "a:0", "a:-2", "a:x", "a:1:2", "a:2 ", ":2",
+      "a:1000001", "a:99999999999999999999", "-oProxyCommand=touch:1", "a;touch x:1", "a b:1",
+      "[::1:2", "[]:2", "[zz::1]:2", "[::1]x:2", "::1", "user@host:2", "a:600000,b:600000");
+  CAPTURE(text);
+  CHECK_THROWS_AS(ParseHosts(text), UsageError);
+  CHECK_THROWS_AS(ParseHosts(std::string(300, 'h') + ":1"), UsageError);
+}
+
+TEST_CASE("a wrong host list is shown by item and column") {
+  CHECK_THROWS_WITH(ParseHosts("node1:2,node2:x"), Contains("node2:x (column 9)"));
+  CHECK_THROWS_WITH(ParseHosts("a:1,b:1,a:2"), Contains("a:2 (column 9)") && Contains("twice"));
+}
+
+TEST_CASE("ranks fill the hosts in order, and an unused host is not part of the job") {
+  const Hosts hosts = {{"a", 2}, {"b", 3}, {"c", 1}};
+  CHECK(PlaceRanks(hosts, 1) == Hosts{{"a", 1}});
+  CHECK(PlaceRanks(hosts, 4) == Hosts{{"a", 2}, {"b", 2}});
+  CHECK(PlaceRanks(hosts, 6) == hosts);
+}
+
+TEST_CASE("more ranks than slots are refused with both numbers") {
+  CHECK_THROWS_WITH(
+      PlaceRanks({{"localhost", 2}}, 3),
+      "requested 3 ranks, but the host list has 2 slots (localhost:2)");
+}
+
+TEST_CASE("this machine is known by its names") {
+  for (const char* name : {"localhost", "127.0.0.1", "[::1]", "me", "me.example.org"})
+    CHECK(IsThisMachine(name, "me.example.org"));
+  for (const char* name : {"you", "me.example.com", "10.0.0.1"})
+    CHECK_FALSE(IsThisMachine(name, "me.example.org"));
+}
+
+}  // namespace
+}  // namespace dtrun::launcher

@@ -1,0 +1,87 @@
+#include "launcher/mpirun.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "launcher/launch_error.h"
+#include "launcher/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+
+MpirunCall TwoRanks() {
+  MpirunCall call;
+  call.mpirun = "/usr/bin/mpirun";
+  call.wrapper = "/opt/dtrun_rank";
+  call.folder = "/tmp/job";
+  call.placement = {{"localhost", 2}};
+  call.program = {"./train", "--epochs", "3"};
+  return call;
+}
+
+TEST_CASE("mpirun gets the ranks, the hosts and the marked program under the wrapper") {
+  const std::string line = ShellLine(MpirunArgv(TwoRanks()));
+  CHECK_THAT(
+      line, Catch::StartsWith("/usr/bin/mpirun -np 2 -H localhost:2 ") &&
+                Catch::EndsWith(" /opt/dtrun_rank /tmp/job +./train +--epochs +3"));
+}
+
+TEST_CASE("only root is allowed to run as root") {
+  MpirunCall call = TwoRanks();
+  CHECK_THAT(ShellLine(MpirunArgv(call)), !Contains("--allow-run-as-root"));
+  call.as_root = true;
+  CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("--allow-run-as-root"));
+}
+
+TEST_CASE("variables travel by name alone") {
+  MpirunCall call = TwoRanks();
+  call.exported = {"DTRUN_JOB", "HOME"};
+  CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("-x DTRUN_JOB -x HOME"));
+}
+
+TEST_CASE("an option of the user takes the place of dtrun's, which mpirun would refuse twice") {
+  MpirunCall call = TwoRanks();
+  call.mpi_args = {"--mca", "orte_keep_fqdn_hostnames", "0", "--bind-to", "core"};
+  const Words argv = MpirunArgv(call);
+  CHECK(std::count(argv.begin(), argv.end(), "orte_keep_fqdn_hostnames") == 1);
+  CHECK(std::count(argv.begin(), argv.end(), "--bind-to") == 1);
+  CHECK(std::count(argv.begin(), argv.end(), "odls_base_sigkill_timeout") == 1);
+}
+
+TEST_CASE("an IPv6 host is refused, but for this machine's own address") {
+  MpirunCall call = TwoRanks();
+  call.placement = {{"[::1]", 2}};
+  CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("-H localhost:2"));
+  call.placement = {{"[fd00::1]", 2}};
+  CHECK_THROWS_AS(MpirunArgv(call), UsageError);
+}
+
+TEST_CASE("marked words hold nothing that mpirun looks for, and come back as they were") {
+  const Words words = {"", ":", "--tune", "-am", "+x", "++"};
+  CHECK(MarkWords(words) == Words{"+", "+:", "+--tune", "+-am", "++x", "+++"});
+  CHECK(UnmarkWords(MarkWords(words)) == words);
+}
+
+TEST_CASE("secrets and names that no shell sets are not forwarded") {
+  CHECK(
+      ForwardedNames(
+          {"PATH=/bin", "HF_TOKEN=x", "my_secret_=x", "DB_PASSWORD=x", "API_KEY=x", "AWS_REGION=x",
+           "SSH_AUTH_SOCK=x", "GOOGLE_CREDENTIALS=x", "BASH_FUNC_f%%=() { :; }", "a.b=x", "1A=x",
+           "OMPI_COMM_WORLD_RANK=1", "KEYBOARD=de", "_x9=1"}) == Words{"PATH", "KEYBOARD", "_x9"});
+}
+
+TEST_CASE("only Open MPI 4 and 5 will do") {
+  CHECK(IsSupportedMpirun("mpirun (Open MPI) 4.1.4"));
+  CHECK(IsSupportedMpirun("mpirun (Open MPI) 5.0.8"));
+  CHECK_FALSE(IsSupportedMpirun("mpirun (Open MPI) 3.1.6"));
+  CHECK_FALSE(IsSupportedMpirun("HYDRA build details:"));
+  CHECK_FALSE(IsSupportedMpirun(""));
+}
+
+}  // namespace
+}  // namespace dtrun::launcher

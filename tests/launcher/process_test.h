@@ -1,0 +1,46 @@
+#ifndef DTRUN_TESTS_LAUNCHER_PROCESS_TEST_H_
+#define DTRUN_TESTS_LAUNCHER_PROCESS_TEST_H_
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/subprocess.h"
+
+namespace dtrun::testing {
+
+using Words = std::vector<std::string>;
+
+/// dtrun with a temporary folder of its own, so that what it leaves there can be seen.
+struct DtrunTest {
+  TemporaryFolder temp;
+  std::vector<std::pair<std::string, std::string>> environment = {};
+  std::string folder = {};
+
+  static std::string Dtrun() { return std::filesystem::absolute(std::getenv("DTRUN")); }
+
+  Command Line(const Words& arguments) const {
+    Command command = {{Dtrun()}, {{"TMPDIR", temp.path()}}, folder};
+    command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
+    command.environment.insert(command.environment.end(), environment.begin(), environment.end());
+    return command;
+  }
+
+  CommandResult Run(const Words& arguments) const { return testing::Run(Line(arguments)); }
+
+  /// `script` as program of all ranks.
+  CommandResult RunScript(int ranks, const std::string& script) const {
+    return Run({"-np", std::to_string(ranks), "sh", "-c", script});
+  }
+};
+
+inline long LineCount(const std::string& text) {
+  return std::count(text.begin(), text.end(), '\n');
+}
+
+}  // namespace dtrun::testing
+
+#endif

@@ -1,0 +1,119 @@
+#include "ops/reduce/reduce.h"
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+namespace {
+
+using dtrun::DType;
+using dtrun::ReduceOp;
+
+template <typename T>
+std::vector<T> Reduced(const std::vector<std::vector<T>>& inputs, DType dtype, ReduceOp op) {
+  std::vector<const void*> pointers;
+  for (const auto& input : inputs) pointers.push_back(input.data());
+  std::vector<T> output(inputs[0].size());
+  void* out = output.data();
+  dtrun::ops::Reduce(
+      pointers.data(), static_cast<int>(inputs.size()), &out, 1, output.size(), dtype, op);
+  return output;
+}
+
+float FromBF16(uint16_t bits) {
+  const uint32_t wide = uint32_t{bits} << 16;
+  float value;
+  std::memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+TEST_CASE("floats are summed in a balanced tree over the ranks") {
+  // 2^24 + 1 is not a float: a sum from left to right would lose every 1.
+  const float big = 16777216.0f;
+  CHECK(
+      Reduced<float>({{big}, {1}, {1}, {1}}, DType::kF32, ReduceOp::kSum)[0] ==
+      (big + 1.0f) + (1.0f + 1.0f));
+  CHECK(
+      Reduced<float>({{1}, {1}, {big}, {1}, {1}}, DType::kF32, ReduceOp::kSum)[0] ==
+      ((1.0f + 1.0f) + big) + (1.0f + 1.0f));
+}
+
+TEST_CASE("the average of integers truncates toward zero") {
+  CHECK(
+      Reduced<int32_t>({{-7, 7}, {0, 0}}, DType::kI32, ReduceOp::kAverage) ==
+      std::vector<int32_t>{-3, 3});
+  CHECK(
+      Reduced<uint8_t>({{200}, {50}, {1}}, DType::kU8, ReduceOp::kAverage)[0] ==
+      (200 + 50 + 1) % 256 / 3);
+}
+
+TEST_CASE("bf16 accumulates in f32 and is rounded once") {
+  // 256 + 1 rounds back to 256 in bf16, so that rounding after each addition would end at 256.
+  const uint16_t k256 = 0x4380, k1 = 0x3f80;
+  CHECK(
+      FromBF16(Reduced<uint16_t>({{k256}, {k1}, {k1}, {k1}}, DType::kBF16, ReduceOp::kSum)[0]) ==
+      260.0f);
+}
+
+TEST_CASE("f16 survives every kind of number") {
+  // Adding zero to each of the 65,536 halves gives the same half: widening is exact and narrowing
+  // its inverse.
+  std::vector<uint16_t> all(65536), zero(65536, 0);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
+  const auto sum = Reduced<uint16_t>({all, zero}, DType::kF16, ReduceOp::kSum);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool nan = (i & 0x7fff) > 0x7c00;
+    if (nan) {
+      CHECK((sum[i] & 0x7fff) > 0x7c00);
+    } else if (i != 0x8000) {  // -0 + 0 is +0
+      REQUIRE(sum[i] == i);
+    }
+  }
+  // 2048 + 1 lies between two halves: to even. 65504 + 32 is beyond the largest one.
+  CHECK(Reduced<uint16_t>({{0x6800}, {0x3c00}}, DType::kF16, ReduceOp::kSum)[0] == 0x6800);
+  CHECK(Reduced<uint16_t>({{0x7bff}, {0x5000}}, DType::kF16, ReduceOp::kSum)[0] == 0x7c00);
+}
+
+TEST_CASE("a minimum with a NaN on either side is NaN") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const ReduceOp op : {ReduceOp::kMin, ReduceOp::kMax}) {
+    const auto result = Reduced<float>({{nan, 1, 1}, {1, nan, 2}}, DType::kF32, op);
+    CHECK(std::isnan(result[0]));
+    CHECK(std::isnan(result[1]));
+    CHECK(result[2] == (op == ReduceOp::kMin ? 1.0f : 2.0f));
+  }
+}
+
+TEST_CASE("bools: sum and max are or, product and min are and") {
+  const std::vector<std::vector<uint8_t>> inputs = {{0, 0, 1, 1}, {0, 1, 0, 1}};
+  const std::vector<uint8_t> either = {0, 1, 1, 1}, both = {0, 0, 0, 1};
+  CHECK(Reduced(inputs, DType::kBool, ReduceOp::kSum) == either);
+  CHECK(Reduced(inputs, DType::kBool, ReduceOp::kMax) == either);
+  CHECK(Reduced(inputs, DType::kBool, ReduceOp::kProduct) == both);
+  CHECK(Reduced(inputs, DType::kBool, ReduceOp::kMin) == both);
+}
+
+TEST_CASE("outputs may be the inputs, at every count around a block") {
+  for (const size_t count : {1, 15, 16, 17, 1023, 1024, 1025, 5000}) {
+    for (const int ranks : {2, 3, 4, 7}) {
+      std::vector<std::vector<int64_t>> data(
+          static_cast<size_t>(ranks), std::vector<int64_t>(count));
+      for (size_t r = 0; r < data.size(); ++r) {
+        for (size_t i = 0; i < count; ++i) data[r][i] = static_cast<int64_t>((r + 1) * (i + 3));
+      }
+      std::vector<void*> pointers;
+      for (auto& input : data) pointers.push_back(input.data());
+      dtrun::ops::Reduce(
+          pointers.data(), ranks, pointers.data(), ranks, count, DType::kI64, ReduceOp::kSum);
+      for (const auto& output : data) {
+        for (size_t i = 0; i < count; ++i) {
+          REQUIRE(output[i] == static_cast<int64_t>(i + 3) * ranks * (ranks + 1) / 2);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
