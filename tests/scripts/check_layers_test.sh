@@ -38,7 +38,9 @@ obeying_tree() {
   library base:clock
   library ops:collectives //base:clock
   library ops/mpi:module //ops:collectives @open_mpi
-  library runtime:dtrun //ops:collectives //base:launch_env
+  library runtime:libdtrun.so.0 //ops:collectives //base:launch_env
+  library runtime:libdtrun_mpi.so //ops/mpi:module
+  library runtime:dtrun :libdtrun.so.0 :libdtrun_mpi.so
   library launcher:dtrun //base:launch_env //base:text @cli11
   library models:cnn_fmnist //runtime:dtrun @onednn
   library examples:sgd //runtime:dtrun
@@ -67,7 +69,7 @@ obeys() {
   expect_status 0
   expect_no_output FAIL
   expect_no_output "no ops/"
-  expect_output "ok    models does not reach @open_mpi"
+  expect_output "ok    //runtime:libdtrun.so.0 does not reach @open_mpi"
   expect_output "0 failed, 0 skipped"
 }
 
@@ -76,7 +78,8 @@ broken_graph() {
   library include/dtrun:c //base:text
   library base:wrong @open_mpi
   library ops:wrong //runtime:dtrun
-  library runtime:wrong //ops/mpi:module
+  library runtime:wrong //models:cnn_fmnist
+  sed -i "s|'//base:launch_env'|&, '//ops/mpi:module'|" runtime/BUILD.bazel
   library launcher:wrong //ops:collectives
   library launcher:sly //base:clock
   library models:wrong //ops:collectives
@@ -86,7 +89,8 @@ broken_graph() {
   expect_output "FAIL  include uses more than itself"
   expect_output $'FAIL  base reaches @open_mpi\n        //base:wrong\n        @open_mpi//:open_mpi'
   expect_output $'FAIL  ops reaches runtime\n        //ops:wrong\n        //runtime:dtrun'
-  expect_output $'FAIL  runtime reaches @open_mpi\n        //runtime:wrong\n        //ops/mpi:module\n        @open_mpi//:open_mpi'
+  expect_output $'FAIL  runtime reaches models\n        //runtime:wrong\n        //models:cnn_fmnist'
+  expect_output $'FAIL  //runtime:libdtrun.so.0 reaches @open_mpi\n        //runtime:libdtrun.so.0\n        //ops/mpi:module\n        @open_mpi//'
   expect_output $'FAIL  launcher reaches ops\n        //launcher:wrong\n        //ops:collectives'
   expect_output "//launcher:sly uses //base:clock"
   expect_output "//models:wrong uses //ops:collectives"
