@@ -1,0 +1,282 @@
+// Real processes: cnn_fmnist alone and under dtrun.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/models/idx_files.h"
+#include "tests/support/subprocess.h"
+
+namespace dtrun::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Command UnderDtrun(int np, const Words& program) {
+  Words argv = {"launcher/dtrun", "-np", std::to_string(np)};
+  argv.insert(argv.end(), program.begin(), program.end());
+  return {.argv = argv};
+}
+
+Words CnnFmnist(const Words& options) {
+  Words argv = {"models/cnn_fmnist", "--threads", "1"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  return argv;
+}
+
+std::string ReadText(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(stream), {});
+}
+
+// What cnn_fmnist itself said on stderr, without the words of the launcher around it.
+Words ErrorLines(const CommandResult& result) {
+  Words lines;
+  std::istringstream stream(result.err);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.rfind("cnn_fmnist: ", 0) == 0) lines.push_back(line.substr(12));
+  }
+  return lines;
+}
+
+int CountLines(const std::string& text) { return int(std::count(text.begin(), text.end(), '\n')); }
+
+// A toy set, and the result of training on it.
+class Trained {
+ public:
+  explicit Trained(uint32_t examples) { WriteToySet(folder_, examples); }
+
+  nlohmann::json Run(int np, Words options) {
+    const std::string file = folder_ / "result.json";
+    options.insert(options.end(), {"--data-dir", folder_.path(), "--json", file});
+    const CommandResult result = testing::Run(UnderDtrun(np, CnnFmnist(options)));
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    out = result.out;
+    return nlohmann::json::parse(ReadText(file));
+  }
+
+  std::string out;
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_CASE("training learns, whatever the number of ranks") {
+  Trained trained(400);
+  const int np = GENERATE(1, 3);
+  const auto result =
+      trained.Run(np, {"--epochs", "4", "--global-batch-size", "32", "--verbose", "0"});
+  CHECK(result["ranks"] == np);
+  CHECK(result["test_accuracy"] > 0.95);
+  CHECK(result["parameter_digest"].get<std::string>().size() == 16);
+  REQUIRE(result["epochs"].size() == 4);
+  const auto& last = result["epochs"][3];
+  for (const char* name :
+       {"loss", "train_accuracy", "test_loss", "test_accuracy", "seconds", "images_per_s"})
+    CHECK(last[name].is_number());
+  CHECK(last["test_loss"] == result["test_loss"]);
+  CHECK(last["images_per_s"].get<double>() * last["seconds"].get<double>() == Approx(400));
+  CHECK(CountLines(trained.out) == 1);  // --verbose 0: the result alone
+}
+
+TEST_CASE("1, 2, 3 and 4 ranks have the same losses on the same global batches, dropout on") {
+  Trained trained(200);
+  // 200 is no multiple of 48: the fifth batch is ragged.
+  const Words options = {
+      "--global-batch-size",
+      "48",
+      "--optimizer",
+      "sgd",
+      "--learning-rate",
+      "0.05",
+      "--momentum",
+      "0.9",
+      "--max-steps",
+      "20",
+      "--log-steps",
+      "--verbose",
+      "0"};
+  const auto expected = trained.Run(1, options)["steps"];
+  REQUIRE(expected.size() == 20);
+  for (int np : {2, 3, 4}) {
+    const auto steps = trained.Run(np, options)["steps"];
+    REQUIRE(steps.size() == 20);
+    for (size_t i = 0; i < 20; ++i)
+      CHECK(std::abs(steps[i].get<double>() - expected[i].get<double>()) < 1e-5);
+  }
+}
+
+TEST_CASE("two runs of the same seed have the same losses, bit for bit, and others have not") {
+  Trained trained(200);
+  const auto run = [&](const char* seed) {
+    return trained.Run(
+        2, {"--batch-size", "20", "--max-steps", "10", "--log-steps", "--seed", seed});
+  };
+  const auto first = run("3"), again = run("3"), other = run("4");
+  CHECK(first["steps"] == again["steps"]);
+  CHECK(first["parameter_digest"] == again["parameter_digest"]);
+  CHECK(first["steps"] != other["steps"]);
+}
+
+std::vector<float> GradientOf(int np, const TemporaryFolder& folder) {
+  const std::string file = folder / "gradient";
+  const CommandResult result = Run(UnderDtrun(np, {"tests/models/step_gradient", file}));
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  const std::string bytes = ReadText(file);
+  std::vector<float> gradient(bytes.size() / sizeof(float));
+  std::memcpy(gradient.data(), bytes.data(), bytes.size());
+  return gradient;
+}
+
+TEST_CASE("1, 2, 3 and 4 ranks have the same gradient of network C, dropout on") {
+  TemporaryFolder folder;
+  const std::vector<float> expected = GradientOf(1, folder);
+  REQUIRE(expected.size() == 1199882);
+  for (int np : {2, 3, 4}) {
+    const std::vector<float> gradient = GradientOf(np, folder);
+    REQUIRE(gradient.size() == expected.size());
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      difference += std::pow(double(gradient[i]) - double(expected[i]), 2);
+      norm += double(expected[i]) * double(expected[i]);
+    }
+    CHECK(std::sqrt(difference / norm) < 1e-6);
+  }
+}
+
+TEST_CASE("rank 0 says what is about to train, then a line per epoch, then the result") {
+  Trained trained(64);
+  trained.Run(2, {"--epochs", "2", "--batch-size", "16"});
+  CHECK(CountLines(trained.out) == 9);
+  for (const char* part :
+       {"Replicas    2 on ", "Reduction   shm", "threads per rank: 1",
+        "64 training and 64 test images, 12x12, 4 classes", "dense 4: ", "global batch 32",
+        "Epoch 1/2: loss ", "Epoch 2/2: loss ", "Test: loss ", " on all 2 ranks\n"}) {
+    INFO(trained.out);
+    CHECK(trained.out.find(part) != std::string::npos);
+  }
+}
+
+TEST_CASE("help is printed once and documents the defaults") {
+  const CommandResult result = Run(UnderDtrun(2, CnnFmnist({"--help"})));
+  CHECK(result.exit_code == 0);
+  const size_t first = result.out.find("--batch-size");
+  CHECK(first != std::string::npos);
+  CHECK(result.out.find("\nUsage: ") == result.out.rfind("\nUsage: "));
+  CHECK(result.out.find("[1024]") != std::string::npos);
+}
+
+// Runs two ranks with `options`, which must end with `exit_code` and one line, said once.
+void CheckRefused(const Words& options, int exit_code, const std::string& line) {
+  const CommandResult result = Run(UnderDtrun(2, CnnFmnist(options)));
+  INFO(result.err);
+  CHECK(result.exit_code == exit_code);
+  CHECK(ErrorLines(result) == Words{line});
+  CHECK(result.out == "");
+}
+
+TEST_CASE("a wrong command line is one line and exit code 2") {
+  CheckRefused({"--bogus"}, 2, "The following argument was not expected: --bogus (see --help)");
+  CheckRefused(
+      {"--epochs", "x"}, 2, "--epochs: 'x', expected an integer from 1 to 1000000 (see --help)");
+  CheckRefused(
+      {"--optimizer", "lamb"}, 2, "--optimizer: 'lamb', expected adam or sgd (see --help)");
+  CheckRefused(
+      {"--momentum", "0.9"}, 2,
+      "--momentum: given with --optimizer adam, expected --optimizer sgd (see --help)");
+}
+
+TEST_CASE("unusable data is one line that names the file, and exit code 66") {
+  TemporaryFolder folder;
+  CheckRefused(
+      {"--data-dir", folder.path()}, 66,
+      folder /
+          "train-images-idx3-ubyte: not found: the folder has neither this file nor this file "
+          "with .gz");
+  WriteToySet(folder, 20);
+  WriteFile(folder / "train-labels-idx1-ubyte.gz", Idx({3}, {0, 1, 2}));
+  CheckRefused(
+      {"--data-dir", folder.path()}, 66,
+      folder / "train-labels-idx1-ubyte.gz: 3 labels, expected 20 as there are images in " +
+          (folder / "train-images-idx3-ubyte"));
+}
+
+TEST_CASE("images too small for the network are refused by the layer that needs more") {
+  TemporaryFolder folder;
+  for (const char* split : {"train", "t10k"}) {
+    WriteFile(folder / (std::string(split) + "-images-idx3-ubyte"), Idx({2, 4, 4}, Bytes(32)));
+    WriteFile(folder / (std::string(split) + "-labels-idx1-ubyte"), Idx({2}, {0, 1}));
+  }
+  CheckRefused(
+      {"--data-dir", folder.path(), "--batch-size", "1"}, 66,
+      folder.path() + ": layer 1 (conv2d 64 3x3 relu) needs an input of at least 3x3, got 2x2x32");
+}
+
+TEST_CASE("a batch larger than the data set is refused with both sizes") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 20);
+  CheckRefused(
+      {"--data-dir", folder.path(), "--batch-size", "16"}, 2,
+      "--batch-size 16 on 2 ranks: the global batch of 32 is larger than the data set, expected at "
+      "most its 20 training images in " +
+          folder.path());
+  CheckRefused(
+      {"--data-dir", folder.path(), "--global-batch-size", "1"}, 2,
+      "--global-batch-size 1: expected at least 1 example for each of the 2 ranks");
+  CheckRefused(
+      {"--data-dir", folder.path(), "--batch-size", "5", "--steps-per-epoch", "3"}, 2,
+      "--steps-per-epoch 3: expected at most 2, as many global batches of 10 as there are in 20 "
+      "training images");
+}
+
+TEST_CASE("a result that cannot be written is found before training, with exit code 73") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 20);
+  const std::string file = folder / "none/result.json";
+  CheckRefused(
+      {"--data-dir", folder.path(), "--batch-size", "4", "--json", file}, 73,
+      "rank 0 (host localhost): --json: " + file +
+          ": cannot be written: No such file or directory");
+}
+
+// Three ranks with `common` options, of which rank 1 has some of its own.
+CommandResult RunWithOtherRank1(
+    const std::string& common, const std::string& of_rank_1, const std::string& of_others) {
+  return Run(UnderDtrun(
+      3, {"sh", "-c",
+          "own='" + of_others + "'; [ $OMPI_COMM_WORLD_RANK = 1 ] && own='" + of_rank_1 +
+              "'; exec models/cnn_fmnist --threads 1 --batch-size 4 " + common + " $own"}));
+}
+
+TEST_CASE("a rank that alone lacks its data is named with its host, and nobody hangs") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 20);
+  const CommandResult result =
+      RunWithOtherRank1("", "--data-dir /none", "--data-dir " + folder.path());
+  CHECK(
+      ErrorLines(result) == Words{"rank 1 (host localhost): /none/train-images-idx3-ubyte: not "
+                                  "found: the folder does not exist"});
+  CHECK(result.exit_code == 66);
+}
+
+TEST_CASE("a rank that was started with other settings is named with both") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 20);
+  const CommandResult result = RunWithOtherRank1("--data-dir " + folder.path(), "--seed 5", "");
+  CHECK(
+      ErrorLines(result) == Words{"the ranks were started differently: rank 0 has --seed=1, rank 1 "
+                                  "(host localhost) has --seed=5"});
+  CHECK(result.exit_code == 76);
+}
+
+}  // namespace
+}  // namespace dtrun::testing

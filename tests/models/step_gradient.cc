@@ -1,0 +1,76 @@
+// As a rank: network C's gradient of one global batch with dropout, summed over the ranks. Rank 0
+// writes it to the file that the first argument names.
+
+#include <dtrun/dtrun.h>
+#include <omp.h>
+
+#include <fstream>
+#include <numeric>
+#include <vector>
+
+#include "models/data/sampling.h"
+#include "models/network_c.h"
+#include "models/train/step.h"
+
+namespace {
+
+using namespace dtrun::models;  // NOLINT: a program of one page
+
+constexpr uint64_t kGlobalBatch = 50;
+
+Images MadeUpImages() {
+  Images images;
+  images.count = kGlobalBatch;
+  images.height = images.width = 28;
+  for (uint64_t i = 0; i < kGlobalBatch * 28 * 28; ++i)
+    images.pixels.push_back(uint8_t((i + 1) * 2654435761u >> 24));
+  for (uint64_t i = 0; i < kGlobalBatch; ++i) images.labels.push_back(uint8_t(i % 10));
+  return images;
+}
+
+// Looks at the gradients that it is given.
+class Observer : public dtrun::Optimizer {
+ public:
+  explicit Observer(std::vector<dtrun::Parameter>& parameters) : parameters_(parameters) {}
+  std::vector<dtrun::Parameter>& parameters() override { return parameters_; }
+  std::vector<dtrun::NamedBuffer> state() override { return {}; }
+  void Step() override {
+    for (const dtrun::Parameter& parameter : parameters_) {
+      const auto* gradient = static_cast<const float*>(parameter.gradient.data);
+      seen.insert(seen.end(), gradient, gradient + parameter.gradient.count);
+    }
+  }
+
+  std::vector<float> seen;
+
+ private:
+  std::vector<dtrun::Parameter>& parameters_;
+};
+
+}  // namespace
+
+int main(int, char** argv) {
+  omp_set_num_threads(1);
+  dtrun::Context job = dtrun::Init();
+  Sequential model({28, 28, 1}, NetworkC(10), {.micro_batch = 8, .seed = 1});
+  Observer observer(model.parameters());
+  dtrun::DistributedOptimizer optimizer(
+      job.world(), observer, {.op = dtrun::ReduceOp::kSum, .bucket_bytes = 1 << 20});
+
+  const Images images = MadeUpImages();
+  std::vector<uint32_t> examples(kGlobalBatch);
+  std::iota(examples.begin(), examples.end(), 0);
+  const Range mine = PartOf({0, kGlobalBatch}, job.rank(), job.size());
+  const Share share{
+      std::span(examples).subspan(mine.begin, mine.size()), uint32_t(mine.begin), kGlobalBatch, 7};
+  ComputeGradients(model, images, share, [&](size_t i) { optimizer.MarkReady(i); });
+  optimizer.Step();
+
+  if (job.rank() == 0) {
+    std::ofstream file(argv[1], std::ios::binary);
+    file.write(
+        reinterpret_cast<const char*>(observer.seen.data()),
+        std::streamsize(observer.seen.size() * sizeof(float)));
+  }
+  job.Shutdown();
+}
