@@ -90,7 +90,7 @@ bool IsShellName(const std::string& name) {
 bool StaysHere(const std::string& name) {
   constexpr const char* kPatterns[] = {
       "*TOKEN*",       "*SECRET*",     "*PASSWORD*", "*_KEY",  "AWS_*",
-      "SSH_AUTH_SOCK", "*CREDENTIAL*", "OMPI_*",     "PMIX_*", "DTRUN_*",
+      "SSH_AUTH_SOCK", "*CREDENTIAL*", "OMPI_*",     "PMIX_*",
   };
   return std::any_of(std::begin(kPatterns), std::end(kPatterns), [&](const char* pattern) {
     return fnmatch(pattern, name.c_str(), FNM_CASEFOLD) == 0;

@@ -80,7 +80,8 @@ TEST_CASE("secrets and names that no shell sets are not forwarded") {
       ForwardedNames(
           {"PATH=/bin", "HF_TOKEN=x", "my_secret_=x", "DB_PASSWORD=x", "API_KEY=x", "AWS_REGION=x",
            "SSH_AUTH_SOCK=x", "GOOGLE_CREDENTIALS=x", "BASH_FUNC_f%%=() { :; }", "a.b=x", "1A=x",
-           "OMPI_COMM_WORLD_RANK=1", "KEYBOARD=de", "_x9=1"}) == Words{"PATH", "KEYBOARD", "_x9"});
+           "OMPI_COMM_WORLD_RANK=1", "KEYBOARD=de", "_x9=1", "DTRUN_BUCKET_BYTES=9"}) ==
+      Words{"PATH", "KEYBOARD", "_x9", "DTRUN_BUCKET_BYTES"});
 }
 
 TEST_CASE("only Open MPI 4 and 5 will do") {
