@@ -27,9 +27,6 @@
 namespace dtrun::models {
 namespace {
 
-// Fastest for network C on one thread; see the measurement in conv2d.cc.
-constexpr int kMicroBatch = 32;
-
 // What a rank gets ready on its own before all ranks agree to start.
 struct Preparation {
   Verdict verdict;
@@ -82,9 +79,10 @@ std::unique_ptr<Optimizer> MakeOptimizer(
 }
 
 std::unique_ptr<Sequential> MakeModel(const Dataset& data, uint64_t share, uint64_t seed) {
+  const ChunkPlan plan = PlanChunks(share);
   return std::make_unique<Sequential>(
       Shape{data.train.height, data.train.width, 1}, NetworkC(data.classes),
-      SequentialOptions{.micro_batch = MicroBatchFor(share, kMicroBatch), .seed = seed});
+      SequentialOptions{plan.micro_batch, plan.micro_batches, seed});
 }
 
 // Ranks that read different files would train happily on.

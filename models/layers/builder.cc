@@ -15,17 +15,17 @@ memory::format_tag TagOf(int block, const Shape& shape) {
   return memory::format_tag::nChw16c;
 }
 
-memory::desc Describe(const Shape& shape, int block, int micro_batch) {
+memory::desc Describe(const Shape& shape, int block, int batch) {
   return memory::desc(
-      {micro_batch, shape.channels, shape.height, shape.width}, memory::data_type::f32,
+      {batch, shape.channels, shape.height, shape.width}, memory::data_type::f32,
       TagOf(block, shape));
 }
 
 }  // namespace
 
-int BlockOf(const memory::desc& description, const Shape& shape, int micro_batch) {
+int BlockOf(const memory::desc& description, const Shape& shape, int batch) {
   for (int block : {shape.channels, 16, 8, 4, 1}) {
-    if (description == Describe(shape, block, micro_batch)) return block;
+    if (description == Describe(shape, block, batch)) return block;
   }
   return 0;
 }
@@ -34,27 +34,61 @@ BoundPrimitive BoundReorder(const memory& from, const memory& to) {
   return {dnnl::reorder(from, to), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}};
 }
 
-Builder::Builder(int micro_batch, uint64_t seed)
+Builder::Builder(int micro_batch, int micro_batches, uint64_t seed)
     : micro_batch_(micro_batch),
+      micro_batches_(micro_batches),
       seed_(seed),
       engine_(dnnl::engine::kind::cpu, 0),
       stream_(engine_) {}
 
 Tensor* Builder::NewTensor(const Shape& shape, int block, bool relu) {
   Tensor& tensor = tensors_.emplace_back(Tensor{shape, block, relu});
-  tensor.data = NewFloats(size_t(micro_batch_) * tensor.stride());
+  const bool moves = by_micro_batch && output_kept;
+  const int examples = moves ? chunk() : batch();
+  tensor.data = NewFloats(size_t(examples) * tensor.stride());
+  if (moves) {
+    tensor.step = size_t(micro_batch_) * tensor.stride();
+    MoveWithMicroBatch(tensor.data, tensor.step);
+  }
   return &tensor;
+}
+
+// Made for a whole chunk, and taken by micro-batch: the gradient of what stands between the two.
+void Builder::GiveGradient(Tensor* tensor) {
+  tensor->gradient = NewFloats(size_t(batch()) * tensor->stride());
+  if (!by_micro_batch && tensor->step != 0) MoveWithMicroBatch(tensor->gradient, tensor->step);
+}
+
+Memo* Builder::NewMemo(size_t bytes) {
+  const auto parts = size_t(by_micro_batch ? micro_batches_ : 1);
+  auto* first = reinterpret_cast<uint8_t*>(NewFloats(parts * bytes / sizeof(float) + 1));
+  Memo& memo = memos_.emplace_back(Memo{first});
+  if (by_micro_batch) moving_memos_.push_back({&memo, first, bytes});
+  return &memo;
 }
 
 float* Builder::NewFloats(size_t count) { return memory_.emplace_back(count).data(); }
 
-memory::desc Builder::DescriptionOf(const Tensor& tensor) const {
-  return Describe(tensor.shape, tensor.block, micro_batch_);
+void Builder::MoveWithMicroBatch(float*& pointer, size_t step) {
+  auto* first = reinterpret_cast<uint8_t*>(pointer);
+  moving_floats_.push_back({&pointer, first, step * sizeof(float)});
 }
 
-memory Builder::MemoryOf(const Tensor& tensor, float* at) {
-  return memory(DescriptionOf(tensor), engine_, at);
+memory::desc Builder::DescriptionOf(const Tensor& tensor) const {
+  return Describe(tensor.shape, tensor.block, batch());
 }
+
+// A view of what `pointer` points to, wherever that moves.
+memory Builder::Bind(const Tensor& tensor, float* const& pointer) {
+  const memory view(DescriptionOf(tensor), engine_, pointer);
+  for (const Moving<float**>& moving : moving_floats_) {
+    if (moving.target == &pointer) moving_views_.push_back({view, moving.first, moving.step});
+  }
+  return view;
+}
+
+memory Builder::DataOf(const Tensor& tensor) { return Bind(tensor, tensor.data); }
+memory Builder::GradientOf(const Tensor& tensor) { return Bind(tensor, tensor.gradient); }
 
 memory Builder::NewMemory(const memory::desc& description) {
   return memory(description, engine_, NewFloats(description.get_size() / sizeof(float)));
@@ -74,6 +108,15 @@ memory Builder::NewScratch(const memory::desc& description) {
 void Builder::PlaceScratch() {
   float* scratch = NewFloats(scratch_bytes_ / sizeof(float) + 1);
   for (memory& piece : scratch_) piece.set_data_handle(scratch);
+}
+
+void Builder::Select(int i) {
+  const auto index = static_cast<size_t>(i);
+  for (const auto& moving : moving_floats_)
+    *moving.target = reinterpret_cast<float*>(moving.first + index * moving.step);
+  for (const auto& moving : moving_memos_) moving.target->data = moving.first + index * moving.step;
+  for (auto& moving : moving_views_)
+    moving.target.set_data_handle(moving.first + index * moving.step);
 }
 
 }  // namespace dtrun::models

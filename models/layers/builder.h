@@ -3,6 +3,7 @@
 
 #include <dtrun/optimizer.h>
 
+#include <cstdint>
 #include <deque>
 #include <dnnl.hpp>
 #include <unordered_map>
@@ -28,33 +29,50 @@ class BoundPrimitive {
 /// Copies `from` to `to`, which says the format.
 BoundPrimitive BoundReorder(const dnnl::memory& from, const dnnl::memory& to);
 
+/// Bytes that a layer remembers from a pass for the way back.
+struct Memo {
+  uint8_t* data = nullptr;  ///< those of the micro-batch at hand
+};
+
 /// What layers are built with: owns the memory they share, and outlives them.
+///
+/// A chunk is `micro_batches` times `micro_batch` examples. Layers before the first dense one take
+/// a micro-batch at a time, the others a whole chunk. What the former have to remember for the way
+/// back is there once per micro-batch; `Select` points all of them to the one at hand.
 class Builder {
  public:
-  Builder(int micro_batch, uint64_t seed);
+  Builder(int micro_batch, int micro_batches, uint64_t seed);
 
+  /// About the layer that is being built, set by Sequential: its index in the network; the
+  /// parameters it asked for, in that order; whether its output is read in the plain format;
+  /// whether its output is read again on the way back; whether it takes micro-batches or chunks.
+  uint32_t layer_index = 0;
+  dtrun::Parameter* parameters = nullptr;
+  bool plain_output = false;
+  bool output_kept = true;
+  bool by_micro_batch = false;
+
+  /// Examples per pass of that layer.
+  int batch() const { return by_micro_batch ? micro_batch_ : chunk(); }
   int micro_batch() const { return micro_batch_; }
+  int micro_batches() const { return micro_batches_; }
+  int chunk() const { return micro_batch_ * micro_batches_; }
   uint64_t seed() const { return seed_; }
   dnnl::engine& engine() { return engine_; }
   dnnl::stream& stream() { return stream_; }
 
-  /// About the layer that is being built. Its index in the network; the parameters it asked for, in
-  /// that order; whether its output is read in the plain format.
-  uint32_t layer_index = 0;
-  dtrun::Parameter* parameters = nullptr;
-  bool plain_output = false;
-
-  /// A tensor with data for a micro-batch.
+  /// A tensor with data, that layer's output.
   Tensor* NewTensor(const Shape& shape, int block, bool relu);
+  /// Gives that layer's input, or what Sequential says, memory for its gradient.
+  void GiveGradient(Tensor* tensor);
+  Memo* NewMemo(size_t bytes);
   /// Zeroed memory.
   float* NewFloats(size_t count);
-  float* NewGradient(const Tensor& tensor) {
-    return NewFloats(size_t(micro_batch_) * tensor.stride());
-  }
 
-  /// oneDNN's view of a tensor's format, and the memory there: data or gradient.
+  /// oneDNN's view of a tensor's format, and of its data or gradient.
   dnnl::memory::desc DescriptionOf(const Tensor& tensor) const;
-  dnnl::memory MemoryOf(const Tensor& tensor, float* at);
+  dnnl::memory DataOf(const Tensor& tensor);
+  dnnl::memory GradientOf(const Tensor& tensor);
   /// Memory of its own for `description`, zeroed.
   dnnl::memory NewMemory(const dnnl::memory::desc& description);
 
@@ -64,20 +82,38 @@ class Builder {
   dnnl::memory NewScratch(const dnnl::memory::desc& description);
   void PlaceScratch();
 
+  /// Points to micro-batch `i` of the chunk.
+  void Select(int i);
+
  private:
-  int micro_batch_;
+  // A pointer, or oneDNN's copy of one, that moves by `step` from micro-batch to micro-batch.
+  template <typename T>
+  struct Moving {
+    T target;
+    uint8_t* first;
+    size_t step;  // bytes
+  };
+
+  void MoveWithMicroBatch(float*& pointer, size_t step);
+  dnnl::memory Bind(const Tensor& tensor, float* const& pointer);
+
+  int micro_batch_, micro_batches_;
   uint64_t seed_;
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::deque<Tensor> tensors_;
   std::deque<FloatArray> memory_;
+  std::deque<Memo> memos_;
+  std::vector<Moving<float**>> moving_floats_;
+  std::vector<Moving<Memo*>> moving_memos_;
+  std::vector<Moving<dnnl::memory>> moving_views_;
   std::vector<dnnl::memory> scratch_;
   size_t scratch_bytes_ = 0;
 };
 
-/// `block` of the format that oneDNN chose for an activation of `shape`; 0 when it is none that
-/// Tensor can say.
-int BlockOf(const dnnl::memory::desc& description, const Shape& shape, int micro_batch);
+/// `block` of the format that oneDNN chose for the activations of `batch` examples; 0 when it is
+/// none that Tensor can say.
+int BlockOf(const dnnl::memory::desc& description, const Shape& shape, int batch);
 
 }  // namespace dtrun::models
 

@@ -38,6 +38,7 @@ float* DataOf(const memory& piece) { return static_cast<float*>(piece.get_data_h
 // weight gradients take twice as long.
 struct Conv2D::Impl {
   Builder* builder;
+  int batch;
   Tensor *input, *output;
   Parameter *kernel, *bias;
   memory::desc source, weights, bias_shape, destination;  // `weights` leaves the format open
@@ -64,10 +65,10 @@ struct Conv2D::Impl {
   // oneDNN chooses the format; only if it is one that no Tensor can say, channels come last.
   void ChooseOutput(const Shape& shape, bool relu) {
     const memory::desc any(
-        {builder->micro_batch(), shape.channels, shape.height, shape.width}, memory::data_type::f32,
+        {builder->batch(), shape.channels, shape.height, shape.width}, memory::data_type::f32,
         memory::format_tag::any);
     DescribeForward(any);
-    const int block = BlockOf(forward_description.dst_desc(), shape, builder->micro_batch());
+    const int block = BlockOf(forward_description.dst_desc(), shape, builder->batch());
     output = builder->NewTensor(shape, block == 0 ? shape.channels : block, relu);
     destination = builder->DescriptionOf(*output);
   }
@@ -79,10 +80,10 @@ struct Conv2D::Impl {
         BoundReorder(memory(KerasOrder(), builder->engine(), kernel->value.data), packed);
     forward = {
         dnnl::convolution_forward(forward_description),
-        {{DNNL_ARG_SRC, builder->MemoryOf(*input, input->data)},
+        {{DNNL_ARG_SRC, builder->DataOf(*input)},
          {DNNL_ARG_WEIGHTS, packed},
          {DNNL_ARG_BIAS, memory(bias_shape, builder->engine(), bias->value.data)},
-         {DNNL_ARG_DST, builder->MemoryOf(*output, output->data)},
+         {DNNL_ARG_DST, builder->DataOf(*output)},
          {DNNL_ARG_SCRATCHPAD, builder->NewScratch(forward_description.scratchpad_desc())}}};
   }
 
@@ -97,8 +98,8 @@ struct Conv2D::Impl {
       bias_into = builder->NewMemory(description.diff_bias_desc());
       return {
           dnnl::convolution_backward_weights(description),
-          {{DNNL_ARG_SRC, builder->MemoryOf(*input, input->data)},
-           {DNNL_ARG_DIFF_DST, builder->MemoryOf(*output, output->gradient)},
+          {{DNNL_ARG_SRC, builder->DataOf(*input)},
+           {DNNL_ARG_DIFF_DST, builder->GradientOf(*output)},
            {DNNL_ARG_DIFF_WEIGHTS, kernel_into},
            {DNNL_ARG_DIFF_BIAS, bias_into},
            {DNNL_ARG_SCRATCHPAD, scratch}}};
@@ -119,9 +120,9 @@ struct Conv2D::Impl {
         BoundReorder(memory(KerasOrder(), builder->engine(), kernel->value.data), packed);
     backward_data = {
         dnnl::convolution_backward_data(description),
-        {{DNNL_ARG_DIFF_DST, builder->MemoryOf(*output, output->gradient)},
+        {{DNNL_ARG_DIFF_DST, builder->GradientOf(*output)},
          {DNNL_ARG_WEIGHTS, packed},
-         {DNNL_ARG_DIFF_SRC, builder->MemoryOf(*input, input->gradient)},
+         {DNNL_ARG_DIFF_SRC, builder->GradientOf(*input)},
          {DNNL_ARG_SCRATCHPAD, builder->NewScratch(description.scratchpad_desc())}}};
   }
 };
@@ -155,6 +156,7 @@ std::vector<ParameterSpec> Conv2D::ParameterSpecs(const Shape& input) const {
 Tensor* Conv2D::BuildForward(Builder& builder, Tensor* input) {
   impl_ = std::make_unique<Impl>();
   impl_->builder = &builder;
+  impl_->batch = builder.batch();
   impl_->input = input;
   impl_->kernel = &builder.parameters[0];
   impl_->bias = &builder.parameters[1];
@@ -171,7 +173,7 @@ Tensor* Conv2D::BuildForward(Builder& builder, Tensor* input) {
 void Conv2D::BuildBackward(Builder& builder, bool input_gradient) {
   impl_->BindBackwardWeights();
   if (!input_gradient) return;
-  impl_->input->gradient = builder.NewGradient(*impl_->input);
+  builder.GiveGradient(impl_->input);
   impl_->BindBackwardData();
 }
 
@@ -202,7 +204,7 @@ void Conv2D::BackwardData(const Pass&) {
   const Tensor& input = *impl_->input;
   impl_->backward_data.Run(impl_->builder->stream());
   if (input.relu) {
-    MaskByRelu(input.data, size_t(impl_->builder->micro_batch()) * input.stride(), input.gradient);
+    MaskByRelu(input.data, size_t(impl_->batch) * input.stride(), input.gradient);
   }
 }
 

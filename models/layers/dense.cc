@@ -45,7 +45,7 @@ std::vector<ParameterSpec> Dense::ParameterSpecs(const Shape& input) const {
 }
 
 Tensor* Dense::BuildForward(Builder& builder, Tensor* input) {
-  batch_ = builder.micro_batch();
+  batch_ = builder.batch();
   inputs_ = static_cast<int>(input->shape.count());
   input_ = input;
   output_ = builder.NewTensor(OutputShape(input->shape), units_, activation_ == Activation::kRelu);
@@ -56,7 +56,7 @@ Tensor* Dense::BuildForward(Builder& builder, Tensor* input) {
 
 void Dense::BuildBackward(Builder& builder, bool input_gradient) {
   if (!input_gradient) return;
-  input_->gradient = builder.NewGradient(*input_);
+  builder.GiveGradient(input_);
   transposed_kernel_ = builder.NewFloats(kernel_->value.count);
 }
 

@@ -34,13 +34,13 @@ Shape Dropout::OutputShape(const Shape& input) const {
 Tensor* Dropout::BuildForward(Builder& builder, Tensor* input) {
   keep_below_ = static_cast<uint32_t>(std::lround((1 - rate_) * kSteps));
   scale_ = static_cast<float>(kSteps / keep_below_);
-  batch_ = builder.micro_batch();
+  batch_ = builder.batch();
   key_ = KeyOfSeed(builder.seed());
   domain_ = RandomDomain(RandomUse::kDropout, builder.layer_index);
   tensor_ = input;
   mask_stride_ =
       (input->shape.count() + kElementsPerGroup - 1) / kElementsPerGroup * kElementsPerGroup;
-  keep_.resize(size_t(batch_) * mask_stride_);
+  keep_ = builder.NewMemo(size_t(batch_) * mask_stride_);
   return input;
 }
 
@@ -57,7 +57,7 @@ void Dropout::BackwardData(const Pass&) {
 }
 
 void Dropout::MakeMask(const Pass& pass, size_t example) {
-  uint8_t* keep = keep_.data() + example * mask_stride_;
+  uint8_t* keep = keep_->data + example * mask_stride_;
   PhiloxCounter counter{
       0, pass.first_example + static_cast<uint32_t>(example), static_cast<uint32_t>(pass.step),
       domain_};
@@ -75,7 +75,7 @@ void Dropout::MakeMask(const Pass& pass, size_t example) {
 
 // The mask is in the plain format: if the tensor is not, its channels are picked group by group.
 void Dropout::Apply(size_t example, float* values) const {
-  const uint8_t* keep = keep_.data() + example * mask_stride_;
+  const uint8_t* keep = keep_->data + example * mask_stride_;
   if (tensor_->plain()) return ScaleKept(keep, tensor_->shape.count(), scale_, values);
   const auto channels = size_t(tensor_->shape.channels), block = size_t(tensor_->block);
   for (size_t c = 0; c < channels; c += block) {

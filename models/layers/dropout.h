@@ -2,8 +2,8 @@
 #define DTRUN_MODELS_LAYERS_DROPOUT_H_
 
 #include <cstdint>
-#include <vector>
 
+#include "models/layers/builder.h"
 #include "models/layers/layer.h"
 #include "models/random/philox.h"
 
@@ -24,6 +24,7 @@ class Dropout : public Layer {
   std::string description() const override;
   Shape OutputShape(const Shape& input) const override;
   bool in_place() const override { return true; }
+  bool keeps_input() const override { return false; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder&, bool) override {}
   void Forward(const Pass& pass) override;
@@ -42,7 +43,7 @@ class Dropout : public Layer {
   uint32_t domain_ = 0;
   Tensor* tensor_ = nullptr;
   size_t mask_stride_ = 0;
-  std::vector<uint8_t> keep_;  // (batch, height, width, channels)
+  Memo* keep_ = nullptr;  // bytes (batch, height, width, channels)
 };
 
 }  // namespace dtrun::models

@@ -13,15 +13,15 @@ namespace dtrun::models {
 
 enum class Activation { kNone, kRelu };
 
-/// One trip of a micro-batch through the network.
+/// One trip of some examples through a part of the network.
 struct Pass {
   bool training = false;
   /// Training only. The optimizer steps done before, and the position in the global batch of the
-  /// micro-batch's first example: both select the dropout masks.
+  /// first example: both select the dropout masks.
   uint64_t step = 0;
   uint32_t first_example = 0;
-  /// First or last micro-batch of this rank's step: gradients are overwritten in the first, added
-  /// to in the following ones, and complete after the last.
+  /// Whether it is the first or last one of this rank's step: gradients are overwritten in the
+  /// first, added to in the following ones, and complete after the last.
   bool first = true, last = true;
 };
 
@@ -39,7 +39,7 @@ class Builder;
 
 /// A part of a Sequential, which calls these functions in this order: OutputShape and
 /// ParameterSpecs; BuildForward through all layers and BuildBackward through them in reverse; then
-/// per step PrepareWeights and, for each micro-batch, Forward through all layers and
+/// per step PrepareWeights and, pass by pass, Forward through all layers and
 /// BackwardWeights and BackwardData through them in reverse. Nothing allocates once it is built.
 /// Not thread-safe.
 class Layer {
@@ -58,6 +58,8 @@ class Layer {
   virtual bool needs_plain_input() const { return false; }
   /// Whether it writes its output over its input.
   virtual bool in_place() const { return false; }
+  /// Whether it reads its input again on the way back.
+  virtual bool keeps_input() const { return true; }
 
   /// Chooses the output's format, makes what Forward needs, and returns the output. `input`, the
   /// parameters and the output live as long as the Sequential.

@@ -14,6 +14,9 @@ MaxPool2D::MaxPool2D(int window) : window_(window) {}
 std::string MaxPool2D::description() const { return Text("max_pool2d ", window_, "x", window_); }
 
 Shape MaxPool2D::OutputShape(const Shape& input) const {
+  // A winner is a byte, and 255 stands for none.
+  if (window_ < 1 || window_ > 15)
+    throw Error(ErrorCode::kInvalidArgument, Text("needs a window from 1 to 15, got ", window_));
   if (input.height < window_ || input.width < window_) {
     throw Error(
         ErrorCode::kInvalidArgument,
@@ -26,10 +29,10 @@ Shape MaxPool2D::OutputShape(const Shape& input) const {
 // previous one gives, this is the place that changes it for free.
 Tensor* MaxPool2D::BuildForward(Builder& builder, Tensor* input) {
   const Shape shape = OutputShape(input->shape);
-  batch_ = builder.micro_batch();
+  batch_ = builder.batch();
   input_ = input;
   output_ = builder.NewTensor(shape, builder.plain_output ? shape.channels : input->block, false);
-  winners_.resize(size_t(batch_) * output_->stride());
+  winners_ = builder.NewMemo(size_t(batch_) * output_->stride());
   return output_;
 }
 
@@ -44,7 +47,7 @@ void MaxPool2D::Forward(const Pass&) {
     const size_t at = i * output_->stride();
     PoolForward(
         *input_, *output_, window_, input_->data + i * input_->stride(), output_->data + at,
-        winners_.data() + at);
+        winners_->data + at);
   });
 }
 
@@ -52,7 +55,7 @@ void MaxPool2D::BackwardData(const Pass&) {
   ForEachExample(batch_, [&](size_t i) {
     const size_t at = i * output_->stride();
     PoolBackward(
-        *input_, *output_, window_, output_->gradient + at, winners_.data() + at,
+        *input_, *output_, window_, output_->gradient + at, winners_->data + at,
         input_->gradient + i * input_->stride());
   });
 }

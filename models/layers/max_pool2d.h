@@ -2,8 +2,8 @@
 #define DTRUN_MODELS_LAYERS_MAX_POOL2D_H_
 
 #include <cstdint>
-#include <vector>
 
+#include "models/layers/builder.h"
 #include "models/layers/layer.h"
 
 namespace dtrun::models {
@@ -18,6 +18,7 @@ class MaxPool2D : public Layer {
   std::string kind() const override { return "max_pool2d"; }
   std::string description() const override;
   Shape OutputShape(const Shape& input) const override;
+  bool keeps_input() const override { return false; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void Forward(const Pass& pass) override;
@@ -30,7 +31,7 @@ class MaxPool2D : public Layer {
   Tensor *input_ = nullptr, *output_ = nullptr;
   // Which pixel of its window was the largest, in the output's format; kPoolNone where the input's
   // ReLU lets nothing through.
-  std::vector<uint8_t> winners_;
+  Memo* winners_ = nullptr;
 };
 
 }  // namespace dtrun::models

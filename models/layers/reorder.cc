@@ -17,17 +17,15 @@ Reorder::~Reorder() = default;
 Tensor* Reorder::BuildForward(Builder& builder, Tensor* input) {
   Tensor* output = builder.NewTensor(input->shape, input->shape.channels, input->relu);
   impl_ = std::make_unique<Impl>(Impl{&builder, input, output, {}, {}});
-  impl_->forward =
-      BoundReorder(builder.MemoryOf(*input, input->data), builder.MemoryOf(*output, output->data));
+  impl_->forward = BoundReorder(builder.DataOf(*input), builder.DataOf(*output));
   return output;
 }
 
 void Reorder::BuildBackward(Builder& builder, bool input_gradient) {
   if (!input_gradient) return;
   Tensor &input = *impl_->input, &output = *impl_->output;
-  input.gradient = builder.NewGradient(input);
-  impl_->backward = BoundReorder(
-      builder.MemoryOf(output, output.gradient), builder.MemoryOf(input, input.gradient));
+  builder.GiveGradient(&input);
+  impl_->backward = BoundReorder(builder.GradientOf(output), builder.GradientOf(input));
 }
 
 void Reorder::Forward(const Pass&) { impl_->forward.Run(impl_->builder->stream()); }

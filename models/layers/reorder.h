@@ -17,6 +17,7 @@ class Reorder : public Layer {
   std::string kind() const override { return "reorder"; }
   std::string description() const override { return "reorder"; }
   Shape OutputShape(const Shape& input) const override { return input; }
+  bool keeps_input() const override { return false; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void Forward(const Pass& pass) override;

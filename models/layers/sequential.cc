@@ -11,7 +11,7 @@
 namespace dtrun::models {
 
 Sequential::Sequential(const Shape& input, LayerList layers, const SequentialOptions& options)
-    : builder_(options.micro_batch, options.seed) {
+    : builder_(options.micro_batch, options.micro_batches, options.seed) {
   for (std::unique_ptr<Layer>& layer : layers) entries_.push_back({std::move(layer)});
   MakeParameters(FixShapes(input));
   BuildForward(input);
@@ -55,41 +55,59 @@ void Sequential::MakeParameters(const std::vector<std::vector<ParameterSpec>>& s
   }
 }
 
-// The first layer that changes its input's place decides which format it is read in.
-bool Sequential::OutputReadPlain(size_t entry) const {
-  const auto reader = std::find_if(
-      entries_.begin() + static_cast<ptrdiff_t>(entry) + 1, entries_.end(),
-      [](const Entry& e) { return !e.layer->in_place(); });
-  return reader == entries_.end() || reader->layer->needs_plain_input();
+// What the layers from `reader` on want of the tensor before them. Those that work in place read it
+// too; the first that does not decides about its format.
+void Sequential::SayWhatIsRead(size_t reader) {
+  builder_.output_kept = reader >= head_;
+  for (; reader < entries_.size(); ++reader) {
+    const Layer& layer = *entries_[reader].layer;
+    builder_.output_kept |= layer.keeps_input();
+    builder_.plain_output = layer.needs_plain_input();
+    if (!layer.in_place()) return;
+  }
+  builder_.plain_output = true;
+  builder_.output_kept = true;
 }
 
 void Sequential::BuildForward(const Shape& input) {
-  input_ = builder_.NewTensor(input, input.channels, false);
-  Tensor* tensor = input_;
+  while (head_ < entries_.size() && !entries_[head_].layer->needs_plain_input()) ++head_;
+  SayWhatIsRead(0);
+  builder_.output_kept = true;
+  builder_.by_micro_batch = head_ > 0;
+  Tensor* tensor = builder_.NewTensor(input, input.channels, false);
+  input_ = tensor->data;
   const size_t layer_count = entries_.size();
   for (size_t i = 0, layer = 0; layer < layer_count; ++i, ++layer) {
     builder_.layer_index = static_cast<uint32_t>(layer);
-    builder_.parameters = parameters_.data() + entries_[i].first_parameter;
-    builder_.plain_output = OutputReadPlain(i);
-    tensor = entries_[i].layer->BuildForward(builder_, tensor);
+    tensor = BuildEntry(i, tensor);
     if (builder_.plain_output && !tensor->plain()) {
       const auto after = entries_.begin() + static_cast<ptrdiff_t>(++i);
       entries_.insert(after, Entry{std::make_unique<Reorder>()});
-      tensor = entries_[i].layer->BuildForward(builder_, tensor);
+      if (i <= head_) ++head_;
+      tensor = BuildEntry(i, tensor);
     }
   }
   output_ = tensor;
 }
 
+Tensor* Sequential::BuildEntry(size_t i, Tensor* input) {
+  builder_.by_micro_batch = i < head_;
+  builder_.parameters = parameters_.data() + entries_[i].first_parameter;
+  SayWhatIsRead(i + 1);
+  return entries_[i].layer->BuildForward(builder_, input);
+}
+
 // A gradient is needed wherever a layer before has parameters.
 void Sequential::BuildBackward() {
-  output_->gradient = builder_.NewGradient(*output_);
+  builder_.by_micro_batch = false;
+  builder_.GiveGradient(output_);
   size_t first_trained = 0;
   while (first_trained < entries_.size() && entries_[first_trained].parameter_count == 0)
     ++first_trained;
-  for (size_t i = entries_.size(); i-- > 0;) {
+  for (size_t i = entries_.size(); i-- > first_trained;) {
     entries_[i].input_gradient = i > first_trained;
-    if (i >= first_trained) entries_[i].layer->BuildBackward(builder_, entries_[i].input_gradient);
+    builder_.by_micro_batch = i < head_;
+    entries_[i].layer->BuildBackward(builder_, entries_[i].input_gradient);
   }
 }
 
@@ -104,20 +122,48 @@ void Sequential::PrepareWeights() {
   for (Entry& entry : entries_) entry.layer->PrepareWeights();
 }
 
-void Sequential::Forward(const Pass& pass) {
-  for (Entry& entry : entries_) entry.layer->Forward(pass);
+int Sequential::MicroBatchesOf(int examples) const {
+  return (examples + builder_.micro_batch() - 1) / builder_.micro_batch();
 }
 
-void Sequential::Backward(const Pass& pass, const std::function<void(size_t)>& on_ready) {
-  for (size_t i = entries_.size(); i-- > 0;) {
-    Entry& entry = entries_[i];
-    if (entry.parameter_count > 0) {
-      entry.layer->BackwardWeights(pass);
-      for (size_t p = entry.parameter_count; pass.last && p-- > 0;)
-        on_ready(entry.first_parameter + p);
-    }
-    if (entry.input_gradient) entry.layer->BackwardData(pass);
+Pass Sequential::PassOf(const Pass& chunk, int micro_batch, int micro_batches) const {
+  Pass pass = chunk;
+  pass.first_example += static_cast<uint32_t>(micro_batch * builder_.micro_batch());
+  pass.first = chunk.first && micro_batch == 0;
+  pass.last = chunk.last && micro_batch + 1 == micro_batches;
+  return pass;
+}
+
+// Micro-batch by micro-batch up to the first dense layer, and all together from there on.
+void Sequential::Forward(const Pass& pass, int examples) {
+  const int micro_batches = head_ > 0 ? MicroBatchesOf(examples) : 0;
+  for (int m = 0; m < micro_batches; ++m) {
+    builder_.Select(m);
+    const Pass part = PassOf(pass, m, micro_batches);
+    for (size_t i = 0; i < head_; ++i) entries_[i].layer->Forward(part);
   }
+  builder_.Select(0);
+  for (size_t i = head_; i < entries_.size(); ++i) entries_[i].layer->Forward(pass);
+}
+
+void Sequential::Backward(const Pass& pass, int examples, const OnReady& on_ready) {
+  for (size_t i = entries_.size(); i-- > head_;) BackwardEntry(entries_[i], pass, on_ready);
+  const int micro_batches = head_ > 0 ? MicroBatchesOf(examples) : 0;
+  for (int m = 0; m < micro_batches; ++m) {
+    builder_.Select(m);
+    const Pass part = PassOf(pass, m, micro_batches);
+    for (size_t i = head_; i-- > 0;) BackwardEntry(entries_[i], part, on_ready);
+  }
+  builder_.Select(0);
+}
+
+void Sequential::BackwardEntry(Entry& entry, const Pass& pass, const OnReady& on_ready) {
+  if (entry.parameter_count > 0) {
+    entry.layer->BackwardWeights(pass);
+    for (size_t p = entry.parameter_count; pass.last && p-- > 0;)
+      on_ready(entry.first_parameter + p);
+  }
+  if (entry.input_gradient) entry.layer->BackwardData(pass);
 }
 
 }  // namespace dtrun::models

@@ -16,6 +16,8 @@
 
 namespace dtrun::models {
 
+/// Called with the index of a parameter whose gradient is complete.
+using OnReady = std::function<void(size_t)>;
 using LayerList = std::vector<std::unique_ptr<Layer>>;
 
 /// Layers(Conv2D(32, 3), MaxPool2D(), Dense(10))
@@ -26,23 +28,28 @@ LayerList Layers(Ls... layers) {
   return list;
 }
 
+/// Layers before the first dense one take `micro_batch` examples at a time: so few that what passes
+/// from one to the next stays in a core's own cache. The others take `micro_batches` times as many:
+/// so many that reading their large kernels does not count.
 struct SequentialOptions {
-  int micro_batch = 32;  ///< examples that go through the network at a time
-  uint64_t seed = 0;     ///< of the initial weights and the dropout masks
+  int micro_batch = 16;
+  int micro_batches = 8;
+  uint64_t seed = 0;  ///< of the initial weights and the dropout masks
 };
 
-/// Layers one after the other, for micro-batches of a fixed size. Activations pass from layer to
-/// layer in the formats that oneDNN computes fastest; what is seen from outside is always in the
-/// same order: input (micro_batch, height, width, channels), output (micro_batch, channels), and
-/// the parameters as in Keras, one after the other, first layer first, in one block of floats.
+/// Layers one after the other, for chunks of a fixed number of examples. Activations pass from
+/// layer to layer in the formats that oneDNN computes fastest; what is seen from outside is always
+/// in the same order: input (chunk, height, width, channels), output (chunk, channels), and the
+/// parameters as in Keras, one after the other, first layer first, in one block of floats.
 ///
 ///   model.PrepareWeights();              after every change of the parameters
-///   per micro-batch of the step:
+///   per chunk of the step:
 ///     write model.input();
-///     model.Forward(pass);
+///     model.Forward(pass, examples);
 ///     write model.output_gradient();
-///     model.Backward(pass, on_ready);
+///     model.Backward(pass, examples, on_ready);
 ///
+/// A chunk may hold fewer examples; then the gradients of the other outputs have to be zero.
 /// Not thread-safe. Computes on OpenMP's threads; results are the same bits for the same number of
 /// them on the same kind of machine.
 class Sequential {
@@ -56,20 +63,20 @@ class Sequential {
   /// some (a DistributedOptimizer does) before the first Backward.
   std::vector<Parameter>& parameters() { return parameters_; }
   size_t parameter_count() const { return values_.count(); }
-  int micro_batch() const { return builder_.micro_batch(); }
+  int chunk() const { return builder_.chunk(); }
   size_t classes() const { return output_->shape.count(); }
   /// "conv2d 32 3x3 relu, max_pool2d 2x2, dense 10"
   std::string description() const;
 
-  float* input() { return input_->data; }
+  float* input() { return input_; }
   const float* output() const { return output_->data; }
   float* output_gradient() { return output_->gradient; }
 
   void PrepareWeights();
-  void Forward(const Pass& pass);
+  void Forward(const Pass& pass, int examples);
   /// In the pass marked `last`, calls on_ready(i) as soon as the gradient of parameter i is
   /// complete, last layer first.
-  void Backward(const Pass& pass, const std::function<void(size_t)>& on_ready);
+  void Backward(const Pass& pass, int examples, const OnReady& on_ready);
 
  private:
   // A layer with the parameters [first_parameter, first_parameter + parameter_count).
@@ -82,14 +89,20 @@ class Sequential {
   std::vector<std::vector<ParameterSpec>> FixShapes(const Shape& input) const;
   void MakeParameters(const std::vector<std::vector<ParameterSpec>>& specs);
   void BuildForward(const Shape& input);
+  Tensor* BuildEntry(size_t i, Tensor* input);
   void BuildBackward();
-  bool OutputReadPlain(size_t entry) const;
+  void SayWhatIsRead(size_t reader);
+  int MicroBatchesOf(int examples) const;
+  Pass PassOf(const Pass& chunk, int micro_batch, int micro_batches) const;
+  void BackwardEntry(Entry& entry, const Pass& pass, const OnReady& on_ready);
 
   Builder builder_;
   std::vector<Entry> entries_;
+  size_t head_ = 0;  // entries that take micro-batches
   FloatArray values_;
   std::vector<Parameter> parameters_;
-  Tensor *input_ = nullptr, *output_ = nullptr;
+  float* input_ = nullptr;
+  Tensor* output_ = nullptr;
 };
 
 }  // namespace dtrun::models

@@ -21,7 +21,7 @@ struct Shape {
 /// "26x26x32"; "128" for a flat one.
 std::string ToString(const Shape& shape);
 
-/// Activations of one micro-batch, in the format that the layer which makes them computes fastest.
+/// Activations of several examples, in the format that the layer which makes them computes fastest.
 ///
 /// The channels of an example are stored in groups of `block`: value (h, w, c) lies at
 ///   (c / block * height * width + h * width + w) * block + c % block
@@ -34,6 +34,10 @@ struct Tensor {
   Shape shape;
   int block = 1;
   bool relu = false;
+  /// In the part of the network that works on micro-batches: floats from the data of one
+  /// micro-batch to those of the next; 0 where there is room for one only, because nobody reads
+  /// them again on the way back. `data` and `gradient` point to the micro-batch that is at hand.
+  size_t step = 0;
   float* data = nullptr;
   /// Null where nobody needs it: the input data's. May be the memory of `data`, when the one who
   /// writes it has no more use for the data and the one who reads it has none either.

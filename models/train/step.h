@@ -2,7 +2,6 @@
 #define DTRUN_MODELS_TRAIN_STEP_H_
 
 #include <cstdint>
-#include <functional>
 #include <span>
 
 #include "models/data/dataset.h"
@@ -20,18 +19,23 @@ struct Share {
   uint64_t step = 0;                   ///< optimizer steps done before
 };
 
-/// The size of micro-batches, at most `limit`, that cuts `examples` into as few as possible of
-/// about equal size: what fills the last one up is computed in vain.
-///   MicroBatchFor(100, 32) -> 25
-int MicroBatchFor(uint64_t examples, int limit);
+/// How a rank's share of a batch goes through the network: see SequentialOptions.
+struct ChunkPlan {
+  int micro_batch = 1, micro_batches = 1;
+  bool operator==(const ChunkPlan&) const = default;
+};
 
-/// Works through the share in micro-batches and leaves in the parameters' gradients those of
+/// Cuts `examples` into as few chunks as possible of about equal size, and these into micro-batches
+/// likewise: what fills the last ones up is computed in vain.
+///   PlanChunks(1024) -> {16, 8}: 8 chunks of 128      PlanChunks(100) -> {15, 7}: 1 chunk of 105
+ChunkPlan PlanChunks(uint64_t examples);
+
+/// Works through the share in chunks and leaves in the parameters' gradients those of
 ///   sum of the share's losses / global_batch
 /// so that the sum over all ranks is the gradient of the mean over the global batch. Calls
 /// on_ready(i), last layer first, as soon as the gradient of parameter i is complete.
 Tally ComputeGradients(
-    Sequential& model, const Images& images, const Share& share,
-    const std::function<void(size_t)>& on_ready);
+    Sequential& model, const Images& images, const Share& share, const OnReady& on_ready);
 
 /// Forward only, without dropout, over the images [range.begin, range.end).
 Tally Evaluate(Sequential& model, const Images& images, const Range& range);

@@ -43,9 +43,12 @@ Images RandomImages(uint64_t count, int height, int width, int classes) {
 
 // A model with memory for its gradients, and all of its examples as one share.
 struct Trained {
-  Trained(const Images& data, const std::vector<LayerText>& network, int micro_batch)
+  Trained(
+      const Images& data, const std::vector<LayerText>& network, int micro_batch,
+      int micro_batches = 2)
       : images(data),
-        model({data.height, data.width, 1}, MakeLayers(network), {micro_batch, kSeed}),
+        model(
+            {data.height, data.width, 1}, MakeLayers(network), {micro_batch, micro_batches, kSeed}),
         gradients(model.parameter_count()),
         examples(data.count) {
     float* gradient = gradients.data();
@@ -190,12 +193,13 @@ double RelativeDifference(const std::vector<float>& a, const std::vector<float>&
   return std::sqrt(difference / norm);
 }
 
-TEST_CASE("the size of micro-batches changes nothing but rounding, dropout included") {
+TEST_CASE("how a batch is cut up changes nothing but rounding, dropout included") {
   const Images images = RandomImages(9, 10, 10, 4);
-  Trained whole(images, kWithDropout, 9);
+  Trained whole(images, kWithDropout, 9, 1);
   const double loss = whole.Compute(0, 9).loss;
-  for (int micro_batch : {1, 2, 4, 5}) {
-    Trained cut(images, kWithDropout, micro_batch);
+  for (const auto& [micro_batch, micro_batches] :
+       {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 5}, {2, 2}, {4, 3}, {5, 2}}) {
+    Trained cut(images, kWithDropout, micro_batch, micro_batches);
     CHECK(cut.Compute(0, 9).loss == Approx(loss).epsilon(1e-6));
     CHECK(RelativeDifference(cut.GradientList(), whole.GradientList()) < 1e-6);
   }
@@ -250,9 +254,9 @@ TEST_CASE("dropout keeps its share, differs from step to step, and is off in eva
 }
 
 TEST_CASE("equal seeds give equal initial weights, within Glorot's limits") {
-  Sequential one({10, 10, 1}, MakeLayers(kWithDropout), {4, 1});
-  Sequential again({10, 10, 1}, MakeLayers(kWithDropout), {32, 1});
-  Sequential other({10, 10, 1}, MakeLayers(kWithDropout), {4, 2});
+  Sequential one({10, 10, 1}, MakeLayers(kWithDropout), {4, 1, 1});
+  Sequential again({10, 10, 1}, MakeLayers(kWithDropout), {16, 8, 1});
+  Sequential other({10, 10, 1}, MakeLayers(kWithDropout), {4, 1, 2});
   CHECK(ParametersOf(one) == ParametersOf(again));
   CHECK(ParametersOf(one) != ParametersOf(other));
   const Parameter& kernel = one.parameters()[2];  // 4 * 4 * 16 inputs, 20 units
@@ -277,12 +281,12 @@ TEST_CASE("a layer that cannot follow is named with both shapes") {
       "layer 0 (dropout 1) needs a rate of at least 0 and below 1, got 1");
 }
 
-TEST_CASE("micro-batches are as few and as equal as the limit allows") {
-  CHECK(MicroBatchFor(1024, 32) == 32);
-  CHECK(MicroBatchFor(100, 32) == 25);
-  CHECK(MicroBatchFor(33, 32) == 17);
-  CHECK(MicroBatchFor(5, 32) == 5);
-  CHECK(MicroBatchFor(0, 32) == 1);
+TEST_CASE("chunks and micro-batches are as few and as equal as their limits allow") {
+  CHECK(PlanChunks(1024) == ChunkPlan{16, 8});
+  CHECK(PlanChunks(129) == ChunkPlan{13, 5});
+  CHECK(PlanChunks(100) == ChunkPlan{15, 7});
+  CHECK(PlanChunks(5) == ChunkPlan{5, 1});
+  CHECK(PlanChunks(0) == ChunkPlan{1, 1});
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ class Observer : public dtrun::Optimizer {
 int main(int, char** argv) {
   omp_set_num_threads(1);
   dtrun::Context job = dtrun::Init();
-  Sequential model({28, 28, 1}, NetworkC(10), {.micro_batch = 8, .seed = 1});
+  Sequential model({28, 28, 1}, NetworkC(10), {.micro_batch = 4, .micro_batches = 2, .seed = 1});
   Observer observer(model.parameters());
   dtrun::DistributedOptimizer optimizer(
       job.world(), observer, {.op = dtrun::ReduceOp::kSum, .bucket_bytes = 1 << 20});
