@@ -142,10 +142,10 @@ void PrintHeading(
   const std::string text = Text(
       "Replicas    ", job.size(), " on ", HostsLine(job), "\nCompute     CPU, oneDNN ",
       onednn->major, ".", onednn->minor, ".", onednn->patch, ", threads per rank: ", threads,
-      "\nReduction   ", job.world().backend(), "\nData        ", options.data_dir, ": ",
-      train.count, " training and ", test.count, " test images, ", train.height, "x", train.width,
-      ", ", ready.data.classes, " classes\nNetwork     ", ready.model->description(), ": ",
-      ready.model->parameter_count(), " parameters\nOptimizer   ", options.optimizer,
+      "\nReduction   CPU, backend ", job.world().backend(), "\nData        ", options.data_dir,
+      ": ", train.count, " training and ", test.count, " test images, ", train.height, "x",
+      train.width, ", ", ready.data.classes, " classes\nNetwork     ", ready.model->description(),
+      ": ", ready.model->parameter_count(), " parameters\nOptimizer   ", options.optimizer,
       ", learning rate ", options.learning_rate, ", global batch ", ready.global_batch, ", ",
       BatchesPerEpoch(train.count, ready.global_batch), " steps use every example once\n");
   std::fputs(text.c_str(), stdout);
@@ -162,7 +162,6 @@ class Narrator {
         epochs_(options.epochs),
         progress_(options.epochs, job.size(), job.terminal_columns()) {}
 
-  bool lines() const { return lines_; }
   void OnStep(uint64_t epoch, const StepReport& report) {
     if (draws_) progress_.Draw(epoch, report);
   }

@@ -54,9 +54,11 @@ uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-// Network C's convolutions like 8 to 16 examples best, whose activations stay in a core's
-// second-level cache; its dense layers, which read 14 MB of kernels and gradients, like 128 better
-// than fewer.
+// The limits suit network C: activations of 16 examples nearly fit a core's second-level cache, and
+// per pass of the dense layers 14 MB of kernels and gradients come from memory. One training step
+// of 1,024 images on one thread of a Zen 5 core, us per image, micro-batch x micro-batches per
+// chunk: 16x8 332, 8x16 336, 32x4 347, 32x1 353; oneDNN's primitives alone, in the same minute,
+// 312.
 ChunkPlan PlanChunks(uint64_t examples) {
   const uint64_t n = std::max<uint64_t>(examples, 1);
   const uint64_t chunk = DivideUp(n, DivideUp(n, kLargestChunk));

@@ -158,7 +158,7 @@ TEST_CASE("rank 0 says what is about to train, then a line per epoch, then the r
   trained.Run(2, {"--epochs", "2", "--batch-size", "16"});
   CHECK(CountLines(trained.out) == 9);
   for (const char* part :
-       {"Replicas    2 on ", "Reduction   shm", "threads per rank: 1",
+       {"Replicas    2 on ", "Reduction   CPU, backend shm", "threads per rank: 1",
         "64 training and 64 test images, 12x12, 4 classes", "dense 4: ", "global batch 32",
         "Epoch 1/2: loss ", "Epoch 2/2: loss ", "Test: loss ", " on all 2 ranks\n"}) {
     INFO(trained.out);
