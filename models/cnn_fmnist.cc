@@ -3,6 +3,7 @@
 #include <dtrun/dtrun.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <dnnl.hpp>
 #include <memory>
@@ -33,7 +34,7 @@ struct Preparation {
   Dataset data;
   uint64_t global_batch = 0;
   std::unique_ptr<Sequential> model;
-  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<RateOptimizer> optimizer;
 };
 
 uint64_t GlobalBatchOf(const TrainOptions& options, int ranks) {
@@ -69,7 +70,7 @@ Verdict CheckBatch(const TrainOptions& options, uint64_t global_batch, uint64_t 
   return {};
 }
 
-std::unique_ptr<Optimizer> MakeOptimizer(
+std::unique_ptr<RateOptimizer> MakeOptimizer(
     const TrainOptions& o, std::vector<Parameter>& parameters) {
   if (o.optimizer == "sgd") {
     return std::make_unique<Sgd>(
@@ -146,7 +147,8 @@ void PrintHeading(
       ": ", train.count, " training and ", test.count, " test images, ", train.height, "x",
       train.width, ", ", ready.data.classes, " classes\nNetwork     ", ready.model->description(),
       ": ", ready.model->parameter_count(), " parameters\nOptimizer   ", options.optimizer,
-      ", learning rate ", options.learning_rate, ", global batch ", ready.global_batch, ", ",
+      ", learning rate ", options.learning_rate, " (falling over the last ", 100 * options.cooldown,
+      " % of the steps), global batch ", ready.global_batch, ", ",
       BatchesPerEpoch(train.count, ready.global_batch), " steps use every example once\n");
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
@@ -181,13 +183,25 @@ class Narrator {
   ProgressPrinter progress_;
 };
 
+// Of the whole training, as the options cut it.
+uint64_t TotalSteps(const TrainOptions& options, const Preparation& ready) {
+  uint64_t steps = BatchesPerEpoch(ready.data.train.count, ready.global_batch);
+  if (options.steps_per_epoch > 0) steps = options.steps_per_epoch;
+  steps *= options.epochs;
+  return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
+}
+
 TrainingResult Train(Context& job, const TrainOptions& options, Preparation& ready) {
+  const uint64_t steps = TotalSteps(options, ready);
   Trainer trainer(
       job.world(), *ready.model, *ready.optimizer, ready.data,
       {.global_batch = ready.global_batch,
        .steps_per_epoch = options.steps_per_epoch,
        .max_steps = options.max_steps,
-       .seed = options.seed});
+       .seed = options.seed,
+       .learning_rate = [&options, steps](uint64_t step) {
+         return LearningRateAt(options.learning_rate, step, steps, options.cooldown);
+       }});
   Narrator narrator(job, options);
   TrainingResult result;
   result.ranks = job.size();

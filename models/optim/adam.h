@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "models/optim/learning_rate.h"
+
 namespace dtrun::models {
 
 struct AdamOptions {
@@ -21,7 +23,7 @@ struct AdamOptions {
 ///   value = value - learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)
 /// State: "adam.m" and "adam.v", those of all parameters in their order, as f32; "adam.step", the
 /// steps done, one u64.
-class Adam : public Optimizer {
+class Adam : public RateOptimizer {
  public:
   /// `parameters` are f32 and outlive it. Throws Error kInvalidArgument when they are not f32, or
   /// an option is out of range.
@@ -30,6 +32,7 @@ class Adam : public Optimizer {
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<NamedBuffer> state() override;
   void Step() override;
+  void set_learning_rate(double rate) override { options_.learning_rate = rate; }
 
  private:
   std::vector<Parameter>& parameters_;

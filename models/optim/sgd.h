@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "models/optim/learning_rate.h"
+
 namespace dtrun::models {
 
 struct SgdOptions {
@@ -17,7 +19,7 @@ struct SgdOptions {
 ///   v = momentum * v - learning_rate * gradient
 ///   value = value + v
 /// State: "sgd.velocity", the v of all parameters in their order, as f32, when momentum is not 0.
-class Sgd : public Optimizer {
+class Sgd : public RateOptimizer {
  public:
   /// `parameters` are f32 and outlive it. Throws Error kInvalidArgument when they are not f32, or
   /// an option is out of range.
@@ -26,6 +28,7 @@ class Sgd : public Optimizer {
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<NamedBuffer> state() override;
   void Step() override;
+  void set_learning_rate(double rate) override { options_.learning_rate = rate; }
 
  private:
   std::vector<Parameter>& parameters_;

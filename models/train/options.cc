@@ -81,6 +81,12 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--optimizer", o.optimizer, "adam or sgd [adam]")
       ->check(OneOf("adam", "sgd"))
       ->type_name("NAME");
+  app.add_option(
+         "--cooldown", o.cooldown,
+         "Last part of the training, over which the learning rate falls to 0 in a straight line "
+         "[0.25]")
+      ->check(Number(0, Bound::kIncluded, 1))
+      ->type_name("X");
   app.add_option("--momentum", o.momentum, "Of --optimizer sgd [0]")
       ->check(Number(0, Bound::kIncluded, 1))
       ->type_name("X");
@@ -152,8 +158,8 @@ std::string SharedSettings(const TrainOptions& o) {
       "--epochs=", o.epochs, "\n--batch-size=", o.batch_size,
       "\n--global-batch-size=", o.global_batch_size, "\n--steps-per-epoch=", o.steps_per_epoch,
       "\n--max-steps=", o.max_steps, "\n--learning-rate=", o.learning_rate,
-      "\n--optimizer=", o.optimizer, "\n--momentum=", o.momentum, "\n--seed=", o.seed,
-      "\n--verbose=", o.verbose, "\n--log-steps=", o.log_steps, "\n");
+      "\n--optimizer=", o.optimizer, "\n--momentum=", o.momentum, "\n--cooldown=", o.cooldown,
+      "\n--seed=", o.seed, "\n--verbose=", o.verbose, "\n--log-steps=", o.log_steps, "\n");
 }
 
 }  // namespace dtrun::models

@@ -18,6 +18,7 @@ struct TrainOptions {
   double learning_rate = 1e-3;
   std::string optimizer = "adam";  ///< or "sgd"
   double momentum = 0;             ///< sgd's
+  double cooldown = 0.25;          ///< last part of training, over which the rate falls to 0
   uint64_t seed = 1;
   std::string data_dir = kFashionMnistDir;
   int threads = 0;  ///< 0: those that are this rank's own

@@ -23,10 +23,11 @@ class Stopwatch {
 
 // The losses are divided by the global batch already, so the gradients are summed.
 Trainer::Trainer(
-    Communicator& world, Sequential& model, Optimizer& optimizer, const Dataset& data,
+    Communicator& world, Sequential& model, RateOptimizer& optimizer, const Dataset& data,
     const TrainerOptions& options)
     : world_(world),
       model_(model),
+      inner_(optimizer),
       optimizer_(world, optimizer, {.op = ReduceOp::kSum}),
       data_(data),
       options_(options) {
@@ -71,6 +72,7 @@ Tally Trainer::Step(uint64_t step_of_epoch, const std::vector<uint32_t>& order) 
       static_cast<uint32_t>(mine.begin - batch.begin), batch.size(), step_};
   const Tally tally = ComputeGradients(
       model_, data_.train, share, [&](size_t parameter) { optimizer_.MarkReady(parameter); });
+  if (options_.learning_rate) inner_.set_learning_rate(options_.learning_rate(step_));
   optimizer_.Step();
   ++step_;
   return tally;

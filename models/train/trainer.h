@@ -10,6 +10,7 @@
 #include "models/data/dataset.h"
 #include "models/layers/loss.h"
 #include "models/layers/sequential.h"
+#include "models/optim/learning_rate.h"
 #include "models/train/report.h"
 
 namespace dtrun::models {
@@ -19,6 +20,8 @@ struct TrainerOptions {
   uint64_t steps_per_epoch = 0;  ///< 0: as many as use every example once
   uint64_t max_steps = 0;        ///< 0: no limit
   uint64_t seed = 1;             ///< of the order of examples
+  /// Of step 0, 1, ...; without it the optimizer keeps its own.
+  std::function<double(uint64_t step)> learning_rate = {};
 };
 
 /// After each step of this rank: of the epoch's `steps`, `step` are done, with this rank's share of
@@ -37,7 +40,7 @@ class Trainer {
  public:
   /// Starts all ranks from rank 0's parameters and optimizer state. Everything given outlives it.
   Trainer(
-      Communicator& world, Sequential& model, Optimizer& optimizer, const Dataset& data,
+      Communicator& world, Sequential& model, RateOptimizer& optimizer, const Dataset& data,
       const TrainerOptions& options);
 
   /// Trains for the next epoch, then evaluates the test set.
@@ -57,6 +60,7 @@ class Trainer {
 
   Communicator& world_;
   Sequential& model_;
+  RateOptimizer& inner_;
   DistributedOptimizer optimizer_;
   const Dataset& data_;
   TrainerOptions options_;

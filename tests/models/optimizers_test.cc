@@ -62,6 +62,20 @@ TEST_CASE("momentum follows its formula in float64") {
   CHECK(sgd.state()[0].buffer.count == 5);
 }
 
+TEST_CASE("the learning rate is constant, then falls to almost 0 in a straight line") {
+  std::vector<double> rates;
+  for (uint64_t step = 0; step < 8; ++step) rates.push_back(LearningRateAt(1, step, 8, 0.5));
+  CHECK(rates == std::vector<double>{1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2});
+  CHECK(LearningRateAt(0.1, 7, 8, 0) == 0.1);
+}
+
+TEST_CASE("a rate that is set counts from the next step on") {
+  Problem problem;
+  Sgd sgd(problem.parameters, {.learning_rate = 0.1});
+  sgd.set_learning_rate(0.02);
+  CheckAgainstDouble(problem, sgd, [](int, double gradient, int) { return -0.02 * gradient; });
+}
+
 TEST_CASE("Adam follows its formula in float64") {
   Problem problem;
   Adam adam(problem.parameters, {});
