@@ -32,11 +32,12 @@ TEST_CASE("ranks stand on the hosts that were asked for") {
 TEST_CASE("the conformance suite passes across hosts, on the backend mpi") {
   if (Skipped()) return;
   const std::string hosts = GENERATE("h1:2,h2:2", "h1:1,h2:3", "h1:3,h2:1");
-  const CommandResult result = Run(
-      OnHosts({kDtrun, "-H", hosts, kConformance}, {}, {{"DTRUN_LOG_LEVEL", "info"}}));
+  const CommandResult result =
+      Run(OnHosts({kDtrun, "-H", hosts, kConformance}, {}, {{"DTRUN_LOG_LEVEL", "info"}}));
   CHECK(result.out == "mpi: many checks, 0 wrong\n");
-  CHECK(result.err.find("backend shm is passed over: rank 0: the ranks run on 2 hosts\n") !=
-        std::string::npos);
+  CHECK(
+      result.err.find("backend shm is passed over: rank 0: the ranks run on 2 hosts\n") !=
+      std::string::npos);
   CHECK(result.exit_code == 0);
 }
 
@@ -51,8 +52,11 @@ TEST_CASE("plain mpirun starts a job over hosts too") {
 
 TEST_CASE("the exit code of a rank on another host is dtrun's") {
   if (Skipped()) return;
-  const CommandResult result = Run(OnHosts(
-      {kDtrun, "-H", "h1:1,h2:1", "sh", "-c", "[ $(hostname) = h1 ] && exec sleep 50; exit 9"}));
+  TemporaryFolder shared;  // rank 1 fails when rank 0 is there
+  const std::string script = "cd " + shared.path() +
+                             "; [ $(hostname) = h1 ] && touch up && exec sleep 50; "
+                             "until [ -e up ]; do sleep 0.1; done; exit 9";
+  const CommandResult result = Run(OnHosts({kDtrun, "-H", "h1:1,h2:1", "sh", "-c", script}));
   CHECK(result.exit_code == 9);
   CHECK(!result.timed_out);
 }

@@ -1,6 +1,7 @@
 #ifndef DTRUN_TESTS_MULTIHOST_RIG_H_
 #define DTRUN_TESTS_MULTIHOST_RIG_H_
 
+#include <chrono>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -20,7 +21,8 @@ inline Command OnHosts(
   argv.insert(argv.end(), options.begin(), options.end());
   argv.push_back("--");
   argv.insert(argv.end(), command.begin(), command.end());
-  return Command{.argv = argv, .environment = std::move(environment)};
+  return Command{
+      .argv = argv, .environment = std::move(environment), .timeout = std::chrono::minutes(2)};
 }
 
 inline Command ScriptOnHosts(const std::string& script, const Words& options = {}) {

@@ -82,8 +82,8 @@ TEST_CASE("the command's words and exit code are passed on") {
 
 TEST_CASE("nothing of the hosts is left when the command ends or the rig is killed") {
   if (Skipped()) return;
-  const auto [signal, exit_code] = GENERATE(
-      table<int, int>({{0, 3}, {SIGTERM, 128 + SIGTERM}, {SIGKILL, 128 + SIGKILL}}));
+  const auto [signal, exit_code] =
+      GENERATE(table<int, int>({{0, 3}, {SIGTERM, 128 + SIGTERM}, {SIGKILL, 128 + SIGKILL}}));
   const std::string mounts = Mounts();
   Subprocess rig(ScriptOnHosts(
       "readlink /proc/self/ns/net; ssh h2 readlink /proc/self/ns/net; ssh h2 sleep 1000 & "
