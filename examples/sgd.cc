@@ -1,32 +1,25 @@
 #include <dtrun/dtrun.h>
 
 #include <cstdio>
-#include <vector>
 
-// Plain gradient descent, as any trainer may have it: knows nothing of ranks.
-struct Sgd : dtrun::Optimizer {
-  std::vector<float> weights{5, -3};
-  std::vector<dtrun::Parameter> list{{"weights", dtrun::Buffer(weights.data(), 2), {}}};
+struct Sgd : dtrun::Optimizer {  // any optimizer: it knows nothing of ranks
+  float weight = 5;
+  std::vector<dtrun::Parameter> list{{"weight", dtrun::Buffer(&weight, 1), {}}};
   std::vector<dtrun::Parameter>& parameters() override { return list; }
   std::vector<dtrun::NamedBuffer> state() override { return {}; }
-  void Step() override {
-    for (int i = 0; i < 2; ++i) weights[i] -= 0.1f * static_cast<float*>(list[0].gradient.data)[i];
-  }
+  void Step() override { weight -= 0.1f * *static_cast<float*>(list[0].gradient.data); }
 };
 
 int main() {
-  dtrun::Context job = dtrun::Init();  // this process becomes a rank
-  Sgd sgd;                             // your optimizer ...
-  dtrun::DistributedOptimizer optimizer(
-      job.world(), sgd);  // ... now steps on everybody's gradients
+  dtrun::Context job = dtrun::Init();  // this process is a rank now
+  Sgd sgd;
+  dtrun::DistributedOptimizer optimizer(job.world(), sgd);
   dtrun::BroadcastParameters(job.world(), sgd.parameters());  // start from rank 0's weights
-  auto* gradient = static_cast<float*>(sgd.list[0].gradient.data);
   for (int step = 0; step < 100; ++step) {
-    const float target = 1.0f + static_cast<float>(job.rank());  // every rank has data of its own
-    for (int i = 0; i < 2; ++i)
-      gradient[i] = sgd.weights[i] - target;  // backward, straight into shared memory
-    optimizer.Step();                         // all-reduce, then the update
+    float* gradient = static_cast<float*>(sgd.list[0].gradient.data);
+    *gradient = sgd.weight - static_cast<float>(job.rank());  // backward, on this rank's own data
+    optimizer.Step();                                         // all-reduce, then sgd.Step()
   }
-  if (job.rank() == 0) std::printf("%d ranks agree on %.3f\n", job.size(), sgd.weights[0]);
+  if (job.rank() == 0) std::printf("%d ranks agree on %.3f\n", job.size(), sgd.weight);
   job.Shutdown();
 }

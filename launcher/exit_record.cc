@@ -143,7 +143,10 @@ Verdict JudgeFailure(
         RankAndHost(left->rank, hosts) +
             " exited with code 0 without MPI_Finalize; Open MPI then ended the job"};
   // MPI_Abort makes mpirun end all ranks alike.
-  return {engine_code, Text("a rank called MPI_Abort with code ", engine_code)};
+  return {
+      engine_code, Text(
+                       "a rank called MPI_Abort with code ", engine_code,
+                       " (--verbose shows what Open MPI says)")};
 }
 
 std::string SignalName(int signal) {

@@ -119,6 +119,7 @@ Plan MakePlan(const Options& options) {
   plan.call.mpirun = FindMpirun(path);
   plan.call.wrapper = FindWrapper();
   plan.call.mpi_args = options.mpi_args;
+  plan.call.only_this_machine = RanksOnThisMachine(plan.call.placement) == options.ranks;
   plan.call.as_root = geteuid() == 0;
   plan.call.quiet = !options.verbose;
 
@@ -130,7 +131,7 @@ Plan MakePlan(const Options& options) {
            .terminal_columns = TerminalColumns()}),
       plan);
   std::vector<std::string> names = options.exported;
-  if (RanksOnThisMachine(plan.call.placement) < options.ranks)
+  if (!plan.call.only_this_machine)
     for (const std::string& name : ForwardedNames(plan.environment)) names.push_back(name);
   for (const std::string& name : names)
     if (std::find(plan.call.exported.begin(), plan.call.exported.end(), name) ==

@@ -27,10 +27,17 @@ std::string EngineHost(const std::string& name) {
   return name;
 }
 
-Words HostWords(const std::vector<HostSlots>& placement) {
-  std::vector<HostSlots> hosts;
-  for (const HostSlots& host : placement) hosts.push_back({EngineHost(host.name), host.slots});
-  return {"-H", HostList(hosts)};
+// With slots, mpirun would fill the machine it runs on first, wherever that stands in the list. In
+// "seq" order it takes one host for each rank as they stand.
+std::vector<Words> HostOptions(const std::vector<HostSlots>& placement) {
+  if (placement.size() == 1) {
+    const std::string host = EngineHost(placement[0].name);
+    return {{"-H", HostList({{host, placement[0].slots}})}, {"--map-by", "slot"}};
+  }
+  Words host_of_rank;
+  for (const HostSlots& host : placement)
+    host_of_rank.insert(host_of_rank.end(), static_cast<size_t>(host.slots), EngineHost(host.name));
+  return {{"-H", base::Join(host_of_rank, ",")}, {"--map-by", "seq"}};
 }
 
 bool IsMca(const std::string& word) {
@@ -54,8 +61,6 @@ void Append(Words& words, const Words& more) {
 std::vector<Words> OwnOptions(const MpirunCall& call) {
   std::vector<Words> options = {
       {"-np", base::Text(base::RankCount(call.placement))},
-      HostWords(call.placement),
-      {"--map-by", "slot"},
       {"--oversubscribe"},
       {"--bind-to", "none"},  // the wrapper does that, with the CPUs it finds on its host
       {"--stdin", "none"},
@@ -63,9 +68,12 @@ std::vector<Words> OwnOptions(const MpirunCall& call) {
       {"--mca", "orte_local_tmpdir_base", call.folder},
       // Of the time between SIGTERM and SIGKILL, and also of that before SIGTERM.
       {"--mca", "odls_base_sigkill_timeout", "0"},
-      // Ranks forked by a helper thread would die with that thread: they die with their parent.
+      // A rank dies with the thread that forked it, so that must be mpirun's main one.
       {"--mca", "odls_base_num_threads", "0"},
   };
+  for (const Words& option : HostOptions(call.placement)) options.push_back(option);
+  // Otherwise mpirun wants an ssh even if there is no other host.
+  if (call.only_this_machine) options.push_back({"--mca", "plm", "isolated"});
   if (call.quiet) options.push_back({"-q"});
   if (call.as_root) options.push_back({"--allow-run-as-root"});
   for (const std::string& name : call.exported) options.push_back({"-x", name});

@@ -16,6 +16,7 @@ struct MpirunCall {
   std::vector<base::HostSlots> placement;  ///< hosts with the slots in use
   std::vector<std::string> exported;       ///< names of the variables that other hosts get
   std::vector<std::string> mpi_args;       ///< the user's; they replace dtrun's own
+  bool only_this_machine = false;          ///< no other host is in the placement
   bool as_root = false;
   bool quiet = true;  ///< mpirun keeps its own messages to itself
   std::vector<std::string> program;

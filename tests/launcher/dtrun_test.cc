@@ -124,6 +124,35 @@ TEST_CASE("several names of this machine are several hosts of the job") {
   CHECK_THAT(result.out, Catch::StartsWith("localhost:1,127.0.0.1:2\n"));
 }
 
+TEST_CASE("a host that stands before this machine has the first rank") {
+  DtrunTest test;
+  // In place of ssh: another host name on this machine. Where that is not allowed, there is no
+  // test.
+  if (Run({{"unshare", "-u", "true"}}).exit_code != 0) return;
+  const std::string agent = test.temp.Write(
+      "agent",
+      "#!/bin/bash\n"
+      "exec env -u MARK -u SOME_TOKEN unshare -u sh -c 'hostname \"$0\"; exec sh -c \"$1\"' \"$1\" "
+      "\"${*:2}\"\n",
+      0755);
+  test.environment = {{"MARK", "a b"}, {"SOME_TOKEN", "secret"}};
+  const CommandResult result = test.Run(
+      {"-H", "h1.example.org:2,localhost:1", "--mpi-args", "--mca plm_rsh_agent " + agent, "sh",
+       "-c", "echo $OMPI_COMM_WORLD_RANK $(hostname) \"$MARK\" $SOME_TOKEN", "sh", "a 'b'"});
+  CHECK(result.err.empty());
+  CHECK_THAT(
+      result.out, Catch::Contains("0 h1.example.org a b\n") &&
+                      Catch::Contains("1 h1.example.org a b\n") && Catch::Contains("2 "));
+}
+
+TEST_CASE("no ssh is needed on one host") {
+  DtrunTest test;
+  const std::string mpirun = base::Split(Run({{"which", "mpirun"}}).out, '\n')[0];
+  std::filesystem::create_symlink(mpirun, test.temp.path() + "/mpirun");
+  test.environment = {{"PATH", test.temp.path()}};
+  CHECK(test.Run({"-np", "1", "/bin/echo", "hi"}).out == "hi\n");
+}
+
 TEST_CASE("runs leave nothing in the temporary folder") {
   const DtrunTest test;
   CHECK(test.RunScript(2, "ls -d $TMPDIR/dtrun.*").exit_code == 0);  // there is one meanwhile

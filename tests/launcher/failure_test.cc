@@ -31,11 +31,13 @@ pid_t ChildNamed(pid_t parent, const std::string& name) {
 // A job of two ranks that wait to be ended.
 struct WaitingJob {
   DtrunTest test;
-  Subprocess dtrun{test.Line({"-np", "2", "sh", "-c", kStay})};
+  Subprocess dtrun;
   std::vector<ProcessWatch> processes;
 
-  WaitingJob() {
-    REQUIRE(dtrun.WaitForLines(4));
+  // Each rank prints `lines` lines with a process id.
+  explicit WaitingJob(const std::string& script = kStay, int lines = 2)
+      : dtrun(test.Line({"-np", "2", "sh", "-c", script})) {
+    REQUIRE(dtrun.WaitForLines(2 * lines));
     std::istringstream pids(dtrun.out());
     for (pid_t pid; pids >> pid;) processes.emplace_back(pid);
     for (const ProcessWatch& process : processes) REQUIRE(process.found());
@@ -138,6 +140,17 @@ TEST_CASE("killing mpirun leaves no rank and no file, and is reported") {
   CHECK(LineCount(result.err) == 1);
   for (const ProcessWatch& process : job.processes) CHECK(process.Ends(0s));
   CHECK(job.test.temp.Entries().empty());
+}
+
+TEST_CASE("ranks die with mpirun even when dtrun cannot help") {
+  WaitingJob job("echo $$; exec sleep 600", 1);
+  const pid_t mpirun = ChildNamed(job.dtrun.pid(), "mpirun");
+  REQUIRE(mpirun > 0);
+  job.dtrun.Signal(SIGSTOP);
+  kill(mpirun, SIGKILL);
+  CHECK(job.AllGone());
+  job.dtrun.Signal(SIGCONT);
+  CHECK(job.dtrun.Wait().exit_code == 70);
 }
 
 TEST_CASE("killing the wrapper of a rank ends the job") {

@@ -27,8 +27,16 @@ MpirunCall TwoRanks() {
 TEST_CASE("mpirun gets the ranks, the hosts and the marked program under the wrapper") {
   const std::string line = ShellLine(MpirunArgv(TwoRanks()));
   CHECK_THAT(
-      line, Catch::StartsWith("/usr/bin/mpirun -np 2 -H localhost:2 ") &&
+      line, Catch::StartsWith("/usr/bin/mpirun -np 2 ") && Contains(" -H localhost:2 ") &&
                 Catch::EndsWith(" /opt/dtrun_rank /tmp/job +./train +--epochs +3"));
+}
+
+TEST_CASE("the ranks of several hosts are given one by one, in the order of the hosts") {
+  MpirunCall call = TwoRanks();
+  call.placement = {{"h2", 2}, {"localhost", 1}};
+  CHECK_THAT(
+      ShellLine(MpirunArgv(call)),
+      Contains(" -np 3 ") && Contains(" -H h2,h2,localhost ") && Contains(" --map-by seq "));
 }
 
 TEST_CASE("only root is allowed to run as root") {

@@ -112,7 +112,7 @@ TEST_CASE("--dry-run shows the command and where the ranks go, and starts nothin
   CHECK(result.err.empty());
   CHECK(LineCount(result.out) == 4);
   CHECK_THAT(
-      result.out, Contains("-H localhost:2,far.example.org:1") && Contains("-x PATH") &&
+      result.out, Contains("-H localhost,localhost,far.example.org") && Contains("-x PATH") &&
                       Contains("'+" + test.temp.path() + "/a b'") &&
                       Contains("\nrank 1 -> localhost\nrank 2 -> far.example.org\n"));
   CHECK(test.temp.Entries().empty());

@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# check_layers on a small tree that obeys every arrow, and on the same tree with each of them broken.
+source tests/scripts/stories.sh
+
+# The system libraries as empty repositories; Bazel's own tools need the others, from the real tree.
+workspace() {
+  local library real
+  # Always the same folder, so that one Bazel server serves all stories.
+  rm -rf "$TEST_TMPDIR/tree" && mkdir "$TEST_TMPDIR/tree" && cd "$TEST_TMPDIR/tree"
+  real=$(dirname "$(dirname "$(readlink -f "$tree/scripts/check_layers")")")
+  fresh_clone
+  cp -r "$real/scripts/bazel" scripts/
+  exec 3>WORKSPACE
+  for library in rules_cc rules_java remote_coverage_tools; do
+    echo "local_repository(name = '$library', path = 'scripts/bazel/$library')" >&3
+  done
+  mkdir libraries
+  for library in open_mpi cuda onednn cli11 catch2; do
+    echo "new_local_repository(name = '$library', path = 'libraries', build_file_content =" >&3
+    echo "    'cc_library(name = \"$library\", visibility = [\"//visibility:public\"])')" >&3
+  done
+  exec 3>&-
+}
+
+library() { # library PACKAGE:NAME DEPENDENCY...
+  local package=${1%:*} name=${1#*:} dependencies=""
+  shift
+  if (($# > 0)); then dependencies=$(printf "'%s', " "$@"); fi
+  mkdir -p "$package"
+  echo "cc_library(name = '$name', deps = [$dependencies])" >>"$package/BUILD.bazel"
+}
+
+obeying_tree() {
+  workspace
+  library include/dtrun:types
+  library base:launch_env //include/dtrun:types
+  library base:text
+  library base:clock
+  library ops:collectives //base:clock
+  library ops/mpi:module //ops:collectives @open_mpi
+  library runtime:libdtrun.so.0 //ops:collectives //base:launch_env
+  library runtime:libdtrun_mpi.so //ops/mpi:module
+  library runtime:dtrun :libdtrun.so.0 :libdtrun_mpi.so
+  library launcher:dtrun //base:launch_env //base:text @cli11
+  library models:cnn_fmnist //runtime:dtrun @onednn
+  library examples:sgd //runtime:dtrun
+  library tests:conformance //ops/mpi:module @open_mpi @catch2
+  printf '%s\n' '#ifndef A_H_' '#include "base/text.h"' '#if defined(__x86_64__)  // if CUDA' '#include <dtrun/types.h>' >ops/a.h
+  printf '%s\n' '#include <mpi.h>' '#include "ops/a.h"' >ops/mpi/a.cc
+  printf '%s\n' '#include <dtrun/dtrun.h>' '// getenv("HOME") is read in base/' >models/a.cc
+  echo 'x = getenv("HOME");' >base/a.cc
+}
+
+# A Bazel of this story's own: the one that runs this test is busy.
+own_bazel() {
+  mkdir "$TEST_TMPDIR/path" 2>/dev/null || return 0
+  printf '#!/bin/bash\nunset TEST_TMPDIR\nexec %s --output_user_root="%s" --max_idle_secs=15 "$@"\n' "$(command -v bazel)" "$TEST_TMPDIR/bazel" \
+    >"$TEST_TMPDIR/path/bazel"
+  chmod +x "$TEST_TMPDIR/path/bazel"
+}
+
+check_layers() {
+  PATH=$TEST_TMPDIR/path:$PATH limit_s=120 run scripts/check_layers
+}
+
+obeys() {
+  obeying_tree
+  check_layers
+  expect_status 0
+  expect_no_output FAIL
+  expect_no_output "no ops/"
+  expect_output "ok    //runtime:libdtrun.so.0 does not reach @open_mpi"
+  expect_output "0 failed, 0 skipped"
+}
+
+broken_graph() {
+  obeying_tree
+  library include/dtrun:c //base:text
+  library base:wrong @open_mpi
+  library ops:wrong //runtime:dtrun
+  library runtime:wrong //models:cnn_fmnist
+  sed -i "s|'//base:launch_env'|&, '//ops/mpi:module'|" runtime/BUILD.bazel
+  library launcher:wrong //ops:collectives
+  library launcher:sly //base:clock
+  library models:wrong //ops:collectives
+  library bench:fine @open_mpi
+  check_layers
+  expect_status 1
+  expect_output "FAIL  include uses more than itself"
+  expect_output $'FAIL  base reaches @open_mpi\n        //base:wrong\n        @open_mpi//:open_mpi'
+  expect_output $'FAIL  ops reaches runtime\n        //ops:wrong\n        //runtime:dtrun'
+  expect_output $'FAIL  runtime reaches models\n        //runtime:wrong\n        //models:cnn_fmnist'
+  expect_output $'FAIL  //runtime:libdtrun.so.0 reaches @open_mpi\n        //runtime:libdtrun.so.0\n        //ops/mpi:module\n        @open_mpi//'
+  expect_output $'FAIL  launcher reaches ops\n        //launcher:wrong\n        //ops:collectives'
+  expect_output "//launcher:sly uses //base:clock"
+  expect_output "//models:wrong uses //ops:collectives"
+  expect_output $'FAIL  @open_mpi is used outside ops/mpi examples bench tests\n        //base:wrong'
+  expect_no_output "//bench:fine"
+}
+
+broken_sources() {
+  obeying_tree
+  echo '#include "ops/communicator.h"' >base/b.h
+  echo '#include "ops/communicator.h"' >models/b.cc
+  echo '#include "base/clock.h"' >launcher/b.cc
+  echo '#include <mpi.h>' >runtime/b.cc
+  echo '#include <cuda_runtime.h>' >base/c.cc
+  echo 'const char* home = std::getenv("HOME");' >runtime/c.cc
+  printf '%s\n' '#ifdef HAVE_CUDA' >ops/c.cc
+  printf '%s\n' '#if defined(__x86_64__) && USE_FAST' >ops/d.cc
+  printf '%s\n' '#if __has_include(<nccl.h>)' >ops/e.cc
+  check_layers
+  expect_status 1
+  for evidence in "base/b.h includes ops/communicator.h" "models/b.cc includes ops/communicator.h" \
+    "launcher/b.cc includes base/clock.h" "runtime/b.cc: #include <mpi.h>" "base/c.cc: #include <cuda_runtime.h>" \
+    "runtime/c.cc: const char* home" "ops/c.cc: #ifdef HAVE_CUDA" "ops/d.cc: #if" "ops/e.cc: #if"; do
+    expect_output "$evidence"
+  done
+  expect_output "7 failed, 0 skipped"
+}
+
+absent_folder() {
+  obeying_tree
+  rm -r examples
+  check_layers
+  expect_status 0
+  expect_output "(no examples/ in this tree)"
+}
+
+own_bazel
+story "a tree that obeys passes" obeys
+story "a dependency against an arrow fails with the path" broken_graph
+story "an include, a getenv or an #if in the wrong folder fails with the file" broken_sources
+story "a folder that does not exist is named, not checked" absent_folder
+(cd "$TEST_TMPDIR/tree/clone" && "$TEST_TMPDIR/path/bazel" shutdown)
+end_of_stories

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Every shell script passes shellcheck; files that are only sourced are checked as part of who sources them.
+source tests/scripts/stories.sh
+
+scripts_are_clean() {
+  cd "$tree"
+  mapfile -t programs < <(grep -lE '^#!.*bash' scripts/* scripts/lib/* tests/scripts/*.sh 2>/dev/null)
+  ((${#programs[@]} >= 5)) || unmet "five scripts at least, got ${programs[*]}"
+  shellcheck -x "${programs[@]}"
+}
+story "shellcheck has nothing to say" scripts_are_clean
+
+end_of_stories

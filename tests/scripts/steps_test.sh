@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# The numbered steps: what they print, what an interrupt leaves, how an install is put in place.
+source tests/scripts/stories.sh
+
+# A script of two steps, the commands of which are given.
+two_steps() { # two_steps FIRST SECOND
+  fresh_clone
+  cat >scripts/two_steps <<SH
+#!/usr/bin/env bash
+set -euo pipefail
+cd "\$(dirname "\$0")/.."
+source scripts/lib/common.sh
+source scripts/lib/steps.sh
+first() { $1; }
+second() { $2; }
+begin_steps two_steps 2
+step "first" first first
+live_step "second" second second
+SH
+  chmod +x scripts/two_steps
+}
+
+good_steps() {
+  two_steps "echo noise" "echo result"
+  run scripts/two_steps
+  expect_status 0
+  expect_output "[1/2] first ... done (0 s)"
+  expect_output $'[2/2] second\nresult\n'
+  expect_no_output "noise"
+  expect_equal "$(cat build/log/two_steps/1-first.log)" noise
+}
+story "a step's output goes to its log, a live step's to the screen" good_steps
+
+bad_command() {
+  two_steps "false; echo must not come here" "true"
+  run scripts/two_steps
+  expect_status 1
+  expect_output "[1/2] first ... FAILED"
+  expect_no_output "must not come here"
+  expect_no_output "[2/2]"
+}
+story "a step ends at its first failing command, and the script with it" bad_command
+
+interrupted_by() { # interrupted_by SIGNAL
+  two_steps "sleep 1000 & sleep 1001 & jobs -p >$PWD/pids; touch $PWD/started; wait" "true"
+  scripts/two_steps >out 2>&1 </dev/null &
+  local script=$!
+  until [[ -e ../started ]]; do sleep 0.1; done
+  kill "-$1" $script
+  status=0
+  wait $script || status=$?
+  output=$(cat out)
+  echo "$output"
+  expect_equal "$(wc -l <../pids)" 2
+  while read -r process; do
+    [[ ! -e /proc/$process ]] || unmet "that process $process has ended"
+  done <../pids
+  expect_output "interrupted in step 1 of 2"
+}
+
+terminated() {
+  interrupted_by TERM
+  expect_status 143
+}
+story "an interrupt ends everything that the step started" terminated
+
+# A built tree for scripts/install: programs, libraries and headers, without Bazel.
+built_tree() {
+  machine && fresh_clone
+  tool dpkg-query <<<"printf 'install ok installed'"
+  tool apt-get <<<'exit 1'
+  tool bazel <<<'exit 0'
+  mkdir -p bazel-bin/{runtime,launcher,models} include/dtrun
+  cp /bin/true bazel-bin/launcher/dtrun
+  cp /bin/true bazel-bin/launcher/dtrun_rank
+  cp /bin/true bazel-bin/models/cnn_fmnist
+  cp /bin/true bazel-bin/runtime/libdtrun.so.0
+  cp /bin/true bazel-bin/runtime/libdtrun_mpi.so
+  echo '#pragma once' >include/dtrun/any_name.h
+}
+
+install_all() {
+  built_tree
+  run scripts/install ../prefix
+  expect_status 0
+  for file in bin/dtrun bin/cnn_fmnist libexec/dtrun/dtrun_rank lib/libdtrun.so include/dtrun/any_name.h; do
+    [[ -e ../prefix/$file ]] || unmet "$file"
+  done
+  expect_equal "$(find ../prefix -name '.dtrun*')" ""
+}
+story "install puts programs, libraries and every public header below PREFIX" install_all
+
+install_fails() {
+  built_tree
+  rm bazel-bin/models/cnn_fmnist # the last file of the table
+  run scripts/install ../new/prefix
+  expect_status 1
+  [[ ! -e ../new ]] || unmet "that no folder is left"
+  mkdir ../old
+  echo kept >../old/file
+  run scripts/install ../old
+  expect_equal "$(find ../old -mindepth 1)" ../old/file
+}
+story "an install that fails leaves PREFIX as it was" install_fails
+
+old_header() {
+  built_tree
+  run scripts/install ../prefix
+  mv include/dtrun/any_name.h include/dtrun/new_name.h
+  run scripts/install ../prefix
+  expect_equal "$(ls ../prefix/include/dtrun)" new_name.h
+}
+story "a header that left the API leaves the installed tree" old_header
+
+end_of_stories

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# Counting test cases from Bazel's build events and the tests' logs.
+source tests/scripts/stories.sh
+
+# Events as `bazel test` writes them, one JSON object a line.
+configured() { # configured LABEL [TAG]
+  echo "{\"id\":{\"targetConfigured\":{\"label\":\"$1\"}},\"configured\":{\"testSize\":\"MEDIUM\",\"tag\":[\"${2:-}\"]}}"
+}
+finished() { echo "{\"id\":{\"buildFinished\":{}},\"finished\":{\"exitCode\":{\"name\":\"$1\"}}}"; }
+
+target() { # target LABEL STATUS: a test that ran; its log comes from standard input
+  local log=$PWD/logs$1.log
+  mkdir -p "$(dirname "$log")"
+  cat >"$log"
+  configured "$1"
+  echo "{\"id\":{\"testResult\":{\"label\":\"$1\"}},\"testResult\":{\"testActionOutput\":[{\"name\":\"test.log\",\"uri\":\"file://$log\"}]}}"
+  echo "{\"id\":{\"testSummary\":{\"label\":\"$1\"}},\"testSummary\":{\"overallStatus\":\"$2\"}}"
+}
+
+summary() { run python3 "$tree/scripts/lib/test_summary.py" "$@"; }
+
+catch2_counts() {
+  {
+    target //a:a PASSED <<<'All tests passed (12 assertions in 3 test cases)'
+    target //b:b FAILED <<<$'===\ntest cases:  5 |  3 passed | 2 failed\nassertions: 20 | 18 passed | 2 failed'
+    finished TESTS_FAILED
+  } >events
+  summary --events events
+  expect_status 1
+  expect_last_line "6 passed, 2 failed, 0 skipped"
+}
+story "Catch2's cases are added up over the targets" catch2_counts
+
+all_passed() {
+  { target //a:a PASSED <<<'All tests passed (1 assertion in 1 test case)' && finished SUCCESS; } >events
+  summary --events events
+  expect_status 0
+  expect_last_line "1 passed, 0 failed, 0 skipped"
+}
+story "the exit code is 0 only when nothing failed" all_passed
+
+crash() {
+  {
+    target //a:a FAILED <<<$'starting\nSegmentation fault'
+    target //b:b TIMEOUT <<<'All tests passed (1 assertion in 1 test case)'
+    finished TESTS_FAILED
+  } >events
+  summary --events events
+  expect_last_line "1 passed, 2 failed, 0 skipped"
+  expect_output TIMEOUT
+}
+story "a crash and a time-out are failures whatever the log says" crash
+
+no_build() {
+  {
+    target //a:a PASSED <<<'done'
+    configured //b:b
+    finished BUILD_FAILURE
+  } >events
+  summary --events events
+  expect_status 1
+  expect_output "DID NOT BUILD"
+  expect_last_line "1 passed, 1 failed, 0 skipped"
+}
+story "a test that does not compile is a failure" no_build
+
+filtered() {
+  {
+    echo '{"id":{"optionsParsed":{}},"optionsParsed":{"explicitCmdLine":["--keep_going","--test_tag_filters=-full"]}}'
+    target //a:a PASSED <<<'done'
+    configured //b:long full
+    configured //c:c threads
+    finished BUILD_FAILURE
+  } >events
+  summary --events events
+  expect_last_line "1 passed, 1 failed, 0 skipped"
+  expect_no_output //b:long
+  sed -i 's/=-full/=threads/; /a:a/d' events
+  summary --events events
+  expect_last_line "0 passed, 1 failed, 0 skipped"
+  expect_output //c:c
+}
+story "a test that its tags left out is not counted" filtered
+
+skips() {
+  {
+    target //a:gpu PASSED <<<$'warning:\n  SKIPPED: no GPU\n\nAll tests passed (4 assertions in 3 test cases)'
+    target //b:b PASSED <<<'SKIPPED: ip netns needs root'
+    finished SUCCESS
+  } >events
+  summary --events events
+  expect_status 0
+  expect_output "skipped: no GPU"
+  expect_output "skipped: ip netns needs root"
+  expect_last_line "2 passed, 0 failed, 2 skipped"
+}
+story "a skipped case is not counted as passed and says why" skips
+
+own_line() {
+  { target //a:a PASSED <<<$'1 passed, 0 failed, 0 skipped\n7 passed, 0 failed, 1 skipped' && finished SUCCESS; } >events
+  echo $'FAIL  ops reaches runtime\n4 passed, 1 failed, 0 skipped' >layers.log
+  summary --events events --step "scripts/check_layers=1:$PWD/layers.log"
+  expect_status 1
+  expect_last_line "11 passed, 1 failed, 1 skipped"
+}
+story "a closing line of the project's own is believed, of Bazel's tests and of other checks" own_line
+
+no_tests() {
+  finished NO_TESTS_FOUND >events
+  summary --events events
+  expect_status 1
+  expect_last_line "0 passed, 1 failed, 0 skipped"
+  : >events
+  summary --events events
+  expect_last_line "0 passed, 1 failed, 0 skipped"
+}
+story "a run without any test is a failure" no_tests
+
+end_of_stories
