@@ -1,0 +1,44 @@
+#ifndef DTRUN_TESTS_MULTIHOST_RIG_H_
+#define DTRUN_TESTS_MULTIHOST_RIG_H_
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/subprocess.h"
+
+namespace dtrun::testing {
+
+using Words = std::vector<std::string>;
+
+/// `command` on the first of the hosts that `options` describe: see with_hosts.
+inline Command OnHosts(
+    const Words& command, const Words& options = {},
+    std::vector<std::pair<std::string, std::string>> environment = {}) {
+  Words argv = {"tests/multihost/with_hosts"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  argv.push_back("--");
+  argv.insert(argv.end(), command.begin(), command.end());
+  return Command{
+      .argv = argv, .environment = std::move(environment), .timeout = std::chrono::minutes(2)};
+}
+
+inline Command ScriptOnHosts(const std::string& script, const Words& options = {}) {
+  return OnHosts({"sh", "-c", script}, options);
+}
+
+/// Whether hosts cannot be made on this machine; then it says why, once per call. Each test case
+/// asks this first.
+inline bool Skipped() {
+  static const CommandResult result = Run(OnHosts({"true"}));
+  constexpr int kMissing = 77;
+  if (result.exit_code != kMissing) return false;
+  std::printf("SKIPPED: %s", result.err.c_str());
+  return true;
+}
+
+}  // namespace dtrun::testing
+
+#endif
