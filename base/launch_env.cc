@@ -13,6 +13,7 @@ constexpr char kVersion[] = "DTRUN_LAUNCHER_VERSION";
 constexpr char kHosts[] = "DTRUN_HOSTS";  // "h1:2,h2:2"; an IPv6 address stands in brackets
 constexpr char kColumns[] = "DTRUN_TERMINAL_COLUMNS";
 constexpr char kThreads[] = "DTRUN_THREADS";
+constexpr char kShutdownNote[] = "DTRUN_SHUTDOWN_NOTE";
 
 [[noreturn]] void Refuse(
     const std::string& variable, const std::string& value, const std::string& expected) {
@@ -55,6 +56,7 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
       {kColumns, Text(launch.terminal_columns)},
   };
   if (launch.threads > 0) environment.emplace_back(kThreads, Text(launch.threads));
+  if (!launch.shutdown_note.empty()) environment.emplace_back(kShutdownNote, launch.shutdown_note);
   return environment;
 }
 
@@ -67,6 +69,7 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   launch.hosts = ReadHosts(get(kHosts).value_or(""));
   launch.terminal_columns = ReadCount(get, kColumns);
   launch.threads = ReadCount(get, kThreads);
+  launch.shutdown_note = get(kShutdownNote).value_or("");
   return launch;
 }
 

@@ -24,11 +24,15 @@ struct HostSlots {
 /// name or boot id, so that several hosts may share one machine. The rank itself is the engine's to
 /// say (Open MPI sets OMPI_COMM_WORLD_RANK).
 struct LaunchEnv {
-  std::string job;               ///< random, unique to this launch
-  std::string version;           ///< of the launcher
-  std::vector<HostSlots> hosts;  ///< with the slots in use: they add up to the number of ranks
-  int terminal_columns = 0;      ///< width of the user's terminal; 0: stdout is none
-  int threads = 0;               ///< compute threads of this rank; 0: not said
+  std::string job = {};               ///< random, unique to this launch
+  std::string version = {};           ///< of the launcher
+  std::vector<HostSlots> hosts = {};  ///< with the slots in use: they add up to the number of ranks
+  int terminal_columns = 0;           ///< width of the user's terminal; 0: stdout is none
+  int threads = 0;                    ///< compute threads of this rank; 0: not said
+
+  /// File that Shutdown makes, so that the launcher knows a rank which left in good order from one
+  /// that just ended; "": none. Its folder is there on the launcher's own host alone.
+  std::string shutdown_note = {};
 
   bool operator==(const LaunchEnv&) const = default;
 };

@@ -37,7 +37,7 @@ int64_t NowNs() {
 ExitRecord ReadRecord(const std::string& file, int rank) {
   std::ifstream stream(file);
   int end = 0;
-  ExitRecord record = {rank, RankEnd::kRunning, 0, 0};
+  ExitRecord record = {.rank = rank};
   if (stream >> end >> record.value >> record.time_ns && stream.get() == '\n')
     record.end = static_cast<RankEnd>(end);
   return record;
@@ -71,7 +71,8 @@ std::string RankAndHost(int rank, const std::vector<base::HostSlots>& hosts) {
 Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& hosts) {
   const std::string who = RankAndHost(record.rank, hosts);
   switch (record.end) {
-    case RankEnd::kExited: return {record.value, Text(who, " exited with code ", record.value)};
+    case RankEnd::kExited:
+      return {record.value, record.in_order ? "" : Text(who, " exited with code ", record.value)};
     case RankEnd::kSignaled:
       return {
           128 + record.value, Text(
@@ -91,6 +92,10 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
 }
 
 }  // namespace
+
+std::string ShutdownNote(const std::string& folder, int rank) {
+  return Text(folder, "/shutdown.", rank);
+}
 
 ExitRecordFile::ExitRecordFile(const std::string& folder, int rank)
     : file_(open(
@@ -114,8 +119,11 @@ std::vector<ExitRecord> ReadExitRecords(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename();
     if (!name.starts_with(kPrefix)) continue;
-    if (const auto rank = base::ParseInteger(name.substr(sizeof kPrefix - 1)))
-      records.push_back(ReadRecord(entry.path(), static_cast<int>(*rank)));
+    const auto rank = base::ParseInteger(name.substr(sizeof kPrefix - 1));
+    if (!rank) continue;
+    records.push_back(ReadRecord(entry.path(), static_cast<int>(*rank)));
+    records.back().in_order =
+        std::filesystem::exists(ShutdownNote(folder, static_cast<int>(*rank)), error);
   }
   return records;
 }

@@ -23,10 +23,14 @@ struct ExitRecord {
   int rank = 0;
   RankEnd end = RankEnd::kRunning;
   int value = 0;
-  int64_t time_ns = 0;  ///< when, on the host's monotonic clock
+  int64_t time_ns = 0;    ///< when, on the host's monotonic clock
+  bool in_order = false;  ///< it had called dtrun's Shutdown
 
   bool operator==(const ExitRecord&) const = default;
 };
+
+/// The file that dtrun's Shutdown makes for this rank.
+std::string ShutdownNote(const std::string& folder, int rank);
 
 /// A file in the job's folder that says how the rank is; made when the rank starts. Where there is
 /// no such folder, on another host, there is no file and Update does nothing.
@@ -48,7 +52,8 @@ class ExitRecordFile {
 /// The records of all ranks that were started on this host, in no order.
 std::vector<ExitRecord> ReadExitRecords(const std::string& folder);
 
-/// What dtrun ends with when its job failed, and the line that says why.
+/// What dtrun ends with when its job failed, and the line that says why: none where a rank that
+/// left in good order has chosen its exit code, and has said why itself.
 struct Verdict {
   int exit_code;
   std::string message;

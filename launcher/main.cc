@@ -183,7 +183,7 @@ int Run(Plan plan, bool verbose) {
                               : JudgeFailure(
                                     ReadExitRecords(folder.path()), WEXITSTATUS(end.wait_status),
                                     plan.call.placement, RanksOnThisMachine(plan.call.placement));
-  Say(verdict.message);
+  if (!verdict.message.empty()) Say(verdict.message);
   return verdict.exit_code;
 }
 

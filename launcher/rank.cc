@@ -78,7 +78,7 @@ void KeepSharedMemoryIn(const std::string& folder) {
   setenv("OMPI_MCA_btl_sm_backing_directory", folder.c_str(), 0);
 }
 
-void GiveCpus() {
+void PrepareRank(const std::string& shutdown_note) {
   const CpuPlan plan = PlanCpus(
       AllowedCpus(), CpuQuota(ReadFileOfSystem), EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0),
       EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
@@ -90,6 +90,7 @@ void GiveCpus() {
     SetEnv("OMPI_MCA_mpi_yield_when_idle", "1");
   if (std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(ProcessEnv)) {
     launch->threads = threads;
+    launch->shutdown_note = shutdown_note;
     for (const auto& [name, value] : base::WriteLaunchEnv(*launch)) SetEnv(name, value);
   }
 }
@@ -165,10 +166,11 @@ int Main(const std::vector<std::string>& arguments) {
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() == 1) return static_cast<int>(ExitCode::kInternal);  // mpirun is gone already
-  ExitRecordFile record(arguments[0], EngineSays("OMPI_COMM_WORLD_RANK", 0));
+  const int rank = EngineSays("OMPI_COMM_WORLD_RANK", 0);
+  ExitRecordFile record(arguments[0], rank);
   ForgetFolderOfMpirun();
   KeepSharedMemoryIn(MemoryFolder(arguments[0]));
-  GiveCpus();
+  PrepareRank(ShutdownNote(arguments[0], rank));
   return RunProgram(UnmarkWords({arguments.begin() + 1, arguments.end()}), record);
 }
 

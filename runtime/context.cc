@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 
 #include "base/text.h"
 #include "base/version.h"
@@ -178,6 +179,8 @@ void Context::Shutdown() {
   shut_down_ = true;
   world_->Barrier();
   if (mpi_ != nullptr) mpi_->Finalize();
+  // On other hosts than the launcher's its folder is not there, and nobody would read the note.
+  if (launch_ && !launch_->shutdown_note.empty()) std::ofstream(launch_->shutdown_note).flush();
 }
 
 }  // namespace dtrun::runtime

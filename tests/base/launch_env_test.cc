@@ -34,6 +34,7 @@ TEST_CASE("what the launcher writes, the runtime reads") {
       .hosts = {{"h1", 2}, {"[fe80::1]", 3}},
       .terminal_columns = 120,
       .threads = 4,
+      .shutdown_note = "/tmp/job/shutdown.1",
   };
   CHECK(ReadLaunchEnv(From(WriteLaunchEnv(launch))) == launch);
 }

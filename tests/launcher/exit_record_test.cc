@@ -20,6 +20,14 @@ Verdict Judge(const Records& records, int engine_code) {
   return JudgeFailure(records, engine_code, kHosts, 3);
 }
 
+TEST_CASE("a rank that left in good order has said itself why its code is not 0") {
+  const ExitRecord left = {1, RankEnd::kExited, 66, 5, true};
+  const Verdict verdict =
+      JudgeFailure({left, {0, RankEnd::kRunning, 0, 0, false}}, 66, {{"h", 2}}, 2);
+  CHECK(verdict.exit_code == 66);
+  CHECK(verdict.message.empty());
+}
+
 TEST_CASE("a record says when and how its rank ended") {
   const testing::TemporaryFolder folder;
   {

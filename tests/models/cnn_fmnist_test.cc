@@ -36,12 +36,12 @@ std::string ReadText(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
-// What cnn_fmnist itself said on stderr, without the words of the launcher around it.
+// All of stderr: the launcher has nothing to add to what the ranks agreed to say.
 Words ErrorLines(const CommandResult& result) {
   Words lines;
   std::istringstream stream(result.err);
   for (std::string line; std::getline(stream, line);) {
-    if (line.rfind("cnn_fmnist: ", 0) == 0) lines.push_back(line.substr(12));
+    lines.push_back(line.rfind("cnn_fmnist: ", 0) == 0 ? line.substr(12) : line);
   }
   return lines;
 }

@@ -23,6 +23,10 @@ int main(int argc, char** argv) {
         if (job.rank() == 1) return 0;
       }
       job.Shutdown();
+      if (what == "refuse") {
+        if (job.rank() == 0) std::fprintf(stderr, "misbehave: refused\n");
+        return 66;
+      }
     } catch (const dtrun::Error& error) {
       if (job.rank() == 0) std::printf("%d: %s\n", static_cast<int>(error.code()), error.what());
       if (what != "twice") job.Shutdown();
