@@ -17,7 +17,7 @@ TEST_CASE("a job runs over two hosts") {
   const CommandResult result =
       Run(OnHosts({kDtrun, "-np", "4", "-H", "h1:2,h2:2", "examples/sgd"}));
   CHECK(result.err == "");
-  CHECK(result.out == "4 ranks agree on 2.500\n");
+  CHECK(result.out == "4 ranks agree on 1.500\n");
   CHECK(result.exit_code == 0);
 }
 
