@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import statistics
 
 
 def load(path):
@@ -16,10 +17,14 @@ def accuracy(training, expected):
     yield f"  all {training['ranks']} ranks ended with the same weights, compared by digest: {training['parameter_digest']}"
 
 
+def median_speed(run):
+    """Of the epochs after the first, which generates kernels."""
+    return statistics.median(epoch["images_per_s"] for epoch in run["epochs"][1:])
+
+
 def scaling(one, two, threads, cores):
-    """Speeds are of the last epoch: the first one generates kernels."""
-    slow, fast = (run["epochs"][-1]["images_per_s"] for run in (one, two))
-    yield "1 rank against 2 ranks, 12 steps each after as many to warm up; every rank has the same batch and"
+    slow, fast = (median_speed(run) for run in (one, two))
+    yield "1 rank against 2 ranks, median of three times 12 steps; every rank has the same batch and"
     yield f"the same number of threads, {threads} of this machine's {cores} cores (weak scaling)"
     yield f"  1 rank    {slow:8.0f} images/s"
     yield f"  2 ranks   {fast:8.0f} images/s"
