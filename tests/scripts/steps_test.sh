@@ -70,10 +70,11 @@ built_tree() {
   tool dpkg-query <<<"printf 'install ok installed'"
   tool apt-get <<<'exit 1'
   tool bazel <<<'exit 0'
-  mkdir -p bazel-bin/{runtime,launcher,models} include/dtrun
+  mkdir -p bazel-bin/{runtime,launcher,models,bench} include/dtrun
   cp /bin/true bazel-bin/launcher/dtrun
   cp /bin/true bazel-bin/launcher/dtrun_rank
   cp /bin/true bazel-bin/models/cnn_fmnist
+  cp /bin/true bazel-bin/bench/all_reduce_perf
   cp /bin/true bazel-bin/runtime/libdtrun.so.0
   cp /bin/true bazel-bin/runtime/libdtrun_mpi.so
   echo '#pragma once' >include/dtrun/any_name.h
