@@ -29,20 +29,22 @@ constexpr Backend kBackends[] = {
        return world.bootstrap == nullptr ? ""
                                          : Text("there are ", world.bootstrap->size(), " ranks");
      },
-     [](const World&, Engine&) { return CreateSelfCommunicator(); }},
+     [](const World& world, Engine&) { return CreateSelfCommunicator(world.members); }},
     {"shm",
      [](const World& world) -> std::string {
        if (world.bootstrap == nullptr) return "there is one rank";
        return world.host_count == 1 ? "" : Text("the ranks run on ", world.host_count, " hosts");
      },
      [](const World& world, Engine& engine) {
-       return CreateShmCommunicator(*world.bootstrap, engine);
+       return CreateShmCommunicator(*world.bootstrap, engine, world.members);
      }},
     {"mpi",
      [](const World& world) -> std::string {
        return world.mpi != nullptr ? "" : "no MPI launcher has started this process";
      },
-     [](const World& world, Engine& engine) { return world.mpi->CreateCommunicator(engine); }},
+     [](const World& world, Engine& engine) {
+       return world.mpi->CreateCommunicator(engine, world.members);
+     }},
 };
 
 // The first reason that any rank gave, with the rank; "" when all can use it.

@@ -17,6 +17,7 @@ struct World {
   Bootstrap* bootstrap = nullptr;  ///< null in a world of one
   MpiJob* mpi = nullptr;           ///< null when no MPI launcher has started this process
   int host_count = 1;              ///< hosts that these ranks run on
+  Members members = {};            ///< the ranks' names
 };
 
 /// The communicator of all ranks on the best backend: the first one, in the order of the table in

@@ -6,95 +6,199 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/communicator_bootstrap.h"
 
 namespace dtrun::ops {
-namespace {
 
 using base::Text;
 
-void CheckBuffer(CollectiveKind kind, const char* which, const Buffer& buffer) {
-  const auto refuse = [&](ErrorCode code, const std::string& what) {
-    throw Error(code, Text(NameOf(kind), ": ", which, what));
-  };
-  if (SizeOf(buffer.dtype) == 0) {
-    refuse(
-        ErrorCode::kInvalidArgument,
-        Text(" has dtype ", static_cast<int>(buffer.dtype), ", which does not exist"));
+Work Communicator::Start(Collective collective) {
+  CheckArguments(collective, rank(), size());
+  return StartChecked(std::move(collective));
+}
+
+Work Communicator::StartAllReduce(Buffer input, Buffer output, ReduceOp op, Scale scale) {
+  return Start({
+      .kind = CollectiveKind::kAllReduce,
+      .input = input,
+      .output = output,
+      .op = op,
+      .scale = scale,
+  });
+}
+
+Work Communicator::StartReduceScatter(
+    Buffer input, Buffer output, ReduceOp op, Scale scale, Counts shares) {
+  return Start({
+      .kind = CollectiveKind::kReduceScatter,
+      .input = input,
+      .output = output,
+      .op = op,
+      .scale = scale,
+      .send_counts = std::move(shares),
+  });
+}
+
+Work Communicator::StartReduce(Buffer input, Buffer output, int root, ReduceOp op, Scale scale) {
+  return Start({
+      .kind = CollectiveKind::kReduce,
+      .input = input,
+      .output = output,
+      .op = op,
+      .scale = scale,
+      .root = root,
+  });
+}
+
+Work Communicator::StartBroadcast(Buffer buffer, int root) {
+  return Start(
+      {.kind = CollectiveKind::kBroadcast, .input = buffer, .output = buffer, .root = root});
+}
+
+Work Communicator::StartAllGather(Buffer input, Buffer output, Counts receive_counts) {
+  return Start({
+      .kind = CollectiveKind::kAllGather,
+      .input = input,
+      .output = output,
+      .receive_counts = std::move(receive_counts),
+  });
+}
+
+Work Communicator::StartAllToAll(
+    Buffer input, Buffer output, Counts send_counts, Counts receive_counts) {
+  return Start({
+      .kind = CollectiveKind::kAllToAll,
+      .input = input,
+      .output = output,
+      .send_counts = std::move(send_counts),
+      .receive_counts = std::move(receive_counts),
+  });
+}
+
+Work Communicator::StartGather(Buffer input, Buffer output, int root, Counts receive_counts) {
+  return Start({
+      .kind = CollectiveKind::kGather,
+      .input = input,
+      .output = output,
+      .root = root,
+      .receive_counts = std::move(receive_counts),
+  });
+}
+
+Work Communicator::StartScatter(Buffer input, Buffer output, int root, Counts send_counts) {
+  return Start({
+      .kind = CollectiveKind::kScatter,
+      .input = input,
+      .output = output,
+      .root = root,
+      .send_counts = std::move(send_counts),
+  });
+}
+
+Work Communicator::StartBarrier() { return Start({.kind = CollectiveKind::kBarrier}); }
+
+Work Communicator::StartSend(Buffer buffer, int peer) {
+  return Start({.kind = CollectiveKind::kSend, .input = buffer, .root = peer});
+}
+
+Work Communicator::StartReceive(Buffer buffer, int peer) {
+  return Start({.kind = CollectiveKind::kReceive, .output = buffer, .root = peer});
+}
+
+// --- communicators made from this one -----------------------------------------------------------
+
+namespace {
+
+std::unique_ptr<Communicator> CreateFor(
+    Communicator& parent, const std::vector<int>& ranks, const std::string& suffix) {
+  CommunicatorBootstrap all(parent);
+  SubsetBootstrap bootstrap(all, ranks);
+  std::unique_ptr<Communicator> created;
+  std::exception_ptr error;
+  try {
+    if (!ranks.empty()) {
+      created = parent.Create(bootstrap, ranks, parent.members().Subset(ranks, suffix));
+    }
+  } catch (...) {
+    error = std::current_exception();
   }
-  if (buffer.data == nullptr && buffer.count > 0) {
-    refuse(ErrorCode::kInvalidArgument, Text(" is null but has ", buffer.count, " elements"));
-  }
-  if (buffer.count > UINT64_MAX / 2 / SizeOf(buffer.dtype)) {
-    refuse(
-        ErrorCode::kInvalidArgument,
-        Text(" has ", buffer.count, " elements: more than memory can hold"));
-  }
-  if (buffer.device >= 0) {
-    refuse(
-        ErrorCode::kUnavailable,
-        Text(" lies on GPU ", buffer.device, "; no backend here reduces GPU memory"));
-  }
+  bootstrap.Finish();
+  if (error) std::rethrow_exception(error);
+  return created;
 }
 
 }  // namespace
 
-const char* NameOf(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce: return "all_reduce";
-    case CollectiveKind::kBroadcast: return "broadcast";
-    case CollectiveKind::kAllGather: return "all_gather";
-    case CollectiveKind::kBarrier: return "barrier";
+std::vector<std::string> AllGatherBytes(Communicator& communicator, const std::string& bytes) {
+  const auto size = static_cast<size_t>(communicator.size());
+  uint64_t length = bytes.size();
+  Counts lengths(size);
+  communicator.AllGather(Buffer(&length, 1), Buffer(lengths.data(), size));
+  uint64_t total = 0;
+  for (const uint64_t each : lengths) total += each;
+  std::string mine = bytes, all(total, '\0');
+  communicator
+      .StartAllGather(
+          Buffer(mine.data(), length, DType::kU8), Buffer(all.data(), total, DType::kU8), lengths)
+      .Wait();
+  std::vector<std::string> result;
+  size_t begin = 0;
+  for (const uint64_t each : lengths) {
+    result.push_back(all.substr(begin, each));
+    begin += each;
   }
-  return "unknown collective";
+  return result;
 }
 
-std::string Describe(const Collective& collective) {
-  std::string text = NameOf(collective.kind);
-  if (collective.kind == CollectiveKind::kBarrier) return text;
-  text += Text(" (", NameOf(collective.input.dtype), ", ", collective.input.count, " elements");
-  if (collective.kind == CollectiveKind::kAllReduce) text += Text(", ", NameOf(collective.op));
-  if (collective.kind == CollectiveKind::kBroadcast) text += Text(", root ", collective.root);
-  return text + ")";
+std::unique_ptr<Communicator> Communicator::Duplicate() {
+  std::vector<int> everyone;
+  for (int r = 0; r < size(); ++r) everyone.push_back(r);
+  return CreateFor(*this, everyone, Text("/", ++children_));
 }
 
-Work Communicator::StartAllReduce(Buffer buffer, ReduceOp op) {
-  CheckBuffer(CollectiveKind::kAllReduce, "the buffer", buffer);
-  if (op < ReduceOp::kSum || op > ReduceOp::kProduct) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text("all_reduce: reduce op ", static_cast<int>(op), " does not exist"));
+std::unique_ptr<Communicator> Communicator::Split(int colour, int key) {
+  const auto p = static_cast<size_t>(size());
+  int64_t mine[2] = {colour, key};
+  std::vector<int64_t> all(2 * p);
+  AllGather(Buffer(mine, 2), Buffer(all.data(), all.size()));
+  std::vector<int> ranks;
+  for (size_t r = 0; colour >= 0 && r < p; ++r) {
+    if (all[2 * r] == colour) ranks.push_back(static_cast<int>(r));
   }
-  return Start({.kind = CollectiveKind::kAllReduce, .input = buffer, .output = {}, .op = op});
+  std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
+    return all[2 * static_cast<size_t>(a) + 1] < all[2 * static_cast<size_t>(b) + 1];
+  });
+  return CreateFor(*this, ranks, Text("/", ++children_, ":", colour));
 }
 
-Work Communicator::StartBroadcast(Buffer buffer, int root) {
-  CheckBuffer(CollectiveKind::kBroadcast, "the buffer", buffer);
-  if (root < 0 || root >= size()) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text("broadcast: root is ", root, "; expected a rank from 0 to ", size() - 1));
+std::unique_ptr<Communicator> Communicator::Subset(const std::vector<int>& ranks) {
+  std::vector<bool> seen(static_cast<size_t>(size()));
+  for (const int rank : ranks) {
+    if (rank < 0 || rank >= size() || seen[static_cast<size_t>(rank)]) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text(
+              "subset: rank ", rank,
+              rank < 0 || rank >= size() ? " does not exist" : " is listed twice",
+              "; expected different ranks from 0 to ", size() - 1));
+    }
+    seen[static_cast<size_t>(rank)] = true;
   }
-  return Start({.kind = CollectiveKind::kBroadcast, .input = buffer, .output = {}, .root = root});
-}
-
-Work Communicator::StartAllGather(Buffer input, Buffer output) {
-  CheckBuffer(CollectiveKind::kAllGather, "the input", input);
-  CheckBuffer(CollectiveKind::kAllGather, "the output", output);
-  const uint64_t expected = input.count * static_cast<uint64_t>(size());
-  if (output.count != expected || output.dtype != input.dtype) {
+  const std::string mine = base::RankList(ranks);
+  const std::vector<std::string> lists = AllGatherBytes(*this, mine);
+  for (size_t r = 1; r < lists.size(); ++r) {
+    if (lists[r] == lists[0]) continue;
     throw Error(
-        ErrorCode::kInvalidArgument,
+        ErrorCode::kMismatch,
         Text(
-            "all_gather: the output has ", output.count, " elements of ", NameOf(output.dtype),
-            "; expected ", expected, " of ", NameOf(input.dtype), " (", size(), " ranks of ",
-            input.count, ")"));
+            "the ranks disagree on the members of a subset: ", members().List({0}), " listed ",
+            lists[0], "; ", members().List({static_cast<int>(r)}), " listed ", lists[r]));
   }
-  return Start({.kind = CollectiveKind::kAllGather, .input = input, .output = output});
+  const bool member = std::find(ranks.begin(), ranks.end(), rank()) != ranks.end();
+  return CreateFor(*this, member ? ranks : std::vector<int>{}, Text("/", ++children_));
 }
 
-Work Communicator::StartBarrier() {
-  return Start({.kind = CollectiveKind::kBarrier, .input = {}, .output = {}});
-}
+// --- memory -------------------------------------------------------------------------------------
 
 namespace {
 

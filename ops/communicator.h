@@ -4,28 +4,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dtrun/types.h"
+#include "ops/bootstrap.h"
+#include "ops/collective.h"
 #include "ops/engine.h"
 
 namespace dtrun::ops {
-
-enum class CollectiveKind : uint8_t { kAllReduce, kBroadcast, kAllGather, kBarrier };
-
-/// "all_reduce" and so on.
-const char* NameOf(CollectiveKind kind);
-
-/// One collective as its caller asked for it, checked.
-struct Collective {
-  CollectiveKind kind;
-  Buffer input;   ///< what this rank brings; all_reduce and broadcast work in place on it
-  Buffer output;  ///< of all_gather: size * input.count elements
-  ReduceOp op = ReduceOp::kSum;
-  int root = 0;
-};
-
-/// "all_reduce (f32, 4 elements, sum)"
-std::string Describe(const Collective& collective);
 
 /// Memory that collectives can reach without a copy; freed with the object, on this rank alone.
 class Memory {
@@ -44,22 +30,40 @@ class Memory {
 };
 
 /// A fixed set of ranks that exchange data. Collectives are started by every rank, in the same
-/// order; what they do stands in <dtrun/communicator.h>. Not thread-safe: one thread at a time per
-/// Communicator; `Duplicate()` gives another one. After kPeerLost or kTimeout it is unusable;
-/// destroy it. Started operations may outlive it.
+/// order; what they do stands in <dtrun/communicator.h>. Messages between two ranks match in the
+/// order in which each side starts them; they and collectives do not wait for each other. Not
+/// thread-safe: one thread at a time per Communicator; `Duplicate()` gives another one. After
+/// kPeerLost or kTimeout it is unusable; destroy it. Started operations may outlive it.
 class Communicator {
  public:
+  explicit Communicator(Members members)
+      : members_(std::make_shared<const Members>(std::move(members))) {}
   virtual ~Communicator() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual const char* backend() const = 0;
+  const Members& members() const { return *members_; }
 
-  /// Each checks its arguments, throws Error kInvalidArgument or kUnavailable before anything is
-  /// sent, and starts.
-  Work StartAllReduce(Buffer buffer, ReduceOp op);
+  /// Checks the arguments (throws Error kInvalidArgument or kUnavailable before anything is sent)
+  /// and starts the operation.
+  Work Start(Collective collective);
+
+  Work StartAllReduce(Buffer input, Buffer output, ReduceOp op, Scale scale = {});
+  Work StartAllReduce(Buffer buffer, ReduceOp op, Scale scale = {}) {
+    return StartAllReduce(buffer, buffer, op, scale);
+  }
+  Work StartReduceScatter(
+      Buffer input, Buffer output, ReduceOp op, Scale scale = {}, Counts shares = {});
+  Work StartReduce(Buffer input, Buffer output, int root, ReduceOp op, Scale scale = {});
   Work StartBroadcast(Buffer buffer, int root);
-  Work StartAllGather(Buffer input, Buffer output);
+  Work StartAllGather(Buffer input, Buffer output, Counts receive_counts = {});
+  Work StartAllToAll(
+      Buffer input, Buffer output, Counts send_counts = {}, Counts receive_counts = {});
+  Work StartGather(Buffer input, Buffer output, int root, Counts receive_counts = {});
+  Work StartScatter(Buffer input, Buffer output, int root, Counts send_counts = {});
   Work StartBarrier();
+  Work StartSend(Buffer buffer, int peer);
+  Work StartReceive(Buffer buffer, int peer);
 
   void AllReduce(Buffer buffer, ReduceOp op) { StartAllReduce(buffer, op).Wait(); }
   void Broadcast(Buffer buffer, int root) { StartBroadcast(buffer, root).Wait(); }
@@ -69,13 +73,33 @@ class Communicator {
   /// Collective: zeroed, page-aligned memory, reduced in place without a copy where the backend
   /// can.
   virtual std::unique_ptr<Memory> Allocate(uint64_t bytes) = 0;
+
   /// Collective: the same ranks, with operations of its own.
-  virtual std::unique_ptr<Communicator> Duplicate() = 0;
+  virtual std::unique_ptr<Communicator> Duplicate();
+  /// Collective: one communicator for the ranks of each colour, ordered by key, then by rank here;
+  /// null for a rank whose colour is negative.
+  std::unique_ptr<Communicator> Split(int colour, int key);
+  /// Collective, also for the ranks that are not listed: one for these ranks, in the order of the
+  /// list, which is the same everywhere; null for the others.
+  std::unique_ptr<Communicator> Subset(const std::vector<int>& ranks);
+
+  /// Collective over the ranks of `bootstrap`, all of which belong to this communicator:
+  /// `ranks` names them, as ranks here. What Duplicate, Split and Subset are made of.
+  virtual std::unique_ptr<Communicator> Create(
+      Bootstrap& bootstrap, const std::vector<int>& ranks, Members members) = 0;
 
  protected:
   /// `collective` has been checked.
-  virtual Work Start(const Collective& collective) = 0;
+  virtual Work StartChecked(Collective collective) = 0;
+  const std::shared_ptr<const Members>& shared_members() const { return members_; }
+
+ private:
+  std::shared_ptr<const Members> members_;
+  int children_ = 0;  // communicators made from this one
 };
+
+/// Collective: the bytes of every rank in rank order; lengths may differ.
+std::vector<std::string> AllGatherBytes(Communicator& communicator, const std::string& bytes);
 
 /// Zeroed, page-aligned memory of this process alone.
 std::unique_ptr<Memory> AllocatePrivate(uint64_t bytes);

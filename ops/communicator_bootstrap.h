@@ -3,25 +3,24 @@
 
 #include "ops/bootstrap.h"
 #include "ops/communicator.h"
-#include "ops/segment_exchange.h"
 
 namespace dtrun::ops {
 
 /// Lets ranks that can talk already set up another communicator. What it is given outlives it.
 class CommunicatorBootstrap : public Bootstrap {
  public:
-  /// `exchange` is one that these ranks have; null when they do not share a host.
-  CommunicatorBootstrap(Communicator& communicator, SegmentExchange* exchange)
-      : communicator_(communicator), exchange_(exchange) {}
+  explicit CommunicatorBootstrap(Communicator& communicator) : communicator_(communicator) {}
 
   int rank() const override { return communicator_.rank(); }
   int size() const override { return communicator_.size(); }
-  std::vector<std::string> AllGather(const std::string& bytes) override;
-  std::unique_ptr<SegmentExchange> ConnectSegmentExchange() override;
+  std::vector<std::string> AllGather(const std::string& bytes) override {
+    return AllGatherBytes(communicator_, bytes);
+  }
+  /// Throws Error kUnavailable: only a backend that has shared memory can hand on some.
+  std::unique_ptr<SegmentExchange> ConnectSegmentExchange(Bootstrap& ranks) override;
 
  private:
   Communicator& communicator_;
-  SegmentExchange* exchange_;
 };
 
 }  // namespace dtrun::ops

@@ -30,6 +30,14 @@ void RelaxCpu() {
 
 }  // namespace
 
+std::string Operation::Describe() const {
+  const std::vector<int> missing = Missing();
+  return base::Text(
+      NameOperation(call_, sequence_, *members_), ", waits for ",
+      missing.empty() ? "other ranks to finish it"
+                      : base::Text(members_->List(missing), " to call it"));
+}
+
 bool Work::Test() {
   if (entry_ == nullptr) return true;
   if (!entry_->done.load(std::memory_order_acquire)) engine_->Poll();

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "ops/collective.h"
 #include "ops/doorbell.h"
 #include "ops/segment.h"
 
@@ -20,6 +21,11 @@ namespace dtrun::ops {
 /// What a backend makes of a started collective: a state machine that the Engine advances.
 class Operation {
  public:
+  /// The `sequence`-th operation of the communicator with these members, counted from 1 (of a
+  /// message: the `sequence`-th to or from that peer).
+  Operation(std::shared_ptr<const Members> members, uint64_t sequence, const Call& call)
+      : members_(std::move(members)), sequence_(sequence), call_(call) {}
+
   enum class Progress {
     kNone,  ///< nothing to do until a peer acts
     kSome,  ///< advanced, and may be able to go on
@@ -30,10 +36,22 @@ class Operation {
   /// Advances as far as it can without blocking. Throws Error: the operation has failed and is not
   /// advanced again.
   virtual Progress Advance() = 0;
-  /// What it is and whom it waits for: "all_reduce #12 (f32, 4 elements, sum) waits for rank 1".
-  virtual std::string Describe() const = 0;
+  /// The ranks of the communicator that have not called it yet, as far as this rank can see.
+  virtual std::vector<int> Missing() const = 0;
   /// No peer rings the doorbell for it (MPI): it has to be looked at again and again.
   virtual bool NeedsPolling() const { return false; }
+
+  const Members& members() const { return *members_; }
+  uint64_t sequence() const { return sequence_; }
+  const Call& call() const { return call_; }
+  /// What it is and whom it waits for:
+  /// "collective #12, all_reduce (f32, 4 elements, sum), waits for rank 1 to call it".
+  std::string Describe() const;
+
+ private:
+  std::shared_ptr<const Members> members_;
+  uint64_t sequence_;
+  Call call_;
 };
 
 class Engine;

@@ -15,10 +15,13 @@ namespace dtrun::ops {
 class SegmentExchange {
  public:
   virtual ~SegmentExchange() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
   /// Collective: every rank brings one segment, or none (null), and gets everybody's, in rank
   /// order.
   virtual std::vector<std::shared_ptr<Segment>> AllGather(std::shared_ptr<Segment> mine) = 0;
-  /// Collective: one more of the same kind, for the ranks of `bootstrap`.
+  /// Collective: one more of the same kind, for the ranks of `bootstrap`, which
+  /// are all among these.
   virtual std::unique_ptr<SegmentExchange> ConnectAnother(Bootstrap& bootstrap) = 0;
 };
 

@@ -134,6 +134,9 @@ class SocketExchange : public SegmentExchange {
       int rank, int size, std::vector<FileDescriptor> peers, std::chrono::seconds timeout)
       : rank_(rank), size_(size), peers_(std::move(peers)), timeout_(timeout) {}
 
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
   std::vector<std::shared_ptr<Segment>> AllGather(std::shared_ptr<Segment> mine) override {
     const Deadline deadline = std::chrono::steady_clock::now() + timeout_;
     return rank_ == 0 ? GatherAndScatter(std::move(mine), deadline)

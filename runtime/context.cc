@@ -144,10 +144,16 @@ void Context::StartEngine(const base::GetEnv& get) {
           .timeout = std::chrono::seconds(options_.timeout_s),
           .may_spin = topology_.local_size <= host_cpus},
       clock_, log_);
+  ops::Members members = ops::Members::World(topology_.size);
+  for (const int host : placement_.host_of_rank) {
+    if (placement_.hosts.size() == 1) break;
+    members.hosts.push_back(placement_.hosts[static_cast<size_t>(host)].name);
+  }
   const ops::World world{
       .bootstrap = mpi_ == nullptr ? nullptr : &mpi_->bootstrap(),
       .mpi = mpi_.get(),
       .host_count = static_cast<int>(placement_.hosts.size()),
+      .members = std::move(members),
   };
   world_ = ops::CreateWorldCommunicator(world, *engine_, options_.backend, log_);
 

@@ -9,7 +9,6 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/communicator_bootstrap.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -94,11 +93,10 @@ void GradientReducer::AgreeOnPlan(ReduceOp op, uint64_t bucket_bytes) {
   communicator_->AllGather(Buffer(&digest, 1), Buffer(digests.data(), digests.size()));
   for (const uint64_t other : digests) {
     if (other == digests[0]) continue;
-    ops::CommunicatorBootstrap bootstrap(*communicator_, nullptr);
     throw Error(
         ErrorCode::kMismatch, Text(
                                   "the ranks have different gradients to reduce: ",
-                                  FirstDifference(bootstrap.AllGather(listing))));
+                                  FirstDifference(ops::AllGatherBytes(*communicator_, listing))));
   }
 }
 

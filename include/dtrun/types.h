@@ -33,6 +33,13 @@ enum class ReduceOp : int32_t {
   kProduct = DTRUN_PRODUCT,
 };
 
+/// Every input of a reduction is multiplied by `before`, its result by `after`. Floats scale in the
+/// type they accumulate in; integers scale in f64 and truncate toward zero; bools do not scale.
+struct Scale {
+  double before = 1;
+  double after = 1;
+};
+
 /// Bytes of one element; 0 for a value that is no DType.
 inline uint64_t SizeOf(DType dtype) {
   switch (dtype) {

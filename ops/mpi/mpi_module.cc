@@ -27,9 +27,11 @@ MPI_Comm DuplicateOf(MPI_Comm comm) {
 // them.
 class MpiCommunicator : public Communicator {
  public:
-  MpiCommunicator(MPI_Comm comm, int rank, int size, Engine& engine)
-      : engine_(engine),
-        group_(std::make_shared<Group>(Group{.comm = comm, .rank = rank, .size = size})) {}
+  MpiCommunicator(MPI_Comm comm, int rank, int size, Engine& engine, Members members)
+      : Communicator(std::move(members)),
+        engine_(engine),
+        group_(std::make_shared<Group>(
+            Group{.members = shared_members(), .comm = comm, .rank = rank, .size = size})) {}
 
   int rank() const override { return group_->rank; }
   int size() const override { return group_->size; }
@@ -38,15 +40,17 @@ class MpiCommunicator : public Communicator {
     Barrier();
     return AllocatePrivate(bytes);
   }
-  std::unique_ptr<Communicator> Duplicate() override {
+  std::unique_ptr<Communicator> Create(
+      Bootstrap&, const std::vector<int>&, Members members) override {
     // MPI_Comm_dup blocks: nobody may depend on this rank's progress in an earlier operation
     // meanwhile.
     Barrier();
-    return std::make_unique<MpiCommunicator>(DuplicateOf(group_->comm), rank(), size(), engine_);
+    return std::make_unique<MpiCommunicator>(
+        DuplicateOf(group_->comm), rank(), size(), engine_, std::move(members));
   }
 
  protected:
-  Work Start(const Collective& collective) override {
+  Work StartChecked(Collective collective) override {
     return engine_.Start(std::make_unique<MpiOperation>(group_, collective));
   }
 
@@ -99,8 +103,8 @@ class MpiBootstrap : public Bootstrap {
     return result;
   }
 
-  std::unique_ptr<SegmentExchange> ConnectSegmentExchange() override {
-    return ConnectSocketExchange(*this, std::chrono::duration_cast<std::chrono::seconds>(timeout_));
+  std::unique_ptr<SegmentExchange> ConnectSegmentExchange(Bootstrap& ranks) override {
+    return ConnectSocketExchange(ranks, std::chrono::duration_cast<std::chrono::seconds>(timeout_));
   }
 
  private:
@@ -142,8 +146,9 @@ class OpenMpiJob : public MpiJob {
     return base::Text("MPI thread level ", level_);
   }
 
-  std::unique_ptr<Communicator> CreateCommunicator(Engine& engine) override {
-    return std::make_unique<MpiCommunicator>(DuplicateOf(comm_), rank_, size_, engine);
+  std::unique_ptr<Communicator> CreateCommunicator(Engine& engine, Members members) override {
+    return std::make_unique<MpiCommunicator>(
+        DuplicateOf(comm_), rank_, size_, engine, std::move(members));
   }
   void Finalize() override {
     if (initialized_by_us_) Check(MPI_Finalize(), "MPI_Finalize");

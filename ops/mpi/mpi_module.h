@@ -29,7 +29,7 @@ class MpiJob {
   virtual bool engine_thread_allowed() const = 0;
 
   /// Collective: a communicator of all processes.
-  virtual std::unique_ptr<Communicator> CreateCommunicator(Engine& engine) = 0;
+  virtual std::unique_ptr<Communicator> CreateCommunicator(Engine& engine, Members members) = 0;
   /// Collective: finalises MPI if this job has initialised it. Nothing of MPI may be used
   /// afterwards.
   virtual void Finalize() = 0;

@@ -200,17 +200,17 @@ std::unique_ptr<Transfer> StartTransfer(const Group& group, const Collective& co
     case CollectiveKind::kAllGather:
       if (input.bytes() > kMovePiece) return LargeAllGather(group, input, collective.output);
       return std::make_unique<AllGatherTransfer>(group, input, collective.output);
-    case CollectiveKind::kBarrier: break;
+    default: break;
   }
   return std::make_unique<NoTransfer>();
 }
 
-bool SameCall(const Call& a, const Call& b) {
+bool SameCall(const OldCall& a, const OldCall& b) {
   return a.sequence == b.sequence && a.count == b.count && a.kind == b.kind && a.dtype == b.dtype &&
          a.op == b.op && a.root == b.root;
 }
 
-std::string DescribeCall(const Call& call) {
+std::string DescribeCall(const OldCall& call) {
   return ops::Describe(Collective{
       .kind = static_cast<CollectiveKind>(call.kind),
       .input = Buffer(nullptr, call.count, static_cast<DType>(call.dtype)),
@@ -223,7 +223,8 @@ std::string DescribeCall(const Call& call) {
 }  // namespace
 
 MpiOperation::MpiOperation(std::shared_ptr<Group> group, const Collective& collective)
-    : group_(std::move(group)),
+    : Operation(group->members, group->started + 1, CallOf(collective, group->rank)),
+      group_(std::move(group)),
       collective_(collective),
       mine_{
           ++group_->started,
@@ -260,7 +261,7 @@ void MpiOperation::CheckCalls() const {
   std::map<std::string, std::vector<int>> sides;
   bool same = true;
   for (int r = 0; r < group_->size; ++r) {
-    const Call& call = calls_[static_cast<size_t>(r)];
+    const OldCall& call = calls_[static_cast<size_t>(r)];
     same &= SameCall(call, calls_[0]);
     sides[DescribeCall(call)].push_back(r);
   }
@@ -273,12 +274,6 @@ void MpiOperation::CheckCalls() const {
       ErrorCode::kMismatch,
       base::Text(
           "the ranks disagree on collective #", mine_.sequence, ": ", base::Join(texts, "; ")));
-}
-
-std::string MpiOperation::Describe() const {
-  return base::Text(
-      "collective #", mine_.sequence, ", ", ops::Describe(collective_),
-      ", waits for other ranks to ", transfer_ == nullptr ? "call it" : "finish it");
 }
 
 }  // namespace dtrun::ops::mpi

@@ -16,6 +16,7 @@ namespace dtrun::ops::mpi {
 
 /// What the operations of one communicator share on this rank.
 struct Group {
+  std::shared_ptr<const Members> members;
   MPI_Comm comm;
   int rank, size;
   uint64_t started = 0;  ///< operations; the communicator's thread counts
@@ -23,7 +24,7 @@ struct Group {
 };
 
 /// What the ranks compare before data moves. Travels as bytes: all ranks run the same build.
-struct Call {
+struct OldCall {
   uint64_t sequence;
   uint64_t count;
   int32_t kind, dtype, op, root;
@@ -44,7 +45,7 @@ class MpiOperation : public Operation {
   MpiOperation(std::shared_ptr<Group> group, const Collective& collective);
 
   Progress Advance() override;
-  std::string Describe() const override;
+  std::vector<int> Missing() const override { return {}; }
   bool NeedsPolling() const override { return true; }
 
  private:
@@ -53,8 +54,8 @@ class MpiOperation : public Operation {
 
   std::shared_ptr<Group> group_;
   Collective collective_;
-  Call mine_;
-  std::vector<Call> calls_;  // by rank
+  OldCall mine_;
+  std::vector<OldCall> calls_;  // by rank
   bool comparing_ = false;
   Request compare_;
   std::unique_ptr<Transfer> transfer_;

@@ -2,24 +2,33 @@
 
 #include <cstring>
 
+#include "ops/reduce/reduce.h"
+
 namespace dtrun::ops {
 namespace {
 
 class SelfCommunicator : public Communicator {
  public:
+  using Communicator::Communicator;
   int rank() const override { return 0; }
   int size() const override { return 1; }
   const char* backend() const override { return "self"; }
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override { return AllocatePrivate(bytes); }
-  std::unique_ptr<Communicator> Duplicate() override {
-    return std::make_unique<SelfCommunicator>();
+  std::unique_ptr<Communicator> Create(
+      Bootstrap&, const std::vector<int>&, Members members) override {
+    return std::make_unique<SelfCommunicator>(std::move(members));
   }
 
  protected:
-  Work Start(const Collective& collective) override {
-    const Buffer& input = collective.input;
-    if (collective.kind == CollectiveKind::kAllGather && input.count > 0) {
-      std::memcpy(collective.output.data, input.data, input.bytes());
+  // A message needs a peer, so there is none here.
+  Work StartChecked(Collective collective) override {
+    const Buffer &input = collective.input, &output = collective.output;
+    if (Combines(collective.kind)) {
+      const void* in = input.data;
+      void* out = output.data;
+      Reduce(&in, 1, &out, 1, input.count, input.dtype, collective.op);
+    } else if (output.count > 0 && output.data != input.data) {
+      std::memcpy(output.data, input.data, input.bytes());
     }
     return Work();
   }
@@ -27,8 +36,8 @@ class SelfCommunicator : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> CreateSelfCommunicator() {
-  return std::make_unique<SelfCommunicator>();
+std::unique_ptr<Communicator> CreateSelfCommunicator(Members members) {
+  return std::make_unique<SelfCommunicator>(std::move(members));
 }
 
 }  // namespace dtrun::ops

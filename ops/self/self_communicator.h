@@ -8,7 +8,7 @@
 namespace dtrun::ops {
 
 /// A world of one: every operation is done when it has been started.
-std::unique_ptr<Communicator> CreateSelfCommunicator();
+std::unique_ptr<Communicator> CreateSelfCommunicator(Members members = Members::World(1));
 
 }  // namespace dtrun::ops
 

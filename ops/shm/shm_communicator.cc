@@ -1,6 +1,6 @@
 #include "ops/shm/shm_communicator.h"
 
-#include "ops/communicator_bootstrap.h"
+#include "ops/self/self_communicator.h"
 #include "ops/shm/shm_group.h"
 #include "ops/shm/shm_operation.h"
 
@@ -27,8 +27,10 @@ class ShmMemory : public Memory {
 
 class ShmCommunicator : public Communicator {
  public:
-  ShmCommunicator(Bootstrap& bootstrap, Engine& engine)
-      : engine_(engine), group_(std::make_shared<ShmGroup>(bootstrap, engine)) {}
+  ShmCommunicator(std::unique_ptr<SegmentExchange> exchange, Engine& engine, Members members)
+      : Communicator(std::move(members)),
+        engine_(engine),
+        group_(std::make_shared<ShmGroup>(std::move(exchange), engine, shared_members())) {}
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
@@ -43,13 +45,15 @@ class ShmCommunicator : public Communicator {
     return std::make_unique<ShmMemory>(group_, std::move(region), block);
   }
 
-  std::unique_ptr<Communicator> Duplicate() override {
-    CommunicatorBootstrap bootstrap(*this, &group_->exchange());
-    return std::make_unique<ShmCommunicator>(bootstrap, engine_);
+  std::unique_ptr<Communicator> Create(
+      Bootstrap& bootstrap, const std::vector<int>&, Members members) override {
+    if (bootstrap.size() == 1) return CreateSelfCommunicator(std::move(members));
+    return std::make_unique<ShmCommunicator>(
+        group_->exchange().ConnectAnother(bootstrap), engine_, std::move(members));
   }
 
  protected:
-  Work Start(const Collective& collective) override {
+  Work StartChecked(Collective collective) override {
     return engine_.Start(std::make_unique<ShmOperation>(group_, collective));
   }
 
@@ -60,8 +64,10 @@ class ShmCommunicator : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> CreateShmCommunicator(Bootstrap& bootstrap, Engine& engine) {
-  return std::make_unique<ShmCommunicator>(bootstrap, engine);
+std::unique_ptr<Communicator> CreateShmCommunicator(
+    Bootstrap& bootstrap, Engine& engine, Members members) {
+  return std::make_unique<ShmCommunicator>(
+      bootstrap.ConnectSegmentExchange(bootstrap), engine, std::move(members));
 }
 
 }  // namespace dtrun::ops

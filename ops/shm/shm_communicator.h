@@ -11,7 +11,8 @@ namespace dtrun::ops {
 
 /// Ranks of one host, which talk through memory that all of them map. Collective over the
 /// bootstrap's ranks. The engine outlives everything that is started. Throws Error.
-std::unique_ptr<Communicator> CreateShmCommunicator(Bootstrap& bootstrap, Engine& engine);
+std::unique_ptr<Communicator> CreateShmCommunicator(
+    Bootstrap& bootstrap, Engine& engine, Members members);
 
 }  // namespace dtrun::ops
 

@@ -14,10 +14,13 @@ std::shared_ptr<Segment> ExchangeControl(SegmentExchange& exchange, int rank, in
 
 }  // namespace
 
-ShmGroup::ShmGroup(Bootstrap& bootstrap, Engine& engine)
-    : rank_(bootstrap.rank()),
-      size_(bootstrap.size()),
-      exchange_(bootstrap.ConnectSegmentExchange()),
+ShmGroup::ShmGroup(
+    std::unique_ptr<SegmentExchange> exchange, Engine& engine,
+    std::shared_ptr<const Members> members)
+    : members_(std::move(members)),
+      exchange_(std::move(exchange)),
+      rank_(exchange_->rank()),
+      size_(exchange_->size()),
       doorbells_(exchange_->AllGather(engine.doorbell_segment())),
       control_(ExchangeControl(*exchange_, rank_, size_)),
       layout_(control_->data(), size_) {

@@ -6,7 +6,6 @@
 #include <set>
 #include <vector>
 
-#include "ops/bootstrap.h"
 #include "ops/engine.h"
 #include "ops/segment.h"
 #include "ops/segment_exchange.h"
@@ -33,8 +32,11 @@ struct Location {
 class ShmGroup {
  public:
   /// Collective.
-  ShmGroup(Bootstrap& bootstrap, Engine& engine);
+  ShmGroup(
+      std::unique_ptr<SegmentExchange> exchange, Engine& engine,
+      std::shared_ptr<const Members> members);
 
+  const std::shared_ptr<const Members>& members() const { return members_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Layout& layout() const { return layout_; }
@@ -59,8 +61,9 @@ class ShmGroup {
   Location Locate(const void* data, uint64_t bytes);
 
  private:
-  int rank_, size_;
+  std::shared_ptr<const Members> members_;
   std::unique_ptr<SegmentExchange> exchange_;
+  int rank_, size_;
   std::vector<std::shared_ptr<Segment>> doorbells_;
   std::shared_ptr<Segment> control_;
   Layout layout_;

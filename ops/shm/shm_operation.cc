@@ -53,9 +53,10 @@ bool SameCall(const Fingerprint& a, const Fingerprint& b) {
 }  // namespace
 
 ShmOperation::ShmOperation(std::shared_ptr<ShmGroup> group, const Collective& collective)
-    : group_(std::move(group)),
+    : Operation(group->members(), group->NextSequence(), CallOf(collective, group->rank())),
+      group_(std::move(group)),
       collective_(collective),
-      sequence_(group_->NextSequence()),
+      sequence_(sequence()),
       bytes_(collective.input.bytes()) {
   if (bytes_ > kInlineBytes) location_ = group_->Locate(collective_.input.data, bytes_);
 }
@@ -172,7 +173,7 @@ void ShmOperation::FinishInline() {
             layout.inline_data(sequence_, r), bytes_);
       }
       break;
-    case CollectiveKind::kBarrier: break;
+    default: break;
   }
 }
 
@@ -333,16 +334,13 @@ bool ShmOperation::ConsumeRound() {
 // --- for people
 // -----------------------------------------------------------------------------------------------------
 
-std::string ShmOperation::Describe() const {
+std::vector<int> ShmOperation::Missing() const {
   std::vector<int> missing;
   for (int r = 0; r < group_->size(); ++r) {
     if (group_->layout().arrival(sequence_, r).sequence.load(std::memory_order_acquire) < sequence_)
       missing.push_back(r);
   }
-  const std::string what = base::Text("collective #", sequence_, ", ", ops::Describe(collective_));
-  if (!missing.empty())
-    return base::Text(what, ", waits for ", base::RankList(missing), " to call it");
-  return base::Text(what, ", waits for other ranks to finish it");
+  return missing;
 }
 
 }  // namespace dtrun::ops::shm

@@ -17,7 +17,7 @@ class ShmOperation : public Operation {
   ShmOperation(std::shared_ptr<ShmGroup> group, const Collective& collective);
 
   Progress Advance() override;
-  std::string Describe() const override;
+  std::vector<int> Missing() const override;
 
  private:
   enum class Phase { kPosting, kArriving, kDirect, kStaged };

@@ -37,7 +37,8 @@ Errors RunShm(
   const dtrun::base::SteadyClock clock;
   return dtrun::testing::RunRanks(size, [&](dtrun::ops::Bootstrap& bootstrap) {
     Engine engine(options, clock, [](auto, const auto&) {});
-    const auto comm = dtrun::ops::CreateShmCommunicator(bootstrap, engine);
+    const auto comm = dtrun::ops::CreateShmCommunicator(
+        bootstrap, engine, dtrun::ops::Members::World(bootstrap.size()));
     rank_main({engine, *comm});
   });
 }
@@ -171,7 +172,8 @@ TEST_CASE("a rank that is busy elsewhere is not waited for once it has brought m
   dtrun::testing::RunRanks(2, [&](dtrun::ops::Bootstrap& bootstrap) {
     const dtrun::base::SteadyClock clock;
     Engine engine({.may_spin = false}, clock, [](auto, const auto&) {});
-    const auto comm = dtrun::ops::CreateShmCommunicator(bootstrap, engine);
+    const auto comm = dtrun::ops::CreateShmCommunicator(
+        bootstrap, engine, dtrun::ops::Members::World(bootstrap.size()));
     const auto memory = comm->Allocate(4'000'000);
     auto* data = static_cast<float*>(memory->data());
     data[999'999] = static_cast<float>(comm->rank() + 1);

@@ -25,7 +25,8 @@ using Calls = std::vector<std::string>;
 // A Communicator of one rank that writes down its calls.
 class RecordingCommunicator : public dtrun::ops::Communicator {
  public:
-  explicit RecordingCommunicator(Calls& calls) : calls_(calls) {}
+  explicit RecordingCommunicator(Calls& calls)
+      : Communicator(dtrun::ops::Members::World(1)), calls_(calls) {}
   int rank() const override { return 0; }
   int size() const override { return 1; }
   const char* backend() const override { return "recording"; }
@@ -35,9 +36,13 @@ class RecordingCommunicator : public dtrun::ops::Communicator {
   std::unique_ptr<Communicator> Duplicate() override {
     return std::make_unique<RecordingCommunicator>(calls_);
   }
+  std::unique_ptr<Communicator> Create(
+      dtrun::ops::Bootstrap&, const std::vector<int>&, dtrun::ops::Members) override {
+    return Duplicate();
+  }
 
  protected:
-  dtrun::ops::Work Start(const dtrun::ops::Collective& collective) override {
+  dtrun::ops::Work StartChecked(dtrun::ops::Collective collective) override {
     if (collective.kind == dtrun::ops::CollectiveKind::kAllGather) {
       std::memcpy(collective.output.data, collective.input.data, collective.input.bytes());
     } else {
@@ -116,7 +121,8 @@ std::vector<std::string> RunShm(
   const dtrun::base::SteadyClock clock;
   return dtrun::testing::RunRanks(size, [&](dtrun::ops::Bootstrap& bootstrap) {
     dtrun::ops::Engine engine({.may_spin = false}, clock, [](auto, const auto&) {});
-    rank_main(*dtrun::ops::CreateShmCommunicator(bootstrap, engine));
+    rank_main(*dtrun::ops::CreateShmCommunicator(
+        bootstrap, engine, dtrun::ops::Members::World(bootstrap.size())));
   });
 }
 

@@ -1,7 +1,6 @@
 #include "tests/support/thread_ranks.h"
 
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <thread>
 
@@ -40,25 +39,40 @@ class Exchange {
 
 using Segments = Exchange<std::shared_ptr<ops::Segment>>;
 
+// What the ranks of a process share: the exchanges of all their groups, by number.
 struct Job {
-  explicit Job(int size) : bytes(size), exchanges(size) {}
+  explicit Job(int size) : bytes(size) {}
+
+  std::string Add(std::shared_ptr<Segments> segments) {
+    std::lock_guard lock(mutex);
+    exchanges.push_back(std::move(segments));
+    return std::to_string(exchanges.size() - 1);
+  }
+  std::shared_ptr<Segments> Find(const std::string& number) {
+    std::lock_guard lock(mutex);
+    return exchanges.at(std::stoul(number));
+  }
+
   Exchange<std::string> bytes;
-  Exchange<std::shared_ptr<Segments>> exchanges;
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Segments>> exchanges;
 };
 
 class ThreadExchange : public ops::SegmentExchange {
  public:
-  ThreadExchange(std::shared_ptr<Job> job, int rank, int size)
-      : job_(std::move(job)), rank_(rank), size_(size) {
-    segments_ =
-        job_->exchanges.AllGather(rank, rank == 0 ? std::make_shared<Segments>(size) : nullptr)[0];
+  ThreadExchange(std::shared_ptr<Job> job, ops::Bootstrap& ranks)
+      : job_(std::move(job)), rank_(ranks.rank()), size_(ranks.size()) {
+    const std::string number = rank_ == 0 ? job_->Add(std::make_shared<Segments>(size_)) : "";
+    segments_ = job_->Find(ranks.AllGather(number)[0]);
   }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
   std::vector<std::shared_ptr<ops::Segment>> AllGather(
       std::shared_ptr<ops::Segment> mine) override {
     return segments_->AllGather(rank_, std::move(mine));
   }
-  std::unique_ptr<ops::SegmentExchange> ConnectAnother(ops::Bootstrap&) override {
-    return std::make_unique<ThreadExchange>(job_, rank_, size_);
+  std::unique_ptr<ops::SegmentExchange> ConnectAnother(ops::Bootstrap& ranks) override {
+    return std::make_unique<ThreadExchange>(job_, ranks);
   }
 
  private:
@@ -76,8 +90,8 @@ class ThreadBootstrap : public ops::Bootstrap {
   std::vector<std::string> AllGather(const std::string& bytes) override {
     return job_->bytes.AllGather(rank_, bytes);
   }
-  std::unique_ptr<ops::SegmentExchange> ConnectSegmentExchange() override {
-    return std::make_unique<ThreadExchange>(job_, rank_, size_);
+  std::unique_ptr<ops::SegmentExchange> ConnectSegmentExchange(ops::Bootstrap& ranks) override {
+    return std::make_unique<ThreadExchange>(job_, ranks);
   }
 
  private:

@@ -1,0 +1,140 @@
+#ifndef DTRUN_OPS_COLLECTIVE_H_
+#define DTRUN_OPS_COLLECTIVE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dtrun/types.h"
+#include "ops/members.h"
+
+namespace dtrun::ops {
+
+/// What ranks do together; the last two, what two of them do.
+enum class CollectiveKind : uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kReduce,
+  kBroadcast,
+  kAllGather,
+  kAllToAll,
+  kGather,
+  kScatter,
+  kBarrier,
+  kSend,
+  kReceive,
+};
+
+/// "all_reduce" and so on.
+const char* NameOf(CollectiveKind kind);
+
+/// Elements by rank. Empty: the same number for every rank.
+using Counts = std::vector<uint64_t>;
+
+/// One collective as its caller asked for it. Which fields mean something:
+///
+///   kind            input          output         send_counts      receive_counts
+///   all_reduce      n              n
+///   reduce_scatter  n              own share      shares, by rank
+///   reduce          n              n, at root
+///   broadcast       n, at root     n, elsewhere
+///   all_gather      own n          all of them                     n by rank
+///   all_to_all      n by rank      n by rank      to each rank     from each rank
+///   gather          own n          all, at root                    n by rank, at root
+///   scatter         all, at root   own n          n by rank, at root
+///   send            n
+///   receive                        n
+///
+/// The input and the output may be the same memory (all_reduce, reduce, broadcast), and the part of
+/// one that is this rank's own may be the other (all_gather, reduce_scatter, gather, scatter); any
+/// other overlap is refused. Without shares, reduce_scatter deals the elements as DealRows does.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  Buffer input = {};
+  Buffer output = {};
+  ReduceOp op = ReduceOp::kSum;
+  Scale scale = {};
+  int divisor = 0;  ///< of an average; 0: the number of ranks
+  int root = 0;     ///< or the peer of a message
+  Counts send_counts = {};
+  Counts receive_counts = {};
+};
+
+/// "all_reduce (f32, 4 elements, sum)"
+std::string Describe(const Collective& collective);
+
+/// Throws Error kInvalidArgument or kUnavailable unless rank `rank` of `size` may start it.
+void CheckArguments(const Collective& collective, int rank, int size);
+
+/// all_reduce, reduce_scatter and reduce: they compute.
+bool Combines(CollectiveKind kind);
+
+/// How `rows` rows are dealt to `size` ranks: the first rows % size ranks get one row more. In
+/// elements, `row_elements` to a row.
+Counts DealRows(uint64_t rows, uint64_t row_elements, int size);
+
+/// What a rank called, in a form that its peers can compare before data moves. Plain bytes: all
+/// ranks run the same build.
+struct Call {
+  uint64_t count;  ///< n of the table above; of all_to_all, reduce_scatter: the whole input
+  double before, after;
+  int32_t root, divisor;
+  uint8_t kind, dtype, op;
+  uint8_t tables;  ///< kSends, kReceives: the counts by rank that come beside this
+
+  enum : uint8_t { kSends = 1, kReceives = 2 };
+};
+
+Call CallOf(const Collective& collective, int rank);
+
+/// "collective #12, all_reduce (f32, 4 elements, sum)"; "message #3 of world/1, send (f32, 4
+/// elements, to rank 1)".
+std::string NameOperation(const Call& call, uint64_t sequence, const Members& members);
+
+/// A call with its counts by rank (null where `tables` says that there are none).
+struct Called {
+  const Call* call = nullptr;
+  const uint64_t* sends = nullptr;
+  const uint64_t* receives = nullptr;
+};
+
+/// A run of elements.
+struct Range {
+  uint64_t begin = 0, count = 0;
+};
+
+/// The calls of all ranks: whether they fit together, and what then goes where.
+class Calls {
+ public:
+  /// `by_rank` is kept by the caller.
+  Calls(const Called* by_rank, int size) : by_rank_(by_rank), size_(size) {}
+
+  /// All ranks called the same, and every rank expects what the others bring.
+  bool Agree() const;
+  /// For people: who called what. Only after Agree() was false.
+  std::string Disagreement(const Members& members) const;
+
+  /// Of kinds that do not combine: what `source` sends to `destination`, as elements of its input
+  /// and as elements of the other's output. Only after Agree() was true.
+  Range InInput(int source, int destination) const;
+  Range InOutput(int source, int destination) const;
+  /// Of reduce_scatter: what rank `rank` owns of the input.
+  Range Share(int rank) const;
+  /// Elements of rank `rank`'s input, and of its output.
+  uint64_t InputCount(int rank) const;
+  uint64_t OutputCount(int rank) const;
+
+ private:
+  uint64_t Sends(int source, int destination) const;
+  uint64_t Receives(int source, int destination) const;
+  bool SameArguments() const;
+  CollectiveKind kind() const { return static_cast<CollectiveKind>(by_rank_[0].call->kind); }
+  const Called& at(int rank) const { return by_rank_[rank]; }
+
+  const Called* by_rank_;
+  int size_;
+};
+
+}  // namespace dtrun::ops
+
+#endif
