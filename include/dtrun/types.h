@@ -33,6 +33,12 @@ enum class ReduceOp : int32_t {
   kProduct = DTRUN_PRODUCT,
 };
 
+/// Factors of a reduction: every input is multiplied by `before`, the result by `after`.
+struct Scale {
+  double before = 1;
+  double after = 1;
+};
+
 /// Bytes of one element; 0 for a value that is no DType.
 inline uint64_t SizeOf(DType dtype) {
   switch (dtype) {
