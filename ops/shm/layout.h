@@ -70,6 +70,7 @@ struct alignas(kCacheLine) Counter {
 struct Mailbox {
   Arrival sender, receiver;
   Counter received;       ///< messages that have ended
+  Counter refused;        ///< times that a side has found the two calls to differ
   Counter staged, taken;  ///< pieces, over all messages
 };
 
@@ -132,21 +133,15 @@ class Layout {
   uint64_t SlotHeaderBytes() const {
     return size_ * (sizeof(Arrival) + sizeof(TaggedCounter)) + sizeof(TaggedCounter);
   }
-  uint64_t CountsBytes() const {
-    return Align(2 * size_ * size_ * sizeof(uint64_t), kCacheLine);
-  }
+  uint64_t CountsBytes() const { return Align(2 * size_ * size_ * sizeof(uint64_t), kCacheLine); }
   uint64_t SlotBytes() const { return SlotHeaderBytes() + CountsBytes() + size_ * kInlineBytes; }
   uint64_t SlotOffset(uint64_t sequence) const { return sequence % kSlots * SlotBytes(); }
   uint64_t CountersOffset() const { return kSlots * SlotBytes(); }
-  uint64_t MailboxOffset() const {
-    return CountersOffset() + kCounters * size_ * sizeof(Counter);
-  }
+  uint64_t MailboxOffset() const { return CountersOffset() + kCounters * size_ * sizeof(Counter); }
   uint64_t StagingOffset() const {
     return Align(MailboxOffset() + size_ * size_ * sizeof(Mailbox), 4096);
   }
-  uint64_t MessagesOffset() const {
-    return StagingOffset() + size_ * kStages * kMostStageBytes;
-  }
+  uint64_t MessagesOffset() const { return StagingOffset() + size_ * kStages * kMostStageBytes; }
   uint64_t MessagesEnd() const {
     return MessagesOffset() + size_ * size_ * kMessageStages * kMessageStageBytes;
   }

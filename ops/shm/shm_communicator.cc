@@ -2,6 +2,7 @@
 
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_group.h"
+#include "ops/shm/shm_message.h"
 #include "ops/shm/shm_operation.h"
 
 namespace dtrun::ops {
@@ -9,6 +10,7 @@ namespace {
 
 using shm::Region;
 using shm::ShmGroup;
+using shm::ShmMessage;
 using shm::ShmOperation;
 
 class ShmMemory : public Memory {
@@ -54,7 +56,10 @@ class ShmCommunicator : public Communicator {
 
  protected:
   Work StartChecked(Collective collective) override {
-    return engine_.Start(std::make_unique<ShmOperation>(group_, collective));
+    if (collective.kind == CollectiveKind::kSend || collective.kind == CollectiveKind::kReceive) {
+      return engine_.Start(std::make_unique<ShmMessage>(group_, collective));
+    }
+    return engine_.Start(std::make_unique<ShmOperation>(group_, std::move(collective)));
   }
 
  private:
