@@ -16,14 +16,15 @@ Meeting::Meeting(std::shared_ptr<ShmGroup> group, Collective collective, uint64_
           .op = collective_.op,
           .divisor = collective_.divisor == 0 ? group_->size() : collective_.divisor,
           .scale = collective_.scale},
-      called_(static_cast<size_t>(group_->size())),
+      call_(CallOf(collective_, group_->rank())),
+      called_(static_cast<size_t>(group_->size()), Called{.call = &call_}),
       calls_(called_.data(), group_->size()) {}
 
 void Meeting::Post() {
   const Layout& layout = group_->layout();
   Arrival& arrival = layout.arrival(sequence_, rank());
   Posting& posting = arrival.posting;
-  posting.call = CallOf(collective_, rank());
+  if (group_->compares_calls()) posting.call = call_;
   posting.input = posting.output = {};
   const uint64_t bytes = UsesInput(collective_, rank()) ? Bytes(collective_.input) : 0;
   if (bytes > 0 && bytes <= kInlineBytes) {
@@ -31,7 +32,7 @@ void Meeting::Post() {
   }
   const uint64_t output_bytes = UsesOutput(collective_, rank()) ? Bytes(collective_.output) : 0;
   // What is sure to travel beside the calls need not be found.
-  if (bytes > kInlineBytes || output_bytes > kInlineBytes || posting.call.tables != 0) {
+  if (bytes > kInlineBytes || output_bytes > kInlineBytes || call_.tables != 0) {
     if (bytes > 0) posting.input = group_->Locate(collective_.input.data, bytes);
     if (output_bytes > 0) {
       const bool in_place = collective_.output.data == collective_.input.data;
@@ -51,6 +52,7 @@ bool Meeting::AllHere() {
   for (; arrived_ < size(); ++arrived_) {
     const Arrival& arrival = layout.arrival(sequence_, arrived_);
     if (arrival.sequence.load(std::memory_order_acquire) != sequence_) return false;
+    if (!group_->compares_calls()) continue;
     const Call& call = arrival.posting.call;
     const uint64_t* counts = layout.counts(sequence_, arrived_);
     called_[static_cast<size_t>(arrived_)] = {
@@ -72,7 +74,7 @@ std::vector<int> Meeting::Missing() const {
 }
 
 bool Meeting::IsInline() const {
-  if (Combines(kind())) return posting(0).call.count * element_ <= kInlineBytes;
+  if (Combines(kind())) return call_.count * element_ <= kInlineBytes;
   for (int r = 0; r < size(); ++r) {
     if (calls_.InputCount(r) * element_ > kInlineBytes) return false;
   }

@@ -63,6 +63,7 @@ class Meeting {
   uint64_t element_;  // bytes
   Arithmetic arithmetic_;
   int arrived_ = 0;  // ranks [0, arrived_) have been seen
+  Call call_;
   std::vector<Called> called_;
   Calls calls_;
   std::vector<std::shared_ptr<const Region>> regions_;  // kept mapped until the end

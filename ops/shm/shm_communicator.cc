@@ -29,10 +29,13 @@ class ShmMemory : public Memory {
 
 class ShmCommunicator : public Communicator {
  public:
-  ShmCommunicator(std::unique_ptr<SegmentExchange> exchange, Engine& engine, Members members)
+  ShmCommunicator(
+      std::unique_ptr<SegmentExchange> exchange, Engine& engine, Members members, CallChecks checks)
       : Communicator(std::move(members)),
         engine_(engine),
-        group_(std::make_shared<ShmGroup>(std::move(exchange), engine, shared_members())) {}
+        checks_(checks),
+        group_(std::make_shared<ShmGroup>(
+            std::move(exchange), engine, shared_members(), checks == CallChecks::kOn)) {}
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
@@ -51,7 +54,7 @@ class ShmCommunicator : public Communicator {
       Bootstrap& bootstrap, const std::vector<int>&, Members members) override {
     if (bootstrap.size() == 1) return CreateSelfCommunicator(std::move(members));
     return std::make_unique<ShmCommunicator>(
-        group_->exchange().ConnectAnother(bootstrap), engine_, std::move(members));
+        group_->exchange().ConnectAnother(bootstrap), engine_, std::move(members), checks_);
   }
 
  protected:
@@ -64,15 +67,16 @@ class ShmCommunicator : public Communicator {
 
  private:
   Engine& engine_;
+  CallChecks checks_;
   std::shared_ptr<ShmGroup> group_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> CreateShmCommunicator(
-    Bootstrap& bootstrap, Engine& engine, Members members) {
+    Bootstrap& bootstrap, Engine& engine, Members members, CallChecks checks) {
   return std::make_unique<ShmCommunicator>(
-      bootstrap.ConnectSegmentExchange(bootstrap), engine, std::move(members));
+      bootstrap.ConnectSegmentExchange(bootstrap), engine, std::move(members), checks);
 }
 
 }  // namespace dtrun::ops

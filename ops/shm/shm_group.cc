@@ -21,7 +21,7 @@ std::shared_ptr<Segment> ExchangeControl(SegmentExchange& exchange, int rank, in
 
 ShmGroup::ShmGroup(
     std::unique_ptr<SegmentExchange> exchange, Engine& engine,
-    std::shared_ptr<const Members> members)
+    std::shared_ptr<const Members> members, bool compares_calls)
     : members_(std::move(members)),
       exchange_(std::move(exchange)),
       rank_(exchange_->rank()),
@@ -30,6 +30,7 @@ ShmGroup::ShmGroup(
       control_(ExchangeControl(*exchange_, rank_, size_)),
       layout_(control_->data(), size_),
       crowded_(!engine.options().may_spin),
+      compares_calls_(compares_calls),
       sends_(static_cast<size_t>(size_)),
       receives_(static_cast<size_t>(size_)) {
   layout_.retired(rank_).value.store(1, std::memory_order_release);

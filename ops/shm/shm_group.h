@@ -34,7 +34,7 @@ class ShmGroup {
   /// Collective.
   ShmGroup(
       std::unique_ptr<SegmentExchange> exchange, Engine& engine,
-      std::shared_ptr<const Members> members);
+      std::shared_ptr<const Members> members, bool compares_calls);
 
   const std::shared_ptr<const Members>& members() const { return members_; }
   int rank() const { return rank_; }
@@ -43,6 +43,9 @@ class ShmGroup {
   SegmentExchange& exchange() { return *exchange_; }
   /// There are more ranks than cores: whoever waits should give its core away.
   bool crowded() const { return crowded_; }
+
+  /// Ranks tell each other what they called, and compare.
+  bool compares_calls() const { return compares_calls_; }
 
   uint64_t NextSequence() { return ++sequence_; }
   /// The next message to, or from, rank `peer`.
@@ -80,7 +83,7 @@ class ShmGroup {
   std::vector<std::shared_ptr<Segment>> doorbells_;
   std::shared_ptr<Segment> control_;
   Layout layout_;
-  bool crowded_;
+  bool crowded_, compares_calls_;
   uint64_t sequence_ = 0;
   std::vector<uint64_t> sends_, receives_;  // by peer
 

@@ -54,7 +54,7 @@ Operation::Progress ShmOperation::AwaitArrivals() {
 }
 
 void ShmOperation::CheckCalls() const {
-  if (meeting_.calls().Agree()) return;
+  if (!meeting_.group().compares_calls() || meeting_.calls().Agree()) return;
   const std::string disagreement = meeting_.calls().Disagreement(members());
   meeting_.group().Retire(sequence());
   throw Error(
