@@ -22,27 +22,6 @@ bool IsMessage(CollectiveKind kind) {
   return kind == CollectiveKind::kSend || kind == CollectiveKind::kReceive;
 }
 
-bool UsesInput(const Collective& collective, int rank) {
-  switch (collective.kind) {
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kReceive: return false;
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kScatter: return rank == collective.root;
-    default: return true;
-  }
-}
-
-bool UsesOutput(const Collective& collective, int rank) {
-  switch (collective.kind) {
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kSend: return false;
-    case CollectiveKind::kBroadcast: return rank != collective.root;
-    case CollectiveKind::kReduce:
-    case CollectiveKind::kGather: return rank == collective.root;
-    default: return true;
-  }
-}
-
 // The buffer that says of which type the data is.
 const Buffer& Typed(const Collective& collective, int rank) {
   return UsesInput(collective, rank) ? collective.input : collective.output;
@@ -299,6 +278,27 @@ Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
   Counts counts(p, rows / p * row_elements);
   for (uint64_t r = 0; r < rows % p; ++r) counts[r] += row_elements;
   return counts;
+}
+
+bool UsesInput(const Collective& collective, int rank) {
+  switch (collective.kind) {
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kReceive: return false;
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter: return rank == collective.root;
+    default: return true;
+  }
+}
+
+bool UsesOutput(const Collective& collective, int rank) {
+  switch (collective.kind) {
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kSend: return false;
+    case CollectiveKind::kBroadcast: return rank != collective.root;
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kGather: return rank == collective.root;
+    default: return true;
+  }
 }
 
 std::string Describe(const Collective& collective) {

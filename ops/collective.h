@@ -70,6 +70,10 @@ void DropIgnoredCounts(Collective& collective, int rank);
 /// Throws Error kInvalidArgument or kUnavailable unless rank `rank` of `size` may start it.
 void CheckArguments(const Collective& collective, int rank, int size);
 
+/// Whether rank `rank` brings the input, and gets the output.
+bool UsesInput(const Collective& collective, int rank);
+bool UsesOutput(const Collective& collective, int rank);
+
 /// all_reduce, reduce_scatter and reduce: they compute.
 bool Combines(CollectiveKind kind);
 
