@@ -202,7 +202,8 @@ class EveryKind {
   // All variants at one odd size; of the other sizes one each, the next in turn.
   void RunSizes(Kind kind, DType dtype, ReduceOp op) {
     for (const uint64_t count : kSmallCounts) {
-      const bool in_full = count == 1001 && (op == ReduceOp::kSum || op == ReduceOp::kAverage);
+      const bool in_full =
+          (count == 7 || count == 1001) && (op == ReduceOp::kSum || op == ReduceOp::kAverage);
       for (int v = 0; v < (in_full ? kVariants : 1); ++v) RunOne(kind, dtype, op, count);
     }
     if (op != ReduceOp::kSum) return;

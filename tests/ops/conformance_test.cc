@@ -71,7 +71,7 @@ TEST_CASE("every kind, type, op, root, size and placement gives the promised bit
 TEST_CASE("random operations under way at once give the promised bits") {
   OnEveryBackend([](Ranks& ranks, Findings& findings) {
     for (const uint64_t seed : {11, 12, 13}) {
-      dtrun::testing::CheckRandomOperations(ranks, findings, seed, 300, /*any_values=*/true);
+      dtrun::testing::CheckRandomOperations(ranks, findings, seed, 600, /*any_values=*/true);
     }
   });
 }
