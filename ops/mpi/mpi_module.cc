@@ -153,6 +153,7 @@ class OpenMpiJob : public MpiJob {
   void Finalize() override {
     if (initialized_by_us_) Check(MPI_Finalize(), "MPI_Finalize");
   }
+  void Abort(int code) override { MPI_Abort(comm_, code); }
 
  private:
   void FindHost() {
