@@ -133,10 +133,10 @@ bool Engine::AdvanceEntry(Entry& entry) {
     entry.operation.reset();
     entry.done.store(true, std::memory_order_release);
   } catch (const Error& error) {
-    Fail(entry, std::current_exception());
     if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerLost) {
       Lose(entry, error.code(), error.what());
     }
+    Fail(entry, std::current_exception());
   } catch (...) {
     Fail(entry, std::current_exception());
   }
@@ -252,14 +252,15 @@ void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {
   const std::string error = base::Text(
       "gave up after ", Seconds(now - entry->since),
       " s: ", DescribeStall(*entry->operation, options_.peer_records, now));
-  Fail(*entry, std::make_exception_ptr(Error(ErrorCode::kTimeout, error)));
   // Only the engine has it, or nobody has ever asked for it: the error would be lost.
   const bool watched = entry->watched.load(std::memory_order_relaxed) && entry.use_count() > 1;
   if (!watched) log_(base::LogLevel::kError, error);
   Lose(*entry, ErrorCode::kTimeout, error);
+  Fail(*entry, std::make_exception_ptr(Error(ErrorCode::kTimeout, error)));
 }
 
-// What peers and MPI still do with the buffers of its operations cannot be undone, so these are
+// Before the operation fails, so that whoever learns of its error finds gave_up() true. What peers
+// and MPI still do with the buffers of its operations cannot be undone, so these are
 // kept for as long as the engine is there.
 void Engine::Lose(Entry& entry, ErrorCode code, const std::string& error) {
   const std::shared_ptr<const Members> members = entry.operation->shared_members();
@@ -267,7 +268,7 @@ void Engine::Lose(Entry& entry, ErrorCode code, const std::string& error) {
   const Lost& lost = lost_.emplace_back(Lost{members, code, error});
   abandoned_.push_back(std::move(entry.operation));
   for (const auto& other : active_) {
-    if (other->done.load(std::memory_order_relaxed)) continue;
+    if (other.get() == &entry || other->done.load(std::memory_order_relaxed)) continue;
     if (&other->operation->members() != members.get()) continue;
     Fail(*other, std::make_exception_ptr(LostError(lost, *other->operation)));
     abandoned_.push_back(std::move(other->operation));

@@ -50,10 +50,8 @@ class Operation {
   const Call& call() const { return call_; }
   /// All ranks have called it.
   bool moving() const { return moving_; }
-  /// What it is and whom it waits for:
+  /// What it is, and whom it waits for where `missing` has not called it:
   /// "collective #12, all_reduce (f32, 4 elements, sum), waits for rank 1 to call it".
-  std::string Describe() const { return DescribeWaitFor(Missing()); }
-  /// The same where `missing` is known.
   std::string DescribeWaitFor(const std::vector<int>& missing) const;
 
  protected:

@@ -214,7 +214,9 @@ std::function<void(const std::string&)> Context::OnGiveUp() const {
 }
 
 Context::~Context() {
-  if (!shut_down_ && world_ != nullptr && topology_.size > 1) {
+  // One that gave up has said so.
+  const bool unfinished = !shut_down_ && world_ != nullptr && !engine_->gave_up();
+  if (unfinished && topology_.size > 1) {
     log_(
         base::LogLevel::kError,
         "left without Shutdown(); the other ranks may still wait for this one");

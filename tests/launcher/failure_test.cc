@@ -188,6 +188,21 @@ TEST_CASE("a job's own failure counts for more than that of the file for its rec
   CHECK(run("exit 5") == 5);
 }
 
+TEST_CASE("damaged records never break the report") {
+  const DtrunTest test;
+  const std::string damage = GENERATE(
+      as<std::string>(), "echo garbage > $file", "head -c 40000 /dev/zero > $file", "mkfifo $file",
+      "mkdir $file", "ln -s /dev/zero $file", "rm -r $DTRUN_FLIGHT_FOLDER");
+  const std::string file = test.temp.path() + "/records.json";
+  const CommandResult result = test.Run(
+      {"-np", "1", "--flight-record", file, "sh", "-c",
+       "[ -d $DTRUN_FLIGHT_FOLDER ] || exit 4; file=$DTRUN_FLIGHT_FOLDER/0; " + damage +
+           "; exit 3"});
+  CHECK(result.exit_code == 3);
+  CHECK(result.err == "dtrun: rank 0 on localhost exited with code 3\n");
+  CHECK(test.temp.Entries() == Words{"records.json"});
+}
+
 TEST_CASE("ranks that know nothing of dtrun have no record, and the file says so") {
   const DtrunTest test;
   const std::string file = test.temp.path() + "/records.json";

@@ -83,8 +83,10 @@ TEST_CASE("a rank that leaves without Shutdown is named") {
 // Rank 1 stops after collective #1.
 CommandResult JobInVain(
     const std::string& what, std::vector<std::pair<std::string, std::string>> environment = {},
-    const std::vector<std::string>& launcher = {kDtrun}) {
-  environment.insert(environment.end(), {{"DTRUN_TIMEOUT_S", "2"}, {"DTRUN_STALL_WARNING_S", "1"}});
+    const std::vector<std::string>& launcher = {kDtrun}, const std::string& timeout_s = "2") {
+  environment.insert(
+      environment.end(),
+      {{"DTRUN_TIMEOUT_S", timeout_s}, {"DTRUN_STALL_WARNING_S", timeout_s == "2" ? "1" : "60"}});
   std::vector<std::string> argv = launcher;
   argv.insert(argv.end(), {"-np", "3", "tests/ranks/misbehave", what});
   return Run(Command{.argv = argv, .environment = environment});
@@ -119,8 +121,7 @@ TEST_CASE("a rank that never comes is named, with what it did last, and the job 
 TEST_CASE("of a job whose rank was killed, dtrun says what every rank was doing") {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/records.json";
-  const CommandResult result =
-      JobInVain("killed", {{"DTRUN_TIMEOUT_S", "60"}}, {kDtrun, "--flight-record", file});
+  const CommandResult result = JobInVain("killed", {}, {kDtrun, "--flight-record", file}, "60");
   CHECK(result.exit_code == 137);
   CHECK_THAT(
       result.err, Catch::EndsWith(
@@ -133,6 +134,27 @@ TEST_CASE("of a job whose rank was killed, dtrun says what every rank was doing"
   CHECK(records[0]["operations"].back()["kind"] == "all_reduce");
   CHECK(records[1]["operations"].back()["state"] == "done");
   CHECK(records[1]["operations"].back()["sequence"] == 1);
+}
+
+TEST_CASE("whoever interrupts a job that hangs learns what it hung in") {
+  const CommandResult result =
+      JobInVain("absent", {}, {"timeout", "--preserve-status", "-s", "INT", "5", kDtrun}, "60");
+  CHECK(result.exit_code == 130);
+  CHECK(
+      result.err == "dtrun: ended by SIGINT\ndtrun: ranks 0 and 2 waited in " + kSecond +
+                        "; rank 1 last finished collective #1, barrier\n");
+}
+
+TEST_CASE("where the job's folder is not there, a rank keeps its record to itself") {
+  const CommandResult result = Run(Command{
+      .argv = {"tests/ranks/misbehave"},
+      .environment = {
+          {"DTRUN_JOB", "1"},
+          {"DTRUN_HOSTS", "h:1"},
+          {"DTRUN_FLIGHT_FOLDER", "/nonexistent"},
+          {"DTRUN_LOG_LEVEL", "info"}}});
+  CHECK(result.exit_code == 0);
+  CHECK(Count(result.err, "the flight record stays in this process: open of /nonexistent/0") == 1);
 }
 
 TEST_CASE("on_stall=abort ends a job whose program looks at no error, and one without dtrun") {
