@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <map>
 #include <numeric>
+#include <sstream>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -243,6 +245,20 @@ std::string DescribeCall(const Call& call) {
   return text + ")";
 }
 
+// The scale to its last digit, and the divisor: what the description of a call rounds or leaves
+// out.
+std::string Factors(const Call& call) {
+  std::ostringstream text;
+  text << std::setprecision(17) << " with factors " << call.before << " before and " << call.after
+       << " after";
+  if (call.divisor != 0) text << ", divided by " << call.divisor;
+  return text.str();
+}
+
+bool SameFactors(const Call& a, const Call& b) {
+  return a.before == b.before && a.after == b.after && a.divisor == b.divisor;
+}
+
 std::string List(const uint64_t* counts, int size) {
   std::vector<std::string> texts;
   for (int r = 0; r < size; ++r) texts.push_back(Text(counts[r]));
@@ -445,6 +461,8 @@ std::string Calls::Disagreement(const Members& members) const {
       }
     }
   }
+  bool same_factors = true;
+  for (int r = 1; r < size_; ++r) same_factors &= SameFactors(*at(r).call, *at(0).call);
   std::map<std::string, std::vector<int>> calls;
   for (int r = 0; r < size_; ++r) {
     std::string text = DescribeCall(*at(r).call);
@@ -452,6 +470,9 @@ std::string Calls::Disagreement(const Members& members) const {
         static_cast<CollectiveKind>(at(r).call->kind) == CollectiveKind::kReduceScatter &&
         at(r).sends != nullptr;
     if (shares) text += Text(" with shares of ", List(at(r).sends, size_));
+    if (!same_factors && Combines(static_cast<CollectiveKind>(at(r).call->kind))) {
+      text += Factors(*at(r).call);
+    }
     calls[text].push_back(r);
   }
   std::vector<std::string> sides;
