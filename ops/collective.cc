@@ -255,10 +255,6 @@ std::string Factors(const Call& call) {
   return text.str();
 }
 
-bool SameFactors(const Call& a, const Call& b) {
-  return a.before == b.before && a.after == b.after && a.divisor == b.divisor;
-}
-
 std::string List(const uint64_t* counts, int size) {
   std::vector<std::string> texts;
   for (int r = 0; r < size; ++r) texts.push_back(Text(counts[r]));
@@ -448,6 +444,21 @@ bool Calls::Agree() const {
   return true;
 }
 
+// Who called what; `exactly`: also what a description rounds or leaves out.
+std::map<std::string, std::vector<int>> Calls::Descriptions(bool exactly) const {
+  std::map<std::string, std::vector<int>> calls;
+  for (int r = 0; r < size_; ++r) {
+    std::string text = DescribeCall(*at(r).call);
+    const bool shares =
+        static_cast<CollectiveKind>(at(r).call->kind) == CollectiveKind::kReduceScatter &&
+        at(r).sends != nullptr;
+    if (shares) text += Text(" with shares of ", List(at(r).sends, size_));
+    if (exactly) text += Factors(*at(r).call);
+    calls[text].push_back(r);
+  }
+  return calls;
+}
+
 std::string Calls::Disagreement(const Members& members) const {
   if (SameArguments()) {
     for (int source = 0; source < size_; ++source) {
@@ -461,20 +472,8 @@ std::string Calls::Disagreement(const Members& members) const {
       }
     }
   }
-  bool same_factors = true;
-  for (int r = 1; r < size_; ++r) same_factors &= SameFactors(*at(r).call, *at(0).call);
-  std::map<std::string, std::vector<int>> calls;
-  for (int r = 0; r < size_; ++r) {
-    std::string text = DescribeCall(*at(r).call);
-    const bool shares =
-        static_cast<CollectiveKind>(at(r).call->kind) == CollectiveKind::kReduceScatter &&
-        at(r).sends != nullptr;
-    if (shares) text += Text(" with shares of ", List(at(r).sends, size_));
-    if (!same_factors && Combines(static_cast<CollectiveKind>(at(r).call->kind))) {
-      text += Factors(*at(r).call);
-    }
-    calls[text].push_back(r);
-  }
+  std::map<std::string, std::vector<int>> calls = Descriptions(false);
+  if (calls.size() == 1) calls = Descriptions(true);
   std::vector<std::string> sides;
   for (const auto& [call, ranks] : calls) {
     sides.push_back(Text(members.List(ranks), " called ", call));

@@ -1,6 +1,9 @@
 // Real processes under dtrun and Open MPI.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -37,16 +40,123 @@ TEST_CASE("plain mpirun starts a job too") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("ranks that call different collectives learn who called what, and end in good order") {
-  const std::string backend = GENERATE("shm", "mpi");
+// One call that is wrong, and what ranks 0 and 1 are told about it: code and text.
+struct Mistake {
+  std::string name, rank_0, rank_1;
+};
+
+// What a job in which every rank makes the mistake prints, a line for each rank.
+std::vector<std::string> Told(
+    const Mistake& mistake, const std::string& backend, const std::string& np, int* exit_code) {
   const CommandResult result =
-      Job("3", {"tests/ranks/misbehave", "mismatch"}, {{"DTRUN_BACKEND", backend}});
+      Job(np, {"tests/ranks/misbehave", mistake.name},
+          {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "20"}});
+  *exit_code = result.exit_code;
+  std::vector<std::string> lines;
+  std::istringstream out(result.out);
+  for (std::string line; std::getline(out, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+void CheckTold(const Mistake& mistake, const std::string& backend) {
+  INFO(mistake.name << " on " << backend);
+  int exit_code = 1;
+  const std::vector<std::string> expected = {"0: " + mistake.rank_0, "1: " + mistake.rank_1};
+  CHECK(Told(mistake, backend, "2", &exit_code) == expected);
+  CHECK(exit_code == 0);
+}
+
+TEST_CASE("a bad argument is refused by the rank that gave it, which can go on") {
+  const auto both = [](const std::string& name, const std::string& text) {
+    CheckTold({name, "1: " + text, "1: " + text}, "auto");
+  };
+  both("null", "all_reduce: the input is null but has 4 elements");
+  both("null_output", "all_gather: the output is null but has 2 elements");
+  both("no_dtype", "all_reduce: the input has dtype 77, which does not exist");
+  both("no_op", "all_reduce: reduce op 9 does not exist");
+  both("no_root", "broadcast: root is 2; expected a rank from 0 to 1");
+  both("no_peer", "send: the peer is -1; expected a rank from 0 to 1");
+  both("overlap", "all_reduce: the input and the output overlap otherwise than in place");
+  both(
+      "short_table",
+      "all_gather: the receive counts: found 1 counts; expected one for each of 2 ranks");
+  both("splits", "all_to_all: the input has 4 elements; expected 5 (the sum of the send counts)");
+  both("overflow", "all_to_all: the sum of the send counts overflows");
+  both("twice_listed", "subset: rank 0 is listed twice; expected different ranks from 0 to 1");
+  CheckTold(
+      {"to_itself", "1: send: the peer is 0, this rank itself; expected another one",
+       "1: send: the peer is 1, this rank itself; expected another one"},
+      "auto");
+}
+
+TEST_CASE("ranks that call different things all learn who called what, and can go on") {
+  const std::string backend = GENERATE("shm", "mpi");
+  const auto both = [&](const std::string& name, const std::string& text) {
+    CheckTold({name, "2: " + text, "2: " + text}, backend);
+  };
+  const std::string disagree = "the ranks disagree on collective #1: ";
+  const std::string sum = "called all_reduce (f32, 4 elements, sum)";
+  both("kind", disagree + "rank 1 " + sum + "; rank 0 called barrier");
+  both("count", disagree + "rank 0 " + sum + "; rank 1 called all_reduce (f32, 5 elements, sum)");
+  both("dtype", disagree + "rank 0 " + sum + "; rank 1 called all_reduce (i32, 4 elements, sum)");
+  both("op", disagree + "rank 1 called all_reduce (f32, 4 elements, max); rank 0 " + sum);
+  both(
+      "root",
+      disagree +
+          "rank 0 called broadcast (f32, 4 elements, root 0); rank 1 called broadcast (f32, 4 "
+          "elements, root 1)");
+  both(
+      "scale",
+      disagree +
+          "rank 0 called all_reduce (f32, 4 elements, sum, scaled by 0.25 before); rank 1 called "
+          "all_reduce (f32, 4 elements, sum, scaled by 0.5 before)");
+  both(
+      "shares",
+      disagree +
+          "rank 1 called reduce_scatter (f32, 4 elements, sum) with shares of 2, 2; rank 0 called "
+          "reduce_scatter (f32, 4 elements, sum) with shares of 3, 1");
+  both(
+      "receive_counts",
+      disagree + "all_to_all: rank 1 sends 2 elements to rank 0, which expects 4");
+  both("gather", disagree + "gather: rank 1 sends 3 elements to rank 0, which expects 2");
+  both(
+      "members",
+      "the ranks disagree on the members of a subset: rank 0 listed rank 0; rank 1 listed rank 1");
+  both("message", "message #1: rank 0 sends 4 elements of f32, rank 1 expects 3 elements of f32");
+}
+
+TEST_CASE("of three ranks, those that agree are named together") {
+  const std::string backend = GENERATE("shm", "mpi");
+  int exit_code = 1;
+  const std::string text =
+      ": 2: the ranks disagree on collective #1: ranks 1 and 2 called all_reduce (f32, 4 elements, "
+      "sum); rank 0 called barrier";
   CHECK(
-      result.out ==
-      "2: the ranks disagree on collective #1: ranks 1 and 2 called all_reduce (f32, 4 elements, "
-      "sum); rank 0 called "
-      "barrier\n");
-  CHECK(result.exit_code == 0);
+      Told({"kind", "", ""}, backend, "3", &exit_code) ==
+      std::vector<std::string>{"0" + text, "1" + text, "2" + text});
+  CHECK(exit_code == 0);
+}
+
+TEST_CASE("a rank that does not come in time is named by those that waited") {
+  const std::string backend = GENERATE("shm", "mpi");
+  const auto start = std::chrono::steady_clock::now();
+  const CommandResult never =
+      Job("3", {"tests/ranks/misbehave", "never"},
+          {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "1"}});
+  const std::string text =
+      ": 4: gave up after 1 s: collective #1, barrier, waits for rank 1 to call it\n";
+  // Whoever is first to say so may end the job before the other can.
+  CHECK((never.out.find("0" + text) == 0 || never.out.find("2" + text) == 0));
+  CHECK(never.exit_code == 76);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));  // it sleeps for 30
+
+  const CommandResult message =
+      Job("2", {"tests/ranks/misbehave", "no_receive"},
+          {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "1"}});
+  CHECK(
+      message.out.find(
+          "0: 4: gave up after 1 s: message #1, send (f32, 10000000 elements, to rank 1)") == 0);
 }
 
 TEST_CASE("an option that does not exist is named") {
