@@ -76,7 +76,9 @@ class DirectTransfer : public Transfer {
 class DirectReduction : public DirectTransfer {
  public:
   explicit DirectReduction(Meeting& meeting)
-      : DirectTransfer(meeting), outputs_mapped_(meeting.OutputsMapped()) {
+      : DirectTransfer(meeting),
+        outputs_mapped_(meeting.OutputsMapped()),
+        arithmetic_(meeting.arithmetic()) {
     uint64_t largest = 0;
     for (int r = 0; r < m_.size(); ++r) {
       shares_.push_back(ShareOf(r));
@@ -86,6 +88,7 @@ class DirectReduction : public DirectTransfer {
     const uint64_t chunks = std::clamp<uint64_t>(
         DivideUp(largest * m_.element(), kChunkBytes), 1,
         kMostChunks / static_cast<uint64_t>(m_.size()));
+    arithmetic_.stores = StoresFor(largest * m_.element() * static_cast<uint64_t>(m_.size()));
     chunk_elements_ = DivideUp(DivideUp(largest, chunks), kChunkAlignment) * kChunkAlignment;
     CountChunks();
   }
@@ -117,7 +120,7 @@ class DirectReduction : public DirectTransfer {
     }
     Reduce(
         inputs_.data(), m_.size(), outputs_.data(), static_cast<int>(outputs_.size()), count,
-        m_.collective().input.dtype, m_.arithmetic());
+        m_.collective().input.dtype, arithmetic_);
   }
 
  private:
@@ -134,6 +137,7 @@ class DirectReduction : public DirectTransfer {
   }
 
   bool outputs_mapped_;
+  Arithmetic arithmetic_;
   std::vector<Range> shares_;
   uint64_t chunk_elements_ = 0;
   std::vector<const void*> inputs_;
@@ -146,8 +150,12 @@ class DirectMove : public DirectTransfer {
       : DirectTransfer(meeting),
         inputs_mapped_(meeting.InputsMapped()),
         outputs_mapped_(meeting.OutputsMapped()) {
-    uint64_t most = 0;
-    for (int r = 0; r < m_.size(); ++r) most = std::max(most, BytesOf(r));
+    uint64_t most = 0, largest_output = 0;
+    for (int r = 0; r < m_.size(); ++r) {
+      most = std::max(most, BytesOf(r));
+      largest_output = std::max(largest_output, m_.calls().OutputCount(r) * m_.element());
+    }
+    stores_ = StoresFor(largest_output);
     chunk_bytes_ = std::max(kChunkBytes, most / kMostChunks * static_cast<uint64_t>(m_.size()));
     CountChunks();
   }
@@ -172,7 +180,7 @@ class DirectMove : public DirectTransfer {
     Copy(
         m_.output(destination) + to.begin * m_.element() + begin,
         m_.input(source) + from.begin * m_.element() + begin,
-        std::min(chunk_bytes_, from.count * m_.element() - begin));
+        std::min(chunk_bytes_, from.count * m_.element() - begin), stores_);
   }
 
  private:
@@ -203,6 +211,7 @@ class DirectMove : public DirectTransfer {
 
   bool inputs_mapped_, outputs_mapped_;
   uint64_t chunk_bytes_ = kChunkBytes;
+  Stores stores_ = Stores::kCached;
 };
 
 }  // namespace

@@ -58,7 +58,7 @@ Operation::Progress ShmMessage::Match() {
   if (!sending_ && place.memory != 0) {
     Copy(
         static_cast<char*>(buffer_.data), group_->FindRegion(place.memory)->At(peer_, place.offset),
-        buffer_.bytes());
+        buffer_.bytes(), StoresFor(buffer_.bytes()));
     return EndReceive();
   }
   pieces_ = place.memory != 0 ? 0 : (buffer_.bytes() + kMessageStageBytes - 1) / kMessageStageBytes;
@@ -108,7 +108,8 @@ bool ShmMessage::StagePiece() {
   if (mailbox_.taken.value.load(std::memory_order_acquire) + kMessageStages <= piece) return false;
   Copy(
       group_->layout().message_staging(group_->rank(), peer_, piece),
-      static_cast<const char*>(buffer_.data) + moved_ * kMessageStageBytes, PieceBytes(moved_));
+      static_cast<const char*>(buffer_.data) + moved_ * kMessageStageBytes, PieceBytes(moved_),
+      Stores::kCached);
   mailbox_.staged.value.store(piece + 1, std::memory_order_release);
   return true;
 }
@@ -118,7 +119,8 @@ bool ShmMessage::TakePiece() {
   if (mailbox_.staged.value.load(std::memory_order_acquire) <= piece) return false;
   Copy(
       static_cast<char*>(buffer_.data) + moved_ * kMessageStageBytes,
-      group_->layout().message_staging(peer_, group_->rank(), piece), PieceBytes(moved_));
+      group_->layout().message_staging(peer_, group_->rank(), piece), PieceBytes(moved_),
+      StoresFor(buffer_.bytes()));
   mailbox_.taken.value.store(piece + 1, std::memory_order_release);
   return true;
 }

@@ -38,7 +38,8 @@ class StagedTransfer : public Transfer {
         rank_(meeting.rank()),
         size_(meeting.size()),
         // How far this rank runs ahead of the others is its own affair.
-        ahead_(meeting.group().crowded() ? kStages : 2) {
+        ahead_(meeting.group().crowded() ? kStages : 2),
+        stores_(StoresFor(meeting.collective().output.bytes())) {
     const uint64_t elements = StageBytes(size_) / m_.element();
     slice_ = ForAll() ? elements : elements / Size() / kSliceAlignment * kSliceAlignment;
     for (int s = 0; s < size_; ++s) {
@@ -148,7 +149,7 @@ class StagedTransfer : public Transfer {
         const Range slice = Slice(rank_, destination, staged_);
         Copy(
             Staging(rank_, destination, staged_), Input() + slice.begin * m_.element(),
-            slice.count * m_.element());
+            slice.count * m_.element(), Stores::kCached);
       }
     }
     Publish(layout_.staged(rank_), staged_++);
@@ -202,7 +203,7 @@ class StagedTransfer : public Transfer {
       const Range slice = Slice(owner, owner, consumed_);
       Copy(
           Output() + slice.begin * m_.element(), Staging(owner, owner, consumed_),
-          slice.count * m_.element());
+          slice.count * m_.element(), stores_);
     }
   }
 
@@ -216,7 +217,7 @@ class StagedTransfer : public Transfer {
                                          : Staging(source, rank_, consumed_);
       Copy(
           Output() + (m_.calls().InOutput(source, rank_).begin + done) * m_.element(), from,
-          slice.count * m_.element());
+          slice.count * m_.element(), stores_);
     }
   }
 
@@ -224,6 +225,7 @@ class StagedTransfer : public Transfer {
   const Layout& layout_;
   int rank_, size_;
   uint64_t ahead_;
+  Stores stores_;
   uint64_t slice_ = 0;  // elements
   uint64_t rounds_ = 0;
   bool begun_ = false;
