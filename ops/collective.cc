@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iomanip>
 #include <map>
 #include <numeric>
+#include <sstream>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -222,6 +224,16 @@ class Checker {
   int rank_, size_;
 };
 
+// The scale to its last digit, and the divisor: what the description of a call rounds or leaves
+// out.
+std::string Factors(const Call& call) {
+  std::ostringstream text;
+  text << std::setprecision(17) << " with factors " << call.before << " before and " << call.after
+       << " after";
+  if (call.divisor != 0) text << ", divided by " << call.divisor;
+  return text.str();
+}
+
 std::string List(const uint64_t* counts, int size) {
   std::vector<std::string> texts;
   for (int r = 0; r < size; ++r) texts.push_back(Text(counts[r]));
@@ -386,6 +398,21 @@ bool Calls::Agree() const {
   return true;
 }
 
+// Who called what; `exactly`: also what a description rounds or leaves out.
+std::map<std::string, std::vector<int>> Calls::Descriptions(bool exactly) const {
+  std::map<std::string, std::vector<int>> calls;
+  for (int r = 0; r < size_; ++r) {
+    std::string text = base::Describe(*at(r).call);
+    const bool shares =
+        static_cast<CollectiveKind>(at(r).call->kind) == CollectiveKind::kReduceScatter &&
+        at(r).sends != nullptr;
+    if (shares) text += Text(" with shares of ", List(at(r).sends, size_));
+    if (exactly) text += Factors(*at(r).call);
+    calls[text].push_back(r);
+  }
+  return calls;
+}
+
 std::string Calls::Disagreement(const Members& members) const {
   if (SameArguments()) {
     for (int source = 0; source < size_; ++source) {
@@ -399,15 +426,8 @@ std::string Calls::Disagreement(const Members& members) const {
       }
     }
   }
-  std::map<std::string, std::vector<int>> calls;
-  for (int r = 0; r < size_; ++r) {
-    std::string text = base::Describe(*at(r).call);
-    const bool shares =
-        static_cast<CollectiveKind>(at(r).call->kind) == CollectiveKind::kReduceScatter &&
-        at(r).sends != nullptr;
-    if (shares) text += Text(" with shares of ", List(at(r).sends, size_));
-    calls[text].push_back(r);
-  }
+  std::map<std::string, std::vector<int>> calls = Descriptions(false);
+  if (calls.size() == 1) calls = Descriptions(true);
   std::vector<std::string> sides;
   for (const auto& [call, ranks] : calls) {
     sides.push_back(Text(members.List(ranks), " called ", call));

@@ -2,6 +2,7 @@
 #define DTRUN_OPS_COLLECTIVE_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,7 @@ class Calls {
   uint64_t Sends(int source, int destination) const;
   uint64_t Receives(int source, int destination) const;
   bool SameArguments() const;
+  std::map<std::string, std::vector<int>> Descriptions(bool exactly) const;
   CollectiveKind kind() const { return static_cast<CollectiveKind>(by_rank_[0].call->kind); }
   const Called& at(int rank) const { return by_rank_[rank]; }
 

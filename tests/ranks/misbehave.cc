@@ -1,65 +1,151 @@
-// A rank of a job in which something is wrong; argv[1] says what. Prints what it was told, once, on
-// rank 0. Where ranks are waited for in vain, rank 1 is the one.
+// A rank of a job in which something is wrong; argv[1] says what. Each rank prints what it was
+// told:
+// "<rank>: <code>: <text>". In the cases of a collective, all ranks then go on with a barrier
+// (those that still can) and leave in good order.
 
 #include <dtrun/dtrun.h>
-#include <signal.h>
-#include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
-#include <exception>
+#include <functional>
+#include <map>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace {
 
-// Rank 1 does not come to the second collective.
-void WaitInVain(dtrun::Communicator& world, const std::string& what) {
-  float data[4] = {};
-  world.Barrier();
-  if (world.rank() == 1) {
-    // The others should be waiting by then; nothing depends on it but what they are seen doing.
-    if (what == "killed") usleep(500'000), raise(SIGKILL);
-    for (;;) pause();
+using dtrun::Buffer;
+using dtrun::Communicator;
+using dtrun::DType;
+using dtrun::ErrorCode;
+using dtrun::ReduceOp;
+
+float in[12], out[24];
+
+Buffer In(uint64_t count) { return Buffer(in, count); }
+Buffer Out(uint64_t count) { return Buffer(out, count); }
+
+// What each rank does wrong, or finds that another one did. Two ranks at least.
+const std::map<std::string, std::function<void(Communicator&)>> kCases = {
+    // refused by every rank itself
+    {"null", [](Communicator& c) { c.AllReduce(Buffer(nullptr, 4, DType::kF32)); }},
+    {"null_output", [](Communicator& c) { c.AllGather(In(1), Buffer(nullptr, 2, DType::kF32)); }},
+    {"no_dtype", [](Communicator& c) { c.AllReduce(Buffer(in, 4, static_cast<DType>(77))); }},
+    {"no_op", [](Communicator& c) { c.AllReduce(In(4), static_cast<ReduceOp>(9)); }},
+    {"no_root", [](Communicator& c) { c.Broadcast(In(4), c.size()); }},
+    {"no_peer", [](Communicator& c) { c.Send(In(4), -1); }},
+    {"to_itself", [](Communicator& c) { c.Send(In(4), c.rank()); }},
+    {"overlap", [](Communicator& c) { c.AllReduce(Buffer(in, 4), Buffer(in + 1, 4)); }},
+    {"short_table", [](Communicator& c) { c.AllGather(In(1), Out(2), {2}); }},
+    {"splits",
+     [](Communicator& c) {
+       c.AllToAll(In(4), Out(4), {3, 2}, {2, 2});
+     }},
+    {"overflow",
+     [](Communicator& c) {
+       c.AllToAll(In(0), Out(0), {UINT64_MAX, 1}, {0, 0});
+     }},
+    {"twice_listed",
+     [](Communicator& c) {
+       c.Subset({0, 0});
+     }},
+    // found by all together
+    {"kind",
+     [](Communicator& c) {
+       if (c.rank() == 0) c.Barrier();
+       if (c.rank() != 0) c.AllReduce(In(4));
+     }},
+    {"count", [](Communicator& c) { c.AllReduce(In(c.rank() == 1 ? 5 : 4)); }},
+    {"dtype",
+     [](Communicator& c) {
+       c.AllReduce(Buffer(in, 4, c.rank() == 1 ? DType::kI32 : DType::kF32));
+     }},
+    {"op",
+     [](Communicator& c) { c.AllReduce(In(4), c.rank() == 1 ? ReduceOp::kMax : ReduceOp::kSum); }},
+    {"root", [](Communicator& c) { c.Broadcast(In(4), c.rank() == 1 ? 1 : 0); }},
+    {"scale",
+     [](Communicator& c) {
+       c.AllReduce(In(4), ReduceOp::kSum, {c.rank() == 1 ? 0.5 : 0.25, 1});
+     }},
+    {"shares",
+     [](Communicator& c) {
+       const dtrun::Counts shares = c.rank() == 1 ? dtrun::Counts{2, 2} : dtrun::Counts{3, 1};
+       c.ReduceScatter(In(4), Out(c.rank() == 1 ? 2 : 3), ReduceOp::kSum, {}, shares);
+     }},
+    {"receive_counts",
+     [](Communicator& c) {
+       if (c.rank() == 0) c.AllToAll(In(4), Out(5), {1, 3}, {1, 4});
+       if (c.rank() == 1) c.AllToAll(In(4), Out(4), {2, 2}, {3, 1});
+     }},
+    {"gather",
+     [](Communicator& c) {
+       c.Gather(In(c.rank() == 0 ? 2 : 3), Out(4), 0, {2, 2});
+     }},
+    {"members", [](Communicator& c) { c.Subset({c.rank()}); }},
+    {"message",
+     [](Communicator& c) {
+       if (c.rank() == 0) c.Send(In(4), 1);
+       if (c.rank() == 1) c.Receive(Out(3), 0);
+     }},
+    // ended by the deadline
+    {"never",
+     [](Communicator& c) {
+       if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(30));
+       c.Barrier();
+     }},
+    {"no_receive",
+     [](Communicator& c) {
+       // Larger than what may be taken along without the receiver.
+       std::vector<float> large(10'000'000);
+       if (c.rank() != 0) std::this_thread::sleep_for(std::chrono::seconds(30));
+       c.Send(Buffer(large.data(), large.size()), 1);
+     }},
+};
+
+void Print(const dtrun::Context& job, const dtrun::Error& error) {
+  std::printf("%d: %d: %s\n", job.rank(), static_cast<int>(error.code()), error.what());
+  std::fflush(stdout);
+}
+
+// Whether the communicator goes on after it.
+bool Usable(const dtrun::Error& error) {
+  return error.code() != ErrorCode::kTimeout && error.code() != ErrorCode::kPeerLost;
+}
+
+int Run(const std::string& what) {
+  dtrun::Context job = dtrun::Init(
+      what == "option" ? std::map<std::string, std::string>{{"bucket_mb", "4"}}
+                       : std::map<std::string, std::string>{});
+  const auto found = kCases.find(what);
+  bool usable = true;
+  try {
+    if (found != kCases.end()) found->second(job.world());
+  } catch (const dtrun::Error& error) {
+    Print(job, error);
+    usable = Usable(error);
   }
-  if (what == "forgotten") {
-    world.StartAllReduce(dtrun::Buffer(data, 4));
-    for (;;) pause();
+  // Who waits in vain for a rank has nobody to shut down with.
+  if (what == "never" || what == "no_receive" || (what == "leave" && job.rank() == 1)) return 0;
+  // Before Shutdown: the first rank to exit ends the others.
+  if (what == "refuse" && job.rank() == 0) std::fprintf(stderr, "misbehave: refused\n");
+  try {
+    if (usable) job.world().Barrier();
+    job.Shutdown();
+    if (what == "twice") job.Shutdown();
+  } catch (const dtrun::Error& error) {
+    Print(job, error);
   }
-  world.AllReduce(dtrun::Buffer(data, 4));
+  return what == "refuse" ? 66 : 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string what = argc > 1 ? argv[1] : "";
   try {
-    dtrun::Context job = dtrun::Init(
-        what == "option" ? std::map<std::string, std::string>{{"bucket_mb", "4"}}
-                         : std::map<std::string, std::string>{});
-    try {
-      float data[4] = {};
-      if (what == "mismatch") {
-        if (job.rank() == 0) job.world().Barrier();
-        if (job.rank() != 0) job.world().AllReduce(dtrun::Buffer(data, 4));
-      } else if (what == "twice") {
-        job.Shutdown();
-      } else if (what == "leave") {
-        if (job.rank() == 1) return 0;
-      } else if (
-          what == "uncaught" || what == "absent" || what == "killed" || what == "forgotten") {
-        WaitInVain(job.world(), what);
-      }
-      // Before Shutdown: the first rank to exit ends the others.
-      if (what == "refuse" && job.rank() == 0) std::fprintf(stderr, "misbehave: refused\n");
-      job.Shutdown();
-      if (what == "refuse") return 66;
-    } catch (const dtrun::Error& error) {
-      if (what == "uncaught") std::terminate();
-      if (job.rank() == 0) std::printf("%d: %s\n", static_cast<int>(error.code()), error.what());
-      if (what != "twice") job.Shutdown();
-    }
+    return Run(argc > 1 ? argv[1] : "");
   } catch (const dtrun::Error& error) {
     std::printf("%d: %s\n", static_cast<int>(error.code()), error.what());
     return 2;
   }
-  return 0;
 }

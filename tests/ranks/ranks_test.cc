@@ -1,8 +1,9 @@
 // Real processes under dtrun and Open MPI.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <chrono>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,6 @@ namespace {
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
-using dtrun::testing::TemporaryFolder;
-using nlohmann::json;
 
 constexpr char kDtrun[] = "launcher/dtrun";
 
@@ -41,16 +40,123 @@ TEST_CASE("plain mpirun starts a job too") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("ranks that call different collectives learn who called what, and end in good order") {
-  const std::string backend = GENERATE("shm", "mpi");
+// One call that is wrong, and what ranks 0 and 1 are told about it: code and text.
+struct Mistake {
+  std::string name, rank_0, rank_1;
+};
+
+// What a job in which every rank makes the mistake prints, a line for each rank.
+std::vector<std::string> Told(
+    const Mistake& mistake, const std::string& backend, const std::string& np, int* exit_code) {
   const CommandResult result =
-      Job("3", {"tests/ranks/misbehave", "mismatch"}, {{"DTRUN_BACKEND", backend}});
+      Job(np, {"tests/ranks/misbehave", mistake.name},
+          {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "20"}});
+  *exit_code = result.exit_code;
+  std::vector<std::string> lines;
+  std::istringstream out(result.out);
+  for (std::string line; std::getline(out, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+void CheckTold(const Mistake& mistake, const std::string& backend) {
+  INFO(mistake.name << " on " << backend);
+  int exit_code = 1;
+  const std::vector<std::string> expected = {"0: " + mistake.rank_0, "1: " + mistake.rank_1};
+  CHECK(Told(mistake, backend, "2", &exit_code) == expected);
+  CHECK(exit_code == 0);
+}
+
+TEST_CASE("a bad argument is refused by the rank that gave it, which can go on") {
+  const auto both = [](const std::string& name, const std::string& text) {
+    CheckTold({name, "1: " + text, "1: " + text}, "auto");
+  };
+  both("null", "all_reduce: the input is null but has 4 elements");
+  both("null_output", "all_gather: the output is null but has 2 elements");
+  both("no_dtype", "all_reduce: the input has dtype 77, which does not exist");
+  both("no_op", "all_reduce: reduce op 9 does not exist");
+  both("no_root", "broadcast: root is 2; expected a rank from 0 to 1");
+  both("no_peer", "send: the peer is -1; expected a rank from 0 to 1");
+  both("overlap", "all_reduce: the input and the output overlap otherwise than in place");
+  both(
+      "short_table",
+      "all_gather: the receive counts: found 1 counts; expected one for each of 2 ranks");
+  both("splits", "all_to_all: the input has 4 elements; expected 5 (the sum of the send counts)");
+  both("overflow", "all_to_all: the sum of the send counts overflows");
+  both("twice_listed", "subset: rank 0 is listed twice; expected different ranks from 0 to 1");
+  CheckTold(
+      {"to_itself", "1: send: the peer is 0, this rank itself; expected another one",
+       "1: send: the peer is 1, this rank itself; expected another one"},
+      "auto");
+}
+
+TEST_CASE("ranks that call different things all learn who called what, and can go on") {
+  const std::string backend = GENERATE("shm", "mpi");
+  const auto both = [&](const std::string& name, const std::string& text) {
+    CheckTold({name, "2: " + text, "2: " + text}, backend);
+  };
+  const std::string disagree = "the ranks disagree on collective #1: ";
+  const std::string sum = "called all_reduce (f32, 4 elements, sum)";
+  both("kind", disagree + "rank 1 " + sum + "; rank 0 called barrier");
+  both("count", disagree + "rank 0 " + sum + "; rank 1 called all_reduce (f32, 5 elements, sum)");
+  both("dtype", disagree + "rank 0 " + sum + "; rank 1 called all_reduce (i32, 4 elements, sum)");
+  both("op", disagree + "rank 1 called all_reduce (f32, 4 elements, max); rank 0 " + sum);
+  both(
+      "root",
+      disagree +
+          "rank 0 called broadcast (f32, 4 elements, root 0); rank 1 called broadcast (f32, 4 "
+          "elements, root 1)");
+  both(
+      "scale",
+      disagree +
+          "rank 0 called all_reduce (f32, 4 elements, sum, scaled by 0.25 before); rank 1 called "
+          "all_reduce (f32, 4 elements, sum, scaled by 0.5 before)");
+  both(
+      "shares",
+      disagree +
+          "rank 1 called reduce_scatter (f32, 4 elements, sum) with shares of 2, 2; rank 0 called "
+          "reduce_scatter (f32, 4 elements, sum) with shares of 3, 1");
+  both(
+      "receive_counts",
+      disagree + "all_to_all: rank 1 sends 2 elements to rank 0, which expects 4");
+  both("gather", disagree + "gather: rank 1 sends 3 elements to rank 0, which expects 2");
+  both(
+      "members",
+      "the ranks disagree on the members of a subset: rank 0 listed rank 0; rank 1 listed rank 1");
+  both("message", "message #1: rank 0 sends 4 elements of f32, rank 1 expects 3 elements of f32");
+}
+
+TEST_CASE("of three ranks, those that agree are named together") {
+  const std::string backend = GENERATE("shm", "mpi");
+  int exit_code = 1;
+  const std::string text =
+      ": 2: the ranks disagree on collective #1: ranks 1 and 2 called all_reduce (f32, 4 elements, "
+      "sum); rank 0 called barrier";
   CHECK(
-      result.out ==
-      "2: the ranks disagree on collective #1: ranks 1 and 2 called all_reduce (f32, 4 elements, "
-      "sum); rank 0 called "
-      "barrier\n");
-  CHECK(result.exit_code == 0);
+      Told({"kind", "", ""}, backend, "3", &exit_code) ==
+      std::vector<std::string>{"0" + text, "1" + text, "2" + text});
+  CHECK(exit_code == 0);
+}
+
+TEST_CASE("a rank that does not come in time is named by those that waited") {
+  const std::string backend = GENERATE("shm", "mpi");
+  const auto start = std::chrono::steady_clock::now();
+  const CommandResult never =
+      Job("3", {"tests/ranks/misbehave", "never"},
+          {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "1"}});
+  const std::string text =
+      ": 4: gave up after 1 s: collective #1, barrier, waits for rank 1 to call it";
+  // Whoever is first to say so may end the job before the other can.
+  CHECK((never.out.find("0" + text) == 0 || never.out.find("2" + text) == 0));
+  CHECK(never.exit_code == 76);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));  // it sleeps for 30
+
+  const CommandResult message =
+      Job("2", {"tests/ranks/misbehave", "no_receive"},
+          {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "1"}});
+  CHECK(
+      message.out.find(
+          "0: 4: gave up after 1 s: message #1, send (f32, 10000000 elements, to rank 1)") == 0);
 }
 
 TEST_CASE("an option that does not exist is named") {
@@ -78,93 +184,6 @@ TEST_CASE("a rank that leaves without Shutdown is named") {
   const CommandResult result = Job("2", {"tests/ranks/misbehave", "leave"});
   CHECK(result.err.find("dtrun: rank 1: error: left without Shutdown()") != std::string::npos);
   CHECK(result.exit_code != 0);
-}
-
-// Rank 1 stops after collective #1.
-CommandResult JobInVain(
-    const std::string& what, std::vector<std::pair<std::string, std::string>> environment = {},
-    const std::vector<std::string>& launcher = {kDtrun}, const std::string& timeout_s = "2") {
-  environment.insert(
-      environment.end(),
-      {{"DTRUN_TIMEOUT_S", timeout_s}, {"DTRUN_STALL_WARNING_S", timeout_s == "2" ? "1" : "60"}});
-  std::vector<std::string> argv = launcher;
-  argv.insert(argv.end(), {"-np", "3", "tests/ranks/misbehave", what});
-  return Run(Command{.argv = argv, .environment = environment});
-}
-
-const std::string kSecond = "collective #2, all_reduce (f32, 4 elements, sum)";
-
-size_t Count(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
-  return count;
-}
-
-TEST_CASE("a rank that never comes is named, with what it did last, and the job ends with 76") {
-  const std::string backend = GENERATE("shm", "mpi");
-  const std::string what = GENERATE("absent", "uncaught");
-  const CommandResult result = JobInVain(what, {{"DTRUN_BACKEND", backend}});
-  CAPTURE(backend, what, result.err);
-  CHECK(result.exit_code == 76);
-  const std::string late = kSecond +
-                           ", waits for rank 1 to call it; rank 1 last finished "
-                           "collective #1, barrier, ";
-  CHECK(Count(result.err, "warning: waiting for 1 s: " + late) == 2);
-  CHECK(Count(result.err, "warning: ") == 2);
-  CHECK(
-      Count(result.err, "dtrun: rank 0 on localhost: gave up after 2 s: " + late) +
-          Count(result.err, "dtrun: rank 2 on localhost: gave up after 2 s: " + late) ==
-      1);
-  CHECK(Count(result.err, "; rank 1 last finished collective #1, barrier\n") == 1);
-}
-
-TEST_CASE("of a job whose rank was killed, dtrun says what every rank was doing") {
-  const TemporaryFolder folder;
-  const std::string file = folder.path() + "/records.json";
-  const CommandResult result = JobInVain("killed", {}, {kDtrun, "--flight-record", file}, "60");
-  CHECK(result.exit_code == 137);
-  CHECK_THAT(
-      result.err, Catch::EndsWith(
-                      "dtrun: rank 1 on localhost was killed by SIGKILL (often: out of memory)\n"
-                      "dtrun: ranks 0 and 2 waited in " +
-                      kSecond + "; rank 1 last finished collective #1, barrier\n"));
-  const json records = json::parse(std::ifstream(file));
-  REQUIRE(records.size() == 3);
-  CHECK(records[0]["operations"].back()["state"] == "started");
-  CHECK(records[0]["operations"].back()["kind"] == "all_reduce");
-  CHECK(records[1]["operations"].back()["state"] == "done");
-  CHECK(records[1]["operations"].back()["sequence"] == 1);
-}
-
-TEST_CASE("whoever interrupts a job that hangs learns what it hung in") {
-  const CommandResult result =
-      JobInVain("absent", {}, {"timeout", "--preserve-status", "-s", "INT", "5", kDtrun}, "60");
-  CHECK(result.exit_code == 130);
-  CHECK(
-      result.err == "dtrun: ended by SIGINT\ndtrun: ranks 0 and 2 waited in " + kSecond +
-                        "; rank 1 last finished collective #1, barrier\n");
-}
-
-TEST_CASE("where the job's folder is not there, a rank keeps its record to itself") {
-  const CommandResult result = Run(Command{
-      .argv = {"tests/ranks/misbehave"},
-      .environment = {
-          {"DTRUN_JOB", "1"},
-          {"DTRUN_HOSTS", "h:1"},
-          {"DTRUN_FLIGHT_FOLDER", "/nonexistent"},
-          {"DTRUN_LOG_LEVEL", "info"}}});
-  CHECK(result.exit_code == 0);
-  CHECK(Count(result.err, "the flight record stays in this process: open of /nonexistent/0") == 1);
-}
-
-TEST_CASE("on_stall=abort ends a job whose program looks at no error, and one without dtrun") {
-  const std::vector<std::string> launcher = GENERATE(
-      std::vector<std::string>{kDtrun},
-      std::vector<std::string>{"mpirun", "--allow-run-as-root", "--oversubscribe"});
-  const CommandResult result = JobInVain(
-      "forgotten", {{"DTRUN_ON_STALL", "abort"}, {"DTRUN_ENGINE_THREAD", "on"}}, launcher);
-  CHECK(result.exit_code == 76);
-  CHECK(Count(result.err, "ends the job (on_stall=abort): gave up after 2 s: " + kSecond) >= 1);
 }
 
 TEST_CASE("ranks that refuse together, in good order, have the only word") {

@@ -1,0 +1,126 @@
+#include "bench/measure.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+extern char** environ;
+
+namespace dtrun::bench {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The value of a variable of Open MPI in this process, whether a file, the environment or its own
+// judgement set it.
+bool ReadPeerFlag(const char* name) {
+  int provided = 0, index = 0, count = 0, value = 0;
+  MPI_T_cvar_handle handle;
+  if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) return false;
+  if (MPI_T_cvar_get_index(name, &index) == MPI_SUCCESS &&
+      MPI_T_cvar_handle_alloc(index, nullptr, &handle, &count) == MPI_SUCCESS) {
+    MPI_T_cvar_read(handle, &value);
+    MPI_T_cvar_handle_free(&handle);
+  }
+  MPI_T_finalize();
+  return value != 0;
+}
+
+// What mpirun and dtrun tell the ranks besides how to communicate.
+bool StartsRanks(const std::string& variable) {
+  for (const char* part :
+       {"orte_", "ess", "pmix", "plm", "odls", "rmaps", "hwloc", "initial_wdir", "shmem_RUNTIME",
+        "mpi_oversubscribe", "btl_sm_backing", "btl_vader_backing"}) {
+    if (variable.rfind(std::string("OMPI_MCA_") + part, 0) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+Times Measure(Communicator& comm, CollectiveCase& measured, int least_rounds) {
+  const auto timed = [&](const std::function<void()>& call, int batch) {
+    comm.Barrier();
+    const double start = Now();
+    for (int i = 0; i < batch; ++i) call();
+    double seconds = (Now() - start) / batch;
+    comm.AllReduce(Buffer(&seconds, 1), ReduceOp::kMax);
+    return seconds * 1e6;
+  };
+  const auto ours = [&] { measured.Ours(); };
+  const auto peers = [&] {
+    if (measured.has_peer()) measured.Peers();
+  };
+  for (int i = 0; i < 3; ++i) timed(ours, 1), timed(peers, 1);
+  const double once = std::max({timed(ours, 3), timed(peers, 3), 0.01});
+  const int batch = static_cast<int>(std::clamp(2000 / once, 1.0, 1000.0));
+  const double least = least_rounds, most = std::max(least, 201.0);
+  const int rounds = static_cast<int>(std::clamp(1e6 / (once * batch), least, most));
+  std::vector<double> our_times, peer_times;
+  for (int i = 0; i < rounds; ++i) {
+    our_times.push_back(timed(ours, batch));
+    peer_times.push_back(timed(peers, batch));
+  }
+  return {Median(our_times), measured.has_peer() ? Median(peer_times) : 0};
+}
+
+double MemcpyGbps(Communicator& comm) {
+  double gbps = 0;
+  comm.Barrier();
+  if (comm.rank() == 0) {
+    std::vector<char> from(64 << 20, 1), to(64 << 20);
+    std::vector<double> times;
+    for (int i = 0; i < 15; ++i) {
+      const double start = Now();
+      std::memcpy(to.data(), from.data(), to.size());
+      times.push_back(Now() - start);
+    }
+    gbps = static_cast<double>(to.size()) / Median(times) / 1e9;
+  }
+  comm.Broadcast(Buffer(&gbps, 1), 0);
+  return gbps;
+}
+
+double ForeignShare(Context& job, const CpuWatch& watch) {
+  double own = watch.OwnSeconds();
+  double host[2] = {0, 0};
+  if (job.local_rank() == 0) {
+    host[0] = watch.HostSeconds();
+    host[1] = watch.AvailableSeconds();
+  }
+  job.world().AllReduce(Buffer(&own, 1));
+  job.world().AllReduce(Buffer(host, 2));
+  return std::max(0.0, host[0] - own) / host[1];
+}
+
+PeerSettings ReadPeerSettings() {
+  PeerSettings settings;
+  char version[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(version, &length);
+  settings.version = std::string(version).substr(0, std::string(version).find(','));
+  settings.yields_when_idle = ReadPeerFlag("mpi_yield_when_idle");
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string variable = *entry;
+    if (variable.rfind("OMPI_MCA_", 0) == 0 && !StartsRanks(variable)) {
+      settings.variables.push_back(variable);
+    }
+  }
+  std::sort(settings.variables.begin(), settings.variables.end());
+  return settings;
+}
+
+bool Oversubscribed(const Context& job) {
+  return job.local_size() > ::sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+}  // namespace dtrun::bench

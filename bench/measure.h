@@ -1,0 +1,46 @@
+#ifndef DTRUN_BENCH_MEASURE_H_
+#define DTRUN_BENCH_MEASURE_H_
+
+#include <dtrun/dtrun.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/collective_case.h"
+#include "bench/cpu_watch.h"
+
+namespace dtrun::bench {
+
+double Median(std::vector<double> values);
+
+struct Times {
+  double ours_us = 0;
+  double peers_us = 0;  ///< 0 without a peer
+};
+
+/// Rounds of one timed batch of each side in turn; a batch is long enough for the clock. The time
+/// of a round is the slowest rank's, the result the median over `least_rounds` or more. Collective.
+Times Measure(Communicator& comm, CollectiveCase& measured, int least_rounds);
+
+/// Bytes per second that one core copies while the others are idle, in GB/s. Collective.
+double MemcpyGbps(Communicator& comm);
+
+/// The share of the hosts' CPU time that went to processes that are not of this job. Collective.
+double ForeignShare(Context& job, const CpuWatch& watch);
+
+/// What the MPI beside ours runs with.
+struct PeerSettings {
+  std::string version;                 ///< "Open MPI v4.1.4"
+  bool yields_when_idle = false;       ///< as this process has it, however it was set
+  std::vector<std::string> variables;  ///< "OMPI_MCA_coll_tuned_use_dynamic_rules=1"
+};
+
+PeerSettings ReadPeerSettings();
+
+/// More ranks of this job share the host than it has CPUs.
+bool Oversubscribed(const Context& job);
+
+}  // namespace dtrun::bench
+
+#endif

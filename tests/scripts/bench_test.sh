@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# The measurements of scripts/bench and the page it writes, with benchmarks that only say that they ran.
+source tests/scripts/stories.sh
+
+# A clone in which everything is built. `dtrun` writes down each call and the rows the benchmark would write; what is
+# named in $PWD/broken fails.
+built_clone() {
+  machine && fresh_clone
+  tool dpkg-query <<<"printf 'install ok installed'"
+  tool apt-get <<<'exit 1'
+  tool bazel <<<'exit 0'
+  mkdir -p bazel-bin/launcher docs
+  touch broken
+  cat >bazel-bin/launcher/dtrun <<'PY'
+#!/usr/bin/env python3
+import json, sys
+words = sys.argv[1:]
+option = lambda name, default=None: words[words.index(name) + 1] if name in words else default
+ranks, program, op, dtype = int(option("-np")), words[2], option("--op"), option("--dtype", "f32")
+with open("calls", "a") as calls:
+    print(ranks, program.split("/")[-1], op, dtype, file=calls)
+if f"{op} {ranks}" in open("broken").read():
+    print("INVALID: other processes used more than 5 % of the CPU in three runs")
+    sys.exit(1)
+if op is None:
+    result = {"with_us": 0.81, "without_us": 0.75, "overhead_us": 0.06}
+else:
+    half = dtype in ("f16", "bf16")
+    result = [
+        {"op": op, "dtype": dtype, "ranks": ranks, "bytes": int(size), "memory": memory, "time_us": int(size) / 1000 + 1,
+         "mpi_time_us": None if half else int(size) / 500 + 3, "ratio": None if half else 2.0, "algbw_gbps": 0.5,
+         "memcpy_gbps": 20.0, "wrong": 0}
+        for memory in ("mapped", "private") for size in option("--bytes").split(",")]
+with open(option("--json"), "w") as file:
+    json.dump(result, file)
+PY
+  chmod +x bazel-bin/launcher/dtrun
+}
+
+everything() {
+  built_clone
+  run scripts/bench
+  expect_status 0
+  for ranks in 2 4 8; do
+    for op in all_reduce reduce_scatter all_gather broadcast all_to_all reduce gather scatter send_receive; do
+      grep -qx "$ranks all_reduce_perf $op f32" calls || unmet "$op on $ranks ranks"
+    done
+    for dtype in f16 bf16 f64; do
+      grep -qx "$ranks all_reduce_perf all_reduce $dtype" calls || unmet "all_reduce of $dtype on $ranks ranks"
+    done
+  done
+  grep -qx "2 overhead_perf None f32" calls || unmet "overhead_perf"
+  expect_equal "$(sort calls | uniq -d)" ""
+  expect_equal "$(grep -c '^| [248] | ' docs/benchmarks.md)" $(((13 + 8 * 5 + 3 * 5) * 3))
+  grep -q '^| 2 | all_to_all | f32 | 4,096 | 5.1 us | 5.1 us | 11.2 us | 2.00 | 2.00 | 0.5 |$' docs/benchmarks.md ||
+    unmet "a row of all_to_all"
+  grep -q '^| 8 | all_reduce | bf16 | 67,108,864 | 67.11 ms | 67.11 ms | - | - | - | 0.5 |$' docs/benchmarks.md ||
+    unmet "a row without MPI"
+  grep -q "takes 0.81 us, 0.06 us of which" docs/benchmarks.md || unmet "the overhead"
+}
+story "every operation is measured once on 2, 4 and 8 ranks and stands in the table" everything
+
+picture() {
+  built_clone
+  run scripts/bench
+  python3 - docs/benchmarks.svg <<'PY' || unmet "a plot in which everything lies inside"
+import sys
+import xml.etree.ElementTree as xml
+
+svg = xml.parse(sys.argv[1]).getroot()
+name = "{http://www.w3.org/2000/svg}"
+width, height = float(svg.get("width")), float(svg.get("height"))
+paths = list(svg.iter(name + "path"))
+assert len(paths) == 9, len(paths)  # mapped, private and MPI on 2, 4 and 8 ranks
+for path in paths:
+    steps = [tuple(map(float, step.split(","))) for step in path.get("d")[1:].split()]
+    assert len(steps) == 13, steps
+    assert all(0 <= x <= width and 0 <= y <= height for x, y in steps), steps
+    assert steps == sorted(steps), steps  # larger sizes to the right
+texts = list(svg.iter(name + "text"))
+labels = [text for text in texts if text.text in ("mapped", "private", "MPI")]
+assert len(labels) == 9, labels
+for text in texts:
+    assert 0 <= float(text.get("x")) <= width and 0 <= float(text.get("y")) <= height, text.text
+places = sorted((text.get("x"), float(text.get("y"))) for text in labels)
+assert all(a[0] != b[0] or b[1] - a[1] >= 14 for a, b in zip(places, places[1:])), places
+PY
+}
+story "the plot is an SVG whose lines and labels lie inside and apart" picture
+
+failing() {
+  built_clone
+  echo "gather 4" >broken
+  echo "the old page" >docs/benchmarks.md
+  run scripts/bench
+  expect_status 1
+  expect_output "1 measurements failed; nothing was written"
+  expect_output "gather-f32-4: INVALID: other processes used more than 5 % of the CPU in three runs"
+  expect_equal "$(cat docs/benchmarks.md)" "the old page"
+  grep -qx "8 all_reduce_perf send_receive f32" calls || unmet "that the others were measured"
+
+  # The next call makes what is missing.
+  rm calls
+  echo >broken
+  run scripts/bench
+  expect_status 0
+  expect_equal "$(cat calls)" "4 all_reduce_perf gather f32"
+  grep -q '^| 4 | gather | ' docs/benchmarks.md || unmet "the page"
+}
+story "a measurement that does not count is named, and made by the next call" failing
+
+quick() {
+  built_clone
+  run scripts/bench --quick
+  expect_status 2
+  expect_output "expected --output FOLDER"
+  run scripts/bench --quick --output out
+  expect_status 0
+  expect_equal "$(wc -l <calls)" 37
+  grep -q "^.scripts/bench --quick. on " out/benchmarks.md || unmet "that the page says how it was made"
+  [[ -e out/benchmarks.svg && ! -e docs/benchmarks.md ]] || unmet "the files in the folder given"
+}
+story "--quick measures everything as well, and never writes into docs/" quick
+
+end_of_stories
