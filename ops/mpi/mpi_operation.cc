@@ -60,7 +60,7 @@ class Piece {
     for (const int offset : received_offsets_) inputs.push_back(received_.data() + offset);
     void* output = Bytes(buffer_) + offsets_[rank];
     const uint64_t count = static_cast<uint64_t>(lengths_[rank]) / SizeOf(buffer_.dtype);
-    Reduce(inputs.data(), group_.size, &output, 1, count, buffer_.dtype, op);
+    Reduce(inputs.data(), group_.size, &output, 1, count, buffer_.dtype, {.op = op});
   }
 
   void StartAllGather() {

@@ -29,10 +29,16 @@ const InstructionSet& Chosen() {
 
 void Reduce(
     const void* const* inputs, int input_count, void* const* outputs, int output_count,
-    uint64_t count, DType dtype, ReduceOp op) {
+    uint64_t count, DType dtype, const Arithmetic& arithmetic) {
   if (count == 0) return;
-  (*Chosen().kernels)[static_cast<int>(dtype)][static_cast<int>(op)](
-      inputs, input_count, outputs, output_count, count);
+  const bool scaled = dtype != DType::kBool;
+  (*Chosen().kernels)[static_cast<int>(dtype)][static_cast<int>(arithmetic.op)](
+      inputs, input_count, outputs, output_count, count,
+      {
+          .divisor = arithmetic.divisor == 0 ? input_count : arithmetic.divisor,
+          .before = scaled ? arithmetic.scale.before : 1,
+          .after = scaled ? arithmetic.scale.after : 1,
+      });
 }
 
 const char* ReduceInstructionSet() { return Chosen().name; }

@@ -7,6 +7,13 @@
 
 namespace dtrun::ops {
 
+/// How inputs become a result.
+struct Arithmetic {
+  ReduceOp op = ReduceOp::kSum;
+  int divisor = 0;  ///< of an average; 0: the number of inputs
+  Scale scale = {};
+};
+
 /// The arithmetic of a reduction over ranks.
 ///
 /// Element i of every output becomes op(inputs[0][i], ..., inputs[input_count - 1][i]), combined in
@@ -15,15 +22,20 @@ namespace dtrun::ops {
 ///
 ///   5 inputs: ((a + b) + c) + (d + e)
 ///
-/// kAverage is the sum divided by input_count; of integers it truncates toward zero, and the sum
-/// may wrap. f16 and bf16 accumulate in f32 and are rounded once. On bools sum and max are "or";
+/// kAverage is the sum divided by `divisor`; of integers it truncates toward zero, and the sum may
+/// wrap. f16 and bf16 accumulate in f32 and are rounded once. On bools sum and max are "or";
 /// product and min are "and"; average is "or". A minimum or maximum of which one side is NaN is
 /// NaN.
+///
+/// A scale multiplies floats in their own arithmetic (f16 and bf16 in f32, still rounded once).
+/// Integers are multiplied in f64, truncated toward zero and kept inside their type; a factor of 1
+/// leaves them alone. Bools are not scaled. With one input, Reduce is a copy or, in place, a
+/// scaling.
 ///
 /// An output may be one of the inputs; partial overlap is not allowed. Thread-safe.
 void Reduce(
     const void* const* inputs, int input_count, void* const* outputs, int output_count,
-    uint64_t count, DType dtype, ReduceOp op);
+    uint64_t count, DType dtype, const Arithmetic& arithmetic);
 
 /// The instruction set that Reduce uses here: "avx512", "avx2" or "baseline".
 const char* ReduceInstructionSet();

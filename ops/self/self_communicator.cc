@@ -26,7 +26,9 @@ class SelfCommunicator : public Communicator {
     if (Combines(collective.kind)) {
       const void* in = input.data;
       void* out = output.data;
-      Reduce(&in, 1, &out, 1, input.count, input.dtype, collective.op);
+      Reduce(
+          &in, 1, &out, 1, input.count, input.dtype,
+          {.op = collective.op, .divisor = collective.divisor, .scale = collective.scale});
     } else if (output.count > 0 && output.data != input.data) {
       std::memcpy(output.data, input.data, input.bytes());
     }

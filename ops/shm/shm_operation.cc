@@ -160,7 +160,7 @@ void ShmOperation::FinishInline() {
       void* output = collective_.input.data;
       Reduce(
           inputs.data(), size, &output, 1, collective_.input.count, collective_.input.dtype,
-          collective_.op);
+          {.op = collective_.op});
       break;
     }
     case CollectiveKind::kBroadcast:
@@ -238,7 +238,7 @@ void ShmOperation::ReduceChunk(uint64_t chunk) {
     slices.push_back(PeerBuffer(r) + begin * SizeOf(collective_.input.dtype));
   Reduce(
       slices.data(), group_->size(), slices.data(), group_->size(), end - begin,
-      collective_.input.dtype, collective_.op);
+      collective_.input.dtype, {.op = collective_.op});
 }
 
 void ShmOperation::CopyFromPeers() {
@@ -316,7 +316,7 @@ bool ShmOperation::ConsumeRound() {
       inputs.push_back(r == group_->rank() ? mine : layout.staging(r, round));
     void* output = mine;
     const DType dtype = collective_.input.dtype;
-    Reduce(inputs.data(), size, &output, 1, bytes / SizeOf(dtype), dtype, collective_.op);
+    Reduce(inputs.data(), size, &output, 1, bytes / SizeOf(dtype), dtype, {.op = collective_.op});
   } else if (collective_.kind == CollectiveKind::kBroadcast) {
     if (group_->rank() != collective_.root)
       std::memcpy(mine, layout.staging(collective_.root, round), bytes);
