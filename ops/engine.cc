@@ -52,6 +52,22 @@ void Work::Wait() {
   if (entry_->error) std::rethrow_exception(entry_->error);
 }
 
+bool Work::Done() const {
+  if (entry_ == nullptr) return true;
+  if (!entry_->done.load(std::memory_order_acquire)) return false;
+  if (entry_->error) std::rethrow_exception(entry_->error);
+  return true;
+}
+
+std::vector<int> Work::Missing() const {
+  const bool under_way = entry_ != nullptr && !entry_->done.load(std::memory_order_acquire);
+  return under_way ? entry_->operation->Missing() : std::vector<int>{};
+}
+
+void Work::Abandon() {
+  if (entry_ != nullptr) entry_->done.store(true, std::memory_order_release);
+}
+
 Engine::Engine(EngineOptions options, const base::Clock& clock, base::LogSink log)
     : options_(options),
       clock_(clock),
@@ -107,10 +123,12 @@ bool Engine::AdvanceAll(const Entry* awaited) {
   bool advanced = false, others_done = false;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& entry : active_) {
+    // By index: an operation that is advanced may start others.
+    for (size_t i = 0; i < active_.size(); ++i) {
+      Entry* entry = active_[i].get();
       // An operation that was given up (timeout) must not touch its buffers any more.
       if (!entry->done.load(std::memory_order_relaxed)) advanced |= AdvanceEntry(*entry);
-      others_done |= entry->done.load(std::memory_order_relaxed) && entry.get() != awaited;
+      others_done |= entry->done.load(std::memory_order_relaxed) && entry != awaited;
     }
     std::erase_if(
         active_, [](const auto& entry) { return entry->done.load(std::memory_order_relaxed); });
@@ -165,10 +183,11 @@ base::Duration Engine::CheckStall(Entry& entry, base::TimePoint start, bool& war
   if (waited >= options_.timeout) {
     std::lock_guard lock(mutex_);
     if (!entry.done) {
-      Fail(
-          entry, std::make_exception_ptr(Error(
-                     ErrorCode::kTimeout,
-                     base::Text("gave up after ", seconds, " s: ", entry.operation->Describe()))));
+      const Error error(
+          ErrorCode::kTimeout,
+          base::Text("gave up after ", seconds, " s: ", entry.operation->Describe()));
+      entry.operation->GiveUp();
+      Fail(entry, std::make_exception_ptr(error));
     }
     return base::Duration::zero();
   }

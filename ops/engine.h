@@ -40,6 +40,8 @@ class Operation {
   virtual std::vector<int> Missing() const = 0;
   /// No peer rings the doorbell for it (MPI): it has to be looked at again and again.
   virtual bool NeedsPolling() const { return false; }
+  /// This rank waits no longer. What the operation has started must not touch its buffers any more.
+  virtual void GiveUp() {}
 
   const Members& members() const { return *members_; }
   uint64_t sequence() const { return sequence_; }
@@ -67,6 +69,13 @@ class Work {
   /// has not come.
   void Wait();
 
+  /// For an Operation that is made of others: whether this part has finished, without progress;
+  /// throws its error. Its Missing(). And: the part is advanced no further, but what it is made of
+  /// stays alive with this Work.
+  bool Done() const;
+  std::vector<int> Missing() const;
+  void Abandon();
+
  private:
   friend class Engine;
   struct Entry {
@@ -88,7 +97,8 @@ struct EngineOptions {
 };
 
 /// The one place of a rank where operations progress. A thread that waits drives all of them; a
-/// thread of the engine's own does so besides where that is worth it. Thread-safe.
+/// thread of the engine's own does so besides where that is worth it. Thread-safe. An Operation may
+/// start others while it is advanced, and look at them with Work::Done.
 class Engine {
  public:
   Engine(EngineOptions options, const base::Clock& clock, base::LogSink log);
@@ -107,6 +117,7 @@ class Engine {
 
   void set_may_spin(bool may_spin) { options_.may_spin = may_spin; }
   const EngineOptions& options() const { return options_; }
+  const base::Clock& clock() const { return clock_; }
 
   /// Starts the engine's own thread.
   void StartThread();
@@ -127,7 +138,7 @@ class Engine {
   const base::Clock& clock_;
   base::LogSink log_;
   std::shared_ptr<Segment> doorbell_;
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;  // an operation that is advanced may start others
   std::vector<std::shared_ptr<Entry>> active_;  // guarded by mutex_, in the order of their start
   std::atomic<bool> polling_{false};            // some active operation needs polling
   std::atomic<bool> stop_{false};
