@@ -1,29 +1,44 @@
 #ifndef DTRUN_OPS_REDUCE_KERNEL_TABLE_H_
 #define DTRUN_OPS_REDUCE_KERNEL_TABLE_H_
 
+// Plain types alone: this header is compiled with the flags of every instruction set, so it must
+// not define anything that the linker could merge.
+
 namespace dtrun::ops {
 
-/// The kernels of one instruction set, by dtype and reduce op (the numbers of c.h). Plain types
-/// alone: this header is compiled with the flags of every instruction set, so it must not define
-/// anything that the linker could merge.
-struct KernelArithmetic {
+/// One reduction, as a kernel sees it; count is not 0.
+struct KernelCall {
+  const void* const* inputs;
+  int input_count;
+  void* const* outputs;
+  int output_count;
+  int streamed_count;  // the last so many outputs: not inputs, aligned to kStreamAlignment
+  unsigned long count;
   int divisor;  // of an average
   double before;
   double after;
 };
 
-using ReduceKernel = void (*)(
-    const void* const* inputs, int input_count, void* const* outputs, int output_count,
-    unsigned long count, const KernelArithmetic& arithmetic);
+using ReduceKernel = void (*)(const KernelCall& call);
 
 inline constexpr int kDTypeCount = 13;
 inline constexpr int kReduceOpCount = 5;
+inline constexpr unsigned long kStreamAlignment = 64;  // bytes
 
-using ReduceKernelTable = ReduceKernel[kDTypeCount][kReduceOpCount];
+/// What is compiled for one instruction set.
+struct Kernels {
+  ReduceKernel reduce[kDTypeCount][kReduceOpCount];  // by the numbers of c.h
+  void (*f16_to_f32)(const void* input, void* output, unsigned long count);
+  void (*bf16_to_f32)(const void* input, void* output, unsigned long count);
+  void (*f32_to_f16)(const void* input, void* output, unsigned long count);
+  void (*f32_to_bf16)(const void* input, void* output, unsigned long count);
+  // `to` is aligned to kStreamAlignment, `bytes` a multiple of it.
+  void (*copy_streaming)(void* to, const void* from, unsigned long bytes);
+};
 
-extern const ReduceKernelTable kBaselineKernels;
-extern const ReduceKernelTable kAvx2Kernels;
-extern const ReduceKernelTable kAvx512Kernels;
+extern const Kernels kBaselineKernels;
+extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;
 
 }  // namespace dtrun::ops
 

@@ -1,44 +1,143 @@
 #include "ops/reduce/reduce.h"
 
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "dtrun/error.h"
+#include "ops/reduce/instruction_set.h"
 #include "ops/reduce/kernel_table.h"
 
 namespace dtrun::ops {
 namespace {
 
-struct InstructionSet {
-  const char* name;
-  const ReduceKernelTable* kernels;
-};
-
-InstructionSet Choose() {
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-    return {"avx512", &kAvx512Kernels};
-  }
-  if (__builtin_cpu_supports("avx2")) return {"avx2", &kAvx2Kernels};
-  return {"baseline", &kBaselineKernels};
+const InstructionSet& Chosen() {
+  static const InstructionSet chosen = InstructionSetsHere().front();
+  return chosen;
 }
 
-const InstructionSet& Chosen() {
-  static const InstructionSet chosen = Choose();
-  return chosen;
+// A thread that flushes denormals or rounds another way would compute other bits than its peers do:
+// while this lives, the thread rounds to nearest and keeps denormals.
+class StandardFloatEnvironment {
+ public:
+  StandardFloatEnvironment() : before_(_mm_getcsr()) {
+    if ((before_ & kDeviations) != 0) _mm_setcsr(before_ & ~kDeviations);
+  }
+  ~StandardFloatEnvironment() {
+    if ((before_ & kDeviations) != 0) _mm_setcsr(before_);
+  }
+  StandardFloatEnvironment(const StandardFloatEnvironment&) = delete;
+  StandardFloatEnvironment& operator=(const StandardFloatEnvironment&) = delete;
+
+ private:
+  static constexpr unsigned kDeviations =
+      _MM_FLUSH_ZERO_MASK | _MM_ROUND_MASK | 0x40u;  // 0x40: denormals are zeros
+
+  unsigned before_;
+};
+
+bool CanStream(const void* output, const void* const* inputs, int input_count) {
+  return reinterpret_cast<uintptr_t>(output) % kStreamAlignment == 0 &&
+         std::find(inputs, inputs + input_count, output) == inputs + input_count;
 }
 
 }  // namespace
 
+std::vector<InstructionSet> InstructionSetsHere() {
+  std::vector<InstructionSet> here;
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+    here.push_back({"avx512", &kAvx512Kernels});
+  }
+  if (__builtin_cpu_supports("avx2")) here.push_back({"avx2", &kAvx2Kernels});
+  here.push_back({"baseline", &kBaselineKernels});
+  return here;
+}
+
+void ReduceWith(
+    const InstructionSet& instructions, const void* const* inputs, int input_count,
+    void* const* outputs, int output_count, uint64_t count, DType dtype,
+    const Arithmetic& arithmetic) {
+  if (count == 0) return;
+  const bool can_scale = dtype != DType::kBool;
+  KernelCall call = {
+      .inputs = inputs,
+      .input_count = input_count,
+      .outputs = outputs,
+      .output_count = output_count,
+      .streamed_count = 0,
+      .count = count,
+      .divisor = arithmetic.divisor == 0 ? input_count : arithmetic.divisor,
+      .before = can_scale ? arithmetic.scale.before : 1,
+      .after = can_scale ? arithmetic.scale.after : 1,
+  };
+  std::vector<void*> streamed_last;
+  if (arithmetic.stores == Stores::kStreaming) {
+    streamed_last.assign(outputs, outputs + output_count);
+    const auto first_streamed = std::partition(
+        streamed_last.begin(), streamed_last.end(),
+        [&](void* output) { return !CanStream(output, inputs, input_count); });
+    call.outputs = streamed_last.data();
+    call.streamed_count = static_cast<int>(streamed_last.end() - first_streamed);
+  }
+  const StandardFloatEnvironment environment;
+  const auto& by_op = instructions.kernels->reduce[static_cast<int>(dtype)];
+  by_op[static_cast<int>(arithmetic.op)](call);
+  if (call.streamed_count > 0) _mm_sfence();
+}
+
+void ConvertWith(
+    const InstructionSet& instructions, const void* input, DType from, void* output, DType to,
+    uint64_t count) {
+  const StandardFloatEnvironment environment;
+  const Kernels& kernels = *instructions.kernels;
+  if (from == DType::kF16 && to == DType::kF32) {
+    kernels.f16_to_f32(input, output, count);
+  } else if (from == DType::kBF16 && to == DType::kF32) {
+    kernels.bf16_to_f32(input, output, count);
+  } else if (from == DType::kF32 && to == DType::kF16) {
+    kernels.f32_to_f16(input, output, count);
+  } else if (from == DType::kF32 && to == DType::kBF16) {
+    kernels.f32_to_bf16(input, output, count);
+  } else {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        std::string("no conversion from ") + NameOf(from) + " to " + NameOf(to));
+  }
+}
+
+void CopyWith(
+    const InstructionSet& instructions, void* to, const void* from, uint64_t bytes, Stores stores) {
+  auto* target = static_cast<char*>(to);
+  const auto* source = static_cast<const char*>(from);
+  const uint64_t head =
+      std::min(bytes, -reinterpret_cast<uintptr_t>(target) % uint64_t{kStreamAlignment});
+  const uint64_t streamed = (bytes - head) / kStreamAlignment * kStreamAlignment;
+  if (stores == Stores::kCached || streamed == 0) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return;
+  }
+  std::memcpy(target, source, head);
+  instructions.kernels->copy_streaming(target + head, source + head, streamed);
+  std::memcpy(target + head + streamed, source + head + streamed, bytes - head - streamed);
+  _mm_sfence();
+}
+
 void Reduce(
     const void* const* inputs, int input_count, void* const* outputs, int output_count,
     uint64_t count, DType dtype, const Arithmetic& arithmetic) {
-  if (count == 0) return;
-  const bool scaled = dtype != DType::kBool;
-  (*Chosen().kernels)[static_cast<int>(dtype)][static_cast<int>(arithmetic.op)](
-      inputs, input_count, outputs, output_count, count,
-      {
-          .divisor = arithmetic.divisor == 0 ? input_count : arithmetic.divisor,
-          .before = scaled ? arithmetic.scale.before : 1,
-          .after = scaled ? arithmetic.scale.after : 1,
-      });
+  ReduceWith(Chosen(), inputs, input_count, outputs, output_count, count, dtype, arithmetic);
+}
+
+void Convert(const void* input, DType from, void* output, DType to, uint64_t count) {
+  ConvertWith(Chosen(), input, from, output, to, count);
+}
+
+void Copy(void* to, const void* from, uint64_t bytes, Stores stores) {
+  CopyWith(Chosen(), to, from, bytes, stores);
 }
 
 const char* ReduceInstructionSet() { return Chosen().name; }

@@ -7,11 +7,19 @@
 
 namespace dtrun::ops {
 
+/// Where results are stored. Streaming stores go past the cache, straight to memory, and save
+/// reading a line only to overwrite it. They are for results that are larger than the cache or that
+/// nobody reads soon. They are complete (fenced) when the call returns.
+enum class Stores { kCached, kStreaming };
+
 /// How inputs become a result.
 struct Arithmetic {
   ReduceOp op = ReduceOp::kSum;
   int divisor = 0;  ///< of an average; 0: the number of inputs
   Scale scale = {};
+  /// Streaming takes effect on outputs that begin at a multiple of 64 bytes and are no inputs: the
+  /// lines of an input have been read anyway, and cached stores are never slower there.
+  Stores stores = Stores::kCached;
 };
 
 /// The arithmetic of a reduction over ranks.
@@ -32,12 +40,22 @@ struct Arithmetic {
 /// leaves them alone. Bools are not scaled. With one input, Reduce is a copy or, in place, a
 /// scaling.
 ///
-/// An output may be one of the inputs; partial overlap is not allowed. Thread-safe.
+/// The bits do not depend on the instruction set, nor on how the calling thread rounds or whether
+/// it flushes denormals. An output may be one of the inputs; partial overlap is not allowed. At
+/// least one input. Thread-safe.
 void Reduce(
     const void* const* inputs, int input_count, void* const* outputs, int output_count,
     uint64_t count, DType dtype, const Arithmetic& arithmetic);
 
-/// The instruction set that Reduce uses here: "avx512", "avx2" or "baseline".
+/// Converts f32 to f16 or bf16 (rounded to nearest, ties to even; a NaN stays one) or f16 or bf16
+/// to f32 (exact). Input and output do not overlap. Thread-safe. Error: kInvalidArgument for any
+/// other pair of dtypes.
+void Convert(const void* input, DType from, void* output, DType to, uint64_t count);
+
+/// memcpy with a choice of stores. Thread-safe.
+void Copy(void* to, const void* from, uint64_t bytes, Stores stores);
+
+/// The instruction set that all of this uses here: "avx512", "avx2" or "baseline".
 const char* ReduceInstructionSet();
 
 }  // namespace dtrun::ops

@@ -1,0 +1,36 @@
+#ifndef DTRUN_OPS_REDUCE_INSTRUCTION_SET_H_
+#define DTRUN_OPS_REDUCE_INSTRUCTION_SET_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/reduce/reduce.h"
+
+namespace dtrun::ops {
+
+struct Kernels;
+
+/// One of the instruction sets that ops/reduce is compiled for.
+struct InstructionSet {
+  const char* name;
+  const Kernels* kernels;
+};
+
+/// Those that this CPU has, the best one first. All of them give the same bits.
+std::vector<InstructionSet> InstructionSetsHere();
+
+/// Reduce, Convert and Copy of reduce.h with an instruction set of the caller's choice: for tests
+/// and benchmarks.
+void ReduceWith(
+    const InstructionSet& instructions, const void* const* inputs, int input_count,
+    void* const* outputs, int output_count, uint64_t count, DType dtype,
+    const Arithmetic& arithmetic);
+void ConvertWith(
+    const InstructionSet& instructions, const void* input, DType from, void* output, DType to,
+    uint64_t count);
+void CopyWith(
+    const InstructionSet& instructions, void* to, const void* from, uint64_t bytes, Stores stores);
+
+}  // namespace dtrun::ops
+
+#endif
