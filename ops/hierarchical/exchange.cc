@@ -8,7 +8,7 @@
 // A leader whose host is not complete sends, when its patience is over, a block that says who is
 // here. The others then know who is not, and try again at once; that leader tries again when its
 // host is complete, or after twice as long. A follower takes what the leader hands out until it is
-// complete.
+// complete; in between that may be word of a host from which nothing has come at all.
 
 #include "ops/hierarchical/exchange.h"
 
@@ -46,30 +46,51 @@ Exchange::Exchange(Group& group, const std::string& mine)
 
 bool Exchange::Advance() {
   const bool advanced = group_.leads() ? LeaderAdvance() : FollowerAdvance();
-  const bool handed_out = std::all_of(
-      attempts_.begin(), attempts_.end(), [](Attempt& a) { return a.crossed && a.out.Done(); });
-  done_ = complete_ && in_.Done() && handed_out;
+  const auto handed_out = [](const Attempt& a) { return a.handed_out && a.out.Done(); };
+  done_ = complete_ && in_.Done() &&
+          std::all_of(announcements_.begin(), announcements_.end(), handed_out) &&
+          std::all_of(attempts_.begin(), attempts_.end(), handed_out);
   return advanced || done_;
 }
 
 bool Exchange::LeaderAdvance() {
   if (complete_) return false;
-  if (attempts_.empty() || attempts_.back().ended) {
+  if (attempts_.empty() || attempts_.back().crossed) {
     if (in_.Done()) {
       StartCrossing(host_block_);
-    } else if (group_.engine.clock().Now() >= patient_until_ && !in_.Missing().empty()) {
-      patience_ = std::min(2 * patience_, kLongestPatience);
-      patient_until_ = group_.engine.clock().Now() + patience_;
+    } else if (!in_.Missing().empty() && PatienceIsOver()) {
       StartCrossing(WhoIsHere());
     } else {
       return false;
     }
   }
   Attempt& attempt = attempts_.back();
-  if (!attempt.across.Done()) return false;
-  attempt.ended = true;
+  if (!attempt.across.Done()) return AnnounceSilentHosts(attempt);
+  attempt.crossed = true;
   complete_ = IsComplete(attempt);
   StartHandingOut(attempt);
+  return true;
+}
+
+bool Exchange::PatienceIsOver() {
+  if (group_.engine.clock().Now() < patient_until_) return false;
+  patience_ = std::min(2 * patience_, kLongestPatience);
+  patient_until_ = group_.engine.clock().Now() + patience_;
+  return true;
+}
+
+bool Exchange::AnnounceSilentHosts(const Attempt& attempt) {
+  if (told_ || !PatienceIsOver()) return false;
+  const std::vector<int> silent = SilentLeaders(attempt);
+  if (silent.empty() || silent == announced_) return false;
+  announced_ = silent;
+  Attempt& announcement = announcements_.emplace_back();
+  announcement.all.resize(host_offsets_.back());
+  for (int r = 0; r < group_.hosts.size(); ++r) {
+    if (std::find(silent.begin(), silent.end(), r) != silent.end()) continue;
+    std::memcpy(announcement.all.data() + OffsetOf(r), &kHere, sizeof kHere);
+  }
+  StartHandingOut(announcement);
   return true;
 }
 
@@ -93,7 +114,7 @@ void Exchange::StartCrossing(std::string block) {
 }
 
 void Exchange::StartHandingOut(Attempt& attempt) {
-  attempt.crossed = true;
+  attempt.handed_out = true;
   attempt.all.resize(host_offsets_.back());
   attempt.out = group_.calls->StartBroadcast(BytesOf(attempt.all), 0);
 }
@@ -119,6 +140,12 @@ std::string Exchange::WhoIsHere() const {
   return block;
 }
 
+std::vector<int> Exchange::SilentLeaders(const Attempt& attempt) const {
+  std::vector<int> leaders;
+  for (const int host : attempt.across.Missing()) leaders.push_back(group_.hosts.ranks(host)[0]);
+  return leaders;
+}
+
 uint64_t Exchange::OffsetOf(int rank) const {
   return host_offsets_[static_cast<size_t>(group_.hosts.host(rank))] +
          entry_bytes_ * static_cast<uint64_t>(group_.hosts.local_rank(rank));
@@ -138,9 +165,7 @@ std::vector<int> Exchange::Missing() const {
     if (!group_.on_this_host(rank)) missing.push_back(rank);
   }
   if (!told_ && !attempts_.empty()) {
-    for (const int h : attempts_.back().across.Missing()) {
-      missing.push_back(group_.hosts.ranks(h)[0]);
-    }
+    for (const int leader : SilentLeaders(attempts_.back())) missing.push_back(leader);
   }
   std::sort(missing.begin(), missing.end());
   return missing;
@@ -152,6 +177,7 @@ void Exchange::Abandon() {
     attempt.across.Abandon();
     attempt.out.Abandon();
   }
+  for (Attempt& announcement : announcements_) announcement.out.Abandon();
 }
 
 }  // namespace dtrun::ops::hierarchical

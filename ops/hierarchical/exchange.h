@@ -31,28 +31,32 @@ class Exchange {
   struct Attempt {
     std::string sent, all;
     Work across, out;
-    bool crossed = false, ended = false;
+    bool crossed = false, handed_out = false;
   };
 
   bool LeaderAdvance();
   bool FollowerAdvance();
   void StartCrossing(std::string block);
   void StartHandingOut(Attempt& attempt);
+  bool PatienceIsOver();
+  bool AnnounceSilentHosts(const Attempt& attempt);
   bool IsComplete(const Attempt& attempt);
   std::string WhoIsHere() const;
+  std::vector<int> SilentLeaders(const Attempt& attempt) const;
   uint64_t OffsetOf(int rank) const;
 
   Group& group_;
   uint64_t entry_bytes_;  // what a rank brings, behind a word that says that it is here
   std::string mine_, host_block_;
   Work in_;
-  std::list<Attempt> attempts_;
+  std::list<Attempt> attempts_, announcements_;
   base::TimePoint patient_until_;
   base::Duration patience_;
   std::vector<uint64_t> host_offsets_;
-  std::vector<int> absent_;  // as of the last attempt
-  bool told_ = false;        // some attempt has said who is absent
-  bool complete_ = false;    // the last attempt has everything
+  std::vector<int> absent_;     // as of the last attempt
+  std::vector<int> announced_;  // to the followers, as absent
+  bool told_ = false;           // some attempt has said who is absent
+  bool complete_ = false;       // the last attempt has everything
   bool done_ = false;
 };
 

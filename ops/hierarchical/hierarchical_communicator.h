@@ -25,10 +25,10 @@ namespace dtrun::ops {
 ///
 /// With a `wire` dtype the f32 values of an all_reduce or reduce_scatter cross in 16 bits: the sum
 /// of each host is rounded, the sums are added in f32, and the result is rounded; every rank gets
-/// the same bits. Each rounding is relative, 2^-9 for bf16 and 2^-12 for f16 (below 2^-14, f16
-/// rounds absolutely, by 2^-25), so a sum of host sums s_1 .. s_h is off by at most 2^-9 (|s_1| +
-/// ... + |s_h|) + 2^-9 |sum|, and what f32 itself rounds; beyond 65504, f16 overflows to infinity.
-/// What is so small that it travels with the calls (up to 1 KiB) is not rounded.
+/// the same bits. A rounding is off by u of the value at most: 2^-8 for bf16, 2^-11 for f16 (below
+/// 2^-14, f16 is off by 2^-25 instead). So the sum of the host sums s_1 .. s_h is off by at most
+/// u (|s_1| + ... + |s_h|) + u |sum|, and what f32 itself rounds. Beyond 65504, f16 overflows to
+/// infinity. What is so small that it travels with the calls (1 KiB at most) is not rounded.
 std::unique_ptr<Communicator> CreateHierarchicalCommunicator(
     std::unique_ptr<Communicator> local, std::unique_ptr<Communicator> cross, const HostMap& hosts,
     const HierarchicalOptions& options, Engine& engine, Members members);
