@@ -22,27 +22,6 @@ bool IsMessage(CollectiveKind kind) {
   return kind == CollectiveKind::kSend || kind == CollectiveKind::kReceive;
 }
 
-bool UsesInput(const Collective& collective, int rank) {
-  switch (collective.kind) {
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kReceive: return false;
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kScatter: return rank == collective.root;
-    default: return true;
-  }
-}
-
-bool UsesOutput(const Collective& collective, int rank) {
-  switch (collective.kind) {
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kSend: return false;
-    case CollectiveKind::kBroadcast: return rank != collective.root;
-    case CollectiveKind::kReduce:
-    case CollectiveKind::kGather: return rank == collective.root;
-    default: return true;
-  }
-}
-
 // The buffer that says of which type the data is.
 const Buffer& Typed(const Collective& collective, int rank) {
   return UsesInput(collective, rank) ? collective.input : collective.output;
@@ -155,7 +134,7 @@ class Checker {
         return {};
       case CollectiveKind::kScatter:
         if (!c_.send_counts.empty()) return Counted(c_.send_counts, "the sum of the send counts");
-        return {true, c_.output.count * Size(), kEach};
+        return Each(c_.output.count);
       case CollectiveKind::kAllGather: return OwnPart(c_.receive_counts);
       case CollectiveKind::kGather:
         return rank_ == c_.root ? OwnPart(c_.receive_counts) : Expected{};
@@ -181,10 +160,19 @@ class Checker {
       case CollectiveKind::kGather:
         if (!c_.receive_counts.empty())
           return Counted(c_.receive_counts, "the sum of the receive counts");
-        return {true, c_.input.count * Size(), kEach};
+        return Each(c_.input.count);
       case CollectiveKind::kScatter: return rank_ == c_.root ? OwnPart(c_.send_counts) : Expected{};
       default: return {};
     }
+  }
+
+  // What all ranks have together when each has `count`.
+  Expected Each(uint64_t count) const {
+    Expected expected{true, 0, kEach};
+    if (__builtin_mul_overflow(count, Size(), &expected.count)) {
+      Refuse(Text(size_, " ranks of ", count, " elements are more than memory can hold"));
+    }
+    return expected;
   }
 
   Expected OwnPart(const Counts& counts) const {
@@ -201,6 +189,7 @@ class Checker {
   }
 
   void CheckOverlap() const {
+    if (c_.input.bytes() == 0 || c_.output.bytes() == 0) return;
     const char* in = static_cast<const char*>(c_.input.data);
     const char* out = static_cast<const char*>(c_.output.data);
     if (in >= out + c_.output.bytes() || out >= in + c_.input.bytes()) return;
@@ -291,12 +280,53 @@ Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
   return counts;
 }
 
+bool UsesInput(const Collective& collective, int rank) {
+  switch (collective.kind) {
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kReceive: return false;
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter: return rank == collective.root;
+    default: return true;
+  }
+}
+
+bool UsesOutput(const Collective& collective, int rank) {
+  switch (collective.kind) {
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kSend: return false;
+    case CollectiveKind::kBroadcast: return rank != collective.root;
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kGather: return rank == collective.root;
+    default: return true;
+  }
+}
+
 std::string Describe(const Collective& collective) {
   // Whose rank it is matters only to root-sided kinds, of which the larger buffer tells more.
   const bool typed_by_output =
       collective.input.data == nullptr && collective.kind != CollectiveKind::kBarrier;
   Call call = CallOf(collective, typed_by_output ? -1 : collective.root);
   return DescribeCall(call);
+}
+
+void DropIgnoredCounts(Collective& collective, int rank) {
+  const bool is_root = rank == collective.root;
+  bool sends = false, receives = false;
+  switch (collective.kind) {
+    case CollectiveKind::kReduceScatter: sends = true; break;
+    case CollectiveKind::kAllGather: receives = true; break;
+    case CollectiveKind::kAllToAll: sends = receives = true; break;
+    case CollectiveKind::kGather: receives = is_root; break;
+    case CollectiveKind::kScatter: sends = is_root; break;
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kSend:
+    case CollectiveKind::kReceive: break;
+  }
+  if (!sends) collective.send_counts.clear();
+  if (!receives) collective.receive_counts.clear();
 }
 
 void CheckArguments(const Collective& collective, int rank, int size) {

@@ -63,8 +63,16 @@ struct Collective {
 /// "all_reduce (f32, 4 elements, sum)"
 std::string Describe(const Collective& collective);
 
+/// Clears the counts by rank that mean nothing to rank `rank` (the table above), such as the
+/// receive counts of a gather elsewhere than at its root.
+void DropIgnoredCounts(Collective& collective, int rank);
+
 /// Throws Error kInvalidArgument or kUnavailable unless rank `rank` of `size` may start it.
 void CheckArguments(const Collective& collective, int rank, int size);
+
+/// Whether rank `rank` brings the input, and gets the output.
+bool UsesInput(const Collective& collective, int rank);
+bool UsesOutput(const Collective& collective, int rank);
 
 /// all_reduce, reduce_scatter and reduce: they compute.
 bool Combines(CollectiveKind kind);

@@ -13,6 +13,7 @@ namespace dtrun::ops {
 using base::Text;
 
 Work Communicator::Start(Collective collective) {
+  DropIgnoredCounts(collective, rank());
   CheckArguments(collective, rank(), size());
   return StartChecked(std::move(collective));
 }

@@ -1,6 +1,7 @@
 // The C ABI over the classes of ops/ and runtime/: each function unwraps its handles, calls one
 // method, and turns an exception into a dtrun_error.
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <string>
@@ -52,6 +53,7 @@ namespace {
 
 using dtrun::Error;
 using dtrun::ErrorCode;
+using dtrun::detail::FromC;
 
 dtrun_error* NewError(ErrorCode code, const char* message) {
   return new dtrun_error{static_cast<int32_t>(code), message};
@@ -74,6 +76,26 @@ dtrun_error* Guard(const Body& body) {
 
 void CheckHandle(const void* handle, const char* name) {
   if (handle == nullptr) throw Error(ErrorCode::kInvalidArgument, std::string(name) + " is NULL");
+}
+
+dtrun::Scale ToScale(const dtrun_scale* scale) {
+  return scale == nullptr ? dtrun::Scale{} : dtrun::Scale{scale->before, scale->after};
+}
+
+dtrun::ReduceOp ToOp(int32_t reduce_op) { return static_cast<dtrun::ReduceOp>(reduce_op); }
+
+// One count per rank; empty for NULL.
+dtrun::ops::Counts ToCounts(const dtrun::ops::Communicator& communicator, const uint64_t* counts) {
+  if (counts == nullptr) return {};
+  return dtrun::ops::Counts(counts, counts + communicator.size());
+}
+
+// A communicator made from `parent`; NULL for none.
+dtrun_communicator* NewCommunicator(
+    const dtrun_communicator& parent, std::unique_ptr<dtrun::ops::Communicator> owned) {
+  if (owned == nullptr) return nullptr;
+  dtrun::ops::Communicator* pointer = owned.get();
+  return new dtrun_communicator{pointer, std::move(owned), parent.default_bucket_bytes};
 }
 
 template <typename Start>
@@ -157,16 +179,38 @@ int32_t dtrun_communicator_size(const dtrun_communicator* communicator) {
 const char* dtrun_communicator_backend(const dtrun_communicator* communicator) {
   return communicator->communicator->backend();
 }
+const char* dtrun_communicator_name(const dtrun_communicator* communicator) {
+  return communicator->communicator->members().name.c_str();
+}
 
 dtrun_error* dtrun_communicator_duplicate(
     dtrun_communicator* communicator, dtrun_communicator** duplicate) {
   return Guard([&] {
     CheckHandle(communicator, "communicator");
     CheckHandle(duplicate, "duplicate");
-    auto owned = communicator->communicator->Duplicate();
-    dtrun::ops::Communicator* pointer = owned.get();
-    *duplicate =
-        new dtrun_communicator{pointer, std::move(owned), communicator->default_bucket_bytes};
+    *duplicate = NewCommunicator(*communicator, communicator->communicator->Duplicate());
+  });
+}
+
+dtrun_error* dtrun_communicator_split(
+    dtrun_communicator* communicator, int32_t colour, int32_t key, dtrun_communicator** part) {
+  return Guard([&] {
+    CheckHandle(communicator, "communicator");
+    CheckHandle(part, "part");
+    *part = NewCommunicator(*communicator, communicator->communicator->Split(colour, key));
+  });
+}
+
+dtrun_error* dtrun_communicator_subset(
+    dtrun_communicator* communicator, const int32_t* ranks, size_t rank_count,
+    dtrun_communicator** subset) {
+  return Guard([&] {
+    CheckHandle(communicator, "communicator");
+    CheckHandle(subset, "subset");
+    if (rank_count > 0) CheckHandle(ranks, "ranks");
+    *subset = NewCommunicator(
+        *communicator,
+        communicator->communicator->Subset(std::vector<int>(ranks, ranks + rank_count)));
   });
 }
 
@@ -189,29 +233,100 @@ uint64_t dtrun_memory_bytes(const dtrun_memory* memory) { return memory->memory-
 void dtrun_memory_destroy(dtrun_memory* memory) { delete memory; }
 
 dtrun_error* dtrun_start_all_reduce(
-    dtrun_communicator* communicator, dtrun_buffer buffer, int32_t reduce_op, dtrun_work** work) {
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t reduce_op,
+    const dtrun_scale* scale, dtrun_work** work) {
   return StartWork(communicator, work, [&](dtrun::ops::Communicator& c) {
-    return c.StartAllReduce(dtrun::detail::FromC(buffer), static_cast<dtrun::ReduceOp>(reduce_op));
+    return c.StartAllReduce(FromC(input), FromC(output), ToOp(reduce_op), ToScale(scale));
+  });
+}
+
+dtrun_error* dtrun_start_reduce_scatter(
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t reduce_op,
+    const dtrun_scale* scale, const uint64_t* shares, dtrun_work** work) {
+  return StartWork(communicator, work, [&](dtrun::ops::Communicator& c) {
+    return c.StartReduceScatter(
+        FromC(input), FromC(output), ToOp(reduce_op), ToScale(scale), ToCounts(c, shares));
+  });
+}
+
+dtrun_error* dtrun_start_reduce(
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t root,
+    int32_t reduce_op, const dtrun_scale* scale, dtrun_work** work) {
+  return StartWork(communicator, work, [&](dtrun::ops::Communicator& c) {
+    return c.StartReduce(FromC(input), FromC(output), root, ToOp(reduce_op), ToScale(scale));
   });
 }
 
 dtrun_error* dtrun_start_broadcast(
     dtrun_communicator* communicator, dtrun_buffer buffer, int32_t root, dtrun_work** work) {
   return StartWork(communicator, work, [&](dtrun::ops::Communicator& c) {
-    return c.StartBroadcast(dtrun::detail::FromC(buffer), root);
+    return c.StartBroadcast(FromC(buffer), root);
   });
 }
 
 dtrun_error* dtrun_start_all_gather(
-    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, dtrun_work** work) {
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output,
+    const uint64_t* receive_counts, dtrun_work** work) {
   return StartWork(communicator, work, [&](dtrun::ops::Communicator& c) {
-    return c.StartAllGather(dtrun::detail::FromC(input), dtrun::detail::FromC(output));
+    return c.StartAllGather(FromC(input), FromC(output), ToCounts(c, receive_counts));
+  });
+}
+
+dtrun_error* dtrun_start_all_to_all(
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output,
+    const uint64_t* send_counts, const uint64_t* receive_counts, dtrun_work** work) {
+  return StartWork(communicator, work, [&](dtrun::ops::Communicator& c) {
+    return c.StartAllToAll(
+        FromC(input), FromC(output), ToCounts(c, send_counts), ToCounts(c, receive_counts));
+  });
+}
+
+dtrun_error* dtrun_start_gather(
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t root,
+    const uint64_t* receive_counts, dtrun_work** work) {
+  return StartWork(communicator, work, [&](dtrun::ops::Communicator& c) {
+    return c.StartGather(FromC(input), FromC(output), root, ToCounts(c, receive_counts));
+  });
+}
+
+dtrun_error* dtrun_start_scatter(
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t root,
+    const uint64_t* send_counts, dtrun_work** work) {
+  return StartWork(communicator, work, [&](dtrun::ops::Communicator& c) {
+    return c.StartScatter(FromC(input), FromC(output), root, ToCounts(c, send_counts));
   });
 }
 
 dtrun_error* dtrun_start_barrier(dtrun_communicator* communicator, dtrun_work** work) {
   return StartWork(
       communicator, work, [&](dtrun::ops::Communicator& c) { return c.StartBarrier(); });
+}
+
+dtrun_error* dtrun_start_send(
+    dtrun_communicator* communicator, dtrun_buffer buffer, int32_t peer, dtrun_work** work) {
+  return StartWork(communicator, work, [&](dtrun::ops::Communicator& c) {
+    return c.StartSend(FromC(buffer), peer);
+  });
+}
+
+dtrun_error* dtrun_start_receive(
+    dtrun_communicator* communicator, dtrun_buffer buffer, int32_t peer, dtrun_work** work) {
+  return StartWork(communicator, work, [&](dtrun::ops::Communicator& c) {
+    return c.StartReceive(FromC(buffer), peer);
+  });
+}
+
+dtrun_error* dtrun_deal_rows(uint64_t rows, uint64_t row_elements, int32_t size, uint64_t* counts) {
+  return Guard([&] {
+    CheckHandle(counts, "counts");
+    if (size < 1) throw Error(ErrorCode::kInvalidArgument, "deal_rows: expected a rank at least");
+    uint64_t elements = 0;
+    if (__builtin_mul_overflow(rows, row_elements, &elements)) {
+      throw Error(ErrorCode::kInvalidArgument, "deal_rows: more elements than 64 bits can count");
+    }
+    const dtrun::ops::Counts dealt = dtrun::ops::DealRows(rows, row_elements, size);
+    std::copy(dealt.begin(), dealt.end(), counts);
+  });
 }
 
 dtrun_error* dtrun_work_test(dtrun_work* work, int32_t* done) {

@@ -135,7 +135,8 @@ void Context::StartEngine(const base::GetEnv& get) {
       if (placement_.host_of_rank[rank] == my_host) masks.push_back(all[rank]);
     }
   }
-  const int host_cpus = CountUnion(masks);
+  const int allowed_cpus = CountUnion(masks);
+  const int host_cpus = std::min(allowed_cpus, CpuQuota().value_or(allowed_cpus));
   threads_ = launch_ && launch_->threads > 0 ? launch_->threads
                                              : DefaultThreads(get, host_cpus, topology_.local_size);
 

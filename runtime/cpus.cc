@@ -3,7 +3,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <thread>
+
+#include "base/text.h"
 
 namespace dtrun::runtime {
 
@@ -21,6 +26,51 @@ std::string AllowedCpus() {
     if (known) return mask.substr(0, mask.rfind('1') + 1);
   }
   return std::string(std::max(1u, std::thread::hardware_concurrency()), '1');
+}
+
+namespace {
+
+// "200000 100000": of every 100 ms, 200 ms of CPU time; "max 100000" and "-1": no limit.
+std::optional<double> QuotaOf(const std::string& quota, const std::string& period) {
+  const auto allowed = base::ParseInteger(quota), every = base::ParseInteger(period);
+  if (!allowed || !every || *allowed <= 0 || *every <= 0) return std::nullopt;
+  return static_cast<double>(*allowed) / static_cast<double>(*every);
+}
+
+std::string FirstLine(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
+
+std::optional<double> QuotaOfGroup(const std::filesystem::path& group) {
+  const std::vector<std::string> unified = base::Split(FirstLine(group / "cpu.max"), ' ');
+  if (unified.size() == 2) return QuotaOf(unified[0], unified[1]);
+  return QuotaOf(FirstLine(group / "cpu.cfs_quota_us"), FirstLine(group / "cpu.cfs_period_us"));
+}
+
+}  // namespace
+
+std::optional<int> CpuQuota(const std::string& root) {
+  std::optional<double> least;
+  std::ifstream groups(root + "/proc/self/cgroup");
+  // "4:cpu,cpuacct:/a/b" (version 1) or "0::/a/b" (version 2).
+  for (std::string line; std::getline(groups, line);) {
+    const std::vector<std::string> fields = base::Split(line, ':');
+    if (fields.size() < 3) continue;
+    const std::vector<std::string> controllers = base::Split(fields[1], ',');
+    const bool cpu = std::find(controllers.begin(), controllers.end(), "cpu") != controllers.end();
+    if (!cpu && !fields[1].empty()) continue;
+    const std::filesystem::path top = root + "/sys/fs/cgroup" + (cpu ? "/" + fields[1] : "");
+    for (std::filesystem::path path = fields[2];; path = path.parent_path()) {
+      const auto quota = QuotaOfGroup(top / path.relative_path());
+      if (quota && (!least || *quota < *least)) least = quota;
+      if (!path.has_relative_path()) break;
+    }
+  }
+  if (!least) return std::nullopt;
+  return std::max(1, static_cast<int>(std::ceil(*least)));
 }
 
 int CountUnion(const std::vector<std::string>& masks) {

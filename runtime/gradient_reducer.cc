@@ -1,9 +1,12 @@
 // Marking a gradient counts its bucket down. A bucket starts when it and all buckets before it are
 // complete, so every rank starts them in the same order without a word. The wait marks what is
-// left, waits for every bucket, and copies packed gradients back.
+// left, waits for the buckets in their order, and copies packed gradients back. Copies go by
+// cache-sized pieces, between which the buckets that are under way are moved on: the wire does not
+// wait for a copy.
 
 #include "runtime/gradient_reducer.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -127,8 +130,7 @@ void GradientReducer::MarkReady(size_t i) {
             " was marked ready twice; call Wait() (or Step()) before the next backward pass"));
   }
   ready_[i] = true;
-  if (IsPacked(i))
-    std::memcpy(InBlock(i).data, gradients_[i].buffer.data, gradients_[i].buffer.bytes());
+  if (IsPacked(i)) Copy(InBlock(i), gradients_[i].buffer);
   --missing_[plan_.bucket_of[i]];
   StartReadyBuckets();
 }
@@ -148,12 +150,23 @@ void GradientReducer::Wait() {
   for (size_t i = gradients_.size(); i-- > 0;) {
     if (!ready_[i]) MarkReady(i);
   }
-  for (ops::Work& work : works_) work.Wait();
-  for (size_t i = 0; i < gradients_.size(); ++i) {
-    if (IsPacked(i))
-      std::memcpy(gradients_[i].buffer.data, InBlock(i).data, gradients_[i].buffer.bytes());
+  for (size_t b = 0; b < works_.size(); ++b) {
+    works_[b].Wait();
+    for (const size_t i : plan_.buckets[b].gradients) {
+      if (IsPacked(i)) Copy(gradients_[i].buffer, InBlock(i));
+    }
   }
   Reset();
+}
+
+void GradientReducer::Copy(const Buffer& to, const Buffer& from) {
+  constexpr uint64_t kPiece = 256 << 10;  // bytes
+  for (uint64_t begin = 0; begin < from.bytes(); begin += kPiece) {
+    std::memcpy(
+        static_cast<char*>(to.data) + begin, static_cast<const char*>(from.data) + begin,
+        std::min(kPiece, from.bytes() - begin));
+    if (!works_.empty()) works_.back().Test();
+  }
 }
 
 void GradientReducer::Reset() {

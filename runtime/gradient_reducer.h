@@ -40,6 +40,7 @@ class GradientReducer {
   bool IsPacked(size_t i) const { return gradients_[i].buffer.data != nullptr; }
   void CheckIndex(size_t i) const;
   void StartReadyBuckets();
+  void Copy(const Buffer& to, const Buffer& from);
   void Reset();
 
   std::unique_ptr<ops::Communicator> communicator_;

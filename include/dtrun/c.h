@@ -66,6 +66,13 @@ typedef struct dtrun_buffer {
   void* stream;    ///< the stream that makes the data, NULL on the host
 } dtrun_buffer;
 
+/// Factors of a reduction: every input is multiplied by `before`, the result by `after`. Floats are
+/// multiplied in the type that they accumulate in; integers in f64, then truncated toward zero and
+/// kept inside their type. Both are finite; of bools, both are 1.
+typedef struct dtrun_scale {
+  double before, after;
+} dtrun_scale;
+
 /// Where this process stands. Hosts come in the order of the host list; cross_rank counts hosts
 /// among the ranks of equal local_rank.
 typedef struct dtrun_topology {
@@ -116,10 +123,25 @@ DTRUN_API int32_t dtrun_communicator_rank(const dtrun_communicator* communicator
 DTRUN_API int32_t dtrun_communicator_size(const dtrun_communicator* communicator);
 /// "self", "shm" or "mpi". Valid as long as the communicator.
 DTRUN_API const char* dtrun_communicator_backend(const dtrun_communicator* communicator);
+/// What errors and records call it: "world", "world/1" (the first one made from the world),
+/// "world/2:0" (a split, with its colour). Valid as long as the communicator.
+DTRUN_API const char* dtrun_communicator_name(const dtrun_communicator* communicator);
 /// Collective: the same ranks, with operations of its own that never interleave with the
 /// original's.
 DTRUN_API dtrun_error* dtrun_communicator_duplicate(
     dtrun_communicator* communicator, dtrun_communicator** duplicate);
+/// Collective: one communicator for the ranks of each colour, ordered by key and then by rank here.
+/// `*part` is NULL for a rank whose colour is negative.
+///
+///   4 ranks, colours 0 1 0 1, keys 0 0 0 -1:   ranks {0, 2} and {3, 1}
+DTRUN_API dtrun_error* dtrun_communicator_split(
+    dtrun_communicator* communicator, int32_t colour, int32_t key, dtrun_communicator** part);
+/// Collective, for the ranks that are not listed as well: a communicator of the `rank_count`
+/// different ranks in `ranks`, in this order. All ranks pass the same list; a difference is
+/// DTRUN_MISMATCH. `*subset` is NULL for a rank that is not listed.
+DTRUN_API dtrun_error* dtrun_communicator_subset(
+    dtrun_communicator* communicator, const int32_t* ranks, size_t rank_count,
+    dtrun_communicator** subset);
 DTRUN_API void dtrun_communicator_destroy(dtrun_communicator* communicator);
 
 /// Collective: zeroed memory which collectives of this communicator reduce in place, without a
@@ -131,20 +153,117 @@ DTRUN_API void* dtrun_memory_data(const dtrun_memory* memory);
 DTRUN_API uint64_t dtrun_memory_bytes(const dtrun_memory* memory);
 DTRUN_API void dtrun_memory_destroy(dtrun_memory* memory);
 
-/// The started operations below own the buffers they were given until the work is done. All ranks
-/// start the same operations in the same order. Replaces `buffer` on every rank by the element-wise
-/// reduction over all ranks; the same bits everywhere.
+/// Operations. Each is started by a call and finished by `dtrun_work_wait`; until then it owns the
+/// buffers that it was given (tables of counts are read before the call returns). All ranks of a
+/// communicator start the same collectives in the same order; many may be under way. p is the
+/// number of ranks.
+///
+/// Counts are elements. A table of counts has one entry per rank; NULL: the same for every rank.
+/// An empty buffer may have data NULL. A rank's own arguments are checked before anything is sent:
+/// the start returns DTRUN_INVALID_ARGUMENT (the text names the argument, what was found and what
+/// was expected) or DTRUN_UNAVAILABLE (device memory). What only all ranks together can see comes
+/// from the wait on every rank: DTRUN_MISMATCH (who called what), DTRUN_PEER_LOST, DTRUN_TIMEOUT
+/// (who has not come), DTRUN_SYSTEM. After DTRUN_MISMATCH the communicator goes on with the next
+/// operation; after DTRUN_PEER_LOST or DTRUN_TIMEOUT destroy it.
+///
+/// In place means that two buffers of one call are the same memory. Where that is allowed, it is
+/// said; any other overlap of an input with an output is DTRUN_INVALID_ARGUMENT.
+///
+/// Arithmetic of all_reduce, reduce_scatter and reduce: element by element over the ranks, combined
+/// in a balanced tree in rank order, 5 ranks: ((a + b) + c) + (d + e), so the result has the same
+/// bits on every rank and in every run. f16 and bf16 accumulate in f32 and are rounded once, to
+/// nearest, ties to even. Integers wrap; their average is the wrapped sum, divided, truncated
+/// toward zero. The average of floats is the sum times 1 / p. Of a NaN and another float, min and
+/// max are NaN. On bools sum, max and average are "or", product and min "and". `scale` NULL: none.
+
+/// `output` becomes the reduction of all inputs, on every rank. Same counts and types everywhere.
+/// In place: output.data == input.data.
+///
+///   inputs {1, 2} and {3, 5}, DTRUN_SUM   ->   outputs {4, 7} and {4, 7}
 DTRUN_API dtrun_error* dtrun_start_all_reduce(
-    dtrun_communicator* communicator, dtrun_buffer buffer, int32_t reduce_op, dtrun_work** work);
-/// Replaces `buffer` on every rank by the one of rank `root`.
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t reduce_op,
+    const dtrun_scale* scale, dtrun_work** work);
+/// `output` becomes this rank's share of the reduction of all inputs. The shares lie in rank order
+/// and cover the input; `shares` (the same on all ranks) has their counts. NULL: the elements are
+/// dealt, so that the first input.count % p ranks get one more. In place: the output is this rank's
+/// share of the input; the rest of the input keeps its values or not.
+///
+///   inputs {1, 2, 3} and {4, 5, 6}, DTRUN_SUM, NULL   ->   outputs {5, 7} and {9}
+DTRUN_API dtrun_error* dtrun_start_reduce_scatter(
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t reduce_op,
+    const dtrun_scale* scale, const uint64_t* shares, dtrun_work** work);
+/// `output` becomes the reduction of all inputs on rank `root`; elsewhere it is ignored. In place:
+/// output.data == input.data.
+///
+///   inputs {1, 2} and {3, 5}, root 1, DTRUN_SUM   ->   output of rank 1: {4, 7}
+DTRUN_API dtrun_error* dtrun_start_reduce(
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t root,
+    int32_t reduce_op, const dtrun_scale* scale, dtrun_work** work);
+/// `buffer` becomes that of rank `root` on every rank.
+///
+///   buffers {1, 2} and {3, 5}, root 1   ->   both {3, 5}
 DTRUN_API dtrun_error* dtrun_start_broadcast(
     dtrun_communicator* communicator, dtrun_buffer buffer, int32_t root, dtrun_work** work);
-/// `output` (input.count * size elements) becomes the inputs of all ranks in rank order. The two do
-/// not overlap.
+/// `output` becomes the inputs of all ranks in rank order, on every rank. `receive_counts[r]` is
+/// the count of rank r's input; NULL: all bring as many as this rank. In place: the input is this
+/// rank's part of the output.
+///
+///   inputs {1, 2} and {3}, receive_counts {2, 1}   ->   both outputs {1, 2, 3}
 DTRUN_API dtrun_error* dtrun_start_all_gather(
-    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, dtrun_work** work);
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output,
+    const uint64_t* receive_counts, dtrun_work** work);
+/// Every rank sends a part of its input to every rank, itself too. The parts lie in the input in
+/// the order of the ranks they go to, in the output in that of the ranks they come from.
+/// `send_counts[r]` goes to rank r, `receive_counts[r]` comes from it: what rank a expects from
+/// rank b is what b sends to a, else DTRUN_MISMATCH names the pair. Both NULL: input.count / p
+/// each, without rest. Never in place.
+///
+///   inputs {1, 2, 3} and {4, 5}; send_counts {1, 2} and {0, 2}; receive_counts {1, 0} and {2, 2}
+///   ->   outputs {1} and {2, 3, 4, 5}
+DTRUN_API dtrun_error* dtrun_start_all_to_all(
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output,
+    const uint64_t* send_counts, const uint64_t* receive_counts, dtrun_work** work);
+/// `output` becomes the inputs of all ranks in rank order, on rank `root`; elsewhere it and
+/// `receive_counts` are ignored. `receive_counts[r]` is the count of rank r's input; NULL: all
+/// bring as many as the root. In place: the root's input is its part of the output.
+///
+///   inputs {1, 2} and {3}, root 0, receive_counts {2, 1}   ->   output of rank 0: {1, 2, 3}
+DTRUN_API dtrun_error* dtrun_start_gather(
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t root,
+    const uint64_t* receive_counts, dtrun_work** work);
+/// The reverse: `output` becomes this rank's part of the input of rank `root`, in which the parts
+/// lie in rank order; elsewhere `input` and `send_counts` are ignored. `send_counts[r]` is the
+/// count of rank r's output; NULL: all get as many as the root. In place: the root's output is its
+/// part of the input.
+///
+///   input of rank 0: {1, 2, 3}, root 0, send_counts {2, 1}   ->   outputs {1, 2} and {3}
+DTRUN_API dtrun_error* dtrun_start_scatter(
+    dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t root,
+    const uint64_t* send_counts, dtrun_work** work);
 /// Done when every rank has started it.
 DTRUN_API dtrun_error* dtrun_start_barrier(dtrun_communicator* communicator, dtrun_work** work);
+
+/// Messages. The n-th send of rank a to rank b meets the n-th receive of b from a, with the same
+/// count and type (else DTRUN_MISMATCH on both). They and collectives do not wait for each other.
+/// Start the sends and receives of an exchange, then wait for all of them: to wait for a send
+/// before the peer has started its receive may block.
+///
+///   both:    start_receive(peer), start_send(peer), wait for both       right
+///   both:    start_send(peer), wait, start_receive(peer), wait          each may wait for the
+///   other
+///
+/// `peer` is another rank. The buffer belongs to the send until it is done.
+DTRUN_API dtrun_error* dtrun_start_send(
+    dtrun_communicator* communicator, dtrun_buffer buffer, int32_t peer, dtrun_work** work);
+DTRUN_API dtrun_error* dtrun_start_receive(
+    dtrun_communicator* communicator, dtrun_buffer buffer, int32_t peer, dtrun_work** work);
+
+/// How `rows` rows of `row_elements` elements are dealt to `size` ranks, as reduce_scatter deals
+/// elements: the first rows % size ranks get one row more. Fills `counts[size]`, in elements.
+///
+///   5 rows of 10 elements, 2 ranks   ->   {30, 20}
+DTRUN_API dtrun_error* dtrun_deal_rows(
+    uint64_t rows, uint64_t row_elements, int32_t size, uint64_t* counts);
 
 /// Lets the operation progress without blocking; `*done` becomes 1 once it has finished.
 DTRUN_API dtrun_error* dtrun_work_test(dtrun_work* work, int32_t* done);

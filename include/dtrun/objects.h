@@ -2,34 +2,93 @@
 #define DTRUN_OBJECTS_H_
 
 #include <dtrun/communicator.h>
+#include <dtrun/error.h>
+#include <dtrun/types.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <numeric>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace dtrun {
+
+/// Vectors of different length from every rank, one after the other in rank order.
+template <typename T>
+struct Gathered {
+  std::vector<T> data;
+  Counts counts;  ///< elements of each rank
+};
+
+/// What came from every rank, one after the other in rank order.
+template <typename T>
+struct Exchanged {
+  std::vector<T> data;
+  Counts splits;  ///< elements from each rank
+};
+
+namespace detail {
+
+template <typename T>
+Buffer BufferOf(std::vector<T>& values) {
+  static_assert(
+      !std::is_same_v<T, bool>, "dtrun: vector<bool> has no elements in memory; use uint8_t");
+  return Buffer(values.data(), values.size());
+}
+
+inline uint64_t Sum(const Counts& counts) {
+  return std::accumulate(counts.begin(), counts.end(), uint64_t{0});
+}
+
+}  // namespace detail
+
+/// The vectors of all ranks; their lengths may differ. Collective; all ranks use the same T.
+///
+///   rank 0: {1, 2}   rank 1: {3}   AllGatherV  ->  both data {1, 2, 3}, counts {2, 1}
+template <typename T>
+Gathered<T> AllGatherV(Communicator& communicator, std::vector<T> mine) {
+  Gathered<T> all;
+  all.counts = communicator.AllGatherCounts(mine.size());
+  all.data.resize(detail::Sum(all.counts));
+  communicator.AllGather(detail::BufferOf(mine), detail::BufferOf(all.data), all.counts);
+  return all;
+}
+
+/// Sends the first splits[0] elements of `data` to rank 0, the next splits[1] to rank 1 and so on;
+/// returns what they sent to this rank. Collective; all ranks use the same T. Throws
+/// kInvalidArgument unless there is a split for every rank and they add up to data.size().
+///
+///   rank 0: {1, 2, 3}, splits {1, 2}       rank 0: data {1}, splits {1, 0}
+///   rank 1: {4, 5}, splits {0, 2}      ->  rank 1: data {2, 3, 4, 5}, splits {2, 2}
+template <typename T>
+Exchanged<T> AllToAllV(Communicator& communicator, std::vector<T> data, const Counts& splits) {
+  if (detail::Sum(splits) != data.size()) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "all_to_all: the input has " + std::to_string(data.size()) + " elements; expected " +
+            std::to_string(detail::Sum(splits)) + " (the sum of the splits)");
+  }
+  Exchanged<T> received;
+  received.splits = communicator.ExchangeSplits(splits);
+  received.data.resize(detail::Sum(received.splits));
+  communicator.AllToAll(
+      detail::BufferOf(data), detail::BufferOf(received.data), splits, received.splits);
+  return received;
+}
 
 /// The bytes of every rank, in rank order; their lengths may differ. Collective.
 ///
 ///   rank 0: "ok"   rank 1: ""   AllGatherBytes  ->  both {"ok", ""}
 inline std::vector<std::string> AllGatherBytes(
     Communicator& communicator, const std::string& bytes) {
-  const auto size = static_cast<size_t>(communicator.size());
-  uint64_t length = bytes.size();
-  std::vector<uint64_t> lengths(size);
-  communicator.AllGather(Buffer(&length, 1), Buffer(lengths.data(), size));
-
-  const uint64_t longest = *std::max_element(lengths.begin(), lengths.end());
-  std::vector<uint8_t> mine(longest), all(longest * size);
-  std::copy(bytes.begin(), bytes.end(), mine.begin());
-  communicator.AllGather(Buffer(mine.data(), mine.size()), Buffer(all.data(), all.size()));
-
+  const Gathered<uint8_t> all =
+      AllGatherV(communicator, std::vector<uint8_t>(bytes.begin(), bytes.end()));
   std::vector<std::string> result;
-  for (size_t rank = 0; rank < size; ++rank) {
-    const auto* begin = reinterpret_cast<const char*>(all.data()) + rank * longest;
-    result.emplace_back(begin, begin + lengths[rank]);
+  const auto* next = reinterpret_cast<const char*>(all.data.data());
+  for (const uint64_t count : all.counts) {
+    result.emplace_back(next, next + count);
+    next += count;
   }
   return result;
 }

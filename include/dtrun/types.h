@@ -33,8 +33,9 @@ enum class ReduceOp : int32_t {
   kProduct = DTRUN_PRODUCT,
 };
 
-/// Every input of a reduction is multiplied by `before`, its result by `after`. Floats scale in the
-/// type they accumulate in; integers scale in f64 and truncate toward zero; bools do not scale.
+/// Factors of a reduction: every input is multiplied by `before`, the result by `after`. Floats are
+/// multiplied in the type that they accumulate in; integers in f64, then truncated toward zero and
+/// kept inside their type. Both are finite; of bools, both are 1.
 struct Scale {
   double before = 1;
   double after = 1;
@@ -152,6 +153,8 @@ inline dtrun_buffer ToC(const Buffer& buffer) {
   return dtrun_buffer{
       buffer.data, buffer.count, static_cast<int32_t>(buffer.dtype), buffer.device, buffer.stream};
 }
+
+inline dtrun_scale ToC(const Scale& scale) { return dtrun_scale{scale.before, scale.after}; }
 
 inline Buffer FromC(const dtrun_buffer& buffer) {
   Buffer result(buffer.data, buffer.count, static_cast<DType>(buffer.dtype));

@@ -2,6 +2,7 @@
 
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_group.h"
+#include "ops/shm/shm_message.h"
 #include "ops/shm/shm_operation.h"
 
 namespace dtrun::ops {
@@ -9,6 +10,7 @@ namespace {
 
 using shm::Region;
 using shm::ShmGroup;
+using shm::ShmMessage;
 using shm::ShmOperation;
 
 class ShmMemory : public Memory {
@@ -27,10 +29,13 @@ class ShmMemory : public Memory {
 
 class ShmCommunicator : public Communicator {
  public:
-  ShmCommunicator(std::unique_ptr<SegmentExchange> exchange, Engine& engine, Members members)
+  ShmCommunicator(
+      std::unique_ptr<SegmentExchange> exchange, Engine& engine, Members members, CallChecks checks)
       : Communicator(std::move(members)),
         engine_(engine),
-        group_(std::make_shared<ShmGroup>(std::move(exchange), engine, shared_members())) {}
+        checks_(checks),
+        group_(std::make_shared<ShmGroup>(
+            std::move(exchange), engine, shared_members(), checks == CallChecks::kOn)) {}
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
@@ -49,25 +54,29 @@ class ShmCommunicator : public Communicator {
       Bootstrap& bootstrap, const std::vector<int>&, Members members) override {
     if (bootstrap.size() == 1) return CreateSelfCommunicator(std::move(members));
     return std::make_unique<ShmCommunicator>(
-        group_->exchange().ConnectAnother(bootstrap), engine_, std::move(members));
+        group_->exchange().ConnectAnother(bootstrap), engine_, std::move(members), checks_);
   }
 
  protected:
   Work StartChecked(Collective collective) override {
-    return engine_.Start(std::make_unique<ShmOperation>(group_, collective));
+    if (collective.kind == CollectiveKind::kSend || collective.kind == CollectiveKind::kReceive) {
+      return engine_.Start(std::make_unique<ShmMessage>(group_, collective));
+    }
+    return engine_.Start(std::make_unique<ShmOperation>(group_, std::move(collective)));
   }
 
  private:
   Engine& engine_;
+  CallChecks checks_;
   std::shared_ptr<ShmGroup> group_;
 };
 
 }  // namespace
 
 std::unique_ptr<Communicator> CreateShmCommunicator(
-    Bootstrap& bootstrap, Engine& engine, Members members) {
+    Bootstrap& bootstrap, Engine& engine, Members members, CallChecks checks) {
   return std::make_unique<ShmCommunicator>(
-      bootstrap.ConnectSegmentExchange(bootstrap), engine, std::move(members));
+      bootstrap.ConnectSegmentExchange(bootstrap), engine, std::move(members), checks);
 }
 
 }  // namespace dtrun::ops

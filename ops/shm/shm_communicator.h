@@ -9,10 +9,14 @@
 
 namespace dtrun::ops {
 
+/// Whether ranks compare what they called before data moves. Only a benchmark that wants to know
+/// what that costs does without.
+enum class CallChecks { kOn, kOff };
+
 /// Ranks of one host, which talk through memory that all of them map. Collective over the
 /// bootstrap's ranks. The engine outlives everything that is started. Throws Error.
 std::unique_ptr<Communicator> CreateShmCommunicator(
-    Bootstrap& bootstrap, Engine& engine, Members members);
+    Bootstrap& bootstrap, Engine& engine, Members members, CallChecks checks = CallChecks::kOn);
 
 }  // namespace dtrun::ops
 

@@ -8,6 +8,11 @@
 namespace dtrun::ops::shm {
 namespace {
 
+// Behind rank 0's block of a region stands the count of the ranks that have released it.
+constexpr uint64_t kPage = 4096;
+
+uint64_t Pages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
 std::shared_ptr<Segment> ExchangeControl(SegmentExchange& exchange, int rank, int size) {
   return exchange.AllGather(rank == 0 ? Segment::Create(Layout::Bytes(size)) : nullptr)[0];
 }
@@ -16,14 +21,18 @@ std::shared_ptr<Segment> ExchangeControl(SegmentExchange& exchange, int rank, in
 
 ShmGroup::ShmGroup(
     std::unique_ptr<SegmentExchange> exchange, Engine& engine,
-    std::shared_ptr<const Members> members)
+    std::shared_ptr<const Members> members, bool compares_calls)
     : members_(std::move(members)),
       exchange_(std::move(exchange)),
       rank_(exchange_->rank()),
       size_(exchange_->size()),
       doorbells_(exchange_->AllGather(engine.doorbell_segment())),
       control_(ExchangeControl(*exchange_, rank_, size_)),
-      layout_(control_->data(), size_) {
+      layout_(control_->data(), size_),
+      crowded_(!engine.options().may_spin),
+      compares_calls_(compares_calls),
+      sends_(static_cast<size_t>(size_)),
+      receives_(static_cast<size_t>(size_)) {
   layout_.retired(rank_).value.store(1, std::memory_order_release);
 }
 
@@ -39,45 +48,72 @@ bool ShmGroup::SlotFree(uint64_t sequence) {
 }
 
 void ShmGroup::Retire(uint64_t sequence) {
-  retired_early_.insert(sequence);
-  while (!retired_early_.empty() && *retired_early_.begin() == oldest_) {
-    retired_early_.erase(retired_early_.begin());
+  if (sequence == oldest_ && retired_early_.empty()) {
     ++oldest_;
+  } else {
+    retired_early_.insert(sequence);
+    while (!retired_early_.empty() && *retired_early_.begin() == oldest_) {
+      retired_early_.erase(retired_early_.begin());
+      ++oldest_;
+    }
   }
   layout_.retired(rank_).value.store(oldest_, std::memory_order_release);
 }
 
 void ShmGroup::RingPeers() {
   for (int r = 0; r < size_; ++r) {
-    if (r != rank_) reinterpret_cast<Doorbell*>(doorbells_[static_cast<size_t>(r)]->data())->Ring();
+    if (r != rank_) Ring(r);
   }
+}
+
+void ShmGroup::Ring(int peer) {
+  reinterpret_cast<Doorbell*>(doorbells_[static_cast<size_t>(peer)]->data())->Ring();
 }
 
 std::shared_ptr<const Region> ShmGroup::AddRegion(uint64_t bytes) {
   auto region = std::make_shared<Region>();
   region->id = ++last_region_;
-  region->blocks = exchange_->AllGather(bytes > 0 ? Segment::Create(bytes) : nullptr);
+  const uint64_t with_count = rank_ == 0 ? Pages(bytes) + kPage : bytes;
+  region->blocks = exchange_->AllGather(with_count > 0 ? Segment::Create(with_count) : nullptr);
+  const Segment& first = *region->blocks[0];
+  region->released = reinterpret_cast<std::atomic<uint32_t>*>(first.data() + first.bytes() - kPage);
   std::lock_guard lock(regions_mutex_);
+  DropReleasedRegions();
   regions_.push_back(region);
   return region;
 }
 
 void ShmGroup::RemoveRegion(const std::shared_ptr<const Region>& region) {
+  region->released->fetch_add(1, std::memory_order_acq_rel);
   std::lock_guard lock(regions_mutex_);
-  std::erase(regions_, region);
+  DropReleasedRegions();
 }
 
-Location ShmGroup::Locate(const void* data, uint64_t bytes) {
+void ShmGroup::DropReleasedRegions() {
+  std::erase_if(regions_, [this](const auto& region) {
+    return region->released->load(std::memory_order_acquire) == static_cast<uint32_t>(size_);
+  });
+}
+
+Place ShmGroup::Locate(const void* data, uint64_t bytes) {
   std::lock_guard lock(regions_mutex_);
   for (const auto& region : regions_) {
     const Segment* block = region->blocks[static_cast<size_t>(rank_)].get();
     if (block == nullptr) continue;
     const char* begin = static_cast<const char*>(data);
     if (begin >= block->data() && begin + bytes <= block->data() + block->bytes()) {
-      return {region, static_cast<uint64_t>(begin - block->data())};
+      return {region->id, static_cast<uint64_t>(begin - block->data())};
     }
   }
   return {};
+}
+
+std::shared_ptr<const Region> ShmGroup::FindRegion(uint32_t id) {
+  std::lock_guard lock(regions_mutex_);
+  for (const auto& region : regions_) {
+    if (region->id == id) return region;
+  }
+  return nullptr;
 }
 
 }  // namespace dtrun::ops::shm

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/engine.h"
+#include "ops/members.h"
 #include "ops/segment.h"
 #include "ops/segment_exchange.h"
 #include "ops/shm/layout.h"
@@ -15,14 +16,13 @@ namespace dtrun::ops::shm {
 
 /// Memory that every rank of the group maps: one block per rank, of possibly different sizes.
 struct Region {
-  uint32_t id;
+  uint32_t id = 0;
   std::vector<std::shared_ptr<Segment>> blocks;  // by rank; null where a rank asked for nothing
-};
+  std::atomic<uint32_t>* released = nullptr;     // ranks that use it no more; shared
 
-/// Where a buffer lies: in this rank's block of a region, or (null) in private memory.
-struct Location {
-  std::shared_ptr<const Region> region;
-  uint64_t offset = 0;
+  char* At(int rank, uint64_t offset) const {
+    return blocks[static_cast<size_t>(rank)]->data() + offset;
+  }
 };
 
 /// What the operations of one shm communicator share on this rank: the mapped segments, the
@@ -34,15 +34,24 @@ class ShmGroup {
   /// Collective.
   ShmGroup(
       std::unique_ptr<SegmentExchange> exchange, Engine& engine,
-      std::shared_ptr<const Members> members);
+      std::shared_ptr<const Members> members, bool compares_calls);
 
   const std::shared_ptr<const Members>& members() const { return members_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Layout& layout() const { return layout_; }
   SegmentExchange& exchange() { return *exchange_; }
+  /// There are more ranks than cores: whoever waits should give its core away.
+  bool crowded() const { return crowded_; }
+
+  /// Ranks tell each other what they called, and compare.
+  bool compares_calls() const { return compares_calls_; }
 
   uint64_t NextSequence() { return ++sequence_; }
+  /// The next message to, or from, rank `peer`.
+  uint64_t NextSend(int peer) { return ++sends_[static_cast<size_t>(peer)]; }
+  uint64_t NextReceive(int peer) { return ++receives_[static_cast<size_t>(peer)]; }
+
   /// The slot of `sequence` is free: the operation that used it before has ended on every rank.
   bool SlotFree(uint64_t sequence);
   /// This rank needs nothing of operation `sequence` any more.
@@ -54,20 +63,29 @@ class ShmGroup {
   uint64_t rounds = 0;
 
   void RingPeers();
+  void Ring(int peer);
 
   /// Collective: adds a region to which this rank brings `bytes`.
   std::shared_ptr<const Region> AddRegion(uint64_t bytes);
+  /// This rank uses it no more. It stays mapped until that is true of all ranks, which may still
+  /// name it.
   void RemoveRegion(const std::shared_ptr<const Region>& region);
-  Location Locate(const void* data, uint64_t bytes);
+  /// Where the bytes lie for the peers, in this rank's block of a region or in private memory.
+  Place Locate(const void* data, uint64_t bytes);
+  std::shared_ptr<const Region> FindRegion(uint32_t id);
 
  private:
+  void DropReleasedRegions();
+
   std::shared_ptr<const Members> members_;
   std::unique_ptr<SegmentExchange> exchange_;
   int rank_, size_;
   std::vector<std::shared_ptr<Segment>> doorbells_;
   std::shared_ptr<Segment> control_;
   Layout layout_;
+  bool crowded_, compares_calls_;
   uint64_t sequence_ = 0;
+  std::vector<uint64_t> sends_, receives_;  // by peer
 
   // Under the engine's lock: only its advancing threads come here.
   uint64_t oldest_ = 1;

@@ -259,19 +259,19 @@ TEST_CASE("bad arguments are refused before anything is sent") {
           float data[4] = {};
           refused(
               [&] { comm.AllReduce(Buffer(nullptr, 4, DType::kF32), ReduceOp::kSum); },
-              "all_reduce: the buffer is null but has 4 elements");
+              "all_reduce: the input is null but has 4 elements");
           refused(
               [&] { comm.Broadcast(Buffer(data, 4), 2); },
               "broadcast: root is 2; expected a rank from 0 to 1");
           refused(
               [&] { comm.AllReduce(Buffer(data, 4, static_cast<DType>(99)), ReduceOp::kSum); },
-              "all_reduce: the buffer has dtype 99, which does not exist");
+              "all_reduce: the input has dtype 99, which does not exist");
           refused(
               [&] { comm.AllReduce(Buffer(data, 4), static_cast<ReduceOp>(7)); },
               "all_reduce: reduce op 7 does not exist");
           refused(
               [&] { comm.AllGather(Buffer(data, 1), Buffer(data, 4)); },
-              "all_gather: the output has 4 elements of f32; expected 2 of f32 (2 ranks of 1)");
+              "all_gather: the output has 4 elements; expected 2 (2 ranks of 1)");
           comm.Barrier();
         }) == Errors(2));
 }
