@@ -103,6 +103,12 @@ Errors RunHosts(
   });
 }
 
+std::unique_ptr<Communicator> OverShm(Bootstrap& bootstrap, Engine& engine, Members members) {
+  return dtrun::ops::CreateShmCommunicator(bootstrap, engine, std::move(members));
+}
+const std::vector<LocalBackend> kLocalBackends = {
+    dtrun::testing::CreateReferenceCommunicator, OverShm};
+
 const std::vector<Slots> kShapes = {{1, 1}, {2, 2}, {1, 3}, {3, 1, 2}};
 
 // --- one call, on the communicator and on the oracle --------------------------------------------
@@ -331,48 +337,58 @@ TEST_CASE("hosts are numbered by their first ranks, and rails by the smallest ho
 }
 
 TEST_CASE("every collective gives what the oracle gives, of every size, in place and not") {
+  const LocalBackend local = GENERATE(from_range(kLocalBackends));
   const Slots slots = GENERATE(from_range(kShapes));
   const auto size = std::accumulate(slots.begin(), slots.end(), 0);
-  CHECK(RunHosts(HostOfRank(slots), [&](Rank rank) {
-          for (const CollectiveKind kind : kKinds) {
-            for (const uint64_t count : {0, 1, 7, 100, 1001, 6007}) {
-              for (const bool in_place : {false, true}) {
-                for (const DType dtype : {DType::kF32, DType::kU8}) {
-                  Check(
-                      rank, {.kind = kind,
-                             .dtype = dtype,
-                             .root = static_cast<int>(count) % size,
-                             .count = count,
-                             .counts = {},
-                             .in_place = in_place});
+  CHECK(
+      RunHosts(
+          HostOfRank(slots),
+          [&](Rank rank) {
+            for (const CollectiveKind kind : kKinds) {
+              for (const uint64_t count : {0, 1, 7, 100, 1001, 6007}) {
+                for (const bool in_place : {false, true}) {
+                  for (const DType dtype : {DType::kF32, DType::kU8}) {
+                    Check(
+                        rank, {.kind = kind,
+                               .dtype = dtype,
+                               .root = static_cast<int>(count) % size,
+                               .count = count,
+                               .counts = {},
+                               .in_place = in_place});
+                  }
                 }
               }
             }
-          }
-        }) == Errors(static_cast<size_t>(size)));
+          },
+          {.local = local}) == Errors(static_cast<size_t>(size)));
 }
 
 TEST_CASE("every op combines every type, small and large, scaled or not") {
+  const LocalBackend local = GENERATE(from_range(kLocalBackends));
   const Slots slots = GENERATE(from_range(kShapes));
   const auto size = std::accumulate(slots.begin(), slots.end(), 0);
-  CHECK(RunHosts(HostOfRank(slots), [&](Rank rank) {
-          for (const DType dtype : kDTypes) {
-            for (const ReduceOp op : kOps) {
-              for (const uint64_t count : {3, 1501}) {
-                for (const Scale scale : {Scale{}, Scale{2, 0.5}}) {
-                  if (dtype == DType::kBool && scale.before != 1) continue;
-                  Check(
-                      rank, {.kind = CollectiveKind::kAllReduce,
-                             .dtype = dtype,
-                             .op = op,
-                             .scale = scale,
-                             .count = count,
-                             .counts = {}});
+  CHECK(
+      RunHosts(
+          HostOfRank(slots),
+          [&](Rank rank) {
+            for (const DType dtype : kDTypes) {
+              for (const ReduceOp op : kOps) {
+                for (const uint64_t count : {3, 1501}) {
+                  for (const Scale scale : {Scale{}, Scale{2, 0.5}}) {
+                    if (dtype == DType::kBool && scale.before != 1) continue;
+                    Check(
+                        rank, {.kind = CollectiveKind::kAllReduce,
+                               .dtype = dtype,
+                               .op = op,
+                               .scale = scale,
+                               .count = count,
+                               .counts = {}});
+                  }
                 }
               }
             }
-          }
-        }) == Errors(static_cast<size_t>(size)));
+          },
+          {.local = local}) == Errors(static_cast<size_t>(size)));
 }
 
 Case RandomCase(uint64_t seed, int size) {
@@ -407,38 +423,48 @@ Case RandomCase(uint64_t seed, int size) {
 }
 
 TEST_CASE("random calls give what the oracle gives") {
+  const LocalBackend local = GENERATE(from_range(kLocalBackends));
   const Slots slots = GENERATE(from_range(kShapes));
   const auto size = std::accumulate(slots.begin(), slots.end(), 0);
-  CHECK(RunHosts(HostOfRank(slots), [&](Rank rank) {
-          for (uint64_t seed = 0; seed < 300; ++seed) Check(rank, RandomCase(seed, size));
-        }) == Errors(static_cast<size_t>(size)));
+  CHECK(
+      RunHosts(
+          HostOfRank(slots),
+          [&](Rank rank) {
+            for (uint64_t seed = 0; seed < 300; ++seed) Check(rank, RandomCase(seed, size));
+          },
+          {.local = local}) == Errors(static_cast<size_t>(size)));
 }
 
 TEST_CASE("many random calls are under way at once, and waited for in any order") {
+  const LocalBackend local = GENERATE(from_range(kLocalBackends));
   const Slots slots = GENERATE(Slots{2, 2}, Slots{3, 1, 2});
   const auto size = std::accumulate(slots.begin(), slots.end(), 0);
-  CHECK(RunHosts(HostOfRank(slots), [&](Rank rank) {
-          std::vector<Case> cases;
-          for (uint64_t seed = 1000; seed < 1060; ++seed) cases.push_back(RandomCase(seed, size));
-          std::vector<std::unique_ptr<Caller>> callers;
-          std::vector<Work> works;
-          for (const Case& test : cases) {
-            callers.push_back(std::make_unique<Caller>(test, rank.comm.rank(), size));
-            works.push_back(rank.comm.Start(callers.back()->call()));
-          }
-          std::mt19937 random(static_cast<unsigned>(rank.comm.rank()));
-          std::vector<size_t> order(works.size());
-          std::iota(order.begin(), order.end(), size_t{0});
-          std::shuffle(order.begin(), order.end(), random);
-          for (const size_t i : order) works[i].Wait();
-          for (size_t i = 0; i < cases.size(); ++i) {
-            Caller expected(cases[i], rank.comm.rank(), size);
-            rank.oracle.Start(expected.call()).Wait();
-            if (callers[i]->result() != expected.result()) {
-              throw std::runtime_error("wrong: " + NameOf(cases[i]));
+  CHECK(
+      RunHosts(
+          HostOfRank(slots),
+          [&](Rank rank) {
+            std::vector<Case> cases;
+            for (uint64_t seed = 1000; seed < 1060; ++seed) cases.push_back(RandomCase(seed, size));
+            std::vector<std::unique_ptr<Caller>> callers;
+            std::vector<Work> works;
+            for (const Case& test : cases) {
+              callers.push_back(std::make_unique<Caller>(test, rank.comm.rank(), size));
+              works.push_back(rank.comm.Start(callers.back()->call()));
             }
-          }
-        }) == Errors(static_cast<size_t>(size)));
+            std::mt19937 random(static_cast<unsigned>(rank.comm.rank()));
+            std::vector<size_t> order(works.size());
+            std::iota(order.begin(), order.end(), size_t{0});
+            std::shuffle(order.begin(), order.end(), random);
+            for (const size_t i : order) works[i].Wait();
+            for (size_t i = 0; i < cases.size(); ++i) {
+              Caller expected(cases[i], rank.comm.rank(), size);
+              rank.oracle.Start(expected.call()).Wait();
+              if (callers[i]->result() != expected.result()) {
+                throw std::runtime_error("wrong: " + NameOf(cases[i]));
+              }
+            }
+          },
+          {.local = local}) == Errors(static_cast<size_t>(size)));
 }
 
 TEST_CASE("an engine thread finishes what nobody waits for") {
@@ -489,6 +515,40 @@ TEST_CASE("communicators are named by who serves them") {
           const std::string mixed = backend({3, 2, 0});
           if (!mixed.empty() && mixed != "hierarchical") throw std::runtime_error("mixed");
         }) == Errors(4));
+}
+
+TEST_CASE("memory of the communicator is combined in place, in slices and into other memory") {
+  const Slots slots = GENERATE(from_range(kShapes));
+  const auto size = std::accumulate(slots.begin(), slots.end(), 0);
+  CHECK(
+      RunHosts(
+          HostOfRank(slots),
+          [&](Rank rank) {
+            const uint64_t count = 100'000;
+            const auto memory = rank.comm.Allocate(2 * count * sizeof(float));
+            const Buffer all(static_cast<float*>(memory->data()), 2 * count);
+            for (const uint64_t first : {uint64_t{0}, uint64_t{3}, count}) {
+              for (const uint64_t n : {uint64_t{1}, uint64_t{777}, count - 5}) {
+                const Buffer buffer = all.Slice(first, n);
+                auto* data = static_cast<float*>(buffer.data);
+                for (uint64_t i = 0; i < n; ++i) data[i] = static_cast<float>(i % 100 + first % 5);
+                std::vector<float> other(n), before(data, data + n);
+                rank.comm.StartAllReduce(buffer, Buffer(other.data(), n), ReduceOp::kSum).Wait();
+                if (std::memcmp(data, before.data(), n * sizeof(float)) != 0) {
+                  throw std::runtime_error("the input has changed");
+                }
+                rank.comm.AllReduce(buffer, ReduceOp::kSum);
+                for (uint64_t i = 0; i < n; ++i) {
+                  const float expected = before[i] * static_cast<float>(size);
+                  if (data[i] != expected || other[i] != expected) {
+                    throw std::runtime_error("wrong sum");
+                  }
+                }
+              }
+            }
+          },
+          {.options = {.chunk_bytes = 64 << 10}, .local = OverShm}) ==
+      Errors(static_cast<size_t>(size)));
 }
 
 TEST_CASE("messages reach a rank of the same host and of another one") {
@@ -653,7 +713,7 @@ TEST_CASE("a rank that does not come is named on all hosts, with its host") {
         Work later = rank.comm.StartAllReduce(Buffer(&x, 1), ReduceOp::kSum);
         rank.comm.Barrier();
       },
-      {.engine = options});
+      {.local = GENERATE(from_range(kLocalBackends)), .engine = options});
   const std::string expected = Text(
       "gave up after 1 s: collective #2, barrier, waits for rank ", missing, " (h", missing / 2,
       ") to call it");
