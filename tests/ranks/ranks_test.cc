@@ -22,15 +22,6 @@ CommandResult Job(
   return Run(Command{.argv = argv, .environment = environment});
 }
 
-TEST_CASE("every backend passes the same conformance suite as processes") {
-  const std::string backend = GENERATE("shm", "mpi");
-  const std::string np = GENERATE("2", "3", "4");
-  const CommandResult result = Job(np, {"tests/ranks/conformance"}, {{"DTRUN_BACKEND", backend}});
-  CHECK(result.err == "");
-  CHECK(result.out == backend + ": many checks, 0 wrong\n");
-  CHECK(result.exit_code == 0);
-}
-
 TEST_CASE("a program that nobody launched is a world of one") {
   const CommandResult result = Run(Command{.argv = {"tests/ranks/conformance"}});
   CHECK(result.out == "self: many checks, 0 wrong\n");

@@ -1,0 +1,16 @@
+#ifndef DTRUN_TESTS_CONFORMANCE_OPS_RANKS_H_
+#define DTRUN_TESTS_CONFORMANCE_OPS_RANKS_H_
+
+#include <memory>
+
+#include "ops/communicator.h"
+#include "tests/conformance/ranks.h"
+
+namespace dtrun::testing {
+
+/// A communicator of ops/, as the conformance suite sees it.
+std::unique_ptr<Ranks> OverOps(ops::Communicator& communicator);
+
+}  // namespace dtrun::testing
+
+#endif

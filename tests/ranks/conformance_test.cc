@@ -1,0 +1,30 @@
+// The conformance suite as real processes under dtrun.
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "tests/support/subprocess.h"
+
+namespace {
+
+using dtrun::testing::Command;
+using dtrun::testing::CommandResult;
+using dtrun::testing::Run;
+
+void Conforms(const std::string& backend, const std::string& np) {
+  const CommandResult result = Run(Command{
+      .argv = {"launcher/dtrun", "-np", np, "tests/ranks/conformance"},
+      .environment = {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "30"}},
+      .timeout = std::chrono::seconds(240)});
+  CHECK(result.err == "");
+  CHECK(result.out == backend + ": many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("processes on shared memory conform", "[shm]") {
+  Conforms("shm", GENERATE("2", "3", "4", "8"));
+}
+
+TEST_CASE("processes over MPI conform", "[mpi]") { Conforms("mpi", GENERATE("2", "3", "4", "8")); }
+
+}  // namespace
