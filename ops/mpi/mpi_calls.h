@@ -4,26 +4,24 @@
 #include <mpi.h>
 
 #include <cstdint>
+#include <functional>
+
+#include "base/clock.h"
 
 namespace dtrun::ops::mpi {
 
 /// Throws Error kSystem with MPI's own words unless `result` is MPI_SUCCESS.
 void Check(int result, const char* call);
 
-/// Counts of MPI are ints.
+/// Counts of MPI are ints: the caller sees to it that `count` is less than 2^31.
 inline int Int(uint64_t count) { return static_cast<int>(count); }
 
-/// A started MPI call. MPI still owns the buffers of one that is destroyed unfinished: that only
-/// happens after a timeout or a lost peer, when they are left alone.
-class Request {
- public:
-  MPI_Request* get() { return &request_; }
-  /// True once the call has finished; does not block.
-  bool Test();
+/// Looks again and again, soon with pauses, until `done()`; false when that lasts longer than
+/// `timeout`. For the time before there is an engine.
+bool WaitUntil(base::Duration timeout, const std::function<bool()>& done);
 
- private:
-  MPI_Request request_ = MPI_REQUEST_NULL;
-};
+/// Collective: a communicator of the same ranks that returns errors. Throws Error kTimeout.
+MPI_Comm DuplicateOf(MPI_Comm comm, base::Duration timeout);
 
 }  // namespace dtrun::ops::mpi
 

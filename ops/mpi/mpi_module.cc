@@ -2,36 +2,47 @@
 
 #include <mpi.h>
 
-#include <chrono>
-#include <thread>
+#include <atomic>
+#include <cstring>
+#include <numeric>
 
 #include "base/text.h"
 #include "base/version.h"
-#include "dtrun/error.h"
+#include "ops/mpi/group.h"
+#include "ops/mpi/mpi_bootstrap.h"
 #include "ops/mpi/mpi_calls.h"
 #include "ops/mpi/mpi_operation.h"
-#include "ops/segment_exchange.h"
 
 namespace dtrun::ops {
 namespace mpi {
 namespace {
 
-MPI_Comm DuplicateOf(MPI_Comm comm) {
-  MPI_Comm duplicate = MPI_COMM_NULL;
-  Check(MPI_Comm_dup(comm, &duplicate), "MPI_Comm_dup");
-  Check(MPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return duplicate;
+// Collective: the number of a new communicator, different from all others of the job: its first
+// rank gives it one, of its own rank and how many it has named before.
+uint64_t AgreeOnContext(Bootstrap& bootstrap, int job_rank, std::atomic<uint64_t>& named) {
+  constexpr int kRankBits = 24;
+  const uint64_t mine = named++ << kRankBits | static_cast<uint64_t>(job_rank);
+  const std::string bytes(reinterpret_cast<const char*>(&mine), sizeof mine);
+  uint64_t context = 0;
+  std::memcpy(&context, bootstrap.AllGather(bytes)[0].data(), sizeof context);
+  return context;
 }
 
-// The communicators of MPI are not freed one by one, which would be collective; MPI_Finalize frees
-// them.
 class MpiCommunicator : public Communicator {
  public:
-  MpiCommunicator(MPI_Comm comm, int rank, int size, Engine& engine, Members members)
-      : Communicator(std::move(members)),
-        engine_(engine),
-        group_(std::make_shared<Group>(
-            Group{.members = shared_members(), .comm = comm, .rank = rank, .size = size})) {}
+  /// Collective over the ranks of `bootstrap`, which are `job_ranks`.
+  MpiCommunicator(
+      std::shared_ptr<Endpoint> endpoint, Bootstrap& bootstrap, std::vector<int> job_ranks,
+      Engine& engine, Members members)
+      : Communicator(std::move(members)), engine_(engine), group_(std::make_shared<Group>()) {
+    group_->endpoint = std::move(endpoint);
+    group_->members = shared_members();
+    group_->rank = bootstrap.rank();
+    group_->size = bootstrap.size();
+    group_->job_ranks = std::move(job_ranks);
+    group_->context = AgreeOnContext(
+        bootstrap, group_->job_ranks[static_cast<size_t>(group_->rank)], group_->endpoint->named);
+  }
 
   int rank() const override { return group_->rank; }
   int size() const override { return group_->size; }
@@ -41,76 +52,26 @@ class MpiCommunicator : public Communicator {
     return AllocatePrivate(bytes);
   }
   std::unique_ptr<Communicator> Create(
-      Bootstrap&, const std::vector<int>&, Members members) override {
-    // MPI_Comm_dup blocks: nobody may depend on this rank's progress in an earlier operation
-    // meanwhile.
-    Barrier();
+      Bootstrap& bootstrap, const std::vector<int>& ranks, Members members) override {
+    std::vector<int> job_ranks;
+    for (const int r : ranks) job_ranks.push_back(group_->job_ranks[static_cast<size_t>(r)]);
     return std::make_unique<MpiCommunicator>(
-        DuplicateOf(group_->comm), rank(), size(), engine_, std::move(members));
+        group_->endpoint, bootstrap, std::move(job_ranks), engine_, std::move(members));
   }
 
  protected:
   Work StartChecked(Collective collective) override {
-    return engine_.Start(std::make_unique<MpiOperation>(group_, collective));
+    const bool message =
+        collective.kind == CollectiveKind::kSend || collective.kind == CollectiveKind::kReceive;
+    if (message) {
+      return engine_.Start(std::make_unique<MessageOperation>(group_, std::move(collective)));
+    }
+    return engine_.Start(std::make_unique<CollectiveOperation>(group_, std::move(collective)));
   }
 
  private:
   Engine& engine_;
   std::shared_ptr<Group> group_;
-};
-
-// Waits for one MPI call with a deadline; only for the time before an engine exists.
-void WaitFor(Request& request, base::Duration timeout, const char* what) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (int tries = 0; !request.Test(); ++tries) {
-    if (tries > 1000) std::this_thread::sleep_for(std::chrono::microseconds(50));
-    if (std::chrono::steady_clock::now() > deadline) {
-      throw Error(ErrorCode::kTimeout, base::Text("waited too long for the other ranks in ", what));
-    }
-  }
-}
-
-class MpiBootstrap : public Bootstrap {
- public:
-  MpiBootstrap(MPI_Comm comm, int rank, int size, base::Duration timeout)
-      : comm_(comm), rank_(rank), size_(size), timeout_(timeout) {}
-
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-
-  std::vector<std::string> AllGather(const std::string& bytes) override {
-    const auto p = static_cast<size_t>(size_);
-    int length = Int(bytes.size());
-    std::vector<int> lengths(p), offsets(p);
-    Request request;
-    Check(
-        MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_, request.get()),
-        "MPI_Iallgather");
-    WaitFor(request, timeout_, "Init");
-    for (size_t r = 1; r < p; ++r) offsets[r] = offsets[r - 1] + lengths[r - 1];
-    std::string all(static_cast<size_t>(offsets.back() + lengths.back()), '\0');
-    Check(
-        MPI_Iallgatherv(
-            bytes.data(), length, MPI_BYTE, all.data(), lengths.data(), offsets.data(), MPI_BYTE,
-            comm_, request.get()),
-        "MPI_Iallgatherv");
-    WaitFor(request, timeout_, "Init");
-    std::vector<std::string> result;
-    for (size_t r = 0; r < p; ++r) {
-      result.push_back(
-          all.substr(static_cast<size_t>(offsets[r]), static_cast<size_t>(lengths[r])));
-    }
-    return result;
-  }
-
-  std::unique_ptr<SegmentExchange> ConnectSegmentExchange(Bootstrap& ranks) override {
-    return ConnectSocketExchange(ranks, std::chrono::duration_cast<std::chrono::seconds>(timeout_));
-  }
-
- private:
-  MPI_Comm comm_;
-  int rank_, size_;
-  base::Duration timeout_;
 };
 
 class OpenMpiJob : public MpiJob {
@@ -123,11 +84,12 @@ class OpenMpiJob : public MpiJob {
     if (initialized_by_us_)
       Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level_), "MPI_Init_thread");
     if (!initialized_by_us_) Check(MPI_Query_thread(&level_), "MPI_Query_thread");
-    comm_ = DuplicateOf(MPI_COMM_WORLD);
+    comm_ = DuplicateOf(MPI_COMM_WORLD, timeout);
     Check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     Check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
     FindHost();
     bootstrap_ = std::make_unique<MpiBootstrap>(comm_, rank_, size_, timeout);
+    endpoint_ = std::make_shared<Endpoint>(comm_, size_);
   }
 
   Bootstrap& bootstrap() override { return *bootstrap_; }
@@ -147,21 +109,32 @@ class OpenMpiJob : public MpiJob {
   }
 
   std::unique_ptr<Communicator> CreateCommunicator(Engine& engine, Members members) override {
+    std::vector<int> all(static_cast<size_t>(size_));
+    std::iota(all.begin(), all.end(), 0);
     return std::make_unique<MpiCommunicator>(
-        DuplicateOf(comm_), rank_, size_, engine, std::move(members));
+        endpoint_, *bootstrap_, std::move(all), engine, std::move(members));
   }
   void Finalize() override {
+    endpoint_->messages.Close(*endpoint_->mailroom);
     if (initialized_by_us_) Check(MPI_Finalize(), "MPI_Finalize");
   }
 
  private:
+  // MPI has no way to ask this that does not block; all ranks have just come here.
   void FindHost() {
     MPI_Comm host = MPI_COMM_NULL;
     Check(
         MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),
         "MPI_Comm_split_type");
-    host_leader_ = rank_;
-    Check(MPI_Bcast(&host_leader_, 1, MPI_INT, 0, host), "MPI_Bcast");
+    MPI_Group of_host = MPI_GROUP_NULL, of_job = MPI_GROUP_NULL;
+    Check(MPI_Comm_group(host, &of_host), "MPI_Comm_group");
+    Check(MPI_Comm_group(comm_, &of_job), "MPI_Comm_group");
+    const int first = 0;
+    Check(
+        MPI_Group_translate_ranks(of_host, 1, &first, of_job, &host_leader_),
+        "MPI_Group_translate_ranks");
+    Check(MPI_Group_free(&of_host), "MPI_Group_free");
+    Check(MPI_Group_free(&of_job), "MPI_Group_free");
     Check(MPI_Comm_free(&host), "MPI_Comm_free");
     char name[MPI_MAX_PROCESSOR_NAME] = {};
     int length = 0;
@@ -175,6 +148,7 @@ class OpenMpiJob : public MpiJob {
   int rank_ = 0, size_ = 1, host_leader_ = 0;
   std::string host_name_;
   std::unique_ptr<MpiBootstrap> bootstrap_;
+  std::shared_ptr<Endpoint> endpoint_;
 };
 
 }  // namespace

@@ -1,64 +1,96 @@
 #ifndef DTRUN_OPS_MPI_MPI_OPERATION_H_
 #define DTRUN_OPS_MPI_MPI_OPERATION_H_
 
-#include <mpi.h>
-
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "ops/communicator.h"
 #include "ops/engine.h"
-#include "ops/mpi/mpi_calls.h"
+#include "ops/mpi/group.h"
+#include "ops/mpi/transfer.h"
 
 namespace dtrun::ops::mpi {
 
-/// What the operations of one communicator share on this rank.
-struct Group {
-  std::shared_ptr<const Members> members;
-  MPI_Comm comm;
-  int rank, size;
-  uint64_t started = 0;  ///< operations; the communicator's thread counts
-  uint64_t ended = 0;    ///< under the engine's lock
-};
-
-/// What the ranks compare before data moves. Travels as bytes: all ranks run the same build.
-struct OldCall {
-  uint64_t sequence;
-  uint64_t count;
-  int32_t kind, dtype, op, root;
-};
-
-/// How the data of one collective moves: a fixed order of MPI calls, the same on all ranks.
-class Transfer {
- public:
-  virtual ~Transfer() = default;
-  /// Starts what can be started; true once everything has finished. Does not block.
-  virtual bool Advance() = 0;
-};
-
-/// One collective on one rank. MPI matches collectives by the order in which they are started on a
-/// communicator, so the operations of a group take turns. See mpi_operation.cc for the algorithm.
+/// One operation on one rank. See mpi_operation.cc for the algorithm.
 class MpiOperation : public Operation {
  public:
-  MpiOperation(std::shared_ptr<Group> group, const Collective& collective);
+  MpiOperation(
+      std::shared_ptr<Group> group, Collective collective, Channel channel, uint64_t sequence);
 
-  Progress Advance() override;
-  std::vector<int> Missing() const override { return {}; }
-  bool NeedsPolling() const override { return true; }
+  Progress Advance() final;
+  bool NeedsPolling() const final { return true; }
+
+ protected:
+  /// Sends this rank's header to those who need it; finds where those of the others arrive.
+  virtual void Post() = 0;
+  virtual bool AllCame() const = 0;
+  /// Nothing more arrives for it.
+  virtual void Forget() = 0;
+  /// Throws Error kMismatch, or starts moving the data; null when there is none to move.
+  virtual std::shared_ptr<Transfer> Agree() = 0;
+
+  Group& group() const { return *group_; }
+  const std::shared_ptr<Group>& shared_group() const { return group_; }
+  const Collective& collective() const { return collective_; }
+  Mailbox& mailbox() const { return group_->endpoint->mailroom->Box(group_->context); }
+  uint64_t element() const { return SizeOf(static_cast<DType>(call().dtype)); }
+  /// "the ranks disagree on collective #12 of world/1: "
+  std::string Disagree() const;
+
+  /// Names the tags on which this rank takes data that does not lie in headers.
+  void TakeTags() { tags_ = group_->endpoint->tags.Take(); }
+  /// This rank's header with room for so much data.
+  Header OwnHeader(bool has_data, uint64_t data_bytes) const;
+  void SendHeader(const Header& header, int peer);
 
  private:
-  void StartComparing();
-  void CheckCalls() const;
+  void Finish();
 
   std::shared_ptr<Group> group_;
   Collective collective_;
-  OldCall mine_;
-  std::vector<OldCall> calls_;  // by rank
-  bool comparing_ = false;
-  Request compare_;
-  std::unique_ptr<Transfer> transfer_;
+  Channel channel_;
+  int tags_ = 0;
+  bool posted_ = false, agreed_ = false;
+  uint64_t polled_ = 0;
+  std::shared_ptr<Outbox> outbox_ = std::make_shared<Outbox>();
+  std::shared_ptr<Transfer> transfer_;
+};
+
+/// What all ranks of a communicator do.
+class CollectiveOperation : public MpiOperation {
+ public:
+  CollectiveOperation(std::shared_ptr<Group> group, Collective collective);
+  std::vector<int> Missing() const override;
+
+ private:
+  void Post() override;
+  bool AllCame() const override;
+  void Forget() override;
+  std::shared_ptr<Transfer> Agree() override;
+
+  std::shared_ptr<Arrivals> arrivals_;
+};
+
+/// One side of a message between two ranks.
+class MessageOperation : public MpiOperation {
+ public:
+  MessageOperation(std::shared_ptr<Group> group, Collective collective);
+  std::vector<int> Missing() const override;
+
+ private:
+  void Post() override;
+  bool AllCame() const override;
+  void Forget() override;
+  std::shared_ptr<Transfer> Agree() override;
+
+  bool sends() const { return collective().kind == CollectiveKind::kSend; }
+  std::pair<int, uint64_t> key() const { return {collective().root, sequence()}; }
+  // Where the header of the other side comes.
+  std::map<std::pair<int, uint64_t>, Header>& headers() const;
+  static uint64_t NextSequence(Group& group, const Collective& collective);
+
+  Header own_;
 };
 
 }  // namespace dtrun::ops::mpi

@@ -1,0 +1,99 @@
+#include "ops/mpi/messages.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "dtrun/error.h"
+#include "ops/mpi/mpi_calls.h"
+
+namespace dtrun::ops::mpi {
+
+Messages::Messages(MPI_Comm comm) : comm_(comm) {
+  int* bound = nullptr;
+  int found = 0;
+  Check(MPI_Comm_get_attr(comm, MPI_TAG_UB, &bound, &found), "MPI_Comm_get_attr");
+  largest_tag_ = found != 0 ? *bound : 32767;  // what every MPI has at least
+}
+
+Messages::~Messages() {
+  // MPI may still write into the memory of what is open: nobody frees that any more.
+  if (!open_.empty()) new std::vector<Open>(std::move(open_));
+}
+
+void Messages::Send(
+    int rank, int tag, const void* data, uint64_t bytes, Mode mode,
+    std::shared_ptr<Listener> listener, uint64_t key) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  const auto send = mode == Mode::kSynchronous ? MPI_Issend : MPI_Isend;
+  Check(send(data, Int(bytes), MPI_BYTE, rank, tag, comm_, &request), "MPI_Isend");
+  Add(request, std::move(listener), key);
+}
+
+void Messages::Receive(
+    int rank, int tag, void* data, uint64_t bytes, std::shared_ptr<Listener> listener,
+    uint64_t key) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  Check(MPI_Irecv(data, Int(bytes), MPI_BYTE, rank, tag, comm_, &request), "MPI_Irecv");
+  Add(request, std::move(listener), key);
+}
+
+void Messages::Add(MPI_Request request, std::shared_ptr<Listener> listener, uint64_t key) {
+  requests_.push_back(request);
+  open_.push_back({std::move(listener), key});
+}
+
+void Messages::Poll(uint64_t& seen) {
+  if (seen != polls_) {
+    seen = polls_;
+    return;
+  }
+  seen = ++polls_;
+  while (!closed_ && TestSome()) {
+    std::vector<Open> ended = std::move(ended_);
+    for (const Open& open : ended) open.listener->Ended(open.key);
+    ended.clear();
+    ended_ = std::move(ended);
+  }
+}
+
+// Open MPI looks what has ended and only then, if nothing has, lets messages progress: what that
+// achieves is seen by the next call.
+bool Messages::TestSome() {
+  if (!broken_.empty()) throw Error(ErrorCode::kSystem, broken_);
+  indices_.resize(requests_.size());
+  int count = 0;
+  const int result = MPI_Testsome(
+      Int(requests_.size()), requests_.data(), &count, indices_.data(), MPI_STATUSES_IGNORE);
+  try {
+    Check(result, "MPI_Testsome");
+  } catch (const Error& error) {
+    // After an error nobody can say which messages are still good.
+    broken_ = error.what();
+    throw;
+  }
+  if (count == MPI_UNDEFINED || count == 0) return false;
+  for (int i = 0; i < count; ++i)
+    ended_.push_back(open_[static_cast<size_t>(indices_[static_cast<size_t>(i)])]);
+  std::sort(indices_.begin(), indices_.begin() + count, std::greater<>());
+  for (int i = 0; i < count; ++i) Remove(static_cast<size_t>(indices_[static_cast<size_t>(i)]));
+  return true;
+}
+
+void Messages::Remove(size_t index) {
+  requests_[index] = requests_.back();
+  open_[index] = std::move(open_.back());
+  requests_.pop_back();
+  open_.pop_back();
+}
+
+void Messages::Close(const Listener& listener) {
+  closed_ = true;
+  for (size_t i = requests_.size(); i-- > 0;) {
+    if (open_[i].listener.get() != &listener) continue;
+    Check(MPI_Cancel(&requests_[i]), "MPI_Cancel");
+    Check(MPI_Request_free(&requests_[i]), "MPI_Request_free");
+    Remove(i);
+  }
+}
+
+}  // namespace dtrun::ops::mpi
