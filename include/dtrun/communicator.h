@@ -97,7 +97,7 @@ class Communicator {
 
   int rank() const { return dtrun_communicator_rank(handle_); }
   int size() const { return dtrun_communicator_size(handle_); }
-  /// Name of the backend that moves the data: "self", "shm" or "mpi".
+  /// Name of the backend that moves the data: "self", "shm", "hierarchical" or "mpi".
   std::string backend() const { return dtrun_communicator_backend(handle_); }
   /// What errors call it: "world", "world/1" (the first one made from the world), "world/2:0" (a
   /// split, with its colour).
