@@ -1,5 +1,7 @@
 #include "ops/mpi/messages.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <functional>
 
@@ -7,6 +9,11 @@
 #include "ops/mpi/mpi_calls.h"
 
 namespace dtrun::ops::mpi {
+namespace {
+
+constexpr int kIdlePolls = 100;  // some tens of microseconds: no peer on this host takes so long
+
+}  // namespace
 
 Messages::Messages(MPI_Comm comm) : comm_(comm) {
   int* bound = nullptr;
@@ -26,7 +33,7 @@ void Messages::Send(
   MPI_Request request = MPI_REQUEST_NULL;
   const auto send = mode == Mode::kSynchronous ? MPI_Issend : MPI_Isend;
   Check(send(data, Int(bytes), MPI_BYTE, rank, tag, comm_, &request), "MPI_Isend");
-  Add(request, std::move(listener), key);
+  Add(request, std::move(listener), key, mode == Mode::kSynchronous);
 }
 
 void Messages::Receive(
@@ -34,12 +41,14 @@ void Messages::Receive(
     uint64_t key) {
   MPI_Request request = MPI_REQUEST_NULL;
   Check(MPI_Irecv(data, Int(bytes), MPI_BYTE, rank, tag, comm_, &request), "MPI_Irecv");
-  Add(request, std::move(listener), key);
+  Add(request, std::move(listener), key, false);
 }
 
-void Messages::Add(MPI_Request request, std::shared_ptr<Listener> listener, uint64_t key) {
+void Messages::Add(
+    MPI_Request request, std::shared_ptr<Listener> listener, uint64_t key, bool synchronous) {
   requests_.push_back(request);
-  open_.push_back({std::move(listener), key});
+  open_.push_back({std::move(listener), key, synchronous});
+  if (synchronous) ++synchronous_;
 }
 
 void Messages::Poll(uint64_t& seen) {
@@ -48,12 +57,16 @@ void Messages::Poll(uint64_t& seen) {
     return;
   }
   seen = ++polls_;
-  while (!closed_ && TestSome()) {
+  ++idle_polls_;
+  for (; !closed_ && TestSome(); idle_polls_ = 0) {
     std::vector<Open> ended = std::move(ended_);
     for (const Open& open : ended) open.listener->Ended(open.key);
     ended.clear();
     ended_ = std::move(ended);
   }
+  // Data takes its time on the wire; on a busy host, spinning on it would use up this process's
+  // share of the core before the data is there.
+  if (synchronous_ > 0 && idle_polls_ > kIdlePolls) ::sched_yield();
 }
 
 // Open MPI looks what has ended and only then, if nothing has, lets messages progress: what that
@@ -80,6 +93,7 @@ bool Messages::TestSome() {
 }
 
 void Messages::Remove(size_t index) {
+  if (open_[index].synchronous) --synchronous_;
   requests_[index] = requests_.back();
   open_[index] = std::move(open_.back());
   requests_.pop_back();

@@ -44,7 +44,8 @@ class Messages {
 
   /// Lets MPI progress and tells the listeners what has ended. Everyone who waits calls this with a
   /// number of his own, 0 at first: it does nothing if somebody else has polled since the caller's
-  /// last call, so MPI is looked at once per round of the engine, however many wait.
+  /// last call, so MPI is looked at once per round of the engine, however many wait. While
+  /// synchronous sends are open and nothing has ended for a while, it offers the core to others.
   void Poll(uint64_t& seen);
 
   /// Withdraws open receives with this listener; from then on Poll does nothing.
@@ -57,8 +58,9 @@ class Messages {
   struct Open {
     std::shared_ptr<Listener> listener;
     uint64_t key;
+    bool synchronous;
   };
-  void Add(MPI_Request request, std::shared_ptr<Listener> listener, uint64_t key);
+  void Add(MPI_Request request, std::shared_ptr<Listener> listener, uint64_t key, bool synchronous);
   bool TestSome();
   void Remove(size_t index);
 
@@ -68,6 +70,8 @@ class Messages {
   std::vector<Open> open_;  // beside requests_
   std::vector<int> indices_;
   std::vector<Open> ended_;
+  int synchronous_ = 0;  // of open_
+  int idle_polls_ = 0;   // in a row
   uint64_t polls_ = 0;
   std::string broken_;  // what MPI said when it failed
   std::atomic<bool> closed_{false};
