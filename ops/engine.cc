@@ -111,6 +111,7 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
   std::lock_guard lock(mutex_);
   const base::TimePoint now = clock_.Now();
   entry->since = now;
+  entry->inner = advancing_ > 0;
   RecordStart(*entry);
   if (const Lost* lost = LostOf(*entry->operation)) {
     Fail(*entry, std::make_exception_ptr(LostError(*lost, *entry->operation)));
@@ -120,7 +121,7 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
   if (!entry->done.load(std::memory_order_relaxed)) {
     entry->advanced = false;  // from now on, others have to act
     active_.push_back(entry);
-    next_alarm_ = std::min(next_alarm_, AlarmOf(*entry, now));
+    if (!entry->inner) next_alarm_ = std::min(next_alarm_, AlarmOf(*entry, now));
     if (entry->operation->NeedsPolling()) polling_ = true;
     if (thread_.joinable()) doorbell().Ring();
   }
@@ -231,22 +232,24 @@ base::Duration Engine::LookAtClock() {
 
 void Engine::CheckDeadlines(base::TimePoint now) {
   next_alarm_ = base::TimePoint::max();
-  bool failed = false;
+  bool ended = false;
   for (size_t i = 0; i < active_.size(); ++i) {
     Entry& entry = *active_[i];
     const auto done = [&entry] { return entry.done.load(std::memory_order_relaxed); };
     // Nobody may have looked at it for as long: it is late only if it is stuck.
     if (!done()) AdvanceEntry(entry);
     if (!done() && std::exchange(entry.advanced, false)) entry.since = now;
-    if (!done() && now - entry.since >= options_.timeout) GiveUp(active_[i], now);
+    const bool late = now - entry.since >= options_.timeout;
+    if (!done() && late && !entry.inner) GiveUp(active_[i], now);
     if (done()) {
-      failed = true;
+      ended = true;
       continue;
     }
+    if (entry.inner) continue;
     if (!entry.warned && now - entry.since >= options_.stall_warning) Warn(i, now);
     next_alarm_ = std::min(next_alarm_, AlarmOf(entry, now));
   }
-  if (failed) doorbell().Ring();
+  if (ended) doorbell().Ring();
 }
 
 // When to look again: at the deadline, and often enough to see whether it advances.
@@ -318,20 +321,22 @@ Error Engine::LostError(const Lost& lost, const Operation& operation) {
 // --- the flight record --------------------------------------------------------------------------
 
 void Engine::RecordStart(Entry& entry) {
-  if (options_.recorder == nullptr) return;
+  if (options_.recorder == nullptr || entry.inner) return;
   const Operation& operation = *entry.operation;
   entry.ordinal = options_.recorder->Start(
       operation.members().name, operation.sequence(), operation.call(), entry.since);
 }
 
 void Engine::RecordMoving(Entry& entry) {
-  if (options_.recorder == nullptr || entry.recorded_moving || !entry.operation->moving()) return;
+  if (options_.recorder == nullptr || entry.inner || entry.recorded_moving ||
+      !entry.operation->moving())
+    return;
   entry.recorded_moving = true;
   options_.recorder->Move(entry.ordinal);
 }
 
 void Engine::RecordEnd(const Entry& entry, base::FlightState state) {
-  if (options_.recorder == nullptr) return;
+  if (options_.recorder == nullptr || entry.inner) return;
   options_.recorder->End(entry.ordinal, state, clock_.Now());
 }
 

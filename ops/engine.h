@@ -96,6 +96,7 @@ class Work {
     bool recorded_moving = false;
     bool advanced = false;  // since the engine last looked at the clock
     bool warned = false;
+    bool inner = false;  // started by another operation, which answers for it
     std::atomic<bool> watched{false};  // somebody has waited for it or asked for it
     std::atomic<bool> done{false};
     std::exception_ptr error;  // set before `done`
