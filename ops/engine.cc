@@ -109,9 +109,10 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
   auto entry = std::make_shared<Entry>();
   entry->operation = std::move(operation);
   std::lock_guard lock(mutex_);
-  const base::TimePoint now = clock_.Now();
+  entry->is_part = advancing_ != nullptr;
+  if (entry->is_part) entry->whole = advancing_->weak_from_this();
+  const base::TimePoint now = entry->is_part ? base::TimePoint() : clock_.Now();
   entry->since = now;
-  entry->inner = advancing_ > 0;
   RecordStart(*entry);
   if (const Lost* lost = LostOf(*entry->operation)) {
     Fail(*entry, std::make_exception_ptr(LostError(*lost, *entry->operation)));
@@ -121,12 +122,11 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
   if (!entry->done.load(std::memory_order_relaxed)) {
     entry->advanced = false;  // from now on, others have to act
     active_.push_back(entry);
-    if (!entry->inner) next_alarm_ = std::min(next_alarm_, AlarmOf(*entry, now));
+    if (!entry->is_part) next_alarm_ = std::min(next_alarm_, AlarmOf(*entry, now));
     if (entry->operation->NeedsPolling()) polling_ = true;
     if (thread_.joinable()) doorbell().Ring();
   }
-  // Started by an operation that is being advanced, this one must not advance that again.
-  if (now >= next_alarm_ && advancing_ == 0) CheckDeadlines(now);
+  if (!entry->is_part && now >= next_alarm_) CheckDeadlines(now);
   return Work(this, std::move(entry));
 }
 
@@ -135,10 +135,17 @@ void Engine::Poll() {
 }
 
 bool Engine::AdvanceEntry(Entry& entry) {
+  Entry* const outer = std::exchange(advancing_, &entry);
+  const bool advanced = AdvanceWhileItCan(entry);
+  advancing_ = outer;
+  if (advanced && entry.is_part) {
+    if (const auto whole = entry.whole.lock()) whole->advanced = true;
+  }
+  return advanced;
+}
+
+bool Engine::AdvanceWhileItCan(Entry& entry) {
   bool advanced = false;
-  ++advancing_;
-  const auto leave =
-      std::unique_ptr<int, void (*)(int*)>(&advancing_, [](int* depth) { --*depth; });
   try {
     for (;;) {
       const Operation::Progress progress = entry.operation->Advance();
@@ -232,24 +239,23 @@ base::Duration Engine::LookAtClock() {
 
 void Engine::CheckDeadlines(base::TimePoint now) {
   next_alarm_ = base::TimePoint::max();
-  bool ended = false;
+  bool failed = false;
   for (size_t i = 0; i < active_.size(); ++i) {
     Entry& entry = *active_[i];
     const auto done = [&entry] { return entry.done.load(std::memory_order_relaxed); };
     // Nobody may have looked at it for as long: it is late only if it is stuck.
     if (!done()) AdvanceEntry(entry);
+    if (entry.is_part) continue;
     if (!done() && std::exchange(entry.advanced, false)) entry.since = now;
-    const bool late = now - entry.since >= options_.timeout;
-    if (!done() && late && !entry.inner) GiveUp(active_[i], now);
+    if (!done() && now - entry.since >= options_.timeout) GiveUp(active_[i], now);
     if (done()) {
-      ended = true;
+      failed = true;
       continue;
     }
-    if (entry.inner) continue;
     if (!entry.warned && now - entry.since >= options_.stall_warning) Warn(i, now);
     next_alarm_ = std::min(next_alarm_, AlarmOf(entry, now));
   }
-  if (ended) doorbell().Ring();
+  if (failed) doorbell().Ring();
 }
 
 // When to look again: at the deadline, and often enough to see whether it advances.
@@ -290,18 +296,21 @@ void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {
 void Engine::Lose(Entry& entry, ErrorCode code, const std::string& error) {
   const std::shared_ptr<const Members> members = entry.operation->shared_members();
   const bool first = !gave_up_.exchange(true);
-  entry.operation->GiveUp();
   const Lost& lost = lost_.emplace_back(Lost{members, code, error});
-  abandoned_.push_back(std::move(entry.operation));
+  Abandon(entry);
   for (const auto& other : active_) {
     if (other.get() == &entry || other->done.load(std::memory_order_relaxed)) continue;
     if (&other->operation->members() != members.get()) continue;
-    other->operation->GiveUp();
     Fail(*other, std::make_exception_ptr(LostError(lost, *other->operation)));
-    abandoned_.push_back(std::move(other->operation));
+    Abandon(*other);
   }
   if (first && options_.recorder != nullptr) options_.recorder->GiveUp(error);
   if (first && options_.on_give_up) options_.on_give_up(error);
+}
+
+void Engine::Abandon(Entry& entry) {
+  entry.operation->GiveUp();
+  abandoned_.push_back(std::move(entry.operation));
 }
 
 const Engine::Lost* Engine::LostOf(const Operation& operation) const {
@@ -321,22 +330,21 @@ Error Engine::LostError(const Lost& lost, const Operation& operation) {
 // --- the flight record --------------------------------------------------------------------------
 
 void Engine::RecordStart(Entry& entry) {
-  if (options_.recorder == nullptr || entry.inner) return;
+  if (options_.recorder == nullptr || entry.is_part) return;
   const Operation& operation = *entry.operation;
   entry.ordinal = options_.recorder->Start(
       operation.members().name, operation.sequence(), operation.call(), entry.since);
 }
 
 void Engine::RecordMoving(Entry& entry) {
-  if (options_.recorder == nullptr || entry.inner || entry.recorded_moving ||
-      !entry.operation->moving())
-    return;
+  if (options_.recorder == nullptr || entry.is_part) return;
+  if (entry.recorded_moving || !entry.operation->moving()) return;
   entry.recorded_moving = true;
   options_.recorder->Move(entry.ordinal);
 }
 
 void Engine::RecordEnd(const Entry& entry, base::FlightState state) {
-  if (options_.recorder == nullptr || entry.inner) return;
+  if (options_.recorder == nullptr || entry.is_part) return;
   options_.recorder->End(entry.ordinal, state, clock_.Now());
 }
 

@@ -43,7 +43,8 @@ class Operation {
   virtual std::vector<int> Missing() const = 0;
   /// No peer rings the doorbell for it (MPI): it has to be looked at again and again.
   virtual bool NeedsPolling() const { return false; }
-  /// This rank waits no longer. What the operation has started must not touch its buffers any more.
+  /// It has failed for lack of a peer, and stays as it is until the engine ends. Its parts must not
+  /// touch its buffers any more.
   virtual void GiveUp() {}
 
   const Members& members() const { return *members_; }
@@ -89,14 +90,15 @@ class Work {
 
  private:
   friend class Engine;
-  struct Entry {
+  struct Entry : std::enable_shared_from_this<Entry> {
     std::unique_ptr<Operation> operation;
-    base::TimePoint since;  // its start, or when it was last seen to advance
-    uint64_t ordinal = 0;   // in the flight record
+    bool is_part = false;
+    std::weak_ptr<Entry> whole;  // of which it is a part
+    base::TimePoint since;       // its start, or when it was last seen to advance
+    uint64_t ordinal = 0;        // in the flight record
     bool recorded_moving = false;
     bool advanced = false;  // since the engine last looked at the clock
     bool warned = false;
-    bool inner = false;  // started by another operation, which answers for it
     std::atomic<bool> watched{false};  // somebody has waited for it or asked for it
     std::atomic<bool> done{false};
     std::exception_ptr error;  // set before `done`
@@ -123,12 +125,15 @@ struct EngineOptions {
 };
 
 /// The one place of a rank where operations progress. A thread that waits drives all of them; a
-/// thread of the engine's own does so besides where that is worth it. Thread-safe. An Operation may
-/// start others while it is advanced, and look at them with Work::Done.
+/// thread of the engine's own does so besides where that is worth it. Thread-safe.
 ///
 /// Every started operation has a deadline, whether anybody waits for it or not; it is looked at
 /// wherever the engine progresses. When one has passed, or a peer is lost, the communicator has
 /// come to its end: all its operations, also later ones, fail with the same code.
+///
+/// An operation may start others while it is advanced, and look at them with Work::Done. These are
+/// parts of it: they are advanced like all others, but have no deadline or flight record of their
+/// own.
 class Engine {
  public:
   Engine(EngineOptions options, const base::Clock& clock, base::LogSink log);
@@ -147,9 +152,9 @@ class Engine {
 
   void set_may_spin(bool may_spin) { options_.may_spin = may_spin; }
   const EngineOptions& options() const { return options_; }
+  const base::Clock& clock() const { return clock_; }
   /// An operation has timed out or lost a peer: other ranks may never come again.
   bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
-  const base::Clock& clock() const { return clock_; }
 
   /// Starts the engine's own thread.
   void StartThread();
@@ -174,6 +179,7 @@ class Engine {
 
   // Everything from here on is called under mutex_.
   bool AdvanceEntry(Entry& entry);
+  bool AdvanceWhileItCan(Entry& entry);
   void Fail(Entry& entry, std::exception_ptr error);
 
   void CheckDeadlines(base::TimePoint now);
@@ -181,6 +187,7 @@ class Engine {
   void Warn(size_t index, base::TimePoint now);
   void GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now);
   void Lose(Entry& entry, ErrorCode code, const std::string& error);
+  void Abandon(Entry& entry);
   const Lost* LostOf(const Operation& operation) const;
   static Error LostError(const Lost& lost, const Operation& operation);
 
@@ -196,7 +203,7 @@ class Engine {
   std::vector<std::shared_ptr<Entry>> active_;  // guarded by mutex_, in the order of their start
   base::TimePoint next_alarm_ = base::TimePoint::max();  // guarded: nothing can be late before
   uint32_t turns_ = 0;                                   // guarded
-  int advancing_ = 0;                                    // guarded: operations, one inside another
+  Entry* advancing_ = nullptr;                           // guarded: in whose Advance we are
   std::vector<Lost> lost_;                               // guarded
   std::vector<std::unique_ptr<Operation>> abandoned_;    // guarded: of lost communicators
   std::atomic<bool> gave_up_{false};

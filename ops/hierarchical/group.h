@@ -68,8 +68,7 @@ struct Group {
 
   StagingPool staging;
   Lane calls_lane, up_lane, across_lane, down_lane, flat_lane;
-  uint64_t started = 0;  ///< collectives; the communicator's thread counts
-  uint64_t ended = 0;
+  uint64_t started = 0;                ///< collectives; the communicator's thread counts
   const Exchange* exchange = nullptr;  ///< under way: calls are exchanged one after the other
   std::exception_ptr broken;           ///< what ended an operation midway: nothing works after it
 

@@ -1,7 +1,9 @@
 #include "ops/hierarchical/hierarchical_communicator.h"
 
 #include <algorithm>
+#include <deque>
 
+#include "dtrun/error.h"
 #include "ops/hierarchical/group.h"
 #include "ops/hierarchical/hierarchical_operation.h"
 #include "ops/self/self_communicator.h"
@@ -9,11 +11,9 @@
 namespace dtrun::ops {
 namespace {
 
-using base::IsMessage;
 using hierarchical::Group;
 using hierarchical::HierarchicalMessage;
 using hierarchical::HierarchicalOperation;
-using hierarchical::Quiet;
 
 class HierarchicalCommunicator : public Communicator {
  public:
@@ -67,8 +67,10 @@ class HierarchicalCommunicator : public Communicator {
 
  protected:
   Work StartChecked(Collective collective) override {
-    if (!IsMessage(collective.kind)) {
-      return engine_.Start(std::make_unique<HierarchicalOperation>(group_, std::move(collective)));
+    if (!base::IsMessage(collective.kind)) {
+      while (!under_way_.empty() && HasEnded(under_way_.front())) under_way_.pop_front();
+      return under_way_.emplace_back(
+          engine_.Start(std::make_unique<HierarchicalOperation>(group_, std::move(collective))));
     }
     auto& counts = collective.kind == CollectiveKind::kSend ? sends_ : receives_;
     const uint64_t sequence = ++counts[static_cast<size_t>(collective.root)];
@@ -77,7 +79,23 @@ class HierarchicalCommunicator : public Communicator {
 
  private:
   // From here on the thread that calls this has the inner communicators to itself.
-  void BeQuiet() { engine_.Start(std::make_unique<Quiet>(group_)).Wait(); }
+  void BeQuiet() {
+    for (; !under_way_.empty(); under_way_.pop_front()) {
+      try {
+        under_way_.front().Wait();
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kMismatch) throw;  // else we can go on, as its caller can
+      }
+    }
+  }
+
+  static bool HasEnded(const Work& work) {
+    try {
+      return work.Done();
+    } catch (const Error&) {
+      return true;
+    }
+  }
 
   std::unique_ptr<Communicator> CreateLocal(
       Bootstrap& bootstrap, const std::vector<int>& ranks, Members members) {
@@ -110,6 +128,7 @@ class HierarchicalCommunicator : public Communicator {
   Engine& engine_;
   std::shared_ptr<Group> group_;
   std::vector<uint64_t> sends_, receives_;  // messages, by peer
+  std::deque<Work> under_way_;              // collectives; some may have ended
 };
 
 }  // namespace

@@ -18,11 +18,9 @@ HierarchicalOperation::HierarchicalOperation(
 Operation::Progress HierarchicalOperation::Advance() {
   if (group_->broken) std::rethrow_exception(group_->broken);
   try {
-    const Progress progress = AdvancePhase();
-    if (progress == Progress::kDone) ++group_->ended;
-    return progress;
+    return AdvancePhase();
   } catch (const Error& error) {
-    ++group_->ended;
+    AbandonParts();
     if (error.code() != ErrorCode::kMismatch) group_->broken = std::current_exception();
     throw;
   }
@@ -80,6 +78,7 @@ Operation::Progress HierarchicalOperation::Begin() {
         base::Text(
             "the ranks disagree on collective #", sequence(), ": ", calls.Disagreement(members())));
   }
+  SetMoving();
   if (records_->AllInline()) {
     records_->FinishInline(collective_);
     return Progress::kDone;
@@ -103,14 +102,10 @@ std::vector<int> HierarchicalOperation::Missing() const {
   return group_->exchange->Missing();
 }
 
-void HierarchicalOperation::GiveUp() {
+void HierarchicalOperation::AbandonParts() {
   if (exchange_) exchange_->Abandon();
   if (tables_) tables_->Abandon();
   if (mover_) mover_->Abandon();
-  group_->broken = std::make_exception_ptr(Error(
-      ErrorCode::kTimeout, base::Text(
-                               "the communicator is unusable since ",
-                               NameOperation(call(), sequence(), members()), " was given up")));
 }
 
 // --- messages -----------------------------------------------------------------------------------
@@ -134,19 +129,6 @@ Operation::Progress HierarchicalMessage::Advance() {
 
 std::vector<int> HierarchicalMessage::Missing() const {
   return work_.Missing().empty() ? std::vector<int>{} : std::vector<int>{collective_.root};
-}
-
-// --- quiet --------------------------------------------------------------------------------------
-
-Quiet::Quiet(const std::shared_ptr<Group>& group)
-    : Operation(
-          group->members, group->started,
-          CallOf(Collective{.kind = CollectiveKind::kBarrier}, group->rank)),
-      group_(group) {}
-
-Operation::Progress Quiet::Advance() {
-  if (group_->broken) std::rethrow_exception(group_->broken);
-  return group_->ended == group_->started ? Progress::kDone : Progress::kNone;
 }
 
 }  // namespace dtrun::ops::hierarchical

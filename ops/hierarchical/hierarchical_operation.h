@@ -20,7 +20,7 @@ class HierarchicalOperation : public Operation {
 
   Progress Advance() override;
   std::vector<int> Missing() const override;
-  void GiveUp() override;
+  void GiveUp() override { AbandonParts(); }
 
  private:
   enum class Phase { kStarted, kWaitingForTurn, kComparing, kComparingTables, kMoving };
@@ -31,6 +31,7 @@ class HierarchicalOperation : public Operation {
   Progress CompareTables();
   Progress Begin();
   void EndComparing();
+  void AbandonParts();
 
   std::shared_ptr<Group> group_;
   Collective collective_;
@@ -56,17 +57,6 @@ class HierarchicalMessage : public Operation {
   Collective collective_;
   bool started_ = false;
   Work work_;
-};
-
-/// Done when no other collective of the group is under way on this rank.
-class Quiet : public Operation {
- public:
-  explicit Quiet(const std::shared_ptr<Group>& group);
-  Progress Advance() override;
-  std::vector<int> Missing() const override { return {}; }
-
- private:
-  std::shared_ptr<Group> group_;
 };
 
 }  // namespace dtrun::ops::hierarchical

@@ -10,9 +10,11 @@
 namespace dtrun::ops::hierarchical {
 namespace {
 
-// Chunks of an operation that are under way at once: while one is on the wire, the next ones are
-// ready for it and the last ones are handed round.
-constexpr uint64_t kWindow = 6;
+// Chunks of an operation that are on their way to the other hosts at once: while some are on the
+// wire, the next ones are ready for it. What has crossed may be handed round later, so that a rank
+// that does not run at the moment does not leave the wire idle.
+constexpr uint64_t kCrossing = 6;
+constexpr uint64_t kUnderWay = 32;
 
 }  // namespace
 
@@ -25,10 +27,12 @@ Mover::Mover(Group& group, std::unique_ptr<Plan> plan) : group_(group), plan_(st
 
 bool Mover::Advance() {
   bool advanced = false;
-  const uint64_t end = std::min(first_ + kWindow, plan_->chunk_count());
-  for (uint64_t next = first_ + under_way_.size(); next < end; ++next) {
+  while (under_way_.size() < kUnderWay && waiting_to_cross_ < kCrossing) {
+    const uint64_t next = first_ + under_way_.size();
+    if (next == plan_->chunk_count()) break;
     under_way_.push_back({.chunk = plan_->MakeChunk(next)});
     if (plan_->flat()) under_way_.back().step = kAcross;
+    ++waiting_to_cross_;
     advanced = true;
   }
   for (uint64_t i = 0; i < under_way_.size(); ++i) {
@@ -51,6 +55,7 @@ bool Mover::AdvanceJourney(Journey& journey, uint64_t index) {
     const bool ended = std::all_of(
         journey.works.begin(), journey.works.end(), [](const Work& work) { return work.Done(); });
     if (!ended) break;
+    if (journey.step == kAcross) --waiting_to_cross_;
     const bool last = journey.step == kDown || plan_->flat();
     journey.step = last ? kArrived : static_cast<Step>(journey.step + 1);
     journey.started = false;

@@ -42,6 +42,7 @@ class Mover {
   std::unique_ptr<Plan> plan_;
   uint64_t first_place_[kArrived] = {};  // on each lane: chunk 0's
   uint64_t first_ = 0;                   // chunks before this one have arrived
+  uint64_t waiting_to_cross_ = 0;        // of those under way: not yet across
   std::deque<Journey> under_way_;        // chunks first_, first_ + 1, ...
 };
 
