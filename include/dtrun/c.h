@@ -167,7 +167,8 @@ DTRUN_API void dtrun_memory_destroy(dtrun_memory* memory);
 /// operation; after DTRUN_PEER_LOST or DTRUN_TIMEOUT destroy it.
 ///
 /// In place means that two buffers of one call are the same memory. Where that is allowed, it is
-/// said; any other overlap of an input with an output is DTRUN_INVALID_ARGUMENT.
+/// said; any other overlap of an input with an output is DTRUN_INVALID_ARGUMENT. An input that is
+/// not in place is not changed.
 ///
 /// Arithmetic of all_reduce, reduce_scatter and reduce: element by element over the ranks, combined
 /// in a balanced tree in rank order, 5 ranks: ((a + b) + c) + (d + e), so the result has the same

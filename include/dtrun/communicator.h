@@ -70,7 +70,7 @@ inline Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
 /// buffer without elements may have null data.
 ///
 /// **In place** means that input and output are the same memory. Each operation says where it may
-/// be; any other overlap is refused.
+/// be; any other overlap is refused. An input that is not in place is not changed.
 ///
 /// **Arithmetic** of AllReduce, ReduceScatter and Reduce: element by element over the ranks,
 /// combined in a balanced tree in rank order, 5 ranks: ((a + b) + c) + (d + e). So the result has
