@@ -11,9 +11,6 @@
 namespace dtrun::ops::mpi {
 namespace {
 
-constexpr uint64_t kSliceBytes = 60 << 10;
-constexpr uint64_t kWindowBytes = 4 << 20;
-
 class BroadcastTransfer : public PiecesTransfer {
  public:
   explicit BroadcastTransfer(Agreed agreed_in)
@@ -23,9 +20,9 @@ class BroadcastTransfer : public PiecesTransfer {
         bytes_(agreed().own_call().count * agreed().element()),
         data_(static_cast<char*>(
             rank() == root_ ? agreed().collective.input.data : agreed().collective.output.data)) {
-    const uint64_t pieces = (bytes_ + owners_ * kSliceBytes - 1) / (owners_ * kSliceBytes);
+    const uint64_t pieces = (bytes_ + owners_ * kMessageBytes - 1) / (owners_ * kMessageBytes);
     set_pieces(
-        pieces, std::clamp<uint64_t>(kWindowBytes / kSliceBytes / owners_, 4, Tags::kPieces));
+        pieces, std::clamp<uint64_t>(kWindowBytes / kMessageBytes / owners_, 4, Tags::kPieces));
     stride_ = (bytes_ + pieces - 1) / pieces;
   }
 

@@ -23,14 +23,6 @@
 namespace dtrun::ops::mpi {
 namespace {
 
-// A slice that most transports send at once, without asking the receiver first (of TCP, Open MPI
-// takes 64 KiB with the envelope for small): on a busy wire the answer would wait its turn behind
-// the data that goes the other way.
-constexpr uint64_t kSliceBytes = 60 << 10;
-// What a rank may have sent without an answer: several times what a wire carries while a rank is
-// not running.
-constexpr uint64_t kWindowBytes = 4 << 20;
-
 Arithmetic ArithmeticOf(const Collective& collective) {
   return {.op = collective.op, .divisor = collective.divisor, .scale = collective.scale};
 }
@@ -42,7 +34,7 @@ class Slices {
       : calls_(agreed.calls()),
         p_(static_cast<uint64_t>(agreed.size())),
         element_(agreed.element()),
-        capacity_(kSliceBytes / element_),
+        capacity_(kMessageBytes / element_),
         shares_(agreed.collective.kind == CollectiveKind::kReduceScatter),
         count_(agreed.own_call().count) {
     uint64_t longest = shares_ ? 0 : (count_ + p_ - 1) / p_;

@@ -1,7 +1,7 @@
 // Everything that only moves data from a rank to another: all_gather, all_to_all, gather, scatter,
 // small broadcasts, messages between two ranks. Every byte goes straight from its source to its
 // destination, once. What lies in the header is copied from there; else there is a stream per peer
-// and direction, in chunks of which some are under way.
+// and direction, in messages of which a window is under way.
 
 #include <algorithm>
 #include <cstring>
@@ -11,8 +11,7 @@
 namespace dtrun::ops::mpi {
 namespace {
 
-constexpr uint64_t kChunkBytes = 1 << 20;
-constexpr int kWindow = 8;  // chunks of a stream
+constexpr int kWindow = kWindowBytes / kMessageBytes;  // messages of a stream
 
 struct Stream {
   bool sends;
@@ -20,7 +19,7 @@ struct Stream {
   char* data;
   uint64_t bytes;
   uint64_t started = 0;  // bytes
-  int open = 0;          // chunks
+  int open = 0;          // messages
 };
 
 class MoveTransfer : public Transfer {
@@ -45,7 +44,7 @@ class MoveTransfer : public Transfer {
     Stream& stream = streams_[index];
     for (; stream.open < kWindow && stream.started < stream.bytes; ++stream.open) {
       char* data = stream.data + stream.started;
-      const uint64_t bytes = std::min(kChunkBytes, stream.bytes - stream.started);
+      const uint64_t bytes = std::min(kMessageBytes, stream.bytes - stream.started);
       if (stream.sends) {
         Send(stream.peer, 0, data, bytes, index);
       } else {

@@ -78,6 +78,14 @@ Header MpiOperation::OwnHeader(bool has_data, uint64_t data_bytes) const {
   return Header(envelope, collective_.send_counts, collective_.receive_counts, data_bytes);
 }
 
+Called MpiOperation::OwnCalled() const {
+  const auto table = [](const Counts& counts) { return counts.empty() ? nullptr : counts.data(); };
+  return {
+      .call = &call(),
+      .sends = table(collective_.send_counts),
+      .receives = table(collective_.receive_counts)};
+}
+
 void MpiOperation::SendHeader(const Header& header, int peer) {
   ++outbox_->open;
   outbox_->memory.push_back(header);
@@ -120,19 +128,15 @@ CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Collectiv
 void CollectiveOperation::Post() {
   const int size = group().size, rank = group().rank;
   const auto p = static_cast<size_t>(size);
-  Header own = OwnHeader(false, 0);
   // As if all had called what this rank has.
-  const std::vector<Called> alike(p, own.called(size));
+  const std::vector<Called> alike(p, OwnCalled());
   const Calls calls(alike.data(), size);
-  if (TakesMore(calls, call(), size, rank)) {
-    TakeTags();
-    own = OwnHeader(false, 0);
-  }
+  if (TakesMore(calls, call(), size, rank)) TakeTags();
   std::shared_ptr<Arrivals>& arrivals = mailbox().collectives[sequence()];
   if (arrivals == nullptr) arrivals = std::make_shared<Arrivals>();
   arrivals_ = arrivals;
   arrivals_->by_rank.resize(p);
-  arrivals_->by_rank[static_cast<size_t>(rank)] = own;
+  arrivals_->by_rank[static_cast<size_t>(rank)] = OwnHeader(false, 0);
   ++arrivals_->count;
   for (int i = 1; i < size; ++i) {
     const int peer = (rank + i) % size;

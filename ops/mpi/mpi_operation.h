@@ -43,6 +43,8 @@ class MpiOperation : public Operation {
   /// This rank's header with room for so much data.
   Header OwnHeader(bool has_data, uint64_t data_bytes) const;
   void SendHeader(const Header& header, int peer);
+  /// What this rank has called; valid as long as the operation is there.
+  Called OwnCalled() const;
 
  private:
   void Finish();

@@ -30,6 +30,14 @@ struct Agreed {
 /// Whether so many bytes travel in the header.
 inline bool FitsHeader(uint64_t bytes, int size) { return bytes <= Mailroom::DataLimit(size); }
 
+/// The largest message of a transfer: such that most transports send it at once, without asking the
+/// receiver first (of TCP, Open MPI counts 64 KiB with the envelope as small). On a busy wire the
+/// question and the answer would wait their turn behind the data of both directions.
+inline constexpr uint64_t kMessageBytes = 60 << 10;
+/// What a rank may have under way, in or out: several times what a wire carries while a rank is not
+/// running.
+inline constexpr uint64_t kWindowBytes = 4 << 20;
+
 /// How the data moves that is too large for the headers: a state machine that is told what has
 /// ended. Only synchronous sends are used: of a peer that is late no more waits in MPI than a
 /// window, and nothing is left for MPI to do when an operation is over.

@@ -219,19 +219,19 @@ class Trial {
       case CollectiveKind::kAllReduce:
       case CollectiveKind::kReduce: collective.output.data = input_.data(); return;
       case CollectiveKind::kReduceScatter:
-        collective.output.data = &input_[0] + Before(Shares(), rank) * element();
+        collective.output.data = input_.data() + Before(Shares(), rank) * element();
         return;
       case CollectiveKind::kAllGather:
       case CollectiveKind::kGather:
         if (output_.empty()) return;
         for (uint64_t r = 0; r < p_; ++r) parts[r] = Flow(r, root());
-        collective.input.data = &output_[0] + Before(parts, rank) * element();
+        collective.input.data = output_.data() + Before(parts, rank) * element();
         std::copy(input_.begin(), input_.end(), static_cast<char*>(collective.input.data));
         return;
       case CollectiveKind::kScatter:
         if (rank != root()) return;
         for (uint64_t r = 0; r < p_; ++r) parts[r] = Flow(root(), r);
-        collective.output.data = &input_[0] + Before(parts, rank) * element();
+        collective.output.data = input_.data() + Before(parts, rank) * element();
         return;
       default: return;
     }
@@ -517,8 +517,8 @@ void Mismatches(Rank& rank) {
   CheckCase(rank, comm, {.kind = CollectiveKind::kAllReduce, .count = 100'000});
 }
 
-// The last rank does not come; the others, which wait for some seconds, learn who that is, and go on on
-// other communicators.
+// The last rank does not come; the others, which wait for some seconds, learn who that is, and go
+// on on other communicators.
 void Missing(Rank& rank) {
   std::unique_ptr<Communicator> others =
       rank.comm().Split(rank.rank() + 1 < rank.size() ? 0 : 1, 0);
