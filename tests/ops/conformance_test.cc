@@ -71,7 +71,7 @@ TEST_CASE("random operations under way at once give the promised bits") {
   for (const Backend& backend : kBackends) {
     Conforms(backend, [&](Ranks& ranks, Findings& findings) {
       for (const uint64_t seed : {11, 12, 13}) {
-        dtrun::testing::CheckRandomOperations(ranks, findings, seed, 600, backend.adds_in_a_tree);
+        dtrun::testing::CheckRandomOperations(ranks, findings, seed, 1500, backend.adds_in_a_tree);
       }
     });
   }
