@@ -14,6 +14,7 @@ constexpr char kHosts[] = "DTRUN_HOSTS";  // "h1:2,h2:2"; an IPv6 address stands
 constexpr char kColumns[] = "DTRUN_TERMINAL_COLUMNS";
 constexpr char kThreads[] = "DTRUN_THREADS";
 constexpr char kShutdownNote[] = "DTRUN_SHUTDOWN_NOTE";
+constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
 
 [[noreturn]] void Refuse(
     const std::string& variable, const std::string& value, const std::string& expected) {
@@ -57,6 +58,7 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   };
   if (launch.threads > 0) environment.emplace_back(kThreads, Text(launch.threads));
   if (!launch.shutdown_note.empty()) environment.emplace_back(kShutdownNote, launch.shutdown_note);
+  if (!launch.flight_folder.empty()) environment.emplace_back(kFlightFolder, launch.flight_folder);
   return environment;
 }
 
@@ -70,6 +72,7 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   launch.terminal_columns = ReadCount(get, kColumns);
   launch.threads = ReadCount(get, kThreads);
   launch.shutdown_note = get(kShutdownNote).value_or("");
+  launch.flight_folder = get(kFlightFolder).value_or("");
   return launch;
 }
 

@@ -33,6 +33,9 @@ struct LaunchEnv {
   /// File that Shutdown makes, so that the launcher knows a rank which left in good order from one
   /// that just ended; "": none. Its folder is there on the launcher's own host alone.
   std::string shutdown_note = {};
+  /// Folder in which each rank makes the file of its flight record (FlightFile); "": none. It too
+  /// is there on the launcher's own host alone.
+  std::string flight_folder = {};
 
   bool operator==(const LaunchEnv&) const = default;
 };

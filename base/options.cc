@@ -54,9 +54,17 @@ const std::vector<OptionRow>& Rows() {
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"auto", "on", "off"}, options.engine_thread);
        }},
+      {"stall_warning_s", "a number of seconds from 1 to 1000000",
+       [](const std::string& value, Options& options) {
+         return ParseInRange(value, 1, 1'000'000, options.stall_warning_s);
+       }},
       {"timeout_s", "a number of seconds from 1 to 1000000",
        [](const std::string& value, Options& options) {
          return ParseInRange(value, 1, 1'000'000, options.timeout_s);
+       }},
+      {"on_stall", "error or abort",
+       [](const std::string& value, Options& options) {
+         return ParseChoice(value, {"error", "abort"}, options.on_stall);
        }},
       {"log_level", "error, warning or info",
        [](const std::string& value, Options& options) {
@@ -80,11 +88,24 @@ void Set(
       ErrorCode::kInvalidArgument, Text(shown_name, " is '", value, "'; expected ", row.expected));
 }
 
+void SettleStallWarning(Options& options) {
+  if (options.stall_warning_s == 0) {
+    options.stall_warning_s = std::min(Options().stall_warning_s, options.timeout_s);
+  }
+  if (options.stall_warning_s <= options.timeout_s) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "stall_warning_s is ", options.stall_warning_s, ", but timeout_s is ", options.timeout_s,
+          "; expected a warning no later than the timeout"));
+}
+
 }  // namespace
 
 Options ReadOptions(
     const GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given) {
   Options options;
+  options.stall_warning_s = 0;  // not said
   for (const OptionRow& row : Rows()) {
     const std::string variable = VariableOf(row.name);
     if (const auto value = get(variable))
@@ -103,6 +124,7 @@ Options ReadOptions(
     }
     Set(*row, "option " + name, value, options);
   }
+  SettleStallWarning(options);
   return options;
 }
 
@@ -111,6 +133,8 @@ std::vector<std::string> AgreedOptions(const Options& options) {
       Text("bucket_bytes=", options.bucket_bytes),
       Text("backend=", options.backend),
       Text("timeout_s=", options.timeout_s),
+      Text("stall_warning_s=", options.stall_warning_s),
+      Text("on_stall=", options.on_stall),
   };
 }
 

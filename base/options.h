@@ -23,8 +23,13 @@ struct Options {
   /// A thread that drives progress besides those that wait: "auto" (when this rank has more CPUs
   /// than compute threads and MPI allows it), "on", "off".
   std::string engine_thread = "auto";
-  /// How long a wait for other ranks lasts before it is an error.
+  /// How long an operation waits for other ranks before that is reported, and before it is an
+  /// error. Where only the second is set, the first is no longer than that.
+  int64_t stall_warning_s = 30;
   int64_t timeout_s = 600;
+  /// What a rank does that gives up waiting: "error" (the operation's, for the program to see) or
+  /// "abort" (the job by MPI_Abort, whatever the program makes of errors).
+  std::string on_stall = "error";
   LogLevel log_level = LogLevel::kWarning;
 
   bool operator==(const Options&) const = default;

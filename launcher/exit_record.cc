@@ -44,7 +44,8 @@ ExitRecord ReadRecord(const std::string& file, int rank) {
 }
 
 bool Failed(const ExitRecord& record) {
-  return record.end == RankEnd::kSignaled || record.end == RankEnd::kNotStarted ||
+  return (record.end == RankEnd::kExited && !record.gave_up.empty()) ||
+         record.end == RankEnd::kSignaled || record.end == RankEnd::kNotStarted ||
          (record.end == RankEnd::kExited && record.value != 0);
 }
 
@@ -68,8 +69,19 @@ std::string RankAndHost(int rank, const std::vector<base::HostSlots>& hosts) {
       "rank ", rank, " on ", hosts[static_cast<size_t>(base::HostOfRank(hosts, rank))].name);
 }
 
+// A trainer that does not know of the error, or leaves as if nothing was, has no say in the code.
+Verdict BlameStalled(const ExitRecord& record, const std::string& who) {
+  const bool unaware = record.end == RankEnd::kRunning || record.value == 0 ||
+                       (record.end == RankEnd::kSignaled && record.value == SIGABRT);
+  const int code = unaware                            ? static_cast<int>(ExitCode::kLeftEarly)
+                   : record.end == RankEnd::kSignaled ? 128 + record.value
+                                                      : record.value;
+  return {code, Text(who, ": ", record.gave_up)};
+}
+
 Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& hosts) {
   const std::string who = RankAndHost(record.rank, hosts);
+  if (!record.gave_up.empty()) return BlameStalled(record, who);
   switch (record.end) {
     case RankEnd::kExited:
       return {record.value, record.in_order ? "" : Text(who, " exited with code ", record.value)};
@@ -141,6 +153,13 @@ Verdict JudgeFailure(
         Text(
             "Open MPI could not start the job on ", HostList(hosts), " (mpirun ended with code ",
             engine_code, "); --verbose shows what it says")};
+  // Where the rank that mpirun saw is on another host, one of ours may know why.
+  const auto stalled =
+      Earliest(records, [](const ExitRecord& record) { return !record.gave_up.empty(); });
+  if (stalled) {
+    const std::string message = BlameStalled(*stalled, RankAndHost(stalled->rank, hosts)).message;
+    return {engine_code == 1 ? static_cast<int>(ExitCode::kLeftEarly) : engine_code, message};
+  }
   if (watched_ranks < base::RankCount(hosts))
     return {engine_code, Text("a rank on another host failed with code ", engine_code)};
   const auto left =

@@ -23,8 +23,9 @@ struct ExitRecord {
   int rank = 0;
   RankEnd end = RankEnd::kRunning;
   int value = 0;
-  int64_t time_ns = 0;    ///< when, on the host's monotonic clock
-  bool in_order = false;  ///< it had called dtrun's Shutdown
+  int64_t time_ns = 0;       ///< when, on the host's monotonic clock
+  bool in_order = false;     ///< it had called dtrun's Shutdown
+  std::string gave_up = {};  ///< the error with which it gave up waiting for others; "": it did not
 
   bool operator==(const ExitRecord&) const = default;
 };

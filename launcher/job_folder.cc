@@ -72,6 +72,7 @@ JobFolder::JobFolder(const std::string& base) : path_(Pattern(base)) {
   if (mkdtemp(path_.data()) == nullptr)
     Fail(Text("cannot make a folder for the job in ", base, " (TMPDIR chooses another place)"));
   mkdir(MemoryFolder(path_).c_str(), 0700);
+  mkdir(FlightFolder(path_).c_str(), 0700);
   int ends[2];
   keeper_ = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
   if (keeper_ < 0) {
@@ -99,6 +100,14 @@ void JobFolder::SetUser(pid_t user) {
 
 std::string MemoryFolder(const std::string& path) {
   return "/dev/shm" + path.substr(path.rfind('/'));
+}
+
+std::string FlightFolder(const std::string& path) {
+  struct stat status;
+  const std::string memory = MemoryFolder(path);
+  const bool ours =
+      lstat(memory.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+  return (ours ? memory : path) + "/flight";
 }
 
 }  // namespace dtrun::launcher

@@ -38,6 +38,11 @@ class JobFolder {
 /// its files right into /dev/shm and leaves them there when it is killed.
 std::string MemoryFolder(const std::string& path);
 
+/// The folder for the flight records of the ranks on this machine, which belongs to job folder
+/// `path`: in memory if possible, since a rank would wait for a disk that is busy whenever it
+/// writes to a file of it. JobFolder makes it.
+std::string FlightFolder(const std::string& path);
+
 }  // namespace dtrun::launcher
 
 #endif

@@ -13,7 +13,8 @@ enum class ExitCode {
   kUsage = 2,         ///< the command line
   kUnavailable = 69,  ///< Open MPI or a host is missing
   kInternal = 70,     ///< dtrun or Open MPI broke
-  kLeftEarly = 76,    ///< a rank left while the others still needed it
+  kNoResult = 73,     ///< a result file could not be written
+  kLeftEarly = 76,    ///< a rank stalled, or left while the others still needed it
   kNotExecutable = 126,
   kNotFound = 127,
 };

@@ -19,6 +19,7 @@
 #include "base/version.h"
 #include "launcher/engine.h"
 #include "launcher/exit_record.h"
+#include "launcher/flight_report.h"
 #include "launcher/hosts.h"
 #include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
@@ -26,6 +27,7 @@
 #include "launcher/options.h"
 #include "launcher/program.h"
 #include "launcher/quoting.h"
+#include "launcher/result_file.h"
 #include "launcher/supervisor.h"
 
 namespace dtrun::launcher {
@@ -162,29 +164,61 @@ Verdict JudgeDeadEngine(int wait_status) {
       Text("mpirun was killed by ", SignalName(WTERMSIG(wait_status)), "; its ranks were ended")};
 }
 
-int Run(Plan plan, bool verbose) {
+std::vector<ExitRecord> ExitRecords(
+    const std::string& folder, const std::vector<base::FlightRecord>& flights) {
+  std::vector<ExitRecord> records = ReadExitRecords(folder);
+  for (ExitRecord& record : records) {
+    for (const base::FlightRecord& flight : flights)
+      if (flight.rank == record.rank) record.gave_up = flight.gave_up;
+  }
+  return records;
+}
+
+Verdict Judge(
+    const JobEnd& end, const MpirunCall& call, const std::vector<base::FlightRecord>& flights) {
+  if (end.interruption != 0)
+    return {128 + end.interruption, Text("ended by ", SignalName(end.interruption))};
+  if (WIFSIGNALED(end.wait_status)) return JudgeDeadEngine(end.wait_status);
+  if (WEXITSTATUS(end.wait_status) == 0) return {0, ""};
+  return JudgeFailure(
+      ExitRecords(call.folder, flights), WEXITSTATUS(end.wait_status), call.placement,
+      RanksOnThisMachine(call.placement));
+}
+
+// The job's own failure counts for more than that of the file.
+int WriteRecords(ResultFile& file, const std::string& json, int exit_code) {
+  try {
+    file.Write(json);
+  } catch (const LaunchError& error) {
+    Say(error.what());
+    if (exit_code == 0) return static_cast<int>(error.code());
+  }
+  return exit_code;
+}
+
+int Run(Plan plan, const Options& options) {
   JobFolder folder(FolderBase());
   plan.call.folder = folder.path();
+  std::optional<ResultFile> record_file;
+  if (!options.flight_record.empty()) record_file.emplace(options.flight_record);
   const std::vector<std::string> argv = MpirunArgv(plan.call);
-  if (verbose) Say(ShellLine(argv));
+  if (options.verbose) Say(ShellLine(argv));
 
   Supervisor supervisor;
   folder.SetUser(supervisor.Start(argv, plan.environment));
   const JobEnd end = supervisor.WaitForEnd(folder.keeper());
   folder.SetUser(0);
 
-  if (end.interruption != 0) {
-    Say(Text("ended by ", SignalName(end.interruption)));
-    return 128 + end.interruption;
+  const int ranks = base::RankCount(plan.call.placement);
+  const std::vector<base::FlightRecord> flights =
+      ReadFlightRecords(FlightFolder(folder.path()), ranks);
+  const Verdict verdict = Judge(end, plan.call, flights);
+  if (!verdict.message.empty()) {
+    Say(verdict.message);
+    if (const std::string summary = FlightSummary(flights); !summary.empty()) Say(summary);
   }
-  if (WIFEXITED(end.wait_status) && WEXITSTATUS(end.wait_status) == 0) return 0;
-  const Verdict verdict = WIFSIGNALED(end.wait_status)
-                              ? JudgeDeadEngine(end.wait_status)
-                              : JudgeFailure(
-                                    ReadExitRecords(folder.path()), WEXITSTATUS(end.wait_status),
-                                    plan.call.placement, RanksOnThisMachine(plan.call.placement));
-  if (!verdict.message.empty()) Say(verdict.message);
-  return verdict.exit_code;
+  if (!record_file) return verdict.exit_code;
+  return WriteRecords(*record_file, FlightJson(flights, ranks), verdict.exit_code);
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -193,7 +227,7 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kHelp: std::cout << HelpText(); return 0;
     case Action::kVersion: std::cout << "dtrun " << base::kVersion << '\n'; return 0;
     case Action::kDryRun: return PrintPlan(MakePlan(options));
-    case Action::kRun: return Run(MakePlan(options), options.verbose);
+    case Action::kRun: return Run(MakePlan(options), options);
   }
   return static_cast<int>(ExitCode::kInternal);
 }

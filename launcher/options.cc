@@ -28,6 +28,7 @@ struct RawOptions {
   std::string hosts;
   std::vector<std::string> exported;
   std::string mpi_args;
+  std::string flight_record;
   bool verbose = false;
   bool dry_run = false;
   bool version = false;
@@ -60,6 +61,10 @@ struct Parser {
         ->take_all();
     app.add_option("--mpi-args", raw.mpi_args, "more options for mpirun, in one word")
         ->type_name("\"...\"");
+    app.add_option(
+           "--flight-record", raw.flight_record,
+           "write the last operations of every rank to this file (JSON)")
+        ->type_name("FILE");
     app.add_flag("--verbose", raw.verbose, "print the mpirun command and what mpirun says itself");
     app.add_flag(
         "--dry-run", raw.dry_run, "print the mpirun command and where the ranks go; start nothing");
@@ -214,6 +219,7 @@ Options ParseCommandLine(const std::vector<std::string>& arguments) {
     CheckExported(parser.raw.exported);
     options.exported = parser.raw.exported;
     options.mpi_args = SplitWords(parser.raw.mpi_args);
+    options.flight_record = parser.raw.flight_record;
     if (line.program.empty()) throw UsageError("the program to run is missing");
     options.program = std::move(line.program);
   }
@@ -235,8 +241,10 @@ std::string HelpText() {
          "\n"
          "Exit code: 0; that of the first failing rank, or 128 + its signal; 2 for a wrong "
          "command\n"
-         "line; 69 when Open MPI or a host is missing; 126 and 127 when the program cannot be run\n"
-         "or found; 130, 143 and 129 when ended by Ctrl-C, SIGTERM and SIGHUP.\n";
+         "line; 69 when Open MPI or a host is missing; 73 when a result file cannot be written; "
+         "76\n"
+         "when a rank stalled or left early; 126 and 127 when the program cannot be run or found;\n"
+         "130, 143 and 129 when ended by Ctrl-C, SIGTERM and SIGHUP.\n";
 }
 
 }  // namespace dtrun::launcher

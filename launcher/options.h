@@ -17,6 +17,7 @@ struct Options {
   std::vector<base::HostSlots> hosts;  ///< with at least `ranks` slots
   std::vector<std::string> exported;   ///< names of environment variables (-x)
   std::vector<std::string> mpi_args;   ///< words for mpirun
+  std::string flight_record;           ///< file for what the ranks did last; "": none
   bool verbose = false;
   std::vector<std::string> program;  ///< with its arguments, untouched; empty for help and version
 };

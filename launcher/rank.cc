@@ -78,7 +78,7 @@ void KeepSharedMemoryIn(const std::string& folder) {
   setenv("OMPI_MCA_btl_sm_backing_directory", folder.c_str(), 0);
 }
 
-void PrepareRank(const std::string& shutdown_note) {
+void PrepareRank(const std::string& folder, int rank) {
   const CpuPlan plan = PlanCpus(
       AllowedCpus(), CpuQuota(ReadFileOfSystem), EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0),
       EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
@@ -90,7 +90,8 @@ void PrepareRank(const std::string& shutdown_note) {
     SetEnv("OMPI_MCA_mpi_yield_when_idle", "1");
   if (std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(ProcessEnv)) {
     launch->threads = threads;
-    launch->shutdown_note = shutdown_note;
+    launch->shutdown_note = ShutdownNote(folder, rank);
+    launch->flight_folder = FlightFolder(folder);
     for (const auto& [name, value] : base::WriteLaunchEnv(*launch)) SetEnv(name, value);
   }
 }
@@ -170,7 +171,7 @@ int Main(const std::vector<std::string>& arguments) {
   ExitRecordFile record(arguments[0], rank);
   ForgetFolderOfMpirun();
   KeepSharedMemoryIn(MemoryFolder(arguments[0]));
-  PrepareRank(ShutdownNote(arguments[0], rank));
+  PrepareRank(arguments[0], rank);
   return RunProgram(UnmarkWords({arguments.begin() + 1, arguments.end()}), record);
 }
 

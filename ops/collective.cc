@@ -13,16 +13,9 @@
 namespace dtrun::ops {
 namespace {
 
+using base::HasRoot;
+using base::IsMessage;
 using base::Text;
-
-bool HasRoot(CollectiveKind kind) {
-  return kind == CollectiveKind::kReduce || kind == CollectiveKind::kBroadcast ||
-         kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
-}
-
-bool IsMessage(CollectiveKind kind) {
-  return kind == CollectiveKind::kSend || kind == CollectiveKind::kReceive;
-}
 
 // The buffer that says of which type the data is.
 const Buffer& Typed(const Collective& collective, int rank) {
@@ -231,20 +224,6 @@ class Checker {
   int rank_, size_;
 };
 
-std::string DescribeCall(const Call& call) {
-  const auto kind = static_cast<CollectiveKind>(call.kind);
-  std::string text = NameOf(kind);
-  if (kind == CollectiveKind::kBarrier) return text;
-  text += Text(" (", NameOf(static_cast<DType>(call.dtype)), ", ", call.count, " elements");
-  if (Combines(kind)) text += Text(", ", NameOf(static_cast<ReduceOp>(call.op)));
-  if (call.before != 1) text += Text(", scaled by ", call.before, " before");
-  if (call.after != 1) text += Text(", scaled by ", call.after, " after");
-  if (HasRoot(kind)) text += Text(", root ", call.root);
-  if (kind == CollectiveKind::kSend) text += Text(", to rank ", call.root);
-  if (kind == CollectiveKind::kReceive) text += Text(", from rank ", call.root);
-  return text + ")";
-}
-
 // The scale to its last digit, and the divisor: what the description of a call rounds or leaves
 // out.
 std::string Factors(const Call& call) {
@@ -262,28 +241,6 @@ std::string List(const uint64_t* counts, int size) {
 }
 
 }  // namespace
-
-const char* NameOf(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce: return "all_reduce";
-    case CollectiveKind::kReduceScatter: return "reduce_scatter";
-    case CollectiveKind::kReduce: return "reduce";
-    case CollectiveKind::kBroadcast: return "broadcast";
-    case CollectiveKind::kAllGather: return "all_gather";
-    case CollectiveKind::kAllToAll: return "all_to_all";
-    case CollectiveKind::kGather: return "gather";
-    case CollectiveKind::kScatter: return "scatter";
-    case CollectiveKind::kBarrier: return "barrier";
-    case CollectiveKind::kSend: return "send";
-    case CollectiveKind::kReceive: return "receive";
-  }
-  return "unknown collective";
-}
-
-bool Combines(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kReduce;
-}
 
 Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
   const auto p = static_cast<uint64_t>(size);
@@ -318,7 +275,7 @@ std::string Describe(const Collective& collective) {
   const bool typed_by_output =
       collective.input.data == nullptr && collective.kind != CollectiveKind::kBarrier;
   Call call = CallOf(collective, typed_by_output ? -1 : collective.root);
-  return DescribeCall(call);
+  return base::Describe(call);
 }
 
 void DropIgnoredCounts(Collective& collective, int rank) {
@@ -363,10 +320,7 @@ Call CallOf(const Collective& c, int rank) {
 }
 
 std::string NameOperation(const Call& call, uint64_t sequence, const Members& members) {
-  const bool message = IsMessage(static_cast<CollectiveKind>(call.kind));
-  return Text(
-      message ? "message #" : "collective #", sequence,
-      members.name == "world" ? "" : " of " + members.name, ", ", DescribeCall(call));
+  return base::NameOperation(call, sequence, members.name);
 }
 
 // --- the calls of all ranks ---------------------------------------------------------------------
@@ -448,7 +402,7 @@ bool Calls::Agree() const {
 std::map<std::string, std::vector<int>> Calls::Descriptions(bool exactly) const {
   std::map<std::string, std::vector<int>> calls;
   for (int r = 0; r < size_; ++r) {
-    std::string text = DescribeCall(*at(r).call);
+    std::string text = base::Describe(*at(r).call);
     const bool shares =
         static_cast<CollectiveKind>(at(r).call->kind) == CollectiveKind::kReduceScatter &&
         at(r).sends != nullptr;

@@ -6,28 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "base/call.h"
 #include "dtrun/types.h"
 #include "ops/members.h"
 
 namespace dtrun::ops {
 
-/// What ranks do together; the last two, what two of them do.
-enum class CollectiveKind : uint8_t {
-  kAllReduce,
-  kReduceScatter,
-  kReduce,
-  kBroadcast,
-  kAllGather,
-  kAllToAll,
-  kGather,
-  kScatter,
-  kBarrier,
-  kSend,
-  kReceive,
-};
-
-/// "all_reduce" and so on.
-const char* NameOf(CollectiveKind kind);
+using base::Call;
+using base::CollectiveKind;
+using base::Combines;
+using base::NameOf;
 
 /// Elements by rank. Empty: the same number for every rank.
 using Counts = std::vector<uint64_t>;
@@ -75,24 +63,9 @@ void CheckArguments(const Collective& collective, int rank, int size);
 bool UsesInput(const Collective& collective, int rank);
 bool UsesOutput(const Collective& collective, int rank);
 
-/// all_reduce, reduce_scatter and reduce: they compute.
-bool Combines(CollectiveKind kind);
-
 /// How `rows` rows are dealt to `size` ranks: the first rows % size ranks get one row more. In
 /// elements, `row_elements` to a row.
 Counts DealRows(uint64_t rows, uint64_t row_elements, int size);
-
-/// What a rank called, in a form that its peers can compare before data moves. Plain bytes: all
-/// ranks run the same build.
-struct Call {
-  uint64_t count;  ///< n of the table above; of all_to_all, reduce_scatter: the whole input
-  double before, after;
-  int32_t root, divisor;
-  uint8_t kind, dtype, op;
-  uint8_t tables;  ///< kSends, kReceives: the counts by rank that come beside this
-
-  enum : uint8_t { kSends = 1, kReceives = 2 };
-};
 
 Call CallOf(const Collective& collective, int rank);
 

@@ -2,15 +2,22 @@
 // while a core is free for that, otherwise giving the core away a few times), then sleeps on the
 // rank's doorbell, which peers ring when they have published something. Operations of MPI have
 // nobody to ring: while one is active, a sleep is short.
+//
+// Deadlines cost nothing while all is well: an operation notes when it was started, which its
+// flight record wants anyway, and the engine the earliest moment at which any could be late. The
+// clock is looked at when an operation starts, when somebody asks for one in vain, and before a
+// sleep. An operation that has advanced since the last look is not late.
 
 #include "ops/engine.h"
 
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/stall.h"
 
 namespace dtrun::ops {
 namespace {
@@ -22,6 +29,21 @@ constexpr base::Duration kPollPause = std::chrono::microseconds(50);
 // A lost wake-up would be a bug; this bounds what it could cost.
 constexpr base::Duration kLongestSleep = std::chrono::milliseconds(100);
 
+// Somebody who finds something to advance every time looks at the clock this seldom.
+constexpr uint32_t kTurnsPerLook = 1024;
+
+int64_t Seconds(base::Duration duration) {
+  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+}
+
+// The one behind waits for the one before it, or for what that waits for.
+bool SameQueue(const Operation& a, const Operation& b) {
+  const auto kind = [](const Operation& o) { return static_cast<CollectiveKind>(o.call().kind); };
+  if (&a.members() != &b.members()) return false;
+  if (!base::IsMessage(kind(a)) && !base::IsMessage(kind(b))) return true;
+  return kind(a) == kind(b) && a.call().root == b.call().root;
+}
+
 void RelaxCpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -30,8 +52,7 @@ void RelaxCpu() {
 
 }  // namespace
 
-std::string Operation::Describe() const {
-  const std::vector<int> missing = Missing();
+std::string Operation::DescribeWaitFor(const std::vector<int>& missing) const {
   return base::Text(
       NameOperation(call_, sequence_, *members_), ", waits for ",
       missing.empty() ? "other ranks to finish it"
@@ -40,6 +61,7 @@ std::string Operation::Describe() const {
 
 bool Work::Test() {
   if (entry_ == nullptr) return true;
+  entry_->watched.store(true, std::memory_order_relaxed);
   if (!entry_->done.load(std::memory_order_acquire)) engine_->Poll();
   if (!entry_->done.load(std::memory_order_acquire)) return false;
   if (entry_->error) std::rethrow_exception(entry_->error);
@@ -48,12 +70,13 @@ bool Work::Test() {
 
 void Work::Wait() {
   if (entry_ == nullptr) return;
+  entry_->watched.store(true, std::memory_order_relaxed);
   engine_->Wait(*entry_);
   if (entry_->error) std::rethrow_exception(entry_->error);
 }
 
 Engine::Engine(EngineOptions options, const base::Clock& clock, base::LogSink log)
-    : options_(options),
+    : options_(std::move(options)),
       clock_(clock),
       log_(std::move(log)),
       doorbell_(Segment::Create(sizeof(Doorbell))) {}
@@ -70,28 +93,50 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
   auto entry = std::make_shared<Entry>();
   entry->operation = std::move(operation);
   std::lock_guard lock(mutex_);
-  AdvanceEntry(*entry);
+  const base::TimePoint now = clock_.Now();
+  entry->since = now;
+  RecordStart(*entry);
+  if (const Lost* lost = LostOf(*entry->operation)) {
+    Fail(*entry, std::make_exception_ptr(LostError(*lost, *entry->operation)));
+  } else {
+    AdvanceEntry(*entry);
+  }
   if (!entry->done.load(std::memory_order_relaxed)) {
+    entry->advanced = false;  // from now on, others have to act
     active_.push_back(entry);
+    next_alarm_ = std::min(next_alarm_, AlarmOf(*entry, now));
     if (entry->operation->NeedsPolling()) polling_ = true;
     if (thread_.joinable()) doorbell().Ring();
   }
+  if (now >= next_alarm_) CheckDeadlines(now);
   return Work(this, std::move(entry));
 }
 
-void Engine::Poll() { AdvanceAll(nullptr); }
+void Engine::Poll() {
+  if (!AdvanceAll(nullptr)) LookAtClock();
+}
 
 bool Engine::AdvanceEntry(Entry& entry) {
   bool advanced = false;
   try {
     for (;;) {
       const Operation::Progress progress = entry.operation->Advance();
-      if (progress == Operation::Progress::kNone) return advanced;
-      advanced = true;
       if (progress == Operation::Progress::kDone) break;
+      if (progress == Operation::Progress::kNone) {
+        entry.advanced |= advanced;
+        RecordMoving(entry);
+        return advanced;
+      }
+      advanced = true;
     }
+    RecordEnd(entry, base::FlightState::kDone);
     entry.operation.reset();
     entry.done.store(true, std::memory_order_release);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerLost) {
+      Lose(entry, error.code(), error.what());
+    }
+    Fail(entry, std::current_exception());
   } catch (...) {
     Fail(entry, std::current_exception());
   }
@@ -99,6 +144,7 @@ bool Engine::AdvanceEntry(Entry& entry) {
 }
 
 void Engine::Fail(Entry& entry, std::exception_ptr error) {
+  RecordEnd(entry, base::FlightState::kFailed);
   entry.error = error;
   entry.done.store(true, std::memory_order_release);
 }
@@ -110,6 +156,9 @@ bool Engine::AdvanceAll(const Entry* awaited) {
     for (const auto& entry : active_) {
       // An operation that was given up (timeout) must not touch its buffers any more.
       if (!entry->done.load(std::memory_order_relaxed)) advanced |= AdvanceEntry(*entry);
+    }
+    if (advanced && ++turns_ % kTurnsPerLook == 0) CheckDeadlines(clock_.Now());
+    for (const auto& entry : active_) {
       others_done |= entry->done.load(std::memory_order_relaxed) && entry.get() != awaited;
     }
     std::erase_if(
@@ -124,8 +173,6 @@ bool Engine::AdvanceAll(const Entry* awaited) {
 
 void Engine::Wait(Entry& entry) {
   const auto done = [&entry] { return entry.done.load(std::memory_order_acquire); };
-  const base::TimePoint start = clock_.Now();
-  bool warned = false;
   for (int idle = 0; !done();) {
     if (AdvanceAll(&entry)) {
       idle = 0;
@@ -140,7 +187,7 @@ void Engine::Wait(Entry& entry) {
       ::sched_yield();
       continue;
     }
-    const base::Duration left = CheckStall(entry, start, warned);
+    const base::Duration left = LookAtClock();
     const uint32_t ticket = doorbell().Prepare();
     if (AdvanceAll(&entry) || done()) {
       doorbell().Cancel();
@@ -150,30 +197,121 @@ void Engine::Wait(Entry& entry) {
   }
 }
 
-// Returns how long the wait may last before this has to be called again.
-base::Duration Engine::CheckStall(Entry& entry, base::TimePoint start, bool& warned) {
-  const base::Duration waited = clock_.Now() - start;
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited).count();
-  if (!warned && waited >= options_.stall_warning) {
-    warned = true;
-    std::lock_guard lock(mutex_);
-    if (!entry.done)
-      log_(
-          base::LogLevel::kWarning,
-          base::Text("waiting for ", seconds, " s: ", entry.operation->Describe()));
-  }
-  if (waited >= options_.timeout) {
-    std::lock_guard lock(mutex_);
-    if (!entry.done) {
-      Fail(
-          entry, std::make_exception_ptr(Error(
-                     ErrorCode::kTimeout,
-                     base::Text("gave up after ", seconds, " s: ", entry.operation->Describe()))));
-    }
-    return base::Duration::zero();
-  }
-  return (warned ? options_.timeout : std::min(options_.stall_warning, options_.timeout)) - waited;
+// --- deadlines ----------------------------------------------------------------------------------
+
+// Returns how long nothing can be late.
+base::Duration Engine::LookAtClock() {
+  std::lock_guard lock(mutex_);
+  const base::TimePoint now = clock_.Now();
+  if (now >= next_alarm_) CheckDeadlines(now);
+  return next_alarm_ - now;
 }
+
+void Engine::CheckDeadlines(base::TimePoint now) {
+  next_alarm_ = base::TimePoint::max();
+  bool failed = false;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    Entry& entry = *active_[i];
+    const auto done = [&entry] { return entry.done.load(std::memory_order_relaxed); };
+    // Nobody may have looked at it for as long: it is late only if it is stuck.
+    if (!done()) AdvanceEntry(entry);
+    if (!done() && std::exchange(entry.advanced, false)) entry.since = now;
+    if (!done() && now - entry.since >= options_.timeout) GiveUp(active_[i], now);
+    if (done()) {
+      failed = true;
+      continue;
+    }
+    if (!entry.warned && now - entry.since >= options_.stall_warning) Warn(i, now);
+    next_alarm_ = std::min(next_alarm_, AlarmOf(entry, now));
+  }
+  if (failed) doorbell().Ring();
+}
+
+// When to look again: at the deadline, and often enough to see whether it advances.
+base::TimePoint Engine::AlarmOf(const Entry& entry, base::TimePoint now) const {
+  const base::TimePoint next = entry.warned ? now : entry.since;
+  return std::min(next + options_.stall_warning, entry.since + options_.timeout);
+}
+
+void Engine::Warn(size_t index, base::TimePoint now) {
+  Entry& entry = *active_[index];
+  entry.warned = true;
+  const bool said = std::any_of(
+      active_.begin(), active_.begin() + static_cast<std::ptrdiff_t>(index), [&](const auto& e) {
+        return !e->done.load(std::memory_order_relaxed) && e->warned &&
+               SameQueue(*e->operation, *entry.operation);
+      });
+  if (said) return;
+  log_(
+      base::LogLevel::kWarning, base::Text(
+                                    "waiting for ", Seconds(now - entry.since), " s: ",
+                                    DescribeStall(*entry.operation, options_.peer_records, now)));
+}
+
+void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {
+  const std::string error = base::Text(
+      "gave up after ", Seconds(now - entry->since),
+      " s: ", DescribeStall(*entry->operation, options_.peer_records, now));
+  // Only the engine has it, or nobody has ever asked for it: the error would be lost.
+  const bool watched = entry->watched.load(std::memory_order_relaxed) && entry.use_count() > 1;
+  if (!watched) log_(base::LogLevel::kError, error);
+  Lose(*entry, ErrorCode::kTimeout, error);
+  Fail(*entry, std::make_exception_ptr(Error(ErrorCode::kTimeout, error)));
+}
+
+// Before the operation fails, so that whoever learns of its error finds gave_up() true. What peers
+// and MPI still do with the buffers of its operations cannot be undone, so these are
+// kept for as long as the engine is there.
+void Engine::Lose(Entry& entry, ErrorCode code, const std::string& error) {
+  const std::shared_ptr<const Members> members = entry.operation->shared_members();
+  const bool first = !gave_up_.exchange(true);
+  const Lost& lost = lost_.emplace_back(Lost{members, code, error});
+  abandoned_.push_back(std::move(entry.operation));
+  for (const auto& other : active_) {
+    if (other.get() == &entry || other->done.load(std::memory_order_relaxed)) continue;
+    if (&other->operation->members() != members.get()) continue;
+    Fail(*other, std::make_exception_ptr(LostError(lost, *other->operation)));
+    abandoned_.push_back(std::move(other->operation));
+  }
+  if (first && options_.recorder != nullptr) options_.recorder->GiveUp(error);
+  if (first && options_.on_give_up) options_.on_give_up(error);
+}
+
+const Engine::Lost* Engine::LostOf(const Operation& operation) const {
+  for (const Lost& lost : lost_) {
+    if (lost.members.get() == &operation.members()) return &lost;
+  }
+  return nullptr;
+}
+
+Error Engine::LostError(const Lost& lost, const Operation& operation) {
+  return Error(
+      lost.code, base::Text(
+                     NameOperation(operation.call(), operation.sequence(), operation.members()),
+                     ", cannot be done any more: ", lost.error));
+}
+
+// --- the flight record --------------------------------------------------------------------------
+
+void Engine::RecordStart(Entry& entry) {
+  if (options_.recorder == nullptr) return;
+  const Operation& operation = *entry.operation;
+  entry.ordinal = options_.recorder->Start(
+      operation.members().name, operation.sequence(), operation.call(), entry.since);
+}
+
+void Engine::RecordMoving(Entry& entry) {
+  if (options_.recorder == nullptr || entry.recorded_moving || !entry.operation->moving()) return;
+  entry.recorded_moving = true;
+  options_.recorder->Move(entry.ordinal);
+}
+
+void Engine::RecordEnd(const Entry& entry, base::FlightState state) {
+  if (options_.recorder == nullptr) return;
+  options_.recorder->End(entry.ordinal, state, clock_.Now());
+}
+
+// --- its own thread -----------------------------------------------------------------------------
 
 void Engine::StartThread() {
   std::lock_guard lock(mutex_);
@@ -182,12 +320,13 @@ void Engine::StartThread() {
 
 void Engine::RunThread() {
   while (!stop_) {
+    const base::Duration left = LookAtClock();
     const uint32_t ticket = doorbell().Prepare();
     if (AdvanceAll(nullptr)) {
       doorbell().Cancel();
       continue;
     }
-    doorbell().Sleep(ticket, polling_ ? kPollPause : kLongestSleep);
+    doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));
   }
 }
 

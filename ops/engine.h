@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,8 +13,10 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "dtrun/error.h"
 #include "ops/collective.h"
 #include "ops/doorbell.h"
+#include "ops/flight_recorder.h"
 #include "ops/segment.h"
 
 namespace dtrun::ops {
@@ -42,16 +45,24 @@ class Operation {
   virtual bool NeedsPolling() const { return false; }
 
   const Members& members() const { return *members_; }
+  const std::shared_ptr<const Members>& shared_members() const { return members_; }
   uint64_t sequence() const { return sequence_; }
   const Call& call() const { return call_; }
-  /// What it is and whom it waits for:
+  /// All ranks have called it.
+  bool moving() const { return moving_; }
+  /// What it is, and whom it waits for where `missing` has not called it:
   /// "collective #12, all_reduce (f32, 4 elements, sum), waits for rank 1 to call it".
-  std::string Describe() const;
+  std::string DescribeWaitFor(const std::vector<int>& missing) const;
+
+ protected:
+  /// For people: all ranks have called it, from here on data moves. Called by Advance.
+  void SetMoving() { moving_ = true; }
 
  private:
   std::shared_ptr<const Members> members_;
   uint64_t sequence_;
   Call call_;
+  bool moving_ = false;
 };
 
 class Engine;
@@ -71,6 +82,12 @@ class Work {
   friend class Engine;
   struct Entry {
     std::unique_ptr<Operation> operation;
+    base::TimePoint since;  // its start, or when it was last seen to advance
+    uint64_t ordinal = 0;   // in the flight record
+    bool recorded_moving = false;
+    bool advanced = false;  // since the engine last looked at the clock
+    bool warned = false;
+    std::atomic<bool> watched{false};  // somebody has waited for it or asked for it
     std::atomic<bool> done{false};
     std::exception_ptr error;  // set before `done`
   };
@@ -81,14 +98,26 @@ class Work {
 };
 
 struct EngineOptions {
+  /// An operation that has not finished after this time is reported once, and fails after that.
   base::Duration stall_warning = std::chrono::seconds(30);
   base::Duration timeout = std::chrono::seconds(600);
   /// A core is free for every rank of this host, so a waiting thread may spin before it sleeps.
   bool may_spin = true;
+  /// Null: nothing is recorded, for measuring what that costs.
+  std::shared_ptr<FlightRecorder> recorder = nullptr;
+  /// What other ranks did last, for the reports; may be null.
+  PeerRecords peer_records = nullptr;
+  /// Called once, with the error, when an operation has timed out or lost a peer; may be null. It
+  /// must not call the engine.
+  std::function<void(const std::string& error)> on_give_up = nullptr;
 };
 
 /// The one place of a rank where operations progress. A thread that waits drives all of them; a
 /// thread of the engine's own does so besides where that is worth it. Thread-safe.
+///
+/// Every started operation has a deadline, whether anybody waits for it or not; it is looked at
+/// wherever the engine progresses. When one has passed, or a peer is lost, the communicator has
+/// come to its end: all its operations, also later ones, fail with the same code.
 class Engine {
  public:
   Engine(EngineOptions options, const base::Clock& clock, base::LogSink log);
@@ -98,7 +127,7 @@ class Engine {
 
   /// Starts the operation and advances it as far as it goes.
   Work Start(std::unique_ptr<Operation> operation);
-  /// Advances everything that has been started.
+  /// Advances everything that has been started, and looks at the deadlines.
   void Poll();
 
   /// What peers ring when something has changed for this rank: a Doorbell at the start of the
@@ -107,6 +136,8 @@ class Engine {
 
   void set_may_spin(bool may_spin) { options_.may_spin = may_spin; }
   const EngineOptions& options() const { return options_; }
+  /// An operation has timed out or lost a peer: other ranks may never come again.
+  bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
 
   /// Starts the engine's own thread.
   void StartThread();
@@ -115,13 +146,35 @@ class Engine {
   friend class Work;
   using Entry = Work::Entry;
 
+  // A communicator that has come to its end, and why.
+  struct Lost {
+    std::shared_ptr<const Members> members;
+    ErrorCode code;
+    std::string error;
+  };
+
   void Wait(Entry& entry);
   bool AdvanceAll(const Entry* awaited);
-  static bool AdvanceEntry(Entry& entry);
-  static void Fail(Entry& entry, std::exception_ptr error);
-  base::Duration CheckStall(Entry& entry, base::TimePoint start, bool& warned);
   void RunThread();
   Doorbell& doorbell() { return *reinterpret_cast<Doorbell*>(doorbell_->data()); }
+
+  base::Duration LookAtClock();
+
+  // Everything from here on is called under mutex_.
+  bool AdvanceEntry(Entry& entry);
+  void Fail(Entry& entry, std::exception_ptr error);
+
+  void CheckDeadlines(base::TimePoint now);
+  base::TimePoint AlarmOf(const Entry& entry, base::TimePoint now) const;
+  void Warn(size_t index, base::TimePoint now);
+  void GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now);
+  void Lose(Entry& entry, ErrorCode code, const std::string& error);
+  const Lost* LostOf(const Operation& operation) const;
+  static Error LostError(const Lost& lost, const Operation& operation);
+
+  void RecordStart(Entry& entry);
+  void RecordMoving(Entry& entry);
+  void RecordEnd(const Entry& entry, base::FlightState state);
 
   EngineOptions options_;
   const base::Clock& clock_;
@@ -129,7 +182,12 @@ class Engine {
   std::shared_ptr<Segment> doorbell_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<Entry>> active_;  // guarded by mutex_, in the order of their start
-  std::atomic<bool> polling_{false};            // some active operation needs polling
+  base::TimePoint next_alarm_ = base::TimePoint::max();  // guarded: nothing can be late before
+  uint32_t turns_ = 0;                                   // guarded
+  std::vector<Lost> lost_;                               // guarded
+  std::vector<std::unique_ptr<Operation>> abandoned_;    // guarded: of lost communicators
+  std::atomic<bool> gave_up_{false};
+  std::atomic<bool> polling_{false};  // some active operation needs polling
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

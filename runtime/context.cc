@@ -10,6 +10,7 @@
 #include <chrono>
 #include <fstream>
 
+#include "base/flight_record.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "dtrun/error.h"
@@ -20,6 +21,9 @@ namespace dtrun::runtime {
 namespace {
 
 using base::Text;
+
+// What dtrun says of ranks that disagree or stall; see docs/options.md.
+constexpr int kAbortCode = 76;
 
 // Launchers that MPI can ask: Open MPI's own, and those that speak PMIx (srun --mpi=pmix, prun).
 bool StartedByMpiLauncher(const base::GetEnv& get) {
@@ -142,8 +146,12 @@ void Context::StartEngine(const base::GetEnv& get) {
 
   engine_ = std::make_unique<ops::Engine>(
       ops::EngineOptions{
+          .stall_warning = std::chrono::seconds(options_.stall_warning_s),
           .timeout = std::chrono::seconds(options_.timeout_s),
-          .may_spin = topology_.local_size <= host_cpus},
+          .may_spin = topology_.local_size <= host_cpus,
+          .recorder = MakeRecorder(),
+          .peer_records = PeerRecords(),
+          .on_give_up = OnGiveUp()},
       clock_, log_);
   ops::Members members = ops::Members::World(topology_.size);
   for (const int host : placement_.host_of_rank) {
@@ -173,8 +181,42 @@ void Context::StartEngine(const base::GetEnv& get) {
   }
 }
 
+// Another host than the launcher's has no such folder; then nobody but this process reads it.
+std::shared_ptr<ops::FlightRecorder> Context::MakeRecorder() const {
+  const int rank = topology_.rank;
+  const std::string& host =
+      placement_.hosts[static_cast<size_t>(placement_.host_of_rank[static_cast<size_t>(rank)])]
+          .name;
+  if (launch_ && !launch_->flight_folder.empty()) {
+    const std::string path = base::FlightFile(launch_->flight_folder, rank);
+    try {
+      return ops::FlightRecorder::InFile(path, rank, host);
+    } catch (const Error& error) {
+      log_(base::LogLevel::kInfo, Text("the flight record stays in this process: ", error.what()));
+    }
+  }
+  return ops::FlightRecorder::InMemory(rank, host);
+}
+
+ops::PeerRecords Context::PeerRecords() const {
+  if (!launch_ || launch_->flight_folder.empty()) return nullptr;
+  return [folder = launch_->flight_folder](int world_rank) {
+    return base::ReadFlightFile(base::FlightFile(folder, world_rank));
+  };
+}
+
+std::function<void(const std::string&)> Context::OnGiveUp() const {
+  if (options_.on_stall != "abort" || mpi_ == nullptr) return nullptr;
+  return [log = log_, mpi = mpi_.get()](const std::string& error) {
+    log(base::LogLevel::kError, Text("ends the job (on_stall=abort): ", error));
+    mpi->Abort(kAbortCode);
+  };
+}
+
 Context::~Context() {
-  if (!shut_down_ && world_ != nullptr && topology_.size > 1) {
+  // One that gave up has said so.
+  const bool unfinished = !shut_down_ && world_ != nullptr && !engine_->gave_up();
+  if (unfinished && topology_.size > 1) {
     log_(
         base::LogLevel::kError,
         "left without Shutdown(); the other ranks may still wait for this one");
@@ -184,6 +226,8 @@ Context::~Context() {
 void Context::Shutdown() {
   if (shut_down_) throw Error(ErrorCode::kInvalidArgument, "Shutdown() was called twice");
   shut_down_ = true;
+  // Who is lost or stalled would be waited for here once more, and by MPI_Finalize without end.
+  if (engine_->gave_up()) return;
   world_->Barrier();
   if (mpi_ != nullptr) mpi_->Finalize();
   // On other hosts than the launcher's its folder is not there, and nobody would read the note.

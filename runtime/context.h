@@ -1,6 +1,7 @@
 #ifndef DTRUN_RUNTIME_CONTEXT_H_
 #define DTRUN_RUNTIME_CONTEXT_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "base/options.h"
 #include "ops/communicator.h"
 #include "ops/engine.h"
+#include "ops/flight_recorder.h"
 #include "ops/mpi/mpi_module.h"
 #include "runtime/topology.h"
 
@@ -26,7 +28,8 @@ class Context {
   /// Logs an error that names this rank unless `Shutdown` was called.
   ~Context();
 
-  /// Collective.
+  /// Collective. After a timeout or with a peer lost it only says that this rank leaves on purpose:
+  /// no barrier, and MPI is not finalised.
   void Shutdown();
 
   const Topology& topology() const { return topology_; }
@@ -40,6 +43,9 @@ class Context {
   void JoinJob(const base::GetEnv& get);
   void Agree();
   void StartEngine(const base::GetEnv& get);
+  std::shared_ptr<ops::FlightRecorder> MakeRecorder() const;
+  ops::PeerRecords PeerRecords() const;
+  std::function<void(const std::string& error)> OnGiveUp() const;
 
   std::optional<base::LaunchEnv> launch_;
   base::Options options_;

@@ -118,6 +118,7 @@ class OpenMpiJob : public MpiJob {
     endpoint_->messages.Close(*endpoint_->mailroom);
     if (initialized_by_us_) Check(MPI_Finalize(), "MPI_Finalize");
   }
+  void Abort(int code) override { MPI_Abort(comm_, code); }
 
  private:
   // MPI has no way to ask this that does not block; all ranks have just come here.

@@ -33,6 +33,8 @@ class MpiJob {
   /// Collective: finalises MPI if this job has initialised it. Nothing of MPI may be used
   /// afterwards.
   virtual void Finalize() = 0;
+  /// Ends all processes of the job, this one too, with this exit code, whatever they are doing.
+  virtual void Abort(int code) = 0;
 };
 
 /// Loads libdtrun_mpi.so, which lies beside this library (or in the folder `directory`, if it is

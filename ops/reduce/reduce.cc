@@ -1,5 +1,6 @@
 #include "ops/reduce/reduce.h"
 
+#include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -38,6 +39,11 @@ class StandardFloatEnvironment {
   unsigned before_;
 };
 
+bool HasHalfConversion() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
 bool CanStream(const void* output, const void* const* inputs, int input_count) {
   return reinterpret_cast<uintptr_t>(output) % kStreamAlignment == 0 &&
          std::find(inputs, inputs + input_count, output) == inputs + input_count;
@@ -52,7 +58,8 @@ std::vector<InstructionSet> InstructionSetsHere() {
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
     here.push_back({"avx512", &kAvx512Kernels});
   }
-  if (__builtin_cpu_supports("avx2")) here.push_back({"avx2", &kAvx2Kernels});
+  if (__builtin_cpu_supports("avx2") && HasHalfConversion())
+    here.push_back({"avx2", &kAvx2Kernels});
   here.push_back({"baseline", &kBaselineKernels});
   return here;
 }

@@ -40,9 +40,9 @@ struct Arithmetic {
 /// leaves them alone. Bools are not scaled. With one input, Reduce is a copy or, in place, a
 /// scaling.
 ///
-/// The bits do not depend on the instruction set, nor on how the calling thread rounds or whether
-/// it flushes denormals. An output may be one of the inputs; partial overlap is not allowed. At
-/// least one input. Thread-safe.
+/// The bits (but for which NaN a NaN is) do not depend on the instruction set, nor on how the
+/// calling thread rounds or whether it flushes denormals. An output may be one of the inputs;
+/// partial overlap is not allowed. At least one input. Thread-safe.
 void Reduce(
     const void* const* inputs, int input_count, void* const* outputs, int output_count,
     uint64_t count, DType dtype, const Arithmetic& arithmetic);

@@ -54,6 +54,7 @@ Operation::Progress ShmMessage::Post() {
 Operation::Progress ShmMessage::Match() {
   if (theirs().sequence.load(std::memory_order_acquire) != sequence()) return Progress::kNone;
   CheckCalls();
+  SetMoving();
   const Place& place = mailbox_.sender.posting.input;
   if (!sending_ && place.memory != 0) {
     Copy(

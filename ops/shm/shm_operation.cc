@@ -47,6 +47,7 @@ Operation::Progress ShmOperation::AwaitArrivals() {
     FinishInline();
     return End(Progress::kDone);
   }
+  SetMoving();
   transfer_ = MakeDirectTransfer(meeting_);
   if (transfer_ == nullptr) transfer_ = MakeStagedTransfer(meeting_);
   phase_ = Phase::kMoving;

@@ -35,6 +35,7 @@ TEST_CASE("what the launcher writes, the runtime reads") {
       .terminal_columns = 120,
       .threads = 4,
       .shutdown_note = "/tmp/job/shutdown.1",
+      .flight_folder = "/dev/shm/job/flight",
   };
   CHECK(ReadLaunchEnv(From(WriteLaunchEnv(launch))) == launch);
 }

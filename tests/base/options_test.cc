@@ -51,7 +51,36 @@ TEST_CASE("a bad value is refused by name, value and expectation") {
   CHECK(
       RefusalOf({}, {{"bucket_mb", "4"}}) ==
       "unknown option 'bucket_mb'; the options are bucket_bytes, backend, engine_thread, "
-      "timeout_s, log_level");
+      "stall_warning_s, timeout_s, on_stall, log_level");
+}
+
+TEST_CASE("a warning comes no later than the timeout") {
+  CHECK(Read({{"DTRUN_TIMEOUT_S", "7"}}).stall_warning_s == 7);
+  CHECK(Read({{"DTRUN_TIMEOUT_S", "70"}}).stall_warning_s == 30);
+  CHECK(Read({{"DTRUN_TIMEOUT_S", "70"}}, {{"stall_warning_s", "70"}}).stall_warning_s == 70);
+  CHECK(
+      RefusalOf({{"DTRUN_STALL_WARNING_S", "8"}}, {{"timeout_s", "7"}}) ==
+      "stall_warning_s is 8, but timeout_s is 7; expected a warning no later than the timeout");
+  CHECK(
+      RefusalOf({{"DTRUN_STALL_WARNING_S", "0"}}) ==
+      "environment variable DTRUN_STALL_WARNING_S is '0'; expected a number of seconds from 1 to "
+      "1000000");
+}
+
+TEST_CASE("what a stalled rank does is one of two things") {
+  CHECK(Read({}).on_stall == "error");
+  CHECK(Read({{"DTRUN_ON_STALL", "abort"}}).on_stall == "abort");
+  CHECK(
+      RefusalOf({}, {{"on_stall", "die"}}) == "option on_stall is 'die'; expected error or abort");
+}
+
+TEST_CASE("the ranks have to agree on when and how they give up") {
+  const auto differs = [](const std::map<std::string, std::string>& env) {
+    return AgreedOptions(Read(env)) != AgreedOptions(Read({}));
+  };
+  CHECK(differs({{"DTRUN_STALL_WARNING_S", "5"}}));
+  CHECK(differs({{"DTRUN_TIMEOUT_S", "500"}}));
+  CHECK(differs({{"DTRUN_ON_STALL", "abort"}}));
 }
 
 }  // namespace

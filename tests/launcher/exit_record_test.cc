@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/support/subprocess.h"
@@ -97,6 +99,38 @@ TEST_CASE("a rank that left while the others needed it is named") {
       1);
   CHECK(verdict.exit_code == 76);
   CHECK_THAT(verdict.message, Contains("rank 1 on h2") && Contains("MPI_Finalize"));
+}
+
+constexpr char kGaveUp[] = "gave up after 600 s: collective #12, barrier, waits for rank 1";
+
+ExitRecord Stalled(int rank, RankEnd end, int value, int64_t time_ns) {
+  return {rank, end, value, time_ns, false, kGaveUp};
+}
+
+TEST_CASE("a rank that gave up waiting says why, and an exit code of its own counts") {
+  const auto [end, value, code] = GENERATE(
+      std::tuple(RankEnd::kExited, 0, 76), std::tuple(RankEnd::kExited, 76, 76),
+      std::tuple(RankEnd::kExited, 9, 9), std::tuple(RankEnd::kSignaled, SIGABRT, 76),
+      std::tuple(RankEnd::kSignaled, SIGSEGV, 139));
+  const Verdict verdict =
+      Judge({Stalled(0, end, value, 5), {1, RankEnd::kSignaled, SIGTERM, 6}}, 1);
+  CHECK(verdict.exit_code == code);
+  CHECK(verdict.message == std::string("rank 0 on h1: ") + kGaveUp);
+}
+
+TEST_CASE("a rank that failed before others gave up is to blame") {
+  const Verdict verdict =
+      Judge({Stalled(0, RankEnd::kExited, 76, 9), {1, RankEnd::kExited, 3, 5}}, 3);
+  CHECK(verdict.exit_code == 3);
+  CHECK(verdict.message == "rank 1 on h2 exited with code 3");
+}
+
+TEST_CASE("a job that a stalled rank aborted, or one elsewhere left, is told by who gave up") {
+  const Records records = {Stalled(0, RankEnd::kSignaled, SIGTERM, 5)};
+  const auto [engine_code, code] = GENERATE(std::pair(76, 76), std::pair(1, 76), std::pair(7, 7));
+  const Verdict verdict = JudgeFailure(records, engine_code, kHosts, 1);
+  CHECK(verdict.exit_code == code);
+  CHECK(verdict.message == std::string("rank 0 on h1: ") + kGaveUp);
 }
 
 TEST_CASE("an abort has no culprit but keeps its code") {

@@ -163,5 +163,57 @@ TEST_CASE("killing the wrapper of a rank ends the job") {
   CHECK(job.AllGone());
 }
 
+TEST_CASE("a file for the records that cannot be made is refused before anything starts") {
+  const DtrunTest test;
+  const CommandResult result = test.Run(
+      {"-np", "2", "--flight-record", test.temp.path() + "/no/such/file", "echo", "started"});
+  CHECK(result.exit_code == 73);
+  CHECK(result.out == "");
+  CHECK(LineCount(result.err) == 1);
+  CHECK_THAT(result.err, Catch::Contains(test.temp.path() + "/no/such/file"));
+  CHECK(test.temp.Entries().empty());
+}
+
+TEST_CASE("a job's own failure counts for more than that of the file for its records") {
+  const DtrunTest test;
+  const Words line = {"-np", "2", "--flight-record", "/dev/full", "sh", "-c"};
+  const auto run = [&](const std::string& script) {
+    Words words = line;
+    words.push_back(script);
+    const CommandResult result = test.Run(words);
+    CHECK_THAT(result.err, Catch::Contains("cannot write /dev/full"));
+    return result.exit_code;
+  };
+  CHECK(run("exit 0") == 73);
+  CHECK(run("exit 5") == 5);
+}
+
+TEST_CASE("damaged records never break the report") {
+  const DtrunTest test;
+  const std::string damage = GENERATE(
+      as<std::string>(), "echo garbage > $file", "head -c 40000 /dev/zero > $file", "mkfifo $file",
+      "mkdir $file", "ln -s /dev/zero $file", "rm -r $DTRUN_FLIGHT_FOLDER");
+  const std::string file = test.temp.path() + "/records.json";
+  const CommandResult result = test.Run(
+      {"-np", "1", "--flight-record", file, "sh", "-c",
+       "[ -d $DTRUN_FLIGHT_FOLDER ] || exit 4; file=$DTRUN_FLIGHT_FOLDER/0; " + damage +
+           "; exit 3"});
+  CHECK(result.exit_code == 3);
+  CHECK(result.err == "dtrun: rank 0 on localhost exited with code 3\n");
+  CHECK(test.temp.Entries() == Words{"records.json"});
+}
+
+TEST_CASE("ranks that know nothing of dtrun have no record, and the file says so") {
+  const DtrunTest test;
+  const std::string file = test.temp.path() + "/records.json";
+  CHECK(test.Run({"-np", "2", "--flight-record", file, "true"}).exit_code == 0);
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  CHECK_THAT(
+      text.str(),
+      Catch::Contains("\"rank\": 1") && Catch::Contains("no record") && Catch::EndsWith("]\n"));
+  CHECK(test.temp.Entries() == Words{"records.json"});
+}
+
 }  // namespace
 }  // namespace dtrun::testing

@@ -58,6 +58,14 @@ TEST_CASE("--mpi-args is divided into words, even when it begins with a dash") {
       Words{"--mca", "btl", "self,tcp"});
 }
 
+TEST_CASE("--flight-record names a file") {
+  CHECK(ParseCommandLine({"-np", "1", "p"}).flight_record == "");
+  CHECK(
+      ParseCommandLine({"-np", "1", "--flight-record", "a b.json", "p"}).flight_record ==
+      "a b.json");
+  CHECK_THAT(HelpText(), Contains("--flight-record FILE"));
+}
+
 TEST_CASE("help and version need nothing else") {
   CHECK(ParseCommandLine({"--help"}).action == Action::kHelp);
   CHECK(ParseCommandLine({"-h"}).action == Action::kHelp);
@@ -89,9 +97,9 @@ TEST_CASE("an option given twice is named") {
 TEST_CASE("a command line that says too little or too much is refused") {
   const Words line = GENERATE(
       Words{}, Words{"p"}, Words{"-np", "2"}, Words{"-np"}, Words{"-np", "", "p"}, Words{"-H"},
-      Words{"-np", "2", "--"}, Words{"--verbose=1", "-np", "2", "p"},
-      Words{"-np", "1", "-x", "A=b", "p"}, Words{"-np", "1", "-x", "a.b", "p"},
-      Words{"-np", "1", "--mpi-args", "'x", "p"});
+      Words{"-np", "2", "--"}, Words{"-np", "2", "--flight-record"},
+      Words{"--verbose=1", "-np", "2", "p"}, Words{"-np", "1", "-x", "A=b", "p"},
+      Words{"-np", "1", "-x", "a.b", "p"}, Words{"-np", "1", "--mpi-args", "'x", "p"});
   CAPTURE(line);
   CHECK_THROWS_AS(ParseCommandLine(line), UsageError);
 }

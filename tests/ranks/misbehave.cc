@@ -127,6 +127,8 @@ int Run(const std::string& what) {
   }
   // Who waits in vain for a rank has nobody to shut down with.
   if (what == "never" || what == "no_receive" || (what == "leave" && job.rank() == 1)) return 0;
+  // Before Shutdown: the first rank to exit ends the others.
+  if (what == "refuse" && job.rank() == 0) std::fprintf(stderr, "misbehave: refused\n");
   try {
     if (usable) job.world().Barrier();
     job.Shutdown();
@@ -134,11 +136,7 @@ int Run(const std::string& what) {
   } catch (const dtrun::Error& error) {
     Print(job, error);
   }
-  if (what == "refuse") {
-    if (job.rank() == 0) std::fprintf(stderr, "misbehave: refused\n");
-    return 66;
-  }
-  return 0;
+  return what == "refuse" ? 66 : 0;
 }
 
 }  // namespace

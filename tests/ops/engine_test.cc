@@ -1,0 +1,378 @@
+// Deadlines, warnings and the flight record, on a clock that the test owns.
+
+#include "ops/engine.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/flight_record.h"
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "ops/flight_recorder.h"
+#include "tests/support/manual_clock.h"
+
+namespace {
+
+using namespace dtrun;
+using namespace dtrun::ops;
+using namespace std::chrono_literals;
+using base::FlightState;
+using Catch::Matchers::Contains;
+using Lines = std::vector<std::string>;
+
+// What a peer would do to an operation.
+struct Fate {
+  std::atomic<bool> arrived{false}, done{false}, advances{false};
+  std::optional<ErrorCode> error;
+  std::vector<int> missing = {1};
+};
+
+class FakeOperation : public Operation {
+ public:
+  FakeOperation(
+      std::shared_ptr<const Members> members, uint64_t sequence, const Call& call,
+      std::shared_ptr<Fate> fate)
+      : Operation(std::move(members), sequence, call), fate_(std::move(fate)) {}
+  Progress Advance() override {
+    if (fate_->error) throw Error(*fate_->error, "lost");
+    if (fate_->arrived) SetMoving();
+    if (fate_->advances.exchange(false)) return Progress::kSome;
+    return fate_->done ? Progress::kDone : Progress::kNone;
+  }
+  std::vector<int> Missing() const override {
+    return fate_->arrived ? std::vector<int>{} : fate_->missing;
+  }
+
+ private:
+  std::shared_ptr<Fate> fate_;
+};
+
+// One rank of four and what it says.
+struct Rank {
+  testing::ManualClock clock;
+  std::mutex mutex;
+  Lines warnings, errors;  // guarded by mutex
+  std::shared_ptr<FlightRecorder> recorder = FlightRecorder::InMemory(0, "h");
+  std::vector<std::shared_ptr<FlightRecorder>> peers;
+  int given_up = 0;
+  std::shared_ptr<const Members> world = std::make_shared<const Members>(Members::World(4));
+  std::unique_ptr<Engine> engine;
+  uint64_t sequence = 0;
+
+  explicit Rank(bool recording = true) {
+    for (int r = 0; r < 4; ++r) peers.push_back(FlightRecorder::InMemory(r, "h"));
+    engine = std::make_unique<Engine>(
+        EngineOptions{
+            .may_spin = false,
+            .recorder = recording ? recorder : nullptr,
+            .peer_records = [this](int rank) -> std::optional<base::FlightRecord> {
+              if (rank == 0) return recorder->Read();
+              return peers[static_cast<size_t>(rank)]->Read();
+            },
+            .on_give_up = [this](const std::string&) { ++given_up; }},
+        clock, [this](base::LogLevel level, const std::string& line) {
+          std::lock_guard lock(mutex);
+          (level == base::LogLevel::kWarning ? warnings : errors).push_back(line);
+        });
+  }
+
+  Work Start(
+      std::shared_ptr<Fate> fate, CollectiveKind kind = CollectiveKind::kBarrier,
+      std::shared_ptr<const Members> members = nullptr) {
+    Call call{};
+    call.before = call.after = 1;
+    call.root = 3;
+    call.kind = static_cast<uint8_t>(kind);
+    return engine->Start(
+        std::make_unique<FakeOperation>(members ? members : world, ++sequence, call, fate));
+  }
+
+  Lines Warnings() {
+    std::lock_guard lock(mutex);
+    return warnings;
+  }
+  Lines Errors() {
+    std::lock_guard lock(mutex);
+    return errors;
+  }
+};
+
+std::string ErrorOf(Work& work, ErrorCode code = ErrorCode::kTimeout) {
+  try {
+    return work.Test() ? "finished" : "not yet";
+  } catch (const Error& error) {
+    return error.code() == code ? error.what()
+                                : base::Text("code ", static_cast<int>(error.code()));
+  }
+}
+
+template <typename Condition>
+bool Soon(const Condition& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  while (!condition() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(1ms);
+  }
+  return condition();
+}
+
+TEST_CASE("an operation that a rank never calls is reported once, and then fails") {
+  Rank rank;
+  Work work = rank.Start(std::make_shared<Fate>());
+  rank.clock.Advance(29s);
+  CHECK(ErrorOf(work) == "not yet");
+  CHECK(rank.Warnings().empty());
+  for (int i = 0; i < 10; ++i) {
+    rank.clock.Advance(1s);
+    CHECK(ErrorOf(work) == "not yet");
+  }
+  CHECK(
+      rank.Warnings() == Lines{"waiting for 30 s: collective #1, barrier, waits for rank 1 to call "
+                               "it; rank 1 called nothing yet"});
+  rank.clock.Advance(560s);
+  CHECK(ErrorOf(work) == "not yet");
+  rank.clock.Advance(1s);
+  CHECK_THAT(
+      ErrorOf(work),
+      Catch::StartsWith("gave up after 600 s: collective #1, barrier, waits for rank 1 to call"));
+  CHECK(rank.Warnings().size() == 1);
+  CHECK(rank.engine->gave_up());
+  CHECK(rank.given_up == 1);
+}
+
+TEST_CASE("whoever is waited for is named with what it did last") {
+  Rank rank;
+  Call barrier{}, broadcast{};
+  barrier.kind = static_cast<uint8_t>(CollectiveKind::kBarrier);
+  broadcast.kind = static_cast<uint8_t>(CollectiveKind::kBroadcast);
+  broadcast.dtype = static_cast<uint8_t>(DType::kF32);
+  broadcast.before = broadcast.after = 1;
+  broadcast.count = 7;
+  const base::TimePoint begin = rank.clock.Now();
+  FlightRecorder& one = *rank.peers[1];
+  one.End(one.Start("world", 11, barrier, begin), FlightState::kDone, begin);
+  rank.peers[3]->Start("world", 9, broadcast, begin - 14s);
+  const auto fate = std::make_shared<Fate>();
+  fate->missing = {1, 3};
+  rank.sequence = 11;
+  rank.clock.Advance(1s);
+  Work work = rank.Start(fate);
+  rank.clock.Advance(30s);
+  CHECK(ErrorOf(work) == "not yet");
+  CHECK(
+      rank.Warnings() ==
+      Lines{
+          "waiting for 30 s: collective #12, barrier, waits for ranks 1 and 3 to call it; rank 1 "
+          "last finished collective #11, barrier, 31 s ago; rank 3 is in collective #9, broadcast "
+          "(f32, 7 elements, root 0), since 45 s"});
+}
+
+TEST_CASE("ranks that did the same are named together") {
+  Rank rank;
+  const auto fate = std::make_shared<Fate>();
+  fate->missing = {1, 2, 3};
+  Work work = rank.Start(fate);
+  rank.clock.Advance(30s);
+  work.Test();
+  REQUIRE(rank.Warnings().size() == 1);
+  CHECK_THAT(rank.Warnings()[0], Catch::EndsWith("; ranks 1, 2 and 3 called nothing yet"));
+  for (const int r : {2, 3}) {
+    rank.peers[static_cast<size_t>(r)]->Start("world/1", 1, Call{}, rank.clock.Now());
+  }
+  rank.clock.Advance(570s);
+  CHECK_THAT(
+      ErrorOf(work), Contains("; rank 1 called nothing yet; ranks 2 and 3 are in collective #1"));
+}
+
+TEST_CASE("where the backend cannot see who is missing, the records tell") {
+  Rank rank;
+  Call barrier{};
+  barrier.kind = static_cast<uint8_t>(CollectiveKind::kBarrier);
+  const auto fate = std::make_shared<Fate>();
+  fate->missing = {};
+  Work work = rank.Start(fate);
+  rank.peers[1]->Start("world", 1, barrier, rank.clock.Now());
+  rank.peers[3]->Start("world", 2, barrier, rank.clock.Now());
+  rank.peers[2]->Start("world/1", 1, barrier, rank.clock.Now());
+  rank.clock.Advance(30s);
+  work.Test();
+  CHECK(
+      rank.Warnings() == Lines{"waiting for 30 s: collective #1, barrier, waits for rank 2 to call "
+                               "it; rank 2 is in collective #1 of world/1, barrier, since 30 s"});
+}
+
+TEST_CASE("operations that wait for the same are one warning") {
+  Rank rank;
+  std::vector<Work> works;
+  for (int i = 0; i < 5; ++i) works.push_back(rank.Start(std::make_shared<Fate>()));
+  works.push_back(rank.Start(std::make_shared<Fate>(), CollectiveKind::kReceive));
+  for (int i = 0; i < 100; ++i) {
+    rank.clock.Advance(1s);
+    for (Work& work : works) CHECK(ErrorOf(work) == "not yet");
+  }
+  REQUIRE(rank.Warnings().size() == 2);
+  CHECK_THAT(rank.Warnings()[0], Contains("collective #1,"));
+  CHECK_THAT(rank.Warnings()[1], Contains("message #6, receive"));
+}
+
+TEST_CASE("a wait ends at the deadline") {
+  Rank rank;
+  Work work = rank.Start(std::make_shared<Fate>());
+  std::string error;
+  std::thread waiter([&] {
+    try {
+      work.Wait();
+    } catch (const Error& thrown) {
+      error = thrown.what();
+    }
+  });
+  rank.clock.Advance(30s);
+  CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
+  rank.clock.Advance(570s);
+  waiter.join();
+  CHECK_THAT(error, Catch::StartsWith("gave up after 600 s: collective #1, barrier"));
+  CHECK(rank.Errors().empty());
+}
+
+TEST_CASE("an operation that nobody waits for is given up by the engine's thread, aloud") {
+  Rank rank;
+  rank.engine->StartThread();
+  rank.Start(std::make_shared<Fate>());
+  rank.clock.Advance(30s);
+  CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
+  rank.clock.Advance(570s);
+  CHECK(Soon([&] { return rank.Errors().size() == 1; }));
+  CHECK_THAT(rank.Errors()[0], Catch::StartsWith("gave up after 600 s: collective #1"));
+  CHECK(rank.engine->gave_up());
+}
+
+TEST_CASE("an operation that nobody waits for is given up while others are started or waited for") {
+  Rank rank;
+  const auto other = std::make_shared<const Members>(rank.world->Subset({0, 1}, "/1"));
+  rank.Start(std::make_shared<Fate>());
+  rank.clock.Advance(600s);
+  SECTION("started") {
+    const auto fate = std::make_shared<Fate>();
+    fate->done = true;
+    CHECK(rank.Start(fate, CollectiveKind::kBarrier, other).Test());
+  }
+  SECTION("waited for") {
+    const auto fate = std::make_shared<Fate>();
+    std::thread waiter([&] { rank.Start(fate, CollectiveKind::kBarrier, other).Wait(); });
+    CHECK(Soon([&] { return rank.Errors().size() == 1; }));
+    fate->done = true;
+    waiter.join();
+  }
+  CHECK(rank.Errors().size() == 1);
+  CHECK(rank.given_up == 1);
+}
+
+TEST_CASE("an operation that advances is not late, however long it takes") {
+  Rank rank;
+  const auto fate = std::make_shared<Fate>();
+  Work work = rank.Start(fate);
+  fate->arrived = true;
+  for (int i = 0; i < 100; ++i) {
+    fate->advances = true;
+    rank.clock.Advance(20s);
+    CHECK(ErrorOf(work) == "not yet");
+  }
+  CHECK(rank.Warnings().empty());
+  rank.clock.Advance(30s);
+  CHECK(ErrorOf(work) == "not yet");
+  rank.clock.Advance(30s);
+  CHECK(ErrorOf(work) == "not yet");
+  REQUIRE(rank.Warnings().size() == 1);
+  CHECK_THAT(rank.Warnings()[0], Contains("waits for other ranks to finish it"));
+  rank.clock.Advance(600s);
+  CHECK_THAT(ErrorOf(work), Catch::StartsWith("gave up after"));
+}
+
+TEST_CASE("an operation that others finished while nobody looked is not late") {
+  Rank rank;
+  const auto fate = std::make_shared<Fate>();
+  Work work = rank.Start(fate);
+  rank.clock.Advance(700s);
+  fate->done = true;
+  CHECK(ErrorOf(work) == "finished");
+  CHECK(rank.Warnings().empty());
+  CHECK_FALSE(rank.engine->gave_up());
+}
+
+TEST_CASE("after a timeout nothing on that communicator hangs, and others go on") {
+  Rank rank;
+  const auto other = std::make_shared<const Members>(rank.world->Subset({0, 1}, "/1"));
+  Work first = rank.Start(std::make_shared<Fate>());
+  rank.clock.Advance(300s);
+  Work second = rank.Start(std::make_shared<Fate>());
+  const auto elsewhere = std::make_shared<Fate>();
+  Work third = rank.Start(elsewhere, CollectiveKind::kBarrier, other);
+  rank.clock.Advance(300s);
+  CHECK_THAT(ErrorOf(first), Catch::StartsWith("gave up after 600 s"));
+  CHECK_THAT(
+      ErrorOf(second), Catch::StartsWith("collective #2, barrier, cannot be done any more: gave up "
+                                         "after 600 s: collective #1, barrier"));
+  Work later = rank.Start(std::make_shared<Fate>());
+  CHECK_THAT(ErrorOf(later), Catch::StartsWith("collective #4, barrier, cannot be done any more"));
+  CHECK(ErrorOf(third) == "not yet");
+  elsewhere->done = true;
+  CHECK(ErrorOf(third) == "finished");
+  CHECK(rank.given_up == 1);
+}
+
+TEST_CASE("a lost peer ends the communicator, a mismatch does not") {
+  const ErrorCode code = GENERATE(ErrorCode::kPeerLost, ErrorCode::kMismatch);
+  Rank rank;
+  const auto fate = std::make_shared<Fate>();
+  fate->error = code;
+  Work work = rank.Start(fate);
+  CHECK(ErrorOf(work, code) == "lost");
+  CHECK(rank.engine->gave_up() == (code == ErrorCode::kPeerLost));
+  Work later = rank.Start(std::make_shared<Fate>());
+  CHECK(
+      ErrorOf(later, code) == (code == ErrorCode::kPeerLost
+                                   ? "collective #2, barrier, cannot be done any more: lost"
+                                   : "not yet"));
+}
+
+TEST_CASE("the record follows an operation to its end") {
+  Rank rank;
+  const auto fate = std::make_shared<Fate>(), stuck = std::make_shared<Fate>();
+  Work work = rank.Start(fate), lost = rank.Start(stuck);
+  const auto state = [&](size_t i) { return rank.recorder->Read().operations[i].state; };
+  CHECK(state(0) == FlightState::kStarted);
+  fate->arrived = true;
+  CHECK_FALSE(work.Test());
+  CHECK(state(0) == FlightState::kMoving);
+  rank.clock.Advance(5s);
+  fate->done = true;
+  CHECK(work.Test());
+  CHECK(state(0) == FlightState::kDone);
+  const auto operation = rank.recorder->Read().operations[0];
+  CHECK(operation.end_ns - operation.start_ns == 5'000'000'000);
+
+  CHECK(state(1) == FlightState::kStarted);
+  CHECK(rank.recorder->Read().gave_up.empty());
+  rank.clock.Advance(595s);
+  const std::string error = ErrorOf(lost);
+  CHECK(state(1) == FlightState::kFailed);
+  CHECK(rank.recorder->Read().gave_up == error);
+}
+
+TEST_CASE("an engine without a recorder works the same") {
+  Rank rank(false);
+  const auto fate = std::make_shared<Fate>();
+  Work work = rank.Start(fate), stuck = rank.Start(std::make_shared<Fate>());
+  fate->arrived = fate->done = true;
+  CHECK(ErrorOf(work) == "finished");
+  rank.clock.Advance(600s);
+  CHECK_THAT(ErrorOf(stuck), Catch::StartsWith("gave up after 600 s"));
+}
+
+}  // namespace

@@ -1,0 +1,43 @@
+// A rank of a job whose rank 1 does not come to the second collective; argv[1] says what it does
+// instead, and what the others do about it.
+
+#include <dtrun/dtrun.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+
+namespace {
+
+void WaitInVain(dtrun::Communicator& world, const std::string& what) {
+  float data[4] = {};
+  world.Barrier();
+  if (world.rank() == 1) {
+    // The others should be waiting by then; nothing depends on it but what they are seen doing.
+    if (what == "killed") usleep(500'000), raise(SIGKILL);
+    for (;;) pause();
+  }
+  if (what == "forgotten") {
+    world.StartAllReduce(dtrun::Buffer(data, 4));
+    for (;;) pause();
+  }
+  world.AllReduce(dtrun::Buffer(data, 4));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  dtrun::Context job = dtrun::Init();
+  try {
+    if (!what.empty()) WaitInVain(job.world(), what);
+    job.Shutdown();
+  } catch (const dtrun::Error& error) {
+    if (what == "uncaught") std::terminate();
+    if (job.rank() == 0) std::printf("%d: %s\n", static_cast<int>(error.code()), error.what());
+    job.Shutdown();
+  }
+  return 0;
+}

@@ -1,0 +1,108 @@
+// Ranks that wait in vain: what they are told, what dtrun says of them, and how the job ends.
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/subprocess.h"
+
+namespace {
+
+using dtrun::testing::Command;
+using dtrun::testing::CommandResult;
+using dtrun::testing::Run;
+using dtrun::testing::TemporaryFolder;
+using nlohmann::json;
+
+constexpr char kDtrun[] = "launcher/dtrun";
+
+// Rank 1 stops after collective #1.
+CommandResult JobInVain(
+    const std::string& what, std::vector<std::pair<std::string, std::string>> environment = {},
+    const std::vector<std::string>& launcher = {kDtrun}, const std::string& timeout_s = "2") {
+  environment.insert(
+      environment.end(),
+      {{"DTRUN_TIMEOUT_S", timeout_s}, {"DTRUN_STALL_WARNING_S", timeout_s == "2" ? "1" : "60"}});
+  std::vector<std::string> argv = launcher;
+  argv.insert(argv.end(), {"-np", "3", "tests/ranks/in_vain", what});
+  return Run(Command{.argv = argv, .environment = environment});
+}
+
+const std::string kSecond = "collective #2, all_reduce (f32, 4 elements, sum)";
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
+  return count;
+}
+
+TEST_CASE("a rank that never comes is named, with what it did last, and the job ends with 76") {
+  const std::string backend = GENERATE("shm", "mpi");
+  const std::string what = GENERATE("absent", "uncaught");
+  const CommandResult result = JobInVain(what, {{"DTRUN_BACKEND", backend}});
+  CAPTURE(backend, what, result.err);
+  CHECK(result.exit_code == 76);
+  const std::string late = kSecond +
+                           ", waits for rank 1 to call it; rank 1 last finished "
+                           "collective #1, barrier, ";
+  CHECK(Count(result.err, "warning: waiting for 1 s: " + late) == 2);
+  CHECK(Count(result.err, "warning: ") == 2);
+  CHECK(
+      Count(result.err, "dtrun: rank 0 on localhost: gave up after 2 s: " + late) +
+          Count(result.err, "dtrun: rank 2 on localhost: gave up after 2 s: " + late) ==
+      1);
+  CHECK(Count(result.err, "; rank 1 last finished collective #1, barrier\n") == 1);
+}
+
+TEST_CASE("of a job whose rank was killed, dtrun says what every rank was doing") {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/records.json";
+  const CommandResult result = JobInVain("killed", {}, {kDtrun, "--flight-record", file}, "60");
+  CHECK(result.exit_code == 137);
+  CHECK_THAT(
+      result.err, Catch::EndsWith(
+                      "dtrun: rank 1 on localhost was killed by SIGKILL (often: out of memory)\n"
+                      "dtrun: ranks 0 and 2 waited in " +
+                      kSecond + "; rank 1 last finished collective #1, barrier\n"));
+  const json records = json::parse(std::ifstream(file));
+  REQUIRE(records.size() == 3);
+  CHECK(records[0]["operations"].back()["state"] == "started");
+  CHECK(records[0]["operations"].back()["kind"] == "all_reduce");
+  CHECK(records[1]["operations"].back()["state"] == "done");
+  CHECK(records[1]["operations"].back()["sequence"] == 1);
+}
+
+TEST_CASE("whoever interrupts a job that hangs learns what it hung in") {
+  const CommandResult result =
+      JobInVain("absent", {}, {"timeout", "--preserve-status", "-s", "INT", "5", kDtrun}, "60");
+  CHECK(result.exit_code == 130);
+  CHECK(
+      result.err == "dtrun: ended by SIGINT\ndtrun: ranks 0 and 2 waited in " + kSecond +
+                        "; rank 1 last finished collective #1, barrier\n");
+}
+
+TEST_CASE("where the job's folder is not there, a rank keeps its record to itself") {
+  const CommandResult result = Run(Command{
+      .argv = {"tests/ranks/in_vain"},
+      .environment = {
+          {"DTRUN_JOB", "1"},
+          {"DTRUN_HOSTS", "h:1"},
+          {"DTRUN_FLIGHT_FOLDER", "/nonexistent"},
+          {"DTRUN_LOG_LEVEL", "info"}}});
+  CHECK(result.exit_code == 0);
+  CHECK(Count(result.err, "the flight record stays in this process: open of /nonexistent/0") == 1);
+}
+
+TEST_CASE("on_stall=abort ends a job whose program looks at no error, and one without dtrun") {
+  const std::vector<std::string> launcher = GENERATE(
+      std::vector<std::string>{kDtrun},
+      std::vector<std::string>{"mpirun", "--allow-run-as-root", "--oversubscribe"});
+  const CommandResult result = JobInVain(
+      "forgotten", {{"DTRUN_ON_STALL", "abort"}, {"DTRUN_ENGINE_THREAD", "on"}}, launcher);
+  CHECK(result.exit_code == 76);
+  CHECK(Count(result.err, "ends the job (on_stall=abort): gave up after 2 s: " + kSecond) >= 1);
+}
+
+}  // namespace
