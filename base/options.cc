@@ -46,9 +46,13 @@ const std::vector<OptionRow>& Rows() {
          options.bucket_bytes = static_cast<uint64_t>(bytes);
          return valid;
        }},
-      {"backend", "auto, shm or mpi",
+      {"backend", "auto, shm, hierarchical or mpi",
        [](const std::string& value, Options& options) {
-         return ParseChoice(value, {"auto", "shm", "mpi"}, options.backend);
+         return ParseChoice(value, {"auto", "shm", "hierarchical", "mpi"}, options.backend);
+       }},
+      {"wire_dtype", "none, f16 or bf16",
+       [](const std::string& value, Options& options) {
+         return ParseChoice(value, {"none", "f16", "bf16"}, options.wire_dtype);
        }},
       {"engine_thread", "auto, on or off",
        [](const std::string& value, Options& options) {
@@ -132,6 +136,7 @@ std::vector<std::string> AgreedOptions(const Options& options) {
   return {
       Text("bucket_bytes=", options.bucket_bytes),
       Text("backend=", options.backend),
+      Text("wire_dtype=", options.wire_dtype),
       Text("timeout_s=", options.timeout_s),
       Text("stall_warning_s=", options.stall_warning_s),
       Text("on_stall=", options.on_stall),

@@ -18,8 +18,11 @@ struct Options {
   /// A gradient bucket is launched when it holds this much: small enough to overlap with the
   /// backward pass, large enough that the fixed cost of a collective does not count.
   uint64_t bucket_bytes = 4 << 20;
-  /// "auto", or the backend that has to be used: "shm", "mpi".
+  /// "auto", or the backend that has to be used: "shm", "hierarchical", "mpi".
   std::string backend = "auto";
+  /// As what f32 values that are reduced cross from host to host: "none" (as they are), "f16",
+  /// "bf16".
+  std::string wire_dtype = "none";
   /// A thread that drives progress besides those that wait: "auto" (when this rank has more CPUs
   /// than compute threads and MPI allows it), "on", "off".
   std::string engine_thread = "auto";

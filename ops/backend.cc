@@ -7,6 +7,8 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/hierarchical/hierarchical_communicator.h"
+#include "ops/hierarchical/host_map.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
 
@@ -17,29 +19,71 @@ using base::Text;
 
 struct Backend {
   const char* name;
-  // Why this rank cannot use it; "" when it can.
-  std::string (*probe)(const World&);
+  // For people: what it is made of.
+  const char* parts;
+  // Why this rank does not use it; "" when it does. `wanted`: the user has asked for it by name.
+  std::string (*probe)(const World&, bool wanted);
   std::unique_ptr<Communicator> (*create)(const World&, Engine&);
 };
 
+int HostCount(const World& world) { return HostMap(world.host_of_rank).host_count(); }
+
+std::unique_ptr<Communicator> CreateWithinHost(
+    const World& world, Engine& engine, const HostMap& hosts) {
+  const std::vector<int>& here = hosts.ranks(hosts.host(world.bootstrap->rank()));
+  Members members = world.members.Subset(here, "");
+  SubsetBootstrap bootstrap(*world.bootstrap, here);
+  std::unique_ptr<Communicator> created;
+  std::exception_ptr error;
+  try {
+    created = here.size() == 1 ? CreateSelfCommunicator(std::move(members))
+                               : CreateShmCommunicator(bootstrap, engine, std::move(members));
+  } catch (...) {
+    error = std::current_exception();
+  }
+  bootstrap.Finish();
+  if (error) std::rethrow_exception(error);
+  return created;
+}
+
+std::string ProbeHierarchical(const World& world, bool wanted) {
+  if (world.bootstrap == nullptr) return "there is one rank";
+  if (world.mpi == nullptr) return "no MPI launcher has started this process";
+  if (wanted) return "";
+  const HostMap hosts(world.host_of_rank);
+  if (hosts.host_count() == 1) return "the ranks share a host";
+  return hosts.host_count() < hosts.size() ? "" : "no two ranks share a host";
+}
+
+std::unique_ptr<Communicator> CreateHierarchical(const World& world, Engine& engine) {
+  const HostMap hosts(world.host_of_rank);
+  auto local = CreateWithinHost(world, engine, hosts);
+  auto cross = world.mpi->CreateCommunicator(engine, world.members);
+  return CreateHierarchicalCommunicator(
+      std::move(local), std::move(cross), hosts, {.wire = world.wire}, engine, world.members);
+}
+
 // In the order of preference.
 constexpr Backend kBackends[] = {
-    {"self",
-     [](const World& world) -> std::string {
+    {"self", "",
+     [](const World& world, bool) -> std::string {
        return world.bootstrap == nullptr ? ""
                                          : Text("there are ", world.bootstrap->size(), " ranks");
      },
      [](const World& world, Engine&) { return CreateSelfCommunicator(world.members); }},
-    {"shm",
-     [](const World& world) -> std::string {
+    {"shm", "",
+     [](const World& world, bool) -> std::string {
        if (world.bootstrap == nullptr) return "there is one rank";
-       return world.host_count == 1 ? "" : Text("the ranks run on ", world.host_count, " hosts");
+       const int hosts = HostCount(world);
+       return hosts == 1 ? "" : Text("the ranks run on ", hosts, " hosts");
      },
      [](const World& world, Engine& engine) {
        return CreateShmCommunicator(*world.bootstrap, engine, world.members);
      }},
-    {"mpi",
-     [](const World& world) -> std::string {
+    {"hierarchical", " (shm within each host, mpi between them)", ProbeHierarchical,
+     CreateHierarchical},
+    {"mpi", "",
+     [](const World& world, bool) -> std::string {
        return world.mpi != nullptr ? "" : "no MPI launcher has started this process";
      },
      [](const World& world, Engine& engine) {
@@ -48,8 +92,8 @@ constexpr Backend kBackends[] = {
 };
 
 // The first reason that any rank gave, with the rank; "" when all can use it.
-std::string Verdict(const World& world, const Backend& backend) {
-  const std::string mine = backend.probe(world);
+std::string Verdict(const World& world, const Backend& backend, bool wanted) {
+  const std::string mine = backend.probe(world, wanted);
   if (world.bootstrap == nullptr) return mine;
   const std::vector<std::string> reasons = world.bootstrap->AllGather(mine);
   for (size_t rank = 0; rank < reasons.size(); ++rank) {
@@ -69,9 +113,10 @@ std::unique_ptr<Communicator> CreateWorldCommunicator(
     const bool considered =
         wanted == "auto" || wanted == backend.name || world.bootstrap == nullptr;
     if (!considered) continue;
-    const std::string reason = Verdict(world, backend);
+    const std::string reason = Verdict(world, backend, wanted == backend.name);
     if (reason.empty()) {
-      if (first) log(base::LogLevel::kInfo, Text("backend ", backend.name, " reduces"));
+      if (first)
+        log(base::LogLevel::kInfo, Text("backend ", backend.name, backend.parts, " reduces"));
       return backend.create(world, engine);
     }
     refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);

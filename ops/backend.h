@@ -3,21 +3,24 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "ops/bootstrap.h"
 #include "ops/communicator.h"
 #include "ops/engine.h"
+#include "ops/hierarchical/hierarchical_options.h"
 #include "ops/mpi/mpi_module.h"
 
 namespace dtrun::ops {
 
 /// What a backend may use to serve the ranks of `bootstrap`, as one of them sees it.
 struct World {
-  Bootstrap* bootstrap = nullptr;  ///< null in a world of one
-  MpiJob* mpi = nullptr;           ///< null when no MPI launcher has started this process
-  int host_count = 1;              ///< hosts that these ranks run on
-  Members members = {};            ///< the ranks' names
+  Bootstrap* bootstrap = nullptr;       ///< null in a world of one
+  MpiJob* mpi = nullptr;                ///< null when no MPI launcher has started this process
+  std::vector<int> host_of_rank = {0};  ///< equal numbers: the same host
+  Members members = {};                 ///< the ranks' names
+  WireDType wire = WireDType::kNone;    ///< as what f32 gradients cross between hosts
 };
 
 /// The communicator of all ranks on the best backend: the first one, in the order of the table in

@@ -75,6 +75,22 @@ void Work::Wait() {
   if (entry_->error) std::rethrow_exception(entry_->error);
 }
 
+bool Work::Done() const {
+  if (entry_ == nullptr) return true;
+  if (!entry_->done.load(std::memory_order_acquire)) return false;
+  if (entry_->error) std::rethrow_exception(entry_->error);
+  return true;
+}
+
+std::vector<int> Work::Missing() const {
+  const bool under_way = entry_ != nullptr && !entry_->done.load(std::memory_order_acquire);
+  return under_way ? entry_->operation->Missing() : std::vector<int>{};
+}
+
+void Work::Abandon() {
+  if (entry_ != nullptr) entry_->done.store(true, std::memory_order_release);
+}
+
 Engine::Engine(EngineOptions options, const base::Clock& clock, base::LogSink log)
     : options_(std::move(options)),
       clock_(clock),
@@ -108,7 +124,8 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
     if (entry->operation->NeedsPolling()) polling_ = true;
     if (thread_.joinable()) doorbell().Ring();
   }
-  if (now >= next_alarm_) CheckDeadlines(now);
+  // Started by an operation that is being advanced, this one must not advance that again.
+  if (now >= next_alarm_ && advancing_ == 0) CheckDeadlines(now);
   return Work(this, std::move(entry));
 }
 
@@ -118,6 +135,9 @@ void Engine::Poll() {
 
 bool Engine::AdvanceEntry(Entry& entry) {
   bool advanced = false;
+  ++advancing_;
+  const auto leave =
+      std::unique_ptr<int, void (*)(int*)>(&advancing_, [](int* depth) { --*depth; });
   try {
     for (;;) {
       const Operation::Progress progress = entry.operation->Advance();
@@ -153,7 +173,9 @@ bool Engine::AdvanceAll(const Entry* awaited) {
   bool advanced = false, others_done = false;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& entry : active_) {
+    // By index: an operation that is advanced may start others.
+    for (size_t i = 0; i < active_.size(); ++i) {
+      Entry* entry = active_[i].get();
       // An operation that was given up (timeout) must not touch its buffers any more.
       if (!entry->done.load(std::memory_order_relaxed)) advanced |= AdvanceEntry(*entry);
     }
@@ -265,11 +287,13 @@ void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {
 void Engine::Lose(Entry& entry, ErrorCode code, const std::string& error) {
   const std::shared_ptr<const Members> members = entry.operation->shared_members();
   const bool first = !gave_up_.exchange(true);
+  entry.operation->GiveUp();
   const Lost& lost = lost_.emplace_back(Lost{members, code, error});
   abandoned_.push_back(std::move(entry.operation));
   for (const auto& other : active_) {
     if (other.get() == &entry || other->done.load(std::memory_order_relaxed)) continue;
     if (&other->operation->members() != members.get()) continue;
+    other->operation->GiveUp();
     Fail(*other, std::make_exception_ptr(LostError(lost, *other->operation)));
     abandoned_.push_back(std::move(other->operation));
   }

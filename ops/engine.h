@@ -43,6 +43,8 @@ class Operation {
   virtual std::vector<int> Missing() const = 0;
   /// No peer rings the doorbell for it (MPI): it has to be looked at again and again.
   virtual bool NeedsPolling() const { return false; }
+  /// This rank waits no longer. What the operation has started must not touch its buffers any more.
+  virtual void GiveUp() {}
 
   const Members& members() const { return *members_; }
   const std::shared_ptr<const Members>& shared_members() const { return members_; }
@@ -77,6 +79,13 @@ class Work {
   /// Blocks, driving progress, until it has finished. Throws its error; kTimeout, which names who
   /// has not come.
   void Wait();
+
+  /// For an Operation that is made of others: whether this part has finished, without progress;
+  /// throws its error. Its Missing(). And: the part is advanced no further, but what it is made of
+  /// stays alive with this Work.
+  bool Done() const;
+  std::vector<int> Missing() const;
+  void Abandon();
 
  private:
   friend class Engine;
@@ -113,7 +122,8 @@ struct EngineOptions {
 };
 
 /// The one place of a rank where operations progress. A thread that waits drives all of them; a
-/// thread of the engine's own does so besides where that is worth it. Thread-safe.
+/// thread of the engine's own does so besides where that is worth it. Thread-safe. An Operation may
+/// start others while it is advanced, and look at them with Work::Done.
 ///
 /// Every started operation has a deadline, whether anybody waits for it or not; it is looked at
 /// wherever the engine progresses. When one has passed, or a peer is lost, the communicator has
@@ -138,6 +148,7 @@ class Engine {
   const EngineOptions& options() const { return options_; }
   /// An operation has timed out or lost a peer: other ranks may never come again.
   bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
+  const base::Clock& clock() const { return clock_; }
 
   /// Starts the engine's own thread.
   void StartThread();
@@ -180,10 +191,11 @@ class Engine {
   const base::Clock& clock_;
   base::LogSink log_;
   std::shared_ptr<Segment> doorbell_;
-  std::mutex mutex_;
+  std::recursive_mutex mutex_;                  // an operation that is advanced may start others
   std::vector<std::shared_ptr<Entry>> active_;  // guarded by mutex_, in the order of their start
   base::TimePoint next_alarm_ = base::TimePoint::max();  // guarded: nothing can be late before
   uint32_t turns_ = 0;                                   // guarded
+  int advancing_ = 0;                                    // guarded: operations, one inside another
   std::vector<Lost> lost_;                               // guarded
   std::vector<std::unique_ptr<Operation>> abandoned_;    // guarded: of lost communicators
   std::atomic<bool> gave_up_{false};

@@ -62,6 +62,11 @@ std::vector<std::string> AgreedLines(const base::LaunchEnv* launch, const base::
   throw Error(ErrorCode::kMismatch, "the ranks were started differently");
 }
 
+ops::WireDType WireDTypeOf(const std::string& option) {
+  if (option == "f16") return ops::WireDType::kF16;
+  return option == "bf16" ? ops::WireDType::kBF16 : ops::WireDType::kNone;
+}
+
 // Compute threads for a rank that nobody told: what OMP_NUM_THREADS says, or its share of the
 // host's CPUs.
 int DefaultThreads(const base::GetEnv& get, int cpus_of_host, int local_size) {
@@ -161,13 +166,14 @@ void Context::StartEngine(const base::GetEnv& get) {
   const ops::World world{
       .bootstrap = mpi_ == nullptr ? nullptr : &mpi_->bootstrap(),
       .mpi = mpi_.get(),
-      .host_count = static_cast<int>(placement_.hosts.size()),
+      .host_of_rank = placement_.host_of_rank,
       .members = std::move(members),
+      .wire = WireDTypeOf(options_.wire_dtype),
   };
   world_ = ops::CreateWorldCommunicator(world, *engine_, options_.backend, log_);
 
   const bool allowed =
-      mpi_ == nullptr || mpi_->engine_thread_allowed() || world_->backend() != std::string("mpi");
+      mpi_ == nullptr || mpi_->engine_thread_allowed() || world_->backend() == std::string("shm");
   if (options_.engine_thread == "on" && !allowed) {
     throw Error(
         ErrorCode::kUnavailable,

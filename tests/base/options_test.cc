@@ -44,14 +44,15 @@ TEST_CASE("a bad value is refused by name, value and expectation") {
       "environment variable DTRUN_TIMEOUT_S is 'soon'; expected a number of seconds from 1 to "
       "1000000");
   CHECK(
-      RefusalOf({}, {{"backend", "tcp"}}) == "option backend is 'tcp'; expected auto, shm or mpi");
+      RefusalOf({}, {{"backend", "tcp"}}) ==
+      "option backend is 'tcp'; expected auto, shm, hierarchical or mpi");
   CHECK(
       RefusalOf({}, {{"bucket_bytes", "0"}}).find("expected a number of bytes from 1") !=
       std::string::npos);
   CHECK(
       RefusalOf({}, {{"bucket_mb", "4"}}) ==
-      "unknown option 'bucket_mb'; the options are bucket_bytes, backend, engine_thread, "
-      "stall_warning_s, timeout_s, on_stall, log_level");
+      "unknown option 'bucket_mb'; the options are bucket_bytes, backend, wire_dtype, "
+      "engine_thread, stall_warning_s, timeout_s, on_stall, log_level");
 }
 
 TEST_CASE("a warning comes no later than the timeout") {

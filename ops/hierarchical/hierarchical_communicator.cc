@@ -1,0 +1,124 @@
+#include "ops/hierarchical/hierarchical_communicator.h"
+
+#include <algorithm>
+
+#include "ops/hierarchical/group.h"
+#include "ops/hierarchical/hierarchical_operation.h"
+#include "ops/self/self_communicator.h"
+
+namespace dtrun::ops {
+namespace {
+
+using base::IsMessage;
+using hierarchical::Group;
+using hierarchical::HierarchicalMessage;
+using hierarchical::HierarchicalOperation;
+using hierarchical::Quiet;
+
+class HierarchicalCommunicator : public Communicator {
+ public:
+  HierarchicalCommunicator(
+      std::unique_ptr<Communicator> local, std::unique_ptr<Communicator> cross,
+      const HostMap& hosts, const HierarchicalOptions& options, Engine& engine, Members members)
+      : Communicator(std::move(members)),
+        engine_(engine),
+        group_(std::make_shared<Group>(hosts, engine)),
+        sends_(static_cast<size_t>(hosts.size())),
+        receives_(static_cast<size_t>(hosts.size())) {
+    Group& group = *group_;
+    group.members = shared_members();
+    group.rank = cross->rank();
+    group.host = hosts.host(group.rank);
+    group.local_rank = hosts.local_rank(group.rank);
+    group.options = options;
+    group.local = std::move(local);
+    group.down = group.local->Duplicate();
+    group.calls = group.local->Duplicate();
+    group.flat = std::move(cross);
+    group.leaders = group.flat->Split(group.leads() ? 0 : -1, group.host);
+    group.rail = group.flat->Split(group.on_rail() ? group.local_rank : -1, group.host);
+  }
+
+  int rank() const override { return group_->rank; }
+  int size() const override { return group_->hosts.size(); }
+  const char* backend() const override { return "hierarchical"; }
+
+  std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
+    BeQuiet();
+    return group_->local->Allocate(bytes);
+  }
+
+  // Ranks of one host need no wire, and ranks of as many hosts nothing else.
+  std::unique_ptr<Communicator> Create(
+      Bootstrap& bootstrap, const std::vector<int>& ranks, Members members) override {
+    BeQuiet();
+    const HostMap hosts = group_->hosts.Subset(ranks);
+    if (hosts.host_count() == 1) {
+      return CreateLocal(bootstrap, ranks, std::move(members));
+    }
+    if (hosts.host_count() == hosts.size()) {
+      return group_->flat->Create(bootstrap, ranks, std::move(members));
+    }
+    auto local = CreateLocalPart(bootstrap, ranks, hosts, members);
+    auto cross = group_->flat->Create(bootstrap, ranks, members);
+    return CreateHierarchicalCommunicator(
+        std::move(local), std::move(cross), hosts, group_->options, engine_, std::move(members));
+  }
+
+ protected:
+  Work StartChecked(Collective collective) override {
+    if (!IsMessage(collective.kind)) {
+      return engine_.Start(std::make_unique<HierarchicalOperation>(group_, std::move(collective)));
+    }
+    auto& counts = collective.kind == CollectiveKind::kSend ? sends_ : receives_;
+    const uint64_t sequence = ++counts[static_cast<size_t>(collective.root)];
+    return engine_.Start(std::make_unique<HierarchicalMessage>(group_, collective, sequence));
+  }
+
+ private:
+  // From here on the thread that calls this has the inner communicators to itself.
+  void BeQuiet() { engine_.Start(std::make_unique<Quiet>(group_)).Wait(); }
+
+  std::unique_ptr<Communicator> CreateLocal(
+      Bootstrap& bootstrap, const std::vector<int>& ranks, Members members) {
+    if (ranks.size() == 1) return CreateSelfCommunicator(std::move(members));
+    std::vector<int> local_ranks;
+    for (const int rank : ranks) local_ranks.push_back(group_->hosts.local_rank(rank));
+    return group_->local->Create(bootstrap, local_ranks, std::move(members));
+  }
+
+  // Of a subset, the part on this host. `hosts` are those of the subset.
+  std::unique_ptr<Communicator> CreateLocalPart(
+      Bootstrap& bootstrap, const std::vector<int>& ranks, const HostMap& hosts,
+      const Members& members) {
+    const std::vector<int>& part = hosts.ranks(hosts.host(bootstrap.rank()));
+    std::vector<int> part_ranks;
+    for (const int place : part) part_ranks.push_back(ranks[static_cast<size_t>(place)]);
+    SubsetBootstrap part_bootstrap(bootstrap, part);
+    std::unique_ptr<Communicator> local;
+    std::exception_ptr error;
+    try {
+      local = CreateLocal(part_bootstrap, part_ranks, members.Subset(part, ""));
+    } catch (...) {
+      error = std::current_exception();
+    }
+    part_bootstrap.Finish();
+    if (error) std::rethrow_exception(error);
+    return local;
+  }
+
+  Engine& engine_;
+  std::shared_ptr<Group> group_;
+  std::vector<uint64_t> sends_, receives_;  // messages, by peer
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> CreateHierarchicalCommunicator(
+    std::unique_ptr<Communicator> local, std::unique_ptr<Communicator> cross, const HostMap& hosts,
+    const HierarchicalOptions& options, Engine& engine, Members members) {
+  return std::make_unique<HierarchicalCommunicator>(
+      std::move(local), std::move(cross), hosts, options, engine, std::move(members));
+}
+
+}  // namespace dtrun::ops
