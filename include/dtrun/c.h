@@ -121,7 +121,7 @@ DTRUN_API dtrun_error* dtrun_cuda_device_count(int32_t* count);
 
 DTRUN_API int32_t dtrun_communicator_rank(const dtrun_communicator* communicator);
 DTRUN_API int32_t dtrun_communicator_size(const dtrun_communicator* communicator);
-/// "self", "shm" or "mpi". Valid as long as the communicator.
+/// "self", "shm", "hierarchical" or "mpi". Valid as long as the communicator.
 DTRUN_API const char* dtrun_communicator_backend(const dtrun_communicator* communicator);
 /// What errors and records call it: "world", "world/1" (the first one made from the world),
 /// "world/2:0" (a split, with its colour). Valid as long as the communicator.
@@ -167,14 +167,18 @@ DTRUN_API void dtrun_memory_destroy(dtrun_memory* memory);
 /// operation; after DTRUN_PEER_LOST or DTRUN_TIMEOUT destroy it.
 ///
 /// In place means that two buffers of one call are the same memory. Where that is allowed, it is
-/// said; any other overlap of an input with an output is DTRUN_INVALID_ARGUMENT.
+/// said; any other overlap of an input with an output is DTRUN_INVALID_ARGUMENT. An input that is
+/// not in place is not changed.
 ///
 /// Arithmetic of all_reduce, reduce_scatter and reduce: element by element over the ranks, combined
 /// in a balanced tree in rank order, 5 ranks: ((a + b) + c) + (d + e), so the result has the same
-/// bits on every rank and in every run. f16 and bf16 accumulate in f32 and are rounded once, to
-/// nearest, ties to even. Integers wrap; their average is the wrapped sum, divided, truncated
-/// toward zero. The average of floats is the sum times 1 / p. Of a NaN and another float, min and
-/// max are NaN. On bools sum, max and average are "or", product and min "and". `scale` NULL: none.
+/// bits on every rank and in every run. On several hosts (backend "hierarchical") the ranks of each
+/// host are combined so, then the hosts: the bits also depend on which ranks share a host. f16 and
+/// bf16 accumulate in f32 and are rounded once (on several hosts: once in each host, and once at
+/// the end), to nearest, ties to even. Integers wrap; their average is the wrapped sum, divided,
+/// truncated toward zero. The average of floats is the sum times 1 / p. Of a NaN and another float,
+/// min and max are NaN. On bools sum, max and average are "or", product and min "and". `scale`
+/// NULL: none.
 
 /// `output` becomes the reduction of all inputs, on every rank. Same counts and types everywhere.
 /// In place: output.data == input.data.
@@ -248,9 +252,8 @@ DTRUN_API dtrun_error* dtrun_start_barrier(dtrun_communicator* communicator, dtr
 /// Start the sends and receives of an exchange, then wait for all of them: to wait for a send
 /// before the peer has started its receive may block.
 ///
-///   both:    start_receive(peer), start_send(peer), wait for both       right
-///   both:    start_send(peer), wait, start_receive(peer), wait          each may wait for the
-///   other
+///   right:   both start_receive(peer), start_send(peer), then wait for the two
+///   wrong:   both start_send(peer) and wait for it, then start_receive(peer)
 ///
 /// `peer` is another rank. The buffer belongs to the send until it is done.
 DTRUN_API dtrun_error* dtrun_start_send(

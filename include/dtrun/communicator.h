@@ -70,15 +70,18 @@ inline Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
 /// buffer without elements may have null data.
 ///
 /// **In place** means that input and output are the same memory. Each operation says where it may
-/// be; any other overlap is refused.
+/// be; any other overlap is refused. An input that is not in place is not changed.
 ///
 /// **Arithmetic** of AllReduce, ReduceScatter and Reduce: element by element over the ranks,
 /// combined in a balanced tree in rank order, 5 ranks: ((a + b) + c) + (d + e). So the result has
-/// the same bits on every rank, in every run, and whether memory is mapped or private.
-///  - f16 and bf16 accumulate in f32 and are rounded once, to nearest, ties to even.
+/// the same bits on every rank, in every run, and whether memory is mapped or private. On several
+/// hosts (backend "hierarchical") the ranks of each host are combined so, then the hosts: the bits
+/// also depend on which ranks share a host, and on the option `wire_dtype`.
+///  - f16 and bf16 accumulate in f32 and are rounded once (on several hosts: once in each host, and
+///    once at the end), to nearest, ties to even.
 ///  - Integers wrap. Their average is the wrapped sum, divided, truncated toward zero.
-///  - The average of floats is the sum times 1 / p. Of a NaN and another float, min and max are
-///  NaN.
+///  - The average of floats is the sum times 1 / p.
+///  - Of a NaN and another float, min and max are NaN.
 ///  - On bools sum, max and average are "or", product and min "and".
 ///  - A `Scale` multiplies every input by `before` and the result by `after`: floats in the type
 ///    they accumulate in, integers in f64, truncated toward zero and kept inside their type. Bools
@@ -270,9 +273,8 @@ class Communicator {
   /// Start the sends and receives of an exchange first and wait then: to wait for a send before the
   /// peer has started its receive may block.
   ///
-  ///   both: Work in = StartReceive(b, peer), out = StartSend(a, peer); in.Wait(); out.Wait();
-  ///   right both: Send(a, peer); Receive(b, peer);                             each may wait for
-  ///   the other
+  ///   right:  Work in = StartReceive(b, peer), out = StartSend(a, peer);  in.Wait(), out.Wait();
+  ///   wrong:  Send(a, peer);  Receive(b, peer);
   Work StartSend(Buffer buffer, int peer) {
     return Started([&](dtrun_work** work) {
       return dtrun_start_send(handle_, detail::ToC(buffer), peer, work);
