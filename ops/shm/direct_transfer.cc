@@ -21,7 +21,7 @@ namespace {
 
 // Large enough that taking a chunk costs nothing beside its work, small enough to be shared out
 // evenly and to stay in the cache while it is walked over.
-constexpr uint64_t kChunkBytes = 128 << 10;
+constexpr uint64_t kChunkBytes = 256 << 10;
 constexpr uint64_t kChunkAlignment = 64;  // elements
 constexpr uint64_t kMostChunks = 1 << 20;
 

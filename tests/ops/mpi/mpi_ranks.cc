@@ -523,6 +523,7 @@ void Missing(Rank& rank) {
   std::unique_ptr<Communicator> others =
       rank.comm().Split(rank.rank() + 1 < rank.size() ? 0 : 1, 0);
   std::unique_ptr<Communicator> given_up = rank.comm().Duplicate();
+  std::unique_ptr<Communicator> messages = rank.comm().Duplicate();
   std::vector<float> data(500'000, 1);
   if (rank.rank() + 1 < rank.size()) {
     try {
@@ -531,7 +532,7 @@ void Missing(Rank& rank) {
       if (rank.rank() == 0) std::cout << error.what() << std::endl;
     }
     try {
-      given_up->StartReceive(Buffer(data.data(), 1), rank.size() - 1).Wait();
+      messages->StartReceive(Buffer(data.data(), 1), rank.size() - 1).Wait();
     } catch (const Error& error) {
       if (rank.rank() == 0) std::cout << error.what() << std::endl;
     }

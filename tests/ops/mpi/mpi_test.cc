@@ -82,7 +82,7 @@ TEST_CASE("who gives up names who has not come, and the others go on without it"
       result.out ==
       "gave up after 3 s: collective #1 of world/2, all_reduce (f32, 500000 elements, sum), waits "
       "for rank 2 to call it\n"
-      "gave up after 3 s: message #1 of world/2, receive (f32, 1 elements, from rank 2), waits for "
+      "gave up after 3 s: message #1 of world/3, receive (f32, 1 elements, from rank 2), waits for "
       "rank 2 to call it\n"
       "2 checks, 0 wrong\n");
   CHECK(result.exit_code == 0);
