@@ -68,7 +68,10 @@ struct alignas(kCacheLine) Counter {
 
 /// Messages from one rank to another, one at a time, numbered from 1.
 struct Mailbox {
-  Arrival sender, receiver;
+  Arrival sender;
+  /// By turns: while the sender still reads one, the receiver may have ended that message and be at
+  /// the next, but not at the one after it.
+  Arrival receivers[2];
   Counter received;       ///< messages that have ended
   Counter refused;        ///< times that a side has found the two calls to differ
   Counter staged, taken;  ///< pieces, over all messages

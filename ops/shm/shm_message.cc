@@ -75,7 +75,7 @@ Operation::Progress ShmMessage::Match() {
 
 // Both sides see the same two calls. The receiver takes the message off the mailbox.
 void ShmMessage::CheckCalls() {
-  const Call &sent = mailbox_.sender.posting.call, &expected = mailbox_.receiver.posting.call;
+  const Call &sent = mailbox_.sender.posting.call, &expected = receiver().posting.call;
   if (sent.count == expected.count && sent.dtype == expected.dtype) return;
   const auto describe = [](const Call& call) {
     return base::Text(call.count, " elements of ", NameOf(static_cast<DType>(call.dtype)));

@@ -28,8 +28,9 @@ class ShmMessage : public Operation {
   bool TakePiece();
   Progress EndReceive();
 
-  Arrival& mine() const { return sending_ ? mailbox_.sender : mailbox_.receiver; }
-  Arrival& theirs() const { return sending_ ? mailbox_.receiver : mailbox_.sender; }
+  Arrival& receiver() const { return mailbox_.receivers[sequence() % 2]; }
+  Arrival& mine() const { return sending_ ? mailbox_.sender : receiver(); }
+  Arrival& theirs() const { return sending_ ? receiver() : mailbox_.sender; }
   uint64_t PieceBytes(uint64_t piece) const;
 
   std::shared_ptr<ShmGroup> group_;

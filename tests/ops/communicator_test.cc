@@ -183,7 +183,7 @@ TEST_CASE("a rank that is busy elsewhere is not waited for once it has brought m
     if (comm->rank() == 0) seen[0] = data[999'999];
     bootstrap.AllGather("");
     work.Wait();
-    seen[1] = data[999'999];
+    if (comm->rank() == 1) seen[1] = data[999'999];
     bootstrap.AllGather("");
   });
   CHECK(seen == std::vector<float>{3, 3});
