@@ -139,7 +139,11 @@ bool Engine::AdvanceEntry(Entry& entry) {
   const bool advanced = AdvanceWhileItCan(entry);
   advancing_ = outer;
   if (advanced && entry.is_part) {
-    if (const auto whole = entry.whole.lock()) whole->advanced = true;
+    const auto whole = entry.whole.lock();
+    // Before all ranks have called it, its parts ask for them, which is no progress.
+    if (whole != nullptr && whole->operation != nullptr && whole->operation->moving()) {
+      whole->advanced = true;
+    }
   }
   return advanced;
 }

@@ -45,12 +45,12 @@ Exchange::Exchange(Group& group, const std::string& mine)
 }
 
 bool Exchange::Advance() {
-  const bool advanced = group_.leads() ? LeaderAdvance() : FollowerAdvance();
+  while (group_.leads() ? LeaderAdvance() : FollowerAdvance()) {
+  }
   const auto handed_out = [](const Attempt& a) { return a.handed_out && a.out.Done(); };
-  done_ = complete_ && in_.Done() &&
-          std::all_of(announcements_.begin(), announcements_.end(), handed_out) &&
-          std::all_of(attempts_.begin(), attempts_.end(), handed_out);
-  return advanced || done_;
+  return complete_ && in_.Done() &&
+         std::all_of(announcements_.begin(), announcements_.end(), handed_out) &&
+         std::all_of(attempts_.begin(), attempts_.end(), handed_out);
 }
 
 bool Exchange::LeaderAdvance() {

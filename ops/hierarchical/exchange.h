@@ -16,9 +16,8 @@ class Exchange {
  public:
   Exchange(Group& group, const std::string& mine);
 
-  /// True when something was started or has ended.
+  /// True once it is done. That a leader asks again and again is no progress.
   bool Advance();
-  bool done() const { return done_; }
   /// What `rank` brought. Only when done.
   const char* of(int rank) const;
   /// Ranks that have not come yet, as far as this one knows.
@@ -57,7 +56,6 @@ class Exchange {
   std::vector<int> announced_;  // to the followers, as absent
   bool told_ = false;           // some attempt has said who is absent
   bool complete_ = false;       // the last attempt has everything
-  bool done_ = false;
 };
 
 }  // namespace dtrun::ops::hierarchical

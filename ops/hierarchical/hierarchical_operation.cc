@@ -52,8 +52,7 @@ Operation::Progress HierarchicalOperation::AwaitTurn() {
 }
 
 Operation::Progress HierarchicalOperation::Compare() {
-  const bool advanced = exchange_->Advance();
-  if (!exchange_->done()) return advanced ? Progress::kSome : Progress::kNone;
+  if (!exchange_->Advance()) return Progress::kNone;
   records_.emplace(*group_, *exchange_);
   if (!records_->NeedTables()) return Begin();
   tables_.emplace(*group_, MakeTables(*group_, collective_));
@@ -63,8 +62,7 @@ Operation::Progress HierarchicalOperation::Compare() {
 }
 
 Operation::Progress HierarchicalOperation::CompareTables() {
-  const bool advanced = tables_->Advance();
-  if (!tables_->done()) return advanced ? Progress::kSome : Progress::kNone;
+  if (!tables_->Advance()) return Progress::kNone;
   records_->AddTables(*tables_);
   return Begin();
 }

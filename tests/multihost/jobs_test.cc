@@ -29,12 +29,12 @@ TEST_CASE("ranks stand on the hosts that were asked for") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("the conformance suite passes across hosts, on the backend mpi") {
+TEST_CASE("the conformance suite passes across hosts, on the backend hierarchical") {
   if (Skipped()) return;
   const std::string hosts = GENERATE("h1:2,h2:2", "h1:1,h2:3", "h1:3,h2:1");
   const CommandResult result =
       Run(OnHosts({kDtrun, "-H", hosts, kConformance}, {}, {{"DTRUN_LOG_LEVEL", "info"}}));
-  CHECK(result.out == "mpi: many checks, 0 wrong\n");
+  CHECK(result.out == "hierarchical: many checks, 0 wrong\n");
   CHECK(
       result.err.find("backend shm is passed over: rank 0: the ranks run on 2 hosts\n") !=
       std::string::npos);
@@ -46,7 +46,7 @@ TEST_CASE("plain mpirun starts a job over hosts too") {
   const CommandResult result = Run(OnHosts(
       {"mpirun", "--allow-run-as-root", "-np", "4", "-H", "h1:2,h2:2", "--bind-to", "none",
        kConformance}));
-  CHECK(result.out == "mpi: many checks, 0 wrong\n");
+  CHECK(result.out == "hierarchical: many checks, 0 wrong\n");
   CHECK(result.exit_code == 0);
 }
 

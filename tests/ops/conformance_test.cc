@@ -8,6 +8,8 @@
 
 #include "base/clock.h"
 #include "ops/engine.h"
+#include "ops/hierarchical/hierarchical_communicator.h"
+#include "ops/hierarchical/host_map.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
 #include "tests/conformance/ops_ranks.h"
@@ -30,6 +32,26 @@ struct Backend {
   std::unique_ptr<Communicator> (*create)(Bootstrap&, Engine&);
 };
 
+// Shared memory within hosts that exist by name alone, and between them.
+std::unique_ptr<Communicator> CreateOverHosts(Bootstrap& bootstrap, Engine& engine) {
+  const std::vector<int> placements[] = {{0, 1}, {0, 0, 1}, {0, 1, 1, 1}, {0, 1, 0, 2, 0, 2}};
+  for (const auto& host_of_rank : placements) {
+    const dtrun::ops::HostMap hosts(host_of_rank);
+    if (hosts.size() != bootstrap.size()) continue;
+    const Members members = Members::World(hosts.size());
+    const std::vector<int>& here = hosts.ranks(hosts.host(bootstrap.rank()));
+    dtrun::ops::SubsetBootstrap within_host(bootstrap, here);
+    auto local = here.size() == 1 ? dtrun::ops::CreateSelfCommunicator(members.Subset(here, ""))
+                                  : dtrun::ops::CreateShmCommunicator(
+                                        within_host, engine, members.Subset(here, ""));
+    within_host.Finish();
+    auto cross = dtrun::ops::CreateShmCommunicator(bootstrap, engine, members);
+    return dtrun::ops::CreateHierarchicalCommunicator(
+        std::move(local), std::move(cross), hosts, {.chunk_bytes = 16 << 10}, engine, members);
+  }
+  return nullptr;
+}
+
 const Backend kBackends[] = {
     {"self", {1}, true, [](Bootstrap&, Engine&) { return dtrun::ops::CreateSelfCommunicator(); }},
     {"shm",
@@ -39,6 +61,7 @@ const Backend kBackends[] = {
        return dtrun::ops::CreateShmCommunicator(
            bootstrap, engine, Members::World(bootstrap.size()));
      }},
+    {"hierarchical", {2, 3, 4, 6}, false, CreateOverHosts},
 };
 
 // Runs `check` on every size of the backend; every rank found something to check and nothing wrong.

@@ -25,6 +25,10 @@ TEST_CASE("processes on shared memory conform", "[shm]") {
   Conforms("shm", GENERATE("2", "3", "4", "8"));
 }
 
+TEST_CASE("processes on shared memory and MPI conform", "[hierarchical]") {
+  Conforms("hierarchical", GENERATE("2", "3", "4", "8"));
+}
+
 TEST_CASE("processes over MPI conform", "[mpi]") { Conforms("mpi", GENERATE("2", "3", "4", "8")); }
 
 }  // namespace

@@ -39,7 +39,7 @@ size_t Count(const std::string& text, const std::string& part) {
 }
 
 TEST_CASE("a rank that never comes is named, with what it did last, and the job ends with 76") {
-  const std::string backend = GENERATE("shm", "mpi");
+  const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   const std::string what = GENERATE("absent", "uncaught");
   const CommandResult result = JobInVain(what, {{"DTRUN_BACKEND", backend}});
   CAPTURE(backend, what, result.err);

@@ -91,7 +91,7 @@ TEST_CASE("a bad argument is refused by the rank that gave it, which can go on")
 }
 
 TEST_CASE("ranks that call different things all learn who called what, and can go on") {
-  const std::string backend = GENERATE("shm", "mpi");
+  const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   const auto both = [&](const std::string& name, const std::string& text) {
     CheckTold({name, "2: " + text, "2: " + text}, backend);
   };
@@ -126,7 +126,7 @@ TEST_CASE("ranks that call different things all learn who called what, and can g
 }
 
 TEST_CASE("a message that is expected otherwise than it is sent is named on both sides") {
-  const std::string backend = GENERATE("shm", "mpi");
+  const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   int exit_code = 1;
   const auto lines = Told({"message", "", ""}, backend, "2", &exit_code);
   CHECK(exit_code == 0);
@@ -139,7 +139,7 @@ TEST_CASE("a message that is expected otherwise than it is sent is named on both
 }
 
 TEST_CASE("of three ranks, those that agree are named together") {
-  const std::string backend = GENERATE("shm", "mpi");
+  const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   int exit_code = 1;
   const std::string text =
       ": 2: the ranks disagree on collective #1: ranks 1 and 2 called all_reduce (f32, 4 elements, "
@@ -151,7 +151,7 @@ TEST_CASE("of three ranks, those that agree are named together") {
 }
 
 TEST_CASE("a rank that does not come in time is named by those that waited") {
-  const std::string backend = GENERATE("shm", "mpi");
+  const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   const auto start = std::chrono::steady_clock::now();
   const CommandResult never =
       Job("3", {"tests/ranks/misbehave", "never"},
