@@ -10,14 +10,14 @@
 namespace dtrun::bench {
 namespace {
 
-// Everything but idle and iowait of the first line of /proc/stat: what ran, or was kept from
-// running by the hypervisor.
+// Of the first line of /proc/stat what ran, or was kept from running by the hypervisor. Interrupts,
+// which carry the job's own traffic between hosts, are nobody's.
 double HostCpuSeconds() {
   std::ifstream stat("/proc/stat");
   std::string label;
   double user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0;
   stat >> label >> user >> nice >> system >> idle >> iowait >> irq >> softirq >> steal;
-  return (user + nice + system + irq + softirq + steal) /
+  return (user + nice + system + steal) /
          static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
