@@ -24,7 +24,7 @@ namespace {
 
 constexpr int kSpins =
     4000;  // some tens of microseconds: longer than any peer that runs needs to answer
-constexpr int kYields = 16;
+constexpr int kYields = 64;
 constexpr base::Duration kPollPause = std::chrono::microseconds(50);
 // A lost wake-up would be a bug; this bounds what it could cost.
 constexpr base::Duration kLongestSleep = std::chrono::milliseconds(100);

@@ -181,7 +181,9 @@ void Context::StartEngine(const base::GetEnv& get) {
             "engine_thread=on needs MPI at MPI_THREAD_MULTIPLE, or initialised by dtrun; found ",
             mpi_->thread_level()));
   }
-  const bool worth_it = topology_.size > 1 && threads_ < own_cpus;
+  // A thread beside those that compute needs a core of its own, on every rank of this host.
+  const bool worth_it = topology_.size > 1 && threads_ < own_cpus &&
+                        topology_.local_size * (threads_ + 1) <= host_cpus;
   if (options_.engine_thread == "on" || (options_.engine_thread == "auto" && worth_it && allowed)) {
     engine_->StartThread();
   }
