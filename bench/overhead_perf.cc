@@ -4,6 +4,7 @@
 // one host.
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -17,6 +18,7 @@
 
 #include "base/clock.h"
 #include "ops/engine.h"
+#include "ops/flight_recorder.h"
 #include "ops/segment_exchange.h"
 #include "ops/shm/shm_communicator.h"
 
@@ -66,10 +68,19 @@ class Side {
   static constexpr uint64_t kBytes = 4096;
 
   Side(dtrun::ops::Bootstrap& bootstrap, dtrun::ops::CallChecks checks)
-      : engine_({}, clock_, [](auto, const auto&) {}),
+      : engine_(
+            {.recorder = checks == dtrun::ops::CallChecks::kOn
+                             ? dtrun::ops::FlightRecorder::InFile(
+                                   RecordFile(bootstrap.rank()), bootstrap.rank(), "localhost")
+                             : nullptr},
+            clock_, [](auto, const auto&) {}),
         communicator_(dtrun::ops::CreateShmCommunicator(
             bootstrap, engine_, dtrun::ops::Members::World(bootstrap.size()), checks)),
         memory_(communicator_->Allocate(kBytes)) {}
+
+  Side(const Side&) = delete;
+  Side& operator=(const Side&) = delete;
+  ~Side() { ::unlink(RecordFile(communicator_->rank()).c_str()); }
 
   // Microseconds per operation, over `batch` of them.
   double Time(int batch) {
@@ -83,6 +94,12 @@ class Side {
   }
 
  private:
+  // In shared memory, as under dtrun.
+  static std::string RecordFile(int rank) {
+    return "/dev/shm/dtrun_overhead_perf." + std::to_string(::getpid()) + "." +
+           std::to_string(rank);
+  }
+
   dtrun::base::SteadyClock clock_;
   Engine engine_;
   std::unique_ptr<Communicator> communicator_;
