@@ -98,6 +98,19 @@ std::string Obstacle(dtrun::Context& job) {
   return "";
 }
 
+int Run(const Settings& settings) {
+  dtrun::Context job = dtrun::Init();
+  const std::string obstacle = Obstacle(job);
+  int result = 2;
+  if (obstacle.empty()) {
+    result = Bench(job, settings);
+  } else if (job.rank() == 0) {
+    std::fprintf(stderr, "all_reduce_perf: %s\n", obstacle.c_str());
+  }
+  job.Shutdown();
+  return result;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -119,16 +132,15 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   app.add_option("--json", settings.json_file, "write the rows to this file");
-  CLI11_PARSE(app, argc, argv);
-
-  dtrun::Context job = dtrun::Init();
-  const std::string obstacle = Obstacle(job);
-  int result = 2;
-  if (obstacle.empty()) {
-    result = Bench(job, settings);
-  } else if (job.rank() == 0) {
-    std::fprintf(stderr, "all_reduce_perf: %s\n", obstacle.c_str());
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
   }
-  job.Shutdown();
-  return result;
+  try {
+    return Run(settings);
+  } catch (const dtrun::Error& error) {
+    std::fprintf(stderr, "all_reduce_perf: %s\n", error.what());
+    return 2;
+  }
 }
