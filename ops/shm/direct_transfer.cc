@@ -25,8 +25,6 @@ constexpr uint64_t kChunkBytes = 256 << 10;
 constexpr uint64_t kChunkAlignment = 64;  // elements
 constexpr uint64_t kMostChunks = 1 << 20;
 
-uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
-
 class DirectTransfer : public Transfer {
  public:
   explicit DirectTransfer(Meeting& meeting) : m_(meeting) {}

@@ -70,6 +70,8 @@ class Meeting {
   std::vector<char*> inputs_, outputs_;
 };
 
+inline uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
 /// How the data of a collective moves once all ranks are here and agree.
 class Transfer {
  public:

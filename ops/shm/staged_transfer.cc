@@ -24,8 +24,6 @@ namespace {
 
 constexpr uint64_t kSliceAlignment = 64;  // elements
 
-uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
-
 // Two ranks on two cores work in lock step and profit from their second-level caches; the more
 // ranks there are, the more often one waits for a core, so each round should carry more.
 uint64_t StageBytes(int size) { return size == 2 ? 256 << 10 : kMostStageBytes; }
