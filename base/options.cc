@@ -10,12 +10,14 @@
 namespace dtrun::base {
 namespace {
 
-// One row per option: its name, what it accepts (for the error) and how it is parsed. A parser
-// returns whether it could.
+// One row per option: its name, whether all ranks have to agree on it, what it accepts (for the
+// error), how it is parsed and shown. A parser returns whether it could.
 struct OptionRow {
   const char* name;
+  bool agreed;
   const char* expected;
   std::function<bool(const std::string&, Options&)> parse;
+  std::function<std::string(const Options&)> show;
 };
 
 bool ParseChoice(
@@ -30,6 +32,11 @@ bool ParseInRange(const std::string& value, int64_t least, int64_t most, int64_t
   return parsed && *parsed >= least && *parsed <= most;
 }
 
+std::string ShowLogLevel(LogLevel level) {
+  if (level == LogLevel::kError) return "error";
+  return level == LogLevel::kWarning ? "warning" : "info";
+}
+
 bool ParseLogLevel(const std::string& value, LogLevel& level) {
   if (value == "error") level = LogLevel::kError;
   if (value == "warning") level = LogLevel::kWarning;
@@ -39,41 +46,49 @@ bool ParseLogLevel(const std::string& value, LogLevel& level) {
 
 const std::vector<OptionRow>& Rows() {
   static const std::vector<OptionRow> rows = {
-      {"bucket_bytes", "a number of bytes from 1 to 1099511627776",
+      {"bucket_bytes", true, "a number of bytes from 1 to 1099511627776",
        [](const std::string& value, Options& options) {
          int64_t bytes = 0;
          const bool valid = ParseInRange(value, 1, int64_t{1} << 40, bytes);
          options.bucket_bytes = static_cast<uint64_t>(bytes);
          return valid;
-       }},
-      {"backend", "auto, shm, hierarchical or mpi",
+       },
+       [](const Options& options) { return Text(options.bucket_bytes); }},
+      {"backend", true, "auto, shm, hierarchical or mpi",
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"auto", "shm", "hierarchical", "mpi"}, options.backend);
-       }},
-      {"wire_dtype", "none, f16 or bf16",
+       },
+       [](const Options& options) { return options.backend; }},
+      {"wire_dtype", true, "none, f16 or bf16",
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"none", "f16", "bf16"}, options.wire_dtype);
-       }},
-      {"engine_thread", "auto, on or off",
+       },
+       [](const Options& options) { return options.wire_dtype; }},
+      {"engine_thread", false, "auto, on or off",
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"auto", "on", "off"}, options.engine_thread);
-       }},
-      {"stall_warning_s", "a number of seconds from 1 to 1000000",
-       [](const std::string& value, Options& options) {
-         return ParseInRange(value, 1, 1'000'000, options.stall_warning_s);
-       }},
-      {"timeout_s", "a number of seconds from 1 to 1000000",
+       },
+       [](const Options& options) { return options.engine_thread; }},
+      {"timeout_s", true, "a number of seconds from 1 to 1000000",
        [](const std::string& value, Options& options) {
          return ParseInRange(value, 1, 1'000'000, options.timeout_s);
-       }},
-      {"on_stall", "error or abort",
+       },
+       [](const Options& options) { return Text(options.timeout_s); }},
+      {"stall_warning_s", true, "a number of seconds from 1 to 1000000",
+       [](const std::string& value, Options& options) {
+         return ParseInRange(value, 1, 1'000'000, options.stall_warning_s);
+       },
+       [](const Options& options) { return Text(options.stall_warning_s); }},
+      {"on_stall", true, "error or abort",
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"error", "abort"}, options.on_stall);
-       }},
-      {"log_level", "error, warning or info",
+       },
+       [](const Options& options) { return options.on_stall; }},
+      {"log_level", false, "error, warning or info",
        [](const std::string& value, Options& options) {
          return ParseLogLevel(value, options.log_level);
-       }},
+       },
+       [](const Options& options) { return ShowLogLevel(options.log_level); }},
   };
   return rows;
 }
@@ -132,15 +147,18 @@ Options ReadOptions(
   return options;
 }
 
+std::vector<std::pair<std::string, std::string>> OptionValues(const Options& options) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const OptionRow& row : Rows()) values.emplace_back(row.name, row.show(options));
+  return values;
+}
+
 std::vector<std::string> AgreedOptions(const Options& options) {
-  return {
-      Text("bucket_bytes=", options.bucket_bytes),
-      Text("backend=", options.backend),
-      Text("wire_dtype=", options.wire_dtype),
-      Text("timeout_s=", options.timeout_s),
-      Text("stall_warning_s=", options.stall_warning_s),
-      Text("on_stall=", options.on_stall),
-  };
+  std::vector<std::string> lines;
+  for (const OptionRow& row : Rows()) {
+    if (row.agreed) lines.push_back(Text(row.name, "=", row.show(options)));
+  }
+  return lines;
 }
 
 }  // namespace dtrun::base

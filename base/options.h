@@ -44,6 +44,9 @@ struct Options {
 Options ReadOptions(
     const GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given);
 
+/// Every option's name with its value, as ReadOptions would read it.
+std::vector<std::pair<std::string, std::string>> OptionValues(const Options& options);
+
 /// "bucket_bytes=4194304" and so on, for the options that all ranks have to agree on, one per line.
 std::vector<std::string> AgreedOptions(const Options& options);
 

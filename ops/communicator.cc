@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -149,6 +150,16 @@ std::vector<std::string> AllGatherBytes(Communicator& communicator, const std::s
     begin += each;
   }
   return result;
+}
+
+std::unique_ptr<Memory> BroadcastBytes(
+    Communicator& communicator, const void* data, uint64_t bytes, int root) {
+  uint64_t length = bytes;
+  communicator.Broadcast(Buffer(&length, 1), root);
+  std::unique_ptr<Memory> received = AllocatePrivate(length);
+  if (communicator.rank() == root && length > 0) std::memcpy(received->data(), data, length);
+  communicator.Broadcast(Buffer(received->data(), length, DType::kU8), root);
+  return received;
 }
 
 std::unique_ptr<Communicator> Communicator::Duplicate() {

@@ -101,6 +101,10 @@ class Communicator {
 /// Collective: the bytes of every rank in rank order; lengths may differ.
 std::vector<std::string> AllGatherBytes(Communicator& communicator, const std::string& bytes);
 
+/// Collective: the bytes of rank `root` on every rank; `data` and `bytes` of others are ignored.
+std::unique_ptr<Memory> BroadcastBytes(
+    Communicator& communicator, const void* data, uint64_t bytes, int root);
+
 /// Zeroed, page-aligned memory of this process alone.
 std::unique_ptr<Memory> AllocatePrivate(uint64_t bytes);
 

@@ -15,6 +15,7 @@
 #include "ops/engine.h"
 #include "ops/flight_recorder.h"
 #include "ops/mpi/mpi_module.h"
+#include "runtime/job.h"
 #include "runtime/topology.h"
 
 namespace dtrun::runtime {
@@ -23,8 +24,11 @@ namespace dtrun::runtime {
 /// See <dtrun/context.h>.
 class Context {
  public:
-  /// Collective. `get` is the environment, `given` the options that win over it.
-  Context(const base::GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given);
+  /// Collective. `get` is the environment, `given` the options that win over it; the ranks are
+  /// those of `handle`, if it has a communicator.
+  Context(
+      const base::GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given,
+      const ops::MpiHandle& handle = {});
   /// Logs an error that names this rank unless `Shutdown` was called.
   ~Context();
 
@@ -32,17 +36,21 @@ class Context {
   /// no barrier, and MPI is not finalised.
   void Shutdown();
 
-  const Topology& topology() const { return topology_; }
-  const std::vector<base::HostSlots>& hosts() const { return placement_.hosts; }
+  const Topology& topology() const { return job_.topology; }
+  /// What the launcher calls this rank.
+  int launch_rank() const { return job_.members.world_ranks[static_cast<size_t>(topology().rank)]; }
+  const std::vector<base::HostSlots>& hosts() const { return job_.placement.hosts; }
   int threads() const { return threads_; }
   int terminal_columns() const { return terminal_columns_; }
   const base::Options& options() const { return options_; }
+  /// In one line what this process is and how it works, for people.
+  std::string Describe() const;
   ops::Communicator& world() { return *world_; }
 
  private:
-  void JoinJob(const base::GetEnv& get);
-  void Agree();
+  int CountHostCpus() const;
   void StartEngine(const base::GetEnv& get);
+  void StartEngineThread(int host_cpus);
   std::shared_ptr<ops::FlightRecorder> MakeRecorder() const;
   ops::PeerRecords PeerRecords() const;
   std::function<void(const std::string& error)> OnGiveUp() const;
@@ -50,11 +58,10 @@ class Context {
   std::optional<base::LaunchEnv> launch_;
   base::Options options_;
   base::SteadyClock clock_;
-  std::unique_ptr<ops::MpiJob> mpi_;  // null in a world of one
-  Placement placement_;
-  Topology topology_{};
+  Job job_;
   int threads_ = 1;
   int terminal_columns_ = 0;
+  std::string no_overlap_;  // why operations do not move between the trainer's calls; "": they do
   base::LogSink log_;
   std::unique_ptr<ops::Engine> engine_;
   std::unique_ptr<ops::Communicator> world_;

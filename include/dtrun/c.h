@@ -4,7 +4,8 @@
 /// destroys. Ownership: what a function hands out through its last parameter belongs to the caller,
 /// who calls its `_destroy`. Destroying NULL does nothing, and no `_destroy` ever communicates or
 /// blocks. A context outlives everything made from it. Threads: one thread at a time per
-/// communicator and what was made from it; different communicators are independent.
+/// communicator and what was made from it; different communicators are independent. Processes: in a
+/// child that was forked after dtrun_init every function that can fail does, and destroys nothing.
 #ifndef DTRUN_C_H_
 #define DTRUN_C_H_
 
@@ -97,12 +98,23 @@ DTRUN_API const char* dtrun_version(void);
 /// world of one. An option given here wins over the environment (DTRUN_BUCKET_BYTES and so on).
 DTRUN_API dtrun_error* dtrun_init(
     const dtrun_option* options, size_t option_count, dtrun_context** context);
+/// The same for the ranks of an MPI communicator that the caller owns; <dtrun/mpi.h> fills in the
+/// first three parameters: where the MPI_Comm lies, its size, and the text of
+/// MPI_Get_library_version.
+DTRUN_API dtrun_error* dtrun_init_mpi(
+    const void* mpi_comm, size_t mpi_comm_bytes, const char* mpi_library,
+    const dtrun_option* options, size_t option_count, dtrun_context** context);
 /// Collective. Afterwards only `dtrun_context_destroy` may be called on what came from this
 /// context.
 DTRUN_API dtrun_error* dtrun_shutdown(dtrun_context* context);
 /// Without a `dtrun_shutdown` before it, the job ends with an error that names this rank.
 DTRUN_API void dtrun_context_destroy(dtrun_context* context);
 
+/// One line for people and logs: version, rank, backend, threads, whether operations overlap with
+/// the caller's own work (and if not, why), options. Valid as long as the context.
+DTRUN_API const char* dtrun_context_description(const dtrun_context* context);
+/// The value in use of an option; NULL for an unknown name. Valid as long as the context.
+DTRUN_API const char* dtrun_context_option(const dtrun_context* context, const char* name);
 DTRUN_API dtrun_topology dtrun_context_topology(const dtrun_context* context);
 DTRUN_API int32_t dtrun_context_host_count(const dtrun_context* context);
 /// NULL when `host` is out of range. Valid as long as the context.
@@ -152,6 +164,12 @@ DTRUN_API dtrun_error* dtrun_communicator_allocate(
 DTRUN_API void* dtrun_memory_data(const dtrun_memory* memory);
 DTRUN_API uint64_t dtrun_memory_bytes(const dtrun_memory* memory);
 DTRUN_API void dtrun_memory_destroy(dtrun_memory* memory);
+
+/// Collective: `*received` becomes the bytes of rank `root`, on every rank, the root too. `data`
+/// and `bytes` of the other ranks are ignored.
+DTRUN_API dtrun_error* dtrun_broadcast_bytes(
+    dtrun_communicator* communicator, const void* data, uint64_t bytes, int32_t root,
+    dtrun_memory** received);
 
 /// Operations. Each is started by a call and finished by `dtrun_work_wait`; until then it owns the
 /// buffers that it was given (tables of counts are read before the call returns). All ranks of a

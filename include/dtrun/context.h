@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,16 @@ class Context {
   /// a pipe.
   int terminal_columns() const { return dtrun_context_terminal_columns(handle_.get()); }
 
+  /// One line for people and logs: version, rank, backend, threads, whether operations overlap with
+  /// the caller's own work (and if not, why), options.
+  std::string description() const { return dtrun_context_description(handle_.get()); }
+
+  /// The value in use of an option of docs/options.md; none for an unknown name.
+  std::optional<std::string> option(const std::string& name) const {
+    const char* value = dtrun_context_option(handle_.get(), name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  }
+
   /// All ranks of the job.
   Communicator& world() { return world_; }
 
@@ -62,13 +73,26 @@ class Context {
   Communicator world_;
 };
 
+/// Options by name, as in docs/options.md.
+using Options = std::map<std::string, std::string>;
+
+namespace detail {
+
+/// Valid as long as `options`.
+inline std::vector<dtrun_option> ToC(const Options& options) {
+  std::vector<dtrun_option> list;
+  for (const auto& option : options) list.push_back({option.first.c_str(), option.second.c_str()});
+  return list;
+}
+
+}  // namespace detail
+
 /// Makes this process a rank of its job: collective over all processes that one launcher started.
 /// Started by nobody, it is a world of one and everything still works. `options` (see
 /// docs/options.md) win over the environment. Errors: kInvalidArgument (an option), kMismatch
 /// (ranks differ in version or options), kUnavailable, kTimeout, kSystem.
-inline Context Init(const std::map<std::string, std::string>& options = {}) {
-  std::vector<dtrun_option> list;
-  for (const auto& option : options) list.push_back({option.first.c_str(), option.second.c_str()});
+inline Context Init(const Options& options = {}) {
+  const std::vector<dtrun_option> list = detail::ToC(options);
   dtrun_context* context = nullptr;
   detail::Check(dtrun_init(list.data(), list.size(), &context));
   return Context(context);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <type_traits>
@@ -75,6 +76,36 @@ Exchanged<T> AllToAllV(Communicator& communicator, std::vector<T> data, const Co
   communicator.AllToAll(
       detail::BufferOf(data), detail::BufferOf(received.data), splits, received.splits);
   return received;
+}
+
+/// The bytes of rank `root`, on every rank: a serialised configuration, a checkpoint, an
+/// optimizer's state. What the others pass is ignored. Collective.
+///
+///   rank 0: "lr=0.1"   rank 1: ""   BroadcastBytes(root 0)  ->  both "lr=0.1"
+inline std::string BroadcastBytes(
+    Communicator& communicator, const std::string& bytes, int root = 0) {
+  dtrun_memory* received = nullptr;
+  detail::Check(
+      dtrun_broadcast_bytes(communicator.handle(), bytes.data(), bytes.size(), root, &received));
+  const Memory memory(received);
+  return std::string(static_cast<const char*>(memory.data()), memory.bytes());
+}
+
+/// The elements of rank `root`, on every rank; what the others pass is ignored. T is copied byte by
+/// byte. Collective; all ranks use the same T.
+template <typename T>
+std::vector<T> BroadcastV(
+    Communicator& communicator, const std::vector<T>& elements, int root = 0) {
+  static_assert(std::is_trivially_copyable_v<T>, "dtrun: T has to be trivially copyable");
+  static_assert(
+      !std::is_same_v<T, bool>, "dtrun: vector<bool> has no elements in memory; use uint8_t");
+  dtrun_memory* received = nullptr;
+  detail::Check(dtrun_broadcast_bytes(
+      communicator.handle(), elements.data(), elements.size() * sizeof(T), root, &received));
+  const Memory memory(received);
+  std::vector<T> result(memory.bytes() / sizeof(T));
+  if (!result.empty()) std::memcpy(result.data(), memory.data(), memory.bytes());
+  return result;
 }
 
 /// The bytes of every rank, in rank order; their lengths may differ. Collective.

@@ -22,7 +22,8 @@ std::filesystem::path OwnDirectory() {
 
 }  // namespace
 
-std::unique_ptr<MpiJob> JoinMpiJob(const std::string& directory, base::Duration timeout) {
+std::unique_ptr<MpiJob> JoinMpiJob(
+    const std::string& directory, const MpiHandle& handle, base::Duration timeout) {
   const std::filesystem::path folder =
       directory.empty() ? OwnDirectory() : std::filesystem::path(directory);
   const std::string path = folder / "libdtrun_mpi.so";
@@ -40,7 +41,7 @@ std::unique_ptr<MpiJob> JoinMpiJob(const std::string& directory, base::Duration 
                                      path, " is of version ", version, "; expected ",
                                      base::kVersion, ", that of libdtrun.so"));
   }
-  return entry()->join(timeout);
+  return entry()->join(handle, timeout);
 }
 
 }  // namespace dtrun::ops

@@ -30,6 +30,7 @@ Messages::~Messages() {
 void Messages::Send(
     int rank, int tag, const void* data, uint64_t bytes, Mode mode,
     std::shared_ptr<Listener> listener, uint64_t key) {
+  CheckNotFinalized();
   MPI_Request request = MPI_REQUEST_NULL;
   const auto send = mode == Mode::kSynchronous ? MPI_Issend : MPI_Isend;
   Check(send(data, Int(bytes), MPI_BYTE, rank, tag, comm_, &request), "MPI_Isend");
@@ -39,9 +40,15 @@ void Messages::Send(
 void Messages::Receive(
     int rank, int tag, void* data, uint64_t bytes, std::shared_ptr<Listener> listener,
     uint64_t key) {
+  CheckNotFinalized();
   MPI_Request request = MPI_REQUEST_NULL;
   Check(MPI_Irecv(data, Int(bytes), MPI_BYTE, rank, tag, comm_, &request), "MPI_Irecv");
   Add(request, std::move(listener), key, false);
+}
+
+void Messages::CheckNotFinalized() const {
+  if (!finalized_) return;
+  throw Error(ErrorCode::kInvalidArgument, "MPI_Finalize was called before Shutdown");
 }
 
 void Messages::Add(
@@ -72,6 +79,7 @@ void Messages::Poll(uint64_t& seen) {
 // Open MPI looks what has ended and only then, if nothing has, lets messages progress: what that
 // achieves is seen by the next call.
 bool Messages::TestSome() {
+  CheckNotFinalized();
   if (!broken_.empty()) throw Error(ErrorCode::kSystem, broken_);
   indices_.resize(requests_.size());
   int count = 0;

@@ -51,6 +51,10 @@ class Messages {
   /// Withdraws open receives with this listener; from then on Poll does nothing.
   void Close(const Listener& listener);
 
+  /// MPI is about to be finalised by somebody else: from now on everything fails with
+  /// kInvalidArgument, which says so. From any thread.
+  void SetFinalized() { finalized_ = true; }
+
   /// The largest tag that MPI allows.
   int largest_tag() const { return largest_tag_; }
 
@@ -60,6 +64,7 @@ class Messages {
     uint64_t key;
     bool synchronous;
   };
+  void CheckNotFinalized() const;
   void Add(MPI_Request request, std::shared_ptr<Listener> listener, uint64_t key, bool synchronous);
   bool TestSome();
   void Remove(size_t index);
@@ -74,7 +79,7 @@ class Messages {
   int idle_polls_ = 0;   // in a row
   uint64_t polls_ = 0;
   std::string broken_;  // what MPI said when it failed
-  std::atomic<bool> closed_{false};
+  std::atomic<bool> closed_{false}, finalized_{false};
 };
 
 }  // namespace dtrun::ops::mpi

@@ -17,6 +17,16 @@ namespace dtrun::ops {
 namespace mpi {
 namespace {
 
+std::string NameOfLevel(int level) {
+  switch (level) {
+    case MPI_THREAD_SINGLE: return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
+    case MPI_THREAD_MULTIPLE: return "MPI_THREAD_MULTIPLE";
+  }
+  return base::Text("MPI thread level ", level);
+}
+
 // Collective: the number of a new communicator, different from all others of the job: its first
 // rank gives it one, of its own rank and how many it has named before.
 uint64_t AgreeOnContext(Bootstrap& bootstrap, int job_rank, std::atomic<uint64_t>& named) {
@@ -74,39 +84,109 @@ class MpiCommunicator : public Communicator {
   std::shared_ptr<Group> group_;
 };
 
+// The trainer's communicator: MPI_COMM_WORLD if it brought none.
+MPI_Comm CommOf(const MpiHandle& handle) {
+  if (handle.comm == nullptr) return MPI_COMM_WORLD;
+  if (!handle.library.starts_with("Open MPI") || handle.bytes != sizeof(MPI_Comm)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        base::Text(
+            "the MPI_Comm is one of ",
+            handle.library.substr(0, handle.library.find_first_of("\n,")), " (", handle.bytes,
+            " bytes); expected one of Open MPI (", sizeof(MPI_Comm),
+            " bytes), which libdtrun_mpi.so was built for"));
+  }
+  MPI_Comm comm = MPI_COMM_NULL;
+  std::memcpy(&comm, handle.comm, sizeof comm);
+  if (comm == MPI_COMM_NULL)
+    throw Error(ErrorCode::kInvalidArgument, "the MPI_Comm is MPI_COMM_NULL; expected one to join");
+  return comm;
+}
+
+// Before MPI_Init there is no other one.
+void CheckIsWorld(MPI_Comm comm) {
+  if (comm == MPI_COMM_WORLD) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "MPI is not initialised yet; expected MPI_COMM_WORLD, or MPI_Init before it");
+}
+
+void CheckIsIntra(MPI_Comm comm) {
+  int inter = 0;
+  Check(MPI_Comm_test_inter(comm, &inter), "MPI_Comm_test_inter");
+  if (inter == 0) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "the MPI_Comm is an inter-communicator; expected an intra-communicator");
+}
+
+void CheckNotFinalized(const char* before) {
+  int finalized = 0;
+  Check(MPI_Finalized(&finalized), "MPI_Finalized");
+  if (finalized == 0) return;
+  throw Error(ErrorCode::kInvalidArgument, base::Text("MPI_Finalize was called before ", before));
+}
+
+void CheckThread(int level) {
+  int is_main = 0;
+  Check(MPI_Is_thread_main(&is_main), "MPI_Is_thread_main");
+  if (is_main != 0 || level > MPI_THREAD_FUNNELED) return;
+  throw Error(
+      ErrorCode::kInvalidArgument, base::Text(
+                                       "MPI was initialised at ", NameOfLevel(level),
+                                       "; expected Init from the thread that called MPI_Init"));
+}
+
+// MPI calls this at the beginning of MPI_Finalize, while it still works.
+int TellFinalized(MPI_Comm, int, void* messages, void*) {
+  static_cast<Messages*>(messages)->SetFinalized();
+  return MPI_SUCCESS;
+}
+
 class OpenMpiJob : public MpiJob {
  public:
-  explicit OpenMpiJob(base::Duration timeout) {
+  OpenMpiJob(const MpiHandle& handle, base::Duration timeout) {
+    CheckNotFinalized("Init");
     int initialized = 0;
     Check(MPI_Initialized(&initialized), "MPI_Initialized");
     initialized_by_us_ = initialized == 0;
-    // Calls of MPI come from one thread at a time, the engine's lock sees to that.
-    if (initialized_by_us_)
-      Check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level_), "MPI_Init_thread");
-    if (!initialized_by_us_) Check(MPI_Query_thread(&level_), "MPI_Query_thread");
-    comm_ = DuplicateOf(MPI_COMM_WORLD, timeout);
+    const MPI_Comm joined = CommOf(handle);
+    if (initialized_by_us_) {
+      CheckIsWorld(joined);
+      // The engine's lock lets one thread at a time call MPI, unless the trainer calls it as well.
+      used_by_us_alone_ = handle.comm == nullptr;
+      const int wanted = used_by_us_alone_ ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
+      Check(MPI_Init_thread(nullptr, nullptr, wanted, &level_), "MPI_Init_thread");
+    } else {
+      Check(MPI_Query_thread(&level_), "MPI_Query_thread");
+      CheckThread(level_);
+      CheckIsIntra(joined);
+    }
+    comm_ = DuplicateOf(joined, timeout);
+    Check(MPI_Comm_rank(MPI_COMM_WORLD, &launch_rank_), "MPI_Comm_rank");
     Check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     Check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
     FindHost();
     bootstrap_ = std::make_unique<MpiBootstrap>(comm_, rank_, size_, timeout);
     endpoint_ = std::make_shared<Endpoint>(comm_, size_);
+    Check(
+        MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, &TellFinalized, &keyval_, nullptr),
+        "MPI_Comm_create_keyval");
+    Check(MPI_Comm_set_attr(MPI_COMM_SELF, keyval_, &endpoint_->messages), "MPI_Comm_set_attr");
+  }
+  // MPI itself may be gone; it keeps only what it has to call.
+  ~OpenMpiJob() override {
+    if (comm_ != MPI_COMM_NULL) new std::shared_ptr<Endpoint>(std::move(endpoint_));
   }
 
   Bootstrap& bootstrap() override { return *bootstrap_; }
   int host_leader() const override { return host_leader_; }
   std::string host_name() const override { return host_name_; }
+  int launch_rank() const override { return launch_rank_; }
   bool engine_thread_allowed() const override {
-    return level_ == MPI_THREAD_MULTIPLE || (initialized_by_us_ && level_ == MPI_THREAD_SERIALIZED);
+    return level_ == MPI_THREAD_MULTIPLE || (used_by_us_alone_ && level_ == MPI_THREAD_SERIALIZED);
   }
-  std::string thread_level() const override {
-    switch (level_) {
-      case MPI_THREAD_SINGLE: return "MPI_THREAD_SINGLE";
-      case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
-      case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
-      case MPI_THREAD_MULTIPLE: return "MPI_THREAD_MULTIPLE";
-    }
-    return base::Text("MPI thread level ", level_);
-  }
+  std::string thread_level() const override { return NameOfLevel(level_); }
 
   std::unique_ptr<Communicator> CreateCommunicator(Engine& engine, Members members) override {
     std::vector<int> all(static_cast<size_t>(size_));
@@ -115,7 +195,11 @@ class OpenMpiJob : public MpiJob {
         endpoint_, *bootstrap_, std::move(all), engine, std::move(members));
   }
   void Finalize() override {
+    CheckNotFinalized("Shutdown");
     endpoint_->messages.Close(*endpoint_->mailroom);
+    Check(MPI_Comm_delete_attr(MPI_COMM_SELF, keyval_), "MPI_Comm_delete_attr");
+    Check(MPI_Comm_free_keyval(&keyval_), "MPI_Comm_free_keyval");
+    Check(MPI_Comm_free(&comm_), "MPI_Comm_free");
     if (initialized_by_us_) Check(MPI_Finalize(), "MPI_Finalize");
   }
   void Abort(int code) override { MPI_Abort(comm_, code); }
@@ -143,10 +227,11 @@ class OpenMpiJob : public MpiJob {
     host_name_ = name;
   }
 
-  bool initialized_by_us_ = false;
+  bool initialized_by_us_ = false, used_by_us_alone_ = false;
   int level_ = MPI_THREAD_SINGLE;
   MPI_Comm comm_ = MPI_COMM_NULL;
-  int rank_ = 0, size_ = 1, host_leader_ = 0;
+  int keyval_ = MPI_KEYVAL_INVALID;
+  int launch_rank_ = 0, rank_ = 0, size_ = 1, host_leader_ = 0;
   std::string host_name_;
   std::unique_ptr<MpiBootstrap> bootstrap_;
   std::shared_ptr<Endpoint> endpoint_;
@@ -159,8 +244,8 @@ namespace {
 
 const MpiModule kModule = {
     .version = base::kVersion,
-    .join = [](base::Duration timeout) -> std::unique_ptr<MpiJob> {
-      return std::make_unique<mpi::OpenMpiJob>(timeout);
+    .join = [](const MpiHandle& handle, base::Duration timeout) -> std::unique_ptr<MpiJob> {
+      return std::make_unique<mpi::OpenMpiJob>(handle, timeout);
     },
 };
 

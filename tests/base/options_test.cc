@@ -52,7 +52,7 @@ TEST_CASE("a bad value is refused by name, value and expectation") {
   CHECK(
       RefusalOf({}, {{"bucket_mb", "4"}}) ==
       "unknown option 'bucket_mb'; the options are bucket_bytes, backend, wire_dtype, "
-      "engine_thread, stall_warning_s, timeout_s, on_stall, log_level");
+      "engine_thread, timeout_s, stall_warning_s, on_stall, log_level");
 }
 
 TEST_CASE("a warning comes no later than the timeout") {

@@ -275,7 +275,7 @@ class Trial {
 class Rank {
  public:
   explicit Rank(dtrun::base::Duration timeout)
-      : job_(dtrun::ops::JoinMpiJob("runtime", std::chrono::seconds(20))),
+      : job_(dtrun::ops::JoinMpiJob("runtime", {}, std::chrono::seconds(20))),
         engine_(
             {.stall_warning = std::chrono::seconds(30), .timeout = timeout, .may_spin = false},
             clock_, [](dtrun::base::LogLevel, const std::string&) {}),

@@ -1,0 +1,36 @@
+#include "runtime/c_api/handles.h"
+
+#include <unistd.h>
+
+#include "base/launch_env.h"
+#include "base/text.h"
+
+dtrun_context::dtrun_context(
+    const std::vector<std::pair<std::string, std::string>>& given,
+    const dtrun::ops::MpiHandle& handle)
+    : context(dtrun::base::ProcessEnv, given, handle),
+      owner{.launch_rank = context.launch_rank()},
+      world{owner, &context.world(), nullptr, context.options().bucket_bytes},
+      description(context.Describe()),
+      options(dtrun::base::OptionValues(context.options())) {}
+
+namespace dtrun::runtime::c_api {
+
+void CheckProcess(const Owner& owner) {
+  if (!owner.watch.forked()) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      base::Text(
+          "process ", ::getpid(), " was forked from rank ", owner.launch_rank,
+          " after Init; only the process that called Init may use what came from it"));
+}
+
+dtrun_error* NewError(ErrorCode code, const char* message) {
+  return new dtrun_error{static_cast<int32_t>(code), message};
+}
+
+void CheckNotNull(const void* pointer, const char* name) {
+  if (pointer == nullptr) throw Error(ErrorCode::kInvalidArgument, base::Text(name, " is NULL"));
+}
+
+}  // namespace dtrun::runtime::c_api

@@ -1,0 +1,111 @@
+#ifndef DTRUN_RUNTIME_C_API_HANDLES_H_
+#define DTRUN_RUNTIME_C_API_HANDLES_H_
+
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fork_watch.h"
+#include "dtrun/c.h"
+#include "dtrun/error.h"
+#include "dtrun/types.h"
+#include "ops/communicator.h"
+#include "runtime/context.h"
+#include "runtime/gradient_reducer.h"
+
+// What is behind the opaque types of c.h, and how each of its functions uses them: it unwraps its
+// handles with `Use`, calls one method, and turns an exception into a dtrun_error with `Guard`.
+
+namespace dtrun::runtime::c_api {
+
+/// The process that a handle belongs to, and what it is called.
+struct Owner {
+  base::ForkWatch watch = {};
+  int launch_rank = 0;
+};
+
+/// Throws Error kInvalidArgument in a child of the owner.
+void CheckProcess(const Owner& owner);
+
+}  // namespace dtrun::runtime::c_api
+
+struct dtrun_error {
+  int32_t code;
+  std::string message;
+};
+
+struct dtrun_communicator {
+  dtrun::runtime::c_api::Owner owner;
+  dtrun::ops::Communicator* communicator;
+  std::unique_ptr<dtrun::ops::Communicator> owned;  // null for the world
+  uint64_t default_bucket_bytes;
+};
+
+struct dtrun_context {
+  dtrun_context(
+      const std::vector<std::pair<std::string, std::string>>& options,
+      const dtrun::ops::MpiHandle& handle);
+
+  dtrun::runtime::Context context;
+  dtrun::runtime::c_api::Owner owner;
+  dtrun_communicator world;
+  std::string description;
+  std::vector<std::pair<std::string, std::string>> options;
+};
+
+struct dtrun_memory {
+  dtrun::runtime::c_api::Owner owner;
+  std::unique_ptr<dtrun::ops::Memory> memory;
+};
+
+struct dtrun_work {
+  dtrun::runtime::c_api::Owner owner;
+  dtrun::ops::Work work;
+};
+
+struct dtrun_reducer {
+  dtrun::runtime::c_api::Owner owner;
+  dtrun::runtime::GradientReducer reducer;
+};
+
+namespace dtrun::runtime::c_api {
+
+dtrun_error* NewError(ErrorCode code, const char* message);
+
+/// No exception may cross the C ABI.
+template <typename Body>
+dtrun_error* Guard(const Body& body) {
+  try {
+    body();
+    return nullptr;
+  } catch (const Error& error) {
+    return NewError(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    return NewError(ErrorCode::kSystem, "out of memory");
+  } catch (const std::exception& error) {
+    return NewError(ErrorCode::kSystem, error.what());
+  }
+}
+
+void CheckNotNull(const void* pointer, const char* name);
+
+/// What `handle` points to, if this process may use it.
+template <typename Handle>
+Handle& Use(Handle* handle, const char* name) {
+  CheckNotNull(handle, name);
+  CheckProcess(handle->owner);
+  return *handle;
+}
+
+/// A child of the owner leaves what it inherited alone: peers rely on it.
+template <typename Handle>
+void Destroy(Handle* handle) {
+  if (handle != nullptr && !handle->owner.watch.forked()) delete handle;
+}
+
+}  // namespace dtrun::runtime::c_api
+
+#endif
