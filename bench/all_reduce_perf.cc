@@ -38,19 +38,18 @@ std::vector<Row> RunAll(dtrun::Context& job, const Settings& settings) {
   dtrun::Communicator& comm = job.world();
   const dtrun::bench::Op op = *dtrun::bench::OpOf(settings.op);
   const dtrun::DType dtype = *dtrun::bench::DTypeOf(settings.dtype);
-  const double memcpy_gbps = dtrun::bench::MemcpyGbps(comm);
+  const dtrun::bench::MemorySpeed memory = dtrun::bench::MeasureMemorySpeed(comm);
   if (job.rank() == 0) {
-    PrintHeader(op, comm.size(), comm.backend(), memcpy_gbps, dtrun::bench::ReadPeerSettings());
+    PrintHeader(op, comm.size(), comm.backend(), memory, dtrun::bench::ReadPeerSettings());
   }
   std::vector<Row> rows;
   for (const Placement placement : {Placement::kMapped, Placement::kPrivate}) {
     if (settings.memory != "both" && settings.memory != NameOf(placement)) continue;
     for (const uint64_t size : settings.sizes) {
       dtrun::bench::CollectiveCase measured(comm, op, dtype, placement, size);
-      Row row{op, dtype, placement, comm.size(), measured.bytes(), measured.count(), 0, {}, 0};
+      Row row{op, dtype, placement, comm.size(), measured.bytes(), measured.count(), 0, {}, memory};
       row.wrong = measured.Wrong();
       row.times = Measure(comm, measured, settings.least_rounds);
-      row.memcpy_gbps = memcpy_gbps;
       if (job.rank() == 0) PrintRow(row);
       rows.push_back(row);
     }

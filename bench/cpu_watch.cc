@@ -17,8 +17,7 @@ double HostCpuSeconds() {
   std::string label;
   double user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0;
   stat >> label >> user >> nice >> system >> idle >> iowait >> irq >> softirq >> steal;
-  return (user + nice + system + steal) /
-         static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return (user + nice + system + steal) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
 double OwnCpuSeconds() {

@@ -74,21 +74,32 @@ Times Measure(Communicator& comm, CollectiveCase& measured, int least_rounds) {
   return {Median(our_times), measured.has_peer() ? Median(peer_times) : 0};
 }
 
-double MemcpyGbps(Communicator& comm) {
-  double gbps = 0;
-  comm.Barrier();
-  if (comm.rank() == 0) {
-    std::vector<char> from(64 << 20, 1), to(64 << 20);
+MemorySpeed MeasureMemorySpeed(Communicator& comm) {
+  constexpr size_t kBytes = 64 << 20;
+  std::vector<float> first(kBytes / sizeof(float), 1), second(first);
+  // Seconds until the last rank is done, the median.
+  const auto timed = [&](const auto& work) {
     std::vector<double> times;
     for (int i = 0; i < 15; ++i) {
+      comm.Barrier();
       const double start = Now();
-      std::memcpy(to.data(), from.data(), to.size());
-      times.push_back(Now() - start);
+      work();
+      comm.Barrier();
+      double seconds = Now() - start;
+      comm.AllReduce(Buffer(&seconds, 1), ReduceOp::kMax);
+      times.push_back(seconds);
     }
-    gbps = static_cast<double>(to.size()) / Median(times) / 1e9;
-  }
-  comm.Broadcast(Buffer(&gbps, 1), 0);
-  return gbps;
+    return Median(times);
+  };
+  const double copy = timed([&] {
+    if (comm.rank() == 0) std::memcpy(second.data(), first.data(), kBytes);
+  });
+  const double in_place = timed([&] {
+    float* __restrict a = first.data();
+    float* __restrict b = second.data();
+    for (size_t i = 0; i < first.size(); ++i) a[i] = b[i] = a[i] + b[i];
+  });
+  return {kBytes / copy / 1e9, comm.size() * 4.0 * kBytes / in_place / 1e9};
 }
 
 // The lowest rank of those that share a kernel: hosts may be namespaces of one machine.

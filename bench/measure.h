@@ -23,8 +23,16 @@ struct Times {
 /// of a round is the slowest rank's, the result the median over `least_rounds` or more. Collective.
 Times Measure(Communicator& comm, CollectiveCase& measured, int least_rounds);
 
-/// Bytes per second that one core copies while the others are idle, in GB/s. Collective.
-double MemcpyGbps(Communicator& comm);
+/// What memory allows, in GB/s.
+struct MemorySpeed {
+  double copy_gbps = 0;  ///< bytes that rank 0 copies while the others are idle
+  /// Bytes that all ranks read and write at the same time, each adding two arrays into both and
+  /// waiting for nobody: what an all-reduce of two mapped buffers does at the least.
+  double in_place_gbps = 0;
+};
+
+/// Collective.
+MemorySpeed MeasureMemorySpeed(Communicator& comm);
 
 /// The share of the hosts' CPU time that went to processes that are not of this job. Collective.
 double ForeignShare(Context& job, const CpuWatch& watch);

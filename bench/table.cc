@@ -22,10 +22,12 @@ std::string Fixed(double value) {
 }  // namespace
 
 void PrintHeader(
-    Op op, int ranks, const std::string& backend, double memcpy_gbps, const PeerSettings& peer) {
+    Op op, int ranks, const std::string& backend, const MemorySpeed& memory,
+    const PeerSettings& peer) {
   std::printf(
-      "# %s, %d ranks, backend %s; one core copies %.1f GB/s\n", NameOf(op), ranks, backend.c_str(),
-      memcpy_gbps);
+      "# %s, %d ranks, backend %s; one core copies %.1f GB/s, all ranks together read and write "
+      "%.1f GB/s\n",
+      NameOf(op), ranks, backend.c_str(), memory.copy_gbps, memory.in_place_gbps);
   std::printf(
       "# beside it %s, mpi_yield_when_idle %d", peer.version.c_str(),
       peer.yields_when_idle ? 1 : 0);
@@ -63,7 +65,8 @@ nlohmann::json ToJson(const std::vector<Row>& rows) {
         {"mpi_time_us", nullptr},
         {"ratio", nullptr},
         {"algbw_gbps", row.algbw_gbps()},
-        {"memcpy_gbps", row.memcpy_gbps},
+        {"memcpy_gbps", row.memory.copy_gbps},
+        {"in_place_gbps", row.memory.in_place_gbps},
         {"wrong", row.wrong},
     };
     if (row.times.peers_us > 0) {

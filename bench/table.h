@@ -18,14 +18,15 @@ struct Row {
   int ranks;
   uint64_t bytes, count, wrong;
   Times times;
-  double memcpy_gbps;
+  MemorySpeed memory;
 
   double algbw_gbps() const { return static_cast<double>(bytes) / times.ours_us / 1e3; }
 };
 
 /// For people: the columns of nccl-tests, with MPI beside them.
 void PrintHeader(
-    Op op, int ranks, const std::string& backend, double memcpy_gbps, const PeerSettings& peer);
+    Op op, int ranks, const std::string& backend, const MemorySpeed& memory,
+    const PeerSettings& peer);
 void PrintRow(const Row& row);
 
 /// For programs: the names of docs/benchmarks.md. Without a peer its fields are null.

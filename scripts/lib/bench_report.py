@@ -115,8 +115,10 @@ dtrun -np 2 ./all_reduce_perf --op all_to_all --dtype f32 --bytes 4096,1048576 -
 ```
 
 `rows.json` is a list of `{"op", "dtype", "ranks", "bytes", "memory", "time_us", "mpi_time_us", "ratio", "algbw_gbps",
-"memcpy_gbps", "wrong"}`: `ratio` is MPI's time over dtrun's, `algbw_gbps` bytes over time, `memcpy_gbps` what one core
-copies, `wrong` the elements that differ from what they have to be. MPI does not add 16-bit floats; its fields are null
+"memcpy_gbps", "in_place_gbps", "wrong"}`: `ratio` is MPI's time over dtrun's, `algbw_gbps` bytes over time, `memcpy_gbps`
+what one core copies, `in_place_gbps` what all ranks read and write together when each adds two arrays into both and waits
+for nobody (an all-reduce of mapped memory on two ranks reads and writes 4 bytes for each of its own), `wrong` the elements that differ from
+what they have to be. MPI does not add 16-bit floats; its fields are null
 there. With more ranks than cores MPI runs with `mpi_yield_when_idle 1`, which dtrun sets.
 
 `scripts/bench` makes all measurements and writes this page."""
@@ -133,7 +135,9 @@ def page(rows, overhead, command, plot):
     wrong = sum(row["wrong"] for row in rows)
     copies = sorted(row["memcpy_gbps"] for row in rows)
     yield f"`{command}` on {machine()}; {', '.join(versions())}; {datetime.date.today()}. One core copies"
-    yield f"{copies[0]:.1f} to {copies[-1]:.1f} GB/s. Wrong elements: {wrong}."
+    together = sorted(row["in_place_gbps"] for row in rows if row["ranks"] == 2)
+    yield f"{copies[0]:.1f} to {copies[-1]:.1f} GB/s, both together read and write"
+    yield f"{together[0]:.1f} to {together[-1]:.1f} GB/s in place. Wrong elements: {wrong}."
     if overhead is not None:
         yield f"An all-reduce of 4 KiB of mapped memory takes {overhead['with_us']:.2f} us, {overhead['overhead_us']:.2f} us of which"
         yield "go to the checks that are always on."

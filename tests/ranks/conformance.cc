@@ -56,6 +56,15 @@ void CheckVectors(dtrun::Communicator& comm, Findings& findings) {
   findings.Count(
       dtrun::AllGatherBytes(comm, texts[static_cast<size_t>(comm.rank())]) == texts,
       "AllGatherBytes");
+  for (int root = 0; root < comm.size(); ++root) {
+    const auto r = static_cast<size_t>(root);
+    findings.Count(
+        dtrun::BroadcastBytes(comm, texts[static_cast<size_t>(comm.rank())], root) == texts[r],
+        "BroadcastBytes");
+    findings.Count(
+        dtrun::BroadcastV(comm, Own<int64_t>(comm.rank()), root) == Own<int64_t>(root),
+        "BroadcastV");
+  }
 }
 
 void CheckNames(dtrun::Communicator& comm, Findings& findings) {
