@@ -50,6 +50,24 @@ TEST_CASE("plain mpirun starts a job over hosts too") {
   CHECK(result.exit_code == 0);
 }
 
+TEST_CASE("between hosts, a trainer's MPI decides whether reduction overlaps, and it is told") {
+  if (Skipped()) return;
+  const bool multiple = GENERATE(false, true);
+  const CommandResult result = Run(OnHosts(
+      {"mpirun", "--allow-run-as-root", "-np", "2", "-H", "h1:1,h2:1", "--bind-to", "none", "-x",
+       "OMP_NUM_THREADS=1", "tests/ranks/mpi_trainer", multiple ? "multiple" : "single",
+       "describe"}));
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(
+      result.out, Catch::Contains(
+                      multiple ? "overlap with the caller's own work: on; "
+                               : "overlap with the caller's own work: off, because a thread of "
+                                 "dtrun's may call MPI only at MPI_THREAD_MULTIPLE"));
+  const std::string warning =
+      "dtrun: rank 0: warning: operations move only while dtrun is called, not while backward runs";
+  CHECK((result.err.find(warning) == std::string::npos) == multiple);
+}
+
 TEST_CASE("the exit code of a rank on another host is dtrun's") {
   if (Skipped()) return;
   TemporaryFolder shared;  // rank 1 fails when rank 0 is there
