@@ -1,6 +1,10 @@
 #ifndef DTRUN_TYPES_H_
 #define DTRUN_TYPES_H_
 
+#if __cplusplus < 201703L
+#error "dtrun's C++ headers need C++17: compile with -std=c++17 or later"
+#endif
+
 #include <dtrun/c.h>
 
 #include <cstddef>

@@ -4,18 +4,6 @@ source tests/scripts/stories.sh
 source tests/consumers/installed.sh
 install_and_move
 
-# A Bazel of this test's own: the one that runs it is busy. In place of what it would download come the stand-ins that
-# the build of dtrun itself uses, and no rc file of this machine's users is read.
-own_bazel() { # own_bazel ARGUMENT...: prints as Bazel does
-  local real stand_ins=()
-  real=$(dirname "$(dirname "$(readlink -f "$tree/scripts/install")")")
-  for library in rules_cc rules_java remote_coverage_tools; do
-    stand_ins+=("--override_repository=$library=$real/scripts/bazel/$library")
-  done
-  limit_s=120 run env -u TEST_TMPDIR bazel --nohome_rc --output_user_root="$TEST_TMPDIR/bazel" --max_idle_secs=15 \
-    "$1" "${stand_ins[@]}" "${@:2}"
-}
-
 local_repository() {
   trainer_sources
   cp -L "$tree/tests/consumers/bazel/BUILD.in" BUILD.bazel

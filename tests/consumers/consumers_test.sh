@@ -79,6 +79,15 @@ stricter() {
 }
 story "each header compiles alone, with more warnings as errors" stricter
 
+too_old() {
+  trainer_sources
+  pkg_config_flags
+  run c++ -std=c++14 -fsyntax-only trainer.cc "${flags[@]:0:1}"
+  output=$(grep -m 1 error: <<<"$output")
+  expect_output "dtrun's C++ headers need C++17: compile with -std=c++17 or later"
+}
+story "an older standard than C++17 is the first thing the compiler complains about" too_old
+
 old_strings() {
   trainer_sources
   pkg_config_flags
