@@ -2,6 +2,9 @@
 # An installed dtrun: the real scripts/install puts there what Bazel has built for this test, and then it is moved.
 # Needs stories.sh.
 
+# Compilers, Open MPI and Bazel leave nothing elsewhere.
+export TMPDIR=$TEST_TMPDIR HOME=$TEST_TMPDIR
+
 # Sets `prefix`.
 install_and_move() {
   local folder=$TEST_TMPDIR/installed status=0
