@@ -8,7 +8,7 @@ source scripts/lib/readme.sh
 install_and_move
 
 page=$tree/docs/embedding.md
-programs=("$tree"/tests/consumers/*.cc "$tree"/tests/consumers/cmake/* "$tree"/tests/consumers/bazel/* "$tree"/examples/*.c)
+programs=("$tree"/tests/consumers/*.cc "$tree"/tests/consumers/cmake/* "$tree"/tests/consumers/bazel/* "$tree"/examples/*.c*)
 
 build_and_run() { # build_and_run NAME EXPECTED-OF-TWO-RANKS
   pkg_config_flags
