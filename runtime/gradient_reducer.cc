@@ -88,6 +88,18 @@ GradientReducer::GradientReducer(
   Reset();
 }
 
+GradientReducer::~GradientReducer() {
+  const bool under_way = std::any_of(works_.begin(), works_.end(), [](const ops::Work& work) {
+    try {
+      return !work.Done();
+    } catch (const Error&) {
+      return true;  // given up: nobody knows whether its peers still write
+    }
+  });
+  // Left in the middle of a step, by an exception say: the process keeps the memory.
+  if (under_way) static_cast<void>(block_.release());
+}
+
 void GradientReducer::AgreeOnPlan(ReduceOp op, uint64_t bucket_bytes) {
   std::string listing = Text(NameOf(op), " in buckets of ", bucket_bytes, " bytes");
   for (const GradientSpec& spec : SpecsOf(gradients_)) listing += "\n" + Describe(spec);

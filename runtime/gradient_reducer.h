@@ -27,6 +27,10 @@ class GradientReducer {
       ops::Communicator& communicator, std::vector<Gradient> gradients, ReduceOp op,
       uint64_t bucket_bytes);
 
+  /// Operations that are under way keep the block.
+  ~GradientReducer();
+  GradientReducer(GradientReducer&&) = default;
+
   /// Where gradient `i` has to be written.
   Buffer gradient(size_t i) const;
   void MarkReady(size_t i);

@@ -74,6 +74,17 @@ typedef struct dtrun_scale {
   double before, after;
 } dtrun_scale;
 
+/// Host memory: in a buffer that is filled in by hand, `device` is easily left at 0, a GPU.
+static inline dtrun_buffer dtrun_host_buffer(void* data, uint64_t count, int32_t dtype) {
+  dtrun_buffer buffer;
+  buffer.data = data;
+  buffer.count = count;
+  buffer.dtype = dtype;
+  buffer.device = -1;
+  buffer.stream = NULL;
+  return buffer;
+}
+
 /// Where this process stands. Hosts come in the order of the host list; cross_rank counts hosts
 /// among the ranks of equal local_rank.
 typedef struct dtrun_topology {
@@ -292,6 +303,18 @@ DTRUN_API dtrun_error* dtrun_work_test(dtrun_work* work, int32_t* done);
 DTRUN_API dtrun_error* dtrun_work_wait(dtrun_work* work);
 /// An unfinished operation goes on without its handle and still owns its buffer.
 DTRUN_API void dtrun_work_destroy(dtrun_work* work);
+
+/// Finishes what was started in the same line: waits, and destroys the work.
+///
+///   error = dtrun_finish(dtrun_start_barrier(communicator, &work), &work);
+static inline dtrun_error* dtrun_finish(dtrun_error* started, dtrun_work** work) {
+  dtrun_error* error = started;
+  if (error != NULL) return error;
+  error = dtrun_work_wait(*work);
+  dtrun_work_destroy(*work);
+  *work = NULL;
+  return error;
+}
 
 /// One gradient of a reducer. With `buffer.data` NULL the reducer gives it a place in its own
 /// block, which is reduced without a copy; otherwise it is packed when marked and unpacked by the

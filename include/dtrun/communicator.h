@@ -15,7 +15,7 @@ namespace dtrun {
 
 /// One started operation. It owns the buffers it was given until it is done. Not thread-safe.
 /// Destroying an unfinished Work lets the operation go on without a handle.
-class Work {
+class [[nodiscard]] Work {
  public:
   explicit Work(dtrun_work* handle) : handle_(handle) {}
 

@@ -21,7 +21,7 @@ struct Host {
 
 /// This process as a rank of its job: what `Init()` returns. Movable; outlives everything made from
 /// it. Not thread-safe, but the world and its duplicates may each be used by a thread of their own.
-class Context {
+class [[nodiscard]] Context {
  public:
   explicit Context(dtrun_context* handle)
       : handle_(handle), world_(dtrun_context_world(handle), Communicator::Ownership::kBorrowed) {}

@@ -33,7 +33,7 @@ inline void BroadcastOptimizerState(
 
 /// Wraps an optimizer so that each step uses the gradients of all ranks: they are reduced in
 /// buckets while the backward pass still runs, and `Step()` waits for them before the inner step.
-/// No negotiation, no cycle, no copy.
+/// No negotiation, no cycle; no copy of gradients that live in its block.
 ///
 ///   optimizer.MarkReady(i)   optional: as soon as the gradient of parameter i is complete
 ///   optimizer.Step()         reduces what was not marked, waits, and lets the inner optimizer step

@@ -27,7 +27,7 @@ struct ReducerOptions {
 
 /// Reduces the gradients of one model over all ranks, in buckets, while the backward pass still
 /// runs. The plan (which gradient lies in which bucket) is agreed once, at construction; a step
-/// negotiates nothing and copies nothing.
+/// negotiates nothing, and copies only gradients that have memory of their own.
 ///
 ///   backward from the last layer to the first:   reducer.MarkReady(i)   as soon as gradient i is
 ///   complete before the optimizer reads a gradient:       reducer.Wait()

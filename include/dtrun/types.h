@@ -1,6 +1,10 @@
 #ifndef DTRUN_TYPES_H_
 #define DTRUN_TYPES_H_
 
+#if __cplusplus < 201703L
+#error "dtrun's C++ headers need C++17: compile with -std=c++17 or later"
+#endif
+
 #include <dtrun/c.h>
 
 #include <cstddef>
@@ -94,11 +98,13 @@ inline const char* NameOf(ReduceOp op) {
 
 namespace detail {
 
-/// The DType of a C++ type; `char` and types of other sizes have none.
+/// The DType of an arithmetic C++ type of 1, 2, 4 or 8 bytes; `char` is the integer that it is
+/// here.
 template <typename T>
 constexpr DType DTypeOf() {
   static_assert(
       std::is_arithmetic_v<T>, "dtrun: only arithmetic types have a DType; name it explicitly");
+  static_assert(sizeof(T) <= 8, "dtrun: no DType has elements of more than 8 bytes");
   if constexpr (std::is_same_v<T, bool>) {
     return DType::kBool;
   } else if constexpr (std::is_floating_point_v<T>) {

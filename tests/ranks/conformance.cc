@@ -67,6 +67,18 @@ void CheckVectors(dtrun::Communicator& comm, Findings& findings) {
   }
 }
 
+// As an exception in a backward pass leaves it.
+void CheckAbandonedReducer(dtrun::Communicator& comm, Findings& findings) {
+  const dtrun::Buffer gradient(nullptr, 4 << 20, dtrun::DType::kF32);
+  {
+    dtrun::GradientReducer reducer(comm, {{"first", gradient}, {"second", gradient}});
+    reducer.MarkReady(1);
+    reducer.MarkReady(0);
+  }
+  comm.Barrier();
+  findings.Count(true, "a reducer that is gone while its buckets are under way");
+}
+
 void CheckNames(dtrun::Communicator& comm, Findings& findings) {
   findings.Count(comm.name() == "world", "the world is called " + comm.name());
   const auto first = comm.Duplicate();
@@ -105,6 +117,7 @@ void CheckRefusals(dtrun::Communicator& comm, Findings& findings) {
 
 void CheckAll(dtrun::Communicator& comm, Findings& findings) {
   CheckNames(comm, findings);
+  CheckAbandonedReducer(comm, findings);
   CheckVectors(comm, findings);
   CheckRefusals(comm, findings);
   const auto ranks = dtrun::testing::OverPublicApi(comm);

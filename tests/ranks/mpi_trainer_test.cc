@@ -70,13 +70,6 @@ TEST_CASE("the ranks are those of the communicator, in its order") {
       Lines{"0 is rank 0 of 1 over self, sum 40", "1 is rank 0 of 1 over self, sum 40"});
 }
 
-TEST_CASE("the example trains on its own communicator") {
-  const auto launcher = GENERATE(kMpirun, kDtrun);
-  std::vector<std::string> argv = launcher;
-  argv.insert(argv.end(), {"-np", "2", "examples/mpi_sgd"});
-  CHECK(Run(Command{.argv = argv}).out == "y = 3.00x + 2.00 on 2 ranks, all equal\n");
-}
-
 TEST_CASE("one job may follow another in the same MPI") {
   const CommandResult result = Trainer(kMpirun, "2", "single", "again");
   CHECK(result.exit_code == 0);

@@ -204,9 +204,4 @@ TEST_CASE("ranks that refuse together, in good order, have the only word") {
   CHECK(result.exit_code == 66);
 }
 
-TEST_CASE("the example of the README runs alone and as a job") {
-  CHECK(Run(Command{.argv = {"examples/sgd"}}).out == "1 ranks agree on 0.000\n");
-  CHECK(Job("4", {"examples/sgd"}).out == "4 ranks agree on 1.500\n");
-}
-
 }  // namespace

@@ -4,7 +4,7 @@ source tests/scripts/stories.sh
 
 scripts_are_clean() {
   cd "$tree"
-  mapfile -t programs < <(grep -lE '^#!.*bash' scripts/* scripts/lib/* tests/scripts/*.sh 2>/dev/null)
+  mapfile -t programs < <(grep -lE '^#!.*bash' scripts/* scripts/lib/* tests/*/*.sh 2>/dev/null)
   ((${#programs[@]} >= 5)) || unmet "five scripts at least, got ${programs[*]}"
   shellcheck -x "${programs[@]}"
 }

@@ -70,7 +70,7 @@ built_tree() {
   tool dpkg-query <<<"printf 'install ok installed'"
   tool apt-get <<<'exit 1'
   tool bazel <<<'exit 0'
-  mkdir -p bazel-bin/{runtime,launcher,models,bench} include/dtrun
+  mkdir -p bazel-bin/{runtime,launcher,models,bench} include/dtrun base
   cp /bin/true bazel-bin/launcher/dtrun
   cp /bin/true bazel-bin/launcher/dtrun_rank
   cp /bin/true bazel-bin/models/cnn_fmnist
@@ -78,6 +78,7 @@ built_tree() {
   cp /bin/true bazel-bin/runtime/libdtrun.so.0
   cp /bin/true bazel-bin/runtime/libdtrun_mpi.so
   echo '#pragma once' >include/dtrun/any_name.h
+  echo 'inline constexpr char kVersion[] = "1.2.3";' >base/version.h
 }
 
 install_all() {
@@ -93,7 +94,7 @@ story "install puts programs, libraries and every public header below PREFIX" in
 
 install_fails() {
   built_tree
-  rm bazel-bin/models/cnn_fmnist # the last file of the table
+  rm bazel-bin/bench/all_reduce_perf # the last file of the table
   run scripts/install ../new/prefix
   expect_status 1
   [[ ! -e ../new ]] || unmet "that no folder is left"
@@ -103,6 +104,41 @@ install_fails() {
   expect_equal "$(find ../old -mindepth 1)" ../old/file
 }
 story "an install that fails leaves PREFIX as it was" install_fails
+
+packages_versioned() {
+  built_tree
+  run scripts/install ../prefix
+  grep -qx 'Version: 1.2.3' ../prefix/lib/pkgconfig/dtrun.pc || unmet "the version for pkg-config"
+  grep -qx 'set(PACKAGE_VERSION 1.2.3)' ../prefix/lib/cmake/dtrun/dtrunConfigVersion.cmake || unmet "the version for CMake"
+  # Neither the final place nor the build's, nor a gap that was not filled in.
+  ! grep -rIE "prefix/|@[a-z]+@|$PWD|bazel-" ../prefix/lib/cmake ../prefix/lib/pkgconfig ../prefix/*.bazel ||
+    unmet "no path and no placeholder"
+  echo 'no version' >base/version.h
+  run scripts/install ../other
+  expect_status 70
+  expect_output "base/version.h: expected a version such as 1.2.3, found ''"
+}
+story "the packages for CMake, pkg-config and Bazel have the library's version and no path" packages_versioned
+
+bad_prefix() {
+  built_tree
+  touch ../file
+  for prefix in ../file ../file/below; do
+    run scripts/install $prefix
+    expect_status 2
+    expect_last_line "install: $PWD/../file is a file; expected a folder to install to"
+  done
+  mkdir ../repository
+  echo 'cc_library(name = "somebody_elses")' >../repository/BUILD.bazel
+  run scripts/install ../repository
+  expect_status 2
+  expect_output "repository/BUILD.bazel is not dtrun's and would be overwritten"
+  expect_equal "$(ls ../repository)" BUILD.bazel
+  run scripts/install ../prefix
+  run scripts/install ../prefix
+  expect_status 0
+}
+story "a PREFIX that is a file, or a Bazel repository of somebody else's, is refused at once" bad_prefix
 
 old_header() {
   built_tree

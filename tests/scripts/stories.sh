@@ -7,6 +7,7 @@ set -euo pipefail
 tree=$PWD # the runfiles: scripts/, tools/ and what else the test names in `data`
 stories_passed=0
 stories_failed=0
+stories_skipped=0
 
 story() { # story SENTENCE FUNCTION
   local folder status=0
@@ -25,8 +26,15 @@ story() { # story SENTENCE FUNCTION
   fi
 }
 
+# A story that cannot be told on this machine.
+skip_story() { # skip_story SENTENCE REASON
+  stories_skipped=$((stories_skipped + 1))
+  echo "      $1"
+  echo "SKIPPED: $2"
+}
+
 end_of_stories() {
-  echo "$stories_passed passed, $stories_failed failed, 0 skipped"
+  echo "$stories_passed passed, $stories_failed failed, $stories_skipped skipped"
   ((stories_failed == 0))
 }
 

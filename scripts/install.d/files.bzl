@@ -1,0 +1,20 @@
+"""What is installed, by its place below PREFIX. Bazel reads this file, and so does scripts/install, a line at a time.
+
+Besides come the public headers, all of include/dtrun, and every `*.in` of this folder: it is installed at the place that
+it has here, without the `.in` and with @version@ filled in.
+"""
+
+# Targets.
+INSTALLED_FILES = {
+    "lib/libdtrun.so.0": "//runtime:libdtrun.so.0",
+    "lib/libdtrun_mpi.so": "//runtime:libdtrun_mpi.so",
+    "libexec/dtrun/dtrun_rank": "//launcher:dtrun_rank",
+    "bin/dtrun": "//launcher:dtrun",
+    "bin/cnn_fmnist": "//models:cnn_fmnist",
+    "bin/all_reduce_perf": "//bench:all_reduce_perf",
+}
+
+# Symbolic links, and what they point to. The linker takes libdtrun.so; programs then ask for the soname.
+INSTALLED_LINKS = {
+    "lib/libdtrun.so": "libdtrun.so.0",
+}

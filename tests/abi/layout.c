@@ -1,0 +1,70 @@
+// Prints what the C ABI consists of besides its functions: the size of each struct, where its
+// members lie, and the value of each constant. A line for everything in <dtrun/c.h>.
+#include <dtrun/c.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#define SIZE(type) printf("sizeof %s %zu\n", #type, sizeof(type))
+#define MEMBER(type, member)                                                     \
+  printf(                                                                        \
+      "offsetof %s.%s %zu, %zu bytes\n", #type, #member, offsetof(type, member), \
+      sizeof(((type*)0)->member))
+#define VALUE(constant) printf("%s %d\n", #constant, constant)
+
+static void Structs(void) {
+  SIZE(dtrun_buffer);
+  MEMBER(dtrun_buffer, data);
+  MEMBER(dtrun_buffer, count);
+  MEMBER(dtrun_buffer, dtype);
+  MEMBER(dtrun_buffer, device);
+  MEMBER(dtrun_buffer, stream);
+  SIZE(dtrun_scale);
+  MEMBER(dtrun_scale, before);
+  MEMBER(dtrun_scale, after);
+  SIZE(dtrun_topology);
+  MEMBER(dtrun_topology, rank);
+  MEMBER(dtrun_topology, size);
+  MEMBER(dtrun_topology, local_rank);
+  MEMBER(dtrun_topology, local_size);
+  MEMBER(dtrun_topology, cross_rank);
+  MEMBER(dtrun_topology, cross_size);
+  SIZE(dtrun_option);
+  MEMBER(dtrun_option, name);
+  MEMBER(dtrun_option, value);
+  SIZE(dtrun_gradient);
+  MEMBER(dtrun_gradient, name);
+  MEMBER(dtrun_gradient, buffer);
+}
+
+static void Constants(void) {
+  VALUE(DTRUN_INVALID_ARGUMENT);
+  VALUE(DTRUN_MISMATCH);
+  VALUE(DTRUN_PEER_LOST);
+  VALUE(DTRUN_TIMEOUT);
+  VALUE(DTRUN_UNAVAILABLE);
+  VALUE(DTRUN_SYSTEM);
+  VALUE(DTRUN_U8);
+  VALUE(DTRUN_I8);
+  VALUE(DTRUN_U16);
+  VALUE(DTRUN_I16);
+  VALUE(DTRUN_U32);
+  VALUE(DTRUN_I32);
+  VALUE(DTRUN_U64);
+  VALUE(DTRUN_I64);
+  VALUE(DTRUN_F16);
+  VALUE(DTRUN_BF16);
+  VALUE(DTRUN_F32);
+  VALUE(DTRUN_F64);
+  VALUE(DTRUN_BOOL);
+  VALUE(DTRUN_SUM);
+  VALUE(DTRUN_AVERAGE);
+  VALUE(DTRUN_MIN);
+  VALUE(DTRUN_MAX);
+  VALUE(DTRUN_PRODUCT);
+}
+
+int main(void) {
+  Structs();
+  Constants();
+  return 0;
+}

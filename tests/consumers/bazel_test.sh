@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Trainers in a Bazel workspace of their own, which has an installed dtrun as a repository.
+source tests/scripts/stories.sh
+source tests/consumers/installed.sh
+install_and_move
+
+local_repository() {
+  trainer_sources
+  cp -L "$tree/tests/consumers/bazel/BUILD.in" BUILD.bazel
+  sed "s,/home/you/dtrun,$prefix," "$tree/tests/consumers/bazel/WORKSPACE.in" >WORKSPACE
+  own_bazel build --cxxopt=-std=c++17 --conlyopt=-std=c99 --conlyopt=-pedantic \
+    --copt=-Wall --copt=-Wextra --copt=-Werror --cxxopt=-Wconversion //:trainer //:trainer_c
+  expect_status 0
+  expect_trainer_runs bazel-bin/trainer
+  expect_c_trainer_runs bazel-bin/trainer_c
+  own_bazel shutdown
+}
+story "a local_repository at the installed tree builds trainers in C++17 and in C99" local_repository
+
+end_of_stories

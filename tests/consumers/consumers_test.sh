@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Trainers outside of this repository, built with CMake and with pkg-config against an installed dtrun that was moved.
+source tests/scripts/stories.sh
+source tests/consumers/installed.sh
+
+cxx_flags=(-std=c++17 -Wall -Wextra -Werror -Wconversion)
+c_flags=(-std=c99 -pedantic -Wall -Wextra -Werror)
+install_and_move
+
+with_cmake() {
+  trainer_sources
+  cp -L "$tree"/tests/consumers/cmake/* .
+  # As headers of others the compiler would not look at them closely.
+  run env CXXFLAGS="${cxx_flags[*]}" CFLAGS="${c_flags[*]}" \
+    cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_NO_SYSTEM_FROM_IMPORTED=ON
+  expect_status 0
+  limit_s=60 run cmake --build build --verbose
+  expect_status 0
+  expect_output "-I$prefix/include"
+  expect_trainer_runs build/trainer
+  expect_c_trainer_runs build/trainer_c
+}
+story "find_package(dtrun) builds trainers in C++17 and in C99" with_cmake
+
+# shellcheck disable=SC2016 # CMake's variables
+ask_cmake_for() { # ask_cmake_for VERSION: `output` says "found" or why not
+  printf '%s\n' 'cmake_minimum_required(VERSION 3.19)' 'project(ask NONE)' "find_package(dtrun $1 REQUIRED)" \
+    'message(STATUS "found ${dtrun_VERSION}")' >CMakeLists.txt
+  run cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix"
+}
+
+cmake_versions() {
+  local version major minor patch asked
+  version=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --modversion dtrun)
+  IFS=. read -r major minor patch <<<"$version"
+  for asked in "" "$major" "$major.$minor" "$version" "$version EXACT" "0.0...$version" "0.0...<$((major + 1))"; do
+    ask_cmake_for "$asked"
+    expect_output "found $version"
+  done
+  for asked in "$major.$((minor + 1))" "$major.$minor.$((patch + 1))" "$((major + 1))" "0.0.1" "0.0...<$version"; do
+    ask_cmake_for "$asked"
+    expect_output "version: $version"
+    expect_no_output "found $version"
+  done
+}
+story "find_package takes the version that fits and refuses another" cmake_versions
+
+incomplete() {
+  cp -a "$prefix" incomplete
+  rm incomplete/lib/libdtrun.so.0
+  prefix=$PWD/incomplete ask_cmake_for ""
+  output=$(tr -s ' \n' ' ' <<<"$output") # CMake breaks lines
+  expect_output "The installed dtrun is incomplete: $PWD/incomplete/lib/libdtrun.so.0 is missing."
+}
+story "find_package says what is missing from an incomplete tree" incomplete
+
+with_pkg_config() {
+  trainer_sources
+  pkg_config_flags
+  c++ "${cxx_flags[@]}" trainer.cc "${flags[@]}" -o trainer
+  cc "${c_flags[@]}" trainer.c "${flags[@]}" -o trainer_c
+  expect_trainer_runs ./trainer
+  expect_c_trainer_runs ./trainer_c
+}
+story "pkg-config builds trainers in C++17 and in C99" with_pkg_config
+
+stricter() {
+  local compiler header
+  pkg_config_flags
+  for compiler in g++ clang++; do
+    command -v $compiler >/dev/null || continue
+    for header in "$prefix"/include/dtrun/*.h; do
+      # Those that stand between dtrun and another library need it; their own tests compile them.
+      if [[ $header == */mpi.h || $header == */torch.h ]]; then continue; fi
+      echo "#include <dtrun/$(basename "$header")>" >alone.cc
+      $compiler "${cxx_flags[@]}" -pedantic -Wshadow -Wold-style-cast "${flags[@]:0:1}" -fsyntax-only alone.cc
+    done
+  done
+}
+story "each header compiles alone, with more warnings as errors" stricter
+
+too_old() {
+  trainer_sources
+  pkg_config_flags
+  run c++ -std=c++14 -fsyntax-only trainer.cc "${flags[@]:0:1}"
+  output=$(grep -m 1 error: <<<"$output")
+  expect_output "dtrun's C++ headers need C++17: compile with -std=c++17 or later"
+}
+story "an older standard than C++17 is the first thing the compiler complains about" too_old
+
+old_strings() {
+  trainer_sources
+  pkg_config_flags
+  c++ "${cxx_flags[@]}" -D_GLIBCXX_USE_CXX11_ABI=0 trainer.cc "${flags[@]}" -o trainer
+  nm -C --undefined-only trainer >symbols
+  grep -qF 'std::runtime_error::runtime_error(std::string const&)' symbols ||
+    unmet "a program that uses the standard library's old strings"
+  expect_trainer_runs ./trainer
+}
+story "a trainer with the standard library's old ABI works with the same libdtrun" old_strings
+
+moved_together() {
+  # shellcheck disable=SC2016 # the loader's variable
+  local beside='-Wl,-rpath,$ORIGIN/../lib'
+  trainer_sources
+  pkg_config_flags
+  cp -a "$prefix" together
+  c++ "${cxx_flags[@]}" trainer.cc "${flags[@]:0:1}" -Ltogether/lib -ldtrun "$beside" -o together/bin/trainer
+  mv together elsewhere
+  prefix=$PWD/elsewhere expect_trainer_runs elsewhere/bin/trainer
+}
+story "a trainer installed beside dtrun moves with it" moved_together
+
+end_of_stories

@@ -1,0 +1,151 @@
+// The C++ of docs/embedding.md, which shows pieces of this file: a trainer with weights, gradients
+// and a backward pass of its own, as it becomes a rank. Its model is a chain of layers with y = w x
+// each, which learns y = 2 x.
+#include <dtrun/dtrun.h>
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+struct Layer {
+  std::string name;
+  std::vector<float> weights;
+  std::vector<float> gradient;
+};
+
+std::vector<Layer> MakeLayers(int rank) {
+  const auto start = static_cast<float>(1 + rank);
+  return {{"first", {start}, {0}}, {"second", {start}, {0}}};
+}
+
+// The gradient of (y - 2 x)^2 / 2 at layer i, for x = 1 on rank 0, x = 0.5 on rank 1 and so on.
+void Backward(std::vector<Layer>& layers, size_t i, int rank) {
+  const float x = 1 / static_cast<float>(1 + rank);
+  const float error = (layers[0].weights[0] * layers[1].weights[0] - 2) * x;
+  layers[i].gradient[0] = error * x * layers[1 - i].weights[0];
+}
+
+void Update(std::vector<Layer>& layers) {
+  for (Layer& layer : layers) layer.weights[0] -= 0.1f * layer.gradient[0];
+}
+
+float Product(const std::vector<Layer>& layers) {
+  return layers[0].weights[0] * layers[1].weights[0];
+}
+
+float OwnGradients(dtrun::Context& job) {
+  const int steps = 200;
+  std::vector<Layer> layers = MakeLayers(job.rank());
+
+  dtrun::Communicator& world = job.world();
+  for (Layer& layer : layers)  // everyone starts from rank 0's weights
+    world.Broadcast(dtrun::Buffer(layer.weights.data(), layer.weights.size()), 0);
+
+  std::vector<dtrun::Gradient> gradients;
+  for (Layer& layer : layers)
+    gradients.push_back({layer.name, {layer.gradient.data(), layer.gradient.size()}});
+  dtrun::GradientReducer reducer(world, gradients);
+
+  for (int step = 0; step < steps; ++step) {
+    for (size_t i = layers.size(); i-- > 0;) {
+      Backward(layers, i, job.rank());
+      reducer.MarkReady(i);  // may be reduced from here on
+    }
+    reducer.Wait();  // every gradient is the average over the ranks
+    Update(layers);
+  }
+  return Product(layers);
+}
+
+bool MappedGradients(dtrun::Communicator& world, const std::vector<Layer>& layers) {
+  std::vector<dtrun::Gradient> gradients;
+  for (const Layer& layer : layers)
+    gradients.push_back({layer.name, {nullptr, layer.weights.size(), dtrun::DType::kF32}});
+  dtrun::GradientReducer reducer(world, gradients, {dtrun::ReduceOp::kSum});
+
+  std::vector<float*> places;  // backward writes here, the optimizer reads here
+  for (size_t i = 0; i < layers.size(); ++i)
+    places.push_back(static_cast<float*>(reducer.gradient(i).data));
+
+  *places[0] = 1;
+  *places[1] = 2;
+  reducer.Wait();
+  return *places[0] == static_cast<float>(world.size()) && *places[1] == 2 * *places[0];
+}
+
+bool Clipped(dtrun::GradientReducer& reducer, std::vector<Layer>& layers) {
+  const float limit = 1;
+
+  reducer.Wait();
+  float squares = 0;  // of the reduced gradients: the same on all ranks
+  for (const Layer& layer : layers)
+    for (const float g : layer.gradient) squares += g * g;
+  const float factor = squares > limit * limit ? limit / std::sqrt(squares) : 1.0f;
+  for (Layer& layer : layers)
+    for (float& g : layer.gradient) g *= factor;
+  Update(layers);
+
+  return std::isfinite(Product(layers));
+}
+
+bool Accumulated(dtrun::GradientReducer& reducer, std::vector<Layer>& layers, int rank) {
+  const int micro_batches = 4;
+
+  std::vector<float> sums(layers.size());
+  for (int batch = 0; batch < micro_batches; ++batch) {  // no rank talks here
+    for (size_t i = layers.size(); i-- > 0;) {
+      Backward(layers, i, rank);
+      sums[i] += layers[i].gradient[0] / micro_batches;
+      if (batch < micro_batches - 1) continue;
+      layers[i].gradient[0] = sums[i];
+      reducer.MarkReady(i);
+    }
+  }
+  reducer.Wait();
+
+  return std::isfinite(layers[0].gradient[0]);
+}
+
+double OtherThread(dtrun::Communicator& world, float loss) {
+  dtrun::Communicator metrics = world.Duplicate();  // by all ranks, before the thread
+  double mean = 0;
+  std::thread reporter([&] {
+    mean = static_cast<double>(loss);
+    metrics.AllReduce(dtrun::Buffer(&mean, 1), dtrun::ReduceOp::kAverage);
+  });
+  world.Barrier();  // at the same time
+  reporter.join();
+  return mean;
+}
+
+void Train() {
+  dtrun::Context job = dtrun::Init();
+  const float product = OwnGradients(job);
+  std::vector<Layer> layers = MakeLayers(0);
+  std::vector<dtrun::Gradient> gradients;
+  for (Layer& layer : layers) gradients.push_back({layer.name, {layer.gradient.data(), 1}});
+  dtrun::GradientReducer reducer(job.world(), gradients);
+  const bool well = MappedGradients(job.world(), layers) && Clipped(reducer, layers) &&
+                    Accumulated(reducer, layers, job.rank()) && OtherThread(job.world(), 3) == 3;
+  if (job.rank() == 0) {
+    std::printf(
+        "%d ranks learn %.3f, %s\n", job.size(), static_cast<double>(product),
+        well ? "well" : "badly");
+  }
+  job.Shutdown();
+}
+
+}  // namespace
+
+int main() {
+  try {
+    Train();
+  } catch (const dtrun::Error& error) {
+    std::fprintf(stderr, "trainer: %s\n", error.what());
+    return 1;  // without Shutdown: the launcher ends the other ranks
+  }
+}

@@ -1,0 +1,75 @@
+# shellcheck shell=bash
+# An installed dtrun: the real scripts/install puts there what Bazel has built for this test, and then it is moved.
+# Needs stories.sh.
+
+# Compilers, Open MPI and Bazel leave nothing elsewhere.
+export TMPDIR=$TEST_TMPDIR HOME=$TEST_TMPDIR
+
+# Sets `prefix`.
+install_and_move() {
+  local folder=$TEST_TMPDIR/installed status=0
+  mkdir "$folder"
+  set +e
+  (set -e && cd "$folder" && install_from_runfiles "$folder/first") >"$folder/log" 2>&1
+  status=$?
+  set -e
+  if ((status != 0)); then
+    echo "FAIL  scripts/install:"
+    sed 's/^/        /' "$folder/log"
+    exit 1
+  fi
+  prefix=$TEST_TMPDIR/moved/dtrun
+  mkdir "$TEST_TMPDIR/moved"
+  mv "$folder/first" "$prefix"
+}
+
+# Everything is built already, and every package there.
+install_from_runfiles() { # install_from_runfiles PREFIX
+  machine && fresh_clone
+  tool dpkg-query <<<"printf 'install ok installed'"
+  tool apt-get <<<'exit 1'
+  tool bazel <<<'exit 0'
+  ln -s "$tree" bazel-bin
+  cp -rL "$tree/include" "$tree/base" .
+  scripts/install "$1"
+}
+
+# The sources of a trainer in C++ and of one in C.
+trainer_sources() {
+  cp -L "$tree/tests/consumers/consumer.cc" trainer.cc
+  cp -L "$tree/examples/sgd_c99.c" trainer.c
+}
+
+# Sets `flags` to what the installed pkg-config file says.
+pkg_config_flags() {
+  read -ra flags < <(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs dtrun)
+}
+
+# A Bazel of this test's own: the one that runs it is busy. In place of what it would download come the stand-ins that
+# the build of dtrun itself uses, and no rc file of this machine's users is read.
+own_bazel() { # own_bazel ARGUMENT...: prints as Bazel does
+  local real stand_ins=()
+  real=$(dirname "$(dirname "$(readlink -f "$tree/scripts/install")")")
+  for library in rules_cc rules_java remote_coverage_tools; do
+    stand_ins+=("--override_repository=$library=$real/scripts/bazel/$library")
+  done
+  limit_s=120 run env -u TEST_TMPDIR bazel --nohome_rc --output_user_root="$TEST_TMPDIR/bazel" --max_idle_secs=15 \
+    "$1" "${stand_ins[@]}" "${@:2}"
+}
+
+# What the two trainers print, alone and as two ranks of the installed dtrun.
+expect_trainer_runs() { # expect_trainer_runs PROGRAM
+  run "$1"
+  expect_equal "$output" "1: self"
+  run "$prefix/bin/dtrun" -np 2 "$1"
+  expect_equal "$output" "2: shm"
+  expect_status 0
+}
+
+expect_c_trainer_runs() { # expect_c_trainer_runs PROGRAM
+  run "$1"
+  expect_equal "$output" "1 ranks agree on y = 3.00 x -2.00"
+  run "$prefix/bin/dtrun" -np 2 "$1"
+  expect_equal "$output" "2 ranks agree on y = 3.00 x -2.00"
+  expect_status 0
+}

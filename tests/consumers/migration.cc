@@ -1,0 +1,111 @@
+// Our side of the tables of docs/embedding.md: everything that stands there in C++ stands here too,
+// and is run.
+#include <dtrun/dtrun.h>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Sgd : dtrun::Optimizer {
+  float weight = 1;
+  std::vector<dtrun::Parameter> list{{"weight", {&weight, 1}, {}}};
+  std::vector<dtrun::Parameter>& parameters() override { return list; }
+  std::vector<dtrun::NamedBuffer> state() override { return {}; }
+  void Step() override {}
+};
+
+void Optimizers(dtrun::Communicator& world) {
+  Sgd sgd;
+  dtrun::DistributedOptimizer optimizer(world, sgd);
+  dtrun::DistributedOptimizer summed(world, sgd, {dtrun::ReduceOp::kSum});
+  dtrun::DistributedOptimizer small(world, sgd, {dtrun::ReduceOp::kAverage, 1 << 20});
+  dtrun::BroadcastParameters(world, sgd.parameters());
+  dtrun::BroadcastOptimizerState(world, sgd);
+  const size_t i = 0;
+  optimizer.MarkReady(i);
+  optimizer.Step();
+}
+
+void Reducers(dtrun::Communicator& world) {
+  std::vector<float> w(3), b(1);
+  dtrun::GradientReducer reducer(world, {{"w", {w.data(), w.size()}}, {"b", {b.data(), b.size()}}});
+  const size_t i = 1;
+  reducer.MarkReady(i);
+  reducer.Wait();
+}
+
+void Collectives(dtrun::Communicator& world) {
+  const auto p = static_cast<size_t>(world.size());
+  std::vector<float> small(2), large(2 * p), other(2 * p);
+  dtrun::Buffer x(small.data(), small.size()), all(large.data(), large.size());
+  dtrun::Buffer parts(other.data(), other.size());
+  const int root = 0;
+  world.AllReduce(x);
+  world.AllReduce(x, dtrun::ReduceOp::kAverage);
+  world.AllReduce(x, dtrun::ReduceOp::kSum, {0.5, 1.0});
+  world.Broadcast(x, root);
+  world.AllGather(x, all);
+  world.AllToAll(all, parts);
+  world.ReduceScatter(all, x);
+  world.Reduce(x, x, root);
+  world.Gather(x, all, root);
+  world.Scatter(all, x, root);
+  world.Barrier();
+  dtrun::Work work = world.StartAllReduce(x);
+  while (!work.Test()) {
+  }
+  work.Wait();
+
+  const dtrun::Counts counts = dtrun::DealRows(5, 2, world.size());
+  std::vector<float> rows(10), share(counts[static_cast<size_t>(world.rank())]);
+  dtrun::Buffer in(rows.data(), rows.size()), out(share.data(), share.size());
+  world.ReduceScatter(in, out, dtrun::ReduceOp::kSum, {}, counts);
+  world.AllGather(out, in, counts);
+
+  const dtrun::Memory memory = world.Allocate(4096);
+}
+
+void DifferentLengths(dtrun::Communicator& world) {
+  const std::vector<float> values(static_cast<size_t>(world.size()));
+  const dtrun::Counts splits(values.size(), 1);
+  const std::string text = "epoch 1";
+  dtrun::AllGatherV(world, values);
+  dtrun::AllToAllV(world, values, splits);
+  dtrun::AllGatherBytes(world, text);
+}
+
+void Messages(dtrun::Communicator& world) {
+  if (world.size() != 2) return;
+  const int peer = 1 - world.rank();
+  float there = 1, here = 0;
+  dtrun::Buffer sent(&there, 1), received(&here, 1);
+  dtrun::Work in = world.StartReceive(received, peer), out = world.StartSend(sent, peer);
+  in.Wait();
+  out.Wait();
+}
+
+void Communicators(dtrun::Communicator& world) {
+  const int colour = 0, key = world.rank();
+  std::optional<dtrun::Communicator> part = world.Split(colour, key);
+  std::optional<dtrun::Communicator> first = world.Subset({0});
+  dtrun::Communicator own = world.Duplicate();
+}
+
+}  // namespace
+
+int main() {
+  dtrun::Context job = dtrun::Init();
+  dtrun::Communicator& world = job.world();
+  Optimizers(world);
+  Reducers(world);
+  Collectives(world);
+  DifferentLengths(world);
+  Messages(world);
+  Communicators(world);
+  if (job.rank() == 0)
+    std::printf("%d of %d\n", job.rank() + job.local_rank() + job.cross_rank() + 1, job.size());
+  job.Shutdown();
+}

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# A machine without MPI: this one, seen from a mount namespace in which no file of Open MPI exists.
+source tests/scripts/stories.sh
+source tests/consumers/installed.sh
+install_and_move
+
+cd "$TEST_TMPDIR"
+trainer_sources
+pkg_config_flags
+c++ -std=c++17 trainer.cc "${flags[@]}" -o trainer
+cc -std=c99 trainer.c "${flags[@]}" -o trainer_c
+
+# In place of each folder that holds a part of Open MPI stands one of links to all that is not. The loader's cache still
+# names the libraries; they are just not there, as after a removal.
+cat >"$TEST_TMPDIR/hide_mpi" <<'SH'
+#!/usr/bin/env bash
+# hide_mpi COMMAND...: in a mount namespace of its own
+set -euo pipefail
+work=$(mktemp -d -p "$TEST_TMPDIR")
+mapfile -t folders < <(ldconfig -p | sed -n 's,.* => \(.*\)/libmpi\.so\..*,\1,p' | sort -u)
+for folder in "${folders[@]}" /usr/bin; do
+  folder=$(readlink -f "$folder")
+  mkdir -p "$work/all$folder" "$work/rest$folder"
+  mount --bind "$folder" "$work/all$folder"
+  ln -s "$work/all$folder"/* "$work/rest$folder"
+  (cd "$work/rest$folder" && rm -f -- mpi* ompi* openmpi* orte* opal* libmpi* libopen-* *pmix*)
+done
+for folder in "${folders[@]}" /usr/bin; do
+  folder=$(readlink -f "$folder")
+  mount --bind "$work/rest$folder" "$folder"
+done
+exec "$@"
+SH
+chmod +x "$TEST_TMPDIR/hide_mpi"
+without_mpi() { run unshare --mount "$TEST_TMPDIR/hide_mpi" "$@"; }
+
+hidden() {
+  without_mpi sh -c 'cat /usr/lib/*/libmpi.so.* /usr/bin/mpirun; command -v mpirun || command -v orted || echo "no MPI"'
+  expect_last_line "no MPI"
+  expect_output "/usr/bin/mpirun: No such file"
+  expect_no_output "ELF"
+}
+
+alone() {
+  without_mpi ../trainer
+  expect_equal "$output" "1: self"
+  without_mpi ../trainer_c
+  expect_equal "$output" "1 ranks agree on y = 3.00 x -2.00"
+}
+
+rank_of_two() { # rank_of_two VARIABLE=VALUE...: the one line that a rank of such a job says
+  without_mpi env DTRUN_JOB=1 DTRUN_HOSTS=localhost:2 "$@" ../trainer
+  expect_status 1
+  expect_equal "$(wc -l <<<"$output")" 1
+}
+
+missing_libmpi() {
+  rank_of_two OMPI_COMM_WORLD_SIZE=2
+  expect_output "consumer: the MPI backend cannot be loaded: libmpi.so."
+  expect_output "cannot open shared object file: No such file or directory"
+}
+
+not_started_by_mpirun() {
+  rank_of_two
+  expect_output "consumer: the environment says that dtrun started 2 ranks, but mpirun did not start this process"
+}
+
+missing_mpirun() {
+  without_mpi "$prefix/bin/dtrun" -np 2 ../trainer
+  expect_status 69
+  expect_output "dtrun: mpirun was not found in PATH; install Open MPI"
+  expect_equal "$(wc -l <<<"$output")" 1
+}
+
+if unshare --mount mount --bind "$TEST_TMPDIR" "$TEST_TMPDIR" 2>/dev/null; then on_bare_machine=story; else on_bare_machine=skip_on_this_machine; fi
+skip_on_this_machine() { skip_story "$1" "hiding MPI takes the right to mount in a namespace"; }
+
+$on_bare_machine "the namespace of these stories has no MPI" hidden
+$on_bare_machine "trainers that nobody launched work as a world of one" alone
+$on_bare_machine "a rank of a job says which library of MPI is missing" missing_libmpi
+$on_bare_machine "a rank that mpirun did not start says so" not_started_by_mpirun
+$on_bare_machine "dtrun says that mpirun is missing" missing_mpirun
+end_of_stories

@@ -1,0 +1,45 @@
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "tests/support/subprocess.h"
+
+namespace {
+
+using dtrun::testing::Command;
+using dtrun::testing::CommandResult;
+using dtrun::testing::Run;
+
+// What `program` prints as a job of `ranks`, or when nobody launches it.
+std::string Alone(const std::string& program) { return Run(Command{.argv = {program}}).out; }
+
+std::string AsJob(int ranks, const std::string& program) {
+  const CommandResult result =
+      Run(Command{.argv = {"launcher/dtrun", "-np", std::to_string(ranks), program}});
+  CHECK(result.exit_code == 0);
+  CHECK(result.err.empty());
+  return result.out;
+}
+
+TEST_CASE("the example of the README runs alone and as a job") {
+  CHECK(Alone("examples/sgd") == "1 ranks agree on 0.000\n");
+  CHECK(AsJob(4, "examples/sgd") == "4 ranks agree on 1.500\n");
+}
+
+TEST_CASE("the C example finds the line through all points, however they are dealt") {
+  const std::string line = " ranks agree on y = 3.00 x -2.00\n";
+  CHECK(Alone("examples/sgd_c99") == "1" + line);
+  CHECK(AsJob(2, "examples/sgd_c99") == "2" + line);
+  CHECK(AsJob(3, "examples/sgd_c99") == "3" + line);
+}
+
+TEST_CASE("the MPI example trains on its own communicator, whoever starts it") {
+  const std::string line = " ranks, all equal\n";
+  CHECK(Alone("examples/mpi_sgd") == "y = 3.00x + 2.00 on 1" + line);
+  CHECK(AsJob(2, "examples/mpi_sgd") == "y = 3.00x + 2.00 on 2" + line);
+  const CommandResult plain = Run(Command{
+      .argv = {
+          "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3", "examples/mpi_sgd"}});
+  CHECK(plain.out == "y = 3.00x + 2.00 on 3" + line);
+}
+
+}  // namespace
