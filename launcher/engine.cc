@@ -62,12 +62,12 @@ std::string FindMpirun(const std::string& path) {
   return *mpirun;
 }
 
-std::string FindWrapper() {
+std::string FindHelper(const std::string& name) {
   std::error_code error;
   const std::filesystem::path here =
       std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  const std::filesystem::path installed = (here / "../libexec/dtrun/dtrun_rank").lexically_normal();
-  for (const std::filesystem::path& file : {installed, here / "dtrun_rank"})
+  const std::filesystem::path installed = (here / "../libexec/dtrun" / name).lexically_normal();
+  for (const std::filesystem::path& file : {installed, here / name})
     if (access(file.c_str(), X_OK) == 0) return file;
   throw LaunchError(
       ExitCode::kInternal,

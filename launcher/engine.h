@@ -9,9 +9,9 @@ namespace dtrun::launcher {
 /// Throws LaunchError kUnavailable that says what to install or what was found.
 std::string FindMpirun(const std::string& path);
 
-/// dtrun_rank, installed in ../libexec/dtrun or, in the build tree, beside dtrun.
-/// Throws LaunchError kInternal.
-std::string FindWrapper();
+/// The file of a program of dtrun's own, "dtrun_rank" or "dtrun_agent", beside this one or in the
+/// installation's libexec. Throws LaunchError kInternal.
+std::string FindHelper(const std::string& name);
 
 }  // namespace dtrun::launcher
 

@@ -1,14 +1,11 @@
 #include "launcher/exit_record.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
+#include <optional>
 
 #include "base/text.h"
 #include "launcher/hosts.h"
@@ -19,29 +16,7 @@ namespace {
 
 using base::Text;
 
-constexpr char kPrefix[] = "rank.";
-constexpr int kSshFailed = 255;
-
-std::string FileName(const std::string& folder, int rank) {
-  return Text(folder, '/', kPrefix, rank);
-}
-
-int64_t NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-// A wrapper that was killed while it wrote leaves less than a whole line: its rank counts as
-// running.
-ExitRecord ReadRecord(const std::string& file, int rank) {
-  std::ifstream stream(file);
-  int end = 0;
-  ExitRecord record = {.rank = rank};
-  if (stream >> end >> record.value >> record.time_ns && stream.get() == '\n')
-    record.end = static_cast<RankEnd>(end);
-  return record;
-}
+constexpr int kDaemonLost = 205;  // what mpirun ends with when a daemon of its own is gone
 
 bool Failed(const ExitRecord& record) {
   return (record.end == RankEnd::kExited && !record.gave_up.empty()) ||
@@ -76,7 +51,7 @@ Verdict BlameStalled(const ExitRecord& record, const std::string& who) {
   const int code = unaware                            ? static_cast<int>(ExitCode::kLeftEarly)
                    : record.end == RankEnd::kSignaled ? 128 + record.value
                                                       : record.value;
-  return {code, Text(who, ": ", record.gave_up)};
+  return {code, Text(who, ": ", record.gave_up), record.rank};
 }
 
 Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& hosts) {
@@ -84,19 +59,24 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
   if (!record.gave_up.empty()) return BlameStalled(record, who);
   switch (record.end) {
     case RankEnd::kExited:
-      return {record.value, record.in_order ? "" : Text(who, " exited with code ", record.value)};
+      return {
+          record.value, record.in_order ? "" : Text(who, " exited with code ", record.value),
+          record.rank};
     case RankEnd::kSignaled:
       return {
-          128 + record.value, Text(
-                                  who, " was killed by ", SignalName(record.value),
-                                  record.value == SIGKILL ? " (often: out of memory)" : "")};
+          128 + record.value,
+          Text(
+              who, " was killed by ", SignalName(record.value),
+              record.value == SIGKILL ? " (often: out of memory)" : ""),
+          record.rank};
     case RankEnd::kNotStarted: {
       const bool missing = record.value == ENOENT;
       return {
           static_cast<int>(missing ? ExitCode::kNotFound : ExitCode::kNotExecutable),
           Text(
               who, " could not run its program: ", std::strerror(record.value),
-              missing ? " (the program or the loader it names)" : "")};
+              missing ? " (the program or the loader it names)" : ""),
+          record.rank};
     }
     case RankEnd::kRunning: break;
   }
@@ -109,66 +89,50 @@ std::string ShutdownNote(const std::string& folder, int rank) {
   return Text(folder, "/shutdown.", rank);
 }
 
-ExitRecordFile::ExitRecordFile(const std::string& folder, int rank)
-    : file_(open(
-          FileName(folder, rank).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-          0600)) {}
-
-ExitRecordFile::~ExitRecordFile() {
-  if (file_ >= 0) close(file_);
-}
-
-void ExitRecordFile::Update(RankEnd end, int value) {
-  const std::string line = Text(static_cast<int>(end), ' ', value, ' ', NowNs(), '\n');
-  if (file_ < 0) return;
-  // A full disk costs the report its detail, not the job.
-  [[maybe_unused]] const ssize_t written = pwrite(file_, line.data(), line.size(), 0);
-}
-
-std::vector<ExitRecord> ReadExitRecords(const std::string& folder) {
-  std::vector<ExitRecord> records;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename();
-    if (!name.starts_with(kPrefix)) continue;
-    const auto rank = base::ParseInteger(name.substr(sizeof kPrefix - 1));
-    if (!rank) continue;
-    records.push_back(ReadRecord(entry.path(), static_cast<int>(*rank)));
-    records.back().in_order =
-        std::filesystem::exists(ShutdownNote(folder, static_cast<int>(*rank)), error);
-  }
-  return records;
-}
-
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts, int watched_ranks) {
+    const std::vector<base::HostSlots>& hosts) {
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
     return Failed(record) && !IsVictim(record, engine_code);
   });
   if (culprit) return Blame(*culprit, hosts);
-  if (records.empty() && (watched_ranks > 0 || engine_code == kSshFailed))
+  if (records.empty())
     return {
         static_cast<int>(ExitCode::kUnavailable),
         Text(
             "Open MPI could not start the job on ", HostList(hosts), " (mpirun ended with code ",
             engine_code, "); --verbose shows what it says")};
-  // Where the rank that mpirun saw is on another host, one of ours may know why.
+  // One that gave up and was ended before it could say more.
   const auto stalled =
       Earliest(records, [](const ExitRecord& record) { return !record.gave_up.empty(); });
   if (stalled) {
-    const std::string message = BlameStalled(*stalled, RankAndHost(stalled->rank, hosts)).message;
-    return {engine_code == 1 ? static_cast<int>(ExitCode::kLeftEarly) : engine_code, message};
+    Verdict verdict = BlameStalled(*stalled, RankAndHost(stalled->rank, hosts));
+    verdict.exit_code = engine_code == 1 ? static_cast<int>(ExitCode::kLeftEarly) : engine_code;
+    return verdict;
   }
-  if (watched_ranks < base::RankCount(hosts))
-    return {engine_code, Text("a rank on another host failed with code ", engine_code)};
   const auto left =
       Earliest(records, [](const ExitRecord& record) { return record.end == RankEnd::kExited; });
   if (left && engine_code == 1)
     return {
         static_cast<int>(ExitCode::kLeftEarly),
         RankAndHost(left->rank, hosts) +
-            " exited with code 0 without MPI_Finalize; Open MPI then ended the job"};
+            " exited with code 0 without MPI_Finalize; Open MPI then ended the job",
+        left->rank};
+  // A wrapper that was killed could not say how its program ended.
+  const auto silent =
+      Earliest(records, [](const ExitRecord& record) { return record.end == RankEnd::kRunning; });
+  if (silent && engine_code == kDaemonLost)
+    return {
+        static_cast<int>(ExitCode::kInternal),
+        Text(
+            "Open MPI's daemon on ",
+            hosts[static_cast<size_t>(base::HostOfRank(hosts, silent->rank))].name,
+            " was lost; its ranks were ended")};
+  if (silent && engine_code == 128 + SIGKILL)
+    return {
+        engine_code,
+        Text(RankAndHost(silent->rank, hosts), " was killed together with its wrapper"),
+        silent->rank};
   // MPI_Abort makes mpirun end all ranks alike.
   return {
       engine_code, Text(

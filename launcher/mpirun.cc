@@ -104,7 +104,7 @@ std::vector<std::string> MpirunArgv(const MpirunCall& call) {
   for (const Words& option : OwnOptions(call))
     if (option[0] == "-x" || !Sets(call.mpi_args, option)) Append(argv, option);
   Append(argv, call.mpi_args);
-  Append(argv, {call.wrapper, call.folder});
+  Append(argv, {call.wrapper});
   Append(argv, MarkWords(call.program));
   return argv;
 }

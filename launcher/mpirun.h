@@ -11,7 +11,7 @@ namespace dtrun::launcher {
 /// All that decides how mpirun is called.
 struct MpirunCall {
   std::string mpirun;                      ///< its file
-  std::string wrapper;                     ///< file of dtrun_rank
+  std::string wrapper;                     ///< file of dtrun_rank, the same on all hosts
   std::string folder;                      ///< of the job, on this machine
   std::vector<base::HostSlots> placement;  ///< hosts with the slots in use
   std::vector<std::string> exported;       ///< names of the variables that other hosts get

@@ -29,6 +29,8 @@ struct RawOptions {
   std::vector<std::string> exported;
   std::string mpi_args;
   std::string flight_record;
+  std::string tag, shown_ranks, output_dir;
+  bool timestamps = false;
   bool verbose = false;
   bool dry_run = false;
   bool version = false;
@@ -65,6 +67,13 @@ struct Parser {
            "--flight-record", raw.flight_record,
            "write the last operations of every rank to this file (JSON)")
         ->type_name("FILE");
+    app.add_option("--tag", raw.tag, "what stands in front of the ranks' lines (default: rank)")
+        ->type_name("rank|host|none");
+    app.add_flag("--timestamps", raw.timestamps, "and when the line began");
+    app.add_option("--ranks", raw.shown_ranks, "show the output of these ranks alone: 0,3-5")
+        ->type_name("LIST");
+    app.add_option("--output-dir", raw.output_dir, "also write DIR/rank.N/stdout and stderr")
+        ->type_name("DIR");
     app.add_flag("--verbose", raw.verbose, "print the mpirun command and what mpirun says itself");
     app.add_flag(
         "--dry-run", raw.dry_run, "print the mpirun command and where the ranks go; start nothing");
@@ -220,6 +229,11 @@ Options ParseCommandLine(const std::vector<std::string>& arguments) {
     options.exported = parser.raw.exported;
     options.mpi_args = SplitWords(parser.raw.mpi_args);
     options.flight_record = parser.raw.flight_record;
+    if (!parser.raw.tag.empty()) options.output.tag = ParseTag(parser.raw.tag);
+    options.output.timestamps = parser.raw.timestamps;
+    if (!parser.raw.shown_ranks.empty())
+      options.output.ranks = ParseRankList(parser.raw.shown_ranks, options.ranks);
+    options.output.folder = parser.raw.output_dir;
     if (line.program.empty()) throw UsageError("the program to run is missing");
     options.program = std::move(line.program);
   }

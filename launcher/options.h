@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "launcher/output_options.h"
 
 namespace dtrun::launcher {
 
@@ -18,6 +19,7 @@ struct Options {
   std::vector<std::string> exported;   ///< names of environment variables (-x)
   std::vector<std::string> mpi_args;   ///< words for mpirun
   std::string flight_record;           ///< file for what the ranks did last; "": none
+  OutputOptions output;
   bool verbose = false;
   std::vector<std::string> program;  ///< with its arguments, untouched; empty for help and version
 };

@@ -1,7 +1,8 @@
-// dtrun_rank FOLDER +PROGRAM +ARGUMENT...: what mpirun starts for each rank. It gives the rank its
-// CPUs and its number of threads, runs the program as its child in the same process group, writes
-// into the job's folder how it ended, and then ends the same way itself, so that mpirun sees the
-// truth.
+// dtrun_rank +PROGRAM +ARGUMENT...: what mpirun starts for each rank. It gives the rank its CPUs
+// and its number of threads, runs the program as its child in the same process group, tells the
+// agent of its host how it ended, and then ends the same way itself, so that mpirun sees the truth.
+// What the program writes goes to the agent, not to mpirun, which would mix it with that of other
+// ranks.
 //
 // If mpirun dies, this dies; if this dies, the program does.
 
@@ -29,6 +30,8 @@
 #include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
 #include "launcher/mpirun.h"
+#include "launcher/rank_link.h"
+#include "launcher/rank_output.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -78,7 +81,7 @@ void KeepSharedMemoryIn(const std::string& folder) {
   setenv("OMPI_MCA_btl_sm_backing_directory", folder.c_str(), 0);
 }
 
-void PrepareRank(const std::string& folder, int rank) {
+void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   const CpuPlan plan = PlanCpus(
       AllowedCpus(), CpuQuota(ReadFileOfSystem), EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0),
       EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
@@ -88,12 +91,10 @@ void PrepareRank(const std::string& folder, int rank) {
   // Ranks that wait in turns for one CPU would otherwise burn each other's time.
   if (plan.oversubscribed && !ProcessEnv("OMPI_MCA_mpi_yield_when_idle"))
     SetEnv("OMPI_MCA_mpi_yield_when_idle", "1");
-  if (std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(ProcessEnv)) {
-    launch->threads = threads;
-    launch->shutdown_note = ShutdownNote(folder, rank);
-    launch->flight_folder = FlightFolder(folder);
-    for (const auto& [name, value] : base::WriteLaunchEnv(*launch)) SetEnv(name, value);
-  }
+  launch.threads = threads;
+  launch.shutdown_note = ShutdownNote(folder, rank);
+  launch.flight_folder = FlightFolder(folder);
+  for (const auto& [name, value] : base::WriteLaunchEnv(launch)) SetEnv(name, value);
 }
 
 // The child shares memory with its parent until exec, so errno comes back by itself.
@@ -102,13 +103,15 @@ struct Spawned {
   int exec_errno;
 };
 
-[[gnu::noinline]] Spawned Spawn(char* const* argv, const sigset_t& mask) {
+[[gnu::noinline]] Spawned Spawn(char* const* argv, const sigset_t& mask, int out, int err) {
   const pid_t parent = getpid();
   volatile int exec_errno = 0;
   const pid_t child = vfork();
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
     sigprocmask(SIG_SETMASK, &mask, nullptr);
     execv(argv[0], argv);
     exec_errno = errno;
@@ -129,16 +132,8 @@ struct Spawned {
   _exit(128 + signal);
 }
 
-int NotStarted(const std::string& program, int error, ExitRecordFile& record) {
-  record.Update(RankEnd::kNotStarted, error);
-  // dtrun reports it, unless it runs on another host and cannot know.
-  if (!record.exists())
-    std::fprintf(stderr, "dtrun: cannot run %s: %s\n", program.c_str(), std::strerror(error));
-  return static_cast<int>(error == ENOENT ? ExitCode::kNotFound : ExitCode::kNotExecutable);
-}
-
 // Signals of mpirun reach the program by themselves: they go to the process group.
-int RunProgram(const std::vector<std::string>& words, ExitRecordFile& record) {
+int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, int err) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -146,33 +141,44 @@ int RunProgram(const std::vector<std::string>& words, ExitRecordFile& record) {
   sigset_t original;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &original);
-  const Spawned program = Spawn(argv.data(), original);
+  const Spawned program = Spawn(argv.data(), original, out, err);
+  close(out);
+  close(err);
+  if (program.exec_errno == 0) link.SayStarted(program.pid);
   int status = 0;
   if (program.pid > 0)
     while (waitpid(program.pid, &status, 0) < 0 && errno == EINTR) {
     }
-  if (program.exec_errno != 0) return NotStarted(words[0], program.exec_errno, record);
+  if (program.exec_errno != 0) {
+    link.SayEnded(RankEnd::kNotStarted, program.exec_errno);
+    return static_cast<int>(
+        program.exec_errno == ENOENT ? ExitCode::kNotFound : ExitCode::kNotExecutable);
+  }
   if (WIFSIGNALED(status)) {
-    record.Update(RankEnd::kSignaled, WTERMSIG(status));
+    link.SayEnded(RankEnd::kSignaled, WTERMSIG(status));
     DieOf(WTERMSIG(status));
   }
-  record.Update(RankEnd::kExited, WEXITSTATUS(status));
+  link.SayEnded(RankEnd::kExited, WEXITSTATUS(status));
   return WEXITSTATUS(status);
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  if (arguments.size() < 2) {
+  const std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(ProcessEnv);
+  if (arguments.empty() || !launch) {
     std::fputs("dtrun: dtrun_rank is started by dtrun, not by hand\n", stderr);
     return static_cast<int>(ExitCode::kUsage);
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() == 1) return static_cast<int>(ExitCode::kInternal);  // mpirun is gone already
   const int rank = EngineSays("OMPI_COMM_WORLD_RANK", 0);
-  ExitRecordFile record(arguments[0], rank);
+  const OutputPipe out = MakeTerminal(launch->terminal_columns), err = MakePipe();
+  RankLink link(launch->job, base::HostOfRank(launch->hosts, rank), rank, out.read, err.read);
+  close(out.read);
+  close(err.read);
   ForgetFolderOfMpirun();
-  KeepSharedMemoryIn(MemoryFolder(arguments[0]));
-  PrepareRank(arguments[0], rank);
-  return RunProgram(UnmarkWords({arguments.begin() + 1, arguments.end()}), record);
+  KeepSharedMemoryIn(MemoryFolder(link.folder()));
+  PrepareRank(*launch, link.folder(), rank);
+  return RunProgram(UnmarkWords(arguments), link, out.write, err.write);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 
@@ -18,7 +19,7 @@ namespace {
 
 using base::Text;
 
-constexpr int kGraceMs = 10'000;
+constexpr std::chrono::seconds kGrace{10};
 
 std::vector<char*> Pointers(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -51,15 +52,26 @@ std::vector<pid_t> Children() {
 
 }  // namespace
 
-Supervisor::Supervisor() {
+Supervisor::Supervisor(Poller& poller) : poller_(poller) {
   sigset_t handled;
   sigemptyset(&handled);
   for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD}) sigaddset(&handled, signal);
   sigprocmask(SIG_BLOCK, &handled, &original_mask_);
+  // Who reads our output and leaves is seen by write.
+  sigset_t broken_pipe;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  sigprocmask(SIG_BLOCK, &broken_pipe, nullptr);
   signals_ = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signals_ < 0)
     throw LaunchError(ExitCode::kInternal, Text("cannot watch signals: ", std::strerror(errno)));
   prctl(PR_SET_CHILD_SUBREAPER, 1);
+  poller_.Watch(signals_, POLLIN, [this](short) { HandleSignals(); });
+}
+
+Supervisor::~Supervisor() {
+  poller_.Forget(signals_);
+  close(signals_);
 }
 
 pid_t Supervisor::Start(
@@ -74,53 +86,50 @@ pid_t Supervisor::Start(
   return process_;
 }
 
-JobEnd Supervisor::WaitForEnd(pid_t spared) {
-  JobEnd end;
-  while (!Reap(end)) {
-    pollfd ready = {signals_, POLLIN, 0};
-    const bool ending = end.interruption != 0 && !killed_;
-    if (poll(&ready, 1, ending ? kGraceMs : -1) == 0) {
-      kill(-process_, SIGKILL);
-      killed_ = true;
-    }
-    HandleSignals(end);
-  }
-  KillLeftOvers(spared);
-  return end;
-}
-
-void Supervisor::HandleSignals(JobEnd& end) {
+void Supervisor::HandleSignals() {
   signalfd_siginfo info;
   while (read(signals_, &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGCHLD) continue;
-    if (end.interruption == 0) {
-      end.interruption = signal;
-      kill(process_, SIGTERM);
-    } else {
-      kill(-process_, SIGKILL);
-      killed_ = true;
-    }
+    if (signal != SIGCHLD) Interrupt(signal);
   }
+  Reap();
+}
+
+void Supervisor::Interrupt(int signal) {
+  if (interruption_ != 0) return KillProcess();
+  interruption_ = signal;
+  End();
+}
+
+void Supervisor::End() {
+  if (process_ > 0 && !ended_) kill(process_, SIGTERM);
+  kill_at_ = std::min(kill_at_, std::chrono::steady_clock::now() + kGrace);
+}
+
+void Supervisor::Tick() {
+  if (std::chrono::steady_clock::now() >= kill_at_) KillProcess();
+}
+
+void Supervisor::KillProcess() {
+  if (process_ > 0 && !ended_) kill(-process_, SIGKILL);
 }
 
 // Orphans of the job become this program's children and are reaped on the way.
-bool Supervisor::Reap(JobEnd& end) {
+void Supervisor::Reap() {
   int status = 0;
-  for (pid_t child; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
+  for (pid_t child; process_ > 0 && (child = waitpid(-1, &status, WNOHANG)) > 0;) {
     if (child != process_) continue;
-    end.wait_status = status;
-    return true;
+    wait_status_ = status;
+    ended_ = true;
   }
-  return false;
 }
 
 // The children of a killed process become ours in turn.
-void Supervisor::KillLeftOvers(pid_t spared) {
+void Supervisor::KillLeftOvers(const std::vector<pid_t>& spared) {
   for (bool found = true; found;) {
     found = false;
     for (pid_t child : Children()) {
-      if (child == spared) continue;
+      if (std::find(spared.begin(), spared.end(), child) != spared.end()) continue;
       found = true;
       kill(child, SIGKILL);
       waitpid(child, nullptr, 0);

@@ -8,6 +8,7 @@ it has here, without the `.in` and with @version@ filled in.
 INSTALLED_FILES = {
     "lib/libdtrun.so.0": "//runtime:libdtrun.so.0",
     "lib/libdtrun_mpi.so": "//runtime:libdtrun_mpi.so",
+    "libexec/dtrun/dtrun_agent": "//launcher:dtrun_agent",
     "libexec/dtrun/dtrun_rank": "//launcher:dtrun_rank",
     "bin/dtrun": "//launcher:dtrun",
     "bin/cnn_fmnist": "//models:cnn_fmnist",

@@ -15,7 +15,7 @@ build_and_run() { # build_and_run NAME EXPECTED-OF-TWO-RANKS
   c++ -std=c++17 -Wall -Wextra -Werror -Wconversion -Wshadow -pthread "$tree/tests/consumers/$1.cc" "${flags[@]}" -o "$1"
   run "./$1"
   expect_status 0
-  run "$prefix/bin/dtrun" -np 2 "./$1"
+  run "$prefix/bin/dtrun" --tag none -np 2 "./$1"
   expect_equal "$output" "$2"
 }
 

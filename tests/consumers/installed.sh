@@ -61,7 +61,7 @@ own_bazel() { # own_bazel ARGUMENT...: prints as Bazel does
 expect_trainer_runs() { # expect_trainer_runs PROGRAM
   run "$1"
   expect_equal "$output" "1: self"
-  run "$prefix/bin/dtrun" -np 2 "$1"
+  run "$prefix/bin/dtrun" --tag none -np 2 "$1"
   expect_equal "$output" "2: shm"
   expect_status 0
 }
@@ -69,7 +69,7 @@ expect_trainer_runs() { # expect_trainer_runs PROGRAM
 expect_c_trainer_runs() { # expect_c_trainer_runs PROGRAM
   run "$1"
   expect_equal "$output" "1 ranks agree on y = 3.00 x -2.00"
-  run "$prefix/bin/dtrun" -np 2 "$1"
+  run "$prefix/bin/dtrun" --tag none -np 2 "$1"
   expect_equal "$output" "2 ranks agree on y = 3.00 x -2.00"
   expect_status 0
 }

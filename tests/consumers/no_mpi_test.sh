@@ -66,7 +66,7 @@ not_started_by_mpirun() {
 }
 
 missing_mpirun() {
-  without_mpi "$prefix/bin/dtrun" -np 2 ../trainer
+  without_mpi "$prefix/bin/dtrun" --tag none -np 2 ../trainer
   expect_status 69
   expect_output "dtrun: mpirun was not found in PATH; install Open MPI"
   expect_equal "$(wc -l <<<"$output")" 1

@@ -14,7 +14,7 @@ std::string Alone(const std::string& program) { return Run(Command{.argv = {prog
 
 std::string AsJob(int ranks, const std::string& program) {
   const CommandResult result =
-      Run(Command{.argv = {"launcher/dtrun", "-np", std::to_string(ranks), program}});
+      Run(Command{.argv = {"launcher/dtrun", "--tag", "none", "-np", std::to_string(ranks), program}});
   CHECK(result.exit_code == 0);
   CHECK(result.err.empty());
   return result.out;

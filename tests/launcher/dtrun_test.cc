@@ -129,16 +129,21 @@ TEST_CASE("a host that stands before this machine has the first rank") {
   // In place of ssh: another host name on this machine. Where that is not allowed, there is no
   // test.
   if (Run({{"unshare", "-u", "true"}}).exit_code != 0) return;
-  const std::string agent = test.temp.Write(
-      "agent",
+  test.temp.Write(
+      "ssh",
       "#!/bin/bash\n"
+      "while [[ $1 == -* ]]; do case $1 in -o) shift 2 ;; --) shift; break ;; *) shift ;; esac; "
+      "done\n"
       "exec env -u MARK -u SOME_TOKEN unshare -u sh -c 'hostname \"$0\"; exec sh -c \"$1\"' \"$1\" "
       "\"${*:2}\"\n",
       0755);
-  test.environment = {{"MARK", "a b"}, {"SOME_TOKEN", "secret"}};
+  test.environment = {
+      {"MARK", "a b"},
+      {"SOME_TOKEN", "secret"},
+      {"PATH", test.temp.path() + ":" + std::getenv("PATH")}};
   const CommandResult result = test.Run(
-      {"-H", "h1.example.org:2,localhost:1", "--mpi-args", "--mca plm_rsh_agent " + agent, "sh",
-       "-c", "echo $OMPI_COMM_WORLD_RANK $(hostname) \"$MARK\" $SOME_TOKEN", "sh", "a 'b'"});
+      {"-H", "h1.example.org:2,localhost:1", "sh", "-c",
+       "echo $OMPI_COMM_WORLD_RANK $(hostname) \"$MARK\" $SOME_TOKEN", "sh", "a 'b'"});
   CHECK(result.err.empty());
   CHECK_THAT(
       result.out, Catch::Contains("0 h1.example.org a b\n") &&

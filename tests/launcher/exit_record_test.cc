@@ -19,46 +19,14 @@ using Records = std::vector<ExitRecord>;
 const std::vector<base::HostSlots> kHosts = {{"h1", 1}, {"h2", 2}};
 
 Verdict Judge(const Records& records, int engine_code) {
-  return JudgeFailure(records, engine_code, kHosts, 3);
+  return JudgeFailure(records, engine_code, kHosts);
 }
 
 TEST_CASE("a rank that left in good order has said itself why its code is not 0") {
   const ExitRecord left = {1, RankEnd::kExited, 66, 5, true};
-  const Verdict verdict =
-      JudgeFailure({left, {0, RankEnd::kRunning, 0, 0, false}}, 66, {{"h", 2}}, 2);
+  const Verdict verdict = JudgeFailure({left, {0, RankEnd::kRunning, 0, 0, false}}, 66, {{"h", 2}});
   CHECK(verdict.exit_code == 66);
   CHECK(verdict.message.empty());
-}
-
-TEST_CASE("a record says when and how its rank ended") {
-  const testing::TemporaryFolder folder;
-  {
-    ExitRecordFile record(folder.path(), 7);
-    REQUIRE(record.exists());
-    CHECK(ReadExitRecords(folder.path()) == Records{{7, RankEnd::kRunning, 0, 0}});
-    record.Update(RankEnd::kExited, 3);
-  }
-  const Records records = ReadExitRecords(folder.path());
-  REQUIRE(records.size() == 1);
-  CHECK(records[0].rank == 7);
-  CHECK(records[0].end == RankEnd::kExited);
-  CHECK(records[0].value == 3);
-  CHECK(records[0].time_ns > 0);
-}
-
-TEST_CASE("a record that was cut short counts as a running rank") {
-  const testing::TemporaryFolder folder;
-  folder.Write("rank.2", "1 3 12345");
-  folder.Write("other", "1 3 12345\n");
-  CHECK(ReadExitRecords(folder.path()).size() == 1);
-  CHECK(ReadExitRecords(folder.path())[0].end == RankEnd::kRunning);
-}
-
-TEST_CASE("where the job has no folder a record is nothing") {
-  ExitRecordFile record("/nonexistent", 0);
-  CHECK_FALSE(record.exists());
-  record.Update(RankEnd::kExited, 0);
-  CHECK(ReadExitRecords("/nonexistent").empty());
 }
 
 TEST_CASE("the rank that failed first is to blame, whatever mpirun saw first") {
@@ -104,7 +72,7 @@ TEST_CASE("a rank that left while the others needed it is named") {
 constexpr char kGaveUp[] = "gave up after 600 s: collective #12, barrier, waits for rank 1";
 
 ExitRecord Stalled(int rank, RankEnd end, int value, int64_t time_ns) {
-  return {rank, end, value, time_ns, false, kGaveUp};
+  return {rank, end, value, time_ns, false, 0, kGaveUp};
 }
 
 TEST_CASE("a rank that gave up waiting says why, and an exit code of its own counts") {
@@ -128,7 +96,7 @@ TEST_CASE("a rank that failed before others gave up is to blame") {
 TEST_CASE("a job that a stalled rank aborted, or one elsewhere left, is told by who gave up") {
   const Records records = {Stalled(0, RankEnd::kSignaled, SIGTERM, 5)};
   const auto [engine_code, code] = GENERATE(std::pair(76, 76), std::pair(1, 76), std::pair(7, 7));
-  const Verdict verdict = JudgeFailure(records, engine_code, kHosts, 1);
+  const Verdict verdict = JudgeFailure(records, engine_code, kHosts);
   CHECK(verdict.exit_code == code);
   CHECK(verdict.message == std::string("rank 0 on h1: ") + kGaveUp);
 }
@@ -142,16 +110,17 @@ TEST_CASE("an abort has no culprit but keeps its code") {
   CHECK_THAT(Judge(all, 7).message, Contains("MPI_Abort"));
 }
 
-TEST_CASE("a failure on a host without records is said to be there") {
-  const Verdict verdict = JudgeFailure({{0, RankEnd::kSignaled, SIGTERM, 5}}, 3, kHosts, 1);
-  CHECK(verdict.exit_code == 3);
-  CHECK_THAT(verdict.message, Contains("another host"));
+TEST_CASE("a job of which no rank was seen did not start") {
+  CHECK(Judge({}, 1).exit_code == 69);
+  CHECK(Judge({}, 255).exit_code == 69);
 }
 
-TEST_CASE("a job of which no rank was seen did not start") {
-  CHECK(JudgeFailure({}, 1, kHosts, 1).exit_code == 69);
-  CHECK(JudgeFailure({}, 255, kHosts, 0).exit_code == 69);
-  CHECK(JudgeFailure({}, 3, kHosts, 0).exit_code == 3);
+TEST_CASE("a rank that died with its wrapper is named when mpirun saw a kill") {
+  const Verdict verdict =
+      Judge({{0, RankEnd::kSignaled, SIGTERM, 5}, {2, RankEnd::kRunning, 0, 4}}, 137);
+  CHECK(verdict.exit_code == 137);
+  CHECK(verdict.message == "rank 2 on h2 was killed together with its wrapper");
+  CHECK(verdict.culprit == 2);
 }
 
 TEST_CASE("a program that the kernel refuses gives the codes of a shell") {

@@ -28,7 +28,7 @@ TEST_CASE("mpirun gets the ranks, the hosts and the marked program under the wra
   const std::string line = ShellLine(MpirunArgv(TwoRanks()));
   CHECK_THAT(
       line, Catch::StartsWith("/usr/bin/mpirun -np 2 ") && Contains(" -H localhost:2 ") &&
-                Catch::EndsWith(" /opt/dtrun_rank /tmp/job +./train +--epochs +3"));
+                Catch::EndsWith(" /opt/dtrun_rank +./train +--epochs +3"));
 }
 
 TEST_CASE("the ranks of several hosts are given one by one, in the order of the hosts") {

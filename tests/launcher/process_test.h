@@ -24,6 +24,9 @@ struct DtrunTest {
 
   Command Line(const Words& arguments) const {
     Command command = {{Dtrun()}, {{"TMPDIR", temp.path()}}, folder};
+    // What is tagged is told by the stories of that alone.
+    if (std::find(arguments.begin(), arguments.end(), "--tag") == arguments.end())
+      command.argv.insert(command.argv.end(), {"--tag", "none"});
     command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
     command.environment.insert(command.environment.end(), environment.begin(), environment.end());
     return command;

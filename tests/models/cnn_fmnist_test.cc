@@ -20,7 +20,7 @@ namespace {
 using Words = std::vector<std::string>;
 
 Command UnderDtrun(int np, const Words& program) {
-  Words argv = {"launcher/dtrun", "-np", std::to_string(np)};
+  Words argv = {"launcher/dtrun", "--tag", "none", "-np", std::to_string(np)};
   argv.insert(argv.end(), program.begin(), program.end());
   return {.argv = argv};
 }

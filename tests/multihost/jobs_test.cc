@@ -15,7 +15,7 @@ constexpr char kConformance[] = "tests/ranks/conformance";
 TEST_CASE("a job runs over two hosts") {
   if (Skipped()) return;
   const CommandResult result =
-      Run(OnHosts({kDtrun, "-np", "4", "-H", "h1:2,h2:2", "examples/sgd"}));
+      Run(OnHosts({kDtrun, "--tag", "none", "-np", "4", "-H", "h1:2,h2:2", "examples/sgd"}));
   // stderr is not asserted: Open MPI's ssh starter loses a setpgid race now and then and says so.
   CHECK(result.out == "4 ranks agree on 1.500\n");
   CHECK(result.exit_code == 0);
@@ -24,7 +24,8 @@ TEST_CASE("a job runs over two hosts") {
 TEST_CASE("ranks stand on the hosts that were asked for") {
   if (Skipped()) return;
   const CommandResult result = Run(OnHosts(
-      {kDtrun, "-H", "h1:1,h2:3", "sh", "-c", "[ $(hostname) = h2 ] && echo on h2 || true"}));
+      {kDtrun, "--tag", "none", "-H", "h1:1,h2:3", "sh", "-c",
+       "[ $(hostname) = h2 ] && echo on h2 || true"}));
   CHECK(result.out == "on h2\non h2\non h2\n");
   CHECK(result.exit_code == 0);
 }
@@ -32,8 +33,8 @@ TEST_CASE("ranks stand on the hosts that were asked for") {
 TEST_CASE("the conformance suite passes across hosts, on the backend hierarchical") {
   if (Skipped()) return;
   const std::string hosts = GENERATE("h1:2,h2:2", "h1:1,h2:3", "h1:3,h2:1");
-  const CommandResult result =
-      Run(OnHosts({kDtrun, "-H", hosts, kConformance}, {}, {{"DTRUN_LOG_LEVEL", "info"}}));
+  const CommandResult result = Run(OnHosts(
+      {kDtrun, "--tag", "none", "-H", hosts, kConformance}, {}, {{"DTRUN_LOG_LEVEL", "info"}}));
   CHECK(result.out == "hierarchical: many checks, 0 wrong\n");
   CHECK(
       result.err.find("backend shm is passed over: rank 0: the ranks run on 2 hosts\n") !=
@@ -74,14 +75,15 @@ TEST_CASE("the exit code of a rank on another host is dtrun's") {
   const std::string script = "cd " + shared.path() +
                              "; [ $(hostname) = h1 ] && touch up && exec sleep 50; "
                              "until [ -e up ]; do sleep 0.1; done; exit 9";
-  const CommandResult result = Run(OnHosts({kDtrun, "-H", "h1:1,h2:1", "sh", "-c", script}));
+  const CommandResult result =
+      Run(OnHosts({kDtrun, "--tag", "none", "-H", "h1:1,h2:1", "sh", "-c", script}));
   CHECK(result.exit_code == 9);
   CHECK(!result.timed_out);
 }
 
 TEST_CASE("a host that does not exist is named") {
   if (Skipped()) return;
-  Command command = OnHosts({kDtrun, "-H", "h1:1,nosuch.example:1", "true"});
+  Command command = OnHosts({kDtrun, "--tag", "none", "-H", "h1:1,nosuch.example:1", "true"});
   command.timeout = std::chrono::seconds(20);
   const CommandResult result = Run(command);
   CHECK(result.exit_code == 69);

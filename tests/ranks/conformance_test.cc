@@ -13,7 +13,7 @@ using dtrun::testing::Run;
 
 void Conforms(const std::string& backend, const std::string& np) {
   const CommandResult result = Run(Command{
-      .argv = {"launcher/dtrun", "-np", np, "tests/ranks/conformance"},
+      .argv = {"launcher/dtrun", "--tag", "none", "-np", np, "tests/ranks/conformance"},
       .environment = {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "30"}},
       .timeout = std::chrono::seconds(240)});
   CHECK(result.err == "");

@@ -26,6 +26,7 @@ CommandResult JobInVain(
       environment.end(),
       {{"DTRUN_TIMEOUT_S", timeout_s}, {"DTRUN_STALL_WARNING_S", timeout_s == "2" ? "1" : "60"}});
   std::vector<std::string> argv = launcher;
+  if (launcher[0] != "mpirun") argv.insert(argv.end(), {"--tag", "none"});
   argv.insert(argv.end(), {"-np", "3", "tests/ranks/in_vain", what});
   return Run(Command{.argv = argv, .environment = environment});
 }

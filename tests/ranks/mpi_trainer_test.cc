@@ -17,7 +17,7 @@ using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
 
 const std::vector<std::string> kMpirun = {"mpirun", "--allow-run-as-root", "--oversubscribe"};
-const std::vector<std::string> kDtrun = {"launcher/dtrun"};
+const std::vector<std::string> kDtrun = {"launcher/dtrun", "--tag", "none"};
 
 CommandResult Trainer(
     const std::vector<std::string>& launcher, const std::string& np, const std::string& level,

@@ -20,7 +20,7 @@ constexpr char kDtrun[] = "launcher/dtrun";
 CommandResult Job(
     const std::string& np, const std::vector<std::string>& program,
     const std::vector<std::pair<std::string, std::string>>& environment = {}) {
-  std::vector<std::string> argv = {kDtrun, "-np", np};
+  std::vector<std::string> argv = {kDtrun, "--tag", "none", "-np", np};
   argv.insert(argv.end(), program.begin(), program.end());
   return Run(Command{.argv = argv, .environment = environment});
 }

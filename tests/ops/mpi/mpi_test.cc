@@ -14,7 +14,7 @@ using dtrun::testing::Run;
 
 CommandResult Job(int np, const std::string& scenario, int minutes = 5) {
   return Run(Command{
-      .argv = {"launcher/dtrun", "-np", std::to_string(np), "tests/ops/mpi/mpi_ranks", scenario},
+      .argv = {"launcher/dtrun", "--tag", "none", "-np", std::to_string(np), "tests/ops/mpi/mpi_ranks", scenario},
       .timeout = std::chrono::minutes(minutes)});
 }
 

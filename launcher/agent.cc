@@ -1,0 +1,308 @@
+// dtrun_agent: what dtrun has on each host of a job, a child of its own or started by ssh. It
+// speaks with dtrun over its stdin and stdout, so the channel is as private as the one that started
+// it; when dtrun is gone, by whatever means, the channel ends, and then everything of the job on
+// this host does.
+//
+// The wrapper of each rank comes to its socket, hands over what its program writes and says how
+// that ended. The agent passes it all on. It reads no more from the ranks while dtrun does not keep
+// up.
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/flight_record.h"
+#include "base/launch_env.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "launcher/agent_address.h"
+#include "launcher/exit_record.h"
+#include "launcher/frame.h"
+#include "launcher/frame_stream.h"
+#include "launcher/job_folder.h"
+#include "launcher/launch_error.h"
+#include "launcher/left_overs.h"
+#include "launcher/poller.h"
+#include "launcher/program.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr size_t kMostQueued = 1 << 20;
+constexpr milliseconds kDrainTime{1000};
+
+std::string FolderBase() {
+  const std::string base = base::ProcessEnv("TMPDIR").value_or("");
+  return base.empty() ? "/tmp" : base;
+}
+
+// What one rank's program writes to one stream.
+struct Stream {
+  int rank, number;
+};
+
+// The connection of a wrapper.
+struct Wrapper {
+  FrameReader reader;
+  std::vector<int> files;  // that have come, for its hello
+  pid_t process = -1;
+  int rank = -1;  // until its hello
+  bool ended = false;
+};
+
+class Agent {
+ public:
+  Agent()
+      : dtrun_(
+            poller_, STDIN_FILENO, STDOUT_FILENO, [this](const Frame& frame) { Obey(frame); },
+            [this](const std::string&) { dtrun_is_gone_ = true; }) {}
+
+  int Run() {
+    while (!dtrun_is_gone_ && !done_) {
+      const bool silent = host_timeout_.count() > 0;
+      poller_.Wait(silent ? host_timeout_ / 4 : milliseconds(-1));
+      if (silent && std::chrono::steady_clock::now() - heard_ > host_timeout_) break;
+      PauseStreams(dtrun_.queued() > kMostQueued);
+      if (ending_) FinishIfPossible();
+    }
+    if (!done_) KillRanks();
+    dtrun_.Flush();
+    return done_ ? 0 : 1;
+  }
+
+ private:
+  void Obey(const Frame& frame) {
+    heard_ = std::chrono::steady_clock::now();
+    try {
+      const json body = frame.body.empty() ? json::object() : json::parse(frame.body);
+      if (frame.type == FrameType::kJob) TakeJob(body);
+      if (frame.type == FrameType::kPing) dtrun_.Send({FrameType::kPong});
+      if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"));
+    } catch (const LaunchError& error) {
+      Refuse(error.code(), error.what());
+    } catch (const std::exception& error) {
+      Refuse(
+          ExitCode::kInternal,
+          Text("dtrun said what its agent does not understand: ", error.what()));
+    }
+  }
+
+  void Refuse(ExitCode code, const std::string& text) {
+    dtrun_.Send(
+        {FrameType::kRefused, -1,
+         json{{"code", static_cast<int>(code)}, {"text", text}}.dump(
+             -1, ' ', false, json::error_handler_t::replace)});
+  }
+
+  void TakeJob(const json& body) {
+    const std::string version = body.at("version");
+    if (version != base::kVersion)
+      throw LaunchError(
+          ExitCode::kUnavailable, Text(
+                                      "dtrun here is version ", base::kVersion, "; expected ",
+                                      version, ", that of the host where it was started"));
+    job_ = body.at("job");
+    host_timeout_ = milliseconds(body.at("host_timeout_ms").get<int64_t>());
+    for (const int rank : body.at("ranks")) expected_.insert(rank);
+    CheckProgram(body.at("program"), body.at("cwd"));
+    folder_ = body.at("folder");
+    if (folder_.empty()) {
+      own_folder_ = std::make_unique<JobFolder>(FolderBase());
+      folder_ = own_folder_->path();
+    }
+    const int listener = ListenForRanks(job_, body.at("host"));
+    poller_.Watch(listener, POLLIN, [this, listener](short) { Accept(listener); });
+    dtrun_.Send({FrameType::kReady, -1, json{{"pid", getpid()}}.dump()});
+  }
+
+  // Found missing here, it is said before any rank of any host has started.
+  static void CheckProgram(const std::string& program, const std::string& cwd) {
+    std::error_code error;
+    if (program.front() != '/') std::filesystem::current_path(cwd, error);
+    if (error)
+      throw LaunchError(
+          ExitCode::kNotFound,
+          Text("there is no folder ", cwd, ", in which ", program, " was expected"));
+    FindProgram(program, "");
+  }
+
+  void Accept(int listener) {
+    const int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (connection < 0) return;
+    const pid_t process = TrustedPeer(connection);
+    if (process < 0) {
+      close(connection);
+      return;
+    }
+    wrappers_[connection].process = process;
+    poller_.Watch(connection, POLLIN, [this, connection](short) { Hear(connection); });
+  }
+
+  void Hear(int connection) {
+    Wrapper& wrapper = wrappers_.at(connection);
+    char bytes[4096];
+    const ssize_t got = ReceiveWithFiles(connection, bytes, sizeof bytes, wrapper.files);
+    if (got < 0) return;
+    if (got == 0) return Leave(connection);
+    wrapper.reader.Feed(bytes, static_cast<size_t>(got));
+    try {
+      while (const std::optional<Frame> frame = wrapper.reader.Next())
+        HearFrame(connection, wrapper, *frame);
+    } catch (const std::exception&) {
+      Leave(connection);  // whoever speaks like this is no wrapper
+    }
+  }
+
+  void HearFrame(int connection, Wrapper& wrapper, const Frame& frame) {
+    if (frame.type == FrameType::kHello) {
+      if (wrapper.rank >= 0 || wrapper.files.size() != 2 || expected_.erase(frame.rank) == 0)
+        throw LaunchError(ExitCode::kInternal, "this rank was not expected");
+      wrapper.rank = frame.rank;
+      for (int i = 0; i < 2; ++i) Adopt(wrapper.files[static_cast<size_t>(i)], {frame.rank, i + 1});
+      wrapper.files.clear();
+      const std::string welcome =
+          Encode({FrameType::kWelcome, frame.rank, json{{"folder", folder_}}.dump()});
+      if (send(connection, welcome.data(), welcome.size(), MSG_NOSIGNAL) < 0) Leave(connection);
+    } else if (frame.type == FrameType::kProgram && wrapper.rank >= 0) {
+      dtrun_.Send({FrameType::kStarted, wrapper.rank, frame.body});
+    } else if (frame.type == FrameType::kExit && wrapper.rank >= 0) {
+      json body = json::parse(frame.body);
+      SayEnded(wrapper, body.at("end"), body.at("value"));
+    }
+  }
+
+  void SayEnded(Wrapper& wrapper, int end, int value) {
+    wrapper.ended = true;
+    std::error_code ignored;
+    const json body = {
+        {"end", end},
+        {"value", value},
+        {"in_order", std::filesystem::exists(ShutdownNote(folder_, wrapper.rank), ignored)}};
+    dtrun_.Send({FrameType::kEnded, wrapper.rank, body.dump()});
+  }
+
+  // A wrapper that was killed has not said how its program ended.
+  void Leave(int connection) {
+    Wrapper& wrapper = wrappers_.at(connection);
+    if (wrapper.rank >= 0 && !wrapper.ended)
+      SayEnded(wrapper, static_cast<int>(RankEnd::kRunning), 0);
+    for (const int file : wrapper.files) close(file);
+    poller_.Forget(connection);
+    close(connection);
+    wrappers_.erase(connection);
+  }
+
+  void Adopt(int file, Stream stream) {
+    streams_[file] = stream;
+    if (!paused_) poller_.Watch(file, POLLIN, [this, file](short) { Pass(file); });
+  }
+
+  // A terminal whose other end is closed fails to be read.
+  void Pass(int file) {
+    const Stream stream = streams_.at(file);
+    std::string bytes(1 + 65536, static_cast<char>(stream.number));
+    const ssize_t got = read(file, bytes.data() + 1, bytes.size() - 1);
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    bytes.resize(got <= 0 ? 1 : static_cast<size_t>(got) + 1);
+    dtrun_.Send({FrameType::kOutput, stream.rank, std::move(bytes)});
+    if (got > 0) return;
+    poller_.Forget(file);
+    close(file);
+    streams_.erase(file);
+  }
+
+  void PauseStreams(bool paused) {
+    if (paused == paused_) return;
+    paused_ = paused;
+    for (const auto& [file, stream] : streams_) {
+      if (paused) poller_.Forget(file);
+      if (!paused) poller_.Watch(file, POLLIN, [this, file = file](short) { Pass(file); });
+    }
+  }
+
+  void KillRanks() {
+    for (const auto& [connection, wrapper] : wrappers_) KillGroupOf(wrapper.process);
+    KillProcessesOf(job_);
+  }
+
+  // Whatever keeps a stream open without being of the job any more is not waited for long.
+  void BeginEnd(bool flights) {
+    if (ending_) return;
+    ending_ = true;
+    send_flights_ = flights;
+    end_by_ = std::chrono::steady_clock::now() + kDrainTime;
+    KillRanks();
+    FinishIfPossible();
+    host_timeout_ = kDrainTime;
+  }
+
+  void FinishIfPossible() {
+    const bool late = std::chrono::steady_clock::now() > end_by_;
+    if (!late && (!streams_.empty() || !wrappers_.empty())) return;
+    if (send_flights_) SendFlights();
+    dtrun_.Send({FrameType::kDone});
+    done_ = true;
+  }
+
+  void SendFlights() {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(FlightFolder(folder_), error)) {
+      const auto rank = base::ParseInteger(entry.path().filename().string());
+      if (!rank || !entry.is_regular_file(error) || entry.is_symlink(error)) continue;
+      std::ifstream file(entry.path(), std::ios::binary);
+      std::string bytes(kMostBody, '\0');
+      file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+      bytes.resize(static_cast<size_t>(file.gcount()));
+      dtrun_.Send({FrameType::kFlight, static_cast<int32_t>(*rank), std::move(bytes)});
+    }
+  }
+
+  Poller poller_;
+  FrameStream dtrun_;
+  std::string job_, folder_;
+  std::unique_ptr<JobFolder> own_folder_;
+  std::set<int> expected_;           // ranks whose wrapper has not come
+  std::map<int, Wrapper> wrappers_;  // by connection
+  std::map<int, Stream> streams_;    // by descriptor
+  bool paused_ = false, dtrun_is_gone_ = false;
+  bool ending_ = false, send_flights_ = false, done_ = false;
+  milliseconds host_timeout_{0};  // without a word of dtrun's, it is gone; 0: never
+  std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point end_by_{};
+};
+
+}  // namespace
+}  // namespace dtrun::launcher
+
+int main() {
+  // The signals of the terminal and of a shutdown are dtrun's to handle.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2})
+    ::signal(signal, SIG_IGN);
+  if (isatty(STDIN_FILENO) != 0) {
+    std::fputs("dtrun: dtrun_agent is started by dtrun, not by hand\n", stderr);
+    return static_cast<int>(dtrun::launcher::ExitCode::kUsage);
+  }
+  try {
+    return dtrun::launcher::Agent().Run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "dtrun: %s\n", error.what());
+    return static_cast<int>(dtrun::launcher::ExitCode::kInternal);
+  }
+}

@@ -1,0 +1,64 @@
+#ifndef DTRUN_LAUNCHER_FRAME_H_
+#define DTRUN_LAUNCHER_FRAME_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace dtrun::launcher {
+
+/// What dtrun, its host agents and the wrappers of ranks say to each other. The bodies of kOutput
+/// and kFlight are bytes, all others JSON.
+enum class FrameType : uint8_t {
+  // dtrun to an agent
+  kJob = 1,   ///< {"version", "job", "host", "folder", "ranks", "program", "cwd"}: what to do
+  kPing = 2,  ///< dtrun is there
+  kEnd = 3,   ///< {"flights"}: end what still runs, say what is left to say, and kDone
+  // an agent to dtrun
+  kReady = 16,    ///< {"pid"}: ranks may start
+  kRefused = 17,  ///< {"code", "text"}: why none may
+  kStarted = 18,  ///< {"pid"} of a rank's program
+  kOutput = 19,   ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
+  kEnded = 20,    ///< {"end", "value", "in_order"}: how a rank ended
+  kFlight = 21,   ///< a rank's flight record
+  kPong = 22,     ///< the answer to kPing
+  kDone = 23,     ///< the last frame
+  // a wrapper to its agent, and the answer
+  kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr
+  kWelcome = 33,  ///< {"folder"}: of the job on this host
+  kProgram = 34,  ///< {"pid"}: the program runs
+  kExit = 35,     ///< {"end", "value"}: it does no more
+};
+
+struct Frame {
+  FrameType type = FrameType::kPing;
+  int32_t rank = -1;  ///< that it is about; -1: none
+  std::string body = {};
+
+  bool operator==(const Frame&) const = default;
+};
+
+/// No body is longer.
+inline constexpr size_t kMostBody = 1 << 20;
+
+/// 4 bytes of length, 1 of type, 4 of rank (little endian), the body.
+std::string Encode(const Frame& frame);
+
+/// Frames out of bytes that come in pieces.
+class FrameReader {
+ public:
+  void Feed(const char* data, size_t bytes) { bytes_.append(data, bytes); }
+  /// The next whole frame. Throws LaunchError kInternal for bytes that are none; it is of no use
+  /// after that.
+  std::optional<Frame> Next();
+  /// Bytes of a frame have come, but not all.
+  bool in_frame() const { return start_ < bytes_.size(); }
+
+ private:
+  std::string bytes_;
+  size_t start_ = 0;  // of the next frame
+};
+
+}  // namespace dtrun::launcher
+
+#endif

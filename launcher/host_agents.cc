@@ -1,0 +1,299 @@
+#include "launcher/host_agents.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/text.h"
+#include "base/version.h"
+#include "launcher/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostComplaint = 4096;
+
+int64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// The last line says why; those before it are banners.
+std::string LastLine(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+struct Child {
+  pid_t process;
+  int channel;     // its stdin and stdout
+  int complaints;  // its stderr
+};
+
+Child StartChild(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  int channel[2], complaints[2];
+  const bool connected = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0 &&
+                         pipe2(complaints, O_CLOEXEC) == 0;
+  const pid_t child = connected ? fork() : -1;
+  if (child == 0) {
+    setsid();  // the terminal's Ctrl-C is dtrun's to handle
+    dup2(channel[1], STDIN_FILENO);
+    dup2(channel[1], STDOUT_FILENO);
+    dup2(complaints[1], STDERR_FILENO);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    execvp(argv[0], argv.data());
+    _exit(127);
+  }
+  if (child < 0)
+    throw LaunchError(ExitCode::kInternal, Text("cannot start a process: ", std::strerror(errno)));
+  close(channel[1]);
+  close(complaints[1]);
+  return {child, channel[0], complaints[0]};
+}
+
+std::string SshHost(const std::string& name) {
+  return name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
+}
+
+}  // namespace
+
+struct HostAgents::Host {
+  int number;
+  std::string name;
+  bool remote;
+  pid_t process = -1;
+  int complaints = -1;
+  std::string complaint = {};  // what its stderr has said
+  std::unique_ptr<FrameStream> stream = nullptr;
+  Clock::time_point heard = Clock::now();
+  bool ready = false, done = false, gone = false;
+  std::optional<LaunchError> refusal = std::nullopt;
+};
+
+HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
+    : poller_(poller), plan_(std::move(plan)), output_(output) {
+  for (size_t i = 0; i < plan_.hosts.size(); ++i) {
+    hosts_.push_back(std::make_unique<Host>(Host{
+        .number = static_cast<int>(i),
+        .name = plan_.hosts[i].name,
+        .remote = !plan_.on_this_machine[i]}));
+    Start(*hosts_.back());
+  }
+}
+
+HostAgents::~HostAgents() {
+  for (const auto& host : hosts_) {
+    host->stream.reset();  // an agent ends with it
+    poller_.Forget(host->complaints);
+    if (host->complaints >= 0) close(host->complaints);
+    if (host->process > 0) waitpid(host->process, nullptr, 0);
+  }
+}
+
+void HostAgents::Start(Host& host) {
+  std::vector<std::string> words;
+  if (host.remote) {
+    words = plan_.ssh;
+    words.insert(words.end(), {"--", SshHost(host.name), ShellQuoted(plan_.agent)});
+  } else {
+    words = {plan_.agent};
+  }
+  const Child child = StartChild(words);
+  host.process = child.process;
+  host.complaints = child.complaints;
+  host.stream = std::make_unique<FrameStream>(
+      poller_, child.channel, child.channel,
+      [this, &host](const Frame& frame) { Hear(host, frame); },
+      [this, &host](const std::string& why) { HearEnd(host, why); });
+  poller_.Watch(host.complaints, POLLIN, [this, &host](short) {
+    char bytes[1024];
+    const ssize_t got = read(host.complaints, bytes, sizeof bytes);
+    if (got <= 0) return poller_.Forget(host.complaints);
+    host.complaint.append(bytes, static_cast<size_t>(got));
+    if (host.complaint.size() > kMostComplaint)
+      host.complaint.erase(0, host.complaint.size() - kMostComplaint);
+  });
+
+  int first = 0;
+  for (int i = 0; i < host.number; ++i) first += plan_.hosts[static_cast<size_t>(i)].slots;
+  json ranks = json::array();
+  for (int i = 0; i < plan_.hosts[static_cast<size_t>(host.number)].slots; ++i)
+    ranks.push_back(first + i);
+  const json job = {
+      {"version", base::kVersion},
+      {"job", plan_.job},
+      {"host", host.number},
+      {"folder", host.remote ? "" : plan_.folder},
+      {"ranks", ranks},
+      {"program", plan_.program},
+      {"cwd", plan_.cwd},
+      {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0}};
+  host.stream->Send(
+      {FrameType::kJob, -1, job.dump(-1, ' ', false, json::error_handler_t::replace)});
+}
+
+void HostAgents::Hear(Host& host, const Frame& frame) {
+  host.heard = Clock::now();
+  try {
+    const auto body = [&] { return json::parse(frame.body); };
+    switch (frame.type) {
+      case FrameType::kReady: host.ready = true; break;
+      case FrameType::kRefused: {
+        std::string text = body().at("text");
+        if (host.remote) text = Text(host.name, ": ", text);
+        host.refusal = LaunchError(static_cast<ExitCode>(body().at("code").get<int>()), text);
+        break;
+      }
+      case FrameType::kStarted: RecordOf(frame.rank).pid = body().at("pid"); break;
+      case FrameType::kOutput:
+        if (frame.body.empty() || frame.rank < 0) break;
+        if (frame.body.size() == 1) output_.End(frame.rank, frame.body[0]);
+        if (frame.body.size() > 1)
+          output_.Write(frame.rank, frame.body[0], std::string_view(frame.body).substr(1));
+        break;
+      case FrameType::kEnded: {
+        ExitRecord& record = RecordOf(frame.rank);
+        record.end = static_cast<RankEnd>(body().at("end").get<int>());
+        record.value = body().at("value");
+        record.in_order = body().at("in_order");
+        record.time_ns = NowNs();
+        break;
+      }
+      case FrameType::kFlight: {
+        // What is read as words has to lie like words.
+        std::vector<base::FlightEntry> aligned(frame.body.size() / sizeof(base::FlightEntry) + 1);
+        std::memcpy(static_cast<void*>(aligned.data()), frame.body.data(), frame.body.size());
+        auto flight = base::ReadFlightRecord(aligned.data(), frame.body.size());
+        if (flight && flight->rank == frame.rank) flights_.push_back(std::move(*flight));
+        break;
+      }
+      case FrameType::kDone: host.done = true; break;
+      default: break;
+    }
+  } catch (const json::exception& error) {
+    throw LaunchError(ExitCode::kInternal, error.what());
+  }
+}
+
+void HostAgents::HearEnd(Host& host, const std::string& why) {
+  host.gone = true;
+  if (host.done || ending_) return;
+  std::string reason = why.empty() ? LastLine(host.complaint) : why;
+  if (!host.ready) {
+    pollfd rest = {host.complaints, POLLIN, 0};
+    while (poll(&rest, 1, 1000) > 0) {
+      char bytes[1024];
+      const ssize_t got = read(host.complaints, bytes, sizeof bytes);
+      if (got <= 0) break;
+      host.complaint.append(bytes, static_cast<size_t>(got));
+    }
+    reason = LastLine(host.complaint);
+    if (!host.refusal)
+      host.refusal = LaunchError(
+          ExitCode::kUnavailable,
+          host.remote
+              ? Text(
+                    "host ", host.name,
+                    " cannot be used: ", reason.empty() ? "ssh ended without a word" : reason)
+              : Text("the agent of this host could not be started: ", reason));
+    return;
+  }
+  if (lost_.empty())
+    lost_ = Text(
+        "host ", host.name,
+        " was lost: ", reason.empty() ? "its agent is gone, or the connection to it" : reason);
+}
+
+bool HostAgents::Ready() const {
+  for (const auto& host : hosts_)
+    if (host->refusal) throw LaunchError(*host->refusal);
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->ready; });
+}
+
+std::string HostAgents::Silent() const {
+  std::vector<std::string> names;
+  for (const auto& host : hosts_)
+    if (!host->ready) names.push_back(host->name);
+  return base::Join(names, ", ");
+}
+
+void HostAgents::Beat() {
+  for (const auto& host : hosts_) {
+    if (!host->remote || !host->ready || host->gone) continue;
+    host->stream->Send({FrameType::kPing});
+    if (!paused_ && Clock::now() - host->heard > plan_.host_timeout && lost_.empty())
+      lost_ = Text(
+          "host ", host->name, " was lost: nothing was heard of it for ",
+          std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout).count(), " s");
+  }
+}
+
+void HostAgents::SetPaused(bool paused) {
+  if (paused == paused_) return;
+  paused_ = paused;
+  for (const auto& host : hosts_) {
+    host->stream->SetPaused(paused);
+    host->heard = Clock::now();
+  }
+}
+
+void HostAgents::End(bool flights) {
+  ending_ = true;
+  for (const auto& host : hosts_)
+    host->stream->Send({FrameType::kEnd, -1, json{{"flights", flights}}.dump()});
+}
+
+bool HostAgents::Done() const {
+  return std::all_of(
+      hosts_.begin(), hosts_.end(), [](const auto& host) { return host->done || host->gone; });
+}
+
+ExitRecord& HostAgents::RecordOf(int rank) {
+  for (ExitRecord& record : records_)
+    if (record.rank == rank) return record;
+  return records_.emplace_back(ExitRecord{.rank = rank});
+}
+
+std::vector<ExitRecord> HostAgents::records() const {
+  std::vector<ExitRecord> records = records_;
+  for (ExitRecord& record : records)
+    for (const base::FlightRecord& flight : flights_)
+      if (flight.rank == record.rank) record.gave_up = flight.gave_up;
+  return records;
+}
+
+std::vector<base::FlightRecord> HostAgents::flights() const {
+  std::vector<base::FlightRecord> flights = flights_;
+  std::sort(
+      flights.begin(), flights.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return flights;
+}
+
+std::vector<pid_t> HostAgents::processes() const {
+  std::vector<pid_t> processes;
+  for (const auto& host : hosts_) processes.push_back(host->process);
+  return processes;
+}
+
+}  // namespace dtrun::launcher

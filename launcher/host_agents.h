@@ -1,0 +1,88 @@
+#ifndef DTRUN_LAUNCHER_HOST_AGENTS_H_
+#define DTRUN_LAUNCHER_HOST_AGENTS_H_
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/flight_record.h"
+#include "base/launch_env.h"
+#include "launcher/exit_record.h"
+#include "launcher/frame_stream.h"
+#include "launcher/launch_error.h"
+#include "launcher/output.h"
+#include "launcher/poller.h"
+
+namespace dtrun::launcher {
+
+/// What the agents have to know.
+struct AgentPlan {
+  std::string agent;                   ///< file of dtrun_agent, the same on all hosts
+  std::vector<std::string> ssh;        ///< words in front of a host's name
+  std::string job;                     ///< its random name
+  std::string folder;                  ///< of the job, on this machine
+  std::vector<base::HostSlots> hosts;  ///< of the ranks
+  std::vector<bool> on_this_machine;   ///< by host
+  std::string program;                 ///< file of the ranks' program
+  std::string cwd;
+  std::chrono::milliseconds host_timeout{30'000};  ///< a host not heard of for so long is lost
+};
+
+/// The agents of a job's hosts, as dtrun sees them: starts them, has them check their host, gathers
+/// what they tell of the ranks, and has them end what is left.
+class HostAgents {
+ public:
+  /// Output of the ranks goes to `output`. Throws LaunchError kInternal.
+  HostAgents(Poller& poller, AgentPlan plan, Output& output);
+  ~HostAgents();
+
+  /// All hosts are ready for their ranks. Throws LaunchError for the first one that is not and will
+  /// not be: kUnavailable for a host that cannot be reached, and what its agent has refused.
+  bool Ready() const;
+  /// The hosts that have not answered yet.
+  std::string Silent() const;
+
+  /// Sends and checks signs of life. Called every `host_timeout / 4` or more often.
+  void Beat();
+  /// Why the job cannot go on: "host h2 was lost: ..."; "" if it can.
+  const std::string& lost() const { return lost_; }
+
+  /// While paused, nothing is read of what the ranks write, so that they have to wait.
+  void SetPaused(bool paused);
+
+  /// Has all agents end their ranks, and tell what the ranks did last if `flights`.
+  void End(bool flights);
+  /// All agents have said all or are gone.
+  bool Done() const;
+
+  /// What is known of every rank whose wrapper was seen.
+  std::vector<ExitRecord> records() const;
+  /// In rank order.
+  std::vector<base::FlightRecord> flights() const;
+  std::vector<pid_t> processes() const;
+
+ private:
+  struct Host;
+
+  void Start(Host& host);
+  void Hear(Host& host, const Frame& frame);
+  void HearEnd(Host& host, const std::string& why);
+  ExitRecord& RecordOf(int rank);
+
+  Poller& poller_;
+  AgentPlan plan_;
+  Output& output_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::vector<ExitRecord> records_;
+  std::vector<base::FlightRecord> flights_;
+  std::string lost_;
+  bool ending_ = false, paused_ = false;
+};
+
+}  // namespace dtrun::launcher
+
+#endif

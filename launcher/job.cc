@@ -1,0 +1,224 @@
+// A job has three phases. Each host gets its agent, which says whether the host can run the
+// program; mpirun starts the ranks, whose output and ends come in through the agents; when mpirun
+// is gone, or has been told to go, the agents end what is left and tell what the ranks did last.
+
+#include "launcher/job.h"
+
+#include <limits.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "base/flight_record.h"
+#include "base/launch_env.h"
+#include "base/text.h"
+#include "launcher/exit_record.h"
+#include "launcher/flight_report.h"
+#include "launcher/host_agents.h"
+#include "launcher/hosts.h"
+#include "launcher/job_folder.h"
+#include "launcher/launch_error.h"
+#include "launcher/output.h"
+#include "launcher/poller.h"
+#include "launcher/quoting.h"
+#include "launcher/result_file.h"
+#include "launcher/supervisor.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// How long the agents may take for their last words.
+constexpr std::chrono::seconds kLastWords{5};
+
+std::string OwnHostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, HOST_NAME_MAX);
+  return name;
+}
+
+class Job {
+ public:
+  explicit Job(JobPlan plan)
+      : plan_(std::move(plan)),
+        folder_(FolderBase()),
+        supervisor_(poller_),
+        output_(poller_, plan_.output, plan_.call.placement, [this] {
+          supervisor_.Interrupt(SIGPIPE);
+        }) {
+    if (!plan_.flight_record.empty()) record_file_.emplace(plan_.flight_record);
+    plan_.call.folder = folder_.path();
+    argv_ = MpirunArgv(plan_.call);
+  }
+
+  int Run() {
+    agents_.emplace(poller_, AgentsPlan(), output_);
+    WaitForHosts();
+    if (supervisor_.interruption() == 0) RunRanks();
+    EndHosts();
+    output_.Drain();
+    return Report();
+  }
+
+ private:
+  AgentPlan AgentsPlan() const {
+    std::error_code ignored;
+    return {
+        .agent = plan_.agent,
+        .ssh = {"ssh", "-x", "-a", "-o", "BatchMode=yes"},
+        .job = plan_.job,
+        .folder = folder_.path(),
+        .hosts = plan_.call.placement,
+        .on_this_machine = OnThisMachine(plan_.call.placement),
+        .program = plan_.call.program.front(),
+        .cwd = std::filesystem::current_path(ignored),
+        .host_timeout = plan_.host_timeout};
+  }
+
+  void WaitForHosts() {
+    const auto late = Clock::now() + plan_.start_timeout;
+    while (!agents_->Ready() && supervisor_.interruption() == 0) {
+      poller_.Wait(milliseconds(100));
+      if (Clock::now() > late && !agents_->Ready())
+        throw LaunchError(
+            ExitCode::kUnavailable, Text(
+                                        "no answer from ", agents_->Silent(), " within ",
+                                        plan_.start_timeout.count(), " s"));
+    }
+  }
+
+  void RunRanks() {
+    if (plan_.verbose) Say(ShellLine(argv_));
+    folder_.SetUser(supervisor_.Start(argv_, plan_.environment));
+    while (!supervisor_.ended()) {
+      poller_.Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(1000));
+      supervisor_.Tick();
+      agents_->Beat();
+      if (!agents_->lost().empty() && !ending_) {
+        ending_ = true;
+        supervisor_.End();
+      }
+      CareForOutput();
+    }
+    std::vector<pid_t> spared = agents_->processes();
+    spared.push_back(folder_.keeper());
+    supervisor_.KillLeftOvers(spared);
+    folder_.SetUser(0);
+  }
+
+  void CareForOutput() {
+    output_.Expire();
+    agents_->SetPaused(output_.full());
+  }
+
+  bool Failed() const {
+    return supervisor_.interruption() != 0 || supervisor_.wait_status() != 0 ||
+           !agents_->lost().empty();
+  }
+
+  void EndHosts() {
+    agents_->End(Failed() || record_file_);
+    const auto late = Clock::now() + kLastWords;
+    while (!agents_->Done() && Clock::now() < late) {
+      poller_.Wait(milliseconds(100));
+      CareForOutput();
+    }
+  }
+
+  Verdict Judge() const {
+    const int status = supervisor_.wait_status();
+    if (supervisor_.interruption() == SIGPIPE) return {128 + SIGPIPE, ""};
+    if (supervisor_.interruption() != 0)
+      return {
+          128 + supervisor_.interruption(),
+          Text("ended by ", SignalName(supervisor_.interruption()))};
+    if (!agents_->lost().empty())
+      return {static_cast<int>(ExitCode::kUnavailable), agents_->lost()};
+    // mpirun itself was killed: no rank is to blame.
+    if (WIFSIGNALED(status))
+      return {
+          static_cast<int>(ExitCode::kInternal),
+          Text("mpirun was killed by ", SignalName(WTERMSIG(status)), "; its ranks were ended")};
+    if (WEXITSTATUS(status) == 0) return {0, ""};
+    return JudgeFailure(agents_->records(), WEXITSTATUS(status), plan_.call.placement);
+  }
+
+  int Report() {
+    const Verdict verdict = Judge();
+    const std::vector<base::FlightRecord> flights = agents_->flights();
+    if (!verdict.message.empty()) {
+      if (verdict.culprit >= 0) SayLastLines(verdict.culprit);
+      Say(verdict.message);
+      if (const std::string summary = FlightSummary(flights); !summary.empty()) Say(summary);
+    }
+    int exit_code = verdict.exit_code;
+    if (!output_.file_error().empty()) {
+      Say(output_.file_error());
+      if (exit_code == 0) exit_code = static_cast<int>(ExitCode::kNoResult);
+    }
+    if (record_file_)
+      exit_code =
+          WriteRecords(FlightJson(flights, base::RankCount(plan_.call.placement)), exit_code);
+    return exit_code;
+  }
+
+  void SayLastLines(int rank) const {
+    const std::string lines = output_.LastLines(rank);
+    if (lines.empty()) return;
+    Say(Text("rank ", rank, " wrote last to stderr:"));
+    for (const std::string& line : base::Split(lines, '\n')) Say("  " + line);
+  }
+
+  // The job's own failure counts for more than that of the file.
+  int WriteRecords(const std::string& json, int exit_code) {
+    try {
+      record_file_->Write(json);
+    } catch (const LaunchError& error) {
+      Say(error.what());
+      if (exit_code == 0) return static_cast<int>(error.code());
+    }
+    return exit_code;
+  }
+
+  JobPlan plan_;
+  std::vector<std::string> argv_;  // mpirun's
+  JobFolder folder_;               // forks: before anything that a child should not have
+  std::optional<ResultFile> record_file_;
+  Poller poller_;
+  Supervisor supervisor_;
+  Output output_;
+  std::optional<HostAgents> agents_;
+  bool ending_ = false;
+};
+
+}  // namespace
+
+// The words may hold line breaks; what is said stays one line.
+void Say(const std::string& message) {
+  std::string line;
+  for (char c : message) line += c == '\n' ? ' ' : c;
+  std::cerr << Text("dtrun: ", line, '\n') << std::flush;
+}
+
+std::string FolderBase() {
+  const std::string base = base::ProcessEnv("TMPDIR").value_or("");
+  return base.empty() ? "/tmp" : base;
+}
+
+std::vector<bool> OnThisMachine(const std::vector<base::HostSlots>& placement) {
+  const std::string own_name = OwnHostName();
+  std::vector<bool> here;
+  for (const base::HostSlots& host : placement) here.push_back(IsThisMachine(host.name, own_name));
+  return here;
+}
+
+int RunJob(JobPlan plan) { return Job(std::move(plan)).Run(); }
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,44 @@
+#include "launcher/left_overs.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "base/text.h"
+
+namespace dtrun::launcher {
+namespace {
+
+// A process that ends meanwhile has no environment any more.
+bool IsOfJob(const std::filesystem::path& process, const std::string& variable) {
+  struct stat status;
+  if (stat(process.c_str(), &status) != 0 || status.st_uid != geteuid()) return false;
+  std::ifstream stream(process / "environ", std::ios::binary);
+  const std::string environment(
+      (std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  return ('\0' + environment).find('\0' + variable + '\0') != std::string::npos;
+}
+
+}  // namespace
+
+void KillGroupOf(pid_t process) {
+  const pid_t group = getpgid(process);
+  if (group > 1 && group != getpgrp()) kill(-group, SIGKILL);
+}
+
+void KillProcessesOf(const std::string& job) {
+  if (job.empty()) return;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const auto process = base::ParseInteger(entry.path().filename().string());
+    if (!process || *process == getpid()) continue;
+    if (IsOfJob(entry.path(), "DTRUN_JOB=" + job)) kill(static_cast<pid_t>(*process), SIGKILL);
+  }
+}
+
+}  // namespace dtrun::launcher

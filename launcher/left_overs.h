@@ -1,0 +1,19 @@
+#ifndef DTRUN_LAUNCHER_LEFT_OVERS_H_
+#define DTRUN_LAUNCHER_LEFT_OVERS_H_
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace dtrun::launcher {
+
+/// Kills the process group of `process`, unless it is this process's own.
+void KillGroupOf(pid_t process);
+
+/// Kills this user's processes on this host that have DTRUN_JOB=`job` in their environment, but not
+/// this process: what programs of the job have left behind.
+void KillProcessesOf(const std::string& job);
+
+}  // namespace dtrun::launcher
+
+#endif

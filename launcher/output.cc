@@ -1,0 +1,209 @@
+#include "launcher/output.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+#include "base/text.h"
+#include "launcher/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+constexpr size_t kMostQueued = 1 << 20;
+constexpr size_t kTail = 4096;  // bytes of a rank's stderr
+constexpr long kSeen = 20;      // so many lines later, somebody still sees a line
+
+OutputTime Now() { return std::chrono::system_clock::now(); }
+
+// "2026-11-21T10:04:04.123 "
+std::string Stamp(OutputTime time) {
+  const time_t seconds = std::chrono::system_clock::to_time_t(time);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time.time_since_epoch());
+  tm local = {};
+  localtime_r(&seconds, &local);
+  char text[64];
+  const size_t length = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &local);
+  std::snprintf(text + length, sizeof text - length, ".%03d ", static_cast<int>(ms.count() % 1000));
+  return text;
+}
+
+std::string FileOf(const std::string& folder, int rank, int stream) {
+  return Text(folder, "/rank.", rank, stream == 1 ? "/stdout" : "/stderr");
+}
+
+void MakeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const bool writable = !error && access(folder.c_str(), W_OK | X_OK) == 0;
+  if (!writable)
+    throw LaunchError(
+        ExitCode::kNoResult, Text(
+                                 "cannot write into the output folder ", folder, ": ",
+                                 error ? error.message() : std::string(std::strerror(errno))));
+}
+
+}  // namespace
+
+Sink::Sink(Poller& poller, int file, std::function<void()> on_broken)
+    : poller_(poller), file_(file), on_broken_(std::move(on_broken)) {}
+
+Sink::~Sink() { poller_.Forget(file_); }
+
+void Sink::Write(std::string_view text) {
+  if (broken_ || text.empty()) return;
+  queue_ += text;
+  // A file is always ready, and epoll-like waiting for it would only cost time.
+  poller_.Watch(file_, POLLOUT, [this](short) { WriteSome(); });
+}
+
+// dtrun shares its stdout with others, so that it stays a blocking one: a pipe that is ready takes
+// PIPE_BUF bytes without blocking.
+void Sink::WriteSome() {
+  struct stat status;
+  const bool file = fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
+  const size_t most = file ? kMostQueued : 4096;
+  const ssize_t written = write(file_, queue_.data(), std::min(queue_.size(), most));
+  if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (written < 0) {
+    broken_ = true;
+    queue_.clear();
+    poller_.Forget(file_);
+    if (errno == EPIPE) on_broken_();
+    return;
+  }
+  queue_.erase(0, static_cast<size_t>(written));
+  if (queue_.empty()) poller_.Forget(file_);
+}
+
+void Sink::Drain() {
+  while (!queue_.empty()) {
+    pollfd ready = {file_, POLLOUT, 0};
+    if (poll(&ready, 1, -1) > 0) WriteSome();
+  }
+}
+
+Output::Output(
+    Poller& poller, const OutputOptions& options, std::vector<base::HostSlots> hosts,
+    std::function<void()> on_broken)
+    : options_(options),
+      hosts_(std::move(hosts)),
+      out_(PrefixOf("stdout")),
+      err_(PrefixOf("stderr")),
+      out_sink_(poller, STDOUT_FILENO, on_broken),
+      err_sink_(poller, STDERR_FILENO, on_broken) {
+  if (!options_.folder.empty()) MakeFolder(options_.folder);
+}
+
+Output::~Output() {
+  for (const auto& [source, file] : files_) close(file);
+}
+
+OutputLines::Prefix Output::PrefixOf(const char* stream) const {
+  return [this, stream](int rank, OutputTime time) {
+    std::string prefix = options_.timestamps ? Stamp(time) : "";
+    const auto host = static_cast<size_t>(base::HostOfRank(hosts_, rank));
+    if (options_.tag == Tag::kRank) prefix += Text("[1,", rank, "]<", stream, ">:");
+    if (options_.tag == Tag::kHost)
+      prefix += Text("[", hosts_[host].name, ",", rank, "]<", stream, ">:");
+    return prefix;
+  };
+}
+
+bool Output::IsShown(int rank) const {
+  const std::vector<int>& ranks = options_.ranks;
+  return ranks.empty() || std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+void Output::Write(int rank, int stream, std::string_view bytes) {
+  Keep(rank, stream, bytes);
+  if (stream == 2) {
+    std::string& tail = tails_[rank];
+    tail += bytes;
+    if (tail.size() > 2 * kTail) tail.erase(0, tail.size() - kTail);
+  }
+  if (!IsShown(rank)) return;
+  if (stream == 2) {
+    shown_lines_ += std::count(bytes.begin(), bytes.end(), '\n');
+    last_shown_[rank] = shown_lines_;
+  }
+  // Of one rank nothing has to be kept apart.
+  const bool raw =
+      options_.tag == Tag::kNone && !options_.timestamps && base::RankCount(hosts_) == 1;
+  Sink& sink = stream == 1 ? out_sink_ : err_sink_;
+  sink.Write(raw ? std::string(bytes) : (stream == 1 ? out_ : err_).Add(rank, bytes, Now()));
+}
+
+void Output::End(int rank, int stream) {
+  (stream == 1 ? out_sink_ : err_sink_).Write((stream == 1 ? out_ : err_).End(rank));
+  const auto file = files_.find({rank, stream});
+  if (file == files_.end()) return;
+  close(file->second);
+  files_.erase(file);
+}
+
+void Output::Expire() {
+  out_sink_.Write(out_.Expire(Now()));
+  err_sink_.Write(err_.Expire(Now()));
+}
+
+bool Output::full() const {
+  return out_sink_.queued() > kMostQueued || err_sink_.queued() > kMostQueued;
+}
+
+void Output::Drain() {
+  out_sink_.Drain();
+  err_sink_.Drain();
+}
+
+// A full disk costs the file, not the job.
+void Output::Keep(int rank, int stream, std::string_view bytes) {
+  if (options_.folder.empty() || !file_error_.empty()) return;
+  const std::string path = FileOf(options_.folder, rank, stream);
+  auto [file, is_new] = files_.try_emplace({rank, stream}, -1);
+  if (is_new) {
+    std::error_code ignored;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+    file->second = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  }
+  if (file->second < 0) {
+    file_error_ = Text("cannot write ", path, ": ", std::strerror(errno));
+    return;
+  }
+  while (!bytes.empty()) {
+    const ssize_t written = write(file->second, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      file_error_ = Text("cannot write ", path, ": ", std::strerror(errno));
+      return;
+    }
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+std::string Output::LastLines(int rank) const {
+  constexpr int kLines = 10;
+  const auto found = tails_.find(rank);
+  if (found == tails_.end()) return "";
+  const auto shown = last_shown_.find(rank);
+  if (shown != last_shown_.end() && shown_lines_ - shown->second < kSeen) return "";
+  std::string_view tail = found->second;
+  while (tail.ends_with('\n')) tail.remove_suffix(1);
+  size_t begin = tail.size();
+  for (int lines = 0; lines < kLines && begin != std::string_view::npos && begin > 0; ++lines)
+    begin = tail.rfind('\n', begin - 1);
+  return std::string(begin == std::string_view::npos ? tail : tail.substr(begin + 1));
+}
+
+}  // namespace dtrun::launcher

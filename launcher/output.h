@@ -1,0 +1,84 @@
+#ifndef DTRUN_LAUNCHER_OUTPUT_H_
+#define DTRUN_LAUNCHER_OUTPUT_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/launch_env.h"
+#include "launcher/output_lines.h"
+#include "launcher/output_options.h"
+#include "launcher/poller.h"
+
+namespace dtrun::launcher {
+
+/// Where a stream of dtrun's own goes to, without ever blocking: what is not taken yet is kept.
+class Sink {
+ public:
+  /// `on_broken` is called once, when nobody reads any more.
+  Sink(Poller& poller, int file, std::function<void()> on_broken);
+  ~Sink();
+  void Write(std::string_view text);
+  size_t queued() const { return queue_.size(); }
+  /// Waits until all is taken.
+  void Drain();
+
+ private:
+  void WriteSome();
+
+  Poller& poller_;
+  int file_;
+  std::function<void()> on_broken_;
+  std::string queue_;
+  bool broken_ = false;
+};
+
+/// What the ranks write: on dtrun's own stdout and stderr in whole lines, and in files byte for
+/// byte.
+class Output {
+ public:
+  /// Makes the folder. Throws LaunchError kNoResult when that is not possible. `hosts` are those of
+  /// the ranks.
+  Output(
+      Poller& poller, const OutputOptions& options, std::vector<base::HostSlots> hosts,
+      std::function<void()> on_broken);
+  ~Output();
+
+  /// `stream` is 1 or 2.
+  void Write(int rank, int stream, std::string_view bytes);
+  void End(int rank, int stream);
+  /// Shows lines that stay unfinished. Called now and then while `waiting()`.
+  void Expire();
+  bool waiting() const { return out_.waiting() || err_.waiting(); }
+  /// So much waits to be taken that no more should be read.
+  bool full() const;
+  void Drain();
+
+  /// The last lines that `rank` wrote to stderr, unless they can still be seen; "" if none.
+  std::string LastLines(int rank) const;
+  /// What could not be kept in a file, "" if nothing: "rank 1's stdout could not be written ...".
+  const std::string& file_error() const { return file_error_; }
+
+ private:
+  bool IsShown(int rank) const;
+  OutputLines::Prefix PrefixOf(const char* stream) const;
+  void Keep(int rank, int stream, std::string_view bytes);
+
+  OutputOptions options_;
+  std::vector<base::HostSlots> hosts_;
+  OutputLines out_, err_;
+  Sink out_sink_, err_sink_;
+  std::map<std::pair<int, int>, int> files_;  // by rank and stream
+  std::map<int, std::string> tails_;          // of stderr, by rank
+  long shown_lines_ = 0;                      // on stderr
+  std::map<int, long> last_shown_;            // of them, by rank
+  std::string file_error_;
+};
+
+}  // namespace dtrun::launcher
+
+#endif

@@ -1,0 +1,37 @@
+#ifndef DTRUN_LAUNCHER_RANK_LINK_H_
+#define DTRUN_LAUNCHER_RANK_LINK_H_
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "launcher/exit_record.h"
+
+namespace dtrun::launcher {
+
+/// What a wrapper has of the agent of its host.
+class RankLink {
+ public:
+  /// Hands the agent the ends from which the program's stdout and stderr can be read. Throws
+  /// LaunchError kInternal when there is no agent, or it did not expect this rank.
+  RankLink(const std::string& job, int host, int rank, int out, int err);
+  ~RankLink();
+  RankLink(const RankLink&) = delete;
+  RankLink& operator=(const RankLink&) = delete;
+
+  /// Of the job, on this host.
+  const std::string& folder() const { return folder_; }
+
+  /// An agent that is gone meanwhile does not matter: it takes this process with it.
+  void SayStarted(pid_t program);
+  void SayEnded(RankEnd end, int value);
+
+ private:
+  int connection_;
+  int rank_;
+  std::string folder_;
+};
+
+}  // namespace dtrun::launcher
+
+#endif

@@ -1,0 +1,111 @@
+#include "launcher/output_lines.h"
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace dtrun::launcher {
+namespace {
+
+using namespace std::chrono_literals;
+
+const OutputTime kStart{};
+
+std::string Bracket(int rank, OutputTime) { return "[" + std::to_string(rank) + "]"; }
+
+TEST_CASE("a line is shown when it is whole, whoever wrote in between") {
+  OutputLines lines(Bracket);
+  CHECK(lines.Add(0, "ab", kStart) == "");
+  CHECK(lines.Add(1, "x\ny", kStart) == "[1]x\n");
+  CHECK(lines.Add(0, "c\n", kStart) == "[0]abc\n");
+  CHECK(lines.waiting());
+  CHECK(lines.End(1) == "[1]y");
+  CHECK_FALSE(lines.waiting());
+}
+
+TEST_CASE("a line that stays unfinished is shown after a while, and goes on without a second tag") {
+  OutputLines lines(Bracket);
+  CHECK(lines.Add(0, "continue? ", kStart) == "");
+  CHECK(lines.Expire(kStart + 199ms) == "");
+  CHECK(lines.Expire(kStart + 200ms) == "[0]continue? ");
+  CHECK(lines.Add(0, "yes\n", kStart + 1s) == "yes\n");
+}
+
+TEST_CASE("an unfinished line that was shown is broken off when another rank writes") {
+  OutputLines lines(Bracket);
+  lines.Add(0, "continue? ", kStart);
+  lines.Expire(kStart + 1s);
+  CHECK(lines.Add(1, "x\n", kStart + 1s) == "\n[1]x\n");
+  CHECK(lines.Add(0, "yes\n", kStart + 1s) == "[0]yes\n");
+}
+
+TEST_CASE("a progress bar is shown step by step") {
+  OutputLines lines(Bracket);
+  CHECK(lines.Add(0, "\r10 %", kStart) == "[0]\r");
+  CHECK(lines.Add(0, "\r20 %", kStart) == "[0]10 %\r");
+  CHECK(lines.Add(0, "\rdone\n", kStart) == "[0]20 %\r[0]done\n");
+}
+
+TEST_CASE("lines of other systems end with two bytes, wherever they are cut") {
+  OutputLines lines(Bracket);
+  CHECK(lines.Add(0, "a\r\nb\r", kStart) == "[0]a\r\n");
+  CHECK(lines.Add(0, "\n", kStart) == "[0]b\r\n");
+}
+
+TEST_CASE("a line without an end does not grow without an end") {
+  OutputLines lines(Bracket);
+  const std::string piece(OutputLines::kLongest / 2, 'x');
+  CHECK(lines.Add(0, piece, kStart) == "");
+  CHECK(lines.Add(0, piece, kStart) == "[0]" + piece + piece);
+  CHECK_FALSE(lines.waiting());
+}
+
+TEST_CASE("each line knows when it began") {
+  OutputLines lines([](int, OutputTime time) {
+    return std::to_string((time - kStart) / std::chrono::milliseconds(1)) + " ";
+  });
+  lines.Add(0, "a", kStart + 1ms);
+  CHECK(lines.Add(0, "b\nc", kStart + 5ms) == "1 ab\n");
+  CHECK(lines.Add(0, "d\n", kStart + 9ms) == "5 cd\n");
+}
+
+TEST_CASE("no byte is lost or moved among those of its rank, however ranks and pieces mix") {
+  std::mt19937 random(GENERATE(1, 2, 3, 4));
+  const std::string alphabet = "ab\r\n";
+  OutputLines lines(Bracket);
+  std::vector<std::string> written(3), shown(3);
+  std::string all;
+  OutputTime now = kStart;
+  const auto take = [&](const std::string& text) { all += text; };
+  for (int i = 0; i < 2000; ++i) {
+    const int rank = static_cast<int>(random() % 3);
+    std::string piece;
+    for (size_t length = random() % 5; length > 0; --length)
+      piece += alphabet[random() % alphabet.size()];
+    written[static_cast<size_t>(rank)] += piece;
+    take(lines.Add(rank, piece, now));
+    now += std::chrono::milliseconds(random() % 100);
+    take(lines.Expire(now));
+  }
+  for (int rank = 0; rank < 3; ++rank) take(lines.End(rank));
+  // Read back: "[r]" says whose bytes follow; a line break in front of it may be ours.
+  size_t rank = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i] != '[') {
+      shown[rank] += all[i];
+      continue;
+    }
+    rank = static_cast<size_t>(all[i + 1] - '0');
+    i += 2;
+  }
+  const auto without_ends = [](std::string text) {
+    std::erase(text, '\n');
+    return text;
+  };
+  for (size_t r = 0; r < 3; ++r) CHECK(without_ends(shown[r]) == without_ends(written[r]));
+}
+
+}  // namespace
+}  // namespace dtrun::launcher

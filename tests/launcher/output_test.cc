@@ -1,0 +1,157 @@
+// What ranks write, from their program to dtrun's own streams and to files.
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "base/text.h"
+#include "tests/launcher/process_test.h"
+
+namespace dtrun::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string Content(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::set<std::string> Lines(const std::string& text) {
+  const Words lines = base::Split(text, '\n');
+  return {lines.begin(), lines.end()};
+}
+
+TEST_CASE("each line says whose it is, and stays on the stream that it was written to") {
+  const DtrunTest test;
+  const CommandResult result = test.Run(
+      {"--tag", "rank", "-np", "2", "sh", "-c", "echo out; echo err >&2; printf 'no end'"});
+  CHECK(
+      Lines(result.out) == std::set<std::string>{
+                               "[1,0]<stdout>:out", "[1,1]<stdout>:out", "[1,0]<stdout>:no end",
+                               "[1,1]<stdout>:no end"});
+  CHECK(Lines(result.err) == std::set<std::string>{"[1,0]<stderr>:err", "[1,1]<stderr>:err", ""});
+}
+
+TEST_CASE("a tag may name the host, and a stamp the moment") {
+  const DtrunTest test;
+  const CommandResult result =
+      test.Run({"--tag", "host", "--timestamps", "-np", "1", "echo", "hello"});
+  CHECK(std::regex_match(
+      result.out,
+      std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} \[localhost,0\]<stdout>:hello\n)")));
+}
+
+TEST_CASE("two ranks that write at the same time never share a line") {
+  const DtrunTest test;
+  const std::string line(300, 'x');
+  const CommandResult result = test.RunScript(
+      4, "i=0; while [ $i -lt 500 ]; do printf 'a%s' " + line + "; printf '%sb\\n' " + line +
+             "; i=$((i+1)); done");
+  CHECK(Lines(result.out) == std::set<std::string>{"a" + line + line + "b", ""});
+  CHECK(LineCount(result.out) == 2000);
+}
+
+TEST_CASE("what only some ranks say can be left out, but not from the files") {
+  const DtrunTest test;
+  const CommandResult result = test.Run(
+      {"-np", "4", "--ranks", "0,2-3", "--output-dir", test.temp.path() + "/logs", "sh", "-c",
+       "echo $OMPI_COMM_WORLD_RANK"});
+  CHECK(Lines(result.out) == std::set<std::string>{"0", "2", "3", ""});
+  CHECK(Content(test.temp.path() + "/logs/rank.1/stdout") == "1\n");
+}
+
+TEST_CASE("files have what was written, byte for byte") {
+  const DtrunTest test;
+  const CommandResult result = test.Run(
+      {"-np", "2", "--output-dir", test.temp.path() + "/logs", "sh", "-c",
+       "printf 'a\\r\\n\\000\\377\\tb'; printf 'c' >&2"});
+  for (const std::string rank : {"0", "1"}) {
+    const std::string folder = test.temp.path() + "/logs/rank." + rank;
+    CHECK(Content(folder + "/stdout") == std::string("a\r\n\0\377\tb", 7));
+    CHECK(Content(folder + "/stderr") == "c");
+  }
+}
+
+TEST_CASE("a folder for output that cannot be made is refused before anything starts") {
+  const DtrunTest test;
+  const std::string file = test.temp.Write("file", "");
+  const CommandResult result =
+      test.Run({"-np", "1", "--output-dir", file + "/logs", "echo", "started"});
+  CHECK(result.exit_code == 73);
+  CHECK(result.out == "");
+  CHECK_THAT(result.err, Catch::Contains(file + "/logs"));
+}
+
+TEST_CASE("a full disk costs the files, not the job") {
+  const DtrunTest test;
+  const std::string logs = test.temp.path() + "/logs";
+  std::filesystem::create_directories(logs + "/rank.0");
+  std::filesystem::create_symlink("/dev/full", logs + "/rank.0/stdout");
+  const CommandResult result = test.Run({"-np", "1", "--output-dir", logs, "echo", "trained"});
+  CHECK(result.out == "trained\n");
+  CHECK(result.exit_code == 73);
+  CHECK_THAT(result.err, Catch::Contains("cannot write " + logs + "/rank.0/stdout"));
+}
+
+TEST_CASE("programs write to a terminal, line by line, but for the way out nothing changes") {
+  const DtrunTest test;
+  const CommandResult result = test.RunScript(1, "test -t 1 && echo yes; test -t 2 || echo no");
+  CHECK(result.out == "yes\nno\n");
+}
+
+TEST_CASE("output that comes late, from a child of a rank, is still shown") {
+  const DtrunTest test;
+  CHECK(test.RunScript(1, "(sleep 0.3; echo late) & echo early; wait").out == "early\nlate\n");
+}
+
+TEST_CASE("whoever reads dtrun's output and leaves ends the job") {
+  const DtrunTest test;
+  const CommandResult result =
+      Run({{"bash", "-c", DtrunTest::Dtrun() + " -np 2 yes | head -2; echo ${PIPESTATUS[0]}"}});
+  CHECK(result.out == "[1,0]<stdout>:y\n[1,0]<stdout>:y\n141\n");
+  CHECK(result.err == "");
+}
+
+TEST_CASE("ranks wait while nobody reads dtrun's output, and memory does not grow") {
+  const DtrunTest test;
+  const CommandResult result = Run(
+      {{"bash", "-c",
+        DtrunTest::Dtrun() +
+            " -np 2 --tag none yes | { sleep 1; for p in $(pgrep -P $PPID -x dtrun; "
+            "pgrep -x dtrun_agent); do sed -n 's/VmRSS: *//p' /proc/$p/status; done; head -1; }"}});
+  std::istringstream lines(result.out);
+  std::string unit;
+  int processes = 0;
+  for (long kib = 0; lines >> kib >> unit; ++processes) CHECK(kib < 40'000);
+  CHECK(processes >= 1);
+}
+
+TEST_CASE(
+    "the last lines of the rank that failed are shown again where others have written since") {
+  const DtrunTest test;
+  const CommandResult result = test.RunScript(
+      2,
+      "[ $OMPI_COMM_WORLD_RANK = 1 ] && { echo no such layer >&2; sleep 0.5; exit 4; }; "
+      "sleep 0.2; echo fine >&2; sleep 600");
+  CHECK(result.exit_code == 4);
+  CHECK(
+      result.err ==
+      "no such layer\nfine\ndtrun: rank 1 wrote last to stderr:\ndtrun:   no such layer\n"
+      "dtrun: rank 1 on localhost exited with code 4\n");
+}
+
+TEST_CASE("ranks to show are numbers of this job") {
+  const DtrunTest test;
+  const std::string list = GENERATE(as<std::string>(), "0,4", "-1", "2-1", "x", "0,,1", "");
+  const CommandResult result = test.Run({"-np", "4", "--ranks", list, "true"});
+  CHECK(result.exit_code == 2);
+  CHECK_THAT(result.err, Catch::Contains("--ranks"));
+}
+
+}  // namespace
+}  // namespace dtrun::testing
