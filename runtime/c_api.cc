@@ -379,6 +379,30 @@ dtrun_error* dtrun_reducer_mark_ready(dtrun_reducer* reducer, size_t index) {
   });
 }
 
+dtrun_error* dtrun_reducer_mark_ready_from(
+    dtrun_reducer* reducer, size_t index, const void* source) {
+  return Guard([&] {
+    CheckHandle(reducer, "reducer");
+    if (reducer->reducer.gradient(index).count > 0) CheckHandle(source, "source");
+    reducer->reducer.MarkReadyFrom(index, source);
+  });
+}
+
+dtrun_error* dtrun_reducer_mark_unused(dtrun_reducer* reducer, size_t index) {
+  return Guard([&] {
+    CheckHandle(reducer, "reducer");
+    reducer->reducer.MarkUnused(index);
+  });
+}
+
+dtrun_error* dtrun_reducer_was_used(const dtrun_reducer* reducer, size_t index, int32_t* used) {
+  return Guard([&] {
+    CheckHandle(reducer, "reducer");
+    CheckHandle(used, "used");
+    *used = reducer->reducer.WasUsed(index) ? 1 : 0;
+  });
+}
+
 dtrun_error* dtrun_reducer_wait(dtrun_reducer* reducer) {
   return Guard([&] {
     CheckHandle(reducer, "reducer");
