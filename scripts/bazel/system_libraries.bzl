@@ -112,16 +112,14 @@ cuda = repository_rule(
 )
 
 def _libtorch_impl(ctx):
+    header = "include/torch/csrc/api/include/torch/torch.h"
+    wanted = ctx.os.environ.get("DTRUN_LIBTORCH", "auto")
     found = ""
-    for directory in [ctx.os.environ.get("LIBTORCH", ""), "/usr", "/usr/local"]:
-        if directory and ctx.path(directory + "/include/torch/csrc/api/include/torch/torch.h").exists:
+    for directory in {"auto": ["/usr", "/usr/local"], "0": []}.get(wanted, [wanted]):
+        if not found and ctx.path(directory + "/" + header).exists:
             found = directory
-            break
-    if ctx.os.environ.get("LIBTORCH") and found != ctx.os.environ["LIBTORCH"]:
-        fail("\n\nLIBTORCH is {}, but {}/include/torch/csrc/api/include/torch/torch.h was not found\n".format(
-            ctx.os.environ["LIBTORCH"],
-            ctx.os.environ["LIBTORCH"],
-        ))
+    if wanted not in ["auto", "0"] and not found:
+        fail("\n\nDTRUN_LIBTORCH is '{}'; expected auto, 0 or a folder with {}\n".format(wanted, header))
     for headers in ["torch", "ATen", "c10", "caffe2"]:
         if found and ctx.path(found + "/include/" + headers).exists:
             ctx.symlink(found + "/include/" + headers, "include/" + headers)
@@ -134,11 +132,12 @@ def _libtorch_impl(ctx):
         linkopts = repr(lib + ["-ltorch", "-ltorch_cpu", "-lc10"]),
     ))
 
-# `@libtorch//:found.bzl` says whether LibTorch is there, in $LIBTORCH or where Debian puts it; `@libtorch` is it.
+# `@libtorch//:found.bzl` says whether LibTorch is there, in the folder DTRUN_LIBTORCH or where Debian puts it (0: it is to
+# be done without); `@libtorch` is it.
 libtorch = repository_rule(
     implementation = _libtorch_impl,
     local = True,
-    environ = ["LIBTORCH"],
+    environ = ["DTRUN_LIBTORCH"],
 )
 
 def system_libraries():

@@ -116,6 +116,19 @@ TEST_CASE("buffers, optimizer state, samplers and tensors go to all ranks") {
   CheckStories(ranks, {"buffers", "states", "state_of_adagrad", "sampler", "tensors"});
 }
 
+TEST_CASE("the example trains, and says how far it came") {
+  const CommandResult result = Run(Command{
+      .argv = {
+          "launcher/dtrun", "-np", "2", "examples/torch_fmnist", "--steps", "50", "--batch-size",
+          "16"}});
+  CHECK(result.exit_code == 0);
+  CHECK(result.err == "");
+  REQUIRE_THAT(
+      result.out,
+      Catch::StartsWith("step 50: loss ") && Catch::Contains("\naccuracy on 2000 test images 0."));
+  CHECK(std::stod(result.out.substr(result.out.rfind(' '))) > 0.5);  // a tenth by guessing
+}
+
 TEST_CASE("a model goes on without the optimizer that wrapped it") {
   CheckStories(2, {"afterwards"});
 }
