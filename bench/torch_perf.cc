@@ -40,6 +40,7 @@ using torch::Tensor;
 struct Settings {
   std::string network = "all";
   int rounds = 15;
+  int64_t cnn_batch = 256;  // of each rank
   std::string json_file;
 };
 
@@ -147,16 +148,16 @@ double Reduced(dtrun::Communicator& world, double value, dtrun::ReduceOp op) {
   return value;
 }
 
-json MeasureCnn(dtrun::Context& job, Zero mode, int rounds) {
-  constexpr int kBatch = 64, kSteps = 4;
+json MeasureCnn(dtrun::Context& job, Zero mode, int64_t batch, int rounds) {
+  constexpr int kSteps = 4;
   const auto trainer = [&](How how) {
-    return Trainer(job.world(), how, mode, Cnn(), torch::rand({kBatch, 1, 28, 28}));
+    return Trainer(job.world(), how, mode, Cnn(), torch::rand({batch, 1, 28, 28}));
   };
   Trainer ours = trainer(How::kDtrun), alone = trainer(How::kAlone);
   std::vector<double> rates, alone_rates, shares;
   ours.Time(2), alone.Time(2);
   for (int i = 0; i < rounds; ++i) {
-    const double images = kBatch * kSteps;
+    const double images = static_cast<double>(batch * kSteps);
     const double slowest = Reduced(job.world(), ours.Time(kSteps), dtrun::ReduceOp::kMax);
     rates.push_back(images * job.size() / slowest);
     // Nobody waits for anybody: every process has a rate of its own.
@@ -167,7 +168,7 @@ json MeasureCnn(dtrun::Context& job, Zero mode, int rounds) {
       {"case", "cnn"},
       {"mode", NameOf(mode)},
       {"ranks", job.size()},
-      {"batch", kBatch},
+      {"batch", batch},
       {"parameters", ours.parameter_count()},
       {"images_per_s", Median(rates)},
       {"alone_images_per_s", Median(alone_rates)},
@@ -226,7 +227,8 @@ void PrintMlp(const json& row) {
 json RunAll(dtrun::Context& job, const Settings& settings) {
   json rows = json::array();
   for (const Zero mode : {Zero::kZeroed, Zero::kNone}) {
-    if (settings.network != "mlp") rows.push_back(MeasureCnn(job, mode, settings.rounds));
+    if (settings.network != "mlp")
+      rows.push_back(MeasureCnn(job, mode, settings.cnn_batch, settings.rounds));
     if (settings.network != "mlp" && job.rank() == 0) PrintCnn(rows.back());
     if (settings.network != "cnn") rows.push_back(MeasureMlp(job, mode, settings.rounds));
     if (settings.network != "cnn" && job.rank() == 0) PrintMlp(rows.back());
@@ -287,6 +289,9 @@ int main(int argc, char** argv) {
   CLI::App app("LibTorch trainers under dtrun beside others.", "torch_perf");
   app.add_option("--network", settings.network, "what is trained")
       ->check(CLI::IsMember({"all", "cnn", "mlp"}))
+      ->capture_default_str();
+  app.add_option("--cnn-batch", settings.cnn_batch, "images of each rank in a step of the cnn")
+      ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--rounds", settings.rounds, "timed rounds of each side")
       ->check(CLI::Range(1, 10000))
