@@ -7,6 +7,13 @@ namespace {
 
 constexpr uint64_t kAlignment = 64;  // bytes: a cache line, and the widest vector
 
+uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+bool IsFloat(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 ||
+         dtype == DType::kF64;
+}
+
 }  // namespace
 
 BucketPlan PlanBuckets(const std::vector<GradientSpec>& gradients, uint64_t bucket_bytes) {
@@ -24,12 +31,27 @@ BucketPlan PlanBuckets(const std::vector<GradientSpec>& gradients, uint64_t buck
     const uint64_t element = SizeOf(gradient.dtype);
     plan.offsets[i] = plan.block_bytes;
     plan.bucket_of[i] = plan.buckets.size() - 1;
-    plan.block_bytes += (gradient.count * element + kAlignment - 1) / kAlignment * kAlignment;
+    plan.block_bytes += Aligned(gradient.count * element);
     bucket.gradients.push_back(i);
     bucket.count = (plan.block_bytes - bucket.offset) / element;
     full = plan.block_bytes - bucket.offset >= bucket_bytes;
   }
   return plan;
+}
+
+FlagPlan AppendFlags(BucketPlan& plan) {
+  FlagPlan flags{.offset = plan.block_bytes, .count = plan.bucket_of.size(), .dtype = DType::kF32};
+  if (flags.count == 0) return flags;
+  if (!IsFloat(plan.buckets.back().dtype)) {
+    plan.buckets.push_back(
+        {.offset = plan.block_bytes, .count = 0, .dtype = flags.dtype, .gradients = {}});
+  }
+  Bucket& last = plan.buckets.back();
+  flags.dtype = last.dtype;
+  const uint64_t element = SizeOf(flags.dtype);
+  plan.block_bytes += Aligned(flags.count * element);
+  last.count = (plan.block_bytes - last.offset) / element;
+  return flags;
 }
 
 std::string Describe(const GradientSpec& gradient) {

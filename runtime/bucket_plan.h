@@ -38,6 +38,17 @@ struct BucketPlan {
 ///   f32 counts {4, 4, 64}, bucket_bytes 256  ->  buckets {2}, {1, 0}
 BucketPlan PlanBuckets(const std::vector<GradientSpec>& gradients, uint64_t bucket_bytes);
 
+/// Where the flags lie, one number per gradient.
+struct FlagPlan {
+  uint64_t offset = 0;  ///< bytes from the start of the block
+  uint64_t count = 0;
+  DType dtype = DType::kF32;  ///< a float type: any average of flags is exact enough to tell
+};
+
+/// Makes room for a flag per gradient at the end of the last bucket, so that the flags ride along
+/// with it; a bucket of their own only where the last one holds no floats.
+FlagPlan AppendFlags(BucketPlan& plan);
+
 /// "'conv/kernel' f32[288]"
 std::string Describe(const GradientSpec& gradient);
 

@@ -3,6 +3,10 @@
 // left, waits for the buckets in their order, and copies packed gradients back. Copies go by
 // cache-sized pieces, between which the buckets that are under way are moved on: the wire does not
 // wait for a copy.
+//
+// Whether any rank used a gradient in a step travels with the gradients: a flag for each, reduced
+// like them, at the end of the last bucket. That bucket starts after all gradients are marked, so
+// all flags are set by then.
 
 #include "runtime/gradient_reducer.h"
 
@@ -41,6 +45,19 @@ void CheckGradients(const std::vector<Gradient>& gradients) {
               "; no backend here reduces GPU memory"));
     }
   }
+}
+
+// The value of a flag that changes nothing in the reduction of others: it stays only if no rank
+// used the gradient.
+double UnusedFlag(ReduceOp op) { return op == ReduceOp::kMin || op == ReduceOp::kProduct ? 1 : 0; }
+
+// The bytes of 0 or 1.
+uint64_t FlagBits(DType dtype, double value) {
+  if (value == 0) return 0;
+  if (dtype == DType::kF64) return 0x3ff0000000000000u;
+  if (dtype == DType::kF16) return 0x3c00;
+  if (dtype == DType::kBF16) return 0x3f80;
+  return 0x3f800000;
 }
 
 // 64-bit FNV-1a.
@@ -83,6 +100,7 @@ GradientReducer::GradientReducer(
     : communicator_(communicator.Duplicate()), gradients_(std::move(gradients)), op_(op) {
   CheckGradients(gradients_);
   plan_ = PlanBuckets(SpecsOf(gradients_), bucket_bytes);
+  flags_ = AppendFlags(plan_);
   AgreeOnPlan(op, bucket_bytes);
   block_ = communicator_->Allocate(plan_.block_bytes);
   Reset();
@@ -132,7 +150,24 @@ void GradientReducer::CheckIndex(size_t i) const {
       Text("gradient ", i, " does not exist; the reducer has ", gradients_.size()));
 }
 
-void GradientReducer::MarkReady(size_t i) {
+void* GradientReducer::FlagOf(size_t i) const {
+  return static_cast<char*>(block_->data()) + flags_.offset + i * SizeOf(flags_.dtype);
+}
+
+void GradientReducer::SetFlag(size_t i, bool used) {
+  const double unused = UnusedFlag(op_);
+  const uint64_t bits = FlagBits(flags_.dtype, used ? 1 - unused : unused);
+  std::memcpy(FlagOf(i), &bits, SizeOf(flags_.dtype));
+}
+
+bool GradientReducer::WasUsed(size_t i) const {
+  CheckIndex(i);
+  uint64_t bits = 0;
+  std::memcpy(&bits, FlagOf(i), SizeOf(flags_.dtype));
+  return bits != FlagBits(flags_.dtype, UnusedFlag(op_));
+}
+
+void GradientReducer::BeginMark(size_t i) {
   CheckIndex(i);
   if (ready_[i]) {
     throw Error(
@@ -142,9 +177,32 @@ void GradientReducer::MarkReady(size_t i) {
             " was marked ready twice; call Wait() (or Step()) before the next backward pass"));
   }
   ready_[i] = true;
-  if (IsPacked(i)) Copy(InBlock(i), gradients_[i].buffer);
+}
+
+void GradientReducer::EndMark(size_t i, bool used) {
+  SetFlag(i, used);
   --missing_[plan_.bucket_of[i]];
   StartReadyBuckets();
+}
+
+void GradientReducer::MarkReady(size_t i) {
+  BeginMark(i);
+  if (IsPacked(i)) Copy(InBlock(i), gradients_[i].buffer.data);
+  EndMark(i, true);
+}
+
+void GradientReducer::MarkReadyFrom(size_t i, const void* source) {
+  BeginMark(i);
+  Copy(InBlock(i), source);
+  EndMark(i, true);
+}
+
+void GradientReducer::MarkUnused(size_t i) {
+  BeginMark(i);
+  const Buffer place = InBlock(i);
+  if (place.count > 0) std::memset(place.data, 0, place.bytes());
+  unused_here_[i] = true;
+  EndMark(i, false);
 }
 
 void GradientReducer::StartReadyBuckets() {
@@ -165,24 +223,33 @@ void GradientReducer::Wait() {
   for (size_t b = 0; b < works_.size(); ++b) {
     works_[b].Wait();
     for (const size_t i : plan_.buckets[b].gradients) {
-      if (IsPacked(i)) Copy(gradients_[i].buffer, InBlock(i));
+      if (!unused_here_[i]) Unpack(i);
     }
+  }
+  // Only the last bucket tells whether others used these.
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    if (unused_here_[i] && WasUsed(i)) Unpack(i);
   }
   Reset();
 }
 
-void GradientReducer::Copy(const Buffer& to, const Buffer& from) {
+void GradientReducer::Unpack(size_t i) {
+  if (IsPacked(i)) Copy(gradients_[i].buffer, InBlock(i).data);
+}
+
+void GradientReducer::Copy(const Buffer& to, const void* from) {
   constexpr uint64_t kPiece = 256 << 10;  // bytes
-  for (uint64_t begin = 0; begin < from.bytes(); begin += kPiece) {
+  for (uint64_t begin = 0; begin < to.bytes(); begin += kPiece) {
     std::memcpy(
-        static_cast<char*>(to.data) + begin, static_cast<const char*>(from.data) + begin,
-        std::min(kPiece, from.bytes() - begin));
+        static_cast<char*>(to.data) + begin, static_cast<const char*>(from) + begin,
+        std::min(kPiece, to.bytes() - begin));
     if (!works_.empty()) works_.back().Test();
   }
 }
 
 void GradientReducer::Reset() {
   ready_.assign(gradients_.size(), false);
+  unused_here_.assign(gradients_.size(), false);
   missing_.clear();
   for (const Bucket& bucket : plan_.buckets) missing_.push_back(bucket.gradients.size());
   works_.clear();

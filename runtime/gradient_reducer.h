@@ -34,29 +34,39 @@ class GradientReducer {
   /// Where gradient `i` has to be written.
   Buffer gradient(size_t i) const;
   void MarkReady(size_t i);
+  void MarkReadyFrom(size_t i, const void* source);
+  void MarkUnused(size_t i);
   void Wait();
+  bool WasUsed(size_t i) const;
 
   const BucketPlan& plan() const { return plan_; }
 
  private:
   void AgreeOnPlan(ReduceOp op, uint64_t bucket_bytes);
   Buffer InBlock(size_t i) const;
+  void* FlagOf(size_t i) const;
+  void SetFlag(size_t i, bool used);
+  void BeginMark(size_t i);
+  void EndMark(size_t i, bool used);
   bool IsPacked(size_t i) const { return gradients_[i].buffer.data != nullptr; }
   void CheckIndex(size_t i) const;
   void StartReadyBuckets();
-  void Copy(const Buffer& to, const Buffer& from);
+  void Unpack(size_t i);
+  void Copy(const Buffer& to, const void* from);
   void Reset();
 
   std::unique_ptr<ops::Communicator> communicator_;
   std::vector<Gradient> gradients_;
   ReduceOp op_;
   BucketPlan plan_;
+  FlagPlan flags_;
   std::unique_ptr<ops::Memory> block_;
 
   // Of this step.
-  std::vector<bool> ready_;       // by gradient
-  std::vector<size_t> missing_;   // by bucket: gradients that are not ready
-  std::vector<ops::Work> works_;  // of the buckets started so far
+  std::vector<bool> ready_;        // by gradient
+  std::vector<bool> unused_here_;  // by gradient
+  std::vector<size_t> missing_;    // by bucket: gradients that are not ready
+  std::vector<ops::Work> works_;   // of the buckets started so far
 };
 
 }  // namespace dtrun::runtime

@@ -334,8 +334,20 @@ DTRUN_API dtrun_error* dtrun_reducer_create(
 DTRUN_API dtrun_error* dtrun_reducer_gradient(
     const dtrun_reducer* reducer, size_t index, dtrun_buffer* buffer);
 /// The gradient is complete: its bucket starts once all of its gradients, and the buckets before
-/// it, are. Marking twice before a wait is DTRUN_INVALID_ARGUMENT.
+/// it, are. Marking twice, in whatever way, before a wait is DTRUN_INVALID_ARGUMENT.
 DTRUN_API dtrun_error* dtrun_reducer_mark_ready(dtrun_reducer* reducer, size_t index);
+/// The same for a gradient that lies at `source` (as many elements of its type): it is copied into
+/// the block, in pieces between which the buckets under way go on. The result comes to where
+/// `dtrun_reducer_gradient` says; `source` is not changed.
+DTRUN_API dtrun_error* dtrun_reducer_mark_ready_from(
+    dtrun_reducer* reducer, size_t index, const void* source);
+/// This rank has no such gradient in this step, and contributes zeros. A gradient that no rank had
+/// is told from the others by `dtrun_reducer_was_used`; in memory of one's own it keeps its values.
+DTRUN_API dtrun_error* dtrun_reducer_mark_unused(dtrun_reducer* reducer, size_t index);
+/// Of the last wait, until the gradient is marked again: `*used` is 0 if every rank marked it
+/// unused, the same on all ranks. It costs no operation: the flags are a part of the last bucket.
+DTRUN_API dtrun_error* dtrun_reducer_was_used(
+    const dtrun_reducer* reducer, size_t index, int32_t* used);
 /// Reduces what has not been marked as well, and returns when every gradient holds the result on
 /// this rank.
 DTRUN_API dtrun_error* dtrun_reducer_wait(dtrun_reducer* reducer);

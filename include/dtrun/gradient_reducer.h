@@ -63,8 +63,27 @@ class GradientReducer {
   /// it, are.
   void MarkReady(size_t i) { detail::Check(dtrun_reducer_mark_ready(handle_.get(), i)); }
 
-  /// Reduces what has not been marked as well, and returns when every gradient holds the result.
+  /// The same for a gradient that lies at `source`, as many elements of its dtype: it is copied
+  /// into the block, in pieces between which the buckets under way go on. The result comes to
+  /// `gradient(i)`; `source` is not changed.
+  void MarkReadyFrom(size_t i, const void* source) {
+    detail::Check(dtrun_reducer_mark_ready_from(handle_.get(), i, source));
+  }
+
+  /// This rank has no gradient `i` in this step, and contributes zeros.
+  void MarkUnused(size_t i) { detail::Check(dtrun_reducer_mark_unused(handle_.get(), i)); }
+
+  /// Reduces what has not been marked as well, and returns when every gradient holds the result. A
+  /// packed gradient that every rank marked unused keeps its values.
   void Wait() { detail::Check(dtrun_reducer_wait(handle_.get())); }
+
+  /// Of the last Wait, until gradient `i` is marked again: false if every rank marked it unused.
+  /// The same on all ranks, at the cost of no operation.
+  bool WasUsed(size_t i) const {
+    int32_t used = 0;
+    detail::Check(dtrun_reducer_was_used(handle_.get(), i, &used));
+    return used != 0;
+  }
 
  private:
   std::unique_ptr<dtrun_reducer, detail::Destroyer<dtrun_reducer, dtrun_reducer_destroy>> handle_;

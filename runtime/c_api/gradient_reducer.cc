@@ -40,6 +40,26 @@ dtrun_error* dtrun_reducer_mark_ready(dtrun_reducer* reducer, size_t index) {
   return Guard([&] { Use(reducer, "reducer").reducer.MarkReady(index); });
 }
 
+dtrun_error* dtrun_reducer_mark_ready_from(
+    dtrun_reducer* reducer, size_t index, const void* source) {
+  return Guard([&] {
+    auto& used = Use(reducer, "reducer").reducer;
+    if (used.gradient(index).count > 0) CheckNotNull(source, "source");
+    used.MarkReadyFrom(index, source);
+  });
+}
+
+dtrun_error* dtrun_reducer_mark_unused(dtrun_reducer* reducer, size_t index) {
+  return Guard([&] { Use(reducer, "reducer").reducer.MarkUnused(index); });
+}
+
+dtrun_error* dtrun_reducer_was_used(const dtrun_reducer* reducer, size_t index, int32_t* used) {
+  return Guard([&] {
+    CheckNotNull(used, "used");
+    *used = Use(reducer, "reducer").reducer.WasUsed(index) ? 1 : 0;
+  });
+}
+
 dtrun_error* dtrun_reducer_wait(dtrun_reducer* reducer) {
   return Guard([&] { Use(reducer, "reducer").reducer.Wait(); });
 }

@@ -2,7 +2,8 @@
 
 Each repository symlinks the headers it needs (so that no directory of this machine enters a compile line) and names the
 shared object to link. A required library that is not there ends the build with one line naming the package; CUDA is
-found, not demanded: without it `@cuda//:found` is false and the `no_cuda.cc` twins are built.
+found, not demanded: without it `@cuda//:found` is false and the `no_cuda.cc` twins are built. So is LibTorch: without
+it the targets that need it are skipped (libtorch.bzl).
 """
 
 _LIBRARY = """
@@ -12,7 +13,7 @@ cc_library(
     name = "{name}",
     hdrs = glob(["include/**"], allow_empty = True),
     defines = {defines},
-    includes = ["include"],
+    includes = {includes},
     linkopts = {linkopts},
     visibility = ["//visibility:public"],
 )
@@ -34,6 +35,7 @@ def _system_library_impl(ctx):
         ctx.symlink(directory + "/" + header, "include/" + header)
     ctx.file("BUILD.bazel", _LIBRARY.format(
         name = ctx.name,
+        includes = repr(["include"]),
         defines = repr(ctx.attr.defines),
         linkopts = repr(ctx.attr.linkopts),
     ))
@@ -67,6 +69,7 @@ def _open_mpi_impl(ctx):
             ctx.symlink(include + "/" + header, "include/" + header)
     ctx.file("BUILD.bazel", _LIBRARY.format(
         name = ctx.name,
+        includes = repr(["include"]),
         # mpi.h would otherwise pull in the C++ bindings that MPI removed in 2012.
         defines = repr(["OMPI_SKIP_MPICXX"]),
         linkopts = repr((["-L" + lib] if lib else []) + ["-lmpi"]),
@@ -94,7 +97,12 @@ def _cuda_impl(ctx):
     ctx.file("found.bzl", "CUDA_FOUND = {}\n".format(bool(found)))
 
     # Headers only: libcuda and the other GPU libraries are loaded at run time, so that one binary runs everywhere.
-    ctx.file("BUILD.bazel", _LIBRARY.format(name = "cuda", defines = "[]", linkopts = "[]"))
+    ctx.file("BUILD.bazel", _LIBRARY.format(
+        name = "cuda",
+        includes = repr(["include"]),
+        defines = "[]",
+        linkopts = "[]",
+    ))
 
 # `@cuda//:found.bzl` says whether the toolkit is there; `@cuda` is its headers.
 cuda = repository_rule(
@@ -103,9 +111,39 @@ cuda = repository_rule(
     environ = ["CUDA_HOME", "CUDA_PATH", "DTRUN_CUDA"],
 )
 
+def _libtorch_impl(ctx):
+    header = "include/torch/csrc/api/include/torch/torch.h"
+    wanted = ctx.os.environ.get("DTRUN_LIBTORCH", "auto")
+    found = ""
+    for directory in {"auto": ["/usr", "/usr/local"], "0": []}.get(wanted, [wanted]):
+        if not found and ctx.path(directory + "/" + header).exists:
+            found = directory
+    if wanted not in ["auto", "0"] and not found:
+        fail("\n\nDTRUN_LIBTORCH is '{}'; expected auto, 0 or a folder with {}\n".format(wanted, header))
+    for headers in ["torch", "ATen", "c10", "caffe2"]:
+        if found and ctx.path(found + "/include/" + headers).exists:
+            ctx.symlink(found + "/include/" + headers, "include/" + headers)
+    lib = [] if found in ["", "/usr"] else ["-L" + found + "/lib", "-Wl,-rpath," + found + "/lib"]
+    ctx.file("found.bzl", "LIBTORCH_FOUND = {}\n".format(bool(found)))
+    ctx.file("BUILD.bazel", _LIBRARY.format(
+        name = "libtorch",
+        includes = repr(["include", "include/torch/csrc/api/include"]),
+        defines = "[]",
+        linkopts = repr(lib + ["-ltorch", "-ltorch_cpu", "-lc10"]),
+    ))
+
+# `@libtorch//:found.bzl` says whether LibTorch is there, in the folder DTRUN_LIBTORCH or where Debian puts it (0: it is to
+# be done without); `@libtorch` is it.
+libtorch = repository_rule(
+    implementation = _libtorch_impl,
+    local = True,
+    environ = ["DTRUN_LIBTORCH"],
+)
+
 def system_libraries():
     open_mpi(name = "open_mpi")
     cuda(name = "cuda")
+    libtorch(name = "libtorch")
     system_library(
         name = "onednn",
         headers = ["dnnl.hpp", "oneapi/dnnl"] + [

@@ -71,7 +71,7 @@ stricter() {
     command -v $compiler >/dev/null || continue
     for header in "$prefix"/include/dtrun/*.h; do
       # Those that stand between dtrun and another library need it; their own tests compile them.
-      if [[ $header == */mpi.h || $header == */torch.h ]]; then continue; fi
+      if [[ $header == */mpi.h || $header == */torch*.h ]]; then continue; fi
       echo "#include <dtrun/$(basename "$header")>" >alone.cc
       $compiler "${cxx_flags[@]}" -pedantic -Wshadow -Wold-style-cast "${flags[@]:0:1}" -fsyntax-only alone.cc
     done

@@ -1,5 +1,6 @@
 #include "runtime/gradient_reducer.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -16,7 +17,9 @@ using dtrun::Buffer;
 using dtrun::DType;
 using dtrun::ReduceOp;
 using dtrun::base::Text;
+using dtrun::runtime::AppendFlags;
 using dtrun::runtime::BucketPlan;
+using dtrun::runtime::FlagPlan;
 using dtrun::runtime::Gradient;
 using dtrun::runtime::GradientReducer;
 using dtrun::runtime::PlanBuckets;
@@ -76,7 +79,25 @@ TEST_CASE("a bucket holds one dtype") {
   CHECK(plan.buckets[1].dtype == DType::kBF16);
 }
 
-TEST_CASE("no gradients are no buckets") { CHECK(PlanBuckets({}, 1024).buckets.empty()); }
+TEST_CASE("no gradients are no buckets") {
+  BucketPlan plan = PlanBuckets({}, 1024);
+  AppendFlags(plan);
+  CHECK(plan.buckets.empty());
+}
+
+TEST_CASE("the flags are a part of the last bucket, however full, if that holds floats") {
+  BucketPlan plan = PlanBuckets({{"a", 4}, {"b", 4}, {"c", 64}}, 128);
+  const auto buckets = plan.buckets.size();
+  const FlagPlan flags = AppendFlags(plan);
+  CHECK(flags.offset == 384);
+  CHECK(plan.buckets.size() == buckets);
+  CHECK(plan.buckets.back().count == 48);
+
+  BucketPlan counts = PlanBuckets({{"steps", 4, DType::kI64}, {"w", 4, DType::kF64}}, 1024);
+  CHECK(AppendFlags(counts).dtype == DType::kF32);
+  REQUIRE(counts.buckets.size() == 3);
+  CHECK(counts.buckets[2].count == 16);
+}
 
 TEST_CASE("a bucket is started only after the buckets before it") {
   Calls calls;
@@ -85,7 +106,8 @@ TEST_CASE("a bucket is started only after the buckets before it") {
   reducer.MarkReady(0);  // in the second bucket: backward runs from the last layer
   CHECK(calls.empty());
   reducer.MarkReady(1);
-  CHECK(calls == Calls{"all_reduce 32", "all_reduce 16"});
+  // The second one with the flags behind it.
+  CHECK(calls == Calls{"all_reduce 32", "all_reduce 32"});
   reducer.Wait();
   CHECK(calls.size() == 2);
 }
@@ -98,7 +120,7 @@ TEST_CASE("the wait reduces what nobody marked, and the next step starts anew") 
     reducer.MarkReady(1);
     reducer.Wait();
   }
-  CHECK(calls == Calls{"all_reduce 32", "all_reduce 16", "all_reduce 32", "all_reduce 16"});
+  CHECK(calls == Calls{"all_reduce 32", "all_reduce 32", "all_reduce 32", "all_reduce 32"});
 }
 
 TEST_CASE("a gradient marked twice, or one that does not exist, is an error that says what to do") {
@@ -112,6 +134,9 @@ TEST_CASE("a gradient marked twice, or one that does not exist, is an error that
       "gradient 0 'conv/kernel' f32[16] was marked ready twice; call Wait() (or Step()) before the "
       "next backward "
       "pass");
+  const std::string twice = "was marked ready twice";
+  CHECK_THROWS_WITH(reducer.MarkReadyFrom(0, nullptr), Catch::Contains(twice));
+  CHECK_THROWS_WITH(reducer.MarkUnused(0), Catch::Contains(twice));
   CHECK_THROWS_WITH(reducer.MarkReady(1), "gradient 1 does not exist; the reducer has 1");
 }
 
@@ -151,6 +176,61 @@ TEST_CASE("placed and packed gradients of several types come back averaged over 
             }
           }
         }) == std::vector<std::string>(static_cast<size_t>(size)));
+}
+
+TEST_CASE("a gradient comes from a source that stays as it was") {
+  CHECK(RunShm(2, [&](dtrun::ops::Communicator& comm) {
+          const std::vector<float> source(200'000, static_cast<float>(comm.rank() + 1));
+          GradientReducer reducer(comm, {Placed(source.size())}, ReduceOp::kSum, 64 << 10);
+          reducer.MarkReadyFrom(0, source.data());
+          reducer.Wait();
+          const auto* result = static_cast<const float*>(reducer.gradient(0).data);
+          if (result[0] != 3 || result[199'999] != 3 || source[0] != comm.rank() + 1.0f) {
+            throw std::runtime_error("wrong sum");
+          }
+        }) == std::vector<std::string>(2));
+}
+
+TEST_CASE("all ranks know after the wait which gradients no rank used, whatever they are made of") {
+  const ReduceOp op = GENERATE(ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kProduct);
+  const DType last = GENERATE(DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI32);
+  const size_t ranks = 3;
+  CHECK(RunShm(ranks, [&](dtrun::ops::Communicator& comm) {
+          std::vector<float> packed(10);
+          GradientReducer reducer(
+              comm, {Placed(3, last), {"packed", Buffer(packed.data(), packed.size())}, Placed(5)},
+              op, 64);
+          // Gradient 0 is used by all, 2 by rank 1 alone, 1 in every second step.
+          for (int step = 0; step < 4; ++step) {
+            packed.assign(packed.size(), 7);
+            if (comm.rank() == 1) reducer.MarkReady(2);
+            if (comm.rank() != 1) reducer.MarkUnused(2);
+            if (step % 2 == 0) reducer.MarkUnused(1);
+            reducer.Wait();
+            if (!reducer.WasUsed(0) || !reducer.WasUsed(2)) throw std::runtime_error("not used?");
+            if (reducer.WasUsed(1) != (step % 2 == 1)) throw std::runtime_error("wrongly used");
+            if (step % 2 == 0 && packed[9] != 7) throw std::runtime_error("was touched");
+          }
+        }) == std::vector<std::string>(ranks));
+}
+
+TEST_CASE("a rank that did not use a gradient contributes zeros and gets what the others have") {
+  CHECK(RunShm(2, [&](dtrun::ops::Communicator& comm) {
+          std::vector<double> packed(4);
+          GradientReducer reducer(
+              comm, {Placed(4), {"packed", Buffer(packed.data(), packed.size())}}, ReduceOp::kSum,
+              1024);
+          for (int step = 0; step < 2; ++step) {
+            auto* placed = static_cast<float*>(reducer.gradient(0).data);
+            std::fill(placed, placed + 4, 5.0f);
+            packed.assign(packed.size(), 5);
+            for (const size_t i : {0u, 1u}) {
+              if (comm.rank() == step) reducer.MarkUnused(i);
+            }
+            reducer.Wait();
+            if (placed[3] != 5 || packed[3] != 5) throw std::runtime_error("wrong sum");
+          }
+        }) == std::vector<std::string>(2));
 }
 
 TEST_CASE(

@@ -15,7 +15,7 @@ workspace() {
     echo "local_repository(name = '$library', path = 'scripts/bazel/$library')" >&3
   done
   mkdir libraries
-  for library in open_mpi cuda onednn cli11 catch2; do
+  for library in open_mpi cuda onednn libtorch cli11 catch2; do
     echo "new_local_repository(name = '$library', path = 'libraries', build_file_content =" >&3
     echo "    'cc_library(name = \"$library\", visibility = [\"//visibility:public\"])')" >&3
   done

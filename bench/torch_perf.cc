@@ -1,0 +1,311 @@
+// LibTorch trainers under dtrun beside trainers that do without, in the same processes and run, in
+// turn, one thread per rank.
+//
+//   cnn: the images/s of all ranks together, beside as many processes that each train alone.
+//   mlp: the time of a step with 20 M parameters at batch 4, where communication weighs most,
+//   beside
+//        the same trainer with an MPI_Allreduce per parameter after backward(), and beside one
+//        without any communication.
+//
+// Run it under dtrun or mpirun. A run in which other processes used more than 5 % of the CPU is
+// repeated, three runs at most.
+
+#include <dlfcn.h>
+#include <dtrun/torch.h>
+#include <mpi.h>
+#include <torch/torch.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/cpu_watch.h"
+#include "bench/measure.h"
+
+namespace {
+
+using dtrun::bench::Median;
+using nlohmann::json;
+using torch::Tensor;
+
+struct Settings {
+  std::string network = "all";
+  int rounds = 15;
+  int64_t cnn_batch = 256;  // of each rank
+  std::string json_file;
+};
+
+// Of the CPU, to other processes: more of that, and the figures are not the program's.
+constexpr double kMostForeign = 0.05;
+
+enum class Zero { kZeroed, kNone };
+const char* NameOf(Zero mode) { return mode == Zero::kZeroed ? "zeroed" : "none"; }
+
+enum class How { kDtrun, kMpi, kAlone };
+
+torch::nn::Sequential Cnn() {
+  namespace nn = torch::nn;
+  return nn::Sequential(
+      nn::Conv2d(1, 32, 3), nn::ReLU(), nn::Conv2d(32, 64, 3), nn::ReLU(), nn::MaxPool2d(2),
+      nn::Dropout(0.25), nn::Flatten(), nn::Linear(64 * 12 * 12, 128), nn::ReLU(), nn::Dropout(0.5),
+      nn::Linear(128, 10));
+}
+
+torch::nn::Sequential Mlp() {
+  torch::nn::Sequential layers;
+  int64_t width = 1536;
+  for (int i = 0; i < 5; ++i) {
+    layers->push_back(torch::nn::Linear(width, 2048));
+    layers->push_back(torch::nn::ReLU());
+    width = 2048;
+  }
+  layers->push_back(torch::nn::Linear(width, 10));
+  return layers;
+}
+
+// One model with its optimizer, and a batch that it sees again and again.
+class Trainer {
+ public:
+  Trainer(
+      dtrun::Communicator& world, How how, Zero mode, torch::nn::Sequential network, Tensor input)
+      : world_(world),
+        how_(how),
+        mode_(mode),
+        network_(std::move(network)),
+        input_(std::move(input)),
+        labels_(torch::randint(10, {input_.size(0)})),
+        sgd_(network_->parameters(), 0.001) {
+    if (how == How::kDtrun) {
+      distributed_ = std::make_unique<dtrun::torch::DistributedOptimizer>(world, sgd_, *network_);
+    }
+  }
+
+  void Step() {
+    network_->zero_grad(mode_ == Zero::kNone);
+    if (distributed_ != nullptr) distributed_->zero_grad(mode_ == Zero::kNone);
+    torch::nn::functional::cross_entropy(network_->forward(input_), labels_).backward();
+    if (how_ == How::kMpi) AverageWithMpi();
+    torch::optim::Optimizer& optimizer =
+        distributed_ != nullptr ? *distributed_ : static_cast<torch::optim::Optimizer&>(sgd_);
+    optimizer.step();
+  }
+
+  // Seconds of this rank for `steps` steps that all ranks begin together.
+  double Time(int steps) {
+    world_.Barrier();
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < steps; ++i) Step();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  int64_t parameter_count() const {
+    int64_t count = 0;
+    for (const Tensor& parameter : network_->parameters()) count += parameter.numel();
+    return count;
+  }
+
+ private:
+  // As it is written by hand.
+  void AverageWithMpi() {
+    for (Tensor& parameter : network_->parameters()) {
+      Tensor gradient = parameter.grad();
+      MPI_Allreduce(
+          MPI_IN_PLACE, gradient.data_ptr<float>(), static_cast<int>(gradient.numel()), MPI_FLOAT,
+          MPI_SUM, MPI_COMM_WORLD);
+      gradient.div_(world_.size());
+    }
+  }
+
+  dtrun::Communicator& world_;
+  How how_;
+  Zero mode_;
+  torch::nn::Sequential network_;
+  Tensor input_, labels_;
+  torch::optim::SGD sgd_;
+  std::unique_ptr<dtrun::torch::DistributedOptimizer> distributed_;
+};
+
+// The library that the matrix products of LibTorch come from: most of the compute beside which
+// communication is measured.
+std::string BlasFile() {
+  Dl_info info{};
+  void* sgemm = dlsym(RTLD_DEFAULT, "sgemm_");
+  if (sgemm == nullptr || dladdr(sgemm, &info) == 0) return "LibTorch's own";
+  return std::filesystem::canonical(info.dli_fname).string();
+}
+
+double Reduced(dtrun::Communicator& world, double value, dtrun::ReduceOp op) {
+  world.AllReduce(dtrun::Buffer(&value, 1), op);
+  return value;
+}
+
+json MeasureCnn(dtrun::Context& job, Zero mode, int64_t batch, int rounds) {
+  constexpr int kSteps = 4;
+  const auto trainer = [&](How how) {
+    return Trainer(job.world(), how, mode, Cnn(), torch::rand({batch, 1, 28, 28}));
+  };
+  Trainer ours = trainer(How::kDtrun), alone = trainer(How::kAlone);
+  std::vector<double> rates, alone_rates, shares;
+  ours.Time(2), alone.Time(2);
+  for (int i = 0; i < rounds; ++i) {
+    const double images = static_cast<double>(batch * kSteps);
+    const double slowest = Reduced(job.world(), ours.Time(kSteps), dtrun::ReduceOp::kMax);
+    rates.push_back(images * job.size() / slowest);
+    // Nobody waits for anybody: every process has a rate of its own.
+    alone_rates.push_back(Reduced(job.world(), images / alone.Time(kSteps), dtrun::ReduceOp::kSum));
+    shares.push_back(rates.back() / alone_rates.back());
+  }
+  return {
+      {"case", "cnn"},
+      {"mode", NameOf(mode)},
+      {"ranks", job.size()},
+      {"batch", batch},
+      {"parameters", ours.parameter_count()},
+      {"images_per_s", Median(rates)},
+      {"alone_images_per_s", Median(alone_rates)},
+      {"share", Median(shares)}};
+}
+
+json MeasureMlp(dtrun::Context& job, Zero mode, int rounds) {
+  constexpr int kBatch = 4, kSteps = 8;
+  const auto trainer = [&](How how) {
+    return Trainer(job.world(), how, mode, Mlp(), torch::randn({kBatch, 1536}));
+  };
+  Trainer ours = trainer(How::kDtrun), mpi = trainer(How::kMpi), alone = trainer(How::kAlone);
+  std::vector<double> times, mpi_times, alone_times, ratios;
+  const auto step_us = [&](Trainer& one) {
+    return Reduced(job.world(), one.Time(kSteps), dtrun::ReduceOp::kMax) / kSteps * 1e6;
+  };
+  step_us(ours), step_us(mpi), step_us(alone);
+  for (int i = 0; i < rounds; ++i) {
+    times.push_back(step_us(ours));
+    mpi_times.push_back(step_us(mpi));
+    alone_times.push_back(step_us(alone));
+    ratios.push_back(mpi_times.back() / times.back());
+  }
+  return {
+      {"case", "mlp"},
+      {"mode", NameOf(mode)},
+      {"ranks", job.size()},
+      {"batch", kBatch},
+      {"parameters", ours.parameter_count()},
+      {"step_us", Median(times)},
+      {"mpi_step_us", Median(mpi_times)},
+      {"alone_step_us", Median(alone_times)},
+      {"ratio", Median(ratios)}};
+}
+
+void PrintCnn(const json& row) {
+  std::printf(
+      "cnn  %-7s %9lld parameters, batch %d: %8.0f images/s; alone %8.0f images/s; share %5.1f "
+      "%%\n",
+      row["mode"].get<std::string>().c_str(), row["parameters"].get<long long>(),
+      row["batch"].get<int>(), row["images_per_s"].get<double>(),
+      row["alone_images_per_s"].get<double>(), 100 * row["share"].get<double>());
+}
+
+// Where a step's time goes: what it takes without communication, and what each adds to that.
+void PrintMlp(const json& row) {
+  const double step = row["step_us"], mpi = row["mpi_step_us"], alone = row["alone_step_us"];
+  std::printf(
+      "mlp  %-7s %9lld parameters, batch %d: %8.1f ms a step; with MPI %8.1f ms; ratio %5.2f "
+      "(compute alone %.1f ms: dtrun adds %.1f, MPI %.1f)\n",
+      row["mode"].get<std::string>().c_str(), row["parameters"].get<long long>(),
+      row["batch"].get<int>(), step / 1e3, mpi / 1e3, row["ratio"].get<double>(), alone / 1e3,
+      (step - alone) / 1e3, (mpi - alone) / 1e3);
+}
+
+json RunAll(dtrun::Context& job, const Settings& settings) {
+  json rows = json::array();
+  for (const Zero mode : {Zero::kZeroed, Zero::kNone}) {
+    if (settings.network != "mlp")
+      rows.push_back(MeasureCnn(job, mode, settings.cnn_batch, settings.rounds));
+    if (settings.network != "mlp" && job.rank() == 0) PrintCnn(rows.back());
+    if (settings.network != "cnn") rows.push_back(MeasureMlp(job, mode, settings.rounds));
+    if (settings.network != "cnn" && job.rank() == 0) PrintMlp(rows.back());
+    std::fflush(stdout);
+  }
+  return rows;
+}
+
+int Bench(dtrun::Context& job, const Settings& settings) {
+  if (job.rank() == 0) {
+    const dtrun::bench::PeerSettings peer = dtrun::bench::ReadPeerSettings();
+    std::printf(
+        "# LibTorch %s (BLAS: %s), %d ranks of one thread, backend %s; beside it %s\n",
+        TORCH_VERSION, BlasFile().c_str(), job.size(), job.world().backend().c_str(),
+        peer.version.c_str());
+  }
+  json rows;
+  double foreign = 1;
+  for (int attempt = 1; attempt <= 3 && foreign > kMostForeign; ++attempt) {
+    const dtrun::bench::CpuWatch watch;
+    rows = RunAll(job, settings);
+    foreign = ForeignShare(job, watch);
+    if (job.rank() == 0) std::printf("# other processes used %.1f %% of the CPU\n", 100 * foreign);
+  }
+  if (job.rank() == 0 && !settings.json_file.empty()) {
+    std::ofstream file(settings.json_file);
+    file << rows.dump(1) << '\n';
+    if (!file.flush()) {
+      std::fprintf(stderr, "torch_perf: cannot write %s\n", settings.json_file.c_str());
+      return 73;
+    }
+  }
+  if (foreign <= kMostForeign) return 0;
+  if (job.rank() == 0)
+    std::printf("INVALID: other processes used more than 5 %% of the CPU in three runs\n");
+  return 1;
+}
+
+int Run(const Settings& settings) {
+  at::set_num_threads(1);
+  dtrun::Context job = dtrun::Init();
+  int mpi = 0, result = 2;
+  MPI_Initialized(&mpi);
+  if (mpi) {
+    result = Bench(job, settings);
+  } else {
+    std::fprintf(
+        stderr, "torch_perf: start it with dtrun -np 2 or more: it measures between ranks\n");
+  }
+  job.Shutdown();
+  return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  CLI::App app("LibTorch trainers under dtrun beside others.", "torch_perf");
+  app.add_option("--network", settings.network, "what is trained")
+      ->check(CLI::IsMember({"all", "cnn", "mlp"}))
+      ->capture_default_str();
+  app.add_option("--cnn-batch", settings.cnn_batch, "images of each rank in a step of the cnn")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--rounds", settings.rounds, "timed rounds of each side")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app.add_option("--json", settings.json_file, "write the rows to this file");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    return Run(settings);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "torch_perf: %s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,672 @@
+#ifndef DTRUN_TORCH_OPTIMIZER_H_
+#define DTRUN_TORCH_OPTIMIZER_H_
+
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/torch_tensors.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+namespace torch {
+
+struct DistributedOptions {
+  /// kAverage, or kSum if the loss is already divided by the global batch.
+  ReduceOp op = ReduceOp::kAverage;
+  /// A reduction starts when this much is complete; 0: the option `bucket_bytes`.
+  uint64_t bucket_bytes = 0;
+  /// Calls of backward() before a step. Their gradients add up, as they do in one process, and are
+  /// reduced once, in the last one.
+  int backward_passes_per_step = 1;
+  /// Given a module: start from rank 0's parameters and buffers.
+  bool broadcast = true;
+  /// Given a module: after each step, rank 0's buffers (the running statistics of a BatchNorm) go
+  /// to all ranks. Otherwise each rank keeps its own.
+  bool sync_buffers = false;
+};
+
+namespace internal {
+
+/// What stands for a parameter in errors, and what the ranks compare.
+using Names = std::map<const at::TensorImpl*, std::string>;
+
+inline Names NamesOf(const ::torch::nn::Module& module) {
+  Names names;
+  for (const auto& item : module.named_parameters())
+    names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  return names;
+}
+
+/// Runs a function after a gradient has been accumulated.
+class AfterAccumulation : public ::torch::autograd::FunctionPostHook {
+ public:
+  explicit AfterAccumulation(std::function<void()> run) : run_(std::move(run)) {}
+  ::torch::autograd::variable_list operator()(
+      const ::torch::autograd::variable_list& outputs,
+      const ::torch::autograd::variable_list&) override {
+    run_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> run_;
+};
+
+/// The options of a group as they last were in both optimizers, and what may have changed since.
+class SharedOptions {
+ public:
+  using Options = ::torch::optim::OptimizerOptions;
+
+  explicit SharedOptions(const Options& options) : options_(options.clone()) {
+    comparable_ = AreBothKnown(options, options, &whole_);
+    try {
+      comparable_ = comparable_ || options.get_lr() >= 0;
+    } catch (const c10::Error&) {  // a type of the user's own, without a learning rate
+    }
+  }
+
+  /// Of types that are not LibTorch's own, only the learning rate can be compared, or nothing.
+  bool AreSame(const Options& a, const Options& b) const {
+    bool same = !comparable_;
+    if (!comparable_ || AreBothKnown(a, b, &same)) return same;
+    return a.get_lr() == b.get_lr();
+  }
+  bool HasChanged(const Options& options) const { return !AreSame(options, *options_); }
+  /// Whether HasChanged sees every change.
+  bool whole() const { return whole_; }
+  void Take(const Options& options) { options_ = options.clone(); }
+
+ private:
+  template <typename T>
+  static bool AreBoth(const Options& a, const Options& b, bool* same) {
+    const auto* left = dynamic_cast<const T*>(&a);
+    const auto* right = dynamic_cast<const T*>(&b);
+    if (left == nullptr || right == nullptr) return false;
+    *same = *left == *right;
+    return true;
+  }
+
+  static bool AreBothKnown(const Options& a, const Options& b, bool* same) {
+    return AreBoth<::torch::optim::SGDOptions>(a, b, same) ||
+           AreBoth<::torch::optim::AdamOptions>(a, b, same) ||
+           AreBoth<::torch::optim::AdamWOptions>(a, b, same) ||
+           AreBoth<::torch::optim::RMSpropOptions>(a, b, same) ||
+           AreBoth<::torch::optim::AdagradOptions>(a, b, same);
+  }
+
+  std::unique_ptr<Options> options_;
+  bool whole_ = false;
+  bool comparable_ = false;
+};
+
+}  // namespace internal
+
+/// Wraps an optimizer of LibTorch so that every step uses the gradients of all ranks. It is a
+/// torch::optim::Optimizer itself: code that takes one by reference works unchanged, with learning
+/// rate schedulers, closures and torch::save.
+///
+/// **When.** As a gradient is complete, `backward()` puts it into memory that all ranks of the host
+/// map, and reduction of its bucket starts. `backward()` returns when all gradients are reduced; of
+/// several passes per step, the last one does. Ranks whose backward pass reaches none of the
+/// parameters take part in `step()`.
+///
+/// **zero_grad** in both modes, on the optimizer, the module or each gradient. Set to none is the
+/// faster one: autograd makes new gradients, and each is copied into the mapped memory once, while
+/// others are reduced. Zeroed, gradients stay there and autograd adds to the zeros. `zero_grad()`
+/// of this class also lets a trainer drop a step: it may go on with the next backward pass.
+///
+/// **Unused parameters.** Without a gradient on some ranks: those contribute zeros. On all ranks:
+/// it stays undefined, and the inner optimizer passes the parameter over, as in one process.
+/// Parameters that do not require a gradient are left alone. Tied ones are reduced once.
+///
+/// **Groups and options.** Those of this object count: what a scheduler sets here reaches the inner
+/// optimizer before its step. Options changed in the inner optimizer are taken over as well;
+/// changed differently in both, they are refused. State is the inner optimizer's.
+///
+/// **Errors** are dtrun::Error, also out of `backward()`, and name the parameter. After one of
+/// backward(), `step()` finishes what the ranks had begun, throws it again and updates nothing.
+///
+/// Not thread-safe. Gradients lie in its memory: destroy it before the Context. Use the inner
+/// optimizer for nothing that changes parameters.
+class DistributedOptimizer : public ::torch::optim::Optimizer {
+ public:
+  /// Collective: all ranks pass optimizers of the same parameters. The module, which holds some or
+  /// all of them, names them; see also DistributedOptions. `inner` outlives this object. Throws
+  /// kMismatch, which names the first parameter that differs and the ranks; kInvalidArgument for
+  /// LBFGS and for types that have no average; kUnavailable for parameters outside the CPU.
+  DistributedOptimizer(
+      Communicator& communicator, ::torch::optim::Optimizer& inner,
+      const ::torch::nn::Module& module, DistributedOptions options = {})
+      : DistributedOptimizer(communicator, Borrowed(inner), module, options) {}
+  /// The same with an optimizer that belongs to this object; a unique_ptr does as well.
+  DistributedOptimizer(
+      Communicator& communicator, std::shared_ptr<::torch::optim::Optimizer> inner,
+      const ::torch::nn::Module& module, DistributedOptions options = {})
+      : DistributedOptimizer(communicator, std::move(inner), internal::NamesOf(module), options) {
+    if (options.broadcast) BroadcastParameters(communicator, module);
+    if (!options.sync_buffers) return;
+    buffers_ = internal::BuffersOf(module);
+    buffer_communicator_ = std::make_unique<Communicator>(communicator.Duplicate());
+  }
+  /// Without a module: parameters are named by group and position, and nothing is broadcast.
+  DistributedOptimizer(
+      Communicator& communicator, ::torch::optim::Optimizer& inner, DistributedOptions options = {})
+      : DistributedOptimizer(communicator, Borrowed(inner), internal::Names{}, options) {}
+  DistributedOptimizer(
+      Communicator& communicator, std::shared_ptr<::torch::optim::Optimizer> inner,
+      DistributedOptions options = {})
+      : DistributedOptimizer(communicator, std::move(inner), internal::Names{}, options) {}
+
+  DistributedOptimizer(const DistributedOptimizer&) = delete;
+  DistributedOptimizer& operator=(const DistributedOptimizer&) = delete;
+
+  ~DistributedOptimizer() override {
+    for (Slot& slot : slots_) {
+      slot.accumulator->del_post_hook(slot.hook);
+      LeaveBlock(slot);
+    }
+  }
+
+  /// Collective. Calls the closure, if there is one, which calls backward(); then the inner
+  /// optimizer's step with the reduced gradients. Returns the closure's loss.
+  Tensor step(LossClosure closure = nullptr) override {
+    Tensor loss;
+    if (closure) {
+      at::AutoGradMode enable_grad(true);
+      loss = closure();
+    }
+    Synchronize();
+    BeginRound();
+    ShareOptions();
+    inner_->step();
+    if (!buffers_.empty()) internal::BroadcastAll(*buffer_communicator_, buffers_, 0);
+    return loss;
+  }
+
+  /// Collective: afterwards all gradients hold the result, as after backward(). Only needed before
+  /// step() where the last backward pass did not reduce: in a NoSync scope, or when there was none.
+  void Synchronize() {
+    CheckGroups();
+    if (no_sync_ > 0) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument,
+          "step() inside a NoSync scope would let the ranks drift apart; end the scope before");
+    }
+    if (!finished_) FinishRound();
+    if (error_ == nullptr) return;
+    const std::exception_ptr error = std::exchange(error_, nullptr);
+    BeginRound();
+    std::rethrow_exception(error);
+  }
+
+  /// While it lives, backward() reduces nothing and gradients add up on this rank alone.
+  ///
+  ///   { auto scope = optimizer.NoSync();  loss(first).backward(); }
+  ///   loss(second).backward();  optimizer.step();  // reduces the gradients of both
+  class [[nodiscard]] NoSyncScope {
+   public:
+    explicit NoSyncScope(int& depth) : depth_(depth) { ++depth_; }
+    ~NoSyncScope() { --depth_; }
+    NoSyncScope(const NoSyncScope&) = delete;
+    NoSyncScope& operator=(const NoSyncScope&) = delete;
+
+   private:
+    int& depth_;
+  };
+  NoSyncScope NoSync() { return NoSyncScope(no_sync_); }
+
+  /// As LibTorch's; afterwards a backward pass may begin, whether step() was called or not.
+  void zero_grad() {
+    ::torch::optim::Optimizer::zero_grad();
+    DropRound();
+  }
+  void zero_grad(bool set_to_none) {
+    for (auto& group : param_groups_) {
+      for (Tensor& parameter : group.params()) {
+        Tensor& gradient = parameter.mutable_grad();
+        if (!gradient.defined()) continue;
+        if (set_to_none) {
+          gradient.reset();
+        } else {
+          gradient.detach_();
+          gradient.zero_();
+        }
+      }
+    }
+    DropRound();
+  }
+
+  ::torch::optim::Optimizer& inner() { return *inner_; }
+
+  void save(::torch::serialize::OutputArchive& archive) const override { inner_->save(archive); }
+  void load(::torch::serialize::InputArchive& archive) override { inner_->load(archive); }
+
+ private:
+  // One parameter that is reduced.
+  struct Slot {
+    Tensor parameter;
+    std::string name;
+    Tensor place;  // its part of the reducer's block, in the parameter's strides
+    std::shared_ptr<::torch::autograd::Node> accumulator;
+    uintptr_t hook = 0;
+    bool marked = false;  // in this round
+  };
+
+  // A parameter of a group, as it was when it was wrapped.
+  struct Member {
+    const at::TensorImpl* tensor;
+    bool reduced;
+  };
+
+  DistributedOptimizer(
+      Communicator& communicator, std::shared_ptr<::torch::optim::Optimizer> inner,
+      internal::Names names, DistributedOptions options)
+      : Optimizer(GroupsOf(inner.get()), DefaultsOf(inner.get())),
+        inner_(std::move(inner)),
+        options_(options),
+        names_(std::move(names)) {
+    CheckOptions();
+    for (size_t g = 0; g < param_groups_.size(); ++g) {
+      members_.emplace_back();
+      for (size_t k = 0; k < param_groups_[g].params().size(); ++k) Register(g, k);
+      shared_.emplace_back(param_groups_[g].options());
+    }
+    std::vector<Gradient> gradients;
+    for (const Slot& slot : slots_) gradients.push_back(GradientOf(slot));
+    reducer_ = std::make_shared<GradientReducer>(
+        communicator, gradients, ReducerOptions{options.op, options.bucket_bytes});
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      MakePlace(i);
+      Watch(i);
+    }
+  }
+
+  static std::shared_ptr<::torch::optim::Optimizer> Borrowed(::torch::optim::Optimizer& inner) {
+    return std::shared_ptr<::torch::optim::Optimizer>(std::shared_ptr<void>(), &inner);
+  }
+
+  static const std::vector<::torch::optim::OptimizerParamGroup>& GroupsOf(
+      const ::torch::optim::Optimizer* inner) {
+    if (inner == nullptr) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, "DistributedOptimizer: the inner optimizer is null");
+    }
+    if (dynamic_cast<const ::torch::optim::LBFGS*>(inner) != nullptr) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument,
+          "DistributedOptimizer: LBFGS takes several gradients in one step and chooses by the "
+          "loss of one rank how many; expected an optimizer that takes one (SGD, Adam, AdamW, "
+          "RMSprop, Adagrad)");
+    }
+    return inner->param_groups();
+  }
+
+  static std::unique_ptr<::torch::optim::OptimizerOptions> DefaultsOf(
+      const ::torch::optim::Optimizer* inner) {
+    return inner == nullptr ? nullptr : inner->defaults().clone();
+  }
+
+  void CheckOptions() const {
+    if (options_.op != ReduceOp::kAverage && options_.op != ReduceOp::kSum) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, "DistributedOptimizer: op is ", NameOf(options_.op),
+          "; expected average or sum");
+    }
+    if (options_.backward_passes_per_step < 1) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, "DistributedOptimizer: backward_passes_per_step is ",
+          options_.backward_passes_per_step, "; expected 1 or more");
+    }
+  }
+
+  // ---- Registration
+  // ------------------------------------------------------------------------------
+
+  std::string NameOfParameter(const Tensor& parameter, size_t group, size_t k) const {
+    const auto found = names_.find(parameter.unsafeGetTensorImpl());
+    if (found != names_.end()) return found->second;
+    return internal::Text("group ", group, ", parameter ", k);
+  }
+
+  void Register(size_t group, size_t k) {
+    const Tensor& parameter = param_groups_[group].params()[k];
+    const at::TensorImpl* tensor = parameter.unsafeGetTensorImpl();
+    members_[group].push_back({tensor, parameter.requires_grad()});
+    if (!parameter.requires_grad()) return;
+    for (const Slot& slot : slots_) {
+      if (slot.parameter.unsafeGetTensorImpl() == tensor) return;  // tied
+    }
+    Slot slot;
+    slot.parameter = parameter;
+    slot.name = NameOfParameter(parameter, group, k);
+    const std::string what = "parameter '" + slot.name + "'";
+    internal::CheckDevice(what, parameter);
+    if (!at::isFloatingType(parameter.scalar_type())) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, what, " has elements of type ", parameter.scalar_type(),
+          "; expected f16, bf16, f32 or f64");
+    }
+    internal::CheckedDType(what, parameter);
+    slots_.push_back(std::move(slot));
+  }
+
+  // With its shape as a part of the name: ranks that differ in it should not reduce.
+  static Gradient GradientOf(const Slot& slot) {
+    return {
+        internal::Describe(slot.name, slot.parameter),
+        Buffer(
+            nullptr, static_cast<uint64_t>(slot.parameter.numel()),
+            internal::CheckedDType(slot.name, slot.parameter))};
+  }
+
+  void MakePlace(size_t i) {
+    Slot& slot = slots_[i];
+    const Tensor& parameter = slot.parameter;
+    const auto keep_block = [block = reducer_](void*) {};
+    const auto options = ::torch::TensorOptions().dtype(parameter.scalar_type());
+    void* data = reducer_->gradient(i).data;
+    // Autograd gives a gradient the strides of its parameter, if these cover its memory.
+    slot.place =
+        parameter.is_non_overlapping_and_dense()
+            ? ::torch::from_blob(data, parameter.sizes(), parameter.strides(), keep_block, options)
+            : ::torch::from_blob(data, parameter.sizes(), keep_block, options);
+  }
+
+  void Watch(size_t i) {
+    Slot& slot = slots_[i];
+    slot.accumulator = ::torch::autograd::impl::grad_accumulator(slot.parameter);
+    slot.hook = slot.accumulator->add_post_hook(
+        std::make_unique<internal::AfterAccumulation>([this, i] { OnGradient(i); }));
+  }
+
+  // The parameter goes on without this object.
+  static void LeaveBlock(Slot& slot) {
+    Tensor& gradient = slot.parameter.mutable_grad();
+    if (!gradient.defined() || !LiesIn(gradient, slot.place)) return;
+    try {
+      gradient = gradient.detach().clone();
+    } catch (const std::exception&) {
+      gradient.reset();
+    }
+  }
+
+  // ---- Backward
+  // ----------------------------------------------------------------------------------
+
+  // Called by autograd, in the thread that runs backward().
+  void OnGradient(size_t i) {
+    if (no_sync_ > 0) return;
+    try {
+      if (finished_ || slots_[i].marked) RefuseSecondPass(slots_[i]);
+      if (!in_backward_) {
+        in_backward_ = true;
+        ::torch::autograd::Engine::get_default_engine().queue_callback([this] { EndOfBackward(); });
+      }
+      if (passes_ + 1 < options_.backward_passes_per_step) return;
+      CheckGradient(slots_[i]);
+      Mark(i);
+    } catch (...) {
+      error_ = std::current_exception();
+      throw;
+    }
+  }
+
+  void EndOfBackward() {
+    in_backward_ = false;
+    if (++passes_ < options_.backward_passes_per_step) return;
+    FinishRound();
+    if (error_ != nullptr) std::rethrow_exception(error_);
+  }
+
+  [[noreturn]] void RefuseSecondPass(const Slot& slot) const {
+    internal::Refuse(
+        ErrorCode::kInvalidArgument, "backward() reached parameter '", slot.name,
+        "', whose gradient this step has already reduced (after ",
+        options_.backward_passes_per_step,
+        options_.backward_passes_per_step == 1 ? " pass" : " passes",
+        "); call step() or zero_grad() before, set backward_passes_per_step to the passes of a "
+        "step, or run all but the last one in a NoSync() scope");
+  }
+
+  static void CheckGradient(const Slot& slot) {
+    const Tensor& gradient = slot.parameter.grad();
+    const std::string what = "the gradient of parameter '" + slot.name + "'";
+    if (gradient.layout() != at::kStrided) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, what, " has layout ", gradient.layout(),
+          "; expected a dense one (of an embedding: the option sparse(false))");
+    }
+    internal::CheckDevice(what, gradient);
+    if (gradient.scalar_type() != slot.place.scalar_type() ||
+        gradient.sizes() != slot.place.sizes()) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, what, " is ", gradient.scalar_type(), gradient.sizes(),
+          "; when it was wrapped it was ", slot.place.scalar_type(), slot.place.sizes(),
+          " (convert the module before)");
+    }
+    if (gradient.requires_grad()) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, what,
+          " has a graph of its own (create_graph), which a reduction would cut off");
+    }
+  }
+
+  static bool LiesIn(const Tensor& gradient, const Tensor& place) {
+    return gradient.layout() == at::kStrided && gradient.device() == place.device() &&
+           gradient.data_ptr() == place.data_ptr() && gradient.strides() == place.strides();
+  }
+
+  // A gradient that autograd has just made is copied once and re-pointed, rather than packed and
+  // unpacked, which copies twice. Measured, MLP of 20 M parameters, batch 4, 2 ranks: 41 ms a step
+  // so, 51 ms with zeroed gradients, to which autograd adds.
+  void Mark(size_t i) {
+    Slot& slot = slots_[i];
+    slot.marked = true;
+    const Tensor& gradient = slot.parameter.grad();
+    if (LiesIn(gradient, slot.place)) return reducer_->MarkReady(i);
+    if (gradient.strides() == slot.place.strides()) {
+      reducer_->MarkReadyFrom(i, gradient.data_ptr());
+    } else {
+      ::torch::NoGradGuard no_grad;
+      slot.place.copy_(gradient);
+      reducer_->MarkReady(i);
+    }
+    slot.parameter.mutable_grad() = slot.place;
+  }
+
+  // ---- A round: what lies between two steps
+  // ------------------------------------------------------
+
+  // Gradients that no hook has marked: set by hand, or of earlier passes; or there is none.
+  void MarkTheRest() {
+    for (size_t i = slots_.size(); i-- > 0;) {
+      Slot& slot = slots_[i];
+      if (slot.marked) continue;
+      bool usable = slot.parameter.grad().defined();
+      try {
+        if (usable) CheckGradient(slot);
+      } catch (const Error&) {
+        if (error_ == nullptr) error_ = std::current_exception();
+        usable = false;  // the other ranks are in this round already
+      }
+      if (usable) {
+        Mark(i);
+      } else {
+        slot.marked = true;
+        reducer_->MarkUnused(i);
+      }
+    }
+  }
+
+  void FinishRound() {
+    MarkTheRest();
+    reducer_->Wait();
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      Slot& slot = slots_[i];
+      slot.marked = false;
+      if (!slot.parameter.grad().defined() && reducer_->WasUsed(i))
+        slot.parameter.mutable_grad() = slot.place;
+    }
+    finished_ = true;
+  }
+
+  void BeginRound() {
+    finished_ = false;
+    in_backward_ = false;
+    passes_ = 0;
+  }
+
+  // What is under way on other ranks has to be finished first, by step().
+  void DropRound() {
+    if (error_ != nullptr && !finished_) return;
+    for (const Slot& slot : slots_) {
+      if (slot.marked) return;
+    }
+    error_ = nullptr;
+    BeginRound();
+  }
+
+  // ---- Groups and options
+  // ------------------------------------------------------------------------
+
+  void CheckGroups() const {
+    CheckGroups(param_groups_);
+    CheckGroups(inner_->param_groups());
+  }
+
+  void CheckGroups(const std::vector<::torch::optim::OptimizerParamGroup>& groups) const {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const std::vector<Tensor>& parameters = groups[g].params();
+      for (size_t k = 0; k < parameters.size(); ++k) CheckMember(parameters[k], g, k);
+      if (g >= members_.size() || parameters.size() != members_[g].size()) {
+        internal::Refuse(
+            ErrorCode::kInvalidArgument, "step(): group ", g, " has ", parameters.size(),
+            " parameters; expected ", g < members_.size() ? members_[g].size() : 0,
+            ", as when it was wrapped");
+      }
+    }
+    if (groups.size() != members_.size()) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, "step(): found ", groups.size(),
+          " groups of parameters; expected ", members_.size(), ", as when they were wrapped");
+    }
+  }
+
+  void CheckMember(const Tensor& parameter, size_t g, size_t k) const {
+    const bool known = g < members_.size() && k < members_[g].size() &&
+                       members_[g][k].tensor == parameter.unsafeGetTensorImpl();
+    if (!known) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, "step(): parameter '", NameOfParameter(parameter, g, k),
+          "' ", parameter.sizes(),
+          " was added after the optimizer was wrapped, so that the ranks do not "
+          "reduce it; wrap the optimizer when all parameters are in it");
+    }
+    if (!members_[g][k].reduced && parameter.requires_grad()) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, "step(): parameter '", NameOfParameter(parameter, g, k),
+          "' was frozen when the optimizer was wrapped and requires a gradient now, so that the "
+          "ranks do not reduce it; wrap the optimizer again");
+    }
+  }
+
+  void ShareOptions() {
+    for (size_t g = 0; g < param_groups_.size(); ++g) {
+      internal::SharedOptions& shared = shared_[g];
+      auto& ours = param_groups_[g];
+      auto& inners = inner_->param_groups()[g];
+      const bool ours_changed = shared.HasChanged(ours.options());
+      const bool inners_changed = shared.HasChanged(inners.options());
+      if (!ours_changed && !inners_changed && shared.whole()) continue;
+      if (ours_changed && inners_changed && !shared.AreSame(ours.options(), inners.options())) {
+        internal::Refuse(
+            ErrorCode::kInvalidArgument, "step(): the options of group ", g,
+            " were changed in the DistributedOptimizer and otherwise in the optimizer inside it; "
+            "change them, or attach the scheduler, in one place");
+      }
+      if (inners_changed) {
+        ours.set_options(inners.options().clone());
+      } else {
+        inners.set_options(ours.options().clone());
+      }
+      shared.Take(ours.options());
+    }
+  }
+
+  std::shared_ptr<::torch::optim::Optimizer> inner_;
+  DistributedOptions options_;
+  internal::Names names_;
+  std::vector<Slot> slots_;
+  std::vector<std::vector<Member>> members_;     // by group
+  std::vector<internal::SharedOptions> shared_;  // by group
+  std::shared_ptr<GradientReducer> reducer_;
+  internal::NamedTensors buffers_;  // to be synchronised
+  std::unique_ptr<Communicator> buffer_communicator_;
+  int no_sync_ = 0;  // scopes
+
+  // Of this round.
+  bool finished_ = false;  // the gradients are reduced
+  bool in_backward_ = false;
+  int passes_ = 0;
+  std::exception_ptr error_;
+};
+
+/// Makes the state of the optimizer (momenta, moments, step counts) and the options of its groups
+/// on all ranks equal to those of rank `root`; the other ranks need not have any state yet.
+/// Collective. For the optimizers of LibTorch and those that override `save` and `load` as they do;
+/// a DistributedOptimizer's inner one is meant by it.
+inline void BroadcastOptimizerState(
+    Communicator& communicator, ::torch::optim::Optimizer& optimizer, int root = 0) {
+  auto* wrapper = dynamic_cast<DistributedOptimizer*>(&optimizer);
+  ::torch::optim::Optimizer& inner = wrapper == nullptr ? optimizer : wrapper->inner();
+  std::string bytes;
+  if (communicator.rank() == root) {
+    ::torch::serialize::OutputArchive archive, state;
+    inner.save(state);
+    archive.write("state", state);
+    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+      ::torch::serialize::OutputArchive group;
+      optimizer.param_groups()[g].options().serialize(group);
+      archive.write("group" + std::to_string(g), group);
+    }
+    std::ostringstream stream;
+    archive.save_to(stream);
+    bytes = stream.str();
+  }
+  uint64_t size = bytes.size();
+  communicator.Broadcast(Buffer(&size, 1), root);
+  bytes.resize(size);
+  communicator.Broadcast(Buffer(bytes.data(), size, DType::kU8), root);
+  if (communicator.rank() == root) return;
+  try {
+    ::torch::serialize::InputArchive archive, state;
+    archive.load_from(bytes.data(), bytes.size());
+    archive.read("state", state);
+    inner.state().clear();
+    inner.load(state);
+    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+      ::torch::serialize::InputArchive group;
+      archive.read("group" + std::to_string(g), group);
+      optimizer.param_groups()[g].options().serialize(group);
+    }
+  } catch (const c10::Error& error) {
+    internal::Refuse(
+        ErrorCode::kMismatch, "broadcast_optimizer_state: what rank ", root,
+        " has does not fit the optimizer of rank ", communicator.rank(), ": ",
+        error.what_without_backtrace());
+  }
+}
+
+}  // namespace torch
+}  // namespace dtrun
+
+#endif
