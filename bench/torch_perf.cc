@@ -90,8 +90,11 @@ class Trainer {
   }
 
   void Step() {
-    network_->zero_grad(mode_ == Zero::kNone);
-    if (distributed_ != nullptr) distributed_->zero_grad(mode_ == Zero::kNone);
+    if (distributed_ != nullptr) {
+      distributed_->zero_grad(mode_ == Zero::kNone);
+    } else {
+      network_->zero_grad(mode_ == Zero::kNone);
+    }
     torch::nn::functional::cross_entropy(network_->forward(input_), labels_).backward();
     if (how_ == How::kMpi) AverageWithMpi();
     torch::optim::Optimizer& optimizer =

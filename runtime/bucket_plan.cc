@@ -23,18 +23,24 @@ BucketPlan PlanBuckets(const std::vector<GradientSpec>& gradients, uint64_t buck
   bool full = true;
   for (size_t i = gradients.size(); i-- > 0;) {
     const GradientSpec& gradient = gradients[i];
-    if (full || plan.buckets.back().dtype != gradient.dtype) {
+    const uint64_t bytes = gradient.count * SizeOf(gradient.dtype);
+    const bool is_single = bytes >= bucket_bytes && bytes >= kSingleBytes;
+    if (full || is_single || plan.buckets.back().dtype != gradient.dtype) {
       plan.buckets.push_back(
-          {.offset = plan.block_bytes, .count = 0, .dtype = gradient.dtype, .gradients = {}});
+          {.offset = plan.block_bytes,
+           .count = 0,
+           .dtype = gradient.dtype,
+           .is_single = is_single,
+           .gradients = {}});
     }
     Bucket& bucket = plan.buckets.back();
-    const uint64_t element = SizeOf(gradient.dtype);
     plan.offsets[i] = plan.block_bytes;
     plan.bucket_of[i] = plan.buckets.size() - 1;
-    plan.block_bytes += Aligned(gradient.count * element);
+    plan.block_bytes += Aligned(bytes);
     bucket.gradients.push_back(i);
-    bucket.count = (plan.block_bytes - bucket.offset) / element;
-    full = plan.block_bytes - bucket.offset >= bucket_bytes;
+    const uint64_t filled = plan.block_bytes - bucket.offset;
+    bucket.count = is_single ? gradient.count : filled / SizeOf(gradient.dtype);
+    full = filled >= bucket_bytes;
   }
   return plan;
 }
@@ -42,9 +48,13 @@ BucketPlan PlanBuckets(const std::vector<GradientSpec>& gradients, uint64_t buck
 FlagPlan AppendFlags(BucketPlan& plan) {
   FlagPlan flags{.offset = plan.block_bytes, .count = plan.bucket_of.size(), .dtype = DType::kF32};
   if (flags.count == 0) return flags;
-  if (!IsFloat(plan.buckets.back().dtype)) {
+  if (!IsFloat(plan.buckets.back().dtype) || plan.buckets.back().is_single) {
     plan.buckets.push_back(
-        {.offset = plan.block_bytes, .count = 0, .dtype = flags.dtype, .gradients = {}});
+        {.offset = plan.block_bytes,
+         .count = 0,
+         .dtype = flags.dtype,
+         .is_single = false,
+         .gradients = {}});
   }
   Bucket& last = plan.buckets.back();
   flags.dtype = last.dtype;

@@ -19,8 +19,9 @@ struct GradientSpec {
 /// A contiguous part of the gradient block that is reduced by one operation.
 struct Bucket {
   uint64_t offset = 0;  ///< bytes from the start of the block
-  uint64_t count = 0;   ///< elements, padding included
+  uint64_t count = 0;   ///< elements, padding between gradients included
   DType dtype = DType::kF32;
+  bool is_single = false;         ///< one large gradient, without padding
   std::vector<size_t> gradients;  ///< in the order of the block
 };
 
@@ -31,6 +32,10 @@ struct BucketPlan {
   std::vector<size_t> bucket_of;  ///< of each gradient
   uint64_t block_bytes = 0;
 };
+
+/// A gradient of this size that fills a bucket has it alone, so that it can be reduced wherever it
+/// lies.
+inline constexpr uint64_t kSingleBytes = 1 << 20;
 
 /// Gradients in reverse order, because backward reaches the last layer first, each aligned to 64
 /// bytes. A bucket ends when it holds `bucket_bytes` or the dtype changes; a gradient is never cut.
@@ -46,7 +51,7 @@ struct FlagPlan {
 };
 
 /// Makes room for a flag per gradient at the end of the last bucket, so that the flags ride along
-/// with it; a bucket of their own only where the last one holds no floats.
+/// with it; a bucket of their own only where the last one holds no floats or is single.
 FlagPlan AppendFlags(BucketPlan& plan);
 
 /// "'conv/kernel' f32[288]"

@@ -1,6 +1,7 @@
 // Marking a gradient counts its bucket down. A bucket starts when it and all buckets before it are
 // complete, so every rank starts them in the same order without a word. The wait marks what is
-// left, waits for the buckets in their order, and copies packed gradients back. Copies go by
+// left, waits for the buckets in their order, and copies packed gradients back. Large ones are not
+// packed: each is a bucket, and reduced where it lies. Copies go by
 // cache-sized pieces, between which the buckets that are under way are moved on: the wire does not
 // wait for a copy.
 //
@@ -187,7 +188,12 @@ void GradientReducer::EndMark(size_t i, bool used) {
 
 void GradientReducer::MarkReady(size_t i) {
   BeginMark(i);
-  if (IsPacked(i)) Copy(InBlock(i), gradients_[i].buffer.data);
+  const size_t b = plan_.bucket_of[i];
+  if (IsPacked(i) && plan_.buckets[b].is_single) {
+    places_[b] = gradients_[i].buffer.data;
+  } else if (IsPacked(i)) {
+    Copy(InBlock(i), gradients_[i].buffer.data);
+  }
   EndMark(i, true);
 }
 
@@ -210,8 +216,9 @@ void GradientReducer::StartReadyBuckets() {
   if (!works_.empty()) works_.back().Test();
   while (works_.size() < plan_.buckets.size() && missing_[works_.size()] == 0) {
     const Bucket& bucket = plan_.buckets[works_.size()];
-    const Buffer slice(
-        static_cast<char*>(block_->data()) + bucket.offset, bucket.count, bucket.dtype);
+    void* place = places_[works_.size()];
+    if (place == nullptr) place = static_cast<char*>(block_->data()) + bucket.offset;
+    const Buffer slice(place, bucket.count, bucket.dtype);
     works_.push_back(communicator_->StartAllReduce(slice, op_));
   }
 }
@@ -223,7 +230,7 @@ void GradientReducer::Wait() {
   for (size_t b = 0; b < works_.size(); ++b) {
     works_[b].Wait();
     for (const size_t i : plan_.buckets[b].gradients) {
-      if (!unused_here_[i]) Unpack(i);
+      if (!unused_here_[i] && places_[b] == nullptr) Unpack(i);
     }
   }
   // Only the last bucket tells whether others used these.
@@ -250,6 +257,7 @@ void GradientReducer::Copy(const Buffer& to, const void* from) {
 void GradientReducer::Reset() {
   ready_.assign(gradients_.size(), false);
   unused_here_.assign(gradients_.size(), false);
+  places_.assign(plan_.buckets.size(), nullptr);
   missing_.clear();
   for (const Bucket& bucket : plan_.buckets) missing_.push_back(bucket.gradients.size());
   works_.clear();

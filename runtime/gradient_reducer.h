@@ -66,6 +66,7 @@ class GradientReducer {
   std::vector<bool> ready_;        // by gradient
   std::vector<bool> unused_here_;  // by gradient
   std::vector<size_t> missing_;    // by bucket: gradients that are not ready
+  std::vector<void*> places_;      // by bucket: where it is reduced, if not in the block
   std::vector<ops::Work> works_;   // of the buckets started so far
 };
 

@@ -318,7 +318,7 @@ static inline dtrun_error* dtrun_finish(dtrun_error* started, dtrun_work** work)
 
 /// One gradient of a reducer. With `buffer.data` NULL the reducer gives it a place in its own
 /// block, which is reduced without a copy; otherwise it is packed when marked and unpacked by the
-/// wait.
+/// wait, unless it is large: then it is reduced where it lies.
 typedef struct dtrun_gradient {
   const char* name;
   dtrun_buffer buffer;

@@ -73,6 +73,19 @@ TEST_CASE("buckets go through the gradients from the last layer to the first") {
   CHECK(plan.block_bytes == 384);
 }
 
+TEST_CASE("a large gradient has a bucket of its own, without padding, and flags have another") {
+  BucketPlan plan = PlanBuckets({{"a", 262'145}, {"b", 4}, {"c", 262'144}, {"d", 4}}, 4096);
+  REQUIRE(plan.buckets.size() == 4);
+  CHECK(plan.buckets[0].gradients == std::vector<size_t>{3});
+  CHECK(plan.buckets[1].gradients == std::vector<size_t>{2});
+  CHECK(plan.buckets[1].is_single);
+  CHECK_FALSE(plan.buckets[2].is_single);
+  CHECK(plan.buckets[3].count == 262'145);
+  AppendFlags(plan);
+  CHECK(plan.buckets.size() == 5);
+  CHECK(plan.buckets[3].count == 262'145);
+}
+
 TEST_CASE("a bucket holds one dtype") {
   const BucketPlan plan = PlanBuckets({{"a", 4}, {"b", 4, DType::kBF16}, {"c", 4}}, 1 << 20);
   REQUIRE(plan.buckets.size() == 3);
@@ -154,7 +167,7 @@ std::vector<std::string> RunShm(
 TEST_CASE("placed and packed gradients of several types come back averaged over the ranks") {
   const int size = GENERATE(1, 2, 3);
   CHECK(RunShm(size, [&](dtrun::ops::Communicator& comm) {
-          std::vector<double> packed(3000);
+          std::vector<double> packed(300'000);  // large: reduced where it is
           GradientReducer reducer(
               comm, {Placed(100'000), {"packed", Buffer(packed.data(), packed.size())}, Placed(5)},
               ReduceOp::kAverage, 64 << 10);
@@ -171,7 +184,8 @@ TEST_CASE("placed and packed gradients of several types come back averaged over 
             reducer.Wait();
             const auto close = [mean](double value) { return std::abs(value - mean) < 1e-6; };
             if (!close(static_cast<float*>(reducer.gradient(0).data)[99'999]) ||
-                !close(packed[2999]) || !close(static_cast<float*>(reducer.gradient(2).data)[4])) {
+                !close(packed[299'999]) ||
+                !close(static_cast<float*>(reducer.gradient(2).data)[4])) {
               throw std::runtime_error("wrong average");
             }
           }

@@ -227,6 +227,39 @@ void Unused(Communicator& world) {
   }
 }
 
+// The zeros of zero_grad() are there for whoever looks, and what is written to them counts.
+void Zeros(Communicator& world) {
+  torch::nn::Linear layer(3, 2);
+  torch::optim::SGD sgd(layer->parameters(), 0.1);
+  dtrun::torch::DistributedOptimizer optimizer(world, sgd, *layer);
+  const Tensor input = torch::ones({1, 3});
+  const auto backward = [&] { layer(input).sum().backward(); };  // gradients of ones
+  const auto gradient = [&] { return layer->weight.grad(); };
+  backward();
+  optimizer.zero_grad();
+  Expect(gradient().defined() && gradient().count_nonzero().item<int64_t>() == 0, "zeros");
+  backward();
+  Expect(gradient().eq(1).all().item<bool>(), "a gradient instead of zeros");
+  optimizer.zero_grad();
+  {
+    torch::NoGradGuard no_grad;
+    gradient().add_(2);
+  }
+  backward();
+  Expect(gradient().eq(3).all().item<bool>(), "a gradient on top of what was written");
+  optimizer.zero_grad();
+  {
+    const auto scope = optimizer.NoSync();
+    backward(), backward();
+    Expect(gradient().eq(2).all().item<bool>(), "two gradients that add up");
+  }
+  backward();
+  Expect(gradient().eq(3).all().item<bool>(), "three gradients that add up");
+  optimizer.zero_grad();
+  Expect(gradient().count_nonzero().item<int64_t>() == 0, "zeros again");
+  optimizer.step();  // with zeros: nothing moves
+}
+
 void TiedFrozenGroups(Communicator& world) {
   Net net = MakeNet(), alone = MakeNet();
   const auto groups = [](Net& of) {
@@ -733,6 +766,7 @@ const std::map<std::string, std::function<void(Communicator&)>> kStories = {
     {"schedulers", Schedulers},
     {"own_optimizer", OwnOptimizer},
     {"unused", Unused},
+    {"zeros", Zeros},
     {"tied_frozen_groups", TiedFrozenGroups},
     {"accumulation", Accumulation},
     {"closure", Closure},

@@ -54,7 +54,7 @@ TEST_CASE("schedulers and options reach the inner optimizer, whoever changes the
 
 TEST_CASE("unused, tied and frozen parameters behave as in one process") {
   const int ranks = GENERATE(2, 3);
-  CheckStories(ranks, {"unused", "tied_frozen_groups"});
+  CheckStories(ranks, {"unused", "zeros", "tied_frozen_groups"});
 }
 
 TEST_CASE("several passes per step, closures and steps without a pass") {
