@@ -1,235 +1,87 @@
-// dtrun: plans (command line, hosts, placement, mpirun's command), then starts mpirun and watches
-// it.
+// dtrun: understands what the user says (settings.h, options.h), finds the hosts (host_sources.h),
+// plans (plan.h), then starts mpirun and watches it (job.h).
 
-#include <sys/ioctl.h>
-#include <sys/random.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
-#include <cstdio>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "launcher/engine.h"
-#include "launcher/exit_record.h"
-#include "launcher/flight_report.h"
-#include "launcher/hosts.h"
+#include "launcher/check_build.h"
+#include "launcher/command_line.h"
+#include "launcher/completion.h"
+#include "launcher/cpus.h"
+#include "launcher/dry_run.h"
+#include "launcher/job.h"
 #include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
-#include "launcher/mpirun.h"
-#include "launcher/options.h"
-#include "launcher/program.h"
-#include "launcher/quoting.h"
+#include "launcher/plan.h"
 #include "launcher/result_file.h"
-#include "launcher/supervisor.h"
+#include "launcher/user_file.h"
 
 namespace dtrun::launcher {
 namespace {
 
-using base::Text;
-
-// The words may hold line breaks; what is said stays one line.
-void Say(const std::string& message) {
-  std::string line;
-  for (char c : message) line += c == '\n' ? ' ' : c;
-  std::cerr << Text("dtrun: ", line, '\n') << std::flush;
+int Print(const std::string& text) {
+  std::cout << text << std::flush;
+  if (std::cout) return static_cast<int>(ExitCode::kSuccess);
+  throw LaunchError(ExitCode::kNoResult, "cannot write to stdout");
 }
 
-std::string RandomJobName() {
-  unsigned char bits[16];
-  if (getrandom(bits, sizeof bits, 0) != sizeof bits)
-    throw LaunchError(ExitCode::kInternal, "the system gives no random numbers");
-  std::string name;
-  for (unsigned char byte : bits) {
-    char hex[3];
-    std::snprintf(hex, sizeof hex, "%02x", byte);
-    name += hex;
-  }
-  return name;
-}
-
-int TerminalColumns() {
-  if (!isatty(STDOUT_FILENO)) return 0;
-  winsize size = {};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-std::string OwnHostName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, HOST_NAME_MAX);
-  return name;
-}
-
-std::vector<std::string> OwnEnvironment() {
-  std::vector<std::string> environment;
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    environment.emplace_back(*variable);
-  return environment;
-}
-
-bool Has(const std::vector<std::string>& environment, const std::string& name) {
-  for (const std::string& variable : environment)
-    if (variable.starts_with(name + "=")) return true;
-  return false;
-}
-
-int RanksOnThisMachine(const std::vector<HostSlots>& placement) {
-  const std::string own_name = OwnHostName();
-  int ranks = 0;
-  for (const HostSlots& host : placement)
-    if (IsThisMachine(host.name, own_name)) ranks += host.slots;
-  return ranks;
-}
-
-// All that is known before the job starts.
-struct Plan {
-  MpirunCall call;
-  std::vector<std::string> environment;
-};
-
-// Removes what an outer dtrun said and adds what this one says.
-void SayLaunch(const base::Environment& launch, Plan& plan) {
-  std::erase_if(plan.environment, [](const std::string& variable) {
-    return variable.starts_with("DTRUN_JOB=");
-  });
-  for (const auto& [name, value] : launch) {
-    std::erase_if(plan.environment, [&, prefix = name + "="](const std::string& variable) {
-      return variable.starts_with(prefix);
-    });
-    plan.environment.push_back(name + "=" + value);
-    plan.call.exported.push_back(name);
-  }
-}
-
-Plan MakePlan(const Options& options) {
-  Plan plan;
-  const std::string path = base::ProcessEnv("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
-  plan.environment = OwnEnvironment();
-  plan.call.placement = PlaceRanks(options.hosts, options.ranks);
-  for (const std::string& name : options.exported)
-    if (!Has(plan.environment, name))
-      throw UsageError(Text("-x ", name, ": this variable is not set"));
-  plan.call.program = options.program;
-  plan.call.program.front() = FindProgram(options.program.front(), path);
-  plan.call.mpirun = FindMpirun(path);
-  plan.call.wrapper = FindWrapper();
-  plan.call.mpi_args = options.mpi_args;
-  plan.call.only_this_machine = RanksOnThisMachine(plan.call.placement) == options.ranks;
-  plan.call.as_root = geteuid() == 0;
-  plan.call.quiet = !options.verbose;
-
-  SayLaunch(
-      base::WriteLaunchEnv(
-          {.job = RandomJobName(),
-           .version = base::kVersion,
-           .hosts = plan.call.placement,
-           .terminal_columns = TerminalColumns()}),
-      plan);
-  std::vector<std::string> names = options.exported;
-  if (!plan.call.only_this_machine)
-    for (const std::string& name : ForwardedNames(plan.environment)) names.push_back(name);
-  for (const std::string& name : names)
-    if (std::find(plan.call.exported.begin(), plan.call.exported.end(), name) ==
-        plan.call.exported.end())
-      plan.call.exported.push_back(name);
-  return plan;
-}
-
-std::string FolderBase() {
-  const std::string base = base::ProcessEnv("TMPDIR").value_or("");
-  return base.empty() ? "/tmp" : base;
-}
-
-int PrintPlan(Plan plan) {
+int DryRun(const Options& options, Plan plan) {
   plan.call.folder = JobFolder::Pattern(FolderBase());
-  std::cout << ShellLine(MpirunArgv(plan.call)) << '\n';
-  int rank = 0;
-  for (const HostSlots& host : plan.call.placement)
-    for (int slot = 0; slot < host.slots; ++slot)
-      std::cout << "rank " << rank++ << " -> " << host.name << '\n';
-  return 0;
+  const std::vector<RankPlace> places =
+      PlacesOf(plan.call, options.bind, OwnHostName(), AllowedCpus(), CpuQuota(ReadFileOfSystem));
+  if (options.json == "-") return Print(PlanJson(plan.call, places));
+  if (!options.json.empty()) ResultFile(options.json).Write(PlanJson(plan.call, places));
+  return Print(PlanText(plan.call, places));
 }
 
-// mpirun itself was killed, or cannot be run: no rank is to blame.
-Verdict JudgeDeadEngine(int wait_status) {
-  return {
-      static_cast<int>(ExitCode::kInternal),
-      Text("mpirun was killed by ", SignalName(WTERMSIG(wait_status)), "; its ranks were ended")};
+// What this machine cannot give is said once, and not by every rank.
+void CheckBinding(const Options& options, const Plan& plan) {
+  if (options.bind == Bind::kCore)
+    PlacesOf(plan.call, options.bind, OwnHostName(), AllowedCpus(), CpuQuota(ReadFileOfSystem));
 }
 
-std::vector<ExitRecord> ExitRecords(
-    const std::string& folder, const std::vector<base::FlightRecord>& flights) {
-  std::vector<ExitRecord> records = ReadExitRecords(folder);
-  for (ExitRecord& record : records) {
-    for (const base::FlightRecord& flight : flights)
-      if (flight.rank == record.rank) record.gave_up = flight.gave_up;
-  }
-  return records;
-}
-
-Verdict Judge(
-    const JobEnd& end, const MpirunCall& call, const std::vector<base::FlightRecord>& flights) {
-  if (end.interruption != 0)
-    return {128 + end.interruption, Text("ended by ", SignalName(end.interruption))};
-  if (WIFSIGNALED(end.wait_status)) return JudgeDeadEngine(end.wait_status);
-  if (WEXITSTATUS(end.wait_status) == 0) return {0, ""};
-  return JudgeFailure(
-      ExitRecords(call.folder, flights), WEXITSTATUS(end.wait_status), call.placement,
-      RanksOnThisMachine(call.placement));
-}
-
-// The job's own failure counts for more than that of the file.
-int WriteRecords(ResultFile& file, const std::string& json, int exit_code) {
-  try {
-    file.Write(json);
-  } catch (const LaunchError& error) {
-    Say(error.what());
-    if (exit_code == 0) return static_cast<int>(error.code());
-  }
-  return exit_code;
-}
-
-int Run(Plan plan, const Options& options) {
-  JobFolder folder(FolderBase());
-  plan.call.folder = folder.path();
-  std::optional<ResultFile> record_file;
-  if (!options.flight_record.empty()) record_file.emplace(options.flight_record);
-  const std::vector<std::string> argv = MpirunArgv(plan.call);
-  if (options.verbose) Say(ShellLine(argv));
-
-  Supervisor supervisor;
-  folder.SetUser(supervisor.Start(argv, plan.environment));
-  const JobEnd end = supervisor.WaitForEnd(folder.keeper());
-  folder.SetUser(0);
-
-  const int ranks = base::RankCount(plan.call.placement);
-  const std::vector<base::FlightRecord> flights =
-      ReadFlightRecords(FlightFolder(folder.path()), ranks);
-  const Verdict verdict = Judge(end, plan.call, flights);
-  if (!verdict.message.empty()) {
-    Say(verdict.message);
-    if (const std::string summary = FlightSummary(flights); !summary.empty()) Say(summary);
-  }
-  if (!record_file) return verdict.exit_code;
-  return WriteRecords(*record_file, FlightJson(flights, ranks), verdict.exit_code);
+// Who has told Open MPI that root is meant need not hear it again.
+void WarnOfRoot() {
+  if (geteuid() != 0 || !base::ProcessEnv("OMPI_ALLOW_RUN_AS_ROOT").value_or("").empty()) return;
+  Say("warning: running as root (OMPI_ALLOW_RUN_AS_ROOT=1 ends this warning)");
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  const Options options = ParseCommandLine(arguments);
+  const Surroundings surroundings = {ReadUserFile, base::ProcessEnv};
+  const Request request = ReadRequest(arguments, surroundings);
+  const Options& options = request.options;
   switch (options.action) {
-    case Action::kHelp: std::cout << HelpText(); return 0;
-    case Action::kVersion: std::cout << "dtrun " << base::kVersion << '\n'; return 0;
-    case Action::kDryRun: return PrintPlan(MakePlan(options));
-    case Action::kRun: return Run(MakePlan(options), options);
+    case Action::kHelp: return Print(HelpText());
+    case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
+    case Action::kCompletion: return Print(BashCompletion());
+    case Action::kCheckBuild: {
+      const BuildReport report = CheckBuild(base::ProcessEnv("PATH").value_or(""));
+      const int printed = Print(report.text);
+      return report.complete ? printed : static_cast<int>(ExitCode::kUnavailable);
+    }
+    case Action::kRun:
+    case Action::kDryRun:
+    case Action::kPrintEnv:
+    case Action::kPrintConfig: break;
   }
-  return static_cast<int>(ExitCode::kInternal);
+  const std::vector<Host> hosts = FindHosts(options, surroundings);
+  if (options.action == Action::kPrintConfig)
+    return Print(PrintedConfig(request.settings, options, hosts));
+  Plan plan = PlanRanks(options, hosts);
+  if (options.action == Action::kPrintEnv)
+    return Print(PrintedEnvironment(plan.environment, plan.call.exported));
+  PlanCommand(options, plan);
+  if (options.action == Action::kDryRun) return DryRun(options, std::move(plan));
+  CheckBinding(options, plan);
+  WarnOfRoot();
+  return RunJob(std::move(plan), options);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 
@@ -18,7 +19,7 @@ namespace {
 
 using base::Text;
 
-constexpr int kGraceMs = 10'000;
+constexpr std::chrono::seconds kGrace(10);
 
 std::vector<char*> Pointers(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -74,19 +75,58 @@ pid_t Supervisor::Start(
   return process_;
 }
 
-JobEnd Supervisor::WaitForEnd(pid_t spared) {
+JobEnd Supervisor::WaitForEnd(pid_t spared, const TimeLimits& limits) {
+  const auto after = [begin = Clock::now()](int seconds) {
+    return seconds > 0 ? std::optional(begin + std::chrono::seconds(seconds)) : std::nullopt;
+  };
+  start_deadline_ = after(limits.start_s);
+  whole_deadline_ = after(limits.whole_s);
   JobEnd end;
   while (!Reap(end)) {
     pollfd ready = {signals_, POLLIN, 0};
-    const bool ending = end.interruption != 0 && !killed_;
-    if (poll(&ready, 1, ending ? kGraceMs : -1) == 0) {
-      kill(-process_, SIGKILL);
-      killed_ = true;
-    }
+    poll(&ready, 1, MsToNextDeadline());
     HandleSignals(end);
+    HandleTime(end, limits);
   }
   KillLeftOvers(spared);
   return end;
+}
+
+int Supervisor::MsToNextDeadline() const {
+  int next = -1;
+  for (const auto& deadline : {start_deadline_, whole_deadline_, kill_deadline_}) {
+    if (!deadline) continue;
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
+    const int ms = static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000'000));
+    if (next < 0 || ms < next) next = ms;
+  }
+  return next;
+}
+
+// mpirun ends its ranks, those of other hosts too, and cleans up.
+void Supervisor::EndJob() {
+  start_deadline_.reset();
+  whole_deadline_.reset();
+  kill_deadline_ = Clock::now() + kGrace;
+  kill(process_, SIGTERM);
+}
+
+void Supervisor::HandleTime(JobEnd& end, const TimeLimits& limits) {
+  const auto passed = [now = Clock::now()](std::optional<Clock::time_point>& deadline) {
+    if (!deadline || now < *deadline) return false;
+    deadline.reset();
+    return true;
+  };
+  if (passed(kill_deadline_)) kill(-process_, SIGKILL);
+  if (passed(start_deadline_) && !limits.has_started()) {
+    end.limit = JobEnd::Limit::kStart;
+    EndJob();
+  }
+  if (passed(whole_deadline_)) {
+    end.limit = JobEnd::Limit::kWhole;
+    EndJob();
+  }
 }
 
 void Supervisor::HandleSignals(JobEnd& end) {
@@ -96,10 +136,9 @@ void Supervisor::HandleSignals(JobEnd& end) {
     if (signal == SIGCHLD) continue;
     if (end.interruption == 0) {
       end.interruption = signal;
-      kill(process_, SIGTERM);
+      EndJob();
     } else {
       kill(-process_, SIGKILL);
-      killed_ = true;
     }
   }
 }

@@ -4,6 +4,9 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <chrono>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +16,14 @@ namespace dtrun::launcher {
 struct JobEnd {
   int wait_status = 0;   ///< of waitpid
   int interruption = 0;  ///< the signal that told dtrun to end the job; 0: none
+  enum class Limit { kNone, kStart, kWhole } limit = Limit::kNone;  ///< that ended the job
+};
+
+/// How long a job may take; 0: no limit.
+struct TimeLimits {
+  int start_s = 0;  ///< until `has_started` answers true; asked once, at that time
+  std::function<bool()> has_started = {};
+  int whole_s = 0;
 };
 
 /// Starts one process (mpirun) and sees to it that nothing of it is left: it dies with this one,
@@ -27,19 +38,27 @@ class Supervisor {
   pid_t Start(const std::vector<std::string>& argv, const std::vector<std::string>& environment);
 
   /// Waits until the process and all its descendants on this host are gone. SIGINT, SIGTERM, SIGHUP
-  /// or SIGQUIT meanwhile ends it by SIGTERM; a second one, or 10 s, by SIGKILL. A signal that was
-  /// ignored when this program started (nohup) stays ignored. `spared` is a child that stays.
-  JobEnd WaitForEnd(pid_t spared);
+  /// or SIGQUIT meanwhile, or a time limit, ends it by SIGTERM; a second one, or 10 s, by SIGKILL.
+  /// A signal that was ignored when this program started (nohup) stays ignored. `spared` is a child
+  /// that stays.
+  JobEnd WaitForEnd(pid_t spared, const TimeLimits& limits);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void HandleSignals(JobEnd& end);
+  void HandleTime(JobEnd& end, const TimeLimits& limits);
+  int MsToNextDeadline() const;
+  void EndJob();
   bool Reap(JobEnd& end);
   void KillLeftOvers(pid_t spared);
 
   sigset_t original_mask_;
   int signals_;  // signalfd
   pid_t process_ = -1;
-  bool killed_ = false;
+  std::optional<Clock::time_point> start_deadline_;
+  std::optional<Clock::time_point> whole_deadline_;
+  std::optional<Clock::time_point> kill_deadline_;  // once the job was told to end
 };
 
 }  // namespace dtrun::launcher

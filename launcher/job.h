@@ -1,0 +1,23 @@
+#ifndef DTRUN_LAUNCHER_JOB_H_
+#define DTRUN_LAUNCHER_JOB_H_
+
+#include <string>
+
+#include "launcher/options.h"
+#include "launcher/plan.h"
+
+namespace dtrun::launcher {
+
+/// Prints "dtrun: message" to stderr, as one line.
+void Say(const std::string& message);
+
+/// Where the folders of jobs are made: $TMPDIR or /tmp.
+std::string FolderBase();
+
+/// Starts the planned job, waits for its end and says why it failed, if it did. Returns what dtrun
+/// exits with. Throws LaunchError when there is no job.
+int RunJob(Plan plan, const Options& options);
+
+}  // namespace dtrun::launcher
+
+#endif
