@@ -1,8 +1,10 @@
 #include "launcher/config.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <set>
+#include <sstream>
 
 #include "base/text.h"
 #include "launcher/launch_error.h"
@@ -93,6 +95,46 @@ class ConfigReader {
   std::set<std::string> seen_;
 };
 
+// Where the last thing of a document stands.
+class LastMark : public YAML::EventHandler {
+ public:
+  const YAML::Mark& mark() const { return mark_; }
+
+ private:
+  void OnDocumentStart(const YAML::Mark& mark) override { mark_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t) override { mark_ = mark; }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { mark_ = mark; }
+  void OnScalar(
+      const YAML::Mark& mark, const std::string&, YAML::anchor_t, const std::string&) override {
+    mark_ = mark;
+  }
+  void OnSequenceStart(
+      const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+      YAML::EmitterStyle::value) override {
+    mark_ = mark;
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(
+      const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+      YAML::EmitterStyle::value) override {
+    mark_ = mark;
+  }
+  void OnMapEnd() override {}
+
+  YAML::Mark mark_;
+};
+
+// YAML::Load leaves out in silence what follows the first document, be it another one or a bracket
+// too many, and YAML::LoadAll never ends on some texts.
+void RefuseLeftOvers(const std::string& text, const ConfigReader& reader) {
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  LastMark last;
+  parser.HandleNextDocument(last);
+  if (parser) reader.Refuse(last.mark(), "the document ends here, but the file goes on");
+}
+
 }  // namespace
 
 Settings ParseConfig(const std::string& name, const std::string& text) {
@@ -100,10 +142,8 @@ Settings ParseConfig(const std::string& name, const std::string& text) {
   if (text.size() > kMaxBytes)
     reader.Refuse({}, Text("a file of ", text.size(), " bytes; expected at most ", kMaxBytes));
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.empty()) return {};
-    if (documents.size() > 1) reader.Refuse(documents[1].Mark(), "a second document");
-    return reader.Read(documents[0]);
+    RefuseLeftOvers(text, reader);
+    return reader.Read(YAML::Load(text));
   } catch (const YAML::Exception& error) {
     reader.Refuse(error.mark, Text("no YAML: ", error.msg));
   }
