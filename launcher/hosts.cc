@@ -51,7 +51,7 @@ Host ParseHost(const std::string& item, size_t column) {
   if (!slots)
     Refuse(
         item, column,
-        Text("expected a number of slots from 1 to ", kMaxRanks, ", got ", ShellQuoted(text)));
+        Text("expected a number of slots from 1 to ", kMaxRanks, ", got ", Excerpt(text)));
   host.slots = *slots;
   return host;
 }

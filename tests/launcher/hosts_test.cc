@@ -37,6 +37,15 @@ TEST_CASE("a wrong host list is shown by item and column") {
   CHECK_THROWS_WITH(ParseHosts("a:1,b:1,a:2"), Contains("a:2 (column 9)") && Contains("twice"));
 }
 
+TEST_CASE("a megabyte of slots is refused in a line that can be read") {
+  try {
+    ParseHosts("a:" + std::string(1 << 20, '9'));
+    FAIL("it was read");
+  } catch (const UsageError& error) {
+    CHECK(std::string(error.what()).size() < 300);
+  }
+}
+
 TEST_CASE("ranks fill the hosts in order, and an unused host is not part of the job") {
   const Hosts hosts = {{"a", 2}, {"b", 3}, {"c", 1}};
   CHECK(PlaceRanks(hosts, 1) == Placement{{"a", 1}});
