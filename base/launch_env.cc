@@ -13,6 +13,8 @@ constexpr char kVersion[] = "DTRUN_LAUNCHER_VERSION";
 constexpr char kHosts[] = "DTRUN_HOSTS";  // "h1:2,h2:2"; an IPv6 address stands in brackets
 constexpr char kColumns[] = "DTRUN_TERMINAL_COLUMNS";
 constexpr char kThreads[] = "DTRUN_THREADS";
+constexpr char kBind[] = "DTRUN_BIND";
+constexpr char kVerbose[] = "DTRUN_VERBOSE";
 constexpr char kShutdownNote[] = "DTRUN_SHUTDOWN_NOTE";
 constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
 
@@ -57,9 +59,18 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
       {kColumns, Text(launch.terminal_columns)},
   };
   if (launch.threads > 0) environment.emplace_back(kThreads, Text(launch.threads));
+  if (!launch.bind.empty()) environment.emplace_back(kBind, launch.bind);
+  if (launch.verbose) environment.emplace_back(kVerbose, "1");
   if (!launch.shutdown_note.empty()) environment.emplace_back(kShutdownNote, launch.shutdown_note);
   if (!launch.flight_folder.empty()) environment.emplace_back(kFlightFolder, launch.flight_folder);
   return environment;
+}
+
+const std::vector<std::string>& LaunchVariables() {
+  static const std::vector<std::string> names = {
+      kJob, kVersion, kHosts, kColumns, kThreads, kBind, kVerbose, kShutdownNote, kFlightFolder,
+  };
+  return names;
 }
 
 std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
@@ -71,6 +82,8 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   launch.hosts = ReadHosts(get(kHosts).value_or(""));
   launch.terminal_columns = ReadCount(get, kColumns);
   launch.threads = ReadCount(get, kThreads);
+  launch.bind = get(kBind).value_or("");
+  launch.verbose = get(kVerbose).value_or("") == "1";
   launch.shutdown_note = get(kShutdownNote).value_or("");
   launch.flight_folder = get(kFlightFolder).value_or("");
   return launch;

@@ -19,16 +19,19 @@ struct HostSlots {
 
 /// What the launcher tells a rank, through the environment: the whole contract between the two.
 /// Written by dtrun (the same for all ranks) and completed by the rank wrapper (`threads`, once the
-/// CPUs of its host are known); read by the runtime. Ranks are numbered through the hosts in order:
-/// host 0 has ranks [0, slots), and so on. The host of a rank comes from here, never from a host
-/// name or boot id, so that several hosts may share one machine. The rank itself is the engine's to
-/// say (Open MPI sets OMPI_COMM_WORLD_RANK).
+/// CPUs of its host are known, unless the user has said it); read by the runtime, but for `bind`
+/// and `verbose`, which are for the wrapper. Ranks are numbered through the hosts in order: host 0
+/// has ranks [0, slots), and so on. The host of a rank comes from here, never from a host name or
+/// boot id, so that several hosts may share one machine. The rank itself is the engine's to say
+/// (Open MPI sets OMPI_COMM_WORLD_RANK).
 struct LaunchEnv {
   std::string job = {};               ///< random, unique to this launch
   std::string version = {};           ///< of the launcher
   std::vector<HostSlots> hosts = {};  ///< with the slots in use: they add up to the number of ranks
   int terminal_columns = 0;           ///< width of the user's terminal; 0: stdout is none
   int threads = 0;                    ///< compute threads of this rank; 0: not said
+  std::string bind = {};              ///< what to pin ranks to, as --bind says it; "": not said
+  bool verbose = false;               ///< report what each rank got
 
   /// File that Shutdown makes, so that the launcher knows a rank which left in good order from one
   /// that just ended; "": none. Its folder is there on the launcher's own host alone.
@@ -46,6 +49,9 @@ using GetEnv = std::function<std::optional<std::string>(const std::string& name)
 
 /// The variables (DTRUN_JOB, DTRUN_HOSTS, ...) that say `launch`.
 Environment WriteLaunchEnv(const LaunchEnv& launch);
+
+/// The names of all variables that WriteLaunchEnv may write.
+const std::vector<std::string>& LaunchVariables();
 
 /// The launch that the environment describes; nothing when DTRUN_JOB is not set, so nobody launched
 /// this process with dtrun. Throws Error kInvalidArgument naming the variable, what it holds and

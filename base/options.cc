@@ -93,10 +93,10 @@ const std::vector<OptionRow>& Rows() {
   return rows;
 }
 
-std::string VariableOf(const std::string& option) {
-  std::string variable = "DTRUN_" + option;
-  for (char& c : variable) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return variable;
+const OptionRow* FindRow(const std::string& name) {
+  const auto row = std::find_if(
+      Rows().begin(), Rows().end(), [&](const OptionRow& r) { return r.name == name; });
+  return row == Rows().end() ? nullptr : &*row;
 }
 
 void Set(
@@ -126,15 +126,13 @@ Options ReadOptions(
   Options options;
   options.stall_warning_s = 0;  // not said
   for (const OptionRow& row : Rows()) {
-    const std::string variable = VariableOf(row.name);
+    const std::string variable = OptionVariable(row.name);
     if (const auto value = get(variable))
       Set(row, "environment variable " + variable, *value, options);
   }
   for (const auto& [name, value] : given) {
-    const auto row = std::find_if(Rows().begin(), Rows().end(), [&name = name](const OptionRow& r) {
-      return r.name == name;
-    });
-    if (row == Rows().end()) {
+    const OptionRow* row = FindRow(name);
+    if (row == nullptr) {
       std::vector<std::string> names;
       for (const OptionRow& r : Rows()) names.push_back(r.name);
       throw Error(
@@ -151,6 +149,18 @@ std::vector<std::pair<std::string, std::string>> OptionValues(const Options& opt
   std::vector<std::pair<std::string, std::string>> values;
   for (const OptionRow& row : Rows()) values.emplace_back(row.name, row.show(options));
   return values;
+}
+
+std::string OptionVariable(const std::string& option) {
+  std::string variable = "DTRUN_" + option;
+  for (char& c : variable) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return variable;
+}
+
+std::optional<std::string> ExpectedOption(const std::string& name, const std::string& value) {
+  const OptionRow& row = *FindRow(name);
+  Options options;
+  return row.parse(value, options) ? std::nullopt : std::optional<std::string>(row.expected);
 }
 
 std::vector<std::string> AgreedOptions(const Options& options) {

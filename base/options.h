@@ -2,6 +2,7 @@
 #define DTRUN_BASE_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,13 @@ Options ReadOptions(
 
 /// Every option's name with its value, as ReadOptions would read it.
 std::vector<std::pair<std::string, std::string>> OptionValues(const Options& options);
+
+/// What option `name` accepts, in words; nothing where `value` is such a one. The option exists.
+///   ExpectedOption("on_stall", "wait")  ->  "error or abort"
+std::optional<std::string> ExpectedOption(const std::string& name, const std::string& value);
+
+/// The environment variable of an option: "DTRUN_ON_STALL".
+std::string OptionVariable(const std::string& option);
 
 /// "bucket_bytes=4194304" and so on, for the options that all ranks have to agree on, one per line.
 std::vector<std::string> AgreedOptions(const Options& options);

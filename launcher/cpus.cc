@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -58,10 +59,22 @@ std::optional<double> LimitUpwards(
   return Tighter(limit, limit_of_group(read, mount));
 }
 
-// Text of a small file of /sys/devices/system/cpu; 0 where the machine does not say.
+constexpr char kCpuFolder[] = "/sys/devices/system/cpu/cpu";
+
 int Topology(int cpu, const char* what) {
-  const auto text = ReadFileOfSystem(Text("/sys/devices/system/cpu/cpu", cpu, "/topology/", what));
+  const auto text = ReadFileOfSystem(Text(kCpuFolder, cpu, "/topology/", what));
   return text ? static_cast<int>(Number(*text).value_or(0)) : 0;
+}
+
+// The folder of a CPU has a link to that of its node: "node0".
+int NumaNode(int cpu) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(Text(kCpuFolder, cpu), error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("node")) continue;
+    if (const auto node = base::ParseInteger(name.substr(4))) return static_cast<int>(*node);
+  }
+  return 0;
 }
 
 }  // namespace
@@ -103,24 +116,22 @@ std::optional<double> CpuQuota(const ReadFile& read) {
   return limit;
 }
 
-std::vector<int> AllowedCpus() {
-  std::vector<int> cpus;
+std::vector<Cpu> AllowedCpus() {
+  std::vector<Cpu> cpus;
   for (int size = 1024; size <= 1 << 20; size *= 4) {
     cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(size));
     const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(size));
     const bool fits = sched_getaffinity(0, bytes, set) == 0;
     for (int cpu = 0; fits && cpu < size; ++cpu)
-      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set)) cpus.push_back(cpu);
+      if (CPU_ISSET_S(static_cast<size_t>(cpu), bytes, set))
+        cpus.push_back(
+            {cpu, Topology(cpu, "core_id"), Topology(cpu, "physical_package_id"), NumaNode(cpu)});
     CPU_FREE(set);
     if (fits) break;
   }
   // Hardware threads of one core often have numbers that lie far apart.
-  std::vector<std::tuple<int, int, int>> order;
-  for (int cpu : cpus)
-    order.emplace_back(Topology(cpu, "physical_package_id"), Topology(cpu, "core_id"), cpu);
-  std::sort(order.begin(), order.end());
-  std::transform(order.begin(), order.end(), cpus.begin(), [](const auto& place) {
-    return std::get<2>(place);
+  std::sort(cpus.begin(), cpus.end(), [](const Cpu& a, const Cpu& b) {
+    return std::tie(a.socket, a.core, a.id) < std::tie(b.socket, b.core, b.id);
   });
   return cpus;
 }

@@ -8,6 +8,16 @@
 
 namespace dtrun::launcher {
 
+/// One logical CPU and where it is; 0 where the machine does not say.
+struct Cpu {
+  int id = 0;
+  int core = 0;  ///< unique within its socket
+  int socket = 0;
+  int numa = 0;
+
+  bool operator==(const Cpu&) const = default;
+};
+
 /// Where one rank computes.
 struct CpuPlan {
   std::vector<int> pinned = {};  ///< the CPUs it may use; empty: all that the host allows
@@ -33,7 +43,7 @@ using ReadFile = std::function<std::optional<std::string>(const std::string& pat
 std::optional<double> CpuQuota(const ReadFile& read);
 
 /// The CPUs this process may run on, those of one core and one socket side by side.
-std::vector<int> AllowedCpus();
+std::vector<Cpu> AllowedCpus();
 
 std::optional<std::string> ReadFileOfSystem(const std::string& path);
 

@@ -107,15 +107,17 @@ HostAgents::~HostAgents() {
     host->stream.reset();  // an agent ends with it
     poller_.Forget(host->complaints);
     if (host->complaints >= 0) close(host->complaints);
-    if (host->process > 0) waitpid(host->process, nullptr, 0);
+    // What carries the channel may not notice that it has ended.
+    if (host->remote && !host->done) kill(-host->process, SIGKILL);
+    waitpid(host->process, nullptr, 0);
   }
 }
 
 void HostAgents::Start(Host& host) {
   std::vector<std::string> words;
   if (host.remote) {
-    words = plan_.ssh;
-    words.insert(words.end(), {"--", SshHost(host.name), ShellQuoted(plan_.agent)});
+    words = plan_.remote_shell;
+    words.insert(words.end(), {SshHost(host.name), ShellQuoted(plan_.agent)});
   } else {
     words = {plan_.agent};
   }

@@ -21,13 +21,13 @@ namespace dtrun::launcher {
 
 /// What the agents have to know.
 struct AgentPlan {
-  std::string agent;                   ///< file of dtrun_agent, the same on all hosts
-  std::vector<std::string> ssh;        ///< words in front of a host's name
-  std::string job;                     ///< its random name
-  std::string folder;                  ///< of the job, on this machine
-  std::vector<base::HostSlots> hosts;  ///< of the ranks
-  std::vector<bool> on_this_machine;   ///< by host
-  std::string program;                 ///< file of the ranks' program
+  std::string agent;                      ///< file of dtrun_agent, the same on all hosts
+  std::vector<std::string> remote_shell;  ///< words in front of a host and a command
+  std::string job;                        ///< its random name
+  std::string folder;                     ///< of the job, on this machine
+  std::vector<base::HostSlots> hosts;     ///< of the ranks
+  std::vector<bool> on_this_machine;      ///< by host
+  std::string program;                    ///< file of the ranks' program
   std::string cwd;
   std::chrono::milliseconds host_timeout{30'000};  ///< a host not heard of for so long is lost
 };

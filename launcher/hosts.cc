@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstring>
-#include <optional>
+#include <set>
 
 #include "base/text.h"
 #include "launcher/launch_error.h"
@@ -12,10 +12,12 @@
 namespace dtrun::launcher {
 namespace {
 
+using base::Text;
+
 constexpr size_t kMaxHostLength = 253;  // of a DNS name, RFC 1035
 
 [[noreturn]] void Refuse(const std::string& item, size_t column, const std::string& why) {
-  throw UsageError(base::Text("-H item ", ShellQuoted(item), " (column ", column, "): ", why));
+  throw UsageError(Text("item ", Excerpt(item), " (column ", column, "): ", why));
 }
 
 bool AllOf(const std::string& text, const char* punctuation) {
@@ -37,67 +39,110 @@ bool IsHostName(const std::string& name) {
          AllOf(name, "._-");
 }
 
-HostSlots ParseHost(const std::string& item, size_t column) {
+Host ParseHost(const std::string& item, size_t column) {
   // The colons of an IPv6 address stand before its bracket.
   const size_t colon = item.find(':', item.starts_with('[') ? item.find(']') : 0);
-  HostSlots host = {item.substr(0, colon), 1};
+  Host host = {item.substr(0, colon)};
   if (item.empty()) Refuse(item, column, "a host is missing");
-  if (host.name.starts_with('[') && !IsBracketedIpv6(host.name))
-    Refuse(item, column, "expected an IPv6 address in brackets, such as [::1]:2");
-  if (!host.name.starts_with('[') && !IsHostName(host.name))
+  if (const auto refusal = RefusalOfHost(host.name)) Refuse(item, column, *refusal);
+  if (colon == std::string::npos) return host;
+  const std::string text = item.substr(colon + 1);
+  const std::optional<int> slots = ParseSlots(text);
+  if (!slots)
     Refuse(
         item, column,
-        "expected host:slots with a host of letters, digits, '.', '_' and '-' that does not begin "
-        "with '-'");
-  if (colon != std::string::npos) {
-    const std::string slots = item.substr(colon + 1);
-    const std::optional<int64_t> count = base::ParseInteger(slots);
-    if (!count || *count < 1 || *count > kMaxRanks)
-      Refuse(
-          item, column,
-          base::Text(
-              "expected a number of slots from 1 to ", kMaxRanks, ", got ", ShellQuoted(slots)));
-    host.slots = static_cast<int>(*count);
-  }
+        Text("expected a number of slots from 1 to ", kMaxRanks, ", got ", Excerpt(text)));
+  host.slots = *slots;
   return host;
+}
+
+std::string Counted(int64_t count, const char* what) {
+  return Text(count, ' ', what, count == 1 ? "" : "s");
+}
+
+[[noreturn]] void RefuseTooFewSlots(const std::vector<Host>& hosts, int ranks, bool oversubscribe) {
+  std::vector<HostSlots> list;
+  for (const Host& host : hosts)
+    list.push_back({host.name, oversubscribe ? host.max_slots : host.slots});
+  const int64_t slots = base::RankCount(list);
+  std::string shown = HostList(list);
+  if (shown.size() > 200) shown = Text(list.size(), " hosts");
+  throw UsageError(Text(
+      "requested ", Counted(ranks, "rank"), ", but the host list has ", Counted(slots, "slot"),
+      oversubscribe ? " at most" : "", " (", shown, ")",
+      oversubscribe ? "" : "; --oversubscribe lets ranks share them"));
+}
+
+// Deals out the rest in turns. Returns how many ranks found no place.
+int DealOut(const std::vector<Host>& hosts, int ranks, std::vector<HostSlots>& placement) {
+  for (bool placed = true; placed && ranks > 0;) {
+    placed = false;
+    for (size_t i = 0; i < hosts.size() && ranks > 0; ++i) {
+      if (hosts[i].max_slots > 0 && placement[i].slots >= hosts[i].max_slots) continue;
+      ++placement[i].slots;
+      --ranks;
+      placed = true;
+    }
+  }
+  return ranks;
 }
 
 }  // namespace
 
-std::vector<HostSlots> ParseHosts(const std::string& text) {
-  std::vector<HostSlots> hosts;
+std::optional<std::string> RefusalOfHost(const std::string& name) {
+  if (name.starts_with('['))
+    return IsBracketedIpv6(name) ? std::nullopt
+                                 : std::optional<std::string>(
+                                       "expected an IPv6 address in brackets, such as [::1]:2");
+  if (IsHostName(name)) return std::nullopt;
+  return "expected host:slots with a host of letters, digits, '.', '_' and '-' that does not begin "
+         "with '-'";
+}
+
+std::optional<int> ParseSlots(const std::string& text) {
+  const std::optional<int64_t> count = base::ParseInteger(text);
+  if (!count || *count < 1 || *count > kMaxRanks) return std::nullopt;
+  return static_cast<int>(*count);
+}
+
+std::vector<Host> ParseHosts(const std::string& text) {
+  std::vector<Host> hosts;
+  std::set<std::string> names;
   int64_t slots = 0;
   size_t column = 1;
   for (const std::string& item : base::Split(text, ',')) {
-    const HostSlots host = ParseHost(item, column);
-    for (const HostSlots& earlier : hosts)
-      if (earlier.name == host.name) Refuse(item, column, "this host stands there twice");
-    slots += host.slots;
-    if (slots > kMaxRanks) Refuse(item, column, base::Text("more than ", kMaxRanks, " slots"));
-    hosts.push_back(host);
+    hosts.push_back(ParseHost(item, column));
+    if (!names.insert(hosts.back().name).second)
+      Refuse(item, column, "this host stands there twice");
+    slots += std::max(hosts.back().slots, 1);
+    if (slots > kMaxRanks) Refuse(item, column, Text("more than ", kMaxRanks, " slots"));
     column += item.size() + 1;
   }
   return hosts;
 }
 
-std::vector<HostSlots> PlaceRanks(const std::vector<HostSlots>& hosts, int ranks) {
-  if (ranks > base::RankCount(hosts))
-    throw UsageError(base::Text(
-        "requested ", ranks, ranks == 1 ? " rank" : " ranks", ", but the host list has ",
-        base::RankCount(hosts), base::RankCount(hosts) == 1 ? " slot (" : " slots (",
-        HostList(hosts), ")"));
+std::vector<HostSlots> PlaceRanks(const std::vector<Host>& hosts, int ranks, bool oversubscribe) {
   std::vector<HostSlots> placement;
-  for (const HostSlots& host : hosts) {
-    if (ranks == 0) break;
-    placement.push_back({host.name, std::min(host.slots, ranks)});
-    ranks -= placement.back().slots;
+  int left = ranks;
+  for (const Host& host : hosts) {
+    placement.push_back({host.name, std::min(host.slots, left)});
+    left -= placement.back().slots;
   }
+  if (oversubscribe) left = DealOut(hosts, left, placement);
+  if (left > 0) RefuseTooFewSlots(hosts, ranks, oversubscribe);
+  std::erase_if(placement, [](const HostSlots& host) { return host.slots == 0; });
   return placement;
+}
+
+int64_t SlotCount(const std::vector<Host>& hosts) {
+  int64_t slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  return slots;
 }
 
 std::string HostList(const std::vector<HostSlots>& hosts) {
   std::vector<std::string> items;
-  for (const HostSlots& host : hosts) items.push_back(base::Text(host.name, ':', host.slots));
+  for (const HostSlots& host : hosts) items.push_back(Text(host.name, ':', host.slots));
   return base::Join(items, ",");
 }
 

@@ -1,10 +1,13 @@
 #ifndef DTRUN_LAUNCHER_HOSTS_H_
 #define DTRUN_LAUNCHER_HOSTS_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/launch_env.h"
+#include "launcher/host.h"
 
 namespace dtrun::launcher {
 
@@ -13,16 +16,29 @@ using base::HostSlots;
 /// More ranks or slots than this are a typing error.
 inline constexpr int kMaxRanks = 1'000'000;
 
-/// The hosts of `-H`. A host is a name or address of letters, digits, '.', '_' and '-' that does
-/// not begin with '-', or an IPv6 address in brackets; without ":slots" it has one slot.
-///   "node1:2,[fd00::1]:4,node2"  ->  {{"node1", 2}, {"[fd00::1]", 4}, {"node2", 1}}
+/// Whether `name` can be a host: letters, digits, '.', '_' and '-' that do not begin with '-', or
+/// an IPv6 address in brackets. Nothing if it can, else what was expected.
+std::optional<std::string> RefusalOfHost(const std::string& name);
+
+/// A number of slots, 1 to kMaxRanks; nothing for any other text.
+std::optional<int> ParseSlots(const std::string& text);
+
+/// The hosts of `-H`, each with the number of slots that it may say.
+///   "node1:2,[fd00::1]:4,node2"  ->  {{"node1", 2}, {"[fd00::1]", 4}, {"node2", 0}}
 /// Throws UsageError that names the item and the column where it begins; a host that stands there
 /// twice is such an error.
-std::vector<HostSlots> ParseHosts(const std::string& text);
+std::vector<Host> ParseHosts(const std::string& text);
 
-/// The hosts that `ranks` ranks need, filled in order, with the slots in use.
-/// Throws UsageError when there are more ranks than slots.
-std::vector<HostSlots> PlaceRanks(const std::vector<HostSlots>& hosts, int ranks);
+/// The hosts that `ranks` ranks need, filled in order, with the slots in use. With `oversubscribe`
+/// the ranks for which there is no slot are dealt out over all hosts, one each in turn, up to their
+/// max_slots. Every host says its slots.
+///   a:2, b:2, 5 ranks, oversubscribe  ->  a:3, b:2
+/// Throws UsageError when there is no place for them.
+std::vector<HostSlots> PlaceRanks(
+    const std::vector<Host>& hosts, int ranks, bool oversubscribe = false);
+
+/// Sum of the slots.
+int64_t SlotCount(const std::vector<Host>& hosts);
 
 /// "localhost:2,node1:4"
 std::string HostList(const std::vector<HostSlots>& hosts);

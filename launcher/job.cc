@@ -4,9 +4,7 @@
 
 #include "launcher/job.h"
 
-#include <limits.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -38,22 +36,28 @@ using std::chrono::milliseconds;
 // How long the agents may take for their last words.
 constexpr std::chrono::seconds kLastWords{5};
 
-std::string OwnHostName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, HOST_NAME_MAX);
-  return name;
+// What a host and a command are added to.
+std::vector<std::string> RemoteShell(const Reach& reach) {
+  // Open MPI takes several, between colons, and looks which is there.
+  const std::string own = reach.remote_shell.substr(0, reach.remote_shell.find(':'));
+  if (!own.empty()) return SplitWords(own);
+  std::vector<std::string> words = {"ssh"};
+  for (const std::string& word : SshArguments(reach)) words.push_back(word);
+  words.push_back("--");
+  return words;
 }
 
 class Job {
  public:
-  explicit Job(JobPlan plan)
+  Job(Plan plan, const Options& options)
       : plan_(std::move(plan)),
+        options_(options),
         folder_(FolderBase()),
         supervisor_(poller_),
         output_(poller_, plan_.output, plan_.call.placement, [this] {
           supervisor_.Interrupt(SIGPIPE);
         }) {
-    if (!plan_.flight_record.empty()) record_file_.emplace(plan_.flight_record);
+    if (!options_.flight_record.empty()) record_file_.emplace(options_.flight_record);
     plan_.call.folder = folder_.path();
     argv_ = MpirunArgv(plan_.call);
   }
@@ -72,39 +76,60 @@ class Job {
     std::error_code ignored;
     return {
         .agent = plan_.agent,
-        .ssh = {"ssh", "-x", "-a", "-o", "BatchMode=yes"},
+        .remote_shell = RemoteShell(plan_.call.reach),
         .job = plan_.job,
         .folder = folder_.path(),
         .hosts = plan_.call.placement,
         .on_this_machine = OnThisMachine(plan_.call.placement),
         .program = plan_.call.program.front(),
         .cwd = std::filesystem::current_path(ignored),
-        .host_timeout = plan_.host_timeout};
+        .host_timeout = std::chrono::seconds(options_.host_timeout_s)};
   }
 
   void WaitForHosts() {
-    const auto late = Clock::now() + plan_.start_timeout;
     while (!agents_->Ready() && supervisor_.interruption() == 0) {
       poller_.Wait(milliseconds(100));
-      if (Clock::now() > late && !agents_->Ready())
+      if (Clock::now() > start_by_ && !agents_->Ready())
         throw LaunchError(
             ExitCode::kUnavailable, Text(
                                         "no answer from ", agents_->Silent(), " within ",
-                                        plan_.start_timeout.count(), " s"));
+                                        options_.start_timeout_s, " s (--start-timeout)"));
     }
   }
 
+  // Open MPI starts no rank before it has reached all hosts.
+  void CheckTime() {
+    const bool started =
+        static_cast<int>(agents_->records().size()) >= base::RankCount(plan_.call.placement);
+    if (started) start_by_ = Clock::time_point::max();
+    if (Clock::now() > start_by_)
+      End(
+          {static_cast<int>(ExitCode::kUnavailable),
+           Text(
+               "not all ranks had started after ", options_.start_timeout_s,
+               " s (--start-timeout); --verbose shows what Open MPI says")});
+    if (Clock::now() > end_by_)
+      End(
+          {static_cast<int>(ExitCode::kTimeout),
+           Text("ended after ", options_.timeout_s, " s (--timeout)")});
+    if (!agents_->lost().empty()) End({static_cast<int>(ExitCode::kUnavailable), agents_->lost()});
+  }
+
+  // No rank is to blame.
+  void End(Verdict why) {
+    if (ended_) return;
+    ended_ = std::move(why);
+    supervisor_.End();
+  }
+
   void RunRanks() {
-    if (plan_.verbose) Say(ShellLine(argv_));
+    if (options_.verbose) Say(ShellLine(argv_));
     folder_.SetUser(supervisor_.Start(argv_, plan_.environment));
     while (!supervisor_.ended()) {
-      poller_.Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(1000));
+      poller_.Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500));
       supervisor_.Tick();
       agents_->Beat();
-      if (!agents_->lost().empty() && !ending_) {
-        ending_ = true;
-        supervisor_.End();
-      }
+      CheckTime();
       CareForOutput();
     }
     std::vector<pid_t> spared = agents_->processes();
@@ -119,8 +144,7 @@ class Job {
   }
 
   bool Failed() const {
-    return supervisor_.interruption() != 0 || supervisor_.wait_status() != 0 ||
-           !agents_->lost().empty();
+    return supervisor_.interruption() != 0 || supervisor_.wait_status() != 0 || ended_;
   }
 
   void EndHosts() {
@@ -139,8 +163,7 @@ class Job {
       return {
           128 + supervisor_.interruption(),
           Text("ended by ", SignalName(supervisor_.interruption()))};
-    if (!agents_->lost().empty())
-      return {static_cast<int>(ExitCode::kUnavailable), agents_->lost()};
+    if (ended_) return *ended_;
     // mpirun itself was killed: no rank is to blame.
     if (WIFSIGNALED(status))
       return {
@@ -187,7 +210,13 @@ class Job {
     return exit_code;
   }
 
-  JobPlan plan_;
+  // 0: no limit.
+  static Clock::time_point After(int seconds) {
+    return seconds > 0 ? Clock::now() + std::chrono::seconds(seconds) : Clock::time_point::max();
+  }
+
+  Plan plan_;
+  const Options& options_;
   std::vector<std::string> argv_;  // mpirun's
   JobFolder folder_;               // forks: before anything that a child should not have
   std::optional<ResultFile> record_file_;
@@ -195,7 +224,9 @@ class Job {
   Supervisor supervisor_;
   Output output_;
   std::optional<HostAgents> agents_;
-  bool ending_ = false;
+  Clock::time_point start_by_ = After(options_.start_timeout_s);
+  Clock::time_point end_by_ = After(options_.timeout_s);
+  std::optional<Verdict> ended_;  // why dtrun itself ended the job
 };
 
 }  // namespace
@@ -212,13 +243,6 @@ std::string FolderBase() {
   return base.empty() ? "/tmp" : base;
 }
 
-std::vector<bool> OnThisMachine(const std::vector<base::HostSlots>& placement) {
-  const std::string own_name = OwnHostName();
-  std::vector<bool> here;
-  for (const base::HostSlots& host : placement) here.push_back(IsThisMachine(host.name, own_name));
-  return here;
-}
-
-int RunJob(JobPlan plan) { return Job(std::move(plan)).Run(); }
+int RunJob(Plan plan, const Options& options) { return Job(std::move(plan), options).Run(); }
 
 }  // namespace dtrun::launcher

@@ -1,40 +1,22 @@
 #ifndef DTRUN_LAUNCHER_JOB_H_
 #define DTRUN_LAUNCHER_JOB_H_
 
-#include <chrono>
 #include <string>
-#include <vector>
 
-#include "launcher/mpirun.h"
-#include "launcher/output_options.h"
+#include "launcher/options.h"
+#include "launcher/plan.h"
 
 namespace dtrun::launcher {
 
-/// All that is known before a job starts.
-struct JobPlan {
-  MpirunCall call;  ///< without its folder, which the job makes
-  std::vector<std::string> environment;
-  std::string job;            ///< its random name
-  std::string agent;          ///< file of dtrun_agent, the same on all hosts
-  std::string flight_record;  ///< file; "": none
-  OutputOptions output;
-  bool verbose = false;
-  std::chrono::seconds start_timeout{60};  ///< for all hosts to answer
-  std::chrono::seconds host_timeout{30};   ///< a host not heard of for so long is lost
-};
-
-/// Where the job's folder is made: $TMPDIR, or /tmp.
-std::string FolderBase();
-
-/// One line on stderr, "dtrun: " in front.
+/// Prints "dtrun: message" to stderr, as one line.
 void Say(const std::string& message);
 
-/// Which hosts of the placement are this machine.
-std::vector<bool> OnThisMachine(const std::vector<base::HostSlots>& placement);
+/// Where the folders of jobs are made: $TMPDIR or /tmp.
+std::string FolderBase();
 
-/// Runs the job to its end, and says how it failed. Returns what dtrun ends with. Throws
-/// LaunchError when it cannot start.
-int RunJob(JobPlan plan);
+/// Starts the planned job, waits for its end and says why it failed, if it did. Returns what dtrun
+/// exits with. Throws LaunchError when there is no job.
+int RunJob(Plan plan, const Options& options);
 
 }  // namespace dtrun::launcher
 

@@ -15,6 +15,7 @@ enum class ExitCode {
   kInternal = 70,     ///< dtrun or Open MPI broke
   kNoResult = 73,     ///< a result file could not be written
   kLeftEarly = 76,    ///< a rank stalled, or left while the others still needed it
+  kTimeout = 124,     ///< --timeout has passed
   kNotExecutable = 126,
   kNotFound = 127,
 };

@@ -1,11 +1,9 @@
-// dtrun: plans (command line, hosts, placement, mpirun's command), then runs the job.
+// dtrun: understands what the user says (settings.h, options.h), finds the hosts (host_sources.h),
+// plans (plan.h), then starts mpirun and watches it (job.h).
 
-#include <sys/ioctl.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -13,131 +11,77 @@
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "launcher/engine.h"
-#include "launcher/hosts.h"
+#include "launcher/check_build.h"
+#include "launcher/command_line.h"
+#include "launcher/completion.h"
+#include "launcher/cpus.h"
+#include "launcher/dry_run.h"
 #include "launcher/job.h"
 #include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
-#include "launcher/mpirun.h"
-#include "launcher/options.h"
-#include "launcher/program.h"
-#include "launcher/quoting.h"
+#include "launcher/plan.h"
+#include "launcher/result_file.h"
+#include "launcher/user_file.h"
 
 namespace dtrun::launcher {
 namespace {
 
-using base::Text;
-
-std::string RandomJobName() {
-  unsigned char bits[16];
-  if (getrandom(bits, sizeof bits, 0) != sizeof bits)
-    throw LaunchError(ExitCode::kInternal, "the system gives no random numbers");
-  std::string name;
-  for (unsigned char byte : bits) {
-    char hex[3];
-    std::snprintf(hex, sizeof hex, "%02x", byte);
-    name += hex;
-  }
-  return name;
+int Print(const std::string& text) {
+  std::cout << text << std::flush;
+  if (std::cout) return static_cast<int>(ExitCode::kSuccess);
+  throw LaunchError(ExitCode::kNoResult, "cannot write to stdout");
 }
 
-// What is left of a line for the ranks, beside what stands in front of it.
-int TerminalColumns(const OutputOptions& output) {
-  constexpr int kTagColumns = 20, kStampColumns = 24, kFewest = 20;
-  if (!isatty(STDOUT_FILENO)) return 0;
-  winsize size = {};
-  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  const int taken =
-      (output.tag == Tag::kNone ? 0 : kTagColumns) + (output.timestamps ? kStampColumns : 0);
-  return std::max(kFewest, (known ? size.ws_col : 80) - taken);
-}
-
-std::vector<std::string> OwnEnvironment() {
-  std::vector<std::string> environment;
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    environment.emplace_back(*variable);
-  return environment;
-}
-
-bool Has(const std::vector<std::string>& environment, const std::string& name) {
-  for (const std::string& variable : environment)
-    if (variable.starts_with(name + "=")) return true;
-  return false;
-}
-
-// Removes what an outer dtrun said and adds what this one says.
-void SayLaunch(const base::Environment& launch, JobPlan& plan) {
-  std::erase_if(plan.environment, [](const std::string& variable) {
-    return variable.starts_with("DTRUN_JOB=");
-  });
-  for (const auto& [name, value] : launch) {
-    std::erase_if(plan.environment, [&, prefix = name + "="](const std::string& variable) {
-      return variable.starts_with(prefix);
-    });
-    plan.environment.push_back(name + "=" + value);
-    plan.call.exported.push_back(name);
-  }
-}
-
-JobPlan MakePlan(const Options& options) {
-  JobPlan plan;
-  const std::string path = base::ProcessEnv("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
-  plan.environment = OwnEnvironment();
-  plan.call.placement = PlaceRanks(options.hosts, options.ranks);
-  for (const std::string& name : options.exported)
-    if (!Has(plan.environment, name))
-      throw UsageError(Text("-x ", name, ": this variable is not set"));
-  plan.call.program = options.program;
-  plan.call.program.front() = FindProgram(options.program.front(), path);
-  plan.call.mpirun = FindMpirun(path);
-  plan.call.wrapper = FindHelper("dtrun_rank");
-  plan.agent = FindHelper("dtrun_agent");
-  plan.call.mpi_args = options.mpi_args;
-  const std::vector<bool> here = OnThisMachine(plan.call.placement);
-  plan.call.only_this_machine = std::all_of(here.begin(), here.end(), [](bool is) { return is; });
-  plan.call.as_root = geteuid() == 0;
-  plan.call.quiet = !options.verbose;
-  plan.job = RandomJobName();
-  plan.flight_record = options.flight_record;
-  plan.output = options.output;
-  plan.verbose = options.verbose;
-
-  SayLaunch(
-      base::WriteLaunchEnv(
-          {.job = plan.job,
-           .version = base::kVersion,
-           .hosts = plan.call.placement,
-           .terminal_columns = TerminalColumns(options.output)}),
-      plan);
-  std::vector<std::string> names = options.exported;
-  if (!plan.call.only_this_machine)
-    for (const std::string& name : ForwardedNames(plan.environment)) names.push_back(name);
-  for (const std::string& name : names)
-    if (std::find(plan.call.exported.begin(), plan.call.exported.end(), name) ==
-        plan.call.exported.end())
-      plan.call.exported.push_back(name);
-  return plan;
-}
-
-int PrintPlan(JobPlan plan) {
+int DryRun(const Options& options, Plan plan) {
   plan.call.folder = JobFolder::Pattern(FolderBase());
-  std::cout << ShellLine(MpirunArgv(plan.call)) << '\n';
-  int rank = 0;
-  for (const HostSlots& host : plan.call.placement)
-    for (int slot = 0; slot < host.slots; ++slot)
-      std::cout << "rank " << rank++ << " -> " << host.name << '\n';
-  return 0;
+  const std::vector<RankPlace> places =
+      PlacesOf(plan.call, options.bind, OwnHostName(), AllowedCpus(), CpuQuota(ReadFileOfSystem));
+  if (options.json == "-") return Print(PlanJson(plan.call, places));
+  if (!options.json.empty()) ResultFile(options.json).Write(PlanJson(plan.call, places));
+  return Print(PlanText(plan.call, places));
+}
+
+// What this machine cannot give is said once, and not by every rank.
+void CheckBinding(const Options& options, const Plan& plan) {
+  if (options.bind == Bind::kCore)
+    PlacesOf(plan.call, options.bind, OwnHostName(), AllowedCpus(), CpuQuota(ReadFileOfSystem));
+}
+
+// Who has told Open MPI that root is meant need not hear it again.
+void WarnOfRoot() {
+  if (geteuid() != 0 || !base::ProcessEnv("OMPI_ALLOW_RUN_AS_ROOT").value_or("").empty()) return;
+  Say("warning: running as root (OMPI_ALLOW_RUN_AS_ROOT=1 ends this warning)");
 }
 
 int Main(const std::vector<std::string>& arguments) {
-  const Options options = ParseCommandLine(arguments);
+  const Surroundings surroundings = {ReadUserFile, base::ProcessEnv};
+  const Request request = ReadRequest(arguments, surroundings);
+  const Options& options = request.options;
   switch (options.action) {
-    case Action::kHelp: std::cout << HelpText(); return 0;
-    case Action::kVersion: std::cout << "dtrun " << base::kVersion << '\n'; return 0;
-    case Action::kDryRun: return PrintPlan(MakePlan(options));
-    case Action::kRun: return RunJob(MakePlan(options));
+    case Action::kHelp: return Print(HelpText());
+    case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
+    case Action::kCompletion: return Print(BashCompletion());
+    case Action::kCheckBuild: {
+      const BuildReport report = CheckBuild(base::ProcessEnv("PATH").value_or(""));
+      const int printed = Print(report.text);
+      return report.complete ? printed : static_cast<int>(ExitCode::kUnavailable);
+    }
+    case Action::kRun:
+    case Action::kDryRun:
+    case Action::kPrintEnv:
+    case Action::kPrintConfig: break;
   }
-  return static_cast<int>(ExitCode::kInternal);
+  const std::vector<Host> hosts = FindHosts(options, surroundings);
+  if (options.action == Action::kPrintConfig)
+    return Print(PrintedConfig(request.settings, options, hosts));
+  Plan plan = PlanRanks(options, hosts);
+  if (options.action == Action::kPrintEnv)
+    return Print(PrintedEnvironment(plan.environment, plan.call.exported));
+  PlanCommand(options, plan);
+  if (options.action == Action::kDryRun) return DryRun(options, std::move(plan));
+  CheckBinding(options, plan);
+  WarnOfRoot();
+  return RunJob(std::move(plan), options);
 }
 
 }  // namespace

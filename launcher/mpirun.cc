@@ -1,11 +1,6 @@
 #include "launcher/mpirun.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
-#include <cctype>
-#include <iterator>
-#include <optional>
 
 #include "base/text.h"
 #include "launcher/hosts.h"
@@ -58,6 +53,28 @@ void Append(Words& words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
 }
 
+// A host that does not answer is asked again three times before it counts as lost.
+std::vector<Words> KeepAlive(int host_timeout_s) {
+  constexpr int kProbes = 3;
+  const int interval = std::max(1, host_timeout_s / 6);
+  return {
+      {"--mca", "oob_tcp_keepalive_time", base::Text(host_timeout_s - kProbes * interval)},
+      {"--mca", "oob_tcp_keepalive_intvl", base::Text(interval)},
+      {"--mca", "oob_tcp_keepalive_probes", base::Text(kProbes)},
+  };
+}
+
+std::vector<Words> ReachOptions(const Reach& reach) {
+  std::vector<Words> options = KeepAlive(reach.host_timeout_s);
+  if (reach.by_ssh)
+    options.push_back({"--mca", "plm_rsh_args", base::Join(SshArguments(reach), " ")});
+  if (reach.networks.empty()) return options;
+  const std::string networks = base::Join(reach.networks, ",");
+  options.push_back({"--mca", "oob_tcp_if_include", networks});
+  options.push_back({"--mca", "btl_tcp_if_include", networks});
+  return options;
+}
+
 std::vector<Words> OwnOptions(const MpirunCall& call) {
   std::vector<Words> options = {
       {"-np", base::Text(base::RankCount(call.placement))},
@@ -73,31 +90,29 @@ std::vector<Words> OwnOptions(const MpirunCall& call) {
   };
   for (const Words& option : HostOptions(call.placement)) options.push_back(option);
   // Otherwise mpirun wants an ssh even if there is no other host.
-  if (call.only_this_machine) options.push_back({"--mca", "plm", "isolated"});
+  if (call.only_this_machine) {
+    options.push_back({"--mca", "plm", "isolated"});
+  } else {
+    for (const Words& option : ReachOptions(call.reach)) options.push_back(option);
+  }
   if (call.quiet) options.push_back({"-q"});
   if (call.as_root) options.push_back({"--allow-run-as-root"});
   for (const std::string& name : call.exported) options.push_back({"-x", name});
   return options;
 }
 
-bool IsShellName(const std::string& name) {
-  return !name.empty() && !std::isdigit(static_cast<unsigned char>(name.front())) &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return (std::isalnum(c) && c < 128) || c == '_';
-         });
-}
-
-bool StaysHere(const std::string& name) {
-  constexpr const char* kPatterns[] = {
-      "*TOKEN*",       "*SECRET*",     "*PASSWORD*", "*_KEY",  "AWS_*",
-      "SSH_AUTH_SOCK", "*CREDENTIAL*", "OMPI_*",     "PMIX_*",
-  };
-  return std::any_of(std::begin(kPatterns), std::end(kPatterns), [&](const char* pattern) {
-    return fnmatch(pattern, name.c_str(), FNM_CASEFOLD) == 0;
-  });
-}
-
 }  // namespace
+
+// ssh never asks, and hands on neither the agent nor the display. All else is the user's to
+// configure.
+std::vector<std::string> SshArguments(const Reach& reach) {
+  Words words = {"-x", "-a",
+                 "-o", "BatchMode=yes",
+                 "-o", base::Text("ConnectTimeout=", reach.connect_timeout_s)};
+  if (reach.ssh_port > 0) Append(words, {"-p", base::Text(reach.ssh_port)});
+  if (!reach.ssh_identity.empty()) Append(words, {"-i", reach.ssh_identity});
+  return words;
+}
 
 std::vector<std::string> MpirunArgv(const MpirunCall& call) {
   Words argv = {call.mpirun};
@@ -120,15 +135,6 @@ std::vector<std::string> UnmarkWords(const std::vector<std::string>& words) {
   for (const std::string& word : words)
     unmarked.push_back(word.starts_with(kMark) ? word.substr(1) : word);
   return unmarked;
-}
-
-std::vector<std::string> ForwardedNames(const std::vector<std::string>& environment) {
-  Words names;
-  for (const std::string& variable : environment) {
-    const std::string name = variable.substr(0, variable.find('='));
-    if (IsShellName(name) && !StaysHere(name)) names.push_back(name);
-  }
-  return names;
 }
 
 bool IsSupportedMpirun(const std::string& version) {

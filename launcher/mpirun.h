@@ -8,6 +8,18 @@
 
 namespace dtrun::launcher {
 
+/// How other hosts are reached.
+struct Reach {
+  bool by_ssh = true;  ///< the user has put nothing in ssh's place
+  std::string remote_shell =
+      {};            ///< what stands there instead, which is given a host and a command
+  int ssh_port = 0;  ///< 0: as the user's ssh configuration says
+  std::string ssh_identity = {};
+  int connect_timeout_s = 60;
+  int host_timeout_s = 30;                 ///< a host out of reach for this long is lost
+  std::vector<std::string> networks = {};  ///< IPv4 networks to use; empty: Open MPI chooses
+};
+
 /// All that decides how mpirun is called.
 struct MpirunCall {
   std::string mpirun;                      ///< its file
@@ -17,6 +29,7 @@ struct MpirunCall {
   std::vector<std::string> exported;       ///< names of the variables that other hosts get
   std::vector<std::string> mpi_args;       ///< the user's; they replace dtrun's own
   bool only_this_machine = false;          ///< no other host is in the placement
+  Reach reach;                             ///< how the other hosts are reached
   bool as_root = false;
   bool quiet = true;  ///< mpirun keeps its own messages to itself
   std::vector<std::string> program;
@@ -26,15 +39,14 @@ struct MpirunCall {
 /// Throws UsageError for a host that Open MPI cannot reach by such a name.
 std::vector<std::string> MpirunArgv(const MpirunCall& call);
 
+/// What ssh is called with, before the host.
+std::vector<std::string> SshArguments(const Reach& reach);
+
 /// mpirun searches the whole command line, the program's arguments too, for words of its own (":",
 /// "--tune", "-am"). So each word of the program travels with a mark in front, which the wrapper
 /// takes off again.
 std::vector<std::string> MarkWords(const std::vector<std::string>& words);
 std::vector<std::string> UnmarkWords(const std::vector<std::string>& words);
-
-/// The names of `environment` (NAME=value) that go to other hosts: all but those that look like
-/// secrets, those that no shell could set, and what belongs to one machine's Open MPI.
-std::vector<std::string> ForwardedNames(const std::vector<std::string>& environment);
 
 /// Whether `version`, the first line of `mpirun --version`, is an Open MPI that dtrun works with:
 /// "mpirun (Open MPI) 4.1.4", and 5.

@@ -5,32 +5,62 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "launcher/bind.h"
+#include "launcher/host.h"
 #include "launcher/output_options.h"
 
 namespace dtrun::launcher {
 
-enum class Action { kRun, kDryRun, kHelp, kVersion };
-
-/// A command line that was understood.
-struct Options {
-  Action action = Action::kRun;
-  int ranks = 0;
-  std::vector<base::HostSlots> hosts;  ///< with at least `ranks` slots
-  std::vector<std::string> exported;   ///< names of environment variables (-x)
-  std::vector<std::string> mpi_args;   ///< words for mpirun
-  std::string flight_record;           ///< file for what the ranks did last; "": none
-  OutputOptions output;
-  bool verbose = false;
-  std::vector<std::string> program;  ///< with its arguments, untouched; empty for help and version
+/// What dtrun is asked to do. All but kRun start no rank.
+enum class Action {
+  kRun,
+  kDryRun,
+  kPrintConfig,
+  kPrintEnv,
+  kCheckBuild,
+  kCompletion,
+  kVersion,
+  kHelp,
 };
 
-/// Reads `arguments`, which do not contain dtrun's own name. The first word that is no option (or
-/// the first one after "--") is the program, and all that follows belongs to it.
-/// Throws UsageError.
-Options ParseCommandLine(const std::vector<std::string>& arguments);
+/// What the user said, understood. option_table.cc has one row for each field that can be said.
+struct Options {
+  Action action = Action::kRun;
+  std::vector<std::string> program = {};  ///< with its arguments, untouched
+  bool verbose = false;
 
-/// What --help prints.
-std::string HelpText();
+  // Ranks and hosts.
+  int ranks = 0;                 ///< 0: as many as the hosts have slots
+  std::vector<Host> hosts = {};  ///< of -H; without them, host_sources.h finds some
+  std::string hostfile = {};
+  int slots_per_host = 0;  ///< of hosts whose source says no number; 0: one
+  bool oversubscribe = false;
+
+  // What a rank gets.
+  Bind bind = Bind::kAuto;
+  int threads = 0;                         ///< 0: its share of the CPUs
+  std::vector<std::string> exported = {};  ///< variables that other hosts get in any case
+  std::vector<std::string> env_allow = {};
+  std::vector<std::string> env_deny = {};
+  base::Environment knobs = {};  ///< DTRUN_ variables for the library, where they are said here
+
+  // Time limits; 0: none.
+  int timeout_s = 0;
+  int start_timeout_s = 60;
+  int host_timeout_s = 30;
+
+  // How hosts are reached.
+  std::vector<std::string> networks = {};  ///< names of interfaces, or CIDR
+  int ssh_port = 0;                        ///< 0: as the user's ssh configuration says
+  std::string ssh_identity = {};
+  std::vector<std::string> mpi_args = {};  ///< words for mpirun
+
+  // What is written.
+  OutputOptions output = {};       ///< but for the ranks that are shown
+  std::string shown_ranks = {};    ///< as it was said; "": all
+  std::string flight_record = {};  ///< file for what the ranks did last; "": none
+  std::string json = {};           ///< where --dry-run writes its plan as JSON; "": nowhere
+};
 
 }  // namespace dtrun::launcher
 

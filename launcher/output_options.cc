@@ -15,7 +15,7 @@ Tag ParseTag(const std::string& text) {
   if (text == "rank") return Tag::kRank;
   if (text == "host") return Tag::kHost;
   if (text == "none") return Tag::kNone;
-  throw UsageError(Text("--tag ", ShellQuoted(text), ": expected rank, host or none"));
+  throw UsageError("expected one of rank|host|none");
 }
 
 std::vector<int> ParseRankList(const std::string& text, int ranks) {

@@ -45,6 +45,12 @@ std::string ShellQuoted(const std::string& word) {
   return quoted + "'";
 }
 
+std::string Excerpt(const std::string& text) {
+  constexpr size_t kMost = 80;
+  if (text.size() <= kMost) return ShellQuoted(text);
+  return base::Text(ShellQuoted(text.substr(0, kMost / 2)), "... (", text.size(), " characters)");
+}
+
 std::string ShellLine(const std::vector<std::string>& words) {
   std::vector<std::string> quoted;
   for (const std::string& word : words) quoted.push_back(ShellQuoted(word));
@@ -73,8 +79,7 @@ std::vector<std::string> SplitWords(const std::string& line) {
       words.back() += c;
     }
   }
-  if (quote != '\0')
-    throw UsageError(base::Text("a quote stays open in --mpi-args ", ShellQuoted(line)));
+  if (quote != '\0') throw UsageError("a quote stays open");
   return words;
 }
 

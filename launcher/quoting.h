@@ -10,6 +10,9 @@ namespace dtrun::launcher {
 ///   ./train  ->  ./train      it's  ->  'it'\''s'      line break  ->  $'\n'
 std::string ShellQuoted(const std::string& word);
 
+/// `text` quoted for a message, its middle left out when it is long.
+std::string Excerpt(const std::string& text);
+
 /// The words, quoted, with one space between them.
 std::string ShellLine(const std::vector<std::string>& words);
 

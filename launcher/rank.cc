@@ -25,11 +25,13 @@
 
 #include "base/launch_env.h"
 #include "base/text.h"
+#include "launcher/bind.h"
 #include "launcher/cpus.h"
 #include "launcher/exit_record.h"
 #include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
 #include "launcher/mpirun.h"
+#include "launcher/rank_environment.h"
 #include "launcher/rank_link.h"
 #include "launcher/rank_output.h"
 
@@ -60,8 +62,10 @@ void Pin(const std::vector<int>& cpus) {
   CPU_FREE(set);
 }
 
-// A user who sets OMP_NUM_THREADS decides. The first number counts: "4,2" is for nested teams.
-int DecideThreads(int planned) {
+// --threads decides, else a user who sets OMP_NUM_THREADS, of which the first number counts: "4,2"
+// is for nested teams.
+int DecideThreads(int said, int planned) {
+  if (said > 0) return said;
   const std::string wish = ProcessEnv("OMP_NUM_THREADS").value_or("");
   const auto threads = base::ParseInteger(wish.substr(0, wish.find(',')));
   return threads && *threads > 0 && *threads < 1'000'000 ? static_cast<int>(*threads) : planned;
@@ -81,16 +85,38 @@ void KeepSharedMemoryIn(const std::string& folder) {
   setenv("OMPI_MCA_btl_sm_backing_directory", folder.c_str(), 0);
 }
 
+// Programs of other frameworks find themselves by these. What is left of an outer job, or of a
+// shell in which somebody has tried out another launcher, would make every rank the same one.
+void SetRankVariables(const base::LaunchEnv& launch, int rank) {
+  const int port =
+      static_cast<int>(base::ParseInteger(ProcessEnv(kMasterPort).value_or("")).value_or(0));
+  for (const auto& [name, value] :
+       RankVariables(launch.hosts, rank, ProcessEnv(kMasterAddress).value_or(""), port))
+    SetEnv(name, value);
+}
+
+void ReportCpus(const base::LaunchEnv& launch, int rank, const CpuPlan& plan, int threads) {
+  const std::string& host =
+      launch.hosts[static_cast<size_t>(base::HostOfRank(launch.hosts, rank))].name;
+  const std::string line = Text(
+      "dtrun: rank ", rank, " on ", host, ": ", CpusInWords(plan.pinned), ", ", threads,
+      threads == 1 ? " thread\n" : " threads\n");
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
 void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
-  const CpuPlan plan = PlanCpus(
-      AllowedCpus(), CpuQuota(ReadFileOfSystem), EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0),
-      EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
+  const CpuPlan plan = BindCpus(
+      AllowedCpus(), CpuQuota(ReadFileOfSystem), ParseBind(launch.bind).value_or(Bind::kAuto),
+      EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0), EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
   Pin(plan.pinned);
-  const int threads = DecideThreads(plan.threads);
-  if (!ProcessEnv("OMP_NUM_THREADS")) SetEnv("OMP_NUM_THREADS", Text(threads));
+  const int threads = DecideThreads(launch.threads, plan.threads);
+  if (launch.threads > 0 || !ProcessEnv("OMP_NUM_THREADS"))
+    SetEnv("OMP_NUM_THREADS", Text(threads));
   // Ranks that wait in turns for one CPU would otherwise burn each other's time.
   if (plan.oversubscribed && !ProcessEnv("OMPI_MCA_mpi_yield_when_idle"))
     SetEnv("OMPI_MCA_mpi_yield_when_idle", "1");
+  if (launch.verbose) ReportCpus(launch, rank, plan, threads);
+  SetRankVariables(launch, rank);
   launch.threads = threads;
   launch.shutdown_note = ShutdownNote(folder, rank);
   launch.flight_folder = FlightFolder(folder);
@@ -187,6 +213,9 @@ int Main(const std::vector<std::string>& arguments) {
 int main(int argc, char** argv) {
   try {
     return dtrun::launcher::Main({argv + 1, argv + argc});
+  } catch (const dtrun::launcher::LaunchError& error) {
+    std::fprintf(stderr, "dtrun: %s\n", error.what());
+    return static_cast<int>(error.code());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "dtrun: %s\n", error.what());
     return static_cast<int>(dtrun::launcher::ExitCode::kInternal);

@@ -159,6 +159,12 @@ def system_libraries():
         package = "libcli11-dev",
     )
     system_library(
+        name = "yaml_cpp",
+        headers = ["yaml-cpp"],
+        package = "libyaml-cpp-dev",
+        linkopts = ["-l:libyaml-cpp.a"],  # dtrun starts faster, and runs where only Open MPI is installed
+    )
+    system_library(
         name = "catch2",
         headers = ["catch2"],
         package = "catch2",

@@ -1,5 +1,6 @@
 #include "base/launch_env.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <map>
 
@@ -34,10 +35,21 @@ TEST_CASE("what the launcher writes, the runtime reads") {
       .hosts = {{"h1", 2}, {"[fe80::1]", 3}},
       .terminal_columns = 120,
       .threads = 4,
+      .bind = "core",
+      .verbose = true,
       .shutdown_note = "/tmp/job/shutdown.1",
       .flight_folder = "/dev/shm/job/flight",
   };
   CHECK(ReadLaunchEnv(From(WriteLaunchEnv(launch))) == launch);
+}
+
+TEST_CASE("all variables of a launch are known by name, so that they can be taken back") {
+  LaunchEnv launch{.job = "1", .threads = 1, .bind = "core", .verbose = true};
+  launch.shutdown_note = launch.flight_folder = "/tmp";
+  for (const auto& [name, value] : WriteLaunchEnv(launch)) {
+    const auto& names = LaunchVariables();
+    CHECK(std::count(names.begin(), names.end(), name) == 1);
+  }
 }
 
 TEST_CASE("a process that dtrun did not start has no launch") {

@@ -84,4 +84,10 @@ TEST_CASE("the ranks have to agree on when and how they give up") {
   CHECK(differs({{"DTRUN_ON_STALL", "abort"}}));
 }
 
+TEST_CASE("what an option accepts can be asked for one value") {
+  CHECK(ExpectedOption("on_stall", "abort") == std::nullopt);
+  CHECK(ExpectedOption("on_stall", "wait") == "error or abort");
+  CHECK(OptionVariable("on_stall") == "DTRUN_ON_STALL");
+}
+
 }  // namespace

@@ -150,6 +150,131 @@ TEST_CASE("a host that stands before this machine has the first rank") {
                       Catch::Contains("1 h1.example.org a b\n") && Catch::Contains("2 "));
 }
 
+// The variables of the first rank, started under another host name where that is allowed.
+struct RemoteTest : DtrunTest {
+  std::string agent = temp.Write(
+      "agent",
+      "#!/bin/bash\n"
+      "exec env -i PATH=/usr/bin:/bin unshare -u sh -c 'hostname \"$0\"; exec sh -c \"$1\"' \"$1\" "
+      "\"${*:2}\"\n",
+      0755);
+
+  CommandResult RunRemotely(const Words& options, const std::string& script) const {
+    Words line = {"-H", "far:1,localhost:1", "--mpi-args", "--mca plm_rsh_agent " + agent};
+    line.insert(line.end(), options.begin(), options.end());
+    line.insert(line.end(), {"sh", "-c", "[ $RANK = 0 ] || exit 0; " + script});
+    return Run(line);
+  }
+};
+
+bool CanRename() { return testing::Run({{"unshare", "-u", "true"}}).exit_code == 0; }
+
+TEST_CASE("variables reach another host byte for byte, long ones too") {
+  if (!CanRename()) return;
+  RemoteTest test;
+  const std::string odd = "a;b  'c' \"d\" $(id) \n * =\\\t\xff";
+  const std::string large(128 * 1024 - 10, 'x');  // as much as Linux lets a variable have
+  test.environment = {{"ODD", odd}, {"LARGE", large}, {"EMPTY", ""}};
+  const CommandResult result =
+      test.RunRemotely({}, "printf '%s|%s|%s' \"$ODD\" ${#LARGE} \"${EMPTY-unset}\"");
+  CHECK(result.out == odd + "|" + std::to_string(large.size()) + "|");
+  CHECK(result.err.empty());
+}
+
+TEST_CASE("secrets and devices of this host reach another one only when they are named") {
+  if (!CanRename()) return;
+  RemoteTest test;
+  test.environment = {
+      {"MY_TOKEN", "t"}, {"CUDA_VISIBLE_DEVICES", "3"}, {"MARK", "m"}, {"API_KEY", "k"}};
+  const std::string script = "echo \"$MY_TOKEN|$CUDA_VISIBLE_DEVICES|$MARK|$API_KEY\"";
+  CHECK(test.RunRemotely({}, script).out == "||m|\n");
+  CHECK(
+      test.RunRemotely(
+              {"-x", "CUDA_VISIBLE_DEVICES", "--env-allow", "*_TOKEN", "--env-deny", "MA?K"},
+              script)
+          .out == "t|3||\n");
+}
+
+TEST_CASE("a shell script and a Python script find their rank") {
+  DtrunTest test;
+  test.environment = {{"RANK", "7"}, {"TF_CONFIG", "{}"}};  // left over in the user's shell
+  const std::string shell = test.temp.Write(
+      "train.sh", "#!/bin/sh\necho $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE\n", 0755);
+  const CommandResult ranks = test.Run({"-np", "2", shell});
+  CHECK_THAT(ranks.out, Catch::Contains("0/2 0/2\n") && Catch::Contains("1/2 1/2\n"));
+
+  // Rank 0 listens where the variables say, as PyTorch's does, and rank 1 finds it.
+  const std::string python = test.temp.Write("train.py", R"(
+import json, os, socket, time
+rank, where = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+config = json.loads(os.environ["TF_CONFIG"])
+assert config["task"] == {"type": "worker", "index": rank}, config
+assert len(config["cluster"]["worker"]) == int(os.environ["WORLD_SIZE"])
+if rank == 0:
+    print(socket.create_server(where).accept()[0].recv(100).decode(), flush=True)
+else:
+    for attempt in range(100):
+        try:
+            socket.create_connection(where).sendall(b"hello from rank 1")
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+)");
+  const CommandResult met = test.Run({"-np", "2", "python3", python});
+  CHECK(met.out == "hello from rank 1\n");
+  CHECK(met.err.empty());
+}
+
+TEST_CASE("a port and an address that the user sets stay") {
+  DtrunTest test;
+  test.environment = {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
+  CHECK(test.RunScript(1, "echo $MASTER_ADDR:$MASTER_PORT").out == "10.0.0.1:29500\n");
+}
+
+TEST_CASE("a job within a job has a rendezvous and threads of its own") {
+  DtrunTest test;
+  const CommandResult result = test.RunScript(
+      1, "echo $MASTER_PORT $WORLD_SIZE; " + DtrunTest::Dtrun() +
+             " -np 2 --threads 3 sh -c 'echo $MASTER_PORT $WORLD_SIZE $DTRUN_THREADS'");
+  const Words lines = base::Split(result.out, '\n');
+  REQUIRE(lines.size() == 4);
+  CHECK_THAT(lines[0], Catch::EndsWith(" 1"));
+  CHECK_THAT(lines[1], Catch::EndsWith(" 2 3"));
+  CHECK(lines[0].substr(0, 5) != lines[1].substr(0, 5));
+}
+
+TEST_CASE("knobs of the library reach the ranks, and --threads decides over OMP_NUM_THREADS") {
+  DtrunTest test;
+  test.environment = {{"OMP_NUM_THREADS", "7"}, {"DTRUN_BACKEND", "mpi"}};
+  const CommandResult result = test.Run(
+      {"-np", "1", "--bucket-mb", "2", "--backend", "shm", "--threads", "3", "sh", "-c",
+       "echo $DTRUN_BUCKET_BYTES $DTRUN_BACKEND $OMP_NUM_THREADS $DTRUN_THREADS"});
+  CHECK(result.out == "2097152 shm 3 3\n");
+}
+
+TEST_CASE("--bind none pins nobody, and --verbose reports what each rank has") {
+  const DtrunTest test;
+  const std::string all = Run({{"grep", "Cpus_allowed:", "/proc/self/status"}}).out;
+  CHECK(
+      test.Run({"-np", "2", "--bind", "none", "grep", "Cpus_allowed:", "/proc/self/status"}).out ==
+      all + all);
+  const CommandResult result = test.Run({"-np", "2", "--verbose", "--bind", "socket", "true"});
+  CHECK_THAT(
+      result.err, Catch::Contains("dtrun: rank 0 on localhost: CPU") &&
+                      Catch::Contains("dtrun: rank 1 on localhost: CPU"));
+}
+
+TEST_CASE("hosts of a host file take the ranks") {
+  const DtrunTest test;
+  const std::string file =
+      test.temp.Write("hosts", "localhost slots=1\n127.0.0.1 slots=1 max_slots=2\n");
+  const CommandResult result = test.Run(
+      {"--hostfile", file, "-np", "3", "--oversubscribe", "sh", "-c", "echo $DTRUN_HOSTS"});
+  CHECK(LineCount(result.out) == 3);
+  CHECK_THAT(result.out, Catch::StartsWith("localhost:2,127.0.0.1:1\n"));
+  CHECK(test.Run({"--hostfile", file, "-np", "9", "true"}).exit_code == 2);
+}
+
 TEST_CASE("no ssh is needed on one host") {
   DtrunTest test;
   const std::string mpirun = base::Split(Run({{"which", "mpirun"}}).out, '\n')[0];

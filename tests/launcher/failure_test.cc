@@ -215,5 +215,24 @@ TEST_CASE("ranks that know nothing of dtrun have no record, and the file says so
   CHECK(test.temp.Entries() == Words{"records.json"});
 }
 
+TEST_CASE("--timeout ends the job with code 124") {
+  const DtrunTest test;
+  const CommandResult result = test.Run({"-np", "2", "--timeout", "1", "sleep", "50"});
+  CHECK(result.exit_code == 124);
+  CHECK(result.err == "dtrun: ended after 1 s (--timeout)\n");
+  CHECK(test.Run({"-np", "1", "--timeout", "50", "sh", "-c", "exit 3"}).exit_code == 3);
+}
+
+TEST_CASE("--start-timeout ends a job whose hosts do not answer, and only such a one") {
+  const DtrunTest test;
+  const std::string agent = test.temp.Write("agent", "#!/bin/sh\nexec sleep 50\n", 0755);
+  const CommandResult result = test.Run(
+      {"-H", "localhost:1,far:1", "--start-timeout", "1", "--mpi-args",
+       "--mca plm_rsh_agent " + agent, "true"});
+  CHECK(result.exit_code == 69);
+  CHECK(result.err == "dtrun: no answer from far within 1 s (--start-timeout)\n");
+  CHECK(test.Run({"-np", "2", "--start-timeout", "1", "sleep", "1.5"}).exit_code == 0);
+}
+
 }  // namespace
 }  // namespace dtrun::testing

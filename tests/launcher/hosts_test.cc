@@ -10,15 +10,16 @@ namespace dtrun::launcher {
 namespace {
 
 using Catch::Matchers::Contains;
-using Hosts = std::vector<HostSlots>;
+using Hosts = std::vector<Host>;
+using Placement = std::vector<HostSlots>;
 
 TEST_CASE("a host list names hosts and their slots") {
   CHECK(ParseHosts("h1:2,[::1]:3") == Hosts{{"h1", 2}, {"[::1]", 3}});
   CHECK(ParseHosts("node-1.example.org:16") == Hosts{{"node-1.example.org", 16}});
 }
 
-TEST_CASE("a host without a number has one slot") {
-  CHECK(ParseHosts("a,[fd00::2],b_c:2") == Hosts{{"a", 1}, {"[fd00::2]", 1}, {"b_c", 2}});
+TEST_CASE("a host without a number does not say its slots") {
+  CHECK(ParseHosts("a,[fd00::2],b_c:2") == Hosts{{"a", 0}, {"[fd00::2]", 0}, {"b_c", 2}});
 }
 
 TEST_CASE("what is no host list is refused") {
@@ -36,17 +37,37 @@ TEST_CASE("a wrong host list is shown by item and column") {
   CHECK_THROWS_WITH(ParseHosts("a:1,b:1,a:2"), Contains("a:2 (column 9)") && Contains("twice"));
 }
 
+TEST_CASE("a megabyte of slots is refused in a line that can be read") {
+  try {
+    ParseHosts("a:" + std::string(1 << 20, '9'));
+    FAIL("it was read");
+  } catch (const UsageError& error) {
+    CHECK(std::string(error.what()).size() < 300);
+  }
+}
+
 TEST_CASE("ranks fill the hosts in order, and an unused host is not part of the job") {
   const Hosts hosts = {{"a", 2}, {"b", 3}, {"c", 1}};
-  CHECK(PlaceRanks(hosts, 1) == Hosts{{"a", 1}});
-  CHECK(PlaceRanks(hosts, 4) == Hosts{{"a", 2}, {"b", 2}});
-  CHECK(PlaceRanks(hosts, 6) == hosts);
+  CHECK(PlaceRanks(hosts, 1) == Placement{{"a", 1}});
+  CHECK(PlaceRanks(hosts, 4) == Placement{{"a", 2}, {"b", 2}});
+  CHECK(PlaceRanks(hosts, 6) == Placement{{"a", 2}, {"b", 3}, {"c", 1}});
 }
 
 TEST_CASE("more ranks than slots are refused with both numbers") {
   CHECK_THROWS_WITH(
       PlaceRanks({{"localhost", 2}}, 3),
-      "requested 3 ranks, but the host list has 2 slots (localhost:2)");
+      "requested 3 ranks, but the host list has 2 slots (localhost:2); --oversubscribe lets ranks "
+      "share them");
+}
+
+TEST_CASE("ranks beyond the slots are dealt out in turns, up to what a host bears") {
+  const Hosts hosts = {{"a", 2, 3}, {"b", 1}};
+  CHECK(PlaceRanks(hosts, 2, true) == Placement{{"a", 2}});
+  CHECK(PlaceRanks(hosts, 4, true) == Placement{{"a", 3}, {"b", 1}});
+  CHECK(PlaceRanks(hosts, 9, true) == Placement{{"a", 3}, {"b", 6}});
+  CHECK_THROWS_WITH(
+      PlaceRanks({{"a", 1, 2}}, 3, true),
+      "requested 3 ranks, but the host list has 2 slots at most (a:2)");
 }
 
 TEST_CASE("this machine is known by its names") {

@@ -1,6 +1,10 @@
 // What dtrun says before anything is started.
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/launcher/process_test.h"
 
@@ -25,7 +29,13 @@ TEST_CASE("a usage error is one line and exit code 2") {
       Words{"-np", "2"}, Words{"--nmp", "2", "true"},
       Words{"-np", "3", "-H", "localhost:2", "true"}, Words{"-H", "localhost:-2", "true"},
       Words{"-np", "1", "-x", "NOT_SET_ANYWHERE", "true"}, Words{"-H", "[fd00::1]:1", "true"},
-      Words{"-np", "1", "--mpi-args", "'", "true"});
+      Words{"-np", "1", "--mpi-args", "'", "true"}, Words{"--hostfile", "/", "true"},
+      Words{"--hostfile", "/no/such/file", "true"}, Words{"--hostfile", "/dev/null", "true"},
+      Words{"--config", "/no/such/file", "true"}, Words{"-np", "2", "--backend", "x", "true"},
+      Words{"-np", "99999", "--bind", "core", "true"},
+      Words{"-H", "h1", "--network-interfaces", "nosuchif", "true"},
+      Words{"-H", "h1", "--ssh-port", "7", "--mpi-args", "--mca plm_rsh_agent /bin/false", "true"},
+      Words{"-H", std::string(300, 'x'), "true"});
   CAPTURE(line);
   CheckOneLine(test.Run(line), 2);
 }
@@ -114,8 +124,84 @@ TEST_CASE("--dry-run shows the command and where the ranks go, and starts nothin
   CHECK_THAT(
       result.out, Contains("-H localhost,localhost,far.example.org") && Contains("-x PATH") &&
                       Contains("'+" + test.temp.path() + "/a b'") &&
-                      Contains("\nrank 1 -> localhost\nrank 2 -> far.example.org\n"));
+                      Contains("\nrank 1 -> localhost: ") &&
+                      Contains("\nrank 2 -> far.example.org\n"));
   CHECK(test.temp.Entries().empty());
+}
+
+TEST_CASE("--dry-run writes its plan as JSON, to a file or to stdout") {
+  const DtrunTest test;
+  const std::string file = test.temp.path() + "/plan";
+  const Words line = {"-np", "2", "-H", "localhost:1,h2:1", "echo", "a 'b'"};
+  Words to_file = {"--dry-run", "--json", file};
+  Words to_stdout = {"--dry-run", "--json", "-"};
+  for (Words* words : {&to_file, &to_stdout}) words->insert(words->end(), line.begin(), line.end());
+  const auto plan = nlohmann::json::parse(test.Run(to_stdout).out);
+  CHECK(plan["command"].back() == "+a 'b'");
+  CHECK(plan["ranks"][0]["host"] == "localhost");
+  CHECK(plan["ranks"][0].contains("cpus"));
+  CHECK(plan["ranks"][1] == nlohmann::json({{"rank", 1}, {"local_rank", 0}, {"host", "h2"}}));
+  CHECK(test.Run(to_file).exit_code == 0);
+  CHECK(nlohmann::json::parse(std::ifstream(file))["ranks"] == plan["ranks"]);
+  CheckOneLine(test.Run({"--dry-run", "--json", "/no/such/folder/x", "-np", "1", "true"}), 73);
+}
+
+TEST_CASE("--print-config and --print-env start nothing and show where values come from") {
+  DtrunTest test;
+  test.environment = {{"DTRUN_BACKEND", "shm"}, {"SOME_TOKEN", "hush"}, {"MARK", "x y"}};
+  const std::string file = test.temp.Write("job.yaml", "np: 3\n");
+  const CommandResult config = test.Run({"--print-config", "--config", file, "--bind", "none"});
+  CHECK(config.exit_code == 0);
+  CHECK_THAT(
+      config.out, Contains("np: 3  # " + file + ":1:5: np\n") &&
+                      Contains("backend: shm  # DTRUN_BACKEND\n") &&
+                      Contains("bind: none  # command line, --bind\n"));
+  const CommandResult environment = test.Run({"--print-env", "-H", "h1,h2"});
+  CHECK(environment.exit_code == 0);
+  CHECK_THAT(
+      environment.out, Contains("MARK='x y'\n") && Contains("SOME_TOKEN=<not shown>\n") &&
+                           Contains("MASTER_ADDR=h1\n") && !Contains("hush"));
+}
+
+TEST_CASE("--check-build lists the parts, and fails where no job can start") {
+  DtrunTest test;
+  const CommandResult result = test.Run({"--check-build"});
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("[x] mpirun: /") && Contains("[x] dtrun_rank: /"));
+  test.environment = {{"PATH", "/nonexistent"}};
+  const CommandResult broken = test.Run({"--check-build"});
+  CHECK(broken.exit_code == 69);
+  CHECK_THAT(broken.out, Contains("[ ] mpirun: mpirun was not found in PATH"));
+}
+
+TEST_CASE("root is told so in one line, and can ask for silence") {
+  if (geteuid() != 0) return;
+  DtrunTest test;
+  test.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", ""}};
+  const CommandResult result = test.Run({"-np", "1", "true"});
+  CHECK(result.exit_code == 0);
+  CHECK(
+      result.err ==
+      "dtrun: warning: running as root (OMPI_ALLOW_RUN_AS_ROOT=1 ends this warning)\n");
+  test.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}};
+  CHECK(test.Run({"-np", "1", "true"}).err.empty());
+}
+
+TEST_CASE("bash completes options, their values and files") {
+  const DtrunTest test;
+  const std::string script = test.temp.Write("dtrun.bash", test.Run({"--completion"}).out);
+  const auto complete = [&](const std::string& words) {
+    return Run({{"bash", "-c",
+                 "source " + script + "; COMP_WORDS=(dtrun " + words +
+                     "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _dtrun; "
+                     "printf '%s ' \"${COMPREPLY[@]}\""}})
+        .out;
+  };
+  CHECK(complete("--print") == "--print-config --print-env ");
+  CHECK(complete("-np 2 --bind s") == "socket ");
+  CHECK(complete("--hostfile " + script) == script + " ");
+  CHECK(complete("--verbose -x TMPDI") == "TMPDIR ");
+  CHECK(complete("-np 2 prog --pri") == " ");
 }
 
 TEST_CASE("--verbose shows the command before it starts") {

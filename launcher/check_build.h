@@ -1,0 +1,19 @@
+#ifndef DTRUN_LAUNCHER_CHECK_BUILD_H_
+#define DTRUN_LAUNCHER_CHECK_BUILD_H_
+
+#include <string>
+
+namespace dtrun::launcher {
+
+/// What --check-build prints: dtrun's parts and the MPI that it would use, each with its file or
+/// with what is wrong. `path` is what $PATH says.
+struct BuildReport {
+  std::string text;
+  bool complete;  ///< jobs can be started
+};
+
+BuildReport CheckBuild(const std::string& path);
+
+}  // namespace dtrun::launcher
+
+#endif

@@ -1,0 +1,67 @@
+#include "launcher/host_sources.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "launcher/hostfile.h"
+#include "launcher/hosts.h"
+#include "launcher/launch_error.h"
+#include "launcher/slurm.h"
+#include "launcher/tf_config.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+using Source = std::vector<Host> (*)(const Options&, const Surroundings&);
+
+std::vector<Host> FromHostList(const Options& options, const Surroundings&) {
+  return options.hosts;
+}
+
+std::vector<Host> FromHostfile(const Options& options, const Surroundings& surroundings) {
+  if (options.hostfile.empty()) return {};
+  return ParseHostfile(options.hostfile, surroundings.read_file(options.hostfile));
+}
+
+// What is set for a rank of an outer job describes that job.
+std::vector<Host> FromTfConfig(const Options&, const Surroundings& surroundings) {
+  const auto text = surroundings.get("TF_CONFIG");
+  if (!text || text->empty() || surroundings.get("DTRUN_JOB")) return {};
+  return TfConfigHosts(*text);
+}
+
+std::vector<Host> FromSlurm(const Options&, const Surroundings& surroundings) {
+  const auto nodes = surroundings.get("SLURM_JOB_NODELIST");
+  if (!nodes || nodes->empty()) return {};
+  return SlurmHosts(*nodes, surroundings.get("SLURM_TASKS_PER_NODE").value_or(""));
+}
+
+std::vector<Host> ThisHost(const Options& options, const Surroundings&) {
+  const int slots = options.slots_per_host > 0 ? options.slots_per_host : options.ranks;
+  if (slots == 0) return {};
+  return {{"localhost", slots, 0, "this host"}};
+}
+
+constexpr Source kSources[] = {FromHostList, FromHostfile, FromTfConfig, FromSlurm, ThisHost};
+
+}  // namespace
+
+std::vector<Host> FindHosts(const Options& options, const Surroundings& surroundings) {
+  std::vector<Host> hosts;
+  for (Source source : kSources) {
+    hosts = source(options, surroundings);
+    if (!hosts.empty()) break;
+  }
+  for (Host& host : hosts) {
+    if (host.slots > 0) continue;
+    host.slots = std::max(options.slots_per_host, 1);
+    if (host.max_slots > 0) host.slots = std::min(host.slots, host.max_slots);
+  }
+  if (SlotCount(hosts) > kMaxRanks)
+    throw UsageError(Text(hosts[0].origin, ": more than ", kMaxRanks, " slots"));
+  return hosts;
+}
+
+}  // namespace dtrun::launcher

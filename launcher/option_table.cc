@@ -1,0 +1,281 @@
+#include "launcher/option_table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
+
+#include "base/options.h"
+#include "base/text.h"
+#include "launcher/environment.h"
+#include "launcher/hosts.h"
+#include "launcher/launch_error.h"
+#include "launcher/networks.h"
+#include "launcher/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using Kind = OptionKind;
+
+// ---- How a value is understood ------------------------------------------------------------------
+
+constexpr int kMaxSeconds = 10'000'000;
+
+template <int Options::*field, int least, int most>
+void SetNumber(const OptionRow&, const std::string& text, Options& options) {
+  const std::optional<int64_t> number = base::ParseInteger(text);
+  if (!number || *number < least || *number > most)
+    throw UsageError(Text("expected a whole number from ", least, " to ", most));
+  options.*field = static_cast<int>(*number);
+}
+
+template <std::string Options::*field>
+void SetText(const OptionRow&, const std::string& text, Options& options) {
+  if (text.find('\0') != std::string::npos) throw UsageError("expected text without a zero byte");
+  options.*field = text;
+}
+
+template <bool Options::*field>
+void SetFlag(const OptionRow&, const std::string& text, Options& options) {
+  if (text != "true" && text != "false") throw UsageError("expected true or false");
+  options.*field = text == "true";
+}
+
+template <Action action>
+void SetAction(const OptionRow&, const std::string&, Options& options) {
+  options.action = std::max(options.action, action);
+}
+
+void SetHosts(const OptionRow&, const std::string& text, Options& options) {
+  options.hosts = ParseHosts(text);
+}
+
+void SetBind(const OptionRow& row, const std::string& text, Options& options) {
+  const std::optional<Bind> bind = ParseBind(text);
+  if (!bind) throw UsageError(Text("expected one of ", row.value));
+  options.bind = *bind;
+}
+
+void SetLauncher(const OptionRow& row, const std::string& text, Options&) {
+  if (text != row.value) throw UsageError(Text("expected ", row.value));
+}
+
+void AddExported(const OptionRow&, const std::string& text, Options& options) {
+  CheckVariableName(text);
+  options.exported.push_back(text);
+}
+
+template <std::vector<std::string> Options::*field>
+void AddPattern(const OptionRow&, const std::string& text, Options& options) {
+  CheckVariablePattern(text);
+  (options.*field).push_back(text);
+}
+
+void SetNetworks(const OptionRow&, const std::string& text, Options& options) {
+  options.networks = ParseNetworks(text);
+}
+
+// mpirun divides plm_rsh_args at spaces and knows no quotes.
+void SetSshIdentity(const OptionRow&, const std::string& text, Options& options) {
+  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c <= ' ' || c == 127; }))
+    throw UsageError("Open MPI takes no spaces here; name the key in ~/.ssh/config instead");
+  options.ssh_identity = text;
+}
+
+void SetMpiArgs(const OptionRow&, const std::string& text, Options& options) {
+  options.mpi_args = SplitWords(text);
+}
+
+void SetKnob(const OptionRow& row, const std::string& text, Options& options) {
+  if (const auto expected = base::ExpectedOption(row.knob, text))
+    throw UsageError("expected " + *expected);
+  options.knobs.emplace_back(base::OptionVariable(row.knob), text);
+}
+
+// People think of buckets in MiB, the library in bytes.
+void SetMebibytes(const OptionRow& row, const std::string& text, Options& options) {
+  char* end = nullptr;
+  const double bytes = std::strtod(text.c_str(), &end) * (1 << 20);
+  const bool is_number =
+      !text.empty() && *end == '\0' && std::isdigit(static_cast<unsigned char>(text[0]));
+  if (!is_number || !(bytes >= 1) || !(bytes <= std::ldexp(1, 40)))
+    throw UsageError("expected a number of MiB, at most 1048576, such as 4 or 0.5");
+  SetKnob(row, Text(std::llround(bytes)), options);
+}
+
+void SetTag(const OptionRow&, const std::string& text, Options& options) {
+  options.output.tag = ParseTag(text);
+}
+
+void SetTimestamps(const OptionRow&, const std::string& text, Options& options) {
+  if (text != "true" && text != "false") throw UsageError("expected true or false");
+  options.output.timestamps = text == "true";
+}
+
+void SetOutputFolder(const OptionRow&, const std::string& text, Options& options) {
+  if (text.find('\0') != std::string::npos) throw UsageError("expected text without a zero byte");
+  options.output.folder = text;
+}
+
+// How many letters differ.
+int EditDistance(const std::string& a, const std::string& b) {
+  std::vector<int> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    int diagonal = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const int replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// ---- The table ----------------------------------------------------------------------------------
+
+constexpr char kWhere[] = "Ranks and hosts";
+constexpr char kRank[] = "What each rank gets";
+constexpr char kLibrary[] = "Knobs of the library";
+constexpr char kLimits[] = "Time limits";
+constexpr char kReach[] = "How hosts are reached";
+constexpr char kOutput[] = "What is written";
+constexpr char kLook[] = "Look, and start nothing";
+
+}  // namespace
+
+const std::vector<OptionRow>& OptionTable() {
+  static const std::vector<OptionRow> table = {
+      {"-np,--num-proc", Kind::kValue, "N", kWhere,
+       "number of ranks; may be left out where hosts are given: all slots", "",
+       SetNumber<&Options::ranks, 1, kMaxRanks>},
+      {"-H,--hosts", Kind::kCommaList, "HOST:SLOTS,...", kWhere,
+       "hosts and how many ranks each takes", "", SetHosts},
+      {"--hostfile,--machinefile", Kind::kValue, "FILE", kWhere,
+       "hosts from a file, one a line: HOST slots=N max_slots=N", "", SetText<&Options::hostfile>},
+      {"--slots-per-host", Kind::kValue, "N", kWhere,
+       "ranks that a host takes which is listed without a number", "1",
+       SetNumber<&Options::slots_per_host, 1, kMaxRanks>},
+      {"--oversubscribe", Kind::kFlag, "", kWhere, "more ranks than slots, up to max_slots",
+       "false", SetFlag<&Options::oversubscribe>},
+      {"--config", Kind::kValue, "FILE", kWhere,
+       "read options from this YAML file; the command line wins", "", nullptr},
+      {"--launcher", Kind::kValue, "mpirun", kWhere, "what starts the ranks", "mpirun",
+       SetLauncher},
+
+      {"--bind", Kind::kValue, "auto|none|core|socket|numa", kRank,
+       "what a rank is pinned to; --verbose reports it", "auto", SetBind},
+      {"--threads", Kind::kValue, "N", kRank,
+       "compute threads of a rank (OMP_NUM_THREADS); default: its CPUs", "",
+       SetNumber<&Options::threads, 1, 1'000'000>},
+      {"-x,--env", Kind::kRepeated, "NAME", kRank,
+       "forward this environment variable to other hosts in any case", "", AddExported},
+      {"--env-allow", Kind::kRepeated, "PATTERN", kRank,
+       "forward variables like this although they look like secrets", "",
+       AddPattern<&Options::env_allow>},
+      {"--env-deny", Kind::kRepeated, "PATTERN", kRank,
+       "do not forward variables like this; wins over --env-allow", "",
+       AddPattern<&Options::env_deny>},
+
+      {"--bucket-mb,--fusion-threshold-mb", Kind::kValue, "MIB", kLibrary,
+       "reduce a gradient bucket once it holds this much", "4", SetMebibytes, "bucket_bytes"},
+      {"--backend", Kind::kValue, "auto|shm|hierarchical|mpi", kLibrary, "what moves the data",
+       "auto", SetKnob, "backend"},
+      {"--wire-dtype", Kind::kValue, "none|f16|bf16", kLibrary,
+       "as what f32 sums cross from host to host", "none", SetKnob, "wire_dtype"},
+      {"--engine-thread", Kind::kValue, "auto|on|off", kLibrary,
+       "a thread that drives progress beside the program's own", "auto", SetKnob, "engine_thread"},
+      {"--stall-warning", Kind::kValue, "SECONDS", kLibrary,
+       "report an operation that does not advance", "30", SetKnob, "stall_warning_s"},
+      {"--stall-timeout", Kind::kValue, "SECONDS", kLibrary,
+       "fail an operation that does not advance", "600", SetKnob, "timeout_s"},
+      {"--on-stall", Kind::kValue, "error|abort", kLibrary,
+       "whether that is the operation's error or ends the job", "error", SetKnob, "on_stall"},
+      {"--log-level", Kind::kValue, "error|warning|info", kLibrary, "how much the library says",
+       "warning", SetKnob, "log_level"},
+
+      {"--timeout", Kind::kValue, "SECONDS", kLimits, "end the job after this time, with code 124",
+       "", SetNumber<&Options::timeout_s, 1, kMaxSeconds>},
+      {"--start-timeout", Kind::kValue, "SECONDS", kLimits,
+       "end a job whose ranks have not started by then, with code 69", "60",
+       SetNumber<&Options::start_timeout_s, 1, kMaxSeconds>},
+      {"--host-timeout", Kind::kValue, "SECONDS", kLimits,
+       "end the job when a host was out of reach for this long", "30",
+       SetNumber<&Options::host_timeout_s, 4, 100'000>},
+
+      {"--network-interfaces", Kind::kCommaList, "NAME|CIDR,...", kReach,
+       "networks to use between hosts: eth0 or 10.1.0.0/16", "", SetNetworks},
+      {"--ssh-port", Kind::kValue, "PORT", kReach, "port of sshd on the hosts", "",
+       SetNumber<&Options::ssh_port, 1, 65535>},
+      {"--ssh-identity", Kind::kValue, "FILE", kReach, "private key for ssh", "", SetSshIdentity},
+      {"--mpi-args", Kind::kValue, "\"WORDS\"", kReach,
+       "more options for mpirun, divided as a shell does it; they win", "", SetMpiArgs},
+
+      {"--tag", Kind::kValue, "rank|host|none", kOutput,
+       "what stands in front of each line of the ranks", "rank", SetTag},
+      {"--timestamps", Kind::kFlag, "", kOutput, "and when the line began", "false", SetTimestamps},
+      {"--ranks", Kind::kCommaList, "LIST", kOutput, "show the output of these ranks alone: 0,3-5",
+       "", SetText<&Options::shown_ranks>},
+      {"--output-dir", Kind::kValue, "DIR", kOutput,
+       "also write what each rank writes to DIR/rank.N/stdout and stderr", "", SetOutputFolder},
+      {"--flight-record", Kind::kValue, "FILE", kOutput,
+       "write the last operations of every rank to this file (JSON)", "",
+       SetText<&Options::flight_record>},
+      {"--verbose", Kind::kFlag, "", kOutput,
+       "say the mpirun command, what mpirun says and the CPUs of each rank", "false",
+       SetFlag<&Options::verbose>},
+
+      {"--dry-run", Kind::kAction, "", kLook, "the mpirun command and where the ranks go", "",
+       SetAction<Action::kDryRun>},
+      {"--json", Kind::kValue, "FILE|-", kLook, "with --dry-run: write that as JSON to a file", "",
+       SetText<&Options::json>},
+      {"--print-config", Kind::kAction, "", kLook, "every option's value and where it comes from",
+       "", SetAction<Action::kPrintConfig>},
+      {"--print-env", Kind::kAction, "", kLook,
+       "the environment of the ranks; secrets are not shown", "", SetAction<Action::kPrintEnv>},
+      {"--check-build", Kind::kAction, "", kLook, "what this installation of dtrun consists of", "",
+       SetAction<Action::kCheckBuild>},
+      {"--completion", Kind::kAction, "", kLook, "a completion script for bash", "",
+       SetAction<Action::kCompletion>},
+      {"--version", Kind::kAction, "", kLook, "dtrun's version", "", SetAction<Action::kVersion>},
+      {"-h,--help", Kind::kAction, "", kLook, "this help", "", SetAction<Action::kHelp>},
+  };
+  return table;
+}
+
+std::vector<std::string> Spellings(const OptionRow& row) {
+  std::vector<std::string> spellings = base::Split(row.spellings, ',');
+  for (std::string& spelling : spellings)
+    if (spelling.size() > 2 && spelling[1] != '-') spelling.insert(0, 1, '-');
+  return spellings;
+}
+
+std::string TypedName(const OptionRow& row) {
+  const std::vector<std::string> typed = base::Split(row.spellings, ',');
+  return typed[0].size() > 2 || typed.size() == 1 ? typed[0] : typed[1];
+}
+
+std::string KeyOf(const OptionRow& row) {
+  const std::string name = TypedName(row);
+  return name.substr(name.find_first_not_of('-'));
+}
+
+bool TakesValue(const OptionRow& row) { return row.value[0] != '\0'; }
+
+std::string ClosestTo(const std::string& word, const std::vector<std::string>& known) {
+  constexpr size_t kMaxWord = 100;
+  std::string closest;
+  int distance = 3;
+  for (const std::string& candidate : known) {
+    if (word.size() > kMaxWord || EditDistance(word, candidate) >= distance) continue;
+    distance = EditDistance(word, candidate);
+    closest = candidate;
+  }
+  return closest;
+}
+
+}  // namespace dtrun::launcher

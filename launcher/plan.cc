@@ -1,0 +1,210 @@
+#include "launcher/plan.h"
+
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <iterator>
+
+#include "base/launch_env.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "launcher/engine.h"
+#include "launcher/hosts.h"
+#include "launcher/launch_error.h"
+#include "launcher/networks.h"
+#include "launcher/program.h"
+#include "launcher/rank_environment.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::HostSlots;
+using base::Text;
+using Words = std::vector<std::string>;
+
+std::string RandomJobName() {
+  unsigned char bits[16];
+  if (getrandom(bits, sizeof bits, 0) != sizeof bits)
+    throw LaunchError(ExitCode::kInternal, "the system gives no random numbers");
+  std::string name;
+  for (unsigned char byte : bits) {
+    char hex[3];
+    std::snprintf(hex, sizeof hex, "%02x", byte);
+    name += hex;
+  }
+  return name;
+}
+
+// What is left of a line for the ranks, beside what stands in front of it.
+int TerminalColumns(const OutputOptions& output) {
+  constexpr int kTagColumns = 20, kStampColumns = 24, kFewest = 20;
+  if (!isatty(STDOUT_FILENO)) return 0;
+  winsize size = {};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const int taken =
+      (output.tag == Tag::kNone ? 0 : kTagColumns) + (output.timestamps ? kStampColumns : 0);
+  return std::max(kFewest, (known ? size.ws_col : 80) - taken);
+}
+
+Variables OwnVariables() {
+  Variables variables;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    variables.emplace_back(*variable);
+  return variables;
+}
+
+// How the ranks of other hosts reach the first one, and it itself.
+std::string AddressOf(const std::string& host, bool only_this_machine) {
+  if (only_this_machine) return "127.0.0.1";
+  const std::string own_name = OwnHostName();
+  if (IsThisMachine(host, own_name)) return own_name;
+  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+}
+
+// Sets the variable for all ranks, on other hosts too.
+void SetForAll(const std::string& name, const std::string& value, Plan& plan) {
+  Set(plan.environment, name, value);
+  plan.call.exported.push_back(name);
+}
+
+// What an outer dtrun and its mpirun have set for their rank, this job, is not meant for the ranks
+// of this one; mpirun would refuse to run. Nobody can tell which of it the user had set before.
+void ForgetOuterJob(Variables& environment) {
+  const bool in_job = Has(environment, base::LaunchVariables()[0]);
+  for (const std::string& name : base::LaunchVariables()) Unset(environment, name);
+  if (!in_job) return;
+  for (const std::string& name : RankVariableNames()) Unset(environment, name);
+  std::erase_if(environment, [](const std::string& variable) {
+    return (variable.starts_with("OMPI_") && !variable.starts_with("OMPI_ALLOW_")) ||
+           variable.starts_with("PMIX_");
+  });
+}
+
+void SayRendezvous(const std::string& job, Plan& plan) {
+  const HostSlots first = plan.call.placement[0];
+  if (!Has(plan.environment, kMasterAddress))
+    SetForAll(kMasterAddress, AddressOf(first.name, plan.call.only_this_machine), plan);
+  if (Has(plan.environment, kMasterPort)) return;
+  const bool first_is_here = IsThisMachine(first.name, OwnHostName());
+  const unsigned random = static_cast<unsigned>(std::stoul(job.substr(0, 7), nullptr, 16));
+  const int port =
+      ChoosePort(random, first.slots, [&](int p) { return !first_is_here || IsFreePort(p); });
+  SetForAll(kMasterPort, Text(port), plan);
+}
+
+std::vector<HostSlots> PlacementOf(const Options& options, const std::vector<Host>& hosts) {
+  if (hosts.empty())
+    throw UsageError("-np is missing: say how many ranks to start, such as dtrun -np 2 program");
+  const int ranks = options.ranks > 0 ? options.ranks : static_cast<int>(SlotCount(hosts));
+  return PlaceRanks(hosts, ranks, options.oversubscribe);
+}
+
+void PlanEnvironment(const Options& options, Plan& plan) {
+  plan.environment = OwnVariables();
+  ForgetOuterJob(plan.environment);
+  for (const std::string& name : options.exported)
+    if (!Has(plan.environment, name))
+      throw UsageError(Text("-x ", name, ": this variable is not set"));
+  plan.job = RandomJobName();
+  for (const auto& [name, value] : base::WriteLaunchEnv(
+           {.job = plan.job,
+          .version = base::kVersion,
+          .hosts = plan.call.placement,
+          .terminal_columns = TerminalColumns(options.output),
+          .threads = options.threads,
+          .bind = BindName(options.bind),
+          .verbose = options.verbose}))
+    SetForAll(name, value, plan);
+  for (const auto& [name, value] : options.knobs) SetForAll(name, value, plan);
+  SayRendezvous(plan.job, plan);
+  const ForwardingRules rules = {options.exported, options.env_deny, options.env_allow};
+  Words names = options.exported;
+  if (!plan.call.only_this_machine) {
+    const Words forwarded = ForwardedNames(plan.environment, rules);
+    names.insert(names.end(), forwarded.begin(), forwarded.end());
+  }
+  for (const std::string& name : names)
+    if (std::find(plan.call.exported.begin(), plan.call.exported.end(), name) ==
+        plan.call.exported.end())
+      plan.call.exported.push_back(name);
+}
+
+// What the user has said of a parameter of Open MPI; on the command line it counts more.
+std::string ParameterOf(const std::string& parameter, const Plan& plan) {
+  const Words& words = plan.call.mpi_args;
+  const auto named = std::find(words.begin(), words.end(), parameter);
+  if (named != words.end() && named + 1 != words.end()) return named[1];
+  const std::string prefix = "OMPI_MCA_" + parameter + "=";
+  for (const std::string& variable : plan.environment)
+    if (variable.starts_with(prefix)) return variable.substr(prefix.size());
+  return "";
+}
+
+bool IsSetFor(const std::string& parameter, const Plan& plan) {
+  return Has(plan.environment, "OMPI_MCA_" + parameter) ||
+         std::find(plan.call.mpi_args.begin(), plan.call.mpi_args.end(), parameter) !=
+             plan.call.mpi_args.end();
+}
+
+Reach PlanReach(const Options& options, const Plan& plan) {
+  Reach reach;
+  reach.by_ssh = !IsSetFor("plm_rsh_agent", plan) && !IsSetFor("plm_rsh_args", plan);
+  if (!reach.by_ssh && (options.ssh_port > 0 || !options.ssh_identity.empty()))
+    throw UsageError(
+        "--ssh-port and --ssh-identity do not go with plm_rsh_agent or plm_rsh_args of your own");
+  reach.remote_shell = ParameterOf("plm_rsh_agent", plan);
+  reach.ssh_port = options.ssh_port;
+  reach.ssh_identity = options.ssh_identity;
+  reach.connect_timeout_s = options.start_timeout_s;
+  reach.host_timeout_s = options.host_timeout_s;
+  if (!options.networks.empty()) reach.networks = ResolveNetworks(options.networks, OwnNetworks());
+  return reach;
+}
+
+}  // namespace
+
+std::string OwnHostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, HOST_NAME_MAX);
+  return name;
+}
+
+std::vector<bool> OnThisMachine(const std::vector<HostSlots>& placement) {
+  const std::string own_name = OwnHostName();
+  std::vector<bool> here;
+  for (const HostSlots& host : placement) here.push_back(IsThisMachine(host.name, own_name));
+  return here;
+}
+
+Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
+  Plan plan;
+  plan.call.placement = PlacementOf(options, hosts);
+  const std::vector<bool> here = OnThisMachine(plan.call.placement);
+  for (size_t i = 0; i < here.size(); ++i)
+    plan.ranks_here += here[i] ? plan.call.placement[i].slots : 0;
+  plan.call.only_this_machine = plan.ranks_here == base::RankCount(plan.call.placement);
+  plan.output = options.output;
+  if (!options.shown_ranks.empty())
+    plan.output.ranks = ParseRankList(options.shown_ranks, base::RankCount(plan.call.placement));
+  PlanEnvironment(options, plan);
+  return plan;
+}
+
+void PlanCommand(const Options& options, Plan& plan) {
+  const std::string path = base::ProcessEnv("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  plan.call.program = options.program;
+  plan.call.program.front() = FindProgram(options.program.front(), path);
+  plan.call.mpirun = FindMpirun(path);
+  plan.call.wrapper = FindHelper("dtrun_rank");
+  plan.agent = FindHelper("dtrun_agent");
+  plan.call.mpi_args = options.mpi_args;
+  plan.call.reach = PlanReach(options, plan);
+  plan.call.as_root = geteuid() == 0;
+  plan.call.quiet = !options.verbose;
+}
+
+}  // namespace dtrun::launcher

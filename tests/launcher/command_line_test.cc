@@ -1,0 +1,162 @@
+#include "launcher/command_line.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "base/options.h"
+#include "tests/launcher/surroundings.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+
+TEST_CASE("-np, hosts and the program are understood") {
+  const Options options = OptionsOf({"-np", "64", "-H", "a:60,b:4", "./train"});
+  CHECK(options.action == Action::kRun);
+  CHECK(options.ranks == 64);
+  CHECK(options.hosts == std::vector<Host>{{"a", 60}, {"b", 4}});
+  CHECK(options.program == Words{"./train"});
+}
+
+TEST_CASE("options may be written with their value attached") {
+  const Options options = OptionsOf({"--np=2", "-Ha:3", "-xHOME", "-env=B", "p"});
+  CHECK(options.ranks == 2);
+  CHECK(options.hosts == OptionsOf({"--hosts=a:3", "p"}).hosts);
+  CHECK(options.exported == Words{"HOME", "B"});
+  CHECK(OptionsOf({"-np=2", "-H", "[::1]", "p"}).hosts == std::vector<Host>{{"[::1]", 0}});
+}
+
+TEST_CASE("Horovod's and mpirun's names of an option are understood") {
+  const Options options =
+      OptionsOf({"--num-proc", "2", "-hostfile", "hosts", "--fusion-threshold-mb", "0.5", "p"});
+  CHECK(options.ranks == 2);
+  CHECK(options.hostfile == "hosts");
+  CHECK(options.knobs == base::Environment{{"DTRUN_BUCKET_BYTES", "524288"}});
+  CHECK(OptionsOf({"-machinefile", "m", "p"}).hostfile == "m");
+}
+
+TEST_CASE("-x may be repeated and never takes the program") {
+  const Options options = OptionsOf({"-x", "A", "-np", "1", "-x", "B_2", "prog", "-x", "C"});
+  CHECK(options.exported == Words{"A", "B_2"});
+  CHECK(options.program == Words{"prog", "-x", "C"});
+}
+
+TEST_CASE("all that follows the program belongs to it") {
+  const Words program = {"./train", "--help", "-H", "b:1", "--", "", "-np", "7", "--version"};
+  Words line = {"-np", "2"};
+  line.insert(line.end(), program.begin(), program.end());
+  CHECK(OptionsOf(line).program == program);
+}
+
+TEST_CASE("two dashes may stand before the program") {
+  CHECK(OptionsOf({"-np", "2", "--", "./train", "--", "x"}).program == Words{"./train", "--", "x"});
+  CHECK(OptionsOf({"-np", "2", "--", "--odd-name"}).program == Words{"--odd-name"});
+}
+
+TEST_CASE("--mpi-args is divided into words, even when it begins with a dash") {
+  CHECK(
+      OptionsOf({"-np", "1", "--mpi-args", "--mca btl 'self,tcp'", "p"}).mpi_args ==
+      Words{"--mca", "btl", "self,tcp"});
+  CHECK(
+      OptionsOf({"-np", "8", "--mpi-args=--oversubscribe", "p"}).mpi_args ==
+      Words{"--oversubscribe"});
+}
+
+TEST_CASE("help and version need nothing else") {
+  CHECK(OptionsOf({"--help"}).action == Action::kHelp);
+  CHECK(OptionsOf({"-h"}).action == Action::kHelp);
+  CHECK(OptionsOf({"--version"}).action == Action::kVersion);
+  CHECK(OptionsOf({"--print-config"}).action == Action::kPrintConfig);
+  CHECK(OptionsOf({"--dry-run", "-np", "1", "p"}).action == Action::kDryRun);
+  CHECK(OptionsOf({"--dry-run", "--version"}).action == Action::kVersion);
+}
+
+TEST_CASE("a wrong number of ranks is shown with what was expected") {
+  const std::string value =
+      GENERATE(as<std::string>(), "0", "-1", "x", "2.5", "99999999999", "2 ", "0x2");
+  CHECK_THROWS_WITH(
+      OptionsOf({"-np", value, "p"}),
+      Contains("-np " + (value == "2 " ? "'2 '" : value)) && Contains("from 1 to 1000000"));
+}
+
+TEST_CASE("a wrong value is one line with the option, the value and what was expected") {
+  const auto [option, value, expected] = GENERATE(table<std::string, std::string, std::string>({
+      {"--bind", "cpu", "auto|none|core|socket|numa"},
+      {"--launcher", "local", "mpirun"},
+      {"--threads", "0", "from 1 to 1000000"},
+      {"--timeout", "1h", "whole number"},
+      {"--host-timeout", "1", "from 4 to"},
+      {"--ssh-port", "65536", "from 1 to 65535"},
+      {"--ssh-identity", "my key", "no spaces"},
+      {"--bucket-mb", "0", "MiB"},
+      {"--bucket-mb", "nan", "MiB"},
+      {"--bucket-mb", "2000000", "MiB"},
+      {"--backend", "nccl", "auto, shm, hierarchical or mpi"},
+      {"--stall-timeout", "0", "a number of seconds from 1"},
+      {"--on-stall", "wait", "error or abort"},
+      {"--log-level", "debug", "error, warning or info"},
+      {"--env", "A=b", "a name alone"},
+      {"--env", "a.b", "letters, digits"},
+      {"--env-deny", "A|B", "a pattern"},
+      {"--network-interfaces", "10.0.0.0/33", "eth0 or 10.1.0.0/16"},
+      {"--mpi-args", "'x", "a quote stays open"},
+  }));
+  CAPTURE(option, value);
+  CHECK_THROWS_WITH(
+      OptionsOf({"-np", "1", option, value, "p"}),
+      Catch::StartsWith(option + " ") && Contains(value.substr(0, 2)) && Contains(expected));
+}
+
+TEST_CASE("knobs that do not go together are refused") {
+  CHECK_THROWS_WITH(
+      OptionsOf({"-np", "1", "--stall-warning", "9", "--stall-timeout", "5", "p"}),
+      Contains("9") && Contains("5") && Contains("expected a warning no later"));
+}
+
+TEST_CASE("every option of the library is one of dtrun") {
+  for (const auto& [name, value] : base::OptionValues({})) {
+    const auto& table = OptionTable();
+    CAPTURE(name);
+    CHECK(std::any_of(table.begin(), table.end(), [&name = name](const OptionRow& row) {
+      return row.knob == name;
+    }));
+  }
+}
+
+TEST_CASE("an unknown option is refused, with the one that was meant") {
+  CHECK_THROWS_WITH(OptionsOf({"--nmp", "2", "p"}), Contains("did you mean -np?"));
+  CHECK_THROWS_WITH(OptionsOf({"--dryrun", "p"}), Contains("did you mean --dry-run?"));
+  CHECK_THROWS_WITH(OptionsOf({"--host-file", "x", "p"}), Contains("did you mean --hostfile?"));
+  CHECK_THROWS_WITH(
+      OptionsOf({"--frobnicate", "p"}), Contains("--frobnicate") && !Contains("did you mean"));
+}
+
+TEST_CASE("an option given twice is named") {
+  CHECK_THROWS_WITH(OptionsOf({"-np", "2", "-np", "3", "p"}), "-np is given twice");
+  CHECK_THROWS_WITH(OptionsOf({"-H", "a", "--hosts", "b", "p"}), "--hosts is given twice");
+  CHECK_THROWS_WITH(
+      OptionsOf({"-H", "a", "--hostfile", "b", "p"}),
+      "--hosts and --hostfile both name hosts; give one of them");
+}
+
+TEST_CASE("a command line that says too little or too much is refused") {
+  const Words line = GENERATE(
+      Words{"-np", "2"}, Words{"-np"}, Words{"-np", "", "p"}, Words{"-np=", "2", "p"}, Words{"-H"},
+      Words{"-np", "2", "--"}, Words{"-np", "2", "--flight-record"},
+      Words{"--verbose=1", "-np", "2", "p"}, Words{"-np", "1", "--json", "-", "p"}, Words{"-q"});
+  CAPTURE(line);
+  CHECK_THROWS_AS(OptionsOf(line), UsageError);
+}
+
+TEST_CASE("the help shows the options in groups, as they are typed") {
+  CHECK_THAT(
+      HelpText(), Contains("\n  -np,") && Contains("\nTime limits:\n") && !Contains(" --np") &&
+                      Contains("\n\nKnobs of the library:\n") && Contains("--flight-record FILE"));
+}
+
+}  // namespace
+}  // namespace dtrun::launcher

@@ -1,0 +1,122 @@
+#include "launcher/host_sources.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "launcher/slurm.h"
+#include "launcher/tf_config.h"
+#include "tests/launcher/surroundings.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Catch::Matchers::Contains;
+using Hosts = std::vector<Host>;
+using Names = std::vector<std::string>;
+
+const Texts kAllocation = {{"SLURM_JOB_NODELIST", "n[1-2]"}, {"SLURM_TASKS_PER_NODE", "4(x2)"}};
+constexpr char kTfConfig[] = R"({"cluster": {"worker": ["w1:1", "w1:2", "w2:1"]}})";
+
+Hosts HostsOf(const Names& line, const Texts& files = {}, const Texts& variables = {}) {
+  const Surroundings surroundings = Around(files, variables);
+  return FindHosts(ReadRequest(line, surroundings).options, surroundings);
+}
+
+TEST_CASE("the hosts that the user names count for more than those of an allocation") {
+  CHECK(HostsOf({"-H", "a:2", "p"}, {}, kAllocation) == Hosts{{"a", 2, 0, ""}});
+  CHECK(
+      HostsOf({"--hostfile", "f", "p"}, {{"f", "b slots=3"}}, kAllocation) ==
+      Hosts{{"b", 3, 0, "f:1"}});
+  CHECK(
+      HostsOf({"--config", "c", "p"}, {{"c", "hosts: [a:1, b:2]"}}, kAllocation) ==
+      Hosts{{"a", 1, 0, ""}, {"b", 2, 0, ""}});
+}
+
+TEST_CASE("without a word of the user the hosts come from TF_CONFIG, then from Slurm") {
+  CHECK(
+      HostsOf({"p"}, {}, kAllocation) ==
+      Hosts{{"n1", 4, 0, "SLURM_JOB_NODELIST"}, {"n2", 4, 0, "SLURM_JOB_NODELIST"}});
+  Texts both = kAllocation;
+  both["TF_CONFIG"] = kTfConfig;
+  CHECK(HostsOf({"p"}, {}, both) == Hosts{{"w1", 2, 0, "TF_CONFIG"}, {"w2", 1, 0, "TF_CONFIG"}});
+}
+
+TEST_CASE("the TF_CONFIG that an outer dtrun made for its rank is no source of hosts") {
+  CHECK(
+      HostsOf({"-np", "2", "p"}, {}, {{"TF_CONFIG", kTfConfig}, {"DTRUN_JOB", "1f"}}) ==
+      Hosts{{"localhost", 2, 0, "this host"}});
+}
+
+TEST_CASE("with nobody to ask, this host has as many slots as there are ranks") {
+  CHECK(HostsOf({"-np", "9", "p"}) == Hosts{{"localhost", 9, 0, "this host"}});
+  CHECK(
+      HostsOf({"-np", "9", "--slots-per-host", "4", "p"}) ==
+      Hosts{{"localhost", 4, 0, "this host"}});
+  CHECK(HostsOf({"p"}).empty());
+}
+
+TEST_CASE("a host whose source names no slots has one, or --slots-per-host") {
+  CHECK(HostsOf({"-H", "a,b:2", "p"}) == Hosts{{"a", 1}, {"b", 2}});
+  CHECK(HostsOf({"-H", "a,b:2", "--slots-per-host", "4", "p"}) == Hosts{{"a", 4}, {"b", 2}});
+  CHECK(
+      HostsOf({"--hostfile", "f", "--slots-per-host", "4", "p"}, {{"f", "a max_slots=3"}}) ==
+      Hosts{{"a", 3, 3, "f:1"}});
+  CHECK(
+      HostsOf({"p"}, {}, {{"SLURM_JOB_NODELIST", "n1"}}) ==
+      Hosts{{"n1", 1, 0, "SLURM_JOB_NODELIST"}});
+}
+
+TEST_CASE("node lists of Slurm are expanded") {
+  CHECK(ExpandNodeList("n1") == Names{"n1"});
+  CHECK(
+      ExpandNodeList("n[1-3,7],gpu[08-10]") ==
+      Names{"n1", "n2", "n3", "n7", "gpu08", "gpu09", "gpu10"});
+  CHECK(ExpandNodeList("r[1-2]n[3,4]-ib") == Names{"r1n3-ib", "r1n4-ib", "r2n3-ib", "r2n4-ib"});
+  CHECK(ExpandTaskCounts("2(x3),1") == std::vector<int>{2, 2, 2, 1});
+}
+
+TEST_CASE("what is no node list is refused with the column") {
+  const auto [text, column] = GENERATE(table<std::string, std::string>({
+      {"", "column 1"},
+      {"n[1-3", "column 6"},
+      {"n[3-1]", "column 6"},
+      {"n[]", "column 3"},
+      {"n1,,n2", "column 4"},
+      {"n[1-2]x]", "column 8"},
+      {"-n1", "column 4"},
+      {"n[1-9999999]", "column 12"},
+      {"n[1-99999999999]", "column 16"},
+      {"a[1-1000]b[1-1000]c[1-1000]", "column 28"},
+      {"a b", "column 2"},
+  }));
+  CAPTURE(text);
+  CHECK_THROWS_WITH(ExpandNodeList(text), Contains("SLURM_JOB_NODELIST") && Contains(column));
+}
+
+TEST_CASE("an allocation whose counts do not fit its nodes is refused") {
+  for (const char* tasks : {"2(x3)", "0(x2)", "2(y2)", "2(x2", "2,", "2(x99999999)"}) {
+    CAPTURE(tasks);
+    CHECK_THROWS_AS(SlurmHosts("n[1-2]", tasks), UsageError);
+  }
+}
+
+TEST_CASE("TF_CONFIG names a slot for each chief and worker") {
+  CHECK(
+      TfConfigHosts(R"({"cluster": {"worker": ["b:1", "a:2"], "chief": ["a:1"]}, "task": {}})") ==
+      Hosts{{"a", 2, 0, "TF_CONFIG"}, {"b", 1, 0, "TF_CONFIG"}});
+  CHECK(TfConfigHosts("{}").empty());
+}
+
+TEST_CASE("a TF_CONFIG that makes no job of dtrun's is refused") {
+  for (const char* text :
+       {"", "{", "[]", R"({"cluster": 1})", R"({"cluster": {"worker": "a:1"}})",
+        R"({"cluster": {"worker": [1]}})", R"({"cluster": {"worker": ["a;b:1"]}})",
+        R"({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}})"}) {
+    CAPTURE(text);
+    CHECK_THROWS_WITH(TfConfigHosts(text), Catch::StartsWith("TF_CONFIG"));
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::launcher

@@ -1,0 +1,76 @@
+// What dtrun says to other hosts, and how it reaches them.
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+
+#include "tests/multihost/rig.h"
+
+namespace {
+
+using namespace dtrun::testing;
+using Catch::Matchers::Contains;
+
+constexpr char kDtrun[] = "launcher/dtrun";
+
+TEST_CASE("arguments and variables reach another host byte for byte, secrets do not") {
+  if (Skipped()) return;
+  const std::string odd = "a;b  'c' \"d\" $(id) \n * =\\\t";
+  const CommandResult result = Run(OnHosts(
+      {kDtrun, "-H", "h2", "-x", "NAMED_TOKEN", "sh", "-c",
+       "printf '%s|%s|%s|%s|' \"$(hostname)\" \"$ODD\" \"$NAMED_TOKEN\" \"$OTHER_TOKEN\"; "
+       "printf '<%s>' \"$@\"",
+       "sh", "", "a b", "$(id)", "x'y\"z", "n\nl", "*", "--", odd},
+      {}, {{"ODD", odd}, {"NAMED_TOKEN", "named"}, {"OTHER_TOKEN", "hush"}}));
+  CHECK(result.out == "h2|" + odd + "|named||<><a b><$(id)><x'y\"z><n\nl><*><--><" + odd + ">");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("the first host is where the ranks of other hosts meet") {
+  if (Skipped()) return;
+  const CommandResult result = Run(OnHosts(
+      {kDtrun, "-H", "h2:1,h1:2", "sh", "-c",
+       "[ $RANK = 2 ] && echo $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR || true"}));
+  CHECK(result.out == "1/2 h2\n");
+}
+
+TEST_CASE("a network is named by this host's interface, whatever others call theirs") {
+  if (Skipped()) return;
+  const CommandResult result = Run(ScriptOnHosts(
+      "nsenter --net=/run/rig/h2/net sh -c 'ip link set eth1 down && ip link set eth1 name ib0 && "
+      "ip link set ib0 up' && " +
+          std::string(kDtrun) + " -H h1:1,h2:1 --network-interfaces eth1 examples/sgd",
+      {"--nics", "eth0,eth1"}));
+  CHECK_THAT(result.out, Contains("2 ranks agree on 0.500\n"));
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("an sshd that is not there is reported, and nobody is asked for anything") {
+  if (Skipped()) return;
+  Command command = OnHosts({kDtrun, "-H", "h1:1,h2:1", "--ssh-port", "7", "true"});
+  command.timeout = std::chrono::seconds(30);
+  const CommandResult result = Run(command);
+  CHECK(result.exit_code == 69);
+  CHECK_THAT(result.err, Contains("h2") && Contains("Connection refused"));
+}
+
+TEST_CASE("a silent host is lost after --host-timeout") {
+  if (Skipped()) return;
+  TemporaryFolder folder;
+  Command command = ScriptOnHosts(
+      "out=" + folder.path() + "/out; " + kDtrun +
+      " -H h1:1,h2:1 --host-timeout 4 sh -c 'echo up; exec sleep 50' >$out & "
+      "until [ \"$(grep -c up $out)\" = 2 ]; do sleep 0.1; done; "
+      "nsenter --net=/run/rig/h2/net ip link set eth0 down; cut=$(date +%s); "
+      "wait $!; code=$?; echo $(($(date +%s) - cut)) $code");
+  command.timeout = std::chrono::seconds(60);
+  const CommandResult result = Run(command);
+  CAPTURE(result.out, result.err);
+  const int seconds = std::atoi(result.out.c_str());
+  CHECK(seconds <= 15);
+  CHECK_THAT(result.out, !Catch::EndsWith(" 0\n"));
+  CHECK_FALSE(result.timed_out);
+}
+
+}  // namespace
