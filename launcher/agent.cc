@@ -80,7 +80,7 @@ class Agent {
       poller_.Wait(silent ? host_timeout_ / 4 : milliseconds(-1));
       if (silent && std::chrono::steady_clock::now() - heard_ > host_timeout_) break;
       PauseStreams(dtrun_.queued() > kMostQueued);
-      if (ending_) FinishIfPossible();
+      if (ending_ && !done_) FinishIfPossible();
     }
     if (!done_) KillRanks();
     dtrun_.Flush();

@@ -18,7 +18,7 @@ TEST_CASE("arguments and variables reach another host byte for byte, secrets do 
   if (Skipped()) return;
   const std::string odd = "a;b  'c' \"d\" $(id) \n * =\\\t";
   const CommandResult result = Run(OnHosts(
-      {kDtrun, "-H", "h2", "-x", "NAMED_TOKEN", "sh", "-c",
+      {kDtrun, "--tag", "none", "-H", "h2", "-x", "NAMED_TOKEN", "sh", "-c",
        "printf '%s|%s|%s|%s|' \"$(hostname)\" \"$ODD\" \"$NAMED_TOKEN\" \"$OTHER_TOKEN\"; "
        "printf '<%s>' \"$@\"",
        "sh", "", "a b", "$(id)", "x'y\"z", "n\nl", "*", "--", odd},
@@ -30,7 +30,7 @@ TEST_CASE("arguments and variables reach another host byte for byte, secrets do 
 TEST_CASE("the first host is where the ranks of other hosts meet") {
   if (Skipped()) return;
   const CommandResult result = Run(OnHosts(
-      {kDtrun, "-H", "h2:1,h1:2", "sh", "-c",
+      {kDtrun, "--tag", "none", "-H", "h2:1,h1:2", "sh", "-c",
        "[ $RANK = 2 ] && echo $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR || true"}));
   CHECK(result.out == "1/2 h2\n");
 }
@@ -48,7 +48,8 @@ TEST_CASE("a network is named by this host's interface, whatever others call the
 
 TEST_CASE("an sshd that is not there is reported, and nobody is asked for anything") {
   if (Skipped()) return;
-  Command command = OnHosts({kDtrun, "-H", "h1:1,h2:1", "--ssh-port", "7", "true"});
+  Command command =
+      OnHosts({kDtrun, "--tag", "none", "-H", "h1:1,h2:1", "--ssh-port", "7", "true"});
   command.timeout = std::chrono::seconds(30);
   const CommandResult result = Run(command);
   CHECK(result.exit_code == 69);
