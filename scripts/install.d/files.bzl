@@ -11,6 +11,7 @@ INSTALLED_FILES = {
     "libexec/dtrun/dtrun_agent": "//launcher:dtrun_agent",
     "libexec/dtrun/dtrun_rank": "//launcher:dtrun_rank",
     "bin/dtrun": "//launcher:dtrun",
+    "share/bash-completion/completions/dtrun": "//launcher:dtrun.bash",
     "bin/cnn_fmnist": "//models:cnn_fmnist",
     "bin/all_reduce_perf": "//bench:all_reduce_perf",
 }

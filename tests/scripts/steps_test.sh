@@ -73,6 +73,7 @@ built_tree() {
   mkdir -p bazel-bin/{runtime,launcher,models,bench} include/dtrun base
   cp /bin/true bazel-bin/launcher/dtrun
   cp /bin/true bazel-bin/launcher/dtrun_agent
+  echo 'complete -F _dtrun dtrun' >bazel-bin/launcher/dtrun.bash
   cp /bin/true bazel-bin/launcher/dtrun_rank
   cp /bin/true bazel-bin/models/cnn_fmnist
   cp /bin/true bazel-bin/bench/all_reduce_perf
