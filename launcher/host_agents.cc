@@ -87,6 +87,7 @@ struct HostAgents::Host {
   std::string complaint = {};  // what its stderr has said
   std::unique_ptr<FrameStream> stream = nullptr;
   Clock::time_point heard = Clock::now();
+  Clock::time_point pinged = {};
   bool ready = false, done = false, gone = false;
   std::optional<LaunchError> refusal = std::nullopt;
 };
@@ -243,7 +244,11 @@ std::string HostAgents::Silent() const {
 void HostAgents::Beat() {
   for (const auto& host : hosts_) {
     if (!host->remote || !host->ready || host->gone) continue;
-    host->stream->Send({FrameType::kPing});
+    // The answer wakes the caller: without this pause it would never sleep again.
+    if (Clock::now() - host->pinged >= plan_.host_timeout / 8) {
+      host->pinged = Clock::now();
+      host->stream->Send({FrameType::kPing});
+    }
     if (!paused_ && Clock::now() - host->heard > plan_.host_timeout && lost_.empty())
       lost_ = Text(
           "host ", host->name, " was lost: nothing was heard of it for ",
