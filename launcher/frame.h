@@ -19,7 +19,7 @@ enum class FrameType : uint8_t {
   kRefused = 17,  ///< {"code", "text"}: why none may
   kStarted = 18,  ///< {"pid"} of a rank's program
   kOutput = 19,   ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
-  kEnded = 20,    ///< {"end", "value", "in_order"}: how a rank ended
+  kEnded = 20,    ///< {"end", "value", "in_order", "facts"}: how a rank ended; facts if badly
   kFlight = 21,   ///< a rank's flight record
   kPong = 22,     ///< the answer to kPing
   kDone = 23,     ///< the last frame
@@ -27,7 +27,7 @@ enum class FrameType : uint8_t {
   kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr
   kWelcome = 33,  ///< {"folder"}: of the job on this host
   kProgram = 34,  ///< {"pid"}: the program runs
-  kExit = 35,     ///< {"end", "value"}: it does no more
+  kExit = 35,     ///< {"end", "value", "address_limit"}: it does no more
 };
 
 struct Frame {

@@ -168,7 +168,10 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         host.refusal = LaunchError(static_cast<ExitCode>(body().at("code").get<int>()), text);
         break;
       }
-      case FrameType::kStarted: RecordOf(frame.rank).pid = body().at("pid"); break;
+      case FrameType::kStarted:
+        RecordOf(frame.rank).pid = body().at("pid");
+        RecordOf(frame.rank).start_ns = NowNs();
+        break;
       case FrameType::kOutput:
         if (frame.body.empty() || frame.rank < 0) break;
         if (frame.body.size() == 1) output_.End(frame.rank, frame.body[0]);
@@ -181,6 +184,7 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         record.value = body().at("value");
         record.in_order = body().at("in_order");
         record.time_ns = NowNs();
+        if (body().contains("facts")) record.facts = EndFactsOf(body().at("facts"));
         break;
       }
       case FrameType::kFlight: {

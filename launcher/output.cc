@@ -192,12 +192,15 @@ void Output::Keep(int rank, int stream, std::string_view bytes) {
   }
 }
 
+bool Output::ShowsEndOf(int rank) const {
+  const auto shown = last_shown_.find(rank);
+  return shown != last_shown_.end() && shown_lines_ - shown->second < kSeen;
+}
+
 std::string Output::LastLines(int rank) const {
   constexpr int kLines = 10;
   const auto found = tails_.find(rank);
   if (found == tails_.end()) return "";
-  const auto shown = last_shown_.find(rank);
-  if (shown != last_shown_.end() && shown_lines_ - shown->second < kSeen) return "";
   std::string_view tail = found->second;
   while (tail.ends_with('\n')) tail.remove_suffix(1);
   size_t begin = tail.size();

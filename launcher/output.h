@@ -58,8 +58,10 @@ class Output {
   bool full() const;
   void Drain();
 
-  /// The last lines that `rank` wrote to stderr, unless they can still be seen; "" if none.
+  /// The last lines that `rank` wrote to stderr; "" if none.
   std::string LastLines(int rank) const;
+  /// They can still be seen: not many others have come after them.
+  bool ShowsEndOf(int rank) const;
   /// What could not be kept in a file, "" if nothing: "rank 1's stdout could not be written ...".
   const std::string& file_error() const { return file_error_; }
 
