@@ -96,6 +96,7 @@ class Agent {
       const json body = frame.body.empty() ? json::object() : json::parse(frame.body);
       if (frame.type == FrameType::kJob) TakeJob(body);
       if (frame.type == FrameType::kPing) dtrun_.Send({FrameType::kPong});
+      if (frame.type == FrameType::kAskProgress) dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
       if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"));
     } catch (const LaunchError& error) {
       Refuse(error.code(), error.what());

@@ -11,6 +11,9 @@ namespace dtrun::launcher {
 /// What an agent tells of the flight records that lie in `folder`: each as it is.
 std::vector<Frame> FlightFrames(const std::string& folder);
 
+/// How far the ranks on this host are, while they run.
+Frame ProgressFrame(const std::string& folder);
+
 }  // namespace dtrun::launcher
 
 #endif

@@ -23,6 +23,7 @@
 #include "launcher/launch_error.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
+#include "launcher/progress_display.h"
 #include "launcher/quoting.h"
 #include "launcher/result_file.h"
 #include "launcher/supervisor.h"
@@ -127,13 +128,16 @@ class Job {
   void RunRanks() {
     if (options_.verbose) Say(ShellLine(argv_));
     folder_.SetUser(supervisor_.Start(argv_, plan_.environment));
+    if (options_.progress) progress_.emplace(*agents_, output_);
     while (!supervisor_.ended()) {
       poller_.Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500));
       supervisor_.Tick();
       agents_->Beat();
       CheckTime();
       CareForOutput();
+      if (progress_) progress_->Tick(Clock::now());
     }
+    progress_.reset();
     std::vector<pid_t> spared = agents_->processes();
     spared.push_back(folder_.keeper());
     supervisor_.KillLeftOvers(spared);
@@ -220,6 +224,7 @@ class Job {
   Supervisor supervisor_;
   Output output_;
   std::optional<HostAgents> agents_;
+  std::optional<ProgressDisplay> progress_;
   Clock::time_point start_by_ = After(options_.start_timeout_s);
   Clock::time_point end_by_ = After(options_.timeout_s);
   std::optional<Verdict> ended_;  // why dtrun itself ended the job

@@ -1,0 +1,31 @@
+#ifndef DTRUN_LAUNCHER_PROGRESS_DISPLAY_H_
+#define DTRUN_LAUNCHER_PROGRESS_DISPLAY_H_
+
+#include "base/clock.h"
+#include "launcher/host_agents.h"
+#include "launcher/output.h"
+#include "launcher/progress_meter.h"
+
+namespace dtrun::launcher {
+
+/// --progress: asks the agents once a second how far the ranks are, and shows it.
+class ProgressDisplay {
+ public:
+  ProgressDisplay(HostAgents& agents, Output& output) : agents_(agents), output_(output) {}
+  ~ProgressDisplay() { output_.SetStatus(""); }
+  ProgressDisplay(const ProgressDisplay&) = delete;
+  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
+
+  /// Called now and then, twice a second or more often.
+  void Tick(base::TimePoint now);
+
+ private:
+  HostAgents& agents_;
+  Output& output_;
+  ProgressMeter meter_;
+  base::TimePoint asked_ = {}, said_ = {};
+};
+
+}  // namespace dtrun::launcher
+
+#endif
