@@ -8,10 +8,10 @@ constexpr std::chrono::seconds kBetweenLines{10};  // where nothing can be redra
 
 }  // namespace
 
-void ProgressDisplay::Tick(base::TimePoint now) {
+void ProgressDisplay::Tick(std::chrono::steady_clock::time_point now) {
   for (const base::FlightProgress& progress : agents_.TakeProgress()) meter_.Add(progress, now);
   if (now - asked_ < kBetweenLooks) return;
-  if (said_ == base::TimePoint()) said_ = now;
+  if (said_ == std::chrono::steady_clock::time_point()) said_ = now;
   asked_ = now;
   agents_.AskProgress();
   const int running = agents_.running();

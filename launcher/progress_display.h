@@ -1,7 +1,8 @@
 #ifndef DTRUN_LAUNCHER_PROGRESS_DISPLAY_H_
 #define DTRUN_LAUNCHER_PROGRESS_DISPLAY_H_
 
-#include "base/clock.h"
+#include <chrono>
+
 #include "launcher/host_agents.h"
 #include "launcher/output.h"
 #include "launcher/progress_meter.h"
@@ -17,13 +18,13 @@ class ProgressDisplay {
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
   /// Called now and then, twice a second or more often.
-  void Tick(base::TimePoint now);
+  void Tick(std::chrono::steady_clock::time_point now);
 
  private:
   HostAgents& agents_;
   Output& output_;
   ProgressMeter meter_;
-  base::TimePoint asked_ = {}, said_ = {};
+  std::chrono::steady_clock::time_point asked_ = {}, said_ = {};
 };
 
 }  // namespace dtrun::launcher

@@ -28,7 +28,8 @@ int Percent(double share) { return static_cast<int>(std::lround(100 * share)); }
 
 }  // namespace
 
-void ProgressMeter::Add(const base::FlightProgress& progress, base::TimePoint now) {
+void ProgressMeter::Add(
+    const base::FlightProgress& progress, std::chrono::steady_clock::time_point now) {
   std::deque<Sample>& samples = samples_[progress.rank];
   // A program that counts anew, for its next training say.
   const bool anew = !samples.empty() && (progress.step < samples.back().progress.step ||

@@ -1,12 +1,12 @@
 #ifndef DTRUN_LAUNCHER_PROGRESS_METER_H_
 #define DTRUN_LAUNCHER_PROGRESS_METER_H_
 
+#include <chrono>
 #include <deque>
 #include <map>
 #include <optional>
 #include <string>
 
-#include "base/clock.h"
 #include "base/flight_record.h"
 
 namespace dtrun::launcher {
@@ -15,7 +15,7 @@ namespace dtrun::launcher {
 class ProgressMeter {
  public:
   /// What a rank's record said, seen at `now`.
-  void Add(const base::FlightProgress& progress, base::TimePoint now);
+  void Add(const base::FlightProgress& progress, std::chrono::steady_clock::time_point now);
 
   /// "4 ranks running, step 120 (10.0/s), 5120 examples/s, slowest rank 1 (waits 1 % of the time,
   /// the others 60 % and more)". Rates are those of the last seconds, over all ranks. The step is
@@ -26,7 +26,7 @@ class ProgressMeter {
  private:
   struct Sample {
     base::FlightProgress progress;
-    base::TimePoint time;
+    std::chrono::steady_clock::time_point time;
   };
   struct Rates {
     double steps = 0, examples = 0, waiting = 0;  // per second; a share of the time
