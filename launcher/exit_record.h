@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "launcher/launcher_kind.h"
 
 namespace dtrun::launcher {
 
@@ -43,11 +44,16 @@ struct Verdict {
   int culprit = -1;  ///< the rank; -1: none is to blame
 };
 
-/// Who failed first. `engine_code` is mpirun's exit code, not 0; `hosts` the placement; ranks that
-/// never started have no record. Ranks that mpirun ended because of the first one are not counted.
+/// Who failed first. `engine_code` is the exit code of mpirun or dtrun_local, not 0; `hosts` the
+/// placement; ranks that never started have no record. Ranks that mpirun ended because of the first
+/// one are not counted.
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts);
+    const std::vector<base::HostSlots>& hosts, Launcher launcher = Launcher::kMpirun);
+
+/// What dtrun_rank ends with, as mpirun would, where its program has called dtrun's Init and ended
+/// with code 0 without Shutdown.
+inline constexpr int kLeftCode = 1;
 
 /// "SIGSEGV"
 std::string SignalName(int signal);
