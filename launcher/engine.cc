@@ -51,7 +51,7 @@ std::string FindMpirun(const std::string& path) {
     throw LaunchError(
         ExitCode::kUnavailable,
         "mpirun was not found in PATH; install Open MPI (Debian, Ubuntu: apt-get install "
-        "openmpi-bin)");
+        "openmpi-bin), or start ranks of this host alone without it (--launcher local)");
   const std::string version = FirstLineOf(*mpirun, "--version");
   if (!IsSupportedMpirun(version))
     throw LaunchError(

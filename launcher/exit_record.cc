@@ -88,11 +88,16 @@ std::string ShutdownNote(const std::string& folder, int rank) {
 
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts) {
+    const std::vector<base::HostSlots>& hosts, Launcher launcher) {
+  const bool local = launcher == Launcher::kLocal;
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
     return Failed(record) && !IsVictim(record, engine_code);
   });
   if (culprit) return Blame(*culprit, hosts);
+  if (records.empty() && local)
+    return {
+        static_cast<int>(ExitCode::kInternal),
+        Text("no rank could be started (dtrun_local ended with code ", engine_code, ")")};
   if (records.empty())
     return {
         static_cast<int>(ExitCode::kUnavailable),
@@ -109,11 +114,12 @@ Verdict JudgeFailure(
   }
   const auto left =
       Earliest(records, [](const ExitRecord& record) { return record.end == RankEnd::kExited; });
-  if (left && engine_code == 1)
+  if (left && engine_code == kLeftCode)
     return {
         static_cast<int>(ExitCode::kLeftEarly),
         RankAndHost(left->rank, hosts) +
-            " exited with code 0 without MPI_Finalize; Open MPI then ended the job",
+            (local ? " exited with code 0 without Shutdown; that ended the job"
+                   : " exited with code 0 without MPI_Finalize; Open MPI then ended the job"),
         left->rank};
   // A wrapper that was killed could not say how its program ended.
   const auto silent =
@@ -130,6 +136,7 @@ Verdict JudgeFailure(
         engine_code,
         Text(RankAndHost(silent->rank, hosts), " was killed together with its wrapper"),
         silent->rank, true};
+  if (local) return {engine_code, Text("dtrun_local ended the job with code ", engine_code)};
   // MPI_Abort makes mpirun end all ranks alike.
   return {
       engine_code,

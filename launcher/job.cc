@@ -62,7 +62,7 @@ class Job {
         }) {
     if (!options_.flight_record.empty()) record_file_.emplace(options_.flight_record);
     plan_.call.folder = folder_.path();
-    argv_ = MpirunArgv(plan_.call);
+    argv_ = StartArgv(plan_.call);
   }
 
   int Run() {
@@ -109,8 +109,9 @@ class Job {
       End(
           {static_cast<int>(ExitCode::kUnavailable),
            Text(
-               "not all ranks had started after ", options_.start_timeout_s,
-               " s (--start-timeout); --verbose shows what Open MPI says")});
+               "not all ranks had started after ", options_.start_timeout_s, " s (--start-timeout)",
+               plan_.call.launcher == Launcher::kMpirun ? "; --verbose shows what Open MPI says"
+                                                        : "")});
     if (Clock::now() > end_by_)
       End(
           {static_cast<int>(ExitCode::kTimeout),
@@ -174,9 +175,12 @@ class Job {
     if (WIFSIGNALED(status))
       return {
           static_cast<int>(ExitCode::kInternal),
-          Text("mpirun was killed by ", SignalName(WTERMSIG(status)), "; its ranks were ended")};
+          Text(
+              ProgramOf(plan_.call.launcher), " was killed by ", SignalName(WTERMSIG(status)),
+              "; its ranks were ended")};
     if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
-    return JudgeFailure(agents_->records(), WEXITSTATUS(status), plan_.call.placement);
+    return JudgeFailure(
+        agents_->records(), WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher);
   }
 
   int Report() {

@@ -103,7 +103,8 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
     case Action::kCompletion: return Print(BashCompletion());
     case Action::kCheckBuild: {
-      const BuildReport report = CheckBuild(base::ProcessEnv("PATH").value_or(""));
+      const BuildReport report =
+          CheckBuild(base::ProcessEnv("PATH").value_or(""), options.launcher);
       const int printed = Print(report.text);
       return report.complete ? printed : static_cast<int>(ExitCode::kUnavailable);
     }

@@ -60,8 +60,9 @@ void SetBind(const OptionRow& row, const std::string& text, Options& options) {
   options.bind = *bind;
 }
 
-void SetLauncher(const OptionRow& row, const std::string& text, Options&) {
-  if (text != row.value) throw UsageError(Text("expected ", row.value));
+void SetLauncher(const OptionRow& row, const std::string& text, Options& options) {
+  if (text != "mpirun" && text != "local") throw UsageError(Text("expected one of ", row.value));
+  options.launcher = text == "local" ? Launcher::kLocal : Launcher::kMpirun;
 }
 
 void AddExported(const OptionRow&, const std::string& text, Options& options) {
@@ -164,8 +165,8 @@ const std::vector<OptionRow>& OptionTable() {
        "false", SetFlag<&Options::oversubscribe>},
       {"--config", Kind::kValue, "FILE", kWhere,
        "read options from this YAML file; the command line wins", "", nullptr},
-      {"--launcher", Kind::kValue, "mpirun", kWhere, "what starts the ranks", "mpirun",
-       SetLauncher},
+      {"--launcher", Kind::kValue, "mpirun|local", kWhere,
+       "what starts the ranks; local: one host, without MPI", "mpirun", SetLauncher},
 
       {"--bind", Kind::kValue, "auto|none|core|socket|numa", kRank,
        "what a rank is pinned to; --verbose reports it", "auto", SetBind},

@@ -7,6 +7,7 @@
 #include "base/launch_env.h"
 #include "launcher/bind.h"
 #include "launcher/host.h"
+#include "launcher/launcher_kind.h"
 #include "launcher/output_options.h"
 
 namespace dtrun::launcher {
@@ -35,6 +36,7 @@ struct Options {
   std::string hostfile = {};
   int slots_per_host = 0;  ///< of hosts whose source says no number; 0: one
   bool oversubscribe = false;
+  Launcher launcher = Launcher::kMpirun;
 
   // What a rank gets.
   Bind bind = Bind::kAuto;

@@ -1,8 +1,8 @@
-// dtrun_rank +PROGRAM +ARGUMENT...: what mpirun starts for each rank. It gives the rank its CPUs
-// and its number of threads, runs the program as its child in the same process group, tells the
-// agent of its host how it ended, and then ends the same way itself, so that mpirun sees the truth.
-// What the program writes goes to the agent, not to mpirun, which would mix it with that of other
-// ranks.
+// dtrun_rank +PROGRAM +ARGUMENT...: what mpirun or dtrun_local starts for each rank. It gives the
+// rank its CPUs and its number of threads, runs the program as its child in the same process group,
+// tells the agent of its host how it ended, and then ends the same way itself, so that mpirun sees
+// the truth. What the program writes goes to the agent, not to mpirun, which would mix it with that
+// of other ranks.
 //
 // If mpirun dies, this dies; if this dies, the program does.
 
@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/bind.h"
@@ -107,7 +108,8 @@ void ReportCpus(const base::LaunchEnv& launch, int rank, const CpuPlan& plan, in
 void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   const CpuPlan plan = BindCpus(
       AllowedCpus(), CpuQuota(ReadFileOfSystem), ParseBind(launch.bind).value_or(Bind::kAuto),
-      EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0), EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
+      launch.rank >= 0 ? rank : EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0),
+      launch.rank >= 0 ? launch.hosts[0].slots : EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
   Pin(plan.pinned);
   const int threads = DecideThreads(launch.threads, plan.threads);
   if (launch.threads > 0 || !ProcessEnv("OMP_NUM_THREADS"))
@@ -200,6 +202,13 @@ int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, i
   return WEXITSTATUS(status);
 }
 
+// Has been a rank among others, and has not said goodbye. mpirun notices that of MPI's ranks.
+bool LeftEarly(const base::LaunchEnv& launch, const std::string& folder, int rank) {
+  return base::RankCount(launch.hosts) > 1 &&
+         access(base::FlightFile(FlightFolder(folder), rank).c_str(), F_OK) == 0 &&
+         access(ShutdownNote(folder, rank).c_str(), F_OK) != 0;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const std::optional<base::LaunchEnv> launch = base::ReadLaunchEnv(ProcessEnv);
   if (arguments.empty() || !launch) {
@@ -208,7 +217,8 @@ int Main(const std::vector<std::string>& arguments) {
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() == 1) return static_cast<int>(ExitCode::kInternal);  // mpirun is gone already
-  const int rank = EngineSays("OMPI_COMM_WORLD_RANK", 0);
+  const bool by_mpi = launch->rank < 0;
+  const int rank = by_mpi ? EngineSays("OMPI_COMM_WORLD_RANK", 0) : launch->rank;
   const OutputPipe out = MakeTerminal(launch->terminal_columns), err = MakePipe();
   RankLink link(launch->job, base::HostOfRank(launch->hosts, rank), rank, out.read, err.read);
   close(out.read);
@@ -216,7 +226,8 @@ int Main(const std::vector<std::string>& arguments) {
   ForgetFolderOfMpirun();
   KeepSharedMemoryIn(MemoryFolder(link.folder()));
   PrepareRank(*launch, link.folder(), rank);
-  return RunProgram(UnmarkWords(arguments), link, out.write, err.write);
+  const int code = RunProgram(UnmarkWords(arguments), link, out.write, err.write);
+  return code == 0 && !by_mpi && LeftEarly(*launch, link.folder(), rank) ? kLeftCode : code;
 }
 
 }  // namespace
