@@ -1,9 +1,7 @@
 #include "launcher/host_agents.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 
 #include "base/text.h"
 #include "base/version.h"
+#include "launcher/agent_process.h"
 #include "launcher/quoting.h"
 
 namespace dtrun::launcher {
@@ -40,38 +39,6 @@ std::string LastLine(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-struct Child {
-  pid_t process;
-  int channel;     // its stdin and stdout
-  int complaints;  // its stderr
-};
-
-Child StartChild(const std::vector<std::string>& words) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  int channel[2], complaints[2];
-  const bool connected = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0 &&
-                         pipe2(complaints, O_CLOEXEC) == 0;
-  const pid_t child = connected ? fork() : -1;
-  if (child == 0) {
-    setsid();  // the terminal's Ctrl-C is dtrun's to handle
-    dup2(channel[1], STDIN_FILENO);
-    dup2(channel[1], STDOUT_FILENO);
-    dup2(complaints[1], STDERR_FILENO);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    execvp(argv[0], argv.data());
-    _exit(127);
-  }
-  if (child < 0)
-    throw LaunchError(ExitCode::kInternal, Text("cannot start a process: ", std::strerror(errno)));
-  close(channel[1]);
-  close(complaints[1]);
-  return {child, channel[0], complaints[0]};
-}
-
 std::string SshHost(const std::string& name) {
   return name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
 }
@@ -88,7 +55,7 @@ struct HostAgents::Host {
   std::unique_ptr<FrameStream> stream = nullptr;
   Clock::time_point heard = Clock::now();
   Clock::time_point pinged = {};
-  bool ready = false, done = false, gone = false;
+  bool ready = false, done = false, gone = false, stopped = false;
   std::optional<LaunchError> refusal = std::nullopt;
 };
 
@@ -122,7 +89,7 @@ void HostAgents::Start(Host& host) {
   } else {
     words = {plan_.agent};
   }
-  const Child child = StartChild(words);
+  const AgentProcess child = StartAgentProcess(words);
   host.process = child.process;
   host.complaints = child.complaints;
   host.stream = std::make_unique<FrameStream>(
@@ -151,6 +118,7 @@ void HostAgents::Start(Host& host) {
       {"ranks", ranks},
       {"program", plan_.program},
       {"cwd", plan_.cwd},
+      {"stdin", plan_.stdin_to_rank_0 && host.number == 0},
       {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0}};
   host.stream->Send(
       {FrameType::kJob, -1, job.dump(-1, ' ', false, json::error_handler_t::replace)});
@@ -191,6 +159,13 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         if (flight && flight->rank == frame.rank) flights_.push_back(std::move(*flight));
         break;
       }
+      case FrameType::kNoticed:
+        takes_notices_[frame.rank] = takes_notices_[frame.rank] || body().at("takes");
+        break;
+      case FrameType::kStopped: host.stopped = true; break;
+      case FrameType::kTaken:
+        if (on_taken_) on_taken_(body().at("bytes"), body().at("open"));
+        break;
       case FrameType::kDone: host.done = true; break;
       default: break;
     }
@@ -263,6 +238,44 @@ void HostAgents::SetPaused(bool paused) {
     host->stream->SetPaused(paused);
     host->heard = Clock::now();
   }
+}
+
+void HostAgents::SendToAll(FrameType type) {
+  for (const auto& host : hosts_)
+    if (host->ready) host->stream->Send({type});
+}
+
+void HostAgents::GiveNotice() {
+  takes_notices_.clear();
+  SendToAll(FrameType::kNotice);
+}
+
+NoticeAnswers HostAgents::answers() const {
+  NoticeAnswers answers;
+  for (const auto& [rank, takes] : takes_notices_) answers.takers += takes ? 1 : 0;
+  for (const ExitRecord& record : records_)
+    answers.awaited += record.time_ns == 0 && takes_notices_.count(record.rank) == 0 ? 1 : 0;
+  return answers;
+}
+
+void HostAgents::Stop() {
+  for (const auto& host : hosts_) host->stopped = false;
+  SendToAll(FrameType::kStop);
+}
+
+bool HostAgents::Stopped() const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
+    return host->stopped || !host->ready || host->gone;
+  });
+}
+
+void HostAgents::Continue() {
+  SendToAll(FrameType::kContinue);
+  for (const auto& host : hosts_) host->heard = Clock::now();
+}
+
+void HostAgents::SendInput(std::string bytes) {
+  hosts_.front()->stream->Send({FrameType::kInput, 0, std::move(bytes)});
 }
 
 void HostAgents::End(bool flights) {

@@ -52,6 +52,9 @@ void RemoveFolders(const std::string& folder) {
 [[noreturn]] void Keep(const std::string& folder, int pipe) {
   prctl(PR_SET_NAME, "dtrun-keeper");
   setsid();  // the terminal's Ctrl-C is not for the keeper
+  // Nor what a service manager or a scheduler sends to every process of a job.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+    ::signal(signal, SIG_IGN);
   const int null = open("/dev/null", O_RDWR);
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, stream);
   pid_t user = 0;
