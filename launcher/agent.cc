@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,17 +23,18 @@
 #include <string>
 #include <vector>
 
-#include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/agent_address.h"
 #include "launcher/exit_record.h"
+#include "launcher/flight_frames.h"
 #include "launcher/frame.h"
 #include "launcher/frame_stream.h"
 #include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
 #include "launcher/left_overs.h"
+#include "launcher/limits.h"
 #include "launcher/poller.h"
 #include "launcher/program.h"
 #include "launcher/rank_input.h"
@@ -126,6 +126,7 @@ class Agent {
     job_ = body.at("job");
     host_timeout_ = milliseconds(body.at("host_timeout_ms").get<int64_t>());
     for (const int rank : body.at("ranks")) expected_.insert(rank);
+    CheckLimits(LimitsOfHost(), static_cast<int>(expected_.size()));
     CheckProgram(body.at("program"), body.at("cwd"));
     folder_ = body.at("folder");
     if (folder_.empty()) {
@@ -257,22 +258,10 @@ class Agent {
   void FinishIfPossible() {
     const bool late = std::chrono::steady_clock::now() > end_by_;
     if (!late && (!streams_.empty() || !wrappers_.empty())) return;
-    if (send_flights_) SendFlights();
+    if (send_flights_)
+      for (const Frame& flight : FlightFrames(FlightFolder(folder_))) dtrun_.Send(flight);
     dtrun_.Send({FrameType::kDone});
     done_ = true;
-  }
-
-  void SendFlights() {
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(FlightFolder(folder_), error)) {
-      const auto rank = base::ParseInteger(entry.path().filename().string());
-      if (!rank || !entry.is_regular_file(error) || entry.is_symlink(error)) continue;
-      std::ifstream file(entry.path(), std::ios::binary);
-      std::string bytes(kMostBody, '\0');
-      file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-      bytes.resize(static_cast<size_t>(file.gcount()));
-      dtrun_.Send({FrameType::kFlight, static_cast<int32_t>(*rank), std::move(bytes)});
-    }
   }
 
   Poller poller_;

@@ -6,7 +6,31 @@
 #include <string>
 #include <vector>
 
+#include "launcher/poller.h"
+
 namespace dtrun::launcher {
+
+/// What a process says on its stderr.
+class Complaints {
+ public:
+  /// Owns `file`, the end of the pipe to read from.
+  Complaints(Poller& poller, int file);
+  ~Complaints();
+  Complaints(const Complaints&) = delete;
+  Complaints& operator=(const Complaints&) = delete;
+
+  /// Why it ended; the lines before are banners. "": it has said nothing.
+  std::string LastLine() const;
+  /// Reads to the end, or until nothing has come for a second.
+  void Drain();
+
+ private:
+  bool Read();
+
+  Poller& poller_;
+  int file_;
+  std::string text_;
+};
 
 /// The process of an agent, or of the ssh that leads to one.
 struct AgentProcess {

@@ -1,10 +1,8 @@
 #include "launcher/host_agents.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,18 +23,10 @@ using base::Text;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostComplaint = 4096;
-
 int64_t NowNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-// The last line says why; those before it are banners.
-std::string LastLine(std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
 }
 
 std::string SshHost(const std::string& name) {
@@ -50,8 +40,7 @@ struct HostAgents::Host {
   std::string name;
   bool remote;
   pid_t process = -1;
-  int complaints = -1;
-  std::string complaint = {};  // what its stderr has said
+  std::unique_ptr<Complaints> complaints = nullptr;
   std::unique_ptr<FrameStream> stream = nullptr;
   Clock::time_point heard = Clock::now();
   Clock::time_point pinged = {};
@@ -73,8 +62,7 @@ HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
 HostAgents::~HostAgents() {
   for (const auto& host : hosts_) {
     host->stream.reset();  // an agent ends with it
-    poller_.Forget(host->complaints);
-    if (host->complaints >= 0) close(host->complaints);
+    host->complaints.reset();
     // What carries the channel may not notice that it has ended.
     if (host->remote && !host->done) kill(-host->process, SIGKILL);
     waitpid(host->process, nullptr, 0);
@@ -91,20 +79,11 @@ void HostAgents::Start(Host& host) {
   }
   const AgentProcess child = StartAgentProcess(words);
   host.process = child.process;
-  host.complaints = child.complaints;
+  host.complaints = std::make_unique<Complaints>(poller_, child.complaints);
   host.stream = std::make_unique<FrameStream>(
       poller_, child.channel, child.channel,
       [this, &host](const Frame& frame) { Hear(host, frame); },
       [this, &host](const std::string& why) { HearEnd(host, why); });
-  poller_.Watch(host.complaints, POLLIN, [this, &host](short) {
-    char bytes[1024];
-    const ssize_t got = read(host.complaints, bytes, sizeof bytes);
-    if (got <= 0) return poller_.Forget(host.complaints);
-    host.complaint.append(bytes, static_cast<size_t>(got));
-    if (host.complaint.size() > kMostComplaint)
-      host.complaint.erase(0, host.complaint.size() - kMostComplaint);
-  });
-
   int first = 0;
   for (int i = 0; i < host.number; ++i) first += plan_.hosts[static_cast<size_t>(i)].slots;
   json ranks = json::array();
@@ -177,16 +156,10 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
 void HostAgents::HearEnd(Host& host, const std::string& why) {
   host.gone = true;
   if (host.done || ending_) return;
-  std::string reason = why.empty() ? LastLine(host.complaint) : why;
+  std::string reason = why.empty() ? host.complaints->LastLine() : why;
   if (!host.ready) {
-    pollfd rest = {host.complaints, POLLIN, 0};
-    while (poll(&rest, 1, 1000) > 0) {
-      char bytes[1024];
-      const ssize_t got = read(host.complaints, bytes, sizeof bytes);
-      if (got <= 0) break;
-      host.complaint.append(bytes, static_cast<size_t>(got));
-    }
-    reason = LastLine(host.complaint);
+    host.complaints->Drain();
+    reason = host.complaints->LastLine();
     if (!host.refusal)
       host.refusal = LaunchError(
           ExitCode::kUnavailable,

@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "base/text.h"
 #include "launcher/launch_error.h"
+#include "launcher/limits.h"
 
 // The keeper reads a pipe whose only writer is dtrun. Each word it reads is the process that uses
 // the folder now. When dtrun ends, by whatever means, the pipe does too; then the keeper waits for
@@ -29,7 +29,7 @@ using base::Text;
 constexpr int kGraceMs = 10'000;
 
 [[noreturn]] void Fail(const std::string& what) {
-  throw LaunchError(ExitCode::kInternal, Text(what, ": ", std::strerror(errno)));
+  throw LaunchError(ExitCode::kInternal, what + ErrorWithLimit(errno));
 }
 
 // `user` is no child of the keeper, so it is waited for through a pidfd.

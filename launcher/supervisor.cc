@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "launcher/launch_error.h"
+#include "launcher/limits.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -98,7 +99,7 @@ pid_t Supervisor::Start(
   process_ = fork();
   if (process_ == 0) Become(words.data(), variables.data(), original_mask_, parent);
   if (process_ < 0)
-    throw LaunchError(ExitCode::kInternal, Text("cannot start a process: ", std::strerror(errno)));
+    throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(errno));
   return process_;
 }
 

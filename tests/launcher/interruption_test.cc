@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "launcher/launch_error.h"
+#include "launcher/limits.h"
 #include "launcher/notice.h"
 #include "launcher/preemption.h"
 
@@ -85,6 +86,27 @@ TEST_CASE("who takes notices is read from a process's status") {
 
 ExitRecord Exited(int rank, int code, int64_t time_ns = 1) {
   return {.rank = rank, .end = RankEnd::kExited, .value = code, .time_ns = time_ns};
+}
+
+TEST_CASE("what a host allows is held against what Open MPI needs") {
+  CHECK_NOTHROW(CheckLimits({}, 1'000'000));
+  CHECK_NOTHROW(CheckLimits({.files = 34, .processes = 10, .running = 3}, 2));
+  const auto error = [](const Limits& limits, int ranks) -> std::string {
+    try {
+      CheckLimits(limits, ranks);
+    } catch (const LaunchError& thrown) {
+      CHECK(thrown.code() == ExitCode::kUnavailable);
+      return thrown.what();
+    }
+    return "";
+  };
+  CHECK(
+      error({.files = 29}, 1) ==
+      "this host allows a process 29 open files (ulimit -n); 1 rank needs 30");
+  CHECK(
+      error({.processes = 9, .running = 3}, 2) ==
+      "this host allows this user 9 processes and threads (ulimit -u), of which 3 run; 2 ranks "
+      "need 7 more");
 }
 
 TEST_CASE("a job has saved when every rank has, or had nothing to save") {
