@@ -21,7 +21,8 @@ constexpr int kDaemonLost = 205;  // what mpirun ends with when a daemon of its 
 bool Failed(const ExitRecord& record) {
   return (record.end == RankEnd::kExited && !record.gave_up.empty()) ||
          record.end == RankEnd::kSignaled || record.end == RankEnd::kNotStarted ||
-         (record.end == RankEnd::kExited && record.value != 0);
+         (record.end == RankEnd::kExited && record.value != 0 &&
+          record.value != static_cast<int>(ExitCode::kPreempted));
 }
 
 // mpirun ends the other ranks by SIGTERM, so a rank that died of it is the culprit only if mpirun
@@ -117,9 +118,10 @@ Verdict JudgeFailure(
   if (left && engine_code == kLeftCode)
     return {
         static_cast<int>(ExitCode::kLeftEarly),
-        RankAndHost(left->rank, hosts) +
-            (local ? " exited with code 0 without Shutdown; that ended the job"
-                   : " exited with code 0 without MPI_Finalize; Open MPI then ended the job"),
+        Text(
+            RankAndHost(left->rank, hosts), " exited with code ", left->value,
+            local ? " without Shutdown; that ended the job"
+                  : " without MPI_Finalize; Open MPI then ended the job"),
         left->rank};
   // A wrapper that was killed could not say how its program ended.
   const auto silent =

@@ -1,6 +1,7 @@
 // dtrun: understands what the user says (settings.h, options.h), finds the hosts (host_sources.h),
 // plans (plan.h), then starts mpirun and watches it (job.h).
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,6 +95,15 @@ int Run(const Options& options, Plan plan) {
   return Close(report, story);
 }
 
+// A file of dtrun's own must not be taken for a stream that whoever started it had closed.
+void OpenStandardStreams() {
+  for (int file = open("/dev/null", O_RDWR); file >= 0; file = open("/dev/null", O_RDWR)) {
+    if (file <= STDERR_FILENO) continue;
+    close(file);
+    return;
+  }
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const Surroundings surroundings = {ReadUserFile, base::ProcessEnv};
   const Request request = ReadRequest(arguments, surroundings);
@@ -129,6 +139,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   using namespace dtrun::launcher;
+  OpenStandardStreams();
   try {
     return Main(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   } catch (const LaunchError& error) {

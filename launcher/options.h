@@ -44,12 +44,14 @@ struct Options {
   std::vector<std::string> exported = {};  ///< variables that other hosts get in any case
   std::vector<std::string> env_allow = {};
   std::vector<std::string> env_deny = {};
+  bool stdin_to_rank_0 = false;
   base::Environment knobs = {};  ///< DTRUN_ variables for the library, where they are said here
 
   // Time limits; 0: none.
   int timeout_s = 0;
   int start_timeout_s = 60;
   int host_timeout_s = 30;
+  int grace_s = 10;  ///< between the notice to the ranks and their end; 0: no notice
 
   // How hosts are reached.
   std::vector<std::string> networks = {};  ///< names of interfaces, or CIDR

@@ -57,11 +57,21 @@ struct WaitingJob {
   }
 };
 
+// The others stay; the last rank goes on once all of them run.
+std::string OthersAreThere(int last) {
+  const std::string here = "$TMPDIR/here.";
+  std::string script =
+      base::Text("[ $RANK = ", last, " ] || { : >", here, "$RANK; exec sleep 600; }; ");
+  for (int rank = 0; rank < last; ++rank)
+    script += base::Text("until rm ", here, rank, " 2>/dev/null; do sleep 0.01; done; ");
+  return script;
+}
+
 TEST_CASE("the exit code of a rank is passed on, with a line that names it") {
   const DtrunTest test = {.launcher = AnyLauncher()};
   const int code = GENERATE(1, 3, 66, 255);
   const CommandResult result =
-      test.RunScript(2, base::Text("[ $RANK = 0 ] && sleep 600; echo why >&2; exit ", code));
+      test.RunScript(2, OthersAreThere(1) + base::Text("echo why >&2; exit ", code));
   CHECK(result.exit_code == code);
   CHECK_THAT(
       result.err, Catch::StartsWith(base::Text(
@@ -75,8 +85,7 @@ TEST_CASE("a rank that a signal killed is named with the signal") {
   const auto [name, code] = GENERATE(
       std::pair<std::string, int>("SEGV", 139), std::pair<std::string, int>("ABRT", 134),
       std::pair<std::string, int>("TERM", 143), std::pair<std::string, int>("KILL", 137));
-  const CommandResult result =
-      test.RunScript(3, "[ $RANK = 2 ] || sleep 600; kill -" + name + " $$");
+  const CommandResult result = test.RunScript(3, OthersAreThere(2) + "kill -" + name + " $$");
   CHECK(result.exit_code == code);
   CHECK(LineCount(result.err) == 3);
   CHECK_THAT(

@@ -137,8 +137,9 @@ TEST_CASE("output that comes late, from a child of a rank, is still shown") {
 
 TEST_CASE("whoever reads dtrun's output and leaves ends the job") {
   const DtrunTest test;
-  const CommandResult result =
-      Run({{"bash", "-c", DtrunTest::Dtrun() + " -np 2 yes | head -2; echo ${PIPESTATUS[0]}"}});
+  const CommandResult result = Run(
+      {{"bash", "-c",
+        DtrunTest::Dtrun() + " -np 2 --ranks 0 yes | head -2; echo ${PIPESTATUS[0]}"}});
   CHECK(result.out == "[1,0]<stdout>:y\n[1,0]<stdout>:y\n141\n");
   CHECK(result.err == "");
 }
