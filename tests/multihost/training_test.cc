@@ -43,7 +43,7 @@ nlohmann::json Losses(const TemporaryFolder& folder, const std::string& hosts) {
        file}));
   CAPTURE(hosts, result.out, result.err);
   REQUIRE(result.exit_code == 0);
-  return nlohmann::json::parse(std::ifstream(file)).at("step_losses");
+  return nlohmann::json::parse(std::ifstream(file)).at("steps");
 }
 
 TEST_CASE("over hosts, equal and unequal, training has the losses of one host") {
