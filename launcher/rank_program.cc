@@ -12,11 +12,11 @@
 #include <set>
 
 #include "base/text.h"
-#include "launcher/cpus.h"
 #include "launcher/end_facts.h"
 #include "launcher/exit_record.h"
 #include "launcher/launch_error.h"
 #include "launcher/notice.h"
+#include "launcher/system_file.h"
 
 namespace dtrun::launcher {
 namespace {
