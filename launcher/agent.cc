@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,19 +23,23 @@
 #include <string>
 #include <vector>
 
-#include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/agent_address.h"
+#include "launcher/agent_records.h"
+#include "launcher/end_facts.h"
 #include "launcher/exit_record.h"
 #include "launcher/frame.h"
 #include "launcher/frame_stream.h"
 #include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
 #include "launcher/left_overs.h"
+#include "launcher/limits.h"
 #include "launcher/poller.h"
 #include "launcher/program.h"
+#include "launcher/rank_input.h"
+#include "launcher/rank_streams.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -53,17 +56,13 @@ std::string FolderBase() {
   return base.empty() ? "/tmp" : base;
 }
 
-// What one rank's program writes to one stream.
-struct Stream {
-  int rank, number;
-};
-
 // The connection of a wrapper.
 struct Wrapper {
   FrameReader reader;
   std::vector<int> files;  // that have come, for its hello
   pid_t process = -1;
-  int rank = -1;  // until its hello
+  int rank = -1;        // until its hello
+  MemoryCgroup memory;  // of its program
   bool ended = false;
 };
 
@@ -76,10 +75,11 @@ class Agent {
 
   int Run() {
     while (!dtrun_is_gone_ && !done_) {
-      const bool silent = host_timeout_.count() > 0;
+      // A dtrun that has stopped itself says nothing.
+      const bool silent = host_timeout_.count() > 0 && !stopped_;
       poller_.Wait(silent ? host_timeout_ / 4 : milliseconds(-1));
       if (silent && std::chrono::steady_clock::now() - heard_ > host_timeout_) break;
-      PauseStreams(dtrun_.queued() > kMostQueued);
+      streams_.SetPaused(dtrun_.queued() > kMostQueued);
       if (ending_ && !done_) FinishIfPossible();
     }
     if (!done_) KillRanks();
@@ -91,10 +91,18 @@ class Agent {
   void Obey(const Frame& frame) {
     heard_ = std::chrono::steady_clock::now();
     try {
+      if (frame.type == FrameType::kInput) {
+        if (input_) input_->Add(frame.body);
+        return;
+      }
       const json body = frame.body.empty() ? json::object() : json::parse(frame.body);
       if (frame.type == FrameType::kJob) TakeJob(body);
       if (frame.type == FrameType::kPing) dtrun_.Send({FrameType::kPong});
+      if (frame.type == FrameType::kAskProgress) dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
       if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"));
+      if (frame.type == FrameType::kNotice) PassNotice();
+      if (frame.type == FrameType::kStop || frame.type == FrameType::kContinue)
+        SetStopped(frame.type == FrameType::kStop);
     } catch (const LaunchError& error) {
       Refuse(error.code(), error.what());
     } catch (const std::exception& error) {
@@ -121,12 +129,18 @@ class Agent {
     job_ = body.at("job");
     host_timeout_ = milliseconds(body.at("host_timeout_ms").get<int64_t>());
     for (const int rank : body.at("ranks")) expected_.insert(rank);
-    CheckProgram(body.at("program"), body.at("cwd"));
+    cwd_ = body.at("cwd");
+    CheckLimits(LimitsOfHost(), static_cast<int>(expected_.size()));
+    CheckProgram(body.at("program"), cwd_);
     folder_ = body.at("folder");
     if (folder_.empty()) {
       own_folder_ = std::make_unique<JobFolder>(FolderBase());
       folder_ = own_folder_->path();
     }
+    if (body.at("stdin").get<bool>())
+      input_ = std::make_unique<RankInput>(poller_, [this](size_t bytes, bool open) {
+        dtrun_.Send({FrameType::kTaken, 0, json{{"bytes", bytes}, {"open", open}}.dump()});
+      });
     const int listener = ListenForRanks(job_, body.at("host"));
     poller_.Watch(listener, POLLIN, [this, listener](short) { Accept(listener); });
     dtrun_.Send({FrameType::kReady, -1, json{{"pid", getpid()}}.dump()});
@@ -175,70 +189,73 @@ class Agent {
       if (wrapper.rank >= 0 || wrapper.files.size() != 2 || expected_.erase(frame.rank) == 0)
         throw LaunchError(ExitCode::kInternal, "this rank was not expected");
       wrapper.rank = frame.rank;
-      for (int i = 0; i < 2; ++i) Adopt(wrapper.files[static_cast<size_t>(i)], {frame.rank, i + 1});
+      for (int i = 0; i < 2; ++i)
+        streams_.Adopt(wrapper.files[static_cast<size_t>(i)], frame.rank, i + 1);
       wrapper.files.clear();
       const std::string welcome =
           Encode({FrameType::kWelcome, frame.rank, json{{"folder", folder_}}.dump()});
-      if (send(connection, welcome.data(), welcome.size(), MSG_NOSIGNAL) < 0) Leave(connection);
+      const bool reads = input_ && frame.rank == 0;
+      SendWithFiles(
+          connection, welcome, reads ? std::vector<int>{input_->reader()} : std::vector<int>{});
+      if (reads) input_->CloseReader();
+      if (stopped_) SignalGroupOf(wrapper.process, SIGSTOP);
+    } else if (frame.type == FrameType::kTakes && wrapper.rank >= 0) {
+      dtrun_.Send({FrameType::kNoticed, wrapper.rank, frame.body});
     } else if (frame.type == FrameType::kProgram && wrapper.rank >= 0) {
+      wrapper.memory = MemoryCgroup::Of(json::parse(frame.body).at("pid"));
       dtrun_.Send({FrameType::kStarted, wrapper.rank, frame.body});
     } else if (frame.type == FrameType::kExit && wrapper.rank >= 0) {
-      json body = json::parse(frame.body);
-      SayEnded(wrapper, body.at("end"), body.at("value"));
+      SayEnded(wrapper, json::parse(frame.body));
     }
   }
 
-  void SayEnded(Wrapper& wrapper, int end, int value) {
+  void SayEnded(Wrapper& wrapper, const json& told) {
     wrapper.ended = true;
     std::error_code ignored;
-    const json body = {
-        {"end", end},
-        {"value", value},
+    json body = {
+        {"end", told.at("end")},
+        {"value", told.at("value")},
         {"in_order", std::filesystem::exists(ShutdownNote(folder_, wrapper.rank), ignored)}};
-    dtrun_.Send({FrameType::kEnded, wrapper.rank, body.dump()});
+    if (told.at("value") != 0) body["facts"] = JsonOf(FactsOf(wrapper, told));
+    dtrun_.Send(
+        {FrameType::kEnded, wrapper.rank,
+         body.dump(-1, ' ', false, json::error_handler_t::replace)});
+  }
+
+  EndFacts FactsOf(const Wrapper& wrapper, const json& told) const {
+    EndFacts facts;
+    wrapper.memory.AddTo(facts);
+    facts.address_limit = told.value("address_limit", int64_t{0});
+    facts.space = FreeSpaceOf({FolderBase(), "/dev/shm", cwd_});
+    return facts;
   }
 
   // A wrapper that was killed has not said how its program ended.
   void Leave(int connection) {
     Wrapper& wrapper = wrappers_.at(connection);
     if (wrapper.rank >= 0 && !wrapper.ended)
-      SayEnded(wrapper, static_cast<int>(RankEnd::kRunning), 0);
+      SayEnded(wrapper, {{"end", static_cast<int>(RankEnd::kRunning)}, {"value", 0}});
     for (const int file : wrapper.files) close(file);
     poller_.Forget(connection);
     close(connection);
     wrappers_.erase(connection);
   }
 
-  void Adopt(int file, Stream stream) {
-    streams_[file] = stream;
-    if (!paused_) poller_.Watch(file, POLLIN, [this, file](short) { Pass(file); });
+  void PassNotice() {
+    const std::string notice = Encode({FrameType::kNotice});
+    for (const auto& [connection, wrapper] : wrappers_)
+      send(connection, notice.data(), notice.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
-  // A terminal whose other end is closed fails to be read.
-  void Pass(int file) {
-    const Stream stream = streams_.at(file);
-    std::string bytes(1 + 65536, static_cast<char>(stream.number));
-    const ssize_t got = read(file, bytes.data() + 1, bytes.size() - 1);
-    if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    bytes.resize(got <= 0 ? 1 : static_cast<size_t>(got) + 1);
-    dtrun_.Send({FrameType::kOutput, stream.rank, std::move(bytes)});
-    if (got > 0) return;
-    poller_.Forget(file);
-    close(file);
-    streams_.erase(file);
-  }
-
-  void PauseStreams(bool paused) {
-    if (paused == paused_) return;
-    paused_ = paused;
-    for (const auto& [file, stream] : streams_) {
-      if (paused) poller_.Forget(file);
-      if (!paused) poller_.Watch(file, POLLIN, [this, file = file](short) { Pass(file); });
-    }
+  void SetStopped(bool stopped) {
+    stopped_ = stopped;
+    for (const auto& [connection, wrapper] : wrappers_)
+      SignalGroupOf(wrapper.process, stopped ? SIGSTOP : SIGCONT);
+    if (stopped) dtrun_.Send({FrameType::kStopped});
   }
 
   void KillRanks() {
-    for (const auto& [connection, wrapper] : wrappers_) KillGroupOf(wrapper.process);
+    for (const auto& [connection, wrapper] : wrappers_) SignalGroupOf(wrapper.process, SIGKILL);
     KillProcessesOf(job_);
   }
 
@@ -256,32 +273,21 @@ class Agent {
   void FinishIfPossible() {
     const bool late = std::chrono::steady_clock::now() > end_by_;
     if (!late && (!streams_.empty() || !wrappers_.empty())) return;
-    if (send_flights_) SendFlights();
+    if (send_flights_)
+      for (Frame& frame : FlightFrames(FlightFolder(folder_))) dtrun_.Send(std::move(frame));
     dtrun_.Send({FrameType::kDone});
     done_ = true;
   }
 
-  void SendFlights() {
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(FlightFolder(folder_), error)) {
-      const auto rank = base::ParseInteger(entry.path().filename().string());
-      if (!rank || !entry.is_regular_file(error) || entry.is_symlink(error)) continue;
-      std::ifstream file(entry.path(), std::ios::binary);
-      std::string bytes(kMostBody, '\0');
-      file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-      bytes.resize(static_cast<size_t>(file.gcount()));
-      dtrun_.Send({FrameType::kFlight, static_cast<int32_t>(*rank), std::move(bytes)});
-    }
-  }
-
   Poller poller_;
   FrameStream dtrun_;
-  std::string job_, folder_;
+  std::string job_, folder_, cwd_;
   std::unique_ptr<JobFolder> own_folder_;
   std::set<int> expected_;           // ranks whose wrapper has not come
   std::map<int, Wrapper> wrappers_;  // by connection
-  std::map<int, Stream> streams_;    // by descriptor
-  bool paused_ = false, dtrun_is_gone_ = false;
+  RankStreams streams_{poller_, [this](Frame frame) { dtrun_.Send(frame); }};
+  std::unique_ptr<RankInput> input_;  // of rank 0
+  bool stopped_ = false, dtrun_is_gone_ = false;
   bool ending_ = false, send_flights_ = false, done_ = false;
   milliseconds host_timeout_{0};  // without a word of dtrun's, it is gone; 0: never
   std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();

@@ -36,11 +36,12 @@ std::string FindLibrary(const std::string& name, const std::string& built_in) {
 
 }  // namespace
 
-BuildReport CheckBuild(const std::string& path) {
+BuildReport CheckBuild(const std::string& path, Launcher launcher) {
   const std::vector<Part> parts = {
-      {"mpirun", true, [&] { return FindMpirun(path); }},
+      {"mpirun", launcher == Launcher::kMpirun, [&] { return FindMpirun(path); }},
       {"dtrun_rank", true, [] { return FindHelper("dtrun_rank"); }},
       {"dtrun_agent", true, [] { return FindHelper("dtrun_agent"); }},
+      {"dtrun_local", true, [] { return FindHelper("dtrun_local"); }},
       {"libdtrun.so", false, [] { return FindLibrary("libdtrun.so.0", "runtime"); }},
       {"libdtrun_mpi.so", false, [] { return FindLibrary("libdtrun_mpi.so", "runtime"); }},
   };

@@ -9,8 +9,8 @@ namespace dtrun::launcher {
 /// Throws LaunchError kUnavailable that says what to install or what was found.
 std::string FindMpirun(const std::string& path);
 
-/// The file of a program of dtrun's own, "dtrun_rank" or "dtrun_agent", beside this one or in the
-/// installation's libexec. Throws LaunchError kInternal.
+/// The file of a program of dtrun's own, "dtrun_rank", "dtrun_agent" or "dtrun_local", beside this
+/// one or in the installation's libexec. Throws LaunchError kInternal.
 std::string FindHelper(const std::string& name);
 
 }  // namespace dtrun::launcher

@@ -21,7 +21,8 @@ constexpr int kDaemonLost = 205;  // what mpirun ends with when a daemon of its 
 bool Failed(const ExitRecord& record) {
   return (record.end == RankEnd::kExited && !record.gave_up.empty()) ||
          record.end == RankEnd::kSignaled || record.end == RankEnd::kNotStarted ||
-         (record.end == RankEnd::kExited && record.value != 0);
+         (record.end == RankEnd::kExited && record.value != 0 &&
+          record.value != static_cast<int>(ExitCode::kPreempted));
 }
 
 // mpirun ends the other ranks by SIGTERM, so a rank that died of it is the culprit only if mpirun
@@ -51,7 +52,7 @@ Verdict BlameStalled(const ExitRecord& record, const std::string& who) {
   const int code = unaware                            ? static_cast<int>(ExitCode::kLeftEarly)
                    : record.end == RankEnd::kSignaled ? 128 + record.value
                                                       : record.value;
-  return {code, Text(who, ": ", record.gave_up), record.rank};
+  return {code, Text(who, ": ", record.gave_up), record.rank, !unaware};
 }
 
 Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& hosts) {
@@ -61,14 +62,11 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
     case RankEnd::kExited:
       return {
           record.value, record.in_order ? "" : Text(who, " exited with code ", record.value),
-          record.rank};
+          record.rank, true};
     case RankEnd::kSignaled:
       return {
-          128 + record.value,
-          Text(
-              who, " was killed by ", SignalName(record.value),
-              record.value == SIGKILL ? " (often: out of memory)" : ""),
-          record.rank};
+          128 + record.value, Text(who, " was killed by ", SignalName(record.value)), record.rank,
+          true};
     case RankEnd::kNotStarted: {
       const bool missing = record.value == ENOENT;
       return {
@@ -91,11 +89,16 @@ std::string ShutdownNote(const std::string& folder, int rank) {
 
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts) {
+    const std::vector<base::HostSlots>& hosts, Launcher launcher) {
+  const bool local = launcher == Launcher::kLocal;
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
     return Failed(record) && !IsVictim(record, engine_code);
   });
   if (culprit) return Blame(*culprit, hosts);
+  if (records.empty() && local)
+    return {
+        static_cast<int>(ExitCode::kInternal),
+        Text("no rank could be started (dtrun_local ended with code ", engine_code, ")")};
   if (records.empty())
     return {
         static_cast<int>(ExitCode::kUnavailable),
@@ -112,11 +115,13 @@ Verdict JudgeFailure(
   }
   const auto left =
       Earliest(records, [](const ExitRecord& record) { return record.end == RankEnd::kExited; });
-  if (left && engine_code == 1)
+  if (left && engine_code == kLeftCode)
     return {
         static_cast<int>(ExitCode::kLeftEarly),
-        RankAndHost(left->rank, hosts) +
-            " exited with code 0 without MPI_Finalize; Open MPI then ended the job",
+        Text(
+            RankAndHost(left->rank, hosts), " exited with code ", left->value,
+            local ? " without Shutdown; that ended the job"
+                  : " without MPI_Finalize; Open MPI then ended the job"),
         left->rank};
   // A wrapper that was killed could not say how its program ended.
   const auto silent =
@@ -132,12 +137,15 @@ Verdict JudgeFailure(
     return {
         engine_code,
         Text(RankAndHost(silent->rank, hosts), " was killed together with its wrapper"),
-        silent->rank};
+        silent->rank, true};
+  if (local) return {engine_code, Text("dtrun_local ended the job with code ", engine_code)};
   // MPI_Abort makes mpirun end all ranks alike.
   return {
-      engine_code, Text(
-                       "a rank called MPI_Abort with code ", engine_code,
-                       " (--verbose shows what Open MPI says)")};
+      engine_code,
+      Text(
+          "a rank called MPI_Abort with code ", engine_code,
+          " (--verbose shows what Open MPI says)"),
+      -1, true};
 }
 
 std::string SignalName(int signal) {

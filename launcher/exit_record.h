@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "launcher/end_facts.h"
+#include "launcher/launcher_kind.h"
 
 namespace dtrun::launcher {
 
@@ -28,6 +30,8 @@ struct ExitRecord {
   bool in_order = false;     ///< it had called dtrun's Shutdown
   pid_t pid = 0;             ///< of its program; 0: not known
   std::string gave_up = {};  ///< the error with which it gave up waiting for others; "": it did not
+  int64_t start_ns = 0;      ///< when its program's start was heard of; 0: it was not
+  EndFacts facts = {};       ///< of one that ended badly
 
   bool operator==(const ExitRecord&) const = default;
 };
@@ -40,14 +44,20 @@ std::string ShutdownNote(const std::string& folder, int rank);
 struct Verdict {
   int exit_code;
   std::string message;
-  int culprit = -1;  ///< the rank; -1: none is to blame
+  int culprit = -1;      ///< the rank; -1: none is to blame
+  bool of_rank = false;  ///< the code is one that a rank has chosen, not dtrun
 };
 
-/// Who failed first. `engine_code` is mpirun's exit code, not 0; `hosts` the placement; ranks that
-/// never started have no record. Ranks that mpirun ended because of the first one are not counted.
+/// Who failed first. `engine_code` is the exit code of mpirun or dtrun_local, not 0; `hosts` the
+/// placement; ranks that never started have no record. Ranks that mpirun ended because of the first
+/// one are not counted.
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts);
+    const std::vector<base::HostSlots>& hosts, Launcher launcher = Launcher::kMpirun);
+
+/// What dtrun_rank ends with, as mpirun would, where its program has called dtrun's Init and ended
+/// with code 0 without Shutdown.
+inline constexpr int kLeftCode = 1;
 
 /// "SIGSEGV"
 std::string SignalName(int signal);

@@ -18,8 +18,36 @@ uint32_t Read32(const char* bytes) {
   return value;
 }
 
+// Without a default, so that no type is forgotten.
 bool IsType(uint8_t type) {
-  return (type >= 1 && type <= 3) || (type >= 16 && type <= 23) || (type >= 32 && type <= 35);
+  switch (static_cast<FrameType>(type)) {
+    case FrameType::kJob:
+    case FrameType::kPing:
+    case FrameType::kEnd:
+    case FrameType::kNotice:
+    case FrameType::kStop:
+    case FrameType::kContinue:
+    case FrameType::kInput:
+    case FrameType::kAskProgress:
+    case FrameType::kReady:
+    case FrameType::kRefused:
+    case FrameType::kStarted:
+    case FrameType::kOutput:
+    case FrameType::kEnded:
+    case FrameType::kFlight:
+    case FrameType::kPong:
+    case FrameType::kDone:
+    case FrameType::kNoticed:
+    case FrameType::kStopped:
+    case FrameType::kTaken:
+    case FrameType::kProgress:
+    case FrameType::kHello:
+    case FrameType::kWelcome:
+    case FrameType::kProgram:
+    case FrameType::kExit:
+    case FrameType::kTakes: return true;
+  }
+  return false;
 }
 
 }  // namespace

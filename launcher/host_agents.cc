@@ -1,12 +1,8 @@
 #include "launcher/host_agents.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,6 +13,7 @@
 
 #include "base/text.h"
 #include "base/version.h"
+#include "launcher/agent_process.h"
 #include "launcher/quoting.h"
 
 namespace dtrun::launcher {
@@ -26,50 +23,10 @@ using base::Text;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostComplaint = 4096;
-
 int64_t NowNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-// The last line says why; those before it are banners.
-std::string LastLine(std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
-}
-
-struct Child {
-  pid_t process;
-  int channel;     // its stdin and stdout
-  int complaints;  // its stderr
-};
-
-Child StartChild(const std::vector<std::string>& words) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  int channel[2], complaints[2];
-  const bool connected = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0 &&
-                         pipe2(complaints, O_CLOEXEC) == 0;
-  const pid_t child = connected ? fork() : -1;
-  if (child == 0) {
-    setsid();  // the terminal's Ctrl-C is dtrun's to handle
-    dup2(channel[1], STDIN_FILENO);
-    dup2(channel[1], STDOUT_FILENO);
-    dup2(complaints[1], STDERR_FILENO);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    execvp(argv[0], argv.data());
-    _exit(127);
-  }
-  if (child < 0)
-    throw LaunchError(ExitCode::kInternal, Text("cannot start a process: ", std::strerror(errno)));
-  close(channel[1]);
-  close(complaints[1]);
-  return {child, channel[0], complaints[0]};
 }
 
 std::string SshHost(const std::string& name) {
@@ -83,12 +40,11 @@ struct HostAgents::Host {
   std::string name;
   bool remote;
   pid_t process = -1;
-  int complaints = -1;
-  std::string complaint = {};  // what its stderr has said
+  std::unique_ptr<Complaints> complaints = nullptr;
   std::unique_ptr<FrameStream> stream = nullptr;
   Clock::time_point heard = Clock::now();
   Clock::time_point pinged = {};
-  bool ready = false, done = false, gone = false;
+  bool ready = false, done = false, gone = false, stopped = false;
   std::optional<LaunchError> refusal = std::nullopt;
 };
 
@@ -106,8 +62,7 @@ HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
 HostAgents::~HostAgents() {
   for (const auto& host : hosts_) {
     host->stream.reset();  // an agent ends with it
-    poller_.Forget(host->complaints);
-    if (host->complaints >= 0) close(host->complaints);
+    host->complaints.reset();
     // What carries the channel may not notice that it has ended.
     if (host->remote && !host->done) kill(-host->process, SIGKILL);
     waitpid(host->process, nullptr, 0);
@@ -122,22 +77,13 @@ void HostAgents::Start(Host& host) {
   } else {
     words = {plan_.agent};
   }
-  const Child child = StartChild(words);
+  const AgentProcess child = StartAgentProcess(words);
   host.process = child.process;
-  host.complaints = child.complaints;
+  host.complaints = std::make_unique<Complaints>(poller_, child.complaints);
   host.stream = std::make_unique<FrameStream>(
       poller_, child.channel, child.channel,
       [this, &host](const Frame& frame) { Hear(host, frame); },
       [this, &host](const std::string& why) { HearEnd(host, why); });
-  poller_.Watch(host.complaints, POLLIN, [this, &host](short) {
-    char bytes[1024];
-    const ssize_t got = read(host.complaints, bytes, sizeof bytes);
-    if (got <= 0) return poller_.Forget(host.complaints);
-    host.complaint.append(bytes, static_cast<size_t>(got));
-    if (host.complaint.size() > kMostComplaint)
-      host.complaint.erase(0, host.complaint.size() - kMostComplaint);
-  });
-
   int first = 0;
   for (int i = 0; i < host.number; ++i) first += plan_.hosts[static_cast<size_t>(i)].slots;
   json ranks = json::array();
@@ -151,6 +97,7 @@ void HostAgents::Start(Host& host) {
       {"ranks", ranks},
       {"program", plan_.program},
       {"cwd", plan_.cwd},
+      {"stdin", plan_.stdin_to_rank_0 && host.number == 0},
       {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0}};
   host.stream->Send(
       {FrameType::kJob, -1, job.dump(-1, ' ', false, json::error_handler_t::replace)});
@@ -168,7 +115,10 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         host.refusal = LaunchError(static_cast<ExitCode>(body().at("code").get<int>()), text);
         break;
       }
-      case FrameType::kStarted: RecordOf(frame.rank).pid = body().at("pid"); break;
+      case FrameType::kStarted:
+        RecordOf(frame.rank).pid = body().at("pid");
+        RecordOf(frame.rank).start_ns = NowNs();
+        break;
       case FrameType::kOutput:
         if (frame.body.empty() || frame.rank < 0) break;
         if (frame.body.size() == 1) output_.End(frame.rank, frame.body[0]);
@@ -181,6 +131,7 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         record.value = body().at("value");
         record.in_order = body().at("in_order");
         record.time_ns = NowNs();
+        if (body().contains("facts")) record.facts = EndFactsOf(body().at("facts"));
         break;
       }
       case FrameType::kFlight: {
@@ -191,6 +142,14 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         if (flight && flight->rank == frame.rank) flights_.push_back(std::move(*flight));
         break;
       }
+      case FrameType::kProgress: HearProgress(body()); break;
+      case FrameType::kNoticed:
+        takes_notices_[frame.rank] = takes_notices_[frame.rank] || body().at("takes");
+        break;
+      case FrameType::kStopped: host.stopped = true; break;
+      case FrameType::kTaken:
+        if (on_taken_) on_taken_(body().at("bytes"), body().at("open"));
+        break;
       case FrameType::kDone: host.done = true; break;
       default: break;
     }
@@ -199,19 +158,22 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
   }
 }
 
+void HostAgents::HearProgress(const json& ranks) {
+  for (const json& rank : ranks)
+    progress_.push_back(
+        {.rank = rank.at("rank"),
+         .step = rank.at("step"),
+         .examples = rank.at("examples"),
+         .waited_ns = rank.at("waited_ns")});
+}
+
 void HostAgents::HearEnd(Host& host, const std::string& why) {
   host.gone = true;
   if (host.done || ending_) return;
-  std::string reason = why.empty() ? LastLine(host.complaint) : why;
+  std::string reason = why.empty() ? host.complaints->LastLine() : why;
   if (!host.ready) {
-    pollfd rest = {host.complaints, POLLIN, 0};
-    while (poll(&rest, 1, 1000) > 0) {
-      char bytes[1024];
-      const ssize_t got = read(host.complaints, bytes, sizeof bytes);
-      if (got <= 0) break;
-      host.complaint.append(bytes, static_cast<size_t>(got));
-    }
-    reason = LastLine(host.complaint);
+    host.complaints->Drain();
+    reason = host.complaints->LastLine();
     if (!host.refusal)
       host.refusal = LaunchError(
           ExitCode::kUnavailable,
@@ -249,11 +211,28 @@ void HostAgents::Beat() {
       host->pinged = Clock::now();
       host->stream->Send({FrameType::kPing});
     }
-    if (!paused_ && Clock::now() - host->heard > plan_.host_timeout && lost_.empty())
+    if (paused_ || Clock::now() - host->heard <= plan_.host_timeout) continue;
+    host->gone = true;  // not waited for any more
+    if (lost_.empty())
       lost_ = Text(
           "host ", host->name, " was lost: nothing was heard of it for ",
           std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout).count(), " s");
   }
+}
+
+void HostAgents::AskProgress() {
+  for (const auto& host : hosts_)
+    if (host->ready && !host->gone) host->stream->Send({FrameType::kAskProgress});
+}
+
+std::vector<base::FlightProgress> HostAgents::TakeProgress() {
+  return std::exchange(progress_, {});
+}
+
+int HostAgents::running() const {
+  return static_cast<int>(std::count_if(
+      records_.begin(), records_.end(),
+      [](const ExitRecord& record) { return record.pid > 0 && record.time_ns == 0; }));
 }
 
 void HostAgents::SetPaused(bool paused) {
@@ -263,6 +242,44 @@ void HostAgents::SetPaused(bool paused) {
     host->stream->SetPaused(paused);
     host->heard = Clock::now();
   }
+}
+
+void HostAgents::SendToAll(FrameType type) {
+  for (const auto& host : hosts_)
+    if (host->ready) host->stream->Send({type});
+}
+
+void HostAgents::GiveNotice() {
+  takes_notices_.clear();
+  SendToAll(FrameType::kNotice);
+}
+
+NoticeAnswers HostAgents::answers() const {
+  NoticeAnswers answers;
+  for (const auto& [rank, takes] : takes_notices_) answers.takers += takes ? 1 : 0;
+  for (const ExitRecord& record : records_)
+    answers.awaited += record.time_ns == 0 && takes_notices_.count(record.rank) == 0 ? 1 : 0;
+  return answers;
+}
+
+void HostAgents::Stop() {
+  for (const auto& host : hosts_) host->stopped = false;
+  SendToAll(FrameType::kStop);
+}
+
+bool HostAgents::Stopped() const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
+    return host->stopped || !host->ready || host->gone;
+  });
+}
+
+void HostAgents::Continue() {
+  SendToAll(FrameType::kContinue);
+  for (const auto& host : hosts_) host->heard = Clock::now();
+}
+
+void HostAgents::SendInput(std::string bytes) {
+  hosts_.front()->stream->Send({FrameType::kInput, 0, std::move(bytes)});
 }
 
 void HostAgents::End(bool flights) {

@@ -5,14 +5,18 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "launcher/exit_record.h"
 #include "launcher/frame_stream.h"
+#include "launcher/interruption.h"
 #include "launcher/launch_error.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
@@ -29,6 +33,7 @@ struct AgentPlan {
   std::vector<bool> on_this_machine;      ///< by host
   std::string program;                    ///< file of the ranks' program
   std::string cwd;
+  bool stdin_to_rank_0 = false;
   std::chrono::milliseconds host_timeout{30'000};  ///< a host not heard of for so long is lost
 };
 
@@ -51,8 +56,31 @@ class HostAgents {
   /// Why the job cannot go on: "host h2 was lost: ..."; "" if it can.
   const std::string& lost() const { return lost_; }
 
+  /// Asks how far the ranks are; the answers come later. What has come since the last call.
+  void AskProgress();
+  std::vector<base::FlightProgress> TakeProgress();
+  /// Ranks whose program runs.
+  int running() const;
+
   /// While paused, nothing is read of what the ranks write, so that they have to wait.
   void SetPaused(bool paused);
+
+  /// Tells the ranks that the job is going to be ended; what they have answered since.
+  void GiveNotice();
+  NoticeAnswers answers() const;
+
+  /// Stops the ranks of all hosts; lets them go on. No host counts as lost for what it has not said
+  /// before Continue.
+  void Stop();
+  bool Stopped() const;
+  void Continue();
+
+  /// What rank 0 reads from its stdin; "": it ends. `on_taken` learns how much of it the rank has
+  /// taken, and whether it can take more.
+  void SendInput(std::string bytes);
+  void SetOnTaken(std::function<void(size_t bytes, bool open)> on_taken) {
+    on_taken_ = std::move(on_taken);
+  }
 
   /// Has all agents end their ranks, and tell what the ranks did last if `flights`.
   void End(bool flights);
@@ -69,7 +97,9 @@ class HostAgents {
   struct Host;
 
   void Start(Host& host);
+  void SendToAll(FrameType type);
   void Hear(Host& host, const Frame& frame);
+  void HearProgress(const nlohmann::json& ranks);
   void HearEnd(Host& host, const std::string& why);
   ExitRecord& RecordOf(int rank);
 
@@ -79,6 +109,9 @@ class HostAgents {
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<ExitRecord> records_;
   std::vector<base::FlightRecord> flights_;
+  std::vector<base::FlightProgress> progress_;
+  std::map<int, bool> takes_notices_;  // by rank, since the last notice
+  std::function<void(size_t, bool)> on_taken_;
   std::string lost_;
   bool ending_ = false, paused_ = false;
 };

@@ -15,13 +15,18 @@
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/exit_record.h"
+#include "launcher/failure_report.h"
 #include "launcher/flight_report.h"
 #include "launcher/host_agents.h"
 #include "launcher/hosts.h"
 #include "launcher/job_folder.h"
+#include "launcher/job_input.h"
+#include "launcher/job_pause.h"
 #include "launcher/launch_error.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
+#include "launcher/preemption.h"
+#include "launcher/progress_display.h"
 #include "launcher/quoting.h"
 #include "launcher/result_file.h"
 #include "launcher/supervisor.h"
@@ -35,6 +40,8 @@ using std::chrono::milliseconds;
 
 // How long the agents may take for their last words.
 constexpr std::chrono::seconds kLastWords{5};
+// How long mpirun may take to end by itself. With a host lost it waits for that host's daemon.
+constexpr std::chrono::seconds kWithoutHost{1};
 
 // What a host and a command are added to.
 std::vector<std::string> RemoteShell(const Reach& reach) {
@@ -49,21 +56,37 @@ std::vector<std::string> RemoteShell(const Reach& reach) {
 
 class Job {
  public:
-  Job(Plan plan, const Options& options)
+  Job(Plan plan, const Options& options, JobStory& story)
       : plan_(std::move(plan)),
         options_(options),
+        story_(story),
         folder_(FolderBase()),
-        supervisor_(poller_),
+        grace_(options.grace_s),
+        supervisor_(
+            poller_, grace_,
+            {.notice =
+                 [this] {
+                   if (agents_) agents_->GiveNotice();
+                 },
+             .pause =
+                 [this] {
+                   if (pause_) pause_->Begin();
+                 },
+             .resume =
+                 [this] {
+                   if (pause_) pause_->Continue();
+                 }}),
         output_(poller_, plan_.output, plan_.call.placement, [this] {
           supervisor_.Interrupt(SIGPIPE);
         }) {
     if (!options_.flight_record.empty()) record_file_.emplace(options_.flight_record);
     plan_.call.folder = folder_.path();
-    argv_ = MpirunArgv(plan_.call);
+    argv_ = StartArgv(plan_.call);
   }
 
   int Run() {
     agents_.emplace(poller_, AgentsPlan(), output_);
+    pause_.emplace(*agents_);
     WaitForHosts();
     if (supervisor_.interruption() == 0) RunRanks();
     EndHosts();
@@ -83,18 +106,27 @@ class Job {
         .on_this_machine = OnThisMachine(plan_.call.placement),
         .program = plan_.call.program.front(),
         .cwd = std::filesystem::current_path(ignored),
+        .stdin_to_rank_0 = options_.stdin_to_rank_0,
         .host_timeout = std::chrono::seconds(options_.host_timeout_s)};
   }
 
   void WaitForHosts() {
     while (!agents_->Ready() && supervisor_.interruption() == 0) {
-      poller_.Wait(milliseconds(100));
+      Wait(milliseconds(100));
       if (Clock::now() > start_by_ && !agents_->Ready())
         throw LaunchError(
             ExitCode::kUnavailable, Text(
                                         "no answer from ", agents_->Silent(), " within ",
                                         options_.start_timeout_s, " s (--start-timeout)"));
     }
+  }
+
+  // Time in which the job is stopped does not count.
+  void Wait(milliseconds longest) {
+    poller_.Wait(longest);
+    const Clock::duration stopped = pause_->Tick();
+    for (Clock::time_point* limit : {&start_by_, &end_by_})
+      if (*limit != Clock::time_point::max()) *limit += stopped;
   }
 
   // Open MPI starts no rank before it has reached all hosts.
@@ -106,36 +138,60 @@ class Job {
       End(
           {static_cast<int>(ExitCode::kUnavailable),
            Text(
-               "not all ranks had started after ", options_.start_timeout_s,
-               " s (--start-timeout); --verbose shows what Open MPI says")});
+               "not all ranks had started after ", options_.start_timeout_s, " s (--start-timeout)",
+               plan_.call.launcher == Launcher::kMpirun ? "; --verbose shows what Open MPI says"
+                                                        : "")});
     if (Clock::now() > end_by_)
       End(
           {static_cast<int>(ExitCode::kTimeout),
            Text("ended after ", options_.timeout_s, " s (--timeout)")});
-    if (!agents_->lost().empty()) End({static_cast<int>(ExitCode::kUnavailable), agents_->lost()});
+    if (!agents_->lost().empty())
+      End({static_cast<int>(ExitCode::kUnavailable), agents_->lost()}, kWithoutHost);
+    const auto now = std::chrono::nanoseconds(Clock::now().time_since_epoch());
+    if (const auto late = JudgeLate(agents_->records(), plan_.call.placement, grace_, now.count()))
+      End(*late);
   }
 
   // No rank is to blame.
-  void End(Verdict why) {
+  void End(Verdict why, std::chrono::seconds patience = Interruption::kKillAfter) {
     if (ended_) return;
     ended_ = std::move(why);
-    supervisor_.End();
+    supervisor_.End(patience);
   }
 
   void RunRanks() {
     if (options_.verbose) Say(ShellLine(argv_));
     folder_.SetUser(supervisor_.Start(argv_, plan_.environment));
+    if (options_.progress) progress_.emplace(*agents_, output_);
+    if (options_.stdin_to_rank_0) ReadInput();
     while (!supervisor_.ended()) {
-      poller_.Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500));
-      supervisor_.Tick();
+      Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500));
+      Interrupt();
+      if (input_) input_->Tick();
       agents_->Beat();
       CheckTime();
       CareForOutput();
+      if (progress_) progress_->Tick(Clock::now());
     }
+    progress_.reset();
     std::vector<pid_t> spared = agents_->processes();
     spared.push_back(folder_.keeper());
     supervisor_.KillLeftOvers(spared);
     folder_.SetUser(0);
+  }
+
+  void ReadInput() {
+    input_.emplace(poller_, [this](std::string bytes) { agents_->SendInput(std::move(bytes)); });
+    agents_->SetOnTaken([this](size_t bytes, bool open) { input_->Taken(bytes, open); });
+  }
+
+  void Interrupt() {
+    const bool in_grace = supervisor_.in_grace();
+    supervisor_.Tick(agents_->answers());
+    if (in_grace || !supervisor_.in_grace()) return;
+    Say(Text(
+        SignalName(supervisor_.interruption()), ": the ranks were told, and have ", grace_.count(),
+        " s (--grace) to end by themselves; a second signal ends them at once"));
   }
 
   void CareForOutput() {
@@ -151,13 +207,16 @@ class Job {
     agents_->End(Failed() || record_file_);
     const auto late = Clock::now() + kLastWords;
     while (!agents_->Done() && Clock::now() < late) {
-      poller_.Wait(milliseconds(100));
+      Wait(milliseconds(100));
       CareForOutput();
     }
   }
 
   Verdict Judge() const {
     const int status = supervisor_.wait_status();
+    const int ranks = base::RankCount(plan_.call.placement);
+    if (status == 0 && !ended_ && HaveSaved(agents_->records(), ranks, supervisor_.in_grace()))
+      return {static_cast<int>(ExitCode::kPreempted), "pre-empted: the ranks had saved and ended"};
     if (supervisor_.interruption() == SIGPIPE) return {128 + SIGPIPE, ""};
     if (supervisor_.interruption() != 0)
       return {
@@ -168,46 +227,42 @@ class Job {
     if (WIFSIGNALED(status))
       return {
           static_cast<int>(ExitCode::kInternal),
-          Text("mpirun was killed by ", SignalName(WTERMSIG(status)), "; its ranks were ended")};
-    if (WEXITSTATUS(status) == 0) return {0, ""};
-    return JudgeFailure(agents_->records(), WEXITSTATUS(status), plan_.call.placement);
+          Text(
+              ProgramOf(plan_.call.launcher), " was killed by ", SignalName(WTERMSIG(status)),
+              "; its ranks were ended")};
+    if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
+    return JudgeFailure(
+        agents_->records(), WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher);
   }
 
   int Report() {
-    const Verdict verdict = Judge();
-    const std::vector<base::FlightRecord> flights = agents_->flights();
-    if (!verdict.message.empty()) {
-      if (verdict.culprit >= 0) SayLastLines(verdict.culprit);
-      Say(verdict.message);
-      if (const std::string summary = FlightSummary(flights); !summary.empty()) Say(summary);
-    }
-    int exit_code = verdict.exit_code;
-    if (!output_.file_error().empty()) {
-      Say(output_.file_error());
-      if (exit_code == 0) exit_code = static_cast<int>(ExitCode::kNoResult);
-    }
-    if (record_file_)
-      exit_code =
-          WriteRecords(FlightJson(flights, base::RankCount(plan_.call.placement)), exit_code);
-    return exit_code;
+    story_.records = agents_->records();
+    story_.flights = agents_->flights();
+    story_.verdict = Judge();
+    story_.verdict.culprit = CulpritOf(story_.verdict, story_.records, story_.flights);
+    const int culprit = story_.verdict.culprit;
+    if (culprit >= 0) story_.last_lines = output_.LastLines(culprit);
+    const bool hidden = culprit >= 0 && !output_.ShowsEndOf(culprit);
+    for (const std::string& line : FailureLines(story_, hidden)) Say(line);
+    if (!output_.file_error().empty())
+      FailForFile(LaunchError(ExitCode::kNoResult, output_.file_error()));
+    if (record_file_) WriteRecords();
+    return story_.verdict.exit_code;
   }
 
-  void SayLastLines(int rank) const {
-    const std::string lines = output_.LastLines(rank);
-    if (lines.empty()) return;
-    Say(Text("rank ", rank, " wrote last to stderr:"));
-    for (const std::string& line : base::Split(lines, '\n')) Say("  " + line);
-  }
-
-  // The job's own failure counts for more than that of the file.
-  int WriteRecords(const std::string& json, int exit_code) {
+  void WriteRecords() {
     try {
-      record_file_->Write(json);
+      record_file_->Write(FlightJson(story_.flights, base::RankCount(plan_.call.placement)));
     } catch (const LaunchError& error) {
-      Say(error.what());
-      if (exit_code == 0) return static_cast<int>(error.code());
+      FailForFile(error);
     }
-    return exit_code;
+  }
+
+  // The job's own failure counts for more than that of a file.
+  void FailForFile(const LaunchError& error) {
+    Say(error.what());
+    if (story_.verdict.exit_code == 0)
+      story_.verdict = {static_cast<int>(error.code()), error.what()};
   }
 
   // 0: no limit.
@@ -217,13 +272,18 @@ class Job {
 
   Plan plan_;
   const Options& options_;
+  JobStory& story_;
   std::vector<std::string> argv_;  // mpirun's
   JobFolder folder_;               // forks: before anything that a child should not have
   std::optional<ResultFile> record_file_;
   Poller poller_;
+  std::chrono::seconds grace_;
   Supervisor supervisor_;
   Output output_;
   std::optional<HostAgents> agents_;
+  std::optional<ProgressDisplay> progress_;
+  std::optional<JobPause> pause_;
+  std::optional<JobInput> input_;
   Clock::time_point start_by_ = After(options_.start_timeout_s);
   Clock::time_point end_by_ = After(options_.timeout_s);
   std::optional<Verdict> ended_;  // why dtrun itself ended the job
@@ -243,6 +303,8 @@ std::string FolderBase() {
   return base.empty() ? "/tmp" : base;
 }
 
-int RunJob(Plan plan, const Options& options) { return Job(std::move(plan), options).Run(); }
+int RunJob(Plan plan, const Options& options, JobStory& story) {
+  return Job(std::move(plan), options, story).Run();
+}
 
 }  // namespace dtrun::launcher

@@ -1,10 +1,13 @@
 // dtrun: understands what the user says (settings.h, options.h), finds the hosts (host_sources.h),
 // plans (plan.h), then starts mpirun and watches it (job.h).
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,8 +19,10 @@
 #include "launcher/completion.h"
 #include "launcher/cpus.h"
 #include "launcher/dry_run.h"
+#include "launcher/failure_report.h"
 #include "launcher/job.h"
 #include "launcher/job_folder.h"
+#include "launcher/job_story.h"
 #include "launcher/launch_error.h"
 #include "launcher/plan.h"
 #include "launcher/result_file.h"
@@ -53,6 +58,52 @@ void WarnOfRoot() {
   Say("warning: running as root (OMPI_ALLOW_RUN_AS_ROOT=1 ends this warning)");
 }
 
+// Writes the report, if there is one to write. A failure of the job counts for more than that of
+// the file.
+int Close(std::optional<ResultFile>& file, JobStory& story) {
+  if (!file) return story.verdict.exit_code;
+  story.ended_ns = MonotonicNs();
+  try {
+    file->Write(ReportJson(story));
+  } catch (const LaunchError& error) {
+    Say(error.what());
+    if (story.verdict.exit_code == 0) return static_cast<int>(error.code());
+  }
+  return story.verdict.exit_code;
+}
+
+int Run(const Options& options, Plan plan) {
+  JobStory story = {
+      .command = options.program,
+      .hosts = plan.call.placement,
+      .started = std::chrono::system_clock::now(),
+      .started_ns = MonotonicNs()};
+  std::optional<ResultFile> report;
+  if (!options.report_json.empty()) report.emplace(options.report_json);
+  try {
+    PlanCommand(options, plan);
+    CheckBinding(options, plan);
+    WarnOfRoot();
+    RunJob(std::move(plan), options, story);
+  } catch (const LaunchError& error) {
+    Say(error.what());
+    story.verdict = {static_cast<int>(error.code()), error.what()};
+  } catch (const std::exception& error) {
+    Say(error.what());
+    story.verdict = {static_cast<int>(ExitCode::kInternal), error.what()};
+  }
+  return Close(report, story);
+}
+
+// A file of dtrun's own must not be taken for a stream that whoever started it had closed.
+void OpenStandardStreams() {
+  for (int file = open("/dev/null", O_RDWR); file >= 0; file = open("/dev/null", O_RDWR)) {
+    if (file <= STDERR_FILENO) continue;
+    close(file);
+    return;
+  }
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const Surroundings surroundings = {ReadUserFile, base::ProcessEnv};
   const Request request = ReadRequest(arguments, surroundings);
@@ -62,7 +113,8 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
     case Action::kCompletion: return Print(BashCompletion());
     case Action::kCheckBuild: {
-      const BuildReport report = CheckBuild(base::ProcessEnv("PATH").value_or(""));
+      const BuildReport report =
+          CheckBuild(base::ProcessEnv("PATH").value_or(""), options.launcher);
       const int printed = Print(report.text);
       return report.complete ? printed : static_cast<int>(ExitCode::kUnavailable);
     }
@@ -77,11 +129,9 @@ int Main(const std::vector<std::string>& arguments) {
   Plan plan = PlanRanks(options, hosts);
   if (options.action == Action::kPrintEnv)
     return Print(PrintedEnvironment(plan.environment, plan.call.exported));
+  if (options.action == Action::kRun) return Run(options, std::move(plan));
   PlanCommand(options, plan);
-  if (options.action == Action::kDryRun) return DryRun(options, std::move(plan));
-  CheckBinding(options, plan);
-  WarnOfRoot();
-  return RunJob(std::move(plan), options);
+  return DryRun(options, std::move(plan));
 }
 
 }  // namespace
@@ -89,6 +139,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   using namespace dtrun::launcher;
+  OpenStandardStreams();
   try {
     return Main(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   } catch (const LaunchError& error) {

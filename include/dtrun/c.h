@@ -139,6 +139,11 @@ DTRUN_API int32_t dtrun_context_threads(const dtrun_context* context);
 DTRUN_API int32_t dtrun_context_terminal_columns(const dtrun_context* context);
 /// All ranks. Belongs to the context.
 DTRUN_API dtrun_communicator* dtrun_context_world(dtrun_context* context);
+/// How far this rank has come since its start: steps done, and examples that it has computed
+/// itself. Two stores to memory, for `dtrun --progress` to show. Without it steps are counted by
+/// the reducers' waits. Any thread.
+DTRUN_API dtrun_error* dtrun_report_progress(
+    dtrun_context* context, uint64_t step, uint64_t examples);
 /// GPUs that this process can use. DTRUN_UNAVAILABLE, with the reason, where there are none.
 DTRUN_API dtrun_error* dtrun_cuda_device_count(int32_t* count);
 

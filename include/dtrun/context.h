@@ -51,8 +51,8 @@ class [[nodiscard]] Context {
   /// a pipe.
   int terminal_columns() const { return dtrun_context_terminal_columns(handle_.get()); }
 
-  /// One line for people and logs: version, rank, backend, threads, whether operations overlap with
-  /// the caller's own work (and if not, why), options.
+  /// One line for people and logs: version, rank, how the ranks were joined, backend, threads,
+  /// whether operations overlap with the caller's own work (and if not, why), options.
   std::string description() const { return dtrun_context_description(handle_.get()); }
 
   /// The value in use of an option of docs/options.md; none for an unknown name.
@@ -63,6 +63,13 @@ class [[nodiscard]] Context {
 
   /// All ranks of the job.
   Communicator& world() { return world_; }
+
+  /// How far this rank has come since its start: steps done, and examples that it has computed
+  /// itself. Two stores to memory, for `dtrun --progress` to show. Without it steps are counted by
+  /// the `Wait()` of each GradientReducer. Any thread.
+  void ReportProgress(uint64_t step, uint64_t examples) {
+    detail::Check(dtrun_report_progress(handle_.get(), step, examples));
+  }
 
   /// Collective: ends the job in good order. Leaving without it is reported as this rank's mistake.
   /// Destroy what was made from this context before or after, but use none of it any more.
@@ -87,9 +94,10 @@ inline std::vector<dtrun_option> ToC(const Options& options) {
 
 }  // namespace detail
 
-/// Makes this process a rank of its job: collective over all processes that one launcher started.
-/// Started by nobody, it is a world of one and everything still works. `options` (see
-/// docs/options.md) win over the environment. Errors: kInvalidArgument (an option), kMismatch
+/// Makes this process a rank of its job: collective over all processes that one launcher started,
+/// or that were started by hand on one host (docs/embedding.md: how ranks find each other). Started
+/// by nobody, it is a world of one and everything still works. `options` (see docs/options.md) win
+/// over the environment. Errors: kInvalidArgument (an option), kMismatch
 /// (ranks differ in version or options), kUnavailable, kTimeout, kSystem.
 inline Context Init(const Options& options = {}) {
   const std::vector<dtrun_option> list = detail::ToC(options);

@@ -85,7 +85,10 @@ dtrun_error* dtrun_reducer_was_used(const dtrun_reducer* reducer, size_t index, 
 }
 
 dtrun_error* dtrun_reducer_wait(dtrun_reducer* reducer) {
-  return Guard([&] { Use(reducer, "reducer").reducer.Wait(); });
+  return Guard([&] {
+    Use(reducer, "reducer").reducer.Wait();
+    reducer->owner.recorder->CountReducedStep();
+  });
 }
 
 void dtrun_reducer_destroy(dtrun_reducer* reducer) { Destroy(reducer); }

@@ -10,13 +10,16 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/flight_record.h"
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/doorbell.h"
 #include "ops/flight_recorder.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/subprocess.h"
 
 namespace {
 
@@ -59,19 +62,21 @@ struct Rank {
   testing::ManualClock clock;
   std::mutex mutex;
   Lines warnings, errors;  // guarded by mutex
-  std::shared_ptr<FlightRecorder> recorder = FlightRecorder::InMemory(0, "h");
+  std::shared_ptr<FlightRecorder> recorder;
   std::vector<std::shared_ptr<FlightRecorder>> peers;
   int given_up = 0;
   std::shared_ptr<const Members> world = std::make_shared<const Members>(Members::World(4));
   std::unique_ptr<Engine> engine;
   uint64_t sequence = 0;
 
-  explicit Rank(bool recording = true) {
+  // Null: it records nothing.
+  explicit Rank(std::shared_ptr<FlightRecorder> own = FlightRecorder::InMemory(0, "h"))
+      : recorder(std::move(own)) {
     for (int r = 0; r < 4; ++r) peers.push_back(FlightRecorder::InMemory(r, "h"));
     engine = std::make_unique<Engine>(
         EngineOptions{
             .may_spin = false,
-            .recorder = recording ? recorder : nullptr,
+            .recorder = recorder,
             .peer_records = [this](int rank) -> std::optional<base::FlightRecord> {
               if (rank == 0) return recorder->Read();
               return peers[static_cast<size_t>(rank)]->Read();
@@ -120,6 +125,20 @@ bool Soon(const Condition& condition) {
     std::this_thread::sleep_for(1ms);
   }
   return condition();
+}
+
+// Time that passes under the eyes of a thread that waits: in one jump, the thread would have been
+// stopped.
+void Pass(Rank& rank, std::chrono::seconds time) {
+  auto& doorbell = *reinterpret_cast<Doorbell*>(rank.engine->doorbell_segment()->data());
+  for (; time > 0s && !rank.engine->gave_up(); time -= 1s) {
+    const int64_t looks = rank.clock.looks() + 2;
+    rank.clock.Advance(1s);
+    while (rank.clock.looks() < looks && !rank.engine->gave_up()) {
+      doorbell.Ring();
+      std::this_thread::yield();
+    }
+  }
 }
 
 TEST_CASE("an operation that a rank never calls is reported once, and then fails") {
@@ -232,24 +251,61 @@ TEST_CASE("a wait ends at the deadline") {
       error = thrown.what();
     }
   });
-  rank.clock.Advance(30s);
+  Pass(rank, 30s);
   CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
-  rank.clock.Advance(570s);
+  Pass(rank, 570s);
   waiter.join();
   CHECK_THAT(error, Catch::StartsWith("gave up after 600 s: collective #1, barrier"));
   CHECK(rank.Errors().empty());
+}
+
+TEST_CASE("the time of a wait is recorded while it lasts") {
+  const testing::TemporaryFolder folder;
+  const std::string path = base::FlightFile(folder.path(), 0);
+  Rank rank(FlightRecorder::InFile(path, 0, "h"));
+  const auto waited_s = [&] { return base::ReadFlightProgress(path)->waited_ns / 1'000'000'000; };
+  const auto fate = std::make_shared<Fate>();
+  Work work = rank.Start(fate);
+  std::thread waiter([&] { work.Wait(); });
+  // Each look of the waiting thread at the clock may be before or after this.
+  CHECK(Soon([&] {
+    rank.clock.Advance(1ms);
+    return base::ReadFlightProgress(path)->waited_ns > 0;
+  }));
+  rank.clock.Advance(5s);
+  CHECK(Soon([&] { return waited_s() >= 5; }));
+  fate->done = true;
+  waiter.join();
+  rank.clock.Advance(100s);
+  CHECK(waited_s() < 100);
 }
 
 TEST_CASE("an operation that nobody waits for is given up by the engine's thread, aloud") {
   Rank rank;
   rank.engine->StartThread();
   rank.Start(std::make_shared<Fate>());
-  rank.clock.Advance(30s);
+  Pass(rank, 30s);
   CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
-  rank.clock.Advance(570s);
+  Pass(rank, 570s);
   CHECK(Soon([&] { return rank.Errors().size() == 1; }));
   CHECK_THAT(rank.Errors()[0], Catch::StartsWith("gave up after 600 s: collective #1"));
   CHECK(rank.engine->gave_up());
+}
+
+TEST_CASE("an hour in which the process was stopped is no stall") {
+  Rank rank;
+  rank.engine->StartThread();
+  rank.Start(std::make_shared<Fate>());
+  Pass(rank, 20s);
+  const int64_t looks = rank.clock.looks() + 2;
+  rank.clock.Advance(1h);
+  REQUIRE(Soon([&] { return rank.clock.looks() >= looks; }));
+  Pass(rank, 5s);
+  CHECK(rank.Warnings().empty());
+  CHECK(rank.Errors().empty());
+  Pass(rank, 10s);
+  CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
+  CHECK_THAT(rank.Warnings()[0], Catch::StartsWith("waiting for 30 s: collective #1"));
 }
 
 TEST_CASE("an operation that nobody waits for is given up while others are started or waited for") {
@@ -366,7 +422,7 @@ TEST_CASE("the record follows an operation to its end") {
 }
 
 TEST_CASE("an engine without a recorder works the same") {
-  Rank rank(false);
+  Rank rank(nullptr);
   const auto fate = std::make_shared<Fate>();
   Work work = rank.Start(fate), stuck = rank.Start(std::make_shared<Fate>());
   fate->arrived = fate->done = true;
