@@ -124,8 +124,10 @@ Verdict JudgeFailure(
                   : " without MPI_Finalize; Open MPI then ended the job"),
         left->rank};
   // A wrapper that was killed could not say how its program ended.
-  const auto silent =
-      Earliest(records, [](const ExitRecord& record) { return record.end == RankEnd::kRunning; });
+  const auto is_silent = [](const ExitRecord& record) { return record.end == RankEnd::kRunning; };
+  auto silent = Earliest(
+      records, [&](const ExitRecord& record) { return is_silent(record) && record.orphaned; });
+  if (!silent) silent = Earliest(records, is_silent);
   if (silent && engine_code == kDaemonLost)
     return {
         static_cast<int>(ExitCode::kInternal),

@@ -32,6 +32,7 @@ struct ExitRecord {
   std::string gave_up = {};  ///< the error with which it gave up waiting for others; "": it did not
   int64_t start_ns = 0;      ///< when its program's start was heard of; 0: it was not
   EndFacts facts = {};       ///< of one that ended badly
+  bool orphaned = false;     ///< what had started its wrapper was gone at that time
 
   bool operator==(const ExitRecord&) const = default;
 };

@@ -46,6 +46,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       meter.Line(reports.running());
     }
   });
-  for (const int engine_code : {1, 143}) Report(reports, engine_code);
+  for (const int engine_code : {1, 143, 205}) Report(reports, engine_code);
   return 0;
 }

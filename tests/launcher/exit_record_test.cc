@@ -123,6 +123,16 @@ TEST_CASE("a rank that died with its wrapper is named when mpirun saw a kill") {
   CHECK(verdict.culprit == 2);
 }
 
+TEST_CASE(
+    "the daemon that is gone is the one whose ranks were left, whoever's end is heard first") {
+  const Verdict verdict = Judge(
+      {{.rank = 0, .end = RankEnd::kRunning, .time_ns = 10},
+       {.rank = 1, .end = RankEnd::kRunning, .time_ns = 20, .orphaned = true}},
+      205);
+  CHECK(verdict.exit_code == 70);
+  CHECK(verdict.message == "Open MPI's daemon on h2 was lost; its ranks were ended");
+}
+
 TEST_CASE("a program that the kernel refuses gives the codes of a shell") {
   CHECK(Judge({{0, RankEnd::kNotStarted, ENOENT, 1}}, 127).exit_code == 127);
   CHECK(Judge({{0, RankEnd::kNotStarted, EACCES, 1}}, 126).exit_code == 126);

@@ -26,7 +26,9 @@ TEST_CASE("a rank runs from its start to its end") {
   RankReports reports;
   reports.Hear({FrameType::kStarted, 2, R"({"pid": 40})"}, kRanks, 5);
   CHECK(reports.running() == 1);
-  reports.Hear({FrameType::kEnded, 2, R"({"end": 2, "value": 9, "in_order": false})"}, kRanks, 7);
+  reports.Hear(
+      {FrameType::kEnded, 2, R"({"end": 2, "value": 9, "in_order": false, "orphaned": false})"},
+      kRanks, 7);
   CHECK(reports.running() == 0);
   const ExitRecord expected = {
       .rank = 2, .end = RankEnd::kSignaled, .value = 9, .time_ns = 7, .pid = 40, .start_ns = 5};
@@ -45,7 +47,7 @@ TEST_CASE("a notice is answered by the ranks that run, as often as it is given")
 }
 
 TEST_CASE("an agent speaks of the ranks of its own host alone") {
-  const std::string ended = R"({"end": 2, "value": 9, "in_order": false})";
+  const std::string ended = R"({"end": 2, "value": 9, "in_order": false, "orphaned": false})";
   const std::string refusal = "an agent said what it cannot: it spoke of rank ";
   CHECK(RefusalOf({FrameType::kEnded, 3, ended}) == "taken");
   CHECK(RefusalOf({FrameType::kEnded, 4, ended}) == refusal + "4; its own begin at 2 and are 2");
@@ -56,11 +58,14 @@ TEST_CASE("an agent speaks of the ranks of its own host alone") {
 
 TEST_CASE("what no agent can say is refused") {
   CHECK(
-      RefusalOf({FrameType::kEnded, 2, R"({"end": 2, "value": 2147483647, "in_order": false})"}) ==
+      RefusalOf(
+          {FrameType::kEnded, 2,
+           R"({"end": 2, "value": 2147483647, "in_order": false, "orphaned": false})"}) ==
       "an agent said what it cannot: value is 2147483647");
   for (const char* body :
-       {"", "{", "[]", "{}", R"({"end": 4, "value": 0, "in_order": true})",
-        R"({"end": 1, "value": -1, "in_order": true})", R"({"end": 1, "value": 0, "in_order": 1})",
+       {"", "{", "[]", "{}", R"({"end": 4, "value": 0, "in_order": true, "orphaned": false})",
+        R"({"end": 1, "value": -1, "in_order": true, "orphaned": false})",
+        R"({"end": 1, "value": 0, "in_order": 1, "orphaned": false})",
         R"({"end": "1", "value": 0})"}) {
     CAPTURE(body);
     CHECK(RefusalOf({FrameType::kEnded, 2, body}) != "taken");
