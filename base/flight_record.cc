@@ -86,8 +86,10 @@ std::string Name(const FlightOperation& operation) {
 }
 
 int64_t SecondsSince(int64_t ns, TimePoint now) {
-  const Duration age = now.time_since_epoch() - Duration(ns);
-  return std::max<int64_t>(std::chrono::duration_cast<std::chrono::seconds>(age).count(), 0);
+  int64_t age_ns = 0;  // of any time: another process has written it
+  if (__builtin_sub_overflow(Duration(now.time_since_epoch()).count(), ns, &age_ns)) return 0;
+  const auto age = std::chrono::duration_cast<std::chrono::seconds>(Duration(age_ns));
+  return std::max<int64_t>(age.count(), 0);
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ constexpr char kRank[] = "DTRUN_RANK";
 constexpr char kShutdownNote[] = "DTRUN_SHUTDOWN_NOTE";
 constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
 
+constexpr int kMostRanks = 1'000'000;  // and of anything else that is counted here
+
 [[noreturn]] void Refuse(
     const std::string& variable, const std::string& value, const std::string& expected) {
   throw Error(
@@ -30,19 +32,23 @@ constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
 int ReadCount(const GetEnv& get, const char* variable) {
   const std::string value = get(variable).value_or("0");
   const std::optional<int64_t> count = ParseInteger(value);
-  if (!count || *count < 0 || *count > 1'000'000)
-    Refuse(variable, value, "a number from 0 to 1000000");
+  if (!count || *count < 0 || *count > kMostRanks)
+    Refuse(variable, value, Text("a number from 0 to ", kMostRanks));
   return static_cast<int>(*count);
 }
 
 std::vector<HostSlots> ReadHosts(const std::string& value) {
   std::vector<HostSlots> hosts;
+  int64_t ranks = 0;
   for (const std::string& item : Split(value, ',')) {
     const size_t colon = item.rfind(':');
     const std::optional<int64_t> slots =
         colon == std::string::npos ? std::nullopt : ParseInteger(item.substr(colon + 1));
-    if (colon == 0 || !slots || *slots < 1 || *slots > 1'000'000)
+    if (colon == 0 || !slots || *slots < 1 || *slots > kMostRanks)
       Refuse(kHosts, value, "host:slots,host:slots,...");
+    ranks += *slots;
+    if (ranks > kMostRanks)
+      Refuse(kHosts, Text(value.substr(0, 60), "..."), Text("at most ", kMostRanks, " ranks"));
     hosts.push_back({item.substr(0, colon), static_cast<int>(*slots)});
   }
   return hosts;

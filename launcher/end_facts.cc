@@ -62,7 +62,10 @@ EndFacts EndFactsOf(const json& object) {
       .memory_cgroup = ValueOf<std::string>(object, "memory_cgroup", ""),
       .memory_limit = ValueOf<int64_t>(object, "memory_limit", 0),
       .address_limit = ValueOf<int64_t>(object, "address_limit", 0)};
-  for (const json& place : ValueOf<json>(object, "space", json::array())) {
+  // Not copied, which would call itself for each level of it, of which there may be any number.
+  const auto space = object.find("space");
+  if (space == object.end() || !space->is_array()) return facts;
+  for (const json& place : *space) {
     if (!place.is_object()) continue;
     facts.space.push_back(
         {ValueOf<std::string>(place, "folder", ""), ValueOf<int64_t>(place, "free_bytes", 0)});

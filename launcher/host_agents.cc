@@ -39,6 +39,7 @@ struct HostAgents::Host {
   int number;
   std::string name;
   bool remote;
+  RankRange ranks;
   pid_t process = -1;
   std::unique_ptr<Complaints> complaints = nullptr;
   std::unique_ptr<FrameStream> stream = nullptr;
@@ -50,11 +51,14 @@ struct HostAgents::Host {
 
 HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
     : poller_(poller), plan_(std::move(plan)), output_(output) {
+  int first = 0;
   for (size_t i = 0; i < plan_.hosts.size(); ++i) {
     hosts_.push_back(std::make_unique<Host>(Host{
         .number = static_cast<int>(i),
         .name = plan_.hosts[i].name,
-        .remote = !plan_.on_this_machine[i]}));
+        .remote = !plan_.on_this_machine[i],
+        .ranks = {first, plan_.hosts[i].slots}}));
+    first += plan_.hosts[i].slots;
     Start(*hosts_.back());
   }
 }
@@ -84,11 +88,8 @@ void HostAgents::Start(Host& host) {
       poller_, child.channel, child.channel,
       [this, &host](const Frame& frame) { Hear(host, frame); },
       [this, &host](const std::string& why) { HearEnd(host, why); });
-  int first = 0;
-  for (int i = 0; i < host.number; ++i) first += plan_.hosts[static_cast<size_t>(i)].slots;
   json ranks = json::array();
-  for (int i = 0; i < plan_.hosts[static_cast<size_t>(host.number)].slots; ++i)
-    ranks.push_back(first + i);
+  for (int i = 0; i < host.ranks.count; ++i) ranks.push_back(host.ranks.first + i);
   const json job = {
       {"version", base::kVersion},
       {"job", plan_.job},
@@ -115,38 +116,18 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         host.refusal = LaunchError(static_cast<ExitCode>(body().at("code").get<int>()), text);
         break;
       }
-      case FrameType::kStarted:
-        RecordOf(frame.rank).pid = body().at("pid");
-        RecordOf(frame.rank).start_ns = NowNs();
-        break;
       case FrameType::kOutput:
-        if (frame.body.empty() || frame.rank < 0) break;
+        CheckRank(frame, host.ranks);
+        if (frame.body.empty()) break;
         if (frame.body.size() == 1) output_.End(frame.rank, frame.body[0]);
         if (frame.body.size() > 1)
           output_.Write(frame.rank, frame.body[0], std::string_view(frame.body).substr(1));
         break;
-      case FrameType::kEnded: {
-        ExitRecord& record = RecordOf(frame.rank);
-        record.end = static_cast<RankEnd>(body().at("end").get<int>());
-        record.value = body().at("value");
-        record.in_order = body().at("in_order");
-        record.orphaned = body().at("orphaned");
-        record.time_ns = NowNs();
-        if (body().contains("facts")) record.facts = EndFactsOf(body().at("facts"));
-        break;
-      }
-      case FrameType::kFlight: {
-        // What is read as words has to lie like words.
-        std::vector<base::FlightEntry> aligned(frame.body.size() / sizeof(base::FlightEntry) + 1);
-        std::memcpy(static_cast<void*>(aligned.data()), frame.body.data(), frame.body.size());
-        auto flight = base::ReadFlightRecord(aligned.data(), frame.body.size());
-        if (flight && flight->rank == frame.rank) flights_.push_back(std::move(*flight));
-        break;
-      }
-      case FrameType::kProgress: HearProgress(body()); break;
+      case FrameType::kStarted:
+      case FrameType::kEnded:
+      case FrameType::kFlight:
       case FrameType::kNoticed:
-        takes_notices_[frame.rank] = takes_notices_[frame.rank] || body().at("takes");
-        break;
+      case FrameType::kProgress: reports_.Hear(frame, host.ranks, NowNs()); break;
       case FrameType::kStopped: host.stopped = true; break;
       case FrameType::kTaken:
         if (on_taken_) on_taken_(body().at("bytes"), body().at("open"));
@@ -157,15 +138,6 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
   } catch (const json::exception& error) {
     throw LaunchError(ExitCode::kInternal, error.what());
   }
-}
-
-void HostAgents::HearProgress(const json& ranks) {
-  for (const json& rank : ranks)
-    progress_.push_back(
-        {.rank = rank.at("rank"),
-         .step = rank.at("step"),
-         .examples = rank.at("examples"),
-         .waited_ns = rank.at("waited_ns")});
 }
 
 void HostAgents::HearEnd(Host& host, const std::string& why) {
@@ -226,16 +198,6 @@ void HostAgents::AskProgress() {
     if (host->ready && !host->gone) host->stream->Send({FrameType::kAskProgress});
 }
 
-std::vector<base::FlightProgress> HostAgents::TakeProgress() {
-  return std::exchange(progress_, {});
-}
-
-int HostAgents::running() const {
-  return static_cast<int>(std::count_if(
-      records_.begin(), records_.end(),
-      [](const ExitRecord& record) { return record.pid > 0 && record.time_ns == 0; }));
-}
-
 void HostAgents::SetPaused(bool paused) {
   if (paused == paused_) return;
   paused_ = paused;
@@ -251,16 +213,8 @@ void HostAgents::SendToAll(FrameType type) {
 }
 
 void HostAgents::GiveNotice() {
-  takes_notices_.clear();
+  reports_.ForgetAnswers();
   SendToAll(FrameType::kNotice);
-}
-
-NoticeAnswers HostAgents::answers() const {
-  NoticeAnswers answers;
-  for (const auto& [rank, takes] : takes_notices_) answers.takers += takes ? 1 : 0;
-  for (const ExitRecord& record : records_)
-    answers.awaited += record.time_ns == 0 && takes_notices_.count(record.rank) == 0 ? 1 : 0;
-  return answers;
 }
 
 void HostAgents::Stop() {
@@ -292,27 +246,6 @@ void HostAgents::End(bool flights) {
 bool HostAgents::Done() const {
   return std::all_of(
       hosts_.begin(), hosts_.end(), [](const auto& host) { return host->done || host->gone; });
-}
-
-ExitRecord& HostAgents::RecordOf(int rank) {
-  for (ExitRecord& record : records_)
-    if (record.rank == rank) return record;
-  return records_.emplace_back(ExitRecord{.rank = rank});
-}
-
-std::vector<ExitRecord> HostAgents::records() const {
-  std::vector<ExitRecord> records = records_;
-  for (ExitRecord& record : records)
-    for (const base::FlightRecord& flight : flights_)
-      if (flight.rank == record.rank) record.gave_up = flight.gave_up;
-  return records;
-}
-
-std::vector<base::FlightRecord> HostAgents::flights() const {
-  std::vector<base::FlightRecord> flights = flights_;
-  std::sort(
-      flights.begin(), flights.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
-  return flights;
 }
 
 std::vector<pid_t> HostAgents::processes() const {

@@ -5,9 +5,7 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +18,7 @@
 #include "launcher/launch_error.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
+#include "launcher/rank_reports.h"
 
 namespace dtrun::launcher {
 
@@ -58,16 +57,16 @@ class HostAgents {
 
   /// Asks how far the ranks are; the answers come later. What has come since the last call.
   void AskProgress();
-  std::vector<base::FlightProgress> TakeProgress();
+  std::vector<base::FlightProgress> TakeProgress() { return reports_.TakeProgress(); }
   /// Ranks whose program runs.
-  int running() const;
+  int running() const { return reports_.running(); }
 
   /// While paused, nothing is read of what the ranks write, so that they have to wait.
   void SetPaused(bool paused);
 
   /// Tells the ranks that the job is going to be ended; what they have answered since.
   void GiveNotice();
-  NoticeAnswers answers() const;
+  NoticeAnswers answers() const { return reports_.answers(); }
 
   /// Stops the ranks of all hosts; lets them go on. No host counts as lost for what it has not said
   /// before Continue.
@@ -88,9 +87,9 @@ class HostAgents {
   bool Done() const;
 
   /// What is known of every rank whose wrapper was seen.
-  std::vector<ExitRecord> records() const;
+  std::vector<ExitRecord> records() const { return reports_.records(); }
   /// In rank order.
-  std::vector<base::FlightRecord> flights() const;
+  std::vector<base::FlightRecord> flights() const { return reports_.flights(); }
   std::vector<pid_t> processes() const;
 
  private:
@@ -99,18 +98,13 @@ class HostAgents {
   void Start(Host& host);
   void SendToAll(FrameType type);
   void Hear(Host& host, const Frame& frame);
-  void HearProgress(const nlohmann::json& ranks);
   void HearEnd(Host& host, const std::string& why);
-  ExitRecord& RecordOf(int rank);
 
   Poller& poller_;
   AgentPlan plan_;
   Output& output_;
   std::vector<std::unique_ptr<Host>> hosts_;
-  std::vector<ExitRecord> records_;
-  std::vector<base::FlightRecord> flights_;
-  std::vector<base::FlightProgress> progress_;
-  std::map<int, bool> takes_notices_;  // by rank, since the last notice
+  RankReports reports_;
   std::function<void(size_t, bool)> on_taken_;
   std::string lost_;
   bool ending_ = false, paused_ = false;

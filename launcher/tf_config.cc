@@ -16,11 +16,17 @@ using nlohmann::json;
 
 constexpr char kName[] = "TF_CONFIG";
 
+// A list or an object is not written out: that calls itself for each level, of which there may be
+// any number.
+std::string InWords(const json& value) {
+  return value.is_structured() ? Text("an ", value.type_name()) : Excerpt(value.dump());
+}
+
 // "h1:2222" -> "h1"
 std::string HostOfTask(const json& task, const std::string& job) {
   if (!task.is_string())
-    throw UsageError(Text(
-        kName, ": cluster.", job, " holds ", Excerpt(task.dump()), ", expected \"host:port\""));
+    throw UsageError(
+        Text(kName, ": cluster.", job, " holds ", InWords(task), ", expected \"host:port\""));
   const std::string address = task.get<std::string>();
   const std::string name = address.substr(0, address.rfind(':'));
   if (RefusalOfHost(name))

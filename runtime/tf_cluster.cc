@@ -20,7 +20,10 @@ std::string Excerpt(const std::string& text) {
   return "'" + text.substr(0, kMost) + (text.size() > kMost ? "...'" : "'");
 }
 
-std::string Dump(const json& value) {
+// A list or an object is not written out: that calls itself for each level, of which there may be
+// any number.
+std::string InWords(const json& value) {
+  if (value.is_structured()) return Text("an ", value.type_name());
   return Excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
@@ -30,7 +33,7 @@ void AddTasks(const json& cluster, const std::string& job, TfCluster& read) {
   if (!tasks->is_array()) Refuse(Text("cluster.", job, " is no list of \"host:port\""));
   for (const json& task : *tasks) {
     if (!task.is_string() || HostOfAddress(task.get<std::string>()).empty())
-      Refuse(Text("cluster.", job, " holds ", Dump(task), ", expected \"host:port\""));
+      Refuse(Text("cluster.", job, " holds ", InWords(task), ", expected \"host:port\""));
     read.addresses.push_back(task);
   }
 }
@@ -44,7 +47,7 @@ int ReadIndex(const json& task, const std::string& type, size_t tasks) {
                                                    : std::nullopt;
   if (!number || *number < 0 || *number >= static_cast<int64_t>(tasks))
     Refuse(Text(
-        "task.index is ", index == task.end() ? "missing" : Dump(*index), "; cluster.", type,
+        "task.index is ", index == task.end() ? "missing" : InWords(*index), "; cluster.", type,
         " has ", tasks, " tasks"));
   return static_cast<int>(*number);
 }

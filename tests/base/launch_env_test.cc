@@ -71,6 +71,15 @@ TEST_CASE("a damaged launch is refused by variable, value and expectation") {
       "environment variable DTRUN_RANK is '2'; expected a rank below 2 (dtrun sets it)");
 }
 
+TEST_CASE("more ranks than can be counted are refused in a line that can be read") {
+  std::string hosts = "a:1000000";
+  for (int i = 0; i < 3000; ++i) hosts += ",a:1000000";
+  CHECK(
+      RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", hosts}}) ==
+      "environment variable DTRUN_HOSTS is '" + hosts.substr(0, 60) +
+          "...'; expected at most 1000000 ranks (dtrun sets it)");
+}
+
 TEST_CASE("ranks are numbered through the hosts") {
   const std::vector<HostSlots> hosts = {{"a", 2}, {"b", 1}, {"c", 3}};
   CHECK(RankCount(hosts) == 6);

@@ -96,6 +96,13 @@ TEST_CASE("facts come through as they were sent, and what is none counts as not 
       EndFactsOf(nlohmann::json::parse(R"({"oom_kills": "x", "space": {"a": 1}})")) == EndFacts());
 }
 
+// As many brackets as a message of an agent holds; the JSON library copies a list by calling
+// itself.
+TEST_CASE("facts of nothing but brackets count as not known") {
+  const std::string brackets = std::string(500'000, '[') + std::string(500'000, ']');
+  CHECK(EndFactsOf(nlohmann::json::parse(R"({"space": )" + brackets + "}")) == EndFacts());
+}
+
 TEST_CASE("a file system is listed once, under its first folder") {
   const auto space = FreeSpaceOf({"/nonexistent", "/dev/shm", "/dev/shm/."});
   REQUIRE(space.size() == 1);

@@ -118,5 +118,13 @@ TEST_CASE("a TF_CONFIG that makes no job of dtrun's is refused") {
   }
 }
 
+// As many brackets as a variable holds; the JSON library writes a list by calling itself.
+TEST_CASE("a TF_CONFIG of nothing but brackets is refused in a line that can be read") {
+  const std::string text =
+      R"({"cluster": {"worker": [)" + std::string(65'000, '[') + std::string(65'000, ']') + "]}}";
+  CHECK_THROWS_WITH(
+      TfConfigHosts(text), "TF_CONFIG: cluster.worker holds an array, expected \"host:port\"");
+}
+
 }  // namespace
 }  // namespace dtrun::launcher

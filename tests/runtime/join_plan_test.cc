@@ -202,6 +202,10 @@ TEST_CASE("a TF_CONFIG that is none is refused with what it holds") {
   CHECK_THAT(
       refusal(TfConfig("\"h1\", 7")),
       Catch::StartsWith(start + "cluster.worker holds '\"h1\"', expected \"host:port\""));
+  // As many brackets as a variable holds; the JSON library writes a list by calling itself.
+  CHECK(
+      refusal(TfConfig(std::string(65'000, '[') + std::string(65'000, ']'))) ==
+      start + "cluster.worker holds an array, expected \"host:port\"");
   CHECK(
       refusal(TfConfig("\"h1:1\", \"h1:2\"", "\"worker\", \"index\": 2")) ==
       start + "task.index is '2'; cluster.worker has 2 tasks");

@@ -1,0 +1,51 @@
+// What the agent of a host says of its ranks, frame by frame, and what dtrun then says of a job
+// that has failed.
+
+#include "launcher/rank_reports.h"
+
+#include <vector>
+
+#include "launcher/failure_report.h"
+#include "launcher/job_story.h"
+#include "launcher/progress_meter.h"
+#include "tests/fuzz/refused.h"
+
+using namespace dtrun;
+
+namespace {
+
+const std::vector<base::HostSlots> kHosts = {{"h1", 2}, {"h2", 3}};
+constexpr launcher::RankRange kRanks = {2, 3};  // of h2
+
+void Report(const launcher::RankReports& reports, int engine_code) {
+  launcher::JobStory story = {.command = {"./train"}, .hosts = kHosts, .started = {}};
+  story.records = reports.records();
+  story.flights = reports.flights();
+  for (const launcher::ExitRecord& record : story.records)
+    fuzz::Expect(kRanks.Contains(record.rank));
+  fuzz::Expect(reports.running() <= kRanks.count && reports.answers().takers <= kRanks.count);
+  story.verdict = launcher::JudgeFailure(story.records, engine_code, kHosts);
+  story.verdict.culprit = launcher::CulpritOf(story.verdict, story.records, story.flights);
+  for (const bool show_last_lines : {false, true}) launcher::FailureLines(story, show_last_lines);
+  launcher::ReportJson(story);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  launcher::FrameReader reader;
+  launcher::RankReports reports;
+  launcher::ProgressMeter meter;
+  std::chrono::steady_clock::time_point now;
+  reader.Feed(reinterpret_cast<const char*>(data), size);
+  fuzz::TakesOrRefuses([&] {
+    while (const std::optional<launcher::Frame> frame = reader.Next()) {
+      now += std::chrono::milliseconds(300);
+      reports.Hear(*frame, kRanks, now.time_since_epoch().count());
+      for (const base::FlightProgress& progress : reports.TakeProgress()) meter.Add(progress, now);
+      meter.Line(reports.running());
+    }
+  });
+  for (const int engine_code : {1, 143, 205}) Report(reports, engine_code);
+  return 0;
+}

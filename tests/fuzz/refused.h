@@ -1,0 +1,43 @@
+#ifndef DTRUN_TESTS_FUZZ_REFUSED_H_
+#define DTRUN_TESTS_FUZZ_REFUSED_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "dtrun/error.h"
+#include "launcher/launch_error.h"
+
+// What the fuzz targets have in common; scripts/fuzz builds and runs them.
+
+namespace dtrun::fuzz {
+
+inline std::string TextOf(const uint8_t* data, size_t size) {
+  return std::string(reinterpret_cast<const char*>(data), size);
+}
+
+inline void Expect(bool holds) {
+  if (!holds) std::abort();
+}
+
+/// Runs a parser, which takes its input or refuses it in a sentence that can be read: any other
+/// exception ends the program, and so does an answer as long as what was asked.
+template <typename Parse>
+void TakesOrRefuses(const Parse& parse, size_t longest_answer = 1000) {
+  const auto check = [&](const std::string& said) {
+    Expect(!said.empty() && said.size() <= longest_answer);
+  };
+  try {
+    parse();
+  } catch (const launcher::LaunchError& error) {
+    check(error.what());
+  } catch (const Error& error) {
+    check(error.what());
+  }
+}
+
+}  // namespace dtrun::fuzz
+
+#endif

@@ -1,0 +1,94 @@
+#include "launcher/rank_reports.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "launcher/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+constexpr RankRange kRanks = {2, 2};
+
+std::string RefusalOf(const Frame& frame) {
+  RankReports reports;
+  try {
+    reports.Hear(frame, kRanks, 1);
+  } catch (const LaunchError& error) {
+    CHECK(error.code() == ExitCode::kInternal);
+    CHECK(reports.running() == 0);
+    return error.what();
+  }
+  return "taken";
+}
+
+TEST_CASE("a rank runs from its start to its end") {
+  RankReports reports;
+  reports.Hear({FrameType::kStarted, 2, R"({"pid": 40})"}, kRanks, 5);
+  CHECK(reports.running() == 1);
+  reports.Hear(
+      {FrameType::kEnded, 2, R"({"end": 2, "value": 9, "in_order": false, "orphaned": false})"},
+      kRanks, 7);
+  CHECK(reports.running() == 0);
+  const ExitRecord expected = {
+      .rank = 2, .end = RankEnd::kSignaled, .value = 9, .time_ns = 7, .pid = 40, .start_ns = 5};
+  CHECK(reports.records() == std::vector<ExitRecord>{expected});
+}
+
+TEST_CASE("a notice is answered by the ranks that run, as often as it is given") {
+  RankReports reports;
+  reports.Hear({FrameType::kStarted, 2, R"({"pid": 40})"}, kRanks, 5);
+  reports.Hear({FrameType::kStarted, 3, R"({"pid": 41})"}, kRanks, 5);
+  reports.Hear({FrameType::kNoticed, 3, R"({"takes": true})"}, kRanks, 6);
+  CHECK(reports.answers().awaited == 1);
+  CHECK(reports.answers().takers == 1);
+  reports.ForgetAnswers();
+  CHECK(reports.answers().awaited == 2);
+}
+
+TEST_CASE("an agent speaks of the ranks of its own host alone") {
+  const std::string ended = R"({"end": 2, "value": 9, "in_order": false, "orphaned": false})";
+  const std::string refusal = "an agent said what it cannot: it spoke of rank ";
+  CHECK(RefusalOf({FrameType::kEnded, 3, ended}) == "taken");
+  CHECK(RefusalOf({FrameType::kEnded, 4, ended}) == refusal + "4; its own begin at 2 and are 2");
+  for (const FrameType type : {FrameType::kStarted, FrameType::kEnded, FrameType::kNoticed})
+    for (const int rank : {-1, 0, 4, INT32_MAX, INT32_MIN})
+      CHECK_THAT(RefusalOf({type, rank, ended}), Catch::StartsWith(refusal));
+}
+
+TEST_CASE("what no agent can say is refused") {
+  CHECK(
+      RefusalOf(
+          {FrameType::kEnded, 2,
+           R"({"end": 2, "value": 2147483647, "in_order": false, "orphaned": false})"}) ==
+      "an agent said what it cannot: value is 2147483647");
+  for (const char* body :
+       {"", "{", "[]", "{}", R"({"end": 4, "value": 0, "in_order": true, "orphaned": false})",
+        R"({"end": 1, "value": -1, "in_order": true, "orphaned": false})",
+        R"({"end": 1, "value": 0, "in_order": 1, "orphaned": false})",
+        R"({"end": "1", "value": 0})"}) {
+    CAPTURE(body);
+    CHECK(RefusalOf({FrameType::kEnded, 2, body}) != "taken");
+  }
+  for (const char* body : {"{}", R"({"pid": 0})", R"({"pid": 4294967297})"}) {
+    CAPTURE(body);
+    CHECK(RefusalOf({FrameType::kStarted, 2, body}) != "taken");
+  }
+}
+
+TEST_CASE("progress and records of ranks that the host does not have are left out") {
+  RankReports reports;
+  const std::string rest = R"(, "step": 1, "examples": 2, "waited_ns": 3})";
+  reports.Hear(
+      {FrameType::kProgress, -1, R"([{"rank": 3)" + rest + R"(, {"rank": 4)" + rest + "]"}, kRanks,
+      1);
+  CHECK(
+      reports.TakeProgress() ==
+      std::vector<base::FlightProgress>{{.rank = 3, .step = 1, .examples = 2, .waited_ns = 3}});
+  CHECK(reports.TakeProgress().empty());
+  reports.Hear({FrameType::kFlight, 3, "no record"}, kRanks, 1);
+  CHECK(reports.flights().empty());
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
