@@ -1,20 +1,17 @@
 // The time of a collective beside the same call of raw MPI, in the same processes and run, in turn:
 // dtrun, MPI, dtrun, MPI. Prints the columns of nccl-tests on rank 0. Run it under dtrun or mpirun.
-// A run in which other processes used more than 5 % of the CPU is repeated, three runs at most.
 
 #include <dtrun/dtrun.h>
-#include <mpi.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "bench/collective_case.h"
-#include "bench/cpu_watch.h"
 #include "bench/measure.h"
+#include "bench/program.h"
 #include "bench/table.h"
 
 namespace {
@@ -27,14 +24,10 @@ struct Settings {
   std::string dtype = "f32";
   std::string memory = "both";
   std::vector<uint64_t> sizes = {4, 4096, 65536, 1048576, 67108864};
-  std::string json_file;
   int least_rounds = 15;
 };
 
-// Of the CPU, to other processes: more of that, and the figures are not the program's.
-constexpr double kMostForeign = 0.05;
-
-std::vector<Row> RunAll(dtrun::Context& job, const Settings& settings) {
+nlohmann::json MeasureAll(dtrun::Context& job, const Settings& settings) {
   dtrun::Communicator& comm = job.world();
   const dtrun::bench::Op op = *dtrun::bench::OpOf(settings.op);
   const dtrun::DType dtype = *dtrun::bench::DTypeOf(settings.dtype);
@@ -54,60 +47,7 @@ std::vector<Row> RunAll(dtrun::Context& job, const Settings& settings) {
       rows.push_back(row);
     }
   }
-  return rows;
-}
-
-int Bench(dtrun::Context& job, const Settings& settings) {
-  std::vector<Row> rows;
-  double foreign = 1;
-  for (int attempt = 1; attempt <= 3 && foreign > kMostForeign; ++attempt) {
-    dtrun::bench::CpuWatch watch;
-    rows = RunAll(job, settings);
-    foreign = ForeignShare(job, watch);
-    if (job.rank() == 0) std::printf("# other processes used %.1f %% of the CPU\n", 100 * foreign);
-  }
-  if (foreign > kMostForeign) {
-    if (job.rank() == 0) {
-      std::printf("INVALID: other processes used more than 5 %% of the CPU in three runs\n");
-    }
-    return 1;
-  }
-  uint64_t wrong = 0;
-  for (const Row& row : rows) wrong += row.wrong;
-  if (job.rank() == 0 && !settings.json_file.empty()) {
-    std::ofstream file(settings.json_file);
-    file << ToJson(rows).dump(1) << '\n';
-    if (!file.flush()) {
-      std::fprintf(stderr, "all_reduce_perf: cannot write %s\n", settings.json_file.c_str());
-      return 73;
-    }
-  }
-  return wrong == 0 ? 0 : 1;
-}
-
-// Why this job cannot be measured beside MPI; "" when it can.
-std::string Obstacle(dtrun::Context& job) {
-  int mpi = 0;
-  MPI_Initialized(&mpi);
-  if (!mpi) return "start it with dtrun -np 2 or more: it measures between ranks";
-  if (dtrun::bench::Oversubscribed(job) && !dtrun::bench::ReadPeerSettings().yields_when_idle) {
-    return "more ranks than CPUs, and MPI would not yield to them; start it with dtrun, or set "
-           "OMPI_MCA_mpi_yield_when_idle=1";
-  }
-  return "";
-}
-
-int Run(const Settings& settings) {
-  dtrun::Context job = dtrun::Init();
-  const std::string obstacle = Obstacle(job);
-  int result = 2;
-  if (obstacle.empty()) {
-    result = Bench(job, settings);
-  } else if (job.rank() == 0) {
-    std::fprintf(stderr, "all_reduce_perf: %s\n", obstacle.c_str());
-  }
-  job.Shutdown();
-  return result;
+  return ToJson(rows);
 }
 
 }  // namespace
@@ -130,16 +70,9 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", settings.least_rounds, "timed rounds of each side, at least")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
-  app.add_option("--json", settings.json_file, "write the rows to this file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  try {
-    return Run(settings);
-  } catch (const dtrun::Error& error) {
-    std::fprintf(stderr, "all_reduce_perf: %s\n", error.what());
-    return 2;
-  }
+  return dtrun::bench::Main(
+      app,
+      {"all_reduce_perf", [&](dtrun::Context& job) { return MeasureAll(job, settings); },
+       dtrun::bench::ObstacleBesideMpi},
+      argc, argv);
 }

@@ -48,7 +48,8 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-Times Measure(Communicator& comm, CollectiveCase& measured, int least_rounds) {
+std::vector<double> MeasureInTurn(
+    Communicator& comm, const std::vector<std::function<void()>>& sides, int least_rounds) {
   const auto timed = [&](const std::function<void()>& call, int batch) {
     comm.Barrier();
     const double start = Now();
@@ -57,21 +58,28 @@ Times Measure(Communicator& comm, CollectiveCase& measured, int least_rounds) {
     comm.AllReduce(Buffer(&seconds, 1), ReduceOp::kMax);
     return seconds * 1e6;
   };
-  const auto ours = [&] { measured.Ours(); };
-  const auto peers = [&] {
-    if (measured.has_peer()) measured.Peers();
-  };
-  for (int i = 0; i < 3; ++i) timed(ours, 1), timed(peers, 1);
-  const double once = std::max({timed(ours, 3), timed(peers, 3), 0.01});
+  double once = 0.01;
+  for (const auto& side : sides) {
+    for (int i = 0; i < 3; ++i) timed(side, 1);
+    once = std::max(once, timed(side, 3));
+  }
   const int batch = static_cast<int>(std::clamp(2000 / once, 1.0, 1000.0));
   const double least = least_rounds, most = std::max(least, 201.0);
   const int rounds = static_cast<int>(std::clamp(1e6 / (once * batch), least, most));
-  std::vector<double> our_times, peer_times;
-  for (int i = 0; i < rounds; ++i) {
-    our_times.push_back(timed(ours, batch));
-    peer_times.push_back(timed(peers, batch));
-  }
-  return {Median(our_times), measured.has_peer() ? Median(peer_times) : 0};
+  std::vector<std::vector<double>> times(sides.size());
+  for (int i = 0; i < rounds; ++i)
+    for (size_t side = 0; side < sides.size(); ++side)
+      times[side].push_back(timed(sides[side], batch));
+  std::vector<double> medians;
+  for (const std::vector<double>& of_side : times) medians.push_back(Median(of_side));
+  return medians;
+}
+
+Times Measure(Communicator& comm, CollectiveCase& measured, int least_rounds) {
+  std::vector<std::function<void()>> sides = {[&] { measured.Ours(); }};
+  if (measured.has_peer()) sides.emplace_back([&] { measured.Peers(); });
+  const std::vector<double> times = MeasureInTurn(comm, sides, least_rounds);
+  return {times[0], measured.has_peer() ? times[1] : 0};
 }
 
 MemorySpeed MeasureMemorySpeed(Communicator& comm) {

@@ -14,13 +14,18 @@ namespace dtrun::bench {
 
 double Median(std::vector<double> values);
 
+/// Calls of several sides in turn, a batch of each per round; a batch is long enough for the clock.
+/// The time of a round is the slowest rank's, the result the median of each side in microseconds,
+/// over `least_rounds` or more. Collective.
+std::vector<double> MeasureInTurn(
+    Communicator& comm, const std::vector<std::function<void()>>& sides, int least_rounds);
+
 struct Times {
   double ours_us = 0;
   double peers_us = 0;  ///< 0 without a peer
 };
 
-/// Rounds of one timed batch of each side in turn; a batch is long enough for the clock. The time
-/// of a round is the slowest rank's, the result the median over `least_rounds` or more. Collective.
+/// MeasureInTurn of both sides. Collective.
 Times Measure(Communicator& comm, CollectiveCase& measured, int least_rounds);
 
 /// What memory allows, in GB/s.

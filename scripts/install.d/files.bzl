@@ -15,6 +15,7 @@ INSTALLED_FILES = {
     "share/bash-completion/completions/dtrun": "//launcher:dtrun.bash",
     "bin/cnn_fmnist": "//models:cnn_fmnist",
     "bin/all_reduce_perf": "//bench:all_reduce_perf",
+    "bin/gradient_perf": "//bench:gradient_perf",
 }
 
 # Symbolic links, and what they point to. The linker takes libdtrun.so; programs then ask for the soname.

@@ -1,0 +1,98 @@
+#include "bench/program.h"
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+
+#include "bench/cpu_watch.h"
+#include "bench/measure.h"
+
+namespace dtrun::bench {
+namespace {
+
+using nlohmann::json;
+
+// Of the CPU, to other processes: more of that, and the figures are not the program's.
+constexpr double kMostForeign = 0.05;
+constexpr int kUsage = 2, kNoResult = 73;
+
+// Rows of a run that nobody disturbed; none after three others. Collective.
+json MeasureUndisturbed(Context& job, const Program& program) {
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    const CpuWatch watch;
+    json rows = program.measure(job);
+    const double foreign = ForeignShare(job, watch);
+    if (job.rank() == 0) std::printf("# other processes used %.1f %% of the CPU\n", 100 * foreign);
+    if (foreign <= kMostForeign) return rows;
+  }
+  if (job.rank() == 0)
+    std::printf("INVALID: other processes used more than 5 %% of the CPU in three runs\n");
+  return nullptr;
+}
+
+bool HasWrong(const json& rows) {
+  for (const json& row : rows)
+    if (row.value("wrong", uint64_t{0}) != 0) return true;
+  return false;
+}
+
+int Bench(Context& job, const Program& program, const std::string& json_file) {
+  const json rows = MeasureUndisturbed(job, program);
+  if (rows.is_null()) return 1;
+  if (job.rank() == 0 && !json_file.empty()) {
+    std::ofstream file(json_file);
+    file << rows.dump(1) << '\n';
+    if (!file.flush()) {
+      std::fprintf(stderr, "%s: cannot write %s\n", program.name.c_str(), json_file.c_str());
+      return kNoResult;
+    }
+  }
+  return HasWrong(rows) ? 1 : 0;
+}
+
+int Run(const Program& program, const std::string& json_file) {
+  Context job = Init();
+  const std::string obstacle = program.obstacle(job);
+  int result = kUsage;
+  if (obstacle.empty()) {
+    result = Bench(job, program, json_file);
+  } else if (job.rank() == 0) {
+    std::fprintf(stderr, "%s: %s\n", program.name.c_str(), obstacle.c_str());
+  }
+  job.Shutdown();
+  return result;
+}
+
+}  // namespace
+
+std::string ObstacleBesideMpi(Context& job) {
+  int mpi = 0;
+  MPI_Initialized(&mpi);
+  if (!mpi) return "start it with dtrun -np 2 or more: it measures between ranks";
+  if (Oversubscribed(job) && !ReadPeerSettings().yields_when_idle) {
+    return "more ranks than CPUs, and MPI would not yield to them; start it with dtrun, or set "
+           "OMPI_MCA_mpi_yield_when_idle=1";
+  }
+  return "";
+}
+
+int Main(CLI::App& app, const Program& program, int argc, char** argv) {
+  std::string json_file;
+  app.add_option("--json", json_file, "write the rows to this file");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  try {
+    return Run(program, json_file);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", program.name.c_str(), error.what());
+    return kUsage;
+  }
+}
+
+}  // namespace dtrun::bench

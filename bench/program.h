@@ -1,0 +1,34 @@
+#ifndef DTRUN_BENCH_PROGRAM_H_
+#define DTRUN_BENCH_PROGRAM_H_
+
+#include <dtrun/dtrun.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace dtrun::bench {
+
+/// A benchmark: what is measured on all ranks, and told by rank 0.
+struct Program {
+  std::string name;
+  /// Prints a row at a time on rank 0; the rows are for --json. A row whose "wrong" is not 0 fails
+  /// the program. Collective.
+  std::function<nlohmann::json(Context& job)> measure;
+  /// Why this job cannot be measured; "" when it can.
+  std::function<std::string(Context& job)> obstacle;
+};
+
+/// Parses the command line, to which it adds --json FILE, joins the job and measures; a run in
+/// which other processes used more than 5 % of the CPU is repeated, three runs at most. The exit
+/// code: 0; 1 INVALID or wrong; 2 usage; 73 the file cannot be written.
+int Main(CLI::App& app, const Program& program, int argc, char** argv);
+
+/// The usual obstacles of a benchmark beside MPI: it has not been started as ranks of MPI, or MPI
+/// would burn the CPU that its peers need.
+std::string ObstacleBesideMpi(Context& job);
+
+}  // namespace dtrun::bench
+
+#endif

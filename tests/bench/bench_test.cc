@@ -1,0 +1,95 @@
+// Benchmarks as ranks of dtrun. The machine may be busy, so a run may be INVALID, which is said.
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/subprocess.h"
+
+namespace dtrun::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+
+CommandResult UnderDtrun(const std::string& ranks, const Words& program) {
+  Words argv = {"launcher/dtrun", "--tag", "none", "-np", ranks};
+  argv.insert(argv.end(), program.begin(), program.end());
+  return Run({.argv = argv, .timeout = std::chrono::minutes(2)});
+}
+
+// The rows that a program measured and wrote, or none when it was disturbed and said so.
+nlohmann::json Rows(const std::string& ranks, Words program) {
+  TemporaryFolder folder;
+  const std::string file = folder.path() + "/rows.json";
+  program.insert(program.end(), {"--rounds", "1", "--json", file});
+  const CommandResult result = UnderDtrun(ranks, program);
+  CAPTURE(result.out, result.err);
+  if (result.exit_code == 1 && result.out.find("INVALID: ") != std::string::npos) {
+    std::ifstream none(file);
+    CHECK_FALSE(none);
+    return nlohmann::json::array();
+  }
+  REQUIRE(result.exit_code == 0);
+  return nlohmann::json::parse(std::ifstream(file));
+}
+
+TEST_CASE("gradient_perf reduces gradients right, wherever they lie") {
+  const auto [ranks, model] = GENERATE(
+      std::pair<std::string, std::string>("2", "thousand"),
+      std::pair<std::string, std::string>("3", "resnet50"));
+  const CommandResult result =
+      UnderDtrun(ranks, {"bench/gradient_perf", "--case", model, "--rounds", "1"});
+  CAPTURE(result.out, result.err);
+  CHECK_THAT(result.out, Contains("mapped") && Contains("scattered"));
+  // The last column counts what is wrong.
+  std::istringstream lines(result.out);
+  int rows = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind(model, 0) != 0) continue;
+    CHECK(line.substr(line.rfind(' ') + 1) == "0");
+    ++rows;
+  }
+  CHECK(rows >= 2);
+  CHECK((result.exit_code == 0 || result.out.find("INVALID: ") != std::string::npos));
+}
+
+TEST_CASE("the rows of a benchmark say what was measured") {
+  for (const auto& row : Rows("2", {"bench/gradient_perf", "--mode", "mapped"})) {
+    CHECK(row.at("case") == "resnet50");
+    CHECK(row.at("mode") == "mapped");
+    CHECK(row.at("ranks") == 2);
+    CHECK(row.at("tensors") == 161);
+    CHECK(row.at("bytes") == 102'228'128);
+    CHECK(row.at("wrong") == 0);
+    for (const char* figure : {"time_us", "memcpy_us", "mpi_fused_us"}) CHECK(row.at(figure) > 0);
+    CHECK(
+        row.at("ratio") == row.at("mpi_fused_us").get<double>() / row.at("time_us").get<double>());
+  }
+  for (const auto& row : Rows("2", {"bench/all_reduce_perf", "--bytes", "4096"})) {
+    CHECK(row.at("bytes") == 4096);
+    CHECK(row.at("wrong") == 0);
+  }
+}
+
+TEST_CASE("a benchmark that cannot measure says why, with exit code 2") {
+  const CommandResult alone = Run({{"bench/gradient_perf"}});
+  CHECK(alone.exit_code == 2);
+  CHECK(
+      alone.err == "gradient_perf: start it with dtrun -np 2 or more: it measures between ranks\n");
+  const CommandResult unknown = Run({{"bench/gradient_perf", "--case", "vgg"}});
+  CHECK(unknown.exit_code == 2);
+  CHECK_THAT(unknown.err, Contains("--case") && Contains("vgg"));
+  const CommandResult file = UnderDtrun(
+      "2", {"bench/gradient_perf", "--case", "thousand", "--mode", "mapped", "--rounds", "1",
+            "--json", "/no/such/folder/rows"});
+  const bool disturbed = file.out.find("INVALID: ") != std::string::npos;
+  CHECK((disturbed || file.exit_code == 73));
+}
+
+}  // namespace
+}  // namespace dtrun::testing
