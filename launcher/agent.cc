@@ -40,6 +40,7 @@
 #include "launcher/program.h"
 #include "launcher/rank_input.h"
 #include "launcher/rank_streams.h"
+#include "launcher/session_folder.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -84,6 +85,7 @@ class Agent {
       if (ending_ && !done_) FinishIfPossible();
     }
     if (!done_) KillRanks();
+    if (own_folder_ && daemon_ > 0 && !IsRunning(daemon_)) RemoveSessionFolder(session_folder_);
     dtrun_.Flush();
     return done_ ? 0 : 1;
   }
@@ -191,6 +193,8 @@ class Agent {
         throw LaunchError(ExitCode::kInternal, "this rank was not expected");
       wrapper.rank = frame.rank;
       wrapper.starter = ParentOf(wrapper.process);
+      daemon_ = wrapper.starter;
+      session_folder_ = frame.body;
       for (int i = 0; i < 2; ++i)
         streams_.Adopt(wrapper.files[static_cast<size_t>(i)], frame.rank, i + 1);
       wrapper.files.clear();
@@ -285,6 +289,8 @@ class Agent {
   Poller poller_;
   FrameStream dtrun_;
   std::string job_, folder_, cwd_;
+  pid_t daemon_ = -1;           // Open MPI's on this host
+  std::string session_folder_;  // that it removes unless it is killed
   std::unique_ptr<JobFolder> own_folder_;
   std::set<int> expected_;           // ranks whose wrapper has not come
   std::map<int, Wrapper> wrappers_;  // by connection

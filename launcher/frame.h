@@ -33,7 +33,8 @@ enum class FrameType : uint8_t {
   kTaken = 26,     ///< {"bytes", "open"}: of kInput; whether anybody may read more
   kProgress = 27,  ///< of each rank that has a record {"rank", "step", "examples", "waited_ns"}
   // a wrapper to its agent, and the answer
-  kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr
+  kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr; the
+                  ///< body is the folder of Open MPI's daemon (session_folder.h)
   kWelcome = 33,  ///< {"folder"}: of the job on this host; perhaps with a descriptor, its stdin
   kProgram = 34,  ///< {"pid"}: the program runs
   kExit = 35,     ///< {"end", "value", "address_limit"}: it does no more

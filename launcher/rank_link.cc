@@ -9,6 +9,7 @@
 
 #include "launcher/agent_address.h"
 #include "launcher/launch_error.h"
+#include "launcher/session_folder.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -26,7 +27,7 @@ void Send(int connection, const Frame& frame) {
 
 RankLink::RankLink(const std::string& job, int host, int rank, int out, int err)
     : connection_(ConnectToAgent(job, host)), rank_(rank) {
-  SendWithFiles(connection_, Encode({FrameType::kHello, rank}), {out, err});
+  SendWithFiles(connection_, Encode({FrameType::kHello, rank, OwnSessionFolder()}), {out, err});
   folder_ = json::parse(Welcome().body).at("folder");
 }
 

@@ -17,6 +17,7 @@
 #include "launcher/exit_record.h"
 #include "launcher/launch_error.h"
 #include "launcher/notice.h"
+#include "launcher/shared_libraries.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -147,6 +148,11 @@ int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, i
     DieOf(WTERMSIG(status));
   }
   const int code = WEXITSTATUS(status);
+  // What the dynamic loader ends with, too.
+  if (code == static_cast<int>(ExitCode::kNotFound) && LacksSharedLibrary(words[0])) {
+    link.SayEnded(RankEnd::kNotStarted, ELIBACC);
+    return static_cast<int>(ExitCode::kNotExecutable);
+  }
   link.SayEnded(RankEnd::kExited, code, address_limit);
   return code == static_cast<int>(ExitCode::kPreempted) ? 0 : code;
 }
