@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <tuple>
 
@@ -139,7 +138,9 @@ std::vector<Cpu> AllowedCpus() {
 std::optional<std::string> ReadFileOfSystem(const std::string& path) {
   std::ifstream stream(path);
   if (!stream) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
+  std::ostringstream text;  // an istreambuf_iterator would throw where a process ends meanwhile
+  text << stream.rdbuf();
+  return text.str();
 }
 
 }  // namespace dtrun::launcher

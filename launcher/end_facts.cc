@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "base/text.h"
 
@@ -22,9 +22,11 @@ constexpr char kCgroups[] = "/sys/fs/cgroup";
 // Version 1 says "no limit" by a number near the largest one.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
+// Of a process that ends meanwhile, what could be read. (An istreambuf_iterator would throw.)
 std::string Read(const std::string& path) {
-  std::ifstream stream(path);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
 }
 
 // "oom_kill 3" -> 3

@@ -6,29 +6,31 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
+#include <sstream>
 
 #include "base/text.h"
 
 namespace dtrun::launcher {
 namespace {
 
+// Of a process that ends meanwhile, what could be read. (An istreambuf_iterator would throw.)
+std::string Read(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
 // A process that ends meanwhile has no environment any more.
 bool IsOfJob(const std::filesystem::path& process, const std::string& variable) {
   struct stat status;
   if (stat(process.c_str(), &status) != 0 || status.st_uid != geteuid()) return false;
-  std::ifstream stream(process / "environ", std::ios::binary);
-  const std::string environment(
-      (std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-  return ('\0' + environment).find('\0' + variable + '\0') != std::string::npos;
+  return ('\0' + Read(process / "environ")).find('\0' + variable + '\0') != std::string::npos;
 }
 
 // What follows the name in /proc/PID/stat, which may hold anything itself: " S PARENT ...".
 std::optional<std::string> StateOf(pid_t process) {
-  std::ifstream stream(base::Text("/proc/", process, "/stat"));
-  const std::string stat(
-      (std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  const std::string stat = Read(base::Text("/proc/", process, "/stat"));
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos || stat.size() < name_end + 4) return std::nullopt;
   return stat.substr(name_end + 2);

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 #include "base/text.h"
 
@@ -38,10 +38,9 @@ std::vector<pid_t> NoticeTakers() {
     if (!number) continue;
     const auto process = static_cast<pid_t>(*number);
     if (process == getpid() || getpgid(process) != getpgrp()) continue;
-    std::ifstream stream(entry.path() / "status");
-    const std::string status(
-        (std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-    if (TakesNotices(status)) takers.push_back(process);
+    std::ostringstream status;  // an istreambuf_iterator would throw where a process ends meanwhile
+    status << std::ifstream(entry.path() / "status").rdbuf();
+    if (TakesNotices(status.str())) takers.push_back(process);
   }
   return takers;
 }

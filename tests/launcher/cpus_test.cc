@@ -87,6 +87,11 @@ TEST_CASE("without a limit there is no quota") {
       })) == std::nullopt);
 }
 
+TEST_CASE("a file of the system that opens and cannot be read is empty") {
+  CHECK(ReadFileOfSystem("/proc/self/mem") == "");
+  CHECK(ReadFileOfSystem("/no/such/file") == std::nullopt);
+}
+
 TEST_CASE("this process may run somewhere") { CHECK_FALSE(AllowedCpus().empty()); }
 
 }  // namespace
