@@ -36,10 +36,12 @@
 #include "launcher/launch_error.h"
 #include "launcher/left_overs.h"
 #include "launcher/limits.h"
+#include "launcher/monotonic.h"
 #include "launcher/poller.h"
 #include "launcher/program.h"
 #include "launcher/rank_input.h"
 #include "launcher/rank_streams.h"
+#include "launcher/session_folder.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -84,6 +86,7 @@ class Agent {
       if (ending_ && !done_) FinishIfPossible();
     }
     if (!done_) KillRanks();
+    if (own_folder_ && daemon_ > 0 && !IsRunning(daemon_)) RemoveSessionFolder(session_folder_);
     dtrun_.Flush();
     return done_ ? 0 : 1;
   }
@@ -191,6 +194,8 @@ class Agent {
         throw LaunchError(ExitCode::kInternal, "this rank was not expected");
       wrapper.rank = frame.rank;
       wrapper.starter = ParentOf(wrapper.process);
+      daemon_ = wrapper.starter;
+      session_folder_ = frame.body;
       for (int i = 0; i < 2; ++i)
         streams_.Adopt(wrapper.files[static_cast<size_t>(i)], frame.rank, i + 1);
       wrapper.files.clear();
@@ -217,12 +222,19 @@ class Agent {
     json body = {
         {"end", told.at("end")},
         {"value", told.at("value")},
+        {"age_ns", AgeOf(told)},
         {"in_order", std::filesystem::exists(ShutdownNote(folder_, wrapper.rank), ignored)},
         {"orphaned", !IsRunning(wrapper.starter)}};
     if (told.at("value") != 0) body["facts"] = JsonOf(FactsOf(wrapper, told));
     dtrun_.Send(
         {FrameType::kEnded, wrapper.rank,
          body.dump(-1, ' ', false, json::error_handler_t::replace)});
+  }
+
+  // Who ended first is known by the clock of its host, not by who was heard first.
+  static int64_t AgeOf(const json& told) {
+    const int64_t now = MonotonicNs();
+    return std::clamp(now - told.value("at_ns", now), int64_t{0}, now);
   }
 
   EndFacts FactsOf(const Wrapper& wrapper, const json& told) const {
@@ -285,6 +297,8 @@ class Agent {
   Poller poller_;
   FrameStream dtrun_;
   std::string job_, folder_, cwd_;
+  pid_t daemon_ = -1;           // Open MPI's on this host
+  std::string session_folder_;  // that it removes unless it is killed
   std::unique_ptr<JobFolder> own_folder_;
   std::set<int> expected_;           // ranks whose wrapper has not come
   std::map<int, Wrapper> wrappers_;  // by connection

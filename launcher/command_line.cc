@@ -167,7 +167,7 @@ std::string ConfigFile(const Settings& settings) {
 
 Settings ReadConfig(const std::string& file, const Surroundings& surroundings) {
   if (file.empty()) return {};
-  return ParseConfig(file, surroundings.read_file(file));
+  return ParseConfig(file, ReadNamedFile("configuration", file, surroundings));
 }
 
 bool NeedsProgram(Action action) { return action == Action::kRun || action == Action::kDryRun; }

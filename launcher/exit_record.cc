@@ -69,10 +69,13 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
           true};
     case RankEnd::kNotStarted: {
       const bool missing = record.value == ENOENT;
+      const bool lacks_library = record.value == ELIBACC;
       return {
           static_cast<int>(missing ? ExitCode::kNotFound : ExitCode::kNotExecutable),
           Text(
-              who, " could not run its program: ", std::strerror(record.value),
+              who, " could not run its program: ",
+              lacks_library ? "a shared library was not found (ldd lists those that it needs)"
+                            : std::strerror(record.value),
               missing ? " (the program or the loader it names)" : ""),
           record.rank};
     }

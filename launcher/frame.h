@@ -24,7 +24,8 @@ enum class FrameType : uint8_t {
   kRefused = 17,   ///< {"code", "text"}: why none may
   kStarted = 18,   ///< {"pid"} of a rank's program
   kOutput = 19,    ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
-  kEnded = 20,     ///< {"end", "value", "in_order", "orphaned", "facts"}: of a rank; facts if badly
+  kEnded = 20,     ///< {"end", "value", "age_ns", "in_order", "orphaned", "facts"}: how a rank
+                   ///< ended, and how long ago; facts if badly
   kFlight = 21,    ///< a rank's flight record
   kPong = 22,      ///< the answer to kPing
   kDone = 23,      ///< the last frame
@@ -33,10 +34,11 @@ enum class FrameType : uint8_t {
   kTaken = 26,     ///< {"bytes", "open"}: of kInput; whether anybody may read more
   kProgress = 27,  ///< of each rank that has a record {"rank", "step", "examples", "waited_ns"}
   // a wrapper to its agent, and the answer
-  kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr
+  kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr; the
+                  ///< body is the folder of Open MPI's daemon (session_folder.h)
   kWelcome = 33,  ///< {"folder"}: of the job on this host; perhaps with a descriptor, its stdin
   kProgram = 34,  ///< {"pid"}: the program runs
-  kExit = 35,     ///< {"end", "value", "address_limit"}: it does no more
+  kExit = 35,     ///< {"end", "value", "at_ns", "address_limit"}: it does no more, since when
   kTakes = 36,    ///< {"takes"}: the answer to kNotice, again once it has become true
 };
 

@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +13,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/agent_process.h"
+#include "launcher/monotonic.h"
 #include "launcher/quoting.h"
 
 namespace dtrun::launcher {
@@ -22,12 +22,6 @@ namespace {
 using base::Text;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
-
-int64_t NowNs() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 std::string SshHost(const std::string& name) {
   return name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
@@ -127,7 +121,7 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
       case FrameType::kEnded:
       case FrameType::kFlight:
       case FrameType::kNoticed:
-      case FrameType::kProgress: reports_.Hear(frame, host.ranks, NowNs()); break;
+      case FrameType::kProgress: reports_.Hear(frame, host.ranks, MonotonicNs()); break;
       case FrameType::kStopped: host.stopped = true; break;
       case FrameType::kTaken:
         if (on_taken_) on_taken_(body().at("bytes"), body().at("open"));

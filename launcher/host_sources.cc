@@ -22,7 +22,8 @@ std::vector<Host> FromHostList(const Options& options, const Surroundings&) {
 
 std::vector<Host> FromHostfile(const Options& options, const Surroundings& surroundings) {
   if (options.hostfile.empty()) return {};
-  return ParseHostfile(options.hostfile, surroundings.read_file(options.hostfile));
+  return ParseHostfile(
+      options.hostfile, ReadNamedFile("host file", options.hostfile, surroundings));
 }
 
 // What is set for a rank of an outer job describes that job.
@@ -47,6 +48,15 @@ std::vector<Host> ThisHost(const Options& options, const Surroundings&) {
 constexpr Source kSources[] = {FromHostList, FromHostfile, FromTfConfig, FromSlurm, ThisHost};
 
 }  // namespace
+
+std::string ReadNamedFile(
+    const std::string& what, const std::string& path, const Surroundings& surroundings) {
+  try {
+    return surroundings.read_file(path);
+  } catch (const UsageError& error) {
+    throw UsageError(Text(what, ' ', error.what()));
+  }
+}
 
 std::vector<Host> FindHosts(const Options& options, const Surroundings& surroundings) {
   std::vector<Host> hosts;

@@ -17,6 +17,11 @@ struct Surroundings {
   base::GetEnv get;
 };
 
+/// Text of the file `path` that the user has named as `what`, which an error begins with, as in
+/// "host file /tmp: Is a directory". Throws UsageError.
+std::string ReadNamedFile(
+    const std::string& what, const std::string& path, const Surroundings& surroundings);
+
 /// The hosts of a job, each with its slots and its origin, from the first of these that names any:
 /// what the user said (-H or --hostfile, on the command line or in the configuration), TF_CONFIG
 /// (not one that an outer dtrun has made for its rank), the Slurm allocation, this host

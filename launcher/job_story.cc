@@ -79,9 +79,4 @@ std::chrono::system_clock::time_point TimeOf(const JobStory& story, int64_t ns) 
   return story.started + std::chrono::duration_cast<std::chrono::system_clock::duration>(since);
 }
 
-int64_t MonotonicNs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
-
 }  // namespace dtrun::launcher

@@ -56,9 +56,6 @@ std::string ActivityOf(const JobStory& story, int rank);
 /// The moment of a time on the monotonic clock.
 std::chrono::system_clock::time_point TimeOf(const JobStory& story, int64_t ns);
 
-/// Monotonic time, now.
-int64_t MonotonicNs();
-
 }  // namespace dtrun::launcher
 
 #endif

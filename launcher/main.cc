@@ -24,6 +24,7 @@
 #include "launcher/job_folder.h"
 #include "launcher/job_story.h"
 #include "launcher/launch_error.h"
+#include "launcher/monotonic.h"
 #include "launcher/plan.h"
 #include "launcher/result_file.h"
 #include "launcher/system_file.h"

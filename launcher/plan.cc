@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <cstring>
 #include <iterator>
 
 #include "base/launch_env.h"
@@ -17,6 +19,7 @@
 #include "launcher/launch_error.h"
 #include "launcher/networks.h"
 #include "launcher/program.h"
+#include "launcher/quoting.h"
 #include "launcher/rank_environment.h"
 
 namespace dtrun::launcher {
@@ -166,12 +169,22 @@ void CheckLocal(const Options& options, const Plan& plan) {
     throw UsageError("--mpi-args is for mpirun; with --launcher local there is none");
 }
 
+// ssh would say so once per host, and go on with other keys. What it expands itself is left to it.
+void CheckIdentity(const std::string& file) {
+  if (file.empty() || file.front() == '~' || file.find_first_of("%$") != std::string::npos) return;
+  if (access(file.c_str(), R_OK) != 0)
+    throw UsageError(Text(
+        "--ssh-identity ", ShellQuoted(file), ": ", std::strerror(errno),
+        "; expected the file of a private key"));
+}
+
 Reach PlanReach(const Options& options, const Plan& plan) {
   Reach reach;
   reach.by_ssh = !IsSetFor("plm_rsh_agent", plan) && !IsSetFor("plm_rsh_args", plan);
   if (!reach.by_ssh && (options.ssh_port > 0 || !options.ssh_identity.empty()))
     throw UsageError(
         "--ssh-port and --ssh-identity do not go with plm_rsh_agent or plm_rsh_args of your own");
+  CheckIdentity(options.ssh_identity);
   reach.remote_shell = ParameterOf("plm_rsh_agent", plan);
   reach.ssh_port = options.ssh_port;
   reach.ssh_identity = options.ssh_identity;

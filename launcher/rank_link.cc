@@ -9,6 +9,7 @@
 
 #include "launcher/agent_address.h"
 #include "launcher/launch_error.h"
+#include "launcher/session_folder.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -26,7 +27,7 @@ void Send(int connection, const Frame& frame) {
 
 RankLink::RankLink(const std::string& job, int host, int rank, int out, int err)
     : connection_(ConnectToAgent(job, host)), rank_(rank) {
-  SendWithFiles(connection_, Encode({FrameType::kHello, rank}), {out, err});
+  SendWithFiles(connection_, Encode({FrameType::kHello, rank, OwnSessionFolder()}), {out, err});
   folder_ = json::parse(Welcome().body).at("folder");
 }
 
@@ -72,9 +73,12 @@ void RankLink::SayStarted(pid_t program) {
   Send(connection_, {FrameType::kProgram, rank_, json{{"pid", program}}.dump()});
 }
 
-void RankLink::SayEnded(RankEnd end, int value, int64_t address_limit) {
+void RankLink::SayEnded(RankEnd end, int value, int64_t at_ns, int64_t address_limit) {
   const json body = {
-      {"end", static_cast<int>(end)}, {"value", value}, {"address_limit", address_limit}};
+      {"end", static_cast<int>(end)},
+      {"value", value},
+      {"at_ns", at_ns},
+      {"address_limit", address_limit}};
   Send(connection_, {FrameType::kExit, rank_, body.dump()});
 }
 

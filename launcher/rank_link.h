@@ -36,7 +36,8 @@ class RankLink {
 
   /// An agent that is gone meanwhile does not matter: it takes this process with it.
   void SayStarted(pid_t program);
-  void SayEnded(RankEnd end, int value, int64_t address_limit = 0);
+  /// `at_ns`: when that was, by MonotonicNs.
+  void SayEnded(RankEnd end, int value, int64_t at_ns, int64_t address_limit = 0);
   /// Whether the program takes notices.
   void SayTakes(bool takes);
 

@@ -15,7 +15,9 @@
 #include "launcher/end_facts.h"
 #include "launcher/exit_record.h"
 #include "launcher/launch_error.h"
+#include "launcher/monotonic.h"
 #include "launcher/notice.h"
+#include "launcher/shared_libraries.h"
 #include "launcher/system_file.h"
 
 namespace dtrun::launcher {
@@ -134,20 +136,26 @@ int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, i
   if (program.exec_errno == 0) ObeyWhileItRuns(program.pid, link);
   int status = 0;
   const int64_t address_limit = AwaitEnd(program.pid);
+  const int64_t ended = MonotonicNs();
   if (program.pid > 0)
     while (waitpid(program.pid, &status, 0) < 0 && errno == EINTR) {
     }
   if (program.exec_errno != 0) {
-    link.SayEnded(RankEnd::kNotStarted, program.exec_errno);
+    link.SayEnded(RankEnd::kNotStarted, program.exec_errno, ended);
     return static_cast<int>(
         program.exec_errno == ENOENT ? ExitCode::kNotFound : ExitCode::kNotExecutable);
   }
   if (WIFSIGNALED(status)) {
-    link.SayEnded(RankEnd::kSignaled, WTERMSIG(status), address_limit);
+    link.SayEnded(RankEnd::kSignaled, WTERMSIG(status), ended, address_limit);
     DieOf(WTERMSIG(status));
   }
   const int code = WEXITSTATUS(status);
-  link.SayEnded(RankEnd::kExited, code, address_limit);
+  // What the dynamic loader ends with, too.
+  if (code == static_cast<int>(ExitCode::kNotFound) && LacksSharedLibrary(words[0])) {
+    link.SayEnded(RankEnd::kNotStarted, ELIBACC, ended);
+    return static_cast<int>(ExitCode::kNotExecutable);
+  }
+  link.SayEnded(RankEnd::kExited, code, ended, address_limit);
   return code == static_cast<int>(ExitCode::kPreempted) ? 0 : code;
 }
 

@@ -73,13 +73,14 @@ void RankReports::HearEnd(const Frame& frame, int64_t now_ns) {
   const json body = json::parse(frame.body);
   const auto end = NumberIn(body, "end", 0, static_cast<int64_t>(RankEnd::kNotStarted));
   const auto value = NumberIn(body, "value", 0, kMostValue);
+  const int64_t age = body.contains("age_ns") ? NumberIn(body, "age_ns", 0, now_ns) : 0;
   const bool in_order = body.at("in_order"), orphaned = body.at("orphaned");
   ExitRecord& record = RecordOf(frame.rank);
   record.end = static_cast<RankEnd>(end);
   record.value = static_cast<int>(value);
   record.in_order = in_order;
   record.orphaned = orphaned;
-  record.time_ns = now_ns;
+  record.time_ns = now_ns - age;
   if (body.contains("facts")) record.facts = EndFactsOf(body.at("facts"));
 }
 

@@ -52,6 +52,20 @@ TEST_CASE("arguments reach the program byte for byte") {
   CHECK(result.err.empty());
 }
 
+TEST_CASE("variables reach the ranks of this host byte for byte, whatever their names") {
+  DtrunTest test;
+  const std::string odd = "a b;c\nd 'e' \"f\" $(id) \\ =\xff\x01", large(100'000, 'x');
+  test.environment = {
+      {"ODD", odd}, {"LARGE", large}, {"EMPTY", ""}, {"BASH_FUNC_f%%", "() { :\n}"}, {"a.b", "1"}};
+  const CommandResult result = test.Run(
+      {"-np", "1", "-x", "ODD", "-x", "LARGE", "/usr/bin/python3", "-c",
+       "import os, sys\n"
+       "for name in [b'ODD', b'EMPTY', b'BASH_FUNC_f%%', b'a.b', b'LARGE']:\n"
+       "    sys.stdout.buffer.write(b'<' + os.environb[name] + b'>')"});
+  CHECK(result.err.empty());
+  CHECK((result.out == "<" + odd + "><><() { :\n}><1><" + large + ">"));
+}
+
 TEST_CASE("a script and a program named by its path are run") {
   DtrunTest test;
   const std::string script = test.temp.Write("a script.sh", "#!/bin/sh\necho \"$0 $1\"\n", 0755);

@@ -35,6 +35,16 @@ TEST_CASE("a rank runs from its start to its end") {
   CHECK(reports.records() == std::vector<ExitRecord>{expected});
 }
 
+TEST_CASE("a rank has ended when its host says, not when that was heard") {
+  RankReports reports;
+  const std::string rest = R"("value": 9, "in_order": false, "orphaned": false})";
+  reports.Hear({FrameType::kEnded, 2, R"({"end": 2, "age_ns": 10, )" + rest}, kRanks, 1000);
+  reports.Hear({FrameType::kEnded, 3, R"({"end": 2, "age_ns": 300, )" + rest}, kRanks, 1001);
+  REQUIRE(reports.records().size() == 2);
+  CHECK(reports.records()[0].time_ns == 990);
+  CHECK(reports.records()[1].time_ns == 701);
+}
+
 TEST_CASE("a notice is answered by the ranks that run, as often as it is given") {
   RankReports reports;
   reports.Hear({FrameType::kStarted, 2, R"({"pid": 40})"}, kRanks, 5);

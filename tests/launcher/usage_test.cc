@@ -40,6 +40,52 @@ TEST_CASE("a usage error is one line and exit code 2") {
   CheckOneLine(test.Run(line), 2);
 }
 
+TEST_CASE("a usage error names the option, what was found and what was expected") {
+  DtrunTest test;
+  test.folder = test.temp.path();
+  test.environment = {{"BASH_FUNC_f%%", "() { :; }"}, {"DOTTED.NAME", "x"}};
+  test.temp.Write("hosts", "localhost slots=1\nlocalhost slots=2\n");
+  test.temp.Write("job.yaml", "np: 2\nnpp: 2\n");
+  const auto [line, message] = GENERATE(table<Words, std::string>({
+      {Words{}, "-np is missing: say how many ranks to start"},
+      {Words{"-np", "0"}, "-np 0: expected a whole number from 1 to 1000000"},
+      {Words{"-np", "-1"}, "-np -1: expected a whole number"},
+      {Words{"-np", "abc"}, "-np abc: expected a whole number"},
+      {Words{"-np", "2.5"}, "-np 2.5: expected a whole number"},
+      {Words{"-np", "99999999999"}, "-np 99999999999: expected a whole number"},
+      {Words{"-np", "3", "-H", "localhost:2"}, "requested 3 ranks, but the host list has 2 slots"},
+      {Words{"-H", "localhost:-2"}, "localhost:-2 (column 1): expected a number of slots"},
+      {Words{"-H", "localhost:"},
+       "(column 1): expected a number of slots from 1 to 1000000, got ''"},
+      {Words{"-H", "localhost:abc"}, "expected a number of slots from 1 to 1000000, got abc"},
+      {Words{"-H", "a:1,:2"}, "item :2 (column 5): expected host:slots"},
+      {Words{"-H", "a:1,,"}, "item '' (column 5): a host is missing"},
+      {Words{"-H", "h:1:2"}, "item h:1:2 (column 1): expected a number of slots"},
+      {Words{"-H", std::string(300, 'h')}, "(300 characters) (column 1): expected host:slots"},
+      {Words{"-H", "[fd00::1]:2"},
+       "Open MPI takes no IPv6 addresses; give the host's name instead"},
+      {Words{"--hostfile", "no_such_file"}, "host file no_such_file: No such file or directory"},
+      {Words{"--hostfile", "/"}, "host file /: Is a directory"},
+      {Words{"--hostfile", "hosts"}, "hosts:2:1: found localhost again"},
+      {Words{"--config", "job.yaml"}, "job.yaml:2:1: unknown key npp; did you mean np?"},
+      {Words{"--config", "/"}, "configuration /: Is a directory"},
+      {Words{"--nmp", "2"}, "unknown option --nmp; did you mean -np?"},
+      {Words{"-np", "1", "-x", "NOT_SET"}, "-x NOT_SET: this variable is not set"},
+      {Words{"-np", "1", "-x", "DOTTED.NAME"}, "expected the name of an environment variable"},
+      {Words{"-np", "1", "-x", "BASH_FUNC_f%%"}, "expected the name of an environment variable"},
+      {Words{"-np", "1", "-x", "A=b"}, "expected a name alone"},
+      {Words{"-H", "h1", "--ssh-identity", "no_such_key"},
+       "no_such_key: No such file or directory"},
+  }));
+  CAPTURE(line);
+  Words words = line;
+  words.insert(words.end(), {"touch", "started"});
+  const CommandResult result = test.Run(words);
+  CheckOneLine(result, 2);
+  CHECK_THAT(result.err, Contains(message));
+  CHECK(test.temp.Entries().size() == 2);
+}
+
 TEST_CASE("a host that looks like an option or a command is only refused") {
   const DtrunTest test;
   CheckOneLine(
@@ -94,6 +140,26 @@ TEST_CASE("a program that cannot be run is named, exit code 126") {
     CheckOneLine(result, 126);
     CHECK_THAT(result.err, Contains(file));
   }
+}
+
+TEST_CASE("a program of which a shared library is missing cannot be run, exit code 126") {
+  DtrunTest test = {.launcher = GENERATE(as<std::string>(), "mpirun", "local")};
+  const std::string program = test.temp.path() + "/program";
+  REQUIRE(
+      testing::Run(
+          {{"sh", "-c", "LC_ALL=C sed 's/libc\\.so\\.6/libq.so.6/g' /bin/echo >$0 && chmod +x $0",
+            program}})
+          .exit_code == 0);
+  const CommandResult result = test.Run({"-np", "1", program});
+  CHECK(result.exit_code == 126);
+  CHECK(result.out.empty());
+  CHECK_THAT(
+      result.err,
+      Contains("libq.so.6: cannot open shared object file") &&
+          Contains("dtrun: rank 0 on localhost could not run its program: a shared library was not "
+                   "found (ldd lists those that it needs)\n"));
+  // A program that ends with the loader's code is no such one.
+  CHECK_THAT(test.RunScript(1, "exit 127").err, Contains("exited with code 127"));
 }
 
 TEST_CASE("without mpirun dtrun says what to install, exit code 69") {

@@ -16,14 +16,48 @@ constexpr char kDtrun[] = "launcher/dtrun";
 
 TEST_CASE("arguments and variables reach another host byte for byte, secrets do not") {
   if (Skipped()) return;
-  const std::string odd = "a;b  'c' \"d\" $(id) \n * =\\\t";
+  const std::string odd = "a;b  'c' \"d\" $(id) \n * =\\\t\xff\x01", large(100'000, 'x');
   const CommandResult result = Run(OnHosts(
-      {kDtrun, "--tag", "none", "-H", "h2", "-x", "NAMED_TOKEN", "sh", "-c",
+      {kDtrun,
+       "--tag",
+       "none",
+       "-H",
+       "h2",
+       "-x",
+       "NAMED_TOKEN",
+       "sh",
+       "-c",
        "printf '%s|%s|%s|%s|' \"$(hostname)\" \"$ODD\" \"$NAMED_TOKEN\" \"$OTHER_TOKEN\"; "
        "printf '<%s>' \"$@\"",
-       "sh", "", "a b", "$(id)", "x'y\"z", "n\nl", "*", "--", odd},
+       "sh",
+       "",
+       "a b",
+       "$(id)",
+       "x'y\"z",
+       "n\nl",
+       "*",
+       "--",
+       odd,
+       "-np",
+       "+",
+       large},
       {}, {{"ODD", odd}, {"NAMED_TOKEN", "named"}, {"OTHER_TOKEN", "hush"}}));
-  CHECK(result.out == "h2|" + odd + "|named||<><a b><$(id)><x'y\"z><n\nl><*><--><" + odd + ">");
+  CHECK(
+      result.out == "h2|" + odd + "|named||<><a b><$(id)><x'y\"z><n\nl><*><--><" + odd +
+                        "><-np><+><" + large + ">");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("large and empty variables reach another host, those that no shell can name do not") {
+  if (Skipped()) return;
+  const std::string large = "\n" + std::string(100'000, 'x') + "'\xff";
+  const CommandResult result = Run(OnHosts(
+      {kDtrun, "--tag", "none", "-H", "h2", "-x", "LARGE", "/usr/bin/python3", "-c",
+       "import os, sys\n"
+       "for name in [b'LARGE', b'EMPTY', b'BASH_FUNC_f%%', b'a.b']:\n"
+       "    sys.stdout.buffer.write(b'<' + os.environb.get(name, b'none') + b'>')"},
+      {}, {{"LARGE", large}, {"EMPTY", ""}, {"BASH_FUNC_f%%", "() { :\n}"}, {"a.b", "1"}}));
+  CHECK((result.out == "<" + large + "><><none><none>"));
   CHECK(result.exit_code == 0);
 }
 

@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -63,6 +64,35 @@ TEST_CASE("a rank that stays stopped ends the job with 76, and is named") {
                       Contains("waits for rank "));
   CHECK(victim.Ends(std::chrono::seconds(2)));
   CHECK(other.Ends(std::chrono::seconds(2)));
+}
+
+TEST_CASE("a rank that is killed amid collectives, rank 0 too, is named, and nothing is left") {
+  const TemporaryFolder temporary;
+  const std::string victim = GENERATE("0", "1"), launcher = GENERATE("mpirun", "local");
+  Command command = Summing("5000", {"--tag", "rank", "--launcher", launcher});
+  command.argv.erase(command.argv.begin() + 5, command.argv.begin() + 7);  // another --tag
+  command.environment.emplace_back("TMPDIR", temporary.path());
+  Subprocess job(command);
+  REQUIRE(job.WaitForLines(2));
+  const std::string tag = "[1," + victim + "]<stdout>:";
+  REQUIRE_THAT(job.out(), Contains(tag) && Contains("[1,0]") && Contains("[1,1]"));
+  const pid_t rank = std::stoi(job.out().substr(job.out().find(tag) + tag.size()));
+  const std::string other_tag = victim == "0" ? "[1,1]<stdout>:" : "[1,0]<stdout>:";
+  const ProcessWatch other(
+      std::stoi(job.out().substr(job.out().find(other_tag) + other_tag.size())));
+  REQUIRE(other.found());
+  const Words folders = temporary.Entries();
+  REQUIRE(folders.size() == 1);
+  kill(rank, SIGKILL);
+  const CommandResult result = job.Wait();
+  CAPTURE(victim, launcher, result.out);
+  CHECK(result.exit_code == 137);
+  CHECK_THAT(
+      result.out, Contains("dtrun: rank " + victim + " on localhost was killed by SIGKILL\n") &&
+                      Contains("was ended because of it\n"));
+  CHECK(other.Ends(std::chrono::seconds(2)));
+  CHECK(temporary.Entries().empty());
+  CHECK_FALSE(std::filesystem::exists("/dev/shm/" + folders[0]));
 }
 
 TEST_CASE("a job that is stopped for longer than its time limits comes to the same result") {

@@ -195,7 +195,7 @@ TEST_CASE("options that differ between ranks are named with both values") {
 TEST_CASE("a rank that leaves without Shutdown is named") {
   const CommandResult result = Job("2", {"tests/ranks/misbehave", "leave"});
   CHECK(result.err.find("dtrun: rank 1: error: left without Shutdown()") != std::string::npos);
-  CHECK(result.exit_code != 0);
+  CHECK(result.exit_code == 76);
 }
 
 TEST_CASE("ranks that refuse together, in good order, have the only word") {
