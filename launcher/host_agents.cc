@@ -17,6 +17,7 @@
 
 #include "base/text.h"
 #include "base/version.h"
+#include "launcher/mpirun.h"
 #include "launcher/quoting.h"
 
 namespace dtrun::launcher {
@@ -70,10 +71,6 @@ Child StartChild(const std::vector<std::string>& words) {
   close(channel[1]);
   close(complaints[1]);
   return {child, channel[0], complaints[0]};
-}
-
-std::string SshHost(const std::string& name) {
-  return name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
 }
 
 }  // namespace

@@ -36,17 +36,6 @@ using std::chrono::milliseconds;
 // How long the agents may take for their last words.
 constexpr std::chrono::seconds kLastWords{5};
 
-// What a host and a command are added to.
-std::vector<std::string> RemoteShell(const Reach& reach) {
-  // Open MPI takes several, between colons, and looks which is there.
-  const std::string own = reach.remote_shell.substr(0, reach.remote_shell.find(':'));
-  if (!own.empty()) return SplitWords(own);
-  std::vector<std::string> words = {"ssh"};
-  for (const std::string& word : SshArguments(reach)) words.push_back(word);
-  words.push_back("--");
-  return words;
-}
-
 class Job {
  public:
   Job(Plan plan, const Options& options)

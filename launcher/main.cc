@@ -15,6 +15,8 @@
 #include "launcher/command_line.h"
 #include "launcher/completion.h"
 #include "launcher/cpus.h"
+#include "launcher/doctor/command.h"
+#include "launcher/doctor/doctor.h"
 #include "launcher/dry_run.h"
 #include "launcher/job.h"
 #include "launcher/job_folder.h"
@@ -53,14 +55,22 @@ void WarnOfRoot() {
   Say("warning: running as root (OMPI_ALLOW_RUN_AS_ROOT=1 ends this warning)");
 }
 
+int Doctor(const std::vector<std::string>& arguments, const Surroundings& surroundings) {
+  const DoctorResult result = RunDoctor(arguments, surroundings);
+  Print(result.text);
+  return result.exit_code;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const Surroundings surroundings = {ReadUserFile, base::ProcessEnv};
+  if (!arguments.empty() && arguments[0] == "doctor")
+    return Doctor({arguments.begin() + 1, arguments.end()}, surroundings);
   const Request request = ReadRequest(arguments, surroundings);
   const Options& options = request.options;
   switch (options.action) {
     case Action::kHelp: return Print(HelpText());
     case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
-    case Action::kCompletion: return Print(BashCompletion());
+    case Action::kCompletion: return Print(BashCompletion(DoctorSpellings()));
     case Action::kCheckBuild: {
       const BuildReport report = CheckBuild(base::ProcessEnv("PATH").value_or(""));
       const int printed = Print(report.text);

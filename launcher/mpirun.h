@@ -42,6 +42,11 @@ std::vector<std::string> MpirunArgv(const MpirunCall& call);
 /// What ssh is called with, before the host.
 std::vector<std::string> SshArguments(const Reach& reach);
 
+/// What a host and a command are added to, to run that command there.
+std::vector<std::string> RemoteShell(const Reach& reach);
+/// How ssh wants the host to be called: an IPv6 address without its brackets.
+std::string SshHost(const std::string& name);
+
 /// mpirun searches the whole command line, the program's arguments too, for words of its own (":",
 /// "--tune", "-am"). So each word of the program travels with a mark in front, which the wrapper
 /// takes off again.

@@ -50,13 +50,6 @@ int TerminalColumns(const OutputOptions& output) {
   return std::max(kFewest, (known ? size.ws_col : 80) - taken);
 }
 
-Variables OwnVariables() {
-  Variables variables;
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    variables.emplace_back(*variable);
-  return variables;
-}
-
 // How the ranks of other hosts reach the first one, and it itself.
 std::string AddressOf(const std::string& host, bool only_this_machine) {
   if (only_this_machine) return "127.0.0.1";
@@ -150,6 +143,21 @@ bool IsSetFor(const std::string& parameter, const Plan& plan) {
              plan.call.mpi_args.end();
 }
 
+}  // namespace
+
+std::string OwnHostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, HOST_NAME_MAX);
+  return name;
+}
+
+Variables OwnVariables() {
+  Variables variables;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    variables.emplace_back(*variable);
+  return variables;
+}
+
 Reach PlanReach(const Options& options, const Plan& plan) {
   Reach reach;
   reach.by_ssh = !IsSetFor("plm_rsh_agent", plan) && !IsSetFor("plm_rsh_args", plan);
@@ -163,14 +171,6 @@ Reach PlanReach(const Options& options, const Plan& plan) {
   reach.host_timeout_s = options.host_timeout_s;
   if (!options.networks.empty()) reach.networks = ResolveNetworks(options.networks, OwnNetworks());
   return reach;
-}
-
-}  // namespace
-
-std::string OwnHostName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, HOST_NAME_MAX);
-  return name;
 }
 
 std::vector<bool> OnThisMachine(const std::vector<HostSlots>& placement) {

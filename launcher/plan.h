@@ -28,6 +28,13 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts);
 /// Adds how they are started: finds the program, mpirun and the wrapper. Throws LaunchError.
 void PlanCommand(const Options& options, Plan& plan);
 
+/// How other hosts are reached: what `options` say of it, and the user's own parameters of Open MPI
+/// among `plan`'s environment and mpi_args. Throws UsageError where they do not go together.
+Reach PlanReach(const Options& options, const Plan& plan);
+
+/// Those of this process.
+Variables OwnVariables();
+
 /// Which hosts of the placement are this machine.
 std::vector<bool> OnThisMachine(const std::vector<base::HostSlots>& placement);
 

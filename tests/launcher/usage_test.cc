@@ -202,6 +202,10 @@ TEST_CASE("bash completes options, their values and files") {
   CHECK(complete("--hostfile " + script) == script + " ");
   CHECK(complete("--verbose -x TMPDI") == "TMPDIR ");
   CHECK(complete("-np 2 prog --pri") == " ");
+  CHECK(complete("docto") == "doctor ");
+  CHECK(complete("doctor --ssh") == "--ssh-port --ssh-identity ");
+  CHECK(complete("doctor --bi") == " ");
+  CHECK(complete("doctor --hostfile " + script) == script + " ");
 }
 
 TEST_CASE("--verbose shows the command before it starts") {
