@@ -35,6 +35,7 @@
 #include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
 #include "launcher/left_overs.h"
+#include "launcher/network_survey.h"
 #include "launcher/poller.h"
 #include "launcher/program.h"
 
@@ -94,6 +95,8 @@ class Agent {
       const json body = frame.body.empty() ? json::object() : json::parse(frame.body);
       if (frame.type == FrameType::kJob) TakeJob(body);
       if (frame.type == FrameType::kPing) dtrun_.Send({FrameType::kPong});
+      if (frame.type == FrameType::kPeers)
+        dtrun_.Send({FrameType::kRoutes, -1, NetworkSurvey::OwnRoutes(body).dump()});
       if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"));
     } catch (const LaunchError& error) {
       Refuse(error.code(), error.what());
@@ -129,7 +132,8 @@ class Agent {
     }
     const int listener = ListenForRanks(job_, body.at("host"));
     poller_.Watch(listener, POLLIN, [this, listener](short) { Accept(listener); });
-    dtrun_.Send({FrameType::kReady, -1, json{{"pid", getpid()}}.dump()});
+    const json ready = {{"pid", getpid()}, {"networks", NetworkSurvey::OwnFacts()}};
+    dtrun_.Send({FrameType::kReady, -1, ready.dump(-1, ' ', true, json::error_handler_t::replace)});
   }
 
   // Found missing here, it is said before any rank of any host has started.

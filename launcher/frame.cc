@@ -19,7 +19,8 @@ uint32_t Read32(const char* bytes) {
 }
 
 bool IsType(uint8_t type) {
-  return (type >= 1 && type <= 3) || (type >= 16 && type <= 23) || (type >= 32 && type <= 35);
+  return (type >= 1 && type <= 3) || type == 8 || (type >= 16 && type <= 23) || type == 27 ||
+         (type >= 32 && type <= 35);
 }
 
 }  // namespace

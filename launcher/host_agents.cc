@@ -73,6 +73,12 @@ Child StartChild(const std::vector<std::string>& words) {
   return {child, channel[0], complaints[0]};
 }
 
+std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
+  std::vector<std::string> names;
+  for (const base::HostSlots& host : hosts) names.push_back(host.name);
+  return names;
+}
+
 }  // namespace
 
 struct HostAgents::Host {
@@ -90,7 +96,10 @@ struct HostAgents::Host {
 };
 
 HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
-    : poller_(poller), plan_(std::move(plan)), output_(output) {
+    : poller_(poller),
+      plan_(std::move(plan)),
+      output_(output),
+      survey_(NamesOf(plan_.hosts), plan_.on_this_machine) {
   for (size_t i = 0; i < plan_.hosts.size(); ++i) {
     hosts_.push_back(std::make_unique<Host>(Host{
         .number = static_cast<int>(i),
@@ -158,7 +167,8 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
   try {
     const auto body = [&] { return json::parse(frame.body); };
     switch (frame.type) {
-      case FrameType::kReady: host.ready = true; break;
+      case FrameType::kReady: HearReady(host, frame); break;
+      case FrameType::kRoutes: survey_.HearRoutes(static_cast<size_t>(host.number), body()); break;
       case FrameType::kRefused: {
         std::string text = body().at("text");
         if (host.remote) text = Text(host.name, ": ", text);
@@ -196,6 +206,17 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
   }
 }
 
+// The last one to be ready lets all be asked how they reach each other.
+void HostAgents::HearReady(Host& host, const Frame& frame) {
+  host.ready = true;
+  const json facts = json::parse(frame.body).at("networks");
+  if (!survey_.HearFacts(static_cast<size_t>(host.number), facts)) return;
+  for (const auto& each : hosts_) {
+    const json peers = survey_.PeersOf(static_cast<size_t>(each->number));
+    each->stream->Send({FrameType::kPeers, -1, peers.dump()});
+  }
+}
+
 void HostAgents::HearEnd(Host& host, const std::string& why) {
   host.gone = true;
   if (host.done || ending_) return;
@@ -228,14 +249,17 @@ void HostAgents::HearEnd(Host& host, const std::string& why) {
 bool HostAgents::Ready() const {
   for (const auto& host : hosts_)
     if (host->refusal) throw LaunchError(*host->refusal);
-  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->ready; });
+  return survey_.complete() &&
+         std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->ready; });
 }
 
 std::string HostAgents::Silent() const {
-  std::vector<std::string> names;
-  for (const auto& host : hosts_)
-    if (!host->ready) names.push_back(host->name);
-  return base::Join(names, ", ");
+  std::vector<std::string> silent, without_routes;
+  for (const auto& host : hosts_) {
+    if (!host->ready) silent.push_back(host->name);
+    if (!survey_.HasRoutes(static_cast<size_t>(host->number))) without_routes.push_back(host->name);
+  }
+  return base::Join(silent.empty() ? without_routes : silent, ", ");
 }
 
 void HostAgents::Beat() {

@@ -14,6 +14,7 @@
 #include "launcher/exit_record.h"
 #include "launcher/frame_stream.h"
 #include "launcher/launch_error.h"
+#include "launcher/network_survey.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
 
@@ -43,6 +44,8 @@ class HostAgents {
   /// All hosts are ready for their ranks. Throws LaunchError for the first one that is not and will
   /// not be: kUnavailable for a host that cannot be reached, and what its agent has refused.
   bool Ready() const;
+  /// What they have told of their networks, by host. Empty of facts where all is this machine.
+  const std::vector<HostNetworks>& networks() const { return survey_.hosts(); }
   /// The hosts that have not answered yet.
   std::string Silent() const;
 
@@ -70,6 +73,7 @@ class HostAgents {
 
   void Start(Host& host);
   void Hear(Host& host, const Frame& frame);
+  void HearReady(Host& host, const Frame& frame);
   void HearEnd(Host& host, const std::string& why);
   ExitRecord& RecordOf(int rank);
 
@@ -77,6 +81,7 @@ class HostAgents {
   AgentPlan plan_;
   Output& output_;
   std::vector<std::unique_ptr<Host>> hosts_;
+  NetworkSurvey survey_;
   std::vector<ExitRecord> records_;
   std::vector<base::FlightRecord> flights_;
   std::string lost_;

@@ -19,6 +19,7 @@
 #include "launcher/host_agents.h"
 #include "launcher/hosts.h"
 #include "launcher/job_folder.h"
+#include "launcher/job_networks.h"
 #include "launcher/launch_error.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
@@ -48,13 +49,16 @@ class Job {
         }) {
     if (!options_.flight_record.empty()) record_file_.emplace(options_.flight_record);
     plan_.call.folder = folder_.path();
-    argv_ = MpirunArgv(plan_.call);
+    MpirunArgv(plan_.call);  // what it refuses is said before anything is started
   }
 
   int Run() {
     agents_.emplace(poller_, AgentsPlan(), output_);
     WaitForHosts();
-    if (supervisor_.interruption() == 0) RunRanks();
+    if (supervisor_.interruption() == 0) {
+      ChooseNetworks();
+      RunRanks();
+    }
     EndHosts();
     output_.Drain();
     return Report();
@@ -78,12 +82,19 @@ class Job {
   void WaitForHosts() {
     while (!agents_->Ready() && supervisor_.interruption() == 0) {
       poller_.Wait(milliseconds(100));
+      if (!agents_->lost().empty()) throw LaunchError(ExitCode::kUnavailable, agents_->lost());
       if (Clock::now() > start_by_ && !agents_->Ready())
         throw LaunchError(
             ExitCode::kUnavailable, Text(
                                         "no answer from ", agents_->Silent(), " within ",
                                         options_.start_timeout_s, " s (--start-timeout)"));
     }
+  }
+
+  void ChooseNetworks() {
+    for (const std::string& reason : SettleNetworks(agents_->networks(), plan_))
+      if (options_.verbose) Say(reason);
+    argv_ = MpirunArgv(plan_.call);
   }
 
   // Open MPI starts no rank before it has reached all hosts.

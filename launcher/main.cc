@@ -20,6 +20,7 @@
 #include "launcher/dry_run.h"
 #include "launcher/job.h"
 #include "launcher/job_folder.h"
+#include "launcher/job_networks.h"
 #include "launcher/launch_error.h"
 #include "launcher/plan.h"
 #include "launcher/result_file.h"
@@ -36,11 +37,14 @@ int Print(const std::string& text) {
 
 int DryRun(const Options& options, Plan plan) {
   plan.call.folder = JobFolder::Pattern(FolderBase());
+  const std::vector<std::string> networks = GuessNetworks(plan);
   const std::vector<RankPlace> places =
       PlacesOf(plan.call, options.bind, OwnHostName(), AllowedCpus(), CpuQuota(ReadFileOfSystem));
   if (options.json == "-") return Print(PlanJson(plan.call, places));
   if (!options.json.empty()) ResultFile(options.json).Write(PlanJson(plan.call, places));
-  return Print(PlanText(plan.call, places));
+  std::string text = PlanText(plan.call, places);
+  for (const std::string& line : networks) text += line + "\n";
+  return Print(text);
 }
 
 // What this machine cannot give is said once, and not by every rank.

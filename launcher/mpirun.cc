@@ -69,7 +69,12 @@ std::vector<Words> ReachOptions(const Reach& reach) {
   std::vector<Words> options = KeepAlive(reach.host_timeout_s);
   if (reach.by_ssh)
     options.push_back({"--mca", "plm_rsh_args", base::Join(SshArguments(reach), " ")});
-  if (reach.networks.empty()) return options;
+  if (reach.networks.empty()) {
+    // Of the daemons' connections Open MPI tries one address after the other.
+    if (!reach.networks_left_out.empty())
+      options.push_back({"--mca", "btl_tcp_if_exclude", base::Join(reach.networks_left_out, ",")});
+    return options;
+  }
   const std::string networks = base::Join(reach.networks, ",");
   options.push_back({"--mca", "oob_tcp_if_include", networks});
   options.push_back({"--mca", "btl_tcp_if_include", networks});

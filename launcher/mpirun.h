@@ -18,6 +18,7 @@ struct Reach {
   int connect_timeout_s = 60;
   int host_timeout_s = 30;                 ///< a host out of reach for this long is lost
   std::vector<std::string> networks = {};  ///< IPv4 networks to use; empty: Open MPI chooses
+  std::vector<std::string> networks_left_out = {};  ///< then it leaves these out
 };
 
 /// All that decides how mpirun is called.

@@ -79,7 +79,8 @@ void ForgetOuterJob(Variables& environment) {
 
 void SayRendezvous(const std::string& job, Plan& plan) {
   const HostSlots first = plan.call.placement[0];
-  if (!Has(plan.environment, kMasterAddress))
+  plan.chooses_master_address = !Has(plan.environment, kMasterAddress);
+  if (plan.chooses_master_address)
     SetForAll(kMasterAddress, AddressOf(first.name, plan.call.only_this_machine), plan);
   if (Has(plan.environment, kMasterPort)) return;
   const bool first_is_here = IsThisMachine(first.name, OwnHostName());

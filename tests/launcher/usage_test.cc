@@ -120,12 +120,12 @@ TEST_CASE("--dry-run shows the command and where the ranks go, and starts nothin
        test.temp.path() + "/a b"});
   CHECK(result.exit_code == 0);
   CHECK(result.err.empty());
-  CHECK(LineCount(result.out) == 4);
+  CHECK(LineCount(result.out) == 7);
   CHECK_THAT(
       result.out, Contains("-H localhost,localhost,far.example.org") && Contains("-x PATH") &&
                       Contains("'+" + test.temp.path() + "/a b'") &&
                       Contains("\nrank 1 -> localhost: ") &&
-                      Contains("\nrank 2 -> far.example.org\n"));
+                      Contains("\nrank 2 -> far.example.org\nnetwork of this host: "));
   CHECK(test.temp.Entries().empty());
 }
 

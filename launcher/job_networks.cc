@@ -1,0 +1,88 @@
+#include "launcher/job_networks.h"
+
+#include <algorithm>
+#include <fstream>
+#include <optional>
+
+#include "base/launch_env.h"
+#include "base/text.h"
+#include "launcher/network_survey.h"
+#include "launcher/rank_environment.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+constexpr const char* kParameters[] = {
+    "btl_tcp_if_include", "btl_tcp_if_exclude", "oob_tcp_if_include", "oob_tcp_if_exclude"};
+
+// "btl_tcp_if_exclude = lo" in one of Open MPI's own files.
+bool FileSets(const std::string& file, const std::string& parameter) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    const size_t begin = line.find_first_not_of(" \t");
+    if (begin == std::string::npos || line.compare(begin, parameter.size(), parameter) != 0)
+      continue;
+    const size_t next = line.find_first_not_of(" \t", begin + parameter.size());
+    if (next != std::string::npos && line[next] == '=') return true;
+  }
+  return false;
+}
+
+// Open MPI refuses to be told both what to use and what to leave out, wherever it is told so.
+std::optional<std::string> WhatUserSets(const Plan& plan) {
+  const std::string home = base::ProcessEnv("HOME").value_or("");
+  for (const std::string parameter : kParameters) {
+    const auto& words = plan.call.mpi_args;
+    if (std::find(words.begin(), words.end(), parameter) != words.end() ||
+        Has(plan.environment, "OMPI_MCA_" + parameter) ||
+        FileSets(home + "/.openmpi/mca-params.conf", parameter) ||
+        FileSets("/etc/openmpi/openmpi-mca-params.conf", parameter))
+      return parameter;
+  }
+  return std::nullopt;
+}
+
+// Networks that the user has named stay as they were said.
+std::vector<std::string> Apply(NetworkChoice choice, Plan& plan) {
+  Reach& reach = plan.call.reach;
+  if (!reach.networks.empty()) return choice.reasons;
+  if (const auto parameter = WhatUserSets(plan))
+    return {Text("Open MPI uses the networks that ", *parameter, " says")};
+  reach.networks = choice.include;
+  reach.networks_left_out = choice.exclude;
+  return choice.reasons;
+}
+
+}  // namespace
+
+std::vector<std::string> SettleNetworks(const std::vector<HostNetworks>& hosts, Plan& plan) {
+  if (plan.call.only_this_machine) return {};
+  const std::vector<std::string>& wanted = plan.call.reach.networks;
+  const NetworkChoice choice = wanted.empty() ? ChooseNetworks(hosts) : UseNetworks(hosts, wanted);
+  const std::string& first = choice.addresses.front();
+  std::vector<std::string> reasons = Apply(choice, plan);
+  if (plan.chooses_master_address && !first.empty()) {
+    Set(plan.environment, kMasterAddress, first);
+    reasons.push_back(Text(kMasterAddress, " is ", first, ", of ", hosts.front().host));
+  }
+  return reasons;
+}
+
+std::vector<std::string> GuessNetworks(Plan& plan) {
+  if (plan.call.only_this_machine) return {};
+  std::vector<std::string> names;
+  for (const base::HostSlots& host : plan.call.placement) names.push_back(host.name);
+  const NetworkChoice choice =
+      ChooseNetworks(SurveyFromHere(names, OnThisMachine(plan.call.placement)));
+  const bool wanted = !plan.call.reach.networks.empty();
+  const std::vector<std::string> reasons = Apply(choice, plan);
+  std::vector<std::string> lines;
+  if (!wanted) lines = {reasons.front()};
+  if (!wanted && reasons.size() > 1) lines.push_back(reasons.back());
+  lines.push_back("a job asks each host for its networks before it starts mpirun");
+  return lines;
+}
+
+}  // namespace dtrun::launcher
