@@ -132,21 +132,54 @@ std::optional<FlightRecord> ReadFlightRecord(const void* data, size_t bytes) {
   return record;
 }
 
-std::optional<FlightRecord> ReadFlightFile(const std::string& path) {
+namespace {
+
+// What `read` makes of the file's content, of which it sees `most_bytes` at most.
+template <typename Result>
+std::optional<Result> ReadFile(
+    const std::string& path, size_t most_bytes,
+    std::optional<Result> (*read)(const void* data, size_t bytes)) {
   const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return std::nullopt;
   struct stat status = {};
-  std::optional<FlightRecord> record;
+  std::optional<Result> result;
   if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
-    const size_t bytes = std::min(static_cast<size_t>(status.st_size), FlightBytes(kMostEntries));
+    const size_t bytes = std::min(static_cast<size_t>(status.st_size), most_bytes);
     void* data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
     if (data != MAP_FAILED) {
-      record = ReadFlightRecord(data, bytes);
+      result = read(data, bytes);
       ::munmap(data, bytes);
     }
   }
   ::close(file);
-  return record;
+  return result;
+}
+
+// Of a record that is whole, its file is longer than this header.
+std::optional<FlightProgress> ReadProgress(const void* data, size_t bytes) {
+  if (bytes < sizeof(FlightHeader)) return std::nullopt;
+  const auto& header = *static_cast<const FlightHeader*>(data);
+  if (!IsFlightHeader(header, FlightBytes(kMostEntries))) return std::nullopt;
+  const auto read = [](const std::atomic<uint64_t>& word) {
+    return word.load(std::memory_order_relaxed);
+  };
+  const uint64_t step = read(header.reported_step), examples = read(header.reported_examples);
+  const bool reported = step > 0 || examples > 0;
+  return FlightProgress{
+      .rank = header.rank,
+      .step = reported ? step : read(header.reduced_steps),
+      .examples = examples,
+      .waited_ns = static_cast<int64_t>(read(header.waited_ns))};
+}
+
+}  // namespace
+
+std::optional<FlightRecord> ReadFlightFile(const std::string& path) {
+  return ReadFile<FlightRecord>(path, FlightBytes(kMostEntries), ReadFlightRecord);
+}
+
+std::optional<FlightProgress> ReadFlightProgress(const std::string& path) {
+  return ReadFile<FlightProgress>(path, sizeof(FlightHeader), ReadProgress);
 }
 
 std::string PresentActivity(const FlightRecord& record, TimePoint now, size_t ranks) {

@@ -41,7 +41,7 @@ const char* NameOf(FlightState state);
 // seen a word of a new operation also sees that the old mark is gone.
 
 inline constexpr uint64_t kFlightMagic = 0x3152466e75727464;  // "dtrunFR1"
-inline constexpr uint32_t kFlightVersion = 1;
+inline constexpr uint32_t kFlightVersion = 2;
 inline constexpr uint32_t kFlightEntries = 256;
 
 struct FlightHeader {
@@ -56,7 +56,11 @@ struct FlightHeader {
   int64_t
       unix_offset_ns;  ///< from the monotonic clock, which times are on, to that of the calendar
   char host[64];
-  char gave_up[1944];  ///< the error with which this rank gave up waiting for others
+  std::atomic<uint64_t> reduced_steps;  ///< gradients of so many steps were reduced
+  std::atomic<uint64_t> reported_step;  ///< what the program itself says (dtrun_report_progress)
+  std::atomic<uint64_t> reported_examples;  ///< likewise
+  std::atomic<uint64_t> waited_ns;          ///< for others, in calls of the program
+  char gave_up[1912];  ///< the error with which this rank gave up waiting for others
 };
 static_assert(sizeof(FlightHeader) == 2048);
 
@@ -111,6 +115,19 @@ std::optional<FlightRecord> ReadFlightRecord(const void* data, size_t bytes);
 
 /// The record in this file; nothing when it is missing, damaged or no file.
 std::optional<FlightRecord> ReadFlightFile(const std::string& path);
+
+/// How far a rank has come, all since its start.
+struct FlightProgress {
+  int rank = 0;
+  uint64_t step = 0;      ///< as the program says, else of which the gradients were reduced
+  uint64_t examples = 0;  ///< 0: the program does not say
+  int64_t waited_ns = 0;  ///< spent in waiting for others, but for the shortest waits
+
+  bool operator==(const FlightProgress&) const = default;
+};
+
+/// Reads only that of the record in this file; nothing when there is none.
+std::optional<FlightProgress> ReadFlightProgress(const std::string& path);
 
 /// What the rank is doing, or did last, to follow "rank 3 " (or the names of `ranks` ranks):
 ///   "is in collective #9, broadcast (f32, 7 elements, root 0), since 45 s"

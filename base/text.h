@@ -25,6 +25,8 @@ std::string Join(const std::vector<std::string>& parts, const std::string& separ
 std::optional<int64_t> ParseInteger(const std::string& text);
 /// "ranks 0, 2 and 3"; "rank 1"
 std::string RankList(const std::vector<int>& ranks);
+/// The same for ranks in ascending order that may be many: "ranks 0, 2 and 5-63"
+std::string RankRanges(const std::vector<int>& ranks);
 
 }  // namespace dtrun::base
 

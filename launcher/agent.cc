@@ -24,11 +24,12 @@
 #include <string>
 #include <vector>
 
-#include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/agent_address.h"
+#include "launcher/agent_records.h"
+#include "launcher/end_facts.h"
 #include "launcher/exit_record.h"
 #include "launcher/frame.h"
 #include "launcher/frame_stream.h"
@@ -64,7 +65,8 @@ struct Wrapper {
   FrameReader reader;
   std::vector<int> files;  // that have come, for its hello
   pid_t process = -1;
-  int rank = -1;  // until its hello
+  int rank = -1;        // until its hello
+  MemoryCgroup memory;  // of its program
   bool ended = false;
 };
 
@@ -97,6 +99,7 @@ class Agent {
       if (frame.type == FrameType::kPing) dtrun_.Send({FrameType::kPong});
       if (frame.type == FrameType::kPeers)
         dtrun_.Send({FrameType::kRoutes, -1, NetworkSurvey::OwnRoutes(body).dump()});
+      if (frame.type == FrameType::kAskProgress) dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
       if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"));
     } catch (const LaunchError& error) {
       Refuse(error.code(), error.what());
@@ -124,7 +127,8 @@ class Agent {
     job_ = body.at("job");
     host_timeout_ = milliseconds(body.at("host_timeout_ms").get<int64_t>());
     for (const int rank : body.at("ranks")) expected_.insert(rank);
-    CheckProgram(body.at("program"), body.at("cwd"));
+    cwd_ = body.at("cwd");
+    CheckProgram(body.at("program"), cwd_);
     folder_ = body.at("folder");
     if (folder_.empty()) {
       own_folder_ = std::make_unique<JobFolder>(FolderBase());
@@ -185,28 +189,39 @@ class Agent {
           Encode({FrameType::kWelcome, frame.rank, json{{"folder", folder_}}.dump()});
       if (send(connection, welcome.data(), welcome.size(), MSG_NOSIGNAL) < 0) Leave(connection);
     } else if (frame.type == FrameType::kProgram && wrapper.rank >= 0) {
+      wrapper.memory = MemoryCgroup::Of(json::parse(frame.body).at("pid"));
       dtrun_.Send({FrameType::kStarted, wrapper.rank, frame.body});
     } else if (frame.type == FrameType::kExit && wrapper.rank >= 0) {
-      json body = json::parse(frame.body);
-      SayEnded(wrapper, body.at("end"), body.at("value"));
+      SayEnded(wrapper, json::parse(frame.body));
     }
   }
 
-  void SayEnded(Wrapper& wrapper, int end, int value) {
+  void SayEnded(Wrapper& wrapper, const json& told) {
     wrapper.ended = true;
     std::error_code ignored;
-    const json body = {
-        {"end", end},
-        {"value", value},
+    json body = {
+        {"end", told.at("end")},
+        {"value", told.at("value")},
         {"in_order", std::filesystem::exists(ShutdownNote(folder_, wrapper.rank), ignored)}};
-    dtrun_.Send({FrameType::kEnded, wrapper.rank, body.dump()});
+    if (told.at("value") != 0) body["facts"] = JsonOf(FactsOf(wrapper, told));
+    dtrun_.Send(
+        {FrameType::kEnded, wrapper.rank,
+         body.dump(-1, ' ', false, json::error_handler_t::replace)});
+  }
+
+  EndFacts FactsOf(const Wrapper& wrapper, const json& told) const {
+    EndFacts facts;
+    wrapper.memory.AddTo(facts);
+    facts.address_limit = told.value("address_limit", int64_t{0});
+    facts.space = FreeSpaceOf({FolderBase(), "/dev/shm", cwd_});
+    return facts;
   }
 
   // A wrapper that was killed has not said how its program ended.
   void Leave(int connection) {
     Wrapper& wrapper = wrappers_.at(connection);
     if (wrapper.rank >= 0 && !wrapper.ended)
-      SayEnded(wrapper, static_cast<int>(RankEnd::kRunning), 0);
+      SayEnded(wrapper, {{"end", static_cast<int>(RankEnd::kRunning)}, {"value", 0}});
     for (const int file : wrapper.files) close(file);
     poller_.Forget(connection);
     close(connection);
@@ -260,27 +275,15 @@ class Agent {
   void FinishIfPossible() {
     const bool late = std::chrono::steady_clock::now() > end_by_;
     if (!late && (!streams_.empty() || !wrappers_.empty())) return;
-    if (send_flights_) SendFlights();
+    if (send_flights_)
+      for (Frame& frame : FlightFrames(FlightFolder(folder_))) dtrun_.Send(std::move(frame));
     dtrun_.Send({FrameType::kDone});
     done_ = true;
   }
 
-  void SendFlights() {
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(FlightFolder(folder_), error)) {
-      const auto rank = base::ParseInteger(entry.path().filename().string());
-      if (!rank || !entry.is_regular_file(error) || entry.is_symlink(error)) continue;
-      std::ifstream file(entry.path(), std::ios::binary);
-      std::string bytes(kMostBody, '\0');
-      file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-      bytes.resize(static_cast<size_t>(file.gcount()));
-      dtrun_.Send({FrameType::kFlight, static_cast<int32_t>(*rank), std::move(bytes)});
-    }
-  }
-
   Poller poller_;
   FrameStream dtrun_;
-  std::string job_, folder_;
+  std::string job_, folder_, cwd_;
   std::unique_ptr<JobFolder> own_folder_;
   std::set<int> expected_;           // ranks whose wrapper has not come
   std::map<int, Wrapper> wrappers_;  // by connection

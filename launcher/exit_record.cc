@@ -51,7 +51,7 @@ Verdict BlameStalled(const ExitRecord& record, const std::string& who) {
   const int code = unaware                            ? static_cast<int>(ExitCode::kLeftEarly)
                    : record.end == RankEnd::kSignaled ? 128 + record.value
                                                       : record.value;
-  return {code, Text(who, ": ", record.gave_up), record.rank};
+  return {code, Text(who, ": ", record.gave_up), record.rank, !unaware};
 }
 
 Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& hosts) {
@@ -61,14 +61,11 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
     case RankEnd::kExited:
       return {
           record.value, record.in_order ? "" : Text(who, " exited with code ", record.value),
-          record.rank};
+          record.rank, true};
     case RankEnd::kSignaled:
       return {
-          128 + record.value,
-          Text(
-              who, " was killed by ", SignalName(record.value),
-              record.value == SIGKILL ? " (often: out of memory)" : ""),
-          record.rank};
+          128 + record.value, Text(who, " was killed by ", SignalName(record.value)), record.rank,
+          true};
     case RankEnd::kNotStarted: {
       const bool missing = record.value == ENOENT;
       return {
@@ -132,12 +129,14 @@ Verdict JudgeFailure(
     return {
         engine_code,
         Text(RankAndHost(silent->rank, hosts), " was killed together with its wrapper"),
-        silent->rank};
+        silent->rank, true};
   // MPI_Abort makes mpirun end all ranks alike.
   return {
-      engine_code, Text(
-                       "a rank called MPI_Abort with code ", engine_code,
-                       " (--verbose shows what Open MPI says)")};
+      engine_code,
+      Text(
+          "a rank called MPI_Abort with code ", engine_code,
+          " (--verbose shows what Open MPI says)"),
+      -1, true};
 }
 
 std::string SignalName(int signal) {

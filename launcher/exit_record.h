@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "launcher/end_facts.h"
 
 namespace dtrun::launcher {
 
@@ -28,6 +29,8 @@ struct ExitRecord {
   bool in_order = false;     ///< it had called dtrun's Shutdown
   pid_t pid = 0;             ///< of its program; 0: not known
   std::string gave_up = {};  ///< the error with which it gave up waiting for others; "": it did not
+  int64_t start_ns = 0;      ///< when its program's start was heard of; 0: it was not
+  EndFacts facts = {};       ///< of one that ended badly
 
   bool operator==(const ExitRecord&) const = default;
 };
@@ -40,7 +43,8 @@ std::string ShutdownNote(const std::string& folder, int rank);
 struct Verdict {
   int exit_code;
   std::string message;
-  int culprit = -1;  ///< the rank; -1: none is to blame
+  int culprit = -1;      ///< the rank; -1: none is to blame
+  bool of_rank = false;  ///< the code is one that a rank has chosen, not dtrun
 };
 
 /// Who failed first. `engine_code` is mpirun's exit code, not 0; `hosts` the placement; ranks that

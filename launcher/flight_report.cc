@@ -94,7 +94,7 @@ std::string FlightSummary(const std::vector<FlightRecord>& records) {
   if (!anything) return "";
   std::vector<std::string> parts;
   for (const auto& [answer, ranks] : answers) {
-    parts.push_back(Text(base::RankList(ranks), ' ', answer));
+    parts.push_back(Text(base::RankRanges(ranks), ' ', answer));
   }
   if (others > 0) parts.push_back(Text(others, " other ranks were elsewhere"));
   return base::Join(parts, "; ");

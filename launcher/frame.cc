@@ -18,9 +18,30 @@ uint32_t Read32(const char* bytes) {
   return value;
 }
 
+// Without a default, so that no type is forgotten.
 bool IsType(uint8_t type) {
-  return (type >= 1 && type <= 3) || type == 8 || (type >= 16 && type <= 23) || type == 27 ||
-         (type >= 32 && type <= 35);
+  switch (static_cast<FrameType>(type)) {
+    case FrameType::kJob:
+    case FrameType::kPing:
+    case FrameType::kEnd:
+    case FrameType::kAskProgress:
+    case FrameType::kPeers:
+    case FrameType::kReady:
+    case FrameType::kRefused:
+    case FrameType::kStarted:
+    case FrameType::kOutput:
+    case FrameType::kEnded:
+    case FrameType::kFlight:
+    case FrameType::kPong:
+    case FrameType::kDone:
+    case FrameType::kProgress:
+    case FrameType::kRoutes:
+    case FrameType::kHello:
+    case FrameType::kWelcome:
+    case FrameType::kProgram:
+    case FrameType::kExit: return true;
+  }
+  return false;
 }
 
 }  // namespace

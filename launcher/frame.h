@@ -11,25 +11,27 @@ namespace dtrun::launcher {
 /// and kFlight are bytes, all others JSON.
 enum class FrameType : uint8_t {
   // dtrun to an agent
-  kJob = 1,    ///< {"version", "job", "host", "folder", "ranks", "program", "cwd"}: what to do
-  kPing = 2,   ///< dtrun is there
-  kEnd = 3,    ///< {"flights"}: end what still runs, say what is left to say, and kDone
-  kPeers = 8,  ///< the addresses of all hosts; "" for its own
+  kJob = 1,   ///< {"version", "job", "host", "folder", "ranks", "program", "cwd"}: what to do
+  kPing = 2,  ///< dtrun is there
+  kEnd = 3,   ///< {"flights"}: end what still runs, say what is left to say, and kDone
+  kAskProgress = 4,  ///< kProgress is wanted, once
+  kPeers = 8,        ///< the addresses of all hosts; "" for its own
   // an agent to dtrun
-  kReady = 16,    ///< {"pid", "networks"}: ranks may start
-  kRefused = 17,  ///< {"code", "text"}: why none may
-  kStarted = 18,  ///< {"pid"} of a rank's program
-  kOutput = 19,   ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
-  kEnded = 20,    ///< {"end", "value", "in_order"}: how a rank ended
-  kFlight = 21,   ///< a rank's flight record
-  kPong = 22,     ///< the answer to kPing
-  kDone = 23,     ///< the last frame
-  kRoutes = 27,   ///< the answer to kPeers: by host, the own address that leads to it
+  kReady = 16,     ///< {"pid", "networks"}: ranks may start
+  kRefused = 17,   ///< {"code", "text"}: why none may
+  kStarted = 18,   ///< {"pid"} of a rank's program
+  kOutput = 19,    ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
+  kEnded = 20,     ///< {"end", "value", "in_order", "facts"}: how a rank ended; facts if badly
+  kFlight = 21,    ///< a rank's flight record
+  kPong = 22,      ///< the answer to kPing
+  kDone = 23,      ///< the last frame
+  kProgress = 24,  ///< of each rank that has a record {"rank", "step", "examples", "waited_ns"}
+  kRoutes = 27,    ///< the answer to kPeers: by host, the own address that leads to it
   // a wrapper to its agent, and the answer
   kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr
   kWelcome = 33,  ///< {"folder"}: of the job on this host
   kProgram = 34,  ///< {"pid"}: the program runs
-  kExit = 35,     ///< {"end", "value"}: it does no more
+  kExit = 35,     ///< {"end", "value", "address_limit"}: it does no more
 };
 
 struct Frame {

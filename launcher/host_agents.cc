@@ -1,6 +1,5 @@
 #include "launcher/host_agents.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -17,6 +16,7 @@
 
 #include "base/text.h"
 #include "base/version.h"
+#include "launcher/agent_process.h"
 #include "launcher/mpirun.h"
 #include "launcher/quoting.h"
 
@@ -39,38 +39,6 @@ int64_t NowNs() {
 std::string LastLine(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   return text.substr(text.rfind('\n') + 1);
-}
-
-struct Child {
-  pid_t process;
-  int channel;     // its stdin and stdout
-  int complaints;  // its stderr
-};
-
-Child StartChild(const std::vector<std::string>& words) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  int channel[2], complaints[2];
-  const bool connected = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0 &&
-                         pipe2(complaints, O_CLOEXEC) == 0;
-  const pid_t child = connected ? fork() : -1;
-  if (child == 0) {
-    setsid();  // the terminal's Ctrl-C is dtrun's to handle
-    dup2(channel[1], STDIN_FILENO);
-    dup2(channel[1], STDOUT_FILENO);
-    dup2(complaints[1], STDERR_FILENO);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    execvp(argv[0], argv.data());
-    _exit(127);
-  }
-  if (child < 0)
-    throw LaunchError(ExitCode::kInternal, Text("cannot start a process: ", std::strerror(errno)));
-  close(channel[1]);
-  close(complaints[1]);
-  return {child, channel[0], complaints[0]};
 }
 
 std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
@@ -128,7 +96,7 @@ void HostAgents::Start(Host& host) {
   } else {
     words = {plan_.agent};
   }
-  const Child child = StartChild(words);
+  const AgentProcess child = StartAgent(words);
   host.process = child.process;
   host.complaints = child.complaints;
   host.stream = std::make_unique<FrameStream>(
@@ -175,7 +143,10 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         host.refusal = LaunchError(static_cast<ExitCode>(body().at("code").get<int>()), text);
         break;
       }
-      case FrameType::kStarted: RecordOf(frame.rank).pid = body().at("pid"); break;
+      case FrameType::kStarted:
+        RecordOf(frame.rank).pid = body().at("pid");
+        RecordOf(frame.rank).start_ns = NowNs();
+        break;
       case FrameType::kOutput:
         if (frame.body.empty() || frame.rank < 0) break;
         if (frame.body.size() == 1) output_.End(frame.rank, frame.body[0]);
@@ -188,6 +159,7 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         record.value = body().at("value");
         record.in_order = body().at("in_order");
         record.time_ns = NowNs();
+        if (body().contains("facts")) record.facts = EndFactsOf(body().at("facts"));
         break;
       }
       case FrameType::kFlight: {
@@ -198,6 +170,7 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         if (flight && flight->rank == frame.rank) flights_.push_back(std::move(*flight));
         break;
       }
+      case FrameType::kProgress: HearProgress(body()); break;
       case FrameType::kDone: host.done = true; break;
       default: break;
     }
@@ -215,6 +188,15 @@ void HostAgents::HearReady(Host& host, const Frame& frame) {
     const json peers = survey_.PeersOf(static_cast<size_t>(each->number));
     each->stream->Send({FrameType::kPeers, -1, peers.dump()});
   }
+}
+
+void HostAgents::HearProgress(const json& ranks) {
+  for (const json& rank : ranks)
+    progress_.push_back(
+        {.rank = rank.at("rank"),
+         .step = rank.at("step"),
+         .examples = rank.at("examples"),
+         .waited_ns = rank.at("waited_ns")});
 }
 
 void HostAgents::HearEnd(Host& host, const std::string& why) {
@@ -275,6 +257,21 @@ void HostAgents::Beat() {
           "host ", host->name, " was lost: nothing was heard of it for ",
           std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout).count(), " s");
   }
+}
+
+void HostAgents::AskProgress() {
+  for (const auto& host : hosts_)
+    if (host->ready && !host->gone) host->stream->Send({FrameType::kAskProgress});
+}
+
+std::vector<base::FlightProgress> HostAgents::TakeProgress() {
+  return std::exchange(progress_, {});
+}
+
+int HostAgents::running() const {
+  return static_cast<int>(std::count_if(
+      records_.begin(), records_.end(),
+      [](const ExitRecord& record) { return record.pid > 0 && record.time_ns == 0; }));
 }
 
 void HostAgents::SetPaused(bool paused) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,12 @@ class HostAgents {
   /// Why the job cannot go on: "host h2 was lost: ..."; "" if it can.
   const std::string& lost() const { return lost_; }
 
+  /// Asks how far the ranks are; the answers come later. What has come since the last call.
+  void AskProgress();
+  std::vector<base::FlightProgress> TakeProgress();
+  /// Ranks whose program runs.
+  int running() const;
+
   /// While paused, nothing is read of what the ranks write, so that they have to wait.
   void SetPaused(bool paused);
 
@@ -74,6 +81,7 @@ class HostAgents {
   void Start(Host& host);
   void Hear(Host& host, const Frame& frame);
   void HearReady(Host& host, const Frame& frame);
+  void HearProgress(const nlohmann::json& ranks);
   void HearEnd(Host& host, const std::string& why);
   ExitRecord& RecordOf(int rank);
 
@@ -84,6 +92,7 @@ class HostAgents {
   NetworkSurvey survey_;
   std::vector<ExitRecord> records_;
   std::vector<base::FlightRecord> flights_;
+  std::vector<base::FlightProgress> progress_;
   std::string lost_;
   bool ending_ = false, paused_ = false;
 };

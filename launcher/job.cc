@@ -15,6 +15,7 @@
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/exit_record.h"
+#include "launcher/failure_report.h"
 #include "launcher/flight_report.h"
 #include "launcher/host_agents.h"
 #include "launcher/hosts.h"
@@ -23,6 +24,7 @@
 #include "launcher/launch_error.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
+#include "launcher/progress_display.h"
 #include "launcher/quoting.h"
 #include "launcher/result_file.h"
 #include "launcher/supervisor.h"
@@ -39,9 +41,10 @@ constexpr std::chrono::seconds kLastWords{5};
 
 class Job {
  public:
-  Job(Plan plan, const Options& options)
+  Job(Plan plan, const Options& options, JobStory& story)
       : plan_(std::move(plan)),
         options_(options),
+        story_(story),
         folder_(FolderBase()),
         supervisor_(poller_),
         output_(poller_, plan_.output, plan_.call.placement, [this] {
@@ -125,13 +128,16 @@ class Job {
   void RunRanks() {
     if (options_.verbose) Say(ShellLine(argv_));
     folder_.SetUser(supervisor_.Start(argv_, plan_.environment));
+    if (options_.progress) progress_.emplace(*agents_, output_);
     while (!supervisor_.ended()) {
       poller_.Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500));
       supervisor_.Tick();
       agents_->Beat();
       CheckTime();
       CareForOutput();
+      if (progress_) progress_->Tick(Clock::now());
     }
+    progress_.reset();
     std::vector<pid_t> spared = agents_->processes();
     spared.push_back(folder_.keeper());
     supervisor_.KillLeftOvers(spared);
@@ -169,45 +175,38 @@ class Job {
       return {
           static_cast<int>(ExitCode::kInternal),
           Text("mpirun was killed by ", SignalName(WTERMSIG(status)), "; its ranks were ended")};
-    if (WEXITSTATUS(status) == 0) return {0, ""};
+    if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
     return JudgeFailure(agents_->records(), WEXITSTATUS(status), plan_.call.placement);
   }
 
   int Report() {
-    const Verdict verdict = Judge();
-    const std::vector<base::FlightRecord> flights = agents_->flights();
-    if (!verdict.message.empty()) {
-      if (verdict.culprit >= 0) SayLastLines(verdict.culprit);
-      Say(verdict.message);
-      if (const std::string summary = FlightSummary(flights); !summary.empty()) Say(summary);
-    }
-    int exit_code = verdict.exit_code;
-    if (!output_.file_error().empty()) {
-      Say(output_.file_error());
-      if (exit_code == 0) exit_code = static_cast<int>(ExitCode::kNoResult);
-    }
-    if (record_file_)
-      exit_code =
-          WriteRecords(FlightJson(flights, base::RankCount(plan_.call.placement)), exit_code);
-    return exit_code;
+    story_.records = agents_->records();
+    story_.flights = agents_->flights();
+    story_.verdict = Judge();
+    story_.verdict.culprit = CulpritOf(story_.verdict, story_.records, story_.flights);
+    const int culprit = story_.verdict.culprit;
+    if (culprit >= 0) story_.last_lines = output_.LastLines(culprit);
+    const bool hidden = culprit >= 0 && !output_.ShowsEndOf(culprit);
+    for (const std::string& line : FailureLines(story_, hidden)) Say(line);
+    if (!output_.file_error().empty())
+      FailForFile(LaunchError(ExitCode::kNoResult, output_.file_error()));
+    if (record_file_) WriteRecords();
+    return story_.verdict.exit_code;
   }
 
-  void SayLastLines(int rank) const {
-    const std::string lines = output_.LastLines(rank);
-    if (lines.empty()) return;
-    Say(Text("rank ", rank, " wrote last to stderr:"));
-    for (const std::string& line : base::Split(lines, '\n')) Say("  " + line);
-  }
-
-  // The job's own failure counts for more than that of the file.
-  int WriteRecords(const std::string& json, int exit_code) {
+  void WriteRecords() {
     try {
-      record_file_->Write(json);
+      record_file_->Write(FlightJson(story_.flights, base::RankCount(plan_.call.placement)));
     } catch (const LaunchError& error) {
-      Say(error.what());
-      if (exit_code == 0) return static_cast<int>(error.code());
+      FailForFile(error);
     }
-    return exit_code;
+  }
+
+  // The job's own failure counts for more than that of a file.
+  void FailForFile(const LaunchError& error) {
+    Say(error.what());
+    if (story_.verdict.exit_code == 0)
+      story_.verdict = {static_cast<int>(error.code()), error.what()};
   }
 
   // 0: no limit.
@@ -217,6 +216,7 @@ class Job {
 
   Plan plan_;
   const Options& options_;
+  JobStory& story_;
   std::vector<std::string> argv_;  // mpirun's
   JobFolder folder_;               // forks: before anything that a child should not have
   std::optional<ResultFile> record_file_;
@@ -224,6 +224,7 @@ class Job {
   Supervisor supervisor_;
   Output output_;
   std::optional<HostAgents> agents_;
+  std::optional<ProgressDisplay> progress_;
   Clock::time_point start_by_ = After(options_.start_timeout_s);
   Clock::time_point end_by_ = After(options_.timeout_s);
   std::optional<Verdict> ended_;  // why dtrun itself ended the job
@@ -243,6 +244,8 @@ std::string FolderBase() {
   return base.empty() ? "/tmp" : base;
 }
 
-int RunJob(Plan plan, const Options& options) { return Job(std::move(plan), options).Run(); }
+int RunJob(Plan plan, const Options& options, JobStory& story) {
+  return Job(std::move(plan), options, story).Run();
+}
 
 }  // namespace dtrun::launcher

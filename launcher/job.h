@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "launcher/job_story.h"
 #include "launcher/options.h"
 #include "launcher/plan.h"
 
@@ -14,9 +15,10 @@ void Say(const std::string& message);
 /// Where the folders of jobs are made: $TMPDIR or /tmp.
 std::string FolderBase();
 
-/// Starts the planned job, waits for its end and says why it failed, if it did. Returns what dtrun
-/// exits with. Throws LaunchError when there is no job.
-int RunJob(Plan plan, const Options& options);
+/// Starts the planned job, waits for its end and says why it failed, if it did. Adds to `story`
+/// what is known of its ranks then. Returns what dtrun exits with. Throws LaunchError when there is
+/// no job.
+int RunJob(Plan plan, const Options& options, JobStory& story);
 
 }  // namespace dtrun::launcher
 

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +20,11 @@
 #include "launcher/doctor/command.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/dry_run.h"
+#include "launcher/failure_report.h"
 #include "launcher/job.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_networks.h"
+#include "launcher/job_story.h"
 #include "launcher/launch_error.h"
 #include "launcher/plan.h"
 #include "launcher/result_file.h"
@@ -65,6 +69,43 @@ int Doctor(const std::vector<std::string>& arguments, const Surroundings& surrou
   return result.exit_code;
 }
 
+// Writes the report, if there is one to write. A failure of the job counts for more than that of
+// the file.
+int Close(std::optional<ResultFile>& file, JobStory& story) {
+  if (!file) return story.verdict.exit_code;
+  story.ended_ns = MonotonicNs();
+  try {
+    file->Write(ReportJson(story));
+  } catch (const LaunchError& error) {
+    Say(error.what());
+    if (story.verdict.exit_code == 0) return static_cast<int>(error.code());
+  }
+  return story.verdict.exit_code;
+}
+
+int Run(const Options& options, Plan plan) {
+  JobStory story = {
+      .command = options.program,
+      .hosts = plan.call.placement,
+      .started = std::chrono::system_clock::now(),
+      .started_ns = MonotonicNs()};
+  std::optional<ResultFile> report;
+  if (!options.report_json.empty()) report.emplace(options.report_json);
+  try {
+    PlanCommand(options, plan);
+    CheckBinding(options, plan);
+    WarnOfRoot();
+    RunJob(std::move(plan), options, story);
+  } catch (const LaunchError& error) {
+    Say(error.what());
+    story.verdict = {static_cast<int>(error.code()), error.what()};
+  } catch (const std::exception& error) {
+    Say(error.what());
+    story.verdict = {static_cast<int>(ExitCode::kInternal), error.what()};
+  }
+  return Close(report, story);
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const Surroundings surroundings = {ReadUserFile, base::ProcessEnv};
   if (!arguments.empty() && arguments[0] == "doctor")
@@ -91,11 +132,9 @@ int Main(const std::vector<std::string>& arguments) {
   Plan plan = PlanRanks(options, hosts);
   if (options.action == Action::kPrintEnv)
     return Print(PrintedEnvironment(plan.environment, plan.call.exported));
+  if (options.action == Action::kRun) return Run(options, std::move(plan));
   PlanCommand(options, plan);
-  if (options.action == Action::kDryRun) return DryRun(options, std::move(plan));
-  CheckBinding(options, plan);
-  WarnOfRoot();
-  return RunJob(std::move(plan), options);
+  return DryRun(options, std::move(plan));
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ Sink::~Sink() { poller_.Forget(file_); }
 void Sink::Write(std::string_view text) {
   if (broken_ || text.empty()) return;
   queue_ += text;
+  line_ended_ = text.ends_with('\n');
   // A file is always ready, and epoll-like waiting for it would only cost time.
   poller_.Watch(file_, POLLOUT, [this](short) { WriteSome(); });
 }
@@ -74,7 +75,10 @@ void Sink::WriteSome() {
   struct stat status;
   const bool file = fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
   const size_t most = file ? kMostQueued : 4096;
+  if (status_ != nullptr) status_->Hide();
   const ssize_t written = write(file_, queue_.data(), std::min(queue_.size(), most));
+  if (status_ != nullptr && written > 0)
+    status_->Show(queue_[static_cast<size_t>(written) - 1] == '\n');
   if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (written < 0) {
     broken_ = true;
@@ -85,6 +89,10 @@ void Sink::WriteSome() {
   }
   queue_.erase(0, static_cast<size_t>(written));
   if (queue_.empty()) poller_.Forget(file_);
+}
+
+void Sink::SetStatusLine(StatusLine* line) {
+  if (isatty(file_) != 0) status_ = line;
 }
 
 void Sink::Drain() {
@@ -158,6 +166,23 @@ void Output::Expire() {
   err_sink_.Write(err_.Expire(Now()));
 }
 
+bool Output::SetStatus(const std::string& text) {
+  if (isatty(STDERR_FILENO) == 0) return false;
+  if (status_ == nullptr) {
+    status_ = std::make_unique<StatusLine>(STDERR_FILENO);
+    out_sink_.SetStatusLine(status_.get());
+    err_sink_.SetStatusLine(status_.get());
+  }
+  status_->Set(text);
+  return true;
+}
+
+bool Output::Note(const std::string& text) {
+  if (!err_sink_.line_ended()) return false;
+  err_sink_.Write(Text("dtrun: ", text, '\n'));
+  return true;
+}
+
 bool Output::full() const {
   return out_sink_.queued() > kMostQueued || err_sink_.queued() > kMostQueued;
 }
@@ -192,12 +217,15 @@ void Output::Keep(int rank, int stream, std::string_view bytes) {
   }
 }
 
+bool Output::ShowsEndOf(int rank) const {
+  const auto shown = last_shown_.find(rank);
+  return shown != last_shown_.end() && shown_lines_ - shown->second < kSeen;
+}
+
 std::string Output::LastLines(int rank) const {
   constexpr int kLines = 10;
   const auto found = tails_.find(rank);
   if (found == tails_.end()) return "";
-  const auto shown = last_shown_.find(rank);
-  if (shown != last_shown_.end() && shown_lines_ - shown->second < kSeen) return "";
   std::string_view tail = found->second;
   while (tail.ends_with('\n')) tail.remove_suffix(1);
   size_t begin = tail.size();

@@ -13,6 +13,7 @@
 #include "launcher/output_lines.h"
 #include "launcher/output_options.h"
 #include "launcher/poller.h"
+#include "launcher/status_line.h"
 
 namespace dtrun::launcher {
 
@@ -24,6 +25,10 @@ class Sink {
   ~Sink();
   void Write(std::string_view text);
   size_t queued() const { return queue_.size(); }
+  /// Nothing, or a whole line, was written last.
+  bool line_ended() const { return line_ended_; }
+  /// Kept out of the way of what is written, where this is a terminal.
+  void SetStatusLine(StatusLine* line);
   /// Waits until all is taken.
   void Drain();
 
@@ -34,6 +39,8 @@ class Sink {
   int file_;
   std::function<void()> on_broken_;
   std::string queue_;
+  StatusLine* status_ = nullptr;
+  bool line_ended_ = true;
   bool broken_ = false;
 };
 
@@ -54,12 +61,20 @@ class Output {
   /// Shows lines that stay unfinished. Called now and then while `waiting()`.
   void Expire();
   bool waiting() const { return out_.waiting() || err_.waiting(); }
+  /// Shows `text` below all other output, where dtrun's stderr is a terminal; else false.
+  bool SetStatus(const std::string& text);
+  /// Says "dtrun: text" on stderr, between the lines of ranks; false when there is an unfinished
+  /// one.
+  bool Note(const std::string& text);
+
   /// So much waits to be taken that no more should be read.
   bool full() const;
   void Drain();
 
-  /// The last lines that `rank` wrote to stderr, unless they can still be seen; "" if none.
+  /// The last lines that `rank` wrote to stderr; "" if none.
   std::string LastLines(int rank) const;
+  /// They can still be seen: not many others have come after them.
+  bool ShowsEndOf(int rank) const;
   /// What could not be kept in a file, "" if nothing: "rank 1's stdout could not be written ...".
   const std::string& file_error() const { return file_error_; }
 
@@ -71,6 +86,7 @@ class Output {
   OutputOptions options_;
   std::vector<base::HostSlots> hosts_;
   OutputLines out_, err_;
+  std::unique_ptr<StatusLine> status_;  // null: none was ever set
   Sink out_sink_, err_sink_;
   std::map<std::pair<int, int>, int> files_;  // by rank and stream
   std::map<int, std::string> tails_;          // of stderr, by rank

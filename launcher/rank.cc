@@ -158,6 +158,17 @@ struct Spawned {
   _exit(128 + signal);
 }
 
+// What the program was limited to is known until it has been waited for: it may have set that
+// itself. Returns AddressLimitIn.
+int64_t AwaitEnd(pid_t program) {
+  if (program <= 0) return 0;
+  siginfo_t info;
+  while (waitid(P_PID, static_cast<id_t>(program), &info, WEXITED | WNOWAIT) < 0 &&
+         errno == EINTR) {
+  }
+  return AddressLimitIn(ReadFileOfSystem(Text("/proc/", program, "/limits")).value_or(""));
+}
+
 // Signals of mpirun reach the program by themselves: they go to the process group.
 int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, int err) {
   std::vector<char*> argv;
@@ -172,6 +183,7 @@ int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, i
   close(err);
   if (program.exec_errno == 0) link.SayStarted(program.pid);
   int status = 0;
+  const int64_t address_limit = AwaitEnd(program.pid);
   if (program.pid > 0)
     while (waitpid(program.pid, &status, 0) < 0 && errno == EINTR) {
     }
@@ -181,10 +193,10 @@ int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, i
         program.exec_errno == ENOENT ? ExitCode::kNotFound : ExitCode::kNotExecutable);
   }
   if (WIFSIGNALED(status)) {
-    link.SayEnded(RankEnd::kSignaled, WTERMSIG(status));
+    link.SayEnded(RankEnd::kSignaled, WTERMSIG(status), address_limit);
     DieOf(WTERMSIG(status));
   }
-  link.SayEnded(RankEnd::kExited, WEXITSTATUS(status));
+  link.SayEnded(RankEnd::kExited, WEXITSTATUS(status), address_limit);
   return WEXITSTATUS(status);
 }
 

@@ -55,10 +55,10 @@ void RankLink::SayStarted(pid_t program) {
   Send(connection_, {FrameType::kProgram, rank_, json{{"pid", program}}.dump()});
 }
 
-void RankLink::SayEnded(RankEnd end, int value) {
-  Send(
-      connection_,
-      {FrameType::kExit, rank_, json{{"end", static_cast<int>(end)}, {"value", value}}.dump()});
+void RankLink::SayEnded(RankEnd end, int value, int64_t address_limit) {
+  const json body = {
+      {"end", static_cast<int>(end)}, {"value", value}, {"address_limit", address_limit}};
+  Send(connection_, {FrameType::kExit, rank_, body.dump()});
 }
 
 }  // namespace dtrun::launcher

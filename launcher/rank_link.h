@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 #include "launcher/exit_record.h"
@@ -24,7 +25,7 @@ class RankLink {
 
   /// An agent that is gone meanwhile does not matter: it takes this process with it.
   void SayStarted(pid_t program);
-  void SayEnded(RankEnd end, int value);
+  void SayEnded(RankEnd end, int value, int64_t address_limit = 0);
 
  private:
   int connection_;

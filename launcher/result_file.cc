@@ -15,7 +15,7 @@
 namespace dtrun::launcher {
 
 ResultFile::ResultFile(const std::string& path)
-    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
+    : path_(path), file_(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) {
   if (file_ < 0) Fail();
 }
 

@@ -6,7 +6,8 @@
 namespace dtrun::launcher {
 
 /// A file that is written when the job has ended, but opened before it starts: nobody wants to
-/// learn after hours that a folder is missing. What stands in it stays until then.
+/// learn after hours that a folder is missing. What stands in it stays until then. A new one is
+/// this user's alone: commands and what programs say may hold secrets.
 class ResultFile {
  public:
   /// Throws LaunchError kNoResult.

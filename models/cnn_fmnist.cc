@@ -205,9 +205,15 @@ TrainingResult Train(Context& job, const TrainOptions& options, Preparation& rea
   Narrator narrator(job, options);
   TrainingResult result;
   result.ranks = job.size();
+  uint64_t steps_done = 0, examples_done = 0;
   for (uint64_t epoch = 1; epoch <= options.epochs && !trainer.finished(); ++epoch) {
-    result.epochs.push_back(
-        trainer.RunEpoch([&](const StepReport& report) { narrator.OnStep(epoch, report); }));
+    const uint64_t steps_before = steps_done, examples_before = examples_done;
+    result.epochs.push_back(trainer.RunEpoch([&](const StepReport& report) {
+      steps_done = steps_before + report.step;
+      examples_done = examples_before + report.share.examples;
+      job.ReportProgress(steps_done, examples_done);
+      narrator.OnStep(epoch, report);
+    }));
     narrator.OnEpoch(epoch, result.epochs.back());
   }
 

@@ -25,6 +25,7 @@ namespace {
 constexpr int kSpins =
     4000;  // some tens of microseconds: longer than any peer that runs needs to answer
 constexpr int kYields = 64;
+constexpr int kUntimedTurns = 32;
 constexpr base::Duration kPollPause = std::chrono::microseconds(50);
 // A lost wake-up would be a bug; this bounds what it could cost.
 constexpr base::Duration kLongestSleep = std::chrono::milliseconds(100);
@@ -205,14 +206,18 @@ bool Engine::AdvanceAll(const Entry* awaited) {
   return advanced;
 }
 
+// The time of a wait is taken once it is longer than the fastest answers of peers, which must not
+// pay for a look at the clock.
 void Engine::Wait(Entry& entry) {
   const auto done = [&entry] { return entry.done.load(std::memory_order_acquire); };
+  base::TimePoint since = {};  // unset: not timed yet
   for (int idle = 0; !done();) {
     if (AdvanceAll(&entry)) {
+      if (idle >= kUntimedTurns) RecordWaiting(since), since = {};
       idle = 0;
       continue;
     }
-    ++idle;
+    if (++idle == kUntimedTurns && options_.recorder != nullptr) since = clock_.Now();
     if (options_.may_spin && idle < kSpins) {
       RelaxCpu();
       continue;
@@ -228,7 +233,16 @@ void Engine::Wait(Entry& entry) {
       continue;
     }
     doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));
+    RecordWaiting(since);  // so that it shows while it lasts
   }
+  RecordWaiting(since);
+}
+
+// Adds the time since then, and starts anew.
+void Engine::RecordWaiting(base::TimePoint& since) {
+  if (since == base::TimePoint()) return;
+  const base::TimePoint now = clock_.Now();
+  options_.recorder->AddWaiting(now - std::exchange(since, now));
 }
 
 // --- deadlines ----------------------------------------------------------------------------------

@@ -176,6 +176,7 @@ class Engine {
   Doorbell& doorbell() { return *reinterpret_cast<Doorbell*>(doorbell_->data()); }
 
   base::Duration LookAtClock();
+  void RecordWaiting(base::TimePoint& since);
 
   // Everything from here on is called under mutex_.
   bool AdvanceEntry(Entry& entry);

@@ -130,6 +130,20 @@ void FlightRecorder::GiveUp(const std::string& error) {
   header_->gave_up_bytes.store(static_cast<uint32_t>(bytes), std::memory_order_release);
 }
 
+void FlightRecorder::CountReducedStep() {
+  header_->reduced_steps.fetch_add(1, std::memory_order_relaxed);
+}
+
+void FlightRecorder::ReportProgress(uint64_t step, uint64_t examples) {
+  header_->reported_step.store(step, std::memory_order_relaxed);
+  header_->reported_examples.store(examples, std::memory_order_relaxed);
+}
+
+void FlightRecorder::AddWaiting(base::Duration duration) {
+  const auto ns = static_cast<uint64_t>(std::max<int64_t>(duration.count(), 0));
+  header_->waited_ns.fetch_add(ns, std::memory_order_relaxed);
+}
+
 base::FlightRecord FlightRecorder::Read() const {
   return base::ReadFlightRecord(header_, kBytes).value();
 }

@@ -38,6 +38,11 @@ class FlightRecorder {
   /// The error with which this rank gave up waiting. The first one stays.
   void GiveUp(const std::string& error);
 
+  /// How far the rank has come: see base::FlightProgress. Any thread, each a store or two.
+  void CountReducedStep();
+  void ReportProgress(uint64_t step, uint64_t examples);
+  void AddWaiting(base::Duration duration);
+
   /// Any thread.
   base::FlightRecord Read() const;
 

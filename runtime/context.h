@@ -46,6 +46,7 @@ class Context {
   /// In one line what this process is and how it works, for people.
   std::string Describe() const;
   ops::Communicator& world() { return *world_; }
+  ops::FlightRecorder& recorder() { return *engine_->options().recorder; }
 
  private:
   int CountHostCpus() const;

@@ -161,6 +161,20 @@ void GradientReducer::SetFlag(size_t i, bool used) {
   std::memcpy(FlagOf(i), &bits, SizeOf(flags_.dtype));
 }
 
+bool GradientReducer::IsAlone(size_t i) const {
+  CheckIndex(i);
+  return plan_.buckets[plan_.bucket_of[i]].is_single;
+}
+
+void GradientReducer::CheckAlone(size_t i) const {
+  if (IsAlone(i)) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "gradient ", i, " ", Describe(SpecsOf(gradients_)[i]),
+          " shares its bucket with others, so that it cannot be reduced in a place of its own"));
+}
+
 bool GradientReducer::WasUsed(size_t i) const {
   CheckIndex(i);
   uint64_t bits = 0;
@@ -203,11 +217,29 @@ void GradientReducer::MarkReadyFrom(size_t i, const void* source) {
   EndMark(i, true);
 }
 
+void GradientReducer::MarkReadyAt(size_t i, const void* source, void* place) {
+  CheckAlone(i);
+  BeginMark(i);
+  if (source != place) {
+    Copy(Buffer(place, gradients_[i].buffer.count, gradients_[i].buffer.dtype), source);
+  }
+  places_[plan_.bucket_of[i]] = place;
+  EndMark(i, true);
+}
+
 void GradientReducer::MarkUnused(size_t i) {
   BeginMark(i);
   const Buffer place = InBlock(i);
   if (place.count > 0) std::memset(place.data, 0, place.bytes());
   unused_here_[i] = true;
+  EndMark(i, false);
+}
+
+void GradientReducer::MarkUnusedAt(size_t i, void* place) {
+  CheckAlone(i);
+  BeginMark(i);
+  std::memset(place, 0, gradients_[i].buffer.bytes());
+  places_[plan_.bucket_of[i]] = place;
   EndMark(i, false);
 }
 

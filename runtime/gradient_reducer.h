@@ -35,9 +35,12 @@ class GradientReducer {
   Buffer gradient(size_t i) const;
   void MarkReady(size_t i);
   void MarkReadyFrom(size_t i, const void* source);
+  void MarkReadyAt(size_t i, const void* source, void* place);
   void MarkUnused(size_t i);
+  void MarkUnusedAt(size_t i, void* place);
   void Wait();
   bool WasUsed(size_t i) const;
+  bool IsAlone(size_t i) const;
 
   const BucketPlan& plan() const { return plan_; }
 
@@ -50,6 +53,7 @@ class GradientReducer {
   void EndMark(size_t i, bool used);
   bool IsPacked(size_t i) const { return gradients_[i].buffer.data != nullptr; }
   void CheckIndex(size_t i) const;
+  void CheckAlone(size_t i) const;
   void StartReadyBuckets();
   void Unpack(size_t i);
   void Copy(const Buffer& to, const void* from);

@@ -139,6 +139,11 @@ DTRUN_API int32_t dtrun_context_threads(const dtrun_context* context);
 DTRUN_API int32_t dtrun_context_terminal_columns(const dtrun_context* context);
 /// All ranks. Belongs to the context.
 DTRUN_API dtrun_communicator* dtrun_context_world(dtrun_context* context);
+/// How far this rank has come since its start: steps done, and examples that it has computed
+/// itself. Two stores to memory, for `dtrun --progress` to show. Without it steps are counted by
+/// the reducers' waits. Any thread.
+DTRUN_API dtrun_error* dtrun_report_progress(
+    dtrun_context* context, uint64_t step, uint64_t examples);
 /// GPUs that this process can use. DTRUN_UNAVAILABLE, with the reason, where there are none.
 DTRUN_API dtrun_error* dtrun_cuda_device_count(int32_t* count);
 
@@ -344,6 +349,19 @@ DTRUN_API dtrun_error* dtrun_reducer_mark_ready_from(
 /// This rank has no such gradient in this step, and contributes zeros. A gradient that no rank had
 /// is told from the others by `dtrun_reducer_was_used`; in memory of one's own it keeps its values.
 DTRUN_API dtrun_error* dtrun_reducer_mark_unused(dtrun_reducer* reducer, size_t index);
+/// Whether the gradient has a bucket of its own: it is at least as large as `bucket_bytes`, and
+/// 1 MiB.
+DTRUN_API dtrun_error* dtrun_reducer_is_alone(
+    const dtrun_reducer* reducer, size_t index, int32_t* alone);
+/// For gradients that have a bucket of their own. The gradient is complete: it is reduced, and its
+/// result comes to, `place`, in this step: the place of any gradient of its size in the block,
+/// which no other uses in this step, or the caller's own memory, which is slower. Copied there from
+/// `source` (as many elements of its type) unless that is `place`.
+DTRUN_API dtrun_error* dtrun_reducer_mark_ready_at(
+    dtrun_reducer* reducer, size_t index, const void* source, void* place);
+/// The same for a gradient that this rank does not have: zeros are written to `place`.
+DTRUN_API dtrun_error* dtrun_reducer_mark_unused_at(
+    dtrun_reducer* reducer, size_t index, void* place);
 /// Of the last wait, until the gradient is marked again: `*used` is 0 if every rank marked it
 /// unused, the same on all ranks. It costs no operation: the flags are a part of the last bucket.
 DTRUN_API dtrun_error* dtrun_reducer_was_used(

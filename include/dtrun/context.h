@@ -64,6 +64,13 @@ class [[nodiscard]] Context {
   /// All ranks of the job.
   Communicator& world() { return world_; }
 
+  /// How far this rank has come since its start: steps done, and examples that it has computed
+  /// itself. Two stores to memory, for `dtrun --progress` to show. Without it steps are counted by
+  /// the `Wait()` of each GradientReducer. Any thread.
+  void ReportProgress(uint64_t step, uint64_t examples) {
+    detail::Check(dtrun_report_progress(handle_.get(), step, examples));
+  }
+
   /// Collective: ends the job in good order. Leaving without it is reported as this rank's mistake.
   /// Destroy what was made from this context before or after, but use none of it any more.
   void Shutdown() { detail::Check(dtrun_shutdown(handle_.get())); }

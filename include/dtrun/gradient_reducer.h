@@ -73,6 +73,26 @@ class GradientReducer {
   /// This rank has no gradient `i` in this step, and contributes zeros.
   void MarkUnused(size_t i) { detail::Check(dtrun_reducer_mark_unused(handle_.get(), i)); }
 
+  /// Whether gradient `i` has a bucket of its own: it is at least as large as `bucket_bytes`, and
+  /// 1 MiB.
+  bool IsAlone(size_t i) const {
+    int32_t alone = 0;
+    detail::Check(dtrun_reducer_is_alone(handle_.get(), i, &alone));
+    return alone != 0;
+  }
+
+  /// For gradients that have a bucket of their own. Gradient `i` is complete: it is reduced, and
+  /// its result comes to, `place`, in this step: that of any gradient of its size
+  /// (`gradient(k).data`), which no other uses in this step, or memory of your own, which is
+  /// slower. Copied there from `source` unless that is `place`.
+  void MarkReadyAt(size_t i, const void* source, void* place) {
+    detail::Check(dtrun_reducer_mark_ready_at(handle_.get(), i, source, place));
+  }
+  /// The same for a gradient that this rank does not have: zeros are written to `place`.
+  void MarkUnusedAt(size_t i, void* place) {
+    detail::Check(dtrun_reducer_mark_unused_at(handle_.get(), i, place));
+  }
+
   /// Reduces what has not been marked as well, and returns when every gradient holds the result. A
   /// packed gradient that every rank marked unused keeps its values.
   void Wait() { detail::Check(dtrun_reducer_wait(handle_.get())); }

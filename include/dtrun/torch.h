@@ -22,6 +22,7 @@
 #include <dtrun/dtrun.h>
 #include <dtrun/torch_optimizer.h>
 #include <dtrun/torch_sampler.h>
+#include <dtrun/torch_state.h>
 #include <dtrun/torch_tensors.h>
 
 #endif

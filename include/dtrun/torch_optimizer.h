@@ -3,6 +3,8 @@
 
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/torch_hooks.h>
+#include <dtrun/torch_memory.h>
+#include <dtrun/torch_options.h>
 #include <dtrun/torch_tensors.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -12,7 +14,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,70 +48,24 @@ inline Names NamesOf(const ::torch::nn::Module& module) {
   return names;
 }
 
-/// The options of a group as they last were in both optimizers, and what may have changed since.
-class SharedOptions {
- public:
-  using Options = ::torch::optim::OptimizerOptions;
-
-  explicit SharedOptions(const Options& options) : options_(options.clone()) {
-    comparable_ = AreBothKnown(options, options, &whole_);
-    try {
-      comparable_ = comparable_ || options.get_lr() >= 0;
-    } catch (const c10::Error&) {  // a type of the user's own, without a learning rate
-    }
-  }
-
-  /// Of types that are not LibTorch's own, only the learning rate can be compared, or nothing.
-  bool AreSame(const Options& a, const Options& b) const {
-    bool same = !comparable_;
-    if (!comparable_ || AreBothKnown(a, b, &same)) return same;
-    return a.get_lr() == b.get_lr();
-  }
-  bool HasChanged(const Options& options) const { return !AreSame(options, *options_); }
-  /// Whether HasChanged sees every change.
-  bool whole() const { return whole_; }
-  void Take(const Options& options) { options_ = options.clone(); }
-
- private:
-  template <typename T>
-  static bool AreBoth(const Options& a, const Options& b, bool* same) {
-    const auto* left = dynamic_cast<const T*>(&a);
-    const auto* right = dynamic_cast<const T*>(&b);
-    if (left == nullptr || right == nullptr) return false;
-    *same = *left == *right;
-    return true;
-  }
-
-  static bool AreBothKnown(const Options& a, const Options& b, bool* same) {
-    return AreBoth<::torch::optim::SGDOptions>(a, b, same) ||
-           AreBoth<::torch::optim::AdamOptions>(a, b, same) ||
-           AreBoth<::torch::optim::AdamWOptions>(a, b, same) ||
-           AreBoth<::torch::optim::RMSpropOptions>(a, b, same) ||
-           AreBoth<::torch::optim::AdagradOptions>(a, b, same);
-  }
-
-  std::unique_ptr<Options> options_;
-  bool whole_ = false;
-  bool comparable_ = false;
-};
-
 }  // namespace internal
 
 /// Wraps an optimizer of LibTorch so that every step uses the gradients of all ranks. It is a
 /// torch::optim::Optimizer itself: code that takes one by reference works unchanged, with learning
 /// rate schedulers, closures and torch::save.
 ///
-/// **When.** As a gradient is complete, `backward()` puts it into memory that all ranks of the host
-/// map, and reduction of its bucket starts. `backward()` returns when all gradients are reduced; of
-/// several passes per step, the last one does. Ranks whose backward pass reaches none of the
-/// parameters take part in `step()`.
+/// **When.** As a gradient is complete, reduction of its bucket starts, in memory that all ranks of
+/// the host map: autograd makes large gradients there, small ones are copied there. `backward()`
+/// returns when all gradients are reduced; of several passes per step, the last one does. Ranks
+/// whose backward pass reaches none of the parameters take part in `step()`.
 ///
-/// **zero_grad** in both modes, on the optimizer, the module or each gradient. Autograd makes new
-/// gradients, and each is copied into the mapped memory once, while others are reduced.
-/// `zero_grad()` of this class writes nothing: it points gradients at zeros that the system makes
-/// when they are touched, and lets a trainer drop a step, which may go on with the next backward
-/// pass. Zeroed otherwise, gradients stay in the mapped memory and autograd adds to the zeros
-/// there.
+/// **zero_grad** in both modes, on the optimizer, the module or each gradient. `zero_grad()` of
+/// this class writes nothing: it points gradients at zeros that the system makes when they are
+/// touched, and lets a trainer drop a step, which may go on with the next backward pass. Zeroed
+/// otherwise, gradients stay in the mapped memory and autograd adds to the zeros there.
+///
+/// **Memory.** For large gradients, this class stands in front of LibTorch's allocator for the CPU:
+/// see torch_memory.h. It does so for the rest of the process.
 ///
 /// **Unused parameters.** Without a gradient on some ranks: those contribute zeros. On all ranks:
 /// it stays undefined, and the inner optimizer passes the parameter over, as in one process.
@@ -162,6 +117,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       slot.accumulator->del_post_hook(slot.hook);
       LeaveBlock(slot);
     }
+    places_->open = false;
   }
 
   /// Collective. Calls the closure, if there is one, which calls backward(); then the inner
@@ -227,6 +183,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       }
     }
     DropRound();
+    if (!finished_) places_->open = true;
   }
 
   ::torch::optim::Optimizer& inner() { return *inner_; }
@@ -239,7 +196,9 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   struct Slot {
     Tensor parameter;
     std::string name;
-    Tensor place;  // its part of the reducer's block, in the parameter's strides
+    bool alone = false;  // in its bucket
+    Tensor place;   // its part of the reducer's block, in the parameter's strides; alone: anyone's
+    Tensor result;  // alone, where it lies in this round if autograd made none
     std::shared_ptr<::torch::autograd::Node> accumulator;
     uintptr_t hook = 0;
     std::unique_ptr<internal::Blank> blank;  // once it has been zeroed
@@ -269,10 +228,12 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     for (const Slot& slot : slots_) gradients.push_back(GradientOf(slot));
     reducer_ = std::make_shared<GradientReducer>(
         communicator, gradients, ReducerOptions{options.op, options.bucket_bytes});
+    places_ = std::make_shared<internal::Places>(reducer_);
     for (size_t i = 0; i < slots_.size(); ++i) {
       MakePlace(i);
       Watch(i);
     }
+    internal::PlaceAllocator::Installed().Join(places_);
   }
 
   static std::shared_ptr<::torch::optim::Optimizer> Borrowed(::torch::optim::Optimizer& inner) {
@@ -359,11 +320,17 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     const auto keep_block = [block = reducer_](void*) {};
     const auto options = ::torch::TensorOptions().dtype(parameter.scalar_type());
     void* data = reducer_->gradient(i).data;
+    slot.alone = reducer_->IsAlone(i);
+    if (slot.alone) places_->Add(data, SizeOf(slot));
     // Autograd gives a gradient the strides of its parameter, if these cover its memory.
     slot.place =
         parameter.is_non_overlapping_and_dense()
             ? ::torch::from_blob(data, parameter.sizes(), parameter.strides(), keep_block, options)
             : ::torch::from_blob(data, parameter.sizes(), keep_block, options);
+  }
+
+  static size_t SizeOf(const Slot& slot) {
+    return static_cast<size_t>(slot.parameter.numel()) * slot.parameter.element_size();
   }
 
   void Watch(size_t i) {
@@ -406,9 +373,11 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   }
 
   // The parameter goes on without this object.
-  static void LeaveBlock(Slot& slot) {
+  void LeaveBlock(Slot& slot) {
     Tensor& gradient = slot.parameter.mutable_grad();
-    if (!gradient.defined() || !LiesIn(gradient, slot.place)) return;
+    if (!gradient.defined() ||
+        !(slot.alone ? LiesInPlaces(gradient) : LiesIn(gradient, slot.place)))
+      return;
     try {
       gradient = gradient.detach().clone();
     } catch (const std::exception&) {
@@ -426,6 +395,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       if (finished_ || slots_[i].marked) RefuseSecondPass(slots_[i]);
       if (!in_backward_) {
         in_backward_ = true;
+        places_->open = true;
         ::torch::autograd::Engine::get_default_engine().queue_callback([this] { EndOfBackward(); });
       }
       if (passes_ + 1 < options_.backward_passes_per_step) return;
@@ -482,12 +452,16 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
            gradient.data_ptr() == place.data_ptr() && gradient.strides() == place.strides();
   }
 
-  // A gradient that autograd has just made is copied into the block once, while the cache still has
-  // it, and re-pointed. Reduced where it lies it would save the copy, but its memory would be fresh
-  // in every step; that was slower.
+  bool LiesInPlaces(const Tensor& gradient) const {
+    return gradient.layout() == at::kStrided && gradient.device().is_cpu() &&
+           places_->Contain(gradient.data_ptr());
+  }
+
+  // A small gradient is copied into the block once, while the cache still has it, and re-pointed.
   void Mark(size_t i) {
     Slot& slot = slots_[i];
     slot.marked = true;
+    if (slot.alone) return MarkAlone(i);
     const Tensor& gradient = slot.parameter.grad();
     if (LiesIn(gradient, slot.place)) return reducer_->MarkReady(i);
     if (gradient.strides() == slot.place.strides()) {
@@ -498,6 +472,44 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       reducer_->MarkReady(i);
     }
     slot.parameter.mutable_grad() = slot.place;
+  }
+
+  // Autograd has made the gradient in a place, or it is copied to one. If there is none, because
+  // the trainer keeps gradients of earlier steps, it is reduced where it lies.
+  void MarkAlone(size_t i) {
+    Slot& slot = slots_[i];
+    Tensor& gradient = slot.parameter.mutable_grad();
+    void* data = gradient.data_ptr();
+    const bool same_strides = gradient.strides() == slot.place.strides();
+    if (same_strides && places_->Contain(data)) return reducer_->MarkReadyAt(i, data, data);
+    Tensor place = FreePlace(slot);
+    if (same_strides) {
+      reducer_->MarkReadyAt(i, data, place.defined() ? place.data_ptr() : data);
+    } else {
+      ::torch::NoGradGuard no_grad;
+      if (!place.defined()) place = ::torch::empty_like(slot.place);
+      place.copy_(gradient);
+      reducer_->MarkReadyAt(i, place.data_ptr(), place.data_ptr());
+    }
+    if (place.defined()) gradient = place;
+  }
+
+  // Undefined if there is none.
+  Tensor FreePlace(const Slot& slot) {
+    auto taken = std::make_shared<c10::DataPtr>(places_->Take(SizeOf(slot)));
+    if (!*taken) return Tensor();
+    void* data = taken->get();
+    return ::torch::from_blob(
+        data, slot.place.sizes(), slot.place.strides(), [taken](void*) {}, slot.place.options());
+  }
+
+  void MarkUnused(size_t i) {
+    Slot& slot = slots_[i];
+    slot.marked = true;
+    if (!slot.alone) return reducer_->MarkUnused(i);
+    slot.result = FreePlace(slot);
+    if (!slot.result.defined()) slot.result = ::torch::empty_like(slot.place);
+    reducer_->MarkUnusedAt(i, slot.result.data_ptr());
   }
 
   // ---- A round: what lies between two steps
@@ -518,8 +530,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       if (usable) {
         Mark(i);
       } else {
-        slot.marked = true;
-        reducer_->MarkUnused(i);
+        MarkUnused(i);
       }
     }
   }
@@ -532,15 +543,18 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       slot.marked = false;
       const Tensor& gradient = slot.parameter.grad();
       if ((!gradient.defined() || IsBlank(slot, gradient)) && reducer_->WasUsed(i))
-        slot.parameter.mutable_grad() = slot.place;
+        slot.parameter.mutable_grad() = slot.alone ? slot.result : slot.place;
+      slot.result.reset();
     }
     finished_ = true;
+    places_->open = false;
   }
 
   void BeginRound() {
     finished_ = false;
     in_backward_ = false;
     passes_ = 0;
+    places_->open = false;
   }
 
   // What is under way on other ranks has to be finished first, by step().
@@ -627,7 +641,8 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   std::vector<std::vector<Member>> members_;     // by group
   std::vector<internal::SharedOptions> shared_;  // by group
   std::shared_ptr<GradientReducer> reducer_;
-  internal::NamedTensors buffers_;  // to be synchronised
+  std::shared_ptr<internal::Places> places_;  // of the gradients that are alone in their bucket
+  internal::NamedTensors buffers_;            // to be synchronised
   std::unique_ptr<Communicator> buffer_communicator_;
   int no_sync_ = 0;                                        // scopes
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // as long as this object
@@ -638,52 +653,6 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   int passes_ = 0;
   std::exception_ptr error_;
 };
-
-/// Makes the state of the optimizer (momenta, moments, step counts) and the options of its groups
-/// on all ranks equal to those of rank `root`; the other ranks need not have any state yet.
-/// Collective. For the optimizers of LibTorch and those that override `save` and `load` as they do;
-/// a DistributedOptimizer's inner one is meant by it.
-inline void BroadcastOptimizerState(
-    Communicator& communicator, ::torch::optim::Optimizer& optimizer, int root = 0) {
-  auto* wrapper = dynamic_cast<DistributedOptimizer*>(&optimizer);
-  ::torch::optim::Optimizer& inner = wrapper == nullptr ? optimizer : wrapper->inner();
-  std::string bytes;
-  if (communicator.rank() == root) {
-    ::torch::serialize::OutputArchive archive, state;
-    inner.save(state);
-    archive.write("state", state);
-    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-      ::torch::serialize::OutputArchive group;
-      optimizer.param_groups()[g].options().serialize(group);
-      archive.write("group" + std::to_string(g), group);
-    }
-    std::ostringstream stream;
-    archive.save_to(stream);
-    bytes = stream.str();
-  }
-  uint64_t size = bytes.size();
-  communicator.Broadcast(Buffer(&size, 1), root);
-  bytes.resize(size);
-  communicator.Broadcast(Buffer(bytes.data(), size, DType::kU8), root);
-  if (communicator.rank() == root) return;
-  try {
-    ::torch::serialize::InputArchive archive, state;
-    archive.load_from(bytes.data(), bytes.size());
-    archive.read("state", state);
-    inner.state().clear();
-    inner.load(state);
-    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
-      ::torch::serialize::InputArchive group;
-      archive.read("group" + std::to_string(g), group);
-      optimizer.param_groups()[g].options().serialize(group);
-    }
-  } catch (const c10::Error& error) {
-    internal::Refuse(
-        ErrorCode::kMismatch, "broadcast_optimizer_state: what rank ", root,
-        " has does not fit the optimizer of rank ", communicator.rank(), ": ",
-        error.what_without_backtrace());
-  }
-}
 
 }  // namespace torch
 }  // namespace dtrun

@@ -96,6 +96,10 @@ int32_t dtrun_context_terminal_columns(const dtrun_context* context) {
 }
 dtrun_communicator* dtrun_context_world(dtrun_context* context) { return &context->world; }
 
+dtrun_error* dtrun_report_progress(dtrun_context* context, uint64_t step, uint64_t examples) {
+  return Guard([&] { Use(context, "context").context.recorder().ReportProgress(step, examples); });
+}
+
 dtrun_error* dtrun_cuda_device_count(int32_t* count) {
   return Guard([&] {
     CheckNotNull(count, "count");

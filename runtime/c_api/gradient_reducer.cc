@@ -53,6 +53,30 @@ dtrun_error* dtrun_reducer_mark_unused(dtrun_reducer* reducer, size_t index) {
   return Guard([&] { Use(reducer, "reducer").reducer.MarkUnused(index); });
 }
 
+dtrun_error* dtrun_reducer_mark_ready_at(
+    dtrun_reducer* reducer, size_t index, const void* source, void* place) {
+  return Guard([&] {
+    auto& used = Use(reducer, "reducer").reducer;
+    CheckNotNull(source, "source");
+    CheckNotNull(place, "place");
+    used.MarkReadyAt(index, source, place);
+  });
+}
+
+dtrun_error* dtrun_reducer_mark_unused_at(dtrun_reducer* reducer, size_t index, void* place) {
+  return Guard([&] {
+    CheckNotNull(place, "place");
+    Use(reducer, "reducer").reducer.MarkUnusedAt(index, place);
+  });
+}
+
+dtrun_error* dtrun_reducer_is_alone(const dtrun_reducer* reducer, size_t index, int32_t* alone) {
+  return Guard([&] {
+    CheckNotNull(alone, "alone");
+    *alone = Use(reducer, "reducer").reducer.IsAlone(index) ? 1 : 0;
+  });
+}
+
 dtrun_error* dtrun_reducer_was_used(const dtrun_reducer* reducer, size_t index, int32_t* used) {
   return Guard([&] {
     CheckNotNull(used, "used");
@@ -61,7 +85,10 @@ dtrun_error* dtrun_reducer_was_used(const dtrun_reducer* reducer, size_t index, 
 }
 
 dtrun_error* dtrun_reducer_wait(dtrun_reducer* reducer) {
-  return Guard([&] { Use(reducer, "reducer").reducer.Wait(); });
+  return Guard([&] {
+    Use(reducer, "reducer").reducer.Wait();
+    reducer->owner.recorder->CountReducedStep();
+  });
 }
 
 void dtrun_reducer_destroy(dtrun_reducer* reducer) { Destroy(reducer); }

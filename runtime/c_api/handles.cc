@@ -9,7 +9,7 @@ dtrun_context::dtrun_context(
     const std::vector<std::pair<std::string, std::string>>& given,
     const dtrun::ops::MpiHandle& handle)
     : context(dtrun::base::ProcessEnv, given, handle),
-      owner{.launch_rank = context.launch_rank()},
+      owner{.launch_rank = context.launch_rank(), .recorder = &context.recorder()},
       world{owner, &context.world(), nullptr, context.options().bucket_bytes},
       description(context.Describe()),
       options(dtrun::base::OptionValues(context.options())) {}

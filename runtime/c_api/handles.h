@@ -25,6 +25,7 @@ namespace dtrun::runtime::c_api {
 struct Owner {
   base::ForkWatch watch = {};
   int launch_rank = 0;
+  ops::FlightRecorder* recorder = nullptr;  // the context's, which outlives all handles
 };
 
 /// Throws Error kInvalidArgument in a child of the owner.

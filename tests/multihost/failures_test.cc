@@ -52,8 +52,8 @@ TEST_CASE("what every rank was doing is told of ranks on other hosts too") {
   CHECK(result.exit_code == 137);
   CHECK_THAT(
       result.err, Contains("dtrun: rank 1 on h2 was killed by SIGKILL") &&
-                      Contains("dtrun: ranks 0 and 2 waited in collective #2, all_reduce") &&
-                      Contains("rank 1 last finished collective #1, barrier"));
+                      Contains("dtrun: rank 1 is 1 collective behind on world: it last finished "
+                               "#1, barrier; ranks 0 and 2 wait in #2, all_reduce"));
 }
 
 TEST_CASE("a host that is switched off ends the job") {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/flight_record.h"
@@ -17,6 +18,7 @@
 #include "dtrun/error.h"
 #include "ops/flight_recorder.h"
 #include "tests/support/manual_clock.h"
+#include "tests/support/subprocess.h"
 
 namespace {
 
@@ -59,19 +61,21 @@ struct Rank {
   testing::ManualClock clock;
   std::mutex mutex;
   Lines warnings, errors;  // guarded by mutex
-  std::shared_ptr<FlightRecorder> recorder = FlightRecorder::InMemory(0, "h");
+  std::shared_ptr<FlightRecorder> recorder;
   std::vector<std::shared_ptr<FlightRecorder>> peers;
   int given_up = 0;
   std::shared_ptr<const Members> world = std::make_shared<const Members>(Members::World(4));
   std::unique_ptr<Engine> engine;
   uint64_t sequence = 0;
 
-  explicit Rank(bool recording = true) {
+  // Null: it records nothing.
+  explicit Rank(std::shared_ptr<FlightRecorder> own = FlightRecorder::InMemory(0, "h"))
+      : recorder(std::move(own)) {
     for (int r = 0; r < 4; ++r) peers.push_back(FlightRecorder::InMemory(r, "h"));
     engine = std::make_unique<Engine>(
         EngineOptions{
             .may_spin = false,
-            .recorder = recording ? recorder : nullptr,
+            .recorder = recorder,
             .peer_records = [this](int rank) -> std::optional<base::FlightRecord> {
               if (rank == 0) return recorder->Read();
               return peers[static_cast<size_t>(rank)]->Read();
@@ -240,6 +244,27 @@ TEST_CASE("a wait ends at the deadline") {
   CHECK(rank.Errors().empty());
 }
 
+TEST_CASE("the time of a wait is recorded while it lasts") {
+  const testing::TemporaryFolder folder;
+  const std::string path = base::FlightFile(folder.path(), 0);
+  Rank rank(FlightRecorder::InFile(path, 0, "h"));
+  const auto waited_s = [&] { return base::ReadFlightProgress(path)->waited_ns / 1'000'000'000; };
+  const auto fate = std::make_shared<Fate>();
+  Work work = rank.Start(fate);
+  std::thread waiter([&] { work.Wait(); });
+  // Each look of the waiting thread at the clock may be before or after this.
+  CHECK(Soon([&] {
+    rank.clock.Advance(1ms);
+    return base::ReadFlightProgress(path)->waited_ns > 0;
+  }));
+  rank.clock.Advance(5s);
+  CHECK(Soon([&] { return waited_s() >= 5; }));
+  fate->done = true;
+  waiter.join();
+  rank.clock.Advance(100s);
+  CHECK(waited_s() < 100);
+}
+
 TEST_CASE("an operation that nobody waits for is given up by the engine's thread, aloud") {
   Rank rank;
   rank.engine->StartThread();
@@ -366,7 +391,7 @@ TEST_CASE("the record follows an operation to its end") {
 }
 
 TEST_CASE("an engine without a recorder works the same") {
-  Rank rank(false);
+  Rank rank(nullptr);
   const auto fate = std::make_shared<Fate>();
   Work work = rank.Start(fate), stuck = rank.Start(std::make_shared<Fate>());
   fate->arrived = fate->done = true;

@@ -156,6 +156,28 @@ TEST_CASE("the record of a process that was killed can be read") {
       base::PastActivity(*record) == "waited in collective #5, all_reduce (f32, 4 elements, sum)");
 }
 
+TEST_CASE("how far a rank has come is read without its operations") {
+  const testing::TemporaryFolder folder;
+  const std::string path = base::FlightFile(folder.path(), 2);
+  const auto recorder = FlightRecorder::InFile(path, 2, "h");
+  CHECK(base::ReadFlightProgress(path) == base::FlightProgress{.rank = 2});
+  recorder->CountReducedStep();
+  recorder->CountReducedStep();
+  recorder->AddWaiting(std::chrono::milliseconds(3));
+  recorder->AddWaiting(std::chrono::milliseconds(4));
+  CHECK(
+      base::ReadFlightProgress(path) ==
+      base::FlightProgress{.rank = 2, .step = 2, .waited_ns = 7'000'000});
+  // What the program says itself counts.
+  recorder->ReportProgress(1, 32);
+  CHECK(
+      base::ReadFlightProgress(path) ==
+      base::FlightProgress{.rank = 2, .step = 1, .examples = 32, .waited_ns = 7'000'000});
+  CHECK_FALSE(base::ReadFlightProgress(folder.path()));
+  CHECK_FALSE(base::ReadFlightProgress(folder.Write("short", "dtrun")));
+  CHECK_FALSE(base::ReadFlightProgress(folder.Write("zeros", std::string(40'000, '\0'))));
+}
+
 TEST_CASE("the file is new, and for its owner alone") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/0";

@@ -31,6 +31,9 @@ CommandResult JobInVain(
   return Run(Command{.argv = argv, .environment = environment});
 }
 
+const std::string kBehind =
+    "rank 1 is 1 collective behind on world: it last finished #1, barrier; ranks 0 and 2 wait in "
+    "#2, all_reduce (f32, 4 elements, sum)\n";
 const std::string kSecond = "collective #2, all_reduce (f32, 4 elements, sum)";
 
 size_t Count(const std::string& text, const std::string& part) {
@@ -54,7 +57,7 @@ TEST_CASE("a rank that never comes is named, with what it did last, and the job 
       Count(result.err, "dtrun: rank 0 on localhost: gave up after 2 s: " + late) +
           Count(result.err, "dtrun: rank 2 on localhost: gave up after 2 s: " + late) ==
       1);
-  CHECK(Count(result.err, "; rank 1 last finished collective #1, barrier\n") == 1);
+  CHECK(Count(result.err, kBehind) == 1);
 }
 
 TEST_CASE("of a job whose rank was killed, dtrun says what every rank was doing") {
@@ -63,10 +66,9 @@ TEST_CASE("of a job whose rank was killed, dtrun says what every rank was doing"
   const CommandResult result = JobInVain("killed", {}, {kDtrun, "--flight-record", file}, "60");
   CHECK(result.exit_code == 137);
   CHECK_THAT(
-      result.err, Catch::EndsWith(
-                      "dtrun: rank 1 on localhost was killed by SIGKILL (often: out of memory)\n"
-                      "dtrun: ranks 0 and 2 waited in " +
-                      kSecond + "; rank 1 last finished collective #1, barrier\n"));
+      result.err,
+      Catch::StartsWith("dtrun: rank 1 on localhost was killed by SIGKILL\n") &&
+          Catch::EndsWith("dtrun:   ranks 0 and 2 were ended because of it\ndtrun: " + kBehind));
   const json records = json::parse(std::ifstream(file));
   REQUIRE(records.size() == 3);
   CHECK(records[0]["operations"].back()["state"] == "started");
@@ -79,9 +81,7 @@ TEST_CASE("whoever interrupts a job that hangs learns what it hung in") {
   const CommandResult result =
       JobInVain("absent", {}, {"timeout", "--preserve-status", "-s", "INT", "5", kDtrun}, "60");
   CHECK(result.exit_code == 130);
-  CHECK(
-      result.err == "dtrun: ended by SIGINT\ndtrun: ranks 0 and 2 waited in " + kSecond +
-                        "; rank 1 last finished collective #1, barrier\n");
+  CHECK(result.err == "dtrun: ended by SIGINT\ndtrun: " + kBehind);
 }
 
 TEST_CASE("where the job's folder is not there, a rank keeps its record to itself") {

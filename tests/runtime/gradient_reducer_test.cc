@@ -205,6 +205,46 @@ TEST_CASE("a gradient comes from a source that stays as it was") {
         }) == std::vector<std::string>(2));
 }
 
+TEST_CASE("gradients of a size may change places, from step to step and from rank to rank") {
+  constexpr uint64_t kCount = 300'000;
+  CHECK(RunShm(3, [&](dtrun::ops::Communicator& comm) {
+          GradientReducer reducer(
+              comm, {Placed(kCount), Placed(kCount), Placed(4)}, ReduceOp::kSum, 1 << 20);
+          if (!reducer.IsAlone(0) || reducer.IsAlone(2)) throw std::runtime_error("not alone?");
+          std::vector<float> own(kCount);
+          for (int step = 0; step < 4; ++step) {
+            // Rank 0 keeps the places, 1 changes them, 2 has memory of its own for gradient 1.
+            const bool changes = comm.rank() == 1 && step % 2 == 1;
+            float* a = static_cast<float*>(reducer.gradient(changes ? 1 : 0).data);
+            float* b = static_cast<float*>(reducer.gradient(changes ? 0 : 1).data);
+            if (comm.rank() == 2) b = own.data();
+            std::fill(a, a + kCount, 1.0f);
+            const std::vector<float> source(kCount, 10.0f);
+            const bool unused = comm.rank() == 0 && step == 2;
+            if (unused) reducer.MarkUnusedAt(1, b);
+            if (!unused) reducer.MarkReadyAt(1, source.data(), b);
+            reducer.MarkReadyAt(0, a, a);
+            reducer.Wait();
+            const float expected = step == 2 ? 20 : 30;
+            if (a[0] != 3 || a[kCount - 1] != 3 || b[0] != expected || b[kCount - 1] != expected)
+              throw std::runtime_error("wrong sum");
+            if (!reducer.WasUsed(1)) throw std::runtime_error("not used?");
+          }
+        }) == std::vector<std::string>(3));
+}
+
+TEST_CASE("a gradient that shares its bucket has one place, and can still be marked there") {
+  CHECK(RunShm(1, [&](dtrun::ops::Communicator& comm) {
+          GradientReducer reducer(comm, {Placed(4), Placed(4)}, ReduceOp::kSum, 1024);
+          float place[4] = {};
+          CHECK_THROWS_WITH(
+              reducer.MarkReadyAt(1, place, place), Catch::Contains("shares its bucket"));
+          CHECK_THROWS_WITH(reducer.MarkUnusedAt(1, place), Catch::Contains("shares its bucket"));
+          reducer.MarkReady(1);
+          reducer.Wait();
+        }) == std::vector<std::string>(1));
+}
+
 TEST_CASE("all ranks know after the wait which gradients no rank used, whatever they are made of") {
   const ReduceOp op = GENERATE(ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kProduct);
   const DType last = GENERATE(DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI32);

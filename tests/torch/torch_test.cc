@@ -17,9 +17,10 @@ using dtrun::testing::Run;
 using dtrun::testing::TemporaryFolder;
 
 // What the ranks print, in rank order.
-std::vector<std::string> Told(const std::string& np, const std::vector<std::string>& stories) {
-  std::vector<std::string> argv = {"launcher/dtrun",         "--tag", "none", "-np", np,
-                                   "tests/torch/torch_ranks"};
+std::vector<std::string> Told(
+    const std::string& np, const std::vector<std::string>& stories,
+    const std::string& program = "tests/torch/torch_ranks") {
+  std::vector<std::string> argv = {"launcher/dtrun", "--tag", "none", "-np", np, program};
   argv.insert(argv.end(), stories.begin(), stories.end());
   const CommandResult result =
       Run(Command{.argv = argv, .environment = {{"DTRUN_TIMEOUT_S", "30"}}});
@@ -34,18 +35,29 @@ std::vector<std::string> Told(const std::string& np, const std::vector<std::stri
   return lines;
 }
 
-void CheckStories(int np, const std::vector<std::string>& stories) {
+void CheckStories(
+    int np, const std::vector<std::string>& stories,
+    const std::string& program = "tests/torch/torch_ranks") {
   std::vector<std::string> expected;
   for (int rank = 0; rank < np; ++rank) {
     for (const std::string& story : stories)
       expected.push_back(std::to_string(rank) + ": " + story + " ok");
   }
-  CHECK(Told(std::to_string(np), stories) == expected);
+  CHECK(Told(std::to_string(np), stories, program) == expected);
 }
 
 TEST_CASE("N ranks compute the gradients and losses of one process on the global batch") {
   const int ranks = GENERATE(1, 2, 3);
   CheckStories(ranks, {"zeroed", "none", "sum", "clipping"});
+}
+
+TEST_CASE("large gradients are made where they are reduced, whatever becomes of them") {
+  const int ranks = GENERATE(2, 3);
+  CheckStories(
+      ranks,
+      {"own_zeroed", "own_none", "of_the_module", "zeroed_by_module", "kept", "spare",
+       "accumulated", "two_models"},
+      "tests/torch/torch_large_ranks");
 }
 
 TEST_CASE("schedulers and options reach the inner optimizer, whoever changes them") {

@@ -1,0 +1,114 @@
+#include "launcher/hints.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "launcher/end_facts.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Hints = std::vector<std::string>;
+
+ExitRecord Killed(int signal, EndFacts facts) {
+  return {.rank = 1, .end = RankEnd::kSignaled, .value = signal, .facts = std::move(facts)};
+}
+
+constexpr char kBadAlloc[] =
+    "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc";
+
+TEST_CASE("a kill for lack of memory needs the kernel's count, and SIGKILL") {
+  const EndFacts counted = {.oom_kills = 1, .memory_cgroup = "/job", .memory_limit = 64 << 20};
+  CHECK(
+      HintsOf(Killed(SIGKILL, counted), "") ==
+      Hints{
+          "the kernel killed it for lack of memory: memory cgroup /job, limited to 64 MiB, counts "
+          "1 more such kill than when it started"});
+  CHECK(HintsOf(Killed(SIGKILL, {.memory_cgroup = "/job"}), "").empty());
+  CHECK(HintsOf(Killed(SIGSEGV, counted), "").empty());
+}
+
+TEST_CASE("a limit of the address space is named to those that ran out of memory alone") {
+  const ExitRecord limited = Killed(SIGABRT, {.address_limit = 3 << 29});
+  CHECK(
+      HintsOf(limited, kBadAlloc) ==
+      Hints{"it ran out of memory, and its address space was limited to 1.5 GiB (RLIMIT_AS: ulimit "
+            "-v or prlimit --as)"});
+  CHECK(HintsOf(limited, "no such layer").empty());
+  CHECK(HintsOf(Killed(SIGABRT, {}), kBadAlloc).empty());
+}
+
+TEST_CASE("a full disk needs a program that says so and a file system without room") {
+  const std::string lines = "write: No space left on device";
+  const EndFacts full = {.space = {{"/tmp", 0}, {"/data", 4096}}};
+  CHECK(HintsOf(Killed(SIGABRT, full), lines) == Hints{"the file system of /tmp is full"});
+  CHECK(HintsOf(Killed(SIGABRT, full), "").empty());
+  CHECK(HintsOf(Killed(SIGABRT, {.space = {{"/tmp", 1}}}), lines).empty());
+}
+
+TEST_CASE("SIGBUS is said as what it is") {
+  const Hints hints = HintsOf(Killed(SIGBUS, {.space = {{"/tmp", 5 << 20}, {"/dev/shm", 0}}}), "");
+  REQUIRE(hints.size() == 1);
+  CHECK_THAT(hints[0], Catch::EndsWith("; free: 5 MiB in /tmp, 0 bytes in /dev/shm"));
+}
+
+TEST_CASE("bytes are told in the largest unit that fits") {
+  CHECK(BytesInWords(0) == "0 bytes");
+  CHECK(BytesInWords(1) == "1 byte");
+  CHECK(BytesInWords(1023) == "1023 bytes");
+  CHECK(BytesInWords(1536) == "1.5 KiB");
+  CHECK(BytesInWords(int64_t{64} << 40) == "64 TiB");
+}
+
+TEST_CASE("the memory cgroup is that of version 1 where there is one") {
+  bool unified = false;
+  CHECK(MemoryCgroupIn("9:cpu,cpuacct:/a\n4:hugetlb,memory:/b:c\n0::/d\n", &unified) == "/b:c");
+  CHECK_FALSE(unified);
+  CHECK(MemoryCgroupIn("0::/user.slice\n", &unified) == "/user.slice");
+  CHECK(unified);
+  CHECK(MemoryCgroupIn("", &unified) == "");
+  CHECK(MemoryCgroupIn("garbage\n1:\n", &unified) == "");
+}
+
+TEST_CASE("the limit of the address space is the soft one") {
+  const std::string name = "Max address space         ";
+  CHECK(AddressLimitIn("Max cpu time  5 6 seconds\n" + name + "1024   2048   bytes\n") == 1024);
+  CHECK(AddressLimitIn(name + "unlimited   unlimited   bytes\n") == 0);
+  CHECK(AddressLimitIn(name) == 0);
+  CHECK(AddressLimitIn("") == 0);
+}
+
+TEST_CASE("facts come through as they were sent, and what is none counts as not known") {
+  const EndFacts facts = {
+      .oom_kills = 2,
+      .memory_cgroup = "/m",
+      .memory_limit = 3,
+      .address_limit = 4,
+      .space = {{"/tmp", 5}}};
+  CHECK(EndFactsOf(JsonOf(facts)) == facts);
+  CHECK(EndFactsOf(nlohmann::json::parse(R"([1])")) == EndFacts());
+  CHECK(
+      EndFactsOf(nlohmann::json::parse(R"({"oom_kills": "x", "space": {"a": 1}})")) == EndFacts());
+}
+
+TEST_CASE("a file system is listed once, under its first folder") {
+  const auto space = FreeSpaceOf({"/nonexistent", "/dev/shm", "/dev/shm/."});
+  REQUIRE(space.size() == 1);
+  CHECK(space[0].folder == "/dev/shm");
+}
+
+TEST_CASE("a cgroup counts from when the program started") {
+  EndFacts facts;
+  MemoryCgroup::Of(getpid()).AddTo(facts);
+  CHECK(facts.oom_kills == 0);
+  MemoryCgroup::Of(-1).AddTo(facts);
+  CHECK(facts.oom_kills == 0);
+}
+
+}  // namespace
+}  // namespace dtrun::launcher

@@ -1,0 +1,215 @@
+// What is told of a job's end: to people, and to programs by --report-json.
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "base/text.h"
+#include "tests/launcher/process_test.h"
+
+namespace dtrun::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+struct ReportTest : DtrunTest {
+  std::string file = temp.path() + "/report.json";
+
+  // Runs `arguments` and reads the report.
+  json Report(const Words& arguments, int expected_code) const {
+    Words words = {"--report-json", file};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    const CommandResult result = Run(words);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == expected_code);
+    CHECK(temp.Entries() == Words{"report.json"});
+    const json report = json::parse(std::ifstream(file));
+    CHECK(report["exit_code"] == expected_code);
+    return report;
+  }
+};
+
+const std::string kOnRankOne = "[ $RANK = 1 ] || exec sleep 600; ";
+
+std::string Hungry() { return std::filesystem::absolute(std::getenv("HUNGRY")); }
+
+bool IsTime(const json& time) {
+  static const std::regex pattern(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)");
+  return time.is_string() && std::regex_match(time.get<std::string>(), pattern);
+}
+
+TEST_CASE("the report of a job that went well") {
+  const ReportTest test;
+  const json report = test.Report({"-np", "2", "sh", "-c", "exit 0"}, 0);
+  CHECK(report["whose"] == "rank");
+  CHECK(report["reason"] == "");
+  CHECK(report["command"] == json{"sh", "-c", "exit 0"});
+  CHECK(report["np"] == 2);
+  CHECK(report["hosts"] == json::parse(R"([{"name": "localhost", "slots": 2}])"));
+  CHECK(IsTime(report["started"]));
+  CHECK(report["seconds"] > 0);
+  CHECK(report["culprit"] == nullptr);
+  for (const json& rank : report["ranks"]) {
+    CHECK(rank["role"] == "ended well");
+    CHECK(rank["exit_code"] == 0);
+    CHECK(rank["pid"] > 0);
+    CHECK(IsTime(rank["started"]));
+    CHECK(IsTime(rank["ended"]));
+  }
+  struct stat status = {};
+  REQUIRE(stat(test.file.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("the report of a job of which a rank failed names it with its last words") {
+  const ReportTest test;
+  const json report =
+      test.Report({"-np", "2", "sh", "-c", kOnRankOne + "echo a >&2; echo b >&2; exit 3"}, 3);
+  CHECK(report["whose"] == "rank");
+  CHECK(report["reason"] == "rank 1 on localhost exited with code 3");
+  const json& culprit = report["culprit"];
+  CHECK(culprit["rank"] == 1);
+  CHECK(culprit["host"] == "localhost");
+  CHECK(culprit["local_rank"] == 1);
+  CHECK(culprit["exit_code"] == 3);
+  CHECK(culprit["signal"] == nullptr);
+  CHECK(culprit["last_lines"] == json{"a", "b"});
+  CHECK(culprit["activity"] == nullptr);
+  CHECK(IsTime(culprit["time"]));
+  CHECK(report["ranks"][0]["role"] == "victim");
+  CHECK(report["ranks"][1]["role"] == "culprit");
+}
+
+TEST_CASE("the report of a rank that was killed has the signal, and no guess at its cause") {
+  const ReportTest test;
+  const json report = test.Report({"-np", "2", "sh", "-c", kOnRankOne + "kill -KILL $$"}, 137);
+  CHECK(report["whose"] == "rank");
+  CHECK(report["culprit"]["signal"] == 9);
+  CHECK(report["culprit"]["signal_name"] == "SIGKILL");
+  CHECK(report["culprit"]["exit_code"] == nullptr);
+  CHECK(report["hints"] == json::array());
+}
+
+TEST_CASE("the report of a job that could not start says why, and that the code is dtrun's") {
+  const ReportTest test;
+  const json report = test.Report({"-np", "2", "./no-such-program"}, 127);
+  CHECK(report["whose"] == "dtrun");
+  CHECK_THAT(report["reason"].get<std::string>(), Contains("no-such-program"));
+  CHECK(report["culprit"] == nullptr);
+  REQUIRE(report["ranks"].size() == 2);
+  CHECK(report["ranks"][1]["role"] == "not started");
+  CHECK(report["ranks"][1]["pid"] == nullptr);
+}
+
+TEST_CASE("the report of a job that took too long blames no rank") {
+  const ReportTest test;
+  const json report = test.Report({"-np", "2", "--timeout", "1", "sleep", "50"}, 124);
+  CHECK(report["whose"] == "dtrun");
+  CHECK(report["culprit"] == nullptr);
+  CHECK(report["ranks"][0]["role"] == "ended");
+}
+
+TEST_CASE("a rank's code that is also one of dtrun's is told from it") {
+  const ReportTest test;
+  CHECK(test.Report({"-np", "1", "sh", "-c", "exit 124"}, 124)["whose"] == "rank");
+}
+
+TEST_CASE("a report that cannot be written is refused before anything starts") {
+  const DtrunTest test;
+  const CommandResult result = test.Run(
+      {"-np", "2", "--report-json", test.temp.path() + "/no/such/file", "echo", "started"});
+  CHECK(result.exit_code == 73);
+  CHECK(result.out == "");
+  CHECK(LineCount(result.err) == 1);
+  CHECK(test.temp.Entries().empty());
+  const std::string script = GENERATE("exit 0", "exit 5");
+  CHECK(
+      test.Run({"-np", "1", "--report-json", "/dev/full", "sh", "-c", script}).exit_code ==
+      (script == "exit 0" ? 73 : 5));
+}
+
+TEST_CASE("a rank that runs out of its address space is told of the limit") {
+  const ReportTest test;
+  const json report = test.Report(
+      {"-np", "2", "sh", "-c",
+       kOnRankOne + "exec prlimit --core=0 --as=100000000 " + Hungry() + " 500"},
+      134);
+  REQUIRE(report["hints"].size() == 1);
+  CHECK_THAT(
+      report["hints"][0].get<std::string>(),
+      Contains("ran out of memory") && Contains("95 MiB") && Contains("prlimit --as"));
+}
+
+// A memory cgroup of its own, or why there is none.
+struct LimitedMemory {
+  std::string folder = base::Text("/sys/fs/cgroup/memory/dtrun-test-", getpid());
+  bool usable = false;
+
+  explicit LimitedMemory(int mebibytes) {
+    std::error_code error;
+    if (!std::filesystem::create_directory(folder, error)) return;
+    std::ofstream limit(folder + "/memory.limit_in_bytes");
+    limit << (int64_t{mebibytes} << 20) << std::flush;
+    usable = limit.good();
+  }
+  ~LimitedMemory() { rmdir(folder.c_str()); }
+};
+
+TEST_CASE("a rank that the kernel killed for lack of memory is told so") {
+  const LimitedMemory memory(128);
+  if (!memory.usable) {
+    WARN(
+        "skipped: " << memory.folder
+                    << " cannot be made (no memory cgroup of version 1, or not "
+                       "root)");
+    return;
+  }
+  const DtrunTest test;
+  Command line = test.Line({"-np", "2", "sh", "-c", kOnRankOne + "exec " + Hungry() + " 600"});
+  line.argv.insert(
+      line.argv.begin(),
+      {"sh", "-c", "echo $$ > " + memory.folder + "/cgroup.procs; exec \"$@\"", "sh"});
+  const CommandResult result = testing::Run(line);
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 137);
+  CHECK_THAT(result.err, Contains("dtrun: rank 1 on localhost was killed by SIGKILL\n"));
+  CHECK_THAT(
+      result.err, Contains("dtrun: hint: the kernel killed it for lack of memory: ") &&
+                      Contains("limited to 128 MiB"));
+}
+
+TEST_CASE("a rank that found its disk full is told which one") {
+  const DtrunTest test;
+  const std::string disk = test.temp.path() + "/disk";
+  std::filesystem::create_directory(disk);
+  if (testing::Run({{"unshare", "-m", "true"}}).exit_code != 0) {
+    WARN("skipped: no file system can be mounted here");
+    return;
+  }
+  Command line = test.Line({"-np", "2", "sh", "-c", kOnRankOne + "cat /dev/zero > zeros"});
+  line.argv.insert(
+      line.argv.begin(),
+      {"unshare", "-m", "sh", "-c",
+       "mount -t tmpfs -o size=64k none " + disk + " && cd " + disk + " && exec \"$@\"", "sh"});
+  const CommandResult result = testing::Run(line);
+  CHECK(result.exit_code == 1);
+  CHECK_THAT(result.err, Contains("dtrun: hint: the file system of " + disk + " is full\n"));
+}
+
+TEST_CASE("a bus error is told with the room that is left") {
+  const DtrunTest test;
+  const CommandResult result = test.RunScript(2, kOnRankOne + "kill -BUS $$");
+  CHECK(result.exit_code == 128 + SIGBUS);
+  CHECK_THAT(result.err, Contains("dtrun: hint: SIGBUS: ") && Contains(" in /dev/shm"));
+}
+
+}  // namespace
+}  // namespace dtrun::testing
