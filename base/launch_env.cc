@@ -15,6 +15,7 @@ constexpr char kColumns[] = "DTRUN_TERMINAL_COLUMNS";
 constexpr char kThreads[] = "DTRUN_THREADS";
 constexpr char kBind[] = "DTRUN_BIND";
 constexpr char kVerbose[] = "DTRUN_VERBOSE";
+constexpr char kRank[] = "DTRUN_RANK";
 constexpr char kShutdownNote[] = "DTRUN_SHUTDOWN_NOTE";
 constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
 
@@ -61,6 +62,7 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   if (launch.threads > 0) environment.emplace_back(kThreads, Text(launch.threads));
   if (!launch.bind.empty()) environment.emplace_back(kBind, launch.bind);
   if (launch.verbose) environment.emplace_back(kVerbose, "1");
+  if (launch.rank >= 0) environment.emplace_back(kRank, Text(launch.rank));
   if (!launch.shutdown_note.empty()) environment.emplace_back(kShutdownNote, launch.shutdown_note);
   if (!launch.flight_folder.empty()) environment.emplace_back(kFlightFolder, launch.flight_folder);
   return environment;
@@ -68,7 +70,8 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
 
 const std::vector<std::string>& LaunchVariables() {
   static const std::vector<std::string> names = {
-      kJob, kVersion, kHosts, kColumns, kThreads, kBind, kVerbose, kShutdownNote, kFlightFolder,
+      kJob,  kVersion, kHosts, kColumns,      kThreads,
+      kBind, kVerbose, kRank,  kShutdownNote, kFlightFolder,
   };
   return names;
 }
@@ -84,6 +87,9 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   launch.threads = ReadCount(get, kThreads);
   launch.bind = get(kBind).value_or("");
   launch.verbose = get(kVerbose).value_or("") == "1";
+  if (get(kRank)) launch.rank = ReadCount(get, kRank);
+  if (launch.rank >= RankCount(launch.hosts))
+    Refuse(kRank, Text(launch.rank), Text("a rank below ", RankCount(launch.hosts)));
   launch.shutdown_note = get(kShutdownNote).value_or("");
   launch.flight_folder = get(kFlightFolder).value_or("");
   return launch;

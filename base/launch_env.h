@@ -22,8 +22,8 @@ struct HostSlots {
 /// CPUs of its host are known, unless the user has said it); read by the runtime, but for `bind`
 /// and `verbose`, which are for the wrapper. Ranks are numbered through the hosts in order: host 0
 /// has ranks [0, slots), and so on. The host of a rank comes from here, never from a host name or
-/// boot id, so that several hosts may share one machine. The rank itself is the engine's to say
-/// (Open MPI sets OMPI_COMM_WORLD_RANK).
+/// boot id, so that several hosts may share one machine. The rank itself is said here only where
+/// dtrun starts the ranks without MPI; else it is Open MPI's to say (OMPI_COMM_WORLD_RANK).
 struct LaunchEnv {
   std::string job = {};               ///< random, unique to this launch
   std::string version = {};           ///< of the launcher
@@ -32,6 +32,7 @@ struct LaunchEnv {
   int threads = 0;                    ///< compute threads of this rank; 0: not said
   std::string bind = {};              ///< what to pin ranks to, as --bind says it; "": not said
   bool verbose = false;               ///< report what each rank got
+  int rank = -1;                      ///< of this process, where there is no MPI; -1: ask MPI
 
   /// File that Shutdown makes, so that the launcher knows a rank which left in good order from one
   /// that just ended; "": none. Its folder is there on the launcher's own host alone.

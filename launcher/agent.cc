@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -36,9 +35,12 @@
 #include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
 #include "launcher/left_overs.h"
+#include "launcher/limits.h"
 #include "launcher/network_survey.h"
 #include "launcher/poller.h"
 #include "launcher/program.h"
+#include "launcher/rank_input.h"
+#include "launcher/rank_streams.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -54,11 +56,6 @@ std::string FolderBase() {
   const std::string base = base::ProcessEnv("TMPDIR").value_or("");
   return base.empty() ? "/tmp" : base;
 }
-
-// What one rank's program writes to one stream.
-struct Stream {
-  int rank, number;
-};
 
 // The connection of a wrapper.
 struct Wrapper {
@@ -79,10 +76,11 @@ class Agent {
 
   int Run() {
     while (!dtrun_is_gone_ && !done_) {
-      const bool silent = host_timeout_.count() > 0;
+      // A dtrun that has stopped itself says nothing.
+      const bool silent = host_timeout_.count() > 0 && !stopped_;
       poller_.Wait(silent ? host_timeout_ / 4 : milliseconds(-1));
       if (silent && std::chrono::steady_clock::now() - heard_ > host_timeout_) break;
-      PauseStreams(dtrun_.queued() > kMostQueued);
+      streams_.SetPaused(dtrun_.queued() > kMostQueued);
       if (ending_ && !done_) FinishIfPossible();
     }
     if (!done_) KillRanks();
@@ -94,6 +92,10 @@ class Agent {
   void Obey(const Frame& frame) {
     heard_ = std::chrono::steady_clock::now();
     try {
+      if (frame.type == FrameType::kInput) {
+        if (input_) input_->Add(frame.body);
+        return;
+      }
       const json body = frame.body.empty() ? json::object() : json::parse(frame.body);
       if (frame.type == FrameType::kJob) TakeJob(body);
       if (frame.type == FrameType::kPing) dtrun_.Send({FrameType::kPong});
@@ -101,6 +103,9 @@ class Agent {
         dtrun_.Send({FrameType::kRoutes, -1, NetworkSurvey::OwnRoutes(body).dump()});
       if (frame.type == FrameType::kAskProgress) dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
       if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"));
+      if (frame.type == FrameType::kNotice) PassNotice();
+      if (frame.type == FrameType::kStop || frame.type == FrameType::kContinue)
+        SetStopped(frame.type == FrameType::kStop);
     } catch (const LaunchError& error) {
       Refuse(error.code(), error.what());
     } catch (const std::exception& error) {
@@ -128,15 +133,21 @@ class Agent {
     host_timeout_ = milliseconds(body.at("host_timeout_ms").get<int64_t>());
     for (const int rank : body.at("ranks")) expected_.insert(rank);
     cwd_ = body.at("cwd");
+    CheckLimits(LimitsOfHost(), static_cast<int>(expected_.size()));
     CheckProgram(body.at("program"), cwd_);
     folder_ = body.at("folder");
     if (folder_.empty()) {
       own_folder_ = std::make_unique<JobFolder>(FolderBase());
       folder_ = own_folder_->path();
     }
+    if (body.at("stdin").get<bool>())
+      input_ = std::make_unique<RankInput>(poller_, [this](size_t bytes, bool open) {
+        dtrun_.Send({FrameType::kTaken, 0, json{{"bytes", bytes}, {"open", open}}.dump()});
+      });
     const int listener = ListenForRanks(job_, body.at("host"));
     poller_.Watch(listener, POLLIN, [this, listener](short) { Accept(listener); });
-    const json ready = {{"pid", getpid()}, {"networks", NetworkSurvey::OwnFacts()}};
+    json ready = {{"pid", getpid()}};
+    if (body.at("survey").get<bool>()) ready["networks"] = NetworkSurvey::OwnFacts();
     dtrun_.Send({FrameType::kReady, -1, ready.dump(-1, ' ', true, json::error_handler_t::replace)});
   }
 
@@ -183,11 +194,18 @@ class Agent {
       if (wrapper.rank >= 0 || wrapper.files.size() != 2 || expected_.erase(frame.rank) == 0)
         throw LaunchError(ExitCode::kInternal, "this rank was not expected");
       wrapper.rank = frame.rank;
-      for (int i = 0; i < 2; ++i) Adopt(wrapper.files[static_cast<size_t>(i)], {frame.rank, i + 1});
+      for (int i = 0; i < 2; ++i)
+        streams_.Adopt(wrapper.files[static_cast<size_t>(i)], frame.rank, i + 1);
       wrapper.files.clear();
       const std::string welcome =
           Encode({FrameType::kWelcome, frame.rank, json{{"folder", folder_}}.dump()});
-      if (send(connection, welcome.data(), welcome.size(), MSG_NOSIGNAL) < 0) Leave(connection);
+      const bool reads = input_ && frame.rank == 0;
+      SendWithFiles(
+          connection, welcome, reads ? std::vector<int>{input_->reader()} : std::vector<int>{});
+      if (reads) input_->CloseReader();
+      if (stopped_) SignalGroupOf(wrapper.process, SIGSTOP);
+    } else if (frame.type == FrameType::kTakes && wrapper.rank >= 0) {
+      dtrun_.Send({FrameType::kNoticed, wrapper.rank, frame.body});
     } else if (frame.type == FrameType::kProgram && wrapper.rank >= 0) {
       wrapper.memory = MemoryCgroup::Of(json::parse(frame.body).at("pid"));
       dtrun_.Send({FrameType::kStarted, wrapper.rank, frame.body});
@@ -228,36 +246,21 @@ class Agent {
     wrappers_.erase(connection);
   }
 
-  void Adopt(int file, Stream stream) {
-    streams_[file] = stream;
-    if (!paused_) poller_.Watch(file, POLLIN, [this, file](short) { Pass(file); });
+  void PassNotice() {
+    const std::string notice = Encode({FrameType::kNotice});
+    for (const auto& [connection, wrapper] : wrappers_)
+      send(connection, notice.data(), notice.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
-  // A terminal whose other end is closed fails to be read.
-  void Pass(int file) {
-    const Stream stream = streams_.at(file);
-    std::string bytes(1 + 65536, static_cast<char>(stream.number));
-    const ssize_t got = read(file, bytes.data() + 1, bytes.size() - 1);
-    if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    bytes.resize(got <= 0 ? 1 : static_cast<size_t>(got) + 1);
-    dtrun_.Send({FrameType::kOutput, stream.rank, std::move(bytes)});
-    if (got > 0) return;
-    poller_.Forget(file);
-    close(file);
-    streams_.erase(file);
-  }
-
-  void PauseStreams(bool paused) {
-    if (paused == paused_) return;
-    paused_ = paused;
-    for (const auto& [file, stream] : streams_) {
-      if (paused) poller_.Forget(file);
-      if (!paused) poller_.Watch(file, POLLIN, [this, file = file](short) { Pass(file); });
-    }
+  void SetStopped(bool stopped) {
+    stopped_ = stopped;
+    for (const auto& [connection, wrapper] : wrappers_)
+      SignalGroupOf(wrapper.process, stopped ? SIGSTOP : SIGCONT);
+    if (stopped) dtrun_.Send({FrameType::kStopped});
   }
 
   void KillRanks() {
-    for (const auto& [connection, wrapper] : wrappers_) KillGroupOf(wrapper.process);
+    for (const auto& [connection, wrapper] : wrappers_) SignalGroupOf(wrapper.process, SIGKILL);
     KillProcessesOf(job_);
   }
 
@@ -287,8 +290,9 @@ class Agent {
   std::unique_ptr<JobFolder> own_folder_;
   std::set<int> expected_;           // ranks whose wrapper has not come
   std::map<int, Wrapper> wrappers_;  // by connection
-  std::map<int, Stream> streams_;    // by descriptor
-  bool paused_ = false, dtrun_is_gone_ = false;
+  RankStreams streams_{poller_, [this](Frame frame) { dtrun_.Send(frame); }};
+  std::unique_ptr<RankInput> input_;  // of rank 0
+  bool stopped_ = false, dtrun_is_gone_ = false;
   bool ending_ = false, send_flights_ = false, done_ = false;
   milliseconds host_timeout_{0};  // without a word of dtrun's, it is gone; 0: never
   std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();

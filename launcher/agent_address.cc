@@ -75,13 +75,15 @@ void SendWithFiles(int connection, const std::string& bytes, const std::vector<i
   msghdr message = {};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = CMSG_SPACE(files.size() * sizeof(int));
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
-  std::memcpy(CMSG_DATA(header), files.data(), files.size() * sizeof(int));
+  if (!files.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(files.size() * sizeof(int));
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(header), files.data(), files.size() * sizeof(int));
+  }
   if (sendmsg(connection, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size()))
     Fail("cannot talk to the agent of this host");
 }

@@ -22,7 +22,7 @@ int ConnectToAgent(const std::string& job, int host);
 /// The process at the other end of a connection, if it is this user's; -1 if not.
 pid_t TrustedPeer(int connection);
 
-/// Sends `bytes` with these descriptors. Throws LaunchError kInternal.
+/// Sends `bytes` with these descriptors, two at most. Throws LaunchError kInternal.
 void SendWithFiles(int connection, const std::string& bytes, const std::vector<int>& files);
 
 /// Receives at most `most` bytes, appends the descriptors that come with them. 0: the other side is

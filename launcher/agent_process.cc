@@ -1,21 +1,19 @@
 #include "launcher/agent_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
-#include "base/text.h"
 #include "launcher/launch_error.h"
+#include "launcher/limits.h"
 
 namespace dtrun::launcher {
 
-using base::Text;
-
-AgentProcess StartAgent(const std::vector<std::string>& words) {
+AgentProcess StartAgentProcess(const std::vector<std::string>& words) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -35,10 +33,43 @@ AgentProcess StartAgent(const std::vector<std::string>& words) {
     _exit(127);
   }
   if (child < 0)
-    throw LaunchError(ExitCode::kInternal, Text("cannot start a process: ", std::strerror(errno)));
+    throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(errno));
   close(channel[1]);
   close(complaints[1]);
   return {child, channel[0], complaints[0]};
+}
+
+Complaints::Complaints(Poller& poller, int file) : poller_(poller), file_(file) {
+  poller_.Watch(file_, POLLIN, [this](short) {
+    if (!Read()) poller_.Forget(file_);
+  });
+}
+
+Complaints::~Complaints() {
+  poller_.Forget(file_);
+  close(file_);
+}
+
+bool Complaints::Read() {
+  constexpr size_t kMost = 4096;
+  char bytes[1024];
+  const ssize_t got = read(file_, bytes, sizeof bytes);
+  if (got <= 0) return false;
+  text_.append(bytes, static_cast<size_t>(got));
+  if (text_.size() > kMost) text_.erase(0, text_.size() - kMost);
+  return true;
+}
+
+void Complaints::Drain() {
+  pollfd rest = {file_, POLLIN, 0};
+  while (poll(&rest, 1, 1000) > 0 && Read()) {
+  }
+}
+
+std::string Complaints::LastLine() const {
+  std::string text = text_;
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
 }
 
 }  // namespace dtrun::launcher

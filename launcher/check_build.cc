@@ -27,11 +27,12 @@ std::string LibraryFile(const std::string& name) {
 
 }  // namespace
 
-BuildReport CheckBuild(const std::string& path) {
+BuildReport CheckBuild(const std::string& path, Launcher launcher) {
   const std::vector<Part> parts = {
-      {"mpirun", true, [&] { return FindMpirun(path); }},
+      {"mpirun", launcher == Launcher::kMpirun, [&] { return FindMpirun(path); }},
       {"dtrun_rank", true, [] { return FindHelper("dtrun_rank"); }},
       {"dtrun_agent", true, [] { return FindHelper("dtrun_agent"); }},
+      {"dtrun_local", true, [] { return FindHelper("dtrun_local"); }},
       {"libdtrun.so", false, [] { return LibraryFile("libdtrun.so.0"); }},
       {"libdtrun_mpi.so", false, [] { return LibraryFile("libdtrun_mpi.so"); }},
   };

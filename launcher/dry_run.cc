@@ -44,7 +44,7 @@ std::vector<RankPlace> PlacesOf(
 }
 
 std::string PlanText(const MpirunCall& call, const std::vector<RankPlace>& places) {
-  std::string text = ShellLine(MpirunArgv(call)) + "\n";
+  std::string text = ShellLine(StartArgv(call)) + "\n";
   for (const RankPlace& place : places)
     text += Text(
         "rank ", place.rank, " -> ", place.host,
@@ -55,7 +55,7 @@ std::string PlanText(const MpirunCall& call, const std::vector<RankPlace>& place
 std::string PlanJson(const MpirunCall& call, const std::vector<RankPlace>& places) {
   json ranks = json::array();
   for (const RankPlace& place : places) ranks.push_back(RankJson(place));
-  const json plan = {{"command", MpirunArgv(call)}, {"variables", call.exported}, {"ranks", ranks}};
+  const json plan = {{"command", StartArgv(call)}, {"variables", call.exported}, {"ranks", ranks}};
   return plan.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 

@@ -5,12 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 
 #include "base/text.h"
 #include "launcher/launch_error.h"
+#include "launcher/limits.h"
 #include "launcher/mpirun.h"
 #include "launcher/program.h"
 #include "launcher/quoting.h"
@@ -23,7 +25,8 @@ using base::Text;
 // First line of what the program writes to stdout or stderr; empty when it cannot be run.
 std::string FirstLineOf(const std::string& file, const char* argument) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return "";
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw LaunchError(ExitCode::kInternal, "cannot make a pipe" + ErrorWithLimit(errno));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -31,8 +34,11 @@ std::string FirstLineOf(const std::string& file, const char* argument) {
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
   char* const argv[] = {const_cast<char*>(file.c_str()), const_cast<char*>(argument), nullptr};
   pid_t child = -1;
-  const bool started = posix_spawn(&child, file.c_str(), &actions, nullptr, argv, environ) == 0;
+  const int error = posix_spawn(&child, file.c_str(), &actions, nullptr, argv, environ);
+  const bool started = error == 0;
   posix_spawn_file_actions_destroy(&actions);
+  if (error == EAGAIN || error == ENOMEM)
+    throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(error));
   close(ends[1]);
   std::string output;
   char buffer[512];
@@ -56,7 +62,7 @@ std::string FindMpirun(const std::string& path) {
     throw LaunchError(
         ExitCode::kUnavailable,
         "mpirun was not found in PATH; install Open MPI (Debian, Ubuntu: apt-get install "
-        "openmpi-bin)");
+        "openmpi-bin), or start ranks of this host alone without it (--launcher local)");
   const std::string version = MpirunVersion(*mpirun);
   if (!IsSupportedMpirun(version))
     throw LaunchError(

@@ -21,7 +21,8 @@ constexpr int kDaemonLost = 205;  // what mpirun ends with when a daemon of its 
 bool Failed(const ExitRecord& record) {
   return (record.end == RankEnd::kExited && !record.gave_up.empty()) ||
          record.end == RankEnd::kSignaled || record.end == RankEnd::kNotStarted ||
-         (record.end == RankEnd::kExited && record.value != 0);
+         (record.end == RankEnd::kExited && record.value != 0 &&
+          record.value != static_cast<int>(ExitCode::kPreempted));
 }
 
 // mpirun ends the other ranks by SIGTERM, so a rank that died of it is the culprit only if mpirun
@@ -88,11 +89,16 @@ std::string ShutdownNote(const std::string& folder, int rank) {
 
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts) {
+    const std::vector<base::HostSlots>& hosts, Launcher launcher) {
+  const bool local = launcher == Launcher::kLocal;
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
     return Failed(record) && !IsVictim(record, engine_code);
   });
   if (culprit) return Blame(*culprit, hosts);
+  if (records.empty() && local)
+    return {
+        static_cast<int>(ExitCode::kInternal),
+        Text("no rank could be started (dtrun_local ended with code ", engine_code, ")")};
   if (records.empty())
     return {
         static_cast<int>(ExitCode::kUnavailable),
@@ -109,11 +115,13 @@ Verdict JudgeFailure(
   }
   const auto left =
       Earliest(records, [](const ExitRecord& record) { return record.end == RankEnd::kExited; });
-  if (left && engine_code == 1)
+  if (left && engine_code == kLeftCode)
     return {
         static_cast<int>(ExitCode::kLeftEarly),
-        RankAndHost(left->rank, hosts) +
-            " exited with code 0 without MPI_Finalize; Open MPI then ended the job",
+        Text(
+            RankAndHost(left->rank, hosts), " exited with code ", left->value,
+            local ? " without Shutdown; that ended the job"
+                  : " without MPI_Finalize; Open MPI then ended the job"),
         left->rank};
   // A wrapper that was killed could not say how its program ended.
   const auto silent =
@@ -130,6 +138,7 @@ Verdict JudgeFailure(
         engine_code,
         Text(RankAndHost(silent->rank, hosts), " was killed together with its wrapper"),
         silent->rank, true};
+  if (local) return {engine_code, Text("dtrun_local ended the job with code ", engine_code)};
   // MPI_Abort makes mpirun end all ranks alike.
   return {
       engine_code,

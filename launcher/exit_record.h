@@ -10,6 +10,7 @@
 
 #include "base/launch_env.h"
 #include "launcher/end_facts.h"
+#include "launcher/launcher_kind.h"
 
 namespace dtrun::launcher {
 
@@ -47,11 +48,16 @@ struct Verdict {
   bool of_rank = false;  ///< the code is one that a rank has chosen, not dtrun
 };
 
-/// Who failed first. `engine_code` is mpirun's exit code, not 0; `hosts` the placement; ranks that
-/// never started have no record. Ranks that mpirun ended because of the first one are not counted.
+/// Who failed first. `engine_code` is the exit code of mpirun or dtrun_local, not 0; `hosts` the
+/// placement; ranks that never started have no record. Ranks that mpirun ended because of the first
+/// one are not counted.
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts);
+    const std::vector<base::HostSlots>& hosts, Launcher launcher = Launcher::kMpirun);
+
+/// What dtrun_rank ends with, as mpirun would, where its program has called dtrun's Init and ended
+/// with code 0 without Shutdown.
+inline constexpr int kLeftCode = 1;
 
 /// "SIGSEGV"
 std::string SignalName(int signal);

@@ -24,6 +24,10 @@ bool IsType(uint8_t type) {
     case FrameType::kJob:
     case FrameType::kPing:
     case FrameType::kEnd:
+    case FrameType::kNotice:
+    case FrameType::kStop:
+    case FrameType::kContinue:
+    case FrameType::kInput:
     case FrameType::kAskProgress:
     case FrameType::kPeers:
     case FrameType::kReady:
@@ -34,12 +38,16 @@ bool IsType(uint8_t type) {
     case FrameType::kFlight:
     case FrameType::kPong:
     case FrameType::kDone:
+    case FrameType::kNoticed:
+    case FrameType::kStopped:
+    case FrameType::kTaken:
     case FrameType::kProgress:
     case FrameType::kRoutes:
     case FrameType::kHello:
     case FrameType::kWelcome:
     case FrameType::kProgram:
-    case FrameType::kExit: return true;
+    case FrameType::kExit:
+    case FrameType::kTakes: return true;
   }
   return false;
 }

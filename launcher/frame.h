@@ -7,17 +7,21 @@
 
 namespace dtrun::launcher {
 
-/// What dtrun, its host agents and the wrappers of ranks say to each other. The bodies of kOutput
-/// and kFlight are bytes, all others JSON.
+/// What dtrun, its host agents and the wrappers of ranks say to each other. The bodies of
+/// kOutput, kInput and kFlight are bytes, all others JSON.
 enum class FrameType : uint8_t {
   // dtrun to an agent
-  kJob = 1,   ///< {"version", "job", "host", "folder", "ranks", "program", "cwd"}: what to do
-  kPing = 2,  ///< dtrun is there
-  kEnd = 3,   ///< {"flights"}: end what still runs, say what is left to say, and kDone
-  kAskProgress = 4,  ///< kProgress is wanted, once
-  kPeers = 8,        ///< the addresses of all hosts; "" for its own
+  kJob = 1,          ///< {"version", "job", "host", "folder", "ranks", "program", "cwd", ...}
+  kPing = 2,         ///< dtrun is there
+  kEnd = 3,          ///< {"flights"}: end what still runs, say what is left to say, and kDone
+  kNotice = 4,       ///< the job is going to be ended: tell the programs; also to a wrapper
+  kStop = 5,         ///< stop the ranks, and kStopped
+  kContinue = 6,     ///< let them go on
+  kInput = 7,        ///< what rank 0 reads from its stdin; no bytes: it ends
+  kAskProgress = 8,  ///< kProgress is wanted, once
+  kPeers = 9,        ///< the addresses of all hosts; "" for its own
   // an agent to dtrun
-  kReady = 16,     ///< {"pid", "networks"}: ranks may start
+  kReady = 16,     ///< {"pid", perhaps "networks"}: ranks may start
   kRefused = 17,   ///< {"code", "text"}: why none may
   kStarted = 18,   ///< {"pid"} of a rank's program
   kOutput = 19,    ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
@@ -25,13 +29,17 @@ enum class FrameType : uint8_t {
   kFlight = 21,    ///< a rank's flight record
   kPong = 22,      ///< the answer to kPing
   kDone = 23,      ///< the last frame
-  kProgress = 24,  ///< of each rank that has a record {"rank", "step", "examples", "waited_ns"}
-  kRoutes = 27,    ///< the answer to kPeers: by host, the own address that leads to it
+  kNoticed = 24,   ///< {"takes"}: whether the rank's program takes notices
+  kStopped = 25,   ///< no rank of this host runs
+  kTaken = 26,     ///< {"bytes", "open"}: of kInput; whether anybody may read more
+  kProgress = 27,  ///< of each rank that has a record {"rank", "step", "examples", "waited_ns"}
+  kRoutes = 28,    ///< the answer to kPeers: by host, the own address that leads to it
   // a wrapper to its agent, and the answer
   kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr
-  kWelcome = 33,  ///< {"folder"}: of the job on this host
+  kWelcome = 33,  ///< {"folder"}: of the job on this host; perhaps with a descriptor, its stdin
   kProgram = 34,  ///< {"pid"}: the program runs
   kExit = 35,     ///< {"end", "value", "address_limit"}: it does no more
+  kTakes = 36,    ///< {"takes"}: the answer to kNotice, again once it has become true
 };
 
 struct Frame {

@@ -1,11 +1,8 @@
 #include "launcher/host_agents.h"
 
-#include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,18 +24,10 @@ using base::Text;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostComplaint = 4096;
-
 int64_t NowNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
-
-// The last line says why; those before it are banners.
-std::string LastLine(std::string text) {
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
 }
 
 std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
@@ -54,12 +43,11 @@ struct HostAgents::Host {
   std::string name;
   bool remote;
   pid_t process = -1;
-  int complaints = -1;
-  std::string complaint = {};  // what its stderr has said
+  std::unique_ptr<Complaints> complaints = nullptr;
   std::unique_ptr<FrameStream> stream = nullptr;
   Clock::time_point heard = Clock::now();
   Clock::time_point pinged = {};
-  bool ready = false, done = false, gone = false;
+  bool ready = false, done = false, gone = false, stopped = false;
   std::optional<LaunchError> refusal = std::nullopt;
 };
 
@@ -80,8 +68,7 @@ HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
 HostAgents::~HostAgents() {
   for (const auto& host : hosts_) {
     host->stream.reset();  // an agent ends with it
-    poller_.Forget(host->complaints);
-    if (host->complaints >= 0) close(host->complaints);
+    host->complaints.reset();
     // What carries the channel may not notice that it has ended.
     if (host->remote && !host->done) kill(-host->process, SIGKILL);
     waitpid(host->process, nullptr, 0);
@@ -96,22 +83,13 @@ void HostAgents::Start(Host& host) {
   } else {
     words = {plan_.agent};
   }
-  const AgentProcess child = StartAgent(words);
+  const AgentProcess child = StartAgentProcess(words);
   host.process = child.process;
-  host.complaints = child.complaints;
+  host.complaints = std::make_unique<Complaints>(poller_, child.complaints);
   host.stream = std::make_unique<FrameStream>(
       poller_, child.channel, child.channel,
       [this, &host](const Frame& frame) { Hear(host, frame); },
       [this, &host](const std::string& why) { HearEnd(host, why); });
-  poller_.Watch(host.complaints, POLLIN, [this, &host](short) {
-    char bytes[1024];
-    const ssize_t got = read(host.complaints, bytes, sizeof bytes);
-    if (got <= 0) return poller_.Forget(host.complaints);
-    host.complaint.append(bytes, static_cast<size_t>(got));
-    if (host.complaint.size() > kMostComplaint)
-      host.complaint.erase(0, host.complaint.size() - kMostComplaint);
-  });
-
   int first = 0;
   for (int i = 0; i < host.number; ++i) first += plan_.hosts[static_cast<size_t>(i)].slots;
   json ranks = json::array();
@@ -125,6 +103,8 @@ void HostAgents::Start(Host& host) {
       {"ranks", ranks},
       {"program", plan_.program},
       {"cwd", plan_.cwd},
+      {"survey", !survey_.complete()},
+      {"stdin", plan_.stdin_to_rank_0 && host.number == 0},
       {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0}};
   host.stream->Send(
       {FrameType::kJob, -1, job.dump(-1, ' ', false, json::error_handler_t::replace)});
@@ -171,6 +151,13 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         break;
       }
       case FrameType::kProgress: HearProgress(body()); break;
+      case FrameType::kNoticed:
+        takes_notices_[frame.rank] = takes_notices_[frame.rank] || body().at("takes");
+        break;
+      case FrameType::kStopped: host.stopped = true; break;
+      case FrameType::kTaken:
+        if (on_taken_) on_taken_(body().at("bytes"), body().at("open"));
+        break;
       case FrameType::kDone: host.done = true; break;
       default: break;
     }
@@ -182,6 +169,7 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
 // The last one to be ready lets all be asked how they reach each other.
 void HostAgents::HearReady(Host& host, const Frame& frame) {
   host.ready = true;
+  if (survey_.complete()) return;  // all is this machine
   const json facts = json::parse(frame.body).at("networks");
   if (!survey_.HearFacts(static_cast<size_t>(host.number), facts)) return;
   for (const auto& each : hosts_) {
@@ -202,16 +190,10 @@ void HostAgents::HearProgress(const json& ranks) {
 void HostAgents::HearEnd(Host& host, const std::string& why) {
   host.gone = true;
   if (host.done || ending_) return;
-  std::string reason = why.empty() ? LastLine(host.complaint) : why;
+  std::string reason = why.empty() ? host.complaints->LastLine() : why;
   if (!host.ready) {
-    pollfd rest = {host.complaints, POLLIN, 0};
-    while (poll(&rest, 1, 1000) > 0) {
-      char bytes[1024];
-      const ssize_t got = read(host.complaints, bytes, sizeof bytes);
-      if (got <= 0) break;
-      host.complaint.append(bytes, static_cast<size_t>(got));
-    }
-    reason = LastLine(host.complaint);
+    host.complaints->Drain();
+    reason = host.complaints->LastLine();
     if (!host.refusal)
       host.refusal = LaunchError(
           ExitCode::kUnavailable,
@@ -252,7 +234,9 @@ void HostAgents::Beat() {
       host->pinged = Clock::now();
       host->stream->Send({FrameType::kPing});
     }
-    if (!paused_ && Clock::now() - host->heard > plan_.host_timeout && lost_.empty())
+    if (paused_ || Clock::now() - host->heard <= plan_.host_timeout) continue;
+    host->gone = true;  // not waited for any more
+    if (lost_.empty())
       lost_ = Text(
           "host ", host->name, " was lost: nothing was heard of it for ",
           std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout).count(), " s");
@@ -281,6 +265,44 @@ void HostAgents::SetPaused(bool paused) {
     host->stream->SetPaused(paused);
     host->heard = Clock::now();
   }
+}
+
+void HostAgents::SendToAll(FrameType type) {
+  for (const auto& host : hosts_)
+    if (host->ready) host->stream->Send({type});
+}
+
+void HostAgents::GiveNotice() {
+  takes_notices_.clear();
+  SendToAll(FrameType::kNotice);
+}
+
+NoticeAnswers HostAgents::answers() const {
+  NoticeAnswers answers;
+  for (const auto& [rank, takes] : takes_notices_) answers.takers += takes ? 1 : 0;
+  for (const ExitRecord& record : records_)
+    answers.awaited += record.time_ns == 0 && takes_notices_.count(record.rank) == 0 ? 1 : 0;
+  return answers;
+}
+
+void HostAgents::Stop() {
+  for (const auto& host : hosts_) host->stopped = false;
+  SendToAll(FrameType::kStop);
+}
+
+bool HostAgents::Stopped() const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
+    return host->stopped || !host->ready || host->gone;
+  });
+}
+
+void HostAgents::Continue() {
+  SendToAll(FrameType::kContinue);
+  for (const auto& host : hosts_) host->heard = Clock::now();
+}
+
+void HostAgents::SendInput(std::string bytes) {
+  hosts_.front()->stream->Send({FrameType::kInput, 0, std::move(bytes)});
 }
 
 void HostAgents::End(bool flights) {

@@ -5,15 +5,18 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "launcher/exit_record.h"
 #include "launcher/frame_stream.h"
+#include "launcher/interruption.h"
 #include "launcher/launch_error.h"
 #include "launcher/network_survey.h"
 #include "launcher/output.h"
@@ -31,6 +34,7 @@ struct AgentPlan {
   std::vector<bool> on_this_machine;      ///< by host
   std::string program;                    ///< file of the ranks' program
   std::string cwd;
+  bool stdin_to_rank_0 = false;
   std::chrono::milliseconds host_timeout{30'000};  ///< a host not heard of for so long is lost
 };
 
@@ -64,6 +68,23 @@ class HostAgents {
   /// While paused, nothing is read of what the ranks write, so that they have to wait.
   void SetPaused(bool paused);
 
+  /// Tells the ranks that the job is going to be ended; what they have answered since.
+  void GiveNotice();
+  NoticeAnswers answers() const;
+
+  /// Stops the ranks of all hosts; lets them go on. No host counts as lost for what it has not said
+  /// before Continue.
+  void Stop();
+  bool Stopped() const;
+  void Continue();
+
+  /// What rank 0 reads from its stdin; "": it ends. `on_taken` learns how much of it the rank has
+  /// taken, and whether it can take more.
+  void SendInput(std::string bytes);
+  void SetOnTaken(std::function<void(size_t bytes, bool open)> on_taken) {
+    on_taken_ = std::move(on_taken);
+  }
+
   /// Has all agents end their ranks, and tell what the ranks did last if `flights`.
   void End(bool flights);
   /// All agents have said all or are gone.
@@ -79,6 +100,7 @@ class HostAgents {
   struct Host;
 
   void Start(Host& host);
+  void SendToAll(FrameType type);
   void Hear(Host& host, const Frame& frame);
   void HearReady(Host& host, const Frame& frame);
   void HearProgress(const nlohmann::json& ranks);
@@ -93,6 +115,8 @@ class HostAgents {
   std::vector<ExitRecord> records_;
   std::vector<base::FlightRecord> flights_;
   std::vector<base::FlightProgress> progress_;
+  std::map<int, bool> takes_notices_;  // by rank, since the last notice
+  std::function<void(size_t, bool)> on_taken_;
   std::string lost_;
   bool ending_ = false, paused_ = false;
 };

@@ -20,10 +20,13 @@
 #include "launcher/host_agents.h"
 #include "launcher/hosts.h"
 #include "launcher/job_folder.h"
+#include "launcher/job_input.h"
 #include "launcher/job_networks.h"
+#include "launcher/job_pause.h"
 #include "launcher/launch_error.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
+#include "launcher/preemption.h"
 #include "launcher/progress_display.h"
 #include "launcher/quoting.h"
 #include "launcher/result_file.h"
@@ -38,6 +41,8 @@ using std::chrono::milliseconds;
 
 // How long the agents may take for their last words.
 constexpr std::chrono::seconds kLastWords{5};
+// How long mpirun may take to end by itself. With a host lost it waits for that host's daemon.
+constexpr std::chrono::seconds kWithoutHost{1};
 
 class Job {
  public:
@@ -46,17 +51,32 @@ class Job {
         options_(options),
         story_(story),
         folder_(FolderBase()),
-        supervisor_(poller_),
+        grace_(options.grace_s),
+        supervisor_(
+            poller_, grace_,
+            {.notice =
+                 [this] {
+                   if (agents_) agents_->GiveNotice();
+                 },
+             .pause =
+                 [this] {
+                   if (pause_) pause_->Begin();
+                 },
+             .resume =
+                 [this] {
+                   if (pause_) pause_->Continue();
+                 }}),
         output_(poller_, plan_.output, plan_.call.placement, [this] {
           supervisor_.Interrupt(SIGPIPE);
         }) {
     if (!options_.flight_record.empty()) record_file_.emplace(options_.flight_record);
     plan_.call.folder = folder_.path();
-    MpirunArgv(plan_.call);  // what it refuses is said before anything is started
+    argv_ = StartArgv(plan_.call);  // what it refuses is said before anything is started
   }
 
   int Run() {
     agents_.emplace(poller_, AgentsPlan(), output_);
+    pause_.emplace(*agents_);
     WaitForHosts();
     if (supervisor_.interruption() == 0) {
       ChooseNetworks();
@@ -79,12 +99,13 @@ class Job {
         .on_this_machine = OnThisMachine(plan_.call.placement),
         .program = plan_.call.program.front(),
         .cwd = std::filesystem::current_path(ignored),
+        .stdin_to_rank_0 = options_.stdin_to_rank_0,
         .host_timeout = std::chrono::seconds(options_.host_timeout_s)};
   }
 
   void WaitForHosts() {
     while (!agents_->Ready() && supervisor_.interruption() == 0) {
-      poller_.Wait(milliseconds(100));
+      Wait(milliseconds(100));
       if (!agents_->lost().empty()) throw LaunchError(ExitCode::kUnavailable, agents_->lost());
       if (Clock::now() > start_by_ && !agents_->Ready())
         throw LaunchError(
@@ -97,7 +118,15 @@ class Job {
   void ChooseNetworks() {
     for (const std::string& reason : SettleNetworks(agents_->networks(), plan_))
       if (options_.verbose) Say(reason);
-    argv_ = MpirunArgv(plan_.call);
+    argv_ = StartArgv(plan_.call);
+  }
+
+  // Time in which the job is stopped does not count.
+  void Wait(milliseconds longest) {
+    poller_.Wait(longest);
+    const Clock::duration stopped = pause_->Tick();
+    for (Clock::time_point* limit : {&start_by_, &end_by_})
+      if (*limit != Clock::time_point::max()) *limit += stopped;
   }
 
   // Open MPI starts no rank before it has reached all hosts.
@@ -109,29 +138,36 @@ class Job {
       End(
           {static_cast<int>(ExitCode::kUnavailable),
            Text(
-               "not all ranks had started after ", options_.start_timeout_s,
-               " s (--start-timeout); --verbose shows what Open MPI says")});
+               "not all ranks had started after ", options_.start_timeout_s, " s (--start-timeout)",
+               plan_.call.launcher == Launcher::kMpirun ? "; --verbose shows what Open MPI says"
+                                                        : "")});
     if (Clock::now() > end_by_)
       End(
           {static_cast<int>(ExitCode::kTimeout),
            Text("ended after ", options_.timeout_s, " s (--timeout)")});
-    if (!agents_->lost().empty()) End({static_cast<int>(ExitCode::kUnavailable), agents_->lost()});
+    if (!agents_->lost().empty())
+      End({static_cast<int>(ExitCode::kUnavailable), agents_->lost()}, kWithoutHost);
+    const auto now = std::chrono::nanoseconds(Clock::now().time_since_epoch());
+    if (const auto late = JudgeLate(agents_->records(), plan_.call.placement, grace_, now.count()))
+      End(*late);
   }
 
   // No rank is to blame.
-  void End(Verdict why) {
+  void End(Verdict why, std::chrono::seconds patience = Interruption::kKillAfter) {
     if (ended_) return;
     ended_ = std::move(why);
-    supervisor_.End();
+    supervisor_.End(patience);
   }
 
   void RunRanks() {
     if (options_.verbose) Say(ShellLine(argv_));
     folder_.SetUser(supervisor_.Start(argv_, plan_.environment));
     if (options_.progress) progress_.emplace(*agents_, output_);
+    if (options_.stdin_to_rank_0) ReadInput();
     while (!supervisor_.ended()) {
-      poller_.Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500));
-      supervisor_.Tick();
+      Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500));
+      Interrupt();
+      if (input_) input_->Tick();
       agents_->Beat();
       CheckTime();
       CareForOutput();
@@ -142,6 +178,20 @@ class Job {
     spared.push_back(folder_.keeper());
     supervisor_.KillLeftOvers(spared);
     folder_.SetUser(0);
+  }
+
+  void ReadInput() {
+    input_.emplace(poller_, [this](std::string bytes) { agents_->SendInput(std::move(bytes)); });
+    agents_->SetOnTaken([this](size_t bytes, bool open) { input_->Taken(bytes, open); });
+  }
+
+  void Interrupt() {
+    const bool in_grace = supervisor_.in_grace();
+    supervisor_.Tick(agents_->answers());
+    if (in_grace || !supervisor_.in_grace()) return;
+    Say(Text(
+        SignalName(supervisor_.interruption()), ": the ranks were told, and have ", grace_.count(),
+        " s (--grace) to end by themselves; a second signal ends them at once"));
   }
 
   void CareForOutput() {
@@ -157,13 +207,16 @@ class Job {
     agents_->End(Failed() || record_file_);
     const auto late = Clock::now() + kLastWords;
     while (!agents_->Done() && Clock::now() < late) {
-      poller_.Wait(milliseconds(100));
+      Wait(milliseconds(100));
       CareForOutput();
     }
   }
 
   Verdict Judge() const {
     const int status = supervisor_.wait_status();
+    const int ranks = base::RankCount(plan_.call.placement);
+    if (status == 0 && !ended_ && HaveSaved(agents_->records(), ranks, supervisor_.in_grace()))
+      return {static_cast<int>(ExitCode::kPreempted), "pre-empted: the ranks had saved and ended"};
     if (supervisor_.interruption() == SIGPIPE) return {128 + SIGPIPE, ""};
     if (supervisor_.interruption() != 0)
       return {
@@ -174,9 +227,12 @@ class Job {
     if (WIFSIGNALED(status))
       return {
           static_cast<int>(ExitCode::kInternal),
-          Text("mpirun was killed by ", SignalName(WTERMSIG(status)), "; its ranks were ended")};
+          Text(
+              ProgramOf(plan_.call.launcher), " was killed by ", SignalName(WTERMSIG(status)),
+              "; its ranks were ended")};
     if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
-    return JudgeFailure(agents_->records(), WEXITSTATUS(status), plan_.call.placement);
+    return JudgeFailure(
+        agents_->records(), WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher);
   }
 
   int Report() {
@@ -221,10 +277,13 @@ class Job {
   JobFolder folder_;               // forks: before anything that a child should not have
   std::optional<ResultFile> record_file_;
   Poller poller_;
+  std::chrono::seconds grace_;
   Supervisor supervisor_;
   Output output_;
   std::optional<HostAgents> agents_;
   std::optional<ProgressDisplay> progress_;
+  std::optional<JobPause> pause_;
+  std::optional<JobInput> input_;
   Clock::time_point start_by_ = After(options_.start_timeout_s);
   Clock::time_point end_by_ = After(options_.timeout_s);
   std::optional<Verdict> ended_;  // why dtrun itself ended the job

@@ -11,11 +11,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "base/text.h"
 #include "launcher/launch_error.h"
+#include "launcher/limits.h"
 
 // The keeper reads a pipe whose only writer is dtrun. Each word it reads is the process that uses
 // the folder now. When dtrun ends, by whatever means, the pipe does too; then the keeper waits for
@@ -29,7 +29,7 @@ using base::Text;
 constexpr int kGraceMs = 10'000;
 
 [[noreturn]] void Fail(const std::string& what) {
-  throw LaunchError(ExitCode::kInternal, Text(what, ": ", std::strerror(errno)));
+  throw LaunchError(ExitCode::kInternal, what + ErrorWithLimit(errno));
 }
 
 // `user` is no child of the keeper, so it is waited for through a pidfd.
@@ -52,6 +52,9 @@ void RemoveFolders(const std::string& folder) {
 [[noreturn]] void Keep(const std::string& folder, int pipe) {
   prctl(PR_SET_NAME, "dtrun-keeper");
   setsid();  // the terminal's Ctrl-C is not for the keeper
+  // Nor what a service manager or a scheduler sends to every process of a job.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+    ::signal(signal, SIG_IGN);
   const int null = open("/dev/null", O_RDWR);
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, stream);
   pid_t user = 0;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "launcher/flight_lag.h"
+#include "launcher/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -18,7 +19,8 @@ bool WasEnded(const ExitRecord& record) {
 
 bool EndedWell(const ExitRecord& record) {
   return record.end == RankEnd::kExited && record.gave_up.empty() &&
-         (record.value == 0 || record.in_order);
+         (record.value == 0 || record.value == static_cast<int>(ExitCode::kPreempted) ||
+          record.in_order);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ struct JobStory {
 
 enum class RankRole {
   kNotSeen,    ///< it never started
-  kEndedWell,  ///< exit code 0, or in good order
+  kEndedWell,  ///< exit code 0, 75 (has saved), or in good order
   kCulprit,    ///< for which the job ended
   kGaveUp,     ///< waited for the culprit until its deadline
   kVictim,     ///< ended by dtrun or Open MPI because of the culprit

@@ -14,6 +14,7 @@ enum class ExitCode {
   kUnavailable = 69,  ///< Open MPI or a host is missing
   kInternal = 70,     ///< dtrun or Open MPI broke
   kNoResult = 73,     ///< a result file could not be written
+  kPreempted = 75,    ///< the ranks were told to end, and had saved
   kLeftEarly = 76,    ///< a rank stalled, or left while the others still needed it
   kTimeout = 124,     ///< --timeout has passed
   kNotExecutable = 126,

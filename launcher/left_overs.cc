@@ -26,9 +26,9 @@ bool IsOfJob(const std::filesystem::path& process, const std::string& variable) 
 
 }  // namespace
 
-void KillGroupOf(pid_t process) {
+void SignalGroupOf(pid_t process, int signal) {
   const pid_t group = getpgid(process);
-  if (group > 1 && group != getpgrp()) kill(-group, SIGKILL);
+  if (group > 1 && group != getpgrp()) kill(-group, signal);
 }
 
 void KillProcessesOf(const std::string& job) {

@@ -7,8 +7,8 @@
 
 namespace dtrun::launcher {
 
-/// Kills the process group of `process`, unless it is this process's own.
-void KillGroupOf(pid_t process);
+/// Sends `signal` to the process group of `process`, unless it is this process's own.
+void SignalGroupOf(pid_t process, int signal);
 
 /// Kills this user's processes on this host that have DTRUN_JOB=`job` in their environment, but not
 /// this process: what programs of the job have left behind.

@@ -1,6 +1,7 @@
 // dtrun: understands what the user says (settings.h, options.h), finds the hosts (host_sources.h),
 // plans (plan.h), then starts mpirun and watches it (job.h).
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -106,6 +107,15 @@ int Run(const Options& options, Plan plan) {
   return Close(report, story);
 }
 
+// A file of dtrun's own must not be taken for a stream that whoever started it had closed.
+void OpenStandardStreams() {
+  for (int file = open("/dev/null", O_RDWR); file >= 0; file = open("/dev/null", O_RDWR)) {
+    if (file <= STDERR_FILENO) continue;
+    close(file);
+    return;
+  }
+}
+
 int Main(const std::vector<std::string>& arguments) {
   const Surroundings surroundings = {ReadUserFile, base::ProcessEnv};
   if (!arguments.empty() && arguments[0] == "doctor")
@@ -117,7 +127,8 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
     case Action::kCompletion: return Print(BashCompletion(DoctorSpellings()));
     case Action::kCheckBuild: {
-      const BuildReport report = CheckBuild(base::ProcessEnv("PATH").value_or(""));
+      const BuildReport report =
+          CheckBuild(base::ProcessEnv("PATH").value_or(""), options.launcher);
       const int printed = Print(report.text);
       return report.complete ? printed : static_cast<int>(ExitCode::kUnavailable);
     }
@@ -142,6 +153,7 @@ int Main(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   using namespace dtrun::launcher;
+  OpenStandardStreams();
   try {
     return Main(std::vector<std::string>(argv + std::min(argc, 1), argv + argc));
   } catch (const LaunchError& error) {

@@ -144,6 +144,13 @@ std::vector<std::string> MpirunArgv(const MpirunCall& call) {
   return argv;
 }
 
+std::vector<std::string> StartArgv(const MpirunCall& call) {
+  if (call.launcher == Launcher::kMpirun) return MpirunArgv(call);
+  Words argv = {call.mpirun, base::Text(base::RankCount(call.placement)), call.wrapper};
+  Append(argv, MarkWords(call.program));
+  return argv;
+}
+
 std::vector<std::string> MarkWords(const std::vector<std::string>& words) {
   Words marked;
   for (const std::string& word : words) marked.push_back(kMark + word);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "launcher/launcher_kind.h"
 
 namespace dtrun::launcher {
 
@@ -21,9 +22,10 @@ struct Reach {
   std::vector<std::string> networks_left_out = {};  ///< then it leaves these out
 };
 
-/// All that decides how mpirun is called.
+/// All that decides how mpirun is called, or what stands in its place.
 struct MpirunCall {
-  std::string mpirun;                      ///< its file
+  Launcher launcher = Launcher::kMpirun;
+  std::string mpirun;                      ///< file of mpirun or dtrun_local
   std::string wrapper;                     ///< file of dtrun_rank, the same on all hosts
   std::string folder;                      ///< of the job, on this machine
   std::vector<base::HostSlots> placement;  ///< hosts with the slots in use
@@ -39,6 +41,9 @@ struct MpirunCall {
 /// The words of the command, mpirun's file first. No value of an environment variable is in it.
 /// Throws UsageError for a host that Open MPI cannot reach by such a name.
 std::vector<std::string> MpirunArgv(const MpirunCall& call);
+
+/// The words that start the ranks, by mpirun or dtrun_local. Throws UsageError as MpirunArgv does.
+std::vector<std::string> StartArgv(const MpirunCall& call);
 
 /// What ssh is called with, before the host.
 std::vector<std::string> SshArguments(const Reach& reach);

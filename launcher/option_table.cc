@@ -60,8 +60,9 @@ void SetBind(const OptionRow& row, const std::string& text, Options& options) {
   options.bind = *bind;
 }
 
-void SetLauncher(const OptionRow& row, const std::string& text, Options&) {
-  if (text != row.value) throw UsageError(Text("expected ", row.value));
+void SetLauncher(const OptionRow& row, const std::string& text, Options& options) {
+  if (text != "mpirun" && text != "local") throw UsageError(Text("expected one of ", row.value));
+  options.launcher = text == "local" ? Launcher::kLocal : Launcher::kMpirun;
 }
 
 void AddExported(const OptionRow&, const std::string& text, Options& options) {
@@ -77,6 +78,12 @@ void AddPattern(const OptionRow&, const std::string& text, Options& options) {
 
 void SetNetworks(const OptionRow&, const std::string& text, Options& options) {
   options.networks = ParseNetworks(text);
+}
+
+void SetStdin(const OptionRow&, const std::string& text, Options& options) {
+  if (text != "none" && text != "0")
+    throw UsageError("expected none or 0: rank 0 alone can have dtrun's stdin");
+  options.stdin_to_rank_0 = text == "0";
 }
 
 // mpirun divides plm_rsh_args at spaces and knows no quotes.
@@ -164,8 +171,8 @@ const std::vector<OptionRow>& OptionTable() {
        "false", SetFlag<&Options::oversubscribe>},
       {"--config", Kind::kValue, "FILE", kWhere,
        "read options from this YAML file; the command line wins", "", nullptr},
-      {"--launcher", Kind::kValue, "mpirun", kWhere, "what starts the ranks", "mpirun",
-       SetLauncher},
+      {"--launcher", Kind::kValue, "mpirun|local", kWhere,
+       "what starts the ranks; local: one host, without MPI", "mpirun", SetLauncher},
 
       {"--bind", Kind::kValue, "auto|none|core|socket|numa", kRank,
        "what a rank is pinned to; --verbose reports it", "auto", SetBind},
@@ -180,6 +187,8 @@ const std::vector<OptionRow>& OptionTable() {
       {"--env-deny", Kind::kRepeated, "PATTERN", kRank,
        "do not forward variables like this; wins over --env-allow", "",
        AddPattern<&Options::env_deny>},
+      {"--stdin", Kind::kValue, "none|0", kRank, "which rank reads dtrun's own stdin", "none",
+       SetStdin},
 
       {"--bucket-mb,--fusion-threshold-mb", Kind::kValue, "MIB", kLibrary,
        "reduce a gradient bucket once it holds this much", "4", SetMebibytes, "bucket_bytes"},
@@ -206,6 +215,9 @@ const std::vector<OptionRow>& OptionTable() {
       {"--host-timeout", Kind::kValue, "SECONDS", kLimits,
        "end the job when a host was out of reach for this long", "30",
        SetNumber<&Options::host_timeout_s, 4, 100'000>},
+      {"--grace", Kind::kValue, "SECONDS", kLimits,
+       "how long ranks that take notices may go on when dtrun is told to end; 0: not at all", "10",
+       SetNumber<&Options::grace_s, 0, 1'000'000>},
 
       {"--network-interfaces", Kind::kCommaList, "NAME|CIDR,...", kReach,
        "networks to use between hosts: eth0 or 10.1.0.0/16", "", SetNetworks},

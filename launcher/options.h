@@ -7,6 +7,7 @@
 #include "base/launch_env.h"
 #include "launcher/bind.h"
 #include "launcher/host.h"
+#include "launcher/launcher_kind.h"
 #include "launcher/output_options.h"
 
 namespace dtrun::launcher {
@@ -35,6 +36,7 @@ struct Options {
   std::string hostfile = {};
   int slots_per_host = 0;  ///< of hosts whose source says no number; 0: one
   bool oversubscribe = false;
+  Launcher launcher = Launcher::kMpirun;
 
   // What a rank gets.
   Bind bind = Bind::kAuto;
@@ -42,12 +44,14 @@ struct Options {
   std::vector<std::string> exported = {};  ///< variables that other hosts get in any case
   std::vector<std::string> env_allow = {};
   std::vector<std::string> env_deny = {};
+  bool stdin_to_rank_0 = false;
   base::Environment knobs = {};  ///< DTRUN_ variables for the library, where they are said here
 
   // Time limits; 0: none.
   int timeout_s = 0;
   int start_timeout_s = 60;
   int host_timeout_s = 30;
+  int grace_s = 10;  ///< between the notice to the ranks and their end; 0: no notice
 
   // How hosts are reached.
   std::vector<std::string> networks = {};  ///< names of interfaces, or CIDR

@@ -52,6 +52,15 @@ void MakeFolder(const std::string& folder) {
         ExitCode::kNoResult, Text(
                                  "cannot write into the output folder ", folder, ": ",
                                  error ? error.message() : std::string(std::strerror(errno))));
+  // There, somebody else could put links in place of the ranks' files.
+  struct stat status = {};
+  if (stat(folder.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) != 0 &&
+      status.st_uid != geteuid())
+    throw LaunchError(
+        ExitCode::kNoResult,
+        Text(
+            "the output folder ", folder, " belongs to user ", status.st_uid,
+            " and everybody may write to it; expected one of your own, such as ", folder, "/logs"));
 }
 
 }  // namespace
@@ -200,7 +209,7 @@ void Output::Keep(int rank, int stream, std::string_view bytes) {
   if (is_new) {
     std::error_code ignored;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-    file->second = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    file->second = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   }
   if (file->second < 0) {
     file_error_ = Text("cannot write ", path, ": ", std::strerror(errno));

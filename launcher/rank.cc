@@ -1,21 +1,18 @@
-// dtrun_rank +PROGRAM +ARGUMENT...: what mpirun starts for each rank. It gives the rank its CPUs
-// and its number of threads, runs the program as its child in the same process group, tells the
-// agent of its host how it ended, and then ends the same way itself, so that mpirun sees the truth.
-// What the program writes goes to the agent, not to mpirun, which would mix it with that of other
-// ranks.
+// dtrun_rank +PROGRAM +ARGUMENT...: what mpirun or dtrun_local starts for each rank. It gives the
+// rank its CPUs and its number of threads, runs the program as its child in the same process group,
+// tells the agent of its host how it ended, and then ends the same way itself, so that mpirun sees
+// the truth. What the program writes goes to the agent, not to mpirun, which would mix it with that
+// of other ranks.
 //
 // If mpirun dies, this dies; if this dies, the program does.
 
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,17 +20,19 @@
 #include <string>
 #include <vector>
 
+#include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/bind.h"
 #include "launcher/cpus.h"
-#include "launcher/exit_record.h"
 #include "launcher/job_folder.h"
 #include "launcher/launch_error.h"
 #include "launcher/mpirun.h"
+#include "launcher/notice.h"
 #include "launcher/rank_environment.h"
 #include "launcher/rank_link.h"
 #include "launcher/rank_output.h"
+#include "launcher/rank_program.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -107,7 +106,8 @@ void ReportCpus(const base::LaunchEnv& launch, int rank, const CpuPlan& plan, in
 void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   const CpuPlan plan = BindCpus(
       AllowedCpus(), CpuQuota(ReadFileOfSystem), ParseBind(launch.bind).value_or(Bind::kAuto),
-      EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0), EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
+      launch.rank >= 0 ? rank : EngineSays("OMPI_COMM_WORLD_LOCAL_RANK", 0),
+      launch.rank >= 0 ? launch.hosts[0].slots : EngineSays("OMPI_COMM_WORLD_LOCAL_SIZE", 1));
   Pin(plan.pinned);
   const int threads = DecideThreads(launch.threads, plan.threads);
   if (launch.threads > 0 || !ProcessEnv("OMP_NUM_THREADS"))
@@ -123,81 +123,11 @@ void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   for (const auto& [name, value] : base::WriteLaunchEnv(launch)) SetEnv(name, value);
 }
 
-// The child shares memory with its parent until exec, so errno comes back by itself.
-struct Spawned {
-  pid_t pid;
-  int exec_errno;
-};
-
-[[gnu::noinline]] Spawned Spawn(char* const* argv, const sigset_t& mask, int out, int err) {
-  const pid_t parent = getpid();
-  volatile int exec_errno = 0;
-  const pid_t child = vfork();
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
-    dup2(out, STDOUT_FILENO);
-    dup2(err, STDERR_FILENO);
-    sigprocmask(SIG_SETMASK, &mask, nullptr);
-    execv(argv[0], argv);
-    exec_errno = errno;
-    _exit(1);
-  }
-  return {child, child < 0 ? errno : exec_errno};
-}
-
-[[noreturn]] void DieOf(int signal) {
-  const rlimit no_core = {0, 0};  // the program has written its own
-  setrlimit(RLIMIT_CORE, &no_core);
-  ::signal(signal, SIG_DFL);
-  raise(signal);  // stays pending, as all signals are blocked here
-  sigset_t others;
-  sigfillset(&others);
-  sigdelset(&others, signal);
-  sigprocmask(SIG_SETMASK, &others, nullptr);
-  _exit(128 + signal);
-}
-
-// What the program was limited to is known until it has been waited for: it may have set that
-// itself. Returns AddressLimitIn.
-int64_t AwaitEnd(pid_t program) {
-  if (program <= 0) return 0;
-  siginfo_t info;
-  while (waitid(P_PID, static_cast<id_t>(program), &info, WEXITED | WNOWAIT) < 0 &&
-         errno == EINTR) {
-  }
-  return AddressLimitIn(ReadFileOfSystem(Text("/proc/", program, "/limits")).value_or(""));
-}
-
-// Signals of mpirun reach the program by themselves: they go to the process group.
-int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, int err) {
-  std::vector<char*> argv;
-  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  sigset_t all;
-  sigset_t original;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, &original);
-  const Spawned program = Spawn(argv.data(), original, out, err);
-  close(out);
-  close(err);
-  if (program.exec_errno == 0) link.SayStarted(program.pid);
-  int status = 0;
-  const int64_t address_limit = AwaitEnd(program.pid);
-  if (program.pid > 0)
-    while (waitpid(program.pid, &status, 0) < 0 && errno == EINTR) {
-    }
-  if (program.exec_errno != 0) {
-    link.SayEnded(RankEnd::kNotStarted, program.exec_errno);
-    return static_cast<int>(
-        program.exec_errno == ENOENT ? ExitCode::kNotFound : ExitCode::kNotExecutable);
-  }
-  if (WIFSIGNALED(status)) {
-    link.SayEnded(RankEnd::kSignaled, WTERMSIG(status), address_limit);
-    DieOf(WTERMSIG(status));
-  }
-  link.SayEnded(RankEnd::kExited, WEXITSTATUS(status), address_limit);
-  return WEXITSTATUS(status);
+// Has been a rank among others, and has not said goodbye. mpirun notices that of MPI's ranks.
+bool LeftEarly(const base::LaunchEnv& launch, const std::string& folder, int rank) {
+  return base::RankCount(launch.hosts) > 1 &&
+         access(base::FlightFile(FlightFolder(folder), rank).c_str(), F_OK) == 0 &&
+         access(ShutdownNote(folder, rank).c_str(), F_OK) != 0;
 }
 
 int Main(const std::vector<std::string>& arguments) {
@@ -206,9 +136,11 @@ int Main(const std::vector<std::string>& arguments) {
     std::fputs("dtrun: dtrun_rank is started by dtrun, not by hand\n", stderr);
     return static_cast<int>(ExitCode::kUsage);
   }
+  signal(NoticeSignal(), SIG_IGN);  // as the program will find it
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() == 1) return static_cast<int>(ExitCode::kInternal);  // mpirun is gone already
-  const int rank = EngineSays("OMPI_COMM_WORLD_RANK", 0);
+  const bool by_mpi = launch->rank < 0;
+  const int rank = by_mpi ? EngineSays("OMPI_COMM_WORLD_RANK", 0) : launch->rank;
   const OutputPipe out = MakeTerminal(launch->terminal_columns), err = MakePipe();
   RankLink link(launch->job, base::HostOfRank(launch->hosts, rank), rank, out.read, err.read);
   close(out.read);
@@ -216,7 +148,8 @@ int Main(const std::vector<std::string>& arguments) {
   ForgetFolderOfMpirun();
   KeepSharedMemoryIn(MemoryFolder(link.folder()));
   PrepareRank(*launch, link.folder(), rank);
-  return RunProgram(UnmarkWords(arguments), link, out.write, err.write);
+  const int code = RunProgram(UnmarkWords(arguments), link, out.write, err.write);
+  return code == 0 && !by_mpi && LeftEarly(*launch, link.folder(), rank) ? kLeftCode : code;
 }
 
 }  // namespace

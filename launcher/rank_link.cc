@@ -6,10 +6,8 @@
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "launcher/agent_address.h"
-#include "launcher/frame.h"
 #include "launcher/launch_error.h"
 
 namespace dtrun::launcher {
@@ -24,32 +22,51 @@ void Send(int connection, const Frame& frame) {
   [[maybe_unused]] const ssize_t sent = send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
 
-// The one frame that an agent says.
-std::string Welcome(int connection) {
-  FrameReader reader;
-  for (;;) {
-    pollfd ready = {connection, POLLIN, 0};
-    char bytes[4096];
-    const ssize_t got =
-        poll(&ready, 1, kPatienceMs) > 0 ? read(connection, bytes, sizeof bytes) : 0;
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0)
-      throw LaunchError(ExitCode::kInternal, "the agent of this host does not take this rank");
-    reader.Feed(bytes, static_cast<size_t>(got));
-    if (const std::optional<Frame> frame = reader.Next())
-      return json::parse(frame->body).at("folder");
-  }
-}
-
 }  // namespace
 
 RankLink::RankLink(const std::string& job, int host, int rank, int out, int err)
     : connection_(ConnectToAgent(job, host)), rank_(rank) {
   SendWithFiles(connection_, Encode({FrameType::kHello, rank}), {out, err});
-  folder_ = Welcome(connection_);
+  folder_ = json::parse(Welcome().body).at("folder");
 }
 
-RankLink::~RankLink() { close(connection_); }
+RankLink::~RankLink() {
+  CloseInput();
+  close(connection_);
+}
+
+// The first frame that an agent says; with it comes the program's stdin, if it has one.
+Frame RankLink::Welcome() {
+  std::vector<int> files;
+  for (;;) {
+    pollfd ready = {connection_, POLLIN, 0};
+    char bytes[4096];
+    const ssize_t got = poll(&ready, 1, kPatienceMs) > 0
+                            ? ReceiveWithFiles(connection_, bytes, sizeof bytes, files)
+                            : 0;
+    if (got < 0) continue;
+    if (got == 0)
+      throw LaunchError(ExitCode::kInternal, "the agent of this host does not take this rank");
+    if (!files.empty()) input_ = files.back();
+    reader_.Feed(bytes, static_cast<size_t>(got));
+    if (const std::optional<Frame> frame = reader_.Next()) return *frame;
+  }
+}
+
+void RankLink::CloseInput() {
+  if (input_ >= 0) close(input_);
+  input_ = -1;
+}
+
+std::optional<std::vector<Frame>> RankLink::Hear() {
+  char bytes[4096];
+  const ssize_t got = recv(connection_, bytes, sizeof bytes, MSG_DONTWAIT);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return std::nullopt;
+  if (got > 0) reader_.Feed(bytes, static_cast<size_t>(got));
+  std::vector<Frame> frames;
+  while (const std::optional<Frame> frame = reader_.Next()) frames.push_back(*frame);
+  return frames;
+}
 
 void RankLink::SayStarted(pid_t program) {
   Send(connection_, {FrameType::kProgram, rank_, json{{"pid", program}}.dump()});
@@ -59,6 +76,10 @@ void RankLink::SayEnded(RankEnd end, int value, int64_t address_limit) {
   const json body = {
       {"end", static_cast<int>(end)}, {"value", value}, {"address_limit", address_limit}};
   Send(connection_, {FrameType::kExit, rank_, body.dump()});
+}
+
+void RankLink::SayTakes(bool takes) {
+  Send(connection_, {FrameType::kTakes, rank_, json{{"takes", takes}}.dump()});
 }
 
 }  // namespace dtrun::launcher

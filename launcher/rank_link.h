@@ -4,9 +4,12 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "launcher/exit_record.h"
+#include "launcher/frame.h"
 
 namespace dtrun::launcher {
 
@@ -22,14 +25,28 @@ class RankLink {
 
   /// Of the job, on this host.
   const std::string& folder() const { return folder_; }
+  /// What the program reads from its stdin; -1: nothing. Closed by CloseInput.
+  int input() const { return input_; }
+  void CloseInput();
+
+  /// Readable when the agent has said something.
+  int file() const { return connection_; }
+  /// What it has said; nothing: it is gone.
+  std::optional<std::vector<Frame>> Hear();
 
   /// An agent that is gone meanwhile does not matter: it takes this process with it.
   void SayStarted(pid_t program);
   void SayEnded(RankEnd end, int value, int64_t address_limit = 0);
+  /// Whether the program takes notices.
+  void SayTakes(bool takes);
 
  private:
+  Frame Welcome();
+
   int connection_;
   int rank_;
+  int input_ = -1;
+  FrameReader reader_;
   std::string folder_;
 };
 

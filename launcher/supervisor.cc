@@ -10,16 +10,34 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <utility>
 
 #include "base/text.h"
 #include "launcher/launch_error.h"
+#include "launcher/limits.h"
 
 namespace dtrun::launcher {
 namespace {
 
 using base::Text;
 
-constexpr std::chrono::seconds kGrace{10};
+using Clock = std::chrono::steady_clock;
+
+bool IsIgnored(int signal) {
+  struct sigaction action;
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// A blocked signal is seen by signalfd even where it is ignored.
+sigset_t HandledSignals() {
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (int signal : {SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGCONT, SIGCHLD})
+    sigaddset(&handled, signal);
+  for (int signal : {SIGHUP, SIGTSTP})
+    if (!IsIgnored(signal)) sigaddset(&handled, signal);
+  return handled;
+}
 
 std::vector<char*> Pointers(const std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -52,16 +70,15 @@ std::vector<pid_t> Children() {
 
 }  // namespace
 
-Supervisor::Supervisor(Poller& poller) : poller_(poller) {
-  sigset_t handled;
-  sigemptyset(&handled);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGCHLD}) sigaddset(&handled, signal);
+Supervisor::Supervisor(Poller& poller, std::chrono::seconds grace, Requests requests)
+    : poller_(poller), interruption_(grace), requests_(std::move(requests)) {
+  const sigset_t handled = HandledSignals();
   sigprocmask(SIG_BLOCK, &handled, &original_mask_);
-  // Who reads our output and leaves is seen by write.
-  sigset_t broken_pipe;
-  sigemptyset(&broken_pipe);
-  sigaddset(&broken_pipe, SIGPIPE);
-  sigprocmask(SIG_BLOCK, &broken_pipe, nullptr);
+  // Who reads our output and leaves is seen by write; a terminal that is not ours to read, by read.
+  sigset_t of_files;
+  sigemptyset(&of_files);
+  for (int signal : {SIGPIPE, SIGTTIN}) sigaddset(&of_files, signal);
+  sigprocmask(SIG_BLOCK, &of_files, nullptr);
   signals_ = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signals_ < 0)
     throw LaunchError(ExitCode::kInternal, Text("cannot watch signals: ", std::strerror(errno)));
@@ -82,7 +99,7 @@ pid_t Supervisor::Start(
   process_ = fork();
   if (process_ == 0) Become(words.data(), variables.data(), original_mask_, parent);
   if (process_ < 0)
-    throw LaunchError(ExitCode::kInternal, Text("cannot start a process: ", std::strerror(errno)));
+    throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(errno));
   return process_;
 }
 
@@ -90,28 +107,35 @@ void Supervisor::HandleSignals() {
   signalfd_siginfo info;
   while (read(signals_, &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
-    if (signal != SIGCHLD) Interrupt(signal);
+    if (signal == SIGTSTP) requests_.pause();
+    if (signal == SIGCONT) requests_.resume();
+    if (signal != SIGTSTP && signal != SIGCONT && signal != SIGCHLD) Interrupt(signal);
   }
   Reap();
 }
 
-void Supervisor::Interrupt(int signal) {
-  if (interruption_ != 0) return KillProcess();
-  interruption_ = signal;
-  End();
+void Supervisor::Interrupt(int signal) { Do(interruption_.OnSignal(signal, Clock::now())); }
+
+void Supervisor::End(std::chrono::seconds patience) {
+  Do(interruption_.OnEnd(Clock::now(), patience));
 }
 
-void Supervisor::End() {
-  if (process_ > 0 && !ended_) kill(process_, SIGTERM);
-  kill_at_ = std::min(kill_at_, std::chrono::steady_clock::now() + kGrace);
+void Supervisor::Tick(const NoticeAnswers& answers) {
+  Do(interruption_.OnTime(answers, Clock::now()));
 }
 
-void Supervisor::Tick() {
-  if (std::chrono::steady_clock::now() >= kill_at_) KillProcess();
-}
-
-void Supervisor::KillProcess() {
-  if (process_ > 0 && !ended_) kill(-process_, SIGKILL);
+void Supervisor::Do(Interruption::Step step) {
+  const bool runs = process_ > 0 && !ended_;
+  switch (step) {
+    case Interruption::Step::kNone: break;
+    case Interruption::Step::kNotice: requests_.notice(); break;
+    case Interruption::Step::kTerminate:
+      if (runs) kill(process_, SIGTERM);
+      break;
+    case Interruption::Step::kKill:
+      if (runs) kill(-process_, SIGKILL);
+      break;
+  }
 }
 
 // Orphans of the job become this program's children and are reaped on the way.

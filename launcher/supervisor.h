@@ -5,9 +5,11 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "launcher/interruption.h"
 #include "launcher/poller.h"
 
 namespace dtrun::launcher {
@@ -16,12 +18,19 @@ namespace dtrun::launcher {
 /// gets none of the terminal's signals, and whatever it leaves behind on this host is killed.
 /// One per program: it changes the program's signal mask and makes it the reaper of orphans.
 ///
-/// SIGINT, SIGTERM, SIGHUP or SIGQUIT ends the process by SIGTERM; a second one, or 10 s, by
-/// SIGKILL. A signal that was ignored when this program started (nohup) stays ignored.
+/// SIGINT, SIGTERM, SIGHUP or SIGQUIT ends it as interruption.h says, SIGUSR1 asks for the notice
+/// alone, SIGTSTP for a pause. SIGHUP or SIGTSTP that was ignored when this program started (nohup)
+/// stays ignored. SIGINT does not: whoever sends it to a job in the background means it.
 class Supervisor {
  public:
+  struct Requests {
+    std::function<void()> notice;  ///< give the ranks an early notice
+    std::function<void()> pause;   ///< stop the ranks, then this process
+    std::function<void()> resume;  ///< SIGCONT has come
+  };
+
   /// Signals are handled while `poller` waits.
-  explicit Supervisor(Poller& poller);
+  Supervisor(Poller& poller, std::chrono::seconds grace, Requests requests);
   ~Supervisor();
 
   /// Starts `argv` with exactly `environment` (NAME=value), its stdin empty, in a session of its
@@ -32,31 +41,33 @@ class Supervisor {
   bool ended() const { return ended_; }
   int wait_status() const { return wait_status_; }
   /// The signal that told dtrun to end the job; 0: none.
-  int interruption() const { return interruption_; }
+  int interruption() const { return interruption_.signal(); }
+  /// It goes on for a while, since ranks take notices.
+  bool in_grace() const { return interruption_.in_grace(); }
 
-  /// Ends the process as the signal would; a second call kills it.
+  /// Does what the signal would do.
   void Interrupt(int signal);
-  /// Ends the process without a signal to blame.
-  void End();
-  /// Called now and then: kills a process that has not ended in time.
-  void Tick();
+  /// Ends the process without a signal to blame; kills it `patience` later.
+  void End(std::chrono::seconds patience = Interruption::kKillAfter);
+  /// Called now and then: ends or kills a process that has not ended in time.
+  void Tick(const NoticeAnswers& answers);
 
   /// Once the process has ended: kills its descendants on this host, but not the children `spared`.
   void KillLeftOvers(const std::vector<pid_t>& spared);
 
  private:
   void HandleSignals();
+  void Do(Interruption::Step step);
   void Reap();
-  void KillProcess();
 
   Poller& poller_;
+  Interruption interruption_;
+  Requests requests_;
   sigset_t original_mask_;
   int signals_;  // signalfd
   pid_t process_ = -1;
   bool ended_ = false;
   int wait_status_ = 0;
-  int interruption_ = 0;
-  std::chrono::steady_clock::time_point kill_at_ = std::chrono::steady_clock::time_point::max();
 };
 
 }  // namespace dtrun::launcher

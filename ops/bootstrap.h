@@ -10,8 +10,9 @@ namespace dtrun::ops {
 class SegmentExchange;
 
 /// All that a backend may ask for before it exists. Every call is collective over the ranks of the
-/// communicator to be, in the same order. Implementations: MPI, an existing communicator, some
-/// ranks of another bootstrap, threads of one process (tests).
+/// communicator to be, in the same order. Implementations: MPI, a unix socket of one host
+/// (local_bootstrap.h), an existing communicator, some ranks of another bootstrap, threads of one
+/// process (tests).
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;

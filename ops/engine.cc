@@ -6,7 +6,8 @@
 // Deadlines cost nothing while all is well: an operation notes when it was started, which its
 // flight record wants anyway, and the engine the earliest moment at which any could be late. The
 // clock is looked at when an operation starts, when somebody asks for one in vain, and before a
-// sleep. An operation that has advanced since the last look is not late.
+// sleep. An operation that has advanced since the last look is not late, and a sleep that took much
+// too long was a stop of the whole process, which makes nothing late.
 
 #include "ops/engine.h"
 
@@ -29,6 +30,8 @@ constexpr int kUntimedTurns = 32;
 constexpr base::Duration kPollPause = std::chrono::microseconds(50);
 // A lost wake-up would be a bug; this bounds what it could cost.
 constexpr base::Duration kLongestSleep = std::chrono::milliseconds(100);
+// Whoever wakes up so much later was stopped (Ctrl-Z), or its machine was.
+constexpr base::Duration kLongestDelay = std::chrono::seconds(1);
 
 // Somebody who finds something to advance every time looks at the clock this seldom.
 constexpr uint32_t kTurnsPerLook = 1024;
@@ -132,7 +135,7 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
 }
 
 void Engine::Poll() {
-  if (!AdvanceAll(nullptr)) LookAtClock();
+  if (!AdvanceAll(nullptr)) LookAtClock(nullptr);
 }
 
 bool Engine::AdvanceEntry(Entry& entry) {
@@ -211,10 +214,12 @@ bool Engine::AdvanceAll(const Entry* awaited) {
 void Engine::Wait(Entry& entry) {
   const auto done = [&entry] { return entry.done.load(std::memory_order_acquire); };
   base::TimePoint since = {};  // unset: not timed yet
+  std::optional<base::TimePoint> looked;
   for (int idle = 0; !done();) {
     if (AdvanceAll(&entry)) {
       if (idle >= kUntimedTurns) RecordWaiting(since), since = {};
       idle = 0;
+      looked.reset();
       continue;
     }
     if (++idle == kUntimedTurns && options_.recorder != nullptr) since = clock_.Now();
@@ -226,10 +231,11 @@ void Engine::Wait(Entry& entry) {
       ::sched_yield();
       continue;
     }
-    const base::Duration left = LookAtClock();
+    const base::Duration left = LookAtClock(&looked);
     const uint32_t ticket = doorbell().Prepare();
     if (AdvanceAll(&entry) || done()) {
       doorbell().Cancel();
+      looked.reset();
       continue;
     }
     doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));
@@ -247,10 +253,11 @@ void Engine::RecordWaiting(base::TimePoint& since) {
 
 // --- deadlines ----------------------------------------------------------------------------------
 
-// Returns how long nothing can be late.
-base::Duration Engine::LookAtClock() {
+// Returns how long nothing can be late. `looked`: when a thread that only sleeps did this last.
+base::Duration Engine::LookAtClock(std::optional<base::TimePoint>* looked) {
   std::lock_guard lock(mutex_);
   const base::TimePoint now = clock_.Now();
+  if (looked != nullptr) Forgive(now - std::exchange(*looked, now).value_or(now), now);
   if (now >= next_alarm_) CheckDeadlines(now);
   return next_alarm_ - now;
 }
@@ -274,6 +281,13 @@ void Engine::CheckDeadlines(base::TimePoint now) {
     next_alarm_ = std::min(next_alarm_, AlarmOf(entry, now));
   }
   if (failed) doorbell().Ring();
+}
+
+// The time in which this process was stopped counts for no operation: its peers were probably
+// stopped with it, and come when it does.
+void Engine::Forgive(base::Duration slept, base::TimePoint now) {
+  if (slept <= kLongestSleep + kLongestDelay) return;
+  for (const auto& entry : active_) entry->since = std::min(entry->since + slept, now);
 }
 
 // When to look again: at the deadline, and often enough to see whether it advances.
@@ -374,11 +388,13 @@ void Engine::StartThread() {
 }
 
 void Engine::RunThread() {
+  std::optional<base::TimePoint> looked;
   while (!stop_) {
-    const base::Duration left = LookAtClock();
+    const base::Duration left = LookAtClock(&looked);
     const uint32_t ticket = doorbell().Prepare();
     if (AdvanceAll(nullptr)) {
       doorbell().Cancel();
+      looked.reset();
       continue;
     }
     doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));

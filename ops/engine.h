@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -175,7 +176,7 @@ class Engine {
   void RunThread();
   Doorbell& doorbell() { return *reinterpret_cast<Doorbell*>(doorbell_->data()); }
 
-  base::Duration LookAtClock();
+  base::Duration LookAtClock(std::optional<base::TimePoint>* looked);
   void RecordWaiting(base::TimePoint& since);
 
   // Everything from here on is called under mutex_.
@@ -184,6 +185,7 @@ class Engine {
   void Fail(Entry& entry, std::exception_ptr error);
 
   void CheckDeadlines(base::TimePoint now);
+  void Forgive(base::Duration slept, base::TimePoint now);
   base::TimePoint AlarmOf(const Entry& entry, base::TimePoint now) const;
   void Warn(size_t index, base::TimePoint now);
   void GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now);

@@ -6,22 +6,20 @@
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/local_socket.h"
 #include "ops/segment_exchange.h"
 
 namespace dtrun::ops {
 namespace {
 
 using base::Text;
-using Deadline = std::chrono::steady_clock::time_point;
 
 struct Packet {
   int64_t rank;
@@ -39,19 +37,6 @@ std::string RandomName() {
   return name;
 }
 
-struct Address {
-  sockaddr_un address{};
-  socklen_t length;
-
-  explicit Address(const std::string& name) {
-    address.sun_family = AF_UNIX;
-    // The leading zero byte makes the name abstract.
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-};
-
 FileDescriptor NewSocket() {
   FileDescriptor fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) ThrowErrno("socket");
@@ -59,15 +44,8 @@ FileDescriptor NewSocket() {
 }
 
 void AwaitReadable(int fd, Deadline deadline, const std::string& what) {
-  for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        deadline - std::chrono::steady_clock::now());
-    if (left.count() <= 0) throw Error(ErrorCode::kTimeout, Text("waited too long for ", what));
-    pollfd poll_fd{fd, POLLIN, 0};
-    const int ready = ::poll(&poll_fd, 1, static_cast<int>(left.count()));
-    if (ready > 0) return;
-    if (ready < 0 && errno != EINTR) ThrowErrno("poll");
-  }
+  if (AwaitReady(fd, POLLIN, deadline)) return;
+  throw Error(ErrorCode::kTimeout, Text("waited too long for ", what));
 }
 
 void Send(int socket, Packet packet, int fd) {
@@ -118,13 +96,6 @@ Received Receive(int socket, Deadline deadline, const std::string& from) {
     received.fd = FileDescriptor(fd);
   }
   return received;
-}
-
-bool OfThisUser(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof peer;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-         peer.uid == ::geteuid();
 }
 
 class SocketExchange : public SegmentExchange {
@@ -198,7 +169,7 @@ std::vector<FileDescriptor> AcceptPeers(int listener, int size, Deadline deadlin
     AwaitReadable(listener, deadline, Text(size - connected, " of the other ranks of this host"));
     FileDescriptor peer(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (peer.get() < 0) ThrowErrno("accept");
-    if (!OfThisUser(peer.get())) continue;
+    if (!TrustedPeer(peer.get())) continue;
     const int64_t rank = Receive(peer.get(), deadline, "a rank of this host").packet.rank;
     peers.at(static_cast<size_t>(rank)) = std::move(peer);
     ++connected;
@@ -215,8 +186,8 @@ std::unique_ptr<SegmentExchange> ConnectSocketExchange(
   std::string name;
   if (bootstrap.rank() == 0) {
     name = RandomName();
-    const Address address(name);
-    if (::bind(socket.get(), address.get(), address.length) != 0)
+    const LocalAddress address(name);
+    if (::bind(socket.get(), address.get(), address.length()) != 0)
       ThrowErrno("bind of an abstract unix socket");
     if (::listen(socket.get(), bootstrap.size()) != 0) ThrowErrno("listen");
   }
@@ -225,8 +196,8 @@ std::unique_ptr<SegmentExchange> ConnectSocketExchange(
   if (bootstrap.rank() == 0) {
     peers = AcceptPeers(socket.get(), bootstrap.size(), deadline);
   } else {
-    const Address address(name);
-    if (::connect(socket.get(), address.get(), address.length) != 0)
+    const LocalAddress address(name);
+    if (::connect(socket.get(), address.get(), address.length()) != 0)
       ThrowErrno("connect to rank 0 of this host");
     Send(socket.get(), {bootstrap.rank(), 0}, -1);
     peers.push_back(std::move(socket));

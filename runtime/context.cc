@@ -3,6 +3,8 @@
 
 #include "runtime/context.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <fstream>
@@ -13,6 +15,7 @@
 #include "dtrun/error.h"
 #include "ops/backend.h"
 #include "runtime/cpus.h"
+#include "runtime/join_plan.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -40,7 +43,8 @@ int DefaultThreads(const base::GetEnv& get, int cpus_of_host, int local_size) {
 Context::Context(
     const base::GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given,
     const ops::MpiHandle& handle)
-    : launch_(base::ReadLaunchEnv(get)), options_(base::ReadOptions(get, given)) {
+    : launch_(WantsToBeAlone(get) ? std::nullopt : base::ReadLaunchEnv(get)),
+      options_(base::ReadOptions(get, given)) {
   terminal_columns_ = launch_ ? launch_->terminal_columns : 0;
   job_ = JoinJob(get, launch_, options_, handle);
   log_ = base::StderrSink(topology().size == 1 ? -1 : launch_rank(), options_.log_level);
@@ -50,8 +54,8 @@ Context::Context(
 // The CPUs of this host are those of its ranks together: each may be bound to some.
 int Context::CountHostCpus() const {
   std::vector<std::string> masks = {AllowedCpus()};
-  if (job_.mpi != nullptr) {
-    const std::vector<std::string> all = job_.mpi->bootstrap().AllGather(masks[0]);
+  if (ops::Bootstrap* bootstrap = job_.bootstrap()) {
+    const std::vector<std::string> all = bootstrap->AllGather(masks[0]);
     const std::vector<int>& hosts = job_.placement.host_of_rank;
     masks.clear();
     for (size_t rank = 0; rank < all.size(); ++rank) {
@@ -76,10 +80,10 @@ void Context::StartEngine(const base::GetEnv& get) {
           .peer_records = PeerRecords(),
           .on_give_up = OnGiveUp()},
       clock_, log_);
-  ops::MpiJob* mpi = topology().size > 1 ? job_.mpi.get() : nullptr;
+  const bool several = topology().size > 1;
   const ops::World world{
-      .bootstrap = mpi == nullptr ? nullptr : &mpi->bootstrap(),
-      .mpi = mpi,
+      .bootstrap = several ? job_.bootstrap() : nullptr,
+      .mpi = several ? job_.mpi.get() : nullptr,
       .host_of_rank = job_.placement.host_of_rank,
       .members = job_.members,
       .wire = WireDTypeOf(options_.wire_dtype),
@@ -127,8 +131,9 @@ std::string Context::Describe() const {
   const Topology& t = topology();
   return Text(
       "dtrun ", base::kVersion, "; rank ", t.rank, " of ", t.size, ", local ", t.local_rank, " of ",
-      t.local_size, ", host ", t.cross_rank, " of ", t.cross_size, "; backend ", world_->backend(),
-      "; ", threads_, " compute threads; overlap with the caller's own work: ",
+      t.local_size, ", host ", t.cross_rank, " of ", t.cross_size, "; joined ", job_.description,
+      "; backend ", world_->backend(), "; ", threads_,
+      " compute threads; overlap with the caller's own work: ",
       no_overlap_.empty() ? "on" : Text("off, because ", no_overlap_), "; ",
       base::Join(options, " "));
 }
@@ -158,10 +163,12 @@ ops::PeerRecords Context::PeerRecords() const {
 }
 
 std::function<void(const std::string&)> Context::OnGiveUp() const {
-  if (options_.on_stall != "abort" || job_.mpi == nullptr) return nullptr;
+  if (options_.on_stall != "abort" || job_.bootstrap() == nullptr) return nullptr;
   return [log = log_, mpi = job_.mpi.get()](const std::string& error) {
     log(base::LogLevel::kError, Text("ends the job (on_stall=abort): ", error));
-    mpi->Abort(kAbortCode);
+    if (mpi != nullptr) mpi->Abort(kAbortCode);
+    // Who has started the ranks ends the others, or they give up themselves.
+    ::_exit(kAbortCode);
   };
 }
 

@@ -1,47 +1,24 @@
-// Who belongs together says the trainer (an MPI communicator of its own), else the launcher through
-// MPI, else nobody: a world of one. Which rank runs on which host says dtrun if it launched them,
-// else MPI.
+// Who belongs together says the trainer (an MPI communicator of its own), else the environment
+// (join_plan.h): MPI is asked, or the ranks meet on this host, or there is one. Which rank runs on
+// which host says dtrun if it launched them, else MPI.
 
 #include "runtime/job.h"
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "dtrun/error.h"
+#include "ops/local_bootstrap.h"
+#include "runtime/join_plan.h"
+#include "runtime/machine.h"
 
 namespace dtrun::runtime {
 namespace {
 
 using base::Text;
-
-// Launchers that MPI can ask: Open MPI's own, and those that speak PMIx (srun --mpi=pmix, prun).
-bool StartedByMpiLauncher(const base::GetEnv& get) {
-  const std::string size = get("OMPI_COMM_WORLD_SIZE").value_or("");
-  return size.empty() ? get("PMIX_RANK").has_value() : size != "1";
-}
-
-std::string OwnHostName() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
-Placement PlaceAlone(const std::optional<base::LaunchEnv>& launch) {
-  const int expected = launch ? base::RankCount(launch->hosts) : 1;
-  if (expected > 1) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text(
-            "the environment says that dtrun started ", expected,
-            " ranks, but mpirun did not start this process; start it with dtrun, or unset "
-            "DTRUN_JOB"));
-  }
-  return PlaceByHostList(launch ? launch->hosts : std::vector<base::HostSlots>{{OwnHostName(), 1}});
-}
 
 // Everything that has to be equal on all ranks, a line each.
 std::string AgreedLines(
@@ -114,28 +91,88 @@ Placement Place(
   return PlaceByLaunch(launched, ranks);
 }
 
-}  // namespace
+// Without mpirun, each process is all of MPI's world.
+void CheckMpiKnows(const JoinPlan& plan) {
+  if (plan.way != JoinPlan::Way::kLocal) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "this is rank ", plan.rank, " of ", plan.size, " (joined ", plan.description,
+          "), but no MPI launcher has started it, so its MPI_COMM_WORLD has one rank; start it "
+          "with "
+          "dtrun --launcher mpirun, or call Init without a communicator"));
+}
 
-Job JoinJob(
-    const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch,
-    const base::Options& options, const ops::MpiHandle& handle) {
+// MPI_Init sets PMIX_RANK itself in a process that no launcher has started.
+base::GetEnv WithoutPmix(const base::GetEnv& get) {
+  return [&get](const std::string& name) { return name == "PMIX_RANK" ? std::nullopt : get(name); };
+}
+
+Job Alone(const std::optional<base::LaunchEnv>& launch, const Machine& machine) {
   Job job;
-  if (handle.comm == nullptr && !StartedByMpiLauncher(get)) {
-    job.placement = PlaceAlone(launch);
-    job.topology = TopologyOf(job.placement, 0);
-    job.members = ops::Members::World(1);
-    return job;
-  }
+  job.placement = PlaceByHostList(
+      launch ? launch->hosts : std::vector<base::HostSlots>{{machine.host_name, 1}});
+  job.members = ops::Members::World(1);
+  return job;
+}
+
+Job JoinOnThisHost(
+    const JoinPlan& plan, const std::optional<base::LaunchEnv>& launch, const Machine& machine,
+    const base::Options& options) {
+  Job job;
+  const base::LogSink log = base::StderrSink(plan.rank, options.log_level);
+  job.local = ops::JoinLocally(
+      {.name = plan.meeting,
+       .rank = plan.rank,
+       .size = plan.size,
+       .timeout = std::chrono::seconds(options.timeout_s),
+       .warning_after = std::chrono::seconds(options.stall_warning_s),
+       .warn = [log](const std::string& text) { log(base::LogLevel::kWarning, text); }});
+  Agree(*job.local, AgreedLines(launch, options));
+  job.placement = PlaceByHostList(
+      launch ? launch->hosts : std::vector<base::HostSlots>{{machine.host_name, plan.size}});
+  job.members = ops::Members::World(plan.size);
+  return job;
+}
+
+Job JoinThroughMpi(
+    const std::optional<base::LaunchEnv>& launch, const base::Options& options,
+    const ops::MpiHandle& handle) {
+  Job job;
   job.mpi = ops::JoinMpiJob("", handle, std::chrono::seconds(options.timeout_s));
   ops::Bootstrap& bootstrap = job.mpi->bootstrap();
   Agree(bootstrap, AgreedLines(launch, options));
   job.members.world_ranks = AllGatherInt(bootstrap, job.mpi->launch_rank());
   job.placement = Place(*job.mpi, launch, job.members.world_ranks);
-  job.topology = TopologyOf(job.placement, bootstrap.rank());
   if (job.placement.hosts.size() > 1) {
     for (const int host : job.placement.host_of_rank)
       job.members.hosts.push_back(job.placement.hosts[static_cast<size_t>(host)].name);
   }
+  return job;
+}
+
+}  // namespace
+
+Job JoinJob(
+    const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch,
+    const base::Options& options, const ops::MpiHandle& handle) {
+  const Machine machine = ThisMachine();
+  const JoinPlan plan = PlanJoin(get, launch, machine);
+  if (handle.comm != nullptr) CheckMpiKnows(plan);
+  Job job;
+  if (handle.comm != nullptr || plan.way == JoinPlan::Way::kMpi) {
+    job = JoinThroughMpi(launch, options, handle);
+    if (handle.comm != nullptr && job.mpi->launch_size() == 1)
+      CheckMpiKnows(PlanJoin(WithoutPmix(get), launch, machine));
+    job.description =
+        handle.comm == nullptr ? plan.description : "by the caller's MPI communicator";
+  } else {
+    job = plan.way == JoinPlan::Way::kAlone ? Alone(launch, machine)
+                                            : JoinOnThisHost(plan, launch, machine, options);
+    job.description = plan.description;
+  }
+  job.topology =
+      TopologyOf(job.placement, job.bootstrap() == nullptr ? 0 : job.bootstrap()->rank());
   return job;
 }
 

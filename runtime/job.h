@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/launch_env.h"
 #include "base/options.h"
+#include "ops/bootstrap.h"
 #include "ops/members.h"
 #include "ops/mpi/mpi_module.h"
 #include "runtime/topology.h"
@@ -14,16 +16,22 @@ namespace dtrun::runtime {
 
 /// The ranks that a process belongs to, before anything but a bootstrap connects them.
 struct Job {
-  std::unique_ptr<ops::MpiJob> mpi;  ///< null in a world of one
+  std::unique_ptr<ops::MpiJob> mpi;       ///< null where MPI has not joined them
+  std::unique_ptr<ops::Bootstrap> local;  ///< null where they have not met on this host
+  std::string description;                ///< how they were joined: "through MPI"
   Placement placement;
   Topology topology{};
   /// The ranks by what they were launched as, with their hosts if there are several.
   ops::Members members;
+
+  /// Between the ranks; null in a world of one that nobody has joined.
+  ops::Bootstrap* bootstrap() const { return mpi != nullptr ? &mpi->bootstrap() : local.get(); }
 };
 
 /// Joins the processes of `handle`, or without one those that were launched together with this one
-/// (none: a world of one). Collective over them. Agrees with them on version, launch and options;
-/// throws Error kMismatch, which names the first difference, kInvalidArgument or kUnavailable.
+/// (join_plan.h; none: a world of one). Collective over them. Agrees with them on version, launch
+/// and options; throws Error kMismatch, which names the first difference, and what PlanJoin,
+/// ops::JoinLocally and ops::JoinMpiJob do.
 Job JoinJob(
     const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch,
     const base::Options& options, const ops::MpiHandle& handle);

@@ -51,8 +51,8 @@ class [[nodiscard]] Context {
   /// a pipe.
   int terminal_columns() const { return dtrun_context_terminal_columns(handle_.get()); }
 
-  /// One line for people and logs: version, rank, backend, threads, whether operations overlap with
-  /// the caller's own work (and if not, why), options.
+  /// One line for people and logs: version, rank, how the ranks were joined, backend, threads,
+  /// whether operations overlap with the caller's own work (and if not, why), options.
   std::string description() const { return dtrun_context_description(handle_.get()); }
 
   /// The value in use of an option of docs/options.md; none for an unknown name.
@@ -94,9 +94,10 @@ inline std::vector<dtrun_option> ToC(const Options& options) {
 
 }  // namespace detail
 
-/// Makes this process a rank of its job: collective over all processes that one launcher started.
-/// Started by nobody, it is a world of one and everything still works. `options` (see
-/// docs/options.md) win over the environment. Errors: kInvalidArgument (an option), kMismatch
+/// Makes this process a rank of its job: collective over all processes that one launcher started,
+/// or that were started by hand on one host (docs/embedding.md: how ranks find each other). Started
+/// by nobody, it is a world of one and everything still works. `options` (see docs/options.md) win
+/// over the environment. Errors: kInvalidArgument (an option), kMismatch
 /// (ranks differ in version or options), kUnavailable, kTimeout, kSystem.
 inline Context Init(const Options& options = {}) {
   const std::vector<dtrun_option> list = detail::ToC(options);

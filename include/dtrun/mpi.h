@@ -37,7 +37,8 @@
 namespace dtrun {
 
 /// Collective over `comm`; see the top of this file. Errors: those of `Init()`, and
-/// kInvalidArgument for a communicator that cannot be joined, kUnavailable when libdtrun_mpi.so
+/// kInvalidArgument for a communicator that cannot be joined, also where a job of several ranks was
+/// started without MPI, so that MPI_COMM_WORLD has one, kUnavailable when libdtrun_mpi.so
 /// cannot be loaded.
 inline Context Init(MPI_Comm comm, const Options& options = {}) {
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};

@@ -12,6 +12,7 @@
 #include "ops/mpi/mpi_bootstrap.h"
 #include "ops/mpi/mpi_calls.h"
 #include "ops/mpi/mpi_operation.h"
+#include "ops/mpi/open_mpi.h"
 
 namespace dtrun::ops {
 namespace mpi {
@@ -91,8 +92,7 @@ MPI_Comm CommOf(const MpiHandle& handle) {
     throw Error(
         ErrorCode::kInvalidArgument,
         base::Text(
-            "the MPI_Comm is one of ",
-            handle.library.substr(0, handle.library.find_first_of("\n,")), " (", handle.bytes,
+            "the MPI_Comm is one of ", NameOfLibrary(handle.library), " (", handle.bytes,
             " bytes); expected one of Open MPI (", sizeof(MPI_Comm),
             " bytes), which libdtrun_mpi.so was built for"));
   }
@@ -101,6 +101,14 @@ MPI_Comm CommOf(const MpiHandle& handle) {
   if (comm == MPI_COMM_NULL)
     throw Error(ErrorCode::kInvalidArgument, "the MPI_Comm is MPI_COMM_NULL; expected one to join");
   return comm;
+}
+
+// What the loader has found may be another MPI under the same name.
+void CheckLibrary() {
+  char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  Check(MPI_Get_library_version(library, &length), "MPI_Get_library_version");
+  CheckIsOpenMpi(library);
 }
 
 // Before MPI_Init there is no other one.
@@ -146,6 +154,7 @@ int TellFinalized(MPI_Comm, int, void* messages, void*) {
 class OpenMpiJob : public MpiJob {
  public:
   OpenMpiJob(const MpiHandle& handle, base::Duration timeout) {
+    CheckLibrary();
     CheckNotFinalized("Init");
     int initialized = 0;
     Check(MPI_Initialized(&initialized), "MPI_Initialized");
@@ -164,6 +173,7 @@ class OpenMpiJob : public MpiJob {
     }
     comm_ = DuplicateOf(joined, timeout);
     Check(MPI_Comm_rank(MPI_COMM_WORLD, &launch_rank_), "MPI_Comm_rank");
+    Check(MPI_Comm_size(MPI_COMM_WORLD, &launch_size_), "MPI_Comm_size");
     Check(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
     Check(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
     FindHost();
@@ -183,6 +193,7 @@ class OpenMpiJob : public MpiJob {
   int host_leader() const override { return host_leader_; }
   std::string host_name() const override { return host_name_; }
   int launch_rank() const override { return launch_rank_; }
+  int launch_size() const override { return launch_size_; }
   bool engine_thread_allowed() const override {
     return level_ == MPI_THREAD_MULTIPLE || (used_by_us_alone_ && level_ == MPI_THREAD_SERIALIZED);
   }
@@ -231,7 +242,7 @@ class OpenMpiJob : public MpiJob {
   int level_ = MPI_THREAD_SINGLE;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int keyval_ = MPI_KEYVAL_INVALID;
-  int launch_rank_ = 0, rank_ = 0, size_ = 1, host_leader_ = 0;
+  int launch_rank_ = 0, launch_size_ = 1, rank_ = 0, size_ = 1, host_leader_ = 0;
   std::string host_name_;
   std::unique_ptr<MpiBootstrap> bootstrap_;
   std::shared_ptr<Endpoint> endpoint_;

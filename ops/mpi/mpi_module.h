@@ -30,6 +30,8 @@ class MpiJob {
   virtual Bootstrap& bootstrap() = 0;
   /// This process among all that were launched together.
   virtual int launch_rank() const = 0;
+  /// How many these are: the size of MPI_COMM_WORLD.
+  virtual int launch_size() const = 0;
   /// Lowest rank of those that MPI sees on this rank's host, and that host's name.
   virtual int host_leader() const = 0;
   virtual std::string host_name() const = 0;

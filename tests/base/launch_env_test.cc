@@ -37,6 +37,7 @@ TEST_CASE("what the launcher writes, the runtime reads") {
       .threads = 4,
       .bind = "core",
       .verbose = true,
+      .rank = 4,
       .shutdown_note = "/tmp/job/shutdown.1",
       .flight_folder = "/dev/shm/job/flight",
   };
@@ -44,7 +45,7 @@ TEST_CASE("what the launcher writes, the runtime reads") {
 }
 
 TEST_CASE("all variables of a launch are known by name, so that they can be taken back") {
-  LaunchEnv launch{.job = "1", .threads = 1, .bind = "core", .verbose = true};
+  LaunchEnv launch{.job = "1", .threads = 1, .bind = "core", .verbose = true, .rank = 0};
   launch.shutdown_note = launch.flight_folder = "/tmp";
   for (const auto& [name, value] : WriteLaunchEnv(launch)) {
     const auto& names = LaunchVariables();
@@ -65,6 +66,9 @@ TEST_CASE("a damaged launch is refused by variable, value and expectation") {
   CHECK(
       RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:1"}, {"DTRUN_THREADS", "-1"}})
           .find("DTRUN_THREADS is '-1'; expected a number from 0") != std::string::npos);
+  CHECK(
+      RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:2"}, {"DTRUN_RANK", "2"}}) ==
+      "environment variable DTRUN_RANK is '2'; expected a rank below 2 (dtrun sets it)");
 }
 
 TEST_CASE("ranks are numbered through the hosts") {

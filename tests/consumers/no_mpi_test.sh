@@ -72,6 +72,22 @@ missing_mpirun() {
   expect_equal "$(wc -l <<<"$output")" 1
 }
 
+without_mpirun() {
+  without_mpi "$prefix/bin/dtrun" --launcher local --tag none -np 2 ../trainer
+  expect_status 0
+  expect_equal "$output" "2: shm"
+  without_mpi "$prefix/bin/dtrun" --launcher local --check-build
+  expect_status 0
+}
+
+# shellcheck disable=SC2016 # the inner shell expands them
+by_hand() {
+  without_mpi env WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$((20000 + RANDOM)) \
+    sh -c 'RANK=1 ../trainer & RANK=0 ../trainer; status=$?; wait; exit $status'
+  expect_status 0
+  expect_equal "$output" "2: shm"
+}
+
 if unshare --mount mount --bind "$TEST_TMPDIR" "$TEST_TMPDIR" 2>/dev/null; then on_bare_machine=story; else on_bare_machine=skip_on_this_machine; fi
 skip_on_this_machine() { skip_story "$1" "hiding MPI takes the right to mount in a namespace"; }
 
@@ -80,4 +96,6 @@ $on_bare_machine "trainers that nobody launched work as a world of one" alone
 $on_bare_machine "a rank of a job says which library of MPI is missing" missing_libmpi
 $on_bare_machine "a rank that mpirun did not start says so" not_started_by_mpirun
 $on_bare_machine "dtrun says that mpirun is missing" missing_mpirun
+$on_bare_machine "dtrun --launcher local needs no MPI" without_mpirun
+$on_bare_machine "ranks started by hand need no MPI" by_hand
 end_of_stories

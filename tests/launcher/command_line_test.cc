@@ -86,7 +86,7 @@ TEST_CASE("a wrong number of ranks is shown with what was expected") {
 TEST_CASE("a wrong value is one line with the option, the value and what was expected") {
   const auto [option, value, expected] = GENERATE(table<std::string, std::string, std::string>({
       {"--bind", "cpu", "auto|none|core|socket|numa"},
-      {"--launcher", "local", "mpirun"},
+      {"--launcher", "ssh", "mpirun|local"},
       {"--threads", "0", "from 1 to 1000000"},
       {"--timeout", "1h", "whole number"},
       {"--host-timeout", "1", "from 4 to"},

@@ -1,4 +1,4 @@
-// How a job ends when something goes wrong.
+// How a job ends when something goes wrong. Most stories hold whatever starts the ranks.
 
 #include <signal.h>
 
@@ -18,6 +18,8 @@ using namespace std::chrono_literals;
 // A rank that says its own process and that of a child of it, and stays.
 constexpr char kStay[] = "sleep 600 & echo $$; echo $!; wait";
 
+std::string AnyLauncher() { return GENERATE(as<std::string>(), "mpirun", "local"); }
+
 pid_t ChildNamed(pid_t parent, const std::string& name) {
   std::ifstream children(base::Text("/proc/", parent, "/task/", parent, "/children"));
   for (pid_t child; children >> child;) {
@@ -35,12 +37,17 @@ struct WaitingJob {
   std::vector<ProcessWatch> processes;
 
   // Each rank prints `lines` lines with a process id.
-  explicit WaitingJob(const std::string& script = kStay, int lines = 2)
-      : dtrun(test.Line({"-np", "2", "sh", "-c", script})) {
+  explicit WaitingJob(const std::string& launcher, const std::string& script = kStay, int lines = 2)
+      : test{.launcher = launcher}, dtrun(test.Line({"-np", "2", "sh", "-c", script})) {
     REQUIRE(dtrun.WaitForLines(2 * lines));
     std::istringstream pids(dtrun.out());
     for (pid_t pid; pids >> pid;) processes.emplace_back(pid);
     for (const ProcessWatch& process : processes) REQUIRE(process.found());
+  }
+
+  // What has started the ranks.
+  pid_t Engine() const {
+    return ChildNamed(dtrun.pid(), test.launcher == "mpirun" ? "mpirun" : "dtrun_local");
   }
 
   bool AllGone() const {
@@ -50,11 +57,21 @@ struct WaitingJob {
   }
 };
 
+// The others stay; the last rank goes on once all of them run.
+std::string OthersAreThere(int last) {
+  const std::string here = "$TMPDIR/here.";
+  std::string script =
+      base::Text("[ $RANK = ", last, " ] || { : >", here, "$RANK; exec sleep 600; }; ");
+  for (int rank = 0; rank < last; ++rank)
+    script += base::Text("until rm ", here, rank, " 2>/dev/null; do sleep 0.01; done; ");
+  return script;
+}
+
 TEST_CASE("the exit code of a rank is passed on, with a line that names it") {
-  const DtrunTest test;
+  const DtrunTest test = {.launcher = AnyLauncher()};
   const int code = GENERATE(1, 3, 66, 255);
-  const CommandResult result = test.RunScript(
-      2, base::Text("[ $OMPI_COMM_WORLD_RANK = 0 ] && sleep 600; echo why >&2; exit ", code));
+  const CommandResult result =
+      test.RunScript(2, OthersAreThere(1) + base::Text("echo why >&2; exit ", code));
   CHECK(result.exit_code == code);
   CHECK_THAT(
       result.err, Catch::StartsWith(base::Text(
@@ -64,12 +81,11 @@ TEST_CASE("the exit code of a rank is passed on, with a line that names it") {
 }
 
 TEST_CASE("a rank that a signal killed is named with the signal") {
-  const DtrunTest test;
+  const DtrunTest test = {.launcher = AnyLauncher()};
   const auto [name, code] = GENERATE(
       std::pair<std::string, int>("SEGV", 139), std::pair<std::string, int>("ABRT", 134),
       std::pair<std::string, int>("TERM", 143), std::pair<std::string, int>("KILL", 137));
-  const CommandResult result =
-      test.RunScript(3, "[ $OMPI_COMM_WORLD_RANK = 2 ] || sleep 600; kill -" + name + " $$");
+  const CommandResult result = test.RunScript(3, OthersAreThere(2) + "kill -" + name + " $$");
   CHECK(result.exit_code == code);
   CHECK(LineCount(result.err) == 3);
   CHECK_THAT(
@@ -78,7 +94,7 @@ TEST_CASE("a rank that a signal killed is named with the signal") {
 }
 
 TEST_CASE("when all ranks fail, one of them is named") {
-  const DtrunTest test;
+  const DtrunTest test = {.launcher = AnyLauncher()};
   const CommandResult result = test.RunScript(4, "exit 9");
   CHECK(result.exit_code == 9);
   CHECK_THAT(
@@ -86,7 +102,7 @@ TEST_CASE("when all ranks fail, one of them is named") {
 }
 
 TEST_CASE("a program whose loader is missing is reported once, exit code 127") {
-  const DtrunTest test;
+  const DtrunTest test = {.launcher = AnyLauncher()};
   const std::string interpreter = test.temp.Write("shell", "#!/no/such/shell\n", 0755);
   const std::string script = test.temp.Write("script", "#!" + interpreter + "\n", 0755);
   const CommandResult result = test.Run({"-np", "2", script});
@@ -104,7 +120,7 @@ TEST_CASE("an mpirun that starts nothing is reported with the way to learn more"
 }
 
 TEST_CASE("a signal to dtrun ends the whole job") {
-  WaitingJob job;
+  WaitingJob job(AnyLauncher());
   const auto [signal, code] =
       GENERATE(std::pair(SIGINT, 130), std::pair(SIGTERM, 143), std::pair(SIGHUP, 129));
   job.dtrun.Signal(signal);
@@ -116,10 +132,9 @@ TEST_CASE("a signal to dtrun ends the whole job") {
 }
 
 TEST_CASE("a second signal ends a job whose mpirun does not react") {
-  WaitingJob job;
-  const pid_t mpirun = ChildNamed(job.dtrun.pid(), "mpirun");
-  REQUIRE(mpirun > 0);
-  kill(mpirun, SIGSTOP);
+  WaitingJob job(AnyLauncher());
+  REQUIRE(job.Engine() > 0);
+  kill(job.Engine(), SIGSTOP);
   job.dtrun.Signal(SIGINT);
   job.dtrun.Signal(SIGTERM);
   CHECK(job.dtrun.Wait().exit_code == 130);
@@ -128,7 +143,7 @@ TEST_CASE("a second signal ends a job whose mpirun does not react") {
 }
 
 TEST_CASE("killing dtrun leaves no rank and no file") {
-  WaitingJob job;
+  WaitingJob job(AnyLauncher());
   const ProcessWatch keeper(ChildNamed(job.dtrun.pid(), "dtrun-keeper"));
   REQUIRE(keeper.found());
   job.dtrun.Signal(SIGKILL);
@@ -139,32 +154,31 @@ TEST_CASE("killing dtrun leaves no rank and no file") {
 }
 
 TEST_CASE("killing mpirun leaves no rank and no file, and is reported") {
-  WaitingJob job;
-  const pid_t mpirun = ChildNamed(job.dtrun.pid(), "mpirun");
-  REQUIRE(mpirun > 0);
-  kill(mpirun, SIGKILL);
+  WaitingJob job(AnyLauncher());
+  REQUIRE(job.Engine() > 0);
+  kill(job.Engine(), SIGKILL);
   const CommandResult result = job.dtrun.Wait();
   CHECK(result.exit_code == 70);
   CHECK(LineCount(result.err) == 1);
+  CHECK_THAT(result.err, Catch::EndsWith(" was killed by SIGKILL; its ranks were ended\n"));
   for (const ProcessWatch& process : job.processes) CHECK(process.Ends(0s));
   CHECK(job.test.temp.Entries().empty());
 }
 
 TEST_CASE("ranks die with mpirun even when dtrun cannot help") {
-  WaitingJob job("echo $$; exec sleep 600", 1);
-  const pid_t mpirun = ChildNamed(job.dtrun.pid(), "mpirun");
-  REQUIRE(mpirun > 0);
+  WaitingJob job(AnyLauncher(), "echo $$; exec sleep 600", 1);
+  const pid_t engine = job.Engine();
+  REQUIRE(engine > 0);
   job.dtrun.Signal(SIGSTOP);
-  kill(mpirun, SIGKILL);
+  kill(engine, SIGKILL);
   CHECK(job.AllGone());
   job.dtrun.Signal(SIGCONT);
   CHECK(job.dtrun.Wait().exit_code == 70);
 }
 
 TEST_CASE("killing the wrapper of a rank ends the job") {
-  WaitingJob job;
-  const pid_t mpirun = ChildNamed(job.dtrun.pid(), "mpirun");
-  const pid_t wrapper = ChildNamed(mpirun, "dtrun_rank");
+  WaitingJob job(AnyLauncher());
+  const pid_t wrapper = ChildNamed(job.Engine(), "dtrun_rank");
   REQUIRE(wrapper > 0);
   kill(wrapper, SIGKILL);
   CHECK(job.dtrun.Wait().exit_code == 137);
@@ -225,7 +239,7 @@ TEST_CASE("ranks that know nothing of dtrun have no record, and the file says so
 }
 
 TEST_CASE("--timeout ends the job with code 124") {
-  const DtrunTest test;
+  const DtrunTest test = {.launcher = AnyLauncher()};
   const CommandResult result = test.Run({"-np", "2", "--timeout", "1", "sleep", "50"});
   CHECK(result.exit_code == 124);
   CHECK(result.err == "dtrun: ended after 1 s (--timeout)\n");

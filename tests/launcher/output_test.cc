@@ -1,7 +1,10 @@
 // What ranks write, from their program to dtrun's own streams and to files.
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -87,6 +90,29 @@ TEST_CASE("a folder for output that cannot be made is refused before anything st
   CHECK_THAT(result.err, Catch::Contains(file + "/logs"));
 }
 
+TEST_CASE(
+    "a folder for output that others could fill with links is refused, and a link is not "
+    "followed") {
+  const DtrunTest test;
+  const std::string foreign = test.temp.path() + "/foreign", own = test.temp.path() + "/own";
+  std::filesystem::create_directory(foreign);
+  std::filesystem::permissions(foreign, std::filesystem::perms::all);
+  if (chown(foreign.c_str(), 65534, 65534) == 0) {  // root's right
+    const CommandResult refused =
+        test.Run({"-np", "1", "--output-dir", foreign, "echo", "started"});
+    CHECK(refused.exit_code == 73);
+    CHECK(refused.out == "");
+    CHECK_THAT(refused.err, Catch::Contains(foreign) && Catch::Contains("user 65534"));
+  }
+  const std::string victim = test.temp.Write("victim", "precious\n");
+  std::filesystem::create_directories(own + "/rank.0");
+  std::filesystem::create_symlink(victim, own + "/rank.0/stdout");
+  const CommandResult result = test.Run({"-np", "1", "--output-dir", own, "echo", "started"});
+  CHECK(result.exit_code == 73);
+  CHECK_THAT(result.err, Catch::Contains("rank.0/stdout"));
+  CHECK(Run({{"cat", victim}}).out == "precious\n");
+}
+
 TEST_CASE("a full disk costs the files, not the job") {
   const DtrunTest test;
   const std::string logs = test.temp.path() + "/logs";
@@ -111,8 +137,9 @@ TEST_CASE("output that comes late, from a child of a rank, is still shown") {
 
 TEST_CASE("whoever reads dtrun's output and leaves ends the job") {
   const DtrunTest test;
-  const CommandResult result =
-      Run({{"bash", "-c", DtrunTest::Dtrun() + " -np 2 yes | head -2; echo ${PIPESTATUS[0]}"}});
+  const CommandResult result = Run(
+      {{"bash", "-c",
+        DtrunTest::Dtrun() + " -np 2 --ranks 0 yes | head -2; echo ${PIPESTATUS[0]}"}});
   CHECK(result.out == "[1,0]<stdout>:y\n[1,0]<stdout>:y\n141\n");
   CHECK(result.err == "");
 }

@@ -16,9 +16,10 @@ using Words = std::vector<std::string>;
 
 /// dtrun with a temporary folder of its own, so that what it leaves there can be seen.
 struct DtrunTest {
-  TemporaryFolder temp;
+  TemporaryFolder temp = {};
   std::vector<std::pair<std::string, std::string>> environment = {};
   std::string folder = {};
+  std::string launcher = "mpirun";
 
   static std::string Dtrun() { return std::filesystem::absolute(std::getenv("DTRUN")); }
 
@@ -27,6 +28,7 @@ struct DtrunTest {
     // What is tagged is told by the stories of that alone.
     if (std::find(arguments.begin(), arguments.end(), "--tag") == arguments.end())
       command.argv.insert(command.argv.end(), {"--tag", "none"});
+    if (launcher != "mpirun") command.argv.insert(command.argv.end(), {"--launcher", launcher});
     command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
     command.environment.insert(command.environment.end(), environment.begin(), environment.end());
     return command;

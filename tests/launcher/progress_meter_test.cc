@@ -9,7 +9,8 @@ namespace {
 using std::chrono::milliseconds;
 
 std::chrono::steady_clock::time_point At(double seconds) {
-  return std::chrono::steady_clock::time_point(milliseconds(static_cast<int64_t>(100'000 + seconds * 1000)));
+  return std::chrono::steady_clock::time_point(
+      milliseconds(static_cast<int64_t>(100'000 + seconds * 1000)));
 }
 
 // `waits`: a share of the time until `seconds`.

@@ -16,6 +16,7 @@
 #include "base/flight_record.h"
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/doorbell.h"
 #include "ops/flight_recorder.h"
 #include "tests/support/manual_clock.h"
 #include "tests/support/subprocess.h"
@@ -124,6 +125,20 @@ bool Soon(const Condition& condition) {
     std::this_thread::sleep_for(1ms);
   }
   return condition();
+}
+
+// Time that passes under the eyes of a thread that waits: in one jump, the thread would have been
+// stopped.
+void Pass(Rank& rank, std::chrono::seconds time) {
+  auto& doorbell = *reinterpret_cast<Doorbell*>(rank.engine->doorbell_segment()->data());
+  for (; time > 0s && !rank.engine->gave_up(); time -= 1s) {
+    const int64_t looks = rank.clock.looks() + 2;
+    rank.clock.Advance(1s);
+    while (rank.clock.looks() < looks && !rank.engine->gave_up()) {
+      doorbell.Ring();
+      std::this_thread::yield();
+    }
+  }
 }
 
 TEST_CASE("an operation that a rank never calls is reported once, and then fails") {
@@ -236,9 +251,9 @@ TEST_CASE("a wait ends at the deadline") {
       error = thrown.what();
     }
   });
-  rank.clock.Advance(30s);
+  Pass(rank, 30s);
   CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
-  rank.clock.Advance(570s);
+  Pass(rank, 570s);
   waiter.join();
   CHECK_THAT(error, Catch::StartsWith("gave up after 600 s: collective #1, barrier"));
   CHECK(rank.Errors().empty());
@@ -269,12 +284,28 @@ TEST_CASE("an operation that nobody waits for is given up by the engine's thread
   Rank rank;
   rank.engine->StartThread();
   rank.Start(std::make_shared<Fate>());
-  rank.clock.Advance(30s);
+  Pass(rank, 30s);
   CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
-  rank.clock.Advance(570s);
+  Pass(rank, 570s);
   CHECK(Soon([&] { return rank.Errors().size() == 1; }));
   CHECK_THAT(rank.Errors()[0], Catch::StartsWith("gave up after 600 s: collective #1"));
   CHECK(rank.engine->gave_up());
+}
+
+TEST_CASE("an hour in which the process was stopped is no stall") {
+  Rank rank;
+  rank.engine->StartThread();
+  rank.Start(std::make_shared<Fate>());
+  Pass(rank, 20s);
+  const int64_t looks = rank.clock.looks() + 2;
+  rank.clock.Advance(1h);
+  REQUIRE(Soon([&] { return rank.clock.looks() >= looks; }));
+  Pass(rank, 5s);
+  CHECK(rank.Warnings().empty());
+  CHECK(rank.Errors().empty());
+  Pass(rank, 10s);
+  CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
+  CHECK_THAT(rank.Warnings()[0], Catch::StartsWith("waiting for 30 s: collective #1"));
 }
 
 TEST_CASE("an operation that nobody waits for is given up while others are started or waited for") {

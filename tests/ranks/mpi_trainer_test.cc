@@ -91,7 +91,8 @@ TEST_CASE("where MPI does not allow overlap it is off, and rank 0 says so once")
       {{"DTRUN_BACKEND", "mpi"}, {"DTRUN_ENGINE_THREAD", "on"}});
   CHECK(allowed.exit_code == 0);
   CHECK_THAT(
-      allowed.out, Contains("rank 0 of 2, local 0 of 2, host 0 of 1; backend mpi; ") &&
+      allowed.out, Contains("rank 0 of 2, local 0 of 2, host 0 of 1; joined by the caller's MPI "
+                            "communicator; backend mpi; ") &&
                        Contains("overlap with the caller's own work: on; ") &&
                        Contains("engine_thread=on"));
 }

@@ -109,14 +109,18 @@ broken_sources() {
   printf '%s\n' '#ifdef HAVE_CUDA' >ops/c.cc
   printf '%s\n' '#if defined(__x86_64__) && USE_FAST' >ops/d.cc
   printf '%s\n' '#if __has_include(<nccl.h>)' >ops/e.cc
+  echo 'int code = std::system("ls");' >launcher/c.cc
+  echo 'FILE* file = popen(line, "r"); // as in system(3)' >ops/f.cc
+  echo 'const char* argv[] = {"/bin/sh", "-c", line, nullptr};' >runtime/d.cc
   check_layers
   expect_status 1
   for evidence in "base/b.h includes ops/communicator.h" "models/b.cc includes ops/communicator.h" \
     "launcher/b.cc includes base/clock.h" "runtime/b.cc: #include <mpi.h>" "base/c.cc: #include <cuda_runtime.h>" \
-    "runtime/c.cc: const char* home" "ops/c.cc: #ifdef HAVE_CUDA" "ops/d.cc: #if" "ops/e.cc: #if"; do
+    "runtime/c.cc: const char* home" "ops/c.cc: #ifdef HAVE_CUDA" "ops/d.cc: #if" "ops/e.cc: #if" "launcher/c.cc: int code" "ops/f.cc: FILE*" \
+    "runtime/d.cc: const char* argv"; do
     expect_output "$evidence"
   done
-  expect_output "7 failed, 0 skipped"
+  expect_output "8 failed, 0 skipped"
 }
 
 absent_folder() {

@@ -73,6 +73,7 @@ built_tree() {
   mkdir -p bazel-bin/{runtime,launcher,models,bench} include/dtrun base
   cp /bin/true bazel-bin/launcher/dtrun
   cp /bin/true bazel-bin/launcher/dtrun_agent
+  cp /bin/true bazel-bin/launcher/dtrun_local
   echo 'complete -F _dtrun dtrun' >bazel-bin/launcher/dtrun.bash
   cp /bin/true bazel-bin/launcher/dtrun_probe
   cp /bin/true bazel-bin/launcher/dtrun_rank
@@ -88,7 +89,7 @@ install_all() {
   built_tree
   run scripts/install ../prefix
   expect_status 0
-  for file in bin/dtrun bin/cnn_fmnist libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank lib/libdtrun.so include/dtrun/any_name.h; do
+  for file in bin/dtrun bin/cnn_fmnist libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank lib/libdtrun.so include/dtrun/any_name.h; do
     [[ -e ../prefix/$file ]] || unmet "$file"
   done
   expect_equal "$(find ../prefix -name '.dtrun*')" ""

@@ -10,11 +10,18 @@ namespace dtrun::testing {
 /// A clock that stands still until it is told to go on. Thread-safe. It begins at 1000 s.
 class ManualClock : public base::Clock {
  public:
-  base::TimePoint Now() const override { return base::TimePoint(base::Duration(now_.load())); }
+  base::TimePoint Now() const override {
+    const base::TimePoint now(base::Duration(now_.load()));
+    ++looks_;
+    return now;
+  }
   void Advance(base::Duration by) { now_ += by.count(); }
+  /// How often somebody has looked at it.
+  int64_t looks() const { return looks_; }
 
  private:
   std::atomic<int64_t> now_{1'000'000'000'000};
+  mutable std::atomic<int64_t> looks_{0};
 };
 
 }  // namespace dtrun::testing

@@ -1,0 +1,154 @@
+#include "launcher/rank_program.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <set>
+
+#include "base/text.h"
+#include "launcher/cpus.h"
+#include "launcher/end_facts.h"
+#include "launcher/exit_record.h"
+#include "launcher/launch_error.h"
+#include "launcher/notice.h"
+
+namespace dtrun::launcher {
+namespace {
+
+// The child shares memory with its parent until exec, so errno comes back by itself.
+struct Spawned {
+  pid_t pid;
+  int exec_errno;
+};
+
+struct Files {
+  int in, out, err;  // in: -1: as mpirun has set it, empty
+};
+
+[[gnu::noinline]] Spawned Spawn(char* const* argv, const sigset_t& mask, const Files& files) {
+  const pid_t parent = getpid();
+  volatile int exec_errno = 0;
+  const pid_t child = vfork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    if (files.in >= 0) dup2(files.in, STDIN_FILENO);
+    dup2(files.out, STDOUT_FILENO);
+    dup2(files.err, STDERR_FILENO);
+    sigprocmask(SIG_SETMASK, &mask, nullptr);
+    execv(argv[0], argv);
+    exec_errno = errno;
+    _exit(1);
+  }
+  return {child, child < 0 ? errno : exec_errno};
+}
+
+[[noreturn]] void DieOf(int signal) {
+  const rlimit no_core = {0, 0};  // the program has written its own
+  setrlimit(RLIMIT_CORE, &no_core);
+  ::signal(signal, SIG_DFL);
+  raise(signal);  // stays pending, as all signals are blocked here
+  sigset_t others;
+  sigfillset(&others);
+  sigdelset(&others, signal);
+  sigprocmask(SIG_SETMASK, &others, nullptr);
+  _exit(128 + signal);
+}
+
+// A program that is still starting may ask for notices later, so one that nobody took is kept.
+class Notice {
+ public:
+  explicit Notice(RankLink& link) : link_(link) {}
+
+  void Give() {
+    waiting_ = true;
+    link_.SayTakes(Deliver());
+  }
+  void Tick() {
+    if (waiting_ && Deliver()) link_.SayTakes(true);
+  }
+  bool waiting() const { return waiting_; }
+
+ private:
+  bool Deliver() {
+    for (const pid_t taker : NoticeTakers())
+      if (kill(taker, NoticeSignal()) == 0) waiting_ = false;
+    return !waiting_;
+  }
+
+  RankLink& link_;
+  bool waiting_ = false;
+};
+
+void ObeyWhileItRuns(pid_t program, RankLink& link) {
+  constexpr int kLookAgainMs = 200;
+  const int ended = static_cast<int>(syscall(SYS_pidfd_open, program, 0));
+  if (ended < 0) return;
+  Notice notice(link);
+  for (pollfd files[] = {{ended, POLLIN, 0}, {link.file(), POLLIN, 0}}; files[0].revents == 0;) {
+    poll(files, 2, notice.waiting() ? kLookAgainMs : -1);
+    notice.Tick();
+    if (files[1].revents == 0) continue;
+    const std::optional<std::vector<Frame>> frames = link.Hear();
+    if (!frames) files[1].fd = -1;  // its agent is gone
+    for (const Frame& frame : frames.value_or(std::vector<Frame>{}))
+      if (frame.type == FrameType::kNotice) notice.Give();
+  }
+  close(ended);
+}
+
+// What the program was limited to is known until it has been waited for: it may have set that
+// itself. Returns AddressLimitIn.
+int64_t AwaitEnd(pid_t program) {
+  if (program <= 0) return 0;
+  siginfo_t info;
+  while (waitid(P_PID, static_cast<id_t>(program), &info, WEXITED | WNOWAIT) < 0 &&
+         errno == EINTR) {
+  }
+  return AddressLimitIn(ReadFileOfSystem(base::Text("/proc/", program, "/limits")).value_or(""));
+}
+
+}  // namespace
+
+// Signals of mpirun reach the program by themselves: they go to the process group.
+int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, int err) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  sigset_t all;
+  sigset_t original;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &original);
+  sigdelset(&original, NoticeSignal());  // blocked, it is a wish for notices
+  const Spawned program = Spawn(argv.data(), original, {link.input(), out, err});
+  close(out);
+  close(err);
+  link.CloseInput();
+  if (program.exec_errno == 0) link.SayStarted(program.pid);
+  if (program.exec_errno == 0) ObeyWhileItRuns(program.pid, link);
+  int status = 0;
+  const int64_t address_limit = AwaitEnd(program.pid);
+  if (program.pid > 0)
+    while (waitpid(program.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+  if (program.exec_errno != 0) {
+    link.SayEnded(RankEnd::kNotStarted, program.exec_errno);
+    return static_cast<int>(
+        program.exec_errno == ENOENT ? ExitCode::kNotFound : ExitCode::kNotExecutable);
+  }
+  if (WIFSIGNALED(status)) {
+    link.SayEnded(RankEnd::kSignaled, WTERMSIG(status), address_limit);
+    DieOf(WTERMSIG(status));
+  }
+  const int code = WEXITSTATUS(status);
+  link.SayEnded(RankEnd::kExited, code, address_limit);
+  return code == static_cast<int>(ExitCode::kPreempted) ? 0 : code;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,38 @@
+#ifndef DTRUN_RUNTIME_JOIN_PLAN_H_
+#define DTRUN_RUNTIME_JOIN_PLAN_H_
+
+#include <optional>
+#include <string>
+
+#include "base/launch_env.h"
+#include "runtime/machine.h"
+
+namespace dtrun::runtime {
+
+/// How a process finds the other ranks of its job.
+struct JoinPlan {
+  enum class Way {
+    kAlone,  ///< there is none
+    kMpi,    ///< MPI knows
+    kLocal,  ///< all are on this host and meet there
+  };
+  Way way = Way::kAlone;
+  std::string description = "alone";  ///< for people: "through MPI", "by WORLD_SIZE on this host"
+  std::string meeting = {};           ///< of kLocal: what all ranks of the job call it
+  int rank = 0, size = 1;             ///< of kLocal
+};
+
+/// Whether the user wants this process to be a world of one whatever its environment says
+/// (DTRUN_ALONE=1). Throws Error kInvalidArgument for another value than 0 or 1.
+bool WantsToBeAlone(const base::GetEnv& get);
+
+/// From the environment alone; never a world of one where that speaks of several ranks. Throws
+/// Error kInvalidArgument where variables are missing or contradict each other, and kUnavailable
+/// where ranks were started in a way in which they cannot join; the text has the line to type
+/// instead.
+JoinPlan PlanJoin(
+    const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch, const Machine& machine);
+
+}  // namespace dtrun::runtime
+
+#endif

@@ -1,0 +1,99 @@
+// Hosts that allow little: dtrun works, or says what is missing.
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/text.h"
+#include "tests/launcher/process_test.h"
+
+namespace dtrun::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
+
+// `script` has dtrun as $1 and may end in "$@".
+CommandResult UnderLimit(const DtrunTest& test, const std::string& script, int ranks = 2) {
+  return Run(
+      {.argv =
+           {"bash", "-c", script, "bash", DtrunTest::Dtrun(), "--tag", "none", "-np",
+            std::to_string(ranks), "echo", "hi"},
+       .environment = {{"TMPDIR", test.temp.path()}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}}});
+}
+
+TEST_CASE("a host that allows too few open files says so, and how many it takes") {
+  const DtrunTest test;
+  const CommandResult result = UnderLimit(test, "ulimit -n 16; exec \"$@\"");
+  CHECK(result.exit_code == 69);
+  CHECK(
+      result.err ==
+      "dtrun: this host allows a process 16 open files (ulimit -n); 2 ranks need 34\n");
+  CHECK(test.temp.Entries().empty());
+}
+
+TEST_CASE("with as many open files as it asks for, a job runs; with any fewer, one line says why") {
+  const DtrunTest test;
+  const int files = GENERATE(4, 6, 8, 10, 14, 22, 33, 34, 42);
+  const CommandResult result = UnderLimit(test, base::Text("ulimit -n ", files, "; exec \"$@\""));
+  CAPTURE(files, result.err);
+  CHECK_FALSE(result.timed_out);
+  if (files >= 34) {
+    CHECK(result.exit_code == 0);
+    CHECK(result.out == "hi\nhi\n");
+  } else {
+    CHECK((result.exit_code == 69 || result.exit_code == 70));
+    CHECK(LineCount(result.err) == 1);
+    CHECK_THAT(result.err, StartsWith("dtrun: ") && Contains("ulimit -n"));
+  }
+  CHECK(test.temp.Entries().empty());
+}
+
+TEST_CASE("a user who may start too few processes is told so") {
+  if (geteuid() != 0) {
+    std::printf("SKIPPED: only root can become another user\n");
+    return;
+  }
+  const DtrunTest test;
+  // Nobody else is this user, and she cannot reach what root has built.
+  const std::string become =
+      "mkdir -m 777 $TMPDIR/bin $TMPDIR/tmp && chmod 755 $TMPDIR && "
+      "cp -L $1 ${1%dtrun}dtrun_agent ${1%dtrun}dtrun_rank $TMPDIR/bin && shift && "
+      "exec setpriv --reuid=54321 --regid=54321 --clear-groups env HOME=/ TMPDIR=$TMPDIR/tmp "
+      "bash -c 'ulimit -u $0; exec \"$@\"' ";
+  const int processes = GENERATE(1, 2, 3, 5, 9, 30);
+  const CommandResult result =
+      UnderLimit(test, base::Text(become, processes, " $TMPDIR/bin/dtrun \"$@\""));
+  CAPTURE(processes, result.out, result.err);
+  CHECK_FALSE(result.timed_out);
+  if (processes >= 30) {
+    CHECK(result.out == "hi\nhi\n");
+    CHECK(result.exit_code == 0);
+  } else {
+    CHECK(result.exit_code == (processes < 3 ? 70 : 69));
+    CHECK(LineCount(result.err) == 1);
+    CHECK_THAT(result.err, StartsWith("dtrun: ") && Contains("ulimit -u"));
+  }
+  CHECK(std::filesystem::is_empty(test.temp.path() + "/tmp"));
+}
+
+TEST_CASE("a folder for temporary files that cannot be written is named") {
+  const DtrunTest test;
+  const CommandResult result = UnderLimit(
+      test,
+      "exec unshare -m bash -c 'mount -t tmpfs -o ro tmpfs $TMPDIR || exit 77; exec \"$@\"' "
+      "bash \"$@\"");
+  if (result.exit_code == 77 || result.err.find("unshare failed") != std::string::npos) {
+    std::printf("SKIPPED: mounting is not allowed here\n");
+    return;
+  }
+  CHECK(result.exit_code == 70);
+  CHECK(
+      result.err == "dtrun: cannot make a folder for the job in " + test.temp.path() +
+                        " (TMPDIR chooses another place): Read-only file system\n");
+}
+
+}  // namespace
+}  // namespace dtrun::testing

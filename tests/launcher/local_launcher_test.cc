@@ -1,0 +1,167 @@
+// Ranks that dtrun starts without mpirun. How such jobs fail is told beside those of mpirun.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/text.h"
+#include "tests/launcher/process_test.h"
+
+namespace dtrun::testing {
+namespace {
+
+using Catch::Contains;
+
+// On a machine where no mpirun is found.
+struct LocalTest : DtrunTest {
+  LocalTest() {
+    launcher = "local";
+    environment = {{"PATH", temp.path()}};
+  }
+};
+
+pid_t LocalEngineOf(pid_t dtrun) {
+  std::ifstream children(base::Text("/proc/", dtrun, "/task/", dtrun, "/children"));
+  for (pid_t child; children >> child;) {
+    std::string name;
+    std::getline(std::ifstream(base::Text("/proc/", child, "/comm")), name);
+    if (name == "dtrun_local") return child;
+  }
+  return -1;
+}
+
+TEST_CASE("where there is no mpirun, ranks run all the same, each with its rank") {
+  const LocalTest test;
+  const CommandResult result =
+      test.Run({"-np", "3", "/bin/sh", "-c", "echo $RANK $LOCAL_RANK $WORLD_SIZE $DTRUN_HOSTS"});
+  CHECK(result.exit_code == 0);
+  CHECK(result.err.empty());
+  Words lines = base::Split(result.out, '\n');
+  std::sort(lines.begin(), lines.end());
+  CHECK(lines == Words{"", "0 0 3 localhost:3", "1 1 3 localhost:3", "2 2 3 localhost:3"});
+  CHECK(test.temp.Entries().empty());
+  const CommandResult by_mpirun =
+      testing::Run({{DtrunTest::Dtrun(), "-np", "2", "/bin/true"}, {{"PATH", test.temp.path()}}});
+  CHECK(by_mpirun.exit_code == 69);
+  CHECK_THAT(by_mpirun.err, Contains("--launcher local"));
+}
+
+TEST_CASE("many ranks are no harder than a few, and arguments stay as they are") {
+  const LocalTest test;
+  const CommandResult result =
+      test.Run({"-np", "40", "/bin/sh", "-c", "printf '<%s>\\n' \"$@\"", "sh", "+", "a b", ":"});
+  CHECK(result.exit_code == 0);
+  CHECK(LineCount(result.out) == 120);
+  CHECK_THAT(result.out, Contains("<+>\n<a b>\n<:>\n"));
+}
+
+TEST_CASE("output is tagged and CPUs are dealt out as with mpirun") {
+  const LocalTest test;
+  const CommandResult tagged = test.Run({"--tag", "rank", "-np", "1", "/bin/echo", "hi"});
+  CHECK(tagged.out == "[1,0]<stdout>:hi\n");
+  const int ranks = static_cast<int>(std::thread::hardware_concurrency()) + 1;
+  CHECK(
+      test.Run({"-np", base::Text(ranks), "--ranks", "0", "/bin/sh", "-c", "echo $DTRUN_THREADS"})
+          .out == "1\n");
+  const CommandResult said = test.Run({"-np", "2", "--verbose", "--bind", "none", "/bin/true"});
+  CHECK_THAT(
+      said.err, Contains("/dtrun_local 2 ") && Contains("dtrun: rank 0 on localhost: ") &&
+                    Contains("dtrun: rank 1 on localhost: "));
+}
+
+TEST_CASE("other hosts and options for mpirun are refused in one line") {
+  const LocalTest test;
+  for (const char* hosts : {"localhost:1,127.0.0.1:1", "elsewhere:2"}) {
+    const CommandResult result = test.Run({"-H", hosts, "/bin/true"});
+    CHECK(result.exit_code == 2);
+    CHECK(
+        result.err == base::Text(
+                          "dtrun: --launcher local starts ranks on this host alone, but the hosts "
+                          "are ",
+                          hosts, "; --launcher mpirun reaches others\n"));
+  }
+  const CommandResult result = test.Run({"-np", "2", "--mpi-args", "-q", "/bin/true"});
+  CHECK(result.exit_code == 2);
+  CHECK(result.err == "dtrun: --mpi-args is for mpirun; with --launcher local there is none\n");
+}
+
+TEST_CASE("--dry-run shows what would be started, and --check-build misses no mpirun") {
+  const LocalTest test;
+  const CommandResult text = test.Run({"-np", "2", "--dry-run", "/bin/true"});
+  CHECK_THAT(
+      text.out, Contains("/dtrun_local 2 ") && Contains("/dtrun_rank +/bin/true\n") &&
+                    Contains("rank 1 -> localhost"));
+  const auto plan =
+      nlohmann::json::parse(test.Run({"-np", "2", "--dry-run", "--json", "-", "/bin/true"}).out);
+  CHECK_THAT(plan["command"][0].get<std::string>(), Catch::EndsWith("/dtrun_local"));
+  CHECK(plan["ranks"].size() == 2);
+  const CommandResult build = test.Run({"--check-build"});
+  CHECK(build.exit_code == 0);
+  CHECK_THAT(build.out, Contains("[ ] mpirun: ") && Contains("[x] dtrun_local: /"));
+}
+
+TEST_CASE("what an outer mpirun has set is not meant for these ranks") {
+  LocalTest test;
+  test.environment.insert(
+      test.environment.end(),
+      {{"OMPI_COMM_WORLD_RANK", "7"}, {"PMIX_RANK", "7"}, {"RANK", "7"}, {"WORLD_SIZE", "8"}});
+  const CommandResult result = test.Run(
+      {"-np", "1", "/bin/sh", "-c", "echo $RANK/$WORLD_SIZE $OMPI_COMM_WORLD_RANK $PMIX_RANK"});
+  CHECK(result.out == "0/1\n");
+}
+
+TEST_CASE("a job within a job works, either within the other") {
+  const DtrunTest test;
+  const std::string inner = GENERATE(as<std::string>(), "local", "mpirun");
+  const std::string outer = inner == "local" ? "mpirun" : "local";
+  const CommandResult result = test.Run(
+      {"--launcher", outer, "-np", "1", DtrunTest::Dtrun(), "--tag", "none", "--launcher", inner,
+       "-np", "2", "sh", "-c", "echo $RANK/$WORLD_SIZE"});
+  CHECK(result.exit_code == 0);
+  CHECK(LineCount(result.out) == 2);
+  CHECK_THAT(result.out, Contains("0/2\n") && Contains("1/2\n"));
+}
+
+TEST_CASE("a rank that does not heed SIGTERM ends with the others") {
+  DtrunTest test{.launcher = "local"};
+  const CommandResult result = test.Run(
+      {"-np", "2", "sh", "-c",
+       "[ $RANK = 0 ] && { trap '' TERM; : >$TMPDIR/deaf; while :; do sleep 1; done; }; "
+       "while [ ! -e $TMPDIR/deaf ]; do :; done; rm $TMPDIR/deaf; exit 4"});
+  CHECK(result.exit_code == 4);
+  CHECK_THAT(result.err, Catch::StartsWith("dtrun: rank 1 on localhost exited with code 4\n"));
+  CHECK(test.temp.Entries().empty());
+}
+
+TEST_CASE("SIGUSR1 and SIGUSR2 to what has started the ranks reach each of them") {
+  const DtrunTest test{.launcher = "local"};
+  const auto [signal, name] = GENERATE(std::pair(SIGUSR1, "USR1"), std::pair(SIGUSR2, "USR2"));
+  Subprocess dtrun(test.Line(
+      {"-np", "2", "perl", "-e",
+       base::Text(
+           "$| = 1; $SIG{", name, "} = sub { print \"heard\\n\"; exit 0 }; print \"ready\\n\"; ",
+           "sleep 1 while 1")}));
+  REQUIRE(dtrun.WaitForLines(2));
+  kill(LocalEngineOf(dtrun.pid()), signal);
+  const CommandResult result = dtrun.Wait();
+  CHECK(result.exit_code == 0);
+  CHECK(std::count(result.out.begin(), result.out.end(), 'h') == 2);
+}
+
+TEST_CASE("whoever ends dtrun_local alone is told what has happened") {
+  const DtrunTest test{.launcher = "local"};
+  Subprocess dtrun(test.Line({"-np", "2", "sh", "-c", "echo ready; exec sleep 600"}));
+  REQUIRE(dtrun.WaitForLines(2));
+  kill(LocalEngineOf(dtrun.pid()), SIGTERM);
+  const CommandResult result = dtrun.Wait();
+  CHECK(result.exit_code == 70);
+  CHECK(result.err == "dtrun: dtrun_local was killed by SIGTERM; its ranks were ended\n");
+  CHECK(test.temp.Entries().empty());
+}
+
+}  // namespace
+}  // namespace dtrun::testing

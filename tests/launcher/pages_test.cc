@@ -1,0 +1,126 @@
+// What the pages of docs/ tell their readers to type works, and prints what they show.
+//
+// The language of a block says where it can run:
+//   sh            anywhere; here
+//   sh hosts      on node1 of the hosts node1 and node2; tests/multihost runs these
+//   sh slurm      in a Slurm allocation; here, with the variables that Slurm would set
+//   sh elsewhere  nowhere here: it takes Slurm itself, or a cluster
+// docs/embedding.md is about an installed dtrun: tests/consumers runs its commands.
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "base/text.h"
+#include "tests/launcher/process_test.h"
+#include "tests/support/page.h"
+
+namespace dtrun::testing {
+namespace {
+
+constexpr char kEmbedding[] = "embedding.md";
+
+// What the pages call their programs: a trainer, and one whose rank 1 never comes.
+void PutPrograms(const TemporaryFolder& folder) {
+  namespace fs = std::filesystem;
+  fs::create_symlink(fs::absolute("examples/sgd"), folder.path() + "/train");
+  folder.Write(
+      "stuck", "#!/bin/sh\nexec '" + fs::absolute("tests/ranks/in_vain").string() + "' caught\n",
+      0755);
+}
+
+std::vector<PageBlock> AllBlocks() {
+  std::vector<PageBlock> blocks;
+  for (const std::string& page : PagesOf("docs"))
+    if (!page.ends_with(kEmbedding))
+      for (PageBlock& block : CommandBlocks(page)) blocks.push_back(std::move(block));
+  return blocks;
+}
+
+void Check(const PageBlock& block, const TemporaryFolder& folder) {
+  const std::string programs = std::filesystem::path(DtrunTest::Dtrun()).parent_path();
+  Command command = {{"bash", "-c", ScriptOf(block, folder.path(), programs)}};
+  if (block.language == "sh slurm")
+    command.environment = {
+        {"SLURM_JOB_NODELIST", "node[01-02]"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}};
+  const CommandResult result = Run(command);
+  INFO(block.where << "\n" << block.commands << "-- printed:\n" << result.out);
+  CHECK(result.exit_code == 0);
+  if (block.output) {
+    INFO("-- the page shows:\n" << *block.output);
+    CHECK(IsShown(*block.output, result.out));
+  }
+}
+
+TEST_CASE("the commands of the pages run and print what the pages show") {
+  int ran = 0;
+  std::string page;
+  std::optional<TemporaryFolder> folder;
+  for (const PageBlock& block : AllBlocks()) {
+    if (block.language != "sh" && block.language != "sh slurm") continue;
+    // The commands of a page see each other's files.
+    const std::string here = block.where.substr(0, block.where.find(':'));
+    if (here != page) {
+      folder.emplace();
+      PutPrograms(*folder);
+      page = here;
+    }
+    Check(block, *folder);
+    ++ran;
+  }
+  CHECK(ran > 10);
+}
+
+TEST_CASE("every block of commands says where it runs") {
+  const std::set<std::string> known = {"sh", "sh hosts", "sh slurm", "sh elsewhere"};
+  for (const PageBlock& block : AllBlocks()) {
+    CAPTURE(block.where, block.language);
+    CHECK(known.contains(block.language));
+  }
+}
+
+TEST_CASE("a block is read with its output, and dots stand for anything") {
+  const TemporaryFolder folder;
+  const std::string path = folder.Write(
+      "page.md",
+      "```sh\none\n```\n\n```text\na 1\n```\ntext\n```text\nb\n```\n```sh hosts\ntwo\n```\n");
+  const std::vector<PageBlock> blocks = CommandBlocks(path);
+  REQUIRE(blocks.size() == 2);
+  CHECK(blocks[0].commands == "one\n");
+  CHECK(blocks[0].output == "a 1\n");
+  CHECK(blocks[1].where == path + ":12");
+  CHECK(blocks[1].language == "sh hosts");
+  CHECK_FALSE(blocks[1].output);
+  CHECK_THROWS(CommandBlocks(folder.Write("open.md", "```sh\none\n")));
+
+  CHECK(IsShown("a\nb\n", "a\nb\n"));
+  CHECK_FALSE(IsShown("a\n", "a\nb\n"));
+  CHECK(IsShown("a...c\n", "a, b and c\n"));
+  CHECK(IsShown("...c\n...", "b c\nd\n"));
+  CHECK_FALSE(IsShown("a...c\n", "b, a and c\n"));
+  CHECK_FALSE(IsShown("ab...bc", "abc"));
+}
+
+// "| 126, 127 | ..." -> "126, 127"
+std::vector<std::string> CodesOf(const std::string& page) {
+  std::ifstream stream(page);
+  std::vector<std::string> codes;
+  bool here = false;
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with("| code |")) here = true;
+    if (here && !line.starts_with("|")) break;
+    if (here) codes.push_back(base::Split(line, '|')[1]);
+  }
+  return codes;
+}
+
+TEST_CASE("the page of the exit codes has those of the options' page, in that order") {
+  CHECK(CodesOf("docs/exit-codes.md").size() > 10);
+  CHECK(CodesOf("docs/exit-codes.md") == CodesOf("docs/options.md"));
+}
+
+}  // namespace
+}  // namespace dtrun::testing

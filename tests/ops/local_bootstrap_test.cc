@@ -1,0 +1,212 @@
+// Ranks of one host that find each other by a name, as threads and as processes.
+
+#include "ops/local_bootstrap.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "ops/segment_exchange.h"
+
+namespace {
+
+using dtrun::Error;
+using dtrun::ErrorCode;
+using dtrun::base::Text;
+using dtrun::ops::Bootstrap;
+using dtrun::ops::JoinLocally;
+using dtrun::ops::LocalMeeting;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using Texts = std::vector<std::string>;
+
+// A name that no other test, nor another run of this one, uses.
+std::string NewName() {
+  static int count = 0;
+  return Text("test ", getpid(), ' ', Clock::now().time_since_epoch().count(), ' ', ++count);
+}
+
+// What `rank_main` throws, "" if nothing: "<code>: <text>".
+Texts RunThreads(
+    const std::vector<LocalMeeting>& meetings, const std::function<void(Bootstrap&)>& rank_main) {
+  Texts errors(meetings.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < meetings.size(); ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        const auto bootstrap = JoinLocally(meetings[i]);
+        rank_main(*bootstrap);
+      } catch (const Error& error) {
+        errors[i] = Text(static_cast<int>(error.code()), ": ", error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+std::vector<LocalMeeting> Meetings(int size, std::chrono::seconds timeout = 20s) {
+  const std::string name = NewName();
+  std::vector<LocalMeeting> meetings;
+  for (int rank = 0; rank < size; ++rank)
+    meetings.push_back({.name = name, .rank = rank, .size = size, .timeout = timeout});
+  return meetings;
+}
+
+std::string Code(ErrorCode code) { return Text(static_cast<int>(code), ": "); }
+
+TEST_CASE("every rank gets the bytes of all, of any length and again and again") {
+  const int size = GENERATE(1, 2, 3, 8, 100);
+  const Texts errors = RunThreads(Meetings(size), [size](Bootstrap& bootstrap) {
+    for (int round = 0; round < 20; ++round) {
+      const auto length = [round](int rank) {
+        return static_cast<size_t>((rank + round) % 3 * (round == 5 ? 100'000 : 7));
+      };
+      Texts expected;
+      for (int r = 0; r < size; ++r) expected.push_back(std::string(length(r), 'a'));
+      if (bootstrap.size() != size ||
+          bootstrap.AllGather(std::string(length(bootstrap.rank()), 'a')) != expected)
+        throw Error(ErrorCode::kSystem, "wrong");
+    }
+  });
+  CHECK(errors == Texts(static_cast<size_t>(size)));
+}
+
+TEST_CASE("the memory of one rank reaches the others") {
+  const Texts errors = RunThreads(Meetings(3), [](Bootstrap& bootstrap) {
+    const auto exchange = bootstrap.ConnectSegmentExchange(bootstrap);
+    auto mine = dtrun::ops::Segment::Create(4096);
+    mine->data()[0] = static_cast<char>('0' + bootstrap.rank());
+    const auto all = exchange->AllGather(mine);
+    for (size_t r = 0; r < 3; ++r)
+      if (all[r]->data()[0] != static_cast<char>('0' + r))
+        throw Error(ErrorCode::kSystem, "wrong memory");
+  });
+  CHECK(errors == Texts(3));
+}
+
+TEST_CASE("ranks that do not come are named to all that wait, and once before") {
+  std::vector<LocalMeeting> meetings = Meetings(5, 1s);
+  std::mutex mutex;
+  Texts warnings;
+  for (LocalMeeting& meeting : meetings) {
+    meeting.warning_after = 0s;
+    meeting.warn = [&](const std::string& text) {
+      std::lock_guard lock(mutex);
+      warnings.push_back(text);
+    };
+  }
+  const Texts errors =
+      RunThreads({meetings[0], meetings[2], meetings[4]}, [](Bootstrap&) { FAIL("joined"); });
+  for (const std::string& error : errors)
+    CHECK(error == Code(ErrorCode::kTimeout) + "waited 1 s for ranks 1 and 3 of 5 to call Init");
+  CHECK(warnings.size() == 1);
+}
+
+TEST_CASE("two processes that are the same rank are refused, and so is another number of ranks") {
+  std::vector<LocalMeeting> meetings = Meetings(3);
+  meetings[2].rank = 1;
+  for (const std::string& error : RunThreads(meetings, [](Bootstrap&) { FAIL("joined"); }))
+    CHECK_THAT(
+        error, Catch::Contains("two processes are rank 1: ") &&
+                   Catch::StartsWith(Code(ErrorCode::kInvalidArgument)));
+
+  meetings = Meetings(2);
+  meetings[1].size = 3;
+  for (const std::string& error : RunThreads(meetings, [](Bootstrap&) { FAIL("joined"); }))
+    CHECK_THAT(
+        error, Catch::StartsWith(Code(ErrorCode::kMismatch)) && Catch::Contains(" was told of "));
+}
+
+TEST_CASE("a rank that fails takes the others with it at once, and they say which") {
+  const Texts errors = RunThreads(Meetings(4), [](Bootstrap& bootstrap) {
+    bootstrap.AllGather("");
+    if (bootstrap.rank() == 2) return;
+    bootstrap.AllGather("");
+  });
+  for (const int rank : {0, 1, 3})
+    CHECK_THAT(
+        errors[static_cast<size_t>(rank)],
+        Catch::StartsWith(Code(ErrorCode::kPeerLost) + "rank 2 (process ") &&
+            Catch::EndsWith(") ended during Init"));
+}
+
+// A process that is a rank and ends by itself or by SIGKILL in `rank_main`.
+pid_t Fork(const LocalMeeting& meeting, const std::function<void(Bootstrap&)>& rank_main) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  try {
+    const auto bootstrap = JoinLocally(meeting);
+    rank_main(*bootstrap);
+  } catch (const std::exception&) {
+    _exit(1);
+  }
+  _exit(0);
+}
+
+int StatusOf(pid_t process) {
+  int status = 0;
+  waitpid(process, &status, 0);
+  return status;
+}
+
+TEST_CASE("a process that is killed is named by the others, whoever was the first to come") {
+  const std::vector<LocalMeeting> meetings = Meetings(3, 60s);
+  const int victim = GENERATE(0, 1, 2);
+  std::vector<pid_t> processes;
+  for (int rank = 0; rank < 3; ++rank)
+    processes.push_back(Fork(meetings[static_cast<size_t>(rank)], [=](Bootstrap& bootstrap) {
+      bootstrap.AllGather("together");
+      if (rank == victim) kill(getpid(), SIGKILL);
+      try {
+        bootstrap.AllGather("");
+      } catch (const Error& error) {
+        const bool named = error.code() == ErrorCode::kPeerLost &&
+                           std::string(error.what()).starts_with(Text("rank ", victim, " "));
+        _exit(named ? 42 : 43);
+      }
+    }));
+  for (int rank = 0; rank < 3; ++rank) {
+    const int status = StatusOf(processes[static_cast<size_t>(rank)]);
+    if (rank == victim) CHECK(WTERMSIG(status) == SIGKILL);
+    if (rank != victim) CHECK(WEXITSTATUS(status) == 42);
+  }
+}
+
+TEST_CASE("a name is free again after its ranks were killed or have met") {
+  const std::vector<LocalMeeting> meetings = Meetings(2, 60s);
+  int ready[2];
+  REQUIRE(pipe(ready) == 0);
+  LocalMeeting first = meetings[0];
+  first.warning_after = 0s;
+  first.warn = [&](const std::string&) { CHECK(write(ready[1], "x", 1) == 1); };
+  const pid_t alone = Fork(first, [](Bootstrap&) {});
+  char byte;
+  REQUIRE(read(ready[0], &byte, 1) == 1);  // it waits for rank 1
+  kill(alone, SIGKILL);
+  CHECK(WTERMSIG(StatusOf(alone)) == SIGKILL);
+  close(ready[0]);
+  close(ready[1]);
+  for (int job = 0; job < 3; ++job) {
+    CHECK(RunThreads(meetings, [](Bootstrap& bootstrap) { bootstrap.AllGather("x"); }) == Texts(2));
+  }
+}
+
+TEST_CASE("more than a rank may bring is refused") {
+  const Texts errors = RunThreads(Meetings(2), [](Bootstrap& bootstrap) {
+    bootstrap.AllGather(std::string(bootstrap.rank() == 0 ? 1 : (16 << 20) + 1, 'x'));
+  });
+  CHECK_THAT(errors[1], Catch::Contains("expected at most 16777216"));
+  CHECK(errors[0] != "");
+}
+
+}  // namespace

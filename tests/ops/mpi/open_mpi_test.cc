@@ -1,0 +1,41 @@
+#include "ops/mpi/open_mpi.h"
+
+#include <catch2/catch.hpp>
+
+#include "dtrun/error.h"
+
+namespace {
+
+using dtrun::ops::mpi::CheckIsOpenMpi;
+
+std::string RefusalOf(const std::string& library) {
+  try {
+    CheckIsOpenMpi(library);
+  } catch (const dtrun::Error& error) {
+    CHECK(error.code() == dtrun::ErrorCode::kUnavailable);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST_CASE("Open MPI 4 and 5 are accepted") {
+  CHECK(
+      RefusalOf("Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4") ==
+      "accepted");
+  CHECK(RefusalOf("Open MPI v5.0.3, package: Open MPI") == "accepted");
+}
+
+TEST_CASE("another MPI is refused by its name") {
+  const std::string calls = "the MPI library that was loaded calls itself '";
+  const std::string expected = "'; expected Open MPI 4 or 5";
+  CHECK(
+      RefusalOf("MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr 7") ==
+      calls + "MPICH Version: 4.0.2" + expected);
+  CHECK(
+      RefusalOf("Intel(R) MPI Library 2021.10 for Linux* OS\n") ==
+      calls + "Intel(R) MPI Library 2021.10 for Linux* OS" + expected);
+  CHECK(RefusalOf("Open MPI v3.1.6, package") == calls + "Open MPI v3.1.6" + expected);
+  CHECK(RefusalOf("") == calls + expected);
+}
+
+}  // namespace

@@ -1,0 +1,104 @@
+// Ranks that compute together while something outside stops one of them or all, or leaves them
+// little room.
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/subprocess.h"
+
+namespace {
+
+using namespace dtrun::testing;
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+
+// stdout and stderr in one, so that a line of either can be waited for.
+Command Summing(const std::string& steps, const Words& options) {
+  Words argv = {"sh",  "-c", "exec \"$@\" 2>&1", "sh", "launcher/dtrun", "--tag", "none",
+                "-np", "2"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  argv.insert(argv.end(), {"tests/ranks/summing", steps});
+  return {.argv = argv, .environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}}};
+}
+
+// The processes of both ranks; which is whose does not matter.
+std::vector<pid_t> Started(Subprocess& job) {
+  REQUIRE(job.WaitForLines(2));
+  std::istringstream lines(job.out());
+  std::vector<pid_t> pids(2);
+  lines >> pids[0] >> pids[1];
+  REQUIRE(pids[1] > 0);
+  return pids;
+}
+
+TEST_CASE("a rank that is stopped is named, and the job goes on when the rank does") {
+  Subprocess job(Summing("100", {"--stall-warning", "1", "--stall-timeout", "50"}));
+  const pid_t victim = Started(job)[1];
+  kill(victim, SIGSTOP);
+  REQUIRE(job.WaitForLines(3));
+  CHECK_THAT(job.out(), Contains("warning: waiting for 1 s: ") && Contains("waits for rank "));
+  kill(victim, SIGCONT);
+  const CommandResult result = job.Wait();
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Catch::EndsWith("sum 600.0\n"));
+}
+
+TEST_CASE("a rank that stays stopped ends the job with 76, and is named") {
+  Subprocess job(Summing("500", {"--stall-warning", "1", "--stall-timeout", "2"}));
+  const std::vector<pid_t> pids = Started(job);
+  const ProcessWatch victim(pids[1]), other(pids[0]);
+  kill(pids[1], SIGSTOP);
+  const CommandResult result = job.Wait();
+  CAPTURE(result.out);
+  CHECK(result.exit_code == 76);
+  CHECK_THAT(
+      result.out, Contains("warning: waiting for 1 s: ") && Contains("gave up after 2 s: ") &&
+                      Contains("waits for rank "));
+  CHECK(victim.Ends(std::chrono::seconds(2)));
+  CHECK(other.Ends(std::chrono::seconds(2)));
+}
+
+TEST_CASE("a job that is stopped for longer than its time limits comes to the same result") {
+  Command command = Summing("100", {"--stall-warning", "1", "--stall-timeout", "2"});
+  command.environment.emplace_back("DTRUN_ENGINE_THREAD", GENERATE("on", "off"));
+  Subprocess job(command);
+  Started(job);
+  job.Signal(SIGTSTP);
+  siginfo_t stopped = {};
+  REQUIRE(waitid(P_PID, static_cast<id_t>(job.pid()), &stopped, WSTOPPED) == 0);
+  const timespec longer = {4, 0};
+  nanosleep(&longer, nullptr);
+  job.Signal(SIGCONT);
+  const CommandResult result = job.Wait();
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Catch::EndsWith("\nsum 600.0\n"));
+  CHECK(result.out.find("warning") == std::string::npos);
+}
+
+TEST_CASE("a tiny /dev/shm is enough") {
+  const std::string size = GENERATE("1m", "4k"), backend = GENERATE("shm", "mpi");
+  Command command = Summing("5", {"--backend", backend});
+  command.argv.insert(
+      command.argv.begin(), {"unshare", "-m", "sh", "-c",
+                             "mount -t tmpfs -o size=" + size +
+                                 " tmpfs /dev/shm || exit 77; \"$@\"; code=$?; ls /dev/shm; "
+                                 "exit $code",
+                             "sh"});
+  const CommandResult result = Run(command);
+  if (result.exit_code == 77 || result.err.find("unshare failed") != std::string::npos) {
+    std::printf("SKIPPED: mounting is not allowed here\n");
+    return;
+  }
+  CAPTURE(size, backend, result.out, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Catch::EndsWith("sum 30.0\n"));
+}
+
+}  // namespace

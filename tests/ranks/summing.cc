@@ -1,0 +1,25 @@
+// A rank that says its process and then, with the others, sums up in argv[1] steps of 20 ms; rank 0
+// says the result.
+
+#include <dtrun/dtrun.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+int main(int argc, char** argv) {
+  dtrun::Context job = dtrun::Init();
+  std::printf("%d\n", static_cast<int>(getpid()));
+  std::fflush(stdout);
+  const int steps = argc > 1 ? std::atoi(argv[1]) : 1;
+  float sum = 0;
+  for (int step = 0; step < steps; ++step) {
+    float data[2] = {static_cast<float>(job.rank() + 1), 1};
+    job.world().AllReduce(dtrun::Buffer(data, 2));
+    sum += data[0] * data[1];
+    usleep(20'000);
+  }
+  if (job.rank() == 0) std::printf("sum %.1f\n", static_cast<double>(sum));
+  job.Shutdown();
+  return 0;
+}

@@ -1,0 +1,261 @@
+// What a process does of the variables that it finds.
+
+#include "runtime/join_plan.h"
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <string>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+
+namespace {
+
+using namespace dtrun::runtime;
+using dtrun::ErrorCode;
+using Variables = std::map<std::string, std::string>;
+using Way = JoinPlan::Way;
+
+// On a host "h1" that is also 10.0.0.1; the program is "./train 'a b'".
+JoinPlan PlanOf(const Variables& variables) {
+  const auto get = [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+  const Machine machine = {
+      "h1",
+      [](const std::string& name) {
+        return name == "h1" || name == "localhost" || name == "10.0.0.1" || name == "127.0.0.1" ||
+               name == "::1";
+      },
+      [] {
+        return std::vector<std::string>{"./train", "a b"};
+      }};
+  return PlanJoin(get, dtrun::base::ReadLaunchEnv(get), machine);
+}
+
+std::string Described(const Variables& variables) {
+  const JoinPlan plan = PlanOf(variables);
+  if (plan.way == Way::kAlone) return "alone";
+  if (plan.way == Way::kMpi) return "mpi";
+  return dtrun::base::Text(plan.rank, " of ", plan.size, " at ", plan.meeting);
+}
+
+// "<code>: <text>"
+std::string RefusalOf(const Variables& variables) {
+  try {
+    return "accepted: " + Described(variables);
+  } catch (const dtrun::Error& error) {
+    const bool wrong = error.code() == ErrorCode::kInvalidArgument;
+    CHECK((wrong || error.code() == ErrorCode::kUnavailable));
+    return std::string(wrong ? "invalid: " : "unavailable: ") + error.what();
+  }
+}
+
+Variables With(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables[name] = value;
+  return variables;
+}
+
+const Variables kTorch = {
+    {"WORLD_SIZE", "4"}, {"RANK", "3"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}};
+
+std::string TfConfig(
+    const std::string& workers, const std::string& task = "\"worker\", \"index\": 1") {
+  return "{\"cluster\": {\"worker\": [" + workers + "]}, \"task\": {\"type\": " + task + "}}";
+}
+
+TEST_CASE("without a word of others, a process is a world of one") {
+  CHECK(Described({}) == "alone");
+  CHECK(Described({{"WORLD_SIZE", "1"}, {"RANK", "0"}}) == "alone");
+  CHECK(Described({{"WORLD_SIZE", ""}, {"RANK", ""}, {"TF_CONFIG", ""}}) == "alone");
+  CHECK(Described({{"TF_CONFIG", "{}"}}) == "alone");
+  CHECK(Described({{"TF_CONFIG", TfConfig("\"h9:1\"", "\"worker\", \"index\": 0")}}) == "alone");
+  CHECK(Described({{"LOCAL_RANK", "0"}, {"MASTER_ADDR", "far"}}) == "alone");
+  CHECK(
+      Described({{"OMPI_COMM_WORLD_SIZE", "1"}, {"PMIX_RANK", "0"}, {"PMI_SIZE", "4"}}) == "alone");
+  CHECK(Described({{"DTRUN_JOB", "j"}, {"DTRUN_HOSTS", "h:1"}, {"DTRUN_RANK", "0"}}) == "alone");
+  CHECK(PlanOf({}).description == "alone");
+}
+
+TEST_CASE("launchers that MPI can ask are believed before any variable of others") {
+  CHECK(Described(With(kTorch, {{"OMPI_COMM_WORLD_SIZE", "2"}})) == "mpi");
+  CHECK(Described({{"PMIX_RANK", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}) == "mpi");
+  CHECK(
+      Described({{"DTRUN_JOB", "j"}, {"DTRUN_HOSTS", "h:2"}, {"OMPI_COMM_WORLD_SIZE", "2"}}) ==
+      "mpi");
+}
+
+TEST_CASE("dtrun is believed before all others") {
+  const Variables launch = {{"DTRUN_JOB", "j"}, {"DTRUN_HOSTS", "h:2"}, {"DTRUN_RANK", "1"}};
+  CHECK(Described(launch) == "1 of 2 at job j");
+  CHECK(Described(With(launch, {{"OMPI_COMM_WORLD_SIZE", "7"}})) == "1 of 2 at job j");
+  CHECK(
+      Described(With(
+          launch, {{"WORLD_SIZE", "2"},
+                   {"RANK", "0"},
+                   {"TF_CONFIG", "no JSON"},
+                   {"PMI_SIZE", "4"},
+                   {"SLURM_PROCID", "1"},
+                   {"SLURM_NTASKS", "8"}})) == "1 of 2 at job j");
+  CHECK_THAT(
+      RefusalOf({{"DTRUN_JOB", "j"}, {"DTRUN_HOSTS", "h:2"}}),
+      Catch::StartsWith(
+          "invalid: the environment says that dtrun started 2 ranks, but mpirun did"));
+  CHECK_THAT(
+      RefusalOf(With(launch, {{"DTRUN_HOSTS", "h:1"}, {"DTRUN_RANK", "0"}, {"WORLD_SIZE", "2"}})),
+      Catch::StartsWith("invalid: dtrun started 1 rank, but WORLD_SIZE is 2; another launcher"));
+}
+
+TEST_CASE("what torchrun sets is a job on this host") {
+  CHECK(Described(kTorch) == "3 of 4 at address localhost:29500");
+  CHECK(
+      Described(With(kTorch, {{"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}})) ==
+      "3 of 4 at address localhost:29500");
+  CHECK(Described(With(kTorch, {{"OMPI_COMM_WORLD_SIZE", "1"}})) == Described(kTorch));
+  CHECK(
+      Described(With(kTorch, {{"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"}})) == Described(kTorch));
+  CHECK(PlanOf(kTorch).description == "by MASTER_ADDR and MASTER_PORT, on this host");
+}
+
+TEST_CASE("variables that miss or contradict each other are named") {
+  const auto without = [](const char* name) {
+    Variables rest = kTorch;
+    rest.erase(name);
+    return RefusalOf(rest);
+  };
+  const std::string alone = " (DTRUN_ALONE=1: a world of one)";
+  for (const char* name : {"RANK", "MASTER_ADDR", "MASTER_PORT"})
+    CHECK(
+        without(name) == std::string("invalid: environment variable ") + name +
+                             " is missing, but WORLD_SIZE is 4" + alone);
+  CHECK(
+      without("WORLD_SIZE") ==
+      "invalid: environment variable WORLD_SIZE is missing, but RANK is 3" + alone);
+  const auto with = [](const char* name, const char* value) {
+    return RefusalOf(With(kTorch, {{name, value}}));
+  };
+  const std::string contradicts = "invalid: the environment contradicts itself: ";
+  CHECK(with("RANK", "4") == contradicts + "RANK is 4, but WORLD_SIZE is 4" + alone);
+  CHECK(with("WORLD_SIZE", "1") == contradicts + "RANK is 3, but WORLD_SIZE is 1" + alone);
+  CHECK(
+      with("LOCAL_WORLD_SIZE", "5") ==
+      contradicts + "LOCAL_WORLD_SIZE is 5, but WORLD_SIZE is 4" + alone);
+  CHECK(with("LOCAL_RANK", "4") == contradicts + "LOCAL_RANK is 4, but WORLD_SIZE is 4" + alone);
+  CHECK(
+      with("TF_CONFIG", "{\"cluster\": {\"worker\": [\"h1:1\", \"h1:2\"]}}") ==
+      contradicts + "WORLD_SIZE is 4, but TF_CONFIG has 2 tasks" + alone);
+  CHECK(
+      with("WORLD_SIZE", "four") ==
+      "invalid: environment variable WORLD_SIZE is 'four'; expected a number from 1 to 1000000");
+  CHECK_THAT(with("RANK", "-1"), Catch::Contains("RANK is '-1'; expected a number from 0"));
+  CHECK_THAT(with("MASTER_PORT", "0"), Catch::Contains("expected a number from 1 to 65535"));
+}
+
+TEST_CASE("ranks on several hosts get the line to type") {
+  const auto line = [](const Variables& more) {
+    const std::string refusal = RefusalOf(With(kTorch, more));
+    CHECK_THAT(refusal, Catch::StartsWith("unavailable: "));
+    const size_t begin = refusal.find("type instead: ") + 14;
+    return refusal.substr(begin, refusal.find("   (DTRUN_ALONE=1") - begin);
+  };
+  CHECK(
+      line({{"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "h0"}}) ==
+      "dtrun -np 4 -H h0:2,h1:2 ./train 'a b'");
+  CHECK(
+      line({{"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "h1"}}) ==
+      "dtrun -np 4 -H h1:2,HOST2:2 ./train 'a b'");
+  CHECK(
+      line({{"MASTER_ADDR", "fd00::9"}}) ==
+      "dtrun -np 4 -H '[fd00::9]:SLOTS,h1:SLOTS' ./train 'a b'");
+  CHECK(
+      line({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", "h0"}}) ==
+      "dtrun -np 2 -H h0:1,h1:1 ./train 'a b'");
+  CHECK_THAT(
+      RefusalOf(With(kTorch, {{"MASTER_ADDR", "h0"}})),
+      Catch::Contains("MASTER_ADDR is h0, which is not this host"));
+}
+
+TEST_CASE("a TF_CONFIG is a job on this host, or the line to type") {
+  CHECK(
+      Described({{"TF_CONFIG", TfConfig("\"h1:1\", \"10.0.0.1:2\", \"[::1]:3\"")}}) ==
+      "1 of 3 at TF_CONFIG h1:1,10.0.0.1:2,[::1]:3");
+  CHECK(
+      Described(
+          {{"TF_CONFIG",
+            "{\"cluster\": {\"worker\": [\"h1:1\"], \"chief\": [\"h1:2\"]}, "
+            "\"task\": {\"type\": \"worker\", \"index\": \"0\"}}"}}) ==
+      "1 of 2 at TF_CONFIG h1:2,h1:1");
+  CHECK(
+      RefusalOf({{"TF_CONFIG", TfConfig("\"h1:1\", \"h1:2\", \"h2:1\"")}}) ==
+      "unavailable: TF_CONFIG names h2, which is not this host, and nobody has started the ranks "
+      "together; type instead: dtrun -H h1:2,h2:1 ./train 'a b'   (DTRUN_ALONE=1: a world of one)");
+}
+
+TEST_CASE("a TF_CONFIG that is none is refused with what it holds") {
+  const auto refusal = [](const std::string& text) { return RefusalOf({{"TF_CONFIG", text}}); };
+  const std::string start = "invalid: environment variable TF_CONFIG: ";
+  CHECK(refusal("oops") == start + "found 'oops', expected a JSON object");
+  CHECK(refusal("[1]") == start + "found '[1]', expected a JSON object");
+  CHECK(refusal("{\"cluster\": 3}") == start + "cluster is no object of lists of \"host:port\"");
+  CHECK_THAT(refusal("{\"cluster\": {\"ps\": [\"a:1\"]}}"), Catch::Contains("parameter servers"));
+  CHECK_THAT(
+      refusal(TfConfig("\"h1\", 7")),
+      Catch::StartsWith(start + "cluster.worker holds '\"h1\"', expected \"host:port\""));
+  CHECK(
+      refusal(TfConfig("\"h1:1\", \"h1:2\"", "\"worker\", \"index\": 2")) ==
+      start + "task.index is '2'; cluster.worker has 2 tasks");
+  CHECK_THAT(
+      refusal(TfConfig("\"h1:1\", \"h1:2\"", "\"evaluator\"")),
+      Catch::Contains("task.type is 'evaluator'; expected chief, master or worker"));
+  CHECK_THAT(
+      refusal("{\"cluster\": {\"worker\": [\"h1:1\", \"h1:2\"]}}"),
+      Catch::Contains("does not say which is this one; type instead: dtrun -H h1:2 ./train"));
+}
+
+TEST_CASE("the launcher of another MPI is named") {
+  CHECK(
+      RefusalOf({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}}) ==
+      "unavailable: MPICH's or Intel MPI's launcher has started this process (PMI_SIZE is 2); "
+      "dtrun "
+      "works with Open MPI 4 or 5; type instead: dtrun -np 2 ./train 'a b'   (DTRUN_ALONE=1: a "
+      "world "
+      "of one)");
+  CHECK_THAT(
+      RefusalOf({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"I_MPI_MPIRUN", "mpirun"}}),
+      Catch::StartsWith("unavailable: Intel MPI's launcher"));
+  CHECK_THAT(RefusalOf({{"MPI_LOCALNRANKS", "4"}}), Catch::Contains("MPICH's or Intel MPI's"));
+  CHECK_THAT(RefusalOf({{"MV2_COMM_WORLD_SIZE", "4"}}), Catch::Contains("MVAPICH's"));
+  CHECK(Described({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"MPI_LOCALNRANKS", "1"}}) == "alone");
+}
+
+TEST_CASE("tasks that srun started without PMIx are refused, one process in an allocation is not") {
+  const std::string refusal = RefusalOf({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}});
+  CHECK(
+      refusal ==
+      "unavailable: Slurm says that this is task 2 of 4, but has started it without PMIx, by which "
+      "the tasks find each other; type instead: srun --mpi=pmix ./train 'a b' or, in the "
+      "allocation: dtrun ./train 'a b'   (DTRUN_ALONE=1: a world of one)");
+  const Variables pmi2 = {{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}, {"PMI_RANK", "2"}};
+  CHECK(RefusalOf(pmi2) == refusal);
+  CHECK_THAT(RefusalOf(With(pmi2, {{"MPI_LOCALNRANKS", "4"}})), Catch::Contains("MPICH's"));
+  CHECK(Described({{"SLURM_NTASKS", "4"}, {"SLURM_JOB_ID", "1"}}) == "alone");
+  CHECK(Described({{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}}) == "alone");
+  CHECK(
+      Described({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}) ==
+      "alone");
+}
+
+TEST_CASE("DTRUN_ALONE makes a world of one of any of them") {
+  const Variables alone = {{"DTRUN_ALONE", "1"}};
+  CHECK(Described(With(kTorch, alone)) == "alone");
+  CHECK(Described({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}, {"DTRUN_ALONE", "1"}}) == "alone");
+  CHECK(Described({{"TF_CONFIG", "no JSON"}, {"DTRUN_ALONE", "1"}}) == "alone");
+  CHECK(Described({{"OMPI_COMM_WORLD_SIZE", "2"}, {"DTRUN_ALONE", "1"}}) == "alone");
+  CHECK(Described(With(kTorch, {{"DTRUN_ALONE", "0"}})) == Described(kTorch));
+  CHECK(
+      RefusalOf({{"DTRUN_ALONE", "yes"}}) ==
+      "invalid: environment variable DTRUN_ALONE is 'yes'; expected a number from 0 to 1");
+}
+
+}  // namespace
