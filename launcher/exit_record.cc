@@ -81,6 +81,22 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
   return {static_cast<int>(ExitCode::kInternal), who + " was still running"};
 }
 
+// Hosts with ranks whose wrappers were killed. mpirun is the daemon of this machine, and has said
+// itself that it is not the one that was lost.
+std::vector<std::string> SilentHosts(
+    const std::vector<ExitRecord>& records, const std::vector<base::HostSlots>& hosts,
+    const std::vector<bool>& on_this_machine) {
+  std::vector<std::string> names;
+  for (const ExitRecord& record : records) {
+    const auto host = static_cast<size_t>(base::HostOfRank(hosts, record.rank));
+    const bool here = host < on_this_machine.size() && on_this_machine[host];
+    if (record.end != RankEnd::kRunning || here) continue;
+    if (std::find(names.begin(), names.end(), hosts[host].name) == names.end())
+      names.push_back(hosts[host].name);
+  }
+  return names.empty() ? std::vector<std::string>{"another host"} : names;
+}
+
 }  // namespace
 
 std::string ShutdownNote(const std::string& folder, int rank) {
@@ -89,7 +105,8 @@ std::string ShutdownNote(const std::string& folder, int rank) {
 
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts, Launcher launcher) {
+    const std::vector<base::HostSlots>& hosts, Launcher launcher,
+    const std::vector<bool>& on_this_machine) {
   const bool local = launcher == Launcher::kLocal;
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
     return Failed(record) && !IsVictim(record, engine_code);
@@ -131,7 +148,7 @@ Verdict JudgeFailure(
         static_cast<int>(ExitCode::kInternal),
         Text(
             "Open MPI's daemon on ",
-            hosts[static_cast<size_t>(base::HostOfRank(hosts, silent->rank))].name,
+            base::Join(SilentHosts(records, hosts, on_this_machine), " or "),
             " was lost; its ranks were ended")};
   if (silent && engine_code == 128 + SIGKILL)
     return {

@@ -49,11 +49,12 @@ struct Verdict {
 };
 
 /// Who failed first. `engine_code` is the exit code of mpirun or dtrun_local, not 0; `hosts` the
-/// placement; ranks that never started have no record. Ranks that mpirun ended because of the first
-/// one are not counted.
+/// placement, of which some may be this machine; ranks that never started have no record. Ranks
+/// that mpirun ended because of the first one are not counted.
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts, Launcher launcher = Launcher::kMpirun);
+    const std::vector<base::HostSlots>& hosts, Launcher launcher = Launcher::kMpirun,
+    const std::vector<bool>& on_this_machine = {});
 
 /// What dtrun_rank ends with, as mpirun would, where its program has called dtrun's Init and ended
 /// with code 0 without Shutdown.

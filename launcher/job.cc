@@ -232,7 +232,8 @@ class Job {
               "; its ranks were ended")};
     if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
     return JudgeFailure(
-        agents_->records(), WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher);
+        agents_->records(), WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher,
+        OnThisMachine(plan_.call.placement));
   }
 
   int Report() {
