@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 #include <tuple>
 
 #include "base/text.h"
+#include "launcher/system_file.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -134,12 +133,6 @@ std::vector<Cpu> AllowedCpus() {
     return std::tie(a.socket, a.core, a.id) < std::tie(b.socket, b.core, b.id);
   });
   return cpus;
-}
-
-std::optional<std::string> ReadFileOfSystem(const std::string& path) {
-  std::ifstream stream(path);
-  if (!stream) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
 }
 
 }  // namespace dtrun::launcher

@@ -45,8 +45,6 @@ std::optional<double> CpuQuota(const ReadFile& read);
 /// The CPUs this process may run on, those of one core and one socket side by side.
 std::vector<Cpu> AllowedCpus();
 
-std::optional<std::string> ReadFileOfSystem(const std::string& path);
-
 }  // namespace dtrun::launcher
 
 #endif

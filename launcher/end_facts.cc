@@ -4,13 +4,12 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "base/text.h"
+#include "launcher/system_file.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -22,10 +21,7 @@ constexpr char kCgroups[] = "/sys/fs/cgroup";
 // Version 1 says "no limit" by a number near the largest one.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
-std::string Read(const std::string& path) {
-  std::ifstream stream(path);
-  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-}
+std::string Read(const std::string& path) { return ReadFileOfSystem(path).value_or(""); }
 
 // "oom_kill 3" -> 3
 int64_t Counter(const std::string& text, const std::string& name) {

@@ -5,11 +5,10 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "base/text.h"
+#include "launcher/system_file.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -18,9 +17,7 @@ namespace {
 bool IsOfJob(const std::filesystem::path& process, const std::string& variable) {
   struct stat status;
   if (stat(process.c_str(), &status) != 0 || status.st_uid != geteuid()) return false;
-  std::ifstream stream(process / "environ", std::ios::binary);
-  const std::string environment(
-      (std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  const std::string environment = ReadFileOfSystem(process / "environ").value_or("");
   return ('\0' + environment).find('\0' + variable + '\0') != std::string::npos;
 }
 

@@ -29,6 +29,7 @@
 #include "launcher/launch_error.h"
 #include "launcher/plan.h"
 #include "launcher/result_file.h"
+#include "launcher/system_file.h"
 #include "launcher/user_file.h"
 
 namespace dtrun::launcher {

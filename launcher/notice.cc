@@ -6,10 +6,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "base/text.h"
+#include "launcher/system_file.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -38,10 +37,8 @@ std::vector<pid_t> NoticeTakers() {
     if (!number) continue;
     const auto process = static_cast<pid_t>(*number);
     if (process == getpid() || getpgid(process) != getpgrp()) continue;
-    std::ifstream stream(entry.path() / "status");
-    const std::string status(
-        (std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
-    if (TakesNotices(status)) takers.push_back(process);
+    const auto status = ReadFileOfSystem(entry.path() / "status");
+    if (status && TakesNotices(*status)) takers.push_back(process);
   }
   return takers;
 }

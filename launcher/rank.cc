@@ -33,6 +33,7 @@
 #include "launcher/rank_link.h"
 #include "launcher/rank_output.h"
 #include "launcher/rank_program.h"
+#include "launcher/system_file.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -17,6 +17,7 @@
 #include "launcher/exit_record.h"
 #include "launcher/launch_error.h"
 #include "launcher/notice.h"
+#include "launcher/system_file.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -10,6 +10,7 @@
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/cpus.h"
+#include "launcher/system_file.h"
 
 namespace dtrun::launcher {
 namespace {
