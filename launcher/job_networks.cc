@@ -6,6 +6,7 @@
 
 #include "base/launch_env.h"
 #include "base/text.h"
+#include "launcher/launch_error.h"
 #include "launcher/network_survey.h"
 #include "launcher/rank_environment.h"
 
@@ -44,14 +45,14 @@ std::optional<std::string> WhatUserSets(const Plan& plan) {
   return std::nullopt;
 }
 
-// Networks that the user has named stay as they were said.
 std::vector<std::string> Apply(NetworkChoice choice, Plan& plan) {
-  Reach& reach = plan.call.reach;
-  if (!reach.networks.empty()) return choice.reasons;
-  if (const auto parameter = WhatUserSets(plan))
-    return {Text("Open MPI uses the networks that ", *parameter, " says")};
-  reach.networks = choice.include;
-  reach.networks_left_out = choice.exclude;
+  const bool wanted = !plan.wanted_networks.empty();
+  const auto parameter = WhatUserSets(plan);
+  if (wanted && parameter && parameter->ends_with("_exclude"))
+    throw UsageError(Text("--network-interfaces does not go with ", *parameter, " of your own"));
+  if (!wanted && parameter) return {Text("Open MPI uses the networks that ", *parameter, " says")};
+  plan.call.reach.networks = choice.include;
+  plan.call.reach.networks_left_out = choice.exclude;
   return choice.reasons;
 }
 
@@ -59,8 +60,9 @@ std::vector<std::string> Apply(NetworkChoice choice, Plan& plan) {
 
 std::vector<std::string> SettleNetworks(const std::vector<HostNetworks>& hosts, Plan& plan) {
   if (plan.call.only_this_machine) return {};
-  const std::vector<std::string>& wanted = plan.call.reach.networks;
-  const NetworkChoice choice = wanted.empty() ? ChooseNetworks(hosts) : UseNetworks(hosts, wanted);
+  const std::vector<std::string>& wanted = plan.wanted_networks;
+  const NetworkChoice choice =
+      wanted.empty() ? ChooseNetworks(hosts) : UseNetworks(hosts, wanted, OwnInterfaces());
   const std::string& first = choice.addresses.front();
   std::vector<std::string> reasons = Apply(choice, plan);
   if (plan.chooses_master_address && !first.empty()) {
@@ -72,17 +74,24 @@ std::vector<std::string> SettleNetworks(const std::vector<HostNetworks>& hosts, 
 
 std::vector<std::string> GuessNetworks(Plan& plan) {
   if (plan.call.only_this_machine) return {};
-  std::vector<std::string> names;
+  std::vector<std::string> names, lines;
   for (const base::HostSlots& host : plan.call.placement) names.push_back(host.name);
-  const NetworkChoice choice =
-      ChooseNetworks(SurveyFromHere(names, OnThisMachine(plan.call.placement)));
-  const bool wanted = !plan.call.reach.networks.empty();
-  const std::vector<std::string> reasons = Apply(choice, plan);
-  std::vector<std::string> lines;
-  if (!wanted) lines = {reasons.front()};
-  if (!wanted && reasons.size() > 1) lines.push_back(reasons.back());
+  if (plan.wanted_networks.empty()) {
+    const std::vector<std::string> reasons =
+        Apply(ChooseNetworks(SurveyFromHere(names, OnThisMachine(plan.call.placement))), plan);
+    lines = {reasons.front()};
+    if (reasons.size() > 1) lines.push_back(reasons.back());
+  } else {
+    Apply({.include = WantedNetworks(plan.wanted_networks, OwnInterfaces())}, plan);
+  }
   lines.push_back("a job asks each host for its networks before it starts mpirun");
   return lines;
+}
+
+void CheckWantedNetworks(const Plan& plan) {
+  if (!plan.call.only_this_machine || plan.wanted_networks.empty()) return;
+  const std::vector<Interface> here = OwnInterfaces();
+  CheckNames({{"this host", here, {}}}, plan.wanted_networks, here);
 }
 
 }  // namespace dtrun::launcher

@@ -17,8 +17,8 @@ struct Reach {
   int ssh_port = 0;  ///< 0: as the user's ssh configuration says
   std::string ssh_identity = {};
   int connect_timeout_s = 60;
-  int host_timeout_s = 30;                 ///< a host out of reach for this long is lost
-  std::vector<std::string> networks = {};  ///< IPv4 networks to use; empty: Open MPI chooses
+  int host_timeout_s = 30;                          ///< a host out of reach for this long is lost
+  std::vector<std::string> networks = {};           ///< IPv4, to use; empty: Open MPI chooses
   std::vector<std::string> networks_left_out = {};  ///< then it leaves these out
 };
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <optional>
 
 #include "base/text.h"
@@ -148,6 +149,74 @@ void Decide(const std::vector<Division>& hosts, bool all_routed, NetworkChoice& 
                                               : ""));
 }
 
+bool IsInAny(const Interface& interface, const std::vector<std::string>& networks) {
+  return std::any_of(networks.begin(), networks.end(), [&](const std::string& network) {
+    return IsInNetwork(interface.address, network);
+  });
+}
+
+std::string ListedOf(const HostNetworks& host) {
+  const Division all = Divide(host.interfaces, [](const Interface&) { return true; });
+  return all.chosen.empty() ? "none but loopback" : Listed(all.chosen);
+}
+
+Division DivideByWish(
+    const HostNetworks& host, const std::vector<std::string>& wanted,
+    const std::vector<std::string>& networks) {
+  Division division = Divide(
+      host.interfaces, [&](const Interface& interface) { return IsInAny(interface, networks); });
+  if (!division.chosen.empty()) return division;
+  division = Divide(host.interfaces, [&](const Interface& interface) {
+    return std::find(wanted.begin(), wanted.end(), interface.name) != wanted.end();
+  });
+  if (!division.chosen.empty()) return division;
+  const std::string known = networks == wanted || networks.empty()
+                                ? ""
+                                : Text(", which is ", Join(networks, " or "), " here");
+  throw LaunchError(
+      ExitCode::kUnavailable, Text(
+                                  "host ", host.host, " has no interface for --network-interfaces ",
+                                  Join(wanted, ","), known, "; it has ", ListedOf(host)));
+}
+
+// Docker's bridge, say. What is sent to the other host would stay on the own one.
+void CheckAddressesDiffer(
+    const std::vector<HostNetworks>& hosts, const std::vector<Division>& divisions) {
+  std::map<std::string, size_t> owners;
+  for (size_t i = 0; i < hosts.size(); ++i)
+    for (const Interface& interface : divisions[i].chosen) {
+      const auto [owner, is_first] = owners.try_emplace(interface.address, i);
+      if (is_first || owner->second == i) continue;
+      throw LaunchError(
+          ExitCode::kUnavailable,
+          Text(
+              "hosts ", hosts[owner->second].host, " and ", hosts[i].host,
+              " cannot reach each other through ", interface.name,
+              " (--network-interfaces): both are ", interface.address, " there"));
+    }
+}
+
+// Open MPI warns on each host that lacks one of them, but does as it is told.
+void UseEachNetwork(const std::vector<Division>& hosts, NetworkChoice& choice) {
+  for (const Division& host : hosts)
+    for (const Interface& interface : host.chosen) {
+      const std::string network = NetworkOf(interface).text();
+      if (std::find(choice.include.begin(), choice.include.end(), network) == choice.include.end())
+        choice.include.push_back(network);
+    }
+  choice.reasons.back() = "Open MPI uses " + Join(choice.include, ", ");
+}
+
+bool EachIsInAll(const std::vector<Division>& hosts, const std::vector<std::string>& networks) {
+  return !networks.empty() && std::all_of(hosts.begin(), hosts.end(), [&](const Division& host) {
+    return std::all_of(networks.begin(), networks.end(), [&](const std::string& network) {
+      return std::any_of(host.chosen.begin(), host.chosen.end(), [&](const Interface& interface) {
+        return IsInNetwork(interface.address, network);
+      });
+    });
+  });
+}
+
 }  // namespace
 
 NetworkChoice ChooseNetworks(const std::vector<HostNetworks>& hosts) {
@@ -168,28 +237,57 @@ NetworkChoice ChooseNetworks(const std::vector<HostNetworks>& hosts) {
   return choice;
 }
 
+std::vector<std::string> WantedNetworks(
+    const std::vector<std::string>& wanted, const std::vector<Interface>& here) {
+  std::vector<std::string> networks;
+  for (const std::string& item : wanted) {
+    if (item.find('/') != std::string::npos) networks.push_back(item);
+    for (const Interface& own : here)
+      if (own.name == item && Ipv4(own.address)) networks.push_back(NetworkOf(own).text());
+  }
+  return networks;
+}
+
+void CheckNames(
+    const std::vector<HostNetworks>& hosts, const std::vector<std::string>& wanted,
+    const std::vector<Interface>& here) {
+  for (const std::string& item : wanted) {
+    const std::vector<std::string> name = {item};
+    const bool known = !WantedNetworks(name, here).empty() ||
+                       std::any_of(hosts.begin(), hosts.end(), [&](const HostNetworks& host) {
+                         return !WantedNetworks(name, host.interfaces).empty();
+                       });
+    if (!known)
+      throw UsageError(Text(
+          "--network-interfaces ", item, ": no host has such an interface with an IPv4 address; ",
+          hosts.front().host, " has ", ListedOf(hosts.front()),
+          " (a network such as 10.1.0.0/16 may be named instead)"));
+  }
+}
+
 NetworkChoice UseNetworks(
-    const std::vector<HostNetworks>& hosts, const std::vector<std::string>& wanted) {
+    const std::vector<HostNetworks>& hosts, const std::vector<std::string>& wanted,
+    const std::vector<Interface>& here) {
+  CheckNames(hosts, wanted, here);
+  const std::vector<std::string> networks = WantedNetworks(wanted, here);
   NetworkChoice choice;
+  std::vector<Division> divisions;
   for (const HostNetworks& host : hosts) {
-    const Division division = Divide(host.interfaces, [&](const Interface& interface) {
-      return std::any_of(wanted.begin(), wanted.end(), [&](const std::string& network) {
-        return IsInNetwork(interface.address, network);
-      });
-    });
-    if (division.chosen.empty())
-      throw LaunchError(
-          ExitCode::kUnavailable,
-          Text(
-              "host ", host.host, " has no interface in ", Join(wanted, " or "),
-              " (--network-interfaces); it has ",
-              division.left_out.empty() ? "none but loopback" : Listed(division.left_out)));
+    divisions.push_back(DivideByWish(host, wanted, networks));
+    const Division& division = divisions.back();
     const std::string routed = AddressOf(host, division);
     choice.addresses.push_back(routed.empty() ? division.chosen[0].address : routed);
     choice.reasons.push_back(Reason(host.host, division, "as --network-interfaces says"));
   }
-  choice.include = wanted;
-  choice.reasons.push_back("Open MPI uses " + Join(wanted, ", "));
+  CheckAddressesDiffer(hosts, divisions);
+  if (EachIsInAll(divisions, networks)) {
+    choice.include = networks;
+    choice.reasons.push_back("Open MPI uses " + Join(networks, ", "));
+    return choice;
+  }
+  Decide(divisions, true, choice);
+  const bool nothing_said = choice.include.empty() && choice.exclude.empty();
+  if (nothing_said && AnyLeftOut(divisions)) UseEachNetwork(divisions, choice);
   return choice;
 }
 

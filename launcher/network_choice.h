@@ -35,10 +35,22 @@ struct NetworkChoice {
 /// them.
 NetworkChoice ChooseNetworks(const std::vector<HostNetworks>& hosts);
 
-/// The same for `wanted` networks, which the user has named. Throws LaunchError kUnavailable for a
-/// host that is in none of them.
+/// The same for what the user wants: networks ("10.1.0.0/16") and names of interfaces. A name
+/// stands for its networks among `here`, the interfaces of this machine, and for itself on a host
+/// that is in none of these. Throws UsageError as CheckNames does, and LaunchError kUnavailable for
+/// a host that has nothing of it, or shares an address with another one.
 NetworkChoice UseNetworks(
-    const std::vector<HostNetworks>& hosts, const std::vector<std::string>& wanted);
+    const std::vector<HostNetworks>& hosts, const std::vector<std::string>& wanted,
+    const std::vector<Interface>& here);
+
+/// Throws UsageError for a wanted name that no host has, nor `here`.
+void CheckNames(
+    const std::vector<HostNetworks>& hosts, const std::vector<std::string>& wanted,
+    const std::vector<Interface>& here);
+
+/// The networks that are wanted, as far as `here` knows the names.
+std::vector<std::string> WantedNetworks(
+    const std::vector<std::string>& wanted, const std::vector<Interface>& here);
 
 /// Whether IPv4 `address` lies in `network`, "10.1.0.0/16".
 bool IsInNetwork(const std::string& address, const std::string& network);

@@ -14,8 +14,8 @@
 #include "base/version.h"
 #include "launcher/engine.h"
 #include "launcher/hosts.h"
+#include "launcher/job_networks.h"
 #include "launcher/launch_error.h"
-#include "launcher/networks.h"
 #include "launcher/program.h"
 #include "launcher/rank_environment.h"
 
@@ -186,7 +186,6 @@ Reach PlanReach(const Options& options, const Plan& plan) {
   reach.ssh_identity = options.ssh_identity;
   reach.connect_timeout_s = options.start_timeout_s;
   reach.host_timeout_s = options.host_timeout_s;
-  if (!options.networks.empty()) reach.networks = ResolveNetworks(options.networks, OwnNetworks());
   return reach;
 }
 
@@ -223,6 +222,8 @@ void PlanCommand(const Options& options, Plan& plan) {
   plan.agent = FindHelper("dtrun_agent");
   plan.call.mpi_args = options.mpi_args;
   plan.call.reach = PlanReach(options, plan);
+  plan.wanted_networks = options.networks;
+  CheckWantedNetworks(plan);
   plan.call.as_root = geteuid() == 0;
   plan.call.quiet = !options.verbose;
 }

@@ -19,7 +19,8 @@ struct Plan {
   std::string job;        ///< its random name
   std::string agent;      ///< file of dtrun_agent, the same on all hosts
   OutputOptions output;
-  bool chooses_master_address = false;  ///< the user has set no MASTER_ADDR
+  std::vector<std::string> wanted_networks = {};  ///< by the user: networks, names of interfaces
+  bool chooses_master_address = false;            ///< the user has set no MASTER_ADDR
 };
 
 /// Places the ranks on `hosts` (host_sources.h) and decides which variables they get.

@@ -92,13 +92,52 @@ TEST_CASE("networks that the user names are used, and a host without one is name
   const std::vector<HostNetworks> hosts = {
       {"h1", {Device("eth0", "10.1.2.1"), Device("ib0", "10.9.0.1")}, {"", "10.1.2.1"}},
       {"h2", {Device("eth0", "10.1.2.2"), Device("ib7", "10.9.0.2")}, {"10.1.2.2", ""}}};
-  const NetworkChoice choice = UseNetworks(hosts, {"10.9.0.0/24"});
-  CHECK(choice.include == Words{"10.9.0.0/24"});
-  CHECK(choice.addresses == Words{"10.9.0.1", "10.9.0.2"});
+  for (const Words& wanted : {Words{"10.9.0.0/24"}, Words{"ib0"}}) {
+    const NetworkChoice choice = UseNetworks(hosts, wanted, hosts[0].interfaces);
+    CHECK(choice.include == Words{"10.9.0.0/24"});
+    CHECK(choice.addresses == Words{"10.9.0.1", "10.9.0.2"});
+  }
   CHECK_THROWS_WITH(
-      UseNetworks(hosts, {"10.8.0.0/24"}),
-      "host h1 has no interface in 10.8.0.0/24 (--network-interfaces); it has eth0 (a device, "
+      UseNetworks(hosts, {"10.8.0.0/24"}, hosts[0].interfaces),
+      "host h1 has no interface for --network-interfaces 10.8.0.0/24; it has eth0 (a device, "
       "10.1.2.1/24), ib0 (a device, 10.9.0.1/24)");
+  CHECK_THROWS_WITH(
+      UseNetworks({hosts[0], {"h2", {hosts[1].interfaces[0]}, {}}}, {"ib0"}, hosts[0].interfaces),
+      "host h2 has no interface for --network-interfaces ib0, which is 10.9.0.0/24 here; it has "
+      "eth0 (a device, 10.1.2.2/24)");
+}
+
+TEST_CASE("an interface stands for all its networks on this machine") {
+  const std::vector<Interface> own = {
+      kLo, Device("eth0", "10.1.2.1", 16), Device("eth0", "10.2.2.1", 16)};
+  CHECK(
+      WantedNetworks({"eth0", "192.168.7.0/24"}, own) ==
+      Words{"10.1.0.0/16", "10.2.0.0/16", "192.168.7.0/24"});
+  CHECK(WantedNetworks({"ib0"}, own).empty());
+}
+
+TEST_CASE("a name that this machine does not have stands for the interface of the host that has") {
+  const std::vector<HostNetworks> hosts = {
+      {"h1", {Device("eth0", "10.1.2.1"), Device("ib0", "10.9.0.1"), kDocker}, {}},
+      {"h2", {Device("eth0", "10.1.3.2"), Device("ib7", "10.9.1.2"), kDocker}, {}}};
+  const NetworkChoice choice = UseNetworks(hosts, {"ib0", "ib7"}, {kLo});
+  CHECK(choice.include == Words{"10.9.0.0/23"});
+  CHECK(choice.addresses == Words{"10.9.0.1", "10.9.1.2"});
+  CHECK_THROWS_AS(UseNetworks(hosts, {"ib0", "ib8"}, {kLo}), UsageError);
+  CHECK_THROWS_WITH(
+      UseNetworks(hosts, {"eth0", "ib8"}, {kLo}),
+      Contains("--network-interfaces ib8: no host has such an interface") &&
+          Contains("; h1 has eth0 (a device, 10.1.2.1/24), ib0 "));
+}
+
+TEST_CASE("hosts with the same address do not reach each other by it, and are named") {
+  const std::vector<HostNetworks> hosts = {
+      {"h1", {Device("eth0", "10.1.2.1"), kDocker}, {}},
+      {"h2", {Device("eth0", "10.1.2.2"), kDocker}, {}}};
+  CHECK_THROWS_WITH(
+      UseNetworks(hosts, {"docker0"}, hosts[0].interfaces),
+      "hosts h1 and h2 cannot reach each other through docker0 (--network-interfaces): both are "
+      "172.17.0.1 there");
 }
 
 TEST_CASE("an address is in a network by its first bits") {

@@ -83,17 +83,79 @@ TEST_CASE("what the user has told Open MPI of networks stays") {
                       !Contains("if_include 10."));
 }
 
-TEST_CASE("a host that is in none of the named networks is named before any rank starts") {
+// h2 calls eth1 by another name, and has docker0 as h1 has.
+const std::string kRenameOnH2 =
+    kDocker +
+    "nsenter --net=/run/rig/h2/net sh -c 'ip link set eth1 down; ip link set eth1 name ib0; "
+    "ip link set ib0 up'; ";
+
+TEST_CASE("a named interface stands for its network on hosts that call it otherwise") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
-      "nsenter --net=/run/rig/h2/net ip address flush dev eth1; exec launcher/dtrun -H h1:1,h2:1 "
-      "--network-interfaces eth1 echo started",
+      kRenameOnH2 + "exec " + kJob + "--network-interfaces eth1 " + kProgram,
       {"--nics", "eth0,eth1"}));
-  CHECK(result.exit_code == 69);
-  CHECK(result.out == "");
+  CheckWorks(result);
   CHECK_THAT(
-      result.err, Contains("dtrun: host h2 has no interface in 10.") &&
-                      Contains("(--network-interfaces); it has eth0 (virtual, 10."));
+      result.err, Contains("dtrun: network of h2: ib0 (virtual, 10.") &&
+                      Contains("as --network-interfaces says; not eth0 (virtual, 10."));
+}
+
+TEST_CASE("names that some hosts have are enough where every host has one") {
+  if (Skipped()) return;
+  // eth0 of this host is another network than ib0, which it does not have.
+  const CommandResult result = Run(ScriptOnHosts(
+      kRenameOnH2 + "ip link set eth1 down; ip link set eth1 name ib7; ip link set ib7 up; exec " +
+          kJob + "--network-interfaces ib0,ib7 " + kProgram,
+      {"--nics", "eth0,eth1"}));
+  CheckWorks(result);
+  CHECK_THAT(
+      result.err, Contains("dtrun: network of h1: ib7 (virtual, 10.") &&
+                      Contains("dtrun: network of h2: ib0 (virtual, 10."));
+}
+
+TEST_CASE("a network may be named by its addresses") {
+  if (Skipped()) return;
+  const CommandResult result = Run(ScriptOnHosts(
+      kRenameOnH2 +
+          "net=$(ip -4 -o address show eth1 | awk '{print $4}' | cut -d. -f1-3).0/24; "
+          "echo $net; exec " +
+          kJob + "--network-interfaces $net " + kProgram,
+      {"--nics", "eth0,eth1"}));
+  CheckWorks(result);
+  const std::string network = result.out.substr(0, result.out.find('\n'));
+  CHECK_THAT(
+      result.err, Contains("--mca btl_tcp_if_include " + network + " ") &&
+                      Contains("dtrun: network of h2: ib0 (virtual, 10."));
+}
+
+void CheckRefused(const CommandResult& result, int code, const std::string& line) {
+  CAPTURE(result.out, result.err);
+  CHECK(result.exit_code == code);
+  CHECK(result.out == "");
+  CHECK_THAT(result.err, Contains("dtrun: " + line));
+}
+
+TEST_CASE("a host that has nothing of what was named is named before any rank starts") {
+  if (Skipped()) return;
+  const std::string job = "exec launcher/dtrun -H h1:1,h2:1 --network-interfaces ";
+  const CommandResult lacks = Run(ScriptOnHosts(
+      "nsenter --net=/run/rig/h2/net ip address flush dev eth1; " + job + "eth1 echo started",
+      {"--nics", "eth0,eth1"}));
+  CheckRefused(lacks, 69, "host h2 has no interface for --network-interfaces eth1, which is 10.");
+  CHECK_THAT(lacks.err, Contains("/24 here; it has eth0 (virtual, 10."));
+  CheckRefused(
+      Run(ScriptOnHosts(job + "192.168.200.0/24 echo started")), 69,
+      "host h1 has no interface for --network-interfaces 192.168.200.0/24; it has eth0 (virtual");
+  CheckRefused(
+      Run(ScriptOnHosts(job + "eth7 echo started")), 2,
+      "--network-interfaces eth7: no host has such an interface with an IPv4 address; h1 has eth0");
+  CheckRefused(
+      Run(ScriptOnHosts(kDocker + job + "docker0 echo started")), 69,
+      "hosts h1 and h2 cannot reach each other through docker0 (--network-interfaces): both are "
+      "172.17.0.1 there\n");
+  CheckRefused(
+      Run(ScriptOnHosts(job + "eth0 --mpi-args '--mca btl_tcp_if_exclude lo' echo started")), 2,
+      "--network-interfaces does not go with btl_tcp_if_exclude of your own\n");
 }
 
 TEST_CASE("the ranks meet at an address of the first host that the others reach") {
