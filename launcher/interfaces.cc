@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "launcher/ipv4.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -96,19 +97,6 @@ std::vector<Interface> OwnInterfaces() {
   for (const std::string& name : without_address)
     interfaces.push_back({name, "", 0, SpeedOf(name), KindOf(kFolder, name)});
   return interfaces;
-}
-
-std::optional<uint32_t> Ipv4(const std::string& address) {
-  in_addr bits;
-  if (inet_pton(AF_INET, address.c_str(), &bits) != 1) return std::nullopt;
-  return ntohl(bits.s_addr);
-}
-
-std::string Ipv4Text(uint32_t address) {
-  const in_addr bits = {htonl(address)};
-  char text[INET_ADDRSTRLEN] = {};
-  inet_ntop(AF_INET, &bits, text, sizeof text);
-  return text;
 }
 
 }  // namespace dtrun::launcher

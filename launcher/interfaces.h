@@ -1,9 +1,7 @@
 #ifndef DTRUN_LAUNCHER_INTERFACES_H_
 #define DTRUN_LAUNCHER_INTERFACES_H_
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,10 +41,6 @@ InterfaceKind KindOf(const std::string& folder, const std::string& name);
 
 /// Those of this machine that are up, one entry for each IPv4 address.
 std::vector<Interface> OwnInterfaces();
-
-/// A number for an IPv4 address, whose bits compare; nothing for any other text.
-std::optional<uint32_t> Ipv4(const std::string& address);
-std::string Ipv4Text(uint32_t address);
 
 }  // namespace dtrun::launcher
 

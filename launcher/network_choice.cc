@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "launcher/ipv4.h"
 #include "launcher/launch_error.h"
 
 namespace dtrun::launcher {
@@ -23,23 +24,9 @@ using Interfaces = std::vector<Interface>;
 
 constexpr int kFewestBits = 4;  // a network that holds more is none
 
-struct Block {
-  uint32_t first;
-  int bits;
-
-  uint32_t mask() const { return bits == 0 ? 0 : ~uint32_t{0} << (32 - bits); }
-  bool Has(uint32_t address) const { return (address & mask()) == first; }
-  std::string text() const { return Text(Ipv4Text(first), '/', bits); }
-};
-
-Block BlockOf(uint32_t address, int bits) {
-  const Block block = {address, bits};
-  return {address & block.mask(), bits};
-}
-
 // The interface has an IPv4 address.
-Block NetworkOf(const Interface& interface) {
-  return BlockOf(*Ipv4(interface.address), interface.prefix);
+Ipv4Network NetworkOf(const Interface& interface) {
+  return Ipv4Network::Of(*Ipv4(interface.address), interface.prefix);
 }
 
 // The two groups that the interfaces with an address fall into; loopback is in none.
@@ -73,21 +60,22 @@ Division DivideByRoute(const HostNetworks& host, bool& routed) {
   return division;
 }
 
-bool HoldsAny(const Block& block, const std::vector<Division>& hosts, Interfaces Division::*group) {
+bool HoldsAny(
+    const Ipv4Network& block, const std::vector<Division>& hosts, Interfaces Division::*group) {
   for (const Division& host : hosts)
     for (const Interface& interface : host.*group)
       if (block.Has(*Ipv4(interface.address))) return true;
   return false;
 }
 
-std::optional<Block> SmallestWithAll(const std::vector<Division>& hosts) {
-  std::optional<Block> block;
+std::optional<Ipv4Network> SmallestWithAll(const std::vector<Division>& hosts) {
+  std::optional<Ipv4Network> block;
   for (const Division& host : hosts)
     for (const Interface& interface : host.chosen) {
-      const Block network = NetworkOf(interface);
+      const Ipv4Network network = NetworkOf(interface);
       if (!block) block = network;
       const int common = std::countl_zero(block->first ^ network.first);
-      block = BlockOf(network.first, std::min({block->bits, network.bits, common}));
+      block = Ipv4Network::Of(network.first, std::min({block->bits, network.bits, common}));
     }
   return block && block->bits >= kFewestBits ? block : std::nullopt;
 }
@@ -97,7 +85,7 @@ std::vector<std::string> NetworksLeftOut(const std::vector<Division>& hosts) {
   std::vector<std::string> networks = {"127.0.0.0/8"};
   for (const Division& host : hosts)
     for (const Interface& interface : host.left_out) {
-      const Block network = NetworkOf(interface);
+      const Ipv4Network network = NetworkOf(interface);
       const std::string text = network.text();
       if (!HoldsAny(network, hosts, &Division::chosen) &&
           std::find(networks.begin(), networks.end(), text) == networks.end())
@@ -133,7 +121,7 @@ bool AnyLeftOut(const std::vector<Division>& hosts) {
 }
 
 void Decide(const std::vector<Division>& hosts, bool all_routed, NetworkChoice& choice) {
-  const std::optional<Block> block = SmallestWithAll(hosts);
+  const std::optional<Ipv4Network> block = SmallestWithAll(hosts);
   if (all_routed && block && !HoldsAny(*block, hosts, &Division::left_out)) {
     choice.include = {block->text()};
     choice.reasons.push_back("Open MPI uses " + choice.include[0]);
@@ -289,15 +277,6 @@ NetworkChoice UseNetworks(
   const bool nothing_said = choice.include.empty() && choice.exclude.empty();
   if (nothing_said && AnyLeftOut(divisions)) UseEachNetwork(divisions, choice);
   return choice;
-}
-
-bool IsInNetwork(const std::string& address, const std::string& network) {
-  const size_t slash = network.find('/');
-  if (slash == std::string::npos) return false;
-  const auto first = Ipv4(network.substr(0, slash)), own = Ipv4(address);
-  const int64_t bits = base::ParseInteger(network.substr(slash + 1)).value_or(-1);
-  if (!first || !own || bits < 0 || bits > 32) return false;
-  return BlockOf(*first, static_cast<int>(bits)).Has(*own);
 }
 
 }  // namespace dtrun::launcher

@@ -52,9 +52,6 @@ void CheckNames(
 std::vector<std::string> WantedNetworks(
     const std::vector<std::string>& wanted, const std::vector<Interface>& here);
 
-/// Whether IPv4 `address` lies in `network`, "10.1.0.0/16".
-bool IsInNetwork(const std::string& address, const std::string& network);
-
 }  // namespace dtrun::launcher
 
 #endif

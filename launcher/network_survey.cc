@@ -14,11 +14,15 @@
 
 #include "base/launch_env.h"
 #include "base/text.h"
+#include "launcher/ipv4.h"
 
 namespace dtrun::launcher {
 namespace {
 
 using nlohmann::json;
+
+// With a name service; what it does not know by then, it will not know.
+constexpr std::chrono::seconds kPatience{2};
 
 // Of an IPv4 address that means the same on every host.
 bool IsOfNetwork(const std::string& address) {
@@ -118,8 +122,22 @@ bool NetworkSurvey::HearFacts(size_t host, const json& facts) {
     contact.client = IsOfNetwork(ssh[0]) ? ssh[0] : "";
     contact.server = IsOfNetwork(ssh[2]) ? ssh[2] : "";
   }
-  if (!contact.here && contact.server.empty()) contact.server = AddressOfName(hosts_[host].host);
-  return --missing_facts_ == 0;
+  if (--missing_facts_ > 0) return false;
+  AskNameService();
+  return true;
+}
+
+// Where no ssh has said at which address a host is.
+void NetworkSurvey::AskNameService() {
+  std::vector<std::string> names;
+  std::vector<Contact*> contacts;
+  for (size_t i = 0; i < hosts_.size(); ++i) {
+    if (contacts_[i].here || !contacts_[i].server.empty()) continue;
+    names.push_back(hosts_[i].host);
+    contacts.push_back(&contacts_[i]);
+  }
+  const std::vector<std::string> addresses = AddressesOfNames(names, kPatience);
+  for (size_t i = 0; i < contacts.size(); ++i) contacts[i]->server = addresses[i];
 }
 
 json NetworkSurvey::PeersOf(size_t host) const {
@@ -149,7 +167,7 @@ void NetworkSurvey::HearRoutes(size_t host, const json& routes) {
 
 std::vector<HostNetworks> SurveyFromHere(
     const std::vector<std::string>& hosts, const std::vector<bool>& on_this_machine) {
-  const std::vector<std::string> addresses = AddressesOfNames(hosts, std::chrono::seconds(2));
+  const std::vector<std::string> addresses = AddressesOfNames(hosts, kPatience);
   std::vector<HostNetworks> all = {{"this host", OwnInterfaces(), {}}};
   for (size_t i = 0; i < hosts.size(); ++i) {
     if (on_this_machine[i]) continue;

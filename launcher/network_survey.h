@@ -24,7 +24,8 @@ class NetworkSurvey {
   static nlohmann::json OwnRoutes(const nlohmann::json& peers);
 
   /// The first answer of a host has come; true when it was the last one, and the hosts are to be
-  /// asked for routes. Throws nlohmann::json::exception, like HearRoutes, for what is no answer.
+  /// asked for routes; then it may wait 2 s for a name service. Throws nlohmann::json::exception,
+  /// like HearRoutes, for what is no answer.
   bool HearFacts(size_t host, const nlohmann::json& facts);
   /// The addresses of all hosts as `host` is to reach them; "" for itself and where nobody knows.
   nlohmann::json PeersOf(size_t host) const;
@@ -40,6 +41,8 @@ class NetworkSurvey {
     std::string server;  // its address, as ssh there says, or a name service here
     std::string client;  // this machine's address, as ssh there says
   };
+
+  void AskNameService();
 
   std::vector<HostNetworks> hosts_;
   std::vector<Contact> contacts_;

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 
+#include "launcher/ipv4.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::launcher {

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "launcher/ipv4.h"
 #include "launcher/launch_error.h"
 #include "launcher/network_survey.h"
 
