@@ -62,6 +62,7 @@ struct Wrapper {
   FrameReader reader;
   std::vector<int> files;  // that have come, for its hello
   pid_t process = -1;
+  pid_t starter = -1;   // of that: Open MPI's daemon, mpirun or dtrun_local
   int rank = -1;        // until its hello
   MemoryCgroup memory;  // of its program
   bool ended = false;
@@ -194,6 +195,7 @@ class Agent {
       if (wrapper.rank >= 0 || wrapper.files.size() != 2 || expected_.erase(frame.rank) == 0)
         throw LaunchError(ExitCode::kInternal, "this rank was not expected");
       wrapper.rank = frame.rank;
+      wrapper.starter = ParentOf(wrapper.process);
       for (int i = 0; i < 2; ++i)
         streams_.Adopt(wrapper.files[static_cast<size_t>(i)], frame.rank, i + 1);
       wrapper.files.clear();
@@ -220,7 +222,8 @@ class Agent {
     json body = {
         {"end", told.at("end")},
         {"value", told.at("value")},
-        {"in_order", std::filesystem::exists(ShutdownNote(folder_, wrapper.rank), ignored)}};
+        {"in_order", std::filesystem::exists(ShutdownNote(folder_, wrapper.rank), ignored)},
+        {"orphaned", !IsRunning(wrapper.starter)}};
     if (told.at("value") != 0) body["facts"] = JsonOf(FactsOf(wrapper, told));
     dtrun_.Send(
         {FrameType::kEnded, wrapper.rank,

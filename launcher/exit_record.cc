@@ -81,22 +81,6 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
   return {static_cast<int>(ExitCode::kInternal), who + " was still running"};
 }
 
-// Hosts with ranks whose wrappers were killed. mpirun is the daemon of this machine, and has said
-// itself that it is not the one that was lost.
-std::vector<std::string> SilentHosts(
-    const std::vector<ExitRecord>& records, const std::vector<base::HostSlots>& hosts,
-    const std::vector<bool>& on_this_machine) {
-  std::vector<std::string> names;
-  for (const ExitRecord& record : records) {
-    const auto host = static_cast<size_t>(base::HostOfRank(hosts, record.rank));
-    const bool here = host < on_this_machine.size() && on_this_machine[host];
-    if (record.end != RankEnd::kRunning || here) continue;
-    if (std::find(names.begin(), names.end(), hosts[host].name) == names.end())
-      names.push_back(hosts[host].name);
-  }
-  return names.empty() ? std::vector<std::string>{"another host"} : names;
-}
-
 }  // namespace
 
 std::string ShutdownNote(const std::string& folder, int rank) {
@@ -105,8 +89,7 @@ std::string ShutdownNote(const std::string& folder, int rank) {
 
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts, Launcher launcher,
-    const std::vector<bool>& on_this_machine) {
+    const std::vector<base::HostSlots>& hosts, Launcher launcher) {
   const bool local = launcher == Launcher::kLocal;
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
     return Failed(record) && !IsVictim(record, engine_code);
@@ -141,14 +124,16 @@ Verdict JudgeFailure(
                   : " without MPI_Finalize; Open MPI then ended the job"),
         left->rank};
   // A wrapper that was killed could not say how its program ended.
-  const auto silent =
-      Earliest(records, [](const ExitRecord& record) { return record.end == RankEnd::kRunning; });
+  const auto is_silent = [](const ExitRecord& record) { return record.end == RankEnd::kRunning; };
+  auto silent = Earliest(
+      records, [&](const ExitRecord& record) { return is_silent(record) && record.orphaned; });
+  if (!silent) silent = Earliest(records, is_silent);
   if (silent && engine_code == kDaemonLost)
     return {
         static_cast<int>(ExitCode::kInternal),
         Text(
             "Open MPI's daemon on ",
-            base::Join(SilentHosts(records, hosts, on_this_machine), " or "),
+            hosts[static_cast<size_t>(base::HostOfRank(hosts, silent->rank))].name,
             " was lost; its ranks were ended")};
   if (silent && engine_code == 128 + SIGKILL)
     return {

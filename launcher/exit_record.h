@@ -32,6 +32,7 @@ struct ExitRecord {
   std::string gave_up = {};  ///< the error with which it gave up waiting for others; "": it did not
   int64_t start_ns = 0;      ///< when its program's start was heard of; 0: it was not
   EndFacts facts = {};       ///< of one that ended badly
+  bool orphaned = false;     ///< what had started its wrapper was gone at that time
 
   bool operator==(const ExitRecord&) const = default;
 };
@@ -49,12 +50,11 @@ struct Verdict {
 };
 
 /// Who failed first. `engine_code` is the exit code of mpirun or dtrun_local, not 0; `hosts` the
-/// placement, of which some may be this machine; ranks that never started have no record. Ranks
-/// that mpirun ended because of the first one are not counted.
+/// placement; ranks that never started have no record. Ranks that mpirun ended because of the first
+/// one are not counted.
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts, Launcher launcher = Launcher::kMpirun,
-    const std::vector<bool>& on_this_machine = {});
+    const std::vector<base::HostSlots>& hosts, Launcher launcher = Launcher::kMpirun);
 
 /// What dtrun_rank ends with, as mpirun would, where its program has called dtrun's Init and ended
 /// with code 0 without Shutdown.

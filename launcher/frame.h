@@ -25,7 +25,7 @@ enum class FrameType : uint8_t {
   kRefused = 17,   ///< {"code", "text"}: why none may
   kStarted = 18,   ///< {"pid"} of a rank's program
   kOutput = 19,    ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
-  kEnded = 20,     ///< {"end", "value", "in_order", "facts"}: how a rank ended; facts if badly
+  kEnded = 20,     ///< {"end", "value", "in_order", "orphaned", "facts"}: of a rank; facts if badly
   kFlight = 21,    ///< a rank's flight record
   kPong = 22,      ///< the answer to kPing
   kDone = 23,      ///< the last frame

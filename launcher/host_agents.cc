@@ -138,6 +138,7 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
         record.end = static_cast<RankEnd>(body().at("end").get<int>());
         record.value = body().at("value");
         record.in_order = body().at("in_order");
+        record.orphaned = body().at("orphaned");
         record.time_ns = NowNs();
         if (body().contains("facts")) record.facts = EndFactsOf(body().at("facts"));
         break;

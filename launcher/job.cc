@@ -232,8 +232,7 @@ class Job {
               "; its ranks were ended")};
     if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
     return JudgeFailure(
-        agents_->records(), WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher,
-        OnThisMachine(plan_.call.placement));
+        agents_->records(), WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher);
   }
 
   int Report() {

@@ -256,7 +256,7 @@ class Hub : public Bootstrap {
   void SendTo(int rank, const LocalFrame& frame, Deadline deadline) {
     std::optional<Peer>& peer = peers_[static_cast<size_t>(rank)];
     if (!peer) throw Error(ErrorCode::kPeerLost, "the ranks have parted after an error");
-    if (SendFrame(peer->socket.get(), frame, deadline)) return;
+    if (SendFrame(peer->socket.get(), frame, deadline, NameOf(rank, peer->process))) return;
     const Error lost = LostPeer(rank, peer->process);
     peer.reset();
     throw lost;
@@ -343,7 +343,9 @@ class Spoke : public Bootstrap {
   std::vector<std::string> AllGather(const std::string& bytes) override {
     CheckLength(bytes);
     const Deadline deadline = Clock::now() + meeting_.timeout;
-    if (!SendFrame(hub_.socket.get(), {kPart, meeting_.rank, bytes}, deadline))
+    if (!SendFrame(
+            hub_.socket.get(), {kPart, meeting_.rank, bytes}, deadline,
+            NameOf(hub_rank_, hub_.process)))
       Expect(kError, deadline);  // why it went
     return Unpack(Expect(kAll, deadline).bytes, meeting_.size);
   }

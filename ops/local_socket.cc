@@ -15,7 +15,7 @@ namespace dtrun::ops {
 namespace {
 
 constexpr uint32_t kMark = 0x6e757274;  // another program's bytes do not begin like this
-constexpr uint64_t kChunk = 1 << 20;  // memory grows with what has come, not with what is promised
+constexpr uint64_t kChunk = 64 << 10;  // memory grows with what has come, not with what is promised
 
 struct Header {
   uint32_t mark, kind;
@@ -99,7 +99,7 @@ LocalFrameReader::State LocalFrameReader::Read(int socket) {
   }
 }
 
-bool SendFrame(int socket, const LocalFrame& frame, Deadline deadline) {
+bool SendFrame(int socket, const LocalFrame& frame, Deadline deadline, const std::string& to) {
   const Header header{kMark, frame.kind, frame.number, 0, frame.bytes.size()};
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
   bytes += frame.bytes;
@@ -112,9 +112,9 @@ bool SendFrame(int socket, const LocalFrame& frame, Deadline deadline) {
       return false;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       if (!AwaitReady(socket, POLLOUT, deadline))
-        throw Error(ErrorCode::kTimeout, "a rank of this host takes no messages");
+        throw Error(ErrorCode::kTimeout, base::Text("waited too long for ", to, " during Init"));
     } else if (errno != EINTR) {
-      ThrowErrno("send to a rank of this host");
+      ThrowErrno("send to " + to);
     }
   }
   return true;

@@ -69,8 +69,11 @@ class LocalFrameReader {
   bool whole_ = false;
 };
 
-/// Sends all of it; false when the other end is gone. Throws Error kTimeout, kSystem.
-bool SendFrame(int socket, const LocalFrame& frame, Deadline deadline);
+/// Sends all of it; false when the other end is gone. Throws Error kTimeout, which names `to`, and
+/// kSystem.
+bool SendFrame(
+    int socket, const LocalFrame& frame, Deadline deadline,
+    const std::string& to = "a rank of this host");
 
 }  // namespace dtrun::ops
 

@@ -33,7 +33,7 @@ TEST_CASE("a usage error is one line and exit code 2") {
       Words{"--hostfile", "/no/such/file", "true"}, Words{"--hostfile", "/dev/null", "true"},
       Words{"--config", "/no/such/file", "true"}, Words{"-np", "2", "--backend", "x", "true"},
       Words{"-np", "99999", "--bind", "core", "true"},
-      Words{"-H", "h1", "--network-interfaces", "nosuchif", "true"},
+      Words{"-np", "1", "--network-interfaces", "nosuchif", "true"},
       Words{"-H", "h1", "--ssh-port", "7", "--mpi-args", "--mca plm_rsh_agent /bin/false", "true"},
       Words{"-H", std::string(300, 'x'), "true"});
   CAPTURE(line);

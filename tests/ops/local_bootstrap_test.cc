@@ -68,8 +68,8 @@ TEST_CASE("every rank gets the bytes of all, of any length and again and again")
   const int size = GENERATE(1, 2, 3, 8, 100);
   const Texts errors = RunThreads(Meetings(size), [size](Bootstrap& bootstrap) {
     for (int round = 0; round < 20; ++round) {
-      const auto length = [round](int rank) {
-        return static_cast<size_t>((rank + round) % 3 * (round == 5 ? 100'000 : 7));
+      const auto length = [round, size](int rank) {
+        return static_cast<size_t>((rank + round) % 3 * (round == 5 ? 400'000 / size : 7));
       };
       Texts expected;
       for (int r = 0; r < size; ++r) expected.push_back(std::string(length(r), 'a'));
