@@ -37,6 +37,7 @@
 #include "launcher/left_overs.h"
 #include "launcher/limits.h"
 #include "launcher/monotonic.h"
+#include "launcher/network_survey.h"
 #include "launcher/poller.h"
 #include "launcher/program.h"
 #include "launcher/rank_input.h"
@@ -102,6 +103,8 @@ class Agent {
       const json body = frame.body.empty() ? json::object() : json::parse(frame.body);
       if (frame.type == FrameType::kJob) TakeJob(body);
       if (frame.type == FrameType::kPing) dtrun_.Send({FrameType::kPong});
+      if (frame.type == FrameType::kPeers)
+        dtrun_.Send({FrameType::kRoutes, -1, NetworkSurvey::OwnRoutes(body).dump()});
       if (frame.type == FrameType::kAskProgress) dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
       if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"));
       if (frame.type == FrameType::kNotice) PassNotice();
@@ -147,7 +150,9 @@ class Agent {
       });
     const int listener = ListenForRanks(job_, body.at("host"));
     poller_.Watch(listener, POLLIN, [this, listener](short) { Accept(listener); });
-    dtrun_.Send({FrameType::kReady, -1, json{{"pid", getpid()}}.dump()});
+    json ready = {{"pid", getpid()}};
+    if (body.at("survey").get<bool>()) ready["networks"] = NetworkSurvey::OwnFacts();
+    dtrun_.Send({FrameType::kReady, -1, ready.dump(-1, ' ', true, json::error_handler_t::replace)});
   }
 
   // Found missing here, it is said before any rank of any host has started.

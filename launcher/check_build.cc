@@ -1,8 +1,5 @@
 #include "launcher/check_build.h"
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <functional>
 #include <vector>
 
@@ -22,15 +19,9 @@ struct Part {
   std::function<std::string()> find;
 };
 
-// The libraries stand in ../lib or, in the build tree, in the folders that make them.
-std::string FindLibrary(const std::string& name, const std::string& built_in) {
-  std::error_code error;
-  const std::filesystem::path here =
-      std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (const std::filesystem::path& folder : {here / "../lib", here / ".." / built_in}) {
-    const std::filesystem::path file = (folder / name).lexically_normal();
-    if (access(file.c_str(), R_OK) == 0) return file;
-  }
+std::string LibraryFile(const std::string& name) {
+  for (const OwnLibrary& library : OwnLibraries())
+    if (library.name == name && !library.file.empty()) return library.file;
   throw LaunchError(ExitCode::kUnavailable, "not installed beside dtrun");
 }
 
@@ -42,8 +33,8 @@ BuildReport CheckBuild(const std::string& path, Launcher launcher) {
       {"dtrun_rank", true, [] { return FindHelper("dtrun_rank"); }},
       {"dtrun_agent", true, [] { return FindHelper("dtrun_agent"); }},
       {"dtrun_local", true, [] { return FindHelper("dtrun_local"); }},
-      {"libdtrun.so", false, [] { return FindLibrary("libdtrun.so.0", "runtime"); }},
-      {"libdtrun_mpi.so", false, [] { return FindLibrary("libdtrun_mpi.so", "runtime"); }},
+      {"libdtrun.so", false, [] { return LibraryFile("libdtrun.so.0"); }},
+      {"libdtrun_mpi.so", false, [] { return LibraryFile("libdtrun_mpi.so"); }},
   };
   BuildReport report = {Text("dtrun ", base::kVersion, '\n'), true};
   for (const Part& part : parts) {

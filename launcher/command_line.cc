@@ -27,7 +27,8 @@ class HelpFormatter : public CLI::Formatter {
     column_width(42);
   }
   std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: dtrun -np N [OPTIONS] PROGRAM [ARGUMENTS...]\n";
+    return "Usage: dtrun -np N [OPTIONS] PROGRAM [ARGUMENTS...]\n"
+           "       dtrun doctor [OPTIONS] [PROGRAM]   looks whether a job could start\n";
   }
   std::string make_option_name(const CLI::Option* option, bool) const override {
     return rows_.at(option->get_name())->spellings;

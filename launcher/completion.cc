@@ -25,7 +25,7 @@ std::string Candidates(const OptionRow& row) {
 
 }  // namespace
 
-std::string BashCompletion() {
+std::string BashCompletion(const std::vector<std::string>& doctor_options) {
   std::vector<std::string> options;
   std::map<std::string, std::vector<std::string>> patterns;  // by what follows them
   for (const OptionRow& row : OptionTable())
@@ -48,8 +48,18 @@ std::string BashCompletion() {
       "}\n"
       "\n"
       "_dtrun() {\n"
-      "  local word=${COMP_WORDS[COMP_CWORD]} value i\n"
-      "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
+      "  local word=${COMP_WORDS[COMP_CWORD]} value i first=1 commands=doctor\n"
+      "  local options='",
+      Join(options, " "),
+      "'\n"
+      "  if ((COMP_CWORD > 1)); then commands=; fi\n"
+      "  if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == doctor ]]; then\n"
+      "    first=2\n"
+      "    options='",
+      Join(doctor_options, " "),
+      "'\n"
+      "  fi\n"
+      "  for ((i = first; i < COMP_CWORD; i++)); do\n"
       "    if value=$(_dtrun_value \"${COMP_WORDS[i]}\"); then\n"
       "      if ((i == COMP_CWORD - 1)); then\n"
       "        eval \"mapfile -t COMPREPLY < <(compgen $value -- \\\"\\$word\\\")\"\n"
@@ -62,11 +72,9 @@ std::string BashCompletion() {
       "    fi\n"
       "  done\n"
       "  if [[ $word == -* ]]; then\n"
-      "    mapfile -t COMPREPLY < <(compgen -W '",
-      Join(options, " "),
-      "' -- \"$word\")\n"
+      "    mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$word\")\n"
       "  else\n"
-      "    mapfile -t COMPREPLY < <(compgen -c -f -- \"$word\")\n"
+      "    mapfile -t COMPREPLY < <(compgen -c -f -W \"$commands\" -- \"$word\")\n"
       "  fi\n"
       "}\n"
       "\n"

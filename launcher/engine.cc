@@ -49,6 +49,11 @@ std::string FirstLineOf(const std::string& file, const char* argument) {
   return output.substr(0, output.find('\n'));
 }
 
+std::filesystem::path OwnFolder() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+}
+
 }  // namespace
 
 std::string FindMpirun(const std::string& path) {
@@ -58,7 +63,7 @@ std::string FindMpirun(const std::string& path) {
         ExitCode::kUnavailable,
         "mpirun was not found in PATH; install Open MPI (Debian, Ubuntu: apt-get install "
         "openmpi-bin), or start ranks of this host alone without it (--launcher local)");
-  const std::string version = FirstLineOf(*mpirun, "--version");
+  const std::string version = MpirunVersion(*mpirun);
   if (!IsSupportedMpirun(version))
     throw LaunchError(
         ExitCode::kUnavailable,
@@ -68,16 +73,28 @@ std::string FindMpirun(const std::string& path) {
   return *mpirun;
 }
 
+std::string MpirunVersion(const std::string& mpirun) { return FirstLineOf(mpirun, "--version"); }
+
 std::string FindHelper(const std::string& name) {
-  std::error_code error;
-  const std::filesystem::path here =
-      std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const std::filesystem::path here = OwnFolder();
   const std::filesystem::path installed = (here / "../libexec/dtrun" / name).lexically_normal();
   for (const std::filesystem::path& file : {installed, here / name})
     if (access(file.c_str(), X_OK) == 0) return file;
   throw LaunchError(
       ExitCode::kInternal,
       Text("the installation is incomplete: ", installed.string(), " is missing"));
+}
+
+// They stand in ../lib, for a helper in ../../lib, or, in the build tree, in the folder that makes
+// them.
+std::vector<OwnLibrary> OwnLibraries() {
+  std::vector<OwnLibrary> libraries = {{"libdtrun.so.0", ""}, {"libdtrun_mpi.so", ""}};
+  for (OwnLibrary& library : libraries)
+    for (const char* folder : {"../lib", "../../lib", "../runtime", "../../runtime"}) {
+      const std::filesystem::path file = (OwnFolder() / folder / library.name).lexically_normal();
+      if (library.file.empty() && access(file.c_str(), R_OK) == 0) library.file = file;
+    }
+  return libraries;
 }
 
 }  // namespace dtrun::launcher

@@ -29,6 +29,7 @@ bool IsType(uint8_t type) {
     case FrameType::kContinue:
     case FrameType::kInput:
     case FrameType::kAskProgress:
+    case FrameType::kPeers:
     case FrameType::kReady:
     case FrameType::kRefused:
     case FrameType::kStarted:
@@ -41,6 +42,7 @@ bool IsType(uint8_t type) {
     case FrameType::kStopped:
     case FrameType::kTaken:
     case FrameType::kProgress:
+    case FrameType::kRoutes:
     case FrameType::kHello:
     case FrameType::kWelcome:
     case FrameType::kProgram:

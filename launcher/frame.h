@@ -11,7 +11,7 @@ namespace dtrun::launcher {
 /// kOutput, kInput and kFlight are bytes, all others JSON.
 enum class FrameType : uint8_t {
   // dtrun to an agent
-  kJob = 1,          ///< {"version", "job", "host", "folder", "ranks", "program", "cwd", "stdin"}
+  kJob = 1,          ///< {"version", "job", "host", "folder", "ranks", "program", "cwd", ...}
   kPing = 2,         ///< dtrun is there
   kEnd = 3,          ///< {"flights"}: end what still runs, say what is left to say, and kDone
   kNotice = 4,       ///< the job is going to be ended: tell the programs; also to a wrapper
@@ -19,8 +19,9 @@ enum class FrameType : uint8_t {
   kContinue = 6,     ///< let them go on
   kInput = 7,        ///< what rank 0 reads from its stdin; no bytes: it ends
   kAskProgress = 8,  ///< kProgress is wanted, once
+  kPeers = 9,        ///< the addresses of all hosts; "" for its own
   // an agent to dtrun
-  kReady = 16,     ///< {"pid"}: ranks may start
+  kReady = 16,     ///< {"pid", perhaps "networks"}: ranks may start
   kRefused = 17,   ///< {"code", "text"}: why none may
   kStarted = 18,   ///< {"pid"} of a rank's program
   kOutput = 19,    ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
@@ -33,6 +34,7 @@ enum class FrameType : uint8_t {
   kStopped = 25,   ///< no rank of this host runs
   kTaken = 26,     ///< {"bytes", "open"}: of kInput; whether anybody may read more
   kProgress = 27,  ///< of each rank that has a record {"rank", "step", "examples", "waited_ns"}
+  kRoutes = 28,    ///< the answer to kPeers: by host, the own address that leads to it
   // a wrapper to its agent, and the answer
   kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr; the
                   ///< body is the folder of Open MPI's daemon (session_folder.h)

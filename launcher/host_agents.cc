@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "launcher/agent_process.h"
 #include "launcher/monotonic.h"
+#include "launcher/mpirun.h"
 #include "launcher/quoting.h"
 
 namespace dtrun::launcher {
@@ -23,8 +24,10 @@ using base::Text;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-std::string SshHost(const std::string& name) {
-  return name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
+std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
+  std::vector<std::string> names;
+  for (const base::HostSlots& host : hosts) names.push_back(host.name);
+  return names;
 }
 
 }  // namespace
@@ -44,7 +47,10 @@ struct HostAgents::Host {
 };
 
 HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
-    : poller_(poller), plan_(std::move(plan)), output_(output) {
+    : poller_(poller),
+      plan_(std::move(plan)),
+      output_(output),
+      survey_(NamesOf(plan_.hosts), plan_.on_this_machine) {
   int first = 0;
   for (size_t i = 0; i < plan_.hosts.size(); ++i) {
     hosts_.push_back(std::make_unique<Host>(Host{
@@ -92,6 +98,7 @@ void HostAgents::Start(Host& host) {
       {"ranks", ranks},
       {"program", plan_.program},
       {"cwd", plan_.cwd},
+      {"survey", !survey_.complete()},
       {"stdin", plan_.stdin_to_rank_0 && host.number == 0},
       {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0}};
   host.stream->Send(
@@ -103,7 +110,8 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
   try {
     const auto body = [&] { return json::parse(frame.body); };
     switch (frame.type) {
-      case FrameType::kReady: host.ready = true; break;
+      case FrameType::kReady: HearReady(host, frame); break;
+      case FrameType::kRoutes: survey_.HearRoutes(static_cast<size_t>(host.number), body()); break;
       case FrameType::kRefused: {
         std::string text = body().at("text");
         if (host.remote) text = Text(host.name, ": ", text);
@@ -134,6 +142,18 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
   }
 }
 
+// The last one to be ready lets all be asked how they reach each other.
+void HostAgents::HearReady(Host& host, const Frame& frame) {
+  host.ready = true;
+  if (survey_.complete()) return;  // all is this machine
+  const json facts = json::parse(frame.body).at("networks");
+  if (!survey_.HearFacts(static_cast<size_t>(host.number), facts)) return;
+  for (const auto& each : hosts_) {
+    const json peers = survey_.PeersOf(static_cast<size_t>(each->number));
+    each->stream->Send({FrameType::kPeers, -1, peers.dump()});
+  }
+}
+
 void HostAgents::HearEnd(Host& host, const std::string& why) {
   host.gone = true;
   if (host.done || ending_) return;
@@ -160,14 +180,17 @@ void HostAgents::HearEnd(Host& host, const std::string& why) {
 bool HostAgents::Ready() const {
   for (const auto& host : hosts_)
     if (host->refusal) throw LaunchError(*host->refusal);
-  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->ready; });
+  return survey_.complete() &&
+         std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->ready; });
 }
 
 std::string HostAgents::Silent() const {
-  std::vector<std::string> names;
-  for (const auto& host : hosts_)
-    if (!host->ready) names.push_back(host->name);
-  return base::Join(names, ", ");
+  std::vector<std::string> silent, without_routes;
+  for (const auto& host : hosts_) {
+    if (!host->ready) silent.push_back(host->name);
+    if (!survey_.HasRoutes(static_cast<size_t>(host->number))) without_routes.push_back(host->name);
+  }
+  return base::Join(silent.empty() ? without_routes : silent, ", ");
 }
 
 void HostAgents::Beat() {

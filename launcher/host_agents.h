@@ -16,6 +16,7 @@
 #include "launcher/frame_stream.h"
 #include "launcher/interruption.h"
 #include "launcher/launch_error.h"
+#include "launcher/network_survey.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
 #include "launcher/rank_reports.h"
@@ -47,6 +48,8 @@ class HostAgents {
   /// All hosts are ready for their ranks. Throws LaunchError for the first one that is not and will
   /// not be: kUnavailable for a host that cannot be reached, and what its agent has refused.
   bool Ready() const;
+  /// What they have told of their networks, by host. Empty of facts where all is this machine.
+  const std::vector<HostNetworks>& networks() const { return survey_.hosts(); }
   /// The hosts that have not answered yet.
   std::string Silent() const;
 
@@ -98,12 +101,14 @@ class HostAgents {
   void Start(Host& host);
   void SendToAll(FrameType type);
   void Hear(Host& host, const Frame& frame);
+  void HearReady(Host& host, const Frame& frame);
   void HearEnd(Host& host, const std::string& why);
 
   Poller& poller_;
   AgentPlan plan_;
   Output& output_;
   std::vector<std::unique_ptr<Host>> hosts_;
+  NetworkSurvey survey_;
   RankReports reports_;
   std::function<void(size_t, bool)> on_taken_;
   std::string lost_;

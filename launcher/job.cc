@@ -21,6 +21,7 @@
 #include "launcher/hosts.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_input.h"
+#include "launcher/job_networks.h"
 #include "launcher/job_pause.h"
 #include "launcher/launch_error.h"
 #include "launcher/output.h"
@@ -42,17 +43,6 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kLastWords{5};
 // How long mpirun may take to end by itself. With a host lost it waits for that host's daemon.
 constexpr std::chrono::seconds kWithoutHost{1};
-
-// What a host and a command are added to.
-std::vector<std::string> RemoteShell(const Reach& reach) {
-  // Open MPI takes several, between colons, and looks which is there.
-  const std::string own = reach.remote_shell.substr(0, reach.remote_shell.find(':'));
-  if (!own.empty()) return SplitWords(own);
-  std::vector<std::string> words = {"ssh"};
-  for (const std::string& word : SshArguments(reach)) words.push_back(word);
-  words.push_back("--");
-  return words;
-}
 
 class Job {
  public:
@@ -81,14 +71,17 @@ class Job {
         }) {
     if (!options_.flight_record.empty()) record_file_.emplace(options_.flight_record);
     plan_.call.folder = folder_.path();
-    argv_ = StartArgv(plan_.call);
+    argv_ = StartArgv(plan_.call);  // what it refuses is said before anything is started
   }
 
   int Run() {
     agents_.emplace(poller_, AgentsPlan(), output_);
     pause_.emplace(*agents_);
     WaitForHosts();
-    if (supervisor_.interruption() == 0) RunRanks();
+    if (supervisor_.interruption() == 0) {
+      ChooseNetworks();
+      RunRanks();
+    }
     EndHosts();
     output_.Drain();
     return Report();
@@ -113,12 +106,19 @@ class Job {
   void WaitForHosts() {
     while (!agents_->Ready() && supervisor_.interruption() == 0) {
       Wait(milliseconds(100));
+      if (!agents_->lost().empty()) throw LaunchError(ExitCode::kUnavailable, agents_->lost());
       if (Clock::now() > start_by_ && !agents_->Ready())
         throw LaunchError(
             ExitCode::kUnavailable, Text(
                                         "no answer from ", agents_->Silent(), " within ",
                                         options_.start_timeout_s, " s (--start-timeout)"));
     }
+  }
+
+  void ChooseNetworks() {
+    for (const std::string& reason : SettleNetworks(agents_->networks(), plan_))
+      if (options_.verbose) Say(reason);
+    argv_ = StartArgv(plan_.call);
   }
 
   // Time in which the job is stopped does not count.

@@ -18,10 +18,13 @@
 #include "launcher/command_line.h"
 #include "launcher/completion.h"
 #include "launcher/cpus.h"
+#include "launcher/doctor/command.h"
+#include "launcher/doctor/doctor.h"
 #include "launcher/dry_run.h"
 #include "launcher/failure_report.h"
 #include "launcher/job.h"
 #include "launcher/job_folder.h"
+#include "launcher/job_networks.h"
 #include "launcher/job_story.h"
 #include "launcher/launch_error.h"
 #include "launcher/monotonic.h"
@@ -41,11 +44,14 @@ int Print(const std::string& text) {
 
 int DryRun(const Options& options, Plan plan) {
   plan.call.folder = JobFolder::Pattern(FolderBase());
+  const std::vector<std::string> networks = GuessNetworks(plan);
   const std::vector<RankPlace> places =
       PlacesOf(plan.call, options.bind, OwnHostName(), AllowedCpus(), CpuQuota(ReadFileOfSystem));
   if (options.json == "-") return Print(PlanJson(plan.call, places));
   if (!options.json.empty()) ResultFile(options.json).Write(PlanJson(plan.call, places));
-  return Print(PlanText(plan.call, places));
+  std::string text = PlanText(plan.call, places);
+  for (const std::string& line : networks) text += line + "\n";
+  return Print(text);
 }
 
 // What this machine cannot give is said once, and not by every rank.
@@ -58,6 +64,12 @@ void CheckBinding(const Options& options, const Plan& plan) {
 void WarnOfRoot() {
   if (geteuid() != 0 || !base::ProcessEnv("OMPI_ALLOW_RUN_AS_ROOT").value_or("").empty()) return;
   Say("warning: running as root (OMPI_ALLOW_RUN_AS_ROOT=1 ends this warning)");
+}
+
+int Doctor(const std::vector<std::string>& arguments, const Surroundings& surroundings) {
+  const DoctorResult result = RunDoctor(arguments, surroundings);
+  Print(result.text);
+  return result.exit_code;
 }
 
 // Writes the report, if there is one to write. A failure of the job counts for more than that of
@@ -108,12 +120,14 @@ void OpenStandardStreams() {
 
 int Main(const std::vector<std::string>& arguments) {
   const Surroundings surroundings = {ReadUserFile, base::ProcessEnv};
+  if (!arguments.empty() && arguments[0] == "doctor")
+    return Doctor({arguments.begin() + 1, arguments.end()}, surroundings);
   const Request request = ReadRequest(arguments, surroundings);
   const Options& options = request.options;
   switch (options.action) {
     case Action::kHelp: return Print(HelpText());
     case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
-    case Action::kCompletion: return Print(BashCompletion());
+    case Action::kCompletion: return Print(BashCompletion(DoctorSpellings()));
     case Action::kCheckBuild: {
       const BuildReport report =
           CheckBuild(base::ProcessEnv("PATH").value_or(""), options.launcher);

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "launcher/hosts.h"
 #include "launcher/launch_error.h"
+#include "launcher/quoting.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -68,7 +69,12 @@ std::vector<Words> ReachOptions(const Reach& reach) {
   std::vector<Words> options = KeepAlive(reach.host_timeout_s);
   if (reach.by_ssh)
     options.push_back({"--mca", "plm_rsh_args", base::Join(SshArguments(reach), " ")});
-  if (reach.networks.empty()) return options;
+  if (reach.networks.empty()) {
+    // Of the daemons' connections Open MPI tries one address after the other.
+    if (!reach.networks_left_out.empty())
+      options.push_back({"--mca", "btl_tcp_if_exclude", base::Join(reach.networks_left_out, ",")});
+    return options;
+  }
   const std::string networks = base::Join(reach.networks, ",");
   options.push_back({"--mca", "oob_tcp_if_include", networks});
   options.push_back({"--mca", "btl_tcp_if_include", networks});
@@ -112,6 +118,20 @@ std::vector<std::string> SshArguments(const Reach& reach) {
   if (reach.ssh_port > 0) Append(words, {"-p", base::Text(reach.ssh_port)});
   if (!reach.ssh_identity.empty()) Append(words, {"-i", reach.ssh_identity});
   return words;
+}
+
+std::vector<std::string> RemoteShell(const Reach& reach) {
+  // Open MPI takes several, between colons, and looks which is there.
+  const std::string own = reach.remote_shell.substr(0, reach.remote_shell.find(':'));
+  if (!own.empty()) return SplitWords(own);
+  Words words = {"ssh"};
+  Append(words, SshArguments(reach));
+  words.push_back("--");
+  return words;
+}
+
+std::string SshHost(const std::string& name) {
+  return name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
 }
 
 std::vector<std::string> MpirunArgv(const MpirunCall& call) {

@@ -17,8 +17,9 @@ struct Reach {
   int ssh_port = 0;  ///< 0: as the user's ssh configuration says
   std::string ssh_identity = {};
   int connect_timeout_s = 60;
-  int host_timeout_s = 30;                 ///< a host out of reach for this long is lost
-  std::vector<std::string> networks = {};  ///< IPv4 networks to use; empty: Open MPI chooses
+  int host_timeout_s = 30;                          ///< a host out of reach for this long is lost
+  std::vector<std::string> networks = {};           ///< IPv4, to use; empty: Open MPI chooses
+  std::vector<std::string> networks_left_out = {};  ///< then it leaves these out
 };
 
 /// All that decides how mpirun is called, or what stands in its place.
@@ -46,6 +47,11 @@ std::vector<std::string> StartArgv(const MpirunCall& call);
 
 /// What ssh is called with, before the host.
 std::vector<std::string> SshArguments(const Reach& reach);
+
+/// What a host and a command are added to, to run that command there.
+std::vector<std::string> RemoteShell(const Reach& reach);
+/// How ssh wants the host to be called: an IPv6 address without its brackets.
+std::string SshHost(const std::string& name);
 
 /// mpirun searches the whole command line, the program's arguments too, for words of its own (":",
 /// "--tune", "-am"). So each word of the program travels with a mark in front, which the wrapper

@@ -16,8 +16,8 @@
 #include "base/version.h"
 #include "launcher/engine.h"
 #include "launcher/hosts.h"
+#include "launcher/job_networks.h"
 #include "launcher/launch_error.h"
-#include "launcher/networks.h"
 #include "launcher/program.h"
 #include "launcher/quoting.h"
 #include "launcher/rank_environment.h"
@@ -51,13 +51,6 @@ int TerminalColumns(const OutputOptions& output) {
   const int taken =
       (output.tag == Tag::kNone ? 0 : kTagColumns) + (output.timestamps ? kStampColumns : 0);
   return std::max(kFewest, (known ? size.ws_col : 80) - taken);
-}
-
-Variables OwnVariables() {
-  Variables variables;
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    variables.emplace_back(*variable);
-  return variables;
 }
 
 // How the ranks of other hosts reach the first one, and it itself.
@@ -94,7 +87,8 @@ void ForgetOuterJob(Launcher launcher, Variables& environment) {
 
 void SayRendezvous(const std::string& job, Plan& plan) {
   const HostSlots first = plan.call.placement[0];
-  if (!Has(plan.environment, kMasterAddress))
+  plan.chooses_master_address = !Has(plan.environment, kMasterAddress);
+  if (plan.chooses_master_address)
     SetForAll(kMasterAddress, AddressOf(first.name, plan.call.only_this_machine), plan);
   if (Has(plan.environment, kMasterPort)) return;
   const bool first_is_here = IsThisMachine(first.name, OwnHostName());
@@ -178,6 +172,21 @@ void CheckIdentity(const std::string& file) {
         "; expected the file of a private key"));
 }
 
+}  // namespace
+
+std::string OwnHostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, HOST_NAME_MAX);
+  return name;
+}
+
+Variables OwnVariables() {
+  Variables variables;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    variables.emplace_back(*variable);
+  return variables;
+}
+
 Reach PlanReach(const Options& options, const Plan& plan) {
   Reach reach;
   reach.by_ssh = !IsSetFor("plm_rsh_agent", plan) && !IsSetFor("plm_rsh_args", plan);
@@ -190,16 +199,7 @@ Reach PlanReach(const Options& options, const Plan& plan) {
   reach.ssh_identity = options.ssh_identity;
   reach.connect_timeout_s = options.start_timeout_s;
   reach.host_timeout_s = options.host_timeout_s;
-  if (!options.networks.empty()) reach.networks = ResolveNetworks(options.networks, OwnNetworks());
   return reach;
-}
-
-}  // namespace
-
-std::string OwnHostName() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, HOST_NAME_MAX);
-  return name;
 }
 
 std::vector<bool> OnThisMachine(const std::vector<HostSlots>& placement) {
@@ -235,6 +235,8 @@ void PlanCommand(const Options& options, Plan& plan) {
   plan.agent = FindHelper("dtrun_agent");
   plan.call.mpi_args = options.mpi_args;
   plan.call.reach = PlanReach(options, plan);
+  plan.wanted_networks = options.networks;
+  CheckWantedNetworks(plan);
   plan.call.as_root = geteuid() == 0;
   plan.call.quiet = !options.verbose;
 }

@@ -19,6 +19,8 @@ struct Plan {
   std::string job;        ///< its random name
   std::string agent;      ///< file of dtrun_agent, the same on all hosts
   OutputOptions output;
+  std::vector<std::string> wanted_networks = {};  ///< by the user: networks, names of interfaces
+  bool chooses_master_address = false;            ///< the user has set no MASTER_ADDR
 };
 
 /// Places the ranks on `hosts` (host_sources.h) and decides which variables they get.
@@ -27,6 +29,13 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts);
 
 /// Adds how they are started: finds the program, mpirun and the wrapper. Throws LaunchError.
 void PlanCommand(const Options& options, Plan& plan);
+
+/// How other hosts are reached: what `options` say of it, and the user's own parameters of Open MPI
+/// among `plan`'s environment and mpi_args. Throws UsageError where they do not go together.
+Reach PlanReach(const Options& options, const Plan& plan);
+
+/// Those of this process.
+Variables OwnVariables();
 
 /// Which hosts of the placement are this machine.
 std::vector<bool> OnThisMachine(const std::vector<base::HostSlots>& placement);

@@ -175,6 +175,18 @@ def system_libraries():
         package = "nlohmann-json3-dev",
     )
     system_library(
+        name = "hwloc",
+        headers = ["hwloc.h", "hwloc"],
+        package = "libhwloc-dev",
+        linkopts = ["-lhwloc"],
+    )
+    system_library(
+        name = "openssl",
+        headers = ["openssl"],
+        package = "libssl-dev",
+        linkopts = ["-lcrypto"],
+    )
+    system_library(
         name = "zlib",
         headers = ["zlib.h", "zconf.h"],
         directories = ["/usr/include", "/usr/include/x86_64-linux-gnu", "/usr/include/aarch64-linux-gnu"],

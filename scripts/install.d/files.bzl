@@ -10,6 +10,7 @@ INSTALLED_FILES = {
     "lib/libdtrun_mpi.so": "//runtime:libdtrun_mpi.so",
     "libexec/dtrun/dtrun_agent": "//launcher:dtrun_agent",
     "libexec/dtrun/dtrun_local": "//launcher:dtrun_local",
+    "libexec/dtrun/dtrun_probe": "//launcher:dtrun_probe",
     "libexec/dtrun/dtrun_rank": "//launcher:dtrun_rank",
     "bin/dtrun": "//launcher:dtrun",
     "share/bash-completion/completions/dtrun": "//launcher:dtrun.bash",

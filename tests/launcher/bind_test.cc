@@ -56,27 +56,10 @@ TEST_CASE("lists of CPUs are short") {
   CHECK(CpuList({4, 0, 1, 5, 2, 8}) == "0-2,4-5,8");
 }
 
-TEST_CASE("an interface stands for its networks, which have the same name on every host") {
-  const std::vector<InterfaceNetwork> own = {
-      {"lo", "127.0.0.0/8"}, {"eth0", "10.1.0.0/16"}, {"eth0", "10.2.0.0/16"}};
-  CHECK(
-      ResolveNetworks(ParseNetworks("eth0,192.168.7.0/24"), own) ==
-      std::vector<std::string>{"10.1.0.0/16", "10.2.0.0/16", "192.168.7.0/24"});
-  CHECK_THROWS_WITH(
-      ResolveNetworks({"ib0"}, own), Catch::Contains("ib0") && Catch::Contains("eth0, lo"));
-}
-
 TEST_CASE("what is no interface and no network is refused") {
   for (const char* text :
        {"", "eth0,", "10.1.0.0/", "10.1/16", "10.1.0.0/0", "a b", "-x", "fd00::/8"})
     CHECK_THROWS_AS(ParseNetworks(text), UsageError);
-}
-
-TEST_CASE("this machine's loopback is one of its networks") {
-  const std::vector<InterfaceNetwork> own = OwnNetworks();
-  CHECK(std::any_of(own.begin(), own.end(), [](const InterfaceNetwork& network) {
-    return network.network == "127.0.0.0/8";
-  }));
 }
 
 }  // namespace

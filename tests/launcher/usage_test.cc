@@ -33,7 +33,7 @@ TEST_CASE("a usage error is one line and exit code 2") {
       Words{"--hostfile", "/no/such/file", "true"}, Words{"--hostfile", "/dev/null", "true"},
       Words{"--config", "/no/such/file", "true"}, Words{"-np", "2", "--backend", "x", "true"},
       Words{"-np", "99999", "--bind", "core", "true"},
-      Words{"-H", "h1", "--network-interfaces", "nosuchif", "true"},
+      Words{"-np", "1", "--network-interfaces", "nosuchif", "true"},
       Words{"-H", "h1", "--ssh-port", "7", "--mpi-args", "--mca plm_rsh_agent /bin/false", "true"},
       Words{"-H", std::string(300, 'x'), "true"});
   CAPTURE(line);
@@ -186,12 +186,12 @@ TEST_CASE("--dry-run shows the command and where the ranks go, and starts nothin
        test.temp.path() + "/a b"});
   CHECK(result.exit_code == 0);
   CHECK(result.err.empty());
-  CHECK(LineCount(result.out) == 4);
+  CHECK(LineCount(result.out) == 7);
   CHECK_THAT(
       result.out, Contains("-H localhost,localhost,far.example.org") && Contains("-x PATH") &&
                       Contains("'+" + test.temp.path() + "/a b'") &&
                       Contains("\nrank 1 -> localhost: ") &&
-                      Contains("\nrank 2 -> far.example.org\n"));
+                      Contains("\nrank 2 -> far.example.org\nnetwork of this host: "));
   CHECK(test.temp.Entries().empty());
 }
 
@@ -268,6 +268,10 @@ TEST_CASE("bash completes options, their values and files") {
   CHECK(complete("--hostfile " + script) == script + " ");
   CHECK(complete("--verbose -x TMPDI") == "TMPDIR ");
   CHECK(complete("-np 2 prog --pri") == " ");
+  CHECK(complete("docto") == "doctor ");
+  CHECK(complete("doctor --ssh") == "--ssh-port --ssh-identity ");
+  CHECK(complete("doctor --bi") == " ");
+  CHECK(complete("doctor --hostfile " + script) == script + " ");
 }
 
 TEST_CASE("--verbose shows the command before it starts") {

@@ -75,6 +75,7 @@ built_tree() {
   cp /bin/true bazel-bin/launcher/dtrun_agent
   cp /bin/true bazel-bin/launcher/dtrun_local
   echo 'complete -F _dtrun dtrun' >bazel-bin/launcher/dtrun.bash
+  cp /bin/true bazel-bin/launcher/dtrun_probe
   cp /bin/true bazel-bin/launcher/dtrun_rank
   cp /bin/true bazel-bin/models/cnn_fmnist
   cp /bin/true bazel-bin/bench/all_reduce_perf
@@ -89,7 +90,7 @@ install_all() {
   built_tree
   run scripts/install ../prefix
   expect_status 0
-  for file in bin/dtrun bin/cnn_fmnist libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_rank lib/libdtrun.so include/dtrun/any_name.h; do
+  for file in bin/dtrun bin/cnn_fmnist libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank lib/libdtrun.so include/dtrun/any_name.h; do
     [[ -e ../prefix/$file ]] || unmet "$file"
   done
   expect_equal "$(find ../prefix -name '.dtrun*')" ""

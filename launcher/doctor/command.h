@@ -1,0 +1,31 @@
+#ifndef DTRUN_LAUNCHER_DOCTOR_COMMAND_H_
+#define DTRUN_LAUNCHER_DOCTOR_COMMAND_H_
+
+#include <string>
+#include <vector>
+
+#include "launcher/host_sources.h"
+#include "launcher/options.h"
+
+namespace dtrun::launcher {
+
+/// What `dtrun doctor` was asked.
+struct DoctorRequest {
+  bool help = false;
+  Options options;  ///< the program is options.program[0], if there is one
+};
+
+/// Understands the words after "doctor". A configuration file may hold all that a job takes.
+/// Throws UsageError, also for options that a job takes and doctor does not.
+DoctorRequest ReadDoctorRequest(
+    const std::vector<std::string>& arguments, const Surroundings& surroundings);
+
+/// What `dtrun doctor --help` prints.
+std::string DoctorHelp();
+
+/// The options that doctor takes, in all spellings.
+std::vector<std::string> DoctorSpellings();
+
+}  // namespace dtrun::launcher
+
+#endif

@@ -1,0 +1,47 @@
+#ifndef DTRUN_LAUNCHER_INTERFACES_H_
+#define DTRUN_LAUNCHER_INTERFACES_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace dtrun::launcher {
+
+/// What the kernel says an interface is. A bond, and a VLAN of a device, count as devices.
+enum class InterfaceKind {
+  kDevice,    ///< hardware stands behind it
+  kLoopback,  ///< leads nowhere else
+  kBridge,    ///< joins what is on this machine, such as docker0
+  kVirtual,   ///< made by software: one end of a pair, a tunnel
+};
+
+/// A network interface that is up, with one of its IPv4 addresses; "" where it has none.
+struct Interface {
+  std::string name;
+  std::string address = {};
+  int prefix = 0;      ///< bits of the network in the address
+  int speed_mbit = 0;  ///< 0: the driver does not say
+  InterfaceKind kind = InterfaceKind::kDevice;
+
+  bool operator==(const Interface&) const = default;
+};
+
+NLOHMANN_JSON_SERIALIZE_ENUM(
+    InterfaceKind, {{InterfaceKind::kDevice, "device"},
+                    {InterfaceKind::kLoopback, "loopback"},
+                    {InterfaceKind::kBridge, "bridge"},
+                    {InterfaceKind::kVirtual, "virtual"}})
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, address, prefix, speed_mbit, kind)
+
+/// "docker0 (a bridge, 172.17.0.1/16)"
+std::string InterfaceInWords(const Interface& interface);
+
+/// Of interface `name`, as `folder` (/sys/class/net) describes it.
+InterfaceKind KindOf(const std::string& folder, const std::string& name);
+
+/// Those of this machine that are up, one entry for each IPv4 address.
+std::vector<Interface> OwnInterfaces();
+
+}  // namespace dtrun::launcher
+
+#endif

@@ -1,0 +1,157 @@
+// dtrun doctor on this host.
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "tests/launcher/process_test.h"
+
+namespace dtrun::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+using nlohmann::json;
+
+struct DoctorTest : DtrunTest {
+  CommandResult Doctor(const Words& arguments) const {
+    Command command = {{Dtrun(), "doctor"}, {{"TMPDIR", temp.path()}}, folder};
+    command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
+    command.environment.insert(command.environment.end(), environment.begin(), environment.end());
+    return testing::Run(command);
+  }
+};
+
+TEST_CASE("doctor finds this host ready, and leaves nothing") {
+  const DoctorTest test;
+  const CommandResult result = test.Doctor({"/bin/sh"});
+  CAPTURE(result.out);
+  CHECK(result.err == "");
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("Open MPI") && Contains("program /bin/sh: SHA-256 "));
+  CHECK_THAT(result.out, Contains("\nThe host is ready.\n"));
+  CHECK(test.temp.Entries().empty());
+}
+
+TEST_CASE("doctor tells all it knows as JSON, to stdout or to a file") {
+  const DoctorTest test;
+  const auto facts = json::parse(test.Doctor({"--json", "-"}).out)["hosts"][0]["facts"];
+  CHECK(facts["cpus"]["total"] > 0);
+  CHECK(facts["cpus"]["cores"] > 0);
+  CHECK(facts["cpus"]["numa_nodes"] > 0);
+  CHECK(facts["memory"]["available_bytes"] > 0);
+  CHECK(facts["memory"]["temporary_folder"] == test.temp.path());
+  CHECK(facts["interfaces"].size() > 0);
+  CHECK(facts["installation"]["missing_files"].empty());
+  const std::string file = test.temp.path() + "/doctor.json";
+  CHECK_THAT(test.Doctor({"--json", file}).out, Contains("The host is ready."));
+  std::ifstream stream(file);
+  CHECK(json::parse(stream)["ready"] == true);
+  CHECK(test.Doctor({"--json", "/no/such/folder/x"}).exit_code == 73);
+}
+
+TEST_CASE("doctor's checksum of a program is what sha256sum says") {
+  const DoctorTest test;
+  const std::string program = test.temp.Write("train", "#!/bin/sh\n", 0755);
+  const auto host = json::parse(test.Doctor({"--json", "-", program}).out)["hosts"][0];
+  const CommandResult sum = Run({{"sha256sum", program}});
+  CHECK(host["facts"]["program"]["sha256"].get<std::string>() == sum.out.substr(0, 64));
+}
+
+TEST_CASE("doctor names a program that cannot be run, and what it lacks, without running it") {
+  DoctorTest test;
+  test.folder = test.temp.path();
+  const std::string script =
+      test.temp.Write("script", "#!/no/such/shell\ntouch " + test.temp.path() + "/ran\n", 0755);
+  for (const std::string& program :
+       {script, test.temp.Write("text", "text"), test.temp.path() + "/missing", test.temp.path(),
+        std::string("script")}) {
+    const CommandResult result = test.Doctor({program});
+    CAPTURE(program, result.out);
+    CHECK(result.exit_code == 69);
+    CHECK_THAT(result.out, Contains("PROBLEM ") && Contains(": program: found "));
+  }
+  CHECK(test.temp.Entries() == Words{"script", "text"});
+}
+
+TEST_CASE("doctor names a shared library that is not there, without running the program") {
+  DoctorTest test;
+  const std::string folder = test.temp.path();
+  test.temp.Write("f.c", "int f(void) { return 0; }\n");
+  test.temp.Write(
+      "main.c",
+      "#include <fcntl.h>\nint f(void);\n__attribute__((constructor)) void run(void) { open(\"" +
+          folder + "/ran\", O_CREAT, 0600); }\nint main(void) { return f(); }\n");
+  const auto build = [&](const std::string& line) {
+    REQUIRE(Run({{"sh", "-c", "cd " + folder + " && gcc " + line}}).exit_code == 0);
+  };
+  build("-shared -fPIC -o libdtrunf.so f.c");
+  build("-o main main.c -L. -ldtrunf");
+  const CommandResult without = test.Doctor({folder + "/main"});
+  CHECK(without.exit_code == 69);
+  CHECK_THAT(without.out, Contains("libraries of the program: found missing: libdtrunf.so;"));
+  test.environment = {{"LD_LIBRARY_PATH", folder}};
+  const CommandResult with = test.Doctor({folder + "/main"});
+  CAPTURE(with.out);
+  CHECK(with.exit_code == 0);
+  CHECK_FALSE(std::filesystem::exists(folder + "/ran"));
+}
+
+TEST_CASE("doctor tells of an Open MPI that is missing or another MPI") {
+  DoctorTest test;
+  test.environment = {{"PATH", test.temp.path()}};
+  const CommandResult none = test.Doctor({});
+  CHECK(none.exit_code == 69);
+  CHECK_THAT(none.out, Contains("found no mpirun in PATH") && Contains("apt-get install openmpi"));
+  test.temp.Write("mpirun", "#!/bin/sh\necho HYDRA build details:\n", 0755);
+  const CommandResult other = test.Doctor({});
+  CHECK(other.exit_code == 69);
+  CHECK_THAT(other.out, Contains("found 'HYDRA build details:'; expected mpirun of Open MPI 4"));
+}
+
+TEST_CASE("doctor warns of more ranks than CPUs, which stops no job") {
+  const DoctorTest test;
+  const CommandResult result = test.Doctor({"-H", "localhost:9999"});
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("warning localhost: CPUs: found "));
+}
+
+TEST_CASE("a name without an address is named, and the other hosts are told all the same") {
+  const DoctorTest test;
+  const CommandResult result = test.Doctor({"-H", "localhost:1,nosuch.invalid:1"});
+  CAPTURE(result.out);
+  CHECK(result.exit_code == 69);
+  CHECK_THAT(result.out, Contains("\nlocalhost       ok "));
+  CHECK_THAT(result.out, Contains("PROBLEM nosuch.invalid: name: found nosuch.invalid: "));
+}
+
+TEST_CASE("what doctor does not take is one line and exit code 2") {
+  const DoctorTest test;
+  for (const Words& line :
+       {Words{"-np", "2"}, Words{"--bind", "core"}, Words{"--dry-run"}, Words{"--nosuch"},
+        Words{"-H", "h:1:2"}, Words{"--hostfile", "/no/such/file"}}) {
+    const CommandResult result = test.Doctor(line);
+    CAPTURE(line, result.err);
+    CHECK(result.exit_code == 2);
+    CHECK(result.out == "");
+    CHECK(LineCount(result.err) == 1);
+  }
+  CHECK_THAT(test.Doctor({"--help"}).out, Contains("Usage: dtrun doctor [OPTIONS] [PROGRAM]"));
+}
+
+TEST_CASE("a program called doctor runs where that is not the first word") {
+  DtrunTest test;
+  test.folder = test.temp.path();
+  test.temp.Write("doctor", "#!/bin/sh\necho the program\n", 0755);
+  CHECK(test.Run({"-np", "1", "./doctor"}).out == "the program\n");
+  test.environment = {{"PATH", test.temp.path() + ":/usr/bin:/bin"}};
+  CHECK(test.Run({"-np", "1", "doctor"}).out == "the program\n");
+}
+
+TEST_CASE("the probe is not started by hand") {
+  const std::string probe = std::filesystem::path(DtrunTest::Dtrun()).parent_path() / "dtrun_probe";
+  CHECK(Run({{probe}}).exit_code != 0);  // stdin is empty
+}
+
+}  // namespace
+}  // namespace dtrun::testing

@@ -1,0 +1,239 @@
+// From what is known of hosts to what dtrun doctor says of them.
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+
+#include "launcher/doctor/command.h"
+#include "launcher/doctor/findings.h"
+#include "launcher/doctor/libraries.h"
+#include "launcher/doctor/report.h"
+#include "launcher/doctor/ssh_failure.h"
+#include "launcher/launch_error.h"
+#include "tests/launcher/surroundings.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Catch::Matchers::Contains;
+
+HostLook Healthy(const std::string& host) {
+  HostLook look = {.host = host, .slots = 2, .address = "10.0.0.2", .answered = true};
+  look.facts.installation = {{}, {}, "/usr/bin/mpirun", "mpirun (Open MPI) 4.1.4", true};
+  look.facts.program = {"/bin/train", "", std::string(64, 'a'), {}};
+  look.facts.cpus = {8, 8, 0, 4, 1, 2};
+  look.facts.memory = {int64_t{16} << 30, int64_t{8} << 30, "/tmp", true, int64_t{4} << 30, 0};
+  look.facts.interfaces = {
+      {"lo", "127.0.0.1", 8, 0, InterfaceKind::kLoopback},
+      {"eth0", "10.0.0.2", 24, 25'000, InterfaceKind::kDevice},
+      {"docker0", "172.17.0.1", 16, 0, InterfaceKind::kBridge}};
+  return look;
+}
+
+std::vector<Finding> Findings(const HostLook& look) { return FindingsOf(look, Healthy("here")); }
+
+// The only finding, which stops a job.
+Finding Problem(const HostLook& look) {
+  const std::vector<Finding> findings = Findings(look);
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].stops_job);
+  return findings[0];
+}
+
+Finding Warning(const HostLook& look) {
+  const std::vector<Finding> findings = Findings(look);
+  REQUIRE(findings.size() == 1);
+  CHECK_FALSE(findings[0].stops_job);
+  return findings[0];
+}
+
+TEST_CASE("nothing is found on a host that is like this one") {
+  CHECK(Findings(Healthy("h2")).empty());
+}
+
+TEST_CASE("another Open MPI, or none, stops a job") {
+  HostLook look = Healthy("h2");
+  look.facts.installation.mpirun_version = "mpirun (Open MPI) 4.1.2";
+  CHECK(Problem(look).found == "mpirun (Open MPI) 4.1.2");
+  CHECK_THAT(Problem(look).expected, Contains("4.1.4 at /usr/bin/mpirun, as here"));
+  look.facts.installation.mpirun_version = "mpirun (Open MPI) 3.1";
+  CHECK(Problem(look).expected == "mpirun of Open MPI 4 or 5");
+  look.facts.installation.mpirun_version = "HYDRA build details:";
+  CHECK(Problem(look).expected == "mpirun of Open MPI 4 or 5");
+  look.facts.installation.mpirun = "";
+  CHECK(Problem(look).found == "no /usr/bin/mpirun");
+  look = Healthy("h2");
+  look.facts.installation.has_orted = false;
+  CHECK_THAT(Problem(look).found, Contains("without orted"));
+}
+
+TEST_CASE("where there is no Open MPI at all, this host is told how to get one") {
+  HostLook here = Healthy("here");
+  here.facts.installation.mpirun = here.facts.installation.mpirun_version = "";
+  const std::vector<Finding> findings = FindingsOf(here, here);
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].found == "no mpirun in PATH");
+  CHECK_THAT(findings[0].advice, Contains("openmpi-bin"));
+}
+
+TEST_CASE("a program stops a job that is missing, another one, or lacks a library") {
+  HostLook look = Healthy("h2");
+  look.facts.program.problem = "/bin/train: No such file or directory";
+  look.facts.program.sha256 = "";
+  CHECK(Problem(look).found == "/bin/train: No such file or directory");
+  look = Healthy("h2");
+  look.facts.program.sha256 = std::string(64, 'b');
+  CHECK(Problem(look).found == "/bin/train with SHA-256 bbbbbbbbbbbb...");
+  CHECK(Problem(look).expected == "aaaaaaaaaaaa..., as here");
+  look = Healthy("h2");
+  look.facts.program.missing_libraries = {"libx.so.1", "liby.so.2"};
+  CHECK(Problem(look).found == "missing: libx.so.1, liby.so.2");
+}
+
+TEST_CASE("an incomplete installation stops a job") {
+  HostLook look = Healthy("h2");
+  look.facts.installation.missing_files = {"dtrun_rank", "dtrun_agent"};
+  CHECK(Problem(look).found == "dtrun_rank and dtrun_agent is missing");
+  look = Healthy("h2");
+  look.facts.installation.missing_libraries = {"libmpi.so.40 (for /lib/libdtrun_mpi.so)"};
+  CHECK_THAT(Problem(look).found, Contains("libmpi.so.40"));
+}
+
+TEST_CASE("more ranks than CPUs are a warning that says what limits them") {
+  HostLook look = Healthy("h2");
+  look.slots = 9;
+  CHECK(Warning(look).found == "8");
+  look.facts.cpus.allowed = 4;
+  CHECK(Warning(look).found == "4 (its cpuset)");
+  look.facts.cpus.quota = 1.5;
+  CHECK(Warning(look).found == "1.5 (quota of its control group)");
+  look.slots = 0;
+  CHECK(Findings(look).empty());
+}
+
+TEST_CASE("little room is a warning, a folder that takes nothing stops a job") {
+  HostLook look = Healthy("h2");
+  look.facts.memory.temporary_free_bytes = 5 << 20;
+  CHECK(Warning(look).found == "5 MiB free");
+  look.facts.memory.temporary_writable = false;
+  CHECK(Problem(look).thing == "/tmp");
+  look = Healthy("h2");
+  look.facts.memory.available_bytes = 100 << 20;
+  CHECK(Warning(look).thing == "memory");
+}
+
+TEST_CASE("a clock counts as wrong when it is off by more than a second and what is uncertain") {
+  HostLook look = Healthy("h2");
+  look.clock_offset_s = -1.5;
+  look.clock_uncertainty_s = 0.6;
+  CHECK(Findings(look).empty());
+  look.clock_uncertainty_s = 0.4;
+  CHECK(Warning(look).found == "1.5 s behind");
+  look.clock_offset_s = 7200;
+  CHECK(Warning(look).found == "7.2e+03 s ahead");
+}
+
+TEST_CASE("what ssh says is sorted by what helps") {
+  const auto thing = [](const std::string& complaint, int code) {
+    return FailureOf("h2", "/opt/dtrun_probe", complaint, code);
+  };
+  CHECK(
+      thing("Banner\r\nroot@h2: Permission denied (publickey).\r\n", 255) ==
+      Finding{
+          true, "ssh login", "root@h2: Permission denied (publickey).",
+          "a login that asks for nothing",
+          "ssh-copy-id brings your key there, --ssh-identity FILE names another one"});
+  CHECK(thing("Host key verification failed.\n", 255).thing == "ssh host key");
+  CHECK(thing("connect to host h2 port 7: Connection refused\n", 255).thing == "ssh port");
+  CHECK(thing("sh: 1: /opt/dtrun_probe: not found\n", 127).thing == "dtrun");
+  CHECK_THAT(thing("", 127).expected, Contains("/opt/dtrun_probe"));
+  CHECK_THAT(
+      thing("x: error while loading shared libraries: libhwloc.so.15: cannot open\n", 127).found,
+      Contains("libhwloc.so.15"));
+  CHECK(thing("", 255).found == "it ended with 255 and without a word");
+}
+
+TEST_CASE("the table has a line for each host, and then one for each finding") {
+  HostLook bad = Healthy("h2");
+  bad.facts.program.problem = "/bin/train:\nno such file";
+  HostLook dead = {.host = "a-long-name", .slots = 1, .address = ""};
+  dead.reach = {{true, "name", "none", "an address", "see DNS"}};
+  HostLook here = Healthy("h1");
+  here.address = "";
+  std::vector<Diagnosis> hosts;
+  for (const HostLook& look : {here, bad, dead}) hosts.push_back({look, FindingsOf(look, here)});
+  CHECK_FALSE(AllReady(hosts));
+  CHECK(
+      DoctorText(hosts, here) ==
+      "dtrun 0.1.0, /usr/bin/mpirun: mpirun (Open MPI) 4.1.4, program /bin/train: SHA-256 "
+      "aaaaaaaaaaaa...\n"
+      "\n"
+      "HOST         STATE    ADDRESS    CPUS  NUMA  GPUS  NETWORK         FREE MEMORY  FREE TMP  "
+      "CLOCK\n"
+      "h1           ok       this host  8     2     none  eth0 25 Gbit/s  8.0 GiB      4.0 GiB\n"
+      "h2           PROBLEM  10.0.0.2   8     2     none  eth0 25 Gbit/s  8.0 GiB      4.0 GiB   "
+      "+0.0 ms +- 0.0\n"
+      "a-long-name  PROBLEM\n"
+      "\n"
+      "PROBLEM h2: program: found /bin/train: no such file; expected a program that can be run, at "
+      "the same path on all hosts\n"
+      "PROBLEM a-long-name: name: found none; expected an address -> see DNS\n"
+      "2 of 3 hosts would stop a job: h2, a-long-name\n");
+}
+
+TEST_CASE("GPUs are counted by kind, with the ways between them") {
+  HostLook look = Healthy("h1");
+  look.facts.gpus = {
+      {"H200", int64_t{140} << 30, {"itself", "NVLink"}},
+      {"H200", int64_t{140} << 30, {"NVLink", "itself"}}};
+  CHECK_THAT(DoctorText({{look, {}}}, look), Contains("  2 x H200 140 GiB; NVLink  "));
+  CHECK_THAT(DoctorText({{look, {}}}, look), Contains("The host is ready.\n"));
+}
+
+TEST_CASE("the JSON has every fact, and none of a host that did not answer") {
+  const HostLook here = Healthy("h1");
+  const HostLook dead = {.host = "h2", .slots = 1, .address = "10.0.0.3"};
+  const auto report = nlohmann::json::parse(DoctorJson({{here, {}}, {dead, {}}}, here));
+  CHECK(report["ready"] == true);
+  CHECK(report["hosts"][0]["facts"] == nlohmann::json(here.facts));
+  CHECK(report["hosts"][0]["facts"]["interfaces"][2]["kind"] == "bridge");
+  CHECK(report["hosts"][1]["facts"].is_null());
+}
+
+TEST_CASE("facts come out of JSON as they went in") {
+  const HostFacts facts = Healthy("h1").facts;
+  CHECK(nlohmann::json(nlohmann::json(facts).get<HostFacts>()) == nlohmann::json(facts));
+  CHECK_THROWS(nlohmann::json::parse("{\"host_name\": 3}").get<HostFacts>());
+}
+
+TEST_CASE("what the loader cannot find is read from its list") {
+  CHECK(MissingIn("\tlibc.so.6 => /lib/libc.so.6 (0x0000)\n\t/lib64/ld.so (0x00)\n").empty());
+  CHECK(
+      MissingIn("\tlibx.so.1 => not found\n\tlibm.so.6 => /lib/libm.so.6\n\tlibx.so.1 => not "
+                "found\n") == std::vector<std::string>{"libx.so.1"});
+  CHECK(
+      MissingIn("./a: /lib/libm.so.6: version `GLIBC_2.99' not found (required by ./a)\n") ==
+      std::vector<std::string>{"libm.so.6 with GLIBC_2.99"});
+  CHECK(
+      MissingIn("./a: error while loading shared libraries: liby.so: cannot open shared object "
+                "file\n") == std::vector<std::string>{"liby.so"});
+  CHECK(MissingLibraries("/bin/sh", "").empty());
+  CHECK(MissingLibraries("/etc/passwd", "").empty());
+  CHECK(MissingLibraries("/no/such/file", "").empty());
+}
+
+TEST_CASE("doctor takes what says where hosts are, and refuses the rest by name") {
+  const auto read = [](const std::vector<std::string>& line) {
+    return ReadDoctorRequest(line, Around({{"c.yaml", "np: 4\nhosts: [a:1]\nbucket-mb: 8\n"}}));
+  };
+  CHECK(read({"-H", "a:2,b:3", "./train", "--epochs"}).options.program.front() == "./train");
+  CHECK(read({"--config", "c.yaml"}).options.hosts.front().name == "a");
+  CHECK(read({"--start-timeout", "5"}).options.start_timeout_s == 5);
+  CHECK(read({"--help"}).help);
+  for (const char* option : {"--dry-run", "--oversubscribe", "--verbose", "--print-env"})
+    CHECK_THROWS_WITH(read({option}), Contains("doctor does not take " + std::string(option)));
+  CHECK_THROWS_WITH(read({"-np", "2"}), Contains("doctor does not take -np"));
+  CHECK_THROWS_AS(read({"--nosuch"}), UsageError);
+}
+
+}  // namespace
+}  // namespace dtrun::launcher

@@ -1,0 +1,185 @@
+// Which networks carry a job.
+
+#include "launcher/network_choice.h"
+
+#include <catch2/catch.hpp>
+
+#include "launcher/ipv4.h"
+#include "launcher/launch_error.h"
+#include "launcher/network_survey.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+
+const Interface kLo = {"lo", "127.0.0.1", 8, 0, InterfaceKind::kLoopback};
+const Interface kDocker = {"docker0", "172.17.0.1", 16, 0, InterfaceKind::kBridge};
+
+Interface Device(const std::string& name, const std::string& address, int prefix = 24) {
+  return {name, address, prefix, 1000, InterfaceKind::kDevice};
+}
+
+TEST_CASE("a bridge with the same address on both hosts is left out") {
+  const NetworkChoice choice = ChooseNetworks(
+      {{"h1", {kLo, Device("eth0", "10.1.2.1"), kDocker}, {"", "10.1.2.1"}},
+       {"h2", {kLo, kDocker, Device("ens5", "10.1.2.2")}, {"10.1.2.2", ""}}});
+  CHECK(choice.include == Words{"10.1.2.0/24"});
+  CHECK(choice.exclude.empty());
+  CHECK(choice.addresses == Words{"10.1.2.1", "10.1.2.2"});
+  CHECK(
+      choice.reasons ==
+      Words{
+          "network of h1: eth0 (a device, 10.1.2.1/24), the way to the other hosts; not docker0 "
+          "(a bridge, 172.17.0.1/16)",
+          "network of h2: ens5 (a device, 10.1.2.2/24), the way to the other hosts; not docker0 "
+          "(a bridge, 172.17.0.1/16)",
+          "Open MPI uses 10.1.2.0/24"});
+}
+
+TEST_CASE("a bridge that leads to the other hosts is used, whatever stands behind it") {
+  const Interface bridge = {"br0", "10.1.2.1", 24, 0, InterfaceKind::kBridge};
+  const NetworkChoice choice = ChooseNetworks(
+      {{"h1", {bridge, Device("bmc", "169.254.0.2", 16)}, {"", "10.1.2.1"}},
+       {"h2", {Device("eth0", "10.1.2.2"), Device("bmc", "169.254.0.2", 16)}, {"10.1.2.2", ""}}});
+  CHECK(choice.include == Words{"10.1.2.0/24"});
+}
+
+TEST_CASE("hosts in different networks share the smallest one that holds them all") {
+  const NetworkChoice choice = ChooseNetworks(
+      {{"h1", {Device("eth0", "10.1.2.1"), kDocker}, {"", "10.1.2.1", "10.1.2.1"}},
+       {"h2", {Device("eth0", "10.1.3.2"), kDocker}, {"10.1.3.2", "", "10.1.3.2"}},
+       {"h3", {Device("eth0", "10.1.9.1", 28)}, {"10.1.9.1", "10.1.9.1", ""}}});
+  CHECK(choice.include == Words{"10.1.0.0/20"});
+}
+
+TEST_CASE("where no network tells them apart, Open MPI is told what to leave out") {
+  const NetworkChoice far = ChooseNetworks(
+      {{"h1", {Device("eth0", "10.1.2.1"), kDocker}, {"", "10.1.2.1"}},
+       {"h2", {Device("eth0", "192.168.7.2"), kDocker}, {"192.168.7.2", ""}}});
+  CHECK(far.include.empty());
+  CHECK(far.exclude == Words{"127.0.0.0/8", "172.17.0.0/16"});
+  CHECK(far.addresses == Words{"10.1.2.1", "192.168.7.2"});
+  const NetworkChoice between = ChooseNetworks(
+      {{"h1", {Device("eth0", "172.16.0.1"), kDocker}, {"", "172.16.0.1"}},
+       {"h2", {Device("eth0", "172.18.0.2"), kDocker}, {"172.18.0.2", ""}}});
+  CHECK(between.exclude == Words{"127.0.0.0/8", "172.17.0.0/16"});
+}
+
+TEST_CASE("what would leave a host without its way is never left out") {
+  const NetworkChoice choice = ChooseNetworks(
+      {{"h1", {Device("eth0", "172.17.0.9", 16)}, {"", "172.17.0.9"}},
+       {"h2", {Device("eth0", "10.0.0.2"), kDocker}, {"10.0.0.2", ""}}});
+  CHECK(choice.include.empty());
+  CHECK(choice.exclude.empty());
+  CHECK_THAT(choice.reasons.back(), Contains("--network-interfaces names the ones to use"));
+}
+
+TEST_CASE("where the way is not known, devices count, and Open MPI is kept from the rest") {
+  const NetworkChoice choice = ChooseNetworks(
+      {{"h1", {kLo, Device("eth0", "10.1.2.1"), kDocker}, {"", ""}},
+       {"h2", {Device("eth0", "10.1.2.2")}, {"", ""}}});
+  CHECK(choice.include.empty());
+  CHECK(choice.exclude == Words{"127.0.0.0/8", "172.17.0.0/16"});
+  // The only way out of a container.
+  const Interface veth = {"eth0", "10.1.2.1", 24, 0, InterfaceKind::kVirtual};
+  CHECK(ChooseNetworks({{"h1", {kLo, veth}, {""}}}).exclude.empty());
+  CHECK(ChooseNetworks({{"h1", {kLo, veth}, {""}}}).addresses == Words{"10.1.2.1"});
+  CHECK(ChooseNetworks({{"h1", {}, {}}}).addresses == Words{""});
+}
+
+TEST_CASE("networks that the user names are used, and a host without one is named") {
+  const std::vector<HostNetworks> hosts = {
+      {"h1", {Device("eth0", "10.1.2.1"), Device("ib0", "10.9.0.1")}, {"", "10.1.2.1"}},
+      {"h2", {Device("eth0", "10.1.2.2"), Device("ib7", "10.9.0.2")}, {"10.1.2.2", ""}}};
+  for (const Words& wanted : {Words{"10.9.0.0/24"}, Words{"ib0"}}) {
+    const NetworkChoice choice = UseNetworks(hosts, wanted, hosts[0].interfaces);
+    CHECK(choice.include == Words{"10.9.0.0/24"});
+    CHECK(choice.addresses == Words{"10.9.0.1", "10.9.0.2"});
+  }
+  CHECK_THROWS_WITH(
+      UseNetworks(hosts, {"10.8.0.0/24"}, hosts[0].interfaces),
+      "host h1 has no interface for --network-interfaces 10.8.0.0/24; it has eth0 (a device, "
+      "10.1.2.1/24), ib0 (a device, 10.9.0.1/24)");
+  CHECK_THROWS_WITH(
+      UseNetworks({hosts[0], {"h2", {hosts[1].interfaces[0]}, {}}}, {"ib0"}, hosts[0].interfaces),
+      "host h2 has no interface for --network-interfaces ib0, which is 10.9.0.0/24 here; it has "
+      "eth0 (a device, 10.1.2.2/24)");
+}
+
+TEST_CASE("an interface stands for all its networks on this machine") {
+  const std::vector<Interface> own = {
+      kLo, Device("eth0", "10.1.2.1", 16), Device("eth0", "10.2.2.1", 16)};
+  CHECK(
+      WantedNetworks({"eth0", "192.168.7.0/24"}, own) ==
+      Words{"10.1.0.0/16", "10.2.0.0/16", "192.168.7.0/24"});
+  CHECK(WantedNetworks({"ib0"}, own).empty());
+}
+
+TEST_CASE("a name that this machine does not have stands for the interface of the host that has") {
+  const std::vector<HostNetworks> hosts = {
+      {"h1", {Device("eth0", "10.1.2.1"), Device("ib0", "10.9.0.1"), kDocker}, {}},
+      {"h2", {Device("eth0", "10.1.3.2"), Device("ib7", "10.9.1.2"), kDocker}, {}}};
+  const NetworkChoice choice = UseNetworks(hosts, {"ib0", "ib7"}, {kLo});
+  CHECK(choice.include == Words{"10.9.0.0/23"});
+  CHECK(choice.addresses == Words{"10.9.0.1", "10.9.1.2"});
+  CHECK_THROWS_AS(UseNetworks(hosts, {"ib0", "ib8"}, {kLo}), UsageError);
+  CHECK_THROWS_WITH(
+      UseNetworks(hosts, {"eth0", "ib8"}, {kLo}),
+      Contains("--network-interfaces ib8: no host has such an interface") &&
+          Contains("; h1 has eth0 (a device, 10.1.2.1/24), ib0 "));
+}
+
+TEST_CASE("hosts with the same address do not reach each other by it, and are named") {
+  const std::vector<HostNetworks> hosts = {
+      {"h1", {Device("eth0", "10.1.2.1"), kDocker}, {}},
+      {"h2", {Device("eth0", "10.1.2.2"), kDocker}, {}}};
+  CHECK_THROWS_WITH(
+      UseNetworks(hosts, {"docker0"}, hosts[0].interfaces),
+      "hosts h1 and h2 cannot reach each other through docker0 (--network-interfaces): both are "
+      "172.17.0.1 there");
+}
+
+TEST_CASE("an address is in a network by its first bits") {
+  CHECK(IsInNetwork("10.1.2.3", "10.1.0.0/16"));
+  CHECK(IsInNetwork("10.1.2.3", "10.1.2.3/32"));
+  CHECK(IsInNetwork("10.1.2.3", "0.0.0.0/0"));
+  CHECK_FALSE(IsInNetwork("10.2.2.3", "10.1.0.0/16"));
+  for (const char* text : {"", "10.1.0.0", "10.1.0.0/33", "10.1.0.0/x", "h1/8"})
+    CHECK_FALSE(IsInNetwork("10.1.2.3", text));
+  CHECK_FALSE(IsInNetwork("", "10.1.0.0/16"));
+}
+
+TEST_CASE("the address at which ssh has come is told to the others") {
+  NetworkSurvey survey({"h1", "h2", "h3"}, {true, false, false});
+  CHECK_FALSE(survey.complete());
+  const auto facts = [](const Interface& interface, const std::string& ssh) {
+    return nlohmann::json{{"interfaces", std::vector{interface}}, {"ssh", ssh}};
+  };
+  // That of this machine speaks of the user's own terminal.
+  CHECK_FALSE(survey.HearFacts(0, facts(Device("e", "10.1.0.1"), "10.7.7.7 1 10.7.7.8 22")));
+  CHECK_FALSE(survey.HearFacts(1, facts(Device("e", "10.1.0.2"), "10.1.0.1 5 10.1.0.2 22")));
+  CHECK(survey.HearFacts(2, facts(Device("e", "10.1.0.3"), "10.1.0.1 5 10.1.0.3 22")));
+  CHECK(survey.PeersOf(1) == nlohmann::json({"10.1.0.1", "", "10.1.0.3"}));
+  CHECK(survey.PeersOf(0) == nlohmann::json({"", "10.1.0.2", "10.1.0.3"}));
+  for (size_t host = 0; host < 3; ++host) {
+    CHECK_FALSE(survey.complete());
+    survey.HearRoutes(host, {"10.1.0.9", "", ""});
+  }
+  CHECK(survey.complete());
+  CHECK_THROWS(NetworkSurvey({"h2"}, {false}).HearFacts(0, {{"ssh", 3}}));
+}
+
+TEST_CASE("a job on this machine alone asks nobody") {
+  CHECK(NetworkSurvey({"localhost"}, {true}).complete());
+}
+
+TEST_CASE("loopback leads to nobody else") {
+  CHECK(SourceAddressTo("127.0.0.1") == "");
+  CHECK(SourceAddressTo("no address") == "");
+  CHECK(AddressesOfNames({"localhost"}, std::chrono::seconds(5)) == Words{"127.0.0.1"});
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
