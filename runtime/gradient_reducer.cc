@@ -61,6 +61,26 @@ uint64_t FlagBits(DType dtype, double value) {
   return 0x3f800000;
 }
 
+bool IsScaled(const Scale& scale) { return scale.before != 1 || scale.after != 1; }
+
+// The flags are scaled as well, and have to survive it in 16 bits.
+void CheckScale(const ReducerSettings& settings) {
+  constexpr double kMost = 1024;
+  for (const double factor : {settings.scale.before, settings.scale.after}) {
+    if (factor >= 1 / kMost && factor <= kMost) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text("gradients are scaled by ", factor, "; expected a factor in [1/1024, 1024]"));
+  }
+  const bool adds = settings.op == ReduceOp::kSum || settings.op == ReduceOp::kAverage;
+  if (IsScaled(settings.scale) && !adds) {
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         "gradients are scaled and reduced by ",
+                                         NameOf(settings.op), "; expected sum or average"));
+  }
+}
+
 // 64-bit FNV-1a.
 uint64_t DigestOf(const std::string& text) {
   uint64_t digest = 0xcbf29ce484222325u;
@@ -96,13 +116,16 @@ std::string FirstDifference(const std::vector<std::string>& listings) {
 }  // namespace
 
 GradientReducer::GradientReducer(
-    ops::Communicator& communicator, std::vector<Gradient> gradients, ReduceOp op,
-    uint64_t bucket_bytes)
-    : communicator_(communicator.Duplicate()), gradients_(std::move(gradients)), op_(op) {
+    ops::Communicator& communicator, std::vector<Gradient> gradients,
+    const ReducerSettings& settings)
+    : communicator_(communicator.Duplicate()),
+      gradients_(std::move(gradients)),
+      settings_(settings) {
   CheckGradients(gradients_);
-  plan_ = PlanBuckets(SpecsOf(gradients_), bucket_bytes);
+  CheckScale(settings_);
+  plan_ = PlanBuckets(SpecsOf(gradients_), settings_.bucket_bytes);
   flags_ = AppendFlags(plan_);
-  AgreeOnPlan(op, bucket_bytes);
+  AgreeOnPlan();
   block_ = communicator_->Allocate(plan_.block_bytes);
   Reset();
 }
@@ -119,8 +142,11 @@ GradientReducer::~GradientReducer() {
   if (under_way) static_cast<void>(block_.release());
 }
 
-void GradientReducer::AgreeOnPlan(ReduceOp op, uint64_t bucket_bytes) {
-  std::string listing = Text(NameOf(op), " in buckets of ", bucket_bytes, " bytes");
+void GradientReducer::AgreeOnPlan() {
+  std::string listing =
+      Text(NameOf(settings_.op), " in buckets of ", settings_.bucket_bytes, " bytes");
+  if (IsScaled(settings_.scale))
+    listing += Text(", scaled by ", settings_.scale.before, " and ", settings_.scale.after);
   for (const GradientSpec& spec : SpecsOf(gradients_)) listing += "\n" + Describe(spec);
   uint64_t digest = DigestOf(listing);
   std::vector<uint64_t> digests(static_cast<size_t>(communicator_->size()));
@@ -156,7 +182,7 @@ void* GradientReducer::FlagOf(size_t i) const {
 }
 
 void GradientReducer::SetFlag(size_t i, bool used) {
-  const double unused = UnusedFlag(op_);
+  const double unused = UnusedFlag(settings_.op);
   const uint64_t bits = FlagBits(flags_.dtype, used ? 1 - unused : unused);
   std::memcpy(FlagOf(i), &bits, SizeOf(flags_.dtype));
 }
@@ -179,7 +205,7 @@ bool GradientReducer::WasUsed(size_t i) const {
   CheckIndex(i);
   uint64_t bits = 0;
   std::memcpy(&bits, FlagOf(i), SizeOf(flags_.dtype));
-  return bits != FlagBits(flags_.dtype, UnusedFlag(op_));
+  return bits != FlagBits(flags_.dtype, UnusedFlag(settings_.op));
 }
 
 void GradientReducer::BeginMark(size_t i) {
@@ -251,7 +277,7 @@ void GradientReducer::StartReadyBuckets() {
     void* place = places_[works_.size()];
     if (place == nullptr) place = static_cast<char*>(block_->data()) + bucket.offset;
     const Buffer slice(place, bucket.count, bucket.dtype);
-    works_.push_back(communicator_->StartAllReduce(slice, op_));
+    works_.push_back(communicator_->StartAllReduce(slice, settings_.op, settings_.scale));
   }
 }
 

@@ -17,6 +17,13 @@ struct Gradient {
   Buffer buffer;
 };
 
+/// The factors of `scale` are in [1/1024, 1024], and 1 unless `op` is kSum or kAverage.
+struct ReducerSettings {
+  ReduceOp op = ReduceOp::kAverage;
+  uint64_t bucket_bytes = 0;
+  Scale scale = {};
+};
+
 /// Reduces gradients in buckets while backward runs; see <dtrun/gradient_reducer.h>. Not
 /// thread-safe.
 class GradientReducer {
@@ -24,8 +31,8 @@ class GradientReducer {
   /// Collective. Takes a duplicate of `communicator`, so the caller's own collectives never
   /// interleave.
   GradientReducer(
-      ops::Communicator& communicator, std::vector<Gradient> gradients, ReduceOp op,
-      uint64_t bucket_bytes);
+      ops::Communicator& communicator, std::vector<Gradient> gradients,
+      const ReducerSettings& settings);
 
   /// Operations that are under way keep the block.
   ~GradientReducer();
@@ -45,7 +52,7 @@ class GradientReducer {
   const BucketPlan& plan() const { return plan_; }
 
  private:
-  void AgreeOnPlan(ReduceOp op, uint64_t bucket_bytes);
+  void AgreeOnPlan();
   Buffer InBlock(size_t i) const;
   void* FlagOf(size_t i) const;
   void SetFlag(size_t i, bool used);
@@ -61,7 +68,7 @@ class GradientReducer {
 
   std::unique_ptr<ops::Communicator> communicator_;
   std::vector<Gradient> gradients_;
-  ReduceOp op_;
+  ReducerSettings settings_;
   BucketPlan plan_;
   FlagPlan flags_;
   std::unique_ptr<ops::Memory> block_;

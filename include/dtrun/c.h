@@ -335,6 +335,33 @@ typedef struct dtrun_gradient {
 DTRUN_API dtrun_error* dtrun_reducer_create(
     dtrun_communicator* communicator, const dtrun_gradient* gradients, size_t gradient_count,
     int32_t reduce_op, uint64_t bucket_bytes, dtrun_reducer** reducer);
+
+/// What a reducer can be told. Begin with `dtrun_default_reducer_options`: later versions may add
+/// members at the end.
+typedef struct dtrun_reducer_options {
+  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
+  int32_t reduce_op;      ///< DTRUN_SUM ... DTRUN_PRODUCT
+  int32_t reserved;       ///< 0
+  uint64_t bucket_bytes;  ///< 0: the option of that name
+  dtrun_scale scale;      ///< of DTRUN_SUM and DTRUN_AVERAGE, each factor in [1/1024, 1024]
+} dtrun_reducer_options;
+
+/// The average, in buckets of the default size, unscaled.
+static inline dtrun_reducer_options dtrun_default_reducer_options(void) {
+  dtrun_reducer_options options;
+  options.struct_bytes = sizeof(dtrun_reducer_options);
+  options.reduce_op = DTRUN_AVERAGE;
+  options.reserved = 0;
+  options.bucket_bytes = 0;
+  options.scale.before = 1;
+  options.scale.after = 1;
+  return options;
+}
+
+/// `dtrun_reducer_create` with all that there is to say; `options` are the same on all ranks.
+DTRUN_API dtrun_error* dtrun_reducer_create_with(
+    dtrun_communicator* communicator, const dtrun_gradient* gradients, size_t gradient_count,
+    const dtrun_reducer_options* options, dtrun_reducer** reducer);
 /// Where gradient `index` has to be written, before it is marked.
 DTRUN_API dtrun_error* dtrun_reducer_gradient(
     const dtrun_reducer* reducer, size_t index, dtrun_buffer* buffer);

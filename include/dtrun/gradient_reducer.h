@@ -23,6 +23,8 @@ struct Gradient {
 struct ReducerOptions {
   ReduceOp op = ReduceOp::kAverage;
   uint64_t bucket_bytes = 0;  ///< 0: the option `bucket_bytes`
+  /// Of kSum and kAverage: rides along with the reduction. Each factor in [1/1024, 1024].
+  Scale scale = {};
 };
 
 /// Reduces the gradients of one model over all ranks, in buckets, while the backward pass still
@@ -45,10 +47,13 @@ class GradientReducer {
     std::vector<dtrun_gradient> list;
     for (const Gradient& gradient : gradients)
       list.push_back({gradient.name.c_str(), detail::ToC(gradient.buffer)});
+    dtrun_reducer_options told = dtrun_default_reducer_options();
+    told.reduce_op = static_cast<int32_t>(options.op);
+    told.bucket_bytes = options.bucket_bytes;
+    told.scale = {options.scale.before, options.scale.after};
     dtrun_reducer* reducer = nullptr;
-    detail::Check(dtrun_reducer_create(
-        communicator.handle(), list.data(), list.size(), static_cast<int32_t>(options.op),
-        options.bucket_bytes, &reducer));
+    detail::Check(dtrun_reducer_create_with(
+        communicator.handle(), list.data(), list.size(), &told, &reducer));
     handle_.reset(reducer);
   }
 

@@ -227,7 +227,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     std::vector<Gradient> gradients;
     for (const Slot& slot : slots_) gradients.push_back(GradientOf(slot));
     reducer_ = std::make_shared<GradientReducer>(
-        communicator, gradients, ReducerOptions{options.op, options.bucket_bytes});
+        communicator, gradients, ReducerOptions{options.op, options.bucket_bytes, {}});
     places_ = std::make_shared<internal::Places>(reducer_);
     for (size_t i = 0; i < slots_.size(); ++i) {
       MakePlace(i);

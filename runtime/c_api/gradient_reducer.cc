@@ -1,20 +1,62 @@
+#include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "dtrun/c.h"
+#include "dtrun/error.h"
 #include "dtrun/types.h"
 #include "runtime/c_api/handles.h"
 
+using dtrun::base::Text;
 using dtrun::runtime::c_api::CheckNotNull;
 using dtrun::runtime::c_api::Destroy;
 using dtrun::runtime::c_api::Guard;
 using dtrun::runtime::c_api::Use;
 
+namespace {
+
+// A program that was compiled with a later version has a longer struct: what this library does not
+// know of has to be zero.
+dtrun_reducer_options ReadOptions(const dtrun_reducer_options* options) {
+  CheckNotNull(options, "options");
+  dtrun_reducer_options known = dtrun_default_reducer_options();
+  const uint64_t bytes = options->struct_bytes;
+  if (bytes < sizeof known) {
+    throw dtrun::Error(
+        dtrun::ErrorCode::kInvalidArgument,
+        Text(
+            "struct_bytes of the options is ", bytes, "; expected ", sizeof known,
+            ": begin with dtrun_default_reducer_options()"));
+  }
+  const char* first = reinterpret_cast<const char*>(options);
+  if (std::any_of(first + sizeof known, first + bytes, [](char byte) { return byte != 0; })) {
+    throw dtrun::Error(
+        dtrun::ErrorCode::kUnavailable,
+        "the program sets an option that this version of libdtrun does not know");
+  }
+  std::memcpy(&known, options, sizeof known);
+  return known;
+}
+
+}  // namespace
+
 dtrun_error* dtrun_reducer_create(
     dtrun_communicator* communicator, const dtrun_gradient* gradients, size_t gradient_count,
     int32_t reduce_op, uint64_t bucket_bytes, dtrun_reducer** reducer) {
+  dtrun_reducer_options options = dtrun_default_reducer_options();
+  options.reduce_op = reduce_op;
+  options.bucket_bytes = bucket_bytes;
+  return dtrun_reducer_create_with(communicator, gradients, gradient_count, &options, reducer);
+}
+
+dtrun_error* dtrun_reducer_create_with(
+    dtrun_communicator* communicator, const dtrun_gradient* gradients, size_t gradient_count,
+    const dtrun_reducer_options* options, dtrun_reducer** reducer) {
   return Guard([&] {
     CheckNotNull(reducer, "reducer");
+    const dtrun_reducer_options told = ReadOptions(options);
     std::vector<dtrun::runtime::Gradient> list;
     for (size_t i = 0; i < gradient_count; ++i) {
       CheckNotNull(gradients[i].name, "the name of a gradient");
@@ -23,8 +65,10 @@ dtrun_error* dtrun_reducer_create(
     dtrun_communicator& c = Use(communicator, "communicator");
     *reducer = new dtrun_reducer{
         c.owner, dtrun::runtime::GradientReducer(
-                     *c.communicator, std::move(list), static_cast<dtrun::ReduceOp>(reduce_op),
-                     bucket_bytes == 0 ? c.default_bucket_bytes : bucket_bytes)};
+                     *c.communicator, std::move(list),
+                     {static_cast<dtrun::ReduceOp>(told.reduce_op),
+                      told.bucket_bytes == 0 ? c.default_bucket_bytes : told.bucket_bytes,
+                      {told.scale.before, told.scale.after}})};
   });
 }
 

@@ -34,6 +34,12 @@ static void Structs(void) {
   SIZE(dtrun_gradient);
   MEMBER(dtrun_gradient, name);
   MEMBER(dtrun_gradient, buffer);
+  SIZE(dtrun_reducer_options);
+  MEMBER(dtrun_reducer_options, struct_bytes);
+  MEMBER(dtrun_reducer_options, reduce_op);
+  MEMBER(dtrun_reducer_options, reserved);
+  MEMBER(dtrun_reducer_options, bucket_bytes);
+  MEMBER(dtrun_reducer_options, scale);
 }
 
 static void Constants(void) {

@@ -110,6 +110,40 @@ bool Accumulated(dtrun::GradientReducer& reducer, std::vector<Layer>& layers, in
   return std::isfinite(layers[0].gradient[0]);
 }
 
+// An optimizer for three weights, as the page's readers have one.
+struct Descent : dtrun::Optimizer {
+  std::vector<float> weights{3};
+  std::vector<dtrun::Parameter> list{{"w", {weights.data(), weights.size()}, {}}};
+  std::vector<dtrun::Parameter>& parameters() override { return list; }
+  std::vector<dtrun::NamedBuffer> state() override { return {}; }
+  void Step() override { weights[0] -= 0.1f * *static_cast<float*>(list[0].gradient.data); }
+};
+
+bool WithOptions(dtrun::Communicator& world) {
+  Descent descent;
+  const int steps = 3;
+  const auto backward = [&](int pass) {
+    *static_cast<float*>(descent.list[0].gradient.data) += static_cast<float>(pass + world.rank());
+  };
+
+  dtrun::DistributedOptions options;
+  options.backward_passes_per_step = 4;         // their gradients add up
+  options.average_aggregated_gradients = true;  // and are averaged
+  options.max_gradient_norm = 1;                // of all parameters together
+  options.check_every = 100;                    // steps: not a number? the same weights everywhere?
+  dtrun::DistributedOptimizer optimizer(world, descent, options);
+  for (int step = 0; step < steps; ++step) {
+    optimizer.ZeroGradients();
+    for (int pass = 0; pass < 4; ++pass) {
+      backward(pass);  // adds to the gradients
+      optimizer.MarkReady(0);
+    }
+    optimizer.Step();
+  }
+
+  return optimizer.gradient_norm() > 1;
+}
+
 double OtherThread(dtrun::Communicator& world, float loss) {
   dtrun::Communicator metrics = world.Duplicate();  // by all ranks, before the thread
   double mean = 0;
@@ -130,7 +164,8 @@ void Train() {
   for (Layer& layer : layers) gradients.push_back({layer.name, {layer.gradient.data(), 1}});
   dtrun::GradientReducer reducer(job.world(), gradients);
   const bool well = MappedGradients(job.world(), layers) && Clipped(reducer, layers) &&
-                    Accumulated(reducer, layers, job.rank()) && OtherThread(job.world(), 3) == 3;
+                    Accumulated(reducer, layers, job.rank()) && WithOptions(job.world()) &&
+                    OtherThread(job.world(), 3) == 3;
   if (job.rank() == 0) {
     std::printf(
         "%d ranks learn %.3f, %s\n", job.size(), static_cast<double>(product),

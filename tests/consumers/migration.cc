@@ -25,7 +25,22 @@ void Optimizers(dtrun::Communicator& world) {
   dtrun::BroadcastParameters(world, sgd.parameters());
   dtrun::BroadcastOptimizerState(world, sgd);
   const size_t i = 0;
+  optimizer.ZeroGradients();
   optimizer.MarkReady(i);
+  optimizer.Synchronize();
+  optimizer.Step();
+  const auto scope = optimizer.NoSync();
+}
+
+void OptionsOfOptimizers(dtrun::Communicator& world) {
+  Sgd sgd;
+  dtrun::DistributedOptions options;
+  options.backward_passes_per_step = 4;
+  options.average_aggregated_gradients = true;
+  options.gradient_predivide_factor = 2;
+  options.max_gradient_norm = 1;
+  options.local_parameters = {"weight"};
+  dtrun::DistributedOptimizer optimizer(world, sgd, options);
   optimizer.Step();
 }
 
@@ -100,6 +115,7 @@ int main() {
   dtrun::Context job = dtrun::Init();
   dtrun::Communicator& world = job.world();
   Optimizers(world);
+  OptionsOfOptimizers(world);
   Reducers(world);
   Collectives(world);
   DifferentLengths(world);

@@ -115,7 +115,7 @@ TEST_CASE("the flags are a part of the last bucket, however full, if that holds 
 TEST_CASE("a bucket is started only after the buckets before it") {
   Calls calls;
   RecordingCommunicator comm(calls);
-  GradientReducer reducer(comm, {Placed(16), Placed(32)}, ReduceOp::kSum, 64);
+  GradientReducer reducer(comm, {Placed(16), Placed(32)}, {ReduceOp::kSum, 64});
   reducer.MarkReady(0);  // in the second bucket: backward runs from the last layer
   CHECK(calls.empty());
   reducer.MarkReady(1);
@@ -128,7 +128,7 @@ TEST_CASE("a bucket is started only after the buckets before it") {
 TEST_CASE("the wait reduces what nobody marked, and the next step starts anew") {
   Calls calls;
   RecordingCommunicator comm(calls);
-  GradientReducer reducer(comm, {Placed(16), Placed(32)}, ReduceOp::kSum, 64);
+  GradientReducer reducer(comm, {Placed(16), Placed(32)}, {ReduceOp::kSum, 64});
   for (int step = 0; step < 2; ++step) {
     reducer.MarkReady(1);
     reducer.Wait();
@@ -140,7 +140,7 @@ TEST_CASE("a gradient marked twice, or one that does not exist, is an error that
   Calls calls;
   RecordingCommunicator comm(calls);
   GradientReducer reducer(
-      comm, {{"conv/kernel", Buffer(nullptr, 16, DType::kF32)}}, ReduceOp::kSum, 64);
+      comm, {{"conv/kernel", Buffer(nullptr, 16, DType::kF32)}}, {ReduceOp::kSum, 64});
   reducer.MarkReady(0);
   CHECK_THROWS_WITH(
       reducer.MarkReady(0),
@@ -170,7 +170,7 @@ TEST_CASE("placed and packed gradients of several types come back averaged over 
           std::vector<double> packed(300'000);  // large: reduced where it is
           GradientReducer reducer(
               comm, {Placed(100'000), {"packed", Buffer(packed.data(), packed.size())}, Placed(5)},
-              ReduceOp::kAverage, 64 << 10);
+              {ReduceOp::kAverage, 64 << 10});
           const double mean = 1 + (size - 1) / 2.0;
           for (int step = 0; step < 3; ++step) {
             for (const size_t i : {0u, 2u}) {
@@ -195,7 +195,7 @@ TEST_CASE("placed and packed gradients of several types come back averaged over 
 TEST_CASE("a gradient comes from a source that stays as it was") {
   CHECK(RunShm(2, [&](dtrun::ops::Communicator& comm) {
           const std::vector<float> source(200'000, static_cast<float>(comm.rank() + 1));
-          GradientReducer reducer(comm, {Placed(source.size())}, ReduceOp::kSum, 64 << 10);
+          GradientReducer reducer(comm, {Placed(source.size())}, {ReduceOp::kSum, 64 << 10});
           reducer.MarkReadyFrom(0, source.data());
           reducer.Wait();
           const auto* result = static_cast<const float*>(reducer.gradient(0).data);
@@ -209,7 +209,7 @@ TEST_CASE("gradients of a size may change places, from step to step and from ran
   constexpr uint64_t kCount = 300'000;
   CHECK(RunShm(3, [&](dtrun::ops::Communicator& comm) {
           GradientReducer reducer(
-              comm, {Placed(kCount), Placed(kCount), Placed(4)}, ReduceOp::kSum, 1 << 20);
+              comm, {Placed(kCount), Placed(kCount), Placed(4)}, {ReduceOp::kSum, 1 << 20});
           if (!reducer.IsAlone(0) || reducer.IsAlone(2)) throw std::runtime_error("not alone?");
           std::vector<float> own(kCount);
           for (int step = 0; step < 4; ++step) {
@@ -235,7 +235,7 @@ TEST_CASE("gradients of a size may change places, from step to step and from ran
 
 TEST_CASE("a gradient that shares its bucket has one place, and can still be marked there") {
   CHECK(RunShm(1, [&](dtrun::ops::Communicator& comm) {
-          GradientReducer reducer(comm, {Placed(4), Placed(4)}, ReduceOp::kSum, 1024);
+          GradientReducer reducer(comm, {Placed(4), Placed(4)}, {ReduceOp::kSum, 1024});
           float place[4] = {};
           CHECK_THROWS_WITH(
               reducer.MarkReadyAt(1, place, place), Catch::Contains("shares its bucket"));
@@ -253,7 +253,7 @@ TEST_CASE("all ranks know after the wait which gradients no rank used, whatever 
           std::vector<float> packed(10);
           GradientReducer reducer(
               comm, {Placed(3, last), {"packed", Buffer(packed.data(), packed.size())}, Placed(5)},
-              op, 64);
+              {op, 64});
           // Gradient 0 is used by all, 2 by rank 1 alone, 1 in every second step.
           for (int step = 0; step < 4; ++step) {
             packed.assign(packed.size(), 7);
@@ -272,8 +272,8 @@ TEST_CASE("a rank that did not use a gradient contributes zeros and gets what th
   CHECK(RunShm(2, [&](dtrun::ops::Communicator& comm) {
           std::vector<double> packed(4);
           GradientReducer reducer(
-              comm, {Placed(4), {"packed", Buffer(packed.data(), packed.size())}}, ReduceOp::kSum,
-              1024);
+              comm, {Placed(4), {"packed", Buffer(packed.data(), packed.size())}},
+              {ReduceOp::kSum, 1024});
           for (int step = 0; step < 2; ++step) {
             auto* placed = static_cast<float*>(reducer.gradient(0).data);
             std::fill(placed, placed + 4, 5.0f);
@@ -293,7 +293,7 @@ TEST_CASE(
     std::vector<Gradient> gradients = {
         {"conv/kernel", Buffer(nullptr, 288, DType::kF32)},
         {"dense/kernel", Buffer(nullptr, comm.rank() == 1 ? 32 : 64, DType::kF32)}};
-    GradientReducer(comm, gradients, ReduceOp::kSum, 1024);
+    GradientReducer(comm, gradients, {ReduceOp::kSum, 1024});
   });
   CHECK(
       errors == std::vector<std::string>(
@@ -307,7 +307,7 @@ TEST_CASE("one rank with a gradient more is named as well") {
   const auto errors = RunShm(2, [](dtrun::ops::Communicator& comm) {
     std::vector<Gradient> gradients = {Placed(1)};
     if (comm.rank() == 1) gradients.push_back({"extra", Buffer(nullptr, 2, DType::kF64)});
-    GradientReducer(comm, gradients, ReduceOp::kSum, 1024);
+    GradientReducer(comm, gradients, {ReduceOp::kSum, 1024});
   });
   CHECK(
       errors[0] ==
