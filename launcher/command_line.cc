@@ -229,9 +229,9 @@ std::string HelpText() {
          "command\n"
          "line, configuration or host file; 69 when Open MPI or a host is missing; 73 when a "
          "result\n"
-         "file cannot be written; 76 when a rank stalled or left early; 124 after --timeout; 126\n"
-         "and 127 when the program cannot be run or found; 130, 143 and 129 when ended by Ctrl-C,\n"
-         "SIGTERM and SIGHUP.\n";
+         "file cannot be written; 75 when the ranks were told to end and have saved; 76 when a\n"
+         "rank stalled or left early; 124 after --timeout; 126 and 127 when the program cannot be\n"
+         "run or found; 130, 143 and 129 when ended by Ctrl-C, SIGTERM and SIGHUP.\n";
 }
 
 }  // namespace dtrun::launcher
