@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/version.h"
 #include "launcher/agent_process.h"
+#include "launcher/json_number.h"
 #include "launcher/monotonic.h"
 #include "launcher/mpirun.h"
 #include "launcher/quoting.h"
@@ -115,7 +116,8 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
       case FrameType::kRefused: {
         std::string text = body().at("text");
         if (host.remote) text = Text(host.name, ": ", text);
-        host.refusal = LaunchError(static_cast<ExitCode>(body().at("code").get<int>()), text);
+        host.refusal =
+            LaunchError(static_cast<ExitCode>(WholeNumber(body(), "code", 1, 255)), text);
         break;
       }
       case FrameType::kOutput:
@@ -132,7 +134,10 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
       case FrameType::kProgress: reports_.Hear(frame, host.ranks, MonotonicNs()); break;
       case FrameType::kStopped: host.stopped = true; break;
       case FrameType::kTaken:
-        if (on_taken_) on_taken_(body().at("bytes"), body().at("open"));
+        if (on_taken_) {
+          const auto bytes = WholeNumber(body(), "bytes", 0, INT64_MAX);
+          on_taken_(static_cast<size_t>(bytes), body().at("open"));
+        }
         break;
       case FrameType::kDone: host.done = true; break;
       default: break;

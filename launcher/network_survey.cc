@@ -15,6 +15,8 @@
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/ipv4.h"
+#include "launcher/json_number.h"
+#include "launcher/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -28,6 +30,14 @@ constexpr std::chrono::seconds kPatience{2};
 bool IsOfNetwork(const std::string& address) {
   const auto bits = Ipv4(address);
   return bits && *bits != 0 && (*bits >> 24) != 127;
+}
+
+void CheckInterface(const std::string& host, const Interface& interface) {
+  if (!interface.address.empty() && !Ipv4(interface.address))
+    throw LaunchError(
+        ExitCode::kInternal, base::Text(
+                                 host, " speaks of an interface with the address ",
+                                 interface.address.substr(0, 40), '/', interface.prefix));
 }
 
 }  // namespace
@@ -93,7 +103,7 @@ NetworkSurvey::NetworkSurvey(
     const std::vector<std::string>& hosts, const std::vector<bool>& on_this_machine) {
   for (size_t i = 0; i < hosts.size(); ++i) {
     hosts_.push_back({hosts[i], {}, {}});
-    contacts_.push_back({on_this_machine[i], "", ""});
+    contacts_.push_back({.here = on_this_machine[i]});
   }
   const bool alone =
       std::find(on_this_machine.begin(), on_this_machine.end(), false) == on_this_machine.end();
@@ -114,14 +124,21 @@ json NetworkSurvey::OwnRoutes(const json& peers) {
 // SSH_CONNECTION is "client port server port". That of this machine speaks of the terminal that
 // the user is at.
 bool NetworkSurvey::HearFacts(size_t host, const json& facts) {
-  if (missing_facts_ == 0) return false;
-  hosts_[host].interfaces = facts.at("interfaces").get<std::vector<Interface>>();
+  if (missing_facts_ == 0 || contacts_[host].has_said) return false;
+  for (const json& interface : facts.at("interfaces")) {
+    WholeNumber(interface, "prefix", 0, 32);
+    WholeNumber(interface, "speed_mbit", INT32_MIN, INT32_MAX);
+  }
+  auto interfaces = facts.at("interfaces").get<std::vector<Interface>>();
+  for (const Interface& interface : interfaces) CheckInterface(hosts_[host].host, interface);
+  hosts_[host].interfaces = std::move(interfaces);
   Contact& contact = contacts_[host];
   const std::vector<std::string> ssh = base::Split(facts.at("ssh"), ' ');
   if (!contact.here && ssh.size() == 4) {
     contact.client = IsOfNetwork(ssh[0]) ? ssh[0] : "";
     contact.server = IsOfNetwork(ssh[2]) ? ssh[2] : "";
   }
+  contact.has_said = true;
   if (--missing_facts_ > 0) return false;
   AskNameService();
   return true;
@@ -160,8 +177,16 @@ json NetworkSurvey::PeersOf(size_t host) const {
 }
 
 void NetworkSurvey::HearRoutes(size_t host, const json& routes) {
-  if (missing_routes_ == 0) return;
-  hosts_[host].sources = routes.get<std::vector<std::string>>();
+  Contact& contact = contacts_[host];
+  if (missing_facts_ > 0 || missing_routes_ == 0 || contact.has_routed) return;
+  auto sources = routes.get<std::vector<std::string>>();
+  if (sources.size() != hosts_.size())
+    throw LaunchError(
+        ExitCode::kInternal, base::Text(
+                                 hosts_[host].host, " knows ways to ", sources.size(),
+                                 " hosts; expected ", hosts_.size()));
+  hosts_[host].sources = std::move(sources);
+  contact.has_routed = true;
   --missing_routes_;
 }
 

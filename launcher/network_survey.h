@@ -24,8 +24,9 @@ class NetworkSurvey {
   static nlohmann::json OwnRoutes(const nlohmann::json& peers);
 
   /// The first answer of a host has come; true when it was the last one, and the hosts are to be
-  /// asked for routes; then it may wait 2 s for a name service. Throws nlohmann::json::exception,
-  /// like HearRoutes, for what is no answer.
+  /// asked for routes; then it may wait 2 s for a name service. A second answer of a host counts
+  /// for nothing. Throws nlohmann::json::exception or LaunchError kInternal, like HearRoutes, for
+  /// what is no answer.
   bool HearFacts(size_t host, const nlohmann::json& facts);
   /// The addresses of all hosts as `host` is to reach them; "" for itself and where nobody knows.
   nlohmann::json PeersOf(size_t host) const;
@@ -38,8 +39,9 @@ class NetworkSurvey {
  private:
   struct Contact {
     bool here;
-    std::string server;  // its address, as ssh there says, or a name service here
-    std::string client;  // this machine's address, as ssh there says
+    bool has_said = false, has_routed = false;  // once each: no agent answers for another
+    std::string server = {};  // its address, as ssh there says, or a name service here
+    std::string client = {};  // this machine's address, as ssh there says
   };
 
   void AskNameService();

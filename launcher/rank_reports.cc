@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "launcher/json_number.h"
 #include "launcher/launch_error.h"
 
 namespace dtrun::launcher {
@@ -20,12 +21,6 @@ constexpr int64_t kMostValue = 4095;
 
 [[noreturn]] void Refuse(const std::string& why) {
   throw LaunchError(ExitCode::kInternal, "an agent said what it cannot: " + why);
-}
-
-int64_t NumberIn(const json& object, const char* key, int64_t least, int64_t most) {
-  const int64_t number = object.at(key);
-  if (number < least || number > most) Refuse(Text(key, " is ", number));
-  return number;
 }
 
 }  // namespace
@@ -43,7 +38,7 @@ void RankReports::Hear(const Frame& frame, const RankRange& ranks, int64_t now_n
       case FrameType::kStarted: {
         CheckRank(frame, ranks);
         const json body = json::parse(frame.body);
-        RecordOf(frame.rank).pid = static_cast<pid_t>(NumberIn(body, "pid", 1, INT32_MAX));
+        RecordOf(frame.rank).pid = static_cast<pid_t>(WholeNumber(body, "pid", 1, INT32_MAX));
         RecordOf(frame.rank).start_ns = now_ns;
         break;
       }
@@ -71,9 +66,9 @@ void RankReports::Hear(const Frame& frame, const RankRange& ranks, int64_t now_n
 
 void RankReports::HearEnd(const Frame& frame, int64_t now_ns) {
   const json body = json::parse(frame.body);
-  const auto end = NumberIn(body, "end", 0, static_cast<int64_t>(RankEnd::kNotStarted));
-  const auto value = NumberIn(body, "value", 0, kMostValue);
-  const int64_t age = body.contains("age_ns") ? NumberIn(body, "age_ns", 0, now_ns) : 0;
+  const auto end = WholeNumber(body, "end", 0, static_cast<int64_t>(RankEnd::kNotStarted));
+  const auto value = WholeNumber(body, "value", 0, kMostValue);
+  const int64_t age = body.contains("age_ns") ? WholeNumber(body, "age_ns", 0, now_ns) : 0;
   const bool in_order = body.at("in_order"), orphaned = body.at("orphaned");
   ExitRecord& record = RecordOf(frame.rank);
   record.end = static_cast<RankEnd>(end);
@@ -95,10 +90,10 @@ void RankReports::HearFlight(const Frame& frame) {
 void RankReports::HearProgress(const Frame& frame, const RankRange& ranks) {
   for (const json& rank : json::parse(frame.body)) {
     const base::FlightProgress progress = {
-        .rank = rank.at("rank"),
-        .step = rank.at("step"),
-        .examples = rank.at("examples"),
-        .waited_ns = rank.at("waited_ns")};
+        .rank = static_cast<int>(WholeNumber(rank, "rank", INT32_MIN, INT32_MAX)),
+        .step = static_cast<uint64_t>(WholeNumber(rank, "step", 0, INT64_MAX)),
+        .examples = static_cast<uint64_t>(WholeNumber(rank, "examples", 0, INT64_MAX)),
+        .waited_ns = WholeNumber(rank, "waited_ns", 0, INT64_MAX)};
     if (ranks.Contains(progress.rank)) progress_.push_back(progress);
   }
 }
