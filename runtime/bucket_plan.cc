@@ -1,5 +1,7 @@
 #include "runtime/bucket_plan.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace dtrun::runtime {
@@ -62,6 +64,13 @@ FlagPlan AppendFlags(BucketPlan& plan) {
   plan.block_bytes += Aligned(flags.count * element);
   last.count = (plan.block_bytes - last.offset) / element;
   return flags;
+}
+
+uint64_t AutoBucketBytes(const std::vector<GradientSpec>& gradients, bool within_one_host) {
+  uint64_t bytes = 0;
+  for (const GradientSpec& gradient : gradients) bytes += gradient.count * SizeOf(gradient.dtype);
+  const uint64_t least = within_one_host ? 1 << 20 : 64 << 10, most = 4 << 20;
+  return std::clamp(bytes / 16, least, most);
 }
 
 std::string Describe(const GradientSpec& gradient) {

@@ -54,6 +54,11 @@ struct FlagPlan {
 /// with it; a bucket of their own only where the last one holds no floats or is single.
 FlagPlan AppendFlags(BucketPlan& plan);
 
+/// A sixteenth of all gradients, so that little is left to reduce when the last one is ready, but
+/// no less than the fixed cost of an operation is worth, which is more between hosts than what a
+/// larger bucket saves within one: at least 64 KiB, within one host 1 MiB; at most 4 MiB.
+uint64_t AutoBucketBytes(const std::vector<GradientSpec>& gradients, bool within_one_host);
+
 /// "'conv/kernel' f32[288]"
 std::string Describe(const GradientSpec& gradient);
 

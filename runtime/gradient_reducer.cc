@@ -123,6 +123,9 @@ GradientReducer::GradientReducer(
       settings_(settings) {
   CheckGradients(gradients_);
   CheckScale(settings_);
+  if (settings_.bucket_bytes == 0)
+    settings_.bucket_bytes =
+        AutoBucketBytes(SpecsOf(gradients_), communicator_->members().SharesHost());
   plan_ = PlanBuckets(SpecsOf(gradients_), settings_.bucket_bytes);
   flags_ = AppendFlags(plan_);
   AgreeOnPlan();

@@ -20,7 +20,7 @@ struct Gradient {
 /// The factors of `scale` are in [1/1024, 1024], and 1 unless `op` is kSum or kAverage.
 struct ReducerSettings {
   ReduceOp op = ReduceOp::kAverage;
-  uint64_t bucket_bytes = 0;
+  uint64_t bucket_bytes = 0;  ///< 0: AutoBucketBytes
   Scale scale = {};
 };
 
