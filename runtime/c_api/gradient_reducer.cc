@@ -63,12 +63,13 @@ dtrun_error* dtrun_reducer_create_with(
       list.push_back({gradients[i].name, dtrun::detail::FromC(gradients[i].buffer)});
     }
     dtrun_communicator& c = Use(communicator, "communicator");
+    dtrun::runtime::ReducerSettings settings;
+    settings.op = static_cast<dtrun::ReduceOp>(told.reduce_op);
+    settings.bucket_bytes = told.bucket_bytes == 0 ? c.default_bucket_bytes : told.bucket_bytes;
+    settings.scale = {told.scale.before, told.scale.after};
     *reducer = new dtrun_reducer{
-        c.owner, dtrun::runtime::GradientReducer(
-                     *c.communicator, std::move(list),
-                     {static_cast<dtrun::ReduceOp>(told.reduce_op),
-                      told.bucket_bytes == 0 ? c.default_bucket_bytes : told.bucket_bytes,
-                      {told.scale.before, told.scale.after}})};
+        c.owner,
+        dtrun::runtime::GradientReducer(*c.communicator, std::move(list), std::move(settings))};
   });
 }
 
