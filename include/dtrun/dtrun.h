@@ -6,10 +6,12 @@
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
 #include <dtrun/distributed_optimizer.h>
+#include <dtrun/distributed_options.h>
 #include <dtrun/error.h>
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/objects.h>
 #include <dtrun/optimizer.h>
+#include <dtrun/state_broadcast.h>
 #include <dtrun/types.h>
 
 #endif
