@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/text.h"
@@ -46,6 +47,11 @@ bool AreAllPacked(const std::vector<Gradient>& gradients) {
   });
 }
 
+const base::Clock& ClockOf(const ReducerSettings& settings) {
+  static const base::SteadyClock steady;
+  return settings.clock == nullptr ? steady : *settings.clock;
+}
+
 }  // namespace
 
 GradientReducer::GradientReducer(
@@ -58,7 +64,8 @@ GradientReducer::GradientReducer(
       block_(*communicator_, plan_),
       wire_(settings_.wire, [this] { Progress(); }),
       was_used_(gradients_.size()),
-      rebuilt_(!settings_.rebuild || gradients_.empty()) {
+      rebuilt_(!settings_.rebuild || gradients_.empty()),
+      meter_(ClockOf(settings_)) {
   LayWire();
   Reset();
 }
@@ -196,7 +203,10 @@ void GradientReducer::MarkUnusedAt(size_t i, void* place) {
   });
 }
 
+// A mark that does nothing here pays for no look at the clock.
 void GradientReducer::StartReadyBuckets() {
+  if (works_.empty() && (missing_.empty() || missing_[0] != 0)) return;
+  const StepMeter::Scope timed(meter_);
   // Between two layers of a backward pass is a good moment to move what is under way.
   Progress();
   while (works_.size() < plan_.buckets.size() && missing_[works_.size()] == 0) Start(works_.size());
@@ -210,6 +220,7 @@ void GradientReducer::Start(size_t b) {
     reduced.count += plan_.flags.count;
   }
   works_.push_back(communicator_->StartAllReduce(reduced, settings_.op, settings_.scale));
+  meter_.AddBucket(reduced.bytes());
 }
 
 Buffer GradientReducer::GradientsOf(size_t b) const {
@@ -219,19 +230,27 @@ Buffer GradientReducer::GradientsOf(size_t b) const {
 }
 
 void GradientReducer::Wait() {
+  {
+    const StepMeter::Scope timed(meter_);
+    FinishStep();
+  }
+  meter_.EndStep();
+}
+
+void GradientReducer::FinishStep() {
   for (const Bucket& bucket : plan_.buckets) {
     for (const size_t i : bucket.gradients) {
       if (!ready_[i]) MarkReady(i);
     }
   }
   Communicate([this] {
-    FinishStep();
+    FinishBuckets();
     if (!rebuilt_) Rebuild();
     Reset();
   });
 }
 
-void GradientReducer::FinishStep() {
+void GradientReducer::FinishBuckets() {
   for (size_t b = 0; b < works_.size(); ++b) Finish(b);
   for (size_t i = 0; i < gradients_.size(); ++i) was_used_[i] = flags_.WasUsed(i);
   // Only the last bucket tells whether others used these.
@@ -241,7 +260,7 @@ void GradientReducer::FinishStep() {
 }
 
 void GradientReducer::Finish(size_t b) {
-  works_[b].Wait();
+  works_[b].Wait(meter_.lateness());
   if (wire_.Has(b)) wire_.Decompress(b, GradientsOf(b));
   for (const size_t i : plan_.buckets[b].gradients) {
     if (!unused_here_[i] && places_[b] == nullptr) Unpack(i);
@@ -267,6 +286,9 @@ void GradientReducer::Unpack(size_t i) {
 
 void GradientReducer::Copy(const Buffer& to, const void* from) {
   constexpr uint64_t kPiece = 256 << 10;  // bytes
+  constexpr uint64_t kWorthTiming = 64 << 10;
+  std::optional<StepMeter::Scope> timed;
+  if (to.bytes() >= kWorthTiming) timed.emplace(meter_);
   for (uint64_t begin = 0; begin < to.bytes(); begin += kPiece) {
     std::memcpy(
         static_cast<char*>(to.data) + begin, static_cast<const char*>(from) + begin,

@@ -11,6 +11,7 @@
 #include "runtime/bucket_plan.h"
 #include "runtime/gradient_block.h"
 #include "runtime/reducer_settings.h"
+#include "runtime/step_meter.h"
 #include "runtime/used_flags.h"
 #include "runtime/wire_block.h"
 
@@ -42,6 +43,8 @@ class GradientReducer {
   bool IsAlone(size_t i) const;
 
   const BucketPlan& plan() const { return plan_; }
+  /// Of the steps so far.
+  const StepMeter& meter() const { return meter_; }
 
  private:
   void CheckIndex(size_t i) const;
@@ -54,6 +57,7 @@ class GradientReducer {
   void Start(size_t b);
   Buffer GradientsOf(size_t b) const;
   void FinishStep();
+  void FinishBuckets();
   void Finish(size_t b);
   void Unpack(size_t i);
   void Copy(const Buffer& to, const void* from);
@@ -76,6 +80,7 @@ class GradientReducer {
   std::vector<bool> was_used_;         // by gradient, of the last step
   std::vector<uint64_t> ready_order_;  // of the first step, until the plan is rebuilt
   bool rebuilt_;
+  StepMeter meter_;
   std::exception_ptr error_;  // what broke it
 
   // Of this step.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "dtrun/types.h"
 #include "runtime/bucket_plan.h"
 #include "runtime/wire_format.h"
@@ -34,6 +35,7 @@ struct ReducerSettings {
   std::shared_ptr<WireFormat> wire = nullptr;
   /// After the first step the buckets follow rank 0's order of readiness.
   bool rebuild = true;
+  const base::Clock* clock = nullptr;  ///< of the statistics; null: the steady clock
 };
 
 /// Throws Error kInvalidArgument or kUnavailable, which names what cannot be.

@@ -133,6 +133,9 @@ class DistributedOptimizer : public Optimizer {
   /// `max_gradient_norm`.
   std::optional<double> gradient_norm() const { return norm_; }
 
+  /// Where the time of the steps went on this rank: see <dtrun/statistics.h>.
+  ReducerStatistics statistics() const { return reducer_.statistics(); }
+
   std::vector<Parameter>& parameters() override { return inner_.parameters(); }
   std::vector<NamedBuffer> state() override { return inner_.state(); }
 

@@ -80,9 +80,8 @@ inline std::vector<std::vector<size_t>> GroupsOf(
   for (const std::vector<std::string>& names : options.groups) {
     groups.emplace_back();
     for (const std::string& name : names) {
-      const auto found = std::find_if(reduced.begin(), reduced.end(), [&](size_t i) {
-        return parameters[i].name == name;
-      });
+      const auto found = std::find_if(
+          reduced.begin(), reduced.end(), [&](size_t i) { return parameters[i].name == name; });
       if (found == reduced.end())
         throw Error(
             ErrorCode::kInvalidArgument,

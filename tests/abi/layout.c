@@ -58,6 +58,14 @@ static void Structs(void) {
   MEMBER(dtrun_wire_format, count);
   MEMBER(dtrun_wire_format, compress);
   MEMBER(dtrun_wire_format, decompress);
+  SIZE(dtrun_step_statistics);
+  MEMBER(dtrun_step_statistics, struct_bytes);
+  MEMBER(dtrun_step_statistics, steps);
+  MEMBER(dtrun_step_statistics, total_s);
+  MEMBER(dtrun_step_statistics, exposed_s);
+  MEMBER(dtrun_step_statistics, late_s);
+  MEMBER(dtrun_step_statistics, bytes);
+  MEMBER(dtrun_step_statistics, buckets);
 }
 
 static void Constants(void) {
