@@ -60,20 +60,20 @@ class WireFunctions {
     functions_.context = this;
     functions_.count = [](void* context, uint64_t bucket, dtrun_buffer gradients,
                           uint64_t* wire_count) {
-      return Call(context, [&](WireFormat& format) {
-        *wire_count = format.Count(static_cast<size_t>(bucket), FromC(gradients));
+      return Call(context, [&](WireFormat& own) {
+        *wire_count = own.Count(static_cast<size_t>(bucket), FromC(gradients));
       });
     };
     functions_.compress = [](void* context, uint64_t bucket, dtrun_buffer gradients,
                              dtrun_buffer wire) {
-      return Call(context, [&](WireFormat& format) {
-        format.Compress(static_cast<size_t>(bucket), FromC(gradients), FromC(wire));
+      return Call(context, [&](WireFormat& own) {
+        own.Compress(static_cast<size_t>(bucket), FromC(gradients), FromC(wire));
       });
     };
     functions_.decompress = [](void* context, uint64_t bucket, dtrun_buffer wire,
                                dtrun_buffer gradients) {
-      return Call(context, [&](WireFormat& format) {
-        format.Decompress(static_cast<size_t>(bucket), FromC(wire), FromC(gradients));
+      return Call(context, [&](WireFormat& own) {
+        own.Decompress(static_cast<size_t>(bucket), FromC(wire), FromC(gradients));
       });
     };
   }
