@@ -42,7 +42,8 @@ class DistributedOptimizer : public Optimizer {
         reduced_(detail::ReducedOf(inner.parameters(), options_)),
         reducer_(
             communicator_, GradientsOf(),
-            detail::ReducerOptionsOf(communicator_.size(), options_)) {
+            detail::ReducerOptionsOf(
+                communicator_.size(), options_, inner.parameters(), reduced_)) {
     detail::CheckOptions(options_, inner_.parameters(), reduced_);
     detail::CheckSameText(communicator_, "options of the optimizer", detail::TextOf(options_));
     std::vector<Parameter>& parameters = inner_.parameters();
@@ -75,7 +76,7 @@ class DistributedOptimizer : public Optimizer {
   /// Nothing, the second time and under NoSync().
   void Synchronize() {
     if (synchronized_ || no_sync_ > 0) return;
-    for (size_t i = 0; i < marks_.size(); ++i)
+    for (size_t i = marks_.size(); i-- > 0;)
       if (marks_[i] < options_.backward_passes_per_step) Mark(i);
     if (ChecksNow())
       detail::CheckFinite(

@@ -5,9 +5,12 @@
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/types.h>
+#include <dtrun/wire_format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,6 +39,17 @@ struct DistributedOptions {
   /// or no numbers, and parameters that are not the same on all ranks, are kMismatch on all ranks,
   /// with the first such parameter, the ranks and the step. 0: never.
   int check_every = 0;
+  /// Of the first bucket that a backward pass fills; 0: 1 MiB, or `bucket_bytes` if that is less.
+  uint64_t first_bucket_bytes = 0;
+  /// Parameters, by name and of one dtype, whose gradients are reduced together. Or all of them, in
+  /// their order, in so many groups.
+  std::vector<std::vector<std::string>> groups = {};
+  size_t equal_groups = 0;
+  /// What gradients look like while they are reduced; or a format of your own.
+  Wire wire = Wire::kNone;
+  std::shared_ptr<WireFormat> wire_format = nullptr;
+  /// After the first step the buckets follow the order in which rank 0 marked gradients.
+  bool rebuild = true;
 };
 
 namespace detail {
@@ -58,11 +72,39 @@ inline std::vector<size_t> ReducedOf(
   return reduced;
 }
 
+/// The groups as places among the `reduced`. Throws unless their parameters are there.
+inline std::vector<std::vector<size_t>> GroupsOf(
+    const std::vector<Parameter>& parameters, const std::vector<size_t>& reduced,
+    const DistributedOptions& options) {
+  std::vector<std::vector<size_t>> groups;
+  for (const std::vector<std::string>& names : options.groups) {
+    groups.emplace_back();
+    for (const std::string& name : names) {
+      const auto found = std::find_if(
+          reduced.begin(), reduced.end(), [&](size_t i) { return parameters[i].name == name; });
+      if (found == reduced.end())
+        throw Error(
+            ErrorCode::kInvalidArgument,
+            "groups: the optimizer reduces no parameter '" + name + "'");
+      groups.back().push_back(static_cast<size_t>(found - reduced.begin()));
+    }
+  }
+  return groups;
+}
+
 /// What the reducer is told. The average over the ranks is a sum between two factors.
-inline ReducerOptions ReducerOptionsOf(int size, const DistributedOptions& options) {
+inline ReducerOptions ReducerOptionsOf(
+    int size, const DistributedOptions& options, const std::vector<Parameter>& parameters,
+    const std::vector<size_t>& reduced) {
   ReducerOptions told;
   told.op = options.op;
   told.bucket_bytes = options.bucket_bytes;
+  told.first_bucket_bytes = options.first_bucket_bytes;
+  told.groups = GroupsOf(parameters, reduced, options);
+  told.equal_groups = options.equal_groups;
+  told.wire = options.wire;
+  told.wire_format = options.wire_format;
+  told.rebuild = options.rebuild;
   if (options.average_aggregated_gradients && options.backward_passes_per_step > 0)
     told.scale.after = 1.0 / options.backward_passes_per_step;
   const double predivide = options.gradient_predivide_factor;

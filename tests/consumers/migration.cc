@@ -2,7 +2,9 @@
 // and is run.
 #include <dtrun/dtrun.h>
 
+#include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +17,22 @@ struct Sgd : dtrun::Optimizer {
   std::vector<dtrun::Parameter>& parameters() override { return list; }
   std::vector<dtrun::NamedBuffer> state() override { return {}; }
   void Step() override {}
+};
+
+struct Truncated : dtrun::WireFormat {  // 16 bits of 32: f32 without the lower half
+  std::string name() const override { return "truncated"; }
+  dtrun::DType dtype() const override { return dtrun::DType::kBF16; }
+  uint64_t Count(size_t, const dtrun::Buffer& gradients) override { return gradients.count; }
+  void Compress(size_t, const dtrun::Buffer& gradients, const dtrun::Buffer& wire) override {
+    const auto* from = static_cast<const uint32_t*>(gradients.data);
+    auto* to = static_cast<uint16_t*>(wire.data);
+    for (uint64_t k = 0; k < wire.count; ++k) to[k] = static_cast<uint16_t>(from[k] >> 16);
+  }
+  void Decompress(size_t, const dtrun::Buffer& wire, const dtrun::Buffer& gradients) override {
+    const auto* from = static_cast<const uint16_t*>(wire.data);
+    auto* to = static_cast<uint32_t*>(gradients.data);
+    for (uint64_t k = 0; k < wire.count; ++k) to[k] = static_cast<uint32_t>(from[k]) << 16;
+  }
 };
 
 void Optimizers(dtrun::Communicator& world) {
@@ -42,6 +60,29 @@ void OptionsOfOptimizers(dtrun::Communicator& world) {
   options.local_parameters = {"weight"};
   dtrun::DistributedOptimizer optimizer(world, sgd, options);
   optimizer.Step();
+}
+
+struct Layer : Sgd {
+  float other = 1;
+  Layer() { list.push_back({"bias", {&other, 1}, {}}); }
+};
+
+void Buckets(dtrun::Communicator& world) {
+  Layer layer;
+  dtrun::DistributedOptions options;
+  options.first_bucket_bytes = 1 << 16;
+  options.groups = {{"weight", "bias"}};
+  options.wire = dtrun::Wire::kF16;
+  options.rebuild = false;
+  dtrun::DistributedOptimizer grouped(world, layer, options);
+  grouped.Step();
+
+  options.groups = {};
+  options.equal_groups = 2;
+  options.wire = dtrun::Wire::kNone;
+  options.wire_format = std::make_shared<Truncated>();
+  dtrun::DistributedOptimizer truncated(world, layer, options);
+  truncated.Step();
 }
 
 void Reducers(dtrun::Communicator& world) {
@@ -116,6 +157,7 @@ int main() {
   dtrun::Communicator& world = job.world();
   Optimizers(world);
   OptionsOfOptimizers(world);
+  Buckets(world);
   Reducers(world);
   Collectives(world);
   DifferentLengths(world);
