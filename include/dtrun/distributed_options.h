@@ -36,6 +36,9 @@ struct DistributedOptions {
   /// or no numbers, and parameters that are not the same on all ranks, are kMismatch on all ranks,
   /// with the first such parameter, the ranks and the step. 0: never.
   int check_every = 0;
+  /// Gradients that are given by rows are added to a whole gradient and reduced like the others,
+  /// instead of gathering the rows of all ranks.
+  bool sparse_as_dense = false;
 };
 
 namespace detail {
@@ -107,7 +110,8 @@ inline void CheckOptions(
 }
 
 /// Everything that is not compared with the plan of the reduction.
-inline std::string TextOf(const DistributedOptions& options) {
+inline std::string TextOf(
+    const DistributedOptions& options, const std::vector<Parameter>& parameters) {
   std::string text =
       "backward_passes_per_step " + std::to_string(options.backward_passes_per_step) +
       ", average_aggregated_gradients " +
@@ -115,7 +119,13 @@ inline std::string TextOf(const DistributedOptions& options) {
       std::to_string(options.max_gradient_norm) + ", check_every " +
       std::to_string(options.check_every) + ", gradient_predivide_factor " +
       std::to_string(options.gradient_predivide_factor);
+  if (options.sparse_as_dense) text += ", sparse_as_dense";
   for (const std::string& name : options.local_parameters) text += ", local '" + name + "'";
+  for (const Parameter& parameter : parameters) {
+    if (parameter.row_length > 0)
+      text += ", '" + parameter.name + "' in rows of " + std::to_string(parameter.row_length);
+    if (!parameter.requires_gradient) text += ", frozen '" + parameter.name + "'";
+  }
   return text;
 }
 
