@@ -114,26 +114,6 @@ inline void CheckSameValues(
   }
 }
 
-/// Throws kMismatch on all ranks unless the same parameters are `frozen` (by parameter, 1 or 0) on
-/// all of them. Collective.
-inline void CheckSameFrozen(
-    Communicator& communicator, const std::vector<Parameter>& parameters,
-    const std::vector<uint8_t>& frozen, const std::string& when) {
-  std::vector<uint8_t> mine = frozen;
-  std::vector<uint8_t> all(mine.size() * static_cast<size_t>(communicator.size()));
-  communicator.AllGather(Buffer(mine.data(), mine.size()), Buffer(all.data(), all.size()));
-  for (size_t i = 0; i < mine.size(); ++i) {
-    std::vector<int> sides[2];
-    for (size_t rank = 0; rank * mine.size() < all.size(); ++rank)
-      sides[all[rank * mine.size() + i] != 0].push_back(static_cast<int>(rank));
-    if (sides[0].empty() || sides[1].empty()) continue;
-    throw Error(
-        ErrorCode::kMismatch, "parameter '" + parameters[i].name + "' is frozen on " +
-                                  RankList(sides[1]) + " and not on " + RankList(sides[0]) + when +
-                                  "; all ranks Freeze() and Thaw() it before the same step");
-  }
-}
-
 }  // namespace detail
 }  // namespace dtrun
 

@@ -5,6 +5,7 @@
 #include <dtrun/communicator.h>
 #include <dtrun/distributed_options.h>
 #include <dtrun/error.h>
+#include <dtrun/frozen_parameters.h>
 #include <dtrun/gradient_checks.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/parameter_list.h>
@@ -38,16 +39,15 @@ class StepGradients {
         first_(FirstOfTied(parameters_)),
         reduced_(ReducedOf(parameters_, options)),
         is_local_(LocalOf(parameters_, first_, reduced_)),
+        frozen_(parameters_, first_, is_local_),
         marks_(first_, options.backward_passes_per_step),
         gradients_(first_.size(), ReducerOptionsOf(communicator.size(), options)) {
     TieGradients(parameters_, first_);
     TakeRows();
-    LookForFrozen();
-    agreed_frozen_ = shared_frozen_;
     AddGradients();
     for (size_t i = 0; i < first_.size(); ++i)
       if (is_local_[i] != 0 && rows_of_[i] == kNone) GiveMemory(i);
-    marks_.Begin(frozen_);
+    marks_.Begin(frozen_.by_parameter());
   }
 
   StepGradients(const StepGradients&) = delete;
@@ -68,21 +68,21 @@ class StepGradients {
     if (begun_) return;
     begun_ = true;
     checks_ = checks;
-    LookForFrozen();
-    marks_.Begin(frozen_);
+    frozen_.Look(parameters_);
+    marks_.Begin(frozen_.by_parameter());
     for (const size_t i : reduced_)
-      if (gradients_.has(i) && IsFrozen(i)) gradients_.MarkUnused(i);
+      if (gradients_.has(i) && frozen_.gradient_is_frozen(i)) gradients_.MarkUnused(i);
   }
 
   void Mark(size_t i, bool used) {
-    if (frozen_[i] != 0) return;
+    if (frozen_.is_frozen(i)) return;
     if (used && rows_of_[i] != kNone) rows_[rows_of_[i]].set_whole();
     MarkPass(i, used);
   }
   /// `counts`: it is a pass of the step.
   void MarkRows(size_t i, const int64_t* rows, uint64_t count, const Buffer& values, bool counts) {
     CheckRowsOf(parameters_[i], rows, count, values);
-    if (frozen_[i] != 0) return;
+    if (frozen_.is_frozen(i)) return;
     if (!marks_.is_complete(i)) {
       if (checks_ && HasNonFinite(values)) NoteNonFinite(i);
       if (rows_of_[i] != kNone)
@@ -97,14 +97,14 @@ class StepGradients {
   void EndMarks(bool is_away) {
     is_away_ = is_away;
     for (size_t i = 0; i < first_.size(); ++i)
-      if (frozen_[i] == 0 && marks_.End(i, !is_away)) Reduce(first_[i]);
+      if (!frozen_.is_frozen(i) && marks_.End(i, !is_away)) Reduce(first_[i]);
   }
 
   /// Every gradient holds its result, and `has_gradient` and `rows` of the parameters say what
   /// there is. Collective. `when` is for errors.
   void Wait(const std::string& when) {
     participants_ = communicator_.size();
-    if (gradients_.Wait(is_away_ || shared_frozen_ != agreed_frozen_)) Listen(when);
+    if (gradients_.Wait(is_away_ || frozen_.has_changed())) Listen(when);
     if (!rows_.empty()) GatherRows(communicator_, parameters_, rows_);
     for (size_t i = 0; i < first_.size(); ++i) Show(i);
     GiveRows(RowFactor());
@@ -113,7 +113,7 @@ class StepGradients {
   /// The same without the other ranks: what this one has.
   void TakeOwn() {
     for (size_t i = 0; i < first_.size(); ++i)
-      parameters_[i].has_gradient = first_[i] == i && !IsFrozen(i);
+      parameters_[i].has_gradient = first_[i] == i && !frozen_.gradient_is_frozen(i);
     for (RowGradients& rows : rows_) rows.TakeOwn(parameters_[rows.parameter()]);
     GiveRows(1);
   }
@@ -132,7 +132,7 @@ class StepGradients {
 
   void End() {
     begun_ = false;
-    marks_.Begin(frozen_);
+    marks_.Begin(frozen_.by_parameter());
     ForgetRows();
   }
   void ForgetRows() {
@@ -172,7 +172,7 @@ class StepGradients {
     std::vector<size_t> added;
     std::vector<std::string> names;
     for (const size_t i : reduced_) {
-      if (rows_of_[i] != kNone || gradients_.has(i) || IsFrozen(i)) continue;
+      if (rows_of_[i] != kNone || gradients_.has(i) || frozen_.gradient_is_frozen(i)) continue;
       added.push_back(i);
       names.push_back(NamesOf(parameters_, first_, i));
     }
@@ -191,20 +191,6 @@ class StepGradients {
     }
     parameters_[i].gradient = shared;
   }
-
-  // A gradient is frozen if all parameters that have it are.
-  void LookForFrozen() {
-    const size_t count = first_.size();
-    frozen_.assign(count, 0);
-    shared_frozen_.assign(count, 0);
-    gradient_frozen_.assign(count, 1);
-    for (size_t i = 0; i < count; ++i) {
-      frozen_[i] = parameters_[i].requires_gradient ? 0 : 1;
-      if (is_local_[i] == 0) shared_frozen_[i] = frozen_[i];
-      if (frozen_[i] == 0) gradient_frozen_[first_[i]] = 0;
-    }
-  }
-  bool IsFrozen(size_t i) const { return gradient_frozen_[first_[i]] != 0; }
 
   void NoteNonFinite(size_t i) {
     if (!first_non_finite_) first_non_finite_ = i;
@@ -233,9 +219,7 @@ class StepGradients {
     uint8_t mine = is_away_ ? 1 : 0;
     communicator_.AllGather(Buffer(&mine, 1), Buffer(away.data(), away.size()));
     for (const uint8_t one : away) participants_ -= one;
-    CheckSameFrozen(communicator_, parameters_, shared_frozen_, when);
-    if (shared_frozen_ != agreed_frozen_) ReduceThawed();
-    agreed_frozen_ = shared_frozen_;
+    if (frozen_.Agree(communicator_, parameters_, away, when)) ReduceThawed();
     if (options_.op == ReduceOp::kAverage && participants_ > 0 &&
         participants_ < communicator_.size())
       CorrectAverages();
@@ -248,7 +232,7 @@ class StepGradients {
   }
   bool AnyToAdd() const {
     for (const size_t i : reduced_)
-      if (rows_of_[i] == kNone && !gradients_.has(i) && !IsFrozen(i)) return true;
+      if (rows_of_[i] == kNone && !gradients_.has(i) && !frozen_.gradient_is_frozen(i)) return true;
     return false;
   }
 
@@ -257,15 +241,20 @@ class StepGradients {
     if (!alone_) alone_ = communicator_.Split(communicator_.rank());
     const double factor = static_cast<double>(communicator_.size()) / participants_;
     for (const size_t i : reduced_)
-      if (gradients_.has(i) && gradients_.WasUsed(i))
+      if (gradients_.has(i) && IsUsed(i))
         alone_->AllReduce(parameters_[i].gradient, ReduceOp::kSum, {factor, 1});
+  }
+
+  // By a rank; of a local one by this rank.
+  bool IsUsed(size_t i) const {
+    return marks_.is_used(i) || (gradients_.has(i) && gradients_.WasUsed(i));
   }
 
   void Show(size_t i) {
     Parameter& parameter = parameters_[i];
     parameter.has_gradient = false;
-    if (first_[i] != i || rows_of_[i] != kNone || IsFrozen(i)) return;
-    parameter.has_gradient = gradients_.has(i) ? gradients_.WasUsed(i) : marks_.is_used(i);
+    if (first_[i] != i || rows_of_[i] != kNone || frozen_.gradient_is_frozen(i)) return;
+    parameter.has_gradient = IsUsed(i);
     // For optimizers that do not ask.
     if (!parameter.has_gradient)
       std::memset(parameter.gradient.data, 0, parameter.gradient.bytes());
@@ -288,18 +277,16 @@ class StepGradients {
   std::vector<size_t> first_;      // by parameter: of those it is tied to
   std::vector<size_t> reduced_;    // first ones that are not local
   std::vector<uint8_t> is_local_;  // by parameter
-  std::vector<size_t> rows_of_;    // by parameter: in rows_, or kNone
+  FrozenParameters frozen_;
+  std::vector<size_t> rows_of_;  // by parameter: in rows_, or kNone
   std::vector<RowGradients> rows_;
   std::list<std::vector<uint64_t>> memory_;  // of gradients that had none and are in no reducer
   std::optional<Communicator> alone_ = std::nullopt;
-  std::vector<uint8_t> agreed_frozen_;  // by parameter
 
   // Of this step.
   BackwardMarks marks_;
   ReducedGradients gradients_;
   bool begun_ = false, checks_ = false, is_away_ = false;
-  std::vector<uint8_t> frozen_, shared_frozen_;  // by parameter; without local ones
-  std::vector<uint8_t> gradient_frozen_;         // by first parameter
   std::optional<size_t> first_non_finite_ = std::nullopt;
   int participants_ = 0;
 };

@@ -104,6 +104,30 @@ TEST_CASE("a thawed parameter is corrected for ranks that have joined") {
         }) == Nothing(3));
 }
 
+TEST_CASE("a rank that has joined follows what the others freeze and thaw") {
+  CHECK(OnRanks(3, [](Communicator& world) {
+          Model model({2, 3, 2});
+          model.parameters()[1].requires_gradient = false;
+          DistributedOptions options;
+          options.check_every = 1;
+          DistributedOptimizer optimizer(world, model, options);
+          for (int epoch = 1; epoch <= 2; ++epoch) {
+            StepOnce(optimizer, model, 2);
+            if (world.rank() > 0) {
+              optimizer.Thaw(1), optimizer.Freeze(0);
+              StepOnce(optimizer, model, 2);
+              StepOnce(optimizer, model, 2);
+              optimizer.Thaw(0), optimizer.Freeze(1);
+              StepOnce(optimizer, model, 2);
+            }
+            optimizer.Join();
+            const auto steps = static_cast<float>(epoch);
+            Expect(model.value(0)[0] == -4 * steps && model.value(1)[2] == -4 * steps, "both");
+            Expect(model.value(2)[0] == -8 * steps, "the third");
+          }
+        }) == Nothing(3));
+}
+
 TEST_CASE("a parameter that is not frozen on all ranks is named, with the ranks") {
   const Texts frozen = OnRanks(3, [](Communicator& world) {
     Model model;
