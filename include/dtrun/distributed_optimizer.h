@@ -168,6 +168,9 @@ class DistributedOptimizer : public Optimizer {
   /// `max_gradient_norm`.
   std::optional<double> gradient_norm() const { return norm_; }
 
+  /// Where the time of the steps went on this rank: see <dtrun/statistics.h>.
+  ReducerStatistics statistics() const { return gradients_.statistics(); }
+
   std::vector<Parameter>& parameters() override { return inner_.parameters(); }
   std::vector<NamedBuffer> state() override { return inner_.state(); }
   bool TakesRows() const override { return inner_.TakesRows(); }

@@ -4,6 +4,7 @@
 #include <dtrun/communicator.h>
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/optimizer.h>
+#include <dtrun/statistics.h>
 #include <dtrun/types.h>
 
 #include <cstdint>
@@ -68,7 +69,30 @@ class ReducedGradients {
   /// Whether any rank has used it in this step.
   bool WasUsed(size_t i) const { return reducers_[At(i)].WasUsed(places_[i].index); }
 
+  /// Of all reducers together: their steps are the same.
+  ReducerStatistics statistics() const {
+    ReducerStatistics all = reducers_[0].statistics();
+    for (size_t k = 1; k < reducers_.size(); ++k) {
+      const ReducerStatistics more = reducers_[k].statistics();
+      AddReducer(more.last, &all.last);
+      AddReducer(more.total, &all.total);
+      for (size_t rank = 0; rank < all.late_by_rank_s.size(); ++rank)
+        all.late_by_rank_s[rank] += more.late_by_rank_s[rank];
+    }
+    return all;
+  }
+
  private:
+  // What is spent in another reducer is no computation.
+  static void AddReducer(const StepStatistics& more, StepStatistics* all) {
+    all->compute_s -= more.exposed_s;
+    all->exposed_s += more.exposed_s;
+    all->late_s += more.late_s;
+    all->moving_s += more.moving_s;
+    all->bytes += more.bytes;
+    all->buckets += more.buckets;
+  }
+
   struct Place {
     int reducer = -1;
     size_t index = 0;

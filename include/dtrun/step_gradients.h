@@ -11,6 +11,7 @@
 #include <dtrun/parameter_list.h>
 #include <dtrun/reduced_gradients.h>
 #include <dtrun/row_gradients.h>
+#include <dtrun/statistics.h>
 #include <dtrun/types.h>
 
 #include <cstdint>
@@ -58,6 +59,7 @@ class StepGradients {
   bool begun() const { return begun_; }
   /// The gradients that all ranks share, by the first of their parameters.
   const std::vector<size_t>& shared() const { return reduced_; }
+  ReducerStatistics statistics() const { return gradients_.statistics(); }
   /// Ranks that had data in the last step that was waited for.
   int participants() const { return participants_; }
   /// The first parameter of which Mark or MarkRows saw a number that is none; then forgets it.

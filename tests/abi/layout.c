@@ -40,6 +40,14 @@ static void Structs(void) {
   MEMBER(dtrun_reducer_options, reserved);
   MEMBER(dtrun_reducer_options, bucket_bytes);
   MEMBER(dtrun_reducer_options, scale);
+  SIZE(dtrun_step_statistics);
+  MEMBER(dtrun_step_statistics, struct_bytes);
+  MEMBER(dtrun_step_statistics, steps);
+  MEMBER(dtrun_step_statistics, total_s);
+  MEMBER(dtrun_step_statistics, exposed_s);
+  MEMBER(dtrun_step_statistics, late_s);
+  MEMBER(dtrun_step_statistics, bytes);
+  MEMBER(dtrun_step_statistics, buckets);
 }
 
 static void Constants(void) {

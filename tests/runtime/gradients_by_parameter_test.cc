@@ -88,6 +88,8 @@ TEST_CASE("parameters are frozen and thawed while training goes on") {
           optimizer.Thaw(2);
           StepOnce(optimizer, model, world.rank());
           Expect(model.value(1)[0] == -2 && model.value(2)[1] == -5, "and again");
+          const StepStatistics steps = optimizer.statistics().total;
+          Expect(steps.steps == 6 && steps.buckets == (frozen_at_first ? 6u + 4u : 6u), "buckets");
         }) == Nothing(3));
 }
 
