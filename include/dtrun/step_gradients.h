@@ -98,7 +98,7 @@ class StepGradients {
   /// No mark will come any more: what has none is used, unless this rank is away.
   void EndMarks(bool is_away) {
     is_away_ = is_away;
-    for (size_t i = 0; i < first_.size(); ++i)
+    for (size_t i = first_.size(); i-- > 0;)  // as a backward pass would
       if (!frozen_.is_frozen(i) && marks_.End(i, !is_away)) Reduce(first_[i]);
   }
 
