@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <string>
@@ -132,14 +133,25 @@ void Elsewhere(Communicator& world, Model& model, DistributedOptions options) {
   world.AllGather(Buffer(&mine, 1), Buffer(all.data(), all.size()));
 }
 
+void Leaves(Communicator& world, Model& model, DistributedOptions options) {
+  DistributedOptimizer optimizer(world, model, options);
+  if (world.rank() == 1) std::exit(0);
+  optimizer.Join();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::map<std::string, std::function<void(Communicator&, Model&, DistributedOptions)>>
-      stories = {{"uneven", Uneven},           {"frozen", Frozen},
-                 {"passes", Passes},           {"objects", Objects},
-                 {"not_a_number", NotANumber}, {"frozen_on_one", FrozenOnOne},
-                 {"whole_on_one", WholeOnOne}, {"elsewhere", Elsewhere}};
+      stories = {{"uneven", Uneven},
+                 {"frozen", Frozen},
+                 {"passes", Passes},
+                 {"objects", Objects},
+                 {"not_a_number", NotANumber},
+                 {"frozen_on_one", FrozenOnOne},
+                 {"whole_on_one", WholeOnOne},
+                 {"elsewhere", Elsewhere},
+                 {"leaves", Leaves}};
   dtrun::Context job = dtrun::Init();
   DistributedOptions options;
   options.sparse_as_dense = argc > 2;

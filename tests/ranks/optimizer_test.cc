@@ -86,4 +86,12 @@ TEST_CASE("a rank in Join while the others gather: who waits for whom is told in
   CHECK_THAT(result.out, Contains("gave up after 1 s") && Contains("to call it"));
 }
 
+TEST_CASE("a rank that leaves while another waits in Join is named") {
+  const CommandResult result = Story("2", "leaves", "shm");
+  CHECK(result.exit_code == 76);
+  CHECK_THAT(
+      result.err, Contains("rank 1 on localhost exited with code 0 without MPI_Finalize") &&
+                      Contains("rank 0 waits in #3, all_reduce"));
+}
+
 }  // namespace

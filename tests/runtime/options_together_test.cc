@@ -15,7 +15,7 @@ struct Case {
   int size = 2;
   int passes = 1;
   bool averages = false, predivides = false, clips = false, has_local = false, skips = false,
-       marks_unused = false, joins = false;
+       marks_unused = false, joins = false, by_rows = false, as_dense = false;
 };
 
 constexpr int kSteps = 3;
@@ -77,12 +77,18 @@ void Train(const Case& c, Communicator& world) {
   options.gradient_predivide_factor = c.predivides ? 2 : 1;
   options.max_gradient_norm = c.clips ? 2 : 0;
   options.check_every = 2;
+  options.sparse_as_dense = c.as_dense;
   if (c.has_local) options.local_parameters = {"p1"};
+  if (c.by_rows) model.parameters()[0].row_length = 1;
   DistributedOptimizer optimizer(world, model, options);
   const int rank = world.rank();
   const auto backward = [&](int step, int pass) {
     for (size_t i = 4; i-- > 0;) {
-      if (IsUsed(c, rank, i)) {
+      if (i == 0 && c.by_rows) {
+        const int64_t row = 0;
+        auto value = static_cast<float>(GradientOf(rank, step, pass, i));
+        optimizer.MarkRows(0, &row, 1, Buffer(&value, 1));
+      } else if (IsUsed(c, rank, i)) {
         *model.gradient(i) += static_cast<float>(GradientOf(rank, step, pass, i));
         optimizer.MarkReady(i);
       } else {
@@ -112,9 +118,10 @@ TEST_CASE("every combination of options trains as one process would") {
   Case c;
   c.size = GENERATE(1, 2, 4);
   c.passes = GENERATE(1, 3);
-  const int bits = GENERATE(range(0, 128));
+  const int bits = GENERATE(range(0, 512));
   c.averages = bits & 1, c.predivides = bits & 2, c.clips = bits & 4, c.has_local = bits & 8;
   c.skips = bits & 16, c.marks_unused = bits & 32, c.joins = bits & 64;
+  c.by_rows = bits & 128, c.as_dense = bits & 256;
   INFO("size " << c.size << ", passes " << c.passes << ", options " << bits);
   CHECK(OnRanks(c.size, [&](Communicator& world) { Train(c, world); }) == Nothing(c.size));
 }
