@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,6 +48,12 @@ void Optimizers(dtrun::Communicator& world) {
   optimizer.MarkReady(i);
   optimizer.Synchronize();
   optimizer.Step();
+  optimizer.Freeze(i);
+  optimizer.Thaw(i);
+  optimizer.MarkUnused(i);
+  optimizer.Step();
+  const int last = optimizer.Join();
+  if (last >= world.size()) std::abort();
   const auto scope = optimizer.NoSync();
 }
 
@@ -58,6 +65,7 @@ void OptionsOfOptimizers(dtrun::Communicator& world) {
   options.gradient_predivide_factor = 2;
   options.max_gradient_norm = 1;
   options.local_parameters = {"weight"};
+  options.sparse_as_dense = true;
   dtrun::DistributedOptimizer optimizer(world, sgd, options);
   optimizer.Step();
 }
@@ -83,6 +91,34 @@ void Buckets(dtrun::Communicator& world) {
   options.wire_format = std::make_shared<Truncated>();
   dtrun::DistributedOptimizer truncated(world, layer, options);
   truncated.Step();
+}
+
+void SparseGradients(dtrun::Communicator& world) {
+  struct Embedding : Sgd {
+    float table[6] = {};
+    Embedding() { list = {{"table", {table, 6}, {}, 2}}; }
+  } embedding;
+  dtrun::DistributedOptimizer optimizer(world, embedding);
+  const size_t i = 0;
+  std::vector<int64_t> rows = {2};
+  std::vector<float> gradients = {1, 1};
+  const dtrun::Buffer values(gradients.data(), gradients.size());
+  optimizer.MarkRows(i, rows.data(), rows.size(), values);
+  optimizer.Step();
+}
+
+void Objects(dtrun::Communicator& world) {
+  const Sgd sgd;
+  std::vector<float> running(3);
+  std::vector<dtrun::NamedBuffer> buffers = {{"mean", {running.data(), running.size()}}};
+  dtrun::BroadcastParameters(world, sgd.list, buffers);
+  const std::string text = "lr=0.1";
+  dtrun::BroadcastBytes(world, text);
+  dtrun::AllGatherBytes(world, text);
+  const std::vector<double> objects = {0.5};
+  dtrun::AllGatherObjects(world, objects);
+  const double loss = 1, examples = 32;
+  dtrun::AverageMetrics(world, {{"loss", loss}}, examples);
 }
 
 void Reducers(dtrun::Communicator& world) {
@@ -158,6 +194,8 @@ int main() {
   Optimizers(world);
   OptionsOfOptimizers(world);
   Buckets(world);
+  SparseGradients(world);
+  Objects(world);
   Reducers(world);
   Collectives(world);
   DifferentLengths(world);
