@@ -102,6 +102,7 @@ inline ReducerOptions ReducerOptionsOf(int size, const DistributedOptions& optio
   told.op = options.op;
   told.bucket_bytes = options.bucket_bytes;
   told.first_bucket_bytes = options.first_bucket_bytes;
+  told.equal_groups = options.equal_groups;
   told.wire = options.wire;
   told.wire_format = options.wire_format;
   told.rebuild = options.rebuild;

@@ -120,6 +120,9 @@ class ReducedGradients {
     }
     if (reducer == 0 && options_.equal_groups > 0)
       options.groups = Dealt(gradients, options_.equal_groups);
+    // With the flag goes the group of the gradient that is ready last, which has its dtype.
+    for (std::vector<size_t>& group : options.groups)
+      if (reducer == 0 && Contains(group, 1)) group.push_back(0);
     return options;
   }
 

@@ -232,6 +232,26 @@ TEST_CASE("gradients that are being reduced are not set to zero") {
   CHECK(texts[0] == texts[1]);
 }
 
+TEST_CASE("a gradient that travels in 16 bits comes back in its own type, as its cast") {
+  const int size = GENERATE(1, 2, 4);
+  CHECK(OnRanks(size, [](Communicator& world) {
+          Model model({3, 40});
+          DistributedOptions options;
+          options.wire = Wire::kF16;
+          DistributedOptimizer optimizer(world, model, options);
+          optimizer.ZeroGradients();
+          for (size_t k = 0; k < 40; ++k)
+            model.gradient(1)[k] = 1 + static_cast<float>(k) / 4096;  // steps of f16: 1 / 1024
+          MarkAll(optimizer);
+          optimizer.Synchronize();
+          for (size_t k = 0; k < 40; ++k) {
+            const float cast = 1 + std::nearbyint(static_cast<float>(k) / 4) / 1024;  // to even
+            Expect(model.gradient(1)[k] == cast, "the cast of element " + std::to_string(k));
+          }
+          Expect(model.parameters()[1].gradient.dtype == DType::kF32, "the type");
+        }) == Nothing(size));
+}
+
 TEST_CASE("two optimizers of one process keep out of each other's way") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model first({5}), second({300'000, 7});

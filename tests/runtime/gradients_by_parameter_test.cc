@@ -93,6 +93,26 @@ TEST_CASE("parameters are frozen and thawed while training goes on") {
         }) == Nothing(3));
 }
 
+TEST_CASE("groups hold what of them is not frozen, and every wire format serves what thaws") {
+  const bool frozen_first = GENERATE(false, true);
+  const Wire wire = GENERATE(Wire::kNone, Wire::kF16);
+  CHECK(OnRanks(3, [&](Communicator& world) {
+          Model model({2, 3, 2, 4});
+          for (const size_t i : {frozen_first ? 0u : 1u, 3u})
+            model.parameters()[i].requires_gradient = false;
+          DistributedOptions options;
+          options.groups = {{"p0"}, {"p1", "p2"}};
+          options.wire = wire;
+          DistributedOptimizer optimizer(world, model, options);
+          StepOnce(optimizer, model, world.rank());
+          for (const size_t i : {0u, 1u, 3u}) optimizer.Thaw(i);
+          for (int step = 0; step < 2; ++step) StepOnce(optimizer, model, world.rank());
+          Expect(model.value(0)[0] == (frozen_first ? -2 : -3), "p0");
+          Expect(model.value(1)[2] == (frozen_first ? -3 : -2), "p1");
+          Expect(model.value(2)[0] == -3 && model.value(3)[3] == -2, "p2, p3");
+        }) == Nothing(3));
+}
+
 TEST_CASE("a thawed parameter is corrected for ranks that have joined") {
   CHECK(OnRanks(3, [](Communicator& world) {
           Model model({2, 3});

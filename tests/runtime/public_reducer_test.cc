@@ -132,7 +132,7 @@ TEST_CASE("an optimizer's groups name parameters, or are so many") {
       for (size_t i = 0; i < 4; ++i) values[i] -= *static_cast<float*>(list[i].gradient.data);
     }
   };
-  const auto run = [](const std::function<void(DistributedOptions&)>& set) {
+  const auto run = [](const std::function<void(DistributedOptions&)>& set, uint64_t buckets = 0) {
     return OnRanks(2, [&](Communicator& world) {
       Model model;
       DistributedOptions options;
@@ -149,11 +149,18 @@ TEST_CASE("an optimizer's groups name parameters, or are so many") {
         optimizer.Step();
         Expect(model.values[0] == static_cast<float>(-step), "the average");
         Expect(model.values[1] == static_cast<float>(-2 * world.rank() * step), "the local one");
+        if (buckets > 0) Expect(optimizer.statistics().last.buckets == buckets, "the buckets");
       }
     });
   };
-  CHECK(run([](auto& o) { o.groups = {{"p3", "p0"}}; }) == Nothing(2));
-  CHECK(run([](auto& o) { o.equal_groups = 2; }) == Nothing(2));
+  CHECK(run([](auto& o) { o.groups = {{"p3", "p0"}}; }, 2) == Nothing(2));
+  CHECK(run([](auto& o) { o.equal_groups = 2; }, 2) == Nothing(2));
+  CHECK(run([](auto& o) {
+          o.equal_groups = 4;
+        })[0] == "equal_groups is 4; expected at most 3, a group for each gradient");
+  CHECK(run([](auto& o) {
+          o.equal_groups = 1, o.groups = {{"p0"}};
+        })[0] == "DistributedOptimizer: groups and equal_groups are given; expected one of them");
   CHECK(run([](auto& o) {
           o.wire = Wire::kNone;
           o.wire_format = std::make_shared<Halves>();
@@ -161,9 +168,11 @@ TEST_CASE("an optimizer's groups name parameters, or are so many") {
   CHECK(run([](auto& o) {
           o.groups = {{"p1"}};
         })[0] == "groups: the optimizer reduces no parameter 'p1'");
-  CHECK(run([](auto& o) {
-          o.groups = {{"p2"}, {"p0", "p2"}};
-        })[1] == "gradient 1 'p2' is in groups 0 and 1; expected one");
+  CHECK_THAT(
+      run([](auto& o) {
+        o.groups = {{"p2"}, {"p0", "p2"}};
+      })[1],
+      Contains("'p2' is in groups 0 and 1; expected one"));
 }
 
 // ---- In C
