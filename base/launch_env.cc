@@ -17,6 +17,7 @@ constexpr char kBind[] = "DTRUN_BIND";
 constexpr char kVerbose[] = "DTRUN_VERBOSE";
 constexpr char kRank[] = "DTRUN_RANK";
 constexpr char kShutdownNote[] = "DTRUN_SHUTDOWN_NOTE";
+constexpr char kTimeline[] = "DTRUN_TIMELINE";
 constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
 
 constexpr int kMostRanks = 1'000'000;  // and of anything else that is counted here
@@ -68,6 +69,7 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   if (launch.threads > 0) environment.emplace_back(kThreads, Text(launch.threads));
   if (!launch.bind.empty()) environment.emplace_back(kBind, launch.bind);
   if (launch.verbose) environment.emplace_back(kVerbose, "1");
+  if (launch.timeline) environment.emplace_back(kTimeline, "1");
   if (launch.rank >= 0) environment.emplace_back(kRank, Text(launch.rank));
   if (!launch.shutdown_note.empty()) environment.emplace_back(kShutdownNote, launch.shutdown_note);
   if (!launch.flight_folder.empty()) environment.emplace_back(kFlightFolder, launch.flight_folder);
@@ -76,8 +78,8 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
 
 const std::vector<std::string>& LaunchVariables() {
   static const std::vector<std::string> names = {
-      kJob,  kVersion, kHosts, kColumns,      kThreads,
-      kBind, kVerbose, kRank,  kShutdownNote, kFlightFolder,
+      kJob,     kVersion,  kHosts, kColumns,      kThreads,      kBind,
+      kVerbose, kTimeline, kRank,  kShutdownNote, kFlightFolder,
   };
   return names;
 }
@@ -93,6 +95,7 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   launch.threads = ReadCount(get, kThreads);
   launch.bind = get(kBind).value_or("");
   launch.verbose = get(kVerbose).value_or("") == "1";
+  launch.timeline = get(kTimeline).value_or("") == "1";
   if (get(kRank)) launch.rank = ReadCount(get, kRank);
   if (launch.rank >= RankCount(launch.hosts))
     Refuse(kRank, Text(launch.rank), Text("a rank below ", RankCount(launch.hosts)));

@@ -32,6 +32,7 @@ struct LaunchEnv {
   int threads = 0;                    ///< compute threads of this rank; 0: not said
   std::string bind = {};              ///< what to pin ranks to, as --bind says it; "": not said
   bool verbose = false;               ///< report what each rank got
+  bool timeline = false;              ///< every rank writes its timeline into its flight folder
   int rank = -1;                      ///< of this process, where there is no MPI; -1: ask MPI
 
   /// File that Shutdown makes, so that the launcher knows a rank which left in good order from one

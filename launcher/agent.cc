@@ -102,11 +102,14 @@ class Agent {
       }
       const json body = frame.body.empty() ? json::object() : json::parse(frame.body);
       if (frame.type == FrameType::kJob) TakeJob(body);
-      if (frame.type == FrameType::kPing) dtrun_.Send({FrameType::kPong});
+      if (frame.type == FrameType::kPing)
+        dtrun_.Send(
+            {FrameType::kPong, -1,
+             json{{"sent_ns", body.at("sent_ns")}, {"now_ns", MonotonicNs()}}.dump()});
       if (frame.type == FrameType::kPeers)
         dtrun_.Send({FrameType::kRoutes, -1, NetworkSurvey::OwnRoutes(body).dump()});
       if (frame.type == FrameType::kAskProgress) dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
-      if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"));
+      if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"), body.at("traces"));
       if (frame.type == FrameType::kNotice) PassNotice();
       if (frame.type == FrameType::kStop || frame.type == FrameType::kContinue)
         SetStopped(frame.type == FrameType::kStop);
@@ -280,10 +283,11 @@ class Agent {
   }
 
   // Whatever keeps a stream open without being of the job any more is not waited for long.
-  void BeginEnd(bool flights) {
+  void BeginEnd(bool flights, bool traces) {
     if (ending_) return;
     ending_ = true;
     send_flights_ = flights;
+    send_traces_ = traces;
     end_by_ = std::chrono::steady_clock::now() + kDrainTime;
     KillRanks();
     FinishIfPossible();
@@ -293,10 +297,20 @@ class Agent {
   void FinishIfPossible() {
     const bool late = std::chrono::steady_clock::now() > end_by_;
     if (!late && (!streams_.empty() || !wrappers_.empty())) return;
+    dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
     if (send_flights_)
       for (Frame& frame : FlightFrames(FlightFolder(folder_))) dtrun_.Send(std::move(frame));
+    if (send_traces_) SendTraces();
     dtrun_.Send({FrameType::kDone});
     done_ = true;
+  }
+
+  // They are large: as long as dtrun takes them, they are waited for.
+  void SendTraces() {
+    ForEachTracePart(FlightFolder(folder_), [this](Frame part) {
+      dtrun_.Send(part);
+      if (dtrun_.queued() > kMostQueued) dtrun_.Flush();
+    });
   }
 
   Poller poller_;
@@ -310,7 +324,7 @@ class Agent {
   RankStreams streams_{poller_, [this](Frame frame) { dtrun_.Send(frame); }};
   std::unique_ptr<RankInput> input_;  // of rank 0
   bool stopped_ = false, dtrun_is_gone_ = false;
-  bool ending_ = false, send_flights_ = false, done_ = false;
+  bool ending_ = false, send_flights_ = false, send_traces_ = false, done_ = false;
   milliseconds host_timeout_{0};  // without a word of dtrun's, it is gone; 0: never
   std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point end_by_{};

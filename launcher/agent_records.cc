@@ -1,5 +1,6 @@
 #include "launcher/agent_records.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -7,6 +8,7 @@
 
 #include "base/flight_record.h"
 #include "base/text.h"
+#include "base/trace.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -23,6 +25,16 @@ void ForEachRecord(
   }
 }
 
+// The rank may be adding to them: of what is read then, no part is longer than the whole.
+json JsonOf(const base::StepTotals& totals) {
+  const int64_t total_ns = std::max<int64_t>(totals.total_ns, 0);
+  const int64_t exposed_ns = std::clamp<int64_t>(totals.exposed_ns, 0, total_ns);
+  return {
+      {"steps", totals.steps},    {"total_ns", total_ns},
+      {"exposed_ns", exposed_ns}, {"late_ns", std::clamp<int64_t>(totals.late_ns, 0, exposed_ns)},
+      {"bytes", totals.bytes},    {"buckets", totals.buckets}};
+}
+
 }  // namespace
 
 std::vector<Frame> FlightFrames(const std::string& folder) {
@@ -37,6 +49,24 @@ std::vector<Frame> FlightFrames(const std::string& folder) {
   return frames;
 }
 
+void ForEachTracePart(const std::string& folder, const std::function<void(Frame)>& use) {
+  constexpr char kName[] = "trace.";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kName) || entry.is_symlink(error)) continue;
+    const auto rank = base::ParseInteger(name.substr(sizeof kName - 1));
+    if (!rank) continue;
+    base::WithTraceFile(entry.path(), [&](const void* data, size_t bytes) {
+      const auto* from = static_cast<const char*>(data);
+      for (size_t begin = 0; begin < bytes; begin += kMostBody)
+        use(
+            {FrameType::kTrace, static_cast<int>(*rank),
+             std::string(from + begin, std::min<size_t>(kMostBody, bytes - begin))});
+    });
+  }
+}
+
 Frame ProgressFrame(const std::string& folder) {
   json ranks = json::array();
   ForEachRecord(folder, [&](int rank, const std::string& path) {
@@ -46,7 +76,8 @@ Frame ProgressFrame(const std::string& folder) {
         {{"rank", rank},
          {"step", progress->step},
          {"examples", progress->examples},
-         {"waited_ns", progress->waited_ns}});
+         {"waited_ns", progress->waited_ns},
+         {"reduced", JsonOf(progress->reduced)}});
   });
   return {FrameType::kProgress, -1, ranks.dump()};
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "launcher/closest.h"
 #include "launcher/config.h"
 #include "launcher/launch_error.h"
 #include "launcher/quoting.h"

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "launcher/closest.h"
 #include "launcher/launch_error.h"
 #include "launcher/quoting.h"
 

@@ -11,6 +11,7 @@
 #include "launcher/flight_lag.h"
 #include "launcher/flight_report.h"
 #include "launcher/hints.h"
+#include "launcher/step_report.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -151,6 +152,12 @@ json CulpritOf(const JobStory& story) {
   return culprit;
 }
 
+json StepsOf(const JobStory& story, int rank) {
+  for (const base::FlightProgress& progress : story.progress)
+    if (progress.rank == rank) return StepJson(progress);
+  return nullptr;
+}
+
 Lines Hints(const JobStory& story) {
   const ExitRecord* culprit = RecordOf(story, story.verdict.culprit);
   return culprit == nullptr ? Lines() : HintsOf(*culprit, story.last_lines);
@@ -187,6 +194,7 @@ std::string ReportJson(const JobStory& story) {
     object["started"] = record != nullptr ? Iso(story, record->start_ns) : json();
     object["ended"] = record != nullptr ? Iso(story, record->time_ns) : json();
     object["role"] = NameOf(RoleOf(story, rank));
+    object["steps"] = StepsOf(story, rank);
     ranks.push_back(std::move(object));
   }
   for (const FlightLag& lag : FindLags(story.flights)) behind.push_back(JsonOf(lag));

@@ -42,6 +42,7 @@ bool IsType(uint8_t type) {
     case FrameType::kStopped:
     case FrameType::kTaken:
     case FrameType::kProgress:
+    case FrameType::kTrace:
     case FrameType::kRoutes:
     case FrameType::kHello:
     case FrameType::kWelcome:

@@ -8,12 +8,13 @@
 namespace dtrun::launcher {
 
 /// What dtrun, its host agents and the wrappers of ranks say to each other. The bodies of
-/// kOutput, kInput and kFlight are bytes, all others JSON.
+/// kOutput, kInput, kFlight and kTrace are bytes, all others JSON.
 enum class FrameType : uint8_t {
   // dtrun to an agent
   kJob = 1,          ///< {"version", "job", "host", "folder", "ranks", "program", "cwd", ...}
-  kPing = 2,         ///< dtrun is there
-  kEnd = 3,          ///< {"flights"}: end what still runs, say what is left to say, and kDone
+  kPing = 2,         ///< {"sent_ns"}: dtrun is there, and when it said so by its clock
+  kEnd = 3,          ///< {"flights", "traces"}: end what still runs, say what is left to say of
+                     ///< these, and kDone
   kNotice = 4,       ///< the job is going to be ended: tell the programs; also to a wrapper
   kStop = 5,         ///< stop the ranks, and kStopped
   kContinue = 6,     ///< let them go on
@@ -28,12 +29,14 @@ enum class FrameType : uint8_t {
   kEnded = 20,     ///< {"end", "value", "age_ns", "in_order", "orphaned", "facts"}: how a rank
                    ///< ended, and how long ago; facts if badly
   kFlight = 21,    ///< a rank's flight record
-  kPong = 22,      ///< the answer to kPing
+  kPong = 22,      ///< the answer to kPing: {"sent_ns", "now_ns"}, the latter by the host's clock
   kDone = 23,      ///< the last frame
   kNoticed = 24,   ///< {"takes"}: whether the rank's program takes notices
   kStopped = 25,   ///< no rank of this host runs
   kTaken = 26,     ///< {"bytes", "open"}: of kInput; whether anybody may read more
-  kProgress = 27,  ///< of each rank that has a record {"rank", "step", "examples", "waited_ns"}
+  kProgress = 27,  ///< of each rank that has a record {"rank", "step", "examples", "waited_ns",
+                   ///< "reduced"}; the last one before kDone
+  kTrace = 29,     ///< the next part of what a rank has written for the timeline
   kRoutes = 28,    ///< the answer to kPeers: by host, the own address that leads to it
   // a wrapper to its agent, and the answer
   kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr; the

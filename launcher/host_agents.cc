@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "base/text.h"
+#include "base/trace.h"
 #include "base/version.h"
 #include "launcher/agent_process.h"
+#include "launcher/host_clock.h"
 #include "launcher/json_number.h"
 #include "launcher/monotonic.h"
 #include "launcher/mpirun.h"
@@ -45,6 +48,7 @@ struct HostAgents::Host {
   Clock::time_point pinged = {};
   bool ready = false, done = false, gone = false, stopped = false;
   std::optional<LaunchError> refusal = std::nullopt;
+  HostClock clock = {};
 };
 
 HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
@@ -132,6 +136,11 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
       case FrameType::kFlight:
       case FrameType::kNoticed:
       case FrameType::kProgress: reports_.Hear(frame, host.ranks, MonotonicNs()); break;
+      case FrameType::kTrace:
+        CheckRank(frame, host.ranks);
+        HearTrace(frame);
+        break;
+      case FrameType::kPong: HearPong(host, frame); break;
       case FrameType::kStopped: host.stopped = true; break;
       case FrameType::kTaken:
         if (on_taken_) {
@@ -204,7 +213,7 @@ void HostAgents::Beat() {
     // The answer wakes the caller: without this pause it would never sleep again.
     if (Clock::now() - host->pinged >= plan_.host_timeout / 8) {
       host->pinged = Clock::now();
-      host->stream->Send({FrameType::kPing});
+      Ping(*host);
     }
     if (paused_ || Clock::now() - host->heard <= plan_.host_timeout) continue;
     host->gone = true;  // not waited for any more
@@ -259,10 +268,55 @@ void HostAgents::SendInput(std::string bytes) {
   hosts_.front()->stream->Send({FrameType::kInput, 0, std::move(bytes)});
 }
 
-void HostAgents::End(bool flights) {
+// What is about this machine lies here already.
+void HostAgents::End(LastWords wanted) {
   ending_ = true;
+  trace_folder_ = std::move(wanted.trace_folder);
+  for (const auto& host : hosts_) {
+    const bool traces = host->remote && !trace_folder_.empty();
+    const json body = {{"flights", wanted.flights}, {"traces", traces}};
+    host->stream->Send({FrameType::kEnd, -1, body.dump()});
+  }
+}
+
+// Into a new file, as a rank of this machine would have made it.
+void HostAgents::HearTrace(const Frame& frame) {
+  uint64_t& bytes = traced_bytes_[frame.rank];
+  if (trace_folder_.empty() || bytes + frame.body.size() > base::TraceBytes(base::kMostTraceSlots))
+    throw LaunchError(
+        ExitCode::kInternal, Text("an agent told more than rank ", frame.rank, " can have traced"));
+  std::ofstream file(
+      base::TraceFile(trace_folder_, frame.rank),
+      bytes == 0 ? std::ios::binary | std::ios::trunc : std::ios::binary | std::ios::app);
+  file.write(frame.body.data(), static_cast<std::streamsize>(frame.body.size()));
+  bytes += frame.body.size();
+  traced_ = Clock::now();
+}
+
+// ---- Clocks -------------------------------------------------------------------------------------
+
+void HostAgents::Ping(Host& host) {
+  host.stream->Send({FrameType::kPing, -1, json{{"sent_ns", MonotonicNs()}}.dump()});
+}
+
+void HostAgents::LookAtClocks() {
   for (const auto& host : hosts_)
-    host->stream->Send({FrameType::kEnd, -1, json{{"flights", flights}}.dump()});
+    if (host->remote && host->ready && !host->gone) Ping(*host);
+}
+
+void HostAgents::HearPong(Host& host, const Frame& frame) {
+  constexpr int kLooks = 8;
+  const int64_t now = MonotonicNs();
+  const json body = json::parse(frame.body);
+  host.clock.Add(
+      WholeNumber(body, "sent_ns", 0, now), WholeNumber(body, "now_ns", 0, INT64_MAX), now);
+  if (host.clock.looks() < kLooks) Ping(host);
+}
+
+std::vector<base::ClockOffset> HostAgents::clocks() const {
+  std::vector<base::ClockOffset> clocks;
+  for (const auto& host : hosts_) clocks.push_back(host->clock.offset());
+  return clocks;
 }
 
 bool HostAgents::Done() const {

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "base/flight_record.h"
 #include "base/launch_env.h"
+#include "base/trace_json.h"
 #include "launcher/exit_record.h"
 #include "launcher/frame_stream.h"
 #include "launcher/interruption.h"
@@ -61,6 +63,7 @@ class HostAgents {
   /// Asks how far the ranks are; the answers come later. What has come since the last call.
   void AskProgress();
   std::vector<base::FlightProgress> TakeProgress() { return reports_.TakeProgress(); }
+  std::vector<base::FlightProgress> progress() const { return reports_.progress(); }
   /// Ranks whose program runs.
   int running() const { return reports_.running(); }
 
@@ -84,8 +87,20 @@ class HostAgents {
     on_taken_ = std::move(on_taken);
   }
 
-  /// Has all agents end their ranks, and tell what the ranks did last if `flights`.
-  void End(bool flights);
+  /// Looks at the clocks of the other hosts, a few times each: the answers come later.
+  void LookAtClocks();
+  /// By host, as far as they have answered.
+  std::vector<base::ClockOffset> clocks() const;
+
+  /// Has all agents end their ranks, and tell what is `wanted` of them. What ranks of other hosts
+  /// wrote for the timeline comes into this folder, as that of this machine's is in FlightFolder.
+  struct LastWords {
+    bool flights;
+    std::string trace_folder;  ///< "": not wanted
+  };
+  void End(LastWords wanted);
+  /// When a part of that came last.
+  std::chrono::steady_clock::time_point traced() const { return traced_; }
   /// All agents have said all or are gone.
   bool Done() const;
 
@@ -103,6 +118,9 @@ class HostAgents {
   void Hear(Host& host, const Frame& frame);
   void HearReady(Host& host, const Frame& frame);
   void HearEnd(Host& host, const std::string& why);
+  void HearTrace(const Frame& frame);
+  void HearPong(Host& host, const Frame& frame);
+  static void Ping(Host& host);
 
   Poller& poller_;
   AgentPlan plan_;
@@ -111,7 +129,9 @@ class HostAgents {
   NetworkSurvey survey_;
   RankReports reports_;
   std::function<void(size_t, bool)> on_taken_;
-  std::string lost_;
+  std::string lost_, trace_folder_;
+  std::map<int, uint64_t> traced_bytes_;  // by rank
+  std::chrono::steady_clock::time_point traced_ = {};
   bool ending_ = false, paused_ = false;
 };
 

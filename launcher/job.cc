@@ -16,20 +16,20 @@
 #include "base/text.h"
 #include "launcher/exit_record.h"
 #include "launcher/failure_report.h"
-#include "launcher/flight_report.h"
 #include "launcher/host_agents.h"
 #include "launcher/hosts.h"
 #include "launcher/job_folder.h"
 #include "launcher/job_input.h"
 #include "launcher/job_networks.h"
 #include "launcher/job_pause.h"
+#include "launcher/job_results.h"
 #include "launcher/launch_error.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
 #include "launcher/preemption.h"
 #include "launcher/progress_display.h"
 #include "launcher/quoting.h"
-#include "launcher/result_file.h"
+#include "launcher/step_report.h"
 #include "launcher/supervisor.h"
 
 namespace dtrun::launcher {
@@ -66,10 +66,10 @@ class Job {
                  [this] {
                    if (pause_) pause_->Continue();
                  }}),
-        output_(poller_, plan_.output, plan_.call.placement, [this] {
-          supervisor_.Interrupt(SIGPIPE);
-        }) {
-    if (!options_.flight_record.empty()) record_file_.emplace(options_.flight_record);
+        output_(
+            poller_, plan_.output, plan_.call.placement,
+            [this] { supervisor_.Interrupt(SIGPIPE); }),
+        results_(options, plan_.call.placement) {
     plan_.call.folder = folder_.path();
     argv_ = StartArgv(plan_.call);  // what it refuses is said before anything is started
   }
@@ -162,6 +162,7 @@ class Job {
   void RunRanks() {
     if (options_.verbose) Say(ShellLine(argv_));
     folder_.SetUser(supervisor_.Start(argv_, plan_.environment));
+    if (results_.wants_traces()) agents_->LookAtClocks();
     if (options_.progress) progress_.emplace(*agents_, output_);
     if (options_.stdin_to_rank_0) ReadInput();
     while (!supervisor_.ended()) {
@@ -172,6 +173,7 @@ class Job {
       CheckTime();
       CareForOutput();
       if (progress_) progress_->Tick(Clock::now());
+      results_.Tick(Clock::now(), *agents_);
     }
     progress_.reset();
     std::vector<pid_t> spared = agents_->processes();
@@ -204,9 +206,11 @@ class Job {
   }
 
   void EndHosts() {
-    agents_->End(Failed() || record_file_);
-    const auto late = Clock::now() + kLastWords;
-    while (!agents_->Done() && Clock::now() < late) {
+    agents_->End(
+        {.flights = Failed() || results_.wants_flights(),
+         .trace_folder = results_.wants_traces() ? folder_.path() : ""});
+    const auto begin = Clock::now();
+    while (!agents_->Done() && Clock::now() < std::max(begin, agents_->traced()) + kLastWords) {
       Wait(milliseconds(100));
       CareForOutput();
     }
@@ -238,6 +242,8 @@ class Job {
   int Report() {
     story_.records = agents_->records();
     story_.flights = agents_->flights();
+    story_.progress = agents_->progress();
+    if (options_.verbose) SaySteps();
     story_.verdict = Judge();
     story_.verdict.culprit = CulpritOf(story_.verdict, story_.records, story_.flights);
     const int culprit = story_.verdict.culprit;
@@ -246,16 +252,16 @@ class Job {
     for (const std::string& line : FailureLines(story_, hidden)) Say(line);
     if (!output_.file_error().empty())
       FailForFile(LaunchError(ExitCode::kNoResult, output_.file_error()));
-    if (record_file_) WriteRecords();
+    for (const LaunchError& error : results_.Finish(
+             story_, *agents_,
+             {FlightFolder(folder_.path()), folder_.path(), OnThisMachine(plan_.call.placement)}))
+      FailForFile(error);
     return story_.verdict.exit_code;
   }
 
-  void WriteRecords() {
-    try {
-      record_file_->Write(FlightJson(story_.flights, base::RankCount(plan_.call.placement)));
-    } catch (const LaunchError& error) {
-      FailForFile(error);
-    }
+  void SaySteps() {
+    for (const base::FlightProgress& progress : story_.progress)
+      if (const std::string line = StepLine(progress); !line.empty()) Say(line);
   }
 
   // The job's own failure counts for more than that of a file.
@@ -275,11 +281,11 @@ class Job {
   JobStory& story_;
   std::vector<std::string> argv_;  // mpirun's
   JobFolder folder_;               // forks: before anything that a child should not have
-  std::optional<ResultFile> record_file_;
   Poller poller_;
   std::chrono::seconds grace_;
   Supervisor supervisor_;
   Output output_;
+  JobResults results_;
   std::optional<HostAgents> agents_;
   std::optional<ProgressDisplay> progress_;
   std::optional<JobPause> pause_;

@@ -19,10 +19,11 @@ struct JobStory {
   std::chrono::system_clock::time_point started;  ///< dtrun itself
   int64_t started_ns = 0;                         ///< the same moment on the monotonic clock
   int64_t ended_ns = 0;
-  Verdict verdict = {0, ""};                     ///< of the job; its code is dtrun's exit code
-  std::vector<ExitRecord> records = {};          ///< of ranks that were seen, in any order
-  std::vector<base::FlightRecord> flights = {};  ///< in rank order
-  std::string last_lines = {};                   ///< of the culprit on stderr
+  Verdict verdict = {0, ""};                        ///< of the job; its code is dtrun's exit code
+  std::vector<ExitRecord> records = {};             ///< of ranks that were seen, in any order
+  std::vector<base::FlightRecord> flights = {};     ///< in rank order
+  std::vector<base::FlightProgress> progress = {};  ///< likewise: how far they came
+  std::string last_lines = {};                      ///< of the culprit on stderr
 };
 
 enum class RankRole {

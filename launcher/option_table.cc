@@ -4,7 +4,6 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
 #include <optional>
 
 #include "base/options.h"
@@ -134,21 +133,6 @@ void SetOutputFolder(const OptionRow&, const std::string& text, Options& options
   options.output.folder = text;
 }
 
-// How many letters differ.
-int EditDistance(const std::string& a, const std::string& b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    int diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const int replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 // ---- The table ----------------------------------------------------------------------------------
 
 constexpr char kWhere[] = "Ranks and hosts";
@@ -252,9 +236,15 @@ const std::vector<OptionRow>& OptionTable() {
       {"--flight-record", Kind::kValue, "FILE", kOutput,
        "write the last operations of every rank to this file (JSON)", "",
        SetText<&Options::flight_record>},
+      {"--timeline", Kind::kValue, "FILE", kOutput,
+       "write what every rank does, on one clock, to this file (Chrome trace JSON)", "",
+       SetText<&Options::timeline>},
       {"--progress", Kind::kFlag, "", kOutput,
        "show how far the ranks are, and which one is the slowest", "false",
        SetFlag<&Options::progress>},
+      {"--metrics-file", Kind::kValue, "FILE", kOutput,
+       "keep what the ranks do in this file (OpenMetrics), up to date every 2 s", "",
+       SetText<&Options::metrics_file>},
       {"--report-json", Kind::kValue, "FILE", kOutput,
        "write how the job ended, and whose fault it was, to this file", "",
        SetText<&Options::report_json>},
@@ -298,17 +288,5 @@ std::string KeyOf(const OptionRow& row) {
 }
 
 bool TakesValue(const OptionRow& row) { return row.value[0] != '\0'; }
-
-std::string ClosestTo(const std::string& word, const std::vector<std::string>& known) {
-  constexpr size_t kMaxWord = 100;
-  std::string closest;
-  int distance = 3;
-  for (const std::string& candidate : known) {
-    if (word.size() > kMaxWord || EditDistance(word, candidate) >= distance) continue;
-    distance = EditDistance(word, candidate);
-    closest = candidate;
-  }
-  return closest;
-}
 
 }  // namespace dtrun::launcher

@@ -45,9 +45,6 @@ std::string KeyOf(const OptionRow& row);
 
 bool TakesValue(const OptionRow& row);
 
-/// Which of `known` the user may have meant by `word`; "" when none is near.
-std::string ClosestTo(const std::string& word, const std::vector<std::string>& known);
-
 }  // namespace dtrun::launcher
 
 #endif

@@ -63,7 +63,9 @@ struct Options {
   OutputOptions output = {};       ///< but for the ranks that are shown
   std::string shown_ranks = {};    ///< as it was said; "": all
   std::string flight_record = {};  ///< file for what the ranks did last; "": none
+  std::string timeline = {};       ///< file for what the ranks did all the time; "": none
   bool progress = false;           ///< show how far the ranks are
+  std::string metrics_file = {};   ///< that says so while they run; "": none
   std::string report_json = {};    ///< file for how the job ended; "": none
   std::string json = {};           ///< where --dry-run writes its plan as JSON; "": nowhere
 };

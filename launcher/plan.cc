@@ -119,7 +119,8 @@ void PlanEnvironment(const Options& options, Plan& plan) {
           .terminal_columns = TerminalColumns(options.output),
           .threads = options.threads,
           .bind = BindName(options.bind),
-          .verbose = options.verbose}))
+          .verbose = options.verbose,
+          .timeline = !options.timeline.empty()}))
     SetForAll(name, value, plan);
   for (const auto& [name, value] : options.knobs) SetForAll(name, value, plan);
   SayRendezvous(plan.job, plan);

@@ -23,6 +23,20 @@ constexpr int64_t kMostValue = 4095;
   throw LaunchError(ExitCode::kInternal, "an agent said what it cannot: " + why);
 }
 
+base::StepTotals StepsOf(const json& told) {
+  const auto number = [&](const char* key) { return WholeNumber(told, key, 0, INT64_MAX); };
+  const base::StepTotals totals = {
+      .steps = static_cast<uint64_t>(number("steps")),
+      .total_ns = number("total_ns"),
+      .exposed_ns = number("exposed_ns"),
+      .late_ns = number("late_ns"),
+      .bytes = static_cast<uint64_t>(number("bytes")),
+      .buckets = static_cast<uint64_t>(number("buckets"))};
+  if (totals.late_ns > totals.exposed_ns || totals.exposed_ns > totals.total_ns)
+    Refuse("of steps, a part is longer than the whole");
+  return totals;
+}
+
 }  // namespace
 
 void CheckRank(const Frame& frame, const RankRange& ranks) {
@@ -93,8 +107,11 @@ void RankReports::HearProgress(const Frame& frame, const RankRange& ranks) {
         .rank = static_cast<int>(WholeNumber(rank, "rank", INT32_MIN, INT32_MAX)),
         .step = static_cast<uint64_t>(WholeNumber(rank, "step", 0, INT64_MAX)),
         .examples = static_cast<uint64_t>(WholeNumber(rank, "examples", 0, INT64_MAX)),
-        .waited_ns = WholeNumber(rank, "waited_ns", 0, INT64_MAX)};
-    if (ranks.Contains(progress.rank)) progress_.push_back(progress);
+        .waited_ns = WholeNumber(rank, "waited_ns", 0, INT64_MAX),
+        .reduced = StepsOf(rank.at("reduced"))};
+    if (!ranks.Contains(progress.rank)) continue;
+    new_progress_.push_back(progress);
+    progress_[progress.rank] = progress;
   }
 }
 
@@ -126,7 +143,13 @@ int RankReports::running() const {
 }
 
 std::vector<base::FlightProgress> RankReports::TakeProgress() {
-  return std::exchange(progress_, {});
+  return std::exchange(new_progress_, {});
+}
+
+std::vector<base::FlightProgress> RankReports::progress() const {
+  std::vector<base::FlightProgress> progress;
+  for (const auto& [rank, last] : progress_) progress.push_back(last);
+  return progress;
 }
 
 NoticeAnswers RankReports::answers() const {

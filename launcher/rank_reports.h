@@ -37,6 +37,8 @@ class RankReports {
   int running() const;
   /// What has come since the last call.
   std::vector<base::FlightProgress> TakeProgress();
+  /// The last that was told of every rank, in rank order.
+  std::vector<base::FlightProgress> progress() const;
 
   /// The answers to notices since they were forgotten.
   NoticeAnswers answers() const;
@@ -50,8 +52,9 @@ class RankReports {
 
   std::vector<ExitRecord> records_;
   std::map<int, base::FlightRecord> flights_;  // by rank
-  std::vector<base::FlightProgress> progress_;
-  std::map<int, bool> takes_notices_;  // by rank
+  std::vector<base::FlightProgress> new_progress_;
+  std::map<int, base::FlightProgress> progress_;  // by rank
+  std::map<int, bool> takes_notices_;             // by rank
 };
 
 /// Throws LaunchError kInternal for a frame about a rank that is none of these.

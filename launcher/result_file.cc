@@ -24,15 +24,23 @@ ResultFile::~ResultFile() {
 }
 
 void ResultFile::Write(const std::string& text) {
+  Add(text);
+  Close();
+}
+
+void ResultFile::Add(const std::string& piece) {
   struct stat status = {};
   const bool regular = fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
-  if (regular && ftruncate(file_, 0) != 0) Fail();
-  for (size_t written = 0; written < text.size();) {
-    const ssize_t result = write(file_, text.data() + written, text.size() - written);
+  if (!std::exchange(begun_, true) && regular && ftruncate(file_, 0) != 0) Fail();
+  for (size_t written = 0; written < piece.size();) {
+    const ssize_t result = write(file_, piece.data() + written, piece.size() - written);
     if (result < 0 && errno == EINTR) continue;
     if (result < 0) Fail();
     written += static_cast<size_t>(result);
   }
+}
+
+void ResultFile::Close() {
   // Some file systems tell only now.
   if (close(std::exchange(file_, -1)) != 0) Fail();
 }

@@ -18,12 +18,17 @@ class ResultFile {
 
   /// Replaces the content. Throws LaunchError kNoResult.
   void Write(const std::string& text);
+  /// The same in pieces, of which the first one replaces; Close is the end. Both throw LaunchError
+  /// kNoResult.
+  void Add(const std::string& piece);
+  void Close();
 
  private:
   [[noreturn]] void Fail() const;
 
   std::string path_;
   int file_;
+  bool begun_ = false;
 };
 
 }  // namespace dtrun::launcher

@@ -175,7 +175,6 @@ bool Engine::AdvanceWhileItCan(Entry& entry) {
       advanced = true;
     }
     RecordEnd(entry, base::FlightState::kDone);
-    EndArrival(entry);
     entry.operation.reset();
     entry.done.store(true, std::memory_order_release);
   } catch (const Error& error) {
@@ -191,7 +190,6 @@ bool Engine::AdvanceWhileItCan(Entry& entry) {
 
 void Engine::Fail(Entry& entry, std::exception_ptr error) {
   RecordEnd(entry, base::FlightState::kFailed);
-  EndArrival(entry);
   entry.error = error;
   entry.done.store(true, std::memory_order_release);
 }
@@ -279,12 +277,14 @@ void Engine::LookForArrival(Entry& entry) {
   entry.arrival->Look(clock_.Now(), entry.operation->Missing());
 }
 
-// What is small comes with the calls: it is done when all have called it.
-void Engine::EndArrival(Entry& entry) {
-  if (entry.arrival == nullptr) return;
+// Returns when all ranks had called it, if that is known. What is small comes with the calls: it is
+// done when all have called it.
+base::TimePoint Engine::EndArrival(Entry& entry) {
   const base::TimePoint arrived =
       entry.operation == nullptr ? base::TimePoint() : entry.operation->arrived();
-  entry.arrival->End(arrived == base::TimePoint() ? clock_.Now() : arrived);
+  if (entry.arrival != nullptr)
+    entry.arrival->End(arrived == base::TimePoint() ? clock_.Now() : arrived);
+  return arrived;
 }
 
 // --- deadlines ----------------------------------------------------------------------------------
@@ -402,6 +402,10 @@ void Engine::RecordStart(Entry& entry) {
   const Operation& operation = *entry.operation;
   entry.ordinal = options_.recorder->Start(
       operation.members().name, operation.sequence(), operation.call(), entry.since);
+  if (observer_ == nullptr) return;
+  entry.observed = ++observed_;
+  entry.operation->TimeArrival(clock_);
+  observer_->Started(entry.observed, operation, entry.since);
 }
 
 void Engine::RecordMoving(Entry& entry) {
@@ -411,9 +415,18 @@ void Engine::RecordMoving(Entry& entry) {
   options_.recorder->Move(entry.ordinal);
 }
 
-void Engine::RecordEnd(const Entry& entry, base::FlightState state) {
+void Engine::RecordEnd(Entry& entry, base::FlightState state) {
+  const base::TimePoint arrived = EndArrival(entry);
   if (options_.recorder == nullptr || entry.is_part) return;
-  options_.recorder->End(entry.ordinal, state, clock_.Now());
+  const base::TimePoint now = clock_.Now();
+  options_.recorder->End(entry.ordinal, state, now);
+  if (observer_ != nullptr && entry.observed != 0)
+    observer_->Ended(entry.observed, arrived, now, state == base::FlightState::kFailed);
+}
+
+void Engine::SetObserver(std::shared_ptr<OperationObserver> observer) {
+  std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
 }
 
 // --- its own thread -----------------------------------------------------------------------------

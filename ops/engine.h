@@ -19,6 +19,7 @@
 #include "ops/collective.h"
 #include "ops/doorbell.h"
 #include "ops/flight_recorder.h"
+#include "ops/operation_observer.h"
 #include "ops/segment.h"
 
 namespace dtrun::ops {
@@ -109,6 +110,7 @@ class Work {
     std::weak_ptr<Entry> whole;  // of which it is a part
     base::TimePoint since;       // its start, or when it was last seen to advance
     uint64_t ordinal = 0;        // in the flight record
+    uint64_t observed = 0;       // its number for the observer; 0: not seen
     bool recorded_moving = false;
     bool advanced = false;  // since the engine last looked at the clock
     bool warned = false;
@@ -164,6 +166,9 @@ class Engine {
   /// segment.
   const std::shared_ptr<Segment>& doorbell_segment() const { return doorbell_; }
 
+  /// From here on `observer` sees all operations that are started; null: nobody does.
+  void SetObserver(std::shared_ptr<OperationObserver> observer);
+
   void set_may_spin(bool may_spin) { options_.may_spin = may_spin; }
   const EngineOptions& options() const { return options_; }
   const base::Clock& clock() const { return clock_; }
@@ -198,7 +203,7 @@ class Engine {
   bool AdvanceEntry(Entry& entry);
   bool AdvanceWhileItCan(Entry& entry);
   void Fail(Entry& entry, std::exception_ptr error);
-  void EndArrival(Entry& entry);
+  base::TimePoint EndArrival(Entry& entry);
 
   void CheckDeadlines(base::TimePoint now);
   void Forgive(base::Duration slept, base::TimePoint now);
@@ -212,11 +217,13 @@ class Engine {
 
   void RecordStart(Entry& entry);
   void RecordMoving(Entry& entry);
-  void RecordEnd(const Entry& entry, base::FlightState state);
+  void RecordEnd(Entry& entry, base::FlightState state);
 
   EngineOptions options_;
   const base::Clock& clock_;
   base::LogSink log_;
+  std::shared_ptr<OperationObserver> observer_;  // guarded by mutex_
+  uint64_t observed_ = 0;                        // guarded
   std::shared_ptr<Segment> doorbell_;
   std::recursive_mutex mutex_;                  // an operation that is advanced may start others
   std::vector<std::shared_ptr<Entry>> active_;  // guarded by mutex_, in the order of their start

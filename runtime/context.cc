@@ -11,6 +11,7 @@
 
 #include "base/flight_record.h"
 #include "base/text.h"
+#include "base/trace.h"
 #include "base/version.h"
 #include "dtrun/error.h"
 #include "ops/backend.h"
@@ -80,6 +81,7 @@ void Context::StartEngine(const base::GetEnv& get) {
           .peer_records = PeerRecords(),
           .on_give_up = OnGiveUp()},
       clock_, log_);
+  MakeTimeline();
   const bool several = topology().size > 1;
   const ops::World world{
       .bootstrap = several ? job_.bootstrap() : nullptr,
@@ -141,18 +143,36 @@ std::string Context::Describe() const {
 // Another host than the launcher's has no such folder; then nobody but this process reads it.
 std::shared_ptr<ops::FlightRecorder> Context::MakeRecorder() const {
   const int rank = launch_rank();
-  const auto host =
-      static_cast<size_t>(job_.placement.host_of_rank[static_cast<size_t>(topology().rank)]);
-  const std::string& host_name = job_.placement.hosts[host].name;
   if (launch_ && !launch_->flight_folder.empty()) {
     const std::string path = base::FlightFile(launch_->flight_folder, rank);
     try {
-      return ops::FlightRecorder::InFile(path, rank, host_name);
+      return ops::FlightRecorder::InFile(path, rank, HostName());
     } catch (const Error& error) {
       log_(base::LogLevel::kInfo, Text("the flight record stays in this process: ", error.what()));
     }
   }
-  return ops::FlightRecorder::InMemory(rank, host_name);
+  return ops::FlightRecorder::InMemory(rank, HostName());
+}
+
+const std::string& Context::HostName() const {
+  const int host = job_.placement.host_of_rank[static_cast<size_t>(topology().rank)];
+  return job_.placement.hosts[static_cast<size_t>(host)].name;
+}
+
+// Before the first operation, so that a timeline of the whole job has it.
+void Context::MakeTimeline() {
+  timeline_ = std::make_unique<Timeline>(
+      TraceBuffer::Owner{launch_rank(), topology().size, HostName()}, *engine_);
+  if (!launch_ || !launch_->timeline || launch_->flight_folder.empty()) return;
+  try {
+    timeline_->StartInFile(base::TraceFile(launch_->flight_folder, launch_rank()));
+  } catch (const Error& error) {
+    log_(base::LogLevel::kWarning, Text("this rank is not in the timeline: ", error.what()));
+  }
+}
+
+void Context::StartTimeline(const std::string& path) {
+  timeline_->Start(*world_, job_.placement.host_of_rank, path);
 }
 
 ops::PeerRecords Context::PeerRecords() const {
@@ -187,6 +207,7 @@ void Context::Shutdown() {
   shut_down_ = true;
   // Who is lost or stalled would be waited for here once more, and by MPI_Finalize without end.
   if (engine_->gave_up()) return;
+  if (timeline_->stoppable()) timeline_->Stop();
   world_->Barrier();
   if (job_.mpi != nullptr) job_.mpi->Finalize();
   // On other hosts than the launcher's its folder is not there, and nobody would read the note.

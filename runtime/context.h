@@ -16,6 +16,7 @@
 #include "ops/flight_recorder.h"
 #include "ops/mpi/mpi_module.h"
 #include "runtime/job.h"
+#include "runtime/timeline.h"
 #include "runtime/topology.h"
 
 namespace dtrun::runtime {
@@ -47,12 +48,17 @@ class Context {
   std::string Describe() const;
   ops::Communicator& world() { return *world_; }
   ops::FlightRecorder& recorder() { return *engine_->options().recorder; }
+  Timeline& timeline() { return *timeline_; }
+  /// Collective: the timeline of all ranks in one file of rank 0's, from here to StopTimeline.
+  void StartTimeline(const std::string& path);
 
  private:
   int CountHostCpus() const;
   void StartEngine(const base::GetEnv& get);
   void StartEngineThread(int host_cpus);
   std::shared_ptr<ops::FlightRecorder> MakeRecorder() const;
+  void MakeTimeline();
+  const std::string& HostName() const;
   ops::PeerRecords PeerRecords() const;
   std::function<void(const std::string& error)> OnGiveUp() const;
 
@@ -65,6 +71,7 @@ class Context {
   std::string no_overlap_;  // why operations do not move between the trainer's calls; "": they do
   base::LogSink log_;
   std::unique_ptr<ops::Engine> engine_;
+  std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<ops::Communicator> world_;
   bool shut_down_ = false;
 };

@@ -56,7 +56,8 @@ const base::Clock& ClockOf(const ReducerSettings& settings) {
 }  // namespace
 
 GradientReducer::GradientReducer(
-    ops::Communicator& communicator, std::vector<Gradient> gradients, ReducerSettings settings)
+    ops::Communicator& communicator, std::vector<Gradient> gradients, ReducerSettings settings,
+    std::unique_ptr<ReducerObserver> observer)
     : gradients_(Checked(std::move(gradients), settings)),
       settings_(Settled(std::move(settings), gradients_, communicator.members().SharesHost())),
       communicator_(communicator.Duplicate()),
@@ -67,7 +68,8 @@ GradientReducer::GradientReducer(
       was_used_(gradients_.size()),
       order_(ReverseOrder(gradients_.size())),
       rebuilt_(!settings_.rebuild || gradients_.empty()),
-      meter_(ClockOf(settings_)) {
+      meter_(ClockOf(settings_)),
+      observer_(std::move(observer)) {
   LayWire();
   if (settings_.autotune) StartTuning();
   Reset();
@@ -149,6 +151,7 @@ void GradientReducer::BeginMark(size_t i) {
 }
 
 void GradientReducer::EndMark(size_t i, bool used) {
+  if (observer_ != nullptr) observer_->Marked(i);
   flags_.Set(i, used);
   --missing_[plan_.bucket_of[i]];
   StartReadyBuckets();
@@ -222,6 +225,7 @@ void GradientReducer::Start(size_t b) {
   } else if (b + 1 == plan_.buckets.size()) {
     reduced.count += plan_.flags.count;
   }
+  if (observer_ != nullptr) observer_->BucketStarts(b);
   works_.push_back(communicator_->StartAllReduce(reduced, settings_.op, settings_.scale));
   meter_.AddBucket(reduced.bytes());
 }
@@ -235,7 +239,9 @@ Buffer GradientReducer::GradientsOf(size_t b) const {
 void GradientReducer::Wait() {
   {
     const StepMeter::Scope timed(meter_);
+    if (observer_ != nullptr) observer_->WaitBegins();
     FinishStep();
+    if (observer_ != nullptr) observer_->WaitEnds();
   }
   meter_.EndStep();
   if (tuner_ != nullptr) Tune();

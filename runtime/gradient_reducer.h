@@ -11,6 +11,7 @@
 #include "runtime/autotuner.h"
 #include "runtime/bucket_plan.h"
 #include "runtime/gradient_block.h"
+#include "runtime/reducer_observer.h"
 #include "runtime/reducer_settings.h"
 #include "runtime/step_meter.h"
 #include "runtime/used_flags.h"
@@ -25,7 +26,8 @@ class GradientReducer {
   /// Collective. Takes a duplicate of `communicator`, so the caller's own collectives never
   /// interleave.
   GradientReducer(
-      ops::Communicator& communicator, std::vector<Gradient> gradients, ReducerSettings settings);
+      ops::Communicator& communicator, std::vector<Gradient> gradients, ReducerSettings settings,
+      std::unique_ptr<ReducerObserver> observer = nullptr);
 
   /// Operations that are under way keep the memory.
   ~GradientReducer();
@@ -88,7 +90,8 @@ class GradientReducer {
   bool rebuilt_;
   std::unique_ptr<Autotuner> tuner_;  // null: without
   StepMeter meter_;
-  std::exception_ptr error_;  // what broke it
+  std::unique_ptr<ReducerObserver> observer_;  // may be null
+  std::exception_ptr error_;                   // what broke it
 
   // Of this step.
   std::vector<bool> ready_;        // by gradient

@@ -144,6 +144,14 @@ DTRUN_API dtrun_communicator* dtrun_context_world(dtrun_context* context);
 /// the reducers' waits. Any thread.
 DTRUN_API dtrun_error* dtrun_report_progress(
     dtrun_context* context, uint64_t step, uint64_t examples);
+/// Collective: from here on every rank writes down what it does, in memory, 16 MiB at most; what
+/// does not fit is counted and dropped. `path` is a file of rank 0, which can write it or all ranks
+/// get DTRUN_SYSTEM. One timeline at a time: a second start is DTRUN_INVALID_ARGUMENT, also in a
+/// job under `dtrun --timeline`.
+DTRUN_API dtrun_error* dtrun_timeline_start(dtrun_context* context, const char* path);
+/// Collective: rank 0 writes the timeline of all ranks since the start (JSON in the trace event
+/// format of Chrome and Perfetto). Then another one may be started. dtrun_shutdown does it too.
+DTRUN_API dtrun_error* dtrun_timeline_stop(dtrun_context* context);
 /// GPUs that this process can use. DTRUN_UNAVAILABLE, with the reason, where there are none.
 DTRUN_API dtrun_error* dtrun_cuda_device_count(int32_t* count);
 

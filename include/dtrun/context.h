@@ -71,6 +71,18 @@ class [[nodiscard]] Context {
     detail::Check(dtrun_report_progress(handle_.get(), step, examples));
   }
 
+  /// Collective: from here on every rank writes down what it does, for `StopTimeline` to write into
+  /// `path`, a file of rank 0: what is collective, each gradient's readiness, waits, all ranks in
+  /// one file, on one clock. It takes at most 16 MiB of memory per rank; what does not fit is
+  /// counted and dropped. kInvalidArgument while one is written already, also by `dtrun
+  /// --timeline`; kSystem where rank 0 cannot write the file.
+  void StartTimeline(const std::string& path) {
+    detail::Check(dtrun_timeline_start(handle_.get(), path.c_str()));
+  }
+  /// Collective: the file is complete afterwards, and another one may be started. JSON in the trace
+  /// event format of Chrome and Perfetto. `Shutdown()` does it too.
+  void StopTimeline() { detail::Check(dtrun_timeline_stop(handle_.get())); }
+
   /// Collective: ends the job in good order. Leaving without it is reported as this rank's mistake.
   /// Destroy what was made from this context before or after, but use none of it any more.
   void Shutdown() { detail::Check(dtrun_shutdown(handle_.get())); }

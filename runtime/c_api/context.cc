@@ -100,6 +100,17 @@ dtrun_error* dtrun_report_progress(dtrun_context* context, uint64_t step, uint64
   return Guard([&] { Use(context, "context").context.recorder().ReportProgress(step, examples); });
 }
 
+dtrun_error* dtrun_timeline_start(dtrun_context* context, const char* path) {
+  return Guard([&] {
+    CheckNotNull(path, "path");
+    Use(context, "context").context.StartTimeline(path);
+  });
+}
+
+dtrun_error* dtrun_timeline_stop(dtrun_context* context) {
+  return Guard([&] { Use(context, "context").context.timeline().Stop(); });
+}
+
 dtrun_error* dtrun_cuda_device_count(int32_t* count) {
   return Guard([&] {
     CheckNotNull(count, "count");

@@ -128,9 +128,16 @@ dtrun_error* dtrun_reducer_create_with(
       list.push_back({gradients[i].name, dtrun::detail::FromC(gradients[i].buffer)});
     }
     dtrun_communicator& c = Use(communicator, "communicator");
+    std::unique_ptr<dtrun::runtime::ReducerObserver> observer;
+    if (c.owner.timeline != nullptr) {
+      std::vector<std::string> names;
+      for (const auto& gradient : list) names.push_back(gradient.name);
+      observer = c.owner.timeline->ObserveReducer(std::move(names));
+    }
     *reducer = new dtrun_reducer{
         c.owner, dtrun::runtime::GradientReducer(
-                     *c.communicator, std::move(list), ReadSettings(told, c.reducer_defaults))};
+                     *c.communicator, std::move(list), ReadSettings(told, c.reducer_defaults),
+                     std::move(observer))};
   });
 }
 

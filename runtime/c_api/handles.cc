@@ -21,7 +21,10 @@ dtrun_context::dtrun_context(
     const std::vector<std::pair<std::string, std::string>>& given,
     const dtrun::ops::MpiHandle& handle)
     : context(dtrun::base::ProcessEnv, given, handle),
-      owner{.launch_rank = context.launch_rank(), .recorder = &context.recorder()},
+      owner{
+          .launch_rank = context.launch_rank(),
+          .recorder = &context.recorder(),
+          .timeline = &context.timeline()},
       world{owner, &context.world(), nullptr, DefaultsOf(context.options())},
       description(context.Describe()),
       options(dtrun::base::OptionValues(context.options())) {}

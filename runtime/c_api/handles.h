@@ -28,6 +28,7 @@ struct Owner {
   base::ForkWatch watch = {};
   int launch_rank = 0;
   ops::FlightRecorder* recorder = nullptr;  // the context's, which outlives all handles
+  Timeline* timeline = nullptr;             // likewise; null: none
 };
 
 /// What the job's options say of all reducers.

@@ -37,6 +37,7 @@ TEST_CASE("what the launcher writes, the runtime reads") {
       .threads = 4,
       .bind = "core",
       .verbose = true,
+      .timeline = true,
       .rank = 4,
       .shutdown_note = "/tmp/job/shutdown.1",
       .flight_folder = "/dev/shm/job/flight",
@@ -45,7 +46,8 @@ TEST_CASE("what the launcher writes, the runtime reads") {
 }
 
 TEST_CASE("all variables of a launch are known by name, so that they can be taken back") {
-  LaunchEnv launch{.job = "1", .threads = 1, .bind = "core", .verbose = true, .rank = 0};
+  LaunchEnv launch{
+      .job = "1", .threads = 1, .bind = "core", .verbose = true, .timeline = true, .rank = 0};
   launch.shutdown_note = launch.flight_folder = "/tmp";
   for (const auto& [name, value] : WriteLaunchEnv(launch)) {
     const auto& names = LaunchVariables();

@@ -191,6 +191,7 @@ void Communicators(dtrun::Communicator& world) {
 int main() {
   dtrun::Context job = dtrun::Init();
   dtrun::Communicator& world = job.world();
+  job.StartTimeline("trace.json");
   Optimizers(world);
   OptionsOfOptimizers(world);
   Buckets(world);
@@ -201,6 +202,7 @@ int main() {
   DifferentLengths(world);
   Messages(world);
   Communicators(world);
+  job.StopTimeline();
   if (job.rank() == 0)
     std::printf("%d of %d\n", job.rank() + job.local_rank() + job.cross_rank() + 1, job.size());
   job.Shutdown();

@@ -8,6 +8,7 @@
 #include "launcher/failure_report.h"
 #include "launcher/job_story.h"
 #include "launcher/progress_meter.h"
+#include "launcher/step_report.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
@@ -21,6 +22,8 @@ void Report(const launcher::RankReports& reports, int engine_code) {
   launcher::JobStory story = {.command = {"./train"}, .hosts = kHosts, .started = {}};
   story.records = reports.records();
   story.flights = reports.flights();
+  story.progress = reports.progress();
+  for (const base::FlightProgress& progress : story.progress) launcher::StepLine(progress);
   for (const launcher::ExitRecord& record : story.records)
     fuzz::Expect(kRanks.Contains(record.rank));
   fuzz::Expect(reports.running() <= kRanks.count && reports.answers().takers <= kRanks.count);

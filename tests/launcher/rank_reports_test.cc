@@ -86,16 +86,44 @@ TEST_CASE("what no agent can say is refused") {
   }
 }
 
+TEST_CASE("steps whose parts are longer than the whole are refused") {
+  for (const char* parts :
+       {R"("total_ns": 1, "exposed_ns": 2, "late_ns": 0)",
+        R"("total_ns": 3, "exposed_ns": 2, "late_ns": 3)",
+        R"("total_ns": -1, "exposed_ns": -1, "late_ns": -1)"}) {
+    CAPTURE(parts);
+    CHECK(
+        RefusalOf(
+            {FrameType::kProgress, -1,
+             R"([{"rank": 3, "step": 1, "examples": 0, "waited_ns": 0, "reduced": {"steps": 1, )"
+             R"("bytes": 0, "buckets": 0, )" +
+                 std::string(parts) + "}}]"}) != "taken");
+  }
+}
+
 TEST_CASE("progress and records of ranks that the host does not have are left out") {
   RankReports reports;
-  const std::string rest = R"(, "step": 1, "examples": 2, "waited_ns": 3})";
+  const std::string rest = R"(, "step": 1, "examples": 2, "waited_ns": 3, "reduced": {)"
+                           R"("steps": 1, "total_ns": 9, "exposed_ns": 8, "late_ns": 7, )"
+                           R"("bytes": 6, "buckets": 5}})";
   reports.Hear(
       {FrameType::kProgress, -1, R"([{"rank": 3)" + rest + R"(, {"rank": 4)" + rest + "]"}, kRanks,
       1);
   CHECK(
-      reports.TakeProgress() ==
-      std::vector<base::FlightProgress>{{.rank = 3, .step = 1, .examples = 2, .waited_ns = 3}});
+      reports.TakeProgress() == std::vector<base::FlightProgress>{
+                                    {.rank = 3,
+                                     .step = 1,
+                                     .examples = 2,
+                                     .waited_ns = 3,
+                                     .reduced = {
+                                         .steps = 1,
+                                         .total_ns = 9,
+                                         .exposed_ns = 8,
+                                         .late_ns = 7,
+                                         .bytes = 6,
+                                         .buckets = 5}}});
   CHECK(reports.TakeProgress().empty());
+  CHECK(reports.progress().size() == 1);
   reports.Hear({FrameType::kFlight, 3, "no record"}, kRanks, 1);
   CHECK(reports.flights().empty());
 }

@@ -1,0 +1,194 @@
+#include "base/trace.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace dtrun::base {
+namespace {
+
+constexpr size_t kCallWords = sizeof(Call) / sizeof(uint64_t);
+
+// One that no clock shows is none: what is computed from times must not overflow.
+int64_t TimeOf(uint64_t word) { return word < uint64_t{1} << 61 ? static_cast<int64_t>(word) : 0; }
+
+// One record after the other. Whatever stands there, nothing outside of it is read.
+class Reader {
+ public:
+  Reader(const TraceHeader& header, uint64_t slots, RankTrace& trace)
+      : slots_(reinterpret_cast<const TraceSlot*>(&header + 1)), count_(slots), trace_(trace) {}
+
+  void ReadAll() {
+    for (uint64_t slot = 0; slot < count_;) {
+      const TraceHead head = TraceHead::Unpack(Word(slot, 0));
+      const bool one = head.type == TraceType::kNone || head.type == TraceType::kMark;
+      const uint64_t length = one ? 1 : std::max<uint64_t>(head.slots, 1);
+      if (length > count_ - slot) return;
+      Take(head, slot, 2 * length - 1);
+      slot += length;
+    }
+  }
+
+ private:
+  // Word `i` of the slots from `slot` on.
+  uint64_t Word(uint64_t slot, uint64_t i) const {
+    return slots_[slot + i / 2].words[i % 2].load(std::memory_order_acquire);
+  }
+
+  std::string TextFrom(uint64_t slot, uint64_t first, uint64_t words) const {
+    std::string text;
+    for (uint64_t i = first; i <= words; ++i) {
+      char bytes[sizeof(uint64_t)];
+      const uint64_t word = Word(slot, i);
+      std::memcpy(bytes, &word, sizeof bytes);
+      text.append(bytes, sizeof bytes);
+    }
+    return text.substr(0, text.find('\0'));
+  }
+
+  int64_t Time(uint64_t slot) {
+    const int64_t time = TimeOf(Word(slot, 1));
+    trace_.last_ns = std::max(trace_.last_ns, time);
+    return time;
+  }
+
+  // `words` follow the head.
+  void Take(const TraceHead& head, uint64_t slot, uint64_t words) {
+    switch (head.type) {
+      case TraceType::kNone:
+      case TraceType::kBegun:
+      case TraceType::kReducer: break;
+      case TraceType::kCommunicator:
+        trace_.communicators[head.id] = TextFrom(slot, 1, words);
+        break;
+      case TraceType::kThread: trace_.threads[head.id] = TextFrom(slot, 1, words); break;
+      case TraceType::kGradient: {
+        const uint64_t key = Word(slot, 1);
+        trace_.gradients[{static_cast<uint32_t>(key >> 32), static_cast<uint32_t>(key)}] =
+            TextFrom(slot, 2, words);
+        break;
+      }
+      case TraceType::kStarted:
+        if (words >= kCallWords + 3) TakeStart(head, slot);
+        break;
+      case TraceType::kEnded:
+        if (words >= 3) TakeEnd(head, slot);
+        break;
+      case TraceType::kMark:
+        trace_.marks.push_back({head.thread, head.slots, head.id, Time(slot)});
+        break;
+      case TraceType::kBucket: {
+        const uint64_t key = Word(slot, 1);
+        buckets_[head.thread] = {static_cast<uint32_t>(key >> 32), static_cast<uint32_t>(key)};
+        break;
+      }
+      case TraceType::kWaitBegins:
+        open_waits_[head.id] = trace_.waits.size();
+        trace_.waits.push_back({head.thread, head.id, Time(slot), 0});
+        break;
+      case TraceType::kWaitEnds: TakeWaitEnd(head, slot); break;
+    }
+  }
+
+  void TakeStart(const TraceHead& head, uint64_t slot) {
+    TracedOperation operation;
+    operation.start_ns = Time(slot);
+    operation.sequence = Word(slot, 2);
+    uint64_t call[kCallWords];
+    for (size_t i = 0; i < kCallWords; ++i) call[i] = Word(slot, 3 + i);
+    std::memcpy(&operation.call, call, sizeof call);
+    const uint64_t place = Word(slot, 3 + kCallWords);
+    operation.communicator = static_cast<uint32_t>(place >> 32);
+    operation.own_rank = static_cast<int>(place & 0x7fffffff);
+    if (const auto bucket = buckets_.find(head.thread); bucket != buckets_.end()) {
+      operation.bucket = bucket->second;
+      buckets_.erase(bucket);
+    }
+    open_[head.id] = trace_.operations.size();
+    trace_.operations.push_back(operation);
+  }
+
+  void TakeEnd(const TraceHead& head, uint64_t slot) {
+    const auto found = open_.find(head.id);
+    if (found == open_.end()) return;
+    TracedOperation& operation = trace_.operations[found->second];
+    operation.end_ns = Time(slot);
+    operation.arrival_ns = TimeOf(Word(slot, 2));
+    operation.failed = Word(slot, 3) != 0;
+    open_.erase(found);
+  }
+
+  void TakeWaitEnd(const TraceHead& head, uint64_t slot) {
+    const auto found = open_waits_.find(head.id);
+    if (found == open_waits_.end()) {  // of one that had begun before
+      trace_.waits.push_back({head.thread, head.id, 0, Time(slot)});
+      return;
+    }
+    trace_.waits[found->second].end_ns = Time(slot);
+    open_waits_.erase(found);
+  }
+
+  const TraceSlot* slots_;
+  uint64_t count_;
+  RankTrace& trace_;
+  std::map<uint32_t, size_t> open_, open_waits_;
+  std::map<uint8_t, std::pair<uint32_t, uint32_t>> buckets_;  // announced, by thread
+};
+
+// The slots in use, if this is a trace.
+std::optional<uint64_t> SlotsOf(const void* data, size_t bytes) {
+  if (bytes < sizeof(TraceHeader)) return std::nullopt;
+  const auto& header = *static_cast<const TraceHeader*>(data);
+  if (header.magic.load(std::memory_order_acquire) != kTraceMagic) return std::nullopt;
+  const uint64_t there = (bytes - sizeof(TraceHeader)) / sizeof(TraceSlot);
+  return std::min({header.used.load(std::memory_order_acquire), header.slot_count, there});
+}
+
+}  // namespace
+
+std::string TraceFile(const std::string& folder, int rank) { return Text(folder, "/trace.", rank); }
+
+size_t UsedTraceBytes(const void* data, size_t bytes) {
+  const auto slots = SlotsOf(data, bytes);
+  return slots ? TraceBytes(*slots) : 0;
+}
+
+void WithTraceFile(
+    const std::string& path, const std::function<void(const void* data, size_t bytes)>& use) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return;
+  struct stat status = {};
+  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0) {
+    const auto bytes = static_cast<size_t>(status.st_size);
+    void* data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+    if (data != MAP_FAILED) {
+      if (const size_t used = UsedTraceBytes(data, bytes); used > 0) use(data, used);
+      ::munmap(data, bytes);
+    }
+  }
+  ::close(file);
+}
+
+std::optional<RankTrace> ReadTrace(const void* data, size_t bytes) {
+  const auto slots = SlotsOf(data, bytes);
+  if (!slots) return std::nullopt;
+  const auto& header = *static_cast<const TraceHeader*>(data);
+  RankTrace trace;
+  trace.rank = header.rank;
+  trace.size = header.size;
+  trace.pid = header.pid;
+  trace.host = std::string(header.host, strnlen(header.host, sizeof header.host));
+  trace.start_ns = trace.last_ns = TimeOf(static_cast<uint64_t>(header.start_ns));
+  trace.unix_offset_ns = TimeOf(static_cast<uint64_t>(header.unix_offset_ns));
+  trace.dropped = header.dropped.load(std::memory_order_relaxed);
+  Reader(header, *slots, trace).ReadAll();
+  return trace;
+}
+
+}  // namespace dtrun::base

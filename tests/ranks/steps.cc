@@ -1,0 +1,44 @@
+// A rank of a job that takes some steps, in which rank 1 comes late: `steps [STEPS] [END]`. END
+// "kill" is the end of rank 1 by SIGKILL after its steps, while rank 0 waits for one more; any
+// other is a file for the timeline of the steps.
+
+#include <dtrun/dtrun.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+int main(int argc, char** argv) {
+  const int steps = argc > 1 ? std::atoi(argv[1]) : 10;
+  const std::string end = argc > 2 ? argv[2] : "";
+  dtrun::Context job = dtrun::Init();
+  // Any bytes may stand in a name.
+  dtrun::GradientReducer reducer(
+      job.world(), {{"conv \"1\"\\\n\x01/w\xff", {nullptr, 30'000, dtrun::DType::kF32}},
+                    {"dense/\xc3\xa4", {nullptr, 1000, dtrun::DType::kF32}}});
+  if (!end.empty() && end != "kill") job.StartTimeline(end);
+  for (int step = 0; step < steps; ++step) {
+    if (job.rank() == 1) usleep(2000);
+    reducer.MarkReady(1);
+    reducer.MarkReady(0);
+    reducer.Wait();
+    job.ReportProgress(static_cast<uint64_t>(step) + 1, 8 * (static_cast<uint64_t>(step) + 1));
+  }
+  if (end == "kill") {
+    // Rank 0 has begun another reduction before rank 1 goes.
+    int begun = 1;
+    const dtrun::Buffer message(&begun, 1);
+    if (job.rank() == 1) {
+      job.world().StartReceive(message, 0).Wait();
+      kill(getpid(), SIGKILL);
+    }
+    reducer.MarkReady(1);
+    reducer.MarkReady(0);
+    if (job.rank() == 0) job.world().StartSend(message, 1).Wait();
+    reducer.Wait();
+  }
+  job.Shutdown();
+  return 0;
+}

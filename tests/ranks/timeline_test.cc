@@ -1,0 +1,197 @@
+// The timeline of real ranks, by dtrun --timeline and by the program; and that the validator which
+// judges it does judge.
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/subprocess.h"
+
+namespace {
+
+using namespace dtrun::testing;
+using Catch::Matchers::Contains;
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+// How the validator shows the name of a gradient of tests/ranks/steps.cc.
+const std::string kOddName = R"("conv \"1\"\\\n\u0001/w\ufffd")";
+
+CommandResult Judge(const std::string& path) {
+  return Run(Command{.argv = {"/usr/bin/python3", "tests/support/check_trace.py", path}});
+}
+
+std::string Validated(const std::string& path) {
+  const CommandResult result = Judge(path);
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  return result.out;
+}
+
+CommandResult RunJob(const Words& words) {
+  Command command{.argv = {"launcher/dtrun", "--tag", "none"}};
+  command.argv.insert(command.argv.end(), words.begin(), words.end());
+  return Run(command);
+}
+
+TEST_CASE("--timeline has all ranks of a job, from their start to their end") {
+  const std::string ranks = GENERATE("2", "4");
+  const std::string backend = GENERATE("shm", "mpi");
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/trace.json";
+  const CommandResult result =
+      RunJob({"-np", ranks, "--backend", backend, "--timeline", path, "tests/ranks/steps", "10"});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const std::string found = Validated(path);
+  CAPTURE(found);
+  for (int rank = 0; rank < std::stoi(ranks); ++rank) {
+    const std::string pid = std::to_string(rank);
+    for (const char* line :
+         {" X \"step\" 10\n", " X \"wait\" 10\n", " X \"all_reduce\" 10\n", " X \"barrier\" "})
+      CHECK_THAT(found, Contains(pid + line));
+    CHECK_THAT(found, Contains(pid + " i " + kOddName + " 10\n"));
+    CHECK_THAT(found, Contains(pid + " X \"ranks arrive\" "));
+  }
+  const json document = json::parse(std::ifstream(path));
+  const json& other = document["otherData"];
+  CHECK(other["command"] == json{"tests/ranks/steps", "10"});
+  CHECK(other["exit_code"] == 0);
+  CHECK(other["ranks"].size() == std::stoul(ranks));
+  for (const json& rank : other["ranks"]) {
+    CHECK(rank["dropped_records"] == 0);
+    CHECK(rank["clock_offset_us"] == 0);  // one host, one clock
+  }
+  CHECK(folder.Entries() == Words{"trace.json"});
+}
+
+TEST_CASE("what a rank did until it was killed is in the timeline, also what it did not finish") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/trace";
+  CHECK(
+      RunJob({"-np", "2", "--timeline", path, "tests/ranks/steps", "5", "kill"}).exit_code ==
+      128 + 9);
+  const std::string found = Validated(path);
+  CAPTURE(found);
+  CHECK_THAT(found, Contains("1 X \"step\" 5\n"));
+  CHECK_THAT(found, Contains("0 X \"all_reduce\" 6\n"));
+  // Rank 0 was ended in it, or has learnt before that its peer is gone.
+  int undone = 0;
+  const json document = json::parse(std::ifstream(path));
+  for (const json& event : document["traceEvents"]) {
+    if (event["ph"] != "X" || event["name"] != "all_reduce") continue;
+    undone += event["args"].contains("unfinished") || event["args"].contains("failed") ? 1 : 0;
+  }
+  CHECK(undone == 1);
+}
+
+TEST_CASE("a program writes its own timeline: under dtrun, mpirun, or alone") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/trace";
+  CommandResult result;
+  int ranks = 2;
+  SECTION("dtrun") { result = RunJob({"-np", "2", "tests/ranks/steps", "7", path}); }
+  SECTION("mpirun") {
+    result = Run(Command{
+        .argv = {
+            "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2", "tests/ranks/steps",
+            "7", path}});
+  }
+  SECTION("alone") {
+    ranks = 1;
+    result = Run(Command{.argv = {"tests/ranks/steps", "7", path}});
+  }
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const std::string found = Validated(path);
+  for (int rank = 0; rank < ranks; ++rank)
+    CHECK_THAT(found, Contains(std::to_string(rank) + " X \"step\" 7\n"));
+  CHECK_THAT(found, Contains("0 i " + kOddName + " 7\n"));
+}
+
+TEST_CASE("under --timeline a program cannot start another one, and is told so") {
+  const TemporaryFolder folder;
+  const CommandResult result = RunJob(
+      {"-np", "2", "--timeline", folder.path() + "/a", "tests/ranks/steps", "1",
+       folder.path() + "/b"});
+  CHECK(result.exit_code != 0);
+  CHECK_THAT(
+      result.err,
+      Contains("StartTimeline: dtrun --timeline writes the timeline of this job already"));
+  CHECK(folder.Entries() == Words{"a"});
+}
+
+TEST_CASE("a program that knows nothing of dtrun has an empty timeline") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/trace";
+  CHECK(RunJob({"-np", "2", "--timeline", path, "true"}).exit_code == 0);
+  CHECK_THAT(Validated(path), Catch::StartsWith("arrows 0\n"));
+}
+
+TEST_CASE("a timeline that cannot be written is said before anything starts, or by code 73") {
+  const TemporaryFolder folder;
+  const CommandResult result =
+      RunJob({"-np", "1", "--timeline", folder.path() + "/none/trace", "echo", "ran"});
+  CHECK(result.exit_code == 73);
+  CHECK(result.out.empty());
+  CHECK_THAT(result.err, Contains("cannot write " + folder.path() + "/none/trace: No such file"));
+  CHECK(RunJob({"-np", "2", "--timeline", "/dev/full", "tests/ranks/steps", "1"}).exit_code == 73);
+}
+
+// ---- The validator ------------------------------------------------------------------------------
+
+std::string Slice(int pid, const std::string& name, double ts, double dur) {
+  return json{{"ph", "X"}, {"name", name}, {"pid", pid}, {"tid", 1}, {"ts", ts}, {"dur", dur}}
+      .dump();
+}
+
+std::string Event(const std::string& phase, int pid, double ts, const std::string& more = "") {
+  return R"({"ph":")" + phase + R"(","name":"n","pid":)" + std::to_string(pid) +
+         R"(,"tid":1,"ts":)" + std::to_string(ts) + more + "}";
+}
+
+TEST_CASE("the validator takes what the format allows, and nothing else") {
+  const TemporaryFolder folder;
+  const std::string one = Slice(0, "a", 1, 10), other = Slice(1, "a", 2, 10);
+  const std::string flow = R"(,"cat":"c","id":7)";
+  const auto judge = [&](const Words& events) {
+    std::string text;
+    for (const std::string& event : events) text += (text.empty() ? "" : ",") + event;
+    return Judge(folder.Write("trace", "{\"traceEvents\":[" + text + "]}"));
+  };
+  CHECK(judge({}).exit_code == 0);
+  CHECK(judge({one, Slice(0, "b", 2, 3), Slice(0, "c", 5, 6), other}).exit_code == 0);
+  CHECK(judge({Event("B", 0, 1), Event("i", 0, 1), Event("E", 0, 2)}).exit_code == 0);
+  CHECK(judge({one, other, Event("s", 0, 1, flow), Event("f", 1, 2, flow)}).exit_code == 0);
+
+  const std::vector<std::pair<Words, std::string>> broken = {
+      {{Event("B", 0, 1)}, "has no E"},
+      {{Event("E", 0, 1)}, "an E without a B"},
+      {{one, Slice(0, "b", 0.5, 1)}, "the time goes back"},
+      {{one, Slice(0, "b", 5, 7)}, "'b' ends after 'a'"},
+      {{Slice(0, "a", 1, -1)}, "dur is no duration"},
+      {{Event("s", 0, 1, flow), one}, "ends 0 times"},
+      {{one, other, Event("s", 0, 1, flow), Event("s", 0, 1, flow), Event("f", 1, 2, flow)},
+       "begins 2 times"},
+      {{one, other, Event("s", 0, 9, flow), Event("f", 1, 2, flow)}, "goes back in time"},
+      {{one, other, Event("s", 0, 1, flow), Event("f", 1, 20, flow)}, "touches no slice"},
+      {{one, Event("s", 0, 1, flow), Event("f", 0, 2, flow)}, "stays in one process"},
+      {{Event("Q", 0, 1)}, "its phase is 'Q'"},
+      {{R"({"ph":"i","name":"n","pid":0,"tid":1,"ts":NaN})"}, "NaN is no JSON"},
+      {{R"({"ph":"i","name":"n","pid":0,"tid":1,"ts":1,"ts":2})"}, "a key stands twice"},
+      {{R"({"ph":"i","name":"\ud800","pid":0,"tid":1,"ts":1})"}, "half a character"},
+      {{"{\"ph\":\"i\",\"name\":\"\xff\",\"pid\":0,\"tid\":1,\"ts\":1}"}, "can't decode"},
+      {{"{"}, "trace: "},
+  };
+  for (const auto& [events, why] : broken) {
+    const CommandResult result = judge(events);
+    CAPTURE(events, result.err);
+    CHECK(result.exit_code == 1);
+    CHECK_THAT(result.err, Contains(why));
+  }
+}
+
+}  // namespace
