@@ -1,6 +1,7 @@
 #include "runtime/trace_buffer.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -23,7 +24,6 @@ using base::TraceType;
 
 constexpr uint64_t kLeastSlots = (1 << 20) / sizeof(TraceSlot);
 constexpr size_t kMostText = 4000;  // bytes
-constexpr uint32_t kMostThreads = 255;
 
 int64_t MonotonicNs() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
@@ -40,16 +40,6 @@ void* Map(size_t bytes, int flags, int file) {
   ::madvise(data, bytes, MADV_DONTFORK);
   return data;
 }
-
-// What a thread is called in the buffer that it has last written to. A thread belongs to one rank
-// at a time.
-struct ThreadPlace {
-  const void* buffer = nullptr;
-  uint32_t generation = 0;
-  uint8_t number = 0;
-};
-// In the static block: no call to find it, and no need of the loader's library.
-thread_local ThreadPlace place __attribute__((tls_model("initial-exec")));
 
 }  // namespace
 
@@ -98,7 +88,7 @@ void TraceBuffer::TurnOn() {
   header_->unix_offset_ns = UnixOffsetNs();
   header_->magic.store(base::kTraceMagic, std::memory_order_release);
   threads_ = 0;
-  ++generation_;
+  for (auto& id : thread_ids_) id = 0;
   on_.store(true, std::memory_order_relaxed);
 }
 
@@ -121,16 +111,20 @@ TraceSlot* TraceBuffer::Reserve(uint64_t slots) {
   return nullptr;
 }
 
+// There are few of them, and the one that marks gradients is mostly the first.
 uint8_t TraceBuffer::ThreadNumber() {
-  const uint32_t generation = generation_.load(std::memory_order_relaxed);
-  if (place.buffer == this && place.generation == generation) return place.number;
+  const auto self = static_cast<uint64_t>(::pthread_self());
+  const uint32_t known = std::min(threads_.load(std::memory_order_relaxed), kMostThreads);
+  for (uint32_t i = 0; i < known; ++i)
+    if (thread_ids_[i].load(std::memory_order_relaxed) == self) return static_cast<uint8_t>(i);
   const uint32_t number = std::min(threads_.fetch_add(1), kMostThreads);
-  place = {this, generation, static_cast<uint8_t>(number)};
+  if (number == kMostThreads) return static_cast<uint8_t>(number);
+  thread_ids_[number].store(self, std::memory_order_relaxed);
   const std::string name = base::Text("thread ", ::gettid());
   std::vector<uint64_t> words(name.size() / sizeof(uint64_t) + 1);
   std::memcpy(words.data(), name.data(), name.size());
-  Store(TraceType::kThread, number, place.number, words.data(), words.size());
-  return place.number;
+  Store(TraceType::kThread, number, static_cast<uint8_t>(number), words.data(), words.size());
+  return static_cast<uint8_t>(number);
 }
 
 void TraceBuffer::AddMark(uint32_t reducer, uint32_t gradient, base::TimePoint now) {

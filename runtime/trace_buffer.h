@@ -35,8 +35,6 @@ class TraceBuffer {
   void TurnOn();
   void TurnOff() { on_.store(false, std::memory_order_relaxed); }
   bool on() const { return on_.load(std::memory_order_relaxed); }
-  /// Counts how often it was turned on.
-  uint32_t generation() const { return generation_.load(std::memory_order_relaxed); }
   /// Of one in memory, which is off: takes all records away. A thread that was in the middle of one
   /// may still write it.
   void Clear();
@@ -54,6 +52,8 @@ class TraceBuffer {
       const std::string& text);
 
  private:
+  static constexpr uint32_t kMostThreads = 255;  // more share a number
+
   TraceBuffer(void* data, size_t bytes, bool in_file, const Owner& owner);
   base::TraceSlot* Reserve(uint64_t slots);
   uint8_t ThreadNumber();
@@ -65,8 +65,8 @@ class TraceBuffer {
   size_t bytes_;
   bool in_file_;
   std::atomic<bool> on_{false};
-  std::atomic<uint32_t> generation_{0};
   std::atomic<uint32_t> threads_{0};
+  std::atomic<uint64_t> thread_ids_[kMostThreads] = {};  // by number
 };
 
 inline uint64_t TraceTime(base::TimePoint time) {
