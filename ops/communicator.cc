@@ -14,6 +14,11 @@ namespace dtrun::ops {
 using base::Text;
 
 Work Communicator::Start(Collective collective) {
+  if (UpdatesShares(collective.kind)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(NameOf(collective.kind), " is no operation that can be started and waited for"));
+  }
   DropIgnoredCounts(collective, rank());
   CheckArguments(collective, rank(), size());
   return StartChecked(std::move(collective));
@@ -211,6 +216,13 @@ std::unique_ptr<Communicator> Communicator::Subset(const std::vector<int>& ranks
 }
 
 // --- memory -------------------------------------------------------------------------------------
+
+std::unique_ptr<Memory> Communicator::AllocateShared(uint64_t bytes) {
+  throw Error(
+      ErrorCode::kUnavailable, Text(
+                                   bytes, " bytes of memory that all ranks share: the backend is ",
+                                   backend(), "; expected shm, ranks of one host"));
+}
 
 namespace {
 

@@ -10,6 +10,8 @@
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/objects.h>
 #include <dtrun/optimizer.h>
+#include <dtrun/sharded_optimizer.h>
+#include <dtrun/sliceable_optimizer.h>
 #include <dtrun/types.h>
 
 #endif

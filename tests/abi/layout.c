@@ -40,6 +40,23 @@ static void Structs(void) {
   MEMBER(dtrun_reducer_options, reserved);
   MEMBER(dtrun_reducer_options, bucket_bytes);
   MEMBER(dtrun_reducer_options, scale);
+  SIZE(dtrun_sharded_parameter);
+  MEMBER(dtrun_sharded_parameter, name);
+  MEMBER(dtrun_sharded_parameter, value);
+  SIZE(dtrun_shards_options);
+  MEMBER(dtrun_shards_options, struct_bytes);
+  MEMBER(dtrun_shards_options, reduce_op);
+  MEMBER(dtrun_shards_options, one_copy_per_host);
+  MEMBER(dtrun_shards_options, bucket_bytes);
+  MEMBER(dtrun_shards_options, slot_count);
+  MEMBER(dtrun_shards_options, slot_dtypes);
+  SIZE(dtrun_parameter_slice);
+  MEMBER(dtrun_parameter_slice, parameter);
+  MEMBER(dtrun_parameter_slice, first);
+  MEMBER(dtrun_parameter_slice, count);
+  MEMBER(dtrun_parameter_slice, gradient);
+  MEMBER(dtrun_parameter_slice, value);
+  MEMBER(dtrun_parameter_slice, slots);
 }
 
 static void Constants(void) {
