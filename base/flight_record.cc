@@ -167,11 +167,19 @@ std::optional<FlightProgress> ReadProgress(const void* data, size_t bytes) {
   };
   const uint64_t step = read(header.reported_step), examples = read(header.reported_examples);
   const bool reported = step > 0 || examples > 0;
+  const StepTotals reduced = {
+      .steps = read(header.steps[0]),
+      .total_ns = static_cast<int64_t>(read(header.steps[1])),
+      .exposed_ns = static_cast<int64_t>(read(header.steps[2])),
+      .late_ns = static_cast<int64_t>(read(header.steps[3])),
+      .bytes = read(header.steps[4]),
+      .buckets = read(header.steps[5])};
   return FlightProgress{
       .rank = header.rank,
-      .step = reported ? step : read(header.reduced_steps),
+      .step = reported ? step : reduced.steps,
       .examples = examples,
-      .waited_ns = static_cast<int64_t>(read(header.waited_ns))};
+      .waited_ns = static_cast<int64_t>(read(header.waited_ns)),
+      .reduced = reduced};
 }
 
 }  // namespace

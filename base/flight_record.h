@@ -25,6 +25,27 @@ enum class FlightState : uint8_t {
 /// "started" and so on.
 const char* NameOf(FlightState state);
 
+/// What reducing the gradients of steps has cost a rank: see <dtrun/statistics.h>.
+struct StepTotals {
+  uint64_t steps = 0;
+  int64_t total_ns = 0;    ///< from the end of one reduction to the end of the next
+  int64_t exposed_ns = 0;  ///< of it, in the reducer
+  int64_t late_ns = 0;     ///< of that, waiting for ranks that had not come
+  uint64_t bytes = 0;      ///< that were reduced
+  uint64_t buckets = 0;
+
+  StepTotals& operator+=(const StepTotals& other) {
+    steps += other.steps;
+    total_ns += other.total_ns;
+    exposed_ns += other.exposed_ns;
+    late_ns += other.late_ns;
+    bytes += other.bytes;
+    buckets += other.buckets;
+    return *this;
+  }
+  bool operator==(const StepTotals&) const = default;
+};
+
 // --- the format ----------------------------------------------------------------------------------
 //
 // A header, then a ring of entries. Operation `ordinal` of the rank, counted from 1 through all of
@@ -41,7 +62,7 @@ const char* NameOf(FlightState state);
 // seen a word of a new operation also sees that the old mark is gone.
 
 inline constexpr uint64_t kFlightMagic = 0x3152466e75727464;  // "dtrunFR1"
-inline constexpr uint32_t kFlightVersion = 2;
+inline constexpr uint32_t kFlightVersion = 3;
 inline constexpr uint32_t kFlightEntries = 256;
 
 struct FlightHeader {
@@ -56,11 +77,11 @@ struct FlightHeader {
   int64_t
       unix_offset_ns;  ///< from the monotonic clock, which times are on, to that of the calendar
   char host[64];
-  std::atomic<uint64_t> reduced_steps;  ///< gradients of so many steps were reduced
+  std::atomic<uint64_t> steps[6];       ///< StepTotals, in its order
   std::atomic<uint64_t> reported_step;  ///< what the program itself says (dtrun_report_progress)
   std::atomic<uint64_t> reported_examples;  ///< likewise
   std::atomic<uint64_t> waited_ns;          ///< for others, in calls of the program
-  char gave_up[1912];  ///< the error with which this rank gave up waiting for others
+  char gave_up[1872];  ///< the error with which this rank gave up waiting for others
 };
 static_assert(sizeof(FlightHeader) == 2048);
 
@@ -122,6 +143,7 @@ struct FlightProgress {
   uint64_t step = 0;      ///< as the program says, else of which the gradients were reduced
   uint64_t examples = 0;  ///< 0: the program does not say
   int64_t waited_ns = 0;  ///< spent in waiting for others, but for the shortest waits
+  StepTotals reduced = {};
 
   bool operator==(const FlightProgress&) const = default;
 };

@@ -79,6 +79,15 @@ void Work::Wait() {
   if (entry_->error) std::rethrow_exception(entry_->error);
 }
 
+void Work::Wait(Lateness& lateness) {
+  if (entry_ == nullptr) return;
+  if (!entry_->done.load(std::memory_order_acquire)) engine_->WatchArrival(*entry_);
+  entry_->watched.store(true, std::memory_order_relaxed);
+  engine_->Wait(*entry_);
+  if (entry_->arrival != nullptr) entry_->arrival->AddTo(lateness);
+  if (entry_->error) std::rethrow_exception(entry_->error);
+}
+
 bool Work::Done() const {
   if (entry_ == nullptr) return true;
   if (!entry_->done.load(std::memory_order_acquire)) return false;
@@ -166,6 +175,7 @@ bool Engine::AdvanceWhileItCan(Entry& entry) {
       advanced = true;
     }
     RecordEnd(entry, base::FlightState::kDone);
+    EndArrival(entry);
     entry.operation.reset();
     entry.done.store(true, std::memory_order_release);
   } catch (const Error& error) {
@@ -181,6 +191,7 @@ bool Engine::AdvanceWhileItCan(Entry& entry) {
 
 void Engine::Fail(Entry& entry, std::exception_ptr error) {
   RecordEnd(entry, base::FlightState::kFailed);
+  EndArrival(entry);
   entry.error = error;
   entry.done.store(true, std::memory_order_release);
 }
@@ -240,6 +251,7 @@ void Engine::Wait(Entry& entry) {
     }
     doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));
     RecordWaiting(since);  // so that it shows while it lasts
+    if (entry.arrival != nullptr) LookForArrival(entry);
   }
   RecordWaiting(since);
 }
@@ -249,6 +261,30 @@ void Engine::RecordWaiting(base::TimePoint& since) {
   if (since == base::TimePoint()) return;
   const base::TimePoint now = clock_.Now();
   options_.recorder->AddWaiting(now - std::exchange(since, now));
+}
+
+// --- who is late --------------------------------------------------------------------------------
+
+// Only of an operation that is waited for and not called by all ranks yet: the rest costs nothing.
+void Engine::WatchArrival(Entry& entry) {
+  std::lock_guard lock(mutex_);
+  if (entry.done.load(std::memory_order_relaxed) || entry.operation->moving()) return;
+  entry.operation->TimeArrival(clock_);
+  entry.arrival = std::make_unique<ArrivalWatch>(clock_.Now(), entry.operation->Missing());
+}
+
+void Engine::LookForArrival(Entry& entry) {
+  std::lock_guard lock(mutex_);
+  if (entry.done.load(std::memory_order_relaxed) || entry.operation->moving()) return;
+  entry.arrival->Look(clock_.Now(), entry.operation->Missing());
+}
+
+// What is small comes with the calls: it is done when all have called it.
+void Engine::EndArrival(Entry& entry) {
+  if (entry.arrival == nullptr) return;
+  const base::TimePoint arrived =
+      entry.operation == nullptr ? base::TimePoint() : entry.operation->arrived();
+  entry.arrival->End(arrived == base::TimePoint() ? clock_.Now() : arrived);
 }
 
 // --- deadlines ----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "dtrun/error.h"
+#include "ops/arrival_watch.h"
 #include "ops/collective.h"
 #include "ops/doorbell.h"
 #include "ops/flight_recorder.h"
@@ -54,19 +55,28 @@ class Operation {
   const Call& call() const { return call_; }
   /// All ranks have called it.
   bool moving() const { return moving_; }
+  /// From here on it notes when that happens: costs a look at the clock.
+  void TimeArrival(const base::Clock& clock) { arrival_clock_ = &clock; }
+  /// When all ranks had called it; zero: they have not, or nobody asked in time.
+  base::TimePoint arrived() const { return arrived_; }
   /// What it is, and whom it waits for where `missing` has not called it:
   /// "collective #12, all_reduce (f32, 4 elements, sum), waits for rank 1 to call it".
   std::string DescribeWaitFor(const std::vector<int>& missing) const;
 
  protected:
-  /// For people: all ranks have called it, from here on data moves. Called by Advance.
-  void SetMoving() { moving_ = true; }
+  /// All ranks have called it, from here on data moves. Called by Advance.
+  void SetMoving() {
+    moving_ = true;
+    if (arrival_clock_ != nullptr) arrived_ = arrival_clock_->Now();
+  }
 
  private:
   std::shared_ptr<const Members> members_;
   uint64_t sequence_;
   Call call_;
   bool moving_ = false;
+  const base::Clock* arrival_clock_ = nullptr;
+  base::TimePoint arrived_ = {};
 };
 
 class Engine;
@@ -81,6 +91,8 @@ class Work {
   /// Blocks, driving progress, until it has finished. Throws its error; kTimeout, which names who
   /// has not come.
   void Wait();
+  /// The same; adds to `lateness` for how long it had to wait for ranks that had not called it.
+  void Wait(Lateness& lateness);
 
   /// For an Operation that is made of others: whether this part has finished, without progress;
   /// throws its error. Its Missing(). And: the part is advanced no further, but what it is made of
@@ -100,7 +112,8 @@ class Work {
     bool recorded_moving = false;
     bool advanced = false;  // since the engine last looked at the clock
     bool warned = false;
-    std::atomic<bool> watched{false};  // somebody has waited for it or asked for it
+    std::unique_ptr<ArrivalWatch> arrival = nullptr;  // of a wait that wants to know
+    std::atomic<bool> watched{false};                 // somebody has waited for it or asked for it
     std::atomic<bool> done{false};
     std::exception_ptr error;  // set before `done`
   };
@@ -172,6 +185,8 @@ class Engine {
   };
 
   void Wait(Entry& entry);
+  void WatchArrival(Entry& entry);
+  void LookForArrival(Entry& entry);
   bool AdvanceAll(const Entry* awaited);
   void RunThread();
   Doorbell& doorbell() { return *reinterpret_cast<Doorbell*>(doorbell_->data()); }
@@ -183,6 +198,7 @@ class Engine {
   bool AdvanceEntry(Entry& entry);
   bool AdvanceWhileItCan(Entry& entry);
   void Fail(Entry& entry, std::exception_ptr error);
+  void EndArrival(Entry& entry);
 
   void CheckDeadlines(base::TimePoint now);
   void Forgive(base::Duration slept, base::TimePoint now);

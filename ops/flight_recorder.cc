@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
+#include <type_traits>
 
 #include "ops/segment.h"
 
@@ -130,8 +132,17 @@ void FlightRecorder::GiveUp(const std::string& error) {
   header_->gave_up_bytes.store(static_cast<uint32_t>(bytes), std::memory_order_release);
 }
 
-void FlightRecorder::CountReducedStep() {
-  header_->reduced_steps.fetch_add(1, std::memory_order_relaxed);
+void FlightRecorder::AddSteps(const base::StepTotals& steps) {
+  const uint64_t amounts[] = {
+      steps.steps,
+      static_cast<uint64_t>(steps.total_ns),
+      static_cast<uint64_t>(steps.exposed_ns),
+      static_cast<uint64_t>(steps.late_ns),
+      steps.bytes,
+      steps.buckets};
+  static_assert(std::size(amounts) == std::extent_v<decltype(FlightHeader::steps)>);
+  for (size_t i = 0; i < std::size(amounts); ++i)
+    header_->steps[i].fetch_add(amounts[i], std::memory_order_relaxed);
 }
 
 void FlightRecorder::ReportProgress(uint64_t step, uint64_t examples) {
@@ -142,6 +153,10 @@ void FlightRecorder::ReportProgress(uint64_t step, uint64_t examples) {
 void FlightRecorder::AddWaiting(base::Duration duration) {
   const auto ns = static_cast<uint64_t>(std::max<int64_t>(duration.count(), 0));
   header_->waited_ns.fetch_add(ns, std::memory_order_relaxed);
+}
+
+base::Duration FlightRecorder::waited() const {
+  return base::Duration(header_->waited_ns.load(std::memory_order_relaxed));
 }
 
 base::FlightRecord FlightRecorder::Read() const {

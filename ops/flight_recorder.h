@@ -39,12 +39,13 @@ class FlightRecorder {
   void GiveUp(const std::string& error);
 
   /// How far the rank has come: see base::FlightProgress. Any thread, each a store or two.
-  void CountReducedStep();
+  void AddSteps(const base::StepTotals& steps);
   void ReportProgress(uint64_t step, uint64_t examples);
   void AddWaiting(base::Duration duration);
 
   /// Any thread.
   base::FlightRecord Read() const;
+  base::Duration waited() const;
 
  private:
   explicit FlightRecorder(void* data);

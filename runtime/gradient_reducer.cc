@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -46,6 +47,11 @@ void CheckGradients(const std::vector<Gradient>& gradients) {
               "; no backend here reduces GPU memory"));
     }
   }
+}
+
+const base::Clock& ClockOf(const ReducerSettings& settings) {
+  static const base::SteadyClock steady;
+  return settings.clock == nullptr ? steady : *settings.clock;
 }
 
 // The value of a flag that changes nothing in the reduction of others: it stays only if no rank
@@ -120,7 +126,8 @@ GradientReducer::GradientReducer(
     const ReducerSettings& settings)
     : communicator_(communicator.Duplicate()),
       gradients_(std::move(gradients)),
-      settings_(settings) {
+      settings_(settings),
+      meter_(ClockOf(settings)) {
   CheckGradients(gradients_);
   CheckScale(settings_);
   plan_ = PlanBuckets(SpecsOf(gradients_), settings_.bucket_bytes);
@@ -269,7 +276,10 @@ void GradientReducer::MarkUnusedAt(size_t i, void* place) {
   EndMark(i, false);
 }
 
+// A mark that does nothing here pays for no look at the clock.
 void GradientReducer::StartReadyBuckets() {
+  if (works_.empty() && (missing_.empty() || missing_[0] != 0)) return;
+  const StepMeter::Scope timed(meter_);
   // Between two layers of a backward pass is a good moment to move what is under way.
   if (!works_.empty()) works_.back().Test();
   while (works_.size() < plan_.buckets.size() && missing_[works_.size()] == 0) {
@@ -278,15 +288,24 @@ void GradientReducer::StartReadyBuckets() {
     if (place == nullptr) place = static_cast<char*>(block_->data()) + bucket.offset;
     const Buffer slice(place, bucket.count, bucket.dtype);
     works_.push_back(communicator_->StartAllReduce(slice, settings_.op, settings_.scale));
+    meter_.AddBucket(slice.bytes());
   }
 }
 
 void GradientReducer::Wait() {
+  {
+    const StepMeter::Scope timed(meter_);
+    FinishStep();
+  }
+  meter_.EndStep();
+}
+
+void GradientReducer::FinishStep() {
   for (size_t i = gradients_.size(); i-- > 0;) {
     if (!ready_[i]) MarkReady(i);
   }
   for (size_t b = 0; b < works_.size(); ++b) {
-    works_[b].Wait();
+    works_[b].Wait(meter_.lateness());
     for (const size_t i : plan_.buckets[b].gradients) {
       if (!unused_here_[i] && places_[b] == nullptr) Unpack(i);
     }
@@ -304,6 +323,9 @@ void GradientReducer::Unpack(size_t i) {
 
 void GradientReducer::Copy(const Buffer& to, const void* from) {
   constexpr uint64_t kPiece = 256 << 10;  // bytes
+  constexpr uint64_t kWorthTiming = 64 << 10;
+  std::optional<StepMeter::Scope> timed;
+  if (to.bytes() >= kWorthTiming) timed.emplace(meter_);
   for (uint64_t begin = 0; begin < to.bytes(); begin += kPiece) {
     std::memcpy(
         static_cast<char*>(to.data) + begin, static_cast<const char*>(from) + begin,

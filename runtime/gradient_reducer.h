@@ -8,6 +8,7 @@
 #include "dtrun/types.h"
 #include "ops/communicator.h"
 #include "runtime/bucket_plan.h"
+#include "runtime/step_meter.h"
 
 namespace dtrun::runtime {
 
@@ -22,6 +23,7 @@ struct ReducerSettings {
   ReduceOp op = ReduceOp::kAverage;
   uint64_t bucket_bytes = 0;
   Scale scale = {};
+  const base::Clock* clock = nullptr;  ///< of the statistics; null: the steady clock
 };
 
 /// Reduces gradients in buckets while backward runs; see <dtrun/gradient_reducer.h>. Not
@@ -50,6 +52,8 @@ class GradientReducer {
   bool IsAlone(size_t i) const;
 
   const BucketPlan& plan() const { return plan_; }
+  /// Of the steps so far.
+  const StepMeter& meter() const { return meter_; }
 
  private:
   void AgreeOnPlan();
@@ -62,6 +66,7 @@ class GradientReducer {
   void CheckIndex(size_t i) const;
   void CheckAlone(size_t i) const;
   void StartReadyBuckets();
+  void FinishStep();
   void Unpack(size_t i);
   void Copy(const Buffer& to, const void* from);
   void Reset();
@@ -72,6 +77,7 @@ class GradientReducer {
   BucketPlan plan_;
   FlagPlan flags_;
   std::unique_ptr<ops::Memory> block_;
+  StepMeter meter_;
 
   // Of this step.
   std::vector<bool> ready_;        // by gradient

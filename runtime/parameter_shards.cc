@@ -30,6 +30,11 @@ std::vector<GradientSpec> SpecsOf(const std::vector<ShardedParameter>& parameter
   return specs;
 }
 
+const base::Clock& SteadyClock() {
+  static const base::SteadyClock steady;
+  return steady;
+}
+
 // In f64, in four parts whose order never changes.
 template <typename T>
 double SumOfSquares(const T* values, uint64_t count) {
@@ -56,7 +61,8 @@ ParameterShards::ParameterShards(
     ShardSettings settings)
     : communicator_(communicator.Duplicate()),
       parameters_(std::move(parameters)),
-      settings_(std::move(settings)) {
+      settings_(std::move(settings)),
+      meter_(SteadyClock()) {
   CheckParameters();
   const bool one_pass = communicator_->fuses_updates();
   plan_ = PlanShards(
@@ -227,6 +233,8 @@ void ParameterShards::MarkReady(size_t i) {
 }
 
 void ParameterShards::StartReadyBuckets() {
+  if (reductions_.empty() && (missing_.empty() || missing_[0] != 0)) return;
+  const StepMeter::Scope timed(meter_);
   // Between two layers of a backward pass is a good moment to move what is under way.
   if (!reductions_.empty()) reductions_.back().Test();
   while (reductions_.size() < bucket_count() && missing_[reductions_.size()] == 0) {
@@ -246,8 +254,9 @@ void ParameterShards::MarkTheRest() {
 void ParameterShards::Reduce() {
   if (reduced_) return;
   MarkTheRest();
+  const StepMeter::Scope timed(meter_);
   if (communicator_->fuses_updates()) StartReadyBuckets();
-  for (ops::Work& work : reductions_) work.Wait();
+  for (ops::Work& work : reductions_) work.Wait(meter_.lateness());
   reduced_ = true;
 }
 
@@ -272,6 +281,14 @@ void ParameterShards::SquaredNorms(double* gradients, double* values) {
 }
 
 void ParameterShards::Step(double factor, const SliceUpdate& update) {
+  {
+    const StepMeter::Scope timed(meter_);
+    UpdateShares(factor, update);
+  }
+  meter_.EndStep();
+}
+
+void ParameterShards::UpdateShares(double factor, const SliceUpdate& update) {
   WaitForAll();
   const bool one_pass = communicator_->fuses_updates() && !reduced_;
   if (one_pass) {
@@ -280,6 +297,7 @@ void ParameterShards::Step(double factor, const SliceUpdate& update) {
     Reduce();
   }
   for (size_t b = 0; b < bucket_count(); ++b) {
+    meter_.AddBucket(InBucket(*gradients_, b).bytes());
     if (one_pass) {
       UpdateInOnePass(b, factor, update);
     } else {
@@ -339,10 +357,12 @@ void ParameterShards::StartGathers() {
 
 void ParameterShards::WaitFor(size_t i) {
   CheckIndex(i);
+  const StepMeter::Scope timed(meter_);
   gathers_[plan_.layout.bucket_of[i]].Wait();
 }
 
 void ParameterShards::WaitForAll() {
+  const StepMeter::Scope timed(meter_);
   for (size_t b = bucket_count(); b-- > 0;) gathers_[b].Wait();
 }
 

@@ -10,6 +10,7 @@
 #include "dtrun/types.h"
 #include "ops/communicator.h"
 #include "runtime/shard_plan.h"
+#include "runtime/step_meter.h"
 
 namespace dtrun::runtime {
 
@@ -79,6 +80,8 @@ class ParameterShards {
   void SetState(size_t slot, size_t i, const void* input);
   DType SlotDType(size_t slot, size_t i) const;
 
+  const StepMeter& meter() const { return meter_; }
+
  private:
   void CheckParameters() const;
   void CheckHost() const;
@@ -97,6 +100,7 @@ class ParameterShards {
   void UpdateReduced(size_t bucket, double factor, const SliceUpdate& update);
   void UpdateInOnePass(size_t bucket, double factor, const SliceUpdate& update);
   ops::ShareUpdate SlicesOf(size_t bucket, const SliceUpdate& update);
+  void UpdateShares(double factor, const SliceUpdate& update);
   void StartGathers();
   void Reset();
 
@@ -104,6 +108,7 @@ class ParameterShards {
   std::vector<ShardedParameter> parameters_;
   ShardSettings settings_;
   ShardPlan plan_;
+  StepMeter meter_;
   std::unique_ptr<ops::Memory> gradients_, values_;
   std::unique_ptr<ops::Memory> state_;                // this rank's share
   std::vector<std::vector<uint64_t>> state_offsets_;  // bytes, by slot and bucket

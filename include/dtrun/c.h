@@ -397,6 +397,38 @@ DTRUN_API dtrun_error* dtrun_reducer_was_used(
 /// Reduces what has not been marked as well, and returns when every gradient holds the result on
 /// this rank.
 DTRUN_API dtrun_error* dtrun_reducer_wait(dtrun_reducer* reducer);
+
+/// Where the time of steps went on this rank. A step lasts from the end of a wait to the end of the
+/// next; the first one begins with the reducer. Begin with `dtrun_new_step_statistics`: later
+/// versions may add members at the end.
+typedef struct dtrun_step_statistics {
+  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
+  uint64_t steps;
+  double total_s;    ///< seconds
+  double exposed_s;  ///< of it, in the reducer: not hidden behind what the trainer computes
+  double late_s;     ///< of that, waiting for ranks that were not there yet
+  uint64_t bytes;    ///< that were reduced, padding included
+  uint64_t buckets;  ///< collectives that did it
+} dtrun_step_statistics;
+
+static inline dtrun_step_statistics dtrun_new_step_statistics(void) {
+  dtrun_step_statistics statistics;
+  statistics.struct_bytes = sizeof(dtrun_step_statistics);
+  statistics.steps = 0;
+  statistics.total_s = statistics.exposed_s = statistics.late_s = 0;
+  statistics.bytes = statistics.buckets = 0;
+  return statistics;
+}
+
+/// Of the last step, and of all steps together; either may be NULL. It costs a step a few looks at
+/// the clock, so it is always there: marks that neither start a bucket, nor move one that is under
+/// way, nor copy 64 KiB are not timed.
+DTRUN_API dtrun_error* dtrun_reducer_statistics(
+    const dtrun_reducer* reducer, dtrun_step_statistics* last, dtrun_step_statistics* total);
+/// Of all steps: `seconds[r]` of `late_s` in which rank r of the communicator was seen missing, for
+/// the first `count` ranks. Several may be missing at a time.
+DTRUN_API dtrun_error* dtrun_reducer_late_ranks(
+    const dtrun_reducer* reducer, double* seconds, size_t count);
 DTRUN_API void dtrun_reducer_destroy(dtrun_reducer* reducer);
 
 /// Sharded parameters: gradients, values and the optimizer's state of a model, of which each rank

@@ -2,65 +2,24 @@
 #define DTRUN_DISTRIBUTED_OPTIMIZER_H_
 
 #include <dtrun/communicator.h>
+#include <dtrun/distributed_options.h>
 #include <dtrun/error.h>
 #include <dtrun/gradient_checks.h>
+#include <dtrun/gradient_clipping.h>
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/optimizer.h>
+#include <dtrun/state_broadcast.h>
 #include <dtrun/types.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace dtrun {
-
-/// Makes the parameters of all ranks equal to those of rank `root`. Collective.
-inline void BroadcastParameters(
-    Communicator& communicator, const std::vector<Parameter>& parameters, int root = 0) {
-  std::vector<Work> works;
-  for (const Parameter& parameter : parameters)
-    works.push_back(communicator.StartBroadcast(parameter.value, root));
-  for (Work& work : works) work.Wait();
-}
-
-/// Makes the optimizer's state (moments, step counts) of all ranks equal to that of rank `root`.
-/// Collective.
-inline void BroadcastOptimizerState(
-    Communicator& communicator, Optimizer& optimizer, int root = 0) {
-  std::vector<Work> works;
-  for (const NamedBuffer& state : optimizer.state())
-    works.push_back(communicator.StartBroadcast(state.buffer, root));
-  for (Work& work : works) work.Wait();
-}
-
-/// What a DistributedOptimizer can be told. The same on all ranks: a difference is kMismatch.
-struct DistributedOptions {
-  /// kAverage, or kSum if the loss is already divided by the global batch.
-  ReduceOp op = ReduceOp::kAverage;
-  /// A reduction starts when this much is complete; 0: the option `bucket_bytes`.
-  uint64_t bucket_bytes = 0;
-  /// Backward passes before a step. The trainer's backward adds to the gradients, as it would in
-  /// one process; they are reduced once, in the last pass, and `ZeroGradients()` clears them.
-  int backward_passes_per_step = 1;
-  /// The step uses the average of the passes instead of their sum. It costs nothing: the factor
-  /// rides along with the reduction.
-  bool average_aggregated_gradients = false;
-  /// Of kAverage: gradients are divided by this before they are added and by the rest of the number
-  /// of ranks after, so that a sum in 16 bits stays in range. In [1/1024, 1024].
-  double gradient_predivide_factor = 1;
-  /// Clips by the norm of all reduced gradients together; 0: never. They are f32 or f64.
-  double max_gradient_norm = 0;
-  /// Parameters that each rank keeps for itself: their gradients are not reduced.
-  std::vector<std::string> local_parameters = {};
-  /// Every so many steps, this one included that is a multiple of it: gradients that are infinite
-  /// or no numbers, and parameters that are not the same on all ranks, are kMismatch on all ranks,
-  /// with the first such parameter, the ranks and the step. 0: never.
-  int check_every = 0;
-};
 
 /// Wraps an optimizer so that each step uses the gradients of all ranks: they are reduced in
 /// buckets while the backward pass still runs, and `Step()` waits for them before the inner step.
@@ -80,10 +39,12 @@ class DistributedOptimizer : public Optimizer {
       : communicator_(communicator.Duplicate()),
         inner_(inner),
         options_(std::move(options)),
-        reduced_(ReducedOf(inner, options_)),
-        reducer_(communicator_, GradientsOf(), SettingsOf(communicator_.size(), options_)) {
-    CheckOptions();
-    detail::CheckSameText(communicator_, "options of the optimizer", TextOf(options_));
+        reduced_(detail::ReducedOf(inner.parameters(), options_)),
+        reducer_(
+            communicator_, GradientsOf(),
+            detail::ReducerOptionsOf(communicator_.size(), options_)) {
+    detail::CheckOptions(options_, inner_.parameters(), reduced_);
+    detail::CheckSameText(communicator_, "options of the optimizer", detail::TextOf(options_));
     std::vector<Parameter>& parameters = inner_.parameters();
     place_.assign(parameters.size(), kLocal);
     for (size_t place = 0; place < reduced_.size(); ++place) {
@@ -116,9 +77,12 @@ class DistributedOptimizer : public Optimizer {
     if (synchronized_ || no_sync_ > 0) return;
     for (size_t i = 0; i < marks_.size(); ++i)
       if (marks_[i] < options_.backward_passes_per_step) Mark(i);
-    if (ChecksNow()) CheckFinite();
+    if (ChecksNow())
+      detail::CheckFinite(
+          communicator_, inner_.parameters(), std::exchange(first_non_finite_, {}), ThisStep());
     reducer_.Wait();
-    if (options_.max_gradient_norm > 0) Clip();
+    if (options_.max_gradient_norm > 0)
+      norm_ = detail::ClipByNorm(inner_.parameters(), reduced_, options_.max_gradient_norm);
     synchronized_ = true;
   }
 
@@ -127,7 +91,8 @@ class DistributedOptimizer : public Optimizer {
     Synchronize();
     inner_.Step();
     if (no_sync_ > 0) return;
-    if (ChecksNow()) CheckParameters();
+    if (ChecksNow())
+      detail::CheckSameValues(communicator_, inner_.parameters(), reduced_, ThisStep());
     marks_.assign(marks_.size(), 0);
     synchronized_ = false;
     ++steps_;
@@ -168,28 +133,14 @@ class DistributedOptimizer : public Optimizer {
   /// `max_gradient_norm`.
   std::optional<double> gradient_norm() const { return norm_; }
 
+  /// Where the time of the steps went on this rank: see <dtrun/statistics.h>.
+  ReducerStatistics statistics() const { return reducer_.statistics(); }
+
   std::vector<Parameter>& parameters() override { return inner_.parameters(); }
   std::vector<NamedBuffer> state() override { return inner_.state(); }
 
  private:
   static constexpr size_t kLocal = static_cast<size_t>(-1);
-
-  static std::vector<size_t> ReducedOf(Optimizer& inner, const DistributedOptions& options) {
-    const std::vector<Parameter>& parameters = inner.parameters();
-    const auto& local = options.local_parameters;
-    for (const std::string& name : local)
-      if (std::none_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
-            return parameter.name == name;
-          }))
-        throw Error(
-            ErrorCode::kInvalidArgument,
-            "local_parameters: the optimizer has no parameter '" + name + "'");
-    std::vector<size_t> reduced;
-    for (size_t i = 0; i < parameters.size(); ++i)
-      if (std::find(local.begin(), local.end(), parameters[i].name) == local.end())
-        reduced.push_back(i);
-    return reduced;
-  }
 
   std::vector<Gradient> GradientsOf() {
     std::vector<Gradient> gradients;
@@ -201,62 +152,6 @@ class DistributedOptimizer : public Optimizer {
       gradients.push_back({parameter.name, gradient});
     }
     return gradients;
-  }
-
-  // The average over the ranks is a sum between two factors.
-  static ReducerOptions SettingsOf(int size, const DistributedOptions& options) {
-    Scale scale;
-    if (options.average_aggregated_gradients && options.backward_passes_per_step > 0)
-      scale.after = 1.0 / options.backward_passes_per_step;
-    const double predivide = options.gradient_predivide_factor;
-    if (predivide == 1 || options.op != ReduceOp::kAverage || !(predivide > 0))
-      return {options.op, options.bucket_bytes, scale};
-    return {ReduceOp::kSum, options.bucket_bytes, {1 / predivide, predivide / size * scale.after}};
-  }
-
-  void CheckOptions() const {
-    const auto refuse = [](const std::string& text) {
-      throw Error(ErrorCode::kInvalidArgument, "DistributedOptimizer: " + text);
-    };
-    if (options_.op != ReduceOp::kAverage && options_.op != ReduceOp::kSum)
-      refuse(std::string("the reduce op is ") + NameOf(options_.op) + "; expected average or sum");
-    if (options_.backward_passes_per_step < 1)
-      refuse(
-          "backward_passes_per_step is " + std::to_string(options_.backward_passes_per_step) +
-          "; expected 1 or more");
-    if (options_.gradient_predivide_factor != 1 && options_.op != ReduceOp::kAverage)
-      refuse("gradient_predivide_factor goes with the reduce op average");
-    if (!(options_.gradient_predivide_factor > 0))
-      refuse(
-          "gradient_predivide_factor is " + std::to_string(options_.gradient_predivide_factor) +
-          "; expected more than 0");
-    if (!(options_.max_gradient_norm >= 0))
-      refuse(
-          "max_gradient_norm is " + std::to_string(options_.max_gradient_norm) +
-          "; expected 0 or more");
-    if (options_.check_every < 0)
-      refuse("check_every is " + std::to_string(options_.check_every) + "; expected 0 or more");
-    for (const size_t i : reduced_) {
-      const Parameter& parameter = inner_.parameters()[i];
-      const DType dtype = parameter.value.dtype;
-      if (options_.max_gradient_norm > 0 && dtype != DType::kF32 && dtype != DType::kF64)
-        refuse(
-            "max_gradient_norm: parameter '" + parameter.name + "' is " + NameOf(dtype) +
-            "; expected f32 or f64");
-    }
-  }
-
-  // Everything that is not compared with the plan of the reduction.
-  static std::string TextOf(const DistributedOptions& options) {
-    std::string text =
-        "backward_passes_per_step " + std::to_string(options.backward_passes_per_step) +
-        ", average_aggregated_gradients " +
-        (options.average_aggregated_gradients ? "true" : "false") + ", max_gradient_norm " +
-        std::to_string(options.max_gradient_norm) + ", check_every " +
-        std::to_string(options.check_every) + ", gradient_predivide_factor " +
-        std::to_string(options.gradient_predivide_factor);
-    for (const std::string& name : options.local_parameters) text += ", local '" + name + "'";
-    return text;
   }
 
   void GiveMemory(Parameter& parameter) {
@@ -286,50 +181,6 @@ class DistributedOptimizer : public Optimizer {
 
   bool ChecksNow() const { return options_.check_every > 0 && steps_ % options_.check_every == 0; }
   std::string ThisStep() const { return " in step " + std::to_string(steps_); }
-
-  // What each rank found before its gradients were reduced.
-  void CheckFinite() {
-    const int64_t mine = first_non_finite_ ? static_cast<int64_t>(*first_non_finite_) : int64_t{-1};
-    first_non_finite_.reset();
-    std::vector<int64_t> all(static_cast<size_t>(communicator_.size()));
-    int64_t sent = mine;
-    communicator_.AllGather(Buffer(&sent, 1), Buffer(all.data(), all.size()));
-    const auto found = std::find_if(all.begin(), all.end(), [](int64_t i) { return i >= 0; });
-    if (found == all.end()) return;
-    std::vector<int> ranks;
-    for (size_t rank = 0; rank < all.size(); ++rank)
-      if (all[rank] == *found) ranks.push_back(static_cast<int>(rank));
-    throw Error(
-        ErrorCode::kMismatch,
-        "the gradient of '" + inner_.parameters()[static_cast<size_t>(*found)].name +
-            "' is infinite or no number on " + detail::RankList(ranks) + ThisStep());
-  }
-
-  void CheckParameters() {
-    std::vector<uint64_t> mine;
-    for (const size_t i : reduced_) mine.push_back(detail::DigestOf(inner_.parameters()[i].value));
-    std::vector<uint64_t> all(mine.size() * static_cast<size_t>(communicator_.size()));
-    communicator_.AllGather(Buffer(mine.data(), mine.size()), Buffer(all.data(), all.size()));
-    for (size_t i = 0; i < mine.size(); ++i) {
-      std::vector<int> others;
-      for (size_t rank = 0; rank * mine.size() < all.size(); ++rank)
-        if (all[rank * mine.size() + i] != all[i]) others.push_back(static_cast<int>(rank));
-      if (others.empty()) continue;
-      throw Error(
-          ErrorCode::kMismatch, "parameter '" + inner_.parameters()[reduced_[i]].name + "' of " +
-                                    detail::RankList(others) + " is not that of rank 0 any more" +
-                                    ThisStep());
-    }
-  }
-
-  void Clip() {
-    double squares = 0;
-    for (const size_t i : reduced_) squares += detail::SquaredNorm(inner_.parameters()[i].gradient);
-    norm_ = std::sqrt(squares);
-    if (!(*norm_ > options_.max_gradient_norm)) return;
-    const double factor = options_.max_gradient_norm / (*norm_ + 1e-6);
-    for (const size_t i : reduced_) detail::Multiply(inner_.parameters()[i].gradient, factor);
-  }
 
   Communicator communicator_;  // of the checks
   Optimizer& inner_;

@@ -6,12 +6,14 @@
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
 #include <dtrun/distributed_optimizer.h>
+#include <dtrun/distributed_options.h>
 #include <dtrun/error.h>
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/objects.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/sharded_optimizer.h>
 #include <dtrun/sliceable_optimizer.h>
+#include <dtrun/state_broadcast.h>
 #include <dtrun/types.h>
 
 #endif

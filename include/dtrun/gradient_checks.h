@@ -7,10 +7,11 @@
 #include <dtrun/optimizer.h>
 #include <dtrun/types.h>
 
-#include <cmath>
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,30 +63,6 @@ inline std::string RankList(const std::vector<int>& ranks) {
   return text;
 }
 
-/// Sum of squares of a gradient of f32 or f64, in f64, in four parts whose order never changes.
-inline double SquaredNorm(const Buffer& buffer) {
-  const auto sum = [&](const auto* values) {
-    double parts[4] = {0, 0, 0, 0};
-    for (uint64_t i = 0; i < buffer.count; ++i) {
-      const double value = static_cast<double>(values[i]);
-      parts[i % 4] += value * value;
-    }
-    return (parts[0] + parts[1]) + (parts[2] + parts[3]);
-  };
-  return buffer.dtype == DType::kF64 ? sum(static_cast<const double*>(buffer.data))
-                                     : sum(static_cast<const float*>(buffer.data));
-}
-
-inline void Multiply(const Buffer& buffer, double factor) {
-  if (buffer.dtype == DType::kF64) {
-    auto* values = static_cast<double*>(buffer.data);
-    for (uint64_t i = 0; i < buffer.count; ++i) values[i] *= factor;
-  } else {
-    auto* values = static_cast<float*>(buffer.data);
-    for (uint64_t i = 0; i < buffer.count; ++i) values[i] *= static_cast<float>(factor);
-  }
-}
-
 /// Throws kMismatch on all ranks unless `mine` is the same text on all of them. Collective.
 inline void CheckSameText(
     Communicator& communicator, const std::string& what, const std::string& mine) {
@@ -97,6 +74,44 @@ inline void CheckSameText(
   for (const auto& side : sides)
     listing += (listing.empty() ? "" : "; ") + side.first + " on " + RankList(side.second);
   throw Error(ErrorCode::kMismatch, "the ranks have different " + what + ": " + listing);
+}
+
+/// Throws kMismatch on all ranks if one has found a gradient infinite or no number: `found` is the
+/// parameter, or none. `when` ends the text: " in step 7". Collective.
+inline void CheckFinite(
+    Communicator& communicator, const std::vector<Parameter>& parameters,
+    std::optional<size_t> found, const std::string& when) {
+  int64_t mine = found ? static_cast<int64_t>(*found) : int64_t{-1};
+  std::vector<int64_t> all(static_cast<size_t>(communicator.size()));
+  communicator.AllGather(Buffer(&mine, 1), Buffer(all.data(), all.size()));
+  const auto first = std::find_if(all.begin(), all.end(), [](int64_t i) { return i >= 0; });
+  if (first == all.end()) return;
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] == *first) ranks.push_back(static_cast<int>(rank));
+  throw Error(
+      ErrorCode::kMismatch, "the gradient of '" + parameters[static_cast<size_t>(*first)].name +
+                                "' is infinite or no number on " + RankList(ranks) + when);
+}
+
+/// Throws kMismatch on all ranks unless the values of `which` parameters are the same on all of
+/// them. Collective.
+inline void CheckSameValues(
+    Communicator& communicator, const std::vector<Parameter>& parameters,
+    const std::vector<size_t>& which, const std::string& when) {
+  std::vector<uint64_t> mine;
+  for (const size_t i : which) mine.push_back(DigestOf(parameters[i].value));
+  std::vector<uint64_t> all(mine.size() * static_cast<size_t>(communicator.size()));
+  communicator.AllGather(Buffer(mine.data(), mine.size()), Buffer(all.data(), all.size()));
+  for (size_t i = 0; i < mine.size(); ++i) {
+    std::vector<int> others;
+    for (size_t rank = 0; rank * mine.size() < all.size(); ++rank)
+      if (all[rank * mine.size() + i] != all[i]) others.push_back(static_cast<int>(rank));
+    if (others.empty()) continue;
+    throw Error(
+        ErrorCode::kMismatch, "parameter '" + parameters[which[i]].name + "' of " +
+                                  RankList(others) + " is not that of rank 0 any more" + when);
+  }
 }
 
 }  // namespace detail

@@ -4,6 +4,7 @@
 #include <dtrun/c.h>
 #include <dtrun/communicator.h>
 #include <dtrun/error.h>
+#include <dtrun/statistics.h>
 #include <dtrun/types.h>
 
 #include <memory>
@@ -55,6 +56,7 @@ class GradientReducer {
     detail::Check(dtrun_reducer_create_with(
         communicator.handle(), list.data(), list.size(), &told, &reducer));
     handle_.reset(reducer);
+    size_ = static_cast<size_t>(communicator.size());
   }
 
   /// Where gradient `i` has to be written, before it is marked.
@@ -110,8 +112,21 @@ class GradientReducer {
     return used != 0;
   }
 
+  /// Where the time of the steps went on this rank. Always there: it costs a step a few looks at
+  /// the clock.
+  ReducerStatistics statistics() const {
+    dtrun_step_statistics last = dtrun_new_step_statistics(), total = dtrun_new_step_statistics();
+    detail::Check(dtrun_reducer_statistics(handle_.get(), &last, &total));
+    ReducerStatistics statistics{
+        detail::FromC(last), detail::FromC(total), std::vector<double>(size_)};
+    detail::Check(dtrun_reducer_late_ranks(
+        handle_.get(), statistics.late_by_rank_s.data(), statistics.late_by_rank_s.size()));
+    return statistics;
+  }
+
  private:
   std::unique_ptr<dtrun_reducer, detail::Destroyer<dtrun_reducer, dtrun_reducer_destroy>> handle_;
+  size_t size_ = 0;  // ranks
 };
 
 }  // namespace dtrun

@@ -1,7 +1,7 @@
 #ifndef DTRUN_SLICEABLE_OPTIMIZER_H_
 #define DTRUN_SLICEABLE_OPTIMIZER_H_
 
-#include <dtrun/gradient_checks.h>
+#include <dtrun/gradient_clipping.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/types.h>
 

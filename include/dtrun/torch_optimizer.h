@@ -136,6 +136,9 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     return loss;
   }
 
+  /// Where the time of the steps went on this rank: see <dtrun/statistics.h>.
+  ReducerStatistics statistics() const { return reducer_->statistics(); }
+
   /// Collective: afterwards all gradients hold the result, as after backward(). Only needed before
   /// step() where the last backward pass did not reduce: in a NoSync scope, or when there was none.
   void Synchronize() {

@@ -42,6 +42,7 @@ Operation::Progress MpiOperation::Advance() {
       throw;
     }
     agreed_ = true;
+    SetMoving();
     if (transfer_ != nullptr) transfer_->Start();
   }
   if (transfer_ != nullptr && !transfer_->Done()) {

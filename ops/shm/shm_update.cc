@@ -43,6 +43,7 @@ class MeetingOperation : public Operation {
     }
     if (!meeting_->AllHere()) return Progress::kNone;
     CompareCalls();
+    SetMoving();
     met_->mapped = meeting_->InputsMapped() && meeting_->OutputsMapped();
     if (met_->mapped) meeting_->Reach();
     meeting_->group().Retire(sequence());

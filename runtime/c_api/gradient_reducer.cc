@@ -40,6 +40,28 @@ dtrun_reducer_options ReadOptions(const dtrun_reducer_options* options) {
   return known;
 }
 
+constexpr double kSecond = 1e9;  // nanoseconds
+
+// A program that was compiled with a later version has a longer struct: the rest stays as it is.
+void Tell(
+    const dtrun::base::StepTotals& totals, const char* name, dtrun_step_statistics* statistics) {
+  if (statistics == nullptr) return;
+  const uint64_t bytes = statistics->struct_bytes;
+  if (bytes < sizeof *statistics) {
+    throw dtrun::Error(
+        dtrun::ErrorCode::kInvalidArgument,
+        Text(
+            "struct_bytes of ", name, " is ", bytes, "; expected ", sizeof *statistics,
+            ": begin with dtrun_new_step_statistics()"));
+  }
+  statistics->steps = totals.steps;
+  statistics->total_s = static_cast<double>(totals.total_ns) / kSecond;
+  statistics->exposed_s = static_cast<double>(totals.exposed_ns) / kSecond;
+  statistics->late_s = static_cast<double>(totals.late_ns) / kSecond;
+  statistics->bytes = totals.bytes;
+  statistics->buckets = totals.buckets;
+}
+
 }  // namespace
 
 dtrun_error* dtrun_reducer_create(
@@ -68,7 +90,8 @@ dtrun_error* dtrun_reducer_create_with(
                      *c.communicator, std::move(list),
                      {static_cast<dtrun::ReduceOp>(told.reduce_op),
                       told.bucket_bytes == 0 ? c.default_bucket_bytes : told.bucket_bytes,
-                      {told.scale.before, told.scale.after}})};
+                      {told.scale.before, told.scale.after},
+                      nullptr})};
   });
 }
 
@@ -131,7 +154,25 @@ dtrun_error* dtrun_reducer_was_used(const dtrun_reducer* reducer, size_t index, 
 dtrun_error* dtrun_reducer_wait(dtrun_reducer* reducer) {
   return Guard([&] {
     Use(reducer, "reducer").reducer.Wait();
-    reducer->owner.recorder->CountReducedStep();
+    reducer->owner.recorder->AddSteps(reducer->reducer.meter().last());
+  });
+}
+
+dtrun_error* dtrun_reducer_statistics(
+    const dtrun_reducer* reducer, dtrun_step_statistics* last, dtrun_step_statistics* total) {
+  return Guard([&] {
+    const auto& meter = Use(reducer, "reducer").reducer.meter();
+    Tell(meter.last(), "last", last);
+    Tell(meter.total(), "total", total);
+  });
+}
+
+dtrun_error* dtrun_reducer_late_ranks(const dtrun_reducer* reducer, double* seconds, size_t count) {
+  return Guard([&] {
+    CheckNotNull(seconds, "seconds");
+    const auto& late = Use(reducer, "reducer").reducer.meter().total_lateness().by_rank;
+    for (size_t rank = 0; rank < count; ++rank)
+      seconds[rank] = rank < late.size() ? static_cast<double>(late[rank].count()) / kSecond : 0;
   });
 }
 

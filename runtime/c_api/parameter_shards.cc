@@ -128,7 +128,7 @@ dtrun_error* dtrun_shards_step(
       const dtrun_parameter_slice told = ToC(slice);
       update(argument, &told);
     });
-    used.owner.recorder->CountReducedStep();
+    used.owner.recorder->AddSteps(used.shards.meter().last());
   });
 }
 

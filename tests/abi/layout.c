@@ -57,6 +57,14 @@ static void Structs(void) {
   MEMBER(dtrun_parameter_slice, gradient);
   MEMBER(dtrun_parameter_slice, value);
   MEMBER(dtrun_parameter_slice, slots);
+  SIZE(dtrun_step_statistics);
+  MEMBER(dtrun_step_statistics, struct_bytes);
+  MEMBER(dtrun_step_statistics, steps);
+  MEMBER(dtrun_step_statistics, total_s);
+  MEMBER(dtrun_step_statistics, exposed_s);
+  MEMBER(dtrun_step_statistics, late_s);
+  MEMBER(dtrun_step_statistics, bytes);
+  MEMBER(dtrun_step_statistics, buckets);
 }
 
 static void Constants(void) {

@@ -76,6 +76,26 @@ TEST_CASE("the rows of a benchmark say what was measured") {
   }
 }
 
+TEST_CASE("overlap_perf says how much of a reduction is exposed, and that it was right") {
+  const Words program = {"bench/overlap_perf", "--gradients", "7", "--compute-ms", "2"};
+  for (const Words& size : {Words{"--bytes", "2800"}, Words{"--reduction-ms", "0.2"}}) {
+    Words sized = program;
+    sized.insert(sized.end(), size.begin(), size.end());
+    for (const auto& row : Rows("3", sized)) {
+      CHECK(row.at("gradients") == 7);
+      CHECK(row.at("ranks") == 3);
+      CHECK(row.at("bytes").get<int>() % (7 * 4) == 0);
+      if (size[0] == "--bytes") CHECK(row.at("bytes") == 2800);
+      CHECK(row.at("compute_us") >= 2000);
+      CHECK(row.at("reduction_us") > 0);
+      CHECK(
+          row.at("exposed_share") ==
+          row.at("exposed_us").get<double>() / row.at("exposed_after_us").get<double>());
+      CHECK(row.at("wrong") == 0);
+    }
+  }
+}
+
 TEST_CASE("a benchmark that cannot measure says why, with exit code 2") {
   const CommandResult alone = Run({{"bench/gradient_perf"}});
   CHECK(alone.exit_code == 2);

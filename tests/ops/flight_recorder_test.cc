@@ -163,18 +163,23 @@ TEST_CASE("how far a rank has come is read without its operations") {
   const std::string path = base::FlightFile(folder.path(), 2);
   const auto recorder = FlightRecorder::InFile(path, 2, "h");
   CHECK(base::ReadFlightProgress(path) == base::FlightProgress{.rank = 2});
-  recorder->CountReducedStep();
-  recorder->CountReducedStep();
+  const base::StepTotals step = {
+      .steps = 1, .total_ns = 10, .exposed_ns = 5, .late_ns = 2, .bytes = 100, .buckets = 3};
+  recorder->AddSteps(step);
+  recorder->AddSteps(step);
+  base::StepTotals twice = step;
+  twice += step;
   recorder->AddWaiting(std::chrono::milliseconds(3));
   recorder->AddWaiting(std::chrono::milliseconds(4));
   CHECK(
       base::ReadFlightProgress(path) ==
-      base::FlightProgress{.rank = 2, .step = 2, .waited_ns = 7'000'000});
+      base::FlightProgress{.rank = 2, .step = 2, .waited_ns = 7'000'000, .reduced = twice});
   // What the program says itself counts.
   recorder->ReportProgress(1, 32);
   CHECK(
       base::ReadFlightProgress(path) ==
-      base::FlightProgress{.rank = 2, .step = 1, .examples = 32, .waited_ns = 7'000'000});
+      base::FlightProgress{
+          .rank = 2, .step = 1, .examples = 32, .waited_ns = 7'000'000, .reduced = twice});
   CHECK_FALSE(base::ReadFlightProgress(folder.path()));
   CHECK_FALSE(base::ReadFlightProgress(folder.Write("short", "dtrun")));
   CHECK_FALSE(base::ReadFlightProgress(folder.Write("zeros", std::string(40'000, '\0'))));

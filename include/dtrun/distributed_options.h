@@ -1,0 +1,125 @@
+#ifndef DTRUN_DISTRIBUTED_OPTIONS_H_
+#define DTRUN_DISTRIBUTED_OPTIONS_H_
+
+#include <dtrun/error.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/types.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// What a DistributedOptimizer can be told. The same on all ranks: a difference is kMismatch.
+struct DistributedOptions {
+  /// kAverage, or kSum if the loss is already divided by the global batch.
+  ReduceOp op = ReduceOp::kAverage;
+  /// A reduction starts when this much is complete; 0: the option `bucket_bytes`.
+  uint64_t bucket_bytes = 0;
+  /// Backward passes before a step. The trainer's backward adds to the gradients, as it would in
+  /// one process; they are reduced once, in the last pass, and `ZeroGradients()` clears them.
+  int backward_passes_per_step = 1;
+  /// The step uses the average of the passes instead of their sum. It costs nothing: the factor
+  /// rides along with the reduction.
+  bool average_aggregated_gradients = false;
+  /// Of kAverage: gradients are divided by this before they are added and by the rest of the number
+  /// of ranks after, so that a sum in 16 bits stays in range. In [1/1024, 1024].
+  double gradient_predivide_factor = 1;
+  /// Clips by the norm of all reduced gradients together; 0: never. They are f32 or f64.
+  double max_gradient_norm = 0;
+  /// Parameters that each rank keeps for itself: their gradients are not reduced.
+  std::vector<std::string> local_parameters = {};
+  /// Every so many steps, this one included that is a multiple of it: gradients that are infinite
+  /// or no numbers, and parameters that are not the same on all ranks, are kMismatch on all ranks,
+  /// with the first such parameter, the ranks and the step. 0: never.
+  int check_every = 0;
+};
+
+namespace detail {
+
+/// The parameters whose gradients are reduced, by index. Throws unless the local ones exist.
+inline std::vector<size_t> ReducedOf(
+    const std::vector<Parameter>& parameters, const DistributedOptions& options) {
+  const auto& local = options.local_parameters;
+  for (const std::string& name : local)
+    if (std::none_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
+          return parameter.name == name;
+        }))
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "local_parameters: the optimizer has no parameter '" + name + "'");
+  std::vector<size_t> reduced;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (std::find(local.begin(), local.end(), parameters[i].name) == local.end())
+      reduced.push_back(i);
+  return reduced;
+}
+
+/// What the reducer is told. The average over the ranks is a sum between two factors.
+inline ReducerOptions ReducerOptionsOf(int size, const DistributedOptions& options) {
+  ReducerOptions told;
+  told.op = options.op;
+  told.bucket_bytes = options.bucket_bytes;
+  if (options.average_aggregated_gradients && options.backward_passes_per_step > 0)
+    told.scale.after = 1.0 / options.backward_passes_per_step;
+  const double predivide = options.gradient_predivide_factor;
+  if (predivide == 1 || options.op != ReduceOp::kAverage || !(predivide > 0)) return told;
+  told.op = ReduceOp::kSum;
+  told.scale = {1 / predivide, predivide / size * told.scale.after};
+  return told;
+}
+
+/// Throws kInvalidArgument unless each option can be, with the `reduced` of the parameters.
+inline void CheckOptions(
+    const DistributedOptions& options, const std::vector<Parameter>& parameters,
+    const std::vector<size_t>& reduced) {
+  const auto refuse = [](const std::string& text) {
+    throw Error(ErrorCode::kInvalidArgument, "DistributedOptimizer: " + text);
+  };
+  if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum)
+    refuse(std::string("the reduce op is ") + NameOf(options.op) + "; expected average or sum");
+  if (options.backward_passes_per_step < 1)
+    refuse(
+        "backward_passes_per_step is " + std::to_string(options.backward_passes_per_step) +
+        "; expected 1 or more");
+  if (options.gradient_predivide_factor != 1 && options.op != ReduceOp::kAverage)
+    refuse("gradient_predivide_factor goes with the reduce op average");
+  if (!(options.gradient_predivide_factor > 0))
+    refuse(
+        "gradient_predivide_factor is " + std::to_string(options.gradient_predivide_factor) +
+        "; expected more than 0");
+  if (!(options.max_gradient_norm >= 0))
+    refuse(
+        "max_gradient_norm is " + std::to_string(options.max_gradient_norm) +
+        "; expected 0 or more");
+  if (options.check_every < 0)
+    refuse("check_every is " + std::to_string(options.check_every) + "; expected 0 or more");
+  for (const size_t i : reduced) {
+    const DType dtype = parameters[i].value.dtype;
+    if (options.max_gradient_norm > 0 && dtype != DType::kF32 && dtype != DType::kF64)
+      refuse(
+          "max_gradient_norm: parameter '" + parameters[i].name + "' is " + NameOf(dtype) +
+          "; expected f32 or f64");
+  }
+}
+
+/// Everything that is not compared with the plan of the reduction.
+inline std::string TextOf(const DistributedOptions& options) {
+  std::string text =
+      "backward_passes_per_step " + std::to_string(options.backward_passes_per_step) +
+      ", average_aggregated_gradients " +
+      (options.average_aggregated_gradients ? "true" : "false") + ", max_gradient_norm " +
+      std::to_string(options.max_gradient_norm) + ", check_every " +
+      std::to_string(options.check_every) + ", gradient_predivide_factor " +
+      std::to_string(options.gradient_predivide_factor);
+  for (const std::string& name : options.local_parameters) text += ", local '" + name + "'";
+  return text;
+}
+
+}  // namespace detail
+}  // namespace dtrun
+
+#endif
