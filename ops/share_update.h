@@ -15,8 +15,9 @@ namespace dtrun::ops {
 using ShareUpdate = std::function<void(uint64_t first, uint64_t count, const void* reduced)>;
 
 /// A share is updated in pieces of this size: the data that belongs to a piece, state included,
-/// stays in the second-level cache from its reduction to its last store.
-inline constexpr uint64_t kPieceBytes = 16 << 10;
+/// stays in the second-level cache (1 MiB and more) from its reduction to its last store. Smaller
+/// pieces are slower: at each of them every stream of memory starts anew.
+inline constexpr uint64_t kPieceBytes = 64 << 10;
 
 /// Calls `update` for the pieces of `share` of `reduced`, multiplied by `factor` if that is not 1.
 void UpdateInPieces(Buffer reduced, Range share, double factor, const ShareUpdate& update);

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "dtrun/error.h"
 #include "runtime/agreement.h"
+#include "runtime/sum_of_squares.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -33,23 +34,6 @@ std::vector<GradientSpec> SpecsOf(const std::vector<ShardedParameter>& parameter
 const base::Clock& SteadyClock() {
   static const base::SteadyClock steady;
   return steady;
-}
-
-// In f64, in four parts whose order never changes.
-template <typename T>
-double SumOfSquares(const T* values, uint64_t count) {
-  double parts[4] = {0, 0, 0, 0};
-  for (uint64_t i = 0; i < count; ++i) {
-    const auto value = static_cast<double>(values[i]);
-    parts[i % 4] += value * value;
-  }
-  return (parts[0] + parts[1]) + (parts[2] + parts[3]);
-}
-
-double SumOfSquares(const Buffer& buffer) {
-  if (buffer.dtype == DType::kF64)
-    return SumOfSquares(static_cast<const double*>(buffer.data), buffer.count);
-  return SumOfSquares(static_cast<const float*>(buffer.data), buffer.count);
 }
 
 }  // namespace
@@ -273,11 +257,12 @@ void ParameterShards::SquaredNorms(double* gradients, double* values) {
     }
     const ShardSlice own = plan_.Owned(i, communicator_->rank());
     sums[i] = SumOfSquares(gradient(i).Slice(own.first, own.count));
-    sums[size() + i] = SumOfSquares(value(i).Slice(own.first, own.count));
+    if (values != nullptr) sums[size() + i] = SumOfSquares(value(i).Slice(own.first, own.count));
   }
   communicator_->AllReduce(Buffer(sums.data(), sums.size()), ReduceOp::kSum);
   std::copy_n(sums.begin(), size(), gradients);
-  std::copy_n(sums.begin() + static_cast<std::ptrdiff_t>(size()), size(), values);
+  if (values != nullptr)
+    std::copy_n(sums.begin() + static_cast<std::ptrdiff_t>(size()), size(), values);
 }
 
 void ParameterShards::Step(double factor, const SliceUpdate& update) {

@@ -64,7 +64,8 @@ class ParameterShards {
   /// Completes the reduction, of what was not marked as well: each rank has its share of it.
   /// Nothing, the second time before a step.
   void Reduce();
-  /// Sums of squares of each gradient, as reduced, and of each value. Collective, after Reduce().
+  /// Sums of squares of each gradient, as reduced, and, unless null, of each value: the same
+  /// choice on all ranks. Collective, after Reduce().
   void SquaredNorms(double* gradients, double* values);
   /// Calls `update` for this rank's share, with the reduced gradients times `factor`, and starts
   /// bringing the values to all ranks, which `WaitFor` completes. Collective.

@@ -491,7 +491,7 @@ DTRUN_API dtrun_error* dtrun_shards_value(
 DTRUN_API dtrun_error* dtrun_shards_mark_ready(dtrun_shards* shards, size_t index);
 /// Collective, before a step that needs norms: completes the reduction, of what was not marked as
 /// well, and fills `gradients[n]` and `values[n]` with the sums of squares of each of the n
-/// parameters, the same on all ranks. They are f32 or f64.
+/// parameters, the same on all ranks. They are f32 or f64. `values` may be NULL, on all ranks.
 DTRUN_API dtrun_error* dtrun_shards_squared_norms(
     dtrun_shards* shards, double* gradients, double* values);
 /// Collective: reduces what is not reduced, and calls `update` on this thread for slices of this

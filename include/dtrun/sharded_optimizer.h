@@ -290,7 +290,8 @@ class ShardedOptimizer {
     if (most == 0 && !inner_.needs_norms()) return 1;
     const size_t count = parameters().size();
     std::vector<double> gradients(count), values(count);
-    detail::Check(dtrun_shards_squared_norms(handle_.get(), gradients.data(), values.data()));
+    detail::Check(dtrun_shards_squared_norms(
+        handle_.get(), gradients.data(), inner_.needs_norms() ? values.data() : nullptr));
     double factor = 1;
     if (most > 0) {
       double squares = 0;

@@ -113,7 +113,6 @@ dtrun_error* dtrun_shards_squared_norms(dtrun_shards* shards, double* gradients,
   return Guard([&] {
     auto& used = Use(shards, "shards").shards;
     CheckNotNull(gradients, "gradients");
-    CheckNotNull(values, "values");
     used.Reduce();
     used.SquaredNorms(gradients, values);
   });
