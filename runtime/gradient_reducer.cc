@@ -8,45 +8,43 @@
 // Whether any rank used a gradient in a step travels with the gradients: a flag for each, reduced
 // like them, at the end of the last bucket. That bucket starts after all gradients are marked, so
 // all flags are set by then.
+//
+// The first wait ends with the plan of all further steps: rank 0 tells in which order its gradients
+// became ready. Nothing is under way at that moment, and the reduction of an element does not
+// depend on the bucket that it is in.
 
 #include "runtime/gradient_reducer.h"
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <optional>
+#include <utility>
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "runtime/plan_agreement.h"
 
 namespace dtrun::runtime {
 namespace {
 
 using base::Text;
 
-std::vector<GradientSpec> SpecsOf(const std::vector<Gradient>& gradients) {
-  std::vector<GradientSpec> specs;
-  for (const Gradient& gradient : gradients) {
-    specs.push_back({gradient.name, gradient.buffer.count, gradient.buffer.dtype});
-  }
-  return specs;
+// A reducer that cannot be made sends nothing.
+std::vector<Gradient> Checked(std::vector<Gradient> gradients, const ReducerSettings& settings) {
+  CheckGradients(gradients);
+  CheckSettings(settings, gradients);
+  return gradients;
 }
 
-void CheckGradients(const std::vector<Gradient>& gradients) {
-  for (const Gradient& gradient : gradients) {
-    if (SizeOf(gradient.buffer.dtype) == 0) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          Text("gradient '", gradient.name, "' has a dtype that does not exist"));
-    }
-    if (gradient.buffer.device >= 0) {
-      throw Error(
-          ErrorCode::kUnavailable,
-          Text(
-              "gradient '", gradient.name, "' lies on GPU ", gradient.buffer.device,
-              "; no backend here reduces GPU memory"));
-    }
-  }
+BucketPlan FirstPlan(const std::vector<Gradient>& gradients, const ReducerSettings& settings) {
+  const std::vector<GradientSpec> specs = SpecsOf(gradients);
+  return PlanBuckets(specs, PlanSettingsOf(settings, specs), ReverseOrder(specs.size()));
+}
+
+bool AreAllPacked(const std::vector<Gradient>& gradients) {
+  return std::all_of(gradients.begin(), gradients.end(), [](const Gradient& gradient) {
+    return gradient.buffer.data != nullptr;
+  });
 }
 
 const base::Clock& ClockOf(const ReducerSettings& settings) {
@@ -54,86 +52,21 @@ const base::Clock& ClockOf(const ReducerSettings& settings) {
   return settings.clock == nullptr ? steady : *settings.clock;
 }
 
-// The value of a flag that changes nothing in the reduction of others: it stays only if no rank
-// used the gradient.
-double UnusedFlag(ReduceOp op) { return op == ReduceOp::kMin || op == ReduceOp::kProduct ? 1 : 0; }
-
-// The bytes of 0 or 1.
-uint64_t FlagBits(DType dtype, double value) {
-  if (value == 0) return 0;
-  if (dtype == DType::kF64) return 0x3ff0000000000000u;
-  if (dtype == DType::kF16) return 0x3c00;
-  if (dtype == DType::kBF16) return 0x3f80;
-  return 0x3f800000;
-}
-
-bool IsScaled(const Scale& scale) { return scale.before != 1 || scale.after != 1; }
-
-// The flags are scaled as well, and have to survive it in 16 bits.
-void CheckScale(const ReducerSettings& settings) {
-  constexpr double kMost = 1024;
-  for (const double factor : {settings.scale.before, settings.scale.after}) {
-    if (factor >= 1 / kMost && factor <= kMost) continue;
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text("gradients are scaled by ", factor, "; expected a factor in [1/1024, 1024]"));
-  }
-  const bool adds = settings.op == ReduceOp::kSum || settings.op == ReduceOp::kAverage;
-  if (IsScaled(settings.scale) && !adds) {
-    throw Error(
-        ErrorCode::kInvalidArgument, Text(
-                                         "gradients are scaled and reduced by ",
-                                         NameOf(settings.op), "; expected sum or average"));
-  }
-}
-
-// 64-bit FNV-1a.
-uint64_t DigestOf(const std::string& text) {
-  uint64_t digest = 0xcbf29ce484222325u;
-  for (const char c : text) digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return digest;
-}
-
-// The ranks by what they have, for the first line of their listings that is not the same
-// everywhere.
-std::string FirstDifference(const std::vector<std::string>& listings) {
-  std::vector<std::vector<std::string>> lines;
-  size_t longest = 0;
-  for (const std::string& listing : listings) {
-    lines.push_back(base::Split(listing, '\n'));
-    longest = std::max(longest, lines.back().size());
-  }
-  for (size_t i = 0; i < longest; ++i) {
-    std::map<std::string, std::vector<int>> sides;
-    for (size_t rank = 0; rank < lines.size(); ++rank) {
-      sides[i < lines[rank].size() ? lines[rank][i] : "none"].push_back(static_cast<int>(rank));
-    }
-    if (sides.size() == 1) continue;
-    std::vector<std::string> texts;
-    for (const auto& [line, ranks] : sides)
-      texts.push_back(Text(line, " on ", base::RankList(ranks)));
-    const std::string what =
-        i == 0 ? "the reducer's options are " : Text("gradient ", i - 1, " is ");
-    return what + base::Join(texts, ", ");
-  }
-  return "the listings are equal";
-}
-
 }  // namespace
 
 GradientReducer::GradientReducer(
-    ops::Communicator& communicator, std::vector<Gradient> gradients,
-    const ReducerSettings& settings)
-    : communicator_(communicator.Duplicate()),
-      gradients_(std::move(gradients)),
-      settings_(settings),
-      meter_(ClockOf(settings)) {
-  CheckGradients(gradients_);
-  CheckScale(settings_);
-  plan_ = PlanBuckets(SpecsOf(gradients_), settings_.bucket_bytes);
-  flags_ = AppendFlags(plan_);
-  AgreeOnPlan();
-  block_ = communicator_->Allocate(plan_.block_bytes);
+    ops::Communicator& communicator, std::vector<Gradient> gradients, ReducerSettings settings)
+    : gradients_(Checked(std::move(gradients), settings)),
+      settings_(std::move(settings)),
+      communicator_(communicator.Duplicate()),
+      plan_(FirstPlan(gradients_, settings_)),
+      movable_(Agree(*communicator_, Listing(settings_, plan_), AreAllPacked(gradients_))),
+      block_(*communicator_, plan_),
+      wire_(settings_.wire, [this] { Progress(); }),
+      was_used_(gradients_.size()),
+      rebuilt_(!settings_.rebuild || gradients_.empty()),
+      meter_(ClockOf(settings_)) {
+  LayWire();
   Reset();
 }
 
@@ -145,36 +78,20 @@ GradientReducer::~GradientReducer() {
       return true;  // given up: nobody knows whether its peers still write
     }
   });
+  if (!under_way) return;
   // Left in the middle of a step, by an exception say: the process keeps the memory.
-  if (under_way) static_cast<void>(block_.release());
+  block_.Leak();
+  wire_.Leak();
 }
 
-void GradientReducer::AgreeOnPlan() {
-  std::string listing =
-      Text(NameOf(settings_.op), " in buckets of ", settings_.bucket_bytes, " bytes");
-  if (IsScaled(settings_.scale))
-    listing += Text(", scaled by ", settings_.scale.before, " and ", settings_.scale.after);
-  for (const GradientSpec& spec : SpecsOf(gradients_)) listing += "\n" + Describe(spec);
-  uint64_t digest = DigestOf(listing);
-  std::vector<uint64_t> digests(static_cast<size_t>(communicator_->size()));
-  communicator_->AllGather(Buffer(&digest, 1), Buffer(digests.data(), digests.size()));
-  for (const uint64_t other : digests) {
-    if (other == digests[0]) continue;
-    throw Error(
-        ErrorCode::kMismatch, Text(
-                                  "the ranks have different gradients to reduce: ",
-                                  FirstDifference(ops::AllGatherBytes(*communicator_, listing))));
-  }
-}
-
-Buffer GradientReducer::InBlock(size_t i) const {
-  const Buffer& buffer = gradients_[i].buffer;
-  return Buffer(static_cast<char*>(block_->data()) + plan_.offsets[i], buffer.count, buffer.dtype);
+void GradientReducer::LayWire() {
+  wire_.Lay(*communicator_, plan_);
+  flags_ = UsedFlags(settings_.op, wire_.flags().count > 0 ? wire_.flags() : block_.flags());
 }
 
 Buffer GradientReducer::gradient(size_t i) const {
   CheckIndex(i);
-  return IsPacked(i) ? gradients_[i].buffer : InBlock(i);
+  return IsPacked(i) ? gradients_[i].buffer : block_.gradient(i);
 }
 
 void GradientReducer::CheckIndex(size_t i) const {
@@ -182,16 +99,6 @@ void GradientReducer::CheckIndex(size_t i) const {
   throw Error(
       ErrorCode::kInvalidArgument,
       Text("gradient ", i, " does not exist; the reducer has ", gradients_.size()));
-}
-
-void* GradientReducer::FlagOf(size_t i) const {
-  return static_cast<char*>(block_->data()) + flags_.offset + i * SizeOf(flags_.dtype);
-}
-
-void GradientReducer::SetFlag(size_t i, bool used) {
-  const double unused = UnusedFlag(settings_.op);
-  const uint64_t bits = FlagBits(flags_.dtype, used ? 1 - unused : unused);
-  std::memcpy(FlagOf(i), &bits, SizeOf(flags_.dtype));
 }
 
 bool GradientReducer::IsAlone(size_t i) const {
@@ -204,76 +111,96 @@ void GradientReducer::CheckAlone(size_t i) const {
   throw Error(
       ErrorCode::kInvalidArgument,
       Text(
-          "gradient ", i, " ", Describe(SpecsOf(gradients_)[i]),
+          "gradient ", i, " ", Describe(plan_.gradients[i]),
           " shares its bucket with others, so that it cannot be reduced in a place of its own"));
 }
 
 bool GradientReducer::WasUsed(size_t i) const {
   CheckIndex(i);
-  uint64_t bits = 0;
-  std::memcpy(&bits, FlagOf(i), SizeOf(flags_.dtype));
-  return bits != FlagBits(flags_.dtype, UnusedFlag(settings_.op));
+  return was_used_[i];
+}
+
+template <typename Body>
+void GradientReducer::Communicate(const Body& body) {
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  try {
+    body();
+  } catch (...) {
+    error_ = std::current_exception();
+    throw;
+  }
 }
 
 void GradientReducer::BeginMark(size_t i) {
   CheckIndex(i);
+  if (error_ != nullptr) std::rethrow_exception(error_);
   if (ready_[i]) {
     throw Error(
         ErrorCode::kInvalidArgument,
         Text(
-            "gradient ", i, " ", Describe(SpecsOf(gradients_)[i]),
+            "gradient ", i, " ", Describe(plan_.gradients[i]),
             " was marked ready twice; call Wait() (or Step()) before the next backward pass"));
   }
   ready_[i] = true;
+  if (!rebuilt_) ready_order_.push_back(i);
 }
 
 void GradientReducer::EndMark(size_t i, bool used) {
-  SetFlag(i, used);
+  flags_.Set(i, used);
   --missing_[plan_.bucket_of[i]];
   StartReadyBuckets();
 }
 
 void GradientReducer::MarkReady(size_t i) {
   BeginMark(i);
-  const size_t b = plan_.bucket_of[i];
-  if (IsPacked(i) && plan_.buckets[b].is_single) {
-    places_[b] = gradients_[i].buffer.data;
-  } else if (IsPacked(i)) {
-    Copy(InBlock(i), gradients_[i].buffer.data);
-  }
-  EndMark(i, true);
+  Communicate([&] {
+    const size_t b = plan_.bucket_of[i];
+    if (IsPacked(i) && plan_.buckets[b].is_single) {
+      places_[b] = gradients_[i].buffer.data;
+    } else if (IsPacked(i)) {
+      Copy(block_.gradient(i), gradients_[i].buffer.data);
+    }
+    EndMark(i, true);
+  });
 }
 
 void GradientReducer::MarkReadyFrom(size_t i, const void* source) {
   BeginMark(i);
-  Copy(InBlock(i), source);
-  EndMark(i, true);
+  Communicate([&] {
+    Copy(block_.gradient(i), source);
+    EndMark(i, true);
+  });
 }
 
 void GradientReducer::MarkReadyAt(size_t i, const void* source, void* place) {
   CheckAlone(i);
   BeginMark(i);
-  if (source != place) {
-    Copy(Buffer(place, gradients_[i].buffer.count, gradients_[i].buffer.dtype), source);
-  }
-  places_[plan_.bucket_of[i]] = place;
-  EndMark(i, true);
+  Communicate([&] {
+    const GradientSpec& spec = plan_.gradients[i];
+    if (source != place) Copy(Buffer(place, spec.count, spec.dtype), source);
+    places_[plan_.bucket_of[i]] = place;
+    EndMark(i, true);
+  });
 }
 
 void GradientReducer::MarkUnused(size_t i) {
   BeginMark(i);
-  const Buffer place = InBlock(i);
-  if (place.count > 0) std::memset(place.data, 0, place.bytes());
-  unused_here_[i] = true;
-  EndMark(i, false);
+  Communicate([&] {
+    const Buffer place = block_.gradient(i);
+    if (place.count > 0) std::memset(place.data, 0, place.bytes());
+    unused_here_[i] = true;
+    EndMark(i, false);
+  });
 }
 
 void GradientReducer::MarkUnusedAt(size_t i, void* place) {
   CheckAlone(i);
   BeginMark(i);
-  std::memset(place, 0, gradients_[i].buffer.bytes());
-  places_[plan_.bucket_of[i]] = place;
-  EndMark(i, false);
+  Communicate([&] {
+    std::memset(place, 0, gradients_[i].buffer.bytes());
+    places_[plan_.bucket_of[i]] = place;
+    EndMark(i, false);
+  });
 }
 
 // A mark that does nothing here pays for no look at the clock.
@@ -281,15 +208,25 @@ void GradientReducer::StartReadyBuckets() {
   if (works_.empty() && (missing_.empty() || missing_[0] != 0)) return;
   const StepMeter::Scope timed(meter_);
   // Between two layers of a backward pass is a good moment to move what is under way.
-  if (!works_.empty()) works_.back().Test();
-  while (works_.size() < plan_.buckets.size() && missing_[works_.size()] == 0) {
-    const Bucket& bucket = plan_.buckets[works_.size()];
-    void* place = places_[works_.size()];
-    if (place == nullptr) place = static_cast<char*>(block_->data()) + bucket.offset;
-    const Buffer slice(place, bucket.count, bucket.dtype);
-    works_.push_back(communicator_->StartAllReduce(slice, settings_.op, settings_.scale));
-    meter_.AddBucket(slice.bytes());
+  Progress();
+  while (works_.size() < plan_.buckets.size() && missing_[works_.size()] == 0) Start(works_.size());
+}
+
+void GradientReducer::Start(size_t b) {
+  Buffer reduced = GradientsOf(b);
+  if (wire_.Has(b)) {
+    reduced = wire_.Compress(b, reduced);
+  } else if (b + 1 == plan_.buckets.size()) {
+    reduced.count += plan_.flags.count;
   }
+  works_.push_back(communicator_->StartAllReduce(reduced, settings_.op, settings_.scale));
+  meter_.AddBucket(reduced.bytes());
+}
+
+Buffer GradientReducer::GradientsOf(size_t b) const {
+  Buffer gradients = block_.bucket(b);
+  if (places_[b] != nullptr) gradients.data = places_[b];
+  return gradients;
 }
 
 void GradientReducer::Wait() {
@@ -301,24 +238,50 @@ void GradientReducer::Wait() {
 }
 
 void GradientReducer::FinishStep() {
-  for (size_t i = gradients_.size(); i-- > 0;) {
-    if (!ready_[i]) MarkReady(i);
-  }
-  for (size_t b = 0; b < works_.size(); ++b) {
-    works_[b].Wait(meter_.lateness());
-    for (const size_t i : plan_.buckets[b].gradients) {
-      if (!unused_here_[i] && places_[b] == nullptr) Unpack(i);
+  for (const Bucket& bucket : plan_.buckets) {
+    for (const size_t i : bucket.gradients) {
+      if (!ready_[i]) MarkReady(i);
     }
   }
+  Communicate([this] {
+    FinishBuckets();
+    if (!rebuilt_) Rebuild();
+    Reset();
+  });
+}
+
+void GradientReducer::FinishBuckets() {
+  for (size_t b = 0; b < works_.size(); ++b) Finish(b);
+  for (size_t i = 0; i < gradients_.size(); ++i) was_used_[i] = flags_.WasUsed(i);
   // Only the last bucket tells whether others used these.
   for (size_t i = 0; i < gradients_.size(); ++i) {
-    if (unused_here_[i] && WasUsed(i)) Unpack(i);
+    if (unused_here_[i] && was_used_[i]) Unpack(i);
   }
-  Reset();
+}
+
+void GradientReducer::Finish(size_t b) {
+  works_[b].Wait(meter_.lateness());
+  if (wire_.Has(b)) wire_.Decompress(b, GradientsOf(b));
+  for (const size_t i : plan_.buckets[b].gradients) {
+    if (!unused_here_[i] && places_[b] == nullptr) Unpack(i);
+  }
+}
+
+void GradientReducer::Rebuild() {
+  std::vector<uint64_t> order = std::exchange(ready_order_, {});
+  communicator_->Broadcast(Buffer(order.data(), order.size()), 0);
+  rebuilt_ = true;
+  const std::vector<size_t> ready_order(order.begin(), order.end());
+  BucketPlan plan = movable_ ? PlanBuckets(plan_.gradients, plan_.settings, ready_order)
+                             : Replan(plan_, ready_order);
+  if (plan.buckets == plan_.buckets) return;
+  plan_ = std::move(plan);
+  if (movable_) block_.Clear();
+  LayWire();
 }
 
 void GradientReducer::Unpack(size_t i) {
-  if (IsPacked(i)) Copy(gradients_[i].buffer, InBlock(i).data);
+  if (IsPacked(i)) Copy(gradients_[i].buffer, block_.gradient(i).data);
 }
 
 void GradientReducer::Copy(const Buffer& to, const void* from) {
@@ -330,8 +293,12 @@ void GradientReducer::Copy(const Buffer& to, const void* from) {
     std::memcpy(
         static_cast<char*>(to.data) + begin, static_cast<const char*>(from) + begin,
         std::min(kPiece, to.bytes() - begin));
-    if (!works_.empty()) works_.back().Test();
+    Progress();
   }
+}
+
+void GradientReducer::Progress() {
+  if (!works_.empty()) works_.back().Test();
 }
 
 void GradientReducer::Reset() {

@@ -1,30 +1,21 @@
 #ifndef DTRUN_RUNTIME_GRADIENT_REDUCER_H_
 #define DTRUN_RUNTIME_GRADIENT_REDUCER_H_
 
+#include <cstdint>
+#include <exception>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "dtrun/types.h"
 #include "ops/communicator.h"
 #include "runtime/bucket_plan.h"
+#include "runtime/gradient_block.h"
+#include "runtime/reducer_settings.h"
 #include "runtime/step_meter.h"
+#include "runtime/used_flags.h"
+#include "runtime/wire_block.h"
 
 namespace dtrun::runtime {
-
-/// One gradient: with null data it lives in the reducer's block.
-struct Gradient {
-  std::string name;
-  Buffer buffer;
-};
-
-/// The factors of `scale` are in [1/1024, 1024], and 1 unless `op` is kSum or kAverage.
-struct ReducerSettings {
-  ReduceOp op = ReduceOp::kAverage;
-  uint64_t bucket_bytes = 0;
-  Scale scale = {};
-  const base::Clock* clock = nullptr;  ///< of the statistics; null: the steady clock
-};
 
 /// Reduces gradients in buckets while backward runs; see <dtrun/gradient_reducer.h>. Not
 /// thread-safe.
@@ -33,12 +24,12 @@ class GradientReducer {
   /// Collective. Takes a duplicate of `communicator`, so the caller's own collectives never
   /// interleave.
   GradientReducer(
-      ops::Communicator& communicator, std::vector<Gradient> gradients,
-      const ReducerSettings& settings);
+      ops::Communicator& communicator, std::vector<Gradient> gradients, ReducerSettings settings);
 
-  /// Operations that are under way keep the block.
+  /// Operations that are under way keep the memory.
   ~GradientReducer();
-  GradientReducer(GradientReducer&&) = default;
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
 
   /// Where gradient `i` has to be written.
   Buffer gradient(size_t i) const;
@@ -56,28 +47,41 @@ class GradientReducer {
   const StepMeter& meter() const { return meter_; }
 
  private:
-  void AgreeOnPlan();
-  Buffer InBlock(size_t i) const;
-  void* FlagOf(size_t i) const;
-  void SetFlag(size_t i, bool used);
-  void BeginMark(size_t i);
-  void EndMark(size_t i, bool used);
-  bool IsPacked(size_t i) const { return gradients_[i].buffer.data != nullptr; }
   void CheckIndex(size_t i) const;
   void CheckAlone(size_t i) const;
+  bool IsPacked(size_t i) const { return gradients_[i].buffer.data != nullptr; }
+
+  void BeginMark(size_t i);
+  void EndMark(size_t i, bool used);
   void StartReadyBuckets();
+  void Start(size_t b);
+  Buffer GradientsOf(size_t b) const;
   void FinishStep();
+  void FinishBuckets();
+  void Finish(size_t b);
   void Unpack(size_t i);
   void Copy(const Buffer& to, const void* from);
+  void Progress();
   void Reset();
+  void Rebuild();
+  void LayWire();
+  // Throws what has broken it before, and remembers what breaks it now.
+  template <typename Body>
+  void Communicate(const Body& body);
 
-  std::unique_ptr<ops::Communicator> communicator_;
   std::vector<Gradient> gradients_;
   ReducerSettings settings_;
+  std::unique_ptr<ops::Communicator> communicator_;
   BucketPlan plan_;
-  FlagPlan flags_;
-  std::unique_ptr<ops::Memory> block_;
+  bool movable_;  // no rank has gradients in the block
+  GradientBlock block_;
+  WireBlock wire_;
+  UsedFlags flags_;
+  std::vector<bool> was_used_;         // by gradient, of the last step
+  std::vector<uint64_t> ready_order_;  // of the first step, until the plan is rebuilt
+  bool rebuilt_;
   StepMeter meter_;
+  std::exception_ptr error_;  // what broke it
 
   // Of this step.
   std::vector<bool> ready_;        // by gradient

@@ -23,7 +23,12 @@ ops::Counts ShareOut(uint64_t count, uint64_t element, int ranks) {
 ShardPlan PlanShards(
     const std::vector<GradientSpec>& parameters, uint64_t bucket_bytes, int ranks) {
   ShardPlan plan;
-  plan.layout = PlanBuckets(parameters, bucket_bytes);
+  plan.layout = PlanBuckets(
+      parameters, {.bucket_bytes = bucket_bytes, .first_bucket_bytes = bucket_bytes},
+      ReverseOrder(parameters.size()));
+  // Shards have no flags, so they need no bucket for flags alone.
+  if (!plan.layout.buckets.empty() && plan.layout.buckets.back().gradients.empty())
+    plan.layout.buckets.pop_back();
   for (const Bucket& bucket : plan.layout.buckets)
     plan.shares.push_back(ShareOut(bucket.count, SizeOf(bucket.dtype), ranks));
   for (const GradientSpec& parameter : parameters) plan.counts.push_back(parameter.count);

@@ -330,12 +330,49 @@ typedef struct dtrun_gradient {
   dtrun_buffer buffer;
 } dtrun_gradient;
 
-/// Collective: all ranks pass the same names, counts and types in the same order; a difference is
-/// DTRUN_MISMATCH and names the first gradient that differs. `bucket_bytes` 0 means the option of
-/// that name.
+/// Collective: all ranks pass the same names (none twice, none empty), counts and types in the same
+/// order; a difference is DTRUN_MISMATCH and names the first gradient that differs. `bucket_bytes`
+/// 0 means the option of that name.
+///
+/// An error of a reducer that is not DTRUN_INVALID_ARGUMENT breaks it: later calls return it again.
 DTRUN_API dtrun_error* dtrun_reducer_create(
     dtrun_communicator* communicator, const dtrun_gradient* gradients, size_t gradient_count,
     int32_t reduce_op, uint64_t bucket_bytes, dtrun_reducer** reducer);
+
+/// What the buckets of a reducer look like while they are reduced.
+enum {
+  DTRUN_WIRE_NONE = 0,  ///< as they are
+  DTRUN_WIRE_F16 = 1,   ///< f32 and f64, rounded to f16; the result comes in the gradient's type
+  DTRUN_WIRE_BF16 = 2   ///< likewise
+};
+
+/// A format of one's own for buckets of f32 and f64: each rank compresses its gradients, what comes
+/// out is reduced element by element (with the reducer's operation and scale, in the arithmetic of
+/// `dtype`), and each rank decompresses the result. Called on the thread that marks, and by the
+/// wait. A function that does not return 0 has failed: its number is in the error (DTRUN_SYSTEM) of
+/// the call that it was called by. This rank's reducer is then of no more use, and the other ranks
+/// get DTRUN_TIMEOUT or DTRUN_PEER_LOST.
+///
+/// Buckets are numbered from 0. `gradients` is the bucket: gradients in a row, each followed by
+/// elements up to the next 64 bytes, which are zeros unless `decompress` has written others.
+typedef struct dtrun_wire_format {
+  const char* name;  ///< compared between the ranks
+  int32_t dtype;     ///< of an element on the wire
+  int32_t reserved;  ///< 0
+  void* context;     ///< handed to the functions; outlives the reducer
+  /// `*wire_count` becomes the number of elements on the wire; `gradients` has no data. Called for
+  /// each bucket, in their order, when the reducer is made, and again when the first step has ended
+  /// and buckets have changed: what was kept for a bucket belongs to others then.
+  int32_t (*count)(void* context, uint64_t bucket, dtrun_buffer gradients, uint64_t* wire_count);
+  int32_t (*compress)(void* context, uint64_t bucket, dtrun_buffer gradients, dtrun_buffer wire);
+  int32_t (*decompress)(void* context, uint64_t bucket, dtrun_buffer wire, dtrun_buffer gradients);
+} dtrun_wire_format;
+
+/// Gradients by their index.
+typedef struct dtrun_group {
+  const uint64_t* gradients;
+  size_t gradient_count;
+} dtrun_group;
 
 /// What a reducer can be told. Begin with `dtrun_default_reducer_options`: later versions may add
 /// members at the end.
@@ -345,9 +382,24 @@ typedef struct dtrun_reducer_options {
   int32_t reserved;       ///< 0
   uint64_t bucket_bytes;  ///< 0: the option of that name
   dtrun_scale scale;      ///< of DTRUN_SUM and DTRUN_AVERAGE, each factor in [1/1024, 1024]
+  /// Of the first bucket that a backward pass fills, so that the wire starts early; at most
+  /// `bucket_bytes`. 0: 1 MiB, or `bucket_bytes` if that is less.
+  uint64_t first_bucket_bytes;
+  /// Gradients, of one type, that are reduced together: a bucket for each group, whatever its size.
+  const dtrun_group* groups;
+  size_t group_count;
+  /// In their place: all gradients, in their order, in so many groups, as equal in number as can
+  /// be; of several types, a bucket for each. 0: as `groups` says.
+  uint64_t equal_groups;
+  int32_t wire;  ///< DTRUN_WIRE_NONE ... DTRUN_WIRE_BF16
+  /// 0: the buckets follow the order of the list for ever. Otherwise they are cut anew, once, at
+  /// the end of the first wait, for the order in which rank 0 marked gradients. Their places, and
+  /// which of them are alone, stay the same; so do the bits of results.
+  int32_t rebuild;
+  const dtrun_wire_format* wire_format;  ///< NULL: none; copied. Then `wire` is DTRUN_WIRE_NONE
 } dtrun_reducer_options;
 
-/// The average, in buckets of the default size, unscaled.
+/// The average, in buckets of the default sizes, unscaled, not compressed, rebuilt once.
 static inline dtrun_reducer_options dtrun_default_reducer_options(void) {
   dtrun_reducer_options options;
   options.struct_bytes = sizeof(dtrun_reducer_options);
@@ -356,6 +408,13 @@ static inline dtrun_reducer_options dtrun_default_reducer_options(void) {
   options.bucket_bytes = 0;
   options.scale.before = 1;
   options.scale.after = 1;
+  options.first_bucket_bytes = 0;
+  options.groups = NULL;
+  options.group_count = 0;
+  options.equal_groups = 0;
+  options.wire = DTRUN_WIRE_NONE;
+  options.rebuild = 1;
+  options.wire_format = NULL;
   return options;
 }
 
@@ -378,7 +437,7 @@ DTRUN_API dtrun_error* dtrun_reducer_mark_ready_from(
 /// is told from the others by `dtrun_reducer_was_used`; in memory of one's own it keeps its values.
 DTRUN_API dtrun_error* dtrun_reducer_mark_unused(dtrun_reducer* reducer, size_t index);
 /// Whether the gradient has a bucket of its own: it is at least as large as `bucket_bytes`, and
-/// 1 MiB.
+/// 1 MiB, and in no group with others.
 DTRUN_API dtrun_error* dtrun_reducer_is_alone(
     const dtrun_reducer* reducer, size_t index, int32_t* alone);
 /// For gradients that have a bucket of their own. The gradient is complete: it is reduced, and its

@@ -5,9 +5,12 @@
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/types.h>
+#include <dtrun/wire_format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -36,6 +39,20 @@ struct DistributedOptions {
   /// or no numbers, and parameters that are not the same on all ranks, are kMismatch on all ranks,
   /// with the first such parameter, the ranks and the step. 0: never.
   int check_every = 0;
+  /// Gradients that are given by rows are added to a whole gradient and reduced like the others,
+  /// instead of gathering the rows of all ranks.
+  bool sparse_as_dense = false;
+  /// Of the first bucket that a backward pass fills; 0: 1 MiB, or `bucket_bytes` if that is less.
+  uint64_t first_bucket_bytes = 0;
+  /// Parameters, by name and of one dtype, whose gradients are reduced together. Or all of them, in
+  /// their order, in so many groups.
+  std::vector<std::vector<std::string>> groups = {};
+  size_t equal_groups = 0;
+  /// What gradients look like while they are reduced; or a format of your own.
+  Wire wire = Wire::kNone;
+  std::shared_ptr<WireFormat> wire_format = nullptr;
+  /// After the first step the buckets follow the order in which rank 0 marked gradients.
+  bool rebuild = true;
 };
 
 namespace detail {
@@ -58,11 +75,37 @@ inline std::vector<size_t> ReducedOf(
   return reduced;
 }
 
-/// What the reducer is told. The average over the ranks is a sum between two factors.
+/// The groups as indices of parameters. Throws unless these are `reduced`.
+inline std::vector<std::vector<size_t>> GroupsOf(
+    const std::vector<Parameter>& parameters, const std::vector<size_t>& reduced,
+    const DistributedOptions& options) {
+  std::vector<std::vector<size_t>> groups;
+  for (const std::vector<std::string>& names : options.groups) {
+    groups.emplace_back();
+    for (const std::string& name : names) {
+      const auto found = std::find_if(
+          reduced.begin(), reduced.end(), [&](size_t i) { return parameters[i].name == name; });
+      if (found == reduced.end())
+        throw Error(
+            ErrorCode::kInvalidArgument,
+            "groups: the optimizer reduces no parameter '" + name + "'");
+      groups.back().push_back(*found);
+    }
+  }
+  return groups;
+}
+
+/// What a reducer is told, but for the groups. The average over the ranks is a sum between two
+/// factors.
 inline ReducerOptions ReducerOptionsOf(int size, const DistributedOptions& options) {
   ReducerOptions told;
   told.op = options.op;
   told.bucket_bytes = options.bucket_bytes;
+  told.first_bucket_bytes = options.first_bucket_bytes;
+  told.equal_groups = options.equal_groups;
+  told.wire = options.wire;
+  told.wire_format = options.wire_format;
+  told.rebuild = options.rebuild;
   if (options.average_aggregated_gradients && options.backward_passes_per_step > 0)
     told.scale.after = 1.0 / options.backward_passes_per_step;
   const double predivide = options.gradient_predivide_factor;
@@ -97,6 +140,8 @@ inline void CheckOptions(
         "; expected 0 or more");
   if (options.check_every < 0)
     refuse("check_every is " + std::to_string(options.check_every) + "; expected 0 or more");
+  if (!options.groups.empty() && options.equal_groups > 0)
+    refuse("groups and equal_groups are given; expected one of them");
   for (const size_t i : reduced) {
     const DType dtype = parameters[i].value.dtype;
     if (options.max_gradient_norm > 0 && dtype != DType::kF32 && dtype != DType::kF64)
@@ -107,7 +152,8 @@ inline void CheckOptions(
 }
 
 /// Everything that is not compared with the plan of the reduction.
-inline std::string TextOf(const DistributedOptions& options) {
+inline std::string TextOf(
+    const DistributedOptions& options, const std::vector<Parameter>& parameters) {
   std::string text =
       "backward_passes_per_step " + std::to_string(options.backward_passes_per_step) +
       ", average_aggregated_gradients " +
@@ -115,7 +161,13 @@ inline std::string TextOf(const DistributedOptions& options) {
       std::to_string(options.max_gradient_norm) + ", check_every " +
       std::to_string(options.check_every) + ", gradient_predivide_factor " +
       std::to_string(options.gradient_predivide_factor);
+  if (options.sparse_as_dense) text += ", sparse_as_dense";
   for (const std::string& name : options.local_parameters) text += ", local '" + name + "'";
+  for (const Parameter& parameter : parameters) {
+    if (parameter.row_length > 0)
+      text += ", '" + parameter.name + "' in rows of " + std::to_string(parameter.row_length);
+    if (!parameter.requires_gradient) text += ", frozen '" + parameter.name + "'";
+  }
   return text;
 }
 

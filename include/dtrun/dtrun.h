@@ -9,6 +9,7 @@
 #include <dtrun/distributed_options.h>
 #include <dtrun/error.h>
 #include <dtrun/gradient_reducer.h>
+#include <dtrun/metrics.h>
 #include <dtrun/objects.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/sharded_optimizer.h>

@@ -1,7 +1,6 @@
 #ifndef DTRUN_GRADIENT_CLIPPING_H_
 #define DTRUN_GRADIENT_CLIPPING_H_
 
-#include <dtrun/optimizer.h>
 #include <dtrun/types.h>
 
 #include <cmath>
@@ -37,15 +36,14 @@ inline void Multiply(const Buffer& buffer, double factor) {
   }
 }
 
-/// Clips the gradients of `which` parameters so that the norm of all of them together is at most
-/// `most`; returns the norm that they had.
-inline double ClipByNorm(
-    const std::vector<Parameter>& parameters, const std::vector<size_t>& which, double most) {
+/// Clips gradients so that the norm of all of them together is at most `most`; returns the norm
+/// that they had.
+inline double ClipByNorm(const std::vector<Buffer>& gradients, double most) {
   double squares = 0;
-  for (const size_t i : which) squares += SquaredNorm(parameters[i].gradient);
+  for (const Buffer& gradient : gradients) squares += SquaredNorm(gradient);
   const double norm = std::sqrt(squares);
   if (norm > most)
-    for (const size_t i : which) Multiply(parameters[i].gradient, most / (norm + 1e-6));
+    for (const Buffer& gradient : gradients) Multiply(gradient, most / (norm + 1e-6));
   return norm;
 }
 

@@ -124,6 +124,45 @@ inline std::vector<std::string> AllGatherBytes(
   return result;
 }
 
+/// The vectors of every rank, in rank order; their lengths may differ. T is copied byte by byte.
+/// Collective; all ranks use the same T.
+///
+///   rank 0: {{1, 0.5f}}   rank 1: {}   AllGatherObjects  ->  both {{{1, 0.5f}}, {}}
+template <typename T>
+std::vector<std::vector<T>> AllGatherObjects(
+    Communicator& communicator, const std::vector<T>& objects) {
+  static_assert(std::is_trivially_copyable_v<T>, "dtrun: T has to be trivially copyable");
+  static_assert(
+      !std::is_same_v<T, bool>, "dtrun: vector<bool> has no elements in memory; use uint8_t");
+  std::string bytes(objects.size() * sizeof(T), '\0');
+  if (!objects.empty()) std::memcpy(&bytes[0], objects.data(), bytes.size());
+  std::vector<std::vector<T>> result;
+  for (const std::string& one : AllGatherBytes(communicator, bytes)) {
+    result.emplace_back(one.size() / sizeof(T));
+    if (!one.empty()) std::memcpy(result.back().data(), one.data(), one.size());
+  }
+  return result;
+}
+
+/// A list of strings from every rank, in rank order. Collective.
+inline std::vector<std::vector<std::string>> AllGatherStrings(
+    Communicator& communicator, const std::vector<std::string>& strings) {
+  std::vector<uint64_t> lengths;
+  std::string text;
+  for (const std::string& one : strings) lengths.push_back(one.size()), text += one;
+  const std::vector<std::vector<uint64_t>> all = AllGatherObjects(communicator, lengths);
+  const std::vector<std::string> texts = AllGatherBytes(communicator, text);
+  std::vector<std::vector<std::string>> result(all.size());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    size_t begin = 0;
+    for (const uint64_t length : all[rank]) {
+      result[rank].push_back(texts[rank].substr(begin, length));
+      begin += length;
+    }
+  }
+  return result;
+}
+
 }  // namespace dtrun
 
 #endif

@@ -83,7 +83,7 @@ class SliceableOptimizer : public Optimizer {
     BeginStep();
     for (size_t i = 0; i < parameters().size(); ++i) {
       const Parameter& parameter = parameters()[i];
-      if (parameter.value.count == 0) continue;
+      if (parameter.value.count == 0 || !parameter.has_gradient) continue;
       StepSlice(
           {i, 0, parameter.value.count, parameter.gradient.data, parameter.value.data,
            slot_data_[i].data()});

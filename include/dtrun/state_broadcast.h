@@ -17,14 +17,29 @@ inline void BroadcastParameters(
   for (Work& work : works) work.Wait();
 }
 
+/// Makes named buffers of all ranks equal to those of rank `root`: what a model keeps besides its
+/// parameters, such as running statistics. Collective.
+inline void BroadcastBuffers(
+    Communicator& communicator, const std::vector<NamedBuffer>& buffers, int root = 0) {
+  std::vector<Work> works;
+  for (const NamedBuffer& buffer : buffers)
+    works.push_back(communicator.StartBroadcast(buffer.buffer, root));
+  for (Work& work : works) work.Wait();
+}
+
+/// Both at once. Collective.
+inline void BroadcastParameters(
+    Communicator& communicator, const std::vector<Parameter>& parameters,
+    const std::vector<NamedBuffer>& buffers, int root = 0) {
+  BroadcastParameters(communicator, parameters, root);
+  BroadcastBuffers(communicator, buffers, root);
+}
+
 /// Makes the optimizer's state (moments, step counts) of all ranks equal to that of rank `root`.
 /// Collective.
 inline void BroadcastOptimizerState(
     Communicator& communicator, Optimizer& optimizer, int root = 0) {
-  std::vector<Work> works;
-  for (const NamedBuffer& state : optimizer.state())
-    works.push_back(communicator.StartBroadcast(state.buffer, root));
-  for (Work& work : works) work.Wait();
+  BroadcastBuffers(communicator, optimizer.state(), root);
 }
 
 }  // namespace dtrun

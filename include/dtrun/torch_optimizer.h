@@ -34,6 +34,10 @@ struct DistributedOptions {
   /// Given a module: after each step, rank 0's buffers (the running statistics of a BatchNorm) go
   /// to all ranks. Otherwise each rank keeps its own.
   bool sync_buffers = false;
+  /// Of the first bucket that a backward pass fills; 0: 1 MiB, or `bucket_bytes` if that is less.
+  uint64_t first_bucket_bytes = 0;
+  /// What gradients of f32 and f64 look like while they are reduced.
+  Wire wire = Wire::kNone;
 };
 
 namespace internal {
@@ -229,8 +233,12 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     }
     std::vector<Gradient> gradients;
     for (const Slot& slot : slots_) gradients.push_back(GradientOf(slot));
-    reducer_ = std::make_shared<GradientReducer>(
-        communicator, gradients, ReducerOptions{options.op, options.bucket_bytes, {}});
+    ReducerOptions told;
+    told.op = options.op;
+    told.bucket_bytes = options.bucket_bytes;
+    told.first_bucket_bytes = options.first_bucket_bytes;
+    told.wire = options.wire;
+    reducer_ = std::make_shared<GradientReducer>(communicator, gradients, told);
     places_ = std::make_shared<internal::Places>(reducer_);
     for (size_t i = 0; i < slots_.size(); ++i) {
       MakePlace(i);

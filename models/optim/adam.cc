@@ -38,9 +38,10 @@ void Adam::Step() {
 
   size_t done = 0;
   for (const Parameter& parameter : parameters_) {
-    UpdateAdam(
-        static_cast<const float*>(parameter.gradient.data), parameter.value.count, factors,
-        m_.data() + done, v_.data() + done, static_cast<float*>(parameter.value.data));
+    if (parameter.has_gradient)
+      UpdateAdam(
+          static_cast<const float*>(parameter.gradient.data), parameter.value.count, factors,
+          m_.data() + done, v_.data() + done, static_cast<float*>(parameter.value.data));
     done += parameter.value.count;
   }
 }

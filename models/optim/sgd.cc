@@ -26,9 +26,9 @@ void Sgd::Step() {
     auto* value = static_cast<float*>(parameter.value.data);
     const auto* gradient = static_cast<const float*>(parameter.gradient.data);
     const size_t count = parameter.value.count;
-    if (velocity_.empty()) {
+    if (parameter.has_gradient && velocity_.empty()) {
       Descend(gradient, count, rate, value);
-    } else {
+    } else if (parameter.has_gradient) {
       DescendWithMomentum(gradient, count, rate, momentum, velocity_.data() + done, value);
     }
     done += count;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "dtrun/error.h"
 #include "dtrun/types.h"
 #include "runtime/c_api/handles.h"
+#include "runtime/c_api/wire_format.h"
 
 using dtrun::base::Text;
 using dtrun::runtime::c_api::CheckNotNull;
@@ -17,13 +19,17 @@ using dtrun::runtime::c_api::Use;
 
 namespace {
 
-// A program that was compiled with a later version has a longer struct: what this library does not
-// know of has to be zero.
+// The members that the first version had.
+constexpr uint64_t kLeastBytes = offsetof(dtrun_reducer_options, first_bucket_bytes);
+
+// A program that was compiled with an earlier version has a shorter struct: the rest is as by
+// default. One that was compiled with a later version has a longer struct: what this library does
+// not know of has to be zero.
 dtrun_reducer_options ReadOptions(const dtrun_reducer_options* options) {
   CheckNotNull(options, "options");
   dtrun_reducer_options known = dtrun_default_reducer_options();
   const uint64_t bytes = options->struct_bytes;
-  if (bytes < sizeof known) {
+  if (bytes < kLeastBytes) {
     throw dtrun::Error(
         dtrun::ErrorCode::kInvalidArgument,
         Text(
@@ -31,13 +37,39 @@ dtrun_reducer_options ReadOptions(const dtrun_reducer_options* options) {
             ": begin with dtrun_default_reducer_options()"));
   }
   const char* first = reinterpret_cast<const char*>(options);
-  if (std::any_of(first + sizeof known, first + bytes, [](char byte) { return byte != 0; })) {
+  if (bytes > sizeof known &&
+      std::any_of(first + sizeof known, first + bytes, [](char byte) { return byte != 0; })) {
     throw dtrun::Error(
         dtrun::ErrorCode::kUnavailable,
         "the program sets an option that this version of libdtrun does not know");
   }
-  std::memcpy(&known, options, sizeof known);
+  std::memcpy(&known, options, std::min<uint64_t>(bytes, sizeof known));
   return known;
+}
+
+std::vector<std::vector<size_t>> ReadGroups(const dtrun_reducer_options& told) {
+  std::vector<std::vector<size_t>> groups;
+  if (told.group_count > 0) CheckNotNull(told.groups, "the groups");
+  for (size_t g = 0; g < told.group_count; ++g) {
+    const dtrun_group& group = told.groups[g];
+    if (group.gradient_count > 0) CheckNotNull(group.gradients, "the gradients of a group");
+    groups.emplace_back(group.gradients, group.gradients + group.gradient_count);
+  }
+  return groups;
+}
+
+dtrun::runtime::ReducerSettings ReadSettings(
+    const dtrun_reducer_options& told, uint64_t default_bucket_bytes) {
+  dtrun::runtime::ReducerSettings settings;
+  settings.op = static_cast<dtrun::ReduceOp>(told.reduce_op);
+  settings.bucket_bytes = told.bucket_bytes == 0 ? default_bucket_bytes : told.bucket_bytes;
+  settings.scale = {told.scale.before, told.scale.after};
+  settings.first_bucket_bytes = told.first_bucket_bytes;
+  settings.groups = ReadGroups(told);
+  settings.group_count = told.equal_groups;
+  settings.wire = dtrun::runtime::c_api::ReadWireFormat(told.wire, told.wire_format);
+  settings.rebuild = told.rebuild != 0;
+  return settings;
 }
 
 constexpr double kSecond = 1e9;  // nanoseconds
@@ -87,11 +119,7 @@ dtrun_error* dtrun_reducer_create_with(
     dtrun_communicator& c = Use(communicator, "communicator");
     *reducer = new dtrun_reducer{
         c.owner, dtrun::runtime::GradientReducer(
-                     *c.communicator, std::move(list),
-                     {static_cast<dtrun::ReduceOp>(told.reduce_op),
-                      told.bucket_bytes == 0 ? c.default_bucket_bytes : told.bucket_bytes,
-                      {told.scale.before, told.scale.after},
-                      nullptr})};
+                     *c.communicator, std::move(list), ReadSettings(told, c.default_bucket_bytes))};
   });
 }
 

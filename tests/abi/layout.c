@@ -40,6 +40,24 @@ static void Structs(void) {
   MEMBER(dtrun_reducer_options, reserved);
   MEMBER(dtrun_reducer_options, bucket_bytes);
   MEMBER(dtrun_reducer_options, scale);
+  MEMBER(dtrun_reducer_options, first_bucket_bytes);
+  MEMBER(dtrun_reducer_options, groups);
+  MEMBER(dtrun_reducer_options, group_count);
+  MEMBER(dtrun_reducer_options, equal_groups);
+  MEMBER(dtrun_reducer_options, wire);
+  MEMBER(dtrun_reducer_options, rebuild);
+  MEMBER(dtrun_reducer_options, wire_format);
+  SIZE(dtrun_group);
+  MEMBER(dtrun_group, gradients);
+  MEMBER(dtrun_group, gradient_count);
+  SIZE(dtrun_wire_format);
+  MEMBER(dtrun_wire_format, name);
+  MEMBER(dtrun_wire_format, dtype);
+  MEMBER(dtrun_wire_format, reserved);
+  MEMBER(dtrun_wire_format, context);
+  MEMBER(dtrun_wire_format, count);
+  MEMBER(dtrun_wire_format, compress);
+  MEMBER(dtrun_wire_format, decompress);
   SIZE(dtrun_sharded_parameter);
   MEMBER(dtrun_sharded_parameter, name);
   MEMBER(dtrun_sharded_parameter, value);
@@ -92,6 +110,9 @@ static void Constants(void) {
   VALUE(DTRUN_MIN);
   VALUE(DTRUN_MAX);
   VALUE(DTRUN_PRODUCT);
+  VALUE(DTRUN_WIRE_NONE);
+  VALUE(DTRUN_WIRE_F16);
+  VALUE(DTRUN_WIRE_BF16);
 }
 
 int main(void) {

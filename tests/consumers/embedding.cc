@@ -144,6 +144,54 @@ bool WithOptions(dtrun::Communicator& world) {
   return optimizer.gradient_norm() > 1;
 }
 
+bool UnevenData(dtrun::Communicator& world) {
+  Descent descent;
+  dtrun::DistributedOptimizer optimizer(world, descent);
+  const int batches = 3 + world.rank();
+  const auto backward = [&](int) { *static_cast<float*>(descent.list[0].gradient.data) += 1; };
+  const auto set_rate = [] {};
+
+  for (int batch = 0; batch < batches; ++batch) {  // not as many on every rank
+    optimizer.ZeroGradients();
+    backward(batch);
+    optimizer.MarkReady(0);
+    set_rate();
+    optimizer.Step();
+  }
+  const int last = optimizer.Join(set_rate);  // until all ranks are done
+
+  return last == world.size() - 1;
+}
+
+// Gradient descent on an embedding, which touches the rows that it has gradients for.
+struct Table : dtrun::Optimizer {
+  std::vector<float> values = std::vector<float>(1000 * 4);
+  std::vector<dtrun::Parameter> list{{"table", {values.data(), values.size()}, {}, 4}};
+  std::vector<dtrun::Parameter>& parameters() override { return list; }
+  std::vector<dtrun::NamedBuffer> state() override { return {}; }
+
+  bool TakesRows() const override { return true; }
+  void Step() override {
+    const dtrun::RowGradient& gradient = list[0].rows;
+    const auto* steps = static_cast<const float*>(gradient.values.data);
+    for (uint64_t k = 0; k < gradient.count; ++k)
+      for (uint64_t j = 0; j < 4; ++j)
+        values[static_cast<size_t>(gradient.rows[k]) * 4 + j] -= 0.1f * steps[k * 4 + j];
+  }
+};
+
+bool Rows(dtrun::Communicator& world) {
+  Table table;
+  dtrun::DistributedOptimizer optimizer(world, table);
+
+  const std::vector<int64_t> words = {7, 981, 7};  // of this rank's batch
+  std::vector<float> gradients(words.size() * 4, 1.0f);
+  optimizer.MarkRows(0, words.data(), words.size(), {gradients.data(), gradients.size()});
+  optimizer.Step();
+
+  return table.values[7 * 4] < table.values[981 * 4];
+}
+
 // SGD with momentum that says how to update some elements of one parameter.
 class Momentum : public dtrun::SliceableOptimizer {
  public:
@@ -208,7 +256,8 @@ void Train() {
   dtrun::GradientReducer reducer(job.world(), gradients);
   const bool well = MappedGradients(job.world(), layers) && Clipped(reducer, layers) &&
                     Accumulated(reducer, layers, job.rank()) && WithOptions(job.world()) &&
-                    Sharded(job.world()) && OtherThread(job.world(), 3) == 3;
+                    UnevenData(job.world()) && Rows(job.world()) && Sharded(job.world()) &&
+                    OtherThread(job.world(), 3) == 3;
   if (job.rank() == 0) {
     std::printf(
         "%d ranks learn %.3f, %s\n", job.size(), static_cast<double>(product),

@@ -2,7 +2,10 @@
 // and is run.
 #include <dtrun/dtrun.h>
 
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +20,22 @@ struct Sgd : dtrun::Optimizer {
   void Step() override {}
 };
 
+struct Truncated : dtrun::WireFormat {  // 16 bits of 32: f32 without the lower half
+  std::string name() const override { return "truncated"; }
+  dtrun::DType dtype() const override { return dtrun::DType::kBF16; }
+  uint64_t Count(size_t, const dtrun::Buffer& gradients) override { return gradients.count; }
+  void Compress(size_t, const dtrun::Buffer& gradients, const dtrun::Buffer& wire) override {
+    const auto* from = static_cast<const uint32_t*>(gradients.data);
+    auto* to = static_cast<uint16_t*>(wire.data);
+    for (uint64_t k = 0; k < wire.count; ++k) to[k] = static_cast<uint16_t>(from[k] >> 16);
+  }
+  void Decompress(size_t, const dtrun::Buffer& wire, const dtrun::Buffer& gradients) override {
+    const auto* from = static_cast<const uint16_t*>(wire.data);
+    auto* to = static_cast<uint32_t*>(gradients.data);
+    for (uint64_t k = 0; k < wire.count; ++k) to[k] = static_cast<uint32_t>(from[k]) << 16;
+  }
+};
+
 void Optimizers(dtrun::Communicator& world) {
   Sgd sgd;
   dtrun::DistributedOptimizer optimizer(world, sgd);
@@ -29,6 +48,12 @@ void Optimizers(dtrun::Communicator& world) {
   optimizer.MarkReady(i);
   optimizer.Synchronize();
   optimizer.Step();
+  optimizer.Freeze(i);
+  optimizer.Thaw(i);
+  optimizer.MarkUnused(i);
+  optimizer.Step();
+  const int last = optimizer.Join();
+  if (last >= world.size()) std::abort();
   const auto scope = optimizer.NoSync();
 }
 
@@ -40,8 +65,60 @@ void OptionsOfOptimizers(dtrun::Communicator& world) {
   options.gradient_predivide_factor = 2;
   options.max_gradient_norm = 1;
   options.local_parameters = {"weight"};
+  options.sparse_as_dense = true;
   dtrun::DistributedOptimizer optimizer(world, sgd, options);
   optimizer.Step();
+}
+
+struct Layer : Sgd {
+  float other = 1;
+  Layer() { list.push_back({"bias", {&other, 1}, {}}); }
+};
+
+void Buckets(dtrun::Communicator& world) {
+  Layer layer;
+  dtrun::DistributedOptions options;
+  options.first_bucket_bytes = 1 << 16;
+  options.groups = {{"weight", "bias"}};
+  options.wire = dtrun::Wire::kF16;
+  options.rebuild = false;
+  dtrun::DistributedOptimizer grouped(world, layer, options);
+  grouped.Step();
+
+  options.groups = {};
+  options.equal_groups = 2;
+  options.wire = dtrun::Wire::kNone;
+  options.wire_format = std::make_shared<Truncated>();
+  dtrun::DistributedOptimizer truncated(world, layer, options);
+  truncated.Step();
+}
+
+void SparseGradients(dtrun::Communicator& world) {
+  struct Embedding : Sgd {
+    float table[6] = {};
+    Embedding() { list = {{"table", {table, 6}, {}, 2}}; }
+  } embedding;
+  dtrun::DistributedOptimizer optimizer(world, embedding);
+  const size_t i = 0;
+  std::vector<int64_t> rows = {2};
+  std::vector<float> gradients = {1, 1};
+  const dtrun::Buffer values(gradients.data(), gradients.size());
+  optimizer.MarkRows(i, rows.data(), rows.size(), values);
+  optimizer.Step();
+}
+
+void Objects(dtrun::Communicator& world) {
+  const Sgd sgd;
+  std::vector<float> running(3);
+  std::vector<dtrun::NamedBuffer> buffers = {{"mean", {running.data(), running.size()}}};
+  dtrun::BroadcastParameters(world, sgd.list, buffers);
+  const std::string text = "lr=0.1";
+  dtrun::BroadcastBytes(world, text);
+  dtrun::AllGatherBytes(world, text);
+  const std::vector<double> objects = {0.5};
+  dtrun::AllGatherObjects(world, objects);
+  const double loss = 1, examples = 32;
+  dtrun::AverageMetrics(world, {{"loss", loss}}, examples);
 }
 
 void Reducers(dtrun::Communicator& world) {
@@ -116,6 +193,9 @@ int main() {
   dtrun::Communicator& world = job.world();
   Optimizers(world);
   OptionsOfOptimizers(world);
+  Buckets(world);
+  SparseGradients(world);
+  Objects(world);
   Reducers(world);
   Collectives(world);
   DifferentLengths(world);

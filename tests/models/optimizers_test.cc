@@ -112,6 +112,28 @@ TEST_CASE("an Adam that gets another one's parameters and state goes on like it"
   CHECK(one.b == two.b);
 }
 
+TEST_CASE("a parameter without a gradient is left as it is, and so is its state") {
+  const auto check = [](Problem& problem, Optimizer& optimizer) {
+    problem.SetGradients(1);
+    optimizer.Step();
+    const std::vector<float> a = problem.a, b = problem.b;
+    problem.parameters[0].has_gradient = false;
+    problem.SetGradients(2);
+    optimizer.Step();
+    CHECK(problem.a == a);
+    CHECK(problem.b != b);
+  };
+  Problem plain, momentum, adam;
+  Sgd first(plain.parameters, {.learning_rate = 0.1});
+  check(plain, first);
+  Sgd second(momentum.parameters, {.learning_rate = 0.1, .momentum = 0.9});
+  check(momentum, second);
+  const auto* velocity = static_cast<const float*>(second.state()[0].buffer.data);
+  CHECK(velocity[0] == -0.1f * float(Problem::GradientAt(1, 0)));  // that of the first step
+  Adam third(adam.parameters, {});
+  check(adam, third);
+}
+
 TEST_CASE("options out of range are refused by name") {
   Problem problem;
   CHECK_THROWS_WITH(

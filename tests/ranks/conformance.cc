@@ -11,6 +11,7 @@
 
 #include "tests/conformance/public_ranks.h"
 #include "tests/conformance/suite.h"
+#include "tests/ranks/reducer_checks.h"
 
 namespace {
 
@@ -118,6 +119,7 @@ void CheckRefusals(dtrun::Communicator& comm, Findings& findings) {
 void CheckAll(dtrun::Communicator& comm, Findings& findings) {
   CheckNames(comm, findings);
   CheckAbandonedReducer(comm, findings);
+  dtrun::testing::CheckReducers(comm, findings);
   CheckVectors(comm, findings);
   CheckRefusals(comm, findings);
   const auto ranks = dtrun::testing::OverPublicApi(comm);

@@ -1,7 +1,3 @@
-// Ranks as threads, each with the public classes over a communicator of its own.
-
-#include <dtrun/distributed_optimizer.h>
-
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <functional>
@@ -9,71 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "ops/engine.h"
-#include "ops/flight_recorder.h"
-#include "ops/shm/shm_communicator.h"
-#include "runtime/c_api/handles.h"
-#include "tests/support/thread_ranks.h"
+#include "tests/runtime/optimizer_rig.h"
 
 namespace dtrun::testing {
 namespace {
 
 using Catch::Matchers::Contains;
-using Texts = std::vector<std::string>;
-
-// What each rank threw, "" if nothing.
-Texts OnRanks(int size, const std::function<void(Communicator&)>& rank_main) {
-  const base::SteadyClock clock;
-  return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
-    ops::Engine engine({.may_spin = false}, clock, [](auto, const auto&) {});
-    const auto shm =
-        ops::CreateShmCommunicator(bootstrap, engine, ops::Members::World(bootstrap.size()));
-    const auto recorder = ops::FlightRecorder::InMemory(bootstrap.rank(), "here");
-    dtrun_communicator handle{{.recorder = recorder.get()}, shm.get(), nullptr, 1024};
-    Communicator world(&handle, Communicator::Ownership::kBorrowed);
-    rank_main(world);
-  });
-}
-
-// Catch's own macros are not for threads.
-void Expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
-
-Texts Nothing(int size) { return Texts(static_cast<size_t>(size)); }
-
-// Gradient descent with rate 1 on a few vectors.
-class Model : public Optimizer {
- public:
-  explicit Model(std::vector<size_t> counts = {3, 2}) {
-    for (const size_t count : counts) values_.emplace_back(count, 0.0f);
-    for (size_t i = 0; i < values_.size(); ++i)
-      list_.push_back(
-          {"p" + std::to_string(i), Buffer(values_[i].data(), values_[i].size()), Buffer()});
-  }
-  std::vector<Parameter>& parameters() override { return list_; }
-  std::vector<NamedBuffer> state() override { return {}; }
-  void Step() override {
-    for (size_t i = 0; i < list_.size(); ++i)
-      for (size_t k = 0; k < values_[i].size(); ++k) values_[i][k] -= gradient(i)[k];
-  }
-
-  float* gradient(size_t i) { return static_cast<float*>(list_[i].gradient.data); }
-  std::vector<float>& value(size_t i) { return values_[i]; }
-  // Adds `amount` to all elements, as a backward pass does.
-  void Backward(float amount) {
-    for (size_t i = 0; i < list_.size(); ++i)
-      for (size_t k = 0; k < values_[i].size(); ++k) gradient(i)[k] += amount;
-  }
-
- private:
-  std::vector<std::vector<float>> values_;
-  std::vector<Parameter> list_;
-};
-
-void MarkAll(DistributedOptimizer& optimizer) {
-  for (size_t i = optimizer.parameters().size(); i-- > 0;) optimizer.MarkReady(i);
-}
 
 TEST_CASE("several backward passes make one step, with their sum or their average") {
   const int size = GENERATE(1, 2, 3);
@@ -293,6 +230,26 @@ TEST_CASE("gradients that are being reduced are not set to zero") {
   });
   CHECK_THAT(texts[0], Contains("ZeroGradients() between the last backward pass and Step()"));
   CHECK(texts[0] == texts[1]);
+}
+
+TEST_CASE("a gradient that travels in 16 bits comes back in its own type, as its cast") {
+  const int size = GENERATE(1, 2, 4);
+  CHECK(OnRanks(size, [](Communicator& world) {
+          Model model({3, 40});
+          DistributedOptions options;
+          options.wire = Wire::kF16;
+          DistributedOptimizer optimizer(world, model, options);
+          optimizer.ZeroGradients();
+          for (size_t k = 0; k < 40; ++k)
+            model.gradient(1)[k] = 1 + static_cast<float>(k) / 4096;  // steps of f16: 1 / 1024
+          MarkAll(optimizer);
+          optimizer.Synchronize();
+          for (size_t k = 0; k < 40; ++k) {
+            const float cast = 1 + std::nearbyint(static_cast<float>(k) / 4) / 1024;  // to even
+            Expect(model.gradient(1)[k] == cast, "the cast of element " + std::to_string(k));
+          }
+          Expect(model.parameters()[1].gradient.dtype == DType::kF32, "the type");
+        }) == Nothing(size));
 }
 
 TEST_CASE("two optimizers of one process keep out of each other's way") {

@@ -4,123 +4,25 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/engine.h"
-#include "ops/self/self_communicator.h"
-#include "ops/shm/shm_communicator.h"
-#include "tests/support/thread_ranks.h"
+#include "tests/runtime/reducer_stories.h"
 
+namespace dtrun::testing {
 namespace {
 
-using dtrun::Buffer;
-using dtrun::DType;
-using dtrun::ReduceOp;
-using dtrun::base::Text;
-using dtrun::runtime::AppendFlags;
-using dtrun::runtime::BucketPlan;
-using dtrun::runtime::FlagPlan;
-using dtrun::runtime::Gradient;
-using dtrun::runtime::GradientReducer;
-using dtrun::runtime::PlanBuckets;
-using Calls = std::vector<std::string>;
-
-// A Communicator of one rank that writes down its calls.
-class RecordingCommunicator : public dtrun::ops::Communicator {
- public:
-  explicit RecordingCommunicator(Calls& calls)
-      : Communicator(dtrun::ops::Members::World(1)), calls_(calls) {}
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  const char* backend() const override { return "recording"; }
-  std::unique_ptr<dtrun::ops::Memory> Allocate(uint64_t bytes) override {
-    return dtrun::ops::AllocatePrivate(bytes);
-  }
-  std::unique_ptr<Communicator> Duplicate() override {
-    return std::make_unique<RecordingCommunicator>(calls_);
-  }
-  std::unique_ptr<Communicator> Create(
-      dtrun::ops::Bootstrap&, const std::vector<int>&, dtrun::ops::Members) override {
-    return Duplicate();
-  }
-
- protected:
-  dtrun::ops::Work StartChecked(dtrun::ops::Collective collective) override {
-    if (collective.kind == dtrun::ops::CollectiveKind::kAllGather) {
-      std::memcpy(collective.output.data, collective.input.data, collective.input.bytes());
-    } else {
-      calls_.push_back(Text(dtrun::ops::NameOf(collective.kind), " ", collective.input.count));
-    }
-    return {};
-  }
-
- private:
-  Calls& calls_;
-};
-
-Gradient Placed(uint64_t count, DType dtype = DType::kF32) {
-  return {"g", Buffer(nullptr, count, dtype)};
-}
-
-TEST_CASE("buckets go through the gradients from the last layer to the first") {
-  const BucketPlan plan = PlanBuckets({{"a", 4}, {"b", 4}, {"c", 64}}, 256);
-  REQUIRE(plan.buckets.size() == 2);
-  CHECK(plan.buckets[0].gradients == std::vector<size_t>{2});
-  CHECK(plan.buckets[1].gradients == std::vector<size_t>{1, 0});
-  // Each gradient starts on a cache line, and the padding is a part of its bucket.
-  CHECK(plan.offsets == std::vector<uint64_t>{320, 256, 0});
-  CHECK(plan.buckets[1].count == 32);
-  CHECK(plan.block_bytes == 384);
-}
-
-TEST_CASE("a large gradient has a bucket of its own, without padding, and flags have another") {
-  BucketPlan plan = PlanBuckets({{"a", 262'145}, {"b", 4}, {"c", 262'144}, {"d", 4}}, 4096);
-  REQUIRE(plan.buckets.size() == 4);
-  CHECK(plan.buckets[0].gradients == std::vector<size_t>{3});
-  CHECK(plan.buckets[1].gradients == std::vector<size_t>{2});
-  CHECK(plan.buckets[1].is_single);
-  CHECK_FALSE(plan.buckets[2].is_single);
-  CHECK(plan.buckets[3].count == 262'145);
-  AppendFlags(plan);
-  CHECK(plan.buckets.size() == 5);
-  CHECK(plan.buckets[3].count == 262'145);
-}
-
-TEST_CASE("a bucket holds one dtype") {
-  const BucketPlan plan = PlanBuckets({{"a", 4}, {"b", 4, DType::kBF16}, {"c", 4}}, 1 << 20);
-  REQUIRE(plan.buckets.size() == 3);
-  CHECK(plan.buckets[1].dtype == DType::kBF16);
-}
-
-TEST_CASE("no gradients are no buckets") {
-  BucketPlan plan = PlanBuckets({}, 1024);
-  AppendFlags(plan);
-  CHECK(plan.buckets.empty());
-}
-
-TEST_CASE("the flags are a part of the last bucket, however full, if that holds floats") {
-  BucketPlan plan = PlanBuckets({{"a", 4}, {"b", 4}, {"c", 64}}, 128);
-  const auto buckets = plan.buckets.size();
-  const FlagPlan flags = AppendFlags(plan);
-  CHECK(flags.offset == 384);
-  CHECK(plan.buckets.size() == buckets);
-  CHECK(plan.buckets.back().count == 48);
-
-  BucketPlan counts = PlanBuckets({{"steps", 4, DType::kI64}, {"w", 4, DType::kF64}}, 1024);
-  CHECK(AppendFlags(counts).dtype == DType::kF32);
-  REQUIRE(counts.buckets.size() == 3);
-  CHECK(counts.buckets[2].count == 16);
-}
+using runtime::Gradient;
+using runtime::GradientReducer;
+using runtime::ReducerSettings;
 
 TEST_CASE("a bucket is started only after the buckets before it") {
   Calls calls;
   RecordingCommunicator comm(calls);
-  GradientReducer reducer(comm, {Placed(16), Placed(32)}, {ReduceOp::kSum, 64});
+  GradientReducer reducer(comm, {Placed("a", 16), Placed("b", 32)}, {ReduceOp::kSum, 64});
   reducer.MarkReady(0);  // in the second bucket: backward runs from the last layer
   CHECK(calls.empty());
   reducer.MarkReady(1);
   // The second one with the flags behind it.
-  CHECK(calls == Calls{"all_reduce 32", "all_reduce 32"});
+  CHECK(calls == Calls{"f32 32", "f32 32"});
   reducer.Wait();
   CHECK(calls.size() == 2);
 }
@@ -128,12 +30,12 @@ TEST_CASE("a bucket is started only after the buckets before it") {
 TEST_CASE("the wait reduces what nobody marked, and the next step starts anew") {
   Calls calls;
   RecordingCommunicator comm(calls);
-  GradientReducer reducer(comm, {Placed(16), Placed(32)}, {ReduceOp::kSum, 64});
+  GradientReducer reducer(comm, {Placed("a", 16), Placed("b", 32)}, {ReduceOp::kSum, 64});
   for (int step = 0; step < 2; ++step) {
     reducer.MarkReady(1);
     reducer.Wait();
   }
-  CHECK(calls == Calls{"all_reduce 32", "all_reduce 32", "all_reduce 32", "all_reduce 32"});
+  CHECK(calls == Calls{"f32 32", "f32 32", "f32 32", "f32 32"});
 }
 
 TEST_CASE("a gradient marked twice, or one that does not exist, is an error that says what to do") {
@@ -153,23 +55,15 @@ TEST_CASE("a gradient marked twice, or one that does not exist, is an error that
   CHECK_THROWS_WITH(reducer.MarkReady(1), "gradient 1 does not exist; the reducer has 1");
 }
 
-// What each of `size` ranks threw.
-std::vector<std::string> RunShm(
-    int size, const std::function<void(dtrun::ops::Communicator&)>& rank_main) {
-  const dtrun::base::SteadyClock clock;
-  return dtrun::testing::RunRanks(size, [&](dtrun::ops::Bootstrap& bootstrap) {
-    dtrun::ops::Engine engine({.may_spin = false}, clock, [](auto, const auto&) {});
-    rank_main(*dtrun::ops::CreateShmCommunicator(
-        bootstrap, engine, dtrun::ops::Members::World(bootstrap.size())));
-  });
-}
-
 TEST_CASE("placed and packed gradients of several types come back averaged over the ranks") {
   const int size = GENERATE(1, 2, 3);
-  CHECK(RunShm(size, [&](dtrun::ops::Communicator& comm) {
+  CHECK(RunShm(size, [&](ops::Communicator& comm) {
           std::vector<double> packed(300'000);  // large: reduced where it is
           GradientReducer reducer(
-              comm, {Placed(100'000), {"packed", Buffer(packed.data(), packed.size())}, Placed(5)},
+              comm,
+              {Placed("a", 100'000),
+               {"packed", Buffer(packed.data(), packed.size())},
+               Placed("b", 5)},
               {ReduceOp::kAverage, 64 << 10});
           const double mean = 1 + (size - 1) / 2.0;
           for (int step = 0; step < 3; ++step) {
@@ -189,13 +83,13 @@ TEST_CASE("placed and packed gradients of several types come back averaged over 
               throw std::runtime_error("wrong average");
             }
           }
-        }) == std::vector<std::string>(static_cast<size_t>(size)));
+        }) == Nothing(size));
 }
 
 TEST_CASE("a gradient comes from a source that stays as it was") {
-  CHECK(RunShm(2, [&](dtrun::ops::Communicator& comm) {
+  CHECK(RunShm(2, [&](ops::Communicator& comm) {
           const std::vector<float> source(200'000, static_cast<float>(comm.rank() + 1));
-          GradientReducer reducer(comm, {Placed(source.size())}, {ReduceOp::kSum, 64 << 10});
+          GradientReducer reducer(comm, {Placed("a", source.size())}, {ReduceOp::kSum, 64 << 10});
           reducer.MarkReadyFrom(0, source.data());
           reducer.Wait();
           const auto* result = static_cast<const float*>(reducer.gradient(0).data);
@@ -207,9 +101,10 @@ TEST_CASE("a gradient comes from a source that stays as it was") {
 
 TEST_CASE("gradients of a size may change places, from step to step and from rank to rank") {
   constexpr uint64_t kCount = 300'000;
-  CHECK(RunShm(3, [&](dtrun::ops::Communicator& comm) {
+  CHECK(RunShm(3, [&](ops::Communicator& comm) {
           GradientReducer reducer(
-              comm, {Placed(kCount), Placed(kCount), Placed(4)}, {ReduceOp::kSum, 1 << 20});
+              comm, {Placed("a", kCount), Placed("b", kCount), Placed("c", 4)},
+              {ReduceOp::kSum, 1 << 20});
           if (!reducer.IsAlone(0) || reducer.IsAlone(2)) throw std::runtime_error("not alone?");
           std::vector<float> own(kCount);
           for (int step = 0; step < 4; ++step) {
@@ -234,8 +129,8 @@ TEST_CASE("gradients of a size may change places, from step to step and from ran
 }
 
 TEST_CASE("a gradient that shares its bucket has one place, and can still be marked there") {
-  CHECK(RunShm(1, [&](dtrun::ops::Communicator& comm) {
-          GradientReducer reducer(comm, {Placed(4), Placed(4)}, {ReduceOp::kSum, 1024});
+  CHECK(RunShm(1, [&](ops::Communicator& comm) {
+          GradientReducer reducer(comm, {Placed("a", 4), Placed("b", 4)}, {ReduceOp::kSum, 1024});
           float place[4] = {};
           CHECK_THROWS_WITH(
               reducer.MarkReadyAt(1, place, place), Catch::Contains("shares its bucket"));
@@ -249,10 +144,13 @@ TEST_CASE("all ranks know after the wait which gradients no rank used, whatever 
   const ReduceOp op = GENERATE(ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kProduct);
   const DType last = GENERATE(DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI32);
   const size_t ranks = 3;
-  CHECK(RunShm(ranks, [&](dtrun::ops::Communicator& comm) {
+  CHECK(RunShm(ranks, [&](ops::Communicator& comm) {
           std::vector<float> packed(10);
           GradientReducer reducer(
-              comm, {Placed(3, last), {"packed", Buffer(packed.data(), packed.size())}, Placed(5)},
+              comm,
+              {Placed("a", 3, last),
+               {"packed", Buffer(packed.data(), packed.size())},
+               Placed("b", 5)},
               {op, 64});
           // Gradient 0 is used by all, 2 by rank 1 alone, 1 in every second step.
           for (int step = 0; step < 4; ++step) {
@@ -269,10 +167,10 @@ TEST_CASE("all ranks know after the wait which gradients no rank used, whatever 
 }
 
 TEST_CASE("a rank that did not use a gradient contributes zeros and gets what the others have") {
-  CHECK(RunShm(2, [&](dtrun::ops::Communicator& comm) {
+  CHECK(RunShm(2, [&](ops::Communicator& comm) {
           std::vector<double> packed(4);
           GradientReducer reducer(
-              comm, {Placed(4), {"packed", Buffer(packed.data(), packed.size())}},
+              comm, {Placed("a", 4), {"packed", Buffer(packed.data(), packed.size())}},
               {ReduceOp::kSum, 1024});
           for (int step = 0; step < 2; ++step) {
             auto* placed = static_cast<float*>(reducer.gradient(0).data);
@@ -289,7 +187,7 @@ TEST_CASE("a rank that did not use a gradient contributes zeros and gets what th
 
 TEST_CASE(
     "different models on the ranks: all get an error that names the first gradient that differs") {
-  const auto errors = RunShm(3, [](dtrun::ops::Communicator& comm) {
+  const auto errors = RunShm(3, [](ops::Communicator& comm) {
     std::vector<Gradient> gradients = {
         {"conv/kernel", Buffer(nullptr, 288, DType::kF32)},
         {"dense/kernel", Buffer(nullptr, comm.rank() == 1 ? 32 : 64, DType::kF32)}};
@@ -304,8 +202,8 @@ TEST_CASE(
 }
 
 TEST_CASE("one rank with a gradient more is named as well") {
-  const auto errors = RunShm(2, [](dtrun::ops::Communicator& comm) {
-    std::vector<Gradient> gradients = {Placed(1)};
+  const auto errors = RunShm(2, [](ops::Communicator& comm) {
+    std::vector<Gradient> gradients = {Placed("a", 1)};
     if (comm.rank() == 1) gradients.push_back({"extra", Buffer(nullptr, 2, DType::kF64)});
     GradientReducer(comm, gradients, {ReduceOp::kSum, 1024});
   });
@@ -316,4 +214,128 @@ TEST_CASE("one rank with a gradient more is named as well") {
   CHECK(errors[1] == errors[0]);
 }
 
+TEST_CASE("every option that is not the same on all ranks is named, and so are groups") {
+  const auto error = [](const std::function<void(ReducerSettings&)>& on_rank_1) {
+    const Texts errors = RunShm(2, [&](ops::Communicator& comm) {
+      ReducerSettings settings{ReduceOp::kSum, 1024};
+      if (comm.rank() == 1) on_rank_1(settings);
+      GradientReducer(comm, {Placed("a", 4), Placed("b", 4)}, settings);
+    });
+    CHECK(errors[0] == errors[1]);
+    return errors[0];
+  };
+  const std::string options =
+      "the ranks have different gradients to reduce: the reducer's options are ";
+  CHECK(
+      error([](ReducerSettings& s) { s.first_bucket_bytes = 64; }) ==
+      options +
+          "sum in buckets of 1024 bytes, the first of 1024 on rank 0, "
+          "sum in buckets of 1024 bytes, the first of 64 on rank 1");
+  CHECK_THAT(
+      error([](ReducerSettings& s) { s.rebuild = false; }),
+      Catch::Contains(", never rebuilt on rank 1"));
+  CHECK_THAT(
+      error([](ReducerSettings& s) { s.wire = runtime::CreateCast(DType::kBF16); }),
+      Catch::Contains(", on the wire as bf16 on rank 1"));
+  CHECK_THAT(
+      error([](ReducerSettings& s) { s.scale.after = 0.5; }),
+      Catch::Contains(", scaled by 1 and 0.5 on rank 1"));
+  CHECK(
+      error([](ReducerSettings& s) {
+        s.groups = {{0}, {1}};
+      }) ==
+      "the ranks have different gradients to reduce: gradient 0 is 'a' f32[4] on rank 0, 'a' "
+      "f32[4] "
+      "in group 0 on rank 1");
+}
+
+TEST_CASE("gradients and settings that cannot be are refused before anything is sent") {
+  Calls calls;
+  RecordingCommunicator comm(calls);
+  const auto refusal = [&](std::vector<Gradient> gradients, const ReducerSettings& settings) {
+    try {
+      GradientReducer(comm, std::move(gradients), settings);
+    } catch (const Error& error) {
+      CHECK(error.code() == ErrorCode::kInvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string("taken");
+  };
+  const ReducerSettings plain{ReduceOp::kSum, 1024};
+  CHECK(
+      refusal({Placed("w", 1), Placed("b", 1), Placed("w", 2)}, plain) ==
+      "gradients 0 and 2 are both called 'w'; expected a name for each");
+  CHECK(refusal({Placed("w", 1), Placed("", 1)}, plain) == "gradient 1 has no name");
+
+  const std::vector<Gradient> three = {Placed("a", 1), Placed("b", 1), Placed("c", 1, DType::kF64)};
+  ReducerSettings settings = plain;
+  settings.first_bucket_bytes = 1025;
+  CHECK(
+      refusal(three, settings) ==
+      "first_bucket_bytes is 1025; expected at most bucket_bytes, 1024");
+  const auto grouped = [&](std::vector<std::vector<size_t>> groups, uint64_t group_count = 0) {
+    ReducerSettings with_groups = plain;
+    with_groups.groups = std::move(groups);
+    with_groups.group_count = group_count;
+    return refusal(three, with_groups);
+  };
+  CHECK(grouped({{0, 1}, {}}) == "taken");
+  CHECK(grouped({}, 3) == "taken");
+  CHECK(grouped({{0}, {1, 0}}) == "gradient 0 'a' is in groups 0 and 1; expected one");
+  CHECK(grouped({{0}, {1, 1}}) == "group 1 has gradient 1 'b' twice");
+  CHECK(grouped({{7}}) == "group 0 has gradient 7, which does not exist; the reducer has 3");
+  CHECK(grouped({{1, 2}}) == "group 0 has 'b' of f32 and 'c' of f64; expected one dtype");
+  CHECK(
+      grouped({{0}}, 2) ==
+      "gradients are grouped by lists and by a number of groups, 2; expected one of them");
+  CHECK(grouped({}, 4) == "gradients are dealt to 4 groups; expected at most 3, one for each");
+}
+
+TEST_CASE("the gradients of a group are reduced by one operation, those of others as usual") {
+  Calls calls;
+  RecordingCommunicator comm(calls);
+  ReducerSettings settings{ReduceOp::kSum, 64};
+  settings.groups = {{0, 3}};
+  GradientReducer reducer(
+      comm, {Placed("a", 16), Placed("b", 16), Placed("c", 16), Placed("d", 16)}, settings);
+  for (int step = 0; step < 2; ++step) {
+    calls.clear();
+    for (const size_t i : {3, 2, 1}) reducer.MarkReady(i);
+    CHECK(calls == Calls{"f32 16", "f32 16"});
+    reducer.MarkReady(0);
+    reducer.Wait();
+    CHECK(calls == Calls{"f32 16", "f32 16", "f32 48"});
+  }
+}
+
+TEST_CASE("grouped by number, placed and packed, every gradient is reduced") {
+  const uint64_t groups = GENERATE(1, 2, 5);
+  const int size = GENERATE(1, 2, 3);
+  CHECK(RunShm(size, [&](ops::Communicator& comm) {
+          std::vector<std::vector<float>> own(5, std::vector<float>(100));
+          std::vector<Gradient> gradients;
+          for (size_t i = 0; i < own.size(); ++i) {
+            const bool placed = i % 2 == 0;
+            gradients.push_back(
+                {std::to_string(i), Buffer(placed ? nullptr : own[i].data(), 100, DType::kF32)});
+          }
+          ReducerSettings settings{ReduceOp::kSum, 256};
+          settings.group_count = groups;
+          GradientReducer reducer(comm, gradients, settings);
+          for (int step = 0; step < 3; ++step) {
+            for (size_t i = 0; i < own.size(); ++i) {
+              auto* data = static_cast<float*>(reducer.gradient(i).data);
+              std::fill(data, data + 100, static_cast<float>(i + 1));
+              if (i != 3) reducer.MarkReady(i);
+            }
+            reducer.Wait();
+            for (size_t i = 0; i < own.size(); ++i) {
+              const float expected = static_cast<float>(i + 1) * static_cast<float>(size);
+              Expect(static_cast<float*>(reducer.gradient(i).data)[99] == expected, "the sum");
+            }
+          }
+        }) == Nothing(size));
+}
+
 }  // namespace
+}  // namespace dtrun::testing

@@ -496,6 +496,29 @@ void Buffers(Communicator& world) {
   Expect(torch::equal(first, net->norm->running_mean), "they are rank 0's after a step");
 }
 
+// Gradients cross as f16 and come back in their own type.
+void InSixteenBits(Communicator& world) {
+  Tensor weight = torch::ones({5}).set_requires_grad(true);
+  Tensor wide = torch::ones({3}, torch::kDouble).set_requires_grad(true);
+  torch::optim::SGD inner({weight, wide}, 0.1);
+  DistributedOptions options;
+  options.op = dtrun::ReduceOp::kSum;
+  options.first_bucket_bytes = 64;
+  options.wire = dtrun::Wire::kF16;
+  DistributedOptimizer optimizer(world, inner, options);
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    ((weight * 1.0001).sum() + (wide * 1.0001).sum()).backward();  // 1 in f16
+    Expect(
+        torch::equal(weight.grad(), torch::full({5}, static_cast<float>(world.size()))),
+        "the sum of rounded gradients");
+    Expect(
+        torch::equal(wide.grad(), torch::full({3}, world.size(), torch::kDouble)),
+        "and of doubles");
+    optimizer.step();
+  }
+}
+
 // Rank 0 has trained; the others begin.
 template <typename Optimizer, typename Options>
 void CheckState(Communicator& world, Options options, const std::string& name) {
@@ -689,6 +712,7 @@ const Stories kStories = {
     {"different_broadcast", DifferentBroadcast},
     {"types", Types},
     {"strides", Strides},
+    {"wire", InSixteenBits},
     {"buffers", Buffers},
     {"states", States},
     {"state_of_adagrad", StateOfAdagrad},

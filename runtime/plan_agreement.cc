@@ -1,0 +1,71 @@
+#include "runtime/plan_agreement.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+
+// What ranks tell each other when all is well.
+struct Summary {
+  uint64_t digest = 0;
+  uint64_t holds = 0;
+};
+
+// 64-bit FNV-1a.
+uint64_t DigestOf(const std::string& text) {
+  uint64_t digest = 0xcbf29ce484222325u;
+  for (const char c : text) digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return digest;
+}
+
+// The ranks by what they have, for the first line of their listings that is not the same
+// everywhere.
+std::string FirstDifference(const std::vector<std::string>& listings) {
+  std::vector<std::vector<std::string>> lines;
+  size_t longest = 0;
+  for (const std::string& listing : listings) {
+    lines.push_back(base::Split(listing, '\n'));
+    longest = std::max(longest, lines.back().size());
+  }
+  for (size_t i = 0; i < longest; ++i) {
+    std::map<std::string, std::vector<int>> sides;
+    for (size_t rank = 0; rank < lines.size(); ++rank) {
+      sides[i < lines[rank].size() ? lines[rank][i] : "none"].push_back(static_cast<int>(rank));
+    }
+    if (sides.size() == 1) continue;
+    std::vector<std::string> texts;
+    for (const auto& [line, ranks] : sides)
+      texts.push_back(Text(line, " on ", base::RankList(ranks)));
+    const std::string what =
+        i == 0 ? "the reducer's options are " : Text("gradient ", i - 1, " is ");
+    return what + base::Join(texts, ", ");
+  }
+  return "the listings are equal";
+}
+
+}  // namespace
+
+bool Agree(ops::Communicator& communicator, const std::vector<std::string>& listing, bool holds) {
+  const std::string text = base::Join(listing, "\n");
+  Summary mine{.digest = DigestOf(text), .holds = holds};
+  std::vector<Summary> all(static_cast<size_t>(communicator.size()));
+  communicator.AllGather(
+      Buffer(&mine, sizeof mine, DType::kU8),
+      Buffer(all.data(), all.size() * sizeof mine, DType::kU8));
+  for (const Summary& other : all) {
+    if (other.digest == all[0].digest) continue;
+    throw Error(
+        ErrorCode::kMismatch, Text(
+                                  "the ranks have different gradients to reduce: ",
+                                  FirstDifference(ops::AllGatherBytes(communicator, text))));
+  }
+  return std::all_of(all.begin(), all.end(), [](const Summary& other) { return other.holds != 0; });
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,220 @@
+// After the first step the buckets follow the order in which gradients really became ready.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "dtrun/error.h"
+#include "tests/runtime/reducer_stories.h"
+
+namespace dtrun::testing {
+namespace {
+
+using runtime::Gradient;
+using runtime::GradientReducer;
+using runtime::ReducerSettings;
+using Indices = std::vector<size_t>;
+
+std::vector<Gradient> Lines(size_t count) {
+  std::vector<Gradient> gradients;
+  for (size_t i = 0; i < count; ++i) gradients.push_back(Placed(std::to_string(i), 16));
+  return gradients;
+}
+
+// Operations that were started before each mark of `order`.
+std::vector<size_t> StartedBefore(GradientReducer& reducer, const Calls& calls, Indices order) {
+  std::vector<size_t> started;
+  const size_t before = calls.size();
+  for (const size_t i : order) {
+    started.push_back(calls.size() - before);
+    reducer.MarkReady(i);
+  }
+  reducer.Wait();
+  return started;
+}
+
+TEST_CASE("a parameter that comes late holds the others back in the first step alone") {
+  Calls calls;
+  RecordingCommunicator comm(calls);
+  GradientReducer reducer(comm, Lines(8), {ReduceOp::kSum, 128});
+  const Indices order = {7, 5, 4, 3, 2, 1, 0, 6};
+  CHECK(StartedBefore(reducer, calls, order) == Indices(8, 0));
+  const Indices rebuilt = {0, 1, 1, 2, 2, 3, 3, 4};
+  CHECK(StartedBefore(reducer, calls, order) == rebuilt);
+  CHECK(StartedBefore(reducer, calls, order) == rebuilt);
+}
+
+TEST_CASE("an unused parameter that is told at the end holds nothing back either") {
+  Calls calls;
+  RecordingCommunicator comm(calls);
+  GradientReducer reducer(comm, Lines(8), {ReduceOp::kSum, 128});
+  for (int step = 0; step < 2; ++step) {
+    calls.clear();
+    for (const size_t i : {7, 5, 4, 3, 2, 1, 0}) reducer.MarkReady(i);
+    CHECK(calls.size() == (step == 0 ? 0u : 4u));
+    reducer.MarkUnused(6);
+    reducer.Wait();
+  }
+}
+
+TEST_CASE("on request the buckets stay as they are") {
+  Calls calls;
+  RecordingCommunicator comm(calls);
+  ReducerSettings settings{ReduceOp::kSum, 128};
+  settings.rebuild = false;
+  GradientReducer reducer(comm, Lines(8), settings);
+  for (int step = 0; step < 2; ++step)
+    CHECK(StartedBefore(reducer, calls, {7, 5, 4, 3, 2, 1, 0, 6}) == Indices(8, 0));
+}
+
+TEST_CASE("gradients with memory of their own are packed in the order in which they come") {
+  Calls calls;
+  RecordingCommunicator comm(calls);
+  std::vector<std::vector<float>> own(8, std::vector<float>(16));
+  std::vector<Gradient> gradients = Lines(8);
+  for (size_t i = 0; i < 8; ++i) gradients[i].buffer.data = own[i].data();
+  GradientReducer reducer(comm, gradients, {ReduceOp::kSum, 128});
+  const Indices order = {0, 7, 1, 6, 2, 5, 3, 4};
+  StartedBefore(reducer, calls, order);
+  calls.clear();
+  CHECK(StartedBefore(reducer, calls, order) == Indices{0, 0, 1, 1, 2, 2, 3, 3});
+  CHECK(calls == Calls{"f32 32", "f32 32", "f32 32", "f32 48"});  // the last with the flags
+}
+
+TEST_CASE("gradients that nobody marked come last") {
+  Calls calls;
+  RecordingCommunicator comm(calls);
+  GradientReducer reducer(comm, Lines(8), {ReduceOp::kSum, 128});
+  for (int step = 0; step < 2; ++step) {
+    calls.clear();
+    reducer.MarkReady(3);
+    reducer.MarkReady(2);
+    CHECK(calls.size() == (step == 0 ? 0u : 1u));
+    reducer.Wait();
+  }
+}
+
+// ---- Ranks as threads
+
+// A model whose gradients lie in the block (even), or elsewhere (odd, if `mixed`; else all).
+struct Model {
+  std::vector<std::vector<float>> own;
+  std::vector<Gradient> gradients;
+};
+
+enum class Memory { kPlaced, kPacked, kMixed };
+
+Model MakeModel(Memory memory) {
+  Model model;
+  const std::vector<size_t> counts = {5, 262'144, 700, 1, 90, 262'145, 33, 1000, 64, 2};
+  for (const size_t count : counts) model.own.emplace_back(count);
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const bool packed = memory == Memory::kPacked || (memory == Memory::kMixed && i % 2 == 1);
+    float* data = packed ? model.own[i].data() : nullptr;
+    model.gradients.push_back({"g" + std::to_string(i), Buffer(data, counts[i], DType::kF32)});
+  }
+  return model;
+}
+
+// An order that differs from rank to rank.
+Indices OrderOf(int rank, size_t count) {
+  Indices order = runtime::ReverseOrder(count);
+  std::mt19937 random(static_cast<unsigned>(rank));
+  std::shuffle(order.begin(), order.end(), random);
+  return order;
+}
+
+// Values whose sums depend on the order of summation.
+void Fill(const Buffer& gradient, uint32_t& state) {
+  auto* data = static_cast<float*>(gradient.data);
+  for (uint64_t k = 0; k < gradient.count; ++k) {
+    state = state * 1664525 + 1013904223;
+    data[k] = static_cast<float>(state >> 8) / 3;
+  }
+}
+
+// All results of some steps of one rank, in which odd ranks do not use gradient 4.
+std::vector<float> Train(ops::Communicator& comm, Memory memory, bool rebuild) {
+  Model model = MakeModel(memory);
+  ReducerSettings settings{ReduceOp::kAverage, 1024};
+  settings.first_bucket_bytes = 128;
+  settings.rebuild = rebuild;
+  GradientReducer reducer(comm, model.gradients, settings);
+  const size_t count = model.gradients.size();
+  std::vector<void*> places;
+  for (size_t i = 0; i < count; ++i) places.push_back(reducer.gradient(i).data);
+  uint32_t random = static_cast<uint32_t>(comm.rank());
+  std::vector<float> results;
+  for (int step = 0; step < 3; ++step) {
+    for (size_t i = 0; i < count; ++i) Fill(reducer.gradient(i), random);
+    for (const size_t i : OrderOf(comm.rank(), count)) {
+      if (i == 4 && comm.rank() % 2 == 1) reducer.MarkUnused(i);
+      if (i != 4 || comm.rank() % 2 == 0) reducer.MarkReady(i);
+    }
+    reducer.Wait();
+    for (size_t i = 0; i < count; ++i) {
+      const Buffer gradient = reducer.gradient(i);
+      Expect(gradient.data == places[i], "a gradient stays where it is");
+      Expect(reducer.IsAlone(i) == (i == 1 || i == 5), "large ones are alone");
+      Expect(reducer.WasUsed(i), "it was used");
+      const auto* data = static_cast<const float*>(gradient.data);
+      results.insert(results.end(), data, data + gradient.count);
+    }
+  }
+  return results;
+}
+
+TEST_CASE("rebuilt or not, on all ranks and in any order of marks: the same bits") {
+  const int size = GENERATE(1, 2, 3, 4);
+  const Memory memory = GENERATE(Memory::kPlaced, Memory::kPacked, Memory::kMixed);
+  std::vector<std::vector<float>> rebuilt(static_cast<size_t>(size)), fixed(rebuilt);
+  CHECK(RunShm(size, [&](ops::Communicator& comm) {
+          const auto rank = static_cast<size_t>(comm.rank());
+          rebuilt[rank] = Train(comm, memory, true);
+          fixed[rank] = Train(comm, memory, false);
+        }) == Nothing(size));
+  for (size_t rank = 0; rank < rebuilt.size(); ++rank) {
+    CHECK((rebuilt[rank] == fixed[rank]));
+    CHECK((rebuilt[rank] == rebuilt[0]));
+  }
+}
+
+TEST_CASE("all ranks rebuild alike, also where some have memory of their own and some have not") {
+  std::vector<std::vector<runtime::Bucket>> buckets(3);
+  CHECK(RunShm(3, [&](ops::Communicator& comm) {
+          Model model = MakeModel(comm.rank() == 1 ? Memory::kPlaced : Memory::kPacked);
+          GradientReducer reducer(comm, model.gradients, {ReduceOp::kSum, 1024});
+          const auto before = reducer.plan().buckets;
+          for (const size_t i : OrderOf(comm.rank(), model.gradients.size())) reducer.MarkReady(i);
+          reducer.Wait();
+          buckets[static_cast<size_t>(comm.rank())] = reducer.plan().buckets;
+          Expect(reducer.plan().buckets != before, "the plan is another one");
+          reducer.Wait();
+        }) == Nothing(3));
+  CHECK((buckets[1] == buckets[0] && buckets[2] == buckets[0]));
+}
+
+TEST_CASE("gradients that no rank used are known as such after the rebuild, whatever rank 0 does") {
+  CHECK(RunShm(3, [&](ops::Communicator& comm) {
+          GradientReducer reducer(comm, Lines(8), {ReduceOp::kSum, 128});
+          for (size_t step = 0; step < 4; ++step) {
+            for (const size_t i : OrderOf(comm.rank(), 8)) {
+              if (i % 4 == step % 4) reducer.MarkUnused(i);
+              if (i % 4 != step % 4) reducer.MarkReady(i);
+            }
+            reducer.Wait();
+            for (size_t i = 0; i < 8; ++i)
+              Expect(reducer.WasUsed(i) == (i % 4 != step % 4), "what was used");
+          }
+        }) == Nothing(3));
+}
+
+TEST_CASE("a reducer without gradients has nothing to do, in any step") {
+  CHECK(RunShm(2, [&](ops::Communicator& comm) {
+          GradientReducer reducer(comm, {}, {ReduceOp::kSum, 128});
+          for (int step = 0; step < 2; ++step) reducer.Wait();
+        }) == Nothing(2));
+}
+
+}  // namespace
+}  // namespace dtrun::testing
