@@ -32,6 +32,13 @@ bool ParseInRange(const std::string& value, int64_t least, int64_t most, int64_t
   return parsed && *parsed >= least && *parsed <= most;
 }
 
+bool ParseSwitch(const std::string& value, bool& option) {
+  option = value == "on";
+  return value == "on" || value == "off";
+}
+
+std::string ShowSwitch(bool option) { return option ? "on" : "off"; }
+
 std::string ShowLogLevel(LogLevel level) {
   if (level == LogLevel::kError) return "error";
   return level == LogLevel::kWarning ? "warning" : "info";
@@ -46,14 +53,18 @@ bool ParseLogLevel(const std::string& value, LogLevel& level) {
 
 const std::vector<OptionRow>& Rows() {
   static const std::vector<OptionRow> rows = {
-      {"bucket_bytes", true, "a number of bytes from 1 to 1099511627776",
+      {"bucket_bytes", true, "auto or a number of bytes from 1 to 1099511627776",
        [](const std::string& value, Options& options) {
+         options.bucket_bytes = 0;
+         if (value == "auto") return true;
          int64_t bytes = 0;
          const bool valid = ParseInRange(value, 1, int64_t{1} << 40, bytes);
          options.bucket_bytes = static_cast<uint64_t>(bytes);
          return valid;
        },
-       [](const Options& options) { return Text(options.bucket_bytes); }},
+       [](const Options& options) {
+         return options.bucket_bytes == 0 ? "auto" : Text(options.bucket_bytes);
+       }},
       {"backend", true, "auto, shm, hierarchical or mpi",
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"auto", "shm", "hierarchical", "mpi"}, options.backend);
@@ -84,6 +95,28 @@ const std::vector<OptionRow>& Rows() {
          return ParseChoice(value, {"error", "abort"}, options.on_stall);
        },
        [](const Options& options) { return options.on_stall; }},
+      {"autotune", true, "on or off",
+       [](const std::string& value, Options& options) {
+         return ParseSwitch(value, options.autotune);
+       },
+       [](const Options& options) { return ShowSwitch(options.autotune); }},
+      {"autotune_log", false, "the path of a file",
+       [](const std::string& value, Options& options) {
+         options.autotune_log = value;
+         return true;
+       },
+       [](const Options& options) { return options.autotune_log; }},
+      {"autotune_cache", false, "the path of a file",
+       [](const std::string& value, Options& options) {
+         options.autotune_cache = value;
+         return true;
+       },
+       [](const Options& options) { return options.autotune_cache; }},
+      {"autotune_wire", true, "on or off",
+       [](const std::string& value, Options& options) {
+         return ParseSwitch(value, options.autotune_wire);
+       },
+       [](const Options& options) { return ShowSwitch(options.autotune_wire); }},
       {"log_level", false, "error, warning or info",
        [](const std::string& value, Options& options) {
          return ParseLogLevel(value, options.log_level);

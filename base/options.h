@@ -17,8 +17,9 @@ namespace dtrun::base {
 /// describes them for users.
 struct Options {
   /// A gradient bucket is launched when it holds this much: small enough to overlap with the
-  /// backward pass, large enough that the fixed cost of a collective does not count.
-  uint64_t bucket_bytes = 4 << 20;
+  /// backward pass, large enough that the fixed cost of a collective does not count. 0: "auto", by
+  /// the size of all gradients.
+  uint64_t bucket_bytes = 0;
   /// "auto", or the backend that has to be used: "shm", "hierarchical", "mpi".
   std::string backend = "auto";
   /// As what f32 values that are reduced cross from host to host: "none" (as they are), "f16",
@@ -34,6 +35,13 @@ struct Options {
   /// What a rank does that gives up waiting: "error" (the operation's, for the program to see) or
   /// "abort" (the job by MPI_Abort, whatever the program makes of errors).
   std::string on_stall = "error";
+  /// Whether gradient reducers look for the fastest bucket size and route in their first steps;
+  /// where they write each trial, where they keep and find results ("": nowhere), and whether they
+  /// may try wire types, which round.
+  bool autotune = false;
+  std::string autotune_log = {};
+  std::string autotune_cache = {};
+  bool autotune_wire = false;
   LogLevel log_level = LogLevel::kWarning;
 
   bool operator==(const Options&) const = default;

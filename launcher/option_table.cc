@@ -103,14 +103,20 @@ void SetKnob(const OptionRow& row, const std::string& text, Options& options) {
   options.knobs.emplace_back(base::OptionVariable(row.knob), text);
 }
 
+void SetSwitch(const OptionRow& row, const std::string& text, Options& options) {
+  if (text != "true" && text != "false") throw UsageError("expected true or false");
+  SetKnob(row, text == "true" ? "on" : "off", options);
+}
+
 // People think of buckets in MiB, the library in bytes.
 void SetMebibytes(const OptionRow& row, const std::string& text, Options& options) {
+  if (text == "auto") return SetKnob(row, text, options);
   char* end = nullptr;
   const double bytes = std::strtod(text.c_str(), &end) * (1 << 20);
   const bool is_number =
       !text.empty() && *end == '\0' && std::isdigit(static_cast<unsigned char>(text[0]));
   if (!is_number || !(bytes >= 1) || !(bytes <= std::ldexp(1, 40)))
-    throw UsageError("expected a number of MiB, at most 1048576, such as 4 or 0.5");
+    throw UsageError("expected auto, or a number of MiB, at most 1048576, such as 4 or 0.5");
   SetKnob(row, Text(std::llround(bytes)), options);
 }
 
@@ -190,8 +196,17 @@ const std::vector<OptionRow>& OptionTable() {
       {"--stdin", Kind::kValue, "none|0", kRank, "which rank reads dtrun's own stdin", "none",
        SetStdin},
 
-      {"--bucket-mb,--fusion-threshold-mb", Kind::kValue, "MIB", kLibrary,
-       "reduce a gradient bucket once it holds this much", "4", SetMebibytes, "bucket_bytes"},
+      {"--bucket-mb,--fusion-threshold-mb", Kind::kValue, "auto|MIB", kLibrary,
+       "reduce a gradient bucket once it holds this much", "auto", SetMebibytes, "bucket_bytes"},
+      {"--autotune", Kind::kFlag, "", kLibrary,
+       "look for the fastest bucket size and route in the first steps, then keep to it", "false",
+       SetSwitch, "autotune"},
+      {"--autotune-log,--autotune-log-file", Kind::kValue, "FILE", kLibrary,
+       "and write each trial to this file (CSV)", "", SetKnob, "autotune_log"},
+      {"--autotune-cache", Kind::kValue, "FILE", kLibrary,
+       "and keep results in this file, for jobs like this one", "", SetKnob, "autotune_cache"},
+      {"--autotune-wire", Kind::kFlag, "", kLibrary, "and try wire types, which round", "false",
+       SetSwitch, "autotune_wire"},
       {"--backend", Kind::kValue, "auto|shm|hierarchical|mpi", kLibrary, "what moves the data",
        "auto", SetKnob, "backend"},
       {"--wire-dtype", Kind::kValue, "none|f16|bf16", kLibrary,

@@ -15,9 +15,10 @@ namespace {
 
 using base::Text;
 
-// What the user would have typed: the library's bytes are MiB here.
+// What the user would have typed: the library's bytes are MiB here, and its switches flags.
 std::string AsTyped(const OptionRow& row, const std::string& value) {
-  if (std::string(row.knob) != "bucket_bytes") return value;
+  if (row.kind == OptionKind::kFlag) return value == "on" ? "true" : "false";
+  if (std::string(row.knob) != "bucket_bytes" || value == "auto") return value;
   char text[64];
   std::snprintf(
       text, sizeof text, "%.17g",

@@ -161,6 +161,7 @@ class Narrator {
       : speaks_(job.rank() == 0),
         lines_(speaks_ && options.verbose > 0),
         draws_(lines_ && options.verbose == 1 && job.terminal_columns() > 0),
+        ranks_(job.size()),
         epochs_(options.epochs),
         progress_(options.epochs, job.size(), job.terminal_columns()) {}
 
@@ -169,7 +170,7 @@ class Narrator {
   }
   void OnEpoch(uint64_t epoch, const EpochResult& result) {
     if (draws_) progress_.Remove();
-    if (lines_) Say(EpochLine(epoch, epochs_, result));
+    if (lines_) Say(EpochLine(epoch, epochs_, result, ranks_));
   }
   void Say(const std::string& line) const {
     if (!speaks_) return;
@@ -179,6 +180,7 @@ class Narrator {
 
  private:
   bool speaks_, lines_, draws_;
+  int ranks_;
   uint64_t epochs_;
   ProgressPrinter progress_;
 };
@@ -199,6 +201,7 @@ TrainingResult Train(Context& job, const TrainOptions& options, Preparation& rea
        .steps_per_epoch = options.steps_per_epoch,
        .max_steps = options.max_steps,
        .seed = options.seed,
+       .overlap = options.overlap,
        .learning_rate = [&options, steps](uint64_t step) {
          return LearningRateAt(options.learning_rate, step, steps, options.cooldown);
        }});

@@ -9,8 +9,8 @@
 #include "ops/bootstrap.h"
 #include "ops/communicator.h"
 #include "ops/engine.h"
-#include "ops/hierarchical/hierarchical_options.h"
 #include "ops/mpi/mpi_module.h"
+#include "ops/route.h"
 
 namespace dtrun::ops {
 

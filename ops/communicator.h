@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "ops/bootstrap.h"
 #include "ops/collective.h"
 #include "ops/engine.h"
+#include "ops/route.h"
 #include "ops/share_update.h"
 
 namespace dtrun::ops {
@@ -86,6 +88,12 @@ class Communicator {
   void Broadcast(Buffer buffer, int root) { StartBroadcast(buffer, root).Wait(); }
   void AllGather(Buffer input, Buffer output) { StartAllGather(input, output).Wait(); }
   void Barrier() { StartBarrier().Wait(); }
+
+  /// How data crosses between hosts; none where there is no choice.
+  virtual std::optional<Route> route() const { return std::nullopt; }
+  /// From the next operation on; all ranks change it between the same two. Waits for what is under
+  /// way. Only where there is a choice.
+  virtual void SetRoute(const Route& /*route*/) {}
 
   /// Collective: zeroed, page-aligned memory, reduced in place without a copy where the backend
   /// can.

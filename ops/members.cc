@@ -1,5 +1,7 @@
 #include "ops/members.h"
 
+#include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/text.h"
@@ -21,6 +23,10 @@ Members Members::Subset(const std::vector<int>& ranks, const std::string& suffix
     if (!hosts.empty()) subset.hosts.push_back(hosts[static_cast<size_t>(rank)]);
   }
   return subset;
+}
+
+bool Members::SharesHost() const {
+  return std::adjacent_find(hosts.begin(), hosts.end(), std::not_equal_to<>()) == hosts.end();
 }
 
 std::string Members::List(const std::vector<int>& ranks) const {

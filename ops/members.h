@@ -17,6 +17,8 @@ struct Members {
   /// Those of `ranks`, in that order, under this name followed by `suffix`.
   Members Subset(const std::vector<int>& ranks, const std::string& suffix) const;
 
+  bool SharesHost() const;
+
   /// "rank 1", "ranks 1, 2 and 5": what these ranks of the communicator are called in the world,
   /// each with its host when there are several.
   std::string List(const std::vector<int>& ranks) const;

@@ -40,8 +40,7 @@ std::vector<size_t> GroupOf(const BucketPlan& plan) {
 }
 
 bool IsLarge(const BucketPlan& plan, size_t i) {
-  const uint64_t bytes = BytesOf(plan.gradients[i]);
-  return bytes >= plan.settings.bucket_bytes && bytes >= kSingleBytes;
+  return BytesOf(plan.gradients[i]) >= plan.settings.single_bytes;
 }
 
 // Gradients that will be a bucket.
@@ -282,6 +281,13 @@ std::vector<std::vector<size_t>> DealGroups(
     for (auto& [dtype, group] : by_dtype) groups.push_back(std::move(group));
   }
   return groups;
+}
+
+uint64_t AutoBucketBytes(const std::vector<GradientSpec>& gradients, bool within_one_host) {
+  uint64_t bytes = 0;
+  for (const GradientSpec& gradient : gradients) bytes += gradient.count * SizeOf(gradient.dtype);
+  const uint64_t least = within_one_host ? 1 << 20 : 64 << 10, most = 4 << 20;
+  return std::clamp(bytes / 16, least, most);
 }
 
 std::string Describe(const GradientSpec& gradient) {

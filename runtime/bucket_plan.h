@@ -33,10 +33,15 @@ struct FlagPlan {
   DType dtype = DType::kF32;  ///< a float type: any average of flags is exact enough to tell
 };
 
+/// No smaller gradient has a bucket alone.
+inline constexpr uint64_t kSingleBytes = 1 << 20;
+
 /// How gradients become buckets. The same on all ranks.
 struct PlanSettings {
   uint64_t bucket_bytes = 0;
-  uint64_t first_bucket_bytes = 0;               ///< of the first bucket, so that it starts early
+  uint64_t first_bucket_bytes = 0;  ///< of the first bucket, so that it starts early
+  /// A gradient of this size has a bucket alone, so that it can be reduced wherever it lies.
+  uint64_t single_bytes = kSingleBytes;
   std::vector<std::vector<size_t>> groups = {};  ///< gradients of one dtype, a bucket each
   /// The flags cannot ride with gradients: their format on the wire carries no floats.
   bool flags_apart = false;
@@ -52,10 +57,6 @@ struct BucketPlan {
   FlagPlan flags;
   uint64_t block_bytes = 0;
 };
-
-/// A gradient of this size that fills a bucket has it alone, so that it can be reduced wherever it
-/// lies.
-inline constexpr uint64_t kSingleBytes = 1 << 20;
 
 /// The order in which backward reaches gradients, before anything is known: the last layer first.
 std::vector<size_t> ReverseOrder(size_t count);
@@ -84,6 +85,11 @@ BucketPlan Replan(const BucketPlan& plan, const std::vector<size_t>& ready_order
 ///   5 gradients, 2 groups  ->  {0, 1, 2}, {3, 4}
 std::vector<std::vector<size_t>> DealGroups(
     const std::vector<GradientSpec>& gradients, uint64_t group_count);
+
+/// A sixteenth of all gradients, so that little is left to reduce when the last one is ready, but
+/// no less than the fixed cost of an operation is worth, which is more between hosts than what a
+/// larger bucket saves within one: at least 64 KiB, within one host 1 MiB; at most 4 MiB.
+uint64_t AutoBucketBytes(const std::vector<GradientSpec>& gradients, bool within_one_host);
 
 /// "'conv/kernel' f32[288]"
 std::string Describe(const GradientSpec& gradient);

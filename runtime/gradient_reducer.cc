@@ -11,7 +11,8 @@
 //
 // The first wait ends with the plan of all further steps: rank 0 tells in which order its gradients
 // became ready. Nothing is under way at that moment, and the reduction of an element does not
-// depend on the bucket that it is in.
+// depend on the bucket that it is in. At such a moment the autotuner may change the size of the
+// buckets and their route, too.
 
 #include "runtime/gradient_reducer.h"
 
@@ -57,16 +58,18 @@ const base::Clock& ClockOf(const ReducerSettings& settings) {
 GradientReducer::GradientReducer(
     ops::Communicator& communicator, std::vector<Gradient> gradients, ReducerSettings settings)
     : gradients_(Checked(std::move(gradients), settings)),
-      settings_(std::move(settings)),
+      settings_(Settled(std::move(settings), gradients_, communicator.members().SharesHost())),
       communicator_(communicator.Duplicate()),
       plan_(FirstPlan(gradients_, settings_)),
       movable_(Agree(*communicator_, Listing(settings_, plan_), AreAllPacked(gradients_))),
       block_(*communicator_, plan_),
       wire_(settings_.wire, [this] { Progress(); }),
       was_used_(gradients_.size()),
+      order_(ReverseOrder(gradients_.size())),
       rebuilt_(!settings_.rebuild || gradients_.empty()),
       meter_(ClockOf(settings_)) {
   LayWire();
+  if (settings_.autotune) StartTuning();
   Reset();
 }
 
@@ -235,6 +238,7 @@ void GradientReducer::Wait() {
     FinishStep();
   }
   meter_.EndStep();
+  if (tuner_ != nullptr) Tune();
 }
 
 void GradientReducer::FinishStep() {
@@ -271,13 +275,49 @@ void GradientReducer::Rebuild() {
   std::vector<uint64_t> order = std::exchange(ready_order_, {});
   communicator_->Broadcast(Buffer(order.data(), order.size()), 0);
   rebuilt_ = true;
-  const std::vector<size_t> ready_order(order.begin(), order.end());
-  BucketPlan plan = movable_ ? PlanBuckets(plan_.gradients, plan_.settings, ready_order)
-                             : Replan(plan_, ready_order);
+  order_.assign(order.begin(), order.end());
+  Cut();
+}
+
+// Nothing is under way.
+void GradientReducer::Cut() {
+  BucketPlan plan =
+      movable_ ? PlanBuckets(plan_.gradients, plan_.settings, order_) : Replan(plan_, order_);
   if (plan.buckets == plan_.buckets) return;
   plan_ = std::move(plan);
   if (movable_) block_.Clear();
   LayWire();
+}
+
+void GradientReducer::StartTuning() {
+  uint64_t bytes = 0;
+  for (const GradientSpec& gradient : plan_.gradients)
+    bytes += gradient.count * SizeOf(gradient.dtype);
+  const Tuning defaults{settings_.bucket_bytes, communicator_->route().value_or(ops::Route())};
+  tuner_ = std::make_unique<Autotuner>(
+      *communicator_, defaults,
+      Text(gradients_.size(), " gradients of ", bytes, " bytes, ", Listing(settings_, plan_)[0]),
+      *settings_.autotune);
+  Apply(tuner_->tuning());
+}
+
+// Before the first step of the next plan.
+void GradientReducer::Tune() {
+  Communicate([this] {
+    if (!tuner_->EndStep(std::chrono::nanoseconds(meter_.last().total_ns))) return;
+    Apply(tuner_->tuning());
+    Reset();
+  });
+}
+
+// How large a gradient has to be to stand alone does not change: trainers have asked.
+void GradientReducer::Apply(const Tuning& tuning) {
+  if (communicator_->route() && tuning.route != *communicator_->route())
+    communicator_->SetRoute(tuning.route);
+  plan_.settings.bucket_bytes = tuning.bucket_bytes;
+  plan_.settings.first_bucket_bytes =
+      std::min(PlanSettingsOf(settings_, plan_.gradients).first_bucket_bytes, tuning.bucket_bytes);
+  Cut();
 }
 
 void GradientReducer::Unpack(size_t i) {

@@ -8,6 +8,7 @@
 
 #include "dtrun/types.h"
 #include "ops/communicator.h"
+#include "runtime/autotuner.h"
 #include "runtime/bucket_plan.h"
 #include "runtime/gradient_block.h"
 #include "runtime/reducer_settings.h"
@@ -64,6 +65,10 @@ class GradientReducer {
   void Progress();
   void Reset();
   void Rebuild();
+  void Cut();
+  void StartTuning();
+  void Tune();
+  void Apply(const Tuning& tuning);
   void LayWire();
   // Throws what has broken it before, and remembers what breaks it now.
   template <typename Body>
@@ -79,7 +84,9 @@ class GradientReducer {
   UsedFlags flags_;
   std::vector<bool> was_used_;         // by gradient, of the last step
   std::vector<uint64_t> ready_order_;  // of the first step, until the plan is rebuilt
+  std::vector<size_t> order_;          // of readiness, as the plan has it
   bool rebuilt_;
+  std::unique_ptr<Autotuner> tuner_;  // null: without
   StepMeter meter_;
   std::exception_ptr error_;  // what broke it
 

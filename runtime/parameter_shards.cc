@@ -49,8 +49,9 @@ ParameterShards::ParameterShards(
       meter_(SteadyClock()) {
   CheckParameters();
   const bool one_pass = communicator_->fuses_updates();
-  plan_ = PlanShards(
-      SpecsOf(parameters_), one_pass ? UINT64_MAX : settings_.bucket_bytes, communicator_->size());
+  uint64_t bucket_bytes = one_pass ? UINT64_MAX : settings_.bucket_bytes;
+  if (bucket_bytes == 0) bucket_bytes = AutoBucketBytes(SpecsOf(parameters_), false);
+  plan_ = PlanShards(SpecsOf(parameters_), bucket_bytes, communicator_->size());
   AgreeOnPlan();
   const uint64_t bytes = plan_.layout.block_bytes;
   gradients_ = communicator_->Allocate(bytes);

@@ -22,7 +22,7 @@ struct ShardedParameter {
 
 struct ShardSettings {
   ReduceOp op = ReduceOp::kAverage;  ///< or kSum
-  uint64_t bucket_bytes = 0;         ///< where the update is not one pass
+  uint64_t bucket_bytes = 0;         ///< where the update is not one pass; 0: AutoBucketBytes
   bool one_copy = false;             ///< all ranks use the same parameters, in memory they share
   /// The element-wise state of the optimizer, all zeros at first; none: the parameter's dtype.
   std::vector<std::optional<DType>> slots = {};

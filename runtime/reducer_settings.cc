@@ -105,12 +105,20 @@ void CheckGradients(const std::vector<Gradient>& gradients) {
 
 void CheckSettings(const ReducerSettings& settings, const std::vector<Gradient>& gradients) {
   CheckScale(settings);
-  if (settings.first_bucket_bytes > settings.bucket_bytes) {
+  if (settings.bucket_bytes > 0 && settings.first_bucket_bytes > settings.bucket_bytes) {
     Refuse(
         "first_bucket_bytes is ", settings.first_bucket_bytes, "; expected at most bucket_bytes, ",
         settings.bucket_bytes);
   }
   CheckGroups(settings, gradients);
+}
+
+ReducerSettings Settled(
+    ReducerSettings settings, const std::vector<Gradient>& gradients, bool within_one_host) {
+  if (settings.bucket_bytes > 0) return settings;
+  settings.bucket_bytes =
+      std::max(AutoBucketBytes(SpecsOf(gradients), within_one_host), settings.first_bucket_bytes);
+  return settings;
 }
 
 std::vector<GradientSpec> SpecsOf(const std::vector<Gradient>& gradients) {
@@ -125,6 +133,7 @@ PlanSettings PlanSettingsOf(
   return {
       .bucket_bytes = settings.bucket_bytes,
       .first_bucket_bytes = FirstBucketBytes(settings),
+      .single_bytes = std::max(settings.bucket_bytes, kSingleBytes),
       .groups =
           settings.group_count > 0 ? DealGroups(gradients, settings.group_count) : settings.groups,
       .flags_apart = settings.wire != nullptr && !CarriesFlags(*settings.wire),

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "dtrun/types.h"
+#include "runtime/autotuner.h"
 #include "runtime/bucket_plan.h"
 #include "runtime/wire_format.h"
 
@@ -23,8 +24,8 @@ struct Gradient {
 /// What a reducer is told; the same on all ranks.
 struct ReducerSettings {
   ReduceOp op = ReduceOp::kAverage;
-  uint64_t bucket_bytes = 0;
-  Scale scale = {};  ///< of kSum and kAverage, each factor in [1/1024, 1024]
+  uint64_t bucket_bytes = 0;  ///< 0: AutoBucketBytes
+  Scale scale = {};           ///< of kSum and kAverage, each factor in [1/1024, 1024]
   /// At most `bucket_bytes`; 0: 1 MiB, or `bucket_bytes` if that is less.
   uint64_t first_bucket_bytes = 0;
   /// Gradients that are reduced together, a bucket for each list.
@@ -35,12 +36,18 @@ struct ReducerSettings {
   std::shared_ptr<WireFormat> wire = nullptr;
   /// After the first step the buckets follow rank 0's order of readiness.
   bool rebuild = true;
+  /// Looks for better than all this while steps are done.
+  std::optional<AutotuneOptions> autotune = std::nullopt;
   const base::Clock* clock = nullptr;  ///< of the statistics; null: the steady clock
 };
 
 /// Throws Error kInvalidArgument or kUnavailable, which names what cannot be.
 void CheckGradients(const std::vector<Gradient>& gradients);
 void CheckSettings(const ReducerSettings& settings, const std::vector<Gradient>& gradients);
+
+/// `settings`, which have been checked, with the size of buckets in place of a 0.
+ReducerSettings Settled(
+    ReducerSettings settings, const std::vector<Gradient>& gradients, bool within_one_host);
 
 std::vector<GradientSpec> SpecsOf(const std::vector<Gradient>& gradients);
 

@@ -24,7 +24,10 @@ ShardPlan PlanShards(
     const std::vector<GradientSpec>& parameters, uint64_t bucket_bytes, int ranks) {
   ShardPlan plan;
   plan.layout = PlanBuckets(
-      parameters, {.bucket_bytes = bucket_bytes, .first_bucket_bytes = bucket_bytes},
+      parameters,
+      {.bucket_bytes = bucket_bytes,
+       .first_bucket_bytes = bucket_bytes,
+       .single_bytes = UINT64_MAX},
       ReverseOrder(parameters.size()));
   // Shards have no flags, so they need no bucket for flags alone.
   if (!plan.layout.buckets.empty() && plan.layout.buckets.back().gradients.empty())

@@ -30,12 +30,14 @@ std::string Bar(uint64_t done, uint64_t all) {
 
 }  // namespace
 
-std::string EpochLine(uint64_t epoch, uint64_t epochs, const EpochResult& r) {
-  return Format(
+std::string EpochLine(uint64_t epoch, uint64_t epochs, const EpochResult& r, int ranks) {
+  const std::string line = Format(
       "Epoch %llu/%llu: loss %.4f, accuracy %.4f, test loss %.4f, test accuracy %.4f, %.1f s, %.0f "
       "images/s",
       Count{epoch}, Count{epochs}, r.loss, r.train_accuracy, r.test_loss, r.test_accuracy,
       r.seconds, r.images_per_s);
+  return ranks == 1 ? line
+                    : line + Format(", communication exposed %.1f %%", 100 * r.exposed_share);
 }
 
 std::string ResultLine(const TrainingResult& r, uint64_t test_images) {

@@ -12,8 +12,8 @@ namespace dtrun::models {
 /// What a trainer tells its user, as text: who prints it, and where, is decided elsewhere.
 
 /// "Epoch 2/8: loss 0.5123, accuracy 0.8123, test loss 0.4100, test accuracy 0.8521, 9.1 s, 6600
-/// images/s"
-std::string EpochLine(uint64_t epoch, uint64_t epochs, const EpochResult& result);
+/// images/s, communication exposed 2.1 %", the latter of more than one rank
+std::string EpochLine(uint64_t epoch, uint64_t epochs, const EpochResult& result, int ranks);
 
 /// "Test: loss 0.2312, accuracy 0.9163 on 10000 images; parameters 9f86d081884c7d65 on all 2 ranks"
 std::string ResultLine(const TrainingResult& result, uint64_t test_images);

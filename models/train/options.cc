@@ -110,6 +110,9 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
       ->check(Integer(0, 2))
       ->type_name("0|1|2");
   app.add_option("--json", o.json, "Write the result to this file")->type_name("FILE");
+  app.add_flag(
+      "!--reduce-after-backward", o.overlap,
+      "Do not reduce gradients while the backward pass runs: shows what that is worth");
   app.add_flag("--log-steps", o.log_steps, "With the loss of every step in the --json file");
 }
 
@@ -159,7 +162,8 @@ std::string SharedSettings(const TrainOptions& o) {
       "\n--global-batch-size=", o.global_batch_size, "\n--steps-per-epoch=", o.steps_per_epoch,
       "\n--max-steps=", o.max_steps, "\n--learning-rate=", o.learning_rate,
       "\n--optimizer=", o.optimizer, "\n--momentum=", o.momentum, "\n--cooldown=", o.cooldown,
-      "\n--seed=", o.seed, "\n--verbose=", o.verbose, "\n--log-steps=", o.log_steps, "\n");
+      "\n--seed=", o.seed, "\n--verbose=", o.verbose, "\n--log-steps=", o.log_steps,
+      "\n--reduce-after-backward=", !o.overlap, "\n");
 }
 
 }  // namespace dtrun::models

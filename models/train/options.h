@@ -25,6 +25,7 @@ struct TrainOptions {
   int verbose = 1;
   std::string json;  ///< "": no file
   bool log_steps = false;
+  bool overlap = true;  ///< of the reduction and the backward pass
 };
 
 struct ParsedOptions {

@@ -28,7 +28,7 @@ std::string ToJson(const EpochResult& epoch) {
       ", \"test_loss\": ", Number(epoch.test_loss),
       ", \"test_accuracy\": ", Number(epoch.test_accuracy),
       ", \"seconds\": ", Number(epoch.seconds), ", \"images_per_s\": ", Number(epoch.images_per_s),
-      "}");
+      ", \"exposed_share\": ", Number(epoch.exposed_share), "}");
 }
 
 std::string StepsMember(const std::vector<double>& losses) {

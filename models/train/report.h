@@ -13,6 +13,9 @@ struct EpochResult {
   double test_loss = 0, test_accuracy = 0;
   double seconds = 0;       ///< of the training part
   double images_per_s = 0;  ///< that all ranks together trained on in that time
+  /// Of that time, the part in which ranks exchanged gradients, or waited for others to, and did
+  /// not compute: a fraction, the ranks' mean.
+  double exposed_share = 0;
 };
 
 struct TrainingResult {

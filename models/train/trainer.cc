@@ -41,6 +41,7 @@ EpochResult Trainer::RunEpoch(const OnStep& on_step) {
   report.steps = StepsOfThisEpoch();
   std::vector<double> loss_sums;
   world_.Barrier();
+  const double exposed_before = optimizer_.statistics().total.exposed_s;
   const Stopwatch watch;
   while (report.step < report.steps) {
     const Tally tally = Step(report.step, order);
@@ -51,6 +52,8 @@ EpochResult Trainer::RunEpoch(const OnStep& on_step) {
     on_step(report);
   }
   const double seconds = watch.seconds();
+  double exposed = optimizer_.statistics().total.exposed_s - exposed_before;
+  world_.AllReduce(Buffer(&exposed, 1), ReduceOp::kAverage);
   AppendStepLosses(std::move(loss_sums));
   ++epoch_;
 
@@ -61,7 +64,8 @@ EpochResult Trainer::RunEpoch(const OnStep& on_step) {
       .test_loss = tested.mean_loss(),
       .test_accuracy = tested.accuracy(),
       .seconds = seconds,
-      .images_per_s = static_cast<double>(trained.examples) / seconds};
+      .images_per_s = static_cast<double>(trained.examples) / seconds,
+      .exposed_share = exposed / seconds};
 }
 
 Tally Trainer::Step(uint64_t step_of_epoch, const std::vector<uint32_t>& order) {
@@ -70,8 +74,9 @@ Tally Trainer::Step(uint64_t step_of_epoch, const std::vector<uint32_t>& order) 
   const Share share{
       std::span(order).subspan(mine.begin, mine.size()),
       static_cast<uint32_t>(mine.begin - batch.begin), batch.size(), step_};
-  const Tally tally = ComputeGradients(
-      model_, data_.train, share, [&](size_t parameter) { optimizer_.MarkReady(parameter); });
+  const Tally tally = ComputeGradients(model_, data_.train, share, [&](size_t parameter) {
+    if (options_.overlap) optimizer_.MarkReady(parameter);
+  });
   if (options_.learning_rate) inner_.set_learning_rate(options_.learning_rate(step_));
   optimizer_.Step();
   ++step_;

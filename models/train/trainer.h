@@ -20,6 +20,7 @@ struct TrainerOptions {
   uint64_t steps_per_epoch = 0;  ///< 0: as many as use every example once
   uint64_t max_steps = 0;        ///< 0: no limit
   uint64_t seed = 1;             ///< of the order of examples
+  bool overlap = true;  ///< gradients are reduced while the backward pass runs, not after it
   /// Of step 0, 1, ...; without it the optimizer keeps its own.
   std::function<double(uint64_t step)> learning_rate = {};
 };

@@ -8,8 +8,8 @@
 
 #include "ops/communicator.h"
 #include "ops/engine.h"
-#include "ops/hierarchical/hierarchical_options.h"
 #include "ops/hierarchical/host_map.h"
+#include "ops/route.h"
 
 namespace dtrun::ops::hierarchical {
 
@@ -56,7 +56,7 @@ struct Group {
   std::shared_ptr<const Members> members;
   HostMap hosts;
   int rank = 0, host = 0, local_rank = 0;
-  HierarchicalOptions options;
+  Route route;
   Engine& engine;
 
   std::unique_ptr<Communicator> local;    ///< this host's ranks: chunks on their way up, memory

@@ -19,7 +19,7 @@ class HierarchicalCommunicator : public Communicator {
  public:
   HierarchicalCommunicator(
       std::unique_ptr<Communicator> local, std::unique_ptr<Communicator> cross,
-      const HostMap& hosts, const HierarchicalOptions& options, Engine& engine, Members members)
+      const HostMap& hosts, const Route& route, Engine& engine, Members members)
       : Communicator(std::move(members)),
         engine_(engine),
         group_(std::make_shared<Group>(hosts, engine)),
@@ -30,7 +30,7 @@ class HierarchicalCommunicator : public Communicator {
     group.rank = cross->rank();
     group.host = hosts.host(group.rank);
     group.local_rank = hosts.local_rank(group.rank);
-    group.options = options;
+    group.route = route;
     group.local = std::move(local);
     group.down = group.local->Duplicate();
     group.calls = group.local->Duplicate();
@@ -42,6 +42,13 @@ class HierarchicalCommunicator : public Communicator {
   int rank() const override { return group_->rank; }
   int size() const override { return group_->hosts.size(); }
   const char* backend() const override { return "hierarchical"; }
+
+  std::optional<Route> route() const override { return group_->route; }
+
+  void SetRoute(const Route& route) override {
+    BeQuiet();
+    group_->route = route;
+  }
 
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
     BeQuiet();
@@ -62,7 +69,7 @@ class HierarchicalCommunicator : public Communicator {
     auto local = CreateLocalPart(bootstrap, ranks, hosts, members);
     auto cross = group_->flat->Create(bootstrap, ranks, members);
     return CreateHierarchicalCommunicator(
-        std::move(local), std::move(cross), hosts, group_->options, engine_, std::move(members));
+        std::move(local), std::move(cross), hosts, group_->route, engine_, std::move(members));
   }
 
  protected:
@@ -135,9 +142,9 @@ class HierarchicalCommunicator : public Communicator {
 
 std::unique_ptr<Communicator> CreateHierarchicalCommunicator(
     std::unique_ptr<Communicator> local, std::unique_ptr<Communicator> cross, const HostMap& hosts,
-    const HierarchicalOptions& options, Engine& engine, Members members) {
+    const Route& route, Engine& engine, Members members) {
   return std::make_unique<HierarchicalCommunicator>(
-      std::move(local), std::move(cross), hosts, options, engine, std::move(members));
+      std::move(local), std::move(cross), hosts, route, engine, std::move(members));
 }
 
 }  // namespace dtrun::ops

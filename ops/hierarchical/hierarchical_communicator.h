@@ -5,8 +5,8 @@
 
 #include "ops/communicator.h"
 #include "ops/engine.h"
-#include "ops/hierarchical/hierarchical_options.h"
 #include "ops/hierarchical/host_map.h"
+#include "ops/route.h"
 
 namespace dtrun::ops {
 
@@ -29,9 +29,11 @@ namespace dtrun::ops {
 /// 2^-14, f16 is off by 2^-25 instead). So the sum of the host sums s_1 .. s_h is off by at most
 /// u (|s_1| + ... + |s_h|) + u |sum|, and what f32 itself rounds. Beyond 65504, f16 overflows to
 /// infinity. What is so small that it travels with the calls (1 KiB at most) is not rounded.
+///
+/// On a flat route reductions go over `cross` alone, whose bits they have then.
 std::unique_ptr<Communicator> CreateHierarchicalCommunicator(
     std::unique_ptr<Communicator> local, std::unique_ptr<Communicator> cross, const HostMap& hosts,
-    const HierarchicalOptions& options, Engine& engine, Members members);
+    const Route& route, Engine& engine, Members members);
 
 }  // namespace dtrun::ops
 

@@ -12,7 +12,8 @@
 //   all_gather      as many broadcasts as there are ranks, the chunks of all of them in turn, so
 //                   that all hosts send all the time.
 //   all_to_all, gather, scatter, and small all_gathers
-//                   straight between all ranks: no byte crosses the wire twice anyway.
+//                   straight between all ranks: no byte crosses the wire twice anyway. On a flat
+//                   route, reductions too.
 
 #include "ops/hierarchical/plan.h"
 
@@ -34,7 +35,7 @@ uint64_t CeilDivide(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 // Elements of a chunk when `parts` of them travel together.
 uint64_t ChunkElements(const Group& group, DType dtype, uint64_t parts = 1) {
-  return std::max(group.options.chunk_bytes / parts / kCacheLine, uint64_t{1}) * kCacheLine /
+  return std::max(group.route.chunk_bytes / parts / kCacheLine, uint64_t{1}) * kCacheLine /
          SizeOf(dtype);
 }
 
@@ -110,7 +111,7 @@ Collective BroadcastFrom(int root, const Buffer& buffer) {
 }
 
 bool Compressed(const Group& group, const Buffer& buffer) {
-  return group.options.wire != WireDType::kNone && buffer.dtype == DType::kF32;
+  return group.route.wire != WireDType::kNone && buffer.dtype == DType::kF32;
 }
 
 // --- all_reduce ---------------------------------------------------------------------------------
@@ -448,12 +449,13 @@ class FlatPlan : public Plan {
 bool IsSmallGather(const Group& group, const Collective& whole, const Calls& calls) {
   uint64_t most = 0;
   for (int r = 0; r < group.hosts.size(); ++r) most = std::max(most, calls.InputCount(r));
-  return most * SizeOf(whole.output.dtype) <= group.options.chunk_bytes / kSmallGatherPart;
+  return most * SizeOf(whole.output.dtype) <= group.route.chunk_bytes / kSmallGatherPart;
 }
 
 }  // namespace
 
 std::unique_ptr<Plan> MakePlan(Group& group, const Collective& whole, const Calls& calls) {
+  if (group.route.flat && Combines(whole.kind)) return std::make_unique<FlatPlan>(whole);
   switch (whole.kind) {
     case CollectiveKind::kAllReduce:
       return std::make_unique<EvenPlan<AllReduceChunk>>(

@@ -36,7 +36,7 @@ Staging::Staging(Group& group, uint64_t count, DType dtype) : buffer_(nullptr, c
 }
 
 WireBuffer::WireBuffer(Group& group, const Buffer& values)
-    : staging_(group, values.count, NarrowOf(group.options.wire)), buffer_(staging_.buffer()) {
+    : staging_(group, values.count, NarrowOf(group.route.wire)), buffer_(staging_.buffer()) {
   if (!used()) return;
   Convert(values.data, values.dtype, buffer_.data, buffer_.dtype, values.count);
 }

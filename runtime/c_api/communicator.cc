@@ -37,8 +37,7 @@ dtrun_communicator* NewCommunicator(
     const dtrun_communicator& parent, std::unique_ptr<dtrun::ops::Communicator> owned) {
   if (owned == nullptr) return nullptr;
   dtrun::ops::Communicator* pointer = owned.get();
-  return new dtrun_communicator{
-      parent.owner, pointer, std::move(owned), parent.default_bucket_bytes};
+  return new dtrun_communicator{parent.owner, pointer, std::move(owned), parent.reducer_defaults};
 }
 
 template <typename Start>

@@ -58,11 +58,22 @@ std::vector<std::vector<size_t>> ReadGroups(const dtrun_reducer_options& told) {
   return groups;
 }
 
+// FILE, FILE.2, FILE.3, ...
+std::optional<dtrun::runtime::AutotuneOptions> AutotuneOf(
+    const dtrun::runtime::c_api::ReducerDefaults& defaults) {
+  std::optional<dtrun::runtime::AutotuneOptions> autotune = defaults.autotune;
+  if (!autotune || autotune->log_file.empty()) return autotune;
+  const int number = ++*defaults.tuned;
+  if (number > 1) autotune->log_file += Text('.', number);
+  return autotune;
+}
+
 dtrun::runtime::ReducerSettings ReadSettings(
-    const dtrun_reducer_options& told, uint64_t default_bucket_bytes) {
+    const dtrun_reducer_options& told, const dtrun::runtime::c_api::ReducerDefaults& defaults) {
   dtrun::runtime::ReducerSettings settings;
   settings.op = static_cast<dtrun::ReduceOp>(told.reduce_op);
-  settings.bucket_bytes = told.bucket_bytes == 0 ? default_bucket_bytes : told.bucket_bytes;
+  settings.bucket_bytes = told.bucket_bytes == 0 ? defaults.bucket_bytes : told.bucket_bytes;
+  settings.autotune = AutotuneOf(defaults);
   settings.scale = {told.scale.before, told.scale.after};
   settings.first_bucket_bytes = told.first_bucket_bytes;
   settings.groups = ReadGroups(told);
@@ -119,7 +130,7 @@ dtrun_error* dtrun_reducer_create_with(
     dtrun_communicator& c = Use(communicator, "communicator");
     *reducer = new dtrun_reducer{
         c.owner, dtrun::runtime::GradientReducer(
-                     *c.communicator, std::move(list), ReadSettings(told, c.default_bucket_bytes))};
+                     *c.communicator, std::move(list), ReadSettings(told, c.reducer_defaults))};
   });
 }
 

@@ -5,12 +5,24 @@
 #include "base/launch_env.h"
 #include "base/text.h"
 
+namespace {
+
+dtrun::runtime::c_api::ReducerDefaults DefaultsOf(const dtrun::base::Options& options) {
+  dtrun::runtime::c_api::ReducerDefaults defaults;
+  defaults.bucket_bytes = options.bucket_bytes;
+  if (options.autotune)
+    defaults.autotune = {options.autotune_log, options.autotune_cache, options.autotune_wire};
+  return defaults;
+}
+
+}  // namespace
+
 dtrun_context::dtrun_context(
     const std::vector<std::pair<std::string, std::string>>& given,
     const dtrun::ops::MpiHandle& handle)
     : context(dtrun::base::ProcessEnv, given, handle),
       owner{.launch_rank = context.launch_rank(), .recorder = &context.recorder()},
-      world{owner, &context.world(), nullptr, context.options().bucket_bytes},
+      world{owner, &context.world(), nullptr, DefaultsOf(context.options())},
       description(context.Describe()),
       options(dtrun::base::OptionValues(context.options())) {}
 

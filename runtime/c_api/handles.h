@@ -1,9 +1,11 @@
 #ifndef DTRUN_RUNTIME_C_API_HANDLES_H_
 #define DTRUN_RUNTIME_C_API_HANDLES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +31,14 @@ struct Owner {
   ops::FlightRecorder* recorder = nullptr;  // the context's, which outlives all handles
 };
 
+/// What the job's options say of all reducers.
+struct ReducerDefaults {
+  uint64_t bucket_bytes = 0;
+  std::optional<AutotuneOptions> autotune = std::nullopt;
+  /// Reducers of the job that have been told to tune: each writes a log of its own.
+  std::shared_ptr<std::atomic<int>> tuned = std::make_shared<std::atomic<int>>(0);
+};
+
 /// Throws Error kInvalidArgument in a child of the owner.
 void CheckProcess(const Owner& owner);
 
@@ -43,7 +53,7 @@ struct dtrun_communicator {
   dtrun::runtime::c_api::Owner owner;
   dtrun::ops::Communicator* communicator;
   std::unique_ptr<dtrun::ops::Communicator> owned;  // null for the world
-  uint64_t default_bucket_bytes;
+  dtrun::runtime::c_api::ReducerDefaults reducer_defaults;
 };
 
 struct dtrun_context {

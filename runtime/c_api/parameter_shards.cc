@@ -81,13 +81,13 @@ dtrun_error* dtrun_shards_create(
     }
     dtrun_communicator& c = Use(communicator, "communicator");
     *shards = new dtrun_shards{
-        c.owner,
-        dtrun::runtime::ParameterShards(
-            *c.communicator, std::move(list),
-            {.op = static_cast<dtrun::ReduceOp>(told.reduce_op),
-             .bucket_bytes = told.bucket_bytes == 0 ? c.default_bucket_bytes : told.bucket_bytes,
-             .one_copy = told.one_copy_per_host != 0,
-             .slots = Slots(told)})};
+        c.owner, dtrun::runtime::ParameterShards(
+                     *c.communicator, std::move(list),
+                     {.op = static_cast<dtrun::ReduceOp>(told.reduce_op),
+                      .bucket_bytes = told.bucket_bytes == 0 ? c.reducer_defaults.bucket_bytes
+                                                             : told.bucket_bytes,
+                      .one_copy = told.one_copy_per_host != 0,
+                      .slots = Slots(told)})};
   });
 }
 

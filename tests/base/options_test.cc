@@ -35,7 +35,16 @@ TEST_CASE("an option given to Init wins over the environment, which wins over th
   CHECK(Read({}) == Options{});
   CHECK(Read({{"DTRUN_BUCKET_BYTES", "100"}}).bucket_bytes == 100);
   CHECK(Read({{"DTRUN_BUCKET_BYTES", "100"}}, {{"bucket_bytes", "7"}}).bucket_bytes == 7);
+  CHECK(
+      Read({{"DTRUN_BUCKET_BYTES", "100"}}, {{"bucket_bytes", "auto"}}).bucket_bytes ==
+      Options{}.bucket_bytes);
   CHECK(Read({{"DTRUN_LOG_LEVEL", "info"}}).log_level == LogLevel::kInfo);
+  const Options tuned = Read(
+      {{"DTRUN_AUTOTUNE", "on"}, {"DTRUN_AUTOTUNE_LOG", "a.csv"}},
+      {{"autotune_cache", "b"}, {"autotune_wire", "on"}});
+  CHECK((tuned.autotune && tuned.autotune_wire));
+  CHECK(tuned.autotune_log == "a.csv");
+  CHECK(tuned.autotune_cache == "b");
 }
 
 TEST_CASE("a bad value is refused by name, value and expectation") {
@@ -47,12 +56,13 @@ TEST_CASE("a bad value is refused by name, value and expectation") {
       RefusalOf({}, {{"backend", "tcp"}}) ==
       "option backend is 'tcp'; expected auto, shm, hierarchical or mpi");
   CHECK(
-      RefusalOf({}, {{"bucket_bytes", "0"}}).find("expected a number of bytes from 1") !=
+      RefusalOf({}, {{"bucket_bytes", "0"}}).find("expected auto or a number of bytes from 1") !=
       std::string::npos);
   CHECK(
       RefusalOf({}, {{"bucket_mb", "4"}}) ==
       "unknown option 'bucket_mb'; the options are bucket_bytes, backend, wire_dtype, "
-      "engine_thread, timeout_s, stall_warning_s, on_stall, log_level");
+      "engine_thread, timeout_s, stall_warning_s, on_stall, autotune, autotune_log, "
+      "autotune_cache, autotune_wire, log_level");
 }
 
 TEST_CASE("a warning comes no later than the timeout") {

@@ -99,15 +99,17 @@ TEST_CASE("what is wrong in a configuration is shown with its place") {
 TEST_CASE("a wrong variable of the environment is named") {
   CHECK_THROWS_WITH(
       OptionsOf({"-np", "1", "p"}, {}, {{"DTRUN_BUCKET_BYTES", "4MB"}}),
-      "environment variable DTRUN_BUCKET_BYTES 4MB: expected a number of bytes from 1 to "
-      "1099511627776");
+      "environment variable DTRUN_BUCKET_BYTES 4MB: expected auto or a number of bytes from 1 "
+      "to 1099511627776");
 }
 
 TEST_CASE("--print-config shows every value with where it comes from") {
   const std::string text = Printed(
       {"--print-config", "--config", "c", "-np", "3", "--stall-timeout", "20"},
       {{"c", "bind: core\nhostfile: h\n"}, {"h", "a slots=2\nb slots=2\n"}},
-      {{"DTRUN_BUCKET_BYTES", "1048576"}});
+      {{"DTRUN_BUCKET_BYTES", "1048576"}, {"DTRUN_AUTOTUNE", "on"}});
+  CHECK_THAT(text, Contains("autotune: true  # DTRUN_AUTOTUNE\n"));
+  CHECK_THAT(text, Contains("autotune-wire: false  # default\n"));
   CHECK_THAT(text, Contains("np: 3  # command line, -np\n"));
   CHECK_THAT(text, Contains("hosts: 'a:2,b:2'  # h:1\n"));
   CHECK_THAT(text, Contains("bind: core  # c:1:7: bind\n"));
@@ -118,9 +120,24 @@ TEST_CASE("--print-config shows every value with where it comes from") {
 }
 
 TEST_CASE("what --print-config prints is a configuration that says the same") {
-  const Words line = {"--print-config",        "-np", "3", "-H", "a:2,[::1]:1", "--mpi-args",
-                      "--mca x 'y z' # it''s", "-x",  "A", "-x", "B",           "--verbose",
-                      "--bucket-mb",           "0.1"};
+  const Words line = {
+      "--print-config",
+      "-np",
+      "3",
+      "-H",
+      "a:2,[::1]:1",
+      "--mpi-args",
+      "--mca x 'y z' # it''s",
+      "-x",
+      "A",
+      "-x",
+      "B",
+      "--verbose",
+      "--bucket-mb",
+      "0.1",
+      "--autotune",
+      "--autotune-log",
+      "l"};
   const std::string text = Printed(line, {}, {});
   const Request again = ReadRequest({"--config", "c", "p"}, Around({{"c", text}}));
   const Options options = OptionsOf(line);

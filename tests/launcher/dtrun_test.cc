@@ -264,6 +264,10 @@ TEST_CASE("knobs of the library reach the ranks, and --threads decides over OMP_
       {"-np", "1", "--bucket-mb", "2", "--backend", "shm", "--threads", "3", "sh", "-c",
        "echo $DTRUN_BUCKET_BYTES $DTRUN_BACKEND $OMP_NUM_THREADS $DTRUN_THREADS"});
   CHECK(result.out == "2097152 shm 3 3\n");
+  const CommandResult tuned = test.Run(
+      {"-np", "1", "--bucket-mb", "auto", "--autotune", "--autotune-log-file", "l.csv", "sh", "-c",
+       "echo $DTRUN_BUCKET_BYTES $DTRUN_AUTOTUNE $DTRUN_AUTOTUNE_LOG $DTRUN_AUTOTUNE_WIRE"});
+  CHECK(tuned.out == "auto on l.csv\n");
 }
 
 TEST_CASE("--bind none pins nobody, and --verbose reports what each rank has") {

@@ -80,7 +80,8 @@ TEST_CASE("training learns, whatever the number of ranks") {
   REQUIRE(result["epochs"].size() == 4);
   const auto& last = result["epochs"][3];
   for (const char* name :
-       {"loss", "train_accuracy", "test_loss", "test_accuracy", "seconds", "images_per_s"})
+       {"loss", "train_accuracy", "test_loss", "test_accuracy", "seconds", "images_per_s",
+        "exposed_share"})
     CHECK(last[name].is_number());
   CHECK(last["test_loss"] == result["test_loss"]);
   CHECK(last["images_per_s"].get<double>() * last["seconds"].get<double>() == Approx(400));
@@ -112,6 +113,25 @@ TEST_CASE("1, 2, 3 and 4 ranks have the same losses on the same global batches, 
     for (size_t i = 0; i < 20; ++i)
       CHECK(std::abs(steps[i].get<double>() - expected[i].get<double>()) < 1e-5);
   }
+}
+
+TEST_CASE("reducing after the backward pass computes the same, and what is exposed is said") {
+  Trained trained(200);
+  const Words options = {"--batch-size", "20", "--max-steps", "10", "--log-steps",
+                         "--verbose",    "2"};
+  const auto overlapped = trained.Run(2, options);
+  CHECK_THAT(trained.out, Catch::Contains("images/s, communication exposed "));
+  Words after = options;
+  after.push_back("--reduce-after-backward");
+  const auto reduced_after = trained.Run(2, after);
+  CHECK(reduced_after["steps"] == overlapped["steps"]);
+  CHECK(reduced_after["parameter_digest"] == overlapped["parameter_digest"]);
+  for (const auto& epoch : reduced_after["epochs"]) {
+    CHECK(epoch["exposed_share"] > 0);
+    CHECK(epoch["exposed_share"] < 1);
+  }
+  CHECK(trained.Run(1, options)["parameter_digest"].is_string());
+  CHECK_THAT(trained.out, !Catch::Contains("exposed"));
 }
 
 TEST_CASE("two runs of the same seed have the same losses, bit for bit, and others have not") {

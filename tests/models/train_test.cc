@@ -154,14 +154,15 @@ TEST_CASE("the JSON is the documented one") {
   result.test_loss = 0.25;
   result.test_accuracy = 0.5;
   result.parameter_digest = "00ff";
-  result.epochs.push_back({0.75, 0.5, std::numeric_limits<double>::quiet_NaN(), 0.5, 2, 100});
+  result.epochs.push_back(
+      {0.75, 0.5, std::numeric_limits<double>::quiet_NaN(), 0.5, 2, 100, 0.125});
   CHECK(
       ToJson(result) ==
       "{\"ranks\": 2, \"test_accuracy\": 0.5, \"test_loss\": 0.25, \"parameter_digest\": "
       "\"00ff\",\n"
       " \"epochs\": [\n"
       "  {\"loss\": 0.75, \"train_accuracy\": 0.5, \"test_loss\": null, \"test_accuracy\": 0.5, "
-      "\"seconds\": 2, \"images_per_s\": 100}]}\n");
+      "\"seconds\": 2, \"images_per_s\": 100, \"exposed_share\": 0.125}]}\n");
   result.step_losses = {2, 1.5};
   CHECK(ToJson(result).find("}],\n \"steps\": [2, 1.5]}\n") != std::string::npos);
 }

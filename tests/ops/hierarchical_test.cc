@@ -34,16 +34,16 @@ using dtrun::ops::Communicator;
 using dtrun::ops::Counts;
 using dtrun::ops::Engine;
 using dtrun::ops::EngineOptions;
-using dtrun::ops::HierarchicalOptions;
 using dtrun::ops::HostMap;
 using dtrun::ops::Members;
+using dtrun::ops::Route;
 using dtrun::ops::WireDType;
 using dtrun::ops::Work;
 using Errors = std::vector<std::string>;
 using Slots = std::vector<int>;
 
 // Small, so that little data goes in many chunks.
-constexpr HierarchicalOptions kSmallChunks = {.chunk_bytes = 1024};
+constexpr Route kSmallChunks = {.chunk_bytes = 1024};
 
 struct Rank {
   Engine& engine;
@@ -71,7 +71,7 @@ Members MembersOf(const std::vector<int>& host_of_rank) {
 
 std::unique_ptr<Communicator> CreateHierarchical(
     Bootstrap& bootstrap, Engine& engine, const HostMap& hosts, const Members& members,
-    const HierarchicalOptions& options, LocalBackend backend) {
+    const Route& route, LocalBackend backend) {
   const std::vector<int>& here = hosts.ranks(hosts.host(bootstrap.rank()));
   dtrun::ops::SubsetBootstrap host_bootstrap(bootstrap, here);
   auto local = here.size() == 1 ? dtrun::ops::CreateSelfCommunicator(members.Subset(here, ""))
@@ -79,11 +79,11 @@ std::unique_ptr<Communicator> CreateHierarchical(
   host_bootstrap.Finish();
   auto cross = dtrun::testing::CreateReferenceCommunicator(bootstrap, engine, members);
   return dtrun::ops::CreateHierarchicalCommunicator(
-      std::move(local), std::move(cross), hosts, options, engine, members);
+      std::move(local), std::move(cross), hosts, route, engine, members);
 }
 
 struct Setup {
-  HierarchicalOptions options = kSmallChunks;
+  Route route = kSmallChunks;
   LocalBackend local = dtrun::testing::CreateReferenceCommunicator;
   EngineOptions engine = {.may_spin = false};
 };
@@ -97,7 +97,7 @@ Errors RunHosts(
     Engine engine(setup.engine, clock, [](auto, const auto&) {});
     const Members members = MembersOf(host_of_rank);
     const auto comm =
-        CreateHierarchical(bootstrap, engine, hosts, members, setup.options, setup.local);
+        CreateHierarchical(bootstrap, engine, hosts, members, setup.route, setup.local);
     const auto oracle = dtrun::testing::CreateReferenceCommunicator(bootstrap, engine, members);
     rank_main({engine, *comm, *oracle});
   });
@@ -467,6 +467,37 @@ TEST_CASE("many random calls are under way at once, and waited for in any order"
           {.local = local}) == Errors(static_cast<size_t>(size)));
 }
 
+TEST_CASE("the route may change between operations, of which some are still under way") {
+  const std::vector<Route> routes = {
+      {.chunk_bytes = 4096}, {.flat = true}, {.chunk_bytes = 1024}, {.chunk_bytes = 64 << 10}};
+  CHECK(RunHosts({0, 0, 1, 1, 1}, [&](Rank rank) {
+          for (uint64_t seed = 0; seed < 60; ++seed) {
+            // The ranks come to the change at different times.
+            Caller before(RandomCase(seed + 500, 5), rank.comm.rank(), 5);
+            Work under_way = rank.comm.Start(before.call());
+            rank.comm.SetRoute(routes[seed % routes.size()]);
+            if (rank.comm.route() != routes[seed % routes.size()])
+              throw std::runtime_error("another route");
+            Check(rank, RandomCase(seed, 5));
+            under_way.Wait();
+          }
+        }) == Errors(5));
+}
+
+TEST_CASE("a flat route gives a reduction the bits of the ranks between hosts") {
+  CHECK(RunHosts({0, 0, 1, 1}, [](Rank rank) {
+          rank.comm.SetRoute({.wire = WireDType::kBF16, .flat = true});
+          std::mt19937 random(static_cast<unsigned>(rank.comm.rank()));
+          std::normal_distribution<float> normal;
+          std::vector<float> data(5000);
+          for (float& x : data) x = normal(random);
+          std::vector<float> expected = data;
+          rank.oracle.AllReduce(Buffer(expected.data(), expected.size()), ReduceOp::kAverage);
+          rank.comm.AllReduce(Buffer(data.data(), data.size()), ReduceOp::kAverage);
+          if (data != expected) throw std::runtime_error("other bits");
+        }) == Errors(4));
+}
+
 TEST_CASE("an engine thread finishes what nobody waits for") {
   CHECK(RunHosts({0, 0, 1, 1}, [](Rank rank) {
           rank.engine.StartThread();
@@ -547,7 +578,7 @@ TEST_CASE("memory of the communicator is combined in place, in slices and into o
               }
             }
           },
-          {.options = {.chunk_bytes = 64 << 10}, .local = OverShm}) ==
+          {.route = {.chunk_bytes = 64 << 10}, .local = OverShm}) ==
       Errors(static_cast<size_t>(size)));
 }
 
@@ -640,7 +671,7 @@ TEST_CASE("a compressed wire rounds each host's sum and the result, the same on 
             .Wait();
         rank.comm.AllReduce(Buffer(data.data(), count), ReduceOp::kSum);
       },
-      {.options = {.wire = wire, .chunk_bytes = 1024}});
+      {.route = {.wire = wire, .chunk_bytes = 1024}});
   CHECK(errors == Errors(static_cast<size_t>(size)));
   std::vector<float> joined;
   for (const auto& share : scattered) joined.insert(joined.end(), share.begin(), share.end());
@@ -676,7 +707,7 @@ TEST_CASE("beyond f16's range a wire of f16 gives infinity, and one of bf16 a nu
             const bool infinite = std::isinf(data[999]);
             if (infinite != (wire == WireDType::kF16)) throw std::runtime_error("range");
           },
-          {.options = {.wire = wire, .chunk_bytes = 1024}}) == Errors(3));
+          {.route = {.wire = wire, .chunk_bytes = 1024}}) == Errors(3));
 }
 
 TEST_CASE("ranks that disagree all hear who called what, and go on") {

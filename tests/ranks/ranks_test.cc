@@ -176,7 +176,8 @@ TEST_CASE("an option that does not exist is named") {
   CHECK(
       result.out ==
       "1: unknown option 'bucket_mb'; the options are bucket_bytes, backend, wire_dtype, "
-      "engine_thread, timeout_s, stall_warning_s, on_stall, log_level\n");
+      "engine_thread, timeout_s, stall_warning_s, on_stall, autotune, autotune_log, "
+      "autotune_cache, autotune_wire, log_level\n");
 }
 
 TEST_CASE("options that differ between ranks are named with both values") {

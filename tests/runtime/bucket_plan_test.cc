@@ -58,6 +58,23 @@ void CheckPlan(const BucketPlan& plan) {
   CHECK(plan.flags.offset + plan.flags.count * SizeOf(plan.flags.dtype) <= plan.block_bytes);
 }
 
+TEST_CASE("without a bucket size it is a sixteenth of the gradients, within limits") {
+  const auto size = [](uint64_t mib_64ths, bool within_one_host) {
+    return AutoBucketBytes(
+        {{"a", mib_64ths << 12, DType::kF32}, {"b", mib_64ths << 11, DType::kF64}},
+        within_one_host);
+  };
+  // In all: twice as many 64ths of a MiB.
+  CHECK(size(1, false) == 64 << 10);
+  CHECK(size(1, true) == 1 << 20);
+  CHECK(size(64, false) == 128 << 10);
+  CHECK(size(64, true) == 1 << 20);
+  CHECK(size(1024, false) == 2 << 20);
+  CHECK(size(1024, true) == 2 << 20);
+  CHECK(size(100'000, false) == 4 << 20);
+  CHECK(AutoBucketBytes({}, true) == 1 << 20);
+}
+
 TEST_CASE("buckets go through the gradients from the last layer to the first") {
   const BucketPlan plan = Plan({{"a", 4}, {"b", 4}, {"c", 64}}, 256);
   REQUIRE(plan.buckets.size() == 2);

@@ -54,7 +54,8 @@ Texts OnRanks(int size, Backend backend, const std::function<void(Communicator&)
     ops::Engine engine({.may_spin = false}, clock, [](auto, const auto&) {});
     const auto communicator = Create(backend, bootstrap, engine);
     const auto recorder = ops::FlightRecorder::InMemory(bootstrap.rank(), "here");
-    dtrun_communicator handle{{.recorder = recorder.get()}, communicator.get(), nullptr, 1024};
+    dtrun_communicator handle{
+        {.recorder = recorder.get()}, communicator.get(), nullptr, {.bucket_bytes = 1024}};
     Communicator world(&handle, Communicator::Ownership::kBorrowed);
     rank_main(world);
   });
