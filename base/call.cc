@@ -18,13 +18,19 @@ const char* NameOf(CollectiveKind kind) {
     case CollectiveKind::kBarrier: return "barrier";
     case CollectiveKind::kSend: return "send";
     case CollectiveKind::kReceive: return "receive";
+    case CollectiveKind::kReduceUpdate: return "reduce_update";
+    case CollectiveKind::kReduceUpdateGather: return "reduce_update_gather";
   }
   return "unknown collective";
 }
 
 bool Combines(CollectiveKind kind) {
   return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kReduce;
+         kind == CollectiveKind::kReduce || UpdatesShares(kind);
+}
+
+bool UpdatesShares(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduceUpdate || kind == CollectiveKind::kReduceUpdateGather;
 }
 
 bool HasRoot(CollectiveKind kind) {

@@ -6,7 +6,7 @@
 
 namespace dtrun::base {
 
-/// What ranks do together; the last two, what two of them do.
+/// What ranks do together; send and receive, what two of them do.
 enum class CollectiveKind : uint8_t {
   kAllReduce,
   kReduceScatter,
@@ -19,13 +19,17 @@ enum class CollectiveKind : uint8_t {
   kBarrier,
   kSend,
   kReceive,
+  kReduceUpdate,
+  kReduceUpdateGather,
 };
 
 /// "all_reduce" and so on.
 const char* NameOf(CollectiveKind kind);
 
-/// all_reduce, reduce_scatter and reduce: they compute.
+/// all_reduce, reduce_scatter, reduce and both updates of shares: they compute.
 bool Combines(CollectiveKind kind);
+/// reduce_update and reduce_update_gather.
+bool UpdatesShares(CollectiveKind kind);
 /// One rank has a part of its own: reduce, broadcast, gather and scatter.
 bool HasRoot(CollectiveKind kind);
 /// send and receive.

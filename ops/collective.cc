@@ -119,6 +119,9 @@ class Checker {
       case CollectiveKind::kReduceScatter:
         if (c_.send_counts.empty()) return {};
         return Counted(c_.send_counts, "the sum of the shares");
+      case CollectiveKind::kReduceUpdate:
+      case CollectiveKind::kReduceUpdateGather:
+        return Counted(c_.send_counts, "the sum of the shares");
       case CollectiveKind::kAllToAll:
         if (!c_.send_counts.empty()) return Counted(c_.send_counts, "the sum of the send counts");
         if (c_.input.count % Size() != 0) {
@@ -140,6 +143,7 @@ class Checker {
   Expected ExpectedOutput() const {
     switch (c_.kind) {
       case CollectiveKind::kAllReduce:
+      case CollectiveKind::kReduceUpdateGather:
       case CollectiveKind::kReduce: return {true, c_.input.count, "as many as the input"};
       case CollectiveKind::kReduceScatter: {
         const Counts shares =
@@ -262,6 +266,7 @@ bool UsesInput(const Collective& collective, int rank) {
 bool UsesOutput(const Collective& collective, int rank) {
   switch (collective.kind) {
     case CollectiveKind::kBarrier:
+    case CollectiveKind::kReduceUpdate:
     case CollectiveKind::kSend: return false;
     case CollectiveKind::kBroadcast: return rank != collective.root;
     case CollectiveKind::kReduce:
@@ -282,7 +287,9 @@ void DropIgnoredCounts(Collective& collective, int rank) {
   const bool is_root = rank == collective.root;
   bool sends = false, receives = false;
   switch (collective.kind) {
-    case CollectiveKind::kReduceScatter: sends = true; break;
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kReduceUpdate:
+    case CollectiveKind::kReduceUpdateGather: sends = true; break;
     case CollectiveKind::kAllGather: receives = true; break;
     case CollectiveKind::kAllToAll: sends = receives = true; break;
     case CollectiveKind::kGather: receives = is_root; break;
@@ -375,7 +382,8 @@ bool Calls::SameArguments() const {
   for (int r = 1; r < size_ && (counts_agree || !tables); ++r) {
     if (at(r).call->count != first.count) return false;
   }
-  if (kind() != CollectiveKind::kReduceScatter || !tables) return true;
+  const bool shares = kind() == CollectiveKind::kReduceScatter || UpdatesShares(kind());
+  if (!shares || !tables) return true;
   for (int r = 0; r < size_; ++r) {
     if (at(r).sends == nullptr || !std::equal(at(r).sends, at(r).sends + size_, at(0).sends)) {
       return false;
@@ -403,10 +411,10 @@ std::map<std::string, std::vector<int>> Calls::Descriptions(bool exactly) const 
   std::map<std::string, std::vector<int>> calls;
   for (int r = 0; r < size_; ++r) {
     std::string text = base::Describe(*at(r).call);
-    const bool shares =
-        static_cast<CollectiveKind>(at(r).call->kind) == CollectiveKind::kReduceScatter &&
-        at(r).sends != nullptr;
-    if (shares) text += Text(" with shares of ", List(at(r).sends, size_));
+    const auto kind = static_cast<CollectiveKind>(at(r).call->kind);
+    const bool shares = kind == CollectiveKind::kReduceScatter || UpdatesShares(kind);
+    if (shares && at(r).sends != nullptr)
+      text += Text(" with shares of ", List(at(r).sends, size_));
     if (exactly) text += Factors(*at(r).call);
     calls[text].push_back(r);
   }
@@ -482,7 +490,9 @@ uint64_t Calls::InputCount(int rank) const {
 
 uint64_t Calls::OutputCount(int rank) const {
   switch (kind()) {
-    case CollectiveKind::kAllReduce: return at(rank).call->count;
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduceUpdateGather: return at(rank).call->count;
+    case CollectiveKind::kReduceUpdate: return 0;
     case CollectiveKind::kReduce: return rank == at(rank).call->root ? at(rank).call->count : 0;
     case CollectiveKind::kReduceScatter: return Share(rank).count;
     default: break;

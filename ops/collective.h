@@ -16,6 +16,7 @@ using base::Call;
 using base::CollectiveKind;
 using base::Combines;
 using base::NameOf;
+using base::UpdatesShares;
 
 /// Elements by rank. Empty: the same number for every rank.
 using Counts = std::vector<uint64_t>;
@@ -33,6 +34,8 @@ using Counts = std::vector<uint64_t>;
 ///   scatter         all, at root   own n          n by rank, at root
 ///   send            n
 ///   receive                        n
+///   reduce_update          n                 shares, by rank
+///   reduce_update_gather   n       n         shares, by rank
 ///
 /// The input and the output may be the same memory (all_reduce, reduce, broadcast), and the part of
 /// one that is this rank's own may be the other (all_gather, reduce_scatter, gather, scatter); any
@@ -100,7 +103,7 @@ class Calls {
   /// and as elements of the other's output. Only after Agree() was true.
   Range InInput(int source, int destination) const;
   Range InOutput(int source, int destination) const;
-  /// Of reduce_scatter: what rank `rank` owns of the input.
+  /// Of reduce_scatter and updates of shares: what rank `rank` owns of the input.
   Range Share(int rank) const;
   /// Elements of rank `rank`'s input, and of its output.
   uint64_t InputCount(int rank) const;

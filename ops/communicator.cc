@@ -14,6 +14,11 @@ namespace dtrun::ops {
 using base::Text;
 
 Work Communicator::Start(Collective collective) {
+  if (UpdatesShares(collective.kind)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(NameOf(collective.kind), " is no operation that can be started and waited for"));
+  }
   DropIgnoredCounts(collective, rank());
   CheckArguments(collective, rank(), size());
   return StartChecked(std::move(collective));
@@ -212,6 +217,13 @@ std::unique_ptr<Communicator> Communicator::Subset(const std::vector<int>& ranks
 
 // --- memory -------------------------------------------------------------------------------------
 
+std::unique_ptr<Memory> Communicator::AllocateShared(uint64_t bytes) {
+  throw Error(
+      ErrorCode::kUnavailable, Text(
+                                   bytes, " bytes of memory that all ranks share: the backend is ",
+                                   backend(), "; expected shm, ranks of one host"));
+}
+
 namespace {
 
 class PrivateMemory : public Memory {
@@ -227,6 +239,8 @@ std::unique_ptr<Memory> AllocatePrivate(uint64_t bytes) {
       nullptr, std::max<uint64_t>(bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
       -1, 0);
   if (data == MAP_FAILED) ThrowErrno(Text("mmap of ", bytes, " bytes"));
+  // Walks over much of it need fewer looks into the page table. Only advice.
+  ::madvise(data, std::max<uint64_t>(bytes, 1), MADV_HUGEPAGE);
   return std::make_unique<PrivateMemory>(data, bytes);
 }
 

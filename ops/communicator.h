@@ -12,6 +12,7 @@
 #include "ops/collective.h"
 #include "ops/engine.h"
 #include "ops/route.h"
+#include "ops/share_update.h"
 
 namespace dtrun::ops {
 
@@ -67,6 +68,22 @@ class Communicator {
   Work StartSend(Buffer buffer, int peer);
   Work StartReceive(Buffer buffer, int peer);
 
+  /// Reduces `input` over all ranks and updates `output`, which is the same on all of them, from
+  /// it, each rank its own share: `update` is called for the pieces of this rank's share, on this
+  /// thread, and changes what it has to in `output`, which then goes to the other ranks. Returns
+  /// when every share has come. The shares lie in rank order and cover the input, whose values are
+  /// unspecified afterwards. One pass over memory where `fuses_updates()`, and both buffers lie in
+  /// memory from Allocate; otherwise a reduce_scatter, the update and an all_gather, which give the
+  /// same bits.
+  void ReduceUpdateGather(
+      Buffer input, Buffer output, ReduceOp op, Scale scale, Counts shares,
+      const ShareUpdate& update);
+  /// The same without the last part: what `update` changes stays with this rank, or lies in memory
+  /// that all ranks share. Returns when all ranks have updated.
+  void ReduceUpdate(
+      Buffer input, ReduceOp op, Scale scale, Counts shares, const ShareUpdate& update);
+  virtual bool fuses_updates() const { return false; }
+
   void AllReduce(Buffer buffer, ReduceOp op) { StartAllReduce(buffer, op).Wait(); }
   void Broadcast(Buffer buffer, int root) { StartBroadcast(buffer, root).Wait(); }
   void AllGather(Buffer input, Buffer output) { StartAllGather(input, output).Wait(); }
@@ -81,6 +98,10 @@ class Communicator {
   /// Collective: zeroed, page-aligned memory, reduced in place without a copy where the backend
   /// can.
   virtual std::unique_ptr<Memory> Allocate(uint64_t bytes) = 0;
+
+  /// Collective: zeroed, page-aligned memory of which all ranks have the same. Error kUnavailable,
+  /// on all ranks, where they do not share a host.
+  virtual std::unique_ptr<Memory> AllocateShared(uint64_t bytes);
 
   /// Collective: the same ranks, with operations of its own.
   virtual std::unique_ptr<Communicator> Duplicate();
@@ -99,9 +120,14 @@ class Communicator {
  protected:
   /// `collective` has been checked.
   virtual Work StartChecked(Collective collective) = 0;
+  /// Of a checked reduce_update or reduce_update_gather, in one pass. False, on all ranks alike,
+  /// when these buffers do not allow it: then nothing has happened.
+  virtual bool UpdateInOnePass(const Collective&, const ShareUpdate&) { return false; }
   const std::shared_ptr<const Members>& shared_members() const { return members_; }
 
  private:
+  void Update(const Collective& collective, const ShareUpdate& update);
+
   std::shared_ptr<const Members> members_;
   int children_ = 0;  // communicators made from this one
 };

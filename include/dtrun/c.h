@@ -28,6 +28,7 @@ typedef struct dtrun_communicator dtrun_communicator;
 typedef struct dtrun_memory dtrun_memory;
 typedef struct dtrun_work dtrun_work;
 typedef struct dtrun_reducer dtrun_reducer;
+typedef struct dtrun_shards dtrun_shards;
 
 /// What went wrong, for a program to act on. The message says who, what and where, for a person.
 enum {
@@ -496,6 +497,86 @@ DTRUN_API dtrun_error* dtrun_reducer_statistics(
 DTRUN_API dtrun_error* dtrun_reducer_late_ranks(
     const dtrun_reducer* reducer, double* seconds, size_t count);
 DTRUN_API void dtrun_reducer_destroy(dtrun_reducer* reducer);
+
+/// Sharded parameters: gradients, values and the optimizer's state of a model, of which each rank
+/// updates a share and keeps the state of that share alone. Gradients and values lie in memory that
+/// dtrun gives; ranks of one host reduce, update and share out in one pass over it.
+typedef struct dtrun_sharded_parameter {
+  const char* name;
+  dtrun_buffer value;  ///< where the values are before; its gradient has the same count and type
+} dtrun_sharded_parameter;
+
+/// Begin with `dtrun_default_shards_options`: later versions may add members at the end.
+typedef struct dtrun_shards_options {
+  uint64_t struct_bytes;       ///< of this struct, as the program was compiled with it
+  int32_t reduce_op;           ///< DTRUN_AVERAGE or DTRUN_SUM
+  int32_t one_copy_per_host;   ///< 1: all ranks have the same values in the same memory
+  uint64_t bucket_bytes;       ///< 0: the option of that name; of no use within one host
+  uint64_t slot_count;         ///< pieces of state that each element has
+  const int32_t* slot_dtypes;  ///< of each: DTRUN_U8 ... DTRUN_BOOL, or -1, the parameter's own
+} dtrun_shards_options;
+
+/// The average, a copy for every rank, no state.
+static inline dtrun_shards_options dtrun_default_shards_options(void) {
+  dtrun_shards_options options;
+  options.struct_bytes = sizeof(dtrun_shards_options);
+  options.reduce_op = DTRUN_AVERAGE;
+  options.one_copy_per_host = 0;
+  options.bucket_bytes = 0;
+  options.slot_count = 0;
+  options.slot_dtypes = NULL;
+  return options;
+}
+
+/// Elements [first, first + count) of a parameter that are to be updated. The pointers point to the
+/// first of them.
+typedef struct dtrun_parameter_slice {
+  uint64_t parameter;  ///< index
+  uint64_t first, count;
+  const void* gradient;  ///< reduced
+  void* value;
+  void* const* slots;  ///< by slot; zeros in the first step
+} dtrun_parameter_slice;
+
+/// Updates the elements of a slice. It calls nothing of dtrun and throws nothing.
+typedef void (*dtrun_update_function)(void* argument, const dtrun_parameter_slice* slice);
+
+/// Collective: all ranks pass the same names, counts, types and options; a difference is
+/// DTRUN_MISMATCH and names the first parameter that differs. The values of rank 0 become those of
+/// all ranks. With one copy per host the ranks share a host, else DTRUN_UNAVAILABLE.
+DTRUN_API dtrun_error* dtrun_shards_create(
+    dtrun_communicator* communicator, const dtrun_sharded_parameter* parameters,
+    size_t parameter_count, const dtrun_shards_options* options, dtrun_shards** shards);
+/// Where gradient `index` has to be written, before it is marked; and where the values are from now
+/// on.
+DTRUN_API dtrun_error* dtrun_shards_gradient(
+    const dtrun_shards* shards, size_t index, dtrun_buffer* buffer);
+DTRUN_API dtrun_error* dtrun_shards_value(
+    const dtrun_shards* shards, size_t index, dtrun_buffer* buffer);
+/// The gradient is complete, and not touched before the step has ended: between hosts its reduction
+/// may start. Marking twice before a step is DTRUN_INVALID_ARGUMENT.
+DTRUN_API dtrun_error* dtrun_shards_mark_ready(dtrun_shards* shards, size_t index);
+/// Collective, before a step that needs norms: completes the reduction, of what was not marked as
+/// well, and fills `gradients[n]` and `values[n]` with the sums of squares of each of the n
+/// parameters, the same on all ranks. They are f32 or f64. `values` may be NULL, on all ranks.
+DTRUN_API dtrun_error* dtrun_shards_squared_norms(
+    dtrun_shards* shards, double* gradients, double* values);
+/// Collective: reduces what is not reduced, and calls `update` on this thread for slices of this
+/// rank's share, in any order, each element once, with gradients that are multiplied by `factor`.
+/// When it returns, the values come to this rank: dtrun_shards_wait_for waits for them.
+DTRUN_API dtrun_error* dtrun_shards_step(
+    dtrun_shards* shards, double factor, dtrun_update_function update, void* argument);
+/// Returns when parameter `index` holds the values of the last step.
+DTRUN_API dtrun_error* dtrun_shards_wait_for(dtrun_shards* shards, size_t index);
+/// Collective: the whole of state `slot` of parameter `index`, as many elements as it has, comes to
+/// `output` on rank `root`, or on all ranks if that is -1.
+DTRUN_API dtrun_error* dtrun_shards_gather_state(
+    dtrun_shards* shards, size_t slot, size_t index, int32_t root, void* output);
+/// The other way round, on this rank alone: takes its share from the whole at `input`. The number
+/// of ranks may be another one than when the state was gathered.
+DTRUN_API dtrun_error* dtrun_shards_set_state(
+    dtrun_shards* shards, size_t slot, size_t index, const void* input);
+DTRUN_API void dtrun_shards_destroy(dtrun_shards* shards);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,8 @@
 #include <dtrun/metrics.h>
 #include <dtrun/objects.h>
 #include <dtrun/optimizer.h>
+#include <dtrun/sharded_optimizer.h>
+#include <dtrun/sliceable_optimizer.h>
 #include <dtrun/state_broadcast.h>
 #include <dtrun/types.h>
 

@@ -474,7 +474,9 @@ std::unique_ptr<Plan> MakePlan(Group& group, const Collective& whole, const Call
     case CollectiveKind::kScatter:
     case CollectiveKind::kBarrier:
     case CollectiveKind::kSend:
-    case CollectiveKind::kReceive: break;
+    case CollectiveKind::kReceive:
+    case CollectiveKind::kReduceUpdate:
+    case CollectiveKind::kReduceUpdateGather: break;
   }
   return std::make_unique<FlatPlan>(whole);
 }

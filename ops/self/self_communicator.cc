@@ -14,6 +14,7 @@ class SelfCommunicator : public Communicator {
   int size() const override { return 1; }
   const char* backend() const override { return "self"; }
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override { return AllocatePrivate(bytes); }
+  std::unique_ptr<Memory> AllocateShared(uint64_t bytes) override { return AllocatePrivate(bytes); }
   std::unique_ptr<Communicator> Create(
       Bootstrap&, const std::vector<int>&, Members members) override {
     return std::make_unique<SelfCommunicator>(std::move(members));

@@ -4,6 +4,7 @@
 #include "ops/shm/shm_group.h"
 #include "ops/shm/shm_message.h"
 #include "ops/shm/shm_operation.h"
+#include "ops/shm/shm_update.h"
 
 namespace dtrun::ops {
 namespace {
@@ -16,8 +17,9 @@ using shm::ShmOperation;
 class ShmMemory : public Memory {
  public:
   ShmMemory(
-      std::shared_ptr<ShmGroup> group, std::shared_ptr<const Region> region, const Segment* block)
-      : Memory(block == nullptr ? nullptr : block->data(), block == nullptr ? 0 : block->bytes()),
+      std::shared_ptr<ShmGroup> group, std::shared_ptr<const Region> region, const Segment* block,
+      uint64_t bytes)
+      : Memory(block == nullptr ? nullptr : block->data(), bytes),
         group_(std::move(group)),
         region_(std::move(region)) {}
   ~ShmMemory() override { group_->RemoveRegion(region_); }
@@ -42,13 +44,14 @@ class ShmCommunicator : public Communicator {
   const char* backend() const override { return "shm"; }
 
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
-    // Nobody may depend on this rank's progress in an earlier operation while it talks to the
-    // exchange.
-    Barrier();
-    std::shared_ptr<const Region> region = group_->AddRegion(bytes);
-    const Segment* block = region->blocks[static_cast<size_t>(rank())].get();
-    return std::make_unique<ShmMemory>(group_, std::move(region), block);
+    return AllocateBlock(bytes, rank(), bytes);
   }
+
+  std::unique_ptr<Memory> AllocateShared(uint64_t bytes) override {
+    return AllocateBlock(rank() == 0 ? bytes : 0, 0, bytes);
+  }
+
+  bool fuses_updates() const override { return true; }
 
   std::unique_ptr<Communicator> Create(
       Bootstrap& bootstrap, const std::vector<int>&, Members members) override {
@@ -65,7 +68,21 @@ class ShmCommunicator : public Communicator {
     return engine_.Start(std::make_unique<ShmOperation>(group_, std::move(collective)));
   }
 
+  bool UpdateInOnePass(const Collective& collective, const ShareUpdate& update) override {
+    return shm::UpdateInOnePass(group_, engine_, collective, update, [this] { Barrier(); });
+  }
+
  private:
+  // This rank brings `mine` bytes to a new region, and uses `bytes` of the block of rank `owner`.
+  std::unique_ptr<Memory> AllocateBlock(uint64_t mine, int owner, uint64_t bytes) {
+    // Nobody may depend on this rank's progress in an earlier operation while it talks to the
+    // exchange.
+    Barrier();
+    std::shared_ptr<const Region> region = group_->AddRegion(mine);
+    const Segment* block = region->blocks[static_cast<size_t>(owner)].get();
+    return std::make_unique<ShmMemory>(group_, std::move(region), block, bytes);
+  }
+
   Engine& engine_;
   CallChecks checks_;
   std::shared_ptr<ShmGroup> group_;

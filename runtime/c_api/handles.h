@@ -17,6 +17,7 @@
 #include "ops/communicator.h"
 #include "runtime/context.h"
 #include "runtime/gradient_reducer.h"
+#include "runtime/parameter_shards.h"
 
 // What is behind the opaque types of c.h, and how each of its functions uses them: it unwraps its
 // handles with `Use`, calls one method, and turns an exception into a dtrun_error with `Guard`.
@@ -81,6 +82,11 @@ struct dtrun_work {
 struct dtrun_reducer {
   dtrun::runtime::c_api::Owner owner;
   dtrun::runtime::GradientReducer reducer;
+};
+
+struct dtrun_shards {
+  dtrun::runtime::c_api::Owner owner;
+  dtrun::runtime::ParameterShards shards;
 };
 
 namespace dtrun::runtime::c_api {

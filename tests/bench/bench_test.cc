@@ -45,7 +45,9 @@ TEST_CASE("gradient_perf reduces gradients right, wherever they lie") {
   const CommandResult result =
       UnderDtrun(ranks, {"bench/gradient_perf", "--case", model, "--rounds", "1"});
   CAPTURE(result.out, result.err);
-  CHECK_THAT(result.out, Contains("mapped") && Contains("scattered"));
+  CHECK_THAT(
+      result.out, Contains("mapped") && Contains("scattered") && Contains("local_step") &&
+                      Contains("sharded_step") && Contains("sharded_step_one_copy"));
   // The last column counts what is wrong.
   std::istringstream lines(result.out);
   int rows = 0;
@@ -54,7 +56,7 @@ TEST_CASE("gradient_perf reduces gradients right, wherever they lie") {
     CHECK(line.substr(line.rfind(' ') + 1) == "0");
     ++rows;
   }
-  CHECK(rows >= 2);
+  CHECK(rows >= 5);
   CHECK((result.exit_code == 0 || result.out.find("INVALID: ") != std::string::npos));
 }
 
@@ -69,6 +71,13 @@ TEST_CASE("the rows of a benchmark say what was measured") {
     for (const char* figure : {"time_us", "memcpy_us", "mpi_fused_us"}) CHECK(row.at(figure) > 0);
     CHECK(
         row.at("ratio") == row.at("mpi_fused_us").get<double>() / row.at("time_us").get<double>());
+  }
+  for (const auto& row : Rows("2", {"bench/gradient_perf", "--mode", "sharded_step"})) {
+    CHECK(row.at("mode") == "sharded_step");
+    CHECK(row.at("wrong") == 0);
+    CHECK(
+        row.at("ratio_to_local_step") ==
+        row.at("time_us").get<double>() / row.at("local_step_us").get<double>());
   }
   for (const auto& row : Rows("2", {"bench/all_reduce_perf", "--bytes", "4096"})) {
     CHECK(row.at("bytes") == 4096);

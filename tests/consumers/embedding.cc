@@ -192,6 +192,49 @@ bool Rows(dtrun::Communicator& world) {
   return table.values[7 * 4] < table.values[981 * 4];
 }
 
+// SGD with momentum that says how to update some elements of one parameter.
+class Momentum : public dtrun::SliceableOptimizer {
+ public:
+  std::vector<dtrun::Parameter>& parameters() override { return list_; }
+  std::vector<dtrun::StateSlot> slots() const override { return {{"momentum"}}; }
+  void StepSlice(const dtrun::ParameterSlice& slice) override {
+    const auto* gradient = static_cast<const float*>(slice.gradient);
+    auto* momentum = static_cast<float*>(slice.slots[0]);
+    auto* value = static_cast<float*>(slice.value);
+    for (uint64_t k = 0; k < slice.count; ++k) {
+      momentum[k] = 0.9f * momentum[k] + gradient[k];
+      value[k] -= 0.1f * momentum[k];
+    }
+  }
+
+ private:
+  std::vector<float> weights_ = std::vector<float>(1000, 1.0f);
+  std::vector<dtrun::Parameter> list_{{"w", {weights_.data(), weights_.size()}, {}}};
+};
+
+bool Sharded(dtrun::Communicator& world) {
+  Momentum inner;
+  const int steps = 3;
+  const auto backward = [&] {
+    dtrun::Buffer& gradient = inner.parameters()[0].gradient;
+    for (uint64_t k = 0; k < gradient.count; ++k) static_cast<float*>(gradient.data)[k] += 1;
+  };
+
+  dtrun::ShardedOptions options;
+  options.max_gradient_norm = 1;  // of all parameters together; 0: one pass less over memory
+  dtrun::ShardedOptimizer optimizer(world, inner, options);
+  for (int step = 0; step < steps; ++step) {
+    optimizer.ZeroGradients();
+    backward();              // parameters() says where weights and gradients lie
+    optimizer.MarkReady(0);  // may be reduced from here on
+    optimizer.Step();        // each rank updates its share, and gets the others'
+  }
+  std::vector<dtrun::StateBuffer> state = optimizer.ExportState();  // whole, on every rank
+  optimizer.ImportState(state);                                     // on any number of ranks
+
+  return state.size() == 1 && state[0].name == "momentum/w" && optimizer.gradient_norm() > 1;
+}
+
 double OtherThread(dtrun::Communicator& world, float loss) {
   dtrun::Communicator metrics = world.Duplicate();  // by all ranks, before the thread
   double mean = 0;
@@ -213,7 +256,7 @@ void Train() {
   dtrun::GradientReducer reducer(job.world(), gradients);
   const bool well = MappedGradients(job.world(), layers) && Clipped(reducer, layers) &&
                     Accumulated(reducer, layers, job.rank()) && WithOptions(job.world()) &&
-                    UnevenData(job.world()) && Rows(job.world()) &&
+                    UnevenData(job.world()) && Rows(job.world()) && Sharded(job.world()) &&
                     OtherThread(job.world(), 3) == 3;
   if (job.rank() == 0) {
     std::printf(

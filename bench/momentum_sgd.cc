@@ -1,0 +1,43 @@
+#include "bench/momentum_sgd.h"
+
+#include <cstddef>
+
+// Made for each instruction set, of which the loader picks one. Sanitizers cannot run its choice.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define DTRUN_BENCH_KERNEL \
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define DTRUN_BENCH_KERNEL
+#endif
+
+namespace dtrun::bench {
+namespace {
+
+DTRUN_BENCH_KERNEL void Descend(
+    const float* __restrict gradient, size_t count, float rate, float share,
+    float* __restrict momentum, float* __restrict value) {
+  for (size_t i = 0; i < count; ++i) {
+    momentum[i] = share * momentum[i] + gradient[i];
+    value[i] -= rate * momentum[i];
+  }
+}
+
+}  // namespace
+
+MomentumSgd::MomentumSgd(const std::vector<Shape>& shapes) {
+  for (const Shape& shape : shapes) {
+    values_.emplace_back(shape.count);
+    parameters_.push_back(
+        {shape.name, Buffer(values_.back().data(), shape.count),
+         Buffer(nullptr, shape.count, DType::kF32)});
+  }
+}
+
+void MomentumSgd::StepSlice(const ParameterSlice& slice) {
+  Descend(
+      static_cast<const float*>(slice.gradient), slice.count, kRate, kMomentum,
+      static_cast<float*>(slice.slots[0]), static_cast<float*>(slice.value));
+}
+
+}  // namespace dtrun::bench

@@ -1,0 +1,367 @@
+#ifndef DTRUN_SHARDED_OPTIMIZER_H_
+#define DTRUN_SHARDED_OPTIMIZER_H_
+
+#include <dtrun/c.h>
+#include <dtrun/communicator.h>
+#include <dtrun/error.h>
+#include <dtrun/gradient_checks.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/sliceable_optimizer.h>
+#include <dtrun/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+/// What a ShardedOptimizer can be told. The same on all ranks: a difference is kMismatch.
+struct ShardedOptions {
+  /// kAverage, or kSum if the loss is already divided by the global batch.
+  ReduceOp op = ReduceOp::kAverage;
+  /// Between hosts a reduction starts when this much is complete; 0: the option `bucket_bytes`.
+  uint64_t bucket_bytes = 0;
+  /// Clips by the norm of all reduced gradients together; 0: never. They are f32 or f64. The step
+  /// is then two passes over memory.
+  double max_gradient_norm = 0;
+  /// All ranks read the same parameters, in memory that they share. Ranks of one host only.
+  bool one_copy_per_host = false;
+  /// `Step()` returns while the weights are still on their way; the next forward pass waits for
+  /// each layer's with `WaitForParameter(i)`, or for all with `WaitForParameters()`. Between hosts
+  /// only: within one, they have come.
+  bool overlap_forward = false;
+};
+
+/// A named piece of state that owns its memory.
+struct StateBuffer {
+  std::string name;
+  DType dtype = DType::kF32;
+  uint64_t count = 0;
+  std::vector<uint64_t> memory;  ///< count elements, in whole words
+
+  Buffer buffer() { return Buffer(memory.data(), count, dtype); }
+};
+
+/// Lets each rank update a share of the parameters, from gradients that are reduced over all ranks,
+/// and brings the result to all: ZeRO stage 1 (Rajbhandari et al., arXiv:1910.02054). The update is
+/// done once instead of on every rank, and each rank keeps the optimizer's state of its share
+/// alone. On one host reduction, update and exchange are one pass over memory.
+///
+///   optimizer.MarkReady(i)   optional: as soon as the gradient of parameter i is complete
+///   optimizer.Step()         reduces, updates, and returns when all weights are there
+///
+/// Gradients get their memory here, and the values move into memory of this object; when it goes,
+/// the values return to where they were. Between ranks of one host nothing is reduced before
+/// Step(); between hosts, bucket by bucket while backward still runs. No weight changes before
+/// Step(). Not thread-safe. The inner optimizer outlives it.
+class ShardedOptimizer {
+ public:
+  /// Collective: all ranks wrap optimizers of the same parameters, which all start from rank 0's
+  /// values. An optimizer whose update cannot be cut is kInvalidArgument.
+  ShardedOptimizer(Communicator& communicator, Optimizer& inner, ShardedOptions options = {})
+      : communicator_(communicator.Duplicate()),
+        inner_(Sliceable(inner)),
+        options_(options),
+        slots_(inner_.slots()) {
+    CheckOptions();
+    detail::CheckSameText(communicator_, "options of the sharded optimizer", OptionsText());
+    handle_ = Create();
+    for (size_t i = 0; i < parameters().size(); ++i) {
+      Parameter& parameter = parameters()[i];
+      dtrun_buffer gradient{}, value{};
+      detail::Check(dtrun_shards_gradient(handle_.get(), i, &gradient));
+      detail::Check(dtrun_shards_value(handle_.get(), i, &value));
+      values_before_.push_back(parameter.value);
+      parameter.gradient = detail::FromC(gradient);
+      parameter.value = detail::FromC(value);
+    }
+    marked_.assign(parameters().size(), false);
+  }
+
+  ~ShardedOptimizer() {
+    for (size_t i = 0; i < values_before_.size(); ++i) {
+      Parameter& parameter = parameters()[i];
+      const Buffer& before = values_before_[i];
+      if (before.count > 0) std::memcpy(before.data, parameter.value.data, before.bytes());
+      parameter.value = before;
+      parameter.gradient = Buffer(nullptr, before.count, before.dtype);
+    }
+  }
+  ShardedOptimizer(const ShardedOptimizer&) = delete;
+  ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
+
+  /// The inner optimizer's, whose values and gradients lie where this object put them.
+  std::vector<Parameter>& parameters() { return inner_.parameters(); }
+
+  /// Gradient `i` is complete, and must not be touched before `Step()`. Marked twice before it is
+  /// kInvalidArgument.
+  void MarkReady(size_t i) {
+    if (i < marked_.size() && marked_[i])
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "the gradient of '" + parameters()[i].name +
+              "' was marked ready more than once since the last step; call Step() before the next "
+              "backward pass");
+    detail::Check(dtrun_shards_mark_ready(handle_.get(), i));
+    marked_[i] = true;
+  }
+
+  /// Collective. Reduces what was not marked as well. What StepSlice throws comes from here, after
+  /// the step has ended on all ranks; the weights are then of no use.
+  void Step() {
+    const double factor = PrepareNorms();
+    inner_.BeginStep();
+    Update update{inner_, nullptr};
+    detail::Check(dtrun_shards_step(handle_.get(), factor, &UpdateSlice, &update));
+    marked_.assign(marked_.size(), false);
+    if (!options_.overlap_forward) WaitForParameters();
+    if (update.error) std::rethrow_exception(update.error);
+  }
+
+  /// Returns when parameter `i` holds what the last step made of it.
+  void WaitForParameter(size_t i) { detail::Check(dtrun_shards_wait_for(handle_.get(), i)); }
+  void WaitForParameters() {
+    for (size_t i = 0; i < parameters().size(); ++i) WaitForParameter(i);
+  }
+
+  /// Sets all gradients to zero, for the next step's backward passes to add to. Gradients that were
+  /// marked and not stepped with are kInvalidArgument: peers may read them.
+  void ZeroGradients() {
+    if (std::any_of(marked_.begin(), marked_.end(), [](bool marked) { return marked; }))
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "ZeroGradients() between MarkReady() and Step(): gradients are being reduced; call "
+          "Step() first");
+    for (Parameter& parameter : parameters())
+      if (parameter.gradient.count > 0)
+        std::memset(parameter.gradient.data, 0, parameter.gradient.bytes());
+  }
+
+  /// The norm of the reduced gradients of the last step, before they were clipped; none without
+  /// `max_gradient_norm`.
+  std::optional<double> gradient_norm() const { return norm_; }
+
+  /// Collective: the whole state, named as the inner optimizer's `state()` names it, on rank
+  /// `root` (elsewhere: nothing), or, without one, on all ranks.
+  std::vector<StateBuffer> ExportState(std::optional<int> root = std::nullopt) {
+    const bool mine = !root || *root == communicator_.rank();
+    std::vector<StateBuffer> state;
+    for (size_t s = 0; s < slots_.size(); ++s) {
+      for (size_t i = 0; i < parameters().size(); ++i) {
+        StateBuffer buffer = Room(s, i);
+        if (!mine) buffer.memory.clear();
+        detail::Check(dtrun_shards_gather_state(
+            handle_.get(), s, i, root ? *root : -1, buffer.memory.data()));
+        if (mine) state.push_back(std::move(buffer));
+      }
+    }
+    if (!mine) return {};
+    for (const NamedBuffer& scalar : inner_.scalars()) {
+      StateBuffer buffer{scalar.name, scalar.buffer.dtype, scalar.buffer.count, {}};
+      buffer.memory.resize(Words(scalar.buffer.bytes()));
+      if (scalar.buffer.count > 0)
+        std::memcpy(buffer.memory.data(), scalar.buffer.data, scalar.buffer.bytes());
+      state.push_back(std::move(buffer));
+    }
+    return state;
+  }
+
+  /// Takes the whole state of an optimizer of the same parameters, which may have been sharded over
+  /// any number of ranks, or not at all (its `state()`). Every rank passes all of it. A name that
+  /// is missing, unknown or of another size is kInvalidArgument, before anything is taken.
+  void ImportState(const std::vector<NamedBuffer>& state) {
+    std::vector<NamedBuffer> expected;
+    for (size_t s = 0; s < slots_.size(); ++s)
+      for (size_t i = 0; i < parameters().size(); ++i)
+        expected.push_back(
+            {SliceableOptimizer::StateName(slots_[s], parameters()[i]),
+             Buffer(
+                 nullptr, parameters()[i].value.count,
+                 SliceableOptimizer::SlotDType(slots_[s], parameters()[i]))});
+    for (const NamedBuffer& scalar : inner_.scalars()) expected.push_back(scalar);
+    std::map<std::string, const NamedBuffer*> by_name;
+    for (const NamedBuffer& each : state) by_name[each.name] = &each;
+    std::vector<const NamedBuffer*> found;
+    for (const NamedBuffer& each : expected) found.push_back(&Find(by_name, each));
+    if (state.size() > expected.size()) ThrowUnknown(state, expected);
+    size_t next = 0;
+    for (size_t s = 0; s < slots_.size(); ++s)
+      for (size_t i = 0; i < parameters().size(); ++i)
+        detail::Check(dtrun_shards_set_state(handle_.get(), s, i, found[next++]->buffer.data));
+    for (const NamedBuffer& scalar : inner_.scalars()) {
+      const Buffer& from = found[next++]->buffer;
+      if (from.count > 0) std::memcpy(scalar.buffer.data, from.data, from.bytes());
+    }
+  }
+  void ImportState(std::vector<StateBuffer>& state) {
+    std::vector<NamedBuffer> views;
+    for (StateBuffer& buffer : state) views.push_back({buffer.name, buffer.buffer()});
+    ImportState(views);
+  }
+
+ private:
+  using Handle =
+      std::unique_ptr<dtrun_shards, detail::Destroyer<dtrun_shards, dtrun_shards_destroy>>;
+
+  // No exception may pass through the library, nor leave the other ranks waiting.
+  struct Update {
+    SliceableOptimizer& inner;
+    std::exception_ptr error;
+  };
+  static void UpdateSlice(void* argument, const dtrun_parameter_slice* slice) {
+    Update& update = *static_cast<Update*>(argument);
+    if (update.error) return;
+    try {
+      update.inner.StepSlice(
+          {static_cast<size_t>(slice->parameter), slice->first, slice->count, slice->gradient,
+           slice->value, slice->slots});
+    } catch (...) {
+      update.error = std::current_exception();
+    }
+  }
+
+  static SliceableOptimizer& Sliceable(Optimizer& inner) {
+    auto* sliceable = dynamic_cast<SliceableOptimizer*>(&inner);
+    if (sliceable != nullptr) return *sliceable;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "ShardedOptimizer: the update of the inner optimizer cannot be cut into slices; expected a "
+        "SliceableOptimizer, or use DistributedOptimizer");
+  }
+
+  Handle Create() {
+    std::vector<dtrun_sharded_parameter> list;
+    for (const Parameter& parameter : parameters())
+      list.push_back({parameter.name.c_str(), detail::ToC(parameter.value)});
+    std::vector<int32_t> dtypes;
+    for (const StateSlot& slot : slots_)
+      dtypes.push_back(slot.dtype ? static_cast<int32_t>(*slot.dtype) : -1);
+    dtrun_shards_options told = dtrun_default_shards_options();
+    told.reduce_op = static_cast<int32_t>(options_.op);
+    told.one_copy_per_host = options_.one_copy_per_host ? 1 : 0;
+    told.bucket_bytes = options_.bucket_bytes;
+    told.slot_count = dtypes.size();
+    told.slot_dtypes = dtypes.data();
+    dtrun_shards* shards = nullptr;
+    detail::Check(
+        dtrun_shards_create(communicator_.handle(), list.data(), list.size(), &told, &shards));
+    return Handle(shards);
+  }
+
+  void CheckOptions() const {
+    const auto refuse = [](const std::string& text) {
+      throw Error(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + text);
+    };
+    if (options_.op != ReduceOp::kAverage && options_.op != ReduceOp::kSum)
+      refuse(std::string("the reduce op is ") + NameOf(options_.op) + "; expected average or sum");
+    if (!(options_.max_gradient_norm >= 0))
+      refuse(
+          "max_gradient_norm is " + std::to_string(options_.max_gradient_norm) +
+          "; expected 0 or more");
+    if (options_.max_gradient_norm == 0 && !inner_.needs_norms()) return;
+    for (const Parameter& parameter : inner_.parameters()) {
+      const DType dtype = parameter.value.dtype;
+      if (dtype != DType::kF32 && dtype != DType::kF64)
+        refuse(
+            "norms are needed: parameter '" + parameter.name + "' is " + NameOf(dtype) +
+            "; expected f32 or f64");
+    }
+  }
+
+  // What the plan of the shards does not compare.
+  std::string OptionsText() const {
+    std::string text = "max_gradient_norm " + std::to_string(options_.max_gradient_norm) +
+                       (inner_.needs_norms() ? ", with norms" : "") + ", state";
+    for (const StateSlot& slot : slots_) text += " '" + slot.name + "'";
+    return text;
+  }
+
+  // Gives the inner optimizer its norms; returns the factor of clipping.
+  double PrepareNorms() {
+    const double most = options_.max_gradient_norm;
+    if (most == 0 && !inner_.needs_norms()) return 1;
+    const size_t count = parameters().size();
+    std::vector<double> gradients(count), values(count);
+    detail::Check(dtrun_shards_squared_norms(
+        handle_.get(), gradients.data(), inner_.needs_norms() ? values.data() : nullptr));
+    double factor = 1;
+    if (most > 0) {
+      double squares = 0;
+      for (const double each : gradients) squares += each;
+      norm_ = std::sqrt(squares);
+      if (*norm_ > most) factor = most / (*norm_ + 1e-6);
+    }
+    if (!inner_.needs_norms()) return factor;
+    std::vector<ParameterNorms> norms;
+    for (size_t i = 0; i < count; ++i)
+      norms.push_back({std::sqrt(gradients[i]) * factor, std::sqrt(values[i])});
+    inner_.SetNorms(norms);
+    return factor;
+  }
+
+  static size_t Words(uint64_t bytes) {
+    return static_cast<size_t>((bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+  }
+
+  StateBuffer Room(size_t slot, size_t i) {
+    const Parameter& parameter = parameters()[i];
+    StateBuffer room{
+        SliceableOptimizer::StateName(slots_[slot], parameter),
+        SliceableOptimizer::SlotDType(slots_[slot], parameter),
+        parameter.value.count,
+        {}};
+    room.memory.resize(Words(room.count * SizeOf(room.dtype)));
+    return room;
+  }
+
+  static std::string Describe(const NamedBuffer& state) {
+    return std::string(NameOf(state.buffer.dtype)) + "[" + std::to_string(state.buffer.count) + "]";
+  }
+
+  static const NamedBuffer& Find(
+      const std::map<std::string, const NamedBuffer*>& state, const NamedBuffer& expected) {
+    const auto found = state.find(expected.name);
+    if (found == state.end())
+      throw Error(ErrorCode::kInvalidArgument, "ImportState: there is no '" + expected.name + "'");
+    const NamedBuffer& each = *found->second;
+    if (each.buffer.count == expected.buffer.count && each.buffer.dtype == expected.buffer.dtype)
+      return each;
+    throw Error(
+        ErrorCode::kInvalidArgument, "ImportState: '" + each.name + "' is " + Describe(each) +
+                                         "; expected " + Describe(expected));
+  }
+
+  [[noreturn]] static void ThrowUnknown(
+      const std::vector<NamedBuffer>& state, const std::vector<NamedBuffer>& expected) {
+    std::string name = state.back().name;
+    for (const NamedBuffer& each : state)
+      if (std::none_of(expected.begin(), expected.end(), [&](const NamedBuffer& known) {
+            return known.name == each.name;
+          }))
+        name = each.name;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "ImportState: '" + name + "' is unknown here, or there more than once");
+  }
+
+  Communicator communicator_;
+  SliceableOptimizer& inner_;
+  ShardedOptions options_;
+  std::vector<StateSlot> slots_;
+  Handle handle_;
+  std::vector<Buffer> values_before_;
+  std::vector<bool> marked_;  // by parameter, in this step
+  std::optional<double> norm_ = std::nullopt;
+};
+
+}  // namespace dtrun
+
+#endif

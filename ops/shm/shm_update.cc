@@ -1,0 +1,135 @@
+// The ranks meet: each posts what it called and where its buffers lie, and compares. From there on
+// nobody needs the others: every rank goes through its own share in pieces that stay in its cache,
+// reduces a piece over all inputs into a small scratch buffer, lets the caller update its own
+// output from it, and stores the piece into the outputs of the others while it is at hand, past the
+// cache, because nobody reads them soon. A barrier ends it. The walk belongs to the thread that
+// called: the engine goes on with other operations.
+
+#include "ops/shm/shm_update.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "ops/reduce/reduce.h"
+#include "ops/shm/copy.h"
+#include "ops/shm/meeting.h"
+
+namespace dtrun::ops::shm {
+namespace {
+
+// What the ranks have found out about each other.
+struct Met {
+  Meeting meeting;
+  bool mapped = false;  // all can reach all buffers
+};
+
+// Ends when all ranks have called it.
+class MeetingOperation : public Operation {
+ public:
+  MeetingOperation(std::shared_ptr<Met> met, const Call& call)
+      : Operation(met->meeting.group().members(), met->meeting.sequence(), call),
+        met_(std::move(met)),
+        meeting_(&met_->meeting) {}
+
+  Progress Advance() override {
+    if (!posted_) {
+      if (!meeting_->group().SlotFree(sequence())) return Progress::kNone;
+      meeting_->Post();
+      meeting_->group().RingPeers();
+      posted_ = true;
+    }
+    if (!meeting_->AllHere()) return Progress::kNone;
+    CompareCalls();
+    SetMoving();
+    met_->mapped = meeting_->InputsMapped() && meeting_->OutputsMapped();
+    if (met_->mapped) meeting_->Reach();
+    meeting_->group().Retire(sequence());
+    return Progress::kDone;
+  }
+  std::vector<int> Missing() const override { return meeting_->Missing(); }
+
+ private:
+  void CompareCalls() const {
+    if (!meeting_->group().compares_calls() || meeting_->calls().Agree()) return;
+    const std::string disagreement = meeting_->calls().Disagreement(members());
+    meeting_->group().Retire(sequence());
+    throw Error(
+        ErrorCode::kMismatch,
+        base::Text("the ranks disagree on collective #", sequence(), ": ", disagreement));
+  }
+
+  std::shared_ptr<Met> met_;
+  Meeting* meeting_;
+  bool posted_ = false;
+};
+
+// This rank's share of the update, piece by piece.
+class Walk {
+ public:
+  Walk(const Meeting& meeting, const ShareUpdate& update)
+      : m_(meeting),
+        update_(update),
+        share_(ShareOf(meeting.collective().send_counts, meeting.rank())),
+        stores_(StoresFor(meeting.collective().output.bytes())),
+        inputs_(static_cast<size_t>(meeting.size())),
+        scratch_(kPieceBytes + kCacheLine) {}
+
+  void Run() {
+    const uint64_t piece = kPieceBytes / m_.element();
+    for (uint64_t done = 0; done < share_.count; done += piece) {
+      const uint64_t first = share_.begin + done, count = std::min(piece, share_.count - done);
+      update_(first, count, ReducePiece(first, count));
+      if (m_.kind() == CollectiveKind::kReduceUpdateGather) StorePiece(first, count);
+    }
+  }
+
+ private:
+  const void* ReducePiece(uint64_t first, uint64_t count) {
+    for (int r = 0; r < m_.size(); ++r)
+      inputs_[static_cast<size_t>(r)] = m_.input(r) + first * m_.element();
+    void* reduced = scratch_.data() + AlignmentGap(scratch_.data());
+    Reduce(
+        inputs_.data(), m_.size(), &reduced, 1, count, m_.collective().input.dtype,
+        m_.arithmetic());
+    return reduced;
+  }
+
+  void StorePiece(uint64_t first, uint64_t count) {
+    for (int i = 1; i < m_.size(); ++i) {
+      const int peer = (m_.rank() + i) % m_.size();
+      Copy(
+          m_.output(peer) + first * m_.element(), m_.output(m_.rank()) + first * m_.element(),
+          count * m_.element(), stores_);
+    }
+  }
+
+  static uint64_t AlignmentGap(const char* data) {
+    return -reinterpret_cast<uintptr_t>(data) % kCacheLine;
+  }
+
+  const Meeting& m_;
+  const ShareUpdate& update_;
+  Range share_;
+  Stores stores_;
+  std::vector<const void*> inputs_;
+  std::vector<char> scratch_;
+};
+
+}  // namespace
+
+bool UpdateInOnePass(
+    const std::shared_ptr<ShmGroup>& group, Engine& engine, const Collective& collective,
+    const ShareUpdate& update, const std::function<void()>& barrier) {
+  const std::shared_ptr<Met> met(
+      new Met{.meeting = Meeting(group, collective, group->NextSequence())});
+  engine.Start(std::make_unique<MeetingOperation>(met, CallOf(collective, group->rank()))).Wait();
+  if (!met->mapped) return false;
+  Walk(met->meeting, update).Run();
+  barrier();
+  return true;
+}
+
+}  // namespace dtrun::ops::shm

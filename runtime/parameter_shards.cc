@@ -1,0 +1,401 @@
+// Gradients lie in one block and parameters in another, bucket by bucket alike, and every rank owns
+// a share of each bucket. Where all ranks map these blocks, a step is one pass over memory for each
+// bucket (ReduceUpdateGather), and buckets are as large as can be. Elsewhere a bucket's
+// reduce_scatter starts while backward runs, as soon as it and all before it are marked; the step
+// waits for the reductions, updates this rank's shares, and starts the all_gathers, those of the
+// first layers first, because the next forward pass needs them first.
+//
+// Whoever wants norms before the update takes the reduction by itself: then the step is two passes.
+
+#include "runtime/parameter_shards.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "runtime/agreement.h"
+#include "runtime/sum_of_squares.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+
+constexpr uint64_t kLine = 64;  // bytes
+
+std::vector<GradientSpec> SpecsOf(const std::vector<ShardedParameter>& parameters) {
+  std::vector<GradientSpec> specs;
+  for (const ShardedParameter& parameter : parameters)
+    specs.push_back({parameter.name, parameter.value.count, parameter.value.dtype});
+  return specs;
+}
+
+const base::Clock& SteadyClock() {
+  static const base::SteadyClock steady;
+  return steady;
+}
+
+}  // namespace
+
+// --- the plan and the memory --------------------------------------------------------------------
+
+ParameterShards::ParameterShards(
+    ops::Communicator& communicator, std::vector<ShardedParameter> parameters,
+    ShardSettings settings)
+    : communicator_(communicator.Duplicate()),
+      parameters_(std::move(parameters)),
+      settings_(std::move(settings)),
+      meter_(SteadyClock()) {
+  CheckParameters();
+  const bool one_pass = communicator_->fuses_updates();
+  uint64_t bucket_bytes = one_pass ? UINT64_MAX : settings_.bucket_bytes;
+  if (bucket_bytes == 0) bucket_bytes = AutoBucketBytes(SpecsOf(parameters_), false);
+  plan_ = PlanShards(SpecsOf(parameters_), bucket_bytes, communicator_->size());
+  AgreeOnPlan();
+  const uint64_t bytes = plan_.layout.block_bytes;
+  gradients_ = communicator_->Allocate(bytes);
+  if (settings_.one_copy) {
+    CheckHost();
+    values_ = communicator_->AllocateShared(bytes);
+    TakeValuesTogether();
+  } else {
+    values_ = communicator_->Allocate(bytes);
+    TakeValues();
+  }
+  AllocateState();
+  gathers_.resize(bucket_count());
+  Reset();
+}
+
+ParameterShards::~ParameterShards() {
+  const auto under_way = [](const std::vector<ops::Work>& works) {
+    return std::any_of(works.begin(), works.end(), [](const ops::Work& work) {
+      try {
+        return !work.Done();
+      } catch (const Error&) {
+        return true;  // given up: nobody knows whether its peers still write
+      }
+    });
+  };
+  // Left in the middle of a step, by an exception say: the process keeps the memory.
+  if (under_way(reductions_)) static_cast<void>(gradients_.release());
+  if (under_way(gathers_)) static_cast<void>(values_.release());
+}
+
+void ParameterShards::CheckParameters() const {
+  if (settings_.op != ReduceOp::kAverage && settings_.op != ReduceOp::kSum) {
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         "gradients of sharded parameters are reduced by ",
+                                         NameOf(settings_.op), "; expected average or sum"));
+  }
+  for (const ShardedParameter& parameter : parameters_) {
+    const Buffer& value = parameter.value;
+    const std::string name = Text("parameter '", parameter.name, "' ");
+    if (SizeOf(value.dtype) == 0)
+      throw Error(ErrorCode::kInvalidArgument, name + "has a dtype that does not exist");
+    if (value.data == nullptr && value.count > 0)
+      throw Error(ErrorCode::kInvalidArgument, Text(name, "has ", value.count, " values at null"));
+    if (value.device >= 0)
+      throw Error(
+          ErrorCode::kUnavailable,
+          Text(name, "lies on GPU ", value.device, "; sharded parameters lie in host memory"));
+  }
+}
+
+void ParameterShards::CheckHost() const {
+  if (communicator_->fuses_updates() || communicator_->size() == 1) return;
+  throw Error(
+      ErrorCode::kUnavailable,
+      Text(
+          "one_copy_per_host: these ranks are connected by ", communicator_->backend(),
+          "; expected ranks that share a host, connected by shm"));
+}
+
+void ParameterShards::AgreeOnPlan() {
+  std::string lines = Text(
+      NameOf(settings_.op), " in buckets of ", settings_.bucket_bytes, " bytes, ",
+      settings_.one_copy ? "one copy per host" : "a copy per rank", ", state of");
+  for (const auto& slot : settings_.slots)
+    lines += Text(" ", slot ? NameOf(*slot) : "the parameter's dtype");
+  if (settings_.slots.empty()) lines += " nothing";
+  for (const GradientSpec& spec : SpecsOf(parameters_)) lines += "\n" + Describe(spec);
+  AgreeOn(*communicator_, {"the sharded optimizer", "parameter", lines});
+}
+
+// Every rank writes its own block first: pages are placed by first touch.
+void ParameterShards::TakeValues() {
+  for (size_t i = 0; i < size(); ++i)
+    if (parameters_[i].value.count > 0)
+      std::memcpy(value(i).data, parameters_[i].value.data, parameters_[i].value.bytes());
+  for (size_t b = 0; b < bucket_count(); ++b) communicator_->Broadcast(InBucket(*values_, b), 0);
+}
+
+// Rank 0 has the values, but every rank writes its share.
+void ParameterShards::TakeValuesTogether() {
+  const bool first = communicator_->rank() == 0;
+  const std::unique_ptr<ops::Memory> packed =
+      ops::AllocatePrivate(first ? plan_.layout.block_bytes : 0);
+  for (size_t i = 0; first && i < size(); ++i)
+    if (parameters_[i].value.count > 0)
+      std::memcpy(InBlock(*packed, i).data, parameters_[i].value.data, value(i).bytes());
+  for (size_t b = 0; b < bucket_count(); ++b) {
+    const ops::Range share = plan_.Share(b, communicator_->rank());
+    communicator_
+        ->StartScatter(
+            first ? InBucket(*packed, b) : Buffer(),
+            InBucket(*values_, b).Slice(share.begin, share.count), 0, plan_.shares[b])
+        .Wait();
+  }
+  communicator_->Barrier();
+}
+
+void ParameterShards::AllocateState() {
+  uint64_t bytes = 0;
+  for (const auto& slot : settings_.slots) {
+    state_offsets_.emplace_back();
+    for (size_t b = 0; b < bucket_count(); ++b) {
+      state_offsets_.back().push_back(bytes);
+      const uint64_t count = plan_.Share(b, communicator_->rank()).count;
+      const DType dtype = slot.value_or(plan_.layout.buckets[b].dtype);
+      bytes += (count * SizeOf(dtype) + kLine - 1) / kLine * kLine;
+    }
+  }
+  state_ = ops::AllocatePrivate(bytes);
+  slots_.resize(settings_.slots.size());
+}
+
+void ParameterShards::CheckIndex(size_t i) const {
+  if (i < size()) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text("parameter ", i, " does not exist; the optimizer has ", size()));
+}
+
+void ParameterShards::CheckSlot(size_t slot) const {
+  if (slot < settings_.slots.size()) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text("state slot ", slot, " does not exist; there are ", settings_.slots.size()));
+}
+
+Buffer ParameterShards::InBucket(const ops::Memory& block, size_t bucket) const {
+  const Bucket& b = plan_.layout.buckets[bucket];
+  return Buffer(static_cast<char*>(block.data()) + b.offset, b.count, b.dtype);
+}
+
+Buffer ParameterShards::InBlock(const ops::Memory& block, size_t i) const {
+  const Buffer& value = parameters_[i].value;
+  return Buffer(
+      static_cast<char*>(block.data()) + plan_.layout.offsets[i], value.count, value.dtype);
+}
+
+Buffer ParameterShards::gradient(size_t i) const {
+  CheckIndex(i);
+  return InBlock(*gradients_, i);
+}
+
+Buffer ParameterShards::value(size_t i) const {
+  CheckIndex(i);
+  return InBlock(*values_, i);
+}
+
+// --- the step -----------------------------------------------------------------------------------
+
+void ParameterShards::MarkReady(size_t i) {
+  CheckIndex(i);
+  if (ready_[i]) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "gradient ", i, " ", Describe(SpecsOf(parameters_)[i]),
+            " was marked ready twice; call Step() before the next backward pass"));
+  }
+  ready_[i] = true;
+  --missing_[plan_.layout.bucket_of[i]];
+  if (!communicator_->fuses_updates()) StartReadyBuckets();
+}
+
+void ParameterShards::StartReadyBuckets() {
+  if (reductions_.empty() && (missing_.empty() || missing_[0] != 0)) return;
+  const StepMeter::Scope timed(meter_);
+  // Between two layers of a backward pass is a good moment to move what is under way.
+  if (!reductions_.empty()) reductions_.back().Test();
+  while (reductions_.size() < bucket_count() && missing_[reductions_.size()] == 0) {
+    const size_t b = reductions_.size();
+    const Buffer bucket = InBucket(*gradients_, b);
+    const ops::Range share = plan_.Share(b, communicator_->rank());
+    reductions_.push_back(communicator_->StartReduceScatter(
+        bucket, bucket.Slice(share.begin, share.count), settings_.op, {}, plan_.shares[b]));
+  }
+}
+
+void ParameterShards::MarkTheRest() {
+  for (size_t i = size(); i-- > 0;)
+    if (!ready_[i]) MarkReady(i);
+}
+
+void ParameterShards::Reduce() {
+  if (reduced_) return;
+  MarkTheRest();
+  const StepMeter::Scope timed(meter_);
+  if (communicator_->fuses_updates()) StartReadyBuckets();
+  for (ops::Work& work : reductions_) work.Wait(meter_.lateness());
+  reduced_ = true;
+}
+
+void ParameterShards::SquaredNorms(double* gradients, double* values) {
+  if (!reduced_) throw Error(ErrorCode::kInvalidArgument, "norms before the reduction");
+  std::vector<double> sums(2 * size());
+  for (size_t i = 0; i < size(); ++i) {
+    const DType dtype = parameters_[i].value.dtype;
+    if (dtype != DType::kF32 && dtype != DType::kF64) {
+      throw Error(
+          ErrorCode::kInvalidArgument, Text(
+                                           "norms of parameters: '", parameters_[i].name, "' is ",
+                                           NameOf(dtype), "; expected f32 or f64"));
+    }
+    const ShardSlice own = plan_.Owned(i, communicator_->rank());
+    sums[i] = SumOfSquares(gradient(i).Slice(own.first, own.count));
+    if (values != nullptr) sums[size() + i] = SumOfSquares(value(i).Slice(own.first, own.count));
+  }
+  communicator_->AllReduce(Buffer(sums.data(), sums.size()), ReduceOp::kSum);
+  std::copy_n(sums.begin(), size(), gradients);
+  if (values != nullptr)
+    std::copy_n(sums.begin() + static_cast<std::ptrdiff_t>(size()), size(), values);
+}
+
+void ParameterShards::Step(double factor, const SliceUpdate& update) {
+  {
+    const StepMeter::Scope timed(meter_);
+    UpdateShares(factor, update);
+  }
+  meter_.EndStep();
+}
+
+void ParameterShards::UpdateShares(double factor, const SliceUpdate& update) {
+  WaitForAll();
+  const bool one_pass = communicator_->fuses_updates() && !reduced_;
+  if (one_pass) {
+    MarkTheRest();
+  } else {
+    Reduce();
+  }
+  for (size_t b = 0; b < bucket_count(); ++b) {
+    meter_.AddBucket(InBucket(*gradients_, b).bytes());
+    if (one_pass) {
+      UpdateInOnePass(b, factor, update);
+    } else {
+      UpdateReduced(b, factor, update);
+    }
+  }
+  if (!one_pass) StartGathers();
+  Reset();
+}
+
+// What a piece of a bucket is to the optimizer.
+ops::ShareUpdate ParameterShards::SlicesOf(size_t bucket, const SliceUpdate& update) {
+  const uint64_t element = SizeOf(plan_.layout.buckets[bucket].dtype);
+  return [this, bucket, element, &update](uint64_t first, uint64_t count, const void* reduced) {
+    slices_.clear();
+    plan_.AppendSlices(bucket, {first, count}, slices_);
+    for (const ShardSlice& slice : slices_) {
+      for (size_t s = 0; s < slots_.size(); ++s) slots_[s] = StateOf(s, slice);
+      update(
+          {.parameter = slice.parameter,
+           .first = slice.first,
+           .count = slice.count,
+           .gradient = static_cast<const char*>(reduced) + (slice.place - first) * element,
+           .value = InBlock(*values_, slice.parameter).Slice(slice.first, 0).data,
+           .slots = slots_.data()});
+    }
+  };
+}
+
+void ParameterShards::UpdateInOnePass(size_t bucket, double factor, const SliceUpdate& update) {
+  const Buffer gradient = InBucket(*gradients_, bucket);
+  const ops::ShareUpdate slices = SlicesOf(bucket, update);
+  if (settings_.one_copy) {
+    communicator_->ReduceUpdate(gradient, settings_.op, {1, factor}, plan_.shares[bucket], slices);
+  } else {
+    communicator_->ReduceUpdateGather(
+        gradient, InBucket(*values_, bucket), settings_.op, {1, factor}, plan_.shares[bucket],
+        slices);
+  }
+}
+
+void ParameterShards::UpdateReduced(size_t bucket, double factor, const SliceUpdate& update) {
+  ops::UpdateInPieces(
+      InBucket(*gradients_, bucket), plan_.Share(bucket, communicator_->rank()), factor,
+      SlicesOf(bucket, update));
+}
+
+void ParameterShards::StartGathers() {
+  if (settings_.one_copy) return communicator_->Barrier();
+  for (size_t b = bucket_count(); b-- > 0;) {
+    const Buffer bucket = InBucket(*values_, b);
+    const ops::Range share = plan_.Share(b, communicator_->rank());
+    gathers_[b] = communicator_->StartAllGather(
+        bucket.Slice(share.begin, share.count), bucket, plan_.shares[b]);
+  }
+}
+
+void ParameterShards::WaitFor(size_t i) {
+  CheckIndex(i);
+  const StepMeter::Scope timed(meter_);
+  gathers_[plan_.layout.bucket_of[i]].Wait();
+}
+
+void ParameterShards::WaitForAll() {
+  const StepMeter::Scope timed(meter_);
+  for (size_t b = bucket_count(); b-- > 0;) gathers_[b].Wait();
+}
+
+void ParameterShards::Reset() {
+  ready_.assign(size(), false);
+  missing_.clear();
+  for (const Bucket& bucket : plan_.layout.buckets) missing_.push_back(bucket.gradients.size());
+  reductions_.clear();
+  reduced_ = false;
+}
+
+// --- the optimizer's state ----------------------------------------------------------------------
+
+DType ParameterShards::SlotDType(size_t slot, size_t i) const {
+  CheckSlot(slot);
+  CheckIndex(i);
+  return settings_.slots[slot].value_or(parameters_[i].value.dtype);
+}
+
+char* ParameterShards::StateOf(size_t slot, const ShardSlice& slice) const {
+  const size_t bucket = plan_.layout.bucket_of[slice.parameter];
+  const uint64_t place = slice.place - plan_.Share(bucket, communicator_->rank()).begin;
+  const DType dtype = settings_.slots[slot].value_or(plan_.layout.buckets[bucket].dtype);
+  return static_cast<char*>(state_->data()) + state_offsets_[slot][bucket] + place * SizeOf(dtype);
+}
+
+void ParameterShards::GatherState(size_t slot, size_t i, int root, void* output) {
+  const DType dtype = SlotDType(slot, i);
+  ops::Counts counts;
+  for (int r = 0; r < communicator_->size(); ++r) counts.push_back(plan_.Owned(i, r).count);
+  const ShardSlice own = plan_.Owned(i, communicator_->rank());
+  const Buffer mine(own.count > 0 ? StateOf(slot, own) : nullptr, own.count, dtype);
+  const Buffer all(output, parameters_[i].value.count, dtype);
+  if (root < 0) {
+    communicator_->StartAllGather(mine, all, counts).Wait();
+  } else {
+    communicator_->StartGather(mine, all, root, counts).Wait();
+  }
+}
+
+void ParameterShards::SetState(size_t slot, size_t i, const void* input) {
+  const uint64_t element = SizeOf(SlotDType(slot, i));
+  const ShardSlice own = plan_.Owned(i, communicator_->rank());
+  if (own.count == 0) return;
+  std::memcpy(
+      StateOf(slot, own), static_cast<const char*>(input) + own.first * element,
+      own.count * element);
+}
+
+}  // namespace dtrun::runtime

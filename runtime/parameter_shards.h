@@ -1,0 +1,131 @@
+#ifndef DTRUN_RUNTIME_PARAMETER_SHARDS_H_
+#define DTRUN_RUNTIME_PARAMETER_SHARDS_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "dtrun/types.h"
+#include "ops/communicator.h"
+#include "runtime/shard_plan.h"
+#include "runtime/step_meter.h"
+
+namespace dtrun::runtime {
+
+/// A parameter of a model, with its values.
+struct ShardedParameter {
+  std::string name;
+  Buffer value;
+};
+
+struct ShardSettings {
+  ReduceOp op = ReduceOp::kAverage;  ///< or kSum
+  uint64_t bucket_bytes = 0;         ///< where the update is not one pass; 0: AutoBucketBytes
+  bool one_copy = false;             ///< all ranks use the same parameters, in memory they share
+  /// The element-wise state of the optimizer, all zeros at first; none: the parameter's dtype.
+  std::vector<std::optional<DType>> slots = {};
+};
+
+/// Elements of one parameter to be updated.
+struct ParameterSlice {
+  size_t parameter = 0;
+  uint64_t first = 0, count = 0;
+  const void* gradient = nullptr;  ///< of these elements: reduced
+  void* value = nullptr;           ///< of these elements, as is the state
+  void* const* slots = nullptr;
+};
+
+/// Called for slices that are each rank's own, in any order, each element once in a step. It does
+/// not throw.
+using SliceUpdate = std::function<void(const ParameterSlice&)>;
+
+/// The gradients and parameters of a model in memory that collectives reach, of which each rank
+/// updates a share and keeps the optimizer's state for that share alone; see
+/// <dtrun/sharded_optimizer.h>. Not thread-safe.
+class ParameterShards {
+ public:
+  /// Collective. The values become rank 0's, and move here.
+  ParameterShards(
+      ops::Communicator& communicator, std::vector<ShardedParameter> parameters,
+      ShardSettings settings);
+
+  /// Operations that are under way keep the memory.
+  ~ParameterShards();
+  ParameterShards(ParameterShards&&) = default;
+
+  size_t size() const { return parameters_.size(); }
+  /// Where gradient `i` has to be written, and where parameter `i` lies.
+  Buffer gradient(size_t i) const;
+  Buffer value(size_t i) const;
+
+  void MarkReady(size_t i);
+  /// Completes the reduction, of what was not marked as well: each rank has its share of it.
+  /// Nothing, the second time before a step.
+  void Reduce();
+  /// Sums of squares of each gradient, as reduced, and, unless null, of each value: the same
+  /// choice on all ranks. Collective, after Reduce().
+  void SquaredNorms(double* gradients, double* values);
+  /// Calls `update` for this rank's share, with the reduced gradients times `factor`, and starts
+  /// bringing the values to all ranks, which `WaitFor` completes. Collective.
+  void Step(double factor, const SliceUpdate& update);
+  /// Returns when parameter `i` holds what the last step made of it on all ranks.
+  void WaitFor(size_t i);
+  void WaitForAll();
+
+  /// The whole of state slot `slot` of parameter `i` to `output`, on rank `root`; -1: on all.
+  /// Collective.
+  void GatherState(size_t slot, size_t i, int root, void* output);
+  /// The other way round, from memory of this rank's: takes its own share of it.
+  void SetState(size_t slot, size_t i, const void* input);
+  DType SlotDType(size_t slot, size_t i) const;
+
+  const StepMeter& meter() const { return meter_; }
+
+ private:
+  void CheckParameters() const;
+  void CheckHost() const;
+  void AgreeOnPlan();
+  void TakeValues();
+  void TakeValuesTogether();
+  void AllocateState();
+  void CheckIndex(size_t i) const;
+  void CheckSlot(size_t slot) const;
+  size_t bucket_count() const { return plan_.layout.buckets.size(); }
+  Buffer InBucket(const ops::Memory& block, size_t bucket) const;
+  Buffer InBlock(const ops::Memory& block, size_t i) const;
+  char* StateOf(size_t slot, const ShardSlice& slice) const;
+  void StartReadyBuckets();
+  void MarkTheRest();
+  void UpdateReduced(size_t bucket, double factor, const SliceUpdate& update);
+  void UpdateInOnePass(size_t bucket, double factor, const SliceUpdate& update);
+  ops::ShareUpdate SlicesOf(size_t bucket, const SliceUpdate& update);
+  void UpdateShares(double factor, const SliceUpdate& update);
+  void StartGathers();
+  void Reset();
+
+  std::unique_ptr<ops::Communicator> communicator_;
+  std::vector<ShardedParameter> parameters_;
+  ShardSettings settings_;
+  ShardPlan plan_;
+  StepMeter meter_;
+  std::unique_ptr<ops::Memory> gradients_, values_;
+  std::unique_ptr<ops::Memory> state_;                // this rank's share
+  std::vector<std::vector<uint64_t>> state_offsets_;  // bytes, by slot and bucket
+
+  std::vector<ops::Work> gathers_;  // of the last step, by bucket
+
+  // Of this step.
+  std::vector<bool> ready_;            // by parameter
+  std::vector<size_t> missing_;        // by bucket: gradients that are not ready
+  std::vector<ops::Work> reductions_;  // of the buckets started so far
+  bool reduced_ = false;
+
+  std::vector<ShardSlice> slices_;  // of a piece: kept for its memory
+  std::vector<void*> slots_;        // of a slice
+};
+
+}  // namespace dtrun::runtime
+
+#endif

@@ -1,0 +1,453 @@
+// Ranks as threads, each with the public classes over a communicator of its own.
+
+#include <dtrun/distributed_optimizer.h>
+#include <dtrun/sharded_optimizer.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/runtime/sharded_ranks.h"
+
+namespace dtrun::testing {
+namespace {
+
+using Catch::Matchers::Contains;
+
+const std::vector<size_t> kCounts = {3, 1, 0, 1000, 17, 9001};
+
+ShardedOptions OneCopy(bool one_copy) {
+  ShardedOptions options;
+  options.one_copy_per_host = one_copy;
+  return options;
+}
+
+template <typename T>
+std::vector<T> TrainSharded(Communicator& world, const ShardedOptions& options, int steps) {
+  Moments<T> model(kCounts);
+  ShardedOptimizer optimizer(world, model, options);
+  for (int step = 0; step < steps; ++step) {
+    model.Backward(world.rank(), step);
+    if (step % 2 == 0)
+      for (size_t i = kCounts.size(); i-- > 0;) optimizer.MarkReady(i);
+    optimizer.Step();
+  }
+  return model.AllValues();
+}
+
+template <typename T>
+std::vector<T> TrainUnsharded(Communicator& world, int steps) {
+  Moments<T> model(kCounts);
+  DistributedOptimizer optimizer(world, model);
+  for (int step = 0; step < steps; ++step) {
+    model.Backward(world.rank(), step);
+    optimizer.Step();
+  }
+  return model.AllValues();
+}
+
+template <typename T>
+void CheckShardedLikeUnsharded(int size, Backend backend, bool one_copy) {
+  CHECK(OnRanks(size, backend, [&](Communicator& world) {
+          const auto sharded = TrainSharded<T>(world, OneCopy(one_copy), 4);
+          Expect(sharded == TrainUnsharded<T>(world, 4), "the same bits");
+        }) == Nothing(size));
+}
+
+TEST_CASE("sharded training has the bits of training without shards") {
+  const int size = GENERATE(1, 2, 3, 4);
+  SECTION("f32, a copy per rank") { CheckShardedLikeUnsharded<float>(size, Backend::kShm, false); }
+  SECTION("f64, a copy per rank") { CheckShardedLikeUnsharded<double>(size, Backend::kShm, false); }
+  SECTION("f32, one copy") { CheckShardedLikeUnsharded<float>(size, Backend::kShm, true); }
+  SECTION("f64, one copy") { CheckShardedLikeUnsharded<double>(size, Backend::kShm, true); }
+  SECTION("where memory is not mapped") {
+    CheckShardedLikeUnsharded<float>(size, Backend::kCopying, false);
+  }
+}
+
+TEST_CASE("one pass over mapped memory has the bits of separate operations") {
+  const int size = GENERATE(2, 3, 4);
+  std::vector<std::vector<float>> values(2);
+  for (const Backend backend : {Backend::kShm, Backend::kCopying}) {
+    CHECK(OnRanks(size, backend, [&](Communicator& world) {
+            auto trained = TrainSharded<float>(world, {}, 5);
+            if (world.rank() == 0) values[backend == Backend::kShm ? 0 : 1] = std::move(trained);
+          }) == Nothing(size));
+  }
+  CHECK(values[0] == values[1]);
+}
+
+// On several hosts an all_reduce and a reduce_scatter may round otherwise.
+TEST_CASE("sharded training over several hosts is training without shards") {
+  const int size = GENERATE(3, 4, 5);
+  CHECK(OnRanks(size, Backend::kHosts, [&](Communicator& world) {
+          ShardedOptions options;
+          options.overlap_forward = world.size() == 4;
+          const auto expected = TrainUnsharded<double>(world, 4);
+          Moments<double> model(kCounts);
+          ShardedOptimizer optimizer(world, model, options);
+          for (int step = 0; step < 4; ++step) {
+            for (size_t i = 0; i < kCounts.size(); ++i) optimizer.WaitForParameter(i);
+            model.Backward(world.rank(), step);
+            for (size_t i = kCounts.size(); i-- > 0;) optimizer.MarkReady(i);
+            optimizer.Step();
+          }
+          optimizer.WaitForParameters();
+          const auto sharded = model.AllValues();
+          for (size_t k = 0; k < expected.size(); ++k)
+            Expect(std::abs(sharded[k] - expected[k]) < 1e-12, "the values");
+        }) == Nothing(size));
+}
+
+TEST_CASE("all ranks start from rank 0's values, and have them again at the end") {
+  const bool one_copy = GENERATE(false, true);
+  CHECK(OnRanks(3, Backend::kShm, [&](Communicator& world) {
+          Moments<float> model({5, 100});
+          const float* before = model.value(1);
+          model.value(1)[99] = static_cast<float>(world.rank() + 40);
+          {
+            ShardedOptimizer optimizer(world, model, OneCopy(one_copy));
+            Expect(model.value(1) != before, "the values have moved");
+            Expect(model.value(1)[99] == 40, "rank 0's value");
+            auto place = reinterpret_cast<uint64_t>(model.value(1));
+            std::vector<uint64_t> places(3);
+            world.AllGather(Buffer(&place, 1), Buffer(places.data(), 3));
+            Expect((places[0] == places[1]) == one_copy, "who shares memory");
+            world.Barrier();
+            model.Backward(0, 0);
+            optimizer.Step();
+            world.Barrier();
+          }
+          Expect(model.value(1) == before, "the values are back");
+          Expect(model.value(1)[99] != 40, "as the step left them");
+        }) == Nothing(3));
+}
+
+// --- norms --------------------------------------------------------------------------------------
+
+TEST_CASE("gradients are clipped by the norm of all of them together, before the update") {
+  const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
+  const bool one_copy = GENERATE(false, true);
+  if (one_copy && backend != Backend::kShm) return;
+  CHECK(OnRanks(3, backend, [&](Communicator& world) {
+          ShardedOptions options = OneCopy(one_copy);
+          options.max_gradient_norm = 2.5;
+          DistributedOptions unsharded;
+          unsharded.max_gradient_norm = 2.5;
+          Moments<double> model(kCounts), other(kCounts);
+          ShardedOptimizer optimizer(world, model, options);
+          DistributedOptimizer reference(world, other, unsharded);
+          for (int step = 0; step < 3; ++step) {
+            model.Backward(world.rank(), step), other.Backward(world.rank(), step);
+            optimizer.Step(), reference.Step();
+            const double norm = *reference.gradient_norm();
+            Expect(norm > 2.5, "it is clipped");
+            Expect(std::abs(*optimizer.gradient_norm() - norm) < 1e-9 * norm, "the norm");
+          }
+          const auto values = model.AllValues(), expected = other.AllValues();
+          for (size_t k = 0; k < values.size(); ++k)
+            Expect(std::abs(values[k] - expected[k]) < 1e-9, "the values");
+        }) == Nothing(3));
+}
+
+// The rate of each parameter follows its norms, as in LARS.
+class Lars : public Moments<double> {
+ public:
+  using Moments::Moments;
+  bool needs_norms() const override { return true; }
+  void SetNorms(const std::vector<ParameterNorms>& norms) override { norms_ = norms; }
+  void StepSlice(const ParameterSlice& slice) override {
+    const ParameterNorms& norms = norms_[slice.parameter];
+    const double rate = norms.gradient > 0 ? 0.1 * norms.value / norms.gradient : 0.1;
+    for (uint64_t k = 0; k < slice.count; ++k)
+      static_cast<double*>(slice.value)[k] -= rate * static_cast<const double*>(slice.gradient)[k];
+  }
+
+ private:
+  std::vector<ParameterNorms> norms_;
+};
+
+TEST_CASE("an optimizer that needs norms of whole parameters gets them") {
+  const int size = GENERATE(1, 2, 4);
+  const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
+  CHECK(OnRanks(size, backend, [&](Communicator& world) {
+          Lars model(kCounts), other(kCounts);
+          ShardedOptimizer optimizer(world, model);
+          DistributedOptimizer reference(world, other);
+          for (int step = 0; step < 3; ++step) {
+            model.Backward(world.rank(), step), other.Backward(world.rank(), step);
+            optimizer.Step(), reference.Step();
+          }
+          const auto values = model.AllValues(), expected = other.AllValues();
+          for (size_t k = 0; k < values.size(); ++k)
+            Expect(std::abs(values[k] - expected[k]) < 1e-12, "the values");
+        }) == Nothing(size));
+}
+
+// --- state --------------------------------------------------------------------------------------
+
+struct Checkpoint {
+  std::vector<float> values;
+  std::vector<StateBuffer> state;
+};
+
+// Gradients that are the same on all ranks and exact, so that their average does not depend on the
+// number of ranks.
+void EqualBackward(Moments<float>& model, int step) {
+  for (size_t i = 0; i < kCounts.size(); ++i)
+    for (size_t k = 0; k < kCounts[i]; ++k)
+      model.gradient(i)[k] = static_cast<float>((k + i + static_cast<size_t>(step)) % 5);
+}
+
+Checkpoint TrainAndExport(int size, Backend backend, int steps, std::optional<int> root) {
+  Checkpoint saved;
+  CHECK(OnRanks(size, backend, [&](Communicator& world) {
+          Moments<float> model(kCounts);
+          ShardedOptimizer optimizer(world, model);
+          for (int step = 0; step < steps; ++step) EqualBackward(model, step), optimizer.Step();
+          auto state = optimizer.ExportState(root);
+          const bool mine = !root || world.rank() == *root;
+          Expect(state.size() == (mine ? 2 * kCounts.size() + 1 : 0), "what is exported");
+          if (world.rank() == root.value_or(0)) saved = {model.AllValues(), std::move(state)};
+        }) == Nothing(size));
+  return saved;
+}
+
+// Two steps from the checkpoint.
+std::vector<float> GoOn(int size, Backend backend, Checkpoint& saved, bool one_copy) {
+  std::vector<float> values;
+  std::vector<std::vector<StateBuffer>> copies(static_cast<size_t>(size), saved.state);
+  CHECK(OnRanks(size, backend, [&](Communicator& world) {
+          Moments<float> model(kCounts);
+          uint64_t done = 0;
+          for (const Parameter& parameter : model.parameters()) {
+            if (parameter.value.count > 0)
+              std::memcpy(
+                  parameter.value.data, saved.values.data() + done, parameter.value.bytes());
+            done += parameter.value.count;
+          }
+          ShardedOptimizer optimizer(world, model, OneCopy(one_copy));
+          optimizer.ImportState(copies[static_cast<size_t>(world.rank())]);
+          for (int step = 3; step < 5; ++step) EqualBackward(model, step), optimizer.Step();
+          if (world.rank() == 0) values = model.AllValues();
+          world.Barrier();
+        }) == Nothing(size));
+  return values;
+}
+
+TEST_CASE("state goes from four ranks to any number of ranks") {
+  const Backend from = GENERATE(Backend::kShm, Backend::kHosts);
+  Checkpoint saved = TrainAndExport(4, from, 3, GENERATE(std::optional<int>(), std::optional(2)));
+  const Checkpoint expected = TrainAndExport(4, Backend::kShm, 5, std::nullopt);
+  for (const int size : {1, 2, 3}) {
+    CHECK(GoOn(size, Backend::kShm, saved, false) == expected.values);
+    CHECK(GoOn(size, Backend::kShm, saved, true) == expected.values);
+    CHECK(GoOn(size, Backend::kCopying, saved, false) == expected.values);
+  }
+}
+
+TEST_CASE("state has the names and values of the optimizer without shards") {
+  const Checkpoint saved = TrainAndExport(2, Backend::kShm, 3, std::nullopt);
+  Moments<float> model(kCounts);
+  std::vector<std::vector<float>> gradients;
+  for (const size_t count : kCounts) gradients.emplace_back(count);
+  for (size_t i = 0; i < kCounts.size(); ++i)
+    model.parameters()[i].gradient = Buffer(gradients[i].data(), kCounts[i]);
+  for (int step = 0; step < 3; ++step) EqualBackward(model, step), model.Step();
+  CHECK(model.AllValues() == saved.values);
+  const auto state = model.state();
+  REQUIRE(state.size() == saved.state.size());
+  for (size_t s = 0; s < state.size(); ++s) {
+    StateBuffer each = saved.state[s];
+    CHECK(each.name == state[s].name);
+    REQUIRE(each.buffer().bytes() == state[s].buffer.bytes());
+    if (each.count > 0)
+      CHECK(std::memcmp(each.memory.data(), state[s].buffer.data, each.buffer().bytes()) == 0);
+  }
+  CHECK(state[0].name == "first/p0");
+  CHECK(state.back().name == "steps");
+}
+
+TEST_CASE("state that does not fit is refused by name, and nothing is taken") {
+  CHECK(OnRanks(1, Backend::kShm, [](Communicator& world) {
+          Moments<float> model({3, 2});
+          ShardedOptimizer optimizer(world, model);
+          const auto refusal = [&](const std::function<void(std::vector<StateBuffer>&)>& change) {
+            auto state = optimizer.ExportState();
+            change(state);
+            try {
+              optimizer.ImportState(state);
+            } catch (const Error& error) {
+              return std::string(error.what());
+            }
+            return std::string();
+          };
+          const auto is = [](const std::string& found, const std::string& expected) {
+            Expect(found == expected, expected + ", but: " + found);
+          };
+          is(refusal([](auto& state) { state.pop_back(); }), "ImportState: there is no 'steps'");
+          is(refusal([](auto& state) { state[1].count = 1; }),
+             "ImportState: 'first/p1' is f32[1]; expected f32[2]");
+          is(refusal([](auto& state) { state[2].dtype = DType::kF32; }),
+             "ImportState: 'second/p0' is f32[3]; expected f64[3]");
+          is(refusal([](auto& state) {
+               state.push_back(state[0]);
+               state.back().name = "third/p0";
+             }),
+             "ImportState: 'third/p0' is unknown here, or there more than once");
+          is(refusal([](auto&) {}), "");
+        }) == Nothing(1));
+}
+
+// --- mistakes -----------------------------------------------------------------------------------
+
+TEST_CASE("models that are not the same on all ranks are an error on all of them") {
+  const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
+  const Texts texts = OnRanks(3, backend, [](Communicator& world) {
+    Moments<float> model({4, world.rank() == 1 ? size_t{7} : size_t{6}, 5});
+    ShardedOptimizer optimizer(world, model);
+  });
+  for (const std::string& text : texts)
+    CHECK(
+        text ==
+        "the ranks have different parameters in the sharded optimizer: parameter 1 is 'p1' f32[6] "
+        "on ranks 0 and 2, 'p1' f32[7] on rank 1");
+}
+
+TEST_CASE("options that are not the same on all ranks are an error on all of them") {
+  const auto disagree = [](const std::function<void(ShardedOptions&)>& set) {
+    const Texts texts = OnRanks(2, Backend::kShm, [&](Communicator& world) {
+      Moments<float> model({4});
+      ShardedOptions options;
+      if (world.rank() == 1) set(options);
+      ShardedOptimizer optimizer(world, model, options);
+    });
+    CHECK(texts[0] == texts[1]);
+    return texts[0];
+  };
+  CHECK_THAT(
+      disagree([](auto& o) { o.max_gradient_norm = 1; }),
+      Contains("the ranks have different options of the sharded optimizer: ") &&
+          Contains("max_gradient_norm 1") && Contains("on rank 1"));
+  CHECK_THAT(
+      disagree([](auto& o) { o.one_copy_per_host = true; }),
+      Contains("one copy per host") && Contains("on rank 1") &&
+          Contains("a copy per rank, state of the parameter's dtype f64 on rank 0"));
+  CHECK_THAT(disagree([](auto& o) { o.op = ReduceOp::kSum; }), Contains("sum in buckets of"));
+}
+
+// An update that cannot be cut.
+class Whole : public Optimizer {
+ public:
+  std::vector<Parameter>& parameters() override { return list_; }
+  std::vector<NamedBuffer> state() override { return {}; }
+  void Step() override {}
+
+ private:
+  std::vector<Parameter> list_;
+};
+
+TEST_CASE("what cannot be sharded is refused by name") {
+  const auto refusal = [](Backend backend, const std::function<void(Communicator&)>& rank_main) {
+    return OnRanks(2, backend, rank_main)[0];
+  };
+  CHECK_THAT(
+      refusal(
+          Backend::kShm,
+          [](Communicator& world) {
+            Whole whole;
+            ShardedOptimizer optimizer(world, whole);
+          }),
+      Contains("the update of the inner optimizer cannot be cut into slices"));
+  CHECK_THAT(
+      refusal(
+          Backend::kCopying,
+          [](Communicator& world) {
+            Moments<float> model({4});
+            ShardedOptimizer optimizer(world, model, OneCopy(true));
+          }),
+      Contains("one_copy_per_host") && Contains("share a host"));
+  const auto option = [&](const std::function<void(ShardedOptions&)>& set) {
+    return refusal(Backend::kShm, [&](Communicator& world) {
+      Moments<float> model({4});
+      ShardedOptions options;
+      set(options);
+      ShardedOptimizer optimizer(world, model, options);
+    });
+  };
+  CHECK(option([](auto& o) {
+          o.op = ReduceOp::kMax;
+        }) == "ShardedOptimizer: the reduce op is max; expected average or sum");
+  CHECK_THAT(
+      option([](auto& o) { o.max_gradient_norm = -1; }),
+      Contains("ShardedOptimizer: max_gradient_norm is -1"));
+}
+
+TEST_CASE("a gradient that is marked twice is named, with what to do") {
+  const Texts texts = OnRanks(2, Backend::kCopying, [](Communicator& world) {
+    Moments<float> model({4, 2});
+    ShardedOptimizer optimizer(world, model);
+    optimizer.MarkReady(1);
+    std::string text;
+    try {
+      optimizer.MarkReady(1);
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    try {
+      optimizer.ZeroGradients();
+    } catch (const Error& error) {
+      text += std::string("; ") + error.what();
+    }
+    optimizer.Step();
+    optimizer.ZeroGradients();
+    optimizer.MarkReady(1);
+    optimizer.Step();
+    throw std::runtime_error(text);
+  });
+  for (const std::string& text : texts)
+    CHECK_THAT(
+        text, Contains("the gradient of 'p1' was marked ready more than once") &&
+                  Contains("call Step() before") &&
+                  Contains("ZeroGradients() between MarkReady()"));
+}
+
+class Failing : public Moments<float> {
+ public:
+  using Moments::Moments;
+  void StepSlice(const ParameterSlice&) override { throw std::runtime_error("no rate"); }
+};
+
+TEST_CASE("an update that throws on one rank lets the others end their step") {
+  const Texts texts = OnRanks(3, Backend::kShm, [](Communicator& world) {
+    Moments<float> good({1000});
+    Failing bad({1000});
+    Optimizer& inner = world.rank() == 1 ? static_cast<Optimizer&>(bad) : good;
+    ShardedOptimizer optimizer(world, inner);
+    optimizer.Step();
+  });
+  CHECK(texts == Texts{"", "no rate", ""});
+}
+
+TEST_CASE("two optimizers of one process keep out of each other's way") {
+  CHECK(OnRanks(2, Backend::kShm, [](Communicator& world) {
+          Moments<float> first({5, 300}), second({70'000}), alone_first({5, 300}),
+              alone_second({70'000});
+          ShardedOptimizer one(world, first), other(world, second);
+          DistributedOptimizer a(world, alone_first), b(world, alone_second);
+          for (int step = 0; step < 3; ++step) {
+            first.Backward(world.rank(), step), second.Backward(world.rank(), step + 1);
+            alone_first.Backward(world.rank(), step), alone_second.Backward(world.rank(), step + 1);
+            other.MarkReady(0), one.MarkReady(1);
+            one.Step(), other.Step(), a.Step(), b.Step();
+          }
+          Expect(first.AllValues() == alone_first.AllValues(), "the one");
+          Expect(second.AllValues() == alone_second.AllValues(), "the other");
+        }) == Nothing(2));
+}
+
+}  // namespace
+}  // namespace dtrun::testing
