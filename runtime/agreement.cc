@@ -12,6 +12,12 @@ namespace {
 
 using base::Text;
 
+// What ranks tell each other when all is well.
+struct Summary {
+  uint64_t digest = 0;
+  uint64_t holds = 0;
+};
+
 // 64-bit FNV-1a.
 uint64_t DigestOf(const std::string& text) {
   uint64_t digest = 0xcbf29ce484222325u;
@@ -19,6 +25,7 @@ uint64_t DigestOf(const std::string& text) {
   return digest;
 }
 
+// The ranks by what they have, for the first line that is not the same everywhere.
 std::string FirstDifference(const Listing& listing, const std::vector<std::string>& all) {
   std::vector<std::vector<std::string>> lines;
   size_t longest = 0;
@@ -34,8 +41,8 @@ std::string FirstDifference(const Listing& listing, const std::vector<std::strin
     std::vector<std::string> texts;
     for (const auto& [line, ranks] : sides)
       texts.push_back(Text(line, " on ", base::RankList(ranks)));
-    const std::string what = i == 0 ? Text("the options of ", listing.owner, " are ")
-                                    : Text(listing.item, " ", i - 1, " is ");
+    const std::string what =
+        i == 0 ? Text(listing.owner, "'s options are ") : Text(listing.item, " ", i - 1, " is ");
     return what + base::Join(texts, ", ");
   }
   return "the listings are equal";
@@ -43,18 +50,22 @@ std::string FirstDifference(const Listing& listing, const std::vector<std::strin
 
 }  // namespace
 
-void AgreeOn(ops::Communicator& communicator, const Listing& listing) {
-  uint64_t digest = DigestOf(listing.lines);
-  std::vector<uint64_t> digests(static_cast<size_t>(communicator.size()));
-  communicator.AllGather(Buffer(&digest, 1), Buffer(digests.data(), digests.size()));
-  for (const uint64_t other : digests) {
-    if (other == digests[0]) continue;
+bool Agree(ops::Communicator& communicator, const Listing& listing, bool holds) {
+  const std::string text = base::Join(listing.lines, "\n");
+  Summary mine{.digest = DigestOf(text), .holds = holds};
+  std::vector<Summary> all(static_cast<size_t>(communicator.size()));
+  communicator.AllGather(
+      Buffer(&mine, sizeof mine, DType::kU8),
+      Buffer(all.data(), all.size() * sizeof mine, DType::kU8));
+  for (const Summary& other : all) {
+    if (other.digest == all[0].digest) continue;
     throw Error(
         ErrorCode::kMismatch,
         Text(
-            "the ranks have different ", listing.item, "s in ", listing.owner, ": ",
-            FirstDifference(listing, ops::AllGatherBytes(communicator, listing.lines))));
+            "the ranks have different ", listing.items, ": ",
+            FirstDifference(listing, ops::AllGatherBytes(communicator, text))));
   }
+  return std::all_of(all.begin(), all.end(), [](const Summary& other) { return other.holds != 0; });
 }
 
 }  // namespace dtrun::runtime

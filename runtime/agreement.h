@@ -2,22 +2,24 @@
 #define DTRUN_RUNTIME_AGREEMENT_H_
 
 #include <string>
+#include <vector>
 
 #include "ops/communicator.h"
 
 namespace dtrun::runtime {
 
-/// What all ranks have to have alike, as lines of text: first the options, then one line for each
-/// item.
+/// What all ranks were told and have to have alike, in lines: the options, then one for each item.
 struct Listing {
-  std::string owner;  ///< "the shards"
-  std::string item;   ///< "parameter"
-  std::string lines;
+  std::string owner;  ///< "the reducer"
+  std::string items;  ///< "gradients to reduce"
+  std::string item;   ///< "gradient"
+  std::vector<std::string> lines;
 };
 
-/// Compares a digest of the listing. Throws Error kMismatch on all ranks when it is not the same
-/// everywhere, with the first line that differs and the ranks of each side. Collective.
-void AgreeOn(ops::Communicator& communicator, const Listing& listing);
+/// Collective. Throws Error kMismatch on all ranks unless the lines are the same on all of them; it
+/// names the first line that differs, and the ranks by what they have. Costs an all-gather of 16
+/// bytes where they are the same. Returns whether `holds` is true on all ranks.
+bool Agree(ops::Communicator& communicator, const Listing& listing, bool holds = true);
 
 }  // namespace dtrun::runtime
 

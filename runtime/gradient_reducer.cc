@@ -23,7 +23,7 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "runtime/plan_agreement.h"
+#include "runtime/agreement.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -62,7 +62,7 @@ GradientReducer::GradientReducer(
       settings_(Settled(std::move(settings), gradients_, communicator.members().SharesHost())),
       communicator_(communicator.Duplicate()),
       plan_(FirstPlan(gradients_, settings_)),
-      movable_(Agree(*communicator_, Listing(settings_, plan_), AreAllPacked(gradients_))),
+      movable_(AgreeOnPlan()),
       block_(*communicator_, plan_),
       wire_(settings_.wire, [this] { Progress(); }),
       was_used_(gradients_.size()),
@@ -73,6 +73,13 @@ GradientReducer::GradientReducer(
   LayWire();
   if (settings_.autotune) StartTuning();
   Reset();
+}
+
+// Returns whether no rank has gradients in the block.
+bool GradientReducer::AgreeOnPlan() {
+  return Agree(
+      *communicator_, {"the reducer", "gradients to reduce", "gradient", Lines(settings_, plan_)},
+      AreAllPacked(gradients_));
 }
 
 GradientReducer::~GradientReducer() {
@@ -302,7 +309,7 @@ void GradientReducer::StartTuning() {
   const Tuning defaults{settings_.bucket_bytes, communicator_->route().value_or(ops::Route())};
   tuner_ = std::make_unique<Autotuner>(
       *communicator_, defaults,
-      Text(gradients_.size(), " gradients of ", bytes, " bytes, ", Listing(settings_, plan_)[0]),
+      Text(gradients_.size(), " gradients of ", bytes, " bytes, ", Lines(settings_, plan_)[0]),
       *settings_.autotune);
   Apply(tuner_->tuning());
 }

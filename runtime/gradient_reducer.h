@@ -71,6 +71,7 @@ class GradientReducer {
   void StartTuning();
   void Tune();
   void Apply(const Tuning& tuning);
+  bool AgreeOnPlan();
   void LayWire();
   // Throws what has broken it before, and remembers what breaks it now.
   template <typename Body>

@@ -114,14 +114,16 @@ void ParameterShards::CheckHost() const {
 }
 
 void ParameterShards::AgreeOnPlan() {
-  std::string lines = Text(
+  std::vector<std::string> lines = {Text(
       NameOf(settings_.op), " in buckets of ", settings_.bucket_bytes, " bytes, ",
-      settings_.one_copy ? "one copy per host" : "a copy per rank", ", state of");
+      settings_.one_copy ? "one copy per host" : "a copy per rank", ", state of")};
   for (const auto& slot : settings_.slots)
-    lines += Text(" ", slot ? NameOf(*slot) : "the parameter's dtype");
-  if (settings_.slots.empty()) lines += " nothing";
-  for (const GradientSpec& spec : SpecsOf(parameters_)) lines += "\n" + Describe(spec);
-  AgreeOn(*communicator_, {"the sharded optimizer", "parameter", lines});
+    lines[0] += Text(" ", slot ? NameOf(*slot) : "the parameter's dtype");
+  if (settings_.slots.empty()) lines[0] += " nothing";
+  for (const GradientSpec& spec : SpecsOf(parameters_)) lines.push_back(Describe(spec));
+  Agree(
+      *communicator_,
+      {"the sharded optimizer", "parameters in the sharded optimizer", "parameter", lines});
 }
 
 // Every rank writes its own block first: pages are placed by first touch.

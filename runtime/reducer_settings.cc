@@ -140,7 +140,7 @@ PlanSettings PlanSettingsOf(
   };
 }
 
-std::vector<std::string> Listing(const ReducerSettings& settings, const BucketPlan& plan) {
+std::vector<std::string> Lines(const ReducerSettings& settings, const BucketPlan& plan) {
   std::string text = Text(
       NameOf(settings.op), " in buckets of ", settings.bucket_bytes, " bytes, the first of ",
       plan.settings.first_bucket_bytes);

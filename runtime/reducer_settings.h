@@ -56,7 +56,7 @@ PlanSettings PlanSettingsOf(
     const ReducerSettings& settings, const std::vector<GradientSpec>& gradients);
 
 /// Everything that has to be the same on all ranks, in lines: the settings, then each gradient.
-std::vector<std::string> Listing(const ReducerSettings& settings, const BucketPlan& plan);
+std::vector<std::string> Lines(const ReducerSettings& settings, const BucketPlan& plan);
 
 }  // namespace dtrun::runtime
 
