@@ -115,7 +115,8 @@ void ParameterShards::CheckHost() const {
 
 void ParameterShards::AgreeOnPlan() {
   std::vector<std::string> lines = {Text(
-      NameOf(settings_.op), " in buckets of ", settings_.bucket_bytes, " bytes, ",
+      NameOf(settings_.op), " in buckets of ",
+      settings_.bucket_bytes == 0 ? "automatic size" : Text(settings_.bucket_bytes, " bytes"), ", ",
       settings_.one_copy ? "one copy per host" : "a copy per rank", ", state of")};
   for (const auto& slot : settings_.slots)
     lines[0] += Text(" ", slot ? NameOf(*slot) : "the parameter's dtype");
@@ -262,7 +263,8 @@ void ParameterShards::SquaredNorms(double* gradients, double* values) {
     sums[i] = SumOfSquares(gradient(i).Slice(own.first, own.count));
     if (values != nullptr) sums[size() + i] = SumOfSquares(value(i).Slice(own.first, own.count));
   }
-  communicator_->AllReduce(Buffer(sums.data(), sums.size()), ReduceOp::kSum);
+  communicator_->StartAllReduce(Buffer(sums.data(), sums.size()), ReduceOp::kSum)
+      .Wait(meter_.lateness());
   std::copy_n(sums.begin(), size(), gradients);
   if (values != nullptr)
     std::copy_n(sums.begin() + static_cast<std::ptrdiff_t>(size()), size(), values);
@@ -281,6 +283,7 @@ void ParameterShards::UpdateShares(double factor, const SliceUpdate& update) {
   const bool one_pass = communicator_->fuses_updates() && !reduced_;
   if (one_pass) {
     MarkTheRest();
+    Meet();
   } else {
     Reduce();
   }
@@ -294,6 +297,12 @@ void ParameterShards::UpdateShares(double factor, const SliceUpdate& update) {
   }
   if (!one_pass) StartGathers();
   Reset();
+}
+
+// The one pass does not tell how long it had to wait for the others: nobody is late in it when all
+// have met.
+void ParameterShards::Meet() {
+  if (bucket_count() > 0) communicator_->StartBarrier().Wait(meter_.lateness());
 }
 
 // What a piece of a bucket is to the optimizer.
@@ -334,7 +343,7 @@ void ParameterShards::UpdateReduced(size_t bucket, double factor, const SliceUpd
 }
 
 void ParameterShards::StartGathers() {
-  if (settings_.one_copy) return communicator_->Barrier();
+  if (settings_.one_copy) return communicator_->StartBarrier().Wait(meter_.lateness());
   for (size_t b = bucket_count(); b-- > 0;) {
     const Buffer bucket = InBucket(*values_, b);
     const ops::Range share = plan_.Share(b, communicator_->rank());
@@ -345,13 +354,18 @@ void ParameterShards::StartGathers() {
 
 void ParameterShards::WaitFor(size_t i) {
   CheckIndex(i);
-  const StepMeter::Scope timed(meter_);
-  gathers_[plan_.layout.bucket_of[i]].Wait();
+  WaitForBucket(plan_.layout.bucket_of[i]);
 }
 
 void ParameterShards::WaitForAll() {
+  for (size_t b = bucket_count(); b-- > 0;) WaitForBucket(b);
+}
+
+// A bucket has several parameters: the first wait counts.
+void ParameterShards::WaitForBucket(size_t bucket) {
   const StepMeter::Scope timed(meter_);
-  for (size_t b = bucket_count(); b-- > 0;) gathers_[b].Wait();
+  gathers_[bucket].Wait(meter_.lateness());
+  gathers_[bucket] = {};
 }
 
 void ParameterShards::Reset() {

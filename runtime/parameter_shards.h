@@ -98,6 +98,8 @@ class ParameterShards {
   char* StateOf(size_t slot, const ShardSlice& slice) const;
   void StartReadyBuckets();
   void MarkTheRest();
+  void Meet();
+  void WaitForBucket(size_t bucket);
   void UpdateReduced(size_t bucket, double factor, const SliceUpdate& update);
   void UpdateInOnePass(size_t bucket, double factor, const SliceUpdate& update);
   ops::ShareUpdate SlicesOf(size_t bucket, const SliceUpdate& update);

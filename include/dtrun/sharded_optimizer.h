@@ -6,6 +6,7 @@
 #include <dtrun/error.h>
 #include <dtrun/gradient_checks.h>
 #include <dtrun/optimizer.h>
+#include <dtrun/parameter_list.h>
 #include <dtrun/sliceable_optimizer.h>
 #include <dtrun/types.h>
 
@@ -62,18 +63,26 @@ struct StateBuffer {
 /// the values return to where they were. Between ranks of one host nothing is reduced before
 /// Step(); between hosts, bucket by bucket while backward still runs. No weight changes before
 /// Step(). Not thread-safe. The inner optimizer outlives it.
+///
+/// A parameter that is frozen (`requires_gradient` is false) when it is wrapped is not updated, nor
+/// is its state, and it needs no mark. All ranks have the same ones frozen, else kMismatch, and it
+/// stays so: a change after that is kInvalidArgument in the next Step(), on the rank that made it.
 class ShardedOptimizer {
  public:
   /// Collective: all ranks wrap optimizers of the same parameters, which all start from rank 0's
-  /// values. An optimizer whose update cannot be cut is kInvalidArgument.
+  /// values. kInvalidArgument: an optimizer whose update cannot be cut; parameters without a name
+  /// of their own, or that share memory (tied weights); a gradient that is not like its value.
   ShardedOptimizer(Communicator& communicator, Optimizer& inner, ShardedOptions options = {})
       : communicator_(communicator.Duplicate()),
         inner_(Sliceable(inner)),
         options_(options),
-        slots_(inner_.slots()) {
+        slots_(inner_.slots()),
+        frozen_(FrozenNow()) {
+    CheckParameters();
     CheckOptions();
     detail::CheckSameText(communicator_, "options of the sharded optimizer", OptionsText());
     handle_ = Create();
+    CheckSameFrozen();
     for (size_t i = 0; i < parameters().size(); ++i) {
       Parameter& parameter = parameters()[i];
       dtrun_buffer gradient{}, value{};
@@ -87,6 +96,7 @@ class ShardedOptimizer {
   }
 
   ~ShardedOptimizer() {
+    WaitQuietly();
     for (size_t i = 0; i < values_before_.size(); ++i) {
       Parameter& parameter = parameters()[i];
       const Buffer& before = values_before_[i];
@@ -102,7 +112,7 @@ class ShardedOptimizer {
   std::vector<Parameter>& parameters() { return inner_.parameters(); }
 
   /// Gradient `i` is complete, and must not be touched before `Step()`. Marked twice before it is
-  /// kInvalidArgument.
+  /// kInvalidArgument. Of a frozen parameter it says only that there was a backward pass.
   void MarkReady(size_t i) {
     if (i < marked_.size() && marked_[i])
       throw Error(
@@ -110,17 +120,24 @@ class ShardedOptimizer {
           "the gradient of '" + parameters()[i].name +
               "' was marked ready more than once since the last step; call Step() before the next "
               "backward pass");
-    detail::Check(dtrun_shards_mark_ready(handle_.get(), i));
-    marked_[i] = true;
+    if (i >= marked_.size() || !frozen_[i])
+      detail::Check(dtrun_shards_mark_ready(handle_.get(), i));
+    if (!backward_seen_) MarkFrozen();
+    marked_[i] = backward_seen_ = true;
   }
 
-  /// Collective. Reduces what was not marked as well. What StepSlice throws comes from here, after
-  /// the step has ended on all ranks; the weights are then of no use.
+  /// Collective. Reduces what was not marked as well. Where earlier steps had marks, a step without
+  /// any is kInvalidArgument, before anything is done: its backward pass is missing. What StepSlice
+  /// throws comes from here, after the step has ended on all ranks; the weights are then of no use.
   void Step() {
+    CheckFrozen();
+    CheckBackward();
     const double factor = PrepareNorms();
     inner_.BeginStep();
-    Update update{inner_, nullptr};
+    Update update{inner_, frozen_, nullptr};
     detail::Check(dtrun_shards_step(handle_.get(), factor, &UpdateSlice, &update));
+    marked_before_ = marked_before_ || backward_seen_;
+    backward_seen_ = false;
     marked_.assign(marked_.size(), false);
     if (!options_.overlap_forward) WaitForParameters();
     if (update.error) std::rethrow_exception(update.error);
@@ -135,7 +152,7 @@ class ShardedOptimizer {
   /// Sets all gradients to zero, for the next step's backward passes to add to. Gradients that were
   /// marked and not stepped with are kInvalidArgument: peers may read them.
   void ZeroGradients() {
-    if (std::any_of(marked_.begin(), marked_.end(), [](bool marked) { return marked; }))
+    if (backward_seen_)
       throw Error(
           ErrorCode::kInvalidArgument,
           "ZeroGradients() between MarkReady() and Step(): gradients are being reduced; call "
@@ -214,11 +231,12 @@ class ShardedOptimizer {
   // No exception may pass through the library, nor leave the other ranks waiting.
   struct Update {
     SliceableOptimizer& inner;
+    const std::vector<bool>& frozen;
     std::exception_ptr error;
   };
   static void UpdateSlice(void* argument, const dtrun_parameter_slice* slice) {
     Update& update = *static_cast<Update*>(argument);
-    if (update.error) return;
+    if (update.error || update.frozen[static_cast<size_t>(slice->parameter)]) return;
     try {
       update.inner.StepSlice(
           {static_cast<size_t>(slice->parameter), slice->first, slice->count, slice->gradient,
@@ -256,21 +274,52 @@ class ShardedOptimizer {
     return Handle(shards);
   }
 
+  [[noreturn]] static void Refuse(const std::string& text) {
+    throw Error(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + text);
+  }
+
+  // For each parameter the first of those that have its memory. What both optimizers demand of the
+  // list is refused in the name of this one.
+  std::vector<size_t> CheckList() const {
+    try {
+      detail::CheckNames(inner_.parameters());
+      return detail::FirstOfTied(inner_.parameters());
+    } catch (const Error& error) {
+      const std::string text = error.what(), other = "DistributedOptimizer: ";
+      Refuse(text.compare(0, other.size(), other) == 0 ? text.substr(other.size()) : text);
+    }
+  }
+
+  void CheckParameters() const {
+    const std::vector<size_t> first = CheckList();
+    for (size_t i = 0; i < first.size(); ++i) {
+      const Parameter& parameter = inner_.parameters()[i];
+      if (first[i] != i)
+        Refuse(
+            "parameters '" + inner_.parameters()[first[i]].name + "' and '" + parameter.name +
+            "' have the same memory (tied weights), and would come apart; use "
+            "DistributedOptimizer");
+      const Buffer &gradient = parameter.gradient, &value = parameter.value;
+      if (gradient.data == nullptr) continue;
+      if (gradient.count != value.count || gradient.dtype != value.dtype)
+        Refuse(
+            "the gradient of '" + parameter.name + "' is " + Describe(gradient) +
+            " and its value " + Describe(value) + "; expected the same count and dtype");
+    }
+  }
+
   void CheckOptions() const {
-    const auto refuse = [](const std::string& text) {
-      throw Error(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + text);
-    };
     if (options_.op != ReduceOp::kAverage && options_.op != ReduceOp::kSum)
-      refuse(std::string("the reduce op is ") + NameOf(options_.op) + "; expected average or sum");
+      Refuse(std::string("the reduce op is ") + NameOf(options_.op) + "; expected average or sum");
     if (!(options_.max_gradient_norm >= 0))
-      refuse(
+      Refuse(
           "max_gradient_norm is " + std::to_string(options_.max_gradient_norm) +
           "; expected 0 or more");
     if (options_.max_gradient_norm == 0 && !inner_.needs_norms()) return;
     for (const Parameter& parameter : inner_.parameters()) {
       const DType dtype = parameter.value.dtype;
       if (dtype != DType::kF32 && dtype != DType::kF64)
-        refuse(
+        Refuse(
             "norms are needed: parameter '" + parameter.name + "' is " + NameOf(dtype) +
             "; expected f32 or f64");
     }
@@ -279,9 +328,72 @@ class ShardedOptimizer {
   // What the plan of the shards does not compare.
   std::string OptionsText() const {
     std::string text = "max_gradient_norm " + std::to_string(options_.max_gradient_norm) +
-                       (inner_.needs_norms() ? ", with norms" : "") + ", state";
+                       (inner_.needs_norms() ? ", with norms" : "") +
+                       (options_.overlap_forward ? ", overlap_forward" : "") + ", state";
     for (const StateSlot& slot : slots_) text += " '" + slot.name + "'";
     return text;
+  }
+
+  std::vector<bool> FrozenNow() const {
+    std::vector<bool> frozen;
+    for (const Parameter& parameter : inner_.parameters())
+      frozen.push_back(!parameter.requires_gradient);
+    return frozen;
+  }
+
+  // Collective, when the ranks have agreed on the list of parameters.
+  void CheckSameFrozen() {
+    const size_t count = frozen_.size();
+    if (count == 0) return;
+    std::vector<uint8_t> mine(frozen_.begin(), frozen_.end());
+    std::vector<uint8_t> all(count * static_cast<size_t>(communicator_.size()));
+    communicator_.AllGather(Buffer(mine.data(), count), Buffer(all.data(), all.size()));
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<int> sides[2];
+      for (int rank = 0; rank < communicator_.size(); ++rank)
+        sides[all[static_cast<size_t>(rank) * count + i]].push_back(rank);
+      if (sides[0].empty() || sides[1].empty()) continue;
+      throw Error(
+          ErrorCode::kMismatch, "ShardedOptimizer: parameter '" + inner_.parameters()[i].name +
+                                    "' is frozen on " + detail::RankList(sides[1]) +
+                                    " and not on " + detail::RankList(sides[0]) +
+                                    "; expected the same requires_gradient on all ranks");
+    }
+  }
+
+  void CheckFrozen() const {
+    const std::vector<bool> now = FrozenNow();
+    for (size_t i = 0; i < now.size(); ++i)
+      if (now[i] != frozen_[i])
+        Refuse(
+            "parameter '" + inner_.parameters()[i].name + "' was " +
+            (now[i] ? "frozen" : "thawed") +
+            " after it was wrapped; set requires_gradient back and change it before wrapping, or "
+            "use DistributedOptimizer");
+  }
+
+  void CheckBackward() const {
+    if (!marked_before_ || backward_seen_) return;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "Step() without a backward pass: no gradient was marked since the last step, while earlier "
+        "steps had marks; call MarkReady() for what backward has computed");
+  }
+
+  // Their buckets wait for no mark. Not before backward: until then gradients may be set to zero.
+  void MarkFrozen() {
+    for (size_t i = 0; i < frozen_.size(); ++i)
+      if (frozen_[i]) detail::Check(dtrun_shards_mark_ready(handle_.get(), i));
+  }
+
+  // Peers write the values until then. An operation that has failed ends nothing more.
+  void WaitQuietly() {
+    for (size_t i = 0; i < values_before_.size(); ++i) {
+      dtrun_error* const error = dtrun_shards_wait_for(handle_.get(), i);
+      if (error == nullptr) continue;
+      dtrun_error_destroy(error);
+      return;
+    }
   }
 
   // Gives the inner optimizer its norms; returns the factor of clipping.
@@ -292,6 +404,8 @@ class ShardedOptimizer {
     std::vector<double> gradients(count), values(count);
     detail::Check(dtrun_shards_squared_norms(
         handle_.get(), gradients.data(), inner_.needs_norms() ? values.data() : nullptr));
+    for (size_t i = 0; i < count; ++i)
+      if (frozen_[i]) gradients[i] = 0;
     double factor = 1;
     if (most > 0) {
       double squares = 0;
@@ -322,8 +436,8 @@ class ShardedOptimizer {
     return room;
   }
 
-  static std::string Describe(const NamedBuffer& state) {
-    return std::string(NameOf(state.buffer.dtype)) + "[" + std::to_string(state.buffer.count) + "]";
+  static std::string Describe(const Buffer& buffer) {
+    return std::string(NameOf(buffer.dtype)) + "[" + std::to_string(buffer.count) + "]";
   }
 
   static const NamedBuffer& Find(
@@ -335,8 +449,9 @@ class ShardedOptimizer {
     if (each.buffer.count == expected.buffer.count && each.buffer.dtype == expected.buffer.dtype)
       return each;
     throw Error(
-        ErrorCode::kInvalidArgument, "ImportState: '" + each.name + "' is " + Describe(each) +
-                                         "; expected " + Describe(expected));
+        ErrorCode::kInvalidArgument, "ImportState: '" + each.name + "' is " +
+                                         Describe(each.buffer) + "; expected " +
+                                         Describe(expected.buffer));
   }
 
   [[noreturn]] static void ThrowUnknown(
@@ -356,9 +471,12 @@ class ShardedOptimizer {
   SliceableOptimizer& inner_;
   ShardedOptions options_;
   std::vector<StateSlot> slots_;
+  std::vector<bool> frozen_;  // by parameter, as it was wrapped
   Handle handle_;
   std::vector<Buffer> values_before_;
-  std::vector<bool> marked_;  // by parameter, in this step
+  std::vector<bool> marked_;    // by parameter, in this step
+  bool backward_seen_ = false;  // one of them is
+  bool marked_before_ = false;  // in an earlier step
   std::optional<double> norm_ = std::nullopt;
 };
 

@@ -1,6 +1,7 @@
 #ifndef DTRUN_SLICEABLE_OPTIMIZER_H_
 #define DTRUN_SLICEABLE_OPTIMIZER_H_
 
+#include <dtrun/error.h>
 #include <dtrun/gradient_clipping.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/types.h>
@@ -30,8 +31,8 @@ struct StateSlot {
   std::optional<DType> dtype = std::nullopt;  ///< none: the parameter's
 };
 
-/// Euclidean norms of one parameter: of its gradient as the update sees it, and of its values
-/// before the update.
+/// Euclidean norms of one parameter: of its gradient as the update sees it (0 where it has none),
+/// and of its values before the update.
 struct ParameterNorms {
   double gradient = 0;
   double value = 0;
@@ -53,6 +54,7 @@ class SliceableOptimizer : public Optimizer {
   virtual std::vector<StateSlot> slots() const = 0;
   /// State that belongs to no element: views that stay valid as long as the optimizer.
   virtual std::vector<NamedBuffer> scalars() { return {}; }
+  /// Its parameters are then f32 or f64, else a step is kInvalidArgument.
   virtual bool needs_norms() const { return false; }
   /// By parameter, before BeginStep(), if it needs them.
   virtual void SetNorms(const std::vector<ParameterNorms>& norms) { static_cast<void>(norms); }
@@ -77,13 +79,14 @@ class SliceableOptimizer : public Optimizer {
     return all;
   }
 
+  /// Parameters that have no gradient are left as they are.
   void Step() override {
     AllocateSlots();
     if (needs_norms()) SetNorms(LocalNorms());
     BeginStep();
     for (size_t i = 0; i < parameters().size(); ++i) {
       const Parameter& parameter = parameters()[i];
-      if (parameter.value.count == 0 || !parameter.has_gradient) continue;
+      if (parameter.value.count == 0 || !HasGradient(parameter)) continue;
       StepSlice(
           {i, 0, parameter.value.count, parameter.gradient.data, parameter.value.data,
            slot_data_[i].data()});
@@ -113,12 +116,29 @@ class SliceableOptimizer : public Optimizer {
     }
   }
 
+  static bool HasGradient(const Parameter& parameter) {
+    return parameter.has_gradient && parameter.gradient.data != nullptr;
+  }
+
+  static void CheckFloat(const Parameter& parameter, const std::string& what, DType dtype) {
+    if (dtype == DType::kF32 || dtype == DType::kF64) return;
+    throw Error(
+        ErrorCode::kInvalidArgument, "the optimizer needs norms: the " + what + " of parameter '" +
+                                         parameter.name + "' is " + NameOf(dtype) +
+                                         "; expected f32 or f64");
+  }
+
   std::vector<ParameterNorms> LocalNorms() {
     std::vector<ParameterNorms> norms;
-    for (const Parameter& parameter : parameters())
-      norms.push_back(
-          {std::sqrt(detail::SquaredNorm(parameter.gradient)),
-           std::sqrt(detail::SquaredNorm(parameter.value))});
+    for (const Parameter& parameter : parameters()) {
+      CheckFloat(parameter, "value", parameter.value.dtype);
+      double gradient = 0;
+      if (HasGradient(parameter)) {
+        CheckFloat(parameter, "gradient", parameter.gradient.dtype);
+        gradient = std::sqrt(detail::SquaredNorm(parameter.gradient));
+      }
+      norms.push_back({gradient, std::sqrt(detail::SquaredNorm(parameter.value))});
+    }
     return norms;
   }
 

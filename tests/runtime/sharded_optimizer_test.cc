@@ -3,13 +3,18 @@
 #include <dtrun/distributed_optimizer.h>
 #include <dtrun/sharded_optimizer.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "ops/flight_recorder.h"
+#include "runtime/c_api/handles.h"
+#include "runtime/parameter_shards.h"
 #include "tests/runtime/sharded_ranks.h"
 
 namespace dtrun::testing {
@@ -31,8 +36,8 @@ std::vector<T> TrainSharded(Communicator& world, const ShardedOptions& options, 
   ShardedOptimizer optimizer(world, model, options);
   for (int step = 0; step < steps; ++step) {
     model.Backward(world.rank(), step);
-    if (step % 2 == 0)
-      for (size_t i = kCounts.size(); i-- > 0;) optimizer.MarkReady(i);
+    for (size_t i = kCounts.size(); i-- > 0;)
+      if (step % 2 == 0 || i % 2 == 0) optimizer.MarkReady(i);
     optimizer.Step();
   }
   return model.AllValues();
@@ -126,6 +131,99 @@ TEST_CASE("all ranks start from rank 0's values, and have them again at the end"
         }) == Nothing(3));
 }
 
+TEST_CASE("values that are still under way have come when they return to where they were") {
+  std::vector<std::vector<float>> values(4);
+  CHECK(OnRanks(4, Backend::kHosts, [&](Communicator& world) {
+          const size_t count = 300'000;
+          ShardedOptions options;
+          options.overlap_forward = true;
+          for (int round = 0; round < 5; ++round) {
+            Moments<float> model({count, 7, count});
+            {
+              ShardedOptimizer optimizer(world, model, options);
+              model.Backward(world.rank(), round);
+              optimizer.Step();
+            }
+            values[static_cast<size_t>(world.rank())] = model.AllValues();
+            world.Barrier();
+            for (const auto& each : values) Expect(each == values[0], "the same on all ranks");
+            world.Barrier();
+          }
+        }) == Nothing(4));
+}
+
+// --- frozen parameters --------------------------------------------------------------------------
+
+TEST_CASE("a frozen parameter is not updated, and the others are as without it") {
+  const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
+  const double most = GENERATE(0.0, 0.5);
+  const bool marks = GENERATE(false, true);
+  CHECK(OnRanks(2, backend, [&](Communicator& world) {
+          Moments<float> model({5, 900, 3}), other({5, 900, 3});
+          ShardedOptions options;
+          options.max_gradient_norm = most;
+          DistributedOptions unsharded;
+          unsharded.max_gradient_norm = most;
+          model.parameters()[1].requires_gradient = false;
+          other.parameters()[1].requires_gradient = false;
+          std::vector<float> before(model.value(1), model.value(1) + 900);
+          ShardedOptimizer optimizer(world, model, options);
+          DistributedOptimizer reference(world, other, unsharded);
+          for (int step = 0; step < 3; ++step) {
+            model.Backward(world.rank(), step);
+            for (const size_t i : {0, 2})
+              std::memcpy(
+                  other.gradient(i), model.gradient(i), other.parameters()[i].gradient.bytes());
+            if (marks)
+              for (const size_t i : {2, 0}) optimizer.MarkReady(i);
+            optimizer.Step(), reference.Step();
+            if (most > 0)
+              Expect(
+                  std::abs(*optimizer.gradient_norm() - *reference.gradient_norm()) < 1e-5,
+                  "its gradient is not in the norm");
+          }
+          Expect(std::equal(before.begin(), before.end(), model.value(1)), "it is as it was");
+          const auto values = model.AllValues(), expected = other.AllValues();
+          for (size_t k = 0; k < values.size(); ++k)
+            Expect(std::abs(values[k] - expected[k]) < 1e-5, "the values");
+          for (const StateBuffer& state : optimizer.ExportState())
+            if (state.name == "first/p1")
+              Expect(state.memory == std::vector<uint64_t>(450), "its state is as it was");
+        }) == Nothing(2));
+}
+
+TEST_CASE("what is frozen on one rank alone, or after wrapping, is refused by name") {
+  const Texts texts = OnRanks(2, Backend::kShm, [](Communicator& world) {
+    Moments<float> model({4, 5});
+    model.parameters()[1].requires_gradient = world.rank() == 0;
+    ShardedOptimizer optimizer(world, model);
+  });
+  for (const std::string& text : texts)
+    CHECK(
+        text ==
+        "ShardedOptimizer: parameter 'p1' is frozen on rank 1 and not on rank 0; expected the same "
+        "requires_gradient on all ranks");
+  CHECK(OnRanks(2, Backend::kShm, [](Communicator& world) {
+          Moments<float> model({4, 5});
+          ShardedOptimizer optimizer(world, model);
+          model.parameters()[1].requires_gradient = false;
+          std::string text;
+          try {
+            optimizer.Step();
+          } catch (const Error& error) {
+            text = error.what();
+          }
+          Expect(
+              text ==
+                  "ShardedOptimizer: parameter 'p1' was frozen after it was wrapped; set "
+                  "requires_gradient back and change it before wrapping, or use "
+                  "DistributedOptimizer",
+              text);
+          model.parameters()[1].requires_gradient = true;
+          optimizer.Step();
+        }) == Nothing(2));
+}
+
 // --- norms --------------------------------------------------------------------------------------
 
 TEST_CASE("gradients are clipped by the norm of all of them together, before the update") {
@@ -185,6 +283,72 @@ TEST_CASE("an optimizer that needs norms of whole parameters gets them") {
           for (size_t k = 0; k < values.size(); ++k)
             Expect(std::abs(values[k] - expected[k]) < 1e-12, "the values");
         }) == Nothing(size));
+}
+
+class LarsOfHalf : public Moments<double> {
+ public:
+  LarsOfHalf() : Moments({2}) {
+    parameters()[0].value.dtype = DType::kF16;
+    parameters()[0].gradient = Buffer(half_, 2, DType::kF16);
+  }
+  bool needs_norms() const override { return true; }
+
+ private:
+  uint16_t half_[2] = {};
+};
+
+TEST_CASE("without shards a parameter that has no gradient has norm 0, and 16 bits are refused") {
+  CHECK(OnRanks(2, Backend::kShm, [](Communicator& world) {
+          Lars model({4, 5});
+          model.parameters()[0].requires_gradient = false;
+          DistributedOptimizer optimizer(world, model);
+          const std::vector<double> before(model.value(0), model.value(0) + 4);
+          std::fill_n(model.gradient(1), 5, 1.0);
+          optimizer.Step();
+          Expect(std::equal(before.begin(), before.end(), model.value(0)), "it is as it was");
+        }) == Nothing(2));
+  Lars alone({4});  // its gradient has no memory
+  alone.Step();
+  CHECK(alone.AllValues() == Lars({4}).AllValues());
+  LarsOfHalf half;
+  CHECK_THROWS_WITH(
+      half.Step(),
+      "the optimizer needs norms: the value of parameter 'p0' is f16; expected f32 or f64");
+}
+
+// --- where the time goes ------------------------------------------------------------------------
+
+TEST_CASE("a rank that others wait for is late in a sharded step") {
+  const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
+  std::atomic<ops::FlightRecorder*> first{nullptr};
+  CHECK(OnRanks(2, backend, [&](Communicator& world) {
+          dtrun_communicator& handle = *world.handle();
+          std::vector<float> values(300'000);
+          runtime::ParameterShards shards(
+              *handle.communicator, {{"p", Buffer(values.data(), values.size())}}, {});
+          std::memset(shards.gradient(0).data, 0, shards.gradient(0).bytes());
+          if (world.rank() == 0) first = handle.owner.recorder;
+          world.Barrier();
+          if (world.rank() == 1) {
+            // Comes when rank 0 is known to wait for it.
+            const base::Duration before = first.load()->waited();
+            while (first.load()->waited() == before) std::this_thread::yield();
+            const base::Duration looked = first.load()->waited();
+            while (first.load()->waited() == looked) std::this_thread::yield();
+          }
+          shards.Step(1, [](const runtime::ParameterSlice&) {});
+          world.Barrier();
+          const base::StepTotals& last = shards.meter().last();
+          Expect(last.steps == 1 && last.late_ns <= last.exposed_ns, "a part of a step");
+          const ops::Lateness& late = shards.meter().total_lateness();
+          if (world.rank() == 0) Expect(last.late_ns > 0, "rank 0 waits");
+          if (world.rank() == 0)
+            Expect(late.by_rank.size() == 2 && late.by_rank[1].count() > 0, "for rank 1");
+          shards.WaitForAll();
+          const base::Duration waited = late.total;
+          shards.WaitForAll();
+          Expect(late.total == waited, "a wait counts once");
+        }) == Nothing(2));
 }
 
 // --- state --------------------------------------------------------------------------------------
@@ -337,6 +501,23 @@ TEST_CASE("options that are not the same on all ranks are an error on all of the
       Contains("one copy per host") && Contains("on rank 1") &&
           Contains("a copy per rank, state of the parameter's dtype f64 on rank 0"));
   CHECK_THAT(disagree([](auto& o) { o.op = ReduceOp::kSum; }), Contains("sum in buckets of"));
+  CHECK_THAT(
+      disagree([](auto& o) { o.overlap_forward = true; }),
+      Contains("the ranks have different options of the sharded optimizer: ") &&
+          Contains(", overlap_forward, state") && Contains("on rank 1"));
+}
+
+TEST_CASE("buckets of automatic size are called so") {
+  const Texts texts = OnRanks(2, Backend::kCopying, [](Communicator& world) {
+    world.handle()->reducer_defaults.bucket_bytes = 0;
+    Moments<float> model({4});
+    ShardedOptions options;
+    if (world.rank() == 1) options.bucket_bytes = 4096;
+    ShardedOptimizer optimizer(world, model, options);
+  });
+  CHECK_THAT(
+      texts[0], Contains("average in buckets of automatic size, a copy per rank") &&
+                    Contains("average in buckets of 4096 bytes, a copy per rank"));
 }
 
 // An update that cannot be cut.
@@ -413,6 +594,73 @@ TEST_CASE("a gradient that is marked twice is named, with what to do") {
         text, Contains("the gradient of 'p1' was marked ready more than once") &&
                   Contains("call Step() before") &&
                   Contains("ZeroGradients() between MarkReady()"));
+}
+
+TEST_CASE("parameters that cannot be told apart, or come apart, are refused by name") {
+  const auto refusal = [](const std::function<void(Moments<float>&)>& change) {
+    return OnRanks(1, Backend::kShm, [&](Communicator& world) {
+      Moments<float> model({4, 4});
+      change(model);
+      ShardedOptimizer optimizer(world, model);
+    })[0];
+  };
+  CHECK(
+      refusal([](auto& model) { model.parameters()[1].value = model.parameters()[0].value; }) ==
+      "ShardedOptimizer: parameters 'p0' and 'p1' have the same memory (tied weights), and would "
+      "come apart; use DistributedOptimizer");
+  CHECK(
+      refusal([](auto& model) {
+        model.parameters()[1].value = model.parameters()[0].value.Slice(2, 2);
+      }) ==
+      "ShardedOptimizer: parameters 'p0' and 'p1' share a part of their memory; expected all of "
+      "it (tied weights) or none");
+  CHECK(
+      refusal([](auto& model) { model.parameters()[1].name = "p0"; }) ==
+      "ShardedOptimizer: parameters 0 and 1 are both called 'p0'; every parameter needs a name "
+      "of its own");
+  CHECK(refusal([](auto& model) {
+          model.parameters()[1].name.clear();
+        }) == "ShardedOptimizer: parameter 1 has no name; every parameter needs one");
+  std::vector<float> gradient(4);
+  CHECK(
+      refusal([&](auto& model) { model.parameters()[1].gradient = Buffer(gradient.data(), 3); }) ==
+      "ShardedOptimizer: the gradient of 'p1' is f32[3] and its value f32[4]; expected the same "
+      "count and dtype");
+  CHECK_THAT(
+      refusal([&](auto& model) {
+        model.parameters()[0].gradient = Buffer(gradient.data(), 4, DType::kI32);
+      }),
+      Contains("the gradient of 'p0' is i32[4] and its value f32[4]"));
+  CHECK(refusal([&](auto& model) {
+          model.parameters()[0].gradient = Buffer(gradient.data(), 4);
+        }).empty());
+}
+
+TEST_CASE("a step without a backward pass is refused, once gradients have been marked") {
+  const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
+  CHECK(OnRanks(2, backend, [](Communicator& world) {
+          Moments<float> model({4, 2});
+          ShardedOptimizer optimizer(world, model);
+          optimizer.Step();
+          optimizer.Step();  // a trainer that never marks
+          optimizer.MarkReady(1);
+          optimizer.Step();
+          const auto values = model.AllValues();
+          std::string text;
+          try {
+            optimizer.Step();
+          } catch (const Error& error) {
+            text = error.what();
+          }
+          Expect(
+              text ==
+                  "Step() without a backward pass: no gradient was marked since the last step, "
+                  "while earlier steps had marks; call MarkReady() for what backward has computed",
+              text);
+          Expect(model.AllValues() == values, "nothing has changed");
+          optimizer.MarkReady(0);
+          optimizer.Step();
+        }) == Nothing(2));
 }
 
 class Failing : public Moments<float> {

@@ -51,9 +51,9 @@ std::unique_ptr<ops::Communicator> Create(
 Texts OnRanks(int size, Backend backend, const std::function<void(Communicator&)>& rank_main) {
   const base::SteadyClock clock;
   return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
-    ops::Engine engine({.may_spin = false}, clock, [](auto, const auto&) {});
-    const auto communicator = Create(backend, bootstrap, engine);
     const auto recorder = ops::FlightRecorder::InMemory(bootstrap.rank(), "here");
+    ops::Engine engine({.may_spin = false, .recorder = recorder}, clock, [](auto, const auto&) {});
+    const auto communicator = Create(backend, bootstrap, engine);
     dtrun_communicator handle{
         {.recorder = recorder.get()}, communicator.get(), nullptr, {.bucket_bytes = 1024}};
     Communicator world(&handle, Communicator::Ownership::kBorrowed);
