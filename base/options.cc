@@ -152,6 +152,18 @@ void SettleStallWarning(Options& options) {
           "; expected a warning no later than the timeout"));
 }
 
+// What would be without a word of no effect.
+void CheckAutotune(const Options& options) {
+  if (options.autotune) return;
+  const char* given = !options.autotune_log.empty()     ? "autotune_log"
+                      : !options.autotune_cache.empty() ? "autotune_cache"
+                      : options.autotune_wire           ? "autotune_wire"
+                                                        : nullptr;
+  if (given == nullptr) return;
+  throw Error(
+      ErrorCode::kInvalidArgument, Text(given, " is given, but autotune is off; expected both"));
+}
+
 }  // namespace
 
 Options ReadOptions(
@@ -175,6 +187,7 @@ Options ReadOptions(
     Set(*row, "option " + name, value, options);
   }
   SettleStallWarning(options);
+  CheckAutotune(options);
   return options;
 }
 

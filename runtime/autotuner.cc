@@ -221,7 +221,7 @@ std::string Autotuner::WriteCache() const {
       {"seconds", search_.seconds()}};
   const std::string beside = BesideCache();
   std::ofstream file(beside);
-  file << all.dump(1) << '\n';
+  file << all.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
   file.close();
   if (file && std::rename(beside.c_str(), options_.cache_file.c_str()) == 0) return "";
   const std::string error = WhyNot(options_.cache_file);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <fstream>
 
 #include "base/flight_record.h"
@@ -207,11 +208,21 @@ void Context::Shutdown() {
   shut_down_ = true;
   // Who is lost or stalled would be waited for here once more, and by MPI_Finalize without end.
   if (engine_->gave_up()) return;
-  if (timeline_->stoppable()) timeline_->Stop();
+  std::exception_ptr lost_timeline;  // that it could not be written changes nothing else
+  try {
+    if (timeline_->stoppable()) timeline_->Stop();
+  } catch (const Error&) {
+    lost_timeline = std::current_exception();
+  }
+  if (engine_->gave_up()) {
+    if (lost_timeline != nullptr) std::rethrow_exception(lost_timeline);
+    return;
+  }
   world_->Barrier();
   if (job_.mpi != nullptr) job_.mpi->Finalize();
   // On other hosts than the launcher's its folder is not there, and nobody would read the note.
   if (launch_ && !launch_->shutdown_note.empty()) std::ofstream(launch_->shutdown_note).flush();
+  if (lost_timeline != nullptr) std::rethrow_exception(lost_timeline);
 }
 
 }  // namespace dtrun::runtime

@@ -148,11 +148,16 @@ std::vector<std::string> Lines(const ReducerSettings& settings, const BucketPlan
     text += Text(", scaled by ", settings.scale.before, " and ", settings.scale.after);
   if (settings.wire != nullptr) text += Text(", on the wire as ", settings.wire->description());
   if (!settings.rebuild) text += ", never rebuilt";
-  std::vector<std::string> lines = {text};
-  for (const GradientSpec& gradient : plan.gradients) lines.push_back(Describe(gradient));
+  std::vector<std::string> items;
+  for (const GradientSpec& gradient : plan.gradients) items.push_back(Describe(gradient));
   for (size_t g = 0; g < plan.settings.groups.size(); ++g) {
-    for (const size_t i : plan.settings.groups[g]) lines[1 + i] += Text(" in group ", g);
+    for (const size_t i : plan.settings.groups[g]) items[i] += Text(" in group ", g);
   }
+  // Those without elements last: they may be there for their flag alone, and follow the others.
+  std::vector<std::string> lines = {text};
+  for (const bool empty : {false, true})
+    for (size_t i = 0; i < items.size(); ++i)
+      if ((plan.gradients[i].count == 0) == empty) lines.push_back(items[i]);
   return lines;
 }
 

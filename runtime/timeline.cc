@@ -37,8 +37,8 @@ int64_t NowNs() { return Now().time_since_epoch() / std::chrono::nanoseconds(1);
 
 // What rank 0 has to say of a file, to all.
 void ShareError(ops::Communicator& communicator, const std::string& mine) {
-  const std::string error = ops::AllGatherBytes(communicator, mine)[0];
-  if (!error.empty()) throw Error(ErrorCode::kSystem, error);
+  for (const std::string& error : ops::AllGatherBytes(communicator, mine))
+    if (!error.empty()) throw Error(ErrorCode::kSystem, error);
 }
 
 // What the clock of `peer` is ahead of this rank's; it calls ShowClock.
@@ -213,9 +213,9 @@ std::unique_ptr<ReducerObserver> Timeline::ObserveReducer(std::vector<std::strin
 }
 
 void Timeline::StartInFile(const std::string& path) {
+  in_file_ = true;  // on every rank, also where there is no room for the file
   tracer_->WriteTo(TraceBuffer::InFile(path, owner_));
   engine_.SetObserver(tracer_);
-  in_file_ = true;
 }
 
 void Timeline::Start(
@@ -238,8 +238,12 @@ void Timeline::Start(
     if (session->file == nullptr)
       error = Text("StartTimeline: cannot write '", path, "': ", std::strerror(errno));
   }
+  try {
+    if (memory_ == nullptr) memory_ = TraceBuffer::InMemory(owner_);
+  } catch (const Error& no_memory) {
+    if (error.empty()) error = Text("StartTimeline: rank ", world.rank(), ": ", no_memory.what());
+  }
   ShareError(*communicator_, error);
-  if (memory_ == nullptr) memory_ = TraceBuffer::InMemory(owner_);
   session->clocks = MeasureClocks(*communicator_, host_of_rank);
   session_ = std::move(session);
   tracer_->WriteTo(memory_);

@@ -104,11 +104,14 @@ void TraceBuffer::Clear() {
 }
 
 TraceSlot* TraceBuffer::Reserve(uint64_t slots) {
-  const uint64_t first = header_->used.fetch_add(slots, std::memory_order_relaxed);
-  if (first + slots <= header_->slot_count) return slots_ + first;
-  header_->used.fetch_sub(slots, std::memory_order_relaxed);
-  header_->dropped.fetch_add(1, std::memory_order_relaxed);
-  return nullptr;
+  uint64_t first = header_->used.load(std::memory_order_relaxed);
+  do {
+    if (first + slots > header_->slot_count) {
+      header_->dropped.fetch_add(1, std::memory_order_relaxed);
+      return nullptr;
+    }
+  } while (!header_->used.compare_exchange_weak(first, first + slots, std::memory_order_relaxed));
+  return slots_ + first;
 }
 
 // There are few of them, and the one that marks gradients is mostly the first.

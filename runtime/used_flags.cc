@@ -1,7 +1,5 @@
 #include "runtime/used_flags.h"
 
-#include <cstring>
-
 namespace dtrun::runtime {
 namespace {
 
@@ -20,16 +18,10 @@ uint64_t BitsOf(DType dtype, double value) {
 
 }  // namespace
 
-void UsedFlags::Set(size_t i, bool used) {
-  const double unused = Unused(op_);
-  const uint64_t bits = BitsOf(where_.dtype, used ? 1 - unused : unused);
-  std::memcpy(At(i), &bits, SizeOf(where_.dtype));
-}
-
-bool UsedFlags::WasUsed(size_t i) const {
-  uint64_t bits = 0;
-  std::memcpy(&bits, At(i), SizeOf(where_.dtype));
-  return bits != BitsOf(where_.dtype, Unused(op_));
-}
+UsedFlags::UsedFlags(ReduceOp op, Buffer where)
+    : data_(static_cast<char*>(where.data)),
+      bytes_(SizeOf(where.dtype)),
+      used_(BitsOf(where.dtype, 1 - Unused(op))),
+      unused_(BitsOf(where.dtype, Unused(op))) {}
 
 }  // namespace dtrun::runtime

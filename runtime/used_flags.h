@@ -2,6 +2,8 @@
 #define DTRUN_RUNTIME_USED_FLAGS_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 #include "dtrun/types.h"
 
@@ -14,17 +16,32 @@ class UsedFlags {
  public:
   UsedFlags() = default;
   /// The numbers lie in `where`.
-  UsedFlags(ReduceOp op, Buffer where) : op_(op), where_(where) {}
+  UsedFlags(ReduceOp op, Buffer where);
 
-  void Set(size_t i, bool used);
+  void Set(size_t i, bool used) { Store(i, used ? used_ : unused_); }
   /// After the reduction: whether a rank has set it.
-  bool WasUsed(size_t i) const;
+  bool WasUsed(size_t i) const { return Load(i) != unused_; }
 
  private:
-  void* At(size_t i) const { return static_cast<char*>(where_.data) + i * SizeOf(where_.dtype); }
+  // Once for each gradient of a step, and mostly of 4 bytes.
+  void Store(size_t i, uint64_t bits) {
+    if (bytes_ == 4)
+      std::memcpy(data_ + 4 * i, &bits, 4);
+    else
+      std::memcpy(data_ + bytes_ * i, &bits, bytes_);
+  }
+  uint64_t Load(size_t i) const {
+    uint64_t bits = 0;
+    if (bytes_ == 4)
+      std::memcpy(&bits, data_ + 4 * i, 4);
+    else
+      std::memcpy(&bits, data_ + bytes_ * i, bytes_);
+    return bits;
+  }
 
-  ReduceOp op_ = ReduceOp::kSum;
-  Buffer where_;
+  char* data_ = nullptr;
+  size_t bytes_ = 0;  // of one
+  uint64_t used_ = 0, unused_ = 0;
 };
 
 }  // namespace dtrun::runtime

@@ -85,7 +85,8 @@ class DistributedOptimizer : public Optimizer {
       detail::CheckFinite(
           communicator_, inner_.parameters(), gradients_.TakeNonFinite(), ThisStep());
     gradients_.Wait(ThisStep());
-    if (options_.max_gradient_norm > 0)
+    if (ChecksNow()) gradients_.CheckResults(ThisStep());
+    if (options_.max_gradient_norm > 0 && gradients_.participants() > 0)
       norm_ = detail::ClipByNorm(gradients_.Results(), options_.max_gradient_norm);
     synchronized_ = true;
   }
@@ -200,7 +201,10 @@ class DistributedOptimizer : public Optimizer {
   bool BeginMark(size_t i) {
     CheckIndex(i);
     backward_seen_ = true;
-    if (no_sync_ == 0) gradients_.Begin(ChecksNow());
+    if (no_sync_ == 0)
+      gradients_.Begin(ChecksNow());
+    else
+      gradients_.Look();
     return no_sync_ == 0;
   }
 

@@ -122,6 +122,16 @@ inline void CheckOptions(
   const auto refuse = [](const std::string& text) {
     throw Error(ErrorCode::kInvalidArgument, "DistributedOptimizer: " + text);
   };
+  for (const Parameter& parameter : parameters) {
+    const Buffer& value = parameter.value;
+    const Buffer& gradient = parameter.gradient;
+    if (gradient.data != nullptr &&
+        (gradient.count != value.count || gradient.dtype != value.dtype))
+      refuse(
+          "the gradient of '" + parameter.name + "' is " + NameOf(gradient.dtype) + "[" +
+          std::to_string(gradient.count) + "]; expected that of its value, " + NameOf(value.dtype) +
+          "[" + std::to_string(value.count) + "]");
+  }
   if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum)
     refuse(std::string("the reduce op is ") + NameOf(options.op) + "; expected average or sum");
   if (options.backward_passes_per_step < 1)

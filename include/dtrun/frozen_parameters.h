@@ -7,6 +7,7 @@
 #include <dtrun/optimizer.h>
 #include <dtrun/types.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,18 +17,19 @@
 namespace dtrun {
 namespace detail {
 
-/// What the ranks that are not `away` (by rank) have frozen (by parameter, 1 or 0). Throws
-/// kMismatch on all ranks unless it is the same. Collective.
+/// What the ranks that are not `away` (by rank), or all if nobody else is there, have frozen (by
+/// parameter, 1 or 0). Throws kMismatch on all ranks unless it is the same. Collective.
 inline std::vector<uint8_t> AgreeOnFrozen(
     Communicator& communicator, const std::vector<Parameter>& parameters,
     const std::vector<uint8_t>& frozen, const std::vector<uint8_t>& away, const std::string& when) {
   std::vector<uint8_t> mine = frozen;
   std::vector<uint8_t> all(mine.size() * away.size());
   communicator.AllGather(Buffer(mine.data(), mine.size()), Buffer(all.data(), all.size()));
+  const bool nobody_else = std::find(away.begin(), away.end(), uint8_t{0}) == away.end();
   for (size_t i = 0; i < mine.size(); ++i) {
     std::vector<int> sides[2];
     for (size_t rank = 0; rank < away.size(); ++rank)
-      if (away[rank] == 0)
+      if (nobody_else || away[rank] == 0)
         sides[all[rank * mine.size() + i] != 0].push_back(static_cast<int>(rank));
     if (!sides[0].empty() && !sides[1].empty())
       throw Error(
@@ -71,18 +73,19 @@ class FrozenParameters {
   /// Something has changed here since the ranks agreed.
   bool has_changed() const { return shared_ != agreed_; }
 
-  /// See AgreeOnFrozen: a rank that is away follows the others. True if something has changed.
-  /// Collective.
+  /// See AgreeOnFrozen: a rank that is away follows the others, whatever it has frozen itself.
+  /// True, on all ranks, if what they agree upon has changed. Collective.
   bool Agree(
       Communicator& communicator, std::vector<Parameter>& parameters,
       const std::vector<uint8_t>& away, const std::string& when) {
     std::vector<uint8_t> agreed = AgreeOnFrozen(communicator, parameters, shared_, away, when);
-    if (agreed == agreed_) return false;
+    const bool changed = agreed != agreed_;
+    if (!changed && agreed == shared_) return false;
     agreed_ = std::move(agreed);
     for (size_t i = 0; i < first_.size(); ++i)
       if (is_local_[i] == 0) parameters[i].requires_gradient = agreed_[i] == 0;
     Look(parameters);
-    return true;
+    return changed;
   }
 
  private:

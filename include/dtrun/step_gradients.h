@@ -76,6 +76,11 @@ class StepGradients {
       if (gradients_.has(i) && frozen_.gradient_is_frozen(i)) gradients_.MarkUnused(i);
   }
 
+  /// Under NoSync() no step begins, but parameters may have been frozen or thawed before.
+  void Look() {
+    if (!begun_) frozen_.Look(parameters_);
+  }
+
   void Mark(size_t i, bool used) {
     if (frozen_.is_frozen(i)) return;
     if (used && rows_of_[i] != kNone) rows_[rows_of_[i]].set_whole();
@@ -114,6 +119,7 @@ class StepGradients {
 
   /// The same without the other ranks: what this one has.
   void TakeOwn() {
+    Look();
     for (size_t i = 0; i < first_.size(); ++i)
       parameters_[i].has_gradient = first_[i] == i && !frozen_.gradient_is_frozen(i);
     for (RowGradients& rows : rows_) rows.TakeOwn(parameters_[rows.parameter()]);
@@ -130,6 +136,23 @@ class StepGradients {
           parameter.gradient.data == nullptr ? parameter.rows.values : parameter.gradient);
     }
     return results;
+  }
+
+  /// Throws kMismatch if a result is infinite or no number, although what the ranks gave was finite
+  /// (that is looked at before): the same on all ranks, which have the same results.
+  void CheckResults(const std::string& when) const {
+    for (const size_t i : reduced_) {
+      const Parameter& parameter = parameters_[i];
+      if (!parameter.has_gradient) continue;
+      const Buffer& result =
+          parameter.gradient.data == nullptr ? parameter.rows.values : parameter.gradient;
+      if (HasNonFinite(result))
+        throw Error(
+            ErrorCode::kMismatch, "the reduced gradient of '" + NamesOf(parameters_, first_, i) +
+                                      "' is infinite or no number on all ranks" + when +
+                                      ", though each rank's own is finite: the reduction "
+                                      "overflows");
+    }
   }
 
   void End() {
@@ -230,10 +253,19 @@ class StepGradients {
     uint8_t mine = is_away_ ? 1 : 0;
     communicator_.AllGather(Buffer(&mine, 1), Buffer(away.data(), away.size()));
     for (const uint8_t one : away) participants_ -= one;
-    if (frozen_.Agree(communicator_, parameters_, away, when)) ReduceThawed();
+    if (frozen_.Agree(communicator_, parameters_, away, when)) {
+      GiveThawedRowsMemory();
+      ReduceThawed();
+    }
     if (options_.op == ReduceOp::kAverage && participants_ > 0 &&
         participants_ < communicator_.size())
       CorrectAverages();
+  }
+
+  // On a rank that was away when the others thawed it.
+  void GiveThawedRowsMemory() {
+    for (size_t i = 0; i < first_.size(); ++i)
+      if (rows_of_[i] != kNone && !takes_rows_ && parameters_[i].requires_gradient) GiveMemory(i);
   }
 
   void ReduceThawed() {

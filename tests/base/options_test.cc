@@ -65,6 +65,19 @@ TEST_CASE("a bad value is refused by name, value and expectation") {
       "autotune_cache, autotune_wire, log_level");
 }
 
+TEST_CASE("what belongs to autotune is refused without it") {
+  CHECK(
+      RefusalOf({{"DTRUN_AUTOTUNE_LOG", "a.csv"}}) ==
+      "autotune_log is given, but autotune is off; expected both");
+  CHECK(
+      RefusalOf({}, {{"autotune_cache", "c"}, {"autotune", "off"}}) ==
+      "autotune_cache is given, but autotune is off; expected both");
+  CHECK(
+      RefusalOf({{"DTRUN_AUTOTUNE_WIRE", "on"}}) ==
+      "autotune_wire is given, but autotune is off; expected both");
+  CHECK(RefusalOf({{"DTRUN_AUTOTUNE_WIRE", "on"}}, {{"autotune", "on"}}) == "accepted");
+}
+
 TEST_CASE("a warning comes no later than the timeout") {
   CHECK(Read({{"DTRUN_TIMEOUT_S", "7"}}).stall_warning_s == 7);
   CHECK(Read({{"DTRUN_TIMEOUT_S", "70"}}).stall_warning_s == 30);

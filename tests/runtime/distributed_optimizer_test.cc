@@ -138,6 +138,53 @@ TEST_CASE("a gradient that is no number is named, with the rank and the step") {
     CHECK(text == "the gradient of 'p1' is infinite or no number on rank 1 in step 2");
 }
 
+TEST_CASE("a reduction that overflows is named on all ranks, though each rank's own is finite") {
+  for (const std::string& error : OnRanks(2, [](Communicator& world) {
+         Model model;
+         DistributedOptions options;
+         options.op = ReduceOp::kSum;
+         options.check_every = 2;
+         DistributedOptimizer optimizer(world, model, options);
+         for (int step = 0; step < 3; ++step) {
+           optimizer.ZeroGradients();
+           model.Backward(1);
+           if (step > 0) model.gradient(1)[1] = step == 2 ? 3e38f : 1e38f;
+           optimizer.Step();
+         }
+       }))
+    CHECK(
+        error ==
+        "the reduced gradient of 'p1' is infinite or no number on all ranks in step 2, though each "
+        "rank's own is finite: the reduction overflows");
+}
+
+TEST_CASE("a gradient that does not fit its parameter is refused before anything is reduced") {
+  float value[4] = {}, gradient[4] = {};
+  for (const std::string& error : OnRanks(2, [&](Communicator& world) {
+         Model model;
+         model.parameters()[1].value = Buffer(value, 4);
+         model.parameters()[1].gradient = Buffer(gradient, 2);
+         DistributedOptimizer(world, model);
+       }))
+    CHECK(
+        error ==
+        "DistributedOptimizer: the gradient of 'p1' is f32[2]; expected that of its value, f32[4]");
+}
+
+TEST_CASE("what is frozen is frozen under NoSync too") {
+  CHECK(OnRanks(2, [](Communicator& world) {
+          Model model;
+          DistributedOptimizer optimizer(world, model);
+          optimizer.Freeze(0);
+          model.Backward(1);
+          const auto scope = optimizer.NoSync();
+          MarkAll(optimizer);
+          optimizer.Step();
+          Expect(model.value(0)[0] == 0, "the frozen one stays");
+          Expect(model.value(1)[0] == -1, "the other moves");
+        }) == Nothing(2));
+}
+
 TEST_CASE("parameters that have become different are named, with the rank and the step") {
   const Texts texts = OnRanks(3, [](Communicator& world) {
     Model model;

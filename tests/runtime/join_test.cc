@@ -201,6 +201,41 @@ TEST_CASE("ranks that wait for others which call something else learn who called
                   Contains("rank 1 called barrier"));
 }
 
+TEST_CASE("what a rank freezes before it joins, alone, the others' steps undo") {
+  CHECK(OnRanks(2, [](Communicator& world) {
+          Model model;
+          DistributedOptions options;
+          options.check_every = 1;
+          DistributedOptimizer optimizer(world, model, options);
+          if (world.rank() == 1) optimizer.Freeze(0);
+          Epoch(optimizer, model, world.rank(), world.rank() == 0 ? 3 : 0);
+          Expect(model.value(0)[0] == -3, "the steps of rank 0, on both");
+        }) == Nothing(2));
+}
+
+TEST_CASE("ranks that join at once and have frozen different parameters all learn of it") {
+  const Texts errors = OnRanks(3, [](Communicator& world) {
+    Model model;
+    DistributedOptimizer optimizer(world, model);
+    Epoch(optimizer, model, world.rank(), 0);
+    if (world.rank() == 2) optimizer.Freeze(1);
+    optimizer.Join();
+  });
+  for (const std::string& error : errors)
+    CHECK_THAT(error, Contains("parameter 'p1' is frozen on rank 2 and not on ranks 0, 1"));
+}
+
+TEST_CASE("the norm of the last step is known after Join, too") {
+  CHECK(OnRanks(2, [](Communicator& world) {
+          Model model({1});
+          DistributedOptions options;
+          options.max_gradient_norm = 100;
+          DistributedOptimizer optimizer(world, model, options);
+          Epoch(optimizer, model, world.rank(), 1 + world.rank());
+          Expect(optimizer.gradient_norm() == 2.0, "that of rank 1's second batch");
+        }) == Nothing(2));
+}
+
 TEST_CASE("Join under NoSync says what to do") {
   const Texts texts = OnRanks(1, [](Communicator& world) {
     Model model;
