@@ -7,6 +7,7 @@
 #include <exception>
 #include <fstream>
 
+#include "bench/core_distance.h"
 #include "bench/cpu_watch.h"
 #include "bench/measure.h"
 
@@ -23,9 +24,15 @@ constexpr int kUsage = 2, kNoResult = 73;
 json MeasureUndisturbed(Context& job, const Program& program) {
   for (int attempt = 1; attempt <= 3; ++attempt) {
     const CpuWatch watch;
+    const double before_ns = CacheLineNs(job);
     json rows = program.measure(job);
-    const double foreign = ForeignShare(job, watch);
-    if (job.rank() == 0) std::printf("# other processes used %.1f %% of the CPU\n", 100 * foreign);
+    const double foreign = ForeignShare(job, watch), after_ns = CacheLineNs(job);
+    if (job.rank() == 0)
+      std::printf(
+          "# other processes used %.1f %% of the CPU; a cache line between the cores of ranks 0 "
+          "and 1: %.0f ns before, %.0f ns after\n",
+          100 * foreign, before_ns, after_ns);
+    for (json& row : rows) row["cache_line_ns"] = {before_ns, after_ns};
     if (foreign <= kMostForeign) return rows;
   }
   if (job.rank() == 0)

@@ -24,13 +24,17 @@ class FileDescriptor {
 
 /// Zeroed memory that other processes of this host can map, backed by a memfd: nothing is left
 /// behind by a crash, and the size of /dev/shm does not matter. It is not inherited by a fork.
-/// Aligned to a page. Immutable but for the bytes.
+/// Aligned to a page, from 2 MiB on to a huge one. Immutable but for the bytes.
 class Segment {
  public:
   /// A new one. Throws Error kSystem. `bytes` > 0.
   static std::shared_ptr<Segment> Create(uint64_t bytes);
   /// One that another process created.
   static std::shared_ptr<Segment> Map(FileDescriptor fd, uint64_t bytes);
+  /// Memory that will all be used: takes part `part` of `parts` even ones at once, near the thread
+  /// that calls, and in huge pages where the kernel can. Advice: without them, or without enough
+  /// memory, it comes when touched.
+  void Populate(int part, int parts);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;

@@ -44,11 +44,11 @@ class ShmCommunicator : public Communicator {
   const char* backend() const override { return "shm"; }
 
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
-    return AllocateBlock(bytes, rank(), bytes);
+    return AllocateBlock(bytes, rank(), bytes, 0, 1);
   }
 
   std::unique_ptr<Memory> AllocateShared(uint64_t bytes) override {
-    return AllocateBlock(rank() == 0 ? bytes : 0, 0, bytes);
+    return AllocateBlock(rank() == 0 ? bytes : 0, 0, bytes, rank(), size());
   }
 
   bool fuses_updates() const override { return true; }
@@ -73,13 +73,16 @@ class ShmCommunicator : public Communicator {
   }
 
  private:
-  // This rank brings `mine` bytes to a new region, and uses `bytes` of the block of rank `owner`.
-  std::unique_ptr<Memory> AllocateBlock(uint64_t mine, int owner, uint64_t bytes) {
+  // This rank brings `mine` bytes to a new region, and uses `bytes` of the block of rank `owner`,
+  // of which part `part` of `parts` comes to lie near it.
+  std::unique_ptr<Memory> AllocateBlock(
+      uint64_t mine, int owner, uint64_t bytes, int part, int parts) {
     // Nobody may depend on this rank's progress in an earlier operation while it talks to the
     // exchange.
     Barrier();
     std::shared_ptr<const Region> region = group_->AddRegion(mine);
-    const Segment* block = region->blocks[static_cast<size_t>(owner)].get();
+    Segment* block = region->blocks[static_cast<size_t>(owner)].get();
+    if (block != nullptr) block->Populate(part, parts);
     return std::make_unique<ShmMemory>(group_, std::move(region), block, bytes);
   }
 

@@ -3,18 +3,22 @@
 #include "ops/local_bootstrap.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/segment.h"
 #include "ops/segment_exchange.h"
 
 namespace {
@@ -94,6 +98,33 @@ TEST_CASE("the memory of one rank reaches the others") {
   CHECK(errors == Texts(3));
 }
 
+TEST_CASE("memory that is populated is zero, is there, and is where huge pages can be mapped") {
+  constexpr uint64_t kHuge = 2 << 20, kBytes = 3 * kHuge + 5;
+  const auto segment = dtrun::ops::Segment::Create(kBytes);
+  const auto resident = [&] {
+    const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    std::vector<unsigned char> pages(kBytes / page + 1);
+    REQUIRE(::mincore(segment->data(), kBytes, pages.data()) == 0);
+    return page * static_cast<uint64_t>(
+                      std::count_if(pages.begin(), pages.end(), [](auto p) { return p & 1; }));
+  };
+  CHECK(resident() == 0);
+  segment->Populate(0, 2);
+  CHECK(resident() == kHuge);
+  segment->Populate(1, 2);
+  CHECK(resident() == 3 * kHuge);
+  CHECK(std::count(segment->data(), segment->data() + kBytes, 0) == int64_t{kBytes});
+  CHECK(reinterpret_cast<uintptr_t>(segment->data()) % kHuge == 0);
+  // A rank that maps it sees what another wrote, wherever that lies.
+  const auto peers =
+      dtrun::ops::Segment::Map(dtrun::ops::FileDescriptor(::dup(segment->fd())), kBytes);
+  CHECK(reinterpret_cast<uintptr_t>(peers->data()) % kHuge == 0);
+  for (const uint64_t place : {uint64_t{0}, kHuge - 1, kHuge, kBytes - 1}) {
+    segment->data()[place] = 'x';
+    CHECK(peers->data()[place] == 'x');
+  }
+}
+
 TEST_CASE("ranks that do not come are named to all that wait, and once before") {
   std::vector<LocalMeeting> meetings = Meetings(5, 1s);
   std::mutex mutex;
@@ -120,8 +151,7 @@ TEST_CASE("two processes that are the same rank are refused, and so is another n
   CHECK_THAT(errors[1], Catch::StartsWith(refused));
   CHECK_THAT(errors[2], Catch::StartsWith(refused));
   // Rank 0 may come when the two have met and are gone.
-  CHECK_THAT(
-      errors[0], Catch::StartsWith(refused) || Catch::StartsWith(Code(ErrorCode::kTimeout)));
+  CHECK_THAT(errors[0], Catch::StartsWith(refused) || Catch::StartsWith(Code(ErrorCode::kTimeout)));
 
   meetings = Meetings(2);
   meetings[1].size = 3;

@@ -16,6 +16,7 @@
 #include "runtime/c_api/handles.h"
 #include "runtime/parameter_shards.h"
 #include "tests/runtime/sharded_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 namespace dtrun::testing {
 namespace {
@@ -327,15 +328,9 @@ TEST_CASE("a rank that others wait for is late in a sharded step") {
           runtime::ParameterShards shards(
               *handle.communicator, {{"p", Buffer(values.data(), values.size())}}, {});
           std::memset(shards.gradient(0).data, 0, shards.gradient(0).bytes());
-          if (world.rank() == 0) first = handle.owner.recorder;
           world.Barrier();
-          if (world.rank() == 1) {
-            // Comes when rank 0 is known to wait for it.
-            const base::Duration before = first.load()->waited();
-            while (first.load()->waited() == before) std::this_thread::yield();
-            const base::Duration looked = first.load()->waited();
-            while (first.load()->waited() == looked) std::this_thread::yield();
-          }
+          if (world.rank() == 0) first = handle.owner.recorder;
+          if (world.rank() == 1) ReturnWhenWaitedFor(first);
           shards.Step(1, [](const runtime::ParameterSlice&) {});
           world.Barrier();
           const base::StepTotals& last = shards.meter().last();

@@ -106,14 +106,9 @@ TEST_CASE("the rank that others wait for is told, and that it does not wait itse
   const Texts errors = OnRanks(3, [&](Rank rank) {
     const int me = rank.world.rank();
     GradientReducer reducer(rank.world, {{"g", Buffer(nullptr, count, DType::kF32)}});
-    if (me == 0) first = &rank.recorder;
     rank.world.Barrier();
-    if (me == 2) {
-      // Comes when rank 0 is known to wait for it.
-      while (first.load()->waited() == base::Duration(0)) std::this_thread::yield();
-      const base::Duration before = first.load()->waited();
-      while (first.load()->waited() == before) std::this_thread::yield();
-    }
+    if (me == 0) first = &rank.recorder;
+    if (me == 2) ReturnWhenWaitedFor(first);
     reducer.MarkReady(0);
     reducer.Wait();
     const ReducerStatistics statistics = reducer.statistics();

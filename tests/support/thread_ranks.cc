@@ -119,4 +119,13 @@ std::vector<std::string> RunRanks(int size, const std::function<void(ops::Bootst
   return errors;
 }
 
+void ReturnWhenWaitedFor(const std::atomic<ops::FlightRecorder*>& record) {
+  while (record.load() == nullptr) std::this_thread::yield();
+  // It tells every now and then while it waits; the first time may be about what came before.
+  for (int told = 0; told < 2; ++told) {
+    const base::Duration before = record.load()->waited();
+    while (record.load()->waited() == before) std::this_thread::yield();
+  }
+}
+
 }  // namespace dtrun::testing
