@@ -1,4 +1,4 @@
-"""Counts test cases after `bazel test` and says which failed and which were skipped.
+"""Counts test cases after `bazel test` and says which failed, why, and which were skipped.
 
 Reads the build events that Bazel writes (--build_event_json_file): every test target of the build, how it ended and where
 its logs are. What a log says about its cases is believed in this order:
@@ -19,11 +19,13 @@ import sys
 import urllib.parse
 
 Cases = collections.namedtuple("Cases", "passed failed skipped")
-Target = collections.namedtuple("Target", "label status cases reasons logs")
+Target = collections.namedtuple("Target", "label status cases reasons logs told")
 
 PLAIN = re.compile(r"^(?:\w+: )?(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 CATCH2_PASSED = re.compile(r"^All tests passed \(\d+ assertions? in (\d+) test cases?\)$", re.M)
 CATCH2_FAILED = re.compile(r"^test cases:\s+\d+ \|(.*)$", re.M)
+FAILURE = re.compile(r"\bFAILED:|^FAIL\b|\bFATAL\b|ERROR: \w+Sanitizer|WARNING: ThreadSanitizer")
+RULE = re.compile(r"^\s*([-=.~])?\1*\s*$")
 SKIPPED = re.compile(r"^\s*SKIPPED: (.+)$", re.M)
 
 
@@ -49,6 +51,16 @@ def count_cases(log, ended_well):
 def catch2_part(run, word):
     part = re.search(rf"(\d+) {word}\b(?! as expected)", run)
     return int(part.group(1)) if part else 0
+
+
+def what_failed(log):
+    """The lines of a log that say which case failed and why: around the first failures, or else its end."""
+    lines = [line[:300] for line in log.splitlines() if not RULE.match(line)]
+    failures = [i for i, line in enumerate(lines) if FAILURE.search(line)][:3]
+    if not failures:
+        return lines[-12:]
+    shown = sorted({k for i in failures for k in range(i - 3, i + 6) if 0 <= k < len(lines)})
+    return [lines[k] for k in shown]
 
 
 def read_events(path):
@@ -96,7 +108,8 @@ def one_target(label, status, uris):
     ended_well = status == "PASSED"
     counts = [count_cases(text, ended_well) for text in texts] or [count_cases("", ended_well)]
     reasons = [reason for text in texts for reason in SKIPPED.findall(text)]
-    return Target(label, status, Cases(*map(sum, zip(*counts))), reasons, uris)
+    told = [] if ended_well else [line for text in texts for line in what_failed(text)]
+    return Target(label, status, Cases(*map(sum, zip(*counts))), reasons, uris, told)
 
 
 def step_target(label, status, path):
@@ -114,6 +127,8 @@ def print_targets(targets):
         print(f"  {target.label:{width}} {cases}{status}")
         for reason in target.reasons:
             print(f"      skipped: {reason}")
+        for line in target.told:
+            print(f"      | {line}")
 
 
 def main():
@@ -125,7 +140,7 @@ def main():
     for path in options.events:
         found = list(targets_of(read_events(path)))
         # A run of no tests is a defect of the run, not a success.
-        targets += found or [Target(f"no test ran ({path})", "FAILED", Cases(0, 1, 0), [], [])]
+        targets += found or [Target(f"no test ran ({path})", "FAILED", Cases(0, 1, 0), [], [], [])]
     for step in options.step:
         label, result = step.split("=", 1)
         targets.append(step_target(label, *result.split(":", 1)))

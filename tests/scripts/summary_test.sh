@@ -31,6 +31,22 @@ catch2_counts() {
 }
 story "Catch2's cases are added up over the targets" catch2_counts
 
+failing_case() {
+  {
+    target //a:a FAILED <<<$'-----\na good day\n  with rain\n-----\na_test.cc:7\n.....\n\na_test.cc:9: FAILED:\n  CHECK( 1 == 2 )\n\n====\ntest cases: 1 | 1 failed'
+    target //b:b FAILED <<<$'starting\nSegmentation fault'
+    target //c:c PASSED <<<$'a log\nAll tests passed (1 assertion in 1 test case)'
+    finished TESTS_FAILED
+  } >events
+  summary --events events
+  expect_output "a good day"
+  expect_output "a_test.cc:9: FAILED:"
+  expect_output "CHECK( 1 == 2 )"
+  expect_output "| Segmentation fault"
+  expect_no_output "a log"
+}
+story "which case failed is told, and why" failing_case
+
 all_passed() {
   { target //a:a PASSED <<<'All tests passed (1 assertion in 1 test case)' && finished SUCCESS; } >events
   summary --events events
