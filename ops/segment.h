@@ -32,8 +32,8 @@ class Segment {
   /// One that another process created.
   static std::shared_ptr<Segment> Map(FileDescriptor fd, uint64_t bytes);
   /// Memory that will all be used: takes part `part` of `parts` even ones at once, near the thread
-  /// that calls, and in huge pages where the kernel can. Advice: without them, or without enough
-  /// memory, it comes when touched.
+  /// that calls, and in huge pages where the kernel can. Only advice: what it does not take comes
+  /// when touched.
   void Populate(int part, int parts);
   ~Segment();
   Segment(const Segment&) = delete;

@@ -135,8 +135,9 @@ class Communicator {
   }
 
   /// Collective: memory that this communicator's collectives reduce in place, without a copy, where
-  /// the backend can. Ranks may ask for different sizes. Each rank should write its own block first
-  /// (pages are placed by first touch).
+  /// the backend can. Ranks may ask for different sizes. Where ranks share a host and ask for 2 MiB
+  /// or more, all of it is taken at once, near the thread that calls, in huge pages if the kernel
+  /// can (Linux 6.1 and later); other pages are taken and placed when touched first.
   Memory Allocate(uint64_t bytes) {
     dtrun_memory* memory = nullptr;
     detail::Check(dtrun_communicator_allocate(handle_, bytes, &memory));
