@@ -142,6 +142,9 @@ std::unique_ptr<Memory> BroadcastBytes(
 /// Zeroed, page-aligned memory of this process alone.
 std::unique_ptr<Memory> AllocatePrivate(uint64_t bytes);
 
+/// The process keeps the memory until it ends: peers may write there for ever. Any thread.
+void Keep(std::unique_ptr<Memory> memory);
+
 }  // namespace dtrun::ops
 
 #endif

@@ -228,10 +228,14 @@ void Engine::Wait(Entry& entry) {
     if (AdvanceAll(&entry)) {
       if (idle >= kUntimedTurns) RecordWaiting(since), since = {};
       idle = 0;
-      looked.reset();
       continue;
     }
-    if (++idle == kUntimedTurns && options_.recorder != nullptr) since = clock_.Now();
+    if (++idle == kUntimedTurns) {
+      const base::TimePoint now = clock_.Now();
+      if (options_.recorder != nullptr) since = now;
+      if (!looked) BeginWait(entry, now);
+      if (!looked) looked = now;
+    }
     if (options_.may_spin && idle < kSpins) {
       RelaxCpu();
       continue;
@@ -244,7 +248,6 @@ void Engine::Wait(Entry& entry) {
     const uint32_t ticket = doorbell().Prepare();
     if (AdvanceAll(&entry) || done()) {
       doorbell().Cancel();
-      looked.reset();
       continue;
     }
     doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));
@@ -289,7 +292,8 @@ base::TimePoint Engine::EndArrival(Entry& entry) {
 
 // --- deadlines ----------------------------------------------------------------------------------
 
-// Returns how long nothing can be late. `looked`: when a thread that only sleeps did this last.
+// Returns how long nothing can be late. `looked`: when a thread that waits began to, or did this
+// last.
 base::Duration Engine::LookAtClock(std::optional<base::TimePoint>* looked) {
   std::lock_guard lock(mutex_);
   const base::TimePoint now = clock_.Now();
@@ -317,6 +321,13 @@ void Engine::CheckDeadlines(base::TimePoint now) {
     next_alarm_ = std::min(next_alarm_, AlarmOf(entry, now));
   }
   if (failed) doorbell().Ring();
+}
+
+// Between the start of an operation and the wait for it nobody may have looked: the process may
+// have been stopped.
+void Engine::BeginWait(Entry& entry, base::TimePoint now) {
+  std::lock_guard lock(mutex_);
+  if (!entry.warned) entry.since = std::max(entry.since, now);
 }
 
 // The time in which this process was stopped counts for no operation: its peers were probably
@@ -443,7 +454,6 @@ void Engine::RunThread() {
     const uint32_t ticket = doorbell().Prepare();
     if (AdvanceAll(nullptr)) {
       doorbell().Cancel();
-      looked.reset();
       continue;
     }
     doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));

@@ -196,6 +196,7 @@ class Engine {
   void RunThread();
   Doorbell& doorbell() { return *reinterpret_cast<Doorbell*>(doorbell_->data()); }
 
+  void BeginWait(Entry& entry, base::TimePoint now);
   base::Duration LookAtClock(std::optional<base::TimePoint>* looked);
   void RecordWaiting(base::TimePoint& since);
 

@@ -39,7 +39,7 @@ class GradientBlock {
   }
 
   /// Peers may write there for ever.
-  void Leak() { static_cast<void>(memory_.release()); }
+  void Keep() { ops::Keep(std::move(memory_)); }
 
  private:
   void* At(uint64_t offset) const { return static_cast<char*>(memory_->data()) + offset; }

@@ -92,8 +92,8 @@ GradientReducer::~GradientReducer() {
   });
   if (!under_way) return;
   // Left in the middle of a step, by an exception say: the process keeps the memory.
-  block_.Leak();
-  wire_.Leak();
+  block_.Keep();
+  wire_.Keep();
 }
 
 void GradientReducer::LayWire() {

@@ -79,8 +79,8 @@ ParameterShards::~ParameterShards() {
     });
   };
   // Left in the middle of a step, by an exception say: the process keeps the memory.
-  if (under_way(reductions_)) static_cast<void>(gradients_.release());
-  if (under_way(gathers_)) static_cast<void>(values_.release());
+  if (under_way(reductions_)) ops::Keep(std::move(gradients_));
+  if (under_way(gathers_)) ops::Keep(std::move(values_));
 }
 
 void ParameterShards::CheckParameters() const {

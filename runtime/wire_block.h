@@ -33,7 +33,7 @@ class WireBlock {
   void Decompress(size_t bucket, const Buffer& gradients);
 
   /// Peers may write there for ever.
-  void Leak() { static_cast<void>(memory_.release()); }
+  void Keep() { ops::Keep(std::move(memory_)); }
 
  private:
   struct Slice {

@@ -244,6 +244,7 @@ TEST_CASE("a wait ends at the deadline") {
   Rank rank;
   Work work = rank.Start(std::make_shared<Fate>());
   std::string error;
+  const int64_t looks = rank.clock.looks() + 2;
   std::thread waiter([&] {
     try {
       work.Wait();
@@ -251,6 +252,7 @@ TEST_CASE("a wait ends at the deadline") {
       error = thrown.what();
     }
   });
+  REQUIRE(Soon([&] { return rank.clock.looks() >= looks; }));
   Pass(rank, 30s);
   CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
   Pass(rank, 570s);
@@ -306,6 +308,24 @@ TEST_CASE("an hour in which the process was stopped is no stall") {
   Pass(rank, 10s);
   CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
   CHECK_THAT(rank.Warnings()[0], Catch::StartsWith("waiting for 30 s: collective #1"));
+}
+
+TEST_CASE("an hour in which the process was stopped before it waited is no stall either") {
+  Rank rank;
+  const auto fate = std::make_shared<Fate>();
+  Work work = rank.Start(fate);
+  rank.clock.Advance(1h);
+  std::thread waiter([&] { work.Wait(); });
+  const int64_t looks = rank.clock.looks() + 2;
+  REQUIRE(Soon([&] { return rank.clock.looks() >= looks; }));
+  Pass(rank, 20s);
+  CHECK(rank.Warnings().empty());
+  Pass(rank, 15s);
+  CHECK(Soon([&] { return rank.Warnings().size() == 1; }));
+  CHECK_THAT(rank.Warnings()[0], Catch::StartsWith("waiting for 30 s: collective #1"));
+  fate->done = true;
+  waiter.join();
+  CHECK(rank.Errors().empty());
 }
 
 TEST_CASE("an operation that nobody waits for is given up while others are started or waited for") {
