@@ -712,11 +712,11 @@ TEST_CASE("beyond f16's range a wire of f16 gives infinity, and one of bf16 a nu
 
 TEST_CASE("ranks that disagree all hear who called what, and go on") {
   const Errors errors = RunHosts({0, 0, 1}, [](Rank rank) {
-    std::vector<float> data(1000);
+    std::vector<float> data(1000), other(8);
     std::string error;
     Work before = rank.comm.StartAllReduce(Buffer(data.data(), 1000), ReduceOp::kSum);
     try {
-      rank.comm.AllReduce(Buffer(data.data(), rank.comm.rank() == 2 ? 4 : 8), ReduceOp::kSum);
+      rank.comm.AllReduce(Buffer(other.data(), rank.comm.rank() == 2 ? 4 : 8), ReduceOp::kSum);
     } catch (const dtrun::Error& thrown) {
       if (thrown.code() == dtrun::ErrorCode::kMismatch) error = thrown.what();
     }
