@@ -233,8 +233,10 @@ void Engine::Wait(Entry& entry) {
     if (++idle == kUntimedTurns) {
       const base::TimePoint now = clock_.Now();
       if (options_.recorder != nullptr) since = now;
-      if (!looked) BeginWait(entry, now);
-      if (!looked) looked = now;
+      if (!looked) {
+        BeginWait(entry, now);
+        looked = now;
+      }
     }
     if (options_.may_spin && idle < kSpins) {
       RelaxCpu();

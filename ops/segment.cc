@@ -45,7 +45,7 @@ void* MapAligned(int fd, uint64_t bytes) {
     return MAP_FAILED;
   }
   if (gap > 0) ::munmap(begin, gap);
-  if (gap < kHugePage) ::munmap(begin + gap + whole, kHugePage - gap);
+  ::munmap(begin + gap + whole, kHugePage - gap);
   return data;
 }
 
