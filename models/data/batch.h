@@ -55,11 +55,16 @@ class Batch {
   Position position_;
   ExampleShape shape_;
   std::vector<int32_t> labels_;
-  // Where nothing is computed: rows of the data set's own memory. Else, and after inputs(): floats.
-  std::vector<const uint8_t*> bytes_;
+  // Where nothing is computed: rows in the data set's own memory, bytes or floats. Else, and after
+  // inputs(): floats.
+  struct Row {
+    const uint8_t* bytes;
+    const float* floats;
+  };
+  std::vector<Row> rows_;
   mutable std::vector<float> floats_;
   mutable bool has_floats_ = false;
-  std::shared_ptr<const void> keep_alive_;
+  std::shared_ptr<const void> pipeline_;  // keeps the rows alive
 };
 
 }  // namespace dtrun::models

@@ -38,11 +38,11 @@ struct DistributeOptions {
   int compute_threads = 0;
 };
 
-/// A pipeline for this rank: `ranks` ranks, of which it is `rank`. Global batch sizes are Batch's.
 struct InputContext {
   int rank = 0, ranks = 1;
 };
-/// Makes each rank's own pipeline; its Batch has the examples of that rank alone.
+/// Makes one rank's own pipeline, as with Sharding::kOff; but its Batch counts this rank's examples
+/// only.
 using PipelineFunction = std::function<Pipeline(const InputContext&)>;
 
 /// The pipeline of all ranks of a communicator, as this rank sees it. In each epoch all ranks get

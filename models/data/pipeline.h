@@ -114,6 +114,7 @@ class Pipeline {
   struct Node;
   explicit Pipeline(std::shared_ptr<const Node> node);
   const Node& node() const { return *node_; }
+  const std::shared_ptr<const Node>& shared_node() const { return node_; }
 
  private:
   std::shared_ptr<const Node> node_;
