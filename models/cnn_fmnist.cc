@@ -12,7 +12,7 @@
 #include "models/data/dataset.h"
 #include "models/data/sampling.h"
 #include "models/layers/sequential.h"
-#include "models/network_c.h"
+#include "models/networks/network_c.h"
 #include "models/optim/adam.h"
 #include "models/optim/sgd.h"
 #include "models/text.h"

@@ -34,19 +34,37 @@ void Multiply(
 // their gradients: neither has another format here. Only the input gradient wants the kernel the
 // other way round; transposing it once per step is cheaper than letting every product do it
 // (network C at micro-batch 32, us per image: 11 against 22).
-Dense::Dense(int units, Activation activation) : units_(units), activation_(activation) {}
+Dense::Dense(int units, Activation activation)
+    : Dense(units, DenseOptions{.activation = activation}) {}
+Dense::Dense(int units, const DenseOptions& options)
+    : units_(units), activation_(options.activation), kernel_l2_(options.kernel_l2) {}
 
 std::string Dense::description() const {
   return Text("dense ", units_, activation_ == Activation::kRelu ? " relu" : "");
 }
 
 LayerSettings Dense::settings() const {
-  return LayerSettings().Set("units", units_).Set("activation", NameOf(activation_));
+  return LayerSettings()
+      .Set("units", units_)
+      .Set("activation", NameOf(activation_))
+      .Set("kernel_l2", kernel_l2_);
+}
+
+Shape Dense::OutputShape(const Shape&) const {
+  if (units_ < 1)
+    throw Error(ErrorCode::kInvalidArgument, Text("needs at least 1 unit, got ", units_));
+  return {1, 1, units_};
 }
 
 std::vector<ParameterSpec> Dense::ParameterSpecs(const Shape& input) const {
   const int inputs = static_cast<int>(input.count());
-  return {{"kernel", {inputs, units_}, inputs, units_}, {"bias", {units_}}};
+  return {
+      {.name = "kernel",
+       .shape = {inputs, units_},
+       .fan_in = inputs,
+       .fan_out = units_,
+       .l2 = kernel_l2_},
+      {.name = "bias", .shape = {units_}}};
 }
 
 Tensor* Dense::BuildForward(Builder& builder, Tensor* input) {

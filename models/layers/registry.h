@@ -51,6 +51,9 @@ class LayerRegistry {
 LayerConfig ConfigOf(const Layer& layer);
 std::vector<LayerConfig> ConfigsOf(const std::vector<std::unique_ptr<Layer>>& layers);
 
+/// "glorot_uniform"
+const char* NameOf(Initializer initializer);
+
 /// "relu"; "linear" for none
 const char* NameOf(Activation activation);
 /// The setting "activation".
