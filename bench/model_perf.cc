@@ -26,7 +26,7 @@ using nlohmann::json;
 
 struct Settings {
   std::string model = "C";
-  std::vector<std::string> dtypes = {"f32"};
+  std::vector<std::string> dtypes = {"f32", "bf16"};
   int batch = 1024, threads = 1, least_rounds = 15;
 };
 
@@ -44,18 +44,18 @@ models::Images MadeUpImages(int count) {
   return images;
 }
 
-models::SequentialOptions OptionsFor(int batch) {
+models::SequentialOptions OptionsFor(int batch, DType dtype) {
   const models::ChunkPlan plan = models::PlanChunks(static_cast<uint64_t>(batch));
-  return {.micro_batch = plan.micro_batch, .micro_batches = plan.micro_batches, .seed = 1};
+  return {plan.micro_batch, plan.micro_batches, /*seed=*/1, dtype};
 }
 
 // A step as a rank takes it: images to floats, forward, loss, backward, reduction, Adam.
 class TrainingStep {
  public:
-  TrainingStep(Context& job, const Settings& settings)
+  TrainingStep(Context& job, const Settings& settings, DType dtype)
       : images_(MadeUpImages(settings.batch)),
         examples_(images_.count),
-        model_(kInput, models::NetworkC(kClasses), OptionsFor(settings.batch)),
+        model_(kInput, models::NetworkC(kClasses), OptionsFor(settings.batch, dtype)),
         adam_(model_.parameters(), {}),
         optimizer_(job.world(), adam_, {.op = ReduceOp::kSum}) {
     std::iota(examples_.begin(), examples_.end(), 0);
@@ -85,9 +85,10 @@ void PrintParts(const OnednnFloor& floor) {
 }
 
 json Measure(Context& job, const Settings& settings, const std::string& dtype) {
-  TrainingStep step(job, settings);
+  const bool bf16 = dtype == "bf16";
+  TrainingStep step(job, settings, bf16 ? DType::kBF16 : DType::kF32);
   const OnednnFloor floor(
-      kInput, models::NetworkC(kClasses), OnednnFloor::Type::kF32, settings.batch);
+      kInput, models::NetworkC(kClasses), bf16 ? DType::kBF16 : DType::kF32, settings.batch);
   PrintParts(floor);
   const std::vector<double> us = MeasureInTurn(
       job.world(), {[&] { step.Run(); }, [&] { floor.Run(); }}, settings.least_rounds);
@@ -131,7 +132,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--dtype", settings.dtypes, "what it computes in")
       ->delimiter(',')
-      ->check(CLI::IsMember({"f32"}))
+      ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
   app.add_option("--batch", settings.batch, "examples of a step")
       ->check(CLI::Range(1, 1'000'000))

@@ -27,10 +27,8 @@ struct Products {
 
 class Maker {
  public:
-  explicit Maker(OnednnFloor::Type type)
-      : type_(type == OnednnFloor::Type::kBf16 ? memory::data_type::bf16 : memory::data_type::f32),
-        engine_(dnnl::engine::kind::cpu, 0),
-        stream_(engine_) {}
+  explicit Maker(DType dtype)
+      : type_(models::DataTypeOf(dtype)), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
   dnnl::stream& stream() { return stream_; }
 
@@ -175,8 +173,8 @@ class Chooser {
 }  // namespace
 
 OnednnFloor::OnednnFloor(
-    const Shape& input, const models::LayerList& layers, Type type, int batch) {
-  const auto maker = std::make_shared<Maker>(type);
+    const Shape& input, const models::LayerList& layers, DType dtype, int batch) {
+  const auto maker = std::make_shared<Maker>(dtype);
   Chooser chooser(maker, batch);
   Shape shape = input;
   bool input_gradient = false;  // the data's is not needed

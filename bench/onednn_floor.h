@@ -26,11 +26,9 @@ struct FloorPart {
 /// faster.
 class OnednnFloor {
  public:
-  enum class Type { kF32, kBf16 };
-
-  /// Computes on OpenMP's threads. Throws Error kInvalidArgument when a layer is one whose products
-  /// it does not know.
-  OnednnFloor(const models::Shape& input, const models::LayerList& layers, Type type, int batch);
+  /// In f32 or bf16, on OpenMP's threads. Throws Error kInvalidArgument when a layer is one whose
+  /// products it does not know.
+  OnednnFloor(const models::Shape& input, const models::LayerList& layers, DType dtype, int batch);
 
   /// Every product of a step over the batch, once.
   void Run() const;

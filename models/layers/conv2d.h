@@ -34,6 +34,7 @@ class Conv2D : public Layer {
   std::string description() const override;
   Shape OutputShape(const Shape& input) const override;
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
+  bool computes_in_bf16() const override { return true; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void PrepareWeights() override;
