@@ -30,8 +30,9 @@ float* DataOf(const memory& piece) { return static_cast<float*>(piece.get_data_h
 }  // namespace
 
 // The parameters keep Keras's order; oneDNN computes on copies of them in the formats it likes,
-// made once per step (they are small). A weight gradient is summed over the micro-batches in
-// oneDNN's format, and brought into the parameter's order once, at the end.
+// made once per step (they are small); these are bf16 if the layer computes in that. A weight
+// gradient is summed over the micro-batches in oneDNN's format, in f32, and brought into the
+// parameter's order once, at the end.
 //
 // The activations are in the format that oneDNN asks for as well: on AVX-512 nChw16c. Network C's
 // convolutions at micro-batch 32 on one thread, us per image: 323 so, 478 with channels last, whose
@@ -39,6 +40,7 @@ float* DataOf(const memory& piece) { return static_cast<float*>(piece.get_data_h
 struct Conv2D::Impl {
   Builder* builder;
   int batch;
+  memory::data_type type;
   Tensor *input, *output;
   Parameter *kernel, *bias;                               // without bias: null
   memory::dims stride, before, after;                     // rows, columns
@@ -49,6 +51,10 @@ struct Conv2D::Impl {
   // Gradients of the micro-batches so far, and of the one at hand when it is not the first.
   memory kernel_sum, bias_sum, kernel_term, bias_term, kernel_gradient;
   BoundPrimitive backward_to_sum, backward_to_term, unpack_gradient;
+
+  memory::desc WeightsOf(memory::data_type wanted) const {
+    return memory::desc(weights.dims(), wanted, memory::format_tag::any);
+  }
 
   memory::desc KerasOrder() const {
     return memory::desc(weights.dims(), memory::data_type::f32, memory::format_tag::hwio);
@@ -71,7 +77,7 @@ struct Conv2D::Impl {
   // oneDNN chooses the format; only if it is one that no Tensor can say, channels come last.
   void ChooseOutput(const Shape& shape, bool relu) {
     const memory::desc any(
-        {builder->batch(), shape.channels, shape.height, shape.width}, memory::data_type::f32,
+        {builder->batch(), shape.channels, shape.height, shape.width}, type,
         memory::format_tag::any);
     DescribeForward(any);
     const int block = BlockOf(forward_description.dst_desc(), shape, builder->batch());
@@ -95,8 +101,8 @@ struct Conv2D::Impl {
 
   void BindBackwardWeights() {
     const dnnl::convolution_backward_weights::primitive_desc description(
-        {algorithm::convolution_direct, source, weights, bias_shape, destination, stride, before,
-         after},
+        {algorithm::convolution_direct, source, WeightsOf(memory::data_type::f32), bias_shape,
+         destination, stride, before, after},
         builder->ScratchAttribute(), builder->engine(), forward_description);
     const memory scratch = builder->NewScratch(description.scratchpad_desc());
     const auto bind = [&](memory& kernel_into, memory& bias_into) -> BoundPrimitive {
@@ -184,6 +190,7 @@ Tensor* Conv2D::BuildForward(Builder& builder, Tensor* input) {
   impl_ = std::make_unique<Impl>();
   impl_->builder = &builder;
   impl_->batch = builder.batch();
+  impl_->type = DataTypeOf(builder.dtype);
   impl_->input = input;
   impl_->kernel = &builder.parameters[0];
   impl_->bias = use_bias_ ? &builder.parameters[1] : nullptr;
@@ -194,7 +201,7 @@ Tensor* Conv2D::BuildForward(Builder& builder, Tensor* input) {
   impl_->after = {rows.after, columns.after};
   impl_->source = builder.DescriptionOf(*input);
   impl_->weights = memory::desc(
-      {filters_, input->shape.channels, window_.size, window_.size}, memory::data_type::f32,
+      {filters_, input->shape.channels, window_.size, window_.size}, impl_->type,
       memory::format_tag::any);
   if (use_bias_) {
     impl_->bias_shape = memory::desc({filters_}, memory::data_type::f32, memory::format_tag::a);
@@ -238,11 +245,8 @@ void Conv2D::BackwardWeights(const Pass& pass) {
 }
 
 void Conv2D::BackwardData(const Pass&) {
-  const Tensor& input = *impl_->input;
   impl_->backward_data.Run(impl_->builder->stream());
-  if (input.relu) {
-    MaskByRelu(input.data, size_t(impl_->batch) * input.stride(), input.gradient);
-  }
+  if (impl_->input->relu) MaskByRelu(*impl_->input, size_t(impl_->batch));
 }
 
 }  // namespace dtrun::models

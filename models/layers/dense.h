@@ -1,6 +1,8 @@
 #ifndef DTRUN_MODELS_LAYERS_DENSE_H_
 #define DTRUN_MODELS_LAYERS_DENSE_H_
 
+#include <memory>
+
 #include "models/layers/layer.h"
 
 namespace dtrun::models {
@@ -18,6 +20,8 @@ class Dense : public Layer {
  public:
   explicit Dense(int units, Activation activation = Activation::kNone);
   Dense(int units, const DenseOptions& options);
+  ~Dense() override;
+  Dense(Dense&&) noexcept;
 
   std::string kind() const override { return "dense"; }
   std::string description() const override;
@@ -25,6 +29,7 @@ class Dense : public Layer {
   Shape OutputShape(const Shape&) const override;
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
   bool needs_plain_input() const override { return true; }
+  bool computes_in_bf16() const override { return true; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void PrepareWeights() override;
@@ -33,14 +38,12 @@ class Dense : public Layer {
   void BackwardData(const Pass& pass) override;
 
  private:
+  struct Impl;
+
   int units_;
   Activation activation_;
   double kernel_l2_;
-
-  int batch_ = 0, inputs_ = 0;
-  Tensor *input_ = nullptr, *output_ = nullptr;
-  Parameter *kernel_ = nullptr, *bias_ = nullptr;
-  float* transposed_kernel_ = nullptr;  // (units, inputs)
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace dtrun::models

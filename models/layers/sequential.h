@@ -40,6 +40,14 @@ struct SequentialOptions {
   int micro_batch = 16;
   int micro_batches = 8;
   uint64_t seed = 0;  ///< of the initial weights and the dropout masks
+  /// What layers compute in: kF32 or kBF16.
+  ///
+  /// In bf16, activations, their gradients and what layers multiply by are bf16; products are
+  /// summed in f32. Parameters stay f32, and so do their gradients, which are summed in f32: bf16
+  /// copies of the weights are made once per step. Layers that know no bf16 compute in f32, and so
+  /// does the last one, whose output the loss reads. Where the CPU has no AVX-512, all is f32;
+  /// where it has, but without AVX512_BF16, oneDNN emulates it, which is right and slow.
+  DType dtype = DType::kF32;
   /// Between the ranks, for layers that exchange data (synchronised BatchNorm). Sequential's
   /// constructor duplicates it and so is collective then; destroy it before the Context.
   Communicator* communicator = nullptr;
@@ -86,6 +94,8 @@ class Sequential {
   /// Whether a layer exchanges data between ranks in training: then a rank without examples calls
   /// Forward and Backward as well, with 0 examples.
   bool synchronizes() const;
+  /// What it computes in here: kF32 or kBF16.
+  DType dtype() const { return dtype_; }
   /// "conv2d 32 3x3 relu, max_pool2d 2x2, dense 10"
   std::string description() const;
 
@@ -110,6 +120,7 @@ class Sequential {
     size_t first_parameter = 0, parameter_count = 0, first_buffer = 0;
     Tensor* output = nullptr;
     bool input_gradient = false;
+    bool converts = false;  // not the user's: brings tensors into another format or dtype
   };
   struct LayerSpecs {
     std::vector<ParameterSpec> parameters, buffers;
@@ -118,9 +129,11 @@ class Sequential {
   std::vector<LayerSpecs> FixShapes(const Shape& input) const;
   void MakeParameters(const std::vector<LayerSpecs>& specs);
   void MakeBuffers(const std::vector<LayerSpecs>& specs);
-  std::string NameOf(size_t i, const ParameterSpec& spec) const;
+  std::string ParameterName(size_t i, const ParameterSpec& spec) const;
   void BuildForward(const Shape& input);
   Tensor* BuildEntry(size_t i, Tensor* input);
+  Tensor* InsertReorder(size_t i, Tensor* input);
+  DType DtypeOf(size_t i) const;
   void BuildBackward();
   void ReleaseGradientOf(size_t i);
   void CheckWholeShare(const Pass& pass) const;
@@ -134,6 +147,8 @@ class Sequential {
   std::vector<const Layer*> layers_;
   std::optional<Communicator> communicator_;
   Builder builder_;
+  DType dtype_;
+  DType wanted_dtype_ = DType::kF32;  // by who reads the tensor at hand
   std::vector<Entry> entries_;
   size_t head_ = 0;  // entries that take micro-batches
   FloatArray values_;

@@ -1,39 +1,33 @@
 #include "models/layers/window_settings.h"
 
-#include <dtrun/error.h>
-
-#include <charconv>
-
-#include "models/text.h"
+#include <cstdint>
+#include <variant>
 
 namespace dtrun::models {
 namespace {
 
-std::string PaddingText(const Padding& padding) {
-  if (padding.is_same()) return "same";
-  return padding.is_valid() ? "valid" : std::to_string(padding.pixels());
+// Pixels are a number.
+void SetPadding(const Padding& padding, LayerSettings& settings) {
+  if (padding.is_same() || padding.is_valid()) {
+    settings.Set("padding", padding.is_same() ? "same" : "valid");
+  } else {
+    settings.Set("padding", padding.pixels());
+  }
 }
 
-Padding ParsePadding(const std::string& text, int most) {
-  if (text == "valid") return Padding::Valid();
-  if (text == "same") return Padding::Same();
-  int pixels = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, pixels);
-  if (error == std::errc() && stop == end && pixels >= 1 && pixels <= most)
-    return Padding::Pixels(pixels);
-  throw Error(
-      ErrorCode::kInvalidArgument, Text(
-                                       "padding: '", text.substr(0, 40),
-                                       "', expected valid, same or a number from 1 to ", most));
+Padding PaddingOf(const LayerSettings& settings, int most) {
+  if (!settings.Has("padding")) return Padding::Valid();
+  if (std::holds_alternative<int64_t>(settings.values().at("padding")))
+    return Padding::Pixels(settings.Int("padding", 0, most));
+  return settings.OneOf("padding", {"valid", "same"}) == "same" ? Padding::Same()
+                                                                : Padding::Valid();
 }
 
 }  // namespace
 
 void SetWindow(const std::string& size_name, const Window& window, LayerSettings& settings) {
-  settings.Set(size_name, window.size)
-      .Set("strides", window.stride)
-      .Set("padding", PaddingText(window.padding));
+  settings.Set(size_name, window.size).Set("strides", window.stride);
+  SetPadding(window.padding, settings);
 }
 
 Window WindowOf(
@@ -42,7 +36,7 @@ Window WindowOf(
   Window window = otherwise;
   window.size = settings.Int(size_name, 1, most);
   if (settings.Has("strides")) window.stride = settings.Int("strides", 1, most);
-  if (settings.Has("padding")) window.padding = ParsePadding(settings.Text("padding"), most);
+  window.padding = PaddingOf(settings, most);
   return window;
 }
 

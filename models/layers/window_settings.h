@@ -9,7 +9,8 @@
 namespace dtrun::models {
 
 /// A window as a layer writes it down: its size by the name `size_name`, "strides", and "padding",
-/// which is "valid", "same" or the number of pixels.
+/// which is
+/// "valid", "same" or the pixels at each edge, a number.
 void SetWindow(const std::string& size_name, const Window& window, LayerSettings& settings);
 
 /// And reads it again. What is not there is `otherwise`'s stride, and "valid". Sides and strides

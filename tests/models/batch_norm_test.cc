@@ -274,6 +274,26 @@ TEST_CASE("a block inside a block, with dense layers and dropout in it") {
       });
 }
 
+TEST_CASE("in a bf16 network, normalisations and blocks compute in f32 between the others") {
+  const auto gradients = [](DType dtype) {
+    CheckedNetwork network(
+        {8, 7, 1},
+        Layers(
+            Conv2D(16, 3, Activation::kRelu), Conv2D(16, 3), BatchNorm(kWithRelu),
+            Residual(Layers(Conv2D(16, 3, kSame), BatchNorm())), Conv2D(16, 2), Dense(3)),
+        5, {.micro_batch = 2, .micro_batches = 3, .seed = 7, .dtype = dtype});
+    network.Train();
+    return network.gradients();
+  };
+  const std::vector<double> exact = gradients(DType::kF32), rounded = gradients(DType::kBF16);
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    difference += std::pow(exact[i] - rounded[i], 2);
+    norm += exact[i] * exact[i];
+  }
+  CHECK(std::sqrt(difference / norm) < 0.1);
+}
+
 TEST_CASE("parameters and buffers of a block are named by path and place") {
   Sequential model(
       {4, 4, 16},

@@ -74,7 +74,7 @@ TEST_CASE("windows, normalisations and blocks are made again from their settings
   CHECK(ConfigsOf(again) == configs);
   for (size_t i = 0; i < layers.size(); ++i)
     CHECK(again[i]->description() == layers[i]->description());
-  CHECK(configs[1].settings.Text("padding") == "2");
+  CHECK(configs[1].settings.Int("padding", 0, 9) == 2);
   CHECK(configs[5].settings.Layers("main")[0].settings.Text("padding") == "same");
 }
 
@@ -84,7 +84,22 @@ TEST_CASE("a pool without strides has windows side by side, and a wrong padding 
   CHECK(pool->settings().Int("strides", 1, 9) == 3);
   CHECK(
       Refusal("max_pool2d", LayerSettings().Set("pool_size", 3).Set("padding", "full")) ==
-      "max_pool2d: padding: 'full', expected valid, same or a number from 1 to 15");
+      "max_pool2d: padding: 'full', expected valid or same");
+}
+
+TEST_CASE("strides and padding are written down as they were given") {
+  const auto again = [](const Conv2DOptions& options) {
+    const Conv2D layer(8, 3, options);
+    const auto made = LayerRegistry::BuiltIn().MakeLayer(ConfigOf(layer));
+    return layer.description() == made->description() ? made->description() : "another layer";
+  };
+  CHECK(again({.stride = 2, .padding = Padding::Same()}) == "conv2d 8 3x3 stride 2 same");
+  CHECK(
+      again({.padding = Padding::Pixels(1), .use_bias = false}) ==
+      "conv2d 8 3x3 padding 1 without bias");
+  CHECK(
+      Refusal("conv2d", ConfigOf(Conv2D(8, 3)).settings.Set("padding", "full")) ==
+      "conv2d: padding: 'full', expected valid or same");
 }
 
 TEST_CASE("a setting that is missing, of another type or out of range is named") {

@@ -58,7 +58,9 @@ void Append(const dtrun::Buffer& buffer, std::ofstream& file) {
 int main(int, char** argv) {
   omp_set_num_threads(1);
   dtrun::Context job = dtrun::Init();
-  Sequential model({8, 8, 1}, Network(), {2, 5, 1, &job.world()});
+  Sequential model(
+      {8, 8, 1}, Network(),
+      {.micro_batch = 2, .micro_batches = 5, .seed = 1, .communicator = &job.world()});
   FloatArray memory(model.parameter_count());
   float* gradient = memory.data();
   for (dtrun::Parameter& parameter : model.parameters()) {
