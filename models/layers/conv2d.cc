@@ -7,6 +7,7 @@
 
 #include "models/layers/builder.h"
 #include "models/layers/kernels.h"
+#include "models/layers/registry.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -150,6 +151,16 @@ std::string Conv2D::description() const {
   return Text(
       "conv2d ", filters_, " ", ToString(window_), use_bias_ ? "" : " without bias",
       activation_ == Activation::kRelu ? " relu" : "");
+}
+
+LayerSettings Conv2D::settings() const {
+  LayerSettings settings;
+  settings.Set("filters", filters_)
+      .Set("kernel_size", window_.size)
+      .Set("activation", NameOf(activation_))
+      .Set("use_bias", use_bias_);
+  SetStrides(window_, &settings);
+  return settings;
 }
 
 Shape Conv2D::OutputShape(const Shape& input) const {

@@ -32,6 +32,7 @@ class Conv2D : public Layer {
 
   std::string kind() const override { return "conv2d"; }
   std::string description() const override;
+  LayerSettings settings() const override;
   Shape OutputShape(const Shape& input) const override;
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
   bool computes_in_bf16() const override { return true; }

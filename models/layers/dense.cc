@@ -3,6 +3,7 @@
 #include "models/layers/builder.h"
 #include "models/layers/dense_products.h"
 #include "models/layers/kernels.h"
+#include "models/layers/registry.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -18,6 +19,10 @@ Dense::Dense(Dense&&) noexcept = default;
 
 std::string Dense::description() const {
   return Text("dense ", units_, activation_ == Activation::kRelu ? " relu" : "");
+}
+
+LayerSettings Dense::settings() const {
+  return LayerSettings().Set("units", units_).Set("activation", NameOf(activation_));
 }
 
 std::vector<ParameterSpec> Dense::ParameterSpecs(const Shape& input) const {

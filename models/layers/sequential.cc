@@ -11,14 +11,18 @@
 namespace dtrun::models {
 
 Sequential::Sequential(const Shape& input, LayerList layers, const SequentialOptions& options)
-    : builder_(options.micro_batch, options.micro_batches, options.seed),
+    : input_shape_(input),
+      builder_(options.micro_batch, options.micro_batches, options.seed),
       dtype_(options.dtype == DType::kBF16 && HasBf16() ? DType::kBF16 : DType::kF32) {
   if (options.dtype != DType::kF32 && options.dtype != DType::kBF16) {
     throw Error(
         ErrorCode::kInvalidArgument,
         Text("a network computes in f32 or bf16, got ", NameOf(options.dtype)));
   }
-  for (std::unique_ptr<Layer>& layer : layers) entries_.push_back({std::move(layer)});
+  for (std::unique_ptr<Layer>& layer : layers) {
+    layers_.push_back(layer.get());
+    entries_.push_back({std::move(layer)});
+  }
   MakeParameters(FixShapes(input));
   BuildForward(input);
   BuildBackward();

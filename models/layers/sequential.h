@@ -72,6 +72,9 @@ class Sequential {
   std::vector<Parameter>& parameters() { return parameters_; }
   size_t parameter_count() const { return values_.count(); }
   int chunk() const { return builder_.chunk(); }
+  const Shape& input_shape() const { return input_shape_; }
+  /// The layers that it was made with, in that order.
+  const std::vector<const Layer*>& layers() const { return layers_; }
   size_t classes() const { return output_->shape.count(); }
   /// What it computes in here: kF32 or kBF16.
   DType dtype() const { return dtype_; }
@@ -109,6 +112,8 @@ class Sequential {
   Pass PassOf(const Pass& chunk, int micro_batch, int micro_batches) const;
   void BackwardEntry(Entry& entry, const Pass& pass, const OnReady& on_ready);
 
+  Shape input_shape_;
+  std::vector<const Layer*> layers_;
   Builder builder_;
   DType dtype_;
   DType wanted_dtype_ = DType::kF32;  // by who reads the tensor at hand
