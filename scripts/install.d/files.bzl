@@ -17,6 +17,7 @@ INSTALLED_FILES = {
     "bin/cnn_fmnist": "//models:cnn_fmnist",
     "bin/all_reduce_perf": "//bench:all_reduce_perf",
     "bin/gradient_perf": "//bench:gradient_perf",
+    "bin/model_perf": "//bench:model_perf",
     "bin/overlap_perf": "//bench:overlap_perf",
 }
 

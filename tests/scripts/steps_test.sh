@@ -80,6 +80,7 @@ built_tree() {
   cp /bin/true bazel-bin/models/cnn_fmnist
   cp /bin/true bazel-bin/bench/all_reduce_perf
   cp /bin/true bazel-bin/bench/gradient_perf
+  cp /bin/true bazel-bin/bench/model_perf
   cp /bin/true bazel-bin/bench/overlap_perf
   cp /bin/true bazel-bin/runtime/libdtrun.so.0
   cp /bin/true bazel-bin/runtime/libdtrun_mpi.so
