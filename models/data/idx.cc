@@ -149,10 +149,7 @@ std::vector<uint8_t> ReadBody(
   return bytes;
 }
 
-}  // namespace
-
-IdxArray ReadIdx(const std::string& path, int dimensions) {
-  InflatedFile file(path);
+std::vector<uint64_t> ReadHeader(InflatedFile& file, const std::string& path, int dimensions) {
   const uint32_t magic = ReadBigEndian(file, path, "magic number");
   const uint32_t expected = kUnsignedBytes | static_cast<uint32_t>(dimensions);
   if (magic != expected) {
@@ -161,10 +158,24 @@ IdxArray ReadIdx(const std::string& path, int dimensions) {
                   "magic number ", Hex(magic), ", expected ", Hex(expected),
                   " (IDX, unsigned bytes, ", dimensions, " dimensions)"));
   }
+  return ReadDims(file, path, dimensions);
+}
+
+}  // namespace
+
+IdxArray ReadIdx(const std::string& path, int dimensions) {
+  InflatedFile file(path);
   IdxArray array;
-  array.dims = ReadDims(file, path, dimensions);
+  array.dims = ReadHeader(file, path, dimensions);
   array.bytes = ReadBody(file, path, array.dims);
   return array;
+}
+
+std::vector<uint64_t> ReadIdxDims(const std::string& path, int dimensions) {
+  InflatedFile file(path);
+  std::vector<uint64_t> dims = ReadHeader(file, path, dimensions);
+  ByteCount(dims, path);
+  return dims;
 }
 
 }  // namespace dtrun::models

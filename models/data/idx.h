@@ -19,6 +19,9 @@ struct IdxArray {
 /// opened or read, kInvalidArgument when its content is not such a file, whole and nothing more.
 IdxArray ReadIdx(const std::string& path, int dimensions);
 
+/// Only the dimensions, from the file's header; the same errors, as far as the header tells.
+std::vector<uint64_t> ReadIdxDims(const std::string& path, int dimensions);
+
 }  // namespace dtrun::models
 
 #endif

@@ -4,51 +4,41 @@
 #include <numeric>
 #include <utility>
 
-#include "models/random/philox.h"
-
 namespace dtrun::models {
-namespace {
 
-// Words of one shuffle, in order.
-class ShuffleWords {
- public:
-  ShuffleWords(uint64_t seed, uint32_t epoch)
-      : counter_{0, epoch, 0, RandomDomain(RandomUse::kShuffle, 0)}, key_(KeyOfSeed(seed)) {}
+ShuffleWords::ShuffleWords(uint64_t seed, uint64_t epoch)
+    : counter_{0, static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32), RandomDomain(RandomUse::kShuffle, 0)},
+      key_(KeyOfSeed(seed)) {}
 
-  // Uniform in [0, bound): the high half of a 64-bit product, drawn again in the rare case that
-  // would favour some numbers. D. Lemire, "Fast random integer generation in an interval", 2019.
-  uint32_t Below(uint32_t bound) {
-    uint64_t product = uint64_t{Next()} * bound;
-    const uint32_t unfair = -bound % bound;  // 2^32 modulo bound
-    while (static_cast<uint32_t>(product) < unfair) product = uint64_t{Next()} * bound;
-    return static_cast<uint32_t>(product >> 32);
+// The high half of a 64-bit product, drawn again in the rare case that would favour some numbers.
+// D. Lemire, "Fast random integer generation in an interval", 2019.
+uint32_t ShuffleWords::Below(uint32_t bound) {
+  uint64_t product = uint64_t{Next()} * bound;
+  const uint32_t unfair = -bound % bound;  // 2^32 modulo bound
+  while (static_cast<uint32_t>(product) < unfair) product = uint64_t{Next()} * bound;
+  return static_cast<uint32_t>(product >> 32);
+}
+
+uint32_t ShuffleWords::Next() {
+  if (used_ == words_.size()) {
+    words_ = Philox4x32(counter_, key_);
+    ++counter_[0];
+    used_ = 0;
   }
-
- private:
-  uint32_t Next() {
-    if (used_ == words_.size()) {
-      words_ = Philox4x32(counter_, key_);
-      ++counter_[0];
-      used_ = 0;
-    }
-    return words_[used_++];
-  }
-
-  PhiloxCounter counter_;
-  PhiloxKey key_;
-  std::array<uint32_t, 4> words_{};
-  size_t used_ = 4;
-};
-
-}  // namespace
+  return words_[used_++];
+}
 
 // Fisher and Yates's shuffle, as Durstenfeld wrote it: position i takes one of those not yet taken.
-std::vector<uint32_t> EpochOrder(uint64_t seed, uint32_t epoch, uint64_t count) {
-  std::vector<uint32_t> order(count);
+void WriteEpochOrder(uint64_t seed, uint64_t epoch, std::span<uint32_t> order) {
   std::iota(order.begin(), order.end(), 0);
   ShuffleWords words(seed, epoch);
-  for (uint64_t i = count; i > 1; --i)
+  for (uint64_t i = order.size(); i > 1; --i)
     std::swap(order[i - 1], order[words.Below(static_cast<uint32_t>(i))]);
+}
+
+std::vector<uint32_t> EpochOrder(uint64_t seed, uint64_t epoch, uint64_t count) {
+  std::vector<uint32_t> order(count);
+  WriteEpochOrder(seed, epoch, order);
   return order;
 }
 

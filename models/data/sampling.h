@@ -1,8 +1,13 @@
 #ifndef DTRUN_MODELS_DATA_SAMPLING_H_
 #define DTRUN_MODELS_DATA_SAMPLING_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
+
+#include "models/random/philox.h"
 
 namespace dtrun::models {
 
@@ -20,7 +25,26 @@ struct Range {
 
 /// The order in which epoch `epoch` uses the examples 0 .. count - 1: a permutation, equal on every
 /// rank and machine. count is below 2^32.
-std::vector<uint32_t> EpochOrder(uint64_t seed, uint32_t epoch, uint64_t count);
+std::vector<uint32_t> EpochOrder(uint64_t seed, uint64_t epoch, uint64_t count);
+/// The same, written to `order`, which has `count` entries.
+void WriteEpochOrder(uint64_t seed, uint64_t epoch, std::span<uint32_t> order);
+
+/// The random numbers of one shuffle, in order: a pure function of seed and epoch.
+class ShuffleWords {
+ public:
+  ShuffleWords(uint64_t seed, uint64_t epoch);
+
+  /// Uniform in [0, bound).
+  uint32_t Below(uint32_t bound);
+
+ private:
+  uint32_t Next();
+
+  PhiloxCounter counter_;
+  PhiloxKey key_;
+  std::array<uint32_t, 4> words_{};
+  size_t used_ = 4;
+};
 
 /// Global batches of an epoch, the ragged last one included.
 ///   BatchesPerEpoch(10, 4) -> 3

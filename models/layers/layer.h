@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "models/layers/settings.h"
 #include "models/layers/tensor.h"
 
 namespace dtrun::models {
@@ -50,6 +51,8 @@ class Layer {
   virtual std::string kind() const = 0;
   /// "conv2d 32 3x3 relu"
   virtual std::string description() const = 0;
+  /// What a LayerRegistry makes the same layer from.
+  virtual LayerSettings settings() const { return {}; }
   /// Throws Error kInvalidArgument when the layer cannot work on such an input; the text says what
   /// it needs.
   virtual Shape OutputShape(const Shape& input) const = 0;
@@ -58,6 +61,9 @@ class Layer {
   virtual bool needs_plain_input() const { return false; }
   /// Whether it writes its output over its input.
   virtual bool in_place() const { return false; }
+  /// Whether it can compute on bf16 tensors. Then the builder says whether it does, and its input
+  /// is of the same dtype; parameters and their gradients remain f32. Otherwise its input is f32.
+  virtual bool computes_in_bf16() const { return false; }
   /// Whether it reads its input again on the way back.
   virtual bool keeps_input() const { return true; }
 

@@ -13,6 +13,8 @@ MaxPool2D::MaxPool2D(int window) : window_(window) {}
 
 std::string MaxPool2D::description() const { return Text("max_pool2d ", window_, "x", window_); }
 
+LayerSettings MaxPool2D::settings() const { return LayerSettings().Set("pool_size", window_); }
+
 Shape MaxPool2D::OutputShape(const Shape& input) const {
   // A winner is a byte, and 255 stands for none.
   if (window_ < 1 || window_ > 15)
@@ -44,19 +46,30 @@ void MaxPool2D::BuildBackward(Builder&, bool input_gradient) {
 
 void MaxPool2D::Forward(const Pass&) {
   ForEachExample(batch_, [&](size_t i) {
-    const size_t at = i * output_->stride();
-    PoolForward(
-        *input_, *output_, window_, input_->data + i * input_->stride(), output_->data + at,
-        winners_->data + at);
+    const size_t from = i * input_->stride(), to = i * output_->stride();
+    if (input_->dtype == DType::kBF16) {
+      PoolForward(
+          *input_, *output_, window_, As<Bf16>(input_->data) + from, As<Bf16>(output_->data) + to,
+          winners_->data + to);
+    } else {
+      PoolForward(
+          *input_, *output_, window_, input_->data + from, output_->data + to, winners_->data + to);
+    }
   });
 }
 
 void MaxPool2D::BackwardData(const Pass&) {
   ForEachExample(batch_, [&](size_t i) {
-    const size_t at = i * output_->stride();
-    PoolBackward(
-        *input_, *output_, window_, output_->gradient + at, winners_->data + at,
-        input_->gradient + i * input_->stride());
+    const size_t from = i * input_->stride(), to = i * output_->stride();
+    if (input_->dtype == DType::kBF16) {
+      PoolBackward(
+          *input_, *output_, window_, As<Bf16>(output_->gradient) + to, winners_->data + to,
+          As<Bf16>(input_->gradient) + from);
+    } else {
+      PoolBackward(
+          *input_, *output_, window_, output_->gradient + to, winners_->data + to,
+          input_->gradient + from);
+    }
   });
 }
 

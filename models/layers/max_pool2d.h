@@ -17,8 +17,10 @@ class MaxPool2D : public Layer {
 
   std::string kind() const override { return "max_pool2d"; }
   std::string description() const override;
+  LayerSettings settings() const override;
   Shape OutputShape(const Shape& input) const override;
   bool keeps_input() const override { return false; }
+  bool computes_in_bf16() const override { return true; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void Forward(const Pass& pass) override;

@@ -27,7 +27,12 @@ void PhiloxGroups(const PhiloxCounter& first, const PhiloxKey& key, size_t group
 
 /// What a random number is for. Numbers of different uses, layers or parameters never coincide,
 /// because they come from different counters.
-enum class RandomUse : uint32_t { kShuffle = 1, kInitialWeights = 2, kDropout = 3 };
+enum class RandomUse : uint32_t {
+  kShuffle = 1,
+  kInitialWeights = 2,
+  kDropout = 3,
+  kAugmentation = 4
+};
 
 /// The counter's last word for a use and the index of a layer or parameter (below 2^24).
 constexpr uint32_t RandomDomain(RandomUse use, uint32_t index) {

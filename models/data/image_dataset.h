@@ -1,0 +1,38 @@
+#ifndef DTRUN_MODELS_DATA_IMAGE_DATASET_H_
+#define DTRUN_MODELS_DATA_IMAGE_DATASET_H_
+
+#include <dtrun/context.h>
+
+#include <cstdint>
+#include <string>
+
+#include "models/data/pipeline.h"
+
+namespace dtrun::models {
+
+/// What a data set holds.
+struct DatasetInfo {
+  std::string directory;
+  uint64_t train_examples = 0, test_examples = 0;
+  ExampleShape shape;
+  int classes = 0;
+};
+
+/// A training and a test set of labelled images: Fashion-MNIST, MNIST's digits, or others in the
+/// same format.
+struct ImageDataset {
+  Pipeline train, test;
+  DatasetInfo info;
+};
+
+/// Reads the four files of LoadDataset, which says names and errors.
+ImageDataset LoadImageDataset(const std::string& directory);
+
+/// Collective: the same, read once per host into memory that all ranks of the host map, and that is
+/// gone with the last of them. Errors are the same on all ranks and name the host where not all
+/// hosts have them: those of LoadDataset; kMismatch when the hosts' data differ.
+ImageDataset LoadImageDataset(const std::string& directory, Context& job);
+
+}  // namespace dtrun::models
+
+#endif

@@ -1,0 +1,207 @@
+#include "models/data/pipeline.h"
+
+#include <dtrun/error.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "models/data/batch_sizes.h"
+#include "models/data/example_source.h"
+#include "models/data/node.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+[[noreturn]] void Refuse(const Node& before, const std::string& what) {
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(what, " (after ", Pipeline(std::make_shared<const Node>(before)).description(), ")"));
+}
+
+bool HasBatch(const Node& node) { return Find<BatchStep>(&node) != nullptr; }
+
+// For what is done with single examples.
+void ExpectNoBatch(const Node& node, const char* step) {
+  if (HasBatch(node)) Refuse(node, Text(step, " behind Batch: expected before it"));
+}
+
+uint64_t ExamplesBefore(const Node& node) { return CountOf(node, FileShare{}); }
+
+template <typename S>
+Pipeline Append(const std::shared_ptr<const Node>& input, S step, const ExampleShape& shape) {
+  if (input->as<PrefetchStep>() != nullptr) Refuse(*input, "a step behind Prefetch: expected last");
+  return Pipeline(std::make_shared<const Node>(Node{std::move(step), input, shape}));
+}
+
+template <typename S>
+Pipeline Append(const std::shared_ptr<const Node>& input, S step) {
+  return Append(input, std::move(step), input->shape);
+}
+
+Pipeline FromSource(SourcePtr source) {
+  const ExampleShape shape = source->shape();
+  return Pipeline(
+      std::make_shared<const Node>(Node{SourceStep{std::move(source)}, nullptr, shape}));
+}
+
+std::string NameOf(const ExampleShape& shape) {
+  return Text(shape.height, "x", shape.width, "x", shape.channels);
+}
+
+std::string Times(uint64_t count) { return count == kInfinite ? "without end" : Text(count); }
+
+struct Describer {
+  const Node& node;
+
+  std::string operator()(const SourceStep& s) const {
+    const uint64_t files = s.source->files();
+    return Text(
+        s.source->count(), " examples of ", NameOf(node.shape),
+        files == 1 ? "" : Text(" in ", files, " files"));
+  }
+  std::string operator()(const MapStep&) const {
+    return node.shape == node.input->shape ? "map" : Text("map to ", NameOf(node.shape));
+  }
+  std::string operator()(const TakeStep& s) const { return Text("take ", s.count); }
+  std::string operator()(const SkipStep& s) const { return Text("skip ", s.count); }
+  std::string operator()(const ShardStep& s) const {
+    return Text("shard ", s.index, " of ", s.shards);
+  }
+  std::string operator()(const CacheStep&) const { return "cache"; }
+  std::string operator()(const ShuffleStep& s) const {
+    return Text(
+        "shuffle ", s.options.buffer == kInfinite ? "all" : Text("buffer ", s.options.buffer),
+        " seed ", s.options.seed, s.options.reshuffle_each_epoch ? "" : " once");
+  }
+  std::string operator()(const RepeatStep& s) const { return Text("repeat ", Times(s.times)); }
+  std::string operator()(const BatchStep& s) const {
+    return Text("batch ", s.size, s.remainder == Remainder::kDrop ? " without remainder" : "");
+  }
+  std::string operator()(const PrefetchStep& s) const { return Text("prefetch ", s.batches); }
+};
+
+}  // namespace
+
+Pipeline::Pipeline(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
+
+Pipeline Pipeline::FromMemory(
+    const std::vector<uint64_t>& dims, std::vector<float> values, std::vector<int32_t> labels) {
+  return FromSource(MemorySource(dims, std::move(values), std::move(labels)));
+}
+
+Pipeline Pipeline::FromMemory(
+    const std::vector<uint64_t>& dims, std::vector<uint8_t> bytes, std::vector<int32_t> labels) {
+  return FromSource(MemorySource(dims, std::move(bytes), std::move(labels)));
+}
+
+Pipeline Pipeline::FromImages(std::shared_ptr<const Images> images) {
+  const Images& i = *images;
+  if (i.count == 0 || i.pixels.size() != i.count * i.pixels_per_image() ||
+      i.labels.size() != i.count) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            i.count, " images of ", i.height, "x", i.width, ": found ", i.pixels.size(),
+            " bytes and ", i.labels.size(), " labels"));
+  }
+  return FromSource(MappedSource(
+      {i.height, i.width, 1}, i.count, i.pixels.data(), i.labels.data(), std::move(images)));
+}
+
+Pipeline Pipeline::FromFiles(const std::vector<IdxFiles>& files) {
+  return FromSource(FileSource(files));
+}
+
+Pipeline Pipeline::Map(MapFunction function) const {
+  return Map(node_->shape, std::move(function));
+}
+
+Pipeline Pipeline::Map(const ExampleShape& output, MapFunction function) const {
+  ExpectNoBatch(*node_, "Map");
+  if (!function) Refuse(*node_, "Map: found no function, expected one");
+  if (output.height < 1 || output.width < 1 || output.channels < 1)
+    Refuse(*node_, Text("Map to ", NameOf(output), ": expected sides of at least 1"));
+  return Append(node_, MapStep{std::move(function)}, output);
+}
+
+Pipeline Pipeline::Take(uint64_t count) const { return Append(node_, TakeStep{count}); }
+
+Pipeline Pipeline::Skip(uint64_t count) const { return Append(node_, SkipStep{count}); }
+
+Pipeline Pipeline::Shard(uint64_t shards, uint64_t index) const {
+  ExpectNoBatch(*node_, "Shard");
+  if (index >= shards)
+    Refuse(*node_, Text("Shard: found index ", index, ", expected below the ", shards, " shards"));
+  return Append(node_, ShardStep{shards, index});
+}
+
+Pipeline Pipeline::Cache() const {
+  ExpectNoBatch(*node_, "Cache");
+  if (ExamplesBefore(*node_) == kInfinite) Refuse(*node_, "Cache of examples without end");
+  return Append(node_, CacheStep{std::make_shared<CacheTables>()});
+}
+
+Pipeline Pipeline::Shuffle(const ShuffleOptions& options) const {
+  constexpr uint64_t kLargest = UINT32_MAX;
+  ExpectNoBatch(*node_, "Shuffle");
+  const uint64_t waiting = std::min(options.buffer, ExamplesBefore(*node_));
+  if (waiting == kInfinite)
+    Refuse(*node_, "Shuffle of examples without end: expected a number for its buffer");
+  if (options.buffer == 0 || waiting > kLargest) {
+    Refuse(
+        *node_, Text("Shuffle: found a buffer of ", options.buffer, ", expected 1 to ", kLargest));
+  }
+  return Append(node_, ShuffleStep{options});
+}
+
+Pipeline Pipeline::Repeat(uint64_t times) const {
+  if (times == 0) Refuse(*node_, "Repeat: found 0 times, expected at least 1");
+  return Append(node_, RepeatStep{times});
+}
+
+Pipeline Pipeline::Batch(uint64_t global_batch, Remainder remainder) const {
+  constexpr uint64_t kLargest = 1 << 30;
+  ExpectNoBatch(*node_, "Batch");
+  if (global_batch == 0 || global_batch > kLargest)
+    Refuse(*node_, Text("Batch: found ", global_batch, " examples, expected 1 to ", kLargest));
+  return Append(node_, BatchStep{global_batch, remainder});
+}
+
+Pipeline Pipeline::Prefetch(uint64_t batches) const {
+  constexpr uint64_t kMost = 1024;
+  if (!HasBatch(*node_)) Refuse(*node_, "Prefetch before Batch: expected behind it");
+  if (batches == 0 || batches > kMost)
+    Refuse(*node_, Text("Prefetch: found ", batches, " batches, expected 1 to ", kMost));
+  return Append(node_, PrefetchStep{batches});
+}
+
+const ExampleShape& Pipeline::shape() const { return node_->shape; }
+
+uint64_t Pipeline::examples() const {
+  const Node* node = node_.get();
+  if (HasBatch(*node)) {
+    while (node->as<BatchStep>() == nullptr) node = node->input.get();
+    node = node->input.get();
+  }
+  return ExamplesBefore(*node);
+}
+
+uint64_t Pipeline::batches() const {
+  if (!HasBatch(*node_)) return 0;
+  return BatchSizes(*node_, FileShare{}, global_batch()).batches();
+}
+
+uint64_t Pipeline::global_batch() const {
+  const auto* batch = Find<BatchStep>(node_.get());
+  return batch == nullptr ? 0 : batch->size;
+}
+
+std::string Pipeline::description() const {
+  std::string text;
+  for (const Node* n = node_.get(); n != nullptr; n = n->input.get())
+    text = std::visit(Describer{*n}, n->step) + (text.empty() ? "" : ", " + text);
+  return text;
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,125 @@
+#ifndef DTRUN_MODELS_DATA_PIPELINE_H_
+#define DTRUN_MODELS_DATA_PIPELINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/data/batch.h"
+#include "models/data/dataset.h"
+
+namespace dtrun::models {
+
+/// One example on its way through a Map.
+struct MapCall {
+  const float* input;  ///< of `shape`
+  float* output;       ///< of the Map's output shape; never the input's memory
+  ExampleShape shape;
+  int32_t* label;  ///< may be changed
+  /// Which example it is, and for the how many-th time the data is passed through (from 0): all
+  /// that random numbers may depend on, so that they do not depend on ranks or threads.
+  uint64_t example, epoch;
+};
+
+/// A pure function of what MapCall holds. It is called from any thread, several at a time, in any
+/// order, for examples that this rank uses only. What it throws arrives at Iterator::Next.
+using MapFunction = std::function<void(const MapCall&)>;
+
+/// An image file and its labels' file, IDX, each gzipped or not. The ranks may deal whole files
+/// among each other (Sharding::kFile).
+struct IdxFiles {
+  std::string images, labels;
+};
+
+/// For Repeat: without end. For counts: of a pipeline that has none.
+inline constexpr uint64_t kInfinite = UINT64_MAX;
+
+struct ShuffleOptions {
+  /// As many examples wait in a buffer, from which one is drawn at random and replaced by the next.
+  /// A buffer that holds all makes every order equally likely.
+  uint64_t buffer = kInfinite;
+  uint64_t seed = 1;
+  bool reshuffle_each_epoch = true;  ///< or the same order in every epoch
+};
+
+enum class Remainder {
+  kKeep,  ///< the last batch of an epoch holds what is left
+  kDrop,  ///< and is left out, unless it is full
+};
+
+/// Where batches come from: a source and what is done with its examples, in the order of the calls,
+/// with the meaning that tf.data gives to them. A description: immutable, cheap to copy, reads no
+/// data yet. Thread-safe.
+///
+///   Pipeline::FromFiles({{"train-images-idx3-ubyte", "train-labels-idx1-ubyte"}})
+///       .Shuffle({.seed = 7})
+///       .Map(RandomCrop(2, 7))
+///       .Batch(1024)
+///       .Prefetch(2);
+///
+/// Each function throws Error kInvalidArgument, naming the step, when it cannot stand there.
+class Pipeline {
+ public:
+  /// `values` has the shape `dims`, whose first entry counts the examples: (N, ...). Of the others
+  /// the last are height, width and channels; two are (height, width), one is channels, and of more
+  /// the first are one with height. Bytes become floats as byte / 255.
+  /// Errors: no examples; another number of values or labels than `dims` says.
+  static Pipeline FromMemory(
+      const std::vector<uint64_t>& dims, std::vector<float> values, std::vector<int32_t> labels);
+  static Pipeline FromMemory(
+      const std::vector<uint64_t>& dims, std::vector<uint8_t> bytes, std::vector<int32_t> labels);
+  /// Grey images that somebody else keeps.
+  static Pipeline FromImages(std::shared_ptr<const Images> images);
+  /// The files' examples one after the other. Their headers are read at once, their content when
+  /// somebody iterates. Errors: those of ReadIdx; files of which images and labels are not of equal
+  /// number, or the images not of equal size.
+  static Pipeline FromFiles(const std::vector<IdxFiles>& files);
+
+  /// A function of one example, whose output has the shape of its input, or another one.
+  Pipeline Map(MapFunction function) const;
+  Pipeline Map(const ExampleShape& output, MapFunction function) const;
+  /// The first `count`: examples before Batch, batches after it.
+  Pipeline Take(uint64_t count) const;
+  /// All but the first `count`: likewise.
+  Pipeline Skip(uint64_t count) const;
+  /// Every `shards`-th example, from number `index` on.
+  Pipeline Shard(uint64_t shards, uint64_t index) const;
+  /// What was computed before it is kept: each example passes through the functions before it
+  /// once, and what was random there remains as it was the first time.
+  Pipeline Cache() const;
+  Pipeline Shuffle(const ShuffleOptions& options) const;
+  /// The same again, `times` times in one epoch. After Shuffle: each repetition holds every example
+  /// once, in an order of its own. Before Shuffle: the buffer mixes examples of different
+  /// repetitions. After Batch: no batch spans two repetitions.
+  Pipeline Repeat(uint64_t times = kInfinite) const;
+  /// Examples of all ranks together in one batch.
+  Pipeline Batch(uint64_t global_batch, Remainder remainder = Remainder::kKeep) const;
+  /// A thread of its own makes up to `batches` batches before they are asked for.
+  Pipeline Prefetch(uint64_t batches) const;
+
+  /// Of one example, after all functions.
+  const ExampleShape& shape() const;
+  /// Of one epoch, before Batch; kInfinite.
+  uint64_t examples() const;
+  /// Of one epoch; kInfinite. 0 without a Batch.
+  uint64_t batches() const;
+  /// 0 without a Batch.
+  uint64_t global_batch() const;
+  /// "60000 examples of 28x28x1, shuffle buffer 60000 seed 7, batch 1024, prefetch 2"
+  std::string description() const;
+
+  /// What the parts of this folder work with.
+  struct Node;
+  explicit Pipeline(std::shared_ptr<const Node> node);
+  const Node& node() const { return *node_; }
+  const std::shared_ptr<const Node>& shared_node() const { return node_; }
+
+ private:
+  std::shared_ptr<const Node> node_;
+};
+
+}  // namespace dtrun::models
+
+#endif
