@@ -18,9 +18,8 @@ enum class ErrorCode {
   kSystem = DTRUN_SYSTEM,
 };
 
-/// The one exception type of dtrun. `what()` is one line that says who, what and where. Caught by
-/// its type in any library of the process.
-class DTRUN_API Error : public std::runtime_error {
+/// The one exception type of dtrun. `what()` is one line that says who, what and where.
+class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ErrorCode code() const { return code_; }

@@ -10,14 +10,6 @@ models_flags() {
   read -ra flags < <(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs dtrun-models)
 }
 
-expect_network_learns() { # expect_network_learns PROGRAM
-  run "$1"
-  expect_equal "$output" "1 learnt"
-  run "$prefix/bin/dtrun" --tag none -np 2 "$1"
-  expect_equal "$output" "2 learnt"
-  expect_status 0
-}
-
 with_cmake() {
   cp -L "$tree/tests/consumers/models.cc" network.cc
   cp -L "$tree"/tests/consumers/cmake_models/* .
@@ -39,7 +31,7 @@ with_pkg_config() {
 }
 story "pkg-config builds a trainer on the training library" with_pkg_config
 
-# The one program of these stories that does not see its own copy of what is thrown.
+# Its own copy of the type is then another one than that of the library.
 hidden_symbols() {
   models_flags
   c++ "${cxx_flags[@]}" -fvisibility=hidden "$tree/tests/consumers/models.cc" "${flags[@]}" -o network
