@@ -56,6 +56,7 @@ Tensor* Dense::BuildForward(Builder& builder, Tensor* input) {
   tensors.batch = builder.batch();
   tensors.inputs = static_cast<int>(input->shape.count());
   tensors.units = units_;
+  tensors.relu = activation_ == Activation::kRelu;
   tensors.input = input;
   tensors.output =
       builder.NewTensor(OutputShape(input->shape), units_, activation_ == Activation::kRelu);
