@@ -3,6 +3,7 @@
 import json
 import sys
 
+import ml_dtypes  # gives numpy bfloat16
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
