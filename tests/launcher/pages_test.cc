@@ -4,7 +4,7 @@
 //   sh            anywhere; here
 //   sh hosts      on node1 of the hosts node1 and node2; tests/multihost runs these
 //   sh slurm      in a Slurm allocation; here, with the variables that Slurm would set
-//   sh elsewhere  nowhere here: it takes Slurm itself, or a cluster
+//   sh elsewhere  nowhere here: it takes Slurm itself, a cluster, or a machine for itself
 // docs/embedding.md is about an installed dtrun: tests/consumers runs its commands.
 
 #include <array>
