@@ -49,6 +49,7 @@ class Context {
   ops::Communicator& world() { return *world_; }
   ops::FlightRecorder& recorder() { return *engine_->options().recorder; }
   Timeline& timeline() { return *timeline_; }
+  const base::LogSink& log() const { return log_; }
   /// Collective: the timeline of all ranks in one file of rank 0's, from here to StopTimeline.
   void StartTimeline(const std::string& path);
 

@@ -2,10 +2,11 @@
 ///
 /// Errors: a function that can fail returns NULL for success, or a `dtrun_error` that the caller
 /// destroys. Ownership: what a function hands out through its last parameter belongs to the caller,
-/// who calls its `_destroy`. Destroying NULL does nothing, and no `_destroy` ever communicates or
-/// blocks. A context outlives everything made from it. Threads: one thread at a time per
-/// communicator and what was made from it; different communicators are independent. Processes: in a
-/// child that was forked after dtrun_init every function that can fail does, and destroys nothing.
+/// who calls its `_destroy`. Destroying NULL does nothing, and no `_destroy` communicates or
+/// blocks, but for that of a checkpoint manager, which waits for a disk. A context outlives
+/// everything made from it. Threads: one thread at a time per communicator and what was made from
+/// it; different communicators are independent. Processes: in a child that was forked after
+/// dtrun_init every function that can fail does, and destroys nothing.
 #ifndef DTRUN_C_H_
 #define DTRUN_C_H_
 
@@ -29,6 +30,9 @@ typedef struct dtrun_memory dtrun_memory;
 typedef struct dtrun_work dtrun_work;
 typedef struct dtrun_reducer dtrun_reducer;
 typedef struct dtrun_shards dtrun_shards;
+typedef struct dtrun_checkpoint_manager dtrun_checkpoint_manager;
+typedef struct dtrun_checkpoint_list dtrun_checkpoint_list;
+typedef struct dtrun_tensor_file dtrun_tensor_file;
 
 /// What went wrong, for a program to act on. The message says who, what and where, for a person.
 enum {
@@ -577,6 +581,164 @@ DTRUN_API dtrun_error* dtrun_shards_gather_state(
 DTRUN_API dtrun_error* dtrun_shards_set_state(
     dtrun_shards* shards, size_t slot, size_t index, const void* input);
 DTRUN_API void dtrun_shards_destroy(dtrun_shards* shards);
+
+/// A named array in host memory, row-major.
+typedef struct dtrun_tensor {
+  const char* name;  ///< UTF-8; not empty, and not "__metadata__"
+  dtrun_buffer buffer;
+  const uint64_t* shape;  ///< whose product is buffer.count
+  uint64_t dimensions;    ///< of shape; 0: a scalar
+} dtrun_tensor;
+
+/// A remark that is saved with tensors, in UTF-8. Keys that begin with "dtrun." are dtrun's own.
+typedef struct dtrun_metadata {
+  const char* key;
+  const char* value;
+} dtrun_metadata;
+
+/// One file in the safetensors format, by one process alone. It is written under a temporary name,
+/// flushed to the disk and then renamed: after any failure `path` is what it was before.
+/// DTRUN_INVALID_ARGUMENT: a tensor (its name twice, a shape that does not fit its count);
+/// DTRUN_SYSTEM: the file, and why. Any thread.
+DTRUN_API dtrun_error* dtrun_save_tensors(
+    const char* path, const dtrun_tensor* tensors, size_t tensor_count,
+    const dtrun_metadata* metadata, size_t metadata_count);
+/// Reads such a file, whoever wrote it, and checks all of it: the rules of the format and, where
+/// dtrun has written the file, the checksums. DTRUN_INVALID_ARGUMENT: it breaks a rule, or a byte
+/// has changed; DTRUN_UNAVAILABLE: it has a type of elements that dtrun has not; DTRUN_SYSTEM: it
+/// cannot be read. Any thread.
+DTRUN_API dtrun_error* dtrun_load_tensors(const char* path, dtrun_tensor_file** file);
+DTRUN_API size_t dtrun_tensor_file_count(const dtrun_tensor_file* file);
+/// In the order of their names. What they point to belongs to the file, and is aligned to the size
+/// of its elements. NULL when `index` is out of range.
+DTRUN_API const dtrun_tensor* dtrun_tensor_file_tensor(const dtrun_tensor_file* file, size_t index);
+DTRUN_API size_t dtrun_tensor_file_metadata_count(const dtrun_tensor_file* file);
+/// In the order of their keys, without dtrun's own. NULL when `index` is out of range.
+DTRUN_API const dtrun_metadata* dtrun_tensor_file_metadata(
+    const dtrun_tensor_file* file, size_t index);
+DTRUN_API void dtrun_tensor_file_destroy(dtrun_tensor_file* file);
+
+/// Which of two checkpoints is the better one, by the value that they were saved with.
+enum { DTRUN_BEST_NONE = 0, DTRUN_BEST_LOWEST = 1, DTRUN_BEST_HIGHEST = 2 };
+
+/// Begin with `dtrun_default_checkpoint_options`: later versions may add members at the end.
+typedef struct dtrun_checkpoint_options {
+  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
+  uint64_t max_to_keep;   ///< of the newest checkpoints; 0: all
+  int32_t best;           ///< DTRUN_BEST_...: this one is kept besides
+  int32_t sharded;        ///< 1: every rank writes a part of the bytes, into a folder they share
+  int32_t read_only;      ///< 1: nothing is written and no lock taken
+  int32_t reserved;       ///< 0
+} dtrun_checkpoint_options;
+
+/// All are kept; rank 0 writes.
+static inline dtrun_checkpoint_options dtrun_default_checkpoint_options(void) {
+  dtrun_checkpoint_options options;
+  options.struct_bytes = sizeof(dtrun_checkpoint_options);
+  options.max_to_keep = 0;
+  options.best = DTRUN_BEST_NONE;
+  options.sharded = 0;
+  options.read_only = 0;
+  options.reserved = 0;
+  return options;
+}
+
+/// Begin with `dtrun_default_save_options`: later versions may add members at the end.
+typedef struct dtrun_save_options {
+  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
+  /// A file name: no '/', no '.' in front, not "latest" or "best". The checkpoint of that name is
+  /// replaced at the moment when the new one is complete. NULL: "ckpt_<step>".
+  const char* name;
+  uint64_t step;
+  double value;       ///< finite
+  int32_t has_value;  ///< 1: `value` counts
+  /// 1: the call returns when the tensors are copied, and a thread of its own writes.
+  int32_t asynchronous;
+  const dtrun_metadata* metadata;
+  uint64_t metadata_count;
+} dtrun_save_options;
+
+static inline dtrun_save_options dtrun_default_save_options(void) {
+  dtrun_save_options options;
+  options.struct_bytes = sizeof(dtrun_save_options);
+  options.name = NULL;
+  options.step = 0;
+  options.value = 0;
+  options.has_value = 0;
+  options.asynchronous = 0;
+  options.metadata = NULL;
+  options.metadata_count = 0;
+  return options;
+}
+
+/// Begin with `dtrun_default_load_options`: later versions may add members at the end.
+typedef struct dtrun_load_options {
+  uint64_t struct_bytes;     ///< of this struct, as the program was compiled with it
+  const char* name;          ///< this checkpoint and no other; NULL: the newest valid one
+  int32_t best;              ///< 1: by value instead of by age
+  int32_t allow_unexpected;  ///< 1: the checkpoint may have tensors that are not asked for
+} dtrun_load_options;
+
+static inline dtrun_load_options dtrun_default_load_options(void) {
+  dtrun_load_options options;
+  options.struct_bytes = sizeof(dtrun_load_options);
+  options.name = NULL;
+  options.best = 0;
+  options.allow_unexpected = 0;
+  return options;
+}
+
+/// What is known of a checkpoint. All of it belongs to the list that it is in.
+typedef struct dtrun_checkpoint {
+  const char* name;
+  const char* path;     ///< of its folder
+  const char* refused;  ///< why it is not valid, in a sentence; NULL: nothing is known against it
+  uint64_t step;
+  double value;
+  int32_t has_value;
+  int32_t reserved;
+  uint64_t bytes;  ///< of its files
+  const dtrun_metadata* metadata;
+  uint64_t metadata_count;
+} dtrun_checkpoint;
+
+/// The checkpoints of a job in one folder, which is made if it is missing. Collective, like all
+/// functions of a manager but destroy; every rank gets the same error. While it exists no other
+/// manager writes there: DTRUN_UNAVAILABLE names the host and process that does. What a job that
+/// was killed has left unfinished is removed.
+DTRUN_API dtrun_error* dtrun_checkpoint_manager_create(
+    dtrun_communicator* communicator, const char* folder, const dtrun_checkpoint_options* options,
+    dtrun_checkpoint_manager** manager);
+/// Saves tensors, which have the same names, types and shapes on all ranks: the values of rank 0,
+/// or, when sharded, of each rank for its part. When it returns without an error (asynchronous:
+/// when a later wait does), the checkpoint is on the disk, whatever happens to the processes then.
+/// After an error the folder has the checkpoints that it had. One is under way at a time: waits for
+/// the one before, and if that failed returns its error and saves nothing.
+DTRUN_API dtrun_error* dtrun_checkpoint_manager_save(
+    dtrun_checkpoint_manager* manager, const dtrun_tensor* tensors, size_t tensor_count,
+    const dtrun_save_options* options);
+/// Returns when nothing is under way, with the error of what was.
+DTRUN_API dtrun_error* dtrun_checkpoint_manager_wait(dtrun_checkpoint_manager* manager);
+/// The checkpoints, oldest first; of their files no more is looked at than that they are there.
+DTRUN_API dtrun_error* dtrun_checkpoint_manager_list(
+    dtrun_checkpoint_manager* manager, dtrun_checkpoint_list** list);
+/// Fills the buffers, on all ranks, from a checkpoint of any number of ranks: rank 0 reads. The
+/// last of `*list` is the checkpoint that was loaded; before it come those that would have been
+/// preferred and are not valid, which rank 0 also says on stderr. An empty list: there is no
+/// checkpoint. Everything is checked before a buffer is touched: all of them are filled or none.
+/// DTRUN_INVALID_ARGUMENT: the checkpoint is one of another model (it lists tensors that are
+/// missing, unexpected, or have another type or shape), or none of those that there are is valid.
+DTRUN_API dtrun_error* dtrun_checkpoint_manager_load(
+    dtrun_checkpoint_manager* manager, const dtrun_tensor* tensors, size_t tensor_count,
+    const dtrun_load_options* options, dtrun_checkpoint_list** list);
+/// Waits until this rank's thread has written what is under way. It is not collective, and what
+/// went wrong is lost: call wait first.
+DTRUN_API void dtrun_checkpoint_manager_destroy(dtrun_checkpoint_manager* manager);
+DTRUN_API size_t dtrun_checkpoint_list_count(const dtrun_checkpoint_list* list);
+/// NULL when `index` is out of range.
+DTRUN_API const dtrun_checkpoint* dtrun_checkpoint_list_at(
+    const dtrun_checkpoint_list* list, size_t index);
+DTRUN_API void dtrun_checkpoint_list_destroy(dtrun_checkpoint_list* list);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #ifndef DTRUN_DTRUN_H_
 #define DTRUN_DTRUN_H_
 
+#include <dtrun/checkpoint.h>
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
 #include <dtrun/distributed_optimizer.h>
@@ -15,6 +16,7 @@
 #include <dtrun/sharded_optimizer.h>
 #include <dtrun/sliceable_optimizer.h>
 #include <dtrun/state_broadcast.h>
+#include <dtrun/tensors.h>
 #include <dtrun/types.h>
 
 #endif

@@ -24,7 +24,8 @@ dtrun_context::dtrun_context(
       owner{
           .launch_rank = context.launch_rank(),
           .recorder = &context.recorder(),
-          .timeline = &context.timeline()},
+          .timeline = &context.timeline(),
+          .log = &context.log()},
       world{owner, &context.world(), nullptr, DefaultsOf(context.options())},
       description(context.Describe()),
       options(dtrun::base::OptionValues(context.options())) {}

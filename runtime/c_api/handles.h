@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fork_watch.h"
+#include "base/log.h"
 #include "dtrun/c.h"
 #include "dtrun/error.h"
 #include "dtrun/types.h"
@@ -30,6 +31,7 @@ struct Owner {
   int launch_rank = 0;
   ops::FlightRecorder* recorder = nullptr;  // the context's, which outlives all handles
   Timeline* timeline = nullptr;             // likewise; null: none
+  const base::LogSink* log = nullptr;       // likewise
 };
 
 /// What the job's options say of all reducers.

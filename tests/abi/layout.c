@@ -83,6 +83,46 @@ static void Structs(void) {
   MEMBER(dtrun_step_statistics, late_s);
   MEMBER(dtrun_step_statistics, bytes);
   MEMBER(dtrun_step_statistics, buckets);
+  SIZE(dtrun_tensor);
+  MEMBER(dtrun_tensor, name);
+  MEMBER(dtrun_tensor, buffer);
+  MEMBER(dtrun_tensor, shape);
+  MEMBER(dtrun_tensor, dimensions);
+  SIZE(dtrun_metadata);
+  MEMBER(dtrun_metadata, key);
+  MEMBER(dtrun_metadata, value);
+  SIZE(dtrun_checkpoint_options);
+  MEMBER(dtrun_checkpoint_options, struct_bytes);
+  MEMBER(dtrun_checkpoint_options, max_to_keep);
+  MEMBER(dtrun_checkpoint_options, best);
+  MEMBER(dtrun_checkpoint_options, sharded);
+  MEMBER(dtrun_checkpoint_options, read_only);
+  MEMBER(dtrun_checkpoint_options, reserved);
+  SIZE(dtrun_save_options);
+  MEMBER(dtrun_save_options, struct_bytes);
+  MEMBER(dtrun_save_options, name);
+  MEMBER(dtrun_save_options, step);
+  MEMBER(dtrun_save_options, value);
+  MEMBER(dtrun_save_options, has_value);
+  MEMBER(dtrun_save_options, asynchronous);
+  MEMBER(dtrun_save_options, metadata);
+  MEMBER(dtrun_save_options, metadata_count);
+  SIZE(dtrun_load_options);
+  MEMBER(dtrun_load_options, struct_bytes);
+  MEMBER(dtrun_load_options, name);
+  MEMBER(dtrun_load_options, best);
+  MEMBER(dtrun_load_options, allow_unexpected);
+  SIZE(dtrun_checkpoint);
+  MEMBER(dtrun_checkpoint, name);
+  MEMBER(dtrun_checkpoint, path);
+  MEMBER(dtrun_checkpoint, refused);
+  MEMBER(dtrun_checkpoint, step);
+  MEMBER(dtrun_checkpoint, value);
+  MEMBER(dtrun_checkpoint, has_value);
+  MEMBER(dtrun_checkpoint, reserved);
+  MEMBER(dtrun_checkpoint, bytes);
+  MEMBER(dtrun_checkpoint, metadata);
+  MEMBER(dtrun_checkpoint, metadata_count);
 }
 
 static void Constants(void) {
@@ -113,6 +153,9 @@ static void Constants(void) {
   VALUE(DTRUN_WIRE_NONE);
   VALUE(DTRUN_WIRE_F16);
   VALUE(DTRUN_WIRE_BF16);
+  VALUE(DTRUN_BEST_NONE);
+  VALUE(DTRUN_BEST_LOWEST);
+  VALUE(DTRUN_BEST_HIGHEST);
 }
 
 int main(void) {

@@ -1,0 +1,257 @@
+// A checkpoint is made in a folder whose name nobody takes for one, and then gets its own by one
+// rename: so it is there as a whole or not at all. What is removed goes the same way back: it loses
+// its name first. So whatever is found under the other names is never of use to anybody.
+
+#include "runtime/checkpoint/checkpoint_folder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "runtime/checkpoint/files.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+
+constexpr char kTemporary[] = ".tmp-";
+constexpr char kReplaced[] = ".old-";  // only where two folders cannot change places in one step
+constexpr char kLatest[] = "latest";
+constexpr char kBest[] = "best";
+constexpr size_t kLongestName = 200;  // of 255; a temporary name has more in front
+
+std::vector<std::string> EntriesOf(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    names.push_back(entry->path().filename());
+  if (error) throw Error(ErrorCode::kSystem, Reason("read", folder, error.value()));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Of what is called as checkpoints are: whether it is one, or once was.
+bool LooksLikeCheckpoint(const std::string& path) {
+  if (KindOf(path + "/" + kManifestName) != PathKind::kNone) return true;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with("model") && name.ends_with(".safetensors")) return true;
+  }
+  return false;
+}
+
+StoredCheckpoint Look(const std::string& name, const std::string& path) {
+  StoredCheckpoint stored{.name = name, .path = path, .manifest = {}, .refused = ""};
+  const std::string manifest = path + "/" + kManifestName;
+  try {
+    if (KindOf(path) == PathKind::kLink) {
+      stored.refused = "it is a symbolic link; expected a folder";
+    } else if (KindOf(manifest) == PathKind::kNone) {
+      stored.refused = Text(kManifestName, " is missing");
+    } else {
+      const FileBytes bytes = ReadWhole(manifest, Links::kRefuse);
+      stored.manifest = ParseManifest({bytes.data.get(), bytes.size});
+      for (const ManifestFile& file : stored.manifest->files)
+        if (KindOf(path + "/" + file.name) == PathKind::kNone)
+          stored.refused = Text(file.name, " is missing");
+    }
+  } catch (const Error& error) {
+    stored.refused = Text(kManifestName, ": ", error.what());
+  }
+  return stored;
+}
+
+uint64_t AgeOf(const StoredCheckpoint& stored) {
+  return stored.manifest ? stored.manifest->sequence : UINT64_MAX;
+}
+
+}  // namespace
+
+void CheckCheckpointName(const std::string& name) {
+  const bool printable = std::none_of(
+      name.begin(), name.end(), [](char c) { return c == '/' || (c >= 0 && c < ' '); });
+  if (!name.empty() && name.size() <= kLongestName && name.front() != '.' && printable &&
+      name != kLatest && name != kBest && IsUtf8(name))
+    return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "'", name, "' cannot be the name of a checkpoint; expected up to ", kLongestName,
+          " bytes without '/', without '.' in front, and not 'latest' or 'best'"));
+}
+
+CheckpointRecord StoredCheckpoint::Record() const {
+  CheckpointRecord record{.name = name, .path = path, .refused = refused};
+  if (!manifest) return record;
+  record.step = manifest->step;
+  record.value = manifest->value;
+  record.bytes = manifest->bytes();
+  record.metadata = manifest->metadata;
+  return record;
+}
+
+CheckpointFolder CheckpointFolder::OpenForWriting(
+    const std::string& path, RetentionOptions retention) {
+  MakeFolders(path);
+  CheckpointFolder folder(path, retention);
+  folder.lock_.emplace(path);
+  folder.RemoveUnfinished();
+  for (const StoredCheckpoint& stored : folder.List())
+    if (stored.manifest)
+      folder.next_sequence_ = std::max(folder.next_sequence_, stored.manifest->sequence + 1);
+  return folder;
+}
+
+CheckpointFolder CheckpointFolder::OpenForReading(
+    const std::string& path, RetentionOptions retention) {
+  EntriesOf(path);
+  return CheckpointFolder(path, retention);
+}
+
+void CheckpointFolder::RemoveUnfinished() {
+  for (const std::string& name : EntriesOf(path_)) {
+    std::error_code ignored;
+    if (name.starts_with(kReplaced)) {
+      const std::string original = PathOf(name.substr(sizeof kReplaced - 1));
+      if (KindOf(original) == PathKind::kNone) {
+        Rename(PathOf(name), original);
+        continue;
+      }
+    }
+    if (name.starts_with(kTemporary) || name.starts_with(kReplaced))
+      std::filesystem::remove_all(PathOf(name), ignored);
+  }
+}
+
+std::optional<StoredCheckpoint> CheckpointFolder::Find(const std::string& name) const {
+  CheckCheckpointName(name);
+  if (KindOf(PathOf(name)) == PathKind::kNone) return std::nullopt;
+  return Look(name, PathOf(name));
+}
+
+std::vector<StoredCheckpoint> CheckpointFolder::List() const {
+  std::vector<StoredCheckpoint> list;
+  for (const std::string& name : EntriesOf(path_)) {
+    if (name.front() == '.' || name == kLatest || name == kBest) continue;
+    if (LooksLikeCheckpoint(PathOf(name))) list.push_back(Look(name, PathOf(name)));
+  }
+  std::stable_sort(
+      list.begin(), list.end(), [](const auto& a, const auto& b) { return AgeOf(a) < AgeOf(b); });
+  return list;
+}
+
+void CheckpointFolder::SortByValue(std::vector<StoredCheckpoint>* checkpoints) const {
+  const double sign = retention_.best == BestBy::kLowest ? 1 : -1;
+  const auto rank_of = [&](const StoredCheckpoint& stored) {
+    // Without a manifest it may be the best.
+    if (!stored.manifest) return -HUGE_VAL;
+    return stored.manifest->value ? sign * *stored.manifest->value : HUGE_VAL;
+  };
+  std::stable_sort(checkpoints->begin(), checkpoints->end(), [&](const auto& a, const auto& b) {
+    return rank_of(a) != rank_of(b) ? rank_of(a) < rank_of(b) : AgeOf(a) > AgeOf(b);
+  });
+}
+
+std::string CheckpointFolder::TemporaryPath(const std::string& name) {
+  return PathOf(Text(kTemporary, ::getpid(), '-', ++temporaries_, '-', name));
+}
+
+std::string CheckpointFolder::Begin(const std::string& name) {
+  const std::string path = PathOf(name);
+  const PathKind kind = KindOf(path);
+  if (kind != PathKind::kNone && (kind != PathKind::kFolder || !LooksLikeCheckpoint(path)))
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text("'", path, "' exists and is no checkpoint; expected a name that is free"));
+  const std::string draft = TemporaryPath(name);
+  MakeFolder(draft);
+  return draft;
+}
+
+void CheckpointFolder::Commit(
+    const std::string& draft, const std::string& name, Manifest manifest) {
+  manifest.sequence = next_sequence_;
+  const std::string text = FormatManifest(manifest);
+  OutputFile file(draft + "/" + kManifestName);
+  file.Write(text.data(), text.size());
+  file.Finish();
+  SyncFolder(draft);
+  const std::string path = PathOf(name);
+  if (KindOf(path) == PathKind::kNone) {
+    Rename(draft, path);
+  } else if (!Exchange(draft, path)) {
+    const std::string replaced = PathOf(kReplaced + name);
+    Rename(path, replaced);
+    Rename(draft, path);
+    SyncFolder(path_);
+    Discard(replaced);
+  }
+  SyncFolder(path_);
+  ++next_sequence_;
+  Discard(draft);  // what was there before, if it has changed places
+  PlaceLinks();
+}
+
+void CheckpointFolder::Discard(const std::string& draft) noexcept {
+  std::error_code ignored;
+  std::filesystem::remove_all(draft, ignored);
+}
+
+const StoredCheckpoint* CheckpointFolder::Best(
+    const std::vector<StoredCheckpoint>& checkpoints) const {
+  const StoredCheckpoint* best = nullptr;
+  if (retention_.best == BestBy::kNone) return best;
+  for (const StoredCheckpoint& stored : checkpoints) {
+    if (!stored.manifest || !stored.manifest->value) continue;
+    const double value = *stored.manifest->value;
+    const double before = best == nullptr ? value : *best->manifest->value;
+    // The first of several that are as good.
+    const bool better = retention_.best == BestBy::kLowest ? value < before : value > before;
+    if (best == nullptr || better) best = &stored;
+  }
+  return best;
+}
+
+// They are a convenience: where there are no symbolic links, there are none.
+void CheckpointFolder::PlaceLinks() {
+  const std::vector<StoredCheckpoint> list = List();
+  const StoredCheckpoint* latest = nullptr;
+  for (const StoredCheckpoint& stored : list)
+    if (stored.manifest) latest = &stored;
+  if (latest != nullptr) PlaceLink(latest->name, PathOf(kLatest), TemporaryPath(kLatest));
+  const StoredCheckpoint* best = Best(list);
+  if (best != nullptr) PlaceLink(best->name, PathOf(kBest), TemporaryPath(kBest));
+}
+
+void CheckpointFolder::Remove(const std::string& name) {
+  const std::string temporary = TemporaryPath(name);
+  Rename(PathOf(name), temporary);
+  std::filesystem::remove_all(temporary);
+}
+
+std::string CheckpointFolder::Prune() {
+  if (retention_.max_to_keep == 0) return "";
+  try {
+    std::vector<StoredCheckpoint> list = List();
+    std::erase_if(list, [](const StoredCheckpoint& stored) { return !stored.manifest; });
+    const StoredCheckpoint* best = Best(list);
+    for (size_t i = 0; i + retention_.max_to_keep < list.size(); ++i)
+      if (&list[i] != best) Remove(list[i].name);
+    return "";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,226 @@
+// Every call begins by agreeing: ranks that were told different things all throw, before anything
+// is written or read. Then rank 0, or each rank for its file, does the work, alone on its disk, and
+// all learn how it went. In the background the same happens on a thread; how it went is learnt by
+// the next call.
+
+#include "runtime/checkpoint/checkpoint_manager.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "runtime/agreement.h"
+#include "runtime/checkpoint/verdict.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+
+std::vector<std::string> Lines(std::string first, const std::vector<Tensor>& tensors) {
+  std::vector<std::string> lines = {std::move(first)};
+  for (const Tensor& tensor : tensors)
+    lines.push_back(Text('\'', tensor.name, "' ", Describe(tensor.buffer.dtype, tensor.shape)));
+  return lines;
+}
+
+std::string Told(const CheckpointManagerOptions& options) {
+  return Text(
+      "max_to_keep=", options.retention.max_to_keep,
+      " best=", static_cast<int32_t>(options.retention.best), " sharded=", options.sharded,
+      " read_only=", options.read_only);
+}
+
+std::string Told(const SaveRequest& request, CheckpointManager::Mode mode) {
+  return Text(
+      "name='", request.name, "' step=", request.step,
+      " value=", request.value ? Text(*request.value) : "none",
+      " asynchronous=", mode == CheckpointManager::Mode::kInBackground);
+}
+
+std::string Told(const Wanted& wanted) {
+  return Text(
+      "name='", wanted.name, "' best=", wanted.best, " allow_unexpected=", wanted.allow_unexpected);
+}
+
+void CheckRequest(const SaveRequest& request) {
+  CheckCheckpointName(request.name);
+  CheckMetadata(request.metadata);
+  if (request.value && !std::isfinite(*request.value))
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         "the value of checkpoint '", request.name, "' is ",
+                                         *request.value, "; expected a finite number"));
+}
+
+}  // namespace
+
+CheckpointManager::CheckpointManager(
+    ops::Communicator& communicator, const std::string& folder,
+    const CheckpointManagerOptions& options, const base::LogSink* log)
+    : communicator_(communicator.Duplicate()), path_(folder), options_(options), log_(log) {
+  Agree(
+      *communicator_, {.owner = "the checkpoint manager",
+                       .items = "options",
+                       .item = "",
+                       .lines = {Told(options)}});
+  if (options_.sharded) background_communicator_ = communicator.Duplicate();
+  OnRootForAll(*communicator_, [&] {
+    OpenFolder();
+    return std::string();
+  });
+  if (options_.sharded && !options_.read_only) CheckFolderIsShared();
+}
+
+void CheckpointManager::OpenFolder() {
+  if (path_.empty())
+    throw Error(ErrorCode::kInvalidArgument, "the checkpoint folder has no name; expected a path");
+  folder_.emplace(
+      options_.read_only ? CheckpointFolder::OpenForReading(path_, options_.retention)
+                         : CheckpointFolder::OpenForWriting(path_, options_.retention));
+}
+
+void CheckpointManager::CheckFolderIsShared() {
+  OnAllForAll(*communicator_, [&] {
+    if (KindOf(path_ + "/.lock") != PathKind::kFile)
+      throw Error(
+          ErrorCode::kInvalidArgument, Text(
+                                           "checkpoint folder '", path_,
+                                           "' is not that of rank 0; sharded checkpoints expect a "
+                                           "folder that all ranks share"));
+    return std::string();
+  });
+}
+
+SaveJob CheckpointManager::JobOf(
+    const SaveRequest& request, const std::vector<Tensor>& tensors) const {
+  SaveJob job{
+      .request = request,
+      .ranks = static_cast<uint64_t>(communicator_->size()),
+      .tensors = tensors,
+      .plan = PlanPieces(tensors, options_.sharded ? communicator_->size() : 1)};
+  if (Writes())
+    for (const Piece& piece : job.plan[static_cast<size_t>(communicator_->rank())])
+      job.pieces.push_back(TensorOf(tensors[piece.tensor], piece));
+  return job;
+}
+
+void CheckpointManager::Save(
+    const SaveRequest& request, const std::vector<Tensor>& tensors, Mode mode) {
+  Wait();
+  SaveJob job;
+  OnAllForAll(*communicator_, [&] {
+    if (options_.read_only)
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text("checkpoint folder '", path_, "' was opened read-only; nothing can be saved"));
+    CheckRequest(request);
+    CheckTensors(tensors);
+    job = JobOf(request, tensors);
+    if (mode == Mode::kInBackground && Writes()) {
+      snapshot_.Reserve(job.pieces);
+      if (task_ == nullptr) task_ = std::make_unique<BackgroundTask>();
+    }
+    return std::string();
+  });
+  Agree(
+      *communicator_, {.owner = "the checkpoint",
+                       .items = "tensors to save",
+                       .item = "tensor",
+                       .lines = Lines(Told(request, mode), tensors)});
+  if (mode == Mode::kNow) {
+    if (options_.sharded) {
+      WriteShard(*communicator_, job);
+    } else {
+      OnRootForAll(*communicator_, [&] {
+        WriteAll(job);
+        return std::string();
+      });
+    }
+    return;
+  }
+  under_way_ = true;
+  if (!Writes()) return;
+  job.pieces = snapshot_.Copy(job.pieces);
+  task_->Start([this, job = std::move(job)] {
+    if (options_.sharded) {
+      WriteShard(*background_communicator_, job);
+    } else {
+      WriteAll(job);
+    }
+  });
+}
+
+void CheckpointManager::WriteAll(const SaveJob& job) {
+  WriteAlone(*folder_, job);
+  Prune();
+}
+
+void CheckpointManager::WriteShard(ops::Communicator& communicator, const SaveJob& job) {
+  WriteTogether(communicator, folder_ ? &*folder_ : nullptr, path_, job);
+  if (folder_) Prune();
+}
+
+// The new checkpoint is there whether or not an old one goes.
+void CheckpointManager::Prune() {
+  const std::string kept = folder_->Prune();
+  if (!kept.empty() && log_ != nullptr)
+    (*log_)(base::LogLevel::kWarning, Text("an old checkpoint could not be removed: ", kept));
+}
+
+void CheckpointManager::Wait() {
+  if (!under_way_) return;
+  under_way_ = false;
+  OnAllForAll(*communicator_, [&] {
+    if (task_ != nullptr && task_->under_way()) task_->Finish();
+    return std::string();
+  });
+}
+
+std::vector<CheckpointRecord> CheckpointManager::List() {
+  Wait();
+  return ParseRecords(OnRootForAll(*communicator_, [&] {
+    std::vector<CheckpointRecord> records;
+    for (const StoredCheckpoint& stored : folder_->List()) records.push_back(stored.Record());
+    return FormatRecords(records);
+  }));
+}
+
+std::vector<CheckpointRecord> CheckpointManager::Load(
+    const std::vector<Tensor>& tensors, const Wanted& wanted) {
+  Wait();
+  OnAllForAll(*communicator_, [&] {
+    CheckTensors(tensors);
+    if (wanted.best && options_.retention.best == BestBy::kNone)
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "the best checkpoint is asked for, and the options do not say what is better");
+    return std::string();
+  });
+  Agree(
+      *communicator_, {.owner = "the load",
+                       .items = "tensors to load",
+                       .item = "tensor",
+                       .lines = Lines(Told(wanted), tensors)});
+  std::vector<CheckpointRecord> records = ParseRecords(OnRootForAll(
+      *communicator_, [&] { return FormatRecords(LoadFrom(*folder_, wanted, tensors)); }));
+  LogRefused(records);
+  if (records.empty()) return records;
+  std::vector<ops::Work> works;
+  for (const Tensor& tensor : tensors)
+    works.push_back(communicator_->StartBroadcast(tensor.buffer, 0));
+  for (ops::Work& work : works) work.Wait();
+  return records;
+}
+
+void CheckpointManager::LogRefused(const std::vector<CheckpointRecord>& records) const {
+  if (communicator_->rank() != 0 || log_ == nullptr || records.size() < 2) return;
+  for (size_t i = 0; i + 1 < records.size(); ++i)
+    (*log_)(
+        base::LogLevel::kWarning, Text(
+                                      "checkpoint '", records[i].path, "' is not valid: ",
+                                      records[i].refused, "; loaded '", records.back().path, "'"));
+}
+
+}  // namespace dtrun::runtime
