@@ -10,8 +10,8 @@
 namespace dtrun::ops {
 
 /// What a rank does with a piece of its share: elements [first, first + count) of the whole buffer,
-/// of which `reduced` holds the reduction, in memory that is free again when it returns. It does
-/// not throw, and calls nothing of the communicator.
+/// of which `reduced` holds the reduction, in memory that is free again when it returns. Pieces
+/// come in ascending order. It does not throw, and calls nothing of the communicator.
 using ShareUpdate = std::function<void(uint64_t first, uint64_t count, const void* reduced)>;
 
 /// A share is updated in pieces of this size: the data that belongs to a piece, state included,

@@ -64,6 +64,7 @@ ParameterShards::ParameterShards(
     TakeValues();
   }
   AllocateState();
+  FindOwnShares();
   gathers_.resize(bucket_count());
   Reset();
 }
@@ -166,7 +167,21 @@ void ParameterShards::AllocateState() {
     }
   }
   state_ = ops::AllocatePrivate(bytes);
-  slots_.resize(settings_.slots.size());
+}
+
+void ParameterShards::FindOwnShares() {
+  for (size_t b = 0; b < bucket_count(); ++b) {
+    const uint64_t element = SizeOf(plan_.layout.buckets[b].dtype);
+    const ops::Range range = plan_.Share(b, communicator_->rank());
+    const auto own = [&](const ops::Memory& block) -> OwnedShare::Column {
+      const Buffer bucket = InBucket(block, b);
+      return {static_cast<char*>(bucket.data) + range.begin * element, element};
+    };
+    OwnedShare share{range, {}, own(*gradients_), own(*values_), {}};
+    plan_.AppendSlices(b, range, share.slices);
+    for (size_t s = 0; s < settings_.slots.size(); ++s) share.state.push_back(StateOf(s, b));
+    own_.push_back(std::move(share));
+  }
 }
 
 void ParameterShards::CheckIndex(size_t i) const {
@@ -305,28 +320,9 @@ void ParameterShards::Meet() {
   if (bucket_count() > 0) communicator_->StartBarrier().Wait(meter_.lateness());
 }
 
-// What a piece of a bucket is to the optimizer.
-ops::ShareUpdate ParameterShards::SlicesOf(size_t bucket, const SliceUpdate& update) {
-  const uint64_t element = SizeOf(plan_.layout.buckets[bucket].dtype);
-  return [this, bucket, element, &update](uint64_t first, uint64_t count, const void* reduced) {
-    slices_.clear();
-    plan_.AppendSlices(bucket, {first, count}, slices_);
-    for (const ShardSlice& slice : slices_) {
-      for (size_t s = 0; s < slots_.size(); ++s) slots_[s] = StateOf(s, slice);
-      update(
-          {.parameter = slice.parameter,
-           .first = slice.first,
-           .count = slice.count,
-           .gradient = static_cast<const char*>(reduced) + (slice.place - first) * element,
-           .value = InBlock(*values_, slice.parameter).Slice(slice.first, 0).data,
-           .slots = slots_.data()});
-    }
-  };
-}
-
 void ParameterShards::UpdateInOnePass(size_t bucket, double factor, const SliceUpdate& update) {
   const Buffer gradient = InBucket(*gradients_, bucket);
-  const ops::ShareUpdate slices = SlicesOf(bucket, update);
+  const SliceCursor slices(own_[bucket], update);
   if (settings_.one_copy) {
     communicator_->ReduceUpdate(gradient, settings_.op, {1, factor}, plan_.shares[bucket], slices);
   } else {
@@ -339,7 +335,7 @@ void ParameterShards::UpdateInOnePass(size_t bucket, double factor, const SliceU
 void ParameterShards::UpdateReduced(size_t bucket, double factor, const SliceUpdate& update) {
   ops::UpdateInPieces(
       InBucket(*gradients_, bucket), plan_.Share(bucket, communicator_->rank()), factor,
-      SlicesOf(bucket, update));
+      SliceCursor(own_[bucket], update));
 }
 
 void ParameterShards::StartGathers() {
@@ -384,11 +380,15 @@ DType ParameterShards::SlotDType(size_t slot, size_t i) const {
   return settings_.slots[slot].value_or(parameters_[i].value.dtype);
 }
 
-char* ParameterShards::StateOf(size_t slot, const ShardSlice& slice) const {
-  const size_t bucket = plan_.layout.bucket_of[slice.parameter];
-  const uint64_t place = slice.place - plan_.Share(bucket, communicator_->rank()).begin;
+OwnedShare::Column ParameterShards::StateOf(size_t slot, size_t bucket) const {
   const DType dtype = settings_.slots[slot].value_or(plan_.layout.buckets[bucket].dtype);
-  return static_cast<char*>(state_->data()) + state_offsets_[slot][bucket] + place * SizeOf(dtype);
+  return {static_cast<char*>(state_->data()) + state_offsets_[slot][bucket], SizeOf(dtype)};
+}
+
+char* ParameterShards::StateAt(size_t slot, const ShardSlice& slice) const {
+  const OwnedShare& own = own_[plan_.layout.bucket_of[slice.parameter]];
+  const OwnedShare::Column& state = own.state[slot];
+  return state.data + (slice.place - own.range.begin) * state.element;
 }
 
 void ParameterShards::GatherState(size_t slot, size_t i, int root, void* output) {
@@ -396,7 +396,7 @@ void ParameterShards::GatherState(size_t slot, size_t i, int root, void* output)
   ops::Counts counts;
   for (int r = 0; r < communicator_->size(); ++r) counts.push_back(plan_.Owned(i, r).count);
   const ShardSlice own = plan_.Owned(i, communicator_->rank());
-  const Buffer mine(own.count > 0 ? StateOf(slot, own) : nullptr, own.count, dtype);
+  const Buffer mine(own.count > 0 ? StateAt(slot, own) : nullptr, own.count, dtype);
   const Buffer all(output, parameters_[i].value.count, dtype);
   if (root < 0) {
     communicator_->StartAllGather(mine, all, counts).Wait();
@@ -410,7 +410,7 @@ void ParameterShards::SetState(size_t slot, size_t i, const void* input) {
   const ShardSlice own = plan_.Owned(i, communicator_->rank());
   if (own.count == 0) return;
   std::memcpy(
-      StateOf(slot, own), static_cast<const char*>(input) + own.first * element,
+      StateAt(slot, own), static_cast<const char*>(input) + own.first * element,
       own.count * element);
 }
 

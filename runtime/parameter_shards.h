@@ -1,7 +1,6 @@
 #ifndef DTRUN_RUNTIME_PARAMETER_SHARDS_H_
 #define DTRUN_RUNTIME_PARAMETER_SHARDS_H_
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +8,7 @@
 
 #include "dtrun/types.h"
 #include "ops/communicator.h"
+#include "runtime/owned_share.h"
 #include "runtime/shard_plan.h"
 #include "runtime/step_meter.h"
 
@@ -27,19 +27,6 @@ struct ShardSettings {
   /// The element-wise state of the optimizer, all zeros at first; none: the parameter's dtype.
   std::vector<std::optional<DType>> slots = {};
 };
-
-/// Elements of one parameter to be updated.
-struct ParameterSlice {
-  size_t parameter = 0;
-  uint64_t first = 0, count = 0;
-  const void* gradient = nullptr;  ///< of these elements: reduced
-  void* value = nullptr;           ///< of these elements, as is the state
-  void* const* slots = nullptr;
-};
-
-/// Called for slices that are each rank's own, in any order, each element once in a step. It does
-/// not throw.
-using SliceUpdate = std::function<void(const ParameterSlice&)>;
 
 /// The gradients and parameters of a model in memory that collectives reach, of which each rank
 /// updates a share and keeps the optimizer's state for that share alone; see
@@ -90,19 +77,20 @@ class ParameterShards {
   void TakeValues();
   void TakeValuesTogether();
   void AllocateState();
+  void FindOwnShares();
   void CheckIndex(size_t i) const;
   void CheckSlot(size_t slot) const;
   size_t bucket_count() const { return plan_.layout.buckets.size(); }
   Buffer InBucket(const ops::Memory& block, size_t bucket) const;
   Buffer InBlock(const ops::Memory& block, size_t i) const;
-  char* StateOf(size_t slot, const ShardSlice& slice) const;
+  OwnedShare::Column StateOf(size_t slot, size_t bucket) const;
+  char* StateAt(size_t slot, const ShardSlice& slice) const;
   void StartReadyBuckets();
   void MarkTheRest();
   void Meet();
   void WaitForBucket(size_t bucket);
   void UpdateReduced(size_t bucket, double factor, const SliceUpdate& update);
   void UpdateInOnePass(size_t bucket, double factor, const SliceUpdate& update);
-  ops::ShareUpdate SlicesOf(size_t bucket, const SliceUpdate& update);
   void UpdateShares(double factor, const SliceUpdate& update);
   void StartGathers();
   void Reset();
@@ -115,6 +103,7 @@ class ParameterShards {
   std::unique_ptr<ops::Memory> gradients_, values_;
   std::unique_ptr<ops::Memory> state_;                // this rank's share
   std::vector<std::vector<uint64_t>> state_offsets_;  // bytes, by slot and bucket
+  std::vector<OwnedShare> own_;                       // by bucket
 
   std::vector<ops::Work> gathers_;  // of the last step, by bucket
 
@@ -123,9 +112,6 @@ class ParameterShards {
   std::vector<size_t> missing_;        // by bucket: gradients that are not ready
   std::vector<ops::Work> reductions_;  // of the buckets started so far
   bool reduced_ = false;
-
-  std::vector<ShardSlice> slices_;  // of a piece: kept for its memory
-  std::vector<void*> slots_;        // of a slice
 };
 
 }  // namespace dtrun::runtime

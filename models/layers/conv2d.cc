@@ -7,6 +7,7 @@
 
 #include "models/layers/builder.h"
 #include "models/layers/kernels.h"
+#include "models/layers/registry.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -135,6 +136,13 @@ Conv2D::Conv2D(Conv2D&&) noexcept = default;
 std::string Conv2D::description() const {
   return Text(
       "conv2d ", filters_, " ", size_, "x", size_, activation_ == Activation::kRelu ? " relu" : "");
+}
+
+LayerSettings Conv2D::settings() const {
+  return LayerSettings()
+      .Set("filters", filters_)
+      .Set("kernel_size", size_)
+      .Set("activation", NameOf(activation_));
 }
 
 Shape Conv2D::OutputShape(const Shape& input) const {

@@ -21,6 +21,7 @@ class Conv2D : public Layer {
 
   std::string kind() const override { return "conv2d"; }
   std::string description() const override;
+  LayerSettings settings() const override;
   Shape OutputShape(const Shape& input) const override;
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
   Tensor* BuildForward(Builder& builder, Tensor* input) override;

@@ -6,6 +6,7 @@
 
 #include "models/layers/builder.h"
 #include "models/layers/kernels.h"
+#include "models/layers/registry.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -37,6 +38,10 @@ Dense::Dense(int units, Activation activation) : units_(units), activation_(acti
 
 std::string Dense::description() const {
   return Text("dense ", units_, activation_ == Activation::kRelu ? " relu" : "");
+}
+
+LayerSettings Dense::settings() const {
+  return LayerSettings().Set("units", units_).Set("activation", NameOf(activation_));
 }
 
 std::vector<ParameterSpec> Dense::ParameterSpecs(const Shape& input) const {

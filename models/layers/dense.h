@@ -15,6 +15,7 @@ class Dense : public Layer {
 
   std::string kind() const override { return "dense"; }
   std::string description() const override;
+  LayerSettings settings() const override;
   Shape OutputShape(const Shape&) const override { return {1, 1, units_}; }
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
   bool needs_plain_input() const override { return true; }

@@ -23,6 +23,8 @@ Dropout::Dropout(double rate) : rate_(rate) {}
 
 std::string Dropout::description() const { return Text("dropout ", rate_); }
 
+LayerSettings Dropout::settings() const { return LayerSettings().Set("rate", rate_); }
+
 Shape Dropout::OutputShape(const Shape& input) const {
   if (!(rate_ >= 0 && rate_ <= 1 - 1 / kSteps)) {
     throw Error(

@@ -22,6 +22,7 @@ class Dropout : public Layer {
 
   std::string kind() const override { return "dropout"; }
   std::string description() const override;
+  LayerSettings settings() const override;
   Shape OutputShape(const Shape& input) const override;
   bool in_place() const override { return true; }
   bool keeps_input() const override { return false; }

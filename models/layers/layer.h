@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "models/layers/settings.h"
 #include "models/layers/tensor.h"
 
 namespace dtrun::models {
@@ -50,6 +51,8 @@ class Layer {
   virtual std::string kind() const = 0;
   /// "conv2d 32 3x3 relu"
   virtual std::string description() const = 0;
+  /// What a LayerRegistry makes the same layer from.
+  virtual LayerSettings settings() const { return {}; }
   /// Throws Error kInvalidArgument when the layer cannot work on such an input; the text says what
   /// it needs.
   virtual Shape OutputShape(const Shape& input) const = 0;

@@ -13,6 +13,8 @@ MaxPool2D::MaxPool2D(int window) : window_(window) {}
 
 std::string MaxPool2D::description() const { return Text("max_pool2d ", window_, "x", window_); }
 
+LayerSettings MaxPool2D::settings() const { return LayerSettings().Set("pool_size", window_); }
+
 Shape MaxPool2D::OutputShape(const Shape& input) const {
   // A winner is a byte, and 255 stands for none.
   if (window_ < 1 || window_ > 15)

@@ -17,6 +17,7 @@ class MaxPool2D : public Layer {
 
   std::string kind() const override { return "max_pool2d"; }
   std::string description() const override;
+  LayerSettings settings() const override;
   Shape OutputShape(const Shape& input) const override;
   bool keeps_input() const override { return false; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;

@@ -11,8 +11,11 @@
 namespace dtrun::models {
 
 Sequential::Sequential(const Shape& input, LayerList layers, const SequentialOptions& options)
-    : builder_(options.micro_batch, options.micro_batches, options.seed) {
-  for (std::unique_ptr<Layer>& layer : layers) entries_.push_back({std::move(layer)});
+    : input_shape_(input), builder_(options.micro_batch, options.micro_batches, options.seed) {
+  for (std::unique_ptr<Layer>& layer : layers) {
+    layers_.push_back(layer.get());
+    entries_.push_back({std::move(layer)});
+  }
   MakeParameters(FixShapes(input));
   BuildForward(input);
   BuildBackward();

@@ -64,6 +64,9 @@ class Sequential {
   std::vector<Parameter>& parameters() { return parameters_; }
   size_t parameter_count() const { return values_.count(); }
   int chunk() const { return builder_.chunk(); }
+  const Shape& input_shape() const { return input_shape_; }
+  /// The layers that it was made with, in that order.
+  const std::vector<const Layer*>& layers() const { return layers_; }
   size_t classes() const { return output_->shape.count(); }
   /// "conv2d 32 3x3 relu, max_pool2d 2x2, dense 10"
   std::string description() const;
@@ -96,6 +99,8 @@ class Sequential {
   Pass PassOf(const Pass& chunk, int micro_batch, int micro_batches) const;
   void BackwardEntry(Entry& entry, const Pass& pass, const OnReady& on_ready);
 
+  Shape input_shape_;
+  std::vector<const Layer*> layers_;
   Builder builder_;
   std::vector<Entry> entries_;
   size_t head_ = 0;  // entries that take micro-batches

@@ -49,6 +49,19 @@ bool CanStream(const void* output, const void* const* inputs, int input_count) {
          std::find(inputs, inputs + input_count, output) == inputs + input_count;
 }
 
+// Without the fence.
+void CopyPastCache(const InstructionSet& instructions, void* to, const void* from, uint64_t bytes) {
+  if (bytes == 0) return;
+  auto* target = static_cast<char*>(to);
+  const auto* source = static_cast<const char*>(from);
+  const uint64_t head =
+      std::min(bytes, -reinterpret_cast<uintptr_t>(target) % uint64_t{kStreamAlignment});
+  const uint64_t streamed = (bytes - head) / kStreamAlignment * kStreamAlignment;
+  std::memcpy(target, source, head);
+  if (streamed > 0) instructions.kernels->copy_streaming(target + head, source + head, streamed);
+  std::memcpy(target + head + streamed, source + head + streamed, bytes - head - streamed);
+}
+
 }  // namespace
 
 std::vector<InstructionSet> InstructionSetsHere() {
@@ -118,19 +131,12 @@ void ConvertWith(
 
 void CopyWith(
     const InstructionSet& instructions, void* to, const void* from, uint64_t bytes, Stores stores) {
-  auto* target = static_cast<char*>(to);
-  const auto* source = static_cast<const char*>(from);
-  const uint64_t head =
-      std::min(bytes, -reinterpret_cast<uintptr_t>(target) % uint64_t{kStreamAlignment});
-  const uint64_t streamed = (bytes - head) / kStreamAlignment * kStreamAlignment;
-  if (stores == Stores::kCached || streamed == 0) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    return;
+  if (stores == Stores::kStreaming) {
+    CopyPastCache(instructions, to, from, bytes);
+    _mm_sfence();
+  } else if (bytes > 0) {
+    std::memcpy(to, from, bytes);
   }
-  std::memcpy(target, source, head);
-  instructions.kernels->copy_streaming(target + head, source + head, streamed);
-  std::memcpy(target + head + streamed, source + head + streamed, bytes - head - streamed);
-  _mm_sfence();
 }
 
 void Reduce(
@@ -146,6 +152,12 @@ void Convert(const void* input, DType from, void* output, DType to, uint64_t cou
 void Copy(void* to, const void* from, uint64_t bytes, Stores stores) {
   CopyWith(Chosen(), to, from, bytes, stores);
 }
+
+void CopyUnfenced(void* to, const void* from, uint64_t bytes) {
+  CopyPastCache(Chosen(), to, from, bytes);
+}
+
+void FenceStores() { _mm_sfence(); }
 
 const char* ReduceInstructionSet() { return Chosen().name; }
 

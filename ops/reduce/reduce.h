@@ -55,6 +55,11 @@ void Convert(const void* input, DType from, void* output, DType to, uint64_t cou
 /// memcpy with a choice of stores. Thread-safe.
 void Copy(void* to, const void* from, uint64_t bytes, Stores stores);
 
+/// The same with streaming stores that are complete after the next FenceStores() of this thread
+/// only: for many small pieces, each of which would wait for memory in its own fence.
+void CopyUnfenced(void* to, const void* from, uint64_t bytes);
+void FenceStores();
+
 /// The instruction set that all of this uses here: "avx512", "avx2" or "baseline".
 const char* ReduceInstructionSet();
 

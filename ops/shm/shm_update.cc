@@ -84,6 +84,7 @@ class Walk {
       update_(first, count, ReducePiece(first, count));
       if (m_.kind() == CollectiveKind::kReduceUpdateGather) StorePiece(first, count);
     }
+    FenceStores();
   }
 
  private:
@@ -100,9 +101,14 @@ class Walk {
   void StorePiece(uint64_t first, uint64_t count) {
     for (int i = 1; i < m_.size(); ++i) {
       const int peer = (m_.rank() + i) % m_.size();
-      Copy(
-          m_.output(peer) + first * m_.element(), m_.output(m_.rank()) + first * m_.element(),
-          count * m_.element(), stores_);
+      char* to = m_.output(peer) + first * m_.element();
+      const char* from = m_.output(m_.rank()) + first * m_.element();
+      if (to == from) continue;
+      if (stores_ == Stores::kStreaming) {
+        CopyUnfenced(to, from, count * m_.element());
+      } else {
+        Copy(to, from, count * m_.element(), stores_);
+      }
     }
   }
 

@@ -1,0 +1,157 @@
+#include "models/formats/tensorboard/summary_writer.h"
+
+#include <dtrun/error.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "models/formats/png.h"
+#include "models/formats/tensorboard/event_file.h"
+#include "models/formats/tensorboard/record.h"
+
+namespace dtrun::models {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The thread writes at once what is more than the former; who brings more than the latter waits.
+constexpr size_t kUrgentBytes = size_t(1) << 20, kMostBytes = size_t(64) << 20;
+
+double SecondsSince1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+// Events wait as functions that serialise them: that, and the writing, is done by the thread, which
+// sleeps until the oldest has waited for flush_seconds, much has come together, or somebody wants
+// all of it to be in the file.
+class SummaryWriter::Impl {
+ public:
+  using Serialise = std::function<std::string()>;
+
+  Impl(const std::string& folder, const SummaryWriterOptions& options)
+      : file_(folder),
+        delay_(std::chrono::duration_cast<Clock::duration>(
+            std::chrono::duration<double>(options.flush_seconds))),
+        thread_([this] { Run(); }) {}
+
+  ~Impl() {
+    {
+      const std::scoped_lock lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+
+  void Add(size_t bytes, Serialise event) {
+    std::unique_lock lock(mutex_);
+    written_.wait(lock, [this] { return bytes_ < kMostBytes; });
+    if (waiting_.empty()) due_ = Clock::now() + delay_;
+    waiting_.push_back(std::move(event));
+    bytes_ += bytes;
+    ++added_;
+    if (waiting_.size() == 1 || bytes_ > kUrgentBytes) wake_.notify_one();
+  }
+
+  void Flush() {
+    std::unique_lock lock(mutex_);
+    const uint64_t wanted = added_;
+    due_ = Clock::now();
+    wake_.notify_one();
+    written_.wait(lock, [&] { return in_file_ >= wanted; });
+    if (!problem_.empty()) throw Error(ErrorCode::kSystem, problem_);
+  }
+
+  const std::string& path() const { return file_.path(); }
+
+ private:
+  bool IsDue() const { return stopping_ || bytes_ > kUrgentBytes || Clock::now() >= due_; }
+
+  void Run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wake_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+      while (!IsDue()) wake_.wait_until(lock, due_);
+      if (waiting_.empty()) return;
+      const std::vector<Serialise> events = std::exchange(waiting_, {});
+      bytes_ = 0;
+      lock.unlock();
+      Write(events);
+      lock.lock();
+      in_file_ += events.size();
+      problem_ = file_.problem();
+      written_.notify_all();
+    }
+  }
+
+  void Write(const std::vector<Serialise>& events) {
+    if (!file_.problem().empty()) return;
+    std::string records;
+    for (const Serialise& event : events) records += ToRecord(event());
+    file_.Append(records);
+  }
+
+  EventFile file_;
+  const Clock::duration delay_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_, written_;
+  std::vector<Serialise> waiting_;
+  size_t bytes_ = 0;  // of them
+  Clock::time_point due_;
+  uint64_t added_ = 0, in_file_ = 0;  // events
+  std::string problem_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+SummaryWriter::SummaryWriter(const std::string& folder, const SummaryWriterOptions& options)
+    : impl_(std::make_unique<Impl>(folder, options)) {}
+SummaryWriter::~SummaryWriter() = default;
+
+void SummaryWriter::Scalar(const std::string& tag, double value, int64_t step) {
+  impl_->Add(64 + tag.size(), [head = EventHead{SecondsSince1970(), step, tag}, value] {
+    return ScalarEvent(head, static_cast<float>(value));
+  });
+}
+
+void SummaryWriter::Histogram(const std::string& tag, std::span<const float> values, int64_t step) {
+  impl_->Add(
+      values.size_bytes(), [head = EventHead{SecondsSince1970(), step, tag},
+                            copy = std::vector<float>(values.begin(), values.end())] {
+        return HistogramEvent(head, HistogramOf(copy));
+      });
+}
+
+void SummaryWriter::Text(const std::string& tag, const std::string& text, int64_t step) {
+  impl_->Add(text.size(), [head = EventHead{SecondsSince1970(), step, tag}, text] {
+    return TextEvent(head, text);
+  });
+}
+
+void SummaryWriter::Image(
+    const std::string& tag, int height, int width, int channels, std::span<const uint8_t> pixels,
+    int64_t step) {
+  const std::string png = ToPng(height, width, channels, pixels);
+  impl_->Add(
+      png.size(), [head = EventHead{SecondsSince1970(), step, tag}, height, width, channels, png] {
+        return ImageEvent(head, height, width, channels, png);
+      });
+}
+
+void SummaryWriter::Graph(std::vector<GraphNode> nodes) {
+  impl_->Add(100 * nodes.size(), [now = SecondsSince1970(), nodes = std::move(nodes)] {
+    return GraphEvent(now, nodes);
+  });
+}
+
+void SummaryWriter::Flush() { impl_->Flush(); }
+const std::string& SummaryWriter::path() const { return impl_->path(); }
+
+}  // namespace dtrun::models

@@ -1,0 +1,61 @@
+#ifndef DTRUN_RUNTIME_OWNED_SHARE_H_
+#define DTRUN_RUNTIME_OWNED_SHARE_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "runtime/shard_plan.h"
+
+namespace dtrun::runtime {
+
+/// Elements of one parameter to be updated.
+struct ParameterSlice {
+  size_t parameter = 0;
+  uint64_t first = 0, count = 0;
+  const void* gradient = nullptr;  ///< of these elements: reduced
+  void* value = nullptr;           ///< of these elements, as is the state
+  void* const* slots = nullptr;
+};
+
+/// Called for slices that are each rank's own, in any order, each element once in a step. It does
+/// not throw.
+using SliceUpdate = std::function<void(const ParameterSlice&)>;
+
+/// What a rank owns of one bucket.
+struct OwnedShare {
+  /// Data that the share's elements have, element by element.
+  struct Column {
+    char* data = nullptr;  ///< of the share's first element
+    uint64_t element = 0;  ///< bytes
+  };
+
+  ops::Range range;                ///< of the bucket, in elements
+  std::vector<ShardSlice> slices;  ///< the parameters in it, in order of place
+  Column gradients, values;
+  std::vector<Column> state;  ///< by slot
+};
+
+/// Hands the pieces of a share, as they come in ascending order, to the optimizer as slices of
+/// parameters. Pieces are small: nothing is searched for, and nothing allocated.
+class SliceCursor {
+ public:
+  /// Both outlive it.
+  SliceCursor(const OwnedShare& share, const SliceUpdate& update)
+      : share_(&share), update_(&update), slots_(share.state.size()) {}
+
+  /// Elements [first, first + count) of the bucket, of which `reduced` has the gradient.
+  void operator()(uint64_t first, uint64_t count, const void* reduced);
+
+ private:
+  void Update(const ShardSlice& slice, uint64_t begin, uint64_t end, const char* gradient);
+
+  const OwnedShare* share_;
+  const SliceUpdate* update_;
+  size_t next_ = 0;  // slices before it lie before the next piece
+  std::vector<void*> slots_;
+};
+
+}  // namespace dtrun::runtime
+
+#endif

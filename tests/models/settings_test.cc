@@ -1,0 +1,100 @@
+// What layers say about themselves, and layers made from that.
+
+#include <dtrun/error.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "models/layers/registry.h"
+#include "models/network_c.h"
+
+namespace dtrun::models {
+namespace {
+
+std::string Refusal(const std::function<void()>& make) {
+  try {
+    make();
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "taken";
+}
+
+std::string Refusal(const std::string& kind, const LayerSettings& settings) {
+  return Refusal([&] { LayerRegistry::BuiltIn().MakeLayer({kind, settings}); });
+}
+
+TEST_CASE("every layer is made again from its settings") {
+  const LayerList layers = NetworkC(10);
+  const std::vector<LayerConfig> configs = ConfigsOf(layers);
+  const LayerList again = LayerRegistry::BuiltIn().MakeLayers(configs);
+  REQUIRE(again.size() == layers.size());
+  CHECK(ConfigsOf(again) == configs);
+  for (size_t i = 0; i < layers.size(); ++i)
+    CHECK(again[i]->description() == layers[i]->description());
+  CHECK(configs[0].kind == "conv2d");
+  CHECK(
+      configs[0].settings ==
+      LayerSettings().Set("filters", 32).Set("kernel_size", 3).Set("activation", "relu"));
+}
+
+TEST_CASE("a setting that is missing, of another type or out of range is named") {
+  LayerSettings settings;
+  CHECK(
+      Refusal("max_pool2d", settings) ==
+      "max_pool2d: pool_size: missing, expected an integer from 1 to 15");
+  CHECK(
+      Refusal("max_pool2d", settings.Set("pool_size", 16)) ==
+      "max_pool2d: pool_size: 16, expected an integer from 1 to 15");
+  CHECK(
+      Refusal("max_pool2d", settings.Set("pool_size", "two")) ==
+      "max_pool2d: pool_size: 'two', expected an integer from 1 to 15");
+  CHECK(
+      Refusal("dense", LayerSettings().Set("units", 3).Set("activation", "selu")) ==
+      "dense: activation: 'selu', expected linear or relu");
+  CHECK(
+      Refusal("dropout", LayerSettings().Set("rate", true)) ==
+      "dropout: rate: true, expected a number");
+}
+
+TEST_CASE("a setting that the layer does not have is refused, and so is a kind that is not there") {
+  CHECK(
+      Refusal("dropout", LayerSettings().Set("rate", 0.5).Set("sede", 1)) ==
+      "dropout: has no setting 'sede', expected rate");
+  CHECK_THAT(Refusal("lstm", {}), Catch::StartsWith("no layer is of kind 'lstm', expected conv2d"));
+  CHECK_THAT(
+      Refusal([] {
+        LayerRegistry::BuiltIn().MakeLayers({{"dropout", LayerSettings().Set("rate", 0.5)}, {}});
+      }),
+      Catch::StartsWith("layer 1: no layer is of kind ''"));
+}
+
+class Renamed : public Dropout {
+ public:
+  using Dropout::Dropout;
+  std::string kind() const override { return "renamed"; }
+};
+
+TEST_CASE("layers of one's own are made like the library's") {
+  LayerRegistry registry = LayerRegistry::BuiltIn();
+  registry.Add("renamed", [](const LayerSettings& settings) {
+    return std::make_unique<Renamed>(settings.Number("rate"));
+  });
+  const auto layer = registry.MakeLayer(ConfigOf(Renamed(0.25)));
+  CHECK(dynamic_cast<Renamed*>(layer.get()) != nullptr);
+  CHECK(ConfigOf(*layer) == ConfigOf(Renamed(0.25)));
+  CHECK(Refusal([&] { registry.Add("dense", {}); }) == "there is a layer of kind 'dense' already");
+}
+
+TEST_CASE("a network knows the layers that it was made with, not those that it put in between") {
+  // Between the convolution and the dense layer a change of format may stand.
+  const Sequential model({8, 8, 1}, Layers(Conv2D(16, 3), Dense(10)), {});
+  REQUIRE(model.layers().size() == 2);
+  CHECK(model.layers()[0]->kind() == "conv2d");
+  CHECK(model.layers()[1]->kind() == "dense");
+  CHECK(model.input_shape() == Shape{8, 8, 1});
+}
+
+}  // namespace
+}  // namespace dtrun::models

@@ -1,0 +1,42 @@
+#include "tests/support/python.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace dtrun::testing {
+namespace {
+
+constexpr char kPackages[] = "scripts/python.txt";
+
+// The runfile is a link into the repository.
+std::filesystem::path Folder() {
+  std::error_code ignored;
+  const auto scripts = std::filesystem::canonical(kPackages, ignored).parent_path();
+  return scripts.parent_path() / "build/python";
+}
+
+std::string TextOf(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(stream), {});
+}
+
+}  // namespace
+
+bool PythonIsMissing() {
+  const std::string wanted = TextOf(kPackages);
+  if (!wanted.empty() && TextOf(Folder() / "installed.txt") == wanted) return false;
+  std::printf(
+      "SKIPPED: %s lacks the Python packages of scripts/python.txt; scripts/test installs them\n",
+      Folder().c_str());
+  return true;
+}
+
+CommandResult RunPython(const std::vector<std::string>& script) {
+  Command command{.argv = {Folder() / "bin/python"}};
+  command.argv.insert(command.argv.end(), script.begin(), script.end());
+  return Run(command);
+}
+
+}  // namespace dtrun::testing
