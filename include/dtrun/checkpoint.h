@@ -156,7 +156,7 @@ class CheckpointManager {
  private:
   void SaveTensorsOf(
       const SaveOptions& options, const std::vector<NamedTensor>& tensors, int32_t asynchronous) {
-    const std::vector<dtrun_metadata> metadata = detail::ToC(options.metadata);
+    const std::vector<dtrun_metadata> metadata = detail::MetadataToC(options.metadata);
     dtrun_save_options told = dtrun_default_save_options();
     told.name = options.name.empty() ? nullptr : options.name.c_str();
     told.step = options.step;

@@ -62,7 +62,7 @@ inline std::vector<dtrun_tensor> ToC(const std::vector<NamedTensor>& tensors) {
 }
 
 /// Valid as long as `metadata`.
-inline std::vector<dtrun_metadata> ToC(const Metadata& metadata) {
+inline std::vector<dtrun_metadata> MetadataToC(const Metadata& metadata) {
   std::vector<dtrun_metadata> list;
   for (const auto& [key, value] : metadata) {
     if (key.find('\0') != std::string::npos || value.find('\0') != std::string::npos)
@@ -83,7 +83,7 @@ inline void SaveTensors(
     const std::string& path, const std::vector<NamedTensor>& tensors,
     const Metadata& metadata = {}) {
   const std::vector<dtrun_tensor> list = detail::ToC(tensors);
-  const std::vector<dtrun_metadata> remarks = detail::ToC(metadata);
+  const std::vector<dtrun_metadata> remarks = detail::MetadataToC(metadata);
   detail::Check(
       dtrun_save_tensors(path.c_str(), list.data(), list.size(), remarks.data(), remarks.size()));
 }

@@ -15,19 +15,40 @@ memory::format_tag TagOf(int block, const Shape& shape) {
   return memory::format_tag::nChw16c;
 }
 
-memory::desc Describe(const Shape& shape, int block, int batch) {
+memory::desc Describe(const Shape& shape, int block, int batch, memory::data_type type) {
   return memory::desc(
-      {batch, shape.channels, shape.height, shape.width}, memory::data_type::f32,
-      TagOf(block, shape));
+      {batch, shape.channels, shape.height, shape.width}, type, TagOf(block, shape));
 }
+
+// Room for so many bytes, in floats.
+size_t FloatsFor(size_t bytes) { return (bytes + sizeof(float) - 1) / sizeof(float); }
 
 }  // namespace
 
 int BlockOf(const memory::desc& description, const Shape& shape, int batch) {
   for (int block : {shape.channels, 16, 8, 4, 1}) {
-    if (description == Describe(shape, block, batch)) return block;
+    if (description == Describe(shape, block, batch, description.data_type())) return block;
   }
   return 0;
+}
+
+memory::data_type DataTypeOf(DType dtype) {
+  return dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+
+bool HasBf16() {
+  static const bool has = [] {
+    const memory::desc any({16, 16}, memory::data_type::bf16, memory::format_tag::any);
+    const dnnl::inner_product_forward::desc product(
+        dnnl::prop_kind::forward_training, any, any, any);
+    dnnl_primitive_desc_t made = nullptr;
+    const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+    const bool made_it = dnnl_primitive_desc_create(
+                             &made, &product.data, nullptr, engine.get(), nullptr) == dnnl_success;
+    dnnl_primitive_desc_destroy(made);
+    return made_it;
+  }();
+  return has;
 }
 
 BoundPrimitive BoundReorder(const memory& from, const memory& to) {
@@ -43,20 +64,22 @@ Builder::Builder(int micro_batch, int micro_batches, uint64_t seed)
 
 Tensor* Builder::NewTensor(const Shape& shape, int block, bool relu) {
   Tensor& tensor = tensors_.emplace_back(Tensor{shape, block, relu});
+  tensor.dtype = dtype;
   const bool moves = by_micro_batch && output_kept;
   const int examples = moves ? chunk() : batch();
-  tensor.data = NewFloats(size_t(examples) * tensor.stride());
+  tensor.data = NewFloats(FloatsFor(size_t(examples) * tensor.stride() * tensor.value_size()));
   if (moves) {
     tensor.step = size_t(micro_batch_) * tensor.stride();
-    MoveWithMicroBatch(tensor.data, tensor.step);
+    MoveWithMicroBatch(tensor.data, tensor);
   }
   return &tensor;
 }
 
 // Made for a whole chunk, and taken by micro-batch: the gradient of what stands between the two.
 void Builder::GiveGradient(Tensor* tensor) {
-  tensor->gradient = NewFloats(size_t(batch()) * tensor->stride());
-  if (!by_micro_batch && tensor->step != 0) MoveWithMicroBatch(tensor->gradient, tensor->step);
+  const size_t bytes = size_t(batch()) * tensor->stride() * tensor->value_size();
+  tensor->gradient = NewFloats(FloatsFor(bytes));
+  if (!by_micro_batch && tensor->step != 0) MoveWithMicroBatch(tensor->gradient, *tensor);
 }
 
 Memo* Builder::NewMemo(size_t bytes) {
@@ -69,13 +92,13 @@ Memo* Builder::NewMemo(size_t bytes) {
 
 float* Builder::NewFloats(size_t count) { return memory_.emplace_back(count).data(); }
 
-void Builder::MoveWithMicroBatch(float*& pointer, size_t step) {
+void Builder::MoveWithMicroBatch(float*& pointer, const Tensor& tensor) {
   auto* first = reinterpret_cast<uint8_t*>(pointer);
-  moving_floats_.push_back({&pointer, first, step * sizeof(float)});
+  moving_floats_.push_back({&pointer, first, tensor.step * tensor.value_size()});
 }
 
 memory::desc Builder::DescriptionOf(const Tensor& tensor) const {
-  return Describe(tensor.shape, tensor.block, batch());
+  return Describe(tensor.shape, tensor.block, batch(), DataTypeOf(tensor.dtype));
 }
 
 // A view of what `pointer` points to, wherever that moves.
@@ -91,7 +114,7 @@ memory Builder::DataOf(const Tensor& tensor) { return Bind(tensor, tensor.data);
 memory Builder::GradientOf(const Tensor& tensor) { return Bind(tensor, tensor.gradient); }
 
 memory Builder::NewMemory(const memory::desc& description) {
-  return memory(description, engine_, NewFloats(description.get_size() / sizeof(float)));
+  return memory(description, engine_, NewFloats(FloatsFor(description.get_size())));
 }
 
 dnnl::primitive_attr Builder::ScratchAttribute() const {

@@ -29,6 +29,11 @@ class BoundPrimitive {
 /// Copies `from` to `to`, which says the format.
 BoundPrimitive BoundReorder(const dnnl::memory& from, const dnnl::memory& to);
 
+dnnl::memory::data_type DataTypeOf(DType dtype);
+
+/// Whether oneDNN computes in bf16 here: on x86 from AVX-512 on, at its best with AVX512_BF16.
+bool HasBf16();
+
 /// Bytes that a layer remembers from a pass for the way back.
 struct Memo {
   uint8_t* data = nullptr;  ///< those of the micro-batch at hand
@@ -51,6 +56,8 @@ class Builder {
   bool plain_output = false;
   bool output_kept = true;
   bool by_micro_batch = false;
+  /// What the layer computes in, and so the type of its output.
+  DType dtype = DType::kF32;
 
   /// Examples per pass of that layer.
   int batch() const { return by_micro_batch ? micro_batch_ : chunk(); }
@@ -94,7 +101,7 @@ class Builder {
     size_t step;  // bytes
   };
 
-  void MoveWithMicroBatch(float*& pointer, size_t step);
+  void MoveWithMicroBatch(float*& pointer, const Tensor& tensor);
   dnnl::memory Bind(const Tensor& tensor, float* const& pointer);
 
   int micro_batch_, micro_batches_;

@@ -16,8 +16,6 @@ namespace {
 using dnnl::algorithm;
 using dnnl::memory;
 
-const memory::dims kStride = {1, 1}, kNoPadding = {0, 0};
-
 dnnl::primitive_attr FuseRelu(dnnl::primitive_attr attribute) {
   dnnl::post_ops fused;
   fused.append_eltwise(1.0f, algorithm::eltwise_relu, 0.0f, 0.0f);
@@ -31,8 +29,9 @@ float* DataOf(const memory& piece) { return static_cast<float*>(piece.get_data_h
 }  // namespace
 
 // The parameters keep Keras's order; oneDNN computes on copies of them in the formats it likes,
-// made once per step (they are small). A weight gradient is summed over the micro-batches in
-// oneDNN's format, and brought into the parameter's order once, at the end.
+// made once per step (they are small); these are bf16 if the layer computes in that. A weight
+// gradient is summed over the micro-batches in oneDNN's format, in f32, and brought into the
+// parameter's order once, at the end.
 //
 // The activations are in the format that oneDNN asks for as well: on AVX-512 nChw16c. Network C's
 // convolutions at micro-batch 32 on one thread, us per image: 323 so, 478 with channels last, whose
@@ -40,8 +39,10 @@ float* DataOf(const memory& piece) { return static_cast<float*>(piece.get_data_h
 struct Conv2D::Impl {
   Builder* builder;
   int batch;
+  memory::data_type type;
   Tensor *input, *output;
-  Parameter *kernel, *bias;
+  Parameter *kernel, *bias;                               // without bias: null
+  memory::dims stride, before, after;                     // rows, columns
   memory::desc source, weights, bias_shape, destination;  // `weights` leaves the format open
   dnnl::convolution_forward::primitive_desc forward_description;
 
@@ -50,15 +51,24 @@ struct Conv2D::Impl {
   memory kernel_sum, bias_sum, kernel_term, bias_term, kernel_gradient;
   BoundPrimitive backward_to_sum, backward_to_term, unpack_gradient;
 
+  memory::desc WeightsOf(memory::data_type wanted) const {
+    return memory::desc(weights.dims(), wanted, memory::format_tag::any);
+  }
+
   memory::desc KerasOrder() const {
     return memory::desc(weights.dims(), memory::data_type::f32, memory::format_tag::hwio);
+  }
+
+  // None: a description of nothing.
+  memory BiasOf(const Parameter* parameter) const {
+    return {bias_shape, builder->engine(), parameter == nullptr ? nullptr : parameter->value.data};
   }
 
   void DescribeForward(const memory::desc& wanted_destination) {
     const dnnl::primitive_attr attribute = builder->ScratchAttribute();
     forward_description = {
         {dnnl::prop_kind::forward_training, algorithm::convolution_direct, source, weights,
-         bias_shape, wanted_destination, kStride, kNoPadding, kNoPadding},
+         bias_shape, wanted_destination, stride, before, after},
         output != nullptr && output->relu ? FuseRelu(attribute) : attribute,
         builder->engine()};
   }
@@ -66,7 +76,7 @@ struct Conv2D::Impl {
   // oneDNN chooses the format; only if it is one that no Tensor can say, channels come last.
   void ChooseOutput(const Shape& shape, bool relu) {
     const memory::desc any(
-        {builder->batch(), shape.channels, shape.height, shape.width}, memory::data_type::f32,
+        {builder->batch(), shape.channels, shape.height, shape.width}, type,
         memory::format_tag::any);
     DescribeForward(any);
     const int block = BlockOf(forward_description.dst_desc(), shape, builder->batch());
@@ -83,15 +93,15 @@ struct Conv2D::Impl {
         dnnl::convolution_forward(forward_description),
         {{DNNL_ARG_SRC, builder->DataOf(*input)},
          {DNNL_ARG_WEIGHTS, packed},
-         {DNNL_ARG_BIAS, memory(bias_shape, builder->engine(), bias->value.data)},
+         {DNNL_ARG_BIAS, BiasOf(bias)},
          {DNNL_ARG_DST, builder->DataOf(*output)},
          {DNNL_ARG_SCRATCHPAD, builder->NewScratch(forward_description.scratchpad_desc())}}};
   }
 
   void BindBackwardWeights() {
     const dnnl::convolution_backward_weights::primitive_desc description(
-        {algorithm::convolution_direct, source, weights, bias_shape, destination, kStride,
-         kNoPadding, kNoPadding},
+        {algorithm::convolution_direct, source, WeightsOf(memory::data_type::f32), bias_shape,
+         destination, stride, before, after},
         builder->ScratchAttribute(), builder->engine(), forward_description);
     const memory scratch = builder->NewScratch(description.scratchpad_desc());
     const auto bind = [&](memory& kernel_into, memory& bias_into) -> BoundPrimitive {
@@ -113,8 +123,7 @@ struct Conv2D::Impl {
 
   void BindBackwardData() {
     const dnnl::convolution_backward_data::primitive_desc description(
-        {algorithm::convolution_direct, source, weights, destination, kStride, kNoPadding,
-         kNoPadding},
+        {algorithm::convolution_direct, source, weights, destination, stride, before, after},
         builder->ScratchAttribute(), builder->engine(), forward_description);
     const memory packed = builder->NewMemory(description.weights_desc());
     pack_for_backward =
@@ -129,50 +138,66 @@ struct Conv2D::Impl {
 };
 
 Conv2D::Conv2D(int filters, int size, Activation activation)
-    : filters_(filters), size_(size), activation_(activation) {}
+    : Conv2D(filters, size, Conv2DOptions{.activation = activation}) {}
+Conv2D::Conv2D(int filters, int size, const Conv2DOptions& options)
+    : filters_(filters),
+      window_{size, options.stride, options.padding},
+      activation_(options.activation),
+      use_bias_(options.use_bias) {}
 Conv2D::~Conv2D() = default;
 Conv2D::Conv2D(Conv2D&&) noexcept = default;
 
 std::string Conv2D::description() const {
   return Text(
-      "conv2d ", filters_, " ", size_, "x", size_, activation_ == Activation::kRelu ? " relu" : "");
+      "conv2d ", filters_, " ", ToString(window_), use_bias_ ? "" : " without bias",
+      activation_ == Activation::kRelu ? " relu" : "");
 }
 
 LayerSettings Conv2D::settings() const {
-  return LayerSettings()
-      .Set("filters", filters_)
-      .Set("kernel_size", size_)
-      .Set("activation", NameOf(activation_));
+  LayerSettings settings;
+  settings.Set("filters", filters_)
+      .Set("kernel_size", window_.size)
+      .Set("activation", NameOf(activation_))
+      .Set("use_bias", use_bias_);
+  SetStrides(window_, &settings);
+  return settings;
 }
 
 Shape Conv2D::OutputShape(const Shape& input) const {
-  if (input.height < size_ || input.width < size_) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text("needs an input of at least ", size_, "x", size_, ", got ", ToString(input)));
+  if (filters_ < 1) {
+    throw Error(ErrorCode::kInvalidArgument, Text("needs at least 1 filter, got ", filters_));
   }
-  return {input.height - size_ + 1, input.width - size_ + 1, filters_};
+  return WindowOutput(window_, input, filters_);
 }
 
 std::vector<ParameterSpec> Conv2D::ParameterSpecs(const Shape& input) const {
-  const int area = size_ * size_, channels = input.channels;
-  return {
-      {"kernel", {size_, size_, channels, filters_}, area * channels, area * filters_},
-      {"bias", {filters_}}};
+  const int size = window_.size, area = size * size, channels = input.channels;
+  std::vector<ParameterSpec> specs = {
+      {"kernel", {size, size, channels, filters_}, area * channels, area * filters_}};
+  if (use_bias_) specs.push_back({"bias", {filters_}});
+  return specs;
 }
 
 Tensor* Conv2D::BuildForward(Builder& builder, Tensor* input) {
   impl_ = std::make_unique<Impl>();
   impl_->builder = &builder;
   impl_->batch = builder.batch();
+  impl_->type = DataTypeOf(builder.dtype);
   impl_->input = input;
   impl_->kernel = &builder.parameters[0];
-  impl_->bias = &builder.parameters[1];
+  impl_->bias = use_bias_ ? &builder.parameters[1] : nullptr;
+  const WindowExtent rows = ExtentOf(window_, input->shape.height);
+  const WindowExtent columns = ExtentOf(window_, input->shape.width);
+  impl_->stride = {window_.stride, window_.stride};
+  impl_->before = {rows.before, columns.before};
+  impl_->after = {rows.after, columns.after};
   impl_->source = builder.DescriptionOf(*input);
   impl_->weights = memory::desc(
-      {filters_, input->shape.channels, size_, size_}, memory::data_type::f32,
+      {filters_, input->shape.channels, window_.size, window_.size}, impl_->type,
       memory::format_tag::any);
-  impl_->bias_shape = memory::desc({filters_}, memory::data_type::f32, memory::format_tag::a);
+  if (use_bias_) {
+    impl_->bias_shape = memory::desc({filters_}, memory::data_type::f32, memory::format_tag::a);
+  }
   impl_->ChooseOutput(OutputShape(input->shape), activation_ == Activation::kRelu);
   impl_->BindForward();
   return impl_->output;
@@ -204,16 +229,16 @@ void Conv2D::BackwardWeights(const Pass& pass) {
   if (pass.last) {
     impl_->kernel_gradient.set_data_handle(impl_->kernel->gradient.data);
     impl_->unpack_gradient.Run(stream);
-    std::memcpy(impl_->bias->gradient.data, DataOf(impl_->bias_sum), impl_->bias->gradient.bytes());
+    if (use_bias_) {
+      Buffer& gradient = impl_->bias->gradient;
+      std::memcpy(gradient.data, DataOf(impl_->bias_sum), gradient.bytes());
+    }
   }
 }
 
 void Conv2D::BackwardData(const Pass&) {
-  const Tensor& input = *impl_->input;
   impl_->backward_data.Run(impl_->builder->stream());
-  if (input.relu) {
-    MaskByRelu(input.data, size_t(impl_->batch) * input.stride(), input.gradient);
-  }
+  if (impl_->input->relu) MaskByRelu(*impl_->input, size_t(impl_->batch));
 }
 
 }  // namespace dtrun::models

@@ -4,18 +4,29 @@
 #include <memory>
 
 #include "models/layers/layer.h"
+#include "models/layers/window.h"
 
 namespace dtrun::models {
 
-/// Two-dimensional convolution, stride 1, without padding ("valid"), with bias and, if asked for, a
-/// ReLU that costs no pass of its own.
+struct Conv2DOptions {
+  int stride = 1;
+  Padding padding = Padding::Valid();
+  Activation activation = Activation::kNone;
+  bool use_bias = true;
+};
+
+/// Two-dimensional convolution with square kernels and, if asked for, a ReLU that costs no pass of
+/// its own. With stride s and `before` pixels of padding above and to the left:
 ///
-///   y(h, w, f) = act(bias(f) + sum over i, j, c of x(h + i, w + j, c) * kernel(i, j, c, f))
+///   y(h, w, f) = act(bias(f) + sum over i, j, c of
+///                    x(s * h + i - before, s * w + j - before, c) * kernel(i, j, c, f))
 ///
 /// Parameters: kernel (size, size, input channels, filters), bias (filters). Both as in Keras.
 class Conv2D : public Layer {
  public:
+  /// Stride 1, without padding, with bias.
   Conv2D(int filters, int size, Activation activation = Activation::kNone);
+  Conv2D(int filters, int size, const Conv2DOptions& options);
   ~Conv2D() override;
   Conv2D(Conv2D&&) noexcept;
 
@@ -24,6 +35,7 @@ class Conv2D : public Layer {
   LayerSettings settings() const override;
   Shape OutputShape(const Shape& input) const override;
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
+  bool computes_in_bf16() const override { return true; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void PrepareWeights() override;
@@ -34,8 +46,10 @@ class Conv2D : public Layer {
  private:
   struct Impl;
 
-  int filters_, size_;
+  int filters_;
+  Window window_;
   Activation activation_;
+  bool use_bias_;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,6 +1,8 @@
 #ifndef DTRUN_MODELS_LAYERS_DENSE_H_
 #define DTRUN_MODELS_LAYERS_DENSE_H_
 
+#include <memory>
+
 #include "models/layers/layer.h"
 
 namespace dtrun::models {
@@ -12,6 +14,8 @@ namespace dtrun::models {
 class Dense : public Layer {
  public:
   explicit Dense(int units, Activation activation = Activation::kNone);
+  ~Dense() override;
+  Dense(Dense&&) noexcept;
 
   std::string kind() const override { return "dense"; }
   std::string description() const override;
@@ -19,6 +23,7 @@ class Dense : public Layer {
   Shape OutputShape(const Shape&) const override { return {1, 1, units_}; }
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
   bool needs_plain_input() const override { return true; }
+  bool computes_in_bf16() const override { return true; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void PrepareWeights() override;
@@ -27,13 +32,11 @@ class Dense : public Layer {
   void BackwardData(const Pass& pass) override;
 
  private:
+  struct Impl;
+
   int units_;
   Activation activation_;
-
-  int batch_ = 0, inputs_ = 0;
-  Tensor *input_ = nullptr, *output_ = nullptr;
-  Parameter *kernel_ = nullptr, *bias_ = nullptr;
-  float* transposed_kernel_ = nullptr;  // (units, inputs)
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace dtrun::models

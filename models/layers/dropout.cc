@@ -50,12 +50,22 @@ void Dropout::Forward(const Pass& pass) {
   if (!pass.training) return;
   ForEachExample(batch_, [&](size_t i) {
     MakeMask(pass, i);
-    Apply(i, tensor_->data + i * tensor_->stride());
+    ApplyTo(tensor_->data, i);
   });
 }
 
 void Dropout::BackwardData(const Pass&) {
-  ForEachExample(batch_, [&](size_t i) { Apply(i, tensor_->gradient + i * tensor_->stride()); });
+  ForEachExample(batch_, [&](size_t i) { ApplyTo(tensor_->gradient, i); });
+}
+
+// Of the examples' data or gradients, those of one.
+void Dropout::ApplyTo(float* values, size_t example) const {
+  const size_t at = example * tensor_->stride();
+  if (tensor_->dtype == DType::kBF16) {
+    Apply(example, As<Bf16>(values) + at);
+  } else {
+    Apply(example, values + at);
+  }
 }
 
 void Dropout::MakeMask(const Pass& pass, size_t example) {
@@ -76,7 +86,8 @@ void Dropout::MakeMask(const Pass& pass, size_t example) {
 }
 
 // The mask is in the plain format: if the tensor is not, its channels are picked group by group.
-void Dropout::Apply(size_t example, float* values) const {
+template <typename Value>
+void Dropout::Apply(size_t example, Value* values) const {
   const uint8_t* keep = keep_->data + example * mask_stride_;
   if (tensor_->plain()) return ScaleKept(keep, tensor_->shape.count(), scale_, values);
   const auto channels = size_t(tensor_->shape.channels), block = size_t(tensor_->block);

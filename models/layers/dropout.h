@@ -26,6 +26,7 @@ class Dropout : public Layer {
   Shape OutputShape(const Shape& input) const override;
   bool in_place() const override { return true; }
   bool keeps_input() const override { return false; }
+  bool computes_in_bf16() const override { return true; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder&, bool) override {}
   void Forward(const Pass& pass) override;
@@ -33,7 +34,9 @@ class Dropout : public Layer {
 
  private:
   void MakeMask(const Pass& pass, size_t example);
-  void Apply(size_t example, float* values) const;
+  template <typename Value>
+  void Apply(size_t example, Value* values) const;
+  void ApplyTo(float* values, size_t example) const;
 
   double rate_;
 

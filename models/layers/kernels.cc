@@ -1,6 +1,7 @@
 #include "models/layers/kernels.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "models/function_clones.h"
@@ -18,6 +19,24 @@ DTRUN_KERNEL void Add(const float* __restrict from, size_t count, float* __restr
 DTRUN_KERNEL void MaskByRelu(
     const float* __restrict activation, size_t count, float* __restrict gradient) {
   for (size_t i = 0; i < count; ++i) gradient[i] = activation[i] > 0 ? gradient[i] : 0;
+}
+
+// Positive floats are positive integers; -0 and NaNs with a sign are no positive ones.
+DTRUN_KERNEL void MaskByRelu(
+    const Bf16* __restrict activation, size_t count, Bf16* __restrict gradient) {
+  for (size_t i = 0; i < count; ++i) {
+    const auto bits = static_cast<int16_t>(activation[i]);
+    gradient[i] = static_cast<Bf16>(gradient[i] & -static_cast<int16_t>(bits > 0));
+  }
+}
+
+void MaskByRelu(const Tensor& tensor, size_t examples) {
+  const size_t count = examples * tensor.stride();
+  if (tensor.dtype == DType::kBF16) {
+    MaskByRelu(As<const Bf16>(tensor.data), count, As<Bf16>(tensor.gradient));
+  } else {
+    MaskByRelu(tensor.data, count, tensor.gradient);
+  }
 }
 
 DTRUN_KERNEL void AddBias(
@@ -55,6 +74,18 @@ DTRUN_KERNEL void Transpose(
 DTRUN_KERNEL void ScaleKept(
     const uint8_t* __restrict keep, size_t count, float scale, float* __restrict values) {
   for (size_t i = 0; i < count; ++i) values[i] = keep[i] != 0 ? values[i] * scale : 0;
+}
+
+// A product of a bf16 and a float that is NaN keeps its upper bits, so the rounding cannot make it
+// anything else.
+DTRUN_KERNEL void ScaleKept(
+    const uint8_t* __restrict keep, size_t count, float scale, Bf16* __restrict values) {
+  for (size_t i = 0; i < count; ++i) {
+    const float scaled = std::bit_cast<float>(uint32_t{values[i]} << 16) * scale;
+    const uint32_t bits = std::bit_cast<uint32_t>(scaled);
+    const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    values[i] = static_cast<Bf16>(rounded & -uint32_t(keep[i] != 0));
+  }
 }
 
 DTRUN_KERNEL void KeepBelow(

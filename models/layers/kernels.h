@@ -19,6 +19,9 @@ void Add(const float* from, size_t count, float* to);
 
 /// gradient = activation > 0 ? gradient : 0
 void MaskByRelu(const float* activation, size_t count, float* gradient);
+void MaskByRelu(const Bf16* activation, size_t count, Bf16* gradient);
+/// The tensor's own gradient, of so many examples.
+void MaskByRelu(const Tensor& tensor, size_t examples);
 
 /// Each of `rows` rows of `values` += bias, and then max(0, it) if `relu`.
 void AddBias(const float* bias, size_t rows, size_t count, bool relu, float* values);
@@ -31,6 +34,8 @@ void Transpose(const float* from, size_t rows, size_t columns, float* to);
 
 /// values = keep ? values * scale : 0
 void ScaleKept(const uint8_t* keep, size_t count, float scale, float* values);
+/// The product is rounded to nearest, ties to even.
+void ScaleKept(const uint8_t* keep, size_t count, float scale, Bf16* values);
 
 /// keep[128 * g + i] for the 128 16-bit halves of each group of 64 random words: whether it is
 /// below `threshold`. The low halves come first, then the high ones.

@@ -61,6 +61,9 @@ class Layer {
   virtual bool needs_plain_input() const { return false; }
   /// Whether it writes its output over its input.
   virtual bool in_place() const { return false; }
+  /// Whether it can compute on bf16 tensors. Then the builder says whether it does, and its input
+  /// is of the same dtype; parameters and their gradients remain f32. Otherwise its input is f32.
+  virtual bool computes_in_bf16() const { return false; }
   /// Whether it reads its input again on the way back.
   virtual bool keeps_input() const { return true; }
 

@@ -46,19 +46,30 @@ void MaxPool2D::BuildBackward(Builder&, bool input_gradient) {
 
 void MaxPool2D::Forward(const Pass&) {
   ForEachExample(batch_, [&](size_t i) {
-    const size_t at = i * output_->stride();
-    PoolForward(
-        *input_, *output_, window_, input_->data + i * input_->stride(), output_->data + at,
-        winners_->data + at);
+    const size_t from = i * input_->stride(), to = i * output_->stride();
+    if (input_->dtype == DType::kBF16) {
+      PoolForward(
+          *input_, *output_, window_, As<Bf16>(input_->data) + from, As<Bf16>(output_->data) + to,
+          winners_->data + to);
+    } else {
+      PoolForward(
+          *input_, *output_, window_, input_->data + from, output_->data + to, winners_->data + to);
+    }
   });
 }
 
 void MaxPool2D::BackwardData(const Pass&) {
   ForEachExample(batch_, [&](size_t i) {
-    const size_t at = i * output_->stride();
-    PoolBackward(
-        *input_, *output_, window_, output_->gradient + at, winners_->data + at,
-        input_->gradient + i * input_->stride());
+    const size_t from = i * input_->stride(), to = i * output_->stride();
+    if (input_->dtype == DType::kBF16) {
+      PoolBackward(
+          *input_, *output_, window_, As<Bf16>(output_->gradient) + to, winners_->data + to,
+          As<Bf16>(input_->gradient) + from);
+    } else {
+      PoolBackward(
+          *input_, *output_, window_, output_->gradient + to, winners_->data + to,
+          input_->gradient + from);
+    }
   });
 }
 

@@ -20,6 +20,7 @@ class MaxPool2D : public Layer {
   LayerSettings settings() const override;
   Shape OutputShape(const Shape& input) const override;
   bool keeps_input() const override { return false; }
+  bool computes_in_bf16() const override { return true; }
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void Forward(const Pass& pass) override;

@@ -1,6 +1,7 @@
 #include "models/layers/pool_kernels.h"
 
 #include <bit>
+#include <cstdint>
 #include <cstring>
 
 #include "models/function_clones.h"
@@ -58,8 +59,73 @@ DTRUN_KERNEL void UnpoolRow(
   }
 }
 
-// So low that no value is lower, where there is no ReLU.
-float LeastWinner(const Tensor& from) { return from.relu ? 0.0f : -__builtin_inff(); }
+// As an integer that is the greater, the greater the bf16; its own inverse.
+DTRUN_KERNEL_PART int16_t Order(int16_t bits) {
+  return static_cast<int16_t>(bits ^ (bits >> 15 & 0x7fff));
+}
+
+// The same on bf16, whose order is that of 16-bit integers but for the negative ones.
+DTRUN_KERNEL void PoolRow(
+    const Bf16* __restrict upper, const Bf16* __restrict lower, size_t column, size_t to_column,
+    int windows, int16_t least, Bf16* __restrict output, uint8_t* __restrict winners) {
+  for (int w = 0; w < windows; ++w) {
+    const Bf16 *x0 = upper, *x1 = upper + column, *x2 = lower, *x3 = lower + column;
+    int16_t winner[16];
+    for (int i = 0; i < 16; ++i) {
+      const int16_t k0 = Order(static_cast<int16_t>(x0[i]));
+      const int16_t k1 = Order(static_cast<int16_t>(x1[i]));
+      const int16_t k2 = Order(static_cast<int16_t>(x2[i]));
+      const int16_t k3 = Order(static_cast<int16_t>(x3[i]));
+      const int16_t best01 = k1 > k0 ? k1 : k0, best23 = k3 > k2 ? k3 : k2;
+      const int16_t best = best23 > best01 ? best23 : best01;
+      const int16_t right01 = k1 > k0, right23 = k3 > k2, low = best23 > best01;
+      const int16_t none = !(best > least);
+      output[i] = static_cast<Bf16>(Order(best));
+      winner[i] = static_cast<int16_t>((right01 + low * (2 + right23 - right01)) | -none);
+    }
+    for (int i = 0; i < 16; ++i) winners[i] = static_cast<uint8_t>(winner[i]);
+    upper += 2 * column;
+    lower += 2 * column;
+    output += to_column;
+    winners += to_column;
+  }
+}
+
+DTRUN_KERNEL void UnpoolRow(
+    const Bf16* __restrict output_gradient, const uint8_t* __restrict winners, size_t column,
+    size_t to_column, int windows, Bf16* __restrict upper, Bf16* __restrict lower) {
+  for (int w = 0; w < windows; ++w) {
+    Bf16 *x0 = upper, *x1 = upper + column, *x2 = lower, *x3 = lower + column;
+    int16_t winner[16];
+    for (int i = 0; i < 16; ++i) winner[i] = winners[i];
+    for (int i = 0; i < 16; ++i) {
+      const int16_t bits = static_cast<int16_t>(output_gradient[i]);
+      x0[i] = static_cast<Bf16>(bits & -int16_t(winner[i] == 0));
+      x1[i] = static_cast<Bf16>(bits & -int16_t(winner[i] == 1));
+      x2[i] = static_cast<Bf16>(bits & -int16_t(winner[i] == 2));
+      x3[i] = static_cast<Bf16>(bits & -int16_t(winner[i] == 3));
+    }
+    upper += 2 * column;
+    lower += 2 * column;
+    output_gradient += to_column;
+    winners += to_column;
+  }
+}
+
+// How values compare, and what the largest of a window has to be above to win: zero behind a ReLU,
+// else something that no value is below.
+template <typename Value>
+struct Ordered;
+template <>
+struct Ordered<float> {
+  static float Of(float value) { return value; }
+  static float Least(bool relu) { return relu ? 0.0f : -__builtin_inff(); }
+};
+template <>
+struct Ordered<Bf16> {
+  static int16_t Of(Bf16 value) { return Order(static_cast<int16_t>(value)); }
+  static int16_t Least(bool relu) { return relu ? 0 : INT16_MIN; }
+};
 
 size_t OffsetOf(const Tensor& t, int h, int w, int c) {
   const size_t pixel = size_t(h) * size_t(t.shape.width) + size_t(w);
@@ -104,13 +170,12 @@ struct Steps {
   size_t row, column;
 };
 
-}  // namespace
-
-void PoolForward(
-    const Tensor& from, const Tensor& to, int window, const float* input, float* output,
+template <typename Value>
+void Forward(
+    const Tensor& from, const Tensor& to, int window, const Value* input, Value* output,
     uint8_t* winners) {
   const Steps steps(from);
-  const float least = LeastWinner(from);
+  const auto least = Ordered<Value>::Least(from.relu);
   if (IsVectorCase(from, to, window)) {
     ForEachRow(from, to, [&](size_t x, size_t y) {
       PoolRow(
@@ -120,35 +185,61 @@ void PoolForward(
     return;
   }
   ForEachWindow(from, to, window, [&](size_t x, size_t y) {
+    const auto at = [&](int p) { return Ordered<Value>::Of(input[x + steps.To(p, window)]); };
     int winner = 0;
     for (int p = 1; p < window * window; ++p) {
-      if (input[x + steps.To(p, window)] > input[x + steps.To(winner, window)]) winner = p;
+      if (at(p) > at(winner)) winner = p;
     }
     output[y] = input[x + steps.To(winner, window)];
-    winners[y] = output[y] > least ? static_cast<uint8_t>(winner) : kPoolNone;
+    winners[y] = at(winner) > least ? static_cast<uint8_t>(winner) : kPoolNone;
   });
 }
 
-void PoolBackward(
-    const Tensor& from, const Tensor& to, int window, const float* output_gradient,
-    const uint8_t* winners, float* input_gradient) {
+template <typename Value>
+void Backward(
+    const Tensor& from, const Tensor& to, int window, const Value* output_gradient,
+    const uint8_t* winners, Value* input_gradient) {
   const Steps steps(from);
   const bool covered = from.shape.height % window == 0 && from.shape.width % window == 0;
   if (IsVectorCase(from, to, window)) {
-    if (!covered) std::memset(input_gradient, 0, from.stride() * sizeof(float));
+    if (!covered) std::memset(input_gradient, 0, from.stride() * sizeof(Value));
     ForEachRow(from, to, [&](size_t x, size_t y) {
-      float* upper = input_gradient + x;
+      Value* upper = input_gradient + x;
       UnpoolRow(
           output_gradient + y, winners + y, steps.column, size_t(to.block), to.shape.width, upper,
           upper + steps.row);
     });
     return;
   }
-  std::memset(input_gradient, 0, from.stride() * sizeof(float));
+  std::memset(input_gradient, 0, from.stride() * sizeof(Value));
   ForEachWindow(from, to, window, [&](size_t x, size_t y) {
     if (winners[y] != kPoolNone)
       input_gradient[x + steps.To(winners[y], window)] = output_gradient[y];
   });
+}
+
+}  // namespace
+
+void PoolForward(
+    const Tensor& from, const Tensor& to, int window, const float* input, float* output,
+    uint8_t* winners) {
+  Forward(from, to, window, input, output, winners);
+}
+void PoolForward(
+    const Tensor& from, const Tensor& to, int window, const Bf16* input, Bf16* output,
+    uint8_t* winners) {
+  Forward(from, to, window, input, output, winners);
+}
+
+void PoolBackward(
+    const Tensor& from, const Tensor& to, int window, const float* output_gradient,
+    const uint8_t* winners, float* input_gradient) {
+  Backward(from, to, window, output_gradient, winners, input_gradient);
+}
+void PoolBackward(
+    const Tensor& from, const Tensor& to, int window, const Bf16* output_gradient,
+    const uint8_t* winners, Bf16* input_gradient) {
+  Backward(from, to, window, output_gradient, winners, input_gradient);
 }
 
 }  // namespace dtrun::models

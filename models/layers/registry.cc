@@ -22,8 +22,16 @@ constexpr int kMostPixels = 1 << 7;  // of a window's side
 }
 
 std::unique_ptr<Layer> MakeConv2D(const LayerSettings& s) {
+  const int filters = s.Int("filters", 1, kMostChannels);
+  const int size = s.Int("kernel_size", 1, kMostPixels);
+  const Window window = WindowOf(size, s);
   return std::make_unique<Conv2D>(
-      s.Int("filters", 1, kMostChannels), s.Int("kernel_size", 1, kMostPixels), ActivationOf(s));
+      filters, size,
+      Conv2DOptions{
+          .stride = window.stride,
+          .padding = window.padding,
+          .activation = ActivationOf(s),
+          .use_bias = s.Flag("use_bias")});
 }
 
 std::unique_ptr<Layer> MakeMaxPool2D(const LayerSettings& s) {
@@ -121,6 +129,27 @@ const char* NameOf(Activation activation) {
 Activation ActivationOf(const LayerSettings& settings) {
   return settings.OneOf("activation", {"linear", "relu"}) == "relu" ? Activation::kRelu
                                                                     : Activation::kNone;
+}
+
+void SetStrides(const Window& window, LayerSettings* settings) {
+  settings->Set("strides", window.stride);
+  const Padding padding = window.padding;
+  if (padding.is_same() || padding.is_valid()) {
+    settings->Set("padding", padding.is_same() ? "same" : "valid");
+  } else {
+    settings->Set("padding", padding.pixels());
+  }
+}
+
+Window WindowOf(int size, const LayerSettings& settings) {
+  Window window{size, settings.Int("strides", 1, kMostPixels), Padding::Valid()};
+  const auto padding = settings.values().find("padding");
+  if (padding != settings.values().end() && std::holds_alternative<int64_t>(padding->second)) {
+    window.padding = Padding::Pixels(settings.Int("padding", 0, kMostPixels));
+  } else if (settings.OneOf("padding", {"valid", "same"}) == "same") {
+    window.padding = Padding::Same();
+  }
+  return window;
 }
 
 }  // namespace dtrun::models

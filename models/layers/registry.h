@@ -9,6 +9,7 @@
 
 #include "models/layers/layer.h"
 #include "models/layers/settings.h"
+#include "models/layers/window.h"
 
 namespace dtrun::models {
 
@@ -55,6 +56,11 @@ std::vector<LayerConfig> ConfigsOf(const std::vector<std::unique_ptr<Layer>>& la
 const char* NameOf(Activation activation);
 /// The setting "activation".
 Activation ActivationOf(const LayerSettings& settings);
+
+/// The settings "strides" and "padding" ("valid", "same", or the pixels at each edge).
+void SetStrides(const Window& window, LayerSettings* settings);
+/// A window of `size` with them.
+Window WindowOf(int size, const LayerSettings& settings);
 
 }  // namespace dtrun::models
 

@@ -15,7 +15,8 @@ Reorder::~Reorder() = default;
 
 // The output has the input's ReLU, so that whoever writes its gradient has applied it.
 Tensor* Reorder::BuildForward(Builder& builder, Tensor* input) {
-  Tensor* output = builder.NewTensor(input->shape, input->shape.channels, input->relu);
+  const int block = builder.plain_output ? input->shape.channels : input->block;
+  Tensor* output = builder.NewTensor(input->shape, block, input->relu);
   impl_ = std::make_unique<Impl>(Impl{&builder, input, output, {}, {}});
   impl_->forward = BoundReorder(builder.DataOf(*input), builder.DataOf(*output));
   return output;

@@ -7,8 +7,9 @@
 
 namespace dtrun::models {
 
-/// Brings its input into the plain format. Sequential puts one where a layer needs that and the one
-/// before it gives another: after a convolution without pooling.
+/// Brings its input into the format and the dtype that the builder says. Sequential puts one
+/// where a layer needs another format or dtype than the one before it gives: after a convolution
+/// without pooling, and where the network changes between f32 and bf16.
 class Reorder : public Layer {
  public:
   Reorder();

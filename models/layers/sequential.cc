@@ -11,7 +11,14 @@
 namespace dtrun::models {
 
 Sequential::Sequential(const Shape& input, LayerList layers, const SequentialOptions& options)
-    : input_shape_(input), builder_(options.micro_batch, options.micro_batches, options.seed) {
+    : input_shape_(input),
+      builder_(options.micro_batch, options.micro_batches, options.seed),
+      dtype_(options.dtype == DType::kBF16 && HasBf16() ? DType::kBF16 : DType::kF32) {
+  if (options.dtype != DType::kF32 && options.dtype != DType::kBF16) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text("a network computes in f32 or bf16, got ", NameOf(options.dtype)));
+  }
   for (std::unique_ptr<Layer>& layer : layers) {
     layers_.push_back(layer.get());
     entries_.push_back({std::move(layer)});
@@ -58,10 +65,19 @@ void Sequential::MakeParameters(const std::vector<std::vector<ParameterSpec>>& s
   }
 }
 
+// What a layer computes in. The last one's output is seen from outside; a conversion is done for
+// the sake of the layer behind it.
+DType Sequential::DtypeOf(size_t i) const {
+  while (i < entries_.size() && entries_[i].converts) ++i;
+  const bool can = i + 1 < entries_.size() && entries_[i].layer->computes_in_bf16();
+  return can ? dtype_ : DType::kF32;
+}
+
 // What the layers from `reader` on want of the tensor before them. Those that work in place read it
 // too; the first that does not decides about its format.
 void Sequential::SayWhatIsRead(size_t reader) {
   builder_.output_kept = reader >= head_;
+  wanted_dtype_ = DtypeOf(reader);
   for (; reader < entries_.size(); ++reader) {
     const Layer& layer = *entries_[reader].layer;
     builder_.output_kept |= layer.keeps_input();
@@ -81,20 +97,29 @@ void Sequential::BuildForward(const Shape& input) {
   input_ = tensor->data;
   const size_t layer_count = entries_.size();
   for (size_t i = 0, layer = 0; layer < layer_count; ++i, ++layer) {
+    if (tensor->dtype != wanted_dtype_ || (builder_.plain_output && !tensor->plain()))
+      tensor = InsertReorder(i++, tensor);
     builder_.layer_index = static_cast<uint32_t>(layer);
     tensor = BuildEntry(i, tensor);
-    if (builder_.plain_output && !tensor->plain()) {
-      const auto after = entries_.begin() + static_cast<ptrdiff_t>(++i);
-      entries_.insert(after, Entry{std::make_unique<Reorder>()});
-      if (i <= head_) ++head_;
-      tensor = BuildEntry(i, tensor);
-    }
   }
+  if (!tensor->plain()) tensor = InsertReorder(entries_.size(), tensor);
   output_ = tensor;
+}
+
+// In front of entry `i`, in the part of the network in which its input was made or is read by
+// micro-batch.
+Tensor* Sequential::InsertReorder(size_t i, Tensor* input) {
+  Entry entry;
+  entry.layer = std::make_unique<Reorder>();
+  entry.converts = true;
+  entries_.insert(entries_.begin() + static_cast<ptrdiff_t>(i), std::move(entry));
+  if (i <= head_ && head_ > 0) ++head_;
+  return BuildEntry(i, input);
 }
 
 Tensor* Sequential::BuildEntry(size_t i, Tensor* input) {
   builder_.by_micro_batch = i < head_;
+  builder_.dtype = DtypeOf(i);
   builder_.parameters = parameters_.data() + entries_[i].first_parameter;
   SayWhatIsRead(i + 1);
   return entries_[i].layer->BuildForward(builder_, input);

@@ -35,6 +35,14 @@ struct SequentialOptions {
   int micro_batch = 16;
   int micro_batches = 8;
   uint64_t seed = 0;  ///< of the initial weights and the dropout masks
+  /// What layers compute in: kF32 or kBF16.
+  ///
+  /// In bf16, activations, their gradients and what layers multiply by are bf16; products are
+  /// summed in f32. Parameters stay f32, and so do their gradients, which are summed in f32: bf16
+  /// copies of the weights are made once per step. Layers that know no bf16 compute in f32, and so
+  /// does the last one, whose output the loss reads. Where the CPU has no AVX-512, all is f32;
+  /// where it has, but without AVX512_BF16, oneDNN emulates it, which is right and slow.
+  DType dtype = DType::kF32;
 };
 
 /// Layers one after the other, for chunks of a fixed number of examples. Activations pass from
@@ -68,6 +76,8 @@ class Sequential {
   /// The layers that it was made with, in that order.
   const std::vector<const Layer*>& layers() const { return layers_; }
   size_t classes() const { return output_->shape.count(); }
+  /// What it computes in here: kF32 or kBF16.
+  DType dtype() const { return dtype_; }
   /// "conv2d 32 3x3 relu, max_pool2d 2x2, dense 10"
   std::string description() const;
 
@@ -87,12 +97,15 @@ class Sequential {
     std::unique_ptr<Layer> layer;
     size_t first_parameter = 0, parameter_count = 0;
     bool input_gradient = false;
+    bool converts = false;  // not the user's: brings tensors into another format or dtype
   };
 
   std::vector<std::vector<ParameterSpec>> FixShapes(const Shape& input) const;
   void MakeParameters(const std::vector<std::vector<ParameterSpec>>& specs);
   void BuildForward(const Shape& input);
   Tensor* BuildEntry(size_t i, Tensor* input);
+  Tensor* InsertReorder(size_t i, Tensor* input);
+  DType DtypeOf(size_t i) const;
   void BuildBackward();
   void SayWhatIsRead(size_t reader);
   int MicroBatchesOf(int examples) const;
@@ -102,6 +115,8 @@ class Sequential {
   Shape input_shape_;
   std::vector<const Layer*> layers_;
   Builder builder_;
+  DType dtype_;
+  DType wanted_dtype_ = DType::kF32;  // by who reads the tensor at hand
   std::vector<Entry> entries_;
   size_t head_ = 0;  // entries that take micro-batches
   FloatArray values_;

@@ -26,6 +26,7 @@ using dtrun::testing::Place;
 using dtrun::testing::Pool;
 using dtrun::testing::ReferenceKeeps;
 using dtrun::testing::ReferenceLoss;
+using dtrun::testing::StridedConv;
 
 constexpr uint64_t kSeed = 11, kStep = 3;
 constexpr uint64_t kGlobalBatch = 9;
@@ -152,6 +153,29 @@ TEST_CASE("a convolution's gradients agree with float64 differences") {
   CheckGradients(images, {Conv(5, 2, true), Conv(7, 3, true), Fully(3, false)}, 2);
 }
 
+TEST_CASE("a convolution's gradients agree with float64 differences for any stride and padding") {
+  const Images images = RandomImages(4, 7, 6, 3);
+  const auto check = [&](const Conv2DOptions& options) {
+    CheckGradients(
+        images, {StridedConv(16, 3, options), StridedConv(20, 3, options), Fully(3, false)}, 2);
+  };
+  check({.padding = Padding::Same()});
+  check({.stride = 2, .padding = Padding::Same(), .activation = Activation::kRelu});
+  check({.stride = 2, .padding = Padding::Pixels(1), .use_bias = false});
+  check({.padding = Padding::Pixels(2), .activation = Activation::kRelu, .use_bias = false});
+  CheckGradients(images, {StridedConv(5, 2, {.stride = 3}), Fully(3, false)}, 2);
+  CheckGradients(images, {StridedConv(5, 1, {.stride = 2}), Fully(3, false)}, 2);
+}
+
+TEST_CASE("padding 'same' divides the image by the stride, an odd pixel below and to the right") {
+  CHECK(WindowOutput({7, 2, Padding::Same()}, {224, 15, 3}, 64) == Shape{112, 8, 64});
+  CHECK(ExtentOf({7, 2, Padding::Same()}, 224).before == 2);
+  CHECK(ExtentOf({7, 2, Padding::Same()}, 224).after == 3);
+  CHECK(WindowOutput({7, 2, Padding::Pixels(3)}, {224, 15, 3}, 64) == Shape{112, 8, 64});
+  CHECK(WindowOutput({3, 2, Padding::Valid()}, {7, 8, 3}, 1) == Shape{3, 3, 1});
+  CHECK(ToString(Window{3, 2, Padding::Same()}) == "3x3 stride 2 same");
+}
+
 TEST_CASE("max pooling's gradients agree with float64 differences") {
   const Images images = RandomImages(5, 9, 11, 3);
   CheckGradients(images, {Pool(2), Fully(3, false)}, 2);
@@ -273,6 +297,12 @@ TEST_CASE("a layer that cannot follow is named with both shapes") {
   CHECK_THROWS_WITH(
       Sequential({4, 4, 1}, Layers(Conv2D(8, 3), Conv2D(8, 3)), {}),
       "layer 1 (conv2d 8 3x3) needs an input of at least 3x3, got 2x2x8");
+  CHECK_THROWS_WITH(
+      Sequential({4, 4, 1}, Layers(Conv2D(8, 3, {.stride = 0})), {}),
+      "layer 0 (conv2d 8 3x3 stride 0) needs a stride of at least 1, got 0");
+  CHECK_THROWS_WITH(
+      Sequential({4, 4, 1}, Layers(Conv2D(8, 3, {.padding = Padding::Pixels(3)})), {}),
+      "layer 0 (conv2d 8 3x3 padding 3) needs a padding from 0 to 2, got 3");
   CHECK_THROWS_WITH(
       Sequential({4, 1, 1}, Layers(MaxPool2D(2)), {}),
       "layer 0 (max_pool2d 2x2) needs an input of at least 2x2, got 4x1x1");

@@ -30,20 +30,44 @@ Activations Empty(const Shape& shape) { return {shape, std::vector<double>(shape
 
 double MaybeRelu(double x, bool relu) { return relu ? std::max(x, 0.0) : x; }
 
+// How far the windows reach over the upper or left edge, and how many there are: by counting.
+struct Along {
+  Along(int input, const LayerText& layer) {
+    const models::Conv2DOptions& o = layer.options;
+    int after = before = o.padding.is_same() ? 0 : o.padding.pixels();
+    if (o.padding.is_same()) {
+      while (input > windows * o.stride) ++windows;
+      while ((windows - 1) * o.stride + layer.size > input + before + after)
+        ++(before < after ? before : after);
+    } else {
+      while (windows * o.stride + layer.size <= input + before + after) ++windows;
+    }
+  }
+
+  int before = 0, windows = 0;
+};
+
 Activations Convolve(Activations x, const LayerText& layer, const double*& parameter) {
-  const int channels = x.shape.channels, size = layer.size;
+  const int channels = x.shape.channels, size = layer.size, stride = layer.options.stride;
   const double* kernel = parameter;
   const double* bias = kernel + size * size * channels * layer.n;
-  parameter = bias + layer.n;
-  Activations y = Empty({x.shape.height - size + 1, x.shape.width - size + 1, layer.n});
+  parameter = bias + (layer.options.use_bias ? layer.n : 0);
+  const Along rows(x.shape.height, layer), columns(x.shape.width, layer);
+  const auto value = [&](int h, int w, int c) {
+    const bool inside = h >= 0 && h < x.shape.height && w >= 0 && w < x.shape.width;
+    return inside ? x.at(h, w, c) : 0.0;
+  };
+  Activations y = Empty({rows.windows, columns.windows, layer.n});
   for (int h = 0; h < y.shape.height; ++h) {
     for (int w = 0; w < y.shape.width; ++w) {
       for (int f = 0; f < layer.n; ++f) {
-        double sum = bias[f];
+        double sum = layer.options.use_bias ? bias[f] : 0;
         for (int i = 0; i < size; ++i) {
           for (int j = 0; j < size; ++j) {
-            for (int c = 0; c < channels; ++c)
-              sum += x.at(h + i, w + j, c) * kernel[((i * size + j) * channels + c) * layer.n + f];
+            for (int c = 0; c < channels; ++c) {
+              sum += value(stride * h + i - rows.before, stride * w + j - columns.before, c) *
+                     kernel[((i * size + j) * channels + c) * layer.n + f];
+            }
           }
         }
         y.at(h, w, f) = MaybeRelu(sum, layer.relu);
@@ -98,6 +122,9 @@ double CrossEntropy(const std::vector<double>& logits, size_t label) {
 }  // namespace
 
 LayerText Conv(int filters, int size, bool relu) { return {LayerText::kConv, filters, size, relu}; }
+LayerText StridedConv(int filters, int size, const models::Conv2DOptions& options) {
+  return {LayerText::kConv, filters, size, options.activation == Activation::kRelu, 0, options};
+}
 LayerText Pool(int window) { return {LayerText::kPool, window}; }
 LayerText Drop(double rate) { return {LayerText::kDropout, 0, 0, false, rate}; }
 LayerText Fully(int units, bool relu) { return {LayerText::kDense, units, 0, relu}; }
@@ -107,9 +134,12 @@ models::LayerList MakeLayers(const std::vector<LayerText>& network) {
   for (const LayerText& l : network) {
     const Activation activation = l.relu ? Activation::kRelu : Activation::kNone;
     switch (l.kind) {
-      case LayerText::kConv:
-        layers.push_back(std::make_unique<models::Conv2D>(l.n, l.size, activation));
+      case LayerText::kConv: {
+        models::Conv2DOptions options = l.options;
+        options.activation = activation;
+        layers.push_back(std::make_unique<models::Conv2D>(l.n, l.size, options));
         break;
+      }
       case LayerText::kPool: layers.push_back(std::make_unique<models::MaxPool2D>(l.n)); break;
       case LayerText::kDropout: layers.push_back(std::make_unique<models::Dropout>(l.rate)); break;
       case LayerText::kDense:

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/layers/conv2d.h"
 #include "models/layers/sequential.h"
 
 namespace dtrun::testing {
@@ -16,9 +17,11 @@ struct LayerText {
   int size = 0;  ///< of the convolution's kernel
   bool relu = false;
   double rate = 0;
+  models::Conv2DOptions options = {};  ///< of a convolution; its activation is `relu`
 };
 
 LayerText Conv(int filters, int size, bool relu);
+LayerText StridedConv(int filters, int size, const models::Conv2DOptions& options);
 LayerText Pool(int window);
 LayerText Drop(double rate);
 LayerText Fully(int units, bool relu);

@@ -35,8 +35,28 @@ TEST_CASE("every layer is made again from its settings") {
     CHECK(again[i]->description() == layers[i]->description());
   CHECK(configs[0].kind == "conv2d");
   CHECK(
-      configs[0].settings ==
-      LayerSettings().Set("filters", 32).Set("kernel_size", 3).Set("activation", "relu"));
+      configs[0].settings == LayerSettings()
+                                 .Set("filters", 32)
+                                 .Set("kernel_size", 3)
+                                 .Set("strides", 1)
+                                 .Set("padding", "valid")
+                                 .Set("use_bias", true)
+                                 .Set("activation", "relu"));
+}
+
+TEST_CASE("strides and padding are written down as they were given") {
+  const auto again = [](const Conv2DOptions& options) {
+    const Conv2D layer(8, 3, options);
+    const auto made = LayerRegistry::BuiltIn().MakeLayer(ConfigOf(layer));
+    return layer.description() == made->description() ? made->description() : "another layer";
+  };
+  CHECK(again({.stride = 2, .padding = Padding::Same()}) == "conv2d 8 3x3 stride 2 same");
+  CHECK(
+      again({.padding = Padding::Pixels(1), .use_bias = false}) ==
+      "conv2d 8 3x3 padding 1 without bias");
+  CHECK(
+      Refusal("conv2d", ConfigOf(Conv2D(8, 3)).settings.Set("padding", "full")) ==
+      "conv2d: padding: 'full', expected valid or same");
 }
 
 TEST_CASE("a setting that is missing, of another type or out of range is named") {

@@ -1,0 +1,153 @@
+// A training step of a network, in turn with what oneDNN's primitives alone need for its products.
+
+#include <dtrun/dtrun.h>
+#include <omp.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "bench/measure.h"
+#include "bench/onednn_floor.h"
+#include "bench/program.h"
+#include "models/layers/sequential.h"
+#include "models/network_c.h"
+#include "models/optim/adam.h"
+#include "models/train/step.h"
+
+namespace dtrun::bench {
+namespace {
+
+using nlohmann::json;
+
+struct Settings {
+  std::string model = "C";
+  std::vector<std::string> dtypes = {"f32", "bf16"};
+  int batch = 1024, threads = 1, least_rounds = 15;
+};
+
+constexpr models::Shape kInput = {28, 28, 1};
+constexpr int kClasses = 10;
+
+models::Images MadeUpImages(int count) {
+  models::Images images;
+  images.count = static_cast<uint64_t>(count);
+  images.height = kInput.height;
+  images.width = kInput.width;
+  for (uint64_t i = 0; i < images.count * images.pixels_per_image(); ++i)
+    images.pixels.push_back(static_cast<uint8_t>((i + 1) * 2654435761u >> 24));
+  for (int i = 0; i < count; ++i) images.labels.push_back(static_cast<uint8_t>(i % kClasses));
+  return images;
+}
+
+models::SequentialOptions OptionsFor(int batch, DType dtype) {
+  const models::ChunkPlan plan = models::PlanChunks(static_cast<uint64_t>(batch));
+  return {plan.micro_batch, plan.micro_batches, /*seed=*/1, dtype};
+}
+
+// A step as a rank takes it: images to floats, forward, loss, backward, reduction, Adam.
+class TrainingStep {
+ public:
+  TrainingStep(Context& job, const Settings& settings, DType dtype)
+      : images_(MadeUpImages(settings.batch)),
+        examples_(images_.count),
+        model_(kInput, models::NetworkC(kClasses), OptionsFor(settings.batch, dtype)),
+        adam_(model_.parameters(), {}),
+        optimizer_(job.world(), adam_, {.op = ReduceOp::kSum}) {
+    std::iota(examples_.begin(), examples_.end(), 0);
+  }
+
+  void Run() {
+    models::ComputeGradients(
+        model_, images_, {examples_, 0, images_.count, step_++},
+        [this](size_t i) { optimizer_.MarkReady(i); });
+    optimizer_.Step();
+  }
+
+ private:
+  models::Images images_;
+  std::vector<uint32_t> examples_;
+  models::Sequential model_;
+  models::Adam adam_;
+  DistributedOptimizer optimizer_;
+  uint64_t step_ = 0;
+};
+
+void PrintParts(const OnednnFloor& floor) {
+  for (const FloorPart& part : floor.parts())
+    std::printf(
+        "#   %-40s %4d at a time %8.2f us per image\n", part.name.c_str(), part.micro_batch,
+        part.us_per_example);
+}
+
+json Measure(Context& job, const Settings& settings, const std::string& dtype) {
+  const bool bf16 = dtype == "bf16";
+  TrainingStep step(job, settings, bf16 ? DType::kBF16 : DType::kF32);
+  const OnednnFloor floor(
+      kInput, models::NetworkC(kClasses), bf16 ? DType::kBF16 : DType::kF32, settings.batch);
+  PrintParts(floor);
+  const std::vector<double> us = MeasureInTurn(
+      job.world(), {[&] { step.Run(); }, [&] { floor.Run(); }}, settings.least_rounds);
+  const double images_us = settings.batch * 1e6;
+  return {
+      {"model", settings.model},
+      {"dtype", dtype},
+      {"threads", settings.threads},
+      {"batch", settings.batch},
+      {"images_per_s", images_us / us[0]},
+      {"floor_images_per_s", images_us / us[1]},
+      {"share", us[1] / us[0]}};
+}
+
+json MeasureAll(Context& job, const Settings& settings) {
+  omp_set_num_threads(settings.threads);
+  json rows = json::array();
+  for (const std::string& dtype : settings.dtypes) {
+    rows.push_back(Measure(job, settings, dtype));
+    const json& row = rows.back();
+    std::printf(
+        "%-6s %-5s %8s %6s %12s %15s %6s\n%-6s %-5s %8d %6d %12.0f %15.0f %6.3f\n", "model",
+        "dtype", "threads", "batch", "images/s", "floor images/s", "share", settings.model.c_str(),
+        dtype.c_str(), settings.threads, settings.batch, row["images_per_s"].get<double>(),
+        row["floor_images_per_s"].get<double>(), row["share"].get<double>());
+    std::fflush(stdout);
+  }
+  return rows;
+}
+
+}  // namespace
+}  // namespace dtrun::bench
+
+int main(int argc, char** argv) {
+  dtrun::bench::Settings settings;
+  CLI::App app(
+      "A training step of a network, beside what oneDNN's primitives alone need for its products.",
+      "model_perf");
+  app.add_option("--model", settings.model, "the network")
+      ->check(CLI::IsMember({"C"}))
+      ->capture_default_str();
+  app.add_option("--dtype", settings.dtypes, "what it computes in")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  app.add_option("--batch", settings.batch, "examples of a step")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--threads", settings.threads, "of the computation")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--rounds", settings.least_rounds, "rounds of both, at least")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  return dtrun::bench::Main(
+      app,
+      {"model_perf", [&](dtrun::Context& job) { return dtrun::bench::MeasureAll(job, settings); },
+       [](dtrun::Context& job) -> std::string {
+         return job.size() == 1 ? "" : "start it alone: it measures one process";
+       }},
+      argc, argv);
+}

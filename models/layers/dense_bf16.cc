@@ -1,0 +1,147 @@
+// oneDNN's inner products on bf16 copies of the kernel, made once per step in the formats that it
+// likes. Each call writes a gradient of its own in f32; those of a step are summed in oneDNN's
+// format and brought into the parameter's order once, at the end.
+
+#include <cstring>
+#include <dnnl.hpp>
+
+#include "models/layers/dense_products.h"
+#include "models/layers/kernels.h"
+
+namespace dtrun::models {
+namespace {
+
+using dnnl::memory;
+
+class DenseBf16 : public DenseProducts {
+ public:
+  DenseBf16(Builder& builder, const DenseTensors& tensors)
+      : builder_(builder),
+        t_(tensors),
+        source_(Plain(t_.inputs)),
+        destination_(Plain(t_.units)),
+        kernel_(Size(), memory::data_type::bf16, memory::format_tag::any),
+        bias_({t_.units}, memory::data_type::f32, memory::format_tag::a),
+        forward_description_(
+            {dnnl::prop_kind::forward_training, source_, kernel_, bias_, destination_}, Attribute(),
+            builder.engine()) {
+    const memory packed = builder.NewMemory(forward_description_.weights_desc());
+    forward_ = {
+        dnnl::inner_product_forward(forward_description_),
+        {{DNNL_ARG_SRC, View(source_, t_.input->data)},
+         {DNNL_ARG_WEIGHTS, packed},
+         {DNNL_ARG_BIAS, View(bias_, t_.bias->value.data)},
+         {DNNL_ARG_DST, View(destination_, t_.output->data)},
+         {DNNL_ARG_SCRATCHPAD, builder.NewScratch(forward_description_.scratchpad_desc())}}};
+    // In two steps: rounding to bf16 reads f32 once for both formats.
+    rounded_ = builder.NewMemory(KerasOrder(memory::data_type::bf16));
+    round_ =
+        BoundReorder(View(KerasOrder(memory::data_type::f32), t_.kernel->value.data), rounded_);
+    pack_for_forward_ = BoundReorder(rounded_, packed);
+  }
+
+  void BuildBackwardWeights() override {
+    const dnnl::inner_product_backward_weights::primitive_desc description(
+        {source_, memory::desc(Size(), memory::data_type::f32, memory::format_tag::any), bias_,
+         destination_},
+        builder_.ScratchAttribute(), builder_.engine(), forward_description_);
+    const memory scratch = builder_.NewScratch(description.scratchpad_desc());
+    const auto bind = [&](memory& kernel_into, memory& bias_into) -> BoundPrimitive {
+      kernel_into = builder_.NewMemory(description.diff_weights_desc());
+      bias_into = builder_.NewMemory(description.diff_bias_desc());
+      return {
+          dnnl::inner_product_backward_weights(description),
+          {{DNNL_ARG_SRC, View(source_, t_.input->data)},
+           {DNNL_ARG_DIFF_DST, View(destination_, t_.output->gradient)},
+           {DNNL_ARG_DIFF_WEIGHTS, kernel_into},
+           {DNNL_ARG_DIFF_BIAS, bias_into},
+           {DNNL_ARG_SCRATCHPAD, scratch}}};
+    };
+    backward_to_sum_ = bind(kernel_sum_, bias_sum_);
+    backward_to_term_ = bind(kernel_term_, bias_term_);
+    kernel_gradient_ = View(KerasOrder(memory::data_type::f32), nullptr);
+    unpack_gradient_ = BoundReorder(kernel_sum_, kernel_gradient_);
+  }
+
+  void BuildBackwardData() override {
+    const dnnl::inner_product_backward_data::primitive_desc description(
+        {source_, kernel_, destination_}, builder_.ScratchAttribute(), builder_.engine(),
+        forward_description_);
+    const memory packed = builder_.NewMemory(description.weights_desc());
+    pack_for_backward_ = BoundReorder(rounded_, packed);
+    packs_for_backward_ = true;
+    backward_data_ = {
+        dnnl::inner_product_backward_data(description),
+        {{DNNL_ARG_DIFF_DST, View(destination_, t_.output->gradient)},
+         {DNNL_ARG_WEIGHTS, packed},
+         {DNNL_ARG_DIFF_SRC, View(source_, t_.input->gradient)},
+         {DNNL_ARG_SCRATCHPAD, builder_.NewScratch(description.scratchpad_desc())}}};
+  }
+
+  void PrepareWeights() override {
+    round_.Run(builder_.stream());
+    pack_for_forward_.Run(builder_.stream());
+    if (packs_for_backward_) pack_for_backward_.Run(builder_.stream());
+  }
+
+  void Forward() override { forward_.Run(builder_.stream()); }
+
+  void BackwardWeights(const Pass& pass) override {
+    if (pass.first) {
+      backward_to_sum_.Run(builder_.stream());
+    } else {
+      backward_to_term_.Run(builder_.stream());
+      AddTo(kernel_term_, kernel_sum_);
+      AddTo(bias_term_, bias_sum_);
+    }
+    if (!pass.last) return;
+    kernel_gradient_.set_data_handle(t_.kernel->gradient.data);
+    unpack_gradient_.Run(builder_.stream());
+    std::memcpy(t_.bias->gradient.data, Floats(bias_sum_), t_.bias->gradient.bytes());
+  }
+
+  void BackwardData() override { backward_data_.Run(builder_.stream()); }
+
+ private:
+  static float* Floats(const memory& piece) { return static_cast<float*>(piece.get_data_handle()); }
+  static void AddTo(const memory& term, const memory& sum) {
+    Add(Floats(term), sum.get_desc().get_size() / sizeof(float), Floats(sum));
+  }
+
+  memory::dims Size() const { return {t_.units, t_.inputs}; }
+  memory::desc Plain(int width) const {
+    return memory::desc({t_.batch, width}, memory::data_type::bf16, memory::format_tag::ab);
+  }
+  memory::desc KerasOrder(memory::data_type type) const {
+    return memory::desc(Size(), type, memory::format_tag::ba);
+  }
+  memory View(const memory::desc& description, void* data) {
+    return memory(description, builder_.engine(), data);
+  }
+  dnnl::primitive_attr Attribute() const {
+    dnnl::primitive_attr attribute = builder_.ScratchAttribute();
+    dnnl::post_ops fused;
+    if (t_.output->relu) fused.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+    attribute.set_post_ops(fused);
+    return attribute;
+  }
+
+  Builder& builder_;
+  DenseTensors t_;
+  memory::desc source_, destination_, kernel_, bias_;
+  dnnl::inner_product_forward::primitive_desc forward_description_;
+  memory rounded_;
+  BoundPrimitive round_, pack_for_forward_, pack_for_backward_, forward_, backward_data_;
+  bool packs_for_backward_ = false;
+  // Gradients of the passes so far, and of the one at hand when it is not the first.
+  memory kernel_sum_, bias_sum_, kernel_term_, bias_term_, kernel_gradient_;
+  BoundPrimitive backward_to_sum_, backward_to_term_, unpack_gradient_;
+};
+
+}  // namespace
+
+std::unique_ptr<DenseProducts> MakeDenseBf16(Builder& builder, const DenseTensors& tensors) {
+  return std::make_unique<DenseBf16>(builder, tensors);
+}
+
+}  // namespace dtrun::models
