@@ -16,7 +16,7 @@
 #include "bench/onednn_floor.h"
 #include "bench/program.h"
 #include "models/layers/sequential.h"
-#include "models/network_c.h"
+#include "models/networks/network_c.h"
 #include "models/optim/adam.h"
 #include "models/train/step.h"
 

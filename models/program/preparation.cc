@@ -1,7 +1,7 @@
 #include "models/program/preparation.h"
 
 #include "models/data/sampling.h"
-#include "models/network_c.h"
+#include "models/networks/network_c.h"
 #include "models/optim/adam.h"
 #include "models/optim/sgd.h"
 #include "models/program/run_options.h"

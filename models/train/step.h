@@ -18,6 +18,7 @@ struct Share {
   uint32_t first_position = 0;         ///< of examples[0] in the global batch
   uint64_t global_batch = 0;           ///< examples of all ranks' shares together
   uint64_t step = 0;                   ///< optimizer steps done before
+  double regularization_scale = 1;     ///< see Pass
 };
 
 /// How a rank's share of a batch goes through the network: see SequentialOptions.
