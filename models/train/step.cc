@@ -81,7 +81,7 @@ Tally ComputeShare(
 // of 1,024 images on one thread of a Zen 5 core, us per image, micro-batch x micro-batches per
 // chunk: 16x8 332, 8x16 336, 32x4 347, 32x1 353; oneDNN's primitives alone, in the same minute,
 // 312.
-ChunkPlan PlanChunks(uint64_t examples, DType) {
+ChunkPlan PlanChunks(uint64_t examples) {
   const uint64_t n = std::max<uint64_t>(examples, 1);
   const uint64_t chunk = DivideUp(n, DivideUp(n, kLargestChunk));
   const uint64_t micro_batches = DivideUp(chunk, kLargestMicroBatch);

@@ -30,7 +30,7 @@ struct ChunkPlan {
 /// Cuts `examples` into as few chunks as possible of about equal size, and these into micro-batches
 /// likewise: what fills the last ones up is computed in vain.
 ///   PlanChunks(1024) -> {16, 8}: 8 chunks of 128      PlanChunks(100) -> {15, 7}: 1 chunk of 105
-ChunkPlan PlanChunks(uint64_t examples, DType dtype = DType::kF32);
+ChunkPlan PlanChunks(uint64_t examples);
 
 /// Works through the share in chunks and leaves in the parameters' gradients those of
 ///   sum of the share's losses / global_batch
