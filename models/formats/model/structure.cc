@@ -15,7 +15,7 @@ using nlohmann::json;
 constexpr char kFormat[] = "dtrun model";
 constexpr int64_t kVersion = 1;
 constexpr int64_t kMostPixels = 1 << 16;  // of a side, and channels
-constexpr int kDeepest = 8;              // layers within layers
+constexpr int kDeepest = 8;               // layers within layers
 constexpr size_t kMostLayers = 10000;
 
 [[noreturn]] void Refuse(const std::string& text) {

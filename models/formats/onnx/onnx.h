@@ -5,6 +5,7 @@
 #include <string>
 
 #include "models/formats/onnx/onnx_layers.h"
+#include "models/layers/registry.h"
 #include "models/layers/sequential.h"
 
 namespace dtrun::models {
@@ -14,8 +15,10 @@ struct OnnxOptions {
   /// The output is "probabilities": a network that ends without a softmax gets one. Otherwise it is
   /// "output", as the network has it.
   bool probabilities = true;
-  /// For layers of your own, by kind; they come before the library's.
+  /// For layers of your own, by kind; they come before the library's. Where layers hold others, the
+  /// registry has yours as well.
   std::map<std::string, OnnxConverter> converters = {};
+  LayerRegistry registry = LayerRegistry::BuiltIn();
 };
 
 /// The network, as it is now, for ONNX Runtime and others: IR version 8. Its input is "input":

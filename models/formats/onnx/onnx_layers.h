@@ -16,9 +16,13 @@ struct OnnxLayer {
   std::string name;  ///< of its nodes: "layer3.conv2d"
   LayerSettings settings;
   Shape input, output;
-  /// By the names that the layer gives them, in the layer's own order: "kernel" of a Conv2D is
-  /// (size, size, input channels, filters).
+  /// Parameters and buffers by the names that the layer gives them, in the layer's own order:
+  /// "kernel" of a Conv2D is (size, size, input channels, filters).
   std::map<std::string, std::span<const float>> tensors;
+  /// Adds the nodes of layers that this one holds, one after the other: those of its setting
+  /// `path`, whose parameters have names such as "main0.conv2d.kernel". Returns what the last
+  /// gives.
+  std::function<OnnxValue(const std::string& path, const OnnxValue& input)> convert_path;
 };
 
 /// Adds the layer's nodes, which read `input`, as they are when nothing is trained (no dropout).
