@@ -10,6 +10,8 @@ namespace dtrun::models {
 /// An optimizer whose learning rate may change between steps.
 class RateOptimizer : public Optimizer {
  public:
+  /// That of the next step.
+  virtual double learning_rate() const = 0;
   /// From the next step on. `rate` > 0.
   virtual void set_learning_rate(double rate) = 0;
 };

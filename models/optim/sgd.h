@@ -28,6 +28,7 @@ class Sgd : public RateOptimizer {
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<NamedBuffer> state() override;
   void Step() override;
+  double learning_rate() const override { return options_.learning_rate; }
   void set_learning_rate(double rate) override { options_.learning_rate = rate; }
 
  private:

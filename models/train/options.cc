@@ -82,6 +82,12 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& o) {
       ->check(OneOf("adam", "sgd"))
       ->type_name("NAME");
   app.add_option(
+         "--warmup-epochs", o.warmup_epochs,
+         "First epochs, in which the learning rate grows to that of all ranks' batches together: "
+         "the number of ranks times --learning-rate [0]")
+      ->check(Integer(0, 1000000))
+      ->type_name("N");
+  app.add_option(
          "--cooldown", o.cooldown,
          "Last part of the training, over which the learning rate falls to 0 in a straight line "
          "[0.25]")
@@ -95,11 +101,55 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& o) {
       ->type_name("N");
 }
 
+void AddLoopOptions(CLI::App& app, TrainOptions& o) {
+  app.add_option(
+         "--loop", o.loop,
+         "fit: Trainer::Fit with callbacks; custom: a loop over the same parts, with the same "
+         "result [fit]")
+      ->check(OneOf("fit", "custom"))
+      ->type_name("NAME");
+  app.add_option(
+         "--early-stopping", o.early_stopping,
+         "Stop when the test loss has not improved for N epochs, and go back to the best weights")
+      ->check(Integer(1, 1000000))
+      ->type_name("N");
+  app.add_option("--checkpoint-dir", o.checkpoint_dir, "Save checkpoints in this folder")
+      ->type_name("DIR");
+  app.add_option(
+         "--checkpoint-every", o.checkpoint_every,
+         "Save one every N steps, besides that at each epoch's end")
+      ->check(Integer(1, kMost))
+      ->type_name("N");
+  app.add_option("--keep-checkpoints", o.keep_checkpoints, "Keep the newest N; 0: all [3]")
+      ->check(Integer(0, kMost))
+      ->type_name("N");
+  app.add_flag(
+      "--resume", o.resume, "Go on where the newest checkpoint in --checkpoint-dir was made");
+}
+
+void AddFileOptions(CLI::App& app, TrainOptions& o) {
+  app.add_option("--json", o.json, "Write the result to this file")->type_name("FILE");
+  app.add_option("--tensorboard", o.tensorboard, "Write what TensorBoard shows into this folder")
+      ->type_name("DIR");
+  app.add_flag("--log-steps", o.log_steps, "With the loss of every step in the --json file");
+}
+
 void AddSurroundings(CLI::App& app, TrainOptions& o) {
   app.add_option(
          "--data-dir", o.data_dir,
          Text("Folder of an IDX data set, gzipped or not [", kFashionMnistDir, "]"))
       ->type_name("DIR");
+  app.add_option(
+         "--dtype", o.dtype,
+         "f32 or bf16: what layers compute in; parameters stay f32. Where the CPU has no AVX-512, "
+         "all is f32 [f32]")
+      ->check(OneOf("f32", "bf16"))
+      ->type_name("NAME");
+  app.add_option(
+         "--prefetch", o.prefetch,
+         "Batches that a thread of its own gets ready before they are needed; 0: none [2]")
+      ->check(Integer(0, 1000))
+      ->type_name("N");
   app.add_option("--threads", o.threads, "Compute threads per rank [the CPUs that are its own]")
       ->check(Integer(1, 4096))
       ->type_name("N");
@@ -109,16 +159,26 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
          "per epoch [1]")
       ->check(Integer(0, 2))
       ->type_name("0|1|2");
-  app.add_option("--json", o.json, "Write the result to this file")->type_name("FILE");
   app.add_flag(
       "!--reduce-after-backward", o.overlap,
       "Do not reduce gradients while the backward pass runs: shows what that is worth");
-  app.add_flag("--log-steps", o.log_steps, "With the loss of every step in the --json file");
 }
 
 std::string ErrorBetweenOptions(const TrainOptions& o, const CLI::App& app) {
   if (app.count("--momentum") > 0 && o.optimizer != "sgd")
     return Text("--momentum: given with --optimizer ", o.optimizer, ", expected --optimizer sgd");
+  const bool has_folder = app.count("--checkpoint-dir") > 0;
+  if (has_folder && o.checkpoint_dir.empty()) return "--checkpoint-dir: '', expected a folder";
+  for (const char* name : {"--checkpoint-every", "--keep-checkpoints", "--resume"}) {
+    if (app.count(name) > 0 && !has_folder)
+      return Text(name, ": expected with --checkpoint-dir DIR");
+  }
+  if (app.count("--tensorboard") > 0 && o.tensorboard.empty())
+    return "--tensorboard: '', expected a folder";
+  for (const char* name : {"--checkpoint-dir", "--early-stopping", "--tensorboard"}) {
+    if (app.count(name) > 0 && o.loop == "custom")
+      return Text(name, ": given with --loop custom, expected --loop fit");
+  }
   if (o.log_steps && o.json.empty()) return "--log-steps: expected with --json FILE";
   if (app.count("--json") > 0 && o.json.empty()) return "--json: '', expected a file name";
   return "";
@@ -139,11 +199,14 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;
   CLI::App app(
       "Trains a convolutional network on Fashion-MNIST, alone or as the ranks of a dtrun job.\n"
-      "Exit codes: 0 success, 2 usage, 66 data unusable, 73 the --json file could not be written, "
-      "76 ranks disagree.",
+      "Exit codes: 0 success, 2 usage, 65 the loss is not a number, 66 data or checkpoint "
+      "unusable, "
+      "73 the --json file or a checkpoint could not be written, 76 ranks disagree.",
       "cnn_fmnist");
   AddBatchOptions(app, parsed.options);
   AddOptimizerOptions(app, parsed.options);
+  AddLoopOptions(app, parsed.options);
+  AddFileOptions(app, parsed.options);
   AddSurroundings(app, parsed.options);
   try {
     app.parse(argc, argv);
@@ -162,8 +225,12 @@ std::string SharedSettings(const TrainOptions& o) {
       "\n--global-batch-size=", o.global_batch_size, "\n--steps-per-epoch=", o.steps_per_epoch,
       "\n--max-steps=", o.max_steps, "\n--learning-rate=", o.learning_rate,
       "\n--optimizer=", o.optimizer, "\n--momentum=", o.momentum, "\n--cooldown=", o.cooldown,
-      "\n--seed=", o.seed, "\n--verbose=", o.verbose, "\n--log-steps=", o.log_steps,
-      "\n--reduce-after-backward=", !o.overlap, "\n");
+      "\n--warmup-epochs=", o.warmup_epochs, "\n--loop=", o.loop,
+      "\n--early-stopping=", o.early_stopping, "\n--checkpoint-dir=", o.checkpoint_dir,
+      "\n--checkpoint-every=", o.checkpoint_every, "\n--keep-checkpoints=", o.keep_checkpoints,
+      "\n--resume=", o.resume, "\n--dtype=", o.dtype, "\n--prefetch=", o.prefetch,
+      "\n--tensorboard=", o.tensorboard, "\n--seed=", o.seed, "\n--verbose=", o.verbose,
+      "\n--log-steps=", o.log_steps, "\n--reduce-after-backward=", !o.overlap, "\n");
 }
 
 }  // namespace dtrun::models
