@@ -13,8 +13,7 @@
 #include "models/data/sampling.h"
 #include "models/layers/sequential.h"
 #include "models/network_c.h"
-#include "models/optim/adam.h"
-#include "models/optim/sgd.h"
+#include "models/optim/by_name.h"
 #include "models/text.h"
 #include "models/train/digest.h"
 #include "models/train/exit_codes.h"
@@ -35,6 +34,7 @@ struct Preparation {
   uint64_t global_batch = 0;
   std::unique_ptr<Sequential> model;
   std::unique_ptr<RateOptimizer> optimizer;
+  Schedule schedule = ConstantRate{};
 };
 
 uint64_t GlobalBatchOf(const TrainOptions& options, int ranks) {
@@ -70,15 +70,6 @@ Verdict CheckBatch(const TrainOptions& options, uint64_t global_batch, uint64_t 
   return {};
 }
 
-std::unique_ptr<RateOptimizer> MakeOptimizer(
-    const TrainOptions& o, std::vector<Parameter>& parameters) {
-  if (o.optimizer == "sgd") {
-    return std::make_unique<Sgd>(
-        parameters, SgdOptions{.learning_rate = o.learning_rate, .momentum = o.momentum});
-  }
-  return std::make_unique<Adam>(parameters, AdamOptions{.learning_rate = o.learning_rate});
-}
-
 std::unique_ptr<Sequential> MakeModel(const Dataset& data, uint64_t share, uint64_t seed) {
   const ChunkPlan plan = PlanChunks(share);
   return std::make_unique<Sequential>(
@@ -94,6 +85,23 @@ std::string DataSettings(const Dataset& data) {
   return Text(
       "training labels=", labels(data.train), "\ntest labels=", labels(data.test),
       "\nimage height=", data.train.height, "\nimage width=", data.train.width, "\n");
+}
+
+// Of the whole training, as the options cut it.
+uint64_t TotalSteps(const TrainOptions& options, const Preparation& ready) {
+  uint64_t steps = BatchesPerEpoch(ready.data.train.count, ready.global_batch);
+  if (options.steps_per_epoch > 0) steps = options.steps_per_epoch;
+  steps *= options.epochs;
+  return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
+}
+
+Schedule ScheduleOf(const TrainOptions& options, const Preparation& ready) {
+  ScheduleSettings settings;
+  settings.learning_rate = ready.optimizer->learning_rate();
+  settings.steps = TotalSteps(options, ready);
+  settings.warmup_steps = options.warmup_steps;
+  settings.fraction = options.cooldown;
+  return MakeSchedule(options.schedule, settings);
 }
 
 Verdict PrepareToTrain(const TrainOptions& options, const Context& job, Preparation& ready) {
@@ -113,7 +121,14 @@ Verdict PrepareToTrain(const TrainOptions& options, const Context& job, Preparat
   } catch (const Error& error) {
     return {kDataUnusable, Text(options.data_dir, ": ", error.what())};
   }
-  ready.optimizer = MakeOptimizer(options, ready.model->parameters());
+  try {
+    ready.optimizer = MakeOptimizer(
+        options.optimizer, ready.model->parameters(), ready.model->parameter_shapes(),
+        options.optimizer_settings);
+    ready.schedule = ScheduleOf(options, ready);
+  } catch (const Error& error) {
+    return {kUsage, error.what()};
+  }
   if (job.rank() == 0 && !options.json.empty()) {
     const std::string reason = WhyNotWritable(options.json);
     if (!reason.empty()) return {kResultNotWritten, Text("--json: ", reason)};
@@ -136,6 +151,12 @@ std::string HostsLine(const Context& job) {
   return hosts;
 }
 
+// "cooldown, warm-up of 5 steps"
+std::string ScheduleText(const TrainOptions& options) {
+  if (options.warmup_steps == 0) return options.schedule;
+  return Text(options.schedule, ", warm-up of ", options.warmup_steps, " steps");
+}
+
 void PrintHeading(
     Context& job, const TrainOptions& options, const Preparation& ready, int threads) {
   const dnnl_version_t* onednn = dnnl_version();
@@ -147,8 +168,8 @@ void PrintHeading(
       ": ", train.count, " training and ", test.count, " test images, ", train.height, "x",
       train.width, ", ", ready.data.classes, " classes\nNetwork     ", ready.model->description(),
       ": ", ready.model->parameter_count(), " parameters\nOptimizer   ", options.optimizer,
-      ", learning rate ", options.learning_rate, " (falling over the last ", 100 * options.cooldown,
-      " % of the steps), global batch ", ready.global_batch, ", ",
+      ", learning rate ", ready.optimizer->learning_rate(), " (", ScheduleText(options),
+      "), global batch ", ready.global_batch, ", ",
       BatchesPerEpoch(train.count, ready.global_batch), " steps use every example once\n");
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
@@ -185,16 +206,7 @@ class Narrator {
   ProgressPrinter progress_;
 };
 
-// Of the whole training, as the options cut it.
-uint64_t TotalSteps(const TrainOptions& options, const Preparation& ready) {
-  uint64_t steps = BatchesPerEpoch(ready.data.train.count, ready.global_batch);
-  if (options.steps_per_epoch > 0) steps = options.steps_per_epoch;
-  steps *= options.epochs;
-  return options.max_steps > 0 ? std::min(steps, options.max_steps) : steps;
-}
-
 TrainingResult Train(Context& job, const TrainOptions& options, Preparation& ready) {
-  const uint64_t steps = TotalSteps(options, ready);
   Trainer trainer(
       job.world(), *ready.model, *ready.optimizer, ready.data,
       {.global_batch = ready.global_batch,
@@ -202,9 +214,7 @@ TrainingResult Train(Context& job, const TrainOptions& options, Preparation& rea
        .max_steps = options.max_steps,
        .seed = options.seed,
        .overlap = options.overlap,
-       .learning_rate = [&options, steps](uint64_t step) {
-         return LearningRateAt(options.learning_rate, step, steps, options.cooldown);
-       }});
+       .learning_rate = [&ready](uint64_t step) { return ready.schedule.rate(step); }});
   Narrator narrator(job, options);
   TrainingResult result;
   result.ranks = job.size();

@@ -60,6 +60,7 @@ void Sequential::MakeParameters(const std::vector<std::vector<ParameterSpec>>& s
       parameters_.push_back(
           {Text("layer", i, ".", entries_[i].layer->kind(), ".", spec.name),
            Buffer(value, spec.count()), Buffer(static_cast<float*>(nullptr), spec.count())});
+      parameter_shapes_.push_back(spec.shape);
       value += spec.count();
     }
   }

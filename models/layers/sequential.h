@@ -71,6 +71,8 @@ class Sequential {
   /// some (a DistributedOptimizer does) before the first Backward.
   std::vector<Parameter>& parameters() { return parameters_; }
   size_t parameter_count() const { return values_.count(); }
+  /// By parameter: {3, 3, 32, 64}, {64}.
+  const std::vector<std::vector<int>>& parameter_shapes() const { return parameter_shapes_; }
   int chunk() const { return builder_.chunk(); }
   const Shape& input_shape() const { return input_shape_; }
   /// The layers that it was made with, in that order.
@@ -121,6 +123,7 @@ class Sequential {
   size_t head_ = 0;  // entries that take micro-batches
   FloatArray values_;
   std::vector<Parameter> parameters_;
+  std::vector<std::vector<int>> parameter_shapes_;
   float* input_ = nullptr;
   Tensor* output_ = nullptr;
 };

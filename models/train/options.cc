@@ -1,6 +1,7 @@
 #include "models/train/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -40,11 +41,19 @@ CLI::Validator Number(double least, Bound bound, double most) {
       "", "number");
 }
 
-CLI::Validator OneOf(const std::string& first, const std::string& second) {
+// "a, b or c"
+std::string Alternatives(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i)
+    text += Text(i == 0 ? "" : i + 1 == names.size() ? " or " : ", ", names[i]);
+  return text;
+}
+
+CLI::Validator OneOf(const std::vector<std::string>& names) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {
-        if (text == first || text == second) return "";
-        return Text("'", text, "', expected ", first, " or ", second);
+        if (std::find(names.begin(), names.end(), text) != names.end()) return "";
+        return Text("'", text, "', expected ", Alternatives(names));
       },
       "", "name");
 }
@@ -75,21 +84,45 @@ void AddBatchOptions(CLI::App& app, TrainOptions& o) {
 }
 
 void AddOptimizerOptions(CLI::App& app, TrainOptions& o) {
-  app.add_option("--learning-rate", o.learning_rate, "Of the optimizer [0.001]")
+  OptimizerSettings& settings = o.optimizer_settings;
+  app.add_option("--optimizer", o.optimizer, Alternatives(OptimizerNames()) + " [adam]")
+      ->check(OneOf(OptimizerNames()))
+      ->type_name("NAME");
+  app.add_option(
+         "--learning-rate", settings.learning_rate, "Of the optimizer [its own: adam 0.001]")
       ->check(Number(0, Bound::kExcluded, 1000))
       ->type_name("X");
-  app.add_option("--optimizer", o.optimizer, "adam or sgd [adam]")
-      ->check(OneOf("adam", "sgd"))
+  app.add_option("--momentum", settings.momentum, "Of sgd, lars and muon [0, 0.9, 0.95]")
+      ->check(Number(0, Bound::kIncluded, 1))
+      ->type_name("X");
+  app.add_flag_callback(
+      "--nesterov", [&settings] { settings.nesterov = true; },
+      "Nesterov's momentum, of sgd and lars; muon's is");
+  app.add_option(
+         "--weight-decay", settings.weight_decay,
+         "Of all but adam; biases are not decayed [0; adamw 0.004, lars 0.0001, lamb 0.01]")
+      ->check(Number(0, Bound::kIncluded, 1000))
+      ->type_name("X");
+  app.add_option("--beta1", settings.beta1, "Of adam, adamw, lamb and muon's biases [0.9]")
+      ->check(Number(0, Bound::kIncluded, 1))
+      ->type_name("X");
+  app.add_option("--beta2", settings.beta2, "Likewise [0.999; muon 0.95]")
+      ->check(Number(0, Bound::kIncluded, 1))
+      ->type_name("X");
+  app.add_option("--schedule", o.schedule, Alternatives(ScheduleNames()) + " [cooldown]")
+      ->check(OneOf(ScheduleNames()))
       ->type_name("NAME");
   app.add_option(
          "--cooldown", o.cooldown,
-         "Last part of the training, over which the learning rate falls to 0 in a straight line "
-         "[0.25]")
+         "Of --schedule cooldown: last part of the training, over which the learning rate falls to "
+         "0 in a straight line [0.25]")
       ->check(Number(0, Bound::kIncluded, 1))
       ->type_name("X");
-  app.add_option("--momentum", o.momentum, "Of --optimizer sgd [0]")
-      ->check(Number(0, Bound::kIncluded, 1))
-      ->type_name("X");
+  app.add_option(
+         "--warmup-steps", o.warmup_steps,
+         "Steps over which the learning rate rises to its value, in front of the schedule [0]")
+      ->check(Integer(0, kMost))
+      ->type_name("N");
   app.add_option("--seed", o.seed, "Of initial weights, order of examples and dropout [1]")
       ->check(Integer(0, UINT64_MAX))
       ->type_name("N");
@@ -117,11 +150,17 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
 }
 
 std::string ErrorBetweenOptions(const TrainOptions& o, const CLI::App& app) {
-  if (app.count("--momentum") > 0 && o.optimizer != "sgd")
-    return Text("--momentum: given with --optimizer ", o.optimizer, ", expected --optimizer sgd");
+  if (o.cooldown && o.schedule != "cooldown")
+    return Text("--cooldown: given with --schedule ", o.schedule, ", expected --schedule cooldown");
   if (o.log_steps && o.json.empty()) return "--log-steps: expected with --json FILE";
   if (app.count("--json") > 0 && o.json.empty()) return "--json: '', expected a file name";
   return "";
+}
+
+// The value, "default" without one.
+template <typename Value>
+std::string Given(const std::optional<Value>& value) {
+  return value ? Text(*value) : "default";
 }
 
 // One line: CLI11 has errors of several.
@@ -157,12 +196,16 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
 }
 
 std::string SharedSettings(const TrainOptions& o) {
+  const OptimizerSettings& s = o.optimizer_settings;
   return Text(
       "--epochs=", o.epochs, "\n--batch-size=", o.batch_size,
       "\n--global-batch-size=", o.global_batch_size, "\n--steps-per-epoch=", o.steps_per_epoch,
-      "\n--max-steps=", o.max_steps, "\n--learning-rate=", o.learning_rate,
-      "\n--optimizer=", o.optimizer, "\n--momentum=", o.momentum, "\n--cooldown=", o.cooldown,
-      "\n--seed=", o.seed, "\n--verbose=", o.verbose, "\n--log-steps=", o.log_steps,
+      "\n--max-steps=", o.max_steps, "\n--optimizer=", o.optimizer,
+      "\n--learning-rate=", Given(s.learning_rate), "\n--momentum=", Given(s.momentum),
+      "\n--nesterov=", Given(s.nesterov), "\n--weight-decay=", Given(s.weight_decay),
+      "\n--beta1=", Given(s.beta1), "\n--beta2=", Given(s.beta2), "\n--schedule=", o.schedule,
+      "\n--cooldown=", Given(o.cooldown), "\n--warmup-steps=", o.warmup_steps, "\n--seed=", o.seed,
+      "\n--verbose=", o.verbose, "\n--log-steps=", o.log_steps,
       "\n--reduce-after-backward=", !o.overlap, "\n");
 }
 

@@ -2,9 +2,11 @@
 #define DTRUN_MODELS_TRAIN_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "models/data/dataset.h"
+#include "models/optim/by_name.h"
 
 namespace dtrun::models {
 
@@ -15,10 +17,12 @@ struct TrainOptions {
   uint64_t global_batch_size = 0;  ///< of all ranks together; 0: batch_size times the ranks
   uint64_t steps_per_epoch = 0;    ///< 0: every example once
   uint64_t max_steps = 0;          ///< 0: no limit
-  double learning_rate = 1e-3;
-  std::string optimizer = "adam";  ///< or "sgd"
-  double momentum = 0;             ///< sgd's
-  double cooldown = 0.25;          ///< last part of training, over which the rate falls to 0
+  std::string optimizer = "adam";
+  OptimizerSettings optimizer_settings;
+  std::string schedule = "cooldown";
+  /// Of --schedule cooldown: last part of training, over which the rate falls to 0.
+  std::optional<double> cooldown;
+  uint64_t warmup_steps = 0;
   uint64_t seed = 1;
   std::string data_dir = kFashionMnistDir;
   int threads = 0;  ///< 0: those that are this rank's own

@@ -10,7 +10,7 @@
 #include "models/data/dataset.h"
 #include "models/layers/loss.h"
 #include "models/layers/sequential.h"
-#include "models/optim/learning_rate.h"
+#include "models/optim/rate_optimizer.h"
 #include "models/train/report.h"
 
 namespace dtrun::models {
