@@ -1,4 +1,5 @@
-// A training step of a network, in turn with what oneDNN's primitives alone need for its products.
+// A training step of a network, as it is and deterministic, in turn with what oneDNN's primitives
+// alone need for its products.
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
@@ -28,6 +29,7 @@ struct Settings {
   std::string model = "C";
   std::vector<std::string> dtypes = {"f32", "bf16"};
   int batch = 1024, threads = 1, least_rounds = 15;
+  int micro_batch = 0, micro_batches = 1;
 };
 
 constexpr models::Shape kInput = {28, 28, 1};
@@ -44,36 +46,50 @@ models::Images MadeUpImages(int count) {
   return images;
 }
 
-models::SequentialOptions OptionsFor(int batch, DType dtype) {
-  const models::ChunkPlan plan = models::PlanChunks(static_cast<uint64_t>(batch));
+constexpr int kLeaves = 8;  // of a deterministic step
+
+models::SequentialOptions OptionsFor(uint64_t batch, const Settings& settings, DType dtype) {
+  models::ChunkPlan plan = models::PlanChunks(batch, dtype);
+  if (settings.micro_batch > 0) plan = {settings.micro_batch, settings.micro_batches};
   return {plan.micro_batch, plan.micro_batches, /*seed=*/1, dtype};
 }
 
 // A step as a rank takes it: images to floats, forward, loss, backward, reduction, Adam.
 class TrainingStep {
  public:
-  TrainingStep(Context& job, const Settings& settings, DType dtype)
-      : images_(MadeUpImages(settings.batch)),
-        examples_(images_.count),
-        model_(kInput, models::NetworkC(kClasses), OptionsFor(settings.batch, dtype)),
+  TrainingStep(
+      Context& job, const Settings& settings, const models::Images& images, uint64_t planned_batch,
+      DType dtype)
+      : images_(images),
+        examples_(images.count),
+        model_(kInput, models::NetworkC(kClasses), OptionsFor(planned_batch, settings, dtype)),
         adam_(model_.parameters(), {}),
-        optimizer_(job.world(), adam_, {.op = ReduceOp::kSum}) {
+        optimizer_(job.world(), adam_, {.op = ReduceOp::kSum}),
+        tree_(model_.parameters(), kLeaves, job) {
     std::iota(examples_.begin(), examples_.end(), 0);
   }
 
   void Run() {
     models::ComputeGradients(
-        model_, images_, {examples_, 0, images_.count, step_++},
-        [this](size_t i) { optimizer_.MarkReady(i); });
+        model_, images_, NextShare(), [this](size_t i) { optimizer_.MarkReady(i); });
+    optimizer_.Step();
+  }
+
+  void RunDeterministic() {
+    models::ComputeGradients(
+        model_, images_, NextShare(), tree_, [this](size_t i) { optimizer_.MarkReady(i); });
     optimizer_.Step();
   }
 
  private:
-  models::Images images_;
+  models::Share NextShare() { return {examples_, 0, images_.count, step_++}; }
+
+  const models::Images& images_;
   std::vector<uint32_t> examples_;
   models::Sequential model_;
   models::Adam adam_;
   DistributedOptimizer optimizer_;
+  models::GradientTree tree_;
   uint64_t step_ = 0;
 };
 
@@ -85,13 +101,18 @@ void PrintParts(const OnednnFloor& floor) {
 }
 
 json Measure(Context& job, const Settings& settings, const std::string& dtype) {
-  const bool bf16 = dtype == "bf16";
-  TrainingStep step(job, settings, bf16 ? DType::kBF16 : DType::kF32);
-  const OnednnFloor floor(
-      kInput, models::NetworkC(kClasses), bf16 ? DType::kBF16 : DType::kF32, settings.batch);
+  const DType type = dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  const auto batch = static_cast<uint64_t>(settings.batch);
+  const models::Images images = MadeUpImages(settings.batch);
+  TrainingStep step(job, settings, images, batch, type);
+  TrainingStep deterministic(
+      job, settings, images, models::GradientTree::LargestLeaf(batch, kLeaves), type);
+  const OnednnFloor floor(kInput, models::NetworkC(kClasses), type, settings.batch);
   PrintParts(floor);
   const std::vector<double> us = MeasureInTurn(
-      job.world(), {[&] { step.Run(); }, [&] { floor.Run(); }}, settings.least_rounds);
+      job.world(),
+      {[&] { step.Run(); }, [&] { floor.Run(); }, [&] { deterministic.RunDeterministic(); }},
+      settings.least_rounds);
   const double images_us = settings.batch * 1e6;
   return {
       {"model", settings.model},
@@ -100,7 +121,8 @@ json Measure(Context& job, const Settings& settings, const std::string& dtype) {
       {"batch", settings.batch},
       {"images_per_s", images_us / us[0]},
       {"floor_images_per_s", images_us / us[1]},
-      {"share", us[1] / us[0]}};
+      {"share", us[1] / us[0]},
+      {"deterministic_images_per_s", images_us / us[2]}};
 }
 
 json MeasureAll(Context& job, const Settings& settings) {
@@ -110,10 +132,11 @@ json MeasureAll(Context& job, const Settings& settings) {
     rows.push_back(Measure(job, settings, dtype));
     const json& row = rows.back();
     std::printf(
-        "%-6s %-5s %8s %6s %12s %15s %6s\n%-6s %-5s %8d %6d %12.0f %15.0f %6.3f\n", "model",
-        "dtype", "threads", "batch", "images/s", "floor images/s", "share", settings.model.c_str(),
-        dtype.c_str(), settings.threads, settings.batch, row["images_per_s"].get<double>(),
-        row["floor_images_per_s"].get<double>(), row["share"].get<double>());
+        "%-6s %-5s %8s %6s %10s %16s %7s %23s\n%-6s %-5s %8d %6d %10.0f %16.0f %7.3f %23.0f\n",
+        "model", "dtype", "threads", "batch", "images/s", "floor images/s", "share",
+        "deterministic images/s", settings.model.c_str(), dtype.c_str(), settings.threads,
+        settings.batch, row["images_per_s"].get<double>(), row["floor_images_per_s"].get<double>(),
+        row["share"].get<double>(), row["deterministic_images_per_s"].get<double>());
     std::fflush(stdout);
   }
   return rows;
@@ -139,6 +162,12 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--threads", settings.threads, "of the computation")
       ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--micro-batch", settings.micro_batch, "examples at a time; 0: as in training")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--micro-batches", settings.micro_batches, "of a chunk; with --micro-batch")
+      ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--rounds", settings.least_rounds, "rounds of both, at least")
       ->check(CLI::Range(1, 10000))

@@ -155,8 +155,8 @@ class Chooser {
   void Try(
       FloorPart& best, int n, const dnnl::primitive& primitive,
       const Products::Arguments& arguments) {
-    const auto call = [maker = maker_, primitive, arguments] {
-      primitive.execute(maker->stream(), arguments);
+    const auto call = [maker = maker_, bound = models::BoundPrimitive(primitive, arguments)] {
+      bound.Run(maker->stream());
     };
     const double us = SecondsPerCall(call) * 1e6 / n;
     if (best.calls != 0 && us >= best.us_per_example) return;

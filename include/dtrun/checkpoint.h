@@ -37,7 +37,7 @@ struct SaveOptions {
   /// replaced at the moment when the new one is complete. Empty: "ckpt_<step>".
   std::string name = {};
   std::optional<double> value = {};  ///< by which the best one is found; finite
-  Metadata metadata = {};            ///< epoch, position in the data, seeds, ...
+  Metadata metadata = {};            ///< epoch, position in the data, ...
 };
 
 struct LoadOptions {

@@ -22,6 +22,7 @@ enum class Sharding {
   kFile,
   /// Every global batch is cut into one contiguous part per rank, of sizes that differ by at most
   /// one: N ranks together compute what one rank would, example by example, position by position.
+  /// A Position means the same examples for any number of ranks.
   kData,
   /// Every rank passes all examples through the pipeline, its share of the global batch at a time,
   /// so that ranks see the same examples: for pipelines that differ between ranks on purpose.
@@ -33,8 +34,8 @@ const char* NameOf(Sharding sharding);
 struct DistributeOptions {
   Sharding sharding = Sharding::kAuto;
   /// With how many threads this rank computes, as Context::threads() says: a Prefetch's thread
-  /// stays off their CPUs if this process has more of them, and else steps back behind them. 0: as
-  /// many as the process may use.
+  /// runs on another CPU if this process has one to spare, and else does not push them aside when
+  /// it wakes up. 0: as many as the process has CPUs.
   int compute_threads = 0;
 };
 

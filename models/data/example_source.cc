@@ -45,7 +45,7 @@ template <typename T>
 class ArraySource : public ExampleSource {
  public:
   ArraySource(const std::vector<uint64_t>& dims, std::vector<T> values, std::vector<int32_t> labels)
-      : ExampleSource(ShapeOfDims(dims), {dims[0]}),
+      : ExampleSource(ShapeOfDims(dims), {dims.empty() ? 0 : dims[0]}),
         values_(std::move(values)),
         labels_(std::move(labels)),
         stride_(shape().count()) {
@@ -106,9 +106,14 @@ ExampleSource::ExampleSource(const ExampleShape& shape, const std::vector<uint64
     : shape_(shape), file_begins_(BeginsOf(file_sizes)) {}
 
 ExampleShape ShapeOfDims(const std::vector<uint64_t>& dims) {
-  constexpr uint64_t kLargest = 1 << 30;
+  constexpr uint64_t kLargest = 1 << 30, kMost = uint64_t{1} << 33;  // their product is no overflow
   if (dims.empty() || dims[0] == 0)
     throw Error(ErrorCode::kInvalidArgument, "examples in memory: found none, expected at least 1");
+  if (dims[0] > kMost) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text("examples of ", Times(dims), ": expected at most ", kMost, " examples"));
+  }
   uint64_t sides[3] = {1, 1, 1}, count = 1;  // height, width, channels
   for (size_t i = 1; i < dims.size(); ++i) {
     const uint64_t dim = dims[i];

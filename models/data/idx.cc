@@ -42,7 +42,8 @@ std::string Hex(uint32_t value) {
 class InflatedFile {
  public:
   explicit InflatedFile(const std::string& path) : path_(path) {
-    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // Who opens a pipe would wait for its other end.
+    const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) Unreadable(path, std::strerror(errno));
     struct stat status {};
     fstat(fd, &status);
@@ -52,6 +53,7 @@ class InflatedFile {
       Unreadable(path, "out of memory");
     }
     if (S_ISDIR(status.st_mode)) Unreadable(path, "it is a directory, expected a file");
+    if (!S_ISREG(status.st_mode)) Unreadable(path, "it is a pipe or a device, expected a file");
     gzbuffer(file_.get(), 1 << 18);
   }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "models/data/pipeline.h"
 
@@ -32,6 +33,9 @@ ImageDataset LoadImageDataset(const std::string& directory);
 /// gone with the last of them. Errors are the same on all ranks and name the host where not all
 /// hosts have them: those of LoadDataset; kMismatch when the hosts' data differ.
 ImageDataset LoadImageDataset(const std::string& directory, Context& job);
+/// For ranks that have no Context: `hosts` in the order in which the ranks lie on them.
+ImageDataset LoadImageDataset(
+    const std::string& directory, Communicator& world, const std::vector<Host>& hosts);
 
 }  // namespace dtrun::models
 

@@ -109,6 +109,12 @@ Pipeline Pipeline::FromImages(std::shared_ptr<const Images> images) {
       {i.height, i.width, 1}, i.count, i.pixels.data(), i.labels.data(), std::move(images)));
 }
 
+Pipeline Pipeline::FromMapped(
+    const ExampleShape& shape, uint64_t count, const uint8_t* bytes, const uint8_t* labels,
+    std::shared_ptr<const void> owner) {
+  return FromSource(MappedSource(shape, count, bytes, labels, std::move(owner)));
+}
+
 Pipeline Pipeline::FromFiles(const std::vector<IdxFiles>& files) {
   return FromSource(FileSource(files));
 }

@@ -72,6 +72,10 @@ class Pipeline {
       const std::vector<uint64_t>& dims, std::vector<uint8_t> bytes, std::vector<int32_t> labels);
   /// Grey images that somebody else keeps.
   static Pipeline FromImages(std::shared_ptr<const Images> images);
+  /// `bytes` (count, shape) and `labels` (count) in memory that `owner` keeps.
+  static Pipeline FromMapped(
+      const ExampleShape& shape, uint64_t count, const uint8_t* bytes, const uint8_t* labels,
+      std::shared_ptr<const void> owner);
   /// The files' examples one after the other. Their headers are read at once, their content when
   /// somebody iterates. Errors: those of ReadIdx; files of which images and labels are not of equal
   /// number, or the images not of equal size.

@@ -1,6 +1,7 @@
 #include "models/layers/builder.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace dtrun::models {
 namespace {
@@ -49,6 +50,19 @@ bool HasBf16() {
     return made_it;
   }();
   return has;
+}
+
+BoundPrimitive::BoundPrimitive(dnnl::primitive primitive, std::unordered_map<int, memory> arguments)
+    : primitive_(std::move(primitive)), owned_(std::move(arguments)) {
+  for (const auto& [argument, piece] : owned_) arguments_.push_back({argument, piece.get(true)});
+}
+
+// Not primitive::execute, which makes this list in each call.
+void BoundPrimitive::Run(dnnl::stream& stream) const {
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(
+          primitive_.get(), stream.get(), static_cast<int>(arguments_.size()), arguments_.data()),
+      "oneDNN could not execute a primitive");
 }
 
 BoundPrimitive BoundReorder(const memory& from, const memory& to) {

@@ -17,13 +17,13 @@ namespace dtrun::models {
 class BoundPrimitive {
  public:
   BoundPrimitive() = default;
-  BoundPrimitive(dnnl::primitive primitive, std::unordered_map<int, dnnl::memory> arguments)
-      : primitive_(std::move(primitive)), arguments_(std::move(arguments)) {}
-  void Run(dnnl::stream& stream) const { primitive_.execute(stream, arguments_); }
+  BoundPrimitive(dnnl::primitive primitive, std::unordered_map<int, dnnl::memory> arguments);
+  void Run(dnnl::stream& stream) const;
 
  private:
   dnnl::primitive primitive_;
-  std::unordered_map<int, dnnl::memory> arguments_;
+  std::unordered_map<int, dnnl::memory> owned_;
+  std::vector<dnnl_exec_arg_t> arguments_;  // views of owned_
 };
 
 /// Copies `from` to `to`, which says the format.

@@ -8,6 +8,7 @@
 #include "models/data/sampling.h"
 #include "models/layers/loss.h"
 #include "models/layers/sequential.h"
+#include "models/train/gradient_tree.h"
 
 namespace dtrun::models {
 
@@ -28,7 +29,7 @@ struct ChunkPlan {
 /// Cuts `examples` into as few chunks as possible of about equal size, and these into micro-batches
 /// likewise: what fills the last ones up is computed in vain.
 ///   PlanChunks(1024) -> {16, 8}: 8 chunks of 128      PlanChunks(100) -> {15, 7}: 1 chunk of 105
-ChunkPlan PlanChunks(uint64_t examples);
+ChunkPlan PlanChunks(uint64_t examples, DType dtype = DType::kF32);
 
 /// Works through the share in chunks and leaves in the parameters' gradients those of
 ///   sum of the share's losses / global_batch
@@ -36,6 +37,12 @@ ChunkPlan PlanChunks(uint64_t examples);
 /// on_ready(i), last layer first, as soon as the gradient of parameter i is complete.
 Tally ComputeGradients(
     Sequential& model, const Images& images, const Share& share, const OnReady& on_ready);
+
+/// The same, with the same bits for 1, 2, 4, ... ranks: `share` is this rank's PartOf the global
+/// batch.
+Tally ComputeGradients(
+    Sequential& model, const Images& images, const Share& share, GradientTree& tree,
+    const OnReady& on_ready);
 
 /// Forward only, without dropout, over the images [range.begin, range.end).
 Tally Evaluate(Sequential& model, const Images& images, const Range& range);

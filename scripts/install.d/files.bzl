@@ -8,6 +8,7 @@ it has here, without the `.in` and with @version@ filled in.
 INSTALLED_FILES = {
     "lib/libdtrun.so.0": "//runtime:libdtrun.so.0",
     "lib/libdtrun_mpi.so": "//runtime:libdtrun_mpi.so",
+    "lib/libdtrun_models.so.0.1": "//models/library:libdtrun_models.so.0.1",
     "libexec/dtrun/dtrun_agent": "//launcher:dtrun_agent",
     "libexec/dtrun/dtrun_local": "//launcher:dtrun_local",
     "libexec/dtrun/dtrun_probe": "//launcher:dtrun_probe",
@@ -17,10 +18,17 @@ INSTALLED_FILES = {
     "bin/cnn_fmnist": "//models:cnn_fmnist",
     "bin/all_reduce_perf": "//bench:all_reduce_perf",
     "bin/gradient_perf": "//bench:gradient_perf",
+    "bin/model_perf": "//bench:model_perf",
     "bin/overlap_perf": "//bench:overlap_perf",
+}
+
+# Folders that a target makes.
+INSTALLED_FOLDERS = {
+    "include/dtrun/models": "//models/library:headers",
 }
 
 # Symbolic links, and what they point to. The linker takes libdtrun.so; programs then ask for the soname.
 INSTALLED_LINKS = {
+    "lib/libdtrun_models.so": "libdtrun_models.so.0.1",
     "lib/libdtrun.so": "libdtrun.so.0",
 }

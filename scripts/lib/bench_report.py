@@ -3,6 +3,7 @@
 import argparse
 import datetime
 import glob
+import itertools
 import json
 import math
 import os
@@ -147,6 +148,15 @@ def page(rows, overhead, command, plot):
     yield from table(rows)
 
 
+def hand_written(path):
+    """What the old page says of training steps: another program measures them."""
+    if not os.path.exists(path):
+        return
+    with open(path, encoding="utf-8") as file:
+        _, heading, section = file.read().partition("\n## Training steps\n")
+    yield from (heading + section).rstrip("\n").split("\n") if heading else ()
+
+
 # --- the plot -------------------------------------------------------------------------------------
 
 # Colours that differ for those who see fewer of them, on white and on black.
@@ -286,7 +296,10 @@ def main():
     rows, overhead = load(options.results)
     if rows:
         write(options.plot, plot(rows))
-    write(options.page, page(rows, overhead, options.command, os.path.basename(options.plot)))
+    sections = itertools.chain(
+        page(rows, overhead, options.command, os.path.basename(options.plot)), hand_written(options.page)
+    )
+    write(options.page, sections)
 
 
 main()

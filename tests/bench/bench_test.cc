@@ -105,11 +105,41 @@ TEST_CASE("overlap_perf says how much of a reduction is exposed, and that it was
   }
 }
 
+TEST_CASE("model_perf says what share of the floor a training step reaches") {
+  TemporaryFolder folder;
+  const std::string file = folder.path() + "/rows.json";
+  const CommandResult result = Run(
+      {.argv = {"bench/model_perf", "--batch", "8", "--rounds", "1", "--json", file},
+       .timeout = std::chrono::minutes(2)});
+  CAPTURE(result.out, result.err);
+  CHECK_THAT(result.out, Contains("conv2d 64 3x3 relu, backward weights"));
+  if (result.exit_code != 0) {
+    CHECK(result.out.find("INVALID: ") != std::string::npos);
+    return;
+  }
+  const auto rows = nlohmann::json::parse(std::ifstream(file));
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].at("dtype") == "f32");
+  CHECK(rows[1].at("dtype") == "bf16");
+  for (const auto& row : rows) {
+    CHECK(row.at("model") == "C");
+    CHECK(row.at("threads") == 1);
+    CHECK(row.at("batch") == 8);
+    CHECK(row.at("deterministic_images_per_s") > 0);
+    CHECK(
+        row.at("share").get<double>() ==
+        Approx(row.at("images_per_s").get<double>() / row.at("floor_images_per_s").get<double>()));
+  }
+}
+
 TEST_CASE("a benchmark that cannot measure says why, with exit code 2") {
   const CommandResult alone = Run({{"bench/gradient_perf"}});
   CHECK(alone.exit_code == 2);
   CHECK(
       alone.err == "gradient_perf: start it with dtrun -np 2 or more: it measures between ranks\n");
+  const CommandResult together = UnderDtrun("2", {"bench/model_perf"});
+  CHECK(together.exit_code == 2);
+  CHECK(together.err.find("model_perf: start it alone: it measures one process\n") == 0);
   const CommandResult unknown = Run({{"bench/gradient_perf", "--case", "vgg"}});
   CHECK(unknown.exit_code == 2);
   CHECK_THAT(unknown.err, Contains("--case") && Contains("vgg"));

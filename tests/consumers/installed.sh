@@ -73,3 +73,12 @@ expect_c_trainer_runs() { # expect_c_trainer_runs PROGRAM
   expect_equal "$output" "2 ranks agree on y = 3.00 x -2.00"
   expect_status 0
 }
+
+# What the program on the training library prints.
+expect_network_learns() { # expect_network_learns PROGRAM
+  run "$1"
+  expect_equal "$output" "1 learnt"
+  run "$prefix/bin/dtrun" --tag none -np 2 "$1"
+  expect_equal "$output" "2 learnt"
+  expect_status 0
+}

@@ -8,13 +8,14 @@ namespace {
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
+using dtrun::testing::TemporaryFolder;
 
 // What `program` prints as a job of `ranks`, or when nobody launches it.
 std::string Alone(const std::string& program) { return Run(Command{.argv = {program}}).out; }
 
 std::string AsJob(int ranks, const std::string& program) {
-  const CommandResult result =
-      Run(Command{.argv = {"launcher/dtrun", "--tag", "none", "-np", std::to_string(ranks), program}});
+  const CommandResult result = Run(
+      Command{.argv = {"launcher/dtrun", "--tag", "none", "-np", std::to_string(ranks), program}});
   CHECK(result.exit_code == 0);
   CHECK(result.err.empty());
   return result.out;
@@ -30,6 +31,22 @@ TEST_CASE("the C example finds the line through all points, however they are dea
   CHECK(Alone("examples/sgd_c99") == "1" + line);
   CHECK(AsJob(2, "examples/sgd_c99") == "2" + line);
   CHECK(AsJob(3, "examples/sgd_c99") == "3" + line);
+}
+
+TEST_CASE("the example with checkpoints goes on where it was stopped, with other ranks") {
+  const TemporaryFolder folder;
+  const auto train = [&](const std::string& ranks, const std::string& steps) {
+    const CommandResult result = Run(Command{
+        .argv = {
+            "launcher/dtrun", "--tag", "none", "-np", ranks, "examples/checkpoint",
+            folder.path() + "/saved", steps}});
+    CHECK(result.exit_code == 0);
+    CHECK(result.err.empty());
+    return result.out;
+  };
+  CHECK(train("2", "35") == "begins after step 0\n");
+  CHECK(train("1", "45") == "begins after step 30\n");
+  CHECK(train("2", "0") == "begins after step 40\n");
 }
 
 TEST_CASE("the MPI example trains on its own communicator, whoever starts it") {

@@ -4,7 +4,7 @@
 //   sh            anywhere; here
 //   sh hosts      on node1 of the hosts node1 and node2; tests/multihost runs these
 //   sh slurm      in a Slurm allocation; here, with the variables that Slurm would set
-//   sh elsewhere  nowhere here: it takes Slurm itself, or a cluster
+//   sh elsewhere  nowhere here: it takes Slurm itself, a cluster, or a machine for itself
 // docs/embedding.md is about an installed dtrun: tests/consumers runs its commands.
 
 #include <array>
@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <set>
 
 #include "base/text.h"
@@ -23,10 +24,11 @@ namespace {
 
 constexpr char kEmbedding[] = "embedding.md";
 
-// What the pages call their programs: a trainer, and one whose rank 1 never comes.
+// What the pages call their programs: a trainer, one that saves, and one whose rank 1 never comes.
 void PutPrograms(const TemporaryFolder& folder) {
   namespace fs = std::filesystem;
   fs::create_symlink(fs::absolute("examples/sgd"), folder.path() + "/train");
+  fs::create_symlink(fs::absolute("examples/checkpoint"), folder.path() + "/checkpoint");
   folder.Write(
       "stuck", "#!/bin/sh\nexec '" + fs::absolute("tests/ranks/in_vain").string() + "' caught\n",
       0755);
@@ -72,6 +74,26 @@ TEST_CASE("the commands of the pages run and print what the pages show") {
     ++ran;
   }
   CHECK(ran > 10);
+}
+
+std::string ReadText(const std::string& path) {
+  std::ifstream stream(path);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+TEST_CASE("the code of the page of checkpoints is that of its example") {
+  const std::string page = ReadText("docs/checkpoints.md");
+  const std::string example = ReadText("examples/checkpoint.cc");
+  const std::string begin = "```cpp\n", end = "```\n";
+  int blocks = 0;
+  for (size_t at = page.find(begin); at != std::string::npos; at = page.find(begin, at)) {
+    at += begin.size();
+    const std::string block = page.substr(at, page.find(end, at) - at);
+    INFO(block);
+    CHECK(example.find(block) != std::string::npos);
+    ++blocks;
+  }
+  CHECK(blocks == 4);
 }
 
 TEST_CASE("every block of commands says where it runs") {

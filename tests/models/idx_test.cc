@@ -129,6 +129,10 @@ TEST_CASE("a missing file, a folder and a forbidden file are named with the reas
   CHECK(ErrorOf([&] {
           ReadIdx(folder.path(), 1);
         }) == folder.path() + ": cannot be read: it is a directory, expected a file");
+  REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
+  CHECK(ErrorOf([&] {
+          ReadIdx(folder / "pipe", 1);
+        }) == folder / "pipe" + ": cannot be read: it is a pipe or a device, expected a file");
   if (geteuid() == 0) return;  // who may read everything
   WriteFile(folder / "secret", kThreeLabels);
   chmod((folder / "secret").c_str(), 0);

@@ -62,7 +62,10 @@ story "every operation is measured once on 2, 4 and 8 ranks and stands in the ta
 
 picture() {
   built_clone
+  printf 'old figures\n\n## Training steps\nby hand\n' >docs/benchmarks.md
   run scripts/bench
+  expect_equal "$(tail -n 2 docs/benchmarks.md)" $'## Training steps\nby hand'
+  grep -q "old figures" docs/benchmarks.md && unmet "that the old page is gone"
   python3 - docs/benchmarks.svg <<'PY' || unmet "a plot in which everything lies inside"
 import sys
 import xml.etree.ElementTree as xml
@@ -86,7 +89,7 @@ places = sorted((text.get("x"), float(text.get("y"))) for text in labels)
 assert all(a[0] != b[0] or b[1] - a[1] >= 14 for a, b in zip(places, places[1:])), places
 PY
 }
-story "the plot is an SVG whose lines and labels lie inside and apart" picture
+story "the plot is an SVG whose lines and labels lie inside and apart, and what was written by hand is kept" picture
 
 failing() {
   built_clone

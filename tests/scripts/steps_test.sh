@@ -70,7 +70,7 @@ built_tree() {
   tool dpkg-query <<<"printf 'install ok installed'"
   tool apt-get <<<'exit 1'
   tool bazel <<<'exit 0'
-  mkdir -p bazel-bin/{runtime,launcher,models,bench} include/dtrun base
+  mkdir -p bazel-bin/{runtime,launcher,models/library/headers/layers,bench} include/dtrun base
   cp /bin/true bazel-bin/launcher/dtrun
   cp /bin/true bazel-bin/launcher/dtrun_agent
   cp /bin/true bazel-bin/launcher/dtrun_local
@@ -80,9 +80,13 @@ built_tree() {
   cp /bin/true bazel-bin/models/cnn_fmnist
   cp /bin/true bazel-bin/bench/all_reduce_perf
   cp /bin/true bazel-bin/bench/gradient_perf
+  cp /bin/true bazel-bin/bench/model_perf
   cp /bin/true bazel-bin/bench/overlap_perf
   cp /bin/true bazel-bin/runtime/libdtrun.so.0
   cp /bin/true bazel-bin/runtime/libdtrun_mpi.so
+  cp /bin/true bazel-bin/models/library/libdtrun_models.so.0.1
+  echo '#pragma once' >bazel-bin/models/library/headers/layers/layer.h
+  chmod a-w bazel-bin/models/library/headers/layers/layer.h # as Bazel leaves it
   echo '#pragma once' >include/dtrun/any_name.h
   echo 'inline constexpr char kVersion[] = "1.2.3";' >base/version.h
 }
@@ -91,7 +95,7 @@ install_all() {
   built_tree
   run scripts/install ../prefix
   expect_status 0
-  for file in bin/dtrun bin/cnn_fmnist libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank lib/libdtrun.so include/dtrun/any_name.h; do
+  for file in bin/dtrun bin/cnn_fmnist libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/models/layers/layer.h; do
     [[ -e ../prefix/$file ]] || unmet "$file"
   done
   expect_equal "$(find ../prefix -name '.dtrun*')" ""
@@ -151,7 +155,7 @@ old_header() {
   run scripts/install ../prefix
   mv include/dtrun/any_name.h include/dtrun/new_name.h
   run scripts/install ../prefix
-  expect_equal "$(ls ../prefix/include/dtrun)" new_name.h
+  expect_equal "$(cd ../prefix/include/dtrun && find . -type f | sort | xargs)" "./models/layers/layer.h ./new_name.h"
 }
 story "a header that left the API leaves the installed tree" old_header
 

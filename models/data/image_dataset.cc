@@ -1,0 +1,160 @@
+#include "models/data/image_dataset.h"
+
+#include <dtrun/error.h>
+#include <dtrun/objects.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "models/data/dataset.h"
+#include "models/data/example_source.h"
+#include "models/data/host_memory.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+// What the first rank of a host found. Plain numbers, for the others.
+struct Facts {
+  uint64_t train_count, test_count;
+  int32_t height, width, classes;
+  uint32_t digest;  // of all bytes
+  bool operator==(const Facts&) const = default;
+};
+
+using Parts = std::vector<std::span<const uint8_t>>;
+
+Parts PartsOf(const Dataset& data) {
+  return {data.train.pixels, data.train.labels, data.test.pixels, data.test.labels};
+}
+
+Facts FactsOf(const Dataset& data) {
+  auto digest = crc32_z(0, nullptr, 0);
+  for (const auto& part : PartsOf(data)) digest = crc32_z(digest, part.data(), part.size());
+  return {data.train.count, data.test.count, data.train.height,
+          data.train.width, data.classes,    static_cast<uint32_t>(digest)};
+}
+
+ImageDataset Assemble(
+    const std::string& directory, const Facts& facts, Pipeline train, Pipeline test) {
+  const ExampleShape shape{facts.height, facts.width, 1};
+  return {
+      std::move(train),
+      std::move(test),
+      {directory, facts.train_count, facts.test_count, shape, facts.classes}};
+}
+
+// What one rank tells the others: nothing, unless it is the first of its host.
+struct Finding {
+  std::string error;
+  int code = 0;
+  std::optional<Facts> facts;
+};
+
+Finding Read(const std::string& directory, Dataset* data) {
+  try {
+    *data = LoadDataset(directory);
+    return {"", 0, FactsOf(*data)};
+  } catch (const Error& error) {
+    return {error.what(), static_cast<int>(error.code()), std::nullopt};
+  } catch (const std::exception& error) {
+    return {
+        Text(directory, ": ", error.what()), static_cast<int>(ErrorCode::kSystem), std::nullopt};
+  }
+}
+
+// In the order of the hosts.
+std::vector<Finding> Exchange(Communicator& world, const Finding& mine) {
+  const std::vector<std::vector<std::string>> texts =
+      AllGatherStrings(world, {Text(mine.code), mine.error});
+  const std::vector<std::vector<Facts>> facts =
+      AllGatherObjects(world, mine.facts ? std::vector<Facts>{*mine.facts} : std::vector<Facts>());
+  std::vector<Finding> of_hosts;
+  for (size_t rank = 0; rank < facts.size(); ++rank) {
+    const std::string& error = texts[rank][1];
+    if (!error.empty()) of_hosts.push_back({error, std::stoi(texts[rank][0]), std::nullopt});
+    if (!facts[rank].empty()) of_hosts.push_back({"", 0, facts[rank][0]});
+  }
+  return of_hosts;
+}
+
+std::string Describe(const Facts& f) {
+  return Text(
+      f.train_count, " training and ", f.test_count, " test images of ", f.height, "x", f.width,
+      ", checksum ", f.digest);
+}
+
+// The same verdict on all ranks.
+void CheckFindings(
+    const std::vector<Finding>& of_hosts, const std::vector<Host>& hosts,
+    const std::string& directory) {
+  const auto failed = std::find_if(
+      of_hosts.begin(), of_hosts.end(), [](const Finding& f) { return !f.error.empty(); });
+  if (failed != of_hosts.end()) {
+    const bool everywhere = std::all_of(of_hosts.begin(), of_hosts.end(), [&](const Finding& f) {
+      return f.error == failed->error;
+    });
+    const std::string& host = hosts[static_cast<size_t>(failed - of_hosts.begin())].name;
+    throw Error(
+        static_cast<ErrorCode>(failed->code),
+        everywhere ? failed->error : Text("host ", host, ": ", failed->error));
+  }
+  for (size_t i = 1; i < of_hosts.size(); ++i) {
+    if (of_hosts[i].facts == of_hosts[0].facts) continue;
+    throw Error(
+        ErrorCode::kMismatch, Text(
+                                  directory, ": the hosts have different data: host ",
+                                  hosts[0].name, " ", Describe(*of_hosts[0].facts), ", host ",
+                                  hosts[i].name, " ", Describe(*of_hosts[i].facts)));
+  }
+}
+
+// Ranks are numbered host by host.
+int HostOf(int rank, const std::vector<Host>& hosts) {
+  int host = 0;
+  for (; rank >= hosts[static_cast<size_t>(host)].slots; ++host)
+    rank -= hosts[static_cast<size_t>(host)].slots;
+  return host;
+}
+
+}  // namespace
+
+ImageDataset LoadImageDataset(const std::string& directory) {
+  Dataset data = LoadDataset(directory);
+  const Facts facts = FactsOf(data);
+  return Assemble(
+      directory, facts, Pipeline::FromImages(std::make_shared<const Images>(std::move(data.train))),
+      Pipeline::FromImages(std::make_shared<const Images>(std::move(data.test))));
+}
+
+ImageDataset LoadImageDataset(const std::string& directory, Context& job) {
+  return LoadImageDataset(directory, job.world(), job.hosts());
+}
+
+ImageDataset LoadImageDataset(
+    const std::string& directory, Communicator& world, const std::vector<Host>& hosts) {
+  Communicator host = *world.Split(HostOf(world.rank(), hosts));
+  Dataset data;
+  const Finding mine = host.rank() == 0 ? Read(directory, &data) : Finding{};
+  const std::vector<Finding> of_hosts = Exchange(world, mine);
+  CheckFindings(of_hosts, hosts, directory);
+
+  const Facts facts = *of_hosts[0].facts;
+  const auto memory = HostMemory::Share(host, PartsOf(data));
+  const ExampleShape shape{facts.height, facts.width, 1};
+  const uint8_t* bytes = memory->data();
+  const auto next = [&](uint64_t count) {
+    const uint8_t* labels = bytes + count * shape.count();
+    const Pipeline pipeline = Pipeline::FromMapped(shape, count, bytes, labels, memory);
+    bytes = labels + count;
+    return pipeline;
+  };
+  const Pipeline train = next(facts.train_count), test = next(facts.test_count);
+  return Assemble(directory, facts, train, test);
+}
+
+}  // namespace dtrun::models

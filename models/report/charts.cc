@@ -1,0 +1,198 @@
+#include "models/report/charts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+
+#include "models/report/axis.h"
+#include "models/report/line_chart.h"
+#include "models/report/markup.h"
+#include "models/report/number_text.h"
+#include "models/report/time_bars.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+using Value = std::optional<double> ReportEpoch::*;
+using ToText = std::function<std::string(double)>;
+
+// A quantity over the epochs.
+struct Curve {
+  std::string name;
+  LineStyle style;
+  Value value;
+};
+
+std::string LegendEntry(
+    const std::string& swatch, const std::string& name, const std::string& number) {
+  const std::string value =
+      number.empty() ? "" : " " + Element("span", {{"class", "number"}}, Escape(number));
+  return Element("li", {}, swatch + " " + Escape(name) + value);
+}
+
+std::string Figure(
+    const std::string& heading, const std::string& legend, const std::string& drawing,
+    const std::string& caption) {
+  return Element(
+      "figure", {},
+      Element("h3", {}, Escape(heading)) + Element("ul", {{"class", "legend"}}, legend) + drawing +
+          (caption.empty() ? "" : Element("figcaption", {}, Escape(caption))));
+}
+
+ChartLine LineOf(const Curve& curve, const std::vector<ReportEpoch>& epochs, const ToText& text) {
+  ChartLine line{curve.style, {}};
+  for (size_t i = 0; i < epochs.size(); ++i) {
+    const std::optional<double>& value = epochs[i].*curve.value;
+    if (!value) continue;
+    const std::string tip = Text("epoch ", i + 1, ", ", curve.name, ": ", text(*value));
+    line.points.push_back({static_cast<double>(i + 1), *value, tip});
+  }
+  return line;
+}
+
+using MakeAxis = std::function<Axis(const Extent&)>;
+
+// The legend tells the value in the last epoch that has one.
+std::string FigureOf(
+    const std::string& heading, const std::vector<Curve>& curves,
+    const std::vector<ReportEpoch>& epochs, const MakeAxis& y_axis, const ToText& text,
+    const std::string& caption) {
+  LineChart chart;
+  Extent extent;
+  std::string legend;
+  bool broken = false;
+  for (const Curve& curve : curves) {
+    ChartLine line = LineOf(curve, epochs, text);
+    if (line.points.empty()) continue;
+    for (const ChartPoint& point : line.points) {
+      extent.Add(point.y);
+      broken = broken || !std::isfinite(point.y);
+    }
+    legend += LegendEntry(Swatch(curve.style), curve.name, text(line.points.back().y));
+    chart.lines.push_back(std::move(line));
+  }
+  if (chart.lines.empty()) return "";
+  chart.description = heading + " over the epochs";
+  chart.x = CountAxis("epoch", static_cast<int>(epochs.size()));
+  chart.y = y_axis(extent);
+  const std::string crosses = broken ? "A cross marks a value that is not finite." : "";
+  const std::string space = caption.empty() || crosses.empty() ? "" : ". ";
+  return Figure(heading, legend, ToSvg(chart), caption + space + crosses);
+}
+
+// The epoch in which a value was best; it is finite there.
+std::optional<size_t> BestEpoch(
+    const std::vector<ReportEpoch>& epochs, Value value,
+    const std::function<bool(double, double)>& better) {
+  std::optional<size_t> best;
+  for (size_t i = 0; i < epochs.size(); ++i) {
+    const std::optional<double>& here = epochs[i].*value;
+    if (!here || !std::isfinite(*here)) continue;
+    if (!best || better(*here, *(epochs[*best].*value))) best = i;
+  }
+  return best;
+}
+
+std::string BestCaption(
+    const std::string& what, const std::vector<ReportEpoch>& epochs, Value value,
+    const std::function<bool(double, double)>& better, const ToText& text) {
+  const std::optional<size_t> best = BestEpoch(epochs, value, better);
+  if (!best || epochs.size() < 2) return "";
+  return Text(what, ": ", text(*(epochs[*best].*value)), " in epoch ", *best + 1);
+}
+
+// As MedianRate, of rates that are known already.
+std::string MedianCaption(const std::vector<ReportEpoch>& epochs, const std::string& unit) {
+  std::vector<double> rates;
+  for (size_t i = 1; i < epochs.size(); ++i) {
+    const std::optional<double>& rate = epochs[i].examples_per_s;
+    if (rate && std::isfinite(*rate)) rates.push_back(*rate);
+  }
+  if (rates.empty()) return "";
+  std::sort(rates.begin(), rates.end());
+  const double median = (rates[(rates.size() - 1) / 2] + rates[rates.size() / 2]) / 2;
+  return Text("Median of the epochs after the first: ", WithThousands(median), " ", unit);
+}
+
+std::string LossText(double value) { return Significant(value, 4); }
+std::string AccuracyText(double value) { return Percent(value, 2); }
+
+}  // namespace
+
+std::string LossFigure(const std::vector<ReportEpoch>& epochs) {
+  return FigureOf(
+      "Loss",
+      {{"train", LineStyle::kFirst, &ReportEpoch::loss},
+       {"validation", LineStyle::kSecond, &ReportEpoch::validation_loss}},
+      epochs, [](const Extent& extent) { return RoundAxis("loss", extent); }, LossText,
+      BestCaption(
+          "Lowest validation loss", epochs, &ReportEpoch::validation_loss, std::less<>(),
+          LossText));
+}
+
+std::string AccuracyFigure(const std::vector<ReportEpoch>& epochs) {
+  return FigureOf(
+      "Accuracy",
+      {{"train", LineStyle::kFirst, &ReportEpoch::accuracy},
+       {"validation", LineStyle::kSecond, &ReportEpoch::validation_accuracy}},
+      epochs, [](const Extent& extent) { return PercentAxis("accuracy (%)", extent); },
+      AccuracyText,
+      BestCaption(
+          "Highest validation accuracy", epochs, &ReportEpoch::validation_accuracy,
+          std::greater<>(), AccuracyText));
+}
+
+std::string RateFigure(const std::vector<ReportEpoch>& epochs, const std::string& example) {
+  const std::string unit = example + "s/s";
+  return FigureOf(
+      "Training speed", {{"all ranks", LineStyle::kFirst, &ReportEpoch::examples_per_s}}, epochs,
+      [&](Extent extent) {
+        extent.Add(0);
+        return RoundAxis(unit, extent);
+      },
+      [&](double rate) { return WithThousands(rate) + " " + unit; }, MedianCaption(epochs, unit));
+}
+
+std::string TimeFigure(const std::vector<ReportRank>& ranks) {
+  if (ranks.empty()) return "";
+  const RankTime sum = SumOf(ranks);
+  std::string legend;
+  for (const TimePart& part : TimeParts()) {
+    const std::string swatch =
+        Element("span", {{"class", std::string("patch ") + part.style}, {"aria-hidden", "true"}});
+    const double share = sum.total_s() > 0 ? sum.*part.seconds / sum.total_s() : 0;
+    legend += LegendEntry(swatch, part.name, Percent(share, 1));
+  }
+  return Figure(
+      "Training time of each rank", legend, TimeBars(ranks),
+      ranks.size() > 1 ? "Per cent are those of all ranks together." : "");
+}
+
+std::string ScalingFigure(const std::vector<ScalingRow>& rows, const std::string& example) {
+  if (rows.empty()) return "";
+  LineChart chart;
+  ChartLine measured{LineStyle::kFirst, {}}, ideal{LineStyle::kIdeal, {}};
+  double most = 1;
+  for (const ScalingRow& row : rows) {
+    const double ranks = std::log2(row.ranks);
+    const std::string tip = Text(
+        row.ranks, row.ranks == 1 ? " rank: " : " ranks: ", WithThousands(row.examples_per_s), " ",
+        example, "s/s, speed-up ", Fixed(row.speed_up, 2));
+    measured.points.push_back({ranks, std::log2(row.speed_up), tip});
+    ideal.points.push_back({ranks, ranks, ""});
+    if (std::isfinite(row.speed_up)) most = std::max({most, row.speed_up, double(row.ranks)});
+  }
+  chart.description = "Speed-up over the number of ranks, beside the ideal";
+  chart.x = DoublingAxis("ranks", rows.back().ranks);
+  chart.y = DoublingAxis("speed-up (times one rank)", most);
+  chart.y.low = std::min(chart.y.low, std::log2(rows.front().speed_up));
+  chart.lines = {ideal, measured};
+  const std::string legend =
+      LegendEntry(Swatch(LineStyle::kFirst), "measured", Fixed(rows.back().speed_up, 2)) +
+      LegendEntry(Swatch(LineStyle::kIdeal), "ideal", Text(rows.back().ranks));
+  return Figure("Speed-up", legend, ToSvg(chart), "Both axes double from line to line.");
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,77 @@
+#include "models/report/markup.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+#include "models/report/number_text.h"
+
+namespace dtrun::models {
+namespace {
+
+constexpr char kReplacement[] = "\xEF\xBF\xBD";
+
+// Bytes of the UTF-8 character that begins at `i`; 0 where none does (Unicode 15, table 3-7).
+size_t CharacterAt(const std::string& text, size_t i) {
+  const auto byte = [&](size_t at) {
+    return at < text.size() ? static_cast<uint8_t>(text[at]) : uint8_t{0};
+  };
+  const auto follows = [&](size_t at) { return (byte(at) & 0xC0) == 0x80; };
+  const uint8_t first = byte(i), second = byte(i + 1);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return follows(i + 1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    if (first == 0xE0 && second < 0xA0) return 0;
+    if (first == 0xED && second > 0x9F) return 0;
+    return follows(i + 1) && follows(i + 2) ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    if (first == 0xF0 && second < 0x90) return 0;
+    if (first == 0xF4 && second > 0x8F) return 0;
+    return follows(i + 1) && follows(i + 2) && follows(i + 3) ? 4 : 0;
+  }
+  return 0;
+}
+
+bool IsControl(char c) {
+  const auto byte = static_cast<uint8_t>(c);
+  return (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
+}
+
+}  // namespace
+
+std::string Escape(const std::string& text) {
+  std::string escaped;
+  for (size_t i = 0; i < text.size();) {
+    const size_t bytes = CharacterAt(text, i);
+    if (bytes == 0 || IsControl(text[i])) {
+      escaped += kReplacement;
+    } else if (text[i] == '&') {
+      escaped += "&amp;";
+    } else if (text[i] == '<') {
+      escaped += "&lt;";
+    } else if (text[i] == '>') {
+      escaped += "&gt;";
+    } else if (text[i] == '"') {
+      escaped += "&quot;";
+    } else {
+      escaped += text.substr(i, bytes);
+    }
+    i += bytes == 0 ? 1 : bytes;
+  }
+  return escaped;
+}
+
+std::string Element(
+    const std::string& name, const Attributes& attributes, const std::string& content) {
+  std::string element = "<" + name;
+  for (const auto& [key, value] : attributes) element += " " + key + "=\"" + Escape(value) + "\"";
+  return element + ">" + content + "</" + name + ">";
+}
+
+std::string Length(double value) {
+  const double rounded = std::round(10 * value) / 10;
+  return Fixed(rounded == 0 ? 0 : rounded, 1);
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,108 @@
+#include "models/train/gradient_tree.h"
+
+#include <dtrun/error.h>
+
+#include <bit>
+
+#include "models/layers/kernels.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+bool IsPowerOfTwo(int n) { return n > 0 && std::has_single_bit(static_cast<unsigned>(n)); }
+
+// Whether the ranks of each host follow each other. Collective.
+bool HostsAreRuns(Context& job) {
+  uint32_t apart = job.rank() != job.cross_rank() * job.local_size() + job.local_rank();
+  job.world().AllReduce(Buffer(&apart, 1), ReduceOp::kMax);
+  return apart == 0;
+}
+
+}  // namespace
+
+// Like a binary counter: leaf n's gradients are written to the level that has as many sums below it
+// as n has ones, and then added to the sum below as often as n ends with ones. So level 0 holds the
+// largest subtree done, level 1 the next one, and so on. The last leaf is written where the result
+// goes, and all levels are added to it.
+//
+//   leaf 0 -> level 0     leaf 1 -> level 1, added to 0     leaf 2 -> level 1
+//   leaf 3 -> the result, to which level 1 is added, then level 0
+GradientTree::GradientTree(std::vector<Parameter>& parameters, int leaves, Context& job)
+    : parameters_(parameters), leaves_(leaves) {
+  std::string obstacle = Obstacle(leaves, job.size(), job.hosts());
+  if (obstacle.empty() && !HostsAreRuns(job))
+    obstacle = "a deterministic sum on hosts whose ranks do not follow each other";
+  if (!obstacle.empty()) throw Error(ErrorCode::kInvalidArgument, obstacle);
+  leaf_count_ = leaves / job.size();
+  first_leaf_ = leaf_count_ * job.rank();
+  size_t count = 0;
+  for (const Parameter& parameter : parameters) {
+    offsets_.push_back(count);
+    count += parameter.gradient.count;
+  }
+  for (int of_level = 2; of_level <= leaf_count_; of_level *= 2) sums_.emplace_back(count);
+}
+
+std::string GradientTree::Obstacle(int leaves, int ranks, const std::vector<Host>& hosts) {
+  if (!IsPowerOfTwo(leaves))
+    return Text("a deterministic sum of ", leaves, " parts: expected a power of two");
+  if (!IsPowerOfTwo(ranks) || ranks > leaves) {
+    return Text(
+        "a deterministic sum of ", leaves, " parts on ", ranks,
+        " ranks: expected a power of two, at most ", leaves);
+  }
+  for (const Host& host : hosts) {
+    if (host.slots == hosts[0].slots) continue;
+    return Text(
+        "a deterministic sum on hosts with ", hosts[0].slots, " (", hosts[0].name, ") and ",
+        host.slots, " (", host.name, ") ranks: expected as many on each");
+  }
+  return "";
+}
+
+uint64_t GradientTree::LargestLeaf(uint64_t global_batch, int leaves) {
+  const auto parts = static_cast<uint64_t>(leaves);
+  return (global_batch + parts - 1) / parts;
+}
+
+Range GradientTree::PositionsOf(int leaf, uint64_t global_batch) const {
+  return PartOf({0, global_batch}, leaf, leaves_);
+}
+
+Tally GradientTree::Sum(const Compute& compute, const OnReady& on_ready) {
+  std::vector<Tally> tallies;
+  for (int n = 0; n + 1 < leaf_count_; ++n) {
+    const auto bits = static_cast<unsigned>(n);
+    const auto level = static_cast<size_t>(std::popcount(bits));
+    const int additions = std::countr_one(bits);
+    tallies.push_back(ComputeInto(level, compute, n));
+    for (size_t l = level; l + static_cast<size_t>(additions) > level; --l) {
+      Add(sums_[l].data(), sums_[l].count(), sums_[l - 1].data());
+      tallies[l - 1] += tallies[l];
+      tallies.pop_back();
+    }
+  }
+  Tally sum = compute(first_leaf_ + leaf_count_ - 1, [&](size_t i) {
+    for (size_t l = sums_.size(); l-- > 0;) {
+      Add(sums_[l].data() + offsets_[i], parameters_[i].gradient.count,
+          static_cast<float*>(parameters_[i].gradient.data));
+    }
+    on_ready(i);
+  });
+  for (size_t l = sums_.size(); l-- > 0;) sum += tallies[l];
+  return sum;
+}
+
+Tally GradientTree::ComputeInto(size_t level, const Compute& compute, int leaf) {
+  std::vector<void*> results;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    results.push_back(parameters_[i].gradient.data);
+    parameters_[i].gradient.data = sums_[level].data() + offsets_[i];
+  }
+  const Tally tally = compute(first_leaf_ + leaf, [](size_t) {});
+  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].gradient.data = results[i];
+  return tally;
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Trainers outside of this repository that use the training library of an installed dtrun that was moved.
+source tests/scripts/stories.sh
+source tests/consumers/installed.sh
+
+cxx_flags=(-std=c++20 -Wall -Wextra -Werror)
+install_and_move
+
+models_flags() {
+  read -ra flags < <(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs dtrun-models)
+}
+
+with_cmake() {
+  cp -L "$tree/tests/consumers/models.cc" network.cc
+  cp -L "$tree"/tests/consumers/cmake_models/* .
+  # As headers of others the compiler would not look at them closely.
+  run env CXXFLAGS="-Wall -Wextra -Werror" \
+    cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_NO_SYSTEM_FROM_IMPORTED=ON
+  expect_status 0
+  limit_s=100 run cmake --build build --verbose
+  expect_status 0
+  expect_output "-I$prefix/include"
+  expect_network_learns build/network
+}
+story "find_package(dtrun) builds a trainer on the training library" with_cmake
+
+with_pkg_config() {
+  models_flags
+  c++ "${cxx_flags[@]}" "$tree/tests/consumers/models.cc" "${flags[@]}" -o network
+  expect_network_learns ./network
+}
+story "pkg-config builds a trainer on the training library" with_pkg_config
+
+# Its own copy of the type is then another one than that of the library.
+hidden_symbols() {
+  models_flags
+  c++ "${cxx_flags[@]}" -fvisibility=hidden "$tree/tests/consumers/models.cc" "${flags[@]}" -o network
+  expect_network_learns ./network
+  nm -DC "$prefix/lib/libdtrun_models.so" | grep -q ' V typeinfo for dtrun::Error$' ||
+    unmet "the type of its errors in what the library shows"
+}
+story "errors of the library are caught in a program that hides its own symbols" hidden_symbols
+
+only_own_symbols() {
+  local others
+  others=$(nm -DC --defined-only "$prefix/lib/libdtrun_models.so" | sed 's/^[0-9a-f]* . //' |
+    grep -v 'dtrun::' | grep -v '^DTRUN_MODELS_' || true)
+  expect_equal "$others" ""
+  readelf -d "$prefix/lib/libdtrun_models.so" >dynamic
+  grep -qF 'Library soname: [libdtrun_models.so.0.1]' dynamic || unmet "the versioned soname"
+  grep -qF 'Shared library: [libdtrun.so.0]' dynamic || unmet "that it loads libdtrun.so.0"
+}
+story "the library shows what is dtrun's, and nothing else" only_own_symbols
+
+soname_is_version() {
+  local version major minor patch
+  version=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --modversion dtrun-models)
+  IFS=. read -r major minor patch <<<"$version"
+  [[ -e $prefix/lib/libdtrun_models.so.$major.$minor ]] || unmet "libdtrun_models.so.$major.$minor of version $version.$patch"
+}
+story "the soname has the numbers of the version" soname_is_version
+
+headers_alone() {
+  local header number=0
+  models_flags
+  while read -r header; do
+    number=$((number + 1))
+    echo "#include <dtrun/models/$header>"
+  done < <(cd "$prefix/include/dtrun/models" && find . -name '*.h' -printf '%P\n' | sort) >all
+  ((number >= 10)) || unmet "ten headers at least, got $number"
+  while read -r header; do
+    echo "$header" >alone.cc
+    c++ "${cxx_flags[@]}" -Wshadow "${flags[@]:0:1}" -fsyntax-only alone.cc
+  done <all
+  ! grep -rE '# *include *"' "$prefix/include/dtrun/models" || unmet "that headers include each other as <dtrun/models/...>"
+}
+story "each header of the training library compiles alone" headers_alone
+
+end_of_stories

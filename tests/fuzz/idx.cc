@@ -1,0 +1,46 @@
+// IDX files, gzipped or not: the header alone, and the whole file. What is taken is complete; the
+// rest is refused in one line.
+
+#include "models/data/idx.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "tests/fuzz/refused.h"
+
+using namespace dtrun;
+
+namespace {
+
+// The input as a file.
+class MemoryFile {
+ public:
+  MemoryFile(const uint8_t* data, size_t size) : fd_(memfd_create("idx", 0)) {
+    fuzz::Expect(fd_ >= 0 && write(fd_, data, size) == static_cast<ssize_t>(size));
+  }
+  ~MemoryFile() { close(fd_); }
+  std::string path() const { return "/proc/self/fd/" + std::to_string(fd_); }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const MemoryFile file(data, size);
+  for (const int dimensions : {1, 3}) {
+    fuzz::TakesOrRefuses([&] { models::ReadIdxDims(file.path(), dimensions); });
+    fuzz::TakesOrRefuses([&] {
+      const models::IdxArray array = models::ReadIdx(file.path(), dimensions);
+      fuzz::Expect(array.dims.size() == static_cast<size_t>(dimensions));
+      uint64_t count = 1;
+      for (const uint64_t dim : array.dims) count *= dim;
+      fuzz::Expect(count > 0 && array.bytes.size() == count);
+      fuzz::Expect(models::ReadIdxDims(file.path(), dimensions) == array.dims);
+    });
+  }
+  return 0;
+}

@@ -1,0 +1,160 @@
+// A report's page, opened by headless Chromium.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "models/report/page.h"
+#include "tests/models/report/example_reports.h"
+#include "tests/support/subprocess.h"
+
+namespace dtrun::testing {
+namespace {
+
+using models::RunReport;
+using models::ToHtml;
+using Json = nlohmann::json;
+using Words = std::vector<std::string>;
+
+struct Opened {
+  std::string dom;
+  Words console;  // the messages of the page, and what Chromium says of it
+};
+
+// The browser's own noise about the machine does not come from the page, whose messages are
+// marked: "...:INFO:CONSOLE:12] "text", source: ...".
+Words ConsoleOf(const std::string& log) {
+  Words messages;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("CONSOLE") != std::string::npos) messages.push_back(line);
+  }
+  return messages;
+}
+
+Opened Open(const std::string& html, const Words& options = {}) {
+  const TemporaryFolder folder;
+  const std::string page = folder.Write("page.html", html);
+  Words argv = {
+      "chromium",
+      "--headless",
+      "--no-sandbox",
+      "--disable-gpu",
+      "--no-first-run",
+      "--disable-background-networking",
+      "--disable-component-update",
+      "--enable-logging=stderr",
+      "--v=0",
+      "--user-data-dir=" + folder.path() + "/profile",
+      "--dump-dom"};
+  argv.insert(argv.end(), options.begin(), options.end());
+  argv.push_back("file://" + page);
+  const CommandResult result =
+      Run({argv, {{"HOME", folder.path()}}, "", std::chrono::seconds(100)});
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  return {result.out, ConsoleOf(result.err)};
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string InAttribute(const std::string& html) {
+  std::string quoted;
+  for (char c : html) quoted += c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
+  return quoted;
+}
+
+// Looks at the page as it is, in a frame of the given width, from a page around it.
+constexpr char kLook[] = R"(<script>
+window.onload = () => {
+  const frame = document.querySelector('iframe').contentDocument;
+  const root = frame.documentElement, seen = {outside: [], overlapping: [], small: 0};
+  seen.width = root.clientWidth;
+  seen.content_width = root.scrollWidth;
+  seen.background = getComputedStyle(frame.body).backgroundColor;
+  seen.drawings = frame.querySelectorAll('svg.drawing').length;
+  for (const svg of frame.querySelectorAll('svg.drawing')) {
+    const box = svg.getBoundingClientRect();
+    const texts = [...svg.querySelectorAll('text')].map(t => [t.textContent, t.getBoundingClientRect()]);
+    for (const shape of svg.querySelectorAll('text, rect, path, circle, line')) {
+      const b = shape.getBoundingClientRect();
+      if (b.left < box.left - 1 || b.right > box.right + 1 || b.top < box.top - 1 || b.bottom > box.bottom + 1)
+        seen.outside.push(shape.tagName + ' ' + shape.textContent);
+    }
+    for (const [text, b] of texts) {
+      if (b.height < 10) ++seen.small;
+      for (const [other, o] of texts)
+        if (text < other && b.left < o.right - 1 && o.left < b.right - 1 && b.top < o.bottom - 3 && o.top < b.bottom - 3)
+          seen.overlapping.push(text + ' on ' + other);
+    }
+  }
+  document.querySelector('pre').textContent = JSON.stringify(seen);
+};
+</script>)";
+
+Json LookAt(const std::string& html, int width, const Words& options = {}) {
+  const std::string around =
+      "<!DOCTYPE html><meta charset=utf-8><iframe style='border:0' width=" + std::to_string(width) +
+      " height=900 srcdoc=\"" + InAttribute(html) + "\"></iframe><pre></pre>" + kLook;
+  Words all = {"--window-size=1600,1000"};
+  all.insert(all.end(), options.begin(), options.end());
+  const std::string dom = Open(around, all).dom;
+  const size_t begin = dom.rfind("<pre>"), end = dom.rfind("</pre>");
+  REQUIRE(begin != std::string::npos);
+  REQUIRE(end != std::string::npos);
+  return Json::parse(dom.substr(begin + 5, end - begin - 5));
+}
+
+TEST_CASE("a browser shows the numbers of a run and has nothing to complain of") {
+  const Opened opened = Open(ToHtml(ExampleReport(8, 4)));
+  CHECK(opened.console == Words{});
+  // Of epoch 8: the loss is 0.18 + 0.5 exp(-2.8); of rank 3: 3 s + cos 5.1 s are exposed.
+  for (const char* number :
+       {"0.2104", "92.78 %", "3.378 s, 4.6 %", "12,453", "94.3 %", "9f86d081884c7d65"})
+    CHECK(Has(opened.dom, number));
+  CHECK(Has(opened.dom, "<dd>/usr/share/datasets/fashion-mnist &amp; more</dd>"));
+}
+
+TEST_CASE("a message on the console would be seen") {
+  CHECK(Open("<script>console.log('here')</script>").console.size() == 1);
+  CHECK(Open("<script>throw new Error('here')</script>").console.size() == 1);
+  // The page's own policy refuses what it does not bring itself.
+  std::string page = ToHtml({});
+  page.insert(page.find("</body>"), "<script>1</script><img src='nowhere.png'>");
+  CHECK(Open(page).console.size() == 2);
+}
+
+TEST_CASE("nothing sticks out of the page, on a desk or on a phone, whatever the run") {
+  const std::vector<RunReport> reports = {
+      ExampleReport(1, 1), ExampleReport(100, 64), ExampleReport(8, 2), DivergedReport()};
+  for (const RunReport& report : reports) {
+    const std::string html = ToHtml(report);
+    for (int width : {340, 1400}) {
+      const Json seen = LookAt(html, width);
+      INFO(report.title << ", " << width << " wide: " << seen.dump());
+      CHECK(seen["width"].get<int>() >= width - 20);
+      CHECK(seen["content_width"] <= seen["width"]);
+      CHECK(seen["drawings"] == 5);
+      CHECK(seen["outside"].empty());
+      CHECK(seen["overlapping"].empty());
+      CHECK(seen["small"] == 0);
+    }
+  }
+}
+
+TEST_CASE("the page is dark where its reader wants that") {
+  const std::string html = ToHtml(ExampleReport(2, 1));
+  CHECK(LookAt(html, 800)["background"] == "rgb(255, 255, 255)");
+  CHECK(
+      LookAt(html, 800, {"--blink-settings=preferredColorScheme=0"})["background"] ==
+      "rgb(13, 17, 23)");
+}
+
+}  // namespace
+}  // namespace dtrun::testing

@@ -1,0 +1,153 @@
+#include "models/report/page.h"
+
+#include <dtrun/error.h>
+
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "models/report/rank_times.h"
+#include "tests/models/report/example_reports.h"
+#include "tests/support/subprocess.h"
+
+namespace dtrun::models {
+namespace {
+
+using testing::DivergedReport;
+using testing::ExampleReport;
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+bool Has(const std::string& text, const std::string& part) { return Count(text, part) > 0; }
+
+std::string Contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string NumberCell(const std::string& text) { return "<td class=\"number\">" + text + "</td>"; }
+
+TEST_CASE("the numbers of a report stand in its tables") {
+  RunReport report;
+  report.results = {{"test accuracy", "91.63 %"}};
+  report.settings = {{"optimizer", "adam"}};
+  report.epochs = {{0.5123, 0.8123, 0.41, 0.8521, 6612.4, 9.0737}};
+  report.ranks = {{"node1", {6, 3, 1}}, {"node2", {8, 2, 0}}};
+  report.scaling = {{1, 3281.25, 1, 1}, {2, 6299.4, 1.9198, 0.9599}};
+  const std::string page = ToHtml(report);
+  for (const char* cell : {"0.5123", "81.23 %", "0.41", "85.21 %", "6,612", "9.074"})
+    CHECK(Has(page, NumberCell(cell)));
+  for (const char* cell :
+       {"6 s, 60.0 %", "3 s, 30.0 %", "1 s, 10.0 %", "8 s, 80.0 %", "0 s, 0.0 %"})
+    CHECK(Has(page, NumberCell(cell)));
+  for (const char* cell : {"3,281", "6,299", "1.92", "96.0 %"}) CHECK(Has(page, NumberCell(cell)));
+  CHECK(Has(page, "<dt>test accuracy</dt><dd>91.63 %</dd>"));
+  CHECK(Has(page, "<dt>optimizer</dt><dd>adam</dd>"));
+}
+
+TEST_CASE("a page asks for nothing from anywhere") {
+  const std::string page = ToHtml(ExampleReport(100, 64));
+  CHECK(!Has(page, "://"));
+  CHECK(!Has(page, "<script"));
+  CHECK(!Has(page, "src="));
+  CHECK(!Has(page, "url("));
+  CHECK(!Has(page, "@import"));
+  CHECK(Has(page, "default-src 'none'"));
+}
+
+TEST_CASE("what was not measured is left out, and leaves no gap in the page") {
+  const std::string empty = ToHtml({});
+  CHECK(!Has(empty, "<section>"));
+  CHECK(!Has(empty, "<svg"));
+
+  RunReport report;
+  report.epochs = {{.loss = 0.5}, {.loss = 0.4}};
+  const std::string page = ToHtml(report);
+  CHECK(Has(page, "<h3>Loss</h3>"));
+  CHECK(!Has(page, "<h3>Accuracy</h3>"));
+  CHECK(!Has(page, "<h3>Training speed</h3>"));
+  CHECK(Has(page, NumberCell("-")));
+}
+
+TEST_CASE("a loss that is not a number is called so, and draws nothing of that kind") {
+  const std::string page = ToHtml(DivergedReport());
+  CHECK(Count(page, NumberCell("NaN")) == 4);
+  CHECK(Count(page, NumberCell("infinity")) == 1);
+  CHECK(Count(page, "class=\"cross first\"") == 4);
+  CHECK(Count(page, "class=\"cross second\"") == 1);
+  CHECK(!Has(page, "nan"));
+  CHECK(!Has(page, "inf\""));
+}
+
+TEST_CASE("text of the user is text on the page") {
+  RunReport report;
+  report.title = "<script>alert(1)</script>";
+  report.settings = {{"--data-dir", "a&b\"<c>"}};
+  const std::string page = ToHtml(report);
+  CHECK(!Has(page, "<script"));
+  CHECK(Has(page, "<title>&lt;script&gt;alert(1)&lt;/script&gt;</title>"));
+  CHECK(Has(page, "<dd>a&amp;b&quot;&lt;c&gt;</dd>"));
+}
+
+TEST_CASE("every rank has its bar, with three parts at most") {
+  const std::string page = ToHtml(ExampleReport(1, 64));
+  for (const char* part : {"compute", "exposed", "input"})
+    CHECK(Count(page, std::string("<rect class=\"") + part + "\"") == 64);
+  RunReport idle;
+  idle.ranks = {{"node1", {}}, {"node1", {1, 0, 0}}};
+  CHECK(Count(ToHtml(idle), "<rect") == 1);
+}
+
+TEST_CASE("a training time is split without rest, and no part of it is negative") {
+  const RankTime time = SplitTrainingTime(10, 2, 1);
+  CHECK(time.compute_s == 7);
+  CHECK(time.exposed_s == 2);
+  CHECK(time.input_wait_s == 1);
+  CHECK(SplitTrainingTime(10, 9, 2).compute_s == 0);
+  CHECK(SplitTrainingTime(10, -1e-9, 0).exposed_s == 0);
+}
+
+TEST_CASE("the page of a job has the times of all its ranks") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/run.html";
+  const auto result =
+      testing::Run({{"launcher/dtrun", "-np", "3", "tests/models/report/write_report", path}});
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  const std::string page = Contents(path);
+  // Rank r trained for 10 + r s, waited 1 s for gradients and r / 4 s for input.
+  CHECK(Has(page, NumberCell("9 s, 90.0 %")));
+  CHECK(Has(page, NumberCell("9.75 s, 88.6 %")));
+  CHECK(Has(page, NumberCell("10.5 s, 87.5 %")));
+  CHECK(Has(page, NumberCell("0.25 s, 2.3 %")));
+  CHECK(Has(page, NumberCell("12 s")));
+  CHECK(folder.Entries() == std::vector<std::string>{"run.html"});
+}
+
+TEST_CASE("a page that cannot be written leaves the old one, and nothing else") {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.Write("run.html", "the old page");
+  WriteRunReport(path, ExampleReport(1, 1));
+  CHECK(Has(Contents(path), "</html>"));
+  CHECK(folder.Entries() == std::vector<std::string>{"run.html"});
+  const std::string nowhere = folder.path() + "/missing/run.html";
+  try {
+    WriteRunReport(nowhere, {});
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kSystem);
+    CHECK(Has(error.what(), nowhere));
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::models
