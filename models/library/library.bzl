@@ -51,32 +51,38 @@ whole_library = rule(
 )
 
 def _installed_headers_impl(ctx):
-    headers = []
+    public, inputs = [], []
     for dep in ctx.attr.deps:
-        headers += dep[CcInfo].compilation_context.direct_public_headers
+        context = dep[CcInfo].compilation_context
+        public += context.direct_public_headers
+        inputs.append(context.headers)
     folder = ctx.actions.declare_directory(ctx.label.name)
     arguments = ctx.actions.args()
     arguments.add(folder.path)
-    arguments.add_all(headers)
+    arguments.add_all(public)
     ctx.actions.run_shell(
         outputs = [folder],
-        inputs = headers,
+        inputs = depset(transitive = inputs),
         arguments = [arguments],
         command = """
-set -eu
+set -euo pipefail
 folder=$1
-shift
-for header in "$@"; do
+headers=("${@:2}")
+for ((i = 0; i < ${#headers[@]}; i++)); do
+  header=${headers[i]}
   file=$folder/${header#models/}
+  if [[ -e $file ]]; then continue; fi
   mkdir -p "$(dirname "$file")"
   sed -E 's,#include "models/([^"]+)",#include <dtrun/models/\\1>,' "$header" >"$file"
+  mapfile -t included < <(sed -nE 's,^#include "(models/[^"]+)".*,\\1,p' "$header")
+  headers+=("${included[@]}")
 done
 """,
     )
     return DefaultInfo(files = depset([folder]), runfiles = ctx.runfiles([folder]))
 
-# A folder with the public headers of libraries in models/ (their `hdrs`), at the places that they have there. They
-# include each other as <dtrun/models/...>.
+# A folder with the public headers of libraries in models/ (their `hdrs`) and with what these include, at the places that
+# they have there. They include each other as <dtrun/models/...>.
 installed_headers = rule(
     implementation = _installed_headers_impl,
     attrs = {"deps": attr.label_list(providers = [CcInfo])},

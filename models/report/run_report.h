@@ -14,13 +14,13 @@ struct ReportFact {
   std::string name, value;
 };
 
-/// One epoch, over all ranks. What was not measured is absent; what came out as NaN or infinite is
-/// shown as such.
+/// One epoch, over all ranks; accuracies are fractions. What was not measured is absent; what came
+/// out as NaN or infinite is shown as such.
 struct ReportEpoch {
-  std::optional<double> loss, accuracy;  ///< on the training data; accuracies are fractions
-  std::optional<double> validation_loss, validation_accuracy;
-  std::optional<double> examples_per_s;  ///< that all ranks together trained on
-  std::optional<double> seconds;         ///< of the training part
+  std::optional<double> loss = {}, accuracy = {};  ///< on the training data
+  std::optional<double> validation_loss = {}, validation_accuracy = {};
+  std::optional<double> examples_per_s = {};  ///< that all ranks together trained on
+  std::optional<double> seconds = {};         ///< of the training part
 };
 
 /// Where a rank's training time went, in seconds. The three do not overlap.

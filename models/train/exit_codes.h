@@ -9,6 +9,7 @@ namespace dtrun::models {
 enum ExitCode : int {
   kSuccess = 0,
   kUsage = 2,
+  kDiverged = 65,  ///< the loss is not a number
   kDataUnusable = 66,
   kInternal = 70,
   kResultNotWritten = 73,

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "models/optim/by_name.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -84,48 +85,71 @@ void AddBatchOptions(CLI::App& app, TrainOptions& o) {
 }
 
 void AddOptimizerOptions(CLI::App& app, TrainOptions& o) {
-  OptimizerSettings& settings = o.optimizer_settings;
+  app.add_option("--learning-rate", o.learning_rate, "Of the optimizer [0.001]")
+      ->check(Number(0, Bound::kExcluded, 1000))
+      ->type_name("X");
   app.add_option("--optimizer", o.optimizer, Alternatives(OptimizerNames()) + " [adam]")
       ->check(OneOf(OptimizerNames()))
       ->type_name("NAME");
-  app.add_option(
-         "--learning-rate", settings.learning_rate, "Of the optimizer [its own: adam 0.001]")
-      ->check(Number(0, Bound::kExcluded, 1000))
-      ->type_name("X");
-  app.add_option("--momentum", settings.momentum, "Of sgd, lars and muon [0, 0.9, 0.95]")
-      ->check(Number(0, Bound::kIncluded, 1))
-      ->type_name("X");
-  app.add_flag_callback(
-      "--nesterov", [&settings] { settings.nesterov = true; },
-      "Nesterov's momentum, of sgd and lars; muon's is");
-  app.add_option(
-         "--weight-decay", settings.weight_decay,
-         "Of all but adam; biases are not decayed [0; adamw 0.004, lars 0.0001, lamb 0.01]")
-      ->check(Number(0, Bound::kIncluded, 1000))
-      ->type_name("X");
-  app.add_option("--beta1", settings.beta1, "Of adam, adamw, lamb and muon's biases [0.9]")
-      ->check(Number(0, Bound::kIncluded, 1))
-      ->type_name("X");
-  app.add_option("--beta2", settings.beta2, "Likewise [0.999; muon 0.95]")
-      ->check(Number(0, Bound::kIncluded, 1))
-      ->type_name("X");
   app.add_option("--schedule", o.schedule, Alternatives(ScheduleNames()) + " [cooldown]")
       ->check(OneOf(ScheduleNames()))
       ->type_name("NAME");
-  app.add_option(
-         "--cooldown", o.cooldown,
-         "Of --schedule cooldown: last part of the training, over which the learning rate falls to "
-         "0 in a straight line [0.25]")
-      ->check(Number(0, Bound::kIncluded, 1))
-      ->type_name("X");
   app.add_option(
          "--warmup-steps", o.warmup_steps,
          "Steps over which the learning rate rises to its value, in front of the schedule [0]")
       ->check(Integer(0, kMost))
       ->type_name("N");
+  app.add_option(
+         "--warmup-epochs", o.warmup_epochs,
+         "First epochs, in which the learning rate grows to that of all ranks' batches together: "
+         "the number of ranks times --learning-rate [0]")
+      ->check(Integer(0, 1000000))
+      ->type_name("N");
+  app.add_option(
+         "--cooldown", o.cooldown,
+         "Last part of the training, over which the learning rate falls to 0 in a straight line "
+         "[0.25]")
+      ->check(Number(0, Bound::kIncluded, 1))
+      ->type_name("X");
+  app.add_option("--momentum", o.momentum, "Of sgd, lars and muon [0, 0.9, 0.95]")
+      ->check(Number(0, Bound::kIncluded, 1))
+      ->type_name("X");
   app.add_option("--seed", o.seed, "Of initial weights, order of examples and dropout [1]")
       ->check(Integer(0, UINT64_MAX))
       ->type_name("N");
+}
+
+void AddLoopOptions(CLI::App& app, TrainOptions& o) {
+  app.add_option(
+         "--loop", o.loop,
+         "fit: Trainer::Fit with callbacks; custom: a loop over the same parts, with the same "
+         "result [fit]")
+      ->check(OneOf({"fit", "custom"}))
+      ->type_name("NAME");
+  app.add_option(
+         "--early-stopping", o.early_stopping,
+         "Stop when the test loss has not improved for N epochs, and go back to the best weights")
+      ->check(Integer(1, 1000000))
+      ->type_name("N");
+  app.add_option("--checkpoint-dir", o.checkpoint_dir, "Save checkpoints in this folder")
+      ->type_name("DIR");
+  app.add_option(
+         "--checkpoint-every", o.checkpoint_every,
+         "Save one every N steps, besides that at each epoch's end")
+      ->check(Integer(1, kMost))
+      ->type_name("N");
+  app.add_option("--keep-checkpoints", o.keep_checkpoints, "Keep the newest N; 0: all [3]")
+      ->check(Integer(0, kMost))
+      ->type_name("N");
+  app.add_flag(
+      "--resume", o.resume, "Go on where the newest checkpoint in --checkpoint-dir was made");
+}
+
+void AddFileOptions(CLI::App& app, TrainOptions& o) {
+  app.add_option("--json", o.json, "Write the result to this file")->type_name("FILE");
+  app.add_option("--tensorboard", o.tensorboard, "Write what TensorBoard shows into this folder")
+      ->type_name("DIR");
+  app.add_flag("--log-steps", o.log_steps, "With the loss of every step in the --json file");
 }
 
 void AddSurroundings(CLI::App& app, TrainOptions& o) {
@@ -133,6 +157,17 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
          "--data-dir", o.data_dir,
          Text("Folder of an IDX data set, gzipped or not [", kFashionMnistDir, "]"))
       ->type_name("DIR");
+  app.add_option(
+         "--dtype", o.dtype,
+         "f32 or bf16: what layers compute in; parameters stay f32. Where the CPU has no AVX-512, "
+         "all is f32 [f32]")
+      ->check(OneOf({"f32", "bf16"}))
+      ->type_name("NAME");
+  app.add_option(
+         "--prefetch", o.prefetch,
+         "Batches that a thread of its own gets ready before they are needed; 0: none [2]")
+      ->check(Integer(0, 1000))
+      ->type_name("N");
   app.add_option("--threads", o.threads, "Compute threads per rank [the CPUs that are its own]")
       ->check(Integer(1, 4096))
       ->type_name("N");
@@ -142,25 +177,29 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
          "per epoch [1]")
       ->check(Integer(0, 2))
       ->type_name("0|1|2");
-  app.add_option("--json", o.json, "Write the result to this file")->type_name("FILE");
   app.add_flag(
       "!--reduce-after-backward", o.overlap,
       "Do not reduce gradients while the backward pass runs: shows what that is worth");
-  app.add_flag("--log-steps", o.log_steps, "With the loss of every step in the --json file");
 }
 
 std::string ErrorBetweenOptions(const TrainOptions& o, const CLI::App& app) {
-  if (o.cooldown && o.schedule != "cooldown")
+  if (app.count("--cooldown") > 0 && o.schedule != "cooldown")
     return Text("--cooldown: given with --schedule ", o.schedule, ", expected --schedule cooldown");
+  const bool has_folder = app.count("--checkpoint-dir") > 0;
+  if (has_folder && o.checkpoint_dir.empty()) return "--checkpoint-dir: '', expected a folder";
+  for (const char* name : {"--checkpoint-every", "--keep-checkpoints", "--resume"}) {
+    if (app.count(name) > 0 && !has_folder)
+      return Text(name, ": expected with --checkpoint-dir DIR");
+  }
+  if (app.count("--tensorboard") > 0 && o.tensorboard.empty())
+    return "--tensorboard: '', expected a folder";
+  for (const char* name : {"--checkpoint-dir", "--early-stopping", "--tensorboard"}) {
+    if (app.count(name) > 0 && o.loop == "custom")
+      return Text(name, ": given with --loop custom, expected --loop fit");
+  }
   if (o.log_steps && o.json.empty()) return "--log-steps: expected with --json FILE";
   if (app.count("--json") > 0 && o.json.empty()) return "--json: '', expected a file name";
   return "";
-}
-
-// The value, "default" without one.
-template <typename Value>
-std::string Given(const std::optional<Value>& value) {
-  return value ? Text(*value) : "default";
 }
 
 // One line: CLI11 has errors of several.
@@ -178,11 +217,14 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;
   CLI::App app(
       "Trains a convolutional network on Fashion-MNIST, alone or as the ranks of a dtrun job.\n"
-      "Exit codes: 0 success, 2 usage, 66 data unusable, 73 the --json file could not be written, "
-      "76 ranks disagree.",
+      "Exit codes: 0 success, 2 usage, 65 the loss is not a number, 66 data or checkpoint "
+      "unusable, "
+      "73 the --json file or a checkpoint could not be written, 76 ranks disagree.",
       "cnn_fmnist");
   AddBatchOptions(app, parsed.options);
   AddOptimizerOptions(app, parsed.options);
+  AddLoopOptions(app, parsed.options);
+  AddFileOptions(app, parsed.options);
   AddSurroundings(app, parsed.options);
   try {
     app.parse(argc, argv);
@@ -196,17 +238,18 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
 }
 
 std::string SharedSettings(const TrainOptions& o) {
-  const OptimizerSettings& s = o.optimizer_settings;
   return Text(
       "--epochs=", o.epochs, "\n--batch-size=", o.batch_size,
       "\n--global-batch-size=", o.global_batch_size, "\n--steps-per-epoch=", o.steps_per_epoch,
-      "\n--max-steps=", o.max_steps, "\n--optimizer=", o.optimizer,
-      "\n--learning-rate=", Given(s.learning_rate), "\n--momentum=", Given(s.momentum),
-      "\n--nesterov=", Given(s.nesterov), "\n--weight-decay=", Given(s.weight_decay),
-      "\n--beta1=", Given(s.beta1), "\n--beta2=", Given(s.beta2), "\n--schedule=", o.schedule,
-      "\n--cooldown=", Given(o.cooldown), "\n--warmup-steps=", o.warmup_steps, "\n--seed=", o.seed,
-      "\n--verbose=", o.verbose, "\n--log-steps=", o.log_steps,
-      "\n--reduce-after-backward=", !o.overlap, "\n");
+      "\n--max-steps=", o.max_steps, "\n--learning-rate=", o.learning_rate,
+      "\n--optimizer=", o.optimizer, "\n--momentum=", o.momentum ? Text(*o.momentum) : "default",
+      "\n--schedule=", o.schedule, "\n--warmup-steps=", o.warmup_steps, "\n--cooldown=", o.cooldown,
+      "\n--warmup-epochs=", o.warmup_epochs, "\n--loop=", o.loop,
+      "\n--early-stopping=", o.early_stopping, "\n--checkpoint-dir=", o.checkpoint_dir,
+      "\n--checkpoint-every=", o.checkpoint_every, "\n--keep-checkpoints=", o.keep_checkpoints,
+      "\n--resume=", o.resume, "\n--dtype=", o.dtype, "\n--prefetch=", o.prefetch,
+      "\n--tensorboard=", o.tensorboard, "\n--seed=", o.seed, "\n--verbose=", o.verbose,
+      "\n--log-steps=", o.log_steps, "\n--reduce-after-backward=", !o.overlap, "\n");
 }
 
 }  // namespace dtrun::models

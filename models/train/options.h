@@ -6,7 +6,6 @@
 #include <string>
 
 #include "models/data/dataset.h"
-#include "models/optim/by_name.h"
 
 namespace dtrun::models {
 
@@ -17,15 +16,25 @@ struct TrainOptions {
   uint64_t global_batch_size = 0;  ///< of all ranks together; 0: batch_size times the ranks
   uint64_t steps_per_epoch = 0;    ///< 0: every example once
   uint64_t max_steps = 0;          ///< 0: no limit
-  std::string optimizer = "adam";
-  OptimizerSettings optimizer_settings;
-  std::string schedule = "cooldown";
-  /// Of --schedule cooldown: last part of training, over which the rate falls to 0.
-  std::optional<double> cooldown;
+  double learning_rate = 1e-3;
+  std::string optimizer = "adam";     ///< one of OptimizerNames()
+  std::optional<double> momentum;     ///< none: the optimizer's own
+  std::string schedule = "cooldown";  ///< one of ScheduleNames()
   uint64_t warmup_steps = 0;
+  uint64_t warmup_epochs = 0;  ///< 0: none
+  double cooldown = 0.25;      ///< last part of training, over which the rate falls to 0
   uint64_t seed = 1;
   std::string data_dir = kFashionMnistDir;
-  int threads = 0;  ///< 0: those that are this rank's own
+  std::string loop = "fit";       ///< or "custom"
+  uint64_t early_stopping = 0;    ///< epochs of patience; 0: off
+  std::string checkpoint_dir;     ///< "": none are saved
+  uint64_t checkpoint_every = 0;  ///< steps; 0: at the epochs' ends alone
+  uint64_t keep_checkpoints = 3;
+  bool resume = false;
+  std::string tensorboard;    ///< folder; "": nothing is written
+  std::string dtype = "f32";  ///< or "bf16": what layers compute in
+  uint64_t prefetch = 2;      ///< batches made ahead; 0: none
+  int threads = 0;            ///< 0: those that are this rank's own
   int verbose = 1;
   std::string json;  ///< "": no file
   bool log_steps = false;

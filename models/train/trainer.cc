@@ -1,116 +1,201 @@
 #include "models/train/trainer.h"
 
-#include <algorithm>
-#include <chrono>
+#include <cmath>
+#include <limits>
+#include <set>
 
-#include "models/data/sampling.h"
-#include "models/train/step.h"
+#include "models/text.h"
+#include "models/train/exit_codes.h"
+#include "models/train/gathered_outputs.h"
+#include "models/train/steps.h"
 
 namespace dtrun::models {
-namespace {
 
-class Stopwatch {
- public:
-  double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+// Ranks settle after every step what happened in it: one all-reduce of 8 bytes. Until then a rank
+// that has failed plays along, so that no other one waits for it.
+
+std::vector<double> History::Of(const std::string& name) const {
+  std::vector<double> values;
+  for (const Logs& of_epoch : logs) {
+    const auto found = of_epoch.find(name);
+    values.push_back(
+        found == of_epoch.end() ? std::numeric_limits<double>::quiet_NaN() : found->second);
   }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
-
-}  // namespace
-
-// The losses are divided by the global batch already, so the gradients are summed.
-Trainer::Trainer(
-    Communicator& world, Sequential& model, RateOptimizer& optimizer, const Dataset& data,
-    const TrainerOptions& options)
-    : world_(world),
-      model_(model),
-      inner_(optimizer),
-      optimizer_(world, optimizer, {.op = ReduceOp::kSum}),
-      data_(data),
-      options_(options) {
-  BroadcastParameters(world, model.parameters());
-  BroadcastOptimizerState(world, optimizer);
+  return values;
 }
 
-EpochResult Trainer::RunEpoch(const OnStep& on_step) {
-  const std::vector<uint32_t> order = EpochOrder(options_.seed, epoch_, data_.train.count);
-  StepReport report;
-  report.steps = StepsOfThisEpoch();
-  std::vector<double> loss_sums;
-  world_.Barrier();
-  const double exposed_before = optimizer_.statistics().total.exposed_s;
-  const Stopwatch watch;
-  while (report.step < report.steps) {
-    const Tally tally = Step(report.step, order);
-    loss_sums.push_back(tally.loss);
-    report.share += tally;
-    report.seconds = watch.seconds();
-    ++report.step;
-    on_step(report);
+Trainer::Trainer(Replica& replica, const Loss& loss, MetricList metrics)
+    : replica_(replica),
+      loss_(loss),
+      metrics_(std::move(metrics)),
+      all_metrics_{&mean_loss_},
+      agreement_(replica.world()) {
+  loss.CheckLastLayer(LastLayerOf(replica.model().description()));
+  std::set<std::string> names = {mean_loss_.name()};
+  for (const std::unique_ptr<Metric>& metric : metrics_) {
+    all_metrics_.push_back(metric.get());
+    if (names.insert(metric->name()).second) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text("two metrics are called '", metric->name(), "', expected different names"));
   }
-  const double seconds = watch.seconds();
-  double exposed = optimizer_.statistics().total.exposed_s - exposed_before;
-  world_.AllReduce(Buffer(&exposed, 1), ReduceOp::kAverage);
-  AppendStepLosses(std::move(loss_sums));
-  ++epoch_;
-
-  const Tally trained = SumOverRanks(report.share), tested = EvaluateTestSet();
-  return {
-      .loss = trained.mean_loss(),
-      .train_accuracy = trained.accuracy(),
-      .test_loss = tested.mean_loss(),
-      .test_accuracy = tested.accuracy(),
-      .seconds = seconds,
-      .images_per_s = static_cast<double>(trained.examples) / seconds,
-      .exposed_share = exposed / seconds};
 }
 
-Tally Trainer::Step(uint64_t step_of_epoch, const std::vector<uint32_t>& order) {
-  const Range batch = GlobalBatch(step_of_epoch, data_.train.count, options_.global_batch);
-  const Range mine = PartOf(batch, world_.rank(), world_.size());
-  const Share share{
-      std::span(order).subspan(mine.begin, mine.size()),
-      static_cast<uint32_t>(mine.begin - batch.begin), batch.size(), step_};
-  const Tally tally = ComputeGradients(model_, data_.train, share, [&](size_t parameter) {
-    if (options_.overlap) optimizer_.MarkReady(parameter);
+template <typename Turn>
+void Trainer::Call(const CallbackList& callbacks, const Turn& turn) {
+  for (const std::unique_ptr<Callback>& callback : callbacks)
+    agreement_.Run(callback->name(), [&] { turn(*callback); });
+}
+
+Logs Trainer::LogsOf(const std::string& prefix) const {
+  Logs logs;
+  for (const Metric* metric : all_metrics_) logs[prefix + metric->name()] = metric->Result();
+  return logs;
+}
+
+void Trainer::ResetMetrics() {
+  for (Metric* metric : all_metrics_) metric->Reset();
+}
+
+History Trainer::Fit(BatchSource& data, const FitOptions& options, const CallbackList& callbacks) {
+  Run run(replica_, all_metrics_);
+  run.position = {options.initial_epoch, 0, replica_.step()};
+  run.epochs = options.epochs;
+  run.steps = options.steps_per_epoch > 0 ? options.steps_per_epoch : data.steps_per_epoch();
+  History history;
+  ResetMetrics();
+  Call(callbacks, [&](Callback& callback) { callback.OnTrainBegin(run); });
+  agreement_.Settle();
+  while (run.position.epoch < options.epochs && !run.stop() &&
+         (options.max_steps == 0 || run.position.step < options.max_steps))
+    RunEpoch(run, data, options, callbacks, history);
+  const Logs last = history.logs.empty() ? Logs{} : history.logs.back();
+  Call(callbacks, [&](Callback& callback) { callback.OnTrainEnd(run, last); });
+  agreement_.Settle();
+  history.not_written = run.not_written();
+  return history;
+}
+
+void Trainer::RunEpoch(
+    Run& run, BatchSource& data, const FitOptions& options, const CallbackList& callbacks,
+    History& history) {
+  if (run.position.batch == 0) {
+    ResetMetrics();
+    run.epoch_examples = 0;
+  }
+  agreement_.Run("", [&] { data.StartEpoch(run.position.epoch, run.position.batch); });
+  Call(callbacks, [&](Callback& callback) { callback.OnEpochBegin(run); });
+  agreement_.Settle();
+  const auto has_steps_left = [&] {
+    return (options.steps_per_epoch == 0 || run.position.batch < options.steps_per_epoch) &&
+           (options.max_steps == 0 || run.position.step < options.max_steps);
+  };
+  while (!run.stop() && has_steps_left() && RunBatch(run, data, callbacks)) continue;
+
+  run.cut_short = run.steps > 0 && run.position.batch < run.steps;
+  SumOverRanks(run.world(), all_metrics_);
+  Logs logs = LogsOf("");
+  logs["learning_rate"] = run.learning_rate();
+  const uint64_t epoch = run.position.epoch;
+  if (options.validation_data != nullptr) {
+    run.validating = true;
+    const Logs validation = EvaluateIn(run, *options.validation_data, callbacks);
+    for (const auto& [name, value] : validation) logs["val_" + name] = value;
+    run.validating = false;
+  }
+  ++run.position.epoch;
+  run.position.batch = 0;
+  Call(callbacks, [&](Callback& callback) { callback.OnEpochEnd(run, logs); });
+  if (run.stop()) agreement_.RequestStop();
+  if (agreement_.Settle()) run.StopTraining();
+  history.epochs.push_back(epoch);
+  history.logs.push_back(logs);
+}
+
+// False at the end of the epoch's data.
+bool Trainer::RunBatch(Run& run, BatchSource& data, const CallbackList& callbacks) {
+  const uint64_t steps = data.steps_per_epoch();
+  if (steps > 0 && run.position.batch >= steps) return false;
+  ReplicaBatch batch;
+  bool found = true;
+  agreement_.Run("", [&] { found = data.Next(batch); });
+  if (!found) return false;
+  run.global_batch = batch.global_batch;
+  run.examples = batch.examples;
+  Call(callbacks, [&](Callback& callback) { callback.OnBatchBegin(run); });
+  agreement_.Run("", [&] {
+    run.batch_loss = ComputeGradients(replica_, batch, loss_, all_metrics_);
+    CheckLoss(run, run.batch_loss);
   });
-  if (options_.learning_rate) inner_.set_learning_rate(options_.learning_rate(step_));
-  optimizer_.Step();
-  ++step_;
-  return tally;
+  if (agreement_.failed())
+    replica_.Abandon();
+  else
+    replica_.Apply();
+  ++run.position.batch;
+  ++run.position.step;
+  run.epoch_examples += batch.global_batch;
+  const Logs logs = LogsOf("");
+  Call(callbacks, [&](Callback& callback) { callback.OnBatchEnd(run, logs); });
+  if (run.stop()) agreement_.RequestStop();
+  if (agreement_.Settle()) run.StopTraining();
+  return true;
 }
 
-bool Trainer::finished() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
-
-uint64_t Trainer::StepsOfThisEpoch() const {
-  uint64_t steps = BatchesPerEpoch(data_.train.count, options_.global_batch);
-  if (options_.steps_per_epoch > 0) steps = std::min(steps, options_.steps_per_epoch);
-  if (options_.max_steps > 0) steps = std::min(steps, options_.max_steps - step_);
-  return steps;
+void Trainer::CheckLoss(const Run& run, double loss) {
+  if (std::isfinite(loss)) return;
+  agreement_.Fail(
+      {ErrorCode::kInvalidArgument, kDiverged,
+       Text(
+           "the loss is ", loss, " in step ", run.position.step + 1, " (epoch ",
+           run.position.epoch + 1, ", batch ", run.position.batch + 1,
+           "): training has diverged; a lower learning rate or a warm-up may help")});
 }
 
-Tally Trainer::EvaluateTestSet() {
-  const Range mine = PartOf({0, data_.test.count}, world_.rank(), world_.size());
-  return SumOverRanks(Evaluate(model_, data_.test, mine));
+Logs Trainer::Evaluate(BatchSource& data, const CallbackList& callbacks) {
+  Run run(replica_, all_metrics_);
+  run.steps = data.steps_per_epoch();
+  return EvaluateIn(run, data, callbacks);
 }
 
-// As doubles: counts stay exact below 2^53.
-Tally Trainer::SumOverRanks(const Tally& mine) {
-  double sums[] = {
-      mine.loss, static_cast<double>(mine.correct), static_cast<double>(mine.examples)};
-  world_.AllReduce(Buffer(sums, 3));
-  return {sums[0], static_cast<uint64_t>(sums[1]), static_cast<uint64_t>(sums[2])};
+Logs Trainer::EvaluateIn(Run& run, BatchSource& data, const CallbackList& callbacks) {
+  ResetMetrics();
+  Call(callbacks, [&](Callback& callback) { callback.OnTestBegin(run); });
+  agreement_.Run("", [&] {
+    data.StartEpoch(0);
+    for (const ReplicaBatch& batch : RestOf(data)) {
+      Call(callbacks, [&](Callback& callback) { callback.OnTestBatchBegin(run); });
+      TestStep(replica_, batch, loss_, all_metrics_);
+      Call(callbacks, [&](Callback& callback) { callback.OnTestBatchEnd(run, LogsOf("")); });
+    }
+  });
+  agreement_.Settle();
+  SumOverRanks(run.world(), all_metrics_);
+  const Logs logs = LogsOf("");
+  Call(callbacks, [&](Callback& callback) { callback.OnTestEnd(run, logs); });
+  agreement_.Settle();
+  return logs;
 }
 
-void Trainer::AppendStepLosses(std::vector<double> loss_sums) {
-  world_.AllReduce(Buffer(loss_sums.data(), loss_sums.size()));
-  for (uint64_t step = 0; step < loss_sums.size(); ++step) {
-    const Range batch = GlobalBatch(step, data_.train.count, options_.global_batch);
-    step_losses_.push_back(loss_sums[step] / static_cast<double>(batch.size()));
-  }
+std::vector<float> Trainer::Predict(
+    BatchSource& data, PredictTo to, const CallbackList& callbacks) {
+  Run run(replica_, all_metrics_);
+  run.steps = data.steps_per_epoch();
+  Call(callbacks, [&](Callback& callback) { callback.OnPredictBegin(run); });
+  OutputShares mine;
+  agreement_.Run("", [&] {
+    data.StartEpoch(0);
+    for (const ReplicaBatch& batch : RestOf(data)) {
+      Call(callbacks, [&](Callback& callback) { callback.OnPredictBatchBegin(run); });
+      PredictStep(replica_, batch, mine.outputs);
+      mine.counts.push_back(batch.examples * replica_.model().classes());
+      Call(callbacks, [&](Callback& callback) { callback.OnPredictBatchEnd(run); });
+    }
+  });
+  agreement_.Settle();
+  std::vector<float> outputs = Gather(run.world(), std::move(mine), to == PredictTo::kAllRanks);
+  Call(callbacks, [&](Callback& callback) { callback.OnPredictEnd(run); });
+  agreement_.Settle();
+  return outputs;
 }
 
 }  // namespace dtrun::models

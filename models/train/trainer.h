@@ -1,73 +1,79 @@
 #ifndef DTRUN_MODELS_TRAIN_TRAINER_H_
 #define DTRUN_MODELS_TRAIN_TRAINER_H_
 
-#include <dtrun/dtrun.h>
-
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <vector>
 
-#include "models/data/dataset.h"
-#include "models/layers/loss.h"
-#include "models/layers/sequential.h"
-#include "models/optim/rate_optimizer.h"
-#include "models/train/report.h"
+#include "models/callbacks/callback.h"
+#include "models/losses/loss.h"
+#include "models/metrics/mean.h"
+#include "models/metrics/metric.h"
+#include "models/train/agreement.h"
+#include "models/train/batch.h"
+#include "models/train/history.h"
+#include "models/train/replica.h"
 
 namespace dtrun::models {
 
-struct TrainerOptions {
-  uint64_t global_batch = 1024;
-  uint64_t steps_per_epoch = 0;  ///< 0: as many as use every example once
-  uint64_t max_steps = 0;        ///< 0: no limit
-  uint64_t seed = 1;             ///< of the order of examples
-  bool overlap = true;  ///< gradients are reduced while the backward pass runs, not after it
-  /// Of step 0, 1, ...; without it the optimizer keeps its own.
-  std::function<double(uint64_t step)> learning_rate = {};
+struct FitOptions {
+  uint64_t epochs = 1;           ///< after which training ends, those before initial_epoch included
+  uint64_t initial_epoch = 0;    ///< the first one to train
+  uint64_t steps_per_epoch = 0;  ///< 0: as many as the data has
+  uint64_t max_steps = 0;        ///< of all epochs; 0: no limit
+  BatchSource* validation_data = nullptr;  ///< evaluated at the end of each epoch
 };
 
-/// After each step of this rank: of the epoch's `steps`, `step` are done, with this rank's share of
-/// them so far, in `seconds`.
-struct StepReport {
-  uint64_t step = 0, steps = 0;
-  Tally share;
-  double seconds = 0;
-};
-using OnStep = std::function<void(const StepReport&)>;
+enum class PredictTo { kAllRanks, kRank0 };
 
-/// Data-parallel training: every rank computes the gradient of its share of each global batch, and
-/// all step on the sum. N ranks compute what one rank would compute on the same global batch.
-/// All functions are collective; errors are those of Communicator. Not thread-safe.
+/// Fit, evaluate and predict, in data-parallel: a replica per rank, each with its share of every
+/// global batch. N ranks compute what one would. The same can be written as a loop of your own over
+/// Replica, in ten lines: see models/loops.
+///
+/// All functions are collective. What goes wrong on one rank (its data, a callback, a loss that is
+/// not a number) is thrown as AgreedError on all of them. Not thread-safe.
 class Trainer {
  public:
-  /// Starts all ranks from rank 0's parameters and optimizer state. Everything given outlives it.
-  Trainer(
-      Communicator& world, Sequential& model, RateOptimizer& optimizer, const Dataset& data,
-      const TrainerOptions& options);
+  /// What is given outlives it. Throws Error kInvalidArgument when the loss does not fit the
+  /// network (Loss::CheckLastLayer), or two metrics have one name.
+  Trainer(Replica& replica, const Loss& loss, MetricList metrics = {});
 
-  /// Trains for the next epoch, then evaluates the test set.
-  EpochResult RunEpoch(const OnStep& on_step);
-  /// Whether max_steps are done.
-  bool finished() const;
-  /// The test set's, over all ranks, each of which has evaluated a part.
-  Tally EvaluateTestSet();
-  /// The mean loss of every global batch so far.
-  const std::vector<double>& step_losses() const { return step_losses_; }
+  /// Trains. An epoch's logs are "loss", the metrics, "learning_rate" at its end and, with
+  /// validation data, "val_loss" and so on. Throws AgreedError with exit code kDiverged when the
+  /// loss of a batch is not a finite number; the text names step and rank.
+  History Fit(BatchSource& data, const FitOptions& options, const CallbackList& callbacks = {});
+
+  /// "loss" and the metrics over one epoch of `data`, without dropout.
+  Logs Evaluate(BatchSource& data, const CallbackList& callbacks = {});
+
+  /// The outputs for one epoch of `data`, (examples, outputs), in the order of the data, each rank
+  /// having computed its share. Those of kRank0 are empty elsewhere.
+  std::vector<float> Predict(
+      BatchSource& data, PredictTo to = PredictTo::kAllRanks, const CallbackList& callbacks = {});
+
+  Replica& replica() { return replica_; }
+  /// As they are after Fit's last epoch, or Evaluate: of all ranks' examples.
+  const MetricList& metrics() const { return metrics_; }
 
  private:
-  Tally Step(uint64_t step_of_epoch, const std::vector<uint32_t>& order);
-  Tally SumOverRanks(const Tally& mine);
-  void AppendStepLosses(std::vector<double> loss_sums);
-  uint64_t StepsOfThisEpoch() const;
+  void RunEpoch(
+      Run& run, BatchSource& data, const FitOptions& options, const CallbackList& callbacks,
+      History& history);
+  bool RunBatch(Run& run, BatchSource& data, const CallbackList& callbacks);
+  void CheckLoss(const Run& run, double loss);
+  Logs EvaluateIn(Run& run, BatchSource& data, const CallbackList& callbacks);
+  Logs LogsOf(const std::string& prefix) const;
+  void ResetMetrics();
 
-  Communicator& world_;
-  Sequential& model_;
-  RateOptimizer& inner_;
-  DistributedOptimizer optimizer_;
-  const Dataset& data_;
-  TrainerOptions options_;
-  uint32_t epoch_ = 0;
-  uint64_t step_ = 0;  // of all epochs
-  std::vector<double> step_losses_;
+  template <typename Turn>
+  void Call(const CallbackList& callbacks, const Turn& turn);
+
+  Replica& replica_;
+  const Loss& loss_;
+  MetricList metrics_;
+  Mean mean_loss_;
+  std::vector<Metric*> all_metrics_;  // mean_loss_ first
+  Agreement agreement_;
 };
 
 }  // namespace dtrun::models

@@ -200,7 +200,7 @@ void CheckpointFolder::Commit(
   SyncFolder(path_);
   ++next_sequence_;
   Discard(draft);  // what was there before, if it has changed places
-  PlaceLinks();
+  PlaceLinks(name);
 }
 
 void CheckpointFolder::Discard(const std::string& draft) noexcept {
@@ -224,12 +224,10 @@ const StoredCheckpoint* CheckpointFolder::Best(
 }
 
 // They are a convenience: where there are no symbolic links, there are none.
-void CheckpointFolder::PlaceLinks() {
+void CheckpointFolder::PlaceLinks(const std::string& latest) {
+  PlaceLink(latest, PathOf(kLatest), TemporaryPath(kLatest));
+  if (retention_.best == BestBy::kNone) return;
   const std::vector<StoredCheckpoint> list = List();
-  const StoredCheckpoint* latest = nullptr;
-  for (const StoredCheckpoint& stored : list)
-    if (stored.manifest) latest = &stored;
-  if (latest != nullptr) PlaceLink(latest->name, PathOf(kLatest), TemporaryPath(kLatest));
   const StoredCheckpoint* best = Best(list);
   if (best != nullptr) PlaceLink(best->name, PathOf(kBest), TemporaryPath(kBest));
 }

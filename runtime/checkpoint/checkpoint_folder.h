@@ -72,7 +72,7 @@ class CheckpointFolder {
   std::string TemporaryPath(const std::string& name);
   void RemoveUnfinished();
   void Remove(const std::string& name);
-  void PlaceLinks();
+  void PlaceLinks(const std::string& latest);
   const StoredCheckpoint* Best(const std::vector<StoredCheckpoint>& checkpoints) const;
 
   std::string path_;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <utility>
 
@@ -63,9 +64,10 @@ WrittenFile ParseWritten(const std::string& text) {
       static_cast<uint32_t>(base::ParseInteger(fields.at(1)).value())};
 }
 
-Error NotSaved(const Error& error, const std::string& folder, const SaveJob& job) {
+Error NotSaved(const std::exception& error, const std::string& folder, const SaveJob& job) {
+  const auto* ours = dynamic_cast<const Error*>(&error);
   return Error(
-      error.code(),
+      ours == nullptr ? ErrorCode::kSystem : ours->code(),
       Text("checkpoint '", folder, '/', job.request.name, "' is not saved: ", error.what()));
 }
 
@@ -77,7 +79,7 @@ void WriteAlone(CheckpointFolder& folder, const SaveJob& job) {
     draft = folder.Begin(job.request.name);
     const WrittenFile written = WriteFile(job, draft, 0);
     folder.Commit(draft, job.request.name, ManifestOf(job, {written}));
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     if (!draft.empty()) folder.Discard(draft);
     throw NotSaved(error, folder.path(), job);
   }
@@ -102,7 +104,7 @@ void WriteTogether(
       folder->Commit(draft, job.request.name, ManifestOf(job, files));
       return std::string();
     });
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     if (folder != nullptr && !draft.empty()) folder->Discard(draft);
     throw NotSaved(error, path, job);
   }

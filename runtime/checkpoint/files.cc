@@ -114,9 +114,14 @@ bool Exchange(const std::string& from, const std::string& to) {
 }
 
 void MakeFolders(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error) Throw("make the folder", path, error.value());
+  std::error_code ignored;
+  if (path.empty() || std::filesystem::is_directory(path, ignored)) return;
+  const std::string parent = std::filesystem::path(path).parent_path();
+  MakeFolders(parent);
+  // Of "a/b/" the last part is empty, and the folder is there.
+  if (::mkdir(path.c_str(), 0755) != 0 && !std::filesystem::is_directory(path, ignored))
+    Throw("make the folder", path, errno);
+  SyncFolder(parent.empty() ? "." : parent);
 }
 
 void MakeFolder(const std::string& path) {

@@ -40,28 +40,30 @@ class HeaderEvents : public nlohmann::json::json_sax_t {
   SafetensorsHeader Take() { return std::move(header_); }
 
   bool start_object(std::size_t) override {
-    switch (place_) {
-      case Place::kStart: place_ = Place::kTop; return true;
-      case Place::kEntry:
-        place_ = name_ == "__metadata__" ? Place::kMetadata : Place::kTensor;
-        if (place_ == Place::kTensor) BeginTensor();
-        return true;
-      default: return Unexpected("an object");
+    if (place_ == Place::kStart) {
+      place_ = Place::kTop;
+    } else if (place_ != Place::kEntry) {
+      return Unexpected("an object");
+    } else if (name_ == "__metadata__") {
+      place_ = Place::kMetadata;
+    } else {
+      BeginTensor();
+      place_ = Place::kTensor;
     }
+    return true;
   }
   bool key(string_t& key) override {
-    switch (place_) {
-      case Place::kTop:
-        if (!names_.insert(key).second) Refuse(Text("'", Shown(key), "' is there twice"));
-        name_ = key;
-        place_ = Place::kEntry;
-        return true;
-      case Place::kMetadata:
-        name_ = key;
-        place_ = Place::kMetadataValue;
-        return true;
-      default: BeginMember(key); return true;
+    if (place_ == Place::kTop) {
+      if (!names_.insert(key).second) Refuse(Text("'", Shown(key), "' is there twice"));
+      name_ = key;
+      place_ = Place::kEntry;
+    } else if (place_ == Place::kMetadata) {
+      name_ = key;
+      place_ = Place::kMetadataValue;
+    } else {
+      BeginMember(key);
     }
+    return true;
   }
   bool end_object() override {
     if (place_ == Place::kTensor) EndTensor();

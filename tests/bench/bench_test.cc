@@ -105,6 +105,16 @@ TEST_CASE("overlap_perf says how much of a reduction is exposed, and that it was
   }
 }
 
+TEST_CASE("input_perf has a step with inputs in memory beside those with a pipeline") {
+  const auto rows = Rows("2", {"bench/input_perf", "--batch", "32"});
+  for (const auto& row : rows) {
+    CHECK(row.at("ranks") == 2);
+    CHECK(row.at("batch") == 32);
+    CHECK(row.at("wait_us") >= 0);
+    CHECK(row.at("ratio") == row.at("step_us").get<double>() / row.at("memory_us").get<double>());
+  }
+}
+
 TEST_CASE("model_perf says what share of the floor a training step reaches") {
   TemporaryFolder folder;
   const std::string file = folder.path() + "/rows.json";

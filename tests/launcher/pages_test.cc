@@ -24,11 +24,12 @@ namespace {
 
 constexpr char kEmbedding[] = "embedding.md";
 
-// What the pages call their programs: a trainer, one that saves, and one whose rank 1 never comes.
+// What the pages call their programs: trainers, one that saves, and one whose rank 1 never comes.
 void PutPrograms(const TemporaryFolder& folder) {
   namespace fs = std::filesystem;
   fs::create_symlink(fs::absolute("examples/sgd"), folder.path() + "/train");
   fs::create_symlink(fs::absolute("examples/checkpoint"), folder.path() + "/checkpoint");
+  fs::create_symlink(fs::absolute("models/cnn_fmnist"), folder.path() + "/cnn_fmnist");
   folder.Write(
       "stuck", "#!/bin/sh\nexec '" + fs::absolute("tests/ranks/in_vain").string() + "' caught\n",
       0755);

@@ -1,9 +1,12 @@
 // Real processes: cnn_fmnist alone and under dtrun.
 
+#include <signal.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -62,6 +65,8 @@ class Trained {
     out = result.out;
     return nlohmann::json::parse(ReadText(file));
   }
+
+  const std::string& folder() const { return folder_.path(); }
 
   std::string out;
 
@@ -146,6 +151,121 @@ TEST_CASE("two runs of the same seed have the same losses, bit for bit, and othe
   CHECK(first["steps"] != other["steps"]);
 }
 
+TEST_CASE("a custom loop has the same curve as fit, bit for bit") {
+  Trained trained(200);
+  const auto run = [&](const char* loop) {
+    return trained.Run(
+        2, {"--loop", loop, "--global-batch-size", "48", "--epochs", "3", "--max-steps", "13",
+            "--warmup-epochs", "1", "--log-steps"});
+  };
+  const auto fit = run("fit"), custom = run("custom");
+  REQUIRE(fit["steps"].size() == 13);
+  CHECK(fit["steps"] == custom["steps"]);
+  CHECK(fit["parameter_digest"] == custom["parameter_digest"]);
+  REQUIRE(custom["epochs"].size() == 3);
+  for (size_t i = 0; i < 3; ++i)
+    for (const char* name : {"loss", "train_accuracy", "test_loss", "test_accuracy"})
+      CHECK(fit["epochs"][i][name] == custom["epochs"][i][name]);
+}
+
+// The curve's numbers of the last `count` epochs, those of time left out.
+nlohmann::json LastEpochs(const nlohmann::json& result, size_t count) {
+  nlohmann::json curve;
+  const auto& epochs = result["epochs"];
+  REQUIRE(epochs.size() >= count);
+  for (size_t i = epochs.size() - count; i < epochs.size(); ++i)
+    for (const char* name : {"loss", "train_accuracy", "test_loss", "test_accuracy"})
+      curve.push_back(epochs[i][name]);
+  return curve;
+}
+
+TEST_CASE("a job whose rank was killed inside an epoch goes on to the same curve, bit for bit") {
+  Trained trained(400);
+  TemporaryFolder folder;
+  Words options = {"--global-batch-size", "16", "--epochs", "20", "--verbose", "2"};
+  const auto whole = trained.Run(2, options);
+  options.insert(options.end(), {"--checkpoint-dir", folder / "saved", "--checkpoint-every", "3"});
+  // Each rank says its process on stderr, and stays it.
+  std::string line = "echo $RANK $$ >&2; exec models/cnn_fmnist --threads 1 --data-dir " +
+                     trained.folder() + " --json " + (folder / "none.json");
+  for (const std::string& word : options) line += " " + word;
+  Subprocess job(UnderDtrun(2, {"sh", "-c", line}));
+  REQUIRE(job.WaitForLines(6 + 3));  // the heading and three epochs
+  const size_t rank_1 = job.err().find("1 ");
+  REQUIRE(rank_1 != std::string::npos);
+  REQUIRE(kill(std::stoi(job.err().substr(rank_1 + 2)), SIGKILL) == 0);
+  CHECK(job.Wait().exit_code == 137);
+
+  options.push_back("--resume");
+  const auto resumed = trained.Run(2, options);
+  CHECK(resumed["parameter_digest"] == whole["parameter_digest"]);
+  const size_t epochs = resumed["epochs"].size();
+  CHECK(epochs < 20);
+  CHECK(LastEpochs(resumed, epochs) == LastEpochs(whole, epochs));
+}
+
+TEST_CASE("what 4 ranks have saved inside an epoch, 2 go on with") {
+  Trained trained(200);
+  TemporaryFolder folder;
+  const auto run = [&](int np, Words more) {
+    more.insert(more.end(), {"--global-batch-size", "40", "--epochs", "6", "--cooldown", "0"});
+    return trained.Run(np, more);
+  };
+  const auto whole = run(2, {});
+  run(4, {"--checkpoint-dir", folder.path(), "--checkpoint-every", "4", "--max-steps", "12"});
+  const auto resumed = run(2, {"--checkpoint-dir", folder.path(), "--resume"});
+  const auto expected = LastEpochs(whole, 4), curve = LastEpochs(resumed, 4);
+  REQUIRE(resumed["epochs"].size() == 4);
+  for (size_t i = 0; i < curve.size(); ++i)
+    CHECK(curve[i].get<double>() == Approx(expected[i].get<double>()).margin(0.02));
+}
+
+TEST_CASE("a full disk costs a checkpoint, not the training, and the exit code says it") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 64);
+  const std::string disk = folder / "disk";
+  // Room for one checkpoint of 1.8 MB, not for two.
+  const std::string line =
+      "mkdir " + disk + " && mount -t tmpfs -o size=3m none " + disk +
+      " && { launcher/dtrun -np 2 --tag none models/cnn_fmnist --threads 1 --batch-size 16 "
+      "--epochs 3 --keep-checkpoints 0 --checkpoint-dir " +
+      disk + "/saved --data-dir " + folder.path() + "; code=$?; ls " + disk +
+      "/saved; exit $code; }";
+  const CommandResult result = Run({.argv = {"unshare", "-m", "sh", "-c", line}});
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == 73);
+  CHECK_THAT(result.out, Catch::Contains("Epoch 3/3: ") && Catch::Contains("Test: loss "));
+  CHECK_THAT(result.out, Catch::Contains("\nckpt_2\n") && !Catch::Contains("ckpt_4"));
+  CHECK_THAT(result.err, Catch::Contains("No space left on device"));
+}
+
+TEST_CASE("a loss that is not a number ends all ranks with one line and exit code 65") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 64);
+  const std::string loop = GENERATE("fit", "custom");
+  const CommandResult result = Run(UnderDtrun(
+      2, CnnFmnist(
+             {"--data-dir", folder.path(), "--batch-size", "16", "--optimizer", "sgd",
+              "--learning-rate", "900", "--momentum", "0.9", "--loop", loop})));
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == 65);
+  REQUIRE(ErrorLines(result).size() == 1);
+  CHECK_THAT(ErrorLines(result)[0], Catch::Contains("the loss") && Catch::Contains("diverged"));
+}
+
+TEST_CASE(
+    "training stops early when the test loss does not improve, and TensorBoard's files are there") {
+  Trained trained(64);
+  TemporaryFolder folder;
+  const auto result = trained.Run(
+      2, {"--batch-size", "16", "--epochs", "100", "--learning-rate", "0.01", "--early-stopping",
+          "2", "--tensorboard", folder / "logs"});
+  CHECK(result["epochs"].size() < 100);
+  CHECK_THAT(trained.out, Catch::Contains("EarlyStopping: val_loss has not improved for 2 epochs"));
+  CHECK(std::filesystem::exists(folder / "logs/train"));
+  CHECK(std::filesystem::exists(folder / "logs/validation"));
+}
+
 std::vector<float> GradientOf(int np, const TemporaryFolder& folder) {
   const std::string file = folder / "gradient";
   const CommandResult result = Run(UnderDtrun(np, {"tests/models/step_gradient", file}));
@@ -204,18 +324,6 @@ void CheckRefused(const Words& options, int exit_code, const std::string& line) 
   CHECK(result.out == "");
 }
 
-// The ranks compare their parameters when they are done: every optimizer does the same on each.
-TEST_CASE("two ranks train with every optimizer and a warm-up") {
-  Trained trained(200);
-  for (const char* name : {"sgd", "adamw", "lars", "lamb", "muon"}) {
-    CAPTURE(name);
-    const auto result = trained.Run(
-        2, {"--optimizer", name, "--schedule", "cosine", "--warmup-steps", "2",
-            "--global-batch-size", "40", "--epochs", "2", "--verbose", "0"});
-    CHECK(result["epochs"][1]["loss"].is_number());  // null is what is not finite
-  }
-}
-
 TEST_CASE("a wrong command line is one line and exit code 2") {
   CheckRefused({"--bogus"}, 2, "The following argument was not expected: --bogus (see --help)");
   CheckRefused(
@@ -223,6 +331,10 @@ TEST_CASE("a wrong command line is one line and exit code 2") {
   CheckRefused(
       {"--optimizer", "newton"}, 2,
       "--optimizer: 'newton', expected sgd, adam, adamw, lars, lamb or muon (see --help)");
+  CheckRefused({"--resume"}, 2, "--resume: expected with --checkpoint-dir DIR (see --help)");
+  CheckRefused(
+      {"--loop", "custom", "--early-stopping", "2"}, 2,
+      "--early-stopping: given with --loop custom, expected --loop fit (see --help)");
   CheckRefused(
       {"--momentum", "0.9"}, 2,
       "momentum: given with optimizer adam, which has learning_rate, beta1, beta2, epsilon");

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "models/train/digest.h"
-#include "models/train/messages.h"
 #include "models/train/options.h"
 #include "models/train/report.h"
 #include "models/train/verdict.h"
@@ -38,9 +37,8 @@ TEST_CASE("values are read as given") {
       {"--learning-rate", "1e-2", "--optimizer=sgd", "--momentum", "0.9", "--seed",
        "18446744073709551615", "--global-batch-size", "77"});
   CHECK(parsed.error == "");
-  CHECK(parsed.options.optimizer_settings.learning_rate == 0.01);
-  CHECK(parsed.options.optimizer_settings.momentum == 0.9);
-  CHECK_FALSE(parsed.options.optimizer_settings.nesterov);
+  CHECK(parsed.options.learning_rate == 0.01);
+  CHECK(parsed.options.momentum == 0.9);
   CHECK(parsed.options.seed == std::numeric_limits<uint64_t>::max());
   CHECK(parsed.options.global_batch_size == 77);
 }
@@ -173,15 +171,6 @@ TEST_CASE("the JSON is the documented one") {
       "\"seconds\": 2, \"images_per_s\": 100, \"exposed_share\": 0.125}]}\n");
   result.step_losses = {2, 1.5};
   CHECK(ToJson(result).find("}],\n \"steps\": [2, 1.5]}\n") != std::string::npos);
-}
-
-TEST_CASE("a progress line fits its terminal") {
-  const StepReport report{5, 10, {12.5, 40, 50}, 2.0};
-  CHECK(
-      ProgressLine(2, 8, report, 2, 200) ==
-      "Epoch 2/8 5/10 [============>...........] 2 s left, loss 0.2500, accuracy 0.8000, 50 "
-      "images/s");
-  CHECK(ProgressLine(2, 8, report, 2, 21) == "Epoch 2/8 5/10 [====");
 }
 
 }  // namespace

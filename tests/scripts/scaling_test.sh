@@ -36,7 +36,7 @@ table() {
   expect_status 0
   expect_equal "$(cut -d' ' -f1,2 calls | tr '\n' ' ')" "-np 1 -np 2 -np 4 "
   expect_equal "$(cut -d' ' -f3- calls | sort -u)" \
-    "bazel-bin/models/cnn_fmnist --epochs 4 --steps-per-epoch 12 --verbose 0 --threads 1 --json"
+    "bazel-bin/models/cnn_fmnist --epochs 4 --steps-per-epoch 12 --verbose 0 --threads 1"
   expect_output "  ranks    images/s   speed-up   efficiency"
   expect_output "      1       1,000       1.00      100.0 %   ##########|"
   expect_output "      2       1,800       1.80       90.0 %   ################## "
@@ -68,7 +68,7 @@ own_program() {
   chmod +x ../trainer
   run scripts/scaling -np 2 --program ../trainer -- --batch 3 "two words"
   expect_status 0
-  expect_equal "$(sort -u calls | tail -n 1)" "-np 2 $PWD/../trainer --batch 3 two words --json"
+  expect_equal "$(sort -u calls | tail -n 1)" "-np 2 $PWD/../trainer --batch 3 two words"
   expect_output "trainer --batch 3 two words"
 }
 story "any trainer that writes its result can be run, with arguments of its own" own_program

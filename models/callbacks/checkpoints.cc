@@ -1,0 +1,185 @@
+#include "models/callbacks/checkpoints.h"
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <system_error>
+#include <utility>
+
+#include "models/callbacks/name_pattern.h"
+#include "models/callbacks/training_state.h"
+#include "models/text.h"
+#include "models/train/agreement.h"
+#include "models/train/exit_codes.h"
+
+namespace dtrun::models {
+namespace {
+
+// What a manager throws, it throws on all ranks.
+std::unique_ptr<CheckpointManager> Open(
+    Run& run, const std::string& folder, const CheckpointOptions& options) {
+  try {
+    return std::make_unique<CheckpointManager>(run.world(), folder, options);
+  } catch (const Error& error) {
+    throw AgreedError(error.code(), kResultNotWritten, error.what());
+  }
+}
+
+// A disk that is full does not end a training.
+void Write(Run& run, const Print& print, const std::function<void()>& write) {
+  try {
+    write();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kSystem) throw;
+    const std::string line = Text("a checkpoint was not saved: ", error.what());
+    run.NotWritten(line);
+    if (print && run.is_rank_0()) print(line);
+  }
+}
+
+void Save(
+    Run& run, const Print& print, CheckpointManager& manager, bool asynchronous,
+    const SaveOptions& options, const std::vector<NamedTensor>& tensors) {
+  if (asynchronous) Write(run, print, [&] { manager.Wait(); });
+  Write(run, print, [&] {
+    if (asynchronous)
+      manager.StartSave(options, tensors);
+    else
+      manager.Save(options, tensors);
+  });
+}
+
+bool IsDue(uint64_t done, uint64_t every) { return every > 0 && done % every == 0; }
+
+}  // namespace
+
+ModelCheckpoint::ModelCheckpoint(ModelCheckpointOptions options)
+    : options_(std::move(options)),
+      monitor_(options_.monitor, options_.mode),
+      best_(monitor_.worst()) {
+  if (std::filesystem::path(options_.path).filename().empty()) {
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         "ModelCheckpoint: the path '", options_.path,
+                                         "', expected a folder and a name like ckpt_{epoch}"));
+  }
+  if (options_.every_epochs == 0) {
+    throw Error(
+        ErrorCode::kInvalidArgument, "ModelCheckpoint: every_epochs is 0, expected at least 1");
+  }
+}
+
+void ModelCheckpoint::OnTrainBegin(Run& run) {
+  const std::filesystem::path folder = std::filesystem::path(options_.path).parent_path();
+  best_ = monitor_.worst();
+  manager_ = Open(
+      run, folder.empty() ? "." : folder.string(),
+      {.max_to_keep = options_.max_to_keep, .sharded = options_.sharded});
+}
+
+void ModelCheckpoint::OnBatchEnd(Run& run, const Logs& logs) {
+  if (IsDue(run.position.step, options_.every_batches)) Consider(run, logs, run.position.epoch + 1);
+}
+
+void ModelCheckpoint::OnEpochEnd(Run& run, Logs& logs) {
+  if (options_.every_batches == 0 && IsDue(run.position.epoch, options_.every_epochs))
+    Consider(run, logs, run.position.epoch);
+}
+
+// Inside an epoch the ranks have logs of their own: rank 0's decide, and make the name.
+void ModelCheckpoint::Consider(Run& run, const Logs& logs, uint64_t epoch) {
+  SaveOptions save;
+  save.step = run.position.step;
+  save.metadata = RemarksOf(run);
+  double value = 0;
+  if (options_.save_best_only) {
+    value = monitor_.ValueIn(logs);
+    run.world().Broadcast(Buffer(&value, 1), 0);
+    if (!monitor_.IsBetter(value, best_)) return;
+    best_ = value;
+    if (std::isfinite(value)) save.value = value;
+  }
+  Logs numbers = logs;
+  numbers["epoch"] = static_cast<double>(epoch);
+  numbers["batch"] = static_cast<double>(run.position.batch);
+  numbers["step"] = static_cast<double>(run.position.step);
+  const std::string pattern = std::filesystem::path(options_.path).filename();
+  save.name = BroadcastBytes(run.world(), FillIn(pattern, numbers));
+  Save(
+      run, options_.print, *manager_, options_.asynchronous, save,
+      options_.save_weights_only ? WeightsOf(run) : StateOf(run));
+}
+
+void ModelCheckpoint::OnTrainEnd(Run& run, const Logs&) {
+  Write(run, options_.print, [&] { manager_->Wait(); });
+  manager_.reset();
+}
+
+BackupAndRestore::BackupAndRestore(BackupAndRestoreOptions options) : options_(std::move(options)) {
+  if (options_.folder.empty())
+    throw Error(ErrorCode::kInvalidArgument, "BackupAndRestore: folder is '', expected a folder");
+}
+
+void BackupAndRestore::OnTrainBegin(Run& run) {
+  manager_ = Open(
+      run, options_.folder, {.max_to_keep = options_.max_to_keep, .sharded = options_.sharded});
+  if (options_.restore) Restore(run);
+}
+
+void BackupAndRestore::Restore(Run& run) {
+  Loaded loaded;
+  try {
+    loaded = manager_->Load(StateOf(run));
+    if (!loaded.checkpoint) return;
+    ResumeFrom(run, loaded.checkpoint->metadata);
+  } catch (const Error& error) {
+    throw AgreedError(error.code(), kDataUnusable, error.what());
+  }
+  if (!options_.print || !run.is_rank_0()) return;
+  const TrainingPosition& at = run.position;
+  options_.print(
+      at.epoch >= run.epochs
+          ? Text(
+                "Resuming from ", loaded.checkpoint->path, ": its ", at.epoch, " epochs are ",
+                at.epoch == run.epochs ? "all that is wanted" : "more than wanted",
+                ", nothing is left to train")
+          : Text(
+                "Resuming from ", loaded.checkpoint->path, " in epoch ", at.epoch + 1, ", batch ",
+                at.batch + 1));
+}
+
+void BackupAndRestore::OnBatchEnd(Run& run, const Logs&) {
+  if (!IsDue(run.position.step, options_.every_batches)) return;
+  Save(
+      run, options_.print, *manager_, options_.asynchronous,
+      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf(run));
+}
+
+// Also when a batch's backup was just made: this one says that the epoch is over. Of one that was
+// cut short nobody may say so.
+void BackupAndRestore::OnEpochEnd(Run& run, Logs&) {
+  if (run.cut_short) return;
+  Save(
+      run, options_.print, *manager_, options_.asynchronous,
+      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf(run));
+}
+
+void BackupAndRestore::OnTrainEnd(Run& run, const Logs&) {
+  Write(run, options_.print, [&] { manager_->Wait(); });
+  const std::vector<Checkpoint> backups =
+      options_.delete_at_end ? manager_->List() : std::vector<Checkpoint>{};
+  manager_.reset();
+  if (run.is_rank_0()) Remove(backups);
+}
+
+// Nothing but what was made here: the folder may hold other things.
+void BackupAndRestore::Remove(const std::vector<Checkpoint>& backups) const {
+  if (backups.empty()) return;
+  const std::filesystem::path folder = options_.folder;
+  std::error_code ignored;
+  for (const Checkpoint& backup : backups) std::filesystem::remove_all(backup.path, ignored);
+  for (const char* name : {"latest", "best"}) std::filesystem::remove(folder / name, ignored);
+  std::filesystem::remove(folder, ignored);
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,54 @@
+#include "models/program/heading.h"
+
+#include <dnnl.hpp>
+
+#include "models/callbacks/print.h"
+#include "models/data/sampling.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+std::string HostsLine(const Context& job) {
+  std::string hosts;
+  for (const Host& host : job.hosts())
+    hosts += Text(hosts.empty() ? "" : ", ", host.name, " (", host.slots, ")");
+  return hosts;
+}
+
+std::string RateLine(const TrainOptions& o, int ranks) {
+  std::string line = Text("learning rate ", o.learning_rate);
+  if (o.warmup_epochs > 0) {
+    line += Text(
+        " growing to ", o.learning_rate * ranks, " in ", o.warmup_epochs,
+        o.warmup_epochs == 1 ? " epoch" : " epochs");
+  }
+  if (o.schedule != "cooldown") return Text(line, " (", o.schedule, ")");
+  return Text(line, " (falling over the last ", 100 * o.cooldown, " % of the steps)");
+}
+
+}  // namespace
+
+std::string Heading(Context& job, const TrainOptions& options, const Preparation& ready) {
+  const dnnl_version_t* onednn = dnnl_version();
+  const Images &train = ready.data.train, &test = ready.data.test;
+  return Text(
+      "Replicas    ", job.size(), " on ", HostsLine(job), "\nCompute     CPU, oneDNN ",
+      onednn->major, ".", onednn->minor, ".", onednn->patch, ", threads per rank: ", ready.threads,
+      ready.model->dtype() == DType::kBF16 ? ", bf16" : "", "\nReduction   CPU, backend ",
+      job.world().backend(), "\nData        ", options.data_dir, ": ", train.count,
+      " training and ", test.count, " test images, ", train.height, "x", train.width, ", ",
+      ready.data.classes, " classes\nNetwork     ", ready.model->description(), ": ",
+      ready.model->parameter_count(), " parameters\nOptimizer   ", options.optimizer, ", ",
+      RateLine(options, job.size()), ", global batch ", ready.global_batch, ", ",
+      BatchesPerEpoch(train.count, ready.global_batch), " steps use every example once\n");
+}
+
+std::string ResultLine(const TrainingResult& r, uint64_t test_images) {
+  return Format("Test: loss %.4f, accuracy %.4f", r.test_loss, r.test_accuracy) +
+         Text(
+             " on ", test_images, " images; parameters ", r.parameter_digest,
+             r.ranks == 1 ? "" : Text(" on all ", r.ranks, " ranks"));
+}
+
+}  // namespace dtrun::models

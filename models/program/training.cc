@@ -1,0 +1,211 @@
+#include "models/program/training.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "models/callbacks/checkpoints.h"
+#include "models/callbacks/early_stopping.h"
+#include "models/callbacks/learning_rate.h"
+#include "models/callbacks/progress_bar.h"
+#include "models/callbacks/tensorboard.h"
+#include "models/callbacks/throughput.h"
+#include "models/callbacks/timeline.h"
+#include "models/data/distribute.h"
+#include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/metrics/accuracy.h"
+#include "models/program/heading.h"
+#include "models/program/run_options.h"
+#include "models/text.h"
+#include "models/train/digest.h"
+#include "models/train/exit_codes.h"
+#include "models/train/pipeline_batches.h"
+#include "models/train/steps.h"
+#include "models/train/trainer.h"
+
+namespace dtrun::models {
+namespace {
+
+void PrintProblem(const std::string& line) {
+  std::fprintf(stderr, "cnn_fmnist: %s\n", line.c_str());
+}
+
+// Images that outlive all that reads them.
+std::shared_ptr<const Images> View(const Images& images) {
+  return {std::shared_ptr<const void>(), &images};
+}
+
+// What both loops train with.
+class Session {
+ public:
+  Session(Context& job, const TrainOptions& options, Preparation& ready)
+      : job_(job),
+        options_(options),
+        ready_(ready),
+        replica_(job.world(), *ready.model, *ready.optimizer, {.overlap = options.overlap}),
+        loss_(SparseCategoricalCrossentropy::For(LastLayerOf(ready.model->description()))),
+        trainer_(replica_, loss_, MakeMetrics(SparseCategoricalAccuracy())),
+        train_(Distributed(TrainPipeline())),
+        test_(Distributed(Pipeline::FromImages(View(ready.data.test)).Batch(ready.global_batch))) {}
+
+  Trained Fit();
+  Trained CustomLoop();
+
+ private:
+  Pipeline TrainPipeline() const {
+    const Pipeline batches = Pipeline::FromImages(View(ready_.data.train))
+                                 .Shuffle({.seed = options_.seed})
+                                 .Batch(ready_.global_batch);
+    return options_.prefetch > 0 ? batches.Prefetch(options_.prefetch) : batches;
+  }
+  DistributedPipeline Distributed(const Pipeline& pipeline) const {
+    return DistributedPipeline(
+        job_.world(), pipeline, {.sharding = Sharding::kData, .compute_threads = ready_.threads});
+  }
+  double Rate(uint64_t step) const {
+    return RateAt(options_, step, ready_.data.train.count, job_.size());
+  }
+  bool says_lines() const { return options_.verbose > 0; }
+  CallbackList MakeCallbacks(std::vector<double>& step_losses);
+  Logs TrainOneEpoch(uint64_t epoch, std::vector<double>& step_losses);
+  void Finish(Trained& trained);
+
+  Context& job_;
+  const TrainOptions& options_;
+  Preparation& ready_;
+  Replica replica_;
+  SparseCategoricalCrossentropy loss_;
+  Trainer trainer_;
+  PipelineBatches train_, test_;
+};
+
+EpochResult ResultOf(const Logs& logs) {
+  return {
+      .loss = logs.at("loss"),
+      .train_accuracy = logs.at("accuracy"),
+      .test_loss = logs.at("val_loss"),
+      .test_accuracy = logs.at("val_accuracy"),
+      .seconds = logs.at("seconds"),
+      .images_per_s = logs.at("images_per_s"),
+      .exposed_share = logs.at("exposed_share")};
+}
+
+// In the order in which they are called: what sets the rate is before what reports it.
+CallbackList Session::MakeCallbacks(std::vector<double>& step_losses) {
+  CallbackList list;
+  if (!options_.checkpoint_dir.empty()) {
+    list.push_back(std::make_unique<BackupAndRestore>(BackupAndRestoreOptions{
+        .folder = options_.checkpoint_dir,
+        .every_batches = options_.checkpoint_every,
+        .max_to_keep = options_.keep_checkpoints,
+        .restore = options_.resume,
+        .delete_at_end = false,
+        .print = PrintProblem}));
+  }
+  list.push_back(std::make_unique<StepSchedule>([this](uint64_t step) { return Rate(step); }));
+  list.push_back(std::make_unique<Throughput>());
+  list.push_back(std::make_unique<ReportProgress>(job_));
+  if (options_.log_steps) list.push_back(std::make_unique<StepLosses>(step_losses));
+  if (says_lines()) {
+    const int columns = options_.verbose == 1 ? job_.terminal_columns() : 0;
+    list.push_back(std::make_unique<ProgressBar>(ProgressBarOptions{.columns = columns}));
+  }
+  if (!options_.tensorboard.empty())
+    list.push_back(
+        std::make_unique<TensorBoard>(TensorBoardOptions{.log_dir = options_.tensorboard}));
+  if (options_.early_stopping > 0) {
+    list.push_back(std::make_unique<EarlyStopping>(EarlyStoppingOptions{
+        .patience = options_.early_stopping, .restore_best_weights = true, .print = PrintLine}));
+  }
+  return list;
+}
+
+Trained Session::Fit() {
+  Trained trained;
+  const FitOptions fit{
+      .epochs = options_.epochs,
+      .steps_per_epoch = options_.steps_per_epoch,
+      .max_steps = options_.max_steps,
+      .validation_data = &test_};
+  const CallbackList callbacks = MakeCallbacks(trained.result.step_losses);
+  History history = trainer_.Fit(train_, fit, callbacks);
+  for (const Logs& logs : history.logs) trained.result.epochs.push_back(ResultOf(logs));
+  trained.not_written = std::move(history.not_written);
+  Finish(trained);
+  return trained;
+}
+
+// One epoch over the parts that Fit is made of, too.
+Logs Session::TrainOneEpoch(uint64_t epoch, std::vector<double>& step_losses) {
+  Mean mean_loss;
+  SparseCategoricalAccuracy accuracy;
+  Metric* const metrics[] = {&mean_loss, &accuracy};
+  std::vector<double> losses;
+  job_.world().Barrier();
+  const double exposed_before = replica_.statistics().total.exposed_s;
+  const auto start = std::chrono::steady_clock::now();
+  const uint64_t steps = StepsPerEpoch(options_, ready_.data.train.count, job_.size());
+  const uint64_t last = TotalSteps(options_, ready_.data.train.count, job_.size());
+  uint64_t examples = 0;
+  train_.StartEpoch(epoch);
+  ReplicaBatch batch;
+  while (losses.size() < steps && replica_.step() < last && train_.Next(batch)) {
+    replica_.optimizer().set_learning_rate(Rate(replica_.step()));
+    losses.push_back(TrainStep(replica_, batch, loss_, metrics));
+    examples += batch.global_batch;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  double exposed = (replica_.statistics().total.exposed_s - exposed_before) / seconds.count();
+  job_.world().AllReduce(Buffer(&exposed, 1), ReduceOp::kAverage);
+  job_.world().AllReduce(Buffer(losses.data(), losses.size()));
+  SumOverRanks(job_.world(), metrics);
+  if (options_.log_steps) step_losses.insert(step_losses.end(), losses.begin(), losses.end());
+  return {
+      {"loss", mean_loss.Result()},
+      {"accuracy", accuracy.Result()},
+      {"seconds", seconds.count()},
+      {"images_per_s", static_cast<double>(examples) / seconds.count()},
+      {"exposed_share", exposed}};
+}
+
+Trained Session::CustomLoop() {
+  Trained trained;
+  const uint64_t last = TotalSteps(options_, ready_.data.train.count, job_.size());
+  for (uint64_t epoch = 0; epoch < options_.epochs && replica_.step() < last; ++epoch) {
+    Logs logs = TrainOneEpoch(epoch, trained.result.step_losses);
+    if (!std::isfinite(logs["loss"])) {
+      throw AgreedError(
+          ErrorCode::kInvalidArgument, kDiverged,
+          Text("the loss of epoch ", epoch + 1, " is ", logs["loss"], ": training has diverged"));
+    }
+    for (const auto& [name, value] : trainer_.Evaluate(test_)) logs["val_" + name] = value;
+    trained.result.epochs.push_back(ResultOf(logs));
+    if (says_lines() && job_.rank() == 0)
+      PrintLine(EpochLine(epoch + 1, options_.epochs, logs, job_.size()));
+  }
+  Finish(trained);
+  return trained;
+}
+
+void Session::Finish(Trained& trained) {
+  TrainingResult& result = trained.result;
+  const Logs test = trainer_.Evaluate(test_);
+  const uint64_t digest = DigestOf(ready_.model->parameters());
+  CheckEqualOnAllRanks(digest, job_.world());
+  result.ranks = job_.size();
+  result.test_loss = test.at("loss");
+  result.test_accuracy = test.at("accuracy");
+  result.parameter_digest = ToHex(digest);
+  if (job_.rank() == 0) PrintLine(ResultLine(result, ready_.data.test.count));
+}
+
+}  // namespace
+
+Trained Train(Context& job, const TrainOptions& options, Preparation& ready) {
+  Session session(job, options, ready);
+  return options.loop == "custom" ? session.CustomLoop() : session.Fit();
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,101 @@
+#ifndef DTRUN_MODELS_TRAIN_REPLICA_H_
+#define DTRUN_MODELS_TRAIN_REPLICA_H_
+
+#include <dtrun/communicator.h>
+#include <dtrun/distributed_optimizer.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "models/layers/sequential.h"
+#include "models/losses/loss.h"
+#include "models/optim/rate_optimizer.h"
+#include "models/train/batch.h"
+
+namespace dtrun::models {
+
+enum class Mode { kTraining, kInference };
+
+/// Consecutive examples of a batch, as many as the network takes at once: what passes from layer to
+/// layer then stays in a core's caches.
+struct Chunk {
+  const ReplicaBatch* batch = nullptr;
+  size_t first = 0, examples = 0;
+
+  bool is_first() const { return first == 0; }
+  bool is_last() const { return first + examples == batch->examples; }
+  Targets targets(size_t outputs) const;
+  std::span<const float> sample_weights() const;
+};
+
+struct ReplicaOptions {
+  bool overlap = true;  ///< gradients are reduced while the backward pass runs, not after it
+};
+
+/// One rank's copy of a network that all ranks train: the parts that every training loop is made
+/// of. A step, on every replica with its own share of the global batch:
+///
+///   for (const Chunk& chunk : replica.Chunks(batch)) {
+///     const Outputs outputs = replica.Forward(chunk, Mode::kTraining);
+///     replica.Backward(chunk, loss);
+///   }
+///   replica.Apply();
+///
+/// The gradients of all replicas are added, not averaged, since the loss is divided by the global
+/// batch already (AverageLoss). So N replicas compute what one would on the same global batch. Not
+/// thread-safe. Errors are those of Communicator and of the loss.
+class Replica {
+ public:
+  /// Collective: all replicas start from rank 0's parameters and optimizer state. Everything given
+  /// outlives it.
+  Replica(
+      Communicator& world, Sequential& model, RateOptimizer& optimizer,
+      const ReplicaOptions& options = {});
+
+  /// None for an empty share, which has no part in the gradient.
+  std::vector<Chunk> Chunks(const ReplicaBatch& batch) const;
+  /// The outputs of the chunk's examples, valid until the next Forward. Training: with dropout, and
+  /// to be followed by this chunk's Backward.
+  Outputs Forward(const Chunk& chunk, Mode mode);
+  /// Adds the gradient of the loss of the chunk's outputs to that of the step. With the last chunk
+  /// of the batch, the gradients begin to be reduced.
+  void Backward(const Chunk& chunk, const Loss& loss);
+  /// Collective: waits for the sum of all replicas' gradients and lets the optimizer step.
+  void Apply();
+  /// Instead of Backward and Apply on a replica that has failed in its part of a step: the others'
+  /// Apply returns. What the step did to the parameters is then of no use on any replica.
+  void Abandon();
+
+  /// Optimizer steps done, which select the dropout masks.
+  uint64_t step() const { return step_; }
+  /// Goes on after another step, as when a checkpoint was read.
+  void set_step(uint64_t step) { step_ = step; }
+  /// To be called when something else than Apply has changed the parameters.
+  void ParametersChanged() { prepared_ = false; }
+
+  Communicator& world() { return world_; }
+  Sequential& model() { return model_; }
+  RateOptimizer& optimizer() { return inner_; }
+  ReducerStatistics statistics() const { return optimizer_.statistics(); }
+
+ private:
+  Pass PassOf(const Chunk& chunk, Mode mode) const;
+  void MarkReady(size_t parameter);
+  void ZeroGradients();
+
+  Communicator& world_;
+  Sequential& model_;
+  RateOptimizer& inner_;
+  DistributedOptimizer optimizer_;
+  ReplicaOptions options_;
+  uint64_t step_ = 0;
+  bool prepared_ = false;   // the network has seen the parameters as they are
+  bool backwards_ = false;  // in this step, to the end
+  std::vector<bool> marked_;
+  std::vector<float> factors_;
+};
+
+}  // namespace dtrun::models
+
+#endif

@@ -1,0 +1,60 @@
+#include "models/train/steps.h"
+
+#include "models/losses/average_loss.h"
+
+namespace dtrun::models {
+namespace {
+
+// Shows the chunk's outputs to the metrics; its part of the global batch's loss.
+double Observe(
+    const Chunk& chunk, const Outputs& outputs, const Loss& loss,
+    std::span<Metric* const> metrics) {
+  std::vector<double> losses(outputs.examples);
+  const Targets targets = chunk.targets(outputs.width);
+  loss.PerExample(outputs, targets, losses);
+  const MetricInput input{outputs, targets, losses, chunk.sample_weights()};
+  for (Metric* metric : metrics) metric->Update(input);
+  return AverageLoss(losses, chunk.sample_weights(), chunk.batch->global_batch);
+}
+
+}  // namespace
+
+double ComputeGradients(
+    Replica& replica, const ReplicaBatch& batch, const Loss& loss,
+    std::span<Metric* const> metrics) {
+  double value = 0;
+  for (const Chunk& chunk : replica.Chunks(batch)) {
+    const Outputs outputs = replica.Forward(chunk, Mode::kTraining);
+    value += Observe(chunk, outputs, loss, metrics);
+    replica.Backward(chunk, loss);
+  }
+  return value;
+}
+
+double TrainStep(
+    Replica& replica, const ReplicaBatch& batch, const Loss& loss,
+    std::span<Metric* const> metrics) {
+  const double value = ComputeGradients(replica, batch, loss, metrics);
+  replica.Apply();
+  return value;
+}
+
+double TestStep(
+    Replica& replica, const ReplicaBatch& batch, const Loss& loss,
+    std::span<Metric* const> metrics) {
+  double value = 0;
+  for (const Chunk& chunk : replica.Chunks(batch)) {
+    const Outputs outputs = replica.Forward(chunk, Mode::kInference);
+    value += Observe(chunk, outputs, loss, metrics);
+  }
+  return value;
+}
+
+void PredictStep(Replica& replica, const ReplicaBatch& batch, std::vector<float>& outputs) {
+  for (const Chunk& chunk : replica.Chunks(batch)) {
+    const Outputs some = replica.Forward(chunk, Mode::kInference);
+    outputs.insert(outputs.end(), some.data, some.data + some.examples * some.width);
+  }
+}
+
+}  // namespace dtrun::models
