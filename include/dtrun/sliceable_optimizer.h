@@ -48,7 +48,7 @@ struct ParameterNorms {
 /// What is the same for all elements in a step, such as the count of steps, is prepared in
 /// `BeginStep()` and kept in `scalars()`. An optimizer that needs norms of whole parameters (LARS,
 /// LAMB) says so, and gets them before each step.
-class SliceableOptimizer : public Optimizer {
+class SliceableOptimizer : public virtual Optimizer {
  public:
   /// The same for the optimizer's whole life.
   virtual std::vector<StateSlot> slots() const = 0;

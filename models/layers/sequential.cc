@@ -74,6 +74,7 @@ void Sequential::MakeParameters(const std::vector<LayerSpecs>& specs) {
           {ParameterName(i, spec), Buffer(value, spec.count()),
            Buffer(static_cast<float*>(nullptr), spec.count())});
       l2_.push_back(spec.l2);
+      parameter_shapes_.push_back(spec.shape);
       value += spec.count();
     }
   }

@@ -81,6 +81,8 @@ class Sequential {
   size_t parameter_count() const { return values_.count(); }
   /// What the layers keep besides: broadcast, save and restore it together with the parameters.
   const std::vector<NamedBuffer>& buffers() const { return buffers_; }
+  /// By parameter: {3, 3, 32, 64}, {64}.
+  const std::vector<std::vector<int>>& parameter_shapes() const { return parameter_shapes_; }
   int chunk() const { return builder_.chunk(); }
   const Shape& input_shape() const { return input_shape_; }
   /// The layers that it was made with, in that order.
@@ -157,6 +159,7 @@ class Sequential {
   FloatArray buffer_values_;
   std::vector<NamedBuffer> buffers_;
   Tensor* input_tensor_ = nullptr;
+  std::vector<std::vector<int>> parameter_shapes_;
   float* input_ = nullptr;
   Tensor* output_ = nullptr;
 };

@@ -1,12 +1,13 @@
 #ifndef DTRUN_MODELS_OPTIM_ADAM_H_
 #define DTRUN_MODELS_OPTIM_ADAM_H_
 
-#include <dtrun/optimizer.h>
+#include <dtrun/sliceable_optimizer.h>
 
 #include <cstdint>
 #include <vector>
 
-#include "models/optim/learning_rate.h"
+#include "models/optim/excluded.h"
+#include "models/optim/rate_optimizer.h"
 
 namespace dtrun::models {
 
@@ -16,30 +17,58 @@ struct AdamOptions {
   double epsilon = 1e-7;
 };
 
+struct AdamWOptions {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999;
+  double epsilon = 1e-7;
+  double weight_decay = 0.004;
+  LastWords not_decayed = BiasesAndNorms();
+};
+
 /// Adam, D. P. Kingma and J. Ba, ICLR 2015, in the form that closes its section 2, which is also
 /// Keras's. In step t = 1, 2, ...:
 ///   m = m + (gradient - m) * (1 - beta1)
 ///   v = v + (gradient^2 - v) * (1 - beta2)
 ///   value = value - learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)
-/// State: "adam.m" and "adam.v", those of all parameters in their order, as f32; "adam.step", the
-/// steps done, one u64.
-class Adam : public RateOptimizer {
+/// State: "adam.m/<parameter>" and "adam.v/<parameter>" as f32; "adam.step", the steps done, one
+/// u64.
+class Adam : public RateOptimizer, public SliceableOptimizer {
  public:
   /// `parameters` are f32 and outlive it. Throws Error kInvalidArgument when they are not f32, or
   /// an option is out of range.
   Adam(std::vector<Parameter>& parameters, const AdamOptions& options);
 
   std::vector<Parameter>& parameters() override { return parameters_; }
-  std::vector<NamedBuffer> state() override;
-  void Step() override;
+  std::vector<StateSlot> slots() const override;
+  std::vector<NamedBuffer> scalars() override { return {{"adam.step", Buffer(&step_, 1)}}; }
+  void BeginStep() override;
+  void StepSlice(const ParameterSlice& slice) override;
   double learning_rate() const override { return options_.learning_rate; }
-  void set_learning_rate(double rate) override { options_.learning_rate = rate; }
+  void set_learning_rate(double rate) override;
+
+ protected:
+  Adam(
+      std::vector<Parameter>& parameters, const AdamOptions& options, double weight_decay,
+      const LastWords& not_decayed);
 
  private:
   std::vector<Parameter>& parameters_;
   AdamOptions options_;
-  std::vector<float> m_, v_;
+  std::vector<double> decay_;  // by parameter
   uint64_t step_ = 0;
+  double rate_ = 0;  // of this step, corrected
+};
+
+/// Adam with decoupled weight decay, I. Loshchilov and F. Hutter, ICLR 2019, algorithm 2: before
+/// Adam's update, of parameters whose names do not end with a word of `not_decayed`,
+///   value = value - learning_rate * weight_decay * value
+/// State: Adam's, under the same names, so that one can go on where the other stopped.
+class AdamW : public Adam {
+ public:
+  AdamW(std::vector<Parameter>& parameters, const AdamWOptions& options)
+      : Adam(
+            parameters, {options.learning_rate, options.beta1, options.beta2, options.epsilon},
+            options.weight_decay, options.not_decayed) {}
 };
 
 }  // namespace dtrun::models

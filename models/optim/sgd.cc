@@ -10,28 +10,33 @@ Sgd::Sgd(std::vector<Parameter>& parameters, const SgdOptions& options)
   CheckF32(parameters);
   CheckPositive("learning_rate", options.learning_rate);
   CheckFraction("momentum", options.momentum);
-  if (options.momentum != 0) velocity_.resize(TotalCount(parameters));
+  CheckNotNegative("weight_decay", options.weight_decay);
+  if (options.nesterov && options.momentum == 0)
+    RefuseArgument("momentum is 0, expected above 0 with nesterov");
 }
 
-std::vector<NamedBuffer> Sgd::state() {
-  if (velocity_.empty()) return {};
-  return {{"sgd.velocity", Buffer(velocity_.data(), velocity_.size())}};
+std::vector<StateSlot> Sgd::slots() const {
+  if (options_.momentum == 0) return {};
+  return {{"sgd.velocity", DType::kF32}};
 }
 
-void Sgd::Step() {
-  const auto rate = static_cast<float>(options_.learning_rate);
-  const auto momentum = static_cast<float>(options_.momentum);
-  size_t done = 0;
-  for (const Parameter& parameter : parameters_) {
-    auto* value = static_cast<float*>(parameter.value.data);
-    const auto* gradient = static_cast<const float*>(parameter.gradient.data);
-    const size_t count = parameter.value.count;
-    if (parameter.has_gradient && velocity_.empty()) {
-      Descend(gradient, count, rate, value);
-    } else if (parameter.has_gradient) {
-      DescendWithMomentum(gradient, count, rate, momentum, velocity_.data() + done, value);
-    }
-    done += count;
+void Sgd::set_learning_rate(double rate) {
+  CheckNotNegative("learning_rate", rate);
+  options_.learning_rate = rate;
+}
+
+void Sgd::StepSlice(const ParameterSlice& slice) {
+  const DescentFactors factors{
+      .rate = static_cast<float>(options_.learning_rate),
+      .momentum = static_cast<float>(options_.momentum),
+      .decay = static_cast<float>(options_.weight_decay),
+      .nesterov = options_.nesterov};
+  const auto* gradient = static_cast<const float*>(slice.gradient);
+  auto* value = static_cast<float*>(slice.value);
+  if (options_.momentum == 0) {
+    Descend(gradient, slice.count, factors, value);
+  } else {
+    DescendWithMomentum(gradient, slice.count, factors, static_cast<float*>(slice.slots[0]), value);
   }
 }
 

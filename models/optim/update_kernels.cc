@@ -5,17 +5,47 @@
 #include "models/function_clones.h"
 
 namespace dtrun::models {
+namespace {
+
+// Sums of squares are kept in f64, in so many parts: without them a loop that adds is not
+// vectorised, and with them the sum does not depend on the instruction set.
+constexpr size_t kParts = 16;
+
+double TreeSum(const double* parts) {
+  double sums[kParts];
+  for (size_t i = 0; i < kParts; ++i) sums[i] = parts[i];
+  for (size_t width = kParts / 2; width > 0; width /= 2)
+    for (size_t i = 0; i < width; ++i) sums[i] += sums[i + width];
+  return sums[0];
+}
+
+DTRUN_KERNEL_PART float LambUpdate(float m, float v, float value, const LambFactors& f) {
+  return m * f.m_correction / (std::sqrt(v * f.v_correction) + f.epsilon) + f.decay * value;
+}
+
+}  // namespace
 
 DTRUN_KERNEL void Descend(
-    const float* __restrict gradient, size_t count, float rate, float* __restrict value) {
-  for (size_t i = 0; i < count; ++i) value[i] -= rate * gradient[i];
+    const float* __restrict gradient, size_t count, const DescentFactors& factors,
+    float* __restrict value) {
+  const DescentFactors f = factors;
+  for (size_t i = 0; i < count; ++i) value[i] -= f.rate * (gradient[i] + f.decay * value[i]);
 }
 
 DTRUN_KERNEL void DescendWithMomentum(
-    const float* __restrict gradient, size_t count, float rate, float momentum,
+    const float* __restrict gradient, size_t count, const DescentFactors& factors,
     float* __restrict velocity, float* __restrict value) {
+  const DescentFactors f = factors;
+  if (f.nesterov) {
+    for (size_t i = 0; i < count; ++i) {
+      const float change = f.rate * (gradient[i] + f.decay * value[i]);
+      velocity[i] = f.momentum * velocity[i] - change;
+      value[i] += f.momentum * velocity[i] - change;
+    }
+    return;
+  }
   for (size_t i = 0; i < count; ++i) {
-    velocity[i] = momentum * velocity[i] - rate * gradient[i];
+    velocity[i] = f.momentum * velocity[i] - f.rate * (gradient[i] + f.decay * value[i]);
     value[i] += velocity[i];
   }
 }
@@ -28,8 +58,35 @@ DTRUN_KERNEL void UpdateAdam(
     const float g = gradient[i];
     m[i] += (g - m[i]) * f.m_share;
     v[i] += (g * g - v[i]) * f.v_share;
-    value[i] -= f.rate * m[i] / (std::sqrt(v[i]) + f.epsilon);
+    value[i] -= f.rate * m[i] / (std::sqrt(v[i]) + f.epsilon) + f.decay * value[i];
   }
+}
+
+DTRUN_KERNEL SquaredNorms UpdateLambMoments(
+    const float* __restrict gradient, size_t count, const LambFactors& factors, float* __restrict m,
+    float* __restrict v, const float* __restrict value) {
+  const LambFactors f = factors;
+  double updates[kParts] = {}, values[kParts] = {};
+  const auto renew = [&](size_t i, size_t part) __attribute__((always_inline)) {
+    const float g = gradient[i];
+    m[i] += (g - m[i]) * f.m_share;
+    v[i] += (g * g - v[i]) * f.v_share;
+    const double update = LambUpdate(m[i], v[i], value[i], f), old = value[i];
+    updates[part] += update * update;
+    values[part] += old * old;
+  };
+  size_t i = 0;
+  for (; i + kParts <= count; i += kParts)
+    for (size_t part = 0; part < kParts; ++part) renew(i + part, part);
+  for (size_t part = 0; i + part < count; ++part) renew(i + part, part);
+  return {TreeSum(updates), TreeSum(values)};
+}
+
+DTRUN_KERNEL void ApplyLamb(
+    const float* __restrict m, const float* __restrict v, size_t count, const LambFactors& factors,
+    float rate, float* __restrict value) {
+  const LambFactors f = factors;
+  for (size_t i = 0; i < count; ++i) value[i] -= rate * LambUpdate(m[i], v[i], value[i], f);
 }
 
 }  // namespace dtrun::models

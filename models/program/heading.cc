@@ -23,6 +23,7 @@ std::string RateLine(const TrainOptions& o, int ranks) {
         " growing to ", o.learning_rate * ranks, " in ", o.warmup_epochs,
         o.warmup_epochs == 1 ? " epoch" : " epochs");
   }
+  if (o.schedule != "cooldown") return Text(line, " (", o.schedule, ")");
   return Text(line, " (falling over the last ", 100 * o.cooldown, " % of the steps)");
 }
 

@@ -2,8 +2,7 @@
 
 #include "models/data/sampling.h"
 #include "models/networks/network_c.h"
-#include "models/optim/adam.h"
-#include "models/optim/sgd.h"
+#include "models/optim/by_name.h"
 #include "models/program/run_options.h"
 #include "models/text.h"
 #include "models/train/digest.h"
@@ -39,15 +38,6 @@ Verdict CheckBatch(const TrainOptions& options, uint64_t global_batch, uint64_t 
                     " training images")};
   }
   return {};
-}
-
-std::unique_ptr<RateOptimizer> MakeOptimizer(
-    const TrainOptions& o, std::vector<Parameter>& parameters) {
-  if (o.optimizer == "sgd") {
-    return std::make_unique<Sgd>(
-        parameters, SgdOptions{.learning_rate = o.learning_rate, .momentum = o.momentum});
-  }
-  return std::make_unique<Adam>(parameters, AdamOptions{.learning_rate = o.learning_rate});
 }
 
 std::unique_ptr<Sequential> MakeModel(
@@ -99,7 +89,16 @@ Verdict PrepareToTrain(const TrainOptions& options, const Context& job, Preparat
   } catch (const Error& error) {
     return {kDataUnusable, Text(options.data_dir, ": ", error.what())};
   }
-  ready.optimizer = MakeOptimizer(options, ready.model->parameters());
+  try {
+    OptimizerSettings settings;
+    settings.learning_rate = options.learning_rate;
+    settings.momentum = options.momentum;
+    ready.optimizer = MakeOptimizer(
+        options.optimizer, ready.model->parameters(), ready.model->parameter_shapes(), settings);
+    RateAt(options, 0, ready.data.train.count, ranks);
+  } catch (const Error& error) {
+    return {kUsage, error.what()};
+  }
   if (job.rank() == 0) verdict = CheckFiles(options);
   if (verdict.exit_code != kSuccess) return verdict;
   verdict.settings = SharedSettings(options) + DataSettings(ready.data);

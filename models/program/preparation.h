@@ -8,7 +8,7 @@
 
 #include "models/data/dataset.h"
 #include "models/layers/sequential.h"
-#include "models/optim/learning_rate.h"
+#include "models/optim/rate_optimizer.h"
 #include "models/train/options.h"
 #include "models/train/verdict.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "models/data/sampling.h"
-#include "models/optim/learning_rate.h"
+#include "models/optim/by_name.h"
 
 namespace dtrun::models {
 
@@ -26,7 +26,12 @@ double RateAt(const TrainOptions& options, uint64_t step, uint64_t images, int r
   const uint64_t steps = TotalSteps(options, images, ranks);
   const uint64_t warmup = options.warmup_epochs * StepsPerEpoch(options, images, ranks);
   const double factor = warmup > 0 ? ranks : 1;
-  const double rate = LearningRateAt(options.learning_rate * factor, step, steps, options.cooldown);
+  ScheduleSettings settings;
+  settings.learning_rate = options.learning_rate * factor;
+  settings.steps = steps;
+  settings.warmup_steps = options.warmup_steps;
+  if (options.schedule == "cooldown") settings.fraction = options.cooldown;
+  const double rate = MakeSchedule(options.schedule, settings).rate(step);
   if (step >= warmup) return rate;
   const double done = static_cast<double>(step) / static_cast<double>(warmup);
   return std::min(rate, options.learning_rate * (1 + (factor - 1) * done));

@@ -16,8 +16,8 @@ uint64_t StepsPerEpoch(const TrainOptions& options, uint64_t images, int ranks);
 uint64_t TotalSteps(const TrainOptions& options, uint64_t images, int ranks);
 
 /// The learning rate of a step (from 0). With a warm-up it grows from that of one rank to `ranks`
-/// times it (see LearningRateWarmup), and else is constant, until it falls over the last part
-/// (LearningRateAt).
+/// times it (see LearningRateWarmup); then, or from the beginning, it follows the schedule. Throws
+/// Error kInvalidArgument for a schedule that cannot be.
 double RateAt(const TrainOptions& options, uint64_t step, uint64_t images, int ranks);
 
 }  // namespace dtrun::models

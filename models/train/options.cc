@@ -1,9 +1,11 @@
 #include "models/train/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
+#include "models/optim/by_name.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -40,11 +42,19 @@ CLI::Validator Number(double least, Bound bound, double most) {
       "", "number");
 }
 
-CLI::Validator OneOf(const std::string& first, const std::string& second) {
+// "a, b or c"
+std::string Alternatives(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i)
+    text += Text(i == 0 ? "" : i + 1 == names.size() ? " or " : ", ", names[i]);
+  return text;
+}
+
+CLI::Validator OneOf(const std::vector<std::string>& names) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {
-        if (text == first || text == second) return "";
-        return Text("'", text, "', expected ", first, " or ", second);
+        if (std::find(names.begin(), names.end(), text) != names.end()) return "";
+        return Text("'", text, "', expected ", Alternatives(names));
       },
       "", "name");
 }
@@ -78,9 +88,17 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--learning-rate", o.learning_rate, "Of the optimizer [0.001]")
       ->check(Number(0, Bound::kExcluded, 1000))
       ->type_name("X");
-  app.add_option("--optimizer", o.optimizer, "adam or sgd [adam]")
-      ->check(OneOf("adam", "sgd"))
+  app.add_option("--optimizer", o.optimizer, Alternatives(OptimizerNames()) + " [adam]")
+      ->check(OneOf(OptimizerNames()))
       ->type_name("NAME");
+  app.add_option("--schedule", o.schedule, Alternatives(ScheduleNames()) + " [cooldown]")
+      ->check(OneOf(ScheduleNames()))
+      ->type_name("NAME");
+  app.add_option(
+         "--warmup-steps", o.warmup_steps,
+         "Steps over which the learning rate rises to its value, in front of the schedule [0]")
+      ->check(Integer(0, kMost))
+      ->type_name("N");
   app.add_option(
          "--warmup-epochs", o.warmup_epochs,
          "First epochs, in which the learning rate grows to that of all ranks' batches together: "
@@ -93,7 +111,7 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& o) {
          "[0.25]")
       ->check(Number(0, Bound::kIncluded, 1))
       ->type_name("X");
-  app.add_option("--momentum", o.momentum, "Of --optimizer sgd [0]")
+  app.add_option("--momentum", o.momentum, "Of sgd, lars and muon [0, 0.9, 0.95]")
       ->check(Number(0, Bound::kIncluded, 1))
       ->type_name("X");
   app.add_option("--seed", o.seed, "Of initial weights, order of examples and dropout [1]")
@@ -106,7 +124,7 @@ void AddLoopOptions(CLI::App& app, TrainOptions& o) {
          "--loop", o.loop,
          "fit: Trainer::Fit with callbacks; custom: a loop over the same parts, with the same "
          "result [fit]")
-      ->check(OneOf("fit", "custom"))
+      ->check(OneOf({"fit", "custom"}))
       ->type_name("NAME");
   app.add_option(
          "--early-stopping", o.early_stopping,
@@ -146,7 +164,7 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
          "--dtype", o.dtype,
          "f32 or bf16: what layers compute in; parameters stay f32. Where the CPU has no AVX-512, "
          "all is f32 [f32]")
-      ->check(OneOf("f32", "bf16"))
+      ->check(OneOf({"f32", "bf16"}))
       ->type_name("NAME");
   app.add_option(
          "--prefetch", o.prefetch,
@@ -168,8 +186,8 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
 }
 
 std::string ErrorBetweenOptions(const TrainOptions& o, const CLI::App& app) {
-  if (app.count("--momentum") > 0 && o.optimizer != "sgd")
-    return Text("--momentum: given with --optimizer ", o.optimizer, ", expected --optimizer sgd");
+  if (app.count("--cooldown") > 0 && o.schedule != "cooldown")
+    return Text("--cooldown: given with --schedule ", o.schedule, ", expected --schedule cooldown");
   const bool has_folder = app.count("--checkpoint-dir") > 0;
   if (has_folder && o.checkpoint_dir.empty()) return "--checkpoint-dir: '', expected a folder";
   for (const char* name : {"--checkpoint-every", "--keep-checkpoints", "--resume"}) {
@@ -228,7 +246,8 @@ std::string SharedSettings(const TrainOptions& o) {
       "--epochs=", o.epochs, "\n--batch-size=", o.batch_size,
       "\n--global-batch-size=", o.global_batch_size, "\n--steps-per-epoch=", o.steps_per_epoch,
       "\n--max-steps=", o.max_steps, "\n--learning-rate=", o.learning_rate,
-      "\n--optimizer=", o.optimizer, "\n--momentum=", o.momentum, "\n--cooldown=", o.cooldown,
+      "\n--optimizer=", o.optimizer, "\n--momentum=", o.momentum ? Text(*o.momentum) : "default",
+      "\n--schedule=", o.schedule, "\n--warmup-steps=", o.warmup_steps, "\n--cooldown=", o.cooldown,
       "\n--warmup-epochs=", o.warmup_epochs, "\n--loop=", o.loop,
       "\n--early-stopping=", o.early_stopping, "\n--checkpoint-dir=", o.checkpoint_dir,
       "\n--checkpoint-every=", o.checkpoint_every, "\n--keep-checkpoints=", o.keep_checkpoints,

@@ -2,6 +2,7 @@
 #define DTRUN_MODELS_TRAIN_OPTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "models/data/dataset.h"
@@ -16,10 +17,12 @@ struct TrainOptions {
   uint64_t steps_per_epoch = 0;    ///< 0: every example once
   uint64_t max_steps = 0;          ///< 0: no limit
   double learning_rate = 1e-3;
-  std::string optimizer = "adam";  ///< or "sgd"
-  double momentum = 0;             ///< sgd's
-  uint64_t warmup_epochs = 0;      ///< 0: none
-  double cooldown = 0.25;          ///< last part of training, over which the rate falls to 0
+  std::string optimizer = "adam";     ///< one of OptimizerNames()
+  std::optional<double> momentum;     ///< none: the optimizer's own
+  std::string schedule = "cooldown";  ///< one of ScheduleNames()
+  uint64_t warmup_steps = 0;
+  uint64_t warmup_epochs = 0;  ///< 0: none
+  double cooldown = 0.25;      ///< last part of training, over which the rate falls to 0
   uint64_t seed = 1;
   std::string data_dir = kFashionMnistDir;
   std::string loop = "fit";       ///< or "custom"

@@ -10,7 +10,7 @@
 
 #include "models/layers/sequential.h"
 #include "models/losses/loss.h"
-#include "models/optim/learning_rate.h"
+#include "models/optim/rate_optimizer.h"
 #include "models/train/batch.h"
 
 namespace dtrun::models {

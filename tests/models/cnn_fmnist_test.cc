@@ -332,14 +332,15 @@ TEST_CASE("a wrong command line is one line and exit code 2") {
   CheckRefused(
       {"--epochs", "x"}, 2, "--epochs: 'x', expected an integer from 1 to 1000000 (see --help)");
   CheckRefused(
-      {"--optimizer", "lamb"}, 2, "--optimizer: 'lamb', expected adam or sgd (see --help)");
+      {"--optimizer", "newton"}, 2,
+      "--optimizer: 'newton', expected sgd, adam, adamw, lars, lamb or muon (see --help)");
   CheckRefused({"--resume"}, 2, "--resume: expected with --checkpoint-dir DIR (see --help)");
   CheckRefused(
       {"--loop", "custom", "--early-stopping", "2"}, 2,
       "--early-stopping: given with --loop custom, expected --loop fit (see --help)");
   CheckRefused(
       {"--momentum", "0.9"}, 2,
-      "--momentum: given with --optimizer adam, expected --optimizer sgd (see --help)");
+      "momentum: given with optimizer adam, which has learning_rate, beta1, beta2, epsilon");
 }
 
 TEST_CASE("unusable data is one line that names the file, and exit code 66") {

@@ -28,8 +28,8 @@ TEST_CASE("the defaults are a good run") {
   CHECK(parsed.error == "");
   CHECK(parsed.options.epochs == 8);
   CHECK(parsed.options.batch_size == 1024);
-  CHECK(parsed.options.learning_rate == 1e-3);
   CHECK(parsed.options.optimizer == "adam");
+  CHECK(parsed.options.schedule == "cooldown");
 }
 
 TEST_CASE("values are read as given") {
@@ -57,6 +57,13 @@ TEST_CASE("a value that cannot be is named with what was expected") {
       Parse({"--learning-rate", "nan"}).error ==
       "--learning-rate: 'nan', expected a number above 0 and below 1000");
   CHECK(Parse({"--verbose", "3"}).error == "--verbose: '3', expected an integer from 0 to 2");
+  CHECK(
+      Parse({"--schedule", "cosine", "--cooldown", "0.5"}).error ==
+      "--cooldown: given with --schedule cosine, expected --schedule cooldown");
+  CHECK(
+      Parse({"--schedule", "linear"}).error ==
+      "--schedule: 'linear', expected constant, piecewise, cosine, restarts, polynomial, "
+      "exponential or cooldown");
   CHECK(Parse({"--log-steps"}).error == "--log-steps: expected with --json FILE");
   CHECK(Parse({"--json", ""}).error == "--json: '', expected a file name");
   CHECK(
