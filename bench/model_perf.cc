@@ -16,7 +16,7 @@
 #include "bench/onednn_floor.h"
 #include "bench/program.h"
 #include "models/layers/sequential.h"
-#include "models/network_c.h"
+#include "models/networks/network_c.h"
 #include "models/optim/adam.h"
 #include "models/train/step.h"
 
@@ -49,7 +49,7 @@ models::Images MadeUpImages(int count) {
 constexpr int kLeaves = 8;  // of a deterministic step
 
 models::SequentialOptions OptionsFor(uint64_t batch, const Settings& settings, DType dtype) {
-  models::ChunkPlan plan = models::PlanChunks(batch, dtype);
+  models::ChunkPlan plan = models::PlanChunks(batch);
   if (settings.micro_batch > 0) plan = {settings.micro_batch, settings.micro_batches};
   return {plan.micro_batch, plan.micro_batches, /*seed=*/1, dtype};
 }

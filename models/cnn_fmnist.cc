@@ -8,7 +8,9 @@
 
 #include "models/program/heading.h"
 #include "models/program/preparation.h"
+#include "models/program/run_page.h"
 #include "models/program/training.h"
+#include "models/report/page.h"
 #include "models/text.h"
 #include "models/train/agreement.h"
 #include "models/train/exit_codes.h"
@@ -25,11 +27,16 @@ int Report(const std::string& problem, int exit_code) {
 }
 
 // Only rank 0 has something to write.
-int WriteResult(const Trained& trained, const std::string& path) {
+int WriteResult(const Trained& trained, const RunReport& page, const TrainOptions& options) {
   try {
-    if (!path.empty()) WriteAtomically(path, ToJson(trained.result));
+    if (!options.json.empty()) WriteAtomically(options.json, ToJson(trained.result));
   } catch (const Error& error) {
     return Report(Text("--json: ", error.what()), kResultNotWritten);
+  }
+  try {
+    if (!options.report.empty()) WriteRunReport(options.report, page);
+  } catch (const Error& error) {
+    return Report(Text("--report: ", error.what()), kResultNotWritten);
   }
   return trained.not_written.empty() ? kSuccess : kResultNotWritten;
 }
@@ -53,7 +60,8 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed) {
   }
   try {
     const Trained trained = Train(job, options, ready);
-    return job.rank() == 0 ? WriteResult(trained, options.json) : kSuccess;
+    const RunReport page = PageOf(job, options, ready, trained);
+    return job.rank() == 0 ? WriteResult(trained, page, options) : kSuccess;
   } catch (const AgreedError& error) {
     return job.rank() == 0 ? Report(error.what(), error.exit_code()) : error.exit_code();
   }

@@ -89,10 +89,23 @@ Tensor* Builder::NewTensor(const Shape& shape, int block, bool relu) {
   return &tensor;
 }
 
-// Made for a whole chunk, and taken by micro-batch: the gradient of what stands between the two.
+Tensor* Builder::NewView(const Tensor& tensor, const Shape& shape) {
+  Tensor& view = tensors_.emplace_back(tensor);
+  view.shape = shape;
+  view.block = shape.channels;
+  view.step = 0;
+  return &view;
+}
+
 void Builder::GiveGradient(Tensor* tensor) {
-  const size_t bytes = size_t(batch()) * tensor->stride() * tensor->value_size();
-  tensor->gradient = NewFloats(FloatsFor(bytes));
+  if (tensor->gradient != nullptr) return;
+  const size_t count = FloatsFor(size_t(batch()) * tensor->stride() * tensor->value_size());
+  PutGradient(tensor, by_micro_batch ? NewFloats(count) : gradients_.Take(count));
+}
+
+// Made for a whole chunk, and taken by micro-batch: the gradient of what stands between the two.
+void Builder::PutGradient(Tensor* tensor, float* memory) {
+  tensor->gradient = memory;
   if (!by_micro_batch && tensor->step != 0) MoveWithMicroBatch(tensor->gradient, *tensor);
 }
 

@@ -1,6 +1,7 @@
 #ifndef DTRUN_MODELS_LAYERS_BUILDER_H_
 #define DTRUN_MODELS_LAYERS_BUILDER_H_
 
+#include <dtrun/communicator.h>
 #include <dtrun/optimizer.h>
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "models/layers/gradient_pool.h"
 #include "models/layers/tensor.h"
 
 namespace dtrun::models {
@@ -49,13 +51,17 @@ class Builder {
   Builder(int micro_batch, int micro_batches, uint64_t seed);
 
   /// About the layer that is being built, set by Sequential: its index in the network; the
-  /// parameters it asked for, in that order; whether its output is read in the plain format;
-  /// whether its output is read again on the way back; whether it takes micro-batches or chunks.
+  /// parameters and buffers it asked for, in that order; whether its output is read in the plain
+  /// format; whether its output is read again on the way back; whether it takes micro-batches or
+  /// chunks.
   uint32_t layer_index = 0;
   dtrun::Parameter* parameters = nullptr;
+  dtrun::NamedBuffer* buffers = nullptr;
   bool plain_output = false;
   bool output_kept = true;
   bool by_micro_batch = false;
+  /// For layers that exchange data between ranks; null: there is none.
+  dtrun::Communicator* communicator = nullptr;
   /// What the layer computes in, and so the type of its output.
   DType dtype = DType::kF32;
 
@@ -70,8 +76,16 @@ class Builder {
 
   /// A tensor with data, that layer's output.
   Tensor* NewTensor(const Shape& shape, int block, bool relu);
-  /// Gives that layer's input, or what Sequential says, memory for its gradient.
+  /// The same memory as `tensor`, seen in another shape with as many values; both are plain.
+  Tensor* NewView(const Tensor& tensor, const Shape& shape);
+  /// Gives that layer's input, or what Sequential says, memory for its gradient, unless it has
+  /// some.
   void GiveGradient(Tensor* tensor);
+  /// The input's gradient overwrites what `memory` points to: the input's data, when neither that
+  /// layer nor the one before reads it again, or the gradient of the layer's output.
+  void PutGradient(Tensor* tensor, float* memory);
+  /// Nobody has a use for the gradient any more when layers before run their way back.
+  void ReleaseGradient(const Tensor& tensor) { gradients_.Release(tensor.gradient); }
   Memo* NewMemo(size_t bytes);
   /// Zeroed memory.
   float* NewFloats(size_t count);
@@ -110,6 +124,7 @@ class Builder {
   dnnl::stream stream_;
   std::deque<Tensor> tensors_;
   std::deque<FloatArray> memory_;
+  GradientPool gradients_;
   std::deque<Memo> memos_;
   std::vector<Moving<float**>> moving_floats_;
   std::vector<Moving<Memo*>> moving_memos_;

@@ -8,6 +8,7 @@
 #include "models/layers/builder.h"
 #include "models/layers/kernels.h"
 #include "models/layers/registry.h"
+#include "models/layers/window_settings.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -143,7 +144,9 @@ Conv2D::Conv2D(int filters, int size, const Conv2DOptions& options)
     : filters_(filters),
       window_{size, options.stride, options.padding},
       activation_(options.activation),
-      use_bias_(options.use_bias) {}
+      use_bias_(options.use_bias),
+      initializer_(options.kernel_initializer),
+      kernel_l2_(options.kernel_l2) {}
 Conv2D::~Conv2D() = default;
 Conv2D::Conv2D(Conv2D&&) noexcept = default;
 
@@ -155,12 +158,12 @@ std::string Conv2D::description() const {
 
 LayerSettings Conv2D::settings() const {
   LayerSettings settings;
-  settings.Set("filters", filters_)
-      .Set("kernel_size", window_.size)
+  SetWindow("kernel_size", window_, settings);
+  return settings.Set("filters", filters_)
       .Set("activation", NameOf(activation_))
-      .Set("use_bias", use_bias_);
-  SetStrides(window_, &settings);
-  return settings;
+      .Set("use_bias", use_bias_)
+      .Set("kernel_initializer", NameOf(initializer_))
+      .Set("kernel_l2", kernel_l2_);
 }
 
 Shape Conv2D::OutputShape(const Shape& input) const {
@@ -173,8 +176,13 @@ Shape Conv2D::OutputShape(const Shape& input) const {
 std::vector<ParameterSpec> Conv2D::ParameterSpecs(const Shape& input) const {
   const int size = window_.size, area = size * size, channels = input.channels;
   std::vector<ParameterSpec> specs = {
-      {"kernel", {size, size, channels, filters_}, area * channels, area * filters_}};
-  if (use_bias_) specs.push_back({"bias", {filters_}});
+      {.name = "kernel",
+       .shape = {size, size, channels, filters_},
+       .fan_in = area * channels,
+       .fan_out = area * filters_,
+       .initializer = initializer_,
+       .l2 = kernel_l2_}};
+  if (use_bias_) specs.push_back({.name = "bias", .shape = {filters_}});
   return specs;
 }
 

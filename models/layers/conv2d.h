@@ -13,6 +13,8 @@ struct Conv2DOptions {
   Padding padding = Padding::Valid();
   Activation activation = Activation::kNone;
   bool use_bias = true;
+  Initializer kernel_initializer = Initializer::kGlorotUniform;
+  double kernel_l2 = 0;  ///< regulariser, see ParameterSpec
 };
 
 /// Two-dimensional convolution with square kernels and, if asked for, a ReLU that costs no pass of
@@ -50,6 +52,8 @@ class Conv2D : public Layer {
   Window window_;
   Activation activation_;
   bool use_bias_;
+  Initializer initializer_;
+  double kernel_l2_;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,5 +1,7 @@
 #include "models/layers/dense.h"
 
+#include <dtrun/error.h>
+
 #include "models/layers/builder.h"
 #include "models/layers/dense_products.h"
 #include "models/layers/kernels.h"
@@ -13,7 +15,10 @@ struct Dense::Impl {
   std::unique_ptr<DenseProducts> products;
 };
 
-Dense::Dense(int units, Activation activation) : units_(units), activation_(activation) {}
+Dense::Dense(int units, Activation activation)
+    : Dense(units, DenseOptions{.activation = activation}) {}
+Dense::Dense(int units, const DenseOptions& options)
+    : units_(units), activation_(options.activation), kernel_l2_(options.kernel_l2) {}
 Dense::~Dense() = default;
 Dense::Dense(Dense&&) noexcept = default;
 
@@ -22,12 +27,27 @@ std::string Dense::description() const {
 }
 
 LayerSettings Dense::settings() const {
-  return LayerSettings().Set("units", units_).Set("activation", NameOf(activation_));
+  return LayerSettings()
+      .Set("units", units_)
+      .Set("activation", NameOf(activation_))
+      .Set("kernel_l2", kernel_l2_);
+}
+
+Shape Dense::OutputShape(const Shape&) const {
+  if (units_ < 1)
+    throw Error(ErrorCode::kInvalidArgument, Text("needs at least 1 unit, got ", units_));
+  return {1, 1, units_};
 }
 
 std::vector<ParameterSpec> Dense::ParameterSpecs(const Shape& input) const {
   const int inputs = static_cast<int>(input.count());
-  return {{"kernel", {inputs, units_}, inputs, units_}, {"bias", {units_}}};
+  return {
+      {.name = "kernel",
+       .shape = {inputs, units_},
+       .fan_in = inputs,
+       .fan_out = units_,
+       .l2 = kernel_l2_},
+      {.name = "bias", .shape = {units_}}};
 }
 
 Tensor* Dense::BuildForward(Builder& builder, Tensor* input) {
@@ -36,6 +56,7 @@ Tensor* Dense::BuildForward(Builder& builder, Tensor* input) {
   tensors.batch = builder.batch();
   tensors.inputs = static_cast<int>(input->shape.count());
   tensors.units = units_;
+  tensors.relu = activation_ == Activation::kRelu;
   tensors.input = input;
   tensors.output =
       builder.NewTensor(OutputShape(input->shape), units_, activation_ == Activation::kRelu);

@@ -7,6 +7,11 @@
 
 namespace dtrun::models {
 
+struct DenseOptions {
+  Activation activation = Activation::kNone;
+  double kernel_l2 = 0;  ///< regulariser, see ParameterSpec
+};
+
 /// Every output is connected with every input: y(u) = act(bias(u) + sum over i of x(i) * kernel(i,
 /// u)), where x is the input flattened in the order height, width, channels.
 ///
@@ -14,13 +19,14 @@ namespace dtrun::models {
 class Dense : public Layer {
  public:
   explicit Dense(int units, Activation activation = Activation::kNone);
+  Dense(int units, const DenseOptions& options);
   ~Dense() override;
   Dense(Dense&&) noexcept;
 
   std::string kind() const override { return "dense"; }
   std::string description() const override;
   LayerSettings settings() const override;
-  Shape OutputShape(const Shape&) const override { return {1, 1, units_}; }
+  Shape OutputShape(const Shape&) const override;
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
   bool needs_plain_input() const override { return true; }
   bool computes_in_bf16() const override { return true; }
@@ -36,6 +42,7 @@ class Dense : public Layer {
 
   int units_;
   Activation activation_;
+  double kernel_l2_;
   std::unique_ptr<Impl> impl_;
 };
 

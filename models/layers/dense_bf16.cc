@@ -121,7 +121,7 @@ class DenseBf16 : public DenseProducts {
   dnnl::primitive_attr Attribute() const {
     dnnl::primitive_attr attribute = builder_.ScratchAttribute();
     dnnl::post_ops fused;
-    if (t_.output->relu) fused.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+    if (t_.relu) fused.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
     attribute.set_post_ops(fused);
     return attribute;
   }

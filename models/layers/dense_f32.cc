@@ -48,9 +48,7 @@ class DenseF32 : public DenseProducts {
     Multiply(
         'N', 'N', t_.batch, t_.units, t_.inputs, t_.input->data, Floats(t_.kernel->value), false,
         t_.output->data);
-    AddBias(
-        Floats(t_.bias->value), size_t(t_.batch), size_t(t_.units), t_.output->relu,
-        t_.output->data);
+    AddBias(Floats(t_.bias->value), size_t(t_.batch), size_t(t_.units), t_.relu, t_.output->data);
   }
 
   void BackwardWeights(const Pass& pass) override {

@@ -15,6 +15,7 @@ struct DenseTensors {
   Tensor *input = nullptr, *output = nullptr;    // (batch, inputs), (batch, units)
   Parameter *kernel = nullptr, *bias = nullptr;  // (inputs, units), (units)
   int batch = 0, inputs = 0, units = 0;
+  bool relu = false;  // the layer's own: a block may give its output another one
 };
 
 /// The products of a dense layer, in one dtype. The functions are those of Layer, of which

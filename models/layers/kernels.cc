@@ -16,6 +16,29 @@ DTRUN_KERNEL void Add(const float* __restrict from, size_t count, float* __restr
   for (size_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
+DTRUN_KERNEL void AddScaled(
+    const float* __restrict from, size_t count, float factor, float* __restrict to) {
+  for (size_t i = 0; i < count; ++i) to[i] += factor * from[i];
+}
+
+DTRUN_KERNEL double SumOfSquares(const float* values, size_t count) {
+  constexpr size_t kLanes = 16;
+  double sums[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      sums[lane] += double{values[i + lane]} * double{values[i + lane]};
+  }
+  double total = 0;
+  for (; i < count; ++i) total += double{values[i]} * double{values[i]};
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+DTRUN_KERNEL void ApplyRelu(size_t count, float* values) {
+  for (size_t i = 0; i < count; ++i) values[i] = values[i] > 0 ? values[i] : 0;
+}
+
 DTRUN_KERNEL void MaskByRelu(
     const float* __restrict activation, size_t count, float* __restrict gradient) {
   for (size_t i = 0; i < count; ++i) gradient[i] = activation[i] > 0 ? gradient[i] : 0;

@@ -17,6 +17,15 @@ void PixelsToFloats(const uint8_t* pixels, size_t count, float* out);
 /// to += from
 void Add(const float* from, size_t count, float* to);
 
+/// to += factor * from
+void AddScaled(const float* from, size_t count, float factor, float* to);
+
+/// Summed in double precision.
+double SumOfSquares(const float* values, size_t count);
+
+/// values = max(0, values)
+void ApplyRelu(size_t count, float* values);
+
 /// gradient = activation > 0 ? gradient : 0
 void MaskByRelu(const float* activation, size_t count, float* gradient);
 void MaskByRelu(const Bf16* activation, size_t count, Bf16* gradient);

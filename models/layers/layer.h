@@ -17,6 +17,8 @@ enum class Activation { kNone, kRelu };
 /// One trip of some examples through a part of the network.
 struct Pass {
   bool training = false;
+  /// Those that count; what lies behind them is left over from others. Set by Sequential.
+  int examples = 0;
   /// Training only. The optimizer steps done before, and the position in the global batch of the
   /// first example: both select the dropout masks.
   uint64_t step = 0;
@@ -24,22 +26,40 @@ struct Pass {
   /// Whether it is the first or last one of this rank's step: gradients are overwritten in the
   /// first, added to in the following ones, and complete after the last.
   bool first = true, last = true;
+  /// The gradients get this times the gradient of Sequential::RegularizationLoss(). Where ranks sum
+  /// their gradients it is 1 / ranks (ScaleRegularization).
+  double regularization_scale = 1;
 };
 
-/// A parameter before it exists. Weights start as Keras has them: kernels Glorot-uniform (X.
-/// Glorot, Y. Bengio, AISTATS 2010: limit sqrt(6 / (fan_in + fan_out))), biases zero.
+/// How a kernel starts.
+enum class Initializer {
+  /// Uniform in +-sqrt(6 / (fan_in + fan_out)), Keras's choice: X. Glorot, Y. Bengio, AISTATS 2010.
+  kGlorotUniform,
+  /// Normal with variance 2 / fan_out, for ReLUs behind a normalisation: K. He et al., ICCV 2015,
+  /// section 2.2, backward case.
+  kHeNormal,
+};
+
+/// A parameter or a buffer before it exists.
 struct ParameterSpec {
   std::string name;
   std::vector<int> shape;
-  int fan_in = 0, fan_out = 0;  ///< 0: starts as zeros
+  int fan_in = 0, fan_out = 0;  ///< 0: starts as `value` everywhere
+  float value = 0;
+  Initializer initializer = Initializer::kGlorotUniform;
+  /// Its part of the regularisation loss is l2 * sum of its squares (Keras's regularizers.L2).
+  double l2 = 0;
 
   size_t count() const;
 };
 
 class Builder;
 
-/// A part of a Sequential, which calls these functions in this order: OutputShape and
-/// ParameterSpecs; BuildForward through all layers and BuildBackward through them in reverse; then
+/// A part of a Sequential. Your own layers derive from PlainLayer, which works on plain arrays;
+/// this is what the fast ones are made of.
+///
+/// Sequential calls these functions in this order: OutputShape, ParameterSpecs and BufferSpecs;
+/// BuildForward through all layers and BuildBackward through them in reverse; then
 /// per step PrepareWeights and, pass by pass, Forward through all layers and
 /// BackwardWeights and BackwardData through them in reverse. Nothing allocates once it is built.
 /// Not thread-safe.
@@ -57,8 +77,18 @@ class Layer {
   /// it needs.
   virtual Shape OutputShape(const Shape& input) const = 0;
   virtual std::vector<ParameterSpec> ParameterSpecs(const Shape&) const { return {}; }
+  /// What it keeps besides its parameters, such as running statistics: broadcast, saved and
+  /// restored like them, but not trained.
+  virtual std::vector<ParameterSpec> BufferSpecs(const Shape&) const { return {}; }
   /// Whether it reads its input in the plain format (see Tensor) only.
   virtual bool needs_plain_input() const { return false; }
+  /// Whether it, and all layers behind it, take a whole chunk at a time and no micro-batches.
+  virtual bool takes_chunks() const { return needs_whole_share(); }
+  /// Whether it trains on all examples of a rank's share at once, which then are one chunk.
+  virtual bool needs_whole_share() const { return false; }
+  /// Whether its forward pass in training exchanges data between ranks, so that a rank without
+  /// examples has to take part.
+  virtual bool synchronizes() const { return false; }
   /// Whether it writes its output over its input.
   virtual bool in_place() const { return false; }
   /// Whether it can compute on bf16 tensors. Then the builder says whether it does, and its input

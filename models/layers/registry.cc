@@ -2,10 +2,18 @@
 
 #include <dtrun/error.h>
 
+#include "models/layers/average_pool2d.h"
+#include "models/layers/batch_norm.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
 #include "models/layers/dropout.h"
+#include "models/layers/global_average_pool2d.h"
 #include "models/layers/max_pool2d.h"
+#include "models/layers/relu.h"
+#include "models/layers/reshape.h"
+#include "models/layers/residual.h"
+#include "models/layers/softmax.h"
+#include "models/layers/window_settings.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -21,21 +29,66 @@ constexpr int kMostPixels = 1 << 7;  // of a window's side
   throw Error(ErrorCode::kInvalidArgument, text);
 }
 
+double L2Of(const LayerSettings& s) { return s.Has("kernel_l2") ? s.Number("kernel_l2") : 0; }
+
+Initializer InitializerOf(const LayerSettings& s) {
+  if (!s.Has("kernel_initializer")) return Initializer::kGlorotUniform;
+  const bool he = s.OneOf("kernel_initializer", {"glorot_uniform", "he_normal"}) == "he_normal";
+  return he ? Initializer::kHeNormal : Initializer::kGlorotUniform;
+}
+
 std::unique_ptr<Layer> MakeConv2D(const LayerSettings& s) {
   const int filters = s.Int("filters", 1, kMostChannels);
-  const int size = s.Int("kernel_size", 1, kMostPixels);
-  const Window window = WindowOf(size, s);
+  const Window window = WindowOf(s, "kernel_size", kMostPixels);
   return std::make_unique<Conv2D>(
-      filters, size,
+      filters, window.size,
       Conv2DOptions{
           .stride = window.stride,
           .padding = window.padding,
           .activation = ActivationOf(s),
-          .use_bias = s.Flag("use_bias")});
+          .use_bias = !s.Has("use_bias") || s.Flag("use_bias"),
+          .kernel_initializer = InitializerOf(s),
+          .kernel_l2 = L2Of(s)});
+}
+
+// Without strides, windows lie side by side.
+Window PoolOf(const LayerSettings& s, int most) {
+  const int size = s.Int("pool_size", 1, most);
+  return WindowOf(s, "pool_size", most, {size, size});
 }
 
 std::unique_ptr<Layer> MakeMaxPool2D(const LayerSettings& s) {
-  return std::make_unique<MaxPool2D>(s.Int("pool_size", 1, 15));
+  return std::make_unique<MaxPool2D>(PoolOf(s, 15));
+}
+
+std::unique_ptr<Layer> MakeAveragePool2D(const LayerSettings& s) {
+  return std::make_unique<AveragePool2D>(PoolOf(s, kMostPixels));
+}
+
+std::unique_ptr<Layer> MakeReshape(const LayerSettings& s) {
+  return std::make_unique<Reshape>(Shape{
+      s.Int("height", 1, kMostChannels), s.Int("width", 1, kMostChannels),
+      s.Int("channels", 1, kMostChannels)});
+}
+
+std::unique_ptr<Layer> MakeBatchNorm(const LayerSettings& s) {
+  return std::make_unique<BatchNorm>(BatchNormOptions{
+      .momentum = s.Number("momentum"),
+      .epsilon = s.Number("epsilon"),
+      .activation = ActivationOf(s),
+      .synchronized = s.Flag("synchronized"),
+      .initial_gamma = static_cast<float>(s.Number("initial_gamma"))});
+}
+
+std::unique_ptr<Layer> MakeResidual(const LayerSettings& s, const LayerRegistry& registry) {
+  return std::make_unique<Residual>(
+      registry.MakeLayers(s.Layers("main")), registry.MakeLayers(s.Layers("shortcut")),
+      ActivationOf(s));
+}
+
+template <typename L>
+std::unique_ptr<Layer> MakePlain(const LayerSettings&) {
+  return std::make_unique<L>();
 }
 
 std::unique_ptr<Layer> MakeDropout(const LayerSettings& s) {
@@ -43,17 +96,27 @@ std::unique_ptr<Layer> MakeDropout(const LayerSettings& s) {
 }
 
 std::unique_ptr<Layer> MakeDense(const LayerSettings& s) {
-  return std::make_unique<Dense>(s.Int("units", 1, kMostUnits), ActivationOf(s));
+  return std::make_unique<Dense>(
+      s.Int("units", 1, kMostUnits),
+      DenseOptions{.activation = ActivationOf(s), .kernel_l2 = L2Of(s)});
 }
 
 }  // namespace
 
 LayerRegistry LayerRegistry::BuiltIn() {
   LayerRegistry registry;
+  registry.Add("average_pool2d", MakeAveragePool2D);
+  registry.Add("batch_norm", MakeBatchNorm);
   registry.Add("conv2d", MakeConv2D);
   registry.Add("dense", MakeDense);
   registry.Add("dropout", MakeDropout);
+  registry.Add("flatten", MakePlain<Flatten>);
+  registry.Add("global_average_pool2d", MakePlain<GlobalAveragePool2D>);
   registry.Add("max_pool2d", MakeMaxPool2D);
+  registry.Add("relu", MakePlain<Relu>);
+  registry.Add("reshape", MakeReshape);
+  registry.AddNested("residual", MakeResidual);
+  registry.Add("softmax", MakePlain<Softmax>);
   return registry;
 }
 
@@ -118,6 +181,14 @@ std::vector<LayerConfig> ConfigsOf(const std::vector<std::unique_ptr<Layer>>& la
   return configs;
 }
 
+const char* NameOf(Initializer initializer) {
+  switch (initializer) {
+    case Initializer::kGlorotUniform: return "glorot_uniform";
+    case Initializer::kHeNormal: return "he_normal";
+  }
+  return "";
+}
+
 const char* NameOf(Activation activation) {
   switch (activation) {
     case Activation::kNone: return "linear";
@@ -129,27 +200,6 @@ const char* NameOf(Activation activation) {
 Activation ActivationOf(const LayerSettings& settings) {
   return settings.OneOf("activation", {"linear", "relu"}) == "relu" ? Activation::kRelu
                                                                     : Activation::kNone;
-}
-
-void SetStrides(const Window& window, LayerSettings* settings) {
-  settings->Set("strides", window.stride);
-  const Padding padding = window.padding;
-  if (padding.is_same() || padding.is_valid()) {
-    settings->Set("padding", padding.is_same() ? "same" : "valid");
-  } else {
-    settings->Set("padding", padding.pixels());
-  }
-}
-
-Window WindowOf(int size, const LayerSettings& settings) {
-  Window window{size, settings.Int("strides", 1, kMostPixels), Padding::Valid()};
-  const auto padding = settings.values().find("padding");
-  if (padding != settings.values().end() && std::holds_alternative<int64_t>(padding->second)) {
-    window.padding = Padding::Pixels(settings.Int("padding", 0, kMostPixels));
-  } else if (settings.OneOf("padding", {"valid", "same"}) == "same") {
-    window.padding = Padding::Same();
-  }
-  return window;
 }
 
 }  // namespace dtrun::models

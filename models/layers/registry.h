@@ -52,15 +52,13 @@ class LayerRegistry {
 LayerConfig ConfigOf(const Layer& layer);
 std::vector<LayerConfig> ConfigsOf(const std::vector<std::unique_ptr<Layer>>& layers);
 
+/// "glorot_uniform"
+const char* NameOf(Initializer initializer);
+
 /// "relu"; "linear" for none
 const char* NameOf(Activation activation);
 /// The setting "activation".
 Activation ActivationOf(const LayerSettings& settings);
-
-/// The settings "strides" and "padding" ("valid", "same", or the pixels at each edge).
-void SetStrides(const Window& window, LayerSettings* settings);
-/// A window of `size` with them.
-Window WindowOf(int size, const LayerSettings& settings);
 
 }  // namespace dtrun::models
 

@@ -3,8 +3,10 @@
 #include <dtrun/error.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "models/layers/initial_weights.h"
+#include "models/layers/kernels.h"
 #include "models/layers/reorder.h"
 #include "models/text.h"
 
@@ -23,20 +25,27 @@ Sequential::Sequential(const Shape& input, LayerList layers, const SequentialOpt
     layers_.push_back(layer.get());
     entries_.push_back({std::move(layer)});
   }
-  MakeParameters(FixShapes(input));
+  const std::vector<LayerSpecs> specs = FixShapes(input);
+  MakeParameters(specs);
+  MakeBuffers(specs);
+  if (options.communicator != nullptr && synchronizes()) {
+    communicator_.emplace(options.communicator->Duplicate());
+    builder_.communicator = &*communicator_;
+  }
   BuildForward(input);
   BuildBackward();
   builder_.PlaceScratch();
 }
 
-std::vector<std::vector<ParameterSpec>> Sequential::FixShapes(const Shape& input) const {
-  std::vector<std::vector<ParameterSpec>> specs;
+std::vector<Sequential::LayerSpecs> Sequential::FixShapes(const Shape& input) const {
+  std::vector<LayerSpecs> specs;
   Shape shape = input;
   for (size_t i = 0; i < entries_.size(); ++i) {
     const Layer& layer = *entries_[i].layer;
     try {
-      specs.push_back(layer.ParameterSpecs(shape));
-      shape = layer.OutputShape(shape);
+      const Shape output = layer.OutputShape(shape);
+      specs.push_back({layer.ParameterSpecs(shape), layer.BufferSpecs(shape)});
+      shape = output;
     } catch (const Error& error) {
       throw Error(error.code(), Text("layer ", i, " (", layer.description(), ") ", error.what()));
     }
@@ -44,22 +53,45 @@ std::vector<std::vector<ParameterSpec>> Sequential::FixShapes(const Shape& input
   return specs;
 }
 
-void Sequential::MakeParameters(const std::vector<std::vector<ParameterSpec>>& specs) {
+std::string Sequential::ParameterName(size_t i, const ParameterSpec& spec) const {
+  return Text("layer", i, ".", entries_[i].layer->kind(), ".", spec.name);
+}
+
+void Sequential::MakeParameters(const std::vector<LayerSpecs>& specs) {
   size_t count = 0;
-  for (const auto& layer : specs) {
-    for (const ParameterSpec& spec : layer) count += spec.count();
+  for (const LayerSpecs& layer : specs) {
+    for (const ParameterSpec& spec : layer.parameters) count += spec.count();
   }
   values_ = FloatArray(count);
   float* value = values_.data();
   for (size_t i = 0; i < specs.size(); ++i) {
     entries_[i].first_parameter = parameters_.size();
-    entries_[i].parameter_count = specs[i].size();
-    for (const ParameterSpec& spec : specs[i]) {
+    entries_[i].parameter_count = specs[i].parameters.size();
+    for (const ParameterSpec& spec : specs[i].parameters) {
       const auto index = static_cast<uint32_t>(parameters_.size());
       WriteInitialWeights(spec, builder_.seed(), index, value);
       parameters_.push_back(
-          {Text("layer", i, ".", entries_[i].layer->kind(), ".", spec.name),
-           Buffer(value, spec.count()), Buffer(static_cast<float*>(nullptr), spec.count())});
+          {ParameterName(i, spec), Buffer(value, spec.count()),
+           Buffer(static_cast<float*>(nullptr), spec.count())});
+      l2_.push_back(spec.l2);
+      value += spec.count();
+    }
+  }
+}
+
+void Sequential::MakeBuffers(const std::vector<LayerSpecs>& specs) {
+  size_t count = 0;
+  for (const LayerSpecs& layer : specs) {
+    for (const ParameterSpec& spec : layer.buffers) count += spec.count();
+  }
+  if (count == 0) return;
+  buffer_values_ = FloatArray(count);
+  float* value = buffer_values_.data();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    entries_[i].first_buffer = buffers_.size();
+    for (const ParameterSpec& spec : specs[i].buffers) {
+      std::fill_n(value, spec.count(), spec.value);
+      buffers_.push_back({ParameterName(i, spec), Buffer(value, spec.count())});
       value += spec.count();
     }
   }
@@ -89,11 +121,15 @@ void Sequential::SayWhatIsRead(size_t reader) {
 }
 
 void Sequential::BuildForward(const Shape& input) {
-  while (head_ < entries_.size() && !entries_[head_].layer->needs_plain_input()) ++head_;
+  const auto takes_chunks = [](const Entry& entry) {
+    return entry.layer->needs_plain_input() || entry.layer->takes_chunks();
+  };
+  while (head_ < entries_.size() && !takes_chunks(entries_[head_])) ++head_;
   SayWhatIsRead(0);
   builder_.output_kept = true;
   builder_.by_micro_batch = head_ > 0;
   Tensor* tensor = builder_.NewTensor(input, input.channels, false);
+  input_tensor_ = tensor;
   input_ = tensor->data;
   const size_t layer_count = entries_.size();
   for (size_t i = 0, layer = 0; layer < layer_count; ++i, ++layer) {
@@ -121,8 +157,16 @@ Tensor* Sequential::BuildEntry(size_t i, Tensor* input) {
   builder_.by_micro_batch = i < head_;
   builder_.dtype = DtypeOf(i);
   builder_.parameters = parameters_.data() + entries_[i].first_parameter;
+  builder_.buffers = buffers_.data() + entries_[i].first_buffer;
   SayWhatIsRead(i + 1);
-  return entries_[i].layer->BuildForward(builder_, input);
+  try {
+    return entries_[i].output = entries_[i].layer->BuildForward(builder_, input);
+  } catch (const Error& error) {
+    throw Error(
+        error.code(), Text(
+                          "layer ", builder_.layer_index, " (", entries_[i].layer->description(),
+                          ") ", error.what()));
+  }
 }
 
 // A gradient is needed wherever a layer before has parameters.
@@ -136,7 +180,56 @@ void Sequential::BuildBackward() {
     entries_[i].input_gradient = i > first_trained;
     builder_.by_micro_batch = i < head_;
     entries_[i].layer->BuildBackward(builder_, entries_[i].input_gradient);
+    ReleaseGradientOf(i);
   }
+}
+
+// Once the layer that made a tensor has gone its way back, unless it works in place. The output's
+// gradient belongs to the loss.
+void Sequential::ReleaseGradientOf(size_t i) {
+  const Tensor &input = i > 0 ? *entries_[i - 1].output : *input_tensor_,
+               &output = *entries_[i].output;
+  if (output.gradient != input.gradient && output.gradient != output_->gradient)
+    builder_.ReleaseGradient(output);
+}
+
+bool Sequential::synchronizes() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+    return entry.layer->synchronizes();
+  });
+}
+
+void Sequential::CheckWholeShare(const Pass& pass) const {
+  if (!pass.training || (pass.first && pass.last)) return;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (!entries_[i].layer->needs_whole_share()) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "layer ", i, " (", entries_[i].layer->description(),
+            ") needs all examples of a rank's share in one pass, got a part of them: the model "
+            "has room for micro_batch ",
+            builder_.micro_batch(), " * micro_batches ", builder_.micro_batches(), " = ", chunk()));
+  }
+}
+
+double Sequential::RegularizationLoss() const {
+  double loss = 0;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (l2_[i] == 0) continue;
+    const auto* value = static_cast<const float*>(parameters_[i].value.data);
+    loss += l2_[i] * SumOfSquares(value, parameters_[i].value.count);
+  }
+  return loss;
+}
+
+void Sequential::AddRegularization(const Pass& pass, size_t i) {
+  const auto factor = static_cast<float>(2 * l2_[i] * pass.regularization_scale);
+  if (factor == 0) return;
+  const Buffer& value = parameters_[i].value;
+  AddScaled(
+      static_cast<const float*>(value.data), value.count, factor,
+      static_cast<float*>(parameters_[i].gradient.data));
 }
 
 std::string Sequential::description() const {
@@ -151,19 +244,24 @@ void Sequential::PrepareWeights() {
 }
 
 int Sequential::MicroBatchesOf(int examples) const {
-  return (examples + builder_.micro_batch() - 1) / builder_.micro_batch();
+  return (std::max(examples, 1) + builder_.micro_batch() - 1) / builder_.micro_batch();
 }
 
 Pass Sequential::PassOf(const Pass& chunk, int micro_batch, int micro_batches) const {
   Pass pass = chunk;
-  pass.first_example += static_cast<uint32_t>(micro_batch * builder_.micro_batch());
+  const int done = micro_batch * builder_.micro_batch();
+  pass.examples = std::min(builder_.micro_batch(), chunk.examples - done);
+  pass.first_example += static_cast<uint32_t>(done);
   pass.first = chunk.first && micro_batch == 0;
   pass.last = chunk.last && micro_batch + 1 == micro_batches;
   return pass;
 }
 
 // Micro-batch by micro-batch up to the first dense layer, and all together from there on.
-void Sequential::Forward(const Pass& pass, int examples) {
+void Sequential::Forward(const Pass& chunk, int examples) {
+  CheckWholeShare(chunk);
+  Pass pass = chunk;
+  pass.examples = examples;
   const int micro_batches = head_ > 0 ? MicroBatchesOf(examples) : 0;
   for (int m = 0; m < micro_batches; ++m) {
     builder_.Select(m);
@@ -174,7 +272,12 @@ void Sequential::Forward(const Pass& pass, int examples) {
   for (size_t i = head_; i < entries_.size(); ++i) entries_[i].layer->Forward(pass);
 }
 
-void Sequential::Backward(const Pass& pass, int examples, const OnReady& on_ready) {
+void Sequential::Backward(const Pass& chunk, int examples, const OnReady& on_ready) {
+  Pass pass = chunk;
+  pass.examples = examples;
+  if (output_->relu) {
+    MaskByRelu(output_->data, size_t(examples) * output_->stride(), output_->gradient);
+  }
   for (size_t i = entries_.size(); i-- > head_;) BackwardEntry(entries_[i], pass, on_ready);
   const int micro_batches = head_ > 0 ? MicroBatchesOf(examples) : 0;
   for (int m = 0; m < micro_batches; ++m) {
@@ -188,10 +291,20 @@ void Sequential::Backward(const Pass& pass, int examples, const OnReady& on_read
 void Sequential::BackwardEntry(Entry& entry, const Pass& pass, const OnReady& on_ready) {
   if (entry.parameter_count > 0) {
     entry.layer->BackwardWeights(pass);
-    for (size_t p = entry.parameter_count; pass.last && p-- > 0;)
+    for (size_t p = entry.parameter_count; pass.last && p-- > 0;) {
+      AddRegularization(pass, entry.first_parameter + p);
       on_ready(entry.first_parameter + p);
+    }
   }
   if (entry.input_gradient) entry.layer->BackwardData(pass);
+}
+
+void Sequential::ZeroGradients(const Pass& pass, const OnReady& on_ready) {
+  for (size_t i = parameters_.size(); i-- > 0;) {
+    std::memset(parameters_[i].gradient.data, 0, parameters_[i].gradient.bytes());
+    AddRegularization(pass, i);
+    on_ready(i);
+  }
 }
 
 }  // namespace dtrun::models

@@ -1,11 +1,13 @@
 #ifndef DTRUN_MODELS_LAYERS_SEQUENTIAL_H_
 #define DTRUN_MODELS_LAYERS_SEQUENTIAL_H_
 
+#include <dtrun/communicator.h>
 #include <dtrun/optimizer.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +33,9 @@ LayerList Layers(Ls... layers) {
 /// Layers before the first dense one take `micro_batch` examples at a time: so few that what passes
 /// from one to the next stays in a core's own cache. The others take `micro_batches` times as many:
 /// so many that reading their large kernels does not count.
+///
+/// A network with a layer that needs the whole share of a rank at once (BatchNorm) has to have room
+/// for it: micro_batch * micro_batches examples.
 struct SequentialOptions {
   int micro_batch = 16;
   int micro_batches = 8;
@@ -43,6 +48,9 @@ struct SequentialOptions {
   /// does the last one, whose output the loss reads. Where the CPU has no AVX-512, all is f32;
   /// where it has, but without AVX512_BF16, oneDNN emulates it, which is right and slow.
   DType dtype = DType::kF32;
+  /// Between the ranks, for layers that exchange data (synchronised BatchNorm). Sequential's
+  /// constructor duplicates it and so is collective then; destroy it before the Context.
+  Communicator* communicator = nullptr;
 };
 
 /// Layers one after the other, for chunks of a fixed number of examples. Activations pass from
@@ -71,11 +79,21 @@ class Sequential {
   /// some (a DistributedOptimizer does) before the first Backward.
   std::vector<Parameter>& parameters() { return parameters_; }
   size_t parameter_count() const { return values_.count(); }
+  /// What the layers keep besides: broadcast, save and restore it together with the parameters.
+  const std::vector<NamedBuffer>& buffers() const { return buffers_; }
   int chunk() const { return builder_.chunk(); }
   const Shape& input_shape() const { return input_shape_; }
   /// The layers that it was made with, in that order.
   const std::vector<const Layer*>& layers() const { return layers_; }
+  /// Values of one example, and of its output.
+  size_t inputs() const { return input_shape_.count(); }
   size_t classes() const { return output_->shape.count(); }
+  /// Sum over the parameters with a regulariser of l2 * sum of squares: what is added to the mean
+  /// loss of a global batch. Backward adds its gradient.
+  double RegularizationLoss() const;
+  /// Whether a layer exchanges data between ranks in training: then a rank without examples calls
+  /// Forward and Backward as well, with 0 examples.
+  bool synchronizes() const;
   /// What it computes in here: kF32 or kBF16.
   DType dtype() const { return dtype_; }
   /// "conv2d 32 3x3 relu, max_pool2d 2x2, dense 10"
@@ -86,27 +104,40 @@ class Sequential {
   float* output_gradient() { return output_->gradient; }
 
   void PrepareWeights();
+  /// Throws Error kInvalidArgument, naming the layer, when one needs the whole share and the pass
+  /// is only a part of it.
   void Forward(const Pass& pass, int examples);
   /// In the pass marked `last`, calls on_ready(i) as soon as the gradient of parameter i is
   /// complete, last layer first.
   void Backward(const Pass& pass, int examples, const OnReady& on_ready);
+  /// Instead of both, for a share without examples: its part of the losses' gradients is zero.
+  void ZeroGradients(const Pass& pass, const OnReady& on_ready);
 
  private:
   // A layer with the parameters [first_parameter, first_parameter + parameter_count).
   struct Entry {
     std::unique_ptr<Layer> layer;
-    size_t first_parameter = 0, parameter_count = 0;
+    size_t first_parameter = 0, parameter_count = 0, first_buffer = 0;
+    Tensor* output = nullptr;
     bool input_gradient = false;
     bool converts = false;  // not the user's: brings tensors into another format or dtype
   };
+  struct LayerSpecs {
+    std::vector<ParameterSpec> parameters, buffers;
+  };
 
-  std::vector<std::vector<ParameterSpec>> FixShapes(const Shape& input) const;
-  void MakeParameters(const std::vector<std::vector<ParameterSpec>>& specs);
+  std::vector<LayerSpecs> FixShapes(const Shape& input) const;
+  void MakeParameters(const std::vector<LayerSpecs>& specs);
+  void MakeBuffers(const std::vector<LayerSpecs>& specs);
+  std::string ParameterName(size_t i, const ParameterSpec& spec) const;
   void BuildForward(const Shape& input);
   Tensor* BuildEntry(size_t i, Tensor* input);
   Tensor* InsertReorder(size_t i, Tensor* input);
   DType DtypeOf(size_t i) const;
   void BuildBackward();
+  void ReleaseGradientOf(size_t i);
+  void CheckWholeShare(const Pass& pass) const;
+  void AddRegularization(const Pass& pass, size_t parameter);
   void SayWhatIsRead(size_t reader);
   int MicroBatchesOf(int examples) const;
   Pass PassOf(const Pass& chunk, int micro_batch, int micro_batches) const;
@@ -114,6 +145,7 @@ class Sequential {
 
   Shape input_shape_;
   std::vector<const Layer*> layers_;
+  std::optional<Communicator> communicator_;
   Builder builder_;
   DType dtype_;
   DType wanted_dtype_ = DType::kF32;  // by who reads the tensor at hand
@@ -121,6 +153,10 @@ class Sequential {
   size_t head_ = 0;  // entries that take micro-batches
   FloatArray values_;
   std::vector<Parameter> parameters_;
+  std::vector<double> l2_;  // of the parameters
+  FloatArray buffer_values_;
+  std::vector<NamedBuffer> buffers_;
+  Tensor* input_tensor_ = nullptr;
   float* input_ = nullptr;
   Tensor* output_ = nullptr;
 };

@@ -43,6 +43,8 @@ struct Tensor {
   Shape shape;
   int block = 1;
   bool relu = false;
+  /// Others read the data as well, also on the way back: nobody may write over it.
+  bool shared = false;
   /// In the part of the network that works on micro-batches: values from the data of one
   /// micro-batch to those of the next; 0 where there is room for one only, because nobody reads
   /// them again on the way back. `data` and `gradient` point to the micro-batch that is at hand.

@@ -1,7 +1,7 @@
 #include "models/program/preparation.h"
 
 #include "models/data/sampling.h"
-#include "models/network_c.h"
+#include "models/networks/network_c.h"
 #include "models/optim/adam.h"
 #include "models/optim/sgd.h"
 #include "models/program/run_options.h"
@@ -72,6 +72,15 @@ std::string DataSettings(const Dataset& data) {
       "\nimage height=", data.train.height, "\nimage width=", data.train.width, "\n");
 }
 
+// Before training, not after it.
+Verdict CheckFiles(const TrainOptions& options) {
+  const std::string json = options.json.empty() ? "" : WhyNotWritable(options.json);
+  if (!json.empty()) return {kResultNotWritten, Text("--json: ", json)};
+  const std::string report = options.report.empty() ? "" : WhyNotWritable(options.report);
+  if (!report.empty()) return {kResultNotWritten, Text("--report: ", report)};
+  return {};
+}
+
 Verdict PrepareToTrain(const TrainOptions& options, const Context& job, Preparation& ready) {
   try {
     ready.data = LoadDataset(options.data_dir);
@@ -91,10 +100,8 @@ Verdict PrepareToTrain(const TrainOptions& options, const Context& job, Preparat
     return {kDataUnusable, Text(options.data_dir, ": ", error.what())};
   }
   ready.optimizer = MakeOptimizer(options, ready.model->parameters());
-  if (job.rank() == 0 && !options.json.empty()) {
-    const std::string reason = WhyNotWritable(options.json);
-    if (!reason.empty()) return {kResultNotWritten, Text("--json: ", reason)};
-  }
+  if (job.rank() == 0) verdict = CheckFiles(options);
+  if (verdict.exit_code != kSuccess) return verdict;
   verdict.settings = SharedSettings(options) + DataSettings(ready.data);
   return verdict;
 }

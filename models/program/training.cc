@@ -18,6 +18,7 @@
 #include "models/metrics/accuracy.h"
 #include "models/program/heading.h"
 #include "models/program/run_options.h"
+#include "models/report/rank_times.h"
 #include "models/text.h"
 #include "models/train/digest.h"
 #include "models/train/exit_codes.h"
@@ -198,6 +199,10 @@ void Session::Finish(Trained& trained) {
   result.test_loss = test.at("loss");
   result.test_accuracy = test.at("accuracy");
   result.parameter_digest = ToHex(digest);
+  double seconds = 0;
+  for (const EpochResult& epoch : result.epochs) seconds += epoch.seconds;
+  trained.time =
+      SplitTrainingTime(seconds, replica_.statistics().total.exposed_s, train_.wait_seconds());
   if (job_.rank() == 0) PrintLine(ResultLine(result, ready_.data.test.count));
 }
 

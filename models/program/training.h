@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "models/program/preparation.h"
+#include "models/report/run_report.h"
 #include "models/train/options.h"
 #include "models/train/report.h"
 
@@ -15,6 +16,7 @@ namespace dtrun::models {
 struct Trained {
   TrainingResult result;
   std::vector<std::string> not_written;  ///< checkpoints that a disk had no room for
+  RankTime time;                         ///< where this rank's training time went
 };
 
 /// Trains as the options say and evaluates the test set. Collective. Rank 0 prints. Throws what

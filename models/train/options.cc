@@ -129,6 +129,9 @@ void AddLoopOptions(CLI::App& app, TrainOptions& o) {
 
 void AddFileOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--json", o.json, "Write the result to this file")->type_name("FILE");
+  app.add_option(
+         "--report", o.report, "Write a page about the run to this file, to be read in a browser")
+      ->type_name("FILE");
   app.add_option("--tensorboard", o.tensorboard, "Write what TensorBoard shows into this folder")
       ->type_name("DIR");
   app.add_flag("--log-steps", o.log_steps, "With the loss of every step in the --json file");
@@ -173,6 +176,7 @@ std::string ErrorBetweenOptions(const TrainOptions& o, const CLI::App& app) {
     if (app.count(name) > 0 && !has_folder)
       return Text(name, ": expected with --checkpoint-dir DIR");
   }
+  if (app.count("--report") > 0 && o.report.empty()) return "--report: '', expected a file name";
   if (app.count("--tensorboard") > 0 && o.tensorboard.empty())
     return "--tensorboard: '', expected a folder";
   for (const char* name : {"--checkpoint-dir", "--early-stopping", "--tensorboard"}) {

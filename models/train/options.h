@@ -28,6 +28,7 @@ struct TrainOptions {
   uint64_t checkpoint_every = 0;  ///< steps; 0: at the epochs' ends alone
   uint64_t keep_checkpoints = 3;
   bool resume = false;
+  std::string report;         ///< file of a page about the run; "": none
   std::string tensorboard;    ///< folder; "": nothing is written
   std::string dtype = "f32";  ///< or "bf16": what layers compute in
   uint64_t prefetch = 2;      ///< batches made ahead; 0: none

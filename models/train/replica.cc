@@ -1,7 +1,6 @@
 #include "models/train/replica.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "models/losses/average_loss.h"
 
@@ -29,7 +28,7 @@ Replica::Replica(
       options_(options),
       marked_(model.parameters().size()),
       factors_(static_cast<size_t>(model.chunk())) {
-  BroadcastParameters(world, model.parameters());
+  BroadcastParameters(world, model.parameters(), model.buffers());
   BroadcastOptimizerState(world, optimizer);
 }
 
@@ -48,6 +47,7 @@ Pass Replica::PassOf(const Chunk& chunk, Mode mode) const {
   pass.first_example = chunk.batch->first_position + static_cast<uint32_t>(chunk.first);
   pass.first = chunk.is_first();
   pass.last = chunk.is_last();
+  pass.regularization_scale = 1.0 / world_.size();
   return pass;
 }
 
@@ -83,11 +83,10 @@ void Replica::MarkReady(size_t parameter) {
 
 // An empty share: its part of the sum is zero.
 void Replica::ZeroGradients() {
-  std::vector<Parameter>& parameters = model_.parameters();
-  for (size_t i = parameters.size(); i-- > 0;) {
-    std::memset(parameters[i].gradient.data, 0, parameters[i].gradient.bytes());
-    MarkReady(i);
-  }
+  Pass pass;
+  pass.training = true;
+  pass.regularization_scale = 1.0 / world_.size();
+  model_.ZeroGradients(pass, [&](size_t parameter) { MarkReady(parameter); });
 }
 
 void Replica::Apply() {

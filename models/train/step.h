@@ -18,6 +18,7 @@ struct Share {
   uint32_t first_position = 0;         ///< of examples[0] in the global batch
   uint64_t global_batch = 0;           ///< examples of all ranks' shares together
   uint64_t step = 0;                   ///< optimizer steps done before
+  double regularization_scale = 1;     ///< see Pass
 };
 
 /// How a rank's share of a batch goes through the network: see SequentialOptions.
@@ -29,7 +30,7 @@ struct ChunkPlan {
 /// Cuts `examples` into as few chunks as possible of about equal size, and these into micro-batches
 /// likewise: what fills the last ones up is computed in vain.
 ///   PlanChunks(1024) -> {16, 8}: 8 chunks of 128      PlanChunks(100) -> {15, 7}: 1 chunk of 105
-ChunkPlan PlanChunks(uint64_t examples, DType dtype = DType::kF32);
+ChunkPlan PlanChunks(uint64_t examples);
 
 /// Works through the share in chunks and leaves in the parameters' gradients those of
 ///   sum of the share's losses / global_batch

@@ -23,7 +23,9 @@ constexpr std::string_view kMiddle = R"(","manifest":)";
 constexpr std::string_view kEnd = "}\n";
 constexpr size_t kCrcDigits = 8;
 
-[[noreturn]] void Refuse(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, why); }
+[[noreturn]] void Refuse(const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument, Shortened(why));
+}
 
 uint64_t Unsigned(const json& value) {
   if (!value.is_number_unsigned()) Refuse("a number is not a whole one");
@@ -33,7 +35,9 @@ uint64_t Unsigned(const json& value) {
 DType DTypeNamed(const std::string& name) {
   for (int32_t i = DTRUN_U8; i <= DTRUN_BOOL; ++i)
     if (name == SafetensorsName(static_cast<DType>(i))) return static_cast<DType>(i);
-  throw Error(ErrorCode::kUnavailable, Text("it has the dtype '", name, "', which dtrun has not"));
+  throw Error(
+      ErrorCode::kUnavailable,
+      Text("it has the dtype '", Shortened(name), "', which dtrun has not"));
 }
 
 json ToJson(const ManifestFile& file) {

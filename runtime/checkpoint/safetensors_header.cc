@@ -23,7 +23,9 @@ constexpr size_t kCrcDigits = 8;
 // How a header of dtrun's begins; then come the digits of its own checksum.
 constexpr std::string_view kFirst = R"({"__metadata__":{"dtrun.crc32c":")";
 
-[[noreturn]] void Refuse(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, why); }
+[[noreturn]] void Refuse(const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument, Shortened(why));
+}
 
 std::string TensorCrcKey(const std::string& name) { return Text(kCrcKey, ':', name); }
 

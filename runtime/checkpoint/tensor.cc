@@ -16,6 +16,14 @@ std::string Describe(DType dtype, const Shape& shape) {
   return Text(NameOf(dtype), " (", base::Join(sizes, ", "), ")");
 }
 
+std::string Shortened(const std::string& text) {
+  constexpr size_t kMost = 400;
+  if (text.size() <= kMost) return text;
+  size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
 bool CountOf(const Shape& shape, uint64_t* count) {
   *count = 1;
   for (const uint64_t size : shape)

@@ -29,6 +29,9 @@ std::string Describe(DType dtype, const Shape& shape);
 /// The product; false when it does not fit.
 bool CountOf(const Shape& shape, uint64_t* count);
 
+/// What is shown of a text that may be anything: its beginning.
+std::string Shortened(const std::string& text);
+
 bool IsUtf8(const std::string& text);
 
 /// Throws Error kInvalidArgument (kUnavailable: device memory) that names the first tensor which

@@ -119,7 +119,7 @@ TEST_CASE("model_perf says what share of the floor a training step reaches") {
   TemporaryFolder folder;
   const std::string file = folder.path() + "/rows.json";
   const CommandResult result = Run(
-      {.argv = {"bench/model_perf", "--batch", "8", "--rounds", "1", "--json", file},
+      {.argv = {"bench/model_perf", "--batch", "2", "--rounds", "1", "--json", file},
        .timeout = std::chrono::minutes(2)});
   CAPTURE(result.out, result.err);
   CHECK_THAT(result.out, Contains("conv2d 64 3x3 relu, backward weights"));
@@ -134,7 +134,7 @@ TEST_CASE("model_perf says what share of the floor a training step reaches") {
   for (const auto& row : rows) {
     CHECK(row.at("model") == "C");
     CHECK(row.at("threads") == 1);
-    CHECK(row.at("batch") == 8);
+    CHECK(row.at("batch") == 2);
     CHECK(row.at("deterministic_images_per_s") > 0);
     CHECK(
         row.at("share").get<double>() ==

@@ -259,11 +259,14 @@ TEST_CASE(
   TemporaryFolder folder;
   const auto result = trained.Run(
       2, {"--batch-size", "16", "--epochs", "100", "--learning-rate", "0.01", "--early-stopping",
-          "2", "--tensorboard", folder / "logs"});
+          "2", "--tensorboard", folder / "logs", "--report", folder / "run.html"});
   CHECK(result["epochs"].size() < 100);
   CHECK_THAT(trained.out, Catch::Contains("EarlyStopping: val_loss has not improved for 2 epochs"));
   CHECK(std::filesystem::exists(folder / "logs/train"));
   CHECK(std::filesystem::exists(folder / "logs/validation"));
+  const std::string page = ReadText(folder / "run.html");
+  CHECK_THAT(page, Catch::Contains("cnn_fmnist on 2 ranks"));
+  CHECK_THAT(page, Catch::Contains(result["parameter_digest"].get<std::string>()));
 }
 
 std::vector<float> GradientOf(int np, const TemporaryFolder& folder) {

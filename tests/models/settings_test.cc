@@ -5,8 +5,15 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "models/layers/average_pool2d.h"
+#include "models/layers/batch_norm.h"
+#include "models/layers/global_average_pool2d.h"
 #include "models/layers/registry.h"
-#include "models/network_c.h"
+#include "models/layers/relu.h"
+#include "models/layers/reshape.h"
+#include "models/layers/residual.h"
+#include "models/layers/softmax.h"
+#include "models/networks/network_c.h"
 
 namespace dtrun::models {
 namespace {
@@ -40,8 +47,44 @@ TEST_CASE("every layer is made again from its settings") {
                                  .Set("kernel_size", 3)
                                  .Set("strides", 1)
                                  .Set("padding", "valid")
+                                 .Set("activation", "relu")
                                  .Set("use_bias", true)
-                                 .Set("activation", "relu"));
+                                 .Set("kernel_initializer", "glorot_uniform")
+                                 .Set("kernel_l2", 0.0));
+}
+
+TEST_CASE("windows, normalisations and blocks are made again from their settings as well") {
+  LayerList block = Layers(
+      Conv2D(
+          8, 3,
+          {.stride = 2,
+           .padding = Padding::Same(),
+           .use_bias = false,
+           .kernel_initializer = Initializer::kHeNormal,
+           .kernel_l2 = 1e-4}),
+      BatchNorm({.momentum = 0.9, .epsilon = 1e-5, .synchronized = true, .initial_gamma = 0}));
+  const LayerList layers = Layers(
+      Reshape({8, 8, 1}), Conv2D(8, 5, {.padding = Padding::Pixels(2)}), Relu(),
+      MaxPool2D({.size = 3, .stride = 2, .padding = Padding::Pixels(1)}), AveragePool2D(2),
+      Residual(std::move(block), Layers(Conv2D(8, 1, {.stride = 2})), Activation::kNone),
+      GlobalAveragePool2D(), Flatten(), Dense(3, DenseOptions{.kernel_l2 = 0.5}), Softmax());
+  const std::vector<LayerConfig> configs = ConfigsOf(layers);
+  const LayerList again = LayerRegistry::BuiltIn().MakeLayers(configs);
+  REQUIRE(again.size() == layers.size());
+  CHECK(ConfigsOf(again) == configs);
+  for (size_t i = 0; i < layers.size(); ++i)
+    CHECK(again[i]->description() == layers[i]->description());
+  CHECK(configs[1].settings.Int("padding", 0, 9) == 2);
+  CHECK(configs[5].settings.Layers("main")[0].settings.Text("padding") == "same");
+}
+
+TEST_CASE("a pool without strides has windows side by side, and a wrong padding is named") {
+  const auto pool =
+      LayerRegistry::BuiltIn().MakeLayer({"average_pool2d", LayerSettings().Set("pool_size", 3)});
+  CHECK(pool->settings().Int("strides", 1, 9) == 3);
+  CHECK(
+      Refusal("max_pool2d", LayerSettings().Set("pool_size", 3).Set("padding", "full")) ==
+      "max_pool2d: padding: 'full', expected valid or same");
 }
 
 TEST_CASE("strides and padding are written down as they were given") {
@@ -82,7 +125,9 @@ TEST_CASE("a setting that the layer does not have is refused, and so is a kind t
   CHECK(
       Refusal("dropout", LayerSettings().Set("rate", 0.5).Set("sede", 1)) ==
       "dropout: has no setting 'sede', expected rate");
-  CHECK_THAT(Refusal("lstm", {}), Catch::StartsWith("no layer is of kind 'lstm', expected conv2d"));
+  CHECK_THAT(
+      Refusal("lstm", {}),
+      Catch::StartsWith("no layer is of kind 'lstm', expected average_pool2d"));
   CHECK_THAT(
       Refusal([] {
         LayerRegistry::BuiltIn().MakeLayers({{"dropout", LayerSettings().Set("rate", 0.5)}, {}});

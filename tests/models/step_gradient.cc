@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/data/sampling.h"
-#include "models/network_c.h"
+#include "models/networks/network_c.h"
 #include "models/train/step.h"
 
 namespace {

@@ -70,7 +70,7 @@ built_tree() {
   tool dpkg-query <<<"printf 'install ok installed'"
   tool apt-get <<<'exit 1'
   tool bazel <<<'exit 0'
-  mkdir -p bazel-bin/{runtime,launcher,models/library/headers/layers,bench} include/dtrun base
+  mkdir -p bazel-bin/{runtime,launcher,models/{predict,library/headers/layers},bench} include/dtrun base
   cp /bin/true bazel-bin/launcher/dtrun
   cp /bin/true bazel-bin/launcher/dtrun_agent
   cp /bin/true bazel-bin/launcher/dtrun_local
@@ -78,6 +78,8 @@ built_tree() {
   cp /bin/true bazel-bin/launcher/dtrun_probe
   cp /bin/true bazel-bin/launcher/dtrun_rank
   cp /bin/true bazel-bin/models/cnn_fmnist
+  cp /bin/true bazel-bin/models/synthetic_benchmark
+  cp /bin/true bazel-bin/models/predict/predict
   cp /bin/true bazel-bin/bench/all_reduce_perf
   cp /bin/true bazel-bin/bench/gradient_perf
   cp /bin/true bazel-bin/bench/model_perf
@@ -95,7 +97,7 @@ install_all() {
   built_tree
   run scripts/install ../prefix
   expect_status 0
-  for file in bin/dtrun bin/cnn_fmnist libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/models/layers/layer.h; do
+  for file in bin/dtrun bin/cnn_fmnist bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/models/layers/layer.h; do
     [[ -e ../prefix/$file ]] || unmet "$file"
   done
   expect_equal "$(find ../prefix -name '.dtrun*')" ""

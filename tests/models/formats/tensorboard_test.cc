@@ -15,9 +15,10 @@
 #include <vector>
 
 #include "models/formats/tensorboard/graph.h"
+#include "models/formats/tensorboard/parameter_histograms.h"
 #include "models/formats/tensorboard/record.h"
 #include "models/formats/tensorboard/summary_writer.h"
-#include "models/network_c.h"
+#include "models/networks/network_c.h"
 #include "tests/support/python.h"
 
 namespace dtrun::models {
@@ -139,6 +140,20 @@ TEST_CASE("TensorBoard reads the network's graph, layer by layer") {
                                                            "strides", "use_bias"});
   CHECK(by_name["layer1_conv2d/conv2d"]["input"][0] == "layer0_conv2d/relu");
   CHECK(by_name["layer6_dense/dense"]["input"][0] == "layer5_dropout/dropout");
+}
+
+TEST_CASE("every parameter of a network has its histogram") {
+  if (testing::PythonIsMissing()) return;
+  TemporaryFolder folder;
+  Sequential model({6, 6, 1}, Layers(Conv2D(2, 3), Dense(3)), {});
+  {
+    SummaryWriter writer(folder.path());
+    WriteHistograms(model.parameters(), 4, writer);
+  }
+  const json histograms = Read(folder.path())["."]["histograms"];
+  REQUIRE(histograms.size() == 4);
+  CHECK(histograms["layer0.conv2d.kernel/histogram"][0]["num"] == 18);
+  CHECK(histograms["layer1.dense.bias/histogram"][0]["step"] == 4);
 }
 
 TEST_CASE("what is flushed can be read while the writer goes on") {

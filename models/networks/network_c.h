@@ -1,5 +1,5 @@
-#ifndef DTRUN_MODELS_NETWORK_C_H_
-#define DTRUN_MODELS_NETWORK_C_H_
+#ifndef DTRUN_MODELS_NETWORKS_NETWORK_C_H_
+#define DTRUN_MODELS_NETWORKS_NETWORK_C_H_
 
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"

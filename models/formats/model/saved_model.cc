@@ -1,0 +1,178 @@
+#include "models/formats/model/saved_model.h"
+
+#include <dtrun/error.h>
+#include <dtrun/tensors.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "models/formats/file.h"
+#include "models/formats/layer_shapes.h"
+#include "models/formats/model/structure.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kStructureFile[] = "model.json";
+constexpr char kWeightsFiles[][24] = {"weights-1.safetensors", "weights-2.safetensors"};
+constexpr size_t kMostStructureBytes = size_t(16) << 20;
+
+[[noreturn]] void Refuse(const std::string& text) {
+  throw Error(ErrorCode::kInvalidArgument, text);
+}
+
+// Errors of `use` say the file first.
+template <typename Use>
+auto AboutFile(const std::string& path, const Use& use) {
+  try {
+    return use();
+  } catch (const Error& error) {
+    throw Error(error.code(), Text(path, ": ", error.what()));
+  }
+}
+
+void MakeFolder(const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw Error(ErrorCode::kSystem, Text(folder, ": cannot be made: ", error.message()));
+}
+
+std::vector<uint64_t> ShapeOf(const ParameterSpec& spec) {
+  return {spec.shape.begin(), spec.shape.end()};
+}
+
+// Views of all that is saved of a network, in its order.
+std::vector<NamedTensor> TensorsOf(Sequential& model) {
+  std::vector<NamedTensor> tensors;
+  auto parameter = model.parameters().begin();
+  for (const LayerShapes& layer : ShapesOf(model.input_shape(), model.layers())) {
+    for (const ParameterSpec& spec : layer.parameters) {
+      tensors.emplace_back(parameter->name, parameter->value, ShapeOf(spec));
+      ++parameter;
+    }
+  }
+  return tensors;
+}
+
+ModelStructure ReadStructure(const std::string& folder) {
+  const std::string path = fs::path(folder) / kStructureFile;
+  std::error_code error;
+  if (!fs::exists(folder, error)) Refuse(Text(folder, ": not found, expected a saved model"));
+  if (!fs::exists(path, error))
+    Refuse(Text(folder, ": has no ", kStructureFile, ", expected a saved model"));
+  const std::string text = ReadFile(path, kMostStructureBytes);
+  return AboutFile(path, [&] { return ParseStructure(text); });
+}
+
+// Also in the layers that layers hold.
+std::vector<LayerConfig> WithoutSynchronisation(std::vector<LayerConfig> layers) {
+  for (LayerConfig& layer : layers) {
+    const LayerSettings settings = layer.settings;
+    for (const auto& [name, value] : settings.values()) {
+      const auto* nested = std::get_if<std::vector<LayerConfig>>(&value);
+      if (nested != nullptr) layer.settings.Set(name, WithoutSynchronisation(*nested));
+      if (name == "synchronized") layer.settings.Set(name, false);
+    }
+  }
+  return layers;
+}
+
+// "" where there is no model that can be read, and so none that can be kept.
+std::string WeightsThere(const std::string& folder) {
+  try {
+    return ReadStructure(folder).weights;
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+std::string ToString(const std::vector<uint64_t>& shape) {
+  std::string text;
+  for (uint64_t size : shape) text += Text(text.empty() ? "" : "x", size);
+  return text.empty() ? "a scalar" : text;
+}
+
+// `found` is null where there is none of that name.
+void CheckTensor(const NamedTensor& wanted, const NamedTensor* found) {
+  const std::string expected = Text("f32 ", ToString(wanted.shape));
+  if (found == nullptr) Refuse(Text("has no tensor ", wanted.name, ", expected ", expected));
+  const Buffer& buffer = found->buffer;
+  if (buffer.dtype != DType::kF32 || found->shape != wanted.shape) {
+    Refuse(Text(
+        wanted.name, ": ", NameOf(buffer.dtype), " ", ToString(found->shape), ", expected ",
+        expected));
+  }
+}
+
+// Before it is built: a network of another size than its weights takes no memory.
+void CheckCount(
+    const std::vector<LayerShapes>& layers, const TensorFile& weights, const std::string& path) {
+  uint64_t count = 0;
+  for (const NamedTensor& tensor : weights.tensors()) count += tensor.buffer.count;
+  if (count != CountOf(layers)) {
+    Refuse(Text(
+        path, ": ", count, " values, expected ", CountOf(layers), " as ", kStructureFile,
+        " describes them"));
+  }
+}
+
+void FillFrom(const TensorFile& weights, Sequential& model) {
+  const std::vector<NamedTensor> wanted = TensorsOf(model);
+  for (const NamedTensor& tensor : wanted) CheckTensor(tensor, weights.Find(tensor.name));
+  if (weights.tensors().size() != wanted.size())
+    Refuse(Text(weights.tensors().size(), " tensors, expected ", wanted.size()));
+  for (const NamedTensor& tensor : wanted) {
+    const Buffer& from = weights.Find(tensor.name)->buffer;
+    std::memcpy(tensor.buffer.data, from.data, from.bytes());
+  }
+}
+
+}  // namespace
+
+// The new weights have the name that the old ones do not have.
+void SaveModel(
+    Sequential& model, const std::string& folder,
+    const std::map<std::string, std::string>& metadata) {
+  MakeFolder(folder);
+  const std::string old = WeightsThere(folder);
+  const bool takes_second = old == kWeightsFiles[0];
+  ModelStructure structure{model.input_shape(), {}, kWeightsFiles[takes_second], metadata};
+  for (const Layer* layer : model.layers()) structure.layers.push_back(ConfigOf(*layer));
+  SaveTensors(fs::path(folder) / structure.weights, TensorsOf(model));
+  ReplaceFile(fs::path(folder) / kStructureFile, ToJson(structure));
+  unlink((fs::path(folder) / kWeightsFiles[!takes_second]).c_str());
+}
+
+std::unique_ptr<Sequential> LoadModel(const std::string& folder, const LoadModelOptions& options) {
+  const ModelStructure structure = ReadStructure(folder);
+  const std::string structure_path = fs::path(folder) / kStructureFile;
+  const std::string weights_path = fs::path(folder) / structure.weights;
+  LayerList layers = AboutFile(structure_path, [&] {
+    return options.registry.MakeLayers(WithoutSynchronisation(structure.layers));
+  });
+  std::vector<const Layer*> views;
+  for (const auto& layer : layers) views.push_back(layer.get());
+  const std::vector<LayerShapes> shapes =
+      AboutFile(structure_path, [&] { return ShapesOf(structure.input, views); });
+  const TensorFile weights = LoadTensors(weights_path);
+  CheckCount(shapes, weights, weights_path);
+  auto model = AboutFile(structure_path, [&] {
+    return std::make_unique<Sequential>(structure.input, std::move(layers), options.sequential);
+  });
+  AboutFile(weights_path, [&] {
+    FillFrom(weights, *model);
+    return 0;
+  });
+  return model;
+}
+
+std::map<std::string, std::string> LoadModelMetadata(const std::string& folder) {
+  return ReadStructure(folder).metadata;
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,283 @@
+#include "models/layers/batch_norm.h"
+
+#include <dtrun/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "models/layers/batch_norm_kernels.h"
+#include "models/layers/builder.h"
+#include "models/layers/for_each_example.h"
+#include "models/layers/registry.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+float* Floats(const Buffer& buffer) { return static_cast<float*>(buffer.data); }
+
+// Two sums per channel and, behind them, the number of values that went in: what ranks add up.
+struct ChannelSums {
+  explicit ChannelSums(size_t n) : channels(n), values(2 * n + 1) {}
+  double& first(size_t c) { return values[c]; }
+  double& second(size_t c) { return values[channels + c]; }
+  double& count() { return values[2 * channels]; }
+
+  size_t channels;
+  std::vector<double> values;
+};
+
+}  // namespace
+
+// Per channel c, over the N values of the batch, with r = 1 / sqrt(variance + epsilon):
+//   forward   y = gamma r x + (beta - gamma r mean)
+//   backward  d beta = S1 = sum dy,   d gamma = S2 = r sum dy (x - mean)
+//             dx = gamma r dy - (gamma r^2 S2 / N) (x - mean) - gamma r S1 / N
+// Sums run over each example first, then over the examples in their order, so that the number of
+// threads has no part in the result. When synchronised, sums and N in mean, variance and dx are
+// those of all ranks; d beta and d gamma stay this rank's, as all gradients.
+//
+// dx overwrites x: the layer before does not read its output again, so that a deep network keeps
+// two tensors per normalised convolution and not three.
+struct BatchNorm::Impl {
+  BatchNormOptions options;
+  Builder& builder;
+  Tensor *input, *output;
+  size_t channels, padded;  // those that fill up the last group included
+  float *gamma, *beta, *moving_mean, *moving_variance;
+  Parameter *gamma_parameter, *beta_parameter;
+  std::vector<float> center, mean, scale, offset, dx_of_dy, dx_of_x, dx_offset;
+  std::vector<double> reciprocal;     // r
+  std::vector<double> first, second;  // per example and channel
+  ChannelSums sums;
+
+  Impl(const BatchNormOptions& o, Builder& b, Tensor* in)
+      : options(o),
+        builder(b),
+        input(in),
+        output(b.NewTensor(in->shape, in->block, o.activation == Activation::kRelu)),
+        channels(size_t(in->shape.channels)),
+        padded(size_t(in->blocks()) * size_t(in->block)),
+        gamma(Floats(b.parameters[0].value)),
+        beta(Floats(b.parameters[1].value)),
+        moving_mean(Floats(b.buffers[0].buffer)),
+        moving_variance(Floats(b.buffers[1].buffer)),
+        gamma_parameter(&b.parameters[0]),
+        beta_parameter(&b.parameters[1]),
+        reciprocal(channels),
+        first(size_t(b.batch()) * padded),
+        second(size_t(b.batch()) * padded),
+        sums(channels) {
+    for (auto* values : {&center, &mean, &scale, &offset, &dx_of_dy, &dx_of_x, &dx_offset})
+      values->resize(padded);
+  }
+
+  // Calls body(offset of the group in the tensor, its first channel, its example), in parallel.
+  template <typename Body>
+  void ForEachGroup(int examples, const Body& body) const {
+    const auto blocks = size_t(input->blocks()), block = size_t(input->block);
+    const size_t group = block * input->shape.pixels();
+    ForEachExample(examples * input->blocks(), [&](size_t i) {
+      body(i * group, i % blocks * block, i / blocks);
+    });
+  }
+
+  ChannelGroup group() const { return {input->shape.pixels(), size_t(input->block)}; }
+
+  void AddUpExamples(int examples) {
+    for (size_t c = 0; c < channels; ++c) {
+      sums.first(c) = sums.second(c) = 0;
+      for (size_t i = 0; i < size_t(examples); ++i) {
+        sums.first(c) += first[i * padded + c];
+        sums.second(c) += second[i * padded + c];
+      }
+    }
+    sums.count() = static_cast<double>(size_t(examples) * input->shape.pixels());
+  }
+
+  void AddUpRanks() {
+    if (!options.synchronized) return;
+    builder.communicator->AllReduce(Buffer(sums.values.data(), sums.values.size()));
+  }
+
+  // Each channel's first value.
+  void ChooseCenters() {
+    const auto block = size_t(input->block);
+    for (size_t c = 0; c < channels; ++c)
+      center[c] = input->data[c / block * block * input->shape.pixels() + c % block];
+  }
+
+  // Leaves the sums of x and x^2 of all ranks, from centered ones of this rank.
+  void SumInputs(int examples) {
+    ChooseCenters();
+    ForEachGroup(examples, [&](size_t at, size_t c, size_t i) {
+      CenteredSums(
+          input->data + at, group(), center.data() + c, first.data() + i * padded + c,
+          second.data() + i * padded + c);
+    });
+    AddUpExamples(examples);
+    for (size_t c = 0; c < channels; ++c) {
+      const double from = center[c], sum = sums.first(c), count = sums.count();
+      sums.first(c) = sum + count * from;
+      sums.second(c) += from * (2 * sum + count * from);
+    }
+    AddUpRanks();
+  }
+
+  void UseStatistics(size_t c, double channel_mean, double variance) {
+    reciprocal[c] = 1 / std::sqrt(variance + options.epsilon);
+    mean[c] = static_cast<float>(channel_mean);
+    scale[c] = static_cast<float>(gamma[c] * reciprocal[c]);
+    offset[c] = static_cast<float>(beta[c] - gamma[c] * reciprocal[c] * channel_mean);
+  }
+
+  void UseBatch(int examples) {
+    SumInputs(examples);
+    if (sums.count() == 0) return UseMoving();
+    const auto kept = static_cast<float>(options.momentum);
+    for (size_t c = 0; c < channels; ++c) {
+      const double channel_mean = sums.first(c) / sums.count();
+      const double square = sums.second(c) / sums.count();
+      const double variance = std::max(0.0, square - channel_mean * channel_mean);
+      UseStatistics(c, channel_mean, variance);
+      const auto m = static_cast<float>(channel_mean), v = static_cast<float>(variance);
+      moving_mean[c] = kept * moving_mean[c] + (1 - kept) * m;
+      moving_variance[c] = kept * moving_variance[c] + (1 - kept) * v;
+    }
+  }
+
+  void UseMoving() {
+    for (size_t c = 0; c < channels; ++c)
+      UseStatistics(c, double{moving_mean[c]}, double{moving_variance[c]});
+  }
+
+  void Apply(int examples) {
+    ForEachGroup(examples, [&](size_t at, size_t c, size_t) {
+      ScaleChannels(
+          input->data + at, group(), scale.data() + c, offset.data() + c,
+          options.activation == Activation::kRelu, output->data + at);
+    });
+  }
+
+  void SumGradients(int examples) {
+    ForEachGroup(examples, [&](size_t at, size_t c, size_t i) {
+      GradientSums(
+          input->data + at, output->gradient + at, group(), mean.data() + c,
+          first.data() + i * padded + c, second.data() + i * padded + c);
+    });
+    AddUpExamples(examples);
+  }
+
+  void WriteParameterGradients() {
+    for (size_t c = 0; c < channels; ++c) {
+      Floats(beta_parameter->gradient)[c] = static_cast<float>(sums.first(c));
+      Floats(gamma_parameter->gradient)[c] = static_cast<float>(reciprocal[c] * sums.second(c));
+    }
+  }
+
+  void WriteInputGradient(int examples) {
+    AddUpRanks();
+    const double count = std::max(sums.count(), 1.0);
+    for (size_t c = 0; c < channels; ++c) {
+      const double r = reciprocal[c], to_x = -gamma[c] * r * r * r * sums.second(c) / count;
+      dx_of_dy[c] = static_cast<float>(gamma[c] * r);
+      dx_of_x[c] = static_cast<float>(to_x);
+      dx_offset[c] = static_cast<float>(-gamma[c] * r * sums.first(c) / count - to_x * mean[c]);
+    }
+    ForEachGroup(examples, [&](size_t at, size_t c, size_t) {
+      CombineGradients(
+          input->data + at, output->gradient + at, group(), dx_of_dy.data() + c, dx_of_x.data() + c,
+          dx_offset.data() + c, input->relu, input->gradient + at);
+    });
+  }
+
+  // The layer before takes the whole chunk: examples that do not count get zeros.
+  void ClearRest(int examples) {
+    const size_t stride = input->stride();
+    std::memset(
+        input->gradient + size_t(examples) * stride, 0,
+        size_t(builder.chunk() - examples) * stride * sizeof(float));
+  }
+};
+
+BatchNorm::BatchNorm(const BatchNormOptions& options) : options_(options) {}
+BatchNorm::~BatchNorm() = default;
+BatchNorm::BatchNorm(BatchNorm&&) noexcept = default;
+
+std::string BatchNorm::description() const {
+  return Text(
+      "batch_norm", options_.synchronized ? " synchronized" : "",
+      options_.activation == Activation::kRelu ? " relu" : "");
+}
+
+LayerSettings BatchNorm::settings() const {
+  return LayerSettings()
+      .Set("momentum", options_.momentum)
+      .Set("epsilon", options_.epsilon)
+      .Set("activation", NameOf(options_.activation))
+      .Set("synchronized", options_.synchronized)
+      .Set("initial_gamma", double{options_.initial_gamma});
+}
+
+Shape BatchNorm::OutputShape(const Shape& input) const {
+  if (!(options_.momentum >= 0 && options_.momentum < 1)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text("needs a momentum of at least 0 and below 1, got ", options_.momentum));
+  }
+  if (!(options_.epsilon > 0)) {
+    throw Error(
+        ErrorCode::kInvalidArgument, Text("needs an epsilon above 0, got ", options_.epsilon));
+  }
+  return input;
+}
+
+std::vector<ParameterSpec> BatchNorm::ParameterSpecs(const Shape& input) const {
+  return {
+      {.name = "gamma", .shape = {input.channels}, .value = options_.initial_gamma},
+      {.name = "beta", .shape = {input.channels}}};
+}
+
+std::vector<ParameterSpec> BatchNorm::BufferSpecs(const Shape& input) const {
+  return {
+      {.name = "moving_mean", .shape = {input.channels}},
+      {.name = "moving_variance", .shape = {input.channels}, .value = 1}};
+}
+
+Tensor* BatchNorm::BuildForward(Builder& builder, Tensor* input) {
+  if (options_.synchronized && builder.communicator == nullptr) {
+    throw Error(
+        ErrorCode::kInvalidArgument, "needs SequentialOptions::communicator to synchronise over");
+  }
+  impl_ = std::make_unique<Impl>(options_, builder, input);
+  return impl_->output;
+}
+
+void BatchNorm::BuildBackward(Builder& builder, bool input_gradient) {
+  if (!input_gradient) return;
+  if (impl_->input->shared) return builder.GiveGradient(impl_->input);
+  builder.PutGradient(impl_->input, impl_->input->data);
+}
+
+void BatchNorm::Forward(const Pass& pass) {
+  if (pass.training) {
+    impl_->UseBatch(pass.examples);
+  } else {
+    impl_->UseMoving();
+  }
+  impl_->Apply(pass.examples);
+}
+
+void BatchNorm::BackwardWeights(const Pass& pass) {
+  impl_->SumGradients(pass.examples);
+  impl_->WriteParameterGradients();
+}
+
+void BatchNorm::BackwardData(const Pass& pass) {
+  impl_->WriteInputGradient(pass.examples);
+  impl_->ClearRest(pass.examples);
+}
+
+}  // namespace dtrun::models

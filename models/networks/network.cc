@@ -1,0 +1,159 @@
+#include "models/networks/network.h"
+
+#include <dtrun/error.h>
+
+#include <algorithm>
+
+#include "models/layers/conv2d.h"
+#include "models/layers/dense.h"
+#include "models/layers/dropout.h"
+#include "models/layers/max_pool2d.h"
+#include "models/layers/reshape.h"
+#include "models/networks/network_c.h"
+#include "models/networks/resnet.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+constexpr Activation kRelu = Activation::kRelu;
+
+int Or(int given, int otherwise) { return given > 0 ? given : otherwise; }
+
+Shape ImageOf(const NetworkOptions& options) {
+  const int edge = Or(options.image, 28);
+  return {edge, edge, 1};
+}
+
+Network NetworkA(const NetworkOptions& o) {
+  return {
+      "A",
+      ImageOf(o),
+      Layers(
+          Conv2D(32, 3, kRelu), MaxPool2D(2), Conv2D(64, 3, kRelu), MaxPool2D(2), Dense(64, kRelu),
+          Dense(Or(o.classes, 10))),
+      {.batch_size = 64, .epochs = 10}};
+}
+
+Network NetworkB(const NetworkOptions& o) {
+  return {
+      "B",
+      ImageOf(o),
+      Layers(Conv2D(32, 3, kRelu), MaxPool2D(2), Dense(64, kRelu), Dense(Or(o.classes, 10))),
+      {.learning_rate = {{0, 1e-3}, {3, 1e-4}, {7, 1e-5}}, .batch_size = 64, .epochs = 12}};
+}
+
+Network NetworkCWithRecipe(const NetworkOptions& o) {
+  return {"C", ImageOf(o), NetworkC(Or(o.classes, 10)), {.batch_size = 1024, .epochs = 8}};
+}
+
+// Takes flat examples, and sees them as images itself.
+Network NetworkD(const NetworkOptions& o) {
+  const Shape image = ImageOf(o);
+  return {
+      "D",
+      {1, 1, static_cast<int>(image.count())},
+      Layers(Reshape(image), Conv2D(32, 3, kRelu), Dense(128, kRelu), Dense(Or(o.classes, 10))),
+      {.optimizer = "sgd",
+       .learning_rate = {{0, 1e-3}},
+       .batch_size = 64,
+       .epochs = 3,
+       .steps_per_epoch = 70}};
+}
+
+Network Mlp(const NetworkOptions& o) {
+  return {
+      "mlp",
+      ImageOf(o),
+      Layers(Flatten(), Dense(128, kRelu), Dropout(0.2), Dense(Or(o.classes, 10))),
+      {.batch_size = 64, .epochs = 5}};
+}
+
+// P. Goyal et al., "Accurate, large minibatch SGD", 2017, section 2.3 and 5.1: 0.1 per 256
+// examples, divided by 10 at epochs 30, 60 and 80.
+Network NetworkResNet50(const NetworkOptions& o) {
+  constexpr double kRate = 0.1 * 32 / 256;
+  const int edge = Or(o.image, 224);
+  ResNetOptions options;
+  options.classes = Or(o.classes, 1000);
+  options.synchronized = o.synchronized;
+  options.kernel_l2 = 0.5e-4;  // whose gradient is a weight decay of 1e-4
+  return {
+      "resnet50",
+      {edge, edge, 3},
+      ResNet(options),
+      {.optimizer = "sgd",
+       .momentum = 0.9,
+       .learning_rate = {{0, kRate}, {30, kRate / 10}, {60, kRate / 100}, {80, kRate / 1000}},
+       .batch_size = 32,
+       .epochs = 90},
+      true};
+}
+
+struct Row {
+  std::string name;
+  Network (*make)(const NetworkOptions&);
+  bool normalizes = false;
+};
+
+const std::vector<Row>& Rows() {
+  static const std::vector<Row> rows = {
+      {"A", NetworkA}, {"B", NetworkB}, {"C", NetworkCWithRecipe},
+      {"D", NetworkD}, {"mlp", Mlp},    {"resnet50", NetworkResNet50, true}};
+  return rows;
+}
+
+[[noreturn]] void Refuse(const std::string& text) {
+  throw Error(ErrorCode::kInvalidArgument, text);
+}
+
+void CheckOptions(const Row& row, const NetworkOptions& options) {
+  if (options.classes < 0)
+    Refuse(Text("network ", row.name, ": needs at least 1 class, got ", options.classes));
+  if (options.image < 0)
+    Refuse(Text("network ", row.name, ": needs images of at least 1x1, got ", options.image));
+  if (options.synchronized && !row.normalizes)
+    Refuse(Text("network ", row.name, ": has no batch normalisation that could be synchronised"));
+}
+
+}  // namespace
+
+double Recipe::RateOfEpoch(uint64_t epoch) const {
+  double rate = 0;
+  for (const RateFromEpoch& from : learning_rate) {
+    if (from.epoch <= epoch) rate = from.rate;
+  }
+  return rate;
+}
+
+const std::vector<std::string>& NetworkNames() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> list;
+    for (const Row& row : Rows()) list.push_back(row.name);
+    return list;
+  }();
+  return names;
+}
+
+Network NetworkByName(const std::string& name, const NetworkOptions& options) {
+  std::string known;
+  for (const Row& row : Rows()) {
+    known += Text(known.empty() ? "" : ", ", row.name);
+    if (row.name != name) continue;
+    CheckOptions(row, options);
+    return row.make(options);
+  }
+  Refuse(Text("network '", name, "' is not known, expected one of ", known));
+}
+
+SequentialOptions OptionsFor(const Network& network, uint64_t share, uint64_t seed) {
+  SequentialOptions options;
+  options.seed = seed;
+  const auto examples = static_cast<int>(std::max<uint64_t>(share, 1));
+  options.micro_batch = std::min(options.micro_batch, examples);
+  const int all = (examples + options.micro_batch - 1) / options.micro_batch;
+  options.micro_batches = network.needs_whole_share ? all : std::min(options.micro_batches, all);
+  return options;
+}
+
+}  // namespace dtrun::models

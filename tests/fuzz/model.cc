@@ -1,0 +1,34 @@
+// The structure of a saved model: what is taken can be written and read again, and its settings can
+// be asked for as any layer would.
+
+#include "models/formats/model/structure.h"
+#include "tests/fuzz/refused.h"
+
+using namespace dtrun;
+
+namespace {
+
+// By names as layers have them: short ones.
+void Ask(const std::vector<models::LayerConfig>& layers) {
+  for (const models::LayerConfig& layer : layers) {
+    for (const auto& [name, value] : layer.settings.values()) {
+      if (name.size() > 100) continue;
+      const models::LayerSettings& settings = layer.settings;
+      fuzz::TakesOrRefuses([&, key = name] { settings.Int(key, 1, 15); });
+      fuzz::TakesOrRefuses([&, key = name] { settings.Number(key); });
+      fuzz::TakesOrRefuses([&, key = name] { settings.OneOf(key, {"linear", "relu"}); });
+      fuzz::TakesOrRefuses([&, key = name] { Ask(settings.Layers(key)); });
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  fuzz::TakesOrRefuses([&] {
+    const models::ModelStructure structure = models::ParseStructure(fuzz::TextOf(data, size));
+    fuzz::Expect(models::ParseStructure(models::ToJson(structure)) == structure);
+    Ask(structure.layers);
+  });
+  return 0;
+}
