@@ -33,10 +33,12 @@ void CheckSize(const std::vector<ParameterSpec>& specs) {
 }
 
 LayerShapes OneOf(const Layer& layer, const Shape& input) {
-  LayerShapes shapes{&layer, input, layer.OutputShape(input), {}};
+  LayerShapes shapes{&layer, input, layer.OutputShape(input), {}, {}};
   CheckSize(shapes.output);
   shapes.parameters = layer.ParameterSpecs(input);
+  shapes.buffers = layer.BufferSpecs(input);
   CheckSize(shapes.parameters);
+  CheckSize(shapes.buffers);
   return shapes;
 }
 
@@ -60,7 +62,9 @@ std::vector<LayerShapes> ShapesOf(const Shape& input, const std::vector<const La
 uint64_t CountOf(const std::vector<LayerShapes>& layers) {
   uint64_t count = 0;
   for (const LayerShapes& layer : layers) {
-    for (const ParameterSpec& spec : layer.parameters) count += spec.count();
+    for (const auto* specs : {&layer.parameters, &layer.buffers}) {
+      for (const ParameterSpec& spec : *specs) count += spec.count();
+    }
   }
   return count;
 }

@@ -12,7 +12,7 @@ namespace dtrun::models {
 struct LayerShapes {
   const Layer* layer = nullptr;
   Shape input, output;
-  std::vector<ParameterSpec> parameters;
+  std::vector<ParameterSpec> parameters, buffers;
 };
 
 /// Of layers one after the other. Throws Error kInvalidArgument, naming the layer, when one cannot
@@ -20,7 +20,7 @@ struct LayerShapes {
 /// activations of one example, or 2^31 parameters).
 std::vector<LayerShapes> ShapesOf(const Shape& input, const std::vector<const Layer*>& layers);
 
-/// Of all parameters.
+/// Of all values of parameters and buffers.
 uint64_t CountOf(const std::vector<LayerShapes>& layers);
 
 }  // namespace dtrun::models

@@ -50,10 +50,15 @@ std::vector<uint64_t> ShapeOf(const ParameterSpec& spec) {
 std::vector<NamedTensor> TensorsOf(Sequential& model) {
   std::vector<NamedTensor> tensors;
   auto parameter = model.parameters().begin();
+  auto buffer = model.buffers().begin();
   for (const LayerShapes& layer : ShapesOf(model.input_shape(), model.layers())) {
     for (const ParameterSpec& spec : layer.parameters) {
       tensors.emplace_back(parameter->name, parameter->value, ShapeOf(spec));
       ++parameter;
+    }
+    for (const ParameterSpec& spec : layer.buffers) {
+      tensors.emplace_back(buffer->name, buffer->buffer, ShapeOf(spec));
+      ++buffer;
     }
   }
   return tensors;

@@ -37,6 +37,8 @@ class Exporter {
     converters_.merge(BuiltInOnnxConverters());
     for (const Parameter& parameter : model.parameters())
       tensors_[parameter.name] = FloatsOf(parameter.value);
+    for (const NamedBuffer& buffer : model.buffers())
+      tensors_[buffer.name] = FloatsOf(buffer.buffer);
   }
 
   /// The layers' names begin with `prefix`; so do those of their tensors, followed by the layer's

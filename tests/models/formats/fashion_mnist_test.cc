@@ -15,7 +15,7 @@
 #include "models/formats/model/saved_model.h"
 #include "models/formats/onnx/onnx.h"
 #include "models/layers/kernels.h"
-#include "models/network_c.h"
+#include "models/networks/network.h"
 #include "models/predict/predictions.h"
 #include "tests/models/formats/brief_training.h"
 #include "tests/support/python.h"
@@ -42,8 +42,9 @@ std::vector<float> InOnnxRuntime(Sequential& model, const models::Images& images
   models::PixelsToFloats(images.pixels.data(), values.size(), values.data());
   std::ofstream(in, std::ios::binary)
       .write(reinterpret_cast<const char*>(values.data()), std::streamsize(values.size() * 4));
+  const std::string shape = model.input_shape().pixels() == 1 ? "784" : "1x28x28";
   const CommandResult result =
-      RunPython({"tests/models/formats/run_onnx.py", onnx, in, "1x28x28", out});
+      RunPython({"tests/models/formats/run_onnx.py", onnx, in, shape, out});
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
   std::ifstream stream(out, std::ios::binary);
@@ -72,11 +73,14 @@ double LargestDifference(const std::vector<float>& a, const std::vector<float>& 
   return largest;
 }
 
-TEST_CASE("saved, loaded and run by ONNX Runtime a network has one accuracy on the test set") {
+TEST_CASE("saved, loaded and run by ONNX Runtime networks have one accuracy on the test set") {
   if (PythonIsMissing() || DataIsMissing()) return;
   const Dataset data = models::LoadDataset(models::kFashionMnistDir);
-  Sequential model({28, 28, 1}, models::NetworkC(data.classes), {.seed = 1});
-  TrainBriefly(model, data.train, 60, 0.02f);
+  const std::string name = GENERATE("A", "B", "C", "D", "mlp");
+  models::Network network = models::NetworkByName(name);
+  Sequential model(network.input, std::move(network.layers), {.seed = 1});
+  TrainBriefly(model, data.train, 40, 0.02f);
+  CAPTURE(name);
   const Predictions ours = models::Predict(model, data.test, {0, data.test.count});
   CHECK(ours.tally.accuracy() > 0.5);
 

@@ -15,7 +15,15 @@
 #include <string>
 #include <vector>
 
-#include "models/network_c.h"
+#include "models/layers/average_pool2d.h"
+#include "models/layers/batch_norm.h"
+#include "models/layers/global_average_pool2d.h"
+#include "models/layers/relu.h"
+#include "models/layers/reshape.h"
+#include "models/layers/softmax.h"
+#include "models/networks/network.h"
+#include "models/networks/network_c.h"
+#include "models/networks/resnet.h"
 #include "tests/support/python.h"
 
 namespace dtrun::models {
@@ -60,13 +68,17 @@ std::vector<float> ChannelsFirst(const std::vector<float>& images, const Shape& 
   return turned;
 }
 
-// So that a mistake about a bias shows, too.
+// So that a mistake about a bias, a mean or a variance shows, too.
 void RandomiseParameters(Sequential& model) {
   std::mt19937 generator(11);
   std::normal_distribution<float> normal(0, 0.1f);
   for (Parameter& parameter : model.parameters()) {
     auto* values = static_cast<float*>(parameter.value.data);
     for (uint64_t i = 0; i < parameter.value.count; ++i) values[i] += normal(generator);
+  }
+  for (const NamedBuffer& buffer : model.buffers()) {
+    auto* values = static_cast<float*>(buffer.buffer.data);
+    for (uint64_t i = 0; i < buffer.buffer.count; ++i) values[i] += std::abs(normal(generator));
   }
 }
 
@@ -83,7 +95,7 @@ std::vector<float> OurOutputs(Sequential& model, const std::vector<float>& image
   return outputs;
 }
 
-void Softmax(std::vector<float>& rows, size_t columns) {
+void ApplySoftmax(std::vector<float>& rows, size_t columns) {
   for (size_t begin = 0; begin < rows.size(); begin += columns) {
     const auto first = rows.begin() + ptrdiff_t(begin), last = first + ptrdiff_t(columns);
     const float largest = *std::max_element(first, last);
@@ -129,7 +141,7 @@ json CheckAgainstOurs(Sequential& model, const OnnxOptions& options = {}) {
   RandomiseParameters(model);
   const std::vector<float> images = RandomImages(model.input_shape(), 33);
   std::vector<float> ours = OurOutputs(model, images);
-  Softmax(ours, model.classes());
+  ApplySoftmax(ours, model.classes());
   const Ran ran = RunInOnnxRuntime(model, images, options);
   CHECK(LargestRelativeDifference(ran.outputs, ours) < 1e-5);
   return ran.model;
@@ -154,6 +166,41 @@ TEST_CASE("images of several channels are turned at the input and where they are
   CHECK(exported["inputs"]["input"] == json{"batch", 3, 9, 7});
   Sequential straight({5, 4, 3}, Layers(Dense(6, Activation::kRelu), Dense(4)), kOptions);
   CheckAgainstOurs(straight);
+}
+
+TEST_CASE("networks by name are ONNX's") {
+  if (testing::PythonIsMissing()) return;
+  const std::string name = GENERATE("A", "B", "D", "mlp");
+  Network network = NetworkByName(name);
+  Sequential model(network.input, std::move(network.layers), kOptions);
+  CheckAgainstOurs(model);
+}
+
+TEST_CASE("residual blocks with normalisation are ONNX's") {
+  if (testing::PythonIsMissing()) return;
+  Sequential model({32, 32, 3}, ResNet({.blocks = {1, 2}, .width = 8, .classes = 5}), kOptions);
+  const json exported = CheckAgainstOurs(model);
+  CHECK(std::count(exported["ops"].begin(), exported["ops"].end(), "Add") == 3);
+  CHECK(std::count(exported["ops"].begin(), exported["ops"].end(), "Transpose") == 0);
+}
+
+TEST_CASE("pooling, reshaping and a softmax of the network's own are ONNX's") {
+  if (testing::PythonIsMissing()) return;
+  const Padding padding = GENERATE(Padding::Same(), Padding::Pixels(1), Padding::Valid());
+  Sequential model(
+      {11, 9, 4},
+      Layers(
+          MaxPool2D({.size = 3, .stride = 2, .padding = padding}),
+          AveragePool2D({.size = 2, .stride = 1, .padding = Padding::Same()}), Flatten(), Dense(36),
+          Relu(), Reshape({3, 4, 3}), Conv2D(5, 2), BatchNorm(), GlobalAveragePool2D(), Dense(4)),
+      kOptions);
+  CheckAgainstOurs(model);
+
+  Sequential ends({1, 1, 6}, Layers(Dense(4), Softmax()), kOptions);
+  const std::vector<float> images = RandomImages(ends.input_shape(), 5);
+  const Ran ran = RunInOnnxRuntime(ends, images, {});
+  CHECK(LargestRelativeDifference(ran.outputs, OurOutputs(ends, images)) < 1e-5);
+  CHECK(std::count(ran.model["ops"].begin(), ran.model["ops"].end(), "Softmax") == 1);
 }
 
 TEST_CASE("strides and padding are ONNX's, an odd pixel of it after the image") {

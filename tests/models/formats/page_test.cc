@@ -14,7 +14,7 @@
 #include "models/formats/onnx/onnx.h"
 #include "models/formats/tensorboard/graph.h"
 #include "models/formats/tensorboard/summary_writer.h"
-#include "models/network_c.h"
+#include "models/networks/network_c.h"
 #include "tests/support/python.h"
 
 namespace dtrun::models {

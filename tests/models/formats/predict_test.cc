@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "models/formats/model/saved_model.h"
-#include "models/network_c.h"
+#include "models/networks/network_c.h"
 #include "models/train/step.h"
 #include "tests/models/formats/brief_training.h"
 #include "tests/models/idx_files.h"

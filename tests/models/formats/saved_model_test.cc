@@ -14,7 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "models/network_c.h"
+#include "models/layers/batch_norm.h"
+#include "models/networks/network_c.h"
+#include "models/networks/resnet.h"
 #include "tests/support/python.h"
 
 namespace dtrun::models {
@@ -33,6 +35,10 @@ std::vector<float> ValuesOf(Sequential& model) {
   for (const Parameter& parameter : model.parameters()) {
     const auto* first = static_cast<const float*>(parameter.value.data);
     values.insert(values.end(), first, first + parameter.value.count);
+  }
+  for (const NamedBuffer& buffer : model.buffers()) {
+    const auto* first = static_cast<const float*>(buffer.buffer.data);
+    values.insert(values.end(), first, first + buffer.buffer.count);
   }
   return values;
 }
@@ -94,6 +100,37 @@ TEST_CASE("a loaded model has the layers, the weights and the outputs of the one
   for (size_t i = 0; i < expected.size(); ++i) CHECK(outputs[i] == Approx(expected[i]));
   CHECK(LoadModelMetadata(path).at("epoch") == "8");
   CHECK(LoadModelMetadata(path).at("note") == "ä\n\"");
+}
+
+TEST_CASE("what layers keep besides their parameters is saved with them") {
+  TemporaryFolder folder;
+  const auto network = [](uint64_t seed) {
+    return std::make_unique<Sequential>(
+        Shape{16, 16, 3}, ResNet({.blocks = {1}, .width = 4, .classes = 3}),
+        SequentialOptions{.seed = seed});
+  };
+  const auto model = network(1);
+  REQUIRE(!model->buffers().empty());
+  float next = 0.5f;
+  for (const NamedBuffer& buffer : model->buffers()) {
+    auto* values = static_cast<float*>(buffer.buffer.data);
+    for (uint64_t i = 0; i < buffer.buffer.count; ++i) values[i] = next += 0.125f;
+  }
+  SaveModel(*model, folder.path());
+  const auto again = LoadModel(folder.path());
+  CHECK(ValuesOf(*again) == ValuesOf(*model));
+  CHECK(OutputsOf(*again) == OutputsOf(*model));
+}
+
+TEST_CASE("a network that was trained over several ranks is loaded by a single process") {
+  TemporaryFolder folder;
+  Sequential model({4, 4, 2}, Layers(BatchNorm(), Dense(2)), {});
+  SaveModel(model, folder.path());
+  const std::string path = folder.path() + "/model.json";
+  json root = json::parse(TextOf(path));
+  root["layers"][0]["settings"]["synchronized"] = true;
+  std::ofstream(path) << root;
+  CHECK(OutputsOf(*LoadModel(folder.path())) == OutputsOf(model));
 }
 
 TEST_CASE("saving replaces the model and nothing else of the folder") {
@@ -165,7 +202,8 @@ TEST_CASE("a structure that is not right is refused with file, layer and setting
   saved.ChangeStructure([](json& j) { j["layers"][2]["settings"]["pool_size"] = 9; });
   CHECK(
       saved.Refusal() ==
-      saved.structure() + ": layer 2 (max_pool2d 9x9) needs an input of at least 9x9, got 8x8x64");
+      saved.structure() +
+          ": layer 2 (max_pool2d 9x9 stride 2) needs an input of at least 9x9, got 8x8x64");
   saved.ChangeStructure([](json& j) { j["layers"][2]["kind"] = "mine"; });
   CHECK_THAT(
       saved.Refusal(),

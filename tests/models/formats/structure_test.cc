@@ -10,7 +10,7 @@
 
 #include "models/formats/layer_shapes.h"
 #include "models/layers/registry.h"
-#include "models/network_c.h"
+#include "models/networks/network_c.h"
 
 namespace dtrun::models {
 namespace {

@@ -134,10 +134,10 @@ TEST_CASE("TensorBoard reads the network's graph, layer by layer") {
       by_name["layer0_conv2d/conv2d"]["input"] ==
       json{"input", "layer0_conv2d/kernel", "layer0_conv2d/bias"});
   CHECK(
-      by_name["layer0_conv2d/conv2d"]["attributes"] == json{
-                                                           "_output_shapes", "activation",
-                                                           "filters", "kernel_size", "padding",
-                                                           "strides", "use_bias"});
+      by_name["layer0_conv2d/conv2d"]["attributes"] ==
+      json{
+          "_output_shapes", "activation", "filters", "kernel_initializer", "kernel_l2",
+          "kernel_size", "padding", "strides", "use_bias"});
   CHECK(by_name["layer1_conv2d/conv2d"]["input"][0] == "layer0_conv2d/relu");
   CHECK(by_name["layer6_dense/dense"]["input"][0] == "layer5_dropout/dropout");
 }
