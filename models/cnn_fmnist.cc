@@ -1,4 +1,4 @@
-// Trains network C on Fashion-MNIST, or another IDX data set, as any number of ranks.
+// Trains a network by name on Fashion-MNIST, or another IDX data set, as any number of ranks.
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <string>
 
+#include "models/formats/model/saved_model.h"
+#include "models/formats/onnx/onnx.h"
 #include "models/program/heading.h"
 #include "models/program/preparation.h"
 #include "models/program/run_page.h"
@@ -27,7 +29,8 @@ int Report(const std::string& problem, int exit_code) {
 }
 
 // Only rank 0 has something to write.
-int WriteResult(const Trained& trained, const RunReport& page, const TrainOptions& options) {
+int WriteResult(
+    const Trained& trained, const RunReport& page, const TrainOptions& options, Sequential& model) {
   try {
     if (!options.json.empty()) WriteAtomically(options.json, ToJson(trained.result));
   } catch (const Error& error) {
@@ -37,6 +40,16 @@ int WriteResult(const Trained& trained, const RunReport& page, const TrainOption
     if (!options.report.empty()) WriteRunReport(options.report, page);
   } catch (const Error& error) {
     return Report(Text("--report: ", error.what()), kResultNotWritten);
+  }
+  try {
+    if (!options.save.empty()) SaveModel(model, options.save);
+  } catch (const Error& error) {
+    return Report(Text("--save: ", error.what()), kResultNotWritten);
+  }
+  try {
+    if (!options.export_onnx.empty()) ExportOnnx(model, options.export_onnx);
+  } catch (const Error& error) {
+    return Report(Text("--export-onnx: ", error.what()), kResultNotWritten);
   }
   return trained.not_written.empty() ? kSuccess : kResultNotWritten;
 }
@@ -61,7 +74,7 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed) {
   try {
     const Trained trained = Train(job, options, ready);
     const RunReport page = PageOf(job, options, ready, trained);
-    return job.rank() == 0 ? WriteResult(trained, page, options) : kSuccess;
+    return job.rank() == 0 ? WriteResult(trained, page, options, *ready.model) : kSuccess;
   } catch (const AgreedError& error) {
     return job.rank() == 0 ? Report(error.what(), error.exit_code()) : error.exit_code();
   }

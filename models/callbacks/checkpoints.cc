@@ -40,6 +40,7 @@ void Write(Run& run, const Print& print, const std::function<void()>& write) {
 void Save(
     Run& run, const Print& print, CheckpointManager& manager, bool asynchronous,
     const SaveOptions& options, const std::vector<NamedTensor>& tensors) {
+  run.replica().AverageBuffers();
   if (asynchronous) Write(run, print, [&] { manager.Wait(); });
   Write(run, print, [&] {
     if (asynchronous)

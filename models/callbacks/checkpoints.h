@@ -30,7 +30,8 @@ struct ModelCheckpointOptions {
   Print print = {};                ///< says what could not be saved; also in the History
 };
 
-/// Saves the model while it trains, for dtrun::CheckpointManager to load. A checkpoint that cannot
+/// Saves the model while it trains, its buffers as the mean of all ranks', for
+/// dtrun::CheckpointManager to load. A checkpoint that cannot
 /// be written does not end training: see Run::NotWritten.
 class ModelCheckpoint : public Callback {
  public:

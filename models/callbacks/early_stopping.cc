@@ -9,20 +9,28 @@
 namespace dtrun::models {
 namespace {
 
-std::vector<float> Copy(const std::vector<Parameter>& parameters) {
-  std::vector<float> values;
-  for (const Parameter& parameter : parameters) {
-    const auto* value = static_cast<const float*>(parameter.value.data);
-    values.insert(values.end(), value, value + parameter.value.count);
-  }
+// Of the parameters, then the network's buffers.
+std::vector<Buffer> ValuesOf(Sequential& model) {
+  std::vector<Buffer> values;
+  for (const Parameter& parameter : model.parameters()) values.push_back(parameter.value);
+  for (const NamedBuffer& buffer : model.buffers()) values.push_back(buffer.buffer);
   return values;
 }
 
-void CopyBack(const std::vector<float>& values, std::vector<Parameter>& parameters) {
-  const float* next = values.data();
-  for (Parameter& parameter : parameters) {
-    std::memcpy(parameter.value.data, next, parameter.value.bytes());
-    next += parameter.value.count;
+std::vector<float> Copy(Sequential& model) {
+  std::vector<float> copy;
+  for (const Buffer& values : ValuesOf(model)) {
+    const auto* value = static_cast<const float*>(values.data);
+    copy.insert(copy.end(), value, value + values.count);
+  }
+  return copy;
+}
+
+void CopyBack(const std::vector<float>& copy, Sequential& model) {
+  const float* next = copy.data();
+  for (const Buffer& values : ValuesOf(model)) {
+    std::memcpy(values.data, next, values.bytes());
+    next += values.count;
   }
 }
 
@@ -47,7 +55,7 @@ void EarlyStopping::OnEpochEnd(Run& run, Logs& logs) {
     best_ = value;
     best_epoch_ = epoch;
     waited_ = 0;
-    if (options_.restore_best_weights) best_weights_ = Copy(run.model().parameters());
+    if (options_.restore_best_weights) best_weights_ = Copy(run.model());
     return;
   }
   if (++waited_ < std::max<uint64_t>(options_.patience, 1)) return;
@@ -61,7 +69,7 @@ void EarlyStopping::OnEpochEnd(Run& run, Logs& logs) {
 
 void EarlyStopping::OnTrainEnd(Run& run, const Logs&) {
   if (best_weights_.empty()) return;
-  CopyBack(best_weights_, run.model().parameters());
+  CopyBack(best_weights_, run.model());
   run.replica().ParametersChanged();
 }
 

@@ -18,7 +18,7 @@ struct EarlyStoppingOptions {
   uint64_t patience = 0;          ///< epochs without improvement after which it is enough; 0 and 1
                                   ///< both mean the first one
   uint64_t start_from_epoch = 0;  ///< epochs before it do not count
-  bool restore_best_weights = false;  ///< at the end: the parameters of the best epoch
+  bool restore_best_weights = false;  ///< at the end: parameters and buffers of the best epoch
   Print print = {};                   ///< says why training ended
 };
 

@@ -100,7 +100,11 @@ void RestoreSums(Run& run, const std::string& text) {
 
 }  // namespace
 
-std::vector<NamedTensor> WeightsOf(Run& run) { return TensorsOf(run.model().parameters()); }
+std::vector<NamedTensor> WeightsOf(Run& run) {
+  std::vector<NamedTensor> tensors = TensorsOf(run.model().parameters());
+  Append(TensorsOf(run.model().buffers()), tensors);
+  return tensors;
+}
 
 std::vector<NamedTensor> StateOf(Run& run) {
   std::vector<NamedTensor> tensors = WeightsOf(run);

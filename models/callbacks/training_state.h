@@ -10,11 +10,12 @@
 namespace dtrun::models {
 
 /// What a checkpoint holds of a run, so that it goes on as if it had not been broken off: the
-/// parameters and the optimizer's state ("optimizer/..."), and in its metadata the position, the
-/// learning rate, and what the metrics of the epoch add up to on each rank. The order of examples
-/// and the dropout masks need nothing more: they are functions of the position.
+/// parameters, the network's buffers and the optimizer's state ("optimizer/..."), and in its
+/// metadata the position, the learning rate, and what the metrics of the epoch add up to on each
+/// rank. The order of examples and the dropout masks need nothing more: they are functions of the
+/// position.
 
-/// The parameters' values.
+/// The values of the parameters and of the network's buffers.
 std::vector<NamedTensor> WeightsOf(Run& run);
 /// And the optimizer's state.
 std::vector<NamedTensor> StateOf(Run& run);

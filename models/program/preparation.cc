@@ -1,7 +1,10 @@
 #include "models/program/preparation.h"
 
+#include <filesystem>
+#include <utility>
+
 #include "models/data/sampling.h"
-#include "models/networks/network_c.h"
+#include "models/networks/network.h"
 #include "models/optim/by_name.h"
 #include "models/program/run_options.h"
 #include "models/text.h"
@@ -42,9 +45,19 @@ Verdict CheckBatch(const TrainOptions& options, uint64_t global_batch, uint64_t 
 
 std::unique_ptr<Sequential> MakeModel(
     const Dataset& data, uint64_t share, const TrainOptions& options) {
+  const Shape image{data.train.height, data.train.width, 1};
+  Network network =
+      NetworkByName(options.network, {.classes = data.classes, .image = image.height});
+  const bool takes_images = network.input.channels == 1;
+  if (!takes_images && image.height != image.width) {
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         "images of ", image.height, "x", image.width,
+                                         ", expected square ones for network ", network.name));
+  }
   const ChunkPlan plan = PlanChunks(share);
   return std::make_unique<Sequential>(
-      Shape{data.train.height, data.train.width, 1}, NetworkC(data.classes),
+      takes_images ? image : network.input, std::move(network.layers),
       SequentialOptions{
           .micro_batch = plan.micro_batch,
           .micro_batches = plan.micro_batches,
@@ -62,12 +75,24 @@ std::string DataSettings(const Dataset& data) {
       "\nimage height=", data.train.height, "\nimage width=", data.train.width, "\n");
 }
 
+// The folder is made, as it will be.
+std::string WhyNoFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return Text(folder, ": cannot be made: ", error.message());
+  return WhyNotWritable(std::filesystem::path(folder) / "model.json");
+}
+
 // Before training, not after it.
 Verdict CheckFiles(const TrainOptions& options) {
   const std::string json = options.json.empty() ? "" : WhyNotWritable(options.json);
   if (!json.empty()) return {kResultNotWritten, Text("--json: ", json)};
   const std::string report = options.report.empty() ? "" : WhyNotWritable(options.report);
   if (!report.empty()) return {kResultNotWritten, Text("--report: ", report)};
+  const std::string save = options.save.empty() ? "" : WhyNoFolder(options.save);
+  if (!save.empty()) return {kResultNotWritten, Text("--save: ", save)};
+  const std::string onnx = options.export_onnx.empty() ? "" : WhyNotWritable(options.export_onnx);
+  if (!onnx.empty()) return {kResultNotWritten, Text("--export-onnx: ", onnx)};
   return {};
 }
 

@@ -145,10 +145,24 @@ void AddLoopOptions(CLI::App& app, TrainOptions& o) {
       "--resume", o.resume, "Go on where the newest checkpoint in --checkpoint-dir was made");
 }
 
+void AddNetworkOptions(CLI::App& app, TrainOptions& o) {
+  app.add_option(
+         "--network", o.network,
+         Alternatives(TrainableNetworks()) +
+             ": what is trained, for as many classes as the data has. The other defaults are the "
+             "same for all networks [C]")
+      ->check(OneOf(TrainableNetworks()))
+      ->type_name("NAME");
+}
+
 void AddFileOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--json", o.json, "Write the result to this file")->type_name("FILE");
   app.add_option(
          "--report", o.report, "Write a page about the run to this file, to be read in a browser")
+      ->type_name("FILE");
+  app.add_option("--save", o.save, "Save the trained model in this folder, for predict")
+      ->type_name("DIR");
+  app.add_option("--export-onnx", o.export_onnx, "Write the trained model as ONNX to this file")
       ->type_name("FILE");
   app.add_option("--tensorboard", o.tensorboard, "Write what TensorBoard shows into this folder")
       ->type_name("DIR");
@@ -195,6 +209,9 @@ std::string ErrorBetweenOptions(const TrainOptions& o, const CLI::App& app) {
       return Text(name, ": expected with --checkpoint-dir DIR");
   }
   if (app.count("--report") > 0 && o.report.empty()) return "--report: '', expected a file name";
+  if (app.count("--save") > 0 && o.save.empty()) return "--save: '', expected a folder";
+  if (app.count("--export-onnx") > 0 && o.export_onnx.empty())
+    return "--export-onnx: '', expected a file name";
   if (app.count("--tensorboard") > 0 && o.tensorboard.empty())
     return "--tensorboard: '', expected a folder";
   for (const char* name : {"--checkpoint-dir", "--early-stopping", "--tensorboard"}) {
@@ -217,19 +234,28 @@ std::string OneLine(std::string text) {
 
 }  // namespace
 
+std::vector<std::string> TrainableNetworks() { return {"A", "B", "C", "D", "mlp"}; }
+
 ParsedOptions ParseOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;
   CLI::App app(
       "Trains a convolutional network on Fashion-MNIST, alone or as the ranks of a dtrun job.\n"
       "Exit codes: 0 success, 2 usage, 65 the loss is not a number, 66 data or checkpoint "
       "unusable, "
-      "73 the --json file or a checkpoint could not be written, 76 ranks disagree.",
+      "73 a result file, the saved model or a checkpoint could not be written, 76 ranks disagree.",
       "cnn_fmnist");
-  AddBatchOptions(app, parsed.options);
-  AddOptimizerOptions(app, parsed.options);
-  AddLoopOptions(app, parsed.options);
-  AddFileOptions(app, parsed.options);
-  AddSurroundings(app, parsed.options);
+  const auto add = [&](const char* group, void (*options)(CLI::App&, TrainOptions&)) {
+    app.option_defaults()->group(group);
+    options(app, parsed.options);
+  };
+  add("Network and batches", [](CLI::App& to, TrainOptions& o) {
+    AddNetworkOptions(to, o);
+    AddBatchOptions(to, o);
+  });
+  add("Optimizer", AddOptimizerOptions);
+  add("Training loop", AddLoopOptions);
+  add("Results", AddFileOptions);
+  add("Data and machine", AddSurroundings);
   try {
     app.parse(argc, argv);
     parsed.error = ErrorBetweenOptions(parsed.options, app);
@@ -243,7 +269,7 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
 
 std::string SharedSettings(const TrainOptions& o) {
   return Text(
-      "--epochs=", o.epochs, "\n--batch-size=", o.batch_size,
+      "--network=", o.network, "\n--epochs=", o.epochs, "\n--batch-size=", o.batch_size,
       "\n--global-batch-size=", o.global_batch_size, "\n--steps-per-epoch=", o.steps_per_epoch,
       "\n--max-steps=", o.max_steps, "\n--learning-rate=", o.learning_rate,
       "\n--optimizer=", o.optimizer, "\n--momentum=", o.momentum ? Text(*o.momentum) : "default",

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "models/data/dataset.h"
 
@@ -25,6 +26,7 @@ struct TrainOptions {
   double cooldown = 0.25;      ///< last part of training, over which the rate falls to 0
   uint64_t seed = 1;
   std::string data_dir = kFashionMnistDir;
+  std::string network = "C";      ///< one of TrainableNetworks()
   std::string loop = "fit";       ///< or "custom"
   uint64_t early_stopping = 0;    ///< epochs of patience; 0: off
   std::string checkpoint_dir;     ///< "": none are saved
@@ -32,6 +34,8 @@ struct TrainOptions {
   uint64_t keep_checkpoints = 3;
   bool resume = false;
   std::string report;         ///< file of a page about the run; "": none
+  std::string save;           ///< folder of the trained model; "": none
+  std::string export_onnx;    ///< file; "": none
   std::string tensorboard;    ///< folder; "": nothing is written
   std::string dtype = "f32";  ///< or "bf16": what layers compute in
   uint64_t prefetch = 2;      ///< batches made ahead; 0: none
@@ -47,6 +51,9 @@ struct ParsedOptions {
   std::string help;   ///< what --help prints; empty unless it was asked for
   std::string error;  ///< one line; empty when the command line is right
 };
+
+/// Networks for images of one channel, by the names of NetworkByName.
+std::vector<std::string> TrainableNetworks();
 
 /// Neither prints nor exits, so that the ranks can agree on what to do first.
 ParsedOptions ParseOptions(int argc, const char* const* argv);

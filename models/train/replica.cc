@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "models/layers/average_buffers.h"
 #include "models/losses/average_loss.h"
 
 namespace dtrun::models {
@@ -56,6 +57,7 @@ Outputs Replica::Forward(const Chunk& chunk, Mode mode) {
   prepared_ = true;
   chunk.batch->write_inputs(chunk.first, chunk.examples, model_.input());
   model_.Forward(PassOf(chunk, mode), static_cast<int>(chunk.examples));
+  forwards_ = mode == Mode::kTraining;
   return {model_.output(), chunk.examples, model_.classes()};
 }
 
@@ -81,27 +83,52 @@ void Replica::MarkReady(size_t parameter) {
   if (options_.overlap) optimizer_.MarkReady(parameter);
 }
 
-// An empty share: its part of the sum is zero.
-void Replica::ZeroGradients() {
+Pass Replica::EmptyPass() const {
   Pass pass;
   pass.training = true;
+  pass.step = step_;
   pass.regularization_scale = 1.0 / world_.size();
-  model_.ZeroGradients(pass, [&](size_t parameter) { MarkReady(parameter); });
+  return pass;
+}
+
+// The part of a replica without examples: zero. Where layers synchronise, the others wait in them
+// for this one's part of their sums.
+void Replica::PassNothing() {
+  const Pass pass = EmptyPass();
+  const OnReady on_ready = [&](size_t parameter) { MarkReady(parameter); };
+  if (!model_.synchronizes()) {
+    model_.ZeroGradients(pass, on_ready);
+    return;
+  }
+  if (!forwards_) {
+    if (!prepared_) model_.PrepareWeights();
+    model_.Forward(pass, 0);
+  }
+  std::fill_n(
+      model_.output_gradient(), static_cast<size_t>(model_.chunk()) * model_.classes(), 0.0f);
+  model_.Backward(pass, 0, on_ready);
 }
 
 void Replica::Apply() {
-  if (!backwards_) ZeroGradients();
+  if (!backwards_) PassNothing();
   optimizer_.Step();
   ++step_;
-  prepared_ = backwards_ = false;
+  prepared_ = forwards_ = backwards_ = false;
   std::fill(marked_.begin(), marked_.end(), false);
 }
 
 // Gradients that are marked belong to the other replicas already, so the rest is marked as it is.
 void Replica::Abandon() {
+  if (!backwards_ && model_.synchronizes()) PassNothing();
   for (size_t i = marked_.size(); i-- > 0;) MarkReady(i);
   backwards_ = true;
   Apply();
+}
+
+void Replica::AverageBuffers() {
+  if (model_.buffers().empty() || world_.size() == 1) return;
+  models::AverageBuffers(world_, model_.buffers());
+  ParametersChanged();
 }
 
 }  // namespace dtrun::models

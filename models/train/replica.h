@@ -61,17 +61,26 @@ class Replica {
   /// Adds the gradient of the loss of the chunk's outputs to that of the step. With the last chunk
   /// of the batch, the gradients begin to be reduced.
   void Backward(const Chunk& chunk, const Loss& loss);
-  /// Collective: waits for the sum of all replicas' gradients and lets the optimizer step.
+  /// Collective: waits for the sum of all replicas' gradients and lets the optimizer step. Without
+  /// a Backward, as with an empty share, this replica's part of the sum is zero.
   void Apply();
   /// Instead of Backward and Apply on a replica that has failed in its part of a step: the others'
-  /// Apply returns. What the step did to the parameters is then of no use on any replica.
+  /// Apply returns, and so does the exchange of data in layers that synchronise. What the step did
+  /// to the parameters is then of no use on any replica.
   void Abandon();
+
+  /// Collective: the network's buffers are the mean of all replicas' then, as when it is evaluated
+  /// or saved; see models/layers/average_buffers.h.
+  void AverageBuffers();
+  /// What is added to the loss of the global batch; 0 without regularised layers. A replica's part
+  /// of it is this divided by the number of replicas.
+  double RegularizationLoss() const { return model_.RegularizationLoss(); }
 
   /// Optimizer steps done, which select the dropout masks.
   uint64_t step() const { return step_; }
   /// Goes on after another step, as when a checkpoint was read.
   void set_step(uint64_t step) { step_ = step; }
-  /// To be called when something else than Apply has changed the parameters.
+  /// To be called when something else than Apply has changed the parameters or buffers.
   void ParametersChanged() { prepared_ = false; }
 
   Communicator& world() { return world_; }
@@ -82,7 +91,8 @@ class Replica {
  private:
   Pass PassOf(const Chunk& chunk, Mode mode) const;
   void MarkReady(size_t parameter);
-  void ZeroGradients();
+  Pass EmptyPass() const;
+  void PassNothing();
 
   Communicator& world_;
   Sequential& model_;
@@ -90,8 +100,8 @@ class Replica {
   DistributedOptimizer optimizer_;
   ReplicaOptions options_;
   uint64_t step_ = 0;
-  bool prepared_ = false;   // the network has seen the parameters as they are
-  bool backwards_ = false;  // in this step, to the end
+  bool prepared_ = false;                      // the network has seen the parameters as they are
+  bool forwards_ = false, backwards_ = false;  // in this step, to the end
   std::vector<bool> marked_;
   std::vector<float> factors_;
 };

@@ -5,16 +5,19 @@
 namespace dtrun::models {
 namespace {
 
-// Shows the chunk's outputs to the metrics; its part of the global batch's loss.
+// Shows the chunk's outputs to the metrics, every example's loss with `penalty` of the parameters;
+// the part of the global batch's loss without it.
 double Observe(
-    const Chunk& chunk, const Outputs& outputs, const Loss& loss,
+    const Chunk& chunk, const Outputs& outputs, const Loss& loss, double penalty,
     std::span<Metric* const> metrics) {
   std::vector<double> losses(outputs.examples);
   const Targets targets = chunk.targets(outputs.width);
   loss.PerExample(outputs, targets, losses);
+  const double value = AverageLoss(losses, chunk.sample_weights(), chunk.batch->global_batch);
+  for (double& of_example : losses) of_example += penalty;
   const MetricInput input{outputs, targets, losses, chunk.sample_weights()};
   for (Metric* metric : metrics) metric->Update(input);
-  return AverageLoss(losses, chunk.sample_weights(), chunk.batch->global_batch);
+  return value;
 }
 
 }  // namespace
@@ -22,10 +25,11 @@ double Observe(
 double ComputeGradients(
     Replica& replica, const ReplicaBatch& batch, const Loss& loss,
     std::span<Metric* const> metrics) {
-  double value = 0;
+  const double penalty = replica.RegularizationLoss();
+  double value = penalty / replica.world().size();
   for (const Chunk& chunk : replica.Chunks(batch)) {
     const Outputs outputs = replica.Forward(chunk, Mode::kTraining);
-    value += Observe(chunk, outputs, loss, metrics);
+    value += Observe(chunk, outputs, loss, penalty, metrics);
     replica.Backward(chunk, loss);
   }
   return value;
@@ -42,10 +46,11 @@ double TrainStep(
 double TestStep(
     Replica& replica, const ReplicaBatch& batch, const Loss& loss,
     std::span<Metric* const> metrics) {
-  double value = 0;
+  const double penalty = replica.RegularizationLoss();
+  double value = penalty / replica.world().size();
   for (const Chunk& chunk : replica.Chunks(batch)) {
     const Outputs outputs = replica.Forward(chunk, Mode::kInference);
-    value += Observe(chunk, outputs, loss, metrics);
+    value += Observe(chunk, outputs, loss, penalty, metrics);
   }
   return value;
 }

@@ -12,7 +12,7 @@ namespace dtrun::models {
 
 /// What a loop does with one batch, made of Replica's parts. `metrics` are updated with every
 /// example. The value is this replica's part of the global batch's loss: the parts of all replicas
-/// add up to it (AverageLoss).
+/// add up to it (AverageLoss), regularisation included, as it is in the losses that metrics see.
 
 /// Forward with dropout, loss, backward. `replica.Apply()` is left to the caller.
 double ComputeGradients(

@@ -159,6 +159,7 @@ Logs Trainer::Evaluate(BatchSource& data, const CallbackList& callbacks) {
 
 Logs Trainer::EvaluateIn(Run& run, BatchSource& data, const CallbackList& callbacks) {
   ResetMetrics();
+  replica_.AverageBuffers();
   Call(callbacks, [&](Callback& callback) { callback.OnTestBegin(run); });
   agreement_.Run("", [&] {
     data.StartEpoch(0);
@@ -180,6 +181,7 @@ std::vector<float> Trainer::Predict(
     BatchSource& data, PredictTo to, const CallbackList& callbacks) {
   Run run(replica_, all_metrics_);
   run.steps = data.steps_per_epoch();
+  replica_.AverageBuffers();
   Call(callbacks, [&](Callback& callback) { callback.OnPredictBegin(run); });
   OutputShares mine;
   agreement_.Run("", [&] {

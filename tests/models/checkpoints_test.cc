@@ -164,6 +164,33 @@ TEST_CASE("a training that was broken off inside an epoch ends with the same bit
   CHECK(CheckpointsIn(folder.path()).empty());  // it ended as it should
 }
 
+// Saving makes the moving averages of all ranks equal, so both save at the same steps.
+TEST_CASE("a network with normalisation goes on with the same bits, its buffers included") {
+  const bool synchronized = GENERATE(false, true);
+  TemporaryFolder first, second;
+  Ended whole, resumed;
+  const auto fit = [&](const std::string& folder, uint64_t breaks_at, Ended& ended) {
+    return OnTrainingRanks(
+        3,
+        [&](TrainingRig& rig) {
+          History history = rig.trainer.Fit(
+              rig.train, {.epochs = 3, .validation_data = &rig.test},
+              Callbacks(
+                  BackupAndRestore({.folder = folder, .every_batches = 4, .asynchronous = false}),
+                  Breaks(breaks_at)));
+          if (rig.world.rank() == 0) ended = {std::move(history), rig.Weights()};
+        },
+        [&] { return NormalizedLayers(synchronized); });
+  };
+  CHECK(fit(first.path(), 1000, whole) == Nothing(3));
+  CHECK(fit(second.path(), 10, resumed) == OnAll(3, "Breaks: off"));
+  CHECK(fit(second.path(), 1000, resumed) == Nothing(3));
+  REQUIRE(resumed.history.epochs == std::vector<uint64_t>{1, 2});
+  CHECK(resumed.history.logs[0] == whole.history.logs[1]);
+  CHECK(resumed.history.logs[1] == whole.history.logs[2]);
+  CHECK(resumed.weights == whole.weights);
+}
+
 TEST_CASE("4 ranks save, 2 go on: the curve continues") {
   TemporaryFolder folder;
   History whole, resumed;

@@ -309,6 +309,25 @@ TEST_CASE("rank 0 says what is about to train, then a line per epoch, then the r
   }
 }
 
+TEST_CASE("every network trains, and its saved model predicts what the training has found") {
+  Trained trained(64);
+  TemporaryFolder folder;
+  const std::string network = GENERATE("A", "B", "C", "D", "mlp");
+  const auto result = trained.Run(
+      2, {"--network", network, "--batch-size", "16", "--max-steps", "6", "--save",
+          folder / "model", "--export-onnx", folder / "model.onnx"});
+  CHECK(std::filesystem::file_size(folder / "model.onnx") > 1000);
+  const CommandResult predicted = Run(
+      {.argv = {
+           "models/predict/predict", folder / "model", "--threads", "1", "--data-dir",
+           trained.folder(), "--json", folder / "predicted.json"}});
+  INFO(network << predicted.err);
+  REQUIRE(predicted.exit_code == 0);
+  const auto json = nlohmann::json::parse(ReadText(folder / "predicted.json"));
+  CHECK(json["accuracy"] == result["test_accuracy"]);
+  CHECK(json["loss"].get<double>() == Approx(result["test_loss"].get<double>()));
+}
+
 TEST_CASE("help is printed once and documents the defaults") {
   const CommandResult result = Run(UnderDtrun(2, CnnFmnist({"--help"})));
   CHECK(result.exit_code == 0);
@@ -316,6 +335,9 @@ TEST_CASE("help is printed once and documents the defaults") {
   CHECK(first != std::string::npos);
   CHECK(result.out.find("\nUsage: ") == result.out.rfind("\nUsage: "));
   CHECK(result.out.find("[1024]") != std::string::npos);
+  for (const char* group :
+       {"Network and batches:", "Optimizer:", "Training loop:", "Results:", "Data and machine:"})
+    CHECK_THAT(result.out, Catch::Contains(group));
 }
 
 // Runs two ranks with `options`, which must end with `exit_code` and one line, said once.
@@ -334,6 +356,8 @@ TEST_CASE("a wrong command line is one line and exit code 2") {
   CheckRefused(
       {"--optimizer", "newton"}, 2,
       "--optimizer: 'newton', expected sgd, adam, adamw, lars, lamb or muon (see --help)");
+  CheckRefused(
+      {"--network", "vgg"}, 2, "--network: 'vgg', expected A, B, C, D or mlp (see --help)");
   CheckRefused({"--resume"}, 2, "--resume: expected with --checkpoint-dir DIR (see --help)");
   CheckRefused(
       {"--loop", "custom", "--early-stopping", "2"}, 2,
@@ -393,6 +417,14 @@ TEST_CASE("a result that cannot be written is found before training, with exit c
   CheckRefused(
       {"--data-dir", folder.path(), "--batch-size", "4", "--json", file}, 73,
       "rank 0 (host localhost): --json: " + file +
+          ": cannot be written: No such file or directory");
+  const std::string taken = folder.Write("taken", "");
+  CheckRefused(
+      {"--data-dir", folder.path(), "--batch-size", "4", "--save", taken + "/model"}, 73,
+      "rank 0 (host localhost): --save: " + taken + "/model: cannot be made: Not a directory");
+  CheckRefused(
+      {"--data-dir", folder.path(), "--batch-size", "4", "--export-onnx", file}, 73,
+      "rank 0 (host localhost): --export-onnx: " + file +
           ": cannot be written: No such file or directory");
 }
 

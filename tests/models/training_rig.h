@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "models/data/distribute.h"
+#include "models/layers/batch_norm.h"
 #include "models/layers/dense.h"
 #include "models/layers/dropout.h"
 #include "models/layers/sequential.h"
@@ -41,13 +42,24 @@ inline Pipeline ToyPoints() {
   return Pipeline::FromMemory({kExamples, 4}, std::move(values), std::move(labels));
 }
 
+inline LayerList PlainLayers() {
+  return Layers(Dense(16, Activation::kRelu), Dropout(0.25), Dense(3));
+}
+
+/// With a regulariser and a normalisation; a replica has at most 4 examples of a batch.
+inline LayerList NormalizedLayers(bool synchronized) {
+  return Layers(
+      Dense(16, {.activation = Activation::kRelu, .kernel_l2 = 0.01}),
+      BatchNorm({.synchronized = synchronized}), Dense(3));
+}
+
 /// One rank's part of a training.
 struct TrainingRig {
-  explicit TrainingRig(Communicator& world_in)
+  explicit TrainingRig(Communicator& world_in, LayerList layers = PlainLayers())
       : world(world_in),
         model(
-            {1, 1, 4}, Layers(Dense(16, Activation::kRelu), Dropout(0.25), Dense(3)),
-            {.micro_batch = 4, .micro_batches = 1, .seed = 3}),
+            {1, 1, 4}, std::move(layers),
+            {.micro_batch = 4, .micro_batches = 1, .seed = 3, .communicator = &world_in}),
         optimizer(model.parameters(), {.learning_rate = 0.02}),
         replica(world, model, optimizer),
         train(DistributedPipeline(
@@ -57,12 +69,16 @@ struct TrainingRig {
             world, ToyPoints().Batch(kGlobalBatch), {.sharding = Sharding::kData})),
         trainer(replica, loss, MakeMetrics(SparseCategoricalAccuracy())) {}
 
-  /// The values of all parameters.
+  /// The values of all parameters, and of all buffers.
   std::vector<float> Weights() {
     std::vector<float> values;
     for (const Parameter& parameter : model.parameters()) {
       const auto* value = static_cast<const float*>(parameter.value.data);
       values.insert(values.end(), value, value + parameter.value.count);
+    }
+    for (const NamedBuffer& buffer : model.buffers()) {
+      const auto* value = static_cast<const float*>(buffer.buffer.data);
+      values.insert(values.end(), value, value + buffer.buffer.count);
     }
     return values;
   }
@@ -78,10 +94,11 @@ struct TrainingRig {
 
 /// Runs `rank_main` on each of `size` ranks; what each threw, "" if nothing.
 inline testing::Texts OnTrainingRanks(
-    int size, const std::function<void(TrainingRig&)>& rank_main) {
+    int size, const std::function<void(TrainingRig&)>& rank_main,
+    const std::function<LayerList()>& layers = PlainLayers) {
   return testing::OnRanks(size, [&](Communicator& world) {
     omp_set_num_threads(1);
-    TrainingRig rig(world);
+    TrainingRig rig(world, layers());
     rank_main(rig);
   });
 }
