@@ -64,7 +64,7 @@ soname() {
   expect_equal "$(readelf -d "$prefix/lib/libdtrun.so.0" | grep -o 'soname: .*')" "soname: [libdtrun.so.0]"
   expect_equal "$(readlink "$prefix/lib/libdtrun.so")" libdtrun.so.0
   # libdtrun_models finds libdtrun beside itself.
-  readelf -d "$prefix"/lib/*.so* | grep -E '(RPATH|RUNPATH)' | grep -vF '[$ORIGIN]' &&
+  readelf -d "$prefix"/lib/*.so* | grep -E '(RPATH|RUNPATH)' | grep -v '\[.ORIGIN\]' &&
     unmet "libraries that look in no folder of the build"
   expect_equal "$(needed_by libdtrun.so.0)" $'libc.so.6\nlibgcc_s.so.1\nlibm.so.6\nlibstdc++.so.6'
   expect_equal "$(needed_by libdtrun_mpi.so | grep -v '^libmpi.so')" "$(needed_by libdtrun.so.0)"
