@@ -17,6 +17,7 @@
 #include "models/train/agreement.h"
 #include "models/train/exit_codes.h"
 #include "models/train/options.h"
+#include "models/train/rank_program.h"
 #include "models/train/report.h"
 #include "models/train/verdict.h"
 
@@ -24,8 +25,7 @@ namespace dtrun::models {
 namespace {
 
 int Report(const std::string& problem, int exit_code) {
-  std::fprintf(stderr, "cnn_fmnist: %s\n", problem.c_str());
-  return exit_code;
+  return Complain("cnn_fmnist", problem, exit_code);
 }
 
 // Only rank 0 has something to write.
@@ -82,16 +82,7 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed) {
 
 int Main(int argc, char** argv) {
   const ParsedOptions parsed = ParseOptions(argc, argv);
-  try {
-    Context job = Init();
-    const int exit_code = TrainAsRank(job, parsed);
-    job.Shutdown();
-    return exit_code;
-  } catch (const Error& error) {
-    return Report(error.what(), ExitCodeOf(error.code()));
-  } catch (const std::exception& error) {
-    return Report(error.what(), kInternal);
-  }
+  return RunAsRank("cnn_fmnist", [&](Context& job) { return TrainAsRank(job, parsed); });
 }
 
 }  // namespace

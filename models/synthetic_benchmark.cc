@@ -16,6 +16,7 @@
 #include "models/synthetic/rates.h"
 #include "models/text.h"
 #include "models/train/exit_codes.h"
+#include "models/train/rank_program.h"
 #include "models/train/report.h"
 #include "models/train/verdict.h"
 
@@ -25,8 +26,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 int Report(const std::string& problem, int exit_code) {
-  std::fprintf(stderr, "synthetic_benchmark: %s\n", problem.c_str());
-  return exit_code;
+  return Complain("synthetic_benchmark", problem, exit_code);
 }
 
 void Say(const Context& job, const std::string& line) {
@@ -121,16 +121,8 @@ int BenchmarkAsRank(Context& job, const ParsedSyntheticOptions& parsed) {
 
 int Main(int argc, char** argv) {
   const ParsedSyntheticOptions parsed = ParseSyntheticOptions(argc, argv);
-  try {
-    Context job = Init();
-    const int exit_code = BenchmarkAsRank(job, parsed);
-    job.Shutdown();
-    return exit_code;
-  } catch (const Error& error) {
-    return Report(error.what(), ExitCodeOf(error.code()));
-  } catch (const std::exception& error) {
-    return Report(error.what(), kInternal);
-  }
+  return RunAsRank(
+      "synthetic_benchmark", [&](Context& job) { return BenchmarkAsRank(job, parsed); });
 }
 
 }  // namespace

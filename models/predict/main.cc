@@ -15,6 +15,7 @@
 #include "models/text.h"
 #include "models/train/digest.h"
 #include "models/train/exit_codes.h"
+#include "models/train/rank_program.h"
 #include "models/train/report.h"
 #include "models/train/verdict.h"
 
@@ -88,8 +89,7 @@ Verdict PrepareToPredict(const PredictOptions& options, const Context& job, Prep
 }
 
 int Report(const std::string& problem, int exit_code) {
-  std::fprintf(stderr, "predict: %s\n", problem.c_str());
-  return exit_code;
+  return Complain("predict", problem, exit_code);
 }
 
 std::string ToJson(const PredictOptions& options, const Predictions& all, int ranks) {
@@ -144,16 +144,7 @@ int PredictAsRank(Context& job, const ParsedPredictOptions& parsed) {
 
 int Main(int argc, char** argv) {
   const ParsedPredictOptions parsed = ParsePredictOptions(argc, argv);
-  try {
-    Context job = Init();
-    const int exit_code = PredictAsRank(job, parsed);
-    job.Shutdown();
-    return exit_code;
-  } catch (const Error& error) {
-    return Report(error.what(), ExitCodeOf(error.code()));
-  } catch (const std::exception& error) {
-    return Report(error.what(), kInternal);
-  }
+  return RunAsRank("predict", [&](Context& job) { return PredictAsRank(job, parsed); });
 }
 
 }  // namespace

@@ -1,0 +1,30 @@
+#include "models/train/rank_program.h"
+
+#include <dtrun/error.h>
+
+#include <cstdio>
+#include <exception>
+
+#include "models/train/exit_codes.h"
+
+namespace dtrun::models {
+
+int Complain(const std::string& program, const std::string& problem, int exit_code) {
+  std::fprintf(stderr, "%s: %s\n", program.c_str(), problem.c_str());
+  return exit_code;
+}
+
+int RunAsRank(const std::string& program, const std::function<int(Context& job)>& body) {
+  try {
+    Context job = Init();
+    const int exit_code = body(job);
+    job.Shutdown();
+    return exit_code;
+  } catch (const Error& error) {
+    return Complain(program, error.what(), ExitCodeOf(error.code()));
+  } catch (const std::exception& error) {
+    return Complain(program, error.what(), kInternal);
+  }
+}
+
+}  // namespace dtrun::models
