@@ -3,6 +3,7 @@
 
 #include <dtrun/sliceable_optimizer.h>
 
+#include <optional>
 #include <vector>
 
 #include "bench/model_shapes.h"
@@ -21,6 +22,9 @@ class MomentumSgd : public SliceableOptimizer {
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<StateSlot> slots() const override { return {{"momentum"}}; }
   void StepSlice(const ParameterSlice& slice) override;
+  std::optional<MomentumRule> momentum_rule() const override {
+    return MomentumRule{.keep = kMomentum, .by_momentum = -kRate};
+  }
 
  private:
   std::vector<std::vector<float>> values_;

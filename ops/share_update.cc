@@ -18,7 +18,7 @@ Range ShareOf(const Counts& shares, int rank) {
   return share;
 }
 
-void UpdateInPieces(Buffer reduced, Range share, double factor, const ShareUpdate& update) {
+void UpdateInPieces(Buffer reduced, Range share, double factor, const ShareUpdate::Piece& update) {
   const uint64_t piece = kPieceBytes / SizeOf(reduced.dtype);
   std::vector<uint64_t> scratch(factor == 1 ? 0 : kPieceBytes / sizeof(uint64_t));
   for (uint64_t done = 0; done < share.count; done += piece) {
@@ -72,7 +72,7 @@ void Communicator::Update(const Collective& collective, const ShareUpdate& updat
   StartReduceScatter(
       input, input.Slice(own.begin, own.count), collective.op, collective.scale, shares)
       .Wait();
-  UpdateInPieces(input, own, 1, update);
+  UpdateInPieces(input, own, 1, update.piece);
   if (collective.kind == CollectiveKind::kReduceUpdate) {
     Barrier();
   } else {

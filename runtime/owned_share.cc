@@ -37,4 +37,46 @@ void SliceCursor::Update(
        .slots = slots_.data()});
 }
 
+// Parameters that follow each other without a gap are one run.
+MomentumUpdate::MomentumUpdate(const OwnedShare& share, const MomentumStep& step)
+    : share_(&share), step_(&step) {
+  for (const ShardSlice& slice : share.slices) {
+    if (!step.frozen.empty() && step.frozen[slice.parameter]) continue;
+    if (!runs_.empty() && runs_.back().begin + runs_.back().count == slice.place) {
+      runs_.back().count += slice.count;
+    } else {
+      runs_.push_back({slice.place, slice.count});
+    }
+  }
+}
+
+void MomentumUpdate::operator()(uint64_t first, uint64_t count, const void* reduced) const {
+  (*this)(first, count, ops::UnreducedShare{&reduced, 1, {}, nullptr, 0});
+}
+
+void MomentumUpdate::operator()(
+    uint64_t first, uint64_t count, const ops::UnreducedShare& unreduced) const {
+  std::vector<const void*> inputs(static_cast<size_t>(unreduced.input_count));
+  std::vector<void*> copies(static_cast<size_t>(unreduced.copy_count));
+  const auto float_at = [&](const OwnedShare::Column& column, uint64_t element) {
+    return reinterpret_cast<float*>(column.data) + (element - share_->range.begin);
+  };
+  for (const ops::Range& run : runs_) {
+    const uint64_t begin = std::max(run.begin, first);
+    const uint64_t end = std::min(run.begin + run.count, first + count);
+    if (begin >= end) continue;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      inputs[i] = static_cast<const float*>(unreduced.inputs[i]) + (begin - first);
+    for (size_t i = 0; i < copies.size(); ++i)
+      copies[i] = static_cast<float*>(unreduced.copies[i]) + (begin - first);
+    ops::ReduceAndRecur(
+        inputs.data(), unreduced.input_count, unreduced.arithmetic, step_->recurrence,
+        {.accumulator = share_->state.empty() ? nullptr : float_at(share_->state[0], begin),
+         .values = float_at(share_->values, begin),
+         .copies = copies.data(),
+         .copy_count = unreduced.copy_count},
+        end - begin);
+  }
+}
+
 }  // namespace dtrun::runtime

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "ops/reduce/recurrence.h"
 #include "runtime/shard_plan.h"
 
 namespace dtrun::runtime {
@@ -54,6 +55,29 @@ class SliceCursor {
   const SliceUpdate* update_;
   size_t next_ = 0;  // slices before it lie before the next piece
   std::vector<void*> slots_;
+};
+
+/// SGD with momentum as ops::Recurrence has it: what is reduced is x, state slot 0 the accumulator
+/// (none: without one).
+struct MomentumStep {
+  ops::Recurrence recurrence;
+  std::vector<bool> frozen;  ///< by parameter: left as it is; empty: none is
+};
+
+/// Steps a share of f32 parameters, as pieces of what is reduced or all at once.
+class MomentumUpdate {
+ public:
+  /// Both outlive it.
+  MomentumUpdate(const OwnedShare& share, const MomentumStep& step);
+
+  /// Elements [first, first + count) of the bucket.
+  void operator()(uint64_t first, uint64_t count, const void* reduced) const;
+  void operator()(uint64_t first, uint64_t count, const ops::UnreducedShare& unreduced) const;
+
+ private:
+  const OwnedShare* share_;
+  const MomentumStep* step_;
+  std::vector<ops::Range> runs_;  // of the bucket: elements of parameters that are not frozen
 };
 
 }  // namespace dtrun::runtime

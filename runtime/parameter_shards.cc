@@ -286,14 +286,49 @@ void ParameterShards::SquaredNorms(double* gradients, double* values) {
 }
 
 void ParameterShards::Step(double factor, const SliceUpdate& update) {
+  StepShares(factor, [&](const OwnedShare& share) -> ops::ShareUpdate {
+    return SliceCursor(share, update);
+  });
+}
+
+void ParameterShards::Step(double factor, const MomentumStep& step) {
+  CheckMomentum(step);
+  StepShares(factor, [&](const OwnedShare& share) -> ops::ShareUpdate {
+    const MomentumUpdate update(share, step);
+    return {ops::ShareUpdate::Piece(update), ops::ShareUpdate::Fused(update)};
+  });
+}
+
+void ParameterShards::CheckMomentum(const MomentumStep& step) const {
+  const auto check = [](const std::string& what, DType found) {
+    if (found == DType::kF32) return;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        base::Text("a step with momentum: ", what, " is ", NameOf(found), ", expected f32"));
+  };
+  if (settings_.slots.size() > 1 || (!step.frozen.empty() && step.frozen.size() != size())) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        base::Text(
+            "a step with momentum: found ", settings_.slots.size(), " slots and ",
+            step.frozen.size(), " frozen flags, expected at most 1 and none or ", size()));
+  }
+  for (size_t i = 0; i < size(); ++i) {
+    check(base::Text("parameter '", parameters_[i].name, "'"), parameters_[i].value.dtype);
+    if (!settings_.slots.empty())
+      check(base::Text("the state of '", parameters_[i].name, "'"), SlotDType(0, i));
+  }
+}
+
+void ParameterShards::StepShares(double factor, const MakeUpdate& make) {
   {
     const StepMeter::Scope timed(meter_);
-    UpdateShares(factor, update);
+    UpdateShares(factor, make);
   }
   meter_.EndStep();
 }
 
-void ParameterShards::UpdateShares(double factor, const SliceUpdate& update) {
+void ParameterShards::UpdateShares(double factor, const MakeUpdate& make) {
   WaitForAll();
   const bool one_pass = communicator_->fuses_updates() && !reduced_;
   if (one_pass) {
@@ -305,9 +340,9 @@ void ParameterShards::UpdateShares(double factor, const SliceUpdate& update) {
   for (size_t b = 0; b < bucket_count(); ++b) {
     meter_.AddBucket(InBucket(*gradients_, b).bytes());
     if (one_pass) {
-      UpdateInOnePass(b, factor, update);
+      UpdateInOnePass(b, factor, make(own_[b]));
     } else {
-      UpdateReduced(b, factor, update);
+      UpdateReduced(b, factor, make(own_[b]));
     }
   }
   if (!one_pass) StartGathers();
@@ -320,22 +355,22 @@ void ParameterShards::Meet() {
   if (bucket_count() > 0) communicator_->StartBarrier().Wait(meter_.lateness());
 }
 
-void ParameterShards::UpdateInOnePass(size_t bucket, double factor, const SliceUpdate& update) {
+void ParameterShards::UpdateInOnePass(
+    size_t bucket, double factor, const ops::ShareUpdate& update) {
   const Buffer gradient = InBucket(*gradients_, bucket);
-  const SliceCursor slices(own_[bucket], update);
   if (settings_.one_copy) {
-    communicator_->ReduceUpdate(gradient, settings_.op, {1, factor}, plan_.shares[bucket], slices);
+    communicator_->ReduceUpdate(gradient, settings_.op, {1, factor}, plan_.shares[bucket], update);
   } else {
     communicator_->ReduceUpdateGather(
         gradient, InBucket(*values_, bucket), settings_.op, {1, factor}, plan_.shares[bucket],
-        slices);
+        update);
   }
 }
 
-void ParameterShards::UpdateReduced(size_t bucket, double factor, const SliceUpdate& update) {
+void ParameterShards::UpdateReduced(size_t bucket, double factor, const ops::ShareUpdate& update) {
   ops::UpdateInPieces(
       InBucket(*gradients_, bucket), plan_.Share(bucket, communicator_->rank()), factor,
-      SliceCursor(own_[bucket], update));
+      update.piece);
 }
 
 void ParameterShards::StartGathers() {

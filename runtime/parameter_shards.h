@@ -1,6 +1,7 @@
 #ifndef DTRUN_RUNTIME_PARAMETER_SHARDS_H_
 #define DTRUN_RUNTIME_PARAMETER_SHARDS_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,9 @@ class ParameterShards {
   /// Calls `update` for this rank's share, with the reduced gradients times `factor`, and starts
   /// bringing the values to all ranks, which `WaitFor` completes. Collective.
   void Step(double factor, const SliceUpdate& update);
+  /// The same with an update that is computed here, in the pass over memory that reduces. Error
+  /// kInvalidArgument unless all parameters and the state are f32, with at most one slot.
+  void Step(double factor, const MomentumStep& step);
   /// Returns when parameter `i` holds what the last step made of it on all ranks.
   void WaitFor(size_t i);
   void WaitForAll();
@@ -89,9 +93,13 @@ class ParameterShards {
   void MarkTheRest();
   void Meet();
   void WaitForBucket(size_t bucket);
-  void UpdateReduced(size_t bucket, double factor, const SliceUpdate& update);
-  void UpdateInOnePass(size_t bucket, double factor, const SliceUpdate& update);
-  void UpdateShares(double factor, const SliceUpdate& update);
+  void CheckMomentum(const MomentumStep& step) const;
+  /// What a step does with what this rank owns of a bucket.
+  using MakeUpdate = std::function<ops::ShareUpdate(const OwnedShare&)>;
+  void StepShares(double factor, const MakeUpdate& make);
+  void UpdateReduced(size_t bucket, double factor, const ops::ShareUpdate& update);
+  void UpdateInOnePass(size_t bucket, double factor, const ops::ShareUpdate& update);
+  void UpdateShares(double factor, const MakeUpdate& make);
   void StartGathers();
   void Reset();
 

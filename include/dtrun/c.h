@@ -570,6 +570,40 @@ DTRUN_API dtrun_error* dtrun_shards_squared_norms(
 /// When it returns, the values come to this rank: dtrun_shards_wait_for waits for them.
 DTRUN_API dtrun_error* dtrun_shards_step(
     dtrun_shards* shards, double factor, dtrun_update_function update, void* argument);
+
+/// SGD with momentum in one formula, for each element:
+///
+///   g     = gradient + decay * value
+///   m     = keep * m + take * g                       m: state slot 0
+///   value = value + by_momentum * m + by_gradient * g
+///
+/// Classic momentum: keep, take = 1, by_momentum = -rate. Keras writes it with take = -rate and
+/// by_momentum = 1. Nesterov's: by_momentum = -rate * keep, by_gradient = -rate. Without a slot
+/// there is no m. Begin with `dtrun_default_momentum_step`.
+typedef struct dtrun_momentum_step {
+  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
+  double keep, take, decay, by_momentum, by_gradient;
+  const uint8_t* frozen;  ///< by parameter: not 0: left as it is; NULL: none is
+} dtrun_momentum_step;
+
+/// Nothing moves.
+static inline dtrun_momentum_step dtrun_default_momentum_step(void) {
+  dtrun_momentum_step step;
+  step.struct_bytes = sizeof(dtrun_momentum_step);
+  step.keep = 0;
+  step.take = 1;
+  step.decay = 0;
+  step.by_momentum = 0;
+  step.by_gradient = 0;
+  step.frozen = NULL;
+  return step;
+}
+
+/// Collective: dtrun_shards_step with this update, which dtrun computes itself, in the very pass
+/// over memory that reduces: faster than any function that is called for slices. Parameters and
+/// state are f32, with at most one slot, else DTRUN_INVALID_ARGUMENT.
+DTRUN_API dtrun_error* dtrun_shards_step_momentum(
+    dtrun_shards* shards, double factor, const dtrun_momentum_step* step);
 /// Returns when parameter `index` holds the values of the last step.
 DTRUN_API dtrun_error* dtrun_shards_wait_for(dtrun_shards* shards, size_t index);
 /// Collective: the whole of state `slot` of parameter `index`, as many elements as it has, comes to

@@ -135,7 +135,11 @@ class ShardedOptimizer {
     const double factor = PrepareNorms();
     inner_.BeginStep();
     Update update{inner_, frozen_, nullptr};
-    detail::Check(dtrun_shards_step(handle_.get(), factor, &UpdateSlice, &update));
+    if (const std::optional<MomentumRule> rule = inner_.momentum_rule()) {
+      StepWithMomentum(factor, *rule);
+    } else {
+      detail::Check(dtrun_shards_step(handle_.get(), factor, &UpdateSlice, &update));
+    }
     marked_before_ = marked_before_ || backward_seen_;
     backward_seen_ = false;
     marked_.assign(marked_.size(), false);
@@ -244,6 +248,18 @@ class ShardedOptimizer {
     } catch (...) {
       update.error = std::current_exception();
     }
+  }
+
+  void StepWithMomentum(double factor, const MomentumRule& rule) {
+    const std::vector<uint8_t> frozen(frozen_.begin(), frozen_.end());
+    dtrun_momentum_step step = dtrun_default_momentum_step();
+    step.keep = rule.keep;
+    step.take = rule.take;
+    step.decay = rule.decay;
+    step.by_momentum = rule.by_momentum;
+    step.by_gradient = rule.by_gradient;
+    step.frozen = frozen.data();
+    detail::Check(dtrun_shards_step_momentum(handle_.get(), factor, &step));
   }
 
   static SliceableOptimizer& Sliceable(Optimizer& inner) {

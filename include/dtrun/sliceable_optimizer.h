@@ -38,6 +38,16 @@ struct ParameterNorms {
   double value = 0;
 };
 
+/// SGD with momentum in one formula; see dtrun_momentum_step of c.h, which has it for Keras's way,
+/// the classic one and Nesterov's:
+///
+///   g     = gradient + decay * value
+///   m     = keep * m + take * g
+///   value = value + by_momentum * m + by_gradient * g
+struct MomentumRule {
+  double keep = 0, take = 1, decay = 0, by_momentum = 0, by_gradient = 0;
+};
+
 /// An optimizer that updates each element from its own gradient, value and state alone, so that the
 /// work can be cut anywhere: a ShardedOptimizer lets each rank update a share, and keeps the state
 /// of that share only. Used without one it is an optimizer like any other: `Step()` and `state()`
@@ -63,6 +73,12 @@ class SliceableOptimizer : public virtual Optimizer {
   /// Updates the values and the state of a slice. Slices come in any order, each element once in a
   /// step.
   virtual void StepSlice(const ParameterSlice& slice) = 0;
+
+  /// In this step, after BeginStep(): the formula that StepSlice computes, on f32 parameters, with
+  /// m as the only slot, f32 as well, or without a slot. A ShardedOptimizer then computes it itself
+  /// while it reduces, which saves time, and does not call StepSlice; the two may differ by
+  /// rounding. None: StepSlice computes something else.
+  virtual std::optional<MomentumRule> momentum_rule() const { return std::nullopt; }
 
   /// "<slot>/<parameter>", the whole of it, slot by slot; then the scalars.
   std::vector<NamedBuffer> state() override {

@@ -25,6 +25,18 @@ void Sgd::set_learning_rate(double rate) {
   options_.learning_rate = rate;
 }
 
+std::optional<MomentumRule> Sgd::momentum_rule() const {
+  const double rate = options_.learning_rate, momentum = options_.momentum;
+  MomentumRule rule;
+  rule.decay = options_.weight_decay;
+  if (momentum == 0 || options_.nesterov) rule.by_gradient = -rate;
+  if (momentum == 0) return rule;
+  rule.keep = momentum;
+  rule.take = -rate;
+  rule.by_momentum = options_.nesterov ? momentum : 1;
+  return rule;
+}
+
 void Sgd::StepSlice(const ParameterSlice& slice) {
   const DescentFactors factors{
       .rate = static_cast<float>(options_.learning_rate),

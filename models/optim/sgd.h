@@ -3,6 +3,7 @@
 
 #include <dtrun/sliceable_optimizer.h>
 
+#include <optional>
 #include <vector>
 
 #include "models/optim/rate_optimizer.h"
@@ -32,6 +33,7 @@ class Sgd : public RateOptimizer, public SliceableOptimizer {
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<StateSlot> slots() const override;
   void StepSlice(const ParameterSlice& slice) override;
+  std::optional<MomentumRule> momentum_rule() const override;
   double learning_rate() const override { return options_.learning_rate; }
   void set_learning_rate(double rate) override;
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/reduce/recurrence.h"
 #include "ops/reduce/reduce.h"
 
 namespace dtrun::ops {
@@ -19,12 +20,16 @@ struct InstructionSet {
 /// Those that this CPU has, the best one first. All of them give the same bits.
 std::vector<InstructionSet> InstructionSetsHere();
 
-/// Reduce, Convert and Copy of reduce.h with an instruction set of the caller's choice: for tests
-/// and benchmarks.
+/// Reduce, Convert and Copy of reduce.h, and ReduceAndRecur, with an instruction set of the
+/// caller's choice: for tests and benchmarks.
 void ReduceWith(
     const InstructionSet& instructions, const void* const* inputs, int input_count,
     void* const* outputs, int output_count, uint64_t count, DType dtype,
     const Arithmetic& arithmetic);
+void ReduceAndRecurWith(
+    const InstructionSet& instructions, const void* const* inputs, int input_count,
+    const Arithmetic& arithmetic, const Recurrence& recurrence, const RecurrenceArrays& arrays,
+    uint64_t count);
 void ConvertWith(
     const InstructionSet& instructions, const void* input, DType from, void* output, DType to,
     uint64_t count);

@@ -21,6 +21,16 @@ struct KernelCall {
 
 using ReduceKernel = void (*)(const KernelCall& call);
 
+/// A recurrence of f32 fed by a reduction: see recurrence.h.
+struct RecurrenceCall {
+  KernelCall reduction;  // its outputs become copies of `values`
+  float keep, take, decay, by_accumulator, by_input;
+  float* accumulator;  // null: none
+  float* values;
+};
+
+using RecurrenceKernel = void (*)(const RecurrenceCall& call);
+
 inline constexpr int kDTypeCount = 13;
 inline constexpr int kReduceOpCount = 5;
 inline constexpr unsigned long kStreamAlignment = 64;  // bytes
@@ -32,6 +42,9 @@ struct Kernels {
   void (*bf16_to_f32)(const void* input, void* output, unsigned long count);
   void (*f32_to_f16)(const void* input, void* output, unsigned long count);
   void (*f32_to_bf16)(const void* input, void* output, unsigned long count);
+  RecurrenceKernel recur_one;      // of one input, which is neither divided nor scaled
+  RecurrenceKernel recur_two_sum;  // of two inputs
+  RecurrenceKernel recur_two_average;
   // `to` is aligned to kStreamAlignment, `bytes` a multiple of it.
   void (*copy_streaming)(void* to, const void* from, unsigned long bytes);
 };

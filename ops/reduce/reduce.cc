@@ -10,6 +10,7 @@
 #include "dtrun/error.h"
 #include "ops/reduce/instruction_set.h"
 #include "ops/reduce/kernel_table.h"
+#include "ops/reduce/recurrence.h"
 
 namespace dtrun::ops {
 namespace {
@@ -60,6 +61,83 @@ void CopyPastCache(const InstructionSet& instructions, void* to, const void* fro
   std::memcpy(target, source, head);
   if (streamed > 0) instructions.kernels->copy_streaming(target + head, source + head, streamed);
   std::memcpy(target + head + streamed, source + head + streamed, bytes - head - streamed);
+}
+
+// Elements in front of the first place where all copies can be streamed to; `count` if there is
+// none.
+uint64_t HeadOf(const RecurrenceArrays& arrays, uint64_t count) {
+  const auto gap = [&](int copy) {
+    return -reinterpret_cast<uintptr_t>(arrays.copies[copy]) % uint64_t{kStreamAlignment};
+  };
+  for (int copy = 1; copy < arrays.copy_count; ++copy) {
+    if (gap(copy) != gap(0)) return count;
+  }
+  return arrays.copy_count == 0 ? 0 : std::min(count, gap(0) / sizeof(float));
+}
+
+// One or two inputs: elements [first, first + count), with streaming stores or without.
+void RecurInRegisters(
+    const InstructionSet& instructions, const void* const* inputs, int input_count,
+    const Arithmetic& arithmetic, const Recurrence& r, const RecurrenceArrays& arrays,
+    uint64_t first, uint64_t count, Stores stores) {
+  if (count == 0) return;
+  const void* begin[2] = {};
+  for (int k = 0; k < input_count; ++k) begin[k] = static_cast<const float*>(inputs[k]) + first;
+  std::vector<void*> copies;
+  for (int copy = 0; copy < arrays.copy_count; ++copy)
+    copies.push_back(static_cast<float*>(arrays.copies[copy]) + first);
+  const RecurrenceCall call = {
+      .reduction =
+          {.inputs = begin,
+           .input_count = input_count,
+           .outputs = copies.data(),
+           .output_count = arrays.copy_count,
+           .streamed_count = stores == Stores::kStreaming ? arrays.copy_count : 0,
+           .count = count,
+           .divisor = arithmetic.divisor == 0 ? input_count : arithmetic.divisor,
+           .before = arithmetic.scale.before,
+           .after = arithmetic.scale.after},
+      .keep = r.keep,
+      .take = r.take,
+      .decay = r.decay,
+      .by_accumulator = r.by_accumulator,
+      .by_input = r.by_input,
+      .accumulator = arrays.accumulator == nullptr ? nullptr : arrays.accumulator + first,
+      .values = arrays.values + first};
+  const Kernels& kernels = *instructions.kernels;
+  if (input_count == 1) return kernels.recur_one(call);
+  const bool average = arithmetic.op == ReduceOp::kAverage;
+  (average ? kernels.recur_two_average : kernels.recur_two_sum)(call);
+}
+
+// Reduced block by block, then as one input that is complete.
+void RecurByBlocks(
+    const InstructionSet& instructions, const void* const* inputs, int input_count,
+    const Arithmetic& arithmetic, const Recurrence& recurrence, const RecurrenceArrays& arrays,
+    uint64_t count, uint64_t head) {
+  constexpr uint64_t kBlock = 1024;  // elements: a block stays in the first-level cache
+  alignas(64) float block[kBlock];
+  std::vector<const void*> begin(static_cast<size_t>(input_count));
+  std::vector<void*> copies(static_cast<size_t>(arrays.copy_count));
+  for (uint64_t first = 0, n = 0; first < count; first += n) {
+    n = std::min(first < head ? head - first : kBlock, std::min(kBlock, count - first));
+    for (int k = 0; k < input_count; ++k)
+      begin[static_cast<size_t>(k)] = static_cast<const float*>(inputs[k]) + first;
+    for (int copy = 0; copy < arrays.copy_count; ++copy)
+      copies[static_cast<size_t>(copy)] = static_cast<float*>(arrays.copies[copy]) + first;
+    void* reduced = block;
+    Arithmetic plain = arithmetic;
+    plain.stores = Stores::kCached;
+    ReduceWith(instructions, begin.data(), input_count, &reduced, 1, n, DType::kF32, plain);
+    const void* one = block;
+    const RecurrenceArrays part = {
+        .accumulator = arrays.accumulator == nullptr ? nullptr : arrays.accumulator + first,
+        .values = arrays.values + first,
+        .copies = copies.data(),
+        .copy_count = arrays.copy_count};
+    const Stores stores = first < head ? Stores::kCached : arithmetic.stores;
+    RecurInRegisters(instructions, &one, 1, {}, recurrence, part, 0, n, stores);
+  }
 }
 
 }  // namespace
@@ -137,6 +215,35 @@ void CopyWith(
   } else if (bytes > 0) {
     std::memcpy(to, from, bytes);
   }
+}
+
+void ReduceAndRecurWith(
+    const InstructionSet& instructions, const void* const* inputs, int input_count,
+    const Arithmetic& arithmetic, const Recurrence& recurrence, const RecurrenceArrays& arrays,
+    uint64_t count) {
+  const StandardFloatEnvironment environment;
+  const bool streams = arithmetic.stores == Stores::kStreaming;
+  const uint64_t head = streams ? HeadOf(arrays, count) : count;
+  const bool finished = arithmetic.op == ReduceOp::kSum && arithmetic.scale.before == 1 &&
+                        arithmetic.scale.after == 1;
+  if (input_count == 2 || (input_count == 1 && finished)) {
+    RecurInRegisters(
+        instructions, inputs, input_count, arithmetic, recurrence, arrays, 0, head,
+        Stores::kCached);
+    RecurInRegisters(
+        instructions, inputs, input_count, arithmetic, recurrence, arrays, head, count - head,
+        arithmetic.stores);
+  } else {
+    RecurByBlocks(
+        instructions, inputs, input_count, arithmetic, recurrence, arrays, count,
+        streams ? head : 0);
+  }
+}
+
+void ReduceAndRecur(
+    const void* const* inputs, int input_count, const Arithmetic& arithmetic,
+    const Recurrence& recurrence, const RecurrenceArrays& arrays, uint64_t count) {
+  ReduceAndRecurWith(Chosen(), inputs, input_count, arithmetic, recurrence, arrays, count);
 }
 
 void Reduce(

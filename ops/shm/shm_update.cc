@@ -2,8 +2,9 @@
 // nobody needs the others: every rank goes through its own share in pieces that stay in its cache,
 // reduces a piece over all inputs into a small scratch buffer, lets the caller update its own
 // output from it, and stores the piece into the outputs of the others while it is at hand, past the
-// cache, because nobody reads them soon. A barrier ends it. The walk belongs to the thread that
-// called: the engine goes on with other operations.
+// cache, because nobody reads them soon. An update that is fused does all of that itself, element
+// by element: every stream of memory runs all the time then. A barrier ends it. The walk belongs to
+// the thread that called: the engine goes on with other operations.
 
 #include "ops/shm/shm_update.h"
 
@@ -78,19 +79,46 @@ class Walk {
         scratch_(kPieceBytes + kCacheLine) {}
 
   void Run() {
-    const uint64_t piece = kPieceBytes / m_.element();
-    for (uint64_t done = 0; done < share_.count; done += piece) {
-      const uint64_t first = share_.begin + done, count = std::min(piece, share_.count - done);
-      update_(first, count, ReducePiece(first, count));
-      if (m_.kind() == CollectiveKind::kReduceUpdateGather) StorePiece(first, count);
+    if (update_.fused) {
+      if (share_.count > 0) UpdateWhole();
+    } else {
+      UpdateInPieces();
     }
     FenceStores();
   }
 
  private:
-  const void* ReducePiece(uint64_t first, uint64_t count) {
+  void UpdateInPieces() {
+    const uint64_t piece = kPieceBytes / m_.element();
+    for (uint64_t done = 0; done < share_.count; done += piece) {
+      const uint64_t first = share_.begin + done, count = std::min(piece, share_.count - done);
+      update_.piece(first, count, ReducePiece(first, count));
+      if (m_.kind() == CollectiveKind::kReduceUpdateGather) StorePiece(first, count);
+    }
+  }
+
+  void UpdateWhole() {
+    PointInputsTo(share_.begin);
+    std::vector<void*> copies;
+    for (int i = 1; i < m_.size() && m_.kind() == CollectiveKind::kReduceUpdateGather; ++i) {
+      const int peer = (m_.rank() + i) % m_.size();
+      if (m_.output(peer) == m_.output(m_.rank())) continue;
+      copies.push_back(m_.output(peer) + share_.begin * m_.element());
+    }
+    Arithmetic arithmetic = m_.arithmetic();
+    arithmetic.stores = stores_;
+    update_.fused(
+        share_.begin, share_.count,
+        {inputs_.data(), m_.size(), arithmetic, copies.data(), static_cast<int>(copies.size())});
+  }
+
+  void PointInputsTo(uint64_t first) {
     for (int r = 0; r < m_.size(); ++r)
       inputs_[static_cast<size_t>(r)] = m_.input(r) + first * m_.element();
+  }
+
+  const void* ReducePiece(uint64_t first, uint64_t count) {
+    PointInputsTo(first);
     void* reduced = scratch_.data() + AlignmentGap(scratch_.data());
     Reduce(
         inputs_.data(), m_.size(), &reduced, 1, count, m_.collective().input.dtype,

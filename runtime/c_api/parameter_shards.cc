@@ -1,7 +1,5 @@
 #include "runtime/parameter_shards.h"
 
-#include <algorithm>
-#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -11,37 +9,16 @@
 #include "dtrun/error.h"
 #include "dtrun/types.h"
 #include "runtime/c_api/handles.h"
+#include "runtime/c_api/sized_struct.h"
 
 using dtrun::base::Text;
 using dtrun::runtime::c_api::CheckNotNull;
 using dtrun::runtime::c_api::Destroy;
 using dtrun::runtime::c_api::Guard;
+using dtrun::runtime::c_api::ReadSized;
 using dtrun::runtime::c_api::Use;
 
 namespace {
-
-// A program that was compiled with a later version has a longer struct: what this library does not
-// know of has to be zero.
-dtrun_shards_options ReadOptions(const dtrun_shards_options* options) {
-  CheckNotNull(options, "options");
-  dtrun_shards_options known = dtrun_default_shards_options();
-  const uint64_t bytes = options->struct_bytes;
-  if (bytes < sizeof known) {
-    throw dtrun::Error(
-        dtrun::ErrorCode::kInvalidArgument,
-        Text(
-            "struct_bytes of the options is ", bytes, "; expected ", sizeof known,
-            ": begin with dtrun_default_shards_options()"));
-  }
-  const char* first = reinterpret_cast<const char*>(options);
-  if (std::any_of(first + sizeof known, first + bytes, [](char byte) { return byte != 0; })) {
-    throw dtrun::Error(
-        dtrun::ErrorCode::kUnavailable,
-        "the program sets an option that this version of libdtrun does not know");
-  }
-  std::memcpy(&known, options, sizeof known);
-  return known;
-}
 
 std::vector<std::optional<dtrun::DType>> Slots(const dtrun_shards_options& options) {
   std::vector<std::optional<dtrun::DType>> slots;
@@ -66,6 +43,19 @@ dtrun_parameter_slice ToC(const dtrun::runtime::ParameterSlice& slice) {
   return {slice.parameter, slice.first, slice.count, slice.gradient, slice.value, slice.slots};
 }
 
+dtrun::runtime::MomentumStep StepOf(const dtrun_momentum_step* step, size_t parameters) {
+  const dtrun_momentum_step told = ReadSized(step, "dtrun_default_momentum_step()");
+  dtrun::runtime::MomentumStep result;
+  result.recurrence = {
+      .keep = static_cast<float>(told.keep),
+      .take = static_cast<float>(told.take),
+      .decay = static_cast<float>(told.decay),
+      .by_accumulator = static_cast<float>(told.by_momentum),
+      .by_input = static_cast<float>(told.by_gradient)};
+  if (told.frozen != nullptr) result.frozen.assign(told.frozen, told.frozen + parameters);
+  return result;
+}
+
 }  // namespace
 
 dtrun_error* dtrun_shards_create(
@@ -73,7 +63,7 @@ dtrun_error* dtrun_shards_create(
     size_t parameter_count, const dtrun_shards_options* options, dtrun_shards** shards) {
   return Guard([&] {
     CheckNotNull(shards, "shards");
-    const dtrun_shards_options told = ReadOptions(options);
+    const dtrun_shards_options told = ReadSized(options, "dtrun_default_shards_options()");
     std::vector<dtrun::runtime::ShardedParameter> list;
     for (size_t i = 0; i < parameter_count; ++i) {
       CheckNotNull(parameters[i].name, "the name of a parameter");
@@ -127,6 +117,15 @@ dtrun_error* dtrun_shards_step(
       const dtrun_parameter_slice told = ToC(slice);
       update(argument, &told);
     });
+    used.owner.recorder->AddSteps(used.shards.meter().last());
+  });
+}
+
+dtrun_error* dtrun_shards_step_momentum(
+    dtrun_shards* shards, double factor, const dtrun_momentum_step* step) {
+  return Guard([&] {
+    dtrun_shards& used = Use(shards, "shards");
+    used.shards.Step(factor, StepOf(step, used.shards.size()));
     used.owner.recorder->AddSteps(used.shards.meter().last());
   });
 }

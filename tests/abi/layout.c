@@ -68,6 +68,14 @@ static void Structs(void) {
   MEMBER(dtrun_shards_options, bucket_bytes);
   MEMBER(dtrun_shards_options, slot_count);
   MEMBER(dtrun_shards_options, slot_dtypes);
+  SIZE(dtrun_momentum_step);
+  MEMBER(dtrun_momentum_step, struct_bytes);
+  MEMBER(dtrun_momentum_step, keep);
+  MEMBER(dtrun_momentum_step, take);
+  MEMBER(dtrun_momentum_step, decay);
+  MEMBER(dtrun_momentum_step, by_momentum);
+  MEMBER(dtrun_momentum_step, by_gradient);
+  MEMBER(dtrun_momentum_step, frozen);
   SIZE(dtrun_parameter_slice);
   MEMBER(dtrun_parameter_slice, parameter);
   MEMBER(dtrun_parameter_slice, first);
