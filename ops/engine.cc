@@ -403,9 +403,8 @@ void Engine::Warn(size_t index, base::TimePoint now) {
       });
   if (said) return;
   log_(
-      base::LogLevel::kWarning, base::Text(
-                                    "waiting for ", Seconds(now - entry.since), " s: ",
-                                    Describe(entry, now)));
+      base::LogLevel::kWarning,
+      base::Text("waiting for ", Seconds(now - entry.since), " s: ", Describe(entry, now)));
 }
 
 void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {

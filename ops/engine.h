@@ -256,9 +256,9 @@ class Engine {
   std::shared_ptr<OperationObserver> observer_;  // guarded by mutex_
   uint64_t observed_ = 0;                        // guarded
   std::shared_ptr<Segment> doorbell_;
-  std::recursive_mutex mutex_;                  // an operation that is advanced may start others
+  std::recursive_mutex mutex_;                    // an operation that is advanced may start others
   std::vector<std::shared_ptr<Driver>> drivers_;  // guarded by mutex_
-  std::vector<std::shared_ptr<Entry>> active_;  // guarded by mutex_, in the order of their start
+  std::vector<std::shared_ptr<Entry>> active_;    // guarded by mutex_, in the order of their start
   base::TimePoint next_alarm_ = base::TimePoint::max();  // guarded: nothing can be late before
   uint32_t turns_ = 0;                                   // guarded
   Entry* advancing_ = nullptr;                           // guarded: in whose Advance we are

@@ -95,13 +95,14 @@ typedef struct dtrun_named_tensor {
   /// Where the result goes; data NULL: in place (all_reduce, broadcast), or memory of the work's.
   /// Of all_gather and all_to_all it is NULL: only the ranks together know its size.
   dtrun_buffer output;
-  const uint64_t* shape;  ///< whose product is input.count
-  uint64_t dimensions;    ///< of shape; 0: a scalar
-  const uint64_t* splits; ///< of all_to_all: p numbers; NULL: the rows are dealt evenly
+  const uint64_t* shape;   ///< whose product is input.count
+  uint64_t dimensions;     ///< of shape; 0: a scalar
+  const uint64_t* splits;  ///< of all_to_all: p numbers; NULL: the rows are dealt evenly
 } dtrun_named_tensor;
 
 /// Called once, when the work is done, with what dtrun_named_work_wait would return, on whichever
-/// thread drives progress then. It may submit and read the work's results; it must not wait.
+/// thread drives progress then, perhaps before the submission returns. `work` and `error` are
+/// dtrun's, and there until it returns. It may read results and submit; it must not wait.
 typedef void (*dtrun_named_callback)(
     void* argument, const dtrun_named_work* work, const dtrun_error* error);
 
@@ -112,7 +113,7 @@ typedef struct dtrun_named_operation {
   int32_t reduce_op;      ///< DTRUN_SUM ... DTRUN_PRODUCT, of all_reduce and reduce_scatter
   int32_t root;           ///< of broadcast: a rank of the queue, in whatever set
   int32_t set;
-  dtrun_scale scale;      ///< of all_reduce and reduce_scatter
+  dtrun_scale scale;              ///< of all_reduce and reduce_scatter
   dtrun_named_callback callback;  ///< NULL: none
   void* argument;                 ///< of the callback
 } dtrun_named_operation;

@@ -36,7 +36,8 @@ class ByteWriter {
   std::string bytes_;
 };
 
-/// The reverse. Throws Error kSystem when the bytes end too early: no rank of this build wrote them.
+/// The reverse. Throws Error kSystem when the bytes end too early: no rank of this build wrote
+/// them.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : rest_(bytes) {}

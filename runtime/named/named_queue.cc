@@ -43,8 +43,7 @@ void CheckTensor(const NamedTensor& tensor) {
   }
   if (tensor.name == kBarrierName) Refuse(tensor, "its name is that of barriers; expected another");
   if (SizeOf(input.dtype) == 0) {
-    Refuse(
-        tensor, Text("it has dtype ", static_cast<int>(input.dtype), ", which does not exist"));
+    Refuse(tensor, Text("it has dtype ", static_cast<int>(input.dtype), ", which does not exist"));
   }
   uint64_t count = 1;
   for (const uint64_t dimension : tensor.shape) {
@@ -85,17 +84,16 @@ void CheckRows(const Operation& operation, const NamedTensor& tensor, int size) 
   if (!by_rows) return;
   if (tensor.shape.empty()) {
     Refuse(
-        tensor,
-        Text("it is a scalar; ", NameOf(operation.kind), " needs at least one dimension"));
+        tensor, Text("it is a scalar; ", NameOf(operation.kind), " needs at least one dimension"));
   }
   if (operation.kind != Kind::kAllToAll) return;
   const uint64_t rows = tensor.shape[0];
   if (!tensor.has_splits) {
     if (rows % static_cast<uint64_t>(size) == 0) return;
     Refuse(
-        tensor, Text(
-                    "it has ", rows, " rows, which ", size,
-                    " ranks cannot share evenly; expected splits"));
+        tensor,
+        Text(
+            "it has ", rows, " rows, which ", size, " ranks cannot share evenly; expected splits"));
   }
   uint64_t sum = 0;
   for (const uint64_t split : tensor.splits) {
@@ -142,7 +140,7 @@ void CheckOutput(
 // --- a submission -------------------------------------------------------------------------------
 
 void NamedWork::Wait() {
-  queue_->Wait(*submission_);
+  if (queue_ != nullptr) queue_->Wait(*submission_);
   if (submission_->error) std::rethrow_exception(submission_->error);
 }
 
@@ -170,7 +168,7 @@ int NamedWork::last_joined() const {
 }
 
 NamedWork NamedQueue::Submit(
-    const Operation& operation, const std::vector<NamedTensor>& tensors, Callback callback) {
+    const Operation& operation, std::vector<NamedTensor> tensors, Callback callback) {
   const std::shared_ptr<SetQueue> queue = MemberOf(operation.set, NameOf(operation.kind));
   if (tensors.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "a group has no tensors; expected one at least");
@@ -190,7 +188,7 @@ NamedWork NamedQueue::Submit(
   const uint64_t group = tensors.size() > 1 ? DigestOf(tensors) : 0;
   std::vector<Submitted> submitted;
   submitted.reserve(tensors.size());
-  for (const NamedTensor& tensor : tensors) {
+  for (NamedTensor& tensor : tensors) {
     CheckTensor(tensor);
     CheckArithmetic(operation, tensor);
     CheckRows(operation, tensor, queue->size());
@@ -200,11 +198,12 @@ NamedWork NamedQueue::Submit(
         .dtype = tensor.input.dtype,
         .op = reduces ? operation.op : ReduceOp::kSum,
         .root = root,
-        .on_gpu = tensor.input.device >= 0 || (tensor.output.data != nullptr && tensor.output.device >= 0),
+        .on_gpu = tensor.input.device >= 0 ||
+                  (tensor.output.data != nullptr && tensor.output.device >= 0),
         .before = operation.scale.before,
         .after = operation.scale.after,
-        .shape = tensor.shape,
-        .splits = tensor.splits,
+        .shape = std::move(tensor.shape),
+        .splits = std::move(tensor.splits),
         .group_size = static_cast<uint32_t>(tensors.size()),
         .group = group};
     CheckOutput(operation, tensor, request, queue->rank(), queue->size());
@@ -275,8 +274,7 @@ void NamedQueue::CheckSet(const std::vector<int>& ranks) const {
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] < 0 || ranks[i] >= control_->size()) {
       refuse(Text(
-          ": rank ", ranks[i], " does not exist; expected ranks from 0 to ",
-          control_->size() - 1));
+          ": rank ", ranks[i], " does not exist; expected ranks from 0 to ", control_->size() - 1));
     }
     if (i > 0 && ranks[i] == ranks[i - 1]) {
       refuse(Text(": rank ", ranks[i], " is listed twice"));

@@ -36,6 +36,7 @@ struct NamedTensor {
 /// One submission. Thread-safe.
 class NamedWork {
  public:
+  /// `queue` may be null when it is done.
   NamedWork(std::shared_ptr<SetQueue> queue, std::shared_ptr<Submission> submission)
       : queue_(std::move(queue)), submission_(std::move(submission)) {}
 
@@ -57,7 +58,7 @@ class NamedWork {
 /// calls, which are made by one thread.
 class NamedQueue {
  public:
-  using Callback = std::function<void(const Submission&)>;
+  using Callback = SetQueue::Callback;
 
   /// Collective.
   NamedQueue(
@@ -74,8 +75,7 @@ class NamedQueue {
   std::vector<int> RanksOf(int set) const;
 
   NamedWork Submit(
-      const Operation& operation, const std::vector<NamedTensor>& tensors,
-      Callback callback = nullptr);
+      const Operation& operation, std::vector<NamedTensor> tensors, Callback callback = nullptr);
   NamedWork Barrier(int set = 0, Callback callback = nullptr);
   NamedWork Join(int set = 0, Callback callback = nullptr);
 

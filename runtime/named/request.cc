@@ -49,9 +49,9 @@ uint64_t Request::count() const {
 }
 
 uint64_t Request::row_elements() const {
-  return shape.empty() ? 1
-                       : std::accumulate(
-                             shape.begin() + 1, shape.end(), uint64_t{1}, std::multiplies<>());
+  return shape.empty()
+             ? 1
+             : std::accumulate(shape.begin() + 1, shape.end(), uint64_t{1}, std::multiplies<>());
 }
 
 uint64_t Request::RowsTo(int to, int size) const {
@@ -151,12 +151,12 @@ std::string GroupName(const Request& request) {
   return text.str();
 }
 
-std::string Sides(const Requests& by_rank, const ops::Members& members, bool of_groups) {
+std::string Sides(const Requests& by_rank, const ops::Members& members, bool other_names) {
   std::vector<std::pair<std::string, std::vector<int>>> sides;  // in the order of the first rank
   for (size_t r = 0; r < by_rank.size(); ++r) {
     if (by_rank[r] == nullptr) continue;
     std::string text = Describe(*by_rank[r], members);
-    if (of_groups) text += by_rank[r]->group == 0 ? " alone" : GroupName(*by_rank[r]);
+    if (other_names) text += GroupName(*by_rank[r]);
     const auto same = std::find_if(
         sides.begin(), sides.end(), [&](const auto& side) { return side.first == text; });
     if (same == sides.end()) {
@@ -183,16 +183,17 @@ std::optional<Refusal> Judge(
     if (request.get() == first) continue;
     const std::string difference = Difference(*first, *request);
     if (difference.empty()) continue;
+    const bool other_names = difference == "the group" && first->group_size == request->group_size;
     return Refusal{
         ErrorCode::kMismatch, Text(
                                   "tensor '", name, "': the ranks disagree on ", difference, ": ",
-                                  Sides(by_rank, members, difference == "the group"))};
+                                  Sides(by_rank, members, other_names))};
   }
   if (first->on_gpu) {
     return Refusal{
-        ErrorCode::kUnavailable,
-        Text(
-            "tensor '", name, "': ", Describe(*first, members), "; no backend here reaches GPU memory")};
+        ErrorCode::kUnavailable, Text(
+                                     "tensor '", name, "': ", Describe(*first, members),
+                                     "; no backend here reaches GPU memory")};
   }
   const bool rooted = first->kind == Kind::kBroadcast;
   if (rooted && by_rank[static_cast<size_t>(first->root)] == nullptr) {

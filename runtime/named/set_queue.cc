@@ -1,9 +1,9 @@
 // Ranks agree in rounds. In a round every rank tells every other what it has submitted since the
 // last one, and each then knows, by the same table, what all have submitted: that is done, in the
 // same order everywhere. A round is one all-gather of a small record per rank; what does not fit
-// follows in a second one. A rank takes part when it has news, or when another rank has begun; so a
-// round happens only when there are news, and whoever waits or is driven by another wait has no
-// part in delaying it. There is no coordinator and no clock.
+// follows in a second one. A rank takes part when it has news, or when it waits for those of others
+// and another rank has begun: so a round happens only when there are news. There is no coordinator
+// and no clock.
 //
 // Rounds and data have communicators of their own, so that ranks talk while data moves. Data starts
 // in the order of the rounds, on all ranks alike.
@@ -79,18 +79,36 @@ void SetQueue::CheckUsable() const {
 }
 
 void SetQueue::CheckNew(const std::vector<Submitted>& tensors) const {
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (tensors[i].name != tensors[j].name) continue;
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          Text("tensor '", tensors[i].name, "' is twice in a group; expected different names"));
+  if (tensors.size() == 1) return;
+  std::vector<std::string_view> names;
+  for (const Submitted& submitted : tensors) names.push_back(submitted.name);
+  std::sort(names.begin(), names.end());
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice == names.end()) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text("tensor '", *twice, "' is twice in a group; expected different names"));
+}
+
+// Refuses all of them if one is under way.
+void SetQueue::FindTensors(std::vector<Submitted>& tensors) {
+  for (Submitted& submitted : tensors) {
+    submitted.tensor = &table_.At(submitted.name);
+    if (submitted.tensor->mine == nullptr) continue;
+    for (Submitted& other : tensors) {
+      if (other.tensor != nullptr) table_.Release(*other.tensor);
     }
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "tensor '", submitted.name,
+            "' is under way: it was submitted before and is not done; expected another name, or a "
+            "wait before",
+            tensors.size() > 1 ? "; nothing of the group was submitted" : ""));
   }
 }
 
-std::shared_ptr<Submission> SetQueue::Submit(
-    std::vector<Submitted> tensors, std::function<void(const Submission&)> callback) {
+std::shared_ptr<Submission> SetQueue::Submit(std::vector<Submitted> tensors, Callback callback) {
   CheckNew(tensors);
   auto submission = std::make_shared<Submission>();
   submission->parts.resize(tensors.size());
@@ -99,26 +117,11 @@ std::shared_ptr<Submission> SetQueue::Submit(
   {
     std::lock_guard lock(mutex_);
     CheckUsable();
-    std::vector<Tensor*> found;
-    found.reserve(tensors.size());
-    for (const Submitted& submitted : tensors) {
-      Tensor& tensor = table_.At(submitted.name);
-      if (tensor.mine != nullptr) {
-        for (Tensor* other : found) table_.Release(*other);
-        throw Error(
-            ErrorCode::kInvalidArgument,
-            Text(
-                "tensor '", submitted.name,
-                "' is under way: it was submitted before and is not done; expected another name, "
-                "or a wait before",
-                tensors.size() > 1 ? "; nothing of the group was submitted" : ""));
-      }
-      found.push_back(&tensor);
-    }
+    FindTensors(tensors);
     uint64_t bytes = 0;
     for (size_t i = 0; i < tensors.size(); ++i) {
       Part& part = submission->parts[i];
-      Tensor& tensor = *found[i];
+      Tensor& tensor = *tensors[i].tensor;
       part.submission = submission.get();
       part.tensor = &tensor;
       part.input = tensors[i].input;
@@ -133,6 +136,7 @@ std::shared_ptr<Submission> SetQueue::Submit(
       table_.Announce(part);
     }
     submission->unfinished = tensors.size();
+    submitted_ += tensors.size();
     submission->self = submission;
     now = WantsToAnnounceNow(bytes);
   }
@@ -140,7 +144,7 @@ std::shared_ptr<Submission> SetQueue::Submit(
   return submission;
 }
 
-std::shared_ptr<Submission> SetQueue::Join(std::function<void(const Submission&)> callback) {
+std::shared_ptr<Submission> SetQueue::Join(Callback callback) {
   auto submission = std::make_shared<Submission>();
   submission->callback = std::move(callback);
   {
@@ -209,7 +213,7 @@ bool SetQueue::Advance() {
     ended.swap(ended_);
   }
   for (const auto& submission : ended) {
-    if (submission->callback) submission->callback(*submission);
+    if (submission->callback) submission->callback(submission);
   }
   return advanced;
 }
@@ -217,12 +221,19 @@ bool SetQueue::Advance() {
 bool SetQueue::Step() {
   bool advanced = FinishTransfers();
   advanced |= StartTransfers();
-  if (phase_ == Phase::kIdle) {
-    if (!table_.HasNews() && !rounds_->MayBeAwaited()) return advanced;
-    BeginRound();
-    return true;
-  }
-  return ContinueRound() || advanced;
+  if (phase_ != Phase::kIdle) return ContinueRound() || advanced;
+  if (!TakesPart()) return advanced;
+  BeginRound();
+  return true;
+}
+
+// In the rounds of others when something here depends on their news. Otherwise nothing of theirs
+// can be done before this rank has news of its own, and it waits for these: so a step in which
+// every rank submits the same takes one round, however late each is.
+bool SetQueue::TakesPart() const {
+  if (table_.HasNews()) return true;
+  const bool depends = table_.my_pending() > 0 || join_ != nullptr;
+  return (depends || answers_) && rounds_->MayBeAwaited();
 }
 
 void SetQueue::BeginRound() {
@@ -235,7 +246,7 @@ void SetQueue::BeginRound() {
   round_ = rounds_->StartAllGather(
       Buffer(record_.data(), record_.size(), DType::kU8),
       Buffer(records_.data(), records_.size(), DType::kU8));
-  round_has_purpose_ = false;
+  round_has_purpose_ = answers_ = false;
   phase_ = Phase::kGathering;
 }
 
@@ -362,6 +373,7 @@ void SetQueue::FailPart(Part& part, const std::exception_ptr& error) {
 
 void SetQueue::End(Submission& submission) {
   // All of its names are free from here on.
+  submitted_ -= submission.parts.size();
   for (Part& part : submission.parts) {
     Tensor* const tensor = std::exchange(part.tensor, nullptr);
     tensor->mine = nullptr;
@@ -389,7 +401,7 @@ void SetQueue::Break(const std::exception_ptr& error) {
 
 bool SetQueue::IsIdle() const {
   std::lock_guard lock(mutex_);
-  return join_ == nullptr && table_.MyParts().empty();
+  return join_ == nullptr && submitted_ == 0;
 }
 
 void SetQueue::Close() {
@@ -411,6 +423,9 @@ base::TimePoint SetQueue::Look(base::TimePoint now) {
   if (looked_ != base::TimePoint()) patience_ += std::min(now - looked_, kLongestLook);
   looked_ = now;
   if (broken_ != nullptr) return base::TimePoint::max();
+  // Whoever looks at the clock has nothing better to do: it answers those who wait for it, who then
+  // know that it is there.
+  answers_ = submitted_ == 0;
   if (phase_ != Phase::kIdle && !round_has_purpose_) {
     round_has_purpose_ = true;
     round_.SetPurpose([queue = weak_from_this()] {

@@ -36,11 +36,14 @@ struct Submitted {
   std::string_view name;
   Request request;
   Buffer input, output;
+  Tensor* tensor = nullptr;  // the queue's
 };
 
 /// The queue of one process set: see set_queue.cc. Thread-safe.
 class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueue> {
  public:
+  using Callback = std::function<void(const std::shared_ptr<Submission>&)>;
+
   /// Collective over the ranks of `communicator`, of which it takes two duplicates.
   SetQueue(
       ops::Communicator& communicator, ops::Engine& engine, base::LogSink log,
@@ -53,9 +56,8 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
 
   /// Queues all of it or, with an Error, nothing: kInvalidArgument when a name is under way or this
   /// rank has joined; what has broken the queue.
-  std::shared_ptr<Submission> Submit(
-      std::vector<Submitted> tensors, std::function<void(const Submission&)> callback);
-  std::shared_ptr<Submission> Join(std::function<void(const Submission&)> callback);
+  std::shared_ptr<Submission> Submit(std::vector<Submitted> tensors, Callback callback);
+  std::shared_ptr<Submission> Join(Callback callback);
 
   /// Drives progress until it is done.
   void Wait(const Submission& submission);
@@ -79,10 +81,12 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
 
   void CheckUsable() const;
   void CheckNew(const std::vector<Submitted>& tensors) const;
+  void FindTensors(std::vector<Submitted>& tensors);
   bool WantsToAnnounceNow(uint64_t bytes);
   void Drive(bool now);
 
   bool Step();
+  bool TakesPart() const;
   void BeginRound();
   bool ContinueRound();
   void GatherRest();
@@ -121,6 +125,9 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   size_t held_ = 0, held_most_ = 1;
   uint64_t held_bytes_ = 0;
 
+  size_t submitted_ = 0;  // parts that are not done
+  bool answers_ =
+      false;  // it takes part in the next round of others, though nothing here depends on it
   Phase phase_ = Phase::kIdle;
   std::string record_, records_, rest_, rests_;
   ops::Work round_;

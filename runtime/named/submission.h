@@ -31,16 +31,20 @@ struct Part {
   // The result; written before the submission is done.
   std::unique_ptr<char[]> owned;  ///< the memory of `result`, where the queue made it
   Buffer result = {};
-  std::vector<uint64_t> result_shape = {};
+  std::vector<uint64_t> result_shape = {};     ///< empty: that of the request
   std::vector<uint64_t> received_splits = {};  ///< of an all_to_all: rows from each rank
 };
+
+inline const std::vector<uint64_t>& ShapeOf(const Part& part) {
+  return part.result_shape.empty() ? part.request->shape : part.result_shape;
+}
 
 /// Tensors that were submitted together, a barrier or a join: done as one. The queue writes it
 /// until `done`, whoever submitted it reads it then.
 struct Submission {
   std::vector<Part> parts;
   size_t unfinished = 0;  ///< parts
-  std::function<void(const Submission&)> callback = nullptr;
+  std::function<void(const std::shared_ptr<Submission>&)> callback = nullptr;
   std::exception_ptr error;
   int last_joined = -1;  ///< of a join
   std::atomic<bool> done{false};

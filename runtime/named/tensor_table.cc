@@ -194,7 +194,7 @@ void TensorTable::ReadNew(Source& source) {
 
 void TensorTable::ReadRest(Source& source) {
   const uint64_t last = source.reader.Number();
-  const Tensor* tensor = last == kLastIsNew ? source.last_new
+  const Tensor* tensor = last == kLastIsNew       ? source.last_new
                          : last >= kFirstLastSlot ? &InSlot(last - kFirstLastSlot)
                                                   : nullptr;
   const auto r = static_cast<size_t>(source.rank);
@@ -217,6 +217,7 @@ void TensorTable::Enter(Tensor& tensor, int rank) {
   }
   announced = 1;
   ++tensor.announced_count;
+  if (rank == rank_) ++my_pending_;
   if (tensor.pending) return;
   tensor.pending = true;
   pending_.push_back(&tensor);
@@ -274,6 +275,7 @@ bool TensorTable::IsComplete(const Tensor& tensor) const {
 
 // From here on others may announce it again.
 void TensorTable::Leave(Tensor& tensor) {
+  if (tensor.announced[static_cast<size_t>(rank_)] != 0) --my_pending_;
   std::fill(tensor.announced.begin(), tensor.announced.end(), uint8_t{0});
   tensor.announced_count = 0;
   tensor.pending = false;
@@ -312,53 +314,55 @@ std::optional<Refusal> TensorTable::JudgeOne(const Ready& ready) {
 }
 
 void TensorTable::JudgeReady(Outcome& outcome) {
-  std::vector<std::optional<Refusal>> refusals;
   bool refused = false;
+  for (const Ready& ready : outcome.ready) refused |= JudgeOne(ready).has_value();
+  if (refused) Refuse(outcome);
+  for (Ready& ready : outcome.ready) {
+    Tensor* const tensor = ready.tensor;
+    if (tensor->mine != nullptr) continue;
+    ready.tensor = nullptr;
+    Release(*tensor);
+  }
+}
+
+// Some rank has submitted both in one group.
+bool TensorTable::ShareGroup(const Ready& one, const Ready& other) const {
+  for (int r = 0; r < size_; ++r) {
+    if (!one.Participates(r) || !other.Participates(r)) continue;
+    if (one.request(r).group != 0 && one.request(r).group == other.request(r).group) return true;
+  }
+  return false;
+}
+
+// With a tensor that is refused its group is, on every rank that has submitted it in one.
+void TensorTable::Refuse(Outcome& outcome) {
+  std::vector<std::optional<Refusal>> refusals;
+  std::vector<size_t> spreading;
   for (const Ready& ready : outcome.ready) {
     refusals.push_back(JudgeOne(ready));
-    refused |= refusals.back().has_value();
+    if (refusals.back()) spreading.push_back(refusals.size() - 1);
   }
-  if (!refused) {
-    for (Ready& ready : outcome.ready) {
-      Tensor* const tensor = ready.tensor;
-      if (tensor->mine != nullptr) continue;
-      ready.tensor = nullptr;
-      Release(*tensor);
-    }
-    return;
-  }
-  // With a tensor that is refused its group is, on every rank that has submitted it in one.
-  for (bool more = true; more;) {
-    more = false;
-    for (size_t i = 0; i < refusals.size(); ++i) {
-      if (!refusals[i]) continue;
-      for (size_t j = 0; j < refusals.size(); ++j) {
-        if (refusals[j]) continue;
-        for (int r = 0; r < size_ && !refusals[j]; ++r) {
-          const Ready &one = outcome.ready[i], &other = outcome.ready[j];
-          if (!one.Participates(r) || !other.Participates(r)) continue;
-          if (one.request(r).group == 0 || one.request(r).group != other.request(r).group) continue;
-          refusals[j] = refusals[i];
-          more = true;
-        }
-      }
+  while (!spreading.empty()) {
+    const size_t i = spreading.back();
+    spreading.pop_back();
+    for (size_t j = 0; j < refusals.size(); ++j) {
+      if (refusals[j] || !ShareGroup(outcome.ready[i], outcome.ready[j])) continue;
+      refusals[j] = refusals[i];
+      spreading.push_back(j);
     }
   }
   std::vector<Ready> accepted;
   for (size_t i = 0; i < refusals.size(); ++i) {
     Ready& ready = outcome.ready[i];
-    if (refusals[i]) {
-      for (int r = 0; r < size_; ++r) {
-        if (ready.Participates(r)) FailGroup(ready.request(r).group, r, *refusals[i], outcome);
-      }
+    if (!refusals[i]) {
+      accepted.push_back(std::move(ready));
+      continue;
     }
-    Tensor* const tensor = ready.tensor;
-    if (refusals[i] && tensor->mine != nullptr) outcome.failed.push_back({tensor->mine, *refusals[i]});
-    if (tensor->mine == nullptr) {
-      ready.tensor = nullptr;
-      Release(*tensor);
+    for (int r = 0; r < size_; ++r) {
+      if (ready.Participates(r)) FailGroup(ready.request(r).group, r, *refusals[i], outcome);
     }
-    if (!refusals[i]) accepted.push_back(std::move(ready));
+    if (ready.tensor->mine != nullptr) outcome.failed.push_back({ready.tensor->mine, *refusals[i]});
+    Release(*ready.tensor);
   }
   outcome.ready = std::move(accepted);
 }
@@ -434,7 +438,7 @@ std::string TensorTable::LastOf(const std::vector<int>& ranks) const {
     const Last& last = last_[static_cast<size_t>(rank)];
     const std::string text =
         last.request == nullptr
-            ? "has submitted nothing"
+            ? "submitted nothing so far"
             : Text("submitted '", last.name, "' last, ", Describe(*last.request, members_));
     const auto same = std::find_if(
         sides.begin(), sides.end(), [&](const auto& side) { return side.first == text; });

@@ -49,9 +49,7 @@ struct Ready {
   int participant_count() const;
   /// Of any rank that takes part.
   const Request& request() const;
-  const Request& request(int rank) const {
-    return *requests->by_rank[static_cast<size_t>(rank)];
-  }
+  const Request& request(int rank) const { return *requests->by_rank[static_cast<size_t>(rank)]; }
 };
 
 /// It will not be done, on any rank.
@@ -98,6 +96,8 @@ class TensorTable {
 
   /// Tensors that are announced and not done, oldest first.
   const std::vector<Tensor*>& pending() const { return pending_; }
+  /// Of these, how many this rank has announced.
+  int my_pending() const { return my_pending_; }
   /// What this rank has submitted and not seen done.
   std::vector<Part*> MyParts() const;
   bool joined(int rank) const { return joined_[static_cast<size_t>(rank)] != 0; }
@@ -128,6 +128,8 @@ class TensorTable {
   void CollectReady(Outcome& outcome);
   void JudgeReady(Outcome& outcome);
   std::optional<Refusal> JudgeOne(const Ready& ready);
+  bool ShareGroup(const Ready& one, const Ready& other) const;
+  void Refuse(Outcome& outcome);
   void Fail(Tensor& tensor, const Refusal& refusal, Outcome& outcome);
   void FailGroup(uint64_t group, int rank, const Refusal& refusal, Outcome& outcome);
   void CollectWithdrawn(Outcome& outcome);
@@ -141,6 +143,7 @@ class TensorTable {
   std::unordered_map<std::string, std::unique_ptr<Tensor>, NameHash, std::equal_to<>> tensors_;
   std::vector<Tensor*> slots_;
   std::vector<Tensor*> pending_;
+  int my_pending_ = 0;
   uint64_t done_ = 0;  // names, so far
 
   // What this rank has to tell, and told.

@@ -15,8 +15,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <tuple>
 
 #include "ops/reduce/reduce.h"
 
@@ -109,44 +107,46 @@ uint64_t BatchBytes(const Item& item, int size) {
   return most * row;
 }
 
-using WayKey = std::tuple<Kind, int, int, int, double, double, std::vector<uint8_t>>;
-
-// Items with the same key can share a collective.
-WayKey WayOf(const Item& item) {
-  const Request& request = *item.any;
-  const bool reduces = Reduces(request.kind);
-  return {
-      request.kind,
-      reduces ? static_cast<int>(request.dtype) : 0,
-      reduces ? static_cast<int>(request.op) : 0,
-      request.kind == Kind::kBroadcast ? request.root : 0,
-      request.before,
-      request.after,
-      item.participants};
+// Whether two items can share a collective.
+bool GoTheSameWay(const Item& a, const Item& b) {
+  const Request &one = *a.any, &other = *b.any;
+  if (one.kind != other.kind || a.participants != b.participants) return false;
+  if (!Reduces(one.kind)) return one.kind != Kind::kBroadcast || one.root == other.root;
+  return one.dtype == other.dtype && one.op == other.op && one.before == other.before &&
+         one.after == other.after;
 }
+
+// A batch that has room.
+struct Open {
+  size_t batch;
+  uint64_t bytes;
+};
 
 }  // namespace
 
 std::vector<Batch> PlanBatches(const std::vector<Ready>& ready, int size, uint64_t batch_bytes) {
   std::vector<Batch> batches;
-  std::map<WayKey, std::pair<size_t, uint64_t>> open;  // the batch, and the bytes that it has
-  auto last = open.end();
+  std::vector<Open> open;  // one of each way; the last one that was found is the first
   for (const Ready& one : ready) {
     Item item{
         one.tensor == nullptr ? nullptr : one.tensor->mine, one.requests, one.participants,
         &one.request()};
     if (item.any->kind == Kind::kBarrier) continue;
     const uint64_t bytes = BatchBytes(item, size);
-    const WayKey way = WayOf(item);
-    if (last == open.end() || last->first != way) last = open.find(way);
-    if (last != open.end() && last->second.second + bytes <= batch_bytes) {
-      batches[last->second.first].push_back(std::move(item));
-      last->second.second += bytes;
-      continue;
+    const auto same = std::find_if(open.begin(), open.end(), [&](const Open& other) {
+      return GoTheSameWay(batches[other.batch][0], item);
+    });
+    if (bytes > batch_bytes) {
+      batches.push_back({std::move(item)});
+    } else if (same != open.end() && same->bytes + bytes <= batch_bytes) {
+      batches[same->batch].push_back(std::move(item));
+      same->bytes += bytes;
+      std::swap(*same, open.front());
+    } else {
+      batches.push_back({std::move(item)});
+      if (same != open.end()) open.erase(same);
+      open.insert(open.begin(), {batches.size() - 1, bytes});
     }
-    batches.push_back({std::move(item)});
-    if (bytes > batch_bytes) continue;
-    last = open.insert_or_assign(way, std::pair(batches.size() - 1, bytes)).first;
   }
   return batches;
 }
@@ -209,7 +209,8 @@ ops::Counts Transfer::CountsFrom(int rank) const {
   ops::Counts counts(static_cast<size_t>(size_));
   const uint64_t element = Reduces(kind()) ? SizeOf(first_->dtype) : 1;
   for (int r = 0; r < size_; ++r) {
-    for (const Item& item : batch_) counts[static_cast<size_t>(r)] += Bytes(item, rank, r) / element;
+    for (const Item& item : batch_)
+      counts[static_cast<size_t>(r)] += Bytes(item, rank, r) / element;
   }
   return counts;
 }
@@ -228,7 +229,6 @@ ops::Counts Transfer::CountsTo(int rank) const {
 void Transfer::MakeResult(const Item& item) {
   Part& part = *item.part;
   const Request& request = *part.request;
-  part.result_shape = request.shape;
   uint64_t rows = request.rows();
   if (kind() == Kind::kAllGather || kind() == Kind::kAllToAll) {
     rows = 0;
@@ -239,7 +239,10 @@ void Transfer::MakeResult(const Item& item) {
     part.received_splits.clear();
     for (int r = 0; r < size_; ++r) part.received_splits.push_back(RowsFromTo(item, r, rank_));
   }
-  if (!part.result_shape.empty()) part.result_shape[0] = rows;
+  if (!request.shape.empty() && rows != request.shape[0]) {
+    part.result_shape = request.shape;
+    part.result_shape[0] = rows;
+  }
   const uint64_t count = rows * request.row_elements();
   if (part.output.data == nullptr && count > 0) {
     part.owned = std::make_unique_for_overwrite<char[]>(count * SizeOf(request.dtype));
@@ -446,8 +449,7 @@ void Transfer::UnpackBySource() {
   }
   std::vector<char*> to;
   for (const Item& item : batch_) {
-    to.push_back(
-        item.part == nullptr ? nullptr : static_cast<char*>(item.part->result.data));
+    to.push_back(item.part == nullptr ? nullptr : static_cast<char*>(item.part->result.data));
   }
   for (int r = 0; r < size_; ++r) {
     for (size_t i = 0; i < batch_.size(); ++i) {

@@ -43,7 +43,8 @@ std::string ListOf(const std::vector<T>& values) {
 }
 
 template <typename T>
-void ExpectEqual(const std::vector<T>& found, const std::vector<T>& expected, const std::string& what) {
+void ExpectEqual(
+    const std::vector<T>& found, const std::vector<T>& expected, const std::string& what) {
   if (found == expected) return;
   throw std::runtime_error(what + ": found " + ListOf(found) + "; expected " + ListOf(expected));
 }
