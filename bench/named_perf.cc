@@ -5,6 +5,10 @@
 //   idle       one such all-reduce after 10 ms in which no rank did anything; and one for which the
 //              other ranks have waited for so long
 //   thousand   1,000 all-reduces of 1 KiB, each submitted by itself, all waited for
+//   sets       4 ranks or more: two process sets of two ranks, each of which computes (sleeps, that
+//   is)
+//              for 500 us before each all-reduce of 4 KiB; both at once, as a multiple of the
+//              longer of the two alone
 //
 // Medians over rounds; the time of a round is the slowest rank's.
 
@@ -116,9 +120,42 @@ class Measurement {
     return Slowest(world_, times);
   }
 
+  // 0 where there are too few ranks.
+  double SetsAtOnce() {
+    if (world_.size() < 4) return 0;
+    const int sets[] = {queue_.AddSet({0, 1}), queue_.AddSet({2, 3})};
+    const int mine = world_.rank() / 2;
+    std::vector<double> alone, together;
+    for (int i = 0; i < 5; ++i) {
+      double longer = 0;
+      for (int turn = 0; turn < 2; ++turn)
+        longer = std::max(longer, WorkInSet(mine == turn ? sets[turn] : -1));
+      alone.push_back(longer);
+      together.push_back(WorkInSet(mine < 2 ? sets[mine] : -1));
+    }
+    for (const int set : sets) queue_.RemoveSet(set);
+    return Percentile(together, 0.5) / Percentile(alone, 0.5);
+  }
+
   uint64_t wrong() const { return wrong_; }
 
  private:
+  // The time of the slowest rank; a rank in no set has nothing to do.
+  double WorkInSet(int set) {
+    constexpr int kSteps = 100;
+    constexpr auto kCompute = std::chrono::microseconds(500);
+    std::vector<float> values(1024, 1);
+    world_.Barrier();
+    const auto start = Clock::now();
+    for (int i = 0; set >= 0 && i < kSteps; ++i) {
+      ::usleep(static_cast<useconds_t>(kCompute.count()));
+      dtrun::NamedOptions options;
+      options.set = set;
+      queue_.AllReduce("of a set", dtrun::Buffer(values.data(), values.size()), options).Wait();
+    }
+    return Slowest(world_, {MicrosecondsSince(start)})[0];
+  }
+
   void Refill() {
     for (auto& values : values_) {
       for (float& value : values) {
@@ -145,7 +182,8 @@ nlohmann::json Measure(dtrun::Context& job, int rounds) {
   const auto idle = measurement.AfterIdleness();
   const auto sleepers = measurement.OfSleepers();
   const auto thousand = measurement.Thousand();
-  const nlohmann::json row = {
+  const double sets_at_once = measurement.SetsAtOnce();
+  nlohmann::json row = {
       {"ranks", job.size()},
       {"latency_us_p50", Percentile(named, 0.5)},
       {"latency_us_p99", Percentile(named, 0.99)},
@@ -155,6 +193,7 @@ nlohmann::json Measure(dtrun::Context& job, int rounds) {
       {"sleeper_latency_us_p50", Percentile(sleepers, 0.5)},
       {"thousand_tensors_us", Percentile(thousand, 0.5)},
       {"wrong", measurement.wrong()}};
+  if (sets_at_once > 0) row["two_sets_ratio"] = sets_at_once;
   if (job.rank() == 0) {
     std::printf("# %d ranks, backend %s\n", job.size(), job.world().backend().c_str());
     for (const auto& [name, value] : row.items())

@@ -28,6 +28,7 @@ using base::Text;
 
 // As much is worth a round of its own.
 constexpr uint64_t kBurstBytes = 1 << 20;
+constexpr base::Duration kAnswerAfter = std::chrono::milliseconds(100);
 // Of tensors in a report of a stall.
 constexpr size_t kMostNames = 6;
 // A longer pause between two looks was spent elsewhere, or the process was stopped: no patience
@@ -423,9 +424,6 @@ base::TimePoint SetQueue::Look(base::TimePoint now) {
   if (looked_ != base::TimePoint()) patience_ += std::min(now - looked_, kLongestLook);
   looked_ = now;
   if (broken_ != nullptr) return base::TimePoint::max();
-  // Whoever looks at the clock has nothing better to do: it answers those who wait for it, who then
-  // know that it is there.
-  answers_ = submitted_ == 0;
   if (phase_ != Phase::kIdle && !round_has_purpose_) {
     round_has_purpose_ = true;
     round_.SetPurpose([queue = weak_from_this()] {
@@ -433,13 +431,26 @@ base::TimePoint SetQueue::Look(base::TimePoint now) {
       return alive == nullptr ? std::string() : alive->DescribePending();
     });
   }
-  base::Duration left = base::Duration::max();
+  base::Duration left = LookForOthers();
   for (const Tensor* tensor : table_.pending()) {
     const bool mine = tensor->mine != nullptr && tensor->announced[static_cast<size_t>(rank_)] != 0;
     if (mine) left = std::min(left, LookAtTensor(*tensor));
   }
   if (join_ != nullptr) left = std::min(left, LookAtJoin());
   return left == base::Duration::max() ? base::TimePoint::max() : now + left;
+}
+
+// A rank on which nothing depends answers in the end, so that the others know that it is there.
+base::Duration SetQueue::LookForOthers() {
+  answers_ = false;
+  if (phase_ != Phase::kIdle || submitted_ > 0 || !rounds_->MayBeAwaited()) {
+    awaited_since_ = base::Duration(-1);
+    return base::Duration::max();
+  }
+  if (awaited_since_ < base::Duration(0)) awaited_since_ = patience_;
+  const base::Duration waited = patience_ - awaited_since_;
+  answers_ = waited >= kAnswerAfter;
+  return answers_ ? base::Duration::max() : kAnswerAfter - waited;
 }
 
 // Returns how long it has until something is to be done about it.

@@ -99,6 +99,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   void End(Submission& submission);
   void Break(const std::exception_ptr& error);
 
+  base::Duration LookForOthers();
   base::Duration LookAtTensor(const Tensor& tensor);
   base::Duration LookAtJoin();
   std::string DescribePending() const;
@@ -146,6 +147,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
 
   base::Duration patience_ = {};  // how long this rank has looked on
   base::TimePoint looked_ = {};
+  base::Duration awaited_since_ = base::Duration(-1);  // a round of others, that is; negative: not
 };
 
 }  // namespace dtrun::runtime::named

@@ -14,144 +14,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "ops/reduce/reduce.h"
+#include "runtime/named/identity.h"
 
 namespace dtrun::runtime::named {
-namespace {
-
-// --- the identity element -----------------------------------------------------------------------
-
-template <typename T>
-T IdentityOf(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAverage: return T(0);
-    case ReduceOp::kProduct: return T(1);
-    case ReduceOp::kMin:
-      return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity()
-                                                  : std::numeric_limits<T>::max();
-    case ReduceOp::kMax:
-      return std::numeric_limits<T>::has_infinity ? -std::numeric_limits<T>::infinity()
-                                                  : std::numeric_limits<T>::lowest();
-  }
-  return T(0);
-}
-
-template <typename T>
-void Fill(char* to, uint64_t count, T value) {
-  T* const first = reinterpret_cast<T*>(to);
-  std::fill(first, first + count, value);
-}
-
-// Of a 16-bit float whose 1 and infinity have these bits.
-uint16_t HalfIdentity(ReduceOp op, uint16_t one, uint16_t infinity) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAverage: return 0;
-    case ReduceOp::kProduct: return one;
-    case ReduceOp::kMin: return infinity;
-    case ReduceOp::kMax: return static_cast<uint16_t>(infinity | 0x8000);
-  }
-  return 0;
-}
-
-// What changes no other value that it is combined with.
-void FillIdentity(char* to, uint64_t count, DType dtype, ReduceOp op) {
-  switch (dtype) {
-    case DType::kU8: return Fill(to, count, IdentityOf<uint8_t>(op));
-    case DType::kI8: return Fill(to, count, IdentityOf<int8_t>(op));
-    case DType::kU16: return Fill(to, count, IdentityOf<uint16_t>(op));
-    case DType::kI16: return Fill(to, count, IdentityOf<int16_t>(op));
-    case DType::kU32: return Fill(to, count, IdentityOf<uint32_t>(op));
-    case DType::kI32: return Fill(to, count, IdentityOf<int32_t>(op));
-    case DType::kU64: return Fill(to, count, IdentityOf<uint64_t>(op));
-    case DType::kI64: return Fill(to, count, IdentityOf<int64_t>(op));
-    case DType::kF16: return Fill(to, count, HalfIdentity(op, 0x3c00, 0x7c00));
-    case DType::kBF16: return Fill(to, count, HalfIdentity(op, 0x3f80, 0x7f80));
-    case DType::kF32: return Fill(to, count, IdentityOf<float>(op));
-    case DType::kF64: return Fill(to, count, IdentityOf<double>(op));
-    case DType::kBool: {
-      const bool is_and = op == ReduceOp::kProduct || op == ReduceOp::kMin;
-      return Fill(to, count, static_cast<uint8_t>(is_and ? 1 : 0));
-    }
-  }
-}
-
-// --- which tensors go together ------------------------------------------------------------------
-
-uint64_t RowsBrought(const Item& item, int rank) {
-  return item.Participates(rank) ? item.request(rank).rows() : 0;
-}
-
-uint64_t RowsSent(const Item& item, int from, int to, int size) {
-  return item.Participates(from) ? item.request(from).RowsTo(to, size) : 0;
-}
-
-// What an item takes of a batch, on the rank that has most.
-uint64_t BatchBytes(const Item& item, int size) {
-  const uint64_t row = item.any->row_bytes();
-  if (item.any->kind == Kind::kAllGather) {
-    uint64_t rows = 0;
-    for (int r = 0; r < size; ++r) rows += RowsBrought(item, r);
-    return rows * row;
-  }
-  if (item.any->kind != Kind::kAllToAll) return item.any->bytes();
-  uint64_t most = 0;
-  for (int r = 0; r < size; ++r) {
-    uint64_t rows = RowsBrought(item, r);
-    for (int from = 0; from < size; ++from) rows += RowsSent(item, from, r, size);
-    most = std::max(most, rows);
-  }
-  return most * row;
-}
-
-// Whether two items can share a collective.
-bool GoTheSameWay(const Item& a, const Item& b) {
-  const Request &one = *a.any, &other = *b.any;
-  if (one.kind != other.kind || a.participants != b.participants) return false;
-  if (!Reduces(one.kind)) return one.kind != Kind::kBroadcast || one.root == other.root;
-  return one.dtype == other.dtype && one.op == other.op && one.before == other.before &&
-         one.after == other.after;
-}
-
-// A batch that has room.
-struct Open {
-  size_t batch;
-  uint64_t bytes;
-};
-
-}  // namespace
-
-std::vector<Batch> PlanBatches(const std::vector<Ready>& ready, int size, uint64_t batch_bytes) {
-  std::vector<Batch> batches;
-  std::vector<Open> open;  // one of each way; the last one that was found is the first
-  for (const Ready& one : ready) {
-    Item item{
-        one.tensor == nullptr ? nullptr : one.tensor->mine, one.requests, one.participants,
-        &one.request()};
-    if (item.any->kind == Kind::kBarrier) continue;
-    const uint64_t bytes = BatchBytes(item, size);
-    const auto same = std::find_if(open.begin(), open.end(), [&](const Open& other) {
-      return GoTheSameWay(batches[other.batch][0], item);
-    });
-    if (bytes > batch_bytes) {
-      batches.push_back({std::move(item)});
-    } else if (same != open.end() && same->bytes + bytes <= batch_bytes) {
-      batches[same->batch].push_back(std::move(item));
-      same->bytes += bytes;
-      std::swap(*same, open.front());
-    } else {
-      batches.push_back({std::move(item)});
-      if (same != open.end()) open.erase(same);
-      open.insert(open.begin(), {batches.size() - 1, bytes});
-    }
-  }
-  return batches;
-}
-
-// --- one batch ----------------------------------------------------------------------------------
 
 Transfer::Transfer(Batch batch, int rank, int size)
     : batch_(std::move(batch)),
@@ -165,13 +32,11 @@ bool Transfer::ScalesFirst() const {
   return Reduces(kind()) && !linear && first_->before != 1 && !batch_[0].participants.empty();
 }
 
-uint64_t Transfer::Rows(const Item& item, int rank) const { return RowsBrought(item, rank); }
-
 // Whole tensors count as what goes from everybody to everybody.
 uint64_t Transfer::RowsFromTo(const Item& item, int from, int to) const {
   switch (kind()) {
-    case Kind::kAllGather: return Rows(item, from);
-    case Kind::kAllToAll: return RowsSent(item, from, to, size_);
+    case Kind::kAllGather: return item.RowsOf(from);
+    case Kind::kAllToAll: return item.RowsTo(from, to, size_);
     case Kind::kReduceScatter: return item.any->RowsTo(to, size_);
     case Kind::kAllReduce:
     case Kind::kBroadcast:

@@ -6,31 +6,9 @@
 #include <vector>
 
 #include "ops/communicator.h"
-#include "runtime/named/submission.h"
-#include "runtime/named/tensor_table.h"
+#include "runtime/named/batch.h"
 
 namespace dtrun::runtime::named {
-
-/// A tensor that is ready, with this rank's part of it.
-struct Item {
-  Part* part;  ///< null where this rank has joined
-  std::shared_ptr<const Requests> requests;
-  std::vector<uint8_t> participants;  ///< by rank; empty: all
-  const Request* any;                 ///< of some rank that takes part
-
-  bool Participates(int rank) const {
-    return participants.empty() || participants[static_cast<size_t>(rank)] != 0;
-  }
-  const Request& request(int rank) const { return *requests->by_rank[static_cast<size_t>(rank)]; }
-};
-
-/// Tensors that move in one collective.
-using Batch = std::vector<Item>;
-
-/// Deals ready tensors to batches of at most `batch_bytes` each, the same on all ranks; what is
-/// larger is alone. Tensors of one batch go the same way; those between them that do not have
-/// batches of their own. In the order of the first tensor of each. Pure.
-std::vector<Batch> PlanBatches(const std::vector<Ready>& ready, int size, uint64_t batch_bytes);
 
 /// One batch on its way.
 class Transfer {
@@ -52,7 +30,6 @@ class Transfer {
   Kind kind() const { return first_->kind; }
   bool ScalesFirst() const;
   bool IsDirect() const;
-  uint64_t Rows(const Item& item, int rank) const;
   uint64_t RowsFromTo(const Item& item, int from, int to) const;
   uint64_t Bytes(const Item& item, int from, int to) const;
   ops::Counts CountsFrom(int rank) const;
