@@ -139,7 +139,9 @@ class NamedQueue {
     return Submit(DTRUN_NAMED_ALL_REDUCE, tensors, options);
   }
   NamedWork AllReduce(const std::string& name, Buffer buffer, const NamedOptions& options = {}) {
-    return AllReduce({QueuedTensor::Flat(name, buffer)}, options);
+    const dtrun_named_tensor tensor = {
+        name.c_str(), detail::ToC(buffer), detail::ToC(Buffer()), &buffer.count, 1, nullptr};
+    return Submitted(Of(DTRUN_NAMED_ALL_REDUCE, options), &tensor, 1);
   }
   /// The inputs of all ranks in rank order, along the first dimension, which may differ.
   NamedWork AllGather(const Tensors& tensors, const NamedOptions& options = {}) {
@@ -176,11 +178,7 @@ class NamedQueue {
   NamedWork Submit(
       int32_t kind, const Tensors& tensors, const NamedOptions& options,
       Callback callback = nullptr, void* argument = nullptr) {
-    dtrun_named_operation operation = dtrun_named_operation_of(kind);
-    operation.reduce_op = static_cast<int32_t>(options.op);
-    operation.root = options.root;
-    operation.set = options.set;
-    operation.scale = detail::ToC(options.scale);
+    dtrun_named_operation operation = Of(kind, options);
     operation.callback = callback;
     operation.argument = argument;
     std::vector<dtrun_named_tensor> list;
@@ -192,9 +190,7 @@ class NamedQueue {
            tensor.shape.data(), tensor.shape.size(),
            tensor.splits.empty() ? nullptr : tensor.splits.data()});
     }
-    dtrun_named_work* work = nullptr;
-    detail::Check(dtrun_named_submit(handle_.get(), &operation, list.data(), list.size(), &work));
-    return NamedWork(work);
+    return Submitted(operation, list.data(), list.size());
   }
 
   /// Collective over the queue, also for ranks outside the set: returns its number, which no other
@@ -217,6 +213,22 @@ class NamedQueue {
   }
 
  private:
+  static dtrun_named_operation Of(int32_t kind, const NamedOptions& options) {
+    dtrun_named_operation operation = dtrun_named_operation_of(kind);
+    operation.reduce_op = static_cast<int32_t>(options.op);
+    operation.root = options.root;
+    operation.set = options.set;
+    operation.scale = detail::ToC(options.scale);
+    return operation;
+  }
+
+  NamedWork Submitted(
+      const dtrun_named_operation& operation, const dtrun_named_tensor* tensors, size_t count) {
+    dtrun_named_work* work = nullptr;
+    detail::Check(dtrun_named_submit(handle_.get(), &operation, tensors, count, &work));
+    return NamedWork(work);
+  }
+
   // The C ABI reads a number per rank.
   void CheckSplits(const QueuedTensor& tensor, int set) const {
     const size_t size = RanksOf(set).size();
