@@ -67,7 +67,8 @@ static inline dtrun_named_queue_options dtrun_default_named_queue_options(void) 
 DTRUN_API dtrun_error* dtrun_named_queue_create(
     dtrun_communicator* communicator, const dtrun_named_queue_options* options,
     dtrun_named_queue** queue);
-/// What is under way ends with an error. Works made from the queue may be destroyed later.
+/// What is under way ends with an error, but data that moves already may still be written. Works
+/// made from the queue may be destroyed later.
 DTRUN_API void dtrun_named_queue_destroy(dtrun_named_queue* queue);
 
 /// Process sets. Set 0 is all ranks of the queue. A set has a number, the same on all ranks, that

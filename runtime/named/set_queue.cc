@@ -57,9 +57,10 @@ SetQueue::SetQueue(
       rank_(communicator.rank()),
       size_(communicator.size()),
       rings_(rounds_->RingsWhenAwaited()),
-      table_(rounds_->members(), rank_, settings.cache_capacity),
-      record_(kRecordBytes, '\0'),
-      records_(kRecordBytes * static_cast<size_t>(size_), '\0') {}
+      table_(rounds_->members(), rank_, settings.cache_capacity) {
+  records_->mine.resize(kRecordBytes);
+  records_->all.resize(kRecordBytes * static_cast<size_t>(size_));
+}
 
 SetQueue::~SetQueue() {
   // Peers may still read or write what is under way.
@@ -67,6 +68,7 @@ SetQueue::~SetQueue() {
     if (moving.own_memory != nullptr) ops::Keep(std::move(moving.own_memory));
   }
   if (!moving_.empty()) ops::Keep(std::move(pieces_));
+  if (phase_ != Phase::kIdle) ops::Keep(std::move(records_));
 }
 
 // --- submitting ---------------------------------------------------------------------------------
@@ -202,7 +204,6 @@ void SetQueue::Wait(const Submission& submission) {
 
 bool SetQueue::Advance() {
   bool advanced = false;
-  std::vector<std::shared_ptr<Submission>> ended;
   {
     std::lock_guard lock(mutex_);
     try {
@@ -211,12 +212,21 @@ bool SetQueue::Advance() {
       Break(std::current_exception());
       advanced = true;
     }
+  }
+  if (advanced) CallBack();
+  return advanced;
+}
+
+// Without the lock: a callback may submit.
+void SetQueue::CallBack() {
+  std::vector<std::shared_ptr<Submission>> ended;
+  {
+    std::lock_guard lock(mutex_);
     ended.swap(ended_);
   }
   for (const auto& submission : ended) {
     if (submission->callback) submission->callback(submission);
   }
-  return advanced;
 }
 
 bool SetQueue::Step() {
@@ -241,12 +251,12 @@ void SetQueue::BeginRound() {
   held_ = held_bytes_ = 0;
   const std::string& news = table_.TakeNews();
   const auto bytes = static_cast<uint32_t>(news.size());
-  std::memcpy(record_.data(), &bytes, kHeadBytes);
-  std::memcpy(record_.data() + kHeadBytes, news.data(), std::min(news.size(), kInRecord));
-  rest_ = news.size() > kInRecord ? news.substr(kInRecord) : "";
+  std::memcpy(records_->mine.data(), &bytes, kHeadBytes);
+  std::memcpy(records_->mine.data() + kHeadBytes, news.data(), std::min(news.size(), kInRecord));
+  records_->rest = news.size() > kInRecord ? news.substr(kInRecord) : "";
   round_ = rounds_->StartAllGather(
-      Buffer(record_.data(), record_.size(), DType::kU8),
-      Buffer(records_.data(), records_.size(), DType::kU8));
+      Buffer(records_->mine.data(), records_->mine.size(), DType::kU8),
+      Buffer(records_->all.data(), records_->all.size(), DType::kU8));
   round_has_purpose_ = answers_ = false;
   phase_ = Phase::kGathering;
 }
@@ -258,7 +268,7 @@ bool SetQueue::ContinueRound() {
   std::vector<std::string_view> news(p);
   bool more = false;
   for (size_t r = 0; r < p; ++r) {
-    const char* record = records_.data() + r * kRecordBytes;
+    const char* record = records_->all.data() + r * kRecordBytes;
     uint32_t bytes = 0;
     std::memcpy(&bytes, record, kHeadBytes);
     news[r] = std::string_view(record + kHeadBytes, std::min<size_t>(bytes, kInRecord));
@@ -272,17 +282,17 @@ bool SetQueue::ContinueRound() {
   uint64_t all = 0;
   for (const uint64_t bytes : rests) all += bytes;
   if (phase_ == Phase::kGathering) {
-    rests_.resize(all);
+    records_->rests.resize(all);
     round_ = rounds_->StartAllGather(
-        Buffer(rest_.data(), rest_.size(), DType::kU8), Buffer(rests_.data(), all, DType::kU8),
-        rests);
+        Buffer(records_->rest.data(), records_->rest.size(), DType::kU8),
+        Buffer(records_->rests.data(), all, DType::kU8), rests);
     phase_ = Phase::kGatheringRest;
     return true;
   }
   std::vector<std::string> whole(p);
   size_t begin = 0;
   for (size_t r = 0; r < p; ++r) {
-    whole[r] = std::string(news[r]) + rests_.substr(begin, rests[r]);
+    whole[r] = std::string(news[r]) + records_->rests.substr(begin, rests[r]);
     news[r] = whole[r];
     begin += rests[r];
   }
@@ -406,10 +416,13 @@ bool SetQueue::IsIdle() const {
 }
 
 void SetQueue::Close() {
-  std::lock_guard lock(mutex_);
-  if (broken_ != nullptr) return;
-  Break(std::make_exception_ptr(
-      Error(ErrorCode::kInvalidArgument, "the named queue was destroyed before this was done")));
+  {
+    std::lock_guard lock(mutex_);
+    if (broken_ != nullptr) return;
+    Break(std::make_exception_ptr(
+        Error(ErrorCode::kInvalidArgument, "the named queue was destroyed before this was done")));
+  }
+  CallBack();
 }
 
 // --- stalls -------------------------------------------------------------------------------------

@@ -97,6 +97,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   void FinishPart(Part& part);
   void FailPart(Part& part, const std::exception_ptr& error);
   void End(Submission& submission);
+  void CallBack();
   void Break(const std::exception_ptr& error);
 
   base::Duration LookForOthers();
@@ -130,7 +131,12 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   bool answers_ =
       false;  // it takes part in the next round of others, though nothing here depends on it
   Phase phase_ = Phase::kIdle;
-  std::string record_, records_, rest_, rests_;
+  // What ranks tell each other; kept for a round that this object does not see the end of.
+  struct Records : ops::Memory {
+    Records() : Memory(nullptr, 0) {}
+    std::string mine, all, rest, rests;
+  };
+  std::unique_ptr<Records> records_ = std::make_unique<Records>();
   ops::Work round_;
   bool round_has_purpose_ = false;
 

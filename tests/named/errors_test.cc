@@ -414,14 +414,18 @@ TEST_CASE("what is under way when the queue is destroyed ends with an error") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> x = {1};
           std::optional<NamedWork> work;
+          int called = 0;
           {
             NamedQueue queue(r.world, r.engine, [](auto, const auto&) {}, {});
             if (r.rank == 0) {
               NamedTensor tensor{.name = "x", .input = Buffer(x.data(), 1)};
               tensor.shape = {1};
-              work = queue.Submit({}, {tensor});
+              work = queue.Submit({}, {tensor}, [&](const auto& submission) {
+                if (submission->error != nullptr) ++called;
+              });
             }
           }
+          Expect(called == (r.rank == 0 ? 1 : 0), "the callback is told");
           if (work)
             ExpectEqual(ErrorOf(*work), "1: the named queue was destroyed before this was done");
         }) == Nothing(2));
