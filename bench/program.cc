@@ -51,7 +51,7 @@ int Bench(Context& job, const Program& program, const std::string& json_file) {
   if (rows.is_null()) return 1;
   if (job.rank() == 0 && !json_file.empty()) {
     std::ofstream file(json_file);
-    file << rows.dump(1) << '\n';
+    file << (program.one_row ? rows[0] : rows).dump(1) << '\n';
     if (!file.flush()) {
       std::fprintf(stderr, "%s: cannot write %s\n", program.name.c_str(), json_file.c_str());
       return kNoResult;

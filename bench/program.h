@@ -18,6 +18,8 @@ struct Program {
   std::function<nlohmann::json(Context& job)> measure;
   /// Why this job cannot be measured; "" when it can.
   std::function<std::string(Context& job)> obstacle;
+  /// There is one row, which --json writes without a list around it.
+  bool one_row = false;
 };
 
 /// Parses the command line, to which it adds --json FILE, joins the job and measures; a run in

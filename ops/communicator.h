@@ -89,6 +89,13 @@ class Communicator {
   void AllGather(Buffer input, Buffer output) { StartAllGather(input, output).Wait(); }
   void Barrier() { StartBarrier().Wait(); }
 
+  /// Whether another rank may have started the collective that this rank would start next, as far
+  /// as can be told here; under the engine's lock. Where it rings, the first peer to do so rings
+  /// this rank's doorbell; elsewhere somebody has to ask again and again. Who has nothing to bring
+  /// by himself takes part when others ask for it.
+  virtual bool MayBeAwaited() { return true; }
+  virtual bool RingsWhenAwaited() const { return false; }
+
   /// How data crosses between hosts; none where there is no choice.
   virtual std::optional<Route> route() const { return std::nullopt; }
   /// From the next operation on; all ranks change it between the same two. Waits for what is under

@@ -100,6 +100,12 @@ std::vector<int> Work::Missing() const {
   return under_way ? entry_->operation->Missing() : std::vector<int>{};
 }
 
+void Work::SetPurpose(std::function<std::string()> purpose) {
+  if (entry_ == nullptr) return;
+  std::lock_guard lock(engine_->mutex_);
+  entry_->purpose = std::move(purpose);
+}
+
 void Work::Abandon() {
   if (entry_ != nullptr) entry_->done.store(true, std::memory_order_release);
 }
@@ -145,6 +151,20 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
 
 void Engine::Poll() {
   if (!AdvanceAll(nullptr)) LookAtClock(nullptr);
+}
+
+void Engine::Wake() {
+  if (thread_.joinable()) doorbell().Ring();
+}
+
+void Engine::AddDriver(std::shared_ptr<Driver> driver) {
+  std::lock_guard lock(mutex_);
+  drivers_.push_back(std::move(driver));
+}
+
+void Engine::RemoveDriver(const Driver& driver) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(drivers_, [&](const auto& other) { return other.get() == &driver; });
 }
 
 bool Engine::AdvanceEntry(Entry& entry) {
@@ -204,14 +224,25 @@ bool Engine::AdvanceAll(const Entry* awaited) {
       // An operation that was given up (timeout) must not touch its buffers any more.
       if (!entry->done.load(std::memory_order_relaxed)) advanced |= AdvanceEntry(*entry);
     }
-    if (advanced && ++turns_ % kTurnsPerLook == 0) CheckDeadlines(clock_.Now());
+    for (const auto& driver : drivers_) {
+      if (driver->Advance()) advanced = others_done = true;
+    }
+    if (advanced && ++turns_ % kTurnsPerLook == 0) {
+      const base::TimePoint now = clock_.Now();
+      CheckDeadlines(now);
+      for (const auto& driver : drivers_) driver->Look(now);
+    }
     for (const auto& entry : active_) {
       others_done |= entry->done.load(std::memory_order_relaxed) && entry.get() != awaited;
     }
     std::erase_if(
         active_, [](const auto& entry) { return entry->done.load(std::memory_order_relaxed); });
     polling_ = std::any_of(
-        active_.begin(), active_.end(), [](const auto& e) { return e->operation->NeedsPolling(); });
+                   active_.begin(), active_.end(),
+                   [](const auto& e) { return e->operation->NeedsPolling(); }) ||
+               std::any_of(drivers_.begin(), drivers_.end(), [](const auto& driver) {
+                 return driver->NeedsPolling();
+               });
   }
   // Another thread of this rank may sleep until what was finished here is done.
   if (others_done) doorbell().Ring();
@@ -221,11 +252,18 @@ bool Engine::AdvanceAll(const Entry* awaited) {
 // The time of a wait is taken once it is longer than the fastest answers of peers, which must not
 // pay for a look at the clock.
 void Engine::Wait(Entry& entry) {
-  const auto done = [&entry] { return entry.done.load(std::memory_order_acquire); };
+  WaitFor([&entry] { return entry.done.load(std::memory_order_acquire); }, &entry);
+}
+
+void Engine::WaitUntil(const std::function<bool()>& done) { WaitFor(done, nullptr); }
+
+// `entry`: what is waited for, if it is one operation.
+template <typename Done>
+void Engine::WaitFor(const Done& done, Entry* entry) {
   base::TimePoint since = {};  // unset: not timed yet
   std::optional<base::TimePoint> looked;
   for (int idle = 0; !done();) {
-    if (AdvanceAll(&entry)) {
+    if (AdvanceAll(entry)) {
       if (idle >= kUntimedTurns) RecordWaiting(since), since = {};
       idle = 0;
       continue;
@@ -248,13 +286,13 @@ void Engine::Wait(Entry& entry) {
     }
     const base::Duration left = LookAtClock(&looked);
     const uint32_t ticket = doorbell().Prepare();
-    if (AdvanceAll(&entry) || done()) {
+    if (AdvanceAll(entry) || done()) {
       doorbell().Cancel();
       continue;
     }
     doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));
     RecordWaiting(since);  // so that it shows while it lasts
-    if (entry.arrival != nullptr) LookForArrival(entry);
+    if (entry != nullptr && entry->arrival != nullptr) LookForArrival(*entry);
   }
   RecordWaiting(since);
 }
@@ -301,7 +339,9 @@ base::Duration Engine::LookAtClock(std::optional<base::TimePoint>* looked) {
   const base::TimePoint now = clock_.Now();
   if (looked != nullptr) Forgive(now - std::exchange(*looked, now).value_or(now), now);
   if (now >= next_alarm_) CheckDeadlines(now);
-  return next_alarm_ - now;
+  base::TimePoint next = next_alarm_;
+  for (const auto& driver : drivers_) next = std::min(next, driver->Look(now));
+  return next - now;
 }
 
 void Engine::CheckDeadlines(base::TimePoint now) {
@@ -327,9 +367,12 @@ void Engine::CheckDeadlines(base::TimePoint now) {
 
 // Between the start of an operation and the wait for it nobody may have looked: the process may
 // have been stopped.
-void Engine::BeginWait(Entry& entry, base::TimePoint now) {
+void Engine::BeginWait(Entry* entry, base::TimePoint now) {
   std::lock_guard lock(mutex_);
-  if (!entry.warned) entry.since = std::max(entry.since, now);
+  for (const auto& active : active_) {
+    const bool awaited = entry == nullptr || active.get() == entry;
+    if (awaited && !active->warned) active->since = std::max(active->since, now);
+  }
 }
 
 // The time in which this process was stopped counts for no operation: its peers were probably
@@ -345,6 +388,11 @@ base::TimePoint Engine::AlarmOf(const Entry& entry, base::TimePoint now) const {
   return std::min(next + options_.stall_warning, entry.since + options_.timeout);
 }
 
+std::string Engine::Describe(const Entry& entry, base::TimePoint now) const {
+  const std::string stall = DescribeStall(*entry.operation, options_.peer_records, now);
+  return entry.purpose ? base::Text(stall, "; ", entry.purpose()) : stall;
+}
+
 void Engine::Warn(size_t index, base::TimePoint now) {
   Entry& entry = *active_[index];
   entry.warned = true;
@@ -355,15 +403,13 @@ void Engine::Warn(size_t index, base::TimePoint now) {
       });
   if (said) return;
   log_(
-      base::LogLevel::kWarning, base::Text(
-                                    "waiting for ", Seconds(now - entry.since), " s: ",
-                                    DescribeStall(*entry.operation, options_.peer_records, now)));
+      base::LogLevel::kWarning,
+      base::Text("waiting for ", Seconds(now - entry.since), " s: ", Describe(entry, now)));
 }
 
 void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {
-  const std::string error = base::Text(
-      "gave up after ", Seconds(now - entry->since),
-      " s: ", DescribeStall(*entry->operation, options_.peer_records, now));
+  const std::string error =
+      base::Text("gave up after ", Seconds(now - entry->since), " s: ", Describe(*entry, now));
   // Only the engine has it, or nobody has ever asked for it: the error would be lost.
   const bool watched = entry->watched.load(std::memory_order_relaxed) && entry.use_count() > 1;
   if (!watched) log_(base::LogLevel::kError, error);

@@ -102,6 +102,10 @@ class Work {
   std::vector<int> Missing() const;
   void Abandon();
 
+  /// What is added to the reports of a stall of this operation, in words; called under the engine's
+  /// lock, while the operation is under way.
+  void SetPurpose(std::function<std::string()> purpose);
+
  private:
   friend class Engine;
   struct Entry : std::enable_shared_from_this<Entry> {
@@ -115,6 +119,7 @@ class Work {
     bool advanced = false;  // since the engine last looked at the clock
     bool warned = false;
     std::unique_ptr<ArrivalWatch> arrival = nullptr;  // of a wait that wants to know
+    std::function<std::string()> purpose = nullptr;   // may be null
     std::atomic<bool> watched{false};                 // somebody has waited for it or asked for it
     std::atomic<bool> done{false};
     std::exception_ptr error;  // set before `done`
@@ -123,6 +128,20 @@ class Work {
 
   Engine* engine_ = nullptr;
   std::shared_ptr<Entry> entry_;
+};
+
+/// Starts operations as others end: what decides by itself what comes next. The engine drives it
+/// wherever it advances operations, one call at a time, from whichever thread does that.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  /// Goes on as far as it can without blocking; true when it has. What it starts are operations
+  /// like any others, not parts of one.
+  virtual bool Advance() = 0;
+  /// The engine has looked at the clock. Returns when it has to look again at the latest.
+  virtual base::TimePoint Look(base::TimePoint now) = 0;
+  /// No peer rings the doorbell for what it waits for: it has to be advanced again and again.
+  virtual bool NeedsPolling() const { return false; }
 };
 
 struct EngineOptions {
@@ -161,6 +180,14 @@ class Engine {
   Work Start(std::unique_ptr<Operation> operation);
   /// Advances everything that has been started, and looks at the deadlines.
   void Poll();
+  /// Blocks, driving progress, until `done` says so: of what a Driver brings about.
+  void WaitUntil(const std::function<bool()>& done);
+  /// The engine's own thread, if there is one, looks what there is to do.
+  void Wake();
+
+  /// From here on `driver` is driven; until it is removed.
+  void AddDriver(std::shared_ptr<Driver> driver);
+  void RemoveDriver(const Driver& driver);
 
   /// What peers ring when something has changed for this rank: a Doorbell at the start of the
   /// segment.
@@ -190,13 +217,15 @@ class Engine {
   };
 
   void Wait(Entry& entry);
+  template <typename Done>
+  void WaitFor(const Done& done, Entry* entry);
   void WatchArrival(Entry& entry);
   void LookForArrival(Entry& entry);
   bool AdvanceAll(const Entry* awaited);
   void RunThread();
   Doorbell& doorbell() { return *reinterpret_cast<Doorbell*>(doorbell_->data()); }
 
-  void BeginWait(Entry& entry, base::TimePoint now);
+  void BeginWait(Entry* entry, base::TimePoint now);
   base::Duration LookAtClock(std::optional<base::TimePoint>* looked);
   void RecordWaiting(base::TimePoint& since);
 
@@ -209,6 +238,7 @@ class Engine {
   void CheckDeadlines(base::TimePoint now);
   void Forgive(base::Duration slept, base::TimePoint now);
   base::TimePoint AlarmOf(const Entry& entry, base::TimePoint now) const;
+  std::string Describe(const Entry& entry, base::TimePoint now) const;
   void Warn(size_t index, base::TimePoint now);
   void GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now);
   void Lose(Entry& entry, ErrorCode code, const std::string& error);
@@ -226,8 +256,9 @@ class Engine {
   std::shared_ptr<OperationObserver> observer_;  // guarded by mutex_
   uint64_t observed_ = 0;                        // guarded
   std::shared_ptr<Segment> doorbell_;
-  std::recursive_mutex mutex_;                  // an operation that is advanced may start others
-  std::vector<std::shared_ptr<Entry>> active_;  // guarded by mutex_, in the order of their start
+  std::recursive_mutex mutex_;                    // an operation that is advanced may start others
+  std::vector<std::shared_ptr<Driver>> drivers_;  // guarded by mutex_
+  std::vector<std::shared_ptr<Entry>> active_;    // guarded by mutex_, in the order of their start
   base::TimePoint next_alarm_ = base::TimePoint::max();  // guarded: nothing can be late before
   uint32_t turns_ = 0;                                   // guarded
   Entry* advancing_ = nullptr;                           // guarded: in whose Advance we are

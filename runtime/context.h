@@ -47,6 +47,7 @@ class Context {
   /// In one line what this process is and how it works, for people.
   std::string Describe() const;
   ops::Communicator& world() { return *world_; }
+  ops::Engine& engine() { return *engine_; }
   ops::FlightRecorder& recorder() { return *engine_->options().recorder; }
   Timeline& timeline() { return *timeline_; }
   const base::LogSink& log() const { return log_; }

@@ -778,4 +778,6 @@ DTRUN_API void dtrun_checkpoint_list_destroy(dtrun_checkpoint_list* list);
 }
 #endif
 
+#include <dtrun/c_named_queue.h>
+
 #endif

@@ -11,6 +11,7 @@
 #include <dtrun/error.h>
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/metrics.h>
+#include <dtrun/named_queue.h>
 #include <dtrun/objects.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/sharded_optimizer.h>

@@ -43,6 +43,13 @@ class HierarchicalCommunicator : public Communicator {
   int size() const override { return group_->hosts.size(); }
   const char* backend() const override { return "hierarchical"; }
 
+  // What a rank starts shows on its host at once, and on others when its host is complete.
+  bool MayBeAwaited() override {
+    if (group_->exchange != nullptr) return false;
+    return group_->calls->MayBeAwaited() ||
+           (group_->leaders != nullptr && group_->leaders->MayBeAwaited());
+  }
+
   std::optional<Route> route() const override { return group_->route; }
 
   void SetRoute(const Route& route) override {

@@ -58,6 +58,12 @@ class MpiCommunicator : public Communicator {
   int rank() const override { return group_->rank; }
   int size() const override { return group_->size; }
   const char* backend() const override { return "mpi"; }
+  bool MayBeAwaited() override {
+    Endpoint& endpoint = *group_->endpoint;
+    endpoint.messages.Poll(polled_);
+    const auto& collectives = endpoint.mailroom->Box(group_->context).collectives;
+    return collectives.count(group_->collectives + 1) != 0;
+  }
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
     Barrier();
     return AllocatePrivate(bytes);
@@ -83,6 +89,7 @@ class MpiCommunicator : public Communicator {
  private:
   Engine& engine_;
   std::shared_ptr<Group> group_;
+  uint64_t polled_ = 0;
 };
 
 // The trainer's communicator: MPI_COMM_WORLD if it brought none.

@@ -13,6 +13,8 @@ class SelfCommunicator : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   const char* backend() const override { return "self"; }
+  bool MayBeAwaited() override { return false; }
+  bool RingsWhenAwaited() const override { return true; }
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override { return AllocatePrivate(bytes); }
   std::unique_ptr<Memory> AllocateShared(uint64_t bytes) override { return AllocatePrivate(bytes); }
   std::unique_ptr<Communicator> Create(

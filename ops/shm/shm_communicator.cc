@@ -43,6 +43,9 @@ class ShmCommunicator : public Communicator {
   int size() const override { return group_->size(); }
   const char* backend() const override { return "shm"; }
 
+  bool MayBeAwaited() override { return group_->IsAwaited(); }
+  bool RingsWhenAwaited() const override { return true; }
+
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
     return AllocateBlock(bytes, rank(), bytes, 0, 1);
   }

@@ -36,6 +36,14 @@ ShmGroup::ShmGroup(
   layout_.retired(rank_).value.store(1, std::memory_order_release);
 }
 
+bool ShmGroup::IsAwaited() const {
+  for (int r = 0; r < size_; ++r) {
+    const Arrival& arrival = layout_.arrival(sequence_ + 1, r);
+    if (arrival.sequence.load(std::memory_order_acquire) == sequence_ + 1) return true;
+  }
+  return false;
+}
+
 bool ShmGroup::SlotFree(uint64_t sequence) {
   if (sequence < oldest_anywhere_ + kSlots) return true;
   uint64_t oldest = UINT64_MAX;

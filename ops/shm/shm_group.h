@@ -52,6 +52,8 @@ class ShmGroup {
   uint64_t NextSend(int peer) { return ++sends_[static_cast<size_t>(peer)]; }
   uint64_t NextReceive(int peer) { return ++receives_[static_cast<size_t>(peer)]; }
 
+  /// A peer has started the collective that this rank would start next.
+  bool IsAwaited() const;
   /// The slot of `sequence` is free: the operation that used it before has ended on every rank.
   bool SlotFree(uint64_t sequence);
   /// This rank needs nothing of operation `sequence` any more.

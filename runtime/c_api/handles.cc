@@ -25,7 +25,8 @@ dtrun_context::dtrun_context(
           .launch_rank = context.launch_rank(),
           .recorder = &context.recorder(),
           .timeline = &context.timeline(),
-          .log = &context.log()},
+          .log = &context.log(),
+          .engine = &context.engine()},
       world{owner, &context.world(), nullptr, DefaultsOf(context.options())},
       description(context.Describe()),
       options(dtrun::base::OptionValues(context.options())) {}

@@ -32,6 +32,7 @@ struct Owner {
   ops::FlightRecorder* recorder = nullptr;  // the context's, which outlives all handles
   Timeline* timeline = nullptr;             // likewise; null: none
   const base::LogSink* log = nullptr;       // likewise
+  ops::Engine* engine = nullptr;            // likewise
 };
 
 /// What the job's options say of all reducers.

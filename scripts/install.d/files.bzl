@@ -21,6 +21,7 @@ INSTALLED_FILES = {
     "bin/all_reduce_perf": "//bench:all_reduce_perf",
     "bin/gradient_perf": "//bench:gradient_perf",
     "bin/model_perf": "//bench:model_perf",
+    "bin/named_perf": "//bench:named_perf",
     "bin/overlap_perf": "//bench:overlap_perf",
 }
 

@@ -28,7 +28,7 @@ story "the libraries show functions of dtrun and nothing of what they are made o
 
 # "dtrun_version(void) -> const char*", for all that c.h declares.
 declared_functions() {
-  cpp -P -D'__attribute__(x)=DECLARES' "$header" | tr '\n' ' ' | sed 's/;/;\n/g' |
+  cpp -P -I"$prefix/include" -D'__attribute__(x)=DECLARES' "$header" | tr '\n' ' ' | sed 's/;/;\n/g' |
     sed -nE 's/.*DECLARES (.*[ *])(dtrun_[a-z0-9_]+) ?(\(.*\));$/\2\3 -> \1/p' | sed -E 's/ +/ /g; s/\( /(/g; s/ $//' | LC_ALL=C sort
 }
 
@@ -54,7 +54,7 @@ story "structs and constants are those of the list" layout
 
 layout_is_complete() {
   local name
-  for name in $(cpp -P "$header" | grep -oE '\<(DTRUN_[A-Z0-9_]+ *=|struct dtrun_[a-z_]+ *\{)' | sed -E 's/^struct //; s/ *[={]$//'); do
+  for name in $(cpp -P -I"$prefix/include" "$header" | grep -oE '\<(DTRUN_[A-Z0-9_]+ *=|struct dtrun_[a-z_]+ *\{)' | sed -E 's/^struct //; s/ *[={]$//'); do
     grep -qE "^(sizeof )?$name " "$abi/layout.txt" || unmet "$name in layout.c and layout.txt, $abi_changed"
   done
 }

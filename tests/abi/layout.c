@@ -131,6 +131,33 @@ static void Structs(void) {
   MEMBER(dtrun_checkpoint, bytes);
   MEMBER(dtrun_checkpoint, metadata);
   MEMBER(dtrun_checkpoint, metadata_count);
+  SIZE(dtrun_rank_list);
+  MEMBER(dtrun_rank_list, ranks);
+  MEMBER(dtrun_rank_list, rank_count);
+  SIZE(dtrun_named_queue_options);
+  MEMBER(dtrun_named_queue_options, struct_bytes);
+  MEMBER(dtrun_named_queue_options, batch_bytes);
+  MEMBER(dtrun_named_queue_options, cache_capacity);
+  MEMBER(dtrun_named_queue_options, stall_warning_s);
+  MEMBER(dtrun_named_queue_options, timeout_s);
+  MEMBER(dtrun_named_queue_options, sets);
+  MEMBER(dtrun_named_queue_options, set_count);
+  SIZE(dtrun_named_tensor);
+  MEMBER(dtrun_named_tensor, name);
+  MEMBER(dtrun_named_tensor, input);
+  MEMBER(dtrun_named_tensor, output);
+  MEMBER(dtrun_named_tensor, shape);
+  MEMBER(dtrun_named_tensor, dimensions);
+  MEMBER(dtrun_named_tensor, splits);
+  SIZE(dtrun_named_operation);
+  MEMBER(dtrun_named_operation, struct_bytes);
+  MEMBER(dtrun_named_operation, kind);
+  MEMBER(dtrun_named_operation, reduce_op);
+  MEMBER(dtrun_named_operation, root);
+  MEMBER(dtrun_named_operation, set);
+  MEMBER(dtrun_named_operation, scale);
+  MEMBER(dtrun_named_operation, callback);
+  MEMBER(dtrun_named_operation, argument);
 }
 
 static void Constants(void) {
@@ -164,6 +191,11 @@ static void Constants(void) {
   VALUE(DTRUN_BEST_NONE);
   VALUE(DTRUN_BEST_LOWEST);
   VALUE(DTRUN_BEST_HIGHEST);
+  VALUE(DTRUN_NAMED_ALL_REDUCE);
+  VALUE(DTRUN_NAMED_ALL_GATHER);
+  VALUE(DTRUN_NAMED_BROADCAST);
+  VALUE(DTRUN_NAMED_ALL_TO_ALL);
+  VALUE(DTRUN_NAMED_REDUCE_SCATTER);
 }
 
 int main(void) {

@@ -105,6 +105,19 @@ TEST_CASE("overlap_perf says how much of a reduction is exposed, and that it was
   }
 }
 
+TEST_CASE("named_perf reduces tensors by name, and writes one object") {
+  const std::string ranks = GENERATE("2", "3");
+  const auto row = Rows(ranks, {"bench/named_perf"});
+  if (row.empty()) return;
+  CHECK(row.at("ranks") == std::stoi(ranks));
+  for (const char* name :
+       {"latency_us_p50", "latency_us_p99", "communicator_us_p50", "mpi_us_p50",
+        "idle_latency_us_p50", "sleeper_latency_us_p50", "thousand_tensors_us"})
+    CHECK(row.at(name) > 0);
+  CHECK(row.at("latency_us_p99") >= row.at("latency_us_p50"));
+  CHECK(row.at("wrong") == 0);
+}
+
 TEST_CASE("input_perf has a step with inputs in memory beside those with a pipeline") {
   const auto rows = Rows("2", {"bench/input_perf", "--batch", "32"});
   for (const auto& row : rows) {

@@ -49,6 +49,19 @@ TEST_CASE("the example with checkpoints goes on where it was stopped, with other
   CHECK(train("2", "0") == "begins after step 40\n");
 }
 
+TEST_CASE("tensors by name from C, and from Python by ctypes alone") {
+  CHECK(
+      Alone("examples/named_queue") == "1 ranks: weight 0, bias 1, 1 rows, the last from rank 0\n");
+  CHECK(
+      AsJob(3, "examples/named_queue") ==
+      "3 ranks: weight 3, bias 3, 6 rows, the last from rank 2\n");
+  const CommandResult result = Run(Command{
+      .argv = {"launcher/dtrun", "--tag", "none", "-np", "2", "python3", "examples/named_queue.py"},
+      .environment = {{"DTRUN_LIBRARY", "runtime/libdtrun.so.0"}}});
+  CHECK(result.err.empty());
+  CHECK(result.out == "2 ranks: weight [0.5], bias [1.0, 2.0], rows [0.0, 1.0, 1.0]\n");
+}
+
 TEST_CASE("the MPI example trains on its own communicator, whoever starts it") {
   const std::string line = " ranks, all equal\n";
   CHECK(Alone("examples/mpi_sgd") == "y = 3.00x + 2.00 on 1" + line);

@@ -451,4 +451,74 @@ TEST_CASE("an engine without a recorder works the same") {
   CHECK_THAT(ErrorOf(stuck), Catch::StartsWith("gave up after 600 s"));
 }
 
+// Starts operations one after the other, each when the one before it has ended.
+class Relay : public Driver {
+ public:
+  explicit Relay(Rank& rank) : rank_(rank) {}
+  bool Advance() override {
+    bool advanced = false;
+    while (started < wanted && work_.Done()) {
+      work_ = rank_.Start(fate);
+      ++started;
+      advanced = true;
+    }
+    return advanced;
+  }
+  base::TimePoint Look(base::TimePoint now) override {
+    ++looks;
+    return now + 1ms;
+  }
+
+  std::shared_ptr<Fate> fate = std::make_shared<Fate>();
+  std::atomic<int> started{0}, wanted{0}, looks{0};
+
+ private:
+  Rank& rank_;
+  Work work_;
+};
+
+TEST_CASE("a driver goes on wherever the engine progresses, until it is removed") {
+  Rank rank;
+  const auto relay = std::make_shared<Relay>(rank);
+  relay->fate->done = true;
+  rank.engine->AddDriver(relay);
+  relay->wanted = 3;
+  rank.engine->Poll();
+  CHECK(relay->started == 3);
+  // By a wait for something else, and by one for what it brings about.
+  relay->wanted = 4;
+  const auto other = std::make_shared<Fate>();
+  other->done = true;
+  rank.Start(other).Wait();
+  rank.engine->Poll();
+  CHECK(relay->started == 4);
+  relay->wanted = 5;
+  rank.engine->WaitUntil([&] { return relay->started == 5; });
+  rank.engine->RemoveDriver(*relay);
+  relay->wanted = 6;
+  rank.engine->Poll();
+  CHECK(relay->started == 5);
+}
+
+TEST_CASE(
+    "a thread that waits lets drivers look at the clock, and a sleep ends when one asked for it") {
+  Rank rank;
+  const auto relay = std::make_shared<Relay>(rank);
+  rank.engine->AddDriver(relay);
+  rank.engine->WaitUntil([&] { return relay->looks >= 3; });
+  CHECK(relay->looks >= 3);
+}
+
+TEST_CASE("a stall is reported with what the operation is for") {
+  Rank rank;
+  Work work = rank.Start(std::make_shared<Fate>());
+  work.SetPurpose([] { return std::string("it carries the mail"); });
+  rank.clock.Advance(30s);
+  CHECK_FALSE(work.Test());
+  REQUIRE(rank.Warnings().size() == 1);
+  CHECK_THAT(rank.Warnings()[0], Contains("to call it") && Contains("; it carries the mail"));
+  rank.clock.Advance(570s);
+  CHECK_THROWS_WITH(work.Test(), Contains("; it carries the mail"));
+}
+
 }  // namespace
