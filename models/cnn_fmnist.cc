@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <cstdio>
+#include <memory>
 #include <string>
 
 #include "models/formats/model/saved_model.h"
@@ -14,8 +15,8 @@
 #include "models/program/training.h"
 #include "models/report/page.h"
 #include "models/text.h"
-#include "models/train/agreement.h"
 #include "models/train/exit_codes.h"
+#include "models/train/named_strategy.h"
 #include "models/train/options.h"
 #include "models/train/rank_program.h"
 #include "models/train/report.h"
@@ -67,17 +68,14 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed) {
   if (verdict.exit_code != kSuccess)
     return job.rank() == 0 ? Report(verdict.problem, verdict.exit_code) : verdict.exit_code;
 
+  const std::unique_ptr<Strategy> strategy = MakeNamedStrategy(job, options.strategy);
   if (job.rank() == 0 && options.verbose > 0) {
     std::fputs(Heading(job, options, ready).c_str(), stdout);
     std::fflush(stdout);
   }
-  try {
-    const Trained trained = Train(job, options, ready);
-    const RunReport page = PageOf(job, options, ready, trained);
-    return job.rank() == 0 ? WriteResult(trained, page, options, *ready.model) : kSuccess;
-  } catch (const AgreedError& error) {
-    return job.rank() == 0 ? Report(error.what(), error.exit_code()) : error.exit_code();
-  }
+  const Trained trained = Train(job, *strategy, options, ready);
+  const RunReport page = PageOf(job, options, ready, trained);
+  return job.rank() == 0 ? WriteResult(trained, page, options, *ready.model) : kSuccess;
 }
 
 int Main(int argc, char** argv) {

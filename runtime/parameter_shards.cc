@@ -6,6 +6,10 @@
 // first layers first, because the next forward pass needs them first.
 //
 // Whoever wants norms before the update takes the reduction by itself: then the step is two passes.
+//
+// With one copy per host on several hosts, every rank gets the whole reduction (all_reduce), of
+// which the ranks of each host update their host's copy together: the update is made once per host,
+// from the same bits, and no value crosses the wire.
 
 #include "runtime/parameter_shards.h"
 
@@ -15,6 +19,7 @@
 #include "base/text.h"
 #include "dtrun/error.h"
 #include "runtime/agreement.h"
+#include "runtime/released_pages.h"
 #include "runtime/sum_of_squares.h"
 
 namespace dtrun::runtime {
@@ -29,6 +34,22 @@ std::vector<GradientSpec> SpecsOf(const std::vector<ShardedParameter>& parameter
   for (const ShardedParameter& parameter : parameters)
     specs.push_back({parameter.name, parameter.value.count, parameter.value.dtype});
   return specs;
+}
+
+std::vector<Buffer> ValuesOf(const std::vector<ShardedParameter>& parameters) {
+  std::vector<Buffer> values;
+  for (const ShardedParameter& parameter : parameters) values.push_back(parameter.value);
+  return values;
+}
+
+// Equal numbers for ranks that share a host: that of its first rank.
+std::vector<int> HostsOf(const ops::Communicator& communicator) {
+  const std::vector<std::string>& names = communicator.members().hosts;
+  std::vector<int> hosts(static_cast<size_t>(communicator.size()));
+  for (size_t rank = 0; rank < names.size(); ++rank)
+    hosts[rank] =
+        static_cast<int>(std::find(names.begin(), names.end(), names[rank]) - names.begin());
+  return hosts;
 }
 
 const base::Clock& SteadyClock() {
@@ -48,17 +69,19 @@ ParameterShards::ParameterShards(
       settings_(std::move(settings)),
       meter_(SteadyClock()) {
   CheckParameters();
+  AgreeOnPlan();
+  if (settings_.one_copy) JoinHost();
   const bool one_pass = communicator_->fuses_updates();
   uint64_t bucket_bytes = one_pass ? UINT64_MAX : settings_.bucket_bytes;
   if (bucket_bytes == 0) bucket_bytes = AutoBucketBytes(SpecsOf(parameters_), false);
-  plan_ = PlanShards(SpecsOf(parameters_), bucket_bytes, communicator_->size());
-  AgreeOnPlan();
+  plan_ = PlanShards(SpecsOf(parameters_), bucket_bytes, owners().size());
   const uint64_t bytes = plan_.layout.block_bytes;
   gradients_ = communicator_->Allocate(bytes);
   if (settings_.one_copy) {
     CheckHost();
-    values_ = communicator_->AllocateShared(bytes);
+    values_ = owners().size() == 1 ? ops::AllocatePrivate(bytes) : owners().AllocateShared(bytes);
     TakeValuesTogether();
+    ReleasePages(ValuesOf(parameters_));
   } else {
     values_ = communicator_->Allocate(bytes);
     TakeValues();
@@ -105,13 +128,26 @@ void ParameterShards::CheckParameters() const {
   }
 }
 
-void ParameterShards::CheckHost() const {
-  if (communicator_->fuses_updates() || communicator_->size() == 1) return;
+void ParameterShards::JoinHost() {
+  if (communicator_->members().SharesHost()) return;
+  const std::vector<int> hosts = HostsOf(*communicator_);
+  const int mine = hosts[static_cast<size_t>(communicator_->rank())];
+  for (int rank = 0; rank < communicator_->size(); ++rank)
+    if (hosts[static_cast<size_t>(rank)] == mine) host_ranks_.push_back(rank);
+  host_ = communicator_->Split(mine, communicator_->rank());
+}
+
+// The same verdict on all ranks, where hosts may differ.
+void ParameterShards::CheckHost() {
+  const bool shares = owners().fuses_updates() || owners().size() == 1;
+  uint8_t fails = shares ? 0 : 1;
+  if (host_) communicator_->AllReduce(Buffer(&fails, 1), ReduceOp::kMax);
+  if (fails == 0) return;
   throw Error(
       ErrorCode::kUnavailable,
       Text(
           "one_copy_per_host: these ranks are connected by ", communicator_->backend(),
-          "; expected ranks that share a host, connected by shm"));
+          "; expected shm between ranks that share a host"));
 }
 
 void ParameterShards::AgreeOnPlan() {
@@ -136,23 +172,27 @@ void ParameterShards::TakeValues() {
   for (size_t b = 0; b < bucket_count(); ++b) communicator_->Broadcast(InBucket(*values_, b), 0);
 }
 
-// Rank 0 has the values, but every rank writes its share.
+// Rank 0 has the values, and sends them to the first rank of every host; but every rank writes its
+// share.
 void ParameterShards::TakeValuesTogether() {
-  const bool first = communicator_->rank() == 0;
+  const bool first = own_rank() == 0;
   const std::unique_ptr<ops::Memory> packed =
       ops::AllocatePrivate(first ? plan_.layout.block_bytes : 0);
-  for (size_t i = 0; first && i < size(); ++i)
+  for (size_t i = 0; communicator_->rank() == 0 && i < size(); ++i)
     if (parameters_[i].value.count > 0)
       std::memcpy(InBlock(*packed, i).data, parameters_[i].value.data, value(i).bytes());
+  std::unique_ptr<ops::Communicator> firsts;
+  if (host_) firsts = communicator_->Split(first ? 0 : -1, communicator_->rank());
   for (size_t b = 0; b < bucket_count(); ++b) {
-    const ops::Range share = plan_.Share(b, communicator_->rank());
-    communicator_
-        ->StartScatter(
+    if (firsts) firsts->Broadcast(InBucket(*packed, b), 0);
+    const ops::Range share = plan_.Share(b, own_rank());
+    owners()
+        .StartScatter(
             first ? InBucket(*packed, b) : Buffer(),
             InBucket(*values_, b).Slice(share.begin, share.count), 0, plan_.shares[b])
         .Wait();
   }
-  communicator_->Barrier();
+  owners().Barrier();
 }
 
 void ParameterShards::AllocateState() {
@@ -161,7 +201,7 @@ void ParameterShards::AllocateState() {
     state_offsets_.emplace_back();
     for (size_t b = 0; b < bucket_count(); ++b) {
       state_offsets_.back().push_back(bytes);
-      const uint64_t count = plan_.Share(b, communicator_->rank()).count;
+      const uint64_t count = plan_.Share(b, own_rank()).count;
       const DType dtype = slot.value_or(plan_.layout.buckets[b].dtype);
       bytes += (count * SizeOf(dtype) + kLine - 1) / kLine * kLine;
     }
@@ -172,7 +212,7 @@ void ParameterShards::AllocateState() {
 void ParameterShards::FindOwnShares() {
   for (size_t b = 0; b < bucket_count(); ++b) {
     const uint64_t element = SizeOf(plan_.layout.buckets[b].dtype);
-    const ops::Range range = plan_.Share(b, communicator_->rank());
+    const ops::Range range = plan_.Share(b, own_rank());
     const auto own = [&](const ops::Memory& block) -> OwnedShare::Column {
       const Buffer bucket = InBucket(block, b);
       return {static_cast<char*>(bucket.data) + range.begin * element, element};
@@ -243,7 +283,11 @@ void ParameterShards::StartReadyBuckets() {
   while (reductions_.size() < bucket_count() && missing_[reductions_.size()] == 0) {
     const size_t b = reductions_.size();
     const Buffer bucket = InBucket(*gradients_, b);
-    const ops::Range share = plan_.Share(b, communicator_->rank());
+    if (host_) {
+      reductions_.push_back(communicator_->StartAllReduce(bucket, settings_.op));
+      continue;
+    }
+    const ops::Range share = plan_.Share(b, own_rank());
     reductions_.push_back(communicator_->StartReduceScatter(
         bucket, bucket.Slice(share.begin, share.count), settings_.op, {}, plan_.shares[b]));
   }
@@ -274,12 +318,18 @@ void ParameterShards::SquaredNorms(double* gradients, double* values) {
                                            "norms of parameters: '", parameters_[i].name, "' is ",
                                            NameOf(dtype), "; expected f32 or f64"));
     }
-    const ShardSlice own = plan_.Owned(i, communicator_->rank());
+    const ShardSlice own = plan_.Owned(i, own_rank());
     sums[i] = SumOfSquares(gradient(i).Slice(own.first, own.count));
     if (values != nullptr) sums[size() + i] = SumOfSquares(value(i).Slice(own.first, own.count));
   }
-  communicator_->StartAllReduce(Buffer(sums.data(), sums.size()), ReduceOp::kSum)
-      .Wait(meter_.lateness());
+  const Buffer all(sums.data(), sums.size());
+  if (host_) {
+    // Hosts with other numbers of ranks round otherwise: rank 0's sums are those of all.
+    host_->AllReduce(all, ReduceOp::kSum);
+    communicator_->Broadcast(all, 0);
+  } else {
+    communicator_->StartAllReduce(all, ReduceOp::kSum).Wait(meter_.lateness());
+  }
   std::copy_n(sums.begin(), size(), gradients);
   if (values != nullptr)
     std::copy_n(sums.begin() + static_cast<std::ptrdiff_t>(size()), size(), values);
@@ -369,11 +419,12 @@ void ParameterShards::UpdateInOnePass(
 
 void ParameterShards::UpdateReduced(size_t bucket, double factor, const ops::ShareUpdate& update) {
   ops::UpdateInPieces(
-      InBucket(*gradients_, bucket), plan_.Share(bucket, communicator_->rank()), factor,
-      update.piece);
+      InBucket(*gradients_, bucket), plan_.Share(bucket, own_rank()), factor, update.piece);
 }
 
 void ParameterShards::StartGathers() {
+  // Of a host's ranks nobody says here who was late: they are numbered otherwise.
+  if (host_) return host_->Barrier();
   if (settings_.one_copy) return communicator_->StartBarrier().Wait(meter_.lateness());
   for (size_t b = bucket_count(); b-- > 0;) {
     const Buffer bucket = InBucket(*values_, b);
@@ -429,20 +480,21 @@ char* ParameterShards::StateAt(size_t slot, const ShardSlice& slice) const {
 void ParameterShards::GatherState(size_t slot, size_t i, int root, void* output) {
   const DType dtype = SlotDType(slot, i);
   ops::Counts counts;
-  for (int r = 0; r < communicator_->size(); ++r) counts.push_back(plan_.Owned(i, r).count);
-  const ShardSlice own = plan_.Owned(i, communicator_->rank());
+  for (int r = 0; r < owners().size(); ++r) counts.push_back(plan_.Owned(i, r).count);
+  const ShardSlice own = plan_.Owned(i, own_rank());
   const Buffer mine(own.count > 0 ? StateAt(slot, own) : nullptr, own.count, dtype);
   const Buffer all(output, parameters_[i].value.count, dtype);
-  if (root < 0) {
-    communicator_->StartAllGather(mine, all, counts).Wait();
-  } else {
-    communicator_->StartGather(mine, all, root, counts).Wait();
-  }
+  if (root < 0) return owners().StartAllGather(mine, all, counts).Wait();
+  if (!host_) return communicator_->StartGather(mine, all, root, counts).Wait();
+  // Every host has the whole state.
+  const auto here = std::find(host_ranks_.begin(), host_ranks_.end(), root);
+  if (here == host_ranks_.end()) return;
+  host_->StartGather(mine, all, static_cast<int>(here - host_ranks_.begin()), counts).Wait();
 }
 
 void ParameterShards::SetState(size_t slot, size_t i, const void* input) {
   const uint64_t element = SizeOf(SlotDType(slot, i));
-  const ShardSlice own = plan_.Owned(i, communicator_->rank());
+  const ShardSlice own = plan_.Owned(i, own_rank());
   if (own.count == 0) return;
   std::memcpy(
       StateAt(slot, own), static_cast<const char*>(input) + own.first * element,

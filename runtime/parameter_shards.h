@@ -24,14 +24,15 @@ struct ShardedParameter {
 struct ShardSettings {
   ReduceOp op = ReduceOp::kAverage;  ///< or kSum
   uint64_t bucket_bytes = 0;         ///< where the update is not one pass; 0: AutoBucketBytes
-  bool one_copy = false;             ///< all ranks use the same parameters, in memory they share
+  bool one_copy = false;             ///< the ranks of a host use the same parameters in one memory
   /// The element-wise state of the optimizer, all zeros at first; none: the parameter's dtype.
   std::vector<std::optional<DType>> slots = {};
 };
 
 /// The gradients and parameters of a model in memory that collectives reach, of which each rank
 /// updates a share and keeps the optimizer's state for that share alone; see
-/// <dtrun/sharded_optimizer.h>. Not thread-safe.
+/// <dtrun/sharded_optimizer.h>. With one copy per host on several hosts, the ranks of each host
+/// share out the whole of it among themselves. Not thread-safe.
 class ParameterShards {
  public:
   /// Collective. The values become rank 0's, and move here.
@@ -76,7 +77,8 @@ class ParameterShards {
 
  private:
   void CheckParameters() const;
-  void CheckHost() const;
+  void JoinHost();
+  void CheckHost();
   void AgreeOnPlan();
   void TakeValues();
   void TakeValuesTogether();
@@ -84,6 +86,9 @@ class ParameterShards {
   void FindOwnShares();
   void CheckIndex(size_t i) const;
   void CheckSlot(size_t slot) const;
+  // The ranks that update all parameters together.
+  ops::Communicator& owners() const { return host_ ? *host_ : *communicator_; }
+  int own_rank() const { return owners().rank(); }
   size_t bucket_count() const { return plan_.layout.buckets.size(); }
   Buffer InBucket(const ops::Memory& block, size_t bucket) const;
   Buffer InBlock(const ops::Memory& block, size_t i) const;
@@ -104,6 +109,9 @@ class ParameterShards {
   void Reset();
 
   std::unique_ptr<ops::Communicator> communicator_;
+  // Of the ranks of this host, where each host has a copy; null: all ranks share out one step.
+  std::unique_ptr<ops::Communicator> host_;
+  std::vector<int> host_ranks_;  // of it, as ranks of communicator_
   std::vector<ShardedParameter> parameters_;
   ShardSettings settings_;
   ShardPlan plan_;

@@ -110,6 +110,10 @@ DTRUN_API void dtrun_error_destroy(dtrun_error* error);
 /// "0.1.0"
 DTRUN_API const char* dtrun_version(void);
 
+/// Whether the environment's TF_CONFIG, if there is one, describes this job: DTRUN_INVALID_ARGUMENT
+/// names what is wrong with it, or the numbers of its tasks and of the ranks.
+DTRUN_API dtrun_error* dtrun_check_tf_config(const dtrun_context* context);
+
 /// Makes this process a rank: collective over all processes of the job. Started by nobody, it is a
 /// world of one. An option given here wins over the environment (DTRUN_BUCKET_BYTES and so on).
 DTRUN_API dtrun_error* dtrun_init(
@@ -189,6 +193,11 @@ DTRUN_API void dtrun_communicator_destroy(dtrun_communicator* communicator);
 /// copy, where the backend can (shm: every rank of the host maps it). Ranks may ask for different
 /// sizes. Aligned to 4096 bytes.
 DTRUN_API dtrun_error* dtrun_communicator_allocate(
+    dtrun_communicator* communicator, uint64_t bytes, dtrun_memory** memory);
+/// Collective: zeroed memory of which all ranks have the same; `bytes` is the same on all of them.
+/// DTRUN_UNAVAILABLE where they do not share a host. What one rank writes and another reads is for
+/// the program to order, by a barrier say.
+DTRUN_API dtrun_error* dtrun_communicator_allocate_shared(
     dtrun_communicator* communicator, uint64_t bytes, dtrun_memory** memory);
 DTRUN_API void* dtrun_memory_data(const dtrun_memory* memory);
 DTRUN_API uint64_t dtrun_memory_bytes(const dtrun_memory* memory);
@@ -514,7 +523,7 @@ typedef struct dtrun_sharded_parameter {
 typedef struct dtrun_shards_options {
   uint64_t struct_bytes;       ///< of this struct, as the program was compiled with it
   int32_t reduce_op;           ///< DTRUN_AVERAGE or DTRUN_SUM
-  int32_t one_copy_per_host;   ///< 1: all ranks have the same values in the same memory
+  int32_t one_copy_per_host;   ///< 1: the ranks of a host have the same values in one memory
   uint64_t bucket_bytes;       ///< 0: the option of that name; of no use within one host
   uint64_t slot_count;         ///< pieces of state that each element has
   const int32_t* slot_dtypes;  ///< of each: DTRUN_U8 ... DTRUN_BOOL, or -1, the parameter's own
@@ -547,7 +556,9 @@ typedef void (*dtrun_update_function)(void* argument, const dtrun_parameter_slic
 
 /// Collective: all ranks pass the same names, counts, types and options; a difference is
 /// DTRUN_MISMATCH and names the first parameter that differs. The values of rank 0 become those of
-/// all ranks. With one copy per host the ranks share a host, else DTRUN_UNAVAILABLE.
+/// all ranks. With one copy per host shared memory connects the ranks of each host, else
+/// DTRUN_UNAVAILABLE; the pages where the values were go back to the system, and what stands there
+/// is unspecified until the program writes it.
 DTRUN_API dtrun_error* dtrun_shards_create(
     dtrun_communicator* communicator, const dtrun_sharded_parameter* parameters,
     size_t parameter_count, const dtrun_shards_options* options, dtrun_shards** shards);
@@ -614,6 +625,9 @@ DTRUN_API dtrun_error* dtrun_shards_gather_state(
 /// of ranks may be another one than when the state was gathered.
 DTRUN_API dtrun_error* dtrun_shards_set_state(
     dtrun_shards* shards, size_t slot, size_t index, const void* input);
+/// Of the last step, and of all steps together, as dtrun_reducer_statistics; either may be NULL.
+DTRUN_API dtrun_error* dtrun_shards_statistics(
+    const dtrun_shards* shards, dtrun_step_statistics* last, dtrun_step_statistics* total);
 DTRUN_API void dtrun_shards_destroy(dtrun_shards* shards);
 
 /// A named array in host memory, row-major.

@@ -144,6 +144,15 @@ class Communicator {
     return Memory(memory);
   }
 
+  /// Collective: zeroed memory of which all ranks have the same, `bytes` of it. What one of them
+  /// writes and another reads is for the program to order, by a barrier say. kUnavailable where the
+  /// ranks do not share a host.
+  Memory AllocateShared(uint64_t bytes) {
+    dtrun_memory* memory = nullptr;
+    detail::Check(dtrun_communicator_allocate_shared(handle_, bytes, &memory));
+    return Memory(memory);
+  }
+
   /// Starts making `output` the reduction of the inputs of all ranks, on every rank. All ranks pass
   /// the same count and dtype. In place: the output is the input.
   ///

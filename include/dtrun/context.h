@@ -83,6 +83,10 @@ class [[nodiscard]] Context {
   /// event format of Chrome and Perfetto. `Shutdown()` does it too.
   void StopTimeline() { detail::Check(dtrun_timeline_stop(handle_.get())); }
 
+  /// Throws kInvalidArgument unless the environment's TF_CONFIG, if there is one, describes this
+  /// job: as many tasks as it has ranks, and this process one of them.
+  void CheckTfConfig() const { detail::Check(dtrun_check_tf_config(handle_.get())); }
+
   /// Collective: ends the job in good order. Leaving without it is reported as this rank's mistake.
   /// Destroy what was made from this context before or after, but use none of it any more.
   void Shutdown() { detail::Check(dtrun_shutdown(handle_.get())); }

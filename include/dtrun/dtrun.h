@@ -6,6 +6,7 @@
 #include <dtrun/checkpoint.h>
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
+#include <dtrun/dataset.h>
 #include <dtrun/distributed_optimizer.h>
 #include <dtrun/distributed_options.h>
 #include <dtrun/error.h>
@@ -17,7 +18,10 @@
 #include <dtrun/sharded_optimizer.h>
 #include <dtrun/sliceable_optimizer.h>
 #include <dtrun/state_broadcast.h>
+#include <dtrun/strategies.h>
+#include <dtrun/strategy.h>
 #include <dtrun/tensors.h>
 #include <dtrun/types.h>
+#include <dtrun/variable.h>
 
 #endif

@@ -8,6 +8,7 @@
 #include <dtrun/optimizer.h>
 #include <dtrun/parameter_list.h>
 #include <dtrun/sliceable_optimizer.h>
+#include <dtrun/statistics.h>
 #include <dtrun/types.h>
 
 #include <algorithm>
@@ -33,7 +34,9 @@ struct ShardedOptions {
   /// Clips by the norm of all reduced gradients together; 0: never. They are f32 or f64. The step
   /// is then two passes over memory.
   double max_gradient_norm = 0;
-  /// All ranks read the same parameters, in memory that they share. Ranks of one host only.
+  /// The ranks of a host read the same parameters, in memory that they share. On several hosts the
+  /// ranks of each host share out the update, and the state, of their host's copy among themselves.
+  /// The pages where the values were go back to the system.
   bool one_copy_per_host = false;
   /// `Step()` returns while the weights are still on their way; the next forward pass waits for
   /// each layer's with `WaitForParameter(i)`, or for all with `WaitForParameters()`. Between hosts
@@ -169,6 +172,14 @@ class ShardedOptimizer {
   /// The norm of the reduced gradients of the last step, before they were clipped; none without
   /// `max_gradient_norm`.
   std::optional<double> gradient_norm() const { return norm_; }
+
+  /// Where the time of the steps went on this rank. Where each host has a copy of its own, who was
+  /// late is told between hosts alone.
+  ReducerStatistics statistics() const {
+    dtrun_step_statistics last = dtrun_new_step_statistics(), total = dtrun_new_step_statistics();
+    detail::Check(dtrun_shards_statistics(handle_.get(), &last, &total));
+    return {detail::FromC(last), detail::FromC(total), {}};
+  }
 
   /// Collective: the whole state, named as the inner optimizer's `state()` names it, on rank
   /// `root` (elsewhere: nothing), or, without one, on all ranks.

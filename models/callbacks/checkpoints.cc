@@ -130,7 +130,8 @@ void BackupAndRestore::OnTrainBegin(Run& run) {
 void BackupAndRestore::Restore(Run& run) {
   Loaded loaded;
   try {
-    loaded = manager_->Load(StateOf(run));
+    loaded = manager_->Load(StateToLoad(run));
+    TakeState(run);
     if (!loaded.checkpoint) return;
     ResumeFrom(run, loaded.checkpoint->metadata);
   } catch (const Error& error) {

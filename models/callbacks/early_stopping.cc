@@ -9,29 +9,30 @@
 namespace dtrun::models {
 namespace {
 
-// Of the parameters, then the network's buffers.
-std::vector<Buffer> ValuesOf(Sequential& model) {
-  std::vector<Buffer> values;
-  for (const Parameter& parameter : model.parameters()) values.push_back(parameter.value);
-  for (const NamedBuffer& buffer : model.buffers()) values.push_back(buffer.buffer);
-  return values;
+void Append(const Buffer& values, std::vector<float>& copy) {
+  const auto* value = static_cast<const float*>(values.data);
+  copy.insert(copy.end(), value, value + values.count);
 }
 
+// The parameters, then the network's buffers.
 std::vector<float> Copy(Sequential& model) {
   std::vector<float> copy;
-  for (const Buffer& values : ValuesOf(model)) {
-    const auto* value = static_cast<const float*>(values.data);
-    copy.insert(copy.end(), value, value + values.count);
-  }
+  for (const Parameter& parameter : model.parameters()) Append(parameter.value, copy);
+  for (const NamedBuffer& buffer : model.buffers()) Append(buffer.buffer, copy);
   return copy;
 }
 
-void CopyBack(const std::vector<float>& copy, Sequential& model) {
+void CopyBack(const std::vector<float>& copy, Replica& replica) {
+  std::vector<NamedBuffer> all = replica.distributed_optimizer().BorrowValues();
+  const std::vector<NamedBuffer>& buffers = replica.model().buffers();
+  all.insert(all.end(), buffers.begin(), buffers.end());
   const float* next = copy.data();
-  for (const Buffer& values : ValuesOf(model)) {
-    std::memcpy(values.data, next, values.bytes());
-    next += values.count;
+  for (const NamedBuffer& values : all) {
+    std::memcpy(values.buffer.data, next, values.buffer.bytes());
+    next += values.buffer.count;
   }
+  replica.distributed_optimizer().ReturnValues();
+  replica.ParametersChanged();
 }
 
 }  // namespace
@@ -69,8 +70,7 @@ void EarlyStopping::OnEpochEnd(Run& run, Logs& logs) {
 
 void EarlyStopping::OnTrainEnd(Run& run, const Logs&) {
   if (best_weights_.empty()) return;
-  CopyBack(best_weights_, run.model());
-  run.replica().ParametersChanged();
+  CopyBack(best_weights_, run.replica());
 }
 
 }  // namespace dtrun::models

@@ -108,8 +108,21 @@ std::vector<NamedTensor> WeightsOf(Run& run) {
 
 std::vector<NamedTensor> StateOf(Run& run) {
   std::vector<NamedTensor> tensors = WeightsOf(run);
-  Append(TensorsOf(run.optimizer().state(), "optimizer/"), tensors);
+  Append(TensorsOf(run.replica().distributed_optimizer().BorrowState(), "optimizer/"), tensors);
   return tensors;
+}
+
+std::vector<NamedTensor> StateToLoad(Run& run) {
+  StrategyOptimizer& optimizer = run.replica().distributed_optimizer();
+  std::vector<NamedTensor> tensors = TensorsOf(optimizer.BorrowValues());
+  Append(TensorsOf(run.model().buffers()), tensors);
+  Append(TensorsOf(optimizer.BorrowState(), "optimizer/"), tensors);
+  return tensors;
+}
+
+void TakeState(Run& run) {
+  run.replica().distributed_optimizer().ReturnValues();
+  run.replica().distributed_optimizer().ReturnState();
 }
 
 Metadata RemarksOf(Run& run) {

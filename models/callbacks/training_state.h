@@ -17,8 +17,11 @@ namespace dtrun::models {
 
 /// The values of the parameters and of the network's buffers.
 std::vector<NamedTensor> WeightsOf(Run& run);
-/// And the optimizer's state.
+/// And the optimizer's state, to be saved; valid until the next step. Collective.
 std::vector<NamedTensor> StateOf(Run& run);
+/// The same to be loaded into; what was loaded counts after TakeState. Collective, both.
+std::vector<NamedTensor> StateToLoad(Run& run);
+void TakeState(Run& run);
 
 /// Collective.
 Metadata RemarksOf(Run& run);

@@ -46,7 +46,7 @@ struct BatchNorm::Impl {
   Builder& builder;
   Tensor *input, *output;
   size_t channels, padded;  // those that fill up the last group included
-  float *gamma, *beta, *moving_mean, *moving_variance;
+  float *moving_mean, *moving_variance;
   Parameter *gamma_parameter, *beta_parameter;
   std::vector<float> center, mean, scale, offset, dx_of_dy, dx_of_x, dx_offset;
   std::vector<double> reciprocal;     // r
@@ -60,8 +60,6 @@ struct BatchNorm::Impl {
         output(b.NewTensor(in->shape, in->block, o.activation == Activation::kRelu)),
         channels(size_t(in->shape.channels)),
         padded(size_t(in->blocks()) * size_t(in->block)),
-        gamma(Floats(b.parameters[0].value)),
-        beta(Floats(b.parameters[1].value)),
         moving_mean(Floats(b.buffers[0].buffer)),
         moving_variance(Floats(b.buffers[1].buffer)),
         gamma_parameter(&b.parameters[0]),
@@ -73,6 +71,10 @@ struct BatchNorm::Impl {
     for (auto* values : {&center, &mean, &scale, &offset, &dx_of_dy, &dx_of_x, &dx_offset})
       values->resize(padded);
   }
+
+  // Where they lie now: values may move.
+  const float* gamma() const { return Floats(gamma_parameter->value); }
+  const float* beta() const { return Floats(beta_parameter->value); }
 
   // Calls body(offset of the group in the tensor, its first channel, its example), in parallel.
   template <typename Body>
@@ -129,8 +131,8 @@ struct BatchNorm::Impl {
   void UseStatistics(size_t c, double channel_mean, double variance) {
     reciprocal[c] = 1 / std::sqrt(variance + options.epsilon);
     mean[c] = static_cast<float>(channel_mean);
-    scale[c] = static_cast<float>(gamma[c] * reciprocal[c]);
-    offset[c] = static_cast<float>(beta[c] - gamma[c] * reciprocal[c] * channel_mean);
+    scale[c] = static_cast<float>(gamma()[c] * reciprocal[c]);
+    offset[c] = static_cast<float>(beta()[c] - gamma()[c] * reciprocal[c] * channel_mean);
   }
 
   void UseBatch(int examples) {
@@ -181,10 +183,10 @@ struct BatchNorm::Impl {
     AddUpRanks();
     const double count = std::max(sums.count(), 1.0);
     for (size_t c = 0; c < channels; ++c) {
-      const double r = reciprocal[c], to_x = -gamma[c] * r * r * r * sums.second(c) / count;
-      dx_of_dy[c] = static_cast<float>(gamma[c] * r);
+      const double r = reciprocal[c], to_x = -gamma()[c] * r * r * r * sums.second(c) / count;
+      dx_of_dy[c] = static_cast<float>(gamma()[c] * r);
       dx_of_x[c] = static_cast<float>(to_x);
-      dx_offset[c] = static_cast<float>(-gamma[c] * r * sums.first(c) / count - to_x * mean[c]);
+      dx_offset[c] = static_cast<float>(-gamma()[c] * r * sums.first(c) / count - to_x * mean[c]);
     }
     ForEachGroup(examples, [&](size_t at, size_t c, size_t) {
       CombineGradients(

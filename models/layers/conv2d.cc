@@ -48,6 +48,8 @@ struct Conv2D::Impl {
   dnnl::convolution_forward::primitive_desc forward_description;
 
   BoundPrimitive pack_for_forward, pack_for_backward, forward, backward_data;
+  // The parameters' values, where they lie when weights are prepared.
+  memory kernel_value, bias_value;
   // Gradients of the micro-batches so far, and of the one at hand when it is not the first.
   memory kernel_sum, bias_sum, kernel_term, bias_term, kernel_gradient;
   BoundPrimitive backward_to_sum, backward_to_term, unpack_gradient;
@@ -60,9 +62,9 @@ struct Conv2D::Impl {
     return memory::desc(weights.dims(), memory::data_type::f32, memory::format_tag::hwio);
   }
 
-  // None: a description of nothing.
-  memory BiasOf(const Parameter* parameter) const {
-    return {bias_shape, builder->engine(), parameter == nullptr ? nullptr : parameter->value.data};
+  void FindValues() {
+    kernel_value.set_data_handle(kernel->value.data);
+    if (bias != nullptr) bias_value.set_data_handle(bias->value.data);
   }
 
   void DescribeForward(const memory::desc& wanted_destination) {
@@ -88,13 +90,16 @@ struct Conv2D::Impl {
   void BindForward() {
     DescribeForward(destination);
     const memory packed = builder->NewMemory(forward_description.weights_desc());
-    pack_for_forward =
-        BoundReorder(memory(KerasOrder(), builder->engine(), kernel->value.data), packed);
+    kernel_value = memory(KerasOrder(), builder->engine(), kernel->value.data);
+    // Without bias: a description of nothing.
+    bias_value =
+        memory(bias_shape, builder->engine(), bias == nullptr ? nullptr : bias->value.data);
+    pack_for_forward = BoundReorder(kernel_value, packed);
     forward = {
         dnnl::convolution_forward(forward_description),
         {{DNNL_ARG_SRC, builder->DataOf(*input)},
          {DNNL_ARG_WEIGHTS, packed},
-         {DNNL_ARG_BIAS, BiasOf(bias)},
+         {DNNL_ARG_BIAS, bias_value},
          {DNNL_ARG_DST, builder->DataOf(*output)},
          {DNNL_ARG_SCRATCHPAD, builder->NewScratch(forward_description.scratchpad_desc())}}};
   }
@@ -127,8 +132,7 @@ struct Conv2D::Impl {
         {algorithm::convolution_direct, source, weights, destination, stride, before, after},
         builder->ScratchAttribute(), builder->engine(), forward_description);
     const memory packed = builder->NewMemory(description.weights_desc());
-    pack_for_backward =
-        BoundReorder(memory(KerasOrder(), builder->engine(), kernel->value.data), packed);
+    pack_for_backward = BoundReorder(kernel_value, packed);
     backward_data = {
         dnnl::convolution_backward_data(description),
         {{DNNL_ARG_DIFF_DST, builder->GradientOf(*output)},
@@ -219,6 +223,7 @@ void Conv2D::BuildBackward(Builder& builder, bool input_gradient) {
 }
 
 void Conv2D::PrepareWeights() {
+  impl_->FindValues();
   impl_->pack_for_forward.Run(impl_->builder->stream());
   if (impl_->input->gradient != nullptr) impl_->pack_for_backward.Run(impl_->builder->stream());
 }

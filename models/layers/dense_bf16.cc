@@ -26,17 +26,18 @@ class DenseBf16 : public DenseProducts {
             {dnnl::prop_kind::forward_training, source_, kernel_, bias_, destination_}, Attribute(),
             builder.engine()) {
     const memory packed = builder.NewMemory(forward_description_.weights_desc());
+    kernel_value_ = View(KerasOrder(memory::data_type::f32), t_.kernel->value.data);
+    bias_value_ = View(bias_, t_.bias->value.data);
     forward_ = {
         dnnl::inner_product_forward(forward_description_),
         {{DNNL_ARG_SRC, View(source_, t_.input->data)},
          {DNNL_ARG_WEIGHTS, packed},
-         {DNNL_ARG_BIAS, View(bias_, t_.bias->value.data)},
+         {DNNL_ARG_BIAS, bias_value_},
          {DNNL_ARG_DST, View(destination_, t_.output->data)},
          {DNNL_ARG_SCRATCHPAD, builder.NewScratch(forward_description_.scratchpad_desc())}}};
     // In two steps: rounding to bf16 reads f32 once for both formats.
     rounded_ = builder.NewMemory(KerasOrder(memory::data_type::bf16));
-    round_ =
-        BoundReorder(View(KerasOrder(memory::data_type::f32), t_.kernel->value.data), rounded_);
+    round_ = BoundReorder(kernel_value_, rounded_);
     pack_for_forward_ = BoundReorder(rounded_, packed);
   }
 
@@ -79,6 +80,8 @@ class DenseBf16 : public DenseProducts {
   }
 
   void PrepareWeights() override {
+    kernel_value_.set_data_handle(t_.kernel->value.data);
+    bias_value_.set_data_handle(t_.bias->value.data);
     round_.Run(builder_.stream());
     pack_for_forward_.Run(builder_.stream());
     if (packs_for_backward_) pack_for_backward_.Run(builder_.stream());
@@ -130,6 +133,7 @@ class DenseBf16 : public DenseProducts {
   DenseTensors t_;
   memory::desc source_, destination_, kernel_, bias_;
   dnnl::inner_product_forward::primitive_desc forward_description_;
+  memory kernel_value_, bias_value_;  // where they lie when weights are prepared
   memory rounded_;
   BoundPrimitive round_, pack_for_forward_, pack_for_backward_, forward_, backward_data_;
   bool packs_for_backward_ = false;

@@ -58,7 +58,7 @@ struct SequentialOptions {
 /// in the same order: input (chunk, height, width, channels), output (chunk, channels), and the
 /// parameters as in Keras, one after the other, first layer first, in one block of floats.
 ///
-///   model.PrepareWeights();              after every change of the parameters
+///   model.PrepareWeights();              after every change of the parameters, also of their place
 ///   per chunk of the step:
 ///     write model.input();
 ///     model.Forward(pass, examples);

@@ -38,16 +38,16 @@ std::string Heading(Context& job, const TrainOptions& options, const Preparation
   const dnnl_version_t* onednn = dnnl_version();
   const DatasetInfo& data = ready.data->info;
   return Text(
-      "Replicas    ", job.size(), " on ", HostsLine(job), "\nCompute     CPU, oneDNN ",
-      onednn->major, ".", onednn->minor, ".", onednn->patch, ", threads per rank: ", ready.threads,
-      ready.model->dtype() == DType::kBF16 ? ", bf16" : "", "\nReduction   CPU, backend ",
-      job.world().backend(), TreeText(options), "\nData        ", options.data_dir, ": ",
-      data.train_examples, " training and ", data.test_examples, " test images, ",
-      data.shape.height, "x", data.shape.width, ", ", data.classes, " classes\nNetwork     ",
-      ready.model->description(), ": ", ready.model->parameter_count(), " parameters\nOptimizer   ",
-      options.optimizer, ", ", RateLine(options, job.size()), ", global batch ", ready.global_batch,
-      ", ", BatchesPerEpoch(data.train_examples, ready.global_batch),
-      " steps use every example once\n");
+      "Replicas    ", job.size(), " on ", HostsLine(job), ", strategy ", options.strategy,
+      "\nCompute     CPU, oneDNN ", onednn->major, ".", onednn->minor, ".", onednn->patch,
+      ", threads per rank: ", ready.threads, ready.model->dtype() == DType::kBF16 ? ", bf16" : "",
+      "\nReduction   CPU, backend ", job.world().backend(), TreeText(options), "\nData        ",
+      options.data_dir, ": ", data.train_examples, " training and ", data.test_examples,
+      " test images, ", data.shape.height, "x", data.shape.width, ", ", data.classes,
+      " classes\nNetwork     ", ready.model->description(), ": ", ready.model->parameter_count(),
+      " parameters\nOptimizer   ", options.optimizer, ", ", RateLine(options, job.size()),
+      ", global batch ", ready.global_batch, ", ",
+      BatchesPerEpoch(data.train_examples, ready.global_batch), " steps use every example once\n");
 }
 
 std::string ResultLine(const TrainingResult& r, uint64_t test_images) {

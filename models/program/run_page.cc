@@ -18,6 +18,7 @@ RunReport PageOf(
   page.settings = {
       {"data", options.data_dir},
       {"network", ready.model->description()},
+      {"strategy", options.strategy},
       {"optimizer", options.optimizer},
       {"learning rate", Text(options.learning_rate)},
       {"global batch", Text(ready.global_batch)},

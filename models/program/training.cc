@@ -13,7 +13,7 @@
 #include "models/callbacks/tensorboard.h"
 #include "models/callbacks/throughput.h"
 #include "models/callbacks/timeline.h"
-#include "models/data/distribute.h"
+#include "models/data/pipeline_dataset.h"
 #include "models/losses/sparse_categorical_crossentropy.h"
 #include "models/metrics/accuracy.h"
 #include "models/program/heading.h"
@@ -22,8 +22,8 @@
 #include "models/text.h"
 #include "models/train/digest.h"
 #include "models/train/exit_codes.h"
-#include "models/train/pipeline_batches.h"
 #include "models/train/steps.h"
+#include "models/train/strategy_batches.h"
 #include "models/train/trainer.h"
 
 namespace dtrun::models {
@@ -36,18 +36,18 @@ void PrintProblem(const std::string& line) {
 // What both loops train with.
 class Session {
  public:
-  Session(Context& job, const TrainOptions& options, Preparation& ready)
+  Session(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready)
       : job_(job),
         options_(options),
         ready_(ready),
         tree_(MakeTree()),
         replica_(
-            job.world(), *ready.model, *ready.optimizer,
+            strategy, *ready.model, *ready.optimizer,
             {.overlap = options.overlap, .tree = tree_.get()}),
         loss_(SparseCategoricalCrossentropy::For(LastLayerOf(ready.model->description()))),
         trainer_(replica_, loss_, MakeMetrics(SparseCategoricalAccuracy())),
-        train_(Distributed(TrainPipeline())),
-        test_(Distributed(ready.data->test.Batch(ready.global_batch))) {}
+        train_(Distributed(strategy, TrainPipeline())),
+        test_(Distributed(strategy, ready.data->test.Batch(ready.global_batch))) {}
 
   Trained Fit();
   Trained CustomLoop();
@@ -62,9 +62,9 @@ class Session {
         ready_.data->train.Shuffle({.seed = options_.seed}).Batch(ready_.global_batch);
     return options_.prefetch > 0 ? batches.Prefetch(options_.prefetch) : batches;
   }
-  DistributedPipeline Distributed(const Pipeline& pipeline) const {
-    return DistributedPipeline(
-        job_.world(), pipeline, {.sharding = Sharding::kData, .compute_threads = ready_.threads});
+  StrategyBatches Distributed(Strategy& strategy, const Pipeline& pipeline) const {
+    return StrategyBatches(
+        strategy.DistributeDataset(PipelineDataset(pipeline, ready_.threads), InputSplit::kData));
   }
   double Rate(uint64_t step) const {
     return RateAt(options_, step, ready_.data->info.train_examples, job_.size());
@@ -81,7 +81,7 @@ class Session {
   Replica replica_;
   SparseCategoricalCrossentropy loss_;
   Trainer trainer_;
-  PipelineBatches train_, test_;
+  StrategyBatches train_, test_;
 };
 
 EpochResult ResultOf(const Logs& logs) {
@@ -208,11 +208,24 @@ void Session::Finish(Trained& trained) {
   if (job_.rank() == 0) PrintLine(ResultLine(result, ready_.data->info.test_examples));
 }
 
+// What cannot be spread is the same error on all ranks.
+std::unique_ptr<Session> MakeSession(
+    Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready) {
+  try {
+    return std::make_unique<Session>(job, strategy, options, ready);
+  } catch (const Error& error) {
+    const bool refused =
+        error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnavailable;
+    if (!refused) throw;
+    throw AgreedError(error.code(), kUsage, error.what());
+  }
+}
+
 }  // namespace
 
-Trained Train(Context& job, const TrainOptions& options, Preparation& ready) {
-  Session session(job, options, ready);
-  return options.loop == "custom" ? session.CustomLoop() : session.Fit();
+Trained Train(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready) {
+  const std::unique_ptr<Session> session = MakeSession(job, strategy, options, ready);
+  return options.loop == "custom" ? session->CustomLoop() : session->Fit();
 }
 
 }  // namespace dtrun::models

@@ -2,6 +2,7 @@
 #define DTRUN_MODELS_PROGRAM_TRAINING_H_
 
 #include <dtrun/context.h>
+#include <dtrun/strategy.h>
 
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@ struct Trained {
 
 /// Trains as the options say and evaluates the test set. Collective. Rank 0 prints. Throws what
 /// Trainer::Fit throws, and Error kMismatch when the ranks' parameters differ in the end.
-Trained Train(Context& job, const TrainOptions& options, Preparation& ready);
+/// What a strategy refuses, such as an optimizer that it cannot take, is thrown as AgreedError.
+Trained Train(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready);
 
 }  // namespace dtrun::models
 

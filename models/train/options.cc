@@ -1,5 +1,7 @@
 #include "models/train/options.h"
 
+#include <dtrun/strategies.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -167,6 +169,15 @@ void AddNetworkOptions(CLI::App& app, TrainOptions& o) {
       ->type_name("NAME");
 }
 
+void AddStrategyOptions(CLI::App& app, TrainOptions& o) {
+  app.add_option(
+         "--strategy", o.strategy,
+         Alternatives(StrategyNames()) +
+             ": how training is spread over the ranks; one_device, mirrored and central_storage "
+             "take devices (mirrored:cpu,cpu) [multi_worker_mirrored]")
+      ->type_name("NAME");
+}
+
 void AddFileOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--json", o.json, "Write the result to this file")->type_name("FILE");
   app.add_option(
@@ -273,6 +284,7 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
   };
   add("Network and batches", [](CLI::App& to, TrainOptions& o) {
     AddNetworkOptions(to, o);
+    AddStrategyOptions(to, o);
     AddBatchOptions(to, o);
   });
   add("Optimizer", AddOptimizerOptions);
@@ -319,7 +331,7 @@ std::string SharedSettings(const TrainOptions& o) {
       "\n--resume=", o.resume, "\n--dtype=", o.dtype, "\n--prefetch=", o.prefetch,
       "\n--tensorboard=", o.tensorboard, "\n--seed=", o.seed, "\n--verbose=", o.verbose,
       "\n--log-steps=", o.log_steps, "\n--deterministic=", o.deterministic,
-      "\n--reduce-after-backward=", !o.overlap, "\n");
+      "\n--reduce-after-backward=", !o.overlap, "\n--strategy=", o.strategy, "\n");
 }
 
 }  // namespace dtrun::models

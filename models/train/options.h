@@ -26,6 +26,8 @@ struct TrainOptions {
   double cooldown = 0.25;      ///< last part of training, over which the rate falls to 0
   uint64_t seed = 1;
   std::string data_dir = kFashionMnistDir;
+  /// As MakeStrategy takes it.
+  std::string strategy = "multi_worker_mirrored";
   std::string network = "C";      ///< one of TrainableNetworks()
   std::string loop = "fit";       ///< or "custom"
   uint64_t early_stopping = 0;    ///< epochs of patience; 0: off

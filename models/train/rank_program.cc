@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "models/train/agreement.h"
 #include "models/train/exit_codes.h"
 
 namespace dtrun::models {
@@ -17,7 +18,13 @@ int Complain(const std::string& program, const std::string& problem, int exit_co
 int RunAsRank(const std::string& program, const std::function<int(Context& job)>& body) {
   try {
     Context job = Init();
-    const int exit_code = body(job);
+    int exit_code = kSuccess;
+    try {
+      exit_code = body(job);
+    } catch (const AgreedError& error) {
+      exit_code = error.exit_code();
+      if (job.rank() == 0) Complain(program, error.what(), exit_code);
+    }
     job.Shutdown();
     return exit_code;
   } catch (const Error& error) {

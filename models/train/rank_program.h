@@ -12,7 +12,8 @@ namespace dtrun::models {
 int Complain(const std::string& program, const std::string& problem, int exit_code);
 
 /// The life of a program that is a rank: Init, `body`, Shutdown. Returns what `body` returned or,
-/// having said what went wrong, the exit code of the error that it or the runtime has thrown.
+/// having said what went wrong, the exit code of the error that it or the runtime has thrown: an
+/// AgreedError is said by rank 0 alone.
 int RunAsRank(const std::string& program, const std::function<int(Context& job)>& body);
 
 }  // namespace dtrun::models

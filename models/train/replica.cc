@@ -1,6 +1,9 @@
 #include "models/train/replica.h"
 
+#include <dtrun/state_broadcast.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "models/layers/average_buffers.h"
 #include "models/losses/average_loss.h"
@@ -38,16 +41,27 @@ std::span<const float> Chunk::sample_weights() const {
 
 Replica::Replica(
     Communicator& world, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options)
+    : Replica(
+          world, model, optimizer, options, std::make_unique<MirroredOptimizer>(world, optimizer)) {
+}
+
+Replica::Replica(
+    Strategy& strategy, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options)
+    : Replica(
+          strategy.replicas(), model, optimizer, options, strategy.Scope().Distribute(optimizer)) {}
+
+Replica::Replica(
+    Communicator& world, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options,
+    std::unique_ptr<StrategyOptimizer> distributed)
     : world_(world),
       model_(model),
       inner_(optimizer),
-      optimizer_(world, optimizer, {.op = ReduceOp::kSum}),
+      optimizer_(std::move(distributed)),
       options_(options),
       marked_(model.parameters().size()),
       factors_(static_cast<size_t>(model.chunk())) {
   if (options.tree) CheckTree(model);
-  BroadcastParameters(world, model.parameters(), model.buffers());
-  BroadcastOptimizerState(world, optimizer);
+  BroadcastBuffers(world, model.buffers());
 }
 
 std::vector<Chunk> Replica::Chunks(const ReplicaBatch& batch, Mode mode) const {
@@ -144,7 +158,7 @@ void Replica::OnComplete(size_t parameter) {
 void Replica::MarkReady(size_t parameter) {
   if (marked_[parameter]) return;
   marked_[parameter] = true;
-  if (options_.overlap) optimizer_.MarkReady(parameter);
+  if (options_.overlap) optimizer_->MarkReady(parameter);
 }
 
 Pass Replica::EmptyPass() const {
@@ -177,7 +191,7 @@ void Replica::PassNothing() {
 
 void Replica::Apply() {
   while (leaves_done_ < leaf_count()) PassNothing();
-  optimizer_.Step();
+  optimizer_->Step();
   ++step_;
   prepared_ = forwards_ = false;
   leaves_done_ = 0;

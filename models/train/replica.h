@@ -2,9 +2,10 @@
 #define DTRUN_MODELS_TRAIN_REPLICA_H_
 
 #include <dtrun/communicator.h>
-#include <dtrun/distributed_optimizer.h>
+#include <dtrun/strategy.h>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -59,6 +60,11 @@ class Replica {
   Replica(
       Communicator& world, Sequential& model, RateOptimizer& optimizer,
       const ReplicaOptions& options = {});
+  /// As a strategy spreads it: the network's parameters lie where the strategy puts them, until
+  /// this object goes. Errors: those of StrategyScope::Distribute.
+  Replica(
+      Strategy& strategy, Sequential& model, RateOptimizer& optimizer,
+      const ReplicaOptions& options = {});
 
   /// None for an empty share, which has no part in the gradient. Throws Error kInvalidArgument for
   /// kTraining with a tree when the share is not this rank's PartOf the global batch.
@@ -98,9 +104,14 @@ class Replica {
   Communicator& world() { return world_; }
   Sequential& model() { return model_; }
   RateOptimizer& optimizer() { return inner_; }
-  ReducerStatistics statistics() const { return optimizer_.statistics(); }
+  /// For what writes the parameters, or reads or writes the optimizer's state, besides Apply.
+  StrategyOptimizer& distributed_optimizer() { return *optimizer_; }
+  ReducerStatistics statistics() const { return optimizer_->statistics(); }
 
  private:
+  Replica(
+      Communicator& world, Sequential& model, RateOptimizer& optimizer,
+      const ReplicaOptions& options, std::unique_ptr<StrategyOptimizer> distributed);
   Pass PassOf(const Chunk& chunk, Mode mode) const;
   void AppendChunks(Chunk leaf, std::vector<Chunk>& chunks) const;
   void BeginLeaf(int leaf);
@@ -114,7 +125,7 @@ class Replica {
   Communicator& world_;
   Sequential& model_;
   RateOptimizer& inner_;
-  DistributedOptimizer optimizer_;
+  std::unique_ptr<StrategyOptimizer> optimizer_;
   ReplicaOptions options_;
   uint64_t step_ = 0;
   bool prepared_ = false;  // the network has seen the parameters as they are

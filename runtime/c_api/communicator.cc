@@ -108,6 +108,17 @@ dtrun_error* dtrun_communicator_allocate(
   });
 }
 
+dtrun_error* dtrun_communicator_allocate_shared(
+    dtrun_communicator* communicator, uint64_t bytes, dtrun_memory** memory) {
+  return Guard([&] {
+    CheckNotNull(memory, "memory");
+    dtrun_communicator& c = Use(communicator, "communicator");
+    *memory = new dtrun_memory{
+        c.owner, c.communicator->size() == 1 ? dtrun::ops::AllocatePrivate(bytes)
+                                             : c.communicator->AllocateShared(bytes)};
+  });
+}
+
 void* dtrun_memory_data(const dtrun_memory* memory) { return memory->memory->data(); }
 uint64_t dtrun_memory_bytes(const dtrun_memory* memory) { return memory->memory->bytes(); }
 void dtrun_memory_destroy(dtrun_memory* memory) { Destroy(memory); }

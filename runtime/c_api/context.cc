@@ -2,10 +2,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/launch_env.h"
 #include "base/version.h"
 #include "dtrun/c.h"
 #include "runtime/c_api/handles.h"
 #include "runtime/device/devices.h"
+#include "runtime/strategies/tf_job.h"
 
 namespace {
 
@@ -52,6 +54,13 @@ dtrun_error* dtrun_init_mpi(
     const dtrun::ops::MpiHandle handle{
         .comm = mpi_comm, .bytes = mpi_comm_bytes, .library = mpi_library};
     *context = new dtrun_context(Given(options, option_count), handle);
+  });
+}
+
+dtrun_error* dtrun_check_tf_config(const dtrun_context* context) {
+  return Guard([&] {
+    dtrun::runtime::CheckTfJob(
+        dtrun::base::ProcessEnv, Use(context, "context").context.topology().size);
   });
 }
 

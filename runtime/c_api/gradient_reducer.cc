@@ -9,12 +9,14 @@
 #include "dtrun/error.h"
 #include "dtrun/types.h"
 #include "runtime/c_api/handles.h"
+#include "runtime/c_api/step_statistics.h"
 #include "runtime/c_api/wire_format.h"
 
 using dtrun::base::Text;
 using dtrun::runtime::c_api::CheckNotNull;
 using dtrun::runtime::c_api::Destroy;
 using dtrun::runtime::c_api::Guard;
+using dtrun::runtime::c_api::TellStatistics;
 using dtrun::runtime::c_api::Use;
 
 namespace {
@@ -84,26 +86,6 @@ dtrun::runtime::ReducerSettings ReadSettings(
 }
 
 constexpr double kSecond = 1e9;  // nanoseconds
-
-// A program that was compiled with a later version has a longer struct: the rest stays as it is.
-void Tell(
-    const dtrun::base::StepTotals& totals, const char* name, dtrun_step_statistics* statistics) {
-  if (statistics == nullptr) return;
-  const uint64_t bytes = statistics->struct_bytes;
-  if (bytes < sizeof *statistics) {
-    throw dtrun::Error(
-        dtrun::ErrorCode::kInvalidArgument,
-        Text(
-            "struct_bytes of ", name, " is ", bytes, "; expected ", sizeof *statistics,
-            ": begin with dtrun_new_step_statistics()"));
-  }
-  statistics->steps = totals.steps;
-  statistics->total_s = static_cast<double>(totals.total_ns) / kSecond;
-  statistics->exposed_s = static_cast<double>(totals.exposed_ns) / kSecond;
-  statistics->late_s = static_cast<double>(totals.late_ns) / kSecond;
-  statistics->bytes = totals.bytes;
-  statistics->buckets = totals.buckets;
-}
 
 }  // namespace
 
@@ -208,8 +190,8 @@ dtrun_error* dtrun_reducer_statistics(
     const dtrun_reducer* reducer, dtrun_step_statistics* last, dtrun_step_statistics* total) {
   return Guard([&] {
     const auto& meter = Use(reducer, "reducer").reducer.meter();
-    Tell(meter.last(), "last", last);
-    Tell(meter.total(), "total", total);
+    TellStatistics(meter.last(), "last", last);
+    TellStatistics(meter.total(), "total", total);
   });
 }
 

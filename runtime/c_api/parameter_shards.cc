@@ -10,6 +10,7 @@
 #include "dtrun/types.h"
 #include "runtime/c_api/handles.h"
 #include "runtime/c_api/sized_struct.h"
+#include "runtime/c_api/step_statistics.h"
 
 using dtrun::base::Text;
 using dtrun::runtime::c_api::CheckNotNull;
@@ -145,6 +146,15 @@ dtrun_error* dtrun_shards_set_state(
     auto& used = Use(shards, "shards").shards;
     if (used.gradient(index).count > 0) CheckNotNull(input, "input");
     used.SetState(slot, index, input);
+  });
+}
+
+dtrun_error* dtrun_shards_statistics(
+    const dtrun_shards* shards, dtrun_step_statistics* last, dtrun_step_statistics* total) {
+  return Guard([&] {
+    const auto& meter = Use(shards, "shards").shards.meter();
+    dtrun::runtime::c_api::TellStatistics(meter.last(), "last", last);
+    dtrun::runtime::c_api::TellStatistics(meter.total(), "total", total);
   });
 }
 

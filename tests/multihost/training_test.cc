@@ -15,7 +15,9 @@ namespace dtrun::testing {
 namespace {
 
 // The loss of every step, of 20 in all, at the same global batch whatever the ranks.
-nlohmann::json Losses(const TemporaryFolder& folder, const std::string& hosts) {
+nlohmann::json Losses(
+    const TemporaryFolder& folder, const std::string& hosts,
+    const std::string& strategy = "multi_worker_mirrored") {
   const std::string file = folder / "result.json";
   const CommandResult result = Run(OnHosts(
       {"launcher/dtrun",
@@ -26,6 +28,8 @@ nlohmann::json Losses(const TemporaryFolder& folder, const std::string& hosts) {
        "models/cnn_fmnist",
        "--threads",
        "1",
+       "--strategy",
+       strategy,
        "--data-dir",
        folder.path(),
        "--optimizer",
@@ -53,14 +57,30 @@ TEST_CASE("over hosts, equal and unequal, training has the losses of one host") 
   const nlohmann::json alone = Losses(folder, "h1:4");
   REQUIRE(alone.size() == 20);
   CHECK(alone.back().get<double>() < 0.9 * alone.front().get<double>());
-  for (const char* hosts : {"h1:2,h2:2", "h1:1,h2:3"}) {
-    const nlohmann::json losses = Losses(folder, hosts);
-    REQUIRE(losses.size() == alone.size());
-    for (size_t i = 0; i < alone.size(); ++i) {
-      CAPTURE(hosts, i);
-      CHECK(std::abs(losses[i].get<double>() - alone[i].get<double>()) < 1e-5);
+  for (const char* strategy : {"multi_worker_mirrored", "central_storage"}) {
+    for (const char* hosts : {"h1:2,h2:2", "h1:1,h2:3"}) {
+      const nlohmann::json losses = Losses(folder, hosts, strategy);
+      REQUIRE(losses.size() == alone.size());
+      for (size_t i = 0; i < alone.size(); ++i) {
+        CAPTURE(hosts, strategy, i);
+        CHECK(std::abs(losses[i].get<double>() - alone[i].get<double>()) < 1e-5);
+      }
     }
   }
+}
+
+TEST_CASE("mirrored over two hosts is refused in one line that says what to use") {
+  if (Skipped()) return;
+  TemporaryFolder folder;
+  WriteToySet(folder, 40);
+  const CommandResult result = Run(OnHosts(
+      {"launcher/dtrun", "--tag", "none", "-H", "h1:1,h2:1", "models/cnn_fmnist", "--threads", "1",
+       "--strategy", "mirrored", "--data-dir", folder.path(), "--batch-size", "4"}));
+  CHECK(result.exit_code == 2);
+  CHECK(
+      result.err ==
+      "cnn_fmnist: strategy mirrored: the ranks are on 2 hosts (h1, h2); expected one; use "
+      "multi_worker_mirrored\n");
 }
 
 // Each host has a folder of its own with the data of `folder`, changed by `change` on h2, which

@@ -108,6 +108,97 @@ TEST_CASE("sharded training over several hosts is training without shards") {
         }) == Nothing(size));
 }
 
+// Hosts of two ranks, the last one of what is left.
+TEST_CASE(
+    "over several hosts with one copy each, training has the bits of training without shards") {
+  const int size = GENERATE(3, 4, 5);
+  CHECK(OnRanks(size, Backend::kHosts, [&](Communicator& world) {
+          const auto sharded = TrainSharded<double>(world, OneCopy(true), 4);
+          Expect(sharded == TrainUnsharded<double>(world, 4), "the same bits");
+        }) == Nothing(size));
+}
+
+TEST_CASE("the ranks of a host have one copy, and those of another host another one") {
+  std::vector<const float*> places(5);
+  CHECK(OnRanks(5, Backend::kHosts, [&](Communicator& world) {
+          Moments<float> model(kCounts);
+          model.value(3)[0] = static_cast<float>(world.rank());
+          ShardedOptimizer optimizer(world, model, OneCopy(true));
+          Expect(model.value(3)[0] == 0, "rank 0's values");
+          places[static_cast<size_t>(world.rank())] = model.value(3);
+          world.Barrier();
+        }) == Nothing(5));
+  CHECK(places[0] == places[1]);
+  CHECK(places[2] == places[3]);
+  CHECK(places[0] != places[2]);
+  CHECK(places[2] != places[4]);
+}
+
+// Hosts with different numbers of ranks add up norms in different orders.
+TEST_CASE("with one copy per host, norms and what comes of them have the same bits on all hosts") {
+  std::vector<std::vector<float>> values(5);
+  CHECK(OnRanks(5, Backend::kHosts, [&](Communicator& world) {
+          Moments<float> model(kCounts);
+          ShardedOptions options = OneCopy(true);
+          options.max_gradient_norm = 0.1;
+          ShardedOptimizer optimizer(world, model, options);
+          for (int step = 0; step < 3; ++step) {
+            model.Backward(world.rank(), step);
+            optimizer.Step();
+          }
+          Expect(*optimizer.gradient_norm() > 0.1, "a norm that is clipped");
+          values[static_cast<size_t>(world.rank())] = model.AllValues();
+          Expect(optimizer.statistics().total.steps == 3, "steps that are counted");
+        }) == Nothing(5));
+  for (int rank = 1; rank < 5; ++rank) CHECK(values[static_cast<size_t>(rank)] == values[0]);
+}
+
+TEST_CASE("with one copy per host, every host has the whole state, for any rank to have") {
+  CHECK(OnRanks(5, Backend::kHosts, [&](Communicator& world) {
+          Moments<float> model(kCounts), alike(kCounts);
+          ShardedOptimizer optimizer(world, model, OneCopy(true));
+          ShardedOptimizer other(world, alike);
+          for (ShardedOptimizer* each : {&optimizer, &other}) {
+            (each == &optimizer ? model : alike).Backward(world.rank(), 0);
+            each->Step();
+          }
+          std::vector<StateBuffer> expected = other.ExportState();
+          for (const int root : {-1, 0, 3, 4}) {
+            const bool all = root < 0;
+            std::vector<StateBuffer> state =
+                all ? optimizer.ExportState() : optimizer.ExportState(root);
+            if (!all && world.rank() != root) continue;
+            Expect(state.size() == expected.size(), "all of it");
+            for (size_t i = 0; i < state.size(); ++i) {
+              Expect(state[i].name == expected[i].name, "the names");
+              const bool wide = state[i].dtype == DType::kF64;
+              for (uint64_t k = 0; wide && k < state[i].count; ++k) {
+                const double mine = static_cast<double*>(state[i].buffer().data)[k];
+                const double its = static_cast<double*>(expected[i].buffer().data)[k];
+                Expect(std::abs(mine - its) <= 1e-6 * std::abs(its), "the second moments");
+              }
+            }
+          }
+          std::vector<StateBuffer> state = optimizer.ExportState();
+          optimizer.ImportState(state);
+          Expect(optimizer.ExportState()[0].memory == state[0].memory, "there and back");
+        }) == Nothing(5));
+}
+
+TEST_CASE("with one copy the pages of the values before go back to the system") {
+  CHECK(OnRanks(2, Backend::kShm, [&](Communicator& world) {
+          Moments<float> model({1 << 20});
+          const float* before = model.value(0);
+          const float last = before[(1 << 20) - 4095];
+          {
+            ShardedOptimizer optimizer(world, model, OneCopy(true));
+            Expect(last != 0 && model.value(0)[(1 << 20) - 4095] == last, "the value has moved");
+            Expect(before[(1 << 20) - 4095] == 0, "and is here no more");
+          }
+          Expect(before[(1 << 20) - 4095] == last, "and has come back");
+        }) == Nothing(2));
+}
+
 TEST_CASE("all ranks start from rank 0's values, and have them again at the end") {
   const bool one_copy = GENERATE(false, true);
   CHECK(OnRanks(3, Backend::kShm, [&](Communicator& world) {

@@ -1,0 +1,213 @@
+// What a step costs under the strategies that one host has, and what their variables take there.
+// Run it under dtrun or mpirun, on one host.
+//
+// The parameters are ResNet-50's, the optimizer is SGD with momentum; all gradients are ready at
+// once. Both strategies take turns in the same processes.
+//
+//   mirrored:         every rank has a copy of the parameters and of the momentum, and updates it
+//   central_storage:  the host has one copy of each, of which every rank updates a share
+//
+// Copies are counted in pages: those that are resident where the parameters lie, or where they lay
+// before the strategy took them, of all ranks together; what ranks share counts once.
+
+#include <dtrun/dtrun.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/measure.h"
+#include "bench/model_shapes.h"
+#include "bench/momentum_sgd.h"
+#include "bench/program.h"
+
+namespace dtrun::bench {
+namespace {
+
+using nlohmann::json;
+
+// Bytes of the resident pages that these buffers, in ascending order, lie in.
+uint64_t Resident(const std::vector<Buffer>& buffers) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  uint64_t pages = 0;
+  uintptr_t counted = 0;  // up to here: small tensors share pages
+  for (const Buffer& buffer : buffers) {
+    const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
+    const uintptr_t first = std::max(begin / page * page, counted);
+    const uintptr_t end = (begin + buffer.bytes() + page - 1) / page * page;
+    if (first >= end) continue;
+    counted = end;
+    std::vector<unsigned char> in_memory((end - first) / page);
+    if (::mincore(reinterpret_cast<void*>(first), end - first, in_memory.data()) != 0) continue;
+    for (const unsigned char each : in_memory) pages += each & 1;
+  }
+  return pages * page;
+}
+
+// Of this process; what it shares is divided by those it shares it with.
+uint64_t ProportionalSetSize() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  for (std::string word; rollup >> word;) {
+    uint64_t kilobytes = 0;
+    if (word == "Pss:" && rollup >> kilobytes) return kilobytes << 10;
+  }
+  return 0;
+}
+
+uint64_t SumOver(Communicator& comm, uint64_t mine) {
+  comm.AllReduce(Buffer(&mine, 1), ReduceOp::kSum);
+  return mine;
+}
+
+std::vector<Buffer> ValuesOf(Optimizer& optimizer) {
+  std::vector<Buffer> values;
+  for (const Parameter& parameter : optimizer.parameters()) values.push_back(parameter.value);
+  std::sort(values.begin(), values.end(), [](const Buffer& a, const Buffer& b) {
+    return a.data < b.data;
+  });
+  return values;
+}
+
+// A model under a strategy.
+class Side {
+ public:
+  Side(Strategy& strategy, const std::vector<Shape>& shapes)
+      : strategy_(strategy), sgd_(shapes), before_(ValuesOf(sgd_)) {
+    const uint64_t pss = SumOver(strategy.replicas(), ProportionalSetSize());
+    optimizer_ = strategy.Scope().Distribute(sgd_, Average());
+    wrong_ = Wrong();
+    pss_ = SumOver(strategy.replicas(), ProportionalSetSize()) - pss;
+  }
+
+  void Run() {
+    for (size_t i = sgd_.parameters().size(); i-- > 0;) optimizer_->MarkReady(i);
+    optimizer_->Step();
+  }
+
+  uint64_t wrong() const { return wrong_; }
+  /// That the strategy has added, its gradients and momentum included.
+  uint64_t pss() const { return pss_; }
+
+  // Of the parameters, in bytes of all ranks of the host.
+  uint64_t ResidentBytes() {
+    const std::vector<Buffer> now = ValuesOf(sgd_);
+    const bool moved = now[0].data != before_[0].data;
+    uint64_t bytes = Resident(before_);
+    if (moved && strategy_.is_chief()) bytes += Resident(now);
+    return SumOver(strategy_.replicas(), bytes);
+  }
+
+ private:
+  static StrategyOptimizerOptions Average() {
+    StrategyOptimizerOptions options;
+    options.op = ReduceOp::kAverage;
+    return options;
+  }
+
+  // Values that are not what two steps from zero make of known gradients, over all ranks.
+  uint64_t Wrong() {
+    Communicator& comm = strategy_.replicas();
+    const auto each = [this](const std::function<void(float*, float*, float)>& visit) {
+      for (size_t i = 0; i < sgd_.parameters().size(); ++i) {
+        const Parameter& parameter = sgd_.parameters()[i];
+        for (uint64_t k = 0; k < parameter.value.count; ++k)
+          visit(
+              static_cast<float*>(parameter.gradient.data) + k,
+              static_cast<float*>(parameter.value.data) + k, static_cast<float>(1 + (i + k) % 13));
+      }
+    };
+    for (int step = 0; step < 2; ++step) {
+      each([&](float* gradient, float*, float factor) {
+        *gradient = static_cast<float>(comm.rank() + 1) * factor;
+      });
+      Run();
+    }
+    const float average = static_cast<float>(comm.size() + 1) / 2;
+    const float share = -MomentumSgd::kRate * average * (2 + MomentumSgd::kMomentum);
+    uint64_t wrong = 0;
+    each([&](float*, const float* value, float factor) {
+      wrong += std::abs(*value - share * factor) > 1e-5f * std::abs(share * factor);
+    });
+    return SumOver(comm, wrong);
+  }
+
+  Strategy& strategy_;
+  MomentumSgd sgd_;
+  std::vector<Buffer> before_;
+  std::unique_ptr<StrategyOptimizer> optimizer_;
+  uint64_t wrong_ = 0, pss_ = 0;
+};
+
+json MeasureAll(Context& job, int least_rounds) {
+  const std::vector<Shape> shapes = ResNet50();
+  uint64_t bytes = 0;
+  for (const Shape& shape : shapes) bytes += shape.count * sizeof(float);
+  MirroredStrategy mirrored(job);
+  CentralStorageStrategy central(job);
+  Side mirrored_side(mirrored, shapes), central_side(central, shapes);
+  const std::vector<double> us = MeasureInTurn(
+      job.world(), {[&] { mirrored_side.Run(); }, [&] { central_side.Run(); }}, least_rounds);
+  json rows = json::array();
+  if (job.rank() == 0) {
+    std::printf(
+        "# %d ranks, backend %s, ResNet-50's %zu parameters\n%-18s %12s %12s %12s %10s %12s %6s\n",
+        job.size(), job.world().backend().c_str(), shapes.size(), "strategy", "bytes", "step us",
+        "of mirrored", "copies", "added MiB", "wrong");
+  }
+  Side* const sides[] = {&mirrored_side, &central_side};
+  const Strategy* const strategies[] = {&mirrored, &central};
+  for (size_t i = 0; i < 2; ++i) {
+    const double copies =
+        static_cast<double>(sides[i]->ResidentBytes()) / static_cast<double>(bytes);
+    rows.push_back(
+        {{"strategy", strategies[i]->name()},
+         {"ranks", job.size()},
+         {"bytes", bytes},
+         {"step_us", us[i]},
+         {"ratio_to_mirrored", us[i] / us[0]},
+         {"resident_copies", copies},
+         {"added_bytes", sides[i]->pss()},
+         {"wrong", sides[i]->wrong()}});
+    if (job.rank() == 0) {
+      std::printf(
+          "%-18s %12llu %12.1f %12.2f %10.3f %12.1f %6llu\n", strategies[i]->name().c_str(),
+          static_cast<unsigned long long>(bytes), us[i], us[i] / us[0], copies,
+          static_cast<double>(sides[i]->pss()) / (1 << 20),
+          static_cast<unsigned long long>(sides[i]->wrong()));
+    }
+  }
+  return rows;
+}
+
+std::string Obstacle(Context& job) {
+  if (job.hosts().size() > 1) return "the ranks are on several hosts; mirrored needs one";
+  return "";
+}
+
+}  // namespace
+}  // namespace dtrun::bench
+
+int main(int argc, char** argv) {
+  int rounds = 15;
+  CLI::App app(
+      "The steps of mirrored and central storage, and the memory that their variables take.",
+      "strategy_perf");
+  app.add_option("--rounds", rounds, "timed rounds of each side, at least")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  return dtrun::bench::Main(
+      app,
+      {"strategy_perf", [&](dtrun::Context& job) { return dtrun::bench::MeasureAll(job, rounds); },
+       dtrun::bench::Obstacle},
+      argc, argv);
+}

@@ -1,0 +1,65 @@
+#ifndef DTRUN_DEVICE_H_
+#define DTRUN_DEVICE_H_
+
+#include <dtrun/context.h>
+#include <dtrun/error.h>
+
+#include <cstddef>
+#include <string>
+
+namespace dtrun {
+
+enum class DeviceKind { kCpu, kCuda, kTpu };
+
+/// Where a replica computes, by name: "cpu", "cuda:1". Kind, and number on its host.
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  int index = 0;
+
+  bool operator==(const Device& other) const { return kind == other.kind && index == other.index; }
+
+  /// "cpu" for any of the host's CPUs, which the launcher gives out.
+  std::string name() const {
+    if (kind == DeviceKind::kCpu) return "cpu";
+    return (kind == DeviceKind::kCuda ? "cuda:" : "tpu:") + std::to_string(index);
+  }
+};
+
+/// What a name means: "cpu", "cpu:0", "cuda:N", or as TensorFlow writes them, "/cpu:0" and "/gpu:N"
+/// ("GPU:N"). kInvalidArgument for any other.
+inline Device ParseDevice(const std::string& name) {
+  std::string text = name;
+  if (!text.empty() && text[0] == '/') text.erase(0, 1);
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  if (text.compare(0, 7, "device:") == 0) text.erase(0, 7);
+  const size_t colon = text.find(':');
+  const std::string kind = text.substr(0, colon);
+  const std::string number = colon == std::string::npos ? "0" : text.substr(colon + 1);
+  const bool is_number = !number.empty() && number.size() < 5 &&
+                         number.find_first_not_of("0123456789") == std::string::npos;
+  Device device;
+  if (kind == "cuda" || kind == "gpu") device.kind = DeviceKind::kCuda;
+  if (kind == "tpu") device.kind = DeviceKind::kTpu;
+  if (!is_number || (device.kind == DeviceKind::kCpu && kind != "cpu"))
+    throw Error(ErrorCode::kInvalidArgument, "device '" + name + "'; expected cpu or cuda:N");
+  device.index = std::stoi(number);
+  return device;
+}
+
+/// Throws kUnavailable, with the reason and what to use instead, unless replicas can compute there.
+/// Gradients are reduced, and variables lie, in host memory.
+inline void CheckDevice(const Device& device) {
+  if (device.kind == DeviceKind::kCpu) return;
+  std::string reason;
+  if (device.kind == DeviceKind::kTpu) {
+    reason = "there are no TPUs here";
+  } else if (CudaDeviceCount(&reason) > 0) {
+    reason = "gradients are reduced in host memory alone";
+  }
+  throw Error(ErrorCode::kUnavailable, "device " + device.name() + ": " + reason + "; use cpu");
+}
+
+}  // namespace dtrun
+
+#endif

@@ -1,0 +1,245 @@
+#ifndef DTRUN_STRATEGIES_H_
+#define DTRUN_STRATEGIES_H_
+
+#include <dtrun/communicator.h>
+#include <dtrun/context.h>
+#include <dtrun/device.h>
+#include <dtrun/error.h>
+#include <dtrun/gradient_checks.h>
+#include <dtrun/strategy.h>
+#include <dtrun/strategy_optimizer.h>
+#include <dtrun/together.h>
+#include <dtrun/variable.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+
+/// The ranks that a strategy is made for: a Context, or a communicator of which one knows the
+/// hosts.
+struct StrategyJob {
+  StrategyJob(Context& job)
+      : world(&job.world()), context(&job), hosts(job.hosts()), host(HostOf(job)) {}
+  /// `hosts_in` in the order in which the ranks lie on them.
+  StrategyJob(Communicator& world_in, std::vector<Host> hosts_in)
+      : world(&world_in), hosts(std::move(hosts_in)) {
+    for (int left = world->rank(); left >= hosts[host].slots; ++host) left -= hosts[host].slots;
+  }
+
+  Communicator* world;
+  Context* context = nullptr;
+  std::vector<Host> hosts;
+  size_t host = 0;  ///< this rank's
+
+  int size() const { return world->size(); }
+  int local_size() const { return hosts[host].slots; }
+
+ private:
+  static size_t HostOf(const Context& job) {
+    const std::vector<Host> hosts = job.hosts();
+    size_t host = 0;
+    for (int before = job.cross_rank(); host + 1 < hosts.size(); ++host)
+      if (hosts[host].slots > job.local_rank() && before-- == 0) break;
+    return host;
+  }
+};
+
+using Devices = std::vector<std::string>;
+
+namespace detail {
+
+/// What a strategy is made with: its name, and devices.
+inline std::string SpecText(const std::string& name, const Devices& devices) {
+  std::string text = name;
+  for (size_t i = 0; i < devices.size(); ++i) text += (i == 0 ? ":" : ",") + devices[i];
+  return text;
+}
+
+/// The strategy's own communicator of all ranks, if `check` lets it be made. Collective: all ranks
+/// make the same strategy (else kMismatch), and throw the same.
+template <typename Check>
+Communicator Admit(const StrategyJob& job, const std::string& spec, const Check& check) {
+  CheckSameText(*job.world, "strategies", spec);
+  ThrowTogether(*job.world, "rank", check);
+  return job.world->Duplicate();
+}
+
+[[noreturn]] inline void RefuseStrategy(const std::string& name, const std::string& text) {
+  throw Error(ErrorCode::kInvalidArgument, "strategy " + name + ": " + text);
+}
+
+inline void CheckAlone(const StrategyJob& job, const std::string& name) {
+  if (job.size() > 1)
+    RefuseStrategy(
+        name, "found " + std::to_string(job.size()) +
+                  " ranks; expected 1: start the program by itself, or use mirrored");
+}
+
+inline void CheckOneHost(const StrategyJob& job, const std::string& name) {
+  if (job.hosts.size() < 2) return;
+  std::string names;
+  for (const Host& host : job.hosts) names += (names.empty() ? "" : ", ") + host.name;
+  RefuseStrategy(
+      name, "the ranks are on " + std::to_string(job.hosts.size()) + " hosts (" + names +
+                "); expected one; use multi_worker_mirrored");
+}
+
+/// A device for each rank of this host, or none: those that are found.
+inline void CheckDevices(const StrategyJob& job, const std::string& name, const Devices& devices) {
+  for (const std::string& device : devices) CheckDevice(ParseDevice(device));
+  const size_t ranks = static_cast<size_t>(job.local_size());
+  if (devices.empty() || devices.size() == ranks) return;
+  RefuseStrategy(
+      name, "found " + std::to_string(devices.size()) + " devices and " + std::to_string(ranks) +
+                " ranks on host " + job.hosts[job.host].name +
+                "; expected one for each rank (dtrun -np " + std::to_string(devices.size()) + ")");
+}
+
+}  // namespace detail
+
+/// A copy of the variables in each replica, and gradients that are added over all of them while the
+/// backward pass still runs. What the strategies of that kind have in common.
+class MirroringStrategy : public Strategy {
+ public:
+  std::unique_ptr<StrategyOptimizer> Wrap(
+      Optimizer& optimizer, const StrategyOptimizerOptions& options) override {
+    return std::make_unique<MirroredOptimizer>(replicas(), optimizer, options);
+  }
+
+ protected:
+  using Strategy::Strategy;
+};
+
+/// No distribution: one rank, for which every call of a strategy works.
+class DefaultStrategy : public MirroringStrategy {
+ public:
+  /// kInvalidArgument in a job of several ranks.
+  explicit DefaultStrategy(const StrategyJob& job)
+      : MirroringStrategy(
+            detail::Admit(job, "default", [&] { detail::CheckAlone(job, "default"); })) {}
+  std::string name() const override { return "default"; }
+};
+
+/// All on one device, to try a program on: one rank.
+class OneDeviceStrategy : public MirroringStrategy {
+ public:
+  /// kInvalidArgument in a job of several ranks, and for a name of no device; kUnavailable, with
+  /// the reason, for a device on which replicas cannot compute here.
+  explicit OneDeviceStrategy(const StrategyJob& job, const std::string& device = "cpu")
+      : MirroringStrategy(detail::Admit(job, detail::SpecText("one_device", {device}), [&] {
+          detail::CheckAlone(job, "one_device");
+          CheckDevice(ParseDevice(device));
+        })) {}
+  std::string name() const override { return "one_device"; }
+};
+
+/// The ranks of one host, each a replica on a device of its own.
+class MirroredStrategy : public MirroringStrategy {
+ public:
+  /// `devices`: by local rank; none: those that are found. kInvalidArgument in a job of several
+  /// hosts, and for another number of devices than ranks; kUnavailable as of OneDeviceStrategy.
+  explicit MirroredStrategy(const StrategyJob& job, const Devices& devices = {})
+      : MirroringStrategy(detail::Admit(job, detail::SpecText("mirrored", devices), [&] {
+          detail::CheckOneHost(job, "mirrored");
+          detail::CheckDevices(job, "mirrored", devices);
+        })) {}
+  std::string name() const override { return "mirrored"; }
+};
+
+/// The ranks of any number of hosts, which may have different numbers of them. TF_CONFIG is
+/// accepted: `Init()` joins by it what was started by hand on one host, and `dtrun` finds hosts in
+/// it.
+class MultiWorkerMirroredStrategy : public MirroringStrategy {
+ public:
+  /// kInvalidArgument for a TF_CONFIG that describes another job.
+  explicit MultiWorkerMirroredStrategy(const StrategyJob& job)
+      : MirroringStrategy(detail::Admit(job, "multi_worker_mirrored", [&] {
+          if (job.context != nullptr) job.context->CheckTfConfig();
+        })) {}
+  std::string name() const override { return "multi_worker_mirrored"; }
+};
+
+/// One copy of the variables per host, in memory that its ranks map: the replicas compute, and
+/// gradients are reduced and applied once per host.
+class CentralStorageStrategy : public Strategy {
+ public:
+  /// `devices` as of MirroredStrategy, on each host.
+  explicit CentralStorageStrategy(const StrategyJob& job, const Devices& devices = {})
+      : Strategy(detail::Admit(
+            job, detail::SpecText("central_storage", devices),
+            [&] { detail::CheckDevices(job, "central_storage", devices); })),
+        host_(replicas().Split(static_cast<int>(job.host), replicas().rank())) {}
+  std::string name() const override { return "central_storage"; }
+
+  /// kInvalidArgument for an optimizer whose update cannot be cut (SliceableOptimizer);
+  /// kUnavailable where the ranks of a host are not connected by shared memory.
+  std::unique_ptr<StrategyOptimizer> Wrap(
+      Optimizer& optimizer, const StrategyOptimizerOptions& options) override {
+    if (dynamic_cast<SliceableOptimizer*>(&optimizer) == nullptr)
+      detail::RefuseStrategy(
+          name(),
+          "the ranks of a host share out the update, and that of this optimizer cannot be cut; use "
+          "multi_worker_mirrored");
+    return std::make_unique<CentralOptimizer>(replicas(), *host_, optimizer, options);
+  }
+  std::unique_ptr<VariablePlace> PlaceMirrored(uint64_t bytes) override {
+    return std::make_unique<SharedPlace>(*host_, bytes);
+  }
+
+ private:
+  std::optional<Communicator> host_;
+};
+
+/// The names that MakeStrategy knows.
+inline const std::vector<std::string>& StrategyNames() {
+  static const std::vector<std::string> names = {
+      "default", "one_device", "mirrored", "multi_worker_mirrored", "central_storage"};
+  return names;
+}
+
+/// A strategy by name, with devices behind it where it takes them: "mirrored", "one_device:cpu",
+/// "central_storage:cpu,cpu". Collective; errors are the same on all ranks: kInvalidArgument (a
+/// name that is none, and what the constructors say), kMismatch (the ranks make different ones),
+/// kUnavailable (also for "tpu", with what to use instead).
+inline std::unique_ptr<Strategy> MakeStrategy(const StrategyJob& job, const std::string& spec) {
+  const size_t colon = spec.find(':');
+  const std::string name = spec.substr(0, colon);
+  Devices devices;
+  for (size_t at = colon; at != std::string::npos;) {
+    const size_t comma = spec.find(',', at + 1);
+    devices.push_back(spec.substr(at + 1, comma == std::string::npos ? comma : comma - at - 1));
+    at = comma;
+  }
+  const bool takes_devices = name != "default" && name != "multi_worker_mirrored";
+  if (!takes_devices && !devices.empty())
+    detail::Admit(job, spec, [&] { detail::RefuseStrategy(name, "takes no devices"); });
+  if (name == "default") return std::make_unique<DefaultStrategy>(job);
+  if (name == "one_device" && devices.size() < 2)
+    return std::make_unique<OneDeviceStrategy>(job, devices.empty() ? "cpu" : devices[0]);
+  if (name == "mirrored") return std::make_unique<MirroredStrategy>(job, devices);
+  if (name == "multi_worker_mirrored") return std::make_unique<MultiWorkerMirroredStrategy>(job);
+  if (name == "central_storage") return std::make_unique<CentralStorageStrategy>(job, devices);
+  detail::Admit(job, spec, [&] {
+    if (name == "one_device")
+      detail::RefuseStrategy(name, "takes one device, found '" + spec + "'");
+    if (name == "tpu")
+      throw Error(
+          ErrorCode::kUnavailable,
+          "strategy tpu: there are no TPUs here; use mirrored (one host) or multi_worker_mirrored");
+    std::string names;
+    for (const std::string& known : StrategyNames()) names += (names.empty() ? "" : ", ") + known;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "strategy '" + name + "' is unknown; expected one of " + names);
+  });
+  return nullptr;  // Admit has thrown
+}
+
+}  // namespace dtrun
+
+#endif

@@ -1,0 +1,112 @@
+// A training loop of one's own under any strategy: what TensorFlow's guide to custom training with
+// tf.distribute.Strategy does, on ranks. One line says how it is spread.
+//
+//   dtrun -np 2 ./custom_training_loop [DATA-DIR [STRATEGY [EPOCHS]]]
+
+#include <dtrun/dtrun.h>
+#include <omp.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "models/callbacks/print.h"
+#include "models/data/image_dataset.h"
+#include "models/data/pipeline_dataset.h"
+#include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/metrics/accuracy.h"
+#include "models/networks/network.h"
+#include "models/optim/adam.h"
+#include "models/text.h"
+#include "models/train/exit_codes.h"
+#include "models/train/named_strategy.h"
+#include "models/train/rank_program.h"
+#include "models/train/steps.h"
+#include "models/train/strategy_batches.h"
+
+namespace dtrun::models {
+namespace {
+
+constexpr uint64_t kBatchPerReplica = 64;
+
+// The mean loss of an epoch: each replica adds its examples, and reading adds up the replicas'.
+class MeanLoss {
+ public:
+  MeanLoss(StrategyScope scope, const std::string& name)
+      : sums_(scope.MakeVariable<double>(
+            name, {0, 0}, {VariableSynchronization::kOnRead, VariableAggregation::kSum})) {}
+  void Add(double loss, double batches) { sums_.AssignAdd({loss, batches}); }
+  double Read() const { return sums_.Read()[0] / sums_.Read()[1]; }
+  void Reset() { sums_.Set({0, 0}); }
+
+ private:
+  Variable<double> sums_;  // of losses, of batches
+};
+
+int Train(Context& job, const std::string& folder, const std::string& name, uint64_t epochs) {
+  const auto strategy = MakeNamedStrategy(job, name);  // this line
+  const uint64_t replicas = static_cast<uint64_t>(strategy->num_replicas_in_sync());
+  const ImageDataset images = LoadImageDataset(folder, job);
+  const auto distribute = [&](const Pipeline& pipeline) {
+    const Pipeline batches = pipeline.Batch(kBatchPerReplica * replicas);
+    return StrategyBatches(strategy->DistributeDataset(PipelineDataset(batches)));
+  };
+  StrategyBatches train = distribute(images.train.Shuffle({.seed = 7}));
+  StrategyBatches test = distribute(images.test);
+
+  Network network =
+      NetworkByName("A", {.classes = images.info.classes, .image = images.info.shape.height});
+  const SequentialOptions options = OptionsFor(network, train.largest_batch(), 1);
+  Sequential model(network.input, std::move(network.layers), options);
+  Adam optimizer(model.parameters(), {});
+  Replica replica(*strategy, model, optimizer);  // the parameters are the strategy's now
+
+  const SparseCategoricalCrossentropy loss;
+  MeanLoss train_loss(strategy->Scope(), "train_loss"), test_loss(strategy->Scope(), "test_loss");
+  SparseCategoricalAccuracy train_accuracy, test_accuracy;
+  Metric* const train_metrics[] = {&train_accuracy};
+  Metric* const test_metrics[] = {&test_accuracy};
+  // One batch counts once, however many replicas have a part of it.
+  const double part = 1 / static_cast<double>(replicas);
+  const auto train_step = [&](const ReplicaBatch& batch) {
+    const double mine = ComputeGradients(replica, batch, loss, train_metrics);
+    replica.Apply();
+    return mine;  // the replicas' parts add up to the loss of the global batch
+  };
+
+  CheckpointManager checkpoints(job.world(), "training_checkpoints");
+  for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
+    train.StartEpoch(epoch);
+    for (const ReplicaBatch& batch : RestOf(train))
+      train_loss.Add(strategy->Run(train_step, batch), part);
+    test.StartEpoch(0);
+    for (const ReplicaBatch& batch : RestOf(test))
+      test_loss.Add(
+          strategy->Run([&] { return TestStep(replica, batch, loss, test_metrics); }), part);
+    SumOverRanks(strategy->replicas(), train_metrics);
+    SumOverRanks(strategy->replicas(), test_metrics);
+    const double trained = train_loss.Read(), tested = test_loss.Read();
+    if (strategy->is_chief()) {
+      PrintLine(
+          Text("Epoch ", epoch + 1) +
+          Format(
+              ", Loss: %.4f, Accuracy: %.2f, Test Loss: %.4f, Test Accuracy: %.2f", trained,
+              100 * train_accuracy.Result(), tested, 100 * test_accuracy.Result()));
+    }
+    checkpoints.Save({.step = replica.step()}, TensorsOf(model.parameters()));
+    train_loss.Reset(), test_loss.Reset(), train_accuracy.Reset(), test_accuracy.Reset();
+  }
+  return kSuccess;
+}
+
+}  // namespace
+}  // namespace dtrun::models
+
+int main(int argc, char** argv) {
+  const std::string folder = argc > 1 ? argv[1] : dtrun::models::kFashionMnistDir;
+  const std::string strategy = argc > 2 ? argv[2] : "mirrored";
+  const uint64_t epochs = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 10;
+  return dtrun::models::RunAsRank("custom_training_loop", [&](dtrun::Context& job) {
+    omp_set_num_threads(job.threads());
+    return dtrun::models::Train(job, folder, strategy, epochs);
+  });
+}

@@ -1,0 +1,87 @@
+// Fit with callbacks under a strategy: what TensorFlow's guide to distributed training with Keras
+// does, on ranks. It logs for TensorBoard, saves a checkpoint per epoch, lets the learning rate
+// fall, and saves the model.
+//
+//   dtrun -np 2 ./fit_with_callbacks [DATA-DIR [STRATEGY [EPOCHS]]]
+
+#include <dtrun/dtrun.h>
+#include <omp.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "models/callbacks/checkpoints.h"
+#include "models/callbacks/learning_rate.h"
+#include "models/callbacks/print.h"
+#include "models/callbacks/progress_bar.h"
+#include "models/callbacks/tensorboard.h"
+#include "models/data/image_dataset.h"
+#include "models/data/pipeline_dataset.h"
+#include "models/formats/model/saved_model.h"
+#include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/metrics/accuracy.h"
+#include "models/networks/network.h"
+#include "models/optim/adam.h"
+#include "models/text.h"
+#include "models/train/exit_codes.h"
+#include "models/train/named_strategy.h"
+#include "models/train/rank_program.h"
+#include "models/train/strategy_batches.h"
+#include "models/train/trainer.h"
+
+namespace dtrun::models {
+namespace {
+
+constexpr uint64_t kBatchPerReplica = 64;
+
+double Decay(uint64_t epoch, double) { return epoch < 3 ? 1e-3 : epoch < 7 ? 1e-4 : 1e-5; }
+
+int Train(Context& job, const std::string& folder, const std::string& name, uint64_t epochs) {
+  const auto strategy = MakeNamedStrategy(job, name);
+  const int replicas = strategy->num_replicas_in_sync();
+  if (strategy->is_chief()) PrintLine(Text("Number of devices: ", replicas));
+  const ImageDataset images = LoadImageDataset(folder, job);
+  const uint64_t global_batch = kBatchPerReplica * static_cast<uint64_t>(replicas);
+  StrategyBatches train(strategy->DistributeDataset(
+      PipelineDataset(images.train.Cache().Shuffle({.seed = 7}).Batch(global_batch))));
+  StrategyBatches test(
+      strategy->DistributeDataset(PipelineDataset(images.test.Batch(global_batch))));
+
+  Network network =
+      NetworkByName("B", {.classes = images.info.classes, .image = images.info.shape.height});
+  const SequentialOptions options = OptionsFor(network, train.largest_batch(), 1);
+  Sequential model(network.input, std::move(network.layers), options);
+  Adam optimizer(model.parameters(), {});
+  {
+    Replica replica(*strategy, model, optimizer);
+    const SparseCategoricalCrossentropy loss;
+    Trainer trainer(replica, loss, MakeMetrics(SparseCategoricalAccuracy()));
+    trainer.Fit(
+        train, {.epochs = epochs, .validation_data = &test},
+        Callbacks(
+            TensorBoard({.log_dir = "logs"}),
+            ModelCheckpoint(
+                {.path = "training_checkpoints/ckpt_{epoch}", .save_weights_only = true}),
+            LearningRateScheduler(Decay), PrintLearningRate(), ProgressBar()));
+    const Logs logs = trainer.Evaluate(test);
+    if (strategy->is_chief()) {
+      PrintLine(
+          Format("Eval loss: %.4f, Eval accuracy: %.4f", logs.at("loss"), logs.at("accuracy")));
+    }
+  }  // the parameters are the model's own again
+  if (strategy->is_chief()) SaveModel(model, "saved_model");
+  return kSuccess;
+}
+
+}  // namespace
+}  // namespace dtrun::models
+
+int main(int argc, char** argv) {
+  const std::string folder = argc > 1 ? argv[1] : dtrun::models::kFashionMnistDir;
+  const std::string strategy = argc > 2 ? argv[2] : "mirrored";
+  const uint64_t epochs = argc > 3 ? std::strtoull(argv[3], nullptr, 10) : 12;
+  return dtrun::models::RunAsRank("fit_with_callbacks", [&](dtrun::Context& job) {
+    omp_set_num_threads(job.threads());
+    return dtrun::models::Train(job, folder, strategy, epochs);
+  });
+}

@@ -1,0 +1,228 @@
+// Real processes: the programs of models/strategies, and --strategy of cnn_fmnist, alone, under
+// dtrun and started by hand with a TF_CONFIG.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/models/idx_files.h"
+#include "tests/support/subprocess.h"
+
+namespace dtrun::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::Contains;
+using Words = std::vector<std::string>;
+
+// A toy set, and a folder for the programs to work in.
+class Workplace {
+ public:
+  Workplace() { WriteToySet(data_, 512); }
+
+  std::string data() const { return data_.path(); }
+  std::string path() const { return work_.path(); }
+
+  // In the folder; `np` 0: not under dtrun.
+  CommandResult Run(
+      int np, Words words,
+      const std::vector<std::pair<std::string, std::string>>& environment = {}) const {
+    words[0] = fs::absolute("models/" + words[0]);
+    std::string line = "cd " + path() + " && exec";
+    if (np > 0)
+      line +=
+          " " + fs::absolute("launcher/dtrun").string() + " --tag none -np " + std::to_string(np);
+    for (const std::string& word : words) line += " '" + word + "'";
+    return testing::Run({.argv = {"bash", "-c", line}, .environment = environment});
+  }
+
+ private:
+  TemporaryFolder data_, work_;
+};
+
+TEST_CASE("a custom training loop runs under any strategy, and is restored with and without one") {
+  const Workplace work;
+  const std::string strategy = GENERATE("mirrored", "central_storage");
+  const CommandResult trained =
+      work.Run(2, {"strategies/custom_training_loop", work.data(), strategy, "3"});
+  INFO(trained.err);
+  REQUIRE(trained.exit_code == 0);
+  CHECK_THAT(
+      trained.out,
+      Contains("Epoch 1, Loss: ") && Contains("Epoch 3, Loss: ") && Contains(", Test Accuracy: "));
+  const std::string last = trained.out.substr(trained.out.rfind("Test Loss: "));
+  const double loss = std::stod(last.substr(11));
+  const Words restore = {
+      "strategies/restore_without_strategy", "A", "training_checkpoints", work.data()};
+  const auto restored = [&](int np, const std::string& how) {
+    Words words = restore;
+    if (!how.empty()) words.push_back(how);
+    const CommandResult result = work.Run(np, words);
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    CHECK_THAT(result.out, Contains(how.empty() ? "without a strategy" : "under " + how));
+    return std::stod(result.out.substr(result.out.find("loss ") + 5));
+  };
+  CHECK(restored(0, "") == Approx(loss).margin(2e-3));
+  CHECK(restored(3, "mirrored") == restored(0, ""));
+  CHECK(restored(2, "central_storage") == Approx(restored(0, "")).margin(2e-4));
+}
+
+TEST_CASE("the same program under one device and under two replicas learns") {
+  const Workplace work;
+  for (const int np : {0, 2}) {
+    const CommandResult result = work.Run(
+        np,
+        {"strategies/custom_training_loop", work.data(), np == 0 ? "one_device" : "mirrored", "4"});
+    INFO(result.out << result.err);
+    REQUIRE(result.exit_code == 0);
+    const std::string last = result.out.substr(result.out.rfind("Test Accuracy: ") + 15);
+    CHECK(std::stod(last) > 90);
+  }
+}
+
+TEST_CASE("fit with callbacks logs, saves checkpoints and the model, and lets the rate fall") {
+  const Workplace work;
+  const CommandResult result =
+      work.Run(2, {"strategies/fit_with_callbacks", work.data(), "central_storage", "4"});
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK_THAT(
+      result.out, Contains("Number of devices: 2") &&
+                      Contains("Learning rate for epoch 1 is 0.001") &&
+                      Contains("Learning rate for epoch 4 is 0.0001") && Contains("Eval loss: "));
+  CHECK(fs::exists(work.path() + "/training_checkpoints/ckpt_4"));
+  CHECK(fs::exists(work.path() + "/logs/train"));
+  CHECK(fs::exists(work.path() + "/saved_model/model.json"));
+  const CommandResult restored = work.Run(
+      0, {"strategies/restore_without_strategy", "B", "training_checkpoints", work.data()});
+  CHECK_THAT(restored.out, Contains("Restored ckpt_4 without a strategy: loss "));
+}
+
+std::string TfConfig(const std::string& workers, int index) {
+  return "{\"cluster\": {\"worker\": [" + workers + "]}, \"task\": {\"type\": \"worker\", " +
+         "\"index\": " + std::to_string(index) + "}}";
+}
+
+TEST_CASE("two workers of a TF_CONFIG train one model, and go on where they were broken off") {
+  const Workplace work;
+  const std::string port = std::to_string(20000 + ::getpid() % 20000);
+  const std::string workers = "\"localhost:" + port + "\", \"localhost:1" + port + "\"";
+  const auto train = [&](const std::string& epochs) {
+    const auto worker = [&, epochs](int index) {
+      return work.Run(
+          0, {"strategies/multi_worker", work.data(), epochs},
+          {{"TF_CONFIG", TfConfig(workers, index)}});
+    };
+    auto second = std::async(std::launch::async, worker, 1);
+    const CommandResult chief = worker(0), other = second.get();
+    INFO(chief.err << other.err);
+    REQUIRE(chief.exit_code == 0);
+    REQUIRE(other.exit_code == 0);
+    CHECK(other.out.empty());
+    CHECK_THAT(chief.out, Contains("The chief of 2 workers has saved the model "));
+    return chief.out;
+  };
+  train("1");
+  const std::string resumed = train("3");
+  CHECK_THAT(resumed, Contains("Resuming from backup/ckpt_4 in epoch 2, batch 1"));
+  fs::remove_all(work.path() + "/backup");
+  const std::string whole = train("3");
+  CHECK(resumed.substr(resumed.rfind(' ')) == whole.substr(whole.rfind(' ')));
+}
+
+TEST_CASE("a TF_CONFIG that is wrong, or names a task that does not exist, is exit code 2") {
+  const Workplace work;
+  const auto refusal = [&](const std::string& config) {
+    const CommandResult result =
+        work.Run(0, {"strategies/multi_worker", work.data()}, {{"TF_CONFIG", config}});
+    CHECK(result.exit_code == 2);
+    CHECK(result.out.empty());
+    return result.err;
+  };
+  CHECK_THAT(refusal("{"), Contains("multi_worker: ") && Contains("TF_CONFIG: found '{'"));
+  CHECK_THAT(
+      refusal(TfConfig("\"localhost:1\", \"localhost:2\"", 2)),
+      Contains("TF_CONFIG: task.index is '2'; cluster.worker has 2 tasks"));
+  CHECK_THAT(refusal(TfConfig("\"localhost\"", 0)), Contains("expected \"host:port\""));
+}
+
+Words CnnFmnist(const Workplace& work, const std::string& strategy, const Words& more = {}) {
+  Words words = {"cnn_fmnist", "--threads", "1",          "--data-dir", work.data(),
+                 "--verbose",  "0",         "--strategy", strategy};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST_CASE("--strategy changes how cnn_fmnist is spread, and nothing of what it computes") {
+  const Workplace work;
+  const Words options = {"--global-batch-size", "48",     "--optimizer", "sgd",
+                         "--learning-rate",     "0.05",   "--max-steps", "20",
+                         "--log-steps",         "--json", "result.json"};
+  const auto steps = [&](int np, const std::string& strategy) {
+    const CommandResult result = work.Run(np, CnnFmnist(work, strategy, options));
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    return nlohmann::json::parse(std::ifstream(work.path() + "/result.json"))["steps"];
+  };
+  const nlohmann::json expected = steps(1, "one_device:cpu");
+  REQUIRE(expected.size() == 20);
+  for (const char* strategy : {"mirrored", "multi_worker_mirrored", "central_storage"}) {
+    CAPTURE(strategy);
+    const nlohmann::json found = steps(2, strategy);
+    for (size_t i = 0; i < 20; ++i)
+      CHECK(std::abs(found[i].get<double>() - expected[i].get<double>()) < 1e-5);
+  }
+}
+
+TEST_CASE("a strategy that cannot be is one line and exit code 2") {
+  const Workplace work;
+  const auto refusal = [&](int np, const std::string& strategy, const Words& more = {}) {
+    Words options = {"--batch-size", "16", "--max-steps", "2"};
+    options.insert(options.end(), more.begin(), more.end());
+    const CommandResult result = work.Run(np, CnnFmnist(work, strategy, options));
+    CHECK(result.exit_code == 2);
+    CHECK(result.out.empty());
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    return result.err;
+  };
+  CHECK(
+      refusal(2, "mirored") ==
+      "cnn_fmnist: strategy 'mirored' is unknown; expected one of default, one_device, mirrored, "
+      "multi_worker_mirrored, central_storage\n");
+  CHECK_THAT(refusal(2, "tpu"), Contains("strategy tpu: ") && Contains("use mirrored"));
+  CHECK_THAT(refusal(2, "one_device"), Contains("found 2 ranks; expected 1"));
+  CHECK_THAT(refusal(1, "one_device:cuda:0"), Contains("device cuda:0: ") && Contains("use cpu"));
+  CHECK_THAT(refusal(2, "mirrored:cpu"), Contains("found 1 devices and 2 ranks"));
+  CHECK_THAT(
+      refusal(2, "central_storage", {"--optimizer", "lamb"}),
+      Contains("strategy central_storage: ") && Contains("cannot be cut; use"));
+  const CommandResult custom = work.Run(2, {"strategies/custom_training_loop", work.data(), "x"});
+  CHECK(custom.exit_code == 2);
+  CHECK_THAT(custom.err, Contains("custom_training_loop: strategy 'x' is unknown"));
+}
+
+TEST_CASE("the programs are as short as the page says") {
+  for (const char* name :
+       {"custom_training_loop", "fit_with_callbacks", "multi_worker", "restore_without_strategy"}) {
+    std::ifstream source("models/strategies/" + std::string(name) + ".cc");
+    REQUIRE(source.is_open());
+    int lines = 0;
+    for (std::string line; std::getline(source, line);) ++lines;
+    CHECK(lines < 120);
+    std::ifstream page("docs/strategies.md");
+    const std::string text{std::istreambuf_iterator<char>(page), {}};
+    CHECK_THAT(text, Contains("models/strategies/" + std::string(name) + ".cc"));
+  }
+}
+
+}  // namespace
+}  // namespace dtrun::testing

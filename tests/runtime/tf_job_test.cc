@@ -1,0 +1,52 @@
+// Whether a TF_CONFIG describes the job that a strategy is made for.
+
+#include "runtime/strategies/tf_job.h"
+
+#include <catch2/catch.hpp>
+#include <optional>
+#include <string>
+
+#include "dtrun/error.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using Catch::Matchers::Contains;
+
+std::string Refusal(const std::optional<std::string>& config, int ranks) {
+  try {
+    CheckTfJob(
+        [&](const std::string& name) { return name == "TF_CONFIG" ? config : std::nullopt; },
+        ranks);
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("a job without a TF_CONFIG, or with its own, is as it should be") {
+  CHECK(Refusal(std::nullopt, 4).empty());
+  CHECK(Refusal("", 4).empty());
+  CHECK(Refusal("{}", 4).empty());
+  CHECK(Refusal(
+            R"({"cluster": {"chief": ["a:1"], "worker": ["a:2", "b:1"]}, )"
+            R"("task": {"type": "worker", "index": 1}})",
+            3)
+            .empty());
+}
+
+TEST_CASE("a TF_CONFIG of another job, or that is none, is refused with what it holds") {
+  CHECK(
+      Refusal(R"({"cluster": {"worker": ["a:1", "b:1"]}})", 3) ==
+      "environment variable TF_CONFIG: the cluster has 2 tasks; expected 3, as many as the job has "
+      "ranks");
+  CHECK_THAT(Refusal("none", 1), Contains("TF_CONFIG: found 'none'"));
+  CHECK_THAT(
+      Refusal(
+          R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 5}})", 2),
+      Contains("task.index is '5'; cluster.worker has 2 tasks"));
+}
+
+}  // namespace
+}  // namespace dtrun::runtime
