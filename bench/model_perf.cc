@@ -8,17 +8,20 @@
 #include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/measure.h"
 #include "bench/onednn_floor.h"
 #include "bench/program.h"
+#include "models/data/to_floats.h"
 #include "models/layers/sequential.h"
+#include "models/losses/sparse_categorical_crossentropy.h"
 #include "models/networks/network_c.h"
 #include "models/optim/adam.h"
-#include "models/train/step.h"
+#include "models/train/chunk_plan.h"
+#include "models/train/steps.h"
 
 namespace dtrun::bench {
 namespace {
@@ -35,14 +38,17 @@ struct Settings {
 constexpr models::Shape kInput = {28, 28, 1};
 constexpr int kClasses = 10;
 
-models::Images MadeUpImages(int count) {
-  models::Images images;
-  images.count = static_cast<uint64_t>(count);
-  images.height = kInput.height;
-  images.width = kInput.width;
-  for (uint64_t i = 0; i < images.count * images.pixels_per_image(); ++i)
+struct Images {
+  std::vector<uint8_t> pixels;
+  std::vector<int32_t> labels;
+};
+
+Images MadeUpImages(int count) {
+  Images images;
+  const auto pixels = static_cast<uint64_t>(count) * kInput.count();
+  for (uint64_t i = 0; i < pixels; ++i)
     images.pixels.push_back(static_cast<uint8_t>((i + 1) * 2654435761u >> 24));
-  for (int i = 0; i < count; ++i) images.labels.push_back(static_cast<uint8_t>(i % kClasses));
+  for (int i = 0; i < count; ++i) images.labels.push_back(i % kClasses);
   return images;
 }
 
@@ -58,39 +64,34 @@ models::SequentialOptions OptionsFor(uint64_t batch, const Settings& settings, D
 class TrainingStep {
  public:
   TrainingStep(
-      Context& job, const Settings& settings, const models::Images& images, uint64_t planned_batch,
-      DType dtype)
-      : images_(images),
-        examples_(images.count),
-        model_(kInput, models::NetworkC(kClasses), OptionsFor(planned_batch, settings, dtype)),
-        adam_(model_.parameters(), {}),
-        optimizer_(job.world(), adam_, {.op = ReduceOp::kSum}),
-        tree_(model_.parameters(), kLeaves, job) {
-    std::iota(examples_.begin(), examples_.end(), 0);
+      Context& job, const Settings& settings, const Images& images, DType dtype,
+      std::optional<int> leaves = {})
+      : model_(
+            kInput, models::NetworkC(kClasses),
+            OptionsFor(
+                models::GradientTree::LargestLeaf(images.labels.size(), leaves.value_or(1)),
+                settings, dtype)),
+        adam_(model_.parameters(), {}) {
+    if (leaves) tree_.emplace(model_.parameters(), *leaves, job);
+    replica_.emplace(
+        job.world(), model_, adam_, models::ReplicaOptions{.tree = tree_ ? &*tree_ : nullptr});
+    batch_.examples = batch_.global_batch = images.labels.size();
+    batch_.targets.labels = images.labels;
+    batch_.write_inputs = [&images](size_t first, size_t count, float* inputs) {
+      const size_t pixels = kInput.count();
+      models::BytesToFloats(images.pixels.data() + first * pixels, count * pixels, inputs);
+    };
   }
 
-  void Run() {
-    models::ComputeGradients(
-        model_, images_, NextShare(), [this](size_t i) { optimizer_.MarkReady(i); });
-    optimizer_.Step();
-  }
-
-  void RunDeterministic() {
-    models::ComputeGradients(
-        model_, images_, NextShare(), tree_, [this](size_t i) { optimizer_.MarkReady(i); });
-    optimizer_.Step();
-  }
+  void Run() { models::TrainStep(*replica_, batch_, loss_, {}); }
 
  private:
-  models::Share NextShare() { return {examples_, 0, images_.count, step_++}; }
-
-  const models::Images& images_;
-  std::vector<uint32_t> examples_;
   models::Sequential model_;
   models::Adam adam_;
-  DistributedOptimizer optimizer_;
-  models::GradientTree tree_;
-  uint64_t step_ = 0;
+  models::SparseCategoricalCrossentropy loss_;
+  std::optional<models::GradientTree> tree_;
+  std::optional<models::Replica> replica_;
+  models::ReplicaBatch batch_;
 };
 
 void PrintParts(const OnednnFloor& floor) {
@@ -102,16 +103,13 @@ void PrintParts(const OnednnFloor& floor) {
 
 json Measure(Context& job, const Settings& settings, const std::string& dtype) {
   const DType type = dtype == "bf16" ? DType::kBF16 : DType::kF32;
-  const auto batch = static_cast<uint64_t>(settings.batch);
-  const models::Images images = MadeUpImages(settings.batch);
-  TrainingStep step(job, settings, images, batch, type);
-  TrainingStep deterministic(
-      job, settings, images, models::GradientTree::LargestLeaf(batch, kLeaves), type);
+  const Images images = MadeUpImages(settings.batch);
+  TrainingStep step(job, settings, images, type);
+  TrainingStep deterministic(job, settings, images, type, kLeaves);
   const OnednnFloor floor(kInput, models::NetworkC(kClasses), type, settings.batch);
   PrintParts(floor);
   const std::vector<double> us = MeasureInTurn(
-      job.world(),
-      {[&] { step.Run(); }, [&] { floor.Run(); }, [&] { deterministic.RunDeterministic(); }},
+      job.world(), {[&] { step.Run(); }, [&] { floor.Run(); }, [&] { deterministic.Run(); }},
       settings.least_rounds);
   const double images_us = settings.batch * 1e6;
   return {

@@ -5,7 +5,9 @@
 //   beside
 //        processes that train alone but wait for each other after every step: what any synchronous
 //        trainer loses to unequal cores and interruptions. Every round has new trainers: where
-//        their memory lies makes a difference of several per cent.
+//        their memory lies makes a difference of several per cent. Ranks whose cores share a
+//        last-level cache disturb each other more when they work in step, so rounds with and
+//        without a cache for each core are told apart, too.
 //   mlp: the time of a step with 20 M parameters at batch 4, where communication weighs most,
 //   beside
 //        the same trainer with an MPI_Allreduce per parameter after backward(), and beside one
@@ -30,6 +32,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/core_distance.h"
 #include "bench/measure.h"
 #include "bench/program.h"
 
@@ -152,6 +155,24 @@ double Reduced(dtrun::Communicator& world, double value, dtrun::ReduceOp op) {
   return value;
 }
 
+// Of rounds in which the cores of ranks 0 and 1 did, or did not, share a last-level cache.
+struct Shares {
+  std::vector<double> all, apart, one_cache;
+
+  // `ns` before and after the round: see CacheLineNs.
+  void Add(double share, double ns_before, double ns_after) {
+    constexpr double kBetween = 100;
+    all.push_back(share);
+    if (std::min(ns_before, ns_after) > kBetween) apart.push_back(share);
+    if (std::max(ns_before, ns_after) < kBetween) one_cache.push_back(share);
+  }
+};
+
+// Null without such rounds.
+json MedianOrNull(const std::vector<double>& values) {
+  return values.empty() ? json() : json(Median(values));
+}
+
 json MeasureCnn(dtrun::Context& job, Zero mode, int64_t batch, int rounds) {
   const int steps = static_cast<int>(std::max<int64_t>(2, 1536 / batch));
   const auto trainer = [&](How how) {
@@ -165,7 +186,9 @@ json MeasureCnn(dtrun::Context& job, Zero mode, int64_t batch, int rounds) {
     one.Time(2);
     return static_cast<double>(batch * steps) / one.Time(steps);
   };
-  std::vector<double> rates, alone_rates, shares, shares_in_step;
+  std::vector<double> rates, alone_rates, shares_in_step;
+  Shares shares;
+  double ns = dtrun::bench::CacheLineNs(job);
   for (int i = 0; i < rounds; ++i) {
     double ours = 0, in_step = 0, alone = 0;
     for (int turn = 0; turn < 3; ++turn) {
@@ -180,7 +203,10 @@ json MeasureCnn(dtrun::Context& job, Zero mode, int64_t batch, int rounds) {
       }
     }
     rates.push_back(ours), alone_rates.push_back(alone);
-    shares.push_back(ours / alone), shares_in_step.push_back(ours / in_step);
+    shares_in_step.push_back(ours / in_step);
+    const double ns_before = ns;
+    ns = dtrun::bench::CacheLineNs(job);
+    shares.Add(ours / alone, ns_before, ns);
   }
   return {
       {"case", "cnn"},
@@ -190,8 +216,12 @@ json MeasureCnn(dtrun::Context& job, Zero mode, int64_t batch, int rounds) {
       {"parameters", parameters},
       {"images_per_s", Median(rates)},
       {"alone_images_per_s", Median(alone_rates)},
-      {"share", Median(shares)},
-      {"share_in_step", Median(shares_in_step)}};
+      {"share", Median(shares.all)},
+      {"share_in_step", Median(shares_in_step)},
+      {"rounds_apart", shares.apart.size()},
+      {"share_apart", MedianOrNull(shares.apart)},
+      {"rounds_one_cache", shares.one_cache.size()},
+      {"share_one_cache", MedianOrNull(shares.one_cache)}};
 }
 
 json MeasureMlp(dtrun::Context& job, Zero mode, int rounds) {
@@ -231,6 +261,14 @@ void PrintCnn(const json& row) {
       row["batch"].get<int>(), row["images_per_s"].get<double>(),
       row["alone_images_per_s"].get<double>(), 100 * row["share"].get<double>(),
       100 * row["share_in_step"].get<double>());
+  const auto print = [&](const char* text, const char* rounds, const char* share) {
+    if (row[share].is_null()) return;
+    std::printf(
+        "     of %d rounds with %s: share %5.1f %%\n", row[rounds].get<int>(), text,
+        100 * row[share].get<double>());
+  };
+  print("a last-level cache for each core", "rounds_apart", "share_apart");
+  print("both cores on one", "rounds_one_cache", "share_one_cache");
 }
 
 // Where a step's time goes: what it takes without communication, and what each adds to that.

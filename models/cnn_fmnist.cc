@@ -60,10 +60,10 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed) {
     return kSuccess;
   }
   const TrainOptions& options = parsed.options;
-  omp_set_num_threads(options.threads > 0 ? options.threads : job.threads());
+  omp_set_num_threads(ComputeThreads(options, job));
 
   Preparation ready = Prepare(parsed, job);
-  const Verdict verdict = AgreeOn(ready.verdict, job);
+  const Verdict& verdict = ready.verdict;
   if (verdict.exit_code != kSuccess)
     return job.rank() == 0 ? Report(verdict.problem, verdict.exit_code) : verdict.exit_code;
 

@@ -48,7 +48,7 @@ ImageDataset Assemble(
       {directory, facts.train_count, facts.test_count, shape, facts.classes}};
 }
 
-// What one rank tells the others: nothing, unless it is the first of its host.
+// What the first rank of a host tells the others.
 struct Finding {
   std::string error;
   int code = 0;
@@ -64,6 +64,31 @@ Finding Read(const std::string& directory, Dataset* data) {
   } catch (const std::exception& error) {
     return {
         Text(directory, ": ", error.what()), static_cast<int>(ErrorCode::kSystem), std::nullopt};
+  }
+}
+
+// Ranks are numbered host by host.
+int HostOf(int rank, const std::vector<Host>& hosts) {
+  int host = 0;
+  for (; rank >= hosts[static_cast<size_t>(host)].slots; ++host)
+    rank -= hosts[static_cast<size_t>(host)].slots;
+  return host;
+}
+
+// The same verdict on all ranks.
+void CheckDirectories(
+    Communicator& world, const std::vector<Host>& hosts, const std::string& directory) {
+  const std::vector<std::vector<std::string>> of_ranks = AllGatherStrings(world, {directory});
+  size_t first = 0;  // rank of its host
+  for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
+    const int host = HostOf(static_cast<int>(rank), hosts);
+    if (host != HostOf(static_cast<int>(first), hosts)) first = rank;
+    if (of_ranks[rank] == of_ranks[first]) continue;
+    throw Error(
+        ErrorCode::kMismatch, Text(
+                                  "rank ", rank, " (host ", hosts[static_cast<size_t>(host)].name,
+                                  "): the data set in ", of_ranks[rank][0], ", expected ",
+                                  of_ranks[first][0], " as rank ", first, " of the same host has"));
   }
 }
 
@@ -113,14 +138,6 @@ void CheckFindings(
   }
 }
 
-// Ranks are numbered host by host.
-int HostOf(int rank, const std::vector<Host>& hosts) {
-  int host = 0;
-  for (; rank >= hosts[static_cast<size_t>(host)].slots; ++host)
-    rank -= hosts[static_cast<size_t>(host)].slots;
-  return host;
-}
-
 }  // namespace
 
 ImageDataset LoadImageDataset(const std::string& directory) {
@@ -137,6 +154,7 @@ ImageDataset LoadImageDataset(const std::string& directory, Context& job) {
 
 ImageDataset LoadImageDataset(
     const std::string& directory, Communicator& world, const std::vector<Host>& hosts) {
+  CheckDirectories(world, hosts, directory);
   Communicator host = *world.Split(HostOf(world.rank(), hosts));
   Dataset data;
   const Finding mine = host.rank() == 0 ? Read(directory, &data) : Finding{};

@@ -31,7 +31,8 @@ ImageDataset LoadImageDataset(const std::string& directory);
 
 /// Collective: the same, read once per host into memory that all ranks of the host map, and that is
 /// gone with the last of them. Errors are the same on all ranks and name the host where not all
-/// hosts have them: those of LoadDataset; kMismatch when the hosts' data differ.
+/// hosts have them: those of LoadDataset; kMismatch when the hosts' data differ, or a rank names
+/// another directory than the first one of its host, which reads it.
 ImageDataset LoadImageDataset(const std::string& directory, Context& job);
 /// For ranks that have no Context: `hosts` in the order in which the ranks lie on them.
 ImageDataset LoadImageDataset(

@@ -8,10 +8,6 @@
 
 namespace dtrun::models {
 
-DTRUN_KERNEL void PixelsToFloats(const uint8_t* pixels, size_t count, float* out) {
-  for (size_t i = 0; i < count; ++i) out[i] = static_cast<float>(pixels[i]) / 255.0f;
-}
-
 DTRUN_KERNEL void Add(const float* __restrict from, size_t count, float* __restrict to) {
   for (size_t i = 0; i < count; ++i) to[i] += from[i];
 }

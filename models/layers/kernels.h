@@ -11,9 +11,6 @@ namespace dtrun::models {
 /// Element-wise kernels: what oneDNN has no primitive for, or none that makes one pass of it. Each
 /// works on one thread, on memory of its caller.
 
-/// out = pixels / 255
-void PixelsToFloats(const uint8_t* pixels, size_t count, float* out);
-
 /// to += from
 void Add(const float* from, size_t count, float* to);
 

@@ -1,3 +1,4 @@
+#include "models/data/to_floats.h"
 #include "models/predict/predictions.h"
 
 #include <dtrun/objects.h>
@@ -8,7 +9,6 @@
 #include <span>
 #include <utility>
 
-#include "models/layers/kernels.h"
 
 namespace dtrun::models {
 namespace {
@@ -39,7 +39,7 @@ Predictions Predict(Sequential& model, const Images& images, const Range& range)
   model.PrepareWeights();
   for (uint64_t begin = range.begin; begin < range.end;) {
     const size_t count = std::min<uint64_t>(size_t(model.chunk()), range.end - begin);
-    PixelsToFloats(images.pixels.data() + begin * pixels, count * pixels, model.input());
+    BytesToFloats(images.pixels.data() + begin * pixels, count * pixels, model.input());
     model.Forward(Pass{}, static_cast<int>(count));
     std::vector<float> logits(model.output(), model.output() + count * classes);
     if (EndsWithSoftmax(model)) ToLogits(logits);

@@ -27,21 +27,27 @@ std::string RateLine(const TrainOptions& o, int ranks) {
   return Text(line, " (falling over the last ", 100 * o.cooldown, " % of the steps)");
 }
 
+std::string TreeText(const TrainOptions& o) {
+  if (o.deterministic == 0) return "";
+  return Text(", deterministic: a tree of ", o.deterministic, " parts of a global batch");
+}
+
 }  // namespace
 
 std::string Heading(Context& job, const TrainOptions& options, const Preparation& ready) {
   const dnnl_version_t* onednn = dnnl_version();
-  const Images &train = ready.data.train, &test = ready.data.test;
+  const DatasetInfo& data = ready.data->info;
   return Text(
       "Replicas    ", job.size(), " on ", HostsLine(job), "\nCompute     CPU, oneDNN ",
       onednn->major, ".", onednn->minor, ".", onednn->patch, ", threads per rank: ", ready.threads,
       ready.model->dtype() == DType::kBF16 ? ", bf16" : "", "\nReduction   CPU, backend ",
-      job.world().backend(), "\nData        ", options.data_dir, ": ", train.count,
-      " training and ", test.count, " test images, ", train.height, "x", train.width, ", ",
-      ready.data.classes, " classes\nNetwork     ", ready.model->description(), ": ",
-      ready.model->parameter_count(), " parameters\nOptimizer   ", options.optimizer, ", ",
-      RateLine(options, job.size()), ", global batch ", ready.global_batch, ", ",
-      BatchesPerEpoch(train.count, ready.global_batch), " steps use every example once\n");
+      job.world().backend(), TreeText(options), "\nData        ", options.data_dir, ": ",
+      data.train_examples, " training and ", data.test_examples, " test images, ",
+      data.shape.height, "x", data.shape.width, ", ", data.classes, " classes\nNetwork     ",
+      ready.model->description(), ": ", ready.model->parameter_count(), " parameters\nOptimizer   ",
+      options.optimizer, ", ", RateLine(options, job.size()), ", global batch ", ready.global_batch,
+      ", ", BatchesPerEpoch(data.train_examples, ready.global_batch),
+      " steps use every example once\n");
 }
 
 std::string ResultLine(const TrainingResult& r, uint64_t test_images) {

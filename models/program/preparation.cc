@@ -8,9 +8,9 @@
 #include "models/optim/by_name.h"
 #include "models/program/run_options.h"
 #include "models/text.h"
-#include "models/train/digest.h"
+#include "models/train/chunk_plan.h"
+#include "models/train/gradient_tree.h"
 #include "models/train/report.h"
-#include "models/train/step.h"
 
 namespace dtrun::models {
 namespace {
@@ -44,8 +44,8 @@ Verdict CheckBatch(const TrainOptions& options, uint64_t global_batch, uint64_t 
 }
 
 std::unique_ptr<Sequential> MakeModel(
-    const Dataset& data, uint64_t share, const TrainOptions& options) {
-  const Shape image{data.train.height, data.train.width, 1};
+    const DatasetInfo& data, uint64_t share, const TrainOptions& options) {
+  const Shape image{data.shape.height, data.shape.width, 1};
   Network network =
       NetworkByName(options.network, {.classes = data.classes, .image = image.height});
   const bool takes_images = network.input.channels == 1;
@@ -63,16 +63,6 @@ std::unique_ptr<Sequential> MakeModel(
           .micro_batches = plan.micro_batches,
           .seed = options.seed,
           .dtype = options.dtype == "bf16" ? DType::kBF16 : DType::kF32});
-}
-
-// Ranks that read different files would train happily on.
-std::string DataSettings(const Dataset& data) {
-  const auto labels = [](const Images& images) {
-    return ToHex(Digest(images.labels.data(), images.labels.size()));
-  };
-  return Text(
-      "training labels=", labels(data.train), "\ntest labels=", labels(data.test),
-      "\nimage height=", data.train.height, "\nimage width=", data.train.width, "\n");
 }
 
 // The folder is made, as it will be.
@@ -97,45 +87,58 @@ Verdict CheckFiles(const TrainOptions& options) {
 }
 
 Verdict PrepareToTrain(const TrainOptions& options, const Context& job, Preparation& ready) {
-  try {
-    ready.data = LoadDataset(options.data_dir);
-  } catch (const Error& error) {
-    return {kDataUnusable, error.what()};
-  }
+  const DatasetInfo& data = ready.data->info;
   const int ranks = job.size();
-  ready.threads = options.threads > 0 ? options.threads : job.threads();
+  ready.threads = ComputeThreads(options, job);
   ready.global_batch = GlobalBatchOf(options, ranks);
-  Verdict verdict = CheckBatch(options, ready.global_batch, ready.data.train.count, ranks);
+  Verdict verdict = CheckBatch(options, ready.global_batch, data.train_examples, ranks);
   if (verdict.exit_code != kSuccess) return verdict;
-  const uint64_t largest_share =
-      (ready.global_batch + static_cast<uint64_t>(ranks) - 1) / static_cast<uint64_t>(ranks);
+  if (options.deterministic > 0) {
+    const std::string obstacle = GradientTree::Obstacle(options.deterministic, ranks, job.hosts());
+    if (!obstacle.empty()) return {kUsage, "--deterministic: " + obstacle};
+  }
+  const int shares = options.deterministic > 0 ? options.deterministic : ranks;
+  const uint64_t largest_share = GradientTree::LargestLeaf(ready.global_batch, shares);
   try {
-    ready.model = MakeModel(ready.data, largest_share, options);
+    ready.model = MakeModel(data, largest_share, options);
   } catch (const Error& error) {
     return {kDataUnusable, Text(options.data_dir, ": ", error.what())};
   }
   try {
-    OptimizerSettings settings;
+    OptimizerSettings settings = options.settings;
     settings.learning_rate = options.learning_rate;
-    settings.momentum = options.momentum;
     ready.optimizer = MakeOptimizer(
         options.optimizer, ready.model->parameters(), ready.model->parameter_shapes(), settings);
-    RateAt(options, 0, ready.data.train.count, ranks);
+    RateAt(options, 0, data.train_examples, ranks);
   } catch (const Error& error) {
     return {kUsage, error.what()};
   }
-  if (job.rank() == 0) verdict = CheckFiles(options);
-  if (verdict.exit_code != kSuccess) return verdict;
-  verdict.settings = SharedSettings(options) + DataSettings(ready.data);
-  return verdict;
+  return job.rank() == 0 ? CheckFiles(options) : Verdict{};
 }
 
 }  // namespace
 
-Preparation Prepare(const ParsedOptions& parsed, const Context& job) {
+int ComputeThreads(const TrainOptions& options, const Context& job) {
+  if (options.threads > 0) return options.threads;
+  return options.deterministic > 0 ? 1 : job.threads();
+}
+
+// The command line first, since a rank with another one may not come to what is collective here.
+Preparation Prepare(const ParsedOptions& parsed, Context& job) {
   Preparation ready;
-  ready.verdict = parsed.error.empty() ? PrepareToTrain(parsed.options, job, ready)
+  const TrainOptions& options = parsed.options;
+  ready.verdict = parsed.error.empty() ? Verdict{kSuccess, "", SharedSettings(options)}
                                        : Verdict{kUsage, parsed.error + " (see --help)"};
+  ready.verdict = AgreeOn(ready.verdict, job);
+  if (ready.verdict.exit_code != kSuccess) return ready;
+  try {
+    ready.data = LoadImageDataset(options.data_dir, job);
+  } catch (const Error& error) {
+    const bool differ = error.code() == ErrorCode::kMismatch;
+    ready.verdict = {differ ? kRanksDisagree : kDataUnusable, error.what()};
+    return ready;
+  }
+  ready.verdict = AgreeOn(PrepareToTrain(options, job, ready), job);
   return ready;
 }
 

@@ -5,8 +5,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
-#include "models/data/dataset.h"
+#include "models/data/image_dataset.h"
 #include "models/layers/sequential.h"
 #include "models/optim/rate_optimizer.h"
 #include "models/train/options.h"
@@ -14,18 +15,21 @@
 
 namespace dtrun::models {
 
-/// What a rank gets ready on its own before all ranks agree to start.
+/// What a rank trains with.
 struct Preparation {
-  Verdict verdict;
-  Dataset data;
+  Verdict verdict;                   ///< equal on all ranks
+  std::optional<ImageDataset> data;  ///< like what follows: there when the verdict is kSuccess
   uint64_t global_batch = 0;
   int threads = 1;  ///< that this rank computes with
   std::unique_ptr<Sequential> model;
   std::unique_ptr<RateOptimizer> optimizer;
 };
 
-/// Local. Everything that can be wrong is found here, and told by the verdict.
-Preparation Prepare(const ParsedOptions& parsed, const Context& job);
+/// Threads that this rank computes with.
+int ComputeThreads(const TrainOptions& options, const Context& job);
+
+/// Collective. Everything that can be wrong is found here, and told by the verdict.
+Preparation Prepare(const ParsedOptions& parsed, Context& job);
 
 }  // namespace dtrun::models
 

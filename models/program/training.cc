@@ -33,11 +33,6 @@ void PrintProblem(const std::string& line) {
   std::fprintf(stderr, "cnn_fmnist: %s\n", line.c_str());
 }
 
-// Images that outlive all that reads them.
-std::shared_ptr<const Images> View(const Images& images) {
-  return {std::shared_ptr<const void>(), &images};
-}
-
 // What both loops train with.
 class Session {
  public:
@@ -45,20 +40,26 @@ class Session {
       : job_(job),
         options_(options),
         ready_(ready),
-        replica_(job.world(), *ready.model, *ready.optimizer, {.overlap = options.overlap}),
+        tree_(MakeTree()),
+        replica_(
+            job.world(), *ready.model, *ready.optimizer,
+            {.overlap = options.overlap, .tree = tree_.get()}),
         loss_(SparseCategoricalCrossentropy::For(LastLayerOf(ready.model->description()))),
         trainer_(replica_, loss_, MakeMetrics(SparseCategoricalAccuracy())),
         train_(Distributed(TrainPipeline())),
-        test_(Distributed(Pipeline::FromImages(View(ready.data.test)).Batch(ready.global_batch))) {}
+        test_(Distributed(ready.data->test.Batch(ready.global_batch))) {}
 
   Trained Fit();
   Trained CustomLoop();
 
  private:
+  std::unique_ptr<GradientTree> MakeTree() const {
+    if (options_.deterministic == 0) return nullptr;
+    return std::make_unique<GradientTree>(ready_.model->parameters(), options_.deterministic, job_);
+  }
   Pipeline TrainPipeline() const {
-    const Pipeline batches = Pipeline::FromImages(View(ready_.data.train))
-                                 .Shuffle({.seed = options_.seed})
-                                 .Batch(ready_.global_batch);
+    const Pipeline batches =
+        ready_.data->train.Shuffle({.seed = options_.seed}).Batch(ready_.global_batch);
     return options_.prefetch > 0 ? batches.Prefetch(options_.prefetch) : batches;
   }
   DistributedPipeline Distributed(const Pipeline& pipeline) const {
@@ -66,7 +67,7 @@ class Session {
         job_.world(), pipeline, {.sharding = Sharding::kData, .compute_threads = ready_.threads});
   }
   double Rate(uint64_t step) const {
-    return RateAt(options_, step, ready_.data.train.count, job_.size());
+    return RateAt(options_, step, ready_.data->info.train_examples, job_.size());
   }
   bool says_lines() const { return options_.verbose > 0; }
   CallbackList MakeCallbacks(std::vector<double>& step_losses);
@@ -76,6 +77,7 @@ class Session {
   Context& job_;
   const TrainOptions& options_;
   Preparation& ready_;
+  std::unique_ptr<GradientTree> tree_;
   Replica replica_;
   SparseCategoricalCrossentropy loss_;
   Trainer trainer_;
@@ -147,8 +149,8 @@ Logs Session::TrainOneEpoch(uint64_t epoch, std::vector<double>& step_losses) {
   job_.world().Barrier();
   const double exposed_before = replica_.statistics().total.exposed_s;
   const auto start = std::chrono::steady_clock::now();
-  const uint64_t steps = StepsPerEpoch(options_, ready_.data.train.count, job_.size());
-  const uint64_t last = TotalSteps(options_, ready_.data.train.count, job_.size());
+  const uint64_t steps = StepsPerEpoch(options_, ready_.data->info.train_examples, job_.size());
+  const uint64_t last = TotalSteps(options_, ready_.data->info.train_examples, job_.size());
   uint64_t examples = 0;
   train_.StartEpoch(epoch);
   ReplicaBatch batch;
@@ -173,7 +175,7 @@ Logs Session::TrainOneEpoch(uint64_t epoch, std::vector<double>& step_losses) {
 
 Trained Session::CustomLoop() {
   Trained trained;
-  const uint64_t last = TotalSteps(options_, ready_.data.train.count, job_.size());
+  const uint64_t last = TotalSteps(options_, ready_.data->info.train_examples, job_.size());
   for (uint64_t epoch = 0; epoch < options_.epochs && replica_.step() < last; ++epoch) {
     Logs logs = TrainOneEpoch(epoch, trained.result.step_losses);
     if (!std::isfinite(logs["loss"])) {
@@ -203,7 +205,7 @@ void Session::Finish(Trained& trained) {
   for (const EpochResult& epoch : result.epochs) seconds += epoch.seconds;
   trained.time =
       SplitTrainingTime(seconds, replica_.statistics().total.exposed_s, train_.wait_seconds());
-  if (job_.rank() == 0) PrintLine(ResultLine(result, ready_.data.test.count));
+  if (job_.rank() == 0) PrintLine(ResultLine(result, ready_.data->info.test_examples));
 }
 
 }  // namespace

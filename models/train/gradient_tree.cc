@@ -70,39 +70,42 @@ Range GradientTree::PositionsOf(int leaf, uint64_t global_batch) const {
   return PartOf({0, global_batch}, leaf, leaves_);
 }
 
-Tally GradientTree::Sum(const Compute& compute, const OnReady& on_ready) {
-  std::vector<Tally> tallies;
-  for (int n = 0; n + 1 < leaf_count_; ++n) {
-    const auto bits = static_cast<unsigned>(n);
-    const auto level = static_cast<size_t>(std::popcount(bits));
-    const int additions = std::countr_one(bits);
-    tallies.push_back(ComputeInto(level, compute, n));
-    for (size_t l = level; l + static_cast<size_t>(additions) > level; --l) {
-      Add(sums_[l].data(), sums_[l].count(), sums_[l - 1].data());
-      tallies[l - 1] += tallies[l];
-      tallies.pop_back();
-    }
+void GradientTree::BeginLeaf(int n) {
+  leaf_ = n;
+  if (is_last(n)) return;
+  const FloatArray& sum = sums_[static_cast<size_t>(std::popcount(static_cast<unsigned>(n)))];
+  results_.clear();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    results_.push_back(parameters_[i].gradient.data);
+    parameters_[i].gradient.data = sum.data() + offsets_[i];
   }
-  Tally sum = compute(first_leaf_ + leaf_count_ - 1, [&](size_t i) {
-    for (size_t l = sums_.size(); l-- > 0;) {
-      Add(sums_[l].data() + offsets_[i], parameters_[i].gradient.count,
-          static_cast<float*>(parameters_[i].gradient.data));
-    }
-    on_ready(i);
-  });
-  for (size_t l = sums_.size(); l-- > 0;) sum += tallies[l];
-  return sum;
 }
 
-Tally GradientTree::ComputeInto(size_t level, const Compute& compute, int leaf) {
-  std::vector<void*> results;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    results.push_back(parameters_[i].gradient.data);
-    parameters_[i].gradient.data = sums_[level].data() + offsets_[i];
+void GradientTree::EndLeaf() {
+  AbandonLeaf();
+  if (is_last(leaf_)) return;
+  const auto n = static_cast<unsigned>(leaf_);
+  auto level = static_cast<size_t>(std::popcount(n));
+  for (int additions = std::countr_one(n); additions > 0; --additions, --level)
+    Add(sums_[level].data(), sums_[level].count(), sums_[level - 1].data());
+}
+
+void GradientTree::AddEarlierLeaves(size_t i) {
+  const Buffer& gradient = parameters_[i].gradient;
+  for (size_t level = sums_.size(); level-- > 0;) {
+    Add(sums_[level].data() + offsets_[i], gradient.count, static_cast<float*>(gradient.data));
   }
-  const Tally tally = compute(first_leaf_ + leaf, [](size_t) {});
-  for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i].gradient.data = results[i];
-  return tally;
+}
+
+void GradientTree::AbandonLeaf() {
+  for (size_t i = 0; i < results_.size(); ++i) parameters_[i].gradient.data = results_[i];
+  results_.clear();
+}
+
+double SumInTree(std::span<const double> values) {
+  if (values.size() == 1) return values[0];
+  const size_t half = values.size() / 2;
+  return SumInTree(values.first(half)) + SumInTree(values.subspan(half));
 }
 
 }  // namespace dtrun::models

@@ -3,12 +3,12 @@
 
 #include <dtrun/dtrun.h>
 
-#include <functional>
+#include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "models/data/sampling.h"
-#include "models/layers/loss.h"
-#include "models/layers/sequential.h"
 #include "models/layers/tensor.h"
 
 namespace dtrun::models {
@@ -23,8 +23,8 @@ namespace dtrun::models {
 ///
 /// The bits are equal if, besides, the ranks compute with the same number of threads on the same
 /// kind of CPU, and the network is built alike: by PlanChunks of LargestLeaf. Costs memory of
-/// log2(leaves per rank) further gradients, and one addition of all gradients per leaf.
-/// Not thread-safe.
+/// log2(leaves per rank) further gradients, and one addition of all gradients per leaf. A Replica
+/// that is given a tree computes with it. Not thread-safe.
 class GradientTree {
  public:
   /// `parameters` are f32 and outlive it. Collective. Throws Error kInvalidArgument, on all ranks
@@ -47,22 +47,30 @@ class GradientTree {
   /// Positions in the global batch that leaf `leaf` of all holds: contiguous, in order.
   Range PositionsOf(int leaf, uint64_t global_batch) const;
 
-  /// Calls compute(leaf, on_leaf_ready) for each leaf of this rank, in order. It leaves the leaf's
-  /// gradients where the parameters' `gradient` points, to other memory until the last leaf, says
-  /// on_leaf_ready(i) of each that is complete, and returns the leaf's tally. In the end their sums
-  /// are where the gradients were, and on_ready(i) was called for each as soon as it was complete.
-  /// Returns the sum of the tallies, made in the tree as well.
-  using Compute = std::function<Tally(int leaf, const OnReady& on_leaf_ready)>;
-  Tally Sum(const Compute& compute, const OnReady& on_ready);
+  /// The gradients of leaf `n` of this rank, from 0, are computed next: until EndLeaf, the
+  /// parameters' `gradient` points to where they go. In order, every leaf once per step.
+  void BeginLeaf(int n);
+  void EndLeaf();
+  /// In the last leaf of this rank, whose gradients go where the sum belongs: parameter `i` is
+  /// complete there. Makes its gradient the sum of all leaves of this rank.
+  void AddEarlierLeaves(size_t i);
+  /// Ends a leaf that could not be computed to the end: the parameters' `gradient` points where it
+  /// did before.
+  void AbandonLeaf();
 
  private:
-  Tally ComputeInto(size_t level, const Compute& compute, int leaf);
+  bool is_last(int n) const { return n + 1 == leaf_count_; }
 
   std::vector<Parameter>& parameters_;
   int leaves_, first_leaf_ = 0, leaf_count_ = 0;
+  int leaf_ = 0;                  // of this rank: the one that was begun last
   std::vector<size_t> offsets_;   // of each parameter in a sum
   std::vector<FloatArray> sums_;  // of subtrees, the largest first
+  std::vector<void*> results_;    // where the gradients belong, while they go elsewhere
 };
+
+/// The sum of the values, as many as a power of two, added in a balanced binary tree.
+double SumInTree(std::span<const double> values);
 
 }  // namespace dtrun::models
 

@@ -111,9 +111,21 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& o) {
          "[0.25]")
       ->check(Number(0, Bound::kIncluded, 1))
       ->type_name("X");
-  app.add_option("--momentum", o.momentum, "Of sgd, lars and muon [0, 0.9, 0.95]")
-      ->check(Number(0, Bound::kIncluded, 1))
-      ->type_name("X");
+  const auto add_setting = [&](const char* name, std::optional<double>& value, const char* text,
+                               double most) {
+    app.add_option(name, value, text)->check(Number(0, Bound::kIncluded, most))->type_name("X");
+  };
+  OptimizerSettings& s = o.settings;
+  add_setting("--momentum", s.momentum, "Of sgd, lars and muon [0, 0.9, 0.95]", 1);
+  auto* nesterov = app.add_flag_callback(
+      "--nesterov", [&s] { s.nesterov = true; }, "Nesterov's momentum, of sgd, lars and muon");
+  app.add_flag_callback(
+         "--no-nesterov", [&s] { s.nesterov = false; }, "Without it: muon has it by default")
+      ->excludes(nesterov);
+  add_setting("--weight-decay", s.weight_decay, "Of all but adam [of each optimizer's own]", 1000);
+  add_setting("--beta1", s.beta1, "Of adam, adamw, lamb and muon [0.9]", 1);
+  add_setting("--beta2", s.beta2, "Of adam, adamw, lamb and muon [0.999]", 1);
+  add_setting("--epsilon", s.epsilon, "Of adam, adamw, lamb and muon [of each one's own]", 1);
   app.add_option("--seed", o.seed, "Of initial weights, order of examples and dropout [1]")
       ->check(Integer(0, UINT64_MAX))
       ->type_name("N");
@@ -185,8 +197,19 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
          "Batches that a thread of its own gets ready before they are needed; 0: none [2]")
       ->check(Integer(0, 1000))
       ->type_name("N");
-  app.add_option("--threads", o.threads, "Compute threads per rank [the CPUs that are its own]")
+  app.add_option(
+         "--threads", o.threads,
+         "Compute threads per rank [the CPUs that are its own; 1 with --deterministic]")
       ->check(Integer(1, 4096))
+      ->type_name("N");
+  app.add_option(
+         "--deterministic", o.deterministic,
+         "Sum gradients in a tree over N parts of each global batch (N: a power of two), so that "
+         "1, 2, 4, ... N ranks with equal --global-batch-size and --threads get the same bits. "
+         "Without a value: 8 parts [off]")
+      ->expected(0, 1)
+      ->default_str("8")
+      ->check(Integer(1, 65536))
       ->type_name("N");
   app.add_option(
          "--verbose", o.verbose,
@@ -267,19 +290,36 @@ ParsedOptions ParseOptions(int argc, const char* const* argv) {
   return parsed;
 }
 
+namespace {
+
+template <typename Value>
+std::string OrDefault(const std::optional<Value>& value) {
+  return value ? Text(*value) : "default";
+}
+
+std::string SettingsText(const OptimizerSettings& s) {
+  return Text(
+      "\n--momentum=", OrDefault(s.momentum), "\n--nesterov=", OrDefault(s.nesterov),
+      "\n--weight-decay=", OrDefault(s.weight_decay), "\n--beta1=", OrDefault(s.beta1),
+      "\n--beta2=", OrDefault(s.beta2), "\n--epsilon=", OrDefault(s.epsilon));
+}
+
+}  // namespace
+
 std::string SharedSettings(const TrainOptions& o) {
   return Text(
       "--network=", o.network, "\n--epochs=", o.epochs, "\n--batch-size=", o.batch_size,
       "\n--global-batch-size=", o.global_batch_size, "\n--steps-per-epoch=", o.steps_per_epoch,
       "\n--max-steps=", o.max_steps, "\n--learning-rate=", o.learning_rate,
-      "\n--optimizer=", o.optimizer, "\n--momentum=", o.momentum ? Text(*o.momentum) : "default",
-      "\n--schedule=", o.schedule, "\n--warmup-steps=", o.warmup_steps, "\n--cooldown=", o.cooldown,
+      "\n--optimizer=", o.optimizer, SettingsText(o.settings), "\n--schedule=", o.schedule,
+      "\n--warmup-steps=", o.warmup_steps, "\n--cooldown=", o.cooldown,
       "\n--warmup-epochs=", o.warmup_epochs, "\n--loop=", o.loop,
       "\n--early-stopping=", o.early_stopping, "\n--checkpoint-dir=", o.checkpoint_dir,
       "\n--checkpoint-every=", o.checkpoint_every, "\n--keep-checkpoints=", o.keep_checkpoints,
       "\n--resume=", o.resume, "\n--dtype=", o.dtype, "\n--prefetch=", o.prefetch,
       "\n--tensorboard=", o.tensorboard, "\n--seed=", o.seed, "\n--verbose=", o.verbose,
-      "\n--log-steps=", o.log_steps, "\n--reduce-after-backward=", !o.overlap, "\n");
+      "\n--log-steps=", o.log_steps, "\n--deterministic=", o.deterministic,
+      "\n--reduce-after-backward=", !o.overlap, "\n");
 }
 
 }  // namespace dtrun::models

@@ -2,11 +2,11 @@
 #define DTRUN_MODELS_TRAIN_OPTIONS_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "models/data/dataset.h"
+#include "models/optim/by_name.h"
 
 namespace dtrun::models {
 
@@ -19,7 +19,7 @@ struct TrainOptions {
   uint64_t max_steps = 0;          ///< 0: no limit
   double learning_rate = 1e-3;
   std::string optimizer = "adam";     ///< one of OptimizerNames()
-  std::optional<double> momentum;     ///< none: the optimizer's own
+  OptimizerSettings settings;         ///< of the optimizer, without the learning rate
   std::string schedule = "cooldown";  ///< one of ScheduleNames()
   uint64_t warmup_steps = 0;
   uint64_t warmup_epochs = 0;  ///< 0: none
@@ -39,7 +39,8 @@ struct TrainOptions {
   std::string tensorboard;    ///< folder; "": nothing is written
   std::string dtype = "f32";  ///< or "bf16": what layers compute in
   uint64_t prefetch = 2;      ///< batches made ahead; 0: none
-  int threads = 0;            ///< 0: those that are this rank's own
+  int threads = 0;            ///< 0: those that are this rank's own; 1 with `deterministic`
+  int deterministic = 0;      ///< leaves of a GradientTree; 0: none
   int verbose = 1;
   std::string json;  ///< "": no file
   bool log_steps = false;

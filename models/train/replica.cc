@@ -4,8 +4,24 @@
 
 #include "models/layers/average_buffers.h"
 #include "models/losses/average_loss.h"
+#include "models/text.h"
 
 namespace dtrun::models {
+namespace {
+
+void CheckTree(const Sequential& model) {
+  if (model.buffers().empty()) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "a deterministic sum of gradients in a network with '", model.buffers()[0].name,
+          "': expected no layer that keeps running statistics"));
+}
+
+}  // namespace
+
+// With a tree, a leaf of it is what the whole share is without: its chunks add up by themselves,
+// and the tree adds the leaves. Leaves without examples, as in a ragged last batch, are zeros.
 
 Targets Chunk::targets(size_t outputs) const {
   Targets part;
@@ -29,16 +45,46 @@ Replica::Replica(
       options_(options),
       marked_(model.parameters().size()),
       factors_(static_cast<size_t>(model.chunk())) {
+  if (options.tree) CheckTree(model);
   BroadcastParameters(world, model.parameters(), model.buffers());
   BroadcastOptimizerState(world, optimizer);
 }
 
-std::vector<Chunk> Replica::Chunks(const ReplicaBatch& batch) const {
-  const auto most = static_cast<size_t>(model_.chunk());
+std::vector<Chunk> Replica::Chunks(const ReplicaBatch& batch, Mode mode) const {
   std::vector<Chunk> chunks;
-  for (size_t first = 0; first < batch.examples; first += most)
-    chunks.push_back({&batch, first, std::min(most, batch.examples - first)});
+  if (!options_.tree || mode == Mode::kInference) {
+    AppendChunks({.batch = &batch, .leaf_range = {0, batch.examples}}, chunks);
+    return chunks;
+  }
+  const uint64_t begin = batch.first_position, end = begin + batch.examples;
+  const Range mine = PartOf({0, batch.global_batch}, world_.rank(), world_.size());
+  if (mine != Range{begin, end}) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "a deterministic sum over rank ", world_.rank(), "'s examples ", begin, " to ", end,
+            " of a global batch of ", batch.global_batch, ": expected ", mine.begin, " to ",
+            mine.end));
+  }
+  for (int leaf = 0; leaf < leaf_count(); ++leaf) {
+    const Range positions =
+        options_.tree->PositionsOf(options_.tree->first_leaf() + leaf, batch.global_batch);
+    AppendChunks(
+        {.batch = &batch,
+         .leaf = leaf,
+         .leaf_range = {positions.begin - begin, positions.end - begin}},
+        chunks);
+  }
   return chunks;
+}
+
+void Replica::AppendChunks(Chunk leaf, std::vector<Chunk>& chunks) const {
+  const auto most = static_cast<size_t>(model_.chunk());
+  const size_t end = leaf.leaf_range.end;
+  for (leaf.first = leaf.leaf_range.begin; leaf.first < end; leaf.first += leaf.examples) {
+    leaf.examples = std::min(most, end - leaf.first);
+    chunks.push_back(leaf);
+  }
 }
 
 Pass Replica::PassOf(const Chunk& chunk, Mode mode) const {
@@ -48,7 +94,7 @@ Pass Replica::PassOf(const Chunk& chunk, Mode mode) const {
   pass.first_example = chunk.batch->first_position + static_cast<uint32_t>(chunk.first);
   pass.first = chunk.is_first();
   pass.last = chunk.is_last();
-  pass.regularization_scale = 1.0 / world_.size();
+  pass.regularization_scale = 1.0 / all_leaves();
   return pass;
 }
 
@@ -63,6 +109,7 @@ Outputs Replica::Forward(const Chunk& chunk, Mode mode) {
 
 // Inputs of an earlier chunk that lie behind this one's examples get no gradient.
 void Replica::Backward(const Chunk& chunk, const Loss& loss) {
+  if (chunk.is_first()) BeginLeaf(chunk.leaf);
   const Outputs outputs{model_.output(), chunk.examples, model_.classes()};
   const std::span<float> factors = std::span(factors_).first(chunk.examples);
   LossFactors(chunk.sample_weights(), chunk.batch->global_batch, factors);
@@ -73,8 +120,25 @@ void Replica::Backward(const Chunk& chunk, const Loss& loss) {
       gradient + static_cast<size_t>(model_.chunk()) * outputs.width, 0.0f);
   model_.Backward(
       PassOf(chunk, Mode::kTraining), static_cast<int>(chunk.examples),
-      [&](size_t parameter) { MarkReady(parameter); });
-  backwards_ = chunk.is_last();
+      [&](size_t parameter) { OnComplete(parameter); });
+  if (chunk.is_last()) EndLeaf();
+}
+
+// Those before it that are not done have no examples.
+void Replica::BeginLeaf(int leaf) {
+  while (leaves_done_ < leaf) PassNothing();
+  if (options_.tree) options_.tree->BeginLeaf(leaf);
+}
+
+void Replica::EndLeaf() {
+  if (options_.tree) options_.tree->EndLeaf();
+  ++leaves_done_;
+}
+
+void Replica::OnComplete(size_t parameter) {
+  if (marked_[parameter] || !in_last_leaf()) return;
+  if (options_.tree) options_.tree->AddEarlierLeaves(parameter);
+  MarkReady(parameter);
 }
 
 void Replica::MarkReady(size_t parameter) {
@@ -87,41 +151,45 @@ Pass Replica::EmptyPass() const {
   Pass pass;
   pass.training = true;
   pass.step = step_;
-  pass.regularization_scale = 1.0 / world_.size();
+  pass.regularization_scale = 1.0 / all_leaves();
   return pass;
 }
 
-// The part of a replica without examples: zero. Where layers synchronise, the others wait in them
-// for this one's part of their sums.
+// A leaf without examples, or all of a replica that has none: zero. Where layers synchronise, the
+// others wait in them for this one's part of their sums.
 void Replica::PassNothing() {
+  if (options_.tree) options_.tree->BeginLeaf(leaves_done_);
   const Pass pass = EmptyPass();
-  const OnReady on_ready = [&](size_t parameter) { MarkReady(parameter); };
-  if (!model_.synchronizes()) {
+  const OnReady on_ready = [&](size_t parameter) { OnComplete(parameter); };
+  if (model_.synchronizes()) {
+    if (!forwards_) {
+      if (!prepared_) model_.PrepareWeights();
+      model_.Forward(pass, 0);
+    }
+    std::fill_n(
+        model_.output_gradient(), static_cast<size_t>(model_.chunk()) * model_.classes(), 0.0f);
+    model_.Backward(pass, 0, on_ready);
+  } else {
     model_.ZeroGradients(pass, on_ready);
-    return;
   }
-  if (!forwards_) {
-    if (!prepared_) model_.PrepareWeights();
-    model_.Forward(pass, 0);
-  }
-  std::fill_n(
-      model_.output_gradient(), static_cast<size_t>(model_.chunk()) * model_.classes(), 0.0f);
-  model_.Backward(pass, 0, on_ready);
+  EndLeaf();
 }
 
 void Replica::Apply() {
-  if (!backwards_) PassNothing();
+  while (leaves_done_ < leaf_count()) PassNothing();
   optimizer_.Step();
   ++step_;
-  prepared_ = forwards_ = backwards_ = false;
+  prepared_ = forwards_ = false;
+  leaves_done_ = 0;
   std::fill(marked_.begin(), marked_.end(), false);
 }
 
 // Gradients that are marked belong to the other replicas already, so the rest is marked as it is.
 void Replica::Abandon() {
-  if (!backwards_ && model_.synchronizes()) PassNothing();
+  if (options_.tree) options_.tree->AbandonLeaf();
+  if (leaves_done_ < leaf_count() && model_.synchronizes()) PassNothing();
   for (size_t i = marked_.size(); i-- > 0;) MarkReady(i);
-  backwards_ = true;
+  leaves_done_ = leaf_count();
   Apply();
 }
 

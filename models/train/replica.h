@@ -12,6 +12,7 @@
 #include "models/losses/loss.h"
 #include "models/optim/rate_optimizer.h"
 #include "models/train/batch.h"
+#include "models/train/gradient_tree.h"
 
 namespace dtrun::models {
 
@@ -22,15 +23,20 @@ enum class Mode { kTraining, kInference };
 struct Chunk {
   const ReplicaBatch* batch = nullptr;
   size_t first = 0, examples = 0;
+  int leaf = 0;           ///< of this replica's leaves of the GradientTree; 0 without one
+  Range leaf_range = {};  ///< examples of the batch that the leaf holds; all without a tree
 
-  bool is_first() const { return first == 0; }
-  bool is_last() const { return first + examples == batch->examples; }
+  bool is_first() const { return first == leaf_range.begin; }
+  bool is_last() const { return first + examples == leaf_range.end; }
   Targets targets(size_t outputs) const;
   std::span<const float> sample_weights() const;
 };
 
 struct ReplicaOptions {
   bool overlap = true;  ///< gradients are reduced while the backward pass runs, not after it
+  /// Sums gradients so that the number of replicas makes no difference to a bit; outlives the
+  /// replica. nullptr: in the order of the chunks, then of the ranks.
+  GradientTree* tree = nullptr;
 };
 
 /// One rank's copy of a network that all ranks train: the parts that every training loop is made
@@ -48,13 +54,15 @@ struct ReplicaOptions {
 class Replica {
  public:
   /// Collective: all replicas start from rank 0's parameters and optimizer state. Everything given
-  /// outlives it.
+  /// outlives it. Throws Error kInvalidArgument for a tree together with layers that keep running
+  /// statistics, since those do not come from a tree.
   Replica(
       Communicator& world, Sequential& model, RateOptimizer& optimizer,
       const ReplicaOptions& options = {});
 
-  /// None for an empty share, which has no part in the gradient.
-  std::vector<Chunk> Chunks(const ReplicaBatch& batch) const;
+  /// None for an empty share, which has no part in the gradient. Throws Error kInvalidArgument for
+  /// kTraining with a tree when the share is not this rank's PartOf the global batch.
+  std::vector<Chunk> Chunks(const ReplicaBatch& batch, Mode mode = Mode::kTraining) const;
   /// The outputs of the chunk's examples, valid until the next Forward. Training: with dropout, and
   /// to be followed by this chunk's Backward.
   Outputs Forward(const Chunk& chunk, Mode mode);
@@ -75,6 +83,10 @@ class Replica {
   /// What is added to the loss of the global batch; 0 without regularised layers. A replica's part
   /// of it is this divided by the number of replicas.
   double RegularizationLoss() const { return model_.RegularizationLoss(); }
+  /// Leaves of the tree that are this replica's, and that all replicas have together; without a
+  /// tree, every replica is one.
+  int leaf_count() const { return options_.tree ? options_.tree->leaf_count() : 1; }
+  int all_leaves() const { return options_.tree ? options_.tree->leaves() : world_.size(); }
 
   /// Optimizer steps done, which select the dropout masks.
   uint64_t step() const { return step_; }
@@ -90,6 +102,11 @@ class Replica {
 
  private:
   Pass PassOf(const Chunk& chunk, Mode mode) const;
+  void AppendChunks(Chunk leaf, std::vector<Chunk>& chunks) const;
+  void BeginLeaf(int leaf);
+  void EndLeaf();
+  bool in_last_leaf() const { return leaves_done_ + 1 == leaf_count(); }
+  void OnComplete(size_t parameter);
   void MarkReady(size_t parameter);
   Pass EmptyPass() const;
   void PassNothing();
@@ -100,8 +117,9 @@ class Replica {
   DistributedOptimizer optimizer_;
   ReplicaOptions options_;
   uint64_t step_ = 0;
-  bool prepared_ = false;                      // the network has seen the parameters as they are
-  bool forwards_ = false, backwards_ = false;  // in this step, to the end
+  bool prepared_ = false;  // the network has seen the parameters as they are
+  bool forwards_ = false;  // in this step
+  int leaves_done_ = 0;    // in this step
   std::vector<bool> marked_;
   std::vector<float> factors_;
 };

@@ -26,13 +26,14 @@ double ComputeGradients(
     Replica& replica, const ReplicaBatch& batch, const Loss& loss,
     std::span<Metric* const> metrics) {
   const double penalty = replica.RegularizationLoss();
-  double value = penalty / replica.world().size();
+  std::vector<double> values(
+      static_cast<size_t>(replica.leaf_count()), penalty / replica.all_leaves());
   for (const Chunk& chunk : replica.Chunks(batch)) {
     const Outputs outputs = replica.Forward(chunk, Mode::kTraining);
-    value += Observe(chunk, outputs, loss, penalty, metrics);
+    values[static_cast<size_t>(chunk.leaf)] += Observe(chunk, outputs, loss, penalty, metrics);
     replica.Backward(chunk, loss);
   }
-  return value;
+  return SumInTree(values);
 }
 
 double TrainStep(
@@ -48,7 +49,7 @@ double TestStep(
     std::span<Metric* const> metrics) {
   const double penalty = replica.RegularizationLoss();
   double value = penalty / replica.world().size();
-  for (const Chunk& chunk : replica.Chunks(batch)) {
+  for (const Chunk& chunk : replica.Chunks(batch, Mode::kInference)) {
     const Outputs outputs = replica.Forward(chunk, Mode::kInference);
     value += Observe(chunk, outputs, loss, penalty, metrics);
   }
@@ -56,7 +57,7 @@ double TestStep(
 }
 
 void PredictStep(Replica& replica, const ReplicaBatch& batch, std::vector<float>& outputs) {
-  for (const Chunk& chunk : replica.Chunks(batch)) {
+  for (const Chunk& chunk : replica.Chunks(batch, Mode::kInference)) {
     const Outputs some = replica.Forward(chunk, Mode::kInference);
     outputs.insert(outputs.end(), some.data, some.data + some.examples * some.width);
   }

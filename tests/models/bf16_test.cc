@@ -15,7 +15,7 @@
 #include "models/layers/kernels.h"
 #include "models/layers/sequential.h"
 #include "models/optim/adam.h"
-#include "models/train/step.h"
+#include "tests/models/image_step.h"
 #include "tests/models/reference_network.h"
 
 namespace dtrun::models {

@@ -151,6 +151,21 @@ TEST_CASE("two runs of the same seed have the same losses, bit for bit, and othe
   CHECK(first["steps"] != other["steps"]);
 }
 
+TEST_CASE("with --deterministic 1, 2 and 4 ranks have the same bits") {
+  Trained trained(200);
+  const Words options = {"--deterministic",     "--max-steps", "12",     "--log-steps",
+                         "--global-batch-size", "48",          "--loop", GENERATE("fit", "custom")};
+  const auto expected = trained.Run(1, options);
+  REQUIRE(expected["steps"].size() == 12);
+  for (int np : {2, 4}) {
+    const auto result = trained.Run(np, options);
+    CHECK(result["steps"] == expected["steps"]);
+    CHECK(result["parameter_digest"] == expected["parameter_digest"]);
+    CHECK(result["test_accuracy"] == expected["test_accuracy"]);
+  }
+  CHECK_THAT(trained.out, Catch::Contains("deterministic: a tree of 8 parts of a global batch"));
+}
+
 TEST_CASE("a custom loop has the same curve as fit, bit for bit") {
   Trained trained(200);
   const auto run = [&](const char* loop) {
@@ -410,6 +425,23 @@ TEST_CASE("a batch larger than the data set is refused with both sizes") {
       "training images");
 }
 
+TEST_CASE("parts that a deterministic sum cannot have are refused") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 20);
+  const Words options = {"--data-dir", folder.path(), "--batch-size", "4", "--deterministic"};
+  const auto with = [&](const char* parts) {
+    Words all = options;
+    all.push_back(parts);
+    return all;
+  };
+  CheckRefused(
+      with("6"), 2, "--deterministic: a deterministic sum of 6 parts: expected a power of two");
+  CheckRefused(
+      with("1"), 2,
+      "--deterministic: a deterministic sum of 1 parts on 2 ranks: expected a power of two, at "
+      "most 1");
+}
+
 TEST_CASE("a result that cannot be written is found before training, with exit code 73") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
@@ -437,15 +469,16 @@ CommandResult RunWithOtherRank1(
               "'; exec models/cnn_fmnist --threads 1 --batch-size 4 " + common + " $own"}));
 }
 
-TEST_CASE("a rank that alone lacks its data is named with its host, and nobody hangs") {
+TEST_CASE("a rank that names another folder than the others of its host is named, nobody hangs") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const CommandResult result =
       RunWithOtherRank1("", "--data-dir /none", "--data-dir " + folder.path());
   CHECK(
-      ErrorLines(result) == Words{"rank 1 (host localhost): /none/train-images-idx3-ubyte: not "
-                                  "found: the folder does not exist"});
-  CHECK(result.exit_code == 66);
+      ErrorLines(result) == Words{
+                                "rank 1 (host localhost): the data set in /none, expected " +
+                                folder.path() + " as rank 0 of the same host has"});
+  CHECK(result.exit_code == 76);
 }
 
 TEST_CASE("a rank that was started with other settings is named with both") {

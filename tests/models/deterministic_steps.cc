@@ -1,6 +1,6 @@
-// As a rank: 100 deterministic steps of a small network, some on ragged batches. Rank 0 writes the
-// digest of the parameters and the losses to the file that the first argument names. The second
-// argument: f32 or bf16.
+// As a rank: 100 deterministic steps of a small network, some on ragged batches, one of which has
+// fewer examples than the tree has leaves. Rank 0 writes the digest of the parameters and the
+// losses to the file that the first argument names. The second argument: f32 or bf16.
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
@@ -16,31 +16,59 @@
 #include "models/layers/dense.h"
 #include "models/layers/dropout.h"
 #include "models/layers/max_pool2d.h"
+#include "models/losses/sparse_categorical_crossentropy.h"
 #include "models/optim/adam.h"
+#include "models/train/chunk_plan.h"
 #include "models/train/digest.h"
-#include "models/train/step.h"
+#include "models/train/steps.h"
 
 namespace {
 
 using namespace dtrun::models;  // NOLINT: a program of one page
 
-constexpr uint64_t kImages = 73, kGlobalBatch = 32, kSteps = 100;
+constexpr uint64_t kImages = 69, kGlobalBatch = 32, kSteps = 100;
 constexpr int kLeaves = 8, kSide = 10, kClasses = 4;
 
-Images MadeUpImages() {
-  Images images;
-  images.count = kImages;
-  images.height = images.width = kSide;
-  for (uint64_t i = 0; i < kImages * kSide * kSide; ++i)
-    images.pixels.push_back(uint8_t((i + 1) * 2654435761u >> 24));
-  for (uint64_t i = 0; i < kImages; ++i) images.labels.push_back(uint8_t(i % kClasses));
-  return images;
+// Of image `i`, not from a file.
+float PixelOf(uint64_t i, uint64_t pixel) {
+  return float(uint8_t((i * kSide * kSide + pixel + 1) * 2654435761u >> 24)) / 255;
 }
+
+// This rank's share of a global batch.
+class MadeUpBatch {
+ public:
+  MadeUpBatch(uint64_t step, const dtrun::Context& job) {
+    const uint64_t steps = BatchesPerEpoch(kImages, kGlobalBatch);
+    const std::vector<uint32_t> order = EpochOrder(1, step / steps, kImages);
+    const Range global = GlobalBatch(step % steps, kImages, kGlobalBatch);
+    const Range mine = PartOf(global, job.rank(), job.size());
+    images_.assign(order.begin() + int64_t(mine.begin), order.begin() + int64_t(mine.end));
+    for (uint32_t image : images_) labels_.push_back(int32_t(image % kClasses));
+    view.examples = mine.size();
+    view.first_position = uint32_t(mine.begin - global.begin);
+    view.global_batch = global.size();
+    view.targets.labels = labels_;
+    view.write_inputs = [this](size_t first, size_t count, float* inputs) {
+      for (size_t i = first; i < first + count; ++i) {
+        for (uint64_t pixel = 0; pixel < kSide * kSide; ++pixel)
+          *inputs++ = PixelOf(images_[i], pixel);
+      }
+    };
+  }
+  MadeUpBatch(const MadeUpBatch&) = delete;
+  MadeUpBatch& operator=(const MadeUpBatch&) = delete;
+
+  ReplicaBatch view;
+
+ private:
+  std::vector<uint32_t> images_;
+  std::vector<int32_t> labels_;
+};
 
 LayerList SmallNetwork() {
   return Layers(
       Conv2D(16, 3, Activation::kRelu), MaxPool2D(2), Dropout(0.25), Dense(32, Activation::kRelu),
-      Dropout(0.5), Dense(kClasses));
+      Dropout(0.5), Dense(kClasses, DenseOptions{.kernel_l2 = 0.01}));
 }
 
 int Train(dtrun::Context& job, const std::string& path, dtrun::DType dtype) {
@@ -48,31 +76,19 @@ int Train(dtrun::Context& job, const std::string& path, dtrun::DType dtype) {
   Sequential model(
       {kSide, kSide, 1}, SmallNetwork(), {plan.micro_batch, plan.micro_batches, 1, dtype});
   Adam adam(model.parameters(), {});
-  dtrun::DistributedOptimizer optimizer(
-      job.world(), adam, {.op = dtrun::ReduceOp::kSum, .bucket_bytes = 4096});
   GradientTree tree(model.parameters(), kLeaves, job);
-
-  const Images images = MadeUpImages();
+  Replica replica(job.world(), model, adam, {.tree = &tree});
+  const SparseCategoricalCrossentropy loss;
   std::vector<double> losses;
   for (uint64_t step = 0; step < kSteps; ++step) {
-    const uint64_t epoch_step = step % BatchesPerEpoch(kImages, kGlobalBatch);
-    const std::vector<uint32_t> order =
-        EpochOrder(1, uint32_t(step / BatchesPerEpoch(kImages, kGlobalBatch)), kImages);
-    const Range batch = GlobalBatch(epoch_step, kImages, kGlobalBatch);
-    const Range mine = PartOf(batch, job.rank(), job.size());
-    const Share share{
-        std::span(order).subspan(mine.begin, mine.size()), uint32_t(mine.begin - batch.begin),
-        batch.size(), step};
-    const Tally tally =
-        ComputeGradients(model, images, share, tree, [&](size_t i) { optimizer.MarkReady(i); });
-    optimizer.Step();
-    losses.push_back(tally.loss);
+    const MadeUpBatch batch(step, job);
+    losses.push_back(TrainStep(replica, batch.view, loss, {}));
   }
   job.world().AllReduce(dtrun::Buffer(losses.data(), losses.size()));
   if (job.rank() != 0) return 0;
   std::ofstream file(path);
   file << ToHex(DigestOf(model.parameters())) << '\n' << std::hexfloat;
-  for (double loss : losses) file << loss << '\n';
+  for (double value : losses) file << value << '\n';
   return file.flush() ? 0 : 1;
 }
 

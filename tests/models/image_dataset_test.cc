@@ -139,6 +139,24 @@ TEST_CASE("a data set that one host has not is an error that names host and path
                            ": not found: the folder has neither this file nor this file with .gz"));
 }
 
+TEST_CASE("a rank that names another directory than the first of its host is an error") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 20);
+  const Texts errors = OnRanks(4, [&](Communicator& world) {
+    const std::string directory = world.rank() == 3 ? "/other" : folder.path();
+    LoadImageDataset(directory, world, {{"a", 2}, {"b", 2}});
+  });
+  CHECK(
+      errors == Texts(
+                    4, "rank 3 (host b): the data set in /other, expected " + folder.path() +
+                           " as rank 2 of the same host has"));
+  CHECK(OnRanks(2, [&](Communicator& world) {
+          // A host each: they may have it in different places.
+          const std::string directory = folder.path() + (world.rank() == 0 ? "" : "/.");
+          LoadImageDataset(directory, world, {{"a", 1}, {"b", 1}});
+        }) == Texts(2));
+}
+
 TEST_CASE("hosts whose data differ in one label are named") {
   TemporaryFolder one, other;
   WriteToySet(one, 20);

@@ -11,7 +11,8 @@
 #include "models/layers/kernels.h"
 #include "models/layers/max_pool2d.h"
 #include "models/layers/sequential.h"
-#include "models/train/step.h"
+#include "models/train/chunk_plan.h"
+#include "tests/models/image_step.h"
 #include "tests/models/reference_network.h"
 
 namespace dtrun::models {

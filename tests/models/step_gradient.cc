@@ -10,7 +10,7 @@
 
 #include "models/data/sampling.h"
 #include "models/networks/network_c.h"
-#include "models/train/step.h"
+#include "tests/models/image_step.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
 #include "models/layers/residual.h"
-#include "models/train/step.h"
+#include "tests/models/image_step.h"
 
 namespace {
 

@@ -38,7 +38,20 @@ TEST_CASE("values are read as given") {
        "18446744073709551615", "--global-batch-size", "77"});
   CHECK(parsed.error == "");
   CHECK(parsed.options.learning_rate == 0.01);
-  CHECK(parsed.options.momentum == 0.9);
+  CHECK(parsed.options.settings.momentum == 0.9);
+  CHECK(!parsed.options.settings.nesterov);
+  const OptimizerSettings settings = Parse({"--nesterov", "--beta1", "0.5", "--beta2=0.75",
+                                            "--epsilon", "1e-6", "--weight-decay", "1.5"})
+                                         .options.settings;
+  CHECK(settings.nesterov == true);
+  CHECK(settings.beta1 == 0.5);
+  CHECK(settings.beta2 == 0.75);
+  CHECK(settings.epsilon == 1e-6);
+  CHECK(settings.weight_decay == 1.5);
+  CHECK(Parse({"--no-nesterov"}).options.settings.nesterov == false);
+  CHECK(Parse({}).options.deterministic == 0);
+  CHECK(Parse({"--deterministic"}).options.deterministic == 8);
+  CHECK(Parse({"--deterministic", "16"}).options.deterministic == 16);
   CHECK(parsed.options.seed == std::numeric_limits<uint64_t>::max());
   CHECK(parsed.options.global_batch_size == 77);
 }

@@ -63,6 +63,42 @@ TEST_CASE("over hosts, equal and unequal, training has the losses of one host") 
   }
 }
 
+// Each host has a folder of its own with the data of `folder`, changed by `change` on h2, which
+// finds files in $other.
+CommandResult TrainWithDataPerHost(
+    const TemporaryFolder& folder, const TemporaryFolder& other, const std::string& change) {
+  return Run(ScriptOnHosts(
+      "for h in h1 h2; do ssh $h cp -r " + folder.path() + " $TMPDIR/data; done; ssh h2 'cd " +
+      "$TMPDIR/data && other=" + other.path() + " && " + change +
+      "'; exec launcher/dtrun --tag none -H h1:2,h2:2 " +
+      "models/cnn_fmnist --threads 1 --data-dir $TMPDIR/data --batch-size 4 --max-steps 2 " +
+      "--verbose 0"));
+}
+
+TEST_CASE("data that one host lacks, or has otherwise, is named with it, and nobody hangs") {
+  if (Skipped()) return;
+  TemporaryFolder folder, other;
+  WriteToySet(folder, 40);
+  Bytes labels;  // but for one as those that WriteToySet writes
+  for (int i = 0; i < 40; ++i) labels.push_back(uint8_t(i == 12 ? 3 : i % 4));
+  WriteFile(other / "t10k-labels-idx1-ubyte.gz", Gzipped(Idx({40}, labels)));
+  const CommandResult well = TrainWithDataPerHost(folder, other, "true");
+  CHECK(well.exit_code == 0);
+  CHECK_THAT(well.out, Catch::Contains("on all 4 ranks"));
+  const auto [change, exit_code, message] = GENERATE(table<std::string, int, std::string>({
+      {"rm t10k-labels*", 66, "cnn_fmnist: host h2: "},
+      {"truncate -s 100 train-images*", 66, "cnn_fmnist: host h2: "},
+      {"cp $other/* .", 76,
+       "the hosts have different data: host h1 40 training and 40 test images of 12x12"},
+  }));
+  const CommandResult result = TrainWithDataPerHost(folder, other, change);
+  CAPTURE(change, result.err);
+  CHECK(result.exit_code == exit_code);
+  CHECK(result.out == "");
+  CHECK_THAT(result.err, Catch::Contains(message));
+  CHECK(result.err.find("cnn_fmnist: ") == result.err.rfind("cnn_fmnist: "));
+}
+
 // A folder with `train` and `cnn_fmnist`, and dtrun in PATH, as a reader of Horovod's pages has.
 std::string InFolder(const TemporaryFolder& folder, const std::string& line) {
   namespace fs = std::filesystem;

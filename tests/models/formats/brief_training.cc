@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "models/layers/kernels.h"
+#include "models/data/to_floats.h"
 #include "models/layers/loss.h"
 
 namespace dtrun::testing {
@@ -52,7 +52,7 @@ void TrainBriefly(Sequential& model, const Images& images, int steps, float lear
   Descent descent(model.parameters());
   for (int step = 0; step < steps; ++step) {
     const size_t first = size_t(step) * chunk % (images.count - chunk + 1);
-    models::PixelsToFloats(images.pixels.data() + first * pixels, chunk * pixels, model.input());
+    models::BytesToFloats(images.pixels.data() + first * pixels, chunk * pixels, model.input());
     Pass pass;
     pass.training = true;
     pass.step = uint64_t(step);

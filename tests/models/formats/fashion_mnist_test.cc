@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "models/data/to_floats.h"
 #include "models/formats/model/saved_model.h"
 #include "models/formats/onnx/onnx.h"
-#include "models/layers/kernels.h"
 #include "models/networks/network.h"
 #include "models/predict/predictions.h"
 #include "tests/models/formats/brief_training.h"
@@ -39,7 +39,7 @@ std::vector<float> InOnnxRuntime(Sequential& model, const models::Images& images
   const std::string in = folder.path() + "/in", out = folder.path() + "/out";
   models::ExportOnnx(model, onnx);
   std::vector<float> values(images.pixels.size());
-  models::PixelsToFloats(images.pixels.data(), values.size(), values.data());
+  models::BytesToFloats(images.pixels.data(), values.size(), values.data());
   std::ofstream(in, std::ios::binary)
       .write(reinterpret_cast<const char*>(values.data()), std::streamsize(values.size() * 4));
   const std::string shape = model.input_shape().pixels() == 1 ? "784" : "1x28x28";

@@ -13,9 +13,9 @@
 
 #include "models/formats/model/saved_model.h"
 #include "models/networks/network_c.h"
-#include "models/train/step.h"
 #include "tests/models/formats/brief_training.h"
 #include "tests/models/idx_files.h"
+#include "tests/models/image_step.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::testing {

@@ -1,9 +1,9 @@
-#include "models/train/step.h"
+#include "tests/models/image_step.h"
 
 #include <algorithm>
 #include <vector>
 
-#include "models/layers/kernels.h"
+#include "models/data/to_floats.h"
 
 namespace dtrun::models {
 namespace {
@@ -17,7 +17,7 @@ void LoadChunk(
   const size_t pixels = images.pixels_per_image();
   for (size_t i = 0; i < count; ++i) {
     const size_t image = index_of(i);
-    PixelsToFloats(images.pixels.data() + image * pixels, pixels, model.input() + i * pixels);
+    BytesToFloats(images.pixels.data() + image * pixels, pixels, model.input() + i * pixels);
     labels[i] = images.labels[image];
   }
 }
@@ -36,11 +36,6 @@ Tally TrainChunk(
   model.Backward(pass, examples, on_ready);
   return tally;
 }
-
-constexpr uint64_t kLargestMicroBatch = 16, kMicroBatches = 8;
-constexpr uint64_t kLargestChunk = kLargestMicroBatch * kMicroBatches;
-
-uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 // With weights that are prepared.
 Tally ComputeShare(
@@ -76,37 +71,10 @@ Tally ComputeShare(
 
 }  // namespace
 
-// The limits suit network C: activations of 16 examples nearly fit a core's second-level cache, and
-// per pass of the dense layers 14 MB of kernels and gradients come from memory. One training step
-// of 1,024 images on one thread of a Zen 5 core, us per image, micro-batch x micro-batches per
-// chunk: 16x8 332, 8x16 336, 32x4 347, 32x1 353; oneDNN's primitives alone, in the same minute,
-// 312.
-ChunkPlan PlanChunks(uint64_t examples) {
-  const uint64_t n = std::max<uint64_t>(examples, 1);
-  const uint64_t chunk = DivideUp(n, DivideUp(n, kLargestChunk));
-  const uint64_t micro_batches = DivideUp(chunk, kLargestMicroBatch);
-  return {static_cast<int>(DivideUp(chunk, micro_batches)), static_cast<int>(micro_batches)};
-}
-
 Tally ComputeGradients(
     Sequential& model, const Images& images, const Share& share, const OnReady& on_ready) {
   model.PrepareWeights();
   return ComputeShare(model, images, share, on_ready);
-}
-
-Tally ComputeGradients(
-    Sequential& model, const Images& images, const Share& share, GradientTree& tree,
-    const OnReady& on_ready) {
-  const auto compute = [&](int leaf, const OnReady& on_leaf_ready) {
-    const Range positions = tree.PositionsOf(leaf, share.global_batch);
-    Share part = share;
-    part.first_position = static_cast<uint32_t>(positions.begin);
-    part.examples =
-        share.examples.subspan(positions.begin - share.first_position, positions.size());
-    return ComputeShare(model, images, part, on_leaf_ready);
-  };
-  model.PrepareWeights();
-  return tree.Sum(compute, on_ready);
 }
 
 Tally Evaluate(Sequential& model, const Images& images, const Range& range) {

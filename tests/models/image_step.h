@@ -1,5 +1,5 @@
-#ifndef DTRUN_MODELS_TRAIN_STEP_H_
-#define DTRUN_MODELS_TRAIN_STEP_H_
+#ifndef DTRUN_TESTS_MODELS_IMAGE_STEP_H_
+#define DTRUN_TESTS_MODELS_IMAGE_STEP_H_
 
 #include <cstdint>
 #include <span>
@@ -8,9 +8,10 @@
 #include "models/data/sampling.h"
 #include "models/layers/loss.h"
 #include "models/layers/sequential.h"
-#include "models/train/gradient_tree.h"
 
 namespace dtrun::models {
+
+/// A network on images, without what a Replica adds: no ranks, no optimizer.
 
 /// One rank's part of one global batch.
 struct Share {
@@ -21,29 +22,12 @@ struct Share {
   double regularization_scale = 1;     ///< see Pass
 };
 
-/// How a rank's share of a batch goes through the network: see SequentialOptions.
-struct ChunkPlan {
-  int micro_batch = 1, micro_batches = 1;
-  bool operator==(const ChunkPlan&) const = default;
-};
-
-/// Cuts `examples` into as few chunks as possible of about equal size, and these into micro-batches
-/// likewise: what fills the last ones up is computed in vain.
-///   PlanChunks(1024) -> {16, 8}: 8 chunks of 128      PlanChunks(100) -> {15, 7}: 1 chunk of 105
-ChunkPlan PlanChunks(uint64_t examples);
-
 /// Works through the share in chunks and leaves in the parameters' gradients those of
 ///   sum of the share's losses / global_batch
 /// so that the sum over all ranks is the gradient of the mean over the global batch. Calls
 /// on_ready(i), last layer first, as soon as the gradient of parameter i is complete.
 Tally ComputeGradients(
     Sequential& model, const Images& images, const Share& share, const OnReady& on_ready);
-
-/// The same, with the same bits for 1, 2, 4, ... ranks: `share` is this rank's PartOf the global
-/// batch.
-Tally ComputeGradients(
-    Sequential& model, const Images& images, const Share& share, GradientTree& tree,
-    const OnReady& on_ready);
 
 /// Forward only, without dropout, over the images [range.begin, range.end).
 Tally Evaluate(Sequential& model, const Images& images, const Range& range);
