@@ -5,24 +5,26 @@
 #include <omp.h>
 
 #include <cstdio>
+#include <optional>
 
-#include "models/data/sampling.h"
-#include "models/optim/by_name.h"
+#include "models/data/distribute.h"
+#include "models/losses/sparse_categorical_crossentropy.h"
 #include "models/program/parameter_program.h"
 #include "models/program/preparation.h"
 #include "models/program/run_options.h"
 #include "models/train/exit_codes.h"
+#include "models/train/pipeline_batches.h"
 #include "models/train/rank_program.h"
 #include "models/train/report.h"
-#include "models/train/step.h"
+#include "models/train/steps.h"
 
 namespace dtrun::models {
 namespace {
 
 constexpr char kProgram[] = "ps_fmnist";
 
-int Report(const TrainOptions& options, const ParameterResult& result, const std::string& lines) {
-  std::fputs(ToText(result, lines).c_str(), stdout);
+int Report(const TrainOptions& options, const ParameterResult& result) {
+  std::fputs(ToText(result).c_str(), stdout);
   try {
     if (!options.json.empty()) WriteAtomically(options.json, ToJson(result));
   } catch (const Error& error) {
@@ -31,59 +33,55 @@ int Report(const TrainOptions& options, const ParameterResult& result, const std
   return kSuccess;
 }
 
-int Serve(Context& job, const ParameterOptions& options, Preparation& ready) {
+// What every rank has.
+struct Ready {
+  std::optional<ImageDataset> data;
+  std::unique_ptr<Sequential> model;
+};
+
+int Serve(Context& job, const ParameterOptions& options, Ready& ready) {
   const TrainOptions& train = options.parsed.options;
-  const auto make_optimizer = [&](std::vector<Parameter>& shards, const auto& shapes) {
-    std::vector<std::vector<int>> dimensions;
-    for (const auto& shape : shapes) dimensions.emplace_back(shape.begin(), shape.end());
-    OptimizerSettings settings;
-    settings.learning_rate = train.learning_rate;
-    settings.momentum = train.momentum;
-    return MakeOptimizer(train.optimizer, shards, dimensions, settings);
-  };
   ParameterServer server(
-      job, VariablesOf(*ready.model), make_optimizer, options.servers,
+      job, VariablesOf(*ready.model), OptimizerMaker(train), options.servers,
       {train.checkpoint_dir, train.checkpoint_every, train.keep_checkpoints, train.resume});
   auto& optimizer = dynamic_cast<RateOptimizer&>(server.optimizer());
   UpdateClock clock;
   server.set_before_update([&](uint64_t update) {
     const uint64_t step = server.first_step() + update;
-    optimizer.set_learning_rate(RateAt(train, step, ready.data.train.count, 1));
+    optimizer.set_learning_rate(RateAt(train, step, ready.data->info.train_examples, 1));
     clock.Tick();
   });
   server.Serve();
   if (job.rank() > 0) return kSuccess;
-  const Images& test = ready.data.test;
-  const ParameterResult result = {
-      .workers = WorkersOf(job, options.servers),
-      .steps = options.servers.steps,
-      .test = Evaluate(*ready.model, test, {0, test.count}),
-      .images_per_s = clock.updates_per_s() * static_cast<double>(train.batch_size),
-      .statistics = server.statistics(),
-      .staleness = server.staleness()};
-  return Report(train, result, server.StalenessHistogram());
+  ParameterResult result = ResultOf(server, ScoreOf(job, *ready.model, ready.data->test));
+  result.workers = WorkersOf(job, options.servers);
+  result.steps = options.servers.steps;
+  result.images_per_s = clock.updates_per_s() * static_cast<double>(train.batch_size);
+  return Report(train, result);
 }
 
-int Work(Context& job, const ParameterOptions& options, Preparation& ready) {
+int Work(Context& job, const ParameterOptions& options, Ready& ready) {
   const TrainOptions& train = options.parsed.options;
-  const Images& images = ready.data.train;
-  const uint64_t steps_per_epoch = StepsPerEpoch(train, images.count, 1);
   ParameterWorker worker(
       job, VariablesOf(*ready.model), ready.model->parameters(), options.servers);
-  std::vector<uint32_t> order;
-  uint64_t order_epoch = UINT64_MAX, steps = 0, examples = 0;
+  PushingOptimizer optimizer(worker, ready.model->parameters());
+  Replica replica(job.world(), *ready.model, optimizer);
+  const auto loss = SparseCategoricalCrossentropy::For(LastLayerOf(ready.model->description()));
+  PipelineBatches batches{DistributedPipeline(
+      job.world(), ready.data->train.Shuffle({.seed = train.seed}).Batch(train.batch_size))};
+  const uint64_t per_epoch = StepsPerEpoch(train, ready.data->info.train_examples, 1);
+  ReplicaBatch batch;
+  uint64_t at = UINT64_MAX, steps = 0, examples = 0;  // at: the step whose batch comes next
   while (const auto step = worker.NextStep()) {
-    if (const uint64_t epoch = *step / steps_per_epoch; epoch != order_epoch)
-      order = EpochOrder(train.seed, order_epoch = epoch, images.count);
-    const Range batch = GlobalBatch(*step % steps_per_epoch, images.count, train.batch_size);
-    Share share;
-    share.examples = std::span(order).subspan(batch.begin, batch.size());
-    share.global_batch = batch.size();
-    share.step = *step;
+    // Those between were other workers'.
+    if (at > *step || at / per_epoch != *step / per_epoch)
+      batches.StartEpoch(*step / per_epoch, (at = *step) % per_epoch);
+    for (; at <= *step; ++at) batches.Next(batch);
     worker.Pull();
-    ComputeGradients(*ready.model, images, share, [](size_t) {});
-    worker.Push();
-    job.ReportProgress(++steps, examples += batch.size());
+    replica.ParametersChanged();
+    replica.set_step(*step);
+    TrainStep(replica, batch, loss, {});
+    job.ReportProgress(++steps, examples += batch.examples);
   }
   return kSuccess;
 }
@@ -97,20 +95,26 @@ int TrainAsRank(Context& job, ParameterOptions& options) {
     if (job.rank() == 0) std::fputs(parsed.help.c_str(), stdout);
     return kSuccess;
   }
+  if (!parsed.error.empty()) return refuse(parsed.error + " (see --help)", kUsage);
+  const TrainOptions& train = parsed.options;
   ParameterRole role{};
   try {
     role = RoleOf(job, options.servers);
   } catch (const Error& error) {
     return refuse(error.what(), kUsage);
   }
-  omp_set_num_threads(parsed.options.threads > 0 ? parsed.options.threads : job.threads());
-  Preparation ready = Prepare(parsed, job);
-  if (ready.verdict.exit_code != kSuccess)
-    return refuse(ready.verdict.problem, ready.verdict.exit_code);
-  options.servers.steps = TotalSteps(parsed.options, ready.data.train.count, 1);
+  Ready ready;
+  omp_set_num_threads(ComputeThreads(train, job));
+  try {
+    ready.data = LoadImageDataset(train.data_dir);
+    ready.model = MakeModel(ready.data->info, train.batch_size, train);
+  } catch (const Error& error) {
+    return refuse(error.what(), kDataUnusable);
+  }
+  options.servers.steps = TotalSteps(train, ready.data->info.train_examples, 1);
   if (role == ParameterRole::kServer) return Serve(job, options, ready);
   if (role == ParameterRole::kWorker) return Work(job, options, ready);
-  ScoreCheckpoints(job, options, *ready.model, ready.data.test);
+  ScoreCheckpoints(job, options, *ready.model, ready.data->test);
   return kSuccess;
 }
 

@@ -5,8 +5,15 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "models/data/distribute.h"
+#include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/metrics/accuracy.h"
+#include "models/optim/by_name.h"
+#include "models/optim/sgd.h"
 #include "models/text.h"
-#include "models/train/step.h"
+#include "models/train/pipeline_batches.h"
+#include "models/train/replica.h"
+#include "models/train/trainer.h"
 
 namespace dtrun::models {
 namespace {
@@ -18,10 +25,6 @@ constexpr char kHelp[] =
     "  --evaluator         The last rank is no worker, but scores each new checkpoint\n";
 
 constexpr int64_t kMostStaleness = 1'000'000'000;
-
-Tally EvaluateAll(Sequential& model, const Images& images) {
-  return Evaluate(model, images, {0, images.count});
-}
 
 }  // namespace
 
@@ -48,10 +51,24 @@ ParameterOptions ReadParameterOptions(int argc, const char* const* argv) {
   const TrainOptions& train = options.parsed.options;
   if (options.servers.evaluator && train.checkpoint_dir.empty() && options.parsed.error.empty())
     options.parsed.error = "--evaluator scores checkpoints, so it needs --checkpoint-dir";
+  if (train.deterministic > 0 && options.parsed.error.empty())
+    options.parsed.error = "--deterministic: gradients come to parameter servers as they may";
   if (train.global_batch_size > 0 && options.parsed.error.empty())
     options.parsed.error =
         "--global-batch-size: workers of parameter servers share no batch; expected --batch-size";
   return options;
+}
+
+// A trainer evaluates a replica, which has an optimizer; this one is never asked to step.
+Score ScoreOf(Context& job, Sequential& model, const Pipeline& images) {
+  constexpr uint64_t kBatch = 1000;
+  Sgd unused(model.parameters(), {});
+  Replica replica(job.world(), model, unused);
+  const auto loss = SparseCategoricalCrossentropy::For(LastLayerOf(model.description()));
+  Trainer trainer(replica, loss, MakeMetrics(SparseCategoricalAccuracy()));
+  PipelineBatches batches{DistributedPipeline(job.world(), images.Batch(kBatch))};
+  const Logs logs = trainer.Evaluate(batches);
+  return {logs.at("accuracy"), logs.at("loss")};
 }
 
 std::vector<NamedTensor> VariablesOf(Sequential& model) {
@@ -63,6 +80,26 @@ std::vector<NamedTensor> VariablesOf(Sequential& model) {
         parameter.name, parameter.value, std::vector<uint64_t>(shape.begin(), shape.end()));
   }
   return variables;
+}
+
+ParameterServer::MakeOptimizer OptimizerMaker(const TrainOptions& options) {
+  return
+      [options](std::vector<Parameter>& shards, const std::vector<std::vector<uint64_t>>& shapes) {
+        std::vector<std::vector<int>> dimensions;
+        for (const auto& shape : shapes) dimensions.emplace_back(shape.begin(), shape.end());
+        OptimizerSettings settings = options.settings;
+        settings.learning_rate = options.learning_rate;
+        return MakeOptimizer(options.optimizer, shards, dimensions, settings);
+      };
+}
+
+ParameterResult ResultOf(const ParameterServer& server, const Score& test) {
+  ParameterResult result;
+  result.test = test;
+  result.statistics = server.statistics();
+  result.staleness = server.staleness();
+  result.histogram = server.StalenessHistogram();
+  return result;
 }
 
 void UpdateClock::Tick() {
@@ -79,8 +116,8 @@ std::string ToJson(const ParameterResult& result) {
   const nlohmann::json json = {
       {"workers", result.workers},
       {"steps", result.steps},
-      {"test_accuracy", result.test.accuracy()},
-      {"test_loss", result.test.mean_loss()},
+      {"test_accuracy", result.test.accuracy},
+      {"test_loss", result.test.loss},
       {"images_per_s", result.images_per_s},
       {"updates", result.statistics.updates},
       {"repeated_steps", result.statistics.repeated_steps},
@@ -92,17 +129,16 @@ std::string ToJson(const ParameterResult& result) {
   return json.dump(1) + "\n";
 }
 
-std::string ToText(const ParameterResult& result, const std::string& histogram) {
+std::string ToText(const ParameterResult& result) {
   char line[256];
   std::snprintf(
       line, sizeof line,
       "%llu steps, %.0f images/s; the server's thread took %.2f s of a CPU (updates %.2f s, "
       "copies %.2f s)\ntest accuracy %.4f, test loss %.4f\n",
       static_cast<unsigned long long>(result.steps), result.images_per_s, result.statistics.cpu_s,
-      result.statistics.update_s, result.statistics.copy_s, result.test.accuracy(),
-      result.test.mean_loss());
+      result.statistics.update_s, result.statistics.copy_s, result.test.accuracy, result.test.loss);
   const ParameterStatistics& s = result.statistics;
-  return histogram + line +
+  return result.histogram + line +
          (s.lost_workers == 0
               ? ""
               : Text(
@@ -113,7 +149,7 @@ std::string ToText(const ParameterResult& result, const std::string& histogram) 
 
 // A checkpoint that is there when the job is done is scored before this ends.
 void ScoreCheckpoints(
-    Context& job, const ParameterOptions& options, Sequential& model, const Images& test) {
+    Context& job, const ParameterOptions& options, Sequential& model, const Pipeline& test) {
   constexpr std::chrono::milliseconds kLook{100};
   const std::vector<NamedTensor> variables = VariablesOf(model);
   ParameterReader reader(job, variables, options.servers);
@@ -129,7 +165,7 @@ void ScoreCheckpoints(
       load.name = scored = list.back().name;
       load.allow_unexpected = true;  // the optimizer's
       checkpoints.Load(variables, load);
-      std::printf("%s: test accuracy %.4f\n", scored.c_str(), EvaluateAll(model, test).accuracy());
+      std::printf("%s: test accuracy %.4f\n", scored.c_str(), ScoreOf(job, model, test).accuracy);
       std::fflush(stdout);
     } else if (finished) {
       return;
