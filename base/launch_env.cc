@@ -19,6 +19,8 @@ constexpr char kRank[] = "DTRUN_RANK";
 constexpr char kShutdownNote[] = "DTRUN_SHUTDOWN_NOTE";
 constexpr char kTimeline[] = "DTRUN_TIMELINE";
 constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
+constexpr char kServers[] = "DTRUN_PARAMETER_SERVERS";
+constexpr char kSecretFile[] = "DTRUN_JOB_SECRET_FILE";
 
 constexpr int kMostRanks = 1'000'000;  // and of anything else that is counted here
 
@@ -70,6 +72,8 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
   if (!launch.bind.empty()) environment.emplace_back(kBind, launch.bind);
   if (launch.verbose) environment.emplace_back(kVerbose, "1");
   if (launch.timeline) environment.emplace_back(kTimeline, "1");
+  if (launch.servers > 0) environment.emplace_back(kServers, Text(launch.servers));
+  if (!launch.secret_file.empty()) environment.emplace_back(kSecretFile, launch.secret_file);
   if (launch.rank >= 0) environment.emplace_back(kRank, Text(launch.rank));
   if (!launch.shutdown_note.empty()) environment.emplace_back(kShutdownNote, launch.shutdown_note);
   if (!launch.flight_folder.empty()) environment.emplace_back(kFlightFolder, launch.flight_folder);
@@ -78,8 +82,8 @@ Environment WriteLaunchEnv(const LaunchEnv& launch) {
 
 const std::vector<std::string>& LaunchVariables() {
   static const std::vector<std::string> names = {
-      kJob,     kVersion,  kHosts, kColumns,      kThreads,      kBind,
-      kVerbose, kTimeline, kRank,  kShutdownNote, kFlightFolder,
+      kJob,      kVersion, kHosts,        kColumns,      kThreads, kBind,       kVerbose,
+      kTimeline, kRank,    kShutdownNote, kFlightFolder, kServers, kSecretFile,
   };
   return names;
 }
@@ -96,6 +100,12 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   launch.bind = get(kBind).value_or("");
   launch.verbose = get(kVerbose).value_or("") == "1";
   launch.timeline = get(kTimeline).value_or("") == "1";
+  launch.servers = ReadCount(get, kServers);
+  if (launch.servers > 0 && launch.servers >= RankCount(launch.hosts))
+    Refuse(
+        kServers, Text(launch.servers),
+        Text("fewer parameter servers than the ", RankCount(launch.hosts), " ranks"));
+  launch.secret_file = get(kSecretFile).value_or("");
   if (get(kRank)) launch.rank = ReadCount(get, kRank);
   if (launch.rank >= RankCount(launch.hosts))
     Refuse(kRank, Text(launch.rank), Text("a rank below ", RankCount(launch.hosts)));

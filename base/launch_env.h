@@ -33,7 +33,13 @@ struct LaunchEnv {
   std::string bind = {};              ///< what to pin ranks to, as --bind says it; "": not said
   bool verbose = false;               ///< report what each rank got
   bool timeline = false;              ///< every rank writes its timeline into its flight folder
-  int rank = -1;                      ///< of this process, where there is no MPI; -1: ask MPI
+  /// Ranks [0, servers) hold variables, and the job goes on without a rank that does not
+  /// (dtrun --ps). Such a job has no collectives between its ranks, and no MPI. 0: one like others.
+  int servers = 0;
+  int rank = -1;  ///< of this process, where there is no MPI; -1: ask MPI
+  /// File of this host with 32 random bytes that the ranks of a job with servers, and nobody else,
+  /// can read; "": none. Written by the agent, named by the wrapper.
+  std::string secret_file = {};
 
   /// File that Shutdown makes, so that the launcher knows a rank which left in good order from one
   /// that just ended; "": none. Its folder is there on the launcher's own host alone.

@@ -147,6 +147,7 @@ class Agent {
       own_folder_ = std::make_unique<JobFolder>(FolderBase());
       folder_ = own_folder_->path();
     }
+    if (const std::string secret = body.at("secret"); !secret.empty()) WriteSecret(folder_, secret);
     if (body.at("stdin").get<bool>())
       input_ = std::make_unique<RankInput>(poller_, [this](size_t bytes, bool open) {
         dtrun_.Send({FrameType::kTaken, 0, json{{"bytes", bytes}, {"open", open}}.dump()});

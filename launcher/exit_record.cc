@@ -18,13 +18,6 @@ using base::Text;
 
 constexpr int kDaemonLost = 205;  // what mpirun ends with when a daemon of its own is gone
 
-bool Failed(const ExitRecord& record) {
-  return (record.end == RankEnd::kExited && !record.gave_up.empty()) ||
-         record.end == RankEnd::kSignaled || record.end == RankEnd::kNotStarted ||
-         (record.end == RankEnd::kExited && record.value != 0 &&
-          record.value != static_cast<int>(ExitCode::kPreempted));
-}
-
 // mpirun ends the other ranks by SIGTERM, so a rank that died of it is the culprit only if mpirun
 // says the same. (A wrapper that mpirun kills by SIGKILL leaves no record.)
 bool IsVictim(const ExitRecord& record, int engine_code) {
@@ -86,6 +79,23 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
 
 }  // namespace
 
+bool HasFailed(const ExitRecord& record) {
+  return (record.end == RankEnd::kExited && !record.gave_up.empty()) ||
+         record.end == RankEnd::kSignaled || record.end == RankEnd::kNotStarted ||
+         (record.end == RankEnd::kExited && record.value != 0 &&
+          record.value != static_cast<int>(ExitCode::kPreempted));
+}
+
+std::string EndOf(const ExitRecord& record, const std::vector<base::HostSlots>& hosts) {
+  const std::string told = Blame(record, hosts).message;
+  return told.empty() ? Text(RankAndHost(record.rank, hosts), " exited with code ", record.value)
+                      : told;
+}
+
+Verdict BlameFor(const ExitRecord& record, const std::vector<base::HostSlots>& hosts) {
+  return Blame(record, hosts);
+}
+
 std::string ShutdownNote(const std::string& folder, int rank) {
   return Text(folder, "/shutdown.", rank);
 }
@@ -95,7 +105,7 @@ Verdict JudgeFailure(
     const std::vector<base::HostSlots>& hosts, Launcher launcher) {
   const bool local = launcher == Launcher::kLocal;
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
-    return Failed(record) && !IsVictim(record, engine_code);
+    return HasFailed(record) && !record.spared && !IsVictim(record, engine_code);
   });
   if (culprit) return Blame(*culprit, hosts);
   if (records.empty() && local)

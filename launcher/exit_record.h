@@ -33,6 +33,7 @@ struct ExitRecord {
   int64_t start_ns = 0;      ///< when its program's start was heard of; 0: it was not
   EndFacts facts = {};       ///< of one that ended badly
   bool orphaned = false;     ///< what had started its wrapper was gone at that time
+  bool spared = false;       ///< it has failed, and the job went on without it (lost_workers.h)
 
   bool operator==(const ExitRecord&) const = default;
 };
@@ -48,6 +49,13 @@ struct Verdict {
   int culprit = -1;      ///< the rank; -1: none is to blame
   bool of_rank = false;  ///< the code is one that a rank has chosen, not dtrun
 };
+
+/// It ended otherwise than a rank ends that has done its work, or saved.
+bool HasFailed(const ExitRecord& record);
+/// "rank 1 on h1 was killed by SIGKILL", of one that has failed.
+std::string EndOf(const ExitRecord& record, const std::vector<base::HostSlots>& hosts);
+/// What a job ends with that failed because of this rank.
+Verdict BlameFor(const ExitRecord& record, const std::vector<base::HostSlots>& hosts);
 
 /// Who failed first. `engine_code` is the exit code of mpirun or dtrun_local, not 0; `hosts` the
 /// placement; ranks that never started have no record. Ranks that mpirun ended because of the first

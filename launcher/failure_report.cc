@@ -93,6 +93,9 @@ void AddOthers(const JobStory& story, Lines& lines) {
     lines.push_back(Text("  ", base::RankRanges(gave_up), " gave up waiting for it"));
   if (const auto failed = RanksOf(story, RankRole::kFailed); !failed.empty())
     lines.push_back(Text("  ", base::RankRanges(failed), " failed after it"));
+  if (const auto lost = RanksOf(story, RankRole::kLost); !lost.empty())
+    lines.push_back(
+        Text("  ", base::RankRanges(lost), lost.size() == 1 ? " was" : " were", " lost before it"));
 }
 
 // Who is behind, then what the ranks did that this does not name.
@@ -160,7 +163,14 @@ json StepsOf(const JobStory& story, int rank) {
 
 Lines Hints(const JobStory& story) {
   const ExitRecord* culprit = RecordOf(story, story.verdict.culprit);
-  return culprit == nullptr ? Lines() : HintsOf(*culprit, story.last_lines);
+  if (culprit == nullptr) return {};
+  Lines hints = HintsOf(*culprit, story.last_lines);
+  if (culprit->rank < story.servers)
+    hints.push_back(Text(
+        "rank ", culprit->rank,
+        " held variables (--ps), which are lost with it; start the job again: it goes on from its "
+        "newest checkpoint, if it saves any"));
+  return hints;
 }
 
 }  // namespace

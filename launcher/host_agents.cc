@@ -105,7 +105,8 @@ void HostAgents::Start(Host& host) {
       {"cwd", plan_.cwd},
       {"survey", !survey_.complete()},
       {"stdin", plan_.stdin_to_rank_0 && host.number == 0},
-      {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0}};
+      {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0},
+      {"secret", plan_.secret}};
   host.stream->Send(
       {FrameType::kJob, -1, job.dump(-1, ' ', false, json::error_handler_t::replace)});
 }

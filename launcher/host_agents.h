@@ -37,6 +37,7 @@ struct AgentPlan {
   std::string cwd;
   bool stdin_to_rank_0 = false;
   std::chrono::milliseconds host_timeout{30'000};  ///< a host not heard of for so long is lost
+  std::string secret = {};  ///< 32 bytes in hex, for the ranks of this job alone; "": none
 };
 
 /// The agents of a job's hosts, as dtrun sees them: starts them, has them check their host, gathers

@@ -24,6 +24,8 @@
 #include "launcher/job_pause.h"
 #include "launcher/job_results.h"
 #include "launcher/launch_error.h"
+#include "launcher/lost_workers.h"
+#include "launcher/monotonic.h"
 #include "launcher/output.h"
 #include "launcher/poller.h"
 #include "launcher/preemption.h"
@@ -100,7 +102,8 @@ class Job {
         .program = plan_.call.program.front(),
         .cwd = std::filesystem::current_path(ignored),
         .stdin_to_rank_0 = options_.stdin_to_rank_0,
-        .host_timeout = std::chrono::seconds(options_.host_timeout_s)};
+        .host_timeout = std::chrono::seconds(options_.host_timeout_s),
+        .secret = plan_.secret};
   }
 
   void WaitForHosts() {
@@ -150,6 +153,14 @@ class Job {
     const auto now = std::chrono::nanoseconds(Clock::now().time_since_epoch());
     if (const auto late = JudgeLate(agents_->records(), plan_.call.placement, grace_, now.count()))
       End(*late);
+    CareForWorkers();
+  }
+
+  void CareForWorkers() {
+    if (ended_ || supervisor_.interruption() != 0) return;
+    const std::vector<ExitRecord> records = agents_->records();
+    for (const std::string& line : lost_workers_.Update(records, MonotonicNs())) Say(line);
+    if (auto last = lost_workers_.LastOne(records, MonotonicNs())) End(*std::move(last));
   }
 
   // No rank is to blame.
@@ -218,8 +229,10 @@ class Job {
 
   Verdict Judge() const {
     const int status = supervisor_.wait_status();
-    const int ranks = base::RankCount(plan_.call.placement);
-    if (status == 0 && !ended_ && HaveSaved(agents_->records(), ranks, supervisor_.in_grace()))
+    std::vector<ExitRecord> counted = story_.records;
+    const auto spared = std::erase_if(counted, [](const auto& record) { return record.spared; });
+    const int ranks = base::RankCount(plan_.call.placement) - static_cast<int>(spared);
+    if (status == 0 && !ended_ && HaveSaved(counted, ranks, supervisor_.in_grace()))
       return {static_cast<int>(ExitCode::kPreempted), "pre-empted: the ranks had saved and ended"};
     if (supervisor_.interruption() == SIGPIPE) return {128 + SIGPIPE, ""};
     if (supervisor_.interruption() != 0)
@@ -236,11 +249,12 @@ class Job {
               "; its ranks were ended")};
     if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
     return JudgeFailure(
-        agents_->records(), WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher);
+        story_.records, WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher);
   }
 
   int Report() {
-    story_.records = agents_->records();
+    story_.records = lost_workers_.Mark(agents_->records());
+    story_.servers = options_.servers;
     story_.flights = agents_->flights();
     story_.progress = agents_->progress();
     if (options_.verbose) SaySteps();
@@ -286,6 +300,7 @@ class Job {
   Supervisor supervisor_;
   Output output_;
   JobResults results_;
+  LostWorkers lost_workers_{options_.servers, plan_.call.placement};
   std::optional<HostAgents> agents_;
   std::optional<ProgressDisplay> progress_;
   std::optional<JobPause> pause_;

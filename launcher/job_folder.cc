@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 
 #include "base/text.h"
@@ -103,6 +104,21 @@ void JobFolder::SetUser(pid_t user) {
 
 std::string MemoryFolder(const std::string& path) {
   return "/dev/shm" + path.substr(path.rfind('/'));
+}
+
+std::string SecretFile(const std::string& path) { return path + "/secret"; }
+
+// Agents of several hosts that are one machine share the folder, and write the same.
+void WriteSecret(const std::string& path, const std::string& secret) {
+  const std::string written = Text(SecretFile(path), '.', getpid());
+  const int file =
+      open(written.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (file < 0) Fail("cannot write the job's secret to " + written);
+  const bool whole =
+      write(file, secret.data(), secret.size()) == static_cast<ssize_t>(secret.size());
+  close(file);
+  if (!whole || rename(written.c_str(), SecretFile(path).c_str()) != 0)
+    Fail("cannot write the job's secret to " + SecretFile(path));
 }
 
 std::string FlightFolder(const std::string& path) {

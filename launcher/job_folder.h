@@ -38,6 +38,11 @@ class JobFolder {
 /// its files right into /dev/shm and leaves them there when it is killed.
 std::string MemoryFolder(const std::string& path);
 
+/// The file in job folder `path` with what only the job's ranks know (WriteSecret).
+std::string SecretFile(const std::string& path);
+/// Writes it, for this user alone. Throws LaunchError kInternal.
+void WriteSecret(const std::string& path, const std::string& secret);
+
 /// The folder for the flight records of the ranks on this machine, which belongs to job folder
 /// `path`: in memory if possible, since a rank would wait for a disk that is busy whenever it
 /// writes to a file of it. JobFolder makes it.

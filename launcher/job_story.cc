@@ -30,6 +30,7 @@ const char* NameOf(RankRole role) {
     case RankRole::kNotSeen: return "not started";
     case RankRole::kEndedWell: return "ended well";
     case RankRole::kCulprit: return "culprit";
+    case RankRole::kLost: return "lost";
     case RankRole::kGaveUp: return "gave up";
     case RankRole::kVictim: return "victim";
     case RankRole::kFailed: return "failed";
@@ -62,6 +63,7 @@ RankRole RoleOf(const JobStory& story, int rank) {
   const ExitRecord* record = RecordOf(story, rank);
   if (record == nullptr) return RankRole::kNotSeen;
   if (story.verdict.culprit == rank) return RankRole::kCulprit;
+  if (record->spared) return RankRole::kLost;
   if (EndedWell(*record)) return RankRole::kEndedWell;
   if (!record->gave_up.empty()) return RankRole::kGaveUp;
   if (!WasEnded(*record)) return RankRole::kFailed;

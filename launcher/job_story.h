@@ -24,12 +24,14 @@ struct JobStory {
   std::vector<base::FlightRecord> flights = {};     ///< in rank order
   std::vector<base::FlightProgress> progress = {};  ///< likewise: how far they came
   std::string last_lines = {};                      ///< of the culprit on stderr
+  int servers = 0;                                  ///< ranks that held variables
 };
 
 enum class RankRole {
   kNotSeen,    ///< it never started
   kEndedWell,  ///< exit code 0, 75 (has saved), or in good order
   kCulprit,    ///< for which the job ended
+  kLost,       ///< failed, and the job went on without it
   kGaveUp,     ///< waited for the culprit until its deadline
   kVictim,     ///< ended by dtrun or Open MPI because of the culprit
   kFailed,     ///< failed by itself, after the culprit

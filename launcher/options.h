@@ -37,6 +37,7 @@ struct Options {
   int slots_per_host = 0;  ///< of hosts whose source says no number; 0: one
   bool oversubscribe = false;
   Launcher launcher = Launcher::kMpirun;
+  int servers = 0;  ///< ranks that hold variables, the first ones
 
   // What a rank gets.
   Bind bind = Bind::kAuto;

@@ -29,9 +29,9 @@ using base::HostSlots;
 using base::Text;
 using Words = std::vector<std::string>;
 
-std::string RandomJobName() {
-  unsigned char bits[16];
-  if (getrandom(bits, sizeof bits, 0) != sizeof bits)
+std::string RandomHex(size_t bytes) {
+  std::vector<unsigned char> bits(bytes);
+  if (getrandom(bits.data(), bytes, 0) != static_cast<ssize_t>(bytes))
     throw LaunchError(ExitCode::kInternal, "the system gives no random numbers");
   std::string name;
   for (unsigned char byte : bits) {
@@ -40,6 +40,15 @@ std::string RandomJobName() {
     name += hex;
   }
   return name;
+}
+
+// The others are workers.
+void CheckServers(int servers, const std::vector<HostSlots>& placement) {
+  const int ranks = base::RankCount(placement);
+  if (servers >= ranks)
+    throw UsageError(Text(
+        "--ps ", servers, ": there ", ranks == 1 ? "is 1 rank" : Text("are ", ranks, " ranks"),
+        "; expected fewer parameter servers than ranks, since the others are the workers"));
 }
 
 // What is left of a line for the ranks, beside what stands in front of it.
@@ -111,7 +120,8 @@ void PlanEnvironment(const Options& options, Plan& plan) {
   for (const std::string& name : options.exported)
     if (!Has(plan.environment, name))
       throw UsageError(Text("-x ", name, ": this variable is not set"));
-  plan.job = RandomJobName();
+  plan.job = RandomHex(16);
+  if (options.servers > 0 && plan.call.placement.size() > 1) plan.secret = RandomHex(32);
   for (const auto& [name, value] : base::WriteLaunchEnv(
            {.job = plan.job,
           .version = base::kVersion,
@@ -120,7 +130,8 @@ void PlanEnvironment(const Options& options, Plan& plan) {
           .threads = options.threads,
           .bind = BindName(options.bind),
           .verbose = options.verbose,
-          .timeline = !options.timeline.empty()}))
+          .timeline = !options.timeline.empty(),
+          .servers = options.servers}))
     SetForAll(name, value, plan);
   for (const auto& [name, value] : options.knobs) SetForAll(name, value, plan);
   SayRendezvous(plan.job, plan);
@@ -218,6 +229,7 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
     plan.ranks_here += here[i] ? plan.call.placement[i].slots : 0;
   plan.call.only_this_machine = plan.ranks_here == base::RankCount(plan.call.placement);
   CheckLocal(options, plan);
+  CheckServers(options.servers, plan.call.placement);
   plan.output = options.output;
   if (!options.shown_ranks.empty())
     plan.output.ranks = ParseRankList(options.shown_ranks, base::RankCount(plan.call.placement));

@@ -17,6 +17,7 @@ struct Plan {
   Variables environment;  ///< of mpirun, and so of the ranks on this machine
   int ranks_here = 0;     ///< on this machine
   std::string job;        ///< its random name
+  std::string secret;     ///< 32 bytes in hex that only its ranks come to know; "": none needed
   std::string agent;      ///< file of dtrun_agent, the same on all hosts
   OutputOptions output;
   std::vector<std::string> wanted_networks = {};  ///< by the user: networks, names of interfaces

@@ -121,6 +121,10 @@ void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   launch.threads = threads;
   launch.shutdown_note = ShutdownNote(folder, rank);
   launch.flight_folder = FlightFolder(folder);
+  if (launch.servers > 0) {
+    launch.rank = rank;  // nobody asks MPI in such a job
+    if (launch.hosts.size() > 1) launch.secret_file = SecretFile(folder);
+  }
   for (const auto& [name, value] : base::WriteLaunchEnv(launch)) SetEnv(name, value);
 }
 
@@ -149,8 +153,12 @@ int Main(const std::vector<std::string>& arguments) {
   ForgetFolderOfMpirun();
   KeepSharedMemoryIn(MemoryFolder(link.folder()));
   PrepareRank(*launch, link.folder(), rank);
-  const int code = RunProgram(UnmarkWords(arguments), link, out.write, err.write);
-  return code == 0 && !by_mpi && LeftEarly(*launch, link.folder(), rank) ? kLeftCode : code;
+  const bool expendable = launch->servers > 0 && rank >= launch->servers;
+  const int code = RunProgram(UnmarkWords(arguments), link, out.write, err.write, expendable);
+  const bool mpi_notices = by_mpi && launch->servers == 0;
+  return code == 0 && !mpi_notices && !expendable && LeftEarly(*launch, link.folder(), rank)
+             ? kLeftCode
+             : code;
 }
 
 }  // namespace

@@ -119,7 +119,8 @@ int64_t AwaitEnd(pid_t program) {
 }  // namespace
 
 // Signals of mpirun reach the program by themselves: they go to the process group.
-int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, int err) {
+int RunProgram(
+    const std::vector<std::string>& words, RankLink& link, int out, int err, bool expendable) {
   std::vector<char*> argv;
   for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(nullptr);
@@ -147,6 +148,7 @@ int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, i
   }
   if (WIFSIGNALED(status)) {
     link.SayEnded(RankEnd::kSignaled, WTERMSIG(status), ended, address_limit);
+    if (expendable) return 0;
     DieOf(WTERMSIG(status));
   }
   const int code = WEXITSTATUS(status);
@@ -156,7 +158,7 @@ int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, i
     return static_cast<int>(ExitCode::kNotExecutable);
   }
   link.SayEnded(RankEnd::kExited, code, ended, address_limit);
-  return code == static_cast<int>(ExitCode::kPreempted) ? 0 : code;
+  return expendable || code == static_cast<int>(ExitCode::kPreempted) ? 0 : code;
 }
 
 }  // namespace dtrun::launcher

@@ -14,8 +14,10 @@ namespace dtrun::launcher {
 /// program did.
 ///
 /// Exit code 75 (pre-empted and saved) is for the agent alone: mpirun would kill the ranks that are
-/// still saving.
-int RunProgram(const std::vector<std::string>& words, RankLink& link, int out, int err);
+/// still saving. Of an `expendable` rank every end is: the job goes on without it.
+int RunProgram(
+    const std::vector<std::string>& words, RankLink& link, int out, int err,
+    bool expendable = false);
 
 }  // namespace dtrun::launcher
 

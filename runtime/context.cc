@@ -9,6 +9,7 @@
 #include <chrono>
 #include <exception>
 #include <fstream>
+#include <iterator>
 
 #include "base/flight_record.h"
 #include "base/text.h"
@@ -51,6 +52,37 @@ Context::Context(
   job_ = JoinJob(get, launch_, options_, handle);
   log_ = base::StderrSink(topology().size == 1 ? -1 : launch_rank(), options_.log_level);
   StartEngine(get);
+  if (job_.apart) FindServers(get);
+}
+
+// The first server listens where dtrun says that frameworks meet (MASTER_ADDR, MASTER_PORT).
+void Context::FindServers(const base::GetEnv& get) {
+  ServerJob& servers = servers_.emplace();
+  servers.job = launch_->job;
+  servers.rank = topology().rank;
+  servers.size = topology().size;
+  servers.servers = launch_->servers;
+  servers.host_of_rank = job_.placement.host_of_rank;
+  for (const base::HostSlots& host : hosts()) servers.host_names.push_back(host.name);
+  servers.timeout = std::chrono::seconds(options_.timeout_s);
+  servers.log = log_;
+  if (!servers.several_hosts()) return;
+  servers.first =
+      TcpPlace::Read(Text(get("MASTER_ADDR").value_or(""), ' ', get("MASTER_PORT").value_or("")));
+  if (servers.first.host.empty())
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "MASTER_ADDR is '", get("MASTER_ADDR").value_or(""), "' and MASTER_PORT '",
+            get("MASTER_PORT").value_or(""),
+            "'; expected an address of the first host and a port, where parameter server 0 "
+            "listens"));
+  std::ifstream file(launch_->secret_file, std::ios::binary);
+  servers.secret.assign(std::istreambuf_iterator<char>(file), {});
+  if (servers.secret.size() < 32)
+    throw Error(
+        ErrorCode::kSystem,
+        Text("the job's secret cannot be read from '", launch_->secret_file, "'"));
 }
 
 // The CPUs of this host are those of its ranks together: each may be bound to some.
@@ -83,7 +115,7 @@ void Context::StartEngine(const base::GetEnv& get) {
           .on_give_up = OnGiveUp()},
       clock_, log_);
   MakeTimeline();
-  const bool several = topology().size > 1;
+  const bool several = topology().size > 1 && !job_.apart;
   const ops::World world{
       .bootstrap = several ? job_.bootstrap() : nullptr,
       .mpi = several ? job_.mpi.get() : nullptr,
@@ -105,7 +137,7 @@ void Context::StartEngineThread(int host_cpus) {
                           world_->backend() == std::string("shm");
   if (options_.engine_thread == "off") {
     no_overlap_ = "engine_thread=off";
-  } else if (topology().size == 1 && !demanded) {
+  } else if ((topology().size == 1 || job_.apart) && !demanded) {
     no_overlap_ = "there is no other rank";
   } else if (!room && !demanded) {
     no_overlap_ = Text(
@@ -173,6 +205,12 @@ void Context::MakeTimeline() {
 }
 
 void Context::StartTimeline(const std::string& path) {
+  if (job_.apart)
+    throw Error(
+        ErrorCode::kUnavailable,
+        "StartTimeline gathers from all ranks, of which a job with parameter servers may lose "
+        "some; "
+        "start it with dtrun --timeline instead");
   timeline_->Start(*world_, job_.placement.host_of_rank, path);
 }
 

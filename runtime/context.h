@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "ops/flight_recorder.h"
 #include "ops/mpi/mpi_module.h"
 #include "runtime/job.h"
+#include "runtime/parameter_server/server_settings.h"
 #include "runtime/timeline.h"
 #include "runtime/topology.h"
 
@@ -39,8 +41,10 @@ class Context {
 
   const Topology& topology() const { return job_.topology; }
   /// What the launcher calls this rank.
-  int launch_rank() const { return job_.members.world_ranks[static_cast<size_t>(topology().rank)]; }
+  int launch_rank() const { return job_.launch_rank(); }
   const std::vector<base::HostSlots>& hosts() const { return job_.placement.hosts; }
+  /// What this rank knows of the job's parameter servers; nothing where there are none.
+  const std::optional<ServerJob>& servers() const { return servers_; }
   int threads() const { return threads_; }
   int terminal_columns() const { return terminal_columns_; }
   const base::Options& options() const { return options_; }
@@ -64,6 +68,8 @@ class Context {
   ops::PeerRecords PeerRecords() const;
   std::function<void(const std::string& error)> OnGiveUp() const;
 
+  void FindServers(const base::GetEnv& get);
+
   std::optional<base::LaunchEnv> launch_;
   base::Options options_;
   base::SteadyClock clock_;
@@ -75,6 +81,7 @@ class Context {
   std::unique_ptr<ops::Engine> engine_;
   std::unique_ptr<Timeline> timeline_;
   std::unique_ptr<ops::Communicator> world_;
+  std::optional<ServerJob> servers_;
   bool shut_down_ = false;
 };
 

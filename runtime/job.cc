@@ -93,6 +93,11 @@ Placement Place(
 
 // Without mpirun, each process is all of MPI's world.
 void CheckMpiKnows(const JoinPlan& plan) {
+  if (plan.way == JoinPlan::Way::kApart)
+    throw Error(
+        ErrorCode::kUnavailable,
+        "a job with parameter servers (dtrun --ps) goes on without a rank that is lost, and MPI "
+        "does not; call Init without a communicator");
   if (plan.way != JoinPlan::Way::kLocal) return;
   throw Error(
       ErrorCode::kInvalidArgument,
@@ -113,6 +118,15 @@ Job Alone(const std::optional<base::LaunchEnv>& launch, const Machine& machine) 
   job.placement = PlaceByHostList(
       launch ? launch->hosts : std::vector<base::HostSlots>{{machine.host_name, 1}});
   job.members = ops::Members::World(1);
+  return job;
+}
+
+Job JoinApart(const JoinPlan& plan, const base::LaunchEnv& launch) {
+  Job job;
+  job.apart = true;
+  job.placement = PlaceByHostList(launch.hosts);
+  job.members = ops::Members::World(1);
+  job.members.world_ranks = {plan.rank};
   return job;
 }
 
@@ -167,12 +181,14 @@ Job JoinJob(
     job.description =
         handle.comm == nullptr ? plan.description : "by the caller's MPI communicator";
   } else {
-    job = plan.way == JoinPlan::Way::kAlone ? Alone(launch, machine)
-                                            : JoinOnThisHost(plan, launch, machine, options);
+    job = plan.way == JoinPlan::Way::kAlone   ? Alone(launch, machine)
+          : plan.way == JoinPlan::Way::kApart ? JoinApart(plan, *launch)
+                                              : JoinOnThisHost(plan, launch, machine, options);
     job.description = plan.description;
   }
+  const int alone = job.apart ? plan.rank : 0;
   job.topology =
-      TopologyOf(job.placement, job.bootstrap() == nullptr ? 0 : job.bootstrap()->rank());
+      TopologyOf(job.placement, job.bootstrap() == nullptr ? alone : job.bootstrap()->rank());
   return job;
 }
 

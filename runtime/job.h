@@ -21,8 +21,17 @@ struct Job {
   std::string description;                ///< how they were joined: "through MPI"
   Placement placement;
   Topology topology{};
-  /// The ranks by what they were launched as, with their hosts if there are several.
+  /// The ranks by what they were launched as, with their hosts if there are several; in a job with
+  /// parameter servers this one alone.
   ops::Members members;
+  /// In a job with parameter servers each rank is a world of its own: who is lost is missed by
+  /// nobody's collectives.
+  bool apart = false;
+
+  /// What the launcher calls this rank.
+  int launch_rank() const {
+    return members.world_ranks[apart ? 0 : static_cast<size_t>(topology.rank)];
+  }
 
   /// Between the ranks; null in a world of one that nobody has joined.
   ops::Bootstrap* bootstrap() const { return mpi != nullptr ? &mpi->bootstrap() : local.get(); }

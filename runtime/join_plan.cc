@@ -46,6 +46,18 @@ JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by
       .meeting = "job " + launch.job,
       .rank = launch.rank,
       .size = ranks};
+  if (launch.servers > 0) {
+    if (launch.rank >= 0)
+      return {
+          .way = Way::kApart,
+          .description = "by dtrun, to parameter servers",
+          .rank = launch.rank,
+          .size = ranks};
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "the environment says that dtrun started parameter servers, but not which rank this is; "
+        "start it with dtrun, or unset DTRUN_JOB");
+  }
   if (ranks == 1 && (launch.rank == 0 || !by_mpi)) return {};
   if (launch.rank >= 0) return local;
   if (by_mpi) return ThroughMpi();

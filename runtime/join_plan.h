@@ -15,11 +15,12 @@ struct JoinPlan {
     kAlone,  ///< there is none
     kMpi,    ///< MPI knows
     kLocal,  ///< all are on this host and meet there
+    kApart,  ///< they never do anything together: a job with parameter servers
   };
   Way way = Way::kAlone;
   std::string description = "alone";  ///< for people: "through MPI", "by WORLD_SIZE on this host"
   std::string meeting = {};           ///< of kLocal: what all ranks of the job call it
-  int rank = 0, size = 1;             ///< of kLocal
+  int rank = 0, size = 1;             ///< of kLocal and kApart
 };
 
 /// Whether the user wants this process to be a world of one whatever its environment says

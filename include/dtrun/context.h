@@ -34,6 +34,10 @@ class [[nodiscard]] Context {
   int cross_rank() const { return topology().cross_rank; }
   int cross_size() const { return topology().cross_size; }
 
+  /// Ranks that hold variables, the first ones (`dtrun --ps`); 0: a job like most. With them, every
+  /// rank is a world of its own: see parameter_server.h.
+  int parameter_servers() const { return dtrun_context_parameter_servers(handle_.get()); }
+
   /// In the order of the host list.
   std::vector<Host> hosts() const {
     std::vector<Host> hosts;
@@ -90,6 +94,9 @@ class [[nodiscard]] Context {
   /// Collective: ends the job in good order. Leaving without it is reported as this rank's mistake.
   /// Destroy what was made from this context before or after, but use none of it any more.
   void Shutdown() { detail::Check(dtrun_shutdown(handle_.get())); }
+
+  /// For the C ABI; belongs to this object.
+  dtrun_context* handle() const { return handle_.get(); }
 
  private:
   std::unique_ptr<dtrun_context, detail::Destroyer<dtrun_context, dtrun_context_destroy>> handle_;

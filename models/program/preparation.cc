@@ -43,28 +43,6 @@ Verdict CheckBatch(const TrainOptions& options, uint64_t global_batch, uint64_t 
   return {};
 }
 
-std::unique_ptr<Sequential> MakeModel(
-    const DatasetInfo& data, uint64_t share, const TrainOptions& options) {
-  const Shape image{data.shape.height, data.shape.width, 1};
-  Network network =
-      NetworkByName(options.network, {.classes = data.classes, .image = image.height});
-  const bool takes_images = network.input.channels == 1;
-  if (!takes_images && image.height != image.width) {
-    throw Error(
-        ErrorCode::kInvalidArgument, Text(
-                                         "images of ", image.height, "x", image.width,
-                                         ", expected square ones for network ", network.name));
-  }
-  const ChunkPlan plan = PlanChunks(share);
-  return std::make_unique<Sequential>(
-      takes_images ? image : network.input, std::move(network.layers),
-      SequentialOptions{
-          .micro_batch = plan.micro_batch,
-          .micro_batches = plan.micro_batches,
-          .seed = options.seed,
-          .dtype = options.dtype == "bf16" ? DType::kBF16 : DType::kF32});
-}
-
 // The folder is made, as it will be.
 std::string WhyNoFolder(const std::string& folder) {
   std::error_code error;
@@ -117,6 +95,28 @@ Verdict PrepareToTrain(const TrainOptions& options, const Context& job, Preparat
 }
 
 }  // namespace
+
+std::unique_ptr<Sequential> MakeModel(
+    const DatasetInfo& data, uint64_t share, const TrainOptions& options) {
+  const Shape image{data.shape.height, data.shape.width, 1};
+  Network network =
+      NetworkByName(options.network, {.classes = data.classes, .image = image.height});
+  const bool takes_images = network.input.channels == 1;
+  if (!takes_images && image.height != image.width) {
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         "images of ", image.height, "x", image.width,
+                                         ", expected square ones for network ", network.name));
+  }
+  const ChunkPlan plan = PlanChunks(share);
+  return std::make_unique<Sequential>(
+      takes_images ? image : network.input, std::move(network.layers),
+      SequentialOptions{
+          .micro_batch = plan.micro_batch,
+          .micro_batches = plan.micro_batches,
+          .seed = options.seed,
+          .dtype = options.dtype == "bf16" ? DType::kBF16 : DType::kF32});
+}
 
 int ComputeThreads(const TrainOptions& options, const Context& job) {
   if (options.threads > 0) return options.threads;

@@ -25,6 +25,11 @@ struct Preparation {
   std::unique_ptr<RateOptimizer> optimizer;
 };
 
+/// The network that the options name, for examples like these and batches of at most `share` of
+/// them. Throws Error kInvalidArgument.
+std::unique_ptr<Sequential> MakeModel(
+    const DatasetInfo& data, uint64_t share, const TrainOptions& options);
+
 /// Threads that this rank computes with.
 int ComputeThreads(const TrainOptions& options, const Context& job);
 

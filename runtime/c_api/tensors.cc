@@ -5,7 +5,6 @@
 
 #include "dtrun/types.h"
 #include "runtime/c_api/handles.h"
-#include "runtime/checkpoint/tensor_file.h"
 
 struct dtrun_tensor_file {
   dtrun::runtime::TensorFile file;
@@ -39,6 +38,17 @@ Metadata ReadMetadata(const dtrun_metadata* metadata, size_t count) {
   return read;
 }
 
+dtrun_tensor_file* NewTensorFile(TensorFile file) {
+  auto made = std::make_unique<dtrun_tensor_file>();
+  made->file = std::move(file);
+  for (const Tensor& tensor : made->file.tensors)
+    made->tensors.push_back(
+        {tensor.name.c_str(), dtrun::detail::ToC(tensor.buffer), tensor.shape.data(),
+         tensor.shape.size()});
+  made->metadata = ToC(made->file.metadata);
+  return made.release();
+}
+
 std::vector<dtrun_metadata> ToC(const Metadata& metadata) {
   std::vector<dtrun_metadata> list;
   for (const auto& [key, value] : metadata) list.push_back({key.c_str(), value.c_str()});
@@ -65,14 +75,8 @@ dtrun_error* dtrun_load_tensors(const char* path, dtrun_tensor_file** file) {
   return Guard([&] {
     CheckNotNull(path, "path");
     CheckNotNull(file, "file");
-    auto loaded = std::make_unique<dtrun_tensor_file>();
-    loaded->file = dtrun::runtime::ReadTensorFile(path, dtrun::runtime::Links::kFollow);
-    for (const dtrun::runtime::Tensor& tensor : loaded->file.tensors)
-      loaded->tensors.push_back(
-          {tensor.name.c_str(), dtrun::detail::ToC(tensor.buffer), tensor.shape.data(),
-           tensor.shape.size()});
-    loaded->metadata = dtrun::runtime::c_api::ToC(loaded->file.metadata);
-    *file = loaded.release();
+    *file = dtrun::runtime::c_api::NewTensorFile(
+        dtrun::runtime::ReadTensorFile(path, dtrun::runtime::Links::kFollow));
   });
 }
 

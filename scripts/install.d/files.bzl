@@ -16,6 +16,7 @@ INSTALLED_FILES = {
     "bin/dtrun": "//launcher:dtrun",
     "share/bash-completion/completions/dtrun": "//launcher:dtrun.bash",
     "bin/cnn_fmnist": "//models:cnn_fmnist",
+    "bin/ps_fmnist": "//models:ps_fmnist",
     "bin/synthetic_benchmark": "//models:synthetic_benchmark",
     "bin/predict": "//models/predict:predict",
     "bin/all_reduce_perf": "//bench:all_reduce_perf",

@@ -158,6 +158,35 @@ static void Structs(void) {
   MEMBER(dtrun_named_operation, scale);
   MEMBER(dtrun_named_operation, callback);
   MEMBER(dtrun_named_operation, argument);
+  SIZE(dtrun_parameter_server_options);
+  MEMBER(dtrun_parameter_server_options, struct_bytes);
+  MEMBER(dtrun_parameter_server_options, first_step);
+  MEMBER(dtrun_parameter_server_options, steps);
+  MEMBER(dtrun_parameter_server_options, max_staleness);
+  MEMBER(dtrun_parameter_server_options, min_partition_bytes);
+  MEMBER(dtrun_parameter_server_options, workers);
+  MEMBER(dtrun_parameter_server_options, readers);
+  SIZE(dtrun_parameter_shard);
+  MEMBER(dtrun_parameter_shard, variable);
+  MEMBER(dtrun_parameter_shard, first);
+  MEMBER(dtrun_parameter_shard, part);
+  MEMBER(dtrun_parameter_shard, parts);
+  MEMBER(dtrun_parameter_shard, value);
+  SIZE(dtrun_parameter_server_statistics);
+  MEMBER(dtrun_parameter_server_statistics, struct_bytes);
+  MEMBER(dtrun_parameter_server_statistics, updates);
+  MEMBER(dtrun_parameter_server_statistics, pulls);
+  MEMBER(dtrun_parameter_server_statistics, repeated_steps);
+  MEMBER(dtrun_parameter_server_statistics, lost_workers);
+  MEMBER(dtrun_parameter_server_statistics, update_s);
+  MEMBER(dtrun_parameter_server_statistics, copy_s);
+  MEMBER(dtrun_parameter_server_statistics, cpu_s);
+  SIZE(dtrun_parameter_progress);
+  MEMBER(dtrun_parameter_progress, struct_bytes);
+  MEMBER(dtrun_parameter_progress, steps_done);
+  MEMBER(dtrun_parameter_progress, steps);
+  MEMBER(dtrun_parameter_progress, workers);
+  MEMBER(dtrun_parameter_progress, finished);
 }
 
 static void Constants(void) {
@@ -196,6 +225,8 @@ static void Constants(void) {
   VALUE(DTRUN_NAMED_BROADCAST);
   VALUE(DTRUN_NAMED_ALL_TO_ALL);
   VALUE(DTRUN_NAMED_REDUCE_SCATTER);
+  VALUE(DTRUN_WORKER);
+  VALUE(DTRUN_READER);
 }
 
 int main(void) {

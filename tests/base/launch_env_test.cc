@@ -38,7 +38,9 @@ TEST_CASE("what the launcher writes, the runtime reads") {
       .bind = "core",
       .verbose = true,
       .timeline = true,
+      .servers = 2,
       .rank = 4,
+      .secret_file = "/tmp/job/secret",
       .shutdown_note = "/tmp/job/shutdown.1",
       .flight_folder = "/dev/shm/job/flight",
   };
@@ -47,8 +49,14 @@ TEST_CASE("what the launcher writes, the runtime reads") {
 
 TEST_CASE("all variables of a launch are known by name, so that they can be taken back") {
   LaunchEnv launch{
-      .job = "1", .threads = 1, .bind = "core", .verbose = true, .timeline = true, .rank = 0};
-  launch.shutdown_note = launch.flight_folder = "/tmp";
+      .job = "1",
+      .threads = 1,
+      .bind = "core",
+      .verbose = true,
+      .timeline = true,
+      .servers = 1,
+      .rank = 0};
+  launch.shutdown_note = launch.flight_folder = launch.secret_file = "/tmp";
   for (const auto& [name, value] : WriteLaunchEnv(launch)) {
     const auto& names = LaunchVariables();
     CHECK(std::count(names.begin(), names.end(), name) == 1);
@@ -71,6 +79,10 @@ TEST_CASE("a damaged launch is refused by variable, value and expectation") {
   CHECK(
       RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:2"}, {"DTRUN_RANK", "2"}}) ==
       "environment variable DTRUN_RANK is '2'; expected a rank below 2 (dtrun sets it)");
+  CHECK(
+      RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:2"}, {"DTRUN_PARAMETER_SERVERS", "2"}}) ==
+      "environment variable DTRUN_PARAMETER_SERVERS is '2'; expected fewer parameter servers than "
+      "the 2 ranks (dtrun sets it)");
 }
 
 TEST_CASE("more ranks than can be counted are refused in a line that can be read") {

@@ -26,7 +26,7 @@ TEST_CASE("a usage error is one line and exit code 2") {
   const DtrunTest test;
   const Words line = GENERATE(
       Words{}, Words{"true"}, Words{"-np", "0", "true"}, Words{"-np", "a\nb", "true"},
-      Words{"-np", "2"}, Words{"--nmp", "2", "true"},
+      Words{"-np", "2"}, Words{"-np", "2", "--ps", "3", "true"}, Words{"--nmp", "2", "true"},
       Words{"-np", "3", "-H", "localhost:2", "true"}, Words{"-H", "localhost:-2", "true"},
       Words{"-np", "1", "-x", "NOT_SET_ANYWHERE", "true"}, Words{"-H", "[fd00::1]:1", "true"},
       Words{"-np", "1", "--mpi-args", "'", "true"}, Words{"--hostfile", "/", "true"},
@@ -49,6 +49,13 @@ TEST_CASE("a usage error names the option, what was found and what was expected"
   const auto [line, message] = GENERATE(table<Words, std::string>({
       {Words{}, "-np is missing: say how many ranks to start"},
       {Words{"-np", "0"}, "-np 0: expected a whole number from 1 to 1000000"},
+      {Words{"-np", "2", "--ps", "0"}, "--ps 0: expected a whole number from 1 to 1000000"},
+      {Words{"-np", "2", "--ps", "-1"}, "--ps -1: expected a whole number"},
+      {Words{"-np", "2", "--ps", "some"}, "--ps some: expected a whole number"},
+      {Words{"-np", "2", "--ps", "2"},
+       "--ps 2: there are 2 ranks; expected fewer parameter servers than ranks, since the others "
+       "are the workers"},
+      {Words{"-np", "1", "--ps", "1"}, "--ps 1: there is 1 rank; expected fewer"},
       {Words{"-np", "-1"}, "-np -1: expected a whole number"},
       {Words{"-np", "abc"}, "-np abc: expected a whole number"},
       {Words{"-np", "2.5"}, "-np 2.5: expected a whole number"},

@@ -1,0 +1,58 @@
+#ifndef DTRUN_RUNTIME_PARAMETER_SERVER_SERVER_SETTINGS_H_
+#define DTRUN_RUNTIME_PARAMETER_SERVER_SERVER_SETTINGS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "runtime/parameter_server/peer_sockets.h"
+
+namespace dtrun::runtime {
+
+/// What a process knows of the job's parameter servers: ranks [0, servers) hold the variables.
+struct ServerJob {
+  std::string job;  ///< random, unique
+  int rank = 0, size = 1, servers = 1;
+  std::vector<int> host_of_rank;        ///< by rank
+  std::vector<std::string> host_names;  ///< by host
+  TcpPlace first;                       ///< of server 0; of no use where all share a host
+  std::string secret;                   ///< that ranks of several hosts prove to know
+  std::chrono::seconds timeout{600};    ///< of each wait for a peer that should answer
+  base::LogSink log = [](base::LogLevel, const std::string&) {};
+
+  bool several_hosts() const { return host_names.size() > 1; }
+  bool shares_host(int other) const {
+    return host_of_rank[static_cast<size_t>(rank)] == host_of_rank[static_cast<size_t>(other)];
+  }
+  /// "rank 2 on h1"
+  std::string Name(int of_rank) const;
+};
+
+/// Throws Error kPeerLost. A little later, since the connections of a process end before it does:
+/// who launched the job is to see that one's end first, not that of those who fail for want of it.
+[[noreturn]] void ThrowPeerLost(const std::string& text);
+/// The same for a server.
+[[noreturn]] void ThrowServerLost(const ServerJob& job, int server);
+
+/// How far a training is, as its first server knows it.
+struct ServerProgress {
+  uint64_t steps_done = 0, steps = 0;
+  uint64_t workers = 0;   ///< connected now
+  uint64_t finished = 0;  ///< 1: no step and no checkpoint will follow
+};
+
+/// Where a server's time went, and what it did.
+struct ServerStatistics {
+  uint64_t updates = 0, pulls = 0;
+  uint64_t repeated_steps = 0, lost_workers = 0;
+  double update_s = 0;  ///< in the optimizer
+  double copy_s = 0;    ///< giving values to ranks
+  double cpu_s = 0;     ///< of the server's thread, all together
+};
+
+}  // namespace dtrun::runtime
+
+#endif

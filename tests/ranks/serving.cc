@@ -1,0 +1,137 @@
+// serving STEPS [WHAT] [FOLDER]: trains "w" (300, 2) and "b" (3) with parameter servers; every
+// gradient is 1/1024, and momentum adds the number of updates. WHAT happens:
+//   worker      the last worker kills itself in its 3rd step
+//   workers     every worker does
+//   server      server 0 kills itself in its 5th update
+//   fail        every worker ends with 9 before it comes
+//   evaluator   the last rank reads until the job is done
+//   other       the last worker has other variables
+// The first server prints "w0 U" (the first value of w) and what its optimizer has counted.
+
+#include <dtrun/dtrun.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace {
+
+using dtrun::Buffer;
+using dtrun::NamedTensor;
+
+// value -= gradient, and a count of updates for each element.
+class Counting : public dtrun::SliceableOptimizer {
+ public:
+  Counting(std::vector<dtrun::Parameter>& parameters, bool dies)
+      : parameters_(parameters), dies_(dies) {}
+  std::vector<dtrun::Parameter>& parameters() override { return parameters_; }
+  std::vector<dtrun::StateSlot> slots() const override { return {{"count"}}; }
+  std::vector<dtrun::NamedBuffer> scalars() override { return {{"steps", Buffer(&steps_, 1)}}; }
+  void BeginStep() override {
+    ++steps_;
+    if (++updates_ == 5 && dies_) raise(SIGKILL);
+  }
+  void StepSlice(const dtrun::ParameterSlice& slice) override {
+    auto* value = static_cast<float*>(slice.value);
+    auto* counts = static_cast<float*>(slice.slots[0]);
+    for (uint64_t i = 0; i < slice.count; ++i) {
+      value[i] -= static_cast<const float*>(slice.gradient)[i];
+      counts[i] += 1;
+    }
+  }
+
+ private:
+  std::vector<dtrun::Parameter>& parameters_;
+  bool dies_;
+  uint64_t steps_ = 0;
+  int updates_ = 0;  // of this process
+};
+
+struct Program {
+  std::string what, folder;
+  std::vector<float> w = std::vector<float>(600, 1.0f), b = std::vector<float>(3, 1.0f);
+  std::vector<NamedTensor> variables = {
+      {"w", Buffer(w.data(), 600), {300, 2}}, {"b", Buffer(b.data(), 3), {3}}};
+  dtrun::ParameterServerOptions options;
+
+  void Serve(dtrun::Context& job) {
+    dtrun::ParameterCheckpoints checkpoints;
+    checkpoints.folder = folder;
+    checkpoints.every_steps = 8;
+    dtrun::ParameterServer server(
+        job, variables,
+        [&](std::vector<dtrun::Parameter>& shards, const auto&) {
+          return std::make_unique<Counting>(shards, what == "server" && job.rank() == 0);
+        },
+        options, checkpoints);
+    server.Serve();
+    if (job.rank() > 0) return;
+    const dtrun::ParameterStatistics statistics = server.statistics();
+    const float count = *static_cast<const float*>(server.optimizer().state()[0].buffer.data);
+    std::printf(
+        "from %d: w0 %g, count %g, updates %d, lost %d\n", static_cast<int>(server.first_step()),
+        w[0], count, static_cast<int>(statistics.updates),
+        static_cast<int>(statistics.lost_workers));
+    std::printf("%s", server.StalenessHistogram().c_str());
+  }
+
+  int Work(dtrun::Context& job) {
+    if (what == "fail") {
+      std::fprintf(stderr, "no data\n");
+      return 9;
+    }
+    const bool last = job.rank() == job.size() - 1;
+    if (what == "other" && last) variables[1].shape = {1, 3};
+    std::vector<dtrun::Parameter> parameters(2);
+    for (size_t i = 0; i < 2; ++i) parameters[i].value = variables[i].buffer;
+    dtrun::ParameterWorker worker(job, variables, parameters, options);
+    for (int done = 0; worker.NextStep(); ++done) {
+      worker.Pull();
+      if (done == 2 && (what == "workers" || (what == "worker" && last))) raise(SIGKILL);
+      for (dtrun::Parameter& parameter : parameters)
+        for (uint64_t k = 0; k < parameter.gradient.count; ++k)
+          static_cast<float*>(parameter.gradient.data)[k] = 1.0f / 1024;
+      worker.Push();
+    }
+    return 0;
+  }
+
+  void Read(dtrun::Context& job) {
+    dtrun::ParameterReader reader(job, variables, options);
+    while (!reader.progress().finished) reader.Pull();
+    reader.Pull();
+    std::printf("evaluator: w0 %g\n", w[0]);
+  }
+
+  int Run() {
+    dtrun::Context job = dtrun::Init();
+    options.min_partition_bytes = 1024;  // "w" has 2400
+    options.evaluator = what == "evaluator";
+    int code = 0;
+    switch (dtrun::RoleOf(job, options)) {
+      case dtrun::ParameterRole::kServer: Serve(job); break;
+      case dtrun::ParameterRole::kWorker: code = Work(job); break;
+      case dtrun::ParameterRole::kEvaluator: Read(job); break;
+    }
+    job.Shutdown();
+    return code;
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Program program;
+    program.options.steps = static_cast<uint64_t>(std::atoi(argv[1]));
+    program.what = argc > 2 ? argv[2] : "";
+    program.folder = argc > 3 ? argv[3] : "";
+    return program.Run();
+  } catch (const dtrun::Error& error) {
+    std::fprintf(stderr, "serving: %s\n", error.what());
+    return 10 + static_cast<int>(error.code());
+  }
+}

@@ -1,0 +1,226 @@
+// Which server holds what, who gets which step, and when a gradient may be applied.
+
+#include <catch2/catch.hpp>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dtrun/error.h"
+#include "runtime/parameter_server/hmac_sha256.h"
+#include "runtime/parameter_server/staleness_gate.h"
+#include "runtime/parameter_server/step_queue.h"
+#include "runtime/parameter_server/variable_layout.h"
+
+namespace {
+
+using namespace dtrun::runtime;
+using dtrun::Buffer;
+
+float memory[4096];
+
+Tensor Variable(const std::string& name, const Shape& shape) {
+  uint64_t count = 1;
+  for (const uint64_t extent : shape) count *= extent;
+  return {name, Buffer(memory, count), shape};
+}
+
+std::string ErrorOf(const std::vector<Tensor>& variables) {
+  try {
+    PlanVariables(variables, 1, 1024);
+  } catch (const dtrun::Error& error) {
+    CHECK(error.code() == dtrun::ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST_CASE("variables are dealt round-robin, small ones as a whole") {
+  const VariableLayout layout = PlanVariables(
+      {Variable("a", {3, 5}), Variable("b", {7}), Variable("c", {}), Variable("d", {2})}, 2, 1024);
+  REQUIRE(layout.shards.size() == 4);
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(layout.shards[i].variable == i);
+    CHECK(layout.shards[i].server == static_cast<int>(i % 2));
+    CHECK(layout.shards[i].first == 0);
+    CHECK(layout.shards[i].parts == 1);
+    CHECK(layout.shards[i].offset % 64 == 0);
+  }
+  CHECK(layout.shards[0].count == 15);
+  CHECK(layout.shards[2].count == 1);
+  CHECK(layout.OfServer(1) == std::vector<VariableShard>{layout.shards[1], layout.shards[3]});
+  CHECK(layout.block_bytes() == 2 * 4 * 64);
+}
+
+TEST_CASE("a large variable is cut along its first axis, the first parts one row larger") {
+  const VariableLayout layout = PlanVariables({Variable("w", {13, 4})}, 5, 8);
+  std::vector<uint64_t> rows, firsts;
+  for (const VariableShard& shard : layout.shards) {
+    rows.push_back(shard.count / 4);
+    firsts.push_back(shard.first / 4);
+    CHECK(shard.offset == shard.first * sizeof(float));
+    CHECK(shard.server == shard.part);
+  }
+  CHECK(rows == std::vector<uint64_t>{3, 3, 3, 2, 2});
+  CHECK(firsts == std::vector<uint64_t>{0, 3, 6, 9, 11});
+}
+
+TEST_CASE("no part is smaller than asked for, and none is less than a row") {
+  CHECK(PlanVariables({Variable("w", {13, 4})}, 5, 100).shards.size() == 2);  // 208 bytes
+  CHECK(PlanVariables({Variable("w", {13, 4})}, 5, 105).shards.size() == 1);
+  CHECK(PlanVariables({Variable("w", {2, 64})}, 5, 8).shards.size() == 2);
+  CHECK(PlanVariables({Variable("w", {0, 64})}, 5, 8).shards.size() == 1);
+}
+
+TEST_CASE("variables that are wrong are refused by name") {
+  CHECK(ErrorOf({}) == "there are no variables for the parameter servers");
+  CHECK(ErrorOf({Variable("a", {2}), Variable("a", {2})}).find("'a'") != std::string::npos);
+  Tensor wrong = Variable("b", {2, 3});
+  wrong.shape = {7};
+  CHECK(ErrorOf({wrong}).find("'b'") != std::string::npos);
+}
+
+TEST_CASE("steps go out in order, each to one worker, and all is over when the last is done") {
+  StepQueue queue(3, 6, UINT64_MAX);
+  CHECK(queue.Take(1) == 3);
+  CHECK(queue.Take(2) == 4);
+  queue.Done(1);
+  CHECK(queue.done() == 4);
+  CHECK(queue.Take(1) == 5);
+  queue.Done(1);
+  CHECK(queue.Take(1) == std::nullopt);
+  CHECK_FALSE(queue.over());
+  queue.Done(2);
+  CHECK(queue.over());
+  CHECK(queue.done() == 6);
+  CHECK(StepQueue(4, 4, 1).over());
+}
+
+TEST_CASE("the step of a lost worker goes to the next one that asks") {
+  StepQueue queue(0, 3, UINT64_MAX);
+  queue.Take(1);
+  queue.Take(2);
+  CHECK(queue.Lose(1) == 0);
+  CHECK(queue.Lose(1) == std::nullopt);
+  queue.Done(2);
+  CHECK(queue.Take(2) == 0);
+  queue.Done(2);
+  CHECK(queue.Take(2) == 2);
+  queue.Done(2);
+  CHECK(queue.over());
+  CHECK(queue.repeated() == 1);
+  CHECK(queue.done() == 3);
+}
+
+TEST_CASE("no more steps are out than allowed") {
+  StepQueue queue(0, 9, 2);
+  queue.Take(1);
+  queue.Take(2);
+  CHECK(queue.Take(3) == std::nullopt);
+  queue.Done(1);
+  CHECK(queue.Take(3) == 2);
+}
+
+TEST_CASE("staleness is what has been applied meanwhile") {
+  StalenessGate gate;
+  gate.Begin(1);
+  gate.Begin(2);
+  CHECK(gate.Apply(1) == 0);
+  gate.Begin(1);
+  CHECK(gate.Apply(1) == 0);
+  CHECK(gate.Apply(2) == 2);
+  CHECK(gate.version() == 3);
+  CHECK(gate.histogram() == std::vector<uint64_t>{2, 0, 1});
+}
+
+TEST_CASE("a gradient waits for one that would become too stale") {
+  StalenessGate gate(1);
+  gate.Begin(1);
+  gate.Begin(2);
+  CHECK(gate.MayApply(1));
+  gate.Apply(1);
+  gate.Begin(1);
+  CHECK_FALSE(gate.MayApply(1));  // 2 would have staleness 2 then
+  CHECK(gate.MayApply(2));
+  SECTION("until that comes") { CHECK(gate.Apply(2) == 1); }
+  SECTION("or never will") { gate.Forget(2); }
+  CHECK(gate.MayApply(1));
+}
+
+// Workers of every speed, in any order, with as many steps out as the bound allows.
+TEST_CASE("whatever the order, no gradient is staler than the bound, and one may always go") {
+  std::mt19937 random(7);
+  for (const uint64_t bound : {0u, 1u, 2u, 5u}) {
+    StalenessGate gate(bound);
+    std::set<int> out, waiting;
+    for (int i = 0; i < 20'000; ++i) {
+      const int worker = static_cast<int>(random() % 8);
+      if (out.count(worker) == 0 && out.size() <= bound) {
+        gate.Begin(worker);
+        out.insert(worker);
+      } else if (out.count(worker) > 0 && random() % 50 == 0) {
+        gate.Forget(worker);
+        out.erase(worker);
+        waiting.erase(worker);
+      } else if (out.count(worker) > 0) {
+        waiting.insert(worker);
+      }
+      bool applied = true;
+      while (applied) {
+        applied = false;
+        for (const int each : std::set<int>(waiting)) {
+          if (!gate.MayApply(each)) continue;
+          REQUIRE(gate.Apply(each) <= bound);
+          waiting.erase(each);
+          out.erase(each);
+          applied = true;
+        }
+      }
+      REQUIRE((waiting.empty() || waiting.size() < out.size()));  // else all would wait for ever
+    }
+    CHECK(gate.version() > 1000);
+    CHECK(gate.histogram().size() == bound + 1);
+  }
+}
+
+std::string Hex(const std::string& bytes) {
+  std::string hex;
+  for (const char byte : bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    hex += kDigits[static_cast<unsigned char>(byte) / 16];
+    hex += kDigits[static_cast<unsigned char>(byte) % 16];
+  }
+  return hex;
+}
+
+// The examples of FIPS 180-2, and lengths on both sides of a block's end.
+TEST_CASE("SHA-256 is that of the standard") {
+  CHECK(Hex(Sha256("abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  CHECK(Hex(Sha256("")) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  CHECK(
+      Hex(Sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")) ==
+      "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  CHECK(
+      Hex(Sha256(std::string(1'000'000, 'a'))) ==
+      "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  CHECK(
+      Hex(Sha256(std::string(64, 'a'))) ==
+      "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
+}
+
+// RFC 4231, cases 2 and 6.
+TEST_CASE("HMAC is that of the standard, also with a key longer than a block") {
+  CHECK(
+      Hex(HmacSha256("Jefe", "what do ya want for nothing?")) ==
+      "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  CHECK(
+      Hex(HmacSha256(
+          std::string(131, '\xaa'), "Test Using Larger Than Block-Size Key - Hash Key First")) ==
+      "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+  CHECK(EqualInConstantTime("ab", "ab"));
+  CHECK_FALSE(EqualInConstantTime("ab", "aB"));
+  CHECK_FALSE(EqualInConstantTime("ab", "abc"));
+}
+
+}  // namespace
