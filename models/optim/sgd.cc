@@ -1,7 +1,7 @@
 #include "models/optim/sgd.h"
 
 #include "models/optim/checks.h"
-#include "models/optim/update_kernels.h"
+#include "models/optim/descent_kernels.h"
 
 namespace dtrun::models {
 

@@ -25,31 +25,6 @@ DTRUN_KERNEL_PART float LambUpdate(float m, float v, float value, const LambFact
 
 }  // namespace
 
-DTRUN_KERNEL void Descend(
-    const float* __restrict gradient, size_t count, const DescentFactors& factors,
-    float* __restrict value) {
-  const DescentFactors f = factors;
-  for (size_t i = 0; i < count; ++i) value[i] -= f.rate * (gradient[i] + f.decay * value[i]);
-}
-
-DTRUN_KERNEL void DescendWithMomentum(
-    const float* __restrict gradient, size_t count, const DescentFactors& factors,
-    float* __restrict velocity, float* __restrict value) {
-  const DescentFactors f = factors;
-  if (f.nesterov) {
-    for (size_t i = 0; i < count; ++i) {
-      const float change = f.rate * (gradient[i] + f.decay * value[i]);
-      velocity[i] = f.momentum * velocity[i] - change;
-      value[i] += f.momentum * velocity[i] - change;
-    }
-    return;
-  }
-  for (size_t i = 0; i < count; ++i) {
-    velocity[i] = f.momentum * velocity[i] - f.rate * (gradient[i] + f.decay * value[i]);
-    value[i] += velocity[i];
-  }
-}
-
 DTRUN_KERNEL void UpdateAdam(
     const float* __restrict gradient, size_t count, const AdamFactors& factors, float* __restrict m,
     float* __restrict v, float* __restrict value) {

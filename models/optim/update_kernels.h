@@ -8,18 +8,6 @@ namespace dtrun::models {
 // The optimizers' formulas over `count` elements, one pass over memory each. What a step has of
 // numbers that are the same for all elements is prepared in f64 and rounded once.
 
-/// Of sgd.h and lars.h: gradient descent along `gradient + decay * value`.
-struct DescentFactors {
-  float rate = 0;
-  float momentum = 0;
-  float decay = 0;
-  bool nesterov = false;
-};
-void Descend(const float* gradient, size_t count, const DescentFactors& factors, float* value);
-void DescendWithMomentum(
-    const float* gradient, size_t count, const DescentFactors& factors, float* velocity,
-    float* value);
-
 /// Of adam.h.
 struct AdamFactors {
   float rate = 0;                  ///< with the corrections for the first steps
