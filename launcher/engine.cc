@@ -70,7 +70,12 @@ std::string FindMpirun(const std::string& path) {
         Text(
             "dtrun works with mpirun of Open MPI 4 or 5, but ", ShellQuoted(*mpirun), " says ",
             ShellQuoted(version), " of itself"));
-  return *mpirun;
+  // Started as /bin/mpirun, where /bin is a link, it would look for all of Open MPI below "/". Its
+  // own name stays: that one is often a link to a program that asks what it is called.
+  const std::filesystem::path file(*mpirun);
+  std::error_code error;
+  const auto folder = std::filesystem::canonical(file.parent_path(), error);
+  return error ? *mpirun : (folder / file.filename()).string();
 }
 
 std::string MpirunVersion(const std::string& mpirun) { return FirstLineOf(mpirun, "--version"); }
