@@ -301,6 +301,16 @@ TEST_CASE("no ssh is needed on one host") {
   CHECK(test.Run({"-np", "1", "/bin/echo", "hi"}).out == "hi\n");
 }
 
+// Started as /bin/mpirun it would take "/" for where Open MPI is.
+TEST_CASE("mpirun is found through a link to its folder, as /bin is one") {
+  DtrunTest test;
+  if (!std::filesystem::exists("/bin/mpirun")) return;
+  test.environment = {{"PATH", "/bin"}};
+  const CommandResult result = test.Run({"-np", "1", "/bin/echo", "hi"});
+  CHECK(result.err.empty());
+  CHECK(result.out == "hi\n");
+}
+
 TEST_CASE("runs leave nothing in the temporary folder") {
   const DtrunTest test;
   CHECK(test.RunScript(2, "ls -d $TMPDIR/dtrun.*").exit_code == 0);  // there is one meanwhile
