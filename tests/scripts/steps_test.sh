@@ -78,11 +78,13 @@ built_tree() {
   cp /bin/true bazel-bin/launcher/dtrun_probe
   cp /bin/true bazel-bin/launcher/dtrun_rank
   cp /bin/true bazel-bin/models/cnn_fmnist
+  cp /bin/true bazel-bin/models/ps_fmnist
   cp /bin/true bazel-bin/models/synthetic_benchmark
   cp /bin/true bazel-bin/models/predict/predict
   cp /bin/true bazel-bin/bench/all_reduce_perf
   cp /bin/true bazel-bin/bench/gradient_perf
   cp /bin/true bazel-bin/bench/model_perf
+  cp /bin/true bazel-bin/bench/named_perf
   cp /bin/true bazel-bin/bench/overlap_perf
   cp /bin/true bazel-bin/runtime/libdtrun.so.0
   cp /bin/true bazel-bin/runtime/libdtrun_mpi.so
@@ -97,7 +99,7 @@ install_all() {
   built_tree
   run scripts/install ../prefix
   expect_status 0
-  for file in bin/dtrun bin/cnn_fmnist bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/models/layers/layer.h; do
+  for file in bin/dtrun bin/cnn_fmnist bin/ps_fmnist bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/models/layers/layer.h; do
     [[ -e ../prefix/$file ]] || unmet "$file"
   done
   expect_equal "$(find ../prefix -name '.dtrun*')" ""
