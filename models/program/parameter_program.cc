@@ -2,7 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "models/data/distribute.h"
@@ -147,7 +149,8 @@ std::string ToText(const ParameterResult& result) {
                     s.repeated_steps == 1 ? " step was" : " steps were", " handed out again\n"));
 }
 
-// A checkpoint that is there when the job is done is scored before this ends.
+// A checkpoint that is there when the job is done is scored before this ends. The folder is made by
+// the server that saves the first one.
 void ScoreCheckpoints(
     Context& job, const ParameterOptions& options, Sequential& model, const Pipeline& test) {
   constexpr std::chrono::milliseconds kLook{100};
@@ -155,16 +158,20 @@ void ScoreCheckpoints(
   ParameterReader reader(job, variables, options.servers);
   CheckpointOptions reading;
   reading.read_only = true;
-  CheckpointManager checkpoints(job.world(), options.parsed.options.checkpoint_dir, reading);
+  const std::string& folder = options.parsed.options.checkpoint_dir;
+  std::optional<CheckpointManager> checkpoints;
   std::string scored;
   for (;;) {
     const bool finished = reader.progress().finished;
-    const std::vector<Checkpoint> list = checkpoints.List();
+    if (!checkpoints && std::filesystem::is_directory(folder))
+      checkpoints.emplace(job.world(), folder, reading);
+    const std::vector<Checkpoint> list =
+        checkpoints ? checkpoints->List() : std::vector<Checkpoint>();
     if (!list.empty() && list.back().name != scored) {
       LoadOptions load;
       load.name = scored = list.back().name;
       load.allow_unexpected = true;  // the optimizer's
-      checkpoints.Load(variables, load);
+      checkpoints->Load(variables, load);
       std::printf("%s: test accuracy %.4f\n", scored.c_str(), ScoreOf(job, model, test).accuracy);
       std::fflush(stdout);
     } else if (finished) {
