@@ -1,17 +1,16 @@
 // LibTorch trainers under dtrun beside trainers that do without, in the same processes and run, in
 // turn, one thread per rank.
 //
-//   cnn: the images/s of all ranks together, beside as many processes that each train alone, and
-//   beside
-//        processes that train alone but wait for each other after every step: what any synchronous
-//        trainer loses to unequal cores and interruptions. Every round has new trainers: where
-//        their memory lies makes a difference of several per cent. Ranks whose cores share a
-//        last-level cache disturb each other more when they work in step, so rounds with and
-//        without a cache for each core are told apart, too.
+//   cnn: the images/s of all ranks together, beside as many processes that each train alone; beside
+//        such processes whose tensors reuse memory as dtrun's do, which leaves what synchronous
+//        training costs; and beside the same that wait for each other after every step: what any
+//        synchronous trainer loses to unequal cores and interruptions. Every round has new
+//        trainers: where their memory lies makes a difference of several per cent. Ranks whose
+//        cores share a last-level cache disturb each other more when they work in step, so rounds
+//        with and without a cache for each core are told apart, too.
 //   mlp: the time of a step with 20 M parameters at batch 4, where communication weighs most,
-//   beside
-//        the same trainer with an MPI_Allreduce per parameter after backward(), and beside one
-//        without any communication.
+//        beside the same trainer with an MPI_Allreduce per parameter after backward(), and beside
+//        one without any communication.
 //
 // Run it under dtrun or mpirun.
 
@@ -27,6 +26,8 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -45,15 +46,13 @@ using torch::Tensor;
 struct Settings {
   std::string network = "all";
   int rounds = 15;
-  // Of each rank. At 256 the activations are above 32 MiB, which malloc maps anew in every step:
-  // LibTorch is a quarter slower, and what the pages cost varies.
-  int64_t cnn_batch = 128;
+  int64_t cnn_batch = 128;  // of each rank
 };
 
 enum class Zero { kZeroed, kNone };
 const char* NameOf(Zero mode) { return mode == Zero::kZeroed ? "zeroed" : "none"; }
 
-enum class How { kDtrun, kMpi, kInStep, kAlone };
+enum class How { kDtrun, kMpi, kInStep, kReusing, kAlone };
 
 torch::nn::Sequential Cnn() {
   namespace nn = torch::nn;
@@ -89,6 +88,9 @@ class Trainer {
         sgd_(network_->parameters(), 0.001) {
     if (how == How::kDtrun) {
       distributed_ = std::make_unique<dtrun::torch::DistributedOptimizer>(world, sgd_, *network_);
+    }
+    if (how == How::kReusing || how == How::kInStep) {
+      reuse_ = std::make_unique<dtrun::torch::internal::Arena::User>();
     }
   }
 
@@ -139,6 +141,7 @@ class Trainer {
   Tensor input_, labels_;
   torch::optim::SGD sgd_;
   std::unique_ptr<dtrun::torch::DistributedOptimizer> distributed_;
+  std::unique_ptr<dtrun::torch::internal::Arena::User> reuse_;
 };
 
 // The library that the matrix products of LibTorch come from: most of the compute beside which
@@ -156,7 +159,7 @@ double Reduced(dtrun::Communicator& world, double value, dtrun::ReduceOp op) {
 }
 
 // Of rounds in which the cores of ranks 0 and 1 did, or did not, share a last-level cache.
-struct Shares {
+struct ByCache {
   std::vector<double> all, apart, one_cache;
 
   // `ns` before and after the round: see CacheLineNs.
@@ -186,27 +189,26 @@ json MeasureCnn(dtrun::Context& job, Zero mode, int64_t batch, int rounds) {
     one.Time(2);
     return static_cast<double>(batch * steps) / one.Time(steps);
   };
-  std::vector<double> rates, alone_rates, shares_in_step;
-  Shares shares;
+  constexpr How kSides[] = {How::kDtrun, How::kReusing, How::kInStep, How::kAlone};
+  constexpr size_t kCount = std::size(kSides);
+  std::vector<double> rates, alone_rates, shares, shares_in_step;
+  ByCache shares_reusing;
   double ns = dtrun::bench::CacheLineNs(job);
-  for (int i = 0; i < rounds; ++i) {
-    double ours = 0, in_step = 0, alone = 0;
-    for (int turn = 0; turn < 3; ++turn) {
-      switch ((turn + i) % 3) {
-        case 0:
-          ours = Reduced(job.world(), rate(How::kDtrun), dtrun::ReduceOp::kMin) * job.size();
-          break;
-        case 1:
-          in_step = Reduced(job.world(), rate(How::kInStep), dtrun::ReduceOp::kMin) * job.size();
-          break;
-        default: alone = Reduced(job.world(), rate(How::kAlone), dtrun::ReduceOp::kSum);
-      }
+  for (size_t i = 0; i < static_cast<size_t>(rounds); ++i) {
+    std::map<How, double> of;  // images/s of all ranks
+    for (size_t turn = 0; turn < kCount; ++turn) {
+      const How how = kSides[(turn + i) % kCount];
+      const bool together = how == How::kDtrun || how == How::kInStep;
+      const auto op = together ? dtrun::ReduceOp::kMin : dtrun::ReduceOp::kSum;
+      of[how] = Reduced(job.world(), rate(how), op) * (together ? job.size() : 1);
     }
-    rates.push_back(ours), alone_rates.push_back(alone);
-    shares_in_step.push_back(ours / in_step);
+    const double ours = of[How::kDtrun];
+    rates.push_back(ours), alone_rates.push_back(of[How::kAlone]);
+    shares.push_back(ours / of[How::kAlone]);
+    shares_in_step.push_back(ours / of[How::kInStep]);
     const double ns_before = ns;
     ns = dtrun::bench::CacheLineNs(job);
-    shares.Add(ours / alone, ns_before, ns);
+    shares_reusing.Add(ours / of[How::kReusing], ns_before, ns);
   }
   return {
       {"case", "cnn"},
@@ -216,29 +218,31 @@ json MeasureCnn(dtrun::Context& job, Zero mode, int64_t batch, int rounds) {
       {"parameters", parameters},
       {"images_per_s", Median(rates)},
       {"alone_images_per_s", Median(alone_rates)},
-      {"share", Median(shares.all)},
+      {"share", Median(shares)},
+      {"share_reusing", Median(shares_reusing.all)},
       {"share_in_step", Median(shares_in_step)},
-      {"rounds_apart", shares.apart.size()},
-      {"share_apart", MedianOrNull(shares.apart)},
-      {"rounds_one_cache", shares.one_cache.size()},
-      {"share_one_cache", MedianOrNull(shares.one_cache)}};
+      {"rounds_apart", shares_reusing.apart.size()},
+      {"share_reusing_apart", MedianOrNull(shares_reusing.apart)},
+      {"rounds_one_cache", shares_reusing.one_cache.size()},
+      {"share_reusing_one_cache", MedianOrNull(shares_reusing.one_cache)}};
 }
 
 json MeasureMlp(dtrun::Context& job, Zero mode, int rounds) {
   constexpr int kBatch = 4, kSteps = 8;
-  const auto trainer = [&](How how) {
-    return Trainer(job.world(), how, mode, Mlp(), torch::randn({kBatch, 1536}));
-  };
-  Trainer ours = trainer(How::kDtrun), mpi = trainer(How::kMpi), alone = trainer(How::kAlone);
-  std::vector<double> times, mpi_times, alone_times, ratios;
-  const auto step_us = [&](Trainer& one) {
+  int64_t parameters = 0;
+  // Of the slowest rank. Each time with a new trainer, so that none changes what memory the others
+  // get.
+  const auto step_us = [&](How how) {
+    Trainer one(job.world(), how, mode, Mlp(), torch::randn({kBatch, 1536}));
+    parameters = one.parameter_count();
+    one.Time(kSteps / 4);
     return Reduced(job.world(), one.Time(kSteps), dtrun::ReduceOp::kMax) / kSteps * 1e6;
   };
-  step_us(ours), step_us(mpi), step_us(alone);
+  std::vector<double> times, mpi_times, alone_times, ratios;
   for (int i = 0; i < rounds; ++i) {
-    times.push_back(step_us(ours));
-    mpi_times.push_back(step_us(mpi));
-    alone_times.push_back(step_us(alone));
+    times.push_back(step_us(How::kDtrun));
+    mpi_times.push_back(step_us(How::kMpi));
+    alone_times.push_back(step_us(How::kAlone));
     ratios.push_back(mpi_times.back() / times.back());
   }
   return {
@@ -246,7 +250,7 @@ json MeasureMlp(dtrun::Context& job, Zero mode, int rounds) {
       {"mode", NameOf(mode)},
       {"ranks", job.size()},
       {"batch", kBatch},
-      {"parameters", ours.parameter_count()},
+      {"parameters", parameters},
       {"step_us", Median(times)},
       {"mpi_step_us", Median(mpi_times)},
       {"alone_step_us", Median(alone_times)},
@@ -256,19 +260,19 @@ json MeasureMlp(dtrun::Context& job, Zero mode, int rounds) {
 void PrintCnn(const json& row) {
   std::printf(
       "cnn  %-7s %9lld parameters, batch %d: %8.0f images/s; alone %8.0f images/s; share %5.1f %% "
-      "(of processes in step %5.1f %%)\n",
+      "(of processes that reuse memory as well %5.1f %%, and are in step %5.1f %%)\n",
       row["mode"].get<std::string>().c_str(), row["parameters"].get<long long>(),
       row["batch"].get<int>(), row["images_per_s"].get<double>(),
       row["alone_images_per_s"].get<double>(), 100 * row["share"].get<double>(),
-      100 * row["share_in_step"].get<double>());
+      100 * row["share_reusing"].get<double>(), 100 * row["share_in_step"].get<double>());
   const auto print = [&](const char* text, const char* rounds, const char* share) {
     if (row[share].is_null()) return;
     std::printf(
-        "     of %d rounds with %s: share %5.1f %%\n", row[rounds].get<int>(), text,
-        100 * row[share].get<double>());
+        "     of %d rounds with %s: %5.1f %% of processes that reuse memory\n",
+        row[rounds].get<int>(), text, 100 * row[share].get<double>());
   };
-  print("a last-level cache for each core", "rounds_apart", "share_apart");
-  print("both cores on one", "rounds_one_cache", "share_one_cache");
+  print("a last-level cache for each core", "rounds_apart", "share_reusing_apart");
+  print("both cores on one", "rounds_one_cache", "share_reusing_one_cache");
 }
 
 // Where a step's time goes: what it takes without communication, and what each adds to that.

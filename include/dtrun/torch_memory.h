@@ -4,6 +4,7 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/GradMode.h>
+#include <dtrun/torch_arena.h>
 
 #include <atomic>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,31 +22,45 @@
 // gradients, allocations of a backward pass that have the size of one of them get a place in its
 // block, which all ranks of the host map: the gradient is reduced where autograd has made it, and
 // the place is free again when the gradient is dropped. It does not matter which gradient, or which
-// intermediate result, takes which place. All other allocations, and all when no place is free,
-// are LibTorch's.
+// intermediate result, takes which place. Of all other allocations, large ones come from
+// an arena (torch_arena.h), and the rest is LibTorch's.
 
 namespace dtrun {
 namespace torch {
 namespace internal {
 
 /// Places of gradients. Thread-safe: a tensor can be dropped by any thread.
-class Places : public std::enable_shared_from_this<Places> {
+class Places : public MemorySource, public std::enable_shared_from_this<Places> {
  public:
   /// Places live as long as `block`.
   explicit Places(std::shared_ptr<const void> block) : block_(std::move(block)) {}
 
   void Add(void* data, size_t bytes) { places_.push_back({data, bytes, false}); }
 
-  /// A place of exactly this size, taken until the result is destroyed; null if none is free.
-  c10::DataPtr Take(size_t bytes) {
+  /// A place of exactly this size; null if none is free.
+  void* Take(size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (Place& place : places_) {
       if (place.taken || place.bytes != bytes) continue;
-      auto loan = std::make_unique<Loan>(Loan{shared_from_this(), &place});
       place.taken = true;
-      return c10::DataPtr(place.data, loan.release(), &GiveBack, c10::DeviceType::CPU);
+      return place.data;
     }
-    return c10::DataPtr();
+    return nullptr;
+  }
+
+  /// The same, taken until the last copy of the result is destroyed.
+  std::shared_ptr<void> Borrow(size_t bytes) {
+    void* const data = Take(bytes);
+    if (data == nullptr) return nullptr;
+    return std::shared_ptr<void>(
+        data, [places = shared_from_this()](void* place) { places->GiveBack(place); });
+  }
+
+  void GiveBack(void* data) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (Place& place : places_) {
+      if (place.data == data) place.taken = false;
+    }
   }
 
   /// Whether `data` is a place.
@@ -64,16 +80,6 @@ class Places : public std::enable_shared_from_this<Places> {
     size_t bytes;
     bool taken;
   };
-  struct Loan {
-    std::shared_ptr<Places> places;
-    Place* place;
-  };
-
-  static void GiveBack(void* context) {
-    const std::unique_ptr<Loan> loan(static_cast<Loan*>(context));
-    const std::lock_guard<std::mutex> lock(loan->places->mutex_);
-    loan->place->taken = false;
-  }
 
   std::shared_ptr<const void> block_;
   std::mutex mutex_;
@@ -113,8 +119,9 @@ class WithAllocate<Base, true> : public WithCopy<Base> {
   virtual c10::DataPtr Allocate(size_t bytes) const = 0;
 };
 
-/// LibTorch's allocator for the CPU, with places. Installed once, for the rest of the process,
-/// unless another one with a higher priority is.
+/// LibTorch's allocator for the CPU, with places and an arena. Installed once, for the rest of
+/// the process, unless another one with a higher priority is. LibTorch also takes memory from it
+/// without a tensor, and gives that back by its address: so it knows what it has given.
 class PlaceAllocator : public WithAllocate<c10::Allocator> {
  public:
   static PlaceAllocator& Installed() {
@@ -133,38 +140,73 @@ class PlaceAllocator : public WithAllocate<c10::Allocator> {
     any_ = true;
   }
 
-  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
+  c10::DeleterFnPtr raw_deleter() const override {
+    return inner_->raw_deleter() == nullptr ? nullptr : &Free;
+  }
 
  protected:
   c10::DataPtr Allocate(size_t bytes) const override {
-    // First what is cheap, and almost always so.
-    if (bytes >= kLeast && any_.load(std::memory_order_relaxed) && !c10::GradMode::is_enabled()) {
-      c10::DataPtr place = TakePlace(bytes);
-      if (place) return place;
+    if (bytes >= Arena::kLeast) {
+      void* data = TakePlace(bytes);
+      if (data == nullptr) data = TakeOfArena(bytes);
+      if (data != nullptr) return c10::DataPtr(data, data, &Free, c10::DeviceType::CPU);
     }
     return inner_->allocate(bytes);
   }
 
  private:
-  static constexpr size_t kLeast = 1 << 20;  // smaller gradients share a bucket
+  static constexpr size_t kLeastPlace = 1 << 20;  // smaller gradients share a bucket
 
   explicit PlaceAllocator(c10::Allocator* inner) : inner_(inner) { c10::SetCPUAllocator(this); }
 
-  c10::DataPtr TakePlace(size_t bytes) const {
+  void* TakePlace(size_t bytes) const {
+    // First what is cheap, and almost always so.
+    if (bytes < kLeastPlace || !any_.load(std::memory_order_relaxed) ||
+        c10::GradMode::is_enabled()) {
+      return nullptr;
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const std::weak_ptr<Places>& known : known_) {
       const std::shared_ptr<Places> places = known.lock();
       if (places == nullptr || !places->open.load(std::memory_order_relaxed)) continue;
-      c10::DataPtr place = places->Take(bytes);
-      if (place) return place;
+      void* const data = places->Take(bytes);
+      if (data == nullptr) continue;
+      given_[data] = places;
+      return data;
     }
-    return c10::DataPtr();
+    return nullptr;
+  }
+
+  void* TakeOfArena(size_t bytes) const {
+    Arena& arena = Arena::OfProcess();
+    void* const data = arena.Take(bytes);
+    if (data == nullptr) return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    given_[data] = std::shared_ptr<MemorySource>(std::shared_ptr<void>(), &arena);
+    return data;
+  }
+
+  static void Free(void* data) { Installed().GiveBack(data); }
+
+  void GiveBack(void* data) {
+    std::shared_ptr<MemorySource> source;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto found = given_.find(data);
+      if (found != given_.end()) {
+        source = std::move(found->second);
+        given_.erase(found);
+      }
+    }
+    if (source == nullptr) return inner_->raw_deleter()(data);
+    source->GiveBack(data);
   }
 
   c10::Allocator* const inner_;
   std::atomic<bool> any_{false};
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<Places>> known_;
+  mutable std::unordered_map<void*, std::shared_ptr<MemorySource>> given_;
 };
 
 }  // namespace internal

@@ -38,6 +38,9 @@ struct DistributedOptions {
   uint64_t first_bucket_bytes = 0;
   /// What gradients of f32 and f64 look like while they are reduced.
   Wire wire = Wire::kNone;
+  /// Large tensors of the process get the memory of freed ones, as long as this object lives,
+  /// instead of new pages from the system: see torch_arena.h.
+  bool reuse_memory = true;
 };
 
 namespace internal {
@@ -69,7 +72,8 @@ inline Names NamesOf(const ::torch::nn::Module& module) {
 /// otherwise, gradients stay in the mapped memory and autograd adds to the zeros there.
 ///
 /// **Memory.** For large gradients, this class stands in front of LibTorch's allocator for the CPU:
-/// see torch_memory.h. It does so for the rest of the process.
+/// see torch_memory.h. It does so for the rest of the process. It also keeps the memory of freed
+/// tensors for the next ones (`reuse_memory`).
 ///
 /// **Unused parameters.** Without a gradient on some ranks: those contribute zeros. On all ranks:
 /// it stays undefined, and the inner optimizer passes the parameter over, as in one process.
@@ -245,6 +249,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       Watch(i);
     }
     internal::PlaceAllocator::Installed().Join(places_);
+    if (options.reuse_memory) arena_ = std::make_unique<internal::Arena::User>();
   }
 
   static std::shared_ptr<::torch::optim::Optimizer> Borrowed(::torch::optim::Optimizer& inner) {
@@ -507,11 +512,11 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
 
   // Undefined if there is none.
   Tensor FreePlace(const Slot& slot) {
-    auto taken = std::make_shared<c10::DataPtr>(places_->Take(SizeOf(slot)));
-    if (!*taken) return Tensor();
-    void* data = taken->get();
+    const std::shared_ptr<void> place = places_->Borrow(SizeOf(slot));
+    if (place == nullptr) return Tensor();
     return ::torch::from_blob(
-        data, slot.place.sizes(), slot.place.strides(), [taken](void*) {}, slot.place.options());
+        place.get(), slot.place.sizes(), slot.place.strides(), [place](void*) {},
+        slot.place.options());
   }
 
   void MarkUnused(size_t i) {
@@ -653,7 +658,8 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   std::vector<internal::SharedOptions> shared_;  // by group
   std::shared_ptr<GradientReducer> reducer_;
   std::shared_ptr<internal::Places> places_;  // of the gradients that are alone in their bucket
-  internal::NamedTensors buffers_;            // to be synchronised
+  std::unique_ptr<internal::Arena::User> arena_;
+  internal::NamedTensors buffers_;  // to be synchronised
   std::unique_ptr<Communicator> buffer_communicator_;
   int no_sync_ = 0;                                        // scopes
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // as long as this object

@@ -60,6 +60,12 @@ TEST_CASE("large gradients are made where they are reduced, whatever becomes of 
       "tests/torch/torch_large_ranks");
 }
 
+TEST_CASE("large tensors get the memory of freed ones, as long as a trainer is there") {
+  const int ranks = GENERATE(1, 2);
+  CheckStories(
+      ranks, {"reused", "own", "bounded", "freed", "raw"}, "tests/torch/torch_memory_ranks");
+}
+
 TEST_CASE("schedulers and options reach the inner optimizer, whoever changes them") {
   CheckStories(2, {"schedulers", "own_optimizer"});
 }
