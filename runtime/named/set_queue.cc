@@ -1,7 +1,6 @@
 // Ranks agree in rounds. In a round every rank tells every other what it has submitted since the
 // last one, and each then knows, by the same table, what all have submitted: that is done, in the
-// same order everywhere. A round is one all-gather of a small record per rank; what does not fit
-// follows in a second one. A rank takes part when it has news, or when it waits for those of others
+// same order everywhere. A rank takes part when it has news, or when it waits for those of others
 // and another rank has begun: so a round happens only when there are news. There is no coordinator
 // and no clock.
 //
@@ -16,7 +15,7 @@
 #include "runtime/named/set_queue.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -51,25 +50,12 @@ SetQueue::SetQueue(
     : engine_(engine),
       log_(std::move(log)),
       settings_(settings),
-      rounds_(communicator.Duplicate()),
-      data_(communicator.Duplicate()),
-      pieces_(data_->Allocate(kPieces * settings.batch_bytes)),
+      round_(communicator),
+      line_(communicator, settings.batch_bytes),
       rank_(communicator.rank()),
       size_(communicator.size()),
-      rings_(rounds_->RingsWhenAwaited()),
-      table_(rounds_->members(), rank_, settings.cache_capacity) {
-  records_->mine.resize(kRecordBytes);
-  records_->all.resize(kRecordBytes * static_cast<size_t>(size_));
-}
-
-SetQueue::~SetQueue() {
-  // Peers may still read or write what is under way.
-  for (Moving& moving : moving_) {
-    if (moving.own_memory != nullptr) ops::Keep(std::move(moving.own_memory));
-  }
-  if (!moving_.empty()) ops::Keep(std::move(pieces_));
-  if (phase_ != Phase::kIdle) ops::Keep(std::move(records_));
-}
+      rings_(round_.RingsWhenAwaited()),
+      table_(round_.members(), rank_, settings.cache_capacity) {}
 
 // --- submitting ---------------------------------------------------------------------------------
 
@@ -230,9 +216,8 @@ void SetQueue::CallBack() {
 }
 
 bool SetQueue::Step() {
-  bool advanced = FinishTransfers();
-  advanced |= StartTransfers();
-  if (phase_ != Phase::kIdle) return ContinueRound() || advanced;
+  const bool advanced = line_.Advance([this](const Batch& batch) { FinishBatch(batch); });
+  if (round_.under_way()) return ContinueRound() || advanced;
   if (!TakesPart()) return advanced;
   BeginRound();
   return true;
@@ -244,66 +229,21 @@ bool SetQueue::Step() {
 bool SetQueue::TakesPart() const {
   if (table_.HasNews()) return true;
   const bool depends = table_.my_pending() > 0 || join_ != nullptr;
-  return (depends || answers_) && rounds_->MayBeAwaited();
+  return (depends || answers_) && round_.MayBeAwaited();
 }
 
 void SetQueue::BeginRound() {
   held_ = held_bytes_ = 0;
-  const std::string& news = table_.TakeNews();
-  const auto bytes = static_cast<uint32_t>(news.size());
-  std::memcpy(records_->mine.data(), &bytes, kHeadBytes);
-  std::memcpy(records_->mine.data() + kHeadBytes, news.data(), std::min(news.size(), kInRecord));
-  records_->rest = news.size() > kInRecord ? news.substr(kInRecord) : "";
-  round_ = rounds_->StartAllGather(
-      Buffer(records_->mine.data(), records_->mine.size(), DType::kU8),
-      Buffer(records_->all.data(), records_->all.size(), DType::kU8));
-  round_has_purpose_ = answers_ = false;
-  phase_ = Phase::kGathering;
+  round_.Begin(table_.TakeNews());
+  answers_ = false;
 }
 
 bool SetQueue::ContinueRound() {
-  if (!round_.Done()) return false;
-  const auto p = static_cast<size_t>(size_);
-  std::vector<uint64_t> rests(p);
-  std::vector<std::string_view> news(p);
-  bool more = false;
-  for (size_t r = 0; r < p; ++r) {
-    const char* record = records_->all.data() + r * kRecordBytes;
-    uint32_t bytes = 0;
-    std::memcpy(&bytes, record, kHeadBytes);
-    news[r] = std::string_view(record + kHeadBytes, std::min<size_t>(bytes, kInRecord));
-    rests[r] = bytes - news[r].size();
-    more |= rests[r] > 0;
-  }
-  if (!more) {
-    EndRound(news);
-    return true;
-  }
-  uint64_t all = 0;
-  for (const uint64_t bytes : rests) all += bytes;
-  if (phase_ == Phase::kGathering) {
-    records_->rests.resize(all);
-    round_ = rounds_->StartAllGather(
-        Buffer(records_->rest.data(), records_->rest.size(), DType::kU8),
-        Buffer(records_->rests.data(), all, DType::kU8), rests);
-    phase_ = Phase::kGatheringRest;
-    return true;
-  }
-  std::vector<std::string> whole(p);
-  size_t begin = 0;
-  for (size_t r = 0; r < p; ++r) {
-    whole[r] = std::string(news[r]) + records_->rests.substr(begin, rests[r]);
-    news[r] = whole[r];
-    begin += rests[r];
-  }
-  EndRound(news);
-  return true;
-}
-
-void SetQueue::EndRound(const std::vector<std::string_view>& news) {
-  phase_ = Phase::kIdle;
+  const auto news = round_.Advance();
+  if (!news) return false;
   join_since_ = base::Duration(-1);  // others go on
-  Follow(table_.Apply(news));
+  Follow(table_.Apply(*news));
+  return true;
 }
 
 void SetQueue::Follow(Outcome outcome) {
@@ -313,7 +253,7 @@ void SetQueue::Follow(Outcome outcome) {
     if (barrier && ready.tensor != nullptr) FinishPart(*ready.tensor->mine);
   }
   for (Batch& batch : PlanBatches(outcome.ready, size_, settings_.batch_bytes)) {
-    moving_.push_back({.transfer = Transfer(std::move(batch), rank_, size_)});
+    line_.Add(std::move(batch));
   }
   if (outcome.last_joined && join_ != nullptr) {
     join_->last_joined = *outcome.last_joined;
@@ -327,45 +267,10 @@ void SetQueue::Follow(Outcome outcome) {
   }
 }
 
-// In order, and each as soon as there is memory for it.
-bool SetQueue::StartTransfers() {
-  bool advanced = false;
-  for (; started_ < moving_.size(); ++started_) {
-    Moving& moving = moving_[started_];
-    const uint64_t bytes = moving.transfer.memory_bytes();
-    char* memory = nullptr;
-    if (bytes > settings_.batch_bytes) {
-      moving.own_memory = ops::AllocatePrivate(bytes);
-      memory = static_cast<char*>(moving.own_memory->data());
-    } else if (bytes > 0) {
-      if (pieces_taken_ == kPieces) break;
-      ++pieces_taken_;
-      moving.has_piece = true;
-      memory = static_cast<char*>(pieces_->data()) + next_piece_ * settings_.batch_bytes;
-      next_piece_ = (next_piece_ + 1) % kPieces;
-    }
-    moving.started = true;
-    moving.transfer.Start(*data_, memory);
-    advanced = true;
+void SetQueue::FinishBatch(const Batch& batch) {
+  for (const Item& item : batch) {
+    if (item.part != nullptr) FinishPart(*item.part);
   }
-  return advanced;
-}
-
-// In order as well: the pieces of memory go round.
-bool SetQueue::FinishTransfers() {
-  bool advanced = false;
-  while (started_ > 0 && moving_.front().transfer.Done()) {
-    Moving& moving = moving_.front();
-    moving.transfer.Finish();
-    for (const Item& item : moving.transfer.batch()) {
-      if (item.part != nullptr) FinishPart(*item.part);
-    }
-    if (moving.has_piece) --pieces_taken_;
-    moving_.pop_front();
-    --started_;
-    advanced = true;
-  }
-  return advanced;
 }
 
 // --- ends ---------------------------------------------------------------------------------------
@@ -437,13 +342,10 @@ base::TimePoint SetQueue::Look(base::TimePoint now) {
   if (looked_ != base::TimePoint()) patience_ += std::min(now - looked_, kLongestLook);
   looked_ = now;
   if (broken_ != nullptr) return base::TimePoint::max();
-  if (phase_ != Phase::kIdle && !round_has_purpose_) {
-    round_has_purpose_ = true;
-    round_.SetPurpose([queue = weak_from_this()] {
-      const auto alive = queue.lock();
-      return alive == nullptr ? std::string() : alive->DescribePending();
-    });
-  }
+  round_.SetPurpose([queue = weak_from_this()] {
+    const auto alive = queue.lock();
+    return alive == nullptr ? std::string() : alive->DescribePending();
+  });
   base::Duration left = LookForOthers();
   for (const Tensor* tensor : table_.pending()) {
     const bool mine = tensor->mine != nullptr && tensor->announced[static_cast<size_t>(rank_)] != 0;
@@ -456,7 +358,7 @@ base::TimePoint SetQueue::Look(base::TimePoint now) {
 // A rank on which nothing depends answers in the end, so that the others know that it is there.
 base::Duration SetQueue::LookForOthers() {
   answers_ = false;
-  if (phase_ != Phase::kIdle || submitted_ > 0 || !rounds_->MayBeAwaited()) {
+  if (round_.under_way() || submitted_ > 0 || !round_.MayBeAwaited()) {
     awaited_since_ = base::Duration(-1);
     return base::Duration::max();
   }

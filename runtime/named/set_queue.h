@@ -2,8 +2,8 @@
 #define DTRUN_RUNTIME_NAMED_SET_QUEUE_H_
 
 #include <cstdint>
-#include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,9 +14,10 @@
 #include "base/log.h"
 #include "ops/communicator.h"
 #include "ops/engine.h"
+#include "runtime/named/round.h"
 #include "runtime/named/submission.h"
 #include "runtime/named/tensor_table.h"
-#include "runtime/named/transfer.h"
+#include "runtime/named/transfer_line.h"
 
 namespace dtrun::runtime::named {
 
@@ -48,11 +49,10 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   SetQueue(
       ops::Communicator& communicator, ops::Engine& engine, base::LogSink log,
       const Settings& settings);
-  ~SetQueue() override;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  const ops::Members& members() const { return rounds_->members(); }
+  const ops::Members& members() const { return round_.members(); }
 
   /// Queues all of it or, with an Error, nothing: kInvalidArgument when a name is under way or this
   /// rank has joined; what has broken the queue.
@@ -73,12 +73,6 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   bool NeedsPolling() const override { return !rings_; }
 
  private:
-  enum class Phase { kIdle, kGathering, kGatheringRest };
-  static constexpr size_t kRecordBytes = 256;
-  static constexpr size_t kHeadBytes = 4;
-  static constexpr size_t kInRecord = kRecordBytes - kHeadBytes;
-  static constexpr size_t kPieces = 2;
-
   void CheckUsable() const;
   void CheckNew(const std::vector<Submitted>& tensors) const;
   void FindTensors(std::vector<Submitted>& tensors);
@@ -89,11 +83,8 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   bool TakesPart() const;
   void BeginRound();
   bool ContinueRound();
-  void GatherRest();
-  void EndRound(const std::vector<std::string_view>& news);
   void Follow(Outcome outcome);
-  bool StartTransfers();
-  bool FinishTransfers();
+  void FinishBatch(const Batch& batch);
   void FinishPart(Part& part);
   void FailPart(Part& part, const std::exception_ptr& error);
   void End(Submission& submission);
@@ -108,8 +99,8 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   ops::Engine& engine_;
   base::LogSink log_;
   Settings settings_;
-  std::unique_ptr<ops::Communicator> rounds_, data_;
-  std::unique_ptr<ops::Memory> pieces_;
+  Round round_;
+  TransferLine line_;
   int rank_, size_;
   bool rings_;
 
@@ -130,27 +121,6 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   size_t submitted_ = 0;  // parts that are not done
   bool answers_ =
       false;  // it takes part in the next round of others, though nothing here depends on it
-  Phase phase_ = Phase::kIdle;
-  // What ranks tell each other; kept for a round that this object does not see the end of.
-  struct Records : ops::Memory {
-    Records() : Memory(nullptr, 0) {}
-    std::string mine, all, rest, rests;
-  };
-  std::unique_ptr<Records> records_ = std::make_unique<Records>();
-  ops::Work round_;
-  bool round_has_purpose_ = false;
-
-  // In the order in which all ranks start them.
-  struct Moving {
-    Transfer transfer;
-    bool started = false;
-    bool has_piece = false;
-    std::unique_ptr<ops::Memory> own_memory = nullptr;
-  };
-  std::deque<Moving> moving_;
-  size_t started_ = 0;  // of moving_
-  size_t pieces_taken_ = 0, next_piece_ = 0;
-
   base::Duration patience_ = {};  // how long this rank has looked on
   base::TimePoint looked_ = {};
   base::Duration awaited_since_ = base::Duration(-1);  // a round of others, that is; negative: not

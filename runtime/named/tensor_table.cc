@@ -1,9 +1,6 @@
-// A round of news is read in three passes over the ranks, so that all ranks give places in the
-// cache in the same order, and none that a rank of this round has announced by its number:
-//
-//   1  names that have a place: announced by its number, with what has changed of the request
-//   2  names that have none, with the request; each is given a place if there is one
-//   3  which tensors a rank waits for no more, and whether it joins
+// A round of news (announcements.cc) is read in three passes over the ranks, so that all ranks give
+// places in the cache in the same order, and none that a rank of this round has announced by its
+// number: known names, new names, each of which is given a place if there is one, and the rest.
 //
 // Then what all ranks have announced is ready. A rank that has joined counts as one that has.
 //
@@ -22,8 +19,6 @@ namespace dtrun::runtime::named {
 namespace {
 
 using base::Text;
-
-constexpr uint64_t kNoLast = 0, kLastIsNew = 1, kFirstLastSlot = 2;
 
 }  // namespace
 
@@ -50,7 +45,7 @@ TensorTable::TensorTable(ops::Members members, int rank, size_t cache_capacity)
       rank_(rank),
       size_(static_cast<int>(members_.world_ranks.size())),
       capacity_(cache_capacity),
-      bits_((cache_capacity + 63) / 64),
+      announcements_(rank, cache_capacity),
       joined_(members_.world_ranks.size()),
       last_(members_.world_ranks.size()) {}
 
@@ -76,73 +71,6 @@ std::vector<Part*> TensorTable::MyParts() const {
     if (tensor->mine != nullptr) parts.push_back(tensor->mine);
   }
   return parts;
-}
-
-// --- this rank's news ---------------------------------------------------------------------------
-
-const std::string& TensorTable::TakeNews() {
-  news_.Clear();
-  std::vector<const Part*> changed, unknown;
-  uint64_t last = kNoLast;
-  size_t words = 0;
-  for (Part* part : unannounced_) {
-    const Tensor& tensor = *part->tensor;
-    if (tensor.slot < 0) {
-      unknown.push_back(part);
-      last = kLastIsNew;
-      continue;
-    }
-    const auto slot = static_cast<uint64_t>(tensor.slot);
-    last = kFirstLastSlot + slot;
-    if (part->request != tensor.requests->by_rank[static_cast<size_t>(rank_)]) {
-      changed.push_back(part);
-      continue;
-    }
-    bits_[slot / 64] |= uint64_t{1} << slot % 64;
-    words = std::max<size_t>(words, slot / 64 + 1);
-  }
-  // Runs of bits that are set: how many are not before it, how many are.
-  uint64_t gap = 0, run = 0;
-  const auto end_run = [&] {
-    if (run == 0) return;
-    news_.Number(run);
-    news_.Number(gap);
-    gap = run = 0;
-  };
-  for (size_t w = 0; w < words; ++w) {
-    for (uint64_t bit = 0; bit < 64; ++bit) {
-      if ((bits_[w] >> bit & 1) != 0) {
-        ++run;
-      } else {
-        end_run();
-        ++gap;
-      }
-    }
-    bits_[w] = 0;
-  }
-  end_run();
-  news_.Number(0);
-  news_.Number(changed.size());
-  for (const Part* part : changed) {
-    news_.Number(static_cast<uint64_t>(part->tensor->slot));
-    Write(*part->request, news_);
-  }
-  news_.Number(unknown.size());
-  for (const Part* part : unknown) {
-    news_.Name(part->tensor->name);
-    Write(*part->request, news_);
-  }
-  news_.Number(last);
-  news_.Number(joins_ ? 1 : 0);
-  news_.Number(withdrawn_.size());
-  for (const auto& [name, after_s] : withdrawn_) {
-    news_.Name(name);
-    news_.Number(static_cast<uint64_t>(after_s));
-  }
-  unannounced_.clear();
-  withdrawn_.clear();
-  joins_ = false;
-  return news_.bytes();
 }
 
 // --- everybody's news ---------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ops/members.h"
+#include "runtime/named/announcements.h"
 #include "runtime/named/request.h"
 
 namespace dtrun::runtime::named {
@@ -82,15 +83,15 @@ class TensorTable {
 
   /// This rank will announce, in its next round: a part that it has submitted, that it joins, that
   /// it waits no more for a tensor after so many seconds, or for the others to join (null).
-  void Announce(Part& part) { unannounced_.push_back(&part); }
-  void AnnounceJoin() { joins_ = true; }
+  void Announce(Part& part) { announcements_.Add(part); }
+  void AnnounceJoin() { announcements_.Join(); }
   void Withdraw(const Tensor* tensor, int64_t after_s) {
-    withdrawn_.emplace_back(tensor == nullptr ? "" : tensor->name, after_s);
+    announcements_.Withdraw(tensor == nullptr ? "" : tensor->name, after_s);
   }
-  bool HasNews() const { return !unannounced_.empty() || joins_ || !withdrawn_.empty(); }
+  bool HasNews() const { return !announcements_.empty(); }
 
   /// The news, for the others; from here on they are told.
-  const std::string& TakeNews();
+  const std::string& TakeNews() { return announcements_.Take(); }
   /// What all ranks told in one round, by rank. Throws Error kSystem.
   Outcome Apply(const std::vector<std::string_view>& news);
 
@@ -146,13 +147,7 @@ class TensorTable {
   int my_pending_ = 0;
   uint64_t done_ = 0;  // names, so far
 
-  // What this rank has to tell, and told.
-  std::vector<Part*> unannounced_;
-  bool joins_ = false;
-  std::vector<std::pair<std::string, int64_t>> withdrawn_;
-  std::vector<uint64_t> bits_;  // of slots, while it is written
-  ByteWriter news_;
-
+  Announcements announcements_;
   std::vector<uint8_t> joined_;  // by rank
   int joined_count_ = 0, last_joined_ = -1;
   struct Last {
