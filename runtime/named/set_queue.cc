@@ -53,6 +53,7 @@ SetQueue::SetQueue(
       settings_(settings),
       rounds_(communicator.Duplicate()),
       data_(communicator.Duplicate()),
+      adasum_(*data_, engine),
       pieces_(data_->Allocate(kPieces * settings.batch_bytes)),
       rank_(communicator.rank()),
       size_(communicator.size()),
@@ -345,7 +346,7 @@ bool SetQueue::StartTransfers() {
       next_piece_ = (next_piece_ + 1) % kPieces;
     }
     moving.started = true;
-    moving.transfer.Start(*data_, memory);
+    moving.transfer.Start(*data_, adasum_, memory);
     advanced = true;
   }
   return advanced;

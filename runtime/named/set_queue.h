@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "ops/adasum.h"
 #include "ops/communicator.h"
 #include "ops/engine.h"
 #include "runtime/named/submission.h"
@@ -44,7 +45,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
  public:
   using Callback = std::function<void(const std::shared_ptr<Submission>&)>;
 
-  /// Collective over the ranks of `communicator`, of which it takes two duplicates.
+  /// Collective over the ranks of `communicator`, of which it takes duplicates.
   SetQueue(
       ops::Communicator& communicator, ops::Engine& engine, base::LogSink log,
       const Settings& settings);
@@ -109,6 +110,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   base::LogSink log_;
   Settings settings_;
   std::unique_ptr<ops::Communicator> rounds_, data_;
+  ops::Adasum adasum_;  // over data_
   std::unique_ptr<ops::Memory> pieces_;
   int rank_, size_;
   bool rings_;
