@@ -215,15 +215,15 @@ TEST_CASE("what does not go with adasum is refused, on every rank, with its name
   options.op = ReduceOp::kMax;
   CHECK_THAT(refused(2, options), Contains("is max; expected average, sum or adasum"));
 
-  const Texts errors = OnRanks(2, [&](Communicator& world) {
+  const Texts errors = OnRanks(2, [](Communicator& world) {
     Model model;
-    options = Adasum();
-    if (world.rank() == 1) options.op = ReduceOp::kSum;
-    DistributedOptimizer optimizer(world, model, options);
+    DistributedOptions mine = Adasum();
+    if (world.rank() == 1) mine.op = ReduceOp::kSum;
+    DistributedOptimizer optimizer(world, model, mine);
   });
   CHECK_THAT(errors[0], Contains("the ranks have different options of the optimizer"));
   CHECK_THAT(errors[1], Contains(", adasum on rank 0"));
-  const Texts reducer = OnRanks(2, [&](Communicator& world) {
+  const Texts reducer = OnRanks(2, [](Communicator& world) {
     std::vector<float> values(3);
     GradientReducer of_gradients(
         world, {{"w", Buffer(values.data(), values.size())}}, {ReduceOp::kAdasum});
