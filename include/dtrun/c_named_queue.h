@@ -119,10 +119,10 @@ typedef struct dtrun_named_operation {
   ///
   /// which is their sum where they are orthogonal and their mean where they are parallel, and more
   /// ranks are combined in pairs, these in pairs again, in rank order. (S. Maleki et al., "Scaling
-  /// Distributed Training with Adaptive Summation", 2020, section 3.) Products and sums are in f64,
-  /// over each tensor by itself, and the result is rounded once (of f16 and bf16 by way of f32): it
-  /// has the same bits on all ranks, in whatever company a tensor moves. A NaN or an infinity on
-  /// any rank makes the whole of its tensor NaN. `scale` multiplies as in a sum.
+  /// Distributed Training with Adaptive Summation", arXiv:2006.02924.) Products and sums are in
+  /// f64, over each tensor by itself, and the result is rounded once (of f16 and bf16 by way of
+  /// f32): it has the same bits on all ranks, in whatever company a tensor moves. A NaN or an
+  /// infinity on any rank makes the whole of its tensor NaN. `scale` multiplies as in a sum.
   int32_t reduce_op;
   int32_t root;  ///< of broadcast: a rank of the queue, in whatever set
   int32_t set;

@@ -32,7 +32,7 @@ inline void CheckAdasumRanks(int size) {
 ///
 ///   before the step w;  after it w + d on each rank, d its own   ->   w + adasum(d of all ranks)
 ///
-/// (S. Maleki et al., "Scaling Distributed Training with Adaptive Summation", 2020, section 4: so
+/// (S. Maleki et al., "Scaling Distributed Training with Adaptive Summation", arXiv:2006.02924: so
 /// it is the optimizer's update that is combined, whatever the optimizer makes of a gradient, and
 /// its state stays with each rank.)
 class DeltaReduction {
