@@ -5,6 +5,9 @@
 //   idle       one such all-reduce after 10 ms in which no rank did anything; and one for which the
 //              other ranks have waited for so long
 //   thousand   1,000 all-reduces of 1 KiB, each submitted by itself, all waited for
+//   adasum     1,000 tensors of 1 KiB that are a group, and one of 64 MiB, combined by adaptive
+//              summation, as a multiple of the sum of the same; 0 unless the number of ranks is a
+//              power of two
 //   sets       4 ranks or more: two process sets of two ranks, each of which computes (sleeps, that
 //   is)
 //              for 500 us before each all-reduce of 4 KiB; both at once, as a multiple of the
@@ -120,6 +123,36 @@ class Measurement {
     return Slowest(world_, times);
   }
 
+  // Sums and adaptive sums of the same group by turns; 0 where there is none of the latter.
+  double AdasumRatio(const dtrun::NamedQueue::Tensors& tensors, int rounds) {
+    const int size = world_.size();
+    if ((size & (size - 1)) != 0) return 0;
+    std::vector<double> times[2];
+    for (int i = 0; i < 2 * rounds + 4; ++i) {
+      dtrun::NamedOptions options;
+      options.op = i % 2 == 0 ? dtrun::ReduceOp::kSum : dtrun::ReduceOp::kAdasum;
+      world_.Barrier();
+      const auto start = Clock::now();
+      queue_.AllReduce(tensors, options).Wait();
+      if (i >= 4) times[i % 2].push_back(MicrosecondsSince(start));
+    }
+    return Percentile(Slowest(world_, times[1]), 0.5) / Percentile(Slowest(world_, times[0]), 0.5);
+  }
+  double AdasumOfThousand() {
+    dtrun::NamedQueue::Tensors tensors;
+    std::vector<std::vector<float>> zeros(kTensors, std::vector<float>(kElements));
+    for (size_t t = 0; t < kTensors; ++t)
+      tensors.push_back(
+          dtrun::QueuedTensor::Flat(tensors_[t], dtrun::Buffer(zeros[t].data(), kElements)));
+    return AdasumRatio(tensors, rounds_);
+  }
+  double AdasumOfOne() {
+    std::vector<float> zeros(16 << 20);
+    return AdasumRatio(
+        {dtrun::QueuedTensor::Flat("large", dtrun::Buffer(zeros.data(), zeros.size()))},
+        std::min(rounds_, 20));
+  }
+
   // 0 where there are too few ranks.
   double SetsAtOnce() {
     if (world_.size() < 4) return 0;
@@ -182,6 +215,8 @@ nlohmann::json Measure(dtrun::Context& job, int rounds) {
   const auto idle = measurement.AfterIdleness();
   const auto sleepers = measurement.OfSleepers();
   const auto thousand = measurement.Thousand();
+  const double adasum_of_thousand = measurement.AdasumOfThousand();
+  const double adasum_of_one = measurement.AdasumOfOne();
   const double sets_at_once = measurement.SetsAtOnce();
   nlohmann::json row = {
       {"ranks", job.size()},
@@ -192,6 +227,8 @@ nlohmann::json Measure(dtrun::Context& job, int rounds) {
       {"idle_latency_us_p50", Percentile(idle, 0.5)},
       {"sleeper_latency_us_p50", Percentile(sleepers, 0.5)},
       {"thousand_tensors_us", Percentile(thousand, 0.5)},
+      {"adasum_thousand_ratio", adasum_of_thousand},
+      {"adasum_64mib_ratio", adasum_of_one},
       {"wrong", measurement.wrong()}};
   if (sets_at_once > 0) row["two_sets_ratio"] = sets_at_once;
   if (job.rank() == 0) {

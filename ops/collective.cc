@@ -89,6 +89,11 @@ class Checker {
   }
 
   void CheckArithmetic() const {
+    if (c_.op == ReduceOp::kAdasum) {
+      Refuse(
+          "the reduce op is adasum, which is one of named tensors; expected sum, average, min, max "
+          "or product");
+    }
     if (c_.op < ReduceOp::kSum || c_.op > ReduceOp::kProduct) {
       Refuse(Text("reduce op ", static_cast<int>(c_.op), " does not exist"));
     }

@@ -32,6 +32,18 @@ class Memory {
   uint64_t bytes_;
 };
 
+/// Where the buffers of all ranks lie in this process, for operations that are not the
+/// communicator's own.
+class ReachedBuffers {
+ public:
+  virtual ~ReachedBuffers() = default;
+  /// All ranks can reach all buffers that have elements; the same on all of them.
+  virtual bool all() const = 0;
+  /// Of rank `rank`; only where that is so, and as long as this object.
+  virtual char* input(int rank) const = 0;
+  virtual char* output(int rank) const = 0;
+};
+
 /// A fixed set of ranks that exchange data. Collectives are started by every rank, in the same
 /// order; what they do stands in <dtrun/communicator.h>. Messages between two ranks match in the
 /// order in which each side starts them; they and collectives do not wait for each other. Not
@@ -83,6 +95,17 @@ class Communicator {
   void ReduceUpdate(
       Buffer input, ReduceOp op, Scale scale, Counts shares, const ShareUpdate& update);
   virtual bool fuses_updates() const { return false; }
+
+  /// A collective that moves no data: when `work` is done, all ranks have called it with as many
+  /// elements of one type and the same op, and `buffers` has been filled in. What they agree to do
+  /// with the buffers then, and how they know that all have done it, is theirs. Only where ranks
+  /// may reach each other's memory. Checks no argument.
+  struct Reach {
+    Work work;
+    std::shared_ptr<const ReachedBuffers> buffers;
+  };
+  virtual bool reaches_peers() const { return false; }
+  virtual Reach StartReach(Buffer /*input*/, Buffer /*output*/, ReduceOp /*op*/) { return {}; }
 
   void AllReduce(Buffer buffer, ReduceOp op) { StartAllReduce(buffer, op).Wait(); }
   void Broadcast(Buffer buffer, int root) { StartBroadcast(buffer, root).Wait(); }

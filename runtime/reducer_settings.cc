@@ -104,6 +104,10 @@ void CheckGradients(const std::vector<Gradient>& gradients) {
 }
 
 void CheckSettings(const ReducerSettings& settings, const std::vector<Gradient>& gradients) {
+  if (settings.op == ReduceOp::kAdasum)
+    Refuse(
+        "gradients are reduced by adasum, which combines whole tensors; expected sum, average, "
+        "min, max or product (or a DistributedOptimizer, which combines its updates by adasum)");
   CheckScale(settings);
   if (settings.bucket_bytes > 0 && settings.first_bucket_bytes > settings.bucket_bytes) {
     Refuse(

@@ -61,7 +61,14 @@ enum {
   DTRUN_BOOL = 12
 };
 
-enum { DTRUN_SUM = 0, DTRUN_AVERAGE = 1, DTRUN_MIN = 2, DTRUN_MAX = 3, DTRUN_PRODUCT = 4 };
+enum {
+  DTRUN_SUM = 0,
+  DTRUN_AVERAGE = 1,
+  DTRUN_MIN = 2,
+  DTRUN_MAX = 3,
+  DTRUN_PRODUCT = 4,
+  DTRUN_ADASUM = 5  ///< of an all_reduce of named tensors alone: see dtrun/c_named_queue.h
+};
 
 /// A typed view of memory that someone else owns.
 typedef struct dtrun_buffer {

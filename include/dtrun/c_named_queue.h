@@ -111,8 +111,20 @@ typedef void (*dtrun_named_callback)(
 typedef struct dtrun_named_operation {
   uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
   int32_t kind;           ///< DTRUN_NAMED_...
-  int32_t reduce_op;      ///< DTRUN_SUM ... DTRUN_PRODUCT, of all_reduce and reduce_scatter
-  int32_t root;           ///< of broadcast: a rank of the queue, in whatever set
+  /// Of all_reduce and reduce_scatter: DTRUN_SUM ... DTRUN_PRODUCT, see <dtrun/c.h>. Of all_reduce
+  /// also DTRUN_ADASUM, for f16, bf16, f32 and f64 on a number of ranks that is a power of two:
+  /// two tensors a and b become
+  ///
+  ///   a (1 - a.b / (2 a.a)) + b (1 - a.b / (2 b.b))       (a factor is 1 where a.a or b.b is 0)
+  ///
+  /// which is their sum where they are orthogonal and their mean where they are parallel, and more
+  /// ranks are combined in pairs, these in pairs again, in rank order. (S. Maleki et al., "Scaling
+  /// Distributed Training with Adaptive Summation", arXiv:2006.02924.) Products and sums are in
+  /// f64, over each tensor by itself, and the result is rounded once (of f16 and bf16 by way of
+  /// f32): it has the same bits on all ranks, in whatever company a tensor moves. A NaN or an
+  /// infinity on any rank makes the whole of its tensor NaN. `scale` multiplies as in a sum.
+  int32_t reduce_op;
+  int32_t root;  ///< of broadcast: a rank of the queue, in whatever set
   int32_t set;
   dtrun_scale scale;              ///< of all_reduce and reduce_scatter
   dtrun_named_callback callback;  ///< NULL: none

@@ -3,6 +3,7 @@
 
 #include <dtrun/backward_marks.h>
 #include <dtrun/communicator.h>
+#include <dtrun/delta_reduction.h>
 #include <dtrun/distributed_options.h>
 #include <dtrun/error.h>
 #include <dtrun/gradient_checks.h>
@@ -30,6 +31,9 @@ namespace dtrun {
 ///   optimizer.MarkReady(i)   optional: as soon as the gradient of parameter i is complete
 ///   optimizer.Step()         reduces what was not marked, waits, and lets the inner optimizer step
 ///
+/// With ReduceOp::kAdasum it is not the gradients that meet but the steps of the ranks, after each
+/// has made its own: see DistributedOptions::op.
+///
 /// Parameters without gradient memory get it here, in a block that every rank of the host maps.
 /// Parameters with the same value memory are tied: they have one gradient, which is reduced when
 /// all of them are marked. Not thread-safe. The inner optimizer outlives it and keeps the gradient
@@ -43,7 +47,10 @@ class DistributedOptimizer : public Optimizer {
       : communicator_(communicator.Duplicate()),
         inner_(inner),
         options_(Agreed(communicator_, inner.parameters(), std::move(options))),
-        gradients_(communicator_, inner, options_) {}
+        gradients_(communicator_, inner, options_) {
+    if (detail::CombinesDeltas(options_))
+      deltas_.emplace(communicator_, inner.parameters(), FirstOfShared());
+  }
 
   DistributedOptimizer(const DistributedOptimizer&) = delete;
   DistributedOptimizer& operator=(const DistributedOptimizer&) = delete;
@@ -95,10 +102,15 @@ class DistributedOptimizer : public Optimizer {
   void Step() override {
     Synchronize();
     if (!synchronized_) gradients_.TakeOwn();
-    inner_.Step();
+    if (deltas_ && no_sync_ == 0)
+      StepTogether();
+    else
+      inner_.Step();
     if (no_sync_ > 0) return gradients_.ForgetRows();
     if (ChecksNow())
-      detail::CheckSameValues(communicator_, inner_.parameters(), gradients_.shared(), ThisStep());
+      detail::CheckSameValues(
+          communicator_, inner_.parameters(), deltas_ ? deltas_->which() : gradients_.shared(),
+          ThisStep());
     EndStep();
     ++steps_;
   }
@@ -183,10 +195,27 @@ class DistributedOptimizer : public Optimizer {
       DistributedOptions options) {
     detail::CheckNames(parameters);
     detail::CheckRows(parameters);
-    detail::CheckOptions(options, parameters, detail::ReducedOf(parameters, options));
+    detail::CheckOptions(options, parameters, detail::SharedOf(parameters, options));
+    if (detail::CombinesDeltas(options)) detail::CheckAdasumRanks(communicator.size());
     detail::CheckSameText(
         communicator, "options of the optimizer", detail::TextOf(options, parameters));
     return options;
+  }
+
+  // Of tied parameters, which have one value, the first.
+  std::vector<size_t> FirstOfShared() const {
+    const std::vector<size_t> first = detail::FirstOfTied(inner_.parameters());
+    std::vector<size_t> shared;
+    for (const size_t i : detail::SharedOf(inner_.parameters(), options_))
+      if (first[i] == i) shared.push_back(i);
+    return shared;
+  }
+
+  // Each rank by itself, and then what that has changed, together. Who is away changes nothing.
+  void StepTogether() {
+    deltas_->Begin();
+    if (!is_away_) inner_.Step();
+    deltas_->End();
   }
 
   void CheckIndex(size_t i) const {
@@ -239,6 +268,7 @@ class DistributedOptimizer : public Optimizer {
   Optimizer& inner_;
   DistributedOptions options_;
   detail::StepGradients gradients_;
+  std::optional<detail::DeltaReduction> deltas_ = std::nullopt;  // none: gradients are reduced
   int64_t steps_ = 0;
   int no_sync_ = 0;             // scopes
   bool is_away_ = false;        // it has joined

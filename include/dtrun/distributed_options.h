@@ -18,7 +18,12 @@ namespace dtrun {
 
 /// What a DistributedOptimizer can be told. The same on all ranks: a difference is kMismatch.
 struct DistributedOptions {
-  /// kAverage, or kSum if the loss is already divided by the global batch.
+  /// kAverage, or kSum if the loss is already divided by the global batch. Or kAdasum: gradients
+  /// stay with their rank, the inner optimizer steps with them, its state stays with the rank as
+  /// well, and what the steps of all ranks have added to the parameters is combined by adaptive
+  /// summation (see dtrun_named_operation). Then the loss is divided by the rank's own batch, the
+  /// number of ranks is a power of two, parameters are f32 or f64 and the same on all ranks from
+  /// the start, and there is nothing to clip, predivide, group or compress.
   ReduceOp op = ReduceOp::kAverage;
   /// A reduction starts when this much is complete; 0: the option `bucket_bytes`.
   uint64_t bucket_bytes = 0;
@@ -57,8 +62,13 @@ struct DistributedOptions {
 
 namespace detail {
 
-/// The parameters whose gradients are reduced, by index. Throws unless the local ones exist.
-inline std::vector<size_t> ReducedOf(
+/// Gradients are not reduced, but what the inner optimizer makes of them.
+inline bool CombinesDeltas(const DistributedOptions& options) {
+  return options.op == ReduceOp::kAdasum;
+}
+
+/// The parameters that all ranks share, by index. Throws unless the local ones exist.
+inline std::vector<size_t> SharedOf(
     const std::vector<Parameter>& parameters, const DistributedOptions& options) {
   const auto& local = options.local_parameters;
   for (const std::string& name : local)
@@ -68,11 +78,18 @@ inline std::vector<size_t> ReducedOf(
       throw Error(
           ErrorCode::kInvalidArgument,
           "local_parameters: the optimizer has no parameter '" + name + "'");
-  std::vector<size_t> reduced;
+  std::vector<size_t> shared;
   for (size_t i = 0; i < parameters.size(); ++i)
     if (std::find(local.begin(), local.end(), parameters[i].name) == local.end())
-      reduced.push_back(i);
-  return reduced;
+      shared.push_back(i);
+  return shared;
+}
+
+/// Those of them whose gradients are reduced.
+inline std::vector<size_t> ReducedOf(
+    const std::vector<Parameter>& parameters, const DistributedOptions& options) {
+  if (CombinesDeltas(options)) return {};
+  return SharedOf(parameters, options);
 }
 
 /// The groups as indices of parameters. Throws unless these are `reduced`.
@@ -99,7 +116,7 @@ inline std::vector<std::vector<size_t>> GroupsOf(
 /// factors.
 inline ReducerOptions ReducerOptionsOf(int size, const DistributedOptions& options) {
   ReducerOptions told;
-  told.op = options.op;
+  told.op = CombinesDeltas(options) ? ReduceOp::kSum : options.op;
   told.bucket_bytes = options.bucket_bytes;
   told.first_bucket_bytes = options.first_bucket_bytes;
   told.equal_groups = options.equal_groups;
@@ -115,10 +132,34 @@ inline ReducerOptions ReducerOptionsOf(int size, const DistributedOptions& optio
   return told;
 }
 
-/// Throws kInvalidArgument unless each option can be, with the `reduced` of the parameters.
+/// What goes with the reduction of gradients alone. Throws kInvalidArgument.
+template <typename Refuse>
+void CheckDeltaOptions(
+    const DistributedOptions& options, const std::vector<Parameter>& parameters,
+    const std::vector<size_t>& shared, const Refuse& refuse) {
+  const char* other = nullptr;
+  if (options.average_aggregated_gradients) other = "average_aggregated_gradients";
+  if (options.max_gradient_norm > 0) other = "max_gradient_norm";
+  if (!options.groups.empty()) other = "groups";
+  if (options.equal_groups > 0) other = "equal_groups";
+  if (options.wire != Wire::kNone || options.wire_format != nullptr) other = "wire";
+  if (other != nullptr)
+    refuse(
+        std::string("the reduce op is adasum, which reduces no gradients, with ") + other +
+        "; expected average or sum, or no such option");
+  for (const size_t i : shared) {
+    const DType dtype = parameters[i].value.dtype;
+    if (dtype != DType::kF32 && dtype != DType::kF64)
+      refuse(
+          "the reduce op is adasum and parameter '" + parameters[i].name + "' " + NameOf(dtype) +
+          "; expected f32 or f64");
+  }
+}
+
+/// Throws kInvalidArgument unless each option can be, with the `shared` of the parameters.
 inline void CheckOptions(
     const DistributedOptions& options, const std::vector<Parameter>& parameters,
-    const std::vector<size_t>& reduced) {
+    const std::vector<size_t>& shared) {
   const auto refuse = [](const std::string& text) {
     throw Error(ErrorCode::kInvalidArgument, "DistributedOptimizer: " + text);
   };
@@ -132,8 +173,12 @@ inline void CheckOptions(
           std::to_string(gradient.count) + "]; expected that of its value, " + NameOf(value.dtype) +
           "[" + std::to_string(value.count) + "]");
   }
-  if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum)
-    refuse(std::string("the reduce op is ") + NameOf(options.op) + "; expected average or sum");
+  if (CombinesDeltas(options))
+    CheckDeltaOptions(options, parameters, shared, refuse);
+  else if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum)
+    refuse(
+        std::string("the reduce op is ") + NameOf(options.op) +
+        "; expected average, sum or adasum");
   if (options.backward_passes_per_step < 1)
     refuse(
         "backward_passes_per_step is " + std::to_string(options.backward_passes_per_step) +
@@ -152,7 +197,7 @@ inline void CheckOptions(
     refuse("check_every is " + std::to_string(options.check_every) + "; expected 0 or more");
   if (!options.groups.empty() && options.equal_groups > 0)
     refuse("groups and equal_groups are given; expected one of them");
-  for (const size_t i : reduced) {
+  for (const size_t i : shared) {
     const DType dtype = parameters[i].value.dtype;
     if (options.max_gradient_norm > 0 && dtype != DType::kF32 && dtype != DType::kF64)
       refuse(
@@ -172,6 +217,7 @@ inline std::string TextOf(
       std::to_string(options.check_every) + ", gradient_predivide_factor " +
       std::to_string(options.gradient_predivide_factor);
   if (options.sparse_as_dense) text += ", sparse_as_dense";
+  if (CombinesDeltas(options)) text += ", adasum";
   for (const std::string& name : options.local_parameters) text += ", local '" + name + "'";
   for (const Parameter& parameter : parameters) {
     if (parameter.row_length > 0)

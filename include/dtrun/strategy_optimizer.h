@@ -17,7 +17,8 @@ namespace dtrun {
 
 /// What a StrategyOptimizer can be told. The same on all replicas.
 struct StrategyOptimizerOptions {
-  /// kSum, since the loss is divided by the global batch; or kAverage.
+  /// kSum, since the loss is divided by the global batch; or kAverage. Or kAdasum, where each replica
+  /// has a copy: see DistributedOptions::op; the state is then each replica's own.
   ReduceOp op = ReduceOp::kSum;
   /// Clips by the norm of all reduced gradients together; 0: never.
   double max_gradient_norm = 0;

@@ -2,6 +2,7 @@
 #define DTRUN_TORCH_OPTIMIZER_H_
 
 #include <dtrun/gradient_reducer.h>
+#include <dtrun/torch_delta.h>
 #include <dtrun/torch_hooks.h>
 #include <dtrun/torch_memory.h>
 #include <dtrun/torch_options.h>
@@ -22,7 +23,11 @@ namespace dtrun {
 namespace torch {
 
 struct DistributedOptions {
-  /// kAverage, or kSum if the loss is already divided by the global batch.
+  /// kAverage, or kSum if the loss is already divided by the global batch. Or kAdasum: the inner
+  /// optimizer steps with this rank's own gradients, and what the steps of all ranks have added to
+  /// the parameters is combined by adaptive summation, in step(): see
+  /// dtrun::DistributedOptions::op. No gradient is reduced, backward() needs no other rank, and
+  /// the options that say how gradients are reduced mean nothing.
   ReduceOp op = ReduceOp::kAverage;
   /// A reduction starts when this much is complete; 0: the option `bucket_bytes`.
   uint64_t bucket_bytes = 0;
@@ -139,7 +144,9 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     Synchronize();
     BeginRound();
     ShareOptions();
+    if (deltas_ != nullptr) deltas_->Begin();
     inner_->step();
+    if (deltas_ != nullptr) deltas_->End();
     if (!buffers_.empty()) internal::BroadcastAll(*buffer_communicator_, buffers_, 0);
     return loss;
   }
@@ -235,10 +242,17 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       for (size_t k = 0; k < param_groups_[g].params().size(); ++k) Register(g, k);
       shared_.emplace_back(param_groups_[g].options());
     }
+    ReducerOptions told;
+    if (options.op == ReduceOp::kAdasum) {
+      internal::NamedTensors shared;
+      for (const Slot& slot : slots_) shared.emplace_back(slot.name, slot.parameter);
+      deltas_ = std::make_unique<internal::DeltaReduction>(communicator, shared);
+      slots_.clear();  // no gradient is reduced
+    } else {
+      told.op = options.op;
+    }
     std::vector<Gradient> gradients;
     for (const Slot& slot : slots_) gradients.push_back(GradientOf(slot));
-    ReducerOptions told;
-    told.op = options.op;
     told.bucket_bytes = options.bucket_bytes;
     told.first_bucket_bytes = options.first_bucket_bytes;
     told.wire = options.wire;
@@ -278,10 +292,11 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   }
 
   void CheckOptions() const {
-    if (options_.op != ReduceOp::kAverage && options_.op != ReduceOp::kSum) {
+    if (options_.op != ReduceOp::kAverage && options_.op != ReduceOp::kSum &&
+        options_.op != ReduceOp::kAdasum) {
       internal::Refuse(
           ErrorCode::kInvalidArgument, "DistributedOptimizer: op is ", NameOf(options_.op),
-          "; expected average or sum");
+          "; expected average, sum or adasum");
     }
     if (options_.backward_passes_per_step < 1) {
       internal::Refuse(
@@ -659,7 +674,8 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   std::shared_ptr<GradientReducer> reducer_;
   std::shared_ptr<internal::Places> places_;  // of the gradients that are alone in their bucket
   std::unique_ptr<internal::Arena::User> arena_;
-  internal::NamedTensors buffers_;  // to be synchronised
+  std::unique_ptr<internal::DeltaReduction> deltas_;  // null: gradients are reduced
+  internal::NamedTensors buffers_;                    // to be synchronised
   std::unique_ptr<Communicator> buffer_communicator_;
   int no_sync_ = 0;                                        // scopes
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // as long as this object

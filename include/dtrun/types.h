@@ -35,6 +35,8 @@ enum class ReduceOp : int32_t {
   kMin = DTRUN_MIN,
   kMax = DTRUN_MAX,
   kProduct = DTRUN_PRODUCT,
+  /// Of NamedQueue::AllReduce and of DistributedOptimizers alone: see dtrun_named_operation.
+  kAdasum = DTRUN_ADASUM,
 };
 
 /// Factors of a reduction: every input is multiplied by `before`, the result by `after`. Floats are
@@ -92,6 +94,7 @@ inline const char* NameOf(ReduceOp op) {
     case ReduceOp::kMin: return "min";
     case ReduceOp::kMax: return "max";
     case ReduceOp::kProduct: return "product";
+    case ReduceOp::kAdasum: return "adasum";
   }
   return "unknown reduce op";
 }

@@ -27,7 +27,9 @@ std::string RateLine(const TrainOptions& o, int ranks) {
   return Text(line, " (falling over the last ", 100 * o.cooldown, " % of the steps)");
 }
 
-std::string TreeText(const TrainOptions& o) {
+// How the ranks come together, where that is not the usual way.
+std::string TogetherText(const TrainOptions& o) {
+  if (o.adasum) return ", steps combined by adaptive summation";
   if (o.deterministic == 0) return "";
   return Text(", deterministic: a tree of ", o.deterministic, " parts of a global batch");
 }
@@ -41,7 +43,7 @@ std::string Heading(Context& job, const TrainOptions& options, const Preparation
       "Replicas    ", job.size(), " on ", HostsLine(job), ", strategy ", options.strategy,
       "\nCompute     CPU, oneDNN ", onednn->major, ".", onednn->minor, ".", onednn->patch,
       ", threads per rank: ", ready.threads, ready.model->dtype() == DType::kBF16 ? ", bf16" : "",
-      "\nReduction   CPU, backend ", job.world().backend(), TreeText(options), "\nData        ",
+      "\nReduction   CPU, backend ", job.world().backend(), TogetherText(options), "\nData        ",
       options.data_dir, ": ", data.train_examples, " training and ", data.test_examples,
       " test images, ", data.shape.height, "x", data.shape.width, ", ", data.classes,
       " classes\nNetwork     ", ready.model->description(), ": ", ready.model->parameter_count(),

@@ -55,6 +55,8 @@ ParameterOptions ReadParameterOptions(int argc, const char* const* argv) {
     options.parsed.error = "--evaluator scores checkpoints, so it needs --checkpoint-dir";
   if (train.deterministic > 0 && options.parsed.error.empty())
     options.parsed.error = "--deterministic: gradients come to parameter servers as they may";
+  if (train.adasum && options.parsed.error.empty())
+    options.parsed.error = "--adasum: workers of parameter servers do not wait for each other";
   if (train.global_batch_size > 0 && options.parsed.error.empty())
     options.parsed.error =
         "--global-batch-size: workers of parameter servers share no batch; expected --batch-size";

@@ -71,6 +71,10 @@ Verdict PrepareToTrain(const TrainOptions& options, const Context& job, Preparat
   ready.global_batch = GlobalBatchOf(options, ranks);
   Verdict verdict = CheckBatch(options, ready.global_batch, data.train_examples, ranks);
   if (verdict.exit_code != kSuccess) return verdict;
+  if (options.adasum && (ranks & (ranks - 1)) != 0)
+    return {kUsage, Text("--adasum: on ", ranks, " ranks, expected 1, 2, 4, 8 or so")};
+  if (options.adasum && options.strategy == "central_storage")
+    return {kUsage, "--adasum: given with --strategy central_storage, which has one optimizer"};
   if (options.deterministic > 0) {
     const std::string obstacle = GradientTree::Obstacle(options.deterministic, ranks, job.hosts());
     if (!obstacle.empty()) return {kUsage, "--deterministic: " + obstacle};

@@ -43,7 +43,7 @@ class Session {
         tree_(MakeTree()),
         replica_(
             strategy, *ready.model, *ready.optimizer,
-            {.overlap = options.overlap, .tree = tree_.get()}),
+            {.overlap = options.overlap, .adasum = options.adasum, .tree = tree_.get()}),
         loss_(SparseCategoricalCrossentropy::For(LastLayerOf(ready.model->description()))),
         trainer_(replica_, loss_, MakeMetrics(SparseCategoricalAccuracy())),
         train_(Distributed(strategy, TrainPipeline())),

@@ -222,6 +222,10 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
       ->default_str("8")
       ->check(Integer(1, 65536))
       ->type_name("N");
+  app.add_flag(
+      "--adasum", o.adasum,
+      "Each rank steps by itself, with the mean of its own batch, and the steps are combined by "
+      "adaptive summation; on 1, 2, 4, 8, ... ranks");
   app.add_option(
          "--verbose", o.verbose,
          "0: the result alone; 1: a progress line per epoch where there is a terminal; 2: one line "
@@ -252,6 +256,8 @@ std::string ErrorBetweenOptions(const TrainOptions& o, const CLI::App& app) {
     if (app.count(name) > 0 && o.loop == "custom")
       return Text(name, ": given with --loop custom, expected --loop fit");
   }
+  if (o.adasum && o.deterministic > 0)
+    return "--deterministic: given with --adasum, which sums no gradients";
   if (o.log_steps && o.json.empty()) return "--log-steps: expected with --json FILE";
   if (app.count("--json") > 0 && o.json.empty()) return "--json: '', expected a file name";
   return "";
@@ -331,7 +337,8 @@ std::string SharedSettings(const TrainOptions& o) {
       "\n--resume=", o.resume, "\n--dtype=", o.dtype, "\n--prefetch=", o.prefetch,
       "\n--tensorboard=", o.tensorboard, "\n--seed=", o.seed, "\n--verbose=", o.verbose,
       "\n--log-steps=", o.log_steps, "\n--deterministic=", o.deterministic,
-      "\n--reduce-after-backward=", !o.overlap, "\n--strategy=", o.strategy, "\n");
+      "\n--reduce-after-backward=", !o.overlap, "\n--adasum=", o.adasum,
+      "\n--strategy=", o.strategy, "\n");
 }
 
 }  // namespace dtrun::models

@@ -47,6 +47,7 @@ struct TrainOptions {
   std::string json;  ///< "": no file
   bool log_steps = false;
   bool overlap = true;  ///< of the reduction and the backward pass
+  bool adasum = false;  ///< ranks step by themselves, and their steps are combined
 };
 
 struct ParsedOptions {

@@ -21,6 +21,18 @@ void CheckTree(const Sequential& model) {
           "': expected no layer that keeps running statistics"));
 }
 
+// How the optimizer's steps are made.
+StrategyOptimizerOptions StepsOf(const ReplicaOptions& options) {
+  if (options.adasum && options.tree != nullptr) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "a replica that combines steps by adasum: expected no deterministic sum of gradients");
+  }
+  StrategyOptimizerOptions steps;
+  if (options.adasum) steps.op = ReduceOp::kAdasum;
+  return steps;
+}
+
 }  // namespace
 
 // With a tree, a leaf of it is what the whole share is without: its chunks add up by themselves,
@@ -42,13 +54,14 @@ std::span<const float> Chunk::sample_weights() const {
 Replica::Replica(
     Communicator& world, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options)
     : Replica(
-          world, model, optimizer, options, std::make_unique<MirroredOptimizer>(world, optimizer)) {
-}
+          world, model, optimizer, options,
+          std::make_unique<MirroredOptimizer>(world, optimizer, StepsOf(options))) {}
 
 Replica::Replica(
     Strategy& strategy, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options)
     : Replica(
-          strategy.replicas(), model, optimizer, options, strategy.Scope().Distribute(optimizer)) {}
+          strategy.replicas(), model, optimizer, options,
+          strategy.Scope().Distribute(optimizer, StepsOf(options))) {}
 
 Replica::Replica(
     Communicator& world, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options,
@@ -108,7 +121,7 @@ Pass Replica::PassOf(const Chunk& chunk, Mode mode) const {
   pass.first_example = chunk.batch->first_position + static_cast<uint32_t>(chunk.first);
   pass.first = chunk.is_first();
   pass.last = chunk.is_last();
-  pass.regularization_scale = 1.0 / all_leaves();
+  pass.regularization_scale = RegularizationScale();
   return pass;
 }
 
@@ -121,12 +134,16 @@ Outputs Replica::Forward(const Chunk& chunk, Mode mode) {
   return {model_.output(), chunk.examples, model_.classes()};
 }
 
+uint64_t Replica::LossExamples(const ReplicaBatch& batch) const {
+  return options_.adasum ? batch.examples : batch.global_batch;
+}
+
 // Inputs of an earlier chunk that lie behind this one's examples get no gradient.
 void Replica::Backward(const Chunk& chunk, const Loss& loss) {
   if (chunk.is_first()) BeginLeaf(chunk.leaf);
   const Outputs outputs{model_.output(), chunk.examples, model_.classes()};
   const std::span<float> factors = std::span(factors_).first(chunk.examples);
-  LossFactors(chunk.sample_weights(), chunk.batch->global_batch, factors);
+  LossFactors(chunk.sample_weights(), LossExamples(*chunk.batch), factors);
   float* gradient = model_.output_gradient();
   loss.Gradient(outputs, chunk.targets(outputs.width), factors, gradient);
   std::fill(
@@ -165,7 +182,7 @@ Pass Replica::EmptyPass() const {
   Pass pass;
   pass.training = true;
   pass.step = step_;
-  pass.regularization_scale = 1.0 / all_leaves();
+  pass.regularization_scale = RegularizationScale();
   return pass;
 }
 

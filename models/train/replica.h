@@ -35,6 +35,10 @@ struct Chunk {
 
 struct ReplicaOptions {
   bool overlap = true;  ///< gradients are reduced while the backward pass runs, not after it
+  /// Gradients are not summed: each replica steps with the mean over its own share of the batch,
+  /// and what the steps change is combined by adaptive summation (DistributedOptions::op). Of a
+  /// power of two of replicas, each with a copy of the parameters; without a tree.
+  bool adasum = false;
   /// Sums gradients so that the number of replicas makes no difference to a bit; outlives the
   /// replica. nullptr: in the order of the chunks, then of the ranks.
   GradientTree* tree = nullptr;
@@ -50,8 +54,9 @@ struct ReplicaOptions {
 ///   replica.Apply();
 ///
 /// The gradients of all replicas are added, not averaged, since the loss is divided by the global
-/// batch already (AverageLoss). So N replicas compute what one would on the same global batch. Not
-/// thread-safe. Errors are those of Communicator and of the loss.
+/// batch already (AverageLoss); but see ReplicaOptions::adasum. So N replicas compute what one
+/// would on the same global batch. Not thread-safe. Errors are those of Communicator and of the
+/// loss.
 class Replica {
  public:
   /// Collective: all replicas start from rank 0's parameters and optimizer state. Everything given
@@ -76,7 +81,8 @@ class Replica {
   /// of the batch, the gradients begin to be reduced.
   void Backward(const Chunk& chunk, const Loss& loss);
   /// Collective: waits for the sum of all replicas' gradients and lets the optimizer step. Without
-  /// a Backward, as with an empty share, this replica's part of the sum is zero.
+  /// a Backward, as with an empty share, this replica's part of the sum is zero. With `adasum`:
+  /// lets the optimizer step, and waits for the sum of all replicas' steps.
   void Apply();
   /// Instead of Backward and Apply on a replica that has failed in its part of a step: the others'
   /// Apply returns, and so does the exchange of data in layers that synchronise. What the step did
@@ -114,6 +120,9 @@ class Replica {
       const ReplicaOptions& options, std::unique_ptr<StrategyOptimizer> distributed);
   Pass PassOf(const Chunk& chunk, Mode mode) const;
   void AppendChunks(Chunk leaf, std::vector<Chunk>& chunks) const;
+  // Of how many the loss is the mean, and which part of the regularisation it has.
+  uint64_t LossExamples(const ReplicaBatch& batch) const;
+  double RegularizationScale() const { return options_.adasum ? 1 : 1.0 / all_leaves(); }
   void BeginLeaf(int leaf);
   void EndLeaf();
   bool in_last_leaf() const { return leaves_done_ + 1 == leaf_count(); }

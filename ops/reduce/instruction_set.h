@@ -6,6 +6,7 @@
 
 #include "ops/reduce/recurrence.h"
 #include "ops/reduce/reduce.h"
+#include "ops/reduce/weighted.h"
 
 namespace dtrun::ops {
 
@@ -20,8 +21,8 @@ struct InstructionSet {
 /// Those that this CPU has, the best one first. All of them give the same bits.
 std::vector<InstructionSet> InstructionSetsHere();
 
-/// Reduce, Convert and Copy of reduce.h, and ReduceAndRecur, with an instruction set of the
-/// caller's choice: for tests and benchmarks.
+/// Reduce, Convert and Copy of reduce.h, ReduceAndRecur, and the functions of weighted.h, with an
+/// instruction set of the caller's choice: for tests and benchmarks.
 void ReduceWith(
     const InstructionSet& instructions, const void* const* inputs, int input_count,
     void* const* outputs, int output_count, uint64_t count, DType dtype,
@@ -30,6 +31,13 @@ void ReduceAndRecurWith(
     const InstructionSet& instructions, const void* const* inputs, int input_count,
     const Arithmetic& arithmetic, const Recurrence& recurrence, const RecurrenceArrays& arrays,
     uint64_t count);
+Products ProductsOfSumsWith(
+    const InstructionSet& instructions, const void* const* inputs, const double* weights, int half,
+    uint64_t count, DType dtype);
+void WeightedSumWith(
+    const InstructionSet& instructions, const void* const* inputs, const double* weights,
+    int input_count, void* const* outputs, int output_count, uint64_t count, DType dtype,
+    Stores stores);
 void ConvertWith(
     const InstructionSet& instructions, const void* input, DType from, void* output, DType to,
     uint64_t count);

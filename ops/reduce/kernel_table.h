@@ -31,6 +31,16 @@ struct RecurrenceCall {
 
 using RecurrenceKernel = void (*)(const RecurrenceCall& call);
 
+/// Products of weighted sums: see weighted.h.
+struct ProductsCall {
+  const void* const* inputs;
+  const double* weights;
+  int half;
+  unsigned long count;
+  double* products;  // aa, bb and ab
+};
+
+inline constexpr int kFloatCount = 4;  // DTRUN_F16 ... DTRUN_F64
 inline constexpr int kDTypeCount = 13;
 inline constexpr int kReduceOpCount = 5;
 inline constexpr unsigned long kStreamAlignment = 64;  // bytes
@@ -45,6 +55,8 @@ struct Kernels {
   RecurrenceKernel recur_one;      // of one input, which is neither divided nor scaled
   RecurrenceKernel recur_two_sum;  // of two inputs
   RecurrenceKernel recur_two_average;
+  void (*products[kFloatCount])(const ProductsCall& call);
+  void (*weighted[kFloatCount])(const KernelCall& call, const double* weights);
   // `to` is aligned to kStreamAlignment, `bytes` a multiple of it.
   void (*copy_streaming)(void* to, const void* from, unsigned long bytes);
 };

@@ -8,9 +8,11 @@
 #include <string>
 
 #include "dtrun/error.h"
+#include "ops/reduce/float_environment.h"
 #include "ops/reduce/instruction_set.h"
 #include "ops/reduce/kernel_table.h"
 #include "ops/reduce/recurrence.h"
+#include "ops/reduce/weighted.h"
 
 namespace dtrun::ops {
 namespace {
@@ -19,26 +21,6 @@ const InstructionSet& Chosen() {
   static const InstructionSet chosen = InstructionSetsHere().front();
   return chosen;
 }
-
-// A thread that flushes denormals or rounds another way would compute other bits than its peers do:
-// while this lives, the thread rounds to nearest and keeps denormals.
-class StandardFloatEnvironment {
- public:
-  StandardFloatEnvironment() : before_(_mm_getcsr()) {
-    if ((before_ & kDeviations) != 0) _mm_setcsr(before_ & ~kDeviations);
-  }
-  ~StandardFloatEnvironment() {
-    if ((before_ & kDeviations) != 0) _mm_setcsr(before_);
-  }
-  StandardFloatEnvironment(const StandardFloatEnvironment&) = delete;
-  StandardFloatEnvironment& operator=(const StandardFloatEnvironment&) = delete;
-
- private:
-  static constexpr unsigned kDeviations =
-      _MM_FLUSH_ZERO_MASK | _MM_ROUND_MASK | 0x40u;  // 0x40: denormals are zeros
-
-  unsigned before_;
-};
 
 bool HasHalfConversion() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -49,6 +31,18 @@ bool CanStream(const void* output, const void* const* inputs, int input_count) {
   return reinterpret_cast<uintptr_t>(output) % kStreamAlignment == 0 &&
          std::find(inputs, inputs + input_count, output) == inputs + input_count;
 }
+
+// Those that can be streamed to come last; `sorted` keeps them.
+void SortOutputs(KernelCall& call, std::vector<void*>& sorted) {
+  sorted.assign(call.outputs, call.outputs + call.output_count);
+  const auto first_streamed = std::partition(sorted.begin(), sorted.end(), [&](void* output) {
+    return !CanStream(output, call.inputs, call.input_count);
+  });
+  call.outputs = sorted.data();
+  call.streamed_count = static_cast<int>(sorted.end() - first_streamed);
+}
+
+int FloatIndex(DType dtype) { return static_cast<int>(dtype) - static_cast<int>(DType::kF16); }
 
 // Without the fence.
 void CopyPastCache(const InstructionSet& instructions, void* to, const void* from, uint64_t bytes) {
@@ -173,14 +167,7 @@ void ReduceWith(
       .after = can_scale ? arithmetic.scale.after : 1,
   };
   std::vector<void*> streamed_last;
-  if (arithmetic.stores == Stores::kStreaming) {
-    streamed_last.assign(outputs, outputs + output_count);
-    const auto first_streamed = std::partition(
-        streamed_last.begin(), streamed_last.end(),
-        [&](void* output) { return !CanStream(output, inputs, input_count); });
-    call.outputs = streamed_last.data();
-    call.streamed_count = static_cast<int>(streamed_last.end() - first_streamed);
-  }
+  if (arithmetic.stores == Stores::kStreaming) SortOutputs(call, streamed_last);
   const StandardFloatEnvironment environment;
   const auto& by_op = instructions.kernels->reduce[static_cast<int>(dtype)];
   by_op[static_cast<int>(arithmetic.op)](call);
@@ -238,6 +225,53 @@ void ReduceAndRecurWith(
         instructions, inputs, input_count, arithmetic, recurrence, arrays, count,
         streams ? head : 0);
   }
+}
+
+Products ProductsOfSumsWith(
+    const InstructionSet& instructions, const void* const* inputs, const double* weights, int half,
+    uint64_t count, DType dtype) {
+  const StandardFloatEnvironment environment;
+  double products[3] = {};
+  const ProductsCall call = {inputs, weights, half, count, products};
+  if (count > 0) instructions.kernels->products[FloatIndex(dtype)](call);
+  return {products[0], products[1], products[2]};
+}
+
+void WeightedSumWith(
+    const InstructionSet& instructions, const void* const* inputs, const double* weights,
+    int input_count, void* const* outputs, int output_count, uint64_t count, DType dtype,
+    Stores stores) {
+  if (count == 0) return;
+  KernelCall call = {
+      .inputs = inputs,
+      .input_count = input_count,
+      .outputs = outputs,
+      .output_count = output_count,
+      .streamed_count = 0,
+      .count = count,
+      .divisor = 1,
+      .before = 1,
+      .after = 1,
+  };
+  std::vector<void*> streamed_last;
+  if (stores == Stores::kStreaming) SortOutputs(call, streamed_last);
+  const StandardFloatEnvironment environment;
+  instructions.kernels->weighted[FloatIndex(dtype)](call, weights);
+  if (call.streamed_count > 0) _mm_sfence();
+}
+
+bool HasWeightedSums(DType dtype) { return dtype >= DType::kF16 && dtype <= DType::kF64; }
+
+Products ProductsOfSums(
+    const void* const* inputs, const double* weights, int half, uint64_t count, DType dtype) {
+  return ProductsOfSumsWith(Chosen(), inputs, weights, half, count, dtype);
+}
+
+void WeightedSum(
+    const void* const* inputs, const double* weights, int input_count, void* const* outputs,
+    int output_count, uint64_t count, DType dtype, Stores stores) {
+  WeightedSumWith(
+      Chosen(), inputs, weights, input_count, outputs, output_count, count, dtype, stores);
 }
 
 void ReduceAndRecur(

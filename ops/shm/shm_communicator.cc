@@ -1,6 +1,7 @@
 #include "ops/shm/shm_communicator.h"
 
 #include "ops/self/self_communicator.h"
+#include "ops/shm/reach.h"
 #include "ops/shm/shm_group.h"
 #include "ops/shm/shm_message.h"
 #include "ops/shm/shm_operation.h"
@@ -9,6 +10,8 @@
 namespace dtrun::ops {
 namespace {
 
+using shm::MeetingOperation;
+using shm::Met;
 using shm::Region;
 using shm::ShmGroup;
 using shm::ShmMessage;
@@ -55,6 +58,15 @@ class ShmCommunicator : public Communicator {
   }
 
   bool fuses_updates() const override { return true; }
+
+  bool reaches_peers() const override { return true; }
+  Reach StartReach(Buffer input, Buffer output, ReduceOp op) override {
+    const Collective collective{
+        .kind = CollectiveKind::kAllReduce, .input = input, .output = output, .op = op};
+    const auto met = std::make_shared<Met>(group_, collective);
+    return {
+        engine_.Start(std::make_unique<MeetingOperation>(met, CallOf(collective, rank()))), met};
+  }
 
   std::unique_ptr<Communicator> Create(
       Bootstrap& bootstrap, const std::vector<int>&, Members members) override {

@@ -12,60 +12,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/text.h"
-#include "dtrun/error.h"
 #include "ops/reduce/reduce.h"
 #include "ops/shm/copy.h"
 #include "ops/shm/meeting.h"
+#include "ops/shm/reach.h"
 
 namespace dtrun::ops::shm {
 namespace {
-
-// What the ranks have found out about each other.
-struct Met {
-  Meeting meeting;
-  bool mapped = false;  // all can reach all buffers
-};
-
-// Ends when all ranks have called it.
-class MeetingOperation : public Operation {
- public:
-  MeetingOperation(std::shared_ptr<Met> met, const Call& call)
-      : Operation(met->meeting.group().members(), met->meeting.sequence(), call),
-        met_(std::move(met)),
-        meeting_(&met_->meeting) {}
-
-  Progress Advance() override {
-    if (!posted_) {
-      if (!meeting_->group().SlotFree(sequence())) return Progress::kNone;
-      meeting_->Post();
-      meeting_->group().RingPeers();
-      posted_ = true;
-    }
-    if (!meeting_->AllHere()) return Progress::kNone;
-    CompareCalls();
-    SetMoving();
-    met_->mapped = meeting_->InputsMapped() && meeting_->OutputsMapped();
-    if (met_->mapped) meeting_->Reach();
-    meeting_->group().Retire(sequence());
-    return Progress::kDone;
-  }
-  std::vector<int> Missing() const override { return meeting_->Missing(); }
-
- private:
-  void CompareCalls() const {
-    if (!meeting_->group().compares_calls() || meeting_->calls().Agree()) return;
-    const std::string disagreement = meeting_->calls().Disagreement(members());
-    meeting_->group().Retire(sequence());
-    throw Error(
-        ErrorCode::kMismatch,
-        base::Text("the ranks disagree on collective #", sequence(), ": ", disagreement));
-  }
-
-  std::shared_ptr<Met> met_;
-  Meeting* meeting_;
-  bool posted_ = false;
-};
 
 // This rank's share of the update, piece by piece.
 class Walk {
@@ -157,8 +110,7 @@ class Walk {
 bool UpdateInOnePass(
     const std::shared_ptr<ShmGroup>& group, Engine& engine, const Collective& collective,
     const ShareUpdate& update, const std::function<void()>& barrier) {
-  const std::shared_ptr<Met> met(
-      new Met{.meeting = Meeting(group, collective, group->NextSequence())});
+  const auto met = std::make_shared<Met>(group, collective);
   engine.Start(std::make_unique<MeetingOperation>(met, CallOf(collective, group->rank()))).Wait();
   if (!met->mapped) return false;
   Walk(met->meeting, update).Run();

@@ -10,7 +10,8 @@ template <typename T>
 T IdentityOf(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAverage: return T(0);
+    case ReduceOp::kAverage:
+    case ReduceOp::kAdasum: return T(0);
     case ReduceOp::kProduct: return T(1);
     case ReduceOp::kMin:
       return std::numeric_limits<T>::has_infinity ? std::numeric_limits<T>::infinity()
@@ -32,7 +33,8 @@ void Fill(char* to, uint64_t count, T value) {
 uint16_t HalfIdentity(ReduceOp op, uint16_t one, uint16_t infinity) {
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAverage: return 0;
+    case ReduceOp::kAverage:
+    case ReduceOp::kAdasum: return 0;
     case ReduceOp::kProduct: return one;
     case ReduceOp::kMin: return infinity;
     case ReduceOp::kMax: return static_cast<uint16_t>(infinity | 0x8000);

@@ -60,15 +60,35 @@ void CheckTensor(const NamedTensor& tensor) {
   }
 }
 
-void CheckArithmetic(const Operation& operation, const NamedTensor& tensor) {
+void CheckAdasum(const Operation& operation, const NamedTensor& tensor, int size) {
+  if (operation.kind != Kind::kAllReduce) {
+    Refuse(
+        tensor, Text(
+                    NameOf(operation.kind),
+                    " has no reduce op adasum, which needs whole tensors; expected all_reduce"));
+  }
+  if (!ops::AdasumTakes(size)) {
+    Refuse(
+        tensor, Text(
+                    "adasum on the ", size, " ranks of process set ", operation.set,
+                    "; expected a number of ranks that is a power of two"));
+  }
+  if (!ops::AdasumTakes(tensor.input.dtype)) {
+    Refuse(
+        tensor, Text("adasum of ", NameOf(tensor.input.dtype), "; expected f16, bf16, f32 or f64"));
+  }
+}
+
+void CheckArithmetic(const Operation& operation, const NamedTensor& tensor, int size) {
   const Scale& scale = operation.scale;
   if (!Reduces(operation.kind)) {
     if (scale.before == 1 && scale.after == 1) return;
     Refuse(tensor, Text(NameOf(operation.kind), " has no scale; expected the factors 1 and 1"));
   }
-  if (operation.op < ReduceOp::kSum || operation.op > ReduceOp::kProduct) {
+  if (operation.op < ReduceOp::kSum || operation.op > ReduceOp::kAdasum) {
     Refuse(tensor, Text("reduce op ", static_cast<int>(operation.op), " does not exist"));
   }
+  if (operation.op == ReduceOp::kAdasum) CheckAdasum(operation, tensor, size);
   if (scale.before == 1 && scale.after == 1) return;
   if (!std::isfinite(scale.before) || !std::isfinite(scale.after)) {
     Refuse(
@@ -190,7 +210,7 @@ NamedWork NamedQueue::Submit(
   submitted.reserve(tensors.size());
   for (NamedTensor& tensor : tensors) {
     CheckTensor(tensor);
-    CheckArithmetic(operation, tensor);
+    CheckArithmetic(operation, tensor, queue->size());
     CheckRows(operation, tensor, queue->size());
     const bool reduces = Reduces(operation.kind);
     Request request{

@@ -51,7 +51,7 @@ SetQueue::SetQueue(
       log_(std::move(log)),
       settings_(settings),
       round_(communicator),
-      line_(communicator, settings.batch_bytes),
+      line_(communicator, engine, settings.batch_bytes),
       rank_(communicator.rank()),
       size_(communicator.size()),
       rings_(round_.RingsWhenAwaited()),

@@ -45,7 +45,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
  public:
   using Callback = std::function<void(const std::shared_ptr<Submission>&)>;
 
-  /// Collective over the ranks of `communicator`, of which it takes two duplicates.
+  /// Collective over the ranks of `communicator`, of which it takes duplicates.
   SetQueue(
       ops::Communicator& communicator, ops::Engine& engine, base::LogSink log,
       const Settings& settings);

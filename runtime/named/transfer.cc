@@ -7,8 +7,8 @@
 //   all_to_all              by destination, then a second area by source
 //
 // A rank that has joined brings nothing where data is moved, and the operation's identity element
-// where it is reduced. Where a factor would turn that into something else (the maximum of products
-// with -1, say), all ranks multiply before they reduce.
+// where it is reduced; that of Adasum is a tensor of zeros. Where a factor would turn that into
+// something else (the maximum of products with -1, say), all ranks multiply before they reduce.
 
 #include "runtime/named/transfer.h"
 
@@ -28,7 +28,8 @@ Transfer::Transfer(Batch batch, int rank, int size)
       direct_(batch_.size() == 1 && batch_[0].part != nullptr && !ScalesFirst()) {}
 
 bool Transfer::ScalesFirst() const {
-  const bool linear = first_->op == ReduceOp::kSum || first_->op == ReduceOp::kAverage;
+  const bool linear = first_->op == ReduceOp::kSum || first_->op == ReduceOp::kAverage ||
+                      first_->op == ReduceOp::kAdasum;
   return Reduces(kind()) && !linear && first_->before != 1 && !batch_[0].participants.empty();
 }
 
@@ -116,13 +117,20 @@ void Transfer::MakeResult(const Item& item) {
   part.result = Buffer(part.output.data, count, request.dtype);
 }
 
-void Transfer::Start(ops::Communicator& communicator, char* memory) {
+void Transfer::Start(ops::Communicator& communicator, ops::Adasum& adasum, char* memory) {
   memory_ = memory;
   for (const Item& item : batch_) {
     if (item.part != nullptr) MakeResult(item);
   }
   if (!direct_) Pack();
-  work_ = communicator.Start(MakeCollective());
+  const ops::Collective collective = MakeCollective();
+  if (!Reduces(kind()) || first_->op != ReduceOp::kAdasum) {
+    work_ = communicator.Start(collective);
+    return;
+  }
+  ops::Counts tensors;
+  for (const Item& item : batch_) tensors.push_back(item.any->count());
+  work_ = adasum.Start(collective.input, collective.output, std::move(tensors), collective.scale);
 }
 
 void Transfer::Pack() {

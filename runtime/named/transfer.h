@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "ops/adasum.h"
 #include "ops/communicator.h"
 #include "runtime/named/batch.h"
 
@@ -19,7 +20,7 @@ class Transfer {
   uint64_t memory_bytes() const;
 
   /// Starts the collective; `memory` has as many bytes as are needed, and is kept until the end.
-  void Start(ops::Communicator& communicator, char* memory);
+  void Start(ops::Communicator& communicator, ops::Adasum& adasum, char* memory);
   /// Throws its error.
   bool Done() const { return work_.Done(); }
   /// After Done: the results are where they belong.

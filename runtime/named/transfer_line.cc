@@ -4,8 +4,10 @@
 
 namespace dtrun::runtime::named {
 
-TransferLine::TransferLine(ops::Communicator& communicator, uint64_t piece_bytes)
+TransferLine::TransferLine(
+    ops::Communicator& communicator, ops::Engine& engine, uint64_t piece_bytes)
     : communicator_(communicator.Duplicate()),
+      adasum_(*communicator_, engine),
       piece_bytes_(piece_bytes),
       pieces_(communicator_->Allocate(kPieces * piece_bytes)) {}
 
@@ -44,7 +46,7 @@ bool TransferLine::Start() {
       memory = static_cast<char*>(pieces_->data()) + next_piece_ * piece_bytes_;
       next_piece_ = (next_piece_ + 1) % kPieces;
     }
-    moving.transfer.Start(*communicator_, memory);
+    moving.transfer.Start(*communicator_, adasum_, memory);
     advanced = true;
   }
   return advanced;

@@ -6,7 +6,9 @@
 #include <functional>
 #include <memory>
 
+#include "ops/adasum.h"
 #include "ops/communicator.h"
+#include "ops/engine.h"
 #include "runtime/named/transfer.h"
 
 namespace dtrun::runtime::named {
@@ -17,7 +19,7 @@ namespace dtrun::runtime::named {
 class TransferLine {
  public:
   /// Collective over the ranks of `communicator`, of which it takes a duplicate.
-  TransferLine(ops::Communicator& communicator, uint64_t piece_bytes);
+  TransferLine(ops::Communicator& communicator, ops::Engine& engine, uint64_t piece_bytes);
   ~TransferLine();
 
   void Add(Batch batch);
@@ -38,6 +40,7 @@ class TransferLine {
   bool Finish(const std::function<void(const Batch&)>& finish);
 
   std::unique_ptr<ops::Communicator> communicator_;
+  ops::Adasum adasum_;  // over communicator_
   uint64_t piece_bytes_;
   std::unique_ptr<ops::Memory> pieces_;
   std::deque<Moving> moving_;

@@ -115,6 +115,8 @@ TEST_CASE("named_perf reduces tensors by name, and writes one object") {
         "idle_latency_us_p50", "sleeper_latency_us_p50", "thousand_tensors_us"})
     CHECK(row.at(name) > 0);
   CHECK(row.at("latency_us_p99") >= row.at("latency_us_p50"));
+  for (const char* name : {"adasum_thousand_ratio", "adasum_64mib_ratio"})
+    CHECK((row.at(name) > 0) == (ranks == "2"));  // a power of two
   CHECK(row.at("wrong") == 0);
 }
 

@@ -83,6 +83,7 @@ A Combined(A a, A b, ReduceOp op) {
     case ReduceOp::kMin: return b < a ? b : a;
     case ReduceOp::kMax: return b > a ? b : a;
     case ReduceOp::kProduct: return static_cast<A>(static_cast<U>(a) * static_cast<U>(b));
+    case ReduceOp::kAdasum: break;  // of whole tensors, which this is not about
   }
   return a;
 }

@@ -36,10 +36,21 @@ struct Truncated : dtrun::WireFormat {  // 16 bits of 32: f32 without the lower 
   }
 };
 
+void Adaptive(dtrun::Communicator& world) {
+  dtrun::NamedQueue queue(world);
+  std::vector<float> values(3);
+  const dtrun::Buffer x(values.data(), values.size());
+  dtrun::NamedOptions adasum;
+  adasum.op = dtrun::ReduceOp::kAdasum;
+  queue.AllReduce("x", x, adasum).Wait();
+}
+
 void Optimizers(dtrun::Communicator& world) {
   Sgd sgd;
   dtrun::DistributedOptimizer optimizer(world, sgd);
   dtrun::DistributedOptimizer summed(world, sgd, {dtrun::ReduceOp::kSum});
+  dtrun::DistributedOptimizer adaptive(world, sgd, {dtrun::ReduceOp::kAdasum});
+  adaptive.Step();
   dtrun::DistributedOptimizer small(world, sgd, {dtrun::ReduceOp::kAverage, 1 << 20});
   dtrun::BroadcastParameters(world, sgd.parameters());
   dtrun::BroadcastOptimizerState(world, sgd);
@@ -192,6 +203,7 @@ int main() {
   dtrun::Context job = dtrun::Init();
   dtrun::Communicator& world = job.world();
   job.StartTimeline("trace.json");
+  Adaptive(job.world());
   Optimizers(world);
   OptionsOfOptimizers(world);
   Buckets(world);

@@ -139,6 +139,26 @@ TEST_CASE("reducing after the backward pass computes the same, and what is expos
   CHECK_THAT(trained.out, !Catch::Contains("exposed"));
 }
 
+TEST_CASE("ranks that step by themselves train together, and one rank as it always does") {
+  Trained trained(200);
+  const Words plain = {"--batch-size", "20", "--max-steps", "20", "--log-steps", "--verbose", "0"};
+  Words adaptive = plain;
+  adaptive.push_back("--adasum");
+  const auto alone = trained.Run(1, plain)["steps"],
+             adaptive_alone = trained.Run(1, adaptive)["steps"];
+  REQUIRE(adaptive_alone.size() == alone.size());
+  for (size_t i = 0; i < alone.size(); ++i)
+    CHECK(std::abs(adaptive_alone[i].get<double>() - alone[i].get<double>()) < 1e-4);
+
+  for (const int ranks : {2, 4}) {
+    const auto together = trained.Run(ranks, adaptive);
+    REQUIRE(together["steps"].size() == 20);
+    CHECK(together["steps"][19].get<double>() < 0.8 * together["steps"][0].get<double>());
+    CHECK(trained.Run(ranks, adaptive)["parameter_digest"] == together["parameter_digest"]);
+    CHECK(trained.Run(ranks, plain)["parameter_digest"] != together["parameter_digest"]);
+  }
+}
+
 TEST_CASE("two runs of the same seed have the same losses, bit for bit, and others have not") {
   Trained trained(200);
   const auto run = [&](const char* seed) {
@@ -440,6 +460,26 @@ TEST_CASE("parts that a deterministic sum cannot have are refused") {
       with("1"), 2,
       "--deterministic: a deterministic sum of 1 parts on 2 ranks: expected a power of two, at "
       "most 1");
+}
+
+TEST_CASE("what does not go with --adasum is refused") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 24);
+  const Words options = {"--data-dir", folder.path(), "--batch-size", "4", "--adasum"};
+  const auto with = [&](const Words& more) {
+    Words all = options;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  CheckRefused(
+      with({"--deterministic", "8"}), 2,
+      "--deterministic: given with --adasum, which sums no gradients (see --help)");
+  CheckRefused(
+      with({"--strategy", "central_storage"}), 2,
+      "--adasum: given with --strategy central_storage, which has one optimizer");
+  const CommandResult result = Run(UnderDtrun(3, CnnFmnist(options)));
+  CHECK(result.exit_code == 2);
+  CHECK(ErrorLines(result) == Words{"--adasum: on 3 ranks, expected 1, 2, 4, 8 or so"});
 }
 
 TEST_CASE("a result that cannot be written is found before training, with exit code 73") {

@@ -92,8 +92,13 @@ TEST_CASE("a root is one of the ranks, a peer another one") {
 
 TEST_CASE("an operation has to exist, a scale to be finite, and bools are not scaled") {
   Collective c = Of(K::kAllReduce, Floats(4), Floats(4));
-  c.op = static_cast<ReduceOp>(5);
-  CHECK(Refusal(c) == "all_reduce: reduce op 5 does not exist");
+  c.op = static_cast<ReduceOp>(6);
+  CHECK(Refusal(c) == "all_reduce: reduce op 6 does not exist");
+  c.op = ReduceOp::kAdasum;
+  CHECK(
+      Refusal(c) ==
+      "all_reduce: the reduce op is adasum, which is one of named tensors; expected sum, average, "
+      "min, max or product");
   c.op = static_cast<ReduceOp>(-1);
   CHECK(Refusal(c) == "all_reduce: reduce op -1 does not exist");
   c.op = ReduceOp::kSum;

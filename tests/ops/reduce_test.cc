@@ -345,6 +345,7 @@ T OneElement(std::vector<T> values, const Arithmetic& arithmetic) {
         return static_cast<T>(a * b);
       });
       break;
+    case ReduceOp::kAdasum: break;  // adasum_test.cc
   }
   return Multiplied(result, arithmetic.scale.after);
 }

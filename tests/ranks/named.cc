@@ -105,6 +105,55 @@ void Sets(dtrun::Context& job, NamedQueue& queue) {
   Expect(job, queue.AddSet(ranks[0]) == odd + 1, "a new number");
 }
 
+// Together, in pairs of ranks, and without a rank that has joined; small, in a batch, and alone.
+void Adasum(dtrun::Context& job, NamedQueue& queue) {
+  constexpr size_t kCounts[] = {5, 30000, 2 << 20};
+  const auto combine = [&](size_t count, int members, int member, int set) {
+    std::vector<float> alike(count, 2), apart(count), one(count);
+    for (size_t i = static_cast<size_t>(member); i < count; i += static_cast<size_t>(members))
+      apart[i] = 3;
+    if (member == 0) one.assign(count, -7);
+    const NamedOptions options{ReduceOp::kAdasum, {}, 0, set};
+    NamedWork first = queue.AllReduce("alike", Buffer(alike.data(), count), options);
+    NamedWork second = queue.AllReduce("apart", Buffer(apart.data(), count), options);
+    NamedWork third = queue.AllReduce("one", Buffer(one.data(), count), options);
+    first.Wait(), second.Wait(), third.Wait();
+    Expect(job, alike == std::vector<float>(count, 2), "adasum of what is the same");
+    Expect(job, apart == std::vector<float>(count, 3), "adasum of what is orthogonal");
+    Expect(job, one == std::vector<float>(count, -7), "adasum of zeros and one");
+  };
+  const int size = job.size();
+  if (size == 3) {
+    float value = 1;
+    std::string error;
+    try {
+      queue.AllReduce("x", Buffer(&value, 1), NamedOptions{ReduceOp::kAdasum}).Wait();
+    } catch (const dtrun::Error& refused) {
+      error = refused.what();
+    }
+    Expect(
+        job,
+        error ==
+            "tensor 'x': adasum on the 3 ranks of process set 0; expected a number of ranks that "
+            "is a power of two",
+        error);
+  } else {
+    for (const size_t count : kCounts) combine(count, size, job.rank(), 0);
+  }
+  if (size < 4) return;
+  const int sets[] = {queue.AddSet({0, 1}), queue.AddSet({2, 3})};
+  for (const size_t count : kCounts) combine(count, 2, job.rank() % 2, sets[job.rank() / 2]);
+  for (const int set : sets) queue.RemoveSet(set);
+  // Half of the ranks leave; those that stay have the same.
+  if (job.rank() < 2) {
+    std::vector<float> values(30000, 4);
+    queue.AllReduce("x", Buffer(values.data(), values.size()), NamedOptions{ReduceOp::kAdasum})
+        .Wait();
+    Expect(job, values == std::vector<float>(30000, 4), "adasum of those that take part");
+  }
+  queue.Join().Wait();
+}
+
 void Join(dtrun::Context& job, NamedQueue& queue) {
   for (int step = 0; step < 3 * (job.rank() + 1); ++step) {
     int32_t mean = 5;  // whose average is exact for any number of ranks
@@ -126,6 +175,7 @@ int main() {
     EveryKind(job, queue);
     Mismatch(job, queue);
     Sets(job, queue);
+    Adasum(job, queue);
     Join(job, queue);
     queue.Barrier().Wait();
   }

@@ -229,7 +229,7 @@ TEST_CASE("an option that cannot be is refused by name") {
         }) == "DistributedOptimizer: backward_passes_per_step is 0; expected 1 or more");
   CHECK(refusal([](auto& o) {
           o.op = ReduceOp::kMax;
-        }) == "DistributedOptimizer: the reduce op is max; expected average or sum");
+        }) == "DistributedOptimizer: the reduce op is max; expected average, sum or adasum");
   CHECK(refusal([](auto& o) {
           o.op = ReduceOp::kSum, o.gradient_predivide_factor = 2;
         }) == "DistributedOptimizer: gradient_predivide_factor goes with the reduce op average");

@@ -26,11 +26,13 @@ inline Texts OnRanks(
     base::Duration timeout = std::chrono::seconds(20)) {
   const base::SteadyClock clock;
   return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
-    ops::Engine engine({.timeout = timeout, .may_spin = false}, clock, [](auto, const auto&) {});
+    const base::LogSink log = [](auto, const auto&) {};
+    ops::Engine engine({.timeout = timeout, .may_spin = false}, clock, log);
     const auto shm =
         ops::CreateShmCommunicator(bootstrap, engine, ops::Members::World(bootstrap.size()));
     const auto recorder = ops::FlightRecorder::InMemory(bootstrap.rank(), "here");
-    dtrun_communicator handle{{.recorder = recorder.get()}, shm.get(), nullptr, 1024};
+    dtrun_communicator handle{
+        {.recorder = recorder.get(), .log = &log, .engine = &engine}, shm.get(), nullptr, 1024};
     Communicator world(&handle, Communicator::Ownership::kBorrowed);
     rank_main(world);
   });

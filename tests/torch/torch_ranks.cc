@@ -46,6 +46,78 @@ void TrainAnything(torch::optim::Optimizer& optimizer, const std::function<Tenso
   optimizer.step();
 }
 
+// Of updates: on the same batch the ranks do what one process does, with every optimizer; on others
+// each keeps its own state, and all have the same weights.
+template <typename Make>
+void AdasumBeside(Communicator& world, const Make& make) {
+  DistributedOptions options;
+  options.op = dtrun::ReduceOp::kAdasum;
+  Net net = MakeNet(), alone = MakeNet();
+  auto inner = make(*net), sgd = make(*alone);
+  DistributedOptimizer optimizer(world, inner, *net, options);
+  for (int64_t step = 0; step < 5; ++step) {
+    const Batch same = GlobalBatch(world, step);
+    TrainAnything(optimizer, [&] { return same.Loss(net); });
+    TrainAnything(sgd, [&] { return same.Loss(alone); });
+    ExpectClose(
+        Flat(net->parameters()), Flat(alone->parameters()), 1e-5, "the weights of one process");
+  }
+  for (int64_t step = 5; step < 10; ++step) {
+    const Batch mine = Mine(world, GlobalBatch(world, step));
+    TrainAnything(optimizer, [&] { return mine.Loss(net); });
+  }
+  const Tensor weights = Flat(net->parameters()).detach();
+  Tensor first = weights.clone();
+  dtrun::torch::Broadcast(world, first, 0);
+  Expect(torch::equal(weights, first), "the same weights on all ranks");
+  Expect(!torch::equal(weights, Flat(alone->parameters())), "which have moved");
+}
+
+void Adasum(Communicator& world) {
+  AdasumBeside(world, [](const torch::nn::Module& net) { return Sgd(net); });
+  AdasumBeside(world, [](const torch::nn::Module& net) {
+    return torch::optim::Adam(net.parameters(), torch::optim::AdamOptions(0.01));
+  });
+}
+
+// A weight for each rank, in every type, of which a rank uses its own: all steps are made.
+void AdasumOfTypes(Communicator& world) {
+  for (const auto type : {torch::kFloat16, torch::kBFloat16, torch::kFloat32, torch::kFloat64}) {
+    const auto make = [&](double value) {
+      return torch::full({2, 3}, value, torch::TensorOptions().dtype(type)).requires_grad_();
+    };
+    std::vector<Tensor> weights;
+    for (int rank = 0; rank < world.size(); ++rank) weights.push_back(make(rank));
+    Tensor strided = torch::zeros({3, 2}, torch::TensorOptions().dtype(type)).t();
+    strided.requires_grad_();
+    weights.push_back(strided);
+    torch::optim::SGD inner(weights, 0.5);
+    DistributedOptions options;
+    options.op = dtrun::ReduceOp::kAdasum;
+    DistributedOptimizer optimizer(world, inner, options);
+    const auto r = static_cast<size_t>(world.rank());
+    TrainAnything(optimizer, [&] {
+      return (4 * weights[r].to(torch::kFloat32) + 2 * strided.to(torch::kFloat32)).sum();
+    });
+    for (int rank = 0; rank < world.size(); ++rank)
+      Expect(
+          torch::equal(weights[static_cast<size_t>(rank)], make(rank - 2).detach()),
+          "a step of each rank");
+    Expect(
+        torch::equal(strided, torch::full_like(strided, -1)), "the mean of steps that are alike");
+  }
+}
+
+void AdasumRefused(Communicator& world) {
+  Net net = MakeNet();
+  torch::optim::SGD inner = Sgd(*net);
+  DistributedOptions options;
+  options.op = dtrun::ReduceOp::kAdasum;
+  ExpectError(
+      [&] { DistributedOptimizer optimizer(world, inner, *net, options); },
+      "adasum on 3 ranks; expected a number of ranks that is a power of two");
+}
+
 void Schedulers(Communicator& world) {
   Net net = MakeNet();
   torch::optim::SGD inner(net->parameters(), 0.1);
@@ -373,7 +445,7 @@ void Refusals(Communicator& world) {
       "parameter 'group 0, parameter 0' lies on meta; expected the CPU");
   DistributedOptions options;
   options.op = dtrun::ReduceOp::kMax;
-  ExpectError([&] { wrap(good, options); }, "op is max; expected average or sum");
+  ExpectError([&] { wrap(good, options); }, "op is max; expected average, sum or adasum");
   options = {};
   options.backward_passes_per_step = 0;
   ExpectError([&] { wrap(good, options); }, "backward_passes_per_step is 0; expected 1 or more");
@@ -694,6 +766,9 @@ const Stories kStories = {
        options.bucket_bytes = 100;
        TrainBeside(world, Zero::kNone, options);
      }},
+    {"adasum", Adasum},
+    {"adasum_of_types", AdasumOfTypes},
+    {"adasum_refused", AdasumRefused},
     {"schedulers", Schedulers},
     {"own_optimizer", OwnOptimizer},
     {"unused", Unused},

@@ -51,6 +51,12 @@ TEST_CASE("N ranks compute the gradients and losses of one process on the global
   CheckStories(ranks, {"zeroed", "none", "sum", "clipping"});
 }
 
+TEST_CASE("steps that each rank makes by itself are combined by adaptive summation") {
+  const int ranks = GENERATE(1, 2, 4);
+  CheckStories(ranks, {"adasum", "adasum_of_types"});
+  CheckStories(3, {"adasum_refused"});
+}
+
 TEST_CASE("large gradients are made where they are reduced, whatever becomes of them") {
   const int ranks = GENERATE(2, 3);
   CheckStories(
