@@ -15,13 +15,18 @@
 
 namespace dtrun::models {
 
-/// The command line of a trainer with parameter servers: that of ParseOptions, --max-staleness and
-/// --evaluator. A batch is what one worker computes one gradient from.
+/// The command line of a trainer that may have parameter servers: that of ParseOptions,
+/// --max-staleness and --evaluator. With them a batch is what one worker computes one gradient
+/// from.
 struct ParameterOptions {
   ParsedOptions parsed;
   ParameterServerOptions servers;  ///< but for the steps
+  bool has_servers() const { return parsed.options.strategy == "parameter_server"; }
 };
-ParameterOptions ReadParameterOptions(int argc, const char* const* argv);
+/// What does not go with the strategy is an error of `parsed`. `strategy`: what is meant where none
+/// is named.
+ParameterOptions ReadParameterOptions(
+    int argc, const char* const* argv, const std::string& strategy = TrainOptions().strategy);
 
 /// Makes the optimizer that the options name, for a server's shards.
 ParameterServer::MakeOptimizer OptimizerMaker(const TrainOptions& options);
