@@ -128,6 +128,14 @@ ParameterServer::MakeOptimizer OptimizerMaker(const TrainOptions& options) {
       };
 }
 
+uint64_t LeastPartition(const TrainOptions& options, Sequential& model) {
+  const auto optimizer = MakeOptimizer(
+      options.optimizer, model.parameters(), model.parameter_shapes(), options.settings);
+  const auto* sliceable = dynamic_cast<const SliceableOptimizer*>(optimizer.get());
+  const bool whole = sliceable == nullptr || sliceable->needs_norms();
+  return whole ? UINT64_MAX : ParameterServerOptions().min_partition_bytes;
+}
+
 ParameterResult ResultOf(const ParameterServer& server, const Score& test) {
   ParameterResult result;
   result.test = test;
@@ -185,13 +193,13 @@ std::string ToText(const ParameterResult& result) {
 // A checkpoint that is there when the job is done is scored before this ends. The folder is made by
 // the server that saves the first one.
 void ScoreCheckpoints(
-    Context& job, const ParameterOptions& options, Sequential& model, const Pipeline& test) {
+    Context& job, const ParameterServerOptions& servers, const std::string& folder,
+    Sequential& model, const Pipeline& test) {
   constexpr std::chrono::milliseconds kLook{100};
   const std::vector<NamedTensor> variables = VariablesOf(model);
-  ParameterReader reader(job, variables, options.servers);
+  ParameterReader reader(job, variables, servers);
   CheckpointOptions reading;
   reading.read_only = true;
-  const std::string& folder = options.parsed.options.checkpoint_dir;
   std::optional<CheckpointManager> checkpoints;
   std::string scored;
   for (;;) {

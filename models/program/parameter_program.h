@@ -31,6 +31,12 @@ ParameterOptions ReadParameterOptions(
 /// Makes the optimizer that the options name, for a server's shards.
 ParameterServer::MakeOptimizer OptimizerMaker(const TrainOptions& options);
 
+/// What ParameterServerOptions::min_partition_bytes has to be on all ranks: one that cuts no
+/// variable where the optimizer looks at a variable as a whole (Muon; norms, as LARS and LAMB take
+/// them), so that each has one server as its owner. Throws Error kInvalidArgument for settings that
+/// the optimizer does not take.
+uint64_t LeastPartition(const TrainOptions& options, Sequential& model);
+
 /// A network's parameters with their shapes, for servers and workers alike.
 std::vector<NamedTensor> VariablesOf(Sequential& model);
 
@@ -87,9 +93,10 @@ std::string ToJson(const ParameterResult& result);
 /// The same for people, in lines.
 std::string ToText(const ParameterResult& result);
 
-/// The evaluator: says the test accuracy of each new checkpoint, until the job is done.
+/// The evaluator: says the test accuracy of each new checkpoint in `folder`, until the job is done.
 void ScoreCheckpoints(
-    Context& job, const ParameterOptions& options, Sequential& model, const Pipeline& test);
+    Context& job, const ParameterServerOptions& servers, const std::string& folder,
+    Sequential& model, const Pipeline& test);
 
 }  // namespace dtrun::models
 

@@ -142,10 +142,15 @@ int TrainWithServers(Context& job, const std::string& program, const ParameterOp
     return refuse(error.what(), kDataUnusable);
   }
   ParameterServerOptions servers = options.servers;
+  try {
+    servers.min_partition_bytes = LeastPartition(train, *ready.model);
+  } catch (const Error& error) {
+    return refuse(error.what(), kUsage);
+  }
   servers.steps = TotalSteps(train, ready.data->info.train_examples, 1);
   if (role == ParameterRole::kServer) return Serve(job, program, options, servers, ready);
   if (role == ParameterRole::kWorker) return Work(job, train, servers, ready);
-  ScoreCheckpoints(job, options, *ready.model, ready.data->test);
+  ScoreCheckpoints(job, servers, train.checkpoint_dir, *ready.model, ready.data->test);
   return kSuccess;
 }
 

@@ -143,6 +143,22 @@ TEST_CASE("with a worker killed on the way, servers train as well as one rank do
   CHECK(std::abs(asynchronous - synchronous) < 0.01);
 }
 
+TEST_CASE("an optimizer that needs variables as a whole has them so, on any number of servers") {
+  const Trained trained;
+  const std::string optimizer = GENERATE("lamb", "muon");
+  // On images of 12x12 its largest variable has 512 KiB, and would be cut.
+  Words options = {"--data-dir",   trained.folder.path(),
+                   "--network",    "C",
+                   "--batch-size", "20",
+                   "--json",       trained.folder.path() + "/result.json",
+                   "--epochs",     "1",
+                   "--optimizer",  optimizer};
+  const CommandResult result = Run(Job({"-np", "4", "--ps", "2"}, options));
+  CAPTURE(optimizer, result.out, result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(trained.Result()["updates"] == 20);
+}
+
 TEST_CASE("--strategy parameter_server makes cnn_fmnist such a program") {
   const Trained trained;
   const std::string model = trained.folder.path() + "/model";
