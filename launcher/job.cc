@@ -274,7 +274,7 @@ class Job {
           128 + supervisor_.interruption(),
           Text("ended by ", SignalName(supervisor_.interruption()))};
     if (ended_) return *ended_;
-    if (lost_workers_.AllDone(story_.records)) return {0, "", -1, true};
+    if (spared > 0 && lost_workers_.AllDone(story_.records)) return {0, "", -1, true};
     // mpirun itself was killed: no rank is to blame.
     if (WIFSIGNALED(status))
       return {
