@@ -114,6 +114,10 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get) {
   return launch;
 }
 
+std::string EndedNote(const std::string& shutdown_note, int rank) {
+  return Text(shutdown_note.substr(0, shutdown_note.rfind('/') + 1), "ended.", rank);
+}
+
 int HostOfRank(const std::vector<HostSlots>& hosts, int rank) {
   int host = 0;
   for (; rank >= hosts[static_cast<size_t>(host)].slots; ++host)

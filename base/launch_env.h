@@ -66,6 +66,10 @@ const std::vector<std::string>& LaunchVariables();
 /// what was expected.
 std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get);
 
+/// In a job with servers: the file beside `shutdown_note` that says that rank `rank`, wherever it
+/// was, has ended. It is there on the first host alone, and for ranks that are no servers.
+std::string EndedNote(const std::string& shutdown_note, int rank);
+
 /// Index of the host that rank `rank` runs on. `rank` is in range.
 int HostOfRank(const std::vector<HostSlots>& hosts, int rank);
 

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -111,6 +112,8 @@ class Agent {
       if (frame.type == FrameType::kAskProgress) dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
       if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"), body.at("traces"));
       if (frame.type == FrameType::kNotice) PassNotice();
+      if (frame.type == FrameType::kRankEnded)
+        std::ofstream(base::EndedNote(ShutdownNote(folder_, 0), frame.rank)).flush();
       if (frame.type == FrameType::kStop || frame.type == FrameType::kContinue)
         SetStopped(frame.type == FrameType::kStop);
     } catch (const LaunchError& error) {

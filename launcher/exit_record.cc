@@ -48,6 +48,10 @@ Verdict BlameStalled(const ExitRecord& record, const std::string& who) {
   return {code, Text(who, ": ", record.gave_up), record.rank, !unaware};
 }
 
+Verdict BlameGone(int rank, const std::string& who) {
+  return {128 + SIGKILL, Text(who, " was killed together with its wrapper"), rank, true};
+}
+
 Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& hosts) {
   const std::string who = RankAndHost(record.rank, hosts);
   if (!record.gave_up.empty()) return BlameStalled(record, who);
@@ -72,7 +76,12 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
               missing ? " (the program or the loader it names)" : ""),
           record.rank};
     }
-    case RankEnd::kRunning: break;
+    case RankEnd::kHostLost:
+      return {
+          static_cast<int>(ExitCode::kUnavailable), Text(who, " was lost with its host"),
+          record.rank};
+    case RankEnd::kRunning:
+      if (IsGone(record)) return BlameGone(record.rank, who);
   }
   return {static_cast<int>(ExitCode::kInternal), who + " was still running"};
 }
@@ -82,8 +91,13 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
 bool HasFailed(const ExitRecord& record) {
   return (record.end == RankEnd::kExited && !record.gave_up.empty()) ||
          record.end == RankEnd::kSignaled || record.end == RankEnd::kNotStarted ||
+         record.end == RankEnd::kHostLost ||
          (record.end == RankEnd::kExited && record.value != 0 &&
           record.value != static_cast<int>(ExitCode::kPreempted));
+}
+
+bool IsGone(const ExitRecord& record) {
+  return record.end == RankEnd::kRunning && record.time_ns > 0;
 }
 
 std::string EndOf(const ExitRecord& record, const std::vector<base::HostSlots>& hosts) {
@@ -149,10 +163,7 @@ Verdict JudgeFailure(
             hosts[static_cast<size_t>(base::HostOfRank(hosts, silent->rank))].name,
             " was lost; its ranks were ended")};
   if (silent && engine_code == 128 + SIGKILL)
-    return {
-        engine_code,
-        Text(RankAndHost(silent->rank, hosts), " was killed together with its wrapper"),
-        silent->rank, true};
+    return BlameGone(silent->rank, RankAndHost(silent->rank, hosts));
   if (local) return {engine_code, Text("dtrun_local ended the job with code ", engine_code)};
   // MPI_Abort makes mpirun end all ranks alike.
   return {

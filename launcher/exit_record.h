@@ -19,6 +19,7 @@ enum class RankEnd {
   kExited,      ///< `value` is the exit code
   kSignaled,    ///< `value` is the signal
   kNotStarted,  ///< `value` is the errno of exec
+  kHostLost,    ///< its host is not heard of any more: dtrun's own finding
 };
 
 /// How one rank ended, as the agent of its host has told.
@@ -52,6 +53,8 @@ struct Verdict {
 
 /// It ended otherwise than a rank ends that has done its work, or saved.
 bool HasFailed(const ExitRecord& record);
+/// Its wrapper was killed, and its program with it: nobody knows how that ended.
+bool IsGone(const ExitRecord& record);
 /// "rank 1 on h1 was killed by SIGKILL", of one that has failed.
 std::string EndOf(const ExitRecord& record, const std::vector<base::HostSlots>& hosts);
 /// What a job ends with that failed because of this rank.

@@ -30,6 +30,7 @@ bool IsType(uint8_t type) {
     case FrameType::kInput:
     case FrameType::kAskProgress:
     case FrameType::kPeers:
+    case FrameType::kRankEnded:
     case FrameType::kReady:
     case FrameType::kRefused:
     case FrameType::kStarted:

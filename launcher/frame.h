@@ -21,6 +21,7 @@ enum class FrameType : uint8_t {
   kInput = 7,        ///< what rank 0 reads from its stdin; no bytes: it ends
   kAskProgress = 8,  ///< kProgress is wanted, once
   kPeers = 9,        ///< the addresses of all hosts; "" for its own
+  kRankEnded = 10,   ///< to host 0: the rank, of any host, has ended (EndedNote)
   // an agent to dtrun
   kReady = 16,     ///< {"pid", perhaps "networks"}: ranks may start
   kRefused = 17,   ///< {"code", "text"}: why none may

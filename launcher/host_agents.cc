@@ -170,8 +170,8 @@ void HostAgents::HearReady(Host& host, const Frame& frame) {
 }
 
 void HostAgents::HearEnd(Host& host, const std::string& why) {
-  host.gone = true;
-  if (host.done || ending_) return;
+  const bool known = std::exchange(host.gone, true);  // as silent
+  if (host.done || ending_ || known) return;
   std::string reason = why.empty() ? host.complaints->LastLine() : why;
   if (!host.ready) {
     host.complaints->Drain();
@@ -186,10 +186,11 @@ void HostAgents::HearEnd(Host& host, const std::string& why) {
               : Text("the agent of this host could not be started: ", reason));
     return;
   }
-  if (lost_.empty())
-    lost_ = Text(
-        "host ", host.name,
-        " was lost: ", reason.empty() ? "its agent is gone, or the connection to it" : reason);
+  losses_.push_back(
+      {static_cast<size_t>(host.number),
+       Text(
+           "host ", host.name,
+           " was lost: ", reason.empty() ? "its agent is gone, or the connection to it" : reason)});
 }
 
 bool HostAgents::Ready() const {
@@ -218,11 +219,21 @@ void HostAgents::Beat() {
     }
     if (paused_ || Clock::now() - host->heard <= plan_.host_timeout) continue;
     host->gone = true;  // not waited for any more
-    if (lost_.empty())
-      lost_ = Text(
-          "host ", host->name, " was lost: nothing was heard of it for ",
-          std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout).count(), " s");
+    losses_.push_back(
+        {static_cast<size_t>(host->number),
+         Text(
+             "host ", host->name, " was lost: nothing was heard of it for ",
+             std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout).count(), " s")});
   }
+}
+
+void HostAgents::SpareLostHost() {
+  reports_.LoseHost(hosts_[lost_host()]->ranks, MonotonicNs());
+  losses_.pop_front();
+}
+
+void HostAgents::TellEnded(int rank) {
+  hosts_.front()->stream->Send({FrameType::kRankEnded, rank});
 }
 
 void HostAgents::AskProgress() {

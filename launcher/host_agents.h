@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -59,7 +60,14 @@ class HostAgents {
   /// Sends and checks signs of life. Called every `host_timeout / 4` or more often.
   void Beat();
   /// Why the job cannot go on: "host h2 was lost: ..."; "" if it can.
-  const std::string& lost() const { return lost_; }
+  std::string lost() const { return losses_.empty() ? "" : losses_.front().why; }
+  /// The number of that host.
+  size_t lost_host() const { return losses_.front().host; }
+  /// The job goes on without it.
+  void SpareLostHost();
+
+  /// Tells host 0 that `rank`, of any host, has ended: EndedNote of launch_env.h.
+  void TellEnded(int rank);
 
   /// Asks how far the ranks are; the answers come later. What has come since the last call.
   void AskProgress();
@@ -130,7 +138,12 @@ class HostAgents {
   NetworkSurvey survey_;
   RankReports reports_;
   std::function<void(size_t, bool)> on_taken_;
-  std::string lost_, trace_folder_;
+  struct Loss {
+    size_t host;
+    std::string why;
+  };
+  std::deque<Loss> losses_;
+  std::string trace_folder_;
   std::map<int, uint64_t> traced_bytes_;  // by rank
   std::chrono::steady_clock::time_point traced_ = {};
   bool ending_ = false, paused_ = false;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <set>
 
 #include "base/flight_record.h"
 #include "base/launch_env.h"
@@ -45,6 +46,8 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kLastWords{5};
 // How long mpirun may take to end by itself. With a host lost it waits for that host's daemon.
 constexpr std::chrono::seconds kWithoutHost{1};
+// How long it may take once all ranks are done.
+constexpr std::chrono::seconds kToEnd{2};
 
 class Job {
  public:
@@ -148,6 +151,10 @@ class Job {
       End(
           {static_cast<int>(ExitCode::kTimeout),
            Text("ended after ", options_.timeout_s, " s (--timeout)")});
+    while (!agents_->lost().empty() && CanSpareHost()) {
+      Say(agents_->lost() + "; the job goes on without its workers (--ps)");
+      agents_->SpareLostHost();
+    }
     if (!agents_->lost().empty())
       End({static_cast<int>(ExitCode::kUnavailable), agents_->lost()}, kWithoutHost);
     const auto now = std::chrono::nanoseconds(Clock::now().time_since_epoch());
@@ -156,11 +163,34 @@ class Job {
     CareForWorkers();
   }
 
+  bool CanSpareHost() const {
+    return !ended_ && supervisor_.interruption() == 0 &&
+           lost_workers_.CanSpare(agents_->lost_host(), agents_->records());
+  }
+
+  // With servers, what starts the ranks ends none of them for another's sake: that is done here.
   void CareForWorkers() {
-    if (ended_ || supervisor_.interruption() != 0) return;
+    if (options_.servers == 0 || ended_ || supervisor_.interruption() != 0) return;
     const std::vector<ExitRecord> records = agents_->records();
+    TellEnded(records);
     for (const std::string& line : lost_workers_.Update(records, MonotonicNs())) Say(line);
+    if (auto server = lost_workers_.LostServer(records)) End(*std::move(server));
     if (auto last = lost_workers_.LastOne(records, MonotonicNs())) End(*std::move(last));
+    EndWithoutLost(records);
+  }
+
+  // The first server waits for workers that have not come yet, but not for those.
+  void TellEnded(const std::vector<ExitRecord>& records) {
+    for (const ExitRecord& record : records)
+      if (record.rank >= options_.servers && record.time_ns > 0 && told_.insert(record.rank).second)
+        agents_->TellEnded(record.rank);
+  }
+
+  // mpirun never ends when it has lost a host.
+  void EndWithoutLost(const std::vector<ExitRecord>& records) {
+    if (!lost_workers_.AllDone(records)) return;
+    if (all_done_by_ == Clock::time_point::max()) all_done_by_ = Clock::now() + kToEnd;
+    if (Clock::now() > all_done_by_) End({0, "", -1, true}, kWithoutHost);
   }
 
   // No rank is to blame.
@@ -172,7 +202,11 @@ class Job {
 
   void RunRanks() {
     if (options_.verbose) Say(ShellLine(argv_));
-    folder_.SetUser(supervisor_.Start(argv_, plan_.environment));
+    folder_.SetUser(supervisor_.Start(
+        argv_, plan_.environment,
+        plan_.call.recovers && plan_.call.quiet && plan_.call.launcher == Launcher::kMpirun
+            ? Supervisor::Complaints::kHidden
+            : Supervisor::Complaints::kShown));
     if (results_.wants_traces()) agents_->LookAtClocks();
     if (options_.progress) progress_.emplace(*agents_, output_);
     if (options_.stdin_to_rank_0) ReadInput();
@@ -240,6 +274,7 @@ class Job {
           128 + supervisor_.interruption(),
           Text("ended by ", SignalName(supervisor_.interruption()))};
     if (ended_) return *ended_;
+    if (spared > 0 && lost_workers_.AllDone(story_.records)) return {0, "", -1, true};
     // mpirun itself was killed: no rank is to blame.
     if (WIFSIGNALED(status))
       return {
@@ -253,6 +288,8 @@ class Job {
   }
 
   int Report() {
+    if (supervisor_.interruption() == 0 && (!ended_ || ended_->exit_code == 0))
+      for (const std::string& line : lost_workers_.AtEnd(agents_->records())) Say(line);
     story_.records = lost_workers_.Mark(agents_->records());
     story_.servers = options_.servers;
     story_.flights = agents_->flights();
@@ -307,6 +344,8 @@ class Job {
   std::optional<JobInput> input_;
   Clock::time_point start_by_ = After(options_.start_timeout_s);
   Clock::time_point end_by_ = After(options_.timeout_s);
+  Clock::time_point all_done_by_ = Clock::time_point::max();
+  std::set<int> told_;            // ranks that have ended, as the first host knows
   std::optional<Verdict> ended_;  // why dtrun itself ended the job
 };
 

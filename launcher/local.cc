@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -99,6 +100,7 @@ class Ranks {
     }
     setpgid(child, child);  // whoever is first
     processes_.push_back(child);
+    if (launch.servers > 0 && launch.rank >= launch.servers) spared_.insert(child);
   }
 
   void HandleSignals() {
@@ -120,6 +122,8 @@ class Ranks {
     int status = 0;
     for (pid_t child; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
       std::erase(processes_, child);
+      // A worker's wrapper that was killed: dtrun goes on without that rank.
+      if (spared_.erase(child) > 0 && WIFSIGNALED(status)) continue;
       const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       if (code != 0) End(code);
     }
@@ -158,6 +162,7 @@ class Ranks {
   int signals_ = -1;
   sigset_t original_mask_;
   std::vector<pid_t> processes_;  // of the wrappers that have not ended
+  std::set<pid_t> spared_;        // of these, those of ranks that the job can go on without
   bool ending_ = false;
   int interruption_ = 0, exit_code_ = 0;
   Clock::time_point kill_at_{};

@@ -101,6 +101,7 @@ std::vector<Words> OwnOptions(const MpirunCall& call) {
   } else {
     for (const Words& option : ReachOptions(call.reach)) options.push_back(option);
   }
+  if (call.recovers) options.push_back({"--mca", "orte_enable_recovery", "1"});
   if (call.quiet) options.push_back({"-q"});
   if (call.as_root) options.push_back({"--allow-run-as-root"});
   for (const std::string& name : call.exported) options.push_back({"-x", name});

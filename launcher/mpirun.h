@@ -34,7 +34,8 @@ struct MpirunCall {
   bool only_this_machine = false;          ///< no other host is in the placement
   Reach reach;                             ///< how the other hosts are reached
   bool as_root = false;
-  bool quiet = true;  ///< mpirun keeps its own messages to itself
+  bool recovers = false;  ///< ranks go on when one is lost, or Open MPI's daemon of another host
+  bool quiet = true;      ///< mpirun keeps its own messages to itself
   std::vector<std::string> program;
 };
 

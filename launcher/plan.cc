@@ -251,6 +251,7 @@ void PlanCommand(const Options& options, Plan& plan) {
   plan.wanted_networks = options.networks;
   CheckWantedNetworks(plan);
   plan.call.as_root = geteuid() == 0;
+  plan.call.recovers = options.servers > 0;
   plan.call.quiet = !options.verbose;
 }
 

@@ -93,6 +93,15 @@ void RankReports::HearEnd(const Frame& frame, int64_t now_ns) {
   if (body.contains("facts")) record.facts = EndFactsOf(body.at("facts"));
 }
 
+void RankReports::LoseHost(const RankRange& ranks, int64_t now_ns) {
+  for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
+    ExitRecord& record = RecordOf(rank);
+    if (record.end != RankEnd::kRunning || record.time_ns > 0) continue;
+    record.end = RankEnd::kHostLost;
+    record.time_ns = now_ns;
+  }
+}
+
 void RankReports::HearFlight(const Frame& frame) {
   // What is read as words has to lie like words.
   std::vector<base::FlightEntry> aligned(frame.body.size() / sizeof(base::FlightEntry) + 1);

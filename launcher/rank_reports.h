@@ -29,6 +29,9 @@ class RankReports {
   /// LaunchError kInternal for a frame that is not what frame.h says.
   void Hear(const Frame& frame, const RankRange& ranks, int64_t now_ns);
 
+  /// Nothing will be heard of these ranks any more: those that ran have ended with their host.
+  void LoseHost(const RankRange& ranks, int64_t now_ns);
+
   /// What is known of every rank whose wrapper was seen.
   std::vector<ExitRecord> records() const;
   /// In rank order.

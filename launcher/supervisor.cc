@@ -48,13 +48,15 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
 
 // Between fork and exec: only what is safe there.
 [[noreturn]] void Become(
-    char* const argv[], char* const environment[], const sigset_t& mask, pid_t parent) {
+    char* const argv[], char* const environment[], const sigset_t& mask, pid_t parent,
+    bool silent) {
   setsid();
   // mpirun told to end takes its ranks with it, those of other hosts too, and cleans up.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
-  const int null = open("/dev/null", O_RDONLY);
+  const int null = open("/dev/null", O_RDWR);
   dup2(null, STDIN_FILENO);
+  if (silent) dup2(null, STDERR_FILENO);
   close(null);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execve(argv[0], argv, environment);
@@ -92,12 +94,14 @@ Supervisor::~Supervisor() {
 }
 
 pid_t Supervisor::Start(
-    const std::vector<std::string>& argv, const std::vector<std::string>& environment) {
+    const std::vector<std::string>& argv, const std::vector<std::string>& environment,
+    Complaints complaints) {
+  const bool silent = complaints == Complaints::kHidden;
   const std::vector<char*> words = Pointers(argv);
   const std::vector<char*> variables = Pointers(environment);
   const pid_t parent = getpid();
   process_ = fork();
-  if (process_ == 0) Become(words.data(), variables.data(), original_mask_, parent);
+  if (process_ == 0) Become(words.data(), variables.data(), original_mask_, parent, silent);
   if (process_ < 0)
     throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(errno));
   return process_;

@@ -10,6 +10,8 @@
 #include "models/formats/model/saved_model.h"
 #include "models/formats/onnx/onnx.h"
 #include "models/program/heading.h"
+#include "models/program/parameter_program.h"
+#include "models/program/parameter_training.h"
 #include "models/program/preparation.h"
 #include "models/program/run_page.h"
 #include "models/program/training.h"
@@ -79,8 +81,11 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed) {
 }
 
 int Main(int argc, char** argv) {
-  const ParsedOptions parsed = ParseOptions(argc, argv);
-  return RunAsRank("cnn_fmnist", [&](Context& job) { return TrainAsRank(job, parsed); });
+  const ParameterOptions options = ReadParameterOptions(argc, argv);
+  return RunAsRank("cnn_fmnist", [&](Context& job) {
+    return options.has_servers() ? TrainWithServers(job, "cnn_fmnist", options)
+                                 : TrainAsRank(job, options.parsed);
+  });
 }
 
 }  // namespace

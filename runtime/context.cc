@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -66,6 +67,11 @@ void Context::FindServers(const base::GetEnv& get) {
   for (const base::HostSlots& host : hosts()) servers.host_names.push_back(host.name);
   servers.timeout = std::chrono::seconds(options_.timeout_s);
   servers.log = log_;
+  if (!launch_->shutdown_note.empty())
+    servers.has_ended = [note = launch_->shutdown_note](int rank) {
+      std::error_code unknown;
+      return std::filesystem::exists(base::EndedNote(note, rank), unknown);
+    };
   if (!servers.several_hosts()) return;
   servers.first =
       TcpPlace::Read(Text(get("MASTER_ADDR").value_or(""), ' ', get("MASTER_PORT").value_or("")));

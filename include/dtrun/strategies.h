@@ -60,17 +60,28 @@ inline std::string SpecText(const std::string& name, const Devices& devices) {
   return text;
 }
 
+[[noreturn]] inline void RefuseStrategy(const std::string& name, const std::string& text) {
+  throw Error(ErrorCode::kInvalidArgument, "strategy " + name + ": " + text);
+}
+
+/// Each rank of a job with parameter servers would train by itself, and nobody would notice.
+inline void CheckNoServers(const StrategyJob& job, const std::string& spec) {
+  const int servers = job.context == nullptr ? 0 : job.context->parameter_servers();
+  if (servers > 0)
+    RefuseStrategy(
+        spec.substr(0, spec.find(':')),
+        "this job has parameter servers (dtrun --ps " + std::to_string(servers) +
+            "), and its ranks share no step; use parameter_server, or start it without --ps");
+}
+
 /// The strategy's own communicator of all ranks, if `check` lets it be made. Collective: all ranks
 /// make the same strategy (else kMismatch), and throw the same.
 template <typename Check>
 Communicator Admit(const StrategyJob& job, const std::string& spec, const Check& check) {
+  CheckNoServers(job, spec);
   CheckSameText(*job.world, "strategies", spec);
   ThrowTogether(*job.world, "rank", check);
   return job.world->Duplicate();
-}
-
-[[noreturn]] inline void RefuseStrategy(const std::string& name, const std::string& text) {
-  throw Error(ErrorCode::kInvalidArgument, "strategy " + name + ": " + text);
 }
 
 inline void CheckAlone(const StrategyJob& job, const std::string& name) {
@@ -195,17 +206,36 @@ class CentralStorageStrategy : public Strategy {
   std::optional<Communicator> host_;
 };
 
-/// The names that MakeStrategy knows.
+namespace detail {
+
+/// With variables on ranks of their own there is no Strategy to make: nothing is collective among
+/// workers of which any may be lost.
+[[noreturn]] inline void RefuseServers(const StrategyJob& job) {
+  if (job.context == nullptr || job.context->parameter_servers() == 0)
+    RefuseStrategy(
+        "parameter_server", "this job has no parameter servers; start it with dtrun --ps N");
+  RefuseStrategy(
+      "parameter_server",
+      "its workers never wait for each other, so what a Strategy does with all replicas cannot be "
+      "done; be a ParameterServer or a ParameterWorker (dtrun/parameter_server.h)");
+}
+
+}  // namespace detail
+
+/// The names that MakeStrategy knows. It makes all but "parameter_server", whose ranks are each a
+/// ParameterServer or a ParameterWorker instead (RoleOf).
 inline const std::vector<std::string>& StrategyNames() {
-  static const std::vector<std::string> names = {
-      "default", "one_device", "mirrored", "multi_worker_mirrored", "central_storage"};
+  static const std::vector<std::string> names = {"default",         "one_device",
+                                                 "mirrored",        "multi_worker_mirrored",
+                                                 "central_storage", "parameter_server"};
   return names;
 }
 
 /// A strategy by name, with devices behind it where it takes them: "mirrored", "one_device:cpu",
 /// "central_storage:cpu,cpu". Collective; errors are the same on all ranks: kInvalidArgument (a
-/// name that is none, and what the constructors say), kMismatch (the ranks make different ones),
-/// kUnavailable (also for "tpu", with what to use instead).
+/// name that is none, "parameter_server", and what the constructors say; any in a job with
+/// parameter servers), kMismatch (the ranks make different ones), kUnavailable (also for "tpu",
+/// with what to use instead).
 inline std::unique_ptr<Strategy> MakeStrategy(const StrategyJob& job, const std::string& spec) {
   const size_t colon = spec.find(':');
   const std::string name = spec.substr(0, colon);
@@ -215,6 +245,7 @@ inline std::unique_ptr<Strategy> MakeStrategy(const StrategyJob& job, const std:
     devices.push_back(spec.substr(at + 1, comma == std::string::npos ? comma : comma - at - 1));
     at = comma;
   }
+  if (name == "parameter_server") detail::RefuseServers(job);
   const bool takes_devices = name != "default" && name != "multi_worker_mirrored";
   if (!takes_devices && !devices.empty())
     detail::Admit(job, spec, [&] { detail::RefuseStrategy(name, "takes no devices"); });

@@ -21,17 +21,54 @@ namespace dtrun::models {
 namespace {
 
 constexpr char kHelp[] =
-    "With parameter servers (dtrun --ps N):\n"
+    "With parameter servers (dtrun --ps N, --strategy parameter_server):\n"
     "  --max-staleness N   Updates between the values that a gradient is computed from and those\n"
     "                      that it is applied to, at most [no bound]\n"
     "  --evaluator         The last rank is no worker, but scores each new checkpoint\n";
 
 constexpr int64_t kMostStaleness = 1'000'000'000;
 
+// No rank sees all steps, and none waits for all others.
+std::string ErrorWithServers(const ParameterOptions& options) {
+  const TrainOptions& train = options.parsed.options;
+  if (options.servers.evaluator && train.checkpoint_dir.empty())
+    return "--evaluator scores checkpoints, so it needs --checkpoint-dir";
+  if (train.deterministic > 0)
+    return "--deterministic: gradients come to parameter servers as they may";
+  if (train.adasum) return "--adasum: workers of parameter servers do not wait for each other";
+  if (train.global_batch_size > 0)
+    return "--global-batch-size: workers of parameter servers share no batch; expected "
+           "--batch-size";
+  const struct {
+    const char* option;
+    bool given;
+  } of_all_steps[] = {
+      {"--loop custom", train.loop != "fit"},
+      {"--early-stopping", train.early_stopping > 0},
+      {"--tensorboard", !train.tensorboard.empty()},
+      {"--report", !train.report.empty()},
+      {"--log-steps", train.log_steps}};
+  for (const auto& [option, given] : of_all_steps)
+    if (given)
+      return Text(
+          option,
+          ": with parameter servers no rank sees all steps; leave it out, or take "
+          "another --strategy");
+  return "";
+}
+
+std::string ErrorWithoutServers(const ParameterOptions& options, bool bounded) {
+  if (!bounded && !options.servers.evaluator) return "";
+  return Text(
+      bounded ? "--max-staleness" : "--evaluator", ": given with --strategy ",
+      options.parsed.options.strategy, ", expected --strategy parameter_server");
+}
+
 }  // namespace
 
 // Both options are taken away, and ParseOptions reads what is left.
-ParameterOptions ReadParameterOptions(int argc, const char* const* argv) {
+ParameterOptions ReadParameterOptions(
+    int argc, const char* const* argv, const std::string& strategy) {
   ParameterOptions options;
   int64_t max_staleness = -1;
   CLI::App app;
@@ -47,19 +84,14 @@ ParameterOptions ReadParameterOptions(int argc, const char* const* argv) {
   const std::vector<std::string> others = app.remaining();
   std::vector<const char*> words = {argv[0]};
   for (const std::string& word : others) words.push_back(word.c_str());
-  options.parsed = ParseOptions(static_cast<int>(words.size()), words.data());
+  TrainOptions defaults;
+  defaults.strategy = strategy;
+  options.parsed = ParseOptions(static_cast<int>(words.size()), words.data(), defaults);
   if (!options.parsed.help.empty()) options.parsed.help += kHelp;
   if (max_staleness >= 0) options.servers.max_staleness = static_cast<uint64_t>(max_staleness);
-  const TrainOptions& train = options.parsed.options;
-  if (options.servers.evaluator && train.checkpoint_dir.empty() && options.parsed.error.empty())
-    options.parsed.error = "--evaluator scores checkpoints, so it needs --checkpoint-dir";
-  if (train.deterministic > 0 && options.parsed.error.empty())
-    options.parsed.error = "--deterministic: gradients come to parameter servers as they may";
-  if (train.adasum && options.parsed.error.empty())
-    options.parsed.error = "--adasum: workers of parameter servers do not wait for each other";
-  if (train.global_batch_size > 0 && options.parsed.error.empty())
-    options.parsed.error =
-        "--global-batch-size: workers of parameter servers share no batch; expected --batch-size";
+  if (options.parsed.error.empty())
+    options.parsed.error = options.has_servers() ? ErrorWithServers(options)
+                                                 : ErrorWithoutServers(options, max_staleness >= 0);
   return options;
 }
 
@@ -95,6 +127,14 @@ ParameterServer::MakeOptimizer OptimizerMaker(const TrainOptions& options) {
         settings.learning_rate = options.learning_rate;
         return MakeOptimizer(options.optimizer, shards, dimensions, settings);
       };
+}
+
+uint64_t LeastPartition(const TrainOptions& options, Sequential& model) {
+  const auto optimizer = MakeOptimizer(
+      options.optimizer, model.parameters(), model.parameter_shapes(), options.settings);
+  const auto* sliceable = dynamic_cast<const SliceableOptimizer*>(optimizer.get());
+  const bool whole = sliceable == nullptr || sliceable->needs_norms();
+  return whole ? UINT64_MAX : ParameterServerOptions().min_partition_bytes;
 }
 
 ParameterResult ResultOf(const ParameterServer& server, const Score& test) {
@@ -154,13 +194,13 @@ std::string ToText(const ParameterResult& result) {
 // A checkpoint that is there when the job is done is scored before this ends. The folder is made by
 // the server that saves the first one.
 void ScoreCheckpoints(
-    Context& job, const ParameterOptions& options, Sequential& model, const Pipeline& test) {
+    Context& job, const ParameterServerOptions& servers, const std::string& folder,
+    Sequential& model, const Pipeline& test) {
   constexpr std::chrono::milliseconds kLook{100};
   const std::vector<NamedTensor> variables = VariablesOf(model);
-  ParameterReader reader(job, variables, options.servers);
+  ParameterReader reader(job, variables, servers);
   CheckpointOptions reading;
   reading.read_only = true;
-  const std::string& folder = options.parsed.options.checkpoint_dir;
   std::optional<CheckpointManager> checkpoints;
   std::string scored;
   for (;;) {

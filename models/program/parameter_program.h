@@ -15,16 +15,27 @@
 
 namespace dtrun::models {
 
-/// The command line of a trainer with parameter servers: that of ParseOptions, --max-staleness and
-/// --evaluator. A batch is what one worker computes one gradient from.
+/// The command line of a trainer that may have parameter servers: that of ParseOptions,
+/// --max-staleness and --evaluator. With them a batch is what one worker computes one gradient
+/// from.
 struct ParameterOptions {
   ParsedOptions parsed;
   ParameterServerOptions servers;  ///< but for the steps
+  bool has_servers() const { return parsed.options.strategy == "parameter_server"; }
 };
-ParameterOptions ReadParameterOptions(int argc, const char* const* argv);
+/// What does not go with the strategy is an error of `parsed`. `strategy`: what is meant where none
+/// is named.
+ParameterOptions ReadParameterOptions(
+    int argc, const char* const* argv, const std::string& strategy = TrainOptions().strategy);
 
 /// Makes the optimizer that the options name, for a server's shards.
 ParameterServer::MakeOptimizer OptimizerMaker(const TrainOptions& options);
+
+/// What ParameterServerOptions::min_partition_bytes has to be on all ranks: one that cuts no
+/// variable where the optimizer looks at a variable as a whole (Muon; norms, as LARS and LAMB take
+/// them), so that each has one server as its owner. Throws Error kInvalidArgument for settings that
+/// the optimizer does not take.
+uint64_t LeastPartition(const TrainOptions& options, Sequential& model);
 
 /// A network's parameters with their shapes, for servers and workers alike.
 std::vector<NamedTensor> VariablesOf(Sequential& model);
@@ -82,9 +93,10 @@ std::string ToJson(const ParameterResult& result);
 /// The same for people, in lines.
 std::string ToText(const ParameterResult& result);
 
-/// The evaluator: says the test accuracy of each new checkpoint, until the job is done.
+/// The evaluator: says the test accuracy of each new checkpoint in `folder`, until the job is done.
 void ScoreCheckpoints(
-    Context& job, const ParameterOptions& options, Sequential& model, const Pipeline& test);
+    Context& job, const ParameterServerOptions& servers, const std::string& folder,
+    Sequential& model, const Pipeline& test);
 
 }  // namespace dtrun::models
 

@@ -174,7 +174,8 @@ void AddStrategyOptions(CLI::App& app, TrainOptions& o) {
          "--strategy", o.strategy,
          Alternatives(StrategyNames()) +
              ": how training is spread over the ranks; one_device, mirrored and central_storage "
-             "take devices (mirrored:cpu,cpu) [multi_worker_mirrored]")
+             "take devices (mirrored:cpu,cpu); parameter_server is for jobs of dtrun --ps "
+             "[multi_worker_mirrored]")
       ->type_name("NAME");
 }
 
@@ -276,8 +277,9 @@ std::string OneLine(std::string text) {
 
 std::vector<std::string> TrainableNetworks() { return {"A", "B", "C", "D", "mlp"}; }
 
-ParsedOptions ParseOptions(int argc, const char* const* argv) {
+ParsedOptions ParseOptions(int argc, const char* const* argv, const TrainOptions& defaults) {
   ParsedOptions parsed;
+  parsed.options = defaults;
   CLI::App app(
       "Trains a convolutional network on Fashion-MNIST, alone or as the ranks of a dtrun job.\n"
       "Exit codes: 0 success, 2 usage, 65 the loss is not a number, 66 data or checkpoint "

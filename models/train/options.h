@@ -26,7 +26,7 @@ struct TrainOptions {
   double cooldown = 0.25;      ///< last part of training, over which the rate falls to 0
   uint64_t seed = 1;
   std::string data_dir = kFashionMnistDir;
-  /// As MakeStrategy takes it.
+  /// As MakeStrategy takes it, or "parameter_server".
   std::string strategy = "multi_worker_mirrored";
   std::string network = "C";      ///< one of TrainableNetworks()
   std::string loop = "fit";       ///< or "custom"
@@ -59,8 +59,9 @@ struct ParsedOptions {
 /// Networks for images of one channel, by the names of NetworkByName.
 std::vector<std::string> TrainableNetworks();
 
-/// Neither prints nor exits, so that the ranks can agree on what to do first.
-ParsedOptions ParseOptions(int argc, const char* const* argv);
+/// Neither prints nor exits, so that the ranks can agree on what to do first. `defaults`: what is
+/// not said.
+ParsedOptions ParseOptions(int argc, const char* const* argv, const TrainOptions& defaults = {});
 
 /// What has to be equal on all ranks for them to train one network: "name=value" per line.
 std::string SharedSettings(const TrainOptions& options);

@@ -528,9 +528,12 @@ void ParameterServer::LoseWorker(Connection& peer) {
     ThrowPeerLost(Text("no worker is left after ", queue_.done(), " of ", plan_.steps, " steps"));
 }
 
+// Or have ended before they did.
 bool ParameterServer::AllHaveCome() const {
-  return static_cast<int>(workers_seen_.size()) >= plan_.workers &&
-         static_cast<int>(readers_seen_.size()) >= plan_.readers;
+  int come = 0;
+  for (int rank = job_.servers; rank < job_.size; ++rank)
+    if (workers_seen_.count(rank) + readers_seen_.count(rank) > 0 || job_.has_ended(rank)) ++come;
+  return come >= std::min(plan_.workers + plan_.readers, job_.size - job_.servers);
 }
 
 // Readers may want the values until the end; the other servers end when the first one says so. A

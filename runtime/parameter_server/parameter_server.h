@@ -94,7 +94,6 @@ class ParameterServer {
   void DropTheSilent();
   void Leave(Connection& peer);
   void LoseWorker(Connection& peer);
-  void CheckWorkers();
   void EndIfFinished();
   int Count(PeerRole role) const;
   bool AllHaveCome() const;

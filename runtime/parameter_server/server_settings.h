@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +21,9 @@ struct ServerJob {
   std::vector<std::string> host_names;  ///< by host
   TcpPlace first;                       ///< of server 0; of no use where all share a host
   std::string secret;                   ///< that ranks of several hosts prove to know
-  std::chrono::seconds timeout{600};    ///< of each wait for a peer that should answer
+  /// Whether the launcher knows that a rank has ended, which is then not waited for.
+  std::function<bool(int rank)> has_ended = [](int) { return false; };
+  std::chrono::seconds timeout{600};  ///< of each wait for a peer that should answer
   base::LogSink log = [](base::LogLevel, const std::string&) {};
 
   bool several_hosts() const { return host_names.size() > 1; }

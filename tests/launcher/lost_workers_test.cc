@@ -68,6 +68,68 @@ TEST_CASE("workers that have done their work are none that are missed") {
   CHECK_FALSE(workers.LastOne(records, 5000 * kMs));
 }
 
+ExitRecord Gone(int rank, int64_t at_ms) { return {.rank = rank, .time_ns = at_ms * kMs}; }
+
+TEST_CASE("a worker whose wrapper was killed is lost like one that was killed itself") {
+  LostWorkers workers(1, kHosts);
+  const std::vector<ExitRecord> records = {Running(0), Gone(1, 1000), Running(2)};
+  CHECK(
+      workers.Update(records, 1500 * kMs) ==
+      Lines{"rank 1 on h1 was killed together with its wrapper; the job goes on without this "
+            "worker (--ps)"});
+}
+
+TEST_CASE("a server that fails ends the job, and the first that has failed is to blame") {
+  LostWorkers workers(1, kHosts);
+  CHECK_FALSE(workers.LostServer({Running(0), Killed(1, 1000), Running(2)}));
+  const auto server = workers.LostServer({Exited(0, 76, 1300), Running(1), Killed(2, 1000)});
+  REQUIRE(server);
+  CHECK(server->message == "rank 2 on h2 was killed by SIGKILL");
+  const auto gone = workers.LostServer({Gone(0, 1300), Running(1), Running(2)});
+  REQUIRE(gone);
+  CHECK(gone->exit_code == 137);
+  CHECK(gone->message == "rank 0 on h1 was killed together with its wrapper");
+  // One that was lost long before has no part in it.
+  workers.Update({Running(0), Killed(1, 100), Running(2)}, 1000 * kMs);
+  CHECK(workers.LostServer({Killed(0, 2000), Killed(1, 100), Running(2)})->culprit == 0);
+}
+
+TEST_CASE("a host is spared if it has workers alone, and is not the last that has any") {
+  const LostWorkers workers(1, kHosts);
+  const std::vector<ExitRecord> running = {Running(0), Running(1), Running(2)};
+  CHECK(workers.CanSpare(1, running));
+  CHECK_FALSE(workers.CanSpare(0, running));
+  CHECK_FALSE(workers.CanSpare(1, {Running(0), Killed(1, 1), Running(2)}));
+  CHECK_FALSE(workers.CanSpare(1, {Running(0), Running(1)}));  // it may never have started
+  CHECK_FALSE(workers.CanSpare(1, {Killed(0, 1), Running(1), Running(2)}));
+  CHECK_FALSE(LostWorkers(0, kHosts).CanSpare(1, running));
+}
+
+TEST_CASE("what becomes known when the job is over is said too, if its servers ended well") {
+  LostWorkers workers(1, kHosts);
+  CHECK(workers.AtEnd({Exited(0, 3, 2000), Killed(1, 1900), Exited(2, 0, 2000)}).empty());
+  const std::vector<ExitRecord> records = {Exited(0, 0, 2000), Killed(1, 1900), Exited(2, 0, 2000)};
+  CHECK(
+      workers.AtEnd(records) ==
+      Lines{"rank 1 on h1 was killed by SIGKILL; the job went on without this worker (--ps)"});
+  CHECK(workers.AllDone(records));
+  CHECK(workers.AtEnd(records).empty());
+}
+
+TEST_CASE("all is done when the servers have ended well, and no worker runs") {
+  LostWorkers workers(1, kHosts);
+  ExitRecord lost = Running(2);
+  lost.end = RankEnd::kHostLost;
+  lost.time_ns = 1000 * kMs;
+  const std::vector<ExitRecord> records = {Exited(0, 0, 3000), Exited(1, 0, 3000), lost};
+  CHECK(workers.AllDone(records));
+  CHECK(
+      workers.Update({Running(0), Running(1), lost}, 2000 * kMs) ==
+      Lines{"rank 2 on h2 was lost with its host; the job goes on without this worker (--ps)"});
+  CHECK_FALSE(workers.AllDone({Exited(0, 0, 3000), Running(1), lost}));
+  CHECK_FALSE(workers.AllDone({Exited(0, 1, 3000), Exited(1, 0, 3000), lost}));
+}
+
 TEST_CASE("in a job without servers nobody is spared") {
   LostWorkers workers(0, kHosts);
   const std::vector<ExitRecord> records = {Killed(0, 1), Killed(1, 1), Killed(2, 1)};

@@ -197,7 +197,7 @@ TEST_CASE("a strategy that cannot be is one line and exit code 2") {
   CHECK(
       refusal(2, "mirored") ==
       "cnn_fmnist: strategy 'mirored' is unknown; expected one of default, one_device, mirrored, "
-      "multi_worker_mirrored, central_storage\n");
+      "multi_worker_mirrored, central_storage, parameter_server\n");
   CHECK_THAT(refusal(2, "tpu"), Contains("strategy tpu: ") && Contains("use mirrored"));
   CHECK_THAT(refusal(2, "one_device"), Contains("found 2 ranks; expected 1"));
   CHECK_THAT(refusal(1, "one_device:cuda:0"), Contains("device cuda:0: ") && Contains("use cpu"));
@@ -205,6 +205,13 @@ TEST_CASE("a strategy that cannot be is one line and exit code 2") {
   CHECK_THAT(
       refusal(2, "central_storage", {"--optimizer", "lamb"}),
       Contains("strategy central_storage: ") && Contains("cannot be cut; use"));
+  const CommandResult servers =
+      work.Run(2, {"strategies/custom_training_loop", work.data(), "parameter_server"});
+  CHECK(servers.exit_code == 2);
+  CHECK(
+      servers.err ==
+      "custom_training_loop: strategy parameter_server: this job has no parameter servers; start "
+      "it with dtrun --ps N\n");
   const CommandResult custom = work.Run(2, {"strategies/custom_training_loop", work.data(), "x"});
   CHECK(custom.exit_code == 2);
   CHECK_THAT(custom.err, Contains("custom_training_loop: strategy 'x' is unknown"));

@@ -1,7 +1,11 @@
 // serving STEPS [WHAT] [FOLDER]: trains "w" (300, 2) and "b" (3) with parameter servers; every
 // gradient is 1/1024, and momentum adds the number of updates. WHAT happens:
 //   worker      the last worker kills itself in its 3rd step
-//   workers     every worker does
+//   wrapper     the last worker kills what has started it, in its 3rd step
+//   workers     every worker kills itself in its 3rd step
+//   gone        server 0 kills what has started it, in its 5th update
+//   absent      the last worker ends with 0 before it comes
+//   wait        the workers take their time: a millisecond for a step
 //   server      server 0 kills itself in its 5th update
 //   fail        every worker ends with 9 before it comes
 //   evaluator   the last rank reads until the job is done
@@ -10,6 +14,7 @@
 
 #include <dtrun/dtrun.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -25,14 +30,15 @@ using dtrun::NamedTensor;
 // value -= gradient, and a count of updates for each element.
 class Counting : public dtrun::SliceableOptimizer {
  public:
-  Counting(std::vector<dtrun::Parameter>& parameters, bool dies)
+  // In its 5th update it kills process `dies`, if there is one.
+  Counting(std::vector<dtrun::Parameter>& parameters, pid_t dies)
       : parameters_(parameters), dies_(dies) {}
   std::vector<dtrun::Parameter>& parameters() override { return parameters_; }
   std::vector<dtrun::StateSlot> slots() const override { return {{"count"}}; }
   std::vector<dtrun::NamedBuffer> scalars() override { return {{"steps", Buffer(&steps_, 1)}}; }
   void BeginStep() override {
     ++steps_;
-    if (++updates_ == 5 && dies_) raise(SIGKILL);
+    if (++updates_ == 5 && dies_ > 0) kill(dies_, SIGKILL);
   }
   void StepSlice(const dtrun::ParameterSlice& slice) override {
     auto* value = static_cast<float*>(slice.value);
@@ -45,7 +51,7 @@ class Counting : public dtrun::SliceableOptimizer {
 
  private:
   std::vector<dtrun::Parameter>& parameters_;
-  bool dies_;
+  pid_t dies_;
   uint64_t steps_ = 0;
   int updates_ = 0;  // of this process
 };
@@ -64,7 +70,11 @@ struct Program {
     dtrun::ParameterServer server(
         job, variables,
         [&](std::vector<dtrun::Parameter>& shards, const auto&) {
-          return std::make_unique<Counting>(shards, what == "server" && job.rank() == 0);
+          const bool first = job.rank() == 0;
+          return std::make_unique<Counting>(
+              shards, first && what == "server" ? getpid()
+                      : first && what == "gone" ? getppid()
+                                                : 0);
         },
         options, checkpoints);
     server.Serve();
@@ -84,6 +94,7 @@ struct Program {
       return 9;
     }
     const bool last = job.rank() == job.size() - 1;
+    if (what == "absent" && last) return 0;
     if (what == "other" && last) variables[1].shape = {1, 3};
     std::vector<dtrun::Parameter> parameters(2);
     for (size_t i = 0; i < 2; ++i) parameters[i].value = variables[i].buffer;
@@ -91,6 +102,8 @@ struct Program {
     for (int done = 0; worker.NextStep(); ++done) {
       worker.Pull();
       if (done == 2 && (what == "workers" || (what == "worker" && last))) raise(SIGKILL);
+      if (done == 2 && what == "wrapper" && last) kill(getppid(), SIGKILL), pause();
+      if (what == "wait") usleep(1000);
       for (dtrun::Parameter& parameter : parameters)
         for (uint64_t k = 0; k < parameter.gradient.count; ++k)
           static_cast<float*>(parameter.gradient.data)[k] = 1.0f / 1024;

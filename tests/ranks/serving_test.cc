@@ -1,6 +1,8 @@
 // Jobs with parameter servers as real processes, started by mpirun and without it.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -52,6 +54,43 @@ TEST_CASE("a worker that is killed does not end the job") {
   const auto told = nlohmann::json::parse(std::ifstream(report));
   CHECK(told["exit_code"] == 0);
   CHECK(told["ranks"][3]["signal_name"] == "SIGKILL");
+}
+
+TEST_CASE("a worker that is killed together with its wrapper does not end the job either") {
+  const std::string launcher = GENERATE("mpirun", "local");
+  const CommandResult result =
+      Job({"--launcher", launcher, "-np", "4", "--ps", "1"}, {"2000", "wrapper"});
+  CAPTURE(launcher, result.err);
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("updates 2000, lost 1\n"));
+  CHECK_THAT(
+      result.err,
+      Contains("dtrun: rank 3 on localhost was killed together with its wrapper; the job ") &&
+          Contains(" on without this worker (--ps)\n"));
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 2);  // the server's, and this
+}
+
+TEST_CASE("a server that is killed together with its wrapper ends the job, and is named") {
+  const std::string launcher = GENERATE("mpirun", "local");
+  const CommandResult result =
+      Job({"--launcher", launcher, "-np", "4", "--ps", "2"}, {"2000", "gone"});
+  CAPTURE(launcher, result.err);
+  CHECK(result.exit_code == 137);
+  CHECK_THAT(
+      result.err, Contains("dtrun: rank 0 on localhost was killed together with its wrapper\n"));
+}
+
+TEST_CASE("a worker that has ended before it came is not waited for") {
+  const std::string launcher = GENERATE("mpirun", "local");
+  Words argv = {
+      "launcher/dtrun",      "--tag", "none",  "--launcher", launcher, "-np", "3", "--ps", "1",
+      "tests/ranks/serving", "64",    "absent"};
+  // Half of what one that may still come is waited for.
+  const CommandResult result = Run(Command{.argv = argv, .timeout = std::chrono::seconds(15)});
+  CAPTURE(launcher, result.err);
+  CHECK_FALSE(result.timed_out);
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("updates 64, lost 0\n"));
 }
 
 TEST_CASE("without any worker the job ends, and says whose fault it was") {

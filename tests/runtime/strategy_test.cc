@@ -38,6 +38,7 @@ Texts OnReplicas(
 // The same for every strategy that takes so many ranks there.
 void OnEachStrategy(int size, Backend backend, const std::function<void(Strategy&)>& rank_main) {
   for (const std::string& name : StrategyNames()) {
+    if (name == "parameter_server") continue;  // which is refused
     if (size > 1 && (name == "default" || name == "one_device")) continue;
     if (backend == Backend::kHosts && size > 2 && name == "mirrored") continue;
     CAPTURE(name, size);
@@ -244,7 +245,7 @@ TEST_CASE("what cannot be made is the same error on all ranks, and says what to 
       on_all(
           2,
           "strategy 'mirrord' is unknown; expected one of default, one_device, mirrored, "
-          "multi_worker_mirrored, central_storage"));
+          "multi_worker_mirrored, central_storage, parameter_server"));
   CHECK(
       refusals(2, Backend::kShm, "tpu") == on_all(
                                                2,
