@@ -116,7 +116,7 @@ void CheckRefusals(dtrun::Communicator& comm, Findings& findings) {
       [&] { comm.Subset({comm.size()}); });
 }
 
-void CheckAll(dtrun::Communicator& comm, Findings& findings) {
+void CheckAll(dtrun::Communicator& comm, int random_operations, Findings& findings) {
   CheckNames(comm, findings);
   CheckAbandonedReducer(comm, findings);
   dtrun::testing::CheckReducers(comm, findings);
@@ -126,7 +126,7 @@ void CheckAll(dtrun::Communicator& comm, Findings& findings) {
   dtrun::testing::CheckEveryKind(*ranks, findings);
   // Hosts are added up one by one: what rounds has other bits than the tree over all ranks.
   const bool any_values = comm.backend() != "hierarchical";
-  dtrun::testing::CheckRandomOperations(*ranks, findings, 21, 1500, any_values);
+  dtrun::testing::CheckRandomOperations(*ranks, findings, 21, random_operations, any_values);
   dtrun::testing::CheckSameBits(*ranks, findings);
   dtrun::testing::CheckMessages(*ranks, findings);
   dtrun::testing::CheckSubCommunicators(*ranks, findings);
@@ -134,11 +134,13 @@ void CheckAll(dtrun::Communicator& comm, Findings& findings) {
 
 }  // namespace
 
-int main() {
+// The argument "core": with few random operations, for many ranks.
+int main(int argc, char** argv) {
+  const bool core = argc > 1 && std::string(argv[1]) == "core";
   dtrun::Context job = dtrun::Init();
   Findings findings;
   try {
-    CheckAll(job.world(), findings);
+    CheckAll(job.world(), core ? 50 : 1500, findings);
   } catch (const dtrun::Error& error) {
     std::fprintf(stderr, "rank %d: %s\n", job.rank(), error.what());
     return 1;

@@ -31,4 +31,17 @@ TEST_CASE("processes on shared memory and MPI conform", "[hierarchical]") {
 
 TEST_CASE("processes over MPI conform", "[mpi]") { Conforms("mpi", GENERATE("2", "3", "4", "8")); }
 
+TEST_CASE("64 processes start, conform and end", "[many]") {
+  const std::string launcher = GENERATE("mpirun", "local");
+  const CommandResult result = Run(Command{
+      .argv =
+          {"launcher/dtrun", "--launcher", launcher, "--oversubscribe", "--tag", "none", "-np",
+           "64", "tests/ranks/conformance", "core"},
+      .environment = {{"DTRUN_TIMEOUT_S", "60"}},
+      .timeout = std::chrono::seconds(300)});
+  CHECK(result.err == "");
+  CHECK(result.out == "shm: many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+}
+
 }  // namespace
