@@ -24,8 +24,8 @@ bool AdasumTakes(DType dtype);
 /// and more ranks are combined in pairs, these in pairs again, in rank order. Each tensor of a
 /// buffer is combined by itself. See adasum.cc for how. The bits are the same on all ranks and do
 /// not depend on the backend, on where the buffers lie, or on the other tensors. A NaN or an
-/// infinity in the tensor of a rank makes the whole tensor NaN on all ranks, as do values of f64
-/// whose squares overflow. Started operations may outlive it; otherwise as its communicator.
+/// infinity in the tensor of a rank makes the whole tensor NaN on all ranks, as does a product of
+/// two ranks that overflows f64. Started operations may outlive it; otherwise as its communicator.
 class Adasum {
  public:
   /// Collective; takes a duplicate. Both outlive it.

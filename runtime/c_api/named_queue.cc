@@ -67,6 +67,7 @@ Settings ReadSettings(const dtrun_named_queue_options& told, const Owner& owner)
   }
   settings.batch_bytes = told.batch_bytes;
   settings.cache_capacity = told.cache_capacity;
+  settings.first_sets = told.set_count;
   const dtrun::ops::EngineOptions& job = owner.engine->options();
   settings.timeout = ReadSeconds("timeout_s", told.timeout_s, job.timeout);
   settings.stall_warning = ReadSeconds(

@@ -256,12 +256,12 @@ NamedQueue::NamedQueue(
       settings_(settings),
       control_(communicator.Duplicate()) {
   Agree(
-      *control_,
-      {.owner = "the named queue",
-       .items = "named queues",
-       .item = "line",
-       .lines = {Text(
-           "batch_bytes=", settings.batch_bytes, " cache_capacity=", settings.cache_capacity)}});
+      *control_, {.owner = "the named queue",
+                  .items = "named queues",
+                  .item = "line",
+                  .lines = {Text(
+                      "batch_bytes=", settings.batch_bytes, " cache_capacity=",
+                      settings.cache_capacity, " process sets=", settings.first_sets)}});
   std::vector<int> everyone(static_cast<size_t>(communicator.size()));
   std::iota(everyone.begin(), everyone.end(), 0);
   auto queue = std::make_shared<SetQueue>(*control_, engine_, log_, settings_);

@@ -26,6 +26,8 @@ struct Settings {
   uint64_t batch_bytes = 4 << 20;
   /// Names that are announced by a number.
   size_t cache_capacity = 1024;
+  /// Process sets that are added before anything else.
+  size_t first_sets = 0;
   /// How long a tensor waits for other ranks to submit it before that is reported, and before it
   /// fails on the ranks that have.
   base::Duration stall_warning = std::chrono::seconds(30);

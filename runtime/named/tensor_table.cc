@@ -324,20 +324,26 @@ void TensorTable::Fail(Tensor& tensor, const Refusal& refusal, Outcome& outcome)
   for (const auto& [group, rank] : groups) FailGroup(group, rank, refusal, outcome);
 }
 
-void TensorTable::CollectWithdrawn(Outcome& outcome) {
+// Joins of one round are given up together: none of these ranks is missing for another.
+void TensorTable::CollectWithdrawnJoins(Outcome& outcome) {
+  if (joined_count_ == size_) return;
+  const std::string waited = DescribeJoin();
   for (const Withdrawal& withdrawal : withdrawals_) {
-    if (withdrawal.name.empty()) {
-      const auto r = static_cast<size_t>(withdrawal.rank);
-      if (joined_[r] == 0 || joined_count_ == size_) continue;
-      if (withdrawal.rank == rank_) {
-        outcome.join_refused = Refusal{
-            ErrorCode::kTimeout,
-            Text("gave up after ", withdrawal.after_s, " s: ", DescribeJoin())};
-      }
-      joined_[r] = 0;
-      --joined_count_;
-      continue;
+    const auto r = static_cast<size_t>(withdrawal.rank);
+    if (!withdrawal.name.empty() || joined_[r] == 0) continue;
+    if (withdrawal.rank == rank_) {
+      outcome.join_refused =
+          Refusal{ErrorCode::kTimeout, Text("gave up after ", withdrawal.after_s, " s: ", waited)};
     }
+    joined_[r] = 0;
+    --joined_count_;
+  }
+}
+
+void TensorTable::CollectWithdrawn(Outcome& outcome) {
+  CollectWithdrawnJoins(outcome);
+  for (const Withdrawal& withdrawal : withdrawals_) {
+    if (withdrawal.name.empty()) continue;
     const auto found = tensors_.find(withdrawal.name);
     // It may have become ready in this very round, or been withdrawn by another rank.
     if (found == tensors_.end() || !found->second->pending) continue;

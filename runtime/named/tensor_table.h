@@ -133,6 +133,7 @@ class TensorTable {
   void Refuse(Outcome& outcome);
   void Fail(Tensor& tensor, const Refusal& refusal, Outcome& outcome);
   void FailGroup(uint64_t group, int rank, const Refusal& refusal, Outcome& outcome);
+  void CollectWithdrawnJoins(Outcome& outcome);
   void CollectWithdrawn(Outcome& outcome);
   void EndJoins(Outcome& outcome);
   void Leave(Tensor& tensor);

@@ -65,6 +65,52 @@ TEST_CASE("ranks that disagree on a tensor all get an error that says who asked 
             "the number of dimensions: rank 0 submitted all_reduce (f32[2, 3], sum); rank 1 "
             "submitted all_reduce (f32[6], sum)");
   }
+  SECTION("shapes, of which each rank has another") {
+    CheckMismatch(
+        3,
+        [](NamedRank& r, auto& memory) {
+          const auto n = static_cast<uint64_t>(17 + r.rank);
+          return r.Submit(Kind::kAllReduce, "x", Of(memory, n * n * n), {n, n, n});
+        },
+        disagree +
+            "the shape: rank 0 submitted all_reduce (f32[17, 17, 17], sum); rank 1 submitted "
+            "all_reduce (f32[18, 18, 18], sum); rank 2 submitted all_reduce (f32[19, 19, 19], "
+            "sum)");
+  }
+  SECTION("shapes of a broadcast") {
+    CheckMismatch(
+        2,
+        [](NamedRank& r, auto& memory) {
+          const auto n = static_cast<uint64_t>(10 * (r.rank + 1));
+          return r.Submit(Kind::kBroadcast, "x", Of(memory, 17 * n * 17), {17, n, 17});
+        },
+        disagree +
+            "the shape: rank 0 submitted broadcast (f32[17, 10, 17], root rank 0); rank 1 "
+            "submitted broadcast (f32[17, 20, 17], root rank 0)");
+  }
+  SECTION("shapes of a reduce_scatter") {
+    CheckMismatch(
+        2,
+        [](NamedRank& r, auto& memory) {
+          const auto rows = static_cast<uint64_t>(8 + r.rank);
+          return r.Submit(Kind::kReduceScatter, "x", Of(memory, 3 * rows), {rows, 3});
+        },
+        disagree +
+            "the shape: rank 0 submitted reduce_scatter (f32[8, 3], sum); rank 1 submitted "
+            "reduce_scatter (f32[9, 3], sum)");
+  }
+  SECTION("dimensions of a gather") {
+    CheckMismatch(
+        2,
+        [](NamedRank& r, auto& memory) {
+          return r.Submit(
+              Kind::kAllGather, "x", Of(memory, 4),
+              r.rank == 0 ? std::vector<uint64_t>{4, 1} : std::vector<uint64_t>{4});
+        },
+        disagree +
+            "the number of dimensions: rank 0 submitted all_gather (f32[4, 1]); rank 1 submitted "
+            "all_gather (f32[4])");
+  }
   SECTION("types") {
     CheckMismatch(
         2,
@@ -156,6 +202,23 @@ TEST_CASE("ranks that disagree on a tensor all get an error that says who asked 
   }
 }
 
+TEST_CASE("types that differ are a mismatch of every operation") {
+  const Kind kind =
+      GENERATE(Kind::kAllGather, Kind::kBroadcast, Kind::kAllToAll, Kind::kReduceScatter);
+  const std::string what = NameOf(kind);
+  const std::string more = kind == Kind::kBroadcast       ? ", root rank 0)"
+                           : kind == Kind::kReduceScatter ? ", sum)"
+                                                          : ")";
+  CheckMismatch(
+      3,
+      [kind](NamedRank& r, auto& memory) {
+        const DType dtype = r.rank % 2 == 0 ? DType::kI32 : DType::kF32;
+        return r.Submit(kind, "x", Of(memory, 6, dtype), {6});
+      },
+      "2: tensor 'x': the ranks disagree on the type: ranks 0 and 2 submitted " + what +
+          " (i32[6]" + more + "; rank 1 submitted " + what + " (f32[6]" + more);
+}
+
 TEST_CASE("tensors that all lie on a GPU are refused on all ranks") {
   CheckMismatch(
       2,
@@ -201,6 +264,25 @@ TEST_CASE("a group of which one tensor does not fit fails as one, and others do 
         }) == Nothing(3));
 }
 
+TEST_CASE("a group that lies on a GPU of one rank and in the memory of another fails on both") {
+  CHECK(RunNamed(2, [](NamedRank& r) {
+          std::vector<float> memory = {1, 2, 3, 4, 5};
+          const std::vector<NamedTensor> group = Group({"a", "b", "c", "d", "e"}, memory);
+          std::vector<NamedTensor> elsewhere = group;
+          for (NamedTensor& tensor : elsewhere)
+            tensor.input.device = r.rank - 1;  // GPU 0 on rank 1
+          ExpectEqual(
+              ErrorOf(r.queue.Submit({}, elsewhere)),
+              "2: tensor 'a': the ranks disagree on the device: rank 0 submitted all_reduce "
+              "(f32[1], sum, in a group of 5); rank 1 submitted all_reduce (f32[1], sum, on a GPU, "
+              "in a group of 5)");
+          ExpectEqual(memory, {1, 2, 3, 4, 5}, "the group is as it was");
+          ExpectItGoesOn(r);
+          r.queue.Submit({}, group).Wait();
+          ExpectEqual(memory, {2, 4, 6, 8, 10}, "the group, in memory on both ranks");
+        }) == Nothing(2));
+}
+
 TEST_CASE("a group here and single tensors there are a mismatch") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> memory = {1, 2, 3};
@@ -231,8 +313,8 @@ TEST_CASE("a group here and single tensors there are a mismatch") {
 // --- names that are under way -------------------------------------------------------------------
 
 TEST_CASE("a name that is under way is refused before anything is queued, the first goes on") {
-  const Kind kind =
-      GENERATE(Kind::kAllReduce, Kind::kAllGather, Kind::kBroadcast, Kind::kReduceScatter);
+  const Kind kind = GENERATE(
+      Kind::kAllReduce, Kind::kAllGather, Kind::kBroadcast, Kind::kAllToAll, Kind::kReduceScatter);
   CHECK(RunNamed(2, [kind](NamedRank& r) {
           std::vector<float> value = {1, 1};
           if (r.rank == 1) r.world.Barrier();

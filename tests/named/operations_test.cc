@@ -206,6 +206,154 @@ TEST_CASE("factors before and after: integers are multiplied in f64 and truncate
         }) == Nothing(2));
 }
 
+// Every rank brings the same numbers, multiplied before or after they are added.
+template <typename T>
+void ScaleNumbers(NamedRank& r, double factor) {
+  const auto p = static_cast<uint64_t>(r.size), own = static_cast<uint64_t>(r.rank);
+  const std::vector<uint64_t> shape = {4 * p + 1, 3};
+  const std::vector<T> x = Numbers<T>(CountOf(shape), 1234, -25, 25);
+  std::vector<T> before = x, after = x, rows_before = x, rows_after = x;
+  std::vector<T> expected_before, expected_after;
+  const T ranks = static_cast<T>(r.size);
+  for (const T value : x) {
+    if constexpr (std::is_floating_point_v<T>) {
+      expected_before.push_back(ranks * (static_cast<T>(factor) * value));
+      expected_after.push_back(static_cast<T>(factor) * (ranks * value));
+    } else {
+      const auto scaled = static_cast<T>(factor * static_cast<double>(value));
+      expected_before.push_back(static_cast<T>(scaled * ranks));
+      const auto sum = static_cast<T>(value * ranks);
+      expected_after.push_back(static_cast<T>(factor * static_cast<double>(sum)));
+    }
+  }
+  const auto submit = [&](Kind kind, const char* name, std::vector<T>& values, Scale scale) {
+    return r.Submit(kind, name, Buffer(values.data(), values.size()), shape, {.scale = scale});
+  };
+  NamedWork one = submit(Kind::kAllReduce, "before", before, {factor, 1});
+  NamedWork two = submit(Kind::kAllReduce, "after", after, {1, factor});
+  NamedWork three = submit(Kind::kReduceScatter, "rows before", rows_before, {factor, 1});
+  NamedWork four = submit(Kind::kReduceScatter, "rows after", rows_after, {1, factor});
+  one.Wait(), two.Wait(), three.Wait(), four.Wait();
+  const std::string type = NameOf(Buffer(before.data(), 1).dtype);
+  ExpectEqual(before, expected_before, Text("all_reduce of ", type, ", before"));
+  ExpectEqual(after, expected_after, Text("all_reduce of ", type, ", after"));
+  // The first rank has the one row that is over.
+  const uint64_t first = 3 * (4 * own + std::min<uint64_t>(own, 1)), mine = own == 0 ? 15 : 12;
+  const auto share = [&](const std::vector<T>& all) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+    return std::vector<T>(begin, begin + static_cast<std::ptrdiff_t>(mine));
+  };
+  ExpectEqual(
+      ResultOf<T>(three), share(expected_before), Text("reduce_scatter of ", type, ", before"));
+  ExpectEqual(
+      ResultOf<T>(four), share(expected_after), Text("reduce_scatter of ", type, ", after"));
+}
+
+// In f32, and rounded once.
+void ScaleHalves(NamedRank& r, DType dtype, double factor) {
+  const std::vector<float> x = Numbers<float>(33, 1234, -25, 25);
+  std::vector<uint16_t> before(33), after(33), expected(33);
+  ops::Convert(x.data(), DType::kF32, before.data(), dtype, 33);
+  after = before;
+  const auto submit = [&](const char* name, std::vector<uint16_t>& values, Scale scale) {
+    return r.Submit(
+        Kind::kAllReduce, name, Buffer(values.data(), 33, dtype), {33}, {.scale = scale});
+  };
+  NamedWork one = submit("before", before, {factor, 1}), two = submit("after", after, {1, factor});
+  one.Wait(), two.Wait();
+  const auto f = static_cast<float>(factor), ranks = static_cast<float>(r.size);
+  std::vector<float> numbers = x;
+  for (float& value : numbers) value = ranks * (f * value);
+  ops::Convert(numbers.data(), DType::kF32, expected.data(), dtype, 33);
+  ExpectEqual(before, expected, Text(NameOf(dtype), ", before"));
+  numbers = x;
+  for (float& value : numbers) value = f * (ranks * value);
+  ops::Convert(numbers.data(), DType::kF32, expected.data(), dtype, 33);
+  ExpectEqual(after, expected, Text(NameOf(dtype), ", after"));
+}
+
+TEST_CASE("factors of tensors of every type, whole and by rows") {
+  const int size = GENERATE(1, 2, 3, 4);
+  CHECK(RunNamed(size, [](NamedRank& r) {
+          for (const double factor : {0.1915194503788923, 0.6221087710398319, 0.4377277390071145}) {
+            ScaleNumbers<uint8_t>(r, factor);
+            ScaleNumbers<int8_t>(r, factor);
+            ScaleNumbers<uint16_t>(r, factor);
+            ScaleNumbers<int16_t>(r, factor);
+            ScaleNumbers<uint32_t>(r, factor);
+            ScaleNumbers<int32_t>(r, factor);
+            ScaleNumbers<uint64_t>(r, factor);
+            ScaleNumbers<int64_t>(r, factor);
+            ScaleNumbers<float>(r, factor);
+            ScaleNumbers<double>(r, factor);
+            ScaleHalves(r, DType::kF16, factor);
+            ScaleHalves(r, DType::kBF16, factor);
+          }
+        }) == Nothing(size));
+}
+
+std::vector<uint8_t> BytesOf(const NamedWork& work) {
+  const Buffer& result = work.result(0).result;
+  const auto* first = static_cast<const uint8_t*>(result.data);
+  return std::vector<uint8_t>(first, first + result.bytes());
+}
+
+TEST_CASE("what only moves may be of every type, and of one to three dimensions") {
+  const int size = GENERATE(1, 2, 3, 4);
+  CHECK(RunNamed(size, [](NamedRank& r) {
+          const auto p = static_cast<uint64_t>(r.size), own = static_cast<uint64_t>(r.rank);
+          const int root = r.size - 1;
+          std::vector<uint64_t> from_1_to_p;
+          for (uint64_t s = 1; s <= p; ++s) from_1_to_p.push_back(s);
+          // Of each element every byte is that number.
+          const auto add = [](std::vector<uint8_t>& bytes, uint64_t elements, DType dtype,
+                              uint64_t number) {
+            bytes.insert(bytes.end(), elements * SizeOf(dtype), static_cast<uint8_t>(number));
+          };
+          for (const DType dtype :
+               {DType::kU8, DType::kI8, DType::kU16, DType::kI16, DType::kU32, DType::kI32,
+                DType::kU64, DType::kI64, DType::kF16, DType::kBF16, DType::kF32, DType::kF64,
+                DType::kBool}) {
+            for (size_t dimensions = 1; dimensions <= 3; ++dimensions) {
+              const std::string what = Text(NameOf(dtype), ", ", dimensions, " dimensions: ");
+              std::vector<uint64_t> shape(dimensions, 17), dealt(dimensions, 2);
+              dealt[0] = p * (own + 1);
+              const uint64_t count = CountOf(shape), row = CountOf(dealt) / dealt[0];
+              std::vector<uint8_t> gathered, spread, sent;
+              add(gathered, count, dtype, own);
+              add(spread, count, dtype, own);
+              for (uint64_t to = 0; to < p; ++to) add(sent, (own + 1) * row, dtype, to);
+              NamedTensor tensor{
+                  .name = "sent", .input = Buffer(sent.data(), p * (own + 1) * row, dtype)};
+              tensor.shape = dealt;
+              tensor.splits.assign(p, own + 1);
+              tensor.has_splits = true;
+              NamedWork one = r.Submit(
+                  Kind::kAllGather, "gathered", Buffer(gathered.data(), count, dtype), shape);
+              NamedWork two = r.Submit(
+                  Kind::kBroadcast, "spread", Buffer(spread.data(), count, dtype), shape,
+                  {.root = root});
+              NamedWork three = r.queue.Submit({.kind = Kind::kAllToAll}, {tensor});
+              one.Wait(), two.Wait(), three.Wait();
+              std::vector<uint8_t> expected;
+              for (uint64_t s = 0; s < p; ++s) add(expected, count, dtype, s);
+              ExpectEqual(BytesOf(one), expected, what + "all_gather");
+              shape[0] = 17 * p;
+              ExpectEqual(ShapeOf(one.result(0)), shape, what + "the shape of the all_gather");
+              expected.clear();
+              add(expected, count, dtype, p - 1);
+              ExpectEqual(spread, expected, what + "broadcast");
+              expected.clear();
+              add(expected, p * (p + 1) / 2 * row, dtype, own);
+              ExpectEqual(BytesOf(three), expected, what + "all_to_all");
+              dealt[0] = p * (p + 1) / 2;
+              ExpectEqual(ShapeOf(three.result(0)), dealt, what + "the shape of the all_to_all");
+              ExpectEqual(three.result(0).received_splits, from_1_to_p, what + "received splits");
+            }
+          }
+        }) == Nothing(size));
+}
+
 TEST_CASE("all_gather brings the rows of all ranks, of which each may have another number") {
   const int size = GENERATE(1, 2, 3, 4);
   const uint64_t batch_bytes = GENERATE(0, 4 << 20);  // 0: each alone
@@ -347,6 +495,50 @@ TEST_CASE("reduce_scatter deals the rows, the first ranks get one more") {
         }) == Nothing(size));
 }
 
+template <typename T>
+void DealNumbers(NamedRank& r, const std::vector<uint64_t>& shape) {
+  const auto p = static_cast<uint64_t>(r.size), own = static_cast<uint64_t>(r.rank);
+  std::vector<T> x = Numbers<T>(CountOf(shape), 1234);
+  const uint64_t row = CountOf(shape) / shape[0], each = shape[0] / p, more = shape[0] % p;
+  const uint64_t first = (own * each + std::min(own, more)) * row;
+  const uint64_t count = (each + (own < more ? 1 : 0)) * row;
+  for (const ReduceOp op :
+       {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+    NamedWork work =
+        r.Submit(Kind::kReduceScatter, "x", Buffer(x.data(), x.size()), shape, {.op = op});
+    work.Wait();
+    const std::vector<T> all = Reduced(std::vector<std::vector<T>>(p, x), op);
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+    ExpectEqual(
+        ResultOf<T>(work), std::vector<T>(begin, begin + static_cast<std::ptrdiff_t>(count)),
+        Text(
+            NameOf(op), " of ", NameOf(Buffer(x.data(), 1).dtype), ", ", shape.size(),
+            " dimensions"));
+  }
+}
+
+TEST_CASE("reduce_scatter of every type and operation, of rows that can be shared evenly or not") {
+  const int size = GENERATE(1, 2, 3, 4);
+  CHECK(RunNamed(size, [](NamedRank& r) {
+          const uint64_t rows = 4 * static_cast<uint64_t>(r.size);
+          for (const std::vector<uint64_t>& shape :
+               {std::vector<uint64_t>{rows}, std::vector<uint64_t>{rows, rows},
+                std::vector<uint64_t>{rows, rows, rows},
+                std::vector<uint64_t>{rows + static_cast<uint64_t>(r.size) / 2}}) {
+            DealNumbers<uint8_t>(r, shape);
+            DealNumbers<int8_t>(r, shape);
+            DealNumbers<uint16_t>(r, shape);
+            DealNumbers<int16_t>(r, shape);
+            DealNumbers<uint32_t>(r, shape);
+            DealNumbers<int32_t>(r, shape);
+            DealNumbers<uint64_t>(r, shape);
+            DealNumbers<int64_t>(r, shape);
+            DealNumbers<float>(r, shape);
+            DealNumbers<double>(r, shape);
+          }
+        }) == Nothing(size));
+}
+
 TEST_CASE("tensors larger than a batch move where they lie, smaller ones together") {
   const int size = GENERATE(2, 3);
   CHECK(
@@ -398,6 +590,44 @@ TEST_CASE("a group is done as one, whatever its types") {
             ExpectEqual(integers, std::vector<int32_t>(300000, 81), "integers");
           },
           {.settings = {.batch_bytes = 1 << 20}}) == Nothing(3));
+}
+
+TEST_CASE("a group may gather, broadcast, exchange or deal its tensors") {
+  const int size = GENERATE(1, 2, 3, 4);
+  CHECK(RunNamed(size, [](NamedRank& r) {
+          const auto p = static_cast<size_t>(r.size);
+          std::vector<std::string> names;
+          for (size_t i = 0; i < 5; ++i) names.push_back(Text("tensor ", i));
+          for (const Kind kind :
+               {Kind::kAllReduce, Kind::kAllGather, Kind::kBroadcast, Kind::kAllToAll,
+                Kind::kReduceScatter}) {
+            // Tensor i has p (i + 1) rows, on rank r all r + i.
+            std::vector<std::vector<int32_t>> values;
+            for (size_t i = 0; i < 5; ++i)
+              values.emplace_back(p * (i + 1), r.rank + static_cast<int32_t>(i));
+            std::vector<NamedTensor> group;
+            for (size_t i = 0; i < 5; ++i) {
+              group.push_back({.name = names[i], .input = Buffer(values[i].data(), p * (i + 1))});
+              group.back().shape = {p * (i + 1)};
+            }
+            NamedWork work = r.queue.Submit({.kind = kind, .root = r.size - 1}, group);
+            work.Wait();
+            for (size_t i = 0; i < 5; ++i) {
+              const auto number = static_cast<int32_t>(i);
+              const int32_t sum = r.size * (r.size - 1) / 2 + r.size * number;
+              std::vector<int32_t> expected;
+              if (kind == Kind::kAllReduce) expected.assign(p * (i + 1), sum);
+              if (kind == Kind::kBroadcast) expected.assign(p * (i + 1), r.size - 1 + number);
+              if (kind == Kind::kReduceScatter) expected.assign(i + 1, sum);
+              for (int32_t s = 0; s < r.size; ++s) {
+                if (kind == Kind::kAllGather)
+                  expected.insert(expected.end(), p * (i + 1), s + number);
+                if (kind == Kind::kAllToAll) expected.insert(expected.end(), i + 1, s + number);
+              }
+              ExpectEqual(ResultOf<int32_t>(work, i), expected, Text(NameOf(kind), ", ", names[i]));
+            }
+          }
+        }) == Nothing(size));
 }
 
 TEST_CASE("a callback is called once, with the results, and may submit") {

@@ -101,6 +101,92 @@ TEST_CASE("tensors, groups, sets and a join through the C++ header") {
       }) == Nothing(3));
 }
 
+TEST_CASE(
+    "of sets from the start a bad list is refused everywhere, and a good one works after it") {
+  CHECK(OnRanks(3, [](PublicRank& r) {
+          using Sets = std::vector<std::vector<int>>;
+          const int rank = r.world.rank();
+          const auto expect_refused = [&](const Sets& sets, const std::string& expected) {
+            std::string found;
+            try {
+              NamedQueueOptions options;
+              options.sets = sets;
+              NamedQueue queue(r.world, options);
+            } catch (const Error& error) {
+              found = base::Text(static_cast<int>(error.code()), ": ", error.what());
+            }
+            Expect(found == expected, found + "\nexpected: " + expected);
+          };
+          expect_refused(
+              {{0, 1}, {0, 1}},
+              "1: process set of ranks 0 and 1 is there already: it is process set 1");
+          expect_refused(
+              {{2}, {0, 1}, {1, 0}},
+              "1: process set of ranks 0 and 1 is there already: it is process set 2");
+          expect_refused(
+              {{2, 0, 1}},
+              "1: process set of ranks 0, 1 and 2 is there already: it is process set 0");
+          expect_refused(
+              {{0, 3}},
+              "1: process set of ranks 0 and 3: rank 3 does not exist; expected ranks from 0 to 2");
+          expect_refused(
+              rank == 1 ? Sets{{0, 1}} : Sets{{0, 2}},
+              "2: the ranks have different process sets to add or remove: process set 0 is to add, "
+              "of ranks 0 and 1 on rank 1, to add, of ranks 0 and 2 on ranks 0 and 2");
+
+          expect_refused(
+              rank == 1 ? Sets{{0, 1}} : Sets{},
+              "2: the ranks have different named queues: the named queue's options are "
+              "batch_bytes=4194304 cache_capacity=1024 process sets=0 on ranks 0 and 2, "
+              "batch_bytes=4194304 cache_capacity=1024 process sets=1 on rank 1");
+
+          NamedQueueOptions options;
+          options.sets = rank == 1 ? Sets{{0}, {2, 1}} : Sets{{0}, {1, 2}};
+          NamedQueue queue(r.world, options);
+          Expect(queue.RanksOf(0) == std::vector<int>{0, 1, 2}, "set 0");
+          Expect(queue.RanksOf(1) == std::vector<int>{0}, "set 1");
+          Expect(queue.RanksOf(2) == std::vector<int>{1, 2}, "set 2");
+          const int mine = rank == 0 ? 1 : 2;
+          NamedOptions in_my_set;
+          in_my_set.set = mine;
+          float value = 1;
+          queue.AllReduce("x", Buffer(&value, 1), in_my_set).Wait();
+          Expect(value == (rank == 0 ? 1 : 2), "the sum of the set");
+          // Rank 1 goes on until rank 2 has joined, so it is the last of its set.
+          if (rank == 1) {
+            queue.AllReduce("alone", Buffer(&value, 1), in_my_set).Wait();
+            Expect(value == 2, "alone in the set");
+          }
+          NamedWork join = queue.Join(mine);
+          join.Wait();
+          Expect(join.LastJoined() == (rank == 0 ? 0 : 1), "its number is that in the queue");
+        }) == Nothing(3));
+}
+
+TEST_CASE("an exchange has a split for each rank of its set") {
+  CHECK(OnRanks(3, [](PublicRank& r) {
+          NamedQueue queue(r.world);
+          std::vector<float> rows = {1, 2, 3};
+          QueuedTensor tensor = QueuedTensor::Flat("x", Buffer(rows.data(), 3));
+          tensor.splits = {1, 2};
+          std::string found;
+          try {
+            static_cast<void>(queue.AllToAll({tensor}));
+          } catch (const Error& error) {
+            found = base::Text(static_cast<int>(error.code()), ": ", error.what());
+          }
+          Expect(found == "1: tensor 'x': found 2 splits; expected one for each of 3 ranks", found);
+          tensor.splits = {1, 1, 1};
+          NamedWork work = queue.AllToAll({tensor});
+          work.Wait();
+          const auto* first = static_cast<const float*>(work.Result().data);
+          Expect(
+              std::vector<float>(first, first + 3) ==
+                  std::vector<float>(3, static_cast<float>(r.world.rank() + 1)),
+              "the rows that came");
+        }) == Nothing(3));
+}
+
 TEST_CASE("a C program is told what it does wrong") {
   CHECK(OnRanks(1, [](PublicRank& r) {
           NamedQueue cpp(r.world);

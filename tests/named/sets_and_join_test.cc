@@ -1,9 +1,11 @@
 // Process sets, and ranks that have nothing more to submit.
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -54,6 +56,62 @@ TEST_CASE("the sets of even and of odd ranks work side by side under the same na
               Text(
                   "1: tensor 'b': root is ", is_even ? 1 : 0, "; expected one of ",
                   base::RankList(r.queue.RanksOf(mine)), ", which are in process set ", mine));
+        }) == Nothing(size));
+}
+
+TEST_CASE("every operation, and a group, is done among the ranks of a set alone") {
+  const int size = GENERATE(2, 3, 4);
+  CHECK(RunNamed(size, [](NamedRank& r) {
+          const int even = r.queue.AddSet(Every(0, 2, r.size)),
+                    odd = r.queue.AddSet(Every(1, 2, r.size));
+          const int mine = r.rank % 2 == 0 ? even : odd;
+          const std::vector<int> ranks = r.queue.RanksOf(mine);
+          const auto members = static_cast<int32_t>(ranks.size());
+          const size_t n = ranks.size(), place = static_cast<size_t>(r.rank) / 2;
+          std::vector<int32_t> gathered(place + 1, r.rank), dealt, rows, least = {r.rank};
+          for (int32_t to = 0; to < members; ++to) dealt.insert(dealt.end(), 2, 10 * r.rank + to);
+          for (int32_t row = 0; row < 2 * members + 1; ++row) rows.push_back(row);
+          std::vector<NamedWork> works;
+          const auto submit = [&](Kind kind, const char* name, std::vector<int32_t>& values,
+                                  ReduceOp op = ReduceOp::kSum) {
+            works.push_back(r.Submit(
+                kind, name, Buffer(values.data(), values.size()), {values.size()},
+                {.op = op, .set = mine}));
+          };
+          submit(Kind::kAllGather, "g", gathered);
+          submit(Kind::kAllToAll, "a", dealt);
+          submit(Kind::kReduceScatter, "rs", rows);
+          submit(Kind::kAllReduce, "min", least, ReduceOp::kMin);
+          float one = 1, two = 2;
+          std::vector<NamedTensor> group;
+          group.push_back({.name = "one", .input = Buffer(&one, 1)});
+          group.push_back({.name = "two", .input = Buffer(&two, 1)});
+          for (NamedTensor& tensor : group) tensor.shape = {1};
+          works.push_back(r.queue.Submit({.set = mine}, group));
+          for (NamedWork& work : works) work.Wait();
+          std::vector<int32_t> all, came, share;
+          for (size_t s = 0; s < n; ++s) {
+            all.insert(all.end(), s + 1, ranks[s]);
+            came.insert(came.end(), 2, 10 * ranks[s] + static_cast<int32_t>(place));
+          }
+          // The first of a set has the one row that is over.
+          const size_t first = place == 0 ? 0 : 2 * place + 1;
+          for (size_t row = first; row < 2 * place + 3; ++row)
+            share.push_back(members * static_cast<int32_t>(row));
+          ExpectEqual(ResultOf<int32_t>(works[0]), all, "all_gather");
+          ExpectEqual(ResultOf<int32_t>(works[1]), came, "all_to_all");
+          ExpectEqual(
+              works[1].result(0).received_splits, std::vector<uint64_t>(n, 2), "received splits");
+          ExpectEqual(ResultOf<int32_t>(works[2]), share, "reduce_scatter");
+          ExpectEqual(least, {r.rank % 2}, "the first rank of the set");
+          Expect(one == static_cast<float>(n) && two == static_cast<float>(2 * n), "the group");
+          for (const int root : ranks) {
+            std::vector<int32_t> value = {r.rank};
+            r.Submit(
+                 Kind::kBroadcast, "b", Buffer(value.data(), 1), {1}, {.root = root, .set = mine})
+                .Wait();
+            ExpectEqual(value, {root}, "broadcast");
+          }
         }) == Nothing(size));
 }
 
@@ -154,6 +212,27 @@ TEST_CASE("sets are added and removed by all ranks alike; a number is never give
           ExpectEqual(y, {r.rank == 0 ? 1.0f : 2.0f}, "y");
           ExpectEqual(remove(2), "");
         }) == Nothing(3));
+}
+
+TEST_CASE("a queue of some ranks counts these, and its errors call them what the job does") {
+  CHECK(RunNamed(4, [](NamedRank& r) {
+          const std::unique_ptr<ops::Communicator> some = r.world.Subset({3, 1});
+          if (some == nullptr) return;
+          NamedQueue queue(*some, r.engine, [](auto, const auto&) {}, {});
+          NamedRank own{*some, r.engine, queue, some->rank(), some->size()};
+          ExpectEqual(queue.RanksOf(0), {0, 1}, "ranks of the queue");
+          std::vector<float> sum = {static_cast<float>(r.rank)}, first = sum, wrong(2);
+          own.AllReduce("sum", sum).Wait();
+          ExpectEqual(sum, {4}, "of ranks 3 and 1");
+          own.Submit(Kind::kBroadcast, "first", Buffer(first.data(), 1), {1}, {.root = 0}).Wait();
+          ExpectEqual(first, {3}, "rank 3 is the first");
+          wrong.resize(r.rank == 3 ? 1 : 2);
+          ExpectEqual(
+              ErrorOf(own.AllReduce("wrong", wrong)),
+              "2: tensor 'wrong': the ranks disagree on the shape: rank 3 submitted all_reduce "
+              "(f32[1], sum); rank 1 submitted all_reduce (f32[2], sum)");
+          some->Barrier();
+        }) == Nothing(4));
 }
 
 // --- join ---------------------------------------------------------------------------------------
@@ -313,6 +392,46 @@ TEST_CASE("what a rank submitted before it joined is done, and nothing is submit
           r.AllReduce("y", y).Wait();
           ExpectEqual(y, {2}, "y, when the join is done");
         }) == Nothing(2));
+}
+
+TEST_CASE("a join for which a rank never comes is given up, names that rank, and may be repeated") {
+  SharedLog log;
+  const Job job = {
+      .settings =
+          {.stall_warning = std::chrono::milliseconds(500),
+           .timeout = std::chrono::milliseconds(1100)},
+      .log = &log};
+  CHECK(
+      RunNamed(
+          2,
+          [](NamedRank& r) {
+            std::vector<float> x = {1}, y = {1};
+            r.AllReduce("y", y).Wait();
+            if (r.rank == 0) {
+              NamedWork join = r.queue.Join();
+              ExpectEqual(
+                  ErrorOfCall([&] { static_cast<void>(r.queue.Join()); }),
+                  "1: this rank has joined: it can submit again when the join is done");
+              ExpectEqual(
+                  ErrorOf(join),
+                  "4: gave up after 1 s: join waits for rank 1; rank 1 submitted 'y' last, "
+                  "all_reduce (f32[1], sum)");
+            }
+            r.world.Barrier();
+            // Rank 0 takes part again.
+            r.AllReduce("x", x).Wait();
+            ExpectEqual(x, {2}, "x");
+            NamedWork join = r.queue.Join();
+            join.Wait();
+            Expect(join.last_joined() >= 0 && join.last_joined() < 2, "somebody was the last");
+          },
+          job) == Nothing(2));
+  const Texts texts = log.texts();
+  CHECK(
+      std::count(
+          texts.begin(), texts.end(),
+          "waiting for 0 s: join waits for rank 1; rank 1 submitted 'y' last, all_reduce (f32[1], "
+          "sum)") == 1);
 }
 
 TEST_CASE(
