@@ -1,0 +1,24 @@
+// A program that joins its job again after it has left it, three times in all.
+
+#include <dtrun/dtrun.h>
+
+#include <cstdio>
+
+int main() {
+  for (int time = 1; time <= 3; ++time) {
+    try {
+      dtrun::Context job = dtrun::Init();
+      float sum = 1, named = 1;
+      job.world().AllReduce(dtrun::Buffer(&sum, 1));
+      dtrun::NamedQueue queue(job.world());
+      queue.AllReduce("x", dtrun::Buffer(&named, 1)).Wait();
+      if (job.rank() == 0) std::printf("%d: %d ranks, %g and %g\n", time, job.size(), sum, named);
+      std::fflush(stdout);
+      job.Shutdown();
+    } catch (const dtrun::Error& error) {
+      std::printf("%d: %s\n", time, error.what());
+      return 1;
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,39 @@
+// Init after Shutdown.
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "tests/support/subprocess.h"
+
+namespace {
+
+using dtrun::testing::Command;
+using dtrun::testing::CommandResult;
+using dtrun::testing::Run;
+
+CommandResult Job(const std::string& launcher) {
+  return Run(Command{
+      .argv = {
+          "launcher/dtrun", "--launcher", launcher, "--tag", "none", "-np", "3",
+          "tests/ranks/again"}});
+}
+
+TEST_CASE("ranks join their job again after they have left it") {
+  const CommandResult result = Job("local");
+  CHECK(result.out == "1: 3 ranks, 3 and 3\n2: 3 ranks, 3 and 3\n3: 3 ranks, 3 and 3\n");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("a world of one begins again") {
+  const CommandResult result = Run(Command{.argv = {"tests/ranks/again"}});
+  CHECK(result.out == "1: 1 ranks, 1 and 1\n2: 1 ranks, 1 and 1\n3: 1 ranks, 1 and 1\n");
+}
+
+TEST_CASE("MPI cannot begin again, which every rank is told") {
+  const CommandResult result = Job("mpirun");
+  const std::string refused = "2: MPI_Finalize was called before Init\n";
+  CHECK(result.out == "1: 3 ranks, 3 and 3\n" + refused + refused + refused);
+  CHECK(result.exit_code == 1);
+}
+
+}  // namespace
