@@ -44,7 +44,11 @@ class IdxFileSource : public ExampleSource {
   }
 
   void Load(uint64_t file) const override {
-    std::call_once(contents_[file].read, [&] { Read(file); });
+    Content& content = contents_[file];
+    const std::lock_guard lock(content.mutex);
+    if (content.read) return;
+    Read(file);
+    content.read = true;
   }
 
   ExampleRow Row(uint64_t example) const override {
@@ -58,7 +62,8 @@ class IdxFileSource : public ExampleSource {
 
  private:
   struct Content {
-    std::once_flag read;
+    std::mutex mutex;
+    bool read = false;
     std::vector<uint8_t> images, labels;
   };
 
