@@ -142,7 +142,9 @@ void Adasum(dtrun::Context& job, NamedQueue& queue) {
   }
   if (size < 4) return;
   const int sets[] = {queue.AddSet({0, 1}), queue.AddSet({2, 3})};
-  for (const size_t count : kCounts) combine(count, 2, job.rank() % 2, sets[job.rank() / 2]);
+  for (const size_t count : kCounts) {
+    if (job.rank() < 4) combine(count, 2, job.rank() % 2, sets[job.rank() / 2]);
+  }
   for (const int set : sets) queue.RemoveSet(set);
   // Half of the ranks leave; those that stay have the same.
   if (job.rank() < 2) {

@@ -39,6 +39,18 @@ TEST_CASE("a thread of dtrun's own drives the queue too") {
   CHECK(result.out == "shm: all is right\n");
 }
 
+TEST_CASE("64 processes submit tensors by name") {
+  const CommandResult result = Run(Command{
+      .argv =
+          {"launcher/dtrun", "--launcher", "local", "--oversubscribe", "--tag", "none", "-np", "64",
+           "tests/ranks/named"},
+      .environment = {{"DTRUN_TIMEOUT_S", "60"}},
+      .timeout = std::chrono::seconds(240)});
+  CHECK(result.err == "");
+  CHECK(result.out == "shm: all is right\n");
+  CHECK(result.exit_code == 0);
+}
+
 TEST_CASE("a world of one has a queue") {
   const CommandResult result = Run(Command{.argv = {"tests/ranks/named"}});
   CHECK(result.out == "self: all is right\n");
