@@ -33,7 +33,7 @@ TEST_CASE("MPI cannot begin again, which every rank is told") {
   const CommandResult result = Job("mpirun");
   const std::string refused = "2: MPI_Finalize was called before Init\n";
   CHECK(result.out == "1: 3 ranks, 3 and 3\n" + refused + refused + refused);
-  CHECK(result.exit_code == 1);
+  CHECK(result.exit_code == 0);
 }
 
 }  // namespace
