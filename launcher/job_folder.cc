@@ -58,12 +58,14 @@ void RemoveFolders(const std::string& folder) {
     ::signal(signal, SIG_IGN);
   const int null = open("/dev/null", O_RDWR);
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, stream);
+  close(null);
   pid_t user = 0;
   for (;;) {
     const ssize_t got = read(pipe, &user, sizeof user);
     if (got == 0 || (got < 0 && errno != EINTR)) break;
   }
   if (user > 0) WaitUntilGone(user);
+  close(pipe);  // each level of folders takes an open file, and few may be allowed
   RemoveFolders(folder);
   _exit(0);
 }
@@ -81,7 +83,10 @@ JobFolder::JobFolder(const std::string& base) : path_(Pattern(base)) {
   keeper_ = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
   if (keeper_ < 0) {
     const int error = errno;
-    RemoveFolders(path_);
+    // They are empty, and to look into a folder would take an open file, of which there may be
+    // none.
+    for (const std::string& empty : {FlightFolder(path_), MemoryFolder(path_), path_})
+      rmdir(empty.c_str());
     errno = error;
     Fail("cannot start a process");
   }

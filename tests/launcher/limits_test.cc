@@ -79,6 +79,23 @@ TEST_CASE("a user who may start too few processes is told so") {
   CHECK(std::filesystem::is_empty(test.temp.path() + "/tmp"));
 }
 
+TEST_CASE("a job that cannot begin for want of open files leaves nothing in memory") {
+  const DtrunTest test;
+  const int files = GENERATE(4, 5, 6, 7, 8, 10, 20, 33, 34);
+  const CommandResult result = UnderLimit(
+      test, base::Text(
+                "exec unshare -m bash -c 'mount -t tmpfs tmpfs /dev/shm || exit 77; "
+                "(ulimit -n ",
+                files, "; exec \"$@\" >/dev/null 2>&1); ls /dev/shm' bash \"$@\""));
+  if (result.exit_code == 77 || result.err.find("unshare failed") != std::string::npos) {
+    std::printf("SKIPPED: mounting is not allowed here\n");
+    return;
+  }
+  CAPTURE(files);
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == "");
+}
+
 TEST_CASE("a folder for temporary files that cannot be written is named") {
   const DtrunTest test;
   const CommandResult result = UnderLimit(
