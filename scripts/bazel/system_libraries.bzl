@@ -82,33 +82,42 @@ def _cuda_impl(ctx):
     candidates = [ctx.os.environ[name] for name in ["CUDA_HOME", "CUDA_PATH"] if name in ctx.os.environ]
     found = ""
     for directory in candidates + ["/usr/local/cuda", "/opt/cuda"]:
-        if ctx.path(directory + "/include/cuda.h").exists:
+        if ctx.path(directory + "/include/cuda.h").exists and ctx.path(directory + "/bin/nvcc").exists:
             found = directory
             break
     wanted = ctx.os.environ.get("DTRUN_CUDA", "auto")
     if wanted not in ["auto", "0", "1"]:
         fail("\n\nDTRUN_CUDA is '{}'; expected auto, 0 or 1\n".format(wanted))
     if wanted == "1" and not found:
-        fail("\n\nDTRUN_CUDA=1, but no cuda.h was found in CUDA_HOME, CUDA_PATH or /usr/local/cuda\n")
+        fail("\n\nDTRUN_CUDA=1, but no include/cuda.h with bin/nvcc was found in CUDA_HOME, CUDA_PATH or /usr/local/cuda\n")
+    architectures = ctx.os.environ.get("DTRUN_CUDA_ARCHITECTURES", "80 90 100").split(" ")
+    for architecture in architectures:
+        if not architecture.rstrip("af").isdigit():
+            fail("\n\nDTRUN_CUDA_ARCHITECTURES is '{}'; expected compute capabilities, such as '80 90 100'\n".format(" ".join(architectures)))
     if wanted == "0":
         found = ""
     if found:
         ctx.symlink(found + "/include", "include")
-    ctx.file("found.bzl", "CUDA_FOUND = {}\n".format(bool(found)))
+    ctx.file("found.bzl", "CUDA_FOUND = {}\nCUDA_FOLDER = {}\nCUDA_ARCHITECTURES = {}\n".format(
+        bool(found),
+        repr(found),
+        repr(architectures),
+    ))
 
     # Headers only: libcuda and the other GPU libraries are loaded at run time, so that one binary runs everywhere.
     ctx.file("BUILD.bazel", _LIBRARY.format(
         name = "cuda",
-        includes = repr(["include"]),
+        includes = repr(["include", "include/cccl"]),
         defines = "[]",
         linkopts = "[]",
     ))
 
-# `@cuda//:found.bzl` says whether the toolkit is there; `@cuda` is its headers.
+# `@cuda//:found.bzl` says whether the toolkit is there, where, and for which architectures kernels are compiled
+# (DTRUN_CUDA_ARCHITECTURES); `@cuda` is its headers.
 cuda = repository_rule(
     implementation = _cuda_impl,
     local = True,
-    environ = ["CUDA_HOME", "CUDA_PATH", "DTRUN_CUDA"],
+    environ = ["CUDA_HOME", "CUDA_PATH", "DTRUN_CUDA", "DTRUN_CUDA_ARCHITECTURES"],
 )
 
 def _libtorch_impl(ctx):

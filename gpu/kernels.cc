@@ -1,0 +1,45 @@
+#include "gpu/kernels.h"
+
+#include "dtrun/error.h"
+#include "gpu/driver.h"
+
+namespace dtrun::gpu {
+
+CUfunction Kernels::Find(const Device& device, const char* kernel) {
+  std::lock_guard lock(mutex_);
+  CUfunction& function = functions_[{device.index(), kernel}];
+  if (function != nullptr) return function;
+  const DeviceScope scope(device);
+  CUmodule& module = modules_[device.index()];
+  if (module == nullptr)
+    Check(
+        Driver::Get().cuModuleLoadData(&module, image_),
+        ("loading " + name_ + " on " + device.name()).c_str());
+  Check(
+      Driver::Get().cuModuleGetFunction(&function, module, kernel),
+      (name_ + ": looking for " + kernel).c_str());
+  return function;
+}
+
+void Kernels::LaunchWithParameter(
+    const Device& device, const char* kernel, const Shape& shape, CUstream stream,
+    const void* parameter) {
+  if (shape.blocks == 0 || shape.blocks_y == 0) return;
+  const CUfunction function = Find(device, kernel);
+  const DeviceScope scope(device);
+  const Driver& driver = Driver::Get();
+  // Beyond 48 KiB a kernel has to ask for it.
+  if (shape.shared_bytes > 48 << 10)
+    Check(
+        driver.cuFuncSetAttribute(
+            function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            static_cast<int>(shape.shared_bytes)),
+        (std::string("shared memory of ") + kernel).c_str());
+  void* parameters[] = {const_cast<void*>(parameter)};
+  const CUresult result = driver.cuLaunchKernel(
+      function, shape.blocks, shape.blocks_y, 1, shape.threads, 1, 1, shape.shared_bytes, stream,
+      parameters, nullptr);
+  if (result != CUDA_SUCCESS) Check(result, (std::string("launching ") + kernel).c_str());
+}
+
+}  // namespace dtrun::gpu

@@ -1,0 +1,73 @@
+#ifndef DTRUN_GPU_MEMORY_H_
+#define DTRUN_GPU_MEMORY_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "gpu/device.h"
+
+namespace dtrun::gpu {
+
+/// Memory of a device, zeroed, aligned to 256 bytes at least, freed with the object. Movable.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  /// Throws Error kUnavailable, with the bytes asked for and those that are free, where they do not
+  /// fit into the device's memory or into what SetMemoryLimit allows.
+  DeviceMemory(const Device& device, uint64_t bytes);
+  ~DeviceMemory();
+  DeviceMemory(DeviceMemory&& other) noexcept { *this = static_cast<DeviceMemory&&>(other); }
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
+
+  CUdeviceptr address() const { return address_; }
+  uint64_t bytes() const { return bytes_; }
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(address_);
+  }
+  explicit operator bool() const { return address_ != 0; }
+
+ private:
+  const Device* device_ = nullptr;
+  CUdeviceptr address_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+/// Host memory that devices read and write by themselves, zeroed, freed with the object.
+class PinnedMemory {
+ public:
+  PinnedMemory() = default;
+  /// Throws Error kUnavailable.
+  PinnedMemory(const Device& device, uint64_t bytes);
+  ~PinnedMemory();
+  PinnedMemory(PinnedMemory&& other) noexcept { *this = static_cast<PinnedMemory&&>(other); }
+  PinnedMemory& operator=(PinnedMemory&& other) noexcept;
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  const Device* device_ = nullptr;
+  void* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+/// How many bytes this process may take of each device; 0: all there are. From the next allocation
+/// on, for memory of this library. Any thread.
+void SetMemoryLimit(uint64_t bytes);
+/// What this process has taken of device `index`, in bytes. Any thread.
+uint64_t MemoryTaken(int index);
+
+/// For memory that is taken in another way, such as exported to other processes: counts it,
+/// throwing as DeviceMemory does when it does not fit.
+void CountMemory(const Device& device, uint64_t bytes);
+void UncountMemory(const Device& device, uint64_t bytes);
+[[noreturn]] void ThrowOutOfMemory(const Device& device, uint64_t bytes);
+
+}  // namespace dtrun::gpu
+
+#endif

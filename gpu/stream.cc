@@ -1,0 +1,140 @@
+#include "gpu/stream.h"
+
+#include <utility>
+
+#include "gpu/driver.h"
+
+namespace dtrun::gpu {
+
+Stream::Stream(const Device& device, Priority priority) : device_(device) {
+  const DeviceScope scope(device);
+  const Driver& driver = Driver::Get();
+  int least = 0, greatest = 0;
+  Check(driver.cuCtxGetStreamPriorityRange(&least, &greatest), "cuCtxGetStreamPriorityRange");
+  Check(
+      driver.cuStreamCreateWithPriority(
+          &stream_, CU_STREAM_NON_BLOCKING, priority == Priority::kHigh ? greatest : least),
+      "cuStreamCreateWithPriority");
+}
+
+Stream::~Stream() {
+  const DeviceScope scope(device_);
+  Driver::Get().cuStreamDestroy(stream_);
+}
+
+void Stream::Synchronize() const {
+  const DeviceScope scope(device_);
+  Check(Driver::Get().cuStreamSynchronize(stream_), "cuStreamSynchronize");
+}
+
+Event::Event(const Device& device, Timing timing) : device_(device) {
+  const DeviceScope scope(device);
+  Check(
+      Driver::Get().cuEventCreate(
+          &event_, timing == Timing::kOn ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING),
+      "cuEventCreate");
+}
+
+Event::~Event() {
+  const DeviceScope scope(device_);
+  Driver::Get().cuEventDestroy(event_);
+}
+
+void Event::Record(CUstream stream) {
+  const DeviceScope scope(device_);
+  Check(Driver::Get().cuEventRecord(event_, stream), "cuEventRecord");
+}
+
+void Event::Delay(CUstream stream) const {
+  const DeviceScope scope(device_);
+  Check(
+      Driver::Get().cuStreamWaitEvent(stream, event_, CU_EVENT_WAIT_DEFAULT), "cuStreamWaitEvent");
+}
+
+bool Event::Reached() const {
+  const DeviceScope scope(device_);
+  const CUresult result = Driver::Get().cuEventQuery(event_);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  Check(result, "cuEventQuery");
+  return true;
+}
+
+void Event::Synchronize() const {
+  const DeviceScope scope(device_);
+  Check(Driver::Get().cuEventSynchronize(event_), "cuEventSynchronize");
+}
+
+double Event::MillisecondsSince(const Event& begin) const {
+  const DeviceScope scope(device_);
+  float milliseconds = 0;
+  Check(
+      Driver::Get().cuEventElapsedTime(&milliseconds, begin.event_, event_), "cuEventElapsedTime");
+  return static_cast<double>(milliseconds);
+}
+
+Graph::Graph(const Stream& stream, const std::function<void()>& enqueue)
+    : device_(&stream.device()) {
+  const DeviceScope scope(*device_);
+  const Driver& driver = Driver::Get();
+  // Of this thread alone: others may allocate meanwhile.
+  Check(
+      driver.cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+      "cuStreamBeginCapture");
+  CUgraph captured = nullptr;
+  try {
+    enqueue();
+  } catch (...) {
+    driver.cuStreamEndCapture(stream.get(), &captured);
+    if (captured != nullptr) driver.cuGraphDestroy(captured);
+    throw;
+  }
+  Check(driver.cuStreamEndCapture(stream.get(), &captured), "cuStreamEndCapture");
+  const CUresult result = driver.cuGraphInstantiateWithFlags(&graph_, captured, 0);
+  driver.cuGraphDestroy(captured);
+  Check(result, "cuGraphInstantiate");
+}
+
+Graph::~Graph() {
+  if (graph_ == nullptr) return;
+  const DeviceScope scope(*device_);
+  Driver::Get().cuGraphExecDestroy(graph_);
+}
+
+Graph& Graph::operator=(Graph&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(graph_, other.graph_);
+  return *this;
+}
+
+void Graph::Launch(CUstream stream) const {
+  const DeviceScope scope(*device_);
+  Check(Driver::Get().cuGraphLaunch(graph_, stream), "cuGraphLaunch");
+}
+
+bool IsCapturing(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  Check(Driver::Get().cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing");
+  return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+}
+
+void CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream) {
+  if (bytes == 0) return;
+  Check(Driver::Get().cuMemcpyHtoDAsync(to, from, bytes, stream), "cuMemcpyHtoDAsync");
+}
+
+void CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream) {
+  if (bytes == 0) return;
+  Check(Driver::Get().cuMemcpyDtoHAsync(to, from, bytes, stream), "cuMemcpyDtoHAsync");
+}
+
+void CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream) {
+  if (bytes == 0 || to == from) return;
+  Check(Driver::Get().cuMemcpyDtoDAsync(to, from, bytes, stream), "cuMemcpyDtoDAsync");
+}
+
+void Fill(CUdeviceptr to, uint8_t value, uint64_t bytes, CUstream stream) {
+  if (bytes == 0) return;
+  Check(Driver::Get().cuMemsetD8Async(to, value, bytes, stream), "cuMemsetD8Async");
+}
+
+}  // namespace dtrun::gpu
