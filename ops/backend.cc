@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "ops/cuda/device_backends.h"
 #include "ops/hierarchical/hierarchical_communicator.h"
 #include "ops/hierarchical/host_map.h"
 #include "ops/self/self_communicator.h"
@@ -117,7 +118,9 @@ std::unique_ptr<Communicator> CreateWorldCommunicator(
     if (reason.empty()) {
       if (first)
         log(base::LogLevel::kInfo, Text("backend ", backend.name, backend.parts, " reduces"));
-      return backend.create(world, engine);
+      auto created = backend.create(world, engine);
+      created->UseDevices(DeviceBackends());
+      return created;
     }
     refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);
     if (first)

@@ -41,6 +41,7 @@ class Checker {
     if (Combines(c_.kind)) CheckArithmetic();
     if (input) CheckCount("the input", c_.input, ExpectedInput());
     if (output) CheckCount("the output", c_.output, ExpectedOutput());
+    if (input && output) CheckPlaces();
     if (input && output) CheckOverlap();
   }
 
@@ -81,11 +82,25 @@ class Checker {
     if (buffer.count > UINT64_MAX / 2 / SizeOf(buffer.dtype)) {
       Refuse(Text(which, " has ", buffer.count, " elements: more than memory can hold"));
     }
-    if (buffer.device >= 0) {
+    if (buffer.device >= 0 && UpdatesShares(c_.kind)) {
       Refuse(
-          Text(which, " lies on GPU ", buffer.device, "; no backend here reaches GPU memory"),
+          Text(which, " lies on GPU ", buffer.device, "; shares are updated in host memory alone"),
           ErrorCode::kUnavailable);
     }
+  }
+
+  static std::string Place(const Buffer& buffer) {
+    if (buffer.device < 0) return "in host memory";
+    return Text("on GPU ", buffer.device, " (stream ", buffer.stream, ")");
+  }
+
+  void CheckPlaces() const {
+    const bool on_gpu = c_.input.device >= 0 || c_.output.device >= 0;
+    if (!on_gpu) return;
+    if (c_.input.device == c_.output.device && c_.input.stream == c_.output.stream) return;
+    Refuse(Text(
+        "the input lies ", Place(c_.input), ", the output ", Place(c_.output),
+        "; expected both on one GPU and in one stream"));
   }
 
   void CheckArithmetic() const {
@@ -278,6 +293,16 @@ bool UsesOutput(const Collective& collective, int rank) {
     case CollectiveKind::kGather: return rank == collective.root;
     default: return true;
   }
+}
+
+int DeviceOf(const Collective& collective, int rank) {
+  if (collective.kind == CollectiveKind::kBarrier) return collective.input.device;
+  return Typed(collective, rank).device;
+}
+
+void* StreamOf(const Collective& collective, int rank) {
+  if (collective.kind == CollectiveKind::kBarrier) return collective.input.stream;
+  return Typed(collective, rank).stream;
 }
 
 std::string Describe(const Collective& collective) {

@@ -59,12 +59,18 @@ std::string Describe(const Collective& collective);
 /// receive counts of a gather elsewhere than at its root.
 void DropIgnoredCounts(Collective& collective, int rank);
 
-/// Throws Error kInvalidArgument or kUnavailable unless rank `rank` of `size` may start it.
+/// Throws Error kInvalidArgument, or kUnavailable for updates of shares on a GPU, unless rank
+/// `rank` of `size` may start it.
 void CheckArguments(const Collective& collective, int rank, int size);
 
 /// Whether rank `rank` brings the input, and gets the output.
 bool UsesInput(const Collective& collective, int rank);
 bool UsesOutput(const Collective& collective, int rank);
+
+/// The GPU that the buffers of rank `rank` lie on; negative: host memory. Only of checked ones.
+int DeviceOf(const Collective& collective, int rank);
+/// The stream that a collective on a GPU is enqueued into.
+void* StreamOf(const Collective& collective, int rank);
 
 /// How `rows` rows are dealt to `size` ranks: the first rows % size ranks get one row more. In
 /// elements, `row_elements` to a row.

@@ -22,7 +22,16 @@ Work Communicator::Start(Collective collective) {
   }
   DropIgnoredCounts(collective, rank());
   CheckArguments(collective, rank(), size());
-  return StartChecked(std::move(collective));
+  const int device = DeviceOf(collective, rank());
+  if (device < 0) return StartChecked(std::move(collective));
+  if (make_device_group_ == nullptr) {
+    throw Error(
+        ErrorCode::kUnavailable, Text(
+                                     NameOf(collective.kind), ": the data lies on GPU ", device,
+                                     "; no backend here reaches GPU memory"));
+  }
+  device_group(device).Enqueue(collective);
+  return Work();
 }
 
 Work Communicator::StartAllReduce(Buffer input, Buffer output, ReduceOp op, Scale scale) {
@@ -115,27 +124,22 @@ Work Communicator::StartReceive(Buffer buffer, int peer) {
 
 // --- communicators made from this one -----------------------------------------------------------
 
-namespace {
-
-std::unique_ptr<Communicator> CreateFor(
-    Communicator& parent, const std::vector<int>& ranks, const std::string& suffix) {
-  CommunicatorBootstrap all(parent);
+std::unique_ptr<Communicator> Communicator::CreateFor(
+    const std::vector<int>& ranks, const std::string& suffix) {
+  CommunicatorBootstrap all(*this);
   SubsetBootstrap bootstrap(all, ranks);
   std::unique_ptr<Communicator> created;
   std::exception_ptr error;
   try {
-    if (!ranks.empty()) {
-      created = parent.Create(bootstrap, ranks, parent.members().Subset(ranks, suffix));
-    }
+    if (!ranks.empty()) created = Create(bootstrap, ranks, members().Subset(ranks, suffix));
   } catch (...) {
     error = std::current_exception();
   }
   bootstrap.Finish();
   if (error) std::rethrow_exception(error);
+  if (created != nullptr) created->UseDevices(make_device_group_);
   return created;
 }
-
-}  // namespace
 
 std::vector<std::string> AllGatherBytes(Communicator& communicator, const std::string& bytes) {
   const auto size = static_cast<size_t>(communicator.size());
@@ -171,7 +175,7 @@ std::unique_ptr<Memory> BroadcastBytes(
 std::unique_ptr<Communicator> Communicator::Duplicate() {
   std::vector<int> everyone;
   for (int r = 0; r < size(); ++r) everyone.push_back(r);
-  return CreateFor(*this, everyone, Text("/", ++children_));
+  return CreateFor(everyone, Text("/", ++children_));
 }
 
 std::unique_ptr<Communicator> Communicator::Split(int colour, int key) {
@@ -186,7 +190,7 @@ std::unique_ptr<Communicator> Communicator::Split(int colour, int key) {
   std::stable_sort(ranks.begin(), ranks.end(), [&](int a, int b) {
     return all[2 * static_cast<size_t>(a) + 1] < all[2 * static_cast<size_t>(b) + 1];
   });
-  return CreateFor(*this, ranks, Text("/", ++children_, ":", colour));
+  return CreateFor(ranks, Text("/", ++children_, ":", colour));
 }
 
 std::unique_ptr<Communicator> Communicator::Subset(const std::vector<int>& ranks) {
@@ -213,7 +217,35 @@ std::unique_ptr<Communicator> Communicator::Subset(const std::vector<int>& ranks
             lists[0], "; ", members().List({static_cast<int>(r)}), " listed ", lists[r]));
   }
   const bool member = std::find(ranks.begin(), ranks.end(), rank()) != ranks.end();
-  return CreateFor(*this, member ? ranks : std::vector<int>{}, Text("/", ++children_));
+  return CreateFor(member ? ranks : std::vector<int>{}, Text("/", ++children_));
+}
+
+// --- memory of GPUs ------------------------------------------------------------------------------
+
+DeviceGroup& Communicator::device_group(int device) {
+  if (device_group_ == nullptr) {
+    if (make_device_group_ == nullptr) {
+      throw Error(
+          ErrorCode::kUnavailable, Text("GPU ", device, ": no backend here reaches GPU memory"));
+    }
+    device_group_ = make_device_group_(*this, device);
+  }
+  if (device_group_->device() != device) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "the data lies on GPU ", device, "; expected GPU ", device_group_->device(),
+            ", which this rank has used in ", members().name, " before"));
+  }
+  return *device_group_;
+}
+
+std::unique_ptr<Memory> Communicator::AllocateOnDevice(int device, uint64_t bytes) {
+  return device_group(device).Allocate(bytes);
+}
+
+void Communicator::CheckDevice() {
+  if (device_group_ != nullptr) device_group_->Check();
 }
 
 // --- memory -------------------------------------------------------------------------------------

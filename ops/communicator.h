@@ -10,6 +10,7 @@
 #include "dtrun/types.h"
 #include "ops/bootstrap.h"
 #include "ops/collective.h"
+#include "ops/device_group.h"
 #include "ops/engine.h"
 #include "ops/route.h"
 #include "ops/share_update.h"
@@ -60,7 +61,9 @@ class Communicator {
   const Members& members() const { return *members_; }
 
   /// Checks the arguments (throws Error kInvalidArgument or kUnavailable before anything is sent)
-  /// and starts the operation.
+  /// and starts the operation. One whose buffers lie on a GPU is enqueued into their stream, and
+  /// the Work is done at once: see DeviceGroup. A barrier is one of GPUs when its input names a
+  /// device.
   Work Start(Collective collective);
 
   Work StartAllReduce(Buffer input, Buffer output, ReduceOp op, Scale scale = {});
@@ -133,6 +136,21 @@ class Communicator {
   /// on all ranks, where they do not share a host.
   virtual std::unique_ptr<Memory> AllocateShared(uint64_t bytes);
 
+  /// Who makes groups for buffers on GPUs, here and in communicators made from this one from now
+  /// on. Without one such buffers are refused.
+  void UseDevices(DeviceGroupFactory factory) { make_device_group_ = std::move(factory); }
+  /// The group of this communicator, each rank's GPU being that which it names first. Collective
+  /// when there is none yet. Throws Error kUnavailable, and kInvalidArgument for another GPU.
+  DeviceGroup& device_group(int device);
+  /// Collective: as DeviceGroup::Allocate.
+  std::unique_ptr<Memory> AllocateOnDevice(int device, uint64_t bytes);
+  /// As DeviceGroup::Check; does nothing where nothing lies on a GPU.
+  void CheckDevice();
+
+  /// What advances its operations and knows their deadlines; null where nothing has to be waited
+  /// for.
+  virtual Engine* engine() { return nullptr; }
+
   /// Collective: the same ranks, with operations of its own.
   virtual std::unique_ptr<Communicator> Duplicate();
   /// Collective: one communicator for the ranks of each colour, ordered by key, then by rank here;
@@ -157,8 +175,11 @@ class Communicator {
 
  private:
   void Update(const Collective& collective, const ShareUpdate& update);
+  std::unique_ptr<Communicator> CreateFor(const std::vector<int>& ranks, const std::string& suffix);
 
   std::shared_ptr<const Members> members_;
+  DeviceGroupFactory make_device_group_;
+  std::unique_ptr<DeviceGroup> device_group_;
   int children_ = 0;  // communicators made from this one
 };
 

@@ -42,6 +42,7 @@ class HierarchicalCommunicator : public Communicator {
   int rank() const override { return group_->rank; }
   int size() const override { return group_->hosts.size(); }
   const char* backend() const override { return "hierarchical"; }
+  Engine* engine() override { return &engine_; }
 
   // What a rank starts shows on its host at once, and on others when its host is complete.
   bool MayBeAwaited() override {

@@ -58,6 +58,7 @@ class MpiCommunicator : public Communicator {
   int rank() const override { return group_->rank; }
   int size() const override { return group_->size; }
   const char* backend() const override { return "mpi"; }
+  Engine* engine() override { return &engine_; }
   bool MayBeAwaited() override {
     Endpoint& endpoint = *group_->endpoint;
     endpoint.messages.Poll(polled_);

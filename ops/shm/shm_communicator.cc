@@ -45,6 +45,7 @@ class ShmCommunicator : public Communicator {
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
   const char* backend() const override { return "shm"; }
+  Engine* engine() override { return &engine_; }
 
   bool MayBeAwaited() override { return group_->IsAwaited(); }
   bool RingsWhenAwaited() const override { return true; }

@@ -68,8 +68,21 @@ TEST_CASE("a buffer has to have memory, a type that exists, and a size that memo
   c = Of(K::kAllReduce, Floats(4), Floats(4));
   c.output.device = 2;
   CHECK(
+      Refusal(c) ==
+      "all_reduce: the input lies in host memory, the output on GPU 2 (stream 0); expected both on "
+      "one GPU and in one stream");
+  c.input.device = 2;
+  CHECK(Refusal(c) == "");
+  c.input.stream = reinterpret_cast<void*>(16);
+  CHECK(
+      Refusal(c) ==
+      "all_reduce: the input lies on GPU 2 (stream 0x10), the output on GPU 2 (stream 0); expected "
+      "both on one GPU and in one stream");
+  c.kind = K::kReduceUpdate;
+  c.send_counts = {4, 0, 0};
+  CHECK(
       Refusal(c, ErrorCode::kUnavailable) ==
-      "all_reduce: the output lies on GPU 2; no backend here reaches GPU memory");
+      "reduce_update: the input lies on GPU 2; shares are updated in host memory alone");
 }
 
 TEST_CASE("a root is one of the ranks, a peer another one") {

@@ -1,0 +1,13 @@
+#include "dtrun/error.h"
+#include "ops/cuda/device_backends.h"
+
+namespace dtrun::ops {
+
+DeviceGroupFactory DeviceBackends() {
+  return [](Communicator&, int) -> std::unique_ptr<DeviceGroup> {
+    throw Error(
+        ErrorCode::kUnavailable, "no GPU: dtrun was built on a machine without the CUDA toolkit");
+  };
+}
+
+}  // namespace dtrun::ops
