@@ -13,6 +13,10 @@
 // became ready. Nothing is under way at that moment, and the reduction of an element does not
 // depend on the bucket that it is in. At such a moment the autotuner may change the size of the
 // buckets and their route, too.
+//
+// On a GPU all of this is enqueued: copies in the trainer's stream, reductions in another one,
+// which waits for the first where a bucket starts, and for which the first waits in the end. The
+// flags stay with the hosts, which do not wait for their GPUs: they are an operation of their own.
 
 #include "runtime/gradient_reducer.h"
 
@@ -48,6 +52,17 @@ bool AreAllPacked(const std::vector<Gradient>& gradients) {
   });
 }
 
+// All gradients lie on it; -1: in host memory.
+int DeviceOf(const std::vector<Gradient>& gradients) {
+  return gradients.empty() ? -1 : gradients[0].buffer.device;
+}
+
+std::unique_ptr<DeviceGradients> GpuOf(const std::vector<Gradient>& gradients) {
+  const int device = DeviceOf(gradients);
+  if (device < 0) return nullptr;
+  return MakeDeviceGradients(device, gradients[0].buffer.stream);
+}
+
 const base::Clock& ClockOf(const ReducerSettings& settings) {
   static const base::SteadyClock steady;
   return settings.clock == nullptr ? steady : *settings.clock;
@@ -63,7 +78,8 @@ GradientReducer::GradientReducer(
       communicator_(communicator.Duplicate()),
       plan_(FirstPlan(gradients_, settings_)),
       movable_(AgreeOnPlan()),
-      block_(*communicator_, plan_),
+      gpu_(GpuOf(gradients_)),
+      block_(*communicator_, plan_, DeviceOf(gradients_), gpu_.get()),
       wire_(settings_.wire, [this] { Progress(); }),
       was_used_(gradients_.size()),
       order_(ReverseOrder(gradients_.size())),
@@ -83,6 +99,14 @@ bool GradientReducer::AgreeOnPlan() {
 }
 
 GradientReducer::~GradientReducer() {
+  if (gpu_ != nullptr) {
+    try {
+      gpu_->Synchronize();
+    } catch (const Error&) {
+      block_.Keep();  // nobody knows who still writes
+    }
+    return;
+  }
   const bool under_way = std::any_of(works_.begin(), works_.end(), [](const ops::Work& work) {
     try {
       return !work.Done();
@@ -97,8 +121,17 @@ GradientReducer::~GradientReducer() {
 }
 
 void GradientReducer::LayWire() {
+  if (gpu_ != nullptr) {
+    host_flags_.resize(plan_.flags.count * SizeOf(plan_.flags.dtype));
+    flags_ = UsedFlags(settings_.op, FlagsOnHost());
+    return;
+  }
   wire_.Lay(*communicator_, plan_);
   flags_ = UsedFlags(settings_.op, wire_.flags().count > 0 ? wire_.flags() : block_.flags());
+}
+
+Buffer GradientReducer::FlagsOnHost() {
+  return Buffer(host_flags_.data(), plan_.flags.count, plan_.flags.dtype);
 }
 
 Buffer GradientReducer::gradient(size_t i) const {
@@ -199,8 +232,7 @@ void GradientReducer::MarkReadyAt(size_t i, const void* source, void* place) {
 void GradientReducer::MarkUnused(size_t i) {
   BeginMark(i);
   Communicate([&] {
-    const Buffer place = block_.gradient(i);
-    if (place.count > 0) std::memset(place.data, 0, place.bytes());
+    Clear(block_.gradient(i));
     unused_here_[i] = true;
     EndMark(i, false);
   });
@@ -210,7 +242,9 @@ void GradientReducer::MarkUnusedAt(size_t i, void* place) {
   CheckAlone(i);
   BeginMark(i);
   Communicate([&] {
-    std::memset(place, 0, gradients_[i].buffer.bytes());
+    Buffer zeros = gradients_[i].buffer;
+    zeros.data = place;
+    Clear(zeros);
     places_[plan_.bucket_of[i]] = place;
     EndMark(i, false);
   });
@@ -229,10 +263,15 @@ void GradientReducer::Start(size_t b) {
   Buffer reduced = GradientsOf(b);
   if (wire_.Has(b)) {
     reduced = wire_.Compress(b, reduced);
-  } else if (b + 1 == plan_.buckets.size()) {
+  } else if (b + 1 == plan_.buckets.size() && gpu_ == nullptr) {
     reduced.count += plan_.flags.count;
   }
   if (observer_ != nullptr) observer_->BucketStarts(b);
+  if (gpu_ != nullptr) {
+    gpu_->BeginReduction();
+    if (b + 1 == plan_.buckets.size())
+      flags_work_ = communicator_->StartAllReduce(FlagsOnHost(), settings_.op);
+  }
   works_.push_back(communicator_->StartAllReduce(reduced, settings_.op, settings_.scale));
   meter_.AddBucket(reduced.bytes());
 }
@@ -268,6 +307,10 @@ void GradientReducer::FinishStep() {
 }
 
 void GradientReducer::FinishBuckets() {
+  if (gpu_ != nullptr) {
+    gpu_->EndReductions();
+    flags_work_.Wait(meter_.lateness());
+  }
   for (size_t b = 0; b < works_.size(); ++b) Finish(b);
   for (size_t i = 0; i < gradients_.size(); ++i) was_used_[i] = flags_.WasUsed(i);
   // Only the last bucket tells whether others used these.
@@ -338,6 +381,7 @@ void GradientReducer::Unpack(size_t i) {
 }
 
 void GradientReducer::Copy(const Buffer& to, const void* from) {
+  if (gpu_ != nullptr) return gpu_->Copy(to, from);
   constexpr uint64_t kPiece = 256 << 10;  // bytes
   constexpr uint64_t kWorthTiming = 64 << 10;
   std::optional<StepMeter::Scope> timed;
@@ -348,6 +392,12 @@ void GradientReducer::Copy(const Buffer& to, const void* from) {
         std::min(kPiece, to.bytes() - begin));
     Progress();
   }
+}
+
+void GradientReducer::Clear(const Buffer& buffer) {
+  if (buffer.count == 0) return;
+  if (gpu_ != nullptr) return gpu_->Clear(buffer);
+  std::memset(buffer.data, 0, buffer.bytes());
 }
 
 void GradientReducer::Progress() {

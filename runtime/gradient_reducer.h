@@ -10,6 +10,7 @@
 #include "ops/communicator.h"
 #include "runtime/autotuner.h"
 #include "runtime/bucket_plan.h"
+#include "runtime/device/device_gradients.h"
 #include "runtime/gradient_block.h"
 #include "runtime/reducer_observer.h"
 #include "runtime/reducer_settings.h"
@@ -64,6 +65,7 @@ class GradientReducer {
   void Finish(size_t b);
   void Unpack(size_t i);
   void Copy(const Buffer& to, const void* from);
+  void Clear(const Buffer& buffer);
   void Progress();
   void Reset();
   void Rebuild();
@@ -73,6 +75,7 @@ class GradientReducer {
   void Apply(const Tuning& tuning);
   bool AgreeOnPlan();
   void LayWire();
+  Buffer FlagsOnHost();
   // Throws what has broken it before, and remembers what breaks it now.
   template <typename Body>
   void Communicate(const Body& body);
@@ -81,9 +84,11 @@ class GradientReducer {
   ReducerSettings settings_;
   std::unique_ptr<ops::Communicator> communicator_;
   BucketPlan plan_;
-  bool movable_;  // no rank has gradients in the block
+  bool movable_;                          // no rank has gradients in the block
+  std::unique_ptr<DeviceGradients> gpu_;  // null: gradients lie in host memory
   GradientBlock block_;
   WireBlock wire_;
+  std::vector<char> host_flags_;  // of gradients on a GPU
   UsedFlags flags_;
   std::vector<bool> was_used_;         // by gradient, of the last step
   std::vector<uint64_t> ready_order_;  // of the first step, until the plan is rebuilt
@@ -100,6 +105,7 @@ class GradientReducer {
   std::vector<size_t> missing_;    // by bucket: gradients that are not ready
   std::vector<void*> places_;      // by bucket: where it is reduced, if not in the block
   std::vector<ops::Work> works_;   // of the buckets started so far
+  ops::Work flags_work_;           // of gradients on a GPU
 };
 
 }  // namespace dtrun::runtime

@@ -80,6 +80,21 @@ void CheckGroups(const ReducerSettings& settings, const std::vector<Gradient>& g
 
 }  // namespace
 
+namespace {
+
+[[noreturn]] void RefuseOnGpu(const char* what) {
+  throw Error(
+      ErrorCode::kUnavailable,
+      Text("the gradients lie on a GPU; ", what, " is for gradients in host memory"));
+}
+
+std::string PlaceOf(const Buffer& buffer) {
+  if (buffer.device < 0) return "in host memory";
+  return Text("on GPU ", buffer.device, " (stream ", buffer.stream, ")");
+}
+
+}  // namespace
+
 void CheckGradients(const std::vector<Gradient>& gradients) {
   std::map<std::string, size_t> index_of;
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -93,12 +108,12 @@ void CheckGradients(const std::vector<Gradient>& gradients) {
     }
     if (SizeOf(gradient.buffer.dtype) == 0)
       Refuse("gradient '", gradient.name, "' has a dtype that does not exist");
-    if (gradient.buffer.device >= 0) {
-      throw Error(
-          ErrorCode::kUnavailable,
-          Text(
-              "gradient '", gradient.name, "' lies on GPU ", gradient.buffer.device,
-              "; no backend here reduces GPU memory"));
+    const Gradient& first = gradients[0];
+    if (gradient.buffer.device != first.buffer.device ||
+        gradient.buffer.stream != first.buffer.stream) {
+      Refuse(
+          "gradient '", gradient.name, "' lies ", PlaceOf(gradient.buffer), ", '", first.name, "' ",
+          PlaceOf(first.buffer), "; expected all in one place");
     }
   }
 }
@@ -115,10 +130,14 @@ void CheckSettings(const ReducerSettings& settings, const std::vector<Gradient>&
         settings.bucket_bytes);
   }
   CheckGroups(settings, gradients);
+  if (gradients.empty() || gradients[0].buffer.device < 0) return;
+  if (settings.wire != nullptr) RefuseOnGpu("a wire format");
+  if (settings.autotune) RefuseOnGpu("the autotuner, which measures what the host waits for,");
 }
 
 ReducerSettings Settled(
     ReducerSettings settings, const std::vector<Gradient>& gradients, bool within_one_host) {
+  settings.on_gpu = !gradients.empty() && gradients[0].buffer.device >= 0;
   if (settings.bucket_bytes > 0) return settings;
   settings.bucket_bytes =
       std::max(AutoBucketBytes(SpecsOf(gradients), within_one_host), settings.first_bucket_bytes);
@@ -152,6 +171,7 @@ std::vector<std::string> Lines(const ReducerSettings& settings, const BucketPlan
     text += Text(", scaled by ", settings.scale.before, " and ", settings.scale.after);
   if (settings.wire != nullptr) text += Text(", on the wire as ", settings.wire->description());
   if (!settings.rebuild) text += ", never rebuilt";
+  if (settings.on_gpu) text += ", on GPUs";
   std::vector<std::string> items;
   for (const GradientSpec& gradient : plan.gradients) items.push_back(Describe(gradient));
   for (size_t g = 0; g < plan.settings.groups.size(); ++g) {

@@ -38,6 +38,7 @@ struct ReducerSettings {
   bool rebuild = true;
   /// Looks for better than all this while steps are done.
   std::optional<AutotuneOptions> autotune = std::nullopt;
+  bool on_gpu = false;                 ///< where the gradients lie; filled in by Settled
   const base::Clock* clock = nullptr;  ///< of the statistics; null: the steady clock
 };
 
@@ -45,7 +46,8 @@ struct ReducerSettings {
 void CheckGradients(const std::vector<Gradient>& gradients);
 void CheckSettings(const ReducerSettings& settings, const std::vector<Gradient>& gradients);
 
-/// `settings`, which have been checked, with the size of buckets in place of a 0.
+/// `settings`, which have been checked, with the size of buckets in place of a 0, and where the
+/// gradients lie.
 ReducerSettings Settled(
     ReducerSettings settings, const std::vector<Gradient>& gradients, bool within_one_host);
 

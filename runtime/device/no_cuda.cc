@@ -1,11 +1,19 @@
 #include "dtrun/error.h"
+#include "runtime/device/device_gradients.h"
 #include "runtime/device/devices.h"
 
 namespace dtrun::runtime {
+namespace {
 
-int CudaDeviceCount() {
+[[noreturn]] void NoGpu() {
   throw Error(
       ErrorCode::kUnavailable, "no GPU: dtrun was built on a machine without the CUDA toolkit");
 }
+
+}  // namespace
+
+int CudaDeviceCount() { NoGpu(); }
+
+std::unique_ptr<DeviceGradients> MakeDeviceGradients(int, void*) { NoGpu(); }
 
 }  // namespace dtrun::runtime

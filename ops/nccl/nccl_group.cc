@@ -1,0 +1,468 @@
+// NCCL does its operations in a stream of the group's own, of high priority, so that they are
+// enqueued in one order whichever streams the program uses, and go before its kernels where both
+// are ready. An event leads there from the stream of the buffers, and another one back; both become
+// parts of a graph while one is captured.
+//
+// What NCCL has no operation for is made of messages: a group of sends and receives is one
+// operation to it. What it has no arithmetic for (bools, 16-bit integers, averages and scales of
+// integers, scaled extrema and products) is gathered, in pieces, and reduced by a kernel of ours.
+//
+// Sums are NCCL's own: the same bits on all ranks and in every run over the same GPUs, but not
+// those of the balanced tree that the other backends add up in.
+
+#include "ops/nccl/nccl_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "gpu/driver.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+#include "ops/nccl/nccl_api.h"
+#include "ops/nccl/nccl_watch.h"
+#include "ops/reduce/reduce.h"
+
+namespace dtrun::ops {
+namespace {
+
+using base::Text;
+
+// Types of which NCCL can combine elements.
+std::optional<ncclDataType_t> CombinedType(DType dtype) {
+  switch (dtype) {
+    case DType::kU8: return ncclUint8;
+    case DType::kI8: return ncclInt8;
+    case DType::kU32: return ncclUint32;
+    case DType::kI32: return ncclInt32;
+    case DType::kU64: return ncclUint64;
+    case DType::kI64: return ncclInt64;
+    case DType::kF16: return ncclFloat16;
+    case DType::kBF16: return ncclBfloat16;
+    case DType::kF32: return ncclFloat32;
+    case DType::kF64: return ncclFloat64;
+    default: return std::nullopt;
+  }
+}
+
+bool IsFloat(DType dtype) {
+  return dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 ||
+         dtype == DType::kF64;
+}
+
+// Of each rank's input, where inputs are gathered to be reduced here.
+constexpr uint64_t kPieceBytes = 1 << 20;
+
+bool AllEqual(const Counts& counts) {
+  return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
+}
+
+// What every input is multiplied by before they are added.
+double FactorOf(const Collective& collective, int size) {
+  const double divisor = collective.divisor == 0 ? size : collective.divisor;
+  const double average = collective.op == ReduceOp::kAverage ? 1 / divisor : 1;
+  return collective.scale.before * collective.scale.after * average;
+}
+
+bool NcclCombines(const Collective& collective, int size) {
+  const DType dtype = collective.input.dtype;
+  if (!CombinedType(dtype)) return false;
+  if (FactorOf(collective, size) == 1 && collective.scale.before == 1) return true;
+  const bool adds = collective.op == ReduceOp::kSum || collective.op == ReduceOp::kAverage;
+  return adds && IsFloat(dtype);
+}
+
+// A bit pattern of the type, as NCCL takes a factor.
+struct Factor {
+  alignas(8) unsigned char bytes[8] = {};
+
+  Factor(double value, DType dtype) {
+    if (dtype == DType::kF64) {
+      std::memcpy(bytes, &value, sizeof value);
+      return;
+    }
+    const float single = static_cast<float>(value);
+    if (dtype == DType::kF32) {
+      std::memcpy(bytes, &single, sizeof single);
+    } else {
+      Convert(&single, DType::kF32, bytes, dtype, 1);
+    }
+  }
+};
+
+class NcclMemory : public Memory {
+ public:
+  explicit NcclMemory(gpu::DeviceMemory memory)
+      : Memory(memory.as<void>(), memory.bytes()), memory_(std::move(memory)) {}
+
+ private:
+  gpu::DeviceMemory memory_;
+};
+
+class NcclGroup : public DeviceGroup {
+ public:
+  NcclGroup(
+      const NcclApi& api, ncclComm_t comm, const gpu::Device& device, const Communicator& host,
+      base::Duration timeout)
+      : api_(api),
+        comm_(comm),
+        device_(device),
+        rank_(host.rank()),
+        size_(host.size()),
+        members_(host.members()),
+        stream_(device, gpu::Priority::kHigh),
+        fork_(device),
+        join_(device),
+        barrier_(device, 256),
+        pieces_(device, static_cast<uint64_t>(host.size()) * kPieceBytes),
+        watch_(std::make_unique<NcclWatch>(api, comm, device, timeout, members_.name)) {}
+
+  ~NcclGroup() override {
+    const bool aborted = watch_->aborted();
+    watch_ = nullptr;
+    const gpu::DeviceScope scope(device_);
+    // Waits for what is under way, which an abort has ended.
+    if (!aborted) api_.ncclCommDestroy(comm_);
+  }
+
+  const char* backend() const override { return "nccl"; }
+  int device() const override { return device_.index(); }
+  void Check() override { watch_->Check(); }
+  std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
+    return std::make_unique<NcclMemory>(gpu::DeviceMemory(device_, bytes));
+  }
+
+  void Enqueue(const Collective& collective) override;
+
+ private:
+  void Do(const Collective& collective);
+  void Combine(const Collective& collective);
+  void CombineHere(const Collective& collective);
+  void Move(const Collective& collective);
+  void Broadcast(const Buffer& from, const Buffer& to, int root);
+  void Send(const Buffer& part, int to);
+  void Receive(const Buffer& part, int from);
+  void CopyOwn(const Buffer& to, const Buffer& from);
+  Buffer PartOf(const Buffer& whole, const Counts& counts, int r) const;
+  Counts SharesOf(const Collective& collective) const;
+  // NCCL sees one operation in all that `start` starts.
+  void AsOne(const std::function<void()>& start);
+  void CheckNccl(ncclResult_t result, const char* call) const { api_.Check(result, call, comm_); }
+  cudaStream_t stream() const { return reinterpret_cast<cudaStream_t>(stream_.get()); }
+
+  const NcclApi& api_;
+  ncclComm_t comm_;
+  const gpu::Device& device_;
+  int rank_, size_;
+  Members members_;
+  gpu::Stream stream_;
+  gpu::Event fork_, join_;
+  gpu::DeviceMemory barrier_;
+  gpu::DeviceMemory pieces_;  // of all ranks, where they are reduced here
+  uint64_t sequence_ = 0;
+  std::unique_ptr<NcclWatch> watch_;
+};
+
+void NcclGroup::Enqueue(const Collective& collective) {
+  Check();
+  ++sequence_;
+  auto* caller = static_cast<CUstream>(StreamOf(collective, rank_));
+  const gpu::DeviceScope scope(device_);
+  fork_.Record(caller);
+  fork_.Delay(stream_.get());
+  Do(collective);
+  // A graph's operations happen when it is launched, which nobody tells.
+  if (!gpu::IsCapturing(stream_.get()))
+    watch_->Add(NameOperation(CallOf(collective, rank_), sequence_, members_), stream_.get());
+  join_.Record(stream_.get());
+  join_.Delay(caller);
+}
+
+void NcclGroup::Do(const Collective& collective) {
+  switch (collective.kind) {
+    case CollectiveKind::kBarrier:
+      return CheckNccl(
+          api_.ncclAllReduce(
+              barrier_.as<void>(), barrier_.as<void>(), 1, ncclUint8, ncclSum, comm_, stream()),
+          "ncclAllReduce");
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kReduceScatter:
+      return NcclCombines(collective, size_) ? Combine(collective) : CombineHere(collective);
+    default: return Move(collective);
+  }
+}
+
+// ---- what NCCL combines
+
+// NCCL's name for a reduction; a factor needs one that lives until the operation is enqueued.
+class NcclOp {
+ public:
+  NcclOp(const NcclApi& api, ncclComm_t comm, const Collective& collective, int size)
+      : api_(api), comm_(comm) {
+    switch (collective.op) {
+      case ReduceOp::kMin: op_ = ncclMin; return;
+      case ReduceOp::kMax: op_ = ncclMax; return;
+      case ReduceOp::kProduct: op_ = ncclProd; return;
+      default: break;
+    }
+    const double factor = FactorOf(collective, size);
+    if (factor == 1) return;
+    const DType dtype = collective.input.dtype;
+    const Factor scalar(factor, dtype);
+    // NCCL's scalars are not const.
+    Factor copy = scalar;
+    api.Check(
+        api.ncclRedOpCreatePreMulSum(
+            &op_, copy.bytes, *CombinedType(dtype), ncclScalarHostImmediate, comm),
+        "ncclRedOpCreatePreMulSum", comm);
+    made_ = true;
+  }
+  ~NcclOp() {
+    if (made_) api_.ncclRedOpDestroy(op_, comm_);
+  }
+  NcclOp(const NcclOp&) = delete;
+  NcclOp& operator=(const NcclOp&) = delete;
+  ncclRedOp_t get() const { return op_; }
+
+ private:
+  const NcclApi& api_;
+  ncclComm_t comm_;
+  ncclRedOp_t op_ = ncclSum;
+  bool made_ = false;
+};
+
+void NcclGroup::Combine(const Collective& collective) {
+  const Buffer &input = collective.input, &output = collective.output;
+  if (input.count == 0) return;
+  const ncclDataType_t type = *CombinedType(input.dtype);
+  const NcclOp op(api_, comm_, collective, size_);
+  if (collective.kind == CollectiveKind::kAllReduce)
+    return CheckNccl(
+        api_.ncclAllReduce(input.data, output.data, input.count, type, op.get(), comm_, stream()),
+        "ncclAllReduce");
+  if (collective.kind == CollectiveKind::kReduce)
+    return CheckNccl(
+        api_.ncclReduce(
+            input.data, output.data, input.count, type, op.get(), collective.root, comm_, stream()),
+        "ncclReduce");
+  const Counts shares = SharesOf(collective);
+  if (AllEqual(shares))
+    return CheckNccl(
+        api_.ncclReduceScatter(input.data, output.data, shares[0], type, op.get(), comm_, stream()),
+        "ncclReduceScatter");
+  AsOne([&] {
+    uint64_t begin = 0;
+    for (int r = 0; r < size_; ++r) {
+      const Buffer share = input.Slice(begin, shares[static_cast<size_t>(r)]);
+      begin += share.count;
+      if (share.count == 0) continue;
+      CheckNccl(
+          api_.ncclReduce(
+              share.data, r == rank_ ? output.data : share.data, share.count, type, op.get(), r,
+              comm_, stream()),
+          "ncclReduce");
+    }
+  });
+}
+
+Counts NcclGroup::SharesOf(const Collective& collective) const {
+  return collective.send_counts.empty() ? DealRows(collective.input.count, 1, size_)
+                                        : collective.send_counts;
+}
+
+// ---- what NCCL does not combine
+
+// Each rank gathers pieces of all inputs and reduces what it needs of them itself.
+void NcclGroup::CombineHere(const Collective& collective) {
+  const Buffer &input = collective.input, &output = collective.output;
+  Range wanted{0, input.count};
+  if (collective.kind == CollectiveKind::kReduceScatter) {
+    const Counts shares = SharesOf(collective);
+    for (int r = 0; r < rank_; ++r) wanted.begin += shares[static_cast<size_t>(r)];
+    wanted.count = shares[static_cast<size_t>(rank_)];
+  } else if (collective.kind == CollectiveKind::kReduce && rank_ != collective.root) {
+    wanted.count = 0;
+  }
+  const uint64_t piece = kPieceBytes / SizeOf(input.dtype);
+  for (uint64_t begin = 0; begin < input.count; begin += piece) {
+    const Buffer part = input.Slice(begin, std::min(piece, input.count - begin));
+    CheckNccl(
+        api_.ncclAllGather(part.data, pieces_.as<void>(), part.bytes(), ncclUint8, comm_, stream()),
+        "ncclAllGather");
+    const uint64_t first = std::max(begin, wanted.begin);
+    const uint64_t end = std::min(begin + part.count, wanted.begin + wanted.count);
+    if (first >= end) continue;
+    std::vector<const void*> inputs;
+    for (int r = 0; r < size_; ++r)
+      inputs.push_back(
+          pieces_.as<char>() + static_cast<uint64_t>(r) * part.bytes() +
+          (first - begin) * SizeOf(input.dtype));
+    LaunchReduceX(
+        device_, stream_.get(), inputs, output.Slice(first - wanted.begin, end - first),
+        {.op = collective.op, .divisor = collective.divisor, .scale = collective.scale});
+  }
+}
+
+// ---- what only moves
+
+void NcclGroup::AsOne(const std::function<void()>& start) {
+  CheckNccl(api_.ncclGroupStart(), "ncclGroupStart");
+  try {
+    start();
+  } catch (...) {
+    api_.ncclGroupEnd();
+    throw;
+  }
+  CheckNccl(api_.ncclGroupEnd(), "ncclGroupEnd");
+}
+
+void NcclGroup::Send(const Buffer& part, int to) {
+  if (part.count == 0 || to == rank_) return;
+  CheckNccl(api_.ncclSend(part.data, part.bytes(), ncclUint8, to, comm_, stream()), "ncclSend");
+}
+
+void NcclGroup::Receive(const Buffer& part, int from) {
+  if (part.count == 0 || from == rank_) return;
+  CheckNccl(api_.ncclRecv(part.data, part.bytes(), ncclUint8, from, comm_, stream()), "ncclRecv");
+}
+
+void NcclGroup::CopyOwn(const Buffer& to, const Buffer& from) {
+  gpu::CopyOnDevice(gpu::AddressOf(to.data), gpu::AddressOf(from.data), to.bytes(), stream_.get());
+}
+
+// Part `r` of a buffer that holds parts of all ranks.
+Buffer NcclGroup::PartOf(const Buffer& whole, const Counts& counts, int r) const {
+  if (counts.empty()) {
+    const uint64_t each = whole.count / static_cast<uint64_t>(size_);
+    return whole.Slice(each * static_cast<uint64_t>(r), each);
+  }
+  uint64_t begin = 0;
+  for (int s = 0; s < r; ++s) begin += counts[static_cast<size_t>(s)];
+  return whole.Slice(begin, counts[static_cast<size_t>(r)]);
+}
+
+void NcclGroup::Broadcast(const Buffer& from, const Buffer& to, int root) {
+  if (to.count == 0) return;
+  CheckNccl(
+      api_.ncclBroadcast(from.data, to.data, to.bytes(), ncclUint8, root, comm_, stream()),
+      "ncclBroadcast");
+}
+
+void NcclGroup::Move(const Collective& c) {
+  switch (c.kind) {
+    case CollectiveKind::kBroadcast: {
+      const Buffer& buffer = rank_ == c.root ? c.input : c.output;
+      return Broadcast(buffer, buffer, c.root);
+    }
+    case CollectiveKind::kAllGather:
+      if (AllEqual(c.receive_counts)) {
+        if (c.input.count == 0) return;
+        return CheckNccl(
+            api_.ncclAllGather(
+                c.input.data, c.output.data, c.input.bytes(), ncclUint8, comm_, stream()),
+            "ncclAllGather");
+      }
+      return AsOne([&] {
+        for (int r = 0; r < size_; ++r) {
+          const Buffer part = PartOf(c.output, c.receive_counts, r);
+          Broadcast(r == rank_ ? c.input : part, part, r);
+        }
+      });
+    case CollectiveKind::kAllToAll:
+      CopyOwn(PartOf(c.output, c.receive_counts, rank_), PartOf(c.input, c.send_counts, rank_));
+      return AsOne([&] {
+        for (int r = 0; r < size_; ++r) {
+          Send(PartOf(c.input, c.send_counts, r), r);
+          Receive(PartOf(c.output, c.receive_counts, r), r);
+        }
+      });
+    case CollectiveKind::kGather:
+      if (rank_ != c.root) return Send(c.input, c.root);
+      CopyOwn(PartOf(c.output, c.receive_counts, rank_), c.input);
+      return AsOne([&] {
+        for (int r = 0; r < size_; ++r) Receive(PartOf(c.output, c.receive_counts, r), r);
+      });
+    case CollectiveKind::kScatter:
+      if (rank_ != c.root) return Receive(c.output, c.root);
+      CopyOwn(c.output, PartOf(c.input, c.send_counts, rank_));
+      return AsOne([&] {
+        for (int r = 0; r < size_; ++r) Send(PartOf(c.input, c.send_counts, r), r);
+      });
+    case CollectiveKind::kSend: return Send(c.input, c.root);
+    case CollectiveKind::kReceive: return Receive(c.output, c.root);
+    default:
+      throw Error(
+          ErrorCode::kUnavailable, Text(NameOf(c.kind), ": nccl has no such operation on a GPU"));
+  }
+}
+
+// ---- how a group comes to be
+
+// Where a GPU is: two ranks may see the same number for different ones.
+std::string PlaceOf(const gpu::Device& device) {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string host;
+  std::getline(file, host);
+  return host + " " + device.bus_id();
+}
+
+// Whatever `part` throws on any rank is thrown on all of them, when all are through it.
+template <typename Part>
+void Together(Communicator& host, const Part& part) {
+  std::string mine;
+  try {
+    part();
+  } catch (const Error& error) {
+    mine = error.what();
+  }
+  const std::vector<std::string> problems = AllGatherBytes(host, mine);
+  for (size_t r = 0; r < problems.size(); ++r) {
+    if (problems[r].empty()) continue;
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text("nccl: ", host.members().List({static_cast<int>(r)}), ": ", problems[r]));
+  }
+}
+
+}  // namespace
+
+std::string ProbeNccl(Communicator& host, const gpu::Device& device) {
+  const std::vector<std::string> places = AllGatherBytes(host, PlaceOf(device));
+  for (size_t a = 0; a < places.size(); ++a) {
+    for (size_t b = 0; b < a; ++b) {
+      if (places[a] != places[b]) continue;
+      return Text(
+          host.members().List({static_cast<int>(b), static_cast<int>(a)}), " use one GPU, ",
+          places[a].substr(places[a].find(' ') + 1));
+    }
+  }
+  NcclApi::Get();
+  return "";
+}
+
+std::unique_ptr<DeviceGroup> CreateNcclGroup(Communicator& host, const gpu::Device& device) {
+  const NcclApi* api = nullptr;
+  ncclUniqueId id = {};
+  Together(host, [&] {
+    api = &NcclApi::Get();
+    if (host.rank() == 0) api->Check(api->ncclGetUniqueId(&id), "ncclGetUniqueId");
+  });
+  host.Broadcast(Buffer(id.internal, sizeof id.internal, DType::kU8), 0);
+  ncclComm_t comm = nullptr;
+  Together(host, [&] {
+    const gpu::DeviceScope scope(device);
+    api->Check(api->ncclCommInitRank(&comm, host.size(), id, host.rank()), "ncclCommInitRank");
+  });
+  const base::Duration timeout =
+      host.engine() == nullptr ? EngineOptions().timeout : host.engine()->options().timeout;
+  return std::make_unique<NcclGroup>(*api, comm, device, host, timeout);
+}
+
+}  // namespace dtrun::ops

@@ -1,0 +1,23 @@
+#ifndef DTRUN_OPS_NCCL_NCCL_GROUP_H_
+#define DTRUN_OPS_NCCL_NCCL_GROUP_H_
+
+#include <memory>
+#include <string>
+
+#include "gpu/device.h"
+#include "ops/communicator.h"
+#include "ops/device_group.h"
+
+namespace dtrun::ops {
+
+/// Why NCCL does not serve the ranks of `host`: it is not installed, or two ranks use one GPU. ""
+/// when it does. Collective.
+std::string ProbeNccl(Communicator& host, const gpu::Device& device);
+
+/// The ranks of `host` over NCCL, on one host or several: see nccl_group.cc. Collective; throws
+/// Error, on all ranks alike, when any of them fails.
+std::unique_ptr<DeviceGroup> CreateNcclGroup(Communicator& host, const gpu::Device& device);
+
+}  // namespace dtrun::ops
+
+#endif

@@ -1,0 +1,52 @@
+#include "runtime/device/device_gradients.h"
+
+#include "gpu/driver.h"
+#include "gpu/stream.h"
+
+namespace dtrun::runtime {
+namespace {
+
+class GpuGradients : public DeviceGradients {
+ public:
+  GpuGradients(const gpu::Device& device, void* trainer_stream)
+      : device_(device),
+        trainer_(static_cast<CUstream>(trainer_stream)),
+        reductions_(device, gpu::Priority::kHigh),
+        begin_(device),
+        end_(device) {}
+
+  void* trainer_stream() const override { return trainer_; }
+  void* reduction_stream() const override { return reductions_.get(); }
+
+  void Copy(const Buffer& to, const void* from) override {
+    const gpu::DeviceScope scope(device_);
+    gpu::CopyOnDevice(gpu::AddressOf(to.data), gpu::AddressOf(from), to.bytes(), trainer_);
+  }
+  void Clear(const Buffer& buffer) override {
+    const gpu::DeviceScope scope(device_);
+    gpu::Fill(gpu::AddressOf(buffer.data), 0, buffer.bytes(), trainer_);
+  }
+  void BeginReduction() override {
+    begin_.Record(trainer_);
+    begin_.Delay(reductions_.get());
+  }
+  void EndReductions() override {
+    end_.Record(reductions_.get());
+    end_.Delay(trainer_);
+  }
+  void Synchronize() override { reductions_.Synchronize(); }
+
+ private:
+  const gpu::Device& device_;
+  CUstream trainer_;
+  gpu::Stream reductions_;
+  gpu::Event begin_, end_;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceGradients> MakeDeviceGradients(int device, void* trainer_stream) {
+  return std::make_unique<GpuGradients>(gpu::Device::Get(device), trainer_stream);
+}
+
+}  // namespace dtrun::runtime
