@@ -119,7 +119,8 @@ class DistributedOptimizer : public Optimizer {
   /// gradients, until all ranks have joined; returns the rank that joined last (of those that came
   /// before the same step, the highest). An average divides by the ranks that have data. The inner
   /// optimizer steps here too, with what the others have found, so that parameters and its state
-  /// stay the same on all ranks; what the trainer does itself in each step, such as setting a
+  /// stay the same on all ranks (not with kAdasum: what the others have changed comes to the
+  /// parameters here without a step); what the trainer does itself in each step, such as setting a
   /// learning rate, belongs into `before_step`. What was marked since the last step is not lost: it
   /// makes a step of its own first. Steps in which all ranks have data cost nothing more.
   int Join(const std::function<void()>& before_step = {}) {

@@ -23,11 +23,15 @@
 #include "base/text.h"
 #include "dtrun/error.h"
 #include "gpu/driver.h"
+#include "gpu/kernels.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "ops/nccl/nccl_api.h"
 #include "ops/nccl/nccl_watch.h"
+#include "ops/nccl/reduce_pieces.h"
 #include "ops/reduce/reduce.h"
+
+extern "C" const unsigned long long dtrun_reduce_pieces[];
 
 namespace dtrun::ops {
 namespace {
@@ -57,7 +61,7 @@ bool IsFloat(DType dtype) {
 }
 
 // Of each rank's input, where inputs are gathered to be reduced here.
-constexpr uint64_t kPieceBytes = 1 << 20;
+constexpr uint64_t kPieceBytes = 256 << 10;
 
 bool AllEqual(const Counts& counts) {
   return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
@@ -76,6 +80,22 @@ bool NcclCombines(const Collective& collective, int size) {
   if (FactorOf(collective, size) == 1 && collective.scale.before == 1) return true;
   const bool adds = collective.op == ReduceOp::kSum || collective.op == ReduceOp::kAverage;
   return adds && IsFloat(dtype);
+}
+
+// Of inputs [first, first + count): the right half is the smaller one.
+void CountCombines(int first, int count, uint8_t* combines) {
+  if (count == 1) return;
+  const int left = count - count / 2;
+  CountCombines(first, left, combines);
+  CountCombines(first + left, count - left, combines);
+  ++combines[first + count - 1];
+}
+
+cuda::ReducePiecesArgs PiecesArgs(int size) {
+  cuda::ReducePiecesArgs args = {};
+  args.inputs = size;
+  if (size <= cuda::kMostGathered) CountCombines(0, size, args.combines);
+  return args;
 }
 
 // A bit pattern of the type, as NCCL takes a factor.
@@ -120,6 +140,7 @@ class NcclGroup : public DeviceGroup {
         fork_(device),
         join_(device),
         barrier_(device, 256),
+        pieces_args_(PiecesArgs(host.size())),
         pieces_(device, static_cast<uint64_t>(host.size()) * kPieceBytes),
         watch_(std::make_unique<NcclWatch>(api, comm, device, timeout, members_.name)) {}
 
@@ -164,7 +185,8 @@ class NcclGroup : public DeviceGroup {
   gpu::Stream stream_;
   gpu::Event fork_, join_;
   gpu::DeviceMemory barrier_;
-  gpu::DeviceMemory pieces_;  // of all ranks, where they are reduced here
+  cuda::ReducePiecesArgs pieces_args_;  // what all reductions of pieces have in common
+  gpu::DeviceMemory pieces_;            // of all ranks, where they are reduced here
   uint64_t sequence_ = 0;
   std::unique_ptr<NcclWatch> watch_;
 };
@@ -290,6 +312,15 @@ void NcclGroup::CombineHere(const Collective& collective) {
   } else if (collective.kind == CollectiveKind::kReduce && rank_ != collective.root) {
     wanted.count = 0;
   }
+  static gpu::Kernels kernels(dtrun_reduce_pieces, "reductions of what NCCL has gathered");
+  constexpr uint32_t kThreads = 256;
+  if (size_ > cuda::kMostGathered)
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text(
+            Describe(collective),
+            ": NCCL has no such arithmetic, and what it gathers is reduced for ",
+            cuda::kMostGathered, " ranks at most"));
   const uint64_t piece = kPieceBytes / SizeOf(input.dtype);
   for (uint64_t begin = 0; begin < input.count; begin += piece) {
     const Buffer part = input.Slice(begin, std::min(piece, input.count - begin));
@@ -299,14 +330,21 @@ void NcclGroup::CombineHere(const Collective& collective) {
     const uint64_t first = std::max(begin, wanted.begin);
     const uint64_t end = std::min(begin + part.count, wanted.begin + wanted.count);
     if (first >= end) continue;
-    std::vector<const void*> inputs;
-    for (int r = 0; r < size_; ++r)
-      inputs.push_back(
-          pieces_.as<char>() + static_cast<uint64_t>(r) * part.bytes() +
-          (first - begin) * SizeOf(input.dtype));
-    LaunchReduceX(
-        device_, stream_.get(), inputs, output.Slice(first - wanted.begin, end - first),
-        {.op = collective.op, .divisor = collective.divisor, .scale = collective.scale});
+    const Buffer result = output.Slice(first - wanted.begin, end - first);
+    cuda::ReducePiecesArgs args = pieces_args_;
+    args.pieces = pieces_.as<char>() + (first - begin) * SizeOf(input.dtype);
+    args.output = static_cast<char*>(result.data);
+    args.stride = part.bytes();
+    args.count = result.count;
+    args.before = collective.scale.before;
+    args.after = collective.scale.after;
+    args.scaled = args.before != 1 || args.after != 1 ? 1 : 0;
+    args.divisor = collective.divisor == 0 ? size_ : collective.divisor;
+    args.op = static_cast<int32_t>(collective.op);
+    kernels.Launch(
+        device_, Text("dtrun_reduce_pieces_", NameOf(input.dtype)).c_str(),
+        {.blocks = gpu::BlocksFor(result.count, kThreads, 4096), .threads = kThreads},
+        stream_.get(), args);
   }
 }
 
