@@ -1,7 +1,7 @@
 /// Named collectives: tensors are submitted by name, in any order on each rank, and done when all
 /// ranks have submitted them. A part of <dtrun/c.h>, which includes it; its rules hold here. The
-/// one difference: any thread may call any function of a queue and of what was made from it, but sets
-/// are added and removed by one thread at a time.
+/// one difference: any thread may call any function of a queue and of what was made from it, but
+/// sets are added and removed by one thread at a time.
 #ifndef DTRUN_C_NAMED_QUEUE_H_
 #define DTRUN_C_NAMED_QUEUE_H_
 
