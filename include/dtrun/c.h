@@ -799,6 +799,7 @@ DTRUN_API void dtrun_checkpoint_list_destroy(dtrun_checkpoint_list* list);
 }
 #endif
 
+#include <dtrun/c_device.h>
 #include <dtrun/c_named_queue.h>
 #include <dtrun/c_parameter_server.h>
 

@@ -2,6 +2,7 @@
 #define DTRUN_DISTRIBUTED_OPTIMIZER_H_
 
 #include <dtrun/backward_marks.h>
+#include <dtrun/clear.h>
 #include <dtrun/communicator.h>
 #include <dtrun/delta_reduction.h>
 #include <dtrun/distributed_options.h>
@@ -15,7 +16,6 @@
 #include <dtrun/types.h>
 
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
@@ -166,8 +166,7 @@ class DistributedOptimizer : public Optimizer {
           "ZeroGradients() between the last backward pass and Step(): gradients are being reduced; "
           "call Step() or Synchronize() first");
     for (Parameter& parameter : inner_.parameters())
-      if (parameter.gradient.data != nullptr)
-        std::memset(parameter.gradient.data, 0, parameter.gradient.bytes());
+      if (parameter.gradient.data != nullptr) Clear(parameter.gradient);
     gradients_.ForgetRows();
   }
 

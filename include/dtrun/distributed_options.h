@@ -156,6 +156,25 @@ void CheckDeltaOptions(
   }
 }
 
+/// Of parameters on GPUs: what looks at gradients on the host cannot be. Throws kUnavailable.
+inline void CheckPlaces(
+    const DistributedOptions& options, const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    if (parameter.value.device < 0) continue;
+    const char* other = nullptr;
+    if (options.max_gradient_norm > 0) other = "max_gradient_norm";
+    if (options.check_every > 0) other = "check_every";
+    if (CombinesDeltas(options)) other = "the reduce op adasum";
+    if (options.wire != Wire::kNone || options.wire_format != nullptr) other = "wire";
+    if (parameter.row_length > 0) other = "a gradient by rows";
+    if (other != nullptr)
+      throw Error(
+          ErrorCode::kUnavailable, "DistributedOptimizer: parameter '" + parameter.name +
+                                       "' lies on GPU " + std::to_string(parameter.value.device) +
+                                       "; " + other + " is for parameters in host memory");
+  }
+}
+
 /// Throws kInvalidArgument unless each option can be, with the `shared` of the parameters.
 inline void CheckOptions(
     const DistributedOptions& options, const std::vector<Parameter>& parameters,
@@ -173,6 +192,7 @@ inline void CheckOptions(
           std::to_string(gradient.count) + "]; expected that of its value, " + NameOf(value.dtype) +
           "[" + std::to_string(value.count) + "]");
   }
+  CheckPlaces(options, parameters);
   if (CombinesDeltas(options))
     CheckDeltaOptions(options, parameters, shared, refuse);
   else if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum)

@@ -42,13 +42,17 @@ class ReducedGradients {
     const bool is_first = reducers_.empty();
     if (is_first) {
       const DType dtype = which.empty() ? DType::kF32 : parameters[which[0]].value.dtype;
-      gradients.push_back({"(flag)", Buffer(nullptr, 0, dtype)});
+      Buffer flag(nullptr, 0, dtype);
+      if (!which.empty()) Place(flag, parameters[which[0]].value);
+      gradients.push_back({"(flag)", flag});
     }
     for (size_t k = 0; k < which.size(); ++k) {
       const Parameter& parameter = parameters[which[k]];
       Buffer gradient = parameter.gradient;
-      if (gradient.data == nullptr)
+      if (gradient.data == nullptr) {
         gradient = Buffer(nullptr, parameter.value.count, parameter.value.dtype);
+        Place(gradient, parameter.value);
+      }
       places_[which[k]] = {static_cast<int>(reducers_.size()), gradients.size()};
       gradients.push_back({names[k], gradient});
     }
@@ -89,6 +93,12 @@ class ReducedGradients {
   }
 
  private:
+  // Where the other one lies.
+  static void Place(Buffer& buffer, const Buffer& other) {
+    buffer.device = other.device;
+    buffer.stream = other.stream;
+  }
+
   // What is spent in another reducer is no computation.
   static void AddReducer(const StepStatistics& more, StepStatistics* all) {
     all->compute_s -= more.exposed_s;

@@ -2,6 +2,7 @@
 #define DTRUN_STEP_GRADIENTS_H_
 
 #include <dtrun/backward_marks.h>
+#include <dtrun/clear.h>
 #include <dtrun/communicator.h>
 #include <dtrun/distributed_options.h>
 #include <dtrun/error.h>
@@ -15,7 +16,6 @@
 #include <dtrun/types.h>
 
 #include <cstdint>
-#include <cstring>
 #include <list>
 #include <optional>
 #include <string>
@@ -219,6 +219,11 @@ class StepGradients {
   void GiveMemory(size_t i) {
     const Buffer& value = parameters_[i].value;
     Buffer& shared = parameters_[first_[i]].gradient;
+    if (shared.data == nullptr && value.device >= 0)
+      throw Error(
+          ErrorCode::kUnavailable, "parameter '" + parameters_[i].name + "' lies on GPU " +
+                                       std::to_string(value.device) +
+                                       " and is not reduced; give it memory for its gradient");
     if (shared.data == nullptr) {
       memory_.emplace_back((value.bytes() + 7) / 8);
       shared = Buffer(memory_.back().data(), value.count, value.dtype);
@@ -299,8 +304,7 @@ class StepGradients {
     if (first_[i] != i || rows_of_[i] != kNone || frozen_.gradient_is_frozen(i)) return;
     parameter.has_gradient = IsUsed(i);
     // For optimizers that do not ask.
-    if (!parameter.has_gradient)
-      std::memset(parameter.gradient.data, 0, parameter.gradient.bytes());
+    if (!parameter.has_gradient) Clear(parameter.gradient);
   }
 
   double RowFactor() const {

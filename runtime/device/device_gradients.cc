@@ -49,4 +49,10 @@ std::unique_ptr<DeviceGradients> MakeDeviceGradients(int device, void* trainer_s
   return std::make_unique<GpuGradients>(gpu::Device::Get(device), trainer_stream);
 }
 
+void ClearOnDevice(const Buffer& buffer) {
+  const gpu::DeviceScope scope(gpu::Device::Get(buffer.device));
+  gpu::Fill(
+      gpu::AddressOf(buffer.data), 0, buffer.bytes(), static_cast<CUstream>(buffer.stream));
+}
+
 }  // namespace dtrun::runtime

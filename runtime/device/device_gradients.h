@@ -33,6 +33,9 @@ class DeviceGradients {
 /// Error kUnavailable where there are no GPUs.
 std::unique_ptr<DeviceGradients> MakeDeviceGradients(int device, void* trainer_stream);
 
+/// Fills a buffer on a GPU with zeros, in its stream. Errors as above.
+void ClearOnDevice(const Buffer& buffer);
+
 }  // namespace dtrun::runtime
 
 #endif

@@ -16,4 +16,6 @@ int CudaDeviceCount() { NoGpu(); }
 
 std::unique_ptr<DeviceGradients> MakeDeviceGradients(int, void*) { NoGpu(); }
 
+void ClearOnDevice(const Buffer&) { NoGpu(); }
+
 }  // namespace dtrun::runtime
