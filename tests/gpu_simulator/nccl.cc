@@ -29,6 +29,7 @@
 namespace {
 
 constexpr int kMostRanks = 16;
+constexpr int kFirstMade = 16;  // of the operations that a program makes
 constexpr size_t kSlotBytes = 64 << 10;
 
 struct Shared {
@@ -59,6 +60,12 @@ size_t SizeOf(ncclDataType_t type) {
   }
 }
 
+// What is done with inputs, each of which is multiplied before.
+struct Op {
+  ncclRedOp_t combines = ncclSum;
+  double factor = 1;
+};
+
 template <typename T>
 T Load(const unsigned char* from) {
   T value;
@@ -79,12 +86,15 @@ T Combine(ncclRedOp_t op, T a, T b) {
 template <typename T, typename Wide, typename ToWide, typename FromWide>
 void Reduce(
     const std::vector<const unsigned char*>& inputs, unsigned char* output, size_t count,
-    ncclRedOp_t op, ToWide to_wide, FromWide from_wide) {
+    const Op& op, ToWide to_wide, FromWide from_wide) {
   for (size_t i = 0; i < count; ++i) {
-    Wide sum = to_wide(Load<T>(inputs[0] + i * sizeof(T)));
-    for (size_t r = 1; r < inputs.size(); ++r)
-      sum = Combine(op, sum, static_cast<Wide>(to_wide(Load<T>(inputs[r] + i * sizeof(T)))));
-    if (op == ncclAvg) sum = sum / static_cast<Wide>(inputs.size());
+    const auto input = [&](size_t r) {
+      const Wide value = to_wide(Load<T>(inputs[r] + i * sizeof(T)));
+      return op.factor == 1 ? value : static_cast<Wide>(value * op.factor);
+    };
+    Wide sum = input(0);
+    for (size_t r = 1; r < inputs.size(); ++r) sum = Combine(op.combines, sum, input(r));
+    if (op.combines == ncclAvg) sum = sum / static_cast<Wide>(inputs.size());
     const T value = from_wide(sum);
     std::memcpy(output + i * sizeof(T), &value, sizeof value);
   }
@@ -93,7 +103,7 @@ void Reduce(
 template <typename T, typename Wide>
 void ReducePlain(
     const std::vector<const unsigned char*>& inputs, unsigned char* output, size_t count,
-    ncclRedOp_t op) {
+    const Op& op) {
   Reduce<T, Wide>(
       inputs, output, count, op, [](T x) { return static_cast<Wide>(x); },
       [](Wide x) { return static_cast<T>(x); });
@@ -101,7 +111,7 @@ void ReducePlain(
 
 void ReduceTyped(
     ncclDataType_t type, const std::vector<const unsigned char*>& inputs, unsigned char* output,
-    size_t count, ncclRedOp_t op) {
+    size_t count, const Op& op) {
   switch (type) {
     case ncclInt8: return ReducePlain<int8_t, int64_t>(inputs, output, count, op);
     case ncclUint8: return ReducePlain<uint8_t, uint64_t>(inputs, output, count, op);
@@ -138,6 +148,7 @@ void Later(CUstream stream, std::function<void()> task) {
 struct ncclComm {
   Shared* shared = nullptr;
   int rank = 0, size = 0;
+  std::vector<double> factors = {};  // of the operations that were made, from kFirstMade on
 
   bool aborted() const { return shared->aborted; }
   void Barrier() {
@@ -301,6 +312,24 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) 
   return ncclSuccess;
 }
 
+EXPORT ncclResult_t ncclRedOpCreatePreMulSum(
+    ncclRedOp_t* op, void* factor, ncclDataType_t type, ncclScalarResidence_t residence,
+    ncclComm_t comm) {
+  if (residence != ncclScalarHostImmediate) return ncclInvalidArgument;
+  double value = 0;
+  switch (type) {
+    case ncclFloat16: value = __half2float(*static_cast<__half*>(factor)); break;
+    case ncclBfloat16: value = __bfloat162float(*static_cast<__nv_bfloat16*>(factor)); break;
+    case ncclFloat32: value = *static_cast<float*>(factor); break;
+    case ncclFloat64: value = *static_cast<double*>(factor); break;
+    default: return ncclInvalidArgument;
+  }
+  *op = static_cast<ncclRedOp_t>(kFirstMade + comm->factors.size());
+  comm->factors.push_back(value);
+  return ncclSuccess;
+}
+EXPORT ncclResult_t ncclRedOpDestroy(ncclRedOp_t, ncclComm_t) { return ncclSuccess; }
+
 EXPORT ncclResult_t ncclGroupStart() {
   ++group_depth;
   return ncclSuccess;
@@ -317,7 +346,8 @@ EXPORT ncclResult_t ncclGroupEnd() {
 EXPORT ncclResult_t ncclAllReduce(
     const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op,
     ncclComm_t comm, cudaStream_t stream) {
-  if (op > ncclAvg) return ncclInvalidArgument;
+  Op made{op};
+  if (op >= kFirstMade) made = {ncclSum, comm->factors.at(static_cast<size_t>(op) - kFirstMade)};
   return Start(comm, reinterpret_cast<CUstream>(stream), [=] {
     const size_t size = SizeOf(type), piece = kSlotBytes / size;
     std::vector<unsigned char> result(kSlotBytes);
@@ -330,7 +360,7 @@ EXPORT ncclResult_t ncclAllReduce(
           [&] {
             std::vector<const unsigned char*> inputs;
             for (int r = 0; r < comm->size; ++r) inputs.push_back(comm->shared->slots[r]);
-            ReduceTyped(type, inputs, result.data(), now, op);
+            ReduceTyped(type, inputs, result.data(), now, made);
             std::memcpy(
                 static_cast<unsigned char*>(output) + first * size, result.data(), now * size);
           });
