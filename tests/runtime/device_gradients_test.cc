@@ -1,0 +1,152 @@
+// Gradients on GPUs, on real ones or on the simulated one.
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "dtrun/error.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+#include "ops/cuda/device_backends.h"
+#include "tests/runtime/reducer_stories.h"
+
+namespace dtrun::testing {
+namespace {
+
+using runtime::GradientReducer;
+
+// A trainer's stream, and what it does to buffers by way of the host.
+class Trainer {
+ public:
+  explicit Trainer(int rank = 0)
+      : device_(gpu::Device::Get(rank % gpu::DeviceCount())), stream_(device_) {}
+
+  runtime::Gradient Placed(const std::string& name, uint64_t count, DType dtype = DType::kF32) {
+    return {name, Here(nullptr, count, dtype)};
+  }
+  Buffer Here(void* data, uint64_t count, DType dtype = DType::kF32) {
+    Buffer buffer(data, count, dtype);
+    buffer.device = device_.index();
+    buffer.stream = stream_.get();
+    return buffer;
+  }
+  void Write(const Buffer& to, const std::vector<float>& values) {
+    const gpu::DeviceScope scope(device_);
+    gpu::CopyToDevice(gpu::AddressOf(to.data), values.data(), to.bytes(), stream_.get());
+    stream_.Synchronize();
+  }
+  std::vector<float> Read(const Buffer& from) {
+    std::vector<float> values(from.count);
+    const gpu::DeviceScope scope(device_);
+    gpu::CopyToHost(values.data(), gpu::AddressOf(from.data), from.bytes(), stream_.get());
+    stream_.Synchronize();
+    return values;
+  }
+  const gpu::Device& device() const { return device_; }
+
+ private:
+  const gpu::Device& device_;
+  gpu::Stream stream_;
+};
+
+Texts RunGpus(int size, const std::function<void(ops::Communicator&, Trainer&)>& rank_main) {
+  return RunShm(size, [&](ops::Communicator& comm) {
+    comm.UseDevices(ops::DeviceBackends());
+    Trainer trainer(comm.rank());
+    rank_main(comm, trainer);
+  });
+}
+
+std::vector<float> Values(uint64_t count, double scale) {
+  std::vector<float> values(count);
+  for (uint64_t i = 0; i < count; ++i) values[i] = static_cast<float>(scale * double(i % 17 + 1));
+  return values;
+}
+
+TEST_CASE(
+    "placed and packed gradients on GPUs come back averaged, also when buckets are cut anew") {
+  const int size = GENERATE(1, 2, 3);
+  CHECK(RunGpus(size, [&](ops::Communicator& comm, Trainer& trainer) {
+          const gpu::DeviceMemory packed(trainer.device(), 5000 * sizeof(float));
+          const gpu::DeviceMemory alone(trainer.device(), 300'000 * sizeof(float));
+          GradientReducer reducer(
+              comm,
+              {trainer.Placed("a", 1000),
+               {"packed", trainer.Here(packed.as<void>(), 5000)},
+               {"alone", trainer.Here(alone.as<void>(), 300'000)},
+               trainer.Placed("b", 7)},
+              {.op = ReduceOp::kAverage, .bucket_bytes = 16 << 10});
+          const double mean = (size + 1) / 2.0;
+          for (int step = 1; step <= 3; ++step) {
+            for (const size_t i : {3u, 1u, 2u, 0u}) {
+              const Buffer gradient = reducer.gradient(i);
+              Expect(gradient.device == trainer.device().index(), "it lies on the GPU");
+              trainer.Write(gradient, Values(gradient.count, step * (comm.rank() + 1)));
+              reducer.MarkReady(i);
+            }
+            reducer.Wait();
+            for (size_t i = 0; i < 4; ++i) {
+              const Buffer gradient = reducer.gradient(i);
+              const std::vector<float> wanted = Values(gradient.count, step * mean);
+              const std::vector<float> found = trainer.Read(gradient);
+              for (size_t k = 0; k < wanted.size(); ++k)
+                Expect(
+                    std::abs(found[k] - wanted[k]) < 1e-4f * wanted[k],
+                    base::Text("gradient ", i, " in step ", step));
+            }
+          }
+        }) == Nothing(size));
+}
+
+TEST_CASE(
+    "a gradient on a GPU that only another rank has used counts as used, one of nobody does not") {
+  CHECK(RunGpus(2, [&](ops::Communicator& comm, Trainer& trainer) {
+          GradientReducer reducer(
+              comm, {trainer.Placed("a", 10), trainer.Placed("b", 10), trainer.Placed("c", 10)},
+              {.op = ReduceOp::kSum});
+          for (int step = 0; step < 2; ++step) {
+            trainer.Write(reducer.gradient(0), Values(10, 1));
+            reducer.MarkReady(0);
+            trainer.Write(reducer.gradient(1), Values(10, 5));
+            if (comm.rank() == 1) reducer.MarkReady(1);
+            if (comm.rank() == 0) reducer.MarkUnused(1);
+            reducer.MarkUnused(2);
+            reducer.Wait();
+            Expect(reducer.WasUsed(0) && reducer.WasUsed(1), "used");
+            Expect(!reducer.WasUsed(2), "unused");
+            Expect(trainer.Read(reducer.gradient(0)) == Values(10, 2), "the sum");
+            Expect(trainer.Read(reducer.gradient(1)) == Values(10, 5), "one rank's");
+            Expect(trainer.Read(reducer.gradient(2)) == Values(10, 0), "zeros");
+          }
+        }) == Nothing(2));
+}
+
+TEST_CASE("gradients in several places, and what needs the host, are refused") {
+  Calls calls;
+  RecordingCommunicator comm(calls);
+  Trainer trainer;
+  CHECK_THROWS_WITH(
+      GradientReducer(comm, {trainer.Placed("a", 1), Placed("b", 1)}, {}),
+      Catch::StartsWith("gradient 'b' lies in host memory, 'a' on GPU 0 (stream ") &&
+          Catch::EndsWith("expected all in one place"));
+  runtime::ReducerSettings tuned;
+  tuned.autotune.emplace();
+  CHECK_THROWS_WITH(
+      GradientReducer(comm, {trainer.Placed("a", 1)}, tuned),
+      "the gradients lie on a GPU; the autotuner, which measures what the host waits for, is for "
+      "gradients in host memory");
+  CHECK_THROWS_WITH(
+      GradientReducer(comm, {trainer.Placed("a", 1)}, {}),
+      "GPU 0: no backend here reaches GPU memory");
+}
+
+TEST_CASE("one rank's gradients on a GPU and another's in host memory are named") {
+  const Texts texts = RunGpus(2, [&](ops::Communicator& comm, Trainer& trainer) {
+    const bool gpu = comm.rank() == 1;
+    GradientReducer(comm, {gpu ? trainer.Placed("a", 4) : Placed("a", 4)}, {});
+  });
+  for (const std::string& text : texts)
+    CHECK_THAT(text, Catch::Contains("on GPUs") && Catch::Contains("rank 1"));
+}
+
+}  // namespace
+}  // namespace dtrun::testing
