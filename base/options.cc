@@ -32,6 +32,20 @@ bool ParseInRange(const std::string& value, int64_t least, int64_t most, int64_t
   return parsed && *parsed >= least && *parsed <= most;
 }
 
+// 0 has a name.
+bool ParseBytes(const std::string& value, const char* zero, uint64_t& option) {
+  option = 0;
+  if (value == zero) return true;
+  int64_t bytes = 0;
+  const bool valid = ParseInRange(value, 1, int64_t{1} << 40, bytes);
+  option = static_cast<uint64_t>(bytes);
+  return valid;
+}
+
+std::string ShowBytes(uint64_t option, const char* zero) {
+  return option == 0 ? zero : Text(option);
+}
+
 bool ParseSwitch(const std::string& value, bool& option) {
   option = value == "on";
   return value == "on" || value == "off";
@@ -55,21 +69,25 @@ const std::vector<OptionRow>& Rows() {
   static const std::vector<OptionRow> rows = {
       {"bucket_bytes", true, "auto or a number of bytes from 1 to 1099511627776",
        [](const std::string& value, Options& options) {
-         options.bucket_bytes = 0;
-         if (value == "auto") return true;
-         int64_t bytes = 0;
-         const bool valid = ParseInRange(value, 1, int64_t{1} << 40, bytes);
-         options.bucket_bytes = static_cast<uint64_t>(bytes);
-         return valid;
+         return ParseBytes(value, "auto", options.bucket_bytes);
        },
-       [](const Options& options) {
-         return options.bucket_bytes == 0 ? "auto" : Text(options.bucket_bytes);
-       }},
+       [](const Options& options) { return ShowBytes(options.bucket_bytes, "auto"); }},
       {"backend", true, "auto, shm, hierarchical or mpi",
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"auto", "shm", "hierarchical", "mpi"}, options.backend);
        },
        [](const Options& options) { return options.backend; }},
+      {"device_backend", true, "auto, cuda_ipc, nccl or host_staged",
+       [](const std::string& value, Options& options) {
+         return ParseChoice(
+             value, {"auto", "cuda_ipc", "nccl", "host_staged"}, options.device_backend);
+       },
+       [](const Options& options) { return options.device_backend; }},
+      {"gpu_memory_bytes", false, "all or a number of bytes from 1 to 1099511627776",
+       [](const std::string& value, Options& options) {
+         return ParseBytes(value, "all", options.gpu_memory_bytes);
+       },
+       [](const Options& options) { return ShowBytes(options.gpu_memory_bytes, "all"); }},
       {"wire_dtype", true, "none, f16 or bf16",
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"none", "f16", "bf16"}, options.wire_dtype);

@@ -22,6 +22,11 @@ struct Options {
   uint64_t bucket_bytes = 0;
   /// "auto", or the backend that has to be used: "shm", "hierarchical", "mpi".
   std::string backend = "auto";
+  /// "auto", or the backend that has to be used for what lies on GPUs: "cuda_ipc", "nccl",
+  /// "host_staged".
+  std::string device_backend = "auto";
+  /// How much this rank may take of its GPU's memory. 0: "all".
+  uint64_t gpu_memory_bytes = 0;
   /// As what f32 values that are reduced cross from host to host: "none" (as they are), "f16",
   /// "bf16".
   std::string wire_dtype = "none";
