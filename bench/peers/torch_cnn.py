@@ -123,10 +123,10 @@ class Training:
     def __init__(self, options, variant, batch, images, labels):
         self.options, self.batch, self.images, self.labels = options, batch, images, labels
         self.on_gpu = images.is_cuda
+        self.half = {"bf16": torch.bfloat16, "f16": torch.float16}.get(options.dtype)
         torch.manual_seed(1)
-        layout = torch.contiguous_format if variant.endswith("nchw") else torch.channels_last
-        self.layout = layout
-        self.model = network_c().to(images.device, memory_format=layout).train()
+        self.layout = torch.contiguous_format if variant.endswith("nchw") else torch.channels_last
+        self.model = network_c().to(images.device, memory_format=self.layout).train()
         self.adam = torch.optim.Adam(self.model.parameters(), lr=1e-3, eps=1e-7, fused=True, capturable=self.on_gpu)
         self.scaler = torch.amp.GradScaler(images.device.type, enabled=options.dtype == "f16")
         self.loss_of = self.forward
@@ -143,14 +143,13 @@ class Training:
         self.own_graphs = variant in ("reduce_overhead", "max_autotune")
 
     def autocast(self):
-        half = {"bf16": torch.bfloat16, "f16": torch.float16}.get(self.options.dtype)
-        if half is None:
+        if self.half is None:
             return contextlib.nullcontext()
         # Casts that are kept across steps would be missing from a graph.
-        return torch.autocast(self.images.device.type, half, cache_enabled=False)
+        return torch.autocast(self.images.device.type, self.half, cache_enabled=False)
 
     def forward(self, indices):
-        batch = self.images[indices].to(torch.float32, memory_format=self.layout) / 255
+        batch = self.images[indices].to(self.half or torch.float32, memory_format=self.layout) / 255
         with self.autocast():
             logits = self.model(batch)
         return functional.cross_entropy(logits.float(), self.labels[indices])
@@ -172,6 +171,7 @@ class Training:
             for _ in range(3):
                 self.step(self.window[: self.batch])
         torch.cuda.current_stream().wait_stream(stream)
+        self.adam.zero_grad(set_to_none=True)  # gradients of the graph are made in its own memory
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for indices in self.window.split(self.batch):
@@ -267,6 +267,8 @@ def main():
     torch.backends.cudnn.allow_tf32 = options.dtype != "f32"
     torch.backends.cudnn.benchmark = True
     device = torch.device(options.device)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     images = read_idx(options.data_dir, "train-images-idx3-ubyte.gz")[: options.images].unsqueeze(1)
     labels = read_idx(options.data_dir, "train-labels-idx1-ubyte.gz")[: options.images].long()
     images, labels = images.to(device), labels.to(device)

@@ -39,7 +39,8 @@ top() { python3 -c 'import json, sys; print(json.load(open("found.json"))[sys.ar
 verdicts() {
   archive
   driver 100 0
-  program launcher/dtrun <<<'echo all is well'
+  program launcher/dtrun <<<'case "$*" in *conformance) echo a host is missing; exit 69 ;; *named) echo "No tests ran" ;; *) echo all is well ;; esac'
+  touch archive/checks/tests/ranks/{conformance,named}
   program tests/ops/reduce_test <<<'echo about to fail; echo 1 wrong >&2; exit 3'
   program tests/ops/conformance_test <<<'kill -SEGV $$'
   program tests/models/layers_test <<<'echo "SKIPPED: there is no oneDNN"; echo "All tests passed (4 assertions in 3 test cases)"'
@@ -50,11 +51,13 @@ verdicts() {
   expect_equal "$(field version output_tail)" "all is well"
   expect_equal "$(field reductions verdict): $(field reductions reason)" "failed: exit code 3; last: 1 wrong"
   expect_equal "$(field conformance reason)" "SIGSEGV; last: it printed nothing"
+  expect_equal "$(field conformance_2 verdict): $(field conformance_2 reason)" "failed: exit code 69; last: a host is missing"
+  expect_equal "$(field named_2 verdict): $(field named_2 reason)" "failed: it has no such test case"
   expect_equal "$(field layers verdict): $(field layers reason)" "passed: 1 of its cases skipped: there is no oneDNN"
   expect_equal "$(field optimizers verdict): $(field optimizers reason)" "skipped: no AVX"
   expect_equal "$(field cnn_cpu verdict): $(field cnn_cpu reason)" "skipped: models/cnn_fmnist: not in this archive"
   expect_output "reductions failed: exit code 3; last: 1 wrong"
-  expect_last_line "$(top passed) passed, 2 failed, $(top skipped) skipped"
+  expect_last_line "$(top passed) passed, 5 failed, $(top skipped) skipped"
 }
 story "a row passes, fails or is skipped, and the table and the JSON file say why" verdicts
 
@@ -65,7 +68,7 @@ no_gpu() {
   program tests/ops/gpu_ops_test <<<'touch ../ran; exit 1'
   gpu_check
   expect_status 0
-  for row in gpu_ops cuda_ipc_2 nccl_1 memcheck gpu_cnn_perf torch_cnn; do
+  for row in gpu_ops cuda_ipc_2 nccl_1 memcheck_ops gpu_cnn_perf torch_cnn; do
     expect_equal "$(field $row verdict): $(field $row reason)" "skipped: cuInit: no CUDA-capable device is detected"
   done
   [[ ! -e archive/ran ]] || unmet "that no test of a GPU runs"
@@ -100,6 +103,33 @@ PY
   expect_equal "$(field torch_cnn verdict): $(field torch_cnn reason)" "skipped: no torch"
 }
 story "with a GPU its rows run, those whose program is missing are skipped, and benchmarks are set beside each other" gpu_rows
+
+# The daemon of MPS is ended however its row ends.
+mps() {
+  archive
+  driver 0 1
+  mkdir tools
+  export PATH=$PWD/tools:$PATH LOG=$PWD/log
+  printf '#!/bin/sh\necho "$* $(cat)" >>"$LOG"\n' >tools/nvidia-cuda-mps-control
+  chmod +x tools/nvidia-cuda-mps-control
+  touch archive/checks/tests/ranks/gpu_conformance
+  program launcher/dtrun <<<'[ -d "$CUDA_MPS_PIPE_DIRECTORY" ] && echo "job $*" >>"$LOG"'
+  gpu_check --only cuda_ipc_mps
+  expect_equal "$(field cuda_ipc_mps verdict)" passed
+  expect_equal "$(cat log)" $'-d \njob --launcher local --tag none -np 2 --backend cuda_ipc tests/ranks/gpu_conformance\n quit -t 5'
+  rm log
+  program launcher/dtrun <<<'exit 69'
+  gpu_check --only cuda_ipc_mps
+  expect_equal "$(field cuda_ipc_mps verdict): $(cat log)" $'failed: -d \n quit -t 5'
+  rm log
+  program launcher/dtrun <<<'exec sleep 1000'
+  gpu_check --only cuda_ipc_mps --limit 0.5
+  expect_equal "$(field cuda_ipc_mps verdict): $(cat log)" $'failed: -d \n quit -t 5'
+  printf '#!/bin/sh\nexit 1\n' >tools/nvidia-cuda-mps-control
+  gpu_check --only cuda_ipc_mps
+  expect_equal "$(field cuda_ipc_mps verdict): $(field cuda_ipc_mps reason)" "skipped: MPS does not start"
+}
+story "what was started for a row is ended, however the row ends" mps
 
 hanging() {
   archive
