@@ -5,7 +5,8 @@
 //   sh hosts      on node1 of the hosts node1 and node2; tests/multihost runs these
 //   sh slurm      in a Slurm allocation; here, with the variables that Slurm would set
 //   sh elsewhere  nowhere here: it takes Slurm itself, a cluster, or a machine for itself
-// docs/embedding.md is about an installed dtrun: tests/consumers runs its commands.
+// docs/embedding.md is about an installed dtrun: tests/consumers runs its commands, and
+// docs/package.md about an archive: tests/scripts/package_test.sh runs them.
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -22,7 +23,7 @@
 namespace dtrun::testing {
 namespace {
 
-constexpr char kEmbedding[] = "embedding.md";
+constexpr char kEmbedding[] = "embedding.md", kPackage[] = "package.md";
 
 // What the pages call their programs: trainers, one that saves, and one whose rank 1 never comes.
 void PutPrograms(const TemporaryFolder& folder) {
@@ -39,7 +40,7 @@ void PutPrograms(const TemporaryFolder& folder) {
 std::vector<PageBlock> AllBlocks() {
   std::vector<PageBlock> blocks;
   for (const std::string& page : PagesOf("docs"))
-    if (!page.ends_with(kEmbedding))
+    if (!page.ends_with(kEmbedding) && !page.ends_with(kPackage))
       for (PageBlock& block : CommandBlocks(page)) blocks.push_back(std::move(block));
   return blocks;
 }

@@ -1,0 +1,25 @@
+# shellcheck shell=bash
+# The tables of files that Bazel reads as well (scripts/*.d/files.bzl), a line at a time, and where Bazel puts a target.
+
+# The entries of a dictionary, a line each: "place target".
+table_rows() { # table_rows FILE TABLE
+  sed -nE "/^$2 = \{/,/^\}/"'s/^ *"([^"]+)": "([^"]+)",$/\1 \2/p' "$1"
+}
+
+# The entries of a list, a line each.
+list_rows() { # list_rows FILE LIST
+  sed -nE "/^$2 = \[/,/^\]/"'s/^ *"([^"]+)",$/\1/p' "$1"
+}
+
+installed() { table_rows scripts/install.d/files.bzl "$1"; } # installed TABLE
+
+target_path() { sed 's,^//,,; s,:,/,' <<<"$1"; }       # //launcher:dtrun -> launcher/dtrun
+built_file() { echo "bazel-bin/$(target_path "$1")"; } # //launcher:dtrun -> bazel-bin/launcher/dtrun
+
+# The version that base/version.h states.
+source_version() {
+  local version
+  version=$(sed -n 's/^inline constexpr char kVersion.* = "\(.*\)";$/\1/p' base/version.h)
+  [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+$ ]] || die 70 "base/version.h: expected a version such as 1.2.3, found '$version'"
+  echo "$version"
+}

@@ -1,0 +1,42 @@
+"""What scripts/package puts into the archive besides what is installed (scripts/install.d/files.bzl). Bazel reads this file, and
+so does scripts/package, a line at a time.
+
+A program comes into checks/, at the place of its target: //tests/ops:reduce_test is checks/tests/ops/reduce_test. Beside it lie the
+installed programs by the names that tests know them by (checks/launcher/dtrun), so a test runs with checks/ as its folder. What is
+to be run on a machine with GPUs is a line here and a row of scripts/gpu_check.
+"""
+
+PACKAGED_PROGRAMS = [
+    "//bench:checkpoint_perf",
+    "//bench:init_perf",
+    "//bench:input_perf",
+    "//bench:overhead_perf",
+    "//bench:parameter_server_perf",
+    "//bench:strategy_perf",
+    "//bench:timeline_perf",
+    "//tests/models:layers_test",
+    "//tests/models:optimizers_test",
+    "//tests/ops:adasum_test",
+    "//tests/ops:communicator_test",
+    "//tests/ops:conformance_test",
+    "//tests/ops:engine_test",
+    "//tests/ops:hierarchical_test",
+    "//tests/ops:local_bootstrap_test",
+    "//tests/ops:recurrence_test",
+    "//tests/ops:reduce_test",
+    "//tests/ops:share_update_test",
+    "//tests/ranks:conformance",
+    "//tests/ranks:in_vain",
+    "//tests/ranks:local_test",
+    "//tests/ranks:misbehave",
+    "//tests/ranks:named",
+    "//tests/ranks:sharded",
+]
+
+# Files of the repository, at the places that they have there.
+PACKAGED_SOURCES = [
+    "bench/peers/common.py",
+    "bench/peers/torch_cnn.py",
+    "scripts/gpu_check",
+    "scripts/lib/gpu_machine.py",
+]
