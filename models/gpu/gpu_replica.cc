@@ -1,0 +1,455 @@
+#include "models/gpu/gpu_replica.h"
+
+#include <dtrun/error.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <utility>
+
+#include "gpu/device.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+#include "models/gpu/device_network.h"
+#include "models/gpu/input_kernels.h"
+#include "models/gpu/plan.h"
+#include "models/gpu/update_kernels.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+// A data set on the device, and the order in which its examples are used.
+struct DeviceImages {
+  gpu::DeviceMemory images, labels, order;
+  uint64_t count = 0, pixels = 0;
+};
+
+// A replica's part that is taken at once, besides the data.
+uint64_t BytesFor(const NetworkPlan& plan, const GpuOptions& options, uint64_t rows) {
+  constexpr uint64_t kSmallThings = 16 << 20;  // what the library and its kernels need themselves
+  return plan.Bytes(rows, SizeOf(options.dtype)) + options.workspace_bytes + kSmallThings;
+}
+
+void CheckDtype(DType dtype) {
+  if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text("a network on a GPU computes in f32, bf16 or f16, got ", NameOf(dtype)));
+}
+
+void CheckRoom(const gpu::Device& device, const NetworkPlan& plan, const GpuOptions& options) {
+  const uint64_t needed = BytesFor(plan, options, options.rows), free = device.Memory().free;
+  if (needed <= free) return;
+  throw Error(
+      ErrorCode::kUnavailable,
+      Text(
+          "a batch of ", options.rows, " examples on GPU ", device.index(), " (", device.name(),
+          ") needs ", needed, " bytes, of which ", free,
+          " are free; expected a smaller batch (--batch-size auto takes the largest that fits)"));
+}
+
+class CudaReplica : public GpuReplica {
+ public:
+  CudaReplica(Sequential& model, Communicator& world, const GpuOptions& options, NetworkPlan plan)
+      : model_(model),
+        world_(world),
+        options_(options),
+        stream_(gpu::Device::Get(options.device)),
+        network_(
+            stream_, std::move(plan),
+            {.dtype = options.dtype,
+             .tf32 = options.tf32 ? Tf32::kAllowed : Tf32::kOff,
+             .rows = static_cast<uint32_t>(options.rows),
+             .workspace_bytes = options.workspace_bytes}),
+        counter_(device(), sizeof(uint32_t)),
+        state_(device(), sizeof(StepState)),
+        test_state_(device(), sizeof(StepState)),
+        losses_(device(), std::max<uint64_t>(options.steps_per_epoch, 1) * sizeof(float)) {
+    const uint64_t bytes = count() * sizeof(float);
+    for (gpu::DeviceMemory& slot : slots_)
+      if (&slot == &slots_[0] ? HasFirstSlot() : is_adam())
+        slot = gpu::DeviceMemory(device(), bytes);
+    if (world.size() > 1) host_gradients_ = gpu::PinnedMemory(device(), bytes);
+    StepState fresh;
+    fresh.scale = static_cast<float>(is_f16() ? options.initial_loss_scale : 1);
+    WriteBytes(state_, 0, &fresh, sizeof fresh);
+    fresh.scale = 1;
+    WriteBytes(test_state_, 0, &fresh, sizeof fresh);
+    SetParameters();
+  }
+
+  void LoadTrainingData(const ByteImages& data) override { Load(data, train_); }
+
+  void LoadTestData(const ByteImages& data) override {
+    Load(data, test_);
+    std::vector<uint32_t> order(data.count);
+    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint32_t>(i);
+    WriteBytes(test_.order, 0, order.data(), order.size() * sizeof(uint32_t));
+  }
+
+  void SetParameters() override {
+    std::vector<NamedBuffer> values;
+    for (const Parameter& parameter : model_.parameters())
+      values.push_back({parameter.name, parameter.value});
+    WriteBlock(network_.values(), values);
+    network_.EnqueueCopy();
+    stream_.Synchronize();
+  }
+
+  void GetParameters(const std::vector<NamedBuffer>& values) override {
+    ReadBlock(network_.values(), values);
+  }
+
+  void SetState(const std::vector<NamedBuffer>& state) override {
+    const uint64_t* updates = UpdatesIn(state);
+    if (updates != nullptr)
+      WriteBytes(state_, offsetof(StepState, updates), updates, sizeof *updates);
+    for (size_t slot = 0; slot < slots_.size(); ++slot) {
+      const std::vector<NamedBuffer> of_slot = SlotIn(state, slot);
+      if (!of_slot.empty()) WriteBlock(slots_[slot].as<float>(), of_slot);
+    }
+    stream_.Synchronize();
+  }
+
+  void GetState(const std::vector<NamedBuffer>& state) override {
+    uint64_t* updates = UpdatesIn(state);
+    if (updates != nullptr) *updates = ReadState().updates;
+    for (size_t slot = 0; slot < slots_.size(); ++slot) {
+      const std::vector<NamedBuffer> of_slot = SlotIn(state, slot);
+      if (!of_slot.empty()) ReadBlock(slots_[slot].as<float>(), of_slot);
+    }
+  }
+
+  std::vector<std::vector<float>> Gradients() override {
+    std::vector<std::vector<float>> gradients;
+    std::vector<NamedBuffer> views;
+    for (const Parameter& parameter : model_.parameters())
+      gradients.emplace_back(parameter.value.count);
+    for (std::vector<float>& each : gradients)
+      views.push_back({"", Buffer(each.data(), each.size())});
+    ReadBlock(network_.gradients(), views);
+    const float unscale = is_f16() ? ReadState().unscale : 1;
+    for (std::vector<float>& each : gradients)
+      for (float& value : each) value *= unscale;
+    return gradients;
+  }
+
+  void SetOrder(std::span<const uint32_t> order) override {
+    if (order.size() > train_.count) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text("an order of ", order.size(), " examples, expected at most ", train_.count));
+    }
+    WriteBytes(train_.order, 0, order.data(), order.size_bytes());
+  }
+
+  void Step(const GpuStep& step) override {
+    CheckStep(step);
+    EnqueueBegin(step);
+    // The first step loads kernels, which has no place in a graph.
+    const bool captures = options_.graph && steps_++ > 0;
+    const bool alone = world_.size() == 1;
+    if (captures && !compute_graph_) {
+      compute_graph_ = gpu::Graph(stream_, [&] {
+        EnqueueCompute();
+        if (alone) EnqueueUpdate();
+      });
+      if (!alone) update_graph_ = gpu::Graph(stream_, [&] { EnqueueUpdate(); });
+    }
+    captures ? compute_graph_.Launch(stream_.get()) : EnqueueCompute();
+    if (captures && alone) return;
+    if (!alone) SumOverRanks();
+    captures ? update_graph_.Launch(stream_.get()) : EnqueueUpdate();
+  }
+
+  GpuMetrics TakeMetrics() override { return Take(state_); }
+
+  std::vector<double> Losses(uint64_t wanted) override {
+    std::vector<float> losses(wanted);
+    stream_.Synchronize();
+    gpu::CopyToHost(losses.data(), losses_.address(), wanted * sizeof(float), stream_.get());
+    stream_.Synchronize();
+    return {losses.begin(), losses.end()};
+  }
+
+  GpuLossScale loss_scale() override {
+    const StepState state = ReadState();
+    return {static_cast<double>(state.scale), state.skipped_steps};
+  }
+
+  GpuMetrics Evaluate(uint64_t first, uint64_t wanted) override {
+    if (first + wanted > test_.count) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text("test examples ", first, " to ", first + wanted, ", there are ", test_.count));
+    }
+    for (uint64_t done = 0; done < wanted; done += options_.rows) {
+      StepValues values;
+      values.first_example = static_cast<uint32_t>(first + done);
+      values.examples = static_cast<uint32_t>(std::min(options_.rows, wanted - done));
+      EnqueueBegin(values, test_state_, false);
+      EnqueueGather(test_, test_state_);
+      network_.EnqueueForward(DeviceNetwork::Mode::kTest, test_state_.as<StepState>());
+      network_.EnqueueLoss(DeviceNetwork::Mode::kTest, test_state_.as<StepState>(), nullptr);
+    }
+    return Take(test_state_);
+  }
+
+  double exposed_seconds() const override { return exposed_seconds_; }
+  std::string device_name() const override { return device().name(); }
+
+ private:
+  const gpu::Device& device() const { return stream_.device(); }
+  uint64_t count() const { return network_.plan().parameter_count; }
+  bool is_adam() const { return options_.optimizer.kind == GpuOptimizer::Kind::kAdam; }
+  bool is_f16() const { return options_.dtype == DType::kF16; }
+  bool HasFirstSlot() const { return is_adam() || options_.optimizer.momentum > 0; }
+
+  RateRule Rates() const {
+    if (!is_adam()) return {};
+    return {options_.optimizer.beta1, options_.optimizer.beta2};
+  }
+
+  void WriteBytes(const gpu::DeviceMemory& to, uint64_t offset, const void* from, uint64_t bytes) {
+    const gpu::DeviceScope scope(device());
+    gpu::CopyToDevice(to.address() + offset, from, bytes, stream_.get());
+    stream_.Synchronize();
+  }
+
+  StepState ReadState() {
+    StepState state;
+    const gpu::DeviceScope scope(device());
+    gpu::CopyToHost(&state, state_.address(), sizeof state, stream_.get());
+    stream_.Synchronize();
+    return state;
+  }
+
+  GpuMetrics Take(const gpu::DeviceMemory& memory) {
+    struct Sums {
+      double loss_sum;
+      uint64_t correct, examples;
+    } sums{};
+    constexpr size_t kOffset = offsetof(StepState, loss_sum);
+    static_assert(offsetof(StepState, examples) - kOffset == offsetof(Sums, examples));
+    const gpu::DeviceScope scope(device());
+    gpu::CopyToHost(&sums, memory.address() + kOffset, sizeof sums, stream_.get());
+    gpu::Fill(memory.address() + kOffset, 0, sizeof sums, stream_.get());
+    stream_.Synchronize();
+    return {sums.loss_sum, sums.correct, sums.examples};
+  }
+
+  // The parameters' values, or what an optimizer keeps for each of them.
+  void WriteBlock(float* block, const std::vector<NamedBuffer>& values) {
+    std::vector<float> flat(count());
+    for (size_t i = 0; i < values.size(); ++i) {
+      const ParameterPlace& place = network_.plan().parameters[i];
+      place.ToDevice(static_cast<const float*>(values[i].buffer.data), flat.data() + place.offset);
+    }
+    const gpu::DeviceScope scope(device());
+    gpu::CopyToDevice(
+        gpu::AddressOf(block), flat.data(), flat.size() * sizeof(float), stream_.get());
+    stream_.Synchronize();
+  }
+
+  void ReadBlock(const float* block, const std::vector<NamedBuffer>& values) {
+    std::vector<float> flat(count());
+    const gpu::DeviceScope scope(device());
+    stream_.Synchronize();
+    gpu::CopyToHost(flat.data(), gpu::AddressOf(block), flat.size() * sizeof(float), stream_.get());
+    stream_.Synchronize();
+    for (size_t i = 0; i < values.size(); ++i) {
+      const ParameterPlace& place = network_.plan().parameters[i];
+      place.ToHost(flat.data() + place.offset, static_cast<float*>(values[i].buffer.data));
+    }
+  }
+
+  uint64_t* UpdatesIn(const std::vector<NamedBuffer>& state) const {
+    for (const NamedBuffer& each : state)
+      if (is_adam() && each.name == "adam.step") return static_cast<uint64_t*>(each.buffer.data);
+    return nullptr;
+  }
+
+  // In the order of the parameters; empty: the optimizer has no such slot.
+  std::vector<NamedBuffer> SlotIn(const std::vector<NamedBuffer>& state, size_t slot) const {
+    if (!slots_[slot]) return {};
+    const std::string name = !is_adam() ? "sgd.velocity/" : slot == 0 ? "adam.m/" : "adam.v/";
+    std::vector<NamedBuffer> found;
+    for (const Parameter& parameter : model_.parameters()) {
+      const auto of_parameter = std::find_if(
+          state.begin(), state.end(),
+          [&](const NamedBuffer& each) { return each.name == name + parameter.name; });
+      if (of_parameter == state.end()) {
+        throw Error(
+            ErrorCode::kInvalidArgument,
+            Text("the optimizer's state has no '", name, parameter.name, "'"));
+      }
+      found.push_back(*of_parameter);
+    }
+    return found;
+  }
+
+  void Load(const ByteImages& data, DeviceImages& to) {
+    if (data.pixels != network_.plan().input.count() || data.count >= uint64_t{1} << 32) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text(
+              data.count, " images of ", data.pixels, " pixels, expected below 2^32 of ",
+              network_.plan().input.count()));
+    }
+    to.count = data.count;
+    to.pixels = data.pixels;
+    to.images = gpu::DeviceMemory(device(), data.count * data.pixels);
+    to.labels = gpu::DeviceMemory(device(), data.count);
+    to.order = gpu::DeviceMemory(device(), data.count * sizeof(uint32_t));
+    WriteBytes(to.images, 0, data.images, data.count * data.pixels);
+    WriteBytes(to.labels, 0, data.labels, data.count);
+    compute_graph_ = gpu::Graph();
+  }
+
+  void CheckStep(const GpuStep& step) const {
+    if (step.examples <= options_.rows && step.first_example + step.examples <= train_.count &&
+        step.loss_slot < std::max<uint64_t>(options_.steps_per_epoch, 1))
+      return;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "step ", step.loss_slot, " of an epoch, examples ", step.first_example, " to ",
+            step.first_example + step.examples, "; expected at most ", options_.rows,
+            " examples below ", train_.count, ", and at most ", options_.steps_per_epoch,
+            " steps"));
+  }
+
+  void EnqueueBegin(const GpuStep& step) {
+    StepValues values;
+    values.step = step.step;
+    values.first_example = static_cast<uint32_t>(step.first_example);
+    values.first_position = static_cast<uint32_t>(step.first_position);
+    values.examples = static_cast<uint32_t>(step.examples);
+    values.loss_factor = static_cast<float>(1.0 / static_cast<double>(step.global_batch));
+    values.loss_slot = static_cast<uint32_t>(step.loss_slot);
+    values.rate = static_cast<float>(step.learning_rate);
+    EnqueueBegin(values, state_, !is_f16());
+  }
+
+  void EnqueueBegin(const StepValues& values, const gpu::DeviceMemory& state, bool advances) {
+    Launch(
+        device(), "dtrun_begin_step", {1, 1}, stream_.get(),
+        BeginStepArgs{state.as<StepState>(), values, Rates(), advances ? 1u : 0u});
+  }
+
+  void EnqueueGather(const DeviceImages& data, const gpu::DeviceMemory& state) {
+    const auto rows = static_cast<uint32_t>(options_.rows);
+    const auto pixels = static_cast<uint32_t>(data.pixels);
+    const uint64_t items = uint64_t{rows} * (pixels % 16 == 0 ? pixels / 16 : pixels);
+    Launch(
+        device(), Text("dtrun_gather_", NameOf(options_.dtype)), {Blocks(items), 256},
+        stream_.get(),
+        GatherArgs{
+            data.images.as<uint8_t>(), data.labels.as<uint8_t>(), data.order.as<uint32_t>(),
+            state.as<StepState>(), network_.inputs(), network_.wanted(), rows, pixels});
+  }
+
+  uint32_t Blocks(uint64_t items) const {
+    return gpu::BlocksFor(items, 256, 16 * static_cast<uint32_t>(device().multiprocessors()));
+  }
+
+  void EnqueueCompute() {
+    EnqueueGather(train_, state_);
+    network_.EnqueueForward(DeviceNetwork::Mode::kTraining, state_.as<StepState>());
+    network_.EnqueueLoss(
+        DeviceNetwork::Mode::kTraining, state_.as<StepState>(), losses_.as<float>());
+    network_.EnqueueBackward();
+  }
+
+  // Through host memory: the sum is the backend's of the CPU, the same bits on all ranks.
+  void SumOverRanks() {
+    const uint64_t bytes = count() * sizeof(float);
+    const CUdeviceptr gradients = gpu::AddressOf(network_.gradients());
+    const gpu::DeviceScope scope(device());
+    gpu::CopyToHost(host_gradients_.as<void>(), gradients, bytes, stream_.get());
+    stream_.Synchronize();
+    const auto start = std::chrono::steady_clock::now();
+    world_.AllReduce(Buffer(host_gradients_.as<float>(), count()));
+    exposed_seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    gpu::CopyToDevice(gradients, host_gradients_.as<void>(), bytes, stream_.get());
+  }
+
+  void EnqueueUpdate() {
+    const GpuOptimizer& o = options_.optimizer;
+    const uint64_t values = count();
+    if (is_f16()) {
+      Launch(
+          device(), "dtrun_check_gradients", {Blocks(values / 8), 256}, stream_.get(),
+          CheckGradientsArgs{
+              network_.gradients(), state_.as<StepState>(), counter_.as<uint32_t>(), values,
+              Rates(), ScaleRule{.growth_interval = options_.loss_scale_growth}});
+    }
+    const gpu::Shape shape{Blocks(values / 8), 256};
+    if (is_adam()) {
+      Launch(
+          device(), Text("dtrun_adam_", NameOf(options_.dtype)), shape, stream_.get(),
+          AdamArgs{
+              network_.values(), network_.gradients(), slots_[0].as<float>(), slots_[1].as<float>(),
+              network_.copy(), state_.as<StepState>(), values, static_cast<float>(1 - o.beta1),
+              static_cast<float>(1 - o.beta2), static_cast<float>(o.epsilon)});
+      return;
+    }
+    Launch(
+        device(), Text("dtrun_sgd_", NameOf(options_.dtype)), shape, stream_.get(),
+        SgdArgs{
+            network_.values(), network_.gradients(), slots_[0].as<float>(), network_.copy(),
+            state_.as<StepState>(), values, static_cast<float>(o.momentum),
+            static_cast<float>(o.weight_decay), o.nesterov ? 1u : 0u});
+  }
+
+  Sequential& model_;
+  Communicator& world_;
+  GpuOptions options_;
+  gpu::Stream stream_;
+  DeviceNetwork network_;
+  gpu::DeviceMemory counter_, state_, test_state_, losses_;
+  std::vector<gpu::DeviceMemory> slots_{2};
+  gpu::PinnedMemory host_gradients_;
+  DeviceImages train_, test_;
+  gpu::Graph compute_graph_;  // of a world of one: the whole step
+  gpu::Graph update_graph_;
+  uint64_t steps_ = 0;
+  double exposed_seconds_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<GpuReplica> GpuReplica::Make(
+    Sequential& model, Communicator& world, const GpuOptions& options) {
+  CheckDtype(options.dtype);
+  if (options.rows == 0 || options.rows >= uint64_t{1} << 31) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text("a network on a GPU for ", options.rows, " examples, expected 1 or more, below 2^31"));
+  }
+  NetworkPlan plan = PlanNetwork(model, options.seed);
+  CheckRoom(gpu::Device::Get(options.device), plan, options);
+  return std::make_unique<CudaReplica>(model, world, options, std::move(plan));
+}
+
+uint64_t LargestGpuBatch(
+    Sequential& model, const GpuOptions& options, uint64_t data_bytes, int sharers, uint64_t most) {
+  const NetworkPlan plan = PlanNetwork(model, options.seed);
+  const gpu::Device& device = gpu::Device::Get(options.device);
+  const uint64_t room = device.Memory().free / static_cast<uint64_t>(sharers);
+  uint64_t largest = 0;
+  for (uint64_t rows = 1; rows <= most && BytesFor(plan, options, rows) + data_bytes <= room;
+       rows *= 2)
+    largest = rows;
+  if (largest > 0) return largest;
+  throw Error(
+      ErrorCode::kUnavailable,
+      Text(
+          "a batch of one example on GPU ", device.index(), " (", device.name(), ") needs ",
+          BytesFor(plan, options, 1) + data_bytes, " bytes, of which ", room,
+          " are free for this rank"));
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,186 @@
+// cuBLASLt takes matrices column by column, which makes each of ours its transpose. So it is asked
+// for c' = b' * a', and nothing has to be moved.
+
+#include "models/gpu/product.h"
+
+#include <dtrun/error.h>
+
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "gpu/driver.h"
+#include "gpu/stream.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+cudaDataType_t TypeOf(DType dtype) {
+  if (dtype == DType::kBF16) return CUDA_R_16BF;
+  return dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+cublasComputeType_t ComputeTypeOf(const Product::Options& options) {
+  const bool narrow = options.a.dtype == DType::kF32 && options.tf32 == Tf32::kAllowed;
+  return narrow ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
+  switch (epilogue) {
+    case Epilogue::kNone: return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::kBias: return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::kBiasRelu: return CUBLASLT_EPILOGUE_RELU_BIAS;
+  }
+  return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+struct Extent {
+  uint64_t rows, columns;
+};
+
+Extent Multiplied(const Matrix& matrix) {
+  return matrix.transposed ? Extent{matrix.columns, matrix.rows}
+                           : Extent{matrix.rows, matrix.columns};
+}
+
+}  // namespace
+
+const CublasLt& CublasLt::Get() {
+  static const CublasLt loaded = [] {
+    const gpu::LoadedLibrary library({"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"});
+    CublasLt functions;
+#define DTRUN_FIND_CUBLASLT_FUNCTION(name) \
+  functions.name = library.Find<std::remove_pointer_t<decltype(functions.name)>>(#name);
+    DTRUN_FOR_EACH_CUBLASLT_FUNCTION(DTRUN_FIND_CUBLASLT_FUNCTION)
+#undef DTRUN_FIND_CUBLASLT_FUNCTION
+    return functions;
+  }();
+  return loaded;
+}
+
+void CublasLt::Check(cublasStatus_t status, const char* call) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(ErrorCode::kSystem, Text(call, " failed: cublasStatus_t ", static_cast<int>(status)));
+}
+
+Product::Product(
+    const gpu::Device& device, CUstream stream, const Options& options, const Workspace& workspace)
+    : device_(device),
+      stream_(stream),
+      cublas_(CublasLt::Get()),
+      options_(options),
+      workspace_(workspace) {
+  const Extent a = Multiplied(options.a), b = Multiplied(options.b);
+  if (a.columns != b.rows || options.c.rows != a.rows || options.c.columns != b.columns) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "a product of ", a.rows, "x", a.columns, " and ", b.rows, "x", b.columns, " into ",
+            options.c.rows, "x", options.c.columns));
+  }
+  operations_ = 2.0 * static_cast<double>(a.rows) * static_cast<double>(a.columns) *
+                static_cast<double>(b.columns);
+  const gpu::DeviceScope scope(device_);
+  CublasLt::Check(cublas_.cublasLtCreate(&handle_), "cublasLtCreate");
+  Describe();
+  Choose();
+}
+
+Product::~Product() {
+  const gpu::DeviceScope scope(device_);
+  for (const cublasLtMatrixLayout_t each : {a_, b_, c_})
+    if (each != nullptr) cublas_.cublasLtMatrixLayoutDestroy(each);
+  if (product_ != nullptr) cublas_.cublasLtMatmulDescDestroy(product_);
+  if (handle_ != nullptr) cublas_.cublasLtDestroy(handle_);
+}
+
+void Product::Describe() {
+  CublasLt::Check(
+      cublas_.cublasLtMatmulDescCreate(&product_, ComputeTypeOf(options_), CUDA_R_32F),
+      "cublasLtMatmulDescCreate");
+  const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    CublasLt::Check(
+        cublas_.cublasLtMatmulDescSetAttribute(product_, attribute, &value, sizeof value),
+        "cublasLtMatmulDescSetAttribute");
+  };
+  const auto transposition = [](const Matrix& matrix) {
+    return static_cast<int32_t>(matrix.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  };
+  set(CUBLASLT_MATMUL_DESC_TRANSA, transposition(options_.b));
+  set(CUBLASLT_MATMUL_DESC_TRANSB, transposition(options_.a));
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(EpilogueOf(options_.epilogue)));
+  if (options_.epilogue != Epilogue::kNone) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, options_.bias);
+  const auto lay_out = [&](cublasLtMatrixLayout_t* layout, const Matrix& matrix) {
+    CublasLt::Check(
+        cublas_.cublasLtMatrixLayoutCreate(
+            layout, TypeOf(matrix.dtype), matrix.columns, matrix.rows,
+            static_cast<int64_t>(matrix.columns)),
+        "cublasLtMatrixLayoutCreate");
+  };
+  lay_out(&a_, options_.a);
+  lay_out(&b_, options_.b);
+  lay_out(&c_, options_.c);
+}
+
+void Product::Choose() {
+  constexpr int kMost = 8;
+  cublasLtMatmulPreference_t preference = nullptr;
+  CublasLt::Check(
+      cublas_.cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+  std::array<cublasLtMatmulHeuristicResult_t, kMost> proposed{};
+  int count = 0;
+  cublas_.cublasLtMatmulPreferenceSetAttribute(
+      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_.bytes,
+      sizeof workspace_.bytes);
+  const cublasStatus_t found = cublas_.cublasLtMatmulAlgoGetHeuristic(
+      handle_, product_, b_, a_, c_, c_, preference, kMost, proposed.data(), &count);
+  cublas_.cublasLtMatmulPreferenceDestroy(preference);
+  if (found != CUBLAS_STATUS_SUCCESS || count == 0) {
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text(
+            "cuBLASLt has no algorithm for a product into ", options_.c.rows, "x",
+            options_.c.columns, " in ", NameOf(options_.a.dtype), " (cublasStatus_t ",
+            static_cast<int>(found), ")"));
+  }
+  algorithm_ = proposed[0].algo;
+  if (count == 1) return;
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < count; ++i) {
+    if (proposed[static_cast<size_t>(i)].state != CUBLAS_STATUS_SUCCESS) continue;
+    const double time = Milliseconds(proposed[static_cast<size_t>(i)].algo);
+    if (time >= best) continue;
+    best = time;
+    algorithm_ = proposed[static_cast<size_t>(i)].algo;
+  }
+}
+
+// Of a few in a row, after one that is not counted.
+double Product::Milliseconds(const cublasLtMatmulAlgo_t& algorithm) {
+  constexpr int kTimes = 5;
+  gpu::Event begin(device_, gpu::Event::Timing::kOn), end(device_, gpu::Event::Timing::kOn);
+  Enqueue(algorithm);
+  begin.Record(stream_);
+  for (int i = 0; i < kTimes; ++i) Enqueue(algorithm);
+  end.Record(stream_);
+  end.Synchronize();
+  return end.MillisecondsSince(begin) / kTimes;
+}
+
+void Product::Enqueue() {
+  const gpu::DeviceScope scope(device_);
+  Enqueue(algorithm_);
+}
+
+void Product::Enqueue(const cublasLtMatmulAlgo_t& algorithm) {
+  const float one = 1, zero = 0;
+  CublasLt::Check(
+      cublas_.cublasLtMatmul(
+          handle_, product_, &one, options_.b.data, b_, options_.a.data, a_, &zero, options_.c.data,
+          c_, options_.c.data, c_, &algorithm, workspace_.data, workspace_.bytes,
+          reinterpret_cast<cudaStream_t>(stream_)),
+      "cublasLtMatmul");
+}
+
+}  // namespace dtrun::models
