@@ -1,0 +1,211 @@
+#include "tests/gpu_simulator/block.h"
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun::gpu_simulator {
+namespace {
+
+constexpr unsigned kWarp = 32;
+constexpr size_t kStackBytes = 128 << 10;
+
+// Threads that meet: how many have come, how many there are, and how often they have met.
+struct Meeting {
+  unsigned came = 0, living = 0;
+  uint64_t met = 0;
+
+  void OpenIfAllCame() {
+    if (came < living || living == 0) return;
+    came = 0;
+    ++met;
+  }
+};
+
+struct Warp {
+  Meeting meeting;
+  unsigned char values[kWarp][8] = {};
+};
+
+struct Fiber {
+  ucontext_t context;
+  Place place;
+  bool ended = false;
+};
+
+class Block {
+ public:
+  Block() = default;
+  ~Block() {
+    for (void* stack : stacks_) munmap(stack, kStackBytes);
+  }
+
+  void Run(const Launch& launch, void** parameters, Index index);
+
+  // For the fiber that runs.
+  void Yield() { swapcontext(&current_->context, &scheduler_); }
+  void Meet(Meeting& meeting) {
+    const uint64_t before = meeting.met;
+    ++meeting.came;
+    meeting.OpenIfAllCame();
+    progress_ = true;
+    while (meeting.met == before) Yield();
+  }
+  // A fiber that looks for what another stream does is no reason to think that all wait for ever.
+  void Look() {
+    looks_ = true;
+    Yield();
+  }
+  Meeting& meeting() { return meeting_; }
+  Warp& warp() { return warps_[current_->place.thread.x / kWarp]; }
+  const Place& place() const { return current_->place; }
+  void* shared() { return shared_.data(); }
+
+ private:
+  static void Body();
+  void Prepare(const Launch& launch, Index index);
+  void End(Fiber& fiber);
+
+  const Launch* launch_ = nullptr;
+  void** parameters_ = nullptr;
+  ucontext_t scheduler_;
+  Fiber* current_ = nullptr;
+  bool progress_ = false, looks_ = false;
+  Meeting meeting_;
+  std::vector<Warp> warps_;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<void*> stacks_;
+  std::vector<std::max_align_t> shared_;
+};
+
+// Of this thread of the system, on which all threads of the block run.
+thread_local Block* running = nullptr;
+
+void Block::Body() {
+  Block& block = *running;
+  block.launch_->kernel(block.parameters_);
+  block.End(*block.current_);
+}
+
+void Block::End(Fiber& fiber) {
+  fiber.ended = true;
+  progress_ = true;
+  for (Meeting* meeting : {&meeting_, &warp().meeting}) {
+    --meeting->living;
+    meeting->OpenIfAllCame();
+  }
+  // uc_link leads back to the scheduler.
+}
+
+void Block::Prepare(const Launch& launch, Index index) {
+  const unsigned threads = launch.block.x;
+  launch_ = &launch;
+  shared_.resize(launch.shared_bytes / sizeof(std::max_align_t) + 1);
+  // Shared memory begins with anything.
+  std::memset(static_cast<void*>(shared_.data()), 0xFF, shared_.size() * sizeof shared_[0]);
+  meeting_ = {.came = 0, .living = threads, .met = 0};
+  warps_.assign((threads + kWarp - 1) / kWarp, Warp());
+  while (fibers_.size() < threads) {
+    fibers_.push_back(std::make_unique<Fiber>());
+    void* stack = mmap(
+        nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+        -1, 0);
+    if (stack == MAP_FAILED) std::abort();
+    stacks_.push_back(stack);
+  }
+  for (unsigned i = 0; i < threads; ++i) {
+    ++warps_[i / kWarp].meeting.living;
+    Fiber& fiber = *fibers_[i];
+    fiber.place = {{i, 0, 0}, index, launch.block, launch.grid};
+    fiber.ended = false;
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = stacks_[i];
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = &scheduler_;
+    makecontext(&fiber.context, &Block::Body, 0);
+  }
+}
+
+void Block::Run(const Launch& launch, void** parameters, Index index) {
+  Prepare(launch, index);
+  parameters_ = parameters;
+  running = this;
+  const unsigned threads = launch.block.x;
+  const bool backwards = (index.x + index.y) % 2 == 1;
+  for (;;) {
+    progress_ = looks_ = false;
+    for (unsigned i = 0; i < threads; ++i) {
+      current_ = fibers_[backwards ? threads - 1 - i : i].get();
+      if (!current_->ended) swapcontext(&scheduler_, &current_->context);
+    }
+    if (std::all_of(fibers_.begin(), fibers_.begin() + threads, [](auto& f) { return f->ended; }))
+      break;
+    if (progress_) continue;
+    if (!looks_) {
+      std::fprintf(
+          stderr, "gpu_simulator: %s: the threads of block (%u, %u) wait for each other for ever\n",
+          launch.name, index.x, index.y);
+      std::abort();
+    }
+    sched_yield();
+  }
+  running = nullptr;
+}
+
+std::map<std::string, Known>& Registry() {
+  static auto* const registry = new std::map<std::string, Known>;
+  return *registry;
+}
+
+}  // namespace
+
+const Place& Here() { return running->place(); }
+void* DynamicShared() { return running->shared(); }
+void Yield() { running->Look(); }
+void SyncBlock() { running->Meet(running->meeting()); }
+void SyncWarp() { running->Meet(running->warp().meeting); }
+
+void Exchange(const void* mine, void* theirs, unsigned bytes, unsigned lane) {
+  Warp& warp = running->warp();
+  std::memcpy(warp.values[Here().thread.x % kWarp], mine, bytes);
+  running->Meet(warp.meeting);
+  std::memcpy(theirs, warp.values[lane % kWarp], bytes);
+  running->Meet(warp.meeting);
+}
+
+unsigned Ballot(bool yes) {
+  Warp& warp = running->warp();
+  const unsigned first = Here().thread.x / kWarp * kWarp, threads = Here().block_size.x;
+  warp.values[Here().thread.x % kWarp][0] = yes ? 1 : 0;
+  running->Meet(warp.meeting);
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < kWarp && first + lane < threads; ++lane)
+    bits |= static_cast<unsigned>(warp.values[lane][0]) << lane;
+  running->Meet(warp.meeting);
+  return bits;
+}
+
+void Run(const Launch& launch, void** parameters) {
+  thread_local Block block;
+  for (unsigned y = 0; y < launch.grid.y; ++y)
+    for (unsigned x = 0; x < launch.grid.x; ++x) block.Run(launch, parameters, {x, y, 0});
+}
+
+Registration::Registration(const char* name, Known known) { Registry()[name] = known; }
+
+Known FindKernel(const char* name) {
+  const auto found = Registry().find(name);
+  return found == Registry().end() ? Known{} : found->second;
+}
+
+}  // namespace dtrun::gpu_simulator

@@ -1,0 +1,419 @@
+// The functions of libnccl.so.2 that dtrun calls, between ranks that are threads or processes of
+// this host. Each pair of ranks has nothing of its own: all meet in one file in memory, named by
+// the unique id, in which each rank has a slot; a collective goes through the slots in pieces, a
+// message too. Sums are made in rank order, in f64 (integers in 64 bits). Only what is enqueued in
+// one order on all ranks works, as with the real one.
+
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <nccl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+constexpr int kMostRanks = 16;
+constexpr size_t kSlotBytes = 64 << 10;
+
+struct Shared {
+  std::atomic<int> joined, ended;
+  // How many have come to the barrier, and how often it has opened.
+  std::atomic<uint32_t> came, opened;
+  std::atomic<bool> aborted;
+  // Messages: what rank r says to rank s, and the pieces that have been written and read.
+  struct Message {
+    std::atomic<uint64_t> written, read;
+  } messages[kMostRanks][kMostRanks];
+  unsigned char slots[kMostRanks][kSlotBytes];
+  unsigned char pieces[kMostRanks][kMostRanks][4096];
+};
+
+void* Memory(const void* pointer) { return const_cast<void*>(pointer); }
+
+size_t SizeOf(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+    case ncclUint8: return 1;
+    case ncclFloat16:
+    case ncclBfloat16: return 2;
+    case ncclInt32:
+    case ncclUint32:
+    case ncclFloat32: return 4;
+    default: return 8;
+  }
+}
+
+template <typename T>
+T Load(const unsigned char* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+template <typename T>
+T Combine(ncclRedOp_t op, T a, T b) {
+  switch (op) {
+    case ncclProd: return a * b;
+    case ncclMin: return std::min(a, b);
+    case ncclMax: return std::max(a, b);
+    default: return a + b;
+  }
+}
+
+template <typename T, typename Wide, typename ToWide, typename FromWide>
+void Reduce(
+    const std::vector<const unsigned char*>& inputs, unsigned char* output, size_t count,
+    ncclRedOp_t op, ToWide to_wide, FromWide from_wide) {
+  for (size_t i = 0; i < count; ++i) {
+    Wide sum = to_wide(Load<T>(inputs[0] + i * sizeof(T)));
+    for (size_t r = 1; r < inputs.size(); ++r)
+      sum = Combine(op, sum, static_cast<Wide>(to_wide(Load<T>(inputs[r] + i * sizeof(T)))));
+    if (op == ncclAvg) sum = sum / static_cast<Wide>(inputs.size());
+    const T value = from_wide(sum);
+    std::memcpy(output + i * sizeof(T), &value, sizeof value);
+  }
+}
+
+template <typename T, typename Wide>
+void ReducePlain(
+    const std::vector<const unsigned char*>& inputs, unsigned char* output, size_t count,
+    ncclRedOp_t op) {
+  Reduce<T, Wide>(
+      inputs, output, count, op, [](T x) { return static_cast<Wide>(x); },
+      [](Wide x) { return static_cast<T>(x); });
+}
+
+void ReduceTyped(
+    ncclDataType_t type, const std::vector<const unsigned char*>& inputs, unsigned char* output,
+    size_t count, ncclRedOp_t op) {
+  switch (type) {
+    case ncclInt8: return ReducePlain<int8_t, int64_t>(inputs, output, count, op);
+    case ncclUint8: return ReducePlain<uint8_t, uint64_t>(inputs, output, count, op);
+    case ncclInt32: return ReducePlain<int32_t, int64_t>(inputs, output, count, op);
+    case ncclUint32: return ReducePlain<uint32_t, uint64_t>(inputs, output, count, op);
+    case ncclInt64: return ReducePlain<int64_t, int64_t>(inputs, output, count, op);
+    case ncclUint64: return ReducePlain<uint64_t, uint64_t>(inputs, output, count, op);
+    case ncclFloat32: return ReducePlain<float, double>(inputs, output, count, op);
+    case ncclFloat64: return ReducePlain<double, double>(inputs, output, count, op);
+    case ncclFloat16:
+      return Reduce<__half, double>(
+          inputs, output, count, op, [](__half x) { return double{__half2float(x)}; },
+          [](double x) { return __float2half(static_cast<float>(x)); });
+    case ncclBfloat16:
+      return Reduce<__nv_bfloat16, double>(
+          inputs, output, count, op, [](__nv_bfloat16 x) { return double{__bfloat162float(x)}; },
+          [](double x) { return __float2bfloat16(static_cast<float>(x)); });
+    default: std::abort();
+  }
+}
+
+// As a task of the stream.
+void Later(CUstream stream, std::function<void()> task) {
+  static auto* const launch = reinterpret_cast<decltype(&::cuLaunchHostFunc)>(
+      dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuLaunchHostFunc"));
+  // Kept: a graph runs it again.
+  auto* kept = new std::function<void()>(std::move(task));
+  launch(
+      stream, [](void* data) { (*static_cast<std::function<void()>*>(data))(); }, kept);
+}
+
+}  // namespace
+
+struct ncclComm {
+  Shared* shared = nullptr;
+  int rank = 0, size = 0;
+
+  bool aborted() const { return shared->aborted; }
+  void Barrier() {
+    const uint32_t opened = shared->opened;
+    if (shared->came.fetch_add(1) + 1 == static_cast<uint32_t>(size)) {
+      shared->came = 0;
+      ++shared->opened;
+    }
+    while (shared->opened == opened && !aborted()) sched_yield();
+  }
+  // Calls `take` with the slots of all, when all have put `bytes` of theirs there.
+  template <typename Put, typename Take>
+  void Meet(Put put, Take take) {
+    if (aborted()) return;
+    put(shared->slots[rank]);
+    Barrier();
+    if (!aborted()) take();
+    Barrier();
+  }
+};
+
+namespace {
+
+// Of a group: what is started when it ends.
+thread_local int group_depth = 0;
+struct Grouped {
+  CUstream stream;
+  std::function<void()> task;
+};
+thread_local std::vector<Grouped> grouped;
+
+ncclResult_t Start(ncclComm* comm, CUstream stream, std::function<void()> task) {
+  if (comm->aborted()) return ncclInternalError;
+  if (group_depth > 0) {
+    grouped.push_back({stream, std::move(task)});
+    return ncclSuccess;
+  }
+  Later(stream, std::move(task));
+  return ncclSuccess;
+}
+
+// Pieces of messages, so that all sends and receives of a group make progress together.
+struct Transfer {
+  ncclComm* comm;
+  unsigned char* data;
+  size_t bytes;
+  int peer;
+  bool send;
+  size_t done = 0;
+
+  bool Advance() {
+    constexpr size_t kPiece = sizeof comm->shared->pieces[0][0];
+    const int from = send ? comm->rank : peer, to = send ? peer : comm->rank;
+    Shared::Message& message = comm->shared->messages[from][to];
+    unsigned char* piece = comm->shared->pieces[from][to];
+    const size_t now = std::min(bytes - done, kPiece);
+    if (send && message.written == message.read) {
+      std::memcpy(piece, data + done, now);
+      ++message.written;
+    } else if (!send && message.written != message.read) {
+      std::memcpy(data + done, piece, now);
+      ++message.read;
+    } else {
+      return false;
+    }
+    done += now;
+    return true;
+  }
+};
+
+thread_local std::shared_ptr<std::vector<Transfer>> transfers;
+
+void RunTransfers(std::vector<Transfer> all) {
+  for (Transfer& transfer : all) transfer.done = 0;
+  for (bool left = true; left;) {
+    left = false;
+    for (Transfer& transfer : all) {
+      // Messages between two ranks come in their order.
+      bool first = true;
+      for (Transfer* before = all.data(); before != &transfer; ++before)
+        first = first && (before->done == before->bytes || before->peer != transfer.peer ||
+                          before->send != transfer.send);
+      if (transfer.done == transfer.bytes) continue;
+      left = true;
+      if (first) transfer.Advance();
+      if (transfer.comm->aborted()) return;
+    }
+    sched_yield();
+  }
+}
+
+ncclResult_t StartTransfer(Transfer transfer, CUstream stream) {
+  if (transfer.comm->aborted()) return ncclInternalError;
+  if (group_depth == 0) {
+    Later(stream, [transfer] { RunTransfers({transfer}); });
+    return ncclSuccess;
+  }
+  if (transfers == nullptr) {
+    transfers = std::make_shared<std::vector<Transfer>>();
+    grouped.push_back({stream, [mine = transfers] { RunTransfers(*mine); }});
+  }
+  transfers->push_back(transfer);
+  return ncclSuccess;
+}
+
+}  // namespace
+
+EXPORT ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+EXPORT const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclSuccess ? "no error" : "an error of the simulated NCCL";
+}
+EXPORT const char* ncclGetLastError(ncclComm_t) { return "said by the simulated NCCL"; }
+
+EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  std::memset(id, 0, sizeof *id);
+  static std::atomic<int> count = 0;
+  std::snprintf(id->internal, sizeof id->internal, "/simulated_nccl.%d.%d", getpid(), ++count);
+  const int file = shm_open(id->internal, O_RDWR | O_CREAT | O_EXCL, 0600);
+  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return ncclSystemError;
+  close(file);
+  return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
+  if (size > kMostRanks || rank < 0 || rank >= size) return ncclInvalidArgument;
+  const int file = shm_open(id.internal, O_RDWR, 0600);
+  if (file < 0) return ncclSystemError;
+  void* place = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (place == MAP_FAILED) return ncclSystemError;
+  auto* made = new ncclComm{static_cast<Shared*>(place), rank, size};
+  if (++made->shared->joined == size) shm_unlink(id.internal);
+  while (made->shared->joined < size) sched_yield();
+  *comm = made;
+  return ncclSuccess;
+}
+
+EXPORT ncclResult_t
+ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t*) {
+  return ncclCommInitRank(comm, size, id, rank);
+}
+
+EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  munmap(comm->shared, sizeof(Shared));
+  delete comm;
+  return ncclSuccess;
+}
+
+// The mapping stays: a task of a stream may still look.
+EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  comm->shared->aborted = true;
+  return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  *error = comm->aborted() ? ncclRemoteError : ncclSuccess;
+  return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclGroupStart() {
+  ++group_depth;
+  return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclGroupEnd() {
+  if (--group_depth > 0) return ncclSuccess;
+  for (Grouped& each : grouped) Later(each.stream, std::move(each.task));
+  grouped.clear();
+  transfers = nullptr;
+  return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclAllReduce(
+    const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op,
+    ncclComm_t comm, cudaStream_t stream) {
+  if (op > ncclAvg) return ncclInvalidArgument;
+  return Start(comm, reinterpret_cast<CUstream>(stream), [=] {
+    const size_t size = SizeOf(type), piece = kSlotBytes / size;
+    std::vector<unsigned char> result(kSlotBytes);
+    for (size_t first = 0; first < count; first += piece) {
+      const size_t now = std::min(piece, count - first);
+      comm->Meet(
+          [&](unsigned char* slot) {
+            std::memcpy(slot, static_cast<const unsigned char*>(input) + first * size, now * size);
+          },
+          [&] {
+            std::vector<const unsigned char*> inputs;
+            for (int r = 0; r < comm->size; ++r) inputs.push_back(comm->shared->slots[r]);
+            ReduceTyped(type, inputs, result.data(), now, op);
+            std::memcpy(
+                static_cast<unsigned char*>(output) + first * size, result.data(), now * size);
+          });
+    }
+  });
+}
+
+EXPORT ncclResult_t ncclReduce(
+    const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+    ncclComm_t comm, cudaStream_t stream) {
+  if (comm->rank == root) return ncclAllReduce(input, output, count, type, op, comm, stream);
+  auto unused = std::make_shared<std::vector<unsigned char>>(count * SizeOf(type));
+  const ncclResult_t result = ncclAllReduce(input, unused->data(), count, type, op, comm, stream);
+  // Until it has been done.
+  Start(comm, reinterpret_cast<CUstream>(stream), [unused] {});
+  return result;
+}
+
+EXPORT ncclResult_t ncclBroadcast(
+    const void* input, void* output, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+    cudaStream_t stream) {
+  return Start(comm, reinterpret_cast<CUstream>(stream), [=] {
+    const size_t bytes = count * SizeOf(type);
+    for (size_t first = 0; first < bytes; first += kSlotBytes) {
+      const size_t now = std::min(kSlotBytes, bytes - first);
+      comm->Meet(
+          [&](unsigned char* slot) {
+            if (comm->rank == root)
+              std::memcpy(slot, static_cast<const unsigned char*>(input) + first, now);
+          },
+          [&] {
+            std::memcpy(
+                static_cast<unsigned char*>(output) + first, comm->shared->slots[root], now);
+          });
+    }
+  });
+}
+
+EXPORT ncclResult_t ncclAllGather(
+    const void* input, void* output, size_t count, ncclDataType_t type, ncclComm_t comm,
+    cudaStream_t stream) {
+  return Start(comm, reinterpret_cast<CUstream>(stream), [=] {
+    const size_t bytes = count * SizeOf(type);
+    for (size_t first = 0; first < bytes; first += kSlotBytes) {
+      const size_t now = std::min(kSlotBytes, bytes - first);
+      comm->Meet(
+          [&](unsigned char* slot) {
+            std::memcpy(slot, static_cast<const unsigned char*>(input) + first, now);
+          },
+          [&] {
+            for (int r = 0; r < comm->size; ++r)
+              std::memcpy(
+                  static_cast<unsigned char*>(output) + static_cast<size_t>(r) * bytes + first,
+                  comm->shared->slots[r], now);
+          });
+    }
+  });
+}
+
+EXPORT ncclResult_t ncclReduceScatter(
+    const void* input, void* output, size_t count, ncclDataType_t type, ncclRedOp_t op,
+    ncclComm_t comm, cudaStream_t stream) {
+  const size_t size = SizeOf(type), all = count * static_cast<size_t>(comm->size);
+  auto whole = std::make_shared<std::vector<unsigned char>>(all * size);
+  const ncclResult_t result = ncclAllReduce(input, whole->data(), all, type, op, comm, stream);
+  if (result != ncclSuccess) return result;
+  return Start(comm, reinterpret_cast<CUstream>(stream), [=] {
+    std::memcpy(
+        output, whole->data() + static_cast<size_t>(comm->rank) * count * size, count * size);
+  });
+}
+
+EXPORT ncclResult_t ncclSend(
+    const void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+    cudaStream_t stream) {
+  return StartTransfer(
+      {comm, static_cast<unsigned char*>(Memory(data)), count * SizeOf(type), peer, true},
+      reinterpret_cast<CUstream>(stream));
+}
+
+EXPORT ncclResult_t ncclRecv(
+    void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+  return StartTransfer(
+      {comm, static_cast<unsigned char*>(data), count * SizeOf(type), peer, false},
+      reinterpret_cast<CUstream>(stream));
+}

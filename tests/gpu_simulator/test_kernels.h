@@ -1,0 +1,45 @@
+#ifndef DTRUN_TESTS_GPU_SIMULATOR_TEST_KERNELS_H_
+#define DTRUN_TESTS_GPU_SIMULATOR_TEST_KERNELS_H_
+
+#include <cstdint>
+
+namespace dtrun::testing {
+
+struct ScaleArgs {
+  float* values;
+  uint64_t count;
+  float factor;
+};
+
+/// Sums of the blocks' parts.
+struct SumArgs {
+  const float* values;
+  uint64_t count;
+  float* sums;
+};
+
+/// values[i] of a block becomes values[(i + by) % threads].
+struct RotateArgs {
+  uint32_t* values;
+  uint32_t by;
+};
+
+/// Says `mine`, and waits until the other has said `theirs`.
+struct MeetArgs {
+  uint32_t* mine;
+  uint32_t* theirs;
+  uint32_t epoch;
+  float* value;
+  const float* peer_value;
+};
+
+struct HalfArgs {
+  const float* values;
+  uint16_t* bf16;
+  uint16_t* f16;
+  uint64_t count;
+};
+
+}  // namespace dtrun::testing
+
+#endif
