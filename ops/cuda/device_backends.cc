@@ -10,6 +10,8 @@
 #include "dtrun/error.h"
 #include "gpu/device.h"
 #include "ops/communicator.h"
+#include "ops/cuda/agree.h"
+#include "ops/cuda/cuda_ipc_group.h"
 
 namespace dtrun::ops {
 namespace {
@@ -26,36 +28,22 @@ struct Backend {
 
 // In the order of preference.
 const std::vector<Backend>& Backends() {
-  static const std::vector<Backend> backends = {};
+  static const std::vector<Backend> backends = {
+      {"cuda_ipc", cuda::WhyNotCudaIpc, cuda::CreateCudaIpcGroup},
+  };
   return backends;
-}
-
-// What `ask` throws as text; the first of all ranks, with the rank; "" when nobody threw.
-template <typename Ask>
-std::string Verdict(Communicator& host, const Ask& ask) {
-  std::string mine;
-  try {
-    mine = ask();
-  } catch (const Error& error) {
-    mine = error.what();
-  }
-  const std::vector<std::string> reasons = AllGatherBytes(host, mine);
-  for (size_t rank = 0; rank < reasons.size(); ++rank) {
-    if (reasons[rank].empty()) continue;
-    return Text(host.members().List({static_cast<int>(rank)}), ": ", reasons[rank]);
-  }
-  return "";
 }
 
 std::unique_ptr<DeviceGroup> CreateDeviceGroup(Communicator& host, int index) {
   const gpu::Device* device = nullptr;
-  std::string refusals = Verdict(host, [&]() -> std::string {
+  std::string refusals = cuda::FirstObjection(host, [&]() -> std::string {
     device = &gpu::Device::Get(index);
     return "";
   });
   if (!refusals.empty()) throw Error(ErrorCode::kUnavailable, refusals);
   for (const Backend& backend : Backends()) {
-    const std::string reason = Verdict(host, [&] { return backend.probe(host, *device); });
+    const std::string reason =
+        cuda::FirstObjection(host, [&] { return backend.probe(host, *device); });
     if (reason.empty()) return backend.create(host, *device);
     refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);
   }
