@@ -6,6 +6,9 @@ The image is data: nothing of CUDA's runtime is linked, and a program with it st
 load("@cuda//:found.bzl", "CUDA_ARCHITECTURES", "CUDA_FOLDER", "CUDA_FOUND")
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
+# Targets that need CUDA are skipped where the toolkit is not found: `target_compatible_with = NEEDS_CUDA`.
+NEEDS_CUDA = [] if CUDA_FOUND else ["//scripts/bazel:cuda_is_missing"]
+
 def _codes():
     codes = ["-gencode=arch=compute_{0},code=sm_{0}".format(each) for each in CUDA_ARCHITECTURES]
 

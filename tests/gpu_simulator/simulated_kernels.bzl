@@ -1,6 +1,7 @@
 """`simulated_kernels`: a .cu file compiled for the CPU, as a part of the simulated driver."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
+load("//scripts/bazel:cuda.bzl", "NEEDS_CUDA")
 
 def simulated_kernels(name, src, hdrs = []):
     """The kernels of a .cu file that cuda_kernels compiles for GPUs.
@@ -25,6 +26,7 @@ def simulated_kernels(name, src, hdrs = []):
             "tests/gpu_simulator/device_code.h",
             "-Wno-unused-parameter",
         ],
+        target_compatible_with = NEEDS_CUDA,
         deps = hdrs + [":device_code"],
         alwayslink = True,
     )

@@ -1,0 +1,13 @@
+"""A test on the simulated GPU: data = [...] + SIMULATED_GPU, env = SIMULATED_GPU_ENV, target_compatible_with = NEEDS_CUDA."""
+
+load("//scripts/bazel:cuda.bzl", _NEEDS_CUDA = "NEEDS_CUDA")
+
+NEEDS_CUDA = _NEEDS_CUDA
+
+SIMULATED_GPU = [
+    "//tests/gpu_simulator:libcuda.so.1",
+    "//tests/gpu_simulator:libnccl.so.2",
+]
+
+# In front of the machine's own, if there are any. Relative to where Bazel starts tests.
+SIMULATED_GPU_ENV = {"LD_LIBRARY_PATH": "tests/gpu_simulator"}
