@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/cuda/device_backends.h"
 #include "ops/hierarchical/hierarchical_communicator.h"
 #include "ops/hierarchical/host_map.h"
 #include "ops/self/self_communicator.h"
@@ -119,7 +118,7 @@ std::unique_ptr<Communicator> CreateWorldCommunicator(
       if (first)
         log(base::LogLevel::kInfo, Text("backend ", backend.name, backend.parts, " reduces"));
       auto created = backend.create(world, engine);
-      created->UseDevices(DeviceBackends());
+      created->UseDevices(DeviceBackends(world.devices));
       return created;
     }
     refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);

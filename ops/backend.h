@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "ops/bootstrap.h"
 #include "ops/communicator.h"
+#include "ops/cuda/device_backends.h"
 #include "ops/engine.h"
 #include "ops/mpi/mpi_module.h"
 #include "ops/route.h"
@@ -21,6 +22,7 @@ struct World {
   std::vector<int> host_of_rank = {0};  ///< equal numbers: the same host
   Members members = {};                 ///< the ranks' names
   WireDType wire = WireDType::kNone;    ///< as what f32 gradients cross between hosts
+  DeviceSettings devices = {};          ///< of what lies on GPUs
 };
 
 /// The communicator of all ranks on the best backend: the first one, in the order of the table in

@@ -47,8 +47,8 @@ class DeviceGroup {
 };
 
 /// Makes the group of a communicator's ranks, this one on GPU `device`, by the first backend that
-/// all of them can use. Collective over `host`, which has to live no longer than the call. Throws
-/// Error, on all ranks, when there is none: kUnavailable with the reason of each.
+/// all of them can use. Collective over `host`, which outlives the group but for its destructor.
+/// Throws Error, on all ranks, when there is none: kUnavailable with the reason of each.
 using DeviceGroupFactory =
     std::function<std::unique_ptr<DeviceGroup>(Communicator& host, int device)>;
 

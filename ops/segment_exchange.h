@@ -31,6 +31,19 @@ class SegmentExchange {
 std::unique_ptr<SegmentExchange> ConnectSocketExchange(
     Bootstrap& bootstrap, std::chrono::seconds timeout);
 
+/// Hands file descriptors from rank to rank within one host, of whatever they are.
+class DescriptorExchange {
+ public:
+  virtual ~DescriptorExchange() = default;
+  /// Collective: every rank brings a descriptor, or none (a negative number), and gets those of the
+  /// others, by rank; there is none at its own place.
+  virtual std::vector<FileDescriptor> AllGather(int mine) = 0;
+};
+
+/// In the same way; ranks may be threads of one process, too.
+std::unique_ptr<DescriptorExchange> ConnectDescriptorExchange(
+    Bootstrap& bootstrap, std::chrono::seconds timeout);
+
 }  // namespace dtrun::ops
 
 #endif

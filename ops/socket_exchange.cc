@@ -22,8 +22,8 @@ namespace {
 using base::Text;
 
 struct Packet {
-  int64_t rank;
-  uint64_t bytes;
+  int64_t rank = 0;
+  uint64_t bytes = 0;
 };
 
 std::string RandomName() {
@@ -98,69 +98,86 @@ Received Receive(int socket, Deadline deadline, const std::string& from) {
   return received;
 }
 
-class SocketExchange : public SegmentExchange {
+// The sockets of one rank, and what goes over them.
+class Star {
  public:
   // `peers`: on rank 0 the socket of every other rank, by rank; elsewhere the one to rank 0.
-  SocketExchange(
-      int rank, int size, std::vector<FileDescriptor> peers, std::chrono::seconds timeout)
+  Star(int rank, int size, std::vector<FileDescriptor> peers, std::chrono::seconds timeout)
       : rank_(rank), size_(size), peers_(std::move(peers)), timeout_(timeout) {}
 
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::chrono::seconds timeout() const { return timeout_; }
 
-  std::vector<std::shared_ptr<Segment>> AllGather(std::shared_ptr<Segment> mine) override {
+  // What every other rank has brought, by rank: `bytes` and a descriptor, or 0 and none.
+  std::vector<Received> AllGather(uint64_t bytes, int fd) {
     const Deadline deadline = std::chrono::steady_clock::now() + timeout_;
-    return rank_ == 0 ? GatherAndScatter(std::move(mine), deadline)
-                      : SendAndReceive(std::move(mine), deadline);
-  }
-
-  std::unique_ptr<SegmentExchange> ConnectAnother(Bootstrap& bootstrap) override {
-    return ConnectSocketExchange(bootstrap, timeout_);
+    std::vector<Received> all(static_cast<size_t>(size_));
+    if (rank_ != 0) {
+      Send(peers_[0].get(), {rank_, bytes}, fd);
+      for (int i = 0; i < size_ - 1; ++i) {
+        Received received = Receive(peers_[0].get(), deadline, "rank 0");
+        all.at(static_cast<size_t>(received.packet.rank)) = std::move(received);
+      }
+      return all;
+    }
+    for (size_t peer = 1; peer < all.size(); ++peer)
+      all[peer] = Receive(peers_[peer].get(), deadline, Text("rank ", peer));
+    for (size_t peer = 1; peer < all.size(); ++peer) {
+      Send(peers_[peer].get(), {0, bytes}, fd);
+      for (size_t owner = 1; owner < all.size(); ++owner) {
+        if (owner != peer) Send(peers_[peer].get(), all[owner].packet, all[owner].fd.get());
+      }
+    }
+    return all;
   }
 
  private:
-  std::vector<std::shared_ptr<Segment>> GatherAndScatter(
-      std::shared_ptr<Segment> mine, Deadline deadline) {
-    std::vector<std::shared_ptr<Segment>> all(static_cast<size_t>(size_));
-    all[0] = std::move(mine);
-    for (size_t peer = 1; peer < all.size(); ++peer) {
-      Received received = Receive(peers_[peer].get(), deadline, Text("rank ", peer));
-      if (received.packet.bytes > 0)
-        all[peer] = Segment::Map(std::move(received.fd), received.packet.bytes);
-    }
-    for (size_t peer = 1; peer < all.size(); ++peer) {
-      for (size_t owner = 0; owner < all.size(); ++owner) {
-        if (owner != peer)
-          SendSegment(peers_[peer].get(), static_cast<int>(owner), all[owner].get());
-      }
-    }
-    return all;
-  }
-
-  std::vector<std::shared_ptr<Segment>> SendAndReceive(
-      std::shared_ptr<Segment> mine, Deadline deadline) {
-    SendSegment(peers_[0].get(), rank_, mine.get());
-    std::vector<std::shared_ptr<Segment>> all(static_cast<size_t>(size_));
-    for (int i = 0; i < size_ - 1; ++i) {
-      Received received = Receive(peers_[0].get(), deadline, "rank 0");
-      if (received.packet.bytes > 0) {
-        all.at(static_cast<size_t>(received.packet.rank)) =
-            Segment::Map(std::move(received.fd), received.packet.bytes);
-      }
-    }
-    all[static_cast<size_t>(rank_)] = std::move(mine);
-    return all;
-  }
-
-  static void SendSegment(int socket, int owner, const Segment* segment) {
-    Send(
-        socket, {owner, segment == nullptr ? 0 : segment->bytes()},
-        segment == nullptr ? -1 : segment->fd());
-  }
-
   int rank_, size_;
   std::vector<FileDescriptor> peers_;
   std::chrono::seconds timeout_;
+};
+
+class SocketExchange : public SegmentExchange {
+ public:
+  explicit SocketExchange(Star star) : star_(std::move(star)) {}
+
+  int rank() const override { return star_.rank(); }
+  int size() const override { return star_.size(); }
+
+  std::vector<std::shared_ptr<Segment>> AllGather(std::shared_ptr<Segment> mine) override {
+    std::vector<Received> received =
+        star_.AllGather(mine == nullptr ? 0 : mine->bytes(), mine == nullptr ? -1 : mine->fd());
+    std::vector<std::shared_ptr<Segment>> all(received.size());
+    for (size_t owner = 0; owner < all.size(); ++owner) {
+      const uint64_t bytes = received[owner].packet.bytes;
+      if (bytes > 0) all[owner] = Segment::Map(std::move(received[owner].fd), bytes);
+    }
+    all[static_cast<size_t>(rank())] = std::move(mine);
+    return all;
+  }
+
+  std::unique_ptr<SegmentExchange> ConnectAnother(Bootstrap& bootstrap) override {
+    return ConnectSocketExchange(bootstrap, star_.timeout());
+  }
+
+ private:
+  Star star_;
+};
+
+class SocketDescriptorExchange : public DescriptorExchange {
+ public:
+  explicit SocketDescriptorExchange(Star star) : star_(std::move(star)) {}
+
+  std::vector<FileDescriptor> AllGather(int mine) override {
+    std::vector<FileDescriptor> all;
+    for (Received& received : star_.AllGather(mine < 0 ? 0 : 1, mine))
+      all.push_back(std::move(received.fd));
+    return all;
+  }
+
+ private:
+  Star star_;
 };
 
 std::vector<FileDescriptor> AcceptPeers(int listener, int size, Deadline deadline) {
@@ -177,10 +194,7 @@ std::vector<FileDescriptor> AcceptPeers(int listener, int size, Deadline deadlin
   return peers;
 }
 
-}  // namespace
-
-std::unique_ptr<SegmentExchange> ConnectSocketExchange(
-    Bootstrap& bootstrap, std::chrono::seconds timeout) {
+Star ConnectStar(Bootstrap& bootstrap, std::chrono::seconds timeout) {
   const Deadline deadline = std::chrono::steady_clock::now() + timeout;
   FileDescriptor socket = NewSocket();
   std::string name;
@@ -202,8 +216,19 @@ std::unique_ptr<SegmentExchange> ConnectSocketExchange(
     Send(socket.get(), {bootstrap.rank(), 0}, -1);
     peers.push_back(std::move(socket));
   }
-  return std::make_unique<SocketExchange>(
-      bootstrap.rank(), bootstrap.size(), std::move(peers), timeout);
+  return Star(bootstrap.rank(), bootstrap.size(), std::move(peers), timeout);
+}
+
+}  // namespace
+
+std::unique_ptr<SegmentExchange> ConnectSocketExchange(
+    Bootstrap& bootstrap, std::chrono::seconds timeout) {
+  return std::make_unique<SocketExchange>(ConnectStar(bootstrap, timeout));
+}
+
+std::unique_ptr<DescriptorExchange> ConnectDescriptorExchange(
+    Bootstrap& bootstrap, std::chrono::seconds timeout) {
+  return std::make_unique<SocketDescriptorExchange>(ConnectStar(bootstrap, timeout));
 }
 
 }  // namespace dtrun::ops

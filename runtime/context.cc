@@ -128,6 +128,7 @@ void Context::StartEngine(const base::GetEnv& get) {
       .host_of_rank = job_.placement.host_of_rank,
       .members = job_.members,
       .wire = WireDTypeOf(options_.wire_dtype),
+      .devices = {.backend = options_.device_backend, .memory_bytes = options_.gpu_memory_bytes},
   };
   world_ = ops::CreateWorldCommunicator(world, *engine_, options_.backend, log_);
   StartEngineThread(host_cpus);

@@ -9,7 +9,11 @@
 #include "base/text.h"
 #include "dtrun/error.h"
 #include "gpu/device.h"
+#include "gpu/memory.h"
 #include "ops/communicator.h"
+#include "ops/cuda/agree.h"
+#include "ops/cuda/cuda_ipc_group.h"
+#include "ops/nccl/nccl_group.h"
 
 namespace dtrun::ops {
 namespace {
@@ -18,7 +22,7 @@ using base::Text;
 
 struct Backend {
   const char* name;
-  // Why this rank does not use it; "" when it does. Not collective.
+  // Why this rank does not use it; "" when it does. Collective.
   std::string (*probe)(Communicator& host, const gpu::Device& device);
   // Collective over the ranks of `host`.
   std::unique_ptr<DeviceGroup> (*create)(Communicator& host, const gpu::Device& device);
@@ -26,36 +30,26 @@ struct Backend {
 
 // In the order of preference.
 const std::vector<Backend>& Backends() {
-  static const std::vector<Backend> backends = {};
+  static const std::vector<Backend> backends = {
+      {"cuda_ipc", cuda::WhyNotCudaIpc, cuda::CreateCudaIpcGroup},
+      {"nccl", ProbeNccl, CreateNcclGroup},
+  };
   return backends;
 }
 
-// What `ask` throws as text; the first of all ranks, with the rank; "" when nobody threw.
-template <typename Ask>
-std::string Verdict(Communicator& host, const Ask& ask) {
-  std::string mine;
-  try {
-    mine = ask();
-  } catch (const Error& error) {
-    mine = error.what();
-  }
-  const std::vector<std::string> reasons = AllGatherBytes(host, mine);
-  for (size_t rank = 0; rank < reasons.size(); ++rank) {
-    if (reasons[rank].empty()) continue;
-    return Text(host.members().List({static_cast<int>(rank)}), ": ", reasons[rank]);
-  }
-  return "";
-}
-
-std::unique_ptr<DeviceGroup> CreateDeviceGroup(Communicator& host, int index) {
+std::unique_ptr<DeviceGroup> CreateDeviceGroup(
+    Communicator& host, int index, const DeviceSettings& settings) {
   const gpu::Device* device = nullptr;
-  std::string refusals = Verdict(host, [&]() -> std::string {
+  std::string refusals = cuda::FirstObjection(host, [&]() -> std::string {
     device = &gpu::Device::Get(index);
     return "";
   });
   if (!refusals.empty()) throw Error(ErrorCode::kUnavailable, refusals);
+  gpu::SetMemoryLimit(settings.memory_bytes);
   for (const Backend& backend : Backends()) {
-    const std::string reason = Verdict(host, [&] { return backend.probe(host, *device); });
+    if (settings.backend != "auto" && settings.backend != backend.name) continue;
+    const std::string reason =
+        cuda::FirstObjection(host, [&] { return backend.probe(host, *device); });
     if (reason.empty()) return backend.create(host, *device);
     refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);
   }
@@ -65,6 +59,10 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(Communicator& host, int index) {
 
 }  // namespace
 
-DeviceGroupFactory DeviceBackends() { return CreateDeviceGroup; }
+DeviceGroupFactory DeviceBackends(const DeviceSettings& settings) {
+  return [settings](Communicator& host, int device) {
+    return CreateDeviceGroup(host, device, settings);
+  };
+}
 
 }  // namespace dtrun::ops

@@ -22,9 +22,10 @@ def _cuda_image_impl(ctx):
         outputs = [image],
         inputs = [ctx.file.src] + ctx.files.hdrs,
         # nvcc looks for its own programs and for the host's compiler in PATH.
-        command = 'PATH="{folder}/bin:$PATH" nvcc -fatbin -std=c++20 -O3 -I. {codes} -Werror all-warnings -o {image} {src}'.format(
+        command = 'PATH="{folder}/bin:$PATH" nvcc -fatbin -std=c++20 -O3 -I. {codes} -Werror all-warnings {copts} -o {image} {src}'.format(
             folder = CUDA_FOLDER,
             codes = " ".join(_codes()),
+            copts = " ".join(ctx.attr.copts),
             image = image.path,
             src = ctx.file.src.path,
         ),
@@ -50,10 +51,11 @@ _cuda_image = rule(
         "src": attr.label(allow_single_file = [".cu"], mandatory = True),
         "hdrs": attr.label_list(allow_files = True),
         "array": attr.string(mandatory = True),
+        "copts": attr.string_list(),
     },
 )
 
-def cuda_kernels(name, src, hdrs = [], **kwargs):
+def cuda_kernels(name, src, hdrs = [], copts = [], **kwargs):
     """The kernels of a .cu file, to be linked; nothing where there is no CUDA toolkit.
 
     They are in `extern "C" const unsigned long long dtrun_NAME[]`, which is what gpu::Kernels takes.
@@ -62,6 +64,7 @@ def cuda_kernels(name, src, hdrs = [], **kwargs):
       name: the target, and part of the array's name.
       src: the file.
       hdrs: what it includes besides gpu/kernel.h.
+      copts: more of nvcc's options.
       **kwargs: as everywhere.
     """
     if not CUDA_FOUND:
@@ -71,6 +74,7 @@ def cuda_kernels(name, src, hdrs = [], **kwargs):
         src = src,
         hdrs = hdrs + ["//gpu:kernel_headers"],
         array = "dtrun_" + name,
+        copts = copts,
         visibility = ["//visibility:private"],
     )
     cc_library(

@@ -1,0 +1,69 @@
+#ifndef DTRUN_OPS_CUDA_PEER_MEMORY_H_
+#define DTRUN_OPS_CUDA_PEER_MEMORY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/device.h"
+#include "ops/communicator.h"
+#include "ops/cuda/call_log.h"
+#include "ops/cuda/exported_memory.h"
+#include "ops/cuda/protocol.h"
+#include "ops/segment_exchange.h"
+
+namespace dtrun::ops::cuda {
+
+/// The memory of the ranks of a host, on their GPUs, as one of them maps it. Between processes,
+/// memory goes as file descriptors; threads of one process share it as it is. Not thread-safe.
+class PeerMemory {
+ public:
+  /// Collective over `host`, which outlives it but for its destructor. Throws Error kUnavailable,
+  /// on all ranks.
+  PeerMemory(Communicator& host, const gpu::Device& device);
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  /// How many ranks share this rank's GPU, itself included.
+  int ranks_of_gpu() const { return ranks_of_gpu_; }
+  char* arena(int rank) const { return arenas_[static_cast<size_t>(rank)]->data(); }
+  /// [rank][kMostRegions]: what is added to an address of that rank's, on this device.
+  const int64_t* offsets() const { return reinterpret_cast<int64_t*>(offsets_->data()); }
+  CallLog& log() { return *log_; }
+
+  /// Collective: memory of this rank that all reach, as region `region()`.
+  struct Allocation {
+    std::shared_ptr<ExportedMemory> memory;
+    uint32_t region = 0;
+  };
+  Allocation Allocate(uint64_t bytes);
+  /// This rank needs it no more, and uses it no more.
+  void Free(const Allocation& allocation);
+
+  /// The region that [data, data + bytes) lies in; kUnreachable when others cannot reach it.
+  uint16_t RegionOf(const void* data, uint64_t bytes) const;
+
+ private:
+  using Shared = std::vector<std::shared_ptr<ExportedMemory>>;
+
+  Shared Share(const std::shared_ptr<ExportedMemory>& mine);
+  void SetOffsets(uint32_t region, const Shared& all, const std::vector<uint64_t>& owned_at);
+  void ForgetFreed();
+
+  Communicator& host_;
+  const gpu::Device& device_;
+  int rank_, size_, ranks_of_gpu_ = 0;
+  std::vector<bool> same_process_;
+  bool same_address_ = true;  // all ranks: threads of this process, on this GPU
+  std::unique_ptr<DescriptorExchange> exchange_;
+  Shared arenas_;
+  std::unique_ptr<CallLog> log_;
+  std::shared_ptr<ExportedMemory> offsets_;  // whose end waits for no kernel
+  uint32_t next_region_ = kFirstAllocated;
+  std::vector<Shared> regions_;  // by number; those of this rank alone as long as it needs them
+};
+
+}  // namespace dtrun::ops::cuda
+
+#endif

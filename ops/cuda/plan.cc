@@ -1,0 +1,220 @@
+#include "ops/cuda/plan.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace dtrun::ops::cuda {
+namespace {
+
+static_assert(static_cast<int>(ReduceOp::kSum) == kSum);
+static_assert(static_cast<int>(ReduceOp::kAverage) == kAverage);
+static_assert(static_cast<int>(ReduceOp::kMin) == kMin);
+static_assert(static_cast<int>(ReduceOp::kMax) == kMax);
+static_assert(static_cast<int>(ReduceOp::kProduct) == kProduct);
+
+class Digest {
+ public:
+  void Add(uint64_t value) {
+    // The finaliser of splitmix64.
+    uint64_t x = digest_ ^ value;
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    digest_ = x ^ (x >> 31);
+  }
+  void Add(double value) {
+    uint64_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    Add(bits);
+  }
+  void Add(const Counts& counts) {
+    Add(counts.size());
+    for (const uint64_t count : counts) Add(count);
+  }
+  uint64_t value() const { return digest_; }
+
+ private:
+  uint64_t digest_ = 0;
+};
+
+class Planner {
+ public:
+  Planner(const Collective& collective, int rank, int size, uint32_t most_blocks)
+      : c_(collective), rank_(rank), size_(size), most_blocks_(most_blocks) {}
+
+  Plan Make() {
+    CollectiveArgs& args = plan_.args;
+    args.root = c_.root;
+    args.piece_bytes = kStageBytes;
+    if (Combines(c_.kind)) {
+      PlanReduction();
+    } else {
+      PlanMoves();
+    }
+    SetSignature();
+    // Small calls need few threads, and it matters little to large ones that they have them all.
+    const uint64_t of_a_block = (work_ / plan_.blocks + 15) / 16;
+    while (plan_.threads < kMostThreads && plan_.threads < of_a_block) plan_.threads *= 2;
+    const bool small = args.most * static_cast<uint64_t>(size_) <= kMostStagedBytes &&
+                       args.most <= args.piece_bytes * plan_.blocks;
+    if (small && size_ > 1) args.flags |= kStaged;
+    return plan_;
+  }
+
+ private:
+  uint64_t element() const { return SizeOf(CallDType()); }
+  DType CallDType() const { return UsesInput(c_, rank_) ? c_.input.dtype : c_.output.dtype; }
+  size_t Size() const { return static_cast<size_t>(size_); }
+
+  // `bytes`: known to all ranks alike.
+  void SetBlocks(uint64_t bytes) {
+    const uint64_t wanted = (bytes + 16 * kMostThreads - 1) / (16 * kMostThreads);
+    plan_.blocks = static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 1, most_blocks_));
+  }
+
+  void Deal(Piece* pieces, const Counts& counts) const {
+    uint64_t begin = 0;
+    for (size_t r = 0; r < counts.size(); ++r) {
+      pieces[r] = {begin * element(), counts[r] * element()};
+      begin += counts[r];
+    }
+  }
+
+  Counts Resolved(const Counts& counts, uint64_t each) const {
+    return counts.empty() ? Counts(Size(), each) : counts;
+  }
+
+  void PlanReduction() {
+    CollectiveArgs& args = plan_.args;
+    const uint64_t bytes = c_.input.bytes();
+    work_ = args.bytes = args.most = bytes;
+    SetBlocks(bytes);
+    args.op = static_cast<int32_t>(c_.op);
+    args.divisor = c_.divisor == 0 ? size_ : c_.divisor;
+    args.before = c_.scale.before;
+    args.after = c_.scale.after;
+    args.scaled = args.before != 1 || args.after != 1;
+    SetCombines(0, size_);
+    // In whole vectors, the rest to the last rank.
+    Counts shares = DealRows(bytes / 16, 16, size_);
+    shares.back() += bytes % 16;
+    const uint64_t begin = std::accumulate(shares.begin(), shares.begin() + rank_, uint64_t{0});
+    args.share = {begin, shares[static_cast<size_t>(rank_)]};
+    if (c_.kind == CollectiveKind::kAllReduce) {
+      args.target = Target::kAll;
+      args.wanted = {0, bytes};
+    } else if (c_.kind == CollectiveKind::kReduce) {
+      args.target = Target::kRoot;
+      args.wanted = {0, rank_ == c_.root ? bytes : 0};
+    } else {
+      args.target = Target::kOwn;
+      Piece pieces[kMostRanks] = {};
+      const Counts own =
+          c_.send_counts.empty() ? DealRows(c_.input.count, 1, size_) : c_.send_counts;
+      Deal(pieces, own);
+      args.share = args.wanted = pieces[rank_];
+    }
+    plan_.input_is_read = bytes > 0;
+    plan_.output_is_written = bytes > 0 && (args.target == Target::kAll ||
+                                            (args.target == Target::kRoot && rank_ == c_.root));
+  }
+
+  // The last `count` of inputs [0, first + count) are combined when the last has come.
+  void SetCombines(int first, int count) {
+    if (count == 1) return;
+    const int left = count - count / 2;
+    SetCombines(first, left);
+    SetCombines(first + left, count / 2);
+    ++plan_.args.combines[first + count - 1];
+  }
+
+  void PlanMoves() {
+    CollectiveArgs& args = plan_.args;
+    const auto own = static_cast<size_t>(rank_), root = static_cast<size_t>(c_.root);
+    switch (c_.kind) {
+      case CollectiveKind::kBroadcast: {
+        const Piece whole = {0, c_.input.bytes()};
+        args.same_for_all = 1;
+        if (own == root) std::fill_n(args.sends, size_, whole);
+        // What a rank brings for itself lies where it belongs.
+        args.sends[own].bytes = 0;
+        if (own != root) args.receives[root] = whole;
+        SetBlocks(work_ = whole.bytes);
+        break;
+      }
+      case CollectiveKind::kAllGather: {
+        const Counts counts = Resolved(c_.receive_counts, c_.input.count);
+        args.same_for_all = 1;
+        std::fill_n(args.sends, size_, Piece{0, c_.input.bytes()});
+        Deal(args.receives, counts);
+        SetBlocks(work_ = *std::max_element(counts.begin(), counts.end()) * element());
+        break;
+      }
+      case CollectiveKind::kAllToAll:
+        Deal(args.sends, Resolved(c_.send_counts, c_.input.count / Size()));
+        Deal(args.receives, Resolved(c_.receive_counts, c_.output.count / Size()));
+        CheckCounts();
+        break;
+      case CollectiveKind::kGather:
+        args.sends[root] = {0, c_.input.bytes()};
+        if (own == root) Deal(args.receives, Resolved(c_.receive_counts, c_.input.count));
+        CheckCounts();
+        break;
+      case CollectiveKind::kScatter:
+        if (own == root) Deal(args.sends, Resolved(c_.send_counts, c_.output.count));
+        args.receives[root] = {0, c_.output.bytes()};
+        CheckCounts();
+        break;
+      default: break;  // a barrier
+    }
+    for (size_t r = 0; r < Size(); ++r) {
+      if (r != own) args.most = std::max(args.most, args.sends[r].bytes);
+    }
+    plan_.input_is_read = args.most > 0;
+  }
+
+  // What goes from one rank to another is known to these two alone.
+  void CheckCounts() {
+    plan_.args.checks_counts = 1;
+    plan_.args.piece_bytes = kStageBytes / Size() / 16 * 16;
+    plan_.blocks = std::min(most_blocks_, 32u);
+    work_ = std::max(c_.input.bytes(), c_.output.bytes());
+  }
+
+  // As Calls::Agree has it.
+  void SetSignature() {
+    Digest digest;
+    digest.Add(static_cast<uint64_t>(c_.kind));
+    digest.Add(
+        static_cast<uint64_t>(c_.kind == CollectiveKind::kBarrier ? DType::kF32 : CallDType()));
+    digest.Add(static_cast<uint64_t>(c_.op));
+    digest.Add(static_cast<uint64_t>(c_.root));
+    digest.Add(static_cast<uint64_t>(c_.divisor));
+    digest.Add(c_.scale.before);
+    digest.Add(c_.scale.after);
+    if (Combines(c_.kind)) {
+      digest.Add(c_.input.count);
+      digest.Add(c_.send_counts);
+    } else if (c_.kind == CollectiveKind::kBroadcast) {
+      digest.Add(c_.input.count);
+    } else if (c_.kind == CollectiveKind::kAllGather) {
+      digest.Add(Resolved(c_.receive_counts, c_.input.count));
+    }
+    plan_.args.signature = digest.value();
+  }
+
+  const Collective& c_;
+  int rank_, size_;
+  uint32_t most_blocks_;
+  uint64_t work_ = 0;  // bytes
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan MakePlan(const Collective& collective, int rank, int size, uint32_t most_blocks) {
+  return Planner(collective, rank, size, most_blocks).Make();
+}
+
+}  // namespace dtrun::ops::cuda

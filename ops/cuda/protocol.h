@@ -1,0 +1,145 @@
+#ifndef DTRUN_OPS_CUDA_PROTOCOL_H_
+#define DTRUN_OPS_CUDA_PROTOCOL_H_
+
+// What the kernels of ranks say to each other, and what they share with their hosts. Plain data,
+// for the host and for kernels alike.
+
+#include <cstdint>
+
+namespace dtrun::ops::cuda {
+
+constexpr int kMostRanks = 32;
+constexpr int kMostBlocks = 128;
+constexpr uint32_t kMostThreads = 512;
+constexpr uint32_t kLeastThreads = 64;  // more than kMostRanks: one for each peer, one that watches
+constexpr uint64_t kStageBytes = 32 << 10;  // of a block, for one of two turns
+constexpr int kMostRegions = 1024;
+
+// Memory that peers can reach, numbered alike on all ranks. What they add to an address of the
+// owner's stands in Group::offsets.
+enum Region : uint16_t {
+  kUnreachable = 0,
+  kSameAddress = 1,  // the ranks are threads of one process and share the GPU
+  kFirstAllocated = 2,
+};
+
+/// What a block of one rank tells the same block of another one when they meet. `epoch` is stored
+/// last.
+struct alignas(64) Record {
+  uint64_t signature;  // what all ranks have to call alike
+  uint64_t input;      // where the owner has what the other one reads
+  uint64_t output;     // where the owner wants results, when others write them
+  uint64_t bytes;      // that the owner brings for the other one
+  uint64_t most;       // bytes that it brings for any rank
+  uint32_t call;       // its number on the owner
+  uint16_t input_region, output_region;
+  uint32_t flags;
+  uint32_t unused[2];
+  uint32_t epoch;  // how often the block has met others
+};
+
+enum RecordFlags : uint32_t {
+  kReachable = 1,  // every other rank can reach its buffers
+  kStaged = 2,     // all that it brings lies in its staging memory already
+};
+
+/// Why nothing more is done.
+enum Failure : uint32_t {
+  kNone = 0,
+  kDisagreed = 1,  // ranks have called different things
+  kTimedOut = 2,   // a rank has waited too long for others
+  kLost = 3,       // a rank's host knows that others will not come
+};
+
+/// What a rank leaves in the memory of all when it fails; `failure` is stored last.
+struct alignas(64) Poison {
+  uint32_t calls[kMostRanks];  // by rank: the number of what it has called
+  uint32_t by;                 // the rank that failed first
+  uint32_t missing;            // a bit for each rank that it has waited for in vain
+  uint32_t failure;
+};
+
+/// The beginning of each rank's memory for all: staging memory and records follow.
+struct alignas(64) Arena {
+  Poison poison;
+  uint32_t epochs[kMostBlocks];  // of the rank's own blocks
+  uint32_t finished;             // blocks of the call under way
+};
+
+/// Where the records of a turn lie: what block `block` of this rank heard from rank `from`.
+constexpr uint64_t RecordOffset(int size, uint32_t turn, uint32_t block, int from) {
+  const uint64_t index =
+      (static_cast<uint64_t>(turn) * kMostBlocks + block) * static_cast<uint64_t>(size) +
+      static_cast<uint64_t>(from);
+  return sizeof(Arena) + index * sizeof(Record);
+}
+/// Where the staging memory of block `block` lies.
+constexpr uint64_t StageOffset(int size, uint32_t turn, uint32_t block) {
+  return RecordOffset(size, 2, 0, 0) +
+         (static_cast<uint64_t>(turn) * kMostBlocks + block) * kStageBytes;
+}
+constexpr uint64_t ArenaBytes(int size) { return StageOffset(size, 2, 0); }
+
+/// In pinned memory of a rank's host, which looks at it from time to time.
+struct alignas(64) Report {
+  uint32_t abort;         // by the host, a Failure: leave
+  uint32_t begun, ended;  // of the call under way: how often block 0 had met others
+  uint32_t call;          // which it is
+  Poison poison;          // why a kernel has left
+};
+
+/// The ranks of a group as one of them sees them.
+struct Group {
+  int32_t rank, size;
+  char* arenas[kMostRanks];  // mapped here, by rank
+  const int64_t* offsets;    // [rank][kMostRegions]
+  Report* report;
+};
+
+/// Part of a buffer, in bytes.
+struct Piece {
+  uint64_t begin, bytes;
+};
+
+/// The numbers of DTRUN_SUM ... DTRUN_PRODUCT.
+enum Op : int32_t { kSum, kAverage, kMin, kMax, kProduct };
+
+/// Where the results of a reduction go.
+enum class Target : int32_t { kAll, kRoot, kOwn };
+
+/// A call, as all of its kernels take it. Unused fields are zero.
+struct CollectiveArgs {
+  Group group;
+  uint64_t signature;
+  char* input;
+  char* output;
+  uint32_t call;
+  uint16_t input_region, output_region;
+  uint32_t flags;
+  // Whether every rank has to have checked its peers' counts before any touches its output.
+  int32_t checks_counts;
+  int32_t root;
+  uint64_t most;         // bytes that this rank brings for any other
+  uint64_t piece_bytes;  // what of it a block stages at a time
+
+  // Of kinds that move: to and from each rank.
+  int32_t same_for_all;  // every rank gets the same piece
+  Piece sends[kMostRanks];
+  Piece receives[kMostRanks];
+
+  // Of reductions.
+  uint64_t bytes;  // of the input
+  Piece wanted;    // of the result, by this rank
+  Piece share;     // of the result, that this rank computes where all reach all
+  Target target;
+  int32_t op, divisor;
+  int32_t scaled;
+  double before, after;
+  uint8_t combines[kMostRanks];  // by input: how often to combine the last two when it has come
+};
+
+static_assert(sizeof(CollectiveArgs) <= 4096, "what a kernel can be given");
+
+}  // namespace dtrun::ops::cuda
+
+#endif

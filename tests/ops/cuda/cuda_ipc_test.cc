@@ -1,0 +1,252 @@
+// Collectives of ranks that are threads of one process, on GPUs: order in streams, graphs, memory,
+// and what ranks are told when they do not agree or one does not come.
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dtrun/error.h"
+#include "gpu/device.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+#include "tests/ops/cuda/device_job.h"
+
+namespace dtrun::testing {
+namespace {
+
+using ops::Communicator;
+
+// A rank's stream, and values on its GPU that it may read back.
+class Gpu {
+ public:
+  explicit Gpu(int index = 0) : device_(gpu::Device::Get(index)), stream_(device_) {}
+
+  const gpu::Stream& stream() const { return stream_; }
+  Buffer On(void* data, uint64_t count, DType dtype = DType::kF32) const {
+    Buffer buffer(data, count, dtype);
+    buffer.device = device_.index();
+    buffer.stream = stream_.get();
+    return buffer;
+  }
+  void Upload(void* to, const std::vector<float>& values) const {
+    const gpu::DeviceScope scope(device_);
+    gpu::CopyToDevice(gpu::AddressOf(to), values.data(), values.size() * 4, stream_.get());
+    stream_.Synchronize();
+  }
+  std::vector<float> Download(const void* from, uint64_t count) const {
+    std::vector<float> values(count);
+    const gpu::DeviceScope scope(device_);
+    gpu::CopyToHost(values.data(), gpu::AddressOf(from), count * 4, stream_.get());
+    stream_.Synchronize();
+    return values;
+  }
+
+ private:
+  const gpu::Device& device_;
+  gpu::Stream stream_;
+};
+
+std::vector<float> Filled(uint64_t count, float value) { return std::vector<float>(count, value); }
+
+// On the threads of ranks, where Catch's own checks may not be used.
+void Expect(bool holds, const std::source_location& where = std::source_location::current()) {
+  if (!holds) throw std::runtime_error("line " + std::to_string(where.line()) + " does not hold");
+}
+
+std::string RefusalOf(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<std::string> Nothing(int size) {
+  return std::vector<std::string>(static_cast<size_t>(size));
+}
+
+TEST_CASE("a world of one copies and scales on its stream") {
+  const auto errors = RunDeviceRanks(1, [](Communicator& communicator) {
+    const Gpu gpu;
+    const auto a = communicator.AllocateOnDevice(0, 4096),
+               b = communicator.AllocateOnDevice(0, 4096);
+    gpu.Upload(a->data(), Filled(100, 3));
+    communicator.StartAllReduce(
+        gpu.On(a->data(), 100), gpu.On(b->data(), 100), ReduceOp::kAverage, {2, 5});
+    Expect(gpu.Download(b->data(), 100) == Filled(100, 30));
+    communicator.StartAllGather(gpu.On(b->data(), 100), gpu.On(a->data(), 100));
+    Expect(gpu.Download(a->data(), 100) == Filled(100, 30));
+    communicator.CheckDevice();
+  });
+  CHECK(errors == Nothing(1));
+}
+
+TEST_CASE("what is enqueued behind a collective sees its result, and the host has not waited") {
+  constexpr uint64_t kCount = 300'000;  // more than is staged
+  const auto errors = RunDeviceRanks(3, [](Communicator& communicator) {
+    const Gpu gpu;
+    const auto memory = communicator.AllocateOnDevice(0, kCount * 4);
+    gpu.Upload(memory->data(), Filled(kCount, 1));
+    for (int i = 0; i < 5; ++i)
+      Expect(communicator.StartAllReduce(gpu.On(memory->data(), kCount), ReduceOp::kSum).Test());
+    Expect(gpu.Download(memory->data(), kCount) == Filled(kCount, 243));
+  });
+  CHECK(errors == Nothing(3));
+}
+
+TEST_CASE("collectives from different streams are done in the order of their calls") {
+  const auto errors = RunDeviceRanks(2, [](Communicator& communicator) {
+    const Gpu first, second;
+    const auto memory = communicator.AllocateOnDevice(0, 4096);
+    first.Upload(memory->data(), Filled(1000, 1));
+    for (int i = 0; i < 10; ++i) {
+      const Gpu& gpu = (i + communicator.rank()) % 2 == 0 ? first : second;
+      communicator.StartAllReduce(gpu.On(memory->data(), 1000), ReduceOp::kSum);
+    }
+    const Gpu& last = communicator.rank() == 0 ? second : first;
+    Expect(last.Download(memory->data(), 1000) == Filled(1000, 1024));
+  });
+  CHECK(errors == Nothing(2));
+}
+
+TEST_CASE("a graph with collectives can be launched as often as wanted, between others") {
+  const auto errors = RunDeviceRanks(2, [](Communicator& communicator) {
+    const Gpu gpu;
+    const auto memory = communicator.AllocateOnDevice(0, 1 << 20);
+    const auto result = communicator.AllocateOnDevice(0, 1 << 20);
+    const uint64_t counts[] = {1000, 200'000};
+    for (const uint64_t count : counts) {
+      const Buffer buffer = gpu.On(memory->data(), count), all = gpu.On(result->data(), count);
+      gpu.Upload(memory->data(), Filled(count, 1));
+      const gpu::Graph graph(gpu.stream(), [&] {
+        communicator.StartAllReduce(buffer, ReduceOp::kSum);
+        communicator.StartAllReduce(buffer, all, ReduceOp::kMax);
+      });
+      CHECK(gpu.Download(memory->data(), count) == Filled(count, 1));
+      for (int i = 0; i < 3; ++i) {
+        graph.Launch(gpu.stream().get());
+        communicator.StartAllReduce(buffer, ReduceOp::kAverage);
+      }
+      CHECK(gpu.Download(memory->data(), count) == Filled(count, 8));
+      CHECK(gpu.Download(result->data(), count) == Filled(count, 8));
+    }
+  });
+  CHECK(errors == Nothing(2));
+}
+
+TEST_CASE("a small barrier of GPUs ends when all ranks have come to it") {
+  const auto errors = RunDeviceRanks(4, [](Communicator& communicator) {
+    const Gpu gpu;
+    for (int i = 0; i < 3; ++i) {
+      ops::Collective barrier;
+      barrier.input = gpu.On(nullptr, 0);
+      communicator.Start(barrier);
+    }
+    gpu.stream().Synchronize();
+    communicator.CheckDevice();
+  });
+  CHECK(errors == Nothing(4));
+}
+
+TEST_CASE("ranks that call different things are all told who called what, and touch nothing") {
+  for (const uint64_t count : {uint64_t{10}, uint64_t{400'000}}) {
+    const auto errors = RunDeviceRanks(2, [count](Communicator& communicator) {
+      const Gpu gpu;
+      const auto memory = communicator.AllocateOnDevice(0, (count + 1) * 4);
+      gpu.Upload(memory->data(), Filled(count + 1, 7));
+      const uint64_t own = count + static_cast<uint64_t>(communicator.rank());
+      communicator.StartAllReduce(gpu.On(memory->data(), own), ReduceOp::kSum);
+      Expect(gpu.Download(memory->data(), count + 1) == Filled(count + 1, 7));
+      communicator.StartAllReduce(gpu.On(memory->data(), count), ReduceOp::kSum);
+    });
+    const std::string n = std::to_string(count), m = std::to_string(count + 1);
+    CHECK(
+        errors ==
+        std::vector<std::string>(
+            2,
+            "the ranks disagree on a collective on GPUs: rank 0 called all_reduce "
+            "(f32, " +
+                n + " elements, sum); rank 1 called all_reduce (f32, " + m + " elements, sum)"));
+  }
+}
+
+TEST_CASE("counts by rank that do not fit are found before anything is written") {
+  const auto errors = RunDeviceRanks(3, [](Communicator& communicator) {
+    const Gpu gpu;
+    const auto input = communicator.AllocateOnDevice(0, 4096);
+    const auto output = communicator.AllocateOnDevice(0, 4096);
+    gpu.Upload(output->data(), Filled(100, 7));
+    // Rank 2 expects one element more of rank 0 than it sends.
+    const ops::Counts sends(3, 5);
+    ops::Counts receives(3, 5);
+    if (communicator.rank() == 2) receives[0] = 6;
+    const uint64_t total = std::accumulate(receives.begin(), receives.end(), uint64_t{0});
+    communicator.StartAllToAll(
+        gpu.On(input->data(), 15), gpu.On(output->data(), total), sends, receives);
+    Expect(gpu.Download(output->data(), 100) == Filled(100, 7));
+    communicator.CheckDevice();
+  });
+  CHECK(
+      errors == std::vector<std::string>(
+                    3,
+                    "the ranks disagree on a collective on GPUs: all_to_all: rank 0 sends 5 "
+                    "elements to rank 2, which expects 6"));
+}
+
+TEST_CASE("a rank that does not come is named, and nobody waits for ever") {
+  std::atomic<int> gave_up = 0;
+  std::vector<ErrorCode> codes(3, ErrorCode::kSystem);
+  const auto errors = RunDeviceRanks(
+      3,
+      [&](Communicator& communicator) {
+        const Gpu gpu;
+        const auto memory = communicator.AllocateOnDevice(0, 4096);
+        const bool late = communicator.rank() == 1;
+        while (late && gave_up < 2) std::this_thread::yield();
+        communicator.StartAllReduce(gpu.On(memory->data(), 5), ReduceOp::kSum);
+        gpu.stream().Synchronize();
+        ++gave_up;
+        try {
+          communicator.CheckDevice();
+        } catch (const Error& error) {
+          codes[static_cast<size_t>(communicator.rank())] = error.code();
+          throw;
+        }
+      },
+      std::chrono::milliseconds(400));
+  CHECK(codes == std::vector<ErrorCode>(3, ErrorCode::kTimeout));
+  // Whoever gave up first says so for all.
+  CHECK_THAT(
+      errors[1],
+      Catch::Contains(" waited for rank 1 to call all_reduce (f32, 5 elements, sum) on a GPU, and "
+                      "has given up"));
+  CHECK(errors == std::vector<std::string>(3, errors[1]));
+}
+
+TEST_CASE("both buffers lie on one GPU and in one stream, and a group has one GPU") {
+  const auto errors = RunDeviceRanks(2, [](Communicator& communicator) {
+    const Gpu gpu, other;
+    const auto memory = communicator.AllocateOnDevice(0, 4096);
+    const Buffer here = gpu.On(memory->data(), 10), there = other.On(memory->data(), 10);
+    const std::string refusal =
+        RefusalOf([&] { communicator.StartAllReduce(here, there, ReduceOp::kSum); });
+    Expect(refusal.find("expected both on one GPU and in one stream") != std::string::npos);
+    Buffer elsewhere = here;
+    elsewhere.device = 1;
+    Expect(
+        RefusalOf([&] { communicator.StartAllReduce(elsewhere, ReduceOp::kSum); }) ==
+        "the data lies on GPU 1; expected GPU 0, which this rank has used in world before");
+  });
+  CHECK(errors == Nothing(2));
+}
+
+}  // namespace
+}  // namespace dtrun::testing

@@ -1,0 +1,38 @@
+#ifndef DTRUN_TESTS_OPS_CUDA_DEVICE_JOB_H_
+#define DTRUN_TESTS_OPS_CUDA_DEVICE_JOB_H_
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "ops/communicator.h"
+#include "ops/cuda/device_backends.h"
+#include "ops/engine.h"
+#include "ops/self/self_communicator.h"
+#include "ops/shm/shm_communicator.h"
+#include "tests/support/thread_ranks.h"
+
+namespace dtrun::testing {
+
+/// Runs `rank_main` as ranks that are threads of this process, with communicators that reach GPUs;
+/// returns what each threw.
+inline std::vector<std::string> RunDeviceRanks(
+    int size, const std::function<void(ops::Communicator&)>& rank_main,
+    base::Duration timeout = std::chrono::seconds(20)) {
+  const base::SteadyClock clock;
+  return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
+    ops::Engine engine({.timeout = timeout, .may_spin = false}, clock, [](auto, const auto&) {});
+    const auto communicator =
+        size == 1
+            ? ops::CreateSelfCommunicator()
+            : ops::CreateShmCommunicator(bootstrap, engine, ops::Members::World(bootstrap.size()));
+    communicator->UseDevices(ops::DeviceBackends());
+    rank_main(*communicator);
+  });
+}
+
+}  // namespace dtrun::testing
+
+#endif

@@ -1,0 +1,267 @@
+#include "tests/ops/cuda/device_ranks.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "gpu/device.h"
+#include "gpu/driver.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+
+namespace dtrun::testing {
+namespace {
+
+// The guards around the suite's buffers.
+constexpr uint64_t kAround = 48;
+
+// Host memory from Allocate and its twin, which peers can reach.
+struct Block {
+  std::unique_ptr<char[]> host;
+  uint64_t bytes = 0;
+  std::unique_ptr<ops::Memory> twin;
+};
+
+// Memory that peers cannot reach, from one allocation: to free memory of a GPU waits for all that
+// the process does there, also for kernels of other ranks, which wait for this one's.
+class Ring {
+ public:
+  explicit Ring(const gpu::Device& device) : memory_(device, kBytes) {}
+  CUdeviceptr Take(uint64_t bytes) {
+    if (used_ + bytes > kBytes) used_ = 0;
+    const CUdeviceptr taken = memory_.address() + used_;
+    used_ += (bytes + 15) / 16 * 16;
+    return taken;
+  }
+
+ private:
+  static constexpr uint64_t kBytes = 24 << 20;  // more than all operations under way at once need
+
+  gpu::DeviceMemory memory_;
+  uint64_t used_ = 0;
+};
+
+struct Context {
+  Context(ops::Communicator& communicator_in, int index)
+      : communicator(communicator_in),
+        device(gpu::Device::Get(index)),
+        stream(device),
+        ring(device) {}
+
+  ops::Communicator& communicator;
+  const gpu::Device& device;
+  gpu::Stream stream;
+  Ring ring;
+  std::map<char*, std::weak_ptr<Block>> blocks;
+};
+
+// Host bytes [begin, end) on the GPU, from the start of an operation to its end.
+class Mirror {
+ public:
+  Mirror(Context& context, char* begin, char* end)
+      : context_(context), begin_(begin), bytes_(static_cast<uint64_t>(end - begin)) {
+    for (const auto& [host, weak] : context.blocks) {
+      const std::shared_ptr<Block> block = weak.lock();
+      if (block == nullptr || begin < host || begin >= host + block->bytes) continue;
+      block_ = block;
+      at_ = gpu::AddressOf(block->twin->data()) + static_cast<uint64_t>(begin - host);
+      before_ = std::min<uint64_t>(kAround, static_cast<uint64_t>(begin - host));
+      after_ = std::min<uint64_t>(kAround, block->bytes - static_cast<uint64_t>(end - host));
+    }
+    if (block_ == nullptr) {
+      // As odd an address as on the host.
+      at_ = context.ring.Take(bytes_ + 16) + reinterpret_cast<uint64_t>(begin) % 16;
+    }
+    gpu::CopyToDevice(at_ - before_, begin_ - before_, before_ + bytes_ + after_, stream());
+  }
+
+  bool Holds(const void* data) const { return data >= begin_ && data < begin_ + bytes_; }
+  char* Twin(const void* data) const {
+    const auto offset = static_cast<uint64_t>(static_cast<const char*>(data) - begin_);
+    return reinterpret_cast<char*>(at_ + offset);
+  }
+  void Return() {
+    gpu::CopyToHost(begin_ - before_, at_ - before_, before_ + bytes_ + after_, stream());
+  }
+
+ private:
+  CUstream stream() const { return context_.stream.get(); }
+
+  Context& context_;
+  char* begin_;
+  uint64_t bytes_, before_ = 0, after_ = 0;
+  std::shared_ptr<Block> block_;
+  CUdeviceptr at_ = 0;
+};
+
+// The mirrors of an operation's buffers: one where they overlap.
+class Mirrors {
+ public:
+  Mirrors(Context& context, const Buffer& input, const Buffer& output) : context_(context) {
+    char *a = Begin(input), *b = Begin(output);
+    char *a_end = a + input.bytes(), *b_end = b + output.bytes();
+    if (a != a_end && b != b_end && a < b_end && b < a_end) {
+      Add(std::min(a, b), std::max(a_end, b_end));
+    } else {
+      Add(a, a_end);
+      Add(b, b_end);
+    }
+  }
+  Buffer Of(Buffer buffer) const {
+    for (const auto& mirror : mirrors_) {
+      if (mirror->Holds(buffer.data)) {
+        buffer.data = mirror->Twin(buffer.data);
+        break;
+      }
+    }
+    buffer.device = context_.device.index();
+    buffer.stream = context_.stream.get();
+    return buffer;
+  }
+  void Return() {
+    for (const auto& mirror : mirrors_) mirror->Return();
+  }
+
+ private:
+  static char* Begin(const Buffer& buffer) { return static_cast<char*>(buffer.data); }
+  void Add(char* begin, char* end) {
+    if (begin != end) mirrors_.push_back(std::make_unique<Mirror>(context_, begin, end));
+  }
+
+  Context& context_;
+  std::vector<std::unique_ptr<Mirror>> mirrors_;
+};
+
+class DeviceStarted : public Started {
+ public:
+  DeviceStarted(std::shared_ptr<Context> context, std::unique_ptr<Mirrors> mirrors)
+      : context_(std::move(context)), mirrors_(std::move(mirrors)) {}
+
+  bool Test() override {
+    const gpu::DeviceScope scope(context_->device);
+    return gpu::Driver::Get().cuStreamQuery(context_->stream.get()) == CUDA_SUCCESS;
+  }
+  void Wait() override {
+    const gpu::DeviceScope scope(context_->device);
+    context_->stream.Synchronize();
+    context_->communicator.CheckDevice();
+    if (mirrors_ == nullptr) return;
+    mirrors_->Return();
+    context_->stream.Synchronize();
+    mirrors_ = nullptr;
+  }
+
+ private:
+  std::shared_ptr<Context> context_;
+  std::unique_ptr<Mirrors> mirrors_;
+};
+
+ops::CollectiveKind KindOf(Kind kind) {
+  switch (kind) {
+    case Kind::kAllReduce: return ops::CollectiveKind::kAllReduce;
+    case Kind::kReduceScatter: return ops::CollectiveKind::kReduceScatter;
+    case Kind::kReduce: return ops::CollectiveKind::kReduce;
+    case Kind::kBroadcast: return ops::CollectiveKind::kBroadcast;
+    case Kind::kAllGather: return ops::CollectiveKind::kAllGather;
+    case Kind::kAllToAll: return ops::CollectiveKind::kAllToAll;
+    case Kind::kGather: return ops::CollectiveKind::kGather;
+    case Kind::kScatter: return ops::CollectiveKind::kScatter;
+  }
+  return ops::CollectiveKind::kBarrier;
+}
+
+class DeviceRanks : public Ranks {
+ public:
+  DeviceRanks(ops::Communicator& communicator, int device)
+      : context_(std::make_shared<Context>(communicator, device)) {}
+  DeviceRanks(std::unique_ptr<ops::Communicator> owned, int device) : DeviceRanks(*owned, device) {
+    owned_ = std::move(owned);
+  }
+  // Blocks and the stream go before the communicator that they came from.
+  ~DeviceRanks() override { context_ = nullptr; }
+
+  int rank() const override { return communicator().rank(); }
+  int size() const override { return communicator().size(); }
+
+  std::unique_ptr<Started> Start(const Operation& o) override {
+    const gpu::DeviceScope scope(context_->device);
+    ops::Collective collective;
+    collective.kind = KindOf(o.kind);
+    collective.op = o.op;
+    collective.scale = o.scale;
+    collective.root = o.root;
+    collective.send_counts = o.send_counts;
+    collective.receive_counts = o.receive_counts;
+    Buffer input = o.input, output = o.output;
+    if (o.kind == Kind::kBroadcast) {
+      input = output = rank() == o.root ? o.input : o.output;
+    }
+    auto mirrors = std::make_unique<Mirrors>(*context_, input, output);
+    collective.input = mirrors->Of(input);
+    collective.output = mirrors->Of(output);
+    communicator().Start(collective);
+    return std::make_unique<DeviceStarted>(context_, std::move(mirrors));
+  }
+  std::unique_ptr<Started> StartBarrier() override {
+    ops::Collective barrier;
+    barrier.input.device = context_->device.index();
+    barrier.input.stream = context_->stream.get();
+    communicator().Start(barrier);
+    return std::make_unique<DeviceStarted>(context_, nullptr);
+  }
+  std::unique_ptr<Started> StartSend(Buffer buffer, int peer) override {
+    return StartMessage(ops::CollectiveKind::kSend, buffer, peer);
+  }
+  std::unique_ptr<Started> StartReceive(Buffer buffer, int peer) override {
+    return StartMessage(ops::CollectiveKind::kReceive, buffer, peer);
+  }
+
+  std::shared_ptr<void> Allocate(uint64_t bytes) override {
+    auto block = std::make_shared<Block>();
+    block->host = std::make_unique<char[]>(bytes);
+    block->bytes = bytes;
+    block->twin = communicator().AllocateOnDevice(context_->device.index(), bytes);
+    context_->blocks[block->host.get()] = block;
+    return {block, block->host.get()};
+  }
+  std::unique_ptr<Ranks> Duplicate() override { return Own(communicator().Duplicate()); }
+  std::unique_ptr<Ranks> Split(int colour, int key) override {
+    return Own(communicator().Split(colour, key));
+  }
+  std::unique_ptr<Ranks> Subset(const std::vector<int>& ranks) override {
+    return Own(communicator().Subset(ranks));
+  }
+
+ private:
+  ops::Communicator& communicator() const { return context_->communicator; }
+
+  std::unique_ptr<Started> StartMessage(ops::CollectiveKind kind, Buffer buffer, int peer) {
+    const gpu::DeviceScope scope(context_->device);
+    auto mirrors = std::make_unique<Mirrors>(*context_, buffer, Buffer());
+    ops::Collective message;
+    message.kind = kind;
+    message.root = peer;
+    message.input = message.output = mirrors->Of(buffer);
+    communicator().Start(message);
+    return std::make_unique<DeviceStarted>(context_, std::move(mirrors));
+  }
+
+  std::unique_ptr<Ranks> Own(std::unique_ptr<ops::Communicator> communicator) {
+    if (communicator == nullptr) return nullptr;
+    // Here the ranks wait for each other: the suite then calls in an order of each rank's own.
+    communicator->device_group(context_->device.index());
+    return std::make_unique<DeviceRanks>(std::move(communicator), context_->device.index());
+  }
+
+  std::unique_ptr<ops::Communicator> owned_;
+  std::shared_ptr<Context> context_;
+};
+
+}  // namespace
+
+std::unique_ptr<Ranks> OverDevice(ops::Communicator& communicator, int device) {
+  return std::make_unique<DeviceRanks>(communicator, device);
+}
+
+}  // namespace dtrun::testing
