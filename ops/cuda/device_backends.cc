@@ -22,7 +22,8 @@ using base::Text;
 
 struct Backend {
   const char* name;
-  // Why this rank does not use it; "" when it does. Collective.
+  // Why this rank does not use it; "" when it does. Not asked when the user wants no other.
+  // Collective.
   std::string (*probe)(Communicator& host, const gpu::Device& device);
   // Collective over the ranks of `host`.
   std::unique_ptr<DeviceGroup> (*create)(Communicator& host, const gpu::Device& device);
@@ -48,8 +49,9 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(
   gpu::SetMemoryLimit(settings.memory_bytes);
   for (const Backend& backend : Backends()) {
     if (settings.backend != "auto" && settings.backend != backend.name) continue;
+    const bool wanted = settings.backend == backend.name;
     const std::string reason =
-        cuda::FirstObjection(host, [&] { return backend.probe(host, *device); });
+        cuda::FirstObjection(host, [&] { return wanted ? "" : backend.probe(host, *device); });
     if (reason.empty()) return backend.create(host, *device);
     refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);
   }

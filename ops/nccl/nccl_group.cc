@@ -7,12 +7,16 @@
 // operation to it. What it has no arithmetic for (bools, 16-bit integers, averages and scales of
 // integers, scaled extrema and products) is gathered, in pieces, and reduced by a kernel of ours.
 //
+// A factor by which inputs can be multiplied without rounding is NCCL's to multiply by; any other
+// one is multiplied into the sum, as everywhere.
+//
 // Sums are NCCL's own: the same bits on all ranks and in every run over the same GPUs, but not
 // those of the balanced tree that the other backends add up in.
 
 #include "ops/nccl/nccl_group.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -74,12 +78,28 @@ double FactorOf(const Collective& collective, int size) {
   return collective.scale.before * collective.scale.after * average;
 }
 
-bool NcclCombines(const Collective& collective, int size) {
-  const DType dtype = collective.input.dtype;
-  if (!CombinedType(dtype)) return false;
-  if (FactorOf(collective, size) == 1 && collective.scale.before == 1) return true;
+bool IsPowerOfTwo(double factor) {
+  int exponent = 0;
+  return factor > 0 && std::isfinite(factor) && std::frexp(factor, &exponent) == 0.5;
+}
+
+// Who does the arithmetic of a reduction.
+enum class Way {
+  kNccl,        // a factor is one by which inputs can be multiplied without rounding
+  kThenFinish,  // NCCL adds, and a kernel of ours multiplies the sum
+  kHere,        // a kernel of ours
+};
+
+Way WayOf(const Collective& collective, int size) {
+  if (!CombinedType(collective.input.dtype)) return Way::kHere;
+  const bool scaled = collective.scale.before != 1 || collective.scale.after != 1;
   const bool adds = collective.op == ReduceOp::kSum || collective.op == ReduceOp::kAverage;
-  return adds && IsFloat(dtype);
+  if (!adds) return scaled ? Way::kHere : Way::kNccl;
+  const double factor = FactorOf(collective, size);
+  if (!scaled && factor == 1) return Way::kNccl;
+  if (!IsFloat(collective.input.dtype)) return Way::kHere;
+  if (IsPowerOfTwo(factor)) return Way::kNccl;
+  return collective.scale.before == 1 ? Way::kThenFinish : Way::kHere;
 }
 
 // Of inputs [first, first + count): the right half is the smaller one.
@@ -163,7 +183,10 @@ class NcclGroup : public DeviceGroup {
 
  private:
   void Do(const Collective& collective);
-  void Combine(const Collective& collective);
+  void Combine(const Collective& collective, double factor);
+  void CombineAndFinish(const Collective& collective);
+  void ReducePieces(
+      const Collective& collective, cuda::ReducePiecesArgs args, const Buffer& result);
   void CombineHere(const Collective& collective);
   void Move(const Collective& collective);
   void Broadcast(const Buffer& from, const Buffer& to, int root);
@@ -216,7 +239,12 @@ void NcclGroup::Do(const Collective& collective) {
     case CollectiveKind::kAllReduce:
     case CollectiveKind::kReduce:
     case CollectiveKind::kReduceScatter:
-      return NcclCombines(collective, size_) ? Combine(collective) : CombineHere(collective);
+      switch (WayOf(collective, size_)) {
+        case Way::kNccl: return Combine(collective, FactorOf(collective, size_));
+        case Way::kThenFinish: return CombineAndFinish(collective);
+        case Way::kHere: return CombineHere(collective);
+      }
+      return;
     default: return Move(collective);
   }
 }
@@ -226,7 +254,7 @@ void NcclGroup::Do(const Collective& collective) {
 // NCCL's name for a reduction; a factor needs one that lives until the operation is enqueued.
 class NcclOp {
  public:
-  NcclOp(const NcclApi& api, ncclComm_t comm, const Collective& collective, int size)
+  NcclOp(const NcclApi& api, ncclComm_t comm, const Collective& collective, double factor)
       : api_(api), comm_(comm) {
     switch (collective.op) {
       case ReduceOp::kMin: op_ = ncclMin; return;
@@ -234,15 +262,12 @@ class NcclOp {
       case ReduceOp::kProduct: op_ = ncclProd; return;
       default: break;
     }
-    const double factor = FactorOf(collective, size);
     if (factor == 1) return;
     const DType dtype = collective.input.dtype;
-    const Factor scalar(factor, dtype);
-    // NCCL's scalars are not const.
-    Factor copy = scalar;
+    Factor scalar(factor, dtype);
     api.Check(
         api.ncclRedOpCreatePreMulSum(
-            &op_, copy.bytes, *CombinedType(dtype), ncclScalarHostImmediate, comm),
+            &op_, scalar.bytes, *CombinedType(dtype), ncclScalarHostImmediate, comm),
         "ncclRedOpCreatePreMulSum", comm);
     made_ = true;
   }
@@ -260,11 +285,11 @@ class NcclOp {
   bool made_ = false;
 };
 
-void NcclGroup::Combine(const Collective& collective) {
+void NcclGroup::Combine(const Collective& collective, double factor) {
   const Buffer &input = collective.input, &output = collective.output;
   if (input.count == 0) return;
   const ncclDataType_t type = *CombinedType(input.dtype);
-  const NcclOp op(api_, comm_, collective, size_);
+  const NcclOp op(api_, comm_, collective, factor);
   if (collective.kind == CollectiveKind::kAllReduce)
     return CheckNccl(
         api_.ncclAllReduce(input.data, output.data, input.count, type, op.get(), comm_, stream()),
@@ -294,6 +319,15 @@ void NcclGroup::Combine(const Collective& collective) {
   });
 }
 
+void NcclGroup::CombineAndFinish(const Collective& collective) {
+  Combine(collective, 1);
+  if (!UsesOutput(collective, rank_)) return;
+  cuda::ReducePiecesArgs args = pieces_args_;
+  args.inputs = 1;
+  args.pieces = static_cast<const char*>(collective.output.data);
+  ReducePieces(collective, args, collective.output);
+}
+
 Counts NcclGroup::SharesOf(const Collective& collective) const {
   return collective.send_counts.empty() ? DealRows(collective.input.count, 1, size_)
                                         : collective.send_counts;
@@ -312,8 +346,6 @@ void NcclGroup::CombineHere(const Collective& collective) {
   } else if (collective.kind == CollectiveKind::kReduce && rank_ != collective.root) {
     wanted.count = 0;
   }
-  static gpu::Kernels kernels(dtrun_reduce_pieces, "reductions of what NCCL has gathered");
-  constexpr uint32_t kThreads = 256;
   if (size_ > cuda::kMostGathered)
     throw Error(
         ErrorCode::kUnavailable,
@@ -330,22 +362,29 @@ void NcclGroup::CombineHere(const Collective& collective) {
     const uint64_t first = std::max(begin, wanted.begin);
     const uint64_t end = std::min(begin + part.count, wanted.begin + wanted.count);
     if (first >= end) continue;
-    const Buffer result = output.Slice(first - wanted.begin, end - first);
     cuda::ReducePiecesArgs args = pieces_args_;
     args.pieces = pieces_.as<char>() + (first - begin) * SizeOf(input.dtype);
-    args.output = static_cast<char*>(result.data);
     args.stride = part.bytes();
-    args.count = result.count;
-    args.before = collective.scale.before;
-    args.after = collective.scale.after;
-    args.scaled = args.before != 1 || args.after != 1 ? 1 : 0;
-    args.divisor = collective.divisor == 0 ? size_ : collective.divisor;
-    args.op = static_cast<int32_t>(collective.op);
-    kernels.Launch(
-        device_, Text("dtrun_reduce_pieces_", NameOf(input.dtype)).c_str(),
-        {.blocks = gpu::BlocksFor(result.count, kThreads, 4096), .threads = kThreads},
-        stream_.get(), args);
+    ReducePieces(collective, args, output.Slice(first - wanted.begin, end - first));
   }
+}
+
+// The arithmetic of the collective, over pieces that lie as `args` says.
+void NcclGroup::ReducePieces(
+    const Collective& collective, cuda::ReducePiecesArgs args, const Buffer& result) {
+  static gpu::Kernels kernels(dtrun_reduce_pieces, "reductions beside NCCL's");
+  constexpr uint32_t kThreads = 256, kMostBlocks = 4096;
+  args.output = static_cast<char*>(result.data);
+  args.count = result.count;
+  args.before = collective.scale.before;
+  args.after = collective.scale.after;
+  args.scaled = args.before != 1 || args.after != 1 ? 1 : 0;
+  args.divisor = collective.divisor == 0 ? size_ : collective.divisor;
+  args.op = static_cast<int32_t>(collective.op);
+  kernels.Launch(
+      device_, Text("dtrun_reduce_pieces_", NameOf(result.dtype)).c_str(),
+      {.blocks = gpu::BlocksFor(result.count, kThreads, kMostBlocks), .threads = kThreads},
+      stream_.get(), args);
 }
 
 // ---- what only moves
