@@ -21,7 +21,7 @@ std::string LoadInto(Driver& driver) {
 #define DTRUN_FIND_DRIVER_FUNCTION(name)                                                       \
   driver.name = reinterpret_cast<decltype(driver.name)>(::dlsym(library, DTRUN_QUOTED(name))); \
   if (driver.name == nullptr)                                                                  \
-    return "libcuda.so.1 has no " DTRUN_QUOTED(name) "; is it older than CUDA 12?";
+    return "libcuda.so.1 has no " DTRUN_QUOTED(name) "; is it older than CUDA 12.4?";
   DTRUN_FOR_EACH_DRIVER_FUNCTION(DTRUN_FIND_DRIVER_FUNCTION)
 #undef DTRUN_FIND_DRIVER_FUNCTION
 #undef DTRUN_QUOTED

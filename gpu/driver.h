@@ -9,31 +9,27 @@ namespace dtrun::gpu {
 
 // The functions of CUDA's driver that dtrun calls. The names are cuda.h's, which defines some of
 // them as versions of themselves (cuMemAlloc is cuMemAlloc_v2); so are the members of Driver.
-#define DTRUN_FOR_EACH_DRIVER_FUNCTION(X)                                                          \
-  X(cuInit)                                                                                        \
-  X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount) X(               \
-      cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceGetPCIBusId)               \
-      X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(              \
-          cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize)              \
-          X(cuCtxGetStreamPriorityRange) X(cuDeviceCanAccessPeer) X(cuMemGetInfo) X(cuMemAlloc) X( \
-              cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoDAsync)                   \
-              X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuMemsetD32Async) X(  \
-                  cuMemGetAllocationGranularity) X(cuMemAddressReserve) X(cuMemAddressFree)        \
-                  X(cuMemCreate) X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(    \
-                      cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle)              \
-                      X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(         \
-                          cuMemGetAddressRange) X(cuPointerGetAttribute)                           \
-                          X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize)  \
-                              X(cuStreamQuery) X(cuStreamWaitEvent) X(cuStreamIsCapturing) X(      \
-                                  cuStreamBeginCapture) X(cuStreamEndCapture) X(cuLaunchHostFunc)  \
-                                  X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)              \
-                                      X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime)  \
-                                          X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(       \
-                                              cuGraphDestroy) X(cuGraphExecDestroy)                \
-                                              X(cuModuleLoadData) X(cuModuleUnload) X(             \
-                                                  cuModuleGetFunction) X(cuLaunchKernel)           \
-                                                  X(cuFuncSetAttribute) X(                         \
-                                                      cuOccupancyMaxActiveBlocksPerMultiprocessor)
+// clang-format off
+#define DTRUN_FOR_EACH_DRIVER_FUNCTION(X)                                                         \
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount)       \
+  X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceGetPCIBusId)                \
+  X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                    \
+  X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize)                   \
+  X(cuCtxGetStreamPriorityRange) X(cuDeviceCanAccessPeer) X(cuMemGetInfo) X(cuMemAlloc)           \
+  X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)       \
+  X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuMemsetD32Async) X(cuMemGetAllocationGranularity)    \
+  X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap)           \
+  X(cuMemUnmap) X(cuMemSetAccess) X(cuMemExportToShareableHandle)                                 \
+  X(cuMemImportFromShareableHandle) X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle)                    \
+  X(cuIpcCloseMemHandle) X(cuMemGetAddressRange) X(cuPointerGetAttribute)                         \
+  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)        \
+  X(cuStreamWaitEvent) X(cuStreamIsCapturing) X(cuStreamBeginCapture) X(cuStreamEndCapture)       \
+  X(cuLaunchHostFunc) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery)         \
+  X(cuEventSynchronize) X(cuEventElapsedTime) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)     \
+  X(cuGraphDestroy) X(cuGraphExecDestroy) X(cuModuleLoadData) X(cuModuleUnload)                   \
+  X(cuModuleGetFunction) X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncLoad)  \
+  X(cuLaunchKernel) X(cuFuncSetAttribute) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+// clang-format on
 
 /// CUDA's driver, libcuda.so.1, loaded by the first who asks and kept. Thread-safe.
 struct Driver {

@@ -1,5 +1,7 @@
 #include "gpu/kernels.h"
 
+#include <vector>
+
 #include "dtrun/error.h"
 #include "gpu/driver.h"
 
@@ -11,14 +13,24 @@ CUfunction Kernels::Find(const Device& device, const char* kernel) {
   if (function != nullptr) return function;
   const DeviceScope scope(device);
   CUmodule& module = modules_[device.index()];
-  if (module == nullptr)
-    Check(
-        Driver::Get().cuModuleLoadData(&module, image_),
-        ("loading " + name_ + " on " + device.name()).c_str());
+  if (module == nullptr) module = Load(device);
   Check(
       Driver::Get().cuModuleGetFunction(&function, module, kernel),
       (name_ + ": looking for " + kernel).c_str());
   return function;
+}
+
+CUmodule Kernels::Load(const Device& device) const {
+  const Driver& driver = Driver::Get();
+  const std::string loading = "loading " + name_ + " on " + device.name();
+  CUmodule module = nullptr;
+  Check(driver.cuModuleLoadData(&module, image_), loading.c_str());
+  unsigned count = 0;
+  Check(driver.cuModuleGetFunctionCount(&count, module), loading.c_str());
+  std::vector<CUfunction> functions(count);
+  Check(driver.cuModuleEnumerateFunctions(functions.data(), count, module), loading.c_str());
+  for (const CUfunction function : functions) Check(driver.cuFuncLoad(function), loading.c_str());
+  return module;
 }
 
 void Kernels::LaunchWithParameter(

@@ -22,7 +22,9 @@ struct Shape {
 };
 
 /// The kernels of one image (what the rule cuda_kernels makes of .cu files), loaded on each device
-/// that they are launched on. Kept until the process ends. Thread-safe.
+/// that they are launched on: all of them with the first, since a driver that loads a kernel later
+/// waits for those that run, and one of these may wait for what has not been launched yet. Kept
+/// until the process ends. Thread-safe.
 class Kernels {
  public:
   /// `image` outlives the object; `name`: for errors.
@@ -43,6 +45,7 @@ class Kernels {
   }
 
  private:
+  CUmodule Load(const Device& device) const;
   void LaunchWithParameter(
       const Device& device, const char* kernel, const Shape& shape, CUstream stream,
       const void* parameter);

@@ -136,6 +136,11 @@ struct Factor {
   }
 };
 
+gpu::Kernels& PiecesKernels() {
+  static gpu::Kernels kernels(dtrun_reduce_pieces, "reductions beside NCCL's");
+  return kernels;
+}
+
 class NcclMemory : public Memory {
  public:
   explicit NcclMemory(gpu::DeviceMemory memory)
@@ -162,7 +167,10 @@ class NcclGroup : public DeviceGroup {
         barrier_(device, 256),
         pieces_args_(PiecesArgs(host.size())),
         pieces_(device, static_cast<uint64_t>(host.size()) * kPieceBytes),
-        watch_(std::make_unique<NcclWatch>(api, comm, device, timeout, members_.name)) {}
+        watch_(std::make_unique<NcclWatch>(api, comm, device, timeout, members_.name)) {
+    // Nothing can be loaded while a graph is captured.
+    PiecesKernels().Find(device, "dtrun_reduce_pieces_f32");
+  }
 
   ~NcclGroup() override {
     const bool aborted = watch_->aborted();
@@ -372,7 +380,6 @@ void NcclGroup::CombineHere(const Collective& collective) {
 // The arithmetic of the collective, over pieces that lie as `args` says.
 void NcclGroup::ReducePieces(
     const Collective& collective, cuda::ReducePiecesArgs args, const Buffer& result) {
-  static gpu::Kernels kernels(dtrun_reduce_pieces, "reductions beside NCCL's");
   constexpr uint32_t kThreads = 256, kMostBlocks = 4096;
   args.output = static_cast<char*>(result.data);
   args.count = result.count;
@@ -381,7 +388,7 @@ void NcclGroup::ReducePieces(
   args.scaled = args.before != 1 || args.after != 1 ? 1 : 0;
   args.divisor = collective.divisor == 0 ? size_ : collective.divisor;
   args.op = static_cast<int32_t>(collective.op);
-  kernels.Launch(
+  PiecesKernels().Launch(
       device_, Text("dtrun_reduce_pieces_", NameOf(result.dtype)).c_str(),
       {.blocks = gpu::BlocksFor(result.count, kThreads, kMostBlocks), .threads = kThreads},
       stream_.get(), args);

@@ -629,6 +629,14 @@ EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* 
   return CUDA_SUCCESS;
 }
 
+// Nothing is left to be loaded.
+EXPORT CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule) {
+  *count = 0;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuModuleEnumerateFunctions(CUfunction*, unsigned, CUmodule) { return CUDA_SUCCESS; }
+EXPORT CUresult cuFuncLoad(CUfunction) { return CUDA_SUCCESS; }
+
 EXPORT CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
   if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_SUCCESS;
   if (value > 227 << 10) return CUDA_ERROR_INVALID_VALUE;

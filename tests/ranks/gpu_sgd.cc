@@ -1,0 +1,124 @@
+// A trainer whose parameters lie on GPUs: a DistributedOptimizer starts all ranks alike, reduces
+// gradients that the trainer writes there, and steps. Each rank says what came out.
+
+#include <dtrun/dtrun.h>
+
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+
+namespace {
+
+using dtrun::Buffer;
+
+// SGD by way of the host.
+class Sgd : public dtrun::Optimizer {
+ public:
+  Sgd(const dtrun::gpu::Stream& stream, const std::vector<uint64_t>& counts) : stream_(stream) {
+    for (const uint64_t count : counts) {
+      memory_.emplace_back(stream.device(), count * sizeof(float));
+      Buffer value(memory_.back().as<void>(), count, dtrun::DType::kF32);
+      value.device = stream.device().index();
+      value.stream = stream.get();
+      list_.push_back({"p" + std::to_string(list_.size()), value, Buffer()});
+    }
+  }
+  std::vector<dtrun::Parameter>& parameters() override { return list_; }
+  std::vector<dtrun::NamedBuffer> state() override { return {}; }
+  void Step() override {
+    for (const dtrun::Parameter& parameter : list_) {
+      if (!parameter.has_gradient) continue;
+      std::vector<float> value = Read(parameter.value), gradient = Read(parameter.gradient);
+      for (size_t i = 0; i < value.size(); ++i) value[i] -= 0.5f * gradient[i];
+      Write(parameter.value, value);
+    }
+  }
+
+  std::vector<float> Read(const Buffer& from) const {
+    std::vector<float> values(from.count);
+    const dtrun::gpu::DeviceScope scope(stream_.device());
+    dtrun::gpu::CopyToHost(
+        values.data(), dtrun::gpu::AddressOf(from.data), from.bytes(), stream_.get());
+    stream_.Synchronize();
+    return values;
+  }
+  void Write(const Buffer& to, const std::vector<float>& values) const {
+    const dtrun::gpu::DeviceScope scope(stream_.device());
+    dtrun::gpu::CopyToDevice(
+        dtrun::gpu::AddressOf(to.data), values.data(), to.bytes(), stream_.get());
+    stream_.Synchronize();
+  }
+
+ private:
+  const dtrun::gpu::Stream& stream_;
+  std::vector<dtrun::gpu::DeviceMemory> memory_;
+  std::vector<dtrun::Parameter> list_;
+};
+
+void Train(dtrun::Context& job) {
+  const int index = job.local_rank() % dtrun::gpu::DeviceCount();
+  const dtrun::gpu::Stream stream(dtrun::gpu::Device::Get(index));
+  Sgd sgd(stream, {1000, 7, 300'000});
+  for (const dtrun::Parameter& parameter : sgd.parameters())
+    sgd.Write(parameter.value, std::vector<float>(parameter.value.count, 3 + job.rank()));
+  dtrun::DistributedOptimizer optimizer(job.world(), sgd);
+  dtrun::BroadcastParameters(job.world(), sgd.parameters());
+  for (int step = 0; step < 4; ++step) {
+    optimizer.ZeroGradients();
+    for (size_t i = 3; i-- > 0;) {
+      dtrun::Parameter& parameter = optimizer.parameters()[i];
+      // The last step has no gradient for p1 on any rank, and for p0 on rank 0 alone.
+      if (step == 3 && (i == 1 || (i == 0 && job.rank() > 0))) {
+        optimizer.MarkUnused(i);
+        continue;
+      }
+      std::vector<float> gradient = sgd.Read(parameter.gradient);
+      for (float& each : gradient) each += static_cast<float>(job.rank() + step);
+      sgd.Write(parameter.gradient, gradient);
+      optimizer.MarkReady(i);
+    }
+    optimizer.Step();
+  }
+  std::string text = "rank " + std::to_string(job.rank()) + ":";
+  for (const dtrun::Parameter& parameter : sgd.parameters()) {
+    const std::vector<float> values = sgd.Read(parameter.value);
+    for (const float value : values)
+      if (value != values[0]) text += " uneven";
+    char number[32];
+    std::snprintf(number, sizeof number, " %g", static_cast<double>(values[0]));
+    text += number;
+  }
+  std::printf("%s\n", text.c_str());
+}
+
+std::string RefusalOf(dtrun::Context& job, const dtrun::DistributedOptions& options) {
+  const dtrun::gpu::Stream stream(dtrun::gpu::Device::Get(0));
+  Sgd sgd(stream, {4});
+  try {
+    dtrun::DistributedOptimizer(job.world(), sgd, options);
+    return "taken";
+  } catch (const dtrun::Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+int main() {
+  try {
+    dtrun::Context job = dtrun::Init();
+    Train(job);
+    dtrun::DistributedOptions clipped;
+    clipped.max_gradient_norm = 1;
+    const std::string refusal = RefusalOf(job, clipped);
+    if (job.rank() == 0) std::printf("%s\n", refusal.c_str());
+    return 0;
+  } catch (const dtrun::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
