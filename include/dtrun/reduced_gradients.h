@@ -43,7 +43,7 @@ class ReducedGradients {
     if (is_first) {
       const DType dtype = which.empty() ? DType::kF32 : parameters[which[0]].value.dtype;
       Buffer flag(nullptr, 0, dtype);
-      if (!which.empty()) Place(flag, parameters[which[0]].value);
+      if (!which.empty()) PlaceLike(flag, parameters[which[0]].value);
       gradients.push_back({"(flag)", flag});
     }
     for (size_t k = 0; k < which.size(); ++k) {
@@ -51,7 +51,7 @@ class ReducedGradients {
       Buffer gradient = parameter.gradient;
       if (gradient.data == nullptr) {
         gradient = Buffer(nullptr, parameter.value.count, parameter.value.dtype);
-        Place(gradient, parameter.value);
+        PlaceLike(gradient, parameter.value);
       }
       places_[which[k]] = {static_cast<int>(reducers_.size()), gradients.size()};
       gradients.push_back({names[k], gradient});
@@ -94,7 +94,7 @@ class ReducedGradients {
 
  private:
   // Where the other one lies.
-  static void Place(Buffer& buffer, const Buffer& other) {
+  static void PlaceLike(Buffer& buffer, const Buffer& other) {
     buffer.device = other.device;
     buffer.stream = other.stream;
   }
