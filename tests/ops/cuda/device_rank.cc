@@ -24,6 +24,7 @@ int Conform(dtrun::ops::Communicator& world, int gpus, bool all) {
   Findings findings;
   if (all) {
     dtrun::testing::CheckEveryKind(*ranks, findings);
+    dtrun::testing::CheckMessages(*ranks, findings);
     dtrun::testing::CheckSubCommunicators(*ranks, findings);
   }
   dtrun::testing::CheckSameBits(*ranks, findings);
