@@ -67,6 +67,11 @@ std::string CallLog::Disagreement(const uint32_t* numbers, const Members& member
   return Calls(called.data(), size).Disagreement(members);
 }
 
+bool CallLog::IsMessage(int rank, uint32_t number) const {
+  const Entry* entry = Find(rank, number);
+  return entry != nullptr && base::IsMessage(static_cast<base::CollectiveKind>(entry->call.kind));
+}
+
 std::string CallLog::Describe(int rank, uint32_t number) const {
   const Entry* entry = Find(rank, number);
   return entry == nullptr ? Text("call ", number) : base::Describe(entry->call);

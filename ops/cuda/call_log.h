@@ -33,6 +33,7 @@ class CallLog {
   /// called
   /// ...".
   std::string Disagreement(const uint32_t* numbers, const Members& members) const;
+  bool IsMessage(int rank, uint32_t number) const;
   /// "all_reduce (f32, 4 elements, sum)", of one rank.
   std::string Describe(int rank, uint32_t number) const;
 

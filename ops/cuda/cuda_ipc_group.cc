@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -68,26 +69,29 @@ uint32_t BlocksAtOnce(const gpu::Device& device, int ranks) {
   return static_cast<uint32_t>(least);
 }
 
-// A report in pinned memory. It is never freed, but used again: to free it would wait for all that
-// the process does on the GPU, so also for kernels of other ranks, which may wait for this one's.
-class PooledReport {
+// Reports in pinned memory: of collectives, and of messages to and from each rank. They are never
+// freed, but used again: to free them would wait for all that the process does on the GPU, so also
+// for kernels of other ranks, which may wait for this one's.
+class PooledReports {
  public:
-  explicit PooledReport(const gpu::Device& device) {
+  static constexpr int kCount = 1 + 2 * kMostRanks;
+
+  explicit PooledReports(const gpu::Device& device) {
     std::lock_guard lock(mutex());
     if (!pool().empty()) {
       memory_ = std::move(pool().back());
       pool().pop_back();
-      *get() = {};
+      std::fill_n(get(), kCount, Report{});
     } else {
-      memory_ = gpu::PinnedMemory(device, sizeof(Report));
+      memory_ = gpu::PinnedMemory(device, kCount * sizeof(Report));
     }
   }
-  ~PooledReport() {
+  ~PooledReports() {
     std::lock_guard lock(mutex());
     pool().push_back(std::move(memory_));
   }
-  PooledReport(const PooledReport&) = delete;
-  PooledReport& operator=(const PooledReport&) = delete;
+  PooledReports(const PooledReports&) = delete;
+  PooledReports& operator=(const PooledReports&) = delete;
 
   Report* get() const { return memory_.as<Report>(); }
 
@@ -104,16 +108,31 @@ class PooledReport {
   gpu::PinnedMemory memory_;
 };
 
+// Kernels of some ranks that follow each other: those of collectives, or of the messages from one
+// rank to another.
+struct Channel {
+  explicit Channel(const gpu::Device& device) : done(device) {}
+
+  Group group = {};
+  gpu::Event done;  // behind the last call that was enqueued, other than in a graph
+  CUstream last_stream = nullptr;
+  bool enqueued = false;
+};
+
 // What outlives the group while memory from it is in use.
 struct Core {
-  Core(Communicator& host, const gpu::Device& gpu_in)
-      : device(gpu_in), peers(host, gpu_in), done(gpu_in) {}
+  Core(Communicator& host, const gpu::Device& gpu_in) : device(gpu_in), peers(host, gpu_in) {}
+
+  // For all that this rank has enqueued, other than in graphs.
+  void Wait() const {
+    for (const auto& [number, channel] : channels) {
+      if (channel.enqueued) channel.done.Synchronize();
+    }
+  }
 
   const gpu::Device& device;
   PeerMemory peers;
-  gpu::Event done;  // behind the last call that was enqueued, other than in a graph
-  void* last_stream = nullptr;
-  bool enqueued = false;
+  std::map<int, Channel> channels;  // by the number of the report
 };
 
 class GroupMemory : public Memory {
@@ -122,9 +141,8 @@ class GroupMemory : public Memory {
       : Memory(allocation.memory == nullptr ? nullptr : allocation.memory->data(), bytes),
         core_(std::move(core)),
         allocation_(std::move(allocation)) {}
-  // Kernels that read it are behind the event.
   ~GroupMemory() override {
-    if (core_->enqueued) core_->done.Synchronize();
+    core_->Wait();
     core_->peers.Free(allocation_);
   }
 
@@ -139,49 +157,31 @@ class CudaIpcGroup : public DeviceGroup {
       : host_(host), core_(std::make_shared<Core>(host, device)) {
     uint64_t blocks = 0;
     AgreeOn(host, [&] {
-      report_ = std::make_unique<PooledReport>(device);
+      reports_ = std::make_unique<PooledReports>(device);
       blocks = BlocksAtOnce(device, core_->peers.ranks_of_gpu());
     });
     Counts all(static_cast<size_t>(host.size()));
     host.AllGather(Buffer(&blocks, 1), Buffer(all.data(), all.size()));
     most_blocks_ = static_cast<uint32_t>(*std::min_element(all.begin(), all.end()));
-    group_.rank = host.rank();
-    group_.size = host.size();
-    for (int r = 0; r < host.size(); ++r) group_.arenas[r] = core_->peers.arena(r);
-    group_.offsets = core_->peers.offsets();
-    group_.report = report_->get();
-    watch_ = std::make_unique<Watch>(report(), host.engine());
+    watch_ = std::make_unique<Watch>(reports_->get(), 1 + 2 * host.size(), host.engine());
   }
 
   // With the watch, which ends a wait that is in vain.
-  ~CudaIpcGroup() override {
-    if (core_->enqueued) core_->done.Synchronize();
-  }
+  ~CudaIpcGroup() override { core_->Wait(); }
 
   const char* backend() const override { return "cuda_ipc"; }
   int device() const override { return core_->device.index(); }
 
   void Enqueue(const Collective& collective) override {
     Check();
+    core_->peers.log().Write(++calls_, collective);
+    const auto stream = static_cast<CUstream>(StreamOf(collective, host_.rank()));
     if (collective.kind == CollectiveKind::kSend || collective.kind == CollectiveKind::kReceive) {
-      throw Error(
-          ErrorCode::kUnavailable,
-          Text(NameOf(collective.kind), ": messages between GPUs are not to be had of cuda_ipc"));
+      EnqueueMessage(collective, stream);
+    } else {
+      const Plan plan = MakePlan(collective, host_.rank(), host_.size(), most_blocks_);
+      Launch(ForCollectives(), collective, plan, stream);
     }
-    Plan plan = MakePlan(collective, group_.rank, group_.size, most_blocks_);
-    Complete(plan, collective);
-    core_->peers.log().Write(calls_, collective);
-    const auto stream = static_cast<CUstream>(StreamOf(collective, group_.rank));
-    const gpu::DeviceScope scope(core_->device);
-    const bool captured = gpu::IsCapturing(stream);
-    if (!captured && core_->enqueued && core_->last_stream != stream) core_->done.Delay(stream);
-    CollectiveKernels().Launch(
-        core_->device, KernelOf(collective), {.blocks = plan.blocks, .threads = plan.threads},
-        stream, plan.args);
-    if (captured) return;
-    core_->done.Record(stream);
-    core_->last_stream = stream;
-    core_->enqueued = true;
   }
 
   void Check() override {
@@ -195,13 +195,69 @@ class CudaIpcGroup : public DeviceGroup {
   }
 
  private:
-  Report& report() { return *report_->get(); }
+  // A broadcast between two ranks, whose buffer is read here and written there.
+  void EnqueueMessage(const Collective& message, CUstream stream) {
+    const bool sends = message.kind == CollectiveKind::kSend;
+    Collective broadcast;
+    broadcast.kind = CollectiveKind::kBroadcast;
+    broadcast.input = broadcast.output = sends ? message.input : message.output;
+    const Plan plan = MakePlan(broadcast, sends ? 0 : 1, 2, std::min(most_blocks_, kMessageBlocks));
+    Launch(ForMessages(message.root, sends ? kOut : kIn), broadcast, plan, stream);
+  }
+
+  void Launch(Channel& channel, const Collective& collective, Plan plan, CUstream stream) {
+    Complete(plan, channel, collective);
+    const gpu::DeviceScope scope(core_->device);
+    const bool captured = gpu::IsCapturing(stream);
+    if (!captured && channel.enqueued && channel.last_stream != stream) channel.done.Delay(stream);
+    CollectiveKernels().Launch(
+        core_->device, KernelOf(collective), {.blocks = plan.blocks, .threads = plan.threads},
+        stream, plan.args);
+    if (captured) return;
+    channel.done.Record(stream);
+    channel.last_stream = stream;
+    channel.enqueued = true;
+  }
+
+  Channel& ForCollectives() {
+    const auto [found, made] = core_->channels.try_emplace(0, core_->device);
+    Channel& channel = found->second;
+    if (!made) return channel;
+    channel.group.rank = host_.rank();
+    channel.group.size = host_.size();
+    channel.group.most_blocks = kMostBlocks;
+    for (int r = 0; r < host_.size(); ++r) {
+      channel.group.arenas[r] = core_->peers.arena(r);
+      channel.group.offsets[r] = core_->peers.offsets(r);
+    }
+    channel.group.report = reports_->get();
+    return channel;
+  }
+
+  Channel& ForMessages(int peer, Direction direction) {
+    const int number = 1 + 2 * peer + direction;
+    const auto [found, made] = core_->channels.try_emplace(number, core_->device);
+    Channel& channel = found->second;
+    if (!made) return channel;
+    const int ends[] = {
+        direction == kOut ? host_.rank() : peer, direction == kOut ? peer : host_.rank()};
+    channel.group.rank = direction;
+    channel.group.size = 2;
+    channel.group.most_blocks = kMessageBlocks;
+    for (int r = 0; r < 2; ++r) {
+      channel.group.arenas[r] = core_->peers.arena(ends[r]) +
+                                ChannelOffset(host_.size(), ends[1 - r], static_cast<Direction>(r));
+      channel.group.offsets[r] = core_->peers.offsets(ends[r]);
+    }
+    channel.group.report = reports_->get() + number;
+    return channel;
+  }
 
   // Where the buffers lie, and whether others reach them.
-  void Complete(Plan& plan, const Collective& collective) {
+  void Complete(Plan& plan, const Channel& channel, const Collective& collective) {
     CollectiveArgs& args = plan.args;
-    args.group = group_;
-    args.call = ++calls_;
+    args.group = channel.group;
+    args.call = calls_;
     args.input = static_cast<char*>(collective.input.data);
     args.output = static_cast<char*>(collective.output.data);
     bool reached = true;
@@ -217,37 +273,62 @@ class CudaIpcGroup : public DeviceGroup {
     if (reached) args.flags |= kReachable;
   }
 
-  std::exception_ptr FindError() {
-    Poison& poison = report().poison;
-    const uint32_t failure = std::atomic_ref(poison.failure).load(std::memory_order_acquire);
-    if (failure == kNone) return nullptr;
+  std::exception_ptr FindError() const {
+    for (const auto& [number, channel] : core_->channels) {
+      Poison& poison = channel.group.report->poison;
+      const uint32_t failure = std::atomic_ref(poison.failure).load(std::memory_order_acquire);
+      if (failure == kNone) continue;
+      std::vector<int> ranks;
+      for (int r = 0; r < channel.group.size; ++r) ranks.push_back(RankOf(number, r));
+      return std::make_exception_ptr(ErrorOf(poison, failure, ranks));
+    }
+    return nullptr;
+  }
+
+  // Of rank `rank` of a channel.
+  int RankOf(int number, int rank) const {
+    if (number == 0) return rank;
+    const int peer = (number - 1) / 2, own_end = (number - 1) % 2;
+    return rank == own_end ? host_.rank() : peer;
+  }
+
+  // `ranks`: those of the channel.
+  Error ErrorOf(const Poison& poison, uint32_t failure, const std::vector<int>& ranks) const {
     const Members& members = host_.members();
+    const CallLog& log = core_->peers.log();
+    if (failure == kDisagreed && ranks.size() == 2 && poison.calls[0] != 0 &&
+        log.IsMessage(ranks[0], poison.calls[0])) {
+      return Error(
+          ErrorCode::kMismatch,
+          Text(
+              "the ranks disagree on a message between GPUs: ", members.List({ranks[0]}),
+              " called ", log.Describe(ranks[0], poison.calls[0]), "; ", members.List({ranks[1]}),
+              " called ", log.Describe(ranks[1], poison.calls[1])));
+    }
     if (failure == kDisagreed) {
-      return std::make_exception_ptr(Error(
+      return Error(
           ErrorCode::kMismatch, Text(
                                     "the ranks disagree on a collective on GPUs: ",
-                                    core_->peers.log().Disagreement(poison.calls, members))));
+                                    log.Disagreement(poison.calls, members)));
     }
     std::vector<int> missing;
-    for (int r = 0; r < group_.size; ++r) {
-      if ((poison.missing >> r & 1) != 0) missing.push_back(r);
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      if ((poison.missing >> r & 1) != 0) missing.push_back(ranks[r]);
     }
-    const auto by = static_cast<int>(poison.by);
+    const int by = ranks[poison.by];
     const std::string waited = Text(
         members.List({by}), " waited for ", members.List(missing), " to call ",
-        core_->peers.log().Describe(by, poison.calls[by]), " on a GPU");
+        log.Describe(by, poison.calls[poison.by]), " on a GPU");
     if (failure == kLost)
-      return std::make_exception_ptr(
-          Error(ErrorCode::kPeerLost, Text(waited, " when the job lost a rank")));
-    return std::make_exception_ptr(Error(ErrorCode::kTimeout, Text(waited, ", and has given up")));
+      return Error(ErrorCode::kPeerLost, Text(waited, " when the job lost a rank"));
+    return Error(ErrorCode::kTimeout, Text(waited, ", and has given up"));
   }
 
   Communicator& host_;
   std::shared_ptr<Core> core_;
-  std::unique_ptr<PooledReport> report_;
+  std::unique_ptr<PooledReports> reports_;
   std::unique_ptr<Watch> watch_;
   uint32_t most_blocks_ = 1;
-  Group group_ = {};
   uint32_t calls_ = 0;
   std::exception_ptr error_;
 };

@@ -89,10 +89,12 @@ class Meeting {
   __device__ Arena& arena(int rank) const { return *reinterpret_cast<Arena*>(group_.arenas[rank]); }
   __device__ Record& RecordOf(int owner, int from) const {
     return *reinterpret_cast<Record*>(
-        group_.arenas[owner] + RecordOffset(group_.size, epoch_ & 1, blockIdx.x, from));
+        group_.arenas[owner] +
+        RecordOffset(group_.size, group_.most_blocks, epoch_ & 1, blockIdx.x, from));
   }
   __device__ char* Stage(int rank, uint32_t epoch) const {
-    return group_.arenas[rank] + StageOffset(group_.size, epoch & 1, blockIdx.x);
+    return group_.arenas[rank] +
+           StageOffset(group_.size, group_.most_blocks, epoch & 1, blockIdx.x);
   }
 
   // The first threads of the block each speak with one rank.
@@ -154,7 +156,7 @@ class Meeting {
     if (!first) return;
     const Record heard = from;
     state_.heard[peer] = heard;
-    const int64_t* offsets = group_.offsets + static_cast<int64_t>(peer) * kMostRegions;
+    const int64_t* offsets = group_.offsets[peer];
     state_.inputs[peer] = reinterpret_cast<const char*>(heard.input) + offsets[heard.input_region];
     state_.outputs[peer] = reinterpret_cast<char*>(heard.output) + offsets[heard.output_region];
     if (heard.signature != args_.signature || heard.bytes != args_.receives[peer].bytes)

@@ -64,7 +64,7 @@ PeerMemory::PeerMemory(Communicator& host, const gpu::Device& device)
   std::shared_ptr<ExportedMemory> arena;
   std::shared_ptr<Segment> log;
   AgreeOn(host, [&] {
-    arena = ExportedMemory::Create(device, ArenaBytes(size_));
+    arena = ExportedMemory::Create(device, MemoryBytes(size_));
     log = Segment::Create(CallLog::Bytes());
     offsets_ = ExportedMemory::Create(
         device, static_cast<uint64_t>(size_) * kMostRegions * sizeof(int64_t));

@@ -28,9 +28,11 @@ class PeerMemory {
   /// How many ranks share this rank's GPU, itself included.
   int ranks_of_gpu() const { return ranks_of_gpu_; }
   char* arena(int rank) const { return arenas_[static_cast<size_t>(rank)]->data(); }
-  /// [rank][kMostRegions]: what is added to an address of that rank's, on this device.
-  const int64_t* offsets() const { return reinterpret_cast<int64_t*>(offsets_->data()); }
-  CallLog& log() { return *log_; }
+  /// [kMostRegions]: what is added to an address of that rank's, on this device.
+  const int64_t* offsets(int rank) const {
+    return reinterpret_cast<int64_t*>(offsets_->data()) + static_cast<int64_t>(rank) * kMostRegions;
+  }
+  CallLog& log() const { return *log_; }
 
   /// Collective: memory of this rank that all reach, as region `region()`.
   struct Allocation {

@@ -9,7 +9,8 @@
 namespace dtrun::ops::cuda {
 
 constexpr int kMostRanks = 32;
-constexpr int kMostBlocks = 128;
+constexpr uint32_t kMostBlocks = 128;   // of a collective
+constexpr uint32_t kMessageBlocks = 4;  // of a message
 constexpr uint32_t kMostThreads = 512;
 constexpr uint32_t kLeastThreads = 64;  // more than kMostRanks: one for each peer, one that watches
 constexpr uint64_t kStageBytes = 32 << 10;  // of a block, for one of two turns
@@ -66,19 +67,30 @@ struct alignas(64) Arena {
   uint32_t finished;             // blocks of the call under way
 };
 
-/// Where the records of a turn lie: what block `block` of this rank heard from rank `from`.
-constexpr uint64_t RecordOffset(int size, uint32_t turn, uint32_t block, int from) {
+/// Where the records of a turn lie in the arena of a group of `size` ranks, whose kernels have at
+/// most `blocks` blocks: what block `block` of its owner heard from rank `from`.
+constexpr uint64_t RecordOffset(
+    int size, uint32_t blocks, uint32_t turn, uint32_t block, int from) {
   const uint64_t index =
-      (static_cast<uint64_t>(turn) * kMostBlocks + block) * static_cast<uint64_t>(size) +
+      (static_cast<uint64_t>(turn) * blocks + block) * static_cast<uint64_t>(size) +
       static_cast<uint64_t>(from);
   return sizeof(Arena) + index * sizeof(Record);
 }
 /// Where the staging memory of block `block` lies.
-constexpr uint64_t StageOffset(int size, uint32_t turn, uint32_t block) {
-  return RecordOffset(size, 2, 0, 0) +
-         (static_cast<uint64_t>(turn) * kMostBlocks + block) * kStageBytes;
+constexpr uint64_t StageOffset(int size, uint32_t blocks, uint32_t turn, uint32_t block) {
+  return RecordOffset(size, blocks, 2, 0, 0) +
+         (static_cast<uint64_t>(turn) * blocks + block) * kStageBytes;
 }
-constexpr uint64_t ArenaBytes(int size) { return StageOffset(size, 2, 0); }
+constexpr uint64_t ArenaBytes(int size, uint32_t blocks) { return StageOffset(size, blocks, 2, 0); }
+
+// Messages from one rank to another are broadcasts in a group of these two, the sender being its
+// rank 0. Each pair has one for either direction, whose arenas lie behind those of collectives.
+enum Direction : int { kOut, kIn };
+constexpr uint64_t ChannelOffset(int size, int peer, Direction direction) {
+  return ArenaBytes(size, kMostBlocks) +
+         static_cast<uint64_t>(2 * peer + direction) * ArenaBytes(2, kMessageBlocks);
+}
+constexpr uint64_t MemoryBytes(int size) { return ChannelOffset(size, size, kOut); }
 
 /// In pinned memory of a rank's host, which looks at it from time to time.
 struct alignas(64) Report {
@@ -91,8 +103,9 @@ struct alignas(64) Report {
 /// The ranks of a group as one of them sees them.
 struct Group {
   int32_t rank, size;
-  char* arenas[kMostRanks];  // mapped here, by rank
-  const int64_t* offsets;    // [rank][kMostRegions]
+  uint32_t most_blocks;
+  char* arenas[kMostRanks];            // mapped here, by rank
+  const int64_t* offsets[kMostRanks];  // by rank, [kMostRegions]
   Report* report;
 };
 

@@ -10,7 +10,8 @@ uint32_t Load(uint32_t& word) { return std::atomic_ref(word).load(std::memory_or
 
 }  // namespace
 
-Watch::Watch(Report& report, const Engine* engine) : report_(report), engine_(engine) {
+Watch::Watch(Report* reports, int count, const Engine* engine)
+    : reports_(reports), seen_(static_cast<size_t>(count)), engine_(engine) {
   if (engine_ != nullptr) thread_ = std::thread([this] { Run(); });
 }
 
@@ -24,25 +25,24 @@ Watch::~Watch() {
 }
 
 void Watch::Run() {
-  const base::Duration timeout = engine_->options().timeout;
   const base::Duration pause =
-      std::min<base::Duration>(timeout / 8, std::chrono::milliseconds(100));
-  uint32_t seen = Load(report_.ended);
-  base::TimePoint since = engine_->clock().Now();
+      std::min<base::Duration>(engine_->options().timeout / 8, std::chrono::milliseconds(100));
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, pause, [&] { return ends_; })) {
-    const uint32_t ended = Load(report_.ended), begun = Load(report_.begun);
     const base::TimePoint now = engine_->clock().Now();
-    if (begun == ended || begun != seen) since = now;
-    seen = begun;
-    if (begun == ended) continue;
-    Failure failure = kNone;
-    if (now - since >= timeout) failure = kTimedOut;
-    if (engine_->gave_up()) failure = kLost;
-    if (failure == kNone) continue;
-    std::atomic_ref(report_.abort).store(failure, std::memory_order_release);
-    return;
+    for (size_t i = 0; i < seen_.size(); ++i) Look(reports_[i], seen_[i], now);
   }
+}
+
+void Watch::Look(Report& report, Seen& seen, base::TimePoint now) const {
+  const uint32_t ended = Load(report.ended), begun = Load(report.begun);
+  if (begun == ended || begun != seen.begun) seen.since = now;
+  seen.begun = begun;
+  if (begun == ended) return;
+  Failure failure = kNone;
+  if (now - seen.since >= engine_->options().timeout) failure = kTimedOut;
+  if (engine_->gave_up()) failure = kLost;
+  if (failure != kNone) std::atomic_ref(report.abort).store(failure, std::memory_order_release);
 }
 
 }  // namespace dtrun::ops::cuda

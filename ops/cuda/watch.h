@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "ops/cuda/protocol.h"
@@ -16,16 +17,25 @@ namespace dtrun::ops::cuda {
 /// what they report themselves.
 class Watch {
  public:
-  /// Both outlive it. Without an engine, where nothing has to be waited for, it never ends a wait.
-  Watch(Report& report, const Engine* engine);
+  /// All outlive it: `count` reports of this rank's kernels. Without an engine, where nothing has
+  /// to be waited for, it never ends a wait.
+  Watch(Report* reports, int count, const Engine* engine);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
  private:
-  void Run();
+  // What it has seen of the calls under way of one report.
+  struct Seen {
+    uint32_t begun = 0;
+    base::TimePoint since = {};
+  };
 
-  Report& report_;
+  void Run();
+  void Look(Report& report, Seen& seen, base::TimePoint now) const;
+
+  Report* reports_;
+  std::vector<Seen> seen_;
   const Engine* engine_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -201,6 +201,26 @@ TEST_CASE("counts by rank that do not fit are found before anything is written")
                     "elements to rank 2, which expects 6"));
 }
 
+TEST_CASE("a message that its receiver expects otherwise is refused on both sides") {
+  const auto errors = RunDeviceRanks(2, [](Communicator& communicator) {
+    const Gpu gpu;
+    const auto memory = communicator.AllocateOnDevice(0, 4096);
+    gpu.Upload(memory->data(), Filled(100, 7));
+    if (communicator.rank() == 0) {
+      communicator.StartSend(gpu.On(memory->data(), 10), 1);
+    } else {
+      communicator.StartReceive(gpu.On(memory->data(), 11), 0);
+    }
+    Expect(gpu.Download(memory->data(), 100) == Filled(100, 7));
+    communicator.CheckDevice();
+  });
+  CHECK(
+      errors == std::vector<std::string>(
+                    2,
+                    "the ranks disagree on a message between GPUs: rank 0 called send (f32, 10 "
+                    "elements, to rank 1); rank 1 called receive (f32, 11 elements, from rank 0)"));
+}
+
 TEST_CASE("a rank that does not come is named, and nobody waits for ever") {
   std::atomic<int> gave_up = 0;
   std::vector<ErrorCode> codes(3, ErrorCode::kSystem);

@@ -55,6 +55,11 @@ TEST_CASE("sums that round have the same bits on all ranks of a GPU and in every
   Conforms(4, 2, CheckSameBits);
 }
 
+TEST_CASE("messages of all pairs of GPUs and collectives do not wait for each other") {
+  Conforms(2, 1, CheckMessages);
+  Conforms(3, 2, CheckMessages);
+}
+
 TEST_CASE("communicators of fewer ranks, duplicates and overlapping ones share a GPU") {
   Conforms(2, 1, CheckSubCommunicators);
   Conforms(4, 2, CheckSubCommunicators);

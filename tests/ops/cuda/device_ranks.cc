@@ -46,12 +46,12 @@ struct Context {
   Context(ops::Communicator& communicator_in, int index)
       : communicator(communicator_in),
         device(gpu::Device::Get(index)),
-        stream(device),
+        stream(std::make_shared<gpu::Stream>(device)),
         ring(device) {}
 
   ops::Communicator& communicator;
   const gpu::Device& device;
-  gpu::Stream stream;
+  std::shared_ptr<gpu::Stream> stream;  // of collectives
   Ring ring;
   std::map<char*, std::weak_ptr<Block>> blocks;
 };
@@ -59,8 +59,8 @@ struct Context {
 // Host bytes [begin, end) on the GPU, from the start of an operation to its end.
 class Mirror {
  public:
-  Mirror(Context& context, char* begin, char* end)
-      : context_(context), begin_(begin), bytes_(static_cast<uint64_t>(end - begin)) {
+  Mirror(Context& context, CUstream stream, char* begin, char* end)
+      : stream_(stream), begin_(begin), bytes_(static_cast<uint64_t>(end - begin)) {
     for (const auto& [host, weak] : context.blocks) {
       const std::shared_ptr<Block> block = weak.lock();
       if (block == nullptr || begin < host || begin >= host + block->bytes) continue;
@@ -73,7 +73,7 @@ class Mirror {
       // As odd an address as on the host.
       at_ = context.ring.Take(bytes_ + 16) + reinterpret_cast<uint64_t>(begin) % 16;
     }
-    gpu::CopyToDevice(at_ - before_, begin_ - before_, before_ + bytes_ + after_, stream());
+    gpu::CopyToDevice(at_ - before_, begin_ - before_, before_ + bytes_ + after_, stream_);
   }
 
   bool Holds(const void* data) const { return data >= begin_ && data < begin_ + bytes_; }
@@ -82,13 +82,11 @@ class Mirror {
     return reinterpret_cast<char*>(at_ + offset);
   }
   void Return() {
-    gpu::CopyToHost(begin_ - before_, at_ - before_, before_ + bytes_ + after_, stream());
+    gpu::CopyToHost(begin_ - before_, at_ - before_, before_ + bytes_ + after_, stream_);
   }
 
  private:
-  CUstream stream() const { return context_.stream.get(); }
-
-  Context& context_;
+  CUstream stream_;
   char* begin_;
   uint64_t bytes_, before_ = 0, after_ = 0;
   std::shared_ptr<Block> block_;
@@ -98,7 +96,8 @@ class Mirror {
 // The mirrors of an operation's buffers: one where they overlap.
 class Mirrors {
  public:
-  Mirrors(Context& context, const Buffer& input, const Buffer& output) : context_(context) {
+  Mirrors(Context& context, const gpu::Stream& stream, const Buffer& input, const Buffer& output)
+      : context_(context), stream_(stream) {
     char *a = Begin(input), *b = Begin(output);
     char *a_end = a + input.bytes(), *b_end = b + output.bytes();
     if (a != a_end && b != b_end && a < b_end && b < a_end) {
@@ -116,7 +115,7 @@ class Mirrors {
       }
     }
     buffer.device = context_.device.index();
-    buffer.stream = context_.stream.get();
+    buffer.stream = stream_.get();
     return buffer;
   }
   void Return() {
@@ -126,34 +125,39 @@ class Mirrors {
  private:
   static char* Begin(const Buffer& buffer) { return static_cast<char*>(buffer.data); }
   void Add(char* begin, char* end) {
-    if (begin != end) mirrors_.push_back(std::make_unique<Mirror>(context_, begin, end));
+    if (begin != end)
+      mirrors_.push_back(std::make_unique<Mirror>(context_, stream_.get(), begin, end));
   }
 
   Context& context_;
+  const gpu::Stream& stream_;
   std::vector<std::unique_ptr<Mirror>> mirrors_;
 };
 
 class DeviceStarted : public Started {
  public:
-  DeviceStarted(std::shared_ptr<Context> context, std::unique_ptr<Mirrors> mirrors)
-      : context_(std::move(context)), mirrors_(std::move(mirrors)) {}
+  DeviceStarted(
+      std::shared_ptr<Context> context, std::shared_ptr<gpu::Stream> stream,
+      std::unique_ptr<Mirrors> mirrors)
+      : context_(std::move(context)), stream_(std::move(stream)), mirrors_(std::move(mirrors)) {}
 
   bool Test() override {
     const gpu::DeviceScope scope(context_->device);
-    return gpu::Driver::Get().cuStreamQuery(context_->stream.get()) == CUDA_SUCCESS;
+    return gpu::Driver::Get().cuStreamQuery(stream_->get()) == CUDA_SUCCESS;
   }
   void Wait() override {
     const gpu::DeviceScope scope(context_->device);
-    context_->stream.Synchronize();
+    stream_->Synchronize();
     context_->communicator.CheckDevice();
     if (mirrors_ == nullptr) return;
     mirrors_->Return();
-    context_->stream.Synchronize();
+    stream_->Synchronize();
     mirrors_ = nullptr;
   }
 
  private:
   std::shared_ptr<Context> context_;
+  std::shared_ptr<gpu::Stream> stream_;
   std::unique_ptr<Mirrors> mirrors_;
 };
 
@@ -197,18 +201,18 @@ class DeviceRanks : public Ranks {
     if (o.kind == Kind::kBroadcast) {
       input = output = rank() == o.root ? o.input : o.output;
     }
-    auto mirrors = std::make_unique<Mirrors>(*context_, input, output);
+    auto mirrors = std::make_unique<Mirrors>(*context_, *context_->stream, input, output);
     collective.input = mirrors->Of(input);
     collective.output = mirrors->Of(output);
     communicator().Start(collective);
-    return std::make_unique<DeviceStarted>(context_, std::move(mirrors));
+    return std::make_unique<DeviceStarted>(context_, context_->stream, std::move(mirrors));
   }
   std::unique_ptr<Started> StartBarrier() override {
     ops::Collective barrier;
     barrier.input.device = context_->device.index();
-    barrier.input.stream = context_->stream.get();
+    barrier.input.stream = context_->stream->get();
     communicator().Start(barrier);
-    return std::make_unique<DeviceStarted>(context_, nullptr);
+    return std::make_unique<DeviceStarted>(context_, context_->stream, nullptr);
   }
   std::unique_ptr<Started> StartSend(Buffer buffer, int peer) override {
     return StartMessage(ops::CollectiveKind::kSend, buffer, peer);
@@ -238,13 +242,15 @@ class DeviceRanks : public Ranks {
 
   std::unique_ptr<Started> StartMessage(ops::CollectiveKind kind, Buffer buffer, int peer) {
     const gpu::DeviceScope scope(context_->device);
-    auto mirrors = std::make_unique<Mirrors>(*context_, buffer, Buffer());
+    // A message holds up its stream until the other rank has come to it.
+    const auto stream = std::make_shared<gpu::Stream>(context_->device);
+    auto mirrors = std::make_unique<Mirrors>(*context_, *stream, buffer, Buffer());
     ops::Collective message;
     message.kind = kind;
     message.root = peer;
     message.input = message.output = mirrors->Of(buffer);
     communicator().Start(message);
-    return std::make_unique<DeviceStarted>(context_, std::move(mirrors));
+    return std::make_unique<DeviceStarted>(context_, stream, std::move(mirrors));
   }
 
   std::unique_ptr<Ranks> Own(std::unique_ptr<ops::Communicator> communicator) {

@@ -1,0 +1,51 @@
+// The benchmark of GPUs runs for a moment, on a real GPU or on the simulated one, and says what it
+// has measured.
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/support/subprocess.h"
+
+namespace {
+
+using dtrun::testing::Command;
+using dtrun::testing::CommandResult;
+using dtrun::testing::Run;
+
+TEST_CASE("gpu_all_reduce_perf says what an all-reduce and a copy have taken") {
+  const std::string ranks = GENERATE("1", "2");
+  const CommandResult result = Run(Command{
+      .argv =
+          {"bench/gpu_all_reduce_perf", "--ranks", ranks, "--runs", "2", "--count", "3",
+           "--small-bytes", "4096", "--large-bytes", "1048576"},
+      .timeout = std::chrono::seconds(60)});
+  CHECK(result.err == "");
+  REQUIRE(result.exit_code == 0);
+  const auto json = nlohmann::json::parse(result.out);
+  CHECK(json["backend"] == "cuda_ipc");
+  CHECK(json["ranks"] == std::stoi(ranks));
+  CHECK(json["small"]["bytes"] == 4096);
+  CHECK(json["small"]["microseconds"] > 0);
+  CHECK(json["enqueue"]["microseconds"] > 0);
+  const auto& large = json["large"];
+  const double bytes = 2.0 * std::stoi(ranks) * 1048576;
+  CHECK(
+      large["bytes_per_second"].get<double>() ==
+      Approx(bytes / (large["microseconds"].get<double>() * 1e-6)));
+  CHECK(
+      large["share"].get<double>() ==
+      Approx(
+          large["bytes_per_second"].get<double>() / large["copy_bytes_per_second"].get<double>()));
+}
+
+TEST_CASE("gpu_all_reduce_perf names a GPU that there is not") {
+  const CommandResult result = Run(Command{
+      .argv = {"bench/gpu_all_reduce_perf", "--ranks", "1", "--device", "99"},
+      .timeout = std::chrono::seconds(60)});
+  CHECK(result.out == "");
+  CHECK_THAT(result.err, Catch::StartsWith("gpu_all_reduce_perf: there is no GPU 99; expected"));
+  CHECK(result.exit_code == 1);
+}
+
+}  // namespace

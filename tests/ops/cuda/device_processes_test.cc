@@ -1,0 +1,47 @@
+// Collectives on GPUs between processes, which map each other's memory.
+
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "tests/support/subprocess.h"
+
+namespace {
+
+using dtrun::testing::Command;
+using dtrun::testing::CommandResult;
+
+CommandResult Launch(const std::string& np, std::vector<std::string> words) {
+  words.insert(
+      words.begin(), {"launcher/dtrun", "--launcher", "local", "--oversubscribe", "--tag", "none",
+                      "-np", np, "tests/ops/cuda/device_rank"});
+  return Run(Command{
+      .argv = words,
+      .environment = {{"DTRUN_TIMEOUT_S", "30"}},
+      .timeout = std::chrono::seconds(120)});
+}
+
+TEST_CASE("processes on one GPU conform") {
+  const CommandResult result = Launch("2", {"conform", "1", "all"});
+  CHECK(result.err == "");
+  CHECK(result.out == "cuda_ipc: many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("more processes than GPUs conform") {
+  const CommandResult result = Launch("4", {"conform", "2"});
+  CHECK(result.err == "");
+  CHECK(result.out == "cuda_ipc: many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("processes that call different things are all told who called what") {
+  const CommandResult result = Launch("2", {"disagree"});
+  const std::string line =
+      "the ranks disagree on a collective on GPUs: rank 0 called all_reduce (f32, 10 elements, "
+      "sum); rank 1 called all_reduce (f32, 11 elements, sum)\n";
+  CHECK(result.out == line + line);
+  CHECK(result.err == "");
+  CHECK(result.exit_code == 0);
+}
+
+}  // namespace
