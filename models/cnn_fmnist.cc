@@ -62,11 +62,11 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed) {
     if (job.rank() == 0) std::fputs(parsed.help.c_str(), stdout);
     return kSuccess;
   }
-  const TrainOptions& options = parsed.options;
-  omp_set_num_threads(ComputeThreads(options, job));
+  omp_set_num_threads(ComputeThreads(parsed.options, job));
 
   Preparation ready = Prepare(parsed, job);
   const Verdict& verdict = ready.verdict;
+  const TrainOptions& options = ready.options;
   if (verdict.exit_code != kSuccess)
     return job.rank() == 0 ? Report(verdict.problem, verdict.exit_code) : verdict.exit_code;
 

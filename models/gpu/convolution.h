@@ -17,7 +17,8 @@ namespace dtrun::models {
 #define DTRUN_FOR_EACH_CUDNN_FUNCTION(X)                                                           \
   X(cudnnCreate)                                                                                   \
   X(cudnnDestroy)                                                                                  \
-  X(cudnnSetStream) X(cudnnGetErrorString) X(cudnnGetVersion) X(cudnnCreateTensorDescriptor)       \
+  X(cudnnSetStream)                                                                                \
+  X(cudnnGetErrorString) X(cudnnGetVersion) X(cudnnCreateTensorDescriptor)                         \
       X(cudnnSetTensor4dDescriptor) X(cudnnDestroyTensorDescriptor) X(cudnnCreateFilterDescriptor) \
           X(cudnnSetFilter4dDescriptor) X(cudnnDestroyFilterDescriptor)                            \
               X(cudnnCreateConvolutionDescriptor) X(cudnnSetConvolution2dDescriptor)               \

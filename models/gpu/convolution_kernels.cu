@@ -101,14 +101,8 @@ __device__ void FirstConvolutionGradient(const FirstConvolutionGradientArgs& arg
       args.partials[blockIdx.x * all + tap * width + i] = sum;
     }
   }
-  if (!IsLastBlock(args.counter)) return;
-  for (uint32_t i = threadIdx.x; i < all; i += kThreads) {
-    const volatile float* const partials = args.partials;
-    float sum = 0;
-    for (uint32_t block = 0; block < gridDim.x; ++block) sum += partials[block * all + i];
-    (i < kTaps * width ? args.kernel_gradient + i : args.bias_gradient + (i - kTaps * width))[0] =
-        sum;
-  }
+  // The bias's gradient lies behind the kernel's, in the partial sums and where it goes.
+  if (IsLastBlock(args.counter)) AddPartials(args.partials, all, args.gradients);
 }
 
 template <typename T>

@@ -29,7 +29,7 @@ namespace {
 constexpr uint32_t kThreads = 256;
 
 // What a kernel that sums over the grid leaves per block, at most.
-constexpr uint32_t kSummingBlocks = 2;  // per multiprocessor
+constexpr uint32_t kSummingBlocks = 4;  // per multiprocessor
 
 }  // namespace
 
@@ -297,12 +297,12 @@ void DeviceNetwork::BackwardFirstConvolution(size_t i) {
   const Stage& stage = plan_.stages[i];
   Enqueue(
       Typed("dtrun_first_convolution_gradient"),
-      {Blocks(uint64_t{options_.rows} * kThreads, kSummingBlocks), kThreads,
+      {Blocks(uint64_t{options_.rows} * kThreads, 2), kThreads,
        static_cast<uint32_t>(stage.input.count() * sizeof(float))},
       FirstConvolutionGradientArgs{
           InputOf(i), HasPoolBehind(i) ? nullptr : stages_[i].outputs.as<void>(), GradientOf(i),
-          Gradient(stage.kernel), Gradient(stage.bias), partials_.as<float>(),
-          counters_.as<uint32_t>() + i, options_.rows, static_cast<uint32_t>(stage.input.height),
+          Gradient(stage.kernel), partials_.as<float>(), counters_.as<uint32_t>() + i,
+          options_.rows, static_cast<uint32_t>(stage.input.height),
           static_cast<uint32_t>(stage.input.width), static_cast<uint32_t>(stage.output.channels)});
 }
 

@@ -167,7 +167,7 @@ class CudaReplica : public GpuReplica {
 
   std::vector<double> Losses(uint64_t wanted) override {
     std::vector<float> losses(wanted);
-    stream_.Synchronize();
+    const gpu::DeviceScope scope(device());
     gpu::CopyToHost(losses.data(), losses_.address(), wanted * sizeof(float), stream_.get());
     stream_.Synchronize();
     return {losses.begin(), losses.end()};

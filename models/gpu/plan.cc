@@ -79,6 +79,9 @@ class Planner {
       if (settings.values().at(name) != value)
         Refuse("has another " + name, "3 x 3 without padding, with bias and ReLU");
     }
+    constexpr size_t kMostPixels = 10000;  // that a block has shared memory for
+    if (input.channels == 1 && input.pixels() > kMostPixels)
+      Refuse("has larger images", Text("at most ", kMostPixels, " pixels"));
     if (!IsWidth(shape_.channels)) Refuse("has other filters", "8, 16, 32, ... or 256");
     const bool first = plan_.stages.empty();
     if (first != (input.channels == 1))

@@ -34,22 +34,37 @@ std::string TogetherText(const TrainOptions& o) {
   return Text(", deterministic: a tree of ", o.deterministic, " parts of a global batch");
 }
 
+std::string GpuLine(const TrainOptions& o, const PreparedGpu& gpu) {
+  return Text(
+      "GPU, ", gpu.replica->device_name(), ", ", o.dtype,
+      o.dtype == "f32" ? (o.tf32 ? " (products in TF32)" : " (without TF32)") : "",
+      gpu.shared_somewhere ? Text(", shared: ", gpu.sharers, " ranks on GPU ", gpu.index) : "");
+}
+
+std::string ComputeLine(const TrainOptions& o, const Preparation& ready) {
+  if (ready.gpu.replica != nullptr) return GpuLine(o, ready.gpu);
+  const dnnl_version_t* onednn = dnnl_version();
+  return Text(
+      "CPU, oneDNN ", onednn->major, ".", onednn->minor, ".", onednn->patch,
+      ", threads per rank: ", ready.threads, ready.model->dtype() == DType::kBF16 ? ", bf16" : "",
+      ready.gpu.why_not.empty() ? "" : Text("; no GPU, because ", ready.gpu.why_not));
+}
+
 }  // namespace
 
 std::string Heading(Context& job, const TrainOptions& options, const Preparation& ready) {
-  const dnnl_version_t* onednn = dnnl_version();
   const DatasetInfo& data = ready.data->info;
   return Text(
       "Replicas    ", job.size(), " on ", HostsLine(job), ", strategy ", options.strategy,
-      "\nCompute     CPU, oneDNN ", onednn->major, ".", onednn->minor, ".", onednn->patch,
-      ", threads per rank: ", ready.threads, ready.model->dtype() == DType::kBF16 ? ", bf16" : "",
-      "\nReduction   CPU, backend ", job.world().backend(), TogetherText(options), "\nData        ",
-      options.data_dir, ": ", data.train_examples, " training and ", data.test_examples,
-      " test images, ", data.shape.height, "x", data.shape.width, ", ", data.classes,
-      " classes\nNetwork     ", ready.model->description(), ": ", ready.model->parameter_count(),
-      " parameters\nOptimizer   ", options.optimizer, ", ", RateLine(options, job.size()),
-      ", global batch ", ready.global_batch, ", ",
-      BatchesPerEpoch(data.train_examples, ready.global_batch), " steps use every example once\n");
+      "\nCompute     ", ComputeLine(options, ready), "\nReduction   ",
+      ready.gpu.replica != nullptr ? "through host memory" : "CPU", ", backend ",
+      job.world().backend(), TogetherText(options), "\nData        ", options.data_dir, ": ",
+      data.train_examples, " training and ", data.test_examples, " test images, ",
+      data.shape.height, "x", data.shape.width, ", ", data.classes, " classes\nNetwork     ",
+      ready.model->description(), ": ", ready.model->parameter_count(), " parameters\nOptimizer   ",
+      options.optimizer, ", ", RateLine(options, job.size()), ", global batch ", ready.global_batch,
+      ", ", BatchesPerEpoch(data.train_examples, ready.global_batch),
+      " steps use every example once\n");
 }
 
 std::string ResultLine(const TrainingResult& r, uint64_t test_images) {

@@ -35,6 +35,10 @@ std::string ErrorWithServers(const ParameterOptions& options) {
     return "--evaluator scores checkpoints, so it needs --checkpoint-dir";
   if (train.deterministic > 0)
     return "--deterministic: gradients come to parameter servers as they may";
+  if (train.device.rfind("cuda", 0) == 0)
+    return Text("--device ", train.device, ": with parameter servers, expected cpu");
+  if (train.dtype == "f16") return "--dtype f16: with parameter servers, expected f32 or bf16";
+  if (train.largest_batch) return "--batch-size auto: with parameter servers, expected a number";
   if (train.adasum) return "--adasum: workers of parameter servers do not wait for each other";
   if (train.global_batch_size > 0)
     return "--global-batch-size: workers of parameter servers share no batch; expected "

@@ -6,6 +6,7 @@
 #include "models/data/sampling.h"
 #include "models/networks/network.h"
 #include "models/optim/by_name.h"
+#include "models/program/gpu_preparation.h"
 #include "models/program/run_options.h"
 #include "models/text.h"
 #include "models/train/chunk_plan.h"
@@ -64,9 +65,17 @@ Verdict CheckFiles(const TrainOptions& options) {
   return {};
 }
 
-Verdict PrepareToTrain(const TrainOptions& options, const Context& job, Preparation& ready) {
+Verdict PrepareToTrain(const Context& job, Preparation& ready) {
+  const TrainOptions& options = ready.options;
   const DatasetInfo& data = ready.data->info;
   const int ranks = job.size();
+  if (options.dtype == "f16" && options.device == "cpu") {
+    const std::string& why_not = ready.gpu.why_not;
+    return {
+        kUsage, Text(
+                    "--dtype f16: on a CPU, expected f32 or bf16",
+                    why_not.empty() ? "" : Text(" (", why_not, ")"))};
+  }
   ready.threads = ComputeThreads(options, job);
   ready.global_batch = GlobalBatchOf(options, ranks);
   Verdict verdict = CheckBatch(options, ready.global_batch, data.train_examples, ranks);
@@ -112,14 +121,16 @@ std::unique_ptr<Sequential> MakeModel(
                                          "images of ", image.height, "x", image.width,
                                          ", expected square ones for network ", network.name));
   }
-  const ChunkPlan plan = PlanChunks(share);
+  // Of a GPU's network this one keeps the parameters alone.
+  const bool on_gpu = options.device.rfind("cuda", 0) == 0;
+  const ChunkPlan plan = PlanChunks(on_gpu ? 1 : share);
   return std::make_unique<Sequential>(
       takes_images ? image : network.input, std::move(network.layers),
       SequentialOptions{
           .micro_batch = plan.micro_batch,
           .micro_batches = plan.micro_batches,
           .seed = options.seed,
-          .dtype = options.dtype == "bf16" ? DType::kBF16 : DType::kF32});
+          .dtype = options.dtype == "bf16" && !on_gpu ? DType::kBF16 : DType::kF32});
 }
 
 int ComputeThreads(const TrainOptions& options, const Context& job) {
@@ -142,7 +153,15 @@ Preparation Prepare(const ParsedOptions& parsed, Context& job) {
     ready.verdict = {differ ? kRanksDisagree : kDataUnusable, error.what()};
     return ready;
   }
-  ready.verdict = AgreeOn(PrepareToTrain(options, job, ready), job);
+  ready.options = options;
+  ChooseDeviceTogether(job, ready);
+  if (ready.verdict.exit_code != kSuccess) return ready;
+  ready.verdict = AgreeOn(PrepareToTrain(job, ready), job);
+  if (ready.verdict.exit_code != kSuccess || ready.options.device == "cpu") return ready;
+  ready.verdict = AgreeOn(MakeGpuReplica(job, ready), job);
+  if (ready.verdict.exit_code == kSuccess || options.device != "auto") return ready;
+  UseCpu(options, ready.verdict.problem, ready);
+  ready.verdict = AgreeOn(PrepareToTrain(job, ready), job);
   return ready;
 }
 

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "models/data/image_dataset.h"
+#include "models/gpu/gpu_replica.h"
 #include "models/layers/sequential.h"
 #include "models/optim/rate_optimizer.h"
 #include "models/train/options.h"
@@ -15,14 +17,25 @@
 
 namespace dtrun::models {
 
+/// The GPU that a rank trains on.
+struct PreparedGpu {
+  std::unique_ptr<GpuReplica> replica;  ///< null: it trains on the CPU
+  int index = 0, sharers = 1;           ///< ranks of this host on it, this one included
+  bool shared_somewhere = false;        ///< by several ranks, on any host
+  std::string why_not;                  ///< what keeps a GPU that there is from training; or ""
+};
+
 /// What a rank trains with.
 struct Preparation {
-  Verdict verdict;                   ///< equal on all ranks
+  Verdict verdict;  ///< equal on all ranks
+  /// As given, with the batch size that `auto` has come to, and the device.
+  TrainOptions options;
   std::optional<ImageDataset> data;  ///< like what follows: there when the verdict is kSuccess
   uint64_t global_batch = 0;
   int threads = 1;  ///< that this rank computes with
   std::unique_ptr<Sequential> model;
   std::unique_ptr<RateOptimizer> optimizer;
+  PreparedGpu gpu;
 };
 
 /// The network that the options name, for examples like these and batches of at most `share` of

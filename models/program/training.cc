@@ -2,21 +2,18 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <memory>
 #include <utility>
 
-#include "models/callbacks/checkpoints.h"
-#include "models/callbacks/early_stopping.h"
-#include "models/callbacks/learning_rate.h"
+#include "models/callbacks/print.h"
 #include "models/callbacks/progress_bar.h"
-#include "models/callbacks/tensorboard.h"
 #include "models/callbacks/throughput.h"
-#include "models/callbacks/timeline.h"
 #include "models/data/pipeline_dataset.h"
 #include "models/losses/sparse_categorical_crossentropy.h"
 #include "models/metrics/accuracy.h"
+#include "models/program/gpu_training.h"
 #include "models/program/heading.h"
+#include "models/program/run_callbacks.h"
 #include "models/program/run_options.h"
 #include "models/report/rank_times.h"
 #include "models/text.h"
@@ -28,10 +25,6 @@
 
 namespace dtrun::models {
 namespace {
-
-void PrintProblem(const std::string& line) {
-  std::fprintf(stderr, "cnn_fmnist: %s\n", line.c_str());
-}
 
 // What both loops train with.
 class Session {
@@ -95,34 +88,11 @@ EpochResult ResultOf(const Logs& logs) {
       .exposed_share = logs.at("exposed_share")};
 }
 
-// In the order in which they are called: what sets the rate is before what reports it.
 CallbackList Session::MakeCallbacks(std::vector<double>& step_losses) {
-  CallbackList list;
-  if (!options_.checkpoint_dir.empty()) {
-    list.push_back(std::make_unique<BackupAndRestore>(BackupAndRestoreOptions{
-        .folder = options_.checkpoint_dir,
-        .every_batches = options_.checkpoint_every,
-        .max_to_keep = options_.keep_checkpoints,
-        .restore = options_.resume,
-        .delete_at_end = false,
-        .print = PrintProblem}));
-  }
-  list.push_back(std::make_unique<StepSchedule>([this](uint64_t step) { return Rate(step); }));
-  list.push_back(std::make_unique<Throughput>());
-  list.push_back(std::make_unique<ReportProgress>(job_));
-  if (options_.log_steps) list.push_back(std::make_unique<StepLosses>(step_losses));
-  if (says_lines()) {
-    const int columns = options_.verbose == 1 ? job_.terminal_columns() : 0;
-    list.push_back(std::make_unique<ProgressBar>(ProgressBarOptions{.columns = columns}));
-  }
-  if (!options_.tensorboard.empty())
-    list.push_back(
-        std::make_unique<TensorBoard>(TensorBoardOptions{.log_dir = options_.tensorboard}));
-  if (options_.early_stopping > 0) {
-    list.push_back(std::make_unique<EarlyStopping>(EarlyStoppingOptions{
-        .patience = options_.early_stopping, .restore_best_weights = true, .print = PrintLine}));
-  }
-  return list;
+  std::unique_ptr<Callback> losses;
+  if (options_.log_steps) losses = std::make_unique<StepLosses>(step_losses);
+  return MakeRunCallbacks(
+      job_, options_, [this](uint64_t step) { return Rate(step); }, std::move(losses));
 }
 
 Trained Session::Fit() {
@@ -224,6 +194,7 @@ std::unique_ptr<Session> MakeSession(
 }  // namespace
 
 Trained Train(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready) {
+  if (ready.gpu.replica != nullptr) return TrainOnGpu(job, strategy, options, ready);
   const std::unique_ptr<Session> session = MakeSession(job, strategy, options, ready);
   return options.loop == "custom" ? session->CustomLoop() : session->Fit();
 }

@@ -63,13 +63,39 @@ CLI::Validator OneOf(const std::vector<std::string>& names) {
 
 constexpr uint64_t kMost = 1000000000;
 
+// "auto", or such an integer.
+CLI::Validator AutoOrInteger(uint64_t least, uint64_t most) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        return text == "auto" ? "" : Integer(least, most)(text);
+      },
+      "", "integer");
+}
+
+CLI::Validator DeviceWish() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        const bool numbered = text.rfind("cuda:", 0) == 0 && text.size() > 5 && text.size() < 9 &&
+                              text.find_first_not_of("0123456789", 5) == std::string::npos;
+        if (numbered || text == "auto" || text == "cpu" || text == "cuda") return "";
+        return Text("'", text, "', expected auto, cpu, cuda or cuda:N");
+      },
+      "", "name");
+}
+
 void AddBatchOptions(CLI::App& app, TrainOptions& o) {
   app.add_option("--epochs", o.epochs, "Passes over the training data [8]")
       ->check(Integer(1, 1000000))
       ->type_name("N");
-  auto* batch =
-      app.add_option("--batch-size", o.batch_size, "Examples per rank and optimizer step [1024]");
-  batch->check(Integer(1, kMost))->type_name("N");
+  auto* batch = app.add_option_function<std::string>(
+      "--batch-size",
+      [&o](const std::string& text) {
+        o.largest_batch = text == "auto";
+        if (!o.largest_batch) o.batch_size = std::stoull(text);
+      },
+      "Examples per rank and optimizer step; auto: on a GPU, the largest power of two that fits "
+      "into it [1024]");
+  batch->check(AutoOrInteger(1, kMost))->type_name("N|auto");
   app.add_option(
          "--global-batch-size", o.global_batch_size,
          "Examples of all ranks together per optimizer step, instead of --batch-size")
@@ -200,10 +226,23 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
       ->type_name("DIR");
   app.add_option(
          "--dtype", o.dtype,
-         "f32 or bf16: what layers compute in; parameters stay f32. Where the CPU has no AVX-512, "
-         "all is f32 [f32]")
-      ->check(OneOf({"f32", "bf16"}))
+         "f32, bf16 or, on a GPU, f16: what layers compute in; parameters stay f32. Where the CPU "
+         "has no AVX-512, all is f32 [f32]")
+      ->check(OneOf({"f32", "bf16", "f16"}))
       ->type_name("NAME");
+  app.add_option(
+         "--device", o.device,
+         "cpu, cuda (one GPU per rank of a host), cuda:N, or auto: cuda where every rank has a GPU "
+         "that can train this, which several ranks of a host share if they have to; else cpu "
+         "[auto]")
+      ->check(DeviceWish())
+      ->type_name("NAME");
+  app.add_flag(
+      "--share-gpus", o.share_gpus,
+      "With --device cuda or cuda:N: several ranks of a host may use one GPU");
+  app.add_flag(
+      "!--no-tf32", o.tf32,
+      "On a GPU, in f32: products of f32 factors, not of factors rounded to TF32's 10 bits");
   app.add_option(
          "--prefetch", o.prefetch,
          "Batches that a thread of its own gets ready before they are needed; 0: none [2]")
@@ -328,7 +367,8 @@ std::string SettingsText(const OptimizerSettings& s) {
 
 std::string SharedSettings(const TrainOptions& o) {
   return Text(
-      "--network=", o.network, "\n--epochs=", o.epochs, "\n--batch-size=", o.batch_size,
+      "--network=", o.network, "\n--epochs=", o.epochs,
+      "\n--batch-size=", o.largest_batch ? "auto" : std::to_string(o.batch_size),
       "\n--global-batch-size=", o.global_batch_size, "\n--steps-per-epoch=", o.steps_per_epoch,
       "\n--max-steps=", o.max_steps, "\n--learning-rate=", o.learning_rate,
       "\n--optimizer=", o.optimizer, SettingsText(o.settings), "\n--schedule=", o.schedule,
@@ -336,7 +376,8 @@ std::string SharedSettings(const TrainOptions& o) {
       "\n--warmup-epochs=", o.warmup_epochs, "\n--loop=", o.loop,
       "\n--early-stopping=", o.early_stopping, "\n--checkpoint-dir=", o.checkpoint_dir,
       "\n--checkpoint-every=", o.checkpoint_every, "\n--keep-checkpoints=", o.keep_checkpoints,
-      "\n--resume=", o.resume, "\n--dtype=", o.dtype, "\n--prefetch=", o.prefetch,
+      "\n--resume=", o.resume, "\n--dtype=", o.dtype, "\n--device=", o.device,
+      "\n--share-gpus=", o.share_gpus, "\n--no-tf32=", !o.tf32, "\n--prefetch=", o.prefetch,
       "\n--tensorboard=", o.tensorboard, "\n--seed=", o.seed, "\n--verbose=", o.verbose,
       "\n--log-steps=", o.log_steps, "\n--deterministic=", o.deterministic,
       "\n--reduce-after-backward=", !o.overlap, "\n--adasum=", o.adasum,

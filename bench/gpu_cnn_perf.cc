@@ -1,0 +1,333 @@
+// Training steps of cnn_fmnist's networks on one GPU, beside the least time that the same GPU needs
+// to move their bytes and to do their multiplications, at rates measured in the same run: a large
+// copy in its memory, and a large product of random matrices. And the optimizer's step over as many
+// parameters as ResNet-50 has, beside the copy.
+
+#include <dtrun/dtrun.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "gpu/device.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+#include "models/gpu/device_network.h"
+#include "models/gpu/gpu_replica.h"
+#include "models/gpu/plan.h"
+#include "models/gpu/product.h"
+#include "models/gpu/update_kernels.h"
+#include "models/networks/network.h"
+
+namespace dtrun::bench {
+namespace {
+
+using nlohmann::json;
+
+struct Settings {
+  std::string network = "C", json_file;
+  std::vector<std::string> dtypes = {"f32", "bf16", "f16"};
+  std::vector<uint64_t> batches = {1024, 4096, 16384};
+  int device = 0, rounds = 5;
+  uint64_t images = 60000, steps = 50, copy_bytes = uint64_t{1} << 30, matrix = 8192;
+  uint64_t parameters = 25557032;  // ResNet-50's
+};
+
+DType DtypeOf(const std::string& name) {
+  if (name == "bf16") return DType::kBF16;
+  return name == "f16" ? DType::kF16 : DType::kF32;
+}
+
+// Of several measurements, each of `times` calls in a row after one that is not counted.
+double MedianSeconds(
+    const gpu::Stream& stream, int rounds, int times, const std::function<void()>& enqueue) {
+  std::vector<double> seconds;
+  gpu::Event begin(stream.device(), gpu::Event::Timing::kOn);
+  gpu::Event end(stream.device(), gpu::Event::Timing::kOn);
+  enqueue();
+  for (int round = 0; round < rounds; ++round) {
+    begin.Record(stream.get());
+    for (int i = 0; i < times; ++i) enqueue();
+    end.Record(stream.get());
+    end.Synchronize();
+    seconds.push_back(end.MillisecondsSince(begin) / 1e3 / times);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + rounds / 2, seconds.end());
+  return seconds[static_cast<size_t>(rounds / 2)];
+}
+
+// Bytes read and written per second.
+double CopyRate(const gpu::Stream& stream, const Settings& s) {
+  const gpu::DeviceMemory from(stream.device(), s.copy_bytes), to(stream.device(), s.copy_bytes);
+  const gpu::DeviceScope scope(stream.device());
+  const double seconds = MedianSeconds(stream, s.rounds, 10, [&] {
+    gpu::CopyOnDevice(to.address(), from.address(), s.copy_bytes, stream.get());
+  });
+  return 2 * static_cast<double>(s.copy_bytes) / seconds;
+}
+
+// A square matrix of numbers in [-1, 1): zeros would leave a GPU cooler, and so faster, than it is.
+gpu::DeviceMemory RandomMatrix(const gpu::Stream& stream, uint64_t edge, DType dtype) {
+  const uint64_t count = (edge * edge + 7) / 8 * 8;
+  std::vector<float> values(count);
+  uint64_t state = 88172645463325252u;  // G. Marsaglia, "Xorshift RNGs", 2003
+  for (float& value : values) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    value = static_cast<float>(static_cast<double>(state >> 11) * 0x1p-52 - 1);
+  }
+  gpu::DeviceMemory wide(stream.device(), count * sizeof(float));
+  const gpu::DeviceScope scope(stream.device());
+  gpu::CopyToDevice(wide.address(), values.data(), wide.bytes(), stream.get());
+  stream.Synchronize();
+  if (dtype == DType::kF32) return wide;
+  gpu::DeviceMemory narrow(stream.device(), count * SizeOf(dtype));
+  models::Launch(
+      stream.device(), std::string("dtrun_narrow_") + NameOf(dtype), {1024, 256}, stream.get(),
+      models::NarrowArgs{wide.as<float>(), narrow.as<void>(), count});
+  stream.Synchronize();
+  return narrow;
+}
+
+// Multiplications and additions per second.
+double MatrixRate(const gpu::Stream& stream, const Settings& s, DType dtype) {
+  const gpu::DeviceMemory a = RandomMatrix(stream, s.matrix, dtype);
+  const gpu::DeviceMemory b = RandomMatrix(stream, s.matrix, dtype);
+  const gpu::DeviceMemory c(stream.device(), s.matrix * s.matrix * SizeOf(dtype));
+  const gpu::DeviceMemory workspace(stream.device(), 64 << 20);
+  const auto matrix = [&](const gpu::DeviceMemory& memory) {
+    return models::Matrix{memory.as<void>(), s.matrix, s.matrix, dtype};
+  };
+  models::Product product(
+      stream.device(), stream.get(), {.a = matrix(a), .b = matrix(b), .c = matrix(c)},
+      {workspace.as<void>(), workspace.bytes()});
+  return product.operations() / MedianSeconds(stream, s.rounds, 10, [&] { product.Enqueue(); });
+}
+
+struct Images {
+  explicit Images(uint64_t count) {
+    for (uint64_t i = 0; i < count * 784; ++i)
+      pixels.push_back(static_cast<uint8_t>((i + 1) * 2654435761u >> 24));
+    for (uint64_t i = 0; i < count; ++i) labels.push_back(static_cast<uint8_t>(i % 10));
+  }
+  models::ByteImages view() const { return {labels.size(), 784, pixels.data(), labels.data()}; }
+
+  std::vector<uint8_t> pixels, labels;
+};
+
+struct Rates {
+  double bytes = 0, operations = 0;  // per second
+};
+
+json MeasureSteps(
+    Context& job, const Settings& s, const Images& images, const std::string& dtype, uint64_t batch,
+    const Rates& rates) {
+  models::Network network = models::NetworkByName(s.network);
+  models::Sequential model(
+      network.input, std::move(network.layers), {.micro_batch = 1, .micro_batches = 1, .seed = 1});
+  models::GpuOptions options;
+  options.device = s.device;
+  options.dtype = DtypeOf(dtype);
+  options.rows = batch;
+  options.seed = 1;
+  options.steps_per_epoch = 1;
+  const auto replica = models::GpuReplica::Make(model, job.world(), options);
+  replica->LoadTrainingData(images.view());
+  std::vector<uint32_t> order(images.labels.size());
+  std::iota(order.begin(), order.end(), 0u);
+  replica->SetOrder(order);
+  const uint64_t per_epoch = order.size() / batch;
+  uint64_t done = 0;
+  const auto run = [&](uint64_t steps) {
+    const auto start = std::chrono::steady_clock::now();
+    for (const uint64_t end = done + steps; done < end; ++done) {
+      models::GpuStep step;
+      step.step = done;
+      step.first_example = done % per_epoch * batch;
+      step.examples = step.global_batch = batch;
+      step.learning_rate = 1e-4;
+      replica->Step(step);
+    }
+    replica->TakeMetrics();  // waits
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  run(3);  // kernels are loaded, and the graph is made
+  std::vector<double> seconds;
+  for (int round = 0; round < s.rounds; ++round) seconds.push_back(run(s.steps));
+  std::nth_element(seconds.begin(), seconds.begin() + s.rounds / 2, seconds.end());
+  const double per_image =
+      seconds[static_cast<size_t>(s.rounds / 2)] / static_cast<double>(s.steps * batch);
+  const models::NetworkPlan plan = models::PlanNetwork(model, 1);
+  const double bytes = plan.BytesPerExample(SizeOf(options.dtype));
+  const double operations = plan.OperationsPerExample();
+  const double copying = bytes / rates.bytes, multiplying = operations / rates.operations;
+  return {
+      {"what", "step"},
+      {"network", s.network},
+      {"dtype", dtype},
+      {"batch", batch},
+      {"images_per_s", 1 / per_image},
+      {"bytes_per_image", bytes},
+      {"operations_per_image", operations},
+      {"ns_per_image", per_image * 1e9},
+      {"copy_ns_per_image", copying * 1e9},
+      {"matrix_ns_per_image", multiplying * 1e9},
+      {"share", std::max(copying, multiplying) / per_image}};
+}
+
+// Adam in f32, and with the copy of the values that a step in bf16 computes with.
+json MeasureOptimizer(const gpu::Stream& stream, const Settings& s, DType dtype, double copy_rate) {
+  const uint64_t count = (s.parameters + 7) / 8 * 8;
+  const gpu::Device& device = stream.device();
+  const gpu::DeviceMemory values(device, count * 4), gradients(device, count * 4);
+  const gpu::DeviceMemory m(device, count * 4), v(device, count * 4), copy(device, count * 2);
+  const gpu::DeviceMemory state(device, sizeof(models::StepState));
+  const auto blocks =
+      gpu::BlocksFor(count / 8, 256, 16 * static_cast<uint32_t>(device.multiprocessors()));
+  const double seconds = MedianSeconds(stream, s.rounds, 20, [&] {
+    models::Launch(
+        device, std::string("dtrun_adam_") + NameOf(dtype), {blocks, 256}, stream.get(),
+        models::AdamArgs{
+            values.as<float>(), gradients.as<float>(), m.as<float>(), v.as<float>(),
+            dtype == DType::kF32 ? nullptr : copy.as<void>(), state.as<models::StepState>(), count,
+            0.1f, 0.001f, 1e-7f});
+  });
+  // Values, gradients and two moments are read, and all but the gradients written.
+  const double bytes = static_cast<double>(count) * (7 * 4 + (dtype == DType::kF32 ? 0.0 : 2.0));
+  return {
+      {"what", "optimizer"},
+      {"optimizer", "adam"},
+      {"copy", NameOf(dtype)},
+      {"parameters", s.parameters},
+      {"us", seconds * 1e6},
+      {"bytes_per_s", bytes / seconds},
+      {"share", bytes / seconds / copy_rate}};
+}
+
+void Print(const json& row) {
+  if (row["what"] == "step") {
+    std::printf(
+        "network %s %-4s batch %6llu: %12.0f images/s, %8.1f ns an image; copies need %8.1f, "
+        "products %8.1f: share %.3f\n",
+        row["network"].get<std::string>().c_str(), row["dtype"].get<std::string>().c_str(),
+        static_cast<unsigned long long>(row["batch"].get<uint64_t>()),
+        row["images_per_s"].get<double>(), row["ns_per_image"].get<double>(),
+        row["copy_ns_per_image"].get<double>(), row["matrix_ns_per_image"].get<double>(),
+        row["share"].get<double>());
+  } else {
+    std::printf(
+        "Adam, %llu parameters, copy in %s: %10.1f us, %.3f of the copy's rate\n",
+        static_cast<unsigned long long>(row["parameters"].get<uint64_t>()),
+        row["copy"].get<std::string>().c_str(), row["us"].get<double>(),
+        row["share"].get<double>());
+  }
+  std::fflush(stdout);
+}
+
+json MeasureAll(Context& job, const Settings& s) {
+  const gpu::Device& device = gpu::Device::Get(s.device);
+  const gpu::Stream stream(device);
+  Rates rates;
+  rates.bytes = CopyRate(stream, s);
+  std::printf("# %s: copies %.4g bytes/s\n", device.name().c_str(), rates.bytes);
+  json rows = json::array();
+  rows.push_back({{"what", "rates"}, {"device", device.name()}, {"copy_bytes_per_s", rates.bytes}});
+  const auto add = [&](const json& row) {
+    rows.push_back(row);
+    Print(row);
+  };
+  const Images images(s.images);
+  for (const std::string& dtype : s.dtypes) {
+    rates.operations = MatrixRate(stream, s, DtypeOf(dtype));
+    std::printf("# products in %s %.4g operations/s\n", dtype.c_str(), rates.operations);
+    rows[0]["matrix_operations_per_s_" + dtype] = rates.operations;
+    for (const uint64_t batch : s.batches) add(MeasureSteps(job, s, images, dtype, batch, rates));
+  }
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    add(MeasureOptimizer(stream, s, dtype, rates.bytes));
+  return rows;
+}
+
+std::string ErrorIn(const Settings& s) {
+  for (const uint64_t batch : s.batches) {
+    if (batch <= s.images) continue;
+    return "--batch: " + std::to_string(batch) + ", expected at most the " +
+           std::to_string(s.images) + " of --images";
+  }
+  return "";
+}
+
+int Run(const Settings& s) {
+  std::string error = ErrorIn(s);
+  if (error.empty()) {
+    try {
+      Context job = Init();
+      const json rows = MeasureAll(job, s);
+      job.Shutdown();
+      if (s.json_file.empty()) return 0;
+      std::ofstream file(s.json_file);
+      file << rows.dump(1) << "\n";
+      if (file.flush()) return 0;
+      error = "--json: " + s.json_file + ": cannot be written";
+    } catch (const std::exception& exception) {
+      error = exception.what();
+    }
+  }
+  std::fprintf(stderr, "gpu_cnn_perf: %s\n", error.c_str());
+  return 2;
+}
+
+}  // namespace
+}  // namespace dtrun::bench
+
+int main(int argc, char** argv) {
+  dtrun::bench::Settings s;
+  CLI::App app(
+      "Training steps on one GPU, beside what its memory and its matrix units need at least.",
+      "gpu_cnn_perf");
+  const auto most = uint64_t{1} << 40;
+  app.add_option("--network", s.network, "A, B, C or mlp")
+      ->check(CLI::IsMember({"A", "B", "C", "mlp"}))
+      ->capture_default_str();
+  app.add_option("--dtype", s.dtypes, "what is computed in")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+      ->capture_default_str();
+  app.add_option("--batch", s.batches, "examples of a step")
+      ->delimiter(',')
+      ->check(CLI::Range(uint64_t{1}, most))
+      ->capture_default_str();
+  app.add_option("--device", s.device, "number of the GPU")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--images", s.images, "in the data set")
+      ->check(CLI::Range(uint64_t{1}, most))
+      ->capture_default_str();
+  app.add_option("--steps", s.steps, "in a row")
+      ->check(CLI::Range(uint64_t{1}, most))
+      ->capture_default_str();
+  app.add_option("--rounds", s.rounds, "of which the median counts")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  app.add_option("--copy-bytes", s.copy_bytes, "of the copy")
+      ->check(CLI::Range(uint64_t{1}, most))
+      ->capture_default_str();
+  app.add_option("--matrix", s.matrix, "edge of the matrices")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  app.add_option("--parameters", s.parameters, "of the optimizer's step")
+      ->check(CLI::Range(uint64_t{1}, most))
+      ->capture_default_str();
+  app.add_option("--json", s.json_file, "write the rows to this file");
+  CLI11_PARSE(app, argc, argv);
+  return dtrun::bench::Run(s);
+}

@@ -1,0 +1,71 @@
+#ifndef DTRUN_DEVICE_CHOICE_H_
+#define DTRUN_DEVICE_CHOICE_H_
+
+#include <dtrun/device.h>
+#include <dtrun/error.h>
+
+#include <string>
+
+namespace dtrun {
+
+/// What a choice of devices goes by. Pure data, so that it can be made for any machine.
+struct DeviceChoiceInput {
+  std::string wish = "auto";  ///< auto, cpu, cuda or cuda:N
+  int local_rank = 0;
+  int local_size = 1;       ///< ranks on this host
+  int device_count = 0;     ///< GPUs that each of them may use: CudaDeviceCount
+  std::string why_no_gpu;   ///< where that is 0
+  bool share_gpus = false;  ///< whether several ranks may use one GPU that was asked for
+};
+
+/// Where this rank computes.
+struct DeviceChoice {
+  Device device;
+  int sharers = 1;  ///< ranks of this host on that GPU, this one included
+};
+
+/// One GPU per rank of the host, by local rank. More ranks than GPUs: with `auto` they share them
+/// evenly, with `cuda` they may if `share_gpus` says so. `auto` without a GPU is the CPU. Throws
+/// Error kInvalidArgument for a wish that is none of these, a GPU that there is not, or more ranks
+/// than GPUs; kUnavailable, with the reason, when a GPU was asked for and there is none.
+///
+///   8 ranks, 2 GPUs, auto:  local rank 5 -> cuda:1, of which it is one of 4 sharers
+inline DeviceChoice ChooseDevice(const DeviceChoiceInput& input) {
+  DeviceChoice choice;
+  const bool any = input.wish == "cuda";
+  const bool automatic = input.wish == "auto";
+  if (!any && !automatic) choice.device = ParseDevice(input.wish);
+  if (!any && !automatic && choice.device.kind == DeviceKind::kCpu) return choice;
+  const int count = input.device_count;
+  if (count < 1) {
+    if (automatic) return DeviceChoice();
+    throw Error(ErrorCode::kUnavailable, "device " + input.wish + ": " + input.why_no_gpu);
+  }
+  choice.device.kind = DeviceKind::kCuda;
+  if (any || automatic) {
+    choice.device.index = input.local_rank % count;
+    choice.sharers = (input.local_size - choice.device.index + count - 1) / count;
+  } else {
+    choice.sharers = input.local_size;
+  }
+  if (choice.device.index >= count) {
+    throw Error(
+        ErrorCode::kInvalidArgument, "device " + input.wish + ": this host has " +
+                                         std::to_string(count) + (count == 1 ? " GPU" : " GPUs") +
+                                         ", counted from 0");
+  }
+  const bool one_each = any ? input.local_size <= count : input.local_size == 1;
+  if (!automatic && !one_each && !input.share_gpus) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "device " + input.wish + ": " + std::to_string(input.local_size) +
+            " ranks on a host with " + std::to_string(any ? count : 1) +
+            (any && count > 1 ? " GPUs" : " GPU") +
+            " for them; expected one for each rank, or --share-gpus");
+  }
+  return choice;
+}
+
+}  // namespace dtrun
+
+#endif

@@ -1,0 +1,178 @@
+#include "models/program/gpu_preparation.h"
+
+#include <dtrun/device_choice.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "models/data/node.h"
+#include "models/data/sampling.h"
+#include "models/optim/adam.h"
+#include "models/optim/sgd.h"
+#include "models/program/run_options.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+DType DtypeOf(const std::string& name) {
+  if (name == "bf16") return DType::kBF16;
+  return name == "f16" ? DType::kF16 : DType::kF32;
+}
+
+GpuOptimizer OptimizerOf(const TrainOptions& options) {
+  const OptimizerSettings& s = options.settings;
+  const AdamOptions adam;
+  const SgdOptions sgd;
+  GpuOptimizer optimizer;
+  optimizer.kind =
+      options.optimizer == "sgd" ? GpuOptimizer::Kind::kSgd : GpuOptimizer::Kind::kAdam;
+  optimizer.beta1 = s.beta1.value_or(adam.beta1);
+  optimizer.beta2 = s.beta2.value_or(adam.beta2);
+  optimizer.epsilon = s.epsilon.value_or(adam.epsilon);
+  optimizer.momentum = s.momentum.value_or(sgd.momentum);
+  optimizer.weight_decay = s.weight_decay.value_or(sgd.weight_decay);
+  optimizer.nesterov = s.nesterov.value_or(sgd.nesterov);
+  return optimizer;
+}
+
+GpuOptions GpuOptionsOf(const Context& job, const Preparation& ready) {
+  const TrainOptions& options = ready.options;
+  GpuOptions gpu;
+  gpu.device = ready.gpu.index;
+  gpu.dtype = DtypeOf(options.dtype);
+  gpu.tf32 = options.tf32;
+  gpu.seed = options.seed;
+  gpu.optimizer = OptimizerOf(options);
+  const auto ranks = static_cast<uint64_t>(job.size());
+  gpu.rows = (ready.global_batch + ranks - 1) / ranks;
+  gpu.steps_per_epoch = StepsPerEpoch(options, ready.data->info.train_examples, job.size());
+  return gpu;
+}
+
+// Of a data set that lies in memory, a copy in one piece.
+struct ByteCopy {
+  explicit ByteCopy(const Pipeline& pipeline)
+      : count(pipeline.examples()), pixels(pipeline.shape().count()) {
+    const ExampleSource& source = SourceOf(pipeline.node());
+    images.reserve(count * pixels);
+    for (uint64_t i = 0; i < count; ++i) {
+      const ExampleRow row = source.Row(i);
+      images.insert(images.end(), row.bytes, row.bytes + pixels);
+      labels.push_back(static_cast<uint8_t>(row.label));
+    }
+  }
+  ByteImages view() const { return {count, pixels, images.data(), labels.data()}; }
+
+  uint64_t count, pixels;
+  std::vector<uint8_t> images, labels;
+};
+
+uint64_t DataBytes(const DatasetInfo& data) {
+  const uint64_t per_example = data.shape.count() + 1 + sizeof(uint32_t);
+  return (data.train_examples + data.test_examples) * per_example;
+}
+
+// This rank's own view: no problem means a GPU.
+Verdict LookForGpu(const TrainOptions& options, const Context& job, PreparedGpu& gpu) {
+  DeviceChoiceInput input;
+  input.wish = options.device;
+  input.local_rank = job.local_rank();
+  input.local_size = job.local_size();
+  input.device_count = CudaDeviceCount(&input.why_no_gpu);
+  input.share_gpus = options.share_gpus;
+  try {
+    const DeviceChoice choice = ChooseDevice(input);
+    if (choice.device.kind == DeviceKind::kCpu) return {kUsage, input.why_no_gpu};
+    gpu.index = choice.device.index;
+    gpu.sharers = choice.sharers;
+  } catch (const Error& error) {
+    return {kUsage, Text("--", error.what())};
+  }
+  return {kSuccess, GpuObstacle(options)};
+}
+
+bool AnyRank(Context& job, bool mine) {
+  int32_t any = mine ? 1 : 0;
+  job.world().AllReduce(Buffer(&any, 1), ReduceOp::kMax);
+  return any != 0;
+}
+
+// The least that a rank has room for.
+Verdict FindLargestBatch(Context& job, Preparation& ready) {
+  uint64_t largest = 0;
+  Verdict verdict;
+  try {
+    const auto model = MakeModel(ready.data->info, 1, ready.options);
+    const uint64_t most =
+        std::max<uint64_t>(ready.data->info.train_examples / static_cast<uint64_t>(job.size()), 1);
+    largest = LargestGpuBatch(
+        *model, GpuOptionsOf(job, ready), DataBytes(ready.data->info), ready.gpu.sharers, most);
+  } catch (const Error& error) {
+    verdict = {kUsage, Text("--batch-size auto: ", error.what())};
+  }
+  job.world().AllReduce(Buffer(&largest, 1), ReduceOp::kMin);
+  ready.options.batch_size = largest;
+  return AgreeOn(verdict, job);
+}
+
+}  // namespace
+
+std::string GpuObstacle(const TrainOptions& options) {
+  const auto refused = [](const std::string& what, const std::string& expected) {
+    return Text(what, ": not on a GPU; expected ", expected, ", or --device cpu");
+  };
+  if (options.adasum) return refused("--adasum", "sums of gradients");
+  if (options.deterministic > 0) return refused("--deterministic", "it left out");
+  if (options.optimizer != "adam" && options.optimizer != "sgd")
+    return refused("--optimizer " + options.optimizer, "adam or sgd");
+  const char* const mirrored[] = {"multi_worker_mirrored", "mirrored", "one_device"};
+  if (std::find(std::begin(mirrored), std::end(mirrored), options.strategy) == std::end(mirrored))
+    return refused("--strategy " + options.strategy, "multi_worker_mirrored or mirrored");
+  return "";
+}
+
+void UseCpu(const TrainOptions& given, const std::string& why_not, Preparation& ready) {
+  ready.options = given;
+  ready.options.device = "cpu";
+  ready.options.largest_batch = false;
+  ready.gpu = {};
+  ready.gpu.why_not = why_not;
+}
+
+void ChooseDeviceTogether(Context& job, Preparation& ready) {
+  const TrainOptions given = ready.options;
+  if (given.device == "cpu") return UseCpu(given, "", ready);
+  Verdict mine = LookForGpu(given, job, ready.gpu);
+  const bool exists = AnyRank(job, mine.exit_code == kSuccess);
+  // An obstacle is one for `auto` as well, where it says why.
+  if (mine.exit_code == kSuccess && !mine.problem.empty()) mine.exit_code = kUsage;
+  const Verdict all = AgreeOn(mine, job);
+  if (all.exit_code != kSuccess && given.device == "auto")
+    return UseCpu(given, exists ? all.problem : "", ready);
+  if (all.exit_code != kSuccess) {
+    ready.verdict = all;
+    return;
+  }
+  ready.gpu.shared_somewhere = AnyRank(job, ready.gpu.sharers > 1);
+  ready.options.device = "cuda";
+  if (!given.largest_batch) return;
+  const Verdict found = FindLargestBatch(job, ready);
+  if (found.exit_code == kSuccess) return;
+  if (given.device == "auto") return UseCpu(given, found.problem, ready);
+  ready.verdict = found;
+}
+
+Verdict MakeGpuReplica(Context& job, Preparation& ready) {
+  try {
+    ready.gpu.replica = GpuReplica::Make(*ready.model, job.world(), GpuOptionsOf(job, ready));
+    ready.gpu.replica->LoadTrainingData(ByteCopy(ready.data->train).view());
+    ready.gpu.replica->LoadTestData(ByteCopy(ready.data->test).view());
+  } catch (const Error& error) {
+    ready.gpu.replica.reset();
+    return {kUsage, Text("--device ", ready.options.device, ": ", error.what())};
+  }
+  return {};
+}
+
+}  // namespace dtrun::models

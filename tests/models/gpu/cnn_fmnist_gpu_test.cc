@@ -1,0 +1,253 @@
+// Real processes: cnn_fmnist on a GPU, alone and under dtrun.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/models/idx_files.h"
+#include "tests/support/subprocess.h"
+
+namespace dtrun::testing {
+namespace {
+
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+class Program {
+ public:
+  explicit Program(uint32_t examples = 48) { WriteToySet(folder_, examples); }
+
+  CommandResult Run(int np, const Words& options, const Words& before = {}) const {
+    Words argv = before;
+    if (np > 1)
+      argv.insert(argv.end(), {"launcher/dtrun", "--tag", "none", "-np", std::to_string(np)});
+    argv.insert(argv.end(), {"models/cnn_fmnist", "--threads", "1", "--data-dir", folder_.path()});
+    argv.insert(argv.end(), options.begin(), options.end());
+    return testing::Run({.argv = argv});
+  }
+
+  json Train(int np, Words options) {
+    const std::string file = folder_ / "result.json";
+    options.insert(options.end(), {"--json", file});
+    const CommandResult result = Run(np, options);
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    out = result.out;
+    std::ifstream stream(file);
+    return json::parse(std::string(std::istreambuf_iterator<char>(stream), {}));
+  }
+
+  std::string path(const std::string& name) const { return folder_ / name; }
+
+  std::string out;
+
+ private:
+  TemporaryFolder folder_;
+};
+
+Words Mlp(const Words& more) {
+  Words options = {"--network", "mlp", "--global-batch-size", "16"};
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
+}
+
+void CheckSameCurve(const json& a, const json& b) {
+  REQUIRE(a["epochs"].size() == b["epochs"].size());
+  for (size_t i = 0; i < a["epochs"].size(); ++i) {
+    for (const char* number : {"loss", "train_accuracy", "test_loss", "test_accuracy"}) {
+      INFO(number << " of epoch " << i);
+      CHECK(
+          a["epochs"][i][number].get<double>() ==
+          Approx(b["epochs"][i][number].get<double>()).epsilon(1e-3));
+    }
+  }
+  CHECK(a["test_loss"].get<double>() == Approx(b["test_loss"].get<double>()).epsilon(1e-3));
+}
+
+TEST_CASE("a GPU is taken where there is one, and trains as the CPU does") {
+  Program program;
+  const json gpu = program.Train(1, Mlp({"--epochs", "3", "--no-tf32", "--log-steps"}));
+  CHECK_THAT(program.out, Catch::Contains("Compute     GPU, ") && Catch::Contains("without TF32"));
+  const json cpu = program.Train(1, Mlp({"--epochs", "3", "--device", "cpu", "--log-steps"}));
+  CHECK_THAT(program.out, Catch::Contains("Compute     CPU, "));
+  CheckSameCurve(gpu, cpu);
+  REQUIRE(gpu["steps"].size() == 9);
+  for (size_t i = 0; i < 9; ++i)
+    CHECK(gpu["steps"][i].get<double>() == Approx(cpu["steps"][i].get<double>()).epsilon(1e-3));
+}
+
+TEST_CASE("ranks share a GPU with auto and say so, and compute what one does") {
+  Program program;
+  const json one = program.Train(1, Mlp({"--epochs", "2"}));
+  const json two = program.Train(2, Mlp({"--epochs", "2"}));
+  CHECK_THAT(program.out, Catch::Contains("shared: 2 ranks on GPU 0"));
+  CHECK(two["ranks"] == 2);
+  CheckSameCurve(two, one);
+  program.Train(2, Mlp({"--epochs", "1", "--device", "cuda", "--share-gpus"}));
+  CHECK_THAT(program.out, Catch::Contains("shared: 2 ranks on GPU 0"));
+}
+
+TEST_CASE("a run that was broken off goes on to the same bits") {
+  Program program;
+  const std::string dtype = GENERATE("f32", "bf16");
+  const Words common = {"--schedule", "constant", "--dtype", dtype, "--device", "cuda"};
+  const auto with = [&](const Words& more) {
+    Words options = Mlp(common);
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  };
+  const json whole = program.Train(1, with({"--epochs", "2"}));
+  const std::string folder = program.path("checkpoints");
+  program.Train(
+      1, with(
+             {"--epochs", "2", "--max-steps", "4", "--checkpoint-dir", folder, "--checkpoint-every",
+              "2"}));
+  const json resumed =
+      program.Train(1, with({"--epochs", "2", "--checkpoint-dir", folder, "--resume"}));
+  CHECK(resumed["parameter_digest"] == whole["parameter_digest"]);
+  CHECK(resumed["epochs"].back()["loss"] == whole["epochs"].back()["loss"]);
+}
+
+TEST_CASE("what is made of the parameters is made of those on the GPU") {
+  Program program;
+  const Words outputs = {"--save",           program.path("model"),
+                         "--export-onnx",    program.path("model.onnx"),
+                         "--report",         program.path("run.html"),
+                         "--early-stopping", "1",
+                         "--dtype",          "f16"};
+  Words options = Mlp({"--epochs", "3"});
+  options.insert(options.end(), outputs.begin(), outputs.end());
+  const json result = program.Train(1, options);
+  CHECK(std::filesystem::exists(program.path("model/model.json")));
+  CHECK(std::filesystem::file_size(program.path("model.onnx")) > 50000);
+  CHECK(std::filesystem::exists(program.path("run.html")));
+  const CommandResult predicted = testing::Run(
+      {.argv = {
+           "models/predict/predict", program.path("model"), "--threads", "1", "--data-dir",
+           std::filesystem::path(program.path("model")).parent_path()}});
+  INFO(predicted.out << predicted.err);
+  CHECK(predicted.exit_code == 0);
+}
+
+TEST_CASE("the largest batch is found, and one that does not fit is one error") {
+  Program program;
+  program.Train(1, {"--network", "mlp", "--batch-size", "auto", "--max-steps", "1"});
+  CHECK_THAT(program.out, Catch::Contains("global batch 32,"));
+  const CommandResult refused =
+      program.Run(1, Mlp({"--device", "cuda"}), {"env", "DTRUN_SIMULATED_GPU_BYTES=100000000"});
+  CHECK(refused.exit_code == 2);
+  CHECK_THAT(
+      refused.err, Catch::Contains("a batch of 16 examples on GPU 0") &&
+                       Catch::Contains(" bytes, of which ") && Catch::Contains(" are free"));
+  CHECK(std::count(refused.err.begin(), refused.err.end(), '\n') == 1);
+  // Unasked, the CPU does it, and says why.
+  const CommandResult on_cpu =
+      program.Run(1, Mlp({"--max-steps", "1"}), {"env", "DTRUN_SIMULATED_GPU_BYTES=100000000"});
+  CHECK(on_cpu.exit_code == 0);
+  CHECK_THAT(on_cpu.out, Catch::Contains("; no GPU, because --device cuda: a batch of 16"));
+}
+
+TEST_CASE("what no GPU can do is refused in one line, the same for all ranks") {
+  Program program;
+  const auto [np, options, problem] = GENERATE(table<int, Words, std::string>(
+      {{1,
+        {"--device", "fast"},
+        "--device: 'fast', expected auto, cpu, cuda or cuda:N (see --help)"},
+       {1, {"--device", "cuda:7"}, "--device cuda:7: this host has 1 GPU, counted from 0"},
+       {2,
+        {"--device", "cuda"},
+        "--device cuda: 2 ranks on a host with 1 GPU for them; expected one for each rank, or "
+        "--share-gpus"},
+       {1,
+        {"--device", "cuda", "--adasum"},
+        "--adasum: not on a GPU; expected sums of gradients, or --device cpu"},
+       {1,
+        {"--device", "cuda", "--deterministic"},
+        "--deterministic: not on a GPU; expected it left out, or --device cpu"},
+       {1,
+        {"--device", "cuda", "--optimizer", "lamb"},
+        "--optimizer lamb: not on a GPU; expected adam or sgd, or --device cpu"},
+       {2,
+        {"--device", "cuda", "--share-gpus", "--strategy", "central_storage"},
+        "--strategy central_storage: not on a GPU; expected multi_worker_mirrored or mirrored, or "
+        "--device cpu"},
+       {1, {"--device", "cpu", "--dtype", "f16"}, "--dtype f16: on a CPU, expected f32 or bf16"},
+       {1,
+        {"--batch-size", "many"},
+        "--batch-size: 'many', expected an integer from 1 to 1000000000 (see --help)"}}));
+  INFO(problem);
+  const CommandResult result = program.Run(np, options);
+  CHECK(result.exit_code == 2);
+  CHECK(result.err == "cnn_fmnist: " + problem + "\n");
+}
+
+TEST_CASE("without a driver auto is the CPU, and cuda says what is missing") {
+  Program program;
+  const Words without = {"env", "LD_LIBRARY_PATH=/nowhere"};
+  const CommandResult asked = program.Run(1, Mlp({"--device", "cuda"}), without);
+  if (asked.exit_code == 0) {
+    WARN("skipped: this machine has a driver of its own");
+    return;
+  }
+  CHECK(asked.exit_code == 2);
+  CHECK_THAT(asked.err, Catch::StartsWith("cnn_fmnist: --device cuda: no GPU: "));
+  CHECK(std::count(asked.err.begin(), asked.err.end(), '\n') == 1);
+  const CommandResult automatic = program.Run(1, Mlp({"--max-steps", "1"}), without);
+  CHECK(automatic.exit_code == 0);
+  CHECK_THAT(automatic.out, Catch::Contains("Compute     CPU, "));
+  CHECK_THAT(automatic.out, !Catch::Contains("no GPU"));
+}
+
+TEST_CASE("the benchmark puts its steps beside rates that it has measured") {
+  TemporaryFolder folder;
+  const CommandResult result = testing::Run(
+      {.argv = {
+           "bench/gpu_cnn_perf",
+           "--network",
+           "mlp",
+           "--dtype",
+           "f32,bf16",
+           "--batch",
+           "8",
+           "--images",
+           "16",
+           "--steps",
+           "2",
+           "--rounds",
+           "1",
+           "--copy-bytes",
+           "65536",
+           "--matrix",
+           "32",
+           "--parameters",
+           "1000",
+           "--json",
+           folder / "rows.json"}});
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  std::ifstream stream(folder / "rows.json");
+  const json rows = json::parse(std::string(std::istreambuf_iterator<char>(stream), {}));
+  REQUIRE(rows.size() == 5);
+  CHECK(rows[0]["copy_bytes_per_s"].get<double>() > 0);
+  CHECK(rows[0]["matrix_operations_per_s_bf16"].get<double>() > 0);
+  for (size_t i = 1; i < 3; ++i) {
+    const double measured = rows[i]["ns_per_image"], copies = rows[i]["copy_ns_per_image"],
+                 products = rows[i]["matrix_ns_per_image"];
+    CHECK(rows[i]["share"].get<double>() == Approx(std::max(copies, products) / measured));
+    CHECK(rows[i]["images_per_s"].get<double>() == Approx(1e9 / measured));
+  }
+  CHECK(rows[3]["copy"] == "f32");
+  CHECK(rows[4]["share"].get<double>() > 0);
+  const CommandResult refused =
+      testing::Run({.argv = {"bench/gpu_cnn_perf", "--images", "16", "--batch", "17"}});
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err == "gpu_cnn_perf: --batch: 17, expected at most the 16 of --images\n");
+}
+
+}  // namespace
+}  // namespace dtrun::testing
