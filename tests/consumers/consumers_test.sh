@@ -67,14 +67,16 @@ story "pkg-config builds trainers in C++17 and in C99" with_pkg_config
 stricter() {
   local compiler header
   pkg_config_flags
+  mkdir alone
+  for header in "$prefix"/include/dtrun/*.h; do
+    # Those that stand between dtrun and another library need it; their own tests compile them.
+    if [[ $header == */mpi.h || $header == */torch*.h ]]; then continue; fi
+    echo "#include <dtrun/$(basename "$header")>" >"alone/$(basename "$header").cc"
+  done
   for compiler in g++ clang++; do
     command -v $compiler >/dev/null || continue
-    for header in "$prefix"/include/dtrun/*.h; do
-      # Those that stand between dtrun and another library need it; their own tests compile them.
-      if [[ $header == */mpi.h || $header == */torch*.h ]]; then continue; fi
-      echo "#include <dtrun/$(basename "$header")>" >alone.cc
-      $compiler "${cxx_flags[@]}" -pedantic -Wshadow -Wold-style-cast "${flags[@]:0:1}" -fsyntax-only alone.cc
-    done
+    find alone -name '*.cc' | sort | xargs -P "$(nproc)" -n 1 \
+      $compiler "${cxx_flags[@]}" -pedantic -Wshadow -Wold-style-cast "${flags[@]:0:1}" -fsyntax-only
   done
 }
 story "each header compiles alone, with more warnings as errors" stricter

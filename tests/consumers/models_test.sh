@@ -62,17 +62,14 @@ soname_is_version() {
 story "the soname has the numbers of the version" soname_is_version
 
 headers_alone() {
-  local header number=0
+  local header
   models_flags
+  mkdir alone
   while read -r header; do
-    number=$((number + 1))
-    echo "#include <dtrun/models/$header>"
-  done < <(cd "$prefix/include/dtrun/models" && find . -name '*.h' -printf '%P\n' | sort) >all
-  ((number >= 10)) || unmet "ten headers at least, got $number"
-  while read -r header; do
-    echo "$header" >alone.cc
-    c++ "${cxx_flags[@]}" -Wshadow "${flags[@]:0:1}" -fsyntax-only alone.cc
-  done <all
+    echo "#include <dtrun/models/$header>" >"alone/${header//\//_}.cc"
+  done < <(cd "$prefix/include/dtrun/models" && find . -name '*.h' -printf '%P\n')
+  (($(find alone -name '*.cc' | wc -l) >= 10)) || unmet "ten headers at least, got $(ls alone)"
+  find alone -name '*.cc' | sort | xargs -P "$(nproc)" -n 1 c++ "${cxx_flags[@]}" -Wshadow "${flags[@]:0:1}" -fsyntax-only
   ! grep -rE '# *include *"' "$prefix/include/dtrun/models" || unmet "that headers include each other as <dtrun/models/...>"
 }
 story "each header of the training library compiles alone" headers_alone

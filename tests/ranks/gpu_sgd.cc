@@ -116,6 +116,7 @@ int main() {
     clipped.max_gradient_norm = 1;
     const std::string refusal = RefusalOf(job, clipped);
     if (job.rank() == 0) std::printf("%s\n", refusal.c_str());
+    job.Shutdown();
     return 0;
   } catch (const dtrun::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
