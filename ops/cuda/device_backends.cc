@@ -12,6 +12,7 @@
 #include "ops/communicator.h"
 #include "ops/cuda/agree.h"
 #include "ops/cuda/cuda_ipc_group.h"
+#include "ops/cuda/host_staged_group.h"
 
 namespace dtrun::ops {
 namespace {
@@ -30,11 +31,14 @@ struct Backend {
 const std::vector<Backend>& Backends() {
   static const std::vector<Backend> backends = {
       {"cuda_ipc", cuda::WhyNotCudaIpc, cuda::CreateCudaIpcGroup},
+      {"host_staged", cuda::WhyNotHostStaged, cuda::CreateHostStagedGroup},
   };
   return backends;
 }
 
-std::unique_ptr<DeviceGroup> CreateDeviceGroup(Communicator& host, int index) {
+// `wanted`: the only backend to consider, or "auto".
+std::unique_ptr<DeviceGroup> CreateDeviceGroup(
+    Communicator& host, int index, const std::string& wanted) {
   const gpu::Device* device = nullptr;
   std::string refusals = cuda::FirstObjection(host, [&]() -> std::string {
     device = &gpu::Device::Get(index);
@@ -42,9 +46,15 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(Communicator& host, int index) {
   });
   if (!refusals.empty()) throw Error(ErrorCode::kUnavailable, refusals);
   for (const Backend& backend : Backends()) {
-    const std::string reason =
-        cuda::FirstObjection(host, [&] { return backend.probe(host, *device); });
-    if (reason.empty()) return backend.create(host, *device);
+    if (wanted != "auto" && wanted != backend.name) continue;
+    std::string reason = cuda::FirstObjection(host, [&] { return backend.probe(host, *device); });
+    try {
+      if (reason.empty()) return backend.create(host, *device);
+    } catch (const Error& error) {
+      // What is found out on the way, by all ranks.
+      if (error.code() != ErrorCode::kUnavailable) throw;
+      reason = error.what();
+    }
     refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);
   }
   throw Error(
@@ -53,6 +63,8 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(Communicator& host, int index) {
 
 }  // namespace
 
-DeviceGroupFactory DeviceBackends() { return CreateDeviceGroup; }
+DeviceGroupFactory DeviceBackends(const std::string& wanted) {
+  return [wanted](Communicator& host, int index) { return CreateDeviceGroup(host, index, wanted); };
+}
 
 }  // namespace dtrun::ops

@@ -3,7 +3,7 @@
 
 namespace dtrun::ops {
 
-DeviceGroupFactory DeviceBackends() {
+DeviceGroupFactory DeviceBackends(const std::string&) {
   return [](Communicator&, int) -> std::unique_ptr<DeviceGroup> {
     throw Error(
         ErrorCode::kUnavailable, "no GPU: dtrun was built on a machine without the CUDA toolkit");
