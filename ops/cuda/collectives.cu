@@ -181,41 +181,48 @@ __device__ void ReduceElements(
   }
 }
 
-// 16 bytes at a time of kInputs inputs, kAtOnce times under way; returns the elements done.
+// 16 bytes at a time of kInputs inputs: vectors `at`, `at` + `stride` and so on, kAtOnce of them,
+// all of which are read before the first is written.
 template <typename Type, typename Op, int kInputs, int kAtOnce>
-__device__ uint64_t
-ReduceVectors(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
+__device__ void ReduceVectorsAt(
+    const Factors<Type>& factors, const uint4* const (&inputs)[kInputs], const Ends& ends,
+    uint64_t at, uint64_t stride) {
   using S = typename Type::S;
-  using A = typename Type::A;
   constexpr int kLanes = 16 / sizeof(S);
   union Vector {
     uint4 word;
     S elements[kLanes];
   };
+  Vector values[kAtOnce][kInputs];
+  for (int n = 0; n < kAtOnce; ++n) {
+    for (int k = 0; k < kInputs; ++k) values[n][k].word = inputs[k][at + n * stride];
+  }
+  for (int n = 0; n < kAtOnce; ++n) {
+    Vector result;
+    for (int e = 0; e < kLanes; ++e) {
+      typename Type::A wide[kInputs];
+      for (int k = 0; k < kInputs; ++k) wide[k] = factors.Before(values[n][k].elements[e]);
+      result.elements[e] = factors.template Finished<Op>(Tree<Op, kInputs>(wide));
+    }
+    for (int k = 0; k < ends.output_count; ++k)
+      reinterpret_cast<uint4*>(ends.outputs[k])[at + n * stride] = result.word;
+  }
+}
+
+// All whole vectors; returns the elements done.
+template <typename Type, typename Op, int kInputs, int kAtOnce>
+__device__ uint64_t
+ReduceVectors(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
+  constexpr uint64_t kLanes = 16 / sizeof(typename Type::S);
   const Factors<Type> factors{args.before, args.after, args.divisor, args.scaled != 0};
   const uint4* inputs[kInputs];
   for (int k = 0; k < kInputs; ++k) inputs[k] = reinterpret_cast<const uint4*>(ends.inputs[k]);
   const uint64_t vectors = count / kLanes;
-  for (uint64_t i = lanes.mine; i < vectors; i += kAtOnce * lanes.count) {
-    Vector values[kAtOnce][kInputs];
-    for (int n = 0; n < kAtOnce; ++n) {
-      const uint64_t at = i + n * lanes.count;
-      if (at >= vectors) break;
-      for (int k = 0; k < kInputs; ++k) values[n][k].word = inputs[k][at];
-    }
-    for (int n = 0; n < kAtOnce; ++n) {
-      const uint64_t at = i + n * lanes.count;
-      if (at >= vectors) break;
-      Vector result;
-      for (int e = 0; e < kLanes; ++e) {
-        A wide[kInputs];
-        for (int k = 0; k < kInputs; ++k) wide[k] = factors.Before(values[n][k].elements[e]);
-        result.elements[e] = factors.template Finished<Op>(Tree<Op, kInputs>(wide));
-      }
-      for (int k = 0; k < ends.output_count; ++k)
-        reinterpret_cast<uint4*>(ends.outputs[k])[at] = result.word;
-    }
-  }
+  uint64_t at = lanes.mine;
+  for (; at + (kAtOnce - 1) * lanes.count < vectors; at += kAtOnce * lanes.count)
+    ReduceVectorsAt<Type, Op, kInputs, kAtOnce>(factors, inputs, ends, at, lanes.count);
+  for (; at < vectors; at += lanes.count)
+    ReduceVectorsAt<Type, Op, kInputs, 1>(factors, inputs, ends, at, lanes.count);
   return vectors * kLanes;
 }
 

@@ -13,6 +13,7 @@
 #include "ops/communicator.h"
 #include "ops/cuda/agree.h"
 #include "ops/cuda/cuda_ipc_group.h"
+#include "ops/cuda/host_staged_group.h"
 #include "ops/nccl/nccl_group.h"
 
 namespace dtrun::ops {
@@ -22,9 +23,9 @@ using base::Text;
 
 struct Backend {
   const char* name;
-  // Why this rank does not use it; "" when it does. Not asked when the user wants no other.
+  // Why this rank does not use it; "" when it does. `wanted`: the user has asked for it by name.
   // Collective.
-  std::string (*probe)(Communicator& host, const gpu::Device& device);
+  std::string (*probe)(Communicator& host, const gpu::Device& device, bool wanted);
   // Collective over the ranks of `host`.
   std::unique_ptr<DeviceGroup> (*create)(Communicator& host, const gpu::Device& device);
 };
@@ -32,8 +33,22 @@ struct Backend {
 // In the order of preference.
 const std::vector<Backend>& Backends() {
   static const std::vector<Backend> backends = {
-      {"cuda_ipc", cuda::WhyNotCudaIpc, cuda::CreateCudaIpcGroup},
-      {"nccl", ProbeNccl, CreateNcclGroup},
+      {"cuda_ipc",
+       [](Communicator& host, const gpu::Device& device, bool) {
+         return cuda::WhyNotCudaIpc(host, device);
+       },
+       cuda::CreateCudaIpcGroup},
+      // NCCL itself refuses ranks that share a GPU, but for those whose NCCL_HOSTID differs.
+      {"nccl",
+       [](Communicator& host, const gpu::Device& device, bool wanted) {
+         return wanted ? "" : ProbeNccl(host, device);
+       },
+       CreateNcclGroup},
+      {"host_staged",
+       [](Communicator& host, const gpu::Device& device, bool) {
+         return cuda::WhyNotHostStaged(host, device);
+       },
+       cuda::CreateHostStagedGroup},
   };
   return backends;
 }
@@ -50,9 +65,15 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(
   for (const Backend& backend : Backends()) {
     if (settings.backend != "auto" && settings.backend != backend.name) continue;
     const bool wanted = settings.backend == backend.name;
-    const std::string reason =
-        cuda::FirstObjection(host, [&] { return wanted ? "" : backend.probe(host, *device); });
-    if (reason.empty()) return backend.create(host, *device);
+    std::string reason =
+        cuda::FirstObjection(host, [&] { return backend.probe(host, *device, wanted); });
+    try {
+      if (reason.empty()) return backend.create(host, *device);
+    } catch (const Error& error) {
+      // What is found out on the way, by all ranks.
+      if (error.code() != ErrorCode::kUnavailable) throw;
+      reason = error.what();
+    }
     refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);
   }
   throw Error(

@@ -48,9 +48,7 @@ class Meeting {
     if (threadIdx.x != 0) return;
     state_.failure = kNone;
     state_.missing = 0;
-    if (blockIdx.x != 0) return;
-    group_.report->call = args.call;
-    gpu::StoreRelease(&group_.report->begun, epoch_ + 1);
+    if (blockIdx.x == 0) arena(group_.rank).begun = epoch_ + 1;
   }
 
   __device__ const CollectiveArgs& args() const { return args_; }
@@ -80,9 +78,11 @@ class Meeting {
     if (threadIdx.x != 0) return;
     Arena& mine = arena(group_.rank);
     mine.epochs[blockIdx.x] = epoch_;
+    __threadfence();
     if (atomicAdd(&mine.finished, 1u) + 1 < gridDim.x) return;
+    __threadfence();
     mine.finished = 0;
-    gpu::StoreRelease(&group_.report->ended, gpu::LoadAcquire(&group_.report->begun));
+    TellHost(group_.report->ended, gpu::LoadAcquire(&mine.begun));
   }
 
  private:
@@ -97,6 +97,11 @@ class Meeting {
            StageOffset(group_.size, group_.most_blocks, epoch & 1, blockIdx.x);
   }
 
+  // Of nothing else that has been written, so that nobody waits until it is there.
+  __device__ static void TellHost(uint32_t& word, uint32_t value) {
+    *const_cast<volatile uint32_t*>(&word) = value;
+  }
+
   // The first threads of the block each speak with one rank.
   __device__ bool Meet(bool first) {
     ++epoch_;
@@ -109,6 +114,7 @@ class Meeting {
     if (first && peer == group_.rank) Fill(state_.heard[peer], peer);
     // Who comes to a group that has failed leaves, though everybody may have told it something.
     if (peer == group_.size) {
+      if (first && blockIdx.x == 0) TellHost(group_.report->begun, epoch_);
       const uint32_t failure = gpu::LoadAcquire(&arena(group_.rank).poison.failure);
       if (failure != kNone) state_.failure = failure;
     }

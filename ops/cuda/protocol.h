@@ -64,7 +64,8 @@ struct alignas(64) Poison {
 struct alignas(64) Arena {
   Poison poison;
   uint32_t epochs[kMostBlocks];  // of the rank's own blocks
-  uint32_t finished;             // blocks of the call under way
+  uint32_t begun;                // as in Report, of the call under way
+  uint32_t finished;             // its blocks that have come to their end
 };
 
 /// Where the records of a turn lie in the arena of a group of `size` ranks, whose kernels have at
@@ -96,7 +97,6 @@ constexpr uint64_t MemoryBytes(int size) { return ChannelOffset(size, size, kOut
 struct alignas(64) Report {
   uint32_t abort;         // by the host, a Failure: leave
   uint32_t begun, ended;  // of the call under way: how often block 0 had met others
-  uint32_t call;          // which it is
   Poison poison;          // why a kernel has left
 };
 

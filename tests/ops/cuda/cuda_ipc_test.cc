@@ -179,26 +179,29 @@ TEST_CASE("ranks that call different things are all told who called what, and to
 }
 
 TEST_CASE("counts by rank that do not fit are found before anything is written") {
-  const auto errors = RunDeviceRanks(3, [](Communicator& communicator) {
-    const Gpu gpu;
-    const auto input = communicator.AllocateOnDevice(0, 4096);
-    const auto output = communicator.AllocateOnDevice(0, 4096);
-    gpu.Upload(output->data(), Filled(100, 7));
-    // Rank 2 expects one element more of rank 0 than it sends.
-    const ops::Counts sends(3, 5);
-    ops::Counts receives(3, 5);
-    if (communicator.rank() == 2) receives[0] = 6;
-    const uint64_t total = std::accumulate(receives.begin(), receives.end(), uint64_t{0});
-    communicator.StartAllToAll(
-        gpu.On(input->data(), 15), gpu.On(output->data(), total), sends, receives);
-    Expect(gpu.Download(output->data(), 100) == Filled(100, 7));
-    communicator.CheckDevice();
-  });
-  CHECK(
-      errors == std::vector<std::string>(
-                    3,
-                    "the ranks disagree on a collective on GPUs: all_to_all: rank 0 sends 5 "
-                    "elements to rank 2, which expects 6"));
+  for (const uint64_t count : {uint64_t{5}, uint64_t{200'000}}) {
+    const auto errors = RunDeviceRanks(3, [count](Communicator& communicator) {
+      const Gpu gpu;
+      const uint64_t all = 3 * count + 1;
+      const auto input = communicator.AllocateOnDevice(0, all * 4);
+      const auto output = communicator.AllocateOnDevice(0, all * 4);
+      gpu.Upload(output->data(), Filled(all, 7));
+      // Rank 2 expects one element more of rank 0 than it sends.
+      const ops::Counts sends(3, count);
+      ops::Counts receives(3, count);
+      if (communicator.rank() == 2) ++receives[0];
+      const uint64_t total = std::accumulate(receives.begin(), receives.end(), uint64_t{0});
+      communicator.StartAllToAll(
+          gpu.On(input->data(), 3 * count), gpu.On(output->data(), total), sends, receives);
+      Expect(gpu.Download(output->data(), all) == Filled(all, 7));
+      communicator.CheckDevice();
+    });
+    CHECK(
+        errors == std::vector<std::string>(
+                      3, "the ranks disagree on a collective on GPUs: all_to_all: rank 0 sends " +
+                             std::to_string(count) + " elements to rank 2, which expects " +
+                             std::to_string(count + 1)));
+  }
 }
 
 TEST_CASE("a message that its receiver expects otherwise is refused on both sides") {
@@ -241,14 +244,41 @@ TEST_CASE("a rank that does not come is named, and nobody waits for ever") {
           throw;
         }
       },
-      std::chrono::milliseconds(400));
+      std::chrono::seconds(2));
   CHECK(codes == std::vector<ErrorCode>(3, ErrorCode::kTimeout));
-  // Whoever gave up first says so for all.
-  CHECK_THAT(
-      errors[1],
-      Catch::Contains(" waited for rank 1 to call all_reduce (f32, 5 elements, sum) on a GPU, and "
-                      "has given up"));
-  CHECK(errors == std::vector<std::string>(3, errors[1]));
+  // One that has waited says so for itself, and one of them for the rank that was late.
+  for (const std::string& error : errors) {
+    CHECK_THAT(
+        error, Catch::EndsWith(
+                   " waited for rank 1 to call all_reduce (f32, 5 elements, sum) on a GPU, and has "
+                   "given up"));
+  }
+}
+
+TEST_CASE("a wait ends when the host knows that a rank is lost") {
+  std::atomic<bool> over = false;
+  const auto errors = RunDeviceRanks(
+      2,
+      [&](Communicator& communicator) {
+        const Gpu gpu;
+        const auto memory = communicator.AllocateOnDevice(0, 4096);
+        while (communicator.rank() == 1 && !over) std::this_thread::yield();
+        if (communicator.rank() == 1) return;
+        // The host's wait is the older one, and so ends first.
+        ops::Work barrier = communicator.StartBarrier();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        communicator.StartAllReduce(gpu.On(memory->data(), 5), ReduceOp::kSum);
+        RefusalOf([&] { barrier.Wait(); });
+        gpu.stream().Synchronize();
+        over = true;
+        communicator.CheckDevice();
+      },
+      std::chrono::seconds(3));
+  CHECK(
+      errors[0] ==
+      "rank 0 waited for rank 1 to call all_reduce (f32, 5 elements, sum) on a GPU when the job "
+      "lost a rank");
+  CHECK(errors[1] == "");
 }
 
 TEST_CASE("both buffers lie on one GPU and in one stream, and a group has one GPU") {

@@ -20,7 +20,7 @@ namespace dtrun::testing {
 /// returns what each threw.
 inline std::vector<std::string> RunDeviceRanks(
     int size, const std::function<void(ops::Communicator&)>& rank_main,
-    base::Duration timeout = std::chrono::seconds(20)) {
+    base::Duration timeout = std::chrono::seconds(20), const std::string& backend = "auto") {
   const base::SteadyClock clock;
   return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
     ops::Engine engine({.timeout = timeout, .may_spin = false}, clock, [](auto, const auto&) {});
@@ -28,7 +28,7 @@ inline std::vector<std::string> RunDeviceRanks(
         size == 1
             ? ops::CreateSelfCommunicator()
             : ops::CreateShmCommunicator(bootstrap, engine, ops::Members::World(bootstrap.size()));
-    communicator->UseDevices(ops::DeviceBackends());
+    communicator->UseDevices(ops::DeviceBackends({.backend = backend}));
     rank_main(*communicator);
   });
 }

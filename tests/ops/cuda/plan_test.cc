@@ -1,0 +1,109 @@
+// What the kernel of a call is told: pure, so it is held to its word without a GPU.
+
+#include "ops/cuda/plan.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+namespace dtrun::ops::cuda {
+namespace {
+
+constexpr uint32_t kBlocks = 33;
+
+char memory[64];
+
+Collective Of(CollectiveKind kind, uint64_t input, uint64_t output, DType dtype = DType::kF32) {
+  Collective collective;
+  collective.kind = kind;
+  collective.input = Buffer(memory, input, dtype);
+  collective.output = Buffer(memory, output, dtype);
+  return collective;
+}
+
+// What a kernel does with `combines`, on texts.
+std::string Tree(const CollectiveArgs& args, int size) {
+  std::vector<std::string> waiting;
+  for (int k = 0; k < size; ++k) {
+    waiting.push_back(std::string(1, static_cast<char>('a' + k)));
+    for (int n = args.combines[k]; n > 0; --n) {
+      const std::string right = waiting.back();
+      waiting.pop_back();
+      waiting.back() = "(" + waiting.back() + right + ")";
+    }
+  }
+  REQUIRE(waiting.size() == 1);
+  return waiting[0];
+}
+
+TEST_CASE("inputs are combined in the tree of ops/reduce") {
+  const auto tree = [](int size) {
+    return Tree(MakePlan(Of(CollectiveKind::kAllReduce, 8, 8), 0, size, kBlocks).args, size);
+  };
+  CHECK(tree(1) == "a");
+  CHECK(tree(2) == "(ab)");
+  CHECK(tree(3) == "((ab)c)");
+  CHECK(tree(5) == "(((ab)c)(de))");
+  CHECK(tree(8) == "(((ab)(cd))((ef)(gh)))");
+}
+
+TEST_CASE("the shares of an all-reduce cover it, and but for the last one are whole vectors") {
+  for (const uint64_t count : {uint64_t{0}, uint64_t{3}, uint64_t{1001}, uint64_t{1} << 20}) {
+    uint64_t end = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+      const Piece share =
+          MakePlan(Of(CollectiveKind::kAllReduce, count, count), rank, 3, kBlocks).args.share;
+      CHECK(share.begin == end);
+      CHECK(share.begin % 16 == 0);
+      end += share.bytes;
+    }
+    CHECK(end == 4 * count);
+  }
+}
+
+TEST_CASE("ranks whose calls agree have as many blocks and one signature, others do not") {
+  Collective call = Of(CollectiveKind::kAllGather, 1000, 4000);
+  const Plan equal = MakePlan(call, 0, 4, kBlocks);
+  call.receive_counts = {1000, 1000, 1000, 1000};
+  const Plan given = MakePlan(call, 3, 4, kBlocks);
+  CHECK(given.blocks == equal.blocks);
+  CHECK(given.args.signature == equal.args.signature);
+  call.receive_counts = {1000, 1000, 1000, 999};
+  CHECK(MakePlan(call, 0, 4, kBlocks).args.signature != equal.args.signature);
+
+  // What a rank sends to itself alone may differ from what the others see of it.
+  Collective uneven = Of(CollectiveKind::kAllToAll, 100'000, 100'000);
+  uneven.send_counts = {99'999, 1};
+  uneven.receive_counts = {99'999, 1};
+  const Collective tiny = Of(CollectiveKind::kAllToAll, 2, 2);
+  CHECK(MakePlan(uneven, 0, 2, kBlocks).blocks == MakePlan(tiny, 1, 2, kBlocks).blocks);
+  CHECK(
+      MakePlan(uneven, 0, 2, kBlocks).args.signature ==
+      MakePlan(tiny, 1, 2, kBlocks).args.signature);
+
+  Collective sum = Of(CollectiveKind::kAllReduce, 8, 8);
+  const uint64_t signature = MakePlan(sum, 0, 2, kBlocks).args.signature;
+  sum.scale.after = 0.5;
+  CHECK(MakePlan(sum, 0, 2, kBlocks).args.signature != signature);
+  sum.scale.after = 1;
+  sum.op = ReduceOp::kMax;
+  CHECK(MakePlan(sum, 0, 2, kBlocks).args.signature != signature);
+}
+
+TEST_CASE("little is staged, and what is staged fits") {
+  const auto staged = [](uint64_t count, int size) {
+    const Plan plan = MakePlan(Of(CollectiveKind::kAllReduce, count, count), 0, size, kBlocks);
+    if ((plan.args.flags & kStaged) == 0) return false;
+    CHECK(plan.args.most <= plan.args.piece_bytes * plan.blocks);
+    return true;
+  };
+  CHECK(staged(0, 2));
+  CHECK(staged(1024, 2));
+  CHECK(staged(1 << 16, 2));
+  CHECK(!staged(1 << 20, 2));
+  CHECK(!staged(1 << 16, 8));
+  CHECK(!staged(1024, 1));  // a world of one has nobody to stage for
+}
+
+}  // namespace
+}  // namespace dtrun::ops::cuda
