@@ -18,16 +18,16 @@ namespace dtrun::models {
   X(cudnnCreate)                                                                                   \
   X(cudnnDestroy)                                                                                  \
   X(cudnnSetStream)                                                                                \
-  X(cudnnGetErrorString) X(cudnnGetVersion) X(cudnnCreateTensorDescriptor)                         \
-      X(cudnnSetTensor4dDescriptor) X(cudnnDestroyTensorDescriptor) X(cudnnCreateFilterDescriptor) \
-          X(cudnnSetFilter4dDescriptor) X(cudnnDestroyFilterDescriptor)                            \
-              X(cudnnCreateConvolutionDescriptor) X(cudnnSetConvolution2dDescriptor)               \
-                  X(cudnnSetConvolutionMathType) X(cudnnDestroyConvolutionDescriptor)              \
-                      X(cudnnFindConvolutionForwardAlgorithmEx)                                    \
-                          X(cudnnFindConvolutionBackwardDataAlgorithmEx)                           \
-                              X(cudnnFindConvolutionBackwardFilterAlgorithmEx)                     \
-                                  X(cudnnConvolutionForward) X(cudnnConvolutionBackwardData)       \
-                                      X(cudnnConvolutionBackwardFilter)
+  X(cudnnGetErrorString)                                                                           \
+  X(cudnnGetVersion) X(cudnnCreateTensorDescriptor) X(cudnnSetTensor4dDescriptor)                  \
+      X(cudnnDestroyTensorDescriptor) X(cudnnCreateFilterDescriptor) X(cudnnSetFilter4dDescriptor) \
+          X(cudnnDestroyFilterDescriptor) X(cudnnCreateConvolutionDescriptor)                      \
+              X(cudnnSetConvolution2dDescriptor) X(cudnnSetConvolutionMathType)                    \
+                  X(cudnnDestroyConvolutionDescriptor) X(cudnnFindConvolutionForwardAlgorithmEx)   \
+                      X(cudnnFindConvolutionBackwardDataAlgorithmEx)                               \
+                          X(cudnnFindConvolutionBackwardFilterAlgorithmEx)                         \
+                              X(cudnnConvolutionForward) X(cudnnConvolutionBackwardData)           \
+                                  X(cudnnConvolutionBackwardFilter)
 
 /// NVIDIA's cuDNN 9. Thread-safe.
 struct Cudnn {

@@ -16,10 +16,11 @@ namespace dtrun::models {
   X(cublasLtCreate)                                                                          \
   X(cublasLtDestroy)                                                                         \
   X(cublasLtMatmul)                                                                          \
-  X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) \
-      X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate)                        \
-          X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate)                   \
-              X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)
+  X(cublasLtMatmulAlgoGetHeuristic)                                                          \
+  X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute) \
+      X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)                           \
+          X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)               \
+              X(cublasLtMatmulPreferenceSetAttribute)
 
 /// NVIDIA's cuBLASLt 12 or 13. Thread-safe.
 struct CublasLt {

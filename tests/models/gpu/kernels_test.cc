@@ -206,8 +206,8 @@ TEST_CASE("the first convolution, and the gradient of its kernel and bias") {
         "dtrun_first_convolution_gradient_" + type.name, 2,
         FirstConvolutionGradientArgs{
             inputs.as<void>(), masked ? outputs.as<void>() : nullptr, of_y.as<void>(),
-            got.as<float>(), partials.as<float>(), counter.as<uint32_t>(), rows, height, width,
-            filters},
+            got.as<float>(), got.as<float>() + 9 * filters, partials.as<float>(),
+            counter.as<uint32_t>(), rows, height, width, filters},
         shared);
     CheckNear(Download<float>(got, 10 * filters), gradients, 1e-5);
   }
