@@ -25,10 +25,7 @@ template <typename Tried>
 const Tried& Fastest(
     const Tried* tried, int count, const Convolution::Options& options, const char* what) {
   for (int i = 0; i < count; ++i) {
-    const bool exact = options.dtype != DType::kF32 || options.tf32 == Tf32::kAllowed ||
-                       tried[i].mathType == CUDNN_FMA_MATH;
-    if (tried[i].status == CUDNN_STATUS_SUCCESS && exact &&
-        tried[i].determinism == CUDNN_DETERMINISTIC)
+    if (tried[i].status == CUDNN_STATUS_SUCCESS && tried[i].determinism == CUDNN_DETERMINISTIC)
       return tried[i];
   }
   throw Error(
@@ -135,7 +132,9 @@ void Convolution::Choose(const Options& options, void* input, void* filters, voi
   forward_algorithm_ = best_forward.algo;
   filters_algorithm_ = best_filters.algo;
   input_algorithm_ = best_input.algo;
-  const auto use = [&](cudnnConvolutionDescriptor_t descriptor, cudnnMathType_t math) {
+  // What was found for multiply-adds of f32 may be called by another name, but is to remain that.
+  const auto use = [&](cudnnConvolutionDescriptor_t descriptor, cudnnMathType_t found) {
+    const cudnnMathType_t math = MathOf(options) == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : found;
     cudnn_.Check(
         cudnn_.cudnnSetConvolutionMathType(descriptor, math), "cudnnSetConvolutionMathType");
   };

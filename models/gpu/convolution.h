@@ -14,20 +14,22 @@
 namespace dtrun::models {
 
 // The functions of cuDNN that are called; it is loaded when the first network needs it.
-#define DTRUN_FOR_EACH_CUDNN_FUNCTION(X)                                                           \
-  X(cudnnCreate)                                                                                   \
-  X(cudnnDestroy)                                                                                  \
-  X(cudnnSetStream)                                                                                \
-  X(cudnnGetErrorString) X(cudnnGetVersion) X(cudnnCreateTensorDescriptor)                         \
-      X(cudnnSetTensor4dDescriptor) X(cudnnDestroyTensorDescriptor) X(cudnnCreateFilterDescriptor) \
-          X(cudnnSetFilter4dDescriptor) X(cudnnDestroyFilterDescriptor)                            \
-              X(cudnnCreateConvolutionDescriptor) X(cudnnSetConvolution2dDescriptor)               \
-                  X(cudnnSetConvolutionMathType) X(cudnnDestroyConvolutionDescriptor)              \
-                      X(cudnnFindConvolutionForwardAlgorithmEx)                                    \
-                          X(cudnnFindConvolutionBackwardDataAlgorithmEx)                           \
-                              X(cudnnFindConvolutionBackwardFilterAlgorithmEx)                     \
-                                  X(cudnnConvolutionForward) X(cudnnConvolutionBackwardData)       \
-                                      X(cudnnConvolutionBackwardFilter)
+#define DTRUN_FOR_EACH_CUDNN_FUNCTION(X)                                                       \
+  X(cudnnCreate)                                                                               \
+  X(cudnnDestroy)                                                                              \
+  X(cudnnSetStream)                                                                            \
+  X(cudnnGetErrorString)                                                                       \
+  X(cudnnGetVersion)                                                                           \
+  X(cudnnCreateTensorDescriptor)                                                               \
+  X(cudnnSetTensor4dDescriptor) X(cudnnDestroyTensorDescriptor) X(cudnnCreateFilterDescriptor) \
+      X(cudnnSetFilter4dDescriptor) X(cudnnDestroyFilterDescriptor)                            \
+          X(cudnnCreateConvolutionDescriptor) X(cudnnSetConvolution2dDescriptor)               \
+              X(cudnnSetConvolutionMathType) X(cudnnDestroyConvolutionDescriptor)              \
+                  X(cudnnFindConvolutionForwardAlgorithmEx)                                    \
+                      X(cudnnFindConvolutionBackwardDataAlgorithmEx)                           \
+                          X(cudnnFindConvolutionBackwardFilterAlgorithmEx)                     \
+                              X(cudnnConvolutionForward) X(cudnnConvolutionBackwardData)       \
+                                  X(cudnnConvolutionBackwardFilter)
 
 /// NVIDIA's cuDNN 9. Thread-safe.
 struct Cudnn {

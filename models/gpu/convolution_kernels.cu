@@ -101,8 +101,9 @@ __device__ void FirstConvolutionGradient(const FirstConvolutionGradientArgs& arg
       args.partials[blockIdx.x * all + tap * width + i] = sum;
     }
   }
-  // The bias's gradient lies behind the kernel's, in the partial sums and where it goes.
-  if (IsLastBlock(args.counter)) AddPartials(args.partials, all, args.gradients);
+  if (!IsLastBlock(args.counter)) return;
+  AddPartials(args.partials, all, kTaps * width, args.kernel_gradient);
+  AddPartials(args.partials + kTaps * width, all, width, args.bias_gradient);
 }
 
 template <typename T>

@@ -24,7 +24,8 @@ struct FirstConvolutionGradientArgs {
   const void* inputs;   // as above
   const void* outputs;  // as above: the ReLU lets pass where they are above zero; null: all
   const void* output_gradients;  // (rows, height - 2, width - 2, filters)
-  float* gradients;              // (9, filters) of the kernel, and (filters) of the bias behind it
+  float* kernel_gradient;        // (9, filters)
+  float* bias_gradient;          // (filters)
   float* partials;               // (blocks, 10 * filters)
   uint32_t* counter;             // 0
   uint32_t rows, height, width, filters;

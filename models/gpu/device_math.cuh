@@ -132,29 +132,31 @@ __device__ inline bool IsLastBlock(uint32_t* counter) {
   return last[0] != 0;
 }
 
-/// The partial sums of all blocks, (blocks, width), added up: by several threads for each sum, if
-/// there are enough, which take the blocks in turn. Volatile: other blocks have written them
-/// meanwhile. Called by all threads of the last block.
-__device__ inline void AddPartials(const volatile float* partials, uint32_t width, float* sums) {
+/// The partial sums of all blocks, `width` of each block's `stride`, added up: by several threads
+/// for each sum, if there are enough, which take the blocks in turn. Volatile: other blocks have
+/// written them meanwhile. Called by all threads of the last block.
+__device__ inline void AddPartials(
+    const volatile float* partials, uint32_t stride, uint32_t width, float* sums) {
   __shared__ float of_parts[kThreads];
-  const uint32_t parts = width < kThreads ? kThreads / width : 1;
-  for (uint32_t first = 0; first < width; first += kThreads) {
-    const uint32_t i = first + (parts > 1 ? threadIdx.x % width : threadIdx.x);
-    const uint32_t part = parts > 1 ? threadIdx.x / width : 0;
-    float sum = 0;
-    if (i < width && part < parts)
-      for (uint32_t block = part; block < gridDim.x; block += parts)
-        sum += partials[block * width + i];
-    if (parts == 1) {
-      if (i < width) sums[i] = sum;
-      continue;
+  if (width >= kThreads) {
+    for (uint32_t i = threadIdx.x; i < width; i += kThreads) {
+      float sum = 0;
+      for (uint32_t block = 0; block < gridDim.x; ++block) sum += partials[block * stride + i];
+      sums[i] = sum;
     }
-    of_parts[threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.x >= width) continue;
-    for (uint32_t other = 1; other < parts; ++other) sum += of_parts[other * width + i];
-    sums[i] = sum;
+    return;
   }
+  const uint32_t parts = kThreads / width, i = threadIdx.x % width, part = threadIdx.x / width;
+  float sum = 0;
+  if (part < parts)
+    for (uint32_t block = part; block < gridDim.x; block += parts)
+      sum += partials[block * stride + i];
+  __syncthreads();
+  of_parts[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x >= width) return;
+  for (uint32_t other = 1; other < parts; ++other) sum += of_parts[other * width + i];
+  sums[i] = sum;
 }
 
 /// Sums by channel: a thread has those of the 8 channels of octet threadIdx.x % octets, of which
@@ -176,7 +178,7 @@ __device__ inline void AddByChannel(
     for (uint32_t w = 0; w < kThreads / 32; ++w) sum += of_warps[w * width + i];
     partials[blockIdx.x * width + i] = sum;
   }
-  if (IsLastBlock(counter)) AddPartials(partials, width, sums);
+  if (IsLastBlock(counter)) AddPartials(partials, width, width, sums);
 }
 
 }  // namespace dtrun::models

@@ -301,8 +301,8 @@ void DeviceNetwork::BackwardFirstConvolution(size_t i) {
        static_cast<uint32_t>(stage.input.count() * sizeof(float))},
       FirstConvolutionGradientArgs{
           InputOf(i), HasPoolBehind(i) ? nullptr : stages_[i].outputs.as<void>(), GradientOf(i),
-          Gradient(stage.kernel), partials_.as<float>(), counters_.as<uint32_t>() + i,
-          options_.rows, static_cast<uint32_t>(stage.input.height),
+          Gradient(stage.kernel), Gradient(stage.bias), partials_.as<float>(),
+          counters_.as<uint32_t>() + i, options_.rows, static_cast<uint32_t>(stage.input.height),
           static_cast<uint32_t>(stage.input.width), static_cast<uint32_t>(stage.output.channels)});
 }
 

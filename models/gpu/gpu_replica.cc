@@ -11,6 +11,7 @@
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "models/gpu/device_network.h"
+#include "models/gpu/device_transfers.h"
 #include "models/gpu/input_kernels.h"
 #include "models/gpu/plan.h"
 #include "models/gpu/update_kernels.h"
@@ -18,12 +19,6 @@
 
 namespace dtrun::models {
 namespace {
-
-// A data set on the device, and the order in which its examples are used.
-struct DeviceImages {
-  gpu::DeviceMemory images, labels, order;
-  uint64_t count = 0, pixels = 0;
-};
 
 // A replica's part that is taken at once, besides the data.
 uint64_t BytesFor(const NetworkPlan& plan, const GpuOptions& options, uint64_t rows) {
@@ -73,9 +68,9 @@ class CudaReplica : public GpuReplica {
     if (world.size() > 1) host_gradients_ = gpu::PinnedMemory(device(), bytes);
     StepState fresh;
     fresh.scale = static_cast<float>(is_f16() ? options.initial_loss_scale : 1);
-    WriteBytes(state_, 0, &fresh, sizeof fresh);
+    WriteBytes(stream_, state_, 0, &fresh, sizeof fresh);
     fresh.scale = 1;
-    WriteBytes(test_state_, 0, &fresh, sizeof fresh);
+    WriteBytes(stream_, test_state_, 0, &fresh, sizeof fresh);
     SetParameters();
   }
 
@@ -85,29 +80,29 @@ class CudaReplica : public GpuReplica {
     Load(data, test_);
     std::vector<uint32_t> order(data.count);
     for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint32_t>(i);
-    WriteBytes(test_.order, 0, order.data(), order.size() * sizeof(uint32_t));
+    WriteBytes(stream_, test_.order, 0, order.data(), order.size() * sizeof(uint32_t));
   }
 
   void SetParameters() override {
     std::vector<NamedBuffer> values;
     for (const Parameter& parameter : model_.parameters())
       values.push_back({parameter.name, parameter.value});
-    WriteBlock(network_.values(), values);
+    WriteBlock(stream_, network_.plan(), network_.values(), values);
     network_.EnqueueCopy();
     stream_.Synchronize();
   }
 
   void GetParameters(const std::vector<NamedBuffer>& values) override {
-    ReadBlock(network_.values(), values);
+    ReadBlock(stream_, network_.plan(), network_.values(), values);
   }
 
   void SetState(const std::vector<NamedBuffer>& state) override {
     const uint64_t* updates = UpdatesIn(state);
     if (updates != nullptr)
-      WriteBytes(state_, offsetof(StepState, updates), updates, sizeof *updates);
+      WriteBytes(stream_, state_, offsetof(StepState, updates), updates, sizeof *updates);
     for (size_t slot = 0; slot < slots_.size(); ++slot) {
       const std::vector<NamedBuffer> of_slot = SlotIn(state, slot);
-      if (!of_slot.empty()) WriteBlock(slots_[slot].as<float>(), of_slot);
+      if (!of_slot.empty()) WriteBlock(stream_, network_.plan(), slots_[slot].as<float>(), of_slot);
     }
     stream_.Synchronize();
   }
@@ -117,7 +112,7 @@ class CudaReplica : public GpuReplica {
     if (updates != nullptr) *updates = ReadState().updates;
     for (size_t slot = 0; slot < slots_.size(); ++slot) {
       const std::vector<NamedBuffer> of_slot = SlotIn(state, slot);
-      if (!of_slot.empty()) ReadBlock(slots_[slot].as<float>(), of_slot);
+      if (!of_slot.empty()) ReadBlock(stream_, network_.plan(), slots_[slot].as<float>(), of_slot);
     }
   }
 
@@ -128,7 +123,7 @@ class CudaReplica : public GpuReplica {
       gradients.emplace_back(parameter.value.count);
     for (std::vector<float>& each : gradients)
       views.push_back({"", Buffer(each.data(), each.size())});
-    ReadBlock(network_.gradients(), views);
+    ReadBlock(stream_, network_.plan(), network_.gradients(), views);
     const float unscale = is_f16() ? ReadState().unscale : 1;
     for (std::vector<float>& each : gradients)
       for (float& value : each) value *= unscale;
@@ -141,7 +136,7 @@ class CudaReplica : public GpuReplica {
           ErrorCode::kInvalidArgument,
           Text("an order of ", order.size(), " examples, expected at most ", train_.count));
     }
-    WriteBytes(train_.order, 0, order.data(), order.size_bytes());
+    WriteBytes(stream_, train_.order, 0, order.data(), order.size_bytes());
   }
 
   void Step(const GpuStep& step) override {
@@ -211,12 +206,6 @@ class CudaReplica : public GpuReplica {
     return {options_.optimizer.beta1, options_.optimizer.beta2};
   }
 
-  void WriteBytes(const gpu::DeviceMemory& to, uint64_t offset, const void* from, uint64_t bytes) {
-    const gpu::DeviceScope scope(device());
-    gpu::CopyToDevice(to.address() + offset, from, bytes, stream_.get());
-    stream_.Synchronize();
-  }
-
   StepState ReadState() {
     StepState state;
     const gpu::DeviceScope scope(device());
@@ -237,31 +226,6 @@ class CudaReplica : public GpuReplica {
     gpu::Fill(memory.address() + kOffset, 0, sizeof sums, stream_.get());
     stream_.Synchronize();
     return {sums.loss_sum, sums.correct, sums.examples};
-  }
-
-  // The parameters' values, or what an optimizer keeps for each of them.
-  void WriteBlock(float* block, const std::vector<NamedBuffer>& values) {
-    std::vector<float> flat(count());
-    for (size_t i = 0; i < values.size(); ++i) {
-      const ParameterPlace& place = network_.plan().parameters[i];
-      place.ToDevice(static_cast<const float*>(values[i].buffer.data), flat.data() + place.offset);
-    }
-    const gpu::DeviceScope scope(device());
-    gpu::CopyToDevice(
-        gpu::AddressOf(block), flat.data(), flat.size() * sizeof(float), stream_.get());
-    stream_.Synchronize();
-  }
-
-  void ReadBlock(const float* block, const std::vector<NamedBuffer>& values) {
-    std::vector<float> flat(count());
-    const gpu::DeviceScope scope(device());
-    stream_.Synchronize();
-    gpu::CopyToHost(flat.data(), gpu::AddressOf(block), flat.size() * sizeof(float), stream_.get());
-    stream_.Synchronize();
-    for (size_t i = 0; i < values.size(); ++i) {
-      const ParameterPlace& place = network_.plan().parameters[i];
-      place.ToHost(flat.data() + place.offset, static_cast<float*>(values[i].buffer.data));
-    }
   }
 
   uint64_t* UpdatesIn(const std::vector<NamedBuffer>& state) const {
@@ -290,20 +254,7 @@ class CudaReplica : public GpuReplica {
   }
 
   void Load(const ByteImages& data, DeviceImages& to) {
-    if (data.pixels != network_.plan().input.count() || data.count >= uint64_t{1} << 32) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          Text(
-              data.count, " images of ", data.pixels, " pixels, expected below 2^32 of ",
-              network_.plan().input.count()));
-    }
-    to.count = data.count;
-    to.pixels = data.pixels;
-    to.images = gpu::DeviceMemory(device(), data.count * data.pixels);
-    to.labels = gpu::DeviceMemory(device(), data.count);
-    to.order = gpu::DeviceMemory(device(), data.count * sizeof(uint32_t));
-    WriteBytes(to.images, 0, data.images, data.count * data.pixels);
-    WriteBytes(to.labels, 0, data.labels, data.count);
+    to = DeviceImages(stream_, network_.plan().input, data);
     compute_graph_ = gpu::Graph();
   }
 

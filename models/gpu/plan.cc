@@ -10,9 +10,11 @@
 namespace dtrun::models {
 namespace {
 
-constexpr size_t kAligned = 8;  // values that a thread takes at once
+constexpr size_t kVector = 8;  // values that a thread takes at once
+// 256 bytes of a 16-bit type: where libraries expect matrices to begin.
+constexpr size_t kPlaceAlignment = 128;
 
-size_t Aligned(size_t count) { return (count + kAligned - 1) / kAligned * kAligned; }
+size_t Aligned(size_t count, size_t to) { return (count + to - 1) / to * to; }
 
 bool IsConvolution(const Stage& stage) {
   return stage.kind == StageKind::kFirstConvolution || stage.kind == StageKind::kConvolution;
@@ -147,7 +149,8 @@ class Planner {
   void TakeParameters(ParameterPlace::Order order, size_t rows) {
     Stage& stage = plan_.stages.back();
     const auto columns = static_cast<size_t>(shape_.channels);
-    const size_t padded = order == ParameterPlace::Order::kAsIs ? Aligned(columns) : columns;
+    const size_t padded =
+        order == ParameterPlace::Order::kAsIs ? Aligned(columns, kVector) : columns;
     stage.kernel =
         Take({.rows = rows, .columns = columns, .padded_columns = padded, .order = order});
     stage.bias = Take({.rows = 1, .columns = columns, .padded_columns = padded});
@@ -155,7 +158,7 @@ class Planner {
 
   size_t Take(ParameterPlace place) {
     place.offset = plan_.parameter_count;
-    plan_.parameter_count += Aligned(place.count());
+    plan_.parameter_count += Aligned(place.count(), kPlaceAlignment);
     plan_.parameters.push_back(place);
     return plan_.parameters.size() - 1;
   }

@@ -24,7 +24,7 @@ struct ParameterPlace {
                ///< them
   };
 
-  size_t offset = 0;  ///< in values; a multiple of 8
+  size_t offset = 0;  ///< in values; a multiple of 128
   size_t rows = 1, columns = 0, padded_columns = 0;
   Order order = Order::kAsIs;
 
@@ -59,7 +59,7 @@ struct NetworkPlan {
   int classes = 0;
   std::vector<Stage> stages;
   std::vector<ParameterPlace> parameters;  ///< by parameter of the network
-  size_t parameter_count = 0;              ///< of the flat block; a multiple of 8
+  size_t parameter_count = 0;              ///< of the flat block; a multiple of 128
 
   /// Multiplications and additions of one example, forward and backward: 2 for each product that a
   /// layer's kernel takes part in, thrice, but twice in the first layer, whose input needs no

@@ -12,14 +12,16 @@
 namespace dtrun::models {
 
 // The functions of cuBLASLt that are called; it is loaded when the first network needs it.
-#define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X)                                                  \
-  X(cublasLtCreate)                                                                          \
-  X(cublasLtDestroy)                                                                         \
-  X(cublasLtMatmul)                                                                          \
-  X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) \
-      X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate)                        \
-          X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate)                   \
-              X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)
+#define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X)                                                      \
+  X(cublasLtCreate)                                                                              \
+  X(cublasLtDestroy)                                                                             \
+  X(cublasLtMatmul)                                                                              \
+  X(cublasLtMatmulAlgoGetHeuristic)                                                              \
+  X(cublasLtMatmulDescCreate)                                                                    \
+  X(cublasLtMatmulDescDestroy)                                                                   \
+  X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) \
+      X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                       \
+          X(cublasLtMatmulPreferenceSetAttribute)
 
 /// NVIDIA's cuBLASLt 12 or 13. Thread-safe.
 struct CublasLt {

@@ -546,7 +546,9 @@ std::unique_ptr<DeviceGroup> CreateNcclGroup(Communicator& host, const gpu::Devi
   });
   const base::Duration timeout =
       host.engine() == nullptr ? EngineOptions().timeout : host.engine()->options().timeout;
-  return std::make_unique<NcclGroup>(*api, comm, device, host, timeout);
+  std::unique_ptr<DeviceGroup> group;
+  Together(host, [&] { group = std::make_unique<NcclGroup>(*api, comm, device, host, timeout); });
+  return group;
 }
 
 }  // namespace dtrun::ops

@@ -4,6 +4,7 @@
 //   sh            anywhere; here
 //   sh hosts      on node1 of the hosts node1 and node2; tests/multihost runs these
 //   sh slurm      in a Slurm allocation; here, with the variables that Slurm would set
+//   sh gpu        on a machine with a GPU; tests/models/gpu runs these on the simulated one
 //   sh elsewhere  nowhere here: it takes Slurm itself, a cluster, or a machine for itself
 // docs/embedding.md is about an installed dtrun: tests/consumers runs its commands, and
 // docs/package.md about an archive: tests/scripts/package_test.sh runs them.
@@ -100,7 +101,7 @@ TEST_CASE("the code of the page of checkpoints is that of its example") {
 }
 
 TEST_CASE("every block of commands says where it runs") {
-  const std::set<std::string> known = {"sh", "sh hosts", "sh slurm", "sh elsewhere"};
+  const std::set<std::string> known = {"sh", "sh hosts", "sh slurm", "sh gpu", "sh elsewhere"};
   for (const PageBlock& block : AllBlocks()) {
     CAPTURE(block.where, block.language);
     CHECK(known.contains(block.language));

@@ -59,8 +59,9 @@ TEST_CASE("network C: what is computed, in which order, and how much of it there
   CHECK(plan.stages[2].adds_bias);
   CHECK(plan.stages[3].drops);
   CHECK(plan.stages[4].width() == 16);
-  // The last layer is filled up from 10 classes to 16.
-  CHECK(plan.parameter_count == 1199882 + 6 * 128 + 6);
+  // The last layer is filled up from 10 classes to 16, and each parameter to a multiple of 128.
+  CHECK(plan.parameter_count == 384 + 128 + 18432 + 128 + 1179648 + 128 + 16 * 128 + 128);
+  for (const ParameterPlace& place : plan.parameters) CHECK(place.offset % 128 == 0);
   const double forward_of_convolution = 2.0 * 24 * 24 * 9 * 32 * 64;
   const double first = 2.0 * 26 * 26 * 9 * 32, dense = 2.0 * 9216 * 128, last = 2.0 * 128 * 10;
   CHECK(
