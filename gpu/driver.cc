@@ -5,6 +5,8 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
+
 #include "dtrun/error.h"
 
 namespace dtrun::gpu {
@@ -25,6 +27,10 @@ std::string LoadInto(Driver& driver) {
   DTRUN_FOR_EACH_DRIVER_FUNCTION(DTRUN_FIND_DRIVER_FUNCTION)
 #undef DTRUN_FIND_DRIVER_FUNCTION
 #undef DTRUN_QUOTED
+  // Streams share that many queues of a GPU, 8 if nobody says so, and what is in a queue waits for
+  // what another stream has put there before: kernels of ranks that are threads, which wait for
+  // each other, would wait for ever. The driver reads it once, now.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   const CUresult initialized = driver.cuInit(0);
   int count = 0;
   if (initialized == CUDA_SUCCESS) driver.cuDeviceGetCount(&count);

@@ -28,7 +28,8 @@ namespace dtrun::gpu {
   X(cuEventSynchronize) X(cuEventElapsedTime) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)     \
   X(cuGraphDestroy) X(cuGraphExecDestroy) X(cuModuleLoadData) X(cuModuleUnload)                   \
   X(cuModuleGetFunction) X(cuModuleGetFunctionCount) X(cuModuleEnumerateFunctions) X(cuFuncLoad)  \
-  X(cuLaunchKernel) X(cuFuncSetAttribute) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+  X(cuThreadExchangeStreamCaptureMode) X(cuLaunchKernel) X(cuFuncSetAttribute)                    \
+  X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 // clang-format on
 
 /// CUDA's driver, libcuda.so.1, loaded by the first who asks and kept. Thread-safe.

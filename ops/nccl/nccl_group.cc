@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -489,11 +490,16 @@ void NcclGroup::Move(const Collective& c) {
 
 // ---- how a group comes to be
 
-// Where a GPU is: two ranks may see the same number for different ones.
+// Where a GPU is: two ranks may see the same number for different ones. NCCL takes ranks for those
+// of different hosts where NCCL_HOSTID says so, and lets them share a GPU then.
 std::string PlaceOf(const gpu::Device& device) {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string host;
-  std::getline(file, host);
+  if (const char* name = std::getenv("NCCL_HOSTID")) {
+    host = std::string("host ") + name;
+  } else {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::getline(file, host);
+  }
   return host + " " + device.bus_id();
 }
 
@@ -524,7 +530,7 @@ std::string ProbeNccl(Communicator& host, const gpu::Device& device) {
       if (places[a] != places[b]) continue;
       return Text(
           host.members().List({static_cast<int>(b), static_cast<int>(a)}), " use one GPU, ",
-          places[a].substr(places[a].find(' ') + 1));
+          places[a].substr(places[a].rfind(' ') + 1));
     }
   }
   NcclApi::Get();

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
+#include "gpu/driver.h"
 
 namespace dtrun::ops {
 namespace {
@@ -65,6 +66,10 @@ bool NcclWatch::aborted() const {
 }
 
 void NcclWatch::Run() {
+  // To look at an event is forbidden while any thread of the process captures a graph of the kind
+  // that PyTorch captures, and would break it, unless this thread has said that it knows.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  gpu::Driver::Get().cuThreadExchangeStreamCaptureMode(&mode);
   std::unique_lock lock(mutex_);
   while (!ends_) {
     if (entries_.empty() || error_ != nullptr) {

@@ -78,6 +78,7 @@ std::map<int, CUctx_st*>& Contexts() {
 
 thread_local std::vector<CUcontext> current;
 thread_local int captures = 0;  // begun by this thread
+thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 bool NoContext() { return current.empty() || current.back() == nullptr; }
 
@@ -118,8 +119,9 @@ struct Shareable {
 
 #define NEED_CONTEXT \
   if (NoContext()) return CUDA_ERROR_INVALID_CONTEXT
-#define NOT_WHILE_CAPTURING \
-  if (captures > 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+#define NOT_WHILE_CAPTURING                                           \
+  if (captures > 0 && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED) \
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 
 EXPORT CUresult cuInit(unsigned) { return DeviceCount() > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE; }
 
@@ -504,7 +506,13 @@ EXPORT CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  std::swap(*mode, capture_mode);
+  return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+  NEED_CONTEXT;
   *status = stream != nullptr && stream->stream.capture != nullptr ? CU_STREAM_CAPTURE_STATUS_ACTIVE
                                                                    : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;

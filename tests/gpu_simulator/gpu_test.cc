@@ -162,6 +162,7 @@ TEST_CASE("events order streams, and a graph does again what was enqueued") {
   const Device& device = Device::Get(0);
   Stream stream(device), other(device);
   const DeviceMemory memory = Upload<float>(stream, {3});
+  const DeviceScope scope(device);
   gpu::Event fork(device), join(device);
   const auto scale = [&](const Stream& on, float factor) {
     TestKernels().Launch(
@@ -181,7 +182,6 @@ TEST_CASE("events order streams, and a graph does again what was enqueued") {
   });
   CHECK_FALSE(gpu::IsCapturing(stream.get()));
   CHECK(Download<float>(stream, memory)[0] == 3);
-  const DeviceScope scope(device);
   graph.Launch(stream.get());
   graph.Launch(stream.get());
   CHECK(Download<float>(stream, memory)[0] == 300);

@@ -4,7 +4,7 @@ source tests/scripts/stories.sh
 
 # An unpacked archive. Programs that nothing is said of are not in it.
 archive() {
-  mkdir -p archive/{scripts/lib,bench/peers} archive/checks/{launcher,models,bench,tests/{ops,ranks,models}}
+  mkdir -p archive/{scripts/lib,bench/peers} archive/checks/{launcher,models,bench,tests/{ops/cuda,ranks,models}}
   cp -L "$tree/scripts/gpu_check" archive/scripts/
   cp -L "$tree/scripts/lib/gpu_machine.py" archive/scripts/lib/
   printf '# no program\n' >archive/bench/peers/torch_cnn.py
@@ -65,7 +65,7 @@ no_gpu() {
   archive
   driver 100 0
   program launcher/dtrun <<<'exit 0'
-  program tests/ops/gpu_ops_test <<<'touch ../ran; exit 1'
+  program tests/ops/cuda/pack_test <<<'touch ../ran; exit 1'
   gpu_check
   expect_status 0
   for row in gpu_ops cuda_ipc_2 nccl_1 memcheck_ops gpu_cnn_perf torch_cnn; do
@@ -83,8 +83,8 @@ gpu_rows() {
   archive
   driver 0 1
   program launcher/dtrun <<<'echo "$*"'
-  program tests/ops/gpu_ops_test <<<'echo "All tests passed (4 assertions in 3 test cases)"'
-  program bench/gpu_cnn_perf <<<'echo "[{\"batch\": 64, \"images_per_s\": 300}, {\"images_per_s\": 150.5}]" >"$4"'
+  program tests/ops/cuda/pack_test <<<'echo "All tests passed (4 assertions in 3 test cases)"'
+  program bench/gpu_cnn_perf <<<'echo "[{\"batch\": 64, \"images_per_s\": 300}, {\"images_per_s\": 150.5}]" >"$2"'
   program bench/gpu_all_reduce_perf <<<'exit 0'
   cat >archive/bench/peers/torch_cnn.py <<'PY'
 import json, sys
@@ -93,7 +93,7 @@ PY
   gpu_check
   expect_status 1
   expect_equal "$(field gpu_ops verdict)" passed
-  expect_equal "$(field gpu_models verdict): $(field gpu_models reason)" "skipped: tests/models/gpu_models_test: not in this archive"
+  expect_equal "$(field gpu_models verdict): $(field gpu_models reason)" "skipped: tests/models/gpu/network_test: not in this archive"
   expect_equal "$(field gpu_cnn_perf result)" "[{'batch': 64, 'images_per_s': 300}, {'images_per_s': 150.5}]"
   expect_equal "$(field gpu_all_reduce_perf verdict): $(field gpu_all_reduce_perf reason)" "failed: it wrote no results"
   expect_equal "$(top ratios)" "{'cnn_fmnist / PyTorch': 1.5}"
@@ -112,11 +112,11 @@ mps() {
   export PATH=$PWD/tools:$PATH LOG=$PWD/log
   printf '#!/bin/sh\necho "$* $(cat)" >>"$LOG"\n' >tools/nvidia-cuda-mps-control
   chmod +x tools/nvidia-cuda-mps-control
-  touch archive/checks/tests/ranks/gpu_conformance
+  touch archive/checks/tests/ops/cuda/device_rank
   program launcher/dtrun <<<'[ -d "$CUDA_MPS_PIPE_DIRECTORY" ] && echo "job $*" >>"$LOG"'
   gpu_check --only cuda_ipc_mps
   expect_equal "$(field cuda_ipc_mps verdict)" passed
-  expect_equal "$(cat log)" $'-d \njob --launcher local --tag none -np 2 --backend cuda_ipc tests/ranks/gpu_conformance\n quit -t 5'
+  expect_equal "$(cat log)" $'-d \njob --launcher local --tag none -np 2 --device-backend cuda_ipc tests/ops/cuda/device_rank conform 1\n quit -t 5'
   rm log
   program launcher/dtrun <<<'exit 69'
   gpu_check --only cuda_ipc_mps
