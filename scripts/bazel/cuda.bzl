@@ -68,6 +68,8 @@ def cuda_kernels(name, src, hdrs = [], copts = [], **kwargs):
       **kwargs: as everywhere.
     """
     if not CUDA_FOUND:
+        # Who depends on it is skipped.
+        cc_library(name = name, target_compatible_with = NEEDS_CUDA, **kwargs)
         return
     _cuda_image(
         name = name + "_image",
