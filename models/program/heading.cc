@@ -57,14 +57,16 @@ std::string Heading(Context& job, const TrainOptions& options, const Preparation
   return Text(
       "Replicas    ", job.size(), " on ", HostsLine(job), ", strategy ", options.strategy,
       "\nCompute     ", ComputeLine(options, ready), "\nReduction   ",
-      ready.gpu.replica != nullptr ? "through host memory" : "CPU", ", backend ",
-      job.world().backend(), TogetherText(options), "\nData        ", options.data_dir, ": ",
-      data.train_examples, " training and ", data.test_examples, " test images, ",
-      data.shape.height, "x", data.shape.width, ", ", data.classes, " classes\nNetwork     ",
-      ready.model->description(), ": ", ready.model->parameter_count(), " parameters\nOptimizer   ",
-      options.optimizer, ", ", RateLine(options, job.size()), ", global batch ", ready.global_batch,
-      ", ", BatchesPerEpoch(data.train_examples, ready.global_batch),
-      " steps use every example once\n");
+      ready.gpu.replica == nullptr ? "CPU"
+      : job.size() > 1             ? "through host memory"
+                                   : "none",
+      ", backend ", job.world().backend(), TogetherText(options), "\nData        ",
+      options.data_dir, ": ", data.train_examples, " training and ", data.test_examples,
+      " test images, ", data.shape.height, "x", data.shape.width, ", ", data.classes,
+      " classes\nNetwork     ", ready.model->description(), ": ", ready.model->parameter_count(),
+      " parameters\nOptimizer   ", options.optimizer, ", ", RateLine(options, job.size()),
+      ", global batch ", ready.global_batch, ", ",
+      BatchesPerEpoch(data.train_examples, ready.global_batch), " steps use every example once\n");
 }
 
 std::string ResultLine(const TrainingResult& r, uint64_t test_images) {

@@ -186,6 +186,17 @@ TEST_CASE("what no GPU can do is refused in one line, the same for all ranks") {
   CHECK(result.err == "cnn_fmnist: " + problem + "\n");
 }
 
+TEST_CASE("a loss that is not a number ends the training at the epoch's end") {
+  Program program;
+  const CommandResult result = program.Run(
+      1, Mlp(
+             {"--device", "cuda", "--optimizer", "sgd", "--learning-rate", "900", "--weight-decay",
+              "900", "--epochs", "8", "--schedule", "constant"}));
+  CHECK(result.exit_code == 65);
+  CHECK_THAT(result.err, Catch::StartsWith("cnn_fmnist: the loss is "));
+  CHECK_THAT(result.err, Catch::Contains(": training has diverged"));
+}
+
 TEST_CASE("without a driver auto is the CPU, and cuda says what is missing") {
   Program program;
   const Words without = {"env", "LD_LIBRARY_PATH=/nowhere"};
