@@ -107,6 +107,14 @@ void* DeviceNetwork::Computed(size_t parameter) const {
   return copy_.as<uint16_t>() + plan_.parameters[parameter].offset;
 }
 
+void DeviceNetwork::SetGradients(float* gradients) {
+  gradients_ = gpu::DeviceMemory();
+  other_gradients_ = gradients;
+  // These write to fixed places.
+  for (size_t i = 0; i < stages_.size(); ++i)
+    if (stages_[i].to_kernel != nullptr) MakeProducts(i);
+}
+
 void DeviceNetwork::MakeLibraryCalls(size_t i) {
   const Stage& stage = plan_.stages[i];
   if (stage.kind == StageKind::kDense || stage.kind == StageKind::kOutput) return MakeProducts(i);

@@ -49,7 +49,12 @@ class DeviceNetwork {
 
   /// Flat blocks of plan().parameter_count floats.
   float* values() const { return values_.as<float>(); }
-  float* gradients() const { return gradients_.as<float>(); }
+  float* gradients() const {
+    return other_gradients_ != nullptr ? other_gradients_ : gradients_.as<float>();
+  }
+  /// From now on the gradients are written there, such as where other ranks reach them. Nothing is
+  /// under way.
+  void SetGradients(float* gradients);
   /// The values in the dtype that is computed in: who changes `values` renews it. Null in f32.
   void* copy() const { return copy_.as<void>(); }
   void EnqueueCopy();
@@ -105,6 +110,7 @@ class DeviceNetwork {
   const gpu::Stream& stream_;
   NetworkPlan plan_;
   Options options_;
+  float* other_gradients_ = nullptr;
   gpu::DeviceMemory values_, gradients_, copy_, inputs_, wanted_, logits_;
   gpu::DeviceMemory partials_, counters_, workspace_, filters_gradient_;
   std::vector<StageMemory> stages_;

@@ -1,10 +1,12 @@
 #include "models/gpu/gpu_replica.h"
 
 #include <dtrun/error.h>
+#include <dtrun/gpu_memory.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "gpu/device.h"
@@ -65,7 +67,6 @@ class CudaReplica : public GpuReplica {
     for (gpu::DeviceMemory& slot : slots_)
       if (&slot == &slots_[0] ? HasFirstSlot() : is_adam())
         slot = gpu::DeviceMemory(device(), bytes);
-    if (world.size() > 1) host_gradients_ = gpu::PinnedMemory(device(), bytes);
     StepState fresh;
     fresh.scale = static_cast<float>(is_f16() ? options.initial_loss_scale : 1);
     WriteBytes(stream_, state_, 0, &fresh, sizeof fresh);
@@ -141,20 +142,23 @@ class CudaReplica : public GpuReplica {
 
   void Step(const GpuStep& step) override {
     CheckStep(step);
+    if (world_.size() > 1 && !summed_) ShareGradients();
     EnqueueBegin(step);
-    // The first step loads kernels, which has no place in a graph.
+    // The first step loads kernels and makes what the ranks need to sum, which has no place in a
+    // graph.
     const bool captures = options_.graph && steps_++ > 0;
-    const bool alone = world_.size() == 1;
     if (captures && !compute_graph_) {
       compute_graph_ = gpu::Graph(stream_, [&] {
         EnqueueCompute();
-        if (alone) EnqueueUpdate();
+        if (through_host_) return;
+        EnqueueSum();
+        EnqueueUpdate();
       });
-      if (!alone) update_graph_ = gpu::Graph(stream_, [&] { EnqueueUpdate(); });
+      if (through_host_) update_graph_ = gpu::Graph(stream_, [&] { EnqueueUpdate(); });
     }
     captures ? compute_graph_.Launch(stream_.get()) : EnqueueCompute();
-    if (captures && alone) return;
-    if (!alone) SumOverRanks();
+    if (captures && !through_host_) return;
+    through_host_ ? SumThroughHost() : EnqueueSum();
     captures ? update_graph_.Launch(stream_.get()) : EnqueueUpdate();
   }
 
@@ -225,6 +229,7 @@ class CudaReplica : public GpuReplica {
     gpu::CopyToHost(&sums, memory.address() + kOffset, sizeof sums, stream_.get());
     gpu::Fill(memory.address() + kOffset, 0, sizeof sums, stream_.get());
     stream_.Synchronize();
+    if (world_.size() > 1) CheckDeviceCollectives(world_);
     return {sums.loss_sum, sums.correct, sums.examples};
   }
 
@@ -313,18 +318,30 @@ class CudaReplica : public GpuReplica {
     network_.EnqueueBackward();
   }
 
-  // Through host memory: the sum is the backend's of the CPU, the same bits on all ranks.
-  void SumOverRanks() {
+  // Collective. The gradients move to where the other ranks reach them.
+  void ShareGradients() {
     const uint64_t bytes = count() * sizeof(float);
-    const CUdeviceptr gradients = gpu::AddressOf(network_.gradients());
-    const gpu::DeviceScope scope(device());
-    gpu::CopyToHost(host_gradients_.as<void>(), gradients, bytes, stream_.get());
+    stream_.Synchronize();
+    summed_.emplace(AllocateOnDevice(world_, options_.device, bytes));
+    network_.SetGradients(static_cast<float*>(summed_->data()));
+    through_host_ = DeviceBackend(world_, options_.device) == "host_staged";
+  }
+
+  void EnqueueSum() {
+    if (world_.size() == 1) return;
+    Buffer gradients(network_.gradients(), count());
+    gradients.device = options_.device;
+    gradients.stream = stream_.get();
+    world_.AllReduce(gradients);
+  }
+
+  // The call waits for the stream and for the other ranks.
+  void SumThroughHost() {
     stream_.Synchronize();
     const auto start = std::chrono::steady_clock::now();
-    world_.AllReduce(Buffer(host_gradients_.as<float>(), count()));
+    EnqueueSum();
     exposed_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    gpu::CopyToDevice(gradients, host_gradients_.as<void>(), bytes, stream_.get());
   }
 
   void EnqueueUpdate() {
@@ -362,9 +379,10 @@ class CudaReplica : public GpuReplica {
   DeviceNetwork network_;
   gpu::DeviceMemory counter_, state_, test_state_, losses_;
   std::vector<gpu::DeviceMemory> slots_{2};
-  gpu::PinnedMemory host_gradients_;
+  std::optional<Memory> summed_;  // the gradients of more than one rank
+  bool through_host_ = false;     // they are summed by calls that wait
   DeviceImages train_, test_;
-  gpu::Graph compute_graph_;  // of a world of one: the whole step
+  gpu::Graph compute_graph_;  // the whole step, but for a sum through the host and what follows it
   gpu::Graph update_graph_;
   uint64_t steps_ = 0;
   double exposed_seconds_ = 0;

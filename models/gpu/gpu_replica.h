@@ -83,8 +83,8 @@ struct GpuLossScale {
 /// back by GetParameters. One thread at a time.
 ///
 /// Data sets lie on the device as bytes. A step is one graph: gather the batch, forward, backward,
-/// sum the gradients over the ranks, update. Nothing in it waits for the host, but for the sum over
-/// more than one rank, which goes through host memory.
+/// sum the gradients over the ranks, update. Nothing in it waits for the host, but for a sum that
+/// goes through host memory, where no other backend reaches the GPUs of all ranks.
 class GpuReplica {
  public:
   /// Throws Error kUnavailable without a GPU, or when this does not fit there: the text has the

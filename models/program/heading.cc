@@ -58,7 +58,7 @@ std::string Heading(Context& job, const TrainOptions& options, const Preparation
       "Replicas    ", job.size(), " on ", HostsLine(job), ", strategy ", options.strategy,
       "\nCompute     ", ComputeLine(options, ready), "\nReduction   ",
       ready.gpu.replica == nullptr ? "CPU"
-      : job.size() > 1             ? "through host memory"
+      : job.size() > 1             ? "between GPUs"
                                    : "none",
       ", backend ", job.world().backend(), TogetherText(options), "\nData        ",
       options.data_dir, ": ", data.train_examples, " training and ", data.test_examples,
