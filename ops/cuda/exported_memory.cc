@@ -30,24 +30,26 @@ uint64_t RoundUp(const gpu::Device& device, uint64_t bytes) {
   return (bytes + granularity - 1) / granularity * granularity;
 }
 
-// For the device itself, and for those of this process that reach it.
-std::vector<CUmemAccessDesc> Readers(const gpu::Device& device) {
-  std::vector<CUmemAccessDesc> readers;
+CUmemAccessDesc Reader(int index) {
+  CUmemAccessDesc reader = {};
+  reader.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  reader.location.id = index;
+  reader.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return reader;
+}
+
+// The device itself, and those of this process that reach it.
+std::vector<CUmemAccessDesc> ReadersOf(const gpu::Device& device) {
+  std::vector<CUmemAccessDesc> readers = {Reader(device.index())};
   for (int index = 0; index < gpu::DeviceCount(); ++index) {
-    int reaches = index == device.index() ? 1 : 0;
-    if (reaches == 0) {
-      CUdevice other = 0;
-      Check(Driver::Get().cuDeviceGet(&other, index), "cuDeviceGet");
-      Check(
-          Driver::Get().cuDeviceCanAccessPeer(&reaches, other, device.handle()),
-          "cuDeviceCanAccessPeer");
-    }
-    if (reaches == 0) continue;
-    CUmemAccessDesc reader = {};
-    reader.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    reader.location.id = index;
-    reader.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    readers.push_back(reader);
+    if (index == device.index()) continue;
+    CUdevice other = 0;
+    int reaches = 0;
+    Check(Driver::Get().cuDeviceGet(&other, index), "cuDeviceGet");
+    Check(
+        Driver::Get().cuDeviceCanAccessPeer(&reaches, other, device.handle()),
+        "cuDeviceCanAccessPeer");
+    if (reaches != 0) readers.push_back(Reader(index));
   }
   return readers;
 }
@@ -73,7 +75,7 @@ std::shared_ptr<ExportedMemory> ExportedMemory::Create(const gpu::Device& device
       Driver::Get().cuMemCreate(&memory->handle_, memory->bytes_, &properties, 0);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) gpu::ThrowOutOfMemory(device, memory->bytes_);
   Check(result, "cuMemCreate");
-  memory->Map();
+  memory->Map(ReadersOf(device));
   // On the default stream, which other streams may not wait for.
   Check(
       Driver::Get().cuMemsetD8Async(memory->address_, 0, memory->bytes_, nullptr),
@@ -92,16 +94,15 @@ std::shared_ptr<ExportedMemory> ExportedMemory::Import(
           &memory->handle_, reinterpret_cast<void*>(static_cast<intptr_t>(handle.get())),
           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
       "cuMemImportFromShareableHandle");
-  memory->Map();
+  memory->Map({Reader(device.index())});
   return memory;
 }
 
-void ExportedMemory::Map() {
+void ExportedMemory::Map(const std::vector<CUmemAccessDesc>& readers) {
   const Driver& driver = Driver::Get();
   Check(driver.cuMemAddressReserve(&address_, bytes_, 0, 0, 0), "cuMemAddressReserve");
   Check(driver.cuMemMap(address_, bytes_, 0, handle_, 0), "cuMemMap");
   mapped_ = true;
-  const std::vector<CUmemAccessDesc> readers = Readers(device_);
   Check(driver.cuMemSetAccess(address_, bytes_, readers.data(), readers.size()), "cuMemSetAccess");
 }
 

@@ -1,8 +1,11 @@
 #ifndef DTRUN_OPS_CUDA_EXPORTED_MEMORY_H_
 #define DTRUN_OPS_CUDA_EXPORTED_MEMORY_H_
 
+#include <cuda.h>
+
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "gpu/device.h"
 #include "ops/segment.h"
@@ -31,7 +34,7 @@ class ExportedMemory {
 
  private:
   explicit ExportedMemory(const gpu::Device& device) : device_(device) {}
-  void Map();
+  void Map(const std::vector<CUmemAccessDesc>& readers);
 
   const gpu::Device& device_;
   CUmemGenericAllocationHandle handle_ = 0;

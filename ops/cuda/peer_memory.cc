@@ -21,7 +21,22 @@ constexpr std::chrono::seconds kSetupTimeout(60);
 struct Identity {
   uint64_t process = 0;  // a number that no other process has
   char gpu[32] = {};
+  int device = 0;  // its number in that process
 };
+
+// Between processes, to map memory fails where it cannot be reached; threads share it as it is.
+void CheckReach(const gpu::Device& device, int other) {
+  if (device.index() == other) return;
+  int reaches = 0;
+  gpu::Check(
+      gpu::Driver::Get().cuDeviceCanAccessPeer(
+          &reaches, device.handle(), gpu::Device::Get(other).handle()),
+      "cuDeviceCanAccessPeer");
+  if (reaches != 0) return;
+  throw Error(
+      ErrorCode::kUnavailable,
+      base::Text("GPU ", device.index(), " does not reach the memory of GPU ", other));
+}
 
 uint64_t ThisProcess() {
   static const uint64_t number = [] {
@@ -51,7 +66,14 @@ PeerMemory::PeerMemory(Communicator& host, const gpu::Device& device)
   Identity mine;
   mine.process = ThisProcess();
   device.bus_id().copy(mine.gpu, sizeof mine.gpu - 1);
-  for (const Identity& other : Gather(host, mine)) {
+  mine.device = device.index();
+  const std::vector<Identity> all = Gather(host, mine);
+  AgreeOn(host, [&] {
+    for (const Identity& other : all) {
+      if (other.process == mine.process) CheckReach(device, other.device);
+    }
+  });
+  for (const Identity& other : all) {
     const bool same_gpu = std::strcmp(other.gpu, mine.gpu) == 0;
     ranks_of_gpu_ += same_gpu ? 1 : 0;
     same_process_.push_back(other.process == mine.process);
