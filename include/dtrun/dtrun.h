@@ -8,10 +8,10 @@
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
 #include <dtrun/dataset.h>
+#include <dtrun/device_memory.h>
 #include <dtrun/distributed_optimizer.h>
 #include <dtrun/distributed_options.h>
 #include <dtrun/error.h>
-#include <dtrun/gpu_memory.h>
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/metrics.h>
 #include <dtrun/named_queue.h>

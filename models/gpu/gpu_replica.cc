@@ -1,7 +1,7 @@
 #include "models/gpu/gpu_replica.h"
 
 #include <dtrun/error.h>
-#include <dtrun/gpu_memory.h>
+#include <dtrun/device_memory.h>
 
 #include <algorithm>
 #include <chrono>

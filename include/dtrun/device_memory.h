@@ -1,5 +1,5 @@
-#ifndef DTRUN_GPU_MEMORY_H_
-#define DTRUN_GPU_MEMORY_H_
+#ifndef DTRUN_DEVICE_MEMORY_H_
+#define DTRUN_DEVICE_MEMORY_H_
 
 #include <dtrun/c_device.h>
 #include <dtrun/communicator.h>
