@@ -24,8 +24,21 @@ namespace {
 
 // A replica's part that is taken at once, besides the data.
 uint64_t BytesFor(const NetworkPlan& plan, const GpuOptions& options, uint64_t rows) {
-  constexpr uint64_t kSmallThings = 16 << 20;  // what the library and its kernels need themselves
-  return plan.Bytes(rows, SizeOf(options.dtype)) + options.workspace_bytes + kSmallThings;
+  return plan.Bytes(rows, SizeOf(options.dtype)) + options.workspace_bytes;
+}
+
+// What libraries and kernels may take of a device for themselves is left free.
+uint64_t RoomOn(const gpu::Device& device) {
+  const gpu::Device::MemoryInfo memory = device.Memory();
+  const uint64_t reserve = std::min<uint64_t>(memory.total / 32, 1 << 30);
+  return memory.free > reserve ? memory.free - reserve : 0;
+}
+
+// cuDNN's tensors have fewer than 2^31 elements.
+uint64_t MostRows(const NetworkPlan& plan) {
+  uint64_t widest = plan.input.count();
+  for (const Stage& stage : plan.stages) widest = std::max(widest, stage.output.count());
+  return ((uint64_t{1} << 31) - 1) / widest;
 }
 
 void CheckDtype(DType dtype) {
@@ -36,7 +49,14 @@ void CheckDtype(DType dtype) {
 }
 
 void CheckRoom(const gpu::Device& device, const NetworkPlan& plan, const GpuOptions& options) {
-  const uint64_t needed = BytesFor(plan, options, options.rows), free = device.Memory().free;
+  if (options.rows > MostRows(plan)) {
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text(
+            "a batch of ", options.rows, " examples on a GPU: cuDNN takes ", MostRows(plan),
+            " of this network at most"));
+  }
+  const uint64_t needed = BytesFor(plan, options, options.rows), free = RoomOn(device);
   if (needed <= free) return;
   throw Error(
       ErrorCode::kUnavailable,
@@ -407,7 +427,8 @@ uint64_t LargestGpuBatch(
     Sequential& model, const GpuOptions& options, uint64_t data_bytes, int sharers, uint64_t most) {
   const NetworkPlan plan = PlanNetwork(model, options.seed);
   const gpu::Device& device = gpu::Device::Get(options.device);
-  const uint64_t room = device.Memory().free / static_cast<uint64_t>(sharers);
+  const uint64_t room = RoomOn(device) / static_cast<uint64_t>(sharers);
+  most = std::min(most, MostRows(plan));
   uint64_t largest = 0;
   for (uint64_t rows = 1; rows <= most && BytesFor(plan, options, rows) + data_bytes <= room;
        rows *= 2)

@@ -13,6 +13,16 @@ list_rows() { # list_rows FILE LIST
 
 installed() { table_rows scripts/install.d/files.bzl "$1"; } # installed TABLE
 
+# Whether Bazel builds for GPUs: as @cuda looks for the toolkit (scripts/bazel/system_libraries.bzl).
+has_cuda() {
+  local folder
+  [[ ${DTRUN_CUDA:-auto} != 0 ]] || return 1
+  for folder in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /opt/cuda; do
+    if [[ -n $folder && -e $folder/include/cuda.h && -e $folder/bin/nvcc ]]; then return 0; fi
+  done
+  return 1
+}
+
 target_path() { sed 's,^//,,; s,:,/,' <<<"$1"; }       # //launcher:dtrun -> launcher/dtrun
 built_file() { echo "bazel-bin/$(target_path "$1")"; } # //launcher:dtrun -> bazel-bin/launcher/dtrun
 

@@ -33,6 +33,22 @@ PACKAGED_PROGRAMS = [
     "//tests/ranks:sharded",
 ]
 
+# The same, where the CUDA toolkit has been found.
+PACKAGED_GPU_PROGRAMS = [
+    "//bench:gpu_all_reduce_perf",
+    "//bench:gpu_cnn_perf",
+    "//tests/gpu_simulator:gpu_test",
+    "//tests/models/gpu:kernels_test",
+    "//tests/models/gpu:network_test",
+    "//tests/ops/cuda:cuda_ipc_test",
+    "//tests/ops/cuda:device_conformance_test",
+    "//tests/ops/cuda:device_rank",
+    "//tests/ops/cuda:pack_test",
+    "//tests/ops/nccl:nccl_test",
+    "//tests/ranks:gpu_sgd",
+    "//tests/runtime:device_gradients_test",
+]
+
 # Files of the repository, at the places that they have there.
 PACKAGED_SOURCES = [
     "bench/peers/common.py",
