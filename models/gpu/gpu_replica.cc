@@ -1,7 +1,7 @@
 #include "models/gpu/gpu_replica.h"
 
-#include <dtrun/error.h>
 #include <dtrun/device_memory.h>
+#include <dtrun/error.h>
 
 #include <algorithm>
 #include <chrono>
@@ -28,10 +28,11 @@ uint64_t BytesFor(const NetworkPlan& plan, const GpuOptions& options, uint64_t r
 }
 
 // What libraries and kernels may take of a device for themselves is left free.
-uint64_t RoomOn(const gpu::Device& device) {
+uint64_t RoomOn(const gpu::Device& device, const GpuOptions& options) {
   const gpu::Device::MemoryInfo memory = device.Memory();
   const uint64_t reserve = std::min<uint64_t>(memory.total / 32, 1 << 30);
-  return memory.free > reserve ? memory.free - reserve : 0;
+  const uint64_t room = memory.free > reserve ? memory.free - reserve : 0;
+  return options.memory_bytes == 0 ? room : std::min(room, options.memory_bytes);
 }
 
 // cuDNN's tensors have fewer than 2^31 elements.
@@ -56,7 +57,7 @@ void CheckRoom(const gpu::Device& device, const NetworkPlan& plan, const GpuOpti
             "a batch of ", options.rows, " examples on a GPU: cuDNN takes ", MostRows(plan),
             " of this network at most"));
   }
-  const uint64_t needed = BytesFor(plan, options, options.rows), free = RoomOn(device);
+  const uint64_t needed = BytesFor(plan, options, options.rows), free = RoomOn(device, options);
   if (needed <= free) return;
   throw Error(
       ErrorCode::kUnavailable,
@@ -419,6 +420,7 @@ std::unique_ptr<GpuReplica> GpuReplica::Make(
         Text("a network on a GPU for ", options.rows, " examples, expected 1 or more, below 2^31"));
   }
   NetworkPlan plan = PlanNetwork(model, options.seed);
+  gpu::SetMemoryLimit(options.memory_bytes);
   CheckRoom(gpu::Device::Get(options.device), plan, options);
   return std::make_unique<CudaReplica>(model, world, options, std::move(plan));
 }
@@ -427,7 +429,7 @@ uint64_t LargestGpuBatch(
     Sequential& model, const GpuOptions& options, uint64_t data_bytes, int sharers, uint64_t most) {
   const NetworkPlan plan = PlanNetwork(model, options.seed);
   const gpu::Device& device = gpu::Device::Get(options.device);
-  const uint64_t room = RoomOn(device) / static_cast<uint64_t>(sharers);
+  const uint64_t room = RoomOn(device, options) / static_cast<uint64_t>(sharers);
   most = std::min(most, MostRows(plan));
   uint64_t largest = 0;
   for (uint64_t rows = 1; rows <= most && BytesFor(plan, options, rows) + data_bytes <= room;

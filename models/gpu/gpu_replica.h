@@ -39,6 +39,7 @@ struct GpuOptions {
   /// The kernels of a step are launched together, as a CUDA graph.
   bool graph = true;
   uint64_t workspace_bytes = 128 << 20;  ///< for cuDNN and cuBLASLt
+  uint64_t memory_bytes = 0;             ///< of the GPU that may be taken in all; 0: what is free
   /// Of the LossScale; it doubles after so many steps in a row with finite gradients.
   double initial_loss_scale = 32768;
   uint32_t loss_scale_growth = 2000;

@@ -44,6 +44,8 @@ GpuOptions GpuOptionsOf(const Context& job, const Preparation& ready) {
   gpu.tf32 = options.tf32;
   gpu.seed = options.seed;
   gpu.optimizer = OptimizerOf(options);
+  const std::string memory = job.option("gpu_memory_bytes").value_or("all");
+  if (memory != "all") gpu.memory_bytes = std::stoull(memory);
   const auto ranks = static_cast<uint64_t>(job.size());
   gpu.rows = (ready.global_batch + ranks - 1) / ranks;
   gpu.steps_per_epoch = StepsPerEpoch(options, ready.data->info.train_examples, job.size());

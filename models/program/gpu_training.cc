@@ -42,9 +42,9 @@ class ExposedOnGpu : public Callback {
   double before_ = 0;
 };
 
-class GpuSession {
+class GpuLoop {
  public:
-  GpuSession(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready)
+  GpuLoop(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready)
       : job_(job),
         options_(options),
         ready_(ready),
@@ -107,12 +107,12 @@ class GpuSession {
   std::vector<double> step_losses_;
 };
 
-void GpuSession::ToGpu() {
+void GpuLoop::ToGpu() {
   gpu_.SetParameters();
   gpu_.SetState(replica_.distributed_optimizer().BorrowState());
 }
 
-void GpuSession::FromGpu() {
+void GpuLoop::FromGpu() {
   StrategyOptimizer& optimizer = replica_.distributed_optimizer();
   gpu_.GetParameters(optimizer.BorrowValues());
   gpu_.GetState(optimizer.BorrowState());
@@ -121,7 +121,7 @@ void GpuSession::FromGpu() {
   replica_.ParametersChanged();
 }
 
-void GpuSession::AddMetrics(const GpuMetrics& sums) {
+void GpuLoop::AddMetrics(const GpuMetrics& sums) {
   const auto examples = static_cast<double>(sums.examples);
   const double values[] = {sums.loss_sum, static_cast<double>(sums.correct)};
   for (size_t i = 0; i < 2; ++i) {
@@ -130,18 +130,18 @@ void GpuSession::AddMetrics(const GpuMetrics& sums) {
   }
 }
 
-void GpuSession::ResetMetrics() {
+void GpuLoop::ResetMetrics() {
   for (Metric* metric : metrics_) metric->Reset();
 }
 
-Logs GpuSession::SumMetrics(const std::string& prefix) {
+Logs GpuLoop::SumMetrics(const std::string& prefix) {
   SumOverRanks(job_.world(), metrics_);
   Logs logs;
   for (const Metric* metric : metrics_) logs[prefix + metric->name()] = metric->Result();
   return logs;
 }
 
-void GpuSession::CheckLoss(double loss) const {
+void GpuLoop::CheckLoss(double loss) const {
   if (std::isfinite(loss)) return;
   throw AgreedError(
       ErrorCode::kInvalidArgument, kDiverged,
@@ -150,7 +150,7 @@ void GpuSession::CheckLoss(double loss) const {
           ": training has diverged; a lower learning rate or a warm-up may help"));
 }
 
-void GpuSession::RunStep() {
+void GpuLoop::RunStep() {
   const Range global = GlobalBatch(run_.position.batch, images(), ready_.global_batch);
   const Range mine = PartOf(global, job_.rank(), job_.size());
   run_.global_batch = global.size();
@@ -175,7 +175,7 @@ void GpuSession::RunStep() {
   Settle();
 }
 
-void GpuSession::AddLosses(uint64_t first_batch) {
+void GpuLoop::AddLosses(uint64_t first_batch) {
   if (!options_.log_steps) return;
   std::vector<double> losses = gpu_.Losses(run_.position.batch);
   job_.world().AllReduce(Buffer(losses.data(), losses.size()));
@@ -183,7 +183,7 @@ void GpuSession::AddLosses(uint64_t first_batch) {
       step_losses_.end(), losses.begin() + static_cast<ptrdiff_t>(first_batch), losses.end());
 }
 
-Logs GpuSession::RunEpoch() {
+Logs GpuLoop::RunEpoch() {
   const uint64_t epoch = run_.position.epoch, first_batch = run_.position.batch;
   if (first_batch == 0) {
     ResetMetrics();
@@ -211,7 +211,7 @@ Logs GpuSession::RunEpoch() {
   return logs;
 }
 
-Logs GpuSession::Evaluate() {
+Logs GpuLoop::Evaluate() {
   ResetMetrics();
   Call([&](Callback& callback) { callback.OnTestBegin(run_); });
   const Range mine = PartOf({0, ready_.data->info.test_examples}, job_.rank(), job_.size());
@@ -234,7 +234,7 @@ EpochResult ResultOf(const Logs& logs) {
       .exposed_share = logs.at("exposed_share")};
 }
 
-Trained GpuSession::Fit() {
+Trained GpuLoop::Fit() {
   Trained trained;
   TrainingResult& result = trained.result;
   callbacks_ = MakeRunCallbacks(
@@ -277,7 +277,7 @@ Trained GpuSession::Fit() {
 
 Trained TrainOnGpu(
     Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready) {
-  return GpuSession(job, strategy, options, ready).Fit();
+  return GpuLoop(job, strategy, options, ready).Fit();
 }
 
 }  // namespace dtrun::models

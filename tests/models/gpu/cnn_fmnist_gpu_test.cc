@@ -145,6 +145,10 @@ TEST_CASE("the largest batch is found, and one that does not fit is one error") 
       refused.err, Catch::Contains("a batch of 16 examples on GPU 0") &&
                        Catch::Contains(" bytes, of which ") && Catch::Contains(" are free"));
   CHECK(std::count(refused.err.begin(), refused.err.end(), '\n') == 1);
+  const CommandResult bounded =
+      program.Run(1, Mlp({"--device", "cuda"}), {"env", "DTRUN_GPU_MEMORY_BYTES=100000000"});
+  CHECK(bounded.exit_code == 2);
+  CHECK_THAT(bounded.err, Catch::Contains(" bytes, of which 100000000 are free"));
   // Unasked, the CPU does it, and says why.
   const CommandResult on_cpu =
       program.Run(1, Mlp({"--max-steps", "1"}), {"env", "DTRUN_SIMULATED_GPU_BYTES=100000000"});
