@@ -346,6 +346,8 @@ class CudaReplica : public GpuReplica {
     summed_.emplace(AllocateOnDevice(world_, options_.device, bytes));
     network_.SetGradients(static_cast<float*>(summed_->data()));
     through_host_ = DeviceBackend(world_, options_.device) == "host_staged";
+    // To free memory may wait for all kernels of the process, of which none may wait for this rank.
+    world_.Barrier();
   }
 
   void EnqueueSum() {

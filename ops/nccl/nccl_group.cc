@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -490,16 +489,11 @@ void NcclGroup::Move(const Collective& c) {
 
 // ---- how a group comes to be
 
-// Where a GPU is: two ranks may see the same number for different ones. NCCL takes ranks for those
-// of different hosts where NCCL_HOSTID says so, and lets them share a GPU then.
+// Where a GPU is: two ranks may see the same number for different ones.
 std::string PlaceOf(const gpu::Device& device) {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string host;
-  if (const char* name = std::getenv("NCCL_HOSTID")) {
-    host = std::string("host ") + name;
-  } else {
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::getline(file, host);
-  }
+  std::getline(file, host);
   return host + " " + device.bus_id();
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/clock.h"
+#include "ops/cuda/device_backends.h"
 #include "ops/engine.h"
 #include "ops/flight_recorder.h"
 #include "ops/shm/shm_communicator.h"
@@ -19,6 +20,7 @@ std::vector<std::string> OnRanks(int size, const std::function<void(Communicator
     ops::Engine engine(options, clock, [](auto, const auto&) {});
     const auto shm =
         ops::CreateShmCommunicator(bootstrap, engine, ops::Members::World(bootstrap.size()));
+    shm->UseDevices(ops::DeviceBackends());
     const auto recorder = ops::FlightRecorder::InMemory(bootstrap.rank(), "here");
     dtrun_communicator handle{{.recorder = recorder.get()}, shm.get(), nullptr, 1024};
     Communicator world(&handle, Communicator::Ownership::kBorrowed);

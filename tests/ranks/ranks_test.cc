@@ -175,8 +175,9 @@ TEST_CASE("an option that does not exist is named") {
   const CommandResult result = Run(Command{.argv = {"tests/ranks/misbehave", "option"}});
   CHECK(
       result.out ==
-      "1: unknown option 'bucket_mb'; the options are bucket_bytes, backend, wire_dtype, "
-      "engine_thread, timeout_s, stall_warning_s, on_stall, autotune, autotune_log, "
+      "1: unknown option 'bucket_mb'; the options are bucket_bytes, backend, device_backend, "
+      "gpu_memory_bytes, wire_dtype, engine_thread, timeout_s, stall_warning_s, on_stall, "
+      "autotune, autotune_log, "
       "autotune_cache, autotune_wire, log_level\n");
 }
 

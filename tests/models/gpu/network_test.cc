@@ -301,10 +301,10 @@ TEST_CASE("what cannot be is refused with what was found and what was expected")
     return OnRanks(1, make)[0];
   };
   CpuNetwork cpu({10, 10, 1}, SmallNetwork(), 5);
-  GpuOptions options = SmallGpuOptions(uint64_t{1} << 24);
+  GpuOptions options = SmallGpuOptions(uint64_t{1} << 20);
   CHECK_THAT(
       refusal([&](Communicator& world) { GpuReplica::Make(cpu.model, world, options); }),
-      Catch::Contains("a batch of 16777216 examples on GPU 0") && Catch::Contains(" needs ") &&
+      Catch::Contains("a batch of 1048576 examples on GPU 0") && Catch::Contains(" needs ") &&
           Catch::Contains(" are free"));
   options = SmallGpuOptions(4);
   options.dtype = DType::kF64;
