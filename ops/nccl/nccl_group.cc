@@ -30,6 +30,7 @@
 #include "gpu/kernels.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
+#include "ops/cuda/agree.h"
 #include "ops/nccl/nccl_api.h"
 #include "ops/nccl/nccl_watch.h"
 #include "ops/nccl/reduce_pieces.h"
@@ -497,24 +498,6 @@ std::string PlaceOf(const gpu::Device& device) {
   return host + " " + device.bus_id();
 }
 
-// Whatever `part` throws on any rank is thrown on all of them, when all are through it.
-template <typename Part>
-void Together(Communicator& host, const Part& part) {
-  std::string mine;
-  try {
-    part();
-  } catch (const Error& error) {
-    mine = error.what();
-  }
-  const std::vector<std::string> problems = AllGatherBytes(host, mine);
-  for (size_t r = 0; r < problems.size(); ++r) {
-    if (problems[r].empty()) continue;
-    throw Error(
-        ErrorCode::kUnavailable,
-        Text("nccl: ", host.members().List({static_cast<int>(r)}), ": ", problems[r]));
-  }
-}
-
 }  // namespace
 
 std::string ProbeNccl(Communicator& host, const gpu::Device& device) {
@@ -534,20 +517,21 @@ std::string ProbeNccl(Communicator& host, const gpu::Device& device) {
 std::unique_ptr<DeviceGroup> CreateNcclGroup(Communicator& host, const gpu::Device& device) {
   const NcclApi* api = nullptr;
   ncclUniqueId id = {};
-  Together(host, [&] {
+  cuda::AgreeOn(host, [&] {
     api = &NcclApi::Get();
     if (host.rank() == 0) api->Check(api->ncclGetUniqueId(&id), "ncclGetUniqueId");
   });
   host.Broadcast(Buffer(id.internal, sizeof id.internal, DType::kU8), 0);
   ncclComm_t comm = nullptr;
-  Together(host, [&] {
+  cuda::AgreeOn(host, [&] {
     const gpu::DeviceScope scope(device);
     api->Check(api->ncclCommInitRank(&comm, host.size(), id, host.rank()), "ncclCommInitRank");
   });
   const base::Duration timeout =
       host.engine() == nullptr ? EngineOptions().timeout : host.engine()->options().timeout;
   std::unique_ptr<DeviceGroup> group;
-  Together(host, [&] { group = std::make_unique<NcclGroup>(*api, comm, device, host, timeout); });
+  cuda::AgreeOn(
+      host, [&] { group = std::make_unique<NcclGroup>(*api, comm, device, host, timeout); });
   return group;
 }
 
