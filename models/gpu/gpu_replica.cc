@@ -116,6 +116,7 @@ class CudaReplica : public GpuReplica {
 
   void GetParameters(const std::vector<NamedBuffer>& values) override {
     ReadBlock(stream_, network_.plan(), network_.values(), values);
+    CheckSums();
   }
 
   void SetState(const std::vector<NamedBuffer>& state) override {
@@ -136,6 +137,7 @@ class CudaReplica : public GpuReplica {
       const std::vector<NamedBuffer> of_slot = SlotIn(state, slot);
       if (!of_slot.empty()) ReadBlock(stream_, network_.plan(), slots_[slot].as<float>(), of_slot);
     }
+    CheckSums();
   }
 
   std::vector<std::vector<float>> Gradients() override {
@@ -146,6 +148,7 @@ class CudaReplica : public GpuReplica {
     for (std::vector<float>& each : gradients)
       views.push_back({"", Buffer(each.data(), each.size())});
     ReadBlock(stream_, network_.plan(), network_.gradients(), views);
+    CheckSums();
     const float unscale = is_f16() ? ReadState().unscale : 1;
     for (std::vector<float>& each : gradients)
       for (float& value : each) value *= unscale;
@@ -190,11 +193,13 @@ class CudaReplica : public GpuReplica {
     const gpu::DeviceScope scope(device());
     gpu::CopyToHost(losses.data(), losses_.address(), wanted * sizeof(float), stream_.get());
     stream_.Synchronize();
+    CheckSums();
     return {losses.begin(), losses.end()};
   }
 
   GpuLossScale loss_scale() override {
     const StepState state = ReadState();
+    CheckSums();
     return {static_cast<double>(state.scale), state.skipped_steps};
   }
 
@@ -231,6 +236,11 @@ class CudaReplica : public GpuReplica {
     return {options_.optimizer.beta1, options_.optimizer.beta2};
   }
 
+  // What was read behind a sum that has failed is this rank's own, and no step's result.
+  void CheckSums() {
+    if (world_.size() > 1) CheckDeviceCollectives(world_);
+  }
+
   StepState ReadState() {
     StepState state;
     const gpu::DeviceScope scope(device());
@@ -250,7 +260,7 @@ class CudaReplica : public GpuReplica {
     gpu::CopyToHost(&sums, memory.address() + kOffset, sizeof sums, stream_.get());
     gpu::Fill(memory.address() + kOffset, 0, sizeof sums, stream_.get());
     stream_.Synchronize();
-    if (world_.size() > 1) CheckDeviceCollectives(world_);
+    CheckSums();
     return {sums.loss_sum, sums.correct, sums.examples};
   }
 

@@ -85,7 +85,9 @@ struct GpuLossScale {
 ///
 /// Data sets lie on the device as bytes. A step is one graph: gather the batch, forward, backward,
 /// sum the gradients over the ranks, update. Nothing in it waits for the host, but for a sum that
-/// goes through host memory, where no other backend reaches the GPUs of all ranks.
+/// goes through host memory, where no other backend reaches the GPUs of all ranks. What reads
+/// results throws when a sum before it has failed: kTimeout, kMismatch or kPeerLost, as
+/// CheckDeviceCollectives does.
 class GpuReplica {
  public:
   /// Throws Error kUnavailable without a GPU, or when this does not fit there: the text has the

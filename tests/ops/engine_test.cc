@@ -128,12 +128,13 @@ bool Soon(const Condition& condition) {
 }
 
 // Time that passes under the eyes of a thread that waits: in one jump, the thread would have been
-// stopped.
+// stopped. Every other look of such a thread is one for deadlines, and the first that is counted
+// here may have been under way before.
 void Pass(Rank& rank, std::chrono::seconds time) {
   auto& doorbell = *reinterpret_cast<Doorbell*>(rank.engine->doorbell_segment()->data());
   for (; time > 0s && !rank.engine->gave_up(); time -= 1s) {
-    const int64_t looks = rank.clock.looks() + 2;
     rank.clock.Advance(1s);
+    const int64_t looks = rank.clock.looks() + 3;
     while (rank.clock.looks() < looks && !rank.engine->gave_up()) {
       doorbell.Ring();
       std::this_thread::yield();

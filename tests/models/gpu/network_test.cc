@@ -1,8 +1,9 @@
 // Whole networks on a GPU, a real one or the simulated one, against the same networks on the CPU,
 // which tests elsewhere hold against f64. Dropout masks are the same on both.
 
+#include <dtrun/device_memory.h>
+
 #include <catch2/catch.hpp>
-#include <mutex>
 
 #include "models/data/sampling.h"
 #include "models/layers/conv2d.h"
@@ -255,8 +256,7 @@ TEST_CASE("f16: a scale that is too large skips steps and shrinks, good steps le
 
 TEST_CASE("two ranks with half a batch each compute what one does with all of it") {
   const Training training;
-  std::vector<std::vector<float>> gradients[3], parameters[3];
-  std::mutex mutex;
+  std::vector<std::vector<float>> gradients[3], parameters[3];  // each rank has one of its own
   const auto train = [&](Communicator& world) {
     CpuNetwork cpu({10, 10, 1}, SmallNetwork(), 5);
     const auto replica = training.On(world, cpu.model, SmallGpuOptions(4));
@@ -267,11 +267,8 @@ TEST_CASE("two ranks with half a batch each compute what one does with all of it
       of.first_position = mine.begin;
       of.examples = mine.size();
       replica->Step(of);
-      if (step > 0) continue;
-      const std::lock_guard lock(mutex);
-      gradients[world.size() == 1 ? 2 : world.rank()] = replica->Gradients();
+      if (step == 0) gradients[world.size() == 1 ? 2 : world.rank()] = replica->Gradients();
     }
-    const std::lock_guard lock(mutex);
     parameters[world.size() == 1 ? 2 : world.rank()] = ParametersOf(*replica, cpu.model);
   };
   CHECK(OnRanks(1, train) == std::vector<std::string>{""});
@@ -279,6 +276,41 @@ TEST_CASE("two ranks with half a batch each compute what one does with all of it
   CHECK(gradients[0] == gradients[1]);
   CHECK(parameters[0] == parameters[1]);
   CHECK(RelativeDistance(gradients[0], gradients[2]) < 1e-5);
+}
+
+TEST_CASE("what was computed behind a sum that has failed is not given out") {
+  const Training training;
+  int refused = 0;
+  const auto train = [&](Communicator& world) {
+    CpuNetwork cpu({10, 10, 1}, SmallNetwork(), 5);
+    const auto replica = training.On(world, cpu.model, SmallGpuOptions(4));
+    Adam state(cpu.model.parameters(), {});
+    Memory other = AllocateOnDevice(world, 0, 64);
+    training.StepOn(*replica, 0);
+    world.Barrier();
+    if (world.rank() == 1) {
+      Buffer buffer(static_cast<float*>(other.data()), 16);
+      buffer.device = 0;
+      world.AllReduce(buffer);
+      return;
+    }
+    training.StepOn(*replica, 1);
+    const auto refuses = [&](const auto& read) {
+      try {
+        read();
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::kMismatch) ++refused;
+      }
+    };
+    refuses([&] { ParametersOf(*replica, cpu.model); });
+    refuses([&] { replica->GetState(state.state()); });
+    refuses([&] { replica->Gradients(); });
+    refuses([&] { replica->Losses(1); });
+    refuses([&] { replica->loss_scale(); });
+    refuses([&] { replica->TakeMetrics(); });
+  };
+  CHECK(OnRanks(2, train) == std::vector<std::string>{"", ""});
+  CHECK(refused == 6);
 }
 
 TEST_CASE("test examples are counted without dropout, in parts that are no multiple of the rows") {
