@@ -16,6 +16,10 @@ std::string FirstObjection(Communicator& host, const std::function<std::string()
 /// on all ranks when it has failed on one.
 void AgreeOn(Communicator& host, const std::function<void()>& step);
 
+/// Collective: compares what the ranks of `host` have called, by whatever backend it is done.
+/// Throws Error kMismatch, on all ranks, with who called what.
+void AgreeOnCall(Communicator& host, const Collective& collective);
+
 }  // namespace dtrun::ops::cuda
 
 #endif

@@ -48,7 +48,9 @@ const std::vector<Backend>& Backends() {
        [](Communicator& host, const gpu::Device& device, bool) {
          return cuda::WhyNotHostStaged(host, device);
        },
-       cuda::CreateHostStagedGroup},
+       [](Communicator& host, const gpu::Device& device) {
+         return cuda::CreateHostStagedGroup(host, device);
+       }},
   };
   return backends;
 }

@@ -1,13 +1,29 @@
+// A call that goes in chunks has two streams of its own for the copies, since the bus carries data
+// both ways at once:
+//
+//   to the host        0 | 1 | 2 | 3 |
+//   the host's ranks       0 | 1 | 2 | 3
+//   back                       | 0 | 1 | 2 | 3
+//
+// Ranks whose calls differ may differ in the number of chunks. So they compare the calls first, as
+// wholes. A call that goes as a whole is compared by the host's communicator itself; when that
+// finds a mismatch, be it with the comparison of others, all ranks compare what they were really
+// called.
+
 #include "ops/cuda/host_staged_group.h"
 
-#include <algorithm>
+#include <functional>
 #include <list>
+#include <utility>
 
 #include "base/text.h"
 #include "dtrun/error.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "ops/communicator.h"
+#include "ops/cuda/agree.h"
+#include "ops/cuda/host_chunks.h"
+#include "ops/cuda/pinned_pool.h"
 
 namespace dtrun::ops::cuda {
 namespace {
@@ -21,10 +37,26 @@ class GpuMemory : public Memory {
   gpu::DeviceMemory memory_;
 };
 
+// Of chunks: its memory, and where the copies into it and out of it have come to.
+struct Slot {
+  explicit Slot(const gpu::Device& device) : arrived(device), left(device) {}
+
+  PinnedBlock memory;
+  HostChunk chunk;
+  gpu::Event arrived, left;
+};
+
 class HostStagedGroup : public DeviceGroup {
  public:
-  HostStagedGroup(Communicator& host, const gpu::Device& device)
-      : host_(host), device_(device), copied_(device) {}
+  HostStagedGroup(Communicator& host, const gpu::Device& device, uint64_t chunk_bytes)
+      : host_(host),
+        device_(device),
+        chunk_bytes_(chunk_bytes),
+        copied_(device),
+        called_(device),
+        in_(device),
+        out_(device),
+        slots_{Slot(device), Slot(device), Slot(device)} {}
 
   ~HostStagedGroup() override {
     copied_.Synchronize();
@@ -52,15 +84,20 @@ class HostStagedGroup : public DeviceGroup {
     }
     sent_.remove_if([](Sent& sent) { return sent.work.Test(); });
     if (collective.kind == CollectiveKind::kSend) return Send(collective, stream);
-    // What the last call copies back lies in the same memory.
+    // What the last call copies back lies in the same memory, and may be what this one takes.
     copied_.Synchronize();
-    const Collective on_host = Stage(collective, stream);
-    Synchronize(stream);
-    host_.Start(on_host).Wait();
-    if (UsesOutput(collective, host_.rank())) {
-      const Buffer& output = collective.output;
-      gpu::CopyToDevice(gpu::AddressOf(output.data), on_host.output.data, output.bytes(), stream);
-      copied_.Record(stream);
+    const uint64_t chunks = ChunkCount(collective, host_.rank(), host_.size(), chunk_bytes_);
+    try {
+      if (chunks == 1) {
+        DoAtOnce(collective, stream);
+      } else {
+        AgreeOnCall(host_, collective);
+        DoInChunks(collective, chunks, stream);
+      }
+    } catch (const Error& error) {
+      const bool of_all = collective.kind != CollectiveKind::kReceive;
+      if (of_all && error.code() == ErrorCode::kMismatch) AgreeOnCall(host_, collective);
+      throw;
     }
   }
 
@@ -74,7 +111,7 @@ class HostStagedGroup : public DeviceGroup {
  private:
   // A message whose receiver has not come.
   struct Sent {
-    gpu::PinnedMemory memory;
+    PinnedBlock memory;
     Work work;
   };
 
@@ -85,7 +122,7 @@ class HostStagedGroup : public DeviceGroup {
 
   void Send(const Collective& message, CUstream stream) {
     Sent& sent = sent_.emplace_back();
-    sent.memory = gpu::PinnedMemory(device_, message.input.bytes());
+    sent.memory = PinnedBlock(device_, message.input.bytes());
     Collective on_host = message;
     on_host.input = OnHost(message.input, sent.memory);
     gpu::CopyToHost(
@@ -117,18 +154,81 @@ class HostStagedGroup : public DeviceGroup {
     return on_host;
   }
 
-  void Grow(gpu::PinnedMemory& memory, uint64_t bytes) {
-    if (memory.bytes() < bytes) memory = gpu::PinnedMemory(device_, bytes);
+  void Grow(PinnedBlock& memory, uint64_t bytes) {
+    if (memory.bytes() < bytes) memory = PinnedBlock(device_, bytes);
   }
 
-  static Buffer OnHost(const Buffer& buffer, const gpu::PinnedMemory& memory) {
-    return Buffer(memory.as<void>(), buffer.count, buffer.dtype);
+  static Buffer OnHost(const Buffer& buffer, const PinnedBlock& memory) {
+    return Buffer(memory.data(), buffer.count, buffer.dtype);
   }
+
+  void DoAtOnce(const Collective& collective, CUstream stream) {
+    const Collective on_host = Stage(collective, stream);
+    Synchronize(stream);
+    host_.Start(on_host).Wait();
+    if (UsesOutput(collective, host_.rank())) {
+      const Buffer& output = collective.output;
+      gpu::CopyToDevice(gpu::AddressOf(output.data), on_host.output.data, output.bytes(), stream);
+      copied_.Record(stream);
+    }
+  }
+
+  // ---- in chunks
+
+  void DoInChunks(const Collective& collective, uint64_t chunks, CUstream stream) {
+    for (Slot& slot : slots_) Grow(slot.memory, ChunkBytes(chunk_bytes_, host_.size()));
+    called_.Record(stream);
+    called_.Delay(in_.get());
+    called_.Delay(out_.get());
+    try {
+      Bring(collective, 0, chunks);
+      for (uint64_t k = 0; k < chunks; ++k) {
+        if (k + 1 < chunks) Bring(collective, k + 1, chunks);
+        Slot& slot = SlotOf(k);
+        slot.arrived.Synchronize();
+        host_.Start(slot.chunk.on_host).Wait();
+        TakeBack(slot);
+      }
+    } catch (...) {
+      // Nothing of the caller's is in use when he hears of it.
+      in_.Synchronize();
+      out_.Synchronize();
+      throw;
+    }
+    SlotOf(chunks - 1).left.Delay(stream);
+    copied_.Record(stream);
+  }
+
+  void Bring(const Collective& collective, uint64_t k, uint64_t chunks) {
+    Slot& slot = SlotOf(k);
+    slot.chunk = MakeChunk(collective, host_.rank(), host_.size(), k, chunks, slot.memory.data());
+    slot.left.Delay(in_.get());
+    for (const ChunkPart& part : slot.chunk.in) {
+      gpu::CopyToHost(
+          part.on_host, gpu::AddressOf(part.on_gpu.data), part.on_gpu.bytes(), in_.get());
+    }
+    slot.arrived.Record(in_.get());
+  }
+
+  void TakeBack(Slot& slot) {
+    for (const ChunkPart& part : slot.chunk.out) {
+      gpu::CopyToDevice(
+          gpu::AddressOf(part.on_gpu.data), part.on_host, part.on_gpu.bytes(), out_.get());
+    }
+    slot.left.Record(out_.get());
+  }
+
+  Slot& SlotOf(uint64_t k) { return slots_[k % kSlots]; }
 
   Communicator& host_;
+  static constexpr uint64_t kSlots = 3;
+
   const gpu::Device& device_;
-  gpu::Event copied_;
-  gpu::PinnedMemory input_, output_;
+  const uint64_t chunk_bytes_;
+  gpu::Event copied_, called_;
+  PinnedBlock input_, output_;  // of what goes as a whole
+  gpu::Stream in_, out_;        // of chunks
+  Slot slots_[kSlots];
   std::list<Sent> sent_;
 };
 
@@ -136,8 +236,9 @@ class HostStagedGroup : public DeviceGroup {
 
 std::string WhyNotHostStaged(Communicator&, const gpu::Device&) { return ""; }
 
-std::unique_ptr<DeviceGroup> CreateHostStagedGroup(Communicator& host, const gpu::Device& device) {
-  return std::make_unique<HostStagedGroup>(host, device);
+std::unique_ptr<DeviceGroup> CreateHostStagedGroup(
+    Communicator& host, const gpu::Device& device, uint64_t chunk_bytes) {
+  return std::make_unique<HostStagedGroup>(host, device, chunk_bytes);
 }
 
 }  // namespace dtrun::ops::cuda

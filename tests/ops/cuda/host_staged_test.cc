@@ -2,7 +2,9 @@
 // cannot do.
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "gpu/device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
+#include "ops/cuda/host_staged_group.h"
 #include "tests/conformance/suite.h"
 #include "tests/ops/cuda/device_job.h"
 #include "tests/ops/cuda/device_ranks.h"
@@ -19,13 +22,24 @@ namespace dtrun::testing {
 namespace {
 
 std::vector<std::string> RunStaged(
-    int size, const std::function<void(ops::Communicator&)>& rank_main) {
-  return RunDeviceRanks(size, rank_main, std::chrono::seconds(20), "host_staged");
+    int size, const std::function<void(ops::Communicator&)>& rank_main,
+    base::Duration timeout = std::chrono::seconds(20)) {
+  return RunDeviceRanks(size, rank_main, timeout, "host_staged");
 }
 
-void Conforms(int size, const std::function<void(Ranks&, Findings&)>& check) {
+// With chunks so small that little data goes in many.
+void UseSmallChunks(ops::Communicator& communicator, uint64_t chunk_bytes) {
+  communicator.UseDevices([chunk_bytes](ops::Communicator& host, int index) {
+    return ops::cuda::CreateHostStagedGroup(host, gpu::Device::Get(index), chunk_bytes);
+  });
+}
+
+void Conforms(
+    int size, const std::function<void(Ranks&, Findings&)>& check,
+    uint64_t chunk_bytes = ops::cuda::kStagedChunkBytes) {
   std::vector<Findings> findings(static_cast<size_t>(size));
   const auto errors = RunStaged(size, [&](ops::Communicator& communicator) {
+    UseSmallChunks(communicator, chunk_bytes);
     const auto ranks = OverDevice(communicator, 0);
     check(*ranks, findings[static_cast<size_t>(communicator.rank())]);
   });
@@ -44,6 +58,124 @@ TEST_CASE("random operations give the promised bits by way of the host") {
       CheckRandomOperations(ranks, findings, 31, 200, true);
     });
   }
+}
+
+TEST_CASE("every kind gives the promised bits in chunks by way of the host") {
+  Conforms(2, CheckEveryKind, 1024);
+}
+
+TEST_CASE("random operations, also sums that round, have the same bits in chunks and as a whole") {
+  for (const int size : {1, 2, 4}) {
+    Conforms(
+        size,
+        [](Ranks& ranks, Findings& findings) {
+          CheckRandomOperations(ranks, findings, 37, 200, true);
+          CheckSameBits(ranks, findings);
+        },
+        1000);
+  }
+}
+
+// A stream, and memory of the GPU, with as many floats.
+struct Gpu {
+  Gpu(ops::Communicator& communicator, uint64_t count_in)
+      : stream(gpu::Device::Get(0)),
+        memory(communicator.AllocateOnDevice(0, count_in * 4)),
+        count(count_in) {}
+  Buffer floats(uint64_t n) const {
+    Buffer buffer(memory->data(), n, DType::kF32);
+    buffer.device = 0;
+    buffer.stream = stream.get();
+    return buffer;
+  }
+  void Write(const std::vector<float>& values) const {
+    gpu::CopyToDevice(
+        gpu::AddressOf(memory->data()), values.data(), values.size() * 4, stream.get());
+    stream.Synchronize();
+  }
+  std::vector<float> Read() const {
+    std::vector<float> values(count);
+    gpu::CopyToHost(values.data(), gpu::AddressOf(memory->data()), count * 4, stream.get());
+    stream.Synchronize();
+    return values;
+  }
+
+  gpu::Stream stream;
+  std::unique_ptr<ops::Memory> memory;
+  uint64_t count;
+};
+
+TEST_CASE("calls in chunks, as wholes and from other streams follow each other") {
+  constexpr uint64_t kCount = 10'000;
+  const auto errors = RunStaged(2, [](ops::Communicator& communicator) {
+    UseSmallChunks(communicator, 4096);
+    const gpu::DeviceScope scope(gpu::Device::Get(0));
+    const Gpu gpu(communicator, kCount);
+    const gpu::Stream other(gpu::Device::Get(0));
+    gpu.Write(std::vector<float>(kCount, 1));
+    for (int i = 0; i < 3; ++i) {
+      Buffer buffer = gpu.floats(kCount);
+      communicator.StartAllReduce(buffer, ReduceOp::kSum);
+      buffer.stream = other.get();
+      communicator.StartAllReduce(buffer, ReduceOp::kSum);
+      communicator.StartAllReduce(buffer.Slice(0, 10), ReduceOp::kAverage);  // in one piece
+    }
+    communicator.StartBroadcast(gpu.floats(kCount), 1);
+    if (gpu.Read() != std::vector<float>(kCount, 64)) throw std::runtime_error("another result");
+  });
+  CHECK(errors == std::vector<std::string>(2));
+}
+
+TEST_CASE("ranks with different numbers of chunks all hear who called what, and can go on") {
+  constexpr uint64_t kCount = 10'000;
+  // In many chunks each; and in one and in many.
+  const uint64_t fewer = GENERATE(9'999, 10);
+  const auto errors = RunStaged(3, [&](ops::Communicator& communicator) {
+    UseSmallChunks(communicator, 4096);
+    const gpu::DeviceScope scope(gpu::Device::Get(0));
+    const Gpu gpu(communicator, kCount);
+    gpu.Write(std::vector<float>(kCount, 1));
+    std::string heard;
+    try {
+      communicator.StartAllReduce(
+          gpu.floats(communicator.rank() == 1 ? fewer : kCount), ReduceOp::kSum);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kMismatch) throw;
+      heard = error.what();
+    }
+    if (gpu.Read() != std::vector<float>(kCount, 1))
+      throw std::runtime_error("something has been written");
+    communicator.StartAllReduce(gpu.floats(kCount), ReduceOp::kSum);
+    if (gpu.Read() != std::vector<float>(kCount, 3)) throw std::runtime_error("not usable");
+    throw std::runtime_error(heard);
+  });
+  const std::string expected =
+      "rank 1 called all_reduce (f32, " + std::to_string(fewer) + " elements, sum)";
+  for (const std::string& error : errors) {
+    CHECK_THAT(
+        error, Catch::StartsWith("the ranks disagree on a collective on GPUs: ") &&
+                   Catch::Contains("ranks 0 and 2 called all_reduce (f32, 10000 elements, sum)") &&
+                   Catch::Contains(expected));
+  }
+}
+
+TEST_CASE("a rank that does not come to a call in chunks is a timeout for the others") {
+  const auto errors = RunStaged(
+      3,
+      [](ops::Communicator& communicator) {
+        UseSmallChunks(communicator, 4096);
+        const Gpu gpu(communicator, 10'000);
+        communicator.StartAllReduce(gpu.floats(10'000), ReduceOp::kSum);
+        if (communicator.rank() == 2) return;
+        try {
+          communicator.StartAllReduce(gpu.floats(10'000), ReduceOp::kSum);
+        } catch (const Error& error) {
+          if (error.code() == ErrorCode::kTimeout) throw std::runtime_error("timeout");
+          throw;
+        }
+      },
+      std::chrono::seconds(1));
+  CHECK(errors == std::vector<std::string>{"timeout", "timeout", ""});
 }
 
 TEST_CASE("a message by way of the host lets its sender go on") {
