@@ -77,10 +77,11 @@ const std::vector<OptionRow>& Rows() {
          return ParseChoice(value, {"auto", "shm", "hierarchical", "mpi"}, options.backend);
        },
        [](const Options& options) { return options.backend; }},
-      {"device_backend", true, "auto, cuda_ipc, nccl or host_staged",
+      {"device_backend", true, "auto, cuda_ipc, nccl, hierarchical or host_staged",
        [](const std::string& value, Options& options) {
          return ParseChoice(
-             value, {"auto", "cuda_ipc", "nccl", "host_staged"}, options.device_backend);
+             value, {"auto", "cuda_ipc", "nccl", "hierarchical", "host_staged"},
+             options.device_backend);
        },
        [](const Options& options) { return options.device_backend; }},
       {"gpu_memory_bytes", false, "all or a number of bytes from 1 to 1099511627776",

@@ -196,7 +196,7 @@ const std::vector<OptionRow>& OptionTable() {
        SetSwitch, "autotune_wire"},
       {"--backend", Kind::kValue, "auto|shm|hierarchical|mpi", kLibrary, "what moves the data",
        "auto", SetKnob, "backend"},
-      {"--device-backend", Kind::kValue, "auto|cuda_ipc|nccl|host_staged", kLibrary,
+      {"--device-backend", Kind::kValue, "auto|cuda_ipc|nccl|hierarchical|host_staged", kLibrary,
        "what moves the data of GPUs", "auto", SetKnob, "device_backend"},
       {"--gpu-memory", Kind::kValue, "BYTES", kLibrary, "what a rank may take of its GPU's", "all",
        SetKnob, "gpu_memory_bytes"},

@@ -27,8 +27,8 @@ inline Memory AllocateOnDevice(Communicator& communicator, int device, uint64_t 
   return Memory(memory);
 }
 
-/// Collective until it has been asked once: what moves the data of GPUs, "cuda_ipc", "nccl" or
-/// "host_staged". Errors as above.
+/// Collective until it has been asked once: what moves the data of GPUs, "cuda_ipc", "nccl",
+/// "hierarchical" or "host_staged". Errors as above.
 inline std::string DeviceBackend(Communicator& communicator, int device) {
   const char* backend = nullptr;
   detail::Check(dtrun_communicator_device_backend(communicator.handle(), device, &backend));

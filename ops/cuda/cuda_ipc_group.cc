@@ -23,6 +23,7 @@
 #include "ops/cuda/watch.h"
 
 extern "C" const unsigned long long dtrun_collectives[];
+extern "C" const unsigned long long dtrun_verdict[];
 
 namespace dtrun::ops::cuda {
 namespace {
@@ -31,6 +32,11 @@ using base::Text;
 
 gpu::Kernels& CollectiveKernels() {
   static auto* const kernels = new gpu::Kernels(dtrun_collectives, "the kernels of collectives");
+  return *kernels;
+}
+
+gpu::Kernels& VerdictKernels() {
+  static auto* const kernels = new gpu::Kernels(dtrun_verdict, "the verdicts of hosts");
   return *kernels;
 }
 
@@ -151,12 +157,14 @@ class GroupMemory : public Memory {
   PeerMemory::Allocation allocation_;
 };
 
-class CudaIpcGroup : public DeviceGroup {
+class CudaIpcGroup : public HostGroup {
  public:
-  CudaIpcGroup(Communicator& host, const gpu::Device& device)
-      : host_(host), core_(std::make_shared<Core>(host, device)) {
+  CudaIpcGroup(Communicator& host, const gpu::Device& device, std::vector<std::string> hosts)
+      : host_(host), core_(std::make_shared<Core>(host, device)), hosts_(std::move(hosts)) {
     uint64_t blocks = 0;
     AgreeOn(host, [&] {
+      // Nothing can be loaded while a graph is captured.
+      if (!hosts_.empty()) VerdictKernels().Find(device, "dtrun_hear_hosts");
       reports_ = std::make_unique<PooledReports>(device);
       blocks = BlocksAtOnce(device, core_->peers.ranks_of_gpu());
     });
@@ -184,6 +192,25 @@ class CudaIpcGroup : public DeviceGroup {
     }
   }
 
+  void EnqueueStep(const Collective& step, const Collective& whole, uint64_t signature) override {
+    core_->peers.log().Write(++calls_, whole);
+    Plan plan = MakePlan(step, host_.rank(), host_.size(), most_blocks_);
+    plan.args.signature ^= signature;
+    Launch(ForCollectives(), step, plan, static_cast<CUstream>(StreamOf(step, host_.rank())));
+  }
+
+  void TellHosts(void* state, uint64_t signature, CUstream stream) override {
+    LaunchVerdict("dtrun_tell_hosts", state, signature, stream);
+  }
+
+  void HearHosts(const void* states, uint64_t signature, CUstream stream) override {
+    LaunchVerdict("dtrun_hear_hosts", const_cast<void*>(states), signature, stream);
+  }
+
+  void GiveUp() override {
+    std::atomic_ref(reports_->get()->abort).store(kTimedOut, std::memory_order_release);
+  }
+
   void Check() override {
     if (error_ == nullptr) error_ = FindError();
     if (error_ != nullptr) std::rethrow_exception(error_);
@@ -203,6 +230,18 @@ class CudaIpcGroup : public DeviceGroup {
     broadcast.input = broadcast.output = sends ? message.input : message.output;
     const Plan plan = MakePlan(broadcast, sends ? 0 : 1, 2, std::min(most_blocks_, kMessageBlocks));
     Launch(ForMessages(message.root, sends ? kOut : kIn), broadcast, plan, stream);
+  }
+
+  void LaunchVerdict(const char* kernel, void* states, uint64_t signature, CUstream stream) {
+    static_assert(sizeof(HostState) == kStateBytes);
+    VerdictArgs args = {};
+    args.group = ForCollectives().group;
+    args.states = static_cast<HostState*>(states);
+    args.hosts = states == nullptr ? 0 : static_cast<int32_t>(hosts_.size());
+    args.call = calls_;
+    args.signature = signature;
+    const gpu::DeviceScope scope(core_->device);
+    VerdictKernels().Launch(core_->device, kernel, {.blocks = 1, .threads = 1}, stream, args);
   }
 
   void Launch(Channel& channel, const Collective& collective, Plan plan, CUstream stream) {
@@ -311,6 +350,7 @@ class CudaIpcGroup : public DeviceGroup {
                                     "the ranks disagree on a collective on GPUs: ",
                                     log.Disagreement(poison.calls, members)));
     }
+    if (failure >= kHostsDisagreed) return ErrorAcross(poison, failure);
     std::vector<int> missing;
     for (size_t r = 0; r < ranks.size(); ++r) {
       if ((poison.missing >> r & 1) != 0) missing.push_back(ranks[r]);
@@ -324,8 +364,42 @@ class CudaIpcGroup : public DeviceGroup {
     return Error(ErrorCode::kTimeout, Text(waited, ", and has given up"));
   }
 
+  // What has gone wrong between hosts, or on another one.
+  Error ErrorAcross(const Poison& poison, uint32_t failure) const {
+    const int by = static_cast<int>(poison.by);
+    const std::string rank = host_.members().List({by});
+    const std::string called = core_->peers.log().Describe(by, poison.calls[by]);
+    const std::string& host = hosts_[poison.missing];
+    switch (failure) {
+      case kHostsDisagreed:
+        return Error(
+            ErrorCode::kMismatch,
+            Text(
+                "the ranks disagree on a collective on GPUs: ", rank, " called ", called,
+                "; on host ", host, ", something else was called"));
+      case kDisagreedElsewhere:
+        return Error(
+            ErrorCode::kMismatch,
+            Text(
+                rank, " called ", called, " on a GPU, in which the ranks of host ", host,
+                " disagree; they say how"));
+      case kFailedElsewhere:
+        return Error(
+            ErrorCode::kTimeout,
+            Text(
+                rank, " called ", called, " on a GPU, in which the ranks of host ", host,
+                " have given up; they say why"));
+      default:
+        return Error(
+            ErrorCode::kTimeout, Text(
+                                     rank, " waited for ranks of other hosts in ", called,
+                                     " on a GPU, and has given up"));
+    }
+  }
+
   Communicator& host_;
   std::shared_ptr<Core> core_;
+  std::vector<std::string> hosts_;  // all of them; none where all ranks share one
   std::unique_ptr<PooledReports> reports_;
   std::unique_ptr<Watch> watch_;
   uint32_t most_blocks_ = 1;
@@ -342,7 +416,12 @@ std::string WhyNotCudaIpc(Communicator& host, const gpu::Device& device) {
 }
 
 std::unique_ptr<DeviceGroup> CreateCudaIpcGroup(Communicator& host, const gpu::Device& device) {
-  return std::make_unique<CudaIpcGroup>(host, device);
+  return CreateHostGroup(host, device, {});
+}
+
+std::unique_ptr<HostGroup> CreateHostGroup(
+    Communicator& host, const gpu::Device& device, std::vector<std::string> hosts) {
+  return std::make_unique<CudaIpcGroup>(host, device, std::move(hosts));
 }
 
 }  // namespace dtrun::ops::cuda

@@ -13,6 +13,7 @@
 #include "ops/communicator.h"
 #include "ops/cuda/agree.h"
 #include "ops/cuda/cuda_ipc_group.h"
+#include "ops/cuda/hierarchical_group.h"
 #include "ops/cuda/host_staged_group.h"
 #include "ops/nccl/nccl_group.h"
 
@@ -27,7 +28,8 @@ struct Backend {
   // Collective.
   std::string (*probe)(Communicator& host, const gpu::Device& device, bool wanted);
   // Collective over the ranks of `host`.
-  std::unique_ptr<DeviceGroup> (*create)(Communicator& host, const gpu::Device& device);
+  std::unique_ptr<DeviceGroup> (*create)(
+      Communicator& host, const gpu::Device& device, bool wanted);
 };
 
 // In the order of preference.
@@ -37,18 +39,26 @@ const std::vector<Backend>& Backends() {
        [](Communicator& host, const gpu::Device& device, bool) {
          return cuda::WhyNotCudaIpc(host, device);
        },
-       cuda::CreateCudaIpcGroup},
+       [](Communicator& host, const gpu::Device& device, bool) {
+         return cuda::CreateCudaIpcGroup(host, device);
+       }},
       // NCCL itself refuses ranks that share a GPU, but for those whose NCCL_HOSTID differs.
       {"nccl",
        [](Communicator& host, const gpu::Device& device, bool wanted) {
          return wanted ? "" : ProbeNccl(host, device);
        },
-       CreateNcclGroup},
+       [](Communicator& host, const gpu::Device& device, bool) {
+         return CreateNcclGroup(host, device);
+       }},
+      {"hierarchical", cuda::WhyNotHierarchical,
+       [](Communicator& host, const gpu::Device& device, bool wanted) {
+         return cuda::CreateHierarchicalGroup(host, device, {.wanted = wanted});
+       }},
       {"host_staged",
        [](Communicator& host, const gpu::Device& device, bool) {
          return cuda::WhyNotHostStaged(host, device);
        },
-       [](Communicator& host, const gpu::Device& device) {
+       [](Communicator& host, const gpu::Device& device, bool) {
          return cuda::CreateHostStagedGroup(host, device);
        }},
   };
@@ -70,7 +80,7 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(
     std::string reason =
         cuda::FirstObjection(host, [&] { return backend.probe(host, *device, wanted); });
     try {
-      if (reason.empty()) return backend.create(host, *device);
+      if (reason.empty()) return backend.create(host, *device, wanted);
     } catch (const Error& error) {
       // What is found out on the way, by all ranks.
       if (error.code() != ErrorCode::kUnavailable) throw;

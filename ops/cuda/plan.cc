@@ -38,6 +38,14 @@ class Digest {
   uint64_t digest_ = 0;
 };
 
+DType DTypeOf(const Collective& c, int rank) {
+  return UsesInput(c, rank) ? c.input.dtype : c.output.dtype;
+}
+
+Counts Resolved(const Counts& counts, size_t size, uint64_t each) {
+  return counts.empty() ? Counts(size, each) : counts;
+}
+
 class Planner {
  public:
   Planner(const Collective& collective, int rank, int size, uint32_t most_blocks)
@@ -52,7 +60,7 @@ class Planner {
     } else {
       PlanMoves();
     }
-    SetSignature();
+    args.signature = SignatureOf(c_, rank_, size_);
     // Small calls need few threads, and it matters little to large ones that they have them all.
     const uint64_t of_a_block = (work_ / plan_.blocks + 15) / 16;
     while (plan_.threads < kMostThreads && plan_.threads < of_a_block) plan_.threads *= 2;
@@ -63,8 +71,7 @@ class Planner {
   }
 
  private:
-  uint64_t element() const { return SizeOf(CallDType()); }
-  DType CallDType() const { return UsesInput(c_, rank_) ? c_.input.dtype : c_.output.dtype; }
+  uint64_t element() const { return SizeOf(DTypeOf(c_, rank_)); }
   size_t Size() const { return static_cast<size_t>(size_); }
 
   // `bytes`: known to all ranks alike.
@@ -79,10 +86,6 @@ class Planner {
       pieces[r] = {begin * element(), counts[r] * element()};
       begin += counts[r];
     }
-  }
-
-  Counts Resolved(const Counts& counts, uint64_t each) const {
-    return counts.empty() ? Counts(Size(), each) : counts;
   }
 
   void PlanReduction() {
@@ -144,7 +147,7 @@ class Planner {
         break;
       }
       case CollectiveKind::kAllGather: {
-        const Counts counts = Resolved(c_.receive_counts, c_.input.count);
+        const Counts counts = Resolved(c_.receive_counts, Size(), c_.input.count);
         args.same_for_all = 1;
         std::fill_n(args.sends, size_, Piece{0, c_.input.bytes()});
         Deal(args.receives, counts);
@@ -152,17 +155,17 @@ class Planner {
         break;
       }
       case CollectiveKind::kAllToAll:
-        Deal(args.sends, Resolved(c_.send_counts, c_.input.count / Size()));
-        Deal(args.receives, Resolved(c_.receive_counts, c_.output.count / Size()));
+        Deal(args.sends, Resolved(c_.send_counts, Size(), c_.input.count / Size()));
+        Deal(args.receives, Resolved(c_.receive_counts, Size(), c_.output.count / Size()));
         CheckCounts();
         break;
       case CollectiveKind::kGather:
         args.sends[root] = {0, c_.input.bytes()};
-        if (own == root) Deal(args.receives, Resolved(c_.receive_counts, c_.input.count));
+        if (own == root) Deal(args.receives, Resolved(c_.receive_counts, Size(), c_.input.count));
         CheckCounts();
         break;
       case CollectiveKind::kScatter:
-        if (own == root) Deal(args.sends, Resolved(c_.send_counts, c_.output.count));
+        if (own == root) Deal(args.sends, Resolved(c_.send_counts, Size(), c_.output.count));
         args.receives[root] = {0, c_.output.bytes()};
         CheckCounts();
         break;
@@ -182,28 +185,6 @@ class Planner {
     work_ = std::max(c_.input.bytes(), c_.output.bytes());
   }
 
-  // As Calls::Agree has it.
-  void SetSignature() {
-    Digest digest;
-    digest.Add(static_cast<uint64_t>(c_.kind));
-    digest.Add(
-        static_cast<uint64_t>(c_.kind == CollectiveKind::kBarrier ? DType::kF32 : CallDType()));
-    digest.Add(static_cast<uint64_t>(c_.op));
-    digest.Add(static_cast<uint64_t>(c_.root));
-    digest.Add(static_cast<uint64_t>(c_.divisor));
-    digest.Add(c_.scale.before);
-    digest.Add(c_.scale.after);
-    if (Combines(c_.kind)) {
-      digest.Add(c_.input.count);
-      digest.Add(c_.send_counts);
-    } else if (c_.kind == CollectiveKind::kBroadcast) {
-      digest.Add(c_.input.count);
-    } else if (c_.kind == CollectiveKind::kAllGather) {
-      digest.Add(Resolved(c_.receive_counts, c_.input.count));
-    }
-    plan_.args.signature = digest.value();
-  }
-
   const Collective& c_;
   int rank_, size_;
   uint32_t most_blocks_;
@@ -212,6 +193,28 @@ class Planner {
 };
 
 }  // namespace
+
+// As Calls::Agree has it.
+uint64_t SignatureOf(const Collective& c, int rank, int size) {
+  const bool typed = c.kind != CollectiveKind::kBarrier;
+  Digest digest;
+  digest.Add(static_cast<uint64_t>(c.kind));
+  digest.Add(static_cast<uint64_t>(typed ? DTypeOf(c, rank) : DType::kF32));
+  digest.Add(static_cast<uint64_t>(c.op));
+  digest.Add(static_cast<uint64_t>(c.root));
+  digest.Add(static_cast<uint64_t>(c.divisor));
+  digest.Add(c.scale.before);
+  digest.Add(c.scale.after);
+  if (Combines(c.kind)) {
+    digest.Add(c.input.count);
+    digest.Add(c.send_counts);
+  } else if (c.kind == CollectiveKind::kBroadcast) {
+    digest.Add(c.input.count);
+  } else if (c.kind == CollectiveKind::kAllGather) {
+    digest.Add(Resolved(c.receive_counts, static_cast<size_t>(size), c.input.count));
+  }
+  return digest.value();
+}
 
 Plan MakePlan(const Collective& collective, int rank, int size, uint32_t most_blocks) {
   return Planner(collective, rank, size, most_blocks).Make();

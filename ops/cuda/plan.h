@@ -26,6 +26,9 @@ constexpr uint64_t kMostStagedBytes = 512 << 10;
 /// `collective` has been checked, and is no message. At most `most_blocks` blocks.
 Plan MakePlan(const Collective& collective, int rank, int size, uint32_t most_blocks);
 
+/// A digest of what all ranks have to call alike, of any number of ranks.
+uint64_t SignatureOf(const Collective& collective, int rank, int size);
+
 }  // namespace dtrun::ops::cuda
 
 #endif

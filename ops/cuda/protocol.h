@@ -50,13 +50,18 @@ enum Failure : uint32_t {
   kDisagreed = 1,  // ranks have called different things
   kTimedOut = 2,   // a rank has waited too long for others
   kLost = 3,       // a rank's host knows that others will not come
+  // Of groups that are a part of a larger one, with groups on other hosts.
+  kHostsDisagreed = 4,      // ranks of other hosts have called something else
+  kGaveUpAcross = 5,        // `by` has waited too long for ranks of other hosts
+  kDisagreedElsewhere = 6,  // ranks of another host disagree among themselves
+  kFailedElsewhere = 7,     // another host's group has failed in another way
 };
 
 /// What a rank leaves in the memory of all when it fails; `failure` is stored last.
 struct alignas(64) Poison {
   uint32_t calls[kMostRanks];  // by rank: the number of what it has called
   uint32_t by;                 // the rank that failed first
-  uint32_t missing;            // a bit for each rank that it has waited for in vain
+  uint32_t missing;            // a bit for each rank that it has waited for in vain; or a host
   uint32_t failure;
 };
 
@@ -149,6 +154,21 @@ struct CollectiveArgs {
   int32_t scaled;
   double before, after;
   uint8_t combines[kMostRanks];  // by input: how often to combine the last two when it has come
+};
+
+/// What ranks of different hosts tell each other of the call under way.
+struct HostState {
+  uint64_t signature;
+  uint64_t failure;  // a Failure of this rank's group, or kNone
+};
+
+/// For the kernels of verdict.cu. Unused fields are zero.
+struct VerdictArgs {
+  Group group;
+  HostState* states;  // this rank's; or those of all hosts
+  int32_t hosts;
+  uint32_t call;
+  uint64_t signature;
 };
 
 static_assert(sizeof(CollectiveArgs) <= 4096, "what a kernel can be given");

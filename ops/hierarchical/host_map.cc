@@ -28,4 +28,19 @@ HostMap HostMap::Subset(const std::vector<int>& ranks) const {
   return HostMap(hosts);
 }
 
+Counts DealToRails(uint64_t count, DType dtype, int rails, int local_size) {
+  constexpr uint64_t kCacheLine = 64;
+  const uint64_t line = kCacheLine / SizeOf(dtype);
+  const uint64_t lines = (count + line - 1) / line;
+  Counts shards = DealRows(lines, line, rails);
+  // The last line may not be a whole one.
+  for (size_t r = shards.size(); r-- > 0;) {
+    if (shards[r] == 0) continue;
+    shards[r] -= lines * line - count;
+    break;
+  }
+  shards.resize(static_cast<size_t>(local_size));
+  return shards;
+}
+
 }  // namespace dtrun::ops

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "ops/collective.h"
+
 namespace dtrun::ops {
 
 /// Which ranks of a communicator share a host. Hosts are numbered in the order of their first
@@ -33,6 +35,10 @@ class HostMap {
   std::vector<std::vector<int>> ranks_;  // by host
   int rails_ = 0;
 };
+
+/// How `count` elements are dealt to the rails, in whole cache lines: by local rank of a host with
+/// `local_size` ranks, of which those without a rail get none.
+Counts DealToRails(uint64_t count, DType dtype, int rails, int local_size);
 
 }  // namespace dtrun::ops
 

@@ -39,18 +39,8 @@ uint64_t ChunkElements(const Group& group, DType dtype, uint64_t parts = 1) {
          SizeOf(dtype);
 }
 
-// How `count` elements are dealt to the rails, in whole cache lines.
 Counts Shards(const Group& group, uint64_t count, DType dtype) {
-  const uint64_t line = kCacheLine / SizeOf(dtype);
-  Counts shards = DealRows(CeilDivide(count, line), line, group.rails());
-  // The last line may not be a whole one.
-  for (size_t r = shards.size(); r-- > 0;) {
-    if (shards[r] == 0) continue;
-    shards[r] -= CeilDivide(count, line) * line - count;
-    break;
-  }
-  shards.resize(static_cast<size_t>(group.local_size()));
-  return shards;
+  return DealToRails(count, dtype, group.rails(), group.local_size());
 }
 
 Range OwnShard(const Group& group, const Counts& shards) {

@@ -155,7 +155,7 @@ class NcclGroup : public DeviceGroup {
  public:
   NcclGroup(
       const NcclApi& api, ncclComm_t comm, const gpu::Device& device, const Communicator& host,
-      base::Duration timeout)
+      base::Duration timeout, std::function<void()> before_abort)
       : api_(api),
         comm_(comm),
         device_(device),
@@ -168,7 +168,8 @@ class NcclGroup : public DeviceGroup {
         barrier_(device, 256),
         pieces_args_(PiecesArgs(host.size())),
         pieces_(device, static_cast<uint64_t>(host.size()) * kPieceBytes),
-        watch_(std::make_unique<NcclWatch>(api, comm, device, timeout, members_.name)) {
+        watch_(std::make_unique<NcclWatch>(
+            api, comm, device, timeout, members_.name, std::move(before_abort))) {
     // Nothing can be loaded while a graph is captured.
     PiecesKernels().Find(device, "dtrun_reduce_pieces_f32");
   }
@@ -514,7 +515,8 @@ std::string ProbeNccl(Communicator& host, const gpu::Device& device) {
   return "";
 }
 
-std::unique_ptr<DeviceGroup> CreateNcclGroup(Communicator& host, const gpu::Device& device) {
+std::unique_ptr<DeviceGroup> CreateNcclGroup(
+    Communicator& host, const gpu::Device& device, std::function<void()> before_abort) {
   const NcclApi* api = nullptr;
   ncclUniqueId id = {};
   cuda::AgreeOn(host, [&] {
@@ -530,8 +532,9 @@ std::unique_ptr<DeviceGroup> CreateNcclGroup(Communicator& host, const gpu::Devi
   const base::Duration timeout =
       host.engine() == nullptr ? EngineOptions().timeout : host.engine()->options().timeout;
   std::unique_ptr<DeviceGroup> group;
-  cuda::AgreeOn(
-      host, [&] { group = std::make_unique<NcclGroup>(*api, comm, device, host, timeout); });
+  cuda::AgreeOn(host, [&] {
+    group = std::make_unique<NcclGroup>(*api, comm, device, host, timeout, std::move(before_abort));
+  });
   return group;
 }
 

@@ -23,12 +23,13 @@ const base::Clock& SteadyClock() {
 
 NcclWatch::NcclWatch(
     const NcclApi& api, ncclComm_t comm, const gpu::Device& device, base::Duration timeout,
-    std::string ranks)
+    std::string ranks, std::function<void()> before_abort)
     : api_(api),
       comm_(comm),
       device_(device),
       timeout_(timeout),
       ranks_(std::move(ranks)),
+      before_abort_(std::move(before_abort)),
       thread_([this] { Run(); }) {}
 
 NcclWatch::~NcclWatch() {
@@ -112,6 +113,7 @@ void NcclWatch::Look() {
 
 void NcclWatch::Abort(std::exception_ptr error) {
   error_ = std::move(error);
+  if (before_abort_ != nullptr) before_abort_();
   // Its kernels end, so that nobody waits for a stream for ever.
   api_.ncclCommAbort(comm_);
   entries_.clear();

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -23,9 +24,10 @@ namespace dtrun::ops {
 /// errors. Then it aborts the communicator, whose kernels end. Thread-safe.
 class NcclWatch {
  public:
+  /// `before_abort`, if there is one, is called by that thread; it outlives the watch.
   NcclWatch(
       const NcclApi& api, ncclComm_t comm, const gpu::Device& device, base::Duration timeout,
-      std::string ranks);
+      std::string ranks, std::function<void()> before_abort);
   /// Ends the thread.
   ~NcclWatch();
 
@@ -52,6 +54,7 @@ class NcclWatch {
   const gpu::Device& device_;
   const base::Duration timeout_;
   const std::string ranks_;
+  const std::function<void()> before_abort_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Entry> entries_;

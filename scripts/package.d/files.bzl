@@ -43,6 +43,8 @@ PACKAGED_GPU_PROGRAMS = [
     "//tests/ops/cuda:cuda_ipc_test",
     "//tests/ops/cuda:device_conformance_test",
     "//tests/ops/cuda:device_rank",
+    "//tests/ops/cuda:hierarchical_test",
+    "//tests/ops/cuda:host_staged_test",
     "//tests/ops/cuda:pack_test",
     "//tests/ops/nccl:nccl_test",
     "//tests/ranks:gpu_sgd",

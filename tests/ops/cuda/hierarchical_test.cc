@@ -1,0 +1,416 @@
+// The backend for ranks of several hosts. Ranks are threads of one process, of hosts that exist by
+// name alone: each rank of a host is on the host's GPU, which NCCL connects with those of the
+// others; or all are on one GPU, where host_staged goes between the hosts.
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <functional>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "gpu/device.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+#include "ops/cuda/hierarchical_group.h"
+#include "ops/hierarchical/host_map.h"
+#include "tests/conformance/suite.h"
+#include "tests/ops/cuda/device_job.h"
+#include "tests/ops/cuda/device_ranks.h"
+
+namespace dtrun::testing {
+namespace {
+
+using ops::Communicator;
+using Texts = std::vector<std::string>;
+using HostOfRank = std::vector<int>;
+
+enum class Across { kNccl, kHostStaged };
+
+struct Job {
+  HostOfRank hosts;
+  Across across = Across::kNccl;
+  base::Duration timeout = std::chrono::seconds(20);
+  uint64_t chunk_bytes = 4096;  // little data goes in many chunks
+
+  size_t size() const { return hosts.size(); }
+  int gpu(int rank) const { return across == Across::kNccl ? hosts[static_cast<size_t>(rank)] : 0; }
+  int gpus() const { return across == Across::kNccl ? ops::HostMap(hosts).host_count() : 1; }
+};
+
+bool CanRun(const Job& job) {
+  if (gpu::DeviceCount() >= job.gpus()) return true;
+  WARN("SKIPPED: there are fewer than " << job.gpus() << " GPUs");
+  return false;
+}
+
+ops::Members MembersOf(const HostOfRank& hosts) {
+  ops::Members members = ops::Members::World(static_cast<int>(hosts.size()));
+  for (const int host : hosts) members.hosts.push_back("h" + std::to_string(host));
+  return members;
+}
+
+// What each rank threw.
+Texts RunHosts(
+    const Job& job, const ops::DeviceGroupFactory& factory,
+    const std::function<void(Communicator&)>& rank_main) {
+  const base::SteadyClock clock;
+  return RunRanks(static_cast<int>(job.size()), [&](ops::Bootstrap& bootstrap) {
+    ops::Engine engine(
+        {.timeout = job.timeout, .may_spin = false}, clock, [](auto, const auto&) {});
+    const auto communicator = ops::CreateShmCommunicator(bootstrap, engine, MembersOf(job.hosts));
+    communicator->UseDevices(factory);
+    rank_main(*communicator);
+  });
+}
+
+Texts RunHosts(const Job& job, const std::function<void(Communicator&)>& rank_main) {
+  const auto factory = [&](Communicator& host, int index) {
+    return ops::cuda::CreateHierarchicalGroup(
+        host, gpu::Device::Get(index), {.chunk_bytes_per_rail = job.chunk_bytes});
+  };
+  return RunHosts(job, factory, rank_main);
+}
+
+// ---- conformance
+
+void Conforms(const Job& job, const std::function<void(Ranks&, Findings&)>& check) {
+  if (!CanRun(job)) return;
+  std::vector<Findings> findings(job.size());
+  const Texts errors = RunHosts(job, [&](Communicator& communicator) {
+    const int gpu = job.gpu(communicator.rank());
+    if (std::string(communicator.device_group(gpu).backend()) != "hierarchical")
+      throw std::runtime_error("another backend");
+    const auto ranks = OverDevice(communicator, gpu);
+    check(*ranks, findings[static_cast<size_t>(communicator.rank())]);
+  });
+  CHECK(errors == Texts(job.size()));
+  for (const Findings& found : findings) {
+    CHECK(found.checks > 0);
+    CHECK(found.texts == Texts());
+  }
+}
+
+void IsRandomlyUsed(Ranks& ranks, Findings& findings) {
+  CheckRandomOperations(ranks, findings, 41, 200, false);
+}
+
+TEST_CASE("every kind, type, op, root and size gives the promised values over hosts with NCCL") {
+  Conforms({.hosts = {0, 0, 1, 1}, .chunk_bytes = 64 << 10}, CheckEveryKind);
+}
+
+TEST_CASE("every kind gives the promised values over hosts with different numbers of ranks") {
+  Conforms({.hosts = {0, 1, 1}, .chunk_bytes = 64 << 10}, CheckEveryKind);
+}
+
+TEST_CASE("random operations under way at once give the promised values over hosts") {
+  Conforms({.hosts = {0, 1, 1, 0}}, IsRandomlyUsed);
+  Conforms({.hosts = {0, 1, 0, 2, 0, 2}}, IsRandomlyUsed);
+  Conforms({.hosts = {0, 0, 1, 1}, .across = Across::kHostStaged}, IsRandomlyUsed);
+  Conforms({.hosts = {0, 0, 1}, .across = Across::kHostStaged}, IsRandomlyUsed);
+}
+
+TEST_CASE("sums that round have the same bits on all ranks of all hosts and in every run") {
+  Conforms({.hosts = {0, 0, 1, 1}}, CheckSameBits);
+  Conforms({.hosts = {0, 0, 0, 1}, .across = Across::kHostStaged}, CheckSameBits);
+}
+
+TEST_CASE("communicators of fewer ranks of some hosts have what serves these") {
+  Conforms({.hosts = {0, 0, 1, 1}}, CheckSubCommunicators);
+}
+
+// ---- a rank
+
+void Expect(bool holds, const std::source_location& where = std::source_location::current()) {
+  if (!holds) throw std::runtime_error("line " + std::to_string(where.line()) + " does not hold");
+}
+
+std::vector<float> Filled(uint64_t count, double value) {
+  return std::vector<float>(count, static_cast<float>(value));
+}
+
+// A stream, and a buffer in memory that other ranks reach.
+class Gpu {
+ public:
+  Gpu(Communicator& communicator, int index, uint64_t count)
+      : device_(gpu::Device::Get(index)),
+        stream_(device_),
+        memory_(communicator.AllocateOnDevice(index, count * 4)),
+        count_(count) {}
+
+  const gpu::Stream& stream() const { return stream_; }
+  Buffer buffer() const { return buffer(count_); }
+  Buffer buffer(uint64_t count) const { return On(memory_->data(), count, stream_); }
+  Buffer On(void* data, uint64_t count, const gpu::Stream& stream) const {
+    Buffer buffer(data, count, DType::kF32);
+    buffer.device = device_.index();
+    buffer.stream = stream.get();
+    return buffer;
+  }
+  void Write(double value) const {
+    const std::vector<float> values = Filled(count_, value);
+    const gpu::DeviceScope scope(device_);
+    gpu::CopyToDevice(
+        gpu::AddressOf(memory_->data()), values.data(), values.size() * 4, stream_.get());
+    stream_.Synchronize();
+  }
+  std::vector<float> Read() const {
+    std::vector<float> values(count_);
+    const gpu::DeviceScope scope(device_);
+    gpu::CopyToHost(
+        values.data(), gpu::AddressOf(memory_->data()), values.size() * 4, stream_.get());
+    stream_.Synchronize();
+    return values;
+  }
+  // A driver may say itself that kernels were ended.
+  void Wait() const {
+    try {
+      stream_.Synchronize();
+    } catch (const Error&) {
+    }
+  }
+
+ private:
+  const gpu::Device& device_;
+  gpu::Stream stream_;
+  std::unique_ptr<ops::Memory> memory_;
+  uint64_t count_;
+};
+
+constexpr uint64_t kCount = 50'000;  // many chunks, the last of which is not a whole one
+
+TEST_CASE("what is enqueued behind collectives over hosts sees the results of many chunks") {
+  const Job job{.hosts = {0, 0, 1, 1}};
+  if (!CanRun(job)) return;
+  CHECK(RunHosts(job, [&](Communicator& communicator) {
+          const Gpu gpu(communicator, job.gpu(communicator.rank()), kCount);
+          gpu.Write(1);
+          for (int i = 0; i < 4; ++i)
+            Expect(communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum).Test());
+          Expect(gpu.Read() == Filled(kCount, 256));
+          communicator.CheckDevice();
+        }) == Texts(4));
+}
+
+TEST_CASE("a graph with collectives over hosts is launched as often as wanted") {
+  const Job job{.hosts = {0, 0, 1, 1}};
+  if (!CanRun(job)) return;
+  CHECK(RunHosts(job, [&](Communicator& communicator) {
+          const Gpu gpu(communicator, job.gpu(communicator.rank()), kCount);
+          communicator.StartAllReduce(gpu.buffer(), ReduceOp::kMax);  // makes the group
+          gpu.Write(1);
+          const gpu::Graph graph(gpu.stream(), [&] {
+            communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum);
+            communicator.StartBroadcast(gpu.buffer(), 3);
+          });
+          Expect(gpu.Read() == Filled(kCount, 1));  // nothing has been done yet
+          for (int i = 0; i < 3; ++i) graph.Launch(gpu.stream().get());
+          Expect(gpu.Read() == Filled(kCount, 64));
+          communicator.CheckDevice();
+        }) == Texts(4));
+}
+
+TEST_CASE("what goes by way of the hosts between hosts cannot be a part of a graph") {
+  const Job job{.hosts = {0, 0, 1, 1}, .across = Across::kHostStaged};
+  CHECK(
+      RunHosts(
+          job,
+          [&](Communicator& communicator) {
+            const Gpu gpu(communicator, 0, 100);
+            const gpu::Graph graph(
+                gpu.stream(), [&] { communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum); });
+          }) ==
+      Texts(
+          4,
+          "all_reduce: the stream is being captured into a graph, of which hierarchical cannot be "
+          "a part where host_staged goes between hosts"));
+}
+
+TEST_CASE("collectives over hosts from different streams are done in the order of the calls") {
+  const Job job{.hosts = {0, 0, 1, 1}};
+  if (!CanRun(job)) return;
+  CHECK(RunHosts(job, [&](Communicator& communicator) {
+          const Gpu gpu(communicator, job.gpu(communicator.rank()), 4000);
+          const gpu::Stream other(gpu::Device::Get(job.gpu(communicator.rank())));
+          const Buffer here = gpu.buffer();
+          const Buffer there = gpu.On(here.data, here.count, other);
+          const Gpu result(communicator, job.gpu(communicator.rank()), 4000);
+          const Buffer exchanged = result.On(result.buffer().data, 4000, other);
+          gpu.Write(1);
+          for (int i = 0; i < 3; ++i) {
+            communicator.StartAllReduce(here, ReduceOp::kSum);
+            communicator.StartAllReduce(there, ReduceOp::kAverage);
+          }
+          communicator.StartAllReduce(here, ReduceOp::kSum);
+          communicator.StartAllToAll(there, exchanged);  // by way of the host
+          other.Synchronize();
+          Expect(result.Read() == Filled(4000, 256));
+        }) == Texts(4));
+}
+
+TEST_CASE("messages go within a host on the GPU, and to other hosts by way of the host") {
+  const Job job{.hosts = {0, 0, 1, 1}};
+  if (!CanRun(job)) return;
+  CHECK(RunHosts(job, [&](Communicator& communicator) {
+          const int rank = communicator.rank();
+          const Gpu from(communicator, job.gpu(rank), 1000), to(communicator, job.gpu(rank), 1000);
+          for (const int peer : {rank ^ 1, rank ^ 2, rank ^ 3}) {
+            from.Write(rank);
+            to.Write(-1);
+            communicator.StartSend(from.buffer(), peer);
+            communicator.StartReceive(to.buffer(), peer);
+            Expect(to.Read() == Filled(1000, peer));
+            from.Wait();
+          }
+          communicator.CheckDevice();
+        }) == Texts(4));
+}
+
+// ---- failures
+
+// What a rank hears of `call` when its stream has been waited for, and that it hears it again.
+void Hear(Communicator& communicator, const Gpu& gpu, const std::function<void()>& call) {
+  call();
+  gpu.Wait();
+  try {
+    communicator.CheckDevice();
+  } catch (const Error& error) {
+    try {
+      communicator.StartAllReduce(gpu.buffer(8), ReduceOp::kSum);
+    } catch (const Error& again) {
+      Expect(again.code() == error.code());
+      throw std::runtime_error(
+          (error.code() == ErrorCode::kMismatch ? "mismatch: " : "timeout: ") +
+          std::string(error.what()));
+    }
+  }
+  throw std::runtime_error("nothing is wrong");
+}
+
+Texts Disagree(const Job& job, const std::function<uint64_t(int)>& count_of_rank) {
+  return RunHosts(job, [&](Communicator& communicator) {
+    const Gpu gpu(communicator, job.gpu(communicator.rank()), kCount);
+    communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum);
+    gpu.stream().Synchronize();
+    Hear(communicator, gpu, [&] {
+      communicator.StartAllReduce(gpu.buffer(count_of_rank(communicator.rank())), ReduceOp::kSum);
+    });
+  });
+}
+
+TEST_CASE("ranks of one host that disagree are a mismatch on all hosts") {
+  const Job job{.hosts = {0, 0, 1, 1}};
+  if (!CanRun(job)) return;
+  const Texts texts = Disagree(job, [](int rank) { return rank == 1 ? 11 : 10; });
+  for (const int rank : {0, 1}) {
+    CHECK(
+        texts[static_cast<size_t>(rank)] ==
+        "mismatch: the ranks disagree on a collective on GPUs: rank 0 (h0) called all_reduce (f32, "
+        "10 elements, sum); rank 1 (h0) called all_reduce (f32, 11 elements, sum)");
+  }
+  for (const int rank : {2, 3}) {
+    CHECK_THAT(
+        texts[static_cast<size_t>(rank)],
+        Catch::StartsWith("mismatch: rank ") &&
+            Catch::EndsWith("called all_reduce (f32, 10 elements, sum) on a GPU, in which the "
+                            "ranks of host h0 disagree; they say how"));
+  }
+}
+
+TEST_CASE("hosts that disagree are a mismatch on all ranks") {
+  const Job job{.hosts = {0, 0, 1, 1}, .timeout = std::chrono::seconds(2)};
+  if (!CanRun(job)) return;
+  // In as many chunks, and in more than the other host.
+  const uint64_t other = GENERATE(11, kCount);
+  const Texts texts = Disagree(job, [&](int rank) { return rank >= 2 ? other : 10; });
+  for (size_t rank = 0; rank < 4; ++rank) {
+    CHECK_THAT(
+        texts[rank],
+        Catch::StartsWith("mismatch: the ranks disagree on a collective on GPUs: rank ") &&
+            Catch::EndsWith(
+                rank < 2 ? "(h0) called all_reduce (f32, 10 elements, sum); on host h1, something "
+                           "else was called"
+                         : "(h1) called all_reduce (f32, " + std::to_string(other) +
+                               " elements, sum); on host h0, something else was called"));
+  }
+}
+
+TEST_CASE("ranks that disagree where host_staged goes between hosts all hear who called what") {
+  const Job job{.hosts = {0, 0, 1, 1}, .across = Across::kHostStaged};
+  const Texts texts = RunHosts(job, [&](Communicator& communicator) {
+    const Gpu gpu(communicator, 0, 100);
+    communicator.StartAllReduce(gpu.buffer(communicator.rank() == 3 ? 11 : 10), ReduceOp::kSum);
+  });
+  CHECK(
+      texts ==
+      Texts(
+          4,
+          "the ranks disagree on a collective on GPUs: ranks 0 (h0), 1 (h0) and 2 (h1) called "
+          "all_reduce (f32, 10 elements, sum); rank 3 (h1) called all_reduce (f32, 11 elements, "
+          "sum)"));
+}
+
+TEST_CASE("a rank that does not come is a timeout for all ranks of all hosts") {
+  // One with a rail, and one without.
+  const int absent = GENERATE(1, 2);
+  const Job job{.hosts = {0, 0, 0, 1, 1}, .timeout = std::chrono::seconds(1)};
+  if (!CanRun(job)) return;
+  INFO("rank " << absent << " does not come");
+  const Texts texts = RunHosts(job, [&](Communicator& communicator) {
+    const Gpu gpu(communicator, job.gpu(communicator.rank()), kCount);
+    communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum);
+    gpu.stream().Synchronize();
+    if (communicator.rank() == absent) return;
+    Hear(communicator, gpu, [&] { communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum); });
+  });
+  for (int rank = 0; rank < 5; ++rank) {
+    const std::string& text = texts[static_cast<size_t>(rank)];
+    if (rank == absent) {
+      CHECK(text == "");
+    } else {
+      CHECK_THAT(text, Catch::StartsWith("timeout: "));
+    }
+  }
+}
+
+TEST_CASE("a host that does not come is a timeout for the others") {
+  const Job job{.hosts = {0, 0, 1, 1}, .timeout = std::chrono::seconds(1)};
+  if (!CanRun(job)) return;
+  const Texts texts = RunHosts(job, [&](Communicator& communicator) {
+    const Gpu gpu(communicator, job.gpu(communicator.rank()), kCount);
+    communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum);
+    gpu.stream().Synchronize();
+    if (communicator.rank() >= 2) return;
+    Hear(communicator, gpu, [&] { communicator.StartBroadcast(gpu.buffer(), 0); });
+  });
+  for (const size_t rank : {0, 1}) CHECK_THAT(texts[rank], Catch::StartsWith("timeout: "));
+  for (const size_t rank : {2, 3}) CHECK(texts[rank] == "");
+}
+
+// ---- which backend serves whom
+
+Texts BackendsOf(const HostOfRank& hosts, int gpus, const std::string& wanted) {
+  const Job job{.hosts = hosts};
+  return RunHosts(job, ops::DeviceBackends({.backend = wanted}), [&](Communicator& communicator) {
+    throw std::runtime_error(communicator.device_group(communicator.rank() % gpus).backend());
+  });
+}
+
+TEST_CASE("ranks of several hosts that share GPUs are served by hierarchical") {
+  CHECK(BackendsOf({0, 0, 1, 1}, 1, "auto") == Texts(4, "hierarchical"));
+  CHECK(BackendsOf({0, 0, 0}, 1, "auto") == Texts(3, "cuda_ipc"));
+  CHECK(BackendsOf({0, 1, 2}, 1, "auto") == Texts(3, "host_staged"));
+  if (gpu::DeviceCount() >= 4) CHECK(BackendsOf({0, 0, 1, 1}, 4, "auto") == Texts(4, "nccl"));
+}
+
+TEST_CASE("hierarchical is what the ranks get that ask for it, or its only level") {
+  CHECK(BackendsOf({0, 0, 1}, 1, "hierarchical") == Texts(3, "hierarchical"));
+  CHECK(BackendsOf({0, 0}, 1, "hierarchical") == Texts(2, "cuda_ipc"));
+  CHECK(BackendsOf({0, 1}, 1, "hierarchical") == Texts(2, "host_staged"));
+}
+
+}  // namespace
+}  // namespace dtrun::testing
