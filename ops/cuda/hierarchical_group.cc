@@ -12,6 +12,8 @@
 #include "ops/cuda/hierarchical_group.h"
 
 #include <algorithm>
+#include <exception>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -109,13 +111,8 @@ class HierarchicalGroup : public DeviceGroup {
     last_stream_ = stream;
   }
 
-  // Who called what says more than that somebody has not come.
   void Check() override {
-    if (error_ == nullptr) error_ = ErrorOf(*local_);
-    const bool is_mismatch = error_ != nullptr && CodeOf(error_) == ErrorCode::kMismatch;
-    if (rail_ != nullptr && !is_mismatch) {
-      if (const std::exception_ptr error = ErrorOf(*rail_)) error_ = error;
-    }
+    if (error_ == nullptr) error_ = FindError();
     if (error_ != nullptr) std::rethrow_exception(error_);
   }
 
@@ -134,11 +131,22 @@ class HierarchicalGroup : public DeviceGroup {
     return nullptr;
   }
 
-  static ErrorCode CodeOf(const std::exception_ptr& error) {
+  // This host's ranks know who has called what, or has not come; NCCL may know more of the rest.
+  std::exception_ptr FindError() {
+    const std::exception_ptr within = ErrorOf(*local_);
+    const std::exception_ptr across = rail_ == nullptr ? nullptr : ErrorOf(*rail_);
+    if (within == nullptr || across == nullptr) return within == nullptr ? across : within;
+    const Error first = ThrownAs(within), second = ThrownAs(across);
+    if (first.code() == ErrorCode::kMismatch) return within;
+    return std::make_exception_ptr(
+        Error(first.code(), Text(first.what(), " (", second.what(), ")")));
+  }
+
+  static Error ThrownAs(const std::exception_ptr& error) {
     try {
       std::rethrow_exception(error);
     } catch (const Error& thrown) {
-      return thrown.code();
+      return thrown;
     }
   }
 
