@@ -23,6 +23,14 @@ struct GpuOptimizer {
   bool nesterov = false;
 };
 
+/// Where a data set lies: as a whole on the GPU, or on the host, from where batches are copied
+/// while the step before them is computed. The numbers are the same.
+enum class GpuData {
+  kAuto,  ///< on the GPU if it fits there
+  kResident,
+  kStreamed,
+};
+
 struct GpuOptions {
   int device = 0;
   /// f32, bf16 or f16: what is computed in. Parameters, their gradients' sums and the optimizer's
@@ -40,6 +48,8 @@ struct GpuOptions {
   bool graph = true;
   uint64_t workspace_bytes = 128 << 20;  ///< for cuDNN and cuBLASLt
   uint64_t memory_bytes = 0;             ///< of the GPU that may be taken in all; 0: what is free
+  int sharers = 1;                       ///< ranks that have the GPU in equal parts
+  GpuData data = GpuData::kAuto;
   /// Of the LossScale; it doubles after so many steps in a row with finite gradients.
   double initial_loss_scale = 32768;
   uint32_t loss_scale_growth = 2000;
@@ -61,6 +71,9 @@ struct GpuStep {
   uint64_t global_batch = 0;    ///< examples of all ranks
   uint64_t loss_slot = 0;       ///< the number of the step in its epoch
   double learning_rate = 0;
+  /// The first and the number of this rank's examples in the step that comes next; 0: not known.
+  /// Data on the host is made ready that far ahead.
+  uint64_t next_example = 0, next_examples = 0;
 };
 
 /// Sums over this rank's examples.
@@ -83,11 +96,11 @@ struct GpuLossScale {
 /// names, and where they are read from and saved; its values are brought here by SetParameters and
 /// back by GetParameters. One thread at a time.
 ///
-/// Data sets lie on the device as bytes. A step is one graph: gather the batch, forward, backward,
-/// sum the gradients over the ranks, update. Nothing in it waits for the host, but for a sum that
-/// goes through host memory, where no other backend reaches the GPUs of all ranks. What reads
-/// results throws when a sum before it has failed: kTimeout, kMismatch or kPeerLost, as
-/// CheckDeviceCollectives does.
+/// Data sets are bytes, on the device or streamed to it. A step is one graph: gather the batch,
+/// forward, backward, sum the gradients over the ranks, update. Nothing in it waits for the host,
+/// but for a sum that goes through host memory, where no other backend reaches the GPUs of all
+/// ranks. What reads results throws when a sum before it has failed: kTimeout, kMismatch or
+/// kPeerLost, as CheckDeviceCollectives does.
 class GpuReplica {
  public:
   /// Throws Error kUnavailable without a GPU, or when this does not fit there: the text has the
@@ -96,8 +109,11 @@ class GpuReplica {
       Sequential& model, Communicator& world, const GpuOptions& options);
   virtual ~GpuReplica() = default;
 
-  virtual void LoadTrainingData(const ByteImages& data) = 0;
-  virtual void LoadTestData(const ByteImages& data) = 0;
+  /// True: it lies on the device now. False: it is streamed, through 2 x rows x (pixels + 1) bytes
+  /// of pinned host memory, and read where it is until the replica goes. Throws Error kUnavailable
+  /// without room for that, kInvalidArgument for images of another shape.
+  virtual bool LoadTrainingData(const ByteImages& data) = 0;
+  virtual bool LoadTestData(const ByteImages& data) = 0;
 
   /// From the model that it was made with.
   virtual void SetParameters() = 0;
@@ -129,11 +145,12 @@ class GpuReplica {
   virtual std::string device_name() const = 0;
 };
 
-/// The largest power of two that is at most `most` and, as GpuOptions::rows, fits into what is free
-/// of the device, of which 1 of `sharers` equal parts is this rank's, together with `data_bytes`.
-/// Throws Error kUnavailable without a GPU or when not even one row fits.
+/// The largest power of two that is at most `most` and, as GpuOptions::rows, fits into this rank's
+/// part of what is free of the device, together with data sets of so many examples, each streamed
+/// where that takes less. Throws Error kUnavailable without a GPU or when not even one row fits.
 uint64_t LargestGpuBatch(
-    Sequential& model, const GpuOptions& options, uint64_t data_bytes, int sharers, uint64_t most);
+    Sequential& model, const GpuOptions& options, std::span<const uint64_t> data_sets,
+    uint64_t most);
 
 }  // namespace dtrun::models
 

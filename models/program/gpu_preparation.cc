@@ -3,9 +3,7 @@
 #include <dtrun/device_choice.h>
 
 #include <algorithm>
-#include <vector>
 
-#include "models/data/node.h"
 #include "models/data/sampling.h"
 #include "models/optim/adam.h"
 #include "models/optim/sgd.h"
@@ -40,6 +38,7 @@ GpuOptions GpuOptionsOf(const Context& job, const Preparation& ready) {
   const TrainOptions& options = ready.options;
   GpuOptions gpu;
   gpu.device = ready.gpu.index;
+  gpu.sharers = ready.gpu.sharers;
   gpu.dtype = DtypeOf(options.dtype);
   gpu.tf32 = options.tf32;
   gpu.seed = options.seed;
@@ -50,29 +49,6 @@ GpuOptions GpuOptionsOf(const Context& job, const Preparation& ready) {
   gpu.rows = (ready.global_batch + ranks - 1) / ranks;
   gpu.steps_per_epoch = StepsPerEpoch(options, ready.data->info.train_examples, job.size());
   return gpu;
-}
-
-// Of a data set that lies in memory, a copy in one piece.
-struct ByteCopy {
-  explicit ByteCopy(const Pipeline& pipeline)
-      : count(pipeline.examples()), pixels(pipeline.shape().count()) {
-    const ExampleSource& source = SourceOf(pipeline.node());
-    images.reserve(count * pixels);
-    for (uint64_t i = 0; i < count; ++i) {
-      const ExampleRow row = source.Row(i);
-      images.insert(images.end(), row.bytes, row.bytes + pixels);
-      labels.push_back(static_cast<uint8_t>(row.label));
-    }
-  }
-  ByteImages view() const { return {count, pixels, images.data(), labels.data()}; }
-
-  uint64_t count, pixels;
-  std::vector<uint8_t> images, labels;
-};
-
-uint64_t DataBytes(const DatasetInfo& data) {
-  const uint64_t per_example = data.shape.count() + 1 + sizeof(uint32_t);
-  return (data.train_examples + data.test_examples) * per_example;
 }
 
 // This rank's own view: no problem means a GPU.
@@ -108,14 +84,28 @@ Verdict FindLargestBatch(Context& job, Preparation& ready) {
     const auto model = MakeModel(ready.data->info, 1, ready.options);
     const uint64_t most =
         std::max<uint64_t>(ready.data->info.train_examples / static_cast<uint64_t>(job.size()), 1);
-    largest = LargestGpuBatch(
-        *model, GpuOptionsOf(job, ready), DataBytes(ready.data->info), ready.gpu.sharers, most);
+    const uint64_t sets[] = {ready.data->info.train_examples, ready.data->info.test_examples};
+    largest = LargestGpuBatch(*model, GpuOptionsOf(job, ready), sets, most);
   } catch (const Error& error) {
     verdict = {kUsage, Text("--batch-size auto: ", error.what())};
   }
   job.world().AllReduce(Buffer(&largest, 1), ReduceOp::kMin);
   ready.options.batch_size = largest;
   return AgreeOn(verdict, job);
+}
+
+Verdict MakeOwnReplica(Context& job, Preparation& ready) {
+  try {
+    PreparedGpu& gpu = ready.gpu;
+    gpu.replica = GpuReplica::Make(*ready.model, job.world(), GpuOptionsOf(job, ready));
+    gpu.train = std::make_unique<ImageBytes>(ready.data->train);
+    gpu.test = std::make_unique<ImageBytes>(ready.data->test);
+    gpu.streams_training = !gpu.replica->LoadTrainingData(gpu.train->view());
+    gpu.streams_test = !gpu.replica->LoadTestData(gpu.test->view());
+  } catch (const Error& error) {
+    return {kUsage, Text("--device ", ready.options.device, ": ", error.what())};
+  }
+  return {};
 }
 
 }  // namespace
@@ -166,15 +156,14 @@ void ChooseDeviceTogether(Context& job, Preparation& ready) {
 }
 
 Verdict MakeGpuReplica(Context& job, Preparation& ready) {
-  try {
-    ready.gpu.replica = GpuReplica::Make(*ready.model, job.world(), GpuOptionsOf(job, ready));
-    ready.gpu.replica->LoadTrainingData(ByteCopy(ready.data->train).view());
-    ready.gpu.replica->LoadTestData(ByteCopy(ready.data->test).view());
-  } catch (const Error& error) {
+  const Verdict all = AgreeOn(MakeOwnReplica(job, ready), job);
+  if (all.exit_code != kSuccess) {
     ready.gpu.replica.reset();
-    return {kUsage, Text("--device ", ready.options.device, ": ", error.what())};
+    return all;
   }
-  return {};
+  ready.gpu.streams_training = AnyRank(job, ready.gpu.streams_training);
+  ready.gpu.streams_test = AnyRank(job, ready.gpu.streams_test);
+  return all;
 }
 
 }  // namespace dtrun::models

@@ -31,10 +31,10 @@ class Program {
     return testing::Run({.argv = argv});
   }
 
-  json Train(int np, Words options) {
+  json Train(int np, Words options, const Words& before = {}) {
     const std::string file = folder_ / "result.json";
     options.insert(options.end(), {"--json", file});
-    const CommandResult result = Run(np, options);
+    const CommandResult result = Run(np, options, before);
     INFO(result.err);
     REQUIRE(result.exit_code == 0);
     out = result.out;
@@ -154,6 +154,30 @@ TEST_CASE("the largest batch is found, and one that does not fit is one error") 
       program.Run(1, Mlp({"--max-steps", "1"}), {"env", "DTRUN_SIMULATED_GPU_BYTES=100000000"});
   CHECK(on_cpu.exit_code == 0);
   CHECK_THAT(on_cpu.out, Catch::Contains("; no GPU, because --device cuda: a batch of 16"));
+}
+
+// "... needs 134639168 bytes, of which 1 are free": what training takes without the data.
+uint64_t BytesNeeded(const Program& program, const Words& options) {
+  const std::string refused = program.Run(1, options, {"env", "DTRUN_GPU_MEMORY_BYTES=1"}).err;
+  const size_t at = refused.find(" needs ");
+  INFO(refused);
+  REQUIRE(at != std::string::npos);
+  return std::stoull(refused.substr(at + 7));
+}
+
+TEST_CASE("data that does not fit into the GPU's memory is streamed, to the same bits") {
+  Program program(2000);
+  const int np = GENERATE(1, 2);
+  const Words options = Mlp({"--device", "cuda", "--share-gpus", "--max-steps", "6"});
+  const json resident = program.Train(np, options);
+  CHECK_THAT(program.out, Catch::Contains(", data resident"));
+  const uint64_t room = BytesNeeded(program, options) + 60000;  // the data is 298,000 bytes, twice
+  const json streamed =
+      program.Train(np, options, {"env", "DTRUN_GPU_MEMORY_BYTES=" + std::to_string(room)});
+  CHECK_THAT(program.out, Catch::Contains(", data streamed"));
+  CHECK(streamed["parameter_digest"] == resident["parameter_digest"]);
+  CHECK(streamed["test_loss"] == resident["test_loss"]);
+  CHECK(streamed["epochs"][0]["loss"] == resident["epochs"][0]["loss"]);
 }
 
 TEST_CASE("what no GPU can do is refused in one line, the same for all ranks") {
