@@ -142,10 +142,19 @@ class CudaReplica : public GpuReplica {
     return {losses.begin(), losses.end()};
   }
 
-  GpuLossScale loss_scale() override {
+  LossScale loss_scale() override {
     const StepState state = ReadState();
     CheckSums();
-    return {static_cast<double>(state.scale), state.skipped_steps};
+    return {static_cast<double>(state.scale), state.good_steps, state.skipped_steps};
+  }
+
+  void SetLossScale(const LossScale& scale) override {
+    if (!is_f16()) return;
+    StepState state = ReadState();
+    state.scale = static_cast<float>(scale.scale);
+    state.good_steps = static_cast<uint32_t>(scale.good_steps);
+    state.skipped_steps = scale.skipped_steps;
+    WriteBytes(stream_, state_, 0, &state, sizeof state);
   }
 
   GpuMetrics Evaluate(uint64_t first, uint64_t wanted) override {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/layers/sequential.h"
+#include "models/train/loss_scale.h"
 
 namespace dtrun::models {
 
@@ -82,16 +83,6 @@ struct GpuMetrics {
   uint64_t correct = 0, examples = 0;
 };
 
-/// How gradients are scaled so that small ones do not become zero in f16, and large ones are
-/// noticed (P. Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2). A step
-/// whose reduced gradients are not all finite changes nothing and halves the scale; so many good
-/// ones in a row double it. Decided on the device, by every rank alike, since all have the same
-/// sums. Not in f16: always 1.
-struct GpuLossScale {
-  double scale = 1;
-  uint64_t skipped_steps = 0;
-};
-
 /// One rank's copy of a network on a GPU. The network of the CPU remains where parameters have
 /// names, and where they are read from and saved; its values are brought here by SetParameters and
 /// back by GetParameters. One thread at a time.
@@ -134,7 +125,10 @@ class GpuReplica {
   virtual GpuMetrics TakeMetrics() = 0;
   /// This rank's part of the loss of the first `count` steps of the epoch, by slot. Waits.
   virtual std::vector<double> Losses(uint64_t count) = 0;
-  virtual GpuLossScale loss_scale() = 0;
+  /// Decided on the device. Not in f16: always 1.
+  virtual LossScale loss_scale() = 0;
+  /// Goes on from another one, as when a checkpoint was read. Not in f16: does nothing.
+  virtual void SetLossScale(const LossScale& scale) = 0;
 
   /// Examples [first, first + count) of the test data, without dropout. Local.
   virtual GpuMetrics Evaluate(uint64_t first, uint64_t count) = 0;

@@ -27,7 +27,7 @@ struct StepState {
   uint64_t updates = 0;
   float update_rate = 0;  ///< the learning rate of this step, with Adam's corrections
 
-  // Of a LossScale: see loss_scale.h.
+  // Of a LossScale: see models/train/loss_scale.h.
   float scale = 1;          ///< of the gradients, in the step at hand
   float unscale = 1;        ///< what the reduced gradients are multiplied by
   uint32_t good_steps = 0;  ///< since the scale has changed

@@ -110,6 +110,7 @@ class GpuLoop {
 void GpuLoop::ToGpu() {
   gpu_.SetParameters();
   gpu_.SetState(replica_.distributed_optimizer().BorrowState());
+  if (run_.loss_scale) gpu_.SetLossScale(*run_.loss_scale);
 }
 
 void GpuLoop::FromGpu() {
@@ -119,6 +120,7 @@ void GpuLoop::FromGpu() {
   optimizer.ReturnValues();
   optimizer.ReturnState();
   replica_.ParametersChanged();
+  if (options_.dtype == "f16") run_.loss_scale = gpu_.loss_scale();
 }
 
 void GpuLoop::AddMetrics(const GpuMetrics& sums) {

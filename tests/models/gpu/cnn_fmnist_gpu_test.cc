@@ -94,7 +94,7 @@ TEST_CASE("ranks share a GPU with auto and say so, and compute what one does") {
 
 TEST_CASE("a run that was broken off goes on to the same bits") {
   Program program;
-  const std::string dtype = GENERATE("f32", "bf16");
+  const std::string dtype = GENERATE("f32", "bf16", "f16");
   const Words common = {"--schedule", "constant", "--dtype", dtype, "--device", "cuda"};
   const auto with = [&](const Words& more) {
     Words options = Mlp(common);
