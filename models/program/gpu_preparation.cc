@@ -7,6 +7,7 @@
 #include "models/data/sampling.h"
 #include "models/optim/adam.h"
 #include "models/optim/sgd.h"
+#include "models/program/named_gpus.h"
 #include "models/program/run_options.h"
 #include "models/text.h"
 
@@ -51,23 +52,47 @@ GpuOptions GpuOptionsOf(const Context& job, const Preparation& ready) {
   return gpu;
 }
 
-// This rank's own view: no problem means a GPU.
-Verdict LookForGpu(const TrainOptions& options, const Context& job, PreparedGpu& gpu) {
+DeviceChoiceInput WishOf(const std::string& device, const Context& job) {
   DeviceChoiceInput input;
-  input.wish = options.device;
+  input.wish = device;
   input.local_rank = job.local_rank();
   input.local_size = job.local_size();
-  input.device_count = CudaDeviceCount(&input.why_no_gpu);
-  input.share_gpus = options.share_gpus;
+  return input;
+}
+
+// This rank's own view: no problem means a GPU.
+Verdict LookForGpu(
+    const TrainOptions& options, const NamedGpus& named, const Context& job, PreparedGpu& gpu) {
   try {
+    DeviceChoiceInput input =
+        named ? WishOf(named, job.local_rank(), job.local_size()) : WishOf(options.device, job);
+    input.device_count = CudaDeviceCount(&input.why_no_gpu);
+    input.share_gpus = options.share_gpus;
     const DeviceChoice choice = ChooseDevice(input);
     if (choice.device.kind == DeviceKind::kCpu) return {kUsage, input.why_no_gpu};
     gpu.index = choice.device.index;
     gpu.sharers = choice.sharers;
   } catch (const Error& error) {
-    return {kUsage, Text("--", error.what())};
+    if (!named) return {kUsage, Text("--", error.what())};
+    const bool missing = error.code() == ErrorCode::kUnavailable;
+    return {
+        kUsage, Text("--strategy ", named.spec, ": ", error.what(), missing ? "; use cpu" : "")};
   }
   return {kSuccess, GpuObstacle(options)};
+}
+
+// The same on all ranks.
+Verdict FindNamedGpus(const TrainOptions& options, NamedGpus& named) {
+  try {
+    named = GpusNamedIn(options.strategy);
+  } catch (const Error& error) {
+    return {kUsage, Text("--strategy ", options.strategy, ": ", error.what())};
+  }
+  if (!named || options.device == "auto") return {};
+  return {
+      kUsage, Text(
+                  "--device ", options.device, ": given with --strategy ", options.strategy,
+                  ", which names GPUs; expected one of the two")};
 }
 
 bool AnyRank(Context& job, bool mine) {
@@ -133,14 +158,20 @@ void UseCpu(const TrainOptions& given, const std::string& why_not, Preparation& 
 }
 
 void ChooseDeviceTogether(Context& job, Preparation& ready) {
+  NamedGpus named;
+  ready.verdict = AgreeOn(FindNamedGpus(ready.options, named), job);
+  if (ready.verdict.exit_code != kSuccess) return;
+  if (named) ready.options.strategy = named.strategy;
   const TrainOptions given = ready.options;
+  const bool automatic = given.device == "auto" && !named;
   if (given.device == "cpu") return UseCpu(given, "", ready);
-  Verdict mine = LookForGpu(given, job, ready.gpu);
+  ready.gpu.asked_for = !automatic;
+  Verdict mine = LookForGpu(given, named, job, ready.gpu);
   const bool exists = AnyRank(job, mine.exit_code == kSuccess);
   // An obstacle is one for `auto` as well, where it says why.
   if (mine.exit_code == kSuccess && !mine.problem.empty()) mine.exit_code = kUsage;
   const Verdict all = AgreeOn(mine, job);
-  if (all.exit_code != kSuccess && given.device == "auto")
+  if (all.exit_code != kSuccess && automatic)
     return UseCpu(given, exists ? all.problem : "", ready);
   if (all.exit_code != kSuccess) {
     ready.verdict = all;
@@ -151,7 +182,7 @@ void ChooseDeviceTogether(Context& job, Preparation& ready) {
   if (!given.largest_batch) return;
   const Verdict found = FindLargestBatch(job, ready);
   if (found.exit_code == kSuccess) return;
-  if (given.device == "auto") return UseCpu(given, found.problem, ready);
+  if (automatic) return UseCpu(given, found.problem, ready);
   ready.verdict = found;
 }
 

@@ -159,7 +159,7 @@ Preparation Prepare(const ParsedOptions& parsed, Context& job) {
   ready.verdict = AgreeOn(PrepareToTrain(job, ready), job);
   if (ready.verdict.exit_code != kSuccess || ready.options.device == "cpu") return ready;
   ready.verdict = MakeGpuReplica(job, ready);
-  if (ready.verdict.exit_code == kSuccess || options.device != "auto") return ready;
+  if (ready.verdict.exit_code == kSuccess || ready.gpu.asked_for) return ready;
   UseCpu(options, ready.verdict.problem, ready);
   ready.verdict = AgreeOn(PrepareToTrain(job, ready), job);
   return ready;

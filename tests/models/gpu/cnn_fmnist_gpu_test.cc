@@ -92,6 +92,25 @@ TEST_CASE("ranks share a GPU with auto and say so, and compute what one does") {
   CHECK_THAT(program.out, Catch::Contains("shared: 2 ranks on GPU 0"));
 }
 
+TEST_CASE("a strategy's devices are the ranks' GPUs") {
+  Program program;
+  const Words two_gpus = {"env", "DTRUN_SIMULATED_GPUS=2"};
+  const auto run = [&](int np, const Words& more) {
+    Words options = Mlp({"--epochs", "1"});
+    options.insert(options.end(), more.begin(), more.end());
+    return program.Train(np, options, two_gpus);
+  };
+  const json one = run(1, {"--strategy", "one_device:cuda:1"});
+  CHECK_THAT(
+      program.out, Catch::Contains("strategy one_device\n") && Catch::Contains("Compute     GPU"));
+  const json two = run(2, {"--strategy", "mirrored:cuda:1,cuda:0"});
+  CHECK_THAT(program.out, Catch::Contains("strategy mirrored\n") && !Catch::Contains("shared"));
+  CHECK(two["ranks"] == 2);
+  CheckSameCurve(two, one);
+  run(2, {"--strategy", "mirrored:/gpu:1,/gpu:1", "--share-gpus"});
+  CHECK_THAT(program.out, Catch::Contains("shared: 2 ranks on GPU 1"));
+}
+
 TEST_CASE("a run that was broken off goes on to the same bits") {
   Program program;
   const std::string dtype = GENERATE("f32", "bf16", "f16");
@@ -191,6 +210,26 @@ TEST_CASE("what no GPU can do is refused in one line, the same for all ranks") {
         {"--device", "cuda"},
         "--device cuda: 2 ranks on a host with 1 GPU for them; expected one for each rank, or "
         "--share-gpus"},
+       {1,
+        {"--strategy", "one_device:cuda:1"},
+        "--strategy one_device:cuda:1: device cuda:1: this host has 1 GPU, counted from 0"},
+       {2,
+        {"--strategy", "mirrored:cuda:0"},
+        "--strategy mirrored:cuda:0: found 1 device and 2 ranks on a host; expected one for "
+        "each "
+        "rank (dtrun -np 1)"},
+       {2,
+        {"--strategy", "mirrored:cuda:0,cuda:0"},
+        "--strategy mirrored:cuda:0,cuda:0: device cuda:0: 2 ranks on a host with 1 GPU for them; "
+        "expected one for each "
+        "rank, or --share-gpus"},
+       {2,
+        {"--strategy", "mirrored:cpu,cuda:0"},
+        "--strategy mirrored:cpu,cuda:0: expected GPUs for all ranks, or cpu for all"},
+       {1,
+        {"--strategy", "one_device:cuda:0", "--device", "cpu"},
+        "--device cpu: given with --strategy one_device:cuda:0, which names GPUs; expected one of "
+        "the two"},
        {1,
         {"--device", "cuda", "--adasum"},
         "--adasum: not on a GPU; expected sums of gradients, or --device cpu"},
