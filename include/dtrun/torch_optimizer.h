@@ -3,6 +3,7 @@
 
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/torch_delta.h>
+#include <dtrun/torch_device.h>
 #include <dtrun/torch_hooks.h>
 #include <dtrun/torch_memory.h>
 #include <dtrun/torch_options.h>
@@ -44,7 +45,7 @@ struct DistributedOptions {
   /// What gradients of f32 and f64 look like while they are reduced.
   Wire wire = Wire::kNone;
   /// Large tensors of the process get the memory of freed ones, as long as this object lives,
-  /// instead of new pages from the system: see torch_arena.h.
+  /// instead of new pages from the system: see torch_arena.h. Of the CPU's.
   bool reuse_memory = true;
 };
 
@@ -91,6 +92,11 @@ inline Names NamesOf(const ::torch::nn::Module& module) {
 /// **Errors** are dtrun::Error, also out of `backward()`, and name the parameter. After one of
 /// backward(), `step()` finishes what the ranks had begun, throws it again and updates nothing.
 ///
+/// **On a GPU**, all parameters on the same one, nothing of it waits for other ranks but step(),
+/// which tells them which gradients there are: gradients are copied into the block in the stream
+/// that makes them, and reduced in another one while the backward pass goes on. What the options
+/// that are for gradients on GPUs refuse (`wire`, kAdasum) is refused here.
+///
 /// Not thread-safe. Gradients lie in its memory: destroy it before the Context. Use the inner
 /// optimizer for nothing that changes parameters.
 class DistributedOptimizer : public ::torch::optim::Optimizer {
@@ -98,7 +104,8 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   /// Collective: all ranks pass optimizers of the same parameters. The module, which holds some or
   /// all of them, names them; see also DistributedOptions. `inner` outlives this object. Throws
   /// kMismatch, which names the first parameter that differs and the ranks; kInvalidArgument for
-  /// LBFGS and for types that have no average; kUnavailable for parameters outside the CPU.
+  /// LBFGS, for types that have no average and for parameters on several devices; kUnavailable for
+  /// parameters on other devices than the CPU and the GPUs that CUDA knows.
   DistributedOptimizer(
       Communicator& communicator, ::torch::optim::Optimizer& inner,
       const ::torch::nn::Module& module, DistributedOptions options = {})
@@ -242,8 +249,14 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       for (size_t k = 0; k < param_groups_[g].params().size(); ++k) Register(g, k);
       shared_.emplace_back(param_groups_[g].options());
     }
+    lane_ = std::make_unique<internal::Lane>(TheirDevice());
     ReducerOptions told;
     if (options.op == ReduceOp::kAdasum) {
+      if (!OnCpu()) {
+        internal::Refuse(
+            ErrorCode::kUnavailable, "DistributedOptimizer: op is adasum, and parameter '",
+            slots_[0].name, "' lies on ", lane_->device(), "; expected parameters of the CPU");
+      }
       internal::NamedTensors shared;
       for (const Slot& slot : slots_) shared.emplace_back(slot.name, slot.parameter);
       deltas_ = std::make_unique<internal::DeltaReduction>(communicator, shared);
@@ -262,6 +275,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       MakePlace(i);
       Watch(i);
     }
+    if (!OnCpu()) return;
     internal::PlaceAllocator::Installed().Join(places_);
     if (options.reuse_memory) arena_ = std::make_unique<internal::Arena::User>();
   }
@@ -326,7 +340,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     slot.parameter = parameter;
     slot.name = NameOfParameter(parameter, group, k);
     const std::string what = "parameter '" + slot.name + "'";
-    internal::CheckDevice(what, parameter);
+    internal::CheckedDevice(what, parameter);
     if (!at::isFloatingType(parameter.scalar_type())) {
       internal::Refuse(
           ErrorCode::kInvalidArgument, what, " has elements of type ", parameter.scalar_type(),
@@ -336,28 +350,42 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     slots_.push_back(std::move(slot));
   }
 
+  at::Device TheirDevice() const {
+    if (slots_.empty()) return at::kCPU;
+    const at::Device device = slots_[0].parameter.device();
+    for (const Slot& slot : slots_) {
+      if (slot.parameter.device() == device) continue;
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, "parameter '", slot.name, "' lies on ",
+          slot.parameter.device(), "; expected ", device, ", where parameter '", slots_[0].name,
+          "' does");
+    }
+    return device;
+  }
+  bool OnCpu() const { return lane_->device().is_cpu(); }
+
   // With its shape as a part of the name: ranks that differ in it should not reduce.
-  static Gradient GradientOf(const Slot& slot) {
+  Gradient GradientOf(const Slot& slot) const {
     return {
         internal::Describe(slot.name, slot.parameter),
-        Buffer(
-            nullptr, static_cast<uint64_t>(slot.parameter.numel()),
-            internal::CheckedDType(slot.name, slot.parameter))};
+        lane_->BufferOf(
+            nullptr, slot.parameter.numel(), internal::CheckedDType(slot.name, slot.parameter))};
   }
 
   void MakePlace(size_t i) {
     Slot& slot = slots_[i];
     const Tensor& parameter = slot.parameter;
-    const auto keep_block = [block = reducer_](void*) {};
-    const auto options = ::torch::TensorOptions().dtype(parameter.scalar_type());
     void* data = reducer_->gradient(i).data;
-    slot.alone = reducer_->IsAlone(i);
+    // Autograd makes gradients of the CPU in places; those of a GPU are copied, which is cheap.
+    slot.alone = OnCpu() && reducer_->IsAlone(i);
     if (slot.alone) places_->Add(data, SizeOf(slot));
+    auto place = at::for_blob(data, parameter.sizes());
     // Autograd gives a gradient the strides of its parameter, if these cover its memory.
-    slot.place =
-        parameter.is_non_overlapping_and_dense()
-            ? ::torch::from_blob(data, parameter.sizes(), parameter.strides(), keep_block, options)
-            : ::torch::from_blob(data, parameter.sizes(), keep_block, options);
+    if (parameter.is_non_overlapping_and_dense()) place.strides(parameter.strides());
+    slot.place = place.deleter([block = reducer_](void*) {})
+                     .options(parameter.options().requires_grad(false))
+                     .target_device(parameter.device())
+                     .make_tensor();
   }
 
   static size_t SizeOf(const Slot& slot) {
@@ -463,7 +491,12 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
           ErrorCode::kInvalidArgument, what, " has layout ", gradient.layout(),
           "; expected a dense one (of an embedding: the option sparse(false))");
     }
-    internal::CheckDevice(what, gradient);
+    if (gradient.device() != slot.place.device()) {
+      internal::Refuse(
+          ErrorCode::kInvalidArgument, what, " lies on ", gradient.device(),
+          "; when it was wrapped the parameter lay on ", slot.place.device(),
+          " (move the module before)");
+    }
     if (gradient.scalar_type() != slot.place.scalar_type() ||
         gradient.sizes() != slot.place.sizes()) {
       internal::Refuse(
@@ -494,15 +527,20 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     slot.marked = true;
     if (slot.alone) return MarkAlone(i);
     const Tensor& gradient = slot.parameter.grad();
-    if (LiesIn(gradient, slot.place)) return reducer_->MarkReady(i);
-    if (gradient.strides() == slot.place.strides()) {
-      reducer_->MarkReadyFrom(i, gradient.data_ptr());
-    } else {
+    const bool same_strides = gradient.strides() == slot.place.strides();
+    const bool is_there = LiesIn(gradient, slot.place);
+    if (!is_there && !same_strides) {
       ::torch::NoGradGuard no_grad;
       slot.place.copy_(gradient);
-      reducer_->MarkReady(i);
     }
-    slot.parameter.mutable_grad() = slot.place;
+    lane_->Enter();
+    if (is_there || !same_strides) {
+      reducer_->MarkReady(i);
+    } else {
+      reducer_->MarkReadyFrom(i, gradient.data_ptr());
+      lane_->Leave();  // memory of the gradient may be used again
+    }
+    if (!is_there) slot.parameter.mutable_grad() = slot.place;
   }
 
   // Autograd has made the gradient in a place, or it is copied to one. If there is none, because
@@ -537,6 +575,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   void MarkUnused(size_t i) {
     Slot& slot = slots_[i];
     slot.marked = true;
+    lane_->Enter();
     if (!slot.alone) return reducer_->MarkUnused(i);
     slot.result = FreePlace(slot);
     if (!slot.result.defined()) slot.result = ::torch::empty_like(slot.place);
@@ -569,6 +608,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   void FinishRound() {
     MarkTheRest();
     reducer_->Wait();
+    lane_->Leave();
     for (size_t i = 0; i < slots_.size(); ++i) {
       Slot& slot = slots_[i];
       slot.marked = false;
@@ -671,6 +711,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   std::vector<Slot> slots_;
   std::vector<std::vector<Member>> members_;     // by group
   std::vector<internal::SharedOptions> shared_;  // by group
+  std::unique_ptr<internal::Lane> lane_;
   std::shared_ptr<GradientReducer> reducer_;
   std::shared_ptr<internal::Places> places_;  // of the gradients that are alone in their bucket
   std::unique_ptr<internal::Arena::User> arena_;

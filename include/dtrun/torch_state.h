@@ -40,7 +40,11 @@ inline void BroadcastOptimizerState(
   if (communicator.rank() == root) return;
   try {
     ::torch::serialize::InputArchive archive, state;
-    archive.load_from(bytes.data(), bytes.size());
+    // Every rank has its own GPU.
+    ::torch::Device device = at::kCPU;
+    for (const auto& group : optimizer.param_groups())
+      if (!group.params().empty()) device = group.params()[0].device();
+    archive.load_from(bytes.data(), bytes.size(), device);
     archive.read("state", state);
     inner.state().clear();
     inner.load(state);

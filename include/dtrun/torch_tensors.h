@@ -10,6 +10,7 @@ static_assert(
 #include <dtrun/communicator.h>
 #include <dtrun/error.h>
 #include <dtrun/objects.h>
+#include <dtrun/torch_device.h>
 #include <dtrun/types.h>
 #include <torch/torch.h>
 
@@ -23,21 +24,7 @@ static_assert(
 namespace dtrun {
 namespace torch {
 
-using at::Tensor;
-
 namespace internal {
-
-template <typename... Parts>
-std::string Text(const Parts&... parts) {
-  std::ostringstream text;
-  (text << ... << parts);
-  return text.str();
-}
-
-template <typename... Parts>
-[[noreturn]] void Refuse(ErrorCode code, const Parts&... parts) {
-  throw Error(code, Text(parts...));
-}
 
 /// True for the types of LibTorch that have a DType; then `*dtype` is it.
 inline bool FindDType(at::ScalarType type, DType* dtype) {
@@ -53,14 +40,6 @@ inline bool FindDType(at::ScalarType type, DType* dtype) {
   return true;
 }
 
-/// `what` for errors: "parameter 'fc.weight'".
-inline void CheckDevice(const std::string& what, const Tensor& tensor) {
-  if (tensor.device().is_cpu()) return;
-  Refuse(
-      ErrorCode::kUnavailable, what, " lies on ", tensor.device(),
-      "; expected the CPU: no backend here reaches device memory");
-}
-
 inline DType CheckedDType(const std::string& what, const Tensor& tensor) {
   DType dtype = DType::kF32;
   if (FindDType(tensor.scalar_type(), &dtype)) return dtype;
@@ -70,12 +49,11 @@ inline DType CheckedDType(const std::string& what, const Tensor& tensor) {
 }
 
 /// A tensor as the contiguous memory that a collective needs: its own, or a copy that goes back
-/// with Finish().
+/// with Finish(), which comes after the collective.
 class Staged {
  public:
-  Staged(const std::string& what, const Tensor& tensor) : tensor_(tensor) {
-    if (!tensor.defined()) Refuse(ErrorCode::kInvalidArgument, what, " is undefined");
-    CheckDevice(what, tensor);
+  Staged(const std::string& what, const Tensor& tensor)
+      : tensor_(tensor), lane_(CheckedDevice(what, tensor)) {
     if (tensor.layout() != at::kStrided) {
       Refuse(
           ErrorCode::kInvalidArgument, what, " has layout ", tensor.layout(),
@@ -83,12 +61,15 @@ class Staged {
     }
     const DType dtype = CheckedDType(what, tensor);
     staged_ = tensor.detach().contiguous();
-    buffer_ = Buffer(staged_.data_ptr(), static_cast<uint64_t>(staged_.numel()), dtype);
+    buffer_ = lane_.BufferOf(staged_.data_ptr(), staged_.numel(), dtype);
+    lane_.Enter();
   }
 
   const Buffer& buffer() const { return buffer_; }
+  const Lane& lane() const { return lane_; }
 
   void Finish() {
+    lane_.Leave();
     if (staged_.data_ptr() == tensor_.data_ptr()) return;
     ::torch::NoGradGuard no_grad;
     tensor_.copy_(staged_);
@@ -96,6 +77,7 @@ class Staged {
 
  private:
   Tensor tensor_, staged_;
+  Lane lane_;
   Buffer buffer_;
 };
 
@@ -161,7 +143,9 @@ inline NamedTensors BuffersOf(const ::torch::nn::Module& module) {
 }  // namespace internal
 
 /// Replaces the elements of `tensor` by their reduction over all ranks. Collective; all ranks pass
-/// the same shape and type. Any dense CPU tensor; one that is not contiguous goes through a copy.
+/// the same shape and type. Any dense tensor of the CPU or a GPU; one that is not contiguous goes
+/// through a copy. On a GPU (here and below) it is enqueued into the current stream, and the host
+/// waits for nobody: see dtrun/device_memory.h.
 ///
 ///   rank 0: {1, 2}   rank 1: {3, 5}   AllReduce(world, t)  ->  both {4, 7}
 inline void AllReduce(
@@ -199,9 +183,11 @@ inline Tensor AllGather(Communicator& communicator, const Tensor& tensor) {
     sizes[0] += static_cast<int64_t>(n);
   }
   Tensor all = ::torch::empty(sizes, tensor.options().requires_grad(false));
+  staged.lane().Enter();  // after what has made the memory of the result
   communicator.AllGather(
-      staged.buffer(),
-      Buffer(all.data_ptr(), static_cast<uint64_t>(all.numel()), staged.buffer().dtype), counts);
+      staged.buffer(), staged.lane().BufferOf(all.data_ptr(), all.numel(), staged.buffer().dtype),
+      counts);
+  staged.lane().Leave();
   return all;
 }
 

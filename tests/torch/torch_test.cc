@@ -1,50 +1,21 @@
 // <dtrun/torch.h> in processes under dtrun; what they do stands in torch_ranks.cc.
 
-#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "tests/support/subprocess.h"
+#include "tests/torch/told.h"
 
 namespace {
 
+using dtrun::testing::CheckStories;
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
 using dtrun::testing::TemporaryFolder;
-
-// What the ranks print, in rank order.
-std::vector<std::string> Told(
-    const std::string& np, const std::vector<std::string>& stories,
-    const std::string& program = "tests/torch/torch_ranks") {
-  std::vector<std::string> argv = {"launcher/dtrun", "--tag", "none", "-np", np, program};
-  argv.insert(argv.end(), stories.begin(), stories.end());
-  const CommandResult result =
-      Run(Command{.argv = argv, .environment = {{"DTRUN_TIMEOUT_S", "30"}}});
-  UNSCOPED_INFO(result.err);
-  CHECK(result.exit_code == 0);
-  std::vector<std::string> lines;
-  std::istringstream out(result.out);
-  for (std::string line; std::getline(out, line);) lines.push_back(line);
-  std::stable_sort(lines.begin(), lines.end(), [](const std::string& a, const std::string& b) {
-    return a.substr(0, 2) < b.substr(0, 2);
-  });
-  return lines;
-}
-
-void CheckStories(
-    int np, const std::vector<std::string>& stories,
-    const std::string& program = "tests/torch/torch_ranks") {
-  std::vector<std::string> expected;
-  for (int rank = 0; rank < np; ++rank) {
-    for (const std::string& story : stories)
-      expected.push_back(std::to_string(rank) + ": " + story + " ok");
-  }
-  CHECK(Told(std::to_string(np), stories, program) == expected);
-}
+using dtrun::testing::Told;
 
 TEST_CASE("N ranks compute the gradients and losses of one process on the global batch") {
   const int ranks = GENERATE(1, 2, 3);

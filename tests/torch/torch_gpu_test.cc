@@ -1,0 +1,33 @@
+// <dtrun/torch.h> with tensors on GPUs, in processes under dtrun; what they do stands in
+// torch_gpu_ranks.cc.
+
+#include <catch2/catch.hpp>
+
+#include "tests/torch/told.h"
+
+namespace {
+
+using dtrun::testing::CheckStories;
+
+const char* const kProgram = "tests/torch/torch_gpu_ranks";
+
+TEST_CASE("ranks on GPUs compute the gradients and losses of one process on the CPU") {
+  const int ranks = GENERATE(1, 2, 3);  // of three, two share a GPU
+  CheckStories(ranks, {"zeroed", "none", "sum", "own_stream"}, kProgram);
+}
+
+TEST_CASE("large gradients on GPUs, unused ones, and those of several passes") {
+  const int ranks = GENERATE(2, 3);
+  CheckStories(ranks, {"large", "unused", "accumulation"}, kProgram);
+}
+
+TEST_CASE("tensors and optimizers' state on GPUs go to all ranks") {
+  const int ranks = GENERATE(2, 3);
+  CheckStories(ranks, {"tensors", "state"}, kProgram);
+}
+
+TEST_CASE("what ranks on GPUs cannot do is refused by the parameter's name") {
+  CheckStories(2, {"refused"}, kProgram);
+}
+
+}  // namespace
