@@ -4,9 +4,9 @@
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/torch_delta.h>
 #include <dtrun/torch_device.h>
+#include <dtrun/torch_groups.h>
 #include <dtrun/torch_hooks.h>
 #include <dtrun/torch_memory.h>
-#include <dtrun/torch_options.h>
 #include <dtrun/torch_tensors.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -48,20 +47,6 @@ struct DistributedOptions {
   /// instead of new pages from the system: see torch_arena.h. Of the CPU's.
   bool reuse_memory = true;
 };
-
-namespace internal {
-
-/// What stands for a parameter in errors, and what the ranks compare.
-using Names = std::map<const at::TensorImpl*, std::string>;
-
-inline Names NamesOf(const ::torch::nn::Module& module) {
-  Names names;
-  for (const auto& item : module.named_parameters())
-    names.emplace(item.value().unsafeGetTensorImpl(), item.key());
-  return names;
-}
-
-}  // namespace internal
 
 /// Wraps an optimizer of LibTorch so that every step uses the gradients of all ranks. It is a
 /// torch::optim::Optimizer itself: code that takes one by reference works unchanged, with learning
@@ -150,7 +135,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     }
     Synchronize();
     BeginRound();
-    ShareOptions();
+    groups_.ShareOptions(param_groups_, inner_->param_groups());
     if (deltas_ != nullptr) deltas_->Begin();
     inner_->step();
     if (deltas_ != nullptr) deltas_->End();
@@ -164,7 +149,8 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   /// Collective: afterwards all gradients hold the result, as after backward(). Only needed before
   /// step() where the last backward pass did not reduce: in a NoSync scope, or when there was none.
   void Synchronize() {
-    CheckGroups();
+    groups_.Check(param_groups_);
+    groups_.Check(inner_->param_groups());
     if (no_sync_ > 0) {
       internal::Refuse(
           ErrorCode::kInvalidArgument,
@@ -230,24 +216,17 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     bool marked = false;                     // in this round
   };
 
-  // A parameter of a group, as it was when it was wrapped.
-  struct Member {
-    const at::TensorImpl* tensor;
-    bool reduced;
-  };
-
   DistributedOptimizer(
       Communicator& communicator, std::shared_ptr<::torch::optim::Optimizer> inner,
       internal::Names names, DistributedOptions options)
       : Optimizer(GroupsOf(inner.get()), DefaultsOf(inner.get())),
         inner_(std::move(inner)),
         options_(options),
-        names_(std::move(names)) {
+        groups_(std::move(names)) {
     CheckOptions();
     for (size_t g = 0; g < param_groups_.size(); ++g) {
-      members_.emplace_back();
+      groups_.Add(param_groups_[g]);
       for (size_t k = 0; k < param_groups_[g].params().size(); ++k) Register(g, k);
-      shared_.emplace_back(param_groups_[g].options());
     }
     lane_ = std::make_unique<internal::Lane>(TheirDevice());
     ReducerOptions told;
@@ -322,23 +301,16 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   // ---- Registration
   // ------------------------------------------------------------------------------
 
-  std::string NameOfParameter(const Tensor& parameter, size_t group, size_t k) const {
-    const auto found = names_.find(parameter.unsafeGetTensorImpl());
-    if (found != names_.end()) return found->second;
-    return internal::Text("group ", group, ", parameter ", k);
-  }
-
   void Register(size_t group, size_t k) {
     const Tensor& parameter = param_groups_[group].params()[k];
     const at::TensorImpl* tensor = parameter.unsafeGetTensorImpl();
-    members_[group].push_back({tensor, parameter.requires_grad()});
     if (!parameter.requires_grad()) return;
     for (const Slot& slot : slots_) {
       if (slot.parameter.unsafeGetTensorImpl() == tensor) return;  // tied
     }
     Slot slot;
     slot.parameter = parameter;
-    slot.name = NameOfParameter(parameter, group, k);
+    slot.name = groups_.NameOf(parameter, group, k);
     const std::string what = "parameter '" + slot.name + "'";
     internal::CheckedDevice(what, parameter);
     if (!at::isFloatingType(parameter.scalar_type())) {
@@ -638,79 +610,10 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     BeginRound();
   }
 
-  // ---- Groups and options
-  // ------------------------------------------------------------------------
-
-  void CheckGroups() const {
-    CheckGroups(param_groups_);
-    CheckGroups(inner_->param_groups());
-  }
-
-  void CheckGroups(const std::vector<::torch::optim::OptimizerParamGroup>& groups) const {
-    for (size_t g = 0; g < groups.size(); ++g) {
-      const std::vector<Tensor>& parameters = groups[g].params();
-      for (size_t k = 0; k < parameters.size(); ++k) CheckMember(parameters[k], g, k);
-      if (g >= members_.size() || parameters.size() != members_[g].size()) {
-        internal::Refuse(
-            ErrorCode::kInvalidArgument, "step(): group ", g, " has ", parameters.size(),
-            " parameters; expected ", g < members_.size() ? members_[g].size() : 0,
-            ", as when it was wrapped");
-      }
-    }
-    if (groups.size() != members_.size()) {
-      internal::Refuse(
-          ErrorCode::kInvalidArgument, "step(): found ", groups.size(),
-          " groups of parameters; expected ", members_.size(), ", as when they were wrapped");
-    }
-  }
-
-  void CheckMember(const Tensor& parameter, size_t g, size_t k) const {
-    const bool known = g < members_.size() && k < members_[g].size() &&
-                       members_[g][k].tensor == parameter.unsafeGetTensorImpl();
-    if (!known) {
-      internal::Refuse(
-          ErrorCode::kInvalidArgument, "step(): parameter '", NameOfParameter(parameter, g, k),
-          "' ", parameter.sizes(),
-          " was added after the optimizer was wrapped, so that the ranks do not "
-          "reduce it; wrap the optimizer when all parameters are in it");
-    }
-    if (!members_[g][k].reduced && parameter.requires_grad()) {
-      internal::Refuse(
-          ErrorCode::kInvalidArgument, "step(): parameter '", NameOfParameter(parameter, g, k),
-          "' was frozen when the optimizer was wrapped and requires a gradient now, so that the "
-          "ranks do not reduce it; wrap the optimizer again");
-    }
-  }
-
-  void ShareOptions() {
-    for (size_t g = 0; g < param_groups_.size(); ++g) {
-      internal::SharedOptions& shared = shared_[g];
-      auto& ours = param_groups_[g];
-      auto& inners = inner_->param_groups()[g];
-      const bool ours_changed = shared.HasChanged(ours.options());
-      const bool inners_changed = shared.HasChanged(inners.options());
-      if (!ours_changed && !inners_changed && shared.whole()) continue;
-      if (ours_changed && inners_changed && !shared.AreSame(ours.options(), inners.options())) {
-        internal::Refuse(
-            ErrorCode::kInvalidArgument, "step(): the options of group ", g,
-            " were changed in the DistributedOptimizer and otherwise in the optimizer inside it; "
-            "change them, or attach the scheduler, in one place");
-      }
-      if (inners_changed) {
-        ours.set_options(inners.options().clone());
-      } else {
-        inners.set_options(ours.options().clone());
-      }
-      shared.Take(ours.options());
-    }
-  }
-
   std::shared_ptr<::torch::optim::Optimizer> inner_;
   DistributedOptions options_;
-  internal::Names names_;
+  internal::Groups groups_;
   std::vector<Slot> slots_;
-  std::vector<std::vector<Member>> members_;     // by group
-  std::vector<internal::SharedOptions> shared_;  // by group
   std::unique_ptr<internal::Lane> lane_;
   std::shared_ptr<GradientReducer> reducer_;
   std::shared_ptr<internal::Places> places_;  // of the gradients that are alone in their bucket

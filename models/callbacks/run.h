@@ -3,11 +3,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "models/metrics/metric.h"
+#include "models/train/loss_scale.h"
 #include "models/train/replica.h"
 
 namespace dtrun::models {
@@ -66,6 +68,9 @@ class Run {
   uint64_t epoch_examples = 0;  ///< of all ranks, trained on in the epoch
   bool validating = false;      ///< whether a test is an epoch's validation
   bool resumed = false;
+  /// Of a training that scales its loss. Checkpoints have it: what training goes on with, if the
+  /// one that it goes on from has had one.
+  std::optional<LossScale> loss_scale = {};
   bool cut_short = false;  ///< in OnEpochEnd: the epoch ended before its last batch
 
  private:

@@ -45,6 +45,21 @@ uint64_t CountIn(const Metadata& metadata, const std::string& key) {
       Text("the checkpoint says '", key, "' is ", number, ", expected a count"));
 }
 
+// Old checkpoints, and those of trainings that scale nothing, have none.
+constexpr char kLossScale[] = "loss_scale";
+constexpr char kGoodSteps[] = "loss_scale_good_steps";
+constexpr char kSkippedSteps[] = "loss_scale_skipped_steps";
+
+LossScale LossScaleIn(const Metadata& metadata) {
+  const double scale = NumberIn(metadata, kLossScale);
+  if (scale >= 1 && std::isfinite(scale))
+    return {scale, CountIn(metadata, kGoodSteps), CountIn(metadata, kSkippedSteps)};
+  throw Error(
+      ErrorCode::kInvalidArgument, Text(
+                                       "the checkpoint says '", kLossScale, "' is ", scale,
+                                       ", expected a finite number, 1 or more"));
+}
+
 std::vector<double> SumsOf(Run& run) {
   std::vector<double> sums;
   for (Metric* metric : run.metrics()) {
@@ -134,6 +149,11 @@ Metadata RemarksOf(Run& run) {
       {"steps_per_epoch", Text(run.steps)},
       {"learning_rate", Format("%.17g", run.learning_rate())},
       {"ranks", Text(run.world().size())}};
+  if (run.loss_scale) {
+    remarks[kLossScale] = Format("%.17g", run.loss_scale->scale);
+    remarks[kGoodSteps] = Text(run.loss_scale->good_steps);
+    remarks[kSkippedSteps] = Text(run.loss_scale->skipped_steps);
+  }
   if (at.batch > 0) {
     remarks["metric_sums"] = SumsOfAllRanks(run);
     remarks["epoch_examples"] = Text(run.epoch_examples);
@@ -150,6 +170,7 @@ void ResumeFrom(Run& run, const Metadata& metadata) {
     run.epoch_examples = CountIn(metadata, "epoch_examples");
   }
   run.set_learning_rate(NumberIn(metadata, "learning_rate"));
+  if (metadata.count(kLossScale) > 0) run.loss_scale = LossScaleIn(metadata);
   run.Resume(at);
 }
 

@@ -11,9 +11,9 @@ namespace dtrun::models {
 
 /// What a checkpoint holds of a run, so that it goes on as if it had not been broken off: the
 /// parameters, the network's buffers and the optimizer's state ("optimizer/..."), and in its
-/// metadata the position, the learning rate, and what the metrics of the epoch add up to on each
-/// rank. The order of examples and the dropout masks need nothing more: they are functions of the
-/// position.
+/// metadata the position, the learning rate, the loss's scale if there is one, and what the metrics
+/// of the epoch add up to on each rank. The order of examples and the dropout masks need nothing
+/// more: they are functions of the position.
 
 /// The values of the parameters and of the network's buffers.
 std::vector<NamedTensor> WeightsOf(Run& run);
@@ -27,7 +27,8 @@ void TakeState(Run& run);
 Metadata RemarksOf(Run& run);
 
 /// Goes on where the metadata says. In the same number of ranks it is the same bit for bit; in
-/// another, rank 0 has the sums of all. An epoch of another number of steps begins again. Throws
+/// another, rank 0 has the sums of all. An epoch of another number of steps begins again. Without
+/// a loss scale in it, `run.loss_scale` stays what it is. Throws
 /// Error kInvalidArgument when the metadata is not that of a run.
 void ResumeFrom(Run& run, const Metadata& metadata);
 

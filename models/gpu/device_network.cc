@@ -58,17 +58,20 @@ DeviceNetwork::DeviceNetwork(const gpu::Stream& stream, NetworkPlan plan, const 
   wanted_ = gpu::DeviceMemory(device(), options.rows * sizeof(int32_t));
   counters_ = gpu::DeviceMemory(device(), stages_.size() * sizeof(uint32_t));
   workspace_ = gpu::DeviceMemory(device(), options.workspace_bytes);
-  uint64_t widest = 0;
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    Allocate(i);
-    const auto channels = static_cast<uint64_t>(plan_.stages[i].output.channels);
-    widest = std::max(widest, 10 * channels);
-  }
-  const uint64_t blocks = std::max<uint64_t>(
-      kSummingBlocks * static_cast<uint64_t>(device().multiprocessors()),
-      (options.rows + kThreads - 1) / kThreads);
-  partials_ = gpu::DeviceMemory(device(), blocks * (widest + 16) * sizeof(float));
+  for (size_t i = 0; i < stages_.size(); ++i) Allocate(i);
+  partials_ = gpu::DeviceMemory(device(), PartialBytes(device(), plan_, options.rows));
   for (size_t i = 0; i < stages_.size(); ++i) MakeLibraryCalls(i);
+}
+
+uint64_t DeviceNetwork::PartialBytes(
+    const gpu::Device& device, const NetworkPlan& plan, uint64_t rows) {
+  uint64_t widest = 0;
+  for (const Stage& stage : plan.stages)
+    widest = std::max(widest, 10 * static_cast<uint64_t>(stage.output.channels));
+  const uint64_t blocks = std::max<uint64_t>(
+      kSummingBlocks * static_cast<uint64_t>(device.multiprocessors()),
+      (rows + kThreads - 1) / kThreads);
+  return blocks * (widest + 16) * sizeof(float);
 }
 
 void DeviceNetwork::Allocate(size_t i) {

@@ -42,6 +42,9 @@ class DeviceNetwork {
   /// Throws Error kUnavailable: no room, a library that is not there, nothing that computes this.
   DeviceNetwork(const gpu::Stream& stream, NetworkPlan plan, const Options& options);
 
+  /// For sums over a batch, which blocks make parts of; besides what NetworkPlan::Bytes counts.
+  static uint64_t PartialBytes(const gpu::Device& device, const NetworkPlan& plan, uint64_t rows);
+
   const NetworkPlan& plan() const { return plan_; }
   uint32_t rows() const { return options_.rows; }
   DType dtype() const { return options_.dtype; }

@@ -1,9 +1,5 @@
 #include "models/gpu/device_transfers.h"
 
-#include <dtrun/error.h>
-
-#include "models/text.h"
-
 namespace dtrun::models {
 
 void WriteBytes(
@@ -38,21 +34,6 @@ void ReadBlock(
     const ParameterPlace& place = plan.parameters[i];
     place.ToHost(flat.data() + place.offset, static_cast<float*>(values[i].buffer.data));
   }
-}
-
-DeviceImages::DeviceImages(const gpu::Stream& stream, const Shape& shape, const ByteImages& data)
-    : count(data.count), pixels(data.pixels) {
-  if (pixels != shape.count() || count >= uint64_t{1} << 32) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text(count, " images of ", pixels, " pixels, expected below 2^32 of ", shape.count()));
-  }
-  const gpu::Device& device = stream.device();
-  images = gpu::DeviceMemory(device, count * pixels);
-  labels = gpu::DeviceMemory(device, count);
-  order = gpu::DeviceMemory(device, count * sizeof(uint32_t));
-  WriteBytes(stream, images, 0, data.images, count * pixels);
-  WriteBytes(stream, labels, 0, data.labels, count);
 }
 
 }  // namespace dtrun::models

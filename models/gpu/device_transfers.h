@@ -8,7 +8,6 @@
 
 #include "gpu/memory.h"
 #include "gpu/stream.h"
-#include "models/gpu/gpu_replica.h"
 #include "models/gpu/plan.h"
 
 namespace dtrun::models {
@@ -28,16 +27,6 @@ void WriteBlock(
 void ReadBlock(
     const gpu::Stream& stream, const NetworkPlan& plan, const float* block,
     const std::vector<NamedBuffer>& values);
-
-/// A data set on the device, and the order in which its examples are used.
-struct DeviceImages {
-  DeviceImages() = default;
-  /// Throws Error kInvalidArgument for images of another shape, kUnavailable without room.
-  DeviceImages(const gpu::Stream& stream, const Shape& shape, const ByteImages& data);
-
-  gpu::DeviceMemory images, labels, order;
-  uint64_t count = 0, pixels = 0;
-};
 
 }  // namespace dtrun::models
 

@@ -14,6 +14,8 @@
 #include "gpu/stream.h"
 #include "models/gpu/device_network.h"
 #include "models/gpu/device_transfers.h"
+#include "models/gpu/gpu_room.h"
+#include "models/gpu/image_feed.h"
 #include "models/gpu/input_kernels.h"
 #include "models/gpu/plan.h"
 #include "models/gpu/update_kernels.h"
@@ -22,49 +24,11 @@
 namespace dtrun::models {
 namespace {
 
-// A replica's part that is taken at once, besides the data.
-uint64_t BytesFor(const NetworkPlan& plan, const GpuOptions& options, uint64_t rows) {
-  return plan.Bytes(rows, SizeOf(options.dtype)) + options.workspace_bytes;
-}
-
-// What libraries and kernels may take of a device for themselves is left free.
-uint64_t RoomOn(const gpu::Device& device, const GpuOptions& options) {
-  const gpu::Device::MemoryInfo memory = device.Memory();
-  const uint64_t reserve = std::min<uint64_t>(memory.total / 32, 1 << 30);
-  const uint64_t room = memory.free > reserve ? memory.free - reserve : 0;
-  return options.memory_bytes == 0 ? room : std::min(room, options.memory_bytes);
-}
-
-// cuDNN's tensors have fewer than 2^31 elements.
-uint64_t MostRows(const NetworkPlan& plan) {
-  uint64_t widest = plan.input.count();
-  for (const Stage& stage : plan.stages) widest = std::max(widest, stage.output.count());
-  return ((uint64_t{1} << 31) - 1) / widest;
-}
-
 void CheckDtype(DType dtype) {
   if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) return;
   throw Error(
       ErrorCode::kInvalidArgument,
       Text("a network on a GPU computes in f32, bf16 or f16, got ", NameOf(dtype)));
-}
-
-void CheckRoom(const gpu::Device& device, const NetworkPlan& plan, const GpuOptions& options) {
-  if (options.rows > MostRows(plan)) {
-    throw Error(
-        ErrorCode::kUnavailable,
-        Text(
-            "a batch of ", options.rows, " examples on a GPU: cuDNN takes ", MostRows(plan),
-            " of this network at most"));
-  }
-  const uint64_t needed = BytesFor(plan, options, options.rows), free = RoomOn(device, options);
-  if (needed <= free) return;
-  throw Error(
-      ErrorCode::kUnavailable,
-      Text(
-          "a batch of ", options.rows, " examples on GPU ", device.index(), " (", device.name(),
-          ") needs ", needed, " bytes, of which ", free,
-          " are free; expected a smaller batch (--batch-size auto takes the largest that fits)"));
 }
 
 class CudaReplica : public GpuReplica {
@@ -96,14 +60,8 @@ class CudaReplica : public GpuReplica {
     SetParameters();
   }
 
-  void LoadTrainingData(const ByteImages& data) override { Load(data, train_); }
-
-  void LoadTestData(const ByteImages& data) override {
-    Load(data, test_);
-    std::vector<uint32_t> order(data.count);
-    for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<uint32_t>(i);
-    WriteBytes(stream_, test_.order, 0, order.data(), order.size() * sizeof(uint32_t));
-  }
+  bool LoadTrainingData(const ByteImages& data) override { return Load(data, train_); }
+  bool LoadTestData(const ByteImages& data) override { return Load(data, test_); }
 
   void SetParameters() override {
     std::vector<NamedBuffer> values;
@@ -156,34 +114,21 @@ class CudaReplica : public GpuReplica {
   }
 
   void SetOrder(std::span<const uint32_t> order) override {
-    if (order.size() > train_.count) {
+    if (train_ == nullptr || order.size() > CountOf(train_)) {
       throw Error(
           ErrorCode::kInvalidArgument,
-          Text("an order of ", order.size(), " examples, expected at most ", train_.count));
+          Text("an order of ", order.size(), " examples, expected at most ", CountOf(train_)));
     }
-    WriteBytes(stream_, train_.order, 0, order.data(), order.size_bytes());
+    train_->SetOrder(order);
   }
 
   void Step(const GpuStep& step) override {
     CheckStep(step);
     if (world_.size() > 1 && !summed_) ShareGradients();
     EnqueueBegin(step);
-    // The first step loads kernels and makes what the ranks need to sum, which has no place in a
-    // graph.
-    const bool captures = options_.graph && steps_++ > 0;
-    if (captures && !compute_graph_) {
-      compute_graph_ = gpu::Graph(stream_, [&] {
-        EnqueueCompute();
-        if (through_host_) return;
-        EnqueueSum();
-        EnqueueUpdate();
-      });
-      if (through_host_) update_graph_ = gpu::Graph(stream_, [&] { EnqueueUpdate(); });
-    }
-    captures ? compute_graph_.Launch(stream_.get()) : EnqueueCompute();
-    if (captures && !through_host_) return;
-    through_host_ ? SumThroughHost() : EnqueueSum();
-    captures ? update_graph_.Launch(stream_.get()) : EnqueueUpdate();
+    if (step.next_examples > 0) train_->Expect({step.next_example, step.next_examples});
+    EnqueueRest();
+    train_->Used();
   }
 
   GpuMetrics TakeMetrics() override { return Take(state_); }
@@ -197,24 +142,37 @@ class CudaReplica : public GpuReplica {
     return {losses.begin(), losses.end()};
   }
 
-  GpuLossScale loss_scale() override {
+  LossScale loss_scale() override {
     const StepState state = ReadState();
     CheckSums();
-    return {static_cast<double>(state.scale), state.skipped_steps};
+    return {static_cast<double>(state.scale), state.good_steps, state.skipped_steps};
+  }
+
+  void SetLossScale(const LossScale& scale) override {
+    if (!is_f16()) return;
+    StepState state = ReadState();
+    state.scale = static_cast<float>(scale.scale);
+    state.good_steps = static_cast<uint32_t>(scale.good_steps);
+    state.skipped_steps = scale.skipped_steps;
+    WriteBytes(stream_, state_, 0, &state, sizeof state);
   }
 
   GpuMetrics Evaluate(uint64_t first, uint64_t wanted) override {
-    if (first + wanted > test_.count) {
+    const uint64_t end = first + wanted;
+    if (end > CountOf(test_)) {
       throw Error(
           ErrorCode::kInvalidArgument,
-          Text("test examples ", first, " to ", first + wanted, ", there are ", test_.count));
+          Text("test examples ", first, " to ", end, ", there are ", CountOf(test_)));
     }
-    for (uint64_t done = 0; done < wanted; done += options_.rows) {
+    while (first < end) {
+      const uint64_t examples = std::min(options_.rows, end - first);
       StepValues values;
-      values.first_example = static_cast<uint32_t>(first + done);
-      values.examples = static_cast<uint32_t>(std::min(options_.rows, wanted - done));
-      EnqueueBegin(values, test_state_, false);
-      EnqueueGather(test_, test_state_);
+      values.examples = static_cast<uint32_t>(examples);
+      EnqueueBegin(test_->Take({first, examples}), values, test_state_, false);
+      first += examples;
+      if (first < end) test_->Expect({first, std::min(options_.rows, end - first)});
+      EnqueueGather(test_state_);
+      test_->Used();
       network_.EnqueueForward(DeviceNetwork::Mode::kTest, test_state_.as<StepState>());
       network_.EnqueueLoss(DeviceNetwork::Mode::kTest, test_state_.as<StepState>(), nullptr);
     }
@@ -289,52 +247,73 @@ class CudaReplica : public GpuReplica {
     return found;
   }
 
-  void Load(const ByteImages& data, DeviceImages& to) {
-    to = DeviceImages(stream_, network_.plan().input, data);
-    compute_graph_ = gpu::Graph();
+  static uint64_t CountOf(const std::unique_ptr<ImageFeed>& feed) {
+    return feed == nullptr ? 0 : feed->count();
+  }
+
+  // True: it lies on the device.
+  bool Load(const ByteImages& data, std::unique_ptr<ImageFeed>& to) {
+    const size_t pixels = network_.plan().input.count();
+    if (data.pixels != pixels || data.count >= uint64_t{1} << 32) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text(data.count, " images of ", data.pixels, " pixels, expected below 2^32 of ", pixels));
+    }
+    to.reset();
+    // The gradients move when the first step is made.
+    const uint64_t later = world_.size() > 1 ? count() * sizeof(float) : 0;
+    const bool resident = IsResident(device(), options_, data.count, pixels, later);
+    to =
+        resident ? MakeResidentFeed(stream_, data) : MakeStreamedFeed(stream_, data, options_.rows);
+    return resident;
   }
 
   void CheckStep(const GpuStep& step) const {
-    if (step.examples <= options_.rows && step.first_example + step.examples <= train_.count &&
-        step.loss_slot < std::max<uint64_t>(options_.steps_per_epoch, 1))
-      return;
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text(
-            "step ", step.loss_slot, " of an epoch, examples ", step.first_example, " to ",
-            step.first_example + step.examples, "; expected at most ", options_.rows,
-            " examples below ", train_.count, ", and at most ", options_.steps_per_epoch,
-            " steps"));
+    const uint64_t all = CountOf(train_), slots = std::max<uint64_t>(options_.steps_per_epoch, 1);
+    const auto check = [&](uint64_t first, uint64_t examples) {
+      if (train_ != nullptr && examples <= options_.rows && first + examples <= all &&
+          step.loss_slot < slots)
+        return;
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text(
+              "step ", step.loss_slot, " of an epoch, examples ", first, " to ", first + examples,
+              "; expected at most ", options_.rows, " examples below ", all, ", and at most ",
+              options_.steps_per_epoch, " steps"));
+    };
+    check(step.first_example, step.examples);
+    if (step.next_examples > 0) check(step.next_example, step.next_examples);
   }
 
   void EnqueueBegin(const GpuStep& step) {
     StepValues values;
     values.step = step.step;
-    values.first_example = static_cast<uint32_t>(step.first_example);
     values.first_position = static_cast<uint32_t>(step.first_position);
     values.examples = static_cast<uint32_t>(step.examples);
     values.loss_factor = static_cast<float>(1.0 / static_cast<double>(step.global_batch));
     values.loss_slot = static_cast<uint32_t>(step.loss_slot);
     values.rate = static_cast<float>(step.learning_rate);
-    EnqueueBegin(values, state_, !is_f16());
+    EnqueueBegin(train_->Take({step.first_example, step.examples}), values, state_, !is_f16());
   }
 
-  void EnqueueBegin(const StepValues& values, const gpu::DeviceMemory& state, bool advances) {
+  void EnqueueBegin(
+      const DeviceBatch& batch, StepValues values, const gpu::DeviceMemory& state, bool advances) {
+    values.images = batch.images;
+    values.labels = batch.labels;
+    values.order = batch.order;
     Launch(
         device(), "dtrun_begin_step", {1, 1}, stream_.get(),
         BeginStepArgs{state.as<StepState>(), values, Rates(), advances ? 1u : 0u});
   }
 
-  void EnqueueGather(const DeviceImages& data, const gpu::DeviceMemory& state) {
+  void EnqueueGather(const gpu::DeviceMemory& state) {
     const auto rows = static_cast<uint32_t>(options_.rows);
-    const auto pixels = static_cast<uint32_t>(data.pixels);
+    const auto pixels = static_cast<uint32_t>(network_.plan().input.count());
     const uint64_t items = uint64_t{rows} * (pixels % 16 == 0 ? pixels / 16 : pixels);
     Launch(
         device(), Text("dtrun_gather_", NameOf(options_.dtype)), {Blocks(items), 256},
         stream_.get(),
-        GatherArgs{
-            data.images.as<uint8_t>(), data.labels.as<uint8_t>(), data.order.as<uint32_t>(),
-            state.as<StepState>(), network_.inputs(), network_.wanted(), rows, pixels});
+        GatherArgs{state.as<StepState>(), network_.inputs(), network_.wanted(), rows, pixels});
   }
 
   uint32_t Blocks(uint64_t items) const {
@@ -342,11 +321,31 @@ class CudaReplica : public GpuReplica {
   }
 
   void EnqueueCompute() {
-    EnqueueGather(train_, state_);
+    EnqueueGather(state_);
     network_.EnqueueForward(DeviceNetwork::Mode::kTraining, state_.as<StepState>());
     network_.EnqueueLoss(
         DeviceNetwork::Mode::kTraining, state_.as<StepState>(), losses_.as<float>());
     network_.EnqueueBackward();
+  }
+
+  // What is the same in each step.
+  void EnqueueRest() {
+    // The first step loads kernels and makes what the ranks need to sum, which has no place in a
+    // graph.
+    const bool captures = options_.graph && steps_++ > 0;
+    if (captures && !compute_graph_) {
+      compute_graph_ = gpu::Graph(stream_, [&] {
+        EnqueueCompute();
+        if (through_host_) return;
+        EnqueueSum();
+        EnqueueUpdate();
+      });
+      if (through_host_) update_graph_ = gpu::Graph(stream_, [&] { EnqueueUpdate(); });
+    }
+    captures ? compute_graph_.Launch(stream_.get()) : EnqueueCompute();
+    if (captures && !through_host_) return;
+    through_host_ ? SumThroughHost() : EnqueueSum();
+    captures ? update_graph_.Launch(stream_.get()) : EnqueueUpdate();
   }
 
   // Collective. The gradients move to where the other ranks reach them.
@@ -414,7 +413,7 @@ class CudaReplica : public GpuReplica {
   std::vector<gpu::DeviceMemory> slots_{2};
   std::optional<Memory> summed_;  // the gradients of more than one rank
   bool through_host_ = false;     // they are summed by calls that wait
-  DeviceImages train_, test_;
+  std::unique_ptr<ImageFeed> train_, test_;
   gpu::Graph compute_graph_;  // the whole step, but for a sum through the host and what follows it
   gpu::Graph update_graph_;
   uint64_t steps_ = 0;
@@ -435,25 +434,6 @@ std::unique_ptr<GpuReplica> GpuReplica::Make(
   gpu::SetMemoryLimit(options.memory_bytes);
   CheckRoom(gpu::Device::Get(options.device), plan, options);
   return std::make_unique<CudaReplica>(model, world, options, std::move(plan));
-}
-
-uint64_t LargestGpuBatch(
-    Sequential& model, const GpuOptions& options, uint64_t data_bytes, int sharers, uint64_t most) {
-  const NetworkPlan plan = PlanNetwork(model, options.seed);
-  const gpu::Device& device = gpu::Device::Get(options.device);
-  const uint64_t room = RoomOn(device, options) / static_cast<uint64_t>(sharers);
-  most = std::min(most, MostRows(plan));
-  uint64_t largest = 0;
-  for (uint64_t rows = 1; rows <= most && BytesFor(plan, options, rows) + data_bytes <= room;
-       rows *= 2)
-    largest = rows;
-  if (largest > 0) return largest;
-  throw Error(
-      ErrorCode::kUnavailable,
-      Text(
-          "a batch of one example on GPU ", device.index(), " (", device.name(), ") needs ",
-          BytesFor(plan, options, 1) + data_bytes, " bytes, of which ", room,
-          " are free for this rank"));
 }
 
 }  // namespace dtrun::models

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "models/layers/sequential.h"
+#include "models/train/loss_scale.h"
 
 namespace dtrun::models {
 
@@ -21,6 +22,14 @@ struct GpuOptimizer {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-7;  ///< Adam's
   double momentum = 0, weight_decay = 0;              ///< SGD's
   bool nesterov = false;
+};
+
+/// Where a data set lies: as a whole on the GPU, or on the host, from where batches are copied
+/// while the step before them is computed. The numbers are the same.
+enum class GpuData {
+  kAuto,  ///< on the GPU if it fits there
+  kResident,
+  kStreamed,
 };
 
 struct GpuOptions {
@@ -40,6 +49,8 @@ struct GpuOptions {
   bool graph = true;
   uint64_t workspace_bytes = 128 << 20;  ///< for cuDNN and cuBLASLt
   uint64_t memory_bytes = 0;             ///< of the GPU that may be taken in all; 0: what is free
+  int sharers = 1;                       ///< ranks that have the GPU in equal parts
+  GpuData data = GpuData::kAuto;
   /// Of the LossScale; it doubles after so many steps in a row with finite gradients.
   double initial_loss_scale = 32768;
   uint32_t loss_scale_growth = 2000;
@@ -61,6 +72,9 @@ struct GpuStep {
   uint64_t global_batch = 0;    ///< examples of all ranks
   uint64_t loss_slot = 0;       ///< the number of the step in its epoch
   double learning_rate = 0;
+  /// The first and the number of this rank's examples in the step that comes next; 0: not known.
+  /// Data on the host is made ready that far ahead.
+  uint64_t next_example = 0, next_examples = 0;
 };
 
 /// Sums over this rank's examples.
@@ -69,25 +83,15 @@ struct GpuMetrics {
   uint64_t correct = 0, examples = 0;
 };
 
-/// How gradients are scaled so that small ones do not become zero in f16, and large ones are
-/// noticed (P. Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2). A step
-/// whose reduced gradients are not all finite changes nothing and halves the scale; so many good
-/// ones in a row double it. Decided on the device, by every rank alike, since all have the same
-/// sums. Not in f16: always 1.
-struct GpuLossScale {
-  double scale = 1;
-  uint64_t skipped_steps = 0;
-};
-
 /// One rank's copy of a network on a GPU. The network of the CPU remains where parameters have
 /// names, and where they are read from and saved; its values are brought here by SetParameters and
 /// back by GetParameters. One thread at a time.
 ///
-/// Data sets lie on the device as bytes. A step is one graph: gather the batch, forward, backward,
-/// sum the gradients over the ranks, update. Nothing in it waits for the host, but for a sum that
-/// goes through host memory, where no other backend reaches the GPUs of all ranks. What reads
-/// results throws when a sum before it has failed: kTimeout, kMismatch or kPeerLost, as
-/// CheckDeviceCollectives does.
+/// Data sets are bytes, on the device or streamed to it. A step is one graph: gather the batch,
+/// forward, backward, sum the gradients over the ranks, update. Nothing in it waits for the host,
+/// but for a sum that goes through host memory, where no other backend reaches the GPUs of all
+/// ranks. What reads results throws when a sum before it has failed: kTimeout, kMismatch or
+/// kPeerLost, as CheckDeviceCollectives does.
 class GpuReplica {
  public:
   /// Throws Error kUnavailable without a GPU, or when this does not fit there: the text has the
@@ -96,8 +100,11 @@ class GpuReplica {
       Sequential& model, Communicator& world, const GpuOptions& options);
   virtual ~GpuReplica() = default;
 
-  virtual void LoadTrainingData(const ByteImages& data) = 0;
-  virtual void LoadTestData(const ByteImages& data) = 0;
+  /// True: it lies on the device now. False: it is streamed, through 2 x rows x (pixels + 1) bytes
+  /// of pinned host memory, and read where it is until the replica goes. Throws Error kUnavailable
+  /// without room for that, kInvalidArgument for images of another shape.
+  virtual bool LoadTrainingData(const ByteImages& data) = 0;
+  virtual bool LoadTestData(const ByteImages& data) = 0;
 
   /// From the model that it was made with.
   virtual void SetParameters() = 0;
@@ -118,7 +125,10 @@ class GpuReplica {
   virtual GpuMetrics TakeMetrics() = 0;
   /// This rank's part of the loss of the first `count` steps of the epoch, by slot. Waits.
   virtual std::vector<double> Losses(uint64_t count) = 0;
-  virtual GpuLossScale loss_scale() = 0;
+  /// Decided on the device. Not in f16: always 1.
+  virtual LossScale loss_scale() = 0;
+  /// Goes on from another one, as when a checkpoint was read. Not in f16: does nothing.
+  virtual void SetLossScale(const LossScale& scale) = 0;
 
   /// Examples [first, first + count) of the test data, without dropout. Local.
   virtual GpuMetrics Evaluate(uint64_t first, uint64_t count) = 0;
@@ -129,11 +139,12 @@ class GpuReplica {
   virtual std::string device_name() const = 0;
 };
 
-/// The largest power of two that is at most `most` and, as GpuOptions::rows, fits into what is free
-/// of the device, of which 1 of `sharers` equal parts is this rank's, together with `data_bytes`.
-/// Throws Error kUnavailable without a GPU or when not even one row fits.
+/// The largest power of two that is at most `most` and, as GpuOptions::rows, fits into this rank's
+/// part of what is free of the device, together with data sets of so many examples, each streamed
+/// where that takes less. Throws Error kUnavailable without a GPU or when not even one row fits.
 uint64_t LargestGpuBatch(
-    Sequential& model, const GpuOptions& options, uint64_t data_bytes, int sharers, uint64_t most);
+    Sequential& model, const GpuOptions& options, std::span<const uint64_t> data_sets,
+    uint64_t most);
 
 }  // namespace dtrun::models
 

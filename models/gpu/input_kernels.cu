@@ -12,17 +12,16 @@ namespace {
 template <typename T>
 __device__ void Gather(const GatherArgs& args) {
   T* const inputs = static_cast<T*>(args.inputs);
-  const uint32_t examples = args.state->now.examples;
-  const uint32_t* const order = args.order + args.state->now.first_example;
+  const StepValues now = args.state->now;
   const uint32_t step = args.pixels % 16 == 0 ? 16 : 1, per_row = args.pixels / step;
   const uint64_t items = static_cast<uint64_t>(args.rows) * per_row;
   for (uint64_t item = gpu::FirstItem(); item < items; item += gpu::ItemStride()) {
     const uint32_t row = static_cast<uint32_t>(item / per_row);
     const uint32_t at = static_cast<uint32_t>(item % per_row) * step;
-    const bool there = row < examples;
-    const uint32_t example = there ? order[row] : 0;
-    if (at == 0) args.wanted[row] = there ? args.labels[example] : -1;
-    const uint8_t* const from = args.images + static_cast<uint64_t>(example) * args.pixels + at;
+    const bool there = row < now.examples;
+    const uint32_t example = there && now.order != nullptr ? now.order[row] : row;
+    if (at == 0) args.wanted[row] = there ? now.labels[example] : -1;
+    const uint8_t* const from = now.images + static_cast<uint64_t>(example) * args.pixels + at;
     T* const to = inputs + static_cast<uint64_t>(row) * args.pixels + at;
     if (step == 1) {
       FromFloat(there ? static_cast<float>(*from) / 255.0f : 0.0f, to);

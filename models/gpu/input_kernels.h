@@ -16,13 +16,10 @@ struct BeginStepArgs {
   uint32_t advance;
 };
 
-/// dtrun_gather_f32, _bf16, _f16: the examples order[first_example + i], i < examples, of a data
-/// set of bytes, as values of byte / 255; rows behind them up to `rows` become zeros, their labels
+/// dtrun_gather_f32, _bf16, _f16: the step's examples out of a data set of bytes, both of which
+/// `state` names, as values of byte / 255; rows behind them up to `rows` become zeros, their labels
 /// -1.
 struct GatherArgs {
-  const uint8_t* images;  // (all, pixels)
-  const uint8_t* labels;  // (all)
-  const uint32_t* order;
   const StepState* state;
   void* inputs;     // (rows, pixels)
   int32_t* wanted;  // (rows): labels

@@ -16,6 +16,8 @@ std::unique_ptr<GpuReplica> GpuReplica::Make(Sequential&, Communicator&, const G
   NoGpu();
 }
 
-uint64_t LargestGpuBatch(Sequential&, const GpuOptions&, uint64_t, int, uint64_t) { NoGpu(); }
+uint64_t LargestGpuBatch(Sequential&, const GpuOptions&, std::span<const uint64_t>, uint64_t) {
+  NoGpu();
+}
 
 }  // namespace dtrun::models

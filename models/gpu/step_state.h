@@ -8,13 +8,15 @@ namespace dtrun::models {
 /// What differs from step to step. A step's kernels are launched as a graph, always with the same
 /// arguments: what they need to know of their step they read from StepState in device memory.
 struct StepValues {
-  uint64_t step = 0;            ///< selects the dropout masks
-  uint32_t first_example = 0;   ///< its index in the order of the epoch
-  uint32_t first_position = 0;  ///< of it in the global batch, which selects the masks as well
-  uint32_t examples = 0;        ///< that count; the rows behind them contribute nothing
-  float loss_factor = 0;        ///< 1 / examples of the global batch
-  uint32_t loss_slot = 0;       ///< where the loss of the batch goes
-  float rate = 0;               ///< the learning rate
+  uint64_t step = 0;                ///< selects the dropout masks
+  const uint8_t* images = nullptr;  ///< (all, pixels), of which the batch has those of
+  const uint32_t* order = nullptr;  ///< (examples); null: the first ones
+  const uint8_t* labels = nullptr;  ///< (all)
+  uint32_t first_position = 0;      ///< of it in the global batch, which selects the masks as well
+  uint32_t examples = 0;            ///< that count; the rows behind them contribute nothing
+  float loss_factor = 0;            ///< 1 / examples of the global batch
+  uint32_t loss_slot = 0;           ///< where the loss of the batch goes
+  float rate = 0;                   ///< the learning rate
 };
 
 /// In device memory. `now` is written when a step begins; the rest goes on from step to step.
@@ -25,7 +27,7 @@ struct StepState {
   uint64_t updates = 0;
   float update_rate = 0;  ///< the learning rate of this step, with Adam's corrections
 
-  // Of a LossScale: see loss_scale.h.
+  // Of a LossScale: see models/train/loss_scale.h.
   float scale = 1;          ///< of the gradients, in the step at hand
   float unscale = 1;        ///< what the reduced gradients are multiplied by
   uint32_t good_steps = 0;  ///< since the scale has changed

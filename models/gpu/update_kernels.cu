@@ -71,7 +71,7 @@ __device__ void Narrow(const NarrowArgs& args) {
   }
 }
 
-// Of a LossScale (loss_scale.h). All ranks have the same reduced gradients, so all come to the
+// Of a LossScale (models/train/loss_scale.h). All ranks have the same reduced gradients, so all come to the
 // same.
 __device__ inline void Decide(const CheckGradientsArgs& args, bool finite, StepState& state) {
   state.unscale = 1 / state.scale;

@@ -3,12 +3,11 @@
 #include <dtrun/device_choice.h>
 
 #include <algorithm>
-#include <vector>
 
-#include "models/data/node.h"
 #include "models/data/sampling.h"
 #include "models/optim/adam.h"
 #include "models/optim/sgd.h"
+#include "models/program/named_gpus.h"
 #include "models/program/run_options.h"
 #include "models/text.h"
 
@@ -40,6 +39,7 @@ GpuOptions GpuOptionsOf(const Context& job, const Preparation& ready) {
   const TrainOptions& options = ready.options;
   GpuOptions gpu;
   gpu.device = ready.gpu.index;
+  gpu.sharers = ready.gpu.sharers;
   gpu.dtype = DtypeOf(options.dtype);
   gpu.tf32 = options.tf32;
   gpu.seed = options.seed;
@@ -52,46 +52,47 @@ GpuOptions GpuOptionsOf(const Context& job, const Preparation& ready) {
   return gpu;
 }
 
-// Of a data set that lies in memory, a copy in one piece.
-struct ByteCopy {
-  explicit ByteCopy(const Pipeline& pipeline)
-      : count(pipeline.examples()), pixels(pipeline.shape().count()) {
-    const ExampleSource& source = SourceOf(pipeline.node());
-    images.reserve(count * pixels);
-    for (uint64_t i = 0; i < count; ++i) {
-      const ExampleRow row = source.Row(i);
-      images.insert(images.end(), row.bytes, row.bytes + pixels);
-      labels.push_back(static_cast<uint8_t>(row.label));
-    }
-  }
-  ByteImages view() const { return {count, pixels, images.data(), labels.data()}; }
-
-  uint64_t count, pixels;
-  std::vector<uint8_t> images, labels;
-};
-
-uint64_t DataBytes(const DatasetInfo& data) {
-  const uint64_t per_example = data.shape.count() + 1 + sizeof(uint32_t);
-  return (data.train_examples + data.test_examples) * per_example;
+DeviceChoiceInput WishOf(const std::string& device, const Context& job) {
+  DeviceChoiceInput input;
+  input.wish = device;
+  input.local_rank = job.local_rank();
+  input.local_size = job.local_size();
+  return input;
 }
 
 // This rank's own view: no problem means a GPU.
-Verdict LookForGpu(const TrainOptions& options, const Context& job, PreparedGpu& gpu) {
-  DeviceChoiceInput input;
-  input.wish = options.device;
-  input.local_rank = job.local_rank();
-  input.local_size = job.local_size();
-  input.device_count = CudaDeviceCount(&input.why_no_gpu);
-  input.share_gpus = options.share_gpus;
+Verdict LookForGpu(
+    const TrainOptions& options, const NamedGpus& named, const Context& job, PreparedGpu& gpu) {
   try {
+    DeviceChoiceInput input =
+        named ? WishOf(named, job.local_rank(), job.local_size()) : WishOf(options.device, job);
+    input.device_count = CudaDeviceCount(&input.why_no_gpu);
+    input.share_gpus = options.share_gpus;
     const DeviceChoice choice = ChooseDevice(input);
     if (choice.device.kind == DeviceKind::kCpu) return {kUsage, input.why_no_gpu};
     gpu.index = choice.device.index;
     gpu.sharers = choice.sharers;
   } catch (const Error& error) {
-    return {kUsage, Text("--", error.what())};
+    if (!named) return {kUsage, Text("--", error.what())};
+    const bool missing = error.code() == ErrorCode::kUnavailable;
+    return {
+        kUsage, Text("--strategy ", named.spec, ": ", error.what(), missing ? "; use cpu" : "")};
   }
   return {kSuccess, GpuObstacle(options)};
+}
+
+// The same on all ranks.
+Verdict FindNamedGpus(const TrainOptions& options, NamedGpus& named) {
+  try {
+    named = GpusNamedIn(options.strategy);
+  } catch (const Error& error) {
+    return {kUsage, Text("--strategy ", options.strategy, ": ", error.what())};
+  }
+  if (!named || options.device == "auto") return {};
+  return {
+      kUsage, Text(
+                  "--device ", options.device, ": given with --strategy ", options.strategy,
+                  ", which names GPUs; expected one of the two")};
 }
 
 bool AnyRank(Context& job, bool mine) {
@@ -108,14 +109,28 @@ Verdict FindLargestBatch(Context& job, Preparation& ready) {
     const auto model = MakeModel(ready.data->info, 1, ready.options);
     const uint64_t most =
         std::max<uint64_t>(ready.data->info.train_examples / static_cast<uint64_t>(job.size()), 1);
-    largest = LargestGpuBatch(
-        *model, GpuOptionsOf(job, ready), DataBytes(ready.data->info), ready.gpu.sharers, most);
+    const uint64_t sets[] = {ready.data->info.train_examples, ready.data->info.test_examples};
+    largest = LargestGpuBatch(*model, GpuOptionsOf(job, ready), sets, most);
   } catch (const Error& error) {
     verdict = {kUsage, Text("--batch-size auto: ", error.what())};
   }
   job.world().AllReduce(Buffer(&largest, 1), ReduceOp::kMin);
   ready.options.batch_size = largest;
   return AgreeOn(verdict, job);
+}
+
+Verdict MakeOwnReplica(Context& job, Preparation& ready) {
+  try {
+    PreparedGpu& gpu = ready.gpu;
+    gpu.replica = GpuReplica::Make(*ready.model, job.world(), GpuOptionsOf(job, ready));
+    gpu.train = std::make_unique<ImageBytes>(ready.data->train);
+    gpu.test = std::make_unique<ImageBytes>(ready.data->test);
+    gpu.streams_training = !gpu.replica->LoadTrainingData(gpu.train->view());
+    gpu.streams_test = !gpu.replica->LoadTestData(gpu.test->view());
+  } catch (const Error& error) {
+    return {kUsage, Text("--device ", ready.options.device, ": ", error.what())};
+  }
+  return {};
 }
 
 }  // namespace
@@ -143,14 +158,20 @@ void UseCpu(const TrainOptions& given, const std::string& why_not, Preparation& 
 }
 
 void ChooseDeviceTogether(Context& job, Preparation& ready) {
+  NamedGpus named;
+  ready.verdict = AgreeOn(FindNamedGpus(ready.options, named), job);
+  if (ready.verdict.exit_code != kSuccess) return;
+  if (named) ready.options.strategy = named.strategy;
   const TrainOptions given = ready.options;
+  const bool automatic = given.device == "auto" && !named;
   if (given.device == "cpu") return UseCpu(given, "", ready);
-  Verdict mine = LookForGpu(given, job, ready.gpu);
+  ready.gpu.asked_for = !automatic;
+  Verdict mine = LookForGpu(given, named, job, ready.gpu);
   const bool exists = AnyRank(job, mine.exit_code == kSuccess);
   // An obstacle is one for `auto` as well, where it says why.
   if (mine.exit_code == kSuccess && !mine.problem.empty()) mine.exit_code = kUsage;
   const Verdict all = AgreeOn(mine, job);
-  if (all.exit_code != kSuccess && given.device == "auto")
+  if (all.exit_code != kSuccess && automatic)
     return UseCpu(given, exists ? all.problem : "", ready);
   if (all.exit_code != kSuccess) {
     ready.verdict = all;
@@ -161,20 +182,19 @@ void ChooseDeviceTogether(Context& job, Preparation& ready) {
   if (!given.largest_batch) return;
   const Verdict found = FindLargestBatch(job, ready);
   if (found.exit_code == kSuccess) return;
-  if (given.device == "auto") return UseCpu(given, found.problem, ready);
+  if (automatic) return UseCpu(given, found.problem, ready);
   ready.verdict = found;
 }
 
 Verdict MakeGpuReplica(Context& job, Preparation& ready) {
-  try {
-    ready.gpu.replica = GpuReplica::Make(*ready.model, job.world(), GpuOptionsOf(job, ready));
-    ready.gpu.replica->LoadTrainingData(ByteCopy(ready.data->train).view());
-    ready.gpu.replica->LoadTestData(ByteCopy(ready.data->test).view());
-  } catch (const Error& error) {
+  const Verdict all = AgreeOn(MakeOwnReplica(job, ready), job);
+  if (all.exit_code != kSuccess) {
     ready.gpu.replica.reset();
-    return {kUsage, Text("--device ", ready.options.device, ": ", error.what())};
+    return all;
   }
-  return {};
+  ready.gpu.streams_training = AnyRank(job, ready.gpu.streams_training);
+  ready.gpu.streams_test = AnyRank(job, ready.gpu.streams_test);
+  return all;
 }
 
 }  // namespace dtrun::models

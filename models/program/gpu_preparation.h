@@ -18,8 +18,8 @@ std::string GpuObstacle(const TrainOptions& options);
 /// is in the verdict.
 void ChooseDeviceTogether(Context& job, Preparation& ready);
 
-/// Makes the replica on the GPU that was chosen, with the data set in its memory. Needs the model.
-/// Local.
+/// Collective: makes the replica on the GPU that was chosen, with the data set in its memory or
+/// streamed to it. Needs the model. There is none where the verdict is another than kSuccess.
 Verdict MakeGpuReplica(Context& job, Preparation& ready);
 
 /// Instead of a GPU that was tried for `auto`.

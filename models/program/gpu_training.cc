@@ -110,6 +110,7 @@ class GpuLoop {
 void GpuLoop::ToGpu() {
   gpu_.SetParameters();
   gpu_.SetState(replica_.distributed_optimizer().BorrowState());
+  if (run_.loss_scale) gpu_.SetLossScale(*run_.loss_scale);
 }
 
 void GpuLoop::FromGpu() {
@@ -119,6 +120,7 @@ void GpuLoop::FromGpu() {
   optimizer.ReturnValues();
   optimizer.ReturnState();
   replica_.ParametersChanged();
+  if (options_.dtype == "f16") run_.loss_scale = gpu_.loss_scale();
 }
 
 void GpuLoop::AddMetrics(const GpuMetrics& sums) {
@@ -151,7 +153,8 @@ void GpuLoop::CheckLoss(double loss) const {
 }
 
 void GpuLoop::RunStep() {
-  const Range global = GlobalBatch(run_.position.batch, images(), ready_.global_batch);
+  const uint64_t batch = run_.position.batch;
+  const Range global = GlobalBatch(batch, images(), ready_.global_batch);
   const Range mine = PartOf(global, job_.rank(), job_.size());
   run_.global_batch = global.size();
   run_.examples = mine.size();
@@ -162,8 +165,14 @@ void GpuLoop::RunStep() {
   step.first_position = mine.begin - global.begin;
   step.examples = mine.size();
   step.global_batch = global.size();
-  step.loss_slot = run_.position.batch;
+  step.loss_slot = batch;
   step.learning_rate = run_.learning_rate();
+  if (batch + 1 < run_.steps) {
+    const Range next =
+        PartOf(GlobalBatch(batch + 1, images(), ready_.global_batch), job_.rank(), job_.size());
+    step.next_example = next.begin;
+    step.next_examples = next.size();
+  }
   gpu_.Step(step);
   ++run_.position.batch;
   replica_.set_step(++run_.position.step);

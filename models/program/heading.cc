@@ -34,10 +34,16 @@ std::string TogetherText(const TrainOptions& o) {
   return Text(", deterministic: a tree of ", o.deterministic, " parts of a global batch");
 }
 
+std::string PlaceOfData(const PreparedGpu& gpu) {
+  if (!gpu.streams_training) return gpu.streams_test ? "test data streamed" : "data resident";
+  return gpu.streams_test ? "data streamed" : "training data streamed";
+}
+
 std::string GpuLine(const TrainOptions& o, const PreparedGpu& gpu) {
   return Text(
       "GPU, ", gpu.replica->device_name(), ", ", o.dtype,
-      o.dtype == "f32" ? (o.tf32 ? " (products in TF32)" : " (without TF32)") : "",
+      o.dtype == "f32" ? (o.tf32 ? " (products in TF32)" : " (without TF32)") : "", ", ",
+      PlaceOfData(gpu),
       gpu.shared_somewhere ? Text(", shared: ", gpu.sharers, " ranks on GPU ", gpu.index) : "");
 }
 

@@ -158,8 +158,8 @@ Preparation Prepare(const ParsedOptions& parsed, Context& job) {
   if (ready.verdict.exit_code != kSuccess) return ready;
   ready.verdict = AgreeOn(PrepareToTrain(job, ready), job);
   if (ready.verdict.exit_code != kSuccess || ready.options.device == "cpu") return ready;
-  ready.verdict = AgreeOn(MakeGpuReplica(job, ready), job);
-  if (ready.verdict.exit_code == kSuccess || options.device != "auto") return ready;
+  ready.verdict = MakeGpuReplica(job, ready);
+  if (ready.verdict.exit_code == kSuccess || ready.gpu.asked_for) return ready;
   UseCpu(options, ready.verdict.problem, ready);
   ready.verdict = AgreeOn(PrepareToTrain(job, ready), job);
   return ready;

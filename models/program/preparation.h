@@ -12,6 +12,7 @@
 #include "models/gpu/gpu_replica.h"
 #include "models/layers/sequential.h"
 #include "models/optim/rate_optimizer.h"
+#include "models/program/image_bytes.h"
 #include "models/train/options.h"
 #include "models/train/verdict.h"
 
@@ -19,16 +20,20 @@ namespace dtrun::models {
 
 /// The GPU that a rank trains on.
 struct PreparedGpu {
-  std::unique_ptr<GpuReplica> replica;  ///< null: it trains on the CPU
-  int index = 0, sharers = 1;           ///< ranks of this host on it, this one included
-  bool shared_somewhere = false;        ///< by several ranks, on any host
-  std::string why_not;                  ///< what keeps a GPU that there is from training; or ""
+  std::unique_ptr<ImageBytes> train, test;
+  std::unique_ptr<GpuReplica> replica;                  ///< null: it trains on the CPU
+  bool streams_training = false, streams_test = false;  ///< what lies on the host, on any rank
+  int index = 0, sharers = 1;     ///< ranks of this host on it, this one included
+  bool shared_somewhere = false;  ///< by several ranks, on any host
+  bool asked_for = false;         ///< no CPU instead
+  std::string why_not;            ///< what keeps a GPU that there is from training; or ""
 };
 
 /// What a rank trains with.
 struct Preparation {
   Verdict verdict;  ///< equal on all ranks
-  /// As given, with the batch size that `auto` has come to, and the device.
+  /// As given, with the batch size that `auto` has come to, the device, and the strategy without
+  /// the GPUs that it has named.
   TrainOptions options;
   std::optional<ImageDataset> data;  ///< like what follows: there when the verdict is kSuccess
   uint64_t global_batch = 0;

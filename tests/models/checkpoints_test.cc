@@ -218,6 +218,25 @@ TEST_CASE("4 ranks save, 2 go on: the curve continues") {
   }
 }
 
+TEST_CASE("a checkpoint has the loss's scale, if there is one") {
+  const auto errors = OnTrainingRanks(1, [&](TrainingRig& rig) {
+    const LossScale scale{4096, 7, 2};
+    Run saved(rig.replica, {}), resumed(rig.replica, {}), without(rig.replica, {});
+    saved.loss_scale = scale;
+    Metadata remarks = RemarksOf(saved);
+    ResumeFrom(resumed, remarks);
+    Expect(resumed.loss_scale == scale, "the scale that was saved");
+    ResumeFrom(resumed, RemarksOf(without));
+    Expect(resumed.loss_scale == scale, "an old checkpoint leaves it");
+    remarks["loss_scale"] = "0.5";
+    ResumeFrom(resumed, remarks);
+  });
+  CHECK(
+      errors ==
+      std::vector<std::string>{
+          "the checkpoint says 'loss_scale' is 0.5, expected a finite number, 1 or more"});
+}
+
 TEST_CASE("nothing is left to train where the checkpoint has more epochs than wanted") {
   TemporaryFolder folder;
   const auto options = [&](Print print) {

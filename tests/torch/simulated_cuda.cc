@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
@@ -91,6 +92,12 @@ struct CUDAHooks final : at::CUDAHooksInterface {
   int getNumGPUs() const override { return 0; }  // none that has a generator of random numbers
 };
 
+// Results that are on their way to the GPU, in the stream of OwnStream.
+std::vector<Tensor>& OnTheirWay() {
+  thread_local auto* const results = new std::vector<Tensor>;
+  return *results;
+}
+
 // What has been enqueued into the current streams so far is done.
 void WaitForStreams() {
   for (DeviceIndex device = 0; device < Guard().deviceCount(); ++device) {
@@ -98,6 +105,7 @@ void WaitForStreams() {
     event.Record(DriverStreamOf(Guard().getStream({DeviceType::CUDA, device})));
     event.Synchronize();
   }
+  OnTheirWay().clear();
 }
 
 // --- Memory --------------------------------------------------------------------------------------
@@ -135,7 +143,7 @@ class Twins {
  public:
   explicit Twins(Device device = Guard().getDevice()) : device_(device) {}
 
-  Tensor OnCpu(const Tensor& tensor) {
+  Tensor OnCpu(const Tensor& tensor, bool is_written = false) {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
     device_ = tensor.device();
     const auto options = tensor.options().device(at::kCPU).requires_grad(false);
@@ -148,8 +156,18 @@ class Twins {
                             .options(options)
                             .target_device(Device(at::kCPU))
                             .make_tensor();
-    twins_.emplace_back(tensor, twin);
-    return twin;
+    if (is_written && current_stream != 0) {
+      Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), options);
+      std::memcpy(copy.data_ptr(), tensor.data_ptr(), copy.storage().nbytes());
+      written_.emplace_back(tensor, copy);
+    }
+    twins_.emplace_back(tensor, is_written && current_stream != 0 ? written_.back().second : twin);
+    return twins_.back().second;
+  }
+
+  // What the operation has written to.
+  void BringWritten() const {
+    for (const auto& [tensor, twin] : written_) Bring(tensor, twin, twin.storage().nbytes());
   }
 
   // Of a result: what the operation was given, a part of that, or something new.
@@ -169,9 +187,24 @@ class Twins {
  private:
   Tensor New(const Tensor& result) const {
     const Tensor made = Empty(result.sizes(), result.strides(), result.scalar_type(), device_);
-    if (made.storage().nbytes() > 0)
-      std::memcpy(made.data_ptr(), result.data_ptr(), made.storage().nbytes());
+    if (made.storage().nbytes() > 0) Bring(made, result, made.storage().nbytes());
     return made;
+  }
+
+  // Into the default stream at once. Into the other one some time later, so that whoever reads
+  // it in the wrong order finds what was there before.
+  void Bring(const Tensor& to, const Tensor& result, size_t bytes) const {
+    if (current_stream == 0) {
+      std::memcpy(to.data_ptr(), result.data_ptr(), bytes);
+      return;
+    }
+    static auto* const slow = new gpu::DeviceMemory(GpuOf(device_.index()), 8 << 20);
+    const gpu::DeviceScope scope(GpuOf(device_.index()));
+    const CUstream stream = DriverStreamOf(Guard().getStream(device_));
+    gpu::CopyOnDevice(slow->address(), slow->address() + (4 << 20), 4 << 20, stream);
+    gpu::CopyOnDevice(
+        gpu::AddressOf(to.data_ptr()), gpu::AddressOf(result.data_ptr()), bytes, stream);
+    OnTheirWay().push_back(result);
   }
 
   static void Become(const Tensor& tensor, const Tensor& other) {
@@ -189,7 +222,7 @@ class Twins {
     return part;
   }
 
-  std::vector<std::pair<Tensor, Tensor>> twins_;
+  std::vector<std::pair<Tensor, Tensor>> twins_, written_;
   Device device_;
 };
 
@@ -209,21 +242,31 @@ void ConvertAll(c10::IValue& value, const Convert& convert) {
   }
 }
 
+bool MakesView(const c10::FunctionSchema& schema) {
+  const auto& results = schema.returns();
+  return !results.empty() && results[0].alias_info() != nullptr &&
+         !results[0].alias_info()->isWrite();
+}
+
 // Any operation that has no kernel of its own below.
 void Compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
-  WaitForStreams();
+  const c10::FunctionSchema& schema = operation.schema();
+  if (!MakesView(schema)) WaitForStreams();
   Twins twins;
-  const size_t arguments = operation.schema().arguments().size();
-  for (size_t i = stack->size() - arguments; i < stack->size(); ++i) {
+  const size_t first = stack->size() - schema.arguments().size();
+  for (size_t i = first; i < stack->size(); ++i) {
     c10::IValue& value = (*stack)[i];
     if (value.isDevice() && value.toDevice().is_cuda()) {
       twins = Twins(value.toDevice());
       value = Device(at::kCPU);
     }
-    ConvertAll(value, [&](const Tensor& tensor) { return twins.OnCpu(tensor); });
+    const auto* alias = schema.arguments()[i - first].alias_info();
+    const bool is_written = alias != nullptr && alias->isWrite();
+    ConvertAll(value, [&](const Tensor& tensor) { return twins.OnCpu(tensor, is_written); });
   }
   operation.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-  const size_t results = operation.schema().returns().size();
+  twins.BringWritten();
+  const size_t results = schema.returns().size();
   for (size_t i = stack->size() - results; i < stack->size(); ++i)
     ConvertAll((*stack)[i], [&](const Tensor& tensor) { return twins.OnGpu(tensor); });
 }

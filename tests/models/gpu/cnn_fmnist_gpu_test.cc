@@ -31,10 +31,10 @@ class Program {
     return testing::Run({.argv = argv});
   }
 
-  json Train(int np, Words options) {
+  json Train(int np, Words options, const Words& before = {}) {
     const std::string file = folder_ / "result.json";
     options.insert(options.end(), {"--json", file});
-    const CommandResult result = Run(np, options);
+    const CommandResult result = Run(np, options, before);
     INFO(result.err);
     REQUIRE(result.exit_code == 0);
     out = result.out;
@@ -92,9 +92,28 @@ TEST_CASE("ranks share a GPU with auto and say so, and compute what one does") {
   CHECK_THAT(program.out, Catch::Contains("shared: 2 ranks on GPU 0"));
 }
 
+TEST_CASE("a strategy's devices are the ranks' GPUs") {
+  Program program;
+  const Words two_gpus = {"env", "DTRUN_SIMULATED_GPUS=2"};
+  const auto run = [&](int np, const Words& more) {
+    Words options = Mlp({"--epochs", "1"});
+    options.insert(options.end(), more.begin(), more.end());
+    return program.Train(np, options, two_gpus);
+  };
+  const json one = run(1, {"--strategy", "one_device:cuda:1"});
+  CHECK_THAT(
+      program.out, Catch::Contains("strategy one_device\n") && Catch::Contains("Compute     GPU"));
+  const json two = run(2, {"--strategy", "mirrored:cuda:1,cuda:0"});
+  CHECK_THAT(program.out, Catch::Contains("strategy mirrored\n") && !Catch::Contains("shared"));
+  CHECK(two["ranks"] == 2);
+  CheckSameCurve(two, one);
+  run(2, {"--strategy", "mirrored:/gpu:1,/gpu:1", "--share-gpus"});
+  CHECK_THAT(program.out, Catch::Contains("shared: 2 ranks on GPU 1"));
+}
+
 TEST_CASE("a run that was broken off goes on to the same bits") {
   Program program;
-  const std::string dtype = GENERATE("f32", "bf16");
+  const std::string dtype = GENERATE("f32", "bf16", "f16");
   const Words common = {"--schedule", "constant", "--dtype", dtype, "--device", "cuda"};
   const auto with = [&](const Words& more) {
     Words options = Mlp(common);
@@ -156,6 +175,30 @@ TEST_CASE("the largest batch is found, and one that does not fit is one error") 
   CHECK_THAT(on_cpu.out, Catch::Contains("; no GPU, because --device cuda: a batch of 16"));
 }
 
+// "... needs 134639168 bytes, of which 1 are free": what training takes without the data.
+uint64_t BytesNeeded(const Program& program, const Words& options) {
+  const std::string refused = program.Run(1, options, {"env", "DTRUN_GPU_MEMORY_BYTES=1"}).err;
+  const size_t at = refused.find(" needs ");
+  INFO(refused);
+  REQUIRE(at != std::string::npos);
+  return std::stoull(refused.substr(at + 7));
+}
+
+TEST_CASE("data that does not fit into the GPU's memory is streamed, to the same bits") {
+  Program program(2000);
+  const int np = GENERATE(1, 2);
+  const Words options = Mlp({"--device", "cuda", "--share-gpus", "--max-steps", "6"});
+  const json resident = program.Train(np, options);
+  CHECK_THAT(program.out, Catch::Contains(", data resident"));
+  const uint64_t room = BytesNeeded(program, options) + 60000;  // the data is 298,000 bytes, twice
+  const json streamed =
+      program.Train(np, options, {"env", "DTRUN_GPU_MEMORY_BYTES=" + std::to_string(room)});
+  CHECK_THAT(program.out, Catch::Contains(", data streamed"));
+  CHECK(streamed["parameter_digest"] == resident["parameter_digest"]);
+  CHECK(streamed["test_loss"] == resident["test_loss"]);
+  CHECK(streamed["epochs"][0]["loss"] == resident["epochs"][0]["loss"]);
+}
+
 TEST_CASE("what no GPU can do is refused in one line, the same for all ranks") {
   Program program;
   const auto [np, options, problem] = GENERATE(table<int, Words, std::string>(
@@ -167,6 +210,26 @@ TEST_CASE("what no GPU can do is refused in one line, the same for all ranks") {
         {"--device", "cuda"},
         "--device cuda: 2 ranks on a host with 1 GPU for them; expected one for each rank, or "
         "--share-gpus"},
+       {1,
+        {"--strategy", "one_device:cuda:1"},
+        "--strategy one_device:cuda:1: device cuda:1: this host has 1 GPU, counted from 0"},
+       {2,
+        {"--strategy", "mirrored:cuda:0"},
+        "--strategy mirrored:cuda:0: found 1 device and 2 ranks on a host; expected one for "
+        "each "
+        "rank (dtrun -np 1)"},
+       {2,
+        {"--strategy", "mirrored:cuda:0,cuda:0"},
+        "--strategy mirrored:cuda:0,cuda:0: device cuda:0: 2 ranks on a host with 1 GPU for them; "
+        "expected one for each "
+        "rank, or --share-gpus"},
+       {2,
+        {"--strategy", "mirrored:cpu,cuda:0"},
+        "--strategy mirrored:cpu,cuda:0: expected GPUs for all ranks, or cpu for all"},
+       {1,
+        {"--strategy", "one_device:cuda:0", "--device", "cpu"},
+        "--device cpu: given with --strategy one_device:cuda:0, which names GPUs; expected one of "
+        "the two"},
        {1,
         {"--device", "cuda", "--adasum"},
         "--adasum: not on a GPU; expected sums of gradients, or --device cpu"},

@@ -1,8 +1,10 @@
 #ifndef DTRUN_TESTS_MODELS_GPU_GPU_RIG_H_
 #define DTRUN_TESTS_MODELS_GPU_GPU_RIG_H_
 
+#include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -10,9 +12,14 @@
 
 #include "models/data/dataset.h"
 #include "models/gpu/gpu_replica.h"
+#include "models/layers/conv2d.h"
+#include "models/layers/dense.h"
+#include "models/layers/dropout.h"
+#include "models/layers/max_pool2d.h"
 #include "models/layers/sequential.h"
 #include "models/networks/network.h"
 #include "tests/models/image_step.h"
+#include "tests/models/thread_world.h"
 
 namespace dtrun::testing {
 
@@ -82,6 +89,27 @@ inline std::vector<uint32_t> FirstExamples(uint64_t count) {
   std::vector<uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0u);
   return order;
+}
+
+inline models::LayerList SmallNetwork() {
+  using models::Activation;
+  return models::Layers(
+      models::Conv2D(8, 3, Activation::kRelu), models::Conv2D(16, 3, Activation::kRelu),
+      models::MaxPool2D(2), models::Dropout(0.25), models::Dense(16, Activation::kRelu),
+      models::Dropout(0.5), models::Dense(4));
+}
+
+// On one rank that is a thread, with what it threw.
+inline void Alone(const std::function<void(Communicator&)>& main) {
+  CHECK(OnRanks(1, main) == std::vector<std::string>{""});
+}
+
+inline models::GpuStep StepOf(uint64_t examples, uint64_t step = 0) {
+  models::GpuStep of;
+  of.step = step;
+  of.examples = of.global_batch = examples;
+  of.learning_rate = 1e-3;
+  return of;
 }
 
 inline models::GpuOptions SmallGpuOptions(uint64_t rows, uint64_t seed = 5) {

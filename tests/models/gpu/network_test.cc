@@ -21,19 +21,6 @@ namespace {
 
 using namespace models;  // NOLINT: their names are the subject
 
-// On one rank that is a thread, with what it threw.
-void Alone(const std::function<void(Communicator&)>& main) {
-  CHECK(OnRanks(1, main) == std::vector<std::string>{""});
-}
-
-GpuStep StepOf(uint64_t examples, uint64_t step = 0) {
-  GpuStep of;
-  of.step = step;
-  of.examples = of.global_batch = examples;
-  of.learning_rate = 1e-3;
-  return of;
-}
-
 struct OneStep {
   std::vector<std::vector<float>> gradients;
   GpuMetrics metrics;
@@ -112,12 +99,6 @@ TEST_CASE("a batch of several blocks, and one of fewer examples than rows") {
     CHECK(got.metrics.correct == cpu.tally.correct);
     CHECK(got.metrics.loss_sum == Approx(cpu.tally.loss).epsilon(1e-5));
   });
-}
-
-LayerList SmallNetwork() {
-  return Layers(
-      Conv2D(8, 3, Activation::kRelu), Conv2D(16, 3, Activation::kRelu), MaxPool2D(2),
-      Dropout(0.25), Dense(16, Activation::kRelu), Dropout(0.5), Dense(4));
 }
 
 // Batches of 4 out of 12 images, in an order that is not theirs.
@@ -356,13 +337,22 @@ TEST_CASE("what cannot be is refused with what was found and what was expected")
 
 TEST_CASE("the largest batch is a power of two that fits") {
   CpuNetwork cpu({10, 10, 1}, SmallNetwork(), 5);
-  const GpuOptions options = SmallGpuOptions(0);
-  CHECK(LargestGpuBatch(cpu.model, options, 0, 1, 1000) == 512);
-  const uint64_t most = LargestGpuBatch(cpu.model, options, 0, 1, uint64_t{1} << 40);
+  GpuOptions options = SmallGpuOptions(0);
+  const uint64_t all = uint64_t{1} << 40;
+  CHECK(LargestGpuBatch(cpu.model, options, {}, 1000) == 512);
+  const uint64_t most = LargestGpuBatch(cpu.model, options, {}, all);
   CHECK(most > 512);
-  CHECK(LargestGpuBatch(cpu.model, options, 0, 4, uint64_t{1} << 40) < most);
+  options.sharers = 4;
+  CHECK(LargestGpuBatch(cpu.model, options, {}, all) < most);
+  options.sharers = 1;
+  // A data set that is larger than the GPU's memory is streamed, and takes little.
+  const uint64_t too_large[] = {all};
+  const uint64_t beside_it = LargestGpuBatch(cpu.model, options, too_large, all);
+  CHECK(beside_it >= most / 2);
+  CHECK(beside_it <= most);
+  options.data = GpuData::kResident;
   CHECK_THROWS_WITH(
-      LargestGpuBatch(cpu.model, options, uint64_t{1} << 50, 1, 8),
+      LargestGpuBatch(cpu.model, options, too_large, 8),
       Catch::Contains("a batch of one example on GPU 0"));
 }
 
