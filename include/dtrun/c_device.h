@@ -20,8 +20,7 @@ DTRUN_API dtrun_error* dtrun_communicator_allocate_on_device(
     dtrun_communicator* communicator, int32_t device, uint64_t bytes, dtrun_memory** memory);
 
 /// Collective until it has been asked once: what moves the data of GPU `device` and of the other
-/// ranks', "cuda_ipc", "nccl", "hierarchical" or "host_staged". Valid as long as the communicator.
-/// Errors as above.
+/// ranks', "cuda_ipc", "nccl" or "host_staged". Valid as long as the communicator. Errors as above.
 DTRUN_API dtrun_error* dtrun_communicator_device_backend(
     dtrun_communicator* communicator, int32_t device, const char** backend);
 

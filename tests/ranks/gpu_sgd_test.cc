@@ -12,7 +12,7 @@ using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
 
 TEST_CASE("parameters on GPUs are trained as one, whatever reduces") {
-  const std::string backend = GENERATE("cuda_ipc", "nccl", "hierarchical");
+  const std::string backend = GENERATE("cuda_ipc", "nccl");
   const CommandResult result = Run(Command{
       .argv = {
           "launcher/dtrun", "--launcher", "local", "--tag", "none", "--device-backend", backend,
