@@ -12,6 +12,18 @@ namespace dtrun::gpu {
 /// Error kUnavailable, with the reason, where there are none.
 int DeviceCount();
 
+struct Description {
+  CUdevice handle = 0;
+  std::string name;    ///< "NVIDIA H200"
+  std::string bus_id;  ///< "0000:1B:00.0": tells two processes whether they use the same GPU
+  uint64_t memory_bytes = 0;
+};
+
+/// Of GPU `index`, which need not be used for that: no context is made. Throws Error
+/// kInvalidArgument for an index that there is not, kUnavailable without GPUs, kSystem when the
+/// driver refuses. Thread-safe.
+Description Describe(int index);
+
 /// One GPU and its primary context, which CUDA's runtime API uses as well: memory and streams of
 /// this library and of a program's own code on the same GPU are interchangeable. Made by the first
 /// who asks and kept until the process ends. Thread-safe.
@@ -22,12 +34,10 @@ class Device {
   static const Device& Get(int index);
 
   int index() const { return index_; }
-  CUdevice handle() const { return device_; }
+  CUdevice handle() const { return description_.handle; }
   CUcontext context() const { return context_; }
-  /// "NVIDIA H200"
-  const std::string& name() const { return name_; }
-  /// "0000:1B:00.0": tells two processes whether they use the same GPU.
-  const std::string& bus_id() const { return bus_id_; }
+  const std::string& name() const { return description_.name; }
+  const std::string& bus_id() const { return description_.bus_id; }
   int multiprocessors() const { return multiprocessors_; }
   int Attribute(CUdevice_attribute attribute) const;
 
@@ -43,9 +53,8 @@ class Device {
   explicit Device(int index);
 
   int index_;
-  CUdevice device_ = 0;
+  Description description_;
   CUcontext context_ = nullptr;
-  std::string name_, bus_id_;
   int multiprocessors_ = 0;
 };
 

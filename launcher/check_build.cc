@@ -32,6 +32,7 @@ BuildReport CheckBuild(const std::string& path, Launcher launcher) {
       {"mpirun", launcher == Launcher::kMpirun, [&] { return FindMpirun(path); }},
       {"dtrun_rank", true, [] { return FindHelper("dtrun_rank"); }},
       {"dtrun_agent", true, [] { return FindHelper("dtrun_agent"); }},
+      {"dtrun_reach", true, [] { return FindHelper("dtrun_reach"); }},
       {"dtrun_local", true, [] { return FindHelper("dtrun_local"); }},
       {"libdtrun.so", false, [] { return LibraryFile("libdtrun.so.0"); }},
       {"libdtrun_mpi.so", false, [] { return LibraryFile("libdtrun_mpi.so"); }},

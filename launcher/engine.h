@@ -13,8 +13,8 @@ std::string FindMpirun(const std::string& path);
 /// The first line of `mpirun --version`; "" when it cannot be run.
 std::string MpirunVersion(const std::string& mpirun);
 
-/// The file of a program of dtrun's own, "dtrun_rank", "dtrun_agent" or "dtrun_local", beside this
-/// one or in the installation's libexec. Throws LaunchError kInternal.
+/// The file of a program of dtrun's own, "dtrun_rank", "dtrun_agent" and so on, beside this one or in
+/// the installation's libexec. Throws LaunchError kInternal.
 std::string FindHelper(const std::string& name);
 
 /// A library of dtrun's own.

@@ -101,7 +101,12 @@ std::vector<Words> OwnOptions(const MpirunCall& call) {
   } else {
     for (const Words& option : ReachOptions(call.reach)) options.push_back(option);
   }
-  if (call.recovers) options.push_back({"--mca", "orte_enable_recovery", "1"});
+  if (call.recovers) {
+    options.push_back({"--mca", "orte_enable_recovery", "1"});
+    // Open MPI splits it at blanks, and takes what stands between colons for several.
+    if (call.reach.remote_shell.empty() && call.reacher.find_first_of(" :") == std::string::npos)
+      options.push_back({"--mca", "plm_rsh_agent", call.reacher + " ssh"});
+  }
   if (call.quiet) options.push_back({"-q"});
   if (call.as_root) options.push_back({"--allow-run-as-root"});
   for (const std::string& name : call.exported) options.push_back({"-x", name});

@@ -27,6 +27,7 @@ struct MpirunCall {
   Launcher launcher = Launcher::kMpirun;
   std::string mpirun;                      ///< file of mpirun or dtrun_local
   std::string wrapper;                     ///< file of dtrun_rank, the same on all hosts
+  std::string reacher;                     ///< file of dtrun_reach, likewise, if it recovers
   std::string folder;                      ///< of the job, on this machine
   std::vector<base::HostSlots> placement;  ///< hosts with the slots in use
   std::vector<std::string> exported;       ///< names of the variables that other hosts get

@@ -252,6 +252,7 @@ void PlanCommand(const Options& options, Plan& plan) {
   CheckWantedNetworks(plan);
   plan.call.as_root = geteuid() == 0;
   plan.call.recovers = options.servers > 0;
+  if (plan.call.recovers) plan.call.reacher = FindHelper("dtrun_reach");
   plan.call.quiet = !options.verbose;
 }
 

@@ -1,11 +1,14 @@
 #ifndef DTRUN_DEVICE_H_
 #define DTRUN_DEVICE_H_
 
+#include <dtrun/c_device.h>
 #include <dtrun/context.h>
 #include <dtrun/error.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace dtrun {
 
@@ -47,15 +50,35 @@ inline Device ParseDevice(const std::string& name) {
   return device;
 }
 
+/// A device of this host that this process may use.
+struct DeviceDescription {
+  Device device;
+  std::string model;          ///< of a GPU: "NVIDIA H200"
+  std::string bus_id;         ///< of a GPU: "0000:1B:00.0", the same in all processes of the host
+  uint64_t memory_bytes = 0;  ///< of a GPU, used or not
+};
+
+/// The CPU, and the GPUs that there are (CUDA_VISIBLE_DEVICES narrows them down), in the order of
+/// their numbers. Nothing is taken of any. Any thread.
+inline std::vector<DeviceDescription> Devices() {
+  std::vector<DeviceDescription> devices(1);
+  for (int index = 0, count = CudaDeviceCount(); index < count; ++index) {
+    const char *name = "", *bus_id = "";
+    uint64_t bytes = 0;
+    detail::Check(dtrun_describe_cuda_device(index, &name, &bus_id, &bytes));
+    devices.push_back({{DeviceKind::kCuda, index}, name, bus_id, bytes});
+  }
+  return devices;
+}
+
 /// Throws kUnavailable, with the reason and what to use instead, unless replicas can compute there.
-/// Gradients are reduced, and variables lie, in host memory.
 inline void CheckDevice(const Device& device) {
   if (device.kind == DeviceKind::kCpu) return;
   std::string reason;
   if (device.kind == DeviceKind::kTpu) {
     reason = "there are no TPUs here";
   } else if (CudaDeviceCount(&reason) > 0) {
-    reason = "gradients are reduced in host memory alone";
+    reason = "replicas of a strategy compute on the CPU (cnn_fmnist has a way to train on GPUs)";
   }
   throw Error(ErrorCode::kUnavailable, "device " + device.name() + ": " + reason + "; use cpu");
 }

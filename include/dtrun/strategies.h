@@ -49,12 +49,12 @@ struct StrategyJob {
   }
 };
 
-using Devices = std::vector<std::string>;
+using DeviceNames = std::vector<std::string>;
 
 namespace detail {
 
 /// What a strategy is made with: its name, and devices.
-inline std::string SpecText(const std::string& name, const Devices& devices) {
+inline std::string SpecText(const std::string& name, const DeviceNames& devices) {
   std::string text = name;
   for (size_t i = 0; i < devices.size(); ++i) text += (i == 0 ? ":" : ",") + devices[i];
   return text;
@@ -101,7 +101,8 @@ inline void CheckOneHost(const StrategyJob& job, const std::string& name) {
 }
 
 /// A device for each rank of this host, or none: those that are found.
-inline void CheckDevices(const StrategyJob& job, const std::string& name, const Devices& devices) {
+inline void CheckDevices(
+    const StrategyJob& job, const std::string& name, const DeviceNames& devices) {
   for (const std::string& device : devices) CheckDevice(ParseDevice(device));
   const size_t ranks = static_cast<size_t>(job.local_size());
   if (devices.empty() || devices.size() == ranks) return;
@@ -154,7 +155,7 @@ class MirroredStrategy : public MirroringStrategy {
  public:
   /// `devices`: by local rank; none: those that are found. kInvalidArgument in a job of several
   /// hosts, and for another number of devices than ranks; kUnavailable as of OneDeviceStrategy.
-  explicit MirroredStrategy(const StrategyJob& job, const Devices& devices = {})
+  explicit MirroredStrategy(const StrategyJob& job, const DeviceNames& devices = {})
       : MirroringStrategy(detail::Admit(job, detail::SpecText("mirrored", devices), [&] {
           detail::CheckOneHost(job, "mirrored");
           detail::CheckDevices(job, "mirrored", devices);
@@ -180,7 +181,7 @@ class MultiWorkerMirroredStrategy : public MirroringStrategy {
 class CentralStorageStrategy : public Strategy {
  public:
   /// `devices` as of MirroredStrategy, on each host.
-  explicit CentralStorageStrategy(const StrategyJob& job, const Devices& devices = {})
+  explicit CentralStorageStrategy(const StrategyJob& job, const DeviceNames& devices = {})
       : Strategy(detail::Admit(
             job, detail::SpecText("central_storage", devices),
             [&] { detail::CheckDevices(job, "central_storage", devices); })),
@@ -239,7 +240,7 @@ inline const std::vector<std::string>& StrategyNames() {
 inline std::unique_ptr<Strategy> MakeStrategy(const StrategyJob& job, const std::string& spec) {
   const size_t colon = spec.find(':');
   const std::string name = spec.substr(0, colon);
-  Devices devices;
+  DeviceNames devices;
   for (size_t at = colon; at != std::string::npos;) {
     const size_t comma = spec.find(',', at + 1);
     devices.push_back(spec.substr(at + 1, comma == std::string::npos ? comma : comma - at - 1));

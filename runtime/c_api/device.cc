@@ -5,6 +5,7 @@
 #include "ops/communicator.h"
 #include "runtime/c_api/handles.h"
 #include "runtime/device/device_gradients.h"
+#include "runtime/device/devices.h"
 
 using dtrun::runtime::c_api::CheckNotNull;
 using dtrun::runtime::c_api::Guard;
@@ -29,6 +30,19 @@ dtrun_error* dtrun_communicator_device_backend(
 
 dtrun_error* dtrun_communicator_check_device(dtrun_communicator* communicator) {
   return Guard([&] { Use(communicator, "communicator").communicator->CheckDevice(); });
+}
+
+dtrun_error* dtrun_describe_cuda_device(
+    int32_t device, const char** name, const char** bus_id, uint64_t* memory_bytes) {
+  return Guard([&] {
+    CheckNotNull(name, "name");
+    CheckNotNull(bus_id, "bus_id");
+    CheckNotNull(memory_bytes, "memory_bytes");
+    const dtrun::runtime::CudaDevice& found = dtrun::runtime::DescribeCudaDevice(device);
+    *name = found.name.c_str();
+    *bus_id = found.bus_id.c_str();
+    *memory_bytes = found.memory_bytes;
+  });
 }
 
 dtrun_error* dtrun_clear(dtrun_buffer buffer) {

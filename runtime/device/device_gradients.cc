@@ -51,8 +51,7 @@ std::unique_ptr<DeviceGradients> MakeDeviceGradients(int device, void* trainer_s
 
 void ClearOnDevice(const Buffer& buffer) {
   const gpu::DeviceScope scope(gpu::Device::Get(buffer.device));
-  gpu::Fill(
-      gpu::AddressOf(buffer.data), 0, buffer.bytes(), static_cast<CUstream>(buffer.stream));
+  gpu::Fill(gpu::AddressOf(buffer.data), 0, buffer.bytes(), static_cast<CUstream>(buffer.stream));
 }
 
 }  // namespace dtrun::runtime

@@ -14,6 +14,8 @@ namespace {
 
 int CudaDeviceCount() { NoGpu(); }
 
+const CudaDevice& DescribeCudaDevice(int) { NoGpu(); }
+
 std::unique_ptr<DeviceGradients> MakeDeviceGradients(int, void*) { NoGpu(); }
 
 void ClearOnDevice(const Buffer&) { NoGpu(); }

@@ -13,6 +13,7 @@ INSTALLED_FILES = {
     "libexec/dtrun/dtrun_local": "//launcher:dtrun_local",
     "libexec/dtrun/dtrun_probe": "//launcher:dtrun_probe",
     "libexec/dtrun/dtrun_rank": "//launcher:dtrun_rank",
+    "libexec/dtrun/dtrun_reach": "//launcher:dtrun_reach",
     "bin/dtrun": "//launcher:dtrun",
     "share/bash-completion/completions/dtrun": "//launcher:dtrun.bash",
     "bin/cnn_fmnist": "//models:cnn_fmnist",

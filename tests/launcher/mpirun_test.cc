@@ -46,6 +46,19 @@ TEST_CASE("only root is allowed to run as root") {
   CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("--allow-run-as-root"));
 }
 
+TEST_CASE("a job that goes on without a host reaches hosts by what hides an ssh that fails") {
+  MpirunCall call = TwoRanks();
+  call.reacher = "/opt/dtrun_reach";
+  CHECK_THAT(ShellLine(MpirunArgv(call)), !Contains("dtrun_reach"));
+  call.recovers = true;
+  CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("--mca plm_rsh_agent '/opt/dtrun_reach ssh'"));
+  call.reach.remote_shell = "rsh";
+  CHECK_THAT(ShellLine(MpirunArgv(call)), !Contains("dtrun_reach"));
+  call.reach.remote_shell = "";
+  call.reacher = "/opt/my tools/dtrun_reach";  // Open MPI would run /opt/my
+  CHECK_THAT(ShellLine(MpirunArgv(call)), !Contains("dtrun_reach"));
+}
+
 TEST_CASE("variables travel by name alone") {
   MpirunCall call = TwoRanks();
   call.exported = {"DTRUN_JOB", "HOME"};

@@ -106,6 +106,29 @@ std::string RefusalOf(dtrun::Context& job, const dtrun::DistributedOptions& opti
   }
 }
 
+// What the public list of devices says, beside what the driver says of each.
+std::string DeviceList() {
+  const std::vector<dtrun::DeviceDescription> devices = dtrun::Devices();
+  std::string text = devices[0].device.name();
+  for (size_t i = 1; i < devices.size(); ++i) {
+    const dtrun::gpu::Device& device = dtrun::gpu::Device::Get(static_cast<int>(i) - 1);
+    const bool same = devices[i].model == device.name() && devices[i].bus_id == device.bus_id() &&
+                      devices[i].memory_bytes == device.Memory().total;
+    text += " " + devices[i].device.name() + (same ? "" : " (not what the driver says)");
+  }
+  return text;
+}
+
+// Of a GPU that there is not.
+std::string DescriptionError() {
+  const char* text = "";
+  uint64_t bytes = 0;
+  dtrun_error* const error = dtrun_describe_cuda_device(99, &text, &text, &bytes);
+  std::string told = error == nullptr ? "none" : dtrun_error_message(error);
+  dtrun_error_destroy(error);
+  return told;
+}
+
 }  // namespace
 
 int main() {
@@ -115,7 +138,10 @@ int main() {
     dtrun::DistributedOptions clipped;
     clipped.max_gradient_norm = 1;
     const std::string refusal = RefusalOf(job, clipped);
-    if (job.rank() == 0) std::printf("%s\n", refusal.c_str());
+    if (job.rank() == 0)
+      std::printf(
+          "%s\ndevices: %s\n%s\n", refusal.c_str(), DeviceList().c_str(),
+          DescriptionError().c_str());
     job.Shutdown();
     return 0;
   } catch (const dtrun::Error& error) {

@@ -12,7 +12,7 @@ using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
 
 TEST_CASE("parameters on GPUs are trained as one, whatever reduces") {
-  const std::string backend = GENERATE("cuda_ipc", "nccl");
+  const std::string backend = GENERATE("cuda_ipc", "nccl", "hierarchical");
   const CommandResult result = Run(Command{
       .argv = {
           "launcher/dtrun", "--launcher", "local", "--tag", "none", "--device-backend", backend,
@@ -24,6 +24,9 @@ TEST_CASE("parameters on GPUs are trained as one, whatever reduces") {
   CHECK_THAT(
       result.out, Catch::Contains("DistributedOptimizer: parameter 'p0' lies on GPU 0; "
                                   "max_gradient_norm is for parameters in host memory\n"));
+  CHECK_THAT(result.out, Catch::Contains("devices: cpu cuda:0"));
+  CHECK_THAT(result.out, !Catch::Contains("not what the driver says"));
+  CHECK_THAT(result.out, Catch::Contains("there is no GPU 99; expected a number from 0 to "));
   CHECK(result.exit_code == 0);
 }
 

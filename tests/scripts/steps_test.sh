@@ -77,6 +77,7 @@ built_tree() {
   echo 'complete -F _dtrun dtrun' >bazel-bin/launcher/dtrun.bash
   cp /bin/true bazel-bin/launcher/dtrun_probe
   cp /bin/true bazel-bin/launcher/dtrun_rank
+  cp /bin/true bazel-bin/launcher/dtrun_reach
   cp /bin/true bazel-bin/models/cnn_fmnist
   cp /bin/true bazel-bin/models/ps_fmnist
   cp /bin/true bazel-bin/models/synthetic_benchmark
@@ -99,7 +100,7 @@ install_all() {
   built_tree
   run scripts/install ../prefix
   expect_status 0
-  for file in bin/dtrun bin/cnn_fmnist bin/ps_fmnist bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/models/layers/layer.h; do
+  for file in bin/dtrun bin/cnn_fmnist bin/ps_fmnist bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank libexec/dtrun/dtrun_reach lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/models/layers/layer.h; do
     [[ -e ../prefix/$file ]] || unmet "$file"
   done
   expect_equal "$(find ../prefix -name '.dtrun*')" ""
