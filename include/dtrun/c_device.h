@@ -29,9 +29,9 @@ DTRUN_API dtrun_error* dtrun_communicator_device_backend(
 /// once the caller has waited for their streams. Waits for nothing.
 DTRUN_API dtrun_error* dtrun_communicator_check_device(dtrun_communicator* communicator);
 
-/// GPU `device`, from 0 below what dtrun_cuda_device_count says: its name ("NVIDIA H200"), its place
-/// on the PCI bus ("0000:1B:00.0"), which is the same in all processes of the host, and its memory
-/// in bytes, used or not. Takes nothing of it. The strings stay valid. Any thread.
+/// GPU `device`, from 0 below what dtrun_cuda_device_count says: its name ("NVIDIA H200"), its
+/// place on the PCI bus ("0000:1B:00.0"), which is the same in all processes of the host, and its
+/// memory in bytes, used or not. Takes nothing of it. The strings stay valid. Any thread.
 /// DTRUN_UNAVAILABLE, with the reason, where there are no GPUs.
 DTRUN_API dtrun_error* dtrun_describe_cuda_device(
     int32_t device, const char** name, const char** bus_id, uint64_t* memory_bytes);
