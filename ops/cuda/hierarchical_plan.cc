@@ -4,9 +4,8 @@
 //
 //   all_reduce      up: reduce-scatter, to the owners of the shards; across: all-reduce of each
 //                   shard; down: all-gather of the shards. In the output.
-//   reduce          the same in staging memory, but across to the root's host, and down to the
-//   root. broadcast       up: broadcast within the root's host; across: each shard to all hosts;
-//   down:
+//   reduce          the same in staging memory, but across to the root's host, down to the root.
+//   broadcast       up: broadcast within the root's host; across: each shard to all hosts; down:
 //                   all-gather within the other hosts.
 //   all_gather      a run of ranks that share a host has a run of the output. up: it is gathered
 //                   within that host; then as a broadcast from there. A run is a step.
@@ -22,10 +21,16 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ops/hierarchical/arithmetic.h"
+#include "ops/hierarchical/levels.h"
 
 namespace dtrun::ops::cuda {
 namespace {
+
+using hierarchical::AllGatherShards;
+using hierarchical::BroadcastFrom;
+using hierarchical::CombineHosts;
+using hierarchical::GatherShards;
+using hierarchical::ReduceToShards;
 
 constexpr uint64_t kLine = 64;  // bytes, of which shards are made
 
@@ -98,58 +103,12 @@ class StepPlanner {
 
   // ---- what is done with them
 
-  Collective ReduceToRanks(const Buffer& input, const Buffer& own, const Counts& counts) const {
-    const Arithmetic arithmetic = hierarchical::WithinHost(c_);
-    return {
-        .kind = CollectiveKind::kReduceScatter,
-        .input = input,
-        .output = own,
-        .op = arithmetic.op,
-        .scale = arithmetic.scale,
-        .send_counts = counts,
-    };
-  }
-  Collective CombineHosts(
-      CollectiveKind kind, const Buffer& input, const Buffer& output, int root = 0) const {
-    const Arithmetic arithmetic = hierarchical::BetweenHosts(c_, hosts_.size());
-    return {
-        .kind = kind,
-        .input = input,
-        .output = output,
-        .op = arithmetic.op,
-        .scale = arithmetic.scale,
-        .divisor = arithmetic.divisor,
-        .root = root,
-    };
-  }
-  static Collective Gather(
-      const Buffer& own, const Buffer& whole, const Counts& counts, int local_root) {
-    return {
-        .kind = CollectiveKind::kGather,
-        .input = own,
-        .output = whole,
-        .root = local_root,
-        .receive_counts = counts,
-    };
-  }
-  static Collective GatherAll(const Buffer& own, const Buffer& whole, const Counts& counts) {
-    return {
-        .kind = CollectiveKind::kAllGather,
-        .input = own,
-        .output = whole,
-        .receive_counts = counts,
-    };
-  }
-  static Collective BroadcastFrom(int root, const Buffer& buffer) {
-    return {.kind = CollectiveKind::kBroadcast, .input = buffer, .output = buffer, .root = root};
-  }
-
   // From the ranks of host `host`, which have it, to all others.
   void Spread(int host, const Buffer& buffer, Step& step) const {
     const Counts shards = Shards(buffer.count);
     const Buffer own = Own(buffer, shards);
     if (own.count > 0) step.across.push_back(BroadcastFrom(host, own));
-    if (host != host_) step.down.push_back(GatherAll(own, buffer, shards));
+    if (host != host_) step.down.push_back(AllGatherShards(own, buffer, shards));
   }
 
   // ---- kinds
@@ -160,9 +119,11 @@ class StepPlanner {
       const Counts shards = Shards(count);
       const Buffer own = Own(output, shards);
       Step step;
-      step.up.push_back(ReduceToRanks(c_.input.Slice(begin, count), own, shards));
-      if (own.count > 0) step.across.push_back(CombineHosts(CollectiveKind::kAllReduce, own, own));
-      step.down.push_back(GatherAll(own, output, shards));
+      step.up.push_back(ReduceToShards(c_, c_.input.Slice(begin, count), own, shards));
+      if (own.count > 0)
+        step.across.push_back(
+            CombineHosts(c_, hosts_.size(), CollectiveKind::kAllReduce, own, own));
+      step.down.push_back(AllGatherShards(own, output, shards));
       steps_.push_back(std::move(step));
     });
   }
@@ -173,13 +134,14 @@ class StepPlanner {
       const Buffer own = Staging(shards[static_cast<size_t>(local_rank_)]);
       const int root_host = hosts_.host(c_.root);
       Step step;
-      step.up.push_back(ReduceToRanks(c_.input.Slice(begin, count), own, shards));
+      step.up.push_back(ReduceToShards(c_, c_.input.Slice(begin, count), own, shards));
       if (own.count > 0)
-        step.across.push_back(CombineHosts(CollectiveKind::kReduce, own, own, root_host));
+        step.across.push_back(
+            CombineHosts(c_, hosts_.size(), CollectiveKind::kReduce, own, own, root_host));
       if (root_host == host_) {
         Buffer output = rank_ == c_.root ? c_.output.Slice(begin, count) : Buffer();
         output.dtype = typed_.dtype;
-        step.down.push_back(Gather(own, output, shards, hosts_.local_rank(c_.root)));
+        step.down.push_back(GatherShards(own, output, hosts_.local_rank(c_.root), shards));
       }
       steps_.push_back(std::move(step));
     });
@@ -211,7 +173,7 @@ class StepPlanner {
         for (int r = begin; r < end; ++r)
           own[static_cast<size_t>(hosts_.local_rank(r))] = counts[static_cast<size_t>(r)];
         const bool here = rank_ >= begin && rank_ < end;
-        step.up.push_back(GatherAll(here ? c_.input : c_.input.Slice(0, 0), run, own));
+        step.up.push_back(AllGatherShards(here ? c_.input : c_.input.Slice(0, 0), run, own));
       }
       Spread(host, run, step);
       steps_.push_back(std::move(step));
@@ -255,12 +217,13 @@ class StepPlanner {
       Counts shares;
       for (int l = 0; l < local_size_; ++l) shares.push_back(ShareOf(h, l));
       const uint64_t begin = Before(shares_, hosts_.ranks(h).front());
-      step.up.push_back(ReduceToRanks(
-          c_.input.Slice(begin, Before(shares, local_size_)),
+      step.up.push_back(ReduceToShards(
+          c_, c_.input.Slice(begin, Before(shares, local_size_)),
           all.Slice(Before(own, h), own[static_cast<size_t>(h)]), shares));
     }
     if (all.count > 0) {
-      step.across.push_back(CombineHosts(CollectiveKind::kReduceScatter, all, c_.output));
+      step.across.push_back(
+          CombineHosts(c_, hosts_.size(), CollectiveKind::kReduceScatter, all, c_.output));
       step.across.back().send_counts = own;
     }
     steps_.push_back(std::move(step));
@@ -308,10 +271,11 @@ class StepPlanner {
       const auto index = static_cast<size_t>(h);
       if (pieces[index].count == 0) continue;
       const Buffer input = c_.input.Slice(pieces[index].begin, pieces[index].count);
-      step.up.push_back(ReduceToRanks(input, part(h), shards[index]));
+      step.up.push_back(ReduceToShards(c_, input, part(h), shards[index]));
     }
     if (all.count > 0) {
-      step.across.push_back(CombineHosts(CollectiveKind::kReduceScatter, all, part(host_)));
+      step.across.push_back(
+          CombineHosts(c_, hosts_.size(), CollectiveKind::kReduceScatter, all, part(host_)));
       step.across.back().send_counts = own;
     }
     const Piece& here = pieces[static_cast<size_t>(host_)];
@@ -319,8 +283,8 @@ class StepPlanner {
       Buffer output = c_.output.Slice(0, 0);
       if (here.rank == rank_)
         output = c_.output.Slice(here.begin - Before(shares_, rank_), here.count);
-      step.down.push_back(Gather(
-          part(host_), output, shards[static_cast<size_t>(host_)], hosts_.local_rank(here.rank)));
+      step.down.push_back(GatherShards(
+          part(host_), output, hosts_.local_rank(here.rank), shards[static_cast<size_t>(host_)]));
     }
     return step;
   }

@@ -21,7 +21,7 @@
 #include <cstring>
 
 #include "dtrun/error.h"
-#include "ops/hierarchical/arithmetic.h"
+#include "ops/hierarchical/levels.h"
 #include "ops/hierarchical/staging.h"
 
 namespace dtrun::ops::hierarchical {
@@ -47,57 +47,6 @@ Range OwnShard(const Group& group, const Counts& shards) {
   Range own{0, shards[static_cast<size_t>(group.local_rank)]};
   for (int l = 0; l < group.local_rank; ++l) own.begin += shards[static_cast<size_t>(l)];
   return own;
-}
-
-Collective ReduceToShards(
-    const Collective& whole, const Buffer& input, const Buffer& own_shard, const Counts& shards) {
-  const Arithmetic arithmetic = WithinHost(whole);
-  return {
-      .kind = CollectiveKind::kReduceScatter,
-      .input = input,
-      .output = own_shard,
-      .op = arithmetic.op,
-      .scale = arithmetic.scale,
-      .send_counts = shards,
-  };
-}
-
-Collective CombineHosts(
-    const Group& group, const Collective& whole, CollectiveKind kind, const Buffer& input,
-    const Buffer& output) {
-  const Arithmetic arithmetic = BetweenHosts(whole, group.hosts.size());
-  return {
-      .kind = kind,
-      .input = input,
-      .output = output,
-      .op = arithmetic.op,
-      .scale = arithmetic.scale,
-      .divisor = arithmetic.divisor,
-  };
-}
-
-Collective AllGatherShards(const Buffer& own_shard, const Buffer& chunk, const Counts& shards) {
-  return {
-      .kind = CollectiveKind::kAllGather,
-      .input = own_shard,
-      .output = chunk,
-      .receive_counts = shards,
-  };
-}
-
-Collective GatherShards(
-    const Buffer& own_shard, const Buffer& chunk, int local_root, const Counts& shards) {
-  return {
-      .kind = CollectiveKind::kGather,
-      .input = own_shard,
-      .output = chunk,
-      .root = local_root,
-      .receive_counts = shards,
-  };
-}
-
-Collective BroadcastFrom(int root, const Buffer& buffer) {
-  return {.kind = CollectiveKind::kBroadcast, .input = buffer, .output = buffer, .root = root};
 }
 
 bool Compressed(const Group& group, const Buffer& buffer) {
@@ -128,11 +77,12 @@ class AllReduceChunk : public Chunk {
   Parts Across() override {
     if (shard_.count == 0) return {};
     if (!Compressed(group_, shard_)) {
-      return {CombineHosts(group_, whole_, CollectiveKind::kAllReduce, shard_, shard_)};
+      return {
+          CombineHosts(whole_, group_.hosts.size(), CollectiveKind::kAllReduce, shard_, shard_)};
     }
     on_wire_ = WireBuffer(group_, shard_);
     const Buffer& narrow = on_wire_.buffer();
-    return {CombineHosts(group_, whole_, CollectiveKind::kAllReduce, narrow, narrow)};
+    return {CombineHosts(whole_, group_.hosts.size(), CollectiveKind::kAllReduce, narrow, narrow)};
   }
 
   Parts Down() override {
@@ -185,7 +135,8 @@ class ReduceChunk : public Chunk {
 
   Parts Across() override {
     if (shard().count == 0) return {};
-    Collective part = CombineHosts(group_, whole_, CollectiveKind::kReduce, shard(), shard());
+    Collective part =
+        CombineHosts(whole_, group_.hosts.size(), CollectiveKind::kReduce, shard(), shard());
     part.root = group_.hosts.host(whole_.root);
     return {part};
   }
@@ -264,7 +215,8 @@ class ReduceScatterChunk : public Chunk {
   Collective Across(const Buffer& all) const {
     const Range& own = own_[static_cast<size_t>(group_.host)];
     Collective part = CombineHosts(
-        group_, whole_, CollectiveKind::kReduceScatter, all, all.Slice(own.begin, own.count));
+        whole_, group_.hosts.size(), CollectiveKind::kReduceScatter, all,
+        all.Slice(own.begin, own.count));
     for (const Range& range : own_) part.send_counts.push_back(range.count);
     return part;
   }
