@@ -4,6 +4,7 @@
 // parameters as ResNet-50 has, beside the copy.
 
 #include <dtrun/dtrun.h>
+#include <dtrun/error.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -12,9 +13,12 @@
 #include <exception>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu/device.h"
@@ -35,7 +39,7 @@ using nlohmann::json;
 struct Settings {
   std::string network = "C", json_file;
   std::vector<std::string> dtypes = {"f32", "bf16", "f16"};
-  std::vector<uint64_t> batches = {1024, 4096, 16384};
+  std::vector<uint64_t> batches = {1024, 4096, 16384, 32768};
   int device = 0, rounds = 5;
   uint64_t images = 60000, steps = 50, copy_bytes = uint64_t{1} << 30, matrix = 8192;
   uint64_t parameters = 25557032;  // ResNet-50's
@@ -44,6 +48,12 @@ struct Settings {
 DType DtypeOf(const std::string& name) {
   if (name == "bf16") return DType::kBF16;
   return name == "f16" ? DType::kF16 : DType::kF32;
+}
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 // Of several measurements, each of `times` calls in a row after one that is not counted.
@@ -60,8 +70,7 @@ double MedianSeconds(
     end.Synchronize();
     seconds.push_back(end.MillisecondsSince(begin) / 1e3 / times);
   }
-  std::nth_element(seconds.begin(), seconds.begin() + rounds / 2, seconds.end());
-  return seconds[static_cast<size_t>(rounds / 2)];
+  return Median(std::move(seconds));
 }
 
 // Bytes read and written per second.
@@ -128,46 +137,68 @@ struct Rates {
   double bytes = 0, operations = 0;  // per second
 };
 
+// Steps of one size, with data that lies in one place.
+class Training {
+ public:
+  Training(
+      Context& job, const Settings& s, const Images& images, const std::string& dtype,
+      uint64_t batch, models::GpuData data)
+      : network_(models::NetworkByName(s.network)),
+        model_(
+            network_.input, std::move(network_.layers),
+            {.micro_batch = 1, .micro_batches = 1, .seed = 1}),
+        batch_(batch),
+        per_epoch_(images.labels.size() / batch) {
+    models::GpuOptions options;
+    options.device = s.device;
+    options.dtype = DtypeOf(dtype);
+    options.rows = batch;
+    options.seed = 1;
+    options.steps_per_epoch = 1;
+    options.data = data;
+    replica_ = models::GpuReplica::Make(model_, job.world(), options);
+    replica_->LoadTrainingData(images.view());
+    std::vector<uint32_t> order(images.labels.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::shuffle(order.begin(), order.end(), std::mt19937(1));
+    replica_->SetOrder(order);
+    SecondsOf(3);  // kernels are loaded, and the graph is made
+  }
+
+  double SecondsOf(uint64_t steps) {
+    const auto start = std::chrono::steady_clock::now();
+    for (const uint64_t end = done_ + steps; done_ < end; ++done_) {
+      models::GpuStep step;
+      step.step = done_;
+      step.first_example = done_ % per_epoch_ * batch_;
+      step.examples = step.global_batch = batch_;
+      step.learning_rate = 1e-4;
+      step.next_example = (done_ + 1) % per_epoch_ * batch_;
+      step.next_examples = batch_;
+      replica_->Step(step);
+    }
+    replica_->TakeMetrics();  // waits
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+
+  models::NetworkPlan plan() { return models::PlanNetwork(model_, 1); }
+
+ private:
+  models::Network network_;
+  models::Sequential model_;
+  std::unique_ptr<models::GpuReplica> replica_;
+  uint64_t batch_, per_epoch_, done_ = 0;
+};
+
 json MeasureSteps(
     Context& job, const Settings& s, const Images& images, const std::string& dtype, uint64_t batch,
     const Rates& rates) {
-  models::Network network = models::NetworkByName(s.network);
-  models::Sequential model(
-      network.input, std::move(network.layers), {.micro_batch = 1, .micro_batches = 1, .seed = 1});
-  models::GpuOptions options;
-  options.device = s.device;
-  options.dtype = DtypeOf(dtype);
-  options.rows = batch;
-  options.seed = 1;
-  options.steps_per_epoch = 1;
-  const auto replica = models::GpuReplica::Make(model, job.world(), options);
-  replica->LoadTrainingData(images.view());
-  std::vector<uint32_t> order(images.labels.size());
-  std::iota(order.begin(), order.end(), 0u);
-  replica->SetOrder(order);
-  const uint64_t per_epoch = order.size() / batch;
-  uint64_t done = 0;
-  const auto run = [&](uint64_t steps) {
-    const auto start = std::chrono::steady_clock::now();
-    for (const uint64_t end = done + steps; done < end; ++done) {
-      models::GpuStep step;
-      step.step = done;
-      step.first_example = done % per_epoch * batch;
-      step.examples = step.global_batch = batch;
-      step.learning_rate = 1e-4;
-      replica->Step(step);
-    }
-    replica->TakeMetrics();  // waits
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  run(3);  // kernels are loaded, and the graph is made
+  Training training(job, s, images, dtype, batch, models::GpuData::kResident);
   std::vector<double> seconds;
-  for (int round = 0; round < s.rounds; ++round) seconds.push_back(run(s.steps));
-  std::nth_element(seconds.begin(), seconds.begin() + s.rounds / 2, seconds.end());
-  const double per_image =
-      seconds[static_cast<size_t>(s.rounds / 2)] / static_cast<double>(s.steps * batch);
-  const models::NetworkPlan plan = models::PlanNetwork(model, 1);
-  const double bytes = plan.BytesPerExample(SizeOf(options.dtype));
+  for (int round = 0; round < s.rounds; ++round) seconds.push_back(training.SecondsOf(s.steps));
+  const double per_image = Median(seconds) / static_cast<double>(s.steps * batch);
+  const models::NetworkPlan plan = training.plan();
+  const double bytes = plan.BytesPerExample(SizeOf(DtypeOf(dtype)));
   const double operations = plan.OperationsPerExample();
   const double copying = bytes / rates.bytes, multiplying = operations / rates.operations;
   return {
@@ -184,6 +215,27 @@ json MeasureSteps(
       {"share", std::max(copying, multiplying) / per_image}};
 }
 
+// By rounds that take turns: `ratio` is the median of theirs.
+json MeasureStreaming(
+    Context& job, const Settings& s, const Images& images, const std::string& dtype,
+    uint64_t batch) {
+  Training resident(job, s, images, dtype, batch, models::GpuData::kResident);
+  Training streamed(job, s, images, dtype, batch, models::GpuData::kStreamed);
+  std::vector<double> seconds, ratios;
+  for (int round = 0; round < s.rounds; ++round) {
+    const double here = resident.SecondsOf(s.steps);
+    seconds.push_back(streamed.SecondsOf(s.steps));
+    ratios.push_back(here / seconds.back());
+  }
+  return {
+      {"what", "streamed"},
+      {"network", s.network},
+      {"dtype", dtype},
+      {"batch", batch},
+      {"images_per_s", static_cast<double>(s.steps * batch) / Median(seconds)},
+      {"ratio", Median(ratios)}};
+}
+
 // Adam in f32, and with the copy of the values that a step in bf16 computes with.
 json MeasureOptimizer(const gpu::Stream& stream, const Settings& s, DType dtype, double copy_rate) {
   const uint64_t count = (s.parameters + 7) / 8 * 8;
@@ -191,8 +243,18 @@ json MeasureOptimizer(const gpu::Stream& stream, const Settings& s, DType dtype,
   const gpu::DeviceMemory values(device, count * 4), gradients(device, count * 4);
   const gpu::DeviceMemory m(device, count * 4), v(device, count * 4), copy(device, count * 2);
   const gpu::DeviceMemory state(device, sizeof(models::StepState));
+  models::StepState step;
+  step.update_rate = 1e-4f;
+  {
+    const gpu::DeviceScope scope(device);
+    gpu::CopyToDevice(state.address(), &step, sizeof step, stream.get());
+    // Some number or other, about 0.01: roots of zero take a way of their own.
+    for (const gpu::DeviceMemory* each : {&values, &gradients, &m, &v})
+      gpu::Fill(each->address(), 0x3C, each->bytes(), stream.get());
+    stream.Synchronize();
+  }
   const auto blocks =
-      gpu::BlocksFor(count / 8, 256, 16 * static_cast<uint32_t>(device.multiprocessors()));
+      gpu::BlocksFor(count / 4, 256, 16 * static_cast<uint32_t>(device.multiprocessors()));
   const double seconds = MedianSeconds(stream, s.rounds, 20, [&] {
     models::Launch(
         device, std::string("dtrun_adam_") + NameOf(dtype), {blocks, 256}, stream.get(),
@@ -214,7 +276,19 @@ json MeasureOptimizer(const gpu::Stream& stream, const Settings& s, DType dtype,
 }
 
 void Print(const json& row) {
-  if (row["what"] == "step") {
+  if (row.contains("error")) {
+    std::printf(
+        "network %s %-4s batch %6llu: %s\n", row["network"].get<std::string>().c_str(),
+        row["dtype"].get<std::string>().c_str(),
+        static_cast<unsigned long long>(row["batch"].get<uint64_t>()),
+        row["error"].get<std::string>().c_str());
+  } else if (row["what"] == "streamed") {
+    std::printf(
+        "network %s %-4s batch %6llu: %12.0f images/s with streamed data, %.3f of resident data\n",
+        row["network"].get<std::string>().c_str(), row["dtype"].get<std::string>().c_str(),
+        static_cast<unsigned long long>(row["batch"].get<uint64_t>()),
+        row["images_per_s"].get<double>(), row["ratio"].get<double>());
+  } else if (row["what"] == "step") {
     std::printf(
         "network %s %-4s batch %6llu: %12.0f images/s, %8.1f ns an image; copies need %8.1f, "
         "products %8.1f: share %.3f\n",
@@ -250,8 +324,29 @@ json MeasureAll(Context& job, const Settings& s) {
     rates.operations = MatrixRate(stream, s, DtypeOf(dtype));
     std::printf("# products in %s %.4g operations/s\n", dtype.c_str(), rates.operations);
     rows[0]["matrix_operations_per_s_" + dtype] = rates.operations;
-    for (const uint64_t batch : s.batches) add(MeasureSteps(job, s, images, dtype, batch, rates));
+    // What does not fit is named, and the rest goes on.
+    const auto measure = [&](const char* what, uint64_t batch, const auto& run) {
+      try {
+        add(run());
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kUnavailable) throw;
+        add(
+            {{"what", what},
+             {"network", s.network},
+             {"dtype", dtype},
+             {"batch", batch},
+             {"error", error.what()}});
+      }
+    };
+    for (const uint64_t batch : s.batches)
+      measure("step", batch, [&] { return MeasureSteps(job, s, images, dtype, batch, rates); });
+    const uint64_t largest = *std::max_element(s.batches.begin(), s.batches.end());
+    measure("streamed", largest, [&] { return MeasureStreaming(job, s, images, dtype, largest); });
   }
+  if (std::none_of(
+          rows.begin(), rows.end(), [](const json& row) { return row.contains("images_per_s"); }))
+    throw Error(
+        ErrorCode::kUnavailable, "no batch fits: " + rows.back()["error"].get<std::string>());
   for (const DType dtype : {DType::kF32, DType::kBF16})
     add(MeasureOptimizer(stream, s, dtype, rates.bytes));
   return rows;

@@ -7,6 +7,7 @@ fastest is the figure that counts:
 
   eager               as PyTorch runs it
   eager_nchw          the same without channels-last
+  graph_nchw          that, in such a graph as is next
   graph               steps captured in a CUDA graph by hand, --graph-steps of them
   compile             torch.compile
   compile_graph       what torch.compile makes, in such a graph
@@ -14,12 +15,15 @@ fastest is the figure that counts:
   max_autotune        the same, with kernels tuned
   max_autotune_graph  tuned kernels, in a graph by hand
 
-Images/s are those of the median epoch, on the host's clock from before the first step to after the last one has ended, the random
-order included. Compiling, tuning, capturing and a first epoch are not counted.
+Every way is tried with the batch size that the first one is fastest with, then the others with the rest, as far as the time goes.
+
+Images/s are those of the median epoch, on the host's clock from before the first step to after the last one has ended. Compiling,
+tuning, capturing, a first epoch, and making an epoch's order are not counted.
 """
 
 import argparse
 import contextlib
+import gc
 import gzip
 import json
 import os
@@ -37,7 +41,7 @@ except ImportError:
 
 CPU_VARIANTS = ["eager", "compile"]
 # The likely best first, for those who have little time.
-VARIANTS = ["graph", "compile_graph", "max_autotune_graph", "reduce_overhead", "eager", "eager_nchw", "max_autotune"]
+VARIANTS = ["graph", "compile_graph", "max_autotune_graph", "graph_nchw", "reduce_overhead", "max_autotune", "eager", "eager_nchw"]
 COMPILE_MODES = {
     "compile": "default",
     "compile_graph": "default",
@@ -45,7 +49,7 @@ COMPILE_MODES = {
     "max_autotune": "max-autotune",
     "max_autotune_graph": "max-autotune-no-cudagraphs",
 }
-# These take so long to make that they are tried with the best batch size alone.
+# These take so long to make that they are tried with one batch size alone.
 SLOW_TO_MAKE = ("max_autotune", "max_autotune_graph")
 DTYPES = ("bf16", "f16", "tf32", "f32")
 
@@ -55,7 +59,7 @@ def arguments():
     parser.add_argument("--data-dir", default="/usr/share/datasets/fashion-mnist", help="the four .gz files")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cuda, cuda:1, cpu")
     parser.add_argument("--dtype", default="bf16", help="bf16 or f16 (autocast; f16 scales its loss), tf32, f32")
-    parser.add_argument("--batch-size", default="1024,2048,4096,8192,16384", help="examples of a step, comma-separated")
+    parser.add_argument("--batch-size", default="1024,2048,4096,8192,16384,32768", help="examples of a step, comma-separated")
     parser.add_argument("--variants", help="comma-separated; without it, all that the device can")
     parser.add_argument("--epochs", type=int, default=5, help="that are timed")
     parser.add_argument("--graph-steps", type=int, default=8, help="steps that a graph made by hand holds, at most")
@@ -136,7 +140,7 @@ class Training:
         steps = len(images) // batch
         self.graph_steps = 1
         self.graph = None
-        if variant.endswith("graph"):
+        if variant.endswith("graph") or variant == "graph_nchw":
             self.graph_steps = max(n for n in range(1, options.graph_steps + 1) if n <= steps)
             self.capture()
         # Graphs of PyTorch's own reuse their memory from step to step.
@@ -178,11 +182,13 @@ class Training:
                 self.step(indices)
         self.graph = graph
 
-    def epoch(self):
-        """All steps of an epoch, each example once but for a rest smaller than a step or a graph. Gives their number."""
+    def new_order(self):
+        """An epoch's examples in the parts that are run at once: each once but for a rest smaller than a step or a graph."""
         order = torch.randperm(len(self.images), device=self.images.device)
         windows = order.split(self.batch * self.graph_steps)
-        windows = [window for window in windows if len(window) == self.batch * self.graph_steps]
+        return [window for window in windows if len(window) == self.batch * self.graph_steps]
+
+    def epoch(self, windows):
         for window in windows:
             if self.graph is not None:
                 self.window.copy_(window)
@@ -191,14 +197,15 @@ class Training:
                 if self.own_graphs:
                     torch.compiler.cudagraph_mark_step_begin()
                 self.step(window)
-        return len(windows) * self.graph_steps
 
     def timed_epoch(self):
         """(seconds, steps, mean loss)."""
+        windows = self.new_order()
+        steps = len(windows) * self.graph_steps
         self.losses.zero_()
         self.wait()
         start = time.perf_counter()
-        steps = self.epoch()
+        self.epoch(windows)
         self.wait()
         return time.perf_counter() - start, steps, self.losses.item() / steps
 
@@ -242,20 +249,34 @@ def best_of(rows):
     return max(ran, key=lambda row: row["images_per_s"], default=None)
 
 
+def pairs(variants, batches, best_batch):
+    """(variant, batch) in the order in which they are tried, for who has little time; `best_batch` is asked when the first is done."""
+    yield from ((variants[0], batch) for batch in batches)
+    best = best_batch()
+    yield from ((variant, best) for variant in variants[1:])
+    quick = [variant for variant in variants[1:] if variant not in SLOW_TO_MAKE]
+    yield from ((variant, batch) for variant in quick for batch in reversed(batches) if batch != best)
+
+
 def measure_all(options, images, labels):
     start = time.perf_counter()
     rows = []
     batches = [batch for batch in options.batches if batch <= len(images)]
-    for variant in options.variants:
+
+    def best_batch():
         best = best_of(rows)
-        chosen = [best["batch"]] if variant in SLOW_TO_MAKE and best and len(batches) > 1 else batches
-        for batch in chosen:
-            if options.time_limit and time.perf_counter() - start > options.time_limit:
-                print(f"{variant:19} batch {batch:6}: not tried after {options.time_limit:.0f} s", flush=True)
-                continue
-            if hasattr(torch, "_dynamo"):
-                torch._dynamo.reset()
-            rows.append(measure(options, variant, batch, images, labels))
+        return best["batch"] if best else batches[0]
+
+    for variant, batch in pairs(options.variants, batches, best_batch) if batches else ():
+        if options.time_limit and time.perf_counter() - start > options.time_limit:
+            print(f"{variant:19} batch {batch:6}: not tried after {options.time_limit:.0f} s", flush=True)
+            continue
+        if hasattr(torch, "_dynamo"):
+            torch._dynamo.reset()
+        rows.append(measure(options, variant, batch, images, labels))
+        gc.collect()  # graphs keep their memory until then
+        if images.is_cuda:
+            torch.cuda.empty_cache()
     return rows
 
 
@@ -266,6 +287,7 @@ def main():
     torch.set_float32_matmul_precision("highest" if options.dtype == "f32" else "high")
     torch.backends.cudnn.allow_tf32 = options.dtype != "f32"
     torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark_limit = 0  # of all its algorithms
     device = torch.device(options.device)
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -1,8 +1,8 @@
 // The first convolution. With one input channel there is nothing for a matrix unit to do: 9
-// products per output, and what costs time is to write the outputs, and to read them and their
-// gradients again. So each does it in one pass over memory, with everything else in registers: a
-// thread has 8 filters, and the threads of a block go through the pixels of an image, which lies in
-// shared memory.
+// products per output, and what costs time is to write the outputs, and to read their gradients
+// again. So each does it in one pass over memory, with everything else in registers: a thread has 8
+// filters, and the threads of a block go through the pixels of an image, which lies in shared
+// memory. What the way back has to know of the outputs is a bit of each.
 
 #include "gpu/kernel.h"
 #include "models/gpu/convolution_kernels.h"
@@ -20,66 +20,111 @@ __device__ void LoadImage(const T* image, uint32_t pixels, float* shared) {
   __syncthreads();
 }
 
-// The inputs that the output at (y, x) is made of.
-__device__ inline void LoadTaps(
-    const float* image, uint32_t width, uint32_t y, uint32_t x, float* taps) {
+// Where a thread is among the outputs of an image, and the first of the 3 x 3 inputs that this one
+// is made of. A thread goes through every `step`-th output; there are two fewer in a row than
+// inputs.
+class Walk {
+ public:
+  __device__ Walk(uint32_t first, uint32_t step, uint32_t width)
+      : output(first),
+        corner(first / (width - 2) * width + first % (width - 2)),
+        columns_(width - 2),
+        step_(step),
+        corner_step_(step / columns_ * width + step % columns_),
+        x_step_(step % columns_),
+        x_(first % columns_) {}
+
+  __device__ void Advance() {
+    output += step_;
+    corner += corner_step_;
+    x_ += x_step_;
+    if (x_ < columns_) return;
+    x_ -= columns_;
+    corner += 2;
+  }
+
+  uint32_t output, corner;
+
+ private:
+  uint32_t columns_, step_, corner_step_, x_step_, x_;
+};
+
+__device__ inline void LoadTaps(const float* image, uint32_t width, uint32_t corner, float* taps) {
   for (uint32_t i = 0; i < 3; ++i)
-    for (uint32_t j = 0; j < 3; ++j) taps[3 * i + j] = image[(y + i) * width + x + j];
+    for (uint32_t j = 0; j < 3; ++j) taps[3 * i + j] = image[corner + i * width + j];
 }
 
 template <typename T>
 __device__ void FirstConvolution(const FirstConvolutionArgs& args) {
   float* const image = gpu::SharedMemory<float>();
-  const uint32_t octets = args.filters / kVector, filter = threadIdx.x % octets * kVector;
-  const uint32_t columns = args.width - 2, outputs = (args.height - 2) * columns;
+  const uint32_t octets = args.filters / kVector, octet = threadIdx.x % octets;
+  const uint32_t outputs = (args.height - 2) * (args.width - 2);
+  const Walk begin(threadIdx.x / octets, kThreads / octets, args.width);
   float kernel[kTaps][kVector], bias[kVector];
   for (int tap = 0; tap < kTaps; ++tap)
-    Load8(args.kernel + tap * args.filters + filter, kernel[tap]);
-  Load8(args.bias + filter, bias);
+    Load8(args.kernel + tap * args.filters + octet * kVector, kernel[tap]);
+  Load8(args.bias + octet * kVector, bias);
   for (uint32_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     const uint64_t pixels = static_cast<uint64_t>(args.height) * args.width;
     LoadImage(
         static_cast<const T*>(args.inputs) + row * pixels, static_cast<uint32_t>(pixels), image);
-    T* const to =
-        static_cast<T*>(args.outputs) + static_cast<uint64_t>(row) * outputs * args.filters;
-    for (uint32_t p = threadIdx.x / octets; p < outputs; p += kThreads / octets) {
+    const uint64_t first = static_cast<uint64_t>(row) * outputs * octets + octet;
+    for (Walk at = begin; at.output < outputs; at.Advance()) {
       float taps[kTaps], sums[kVector];
-      LoadTaps(image, args.width, p / columns, p % columns, taps);
+      LoadTaps(image, args.width, at.corner, taps);
       for (int f = 0; f < kVector; ++f) sums[f] = bias[f];
       for (int tap = 0; tap < kTaps; ++tap)
         for (int f = 0; f < kVector; ++f) sums[f] += taps[tap] * kernel[tap][f];
-      for (int f = 0; f < kVector; ++f) sums[f] = sums[f] > 0 ? sums[f] : 0;
-      Store8(sums, to + static_cast<uint64_t>(p) * args.filters + filter);
+      uint32_t above = 0;
+      for (int f = 0; f < kVector; ++f) {
+        above |= (sums[f] > 0 ? 1u : 0u) << f;
+        sums[f] = sums[f] > 0 ? sums[f] : 0;
+      }
+      const uint64_t to = first + static_cast<uint64_t>(at.output) * octets;
+      Store8(sums, static_cast<T*>(args.outputs) + to * kVector);
+      if (args.mask != nullptr) args.mask[to] = static_cast<uint8_t>(above);
     }
   }
 }
 
 // The sums of a thread over its pixels; then those of the threads with the same filters, first in a
-// warp and then in the block; then those of the blocks.
+// warp and then in the block; then those of the blocks. A thread asks for the gradients of its next
+// pixel before it adds those of this one.
 template <typename T>
 __device__ void FirstConvolutionGradient(const FirstConvolutionGradientArgs& args) {
   float* const image = gpu::SharedMemory<float>();
-  const uint32_t octets = args.filters / kVector, filter = threadIdx.x % octets * kVector;
-  const uint32_t columns = args.width - 2, outputs = (args.height - 2) * columns;
+  const uint32_t octets = args.filters / kVector, octet = threadIdx.x % octets;
+  const uint32_t outputs = (args.height - 2) * (args.width - 2);
+  const Walk begin(threadIdx.x / octets, kThreads / octets, args.width);
+  const auto* const all_gradients = static_cast<const Eight<T>*>(args.output_gradients);
   float sums[kTaps + 1][kVector] = {};
   for (uint32_t row = blockIdx.x; row < args.rows; row += gridDim.x) {
     const uint64_t pixels = static_cast<uint64_t>(args.height) * args.width;
+    const uint64_t first = static_cast<uint64_t>(row) * outputs * octets + octet;
+    const auto gradients_at = [&](const Walk& at) {
+      return at.output < outputs ? all_gradients[first + static_cast<uint64_t>(at.output) * octets]
+                                 : Eight<T>();
+    };
+    const auto mask_at = [&](const Walk& at) -> uint32_t {
+      if (args.mask == nullptr || at.output >= outputs) return 0xFF;
+      return args.mask[first + static_cast<uint64_t>(at.output) * octets];
+    };
+    Eight<T> next = gradients_at(begin);
+    uint32_t next_mask = mask_at(begin);
     LoadImage(
         static_cast<const T*>(args.inputs) + row * pixels, static_cast<uint32_t>(pixels), image);
-    const uint64_t first = static_cast<uint64_t>(row) * outputs * args.filters + filter;
-    for (uint32_t p = threadIdx.x / octets; p < outputs; p += kThreads / octets) {
-      const uint64_t at = first + static_cast<uint64_t>(p) * args.filters;
-      float gradients[kVector], taps[kTaps];
-      Load8(static_cast<const T*>(args.output_gradients) + at, gradients);
-      if (args.outputs != nullptr) {
-        float values[kVector];
-        Load8(static_cast<const T*>(args.outputs) + at, values);
-        for (int f = 0; f < kVector; ++f) gradients[f] = values[f] > 0 ? gradients[f] : 0;
-      }
-      LoadTaps(image, args.width, p / columns, p % columns, taps);
+    for (Walk at = begin; at.output < outputs;) {
+      const Eight<T> gradients = next;
+      const uint32_t passes = next_mask, corner = at.corner;
+      at.Advance();
+      next = gradients_at(at);
+      next_mask = mask_at(at);
+      float taps[kTaps];
+      LoadTaps(image, args.width, corner, taps);
       for (int f = 0; f < kVector; ++f) {
-        for (int tap = 0; tap < kTaps; ++tap) sums[tap][f] += taps[tap] * gradients[f];
-        sums[kTaps][f] += gradients[f];
+        const float gradient = (passes >> f & 1) != 0 ? ToFloat(gradients.values[f]) : 0;
+        for (int tap = 0; tap < kTaps; ++tap) sums[tap][f] += taps[tap] * gradient;
+        sums[kTaps][f] += gradient;
       }
     }
   }
@@ -126,13 +171,13 @@ DTRUN_BOUNDED_KERNEL(dtrun_first_convolution_bf16, FirstConvolutionArgs, 256, 2)
 DTRUN_BOUNDED_KERNEL(dtrun_first_convolution_f16, FirstConvolutionArgs, 256, 2) {
   FirstConvolution<__half>(args);
 }
-DTRUN_BOUNDED_KERNEL(dtrun_first_convolution_gradient_f32, FirstConvolutionGradientArgs, 256, 1) {
+DTRUN_BOUNDED_KERNEL(dtrun_first_convolution_gradient_f32, FirstConvolutionGradientArgs, 256, 2) {
   FirstConvolutionGradient<float>(args);
 }
-DTRUN_BOUNDED_KERNEL(dtrun_first_convolution_gradient_bf16, FirstConvolutionGradientArgs, 256, 1) {
+DTRUN_BOUNDED_KERNEL(dtrun_first_convolution_gradient_bf16, FirstConvolutionGradientArgs, 256, 2) {
   FirstConvolutionGradient<__nv_bfloat16>(args);
 }
-DTRUN_BOUNDED_KERNEL(dtrun_first_convolution_gradient_f16, FirstConvolutionGradientArgs, 256, 1) {
+DTRUN_BOUNDED_KERNEL(dtrun_first_convolution_gradient_f16, FirstConvolutionGradientArgs, 256, 2) {
   FirstConvolutionGradient<__half>(args);
 }
 DTRUN_KERNEL(dtrun_widen_bf16, WidenArgs) { Widen<__nv_bfloat16>(args); }

@@ -15,14 +15,17 @@ struct FirstConvolutionArgs {
   const float* kernel;  // (9, filters)
   const float* bias;    // (filters)
   void* outputs;        // (rows, height - 2, width - 2, filters)
+  /// (rows, height - 2, width - 2, filters / 8): the bits of a byte say which of 8 filters have
+  /// outputs above zero, the lowest the first one; null: nobody asks
+  uint8_t* mask;
   uint32_t rows, height, width, filters;
 };
 
 /// dtrun_first_convolution_gradient_f32, _bf16, _f16: what the kernel and the bias get. Shared
 /// memory as above.
 struct FirstConvolutionGradientArgs {
-  const void* inputs;   // as above
-  const void* outputs;  // as above: the ReLU lets pass where they are above zero; null: all
+  const void* inputs;            // as above
+  const uint8_t* mask;           // as above: where the ReLU lets pass; null: everywhere
   const void* output_gradients;  // (rows, height - 2, width - 2, filters)
   float* kernel_gradient;        // (9, filters)
   float* bias_gradient;          // (filters)

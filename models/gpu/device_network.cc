@@ -24,14 +24,6 @@ extern const unsigned long long dtrun_model_update_kernels[];
 }
 
 namespace dtrun::models {
-namespace {
-
-constexpr uint32_t kThreads = 256;
-
-// What a kernel that sums over the grid leaves per block, at most.
-constexpr uint32_t kSummingBlocks = 4;  // per multiprocessor
-
-}  // namespace
 
 // By the beginning of the kernel's name.
 gpu::Kernels& ImageWith(const std::string& kernel) {
@@ -86,6 +78,11 @@ void DeviceNetwork::Allocate(size_t i) {
   }
   if (!HasPoolBehind(i)) memory.gradients = gpu::DeviceMemory(device(), bytes);
   if (stage.kind == StageKind::kPool) memory.winners = gpu::DeviceMemory(device(), values);
+  // With a pool behind it, that knows.
+  if (stage.kind == StageKind::kFirstConvolution && !HasPoolBehind(i))
+    memory.mask = gpu::DeviceMemory(device(), values / 8);
+  if (stage.kind == StageKind::kDense)
+    memory.mask = gpu::DeviceMemory(device(), options_.rows * MaskBytes(stage.width()));
   if (stage.kind == StageKind::kConvolution && !is_f32()) {
     const uint64_t count = plan_.parameters[stage.kernel].count();
     if (filters_gradient_.bytes() < count * SizeOf(options_.dtype))
@@ -134,44 +131,6 @@ void DeviceNetwork::MakeLibraryCalls(size_t i) {
       Computed(stage.kernel), stages_[i].outputs.as<void>());
 }
 
-void DeviceNetwork::MakeProducts(size_t i) {
-  const Stage& stage = plan_.stages[i];
-  StageMemory& memory = stages_[i];
-  const bool hidden = stage.kind == StageKind::kDense;
-  const uint64_t rows = options_.rows, in = stage.input.count(), out = stage.width();
-  const DType type = options_.dtype;
-  const Matrix inputs{const_cast<void*>(InputOf(i)), rows, in, type};
-  const Matrix kernel{Computed(stage.kernel), in, out, type};
-  const Matrix gradient{GradientOf(i), rows, out, type};
-  const auto flipped = [](Matrix matrix) {
-    matrix.transposed = true;
-    return matrix;
-  };
-  const auto make = [&](const Product::Options& options) {
-    return std::make_unique<Product>(
-        device(), stream_.get(), options, Workspace{workspace_.as<void>(), workspace_.bytes()});
-  };
-  memory.forward = make(
-      {.a = inputs,
-       .b = kernel,
-       .c = hidden ? Matrix{memory.outputs.as<void>(), rows, out, type}
-                   : Matrix{logits_.as<void>(), rows, out, DType::kF32},
-       .epilogue = hidden ? Epilogue::kBiasRelu : Epilogue::kBias,
-       .bias = hidden ? Computed(stage.bias) : Value(stage.bias),
-       .tf32 = options_.tf32});
-  memory.to_kernel = make(
-      {.a = flipped(inputs),
-       .b = gradient,
-       .c = Matrix{Gradient(stage.kernel), in, out, DType::kF32},
-       .tf32 = options_.tf32});
-  if (i == 0) return;
-  memory.to_input = make(
-      {.a = gradient,
-       .b = flipped(kernel),
-       .c = Matrix{GradientOf(i - 1), rows, in, type},
-       .tf32 = options_.tf32});
-}
-
 uint32_t DeviceNetwork::Blocks(uint64_t items, uint32_t per_multiprocessor) const {
   return gpu::BlocksFor(
       items, kThreads, per_multiprocessor * static_cast<uint32_t>(device().multiprocessors()));
@@ -180,7 +139,7 @@ uint32_t DeviceNetwork::Blocks(uint64_t items, uint32_t per_multiprocessor) cons
 void DeviceNetwork::EnqueueCopy() {
   if (is_f32()) return;
   Enqueue(
-      Typed("dtrun_narrow"), {Blocks(plan_.parameter_count / 8, 16), kThreads},
+      Typed("dtrun_narrow"), {Blocks(plan_.parameter_count / 4, 16), kThreads},
       NarrowArgs{values(), copy(), plan_.parameter_count});
 }
 
@@ -200,8 +159,8 @@ void DeviceNetwork::EnqueueForward(Mode mode, const StepState* state) {
             {Blocks(uint64_t{rows} * kThreads, 4), kThreads,
              static_cast<uint32_t>(stage.input.count() * sizeof(float))},
             FirstConvolutionArgs{
-                InputOf(i), Value(stage.kernel), Value(stage.bias), memory.outputs.as<void>(), rows,
-                height, width, channels});
+                InputOf(i), Value(stage.kernel), Value(stage.bias), memory.outputs.as<void>(),
+                trains ? memory.mask.as<uint8_t>() : nullptr, rows, height, width, channels});
         break;
       case StageKind::kConvolution:
         memory.convolution->Forward(InputOf(i), Computed(stage.kernel), memory.outputs.as<void>());
@@ -223,8 +182,9 @@ void DeviceNetwork::EnqueueForward(Mode mode, const StepState* state) {
         Enqueue(
             Typed("dtrun_dropout"), {Blocks(rows * turns * 32, 16), kThreads},
             DropoutArgs{
-                memory.outputs.as<void>(), state, rows, static_cast<uint32_t>(stage.width()),
-                stage.dropout});
+                memory.outputs.as<void>(), memory.is_fused ? memory.mask.as<uint8_t>() : nullptr,
+                state, rows, static_cast<uint32_t>(stage.width()),
+                static_cast<uint32_t>(MaskBytes(stage.width())), stage.dropout});
         break;
       }
       case StageKind::kOutput: memory.forward->Enqueue(); break;
@@ -255,23 +215,6 @@ void DeviceNetwork::EnqueueBackward() {
       case StageKind::kOutput: BackwardDense(i); break;
     }
   }
-}
-
-void DeviceNetwork::BackwardDense(size_t i) {
-  const Stage& stage = plan_.stages[i];
-  StageMemory& memory = stages_[i];
-  if (stage.kind == StageKind::kDense) {
-    const auto width = static_cast<uint32_t>(stage.width());
-    Enqueue(
-        Typed("dtrun_relu_gradient"),
-        {Blocks(uint64_t{options_.rows} * width / 8, kSummingBlocks), kThreads},
-        ReluGradientArgs{
-            memory.outputs.as<void>(), GradientOf(i), Gradient(stage.bias), partials_.as<float>(),
-            counters_.as<uint32_t>() + i, options_.rows, width,
-            stage.drops ? stage.dropout.scale : 1});
-  }
-  memory.to_kernel->Enqueue();
-  if (memory.to_input) memory.to_input->Enqueue();
 }
 
 void DeviceNetwork::BackwardPool(size_t i) {
@@ -311,10 +254,10 @@ void DeviceNetwork::BackwardFirstConvolution(size_t i) {
       {Blocks(uint64_t{options_.rows} * kThreads, 2), kThreads,
        static_cast<uint32_t>(stage.input.count() * sizeof(float))},
       FirstConvolutionGradientArgs{
-          InputOf(i), HasPoolBehind(i) ? nullptr : stages_[i].outputs.as<void>(), GradientOf(i),
-          Gradient(stage.kernel), Gradient(stage.bias), partials_.as<float>(),
-          counters_.as<uint32_t>() + i, options_.rows, static_cast<uint32_t>(stage.input.height),
-          static_cast<uint32_t>(stage.input.width), static_cast<uint32_t>(stage.output.channels)});
+          InputOf(i), stages_[i].mask.as<uint8_t>(), GradientOf(i), Gradient(stage.kernel),
+          Gradient(stage.bias), partials_.as<float>(), counters_.as<uint32_t>() + i, options_.rows,
+          static_cast<uint32_t>(stage.input.height), static_cast<uint32_t>(stage.input.width),
+          static_cast<uint32_t>(stage.output.channels)});
 }
 
 std::string DeviceNetwork::choices() const {
@@ -322,6 +265,7 @@ std::string DeviceNetwork::choices() const {
   for (size_t i = 0; i < stages_.size(); ++i) {
     if (stages_[i].convolution)
       text += Text("stage ", i, ": cuDNN ", stages_[i].convolution->choice(), "\n");
+    if (!stages_[i].choice.empty()) text += Text("stage ", i, ": ", stages_[i].choice, "\n");
   }
   return text;
 }

@@ -27,6 +27,13 @@ void Launch(
   ImageWith(kernel).Launch(device, kernel.c_str(), shape, stream, args);
 }
 
+/// The way back through a hidden dense layer's dropout and ReLU, and its bias's gradient.
+enum class Fusion {
+  kMeasured,  ///< whatever is faster; the same for all networks of a process that are alike
+  kAlways,    ///< in epilogues of products, where cuBLASLt has them
+  kNever,     ///< in a kernel of their own
+};
+
 /// A network in a device's memory: parameters, activations and gradients of a fixed number of rows,
 /// and what computes them. Everything is enqueued into the stream that it was made with, and may be
 /// captured. One thread at a time.
@@ -37,6 +44,8 @@ class DeviceNetwork {
     Tf32 tf32 = Tf32::kAllowed;
     uint32_t rows = 0;
     uint64_t workspace_bytes = 128 << 20;  ///< for libraries, at most
+    /// What stands behind products of hidden dense layers on their way back.
+    Fusion fusion = Fusion::kMeasured;
   };
 
   /// Throws Error kUnavailable: no room, a library that is not there, nothing that computes this.
@@ -82,10 +91,20 @@ class DeviceNetwork {
 
  private:
   struct StageMemory {
-    gpu::DeviceMemory outputs, gradients, winners;
+    gpu::DeviceMemory outputs, gradients, winners, mask;
     std::unique_ptr<Convolution> convolution;
     std::unique_ptr<Product> forward, to_kernel, to_input;
+    bool is_fused = false;  // kDense: its gradient comes masked, and to_kernel sums the bias's
+    std::string choice;     // kDense: why
   };
+  // Of a hidden dense layer; the last one belongs to the layer behind it.
+  struct HiddenProducts {
+    std::unique_ptr<Product> forward, to_kernel, next_to_input;
+  };
+
+  static constexpr uint32_t kThreads = 256;
+  // What a kernel that sums over the grid leaves partial sums of, at most, per multiprocessor.
+  static constexpr uint32_t kSummingBlocks = 4;
 
   bool is_f32() const { return options_.dtype == DType::kF32; }
   std::string Typed(const std::string& name) const { return name + "_" + NameOf(options_.dtype); }
@@ -100,6 +119,13 @@ class DeviceNetwork {
   void Allocate(size_t i);
   void MakeLibraryCalls(size_t i);
   void MakeProducts(size_t i);
+  void ChooseHiddenProducts(size_t i);
+  HiddenProducts MakeHiddenProducts(size_t i, bool fused) const;
+  std::unique_ptr<Product> MakeProduct(const Product::Options& options) const;
+  std::unique_ptr<Product> ForwardProduct(size_t i, Epilogue epilogue) const;
+  std::unique_ptr<Product> KernelGradientProduct(size_t i, Epilogue epilogue) const;
+  std::unique_ptr<Product> InputGradientProduct(size_t i, Epilogue epilogue) const;
+  double Milliseconds(size_t i, const HiddenProducts& products, bool fused);
   uint32_t Blocks(uint64_t items, uint32_t per_multiprocessor) const;
   template <typename Args>
   void Enqueue(const std::string& name, const gpu::Shape& shape, const Args& args) {
@@ -109,6 +135,7 @@ class DeviceNetwork {
   void BackwardConvolution(size_t i);
   void BackwardFirstConvolution(size_t i);
   void BackwardDense(size_t i);
+  void BackwardRelu(size_t i);
 
   const gpu::Stream& stream_;
   NetworkPlan plan_;

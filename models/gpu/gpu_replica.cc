@@ -381,12 +381,12 @@ class CudaReplica : public GpuReplica {
     const uint64_t values = count();
     if (is_f16()) {
       Launch(
-          device(), "dtrun_check_gradients", {Blocks(values / 8), 256}, stream_.get(),
+          device(), "dtrun_check_gradients", {Blocks(values / 4), 256}, stream_.get(),
           CheckGradientsArgs{
               network_.gradients(), state_.as<StepState>(), counter_.as<uint32_t>(), values,
               Rates(), ScaleRule{.growth_interval = options_.loss_scale_growth}});
     }
-    const gpu::Shape shape{Blocks(values / 8), 256};
+    const gpu::Shape shape{Blocks(values / 4), 256};
     if (is_adam()) {
       Launch(
           device(), Text("dtrun_adam_", NameOf(options_.dtype)), shape, stream_.get(),

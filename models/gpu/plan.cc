@@ -231,8 +231,9 @@ double NetworkPlan::BytesPerExample(size_t value_size) const {
     const bool first = i == 0;
     switch (stage.kind) {
       case StageKind::kFirstConvolution: {
-        const bool masked = i + 1 < stages.size() && stages[i + 1].kind == StageKind::kPool;
-        values += in + out + in + out + (masked ? 0 : out);
+        const bool pooled = i + 1 < stages.size() && stages[i + 1].kind == StageKind::kPool;
+        values += in + out + in + out;
+        if (!pooled) bytes += 2 * out / 8;  // the mask
         break;
       }
       case StageKind::kConvolution: values += in + out + (in + out) + (out + in); break;
@@ -260,7 +261,9 @@ uint64_t NetworkPlan::Bytes(uint64_t rows, size_t value_size) const {
     const Stage& stage = stages[i];
     const bool pooled = i + 1 < stages.size() && stages[i + 1].kind == StageKind::kPool;
     of_row += stage.width() * value_size * (pooled ? 1 : 2);
+    if (stage.kind == StageKind::kFirstConvolution && !pooled) of_row += stage.width() / 8;
     if (stage.kind == StageKind::kPool) of_row += stage.width();
+    if (stage.kind == StageKind::kDense) of_row += (stage.width() + 127) / 128 * 16;  // its mask
     if (stage.kind == StageKind::kOutput) of_row += stage.width() * sizeof(float);
   }
   return rows * of_row + parameter_count * (4 * sizeof(float) + value_size);

@@ -16,6 +16,11 @@ struct alignas(8) EightBytes {
   uint8_t values[kVector];
 };
 
+// Items are fewer than 2^31 everywhere here, since tensors have fewer values than that: a division
+// of 64 bits costs as much as half of all the rest.
+__device__ inline uint32_t FirstOf32Bits() { return static_cast<uint32_t>(gpu::FirstItem()); }
+__device__ inline uint32_t StrideOf32Bits() { return static_cast<uint32_t>(gpu::ItemStride()); }
+
 // A warp takes 32 octets of an example at a time, as KeptOfOctet wants it.
 template <typename T>
 __device__ void Pool(const PoolArgs& args) {
@@ -24,10 +29,9 @@ __device__ void Pool(const PoolArgs& args) {
   const uint32_t turns = (octets + 31) / 32, lane = threadIdx.x % 32;
   const uint64_t in_row = static_cast<uint64_t>(args.width) * args.channels;
   const bool drops = args.winners != nullptr && args.dropout.keep_below < 65536;
-  const uint64_t items = static_cast<uint64_t>(args.rows) * turns;
-  for (uint64_t item = gpu::FirstItem() / 32; item < items; item += gpu::ItemStride() / 32) {
-    const uint32_t row = static_cast<uint32_t>(item / turns);
-    const uint32_t first = static_cast<uint32_t>(item % turns) * 32, octet = first + lane;
+  const uint32_t items = args.rows * turns;
+  for (uint32_t item = FirstOf32Bits() / 32; item < items; item += StrideOf32Bits() / 32) {
+    const uint32_t row = item / turns, first = item % turns * 32, octet = first + lane;
     uint32_t kept = 0xFF;
     if (drops)
       kept = KeptOfOctet(
@@ -72,14 +76,12 @@ __device__ void PoolGradient(const PoolGradientArgs& args) {
   const uint32_t rows = (args.height + 1) / 2, columns = (args.width + 1) / 2;
   const uint32_t per_pixel = args.channels / kVector, windows = rows * columns;
   const uint64_t in_row = static_cast<uint64_t>(args.width) * args.channels;
-  const uint64_t items = static_cast<uint64_t>(args.rows) * windows * per_pixel;
+  const uint32_t channel = threadIdx.x % per_pixel * kVector, items = args.rows * windows;
   float bias[kVector] = {};
-  for (uint64_t item = gpu::FirstItem(); item < items; item += gpu::ItemStride()) {
-    const uint32_t channel = static_cast<uint32_t>(item % per_pixel) * kVector;
-    const uint64_t in_all = item / per_pixel;
-    const uint32_t window = static_cast<uint32_t>(in_all % windows);
-    const uint64_t row = in_all / windows;
-    const uint32_t y = window / columns, x = window % columns;
+  for (uint32_t item = FirstOf32Bits() / per_pixel; item < items;
+       item += StrideOf32Bits() / per_pixel) {
+    const uint32_t window = item % windows, y = window / columns, x = window % columns;
+    const uint64_t row = item / windows;
     const bool counts = y < height && x < width;
     float gradients[kVector] = {};
     EightBytes winners = {};
@@ -110,10 +112,9 @@ template <typename T>
 __device__ void Dropout(const DropoutArgs& args) {
   const uint32_t octets = args.width / kVector, turns = (octets + 31) / 32;
   const uint32_t lane = threadIdx.x % 32;
-  const uint64_t items = static_cast<uint64_t>(args.rows) * turns;
-  for (uint64_t item = gpu::FirstItem() / 32; item < items; item += gpu::ItemStride() / 32) {
-    const uint32_t row = static_cast<uint32_t>(item / turns);
-    const uint32_t first = static_cast<uint32_t>(item % turns) * 32, octet = first + lane;
+  const uint32_t items = args.rows * turns;
+  for (uint32_t item = FirstOf32Bits() / 32; item < items; item += StrideOf32Bits() / 32) {
+    const uint32_t row = item / turns, first = item % turns * 32, octet = first + lane;
     const uint32_t kept = KeptOfOctet(
         args.dropout, args.state->now.step, args.state->now.first_position + row, first);
     if (octet >= octets) continue;
@@ -121,9 +122,15 @@ __device__ void Dropout(const DropoutArgs& args) {
         static_cast<T*>(args.values) + (static_cast<uint64_t>(row) * octets + octet) * kVector;
     float values[kVector];
     Load8(at, values);
-    for (int i = 0; i < kVector; ++i)
+    uint32_t passes = 0;
+    for (int i = 0; i < kVector; ++i) {
       values[i] = (kept >> i & 1) != 0 ? values[i] * args.dropout.scale : 0;
+      passes |= (values[i] > 0 ? 1u : 0u) << i;
+    }
     Store8(values, at);
+    if (args.mask != nullptr)
+      args.mask[static_cast<uint64_t>(row) * args.mask_bytes + octet] =
+          static_cast<uint8_t>(passes);
   }
 }
 

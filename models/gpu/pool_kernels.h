@@ -14,6 +14,8 @@ struct DropoutRule {
   uint32_t key0 = 0, key1 = 0, domain = 0;
 };
 
+// Tensors of all these have fewer than 2^31 values.
+
 /// dtrun_pool_f32, _bf16, _f16: maxima over windows of 2 x 2, without those that would stick out at
 /// the right and below; if the inputs are what a convolution has left without its bias and ReLU,
 /// those; and dropout. Channels are a multiple of 8.
@@ -45,8 +47,11 @@ struct PoolGradientArgs {
 /// dtrun_dropout_f32, _bf16, _f16: in place. `width` is a multiple of 8.
 struct DropoutArgs {
   void* values;  // (rows, width)
+  /// (rows, mask_bytes): bit i % 8 of byte i / 8 of a row says whether value i is above zero now;
+  /// null: nobody asks
+  uint8_t* mask;
   const StepState* state;
-  uint32_t rows, width;
+  uint32_t rows, width, mask_bytes;
   DropoutRule dropout;
 };
 

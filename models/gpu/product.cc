@@ -16,6 +16,8 @@
 namespace dtrun::models {
 namespace {
 
+constexpr uint32_t kAlignment = 256;  // in bytes, of a workspace
+
 cudaDataType_t TypeOf(DType dtype) {
   if (dtype == DType::kBF16) return CUDA_R_16BF;
   return dtype == DType::kF16 ? CUDA_R_16F : CUDA_R_32F;
@@ -31,8 +33,17 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
     case Epilogue::kNone: return CUBLASLT_EPILOGUE_DEFAULT;
     case Epilogue::kBias: return CUBLASLT_EPILOGUE_BIAS;
     case Epilogue::kBiasRelu: return CUBLASLT_EPILOGUE_RELU_BIAS;
+    case Epilogue::kBiasReluMask: return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
+    case Epilogue::kMasked: return CUBLASLT_EPILOGUE_DRELU;
+    case Epilogue::kSums: return CUBLASLT_EPILOGUE_BGRADA;  // its a is our b
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+// The largest power of two that divides the address, up to what cuBLASLt asks about.
+uint32_t AlignmentOf(const void* data) {
+  const auto address = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) | kAlignment);
+  return address & (~address + 1);
 }
 
 struct Extent {
@@ -79,16 +90,30 @@ Product::Product(
             "a product of ", a.rows, "x", a.columns, " and ", b.rows, "x", b.columns, " into ",
             options.c.rows, "x", options.c.columns));
   }
+  if (reinterpret_cast<uintptr_t>(workspace.data) % kAlignment != 0) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text("a product's workspace does not begin at a multiple of ", kAlignment, " bytes"));
+  }
   operations_ = 2.0 * static_cast<double>(a.rows) * static_cast<double>(a.columns) *
                 static_cast<double>(b.columns);
   const gpu::DeviceScope scope(device_);
   CublasLt::Check(cublas_.cublasLtCreate(&handle_), "cublasLtCreate");
-  Describe();
-  Choose();
+  try {
+    Describe();
+    Choose();
+  } catch (...) {  // who asks for more than there is asks for less then
+    Release();
+    throw;
+  }
 }
 
 Product::~Product() {
   const gpu::DeviceScope scope(device_);
+  Release();
+}
+
+void Product::Release() {
   for (const cublasLtMatrixLayout_t each : {a_, b_, c_})
     if (each != nullptr) cublas_.cublasLtMatrixLayoutDestroy(each);
   if (product_ != nullptr) cublas_.cublasLtMatmulDescDestroy(product_);
@@ -110,7 +135,17 @@ void Product::Describe() {
   set(CUBLASLT_MATMUL_DESC_TRANSA, transposition(options_.b));
   set(CUBLASLT_MATMUL_DESC_TRANSB, transposition(options_.a));
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(EpilogueOf(options_.epilogue)));
-  if (options_.epilogue != Epilogue::kNone) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, options_.bias);
+  const Epilogue epilogue = options_.epilogue;
+  if (epilogue == Epilogue::kBiasReluMask || epilogue == Epilogue::kMasked) {
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, options_.mask);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+        static_cast<int64_t>(8 * MaskBytes(options_.c.columns)));
+  }
+  if (epilogue == Epilogue::kSums) {
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, options_.sums);
+  } else if (options_.bias != nullptr) {
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, options_.bias);
+  }
   const auto lay_out = [&](cublasLtMatrixLayout_t* layout, const Matrix& matrix) {
     CublasLt::Check(
         cublas_.cublasLtMatrixLayoutCreate(
@@ -123,6 +158,24 @@ void Product::Describe() {
   lay_out(&c_, options_.c);
 }
 
+// Parts of a sum that is split go through the workspace, as floats, and are added in a step of
+// their own. Other ways round them to c's type first, and one of those adds them in c as they come.
+void Product::Prefer(cublasLtMatmulPreference_t preference) {
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    CublasLt::Check(
+        cublas_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+        "cublasLtMatmulPreferenceSetAttribute");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{workspace_.bytes});
+  prefer(
+      CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(options_.b.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(options_.a.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(options_.c.data));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(options_.c.data));
+}
+
 void Product::Choose() {
   constexpr int kMost = 8;
   cublasLtMatmulPreference_t preference = nullptr;
@@ -130,9 +183,7 @@ void Product::Choose() {
       cublas_.cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
   std::array<cublasLtMatmulHeuristicResult_t, kMost> proposed{};
   int count = 0;
-  cublas_.cublasLtMatmulPreferenceSetAttribute(
-      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_.bytes,
-      sizeof workspace_.bytes);
+  Prefer(preference);
   const cublasStatus_t found = cublas_.cublasLtMatmulAlgoGetHeuristic(
       handle_, product_, b_, a_, c_, c_, preference, kMost, proposed.data(), &count);
   cublas_.cublasLtMatmulPreferenceDestroy(preference);
@@ -178,11 +229,11 @@ void Product::Enqueue() {
 }
 
 void Product::Enqueue(const cublasLtMatmulAlgo_t& algorithm) {
-  const float one = 1, zero = 0;
+  const float zero = 0;
   CublasLt::Check(
       cublas_.cublasLtMatmul(
-          handle_, product_, &one, options_.b.data, b_, options_.a.data, a_, &zero, options_.c.data,
-          c_, options_.c.data, c_, &algorithm, workspace_.data, workspace_.bytes,
+          handle_, product_, &options_.scale, options_.b.data, b_, options_.a.data, a_, &zero,
+          options_.c.data, c_, options_.c.data, c_, &algorithm, workspace_.data, workspace_.bytes,
           reinterpret_cast<cudaStream_t>(stream_)),
       "cublasLtMatmul");
 }

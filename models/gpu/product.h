@@ -19,9 +19,9 @@ namespace dtrun::models {
   X(cublasLtMatmulAlgoGetHeuristic)                                                              \
   X(cublasLtMatmulDescCreate)                                                                    \
   X(cublasLtMatmulDescDestroy)                                                                   \
-  X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) \
-      X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                       \
-          X(cublasLtMatmulPreferenceSetAttribute)
+  X(cublasLtMatmulDescSetAttribute)                                                              \
+  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) \
+      X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)
 
 /// NVIDIA's cuBLASLt 12 or 13. Thread-safe.
 struct CublasLt {
@@ -36,7 +36,18 @@ struct CublasLt {
 };
 
 /// What is done with a product while it is in registers.
-enum class Epilogue { kNone, kBias, kBiasRelu };
+enum class Epilogue {
+  kNone,
+  kBias,          ///< c + bias
+  kBiasRelu,      ///< max(c + bias, 0)
+  kBiasReluMask,  ///< the same, and the mask gets where c + bias is above zero
+  kMasked,        ///< c where the mask is set, else 0
+  kSums,          ///< c, and the sums of b's columns besides
+};
+
+/// Bytes of a mask's row: a bit for each column, the first one the lowest of its byte, filled up to
+/// 128 bits, as cuBLASLt has them.
+inline uint64_t MaskBytes(uint64_t columns) { return (columns + 127) / 128 * 16; }
 
 /// A matrix in memory, row by row.
 struct Matrix {
@@ -46,20 +57,24 @@ struct Matrix {
   bool transposed = false;  ///< it is the matrix's transpose that is multiplied
 };
 
-/// c = a * b of matrices that lie row by row at fixed places, computed by cuBLASLt, with sums in
-/// f32. Of the algorithms that it proposes, the fastest is used: they are timed when the product is
-/// made, which writes c. One thread at a time.
+/// c = scale * a * b of matrices that lie row by row at fixed places, computed by cuBLASLt, with
+/// sums in f32. Of the algorithms that it proposes, the fastest is used: they are timed when the
+/// product is made, which writes what the product does. None is used that adds up parts of a sum in
+/// the type of c, nor in an order that might change. One thread at a time.
 class Product {
  public:
   struct Options {
     Matrix a, b, c;  ///< c is not transposed
     Epilogue epilogue = Epilogue::kNone;
     const void* bias = nullptr;  ///< (columns of c), of c's dtype
+    void* mask = nullptr;        ///< (rows of c, MaskBytes(columns of c)), at a multiple of 16
+    void* sums = nullptr;        ///< (columns of c), of c's dtype
+    float scale = 1;
     Tf32 tf32 = Tf32::kAllowed;
   };
 
-  /// Throws Error kInvalidArgument for matrices that do not fit, kUnavailable without cuBLASLt or
-  /// when it has no algorithm for this.
+  /// `workspace` begins at a multiple of 256 bytes. Throws Error kInvalidArgument for matrices that
+  /// do not fit, kUnavailable without cuBLASLt or when it has no algorithm for this.
   Product(
       const gpu::Device& device, CUstream stream, const Options& options,
       const Workspace& workspace);
@@ -72,7 +87,9 @@ class Product {
   double operations() const { return operations_; }
 
  private:
+  void Release();
   void Describe();
+  void Prefer(cublasLtMatmulPreference_t preference);
   void Choose();
   double Milliseconds(const cublasLtMatmulAlgo_t& algorithm);
   void Enqueue(const cublasLtMatmulAlgo_t& algorithm);

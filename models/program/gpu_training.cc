@@ -86,6 +86,7 @@ class GpuLoop {
   void FromGpu();
   Logs RunEpoch();
   void RunStep();
+  const std::vector<uint32_t>& OrderOf(uint64_t epoch);
   void AddLosses(uint64_t first_batch);
   void AddMetrics(const GpuMetrics& sums);
   void ResetMetrics();
@@ -105,6 +106,8 @@ class GpuLoop {
   Run run_;
   CallbackList callbacks_;
   std::vector<double> step_losses_;
+  std::vector<uint32_t> order_;
+  uint64_t order_epoch_ = 0;
 };
 
 void GpuLoop::ToGpu() {
@@ -177,6 +180,9 @@ void GpuLoop::RunStep() {
   ++run_.position.batch;
   replica_.set_step(++run_.position.step);
   run_.epoch_examples += global.size();
+  // While the GPU computes what is enqueued.
+  if (!has_steps_left() && run_.position.epoch + 1 < options_.epochs)
+    OrderOf(run_.position.epoch + 1);
   if (makes_checkpoint()) FromGpu();
   if (makes_checkpoint() || !has_steps_left()) AddMetrics(gpu_.TakeMetrics());
   Call([&](Callback& callback) { callback.OnBatchEnd(run_, {}); });
@@ -192,13 +198,20 @@ void GpuLoop::AddLosses(uint64_t first_batch) {
       step_losses_.end(), losses.begin() + static_cast<ptrdiff_t>(first_batch), losses.end());
 }
 
+// Kept until another one is asked for.
+const std::vector<uint32_t>& GpuLoop::OrderOf(uint64_t epoch) {
+  if (order_.empty() || order_epoch_ != epoch) order_ = EpochOrder(options_.seed, epoch, images());
+  order_epoch_ = epoch;
+  return order_;
+}
+
 Logs GpuLoop::RunEpoch() {
   const uint64_t epoch = run_.position.epoch, first_batch = run_.position.batch;
   if (first_batch == 0) {
     ResetMetrics();
     run_.epoch_examples = 0;
   }
-  gpu_.SetOrder(EpochOrder(options_.seed, epoch, images()));
+  gpu_.SetOrder(OrderOf(epoch));
   Call([&](Callback& callback) { callback.OnEpochBegin(run_); });
   Settle();
   while (!run_.stop() && has_steps_left()) RunStep();

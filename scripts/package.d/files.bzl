@@ -40,6 +40,7 @@ PACKAGED_GPU_PROGRAMS = [
     "//tests/gpu_simulator:gpu_test",
     "//tests/models/gpu:kernels_test",
     "//tests/models/gpu:network_test",
+    "//tests/models/gpu:product_test",
     "//tests/ops/cuda:cuda_ipc_test",
     "//tests/ops/cuda:device_conformance_test",
     "//tests/ops/cuda:device_rank",

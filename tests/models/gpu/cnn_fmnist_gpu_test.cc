@@ -291,7 +291,7 @@ TEST_CASE("the benchmark puts its steps beside rates that it has measured") {
            "--dtype",
            "f32,bf16",
            "--batch",
-           "8",
+           "4,8",
            "--images",
            "16",
            "--steps",
@@ -310,17 +310,23 @@ TEST_CASE("the benchmark puts its steps beside rates that it has measured") {
   REQUIRE(result.exit_code == 0);
   std::ifstream stream(folder / "rows.json");
   const json rows = json::parse(std::string(std::istreambuf_iterator<char>(stream), {}));
-  REQUIRE(rows.size() == 5);
+  REQUIRE(rows.size() == 9);
   CHECK(rows[0]["copy_bytes_per_s"].get<double>() > 0);
   CHECK(rows[0]["matrix_operations_per_s_bf16"].get<double>() > 0);
-  for (size_t i = 1; i < 3; ++i) {
+  for (const size_t i : {1u, 2u, 4u, 5u}) {
     const double measured = rows[i]["ns_per_image"], copies = rows[i]["copy_ns_per_image"],
                  products = rows[i]["matrix_ns_per_image"];
     CHECK(rows[i]["share"].get<double>() == Approx(std::max(copies, products) / measured));
     CHECK(rows[i]["images_per_s"].get<double>() == Approx(1e9 / measured));
   }
-  CHECK(rows[3]["copy"] == "f32");
-  CHECK(rows[4]["share"].get<double>() > 0);
+  for (const size_t i : {3u, 6u}) {
+    CHECK(rows[i]["what"] == "streamed");
+    CHECK(rows[i]["batch"] == 8);
+    CHECK(rows[i]["ratio"].get<double>() > 0);
+    CHECK(rows[i]["images_per_s"].get<double>() > 0);
+  }
+  CHECK(rows[7]["copy"] == "f32");
+  CHECK(rows[8]["share"].get<double>() > 0);
   const CommandResult refused =
       testing::Run({.argv = {"bench/gpu_cnn_perf", "--images", "16", "--batch", "17"}});
   CHECK(refused.exit_code == 2);

@@ -109,15 +109,20 @@ TEST_CASE("the first convolution, and the gradient of its kernel and bias") {
     }
   }
   const auto inputs = type.ToDevice(x), outputs = type.Zeros(y.size()), of_y = type.ToDevice(dy);
+  const auto mask = Upload(std::vector<uint8_t>(y.size() / 8, 0x5A));
   const auto kernels = Upload(Floats(kernel)), biases = Upload(Floats(bias));
   const uint32_t shared = height * width * sizeof(float);
   RunKernel(
       "dtrun_first_convolution_" + type.name, 2,
       FirstConvolutionArgs{
-          inputs.as<void>(), kernels.as<float>(), biases.as<float>(), outputs.as<void>(), rows,
-          height, width, filters},
+          inputs.as<void>(), kernels.as<float>(), biases.as<float>(), outputs.as<void>(),
+          masked ? mask.as<uint8_t>() : nullptr, rows, height, width, filters},
       shared);
   CheckNear(type.ToHost(outputs, y.size()), y, type.tolerance);
+  std::vector<uint8_t> bits(y.size() / 8, masked ? 0 : 0x5A);
+  if (masked)
+    for (size_t i = 0; i < y.size(); ++i) bits[i / 8] |= static_cast<uint8_t>((y[i] > 0) << i % 8);
+  CHECK(Download<uint8_t>(mask, bits.size()) == bits);
   const auto got = Upload(std::vector<float>(10 * filters, 7));
   const auto partials = Upload(std::vector<float>(2 * 10 * filters));
   const auto counter = Upload(std::vector<uint32_t>{0});
@@ -125,7 +130,7 @@ TEST_CASE("the first convolution, and the gradient of its kernel and bias") {
     RunKernel(
         "dtrun_first_convolution_gradient_" + type.name, 2,
         FirstConvolutionGradientArgs{
-            inputs.as<void>(), masked ? outputs.as<void>() : nullptr, of_y.as<void>(),
+            inputs.as<void>(), masked ? mask.as<uint8_t>() : nullptr, of_y.as<void>(),
             got.as<float>(), got.as<float>() + 9 * filters, partials.as<float>(),
             counter.as<uint32_t>(), rows, height, width, filters},
         shared);
@@ -201,19 +206,32 @@ TEST_CASE("dropout keeps what the CPU's generator says, value by value") {
   state.now.step = 5;
   state.now.first_position = 70;
   const auto states = Upload(std::vector<StepState>{state});
-  const auto values = type.ToDevice(Doubles(rows * width, 1));
+  Doubles before(rows * width, 1);
+  before[3] = before[205] = 0;
+  const auto values = type.ToDevice(before);
+  const uint32_t mask_bytes = 32;
+  const bool masks = GENERATE(true, false);
+  const auto mask = Upload(std::vector<uint8_t>(rows * mask_bytes, 0));
   RunKernel(
       "dtrun_dropout_" + type.name, 1,
-      DropoutArgs{values.as<void>(), states.as<StepState>(), rows, width, rule});
+      DropoutArgs{
+          values.as<void>(), masks ? mask.as<uint8_t>() : nullptr, states.as<StepState>(), rows,
+          width, mask_bytes, rule});
   Doubles expected;
+  std::vector<uint8_t> expected_mask(rows * mask_bytes);
   for (uint32_t row = 0; row < rows; ++row) {
     uint32_t words[2 * kPhiloxGroupWords];
     uint8_t keep[4 * kPhiloxGroupWords];
     PhiloxGroups({0, 70 + row, 5, rule.domain}, {rule.key0, rule.key1}, 2, words);
     KeepBelow(words, 2, rule.keep_below, keep);
-    for (uint32_t i = 0; i < width; ++i) expected.push_back(keep[i] != 0 ? 2 : 0);
+    for (uint32_t i = 0; i < width; ++i) {
+      expected.push_back(keep[i] != 0 ? 2 * before[row * width + i] : 0);
+      if (masks && expected.back() > 0)
+        expected_mask[row * mask_bytes + i / 8] |= static_cast<uint8_t>(1u << i % 8);
+    }
   }
   CHECK(type.ToHost(values, rows * width) == expected);
+  CHECK(Download<uint8_t>(mask, rows * mask_bytes) == expected_mask);
 }
 
 TEST_CASE("the way back through ReLU and dropout, with the bias's gradient") {

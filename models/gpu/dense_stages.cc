@@ -1,0 +1,218 @@
+// Dense layers. What follows a product is done while its result is in registers, where that saves
+// passes over memory:
+//
+//   forward          bias and ReLU. Not dropout: that is a kernel in place.
+//   hidden, back     the product behind the layer makes the gradient of its outputs. Dropout and
+//                    ReLU let it pass where a mask of bits is set, and the dropout's scale is the
+//                    product's. The layer's own product with that gradient sums the bias's besides,
+//                    in f32. That leaves nothing for dtrun_relu_gradient to do, which reads outputs
+//                    and gradients and writes these.
+//   output, back     its gradient and its bias's come from dtrun_loss in one pass, which an
+//   epilogue
+//                    could not shorten.
+//   behind a pool    the gradient goes by winners, two bits of each byte, which no epilogue knows.
+//
+// Without dropout the forward product writes the mask, and with it the dropout kernel does. The
+// epilogue that masks and sums the bias's gradient at once is not used, since it leaves that in the
+// gradient's type.
+//
+// Not every product has an algorithm with an epilogue, and those that have may be slower without
+// one: the large product with the layer's inputs could lose more than a small pass takes. So both
+// ways are timed.
+
+#include <dtrun/error.h>
+
+#include <map>
+#include <mutex>
+
+#include "models/gpu/device_network.h"
+#include "models/gpu/pool_kernels.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+struct Choice {
+  bool is_fused = false;
+  std::string text;
+};
+
+// By what decides. The next network that is like this one computes in the same way, and so leaves
+// the same bits, whatever the clock says.
+class Choices {
+ public:
+  bool Find(const std::string& layer, Choice& choice) {
+    std::lock_guard lock(mutex_);
+    const auto found = choices_.find(layer);
+    if (found != choices_.end()) choice = found->second;
+    return found != choices_.end();
+  }
+  // The first one counts.
+  Choice Keep(const std::string& layer, const Choice& choice) {
+    std::lock_guard lock(mutex_);
+    return choices_.emplace(layer, choice).first->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, Choice> choices_;
+};
+
+Choices& ChoicesOfProcess() {
+  static auto& choices = *new Choices;
+  return choices;
+}
+
+Matrix Flipped(Matrix matrix) {
+  matrix.transposed = true;
+  return matrix;
+}
+
+}  // namespace
+
+std::unique_ptr<Product> DeviceNetwork::MakeProduct(const Product::Options& options) const {
+  return std::make_unique<Product>(
+      device(), stream_.get(), options, Workspace{workspace_.as<void>(), workspace_.bytes()});
+}
+
+std::unique_ptr<Product> DeviceNetwork::ForwardProduct(size_t i, Epilogue epilogue) const {
+  const Stage& stage = plan_.stages[i];
+  const bool hidden = stage.kind == StageKind::kDense;
+  const uint64_t rows = options_.rows, in = stage.input.count(), out = stage.width();
+  return MakeProduct(
+      {.a = {const_cast<void*>(InputOf(i)), rows, in, options_.dtype},
+       .b = {Computed(stage.kernel), in, out, options_.dtype},
+       .c = hidden ? Matrix{stages_[i].outputs.as<void>(), rows, out, options_.dtype}
+                   : Matrix{logits_.as<void>(), rows, out, DType::kF32},
+       .epilogue = epilogue,
+       .bias = hidden ? Computed(stage.bias) : Value(stage.bias),
+       .mask = stages_[i].mask.as<void>(),
+       .tf32 = options_.tf32});
+}
+
+std::unique_ptr<Product> DeviceNetwork::KernelGradientProduct(size_t i, Epilogue epilogue) const {
+  const Stage& stage = plan_.stages[i];
+  const uint64_t rows = options_.rows, in = stage.input.count(), out = stage.width();
+  return MakeProduct(
+      {.a = Flipped({const_cast<void*>(InputOf(i)), rows, in, options_.dtype}),
+       .b = {GradientOf(i), rows, out, options_.dtype},
+       .c = {Gradient(stage.kernel), in, out, DType::kF32},
+       .epilogue = epilogue,
+       .sums = Gradient(stage.bias),
+       .tf32 = options_.tf32});
+}
+
+// kMasked: by the layer before.
+std::unique_ptr<Product> DeviceNetwork::InputGradientProduct(size_t i, Epilogue epilogue) const {
+  const Stage& stage = plan_.stages[i];
+  const Stage& before = plan_.stages[i - 1];
+  const uint64_t rows = options_.rows, in = stage.input.count(), out = stage.width();
+  const bool scales = epilogue == Epilogue::kMasked && before.drops;
+  return MakeProduct(
+      {.a = {GradientOf(i), rows, out, options_.dtype},
+       .b = Flipped({Computed(stage.kernel), in, out, options_.dtype}),
+       .c = {GradientOf(i - 1), rows, in, options_.dtype},
+       .epilogue = epilogue,
+       .mask = stages_[i - 1].mask.as<void>(),
+       .scale = scales ? before.dropout.scale : 1,
+       .tf32 = options_.tf32});
+}
+
+DeviceNetwork::HiddenProducts DeviceNetwork::MakeHiddenProducts(size_t i, bool fused) const {
+  const bool makes_mask = fused && !plan_.stages[i].drops;
+  return {
+      ForwardProduct(i, makes_mask ? Epilogue::kBiasReluMask : Epilogue::kBiasRelu),
+      KernelGradientProduct(i, fused ? Epilogue::kSums : Epilogue::kNone),
+      InputGradientProduct(i + 1, fused ? Epilogue::kMasked : Epilogue::kNone)};
+}
+
+void DeviceNetwork::MakeProducts(size_t i) {
+  // That of a layer behind a hidden one is made with the hidden one's.
+  if (i > 0 && plan_.stages[i - 1].kind != StageKind::kDense)
+    stages_[i].to_input = InputGradientProduct(i, Epilogue::kNone);
+  if (plan_.stages[i].kind == StageKind::kDense) return ChooseHiddenProducts(i);
+  stages_[i].forward = ForwardProduct(i, Epilogue::kBias);
+  stages_[i].to_kernel = KernelGradientProduct(i, Epilogue::kNone);
+}
+
+void DeviceNetwork::ChooseHiddenProducts(size_t i) {
+  const Stage& stage = plan_.stages[i];
+  const std::string layer = Text(
+      device().index(), " ", options_.rows, " ", stage.input.count(), " ", stage.width(), " ",
+      plan_.stages[i + 1].width(), " ", NameOf(options_.dtype), " ",
+      static_cast<int>(options_.tf32), " ", stage.drops);
+  Choice choice;
+  const bool measures = options_.fusion == Fusion::kMeasured;
+  const bool is_known = measures && ChoicesOfProcess().Find(layer, choice);
+  HiddenProducts fused, separate;
+  if (is_known ? choice.is_fused : options_.fusion != Fusion::kNever) {
+    try {
+      fused = MakeHiddenProducts(i, true);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnavailable) throw;
+      fused = {};
+      choice = {false, Text("a kernel masks its gradient: ", error.what())};
+    }
+  }
+  const bool has_fused = fused.next_to_input != nullptr;
+  const bool compares = measures && !is_known && has_fused;
+  if (!has_fused || compares) separate = MakeHiddenProducts(i, false);
+  if (compares) {
+    const double alone = Milliseconds(i, separate, false), together = Milliseconds(i, fused, true);
+    const bool is_fused = together < alone;
+    choice = ChoicesOfProcess().Keep(
+        layer,
+        {is_fused, Text(
+                       is_fused ? "cuBLASLt masks its gradient (" : "a kernel masks its gradient (",
+                       is_fused ? together : alone, " ms; ", is_fused ? "a kernel " : "cuBLASLt ",
+                       is_fused ? alone : together, " ms)")});
+  } else if (!measures) {
+    choice.is_fused = has_fused;
+    if (choice.text.empty())
+      choice.text = has_fused ? "cuBLASLt masks its gradient" : "a kernel masks its gradient";
+  }
+  StageMemory& memory = stages_[i];
+  memory.is_fused = choice.is_fused;
+  memory.choice = choice.text;
+  HiddenProducts& chosen = choice.is_fused ? fused : separate;
+  memory.forward = std::move(chosen.forward);
+  memory.to_kernel = std::move(chosen.to_kernel);
+  stages_[i + 1].to_input = std::move(chosen.next_to_input);
+}
+
+// What differs, a few times in a row after one that is not counted.
+double DeviceNetwork::Milliseconds(size_t i, const HiddenProducts& products, bool fused) {
+  constexpr int kTimes = 5;
+  gpu::Event begin(device(), gpu::Event::Timing::kOn), end(device(), gpu::Event::Timing::kOn);
+  for (int time = 0; time <= kTimes; ++time) {
+    if (time == 1) begin.Record(stream_.get());
+    products.forward->Enqueue();
+    products.next_to_input->Enqueue();
+    if (!fused) BackwardRelu(i);
+    products.to_kernel->Enqueue();
+  }
+  end.Record(stream_.get());
+  end.Synchronize();
+  return end.MillisecondsSince(begin) / kTimes;
+}
+
+void DeviceNetwork::BackwardRelu(size_t i) {
+  const Stage& stage = plan_.stages[i];
+  const auto width = static_cast<uint32_t>(stage.width());
+  Enqueue(
+      Typed("dtrun_relu_gradient"),
+      {Blocks(uint64_t{options_.rows} * width / 8, kSummingBlocks), kThreads},
+      ReluGradientArgs{
+          stages_[i].outputs.as<void>(), GradientOf(i), Gradient(stage.bias), partials_.as<float>(),
+          counters_.as<uint32_t>() + i, options_.rows, width,
+          stage.drops ? stage.dropout.scale : 1});
+}
+
+void DeviceNetwork::BackwardDense(size_t i) {
+  StageMemory& memory = stages_[i];
+  if (plan_.stages[i].kind == StageKind::kDense && !memory.is_fused) BackwardRelu(i);
+  memory.to_kernel->Enqueue();
+  if (memory.to_input) memory.to_input->Enqueue();
+}
+
+}  // namespace dtrun::models
