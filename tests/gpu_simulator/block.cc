@@ -1,8 +1,6 @@
 #include "tests/gpu_simulator/block.h"
 
 #include <sched.h>
-#include <sys/mman.h>
-#include <ucontext.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -14,11 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/gpu_simulator/fiber.h"
+
 namespace dtrun::gpu_simulator {
 namespace {
 
 constexpr unsigned kWarp = 32;
-constexpr size_t kStackBytes = 128 << 10;
 
 // Threads that meet: how many have come, how many there are, and how often they have met.
 struct Meeting {
@@ -37,23 +36,18 @@ struct Warp {
   unsigned char values[kWarp][8] = {};
 };
 
-struct Fiber {
-  ucontext_t context;
+struct Thread {
+  Fiber fiber;
   Place place;
   bool ended = false;
 };
 
 class Block {
  public:
-  Block() = default;
-  ~Block() {
-    for (void* stack : stacks_) munmap(stack, kStackBytes);
-  }
-
   void Run(const Launch& launch, void** parameters, Index index);
 
-  // For the fiber that runs.
-  void Yield() { swapcontext(&current_->context, &scheduler_); }
+  // For the thread that runs.
+  void Yield() { current_->fiber.Leave(); }
   void Meet(Meeting& meeting) {
     const uint64_t before = meeting.met;
     ++meeting.came;
@@ -61,7 +55,7 @@ class Block {
     progress_ = true;
     while (meeting.met == before) Yield();
   }
-  // A fiber that looks for what another stream does is no reason to think that all wait for ever.
+  // A thread that looks for what another stream does is no reason to think that all wait for ever.
   void Look() {
     looks_ = true;
     Yield();
@@ -74,17 +68,15 @@ class Block {
  private:
   static void Body();
   void Prepare(const Launch& launch, Index index);
-  void End(Fiber& fiber);
+  void End(Thread& thread);
 
   const Launch* launch_ = nullptr;
   void** parameters_ = nullptr;
-  ucontext_t scheduler_;
-  Fiber* current_ = nullptr;
+  Thread* current_ = nullptr;
   bool progress_ = false, looks_ = false;
   Meeting meeting_;
   std::vector<Warp> warps_;
-  std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<void*> stacks_;
+  std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<std::max_align_t> shared_;
 };
 
@@ -97,14 +89,14 @@ void Block::Body() {
   block.End(*block.current_);
 }
 
-void Block::End(Fiber& fiber) {
-  fiber.ended = true;
+void Block::End(Thread& thread) {
+  thread.ended = true;
   progress_ = true;
   for (Meeting* meeting : {&meeting_, &warp().meeting}) {
     --meeting->living;
     meeting->OpenIfAllCame();
   }
-  // uc_link leads back to the scheduler.
+  Yield();  // for good
 }
 
 void Block::Prepare(const Launch& launch, Index index) {
@@ -115,24 +107,13 @@ void Block::Prepare(const Launch& launch, Index index) {
   std::memset(static_cast<void*>(shared_.data()), 0xFF, shared_.size() * sizeof shared_[0]);
   meeting_ = {.came = 0, .living = threads, .met = 0};
   warps_.assign((threads + kWarp - 1) / kWarp, Warp());
-  while (fibers_.size() < threads) {
-    fibers_.push_back(std::make_unique<Fiber>());
-    void* stack = mmap(
-        nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-        -1, 0);
-    if (stack == MAP_FAILED) std::abort();
-    stacks_.push_back(stack);
-  }
+  while (threads_.size() < threads) threads_.push_back(std::make_unique<Thread>());
   for (unsigned i = 0; i < threads; ++i) {
     ++warps_[i / kWarp].meeting.living;
-    Fiber& fiber = *fibers_[i];
-    fiber.place = {{i, 0, 0}, index, launch.block, launch.grid};
-    fiber.ended = false;
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = stacks_[i];
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = &scheduler_;
-    makecontext(&fiber.context, &Block::Body, 0);
+    Thread& thread = *threads_[i];
+    thread.place = {{i, 0, 0}, index, launch.block, launch.grid};
+    thread.ended = false;
+    thread.fiber.Start(&Block::Body);
   }
 }
 
@@ -145,10 +126,10 @@ void Block::Run(const Launch& launch, void** parameters, Index index) {
   for (;;) {
     progress_ = looks_ = false;
     for (unsigned i = 0; i < threads; ++i) {
-      current_ = fibers_[backwards ? threads - 1 - i : i].get();
-      if (!current_->ended) swapcontext(&scheduler_, &current_->context);
+      current_ = threads_[backwards ? threads - 1 - i : i].get();
+      if (!current_->ended) current_->fiber.Resume();
     }
-    if (std::all_of(fibers_.begin(), fibers_.begin() + threads, [](auto& f) { return f->ended; }))
+    if (std::all_of(threads_.begin(), threads_.begin() + threads, [](auto& t) { return t->ended; }))
       break;
     if (progress_) continue;
     if (!looks_) {
