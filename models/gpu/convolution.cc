@@ -1,185 +1,151 @@
+// A direction has a few ways that cuDNN expects to be fast. They are tried on the device, those of
+// the graph API and of the classic functions by turns, each in the order of cuDNN's expectations.
+
 #include "models/gpu/convolution.h"
 
 #include <dtrun/error.h>
 
-#include "gpu/driver.h"
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "models/gpu/choice_cache.h"
+#include "models/gpu/convolution_way.h"
+#include "models/gpu/trial.h"
 #include "models/text.h"
 
 namespace dtrun::models {
 namespace {
 
-cudnnDataType_t TypeOf(DType dtype) {
-  if (dtype == DType::kBF16) return CUDNN_DATA_BFLOAT16;
-  return dtype == DType::kF16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
+struct Choice {
+  std::string way;  // its name
+  double milliseconds = 0;
+};
+
+ChoiceCache<Choice>& Choices() {
+  static auto& choices = *new ChoiceCache<Choice>;
+  return choices;
 }
 
-cudnnMathType_t MathOf(const Convolution::Options& options) {
-  if (options.dtype != DType::kF32) return CUDNN_TENSOR_OP_MATH;
-  return options.tf32 == Tf32::kAllowed ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
-}
-
-constexpr int kMostAlgorithms = 16;
-
-// The fastest of those tried, which come in that order, that may be used.
-template <typename Tried>
-const Tried& Fastest(
-    const Tried* tried, int count, const Convolution::Options& options, const char* what) {
-  for (int i = 0; i < count; ++i) {
-    if (tried[i].status == CUDNN_STATUS_SUCCESS && tried[i].determinism == CUDNN_DETERMINISTIC)
-      return tried[i];
+const char* NameOf(Direction direction) {
+  switch (direction) {
+    case Direction::kForward: return "forward";
+    case Direction::kFilters: return "filters";
+    case Direction::kInput: return "input";
   }
-  throw Error(
-      ErrorCode::kUnavailable,
-      Text(
-          "cuDNN has no deterministic algorithm for ", what, " of a convolution from ",
-          ToString(options.input), " to ", ToString(options.output), " in ", NameOf(options.dtype),
-          ", ", options.rows, " rows"));
+  return "";
+}
+
+std::string Describe(const Convolution::Options& options) {
+  const bool narrow = options.dtype == DType::kF32 && options.tf32 == Tf32::kAllowed;
+  return Text(
+      "a convolution from ", ToString(options.input), " to ", ToString(options.output), " in ",
+      dtrun::NameOf(options.dtype), narrow ? " as TF32" : "", ", ", options.rows, " rows");
+}
+
+// GPUs of one model are alike, so what is chosen on one of them is also for the others.
+std::string KeyOf(const ConvolutionSetting& setting, Direction direction) {
+  const gpu::Device& device = setting.handle.stream().device();
+  return Text(
+      NameOf(direction), " of ", Describe(setting.options), ", ", setting.workspace.bytes,
+      " bytes, ", device.name(), " with ", device.multiprocessors());
+}
+
+// What a library cannot do is no reason to do without the other; `problem` says what it was.
+ConvolutionWays Listed(
+    ConvolutionWays (*list)(const ConvolutionSetting&, Direction),
+    const ConvolutionSetting& setting, Direction direction, std::string& problem) {
+  try {
+    return list(setting, direction);
+  } catch (const Error& error) {
+    problem = error.what();
+    return {};
+  }
+}
+
+ConvolutionWays ByTurns(ConvolutionWays first, ConvolutionWays second) {
+  ConvolutionWays all;
+  for (size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
+    if (i < first.size()) all.push_back(std::move(first[i]));
+    if (i < second.size()) all.push_back(std::move(second[i]));
+  }
+  return all;
 }
 
 }  // namespace
 
-const Cudnn& Cudnn::Get() {
-  static const Cudnn loaded = [] {
-    const gpu::LoadedLibrary library({"libcudnn.so.9", "libcudnn.so"});
-    Cudnn functions;
-#define DTRUN_FIND_CUDNN_FUNCTION(name) \
-  functions.name = library.Find<std::remove_pointer_t<decltype(functions.name)>>(#name);
-    DTRUN_FOR_EACH_CUDNN_FUNCTION(DTRUN_FIND_CUDNN_FUNCTION)
-#undef DTRUN_FIND_CUDNN_FUNCTION
-    return functions;
-  }();
-  return loaded;
-}
-
-void Cudnn::Check(cudnnStatus_t status, const char* call) const {
-  if (status == CUDNN_STATUS_SUCCESS) return;
-  throw Error(ErrorCode::kSystem, Text(call, " failed: ", cudnnGetErrorString(status)));
-}
-
 Convolution::Convolution(
-    const gpu::Device& device, CUstream stream, const Options& options, const Workspace& workspace,
-    void* input, void* filters, void* output)
-    : device_(device), cudnn_(Cudnn::Get()), workspace_(workspace) {
-  const gpu::DeviceScope scope(device_);
-  cudnn_.Check(cudnn_.cudnnCreate(&handle_), "cudnnCreate");
-  cudnn_.Check(
-      cudnn_.cudnnSetStream(handle_, reinterpret_cast<cudaStream_t>(stream)), "cudnnSetStream");
-  Describe(options);
-  Choose(options, input, filters, output);
+    const gpu::Stream& stream, const Options& options, const Workspace& workspace, void* input,
+    void* filters, void* output)
+    : options_(options), workspace_(workspace), handle_(std::make_unique<CudnnHandle>(stream)) {
+  const ConvolutionTensors tensors{input, filters, output};
+  const gpu::DeviceScope scope(stream.device());
+  forward_ = Choose(Direction::kForward, tensors);
+  to_filters_ = Choose(Direction::kFilters, tensors);
+  to_input_ = Choose(Direction::kInput, tensors);
 }
 
 Convolution::~Convolution() {
-  const gpu::DeviceScope scope(device_);
-  for (const cudnnConvolutionDescriptor_t each : {forward_, to_filters_, to_input_})
-    if (each != nullptr) cudnn_.cudnnDestroyConvolutionDescriptor(each);
-  if (filters_ != nullptr) cudnn_.cudnnDestroyFilterDescriptor(filters_);
-  for (const cudnnTensorDescriptor_t each : {input_, output_})
-    if (each != nullptr) cudnn_.cudnnDestroyTensorDescriptor(each);
-  if (handle_ != nullptr) cudnn_.cudnnDestroy(handle_);
+  const gpu::DeviceScope scope(handle_->stream().device());
+  forward_.reset();
+  to_filters_.reset();
+  to_input_.reset();
 }
 
-void Convolution::Describe(const Options& options) {
-  const cudnnDataType_t type = TypeOf(options.dtype);
-  const auto describe = [&](cudnnTensorDescriptor_t* tensor, const Shape& shape) {
-    cudnn_.Check(cudnn_.cudnnCreateTensorDescriptor(tensor), "cudnnCreateTensorDescriptor");
-    cudnn_.Check(
-        cudnn_.cudnnSetTensor4dDescriptor(
-            *tensor, CUDNN_TENSOR_NHWC, type, options.rows, shape.channels, shape.height,
-            shape.width),
-        "cudnnSetTensor4dDescriptor");
+std::unique_ptr<ConvolutionWay> Convolution::Choose(
+    Direction direction, const ConvolutionTensors& tensors) {
+  const ConvolutionSetting setting{*handle_, options_, workspace_};
+  std::string problem = "it proposes none";
+  ConvolutionWays ways = ByTurns(
+      Listed(GraphWays, setting, direction, problem),
+      Listed(ClassicWays, setting, direction, problem));
+  const auto milliseconds = [&](size_t i) {
+    try {
+      ways[i]->Prepare();
+      return MillisecondsInGraph(handle_->stream(), [&] { ways[i]->Enqueue(tensors); });
+    } catch (const Error& error) {
+      problem = error.what();
+      return std::numeric_limits<double>::infinity();
+    }
   };
-  describe(&input_, options.input);
-  describe(&output_, options.output);
-  cudnn_.Check(cudnn_.cudnnCreateFilterDescriptor(&filters_), "cudnnCreateFilterDescriptor");
-  cudnn_.Check(
-      cudnn_.cudnnSetFilter4dDescriptor(
-          filters_, type, CUDNN_TENSOR_NHWC, options.output.channels, options.input.channels, 3, 3),
-      "cudnnSetFilter4dDescriptor");
-  for (cudnnConvolutionDescriptor_t* each : {&forward_, &to_filters_, &to_input_}) {
-    cudnn_.Check(cudnn_.cudnnCreateConvolutionDescriptor(each), "cudnnCreateConvolutionDescriptor");
-    cudnn_.Check(
-        cudnn_.cudnnSetConvolution2dDescriptor(
-            *each, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
-        "cudnnSetConvolution2dDescriptor");
-    cudnn_.Check(
-        cudnn_.cudnnSetConvolutionMathType(*each, MathOf(options)), "cudnnSetConvolutionMathType");
-  }
+  const Choice choice = Choices().Get(KeyOf(setting, direction), [&] {
+    const auto fastest = FindFastest(ways.size(), {}, milliseconds);
+    if (fastest) return Choice{ways[fastest->candidate]->name(), fastest->milliseconds};
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text(
+            "cuDNN has no deterministic way to compute '", NameOf(direction), "' of ",
+            Describe(options_), ": ", problem));
+  });
+  const auto chosen = std::find_if(
+      ways.begin(), ways.end(), [&](const auto& way) { return way->name() == choice.way; });
+  if (chosen == ways.end())
+    throw Error(ErrorCode::kSystem, Text("cuDNN does not propose ", choice.way, " again"));
+  (*chosen)->Prepare();
+  choice_ += Text(
+      choice_.empty() ? "" : ", ", NameOf(direction), " ", choice.way, " (", choice.milliseconds,
+      " ms)");
+  return std::move(*chosen);
 }
 
-void Convolution::Choose(const Options& options, void* input, void* filters, void* output) {
-  int count = 0;
-  cudnnConvolutionFwdAlgoPerf_t forward[kMostAlgorithms];
-  cudnn_.Check(
-      cudnn_.cudnnFindConvolutionForwardAlgorithmEx(
-          handle_, input_, input, filters_, filters, forward_, output_, output, kMostAlgorithms,
-          &count, forward, workspace_.data, workspace_.bytes),
-      "cudnnFindConvolutionForwardAlgorithmEx");
-  const auto& best_forward = Fastest(forward, count, options, "the outputs");
-  cudnnConvolutionBwdFilterAlgoPerf_t to_filters[kMostAlgorithms];
-  cudnn_.Check(
-      cudnn_.cudnnFindConvolutionBackwardFilterAlgorithmEx(
-          handle_, input_, input, output_, output, to_filters_, filters_, filters, kMostAlgorithms,
-          &count, to_filters, workspace_.data, workspace_.bytes),
-      "cudnnFindConvolutionBackwardFilterAlgorithmEx");
-  const auto& best_filters = Fastest(to_filters, count, options, "the filters' gradient");
-  cudnnConvolutionBwdDataAlgoPerf_t to_input[kMostAlgorithms];
-  cudnn_.Check(
-      cudnn_.cudnnFindConvolutionBackwardDataAlgorithmEx(
-          handle_, filters_, filters, output_, output, to_input_, input_, input, kMostAlgorithms,
-          &count, to_input, workspace_.data, workspace_.bytes),
-      "cudnnFindConvolutionBackwardDataAlgorithmEx");
-  const auto& best_input = Fastest(to_input, count, options, "the inputs' gradient");
-  forward_algorithm_ = best_forward.algo;
-  filters_algorithm_ = best_filters.algo;
-  input_algorithm_ = best_input.algo;
-  // What was found for multiply-adds of f32 may be called by another name, but is to remain that.
-  const auto use = [&](cudnnConvolutionDescriptor_t descriptor, cudnnMathType_t found) {
-    const cudnnMathType_t math = MathOf(options) == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : found;
-    cudnn_.Check(
-        cudnn_.cudnnSetConvolutionMathType(descriptor, math), "cudnnSetConvolutionMathType");
-  };
-  use(forward_, best_forward.mathType);
-  use(to_filters_, best_filters.mathType);
-  use(to_input_, best_input.mathType);
-  const auto name = [](const char* what, const auto& best) {
-    return Text(what, " ", static_cast<int>(best.algo), " (", best.time, " ms)");
-  };
-  choice_ = Text(
-      name("forward", best_forward), ", ", name("filters", best_filters), ", ",
-      name("input", best_input));
-}
-
-namespace {
-constexpr float kOne = 1, kZero = 0;
-}  // namespace
-
+// What is only read is not written.
 void Convolution::Forward(const void* input, const void* filters, void* output) {
-  const gpu::DeviceScope scope(device_);
-  cudnn_.Check(
-      cudnn_.cudnnConvolutionForward(
-          handle_, &kOne, input_, input, filters_, filters, forward_, forward_algorithm_,
-          workspace_.data, workspace_.bytes, &kZero, output_, output),
-      "cudnnConvolutionForward");
+  const gpu::DeviceScope scope(handle_->stream().device());
+  forward_->Enqueue({const_cast<void*>(input), const_cast<void*>(filters), output});
 }
 
 void Convolution::BackwardFilters(
     const void* input, const void* output_gradient, void* filters_gradient) {
-  const gpu::DeviceScope scope(device_);
-  cudnn_.Check(
-      cudnn_.cudnnConvolutionBackwardFilter(
-          handle_, &kOne, input_, input, output_, output_gradient, to_filters_, filters_algorithm_,
-          workspace_.data, workspace_.bytes, &kZero, filters_, filters_gradient),
-      "cudnnConvolutionBackwardFilter");
+  const gpu::DeviceScope scope(handle_->stream().device());
+  to_filters_->Enqueue(
+      {const_cast<void*>(input), filters_gradient, const_cast<void*>(output_gradient)});
 }
 
 void Convolution::BackwardInput(
     const void* output_gradient, const void* filters, void* input_gradient) {
-  const gpu::DeviceScope scope(device_);
-  cudnn_.Check(
-      cudnn_.cudnnConvolutionBackwardData(
-          handle_, &kOne, filters_, filters, output_, output_gradient, to_input_, input_algorithm_,
-          workspace_.data, workspace_.bytes, &kZero, input_, input_gradient),
-      "cudnnConvolutionBackwardData");
+  const gpu::DeviceScope scope(handle_->stream().device());
+  to_input_->Enqueue(
+      {input_gradient, const_cast<void*>(filters), const_cast<void*>(output_gradient)});
 }
 
 }  // namespace dtrun::models

@@ -120,7 +120,7 @@ void DeviceNetwork::MakeLibraryCalls(size_t i) {
   if (stage.kind == StageKind::kDense || stage.kind == StageKind::kOutput) return MakeProducts(i);
   if (stage.kind != StageKind::kConvolution) return;
   stages_[i].convolution = std::make_unique<Convolution>(
-      device(), stream_.get(),
+      stream_,
       Convolution::Options{
           .input = stage.input,
           .output = stage.output,

@@ -38,6 +38,7 @@ PACKAGED_GPU_PROGRAMS = [
     "//bench:gpu_all_reduce_perf",
     "//bench:gpu_cnn_perf",
     "//tests/gpu_simulator:gpu_test",
+    "//tests/models/gpu:convolution_test",
     "//tests/models/gpu:kernels_test",
     "//tests/models/gpu:network_test",
     "//tests/models/gpu:product_test",

@@ -1,29 +1,22 @@
-// The functions of libcudnn.so.9 that dtrun calls: convolutions of stride 1 without padding,
-// channels last, by their definition, with sums in f64. Of algorithms there are two for each
-// direction: the first would not give the same bits in every run, so who wants that has to look.
+// The classic functions of libcudnn.so.9 that dtrun calls: convolutions of stride 1 without
+// padding, channels last. Of algorithms there are three for each direction: the first one would not
+// give the same bits in every run, the second one takes more memory than there is, so who does not
+// look is refused when it computes.
 
-#include <cudnn.h>
+#include "tests/gpu_simulator/convolution_math.h"
+#include "tests/gpu_simulator/cudnn_handle.h"
 
-#include <vector>
+using dtrun::gpu_simulator::ConvolutionCall;
+using dtrun::gpu_simulator::ConvolutionKind;
+using dtrun::gpu_simulator::ConvolutionTensor;
+using dtrun::gpu_simulator::CudaTypeOf;
+using dtrun::gpu_simulator::EnqueueFor;
 
-#include "tests/gpu_simulator/host_math.h"
-
-#define EXPORT extern "C" __attribute__((visibility("default")))
-
-using dtrun::gpu_simulator::EnqueueOnStream;
-using dtrun::gpu_simulator::LoadValue;
-using dtrun::gpu_simulator::StoreValue;
-
-struct cudnnContext {
-  CUstream stream = nullptr;
-};
 struct cudnnTensorStruct {
-  cudaDataType_t type = CUDA_R_32F;
-  int n = 0, c = 0, h = 0, w = 0;
+  ConvolutionTensor tensor;
 };
 struct cudnnFilterStruct {
-  cudaDataType_t type = CUDA_R_32F;
-  int k = 0, c = 0, h = 0, w = 0;
+  ConvolutionTensor tensor;
 };
 struct cudnnConvolutionStruct {
   cudnnMathType_t math = CUDNN_DEFAULT_MATH;
@@ -31,81 +24,37 @@ struct cudnnConvolutionStruct {
 
 namespace {
 
-cudaDataType_t TypeOf(cudnnDataType_t type) {
-  if (type == CUDNN_DATA_BFLOAT16) return CUDA_R_16BF;
-  return type == CUDNN_DATA_HALF ? CUDA_R_16F : CUDA_R_32F;
-}
+constexpr size_t kTooLarge = size_t{1} << 50;
 
-// One convolution's tensors, and a visit of all products that it is made of.
-struct Geometry {
-  cudnnTensorStruct x, y;
-  cudnnFilterStruct w;
-
-  bool Fits() const {
-    return x.n == y.n && x.c == w.c && y.c == w.k && y.h == x.h - w.h + 1 && y.w == x.w - w.w + 1 &&
-           x.type == w.type && x.type == y.type;
-  }
-  uint64_t X(int n, int h, int at, int c) const {
-    return ((uint64_t(n) * uint64_t(x.h) + uint64_t(h)) * uint64_t(x.w) + uint64_t(at)) *
-               uint64_t(x.c) +
-           uint64_t(c);
-  }
-  uint64_t Y(int n, int h, int at, int k) const {
-    return ((uint64_t(n) * uint64_t(y.h) + uint64_t(h)) * uint64_t(y.w) + uint64_t(at)) *
-               uint64_t(y.c) +
-           uint64_t(k);
-  }
-  uint64_t W(int k, int r, int s) const {
-    return ((uint64_t(k) * uint64_t(w.h) + uint64_t(r)) * uint64_t(w.w) + uint64_t(s)) *
-           uint64_t(w.c);
-  }
-  uint64_t XCount() const { return X(x.n, 0, 0, 0); }
-  uint64_t YCount() const { return Y(y.n, 0, 0, 0); }
-  uint64_t WCount() const { return W(w.k, 0, 0); }
-
-  // visit(first of x, of w, of y): for the channels of x and w that follow.
-  template <typename Visit>
-  void ForEach(const Visit& visit) const {
-    for (int n = 0; n < y.n; ++n)
-      for (int h = 0; h < y.h; ++h)
-        for (int at = 0; at < y.w; ++at)
-          for (int k = 0; k < y.c; ++k)
-            for (int r = 0; r < w.h; ++r)
-              for (int s = 0; s < w.w; ++s)
-                visit(X(n, h + r, at + s, 0), W(k, r, s), Y(n, h, at, k));
-  }
-};
-
-std::vector<double> Values(const void* from, uint64_t count, cudaDataType_t type) {
-  std::vector<double> values(count);
-  for (uint64_t i = 0; i < count; ++i) values[i] = LoadValue(from, i, type);
-  return values;
-}
-
-void Store(const std::vector<double>& values, void* to, cudaDataType_t type) {
-  for (uint64_t i = 0; i < values.size(); ++i) StoreValue(values[i], to, i, type);
-}
-
-cudnnStatus_t Enqueue(cudnnHandle_t handle, std::function<void()> task) {
-  return EnqueueOnStream(handle->stream, std::move(task)) ? CUDNN_STATUS_SUCCESS
-                                                          : CUDNN_STATUS_EXECUTION_FAILED;
-}
-
-template <typename Tried, typename Algorithm>
+// The numbers of the three: `right` is the one that can be used.
+template <typename Proposed, typename Algorithm>
 cudnnStatus_t Propose(
-    Algorithm algorithm, cudnnConvolutionDescriptor_t convolution, int requested, int* returned,
-    Tried* tried) {
-  *returned = requested < 2 ? requested : 2;
+    const ConvolutionCall& call, cudnnConvolutionDescriptor_t convolution, Algorithm right,
+    int requested, int* returned, Proposed* proposed) {
+  if (!call.Fits()) return CUDNN_STATUS_BAD_PARAM;
+  constexpr int kAll = 3;
+  *returned = requested < kAll ? requested : kAll;
   for (int i = 0; i < *returned; ++i) {
-    tried[i] = {};
-    tried[i].algo = i == 0 ? Algorithm{} : algorithm;
-    tried[i].status = CUDNN_STATUS_SUCCESS;
-    tried[i].time = 0.5f + static_cast<float>(i);
-    tried[i].determinism = i == 0 ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC;
-    tried[i].mathType = convolution->math;
+    proposed[i] = {};
+    proposed[i].algo = i < 2 ? Algorithm(right + 1 + i) : right;
+    proposed[i].status = CUDNN_STATUS_SUCCESS;
+    proposed[i].time = -1;
+    proposed[i].memory = i == 1 ? kTooLarge : 0;
+    proposed[i].determinism = i == 0 ? CUDNN_NON_DETERMINISTIC : CUDNN_DETERMINISTIC;
+    proposed[i].mathType = convolution->math;
   }
   return CUDNN_STATUS_SUCCESS;
 }
+
+cudnnStatus_t Enqueue(cudnnHandle_t handle, const ConvolutionCall& call, bool is_right) {
+  if (!call.Fits()) return CUDNN_STATUS_BAD_PARAM;
+  return EnqueueFor(
+      handle, [call, is_right] { is_right ? call.Compute() : call.ComputeByChance(); });
+}
+
+constexpr auto kForward = CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+constexpr auto kFilters = CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
+constexpr auto kInput = CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
 
 }  // namespace
 
@@ -125,7 +74,6 @@ EXPORT const char* cudnnGetErrorString(cudnnStatus_t status) {
   return status == CUDNN_STATUS_BAD_PARAM ? "CUDNN_STATUS_BAD_PARAM"
                                           : "an error of simulated cuDNN";
 }
-EXPORT size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
 
 EXPORT cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* tensor) {
   *tensor = new cudnnTensorStruct;
@@ -135,7 +83,7 @@ EXPORT cudnnStatus_t cudnnSetTensor4dDescriptor(
     cudnnTensorDescriptor_t tensor, cudnnTensorFormat_t format, cudnnDataType_t type, int n, int c,
     int h, int w) {
   if (format != CUDNN_TENSOR_NHWC) return CUDNN_STATUS_NOT_SUPPORTED;
-  *tensor = {TypeOf(type), n, c, h, w};
+  tensor->tensor = {CudaTypeOf(type), n, c, h, w};
   return CUDNN_STATUS_SUCCESS;
 }
 EXPORT cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t tensor) {
@@ -150,7 +98,7 @@ EXPORT cudnnStatus_t cudnnSetFilter4dDescriptor(
     cudnnFilterDescriptor_t filter, cudnnDataType_t type, cudnnTensorFormat_t format, int k, int c,
     int h, int w) {
   if (format != CUDNN_TENSOR_NHWC) return CUDNN_STATUS_NOT_SUPPORTED;
-  *filter = {TypeOf(type), k, c, h, w};
+  filter->tensor = {CudaTypeOf(type), k, c, h, w};
   return CUDNN_STATUS_SUCCESS;
 }
 EXPORT cudnnStatus_t cudnnDestroyFilterDescriptor(cudnnFilterDescriptor_t filter) {
@@ -178,88 +126,60 @@ EXPORT cudnnStatus_t cudnnDestroyConvolutionDescriptor(cudnnConvolutionDescripto
   return CUDNN_STATUS_SUCCESS;
 }
 
-EXPORT cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(
-    cudnnHandle_t, const cudnnTensorDescriptor_t x, const void*, const cudnnFilterDescriptor_t w,
-    const void*, const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t y,
-    void*, const int requested, int* returned, cudnnConvolutionFwdAlgoPerf_t* tried, void*,
-    size_t) {
-  if (!Geometry{*x, *y, *w}.Fits()) return CUDNN_STATUS_BAD_PARAM;
-  return Propose(
-      CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, convolution, requested, returned, tried);
+EXPORT cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
+    cudnnHandle_t, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t y,
+    const int requested, int* returned, cudnnConvolutionFwdAlgoPerf_t* proposed) {
+  const ConvolutionCall call{ConvolutionKind::kForward, x->tensor, w->tensor, y->tensor};
+  return Propose(call, convolution, kForward, requested, returned, proposed);
 }
-EXPORT cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(
-    cudnnHandle_t, const cudnnFilterDescriptor_t w, const void*, const cudnnTensorDescriptor_t y,
-    const void*, const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t x,
-    void*, const int requested, int* returned, cudnnConvolutionBwdDataAlgoPerf_t* tried, void*,
-    size_t) {
-  if (!Geometry{*x, *y, *w}.Fits()) return CUDNN_STATUS_BAD_PARAM;
-  return Propose(CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, convolution, requested, returned, tried);
+EXPORT cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+    cudnnHandle_t, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t y,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t w,
+    const int requested, int* returned, cudnnConvolutionBwdFilterAlgoPerf_t* proposed) {
+  const ConvolutionCall call{ConvolutionKind::kFilters, x->tensor, w->tensor, y->tensor};
+  return Propose(call, convolution, kFilters, requested, returned, proposed);
 }
-EXPORT cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(
-    cudnnHandle_t, const cudnnTensorDescriptor_t x, const void*, const cudnnTensorDescriptor_t y,
-    const void*, const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t w,
-    void*, const int requested, int* returned, cudnnConvolutionBwdFilterAlgoPerf_t* tried, void*,
-    size_t) {
-  if (!Geometry{*x, *y, *w}.Fits()) return CUDNN_STATUS_BAD_PARAM;
-  return Propose(CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, convolution, requested, returned, tried);
+EXPORT cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
+    cudnnHandle_t, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t y,
+    const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t x,
+    const int requested, int* returned, cudnnConvolutionBwdDataAlgoPerf_t* proposed) {
+  const ConvolutionCall call{ConvolutionKind::kInput, x->tensor, w->tensor, y->tensor};
+  return Propose(call, convolution, kInput, requested, returned, proposed);
 }
 
 EXPORT cudnnStatus_t cudnnConvolutionForward(
     cudnnHandle_t handle, const void*, const cudnnTensorDescriptor_t x_shape, const void* x,
     const cudnnFilterDescriptor_t w_shape, const void* w, const cudnnConvolutionDescriptor_t,
-    cudnnConvolutionFwdAlgo_t, void*, size_t, const void*, const cudnnTensorDescriptor_t y_shape,
-    void* y) {
-  const Geometry geometry{*x_shape, *y_shape, *w_shape};
-  if (!geometry.Fits()) return CUDNN_STATUS_BAD_PARAM;
-  return Enqueue(handle, [=] {
-    const cudaDataType_t type = geometry.x.type;
-    const auto inputs = Values(x, geometry.XCount(), type);
-    const auto filters = Values(w, geometry.WCount(), type);
-    std::vector<double> outputs(geometry.YCount());
-    geometry.ForEach([&](uint64_t at_x, uint64_t at_w, uint64_t at_y) {
-      for (uint64_t c = 0; c < uint64_t(geometry.x.c); ++c)
-        outputs[at_y] += inputs[at_x + c] * filters[at_w + c];
-    });
-    Store(outputs, y, type);
-  });
+    cudnnConvolutionFwdAlgo_t algorithm, void*, size_t, const void*,
+    const cudnnTensorDescriptor_t y_shape, void* y) {
+  const ConvolutionCall call{
+      ConvolutionKind::kForward,
+      x_shape->tensor,
+      w_shape->tensor,
+      y_shape->tensor,
+      const_cast<void*>(x),
+      const_cast<void*>(w),
+      y};
+  return Enqueue(handle, call, algorithm == kForward);
 }
-
-EXPORT cudnnStatus_t cudnnConvolutionBackwardData(
-    cudnnHandle_t handle, const void*, const cudnnFilterDescriptor_t w_shape, const void* w,
-    const cudnnTensorDescriptor_t y_shape, const void* y, const cudnnConvolutionDescriptor_t,
-    cudnnConvolutionBwdDataAlgo_t, void*, size_t, const void*,
-    const cudnnTensorDescriptor_t x_shape, void* x) {
-  const Geometry geometry{*x_shape, *y_shape, *w_shape};
-  if (!geometry.Fits()) return CUDNN_STATUS_BAD_PARAM;
-  return Enqueue(handle, [=] {
-    const cudaDataType_t type = geometry.x.type;
-    const auto outputs = Values(y, geometry.YCount(), type);
-    const auto filters = Values(w, geometry.WCount(), type);
-    std::vector<double> inputs(geometry.XCount());
-    geometry.ForEach([&](uint64_t at_x, uint64_t at_w, uint64_t at_y) {
-      for (uint64_t c = 0; c < uint64_t(geometry.x.c); ++c)
-        inputs[at_x + c] += outputs[at_y] * filters[at_w + c];
-    });
-    Store(inputs, x, type);
-  });
-}
-
 EXPORT cudnnStatus_t cudnnConvolutionBackwardFilter(
     cudnnHandle_t handle, const void*, const cudnnTensorDescriptor_t x_shape, const void* x,
     const cudnnTensorDescriptor_t y_shape, const void* y, const cudnnConvolutionDescriptor_t,
-    cudnnConvolutionBwdFilterAlgo_t, void*, size_t, const void*,
+    cudnnConvolutionBwdFilterAlgo_t algorithm, void*, size_t, const void*,
     const cudnnFilterDescriptor_t w_shape, void* w) {
-  const Geometry geometry{*x_shape, *y_shape, *w_shape};
-  if (!geometry.Fits()) return CUDNN_STATUS_BAD_PARAM;
-  return Enqueue(handle, [=] {
-    const cudaDataType_t type = geometry.x.type;
-    const auto inputs = Values(x, geometry.XCount(), type);
-    const auto outputs = Values(y, geometry.YCount(), type);
-    std::vector<double> filters(geometry.WCount());
-    geometry.ForEach([&](uint64_t at_x, uint64_t at_w, uint64_t at_y) {
-      for (uint64_t c = 0; c < uint64_t(geometry.x.c); ++c)
-        filters[at_w + c] += inputs[at_x + c] * outputs[at_y];
-    });
-    Store(filters, w, type);
-  });
+  const ConvolutionCall call{ConvolutionKind::kFilters, x_shape->tensor,      w_shape->tensor,
+                             y_shape->tensor,           const_cast<void*>(x), w,
+                             const_cast<void*>(y)};
+  return Enqueue(handle, call, algorithm == kFilters);
+}
+EXPORT cudnnStatus_t cudnnConvolutionBackwardData(
+    cudnnHandle_t handle, const void*, const cudnnFilterDescriptor_t w_shape, const void* w,
+    const cudnnTensorDescriptor_t y_shape, const void* y, const cudnnConvolutionDescriptor_t,
+    cudnnConvolutionBwdDataAlgo_t algorithm, void*, size_t, const void*,
+    const cudnnTensorDescriptor_t x_shape, void* x) {
+  const ConvolutionCall call{
+      ConvolutionKind::kInput, x_shape->tensor,     w_shape->tensor, y_shape->tensor, x,
+      const_cast<void*>(w),    const_cast<void*>(y)};
+  return Enqueue(handle, call, algorithm == kInput);
 }

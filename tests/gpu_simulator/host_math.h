@@ -35,19 +35,28 @@ inline void StoreValue(double value, void* to, uint64_t at, cudaDataType_t type)
   }
 }
 
+/// A function of the simulated driver; null where there is none.
+template <typename Function>
+Function* DriverFunction(const char* name) {
+  static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  return driver == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(driver, name));
+}
+
 /// False: there is no driver, or it refuses. A task that is a part of a graph is done often, so it
 /// is never freed.
 inline bool EnqueueOnStream(CUstream stream, std::function<void()> task) {
-  static auto* const launch = [] {
-    void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    return driver == nullptr ? nullptr
-                             : reinterpret_cast<decltype(&::cuLaunchHostFunc)>(
-                                   ::dlsym(driver, "cuLaunchHostFunc"));
-  }();
+  static auto* const launch = DriverFunction<decltype(::cuLaunchHostFunc)>("cuLaunchHostFunc");
   if (launch == nullptr) return false;
   auto* const kept = new std::function<void()>(std::move(task));
   const CUhostFn call = [](void* data) { (*static_cast<std::function<void()>*>(data))(); };
   return launch(stream, call, kept) == CUDA_SUCCESS;
+}
+
+inline bool IsCapturing(CUstream stream) {
+  static auto* const ask = DriverFunction<decltype(::cuStreamIsCapturing)>("cuStreamIsCapturing");
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return ask != nullptr && ask(stream, &status) == CUDA_SUCCESS &&
+         status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
 }  // namespace dtrun::gpu_simulator

@@ -1,0 +1,39 @@
+#ifndef DTRUN_MODELS_GPU_TRIAL_H_
+#define DTRUN_MODELS_GPU_TRIAL_H_
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+
+#include "gpu/stream.h"
+
+namespace dtrun::models {
+
+/// Which of several ways to compute the same is the fastest: found out on the device itself.
+
+/// Milliseconds of what `enqueue` enqueues into `stream`, as a part of a CUDA graph, which is how
+/// it will be launched: the shortest of some launches in a row, after one that does not count.
+/// Waits for the stream. Throws what `enqueue` throws, and Error kSystem when it cannot be in a
+/// graph.
+double MillisecondsInGraph(const gpu::Stream& stream, const std::function<void()>& enqueue);
+
+struct TrialLimits {
+  size_t most = 12;    ///< candidates
+  double seconds = 5;  ///< after so many no further candidate is begun with, if there is one
+};
+
+struct Fastest {
+  size_t candidate = 0;
+  double milliseconds = 0;
+};
+
+/// The fastest of candidates 0, 1, ... count - 1, which are tried in this order: `try_one` returns
+/// the milliseconds of one, infinity if it cannot be used. One that is not faster by more than 2 %
+/// does not take the place of one before it, so that small differences, which are chance, do not
+/// decide. None: no candidate that was tried can be used.
+std::optional<Fastest> FindFastest(
+    size_t count, const TrialLimits& limits, const std::function<double(size_t)>& try_one);
+
+}  // namespace dtrun::models
+
+#endif

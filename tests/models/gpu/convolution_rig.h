@@ -1,0 +1,154 @@
+#ifndef DTRUN_TESTS_MODELS_GPU_CONVOLUTION_RIG_H_
+#define DTRUN_TESTS_MODELS_GPU_CONVOLUTION_RIG_H_
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "models/gpu/convolution.h"
+#include "models/gpu/convolution_way.h"
+#include "tests/models/gpu/kernel_rig.h"
+
+namespace dtrun::testing {
+
+inline double RelativeDistance(const Doubles& got, const Doubles& expected) {
+  double distance = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    distance += std::pow(got[i] - expected[i], 2);
+    norm += std::pow(expected[i], 2);
+  }
+  return std::sqrt(distance / norm);
+}
+
+/// A convolution of 16 channels to 8 on images of 5 x 6, with what it and its ways back come to in
+/// f64.
+class ConvolutionExample {
+ public:
+  explicit ConvolutionExample(
+      const Typed& of_type, models::Tf32 tf32 = models::Tf32::kOff, int rows = 3)
+      : type(of_type) {
+    options.input = {5, 6, 16};
+    options.output = {3, 4, 8};
+    options.rows = rows;
+    options.dtype = type.name == "f32"    ? DType::kF32
+                    : type.name == "bf16" ? DType::kBF16
+                                          : DType::kF16;
+    options.tf32 = tf32;
+    const auto examples = static_cast<size_t>(rows);
+    const Doubles in = MadeUp(examples * 5 * 6 * 16, 1), w = MadeUp(8 * 9 * 16, 2);
+    const Doubles gradient = MadeUp(examples * 3 * 4 * 8, 3);
+    output_.resize(gradient.size());
+    to_filters_.resize(w.size());
+    to_input_.resize(in.size());
+    for (size_t at = 0; at < output_.size(); ++at) {
+      const size_t k = at % 8, column = at / 8 % 4, row = at / 32 % 3, example = at / 96;
+      for (size_t i = 0; i < 9 * 16; ++i) {
+        const size_t c = i % 16, tap_row = i / 48, tap_column = i / 16 % 3;
+        const size_t of_input = ((example * 5 + row + tap_row) * 6 + column + tap_column) * 16 + c;
+        const size_t of_filters = k * 9 * 16 + i;
+        output_[at] += in[of_input] * w[of_filters];
+        to_filters_[of_filters] += in[of_input] * gradient[at];
+        to_input_[of_input] += gradient[at] * w[of_filters];
+      }
+    }
+    input = type.ToDevice(in);
+    filters = type.ToDevice(w);
+    output_gradient = type.ToDevice(gradient);
+  }
+
+  models::ConvolutionSetting setting() const {
+    return {handle, options, models::Workspace{workspace.as<void>(), workspace.bytes()}};
+  }
+
+  const Doubles& Expected(models::Direction direction) const {
+    if (direction == models::Direction::kForward) return output_;
+    return direction == models::Direction::kFilters ? to_filters_ : to_input_;
+  }
+
+  /// What a direction reads, and `result`, which is as large as what it writes.
+  models::ConvolutionTensors Tensors(
+      models::Direction direction, const gpu::DeviceMemory& result) const {
+    const bool forward = direction == models::Direction::kForward;
+    const bool to_filters = direction == models::Direction::kFilters;
+    return {
+        forward || to_filters ? input.as<void>() : result.as<void>(),
+        to_filters ? result.as<void>() : filters.as<void>(),
+        forward ? result.as<void>() : output_gradient.as<void>()};
+  }
+
+  gpu::DeviceMemory Result(models::Direction direction) const {
+    return type.ToDevice(Doubles(Expected(direction).size(), 99));
+  }
+
+  Doubles Computed(models::ConvolutionWay& way, models::Direction direction) const {
+    const gpu::DeviceMemory result = Result(direction);
+    const gpu::DeviceScope scope(TestStream().device());
+    way.Enqueue(Tensors(direction, result));
+    TestStream().Synchronize();
+    return type.ToHost(result, Expected(direction).size());
+  }
+
+  Typed type;
+  models::Convolution::Options options;
+  gpu::DeviceMemory input, filters, output_gradient;
+  gpu::DeviceMemory workspace{TestStream().device(), 32 << 20};
+  models::CudnnHandle handle{TestStream()};
+
+ private:
+  // Numbers of (-1, 1), as the type has them: with all its digits.
+  Doubles MadeUp(size_t count, uint32_t salt) const {
+    Doubles values(count);
+    for (size_t i = 0; i < count; ++i) {
+      const uint32_t bits = (static_cast<uint32_t>(i) * 2654435761u + salt * 40503u) >> 8 & 255;
+      values[i] = static_cast<double>(type.Rounded((static_cast<double>(bits) - 127.5) / 131));
+    }
+    return values;
+  }
+
+  Doubles output_, to_filters_, to_input_;
+};
+
+/// Made for an example, with buffers of its own for what is written while ways are tried.
+class ChosenConvolution {
+ public:
+  explicit ChosenConvolution(const ConvolutionExample& example)
+      : example_(example),
+        input_(example.Result(models::Direction::kInput)),
+        filters_(example.Result(models::Direction::kFilters)),
+        output_(example.Result(models::Direction::kForward)),
+        convolution(
+            TestStream(), example.options, example.setting().workspace, input_.as<void>(),
+            filters_.as<void>(), output_.as<void>()) {}
+
+  /// The three results, in the order of Direction, of one call each: what `enqueue` does with what
+  /// enqueues them is up to the caller.
+  template <typename Run>
+  std::vector<Doubles> Results(const Run& run) {
+    run([&] {
+      const auto& e = example_;
+      convolution.Forward(e.input.as<void>(), e.filters.as<void>(), output_.as<void>());
+      convolution.BackwardFilters(
+          e.input.as<void>(), e.output_gradient.as<void>(), filters_.as<void>());
+      convolution.BackwardInput(
+          e.output_gradient.as<void>(), e.filters.as<void>(), input_.as<void>());
+    });
+    TestStream().Synchronize();
+    const auto values = [&](const gpu::DeviceMemory& memory, models::Direction direction) {
+      return example_.type.ToHost(memory, example_.Expected(direction).size());
+    };
+    return {
+        values(output_, models::Direction::kForward), values(filters_, models::Direction::kFilters),
+        values(input_, models::Direction::kInput)};
+  }
+
+ private:
+  const ConvolutionExample& example_;
+  gpu::DeviceMemory input_, filters_, output_;
+
+ public:
+  models::Convolution convolution;
+};
+
+}  // namespace dtrun::testing
+
+#endif

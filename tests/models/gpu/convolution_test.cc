@@ -1,0 +1,158 @@
+// Convolutions by cuDNN, real or simulated, in all ways that they may be computed, against their
+// definition in f64. Simulated cuDNN proposes, among others, what nobody should use.
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <regex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "models/gpu/trial.h"
+#include "tests/models/gpu/convolution_rig.h"
+
+namespace dtrun::testing {
+namespace {
+
+using namespace models;  // NOLINT: their names are the subject
+
+bool OnSimulatedGpu() { return TestStream().device().name() == "simulated GPU"; }
+
+Typed AnyType() {
+  return GENERATE(Typed{"f32", 4, 1e-5}, Typed{"bf16", 2, 1e-2}, Typed{"f16", 2, 2e-3});
+}
+
+Direction AnyDirection() {
+  return GENERATE(Direction::kForward, Direction::kFilters, Direction::kInput);
+}
+
+// What it said, if it cannot be used.
+std::string Problem(ConvolutionWay& way, const ConvolutionExample& example, Direction direction) {
+  const gpu::DeviceMemory result = example.Result(direction);
+  const gpu::DeviceScope scope(TestStream().device());
+  try {
+    way.Prepare();
+    MillisecondsInGraph(TestStream(), [&] { way.Enqueue(example.Tensors(direction, result)); });
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST_CASE("each way that can be used gives the convolution, and the same bits each time") {
+  const Typed type = AnyType();
+  const Direction direction = AnyDirection();
+  const auto list = GENERATE(GraphWays, ClassicWays);
+  const ConvolutionExample example(type);
+  int used = 0;
+  for (const auto& way : list(example.setting(), direction)) {
+    INFO(type.name << ", direction " << static_cast<int>(direction) << ", " << way->name());
+    if (!Problem(*way, example, direction).empty()) continue;
+    ++used;
+    const Doubles first = example.Computed(*way, direction);
+    CHECK(RelativeDistance(first, example.Expected(direction)) < type.tolerance);
+    CHECK(example.Computed(*way, direction) == first);
+  }
+  CHECK(used > 0);
+}
+
+TEST_CASE("f32 is rounded to TF32 where that is allowed, and nowhere else") {
+  const Direction direction = AnyDirection();
+  const Typed f32{"f32", 4, 1e-5};
+  const ConvolutionExample allowed(f32, Tf32::kAllowed), off(f32, Tf32::kOff);
+  double furthest = 0;
+  for (const auto& way : GraphWays(allowed.setting(), direction)) {
+    INFO(way->name());
+    if (!Problem(*way, allowed, direction).empty()) continue;
+    const double distance =
+        RelativeDistance(allowed.Computed(*way, direction), allowed.Expected(direction));
+    furthest = std::max(furthest, distance);
+    CHECK(distance < 1e-3);
+    for (const auto& exact : GraphWays(off.setting(), direction))
+      if (distance > 1e-5) CHECK(exact->name() != way->name());
+  }
+  CHECK(furthest > 1e-5);
+}
+
+TEST_CASE("what a way lacks is said in cuDNN's words") {
+  if (!OnSimulatedGpu()) {
+    WARN("SKIPPED: these are simulated cuDNN's engines");
+    return;
+  }
+  const Direction direction = AnyDirection();
+  const ConvolutionExample example(Typed{"bf16", 2, 1e-2});
+  std::string problems;
+  for (const auto& way : GraphWays(example.setting(), direction)) {
+    const std::string problem = Problem(*way, example, direction);
+    if (!problem.empty()) problems += way->name() + ": " + problem + "\n";
+  }
+  CHECK(
+      problems ==
+      "graph engine 12: graph engine 12 wants a workspace of 1125899906842624 bytes, has 33554432\n"
+      "graph engine 13: cudnnBackendFinalize (descriptor type 5) failed: an error of simulated "
+      "cuDNN: nothing to compile it with\n"
+      "graph engine 14: cudnnBackendExecute failed: an error of simulated cuDNN: an engine that "
+      "does not work\n"
+      "graph engine 15: cudnnBackendExecute failed: an error of simulated cuDNN: an engine that "
+      "does not work\n");
+}
+
+TEST_CASE("what a convolution has chosen is right, in a graph too, and it says what that is") {
+  const Typed type = AnyType();
+  const ConvolutionExample example(type);
+  ChosenConvolution chosen(example);
+  INFO(chosen.convolution.choice());
+  const std::string way =
+      "(graph engine \\d+( \\d+=-?\\d+)*|classic algorithm \\d+ math \\d) \\([^ ]+ ms\\)";
+  CHECK(std::regex_match(
+      chosen.convolution.choice(),
+      std::regex("forward " + way + ", filters " + way + ", input " + way)));
+  const auto results = chosen.Results([](const auto& enqueue) { enqueue(); });
+  for (const Direction direction : {Direction::kForward, Direction::kFilters, Direction::kInput}) {
+    const auto& got = results[static_cast<size_t>(direction)];
+    CHECK(RelativeDistance(got, example.Expected(direction)) < type.tolerance);
+  }
+  const auto in_graph = chosen.Results([](const auto& enqueue) {
+    const gpu::Graph graph(TestStream(), enqueue);
+    graph.Launch(TestStream().get());
+    TestStream().Synchronize();
+  });
+  CHECK(in_graph == results);
+}
+
+TEST_CASE("convolutions of one kind do the same, whichever was made first") {
+  const Typed type = AnyType();
+  const int rows = 5;  // as nowhere else
+  const ConvolutionExample example(type, Tf32::kOff, rows);
+  std::vector<std::string> choices(4);
+  std::vector<std::thread> threads;
+  for (std::string& choice : choices) {
+    threads.emplace_back([&choice, &example] {
+      const gpu::Stream stream(TestStream().device());
+      const gpu::DeviceMemory input = example.Result(Direction::kInput);
+      const gpu::DeviceMemory filters = example.Result(Direction::kFilters);
+      const gpu::DeviceMemory output = example.Result(Direction::kForward);
+      const gpu::DeviceMemory workspace(stream.device(), example.workspace.bytes());
+      const Convolution convolution(
+          stream, example.options, {workspace.as<void>(), workspace.bytes()}, input.as<void>(),
+          filters.as<void>(), output.as<void>());
+      choice = convolution.choice();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // With the times: it was tried once.
+  CHECK(choices == std::vector<std::string>(4, choices[0]));
+  ChosenConvolution again(example);
+  CHECK(again.convolution.choice() == choices[0]);
+}
+
+TEST_CASE("a convolution that cuDNN has nothing for is refused with what was asked for") {
+  ConvolutionExample example(Typed{"bf16", 2, 1e-2});
+  example.options.output = {4, 4, 8};  // of this input that would be 3x4
+  CHECK_THROWS_WITH(
+      ChosenConvolution(example),
+      Catch::Contains("'forward' of a convolution from 5x6x16 to 4x4x8 in bf16, 3 rows: "));
+}
+
+}  // namespace
+}  // namespace dtrun::testing

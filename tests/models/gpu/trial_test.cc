@@ -1,0 +1,77 @@
+// How the fastest of several is found, and that it is found once.
+
+#include "models/gpu/trial.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "models/gpu/choice_cache.h"
+
+namespace dtrun::testing {
+namespace {
+
+using namespace models;  // NOLINT: their names are the subject
+
+constexpr double kUnusable = std::numeric_limits<double>::infinity();
+
+// The candidate that is chosen, by the milliseconds of all; -1: none.
+int Chosen(const std::vector<double>& milliseconds, const TrialLimits& limits = {}) {
+  const auto fastest =
+      FindFastest(milliseconds.size(), limits, [&](size_t i) { return milliseconds[i]; });
+  if (!fastest) return -1;
+  CHECK(fastest->milliseconds == milliseconds[fastest->candidate]);
+  return static_cast<int>(fastest->candidate);
+}
+
+TEST_CASE("the fastest is chosen, and one that cannot be used never") {
+  CHECK(Chosen({3, 1, 2}) == 1);
+  CHECK(Chosen({kUnusable, 3, kUnusable, 2}) == 3);
+  CHECK(Chosen({kUnusable, kUnusable}) == -1);
+  CHECK(Chosen({}) == -1);
+}
+
+TEST_CASE("a difference that may be chance does not replace what comes first") {
+  CHECK(Chosen({1.00, 0.99}) == 0);
+  CHECK(Chosen({1.00, 0.97}) == 1);
+  CHECK(Chosen({1.00, 0.99, 0.975}) == 2);
+}
+
+TEST_CASE("as many candidates are tried as may be, of those that can be used") {
+  CHECK(Chosen({4, 3, 2, 1}, {.most = 3}) == 2);
+  CHECK(Chosen({kUnusable, kUnusable, 4, 3, 2}, {.most = 2}) == 3);
+}
+
+TEST_CASE("when time is up, the best of those that were tried is chosen, and there is one") {
+  CHECK(Chosen({kUnusable, 2, 1}, {.seconds = 0}) == 1);
+}
+
+TEST_CASE("what was chosen for a key stays, for all threads") {
+  ChoiceCache<int> cache;
+  std::atomic<int> chosen{0};
+  const auto choose = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return ++chosen;
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) threads.emplace_back([&] { cache.Get("forward", choose); });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(cache.Get("forward", choose) == 1);
+  CHECK(cache.Get("input", choose) == 2);
+  CHECK(chosen == 2);
+}
+
+TEST_CASE("a choice that failed is made again") {
+  ChoiceCache<std::string> cache;
+  CHECK_THROWS_WITH(
+      cache.Get("forward", []() -> std::string { throw std::runtime_error("no way"); }), "no way");
+  CHECK(cache.Get("forward", [] { return std::string("found"); }) == "found");
+}
+
+}  // namespace
+}  // namespace dtrun::testing
