@@ -138,9 +138,9 @@ void DeviceNetwork::MakeProducts(size_t i) {
 void DeviceNetwork::ChooseHiddenProducts(size_t i) {
   const Stage& stage = plan_.stages[i];
   const std::string layer = Text(
-      device().index(), " ", options_.rows, " ", stage.input.count(), " ", stage.width(), " ",
-      plan_.stages[i + 1].width(), " ", NameOf(options_.dtype), " ",
-      static_cast<int>(options_.tf32), " ", stage.drops);
+      device().name(), " ", device().multiprocessors(), " ", options_.rows, " ",
+      stage.input.count(), " ", stage.width(), " ", plan_.stages[i + 1].width(), " ",
+      NameOf(options_.dtype), " ", static_cast<int>(options_.tf32), " ", stage.drops);
   Choice choice;
   const bool measures = options_.fusion == Fusion::kMeasured;
   const bool is_known = measures && ChoicesOfProcess().Find(layer, choice);

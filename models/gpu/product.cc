@@ -11,6 +11,8 @@
 
 #include "gpu/driver.h"
 #include "gpu/stream.h"
+#include "models/gpu/choice_cache.h"
+#include "models/gpu/trial.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -44,6 +46,12 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
 uint32_t AlignmentOf(const void* data) {
   const auto address = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) | kAlignment);
   return address & (~address + 1);
+}
+
+// That of a product can be used for others of its kind.
+ChoiceCache<cublasLtMatmulAlgo_t>& Algorithms() {
+  static auto& algorithms = *new ChoiceCache<cublasLtMatmulAlgo_t>;
+  return algorithms;
 }
 
 struct Extent {
@@ -177,34 +185,55 @@ void Product::Prefer(cublasLtMatmulPreference_t preference) {
 }
 
 void Product::Choose() {
+  const std::vector<cublasLtMatmulAlgo_t> proposed = Proposed();
+  algorithm_ = Algorithms().Get(Key(), [&] {
+    const auto fastest =
+        FindFastest(proposed.size(), {}, [&](size_t i) { return Milliseconds(proposed[i]); });
+    if (!fastest) ThrowNoAlgorithm("it computes with none of those that it proposes");
+    return proposed[fastest->candidate];
+  });
+}
+
+std::vector<cublasLtMatmulAlgo_t> Product::Proposed() {
   constexpr int kMost = 8;
   cublasLtMatmulPreference_t preference = nullptr;
   CublasLt::Check(
       cublas_.cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-  std::array<cublasLtMatmulHeuristicResult_t, kMost> proposed{};
+  std::array<cublasLtMatmulHeuristicResult_t, kMost> results{};
   int count = 0;
   Prefer(preference);
   const cublasStatus_t found = cublas_.cublasLtMatmulAlgoGetHeuristic(
-      handle_, product_, b_, a_, c_, c_, preference, kMost, proposed.data(), &count);
+      handle_, product_, b_, a_, c_, c_, preference, kMost, results.data(), &count);
   cublas_.cublasLtMatmulPreferenceDestroy(preference);
-  if (found != CUBLAS_STATUS_SUCCESS || count == 0) {
-    throw Error(
-        ErrorCode::kUnavailable,
-        Text(
-            "cuBLASLt has no algorithm for a product into ", options_.c.rows, "x",
-            options_.c.columns, " in ", NameOf(options_.a.dtype), " (cublasStatus_t ",
-            static_cast<int>(found), ")"));
-  }
-  algorithm_ = proposed[0].algo;
-  if (count == 1) return;
-  double best = std::numeric_limits<double>::infinity();
+  if (found != CUBLAS_STATUS_SUCCESS || count == 0)
+    ThrowNoAlgorithm(Text("cublasStatus_t ", static_cast<int>(found)));
+  std::vector<cublasLtMatmulAlgo_t> proposed;
   for (int i = 0; i < count; ++i) {
-    if (proposed[static_cast<size_t>(i)].state != CUBLAS_STATUS_SUCCESS) continue;
-    const double time = Milliseconds(proposed[static_cast<size_t>(i)].algo);
-    if (time >= best) continue;
-    best = time;
-    algorithm_ = proposed[static_cast<size_t>(i)].algo;
+    const cublasLtMatmulHeuristicResult_t& result = results[static_cast<size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS) proposed.push_back(result.algo);
   }
+  return proposed;
+}
+
+void Product::ThrowNoAlgorithm(const std::string& why) const {
+  throw Error(
+      ErrorCode::kUnavailable,
+      Text(
+          "cuBLASLt has no algorithm for a product into ", options_.c.rows, "x", options_.c.columns,
+          " in ", NameOf(options_.a.dtype), " (", why, ")"));
+}
+
+// GPUs of one model are alike, so what is chosen on one of them is also for the others.
+std::string Product::Key() const {
+  const auto text = [](const Matrix& matrix) {
+    return Text(
+        matrix.rows, "x", matrix.columns, " ", NameOf(matrix.dtype), matrix.transposed ? "' " : " ",
+        AlignmentOf(matrix.data), ", ");
+  };
+  return Text(
+      text(options_.a), text(options_.b), text(options_.c), static_cast<int>(options_.epilogue),
+      options_.tf32 == Tf32::kAllowed ? " TF32, " : ", ", workspace_.bytes, " bytes, ",
+      device_.name(), " with ", device_.multiprocessors());
 }
 
 // Of a few in a row, after one that is not counted.

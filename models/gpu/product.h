@@ -5,6 +5,8 @@
 #include <dtrun/types.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "gpu/device.h"
 #include "models/gpu/convolution.h"
@@ -12,15 +14,16 @@
 namespace dtrun::models {
 
 // The functions of cuBLASLt that are called; it is loaded when the first network needs it.
-#define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X)                                                      \
-  X(cublasLtCreate)                                                                              \
-  X(cublasLtDestroy)                                                                             \
-  X(cublasLtMatmul)                                                                              \
-  X(cublasLtMatmulAlgoGetHeuristic)                                                              \
-  X(cublasLtMatmulDescCreate)                                                                    \
-  X(cublasLtMatmulDescDestroy)                                                                   \
-  X(cublasLtMatmulDescSetAttribute)                                                              \
-  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) \
+#define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X)                        \
+  X(cublasLtCreate)                                                \
+  X(cublasLtDestroy)                                               \
+  X(cublasLtMatmul)                                                \
+  X(cublasLtMatmulAlgoGetHeuristic)                                \
+  X(cublasLtMatmulDescCreate)                                      \
+  X(cublasLtMatmulDescDestroy)                                     \
+  X(cublasLtMatmulDescSetAttribute)                                \
+  X(cublasLtMatrixLayoutCreate)                                    \
+  X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) \
       X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)
 
 /// NVIDIA's cuBLASLt 12 or 13. Thread-safe.
@@ -59,8 +62,10 @@ struct Matrix {
 
 /// c = scale * a * b of matrices that lie row by row at fixed places, computed by cuBLASLt, with
 /// sums in f32. Of the algorithms that it proposes, the fastest is used: they are timed when the
-/// product is made, which writes what the product does. None is used that adds up parts of a sum in
-/// the type of c, nor in an order that might change. One thread at a time.
+/// first product of its kind (extents, types, alignments, epilogue, TF32, workspace) in the process
+/// on this kind of GPU is made, which writes what the product does. None is used that adds up parts
+/// of a sum in the type of c, nor in an order that might change. One thread at a time; several may
+/// be made at once by several threads.
 class Product {
  public:
   struct Options {
@@ -91,6 +96,9 @@ class Product {
   void Describe();
   void Prefer(cublasLtMatmulPreference_t preference);
   void Choose();
+  std::vector<cublasLtMatmulAlgo_t> Proposed();
+  [[noreturn]] void ThrowNoAlgorithm(const std::string& why) const;
+  std::string Key() const;
   double Milliseconds(const cublasLtMatmulAlgo_t& algorithm);
   void Enqueue(const cublasLtMatmulAlgo_t& algorithm);
 

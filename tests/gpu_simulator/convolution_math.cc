@@ -4,7 +4,6 @@
 #include "tests/gpu_simulator/convolution_math.h"
 
 #include <atomic>
-#include <bit>
 #include <vector>
 
 #include "tests/gpu_simulator/host_math.h"
@@ -14,16 +13,9 @@ namespace {
 
 using Values = std::vector<double>;
 
-double RoundedToTf32(double value) {
-  const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
-  return static_cast<double>(std::bit_cast<float>((bits + 0x1000) & ~0x1FFFu));
-}
-
-Values Load(const ConvolutionCall& call, const void* from, const ConvolutionTensor& tensor) {
+Values Load(const void* from, const ConvolutionTensor& tensor) {
   Values values(static_cast<size_t>(tensor.count()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = LoadValue(from, i, tensor.type);
-  if (call.as_tf32)
-    for (double& value : values) value = RoundedToTf32(value);
   return values;
 }
 
@@ -57,8 +49,8 @@ Values ByInput(const Values& filters, const ConvolutionTensor& w) {
 
 Values Forward(const ConvolutionCall& call) {
   const int64_t row = call.w.w * call.w.c, stride = call.x.w * call.x.c, filters = call.y.c;
-  const Values x = Load(call, call.x_data, call.x);
-  const Values w = ByInput(Load(call, call.w_data, call.w), call.w);
+  const Values x = Load(call.x_data, call.x);
+  const Values w = ByInput(Load(call.w_data, call.w), call.w);
   Values y(static_cast<size_t>(call.y.count()));
   ForEachWindow(call, [&](int64_t at_x, int64_t at_y) {
     for (int64_t r = 0; r < call.w.h; ++r)
@@ -73,7 +65,7 @@ Values Forward(const ConvolutionCall& call) {
 
 Values ToFilters(const ConvolutionCall& call) {
   const int64_t row = call.w.w * call.w.c, stride = call.x.w * call.x.c;
-  const Values x = Load(call, call.x_data, call.x), y = Load(call, call.y_data, call.y);
+  const Values x = Load(call.x_data, call.x), y = Load(call.y_data, call.y);
   Values w(static_cast<size_t>(call.w.count()));
   ForEachWindow(call, [&](int64_t at_x, int64_t at_y) {
     for (int64_t k = 0; k < call.y.c; ++k)
@@ -87,7 +79,7 @@ Values ToFilters(const ConvolutionCall& call) {
 
 Values ToInput(const ConvolutionCall& call) {
   const int64_t row = call.w.w * call.w.c, stride = call.x.w * call.x.c;
-  const Values w = Load(call, call.w_data, call.w), y = Load(call, call.y_data, call.y);
+  const Values w = Load(call.w_data, call.w), y = Load(call.y_data, call.y);
   Values x(static_cast<size_t>(call.x.count()));
   ForEachWindow(call, [&](int64_t at_x, int64_t at_y) {
     for (int64_t k = 0; k < call.y.c; ++k)

@@ -24,7 +24,6 @@ struct ConvolutionCall {
   ConvolutionKind kind = ConvolutionKind::kForward;
   ConvolutionTensor x, w, y;
   void *x_data = nullptr, *w_data = nullptr, *y_data = nullptr;
-  bool as_tf32 = false;  ///< factors are rounded to 10 bits of mantissa
 
   bool Fits() const;
   /// Writes y, w or x.

@@ -14,10 +14,11 @@ const Engines& EnginesOf(cudnnBackendHeurMode_t mode) {
        {},
        Fault::kComputesByChance},
       {17, {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS}, {}, Fault::kComputesByChance},
-      {18,
+      {18, {CUDNN_NUMERICAL_NOTE_WINOGRAD}},
+      {19,
        {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
        {{CUDNN_KNOB_TYPE_TILE_SIZE, 4}, {CUDNN_KNOB_TYPE_TILEK, 0}}},
-      {18,
+      {19,
        {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
        {{CUDNN_KNOB_TYPE_TILE_SIZE, 1}, {CUDNN_KNOB_TYPE_TILEK, 1}}}};
   static const Engines fallbacks = {{1, {CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP}}, proposed.back()};

@@ -35,7 +35,8 @@ struct Engine {
 using Engines = std::vector<Engine>;
 
 /// Those that a mode of the heuristics proposes for any convolution. Of the first mode there are
-/// some that nobody should use, which is what their notes and their workspaces say.
+/// some that nobody should use, which is what their notes and their workspaces say. The others give
+/// the same bits, whichever of them is the fastest by chance.
 const Engines& EnginesOf(cudnnBackendHeurMode_t mode);
 
 struct State;

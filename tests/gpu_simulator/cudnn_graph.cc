@@ -251,8 +251,6 @@ EXPORT cudnnStatus_t cudnnBackendExecute(
   call.y_data = data_of(plan.tensors[2]);
   if (call.x_data == nullptr || call.w_data == nullptr || call.y_data == nullptr)
     return Fail(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "a tensor without memory");
-  for (const cudnnBackendNumericalNote_t note : plan.engine->notes)
-    if (note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE) call.as_tf32 = call.x.type == CUDA_R_32F;
   return EnqueueFor(handle, [call, fault] {
     fault == Fault::kComputesByChance ? call.ComputeByChance() : call.Compute();
   });

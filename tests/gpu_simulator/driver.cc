@@ -27,6 +27,7 @@
 using dtrun::gpu_simulator::Allocation;
 using dtrun::gpu_simulator::Capture;
 using dtrun::gpu_simulator::Event;
+using dtrun::gpu_simulator::kMillisecondsOfWork;
 using dtrun::gpu_simulator::Known;
 using dtrun::gpu_simulator::Launch;
 using dtrun::gpu_simulator::Stream;
@@ -587,8 +588,8 @@ EXPORT CUresult cuEventSynchronize(CUevent event) {
 
 EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
   if (!begin->timing || !end->timing) return CUDA_ERROR_INVALID_HANDLE;
-  *milliseconds =
-      std::chrono::duration<float, std::milli>(end->event->time - begin->event->time).count();
+  const auto pieces = static_cast<int64_t>(end->event->work - begin->event->work);
+  *milliseconds = kMillisecondsOfWork * static_cast<float>(pieces);
   return CUDA_SUCCESS;
 }
 
@@ -600,9 +601,12 @@ cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned lon
 
 EXPORT CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   NEED_CONTEXT;
-  Enqueue(stream, [tasks = executable->tasks] {
-    for (const Task& task : *tasks) task();
-  });
+  const auto& tasks = executable->tasks;
+  StreamOf(stream).Enqueue(
+      [tasks] {
+        for (const Task& task : *tasks) task();
+      },
+      tasks->size());
   return CUDA_SUCCESS;
 }
 

@@ -7,7 +7,6 @@ namespace dtrun::gpu_simulator {
 void Event::Reach(uint64_t record) {
   std::lock_guard lock(mutex);
   reached = std::max(reached, record);
-  time = std::chrono::steady_clock::now();
   changed.notify_all();
 }
 
@@ -42,7 +41,7 @@ void Stream::Work() {
   }
 }
 
-void Stream::Enqueue(Task task) {
+void Stream::Enqueue(Task task, uint64_t pieces) {
   if (capture != nullptr) {
     capture->tasks.push_back(std::move(task));
     ++capture->enqueued[this];
@@ -51,6 +50,7 @@ void Stream::Enqueue(Task task) {
   std::lock_guard lock(mutex_);
   tasks_.push_back(std::move(task));
   ++pending_;
+  work_ += pieces;
   changed_.notify_all();
 }
 
@@ -73,10 +73,11 @@ void Stream::Record(const std::shared_ptr<Event>& event) {
   }
   uint64_t record;
   {
-    std::lock_guard lock(event->mutex);
+    std::scoped_lock lock(mutex_, event->mutex);
     record = ++event->recorded;
+    event->work = work_;
   }
-  Enqueue([event, record] { event->Reach(record); });
+  Enqueue([event, record] { event->Reach(record); }, 0);
 }
 
 void Stream::Delay(const std::shared_ptr<Event>& event) {
@@ -96,7 +97,7 @@ void Stream::Delay(const std::shared_ptr<Event>& event) {
     std::lock_guard lock(event->mutex);
     record = event->recorded;
   }
-  Enqueue([event, record] { event->WaitFor(record); });
+  Enqueue([event, record] { event->WaitFor(record); }, 0);
 }
 
 }  // namespace dtrun::gpu_simulator

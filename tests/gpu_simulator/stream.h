@@ -2,7 +2,6 @@
 #define DTRUN_TESTS_GPU_SIMULATOR_STREAM_H_
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -34,7 +33,7 @@ struct Event {
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t recorded = 0, reached = 0;
-  std::chrono::steady_clock::time_point time;
+  uint64_t work = 0;                 // of its stream, before the last record
   std::shared_ptr<Capture> capture;  // the last record is a part of it
   Stream* capture_stream = nullptr;
   uint64_t capture_position = 0;
@@ -43,6 +42,10 @@ struct Event {
   void WaitFor(uint64_t record);
 };
 
+/// What the time between two events is made of: as if each piece of work took as long. A clock
+/// would have tests choose by chance where the product chooses by speed.
+constexpr float kMillisecondsOfWork = 0.01f;
+
 /// A thread that does what is enqueued, in its order.
 class Stream {
  public:
@@ -50,8 +53,8 @@ class Stream {
   ~Stream();
   int device() const { return device_; }
 
-  /// Does it later, or notes it in the capture.
-  void Enqueue(Task task);
+  /// Does it later, or notes it in the capture. It is as much work as so many pieces.
+  void Enqueue(Task task, uint64_t pieces = 1);
   void Synchronize();
   bool Idle();
 
@@ -67,7 +70,7 @@ class Stream {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Task> tasks_;
-  uint64_t pending_ = 0;
+  uint64_t pending_ = 0, work_ = 0;
   bool ends_ = false;
   std::thread thread_;
 };

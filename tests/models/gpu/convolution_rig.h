@@ -120,6 +120,17 @@ class ChosenConvolution {
             TestStream(), example.options, example.setting().workspace, input_.as<void>(),
             filters_.as<void>(), output_.as<void>()) {}
 
+  /// Nothing has been written to the buffers.
+  bool IsUntouched() const {
+    const auto is_as_made = [&](const gpu::DeviceMemory& memory, models::Direction direction) {
+      const Doubles expected(example_.Expected(direction).size(), 99);
+      return example_.type.ToHost(memory, expected.size()) == expected;
+    };
+    return is_as_made(output_, models::Direction::kForward) &&
+           is_as_made(filters_, models::Direction::kFilters) &&
+           is_as_made(input_, models::Direction::kInput);
+  }
+
   /// The three results, in the order of Direction, of one call each: what `enqueue` does with what
   /// enqueues them is up to the caller.
   template <typename Run>

@@ -8,6 +8,7 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -192,6 +193,32 @@ TEST_CASE("parts of a sum are not rounded to the result's type") {
   factors.options.b.data = b.as<void>();
   if (!Multiply(factors.options)) return;
   CHECK(bf16.ToHost(factors.c, kRows * kColumns) == Doubles(kRows * kColumns, 0.125));
+}
+
+TEST_CASE("algorithms are tried for the first product of a kind, and what is next does as it did") {
+  const Typed type{"f32", 4, 1e-6};
+  const uint64_t rows = 6, depth = 8, columns = 24;  // as nowhere else
+  const auto a = type.ToDevice(MadeUp(rows * depth, 1)),
+             b = type.ToDevice(MadeUp(depth * columns, 2));
+  const Doubles untouched(rows * columns, 77);
+  const auto first = type.ToDevice(untouched), second = type.ToDevice(untouched);
+  const auto make = [&](const gpu::DeviceMemory& c) {
+    return std::make_unique<Product>(
+        TestStream().device(), TestStream().get(),
+        Product::Options{
+            .a = {a.as<void>(), rows, depth},
+            .b = {b.as<void>(), depth, columns},
+            .c = {c.as<void>(), rows, columns}},
+        Workspace{SomeWorkspace().as<void>(), SomeWorkspace().bytes()});
+  };
+  const auto tried = make(first), next = make(second);
+  TestStream().Synchronize();
+  CHECK(type.ToHost(first, untouched.size()) != untouched);
+  CHECK(type.ToHost(second, untouched.size()) == untouched);
+  tried->Enqueue();
+  next->Enqueue();
+  TestStream().Synchronize();
+  CHECK(type.ToHost(first, untouched.size()) == type.ToHost(second, untouched.size()));
 }
 
 TEST_CASE("a matrix may begin anywhere where its values may; a workspace may not") {
