@@ -4,10 +4,10 @@
 // What kernels are written with, in .cu files that the rule cuda_kernels compiles. They keep to
 // what stands here and to: threadIdx, blockIdx, blockDim, gridDim, __device__, __shared__ (arrays
 // of a fixed size), __syncthreads, __syncwarp, __shfl_xor_sync, __shfl_down_sync, __shfl_sync,
-// __ballot_sync, atomicAdd (f32, u32, u64), atomicMax, atomicOr, __ldg, __ldcs, __stcs, __nanosleep,
-// __threadfence*, the types and conversions of cuda_fp16.h and cuda_bf16.h, float2, float4, uint2,
-// uint4, and the mathematics of <cmath>. Tests run the same files on the CPU (tests/gpu_simulator),
-// which knows these and no more.
+// __ballot_sync, atomicAdd (f32, u32, u64), atomicMax, atomicOr, __ldg, __ldcg, __ldcs, __stcs,
+// __nanosleep, __threadfence*, the types and conversions of cuda_fp16.h and cuda_bf16.h, float2,
+// float4, uint2, uint4, and the mathematics of <cmath>. Tests run the same files on the CPU
+// (tests/gpu_simulator), which knows these and no more.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -27,35 +27,34 @@
 
 #include "models/gpu/device_network.h"
 #include "models/gpu/pool_kernels.h"
+#include "models/gpu/trial.h"
 #include "models/text.h"
 
 namespace dtrun::models {
 namespace {
 
-struct Choice {
-  bool is_fused = false;
-  std::string text;
-};
+constexpr char kByEpilogues[] = "cuBLASLt masks its gradient";
+constexpr char kByKernel[] = "a kernel masks its gradient";
 
 // By what decides. The next network that is like this one computes in the same way, and so leaves
 // the same bits, whatever the clock says.
 class Choices {
  public:
-  bool Find(const std::string& layer, Choice& choice) {
+  bool Find(const std::string& layer, HiddenProductsChoice& choice) {
     std::lock_guard lock(mutex_);
     const auto found = choices_.find(layer);
     if (found != choices_.end()) choice = found->second;
     return found != choices_.end();
   }
   // The first one counts.
-  Choice Keep(const std::string& layer, const Choice& choice) {
+  HiddenProductsChoice Keep(const std::string& layer, const HiddenProductsChoice& choice) {
     std::lock_guard lock(mutex_);
     return choices_.emplace(layer, choice).first->second;
   }
 
  private:
   std::mutex mutex_;
-  std::map<std::string, Choice> choices_;
+  std::map<std::string, HiddenProductsChoice> choices_;
 };
 
 Choices& ChoicesOfProcess() {
@@ -141,59 +140,48 @@ void DeviceNetwork::ChooseHiddenProducts(size_t i) {
       device().name(), " ", device().multiprocessors(), " ", options_.rows, " ",
       stage.input.count(), " ", stage.width(), " ", plan_.stages[i + 1].width(), " ",
       NameOf(options_.dtype), " ", static_cast<int>(options_.tf32), " ", stage.drops);
-  Choice choice;
+  HiddenProductsChoice known;
   const bool measures = options_.fusion == Fusion::kMeasured;
-  const bool is_known = measures && ChoicesOfProcess().Find(layer, choice);
-  HiddenProducts fused, separate;
-  if (is_known ? choice.is_fused : options_.fusion != Fusion::kNever) {
-    try {
-      fused = MakeHiddenProducts(i, true);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kUnavailable) throw;
-      fused = {};
-      choice = {false, Text("a kernel masks its gradient: ", error.what())};
-    }
+  const bool is_known = measures && ChoicesOfProcess().Find(layer, known);
+  if (is_known && !known.is_fused) return UseHiddenProducts(i, MakeHiddenProducts(i, false), known);
+  if (options_.fusion == Fusion::kNever)
+    return UseHiddenProducts(i, MakeHiddenProducts(i, false), {false, kByKernel});
+  HiddenProducts fused;
+  try {
+    fused = MakeHiddenProducts(i, true);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnavailable) throw;
+    const std::string text = Text(kByKernel, ": ", error.what());
+    return UseHiddenProducts(i, MakeHiddenProducts(i, false), {false, text});
   }
-  const bool has_fused = fused.next_to_input != nullptr;
-  const bool compares = measures && !is_known && has_fused;
-  if (!has_fused || compares) separate = MakeHiddenProducts(i, false);
-  if (compares) {
-    const double alone = Milliseconds(i, separate, false), together = Milliseconds(i, fused, true);
-    const bool is_fused = together < alone;
-    choice = ChoicesOfProcess().Keep(
-        layer,
-        {is_fused, Text(
-                       is_fused ? "cuBLASLt masks its gradient (" : "a kernel masks its gradient (",
-                       is_fused ? together : alone, " ms; ", is_fused ? "a kernel " : "cuBLASLt ",
-                       is_fused ? alone : together, " ms)")});
-  } else if (!measures) {
-    choice.is_fused = has_fused;
-    if (choice.text.empty())
-      choice.text = has_fused ? "cuBLASLt masks its gradient" : "a kernel masks its gradient";
-  }
-  StageMemory& memory = stages_[i];
-  memory.is_fused = choice.is_fused;
-  memory.choice = choice.text;
-  HiddenProducts& chosen = choice.is_fused ? fused : separate;
-  memory.forward = std::move(chosen.forward);
-  memory.to_kernel = std::move(chosen.to_kernel);
-  stages_[i + 1].to_input = std::move(chosen.next_to_input);
+  if (is_known) return UseHiddenProducts(i, std::move(fused), known);
+  if (!measures) return UseHiddenProducts(i, std::move(fused), {true, kByEpilogues});
+  HiddenProducts separate = MakeHiddenProducts(i, false);
+  const double alone = Milliseconds(i, separate, false), together = Milliseconds(i, fused, true);
+  const bool is_faster = together < 0.98 * alone;  // by more than chance, as FindFastest has it
+  const std::string text = Text(
+      is_faster ? kByEpilogues : kByKernel, " (", together, " ms in epilogues, ", alone,
+      " ms in a kernel)");
+  const auto choice = ChoicesOfProcess().Keep(layer, {is_faster, text});
+  UseHiddenProducts(i, std::move(choice.is_fused ? fused : separate), choice);
 }
 
-// What differs, a few times in a row after one that is not counted.
+void DeviceNetwork::UseHiddenProducts(
+    size_t i, HiddenProducts products, const HiddenProductsChoice& choice) {
+  stages_[i].hidden_choice = choice;
+  stages_[i].forward = std::move(products.forward);
+  stages_[i].to_kernel = std::move(products.to_kernel);
+  stages_[i + 1].to_input = std::move(products.next_to_input);
+}
+
+// Of what differs.
 double DeviceNetwork::Milliseconds(size_t i, const HiddenProducts& products, bool fused) {
-  constexpr int kTimes = 5;
-  gpu::Event begin(device(), gpu::Event::Timing::kOn), end(device(), gpu::Event::Timing::kOn);
-  for (int time = 0; time <= kTimes; ++time) {
-    if (time == 1) begin.Record(stream_.get());
+  return MillisecondsInGraph(stream_, [&] {
     products.forward->Enqueue();
     products.next_to_input->Enqueue();
     if (!fused) BackwardRelu(i);
     products.to_kernel->Enqueue();
-  }
-  end.Record(stream_.get());
-  end.Synchronize();
-  return end.MillisecondsSince(begin) / kTimes;
+  });
 }
 
 void DeviceNetwork::BackwardRelu(size_t i) {
@@ -210,7 +198,7 @@ void DeviceNetwork::BackwardRelu(size_t i) {
 
 void DeviceNetwork::BackwardDense(size_t i) {
   StageMemory& memory = stages_[i];
-  if (plan_.stages[i].kind == StageKind::kDense && !memory.is_fused) BackwardRelu(i);
+  if (plan_.stages[i].kind == StageKind::kDense && !memory.hidden_choice.is_fused) BackwardRelu(i);
   memory.to_kernel->Enqueue();
   if (memory.to_input) memory.to_input->Enqueue();
 }

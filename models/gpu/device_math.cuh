@@ -132,31 +132,43 @@ __device__ inline bool IsLastBlock(uint32_t* counter) {
   return last[0] != 0;
 }
 
-/// The partial sums of all blocks, `width` of each block's `stride`, added up: by several threads
-/// for each sum, if there are enough, which take the blocks in turn. Volatile: other blocks have
-/// written them meanwhile. Called by all threads of the last block.
+__device__ inline void Add(const float4& from, float4& to) {
+  to.x += from.x, to.y += from.y, to.z += from.z, to.w += from.w;
+}
+
+/// Four sums of every `parts`-th block from `part` on. Past the nearest cache, since other blocks
+/// have written them meanwhile.
+__device__ inline float4 SumOfBlocks(
+    const float* partials, uint32_t stride, uint32_t quad, uint32_t part, uint32_t parts) {
+  float4 sum = {0, 0, 0, 0};
+  for (uint32_t block = part; block < gridDim.x; block += parts)
+    Add(__ldcg(reinterpret_cast<const float4*>(partials + block * stride) + quad), sum);
+  return sum;
+}
+
+/// The partial sums of all blocks, `width` of each block's `stride`, added up: four sums by a
+/// thread at a time, or by several threads, if there are enough, which take the blocks in turn.
+/// Widths and strides are multiples of 4, and addresses of 16 bytes. Called by all threads of the
+/// last block.
 __device__ inline void AddPartials(
-    const volatile float* partials, uint32_t stride, uint32_t width, float* sums) {
-  __shared__ float of_parts[kThreads];
-  if (width >= kThreads) {
-    for (uint32_t i = threadIdx.x; i < width; i += kThreads) {
-      float sum = 0;
-      for (uint32_t block = 0; block < gridDim.x; ++block) sum += partials[block * stride + i];
-      sums[i] = sum;
-    }
+    const float* partials, uint32_t stride, uint32_t width, float* sums) {
+  __shared__ float4 of_parts[kThreads];
+  const uint32_t quads = width / 4, parts = kThreads / quads;
+  auto* const to = reinterpret_cast<float4*>(sums);
+  if (parts < 2) {
+    for (uint32_t quad = threadIdx.x; quad < quads; quad += kThreads)
+      to[quad] = SumOfBlocks(partials, stride, quad, 0, 1);
     return;
   }
-  const uint32_t parts = kThreads / width, i = threadIdx.x % width, part = threadIdx.x / width;
-  float sum = 0;
-  if (part < parts)
-    for (uint32_t block = part; block < gridDim.x; block += parts)
-      sum += partials[block * stride + i];
+  const uint32_t quad = threadIdx.x % quads, part = threadIdx.x / quads;
+  float4 sum = {0, 0, 0, 0};
+  if (part < parts) sum = SumOfBlocks(partials, stride, quad, part, parts);
   __syncthreads();
   of_parts[threadIdx.x] = sum;
   __syncthreads();
-  if (threadIdx.x >= width) return;
-  for (uint32_t other = 1; other < parts; ++other) sum += of_parts[other * width + i];
-  sums[i] = sum;
+  if (part != 0) return;
+  for (uint32_t other = 1; other < parts; ++other) Add(of_parts[other * quads + quad], sum);
+  to[quad] = sum;
 }
 
 /// Sums by channel: a thread has those of the 8 channels of octet threadIdx.x % octets, of which

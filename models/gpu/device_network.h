@@ -34,6 +34,12 @@ enum class Fusion {
   kNever,     ///< in a kernel of their own
 };
 
+/// Of such a layer. Fused: its gradient comes masked, and to_kernel sums the bias's besides.
+struct HiddenProductsChoice {
+  bool is_fused = false;
+  std::string text;  ///< why
+};
+
 /// A network in a device's memory: parameters, activations and gradients of a fixed number of rows,
 /// and what computes them. Everything is enqueued into the stream that it was made with, and may be
 /// captured. One thread at a time.
@@ -94,8 +100,7 @@ class DeviceNetwork {
     gpu::DeviceMemory outputs, gradients, winners, mask;
     std::unique_ptr<Convolution> convolution;
     std::unique_ptr<Product> forward, to_kernel, to_input;
-    bool is_fused = false;  // kDense: its gradient comes masked, and to_kernel sums the bias's
-    std::string choice;     // kDense: why
+    HiddenProductsChoice hidden_choice;  // kDense
   };
   // Of a hidden dense layer; the last one belongs to the layer behind it.
   struct HiddenProducts {
@@ -120,6 +125,7 @@ class DeviceNetwork {
   void MakeLibraryCalls(size_t i);
   void MakeProducts(size_t i);
   void ChooseHiddenProducts(size_t i);
+  void UseHiddenProducts(size_t i, HiddenProducts products, const HiddenProductsChoice& choice);
   HiddenProducts MakeHiddenProducts(size_t i, bool fused) const;
   std::unique_ptr<Product> MakeProduct(const Product::Options& options) const;
   std::unique_ptr<Product> ForwardProduct(size_t i, Epilogue epilogue) const;

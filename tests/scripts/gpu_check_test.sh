@@ -84,7 +84,7 @@ gpu_rows() {
   driver 0 1
   program launcher/dtrun <<<'echo "$*"'
   program tests/ops/cuda/pack_test <<<'echo "All tests passed (4 assertions in 3 test cases)"'
-  program bench/gpu_cnn_perf <<<'echo "[{\"batch\": 64, \"images_per_s\": 300}, {\"images_per_s\": 150.5}]" >"$2"'
+  program bench/gpu_cnn_perf <<<'echo "[{\"batch\": 64, \"images_per_s\": 300}, {\"dtype\": \"f16\", \"images_per_s\": 950.5}]" >"$2"'
   program bench/gpu_all_reduce_perf <<<'exit 0'
   cat >archive/bench/peers/torch_cnn.py <<'PY'
 import json, sys
@@ -94,7 +94,7 @@ PY
   expect_status 1
   expect_equal "$(field gpu_ops verdict)" passed
   expect_equal "$(field gpu_models verdict): $(field gpu_models reason)" "skipped: tests/models/gpu/network_test: not in this archive"
-  expect_equal "$(field gpu_cnn_perf result)" "[{'batch': 64, 'images_per_s': 300}, {'images_per_s': 150.5}]"
+  expect_equal "$(field gpu_cnn_perf result)" "[{'batch': 64, 'images_per_s': 300}, {'dtype': 'f16', 'images_per_s': 950.5}]"
   expect_equal "$(field gpu_all_reduce_perf verdict): $(field gpu_all_reduce_perf reason)" "failed: it wrote no results"
   expect_equal "$(top ratios)" "{'cnn_fmnist / PyTorch': 1.5}"
   echo 'import sys; sys.exit("torch_cnn: the Python package torch is not installed" if print("no torch") else 69)' >archive/bench/peers/torch_cnn.py
