@@ -108,35 +108,40 @@ double Finished(const Operation& op, double sum, uint64_t i, uint64_t j, cudaDat
   return op.has_relu() && !(sum > 0) ? 0 : sum;
 }
 
+void AddScaled(double factor, const double* from, std::vector<double>& to) {
+  for (size_t i = 0; i < to.size(); ++i) to[i] += factor * from[i];
+}
+
 void Multiply(
     const Operation& op, double alpha, bool rounds_halves, const Layout& a, const void* a_data,
     const Layout& b, const void* b_data, const Layout& d, void* d_data) {
   const Shape shape = ShapeOf(op, a, b, d);
   const bool ta = op.transposes_a == CUBLAS_OP_T, tb = op.transposes_b == CUBLAS_OP_T;
-  std::vector<double> left(shape.m * shape.k), right(shape.n * shape.k);
-  for (uint64_t i = 0; i < shape.m; ++i)
-    for (uint64_t k = 0; k < shape.k; ++k)
-      left[i * shape.k + k] = LoadValue(a_data, ta ? i * a.stride + k : k * a.stride + i, a.type);
+  // The sums of a column go on side by side, which compilers make vectors of.
+  std::vector<double> left(shape.k * shape.m), right(shape.n * shape.k);
+  for (uint64_t k = 0; k < shape.k; ++k)
+    for (uint64_t i = 0; i < shape.m; ++i)
+      left[k * shape.m + i] = LoadValue(a_data, ta ? i * a.stride + k : k * a.stride + i, a.type);
   for (uint64_t j = 0; j < shape.n; ++j)
     for (uint64_t k = 0; k < shape.k; ++k)
       right[j * shape.k + k] = LoadValue(b_data, tb ? k * b.stride + j : j * b.stride + k, b.type);
+  std::vector<double> halves[2];
   for (uint64_t j = 0; j < shape.n; ++j) {
+    for (std::vector<double>& half : halves) half.assign(shape.m, 0);
+    for (uint64_t k = 0; k < shape.k; ++k)
+      AddScaled(right[j * shape.k + k], &left[k * shape.m], halves[k * 2 / shape.k]);
     for (uint64_t i = 0; i < shape.m; ++i) {
-      double halves[2] = {};
-      for (uint64_t k = 0; k < shape.k; ++k)
-        halves[k * 2 / shape.k] += left[i * shape.k + k] * right[j * shape.k + k];
+      double parts[2] = {halves[0][i], halves[1][i]};
       if (rounds_halves)
-        for (double& half : halves) half = static_cast<double>(Rounded(half, d.type));
-      const double sum = alpha * (halves[0] + halves[1]);
+        for (double& part : parts) part = static_cast<double>(Rounded(part, d.type));
+      const double sum = alpha * (parts[0] + parts[1]);
       StoreValue(Finished(op, sum, i, j, d.type), d_data, j * d.stride + i, d.type);
     }
   }
   if (!op.sums_a()) return;
-  for (uint64_t i = 0; i < shape.m; ++i) {
-    double sum = 0;
-    for (uint64_t k = 0; k < shape.k; ++k) sum += left[i * shape.k + k];
-    StoreValue(sum, op.bias, i, d.type);
-  }
+  std::vector<double> sums(shape.m);
+  for (uint64_t k = 0; k < shape.k; ++k) AddScaled(1, &left[k * shape.m], sums);
+  for (uint64_t i = 0; i < shape.m; ++i) StoreValue(sums[i], op.bias, i, d.type);
 }
 
 }  // namespace

@@ -20,6 +20,12 @@ inline double RelativeDistance(const Doubles& got, const Doubles& expected) {
   return std::sqrt(distance / norm);
 }
 
+/// For one call after the other in the test's stream.
+inline const gpu::DeviceMemory& TestWorkspace() {
+  static const auto& memory = *new gpu::DeviceMemory(TestStream().device(), 32 << 20);
+  return memory;
+}
+
 /// A convolution of 16 channels to 8 on images of 5 x 6, with what it and its ways back come to in
 /// f64.
 class ConvolutionExample {
@@ -91,7 +97,7 @@ class ConvolutionExample {
   Typed type;
   models::Convolution::Options options;
   gpu::DeviceMemory input, filters, output_gradient;
-  gpu::DeviceMemory workspace{TestStream().device(), 32 << 20};
+  const gpu::DeviceMemory& workspace = TestWorkspace();
   models::CudnnHandle handle{TestStream()};
 
  private:
