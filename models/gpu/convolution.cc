@@ -96,9 +96,9 @@ std::unique_ptr<ConvolutionWay> Convolution::Choose(
     Direction direction, const ConvolutionTensors& tensors) {
   const ConvolutionSetting setting{*handle_, options_, workspace_};
   std::string problem = "it proposes none";
-  ConvolutionWays ways = ByTurns(
-      Listed(GraphWays, setting, direction, problem),
-      Listed(ClassicWays, setting, direction, problem));
+  ConvolutionWays of_graph = Listed(GraphWays, setting, direction, problem);
+  ConvolutionWays classic = Listed(ClassicWays, setting, direction, problem);
+  ConvolutionWays ways = ByTurns(std::move(of_graph), std::move(classic));
   const auto milliseconds = [&](size_t i) {
     try {
       ways[i]->Prepare();
