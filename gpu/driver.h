@@ -15,7 +15,8 @@ namespace dtrun::gpu {
   X(cuDeviceGet) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceGetPCIBusId)                \
   X(cuDeviceTotalMem) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                    \
   X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetCurrent) X(cuCtxSynchronize)                   \
-  X(cuCtxGetStreamPriorityRange) X(cuDeviceCanAccessPeer) X(cuMemGetInfo) X(cuMemAlloc)           \
+  X(cuCtxGetStreamPriorityRange) X(cuCtxEnablePeerAccess) X(cuDeviceCanAccessPeer)                \
+  X(cuMemGetInfo) X(cuMemAlloc)                                                                   \
   X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)       \
   X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuMemsetD32Async) X(cuMemGetAllocationGranularity)    \
   X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap)           \

@@ -155,7 +155,7 @@ class NcclGroup : public DeviceGroup {
  public:
   NcclGroup(
       const NcclApi& api, ncclComm_t comm, const gpu::Device& device, const Communicator& host,
-      base::Duration timeout, std::function<void()> before_abort)
+      NcclWatch::Patience patience, std::function<void()> before_abort)
       : api_(api),
         comm_(comm),
         device_(device),
@@ -169,7 +169,7 @@ class NcclGroup : public DeviceGroup {
         pieces_args_(PiecesArgs(host.size())),
         pieces_(device, static_cast<uint64_t>(host.size()) * kPieceBytes),
         watch_(std::make_unique<NcclWatch>(
-            api, comm, device, timeout, members_.name, std::move(before_abort))) {
+            api, comm, device, patience, members_.name, std::move(before_abort))) {
     // Nothing can be loaded while a graph is captured.
     PiecesKernels().Find(device, "dtrun_reduce_pieces_f32");
   }
@@ -529,11 +529,15 @@ std::unique_ptr<DeviceGroup> CreateNcclGroup(
     const gpu::DeviceScope scope(device);
     api->Check(api->ncclCommInitRank(&comm, host.size(), id, host.rank()), "ncclCommInitRank");
   });
-  const base::Duration timeout =
-      host.engine() == nullptr ? EngineOptions().timeout : host.engine()->options().timeout;
+  static const base::SteadyClock steady;  // where nobody has to be waited for
+  const NcclWatch::Patience patience =
+      host.engine() == nullptr
+          ? NcclWatch::Patience{EngineOptions().timeout, steady}
+          : NcclWatch::Patience{host.engine()->options().timeout, host.engine()->clock()};
   std::unique_ptr<DeviceGroup> group;
   cuda::AgreeOn(host, [&] {
-    group = std::make_unique<NcclGroup>(*api, comm, device, host, timeout, std::move(before_abort));
+    group =
+        std::make_unique<NcclGroup>(*api, comm, device, host, patience, std::move(before_abort));
   });
   return group;
 }

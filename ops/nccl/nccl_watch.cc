@@ -14,20 +14,15 @@ using base::Text;
 
 constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
 
-const base::Clock& SteadyClock() {
-  static const base::SteadyClock clock;
-  return clock;
-}
-
 }  // namespace
 
 NcclWatch::NcclWatch(
-    const NcclApi& api, ncclComm_t comm, const gpu::Device& device, base::Duration timeout,
+    const NcclApi& api, ncclComm_t comm, const gpu::Device& device, Patience patience,
     std::string ranks, std::function<void()> before_abort)
     : api_(api),
       comm_(comm),
       device_(device),
-      timeout_(timeout),
+      patience_(patience),
       ranks_(std::move(ranks)),
       before_abort_(std::move(before_abort)),
       thread_([this] { Run(); }) {}
@@ -50,7 +45,7 @@ std::unique_ptr<gpu::Event> NcclWatch::TakeEvent() {
 
 void NcclWatch::Add(std::string name, CUstream stream) {
   std::lock_guard lock(mutex_);
-  Entry entry{std::move(name), TakeEvent(), SteadyClock().Now() + timeout_};
+  Entry entry{std::move(name), TakeEvent(), patience_.clock.Now() + patience_.timeout};
   entry.event->Record(stream);
   entries_.push_back(std::move(entry));
   if (entries_.size() == 1) changed_.notify_all();
@@ -99,12 +94,12 @@ void NcclWatch::Look() {
                                     " has failed in NCCL: ", api_.ncclGetErrorString(result), " (",
                                     api_.ncclGetLastError(comm_), ")"));
     }
-    if (SteadyClock().Now() < entries_.front().deadline) return;
+    if (patience_.clock.Now() < entries_.front().deadline) return;
     throw Error(
         ErrorCode::kTimeout,
         Text(
             entries_.front().name, " of ", ranks_, " is not done on GPU ", device_.index(),
-            " after ", std::chrono::duration_cast<std::chrono::seconds>(timeout_).count(),
+            " after ", std::chrono::duration_cast<std::chrono::seconds>(patience_.timeout).count(),
             " s: a rank has not called it, or has called something else"));
   } catch (...) {
     Abort(std::current_exception());

@@ -24,9 +24,15 @@ namespace dtrun::ops {
 /// errors. Then it aborts the communicator, whose kernels end. Thread-safe.
 class NcclWatch {
  public:
+  /// How long an operation may take, and by which clock, which outlives the watch.
+  struct Patience {
+    base::Duration timeout;
+    const base::Clock& clock;
+  };
+
   /// `before_abort`, if there is one, is called by that thread; it outlives the watch.
   NcclWatch(
-      const NcclApi& api, ncclComm_t comm, const gpu::Device& device, base::Duration timeout,
+      const NcclApi& api, ncclComm_t comm, const gpu::Device& device, Patience patience,
       std::string ranks, std::function<void()> before_abort);
   /// Ends the thread.
   ~NcclWatch();
@@ -52,7 +58,7 @@ class NcclWatch {
   const NcclApi& api_;
   ncclComm_t comm_;
   const gpu::Device& device_;
-  const base::Duration timeout_;
+  const Patience patience_;
   const std::string ranks_;
   const std::function<void()> before_abort_;
   mutable std::mutex mutex_;

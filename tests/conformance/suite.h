@@ -25,6 +25,10 @@ struct Findings {
 /// not; private, mapped and mixed memory; scaled or not. Results are compared bit by bit, inputs
 /// and what lies around the outputs too.
 void CheckEveryKind(Ranks& ranks, Findings& findings);
+/// The same for what is slow, with a third of the operations: in place or not, by rank or not, each
+/// memory and scale are all tried with one dtype, another one for each kind and op, and one after
+/// the other with the rest.
+void CheckEveryKindInTurn(Ranks& ranks, Findings& findings);
 
 /// Random operations, several under way at once, waited for in any order.
 /// `any_values`: sums that round are compared too, with the balanced tree over all ranks.

@@ -1,15 +1,24 @@
+// The threads of a block are fibers, which a stream takes from those that no other one uses. A
+// thread that waits for others of its block is passed over until they have come.
+
 #include "tests/gpu_simulator/block.h"
 
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu_simulator/fiber.h"
@@ -39,7 +48,11 @@ struct Warp {
 struct Thread {
   Fiber fiber;
   Place place;
+  const Meeting* waits_for = nullptr;
+  uint64_t met = 0;  // how often they had met before
   bool ended = false;
+
+  bool CanRun() const { return !ended && (waits_for == nullptr || waits_for->met != met); }
 };
 
 class Block {
@@ -53,8 +66,14 @@ class Block {
     ++meeting.came;
     meeting.OpenIfAllCame();
     progress_ = true;
-    while (meeting.met == before) Yield();
+    if (meeting.met != before) return;
+    current_->waits_for = &meeting;
+    current_->met = before;
+    Yield();
+    current_->waits_for = nullptr;
   }
+  // When all threads have had their turn: who sleeps is woken once for all that they have done.
+  void RingLater() { rings_ = true; }
   // A thread that looks for what another stream does is no reason to think that all wait for ever.
   void Look() {
     looks_ = true;
@@ -62,7 +81,6 @@ class Block {
   }
   Meeting& meeting() { return meeting_; }
   Warp& warp() { return warps_[current_->place.thread.x / kWarp]; }
-  const Place& place() const { return current_->place; }
   void* shared() { return shared_.data(); }
 
  private:
@@ -73,12 +91,35 @@ class Block {
   const Launch* launch_ = nullptr;
   void** parameters_ = nullptr;
   Thread* current_ = nullptr;
-  bool progress_ = false, looks_ = false;
+  bool progress_ = false, looks_ = false, rings_ = false;
   Meeting meeting_;
   std::vector<Warp> warps_;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<std::max_align_t> shared_;
 };
+
+// Kernels that wait for those of other ranks sleep, as far as these belong to the same process: the
+// machine may have fewer cores than there are streams. Kernels of other processes are looked for.
+class Bell {
+ public:
+  uint32_t rung() const { return rung_.load(); }
+  void Ring() {
+    ++rung_;
+    if (sleepers_.load() > 0) syscall(SYS_futex, &rung_, FUTEX_WAKE_PRIVATE, 1 << 20);
+  }
+  // Until it has rung more often.
+  void Wait(uint32_t rung) {
+    const timespec at_most{.tv_sec = 0, .tv_nsec = 50'000};
+    ++sleepers_;
+    syscall(SYS_futex, &rung_, FUTEX_WAIT_PRIVATE, rung, &at_most);
+    --sleepers_;
+  }
+
+ private:
+  std::atomic<uint32_t> rung_{0};
+  std::atomic<int> sleepers_{0};
+};
+constinit Bell bell;
 
 // Of this thread of the system, on which all threads of the block run.
 thread_local Block* running = nullptr;
@@ -112,6 +153,7 @@ void Block::Prepare(const Launch& launch, Index index) {
     ++warps_[i / kWarp].meeting.living;
     Thread& thread = *threads_[i];
     thread.place = {{i, 0, 0}, index, launch.block, launch.grid};
+    thread.waits_for = nullptr;
     thread.ended = false;
     thread.fiber.Start(&Block::Body);
   }
@@ -122,26 +164,63 @@ void Block::Run(const Launch& launch, void** parameters, Index index) {
   parameters_ = parameters;
   running = this;
   const unsigned threads = launch.block.x;
+  unsigned idle = 0;  // turns in which all have only looked
   const bool backwards = (index.x + index.y) % 2 == 1;
   for (;;) {
-    progress_ = looks_ = false;
+    progress_ = looks_ = rings_ = false;
+    const uint32_t rung = bell.rung();
     for (unsigned i = 0; i < threads; ++i) {
       current_ = threads_[backwards ? threads - 1 - i : i].get();
-      if (!current_->ended) current_->fiber.Resume();
+      if (!current_->CanRun()) continue;
+      here = &current_->place;
+      current_->fiber.Resume();
     }
+    if (rings_) bell.Ring();
     if (std::all_of(threads_.begin(), threads_.begin() + threads, [](auto& t) { return t->ended; }))
       break;
-    if (progress_) continue;
+    if (progress_) {
+      idle = 0;
+      continue;
+    }
     if (!looks_) {
       std::fprintf(
           stderr, "gpu_simulator: %s: the threads of block (%u, %u) wait for each other for ever\n",
           launch.name, index.x, index.y);
       std::abort();
     }
-    sched_yield();
+    // Others that are about to run do what it waits for within a few turns, or not for long.
+    if (++idle % 8 != 0) {
+      sched_yield();
+    } else {
+      bell.Wait(rung);
+    }
   }
   running = nullptr;
 }
+
+// Those that no stream uses, with their fibers.
+class SpareBlocks {
+ public:
+  std::unique_ptr<Block> Take() {
+    std::lock_guard lock(mutex_);
+    if (blocks_.empty()) return std::make_unique<Block>();
+    std::unique_ptr<Block> block = std::move(blocks_.back());
+    blocks_.pop_back();
+    return block;
+  }
+  void GiveBack(std::unique_ptr<Block> block) {
+    std::lock_guard lock(mutex_);
+    blocks_.push_back(std::move(block));
+  }
+  static SpareBlocks& OfProcess() {
+    static auto* const spare = new SpareBlocks;
+    return *spare;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+};
 
 std::map<std::string, Known>& Registry() {
   static auto* const registry = new std::map<std::string, Known>;
@@ -150,7 +229,8 @@ std::map<std::string, Known>& Registry() {
 
 }  // namespace
 
-const Place& Here() { return running->place(); }
+constinit thread_local const Place* here = nullptr;
+void RingBell() { running->RingLater(); }
 void* DynamicShared() { return running->shared(); }
 void Yield() { running->Look(); }
 void SyncBlock() { running->Meet(running->meeting()); }
@@ -177,9 +257,10 @@ unsigned Ballot(bool yes) {
 }
 
 void Run(const Launch& launch, void** parameters) {
-  thread_local Block block;
+  std::unique_ptr<Block> block = SpareBlocks::OfProcess().Take();
   for (unsigned y = 0; y < launch.grid.y; ++y)
-    for (unsigned x = 0; x < launch.grid.x; ++x) block.Run(launch, parameters, {x, y, 0});
+    for (unsigned x = 0; x < launch.grid.x; ++x) block->Run(launch, parameters, {x, y, 0});
+  SpareBlocks::OfProcess().GiveBack(std::move(block));
 }
 
 Registration::Registration(const char* name, Known known) { Registry()[name] = known; }

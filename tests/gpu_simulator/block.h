@@ -17,11 +17,15 @@ struct Index {
 struct Place {
   Index thread, block, block_size, grid;
 };
-const Place& Here();
+extern constinit thread_local const Place* here;
+inline const Place& Here() { return *here; }
 void* DynamicShared();
 
-/// Other threads of the block run.
+/// Other threads of the block run. When all of a block's that run at all have done no more than
+/// this, the stream sleeps until the bell rings, or some time has passed.
 void Yield();
+/// Another kernel of the process may wait for what has been done now.
+void RingBell();
 /// Until all threads of the block have come, or have ended.
 void SyncBlock();
 /// Until all threads of the warp have come, or have ended.

@@ -158,7 +158,8 @@ inline uint32_t LoadAcquire(uint32_t* flag) {
   return value;
 }
 inline void StoreRelease(uint32_t* flag, uint32_t value) {
-  std::atomic_ref<uint32_t>(*flag).store(value, std::memory_order_release);
+  std::atomic_ref<uint32_t>(*flag).store(value, std::memory_order_seq_cst);
+  gpu_simulator::RingBell();
 }
 inline void Relax(unsigned) { gpu_simulator::Yield(); }
 

@@ -37,12 +37,14 @@ using dtrun::gpu_simulator::Task;
 
 struct CUctx_st {
   int device;
-  std::unique_ptr<Stream> default_stream;
-  std::set<Stream*> streams;
+  std::shared_ptr<Stream> default_stream;
+  // Shared with who waits for all of them while another thread destroys one.
+  std::set<std::shared_ptr<Stream>> streams;
   std::mutex mutex;
+  std::set<int> peers = {};  // devices whose memory it may use
 };
 struct CUstream_st {
-  Stream stream;
+  std::shared_ptr<Stream> stream;
   CUcontext context;
 };
 struct CUevent_st {
@@ -84,12 +86,12 @@ thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 bool NoContext() { return current.empty() || current.back() == nullptr; }
 
 Stream& StreamOf(CUstream stream) {
-  if (stream != nullptr) return stream->stream;
+  if (stream != nullptr) return *stream->stream;
   CUcontext context = current.back();
   std::lock_guard lock(context->mutex);
   if (context->default_stream == nullptr) {
-    context->default_stream = std::make_unique<Stream>(context->device);
-    context->streams.insert(context->default_stream.get());
+    context->default_stream = std::make_shared<Stream>(context->device);
+    context->streams.insert(context->default_stream);
   }
   return *context->default_stream;
 }
@@ -106,9 +108,15 @@ void* Host(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
 struct IpcHandle {
   int process, file;
-  uint64_t bytes, offset;
+  uint64_t bytes, offset, id;
 };
 static_assert(sizeof(IpcHandle) <= sizeof(CUipcMemHandle));
+
+std::mutex open_handles_mutex;
+std::map<CUdeviceptr, IpcHandle>& OpenHandles() {
+  static auto* const handles = new std::map<CUdeviceptr, IpcHandle>;
+  return *handles;
+}
 
 struct Shareable {
   int file, device;
@@ -205,7 +213,8 @@ EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice, CUdevice) {
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   std::lock_guard lock(contexts_mutex);
   CUctx_st*& made = Contexts()[device];
-  if (made == nullptr) made = new CUctx_st{device, nullptr, {}, {}};
+  if (made == nullptr)
+    made = new CUctx_st{.device = device, .default_stream = nullptr, .streams = {}, .mutex = {}};
   *context = made;
   return CUDA_SUCCESS;
 }
@@ -233,12 +242,12 @@ EXPORT CUresult cuCtxSynchronize() {
   NEED_CONTEXT;
   NOT_WHILE_CAPTURING;
   CUcontext context = current.back();
-  std::vector<Stream*> streams;
+  std::vector<std::shared_ptr<Stream>> streams;
   {
     std::lock_guard lock(context->mutex);
     streams.assign(context->streams.begin(), context->streams.end());
   }
-  for (Stream* stream : streams) stream->Synchronize();
+  for (const auto& stream : streams) stream->Synchronize();
   return CUDA_SUCCESS;
 }
 
@@ -246,6 +255,14 @@ EXPORT CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;
   return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+  NEED_CONTEXT;
+  if (flags != 0 || peer == current.back()) return CUDA_ERROR_INVALID_VALUE;
+  std::lock_guard lock(contexts_mutex);
+  return current.back()->peers.insert(peer->device).second ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 
 // ---- memory
@@ -339,6 +356,9 @@ cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr add
       return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       *static_cast<int*>(data) = found.file >= 0 ? 1 : 0;
+      return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+      *static_cast<unsigned long long*>(data) = found.id;
       return CUDA_SUCCESS;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
@@ -445,26 +465,39 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   if (!dtrun::gpu_simulator::FindAllocation(address, found) || found.file < 0 ||
       found.base != address)
     return CUDA_ERROR_INVALID_VALUE;
-  const IpcHandle made{getpid(), found.file, found.bytes, found.base - found.mapped};
+  const IpcHandle made{getpid(), found.file, found.bytes, found.base - found.mapped, found.id};
   std::memset(handle, 0, sizeof *handle);
   std::memcpy(handle, &made, sizeof made);
   return CUDA_SUCCESS;
 }
 
+// DTRUN_SIMULATED_IPC=0: as where processes are kept from each other.
 EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned) {
   NEED_CONTEXT;
+  NOT_WHILE_CAPTURING;
+  const char* allowed = std::getenv("DTRUN_SIMULATED_IPC");
+  if (allowed != nullptr && std::string(allowed) == "0") return CUDA_ERROR_INVALID_CONTEXT;
   IpcHandle given;
   std::memcpy(&given, &handle, sizeof given);
   // As a real driver: a process does not open what is its own.
   if (given.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
+  // Drivers before CUDA 11 do not open a handle again.
+  std::lock_guard lock(open_handles_mutex);
+  for (const auto& [at, open] : OpenHandles()) {
+    if (std::memcmp(&open, &given, sizeof open) == 0) return CUDA_ERROR_ALREADY_MAPPED;
+  }
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/fd/%d", given.process, given.file);
   *address =
       dtrun::gpu_simulator::MapForeign(current.back()->device, path, given.bytes, given.offset);
-  return *address == 0 ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  if (*address == 0) return CUDA_ERROR_INVALID_HANDLE;
+  OpenHandles()[*address] = given;
+  return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
+  std::lock_guard lock(open_handles_mutex);
+  if (OpenHandles().erase(address) == 0) return CUDA_ERROR_INVALID_VALUE;
   return dtrun::gpu_simulator::Free(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -473,16 +506,16 @@ EXPORT CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
 EXPORT CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned, int) {
   NEED_CONTEXT;
   CUcontext context = current.back();
-  *stream = new CUstream_st{Stream(context->device), context};
+  *stream = new CUstream_st{std::make_shared<Stream>(context->device), context};
   std::lock_guard lock(context->mutex);
-  context->streams.insert(&(*stream)->stream);
+  context->streams.insert((*stream)->stream);
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuStreamDestroy(CUstream stream) {
   {
     std::lock_guard lock(stream->context->mutex);
-    stream->context->streams.erase(&stream->stream);
+    stream->context->streams.erase(stream->stream);
   }
   delete stream;
   return CUDA_SUCCESS;
@@ -514,24 +547,25 @@ EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 
 EXPORT CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   NEED_CONTEXT;
-  *status = stream != nullptr && stream->stream.capture != nullptr ? CU_STREAM_CAPTURE_STATUS_ACTIVE
-                                                                   : CU_STREAM_CAPTURE_STATUS_NONE;
+  *status = stream != nullptr && stream->stream->capture != nullptr
+                ? CU_STREAM_CAPTURE_STATUS_ACTIVE
+                : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
-  if (stream == nullptr || stream->stream.capture != nullptr)
+  if (stream == nullptr || stream->stream->capture != nullptr)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  stream->stream.capture = std::make_shared<Capture>();
-  stream->stream.capture->origin = &stream->stream;
+  stream->stream->capture = std::make_shared<Capture>();
+  stream->stream->capture->origin = stream->stream.get();
   ++captures;
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   *graph = nullptr;
-  const std::shared_ptr<Capture> capture = stream->stream.capture;
-  if (capture == nullptr || capture->origin != &stream->stream)
+  const std::shared_ptr<Capture> capture = stream->stream->capture;
+  if (capture == nullptr || capture->origin != stream->stream.get())
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   --captures;
   bool all_joined = true;
@@ -539,7 +573,7 @@ EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     forked->capture = nullptr;
     all_joined = all_joined && (forked == capture->origin || capture->joined[forked] >= tasks);
   }
-  stream->stream.capture = nullptr;
+  stream->stream->capture = nullptr;
   if (!all_joined) return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   *graph = new CUgraph_st{std::move(capture->tasks)};
   return CUDA_SUCCESS;

@@ -17,6 +17,13 @@ constexpr uint64_t kPage = 4096;
 std::mutex mutex;
 std::map<uint64_t, Allocation> allocations;
 std::map<int, uint64_t> taken;
+uint64_t ids = 0;
+
+void Note(Allocation made) {
+  std::lock_guard lock(mutex);
+  made.id = ++ids;
+  allocations[made.base] = made;
+}
 
 uint64_t RoundUp(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
@@ -75,8 +82,7 @@ uint64_t Allocate(int device, uint64_t bytes) {
     return 0;
   }
   std::memset(reinterpret_cast<void*>(made.base), 0xFF, bytes);
-  std::lock_guard lock(mutex);
-  allocations[made.base] = made;
+  Note(made);
   return made.base;
 }
 
@@ -92,8 +98,7 @@ uint64_t MapForeign(int device, const char* path, uint64_t bytes, uint64_t offse
   made.mapped = mapped;
   made.mapped_bytes = mapped_bytes;
   made.base = mapped + offset;
-  std::lock_guard lock(mutex);
-  allocations[made.base] = made;
+  Note(made);
   return made.base;
 }
 
@@ -120,8 +125,7 @@ bool FindAllocation(uint64_t address, Allocation& found) {
 }
 
 void NoteRange(int device, uint64_t base, uint64_t bytes) {
-  std::lock_guard lock(mutex);
-  allocations[base] = {.device = device, .base = base, .bytes = bytes};
+  Note({.device = device, .base = base, .bytes = bytes});
 }
 
 void ForgetRange(uint64_t base) {

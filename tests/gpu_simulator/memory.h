@@ -13,6 +13,7 @@ struct Allocation {
   uint64_t base = 0, bytes = 0;  // what was asked for
   uint64_t mapped = 0, mapped_bytes = 0;
   int file = -1;
+  uint64_t id = 0;  // that no other one of this process has had
 };
 
 constexpr uint64_t kGranularity = 2 << 20;

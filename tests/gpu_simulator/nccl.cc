@@ -150,7 +150,11 @@ struct ncclComm {
   int rank = 0, size = 0;
   std::vector<double> factors = {};  // of the operations that were made, from kFirstMade on
 
-  bool aborted() const { return shared->aborted; }
+  // Here. Elsewhere, as with the real one, its operations go on waiting until that rank has heard
+  // of it (ncclCommGetAsyncError) and aborts, too.
+  std::atomic<bool> ended = false;
+
+  bool aborted() const { return ended; }
   void Barrier() {
     const uint32_t opened = shared->opened;
     if (shared->came.fetch_add(1) + 1 == static_cast<uint32_t>(size)) {
@@ -304,11 +308,12 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 // The mapping stays: a task of a stream may still look.
 EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->shared->aborted = true;
+  comm->ended = true;
   return ncclSuccess;
 }
 
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-  *error = comm->aborted() ? ncclRemoteError : ncclSuccess;
+  *error = comm->shared->aborted ? ncclRemoteError : ncclSuccess;
   return ncclSuccess;
 }
 

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -99,11 +100,17 @@ void IsRandomlyUsed(Ranks& ranks, Findings& findings) {
 }
 
 TEST_CASE("every kind, type, op, root and size gives the promised values over hosts with NCCL") {
-  Conforms({.hosts = {0, 0, 1, 1}, .chunk_bytes = 64 << 10}, CheckEveryKind);
+  Conforms({.hosts = {0, 0, 1, 1}, .chunk_bytes = 64 << 10}, CheckEveryKindInTurn);
 }
 
 TEST_CASE("every kind gives the promised values over hosts with different numbers of ranks") {
-  Conforms({.hosts = {0, 1, 1}, .chunk_bytes = 64 << 10}, CheckEveryKind);
+  Conforms({.hosts = {0, 1, 1}, .chunk_bytes = 64 << 10}, CheckEveryKindInTurn);
+}
+
+TEST_CASE("every kind gives the promised values where host_staged goes between hosts") {
+  Conforms(
+      {.hosts = {0, 0, 1}, .across = Across::kHostStaged, .chunk_bytes = 64 << 10},
+      CheckEveryKindInTurn);
 }
 
 TEST_CASE("random operations under way at once give the promised values over hosts") {
@@ -274,6 +281,8 @@ TEST_CASE("messages go within a host on the GPU, and to other hosts by way of th
 constexpr uint64_t kFew = 5'000;  // a few chunks
 // More than calls in which nothing is wrong take on a slow machine.
 constexpr auto kPatience = std::chrono::seconds(6);
+const Job kImpatient{.hosts = {0, 0, 1, 1}, .timeout = kPatience};
+const Job kUneven{.hosts = {0, 0, 0, 1, 1}, .timeout = kPatience};
 
 // What a rank hears of `call` when its stream has been waited for, and that it hears it again.
 void Hear(Communicator& communicator, const Gpu& gpu, const std::function<void()>& call) {
@@ -324,12 +333,54 @@ TEST_CASE("ranks of one host that disagree are a mismatch on all hosts") {
   }
 }
 
-TEST_CASE("hosts that disagree are a mismatch on all ranks") {
-  const Job job{.hosts = {0, 0, 1, 1}, .timeout = kPatience};
-  if (!CanRun(job)) return;
-  // In as many chunks, and in more than the other host.
-  const uint64_t other = GENERATE(11, kFew);
-  const Texts texts = Disagree(job, [&](int rank) { return rank >= 2 ? other : 10; });
+Texts HostsDisagree(uint64_t count) {
+  return Disagree(kImpatient, [&](int rank) { return rank >= 2 ? count : 10; });
+}
+
+// Ranks that come to `call`, and others that are gone by then.
+Texts SomeCome(
+    const Job& job, const std::function<bool(int)>& comes,
+    const std::function<void(Communicator&, const Gpu&)>& call) {
+  return RunHosts(job, [&](Communicator& communicator) {
+    const Gpu gpu(communicator, job.gpu(communicator.rank()), kFew);
+    communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum);
+    gpu.stream().Synchronize();
+    if (comes(communicator.rank())) Hear(communicator, gpu, [&] { call(communicator, gpu); });
+  });
+}
+
+Texts WithoutRank(int absent) {
+  return SomeCome(
+      kUneven, [&](int rank) { return rank != absent; },
+      [](Communicator& communicator, const Gpu& gpu) {
+        communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum);
+      });
+}
+
+Texts WithoutHost() {
+  return SomeCome(
+      kImpatient, [](int rank) { return rank < 2; },
+      [](Communicator& communicator, const Gpu& gpu) {
+        communicator.StartBroadcast(gpu.buffer(), 0);
+      });
+}
+
+// What ends by a timeout alone; all of it waits at once.
+struct Waits {
+  static std::future<Texts> Begin(const std::function<Texts()>& job) {
+    return std::async(std::launch::async, job);
+  }
+  std::future<Texts> more_on_a_host = Begin([] { return HostsDisagree(kFew); });
+  std::future<Texts> without_rank_of_rail = Begin([] { return WithoutRank(1); });
+  std::future<Texts> without_rank_of_none = Begin([] { return WithoutRank(2); });
+  std::future<Texts> without_host = Begin(WithoutHost);
+};
+Waits& UnderWay() {
+  static Waits waits;
+  return waits;
+}
+
+void ExpectBothHostsNamed(const Texts& texts, uint64_t count) {
   for (size_t rank = 0; rank < 4; ++rank) {
     CHECK_THAT(
         texts[rank],
@@ -337,9 +388,15 @@ TEST_CASE("hosts that disagree are a mismatch on all ranks") {
             Catch::EndsWith(
                 rank < 2 ? "(h0) called all_reduce (f32, 10 elements, sum); on host h1, something "
                            "else was called"
-                         : "(h1) called all_reduce (f32, " + std::to_string(other) +
+                         : "(h1) called all_reduce (f32, " + std::to_string(count) +
                                " elements, sum); on host h0, something else was called"));
   }
+}
+
+TEST_CASE("hosts that disagree are a mismatch on all ranks, in as many chunks and in more") {
+  if (!CanRun(kImpatient)) return;
+  ExpectBothHostsNamed(HostsDisagree(11), 11);
+  ExpectBothHostsNamed(UnderWay().more_on_a_host.get(), kFew);
 }
 
 TEST_CASE("ranks that disagree where host_staged goes between hosts all hear who called what") {
@@ -357,20 +414,9 @@ TEST_CASE("ranks that disagree where host_staged goes between hosts all hear who
           "sum)"));
 }
 
-TEST_CASE("a rank that does not come is a timeout for all ranks of all hosts") {
-  // One with a rail, and one without.
-  const int absent = GENERATE(1, 2);
-  const Job job{.hosts = {0, 0, 0, 1, 1}, .timeout = kPatience};
-  if (!CanRun(job)) return;
-  INFO("rank " << absent << " does not come");
-  const Texts texts = RunHosts(job, [&](Communicator& communicator) {
-    const Gpu gpu(communicator, job.gpu(communicator.rank()), kFew);
-    communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum);
-    gpu.stream().Synchronize();
-    if (communicator.rank() == absent) return;
-    Hear(communicator, gpu, [&] { communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum); });
-  });
-  for (int rank = 0; rank < 5; ++rank) {
+void ExpectTimeouts(const Texts& texts, int absent) {
+  for (int rank = 0; rank < static_cast<int>(texts.size()); ++rank) {
+    INFO("rank " << absent << " does not come; rank " << rank);
     const std::string& text = texts[static_cast<size_t>(rank)];
     if (rank == absent) {
       CHECK(text == "");
@@ -380,16 +426,15 @@ TEST_CASE("a rank that does not come is a timeout for all ranks of all hosts") {
   }
 }
 
+TEST_CASE("a rank that does not come, with a rail or without, is a timeout for all of all hosts") {
+  if (!CanRun(kUneven)) return;
+  ExpectTimeouts(UnderWay().without_rank_of_rail.get(), 1);
+  ExpectTimeouts(UnderWay().without_rank_of_none.get(), 2);
+}
+
 TEST_CASE("a host that does not come is a timeout for the others") {
-  const Job job{.hosts = {0, 0, 1, 1}, .timeout = kPatience};
-  if (!CanRun(job)) return;
-  const Texts texts = RunHosts(job, [&](Communicator& communicator) {
-    const Gpu gpu(communicator, job.gpu(communicator.rank()), kFew);
-    communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum);
-    gpu.stream().Synchronize();
-    if (communicator.rank() >= 2) return;
-    Hear(communicator, gpu, [&] { communicator.StartBroadcast(gpu.buffer(), 0); });
-  });
+  if (!CanRun(kImpatient)) return;
+  const Texts texts = UnderWay().without_host.get();
   for (const size_t rank : {0, 1}) CHECK_THAT(texts[rank], Catch::StartsWith("timeout: "));
   for (const size_t rank : {2, 3}) CHECK(texts[rank] == "");
 }
