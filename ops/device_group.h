@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "ops/collective.h"
 
@@ -44,6 +45,19 @@ class DeviceGroup {
   /// Collective: zeroed memory on this GPU, aligned to 256 bytes, which the other ranks reach
   /// without a copy where the backend can. `bytes` may differ between ranks.
   virtual std::unique_ptr<Memory> Allocate(uint64_t bytes) = 0;
+
+  /// Collective: memory on this GPU that the program has allocated by itself becomes such memory,
+  /// where the backend makes a difference. `bytes` may differ between ranks, and be 0. The memory
+  /// stays the program's. All ranks destroy the result between the same two calls; the memory may
+  /// be freed when all have. Throws Error kInvalidArgument, on all ranks, when it does not lie on
+  /// the GPU, or not in one allocation.
+  struct Registration {
+    std::unique_ptr<Memory> memory;
+    /// Why the ranks do not reach it, which is then no difference from other memory: with the rank,
+    /// the same on all ranks. "" when they do.
+    std::string obstacle;
+  };
+  virtual Registration Register(void* data, uint64_t bytes);
 };
 
 /// Makes the group of a communicator's ranks, this one on GPU `device`, by the first backend that

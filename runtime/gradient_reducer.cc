@@ -87,6 +87,7 @@ GradientReducer::GradientReducer(
       meter_(ClockOf(settings_)),
       observer_(std::move(observer)) {
   LayWire();
+  RegisterPlaces();
   if (settings_.autotune) StartTuning();
   Reset();
 }
@@ -98,12 +99,40 @@ bool GradientReducer::AgreeOnPlan() {
       AreAllPacked(gradients_));
 }
 
+// Gradients on a GPU that are reduced where the trainer has them: it keeps them there as long as
+// the reducer lives. On a rank that has them in the block there is nothing to register.
+void GradientReducer::RegisterPlaces() {
+  if (gpu_ == nullptr) return;
+  const auto place_of = [this](const Bucket& bucket) {
+    const Buffer& gradient = gradients_[bucket.gradients[0]].buffer;
+    return Buffer(gradient.data, gradient.data == nullptr ? 0 : gradient.count, gradient.dtype);
+  };
+  uint64_t places = 0;
+  for (const Bucket& bucket : plan_.buckets)
+    places += bucket.is_single && place_of(bucket).count > 0 ? 1 : 0;
+  communicator_->AllReduce(Buffer(&places, 1), ReduceOp::kMax);
+  if (places == 0) return;
+  ops::DeviceGroup& group = communicator_->device_group(DeviceOf(gradients_));
+  try {
+    for (const Bucket& bucket : plan_.buckets) {
+      if (!bucket.is_single) continue;
+      const Buffer place = place_of(bucket);
+      registered_.push_back(group.Register(place.data, place.bytes()).memory);
+    }
+  } catch (const Error& error) {
+    // On all ranks: there are more than can be registered. The rest is reduced as it is.
+    if (error.code() != ErrorCode::kUnavailable) throw;
+  }
+}
+
 GradientReducer::~GradientReducer() {
   if (gpu_ != nullptr) {
     try {
       gpu_->Synchronize();
     } catch (const Error&) {
-      block_.Keep();  // nobody knows who still writes
+      // Nobody knows who still reads and writes.
+      block_.Keep();
+      for (std::unique_ptr<ops::Memory>& memory : registered_) ops::Keep(std::move(memory));
     }
     return;
   }

@@ -74,6 +74,7 @@ class GradientReducer {
   void Tune();
   void Apply(const Tuning& tuning);
   bool AgreeOnPlan();
+  void RegisterPlaces();
   void LayWire();
   Buffer FlagsOnHost();
   // Throws what has broken it before, and remembers what breaks it now.
@@ -87,6 +88,7 @@ class GradientReducer {
   bool movable_;                          // no rank has gradients in the block
   std::unique_ptr<DeviceGradients> gpu_;  // null: gradients lie in host memory
   GradientBlock block_;
+  std::vector<std::unique_ptr<ops::Memory>> registered_;  // the trainer's, on a GPU
   WireBlock wire_;
   std::vector<char> host_flags_;  // of gradients on a GPU
   UsedFlags flags_;

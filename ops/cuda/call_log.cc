@@ -38,8 +38,8 @@ void CallLog::Write(uint32_t number, const Collective& collective) {
   std::atomic_ref(entry.number).store(number, std::memory_order_release);
 }
 
-void CallLog::MarkFreed(uint32_t region) {
-  std::atomic_ref(page(rank_).freed[region]).store(1, std::memory_order_release);
+void CallLog::MarkFreed(uint32_t region, bool freed) {
+  std::atomic_ref(page(rank_).freed[region]).store(freed ? 1 : 0, std::memory_order_release);
 }
 
 bool CallLog::IsFreed(int rank, uint32_t region) const {

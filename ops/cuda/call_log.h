@@ -25,8 +25,8 @@ class CallLog {
 
   /// This rank's call `number`, counted from 1.
   void Write(uint32_t number, const Collective& collective);
-  /// This rank has given back its memory `region`, which the others may unmap.
-  void MarkFreed(uint32_t region);
+  /// Whether this rank has given back its memory `region`, which the others may then unmap.
+  void MarkFreed(uint32_t region, bool freed);
   bool IsFreed(int rank, uint32_t region) const;
 
   /// In which way the calls with these numbers, by rank, disagree: "rank 0 called ...; rank 1

@@ -157,6 +157,21 @@ class GroupMemory : public Memory {
   PeerMemory::Allocation allocation_;
 };
 
+class RegisteredMemory : public Memory {
+ public:
+  RegisteredMemory(
+      std::shared_ptr<Core> core, PeerMemory::Registration registration, void* data, uint64_t bytes)
+      : Memory(data, bytes), core_(std::move(core)), registration_(std::move(registration)) {}
+  ~RegisteredMemory() override {
+    core_->Wait();
+    core_->peers.Unregister(registration_);
+  }
+
+ private:
+  std::shared_ptr<Core> core_;
+  PeerMemory::Registration registration_;
+};
+
 class CudaIpcGroup : public HostGroup {
  public:
   CudaIpcGroup(Communicator& host, const gpu::Device& device, std::vector<std::string> hosts)
@@ -219,6 +234,12 @@ class CudaIpcGroup : public HostGroup {
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
     Check();
     return std::make_unique<GroupMemory>(core_, core_->peers.Allocate(bytes), bytes);
+  }
+
+  Registration Register(void* data, uint64_t bytes) override {
+    Check();
+    const PeerMemory::Registration made = core_->peers.Register(data, bytes);
+    return {std::make_unique<RegisteredMemory>(core_, made, data, bytes), made.obstacle};
   }
 
  private:

@@ -121,6 +121,22 @@ class HierarchicalGroup : public DeviceGroup {
     return local_->Allocate(bytes);
   }
 
+  // What one host's ranks are told all are told.
+  Registration Register(void* data, uint64_t bytes) override {
+    Check();
+    Registration made;
+    std::string refusal;
+    try {
+      made = local_->Register(data, bytes);
+    } catch (const Error& error) {
+      refusal = error.what();
+    }
+    refusal = FirstText(refusal);
+    if (!refusal.empty()) throw Error(ErrorCode::kInvalidArgument, refusal);
+    made.obstacle = FirstText(made.obstacle);
+    return made;
+  }
+
  private:
   static std::exception_ptr ErrorOf(DeviceGroup& group) {
     try {
@@ -140,6 +156,14 @@ class HierarchicalGroup : public DeviceGroup {
     if (first.code() == ErrorCode::kMismatch) return within;
     return std::make_exception_ptr(
         Error(first.code(), Text(first.what(), " (", second.what(), ")")));
+  }
+
+  // Of all ranks.
+  std::string FirstText(const std::string& mine) const {
+    for (const std::string& text : AllGatherBytes(host_, mine)) {
+      if (!text.empty()) return text;
+    }
+    return "";
   }
 
   static Error ThrownAs(const std::exception_ptr& error) {

@@ -1,3 +1,16 @@
+// Whose memory lies where is agreed on when it is allocated or registered, by the host: a call then
+// only looks up the number of its region, and the kernels tell each other. So no call makes the
+// host wait.
+//
+// Why a program's own memory is registered, and not exchanged behind the scenes when a collective
+// first sees it: its cudaIpc handle is good as long as the memory lives, and CUDA leaves undefined
+// what happens when it is freed while others have it mapped (they keep it from being used again).
+// A caching allocator, as LibTorch has, frees when it likes, often because it needs the room.
+// Whoever registers says how long the memory stays: a tensor's registration keeps the tensor
+// (dtrun/torch_registration.h), and a reducer registers gradients that lie still anyway.
+// Registered memory that was freed all the same, and taken again at the same address, is noticed by
+// the number that the driver gives each allocation: it goes through staging memory then.
+
 #include "ops/cuda/peer_memory.h"
 
 #include <sys/random.h>
@@ -77,6 +90,7 @@ PeerMemory::PeerMemory(Communicator& host, const gpu::Device& device)
     const bool same_gpu = std::strcmp(other.gpu, mine.gpu) == 0;
     ranks_of_gpu_ += same_gpu ? 1 : 0;
     same_process_.push_back(other.process == mine.process);
+    devices_.push_back(other.device);
     same_address_ &= same_gpu && same_process_.back();
   }
   if (size_ > 1) {
@@ -131,38 +145,56 @@ PeerMemory::Shared PeerMemory::Share(const std::shared_ptr<ExportedMemory>& mine
   return all;
 }
 
-PeerMemory::Allocation PeerMemory::Allocate(uint64_t bytes) {
-  ForgetFreed();
-  if (next_region_ == kMostRegions) {
+// A number is used again when all ranks have said that they use it no more. Its entries in the
+// table of offsets are written anew, which no kernel reads meanwhile.
+uint32_t PeerMemory::NextRegion() {
+  if (next_region_ < kMostRegions) {
+    log_->MarkFreed(next_region_, true);  // until it is taken: what follows may fail
+    return next_region_++;
+  }
+  std::vector<uint8_t> freed(kMostRegions);
+  for (uint32_t region = kFirstAllocated; region < kMostRegions; ++region)
+    freed[region] = log_->IsFreed(rank_, region) ? 1 : 0;
+  host_.AllReduce(Buffer(freed.data(), freed.size(), DType::kU8), ReduceOp::kMin);
+  const auto found = std::find(freed.begin() + kFirstAllocated, freed.end(), 1);
+  if (found == freed.end()) {
     throw Error(
         ErrorCode::kUnavailable,
         base::Text(
-            host_.members().name, " has allocated memory on GPUs ", kMostRegions - kFirstAllocated,
-            " times, which is as often as it can; allocate more at once"));
+            host_.members().name, " has ", kMostRegions - kFirstAllocated,
+            " pieces of memory on GPUs that its ranks reach, which is as many as it can; allocate "
+            "more at once"));
   }
+  return static_cast<uint32_t>(found - freed.begin());
+}
+
+PeerMemory::Allocation PeerMemory::Allocate(uint64_t bytes) {
+  ForgetFreed();
   Allocation allocation;
+  allocation.region = NextRegion();
   AgreeOn(host_, [&] {
     if (bytes > 0) allocation.memory = ExportedMemory::Create(device_, bytes);
   });
-  allocation.region = next_region_++;
   const Shared all = Share(allocation.memory);
   const std::vector<uint64_t> owned_at =
       Gather(host_, bytes == 0 ? 0 : reinterpret_cast<uint64_t>(allocation.memory->data()));
-  SetOffsets(allocation.region, all, owned_at);
+  std::vector<int64_t> offsets(all.size());
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r] != nullptr)
+      offsets[r] = static_cast<int64_t>(reinterpret_cast<uint64_t>(all[r]->data()) - owned_at[r]);
+  }
+  WriteOffsets(allocation.region, offsets);
   regions_[allocation.region] = all;
+  log_->MarkFreed(allocation.region, false);
   // Nobody uses it before all can.
   AgreeOn(host_, [] {});
   return allocation;
 }
 
-void PeerMemory::SetOffsets(
-    uint32_t region, const Shared& all, const std::vector<uint64_t>& owned_at) {
+void PeerMemory::WriteOffsets(uint32_t region, const std::vector<int64_t>& offsets) {
   const gpu::DeviceScope scope(device_);
   const gpu::Stream stream(device_);
-  std::vector<int64_t> offsets(all.size());
-  for (size_t r = 0; r < all.size(); ++r) {
-    if (all[r] == nullptr) continue;
-    offsets[r] = static_cast<int64_t>(reinterpret_cast<uint64_t>(all[r]->data()) - owned_at[r]);
+  for (size_t r = 0; r < offsets.size(); ++r) {
     gpu::CopyToDevice(
         gpu::AddressOf(offsets_->data()) + (r * kMostRegions + region) * sizeof(int64_t),
         &offsets[r], sizeof(int64_t), stream.get());
@@ -172,7 +204,58 @@ void PeerMemory::SetOffsets(
 
 void PeerMemory::Free(const Allocation& allocation) {
   regions_[allocation.region][static_cast<size_t>(rank_)] = nullptr;
-  log_->MarkFreed(allocation.region);
+  log_->MarkFreed(allocation.region, true);
+}
+
+PeerMemory::Registration PeerMemory::Register(const void* data, uint64_t bytes) {
+  ForgetFreed();
+  ForeignMemory memory;
+  // What a caller has got wrong is told to all ranks.
+  const std::string refusal = FirstObjection(host_, [&]() -> std::string {
+    if (bytes > 0) memory = LookUp(device_, data, bytes);
+    return "";
+  });
+  if (!refusal.empty()) throw Error(ErrorCode::kInvalidArgument, refusal);
+  Registration registration;
+  registration.region = NextRegion();
+  Registered mine;
+  if (bytes > 0) mine = {static_cast<const char*>(data), bytes, memory.id, {}};
+  const bool alone =
+      std::find(same_process_.begin(), same_process_.end(), false) == same_process_.end();
+  registration.obstacle =
+      FirstObjection(host_, [&] { return bytes == 0 || alone ? "" : TakeHandle(device_, memory); });
+  const std::vector<ForeignMemory> all = Gather(host_, memory);
+  regions_[registration.region] = Shared(all.size());
+  log_->MarkFreed(registration.region, false);
+  if (registration.obstacle.empty()) {
+    registration.obstacle = FirstObjection(host_, [&]() -> std::string {
+      MapRegistered(mine, all, registration.region);
+      return "";
+    });
+  }
+  if (registration.obstacle.empty()) registered_[registration.region] = std::move(mine);
+  return registration;
+}
+
+void PeerMemory::MapRegistered(
+    Registered& mine, const std::vector<ForeignMemory>& all, uint32_t region) {
+  std::vector<int64_t> offsets(all.size());
+  mine.mappings.resize(all.size());
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (static_cast<int>(r) == rank_ || all[r].bytes == 0) continue;
+    if (same_process_[r]) {
+      EnableAccess(device_, devices_[r]);
+      continue;
+    }
+    mine.mappings[r] = ForeignMapping::Open(device_, all[r].handle);
+    offsets[r] = static_cast<int64_t>(mine.mappings[r]->base() - all[r].base);
+  }
+  WriteOffsets(region, offsets);
+}
+
+void PeerMemory::Unregister(const Registration& registration) {
+  registered_.erase(registration.region);
+  log_->MarkFreed(registration.region, true);
 }
 
 void PeerMemory::ForgetFreed() {
@@ -191,6 +274,10 @@ uint16_t PeerMemory::RegionOf(const void* data, uint64_t bytes) const {
     const Shared& all = regions_[region];
     const ExportedMemory* own = all[static_cast<size_t>(rank_)].get();
     if (own != nullptr && begin >= own->data() && begin + bytes <= own->data() + own->bytes())
+      return static_cast<uint16_t>(region);
+  }
+  for (const auto& [region, mine] : registered_) {
+    if (begin >= mine.data && begin + bytes <= mine.data + mine.bytes && StillIn(mine.id, begin))
       return static_cast<uint16_t>(region);
   }
   return kUnreachable;

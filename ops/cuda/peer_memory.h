@@ -2,6 +2,7 @@
 #define DTRUN_OPS_CUDA_PEER_MEMORY_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,13 +11,15 @@
 #include "ops/communicator.h"
 #include "ops/cuda/call_log.h"
 #include "ops/cuda/exported_memory.h"
+#include "ops/cuda/foreign_memory.h"
 #include "ops/cuda/protocol.h"
 #include "ops/segment_exchange.h"
 
 namespace dtrun::ops::cuda {
 
 /// The memory of the ranks of a host, on their GPUs, as one of them maps it. Between processes,
-/// memory goes as file descriptors; threads of one process share it as it is. Not thread-safe.
+/// what is allocated here goes as file descriptors, and what a program has allocated by itself, and
+/// registers, as cudaIpc handles; threads of one process share both as they are. Not thread-safe.
 class PeerMemory {
  public:
   /// Collective over `host`, which outlives it but for its destructor. Throws Error kUnavailable,
@@ -43,6 +46,18 @@ class PeerMemory {
   /// This rank needs it no more, and uses it no more.
   void Free(const Allocation& allocation);
 
+  /// Collective: memory that a program has allocated by itself, on this rank's GPU. All reach it
+  /// from now on, unless there is an obstacle on any rank: then none does, and it goes through
+  /// staging memory as before. Ranks may bring different numbers of bytes, also none.
+  struct Registration {
+    uint32_t region = 0;
+    std::string obstacle;  // with the rank; "" when there is none
+  };
+  Registration Register(const void* data, uint64_t bytes);
+  /// This rank uses no region of that number any more, of any rank. The memory of the others is
+  /// unmapped here; so a rank's own may be freed when all ranks have done this.
+  void Unregister(const Registration& registration);
+
   /// The region that [data, data + bytes) lies in; kUnreachable when others cannot reach it.
   uint16_t RegionOf(const void* data, uint64_t bytes) const;
 
@@ -50,13 +65,24 @@ class PeerMemory {
   using Shared = std::vector<std::shared_ptr<ExportedMemory>>;
 
   Shared Share(const std::shared_ptr<ExportedMemory>& mine);
-  void SetOffsets(uint32_t region, const Shared& all, const std::vector<uint64_t>& owned_at);
   void ForgetFreed();
+  uint32_t NextRegion();
+  void WriteOffsets(uint32_t region, const std::vector<int64_t>& offsets);
+
+  // What is registered as a region.
+  struct Registered {
+    const char* data = nullptr;  // this rank's
+    uint64_t bytes = 0;
+    uint64_t id = 0;                                        // of its allocation
+    std::vector<std::shared_ptr<ForeignMapping>> mappings;  // by rank; null: none is needed
+  };
+  void MapRegistered(Registered& mine, const std::vector<ForeignMemory>& all, uint32_t region);
 
   Communicator& host_;
   const gpu::Device& device_;
   int rank_, size_, ranks_of_gpu_ = 0;
   std::vector<bool> same_process_;
+  std::vector<int> devices_;  // of each rank, by its number there
   bool same_address_ = true;  // all ranks: threads of this process, on this GPU
   std::unique_ptr<DescriptorExchange> exchange_;
   Shared arenas_;
@@ -64,6 +90,7 @@ class PeerMemory {
   std::shared_ptr<ExportedMemory> offsets_;  // whose end waits for no kernel
   uint32_t next_region_ = kFirstAllocated;
   std::vector<Shared> regions_;  // by number; those of this rank alone as long as it needs them
+  std::map<uint32_t, Registered> registered_;  // by region
 };
 
 }  // namespace dtrun::ops::cuda

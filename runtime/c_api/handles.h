@@ -75,6 +75,7 @@ struct dtrun_context {
 struct dtrun_memory {
   dtrun::runtime::c_api::Owner owner;
   std::unique_ptr<dtrun::ops::Memory> memory;
+  std::string obstacle = {};  // of registered memory
 };
 
 struct dtrun_work {

@@ -1,6 +1,7 @@
 // A trainer whose parameters lie on GPUs: a DistributedOptimizer starts all ranks alike, reduces
 // gradients that the trainer writes there, and steps. Each rank says what came out.
 
+#include <dtrun/device_registration.h>
 #include <dtrun/dtrun.h>
 
 #include <cmath>
@@ -106,6 +107,39 @@ std::string RefusalOf(dtrun::Context& job, const dtrun::DistributedOptions& opti
   }
 }
 
+// Sums in memory that is the program's own, before, while and after it is registered.
+std::string RegisteredSums(dtrun::Context& job) {
+  constexpr uint64_t kCount = 1 << 20;
+  const int index = job.local_rank() % dtrun::gpu::DeviceCount();
+  const dtrun::gpu::Stream stream(dtrun::gpu::Device::Get(index));
+  Sgd own(stream, {kCount});
+  const Buffer buffer = own.parameters()[0].value;
+  own.Write(buffer, std::vector<float>(kCount, 1));
+  std::string text;
+  const auto sum = [&] {
+    job.world().AllReduce(buffer, dtrun::ReduceOp::kSum);
+    const std::vector<float> values = own.Read(buffer);
+    dtrun::CheckDeviceCollectives(job.world());
+    text += " " + std::to_string(static_cast<int>(values.front())) +
+            (values == std::vector<float>(kCount, values[0]) ? "" : " uneven");
+  };
+  sum();
+  {
+    const dtrun::RegisteredMemory registered(job.world(), index, buffer.data, buffer.bytes());
+    text +=
+        registered.data() == buffer.data && registered.bytes() == buffer.bytes() ? "" : " not it";
+    text += registered.obstacle();
+    sum();
+  }
+  sum();
+  try {
+    const dtrun::RegisteredMemory registered(job.world(), index, nullptr, 4);
+  } catch (const dtrun::Error& error) {
+    text += std::string("; ") + error.what();
+  }
+  return text;
+}
+
 // What the public list of devices says, beside what the driver says of each.
 std::string DeviceList() {
   const std::vector<dtrun::DeviceDescription> devices = dtrun::Devices();
@@ -138,6 +172,8 @@ int main() {
     dtrun::DistributedOptions clipped;
     clipped.max_gradient_norm = 1;
     const std::string refusal = RefusalOf(job, clipped);
+    const std::string sums = RegisteredSums(job);
+    std::printf("rank %d: sums%s\n", job.rank(), sums.c_str());
     if (job.rank() == 0)
       std::printf(
           "%s\ndevices: %s\n%s\n", refusal.c_str(), DeviceList().c_str(),

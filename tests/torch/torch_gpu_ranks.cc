@@ -2,6 +2,7 @@
 // rank computes there is compared with what one process computes on the CPU.
 
 #include <dtrun/torch.h>
+#include <dtrun/torch_registration.h>
 
 #include <optional>
 #include <string>
@@ -141,6 +142,27 @@ void Tensors(Communicator& world) {
       Expect(OnCpu(all)[row][1].item<float>() == static_cast<float>(r), "the rows of each rank");
 }
 
+void Registered(Communicator& world) {
+  const at::Device gpu = GpuOf(world);
+  const int64_t count = 1 << 20;
+  Tensor tensor = torch::ones({count}, torch::TensorOptions().device(gpu));
+  {
+    const dtrun::torch::RegisteredTensor registered(world, tensor);
+    Expect(registered.obstacle() == "", registered.obstacle());
+    Expect(registered.tensor().is_same(tensor), "it is the tensor");
+    dtrun::torch::AllReduce(world, tensor);
+  }
+  dtrun::torch::AllReduce(world, tensor);
+  const auto size = static_cast<float>(world.size());
+  Expect(torch::equal(OnCpu(tensor), torch::full({count}, size * size)), "two sums");
+  Expect(dtrun::torch::RegisteredTensor(world, torch::ones(3)).obstacle() == "", "on the CPU");
+  ExpectError(
+      [&] {
+        dtrun::torch::RegisteredTensor(world, tensor.reshape({1024, 1024}).t());
+      },
+      "register: the tensor is not contiguous");
+}
+
 // A network with running statistics, and momenta that only rank 0 has.
 void State(Communicator& world) {
   const at::Device gpu = GpuOf(world);
@@ -215,6 +237,7 @@ const Stories kStories = {
     {"unused", Unused},
     {"accumulation", Accumulation},
     {"tensors", Tensors},
+    {"registered", Registered},
     {"state", State},
     {"refused", Refused},
 };

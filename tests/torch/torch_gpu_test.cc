@@ -23,7 +23,7 @@ TEST_CASE("large gradients on GPUs, unused ones, and those of several passes") {
 
 TEST_CASE("tensors and optimizers' state on GPUs go to all ranks") {
   const int ranks = GENERATE(2, 3);
-  CheckStories(ranks, {"tensors", "state"}, kProgram);
+  CheckStories(ranks, {"tensors", "registered", "state"}, kProgram);
 }
 
 TEST_CASE("what ranks on GPUs cannot do is refused by the parameter's name") {
