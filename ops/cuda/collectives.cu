@@ -181,6 +181,12 @@ __device__ void ReduceElements(
   }
 }
 
+template <typename S>
+union Vector {
+  uint4 word;
+  S elements[16 / sizeof(S)];
+};
+
 // 16 bytes at a time of kInputs inputs: vectors `at`, `at` + `stride` and so on, kAtOnce of them,
 // all of which are read before the first is written.
 template <typename Type, typename Op, int kInputs, int kAtOnce>
@@ -189,16 +195,12 @@ __device__ void ReduceVectorsAt(
     uint64_t at, uint64_t stride) {
   using S = typename Type::S;
   constexpr int kLanes = 16 / sizeof(S);
-  union Vector {
-    uint4 word;
-    S elements[kLanes];
-  };
-  Vector values[kAtOnce][kInputs];
+  Vector<S> values[kAtOnce][kInputs];
   for (int n = 0; n < kAtOnce; ++n) {
     for (int k = 0; k < kInputs; ++k) values[n][k].word = inputs[k][at + n * stride];
   }
   for (int n = 0; n < kAtOnce; ++n) {
-    Vector result;
+    Vector<S> result;
     for (int e = 0; e < kLanes; ++e) {
       typename Type::A wide[kInputs];
       for (int k = 0; k < kInputs; ++k) wide[k] = factors.Before(values[n][k].elements[e]);
@@ -226,6 +228,44 @@ ReduceVectors(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lane
   return vectors * kLanes;
 }
 
+// The same of any number of inputs, which wait as in ReduceElements. What waits is found by number,
+// so it lies in local memory, which the first cache holds; four inputs are on their way at a time.
+template <typename Type, typename Op>
+__device__ uint64_t
+ReduceVectorsOfAny(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
+  using S = typename Type::S;
+  constexpr int kLanes = 16 / sizeof(S), kAtOnce = 4;
+  const Factors<Type> factors{args.before, args.after, args.divisor, args.scaled != 0};
+  const uint64_t vectors = count / kLanes;
+  for (uint64_t at = lanes.mine; at < vectors; at += lanes.count) {
+    typename Type::A waiting[8][kLanes];
+    int top = 0;
+    for (int first = 0; first < ends.input_count; first += kAtOnce) {
+      Vector<S> values[kAtOnce];
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (first + k < ends.input_count)
+          values[k].word = reinterpret_cast<const uint4*>(ends.inputs[first + k])[at];
+      }
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (first + k >= ends.input_count) break;
+        for (int e = 0; e < kLanes; ++e) waiting[top][e] = factors.Before(values[k].elements[e]);
+        ++top;
+        for (int n = args.combines[first + k]; n > 0; --n) {
+          --top;
+          for (int e = 0; e < kLanes; ++e)
+            waiting[top - 1][e] = Op::Combine(waiting[top - 1][e], waiting[top][e]);
+        }
+      }
+    }
+    Vector<S> result;
+    for (int e = 0; e < kLanes; ++e)
+      result.elements[e] = factors.template Finished<Op>(waiting[0][e]);
+    for (int k = 0; k < ends.output_count; ++k)
+      reinterpret_cast<uint4*>(ends.outputs[k])[at] = result.word;
+  }
+  return vectors * kLanes;
+}
+
 // Sums of floats, which is what gradients need, are made of vectors where everything is aligned.
 template <typename Type, typename Op, bool kVectors>
 __device__ void Reduce(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
@@ -235,9 +275,12 @@ __device__ void Reduce(const CollectiveArgs& args, const Ends& ends, uint64_t co
     for (int k = 0; k < ends.input_count; ++k) odd |= reinterpret_cast<uint64_t>(ends.inputs[k]);
     for (int k = 0; k < ends.output_count; ++k) odd |= reinterpret_cast<uint64_t>(ends.outputs[k]);
     if (odd % 16 == 0) {
-      if (ends.input_count == 2) done = ReduceVectors<Type, Op, 2, 4>(args, ends, count, lanes);
-      if (ends.input_count == 4) done = ReduceVectors<Type, Op, 4, 2>(args, ends, count, lanes);
-      if (ends.input_count == 8) done = ReduceVectors<Type, Op, 8, 1>(args, ends, count, lanes);
+      switch (ends.input_count) {
+        case 2: done = ReduceVectors<Type, Op, 2, 4>(args, ends, count, lanes); break;
+        case 4: done = ReduceVectors<Type, Op, 4, 2>(args, ends, count, lanes); break;
+        case 8: done = ReduceVectors<Type, Op, 8, 1>(args, ends, count, lanes); break;
+        default: done = ReduceVectorsOfAny<Type, Op>(args, ends, count, lanes);
+      }
     }
   }
   ReduceElements<Type, Op>(args, ends, done, count, lanes);

@@ -102,6 +102,40 @@ TEST_CASE("what is enqueued behind a collective sees its result, and the host ha
   CHECK(errors == Nothing(3));
 }
 
+// Sums of these round, otherwise in another order.
+float ValueOf(int rank, uint64_t i) {
+  return static_cast<float>(i % 1009 + 1) / static_cast<float>(3 + 7 * rank);
+}
+float TreeOf(uint64_t i, int first, int count) {
+  if (count == 1) return ValueOf(first, i);
+  const int left = count - count / 2;
+  return TreeOf(i, first, left) + TreeOf(i, first + left, count / 2);
+}
+
+TEST_CASE("sums of aligned memory, which are made of vectors, are those of the tree") {
+  for (const int size : {1, 2, 3, 4, 5, 7, 8}) {
+    INFO(size << " ranks");
+    for (const uint64_t count : {uint64_t{1003}, uint64_t{140'003}}) {  // staged, and directly
+      const auto errors = RunDeviceRanks(size, [&](Communicator& communicator) {
+        const int index = communicator.rank() % gpu::DeviceCount();  // one has room for few
+        const Gpu gpu(index);
+        const auto memory = communicator.AllocateOnDevice(index, count * 4);
+        Expect(std::string(communicator.device_group(index).backend()) == "cuda_ipc");
+        std::vector<float> values(count), sums(count);
+        for (uint64_t i = 0; i < count; ++i) {
+          values[i] = ValueOf(communicator.rank(), i);
+          sums[i] = TreeOf(i, 0, size);
+        }
+        gpu.Upload(memory->data(), values);
+        communicator.StartAllReduce(gpu.On(memory->data(), count), ReduceOp::kSum);
+        Expect(gpu.Download(memory->data(), count) == sums);
+        communicator.CheckDevice();
+      });
+      CHECK(errors == Nothing(size));
+    }
+  }
+}
+
 TEST_CASE("collectives from different streams are done in the order of their calls") {
   const auto errors = RunDeviceRanks(2, [](Communicator& communicator) {
     const Gpu first, second;
