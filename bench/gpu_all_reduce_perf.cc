@@ -1,23 +1,29 @@
-// All-reduces of ranks that are threads of one process and share a GPU, as a ratio to what the GPU
-// copies, which is measured in turn with them. Prints one JSON object:
+// All-reduces on GPUs, as a ratio to what a GPU copies, which is measured in turn with them. The
+// ranks are threads of one process that share a GPU or, with --processes, processes that are dealt
+// to the GPUs. Prints one JSON object:
 //
-//   small   microseconds of one of `count` all-reduces in a graph, by the GPU's clock
+//   small   microseconds of one of `count` all-reduces, in a graph where the backend can be a part
+//           of one, by the GPU's clock
 //   large   microseconds; bytes_per_second of the memory that it has to read and write (each of p
 //           ranks reads and writes 1/p of p inputs and outputs: 2 p n bytes in all); copy: what a
 //           copy of as many bytes reads and writes in a second; share: of the first in the second
+//   foreign, registered (of processes)   the same as large, in memory from cuMemAlloc; registered
+//           with the communicator
 //   enqueue microseconds of the host to start one that is small
 //
-// Medians of all runs, of the slowest rank each.
+// Medians of all runs, of the slowest rank each. Hosts (--hosts) exist by name alone.
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -42,7 +48,9 @@ namespace ops = dtrun::ops;
 using dtrun::Buffer;
 
 struct Options {
-  int ranks = 2, device = 0, runs = 9, count = 20;
+  int ranks = 2, device = 0, runs = 9, count = 20, hosts = 1;
+  std::string backend = "auto";
+  bool processes = false;
   uint64_t small_bytes = 4 << 10, large_bytes = 256 << 20;
 };
 
@@ -54,67 +62,103 @@ double Median(std::vector<double> values) {
 // What one rank does, and the slowest rank's figures of each run.
 class Rank {
  public:
-  Rank(const Options& options, ops::Communicator& communicator)
+  Rank(const Options& options, ops::Communicator& communicator, int device)
       : options_(options),
         communicator_(communicator),
-        device_(gpu::Device::Get(options.device)),
+        device_(gpu::Device::Get(device)),
         stream_(device_),
-        memory_(communicator.AllocateOnDevice(options.device, options.large_bytes)) {}
+        memory_(communicator.AllocateOnDevice(device, options.large_bytes)),
+        // While kernels of the other ranks wait for this one, to take memory might wait for them.
+        from_(device_, options.large_bytes),
+        to_(device_, options.large_bytes) {}
 
   nlohmann::json Run() {
     const gpu::DeviceScope scope(device_);
-    const Buffer small = On(options_.small_bytes), large = On(options_.large_bytes);
-    const auto reduce = [&](const Buffer& buffer) {
-      communicator_.StartAllReduce(buffer, dtrun::ReduceOp::kSum);
-    };
-    // While kernels of the other ranks wait for this one, to take memory might wait for them.
-    const gpu::DeviceMemory from(device_, options_.large_bytes), to(device_, options_.large_bytes);
+    const Buffer small = On(memory_->data(), options_.small_bytes);
+    const Buffer large = On(memory_->data(), options_.large_bytes);
+    const Buffer foreign = On(to_.as<void>(), options_.large_bytes);
     communicator_.Barrier();
-    reduce(small);
-    reduce(large);
-    const gpu::Graph graph(stream_, [&] {
-      for (int i = 0; i < options_.count; ++i) reduce(small);
-    });
-    std::vector<double> small_us, large_us, copy_us, enqueue_us;
+    Reduce(small);
+    Reduce(large);
+    const gpu::Graph graph = GraphOf(small);
+    std::vector<double> small_us, large_us, foreign_us, registered_us, copy_us, enqueue_us;
     for (int run = 0; run < options_.runs; ++run) {
-      small_us.push_back(Slowest([&] { graph.Launch(stream_.get()); }) / options_.count);
-      large_us.push_back(Slowest([&] { reduce(large); }));
-      // The GPU is one rank's alone meanwhile.
-      copy_us.push_back(Slowest([&] {
-        if (communicator_.rank() == 0)
-          gpu::CopyOnDevice(to.address(), from.address(), options_.large_bytes, stream_.get());
-      }));
-      enqueue_us.push_back(Agreed(Enqueue([&] { reduce(small); })));
+      small_us.push_back(Slowest([&] { ReduceMany(graph, small); }) / options_.count);
+      large_us.push_back(Slowest([&] { Reduce(large); }));
+      copy_us.push_back(Slowest([&] { Copy(); }));
+      enqueue_us.push_back(Agreed(Enqueue([&] { Reduce(small); })));
+      if (!options_.processes) continue;
+      foreign_us.push_back(Slowest([&] { Reduce(foreign); }));
+      auto registration =
+          communicator_.device_group(device_.index()).Register(foreign.data, foreign.bytes());
+      if (obstacle_.empty()) obstacle_ = registration.obstacle;
+      registered_us.push_back(Slowest([&] { Reduce(foreign); }));
     }
     communicator_.CheckDevice();
-    const double moved = 2.0 * options_.ranks * static_cast<double>(options_.large_bytes);
-    const double copied = 2.0 * static_cast<double>(options_.large_bytes);
-    const double reached = moved / (Median(large_us) * 1e-6);
-    const double possible = copied / (Median(copy_us) * 1e-6);
-    return {
+    nlohmann::json result = {
         {"gpu", device_.name()},
-        {"backend", communicator_.device_group(options_.device).backend()},
+        {"backend", communicator_.device_group(device_.index()).backend()},
         {"ranks", options_.ranks},
+        {"hosts", options_.hosts},
+        {"processes", options_.processes},
+        {"gpus", options_.processes ? std::min(options_.ranks, gpu::DeviceCount()) : 1},
         {"runs", options_.runs},
         {"small",
          {{"bytes", options_.small_bytes},
           {"microseconds", Median(small_us)},
-          {"count", options_.count}}},
-        {"large",
-         {{"bytes", options_.large_bytes},
-          {"microseconds", Median(large_us)},
-          {"bytes_per_second", reached},
-          {"copy_bytes_per_second", possible},
-          {"share", reached / possible}}},
+          {"count", options_.count},
+          {"in_a_graph", static_cast<bool>(graph)}}},
+        {"large", BesideCopy(large_us, copy_us)},
         {"enqueue", {{"microseconds", Median(enqueue_us)}}}};
+    if (options_.processes) {
+      result["foreign"] = BesideCopy(foreign_us, copy_us);
+      result["registered"] = BesideCopy(registered_us, copy_us);
+      result["registered"]["obstacle"] = obstacle_;
+    }
+    return result;
   }
 
  private:
-  Buffer On(uint64_t bytes) const {
-    Buffer buffer(memory_->data(), bytes / 4, dtrun::DType::kF32);
-    buffer.device = options_.device;
+  Buffer On(void* data, uint64_t bytes) const {
+    Buffer buffer(data, bytes / 4, dtrun::DType::kF32);
+    buffer.device = device_.index();
     buffer.stream = stream_.get();
     return buffer;
+  }
+  void Reduce(const Buffer& buffer) { communicator_.StartAllReduce(buffer, dtrun::ReduceOp::kSum); }
+  // Of `count` small ones; none where the backend, which says so on all ranks, waits for the host.
+  gpu::Graph GraphOf(const Buffer& buffer) {
+    try {
+      return gpu::Graph(stream_, [&] {
+        for (int i = 0; i < options_.count; ++i) Reduce(buffer);
+      });
+    } catch (const dtrun::Error& error) {
+      if (error.code() != dtrun::ErrorCode::kUnavailable) throw;
+      return gpu::Graph();
+    }
+  }
+  void ReduceMany(const gpu::Graph& graph, const Buffer& buffer) {
+    if (graph) return graph.Launch(stream_.get());
+    for (int i = 0; i < options_.count; ++i) Reduce(buffer);
+  }
+  // The GPU is one rank's alone meanwhile.
+  void Copy() const {
+    if (communicator_.rank() == 0)
+      gpu::CopyOnDevice(to_.address(), from_.address(), options_.large_bytes, stream_.get());
+  }
+
+  nlohmann::json BesideCopy(
+      const std::vector<double>& reduce_us, const std::vector<double>& copy_us) const {
+    const double moved = 2.0 * options_.ranks * static_cast<double>(options_.large_bytes);
+    const double copied = 2.0 * static_cast<double>(options_.large_bytes);
+    const double reached = moved / (Median(reduce_us) * 1e-6);
+    const double possible = copied / (Median(copy_us) * 1e-6);
+    return {
+        {"bytes", options_.large_bytes},
+        {"microseconds", Median(reduce_us)},
+        {"bytes_per_second", reached},
+        {"copy_bytes_per_second", possible},
+        {"share", reached / possible}};
   }
 
   // The largest of all ranks.
@@ -153,9 +197,19 @@ class Rank {
   const gpu::Device& device_;
   gpu::Stream stream_;
   std::unique_ptr<ops::Memory> memory_;
+  const gpu::DeviceMemory from_, to_;
+  std::string obstacle_;
 };
 
-nlohmann::json RunRank(const Options& options, int rank) {
+// As many ranks on each host as can be, one after the other.
+ops::Members MembersOf(const Options& options) {
+  ops::Members members = ops::Members::World(options.ranks);
+  for (int rank = 0; options.hosts > 1 && rank < options.ranks; ++rank)
+    members.hosts.push_back("host" + std::to_string(rank * options.hosts / options.ranks));
+  return members;
+}
+
+nlohmann::json RunRank(const Options& options, const std::string& job, int rank) {
   const dtrun::base::SteadyClock clock;
   ops::Engine engine({.timeout = std::chrono::seconds(60)}, clock, [](auto, const std::string&) {});
   std::unique_ptr<ops::Communicator> communicator;
@@ -164,53 +218,81 @@ nlohmann::json RunRank(const Options& options, int rank) {
     communicator = ops::CreateSelfCommunicator();
   } else {
     bootstrap = ops::JoinLocally(
-        {.name = "gpu_all_reduce_perf " + std::to_string(::getpid()),
-         .rank = rank,
-         .size = options.ranks,
-         .timeout = std::chrono::seconds(60)});
-    communicator =
-        ops::CreateShmCommunicator(*bootstrap, engine, ops::Members::World(options.ranks));
+        {.name = job, .rank = rank, .size = options.ranks, .timeout = std::chrono::seconds(60)});
+    communicator = ops::CreateShmCommunicator(*bootstrap, engine, MembersOf(options));
   }
-  communicator->UseDevices(ops::DeviceBackends());
-  return Rank(options, *communicator).Run();
+  communicator->UseDevices(ops::DeviceBackends({.backend = options.backend}));
+  const int device = options.processes ? rank % gpu::DeviceCount() : options.device;
+  return Rank(options, *communicator, device).Run();
+}
+
+// Of a rank; where it fails, it says so.
+bool RunAndPrint(const Options& options, const std::string& job, int rank) {
+  try {
+    const nlohmann::json result = RunRank(options, job, rank);
+    if (rank == 0) std::printf("%s\n", result.dump(2).c_str());
+    return true;
+  } catch (const dtrun::Error& failed) {
+    if (rank == 0) std::fprintf(stderr, "gpu_all_reduce_perf: %s\n", failed.what());
+    return false;
+  }
+}
+
+bool RunThreads(const Options& options, const std::string& job) {
+  std::vector<std::thread> threads;
+  std::atomic<bool> good = true;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      if (!RunAndPrint(options, job, rank)) good = false;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return good;
+}
+
+// Each makes its own of everything, so they part before there is anything.
+bool RunProcesses(const Options& options, const std::string& job) {
+  std::vector<pid_t> others;
+  for (int rank = 1; rank < options.ranks; ++rank) {
+    const pid_t pid = ::fork();
+    if (pid == 0) ::_exit(RunAndPrint(options, job, rank) ? 0 : 1);
+    others.push_back(pid);
+  }
+  bool good = RunAndPrint(options, job, 0);
+  for (const pid_t pid : others) {
+    int status = 1;
+    good = pid > 0 && ::waitpid(pid, &status, 0) == pid && status == 0 && good;
+  }
+  std::fflush(stdout);
+  return good;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("All-reduces of ranks that are threads and share a GPU, beside its copies");
+  CLI::App app("All-reduces on GPUs, beside what a GPU copies");
   app.add_option("--ranks", options.ranks)->check(CLI::Range(1, 32))->capture_default_str();
-  app.add_option("--device", options.device)->capture_default_str();
+  app.add_option("--device", options.device, "Of all ranks that are threads")
+      ->capture_default_str();
   app.add_option("--runs", options.runs)->check(CLI::Range(1, 10000))->capture_default_str();
-  app.add_option("--count", options.count, "Small ones in a graph")
+  app.add_option("--count", options.count, "Small ones in a row")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   app.add_option("--small-bytes", options.small_bytes)->capture_default_str();
   app.add_option("--large-bytes", options.large_bytes)->capture_default_str();
+  app.add_option("--backend", options.backend)
+      ->check(CLI::IsMember({"auto", "cuda_ipc", "nccl", "hierarchical", "host_staged"}))
+      ->capture_default_str();
+  app.add_option("--hosts", options.hosts, "Which the ranks take for theirs")
+      ->check(CLI::Range(1, 32))
+      ->capture_default_str();
+  app.add_flag("--processes", options.processes, "Ranks are processes, and use all GPUs");
   CLI11_PARSE(app, argc, argv);
   options.small_bytes = std::min(options.small_bytes, options.large_bytes);
-
-  std::mutex mutex;
-  std::string error;
-  nlohmann::json result;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        nlohmann::json mine = RunRank(options, rank);
-        std::lock_guard lock(mutex);
-        if (rank == 0) result = std::move(mine);
-      } catch (const dtrun::Error& failed) {
-        std::lock_guard lock(mutex);
-        error = failed.what();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  if (!error.empty()) {
-    std::fprintf(stderr, "gpu_all_reduce_perf: %s\n", error.c_str());
-    return 1;
-  }
-  std::printf("%s\n", result.dump(2).c_str());
+  // Streams of ranks that are threads wait for each other, so none may stand behind another one in
+  // a queue of the driver's, of which it has 8 unless it is told otherwise.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  const std::string job = "gpu_all_reduce_perf " + std::to_string(::getpid());
+  return (options.processes ? RunProcesses(options, job) : RunThreads(options, job)) ? 0 : 1;
 }

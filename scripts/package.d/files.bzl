@@ -45,6 +45,7 @@ PACKAGED_GPU_PROGRAMS = [
     "//tests/ops/cuda:cuda_ipc_test",
     "//tests/ops/cuda:device_conformance_test",
     "//tests/ops/cuda:device_rank",
+    "//tests/ops/cuda:foreign_rank",
     "//tests/ops/cuda:hierarchical_test",
     "//tests/ops/cuda:host_staged_test",
     "//tests/ops/cuda:pack_test",

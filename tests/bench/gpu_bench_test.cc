@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "tests/support/subprocess.h"
 
@@ -37,6 +38,41 @@ TEST_CASE("gpu_all_reduce_perf says what an all-reduce and a copy have taken") {
       large["share"].get<double>() ==
       Approx(
           large["bytes_per_second"].get<double>() / large["copy_bytes_per_second"].get<double>()));
+}
+
+// Of ranks with `words`.
+nlohmann::json Measured(const std::vector<std::string>& words) {
+  Command command{
+      .argv =
+          {"bench/gpu_all_reduce_perf", "--runs", "2", "--count", "3", "--large-bytes", "4194304"},
+      .timeout = std::chrono::seconds(60)};
+  command.argv.insert(command.argv.end(), words.begin(), words.end());
+  const CommandResult result = Run(command);
+  CHECK(result.err == "");
+  REQUIRE(result.exit_code == 0);
+  return nlohmann::json::parse(result.out);
+}
+
+TEST_CASE("gpu_all_reduce_perf measures the backends that wait for the host, without a graph") {
+  const auto staged = Measured({"--backend", "host_staged"});
+  CHECK(staged["backend"] == "host_staged");
+  CHECK(staged["small"]["in_a_graph"] == false);
+  CHECK(staged["large"]["share"] > 0);
+  const auto hierarchical = Measured({"--backend", "hierarchical", "--ranks", "4", "--hosts", "2"});
+  CHECK(hierarchical["backend"] == "hierarchical");
+  CHECK(hierarchical["hosts"] == 2);
+  CHECK(hierarchical["large"]["share"] > 0);
+}
+
+TEST_CASE("gpu_all_reduce_perf measures memory of processes' own, registered or not") {
+  const auto json = Measured({"--processes"});
+  CHECK(json["backend"] == "cuda_ipc");
+  CHECK(json["small"]["in_a_graph"] == true);
+  CHECK(json["registered"]["obstacle"] == "");
+  for (const char* memory : {"large", "foreign", "registered"}) {
+    CHECK(json[memory]["bytes"] == 4194304);
+    CHECK(json[memory]["share"] > 0);
+  }
 }
 
 TEST_CASE("gpu_all_reduce_perf names a GPU that there is not") {
