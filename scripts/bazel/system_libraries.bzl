@@ -64,7 +64,7 @@ def _open_mpi_impl(ctx):
     if not include or not ctx.path(include + "/mpi.h").exists:
         fail("\n\nOpen MPI's mpicc and mpi.h were not found. Install them with: " +
              "apt-get install libopenmpi-dev openmpi-bin   (or run scripts/quickstart)\n")
-    for header in ["mpi.h", "mpi-ext.h", "mpi_portable_platform.h", "openmpi"]:
+    for header in ["mpi.h", "mpi_portable_platform.h"]:
         if ctx.path(include + "/" + header).exists:
             ctx.symlink(include + "/" + header, "include/" + header)
     ctx.file("BUILD.bazel", _LIBRARY.format(
@@ -77,6 +77,17 @@ def _open_mpi_impl(ctx):
 
 open_mpi = repository_rule(implementation = _open_mpi_impl, local = True, environ = ["PATH"])
 
+# The C interfaces alone: CUDA's C++ libraries beside them are 1,800 headers, and each that is declared is linked into
+# the sandbox of each action that may include it.
+def _take_cuda_headers(ctx, directory):
+    for entry in ctx.path(directory).readdir():
+        if entry.basename.endswith(".h") or entry.basename.endswith(".hpp"):
+            ctx.symlink(entry, "include/" + entry.basename)
+    ctx.symlink(directory + "/crt", "include/crt")
+
+    # CUDA 13 has moved <nv/target>.
+    moved = directory + "/cccl/nv"
+    ctx.symlink(moved if ctx.path(moved).exists else directory + "/nv", "include/nv")
 
 def _cuda_impl(ctx):
     candidates = [ctx.os.environ[name] for name in ["CUDA_HOME", "CUDA_PATH"] if name in ctx.os.environ]
@@ -97,7 +108,7 @@ def _cuda_impl(ctx):
     if wanted == "0":
         found = ""
     if found:
-        ctx.symlink(found + "/include", "include")
+        _take_cuda_headers(ctx, found + "/include")
     ctx.file("found.bzl", "CUDA_FOUND = {}\nCUDA_FOLDER = {}\nCUDA_ARCHITECTURES = {}\n".format(
         bool(found),
         repr(found),
@@ -107,7 +118,7 @@ def _cuda_impl(ctx):
     # Headers only: libcuda and the other GPU libraries are loaded at run time, so that one binary runs everywhere.
     ctx.file("BUILD.bazel", _LIBRARY.format(
         name = "cuda",
-        includes = repr(["include", "include/cccl"]),
+        includes = repr(["include"]),
         defines = "[]",
         linkopts = "[]",
     ))
@@ -121,7 +132,8 @@ cuda = repository_rule(
 )
 
 def _libtorch_impl(ctx):
-    header = "include/torch/csrc/api/include/torch/torch.h"
+    api = "torch/csrc/api/include"
+    header = "include/" + api + "/torch/torch.h"
     wanted = ctx.os.environ.get("DTRUN_LIBTORCH", "auto")
     found = ""
     for directory in {"auto": ["/usr", "/usr/local"], "0": []}.get(wanted, [wanted]):
@@ -129,14 +141,19 @@ def _libtorch_impl(ctx):
             found = directory
     if wanted not in ["auto", "0"] and not found:
         fail("\n\nDTRUN_LIBTORCH is '{}'; expected auto, 0 or a folder with {}\n".format(wanted, header))
-    for headers in ["torch", "ATen", "c10", "caffe2"]:
-        if found and ctx.path(found + "/include/" + headers).exists:
-            ctx.symlink(found + "/include/" + headers, "include/" + headers)
+    if found == "/usr":
+        # The compiler looks for the rest in /usr/include by itself; declared, its 8,000 headers would be linked into
+        # each sandbox.
+        ctx.symlink("/usr/include/" + api, "include/" + api)
+    elif found:
+        for headers in ["torch", "ATen", "c10", "caffe2"]:
+            if ctx.path(found + "/include/" + headers).exists:
+                ctx.symlink(found + "/include/" + headers, "include/" + headers)
     lib = [] if found in ["", "/usr"] else ["-L" + found + "/lib", "-Wl,-rpath," + found + "/lib"]
     ctx.file("found.bzl", "LIBTORCH_FOUND = {}\n".format(bool(found)))
     ctx.file("BUILD.bazel", _LIBRARY.format(
         name = "libtorch",
-        includes = repr(["include", "include/torch/csrc/api/include"]),
+        includes = repr(["include", "include/" + api]),
         defines = "[]",
         linkopts = repr(lib + ["-ltorch", "-ltorch_cpu", "-lc10"]),
     ))

@@ -1,4 +1,7 @@
-"""A test of scripts: NAME.sh, which tells stories (stories.sh) about a copy of //scripts."""
+"""A test of scripts: NAME.sh, which tells stories (stories.sh) about a copy of //scripts.
+
+It needs one core (tag "one_core"): scripts/test runs as many of them at a time as there are cores.
+"""
 
 def story_test(name, size = "medium", data = [], tags = []):
     native.sh_test(
@@ -9,5 +12,5 @@ def story_test(name, size = "medium", data = [], tags = []):
             "//scripts",
             "//tests/scripts:stories.sh",
         ],
-        tags = tags,
+        tags = tags + ["one_core"],
     )
