@@ -15,6 +15,7 @@
 #include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "base/text.h"
+#include "launcher/engine_messages.h"
 #include "launcher/exit_record.h"
 #include "launcher/failure_report.h"
 #include "launcher/host_agents.h"
@@ -202,11 +203,13 @@ class Job {
 
   void RunRanks() {
     if (options_.verbose) Say(ShellLine(argv_));
-    folder_.SetUser(supervisor_.Start(
-        argv_, plan_.environment,
-        plan_.call.recovers && plan_.call.quiet && plan_.call.launcher == Launcher::kMpirun
-            ? Supervisor::Complaints::kHidden
-            : Supervisor::Complaints::kShown));
+    // It calls failures what is none when ranks are lost that the job can do without.
+    const bool hides =
+        plan_.call.recovers && plan_.call.quiet && plan_.call.launcher == Launcher::kMpirun;
+    messages_.emplace(
+        poller_, options_.verbose, [this](std::string_view lines) { output_.WriteOthers(lines); });
+    folder_.SetUser(supervisor_.Start(argv_, plan_.environment, hides ? -1 : messages_->writer()));
+    messages_->HandedOver();
     if (results_.wants_traces()) agents_->LookAtClocks();
     if (options_.progress) progress_.emplace(*agents_, output_);
     if (options_.stdin_to_rank_0) ReadInput();
@@ -224,6 +227,8 @@ class Job {
     std::vector<pid_t> spared = agents_->processes();
     spared.push_back(folder_.keeper());
     supervisor_.KillLeftOvers(spared);
+    messages_->Finish();
+    messages_.reset();
     folder_.SetUser(0);
   }
 
@@ -244,6 +249,7 @@ class Job {
   void CareForOutput() {
     output_.Expire();
     agents_->SetPaused(output_.full());
+    if (messages_) messages_->SetPaused(output_.full());
   }
 
   bool Failed() const {
@@ -339,6 +345,7 @@ class Job {
   JobResults results_;
   LostWorkers lost_workers_{options_.servers, plan_.call.placement};
   std::optional<HostAgents> agents_;
+  std::optional<EngineMessages> messages_;
   std::optional<ProgressDisplay> progress_;
   std::optional<JobPause> pause_;
   std::optional<JobInput> input_;

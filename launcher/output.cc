@@ -24,6 +24,7 @@ using base::Text;
 constexpr size_t kMostQueued = 1 << 20;
 constexpr size_t kTail = 4096;  // bytes of a rank's stderr
 constexpr long kSeen = 20;      // so many lines later, somebody still sees a line
+constexpr int kNoRank = -1;
 
 OutputTime Now() { return std::chrono::system_clock::now(); }
 
@@ -128,7 +129,8 @@ Output::~Output() {
 }
 
 OutputLines::Prefix Output::PrefixOf(const char* stream) const {
-  return [this, stream](int rank, OutputTime time) {
+  return [this, stream](int rank, OutputTime time) -> std::string {
+    if (rank == kNoRank) return "";
     std::string prefix = options_.timestamps ? Stamp(time) : "";
     const auto host = static_cast<size_t>(base::HostOfRank(hosts_, rank));
     if (options_.tag == Tag::kRank) prefix += Text("[1,", rank, "]<", stream, ">:");
@@ -143,6 +145,11 @@ bool Output::IsShown(int rank) const {
   return ranks.empty() || std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
+// Of one rank nothing has to be kept apart.
+bool Output::IsRaw() const {
+  return options_.tag == Tag::kNone && !options_.timestamps && base::RankCount(hosts_) == 1;
+}
+
 void Output::Write(int rank, int stream, std::string_view bytes) {
   Keep(rank, stream, bytes);
   if (stream == 2) {
@@ -155,11 +162,8 @@ void Output::Write(int rank, int stream, std::string_view bytes) {
     shown_lines_ += std::count(bytes.begin(), bytes.end(), '\n');
     last_shown_[rank] = shown_lines_;
   }
-  // Of one rank nothing has to be kept apart.
-  const bool raw =
-      options_.tag == Tag::kNone && !options_.timestamps && base::RankCount(hosts_) == 1;
   Sink& sink = stream == 1 ? out_sink_ : err_sink_;
-  sink.Write(raw ? std::string(bytes) : (stream == 1 ? out_ : err_).Add(rank, bytes, Now()));
+  sink.Write(IsRaw() ? std::string(bytes) : (stream == 1 ? out_ : err_).Add(rank, bytes, Now()));
 }
 
 void Output::End(int rank, int stream) {
@@ -168,6 +172,13 @@ void Output::End(int rank, int stream) {
   if (file == files_.end()) return;
   close(file->second);
   files_.erase(file);
+}
+
+void Output::WriteOthers(std::string_view lines) {
+  shown_lines_ += std::count(lines.begin(), lines.end(), '\n');
+  if (!IsRaw()) return err_sink_.Write(err_.Add(kNoRank, lines, Now()));
+  if (!err_sink_.line_ended()) err_sink_.Write("\n");
+  err_sink_.Write(lines);
 }
 
 void Output::Expire() {

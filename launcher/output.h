@@ -58,6 +58,8 @@ class Output {
   /// `stream` is 1 or 2.
   void Write(int rank, int stream, std::string_view bytes);
   void End(int rank, int stream);
+  /// Shows whole lines that no rank wrote on stderr, between those of ranks.
+  void WriteOthers(std::string_view lines);
   /// Shows lines that stay unfinished. Called now and then while `waiting()`.
   void Expire();
   bool waiting() const { return out_.waiting() || err_.waiting(); }
@@ -80,6 +82,7 @@ class Output {
 
  private:
   bool IsShown(int rank) const;
+  bool IsRaw() const;
   OutputLines::Prefix PrefixOf(const char* stream) const;
   void Keep(int rank, int stream, std::string_view bytes);
 

@@ -49,14 +49,14 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
 // Between fork and exec: only what is safe there.
 [[noreturn]] void Become(
     char* const argv[], char* const environment[], const sigset_t& mask, pid_t parent,
-    bool silent) {
+    int messages) {
   setsid();
   // mpirun told to end takes its ranks with it, those of other hosts too, and cleans up.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
   const int null = open("/dev/null", O_RDWR);
   dup2(null, STDIN_FILENO);
-  if (silent) dup2(null, STDERR_FILENO);
+  dup2(messages >= 0 ? messages : null, STDERR_FILENO);
   close(null);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   execve(argv[0], argv, environment);
@@ -95,13 +95,12 @@ Supervisor::~Supervisor() {
 
 pid_t Supervisor::Start(
     const std::vector<std::string>& argv, const std::vector<std::string>& environment,
-    Complaints complaints) {
-  const bool silent = complaints == Complaints::kHidden;
+    int messages) {
   const std::vector<char*> words = Pointers(argv);
   const std::vector<char*> variables = Pointers(environment);
   const pid_t parent = getpid();
   process_ = fork();
-  if (process_ == 0) Become(words.data(), variables.data(), original_mask_, parent, silent);
+  if (process_ == 0) Become(words.data(), variables.data(), original_mask_, parent, messages);
   if (process_ < 0)
     throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(errno));
   return process_;

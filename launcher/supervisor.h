@@ -33,13 +33,11 @@ class Supervisor {
   Supervisor(Poller& poller, std::chrono::seconds grace, Requests requests);
   ~Supervisor();
 
-  /// What the process itself writes to its stderr; hidden where it calls failures what is none.
-  enum class Complaints { kShown, kHidden };
   /// Starts `argv` with exactly `environment` (NAME=value), its stdin empty, in a session of its
-  /// own. Throws LaunchError kInternal.
+  /// own. Its stderr is the file `messages`; -1: nowhere. Throws LaunchError kInternal.
   pid_t Start(
       const std::vector<std::string>& argv, const std::vector<std::string>& environment,
-      Complaints complaints = Complaints::kShown);
+      int messages);
 
   /// The process has ended; with this status of waitpid.
   bool ended() const { return ended_; }

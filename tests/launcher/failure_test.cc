@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -117,6 +118,36 @@ TEST_CASE("an mpirun that starts nothing is reported with the way to learn more"
   const CommandResult result = test.Run({"-np", "1", "--mpi-args", "--no-such-option", "true"});
   CHECK(result.exit_code == 69);
   CHECK_THAT(result.err, Catch::Contains("--verbose"));
+}
+
+// What mpirun says stands between the lines of ranks. The real one is started by this one, which
+// warns as Open MPI does when an ssh is faster than it.
+TEST_CASE("what mpirun says is shown, but for warnings of nothing") {
+  DtrunTest test;
+  const std::string real = base::Split(Run({{"which", "mpirun"}}).out, '\n')[0];
+  test.temp.Write(
+      "mpirun",
+      base::Text(
+          "#!/bin/sh\n"
+          "case $1 in --version) exec ",
+          real,
+          " --version ;; esac\n"
+          "echo '[h1:812] plm:rsh: Warning: setpgid(831,831) failed in parent with "
+          "errno=Permission denied(13)' >&2\n"
+          "echo 'a word of mpirun' >&2\n"
+          "exec ",
+          real, " \"$@\"\n"),
+      0755);
+  test.environment = {{"PATH", test.temp.path() + ":" + std::getenv("PATH")}};
+  const bool verbose = GENERATE(false, true);
+  Words words = {"-np", "2", "sh", "-c", "echo from $RANK >&2"};
+  if (verbose) words.insert(words.begin(), "--verbose");
+  const CommandResult result = test.Run(words);
+  CAPTURE(result.err);
+  CHECK(result.exit_code == 0);
+  for (const char* line : {"a word of mpirun\n", "from 0\n", "from 1\n"})
+    CHECK_THAT(result.err, Catch::Contains(line));
+  CHECK((result.err.find("setpgid") != std::string::npos) == verbose);
 }
 
 TEST_CASE("a signal to dtrun ends the whole job") {
