@@ -47,8 +47,9 @@ std::string Describe(const Convolution::Options& options) {
 std::string KeyOf(const ConvolutionSetting& setting, Direction direction) {
   const gpu::Device& device = setting.handle.stream().device();
   return Text(
-      NameOf(direction), " of ", Describe(setting.options), ", ", setting.workspace.bytes,
-      " bytes, ", device.name(), " with ", device.multiprocessors());
+      NameOf(direction), " of ", Describe(setting.options),
+      setting.options.selection == Selection::kFirst ? ", the first, " : ", ",
+      setting.workspace.bytes, " bytes, ", device.name(), " with ", device.multiprocessors());
 }
 
 // What a library cannot do is no reason to do without the other; `problem` says what it was.
@@ -109,7 +110,7 @@ std::unique_ptr<ConvolutionWay> Convolution::Choose(
     }
   };
   const Choice choice = Choices().Get(KeyOf(setting, direction), [&] {
-    const auto fastest = FindFastest(ways.size(), {}, milliseconds);
+    const auto fastest = FindFastest(ways.size(), LimitsOf(options_.selection), milliseconds);
     if (fastest) return Choice{ways[fastest->candidate]->name(), fastest->milliseconds};
     throw Error(
         ErrorCode::kUnavailable,

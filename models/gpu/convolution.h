@@ -8,6 +8,7 @@
 #include <string>
 
 #include "gpu/stream.h"
+#include "models/gpu/trial.h"
 #include "models/layers/tensor.h"
 
 namespace dtrun::models {
@@ -31,7 +32,7 @@ enum class Tf32 { kOff, kAllowed };
 ///
 /// Which one that is, is timed by the first convolution of this kind (shapes, rows, dtype, TF32,
 /// workspace) in the process on this kind of GPU; those that are made later do what it does, and so
-/// compute the same bits. Another process may choose otherwise.
+/// compute the same bits. Another process may choose otherwise, but with Selection::kFirst.
 ///
 /// Enqueues into the stream that it was made with; what it enqueues may be captured. One thread at
 /// a time; several may be made at once by several threads.
@@ -42,6 +43,7 @@ class Convolution {
     int rows = 0;
     DType dtype = DType::kF32;  ///< of all tensors; sums are in f32
     Tf32 tf32 = Tf32::kAllowed;
+    Selection selection = Selection::kFastest;
   };
 
   /// Memory is aligned to 16 bytes at least, here and in the calls. The buffers are written over

@@ -22,9 +22,7 @@
 
 #include <dtrun/error.h>
 
-#include <map>
-#include <mutex>
-
+#include "models/gpu/choice_cache.h"
 #include "models/gpu/device_network.h"
 #include "models/gpu/pool_kernels.h"
 #include "models/gpu/trial.h"
@@ -36,29 +34,10 @@ namespace {
 constexpr char kByEpilogues[] = "cuBLASLt masks its gradient";
 constexpr char kByKernel[] = "a kernel masks its gradient";
 
-// By what decides. The next network that is like this one computes in the same way, and so leaves
-// the same bits, whatever the clock says.
-class Choices {
- public:
-  bool Find(const std::string& layer, HiddenProductsChoice& choice) {
-    std::lock_guard lock(mutex_);
-    const auto found = choices_.find(layer);
-    if (found != choices_.end()) choice = found->second;
-    return found != choices_.end();
-  }
-  // The first one counts.
-  HiddenProductsChoice Keep(const std::string& layer, const HiddenProductsChoice& choice) {
-    std::lock_guard lock(mutex_);
-    return choices_.emplace(layer, choice).first->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, HiddenProductsChoice> choices_;
-};
-
-Choices& ChoicesOfProcess() {
-  static auto& choices = *new Choices;
+// The next network that is like one before it computes in the same way, and so leaves the same
+// bits, whatever the clock says.
+ChoiceCache<HiddenProductsChoice>& Choices() {
+  static auto& choices = *new ChoiceCache<HiddenProductsChoice>;
   return choices;
 }
 
@@ -86,7 +65,8 @@ std::unique_ptr<Product> DeviceNetwork::ForwardProduct(size_t i, Epilogue epilog
        .epilogue = epilogue,
        .bias = hidden ? Computed(stage.bias) : Value(stage.bias),
        .mask = stages_[i].mask.as<void>(),
-       .tf32 = options_.tf32});
+       .tf32 = options_.tf32,
+       .selection = options_.selection});
 }
 
 std::unique_ptr<Product> DeviceNetwork::KernelGradientProduct(size_t i, Epilogue epilogue) const {
@@ -98,7 +78,8 @@ std::unique_ptr<Product> DeviceNetwork::KernelGradientProduct(size_t i, Epilogue
        .c = {Gradient(stage.kernel), in, out, DType::kF32},
        .epilogue = epilogue,
        .sums = Gradient(stage.bias),
-       .tf32 = options_.tf32});
+       .tf32 = options_.tf32,
+       .selection = options_.selection});
 }
 
 // kMasked: by the layer before.
@@ -114,10 +95,11 @@ std::unique_ptr<Product> DeviceNetwork::InputGradientProduct(size_t i, Epilogue 
        .epilogue = epilogue,
        .mask = stages_[i - 1].mask.as<void>(),
        .scale = scales ? before.dropout.scale : 1,
-       .tf32 = options_.tf32});
+       .tf32 = options_.tf32,
+       .selection = options_.selection});
 }
 
-DeviceNetwork::HiddenProducts DeviceNetwork::MakeHiddenProducts(size_t i, bool fused) const {
+DeviceNetwork::HiddenProducts DeviceNetwork::HiddenProductsOf(size_t i, bool fused) const {
   const bool makes_mask = fused && !plan_.stages[i].drops;
   return {
       ForwardProduct(i, makes_mask ? Epilogue::kBiasReluMask : Epilogue::kBiasRelu),
@@ -129,49 +111,46 @@ void DeviceNetwork::MakeProducts(size_t i) {
   // That of a layer behind a hidden one is made with the hidden one's.
   if (i > 0 && plan_.stages[i - 1].kind != StageKind::kDense)
     stages_[i].to_input = InputGradientProduct(i, Epilogue::kNone);
-  if (plan_.stages[i].kind == StageKind::kDense) return ChooseHiddenProducts(i);
+  if (plan_.stages[i].kind == StageKind::kDense) return MakeHiddenProducts(i);
   stages_[i].forward = ForwardProduct(i, Epilogue::kBias);
   stages_[i].to_kernel = KernelGradientProduct(i, Epilogue::kNone);
 }
 
-void DeviceNetwork::ChooseHiddenProducts(size_t i) {
+void DeviceNetwork::MakeHiddenProducts(size_t i) {
   const Stage& stage = plan_.stages[i];
+  // All that decides.
   const std::string layer = Text(
       device().name(), " ", device().multiprocessors(), " ", options_.rows, " ",
       stage.input.count(), " ", stage.width(), " ", plan_.stages[i + 1].width(), " ",
-      NameOf(options_.dtype), " ", static_cast<int>(options_.tf32), " ", stage.drops);
-  HiddenProductsChoice known;
-  const bool measures = options_.fusion == Fusion::kMeasured;
-  const bool is_known = measures && ChoicesOfProcess().Find(layer, known);
-  if (is_known && !known.is_fused) return UseHiddenProducts(i, MakeHiddenProducts(i, false), known);
-  if (options_.fusion == Fusion::kNever)
-    return UseHiddenProducts(i, MakeHiddenProducts(i, false), {false, kByKernel});
-  HiddenProducts fused;
-  try {
-    fused = MakeHiddenProducts(i, true);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnavailable) throw;
-    const std::string text = Text(kByKernel, ": ", error.what());
-    return UseHiddenProducts(i, MakeHiddenProducts(i, false), {false, text});
-  }
-  if (is_known) return UseHiddenProducts(i, std::move(fused), known);
-  if (!measures) return UseHiddenProducts(i, std::move(fused), {true, kByEpilogues});
-  HiddenProducts separate = MakeHiddenProducts(i, false);
-  const double alone = Milliseconds(i, separate, false), together = Milliseconds(i, fused, true);
-  const bool is_faster = together < 0.98 * alone;  // by more than chance, as FindFastest has it
-  const std::string text = Text(
-      is_faster ? kByEpilogues : kByKernel, " (", together, " ms in epilogues, ", alone,
-      " ms in a kernel)");
-  const auto choice = ChoicesOfProcess().Keep(layer, {is_faster, text});
-  UseHiddenProducts(i, std::move(choice.is_fused ? fused : separate), choice);
-}
-
-void DeviceNetwork::UseHiddenProducts(
-    size_t i, HiddenProducts products, const HiddenProductsChoice& choice) {
-  stages_[i].hidden_choice = choice;
+      NameOf(options_.dtype), " ", static_cast<int>(options_.tf32), " ", stage.drops, " ",
+      workspace_.bytes(), " ", static_cast<int>(options_.selection));
+  stages_[i].hidden_choice = options_.fusion == Fusion::kMeasured
+                                 ? Choices().Get(layer, [&] { return ChooseHiddenProducts(i); })
+                                 : ChooseHiddenProducts(i);
+  HiddenProducts products = HiddenProductsOf(i, stages_[i].hidden_choice.is_fused);
   stages_[i].forward = std::move(products.forward);
   stages_[i].to_kernel = std::move(products.to_kernel);
   stages_[i + 1].to_input = std::move(products.next_to_input);
+}
+
+HiddenProductsChoice DeviceNetwork::ChooseHiddenProducts(size_t i) {
+  if (options_.fusion == Fusion::kNever) return {false, kByKernel};
+  HiddenProducts fused;
+  try {
+    fused = HiddenProductsOf(i, true);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnavailable) throw;
+    return {false, Text(kByKernel, ": ", error.what())};
+  }
+  if (options_.fusion == Fusion::kAlways || options_.selection == Selection::kFirst)
+    return {true, kByEpilogues};
+  const HiddenProducts separate = HiddenProductsOf(i, false);
+  const double alone = Milliseconds(i, separate, false), together = Milliseconds(i, fused, true);
+  const bool is_faster = together < 0.98 * alone;  // by more than chance, as FindFastest has it
+  return {
+      is_faster, Text(
+                     is_faster ? kByEpilogues : kByKernel, " (", together, " ms in epilogues, ",
+                     alone, " ms in a kernel)")};
 }
 
 // Of what differs.

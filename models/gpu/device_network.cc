@@ -126,7 +126,8 @@ void DeviceNetwork::MakeLibraryCalls(size_t i) {
           .output = stage.output,
           .rows = static_cast<int>(options_.rows),
           .dtype = options_.dtype,
-          .tf32 = options_.tf32},
+          .tf32 = options_.tf32,
+          .selection = options_.selection},
       Workspace{workspace_.as<void>(), workspace_.bytes()}, const_cast<void*>(InputOf(i)),
       Computed(stage.kernel), stages_[i].outputs.as<void>());
 }

@@ -48,6 +48,7 @@ class DeviceNetwork {
   struct Options {
     DType dtype = DType::kF32;  ///< f32, bf16 or f16: what is computed in; parameters are f32
     Tf32 tf32 = Tf32::kAllowed;
+    Selection selection = Selection::kFastest;  ///< of libraries' algorithms
     uint32_t rows = 0;
     uint64_t workspace_bytes = 128 << 20;  ///< for libraries, at most
     /// What stands behind products of hidden dense layers on their way back.
@@ -124,9 +125,9 @@ class DeviceNetwork {
   void Allocate(size_t i);
   void MakeLibraryCalls(size_t i);
   void MakeProducts(size_t i);
-  void ChooseHiddenProducts(size_t i);
-  void UseHiddenProducts(size_t i, HiddenProducts products, const HiddenProductsChoice& choice);
-  HiddenProducts MakeHiddenProducts(size_t i, bool fused) const;
+  void MakeHiddenProducts(size_t i);
+  HiddenProductsChoice ChooseHiddenProducts(size_t i);
+  HiddenProducts HiddenProductsOf(size_t i, bool fused) const;
   std::unique_ptr<Product> MakeProduct(const Product::Options& options) const;
   std::unique_ptr<Product> ForwardProduct(size_t i, Epilogue epilogue) const;
   std::unique_ptr<Product> KernelGradientProduct(size_t i, Epilogue epilogue) const;

@@ -42,6 +42,7 @@ class CudaReplica : public GpuReplica {
             stream_, std::move(plan),
             {.dtype = options.dtype,
              .tf32 = options.tf32 ? Tf32::kAllowed : Tf32::kOff,
+             .selection = options.first_algorithms ? Selection::kFirst : Selection::kFastest,
              .rows = static_cast<uint32_t>(options.rows),
              .workspace_bytes = options.workspace_bytes}),
         counter_(device(), sizeof(uint32_t)),

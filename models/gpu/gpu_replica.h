@@ -41,6 +41,9 @@ struct GpuOptions {
   /// f32: products may round their factors to TF32's 10 bits of mantissa, as NVIDIA's libraries do
   /// unless they are told not to.
   bool tf32 = true;
+  /// Of the algorithms that NVIDIA's libraries propose the first ones are taken, not the fastest:
+  /// another process computes the same bits on such a GPU with the same libraries.
+  bool first_algorithms = false;
   uint64_t rows = 0;             ///< examples of this rank in a step, at most
   uint64_t seed = 0;             ///< of the network: selects the dropout masks
   uint64_t steps_per_epoch = 1;  ///< at most, whose losses are kept

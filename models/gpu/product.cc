@@ -187,8 +187,9 @@ void Product::Prefer(cublasLtMatmulPreference_t preference) {
 void Product::Choose() {
   const std::vector<cublasLtMatmulAlgo_t> proposed = Proposed();
   algorithm_ = Algorithms().Get(Key(), [&] {
-    const auto fastest =
-        FindFastest(proposed.size(), {}, [&](size_t i) { return Milliseconds(proposed[i]); });
+    const auto fastest = FindFastest(proposed.size(), LimitsOf(options_.selection), [&](size_t i) {
+      return Milliseconds(proposed[i]);
+    });
     if (!fastest) ThrowNoAlgorithm("it computes with none of those that it proposes");
     return proposed[fastest->candidate];
   });
@@ -232,7 +233,8 @@ std::string Product::Key() const {
   };
   return Text(
       text(options_.a), text(options_.b), text(options_.c), static_cast<int>(options_.epilogue),
-      options_.tf32 == Tf32::kAllowed ? " TF32, " : ", ", workspace_.bytes, " bytes, ",
+      options_.tf32 == Tf32::kAllowed ? " TF32, " : ", ",
+      options_.selection == Selection::kFirst ? "the first, " : "", workspace_.bytes, " bytes, ",
       device_.name(), " with ", device_.multiprocessors());
 }
 

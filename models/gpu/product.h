@@ -14,17 +14,18 @@
 namespace dtrun::models {
 
 // The functions of cuBLASLt that are called; it is loaded when the first network needs it.
-#define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X)                        \
-  X(cublasLtCreate)                                                \
-  X(cublasLtDestroy)                                               \
-  X(cublasLtMatmul)                                                \
-  X(cublasLtMatmulAlgoGetHeuristic)                                \
-  X(cublasLtMatmulDescCreate)                                      \
-  X(cublasLtMatmulDescDestroy)                                     \
-  X(cublasLtMatmulDescSetAttribute)                                \
-  X(cublasLtMatrixLayoutCreate)                                    \
-  X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) \
-      X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)
+#define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X)                            \
+  X(cublasLtCreate)                                                    \
+  X(cublasLtDestroy)                                                   \
+  X(cublasLtMatmul)                                                    \
+  X(cublasLtMatmulAlgoGetHeuristic)                                    \
+  X(cublasLtMatmulDescCreate)                                          \
+  X(cublasLtMatmulDescDestroy)                                         \
+  X(cublasLtMatmulDescSetAttribute)                                    \
+  X(cublasLtMatrixLayoutCreate)                                        \
+  X(cublasLtMatrixLayoutDestroy)                                       \
+  X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) \
+      X(cublasLtMatmulPreferenceSetAttribute)
 
 /// NVIDIA's cuBLASLt 12 or 13. Thread-safe.
 struct CublasLt {
@@ -76,6 +77,7 @@ class Product {
     void* sums = nullptr;        ///< (columns of c), of c's dtype
     float scale = 1;
     Tf32 tf32 = Tf32::kAllowed;
+    Selection selection = Selection::kFastest;
   };
 
   /// `workspace` begins at a multiple of 256 bytes. Throws Error kInvalidArgument for matrices that

@@ -17,6 +17,12 @@ namespace dtrun::models {
 /// graph.
 double MillisecondsInGraph(const gpu::Stream& stream, const std::function<void()>& enqueue);
 
+/// Of ways to compute the same: which one is taken.
+enum class Selection {
+  kFastest,  ///< as timed
+  kFirst,    ///< that the library proposes and that works: the same in every process
+};
+
 struct TrialLimits {
   size_t most = 12;    ///< candidates
   double seconds = 5;  ///< after so many no further candidate is begun with, if there is one
@@ -26,6 +32,11 @@ struct Fastest {
   size_t candidate = 0;
   double milliseconds = 0;
 };
+
+/// None is tried for its speed's sake when the first one is wanted.
+inline TrialLimits LimitsOf(Selection selection) {
+  return selection == Selection::kFirst ? TrialLimits{.seconds = 0} : TrialLimits{};
+}
 
 /// The fastest of candidates 0, 1, ... count - 1, which are tried in this order: `try_one` returns
 /// the milliseconds of one, infinity if it cannot be used. One that is not faster by more than 2 %

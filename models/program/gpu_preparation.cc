@@ -42,6 +42,7 @@ GpuOptions GpuOptionsOf(const Context& job, const Preparation& ready) {
   gpu.sharers = ready.gpu.sharers;
   gpu.dtype = DtypeOf(options.dtype);
   gpu.tf32 = options.tf32;
+  gpu.first_algorithms = options.first_algorithms;
   gpu.seed = options.seed;
   gpu.optimizer = OptimizerOf(options);
   const std::string memory = job.option("gpu_memory_bytes").value_or("all");

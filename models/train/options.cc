@@ -243,6 +243,10 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
   app.add_flag(
       "!--no-tf32", o.tf32,
       "On a GPU, in f32: products of f32 factors, not of factors rounded to TF32's 10 bits");
+  app.add_flag(
+      "--first-algorithms", o.first_algorithms,
+      "On a GPU: of the algorithms that libraries propose the first ones, not the fastest, so that "
+      "another run computes the same bits");
   app.add_option(
          "--prefetch", o.prefetch,
          "Batches that a thread of its own gets ready before they are needed; 0: none [2]")
@@ -377,7 +381,8 @@ std::string SharedSettings(const TrainOptions& o) {
       "\n--early-stopping=", o.early_stopping, "\n--checkpoint-dir=", o.checkpoint_dir,
       "\n--checkpoint-every=", o.checkpoint_every, "\n--keep-checkpoints=", o.keep_checkpoints,
       "\n--resume=", o.resume, "\n--dtype=", o.dtype, "\n--device=", o.device,
-      "\n--share-gpus=", o.share_gpus, "\n--no-tf32=", !o.tf32, "\n--prefetch=", o.prefetch,
+      "\n--share-gpus=", o.share_gpus, "\n--no-tf32=", !o.tf32,
+      "\n--first-algorithms=", o.first_algorithms, "\n--prefetch=", o.prefetch,
       "\n--tensorboard=", o.tensorboard, "\n--seed=", o.seed, "\n--verbose=", o.verbose,
       "\n--log-steps=", o.log_steps, "\n--deterministic=", o.deterministic,
       "\n--reduce-after-backward=", !o.overlap, "\n--adasum=", o.adasum,

@@ -35,18 +35,19 @@ struct TrainOptions {
   uint64_t checkpoint_every = 0;  ///< steps; 0: at the epochs' ends alone
   uint64_t keep_checkpoints = 3;
   bool resume = false;
-  std::string report;           ///< file of a page about the run; "": none
-  std::string save;             ///< folder of the trained model; "": none
-  std::string export_onnx;      ///< file; "": none
-  std::string tensorboard;      ///< folder; "": nothing is written
-  std::string dtype = "f32";    ///< or "bf16", on a GPU "f16": what layers compute in
-  std::string device = "auto";  ///< as ChooseDevice takes it
-  bool share_gpus = false;      ///< with a GPU that was asked for: several ranks may use it
-  bool tf32 = true;             ///< on a GPU, in f32: products may have factors of 10 bits
-  bool largest_batch = false;   ///< batch_size is the largest that fits, where that is limited
-  uint64_t prefetch = 2;        ///< batches made ahead; 0: none
-  int threads = 0;              ///< 0: those that are this rank's own; 1 with `deterministic`
-  int deterministic = 0;        ///< leaves of a GradientTree; 0: none
+  std::string report;             ///< file of a page about the run; "": none
+  std::string save;               ///< folder of the trained model; "": none
+  std::string export_onnx;        ///< file; "": none
+  std::string tensorboard;        ///< folder; "": nothing is written
+  std::string dtype = "f32";      ///< or "bf16", on a GPU "f16": what layers compute in
+  std::string device = "auto";    ///< as ChooseDevice takes it
+  bool share_gpus = false;        ///< with a GPU that was asked for: several ranks may use it
+  bool tf32 = true;               ///< on a GPU, in f32: products may have factors of 10 bits
+  bool first_algorithms = false;  ///< on a GPU: libraries' first ones, not the fastest
+  bool largest_batch = false;     ///< batch_size is the largest that fits, where that is limited
+  uint64_t prefetch = 2;          ///< batches made ahead; 0: none
+  int threads = 0;                ///< 0: those that are this rank's own; 1 with `deterministic`
+  int deterministic = 0;          ///< leaves of a GradientTree; 0: none
   int verbose = 1;
   std::string json;  ///< "": no file
   bool log_steps = false;

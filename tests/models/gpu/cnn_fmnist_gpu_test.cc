@@ -84,7 +84,7 @@ TEST_CASE("a GPU is taken where there is one, and trains as the CPU does") {
 TEST_CASE("ranks share a GPU with auto and say so, and compute what one does") {
   Program program;
   const json one = program.Train(1, Mlp({"--epochs", "2"}));
-  const json two = program.Train(2, Mlp({"--epochs", "2"}));
+  const json two = program.Train(2, Mlp({"--epochs", "2", "--first-algorithms"}));
   CHECK_THAT(program.out, Catch::Contains("shared: 2 ranks on GPU 0"));
   CHECK(two["ranks"] == 2);
   CheckSameCurve(two, one);

@@ -149,6 +149,25 @@ TEST_CASE("convolutions of one kind do the same, whichever was made first") {
   CHECK_FALSE(ChosenConvolution(other).IsUntouched());
 }
 
+TEST_CASE("without a look at the clock, the first way that works is taken") {
+  ConvolutionExample example(AnyType());
+  example.options.selection = Selection::kFirst;
+  // Of the two kinds of ways by turns.
+  const auto of_graph = GraphWays(example.setting(), Direction::kForward);
+  const auto classic = ClassicWays(example.setting(), Direction::kForward);
+  std::string first;
+  for (size_t i = 0; first.empty() && i < 16; ++i) {
+    for (const auto* ways : {&of_graph, &classic}) {
+      const bool works = first.empty() && i < ways->size() &&
+                         Problem(*(*ways)[i], example, Direction::kForward).empty();
+      if (works) first = (*ways)[i]->name();
+    }
+  }
+  REQUIRE_FALSE(first.empty());
+  const ChosenConvolution chosen(example);
+  CHECK_THAT(chosen.convolution.choice(), Catch::StartsWith("forward " + first + " ("));
+}
+
 TEST_CASE("a convolution that cuDNN has nothing for is refused with what was asked for") {
   ConvolutionExample example(Typed{"bf16", 2, 1e-2});
   example.options.output = {4, 4, 8};  // of this input that would be 3x4

@@ -251,12 +251,18 @@ struct DenseStep {
   std::string choices;
 };
 
-DenseStep StepOf(Sequential& model, const Images& images, uint64_t step, Fusion fusion) {
+DenseStep StepOf(
+    Sequential& model, const Images& images, uint64_t step, Fusion fusion,
+    Selection selection = Selection::kFastest) {
   const auto rows = static_cast<uint32_t>(images.count);
   const NetworkPlan plan = PlanNetwork(model, 5);
   DeviceNetwork network(
       TestStream(), plan,
-      {.tf32 = Tf32::kOff, .rows = rows, .workspace_bytes = 1 << 20, .fusion = fusion});
+      {.tf32 = Tf32::kOff,
+       .selection = selection,
+       .rows = rows,
+       .workspace_bytes = 1 << 20,
+       .fusion = fusion});
   std::vector<float> flat(plan.parameter_count);
   for (size_t i = 0; i < plan.parameters.size(); ++i) {
     const ParameterPlace& place = plan.parameters[i];
@@ -341,6 +347,16 @@ TEST_CASE("what was measured once holds for the next network of the process") {
   CHECK(Count(first.choices, " masks its gradient") == 2);
   CHECK(second.choices == first.choices);
   CHECK(second.gradients == first.gradients);
+}
+
+TEST_CASE("epilogues are taken without a look at the clock where the first algorithms are wanted") {
+  CpuNetwork cpu = DenseNetwork(true);
+  const Images images = MadeUpImages(13, 4, 6, 5);
+  const auto expected = cpu.Gradients(images, FirstExamples(images.count), 3);
+  const DenseStep got = StepOf(cpu.model, images, 3, Fusion::kMeasured, Selection::kFirst);
+  INFO(got.choices);
+  CHECK(RelativeDistance(got.gradients, expected) < 1e-5);
+  if (IsSimulated()) CHECK(Count(got.choices, "cuBLASLt masks its gradient\n") == 2);
 }
 
 TEST_CASE("an epilogue that cuBLASLt does not have is a kernel's work, and is named") {

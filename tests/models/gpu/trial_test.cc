@@ -51,6 +51,11 @@ TEST_CASE("when time is up, the best of those that were tried is chosen, and the
   CHECK(Chosen({kUnusable, 2, 1}, {.seconds = 0}) == 1);
 }
 
+TEST_CASE("where the first one is wanted, no clock decides") {
+  CHECK(Chosen({kUnusable, 2, 1}, LimitsOf(Selection::kFirst)) == 1);
+  CHECK(Chosen({kUnusable, 2, 1}, LimitsOf(Selection::kFastest)) == 2);
+}
+
 TEST_CASE("what was chosen for a key stays, for all threads") {
   ChoiceCache<int> cache;
   std::atomic<int> chosen{0};
