@@ -149,12 +149,15 @@ def page(rows, overhead, command, plot):
 
 
 def hand_written(path):
-    """What the old page says of training steps: another program measures them."""
+    """The sections behind the table of the old page: other programs measure what they tell."""
     if not os.path.exists(path):
         return
     with open(path, encoding="utf-8") as file:
-        _, heading, section = file.read().partition("\n## Training steps\n")
-    yield from (heading + section).rstrip("\n").split("\n") if heading else ()
+        old = file.read()
+    measured = old.find("\n## Measured\n")
+    begin = old.find("\n## ", measured + 1)
+    if begin >= 0:
+        yield from old[begin + 1 :].rstrip("\n").split("\n")
 
 
 # --- the plot -------------------------------------------------------------------------------------

@@ -62,9 +62,10 @@ story "every operation is measured once on 2, 4 and 8 ranks and stands in the ta
 
 picture() {
   built_clone
-  printf 'old figures\n\n## Training steps\nby hand\n' >docs/benchmarks.md
+  printf '# Benchmarks\n\n## Measured\nold figures\n\n## Joining a job\nby hand\n\n## Training steps\nas well\n' >docs/benchmarks.md
   run scripts/bench
-  expect_equal "$(tail -n 2 docs/benchmarks.md)" $'## Training steps\nby hand'
+  expect_equal "$(tail -n 5 docs/benchmarks.md)" $'## Joining a job\nby hand\n\n## Training steps\nas well'
+  expect_equal "$(grep -c '^## Measured$' docs/benchmarks.md)" 1
   grep -q "old figures" docs/benchmarks.md && unmet "that the old page is gone"
   python3 - docs/benchmarks.svg <<'PY' || unmet "a plot in which everything lies inside"
 import sys
