@@ -8,8 +8,7 @@
 //                    in f32. That leaves nothing for dtrun_relu_gradient to do, which reads outputs
 //                    and gradients and writes these.
 //   output, back     its gradient and its bias's come from dtrun_loss in one pass, which an
-//   epilogue
-//                    could not shorten.
+//                    epilogue could not shorten.
 //   behind a pool    the gradient goes by winners, two bits of each byte, which no epilogue knows.
 //
 // Without dropout the forward product writes the mask, and with it the dropout kernel does. The
@@ -146,7 +145,7 @@ HiddenProductsChoice DeviceNetwork::ChooseHiddenProducts(size_t i) {
     return {true, kByEpilogues};
   const HiddenProducts separate = HiddenProductsOf(i, false);
   const double alone = Milliseconds(i, separate, false), together = Milliseconds(i, fused, true);
-  const bool is_faster = together < 0.98 * alone;  // by more than chance, as FindFastest has it
+  const bool is_faster = together < kChance * alone;
   return {
       is_faster, Text(
                      is_faster ? kByEpilogues : kByKernel, " (", together, " ms in epilogues, ",

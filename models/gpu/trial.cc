@@ -30,7 +30,6 @@ double MillisecondsInGraph(const gpu::Stream& stream, const std::function<void()
 
 std::optional<Fastest> FindFastest(
     size_t count, const TrialLimits& limits, const std::function<double(size_t)>& try_one) {
-  constexpr double kChance = 0.98;
   const auto start = std::chrono::steady_clock::now();
   std::optional<Fastest> fastest;
   for (size_t i = 0, tried = 0; i < count && tried < limits.most; ++i) {

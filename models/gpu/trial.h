@@ -38,10 +38,12 @@ inline TrialLimits LimitsOf(Selection selection) {
   return selection == Selection::kFirst ? TrialLimits{.seconds = 0} : TrialLimits{};
 }
 
+/// A time counts as shorter than another below this share of it: the rest is chance.
+inline constexpr double kChance = 0.98;
+
 /// The fastest of candidates 0, 1, ... count - 1, which are tried in this order: `try_one` returns
-/// the milliseconds of one, infinity if it cannot be used. One that is not faster by more than 2 %
-/// does not take the place of one before it, so that small differences, which are chance, do not
-/// decide. None: no candidate that was tried can be used.
+/// the milliseconds of one, infinity if it cannot be used. One that is faster by chance alone
+/// does not take the place of one before it. None: no candidate that was tried can be used.
 std::optional<Fastest> FindFastest(
     size_t count, const TrialLimits& limits, const std::function<double(size_t)>& try_one);
 

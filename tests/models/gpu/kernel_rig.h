@@ -4,6 +4,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -90,6 +93,28 @@ struct Typed {
     return gpu::DeviceMemory(TestStream().device(), count * size);
   }
 };
+
+// Numbers of (-1, 1) that every type has.
+inline Doubles MadeUp(size_t count, uint32_t salt) {
+  Doubles values(count);
+  for (size_t i = 0; i < count; ++i)
+    values[i] = (static_cast<double>((i * 2654435761u + salt * 40503u) >> 8 & 255) - 127.5) / 128;
+  return values;
+}
+
+inline void CheckNear(const Doubles& got, const Doubles& expected, double tolerance) {
+  REQUIRE(got.size() == expected.size());
+  double distance = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    distance += std::pow(got[i] - expected[i], 2);
+    norm += std::pow(expected[i], 2);
+  }
+  CHECK(std::sqrt(distance) <= tolerance * std::sqrt(norm));
+}
+
+inline void CheckNear(const std::vector<float>& got, const Doubles& expected, double tolerance) {
+  CheckNear(Doubles(got.begin(), got.end()), expected, tolerance);
+}
 
 template <typename Args>
 void RunKernel(const std::string& name, uint32_t blocks, const Args& args, uint32_t shared = 0) {

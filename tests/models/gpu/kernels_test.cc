@@ -25,29 +25,7 @@ Typed AnyType() {
   return GENERATE(Typed{"f32", 4, 1e-5}, Typed{"bf16", 2, 1e-2}, Typed{"f16", 2, 2e-3});
 }
 
-// Numbers of (-1, 1) that every type has.
-Doubles MadeUp(size_t count, uint32_t salt) {
-  Doubles values(count);
-  for (size_t i = 0; i < count; ++i)
-    values[i] = (static_cast<double>((i * 2654435761u + salt * 40503u) >> 8 & 255) - 127.5) / 128;
-  return values;
-}
-
 std::vector<float> Floats(const Doubles& values) { return {values.begin(), values.end()}; }
-
-void CheckNear(const Doubles& got, const Doubles& expected, double tolerance) {
-  REQUIRE(got.size() == expected.size());
-  double distance = 0, norm = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    distance += std::pow(got[i] - expected[i], 2);
-    norm += std::pow(expected[i], 2);
-  }
-  CHECK(std::sqrt(distance) <= tolerance * std::sqrt(norm));
-}
-
-void CheckNear(const std::vector<float>& got, const Doubles& expected, double tolerance) {
-  CheckNear(Doubles(got.begin(), got.end()), expected, tolerance);
-}
 
 TEST_CASE("a batch is gathered in the order that is asked for, byte / 255") {
   const Typed type = AnyType();

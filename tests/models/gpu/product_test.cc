@@ -35,24 +35,6 @@ Type AnyType() {
       Type{{"f16", 2, 5e-4}, DType::kF16});
 }
 
-// Numbers of (-1, 1) that every type has.
-Doubles MadeUp(size_t count, uint32_t salt) {
-  Doubles values(count);
-  for (size_t i = 0; i < count; ++i)
-    values[i] = (static_cast<double>((i * 2654435761u + salt * 40503u) >> 8 & 255) - 127.5) / 128;
-  return values;
-}
-
-void CheckNear(const Doubles& got, const Doubles& expected, double tolerance) {
-  REQUIRE(got.size() == expected.size());
-  double distance = 0, norm = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    distance += std::pow(got[i] - expected[i], 2);
-    norm += std::pow(expected[i], 2);
-  }
-  CHECK(std::sqrt(distance) <= tolerance * std::sqrt(norm));
-}
-
 const gpu::DeviceMemory& SomeWorkspace() {
   static const auto& memory = *new gpu::DeviceMemory(TestStream().device(), 1 << 20);
   return memory;
