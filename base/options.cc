@@ -94,6 +94,11 @@ const std::vector<OptionRow>& Rows() {
          return ParseChoice(value, {"none", "f16", "bf16"}, options.wire_dtype);
        },
        [](const Options& options) { return options.wire_dtype; }},
+      {"reduce_isa", true, "auto, baseline, avx2 or avx512",
+       [](const std::string& value, Options& options) {
+         return ParseChoice(value, {"auto", "baseline", "avx2", "avx512"}, options.reduce_isa);
+       },
+       [](const Options& options) { return options.reduce_isa; }},
       {"engine_thread", false, "auto, on or off",
        [](const std::string& value, Options& options) {
          return ParseChoice(value, {"auto", "on", "off"}, options.engine_thread);

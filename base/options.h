@@ -30,6 +30,9 @@ struct Options {
   /// As what f32 values that are reduced cross from host to host: "none" (as they are), "f16",
   /// "bf16".
   std::string wire_dtype = "none";
+  /// What reductions on CPUs are computed with: "auto" (the best that the CPU has), "baseline",
+  /// "avx2", "avx512". All of them give the same bits.
+  std::string reduce_isa = "auto";
   /// A thread that drives progress besides those that wait: "auto" (when this rank has more CPUs
   /// than compute threads and MPI allows it), "on", "off".
   std::string engine_thread = "auto";

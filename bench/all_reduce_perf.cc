@@ -32,15 +32,17 @@ nlohmann::json MeasureAll(dtrun::Context& job, const Settings& settings) {
   const dtrun::bench::Op op = *dtrun::bench::OpOf(settings.op);
   const dtrun::DType dtype = *dtrun::bench::DTypeOf(settings.dtype);
   const dtrun::bench::MemorySpeed memory = dtrun::bench::MeasureMemorySpeed(comm);
+  const std::string isa = job.option("reduce_isa").value();
   if (job.rank() == 0) {
-    PrintHeader(op, comm.size(), comm.backend(), memory, dtrun::bench::ReadPeerSettings());
+    PrintHeader(op, comm.size(), comm.backend(), isa, memory, dtrun::bench::ReadPeerSettings());
   }
   std::vector<Row> rows;
   for (const Placement placement : {Placement::kMapped, Placement::kPrivate}) {
     if (settings.memory != "both" && settings.memory != NameOf(placement)) continue;
     for (const uint64_t size : settings.sizes) {
       dtrun::bench::CollectiveCase measured(comm, op, dtype, placement, size);
-      Row row{op, dtype, placement, comm.size(), measured.bytes(), measured.count(), 0, {}, memory};
+      Row row{op, dtype, placement, comm.size(), measured.bytes(), measured.count(),
+              0,  {},    memory,    isa};
       row.wrong = measured.Wrong();
       row.times = Measure(comm, measured, settings.least_rounds);
       if (job.rank() == 0) PrintRow(row);

@@ -22,12 +22,12 @@ std::string Fixed(double value) {
 }  // namespace
 
 void PrintHeader(
-    Op op, int ranks, const std::string& backend, const MemorySpeed& memory,
+    Op op, int ranks, const std::string& backend, const std::string& isa, const MemorySpeed& memory,
     const PeerSettings& peer) {
   std::printf(
-      "# %s, %d ranks, backend %s; one core copies %.1f GB/s, all ranks together read and write "
-      "%.1f GB/s\n",
-      NameOf(op), ranks, backend.c_str(), memory.copy_gbps, memory.in_place_gbps);
+      "# %s, %d ranks, backend %s, sums by %s; one core copies %.1f GB/s, all ranks together read "
+      "and write %.1f GB/s\n",
+      NameOf(op), ranks, backend.c_str(), isa.c_str(), memory.copy_gbps, memory.in_place_gbps);
   std::printf(
       "# beside it %s, mpi_yield_when_idle %d", peer.version.c_str(),
       peer.yields_when_idle ? 1 : 0);
@@ -61,6 +61,7 @@ nlohmann::json ToJson(const std::vector<Row>& rows) {
         {"ranks", row.ranks},
         {"bytes", row.bytes},
         {"memory", NameOf(row.placement)},
+        {"isa", row.isa},
         {"time_us", row.times.ours_us},
         {"mpi_time_us", nullptr},
         {"ratio", nullptr},

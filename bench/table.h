@@ -19,13 +19,14 @@ struct Row {
   uint64_t bytes, count, wrong;
   Times times;
   MemorySpeed memory;
+  std::string isa;  ///< what sums are computed with
 
   double algbw_gbps() const { return static_cast<double>(bytes) / times.ours_us / 1e3; }
 };
 
 /// For people: the columns of nccl-tests, with MPI beside them.
 void PrintHeader(
-    Op op, int ranks, const std::string& backend, const MemorySpeed& memory,
+    Op op, int ranks, const std::string& backend, const std::string& isa, const MemorySpeed& memory,
     const PeerSettings& peer);
 void PrintRow(const Row& row);
 

@@ -202,6 +202,8 @@ const std::vector<OptionRow>& OptionTable() {
        SetKnob, "gpu_memory_bytes"},
       {"--wire-dtype", Kind::kValue, "none|f16|bf16", kLibrary,
        "as what f32 sums cross from host to host", "none", SetKnob, "wire_dtype"},
+      {"--reduce-isa", Kind::kValue, "auto|baseline|avx2|avx512", kLibrary,
+       "instruction set that sums on CPUs are computed with", "auto", SetKnob, "reduce_isa"},
       {"--engine-thread", Kind::kValue, "auto|on|off", kLibrary,
        "a thread that drives progress beside the program's own", "auto", SetKnob, "engine_thread"},
       {"--stall-warning", Kind::kValue, "SECONDS", kLibrary,

@@ -3,6 +3,7 @@
 
 #include "ops/backend.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/text.h"
@@ -126,6 +127,28 @@ std::unique_ptr<Communicator> CreateWorldCommunicator(
       log(base::LogLevel::kInfo, Text("backend ", backend.name, " is passed over: ", reason));
   }
   throw Error(ErrorCode::kUnavailable, Text("no backend can serve these ranks (", refusals, ")"));
+}
+
+// "auto" needs no word from the others: every CPU has a best one, and all give the same bits.
+InstructionSet ChooseInstructionSet(
+    const std::string& wanted, const std::vector<InstructionSet>& here, Bootstrap* bootstrap) {
+  if (wanted == "auto") return here.front();
+  std::vector<std::string> names;
+  for (const InstructionSet& set : here) names.push_back(set.name);
+  const auto found = std::find(names.begin(), names.end(), wanted);
+  const std::string mine = found == names.end() ? base::Join(names, ", ") : "";
+  const std::vector<std::string> lacking =
+      bootstrap == nullptr ? std::vector<std::string>{mine} : bootstrap->AllGather(mine);
+  for (size_t rank = 0; rank < lacking.size(); ++rank) {
+    if (lacking[rank].empty()) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "reduce_isa is '", wanted, "', which ",
+            bootstrap == nullptr ? "this CPU" : Text("the CPU of rank ", rank), " lacks (it has ",
+            lacking[rank], "); expected auto, or what the CPUs of all ranks have"));
+  }
+  return here[static_cast<size_t>(found - names.begin())];
 }
 
 }  // namespace dtrun::ops

@@ -11,6 +11,7 @@
 #include "ops/cuda/device_backends.h"
 #include "ops/engine.h"
 #include "ops/mpi/mpi_module.h"
+#include "ops/reduce/instruction_set.h"
 #include "ops/route.h"
 
 namespace dtrun::ops {
@@ -31,6 +32,12 @@ struct World {
 /// kUnavailable, on all ranks, when none is left.
 std::unique_ptr<Communicator> CreateWorldCommunicator(
     const World& world, Engine& engine, const std::string& wanted, const base::LogSink& log);
+
+/// The one of `here`, what this rank's CPU has, that is called `wanted`; "auto": the first one.
+/// Collective over `bootstrap` (null: a world of one), with the same `wanted`. Throws Error
+/// kInvalidArgument, the same on all ranks, when the CPU of any of them lacks it.
+InstructionSet ChooseInstructionSet(
+    const std::string& wanted, const std::vector<InstructionSet>& here, Bootstrap* bootstrap);
 
 }  // namespace dtrun::ops
 

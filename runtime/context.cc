@@ -52,8 +52,17 @@ Context::Context(
   terminal_columns_ = launch_ ? launch_->terminal_columns : 0;
   job_ = JoinJob(get, launch_, options_, handle);
   log_ = base::StderrSink(topology().size == 1 ? -1 : launch_rank(), options_.log_level);
+  ChooseInstructionSet();
   StartEngine(get);
   if (job_.apart) FindServers(get);
+}
+
+// From here on the option says what is used.
+void Context::ChooseInstructionSet() {
+  const ops::InstructionSet chosen =
+      ops::ChooseInstructionSet(options_.reduce_isa, ops::InstructionSetsHere(), job_.bootstrap());
+  ops::UseInstructionSet(chosen);
+  options_.reduce_isa = chosen.name;
 }
 
 // The first server listens where dtrun says that frameworks meet (MASTER_ADDR, MASTER_PORT).

@@ -23,7 +23,8 @@
 
 namespace dtrun::runtime {
 
-/// This process as a rank: everything that a job of one process needs, with no global behind it.
+/// This process as a rank: everything that a job of one process needs, with no global behind it
+/// but the instruction set of reductions (ops/reduce/instruction_set.h).
 /// See <dtrun/context.h>.
 class Context {
  public:
@@ -59,6 +60,7 @@ class Context {
   void StartTimeline(const std::string& path);
 
  private:
+  void ChooseInstructionSet();
   int CountHostCpus() const;
   void StartEngine(const base::GetEnv& get);
   void StartEngineThread(int host_cpus);

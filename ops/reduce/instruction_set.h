@@ -21,6 +21,14 @@ struct InstructionSet {
 /// Those that this CPU has, the best one first. All of them give the same bits.
 std::vector<InstructionSet> InstructionSetsHere();
 
+/// From here on Reduce, Convert, Copy and so on of this process use `set`, one of those; before,
+/// they use the best one.
+///
+/// The choice is the process's, not a communicator's: as all sets give the same bits, nothing but
+/// speed depends on it, and where a process is several ranks they share one CPU. Init makes it
+/// before the first operation. Thread-safe: a reduction under way ends with the set it began with.
+void UseInstructionSet(const InstructionSet& set);
+
 /// Reduce, Convert and Copy of reduce.h, ReduceAndRecur, and the functions of weighted.h, with an
 /// instruction set of the caller's choice: for tests and benchmarks.
 void ReduceWith(

@@ -4,7 +4,9 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "dtrun/error.h"
@@ -17,14 +19,46 @@
 namespace dtrun::ops {
 namespace {
 
-const InstructionSet& Chosen() {
-  static const InstructionSet chosen = InstructionSetsHere().front();
-  return chosen;
-}
-
 bool HasHalfConversion() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+
+bool HasAvx2() { return __builtin_cpu_supports("avx2") && HasHalfConversion(); }
+
+bool HasAvx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+struct Level {
+  InstructionSet set;
+  bool (*is_here)();
+};
+
+// The best one first.
+constexpr Level kLevels[] = {
+    {{"avx512", &kAvx512Kernels}, HasAvx512},
+    {{"avx2", &kAvx2Kernels}, HasAvx2},
+    {{"baseline", &kBaselineKernels}, [] { return true; }},
+};
+
+const InstructionSet& BestHere() {
+  __builtin_cpu_init();
+  return std::find_if(
+             std::begin(kLevels), std::end(kLevels),
+             [](const Level& level) { return level.is_here(); })
+      ->set;
+}
+
+// One of the table; null: nobody has asked for one. See UseInstructionSet.
+constinit std::atomic<const InstructionSet*> asked_for = nullptr;
+
+const InstructionSet& Chosen() {
+  const InstructionSet* const asked = asked_for.load(std::memory_order_relaxed);
+  if (asked != nullptr) return *asked;
+  static const InstructionSet& best = BestHere();
+  return best;
 }
 
 bool CanStream(const void* output, const void* const* inputs, int input_count) {
@@ -137,16 +171,18 @@ void RecurByBlocks(
 }  // namespace
 
 std::vector<InstructionSet> InstructionSetsHere() {
-  std::vector<InstructionSet> here;
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-    here.push_back({"avx512", &kAvx512Kernels});
+  std::vector<InstructionSet> here;
+  for (const Level& level : kLevels) {
+    if (level.is_here()) here.push_back(level.set);
   }
-  if (__builtin_cpu_supports("avx2") && HasHalfConversion())
-    here.push_back({"avx2", &kAvx2Kernels});
-  here.push_back({"baseline", &kBaselineKernels});
   return here;
+}
+
+void UseInstructionSet(const InstructionSet& set) {
+  for (const Level& level : kLevels) {
+    if (level.set.kernels == set.kernels) asked_for.store(&level.set, std::memory_order_relaxed);
+  }
 }
 
 void ReduceWith(

@@ -15,16 +15,19 @@ from xml.sax.saxutils import escape
 
 
 def load(folder):
-    """The rows of all_reduce_perf, and what overhead_perf found (None where it did not run)."""
-    rows, overhead = [], None
+    """The rows of all_reduce_perf, those of one instruction set each, and what overhead_perf found (None where it did not
+    run)."""
+    rows, by_isa, overhead = [], [], None
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
-        if isinstance(content, list):
-            rows += content
-        else:
+        if not isinstance(content, list):
             overhead = content
-    return rows, overhead
+        elif os.path.basename(path).startswith("isa-"):
+            by_isa += content
+        else:
+            rows += content
+    return rows, by_isa, overhead
 
 
 def joined(rows):
@@ -101,6 +104,28 @@ def table(rows):
         yield "| " + " | ".join(map(str, cells)) + f" | {ratio(mapped)} | {ratio(private)} | {speed} |"
 
 
+ISAS = ("baseline", "avx2", "avx512")
+
+
+def isa_table(rows):
+    """Of each type and size the time with every instruction set that the CPU has."""
+    isas = [isa for isa in ISAS if any(row["isa"] == isa for row in rows)]
+    lines = {}
+    for row in rows:
+        lines.setdefault((row["dtype"], row["bytes"]), {})[row["isa"]] = row
+    yield f"| type | bytes | {' | '.join(isas)} | {' | '.join(isa + ', GB/s' for isa in isas)} |"
+    yield "|---|---" + "|---" * (2 * len(isas)) + "|"
+    for (dtype, size), by_isa in sorted(lines.items(), key=lambda item: (item[0][0] != "f32", item[0])):
+        times = [time(by_isa.get(isa)) for isa in isas]
+        speeds = [f"{by_isa[isa]['algbw_gbps']:.3g}" if isa in by_isa else "-" for isa in isas]
+        yield f"| {dtype} | {size:,} | " + " | ".join(times + speeds) + " |"
+
+
+BY_ISA = """### By instruction set
+
+`dtrun -np 2 --reduce-isa avx2 ./all_reduce_perf --memory mapped`: all-reduces of mapped memory with each instruction set that
+the kernels of sums are compiled for and that the CPU has. All of them give the same bits."""
+
 HOW = """# Benchmarks
 
 `all_reduce_perf` measures one operation beside the same call of raw MPI, in the same processes, in turn: a batch of
@@ -116,16 +141,16 @@ dtrun -np 2 ./all_reduce_perf --op all_to_all --dtype f32 --bytes 4096,1048576 -
 ```
 
 `rows.json` is a list of `{"op", "dtype", "ranks", "bytes", "memory", "time_us", "mpi_time_us", "ratio", "algbw_gbps",
-"memcpy_gbps", "in_place_gbps", "wrong"}`: `ratio` is MPI's time over dtrun's, `algbw_gbps` bytes over time, `memcpy_gbps`
+"memcpy_gbps", "in_place_gbps", "isa", "wrong"}`: `ratio` is MPI's time over dtrun's, `algbw_gbps` bytes over time, `memcpy_gbps`
 what one core copies, `in_place_gbps` what all ranks read and write together when each adds two arrays into both and waits
-for nobody (an all-reduce of mapped memory on two ranks reads and writes 4 bytes for each of its own), `wrong` the elements that differ from
-what they have to be. MPI does not add 16-bit floats; its fields are null
+for nobody (an all-reduce of mapped memory on two ranks reads and writes 4 bytes for each of its own), `isa` the
+instruction set that sums are computed with, `wrong` the elements that differ from what they have to be. MPI does not add 16-bit floats; its fields are null
 there. With more ranks than cores MPI runs with `mpi_yield_when_idle 1`, which dtrun sets.
 
 `scripts/bench` makes all measurements and writes this page."""
 
 
-def page(rows, overhead, command, plot):
+def page(rows, by_isa, overhead, command, plot):
     yield HOW
     yield ""
     yield "## Measured"
@@ -146,6 +171,12 @@ def page(rows, overhead, command, plot):
     yield f"![All-reduce: bytes per second over size, dtrun and MPI]({plot})"
     yield ""
     yield from table(rows)
+    yield ""
+    if by_isa:
+        yield BY_ISA
+        yield ""
+        yield from isa_table(by_isa)
+        yield ""
 
 
 def hand_written(path):
@@ -296,11 +327,11 @@ def main():
     for name in ("results", "command", "page", "plot"):
         parser.add_argument("--" + name, required=True)
     options = parser.parse_args()
-    rows, overhead = load(options.results)
+    rows, by_isa, overhead = load(options.results)
     if rows:
         write(options.plot, plot(rows))
     sections = itertools.chain(
-        page(rows, overhead, options.command, os.path.basename(options.plot)), hand_written(options.page)
+        page(rows, by_isa, overhead, options.command, os.path.basename(options.plot)), hand_written(options.page)
     )
     write(options.page, sections)
 

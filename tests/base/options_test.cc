@@ -61,7 +61,7 @@ TEST_CASE("a bad value is refused by name, value and expectation") {
   CHECK(
       RefusalOf({}, {{"bucket_mb", "4"}}) ==
       "unknown option 'bucket_mb'; the options are bucket_bytes, backend, device_backend, "
-      "gpu_memory_bytes, wire_dtype, engine_thread, timeout_s, stall_warning_s, on_stall, "
+      "gpu_memory_bytes, wire_dtype, reduce_isa, engine_thread, timeout_s, stall_warning_s, on_stall, "
       "autotune, autotune_log, "
       "autotune_cache, autotune_wire, log_level");
 }

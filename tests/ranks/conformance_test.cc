@@ -31,6 +31,19 @@ TEST_CASE("processes on shared memory and MPI conform", "[hierarchical]") {
 
 TEST_CASE("processes over MPI conform", "[mpi]") { Conforms("mpi", GENERATE("2", "3", "4", "8")); }
 
+TEST_CASE("processes that sum with the instruction set of --reduce-isa conform", "[shm]") {
+  // One that the CPU lacks is refused: tests/ops/instruction_set_test.cc.
+  const CommandResult result = Run(Command{
+      .argv =
+          {"launcher/dtrun", "--reduce-isa", "baseline", "--tag", "none", "-np", "2",
+           "tests/ranks/conformance", "core"},
+      .environment = {{"DTRUN_TIMEOUT_S", "30"}},
+      .timeout = std::chrono::seconds(240)});
+  CHECK(result.err == "");
+  CHECK(result.out == "shm: many checks, 0 wrong\n");
+  CHECK(result.exit_code == 0);
+}
+
 TEST_CASE("64 processes start, conform and end", "[many]") {
   const std::string launcher = GENERATE("mpirun", "local");
   const CommandResult result = Run(Command{

@@ -176,7 +176,7 @@ TEST_CASE("an option that does not exist is named") {
   CHECK(
       result.out ==
       "1: unknown option 'bucket_mb'; the options are bucket_bytes, backend, device_backend, "
-      "gpu_memory_bytes, wire_dtype, engine_thread, timeout_s, stall_warning_s, on_stall, "
+      "gpu_memory_bytes, wire_dtype, reduce_isa, engine_thread, timeout_s, stall_warning_s, on_stall, "
       "autotune, autotune_log, "
       "autotune_cache, autotune_wire, log_level\n");
 }

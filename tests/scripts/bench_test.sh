@@ -16,9 +16,12 @@ built_clone() {
 import json, sys
 words = sys.argv[1:]
 option = lambda name, default=None: words[words.index(name) + 1] if name in words else default
-ranks, program, op, dtype = int(option("-np")), words[2], option("--op"), option("--dtype", "f32")
+ranks, isa, program, op, dtype = int(option("-np")), option("--reduce-isa"), words[4], option("--op"), option("--dtype", "f32")
 with open("calls", "a") as calls:
-    print(ranks, program.split("/")[-1], op, dtype, file=calls)
+    print(ranks, program.split("/")[-1], op, dtype, *[isa] * (isa != "auto"), file=calls)
+if isa == "avx512":
+    print("all_reduce_perf: reduce_isa is 'avx512', which the CPU of rank 0 lacks (it has avx2, baseline); expected auto")
+    sys.exit(2)
 if f"{op} {ranks}" in open("broken").read():
     print("INVALID: other processes used more than 5 % of the CPU in three runs")
     sys.exit(1)
@@ -27,7 +30,7 @@ if op is None:
 else:
     half = dtype in ("f16", "bf16")
     result = [
-        {"op": op, "dtype": dtype, "ranks": ranks, "bytes": int(size), "memory": memory, "time_us": int(size) / 1000 + 1,
+        {"op": op, "dtype": dtype, "ranks": ranks, "bytes": int(size), "memory": memory, "isa": isa, "time_us": int(size) / 1000 + 1,
          "mpi_time_us": None if half else int(size) / 500 + 3, "ratio": None if half else 2.0, "algbw_gbps": 0.5,
          "memcpy_gbps": 20.0, "in_place_gbps": 38.0, "wrong": 0}
         for memory in ("mapped", "private") for size in option("--bytes").split(",")]
@@ -50,6 +53,9 @@ everything() {
     done
   done
   grep -qx "2 overhead_perf None f32" calls || unmet "overhead_perf"
+  for dtype in f32 f16 bf16; do
+    grep -qx "2 all_reduce_perf all_reduce $dtype baseline" calls || unmet "all_reduce of $dtype with the baseline"
+  done
   expect_equal "$(sort calls | uniq -d)" ""
   expect_equal "$(grep -c '^| [248] | ' docs/benchmarks.md)" $(((13 + 8 * 5 + 3 * 5) * 3))
   grep -q '^| 2 | all_to_all | f32 | 4,096 | 5.1 us | 5.1 us | 11.2 us | 2.00 | 2.00 | 0.5 |$' docs/benchmarks.md ||
@@ -57,6 +63,10 @@ everything() {
   grep -q '^| 8 | all_reduce | bf16 | 67,108,864 | 67.11 ms | 67.11 ms | - | - | - | 0.5 |$' docs/benchmarks.md ||
     unmet "a row without MPI"
   grep -q "takes 0.81 us, 0.06 us of which" docs/benchmarks.md || unmet "the overhead"
+  # An instruction set that the CPU lacks is no column.
+  expect_output "left out: this CPU has no avx512"
+  grep -qx '| type | bytes | baseline | avx2 | baseline, GB/s | avx2, GB/s |' docs/benchmarks.md || unmet "the head by instruction set"
+  grep -qx '| bf16 | 1,048,576 | 1.05 ms | 1.05 ms | 0.5 | 0.5 |' docs/benchmarks.md || unmet "a row by instruction set"
 }
 story "every operation is measured once on 2, 4 and 8 ranks and stands in the table" everything
 
@@ -120,7 +130,7 @@ quick() {
   expect_output "expected --output FOLDER"
   run scripts/bench --quick --output out
   expect_status 0
-  expect_equal "$(wc -l <calls)" 37
+  expect_equal "$(wc -l <calls)" 46
   grep -q "^.scripts/bench --quick. on " out/benchmarks.md || unmet "that the page says how it was made"
   [[ -e out/benchmarks.svg && ! -e docs/benchmarks.md ]] || unmet "the files in the folder given"
 }
