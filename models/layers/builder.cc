@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/layers/convolution_plan.h"
+#include "models/onednn/onednn.h"
+
 namespace dtrun::models {
 namespace {
 
@@ -16,19 +19,20 @@ memory::format_tag TagOf(int block, const Shape& shape) {
   return memory::format_tag::nChw16c;
 }
 
-memory::desc Describe(const Shape& shape, int block, int batch, memory::data_type type) {
-  return memory::desc(
-      {batch, shape.channels, shape.height, shape.width}, type, TagOf(block, shape));
-}
-
 // Room for so many bytes, in floats.
 size_t FloatsFor(size_t bytes) { return (bytes + sizeof(float) - 1) / sizeof(float); }
 
 }  // namespace
 
+memory::desc DescribeActivations(const Shape& shape, int block, int batch, memory::data_type type) {
+  return memory::desc(
+      {batch, shape.channels, shape.height, shape.width}, type, TagOf(block, shape));
+}
+
 int BlockOf(const memory::desc& description, const Shape& shape, int batch) {
   for (int block : {shape.channels, 16, 8, 4, 1}) {
-    if (description == Describe(shape, block, batch, description.data_type())) return block;
+    if (description == DescribeActivations(shape, block, batch, onednn::TypeOf(description)))
+      return block;
   }
   return 0;
 }
@@ -40,14 +44,10 @@ memory::data_type DataTypeOf(DType dtype) {
 bool HasBf16() {
   static const bool has = [] {
     const memory::desc any({16, 16}, memory::data_type::bf16, memory::format_tag::any);
-    const dnnl::inner_product_forward::desc product(
-        dnnl::prop_kind::forward_training, any, any, any);
-    dnnl_primitive_desc_t made = nullptr;
-    const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-    const bool made_it = dnnl_primitive_desc_create(
-                             &made, &product.data, nullptr, engine.get(), nullptr) == dnnl_success;
-    dnnl_primitive_desc_destroy(made);
-    return made_it;
+    const auto product = DescribeForward(
+        dnnl::engine(dnnl::engine::kind::cpu, 0), onednn::InnerProduct{any, any, {}, any},
+        onednn::ScratchAttribute(false));
+    return onednn::Exists(product) && !IsReference(onednn::ImplementationOf(product));
   }();
   return has;
 }
@@ -63,6 +63,31 @@ void BoundPrimitive::Run(dnnl::stream& stream) const {
       dnnl_primitive_execute(
           primitive_.get(), stream.get(), static_cast<int>(arguments_.size()), arguments_.data()),
       "oneDNN could not execute a primitive");
+}
+
+memory PrimitiveSequence::Reads(
+    Builder& builder, const memory& tensor, const memory::desc& wanted) {
+  if (tensor.get_desc() == wanted) return tensor;
+  const memory copy = builder.NewMemory(wanted);
+  steps_.push_back(BoundReorder(tensor, copy));
+  return copy;
+}
+
+memory PrimitiveSequence::Writes(Builder& builder, const memory& tensor, const memory::desc& made) {
+  if (tensor.get_desc() == made) return tensor;
+  const memory room = builder.NewMemory(made);
+  deliveries_.push_back(BoundReorder(room, tensor));
+  return room;
+}
+
+void PrimitiveSequence::Append(BoundPrimitive primitive) {
+  steps_.push_back(std::move(primitive));
+  for (BoundPrimitive& delivery : deliveries_) steps_.push_back(std::move(delivery));
+  deliveries_.clear();
+}
+
+void PrimitiveSequence::Run(dnnl::stream& stream) const {
+  for (const BoundPrimitive& step : steps_) step.Run(stream);
 }
 
 BoundPrimitive BoundReorder(const memory& from, const memory& to) {
@@ -125,7 +150,7 @@ void Builder::MoveWithMicroBatch(float*& pointer, const Tensor& tensor) {
 }
 
 memory::desc Builder::DescriptionOf(const Tensor& tensor) const {
-  return Describe(tensor.shape, tensor.block, batch(), DataTypeOf(tensor.dtype));
+  return DescribeActivations(tensor.shape, tensor.block, batch(), DataTypeOf(tensor.dtype));
 }
 
 // A view of what `pointer` points to, wherever that moves.
@@ -142,12 +167,6 @@ memory Builder::GradientOf(const Tensor& tensor) { return Bind(tensor, tensor.gr
 
 memory Builder::NewMemory(const memory::desc& description) {
   return memory(description, engine_, NewFloats(FloatsFor(description.get_size())));
-}
-
-dnnl::primitive_attr Builder::ScratchAttribute() const {
-  dnnl::primitive_attr attribute;
-  attribute.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  return attribute;
 }
 
 memory Builder::NewScratch(const memory::desc& description) {
@@ -167,6 +186,10 @@ void Builder::Select(int i) {
   for (const auto& moving : moving_memos_) moving.target->data = moving.first + index * moving.step;
   for (auto& moving : moving_views_)
     moving.target.set_data_handle(moving.first + index * moving.step);
+}
+
+void Builder::Report(const std::string& direction, const std::string& implementation) {
+  implementations_.push_back({layer_name, direction, implementation});
 }
 
 }  // namespace dtrun::models

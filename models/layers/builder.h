@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <dnnl.hpp>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -36,6 +37,14 @@ dnnl::memory::data_type DataTypeOf(DType dtype);
 /// Whether oneDNN computes in bf16 here: on x86 from AVX-512 on, at its best with AVX512_BF16.
 bool HasBf16();
 
+/// What computes one direction of a layer.
+struct LayerImplementation {
+  std::string layer;      ///< "layer 2 (conv2d 64 3x3 relu)"
+  std::string direction;  ///< "forward", "backward data", "backward weights"
+  std::string
+      implementation;  ///< oneDNN's name: "jit:avx2"; one of dtrun's own: "dtrun:few_channels"
+};
+
 /// Bytes that a layer remembers from a pass for the way back.
 struct Memo {
   uint8_t* data = nullptr;  ///< those of the micro-batch at hand
@@ -60,6 +69,10 @@ class Builder {
   bool plain_output = false;
   bool output_kept = true;
   bool by_micro_batch = false;
+  /// Whether the gradient of the layer's input is needed: some layer before has parameters.
+  bool input_gradient = true;
+  /// Its place and description, for `Report`.
+  std::string layer_name;
   /// For layers that exchange data between ranks; null: there is none.
   dtrun::Communicator* communicator = nullptr;
   /// What the layer computes in, and so the type of its output.
@@ -97,14 +110,17 @@ class Builder {
   /// Memory of its own for `description`, zeroed.
   dnnl::memory NewMemory(const dnnl::memory::desc& description);
 
-  /// An attribute that makes primitives take scratch memory from their caller, and that memory: one
-  /// piece for all, since one primitive runs at a time. Its place is known after `PlaceScratch`.
-  dnnl::primitive_attr ScratchAttribute() const;
+  /// Scratch memory of a primitive: one piece for all, since one primitive runs at a time. Its
+  /// place is known after `PlaceScratch`.
   dnnl::memory NewScratch(const dnnl::memory::desc& description);
   void PlaceScratch();
 
   /// Points to micro-batch `i` of the chunk.
   void Select(int i);
+
+  /// Notes what computes a direction of the layer that is being built.
+  void Report(const std::string& direction, const std::string& implementation);
+  const std::vector<LayerImplementation>& implementations() const { return implementations_; }
 
  private:
   // A pointer, or oneDNN's copy of one, that moves by `step` from micro-batch to micro-batch.
@@ -131,6 +147,28 @@ class Builder {
   std::vector<Moving<dnnl::memory>> moving_views_;
   std::vector<dnnl::memory> scratch_;
   size_t scratch_bytes_ = 0;
+  std::vector<LayerImplementation> implementations_;
+};
+
+/// oneDNN's view of `batch` activations in the format that Tensor describes.
+dnnl::memory::desc DescribeActivations(
+    const Shape& shape, int block, int batch, dnnl::memory::data_type type);
+
+/// A primitive, and reorders around it where it takes other formats than the tensors have. Built in
+/// the order Reads and Writes, Append; then run as often as needed.
+class PrimitiveSequence {
+ public:
+  /// What a primitive reads instead of `tensor`: the tensor itself, or a copy in the format
+  /// `wanted`.
+  dnnl::memory Reads(
+      Builder& builder, const dnnl::memory& tensor, const dnnl::memory::desc& wanted);
+  /// What it writes instead of `tensor`; brought to the tensor after it.
+  dnnl::memory Writes(Builder& builder, const dnnl::memory& tensor, const dnnl::memory::desc& made);
+  void Append(BoundPrimitive primitive);
+  void Run(dnnl::stream& stream) const;
+
+ private:
+  std::vector<BoundPrimitive> steps_, deliveries_;
 };
 
 /// `block` of the format that oneDNN chose for the activations of `batch` examples; 0 when it is

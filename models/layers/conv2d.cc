@@ -6,23 +6,18 @@
 #include <dnnl.hpp>
 
 #include "models/layers/builder.h"
+#include "models/layers/convolution_plan.h"
+#include "models/layers/for_each_example.h"
 #include "models/layers/kernels.h"
 #include "models/layers/registry.h"
+#include "models/layers/weight_gradient_kernels.h"
 #include "models/layers/window_settings.h"
 #include "models/text.h"
 
 namespace dtrun::models {
 namespace {
 
-using dnnl::algorithm;
 using dnnl::memory;
-
-dnnl::primitive_attr FuseRelu(dnnl::primitive_attr attribute) {
-  dnnl::post_ops fused;
-  fused.append_eltwise(1.0f, algorithm::eltwise_relu, 0.0f, 0.0f);
-  attribute.set_post_ops(fused);
-  return attribute;
-}
 
 size_t FloatsOf(const memory& piece) { return piece.get_desc().get_size() / sizeof(float); }
 float* DataOf(const memory& piece) { return static_cast<float*>(piece.get_data_handle()); }
@@ -34,32 +29,32 @@ float* DataOf(const memory& piece) { return static_cast<float*>(piece.get_data_h
 // gradient is summed over the micro-batches in oneDNN's format, in f32, and brought into the
 // parameter's order once, at the end.
 //
-// The activations are in the format that oneDNN asks for as well: on AVX-512 nChw16c. Network C's
-// convolutions at micro-batch 32 on one thread, us per image: 323 so, 478 with channels last, whose
-// weight gradients take twice as long.
+// PlanConvolution chooses the activations' format and an implementation for each direction. On
+// AVX-512 the format is nChw16c. Network C's convolutions at micro-batch 32 on one thread, us per
+// image: 323 so, 478 with channels last, whose weight gradients take twice as long.
 struct Conv2D::Impl {
   Builder* builder;
   int batch;
-  memory::data_type type;
+  ConvolutionProblem problem;
+  ConvolutionPlan plan;
   Tensor *input, *output;
-  Parameter *kernel, *bias;                               // without bias: null
-  memory::dims stride, before, after;                     // rows, columns
-  memory::desc source, weights, bias_shape, destination;  // `weights` leaves the format open
-  dnnl::convolution_forward::primitive_desc forward_description;
+  Parameter *kernel, *bias;  // without bias: null
 
-  BoundPrimitive pack_for_forward, pack_for_backward, forward, backward_data;
+  PrimitiveSequence forward, backward_data;
+  BoundPrimitive pack_for_forward, pack_for_backward;
   // The parameters' values, where they lie when weights are prepared.
   memory kernel_value, bias_value;
   // Gradients of the micro-batches so far, and of the one at hand when it is not the first.
   memory kernel_sum, bias_sum, kernel_term, bias_term, kernel_gradient;
-  BoundPrimitive backward_to_sum, backward_to_term, unpack_gradient;
+  PrimitiveSequence backward_to_sum, backward_to_term;
+  BoundPrimitive unpack_gradient;
+  std::unique_ptr<WeightGradient> own_gradient;  // instead of all these
 
-  memory::desc WeightsOf(memory::data_type wanted) const {
-    return memory::desc(weights.dims(), wanted, memory::format_tag::any);
-  }
-
-  memory::desc KerasOrder() const {
-    return memory::desc(weights.dims(), memory::data_type::f32, memory::format_tag::hwio);
+  memory KerasOrder(void* values) const {
+    const memory::desc description(
+        {problem.output.channels, problem.input.channels, problem.size, problem.size},
+        memory::data_type::f32, memory::format_tag::hwio);
+    return memory(description, builder->engine(), values);
   }
 
   void FindValues() {
@@ -67,78 +62,91 @@ struct Conv2D::Impl {
     if (bias != nullptr) bias_value.set_data_handle(bias->value.data);
   }
 
-  void DescribeForward(const memory::desc& wanted_destination) {
-    const dnnl::primitive_attr attribute = builder->ScratchAttribute();
-    forward_description = {
-        {dnnl::prop_kind::forward_training, algorithm::convolution_direct, source, weights,
-         bias_shape, wanted_destination, stride, before, after},
-        output != nullptr && output->relu ? FuseRelu(attribute) : attribute,
-        builder->engine()};
-  }
-
-  // oneDNN chooses the format; only if it is one that no Tensor can say, channels come last.
-  void ChooseOutput(const Shape& shape, bool relu) {
-    const memory::desc any(
-        {builder->batch(), shape.channels, shape.height, shape.width}, type,
-        memory::format_tag::any);
-    DescribeForward(any);
-    const int block = BlockOf(forward_description.dst_desc(), shape, builder->batch());
-    output = builder->NewTensor(shape, block == 0 ? shape.channels : block, relu);
-    destination = builder->DescriptionOf(*output);
-  }
-
   void BindForward() {
-    DescribeForward(destination);
-    const memory packed = builder->NewMemory(forward_description.weights_desc());
-    kernel_value = memory(KerasOrder(), builder->engine(), kernel->value.data);
+    const onednn::ConvolutionForward& description = plan.forward.description;
+    const memory packed = builder->NewMemory(description.weights_desc());
+    kernel_value = KerasOrder(kernel->value.data);
     // Without bias: a description of nothing.
-    bias_value =
-        memory(bias_shape, builder->engine(), bias == nullptr ? nullptr : bias->value.data);
+    bias_value = memory(
+        description.bias_desc(), builder->engine(), bias == nullptr ? nullptr : bias->value.data);
     pack_for_forward = BoundReorder(kernel_value, packed);
-    forward = {
-        dnnl::convolution_forward(forward_description),
-        {{DNNL_ARG_SRC, builder->DataOf(*input)},
-         {DNNL_ARG_WEIGHTS, packed},
-         {DNNL_ARG_BIAS, bias_value},
-         {DNNL_ARG_DST, builder->DataOf(*output)},
-         {DNNL_ARG_SCRATCHPAD, builder->NewScratch(forward_description.scratchpad_desc())}}};
+    forward.Append(
+        {dnnl::convolution_forward(description),
+         {{DNNL_ARG_SRC, forward.Reads(*builder, builder->DataOf(*input), description.src_desc())},
+          {DNNL_ARG_WEIGHTS, packed},
+          {DNNL_ARG_BIAS, bias_value},
+          {DNNL_ARG_DST,
+           forward.Writes(*builder, builder->DataOf(*output), description.dst_desc())},
+          {DNNL_ARG_SCRATCHPAD, builder->NewScratch(description.scratchpad_desc())}}});
   }
 
   void BindBackwardWeights() {
-    const dnnl::convolution_backward_weights::primitive_desc description(
-        {algorithm::convolution_direct, source, WeightsOf(memory::data_type::f32), bias_shape,
-         destination, stride, before, after},
-        builder->ScratchAttribute(), builder->engine(), forward_description);
+    const onednn::ConvolutionBackwardWeights& description = plan.backward_weights.description;
+    if (!onednn::Exists(description)) {
+      own_gradient = std::make_unique<WeightGradient>(
+          problem.input, problem.output, problem.size, static_cast<int>(problem.stride[0]),
+          static_cast<int>(problem.before[0]), static_cast<int>(problem.before[1]), output->block);
+      return;
+    }
     const memory scratch = builder->NewScratch(description.scratchpad_desc());
-    const auto bind = [&](memory& kernel_into, memory& bias_into) -> BoundPrimitive {
+    const auto bind = [&](memory& kernel_into, memory& bias_into, PrimitiveSequence& sequence) {
       kernel_into = builder->NewMemory(description.diff_weights_desc());
       bias_into = builder->NewMemory(description.diff_bias_desc());
-      return {
-          dnnl::convolution_backward_weights(description),
-          {{DNNL_ARG_SRC, builder->DataOf(*input)},
-           {DNNL_ARG_DIFF_DST, builder->GradientOf(*output)},
-           {DNNL_ARG_DIFF_WEIGHTS, kernel_into},
-           {DNNL_ARG_DIFF_BIAS, bias_into},
-           {DNNL_ARG_SCRATCHPAD, scratch}}};
+      sequence.Append(
+          {dnnl::convolution_backward_weights(description),
+           {{DNNL_ARG_SRC,
+             sequence.Reads(*builder, builder->DataOf(*input), description.src_desc())},
+            {DNNL_ARG_DIFF_DST,
+             sequence.Reads(*builder, builder->GradientOf(*output), description.diff_dst_desc())},
+            {DNNL_ARG_DIFF_WEIGHTS, kernel_into},
+            {DNNL_ARG_DIFF_BIAS, bias_into},
+            {DNNL_ARG_SCRATCHPAD, scratch}}});
     };
-    backward_to_sum = bind(kernel_sum, bias_sum);
-    backward_to_term = bind(kernel_term, bias_term);
-    kernel_gradient = memory(KerasOrder(), builder->engine(), DNNL_MEMORY_NONE);
+    bind(kernel_sum, bias_sum, backward_to_sum);
+    bind(kernel_term, bias_term, backward_to_term);
+    kernel_gradient = KerasOrder(DNNL_MEMORY_NONE);
     unpack_gradient = BoundReorder(kernel_sum, kernel_gradient);
   }
 
   void BindBackwardData() {
-    const dnnl::convolution_backward_data::primitive_desc description(
-        {algorithm::convolution_direct, source, weights, destination, stride, before, after},
-        builder->ScratchAttribute(), builder->engine(), forward_description);
+    const onednn::ConvolutionBackwardData& description = plan.backward_data.description;
     const memory packed = builder->NewMemory(description.weights_desc());
     pack_for_backward = BoundReorder(kernel_value, packed);
-    backward_data = {
-        dnnl::convolution_backward_data(description),
-        {{DNNL_ARG_DIFF_DST, builder->GradientOf(*output)},
-         {DNNL_ARG_WEIGHTS, packed},
-         {DNNL_ARG_DIFF_SRC, builder->GradientOf(*input)},
-         {DNNL_ARG_SCRATCHPAD, builder->NewScratch(description.scratchpad_desc())}}};
+    backward_data.Append(
+        {dnnl::convolution_backward_data(description),
+         {{DNNL_ARG_DIFF_DST,
+           backward_data.Reads(
+               *builder, builder->GradientOf(*output), description.diff_dst_desc())},
+          {DNNL_ARG_WEIGHTS, packed},
+          {DNNL_ARG_DIFF_SRC,
+           backward_data.Writes(
+               *builder, builder->GradientOf(*input), description.diff_src_desc())},
+          {DNNL_ARG_SCRATCHPAD, builder->NewScratch(description.scratchpad_desc())}}});
+  }
+
+  void ApplyOwnRelu() const {
+    const size_t stride = output->stride();
+    ForEachExample(batch, [&](size_t i) { ApplyRelu(stride, output->data + i * stride); });
+  }
+
+  void AddToWeightGradient(const Pass& pass) {
+    if (own_gradient != nullptr)
+      return own_gradient->Add(input->data, output->gradient, batch, pass.first);
+    if (pass.first) return backward_to_sum.Run(builder->stream());
+    backward_to_term.Run(builder->stream());
+    Add(DataOf(kernel_term), FloatsOf(kernel_sum), DataOf(kernel_sum));
+    Add(DataOf(bias_term), FloatsOf(bias_sum), DataOf(bias_sum));
+  }
+
+  void WriteWeightGradient() {
+    if (own_gradient != nullptr) {
+      return own_gradient->Write(
+          static_cast<float*>(kernel->gradient.data),
+          bias == nullptr ? nullptr : static_cast<float*>(bias->gradient.data));
+    }
+    kernel_gradient.set_data_handle(kernel->gradient.data);
+    unpack_gradient.Run(builder->stream());
+    if (bias != nullptr) std::memcpy(bias->gradient.data, DataOf(bias_sum), bias->gradient.bytes());
   }
 };
 
@@ -194,32 +202,39 @@ Tensor* Conv2D::BuildForward(Builder& builder, Tensor* input) {
   impl_ = std::make_unique<Impl>();
   impl_->builder = &builder;
   impl_->batch = builder.batch();
-  impl_->type = DataTypeOf(builder.dtype);
   impl_->input = input;
   impl_->kernel = &builder.parameters[0];
   impl_->bias = use_bias_ ? &builder.parameters[1] : nullptr;
   const WindowExtent rows = ExtentOf(window_, input->shape.height);
   const WindowExtent columns = ExtentOf(window_, input->shape.width);
-  impl_->stride = {window_.stride, window_.stride};
-  impl_->before = {rows.before, columns.before};
-  impl_->after = {rows.after, columns.after};
-  impl_->source = builder.DescriptionOf(*input);
-  impl_->weights = memory::desc(
-      {filters_, input->shape.channels, window_.size, window_.size}, impl_->type,
-      memory::format_tag::any);
-  if (use_bias_) {
-    impl_->bias_shape = memory::desc({filters_}, memory::data_type::f32, memory::format_tag::a);
-  }
-  impl_->ChooseOutput(OutputShape(input->shape), activation_ == Activation::kRelu);
+  impl_->problem = {
+      .batch = builder.batch(),
+      .input = input->shape,
+      .output = OutputShape(input->shape),
+      .size = window_.size,
+      .stride = {window_.stride, window_.stride},
+      .before = {rows.before, columns.before},
+      .after = {rows.after, columns.after},
+      .dtype = builder.dtype,
+      .input_block = input->block,
+      .bias = use_bias_,
+      .relu = activation_ == Activation::kRelu,
+      .input_gradient = builder.input_gradient};
+  impl_->plan = PlanConvolution(builder.engine(), impl_->problem);
+  impl_->output =
+      builder.NewTensor(impl_->problem.output, impl_->plan.output_block, impl_->problem.relu);
   impl_->BindForward();
+  builder.Report("forward", impl_->plan.forward.implementation);
   return impl_->output;
 }
 
 void Conv2D::BuildBackward(Builder& builder, bool input_gradient) {
   impl_->BindBackwardWeights();
+  builder.Report("backward weights", impl_->plan.backward_weights.implementation);
   if (!input_gradient) return;
   builder.GiveGradient(impl_->input);
   impl_->BindBackwardData();
+  builder.Report("backward data", impl_->plan.backward_data.implementation);
 }
 
 void Conv2D::PrepareWeights() {
@@ -228,25 +243,14 @@ void Conv2D::PrepareWeights() {
   if (impl_->input->gradient != nullptr) impl_->pack_for_backward.Run(impl_->builder->stream());
 }
 
-void Conv2D::Forward(const Pass&) { impl_->forward.Run(impl_->builder->stream()); }
+void Conv2D::Forward(const Pass&) {
+  impl_->forward.Run(impl_->builder->stream());
+  if (impl_->problem.relu && !impl_->plan.fuses_relu) impl_->ApplyOwnRelu();
+}
 
 void Conv2D::BackwardWeights(const Pass& pass) {
-  dnnl::stream& stream = impl_->builder->stream();
-  if (pass.first) {
-    impl_->backward_to_sum.Run(stream);
-  } else {
-    impl_->backward_to_term.Run(stream);
-    Add(DataOf(impl_->kernel_term), FloatsOf(impl_->kernel_sum), DataOf(impl_->kernel_sum));
-    Add(DataOf(impl_->bias_term), FloatsOf(impl_->bias_sum), DataOf(impl_->bias_sum));
-  }
-  if (pass.last) {
-    impl_->kernel_gradient.set_data_handle(impl_->kernel->gradient.data);
-    impl_->unpack_gradient.Run(stream);
-    if (use_bias_) {
-      Buffer& gradient = impl_->bias->gradient;
-      std::memcpy(gradient.data, DataOf(impl_->bias_sum), gradient.bytes());
-    }
-  }
+  impl_->AddToWeightGradient(pass);
+  if (pass.last) impl_->WriteWeightGradient();
 }
 
 void Conv2D::BackwardData(const Pass&) {

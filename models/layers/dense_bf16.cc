@@ -2,11 +2,15 @@
 // likes. Each call writes a gradient of its own in f32; those of a step are summed in oneDNN's
 // format and brought into the parameter's order once, at the end.
 
+#include <dtrun/error.h>
+
 #include <cstring>
 #include <dnnl.hpp>
 
 #include "models/layers/dense_products.h"
 #include "models/layers/kernels.h"
+#include "models/onednn/onednn.h"
+#include "models/text.h"
 
 namespace dtrun::models {
 namespace {
@@ -18,22 +22,24 @@ class DenseBf16 : public DenseProducts {
   DenseBf16(Builder& builder, const DenseTensors& tensors)
       : builder_(builder),
         t_(tensors),
-        source_(Plain(t_.inputs)),
-        destination_(Plain(t_.units)),
-        kernel_(Size(), memory::data_type::bf16, memory::format_tag::any),
-        bias_({t_.units}, memory::data_type::f32, memory::format_tag::a),
+        product_(
+            {Plain(t_.inputs),
+             {Size(), memory::data_type::bf16, memory::format_tag::any},
+             {{t_.units}, memory::data_type::f32, memory::format_tag::a},
+             Plain(t_.units)}),
         forward_description_(
-            {dnnl::prop_kind::forward_training, source_, kernel_, bias_, destination_}, Attribute(),
-            builder.engine()) {
+            DescribeForward(builder.engine(), product_, onednn::ScratchAttribute(t_.relu))) {
+    CheckExists(forward_description_);
+    builder.Report("forward", onednn::ImplementationOf(forward_description_));
     const memory packed = builder.NewMemory(forward_description_.weights_desc());
     kernel_value_ = View(KerasOrder(memory::data_type::f32), t_.kernel->value.data);
-    bias_value_ = View(bias_, t_.bias->value.data);
+    bias_value_ = View(product_.bias, t_.bias->value.data);
     forward_ = {
         dnnl::inner_product_forward(forward_description_),
-        {{DNNL_ARG_SRC, View(source_, t_.input->data)},
+        {{DNNL_ARG_SRC, View(product_.source, t_.input->data)},
          {DNNL_ARG_WEIGHTS, packed},
          {DNNL_ARG_BIAS, bias_value_},
-         {DNNL_ARG_DST, View(destination_, t_.output->data)},
+         {DNNL_ARG_DST, View(product_.destination, t_.output->data)},
          {DNNL_ARG_SCRATCHPAD, builder.NewScratch(forward_description_.scratchpad_desc())}}};
     // In two steps: rounding to bf16 reads f32 once for both formats.
     rounded_ = builder.NewMemory(KerasOrder(memory::data_type::bf16));
@@ -42,18 +48,21 @@ class DenseBf16 : public DenseProducts {
   }
 
   void BuildBackwardWeights() override {
-    const dnnl::inner_product_backward_weights::primitive_desc description(
-        {source_, memory::desc(Size(), memory::data_type::f32, memory::format_tag::any), bias_,
-         destination_},
-        builder_.ScratchAttribute(), builder_.engine(), forward_description_);
+    onednn::InnerProduct with_f32_gradient = product_;
+    with_f32_gradient.weights = {Size(), memory::data_type::f32, memory::format_tag::any};
+    const onednn::InnerProductBackwardWeights description = DescribeBackwardWeights(
+        builder_.engine(), with_f32_gradient, onednn::ScratchAttribute(false),
+        forward_description_);
+    CheckExists(description);
+    builder_.Report("backward weights", onednn::ImplementationOf(description));
     const memory scratch = builder_.NewScratch(description.scratchpad_desc());
     const auto bind = [&](memory& kernel_into, memory& bias_into) -> BoundPrimitive {
       kernel_into = builder_.NewMemory(description.diff_weights_desc());
       bias_into = builder_.NewMemory(description.diff_bias_desc());
       return {
           dnnl::inner_product_backward_weights(description),
-          {{DNNL_ARG_SRC, View(source_, t_.input->data)},
-           {DNNL_ARG_DIFF_DST, View(destination_, t_.output->gradient)},
+          {{DNNL_ARG_SRC, View(product_.source, t_.input->data)},
+           {DNNL_ARG_DIFF_DST, View(product_.destination, t_.output->gradient)},
            {DNNL_ARG_DIFF_WEIGHTS, kernel_into},
            {DNNL_ARG_DIFF_BIAS, bias_into},
            {DNNL_ARG_SCRATCHPAD, scratch}}};
@@ -65,17 +74,18 @@ class DenseBf16 : public DenseProducts {
   }
 
   void BuildBackwardData() override {
-    const dnnl::inner_product_backward_data::primitive_desc description(
-        {source_, kernel_, destination_}, builder_.ScratchAttribute(), builder_.engine(),
-        forward_description_);
+    const onednn::InnerProductBackwardData description = DescribeBackwardData(
+        builder_.engine(), product_, onednn::ScratchAttribute(false), forward_description_);
+    CheckExists(description);
+    builder_.Report("backward data", onednn::ImplementationOf(description));
     const memory packed = builder_.NewMemory(description.weights_desc());
     pack_for_backward_ = BoundReorder(rounded_, packed);
     packs_for_backward_ = true;
     backward_data_ = {
         dnnl::inner_product_backward_data(description),
-        {{DNNL_ARG_DIFF_DST, View(destination_, t_.output->gradient)},
+        {{DNNL_ARG_DIFF_DST, View(product_.destination, t_.output->gradient)},
          {DNNL_ARG_WEIGHTS, packed},
-         {DNNL_ARG_DIFF_SRC, View(source_, t_.input->gradient)},
+         {DNNL_ARG_DIFF_SRC, View(product_.source, t_.input->gradient)},
          {DNNL_ARG_SCRATCHPAD, builder_.NewScratch(description.scratchpad_desc())}}};
   }
 
@@ -121,18 +131,18 @@ class DenseBf16 : public DenseProducts {
   memory View(const memory::desc& description, void* data) {
     return memory(description, builder_.engine(), data);
   }
-  dnnl::primitive_attr Attribute() const {
-    dnnl::primitive_attr attribute = builder_.ScratchAttribute();
-    dnnl::post_ops fused;
-    if (t_.relu) fused.append_eltwise(1.0f, dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
-    attribute.set_post_ops(fused);
-    return attribute;
+  template <typename Description>
+  static void CheckExists(const Description& description) {
+    if (onednn::Exists(description)) return;
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text("oneDNN ", onednn::Version(), " has no implementation of this product in bf16"));
   }
 
   Builder& builder_;
   DenseTensors t_;
-  memory::desc source_, destination_, kernel_, bias_;
-  dnnl::inner_product_forward::primitive_desc forward_description_;
+  onednn::InnerProduct product_;
+  onednn::InnerProductForward forward_description_;
   memory kernel_value_, bias_value_;  // where they lie when weights are prepared
   memory rounded_;
   BoundPrimitive round_, pack_for_forward_, pack_for_backward_, forward_, backward_data_;

@@ -14,6 +14,9 @@
 namespace dtrun::models {
 namespace {
 
+// oneDNN gives its sgemm no name to ask for; on x86 it is generated for every instruction set.
+constexpr char kGemm[] = "dnnl_sgemm";
+
 float* Floats(const Buffer& buffer) { return static_cast<float*>(buffer.data); }
 
 // c (m, n) = a (m, k) times b (k, n), plus c itself if `add`; 'T': the operand is stored
@@ -32,10 +35,13 @@ void Multiply(
 
 class DenseF32 : public DenseProducts {
  public:
-  DenseF32(Builder& builder, const DenseTensors& tensors) : builder_(builder), t_(tensors) {}
+  DenseF32(Builder& builder, const DenseTensors& tensors) : builder_(builder), t_(tensors) {
+    builder.Report("forward", kGemm);
+  }
 
-  void BuildBackwardWeights() override {}
+  void BuildBackwardWeights() override { builder_.Report("backward weights", kGemm); }
   void BuildBackwardData() override {
+    builder_.Report("backward data", kGemm);
     transposed_kernel_ = builder_.NewFloats(t_.kernel->value.count);
   }
 

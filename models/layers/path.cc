@@ -92,6 +92,8 @@ bool Path::synchronizes() const {
 Tensor* Path::BuildForward(Builder& builder, Tensor* input) {
   const uint32_t outer = builder.layer_index;
   const bool plain_output = builder.plain_output, output_kept = builder.output_kept;
+  const bool input_gradient = builder.input_gradient;
+  const std::string layer_name = builder.layer_name;
   builder.output_kept = true;
   for (size_t i = 0; i < entries_.size(); ++i) {
     // Random numbers of layers inside others never are those of another layer.
@@ -100,9 +102,13 @@ Tensor* Path::BuildForward(Builder& builder, Tensor* input) {
       Entry reorder{std::make_unique<Reorder>()};
       entries_.insert(entries_.begin() + static_cast<ptrdiff_t>(i), std::move(reorder));
     }
+    builder.layer_name = NameOf(layer_name, i);
     input = BuildEntry(builder, i, input);
+    builder.input_gradient |= entries_[i].parameter_count > 0;
   }
   builder.layer_index = outer;
+  builder.input_gradient = input_gradient;
+  builder.layer_name = layer_name;
   builder.plain_output = plain_output;
   builder.output_kept = output_kept;
   return input;
@@ -124,6 +130,7 @@ Tensor* Path::BuildEntry(Builder& builder, size_t i, Tensor* input) {
 
 // A gradient is needed wherever a layer before has parameters, or the input wants it.
 void Path::BuildBackward(Builder& builder, bool input_gradient) {
+  const std::string layer_name = builder.layer_name;
   size_t first = 0;
   if (!input_gradient) {
     while (first < entries_.size() && entries_[first].parameter_count == 0) ++first;
@@ -131,10 +138,16 @@ void Path::BuildBackward(Builder& builder, bool input_gradient) {
   for (size_t i = entries_.size(); i-- > first;) {
     Entry& entry = entries_[i];
     entry.input_gradient = input_gradient || i > first;
+    builder.layer_name = NameOf(layer_name, i);
     entry.layer->BuildBackward(builder, entry.input_gradient);
     if (i + 1 < entries_.size() && entry.output->gradient != entry.input->gradient)
       builder.ReleaseGradient(*entry.output);
   }
+  builder.layer_name = layer_name;
+}
+
+std::string Path::NameOf(const std::string& outer, size_t i) const {
+  return Text(outer, ", ", name_, " ", i, " (", entries_[i].layer->description(), ")");
 }
 
 void Path::PrepareWeights() {

@@ -48,6 +48,7 @@ class Path {
 
   template <typename Visit>
   Shape Walk(const Shape& input, const Visit& visit) const;
+  std::string NameOf(const std::string& outer, size_t i) const;
   Tensor* BuildEntry(Builder& builder, size_t i, Tensor* input);
 
   std::string name_;

@@ -9,19 +9,21 @@
 namespace dtrun::models {
 namespace {
 
-// 2 x 2 windows along two rows of the input, 16 channels at a time. `column` and `to_column` are
-// the steps from pixel to pixel in the input and in the output.
+// 2 x 2 windows along two rows of the input, `kLanes` channels at a time: 8 or 16, as the format
+// has them. `column` and `to_column` are the steps from pixel to pixel in the input and in the
+// output.
 //
-// The loops over 16 are written so that the compiler turns each of them into a few vector
+// The loops over the lanes are written so that the compiler turns each of them into a few vector
 // instructions: without a condition that could become a branch, and with one width per loop. That
 // matters: the plain form takes 20 us per image of network C, this one less than the memory does.
-DTRUN_KERNEL void PoolRow(
+template <int kLanes>
+DTRUN_KERNEL_PART void PoolRowOf(
     const float* __restrict upper, const float* __restrict lower, size_t column, size_t to_column,
     int windows, float least, float* __restrict output, uint8_t* __restrict winners) {
   for (int w = 0; w < windows; ++w) {
     const float *x0 = upper, *x1 = upper + column, *x2 = lower, *x3 = lower + column;
-    int32_t winner[16];
-    for (int i = 0; i < 16; ++i) {
+    int32_t winner[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
       const float best01 = x1[i] > x0[i] ? x1[i] : x0[i];
       const float best23 = x3[i] > x2[i] ? x3[i] : x2[i];
       const float best = best23 > best01 ? best23 : best01;
@@ -30,7 +32,7 @@ DTRUN_KERNEL void PoolRow(
       output[i] = best;
       winner[i] = (right01 + low * (2 + right23 - right01)) | -none;
     }
-    for (int i = 0; i < 16; ++i) winners[i] = static_cast<uint8_t>(winner[i]);
+    for (int i = 0; i < kLanes; ++i) winners[i] = static_cast<uint8_t>(winner[i]);
     upper += 2 * column;
     lower += 2 * column;
     output += to_column;
@@ -38,14 +40,15 @@ DTRUN_KERNEL void PoolRow(
   }
 }
 
-DTRUN_KERNEL void UnpoolRow(
+template <int kLanes>
+DTRUN_KERNEL_PART void UnpoolRowOf(
     const float* __restrict output_gradient, const uint8_t* __restrict winners, size_t column,
     size_t to_column, int windows, float* __restrict upper, float* __restrict lower) {
   for (int w = 0; w < windows; ++w) {
     float *x0 = upper, *x1 = upper + column, *x2 = lower, *x3 = lower + column;
-    int32_t winner[16];
-    for (int i = 0; i < 16; ++i) winner[i] = winners[i];
-    for (int i = 0; i < 16; ++i) {
+    int32_t winner[kLanes];
+    for (int i = 0; i < kLanes; ++i) winner[i] = winners[i];
+    for (int i = 0; i < kLanes; ++i) {
       const uint32_t bits = std::bit_cast<uint32_t>(output_gradient[i]);
       x0[i] = std::bit_cast<float>(bits & -uint32_t(winner[i] == 0));
       x1[i] = std::bit_cast<float>(bits & -uint32_t(winner[i] == 1));
@@ -65,13 +68,14 @@ DTRUN_KERNEL_PART int16_t Order(int16_t bits) {
 }
 
 // The same on bf16, whose order is that of 16-bit integers but for the negative ones.
-DTRUN_KERNEL void PoolRow(
+template <int kLanes>
+DTRUN_KERNEL_PART void PoolRowOf(
     const Bf16* __restrict upper, const Bf16* __restrict lower, size_t column, size_t to_column,
     int windows, int16_t least, Bf16* __restrict output, uint8_t* __restrict winners) {
   for (int w = 0; w < windows; ++w) {
     const Bf16 *x0 = upper, *x1 = upper + column, *x2 = lower, *x3 = lower + column;
-    int16_t winner[16];
-    for (int i = 0; i < 16; ++i) {
+    int16_t winner[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
       const int16_t k0 = Order(static_cast<int16_t>(x0[i]));
       const int16_t k1 = Order(static_cast<int16_t>(x1[i]));
       const int16_t k2 = Order(static_cast<int16_t>(x2[i]));
@@ -83,7 +87,7 @@ DTRUN_KERNEL void PoolRow(
       output[i] = static_cast<Bf16>(Order(best));
       winner[i] = static_cast<int16_t>((right01 + low * (2 + right23 - right01)) | -none);
     }
-    for (int i = 0; i < 16; ++i) winners[i] = static_cast<uint8_t>(winner[i]);
+    for (int i = 0; i < kLanes; ++i) winners[i] = static_cast<uint8_t>(winner[i]);
     upper += 2 * column;
     lower += 2 * column;
     output += to_column;
@@ -91,14 +95,15 @@ DTRUN_KERNEL void PoolRow(
   }
 }
 
-DTRUN_KERNEL void UnpoolRow(
+template <int kLanes>
+DTRUN_KERNEL_PART void UnpoolRowOf(
     const Bf16* __restrict output_gradient, const uint8_t* __restrict winners, size_t column,
     size_t to_column, int windows, Bf16* __restrict upper, Bf16* __restrict lower) {
   for (int w = 0; w < windows; ++w) {
     Bf16 *x0 = upper, *x1 = upper + column, *x2 = lower, *x3 = lower + column;
-    int16_t winner[16];
-    for (int i = 0; i < 16; ++i) winner[i] = winners[i];
-    for (int i = 0; i < 16; ++i) {
+    int16_t winner[kLanes];
+    for (int i = 0; i < kLanes; ++i) winner[i] = winners[i];
+    for (int i = 0; i < kLanes; ++i) {
       const int16_t bits = static_cast<int16_t>(output_gradient[i]);
       x0[i] = static_cast<Bf16>(bits & -int16_t(winner[i] == 0));
       x1[i] = static_cast<Bf16>(bits & -int16_t(winner[i] == 1));
@@ -109,6 +114,47 @@ DTRUN_KERNEL void UnpoolRow(
     lower += 2 * column;
     output_gradient += to_column;
     winners += to_column;
+  }
+}
+
+// For each of them the compiler makes both widths, for every vector unit.
+DTRUN_KERNEL void PoolRow(
+    int lanes, const float* upper, const float* lower, size_t column, size_t to_column, int windows,
+    float least, float* output, uint8_t* winners) {
+  if (lanes == 16) {
+    PoolRowOf<16>(upper, lower, column, to_column, windows, least, output, winners);
+  } else {
+    PoolRowOf<8>(upper, lower, column, to_column, windows, least, output, winners);
+  }
+}
+
+DTRUN_KERNEL void PoolRow(
+    int lanes, const Bf16* upper, const Bf16* lower, size_t column, size_t to_column, int windows,
+    int16_t least, Bf16* output, uint8_t* winners) {
+  if (lanes == 16) {
+    PoolRowOf<16>(upper, lower, column, to_column, windows, least, output, winners);
+  } else {
+    PoolRowOf<8>(upper, lower, column, to_column, windows, least, output, winners);
+  }
+}
+
+DTRUN_KERNEL void UnpoolRow(
+    int lanes, const float* output_gradient, const uint8_t* winners, size_t column,
+    size_t to_column, int windows, float* upper, float* lower) {
+  if (lanes == 16) {
+    UnpoolRowOf<16>(output_gradient, winners, column, to_column, windows, upper, lower);
+  } else {
+    UnpoolRowOf<8>(output_gradient, winners, column, to_column, windows, upper, lower);
+  }
+}
+
+DTRUN_KERNEL void UnpoolRow(
+    int lanes, const Bf16* output_gradient, const uint8_t* winners, size_t column, size_t to_column,
+    int windows, Bf16* upper, Bf16* lower) {
+  if (lanes == 16) {
+    UnpoolRowOf<16>(output_gradient, winners, column, to_column, windows, upper, lower);
+  } else {
+    UnpoolRowOf<8>(output_gradient, winners, column, to_column, windows, upper, lower);
   }
 }
 
@@ -132,15 +178,22 @@ size_t OffsetOf(const Tensor& t, int h, int w, int c) {
   return (size_t(c / t.block) * t.shape.pixels() + pixel) * size_t(t.block) + size_t(c % t.block);
 }
 
-bool IsVectorCase(const Tensor& from, const Tensor& to, int window) {
-  return window == 2 && from.block % 16 == 0 && to.block % 16 == 0 && from.shape.channels % 16 == 0;
+// Channels that lie beside each other in both formats and can be taken at a time; 0: each by
+// itself.
+int LanesOf(const Tensor& from, const Tensor& to, int window) {
+  for (const int lanes : {16, 8}) {
+    if (window == 2 && from.block % lanes == 0 && to.block % lanes == 0 &&
+        from.shape.channels % lanes == 0)
+      return lanes;
+  }
+  return 0;
 }
 
 // Calls body(offset of the first window's upper left pixel, of its output) for every row of windows
-// and 16 channels.
+// and `lanes` channels.
 template <typename Body>
-void ForEachRow(const Tensor& from, const Tensor& to, const Body& body) {
-  for (int c = 0; c < to.shape.channels; c += 16) {
+void ForEachRow(const Tensor& from, const Tensor& to, int lanes, const Body& body) {
+  for (int c = 0; c < to.shape.channels; c += lanes) {
     for (int h = 0; h < to.shape.height; ++h)
       body(OffsetOf(from, 2 * h, 0, c), OffsetOf(to, h, 0, c));
   }
@@ -176,11 +229,11 @@ void Forward(
     uint8_t* winners) {
   const Steps steps(from);
   const auto least = Ordered<Value>::Least(from.relu);
-  if (IsVectorCase(from, to, window)) {
-    ForEachRow(from, to, [&](size_t x, size_t y) {
+  if (const int lanes = LanesOf(from, to, window); lanes > 0) {
+    ForEachRow(from, to, lanes, [&](size_t x, size_t y) {
       PoolRow(
-          input + x, input + x + steps.row, steps.column, size_t(to.block), to.shape.width, least,
-          output + y, winners + y);
+          lanes, input + x, input + x + steps.row, steps.column, size_t(to.block), to.shape.width,
+          least, output + y, winners + y);
     });
     return;
   }
@@ -201,13 +254,13 @@ void Backward(
     const uint8_t* winners, Value* input_gradient) {
   const Steps steps(from);
   const bool covered = from.shape.height % window == 0 && from.shape.width % window == 0;
-  if (IsVectorCase(from, to, window)) {
+  if (const int lanes = LanesOf(from, to, window); lanes > 0) {
     if (!covered) std::memset(input_gradient, 0, from.stride() * sizeof(Value));
-    ForEachRow(from, to, [&](size_t x, size_t y) {
+    ForEachRow(from, to, lanes, [&](size_t x, size_t y) {
       Value* upper = input_gradient + x;
       UnpoolRow(
-          output_gradient + y, winners + y, steps.column, size_t(to.block), to.shape.width, upper,
-          upper + steps.row);
+          lanes, output_gradient + y, winners + y, steps.column, size_t(to.block), to.shape.width,
+          upper, upper + steps.row);
     });
     return;
   }

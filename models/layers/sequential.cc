@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "models/layers/convolution_plan.h"
 #include "models/layers/initial_weights.h"
 #include "models/layers/kernels.h"
 #include "models/layers/reorder.h"
+#include "models/onednn/onednn.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -157,17 +159,25 @@ Tensor* Sequential::InsertReorder(size_t i, Tensor* input) {
 Tensor* Sequential::BuildEntry(size_t i, Tensor* input) {
   builder_.by_micro_batch = i < head_;
   builder_.dtype = DtypeOf(i);
+  NameEntry(i);
+  builder_.input_gradient = std::any_of(
+      entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(i),
+      [](const Entry& entry) { return entry.parameter_count > 0; });
   builder_.parameters = parameters_.data() + entries_[i].first_parameter;
   builder_.buffers = buffers_.data() + entries_[i].first_buffer;
   SayWhatIsRead(i + 1);
   try {
     return entries_[i].output = entries_[i].layer->BuildForward(builder_, input);
   } catch (const Error& error) {
-    throw Error(
-        error.code(), Text(
-                          "layer ", builder_.layer_index, " (", entries_[i].layer->description(),
-                          ") ", error.what()));
+    throw Error(error.code(), Text(builder_.layer_name, " ", error.what()));
   }
+}
+
+// By its place in the user's list; a conversion belongs to the layer that reads it.
+void Sequential::NameEntry(size_t i) {
+  size_t index = 0;
+  for (size_t before = 0; before < i; ++before) index += !entries_[before].converts;
+  builder_.layer_name = Text("layer ", index, " (", entries_[i].layer->description(), ")");
 }
 
 // A gradient is needed wherever a layer before has parameters.
@@ -180,6 +190,7 @@ void Sequential::BuildBackward() {
   for (size_t i = entries_.size(); i-- > first_trained;) {
     entries_[i].input_gradient = i > first_trained;
     builder_.by_micro_batch = i < head_;
+    NameEntry(i);
     entries_[i].layer->BuildBackward(builder_, entries_[i].input_gradient);
     ReleaseGradientOf(i);
   }
@@ -238,6 +249,18 @@ std::string Sequential::description() const {
   for (const Entry& entry : entries_)
     text += Text(text.empty() ? "" : ", ", entry.layer->description());
   return text;
+}
+
+std::vector<std::string> Sequential::slow_parts() const {
+  std::vector<std::string> parts;
+  for (const LayerImplementation& part : implementations()) {
+    if (!IsReference(part.implementation)) continue;
+    parts.push_back(Text(
+        part.layer, ": ", part.direction, " is computed slowly, by ", part.implementation,
+        ": oneDNN ", onednn::Version(), " has nothing faster for it on ",
+        onednn::InstructionSet()));
+  }
+  return parts;
 }
 
 void Sequential::PrepareWeights() {

@@ -100,6 +100,14 @@ class Sequential {
   DType dtype() const { return dtype_; }
   /// "conv2d 32 3x3 relu, max_pool2d 2x2, dense 10"
   std::string description() const;
+  /// What computes the heavy layers, direction by direction, in the order in which they were built.
+  const std::vector<LayerImplementation>& implementations() const {
+    return builder_.implementations();
+  }
+  /// Directions of layers that oneDNN computes without its vector code, with the reason; empty:
+  /// none.
+  ///   "layer 0 (conv2d 32 3x3): backward weights by oneDNN's ref:any, ..."
+  std::vector<std::string> slow_parts() const;
 
   float* input() { return input_; }
   const float* output() const { return output_->data; }
@@ -132,6 +140,7 @@ class Sequential {
   void MakeParameters(const std::vector<LayerSpecs>& specs);
   void MakeBuffers(const std::vector<LayerSpecs>& specs);
   std::string ParameterName(size_t i, const ParameterSpec& spec) const;
+  void NameEntry(size_t i);
   void BuildForward(const Shape& input);
   Tensor* BuildEntry(size_t i, Tensor* input);
   Tensor* InsertReorder(size_t i, Tensor* input);

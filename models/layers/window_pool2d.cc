@@ -3,8 +3,10 @@
 #include <dnnl.hpp>
 
 #include "models/layers/builder.h"
+#include "models/layers/convolution_plan.h"
 #include "models/layers/kernels.h"
 #include "models/layers/window_settings.h"
+#include "models/onednn/onednn.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -15,52 +17,75 @@ using dnnl::memory;
 
 }  // namespace
 
-// The output has the input's format. For the way back of a maximum oneDNN keeps where it was, per
+// The output has the input's format, unless oneDNN has only reference implementations for that one
+// and others for another format. For the way back of a maximum oneDNN keeps where it was, per
 // micro-batch.
 struct WindowPool2D::Impl {
   Builder* builder;
   size_t batch;
   Tensor *input, *output;
-  algorithm how;
-  memory::dims stride, size, before, after;  // rows, columns
-  dnnl::pooling_forward::primitive_desc description;
-  BoundPrimitive forward, backward;
+  Shape output_shape;
+  onednn::Pooling pooling;  // with the formats that oneDNN computes in
+  onednn::PoolingForward forward_description;
+  onednn::PoolingBackward backward_description;
+  PrimitiveSequence forward, backward;
   Memo* memo = nullptr;
   memory workspace;
 
+  memory::desc Activations(const Shape& shape, int block) const {
+    return DescribeActivations(shape, block, builder->batch(), DataTypeOf(builder->dtype));
+  }
+
+  // Whether both directions have an implementation that is made for speed.
+  bool Describe(int block) {
+    pooling.source = Activations(input->shape, block);
+    pooling.destination = Activations(output_shape, block);
+    const dnnl::primitive_attr attribute = onednn::ScratchAttribute(false);
+    forward_description = DescribeForward(builder->engine(), pooling, attribute);
+    if (!onednn::Exists(forward_description)) return false;
+    backward_description =
+        DescribeBackward(builder->engine(), pooling, attribute, forward_description);
+    return onednn::Exists(backward_description) &&
+           !IsReference(onednn::ImplementationOf(forward_description)) &&
+           !IsReference(onednn::ImplementationOf(backward_description));
+  }
+
+  void ChooseFormat() {
+    const int channels = input->shape.channels;
+    for (const int block : {input->block, 16, 8, channels, 1}) {
+      if (!Describe(block)) continue;
+      output = builder->NewTensor(output_shape, block, false);
+      return;
+    }
+    Describe(input->block);
+    output = builder->NewTensor(output_shape, input->block, false);
+  }
+
   void BindForward() {
-    description = {
-        {dnnl::prop_kind::forward_training, how, builder->DescriptionOf(*input),
-         builder->DescriptionOf(*output), stride, size, before, after},
-        builder->ScratchAttribute(),
-        builder->engine()};
-    const size_t bytes = description.workspace_desc().get_size();
+    const size_t bytes = forward_description.workspace_desc().get_size();
     if (bytes > 0) memo = builder->NewMemo(bytes);
-    workspace = memory(description.workspace_desc(), builder->engine(), DNNL_MEMORY_NONE);
-    forward = {
-        dnnl::pooling_forward(description),
-        {{DNNL_ARG_SRC, builder->DataOf(*input)},
-         {DNNL_ARG_DST, builder->DataOf(*output)},
-         {DNNL_ARG_WORKSPACE, workspace},
-         {DNNL_ARG_SCRATCHPAD, builder->NewScratch(description.scratchpad_desc())}}};
+    workspace = memory(forward_description.workspace_desc(), builder->engine(), DNNL_MEMORY_NONE);
+    forward.Append(
+        {dnnl::pooling_forward(forward_description),
+         {{DNNL_ARG_SRC, forward.Reads(*builder, builder->DataOf(*input), pooling.source)},
+          {DNNL_ARG_DST, builder->DataOf(*output)},
+          {DNNL_ARG_WORKSPACE, workspace},
+          {DNNL_ARG_SCRATCHPAD, builder->NewScratch(forward_description.scratchpad_desc())}}});
   }
 
   void BindBackward() {
-    const dnnl::pooling_backward::primitive_desc way_back(
-        {how, builder->DescriptionOf(*input), builder->DescriptionOf(*output), stride, size, before,
-         after},
-        builder->ScratchAttribute(), builder->engine(), description);
-    backward = {
-        dnnl::pooling_backward(way_back),
-        {{DNNL_ARG_DIFF_DST, builder->GradientOf(*output)},
-         {DNNL_ARG_DIFF_SRC, builder->GradientOf(*input)},
-         {DNNL_ARG_WORKSPACE, workspace},
-         {DNNL_ARG_SCRATCHPAD, builder->NewScratch(way_back.scratchpad_desc())}}};
+    backward.Append(
+        {dnnl::pooling_backward(backward_description),
+         {{DNNL_ARG_DIFF_DST, builder->GradientOf(*output)},
+          {DNNL_ARG_DIFF_SRC,
+           backward.Writes(*builder, builder->GradientOf(*input), pooling.source)},
+          {DNNL_ARG_WORKSPACE, workspace},
+          {DNNL_ARG_SCRATCHPAD, builder->NewScratch(backward_description.scratchpad_desc())}}});
   }
 
-  void Run(const BoundPrimitive& primitive) {
+  void Run(const PrimitiveSequence& sequence) {
     if (memo != nullptr) workspace.set_data_handle(memo->data);
-    primitive.Run(builder->stream());
+    sequence.Run(builder->stream());
   }
 };
 
@@ -88,26 +113,28 @@ Shape WindowPool2D::OutputShape(const Shape& input) const {
 Tensor* WindowPool2D::BuildForward(Builder& builder, Tensor* input) {
   const WindowExtent rows = ExtentOf(window_, input->shape.height);
   const WindowExtent columns = ExtentOf(window_, input->shape.width);
-  Tensor* output = builder.NewTensor(OutputShape(input->shape), input->block, false);
   impl_ = std::make_unique<Impl>();
   impl_->builder = &builder;
   impl_->batch = size_t(builder.batch());
   impl_->input = input;
-  impl_->output = output;
-  impl_->how = operation_ == Operation::kMax ? algorithm::pooling_max
-                                             : algorithm::pooling_avg_exclude_padding;
-  impl_->stride = {window_.stride, window_.stride};
-  impl_->size = {window_.size, window_.size};
-  impl_->before = {rows.before, columns.before};
-  impl_->after = {rows.after, columns.after};
+  impl_->output_shape = OutputShape(input->shape);
+  impl_->pooling.how = operation_ == Operation::kMax ? algorithm::pooling_max
+                                                     : algorithm::pooling_avg_exclude_padding;
+  impl_->pooling.stride = {window_.stride, window_.stride};
+  impl_->pooling.size = {window_.size, window_.size};
+  impl_->pooling.before = {rows.before, columns.before};
+  impl_->pooling.after = {rows.after, columns.after};
+  impl_->ChooseFormat();
   impl_->BindForward();
-  return output;
+  builder.Report("forward", onednn::ImplementationOf(impl_->forward_description));
+  return impl_->output;
 }
 
 void WindowPool2D::BuildBackward(Builder& builder, bool input_gradient) {
   if (!input_gradient) return;
   builder.GiveGradient(impl_->input);
   impl_->BindBackward();
+  builder.Report("backward data", onednn::ImplementationOf(impl_->backward_description));
 }
 
 void WindowPool2D::Forward(const Pass&) { impl_->Run(impl_->forward); }

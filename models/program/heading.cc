@@ -1,9 +1,8 @@
 #include "models/program/heading.h"
 
-#include <dnnl.hpp>
-
 #include "models/callbacks/print.h"
 #include "models/data/sampling.h"
+#include "models/onednn/onednn.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -49,9 +48,8 @@ std::string GpuLine(const TrainOptions& o, const PreparedGpu& gpu) {
 
 std::string ComputeLine(const TrainOptions& o, const Preparation& ready) {
   if (ready.gpu.replica != nullptr) return GpuLine(o, ready.gpu);
-  const dnnl_version_t* onednn = dnnl_version();
   return Text(
-      "CPU, oneDNN ", onednn->major, ".", onednn->minor, ".", onednn->patch,
+      "CPU, oneDNN ", onednn::Version(), " ", onednn::InstructionSet(),
       ", threads per rank: ", ready.threads, ready.model->dtype() == DType::kBF16 ? ", bf16" : "",
       ready.gpu.why_not.empty() ? "" : Text("; no GPU, because ", ready.gpu.why_not));
 }

@@ -166,19 +166,44 @@ libtorch = repository_rule(
     environ = ["DTRUN_LIBTORCH"],
 )
 
+def _onednn_impl(ctx):
+    wanted = ctx.os.environ.get("DTRUN_ONEDNN", "")
+    folder = wanted or "/usr"
+    if not ctx.path(folder + "/include/dnnl.hpp").exists:
+        fail("\n\n" + ("DTRUN_ONEDNN is '{}'; expected a folder with include/dnnl.hpp\n".format(wanted) if wanted else "dnnl.hpp was not found in /usr/include. Install it with: apt-get install libdnnl-dev   (or run scripts/quickstart)\n"))
+    headers = ["dnnl" + part for part in [".h", ".hpp", "_config.h", "_debug.h", "_types.h", "_version.h"]]
+    for header in headers + ["oneapi/dnnl"]:
+        ctx.symlink(folder + "/include/" + header, "include/" + header)
+
+    # The version stands in one line of a header: #define DNNL_VERSION_MAJOR 2
+    major = ""
+    for line in ctx.read(folder + "/include/oneapi/dnnl/dnnl_version.h").splitlines():
+        words = [word for word in line.split(" ") if word]
+        if words[:2] == ["#define", "DNNL_VERSION_MAJOR"]:
+            major = words[2]
+    if major not in ["2", "3"]:
+        fail("\n\n{}/include holds oneDNN {}; expected version 2 or 3\n".format(folder, major or "of unknown version"))
+    ctx.file("version.bzl", "ONEDNN_MAJOR = {}\n".format(repr(major)))
+    lib = ["-L" + folder + "/lib", "-Wl,-rpath," + folder + "/lib"] if wanted else []
+    ctx.file("BUILD.bazel", _LIBRARY.format(
+        name = "onednn",
+        includes = repr(["include"]),
+        defines = "[]",
+        linkopts = repr(lib + ["-ldnnl"]),
+    ))
+
+# `@onednn` is the oneDNN in the folder DTRUN_ONEDNN, or else Debian's; `@onednn//:version.bzl` tells its major version.
+onednn = repository_rule(
+    implementation = _onednn_impl,
+    local = True,
+    environ = ["DTRUN_ONEDNN"],
+)
+
 def system_libraries():
     open_mpi(name = "open_mpi")
     cuda(name = "cuda")
     libtorch(name = "libtorch")
-    system_library(
-        name = "onednn",
-        headers = ["dnnl.hpp", "oneapi/dnnl"] + [
-            "dnnl" + part
-            for part in [".h", "_config.h", "_debug.h", "_types.h", "_version.h"]
-        ],
-        package = "libdnnl-dev",
-        linkopts = ["-ldnnl"],
-    )
+    onednn(name = "onednn")
     system_library(
         name = "cli11",
         headers = ["CLI"],

@@ -1,0 +1,299 @@
+// oneDNN's forward primitive chooses the format of its output, and the ways back take over what it
+// chose. Some have no implementation for these formats and fall back to a reference without a word:
+// a hundred times slower. So each direction is asked for the name of its implementation, in the
+// tensors' formats first, then in formats of its own with reorders around it. The cheapest
+// combination by estimate wins.
+
+#include "models/layers/convolution_plan.h"
+
+#include <dtrun/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "models/layers/builder.h"
+#include "models/layers/weight_gradient_kernels.h"
+#include "models/text.h"
+
+namespace dtrun::models {
+namespace {
+
+using dnnl::memory;
+
+// Rough speeds, of one core. Their ratios decide, and those differ by factors.
+constexpr double kReorderedBytesPerCycle = 4, kReferenceFlopsPerCycle = 0.05;
+// Share of the peak that the kernel for few channels reaches: it loads a value for every product.
+constexpr double kOwnShare = 0.4;
+// GEMM on unfolded inputs reaches this share for large matrices, and little of it where the
+// smallest side is far below this one.
+constexpr double kGemmShare = 0.9, kGemmSide = 40;
+// Padding of channels up to a whole vector that is accepted without a look at other formats.
+constexpr double kAcceptedWaste = 1.25;
+
+bool Contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+// By the instruction set in an implementation's name, or that of the machine: lanes times two
+// operations of a fused multiplication times two units; AVX and SSE4.1 have no fused one.
+double FlopsPerCycleOf(const std::string& name) {
+  if (Contains(name, "avx512") || Contains(name, "AVX512") || Contains(name, "avx10")) return 64;
+  if (Contains(name, "avx2") || Contains(name, "AVX2")) return 32;
+  if (Contains(name, "avx") || Contains(name, "AVX")) return 16;
+  return 8;
+}
+
+// `side`: the smallest one of the matrices that a GEMM would multiply.
+double FlopsPerCycle(const std::string& implementation, double side) {
+  if (IsReference(implementation)) return kReferenceFlopsPerCycle;
+  const bool names_isa = Contains(implementation, "avx") || Contains(implementation, "sse");
+  const double peak = FlopsPerCycleOf(names_isa ? implementation : onednn::InstructionSet());
+  const bool gemm = Contains(implementation, "gemm") && !Contains(implementation, "brgemm");
+  return gemm ? peak * kGemmShare * (1 - std::exp(-side / kGemmSide)) : peak;
+}
+
+double Elements(const memory::desc& description) {
+  double count = 1;
+  for (const memory::dim dim : onednn::DimsOf(description)) count *= static_cast<double>(dim);
+  return count;
+}
+
+// The implementation that oneDNN likes best among those that are none for reference; one of these
+// if there is no other.
+template <typename Description>
+void SkipReferences(Description& description) {
+  if (!onednn::Exists(description)) return;
+  Description candidate = description;
+  while (IsReference(onednn::ImplementationOf(candidate))) {
+    if (!candidate.next_impl()) return;
+  }
+  description = candidate;
+}
+
+class Planner {
+ public:
+  Planner(const dnnl::engine& engine, const ConvolutionProblem& problem)
+      : engine_(engine), p_(problem), type_(DataTypeOf(problem.dtype)) {
+    const auto channels = static_cast<double>(p_.input.channels);
+    flops_ = 2.0 * p_.batch * static_cast<double>(p_.output.count()) * channels * p_.size * p_.size;
+  }
+
+  ConvolutionPlan Plan() {
+    const int favourite = FavouriteBlock();
+    ConvolutionPlan best = PlanFor(favourite);
+    double least = CostOf(best);
+    if (least <= AcceptedCost()) return best;
+    for (const int block : {16, 8, p_.output.channels, 1}) {
+      if (block == favourite) continue;
+      const ConvolutionPlan plan = PlanFor(block);
+      const double cost = CostOf(plan) + CostOfOtherFormat(block);
+      if (cost >= least) continue;
+      least = cost;
+      best = plan;
+    }
+    return best;
+  }
+
+ private:
+  struct Formats {
+    memory::desc source, destination;
+  };
+
+  memory::desc Source(int block) const {
+    return DescribeActivations(p_.input, block, p_.batch, type_);
+  }
+  memory::desc Destination(int block) const {
+    return DescribeActivations(p_.output, block, p_.batch, type_);
+  }
+  static memory::desc InAnyFormat(const memory::desc& description) {
+    return memory::desc(
+        onednn::DimsOf(description), onednn::TypeOf(description), memory::format_tag::any);
+  }
+
+  onednn::Convolution Describe(const Formats& formats, memory::data_type weights) const {
+    onednn::Convolution convolution;
+    convolution.source = formats.source;
+    convolution.destination = formats.destination;
+    convolution.weights = memory::desc(
+        {p_.output.channels, p_.input.channels, p_.size, p_.size}, weights,
+        memory::format_tag::any);
+    if (p_.bias) {
+      convolution.bias =
+          memory::desc({p_.output.channels}, memory::data_type::f32, memory::format_tag::a);
+    }
+    convolution.stride = p_.stride;
+    convolution.before = p_.before;
+    convolution.after = p_.after;
+    return convolution;
+  }
+
+  onednn::ConvolutionForward Forward(const Formats& formats, bool relu) const {
+    auto description =
+        DescribeForward(engine_, Describe(formats, type_), onednn::ScratchAttribute(relu));
+    SkipReferences(description);
+    return description;
+  }
+
+  // oneDNN chooses the format; where no Tensor can say it, channels come last.
+  int FavouriteBlock() const {
+    const Formats formats = {Source(p_.input_block), InAnyFormat(Destination(1))};
+    const onednn::ConvolutionForward description = Forward(formats, p_.relu);
+    if (!onednn::Exists(description)) return p_.output.channels;
+    const int block = BlockOf(description.dst_desc(), p_.output, p_.batch);
+    return block == 0 ? p_.output.channels : block;
+  }
+
+  // The tensors' own formats; one or both of the primitive's choice; the plain ones, in which GEMM
+  // works with every instruction set.
+  std::vector<Formats> Candidates(int output_block) const {
+    const memory::desc source = Source(p_.input_block), destination = Destination(output_block);
+    const memory::desc any_source = InAnyFormat(source), any = InAnyFormat(destination);
+    return {
+        {source, destination},       {source, any},
+        {any_source, destination},   {any_source, any},
+        {Source(1), Destination(1)}, {Source(p_.input.channels), Destination(p_.output.channels)}};
+  }
+
+  double ReorderCost(const memory::desc& has, const memory::desc& wants) const {
+    if (has == wants) return 0;
+    return static_cast<double>(has.get_size() + wants.get_size()) / kReorderedBytesPerCycle;
+  }
+
+  // Weights that are filled up to whole vectors of channels are multiplied in vain.
+  double ComputeCost(const std::string& implementation, const memory::desc& weights) const {
+    const double bytes = static_cast<double>(memory::data_type_size(onednn::TypeOf(weights)));
+    const double waste = static_cast<double>(weights.get_size()) / (Elements(weights) * bytes);
+    const double side = std::min(p_.output.channels, p_.input.channels * p_.size * p_.size);
+    return flops_ * std::max(waste, 1.0) / FlopsPerCycle(implementation, side);
+  }
+
+  double DirectionCost() const { return flops_ / FlopsPerCycleOf(onednn::InstructionSet()); }
+
+  // That of all directions at the speed of the machine, with a little padding.
+  double AcceptedCost() const {
+    return (p_.input_gradient ? 3 : 2) * kAcceptedWaste * DirectionCost();
+  }
+
+  static double CostOf(const ConvolutionPlan& plan) {
+    return plan.forward.cost + plan.backward_data.cost + plan.backward_weights.cost;
+  }
+
+  // The next layer most likely wants oneDNN's favourite as well, there and back.
+  double CostOfOtherFormat(int block) const {
+    return 4 * static_cast<double>(Destination(block).get_size()) / kReorderedBytesPerCycle;
+  }
+
+  // `make(formats)` describes the direction; `formats_of` and `weights_of` what it then takes.
+  template <typename Description, typename Make, typename FormatsOf, typename WeightsOf>
+  ConvolutionWay<Description> Cheapest(
+      int output_block, const Make& make, const FormatsOf& formats_of,
+      const WeightsOf& weights_of) const {
+    const std::vector<Formats> candidates = Candidates(output_block);
+    std::optional<ConvolutionWay<Description>> best;
+    for (const Formats& candidate : candidates) {
+      const Description description = make(candidate);
+      if (!onednn::Exists(description)) continue;
+      const std::string name = onednn::ImplementationOf(description);
+      const Formats taken = formats_of(description);
+      const double cost = ComputeCost(name, weights_of(description)) +
+                          ReorderCost(candidates[0].source, taken.source) +
+                          ReorderCost(candidates[0].destination, taken.destination);
+      if (!best || cost < best->cost) best = {description, name, cost};
+      if (best->cost <= kAcceptedWaste * DirectionCost()) break;
+    }
+    if (!best) {
+      throw Error(
+          ErrorCode::kUnavailable,
+          Text("oneDNN ", onednn::Version(), " has no implementation of this convolution"));
+    }
+    return *best;
+  }
+
+  void PlanForward(ConvolutionPlan& plan) const {
+    const auto with_relu = [&](bool relu) {
+      return Cheapest<onednn::ConvolutionForward>(
+          plan.output_block, [&](const Formats& formats) { return Forward(formats, relu); },
+          [](const auto& d) {
+            return Formats{d.src_desc(), d.dst_desc()};
+          },
+          [](const auto& d) { return d.weights_desc(); });
+    };
+    plan.forward = with_relu(p_.relu);
+    plan.fuses_relu = p_.relu;
+    // A pass of its own for the ReLU, in place.
+    if (!p_.relu || p_.dtype != DType::kF32) return;
+    if (plan.forward.cost <= kAcceptedWaste * DirectionCost()) return;
+    auto apart = with_relu(false);
+    const auto bytes = static_cast<double>(Destination(plan.output_block).get_size());
+    apart.cost += 2 * bytes / kReorderedBytesPerCycle;
+    if (apart.cost >= plan.forward.cost) return;
+    plan.forward = std::move(apart);
+    plan.fuses_relu = false;
+  }
+
+  void PlanBackward(ConvolutionPlan& plan) const {
+    const onednn::ConvolutionForward& forward = plan.forward.description;
+    const dnnl::primitive_attr attribute = onednn::ScratchAttribute(false);
+    plan.backward_weights = Cheapest<onednn::ConvolutionBackwardWeights>(
+        plan.output_block,
+        [&](const Formats& formats) {
+          auto description = DescribeBackwardWeights(
+              engine_, Describe(formats, memory::data_type::f32), attribute, forward);
+          SkipReferences(description);
+          return description;
+        },
+        [](const auto& d) {
+          return Formats{d.src_desc(), d.diff_dst_desc()};
+        },
+        [](const auto& d) { return d.diff_weights_desc(); });
+    const double own = DirectionCost() / kOwnShare;
+    if (own < plan.backward_weights.cost && HasOwnWeightGradient(plan.output_block))
+      plan.backward_weights = {{}, kOwnWeightGradient, own};
+    if (!p_.input_gradient) return;
+    plan.backward_data = Cheapest<onednn::ConvolutionBackwardData>(
+        plan.output_block,
+        [&](const Formats& formats) {
+          auto description =
+              DescribeBackwardData(engine_, Describe(formats, type_), attribute, forward);
+          SkipReferences(description);
+          return description;
+        },
+        [](const auto& d) {
+          return Formats{d.diff_src_desc(), d.diff_dst_desc()};
+        },
+        [](const auto& d) { return d.weights_desc(); });
+  }
+
+  bool HasOwnWeightGradient(int output_block) const {
+    return p_.dtype == DType::kF32 && p_.input_block == p_.input.channels &&
+           CanComputeWeightGradient(p_.input.channels, p_.size, output_block);
+  }
+
+  ConvolutionPlan PlanFor(int output_block) const {
+    ConvolutionPlan plan;
+    plan.output_block = output_block;
+    PlanForward(plan);
+    PlanBackward(plan);
+    return plan;
+  }
+
+  const dnnl::engine& engine_;
+  const ConvolutionProblem& p_;
+  memory::data_type type_;
+  double flops_ = 0;
+};
+
+}  // namespace
+
+bool IsReference(const std::string& implementation) {
+  return implementation.rfind("ref", 0) == 0 || implementation.rfind("simple", 0) == 0;
+}
+
+ConvolutionPlan PlanConvolution(const dnnl::engine& engine, const ConvolutionProblem& problem) {
+  return Planner(engine, problem).Plan();
+}
+
+}  // namespace dtrun::models

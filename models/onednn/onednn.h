@@ -1,0 +1,103 @@
+#ifndef DTRUN_MODELS_ONEDNN_ONEDNN_H_
+#define DTRUN_MODELS_ONEDNN_ONEDNN_H_
+
+#include <dnnl.hpp>
+#include <string>
+
+namespace dtrun::models::onednn {
+
+/// The calls whose form differs between oneDNN 2 and oneDNN 3. onednn_2.cc and onednn_3.cc
+/// implement this header; the build picks one of them by the version of the headers it finds. No
+/// other file of the project depends on the version.
+///
+/// Each `Describe...` returns an empty description, which `Exists` tells, when oneDNN has no
+/// implementation. All throw dnnl::error on descriptions that contradict each other.
+
+/// A convolution of images (N, C, H, W) with weights (O, I, H, W). Formats may be `any`.
+/// Dimensions of `stride`, `before` and `after` (padding): rows, columns.
+struct Convolution {
+  dnnl::memory::desc source, weights;
+  dnnl::memory::desc bias;  ///< empty: none
+  dnnl::memory::desc destination;
+  dnnl::memory::dims stride, before, after;
+};
+
+/// destination (N, O) = source (N, I) times weights (O, I) transposed, plus bias (O).
+struct InnerProduct {
+  dnnl::memory::desc source, weights;
+  dnnl::memory::desc bias;  ///< empty: none
+  dnnl::memory::desc destination;
+};
+
+/// Pooling of windows of `size`; all dimensions are rows, columns.
+struct Pooling {
+  dnnl::algorithm how;
+  dnnl::memory::desc source, destination;
+  dnnl::memory::dims stride, size, before, after;
+};
+
+using ConvolutionForward = dnnl::convolution_forward::primitive_desc;
+using ConvolutionBackwardData = dnnl::convolution_backward_data::primitive_desc;
+using ConvolutionBackwardWeights = dnnl::convolution_backward_weights::primitive_desc;
+using InnerProductForward = dnnl::inner_product_forward::primitive_desc;
+using InnerProductBackwardData = dnnl::inner_product_backward_data::primitive_desc;
+using InnerProductBackwardWeights = dnnl::inner_product_backward_weights::primitive_desc;
+using PoolingForward = dnnl::pooling_forward::primitive_desc;
+using PoolingBackward = dnnl::pooling_backward::primitive_desc;
+
+ConvolutionForward DescribeForward(
+    const dnnl::engine& engine, const Convolution& convolution,
+    const dnnl::primitive_attr& attribute);
+ConvolutionBackwardData DescribeBackwardData(
+    const dnnl::engine& engine, const Convolution& convolution,
+    const dnnl::primitive_attr& attribute, const ConvolutionForward& forward);
+ConvolutionBackwardWeights DescribeBackwardWeights(
+    const dnnl::engine& engine, const Convolution& convolution,
+    const dnnl::primitive_attr& attribute, const ConvolutionForward& forward);
+
+InnerProductForward DescribeForward(
+    const dnnl::engine& engine, const InnerProduct& product, const dnnl::primitive_attr& attribute);
+InnerProductBackwardData DescribeBackwardData(
+    const dnnl::engine& engine, const InnerProduct& product, const dnnl::primitive_attr& attribute,
+    const InnerProductForward& forward);
+InnerProductBackwardWeights DescribeBackwardWeights(
+    const dnnl::engine& engine, const InnerProduct& product, const dnnl::primitive_attr& attribute,
+    const InnerProductForward& forward);
+
+PoolingForward DescribeForward(
+    const dnnl::engine& engine, const Pooling& pooling, const dnnl::primitive_attr& attribute);
+PoolingBackward DescribeBackward(
+    const dnnl::engine& engine, const Pooling& pooling, const dnnl::primitive_attr& attribute,
+    const PoolingForward& forward);
+
+/// Whether oneDNN has an implementation of what was described.
+template <typename Description>
+bool Exists(const Description& description) {
+  return description.get(true) != nullptr;
+}
+
+/// The name that oneDNN gives the implementation: "jit:avx2", "x64:gemm:jit", "ref:any".
+template <typename Description>
+std::string ImplementationOf(const Description& description) {
+  return description.impl_info_str();
+}
+
+/// An attribute that makes primitives take scratch memory from their caller; with `relu` the result
+/// passes a ReLU before it is stored.
+dnnl::primitive_attr ScratchAttribute(bool relu);
+
+dnnl::memory::data_type TypeOf(const dnnl::memory::desc& description);
+dnnl::memory::dims DimsOf(const dnnl::memory::desc& description);
+/// No description of anything: its size is zero.
+bool IsEmpty(const dnnl::memory::desc& description);
+
+/// The instruction set that oneDNN generates code for at most here, by the names of
+/// ONEDNN_MAX_CPU_ISA: "SSE41", "AVX2", "AVX512_CORE_BF16".
+std::string InstructionSet();
+
+/// "2.6.3"
+std::string Version();
+
+}  // namespace dtrun::models::onednn
+
+#endif
