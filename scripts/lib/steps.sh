@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Numbered steps. Each runs in a process group of its own with its output in a log, so that an interrupt ends all of it.
+# Numbered steps, and asides between them. Each runs in a process group of its own with its output in a log, so that an
+# interrupt ends all of it.
 # Needs common.sh.
 
 begin_steps() { # begin_steps NAME COUNT: logs go to build/log/NAME
@@ -54,6 +55,17 @@ live_step() { # live_step TITLE LOGNAME COMMAND...
   say "      done ($(step_took))"
 }
 
+# A command of a few seconds between two steps. It leaves no line on the screen. Sets `step_status`.
+aside() { # aside TITLE LOGNAME COMMAND...
+  title="      $1"
+  log=$log_dir/$2.log
+  step_started=$SECONDS
+  if [[ -t 1 ]]; then start_ticker; fi
+  run_in_group "$log" "${@:3}"
+  stop_ticker
+  if [[ -t 1 ]]; then printf '\r\033[K'; fi
+}
+
 enter_step() { # enter_step TITLE LOGNAME
   step_number=$((step_number + 1))
   title="[$step_number/$step_count] $1" # "[2/5] build dtrun"
@@ -93,7 +105,11 @@ interrupted() { # interrupted EXIT-STATUS
     done
   fi
   printf '\n'
-  complain "$(basename "$0"): interrupted in step $step_number of $step_count"
+  if ((step_number == 0)); then
+    complain "$(basename "$0"): interrupted before the first step"
+  else
+    complain "$(basename "$0"): interrupted in step $step_number of $step_count"
+  fi
   say_what_is_kept
   exit "$1"
 }
