@@ -75,7 +75,7 @@ TEST_CASE("every known name gives a network for other images and classes as well
 TEST_CASE("an unknown network, or an option that it does not have, is one line") {
   CHECK_THROWS_WITH(
       NetworkByName("resnet"),
-      "network 'resnet' is not known, expected one of A, B, C, D, mlp, resnet50");
+      "network 'resnet' is not known, expected one of A, B, C, D, mlp, resnet18, resnet50");
   CHECK_THROWS_WITH(
       NetworkByName("A", {.synchronized = true}),
       "network A: has no batch normalisation that could be synchronised");
@@ -108,6 +108,17 @@ TEST_CASE("ResNet-50 has the 161 parameters that gradient_perf reduces, in that 
   CHECK(counts.size() == 161);
   CHECK(model.parameter_count() == 25557032);
   CHECK(model.buffers().size() == 106);  // two per normalisation
+}
+
+TEST_CASE("ResNet-18 is the version for small images, of blocks without bottlenecks") {
+  const Network network = NetworkByName("resnet18");
+  CHECK(network.input == Shape{32, 32, 3});
+  CHECK(network.needs_whole_share);
+  Sequential model = Build(NetworkByName("resnet18"));
+  CHECK(model.parameter_count() == 11173962);
+  CHECK(model.parameters().size() == 62);
+  CHECK(model.buffers().size() == 40);
+  CHECK(model.classes() == 10);
 }
 
 // Kernels He-normal, the last gamma of each block 0.

@@ -111,6 +111,25 @@ TEST_CASE("the global mean's gradients agree with float64 differences in every f
   }
 }
 
+TEST_CASE("a first convolution's gradients agree with float64 differences for any few channels") {
+  const Window windows[] = {{3}, {2, 3}, {5, 1, Padding::Same()}, {7, 2, Padding::Pixels(3)}};
+  for (int channels : {1, 2, 3, 4, 5}) {
+    for (const Window& window : windows) {
+      INFO(channels << " channels, " << ToString(window));
+      const Conv2DOptions options = {.stride = window.stride, .padding = window.padding};
+      CheckGradients(
+          {9, 8, channels}, Layers(Conv2D(24, window.size, options), Dense(3)),
+          [&](const Batch& batch, const double*& parameter) {
+            const double* const first = parameter;
+            return ForEach(batch, [&](const Activations& x) {
+              parameter = first;
+              return Connect(Convolve(x, 24, window, true, parameter), 3, parameter);
+            });
+          });
+    }
+  }
+}
+
 TEST_CASE("pooling's gradients agree with float64 differences for any window, stride and padding") {
   const Window windows[] = {{2, 2}, {3, 2, Padding::Same()}, {3, 2, Padding::Pixels(1)},
                             {2, 1}, {3, 1, Padding::Same()}, {2, 3}};

@@ -108,7 +108,8 @@ TEST_CASE(
   };
   expect(
       {"--model", "vgg"},
-      "--model: 'vgg' is not known, expected one of A, B, C, D, mlp, resnet50 (see --help)");
+      "--model: 'vgg' is not known, expected one of A, B, C, D, mlp, resnet18, resnet50 (see "
+      "--help)");
   expect(
       {"--model", "A", "--image-size", "8"},
       "--image-size 8: layer 3 (max_pool2d 2x2) needs an input of at least 2x2, got 64");

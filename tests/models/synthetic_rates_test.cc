@@ -48,7 +48,8 @@ TEST_CASE("the defaults are the field's: ResNet-50, 32 images, 10 iterations of 
 TEST_CASE("a wrong option is one line that names it, what was found and what was expected") {
   std::string error;
   Parse({"--model", "vgg"}, error);
-  CHECK(error == "--model: 'vgg' is not known, expected one of A, B, C, D, mlp, resnet50");
+  CHECK(
+      error == "--model: 'vgg' is not known, expected one of A, B, C, D, mlp, resnet18, resnet50");
   Parse({"--num-iters", "0"}, error);
   CHECK(error == "--num-iters: '0', expected an integer from 1 to 1000000");
   Parse({"--json", ""}, error);
