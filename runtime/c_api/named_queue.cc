@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -80,7 +81,7 @@ std::vector<int> ReadRanks(const int32_t* ranks, size_t count) {
   return std::vector<int>(ranks, ranks + count);
 }
 
-NamedTensor ReadTensor(const dtrun_named_tensor& told, size_t size) {
+NamedTensor ReadTensor(const dtrun_named_tensor& told, const NamedQueue& queue, int set) {
   CheckNotNull(told.name, "the name of a tensor");
   NamedTensor tensor;
   tensor.name = told.name;
@@ -90,8 +91,21 @@ NamedTensor ReadTensor(const dtrun_named_tensor& told, size_t size) {
   tensor.shape.assign(told.shape, told.shape + told.dimensions);
   if (told.splits == nullptr) return tensor;
   tensor.has_splits = true;
-  tensor.splits.assign(told.splits, told.splits + size);
+  tensor.splits.assign(told.splits, told.splits + queue.RanksOf(set).size());
   return tensor;
+}
+
+NamedWork Submit(
+    NamedQueue& queue, const Operation& operation, std::span<const dtrun_named_tensor> tensors,
+    NamedQueue::Callback callback) {
+  if (tensors.size() == 1)
+    return queue.Submit(
+        operation, ReadTensor(tensors[0], queue, operation.set), std::move(callback));
+  std::vector<NamedTensor> group;
+  group.reserve(tensors.size());
+  for (const dtrun_named_tensor& told : tensors)
+    group.push_back(ReadTensor(told, queue, operation.set));
+  return queue.Submit(operation, std::move(group), std::move(callback));
 }
 
 // With a work of the callback's own: the caller may not have got his yet.
@@ -168,22 +182,18 @@ dtrun_error* dtrun_named_submit(
           ErrorCode::kInvalidArgument, Text("named operation ", told.kind, " does not exist"));
     }
     if (tensor_count > 0) CheckNotNull(tensors, "tensors");
-    std::vector<NamedTensor> list;
-    list.reserve(tensor_count);
-    for (size_t i = 0; i < tensor_count; ++i) {
-      const bool has_splits = tensors[i].splits != nullptr;
-      list.push_back(ReadTensor(tensors[i], has_splits ? used.queue.RanksOf(told.set).size() : 0));
-    }
+    const Operation asked = {
+        .kind = static_cast<Kind>(told.kind),
+        .op = static_cast<dtrun::ReduceOp>(told.reduce_op),
+        .root = told.root,
+        .set = told.set,
+        .scale = {told.scale.before, told.scale.after}};
     *work = new dtrun_named_work{
         used.owner,
         {},
-        used.queue.Submit(
-            {.kind = static_cast<Kind>(told.kind),
-             .op = static_cast<dtrun::ReduceOp>(told.reduce_op),
-             .root = told.root,
-             .set = told.set,
-             .scale = {told.scale.before, told.scale.after}},
-            std::move(list), ReadCallback(used.owner, told.callback, told.argument))};
+        Submit(
+            used.queue, asked, {tensors, tensor_count},
+            ReadCallback(used.owner, told.callback, told.argument))};
   });
 }
 

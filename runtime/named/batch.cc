@@ -40,14 +40,15 @@ struct Open {
 
 }  // namespace
 
-std::vector<Batch> PlanBatches(const std::vector<Ready>& ready, int size, uint64_t batch_bytes) {
+std::vector<Batch> PlanBatches(std::vector<Ready> ready, int size, uint64_t batch_bytes) {
   std::vector<Batch> batches;
   std::vector<Open> open;  // one of each way; the last one that was found is the first
-  for (const Ready& one : ready) {
+  for (Ready& one : ready) {
+    const Request& any = one.request();
+    if (any.kind == Kind::kBarrier) continue;  // its tensor may be gone
     Item item{
-        one.tensor == nullptr ? nullptr : one.tensor->mine, one.requests, one.participants,
-        &one.request()};
-    if (item.any->kind == Kind::kBarrier) continue;
+        one.tensor == nullptr ? nullptr : one.tensor->mine, std::move(one.requests),
+        std::move(one.participants), &any};
     const uint64_t bytes = BatchBytes(item, size);
     const auto same = std::find_if(open.begin(), open.end(), [&](const Open& other) {
       return GoTheSameWay(batches[other.batch][0], item);

@@ -34,7 +34,7 @@ using Batch = std::vector<Item>;
 /// Deals ready tensors to batches of at most `batch_bytes` each, the same on all ranks; what is
 /// larger is alone. Tensors of one batch go the same way; those between them that do not have
 /// batches of their own. In the order of the first tensor of each. Pure.
-std::vector<Batch> PlanBatches(const std::vector<Ready>& ready, int size, uint64_t batch_bytes);
+std::vector<Batch> PlanBatches(std::vector<Ready> ready, int size, uint64_t batch_bytes);
 
 }  // namespace dtrun::runtime::named
 

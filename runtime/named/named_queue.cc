@@ -155,6 +155,29 @@ void CheckOutput(
   }
 }
 
+// What the queue of the process set gets of a tensor of this operation.
+Submitted Prepare(
+    const Operation& operation, NamedTensor& tensor, int root, const SetQueue& queue) {
+  CheckTensor(tensor);
+  CheckArithmetic(operation, tensor, queue.size());
+  CheckRows(operation, tensor, queue.size());
+  Request request{
+      .kind = operation.kind,
+      .dtype = tensor.input.dtype,
+      .op = Reduces(operation.kind) ? operation.op : ReduceOp::kSum,
+      .root = root,
+      .on_gpu =
+          tensor.input.device >= 0 || (tensor.output.data != nullptr && tensor.output.device >= 0),
+      .before = operation.scale.before,
+      .after = operation.scale.after,
+      .shape = std::move(tensor.shape),
+      .splits = std::move(tensor.splits)};
+  CheckOutput(operation, tensor, request, queue.rank(), queue.size());
+  const bool in_place = tensor.output.data == nullptr &&
+                        (operation.kind == Kind::kAllReduce || operation.kind == Kind::kBroadcast);
+  return {tensor.name, std::move(request), tensor.input, in_place ? tensor.input : tensor.output};
+}
+
 }  // namespace
 
 // --- a submission -------------------------------------------------------------------------------
@@ -187,58 +210,51 @@ int NamedWork::last_joined() const {
   return submission_->last_joined;
 }
 
+NamedWork NamedQueue::Submit(const Operation& operation, NamedTensor tensor, Callback callback) {
+  std::shared_ptr<SetQueue> queue = MemberOf(operation.set, NameOf(operation.kind));
+  Submitted submitted = Prepare(operation, tensor, RootOf(operation, tensor), *queue);
+  auto submission = queue->Submit({&submitted, 1}, std::move(callback));
+  return NamedWork(std::move(queue), std::move(submission));
+}
+
 NamedWork NamedQueue::Submit(
     const Operation& operation, std::vector<NamedTensor> tensors, Callback callback) {
-  const std::shared_ptr<SetQueue> queue = MemberOf(operation.set, NameOf(operation.kind));
+  if (tensors.size() == 1) return Submit(operation, std::move(tensors[0]), std::move(callback));
+  std::shared_ptr<SetQueue> queue = MemberOf(operation.set, NameOf(operation.kind));
   if (tensors.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "a group has no tensors; expected one at least");
   }
-  int root = 0;
-  if (operation.kind == Kind::kBroadcast) {
-    const std::vector<int> ranks = RanksOf(operation.set);
-    const auto found = std::find(ranks.begin(), ranks.end(), operation.root);
-    if (found == ranks.end()) {
-      Refuse(
-          tensors[0], Text(
-                          "root is ", operation.root, "; expected one of ", base::RankList(ranks),
-                          ", which are in process set ", operation.set));
-    }
-    root = static_cast<int>(found - ranks.begin());
-  }
-  const uint64_t group = tensors.size() > 1 ? DigestOf(tensors) : 0;
+  const int root = RootOf(operation, tensors[0]);
+  const uint64_t group = DigestOf(tensors);
   std::vector<Submitted> submitted;
   submitted.reserve(tensors.size());
   for (NamedTensor& tensor : tensors) {
-    CheckTensor(tensor);
-    CheckArithmetic(operation, tensor, queue->size());
-    CheckRows(operation, tensor, queue->size());
-    const bool reduces = Reduces(operation.kind);
-    Request request{
-        .kind = operation.kind,
-        .dtype = tensor.input.dtype,
-        .op = reduces ? operation.op : ReduceOp::kSum,
-        .root = root,
-        .on_gpu = tensor.input.device >= 0 ||
-                  (tensor.output.data != nullptr && tensor.output.device >= 0),
-        .before = operation.scale.before,
-        .after = operation.scale.after,
-        .shape = std::move(tensor.shape),
-        .splits = std::move(tensor.splits),
-        .group_size = static_cast<uint32_t>(tensors.size()),
-        .group = group};
-    CheckOutput(operation, tensor, request, queue->rank(), queue->size());
-    const bool in_place = tensor.output.data == nullptr && (operation.kind == Kind::kAllReduce ||
-                                                            operation.kind == Kind::kBroadcast);
-    submitted.push_back(
-        {tensor.name, std::move(request), tensor.input, in_place ? tensor.input : tensor.output});
+    submitted.push_back(Prepare(operation, tensor, root, *queue));
+    submitted.back().request.group_size = static_cast<uint32_t>(tensors.size());
+    submitted.back().request.group = group;
   }
-  return NamedWork(queue, queue->Submit(std::move(submitted), std::move(callback)));
+  auto submission = queue->Submit(submitted, std::move(callback));
+  return NamedWork(std::move(queue), std::move(submission));
+}
+
+// Of a broadcast, in the process set.
+int NamedQueue::RootOf(const Operation& operation, const NamedTensor& tensor) const {
+  if (operation.kind != Kind::kBroadcast) return 0;
+  const std::vector<int> ranks = RanksOf(operation.set);
+  const auto found = std::find(ranks.begin(), ranks.end(), operation.root);
+  if (found == ranks.end()) {
+    Refuse(
+        tensor, Text(
+                    "root is ", operation.root, "; expected one of ", base::RankList(ranks),
+                    ", which are in process set ", operation.set));
+  }
+  return static_cast<int>(found - ranks.begin());
 }
 
 NamedWork NamedQueue::Barrier(int set, Callback callback) {
   const std::shared_ptr<SetQueue> queue = MemberOf(set, "barrier");
-  return NamedWork(
-      queue, queue->Submit({{kBarrierName, Request{}, Buffer(), Buffer()}}, std::move(callback)));
+  Submitted barrier{kBarrierName, Request{}, Buffer(), Buffer()};
+  return NamedWork(queue, queue->Submit({&barrier, 1}, std::move(callback)));
 }
 
 NamedWork NamedQueue::Join(int set, Callback callback) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtrun/types.h"
@@ -74,6 +75,8 @@ class NamedQueue {
   /// In ascending order.
   std::vector<int> RanksOf(int set) const;
 
+  NamedWork Submit(const Operation& operation, NamedTensor tensor, Callback callback = nullptr);
+  /// A group.
   NamedWork Submit(
       const Operation& operation, std::vector<NamedTensor> tensors, Callback callback = nullptr);
   NamedWork Barrier(int set = 0, Callback callback = nullptr);
@@ -86,6 +89,7 @@ class NamedQueue {
   };
 
   std::shared_ptr<SetQueue> MemberOf(int set, const char* operation) const;
+  int RootOf(const Operation& operation, const NamedTensor& tensor) const;
   void CheckSet(const std::vector<int>& ranks) const;
   int Insert(Set set);
 

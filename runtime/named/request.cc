@@ -175,7 +175,7 @@ std::string Sides(const Requests& by_rank, const ops::Members& members, bool oth
 }  // namespace
 
 std::optional<Refusal> Judge(
-    const std::string& name, const Requests& by_rank, const ops::Members& members) {
+    std::string_view name, const Requests& by_rank, const ops::Members& members) {
   const Request* first = nullptr;
   for (const auto& request : by_rank) {
     if (request == nullptr) continue;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dtrun/error.h"
@@ -69,7 +70,7 @@ struct Refusal {
 /// Why the requests of the ranks for the tensor `name` do not fit together; nothing when they do.
 /// Null where a rank takes no part. It says who asks for what.
 std::optional<Refusal> Judge(
-    const std::string& name, const std::vector<std::shared_ptr<const Request>>& by_rank,
+    std::string_view name, const std::vector<std::shared_ptr<const Request>>& by_rank,
     const ops::Members& members);
 
 }  // namespace dtrun::runtime::named

@@ -67,7 +67,7 @@ void SetQueue::CheckUsable() const {
       "this rank has joined: it can submit again when the join is done");
 }
 
-void SetQueue::CheckNew(const std::vector<Submitted>& tensors) const {
+void SetQueue::CheckNew(std::span<const Submitted> tensors) const {
   if (tensors.size() == 1) return;
   std::vector<std::string_view> names;
   for (const Submitted& submitted : tensors) names.push_back(submitted.name);
@@ -80,7 +80,7 @@ void SetQueue::CheckNew(const std::vector<Submitted>& tensors) const {
 }
 
 // Refuses all of them if one is under way.
-void SetQueue::FindTensors(std::vector<Submitted>& tensors) {
+void SetQueue::FindTensors(std::span<Submitted> tensors) {
   for (Submitted& submitted : tensors) {
     submitted.tensor = &table_.At(submitted.name);
     if (submitted.tensor->mine == nullptr) continue;
@@ -97,10 +97,9 @@ void SetQueue::FindTensors(std::vector<Submitted>& tensors) {
   }
 }
 
-std::shared_ptr<Submission> SetQueue::Submit(std::vector<Submitted> tensors, Callback callback) {
+std::shared_ptr<Submission> SetQueue::Submit(std::span<Submitted> tensors, Callback callback) {
   CheckNew(tensors);
-  auto submission = std::make_shared<Submission>();
-  submission->parts.resize(tensors.size());
+  auto submission = std::make_shared<Submission>(tensors.size());
   submission->callback = std::move(callback);
   bool now = false;
   {
@@ -134,7 +133,7 @@ std::shared_ptr<Submission> SetQueue::Submit(std::vector<Submitted> tensors, Cal
 }
 
 std::shared_ptr<Submission> SetQueue::Join(Callback callback) {
-  auto submission = std::make_shared<Submission>();
+  auto submission = std::make_shared<Submission>(0);
   submission->callback = std::move(callback);
   {
     std::lock_guard lock(mutex_);
@@ -150,6 +149,11 @@ std::shared_ptr<Submission> SetQueue::Join(Callback callback) {
 }
 
 bool SetQueue::WantsToAnnounceNow(uint64_t bytes) {
+  if (burst_ended_.load(std::memory_order_relaxed)) {
+    burst_ended_.store(false, std::memory_order_relaxed);
+    held_ = held_bytes_ = 0;
+    held_most_ = 1;
+  }
   held_bytes_ += bytes;
   if (++held_ < held_most_ && held_bytes_ < kBurstBytes) return false;
   held_most_ = 2 * held_;
@@ -166,23 +170,17 @@ void SetQueue::Drive(bool now) {
   }
 }
 
+void SetQueue::EndBurst() { burst_ended_.store(true, std::memory_order_relaxed); }
+
 bool SetQueue::Test(const Submission& submission) {
-  {
-    std::lock_guard lock(mutex_);
-    held_ = held_bytes_ = 0;
-    held_most_ = 1;
-  }
+  EndBurst();
   if (submission.done.load(std::memory_order_acquire)) return true;
   engine_.Poll();
   return submission.done.load(std::memory_order_acquire);
 }
 
 void SetQueue::Wait(const Submission& submission) {
-  {
-    std::lock_guard lock(mutex_);
-    held_ = held_bytes_ = 0;
-    held_most_ = 1;
-  }
+  EndBurst();
   engine_.WaitUntil([&] { return submission.done.load(std::memory_order_acquire); });
 }
 
@@ -210,9 +208,7 @@ void SetQueue::CallBack() {
     std::lock_guard lock(mutex_);
     ended.swap(ended_);
   }
-  for (const auto& submission : ended) {
-    if (submission->callback) submission->callback(submission);
-  }
+  for (const auto& submission : ended) submission->callback(submission);
 }
 
 bool SetQueue::Step() {
@@ -252,7 +248,7 @@ void SetQueue::Follow(Outcome outcome) {
     const bool barrier = ready.request().kind == Kind::kBarrier;
     if (barrier && ready.tensor != nullptr) FinishPart(*ready.tensor->mine);
   }
-  for (Batch& batch : PlanBatches(outcome.ready, size_, settings_.batch_bytes)) {
+  for (Batch& batch : PlanBatches(std::move(outcome.ready), size_, settings_.batch_bytes)) {
     line_.Add(std::move(batch));
   }
   if (outcome.last_joined && join_ != nullptr) {
@@ -295,18 +291,21 @@ void SetQueue::End(Submission& submission) {
     tensor->mine = nullptr;
     table_.Release(*tensor);
   }
-  ended_.push_back(std::move(submission.self));
+  // It may have no other owner.
+  std::shared_ptr<Submission> self = std::move(submission.self);
   submission.done.store(true, std::memory_order_release);
+  if (self->callback) ended_.push_back(std::move(self));
 }
 
 // Nothing works after this.
 void SetQueue::Break(const std::exception_ptr& error) {
   broken_ = error;
-  for (Part* part : table_.MyParts()) {
-    Submission& submission = *part->submission;
-    if (submission.done.load(std::memory_order_relaxed)) continue;
-    submission.error = error;
-    End(submission);
+  std::vector<std::shared_ptr<Submission>> submissions;  // the same one for each part of a group
+  for (const Part* part : table_.MyParts()) submissions.push_back(part->submission->self);
+  for (const auto& submission : submissions) {
+    if (submission->done.load(std::memory_order_relaxed)) continue;
+    submission->error = error;
+    End(*submission);
   }
   if (join_ != nullptr) {
     join_->error = error;

@@ -1,11 +1,13 @@
 #ifndef DTRUN_RUNTIME_NAMED_SET_QUEUE_H_
 #define DTRUN_RUNTIME_NAMED_SET_QUEUE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,7 +60,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
 
   /// Queues all of it or, with an Error, nothing: kInvalidArgument when a name is under way or this
   /// rank has joined; what has broken the queue.
-  std::shared_ptr<Submission> Submit(std::vector<Submitted> tensors, Callback callback);
+  std::shared_ptr<Submission> Submit(std::span<Submitted> tensors, Callback callback);
   std::shared_ptr<Submission> Join(Callback callback);
 
   /// Drives progress until it is done.
@@ -76,10 +78,11 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
 
  private:
   void CheckUsable() const;
-  void CheckNew(const std::vector<Submitted>& tensors) const;
-  void FindTensors(std::vector<Submitted>& tensors);
+  void CheckNew(std::span<const Submitted> tensors) const;
+  void FindTensors(std::span<Submitted> tensors);
   bool WantsToAnnounceNow(uint64_t bytes);
   void Drive(bool now);
+  void EndBurst();
 
   bool Step();
   bool TakesPart() const;
@@ -119,6 +122,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   // A burst: submissions without a wait in between.
   size_t held_ = 0, held_most_ = 1;
   uint64_t held_bytes_ = 0;
+  std::atomic<bool> burst_ended_{false};  // by a wait, which takes no lock for that
 
   size_t submitted_ = 0;  // parts that are not done
   bool answers_ =

@@ -6,6 +6,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -42,7 +43,18 @@ inline const std::vector<uint64_t>& ShapeOf(const Part& part) {
 /// Tensors that were submitted together, a barrier or a join: done as one. The queue writes it
 /// until `done`, whoever submitted it reads it then.
 struct Submission {
-  std::vector<Part> parts;
+ private:
+  Part only_;  // most submissions have one part: it needs no memory of its own
+  std::vector<Part> several_;
+
+ public:
+  explicit Submission(size_t part_count)
+      : several_(part_count > 1 ? part_count : 0),
+        parts(part_count > 1 ? several_.data() : &only_, part_count) {}
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+
+  const std::span<Part> parts;
   size_t unfinished = 0;  ///< parts
   std::function<void(const std::shared_ptr<Submission>&)> callback = nullptr;
   std::exception_ptr error;

@@ -51,13 +51,14 @@ TensorTable::TensorTable(ops::Members members, int rank, size_t cache_capacity)
 
 Tensor& TensorTable::At(std::string_view name) {
   const auto found = tensors_.find(name);
-  if (found != tensors_.end()) return *found->second;
-  auto tensor = std::make_unique<Tensor>();
-  tensor->name = name;
-  tensor->requests = std::make_shared<Requests>();
-  tensor->requests->by_rank.resize(static_cast<size_t>(size_));
-  tensor->announced.resize(static_cast<size_t>(size_));
-  return *tensors_.emplace(name, std::move(tensor)).first->second;
+  if (found != tensors_.end()) return found->second;
+  const auto made = tensors_.try_emplace(std::string(name)).first;
+  Tensor& tensor = made->second;
+  tensor.name = made->first;
+  tensor.requests = std::make_shared<Requests>();
+  tensor.requests->by_rank.resize(static_cast<size_t>(size_));
+  tensor.announced.resize(static_cast<size_t>(size_));
+  return tensor;
 }
 
 void TensorTable::Release(Tensor& tensor) {
@@ -68,7 +69,7 @@ void TensorTable::Release(Tensor& tensor) {
 std::vector<Part*> TensorTable::MyParts() const {
   std::vector<Part*> parts;
   for (const auto& [name, tensor] : tensors_) {
-    if (tensor->mine != nullptr) parts.push_back(tensor->mine);
+    if (tensor.mine != nullptr) parts.push_back(tensor.mine);
   }
   return parts;
 }
@@ -126,7 +127,7 @@ void TensorTable::ReadRest(Source& source) {
                          : last >= kFirstLastSlot ? &InSlot(last - kFirstLastSlot)
                                                   : nullptr;
   const auto r = static_cast<size_t>(source.rank);
-  if (tensor != nullptr) last_[r] = {tensor->name, tensor->requests->by_rank[r]};
+  if (tensor != nullptr) last_[r] = {std::string(tensor->name), tensor->requests->by_rank[r]};
   if (source.reader.Number() != 0 && joined_[r] == 0) {
     joined_[r] = 1;
     ++joined_count_;
@@ -211,6 +212,7 @@ void TensorTable::Leave(Tensor& tensor) {
 }
 
 void TensorTable::CollectReady(Outcome& outcome) {
+  outcome.ready.reserve(pending_.size());
   size_t kept = 0;
   for (Tensor* tensor : pending_) {
     if (!IsComplete(*tensor)) {
@@ -346,8 +348,8 @@ void TensorTable::CollectWithdrawn(Outcome& outcome) {
     if (withdrawal.name.empty()) continue;
     const auto found = tensors_.find(withdrawal.name);
     // It may have become ready in this very round, or been withdrawn by another rank.
-    if (found == tensors_.end() || !found->second->pending) continue;
-    Tensor& tensor = *found->second;
+    if (found == tensors_.end() || !found->second.pending) continue;
+    Tensor& tensor = found->second;
     if (tensor.announced[static_cast<size_t>(withdrawal.rank)] == 0) continue;
     Fail(
         tensor,

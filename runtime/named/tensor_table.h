@@ -28,8 +28,8 @@ struct Requests {
 
 /// A name that some rank has announced, or that has a place in the cache.
 struct Tensor {
-  std::string name;
-  int32_t slot = -1;  ///< its place in the cache; -1: none
+  std::string_view name;  ///< the table's
+  int32_t slot = -1;      ///< its place in the cache; -1: none
   std::shared_ptr<Requests> requests;
   std::vector<uint8_t> announced;  ///< by rank: and not done yet
   int announced_count = 0;
@@ -86,7 +86,7 @@ class TensorTable {
   void Announce(Part& part) { announcements_.Add(part); }
   void AnnounceJoin() { announcements_.Join(); }
   void Withdraw(const Tensor* tensor, int64_t after_s) {
-    announcements_.Withdraw(tensor == nullptr ? "" : tensor->name, after_s);
+    announcements_.Withdraw(std::string(tensor == nullptr ? "" : tensor->name), after_s);
   }
   bool HasNews() const { return !announcements_.empty(); }
 
@@ -142,7 +142,7 @@ class TensorTable {
   ops::Members members_;
   int rank_, size_;
   size_t capacity_;
-  std::unordered_map<std::string, std::unique_ptr<Tensor>, NameHash, std::equal_to<>> tensors_;
+  std::unordered_map<std::string, Tensor, NameHash, std::equal_to<>> tensors_;
   std::vector<Tensor*> slots_;
   std::vector<Tensor*> pending_;
   int my_pending_ = 0;

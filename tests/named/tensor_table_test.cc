@@ -60,7 +60,7 @@ class TwoRanks {
     for (size_t r = 0; r < 2; ++r) {
       Outcome outcome = tables_[r]->Apply({news[0], news[1]});
       for (const Ready& one : outcome.ready) {
-        ready[r].push_back(one.tensor->name);
+        ready[r].emplace_back(one.tensor->name);
         End(*tables_[r], *one.tensor->mine);
       }
       for (const auto& failed : outcome.failed) {
