@@ -69,6 +69,28 @@ Network Mlp(const NetworkOptions& o) {
       {.batch_size = 64, .epochs = 5}};
 }
 
+// The stem for small images, and the recipe of section 4.2 of the paper by K. He et al.
+Network NetworkResNet18(const NetworkOptions& o) {
+  const int edge = Or(o.image, 32);
+  ResNetOptions options;
+  options.bottleneck = false;
+  options.small_images = true;
+  options.blocks = {2, 2, 2, 2};
+  options.classes = Or(o.classes, 10);
+  options.synchronized = o.synchronized;
+  options.kernel_l2 = 0.5e-4;
+  return {
+      "resnet18",
+      {edge, edge, 3},
+      ResNet(options),
+      {.optimizer = "sgd",
+       .momentum = 0.9,
+       .learning_rate = {{0, 0.1}, {82, 0.01}, {123, 0.001}},
+       .batch_size = 128,
+       .epochs = 164},
+      true};
+}
+
 // P. Goyal et al., "Accurate, large minibatch SGD", 2017, section 2.3 and 5.1: 0.1 per 256
 // examples, divided by 10 at epochs 30, 60 and 80.
 Network NetworkResNet50(const NetworkOptions& o) {
@@ -98,8 +120,13 @@ struct Row {
 
 const std::vector<Row>& Rows() {
   static const std::vector<Row> rows = {
-      {"A", NetworkA}, {"B", NetworkB}, {"C", NetworkCWithRecipe},
-      {"D", NetworkD}, {"mlp", Mlp},    {"resnet50", NetworkResNet50, true}};
+      {"A", NetworkA},
+      {"B", NetworkB},
+      {"C", NetworkCWithRecipe},
+      {"D", NetworkD},
+      {"mlp", Mlp},
+      {"resnet18", NetworkResNet18, true},
+      {"resnet50", NetworkResNet50, true}};
   return rows;
 }
 

@@ -53,6 +53,7 @@ struct NetworkOptions {
 ///   C         conv 32, conv 64, pool, dropout, dense 128, dropout, dense 10     1,199,882
 ///   D         reshape, conv 32, dense 128, dense 10             2,770,634, takes 784 values
 ///   mlp       flatten, dense 128, dropout, dense 10               101,770
+///   resnet18  32 x 32 x 3, 10 classes                          11,173,962
 ///   resnet50  224 x 224 x 3, 1000 classes                      25,557,032
 ///
 /// Convolutions are 3 x 3 and pools 2 x 2 with their ReLUs; the first five are for images of 28 x
