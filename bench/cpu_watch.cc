@@ -20,14 +20,16 @@ double HostCpuSeconds() {
   return (user + nice + system + steal) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-double OwnCpuSeconds() {
+double CpuSecondsOf(int who) {
   rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
+  ::getrusage(who, &usage);
   const auto seconds = [](const timeval& t) {
     return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
+
+double OwnCpuSeconds() { return CpuSecondsOf(RUSAGE_SELF) + CpuSecondsOf(RUSAGE_CHILDREN); }
 
 double WallSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

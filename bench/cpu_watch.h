@@ -10,7 +10,7 @@ class CpuWatch {
   CpuWatch() { Restart(); }
   void Restart();
 
-  /// CPU seconds of all processes of this host, and of this one alone.
+  /// CPU seconds of all processes of this host, and of this one with its children that have ended.
   double HostSeconds() const;
   double OwnSeconds() const;
   /// Seconds that passed, times the CPUs of the host.

@@ -49,7 +49,8 @@ double Median(std::vector<double> values) {
 }
 
 std::vector<double> MeasureInTurn(
-    Communicator& comm, const std::vector<std::function<void()>>& sides, int least_rounds) {
+    Communicator& comm, const std::vector<std::function<void()>>& sides, int least_rounds,
+    Warmth warmth) {
   const auto timed = [&](const std::function<void()>& call, int batch) {
     comm.Barrier();
     const double start = Now();
@@ -58,18 +59,25 @@ std::vector<double> MeasureInTurn(
     comm.AllReduce(Buffer(&seconds, 1), ReduceOp::kMax);
     return seconds * 1e6;
   };
+  // Calls of half a second and more need no more than one to be warm.
   double once = 0.01;
+  std::vector<bool> cools_down;
   for (const auto& side : sides) {
-    for (int i = 0; i < 3; ++i) timed(side, 1);
-    once = std::max(once, timed(side, 3));
+    double warm = 0;
+    for (int i = 0; i < 3 && warm < 5e5; ++i) warm = timed(side, 1);
+    once = std::max(once, warm < 5e5 ? timed(side, 3) : warm);
+    cools_down.push_back(warmth == Warmth::kWarm && warm < 1e6);
   }
   const int batch = static_cast<int>(std::clamp(2000 / once, 1.0, 1000.0));
   const double least = least_rounds, most = std::max(least, 201.0);
   const int rounds = static_cast<int>(std::clamp(1e6 / (once * batch), least, most));
   std::vector<std::vector<double>> times(sides.size());
-  for (int i = 0; i < rounds; ++i)
-    for (size_t side = 0; side < sides.size(); ++side)
+  for (int i = 0; i < rounds; ++i) {
+    for (size_t side = 0; side < sides.size(); ++side) {
+      if (cools_down[side]) timed(sides[side], 1);
       times[side].push_back(timed(sides[side], batch));
+    }
+  }
   std::vector<double> medians;
   for (const std::vector<double>& of_side : times) medians.push_back(Median(of_side));
   return medians;

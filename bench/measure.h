@@ -14,11 +14,17 @@ namespace dtrun::bench {
 
 double Median(std::vector<double> values);
 
+/// Whether a side is called once before its part of a round is timed: when others have had the CPU
+/// in between, such as a peer in a process of its own, its caches are cold. Calls of a second and
+/// more are timed as they are.
+enum class Warmth { kAsItIs, kWarm };
+
 /// Calls of several sides in turn, a batch of each per round; a batch is long enough for the clock.
 /// The time of a round is the slowest rank's, the result the median of each side in microseconds,
 /// over `least_rounds` or more. Collective.
 std::vector<double> MeasureInTurn(
-    Communicator& comm, const std::vector<std::function<void()>>& sides, int least_rounds);
+    Communicator& comm, const std::vector<std::function<void()>>& sides, int least_rounds,
+    Warmth warmth = Warmth::kAsItIs);
 
 struct Times {
   double ours_us = 0;

@@ -1,12 +1,17 @@
 // A training step of a network, as it is and deterministic, in turn with what oneDNN's primitives
-// alone need for its products.
+// alone need for its products, and with the same step in other frameworks.
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -14,14 +19,10 @@
 
 #include "bench/measure.h"
 #include "bench/onednn_floor.h"
+#include "bench/peer.h"
 #include "bench/program.h"
-#include "models/data/to_floats.h"
-#include "models/layers/sequential.h"
-#include "models/losses/sparse_categorical_crossentropy.h"
-#include "models/networks/network_c.h"
-#include "models/optim/adam.h"
-#include "models/train/chunk_plan.h"
-#include "models/train/steps.h"
+#include "bench/training_step.h"
+#include "models/onednn/onednn.h"
 
 namespace dtrun::bench {
 namespace {
@@ -29,113 +30,211 @@ namespace {
 using nlohmann::json;
 
 struct Settings {
-  std::string model = "C";
+  StepSettings step;
   std::vector<std::string> dtypes = {"f32", "bf16"};
-  int batch = 1024, threads = 1, least_rounds = 15;
-  int micro_batch = 0, micro_batches = 1;
+  int threads = 1, least_rounds = 15;
+  std::vector<std::string> peers, peer_environment;
 };
-
-constexpr models::Shape kInput = {28, 28, 1};
-constexpr int kClasses = 10;
-
-struct Images {
-  std::vector<uint8_t> pixels;
-  std::vector<int32_t> labels;
-};
-
-Images MadeUpImages(int count) {
-  Images images;
-  const auto pixels = static_cast<uint64_t>(count) * kInput.count();
-  for (uint64_t i = 0; i < pixels; ++i)
-    images.pixels.push_back(static_cast<uint8_t>((i + 1) * 2654435761u >> 24));
-  for (int i = 0; i < count; ++i) images.labels.push_back(i % kClasses);
-  return images;
-}
 
 constexpr int kLeaves = 8;  // of a deterministic step
 
-models::SequentialOptions OptionsFor(uint64_t batch, const Settings& settings, DType dtype) {
-  models::ChunkPlan plan = models::PlanChunks(batch);
-  if (settings.micro_batch > 0) plan = {settings.micro_batch, settings.micro_batches};
-  return {plan.micro_batch, plan.micro_batches, /*seed=*/1, dtype};
-}
-
-// A step as a rank takes it: images to floats, forward, loss, backward, reduction, Adam.
-class TrainingStep {
- public:
-  TrainingStep(
-      Context& job, const Settings& settings, const Images& images, DType dtype,
-      std::optional<int> leaves = {})
-      : model_(
-            kInput, models::NetworkC(kClasses),
-            OptionsFor(
-                models::GradientTree::LargestLeaf(images.labels.size(), leaves.value_or(1)),
-                settings, dtype)),
-        adam_(model_.parameters(), {}) {
-    if (leaves) tree_.emplace(model_.parameters(), *leaves, job);
-    replica_.emplace(
-        job.world(), model_, adam_, models::ReplicaOptions{.tree = tree_ ? &*tree_ : nullptr});
-    batch_.examples = batch_.global_batch = images.labels.size();
-    batch_.targets.labels = images.labels;
-    batch_.write_inputs = [&images](size_t first, size_t count, float* inputs) {
-      const size_t pixels = kInput.count();
-      models::BytesToFloats(images.pixels.data() + first * pixels, count * pixels, inputs);
-    };
-  }
-
-  void Run() { models::TrainStep(*replica_, batch_, loss_, {}); }
-
- private:
-  models::Sequential model_;
-  models::Adam adam_;
-  models::SparseCategoricalCrossentropy loss_;
-  std::optional<models::GradientTree> tree_;
-  std::optional<models::Replica> replica_;
-  models::ReplicaBatch batch_;
+// What a network that was asked to compute in bf16 computes in here: "bf16", "f32", or both.
+struct Arithmetic {
+  std::string computed_in, remark;
 };
 
-void PrintParts(const OnednnFloor& floor) {
-  for (const FloorPart& part : floor.parts())
-    std::printf(
-        "#   %-40s %4d at a time %8.2f us per image\n", part.name.c_str(), part.micro_batch,
-        part.us_per_example);
+Arithmetic ArithmeticOf(const models::Sequential& model, const std::string& dtype) {
+  if (dtype == "f32") return {"f32", ""};
+  const std::string isa = models::onednn::InstructionSet();
+  if (model.dtype() == DType::kF32)
+    return {"f32", "bf16: oneDNN has no bf16 arithmetic for " + isa + "; computed in f32"};
+  const auto has = [&](const char* part) { return isa.find(part) != std::string::npos; };
+  if (!has("BF16") && !has("FP16") && !has("AMX") && !has("AVX10"))
+    return {"bf16", "bf16: " + isa + " has no bf16 arithmetic; oneDNN emulates the products"};
+  for (const models::Layer* layer : model.layers()) {
+    if (layer->kind() == "residual" && !layer->computes_in_bf16())
+      return {"bf16,f32", "bf16: residual blocks are computed in f32"};
+  }
+  return {"bf16", ""};
 }
+
+void PrintParts(const OnednnFloor& floor) {
+  for (const FloorPart& part : floor.parts()) {
+    const std::string name =
+        part.layers == 1 ? part.name : std::to_string(part.layers) + " x " + part.name;
+    std::printf(
+        "#   %-66s %5d at a time %9.2f us per image  %s\n", name.c_str(), part.micro_batch,
+        part.us_per_example * part.layers, part.implementation.c_str());
+  }
+}
+
+// The peers of one measurement.
+class Peers {
+ public:
+  Peers(const Settings& settings, const std::string& dtype) : network_(settings.step.model) {
+    const StepSettings& step = settings.step;
+    const std::vector<std::string> options = {
+        "--serve",
+        "--model " + step.model,
+        "--dtype " + dtype,
+        "--batch " + std::to_string(step.batch),
+        "--threads " + std::to_string(settings.threads),
+        "--image " + std::to_string(step.image),
+        "--classes " + std::to_string(step.classes)};
+    for (const std::string& command : settings.peers)
+      peers_.push_back(std::make_unique<Peer>(command, options, settings.peer_environment));
+  }
+
+  // Throws Error kMismatch for a peer whose network is not this one.
+  void CheckParameters(uint64_t parameters) const {
+    for (const auto& peer : peers_) {
+      if (peer->parameters() == parameters) continue;
+      throw Error(
+          ErrorCode::kMismatch, "peer '" + peer->command() + "': its network has " +
+                                    std::to_string(peer->parameters()) +
+                                    " parameters; expected the " + std::to_string(parameters) +
+                                    " of network " + network_);
+    }
+  }
+
+  void AddSides(std::vector<std::function<void()>>& sides) {
+    for (const auto& peer : peers_)
+      for (const std::string& variant : peer->variants())
+        sides.emplace_back([&peer, variant] { peer->Step(variant); });
+  }
+
+  // `us`: of the sides added, in their order. The fastest variant of a peer is the one that counts.
+  json Rows(const double* us, double images_us, double images_per_s) const {
+    json rows = json::array();
+    for (const auto& peer : peers_) {
+      json variants = json::object();
+      double best = 0;
+      std::string best_variant;
+      for (const std::string& variant : peer->variants()) {
+        const double speed = images_us / *us++;
+        variants[variant] = speed;
+        if (speed > best) best_variant = variant;
+        best = std::max(best, speed);
+      }
+      rows.push_back(
+          {{"name", peer->name()},
+           {"command", peer->command()},
+           {"variants", variants},
+           {"variant", best_variant},
+           {"images_per_s", best},
+           {"ratio", images_per_s / best}});
+    }
+    return rows;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::string network_;
+};
 
 json Measure(Context& job, const Settings& settings, const std::string& dtype) {
   const DType type = dtype == "bf16" ? DType::kBF16 : DType::kF32;
-  const Images images = MadeUpImages(settings.batch);
-  TrainingStep step(job, settings, images, type);
-  TrainingStep deterministic(job, settings, images, type, kLeaves);
-  const OnednnFloor floor(kInput, models::NetworkC(kClasses), type, settings.batch);
+  const int batch = settings.step.batch;
+  const models::Network network = NetworkOf(settings.step);
+  Peers peers(settings, dtype);
+  const Images images = MadeUpImages(network, batch);
+  TrainingStep step(job, settings.step, images, type);
+  peers.CheckParameters(step.model().parameter_count());
+  const Arithmetic arithmetic = ArithmeticOf(step.model(), dtype);
+  if (!arithmetic.remark.empty()) std::printf("# %s\n", arithmetic.remark.c_str());
+  const OnednnFloor floor(network, step.model().dtype(), batch);
   PrintParts(floor);
-  const std::vector<double> us = MeasureInTurn(
-      job.world(), {[&] { step.Run(); }, [&] { floor.Run(); }, [&] { deterministic.Run(); }},
-      settings.least_rounds);
-  const double images_us = settings.batch * 1e6;
-  return {
-      {"model", settings.model},
+  std::fflush(stdout);
+
+  std::vector<std::function<void()>> sides = {[&] { step.Run(); }, [&] { floor.Run(); }};
+  // A tree needs the gradients of parts of the batch.
+  std::optional<TrainingStep> deterministic;
+  if (!network.needs_whole_share) {
+    deterministic.emplace(job, settings.step, images, type, kLeaves);
+    sides.emplace_back([&] { deterministic->Run(); });
+  }
+  const size_t own = sides.size();
+  peers.AddSides(sides);
+  const Warmth warmth = settings.peers.empty() ? Warmth::kAsItIs : Warmth::kWarm;
+  const std::vector<double> us = MeasureInTurn(job.world(), sides, settings.least_rounds, warmth);
+  const double images_us = batch * 1e6, speed = images_us / us[0];
+  json row = {
+      {"model", settings.step.model},
       {"dtype", dtype},
+      {"computed_in", arithmetic.computed_in},
       {"threads", settings.threads},
-      {"batch", settings.batch},
-      {"images_per_s", images_us / us[0]},
+      {"batch", batch},
+      {"input", models::ToString(network.input)},
+      {"isa", models::onednn::InstructionSet()},
+      {"onednn", models::onednn::Version()},
+      {"images_per_s", speed},
       {"floor_images_per_s", images_us / us[1]},
       {"share", us[1] / us[0]},
-      {"deterministic_images_per_s", images_us / us[2]}};
+      {"peers", peers.Rows(us.data() + own, images_us, speed)}};
+  if (deterministic) row["deterministic_images_per_s"] = images_us / us[2];
+  return row;
 }
 
-json MeasureAll(Context& job, const Settings& settings) {
+void PrintRow(const json& row) {
+  std::printf(
+      "%-8s %-5s %8s %6s %10s %16s %7s %23s\n", "model", "dtype", "threads", "batch", "images/s",
+      "floor images/s", "share", "deterministic images/s");
+  std::printf(
+      "%-8s %-5s %8d %6d %10.1f %16.1f %7.3f", row["model"].get<std::string>().c_str(),
+      row["dtype"].get<std::string>().c_str(), row["threads"].get<int>(), row["batch"].get<int>(),
+      row["images_per_s"].get<double>(), row["floor_images_per_s"].get<double>(),
+      row["share"].get<double>());
+  if (row.contains("deterministic_images_per_s"))
+    std::printf(" %23.1f\n", row["deterministic_images_per_s"].get<double>());
+  else
+    std::printf(" %23s\n", "-");
+  for (const json& peer : row["peers"]) {
+    for (const auto& [variant, speed] : peer["variants"].items())
+      std::printf(
+          "  %-25s %-16s %10.1f images/s, ratio %.2f\n", peer["name"].get<std::string>().c_str(),
+          variant.c_str(), speed.get<double>(),
+          row["images_per_s"].get<double>() / speed.get<double>());
+  }
+  std::fflush(stdout);
+}
+
+std::string CpuModel() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
+      return line.substr(colon + 2);
+  }
+  return "unknown CPU";
+}
+
+// Peers are limited as this process is.
+std::vector<std::string> LimitPeers() {
+  const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
+  if (limit == nullptr) limit = std::getenv("DNNL_MAX_CPU_ISA");
+  if (limit == nullptr) return PeerEnvironment("", "");
+  const std::vector<std::string> environment =
+      PeerEnvironment(limit, models::onednn::InstructionSet());
+  std::string text;
+  for (const std::string& entry : environment)
+    if (entry.find('=') != std::string::npos) text += " " + entry;
+  std::printf("# peers run with%s\n", text.c_str());
+  return environment;
+}
+
+json MeasureAll(Context& job, Settings settings) {
   omp_set_num_threads(settings.threads);
+  std::printf(
+      "# %s, oneDNN %s, instruction set %s\n", CpuModel().c_str(),
+      models::onednn::Version().c_str(), models::onednn::InstructionSet().c_str());
+  if (!settings.peers.empty()) settings.peer_environment = LimitPeers();
+  if (settings.step.batch == 0)
+    settings.step.batch = NetworkOf(settings.step).needs_whole_share ? 32 : 1024;
   json rows = json::array();
   for (const std::string& dtype : settings.dtypes) {
     rows.push_back(Measure(job, settings, dtype));
-    const json& row = rows.back();
-    std::printf(
-        "%-6s %-5s %8s %6s %10s %16s %7s %23s\n%-6s %-5s %8d %6d %10.0f %16.0f %7.3f %23.0f\n",
-        "model", "dtype", "threads", "batch", "images/s", "floor images/s", "share",
-        "deterministic images/s", settings.model.c_str(), dtype.c_str(), settings.threads,
-        settings.batch, row["images_per_s"].get<double>(), row["floor_images_per_s"].get<double>(),
-        row["share"].get<double>(), row["deterministic_images_per_s"].get<double>());
-    std::fflush(stdout);
+    rows.back()["cpu"] = CpuModel();
+    PrintRow(rows.back());
   }
   return rows;
 }
@@ -146,28 +245,45 @@ json MeasureAll(Context& job, const Settings& settings) {
 int main(int argc, char** argv) {
   dtrun::bench::Settings settings;
   CLI::App app(
-      "A training step of a network, beside what oneDNN's primitives alone need for its products.",
+      "A training step of a network, beside what oneDNN's primitives alone need for its products, "
+      "and "
+      "beside other frameworks.",
       "model_perf");
-  app.add_option("--model", settings.model, "the network")
-      ->check(CLI::IsMember({"C"}))
+  std::string networks;
+  for (const std::string& name : dtrun::models::NetworkNames()) networks += " " + name;
+  app.add_option("--model", settings.step.model, "the network, one of" + networks)
+      ->type_name("NAME")
       ->capture_default_str();
   app.add_option("--dtype", settings.dtypes, "what it computes in")
       ->delimiter(',')
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
-  app.add_option("--batch", settings.batch, "examples of a step")
-      ->check(CLI::Range(1, 1'000'000))
+  app.add_option(
+         "--image", settings.step.image, "height and width of an image; 0: the network's own")
+      ->check(CLI::Range(0, 10'000))
+      ->capture_default_str();
+  app.add_option("--classes", settings.step.classes, "0: the network's own")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--batch", settings.step.batch, "examples of a step; 0: 1024, for ResNets 32")
+      ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   app.add_option("--threads", settings.threads, "of the computation")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--micro-batch", settings.micro_batch, "examples at a time; 0: as in training")
+  app.add_option(
+         "--micro-batch", settings.step.micro_batch, "examples at a time; 0: as in training")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  app.add_option("--micro-batches", settings.micro_batches, "of a chunk; with --micro-batch")
+  app.add_option("--micro-batches", settings.step.micro_batches, "of a chunk; with --micro-batch")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--rounds", settings.least_rounds, "rounds of both, at least")
+  app.add_option(
+         "--peer", settings.peers,
+         "command of another framework's step, measured in turn (bench/peers); repeatable")
+      ->type_name("COMMAND")
+      ->allow_extra_args(false);
+  app.add_option("--rounds", settings.least_rounds, "rounds of all sides, at least")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   return dtrun::bench::Main(

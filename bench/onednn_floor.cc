@@ -4,111 +4,230 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <dnnl.hpp>
+#include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
+
+#include "bench/network_products.h"
+#include "models/layers/builder.h"
+#include "models/onednn/implementations.h"
 
 namespace dtrun::bench {
 namespace {
 
-using dnnl::algorithm;
 using dnnl::memory;
-using dnnl::prop_kind;
-using models::Layer;
-using models::Shape;
+using Tag = memory::format_tag;
+namespace onednn = models::onednn;
 
-// The products of one layer, at one micro-batch.
-struct Products {
-  dnnl::primitive forward, backward_data, backward_weights;
-  using Arguments = std::unordered_map<int, memory>;
-  Arguments forward_arguments, backward_data_arguments, backward_weights_arguments;
+enum class Direction { kForward, kBackwardData, kBackwardWeights };
+
+const char* NameOf(Direction direction) {
+  if (direction == Direction::kForward) return "forward";
+  return direction == Direction::kBackwardData ? "backward data" : "backward weights";
+}
+
+// The formats of activations in which a product is asked for. The weights' is left to oneDNN.
+struct Formats {
+  Tag source, destination;
 };
 
-class Maker {
+std::vector<Formats> FormatsFor(const ProductShape& shape) {
+  if (!shape.convolves()) return {{Tag::any, Tag::any}, {Tag::nc, Tag::nc}};
+  std::vector<Formats> formats = {{Tag::any, Tag::any}};
+  for (Tag tag : {Tag::nchw, Tag::nhwc, Tag::nChw8c, Tag::nChw16c}) formats.push_back({tag, tag});
+  constexpr int kFew = 8;  // channels, that would fill no group
+  if (shape.input.channels < kFew) {
+    for (Tag source : {Tag::nchw, Tag::nhwc})
+      for (Tag destination : {Tag::nChw8c, Tag::nChw16c}) formats.push_back({source, destination});
+  }
+  return formats;
+}
+
+std::string NameOf(const memory::desc& description) {
+  const memory::dims dims = onednn::DimsOf(description);
+  constexpr std::pair<Tag, const char*> kTags[] = {
+      {Tag::nchw, "nchw"},
+      {Tag::nhwc, "nhwc"},
+      {Tag::nChw4c, "nChw4c"},
+      {Tag::nChw8c, "nChw8c"},
+      {Tag::nChw16c, "nChw16c"}};
+  if (dims.size() != 4) return "nc";
+  for (const auto& [tag, name] : kTags)
+    if (description == memory::desc(dims, onednn::TypeOf(description), tag)) return name;
+  return "other";
+}
+
+// An implementation of a product: what it works on are values or gradients, by its direction.
+struct Candidate {
+  std::string implementation, label;  // the latter with the formats
+  memory::desc source, weights, destination, bias;
+  dnnl::primitive primitive = {};
+
+  bool is_reference() const {
+    return implementation.find("ref") != std::string::npos ||
+           implementation.find("simple") != std::string::npos;
+  }
+};
+
+// Different ones; reference implementations only if there are no others.
+class CandidateList {
  public:
-  explicit Maker(DType dtype)
-      : type_(models::DataTypeOf(dtype)), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+  // Takes those alone whose label is one of `labels`; empty: all.
+  explicit CandidateList(const std::vector<std::string>& labels) : labels_(labels) {}
 
-  dnnl::stream& stream() { return stream_; }
-
-  // The weights' gradients are f32 in both types, as is the bias.
-  Products Convolution(const Shape& in, const Shape& out, const std::vector<int>& kernel, int n) {
-    const memory::dims stride = {1, 1}, padding = {0, 0};
-    const memory::desc x = Any({n, in.channels, in.height, in.width}, type_);
-    const memory::desc y = Any({n, out.channels, out.height, out.width}, type_);
-    const memory::dims size = {kernel[3], kernel[2], kernel[0], kernel[1]};
-    const memory::desc w = Any(size, type_), dw = Any(size, memory::data_type::f32);
-    const memory::desc b({kernel[3]}, memory::data_type::f32, memory::format_tag::a);
-    const auto direct = algorithm::convolution_direct;
-    const dnnl::convolution_forward::primitive_desc forward(
-        {prop_kind::forward_training, direct, x, w, b, y, stride, padding, padding}, engine_);
-    const dnnl::convolution_backward_data::primitive_desc data(
-        {direct, x, w, y, stride, padding, padding}, engine_, forward);
-    const dnnl::convolution_backward_weights::primitive_desc weights(
-        {direct, x, dw, b, y, stride, padding, padding}, engine_, forward);
-    return Bind<
-        dnnl::convolution_forward, dnnl::convolution_backward_data,
-        dnnl::convolution_backward_weights>(forward, data, weights);
+  template <typename Description>
+  void Add(
+      const Description& description, const memory::desc& source, const memory::desc& weights,
+      const memory::desc& destination, const memory::desc& bias) {
+    Candidate candidate{
+        onednn::ImplementationOf(description), "", source, weights, destination, bias};
+    const std::string source_name = NameOf(source), destination_name = NameOf(destination);
+    candidate.label = candidate.implementation + " " + source_name +
+                      (source_name == destination_name ? "" : " to " + destination_name);
+    if (!labels_.empty() &&
+        std::find(labels_.begin(), labels_.end(), candidate.label) == labels_.end())
+      return;
+    auto& list = candidate.is_reference() ? reference_ : fast_;
+    const auto same = [&](const Candidate& other) {
+      return other.label == candidate.label && other.source == source && other.weights == weights &&
+             other.destination == destination;
+    };
+    if (std::any_of(list.begin(), list.end(), same)) return;
+    candidate.primitive = dnnl::primitive(description.get());
+    list.push_back(std::move(candidate));
   }
 
-  Products InnerProduct(const std::vector<int>& kernel, int n) {
-    const memory::desc x = Any({n, kernel[0]}, type_), y = Any({n, kernel[1]}, type_);
-    const memory::dims size = {kernel[1], kernel[0]};
-    const memory::desc w = Any(size, type_), dw = Any(size, memory::data_type::f32);
-    const memory::desc b({kernel[1]}, memory::data_type::f32, memory::format_tag::a);
-    const dnnl::inner_product_forward::primitive_desc forward(
-        {prop_kind::forward_training, x, w, b, y}, engine_);
-    const dnnl::inner_product_backward_data::primitive_desc data({x, w, y}, engine_, forward);
-    const dnnl::inner_product_backward_weights::primitive_desc weights(
-        {x, dw, b, y}, engine_, forward);
-    return Bind<
-        dnnl::inner_product_forward, dnnl::inner_product_backward_data,
-        dnnl::inner_product_backward_weights>(forward, data, weights);
+  std::vector<Candidate> Take() { return std::move(fast_.empty() ? reference_ : fast_); }
+
+ private:
+  const std::vector<std::string>& labels_;
+  std::vector<Candidate> fast_, reference_;
+};
+
+// Describes products to oneDNN.
+class Describer {
+ public:
+  explicit Describer(DType dtype)
+      : type_(models::DataTypeOf(dtype)), engine_(dnnl::engine::kind::cpu, 0) {}
+
+  const dnnl::engine& engine() const { return engine_; }
+
+  // Of `n` examples.
+  std::vector<Candidate> Candidates(
+      const ProductShape& shape, Direction direction, int n,
+      const std::vector<std::string>& labels) const {
+    constexpr Formats kAny = {Tag::any, Tag::any};
+    CandidateList list(labels);
+    for (const Formats& formats : FormatsFor(shape)) {
+      if (shape.convolves())
+        AddAll(
+            Convolution(shape, kAny, Direction::kForward, n),
+            Convolution(shape, formats, direction, n), direction, list);
+      else
+        AddAll(
+            InnerProduct(shape, kAny, Direction::kForward, n),
+            InnerProduct(shape, formats, direction, n), direction, list);
+    }
+    return list.Take();
   }
 
  private:
-  static memory::desc Any(const memory::dims& dims, memory::data_type type) {
-    return memory::desc(dims, type, memory::format_tag::any);
+  // The weights' gradients are f32 in both types, as is the bias.
+  memory::desc Weights(const memory::dims& dims, Direction direction) const {
+    const bool gradient = direction == Direction::kBackwardWeights;
+    return memory::desc(dims, gradient ? memory::data_type::f32 : type_, Tag::any);
   }
 
-  // Small numbers of both signs, brought into the format: no zeros, infinities or denormals, which
-  // some units compute at another speed.
-  memory Filled(const memory::desc& description) {
-    const memory::dims dims = description.dims();
-    memory::dims strides(dims.size(), 1);
-    for (size_t i = dims.size() - 1; i-- > 0;) strides[i] = strides[i + 1] * dims[i + 1];
-    memory plain(memory::desc(dims, memory::data_type::f32, strides), engine_);
-    auto* values = static_cast<float*>(plain.get_data_handle());
-    for (int64_t i = 0; i < strides[0] * dims[0]; ++i)
-      values[i] = static_cast<float>(i * 7919 % 1021 - 510) * 1e-3f;
-    memory filled(description, engine_);
-    dnnl::reorder(plain, filled).execute(stream_, plain, filled);
-    return filled;
+  static memory::desc Bias(const ProductShape& shape) {
+    if (!shape.bias) return {};
+    return memory::desc({shape.output.channels}, memory::data_type::f32, Tag::a);
   }
 
-  template <typename Forward, typename Data, typename Weights, typename F, typename D, typename W>
-  Products Bind(const F& forward, const D& data, const W& weights) {
+  onednn::Convolution Convolution(
+      const ProductShape& s, const Formats& formats, Direction direction, int n) const {
     return {
-        Forward(forward),
-        Data(data),
-        Weights(weights),
-        {{DNNL_ARG_SRC, Filled(forward.src_desc())},
-         {DNNL_ARG_WEIGHTS, Filled(forward.weights_desc())},
-         {DNNL_ARG_BIAS, Filled(forward.bias_desc())},
-         {DNNL_ARG_DST, Filled(forward.dst_desc())}},
-        {{DNNL_ARG_DIFF_DST, Filled(data.diff_dst_desc())},
-         {DNNL_ARG_WEIGHTS, Filled(data.weights_desc())},
-         {DNNL_ARG_DIFF_SRC, Filled(data.diff_src_desc())}},
-        {{DNNL_ARG_SRC, Filled(weights.src_desc())},
-         {DNNL_ARG_DIFF_DST, Filled(weights.diff_dst_desc())},
-         {DNNL_ARG_DIFF_WEIGHTS, Filled(weights.diff_weights_desc())},
-         {DNNL_ARG_DIFF_BIAS, Filled(weights.diff_bias_desc())}}};
+        .source = memory::desc(
+            {n, s.input.channels, s.input.height, s.input.width}, type_, formats.source),
+        .weights = Weights({s.output.channels, s.input.channels, s.size, s.size}, direction),
+        .bias = Bias(s),
+        .destination = memory::desc(
+            {n, s.output.channels, s.output.height, s.output.width}, type_, formats.destination),
+        .stride = {s.stride, s.stride},
+        .before = {s.padding[0], s.padding[2]},
+        .after = {s.padding[1], s.padding[3]}};
+  }
+
+  onednn::InnerProduct InnerProduct(
+      const ProductShape& s, const Formats& formats, Direction direction, int n) const {
+    const auto inputs = static_cast<memory::dim>(s.input.count());
+    return {
+        .source = memory::desc({n, inputs}, type_, formats.source),
+        .weights = Weights({s.output.channels, inputs}, direction),
+        .bias = Bias(s),
+        .destination = memory::desc({n, s.output.channels}, type_, formats.destination)};
+  }
+
+  // `hint` is the product on its way forward, in the formats that oneDNN chooses.
+  template <typename Product>
+  void AddAll(
+      const Product& hint, const Product& product, Direction direction, CandidateList& list) const {
+    if (direction == Direction::kForward) {
+      onednn::ForEachForward(engine_, product, [&](const auto& d) {
+        list.Add(d, d.src_desc(), d.weights_desc(), d.dst_desc(), d.bias_desc());
+      });
+      return;
+    }
+    const auto forward = onednn::DescribeForward(engine_, hint, {});
+    if (direction == Direction::kBackwardData) {
+      onednn::ForEachBackwardData(engine_, product, forward, [&](const auto& d) {
+        list.Add(d, d.diff_src_desc(), d.weights_desc(), d.diff_dst_desc(), {});
+      });
+    } else {
+      onednn::ForEachBackwardWeights(engine_, product, forward, [&](const auto& d) {
+        list.Add(d, d.src_desc(), d.diff_weights_desc(), d.diff_dst_desc(), d.diff_bias_desc());
+      });
+    }
   }
 
   memory::data_type type_;
   dnnl::engine engine_;
-  dnnl::stream stream_;
+};
+
+// Memory that all products share, a piece for each kind of argument. What is read is never written:
+// small numbers of both signs, whether they are taken as f32 or as bf16. No zeros, infinities or
+// denormals, which some units compute at another speed.
+class SharedMemory {
+ public:
+  memory Bind(int argument, const memory::desc& description, const dnnl::engine& engine) {
+    Piece& piece = pieces_[argument];
+    const size_t values = (description.get_size() + 1) / 2;
+    if (piece.empty() || piece.back().count() * 2 < values) piece.push_back(Filled(values));
+    return memory(description, engine, piece.back().data());
+  }
+
+ private:
+  // Pieces that became too small stay for those who use them.
+  using Piece = std::vector<models::FloatArray>;
+
+  static models::FloatArray Filled(size_t values) {
+    models::FloatArray array(values / 2 + 1);
+    auto* halves = reinterpret_cast<uint16_t*>(array.data());
+    for (size_t i = 0; i < 2 * array.count(); ++i) {
+      const float value =
+          static_cast<float>(static_cast<int>(i * 7919 % 1021) - 510) * 1e-3f + 5e-4f;
+      uint32_t bits;
+      std::memcpy(&bits, &value, sizeof(bits));
+      halves[i] = static_cast<uint16_t>(bits >> 16);
+    }
+    return array;
+  }
+
+  std::map<int, Piece> pieces_;
 };
 
 double SecondsOf(const std::function<void()>& call, int calls) {
@@ -117,93 +236,150 @@ double SecondsOf(const std::function<void()>& call, int calls) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The fastest of three series of 20 ms or more.
-double SecondsPerCall(const std::function<void()>& call) {
-  call();
-  const int calls = std::max(1, static_cast<int>(0.02 / SecondsOf(call, 1)));
-  double least = SecondsOf(call, calls);
-  for (int i = 0; i < 2; ++i) least = std::min(least, SecondsOf(call, calls));
-  return least / calls;
+// The fastest of three series of `least` seconds or more; a call that is much slower than `limit`
+// is not repeated.
+double SecondsPerCall(const std::function<void()>& call, double least, double limit) {
+  constexpr double kMuch = 1.5, kVeryMuch = 4;
+  const double first = SecondsOf(call, 1);  // its memory may be cold
+  if (first > kVeryMuch * limit) return first;
+  const double second = SecondsOf(call, 1);
+  if (second > kMuch * limit) return second;
+  const int calls = std::max(1, static_cast<int>(least / second));
+  double fastest = second;
+  for (int i = 0; i < 3; ++i) fastest = std::min(fastest, SecondsOf(call, calls) / calls);
+  return fastest;
 }
 
-using MakeProducts = std::function<Products(int micro_batch)>;
+// Products of more are tried at two micro-batches alone, and calls of more at none but the batch.
+constexpr double kLargeMflop = 50, kLargestCallMflop = 8000;
+// Calls of about that much tell fast implementations from slow ones.
+constexpr double kTrialMflop = 1000;
+constexpr size_t kFinalists = 3;
 
-// Tries the powers of two that divide the batch, and the batch itself.
+// Measures which implementation of a product is the fastest.
 class Chooser {
  public:
-  Chooser(std::shared_ptr<Maker> maker, int batch) : maker_(std::move(maker)), batch_(batch) {}
+  Chooser(DType dtype, int batch) : describer_(dtype), batch_(batch) {
+    shared_ = std::make_shared<Shared>(Shared{{}, dnnl::stream(describer_.engine())});
+  }
 
-  void Choose(
-      const std::string& layer, bool input_gradient, const MakeProducts& make,
-      std::vector<FloorPart>& parts) {
-    FloorPart forward, data, weights;
-    forward.name = layer + ", forward";
-    data.name = layer + ", backward data";
-    weights.name = layer + ", backward weights";
-    for (int n = 1; n <= batch_; n = n < batch_ && batch_ % (2 * n) != 0 ? batch_ : 2 * n) {
-      const Products p = make(n);
-      Try(forward, n, p.forward, p.forward_arguments);
-      if (input_gradient) Try(data, n, p.backward_data, p.backward_data_arguments);
-      Try(weights, n, p.backward_weights, p.backward_weights_arguments);
+  FloorPart Choose(const std::string& layer, const ProductShape& shape, Direction direction) {
+    FloorPart best;
+    best.name = layer + ", " + NameOf(direction);
+    const std::vector<std::string> finalists = Finalists(shape, direction);
+    for (int n : MicroBatches(shape)) {
+      for (const Candidate& candidate : describer_.Candidates(shape, direction, n, finalists)) {
+        const auto call = Bind(candidate, direction);
+        const double limit = best.calls == 0 ? kNoLimit : best.us_per_example * n * 1e-6;
+        const double us = SecondsPerCall(call, 0.02, limit) * 1e6 / n;
+        if (best.calls != 0 && us >= best.us_per_example) continue;
+        best.implementation = candidate.label;
+        best.micro_batch = n;
+        best.calls = batch_ / n;
+        best.call = call;
+        best.us_per_example = us;
+      }
     }
-    parts.push_back(forward);
-    if (input_gradient) parts.push_back(data);
-    parts.push_back(weights);
+    if (best.calls == 0)
+      throw Error(ErrorCode::kUnavailable, best.name + ": oneDNN has no implementation");
+    return best;
   }
 
  private:
-  void Try(
-      FloorPart& best, int n, const dnnl::primitive& primitive,
-      const Products::Arguments& arguments) {
-    const auto call = [maker = maker_, bound = models::BoundPrimitive(primitive, arguments)] {
-      bound.Run(maker->stream());
-    };
-    const double us = SecondsPerCall(call) * 1e6 / n;
-    if (best.calls != 0 && us >= best.us_per_example) return;
-    best.micro_batch = n;
-    best.calls = batch_ / n;
-    best.call = call;
-    best.us_per_example = us;
+  struct Shared {
+    SharedMemory memory;
+    dnnl::stream stream;
+  };
+
+  static constexpr double kNoLimit = 1e9;
+
+  // Powers of two that divide the batch, and the batch itself.
+  std::vector<int> Divisors() const {
+    std::vector<int> sizes;
+    for (int n = 1; n < batch_ && batch_ % n == 0; n *= 2) sizes.push_back(n);
+    sizes.push_back(batch_);
+    return sizes;
   }
 
-  std::shared_ptr<Maker> maker_;
+  int TrialSize(const ProductShape& shape) const {
+    int size = 1;
+    for (int n : Divisors())
+      if (n * shape.mflop() <= kTrialMflop) size = n;
+    return size;
+  }
+
+  std::vector<int> MicroBatches(const ProductShape& shape) const {
+    const int trial = TrialSize(shape);
+    if (shape.mflop() > kLargeMflop) return {trial, batch_};
+    std::vector<int> sizes = Divisors();
+    std::erase_if(
+        sizes, [&](int n) { return n != trial && n * shape.mflop() > kLargestCallMflop; });
+    return sizes;
+  }
+
+  // Labels of the fastest candidates in a short trial.
+  std::vector<std::string> Finalists(const ProductShape& shape, Direction direction) {
+    constexpr double kClose = 1.3;
+    std::vector<std::pair<double, std::string>> times;
+    double best = kNoLimit;
+    for (const Candidate& candidate :
+         describer_.Candidates(shape, direction, TrialSize(shape), {})) {
+      const double seconds = SecondsPerCall(Bind(candidate, direction), 0.002, best);
+      best = std::min(best, seconds);
+      times.emplace_back(seconds, candidate.label);
+    }
+    std::sort(times.begin(), times.end());
+    std::vector<std::string> labels;
+    for (const auto& [seconds, label] : times)
+      if (labels.size() < kFinalists && seconds < kClose * best) labels.push_back(label);
+    return labels;
+  }
+
+  std::function<void()> Bind(const Candidate& candidate, Direction direction) {
+    const bool forward = direction == Direction::kForward;
+    const bool to_data = direction == Direction::kBackwardData;
+    const bool to_weights = direction == Direction::kBackwardWeights;
+    std::unordered_map<int, memory> arguments;
+    const auto bind = [&](int argument, const memory::desc& description) {
+      if (onednn::IsEmpty(description)) return;
+      arguments[argument] = shared_->memory.Bind(argument, description, describer_.engine());
+    };
+    bind(to_data ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, candidate.source);
+    bind(to_weights ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, candidate.weights);
+    bind(forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, candidate.destination);
+    bind(to_weights ? DNNL_ARG_DIFF_BIAS : DNNL_ARG_BIAS, candidate.bias);
+    return [shared = shared_, bound = models::BoundPrimitive(candidate.primitive, arguments)] {
+      bound.Run(shared->stream);
+    };
+  }
+
+  Describer describer_;
   int batch_;
+  std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace
 
-OnednnFloor::OnednnFloor(
-    const Shape& input, const models::LayerList& layers, DType dtype, int batch) {
-  const auto maker = std::make_shared<Maker>(dtype);
-  Chooser chooser(maker, batch);
-  Shape shape = input;
-  bool input_gradient = false;  // the data's is not needed
-  for (const auto& layer : layers) {
-    const Shape in = shape, out = layer->OutputShape(in);
-    const std::vector<models::ParameterSpec> specs = layer->ParameterSpecs(in);
-    shape = out;
-    if (specs.empty()) continue;
-    const std::vector<int> kernel = specs[0].shape;
-    MakeProducts make;
-    if (layer->kind() == "dense") {
-      make = [=](int n) { return maker->InnerProduct(kernel, n); };
-    } else if (layer->kind() == "conv2d" && out.height == in.height - kernel[0] + 1) {
-      make = [=](int n) { return maker->Convolution(in, out, kernel, n); };
-    } else {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          layer->description() +
-              ": expected a dense layer, or a convolution of stride 1 without "
-              "padding");
+OnednnFloor::OnednnFloor(const models::Network& network, DType dtype, int batch) {
+  Chooser chooser(dtype, batch);
+  std::map<std::pair<ProductShape::Key, Direction>, size_t> known;
+  for (const LayerProduct& product : ProductsOf(network)) {
+    for (Direction direction :
+         {Direction::kForward, Direction::kBackwardData, Direction::kBackwardWeights}) {
+      if (direction == Direction::kBackwardData && !product.input_gradient) continue;
+      const auto [place, added] =
+          known.try_emplace({product.shape.key(), direction}, parts_.size());
+      if (added)
+        parts_.push_back(chooser.Choose(product.name, product.shape, direction));
+      else
+        ++parts_[place->second].layers;
     }
-    chooser.Choose(layer->description(), input_gradient, make, parts_);
-    input_gradient = true;
   }
 }
 
 void OnednnFloor::Run() const {
   for (const FloorPart& part : parts_)
-    for (int i = 0; i < part.calls; ++i) part.call();
+    for (int i = 0; i < part.calls * part.layers; ++i) part.call();
 }
 
 }  // namespace dtrun::bench

@@ -5,30 +5,37 @@
 #include <string>
 #include <vector>
 
-#include "models/layers/sequential.h"
+#include "models/networks/network.h"
 
 namespace dtrun::bench {
 
 /// One of the products of a training step: what a convolution or a dense layer computes on its way
 /// forward, or for the gradient of its input or of its weights.
 struct FloorPart {
-  std::string name;            ///< "conv2d 64 3x3 relu, backward weights"
+  std::string name;            ///< "conv2d 64 3x3 relu, backward weights": the first such layer
+  int layers = 1;              ///< of the network, that have this very product
+  std::string implementation;  ///< "jit:avx512_core nChw16c": oneDNN's, and the input's format
   int micro_batch = 0;         ///< examples of a call: those at which it is fastest
-  int calls = 0;               ///< for the whole batch
-  std::function<void()> call;  ///< the primitive, on memory of its own
-  double us_per_example = 0;   ///< as it was when the micro-batch was chosen
+  int calls = 0;               ///< for the whole batch, of one layer
+  std::function<void()> call;  ///< the primitive
+  double us_per_example = 0;   ///< of one layer, as it was when the implementation was chosen
 };
 
-/// The products of a training step of a network, as oneDNN's primitives alone: each in the formats
-/// that oneDNN chooses for it, on inputs that lie ready in them, at its own best micro-batch, which
-/// is tried here. Nothing else that a step needs: no pooling, dropout, loss, sum over
-/// micro-batches, change of format or optimizer. So no step that computes them with oneDNN can be
-/// faster.
+/// The products of a training step of a network, as oneDNN's primitives alone. For each product the
+/// fastest of oneDNN's implementations in all formats is chosen by measurement, at its own best
+/// micro-batch; a reference implementation only if oneDNN has no other. Inputs lie ready in the
+/// chosen format. Nothing else that a step needs is in it: no pooling, dropout, normalisation,
+/// loss, sum over micro-batches, change of format or optimizer. So no step that computes its
+/// products with oneDNN can be faster.
+///
+/// Products of large images (50 MFLOP and more per image) are tried at two micro-batches, others at
+/// all powers of two that divide the batch. Products share their memory, so results are
+/// meaningless.
 class OnednnFloor {
  public:
-  /// In f32 or bf16, on OpenMP's threads. Throws Error kInvalidArgument when a layer is one whose
-  /// products it does not know.
-  OnednnFloor(const models::Shape& input, const models::LayerList& layers, DType dtype, int batch);
+  /// In f32 or bf16, on OpenMP's threads; takes up to a minute. Throws Error kInvalidArgument when
+  /// a layer with parameters is one whose products it does not know.
+  OnednnFloor(const models::Network& network, DType dtype, int batch);
 
   /// Every product of a step over the batch, once.
   void Run() const;

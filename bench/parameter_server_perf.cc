@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <spawn.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,13 +72,6 @@ json Train(const Settings& settings, int workers) {
   return result;
 }
 
-double CpuOfJobs() {
-  rusage usage{};
-  ::getrusage(RUSAGE_CHILDREN, &usage);
-  return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-}
-
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -120,9 +112,8 @@ int Run(const Settings& settings) {
   constexpr int kTries = 3;
   for (int attempt = 1;; ++attempt) {
     CpuWatch watch;
-    const double before = CpuOfJobs();
     const json result = Measure(settings);
-    const double others = watch.HostSeconds() - watch.OwnSeconds() - (CpuOfJobs() - before);
+    const double others = watch.HostSeconds() - watch.OwnSeconds();  // the jobs are children
     const double share = others / watch.AvailableSeconds();
     std::printf(
         "medians of %d: 1 worker %.0f images/s, 2 workers %.0f, ratio %.2f; a step of one worker "
