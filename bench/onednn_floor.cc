@@ -177,19 +177,22 @@ class Describer {
   void AddAll(
       const Product& hint, const Product& product, Direction direction, CandidateList& list) const {
     if (direction == Direction::kForward) {
-      onednn::ForEachForward(engine_, product, [&](const auto& d) {
+      onednn::ForEachForward(engine_, product, {}, [&](const auto& d) {
         list.Add(d, d.src_desc(), d.weights_desc(), d.dst_desc(), d.bias_desc());
+        return true;
       });
       return;
     }
     const auto forward = onednn::DescribeForward(engine_, hint, {});
     if (direction == Direction::kBackwardData) {
-      onednn::ForEachBackwardData(engine_, product, forward, [&](const auto& d) {
+      onednn::ForEachBackwardData(engine_, product, {}, forward, [&](const auto& d) {
         list.Add(d, d.diff_src_desc(), d.weights_desc(), d.diff_dst_desc(), {});
+        return true;
       });
     } else {
-      onednn::ForEachBackwardWeights(engine_, product, forward, [&](const auto& d) {
+      onednn::ForEachBackwardWeights(engine_, product, {}, forward, [&](const auto& d) {
         list.Add(d, d.src_desc(), d.diff_weights_desc(), d.diff_dst_desc(), d.diff_bias_desc());
+        return true;
       });
     }
   }

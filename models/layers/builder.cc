@@ -5,6 +5,7 @@
 
 #include "models/layers/convolution_plan.h"
 #include "models/onednn/onednn.h"
+#include "models/text.h"
 
 namespace dtrun::models {
 namespace {
@@ -50,6 +51,18 @@ bool HasBf16() {
     return onednn::Exists(product) && !IsReference(onednn::ImplementationOf(product));
   }();
   return has;
+}
+
+std::vector<std::string> SlowParts(const std::vector<LayerImplementation>& parts) {
+  std::vector<std::string> slow;
+  for (const LayerImplementation& part : parts) {
+    if (!IsReference(part.implementation)) continue;
+    slow.push_back(Text(
+        part.layer, ": ", part.direction, " is computed slowly, by ", part.implementation,
+        ": oneDNN ", onednn::Version(), " has nothing faster for it on ",
+        onednn::InstructionSet()));
+  }
+  return slow;
 }
 
 BoundPrimitive::BoundPrimitive(dnnl::primitive primitive, std::unordered_map<int, memory> arguments)

@@ -45,6 +45,11 @@ struct LayerImplementation {
       implementation;  ///< oneDNN's name: "jit:avx2"; one of dtrun's own: "dtrun:few_channels"
 };
 
+/// A line for each of `parts` that oneDNN computes without its vector code, with the reason.
+///   "layer 0 (conv2d 32 3x3): backward weights is computed slowly, by ref:any: oneDNN 2.6.3 has
+///   ..."
+std::vector<std::string> SlowParts(const std::vector<LayerImplementation>& parts);
+
 /// Bytes that a layer remembers from a pass for the way back.
 struct Memo {
   uint8_t* data = nullptr;  ///< those of the micro-batch at hand

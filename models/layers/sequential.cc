@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "models/layers/convolution_plan.h"
 #include "models/layers/initial_weights.h"
 #include "models/layers/kernels.h"
 #include "models/layers/reorder.h"
-#include "models/onednn/onednn.h"
 #include "models/text.h"
 
 namespace dtrun::models {
@@ -249,18 +247,6 @@ std::string Sequential::description() const {
   for (const Entry& entry : entries_)
     text += Text(text.empty() ? "" : ", ", entry.layer->description());
   return text;
-}
-
-std::vector<std::string> Sequential::slow_parts() const {
-  std::vector<std::string> parts;
-  for (const LayerImplementation& part : implementations()) {
-    if (!IsReference(part.implementation)) continue;
-    parts.push_back(Text(
-        part.layer, ": ", part.direction, " is computed slowly, by ", part.implementation,
-        ": oneDNN ", onednn::Version(), " has nothing faster for it on ",
-        onednn::InstructionSet()));
-  }
-  return parts;
 }
 
 void Sequential::PrepareWeights() {

@@ -104,10 +104,8 @@ class Sequential {
   const std::vector<LayerImplementation>& implementations() const {
     return builder_.implementations();
   }
-  /// Directions of layers that oneDNN computes without its vector code, with the reason; empty:
-  /// none.
-  ///   "layer 0 (conv2d 32 3x3): backward weights by oneDNN's ref:any, ..."
-  std::vector<std::string> slow_parts() const;
+  /// SlowParts of these; empty: none.
+  std::vector<std::string> slow_parts() const { return SlowParts(implementations()); }
 
   float* input() { return input_; }
   const float* output() const { return output_->data; }

@@ -8,31 +8,34 @@
 namespace dtrun::models::onednn {
 
 /// Calls visit(description) with each implementation that oneDNN has of a product, in oneDNN's
-/// order of preference: the first is what Describe... returns. A description is valid during the
-/// visit; a primitive made from it stays valid. No visit: oneDNN has none.
+/// order of preference, until visit returns false: the first is what Describe... returns. A
+/// description is valid during the visit, a Copy of it and primitives made from it stay valid. No
+/// visit: oneDNN has none.
 
 template <typename Description>
-using Visit = std::function<void(const Description&)>;
+using Visit = std::function<bool(const Description&)>;
 
 void ForEachForward(
     const dnnl::engine& engine, const Convolution& convolution,
-    const Visit<ConvolutionForward>& visit);
+    const dnnl::primitive_attr& attribute, const Visit<ConvolutionForward>& visit);
 void ForEachBackwardData(
-    const dnnl::engine& engine, const Convolution& convolution, const ConvolutionForward& forward,
+    const dnnl::engine& engine, const Convolution& convolution,
+    const dnnl::primitive_attr& attribute, const ConvolutionForward& forward,
     const Visit<ConvolutionBackwardData>& visit);
 void ForEachBackwardWeights(
-    const dnnl::engine& engine, const Convolution& convolution, const ConvolutionForward& forward,
+    const dnnl::engine& engine, const Convolution& convolution,
+    const dnnl::primitive_attr& attribute, const ConvolutionForward& forward,
     const Visit<ConvolutionBackwardWeights>& visit);
 
 void ForEachForward(
-    const dnnl::engine& engine, const InnerProduct& product,
+    const dnnl::engine& engine, const InnerProduct& product, const dnnl::primitive_attr& attribute,
     const Visit<InnerProductForward>& visit);
 void ForEachBackwardData(
-    const dnnl::engine& engine, const InnerProduct& product, const InnerProductForward& forward,
-    const Visit<InnerProductBackwardData>& visit);
+    const dnnl::engine& engine, const InnerProduct& product, const dnnl::primitive_attr& attribute,
+    const InnerProductForward& forward, const Visit<InnerProductBackwardData>& visit);
 void ForEachBackwardWeights(
-    const dnnl::engine& engine, const InnerProduct& product, const InnerProductForward& forward,
-    const Visit<InnerProductBackwardWeights>& visit);
+    const dnnl::engine& engine, const InnerProduct& product, const dnnl::primitive_attr& attribute,
+    const InnerProductForward& forward, const Visit<InnerProductBackwardWeights>& visit);
 
 }  // namespace dtrun::models::onednn
 

@@ -76,6 +76,19 @@ bool Exists(const Description& description) {
   return description.get(true) != nullptr;
 }
 
+/// A description of its own: that of oneDNN 3 changes in place, and so do its copies, when it goes
+/// on to the next implementation.
+template <typename Description>
+Description Copy(const Description& description) {
+  dnnl_primitive_desc_t made = nullptr;
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_desc_clone(&made, description.get()),
+      "oneDNN could not copy the description of a primitive");
+  Description copy;
+  copy.reset(made);
+  return copy;
+}
+
 /// The name that oneDNN gives the implementation: "jit:avx2", "x64:gemm:jit", "ref:any".
 template <typename Description>
 std::string ImplementationOf(const Description& description) {

@@ -46,11 +46,26 @@ std::string GpuLine(const TrainOptions& o, const PreparedGpu& gpu) {
       gpu.shared_somewhere ? Text(", shared: ", gpu.sharers, " ranks on GPU ", gpu.index) : "");
 }
 
+// What the layers compute in, where that is not plain f32 as asked.
+std::string DtypeText(const TrainOptions& o, const Preparation& ready) {
+  if (ready.model->dtype() == DType::kBF16) return ", bf16";
+  return o.dtype == "bf16" ? ", f32 instead of bf16, which this CPU has no arithmetic for" : "";
+}
+
+// One line for each part of the network that oneDNN has no fast code for; in most networks none.
+std::string SlowLines(const Preparation& ready) {
+  if (ready.gpu.replica != nullptr) return "";
+  std::string lines;
+  for (const std::string& part : ready.model->slow_parts())
+    lines += Text("Slow        ", part, "\n");
+  return lines;
+}
+
 std::string ComputeLine(const TrainOptions& o, const Preparation& ready) {
   if (ready.gpu.replica != nullptr) return GpuLine(o, ready.gpu);
   return Text(
       "CPU, oneDNN ", onednn::Version(), " ", onednn::InstructionSet(),
-      ", threads per rank: ", ready.threads, ready.model->dtype() == DType::kBF16 ? ", bf16" : "",
+      ", threads per rank: ", ready.threads, DtypeText(o, ready),
       ready.gpu.why_not.empty() ? "" : Text("; no GPU, because ", ready.gpu.why_not));
 }
 
@@ -70,7 +85,8 @@ std::string Heading(Context& job, const TrainOptions& options, const Preparation
       " classes\nNetwork     ", ready.model->description(), ": ", ready.model->parameter_count(),
       " parameters\nOptimizer   ", options.optimizer, ", ", RateLine(options, job.size()),
       ", global batch ", ready.global_batch, ", ",
-      BatchesPerEpoch(data.train_examples, ready.global_batch), " steps use every example once\n");
+      BatchesPerEpoch(data.train_examples, ready.global_batch), " steps use every example once\n",
+      SlowLines(ready));
 }
 
 std::string ResultLine(const TrainingResult& r, uint64_t test_images) {

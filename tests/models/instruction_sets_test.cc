@@ -117,6 +117,18 @@ TEST_CASE("no direction of a heavy layer is a reference implementation on any in
   }
 }
 
+TEST_CASE("a reference implementation is named with its layer, once and in one line") {
+  const std::vector<std::string> slow = SlowParts(
+      {{"layer 0 (conv2d 32 3x3)", "forward", "jit:avx2"},
+       {"layer 0 (conv2d 32 3x3)", "backward weights", "ref:any"},
+       {"layer 1 (dense 10)", "forward", "dnnl_sgemm"}});
+  REQUIRE(slow.size() == 1);
+  CHECK(
+      slow[0] ==
+      "layer 0 (conv2d 32 3x3): backward weights is computed slowly, by ref:any: oneDNN " +
+          onednn::Version() + " has nothing faster for it on " + onednn::InstructionSet());
+}
+
 // ---- The same training ------------------------------------------------------------------------
 
 TEST_CASE("child: losses", "[.]") {

@@ -313,11 +313,22 @@ TEST_CASE("a layer that cannot follow is named with both shapes") {
 }
 
 TEST_CASE("chunks and micro-batches are as few and as equal as their limits allow") {
-  CHECK(PlanChunks(1024) == ChunkPlan{16, 8});
-  CHECK(PlanChunks(129) == ChunkPlan{13, 5});
-  CHECK(PlanChunks(100) == ChunkPlan{15, 7});
-  CHECK(PlanChunks(5) == ChunkPlan{5, 1});
-  CHECK(PlanChunks(0) == ChunkPlan{1, 1});
+  constexpr uint64_t kMiB = 1 << 20;
+  CHECK(PlanChunks(1024, kMiB) == ChunkPlan{16, 8});
+  CHECK(PlanChunks(129, kMiB) == ChunkPlan{13, 5});
+  CHECK(PlanChunks(100, kMiB) == ChunkPlan{15, 7});
+  CHECK(PlanChunks(5, kMiB) == ChunkPlan{5, 1});
+  CHECK(PlanChunks(0, kMiB) == ChunkPlan{1, 1});
+}
+
+TEST_CASE("micro-batches follow the size of the second-level cache") {
+  constexpr uint64_t kKiB = 1 << 10;
+  CHECK(PlanChunks(1024, 256 * kKiB) == ChunkPlan{8, 16});
+  CHECK(PlanChunks(1024, 512 * kKiB) == ChunkPlan{8, 16});
+  CHECK(PlanChunks(1024, 1280 * kKiB) == ChunkPlan{16, 8});
+  CHECK(PlanChunks(1024, 2048 * kKiB) == ChunkPlan{32, 4});
+  CHECK(PlanChunks(1024, 8192 * kKiB) == ChunkPlan{32, 4});
+  CHECK(PlanChunks(1024, 0) == ChunkPlan{16, 8});
 }
 
 }  // namespace
