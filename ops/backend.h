@@ -33,7 +33,7 @@ struct World {
 std::unique_ptr<Communicator> CreateWorldCommunicator(
     const World& world, Engine& engine, const std::string& wanted, const base::LogSink& log);
 
-/// The one of `here`, what this rank's CPU has, that is called `wanted`; "auto": the first one.
+/// Returns the set named `wanted` among `here`, the sets of this rank's CPU; "auto": the first one.
 /// Collective over `bootstrap` (null: a world of one), with the same `wanted`. Throws Error
 /// kInvalidArgument, the same on all ranks, when the CPU of any of them lacks it.
 InstructionSet ChooseInstructionSet(

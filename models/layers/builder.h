@@ -163,11 +163,11 @@ dnnl::memory::desc DescribeActivations(
 /// the order Reads and Writes, Append; then run as often as needed.
 class PrimitiveSequence {
  public:
-  /// What a primitive reads instead of `tensor`: the tensor itself, or a copy in the format
-  /// `wanted`.
+  /// Returns the memory that the primitive reads: the tensor's, or a copy in the format `wanted`.
   dnnl::memory Reads(
       Builder& builder, const dnnl::memory& tensor, const dnnl::memory::desc& wanted);
-  /// What it writes instead of `tensor`; brought to the tensor after it.
+  /// Returns the memory that the primitive writes: the tensor's, or room in the format `made`,
+  /// which is copied to the tensor afterwards.
   dnnl::memory Writes(Builder& builder, const dnnl::memory& tensor, const dnnl::memory::desc& made);
   void Append(BoundPrimitive primitive);
   void Run(dnnl::stream& stream) const;

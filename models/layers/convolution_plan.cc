@@ -1,8 +1,8 @@
-// oneDNN's forward primitive chooses the format of its output, and the ways back take over what it
-// chose. Some have no implementation for these formats and fall back to a reference without a word:
-// a hundred times slower. So each direction is asked for the name of its implementation, in the
-// tensors' formats first, then in formats of its own with reorders around it. The cheapest
-// combination by estimate wins.
+// oneDNN's forward primitive chooses the format of the output, and the backward primitives get that
+// format. For some formats oneDNN has only reference code, which is a hundred times slower, and
+// does not report it. So the planner asks each direction for the names of its implementations,
+// first in the tensors' formats, then in other formats with reorders around the primitive. The
+// combination with the lowest estimated cost wins.
 
 #include "models/layers/convolution_plan.h"
 
@@ -125,9 +125,9 @@ class Planner {
     return convolution;
   }
 
-  // oneDNN chooses the format; where no Tensor can say it, channels come last. It likes to go on in
-  // the format of the source. That of an image's few channels says nothing about what is fast for
-  // the many that follow.
+  // oneDNN chooses the format; if a Tensor cannot express it, channels come last. oneDNN tends to
+  // keep the source's format. An image has few channels, and its format says nothing about the
+  // speed of the layers behind it, so oneDNN chooses freely there.
   int FavouriteBlock() const {
     const bool is_image = p_.input.channels <= kMostChannelsOfAnImage;
     const memory::desc source = Source(p_.input_block);

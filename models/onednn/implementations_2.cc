@@ -1,5 +1,4 @@
-// oneDNN 2: whoever goes on to the next implementation reads the operation again, which has to live
-// as long.
+// oneDNN 2: next_impl() reads the operation again, so the operation must outlive the iteration.
 
 #include "models/onednn/implementations.h"
 

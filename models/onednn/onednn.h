@@ -76,8 +76,8 @@ bool Exists(const Description& description) {
   return description.get(true) != nullptr;
 }
 
-/// A description of its own: that of oneDNN 3 changes in place, and so do its copies, when it goes
-/// on to the next implementation.
+/// An independent copy. A description of oneDNN 3 changes in place when it goes on to the next
+/// implementation, and so do its ordinary copies.
 template <typename Description>
 Description Copy(const Description& description) {
   dnnl_primitive_desc_t made = nullptr;

@@ -3,7 +3,6 @@
 // ONEDNN_MAX_CPU_ISA and the name of a hidden test case, which writes down what it finds.
 
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <cstdio>
 #include <map>
 #include <sstream>
@@ -15,7 +14,6 @@
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
 #include "models/layers/max_pool2d.h"
-#include "models/layers/residual.h"
 #include "models/networks/network.h"
 #include "models/onednn/onednn.h"
 #include "models/optim/sgd.h"
