@@ -1,5 +1,6 @@
 // oneDNN 2: an operation is described first, then an implementation of it is looked for.
 
+#include "models/onednn/implementations.h"
 #include "models/onednn/onednn.h"
 
 namespace dtrun::models::onednn {
@@ -11,57 +12,63 @@ using dnnl::prop_kind;
 namespace {
 
 constexpr auto kTraining = prop_kind::forward_training;
-constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 constexpr bool kMayBeEmpty = true;
+
+// The implementation that `for_each` visits first; empty: there is none.
+template <typename Description, typename ForEach>
+Description First(const ForEach& for_each) {
+  Description first;
+  for_each([&](const Description& description) {
+    first = description;
+    return false;
+  });
+  return first;
+}
 
 }  // namespace
 
 ConvolutionForward DescribeForward(
-    const engine& engine, const Convolution& c, const primitive_attr& attribute) {
-  return {
-      {kTraining, kDirect, c.source, c.weights, c.bias, c.destination, c.stride, c.before, c.after},
-      attribute,
-      engine,
-      kMayBeEmpty};
+    const engine& engine, const Convolution& operation, const primitive_attr& attribute) {
+  return First<ConvolutionForward>(
+      [&](const auto& visit) { ForEachForward(engine, operation, attribute, visit); });
 }
 
 ConvolutionBackwardData DescribeBackwardData(
-    const engine& engine, const Convolution& c, const primitive_attr& attribute,
+    const engine& engine, const Convolution& operation, const primitive_attr& attribute,
     const ConvolutionForward& forward) {
-  return {
-      {kDirect, c.source, c.weights, c.destination, c.stride, c.before, c.after},
-      attribute,
-      engine,
-      forward,
-      kMayBeEmpty};
+  return First<ConvolutionBackwardData>([&](const auto& visit) {
+    ForEachBackwardData(engine, operation, attribute, forward, visit);
+  });
 }
 
 ConvolutionBackwardWeights DescribeBackwardWeights(
-    const engine& engine, const Convolution& c, const primitive_attr& attribute,
+    const engine& engine, const Convolution& operation, const primitive_attr& attribute,
     const ConvolutionForward& forward) {
-  return {
-      {kDirect, c.source, c.weights, c.bias, c.destination, c.stride, c.before, c.after},
-      attribute,
-      engine,
-      forward,
-      kMayBeEmpty};
+  return First<ConvolutionBackwardWeights>([&](const auto& visit) {
+    ForEachBackwardWeights(engine, operation, attribute, forward, visit);
+  });
 }
 
 InnerProductForward DescribeForward(
-    const engine& engine, const InnerProduct& p, const primitive_attr& attribute) {
-  return {{kTraining, p.source, p.weights, p.bias, p.destination}, attribute, engine, kMayBeEmpty};
+    const engine& engine, const InnerProduct& operation, const primitive_attr& attribute) {
+  return First<InnerProductForward>(
+      [&](const auto& visit) { ForEachForward(engine, operation, attribute, visit); });
 }
 
 InnerProductBackwardData DescribeBackwardData(
-    const engine& engine, const InnerProduct& p, const primitive_attr& attribute,
+    const engine& engine, const InnerProduct& operation, const primitive_attr& attribute,
     const InnerProductForward& forward) {
-  return {{p.source, p.weights, p.destination}, attribute, engine, forward, kMayBeEmpty};
+  return First<InnerProductBackwardData>([&](const auto& visit) {
+    ForEachBackwardData(engine, operation, attribute, forward, visit);
+  });
 }
 
 InnerProductBackwardWeights DescribeBackwardWeights(
-    const engine& engine, const InnerProduct& p, const primitive_attr& attribute,
+    const engine& engine, const InnerProduct& operation, const primitive_attr& attribute,
     const InnerProductForward& forward) {
-  return {{p.source, p.weights, p.bias, p.destination}, attribute, engine, forward, kMayBeEmpty};
+  return First<InnerProductBackwardWeights>([&](const auto& visit) {
+    ForEachBackwardWeights(engine, operation, attribute, forward, visit);
+  });
 }
 
 PoolingForward DescribeForward(
