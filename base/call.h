@@ -38,8 +38,8 @@ bool IsMessage(CollectiveKind kind);
 /// What a rank called, in a form that its peers can compare before data moves, and that lies in its
 /// flight record. Plain bytes: all ranks run the same build.
 struct Call {
-  uint64_t count;  ///< n of the table in ops/collective.h; of all_to_all, reduce_scatter: the whole
-                   ///< input
+  uint64_t count;  ///< n of the table in ops/collective/collective.h; of all_to_all,
+                   ///< reduce_scatter: the whole input
   double before, after;
   int32_t root, divisor;
   uint8_t kind, dtype, op;

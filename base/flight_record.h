@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/call.h"
-#include "base/clock.h"
+#include "base/process.h"
 
 namespace dtrun::base {
 
@@ -25,7 +25,7 @@ enum class FlightState : uint8_t {
 /// "started" and so on.
 const char* NameOf(FlightState state);
 
-/// What reducing the gradients of steps has cost a rank: see <dtrun/statistics.h>.
+/// What reducing the gradients of steps has cost a rank: see <dtrun/detail/statistics.h>.
 struct StepTotals {
   uint64_t steps = 0;
   int64_t total_ns = 0;    ///< from the end of one reduction to the end of the next

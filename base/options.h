@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/launch_env.h"
-#include "base/log.h"
+#include "base/process.h"
 
 namespace dtrun::base {
 

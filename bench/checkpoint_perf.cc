@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/program.h"
+#include "bench/bench_program.h"
 
 namespace {
 

@@ -29,15 +29,15 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/process.h"
 #include "dtrun/error.h"
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
-#include "ops/communicator.h"
-#include "ops/cuda/device_backends.h"
-#include "ops/engine.h"
-#include "ops/local_bootstrap.h"
+#include "ops/backends/backends.h"
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
 

@@ -21,14 +21,14 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "models/gpu/device_network.h"
 #include "models/gpu/gpu_replica.h"
-#include "models/gpu/plan.h"
+#include "models/gpu/kernel_args.h"
+#include "models/gpu/network_plan.h"
 #include "models/gpu/product.h"
-#include "models/gpu/update_kernels.h"
 #include "models/networks/network.h"
 
 namespace dtrun::bench {

@@ -15,18 +15,47 @@
 //   sharded_step_one_copy: the same, and the ranks of a host share the parameters
 
 #include <dtrun/dtrun.h>
+#include <mpi.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "bench/gradient_modes.h"
+#include "bench/bench_program.h"
 #include "bench/measure.h"
 #include "bench/model_shapes.h"
-#include "bench/program.h"
+#include "bench/momentum_sgd.h"
+
+namespace dtrun::bench {
+
+/// A model whose gradients are reduced, and how long to measure it.
+struct GradientCase {
+  std::string name;
+  std::vector<Shape> shapes;
+  int least_rounds = 15;
+
+  uint64_t count() const;
+};
+
+/// The reduction alone, mode "mapped" or "scattered", beside Horovod's way over raw MPI and beside
+/// a memcpy by one core while the others are idle. Collective.
+nlohmann::json MeasureReduction(
+    Communicator& comm, const GradientCase& measured, const std::string& mode);
+
+/// Reduction and a step of SGD with momentum, in the modes "local_step", "sharded_step" and
+/// "sharded_step_one_copy", which take turns; a row for each, in this order. The last is left out
+/// where the ranks do not share a host. Collective.
+std::vector<nlohmann::json> MeasureSteps(Communicator& comm, const GradientCase& measured);
+
+}  // namespace dtrun::bench
 
 namespace {
 
@@ -115,6 +144,271 @@ json MeasureAll(dtrun::Context& job, const Settings& settings) {
 }
 
 }  // namespace
+
+namespace dtrun::bench {
+
+// The reduction of all gradients of a model that are ready at once, in dtrun's way and in
+// Horovod's.
+
+namespace {
+
+using Tensors = std::vector<std::vector<float>>;
+
+Tensors TensorsOf(const std::vector<Shape>& shapes) {
+  Tensors tensors;
+  for (const Shape& shape : shapes) tensors.emplace_back(shape.count);
+  return tensors;
+}
+
+// dtrun's reducer, with gradients in its block or in memory of their own.
+class Reduction {
+ public:
+  Reduction(Communicator& comm, const std::vector<Shape>& shapes, bool scattered)
+      : comm_(comm),
+        own_(scattered ? TensorsOf(shapes) : Tensors()),
+        reducer_(comm, GradientsOf(shapes)),
+        count_(shapes.size()) {}
+
+  // As after a backward pass: from the last layer to the first.
+  void Run() {
+    for (size_t i = count_; i-- > 0;) reducer_.MarkReady(i);
+    reducer_.Wait();
+  }
+
+  // Elements that are not the average, over all ranks, of a run with inputs that are known.
+  uint64_t Wrong() {
+    for (size_t i = 0; i < count_; ++i) {
+      const Buffer gradient = reducer_.gradient(i);
+      for (uint64_t k = 0; k < gradient.count; ++k)
+        static_cast<float*>(gradient.data)[k] = static_cast<float>(comm_.rank() + 1) * Factor(i, k);
+    }
+    Run();
+    uint64_t wrong = 0;
+    const float average = static_cast<float>(comm_.size() + 1) / 2;
+    for (size_t i = 0; i < count_; ++i) {
+      const Buffer gradient = reducer_.gradient(i);
+      for (uint64_t k = 0; k < gradient.count; ++k) {
+        const float expected = average * Factor(i, k);
+        wrong += std::abs(static_cast<const float*>(gradient.data)[k] - expected) >
+                 1e-6f * std::abs(expected);
+      }
+    }
+    comm_.AllReduce(Buffer(&wrong, 1), ReduceOp::kSum);
+    return wrong;
+  }
+
+ private:
+  static float Factor(size_t i, uint64_t k) { return static_cast<float>(1 + (i + k) % 13); }
+
+  std::vector<Gradient> GradientsOf(const std::vector<Shape>& shapes) {
+    std::vector<Gradient> gradients;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      float* data = own_.empty() ? nullptr : own_[i].data();
+      gradients.push_back({shapes[i].name, Buffer(data, shapes[i].count, DType::kF32)});
+    }
+    return gradients;
+  }
+
+  Communicator& comm_;
+  Tensors own_;
+  GradientReducer reducer_;
+  size_t count_;
+};
+
+// Horovod's way: tensors that are ready are copied into a fusion buffer, as many as fit.
+class FusedMpi {
+ public:
+  explicit FusedMpi(const std::vector<Shape>& shapes)
+      : tensors_(TensorsOf(shapes)), buffer_(kFusionBytes / sizeof(float)) {}
+
+  void Run() {
+    for (size_t end = tensors_.size(); end > 0;) {
+      uint64_t filled = 0;
+      size_t begin = end;
+      while (begin > 0 && filled + tensors_[begin - 1].size() <= buffer_.size()) {
+        const std::vector<float>& tensor = tensors_[--begin];
+        std::memcpy(buffer_.data() + filled, tensor.data(), tensor.size() * sizeof(float));
+        filled += tensor.size();
+      }
+      MPI_Allreduce(
+          MPI_IN_PLACE, buffer_.data(), static_cast<int>(filled), MPI_FLOAT, MPI_SUM,
+          MPI_COMM_WORLD);
+      filled = 0;
+      for (size_t i = end; i-- > begin;) {
+        std::memcpy(
+            tensors_[i].data(), buffer_.data() + filled, tensors_[i].size() * sizeof(float));
+        filled += tensors_[i].size();
+      }
+      end = begin;
+    }
+  }
+
+ private:
+  static constexpr uint64_t kFusionBytes = 64 << 20;
+
+  Tensors tensors_;  // zeros, which stay zeros however often they are added
+  std::vector<float> buffer_;
+};
+
+}  // namespace
+
+uint64_t GradientCase::count() const {
+  uint64_t count = 0;
+  for (const Shape& shape : shapes) count += shape.count;
+  return count;
+}
+
+nlohmann::json MeasureReduction(
+    Communicator& comm, const GradientCase& measured, const std::string& mode) {
+  const uint64_t count = measured.count();
+  Reduction reduction(comm, measured.shapes, mode == "scattered");
+  FusedMpi fused(measured.shapes);
+  std::vector<float> from(comm.rank() == 0 ? count : 0, 1), to(from);
+  const uint64_t wrong = reduction.Wrong();
+  const std::vector<double> us = MeasureInTurn(
+      comm,
+      {[&] { reduction.Run(); }, [&] { fused.Run(); },
+       [&] { std::memcpy(to.data(), from.data(), from.size() * sizeof(float)); }},
+      measured.least_rounds);
+  return {
+      {"case", measured.name},
+      {"mode", mode},
+      {"ranks", comm.size()},
+      {"tensors", measured.shapes.size()},
+      {"bytes", count * sizeof(float)},
+      {"time_us", us[0]},
+      {"memcpy_us", us[2]},
+      {"ratio_to_memcpy", us[0] / us[2]},
+      {"mpi_fused_us", us[1]},
+      {"ratio", us[1] / us[0]},
+      {"wrong", wrong}};
+}
+
+// What follows the reduction: every rank updates the whole model, or its share of it. The modes use
+// the same loop over the same sizes, and take turns.
+
+namespace {
+
+// One mode: its model, and how it steps.
+class Stepper {
+ public:
+  explicit Stepper(const GradientCase& measured) : sgd_(measured.shapes) {}
+  virtual ~Stepper() = default;
+  virtual void Run() = 0;
+
+  // Values that are not what two steps from zero make of known gradients, over all ranks.
+  uint64_t Wrong(Communicator& comm) {
+    const auto each = [this](const std::function<void(float*, float*, float)>& visit) {
+      for (size_t i = 0; i < sgd_.parameters().size(); ++i) {
+        const Parameter& parameter = sgd_.parameters()[i];
+        for (uint64_t k = 0; k < parameter.value.count; ++k)
+          visit(
+              static_cast<float*>(parameter.gradient.data) + k,
+              static_cast<float*>(parameter.value.data) + k, static_cast<float>(1 + (i + k) % 13));
+      }
+    };
+    for (int step = 0; step < 2; ++step) {
+      each([&](float* gradient, float*, float factor) {
+        *gradient = static_cast<float>(comm.rank() + 1) * factor;
+      });
+      Run();
+    }
+    const float average = static_cast<float>(comm.size() + 1) / 2;
+    const float share = -MomentumSgd::kRate * average * (2 + MomentumSgd::kMomentum);
+    uint64_t wrong = 0;
+    each([&](float*, const float* value, float factor) {
+      wrong += std::abs(*value - share * factor) > 1e-5f * std::abs(share * factor);
+    });
+    comm.AllReduce(Buffer(&wrong, 1), ReduceOp::kSum);
+    return wrong;
+  }
+
+ protected:
+  MomentumSgd sgd_;
+};
+
+class LocalStep : public Stepper {
+ public:
+  LocalStep(Communicator& comm, const GradientCase& measured)
+      : Stepper(measured), reducer_(comm, GradientsOf(sgd_)) {
+    for (size_t i = 0; i < sgd_.parameters().size(); ++i)
+      sgd_.parameters()[i].gradient = reducer_.gradient(i);
+  }
+  void Run() override {
+    for (size_t i = sgd_.parameters().size(); i-- > 0;) reducer_.MarkReady(i);
+    reducer_.Wait();
+    sgd_.Step();
+  }
+
+ private:
+  static std::vector<Gradient> GradientsOf(Optimizer& optimizer) {
+    std::vector<Gradient> gradients;
+    for (const Parameter& parameter : optimizer.parameters())
+      gradients.push_back({parameter.name, parameter.gradient});
+    return gradients;
+  }
+
+  GradientReducer reducer_;
+};
+
+class ShardedStep : public Stepper {
+ public:
+  ShardedStep(Communicator& comm, const GradientCase& measured, bool one_copy)
+      : Stepper(measured), optimizer_(comm, sgd_, OptionsOf(one_copy)) {}
+  void Run() override {
+    for (size_t i = sgd_.parameters().size(); i-- > 0;) optimizer_.MarkReady(i);
+    optimizer_.Step();
+  }
+
+ private:
+  static ShardedOptions OptionsOf(bool one_copy) {
+    ShardedOptions options;
+    options.one_copy_per_host = one_copy;
+    return options;
+  }
+
+  ShardedOptimizer optimizer_;
+};
+
+}  // namespace
+
+std::vector<nlohmann::json> MeasureSteps(Communicator& comm, const GradientCase& measured) {
+  std::vector<std::string> modes = {"local_step", "sharded_step"};
+  std::vector<std::unique_ptr<Stepper>> steppers;
+  steppers.push_back(std::make_unique<LocalStep>(comm, measured));
+  steppers.push_back(std::make_unique<ShardedStep>(comm, measured, false));
+  if (comm.backend() == "shm" || comm.backend() == "self") {
+    modes.push_back("sharded_step_one_copy");
+    steppers.push_back(std::make_unique<ShardedStep>(comm, measured, true));
+  }
+  std::vector<uint64_t> wrong;
+  std::vector<std::function<void()>> sides;
+  for (const auto& stepper : steppers) {
+    wrong.push_back(stepper->Wrong(comm));
+    sides.emplace_back([&stepper] { stepper->Run(); });
+  }
+  const uint64_t count = measured.count();
+  std::vector<float> from(comm.rank() == 0 ? count : 0, 1), to(from);
+  sides.emplace_back([&] { std::memcpy(to.data(), from.data(), from.size() * sizeof(float)); });
+  const std::vector<double> us = MeasureInTurn(comm, sides, measured.least_rounds);
+  std::vector<nlohmann::json> rows;
+  for (size_t i = 0; i < modes.size(); ++i)
+    rows.push_back(
+        {{"case", measured.name},
+         {"mode", modes[i]},
+         {"ranks", comm.size()},
+         {"tensors", measured.shapes.size()},
+         {"bytes", count * sizeof(float)},
+         {"time_us", us[i]},
+         {"memcpy_us", us.back()},
+         {"ratio_to_memcpy", us[i] / us.back()},
+         {"local_step_us", us[0]},
+         {"ratio_to_local_step", us[i] / us[0]},
+         {"wrong", wrong[i]}});
+  return rows;
+}
+
+}  // namespace dtrun::bench
 
 int main(int argc, char** argv) {
   Settings settings;

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/bench_program.h"
 #include "bench/measure.h"
-#include "bench/program.h"
 #include "models/data/augment.h"
 #include "models/data/distribute.h"
 #include "models/data/image_dataset.h"

@@ -160,4 +160,258 @@ bool Oversubscribed(const Context& job) {
   return job.local_size() > ::sysconf(_SC_NPROCESSORS_ONLN);
 }
 
+namespace {
+
+constexpr Op kOps[] = {Op::kAllReduce, Op::kReduceScatter, Op::kAllGather,
+                       Op::kBroadcast, Op::kAllToAll,      Op::kReduce,
+                       Op::kGather,    Op::kScatter,       Op::kSendReceive};
+constexpr DType kDTypes[] = {DType::kU8,  DType::kI8,   DType::kU16, DType::kI16,
+                             DType::kU32, DType::kI32,  DType::kU64, DType::kI64,
+                             DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+
+bool Combines(Op op) {
+  return op == Op::kAllReduce || op == Op::kReduceScatter || op == Op::kReduce;
+}
+
+// The largest buffer is made of a part of every rank.
+bool HasParts(Op op) {
+  return op == Op::kReduceScatter || op == Op::kAllGather || op == Op::kAllToAll ||
+         op == Op::kGather || op == Op::kScatter;
+}
+
+// MPI 3 has no 16-bit floats: they can be moved as integers, but not added.
+MPI_Datatype PeerType(Op op, DType dtype) {
+  switch (dtype) {
+    case DType::kU8:
+    case DType::kBool: return MPI_UINT8_T;
+    case DType::kI8: return MPI_INT8_T;
+    case DType::kU16: return MPI_UINT16_T;
+    case DType::kI16: return MPI_INT16_T;
+    case DType::kU32: return MPI_UINT32_T;
+    case DType::kI32: return MPI_INT32_T;
+    case DType::kU64: return MPI_UINT64_T;
+    case DType::kI64: return MPI_INT64_T;
+    case DType::kF16:
+    case DType::kBF16: return Combines(op) ? MPI_DATATYPE_NULL : MPI_UINT16_T;
+    case DType::kF32: return MPI_FLOAT;
+    case DType::kF64: return MPI_DOUBLE;
+  }
+  return MPI_DATATYPE_NULL;
+}
+
+template <typename T>
+void Store(void* to, unsigned value) {
+  const T stored = static_cast<T>(value);
+  std::memcpy(to, &stored, sizeof stored);
+}
+
+// The bits of a whole number below 256, which every type has exactly.
+void Encode(DType dtype, unsigned value, void* to) {
+  switch (dtype) {
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kBool: return Store<uint8_t>(to, value);
+    case DType::kU16:
+    case DType::kI16: return Store<uint16_t>(to, value);
+    case DType::kU32:
+    case DType::kI32: return Store<uint32_t>(to, value);
+    case DType::kU64:
+    case DType::kI64: return Store<uint64_t>(to, value);
+    case DType::kF32: return Store<float>(to, value);
+    case DType::kF64: return Store<double>(to, value);
+    case DType::kF16:
+    case DType::kBF16: break;
+  }
+  // As a float, then with the exponent and mantissa of the narrower type.
+  const float wide = static_cast<float>(value);
+  uint32_t bits;
+  std::memcpy(&bits, &wide, sizeof bits);
+  if (dtype == DType::kBF16) return Store<uint16_t>(to, bits >> 16);
+  Store<uint16_t>(to, value == 0 ? 0 : (bits >> 13) - ((127 - 15) << 10));
+}
+
+}  // namespace
+
+const char* NameOf(Op op) {
+  switch (op) {
+    case Op::kAllReduce: return "all_reduce";
+    case Op::kReduceScatter: return "reduce_scatter";
+    case Op::kAllGather: return "all_gather";
+    case Op::kBroadcast: return "broadcast";
+    case Op::kAllToAll: return "all_to_all";
+    case Op::kReduce: return "reduce";
+    case Op::kGather: return "gather";
+    case Op::kScatter: return "scatter";
+    case Op::kSendReceive: return "send_receive";
+  }
+  return "unknown";
+}
+
+const char* NameOf(Placement placement) {
+  return placement == Placement::kMapped ? "mapped" : "private";
+}
+
+std::vector<std::string> OpNames() {
+  std::vector<std::string> names;
+  for (const Op op : kOps) names.push_back(NameOf(op));
+  return names;
+}
+
+std::vector<std::string> DTypeNames() {
+  std::vector<std::string> names;
+  for (const DType dtype : kDTypes) names.push_back(dtrun::NameOf(dtype));
+  return names;
+}
+
+std::optional<Op> OpOf(const std::string& name) {
+  for (const Op op : kOps) {
+    if (name == NameOf(op)) return op;
+  }
+  return std::nullopt;
+}
+
+std::optional<DType> DTypeOf(const std::string& name) {
+  for (const DType dtype : kDTypes) {
+    if (name == dtrun::NameOf(dtype)) return dtype;
+  }
+  return std::nullopt;
+}
+
+double BusFactor(Op op, int size) {
+  const double others = static_cast<double>(size - 1) / size;
+  if (op == Op::kAllReduce) return 2 * others;
+  return HasParts(op) ? others : 1;
+}
+
+CollectiveCase::CollectiveCase(
+    Communicator& comm, Op op, DType dtype, Placement placement, uint64_t bytes)
+    : comm_(comm),
+      op_(op),
+      dtype_(dtype),
+      peer_type_(PeerType(op, dtype)),
+      rank_(comm.rank()),
+      size_(comm.size()) {
+  const uint64_t parts = HasParts(op) ? static_cast<uint64_t>(size_) : 1;
+  part_ = std::max<uint64_t>(bytes / SizeOf(dtype) / parts, 1);
+  largest_ = part_ * parts;
+  in_place_ = op == Op::kAllReduce || op == Op::kReduce || op == Op::kBroadcast;
+  const bool root = rank_ == 0;
+  input_count_ = op == Op::kAllGather || op == Op::kGather ? part_ : largest_;
+  if (op == Op::kScatter && !root) input_count_ = 0;
+  output_count_ = op == Op::kReduceScatter || op == Op::kScatter ? part_ : largest_;
+  if ((op == Op::kGather || op == Op::kReduce) && !root) output_count_ = 0;
+
+  input_ = Take(input_count_, placement);
+  output_ = in_place_ ? input_ : Take(output_count_, placement);
+  peer_input_ = Take(input_count_, Placement::kPrivate);
+  peer_output_ = in_place_ ? peer_input_ : Take(output_count_, Placement::kPrivate);
+}
+
+// Written once, so that pages are where they will be used; on a cache line, as any allocator of
+// tensors does it.
+void* CollectiveCase::Take(uint64_t count, Placement placement) {
+  const uint64_t bytes = count * SizeOf(dtype_);
+  if (placement == Placement::kMapped) {
+    mapped_.push_back(comm_.Allocate(bytes));
+    if (bytes > 0) std::memset(mapped_.back().data(), 0, bytes);
+    return mapped_.back().data();
+  }
+  private_.emplace_back(bytes + 64);
+  const auto address = reinterpret_cast<uintptr_t>(private_.back().data());
+  return reinterpret_cast<void*>((address + 63) / 64 * 64);
+}
+
+void CollectiveCase::Ours() {
+  const Buffer in(input_, input_count_, dtype_), out(output_, output_count_, dtype_);
+  switch (op_) {
+    case Op::kAllReduce: return comm_.AllReduce(in);
+    case Op::kReduceScatter: return comm_.ReduceScatter(in, out);
+    case Op::kAllGather: return comm_.AllGather(in, out);
+    case Op::kBroadcast: return comm_.Broadcast(in, 0);
+    case Op::kAllToAll: return comm_.AllToAll(in, out);
+    case Op::kReduce: return comm_.Reduce(in, out, 0);
+    case Op::kGather: return comm_.Gather(in, out, 0);
+    case Op::kScatter: return comm_.Scatter(in, out, 0);
+    case Op::kSendReceive: {
+      Work received = comm_.StartReceive(out, (rank_ + size_ - 1) % size_);
+      Work sent = comm_.StartSend(in, (rank_ + 1) % size_);
+      received.Wait();
+      return sent.Wait();
+    }
+  }
+}
+
+void CollectiveCase::Peers() {
+  const MPI_Comm world = MPI_COMM_WORLD;
+  const MPI_Datatype type = peer_type_;
+  const int n = static_cast<int>(largest_), part = static_cast<int>(part_);
+  void *in = peer_input_, *out = peer_output_;
+  switch (op_) {
+    case Op::kAllReduce: MPI_Allreduce(MPI_IN_PLACE, in, n, type, MPI_SUM, world); break;
+    case Op::kReduceScatter: MPI_Reduce_scatter_block(in, out, part, type, MPI_SUM, world); break;
+    case Op::kAllGather: MPI_Allgather(in, part, type, out, part, type, world); break;
+    case Op::kBroadcast: MPI_Bcast(in, n, type, 0, world); break;
+    case Op::kAllToAll: MPI_Alltoall(in, part, type, out, part, type, world); break;
+    case Op::kReduce:
+      MPI_Reduce(rank_ == 0 ? MPI_IN_PLACE : in, in, n, type, MPI_SUM, 0, world);
+      break;
+    case Op::kGather: MPI_Gather(in, part, type, out, part, type, 0, world); break;
+    case Op::kScatter: MPI_Scatter(in, part, type, out, part, type, 0, world); break;
+    case Op::kSendReceive:
+      MPI_Sendrecv(
+          in, n, type, (rank_ + 1) % size_, 0, out, n, type, (rank_ + size_ - 1) % size_, 0, world,
+          MPI_STATUS_IGNORE);
+      break;
+  }
+}
+
+unsigned CollectiveCase::Input(int rank, uint64_t i) const {
+  return static_cast<unsigned>((i + static_cast<uint64_t>(rank)) % 16);
+}
+
+// Element i of this rank's output.
+unsigned CollectiveCase::Expected(uint64_t i) const {
+  const uint64_t own = static_cast<uint64_t>(rank_) * part_;
+  const int source = static_cast<int>(i / part_);
+  switch (op_) {
+    case Op::kAllReduce:
+    case Op::kReduce:
+    case Op::kReduceScatter: {
+      unsigned sum = 0;
+      for (int r = 0; r < size_; ++r) sum += Input(r, op_ == Op::kReduceScatter ? own + i : i);
+      return sum;
+    }
+    case Op::kAllGather:
+    case Op::kGather: return Input(source, i % part_);
+    case Op::kAllToAll: return Input(source, own + i % part_);
+    case Op::kBroadcast: return Input(0, i);
+    case Op::kScatter: return Input(0, own + i);
+    case Op::kSendReceive: return Input((rank_ + size_ - 1) % size_, i);
+  }
+  return 0;
+}
+
+uint64_t CollectiveCase::WrongHere() {
+  const uint64_t element = SizeOf(dtype_);
+  uint64_t wrong = 0;
+  for (uint64_t i = 0; i < output_count_; ++i) {
+    unsigned char expected[8];
+    Encode(dtype_, Expected(i), expected);
+    wrong += std::memcmp(static_cast<char*>(output_) + i * element, expected, element) != 0;
+  }
+  return wrong;
+}
+
+uint64_t CollectiveCase::Wrong() {
+  for (uint64_t i = 0; i < input_count_; ++i) {
+    Encode(dtype_, Input(rank_, i), static_cast<char*>(input_) + i * SizeOf(dtype_));
+  }
+  Ours();
+  uint64_t wrong = WrongHere();
+  comm_.AllReduce(Buffer(&wrong, 1));
+  // Sums of zeros stay zeros: no benchmark of denormals or infinities.
+  if (input_count_ > 0) std::memset(input_, 0, input_count_ * SizeOf(dtype_));
+  return wrong;
+}
+
 }  // namespace dtrun::bench

@@ -28,8 +28,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/bench_program.h"
 #include "bench/measure.h"
-#include "bench/program.h"
 
 namespace {
 

@@ -15,7 +15,7 @@
 
 #include "bench/network_products.h"
 #include "models/layers/builder.h"
-#include "models/onednn/implementations.h"
+#include "models/onednn/onednn.h"
 
 namespace dtrun::bench {
 namespace {

@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "ops/engine.h"
-#include "ops/flight_recorder.h"
-#include "ops/segment_exchange.h"
+#include "base/process.h"
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/engine/flight_recorder.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/shm/shm_communicator.h"
 
 namespace {

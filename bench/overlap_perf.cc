@@ -22,9 +22,9 @@
 #include <thread>
 #include <vector>
 
+#include "bench/bench_program.h"
 #include "bench/measure.h"
 #include "bench/model_shapes.h"
-#include "bench/program.h"
 
 namespace {
 

@@ -26,10 +26,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/bench_program.h"
 #include "bench/measure.h"
 #include "bench/model_shapes.h"
 #include "bench/momentum_sgd.h"
-#include "bench/program.h"
 
 namespace dtrun::bench {
 namespace {

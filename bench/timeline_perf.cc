@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/bench_program.h"
 #include "bench/model_shapes.h"
-#include "bench/program.h"
 
 namespace {
 

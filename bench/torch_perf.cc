@@ -33,9 +33,8 @@
 #include <string>
 #include <vector>
 
-#include "bench/core_distance.h"
+#include "bench/bench_program.h"
 #include "bench/measure.h"
-#include "bench/program.h"
 
 namespace {
 

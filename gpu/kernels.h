@@ -8,7 +8,7 @@
 #include <mutex>
 #include <string>
 
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 
 namespace dtrun::gpu {
 

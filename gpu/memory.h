@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 
 namespace dtrun::gpu {
 

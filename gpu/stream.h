@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 
 namespace dtrun::gpu {
 

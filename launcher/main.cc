@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,26 +16,54 @@
 #include "base/launch_env.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "launcher/check_build.h"
-#include "launcher/command_line.h"
-#include "launcher/completion.h"
-#include "launcher/cpus.h"
-#include "launcher/doctor/command.h"
+#include "launcher/cli/command_line.h"
 #include "launcher/doctor/doctor.h"
-#include "launcher/dry_run.h"
-#include "launcher/failure_report.h"
-#include "launcher/job.h"
-#include "launcher/job_folder.h"
-#include "launcher/job_networks.h"
-#include "launcher/job_story.h"
-#include "launcher/launch_error.h"
-#include "launcher/monotonic.h"
-#include "launcher/plan.h"
-#include "launcher/result_file.h"
-#include "launcher/system_file.h"
-#include "launcher/user_file.h"
+#include "launcher/engines/executables.h"
+#include "launcher/engines/mpirun.h"
+#include "launcher/hosts/hosts.h"
+#include "launcher/job/job_run.h"
+#include "launcher/plan/cpu_binding.h"
+#include "launcher/plan/job_plan.h"
+#include "launcher/protocol/job_folder.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/report/job_story.h"
+#include "launcher/support/host_system.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/launcher_kind.h"
+#include "launcher/support/quoting.h"
+#include "launcher/support/user_files.h"
 
 namespace dtrun::launcher {
+
+/// Where a rank of a planned job goes.
+struct RankPlace {
+  int rank;
+  int local_rank;
+  std::string host;
+  std::optional<CpuPlan> cpus;  ///< nothing for another host, which alone knows its CPUs
+};
+
+/// The places of all ranks; `cpus` and `quota` are this machine's. Throws UsageError for a binding
+/// that this machine cannot give.
+std::vector<RankPlace> PlacesOf(
+    const MpirunCall& call, Bind bind, const std::string& own_name, const std::vector<Cpu>& cpus,
+    std::optional<double> quota);
+
+/// The command as a shell reads it, then a line for each rank.
+std::string PlanText(const MpirunCall& call, const std::vector<RankPlace>& places);
+
+/// The same as JSON: "command" (the words), "variables" (names that are sent along) and "ranks".
+std::string PlanJson(const MpirunCall& call, const std::vector<RankPlace>& places);
+
+/// What --check-build prints: dtrun's parts and the MPI that it would use, each with its file or
+/// with what is wrong. `path` is what $PATH says.
+struct BuildReport {
+  std::string text;
+  bool complete;  ///< jobs can be started by this launcher
+};
+
+BuildReport CheckBuild(const std::string& path, Launcher launcher);
+
 namespace {
 
 int Print(const std::string& text) {
@@ -151,6 +181,99 @@ int Main(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
+
+namespace {
+
+using base::Text;
+using nlohmann::json;
+
+std::string CpuText(const CpuPlan& plan) {
+  const char* threads = plan.threads == 1 ? " thread" : " threads";
+  return Text(CpusInWords(plan.pinned), ", ", plan.threads, threads);
+}
+
+json RankJson(const RankPlace& place) {
+  json rank = {{"rank", place.rank}, {"host", place.host}, {"local_rank", place.local_rank}};
+  if (!place.cpus) return rank;
+  rank["threads"] = place.cpus->threads;
+  rank["cpus"] = place.cpus->pinned.empty() ? json("all") : json(CpuList(place.cpus->pinned));
+  return rank;
+}
+
+}  // namespace
+
+std::vector<RankPlace> PlacesOf(
+    const MpirunCall& call, Bind bind, const std::string& own_name, const std::vector<Cpu>& cpus,
+    std::optional<double> quota) {
+  std::vector<RankPlace> places;
+  int rank = 0;
+  for (const base::HostSlots& host : call.placement) {
+    const bool is_here = IsThisMachine(host.name, own_name);
+    for (int slot = 0; slot < host.slots; ++slot) {
+      std::optional<CpuPlan> plan;
+      if (is_here) plan = BindCpus(cpus, quota, bind, slot, host.slots);
+      places.push_back({rank++, slot, host.name, plan});
+    }
+  }
+  return places;
+}
+
+std::string PlanText(const MpirunCall& call, const std::vector<RankPlace>& places) {
+  std::string text = ShellLine(StartArgv(call)) + "\n";
+  for (const RankPlace& place : places)
+    text += Text(
+        "rank ", place.rank, " -> ", place.host,
+        place.cpus ? ": " + CpuText(*place.cpus) : std::string(), '\n');
+  return text;
+}
+
+std::string PlanJson(const MpirunCall& call, const std::vector<RankPlace>& places) {
+  json ranks = json::array();
+  for (const RankPlace& place : places) ranks.push_back(RankJson(place));
+  const json plan = {{"command", StartArgv(call)}, {"variables", call.exported}, {"ranks", ranks}};
+  return plan.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+namespace {
+
+using base::Text;
+
+struct Part {
+  const char* name;
+  bool needed;  // to start any job
+  std::function<std::string()> find;
+};
+
+std::string LibraryFile(const std::string& name) {
+  for (const OwnLibrary& library : OwnLibraries())
+    if (library.name == name && !library.file.empty()) return library.file;
+  throw LaunchError(ExitCode::kUnavailable, "not installed beside dtrun");
+}
+
+}  // namespace
+
+BuildReport CheckBuild(const std::string& path, Launcher launcher) {
+  const std::vector<Part> parts = {
+      {"mpirun", launcher == Launcher::kMpirun, [&] { return FindMpirun(path); }},
+      {"dtrun_rank", true, [] { return FindHelper("dtrun_rank"); }},
+      {"dtrun_agent", true, [] { return FindHelper("dtrun_agent"); }},
+      {"dtrun_reach", true, [] { return FindHelper("dtrun_reach"); }},
+      {"dtrun_local", true, [] { return FindHelper("dtrun_local"); }},
+      {"libdtrun.so", false, [] { return LibraryFile("libdtrun.so.0"); }},
+      {"libdtrun_mpi.so", false, [] { return LibraryFile("libdtrun_mpi.so"); }},
+  };
+  BuildReport report = {Text("dtrun ", base::kVersion, '\n'), true};
+  for (const Part& part : parts) {
+    try {
+      report.text += Text("[x] ", part.name, ": ", part.find(), '\n');
+    } catch (const LaunchError& error) {
+      report.text += Text("[ ] ", part.name, ": ", error.what(), '\n');
+      report.complete = report.complete && !part.needed;
+    }
+  }
+  return report;
+}
+
 }  // namespace dtrun::launcher
 
 int main(int argc, char** argv) {

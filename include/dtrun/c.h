@@ -67,7 +67,7 @@ enum {
   DTRUN_MIN = 2,
   DTRUN_MAX = 3,
   DTRUN_PRODUCT = 4,
-  DTRUN_ADASUM = 5  ///< of an all_reduce of named tensors alone: see dtrun/c_named_queue.h
+  DTRUN_ADASUM = 5  ///< of an all_reduce of named tensors alone: see dtrun/detail/c_named_queue.h
 };
 
 /// A typed view of memory that someone else owns.
@@ -799,8 +799,8 @@ DTRUN_API void dtrun_checkpoint_list_destroy(dtrun_checkpoint_list* list);
 }
 #endif
 
-#include <dtrun/c_device.h>
-#include <dtrun/c_named_queue.h>
-#include <dtrun/c_parameter_server.h>
+#include <dtrun/detail/c_device.h>
+#include <dtrun/detail/c_named_queue.h>
+#include <dtrun/detail/c_parameter_server.h>
 
 #endif

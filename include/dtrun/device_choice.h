@@ -1,7 +1,7 @@
 #ifndef DTRUN_DEVICE_CHOICE_H_
 #define DTRUN_DEVICE_CHOICE_H_
 
-#include <dtrun/device.h>
+#include <dtrun/detail/device.h>
 #include <dtrun/error.h>
 
 #include <string>

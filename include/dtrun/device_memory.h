@@ -1,8 +1,8 @@
 #ifndef DTRUN_DEVICE_MEMORY_H_
 #define DTRUN_DEVICE_MEMORY_H_
 
-#include <dtrun/c_device.h>
 #include <dtrun/communicator.h>
+#include <dtrun/detail/c_device.h>
 #include <dtrun/error.h>
 
 #include <cstdint>

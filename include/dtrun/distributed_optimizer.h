@@ -1,18 +1,16 @@
 #ifndef DTRUN_DISTRIBUTED_OPTIMIZER_H_
 #define DTRUN_DISTRIBUTED_OPTIMIZER_H_
 
-#include <dtrun/backward_marks.h>
-#include <dtrun/clear.h>
 #include <dtrun/communicator.h>
-#include <dtrun/delta_reduction.h>
-#include <dtrun/distributed_options.h>
+#include <dtrun/detail/backward_marks.h>
+#include <dtrun/detail/delta_reduction.h>
+#include <dtrun/detail/device.h>
+#include <dtrun/detail/distributed_options.h>
+#include <dtrun/detail/gradient_checks.h>
+#include <dtrun/detail/step_gradients.h>
 #include <dtrun/error.h>
-#include <dtrun/gradient_checks.h>
-#include <dtrun/gradient_clipping.h>
 #include <dtrun/optimizer.h>
-#include <dtrun/parameter_list.h>
 #include <dtrun/state_broadcast.h>
-#include <dtrun/step_gradients.h>
 #include <dtrun/types.h>
 
 #include <cstdint>
@@ -181,7 +179,7 @@ class DistributedOptimizer : public Optimizer {
   /// `max_gradient_norm`.
   std::optional<double> gradient_norm() const { return norm_; }
 
-  /// Where the time of the steps went on this rank: see <dtrun/statistics.h>.
+  /// Where the time of the steps went on this rank: see <dtrun/detail/statistics.h>.
   ReducerStatistics statistics() const { return gradients_.statistics(); }
 
   std::vector<Parameter>& parameters() override { return inner_.parameters(); }

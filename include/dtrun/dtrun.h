@@ -4,13 +4,14 @@
 #define DTRUN_DTRUN_H_
 
 #include <dtrun/checkpoint.h>
-#include <dtrun/clear.h>
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
 #include <dtrun/dataset.h>
+#include <dtrun/detail/device.h>
+#include <dtrun/detail/distributed_options.h>
+#include <dtrun/detail/variable.h>
 #include <dtrun/device_memory.h>
 #include <dtrun/distributed_optimizer.h>
-#include <dtrun/distributed_options.h>
 #include <dtrun/error.h>
 #include <dtrun/gradient_reducer.h>
 #include <dtrun/metrics.h>
@@ -25,6 +26,5 @@
 #include <dtrun/strategy.h>
 #include <dtrun/tensors.h>
 #include <dtrun/types.h>
-#include <dtrun/variable.h>
 
 #endif

@@ -3,10 +3,10 @@
 
 #include <dtrun/c.h>
 #include <dtrun/communicator.h>
+#include <dtrun/detail/statistics.h>
+#include <dtrun/detail/wire_format.h>
 #include <dtrun/error.h>
-#include <dtrun/statistics.h>
 #include <dtrun/types.h>
-#include <dtrun/wire_format.h>
 
 #include <memory>
 #include <string>

@@ -2,8 +2,8 @@
 #define DTRUN_METRICS_H_
 
 #include <dtrun/communicator.h>
+#include <dtrun/detail/gradient_checks.h>
 #include <dtrun/error.h>
-#include <dtrun/gradient_checks.h>
 #include <dtrun/objects.h>
 
 #include <cstdint>

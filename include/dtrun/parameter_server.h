@@ -4,10 +4,10 @@
 #include <dtrun/c.h>
 #include <dtrun/checkpoint.h>
 #include <dtrun/context.h>
+#include <dtrun/detail/parameter_client.h>
+#include <dtrun/detail/parameter_state.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
-#include <dtrun/parameter_client.h>
-#include <dtrun/parameter_state.h>
 #include <dtrun/sliceable_optimizer.h>
 #include <dtrun/tensors.h>
 #include <dtrun/types.h>

@@ -3,12 +3,11 @@
 
 #include <dtrun/c.h>
 #include <dtrun/communicator.h>
+#include <dtrun/detail/gradient_checks.h>
+#include <dtrun/detail/statistics.h>
 #include <dtrun/error.h>
-#include <dtrun/gradient_checks.h>
 #include <dtrun/optimizer.h>
-#include <dtrun/parameter_list.h>
 #include <dtrun/sliceable_optimizer.h>
-#include <dtrun/statistics.h>
 #include <dtrun/types.h>
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #ifndef DTRUN_SLICEABLE_OPTIMIZER_H_
 #define DTRUN_SLICEABLE_OPTIMIZER_H_
 
+#include <dtrun/detail/gradient_checks.h>
 #include <dtrun/error.h>
-#include <dtrun/gradient_clipping.h>
 #include <dtrun/optimizer.h>
 #include <dtrun/types.h>
 

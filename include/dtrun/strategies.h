@@ -3,13 +3,13 @@
 
 #include <dtrun/communicator.h>
 #include <dtrun/context.h>
-#include <dtrun/device.h>
+#include <dtrun/detail/device.h>
+#include <dtrun/detail/gradient_checks.h>
+#include <dtrun/detail/strategy_optimizer.h>
+#include <dtrun/detail/together.h>
+#include <dtrun/detail/variable.h>
 #include <dtrun/error.h>
-#include <dtrun/gradient_checks.h>
 #include <dtrun/strategy.h>
-#include <dtrun/strategy_optimizer.h>
-#include <dtrun/together.h>
-#include <dtrun/variable.h>
 
 #include <cstdint>
 #include <memory>

@@ -3,13 +3,13 @@
 
 #include <dtrun/communicator.h>
 #include <dtrun/dataset.h>
+#include <dtrun/detail/gradient_checks.h>
+#include <dtrun/detail/replica_values.h>
+#include <dtrun/detail/strategy_optimizer.h>
+#include <dtrun/detail/together.h>
+#include <dtrun/detail/variable.h>
 #include <dtrun/error.h>
-#include <dtrun/gradient_checks.h>
-#include <dtrun/replica_values.h>
-#include <dtrun/strategy_optimizer.h>
-#include <dtrun/together.h>
 #include <dtrun/types.h>
-#include <dtrun/variable.h>
 
 #include <cstdint>
 #include <memory>

@@ -19,10 +19,10 @@
 #ifndef DTRUN_TORCH_H_
 #define DTRUN_TORCH_H_
 
+#include <dtrun/detail/torch_optimizer.h>
+#include <dtrun/detail/torch_sampler.h>
+#include <dtrun/detail/torch_state.h>
+#include <dtrun/detail/torch_tensors.h>
 #include <dtrun/dtrun.h>
-#include <dtrun/torch_optimizer.h>
-#include <dtrun/torch_sampler.h>
-#include <dtrun/torch_state.h>
-#include <dtrun/torch_tensors.h>
 
 #endif

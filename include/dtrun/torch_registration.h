@@ -1,8 +1,8 @@
 #ifndef DTRUN_TORCH_REGISTRATION_H_
 #define DTRUN_TORCH_REGISTRATION_H_
 
+#include <dtrun/detail/torch_tensors.h>
 #include <dtrun/device_registration.h>
-#include <dtrun/torch_tensors.h>
 
 #include <optional>
 #include <string>

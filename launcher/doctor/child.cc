@@ -14,7 +14,7 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "launcher/launch_error.h"
+#include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {

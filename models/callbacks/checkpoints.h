@@ -9,14 +9,13 @@
 #include <vector>
 
 #include "models/callbacks/callback.h"
-#include "models/callbacks/monitor.h"
-#include "models/callbacks/print.h"
+#include "models/callbacks/log_values.h"
 
 namespace dtrun::models {
 
 struct ModelCheckpointOptions {
   /// Folder and name; the name may have {epoch}, counted from 1, and numbers of the logs: see
-  /// name_pattern.h. One without any is written again and again.
+  /// log_values.h. One without any is written again and again.
   std::string path = "./training_checkpoints/ckpt_{epoch}";
   uint64_t every_epochs = 1;
   uint64_t every_batches = 0;  ///< of all epochs, instead of every_epochs; 0: at the epochs' ends
@@ -91,6 +90,29 @@ class BackupAndRestore : public Callback {
   std::unique_ptr<CheckpointManager> manager_;
 };
 
+/// What a checkpoint holds of a run, so that it goes on as if it had not been broken off: the
+/// parameters, the network's buffers and the optimizer's state ("optimizer/..."), and in its
+/// metadata the position, the learning rate, the loss's scale if there is one, and what the metrics
+/// of the epoch add up to on each rank. The order of examples and the dropout masks need nothing
+/// more: they are functions of the position.
+
+/// The values of the parameters and of the network's buffers.
+std::vector<NamedTensor> WeightsOf(Run& run);
+/// And the optimizer's state, to be saved; valid until the next step. Collective.
+std::vector<NamedTensor> StateOf(Run& run);
+/// The same to be loaded into; what was loaded counts after TakeState. Collective, both.
+std::vector<NamedTensor> StateToLoad(Run& run);
+void TakeState(Run& run);
+
+/// Collective.
+Metadata RemarksOf(Run& run);
+
+/// Goes on where the metadata says. In the same number of ranks it is the same bit for bit; in
+/// another, rank 0 has the sums of all. An epoch of another number of steps begins again. Without
+/// a loss scale in it, `run.loss_scale` stays what it is. Throws
+/// Error kInvalidArgument when the metadata is not that of a run.
+void ResumeFrom(Run& run, const Metadata& metadata);
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_CALLBACKS_CHECKPOINTS_H_

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "models/callbacks/callback.h"
-#include "models/callbacks/monitor.h"
-#include "models/callbacks/print.h"
+#include "models/callbacks/log_values.h"
 
 namespace dtrun::models {
 

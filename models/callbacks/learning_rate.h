@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "models/callbacks/callback.h"
-#include "models/callbacks/print.h"
+#include "models/callbacks/log_values.h"
 
 namespace dtrun::models {
 

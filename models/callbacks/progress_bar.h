@@ -6,7 +6,7 @@
 #include <string>
 
 #include "models/callbacks/callback.h"
-#include "models/callbacks/print.h"
+#include "models/callbacks/log_values.h"
 
 namespace dtrun::models {
 

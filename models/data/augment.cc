@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/message_text.h"
 #include "models/random/philox.h"
-#include "models/text.h"
 
 namespace dtrun::models {
 namespace {

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/data/example_stream.h"
 #include "models/data/sampling.h"
-#include "models/text.h"
+#include "models/data/to_floats.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 
@@ -111,6 +113,127 @@ void BatchMaker::FillWithRows(Batch* batch) const {
     batch->labels_[i] = row.label;
   }
   batch->has_floats_ = false;
+}
+
+BatchSizes::BatchSizes(const Node& node, const FileShare& share, uint64_t batch) {
+  const Node* n = &node;
+  std::vector<uint64_t> backwards;
+  for (; n->as<BatchStep>() == nullptr; n = n->input.get()) {
+    const auto add = [&](Kind kind, uint64_t number) {
+      backwards.insert(backwards.end(), {number, static_cast<uint64_t>(kind)});
+    };
+    if (const auto* take = n->as<TakeStep>()) add(Kind::kTake, take->count);
+    if (const auto* skip = n->as<SkipStep>()) add(Kind::kSkip, skip->count);
+    if (const auto* repeat = n->as<RepeatStep>()) add(Kind::kRepeat, repeat->times);
+  }
+  const bool drops = n->as<BatchStep>()->remainder == Remainder::kDrop;
+  numbers_ = {CountOf(*n->input, share), batch, drops};
+  numbers_.insert(numbers_.end(), backwards.rbegin(), backwards.rend());
+}
+
+BatchSizes::BatchSizes(const std::vector<uint64_t>& packed) : numbers_(packed) {}
+
+uint64_t BatchSizes::batches() const { return BatchesBefore(numbers_.size()); }
+
+uint64_t BatchSizes::BatchesBefore(size_t step) const {
+  const uint64_t examples = numbers_[kExamples], batch = numbers_[kBatch];
+  uint64_t count = examples == kInfinite
+                       ? kInfinite
+                       : examples / batch + (numbers_[kDrops] == 0 && examples % batch > 0);
+  for (size_t i = kFirstStep; i < step; i += 2) {
+    const uint64_t number = numbers_[i + 1];
+    switch (static_cast<Kind>(numbers_[i])) {
+      case Kind::kTake: count = std::min(count, number); break;
+      case Kind::kSkip: count = SkippedCount(count, number); break;
+      case Kind::kRepeat: count = RepeatedCount(count, number); break;
+    }
+  }
+  return count;
+}
+
+// The way back from a batch's number behind the last step to the one behind Batch.
+uint64_t BatchSizes::size(uint64_t batch) const {
+  if (batch >= batches()) return 0;
+  for (size_t i = numbers_.size(); i > kFirstStep; i -= 2) {
+    const uint64_t number = numbers_[i - 1];
+    switch (static_cast<Kind>(numbers_[i - 2])) {
+      case Kind::kTake: break;
+      case Kind::kSkip: batch += number; break;
+      case Kind::kRepeat: batch %= BatchesBefore(i - 2); break;
+    }
+  }
+  const uint64_t examples = numbers_[kExamples], full = numbers_[kBatch];
+  return examples == kInfinite ? full : std::min(full, examples - batch * full);
+}
+
+Evaluator::Evaluator(const Node& node, const FileShare& share)
+    : source_(SourceOf(node)), share_(share) {
+  stages_.emplace_back();
+  for (const Node* n = &node; n != nullptr; n = n->input.get()) {
+    Stage& stage = stages_.front();
+    if (n->as<MapStep>() != nullptr) {
+      stage.maps.insert(stage.maps.begin(), n);
+      computes_ = true;
+    }
+    if (n->as<CacheStep>() != nullptr) {
+      stage.table = CacheTableOf(*n, share);
+      stages_.emplace(stages_.begin());
+    }
+  }
+  for (Stage& stage : stages_) {
+    size_t floats = 0;
+    for (const Node* map : stage.maps)
+      floats = std::max({floats, map->shape.count(), map->input->shape.count()});
+    for (std::vector<float>& scratch : stage.scratch) scratch.resize(floats);
+  }
+}
+
+void Evaluator::LoadFiles() const {
+  for (auto file = static_cast<uint64_t>(share_.rank); file < source_.files();
+       file += static_cast<uint64_t>(share_.ranks))
+    source_.Load(file);
+}
+
+ExampleRow Evaluator::Row(const ExampleRef& ref) const {
+  ExampleRef at = ref;
+  for (size_t i = stages_.size(); i-- > 1;) at = stages_[i].table->ref(at.example);
+  return source_.Row(at.example);
+}
+
+void Evaluator::Evaluate(const ExampleRef& ref, float* values, int32_t* label) {
+  RunStage(stages_.size() - 1, ref, values, label);
+}
+
+// From one scratch array into the other, and the last function into `values`.
+void Evaluator::RunStage(size_t i, const ExampleRef& ref, float* values, int32_t* label) {
+  Stage& stage = stages_[i];
+  if (stage.maps.empty()) return ReadInput(i, ref, values, label);
+  float *from = stage.scratch[0].data(), *to = stage.scratch[1].data();
+  ReadInput(i, ref, from, label);
+  for (const Node* map : stage.maps) {
+    if (map == stage.maps.back()) to = values;
+    map->as<MapStep>()->function({from, to, map->input->shape, label, ref.example, ref.epoch});
+    std::swap(from, to);
+  }
+}
+
+void Evaluator::ReadInput(size_t i, const ExampleRef& ref, float* values, int32_t* label) {
+  CacheTable* table = stages_[i].table.get();
+  if (table == nullptr) return ReadSource(ref, values, label);
+  if (table->keeps_values() && table->Find(ref.example, values, label)) return;
+  RunStage(i - 1, table->ref(ref.example), values, label);
+  if (table->keeps_values()) table->Store(ref.example, values, *label);
+}
+
+void Evaluator::ReadSource(const ExampleRef& ref, float* values, int32_t* label) const {
+  const ExampleRow row = source_.Row(ref.example);
+  const size_t count = source_.shape().count();
+  if (row.bytes != nullptr) {
+    BytesToFloats(row.bytes, count, values);
+  } else {
+    std::copy_n(row.floats, count, values);
+  }
+  *label = row.label;
 }
 
 }  // namespace dtrun::models

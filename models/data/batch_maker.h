@@ -1,17 +1,79 @@
 #ifndef DTRUN_MODELS_DATA_BATCH_MAKER_H_
 #define DTRUN_MODELS_DATA_BATCH_MAKER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "models/data/batch.h"
-#include "models/data/batch_sizes.h"
-#include "models/data/evaluator.h"
+#include "models/data/example_stream.h"
 #include "models/data/pipeline.h"
-#include "models/data/stream.h"
+#include "models/data/pipeline_node.h"
 
 namespace dtrun::models {
+
+/// How many examples each batch of an epoch has: all that other ranks need to know of a rank's
+/// pipeline. Plain numbers, so that ranks can exchange it.
+class BatchSizes {
+ public:
+  /// Of the batches that `node` makes of the examples of `share`, with `batch` examples in a full
+  /// one. `node` has a Batch.
+  BatchSizes(const Node& node, const FileShare& share, uint64_t batch);
+  /// What `Pack` returned.
+  explicit BatchSizes(const std::vector<uint64_t>& packed);
+
+  std::vector<uint64_t> Pack() const { return numbers_; }
+
+  /// Examples of a full batch.
+  uint64_t full_batch() const { return numbers_[kBatch]; }
+  /// Of one epoch; kInfinite.
+  uint64_t batches() const;
+  /// Examples of a batch; 0 behind the last one.
+  uint64_t size(uint64_t batch) const;
+
+ private:
+  enum class Kind : uint64_t { kTake, kSkip, kRepeat };
+  static constexpr size_t kExamples = 0, kBatch = 1, kDrops = 2, kFirstStep = 3;
+
+  uint64_t BatchesBefore(size_t step) const;
+
+  // Examples, batch, whether a rest is dropped; then kind and number of each step behind Batch.
+  std::vector<uint64_t> numbers_;
+};
+
+/// What a pipeline's functions make of an example, by way of its Caches. Not thread-safe. Allocates
+/// when it is made, only.
+class Evaluator {
+ public:
+  /// `node` outlives it.
+  Evaluator(const Node& node, const FileShare& share);
+
+  /// Whether there is anything to compute.
+  bool computes() const { return computes_; }
+  /// Reads the files of the share into memory. Throws Error.
+  void LoadFiles() const;
+  /// Where nothing is computed: the example as the source has it.
+  ExampleRow Row(const ExampleRef& ref) const;
+  /// Writes the values and the label.
+  void Evaluate(const ExampleRef& ref, float* values, int32_t* label);
+
+ private:
+  // The functions behind the source, or behind a Cache.
+  struct Stage {
+    std::shared_ptr<CacheTable> table;  // null at the source
+    std::vector<const Node*> maps;
+    std::vector<float> scratch[2];
+  };
+
+  void RunStage(size_t stage, const ExampleRef& ref, float* values, int32_t* label);
+  void ReadInput(size_t stage, const ExampleRef& ref, float* values, int32_t* label);
+  void ReadSource(const ExampleRef& ref, float* values, int32_t* label) const;
+
+  const ExampleSource& source_;
+  FileShare share_;
+  std::vector<Stage> stages_;  // from the source on
+  bool computes_ = false;
+};
 
 /// What one rank reads of a pipeline.
 struct ReadPlan {
@@ -64,4 +126,4 @@ class BatchMaker {
 
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_DATA_BATCH_MAKER_H_

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "models/text.h"
+#include "models/message_text.h"
 
 // The first rank puts the bytes into a memory file without a name, seals it and tells the others
 // where it is to be found while it is open: among the open files of its process. They open it there

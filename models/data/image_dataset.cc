@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "models/data/dataset.h"
-#include "models/data/example_source.h"
 #include "models/data/host_memory.h"
-#include "models/text.h"
+#include "models/data/pipeline_node.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "models/data/batch.h"
 #include "models/data/pipeline.h"
 
 namespace dtrun::models {

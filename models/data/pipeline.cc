@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/data/batch_sizes.h"
-#include "models/data/example_source.h"
-#include "models/data/node.h"
-#include "models/text.h"
+#include "models/data/batch_maker.h"
+#include "models/data/pipeline_node.h"
+#include "models/data/to_floats.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {
@@ -208,6 +208,30 @@ std::string Pipeline::description() const {
   for (const Node* n = node_.get(); n != nullptr; n = n->input.get())
     text = std::visit(Describer{*n}, n->step) + (text.empty() ? "" : ", " + text);
   return text;
+}
+
+void Batch::CopyInputs(uint64_t first, uint64_t count, float* out) const {
+  const size_t stride = shape_.count();
+  if (has_floats_) {
+    std::copy_n(floats_.data() + first * stride, count * stride, out);
+    return;
+  }
+  for (uint64_t i = first; i < first + count; ++i, out += stride) {
+    if (rows_[i].bytes != nullptr) {
+      BytesToFloats(rows_[i].bytes, stride, out);
+    } else {
+      std::copy_n(rows_[i].floats, stride, out);
+    }
+  }
+}
+
+const float* Batch::inputs() const {
+  if (!has_floats_) {
+    floats_.resize(size_ * shape_.count());
+    CopyInputs(0, size_, floats_.data());
+    has_floats_ = true;
+  }
+  return floats_.data();
 }
 
 }  // namespace dtrun::models

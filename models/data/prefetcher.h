@@ -1,6 +1,7 @@
 #ifndef DTRUN_MODELS_DATA_PREFETCHER_H_
 #define DTRUN_MODELS_DATA_PREFETCHER_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "models/data/batch.h"
 #include "models/data/batch_maker.h"
+#include "models/data/iterator.h"
+#include "models/data/pipeline.h"
 
 namespace dtrun::models {
 
@@ -57,6 +59,25 @@ class Prefetcher {
   std::thread thread_;
 };
 
+/// Makes batches itself or has them made by a Prefetcher.
+class Iterator::State {
+ public:
+  State(const ReadPlan& plan, const Position& start);
+
+  const Batch* Next();
+  void Seek(const Position& position);
+  const Position& position() const { return position_; }
+  double wait_seconds() const { return std::chrono::duration<double>(wait_).count(); }
+
+ private:
+  std::unique_ptr<BatchMaker> maker_;
+  std::unique_ptr<Prefetcher> prefetcher_;
+  Batch batch_;  // without a Prefetcher
+  Position position_;
+  bool failed_ = false;  // the last Next threw
+  std::chrono::steady_clock::duration wait_{};
+};
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_DATA_PREFETCHER_H_

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {
 
 const CudnnGraph& Functions() { return *Cudnn::Get().graph; }
 
-// The numbers are those of cudnn_graph.h.
+// The numbers are those of CudnnGraph in cudnn.h.
 void Check(cudnnStatus_t status, const char* call, int type, int name = -1) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   const std::string attribute = name < 0 ? "" : Text(", attribute ", name);

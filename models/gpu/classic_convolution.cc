@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "models/gpu/convolution_way.h"
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

@@ -9,10 +9,9 @@
 #include <limits>
 #include <utility>
 
-#include "models/gpu/choice_cache.h"
 #include "models/gpu/convolution_way.h"
 #include "models/gpu/trial.h"
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

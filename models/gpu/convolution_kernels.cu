@@ -5,8 +5,8 @@
 // memory. What the way back has to know of the outputs is a bit of each.
 
 #include "gpu/kernel.h"
-#include "models/gpu/convolution_kernels.h"
 #include "models/gpu/device_math.cuh"
+#include "models/gpu/kernel_args.h"
 
 namespace dtrun::models {
 namespace {

@@ -3,7 +3,7 @@
 #include <dtrun/error.h>
 
 #include "gpu/driver.h"
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

@@ -21,11 +21,10 @@
 
 #include <dtrun/error.h>
 
-#include "models/gpu/choice_cache.h"
 #include "models/gpu/device_network.h"
-#include "models/gpu/pool_kernels.h"
+#include "models/gpu/kernel_args.h"
 #include "models/gpu/trial.h"
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

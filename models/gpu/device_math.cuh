@@ -5,7 +5,7 @@
 // grid that come out as the same bits in every run.
 
 #include "gpu/kernel.h"
-#include "models/gpu/pool_kernels.h"
+#include "models/gpu/kernel_args.h"
 
 namespace dtrun::models {
 

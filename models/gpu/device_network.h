@@ -1,6 +1,8 @@
 #ifndef DTRUN_MODELS_GPU_DEVICE_NETWORK_H_
 #define DTRUN_MODELS_GPU_DEVICE_NETWORK_H_
 
+#include <dtrun/optimizer.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -10,7 +12,7 @@
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "models/gpu/convolution.h"
-#include "models/gpu/plan.h"
+#include "models/gpu/network_plan.h"
 #include "models/gpu/product.h"
 #include "models/gpu/step_state.h"
 
@@ -153,6 +155,22 @@ class DeviceNetwork {
   std::vector<StageMemory> stages_;
 };
 
+// What goes between the host and a device now and then. All of it waits.
+
+/// Bytes, to `offset` of `to`.
+void WriteBytes(
+    const gpu::Stream& stream, const gpu::DeviceMemory& to, uint64_t offset, const void* from,
+    uint64_t bytes);
+
+/// The parameters' values, or what an optimizer keeps for each of them, in the order of the
+/// parameters: from the host's order to the flat block of the plan, and back.
+void WriteBlock(
+    const gpu::Stream& stream, const NetworkPlan& plan, float* block,
+    const std::vector<NamedBuffer>& values);
+void ReadBlock(
+    const gpu::Stream& stream, const NetworkPlan& plan, const float* block,
+    const std::vector<NamedBuffer>& values);
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_GPU_DEVICE_NETWORK_H_

@@ -9,17 +9,14 @@
 #include <optional>
 #include <utility>
 
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "models/gpu/device_network.h"
-#include "models/gpu/device_transfers.h"
-#include "models/gpu/gpu_room.h"
 #include "models/gpu/image_feed.h"
-#include "models/gpu/input_kernels.h"
-#include "models/gpu/plan.h"
-#include "models/gpu/update_kernels.h"
-#include "models/text.h"
+#include "models/gpu/kernel_args.h"
+#include "models/gpu/network_plan.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

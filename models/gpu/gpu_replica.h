@@ -15,7 +15,7 @@
 
 namespace dtrun::models {
 
-/// The optimizers that a GPU has, with the formulas of models/optim/adam.h and sgd.h.
+/// The optimizers that a GPU has, with the formulas of models/optim/adam.h and models/optim/sgd.h.
 struct GpuOptimizer {
   enum class Kind { kAdam, kSgd };
   Kind kind = Kind::kAdam;

@@ -16,7 +16,7 @@
 
 #include "models/gpu/backend_descriptor.h"
 #include "models/gpu/convolution_way.h"
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

@@ -5,9 +5,10 @@
 #include <memory>
 #include <span>
 
+#include "gpu/gpu_device.h"
 #include "gpu/stream.h"
 #include "models/gpu/gpu_replica.h"
-#include "models/gpu/plan.h"
+#include "models/gpu/network_plan.h"
 
 namespace dtrun::models {
 
@@ -63,6 +64,17 @@ std::unique_ptr<ImageFeed> MakeStreamedFeed(
 /// Of the device, and as much pinned memory.
 uint64_t StreamedBytes(uint64_t rows, uint64_t pixels);
 
+/// Throws Error kUnavailable where the network of these rows does not fit into what is free, with
+/// the bytes needed and free.
+void CheckRoom(const gpu::Device& device, const NetworkPlan& plan, const GpuOptions& options);
+
+/// Whether a data set of so many examples is to lie in the device's memory as a whole: it does if
+/// it fits into what is left to this rank, and `options` leave it open. `later`: bytes that are
+/// still needed besides.
+bool IsResident(
+    const gpu::Device& device, const GpuOptions& options, uint64_t count, uint64_t pixels,
+    uint64_t later);
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_GPU_IMAGE_FEED_H_

@@ -3,7 +3,7 @@
 
 #include "gpu/kernel.h"
 #include "models/gpu/device_math.cuh"
-#include "models/gpu/loss_kernels.h"
+#include "models/gpu/kernel_args.h"
 
 namespace dtrun::models {
 namespace {

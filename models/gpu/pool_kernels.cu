@@ -5,7 +5,7 @@
 
 #include "gpu/kernel.h"
 #include "models/gpu/device_math.cuh"
-#include "models/gpu/pool_kernels.h"
+#include "models/gpu/kernel_args.h"
 
 namespace dtrun::models {
 namespace {

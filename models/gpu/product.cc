@@ -11,9 +11,8 @@
 
 #include "gpu/driver.h"
 #include "gpu/stream.h"
-#include "models/gpu/choice_cache.h"
 #include "models/gpu/trial.h"
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

@@ -8,24 +8,24 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "models/gpu/convolution.h"
 
 namespace dtrun::models {
 
 // The functions of cuBLASLt that are called; it is loaded when the first network needs it.
-#define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X)                            \
-  X(cublasLtCreate)                                                    \
-  X(cublasLtDestroy)                                                   \
-  X(cublasLtMatmul)                                                    \
-  X(cublasLtMatmulAlgoGetHeuristic)                                    \
-  X(cublasLtMatmulDescCreate)                                          \
-  X(cublasLtMatmulDescDestroy)                                         \
-  X(cublasLtMatmulDescSetAttribute)                                    \
-  X(cublasLtMatrixLayoutCreate)                                        \
-  X(cublasLtMatrixLayoutDestroy)                                       \
-  X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) \
-      X(cublasLtMatmulPreferenceSetAttribute)
+#define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X) \
+  X(cublasLtCreate)                         \
+  X(cublasLtDestroy)                        \
+  X(cublasLtMatmul)                         \
+  X(cublasLtMatmulAlgoGetHeuristic)         \
+  X(cublasLtMatmulDescCreate)               \
+  X(cublasLtMatmulDescDestroy)              \
+  X(cublasLtMatmulDescSetAttribute)         \
+  X(cublasLtMatrixLayoutCreate)             \
+  X(cublasLtMatrixLayoutDestroy)            \
+  X(cublasLtMatmulPreferenceCreate)         \
+  X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)
 
 /// NVIDIA's cuBLASLt 12 or 13. Thread-safe.
 struct CublasLt {

@@ -7,11 +7,11 @@
 #include <cstring>
 #include <utility>
 
-#include "models/layers/batch_norm_kernels.h"
 #include "models/layers/builder.h"
-#include "models/layers/for_each_example.h"
+#include "models/layers/cpu_kernels.h"
+#include "models/layers/layer_plumbing.h"
 #include "models/layers/registry.h"
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

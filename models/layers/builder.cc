@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "models/layers/convolution_plan.h"
+#include "models/layers/gradient_pool.h"
+#include "models/layers/layer_plumbing.h"
+#include "models/message_text.h"
 #include "models/onednn/onednn.h"
-#include "models/text.h"
 
 namespace dtrun::models {
 namespace {
@@ -204,5 +206,52 @@ void Builder::Select(int i) {
 void Builder::Report(const std::string& direction, const std::string& implementation) {
   implementations_.push_back({layer_name, direction, implementation});
 }
+
+// The smallest free piece that is large enough; a new one only if there is none.
+float* GradientPool::Take(size_t count) {
+  Piece* best = nullptr;
+  for (Piece& piece : pieces_) {
+    if (piece.taken || piece.floats.count() < count) continue;
+    if (best == nullptr || piece.floats.count() < best->floats.count()) best = &piece;
+  }
+  if (best == nullptr) best = &pieces_.emplace_back(Piece{FloatArray(count)});
+  best->taken = true;
+  return best->floats.data();
+}
+
+void GradientPool::Release(const float* memory) {
+  for (Piece& piece : pieces_) {
+    if (piece.floats.data() == memory) piece.taken = false;
+  }
+}
+
+struct Reorder::Impl {
+  Builder* builder;
+  Tensor *input, *output;
+  BoundPrimitive forward, backward;
+};
+
+Reorder::Reorder() = default;
+Reorder::~Reorder() = default;
+
+// The output has the input's ReLU, so that whoever writes its gradient has applied it.
+Tensor* Reorder::BuildForward(Builder& builder, Tensor* input) {
+  const int block = builder.plain_output ? input->shape.channels : input->block;
+  Tensor* output = builder.NewTensor(input->shape, block, input->relu);
+  impl_ = std::make_unique<Impl>(Impl{&builder, input, output, {}, {}});
+  impl_->forward = BoundReorder(builder.DataOf(*input), builder.DataOf(*output));
+  return output;
+}
+
+void Reorder::BuildBackward(Builder& builder, bool input_gradient) {
+  if (!input_gradient) return;
+  Tensor &input = *impl_->input, &output = *impl_->output;
+  builder.GiveGradient(&input);
+  impl_->backward = BoundReorder(builder.GradientOf(output), builder.GradientOf(input));
+}
+
+void Reorder::Forward(const Pass&) { impl_->forward.Run(impl_->builder->stream()); }
+
+void Reorder::BackwardData(const Pass&) { impl_->backward.Run(impl_->builder->stream()); }
 
 }  // namespace dtrun::models

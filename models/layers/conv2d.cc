@@ -7,12 +7,11 @@
 
 #include "models/layers/builder.h"
 #include "models/layers/convolution_plan.h"
-#include "models/layers/for_each_example.h"
-#include "models/layers/kernels.h"
+#include "models/layers/cpu_kernels.h"
+#include "models/layers/layer_plumbing.h"
 #include "models/layers/registry.h"
-#include "models/layers/weight_gradient_kernels.h"
-#include "models/layers/window_settings.h"
-#include "models/text.h"
+#include "models/layers/window.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "models/layers/builder.h"
-#include "models/layers/weight_gradient_kernels.h"
-#include "models/onednn/implementations.h"
-#include "models/text.h"
+#include "models/layers/cpu_kernels.h"
+#include "models/message_text.h"
+#include "models/onednn/onednn.h"
 
 namespace dtrun::models {
 namespace {

@@ -34,7 +34,7 @@ struct ConvolutionPlan {
   ConvolutionWay<onednn::ConvolutionForward> forward;
   bool fuses_relu = false;  ///< else the layer applies it
   ConvolutionWay<onednn::ConvolutionBackwardData> backward_data;
-  /// Without a description the layer uses `weight_gradient_kernels.h`.
+  /// Without a description the layer uses the kernel of `cpu_kernels.h`.
   ConvolutionWay<onednn::ConvolutionBackwardWeights> backward_weights;
 };
 
@@ -45,7 +45,7 @@ struct ConvolutionPlan {
 /// kUnavailable when oneDNN has no implementation of a direction.
 ConvolutionPlan PlanConvolution(const dnnl::engine& engine, const ConvolutionProblem& problem);
 
-/// What PlanConvolution calls the kernel of weight_gradient_kernels.h.
+/// What PlanConvolution calls the weight gradient kernel of cpu_kernels.h.
 inline constexpr char kOwnWeightGradient[] = "dtrun:few_channels";
 
 /// Whether oneDNN's name for an implementation says that it is not made for speed: "ref:any",

@@ -13,8 +13,8 @@
 #include "models/layers/reshape.h"
 #include "models/layers/residual.h"
 #include "models/layers/softmax.h"
-#include "models/layers/window_settings.h"
-#include "models/text.h"
+#include "models/layers/window.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

@@ -2,14 +2,64 @@
 
 #include <dtrun/error.h>
 
-#include "models/layers/add_kernels.h"
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "models/layers/builder.h"
-#include "models/layers/for_each_example.h"
-#include "models/layers/kernels.h"
-#include "models/layers/path.h"
-#include "models/text.h"
+#include "models/layers/cpu_kernels.h"
+#include "models/layers/layer.h"
+#include "models/layers/layer_plumbing.h"
+#include "models/layers/registry.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
+
+/// Layers one after the other inside a composite layer, such as a residual block, which passes its
+/// own calls on. They take whole chunks. May be empty. Not thread-safe.
+class Path {
+ public:
+  /// `name` stands in front of the names of its parameters and in its errors: "main".
+  Path(std::string name, std::vector<std::unique_ptr<Layer>> layers);
+
+  bool empty() const { return entries_.empty(); }
+  /// "conv2d 64 1x1, batch_norm relu"
+  std::string description() const;
+  std::vector<LayerConfig> configs() const;
+  /// Throws Error kInvalidArgument, naming the layer, when one cannot follow the one before it, or
+  /// the first or last one works in place: others read what stands there.
+  Shape OutputShape(const Shape& input) const;
+  std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const;
+  std::vector<ParameterSpec> BufferSpecs(const Shape& input) const;
+  bool needs_whole_share() const;
+  bool synchronizes() const;
+
+  /// Takes the first of the parameters and buffers that the builder has, and leaves it pointing
+  /// behind them.
+  Tensor* BuildForward(Builder& builder, Tensor* input);
+  /// The output has gradient memory, which belongs to the caller.
+  void BuildBackward(Builder& builder, bool input_gradient);
+  void PrepareWeights();
+  void Forward(const Pass& pass);
+  void Backward(const Pass& pass);
+
+ private:
+  struct Entry {
+    std::unique_ptr<Layer> layer;
+    size_t parameter_count = 0;
+    bool input_gradient = false;
+    Tensor *input = nullptr, *output = nullptr;
+  };
+
+  template <typename Visit>
+  Shape Walk(const Shape& input, const Visit& visit) const;
+  std::string NameOf(const std::string& outer, size_t i) const;
+  Tensor* BuildEntry(Builder& builder, size_t i, Tensor* input);
+
+  std::string name_;
+  std::vector<Entry> entries_;
+};
 
 // Both paths read the input through a view of their own, so that each writes its own gradient; the
 // two are added at the end, where the input's ReLU is applied to the sum.
@@ -222,6 +272,162 @@ void Residual::BackwardWeights(const Pass& pass) { impl_->Backward(pass); }
 
 void Residual::BackwardData(const Pass& pass) {
   if (!impl_->has_parameters) impl_->Backward(pass);
+}
+
+Path::Path(std::string name, std::vector<std::unique_ptr<Layer>> layers) : name_(std::move(name)) {
+  for (std::unique_ptr<Layer>& layer : layers) entries_.push_back({std::move(layer)});
+}
+
+std::string Path::description() const {
+  std::string text;
+  for (const Entry& entry : entries_)
+    text += Text(text.empty() ? "" : ", ", entry.layer->description());
+  return text;
+}
+
+std::vector<LayerConfig> Path::configs() const {
+  std::vector<LayerConfig> configs;
+  for (const Entry& entry : entries_) configs.push_back(ConfigOf(*entry.layer));
+  return configs;
+}
+
+// Calls visit(index, layer, its input) from layer to layer and returns the output's shape.
+template <typename Visit>
+Shape Path::Walk(const Shape& input, const Visit& visit) const {
+  Shape shape = input;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const Layer& layer = *entries_[i].layer;
+    try {
+      const Shape output = layer.OutputShape(shape);
+      visit(i, layer, shape);
+      shape = output;
+    } catch (const Error& error) {
+      throw Error(error.code(), Text(name_, " ", i, " (", layer.description(), ") ", error.what()));
+    }
+  }
+  return shape;
+}
+
+Shape Path::OutputShape(const Shape& input) const {
+  return Walk(input, [&](size_t i, const Layer& layer, const Shape&) {
+    if (layer.in_place() && (i == 0 || i + 1 == entries_.size())) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "works in place, expected a layer that does not as the first and the last one of a path");
+    }
+  });
+}
+
+std::vector<ParameterSpec> Path::ParameterSpecs(const Shape& input) const {
+  std::vector<ParameterSpec> specs;
+  Walk(input, [&](size_t i, const Layer& layer, const Shape& shape) {
+    for (ParameterSpec& spec : layer.ParameterSpecs(shape)) {
+      spec.name = Text(name_, i, ".", layer.kind(), ".", spec.name);
+      specs.push_back(std::move(spec));
+    }
+  });
+  return specs;
+}
+
+std::vector<ParameterSpec> Path::BufferSpecs(const Shape& input) const {
+  std::vector<ParameterSpec> specs;
+  Walk(input, [&](size_t i, const Layer& layer, const Shape& shape) {
+    for (ParameterSpec& spec : layer.BufferSpecs(shape)) {
+      spec.name = Text(name_, i, ".", layer.kind(), ".", spec.name);
+      specs.push_back(std::move(spec));
+    }
+  });
+  return specs;
+}
+
+bool Path::needs_whole_share() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+    return entry.layer->needs_whole_share();
+  });
+}
+
+bool Path::synchronizes() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
+    return entry.layer->synchronizes();
+  });
+}
+
+// A layer that needs the plain format gets a Reorder in front of it where it finds another one.
+Tensor* Path::BuildForward(Builder& builder, Tensor* input) {
+  const uint32_t outer = builder.layer_index;
+  const bool plain_output = builder.plain_output, output_kept = builder.output_kept;
+  const bool input_gradient = builder.input_gradient;
+  const std::string layer_name = builder.layer_name;
+  builder.output_kept = true;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    // Random numbers of layers inside others never are those of another layer.
+    builder.layer_index = 0x800000 | ((outer * 64 + uint32_t(i)) & 0x7fffff);
+    if (entries_[i].layer->needs_plain_input() && !input->plain()) {
+      Entry reorder{std::make_unique<Reorder>()};
+      entries_.insert(entries_.begin() + static_cast<ptrdiff_t>(i), std::move(reorder));
+    }
+    builder.layer_name = NameOf(layer_name, i);
+    input = BuildEntry(builder, i, input);
+    builder.input_gradient |= entries_[i].parameter_count > 0;
+  }
+  builder.layer_index = outer;
+  builder.input_gradient = input_gradient;
+  builder.layer_name = layer_name;
+  builder.plain_output = plain_output;
+  builder.output_kept = output_kept;
+  return input;
+}
+
+Tensor* Path::BuildEntry(Builder& builder, size_t i, Tensor* input) {
+  Entry& entry = entries_[i];
+  builder.plain_output = i + 1 < entries_.size() && entries_[i + 1].layer->needs_plain_input();
+  entry.input = input;
+  entry.parameter_count = entry.layer->ParameterSpecs(input->shape).size();
+  dtrun::Parameter* const behind = builder.parameters + entry.parameter_count;
+  dtrun::NamedBuffer* const buffers_behind =
+      builder.buffers + entry.layer->BufferSpecs(input->shape).size();
+  entry.output = entry.layer->BuildForward(builder, input);
+  builder.parameters = behind;
+  builder.buffers = buffers_behind;
+  return entry.output;
+}
+
+// A gradient is needed wherever a layer before has parameters, or the input wants it.
+void Path::BuildBackward(Builder& builder, bool input_gradient) {
+  const std::string layer_name = builder.layer_name;
+  size_t first = 0;
+  if (!input_gradient) {
+    while (first < entries_.size() && entries_[first].parameter_count == 0) ++first;
+  }
+  for (size_t i = entries_.size(); i-- > first;) {
+    Entry& entry = entries_[i];
+    entry.input_gradient = input_gradient || i > first;
+    builder.layer_name = NameOf(layer_name, i);
+    entry.layer->BuildBackward(builder, entry.input_gradient);
+    if (i + 1 < entries_.size() && entry.output->gradient != entry.input->gradient)
+      builder.ReleaseGradient(*entry.output);
+  }
+  builder.layer_name = layer_name;
+}
+
+std::string Path::NameOf(const std::string& outer, size_t i) const {
+  return Text(outer, ", ", name_, " ", i, " (", entries_[i].layer->description(), ")");
+}
+
+void Path::PrepareWeights() {
+  for (Entry& entry : entries_) entry.layer->PrepareWeights();
+}
+
+void Path::Forward(const Pass& pass) {
+  for (Entry& entry : entries_) entry.layer->Forward(pass);
+}
+
+void Path::Backward(const Pass& pass) {
+  for (size_t i = entries_.size(); i-- > 0;) {
+    Entry& entry = entries_[i];
+    if (entry.parameter_count > 0) entry.layer->BackwardWeights(pass);
+    if (entry.input_gradient) entry.layer->BackwardData(pass);
+  }
 }
 
 }  // namespace dtrun::models

@@ -7,12 +7,11 @@
 // the first time. Examples are dealt to a fixed number of parts, whose sums are added in their
 // order at the end: threads take parts and groups of filters.
 
-#include "models/layers/weight_gradient_kernels.h"
-
 #include <algorithm>
 #include <cstring>
 
 #include "models/function_clones.h"
+#include "models/layers/cpu_kernels.h"
 
 namespace dtrun::models {
 namespace {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "models/layers/settings.h"
 #include "models/layers/tensor.h"
 
 namespace dtrun::models {
@@ -54,6 +55,17 @@ Shape WindowOutput(const Window& window, const Shape& input, int channels);
 /// "3x3", "3x3 stride 2", "3x3 stride 2 same", "7x7 stride 2 padding 3"
 std::string ToString(const Window& window);
 
+/// A window as a layer writes it down: its size by the name `size_name`, "strides", and "padding",
+/// which is
+/// "valid", "same" or the pixels at each edge, a number.
+void SetWindow(const std::string& size_name, const Window& window, LayerSettings& settings);
+
+/// And reads it again. What is not there is `otherwise`'s stride, and "valid". Sides and strides
+/// are at most `most`.
+Window WindowOf(
+    const LayerSettings& settings, const std::string& size_name, int most,
+    const Window& otherwise = {});
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_LAYERS_WINDOW_H_

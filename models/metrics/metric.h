@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/losses/examples.h"
+#include "models/losses/loss.h"
 
 namespace dtrun::models {
 

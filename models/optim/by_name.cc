@@ -4,13 +4,13 @@
 #include <functional>
 #include <utility>
 
+#include "models/message_text.h"
 #include "models/optim/adam.h"
-#include "models/optim/checks.h"
 #include "models/optim/lamb.h"
 #include "models/optim/lars.h"
 #include "models/optim/muon.h"
 #include "models/optim/sgd.h"
-#include "models/text.h"
+#include "models/optim/update_rules.h"
 
 namespace dtrun::models {
 namespace {

@@ -1,6 +1,5 @@
-#include "models/optim/descent_kernels.h"
-
 #include "models/function_clones.h"
+#include "models/optim/update_rules.h"
 
 namespace dtrun::models {
 

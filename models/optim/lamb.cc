@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include "models/optim/checks.h"
-#include "models/optim/update_kernels.h"
+#include "models/optim/update_rules.h"
 
 namespace dtrun::models {
 

@@ -1,7 +1,6 @@
 #include "models/optim/lars.h"
 
-#include "models/optim/checks.h"
-#include "models/optim/descent_kernels.h"
+#include "models/optim/update_rules.h"
 
 namespace dtrun::models {
 

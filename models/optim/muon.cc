@@ -2,12 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 
-#include "models/optim/checks.h"
-#include "models/optim/update_kernels.h"
-#include "models/text.h"
+#include "models/function_clones.h"
+#include "models/message_text.h"
+#include "models/optim/orthogonalise.h"
+#include "models/optim/update_rules.h"
 
 namespace dtrun::models {
+
+/// Rows, columns and strides of all matrices are multiples of this. Matrices are row-major.
+constexpr size_t kMatrixBlock = 16;
+
+/// Rows [first, first + kMatrixBlock) of gram = x' x, from the diagonal's block on: x is (rows,
+/// stride), gram (stride, stride). Sums in f32 over 256 rows and in f64 over these sums.
+void GramRows(const float* x, size_t rows, size_t stride, size_t first, double* gram);
+
+/// Rows [first, first + kMatrixBlock) of c = a b; all are (size, size).
+void ProductRows(const double* a, const double* b, size_t size, size_t first, double* c);
+
+/// Rows [first, first + kMatrixBlock) of x = x b; x is (rows, stride), b (stride, stride).
+/// `scratch` holds kMatrixBlock * stride elements.
+void MultiplyRows(float* x, const float* b, size_t stride, size_t first, float* scratch);
+
 namespace {
 
 void CheckColumns(const std::vector<Parameter>& parameters, const std::vector<uint64_t>& columns) {
@@ -125,6 +143,166 @@ void Muon::StepOther(const Parameter& parameter, State& state) {
   UpdateAdam(
       static_cast<const float*>(parameter.gradient.data), parameter.value.count, factors,
       state.m.data(), state.v.data(), static_cast<float*>(parameter.value.data));
+}
+
+namespace {
+
+constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
+
+size_t RoundUp(size_t n) { return (n + kMatrixBlock - 1) / kMatrixBlock * kMatrixBlock; }
+
+// body(first) for first = 0, kMatrixBlock, ... below `rows`. What a block computes does not depend
+// on who computes it.
+template <typename Body>
+void ForEachBlock(size_t rows, const Body& body) {
+  const auto blocks = static_cast<int64_t>(rows / kMatrixBlock);
+#pragma omp parallel for schedule(dynamic)
+  for (int64_t block = 0; block < blocks; ++block) body(static_cast<size_t>(block) * kMatrixBlock);
+}
+
+void Multiply(
+    const std::vector<double>& a, const std::vector<double>& b, size_t size,
+    std::vector<double>& product) {
+  ForEachBlock(
+      size, [&](size_t first) { ProductRows(a.data(), b.data(), size, first, product.data()); });
+}
+
+}  // namespace
+
+void Orthogonaliser::Resize(size_t rows, size_t columns) {
+  wide_ = columns > rows;
+  rows_ = std::max(rows, columns);
+  columns_ = std::min(rows, columns);
+  padded_rows_ = RoundUp(rows_);
+  stride_ = RoundUp(columns_);
+  matrix_.assign(padded_rows_ * stride_, 0);
+  factor_.resize(stride_ * stride_);
+  for (std::vector<double>* each : {&gram_, &square_, &polynomial_, &product_, &scratch_})
+    each->resize(stride_ * stride_);
+}
+
+void Orthogonaliser::ComputeGram() {
+  ForEachBlock(stride_, [&](size_t first) {
+    GramRows(matrix_.data(), padded_rows_, stride_, first, gram_.data());
+  });
+  for (size_t i = 0; i < stride_; ++i)
+    for (size_t j = 0; j < i; ++j) gram_[i * stride_ + j] = gram_[j * stride_ + i];
+}
+
+// The iteration multiplies X by a polynomial Q of X' X. The products of these are gathered, and X'
+// X follows without X, so that the long side of the matrix is seen twice and not at each iteration:
+//   G = X' X,  P = I;   Q = a I + b G + c G^2,  P = P Q,  G = G Q^2   (all of them commute)
+// These are kept in f64: five iterations make small singular values 480 times larger, and errors of
+// G the square of that.
+bool Orthogonaliser::ComputeFactor(int iterations) {
+  const size_t n = stride_;
+  double squares = 0;
+  for (size_t i = 0; i < columns_; ++i) squares += gram_[i * n + i];
+  if (!(squares > 0)) return false;
+  for (double& g : gram_) g /= squares;
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = 0; j < n; ++j) product_[i * n + j] = i == j ? 1 / std::sqrt(squares) : 0;
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    Multiply(gram_, gram_, n, square_);
+    for (size_t k = 0; k < n * n; ++k) polynomial_[k] = kB * gram_[k] + kC * square_[k];
+    for (size_t i = 0; i < n; ++i) polynomial_[i * n + i] += kA;
+    Multiply(product_, polynomial_, n, scratch_);
+    std::swap(product_, scratch_);
+    if (iteration + 1 == iterations) break;
+    Multiply(gram_, polynomial_, n, scratch_);
+    Multiply(scratch_, polynomial_, n, gram_);
+  }
+  std::copy(product_.begin(), product_.end(), factor_.begin());
+  return true;
+}
+
+void Orthogonaliser::Apply(int iterations, float keep, float rate, float* value) {
+  ComputeGram();
+  const bool moves = ComputeFactor(iterations);
+  ForEachBlock(padded_rows_, [&](size_t first) {
+    std::vector<float> scratch(kMatrixBlock * stride_);
+    if (moves) MultiplyRows(matrix_.data(), factor_.data(), stride_, first, scratch.data());
+  });
+  const size_t rows = wide_ ? columns_ : rows_, columns = wide_ ? rows_ : columns_;
+  for (size_t r = 0; r < rows; ++r)
+    for (size_t c = 0; c < columns; ++c)
+      value[r * columns + c] = keep * value[r * columns + c] - rate * at(r, c);
+}
+
+namespace {
+
+// Eight rows of a vector each: what the registers of AVX2 and of AVX-512 hold.
+constexpr size_t kRows = 8;
+typedef float Floats __attribute__((vector_size(16 * sizeof(float))));
+typedef double Doubles __attribute__((vector_size(8 * sizeof(double))));
+
+// sums[i] += sum over k < count of a[k * a_step + i * a_row] * (the vector at b + k * b_step)
+template <typename Vector, typename T>
+DTRUN_KERNEL_PART void AddProducts(
+    const T* a, size_t a_step, size_t a_row, const T* b, size_t b_step, size_t count,
+    Vector* sums) {
+  Vector s0 = sums[0], s1 = sums[1], s2 = sums[2], s3 = sums[3];
+  Vector s4 = sums[4], s5 = sums[5], s6 = sums[6], s7 = sums[7];
+  for (size_t k = 0; k < count; ++k, a += a_step, b += b_step) {
+    Vector right;
+    std::memcpy(&right, b, sizeof(right));
+    s0 += a[0] * right;
+    s1 += a[a_row] * right;
+    s2 += a[2 * a_row] * right;
+    s3 += a[3 * a_row] * right;
+    s4 += a[4 * a_row] * right;
+    s5 += a[5 * a_row] * right;
+    s6 += a[6 * a_row] * right;
+    s7 += a[7 * a_row] * right;
+  }
+  sums[0] = s0, sums[1] = s1, sums[2] = s2, sums[3] = s3;
+  sums[4] = s4, sums[5] = s5, sums[6] = s6, sums[7] = s7;
+}
+
+}  // namespace
+
+DTRUN_KERNEL void GramRows(const float* x, size_t rows, size_t stride, size_t first, double* gram) {
+  constexpr size_t kRowsOfSum = 256, kColumns = 16;
+  for (size_t i = first; i < first + kMatrixBlock; ++i)
+    std::fill(gram + i * stride + first, gram + (i + 1) * stride, 0.0);
+  for (size_t row = 0; row < rows; row += kRowsOfSum) {
+    const float* block = x + row * stride;
+    const size_t count = std::min(kRowsOfSum, rows - row);
+    for (size_t i = first; i < first + kMatrixBlock; i += kRows)
+      for (size_t j = first; j < stride; j += kColumns) {
+        Floats sums[kRows] = {};
+        AddProducts(block + i, stride, 1, block + j, stride, count, sums);
+        for (size_t r = 0; r < kRows; ++r)
+          for (size_t c = 0; c < kColumns; ++c)
+            gram[(i + r) * stride + j + c] += static_cast<double>(sums[r][c]);
+      }
+  }
+}
+
+DTRUN_KERNEL void ProductRows(
+    const double* a, const double* b, size_t size, size_t first, double* c) {
+  constexpr size_t kColumns = 8;
+  for (size_t j = 0; j < size; j += kColumns)
+    for (size_t i = first; i < first + kMatrixBlock; i += kRows) {
+      Doubles sums[kRows] = {};
+      AddProducts(a + i * size, 1, size, b + j, size, size, sums);
+      for (size_t r = 0; r < kRows; ++r)
+        std::memcpy(c + (i + r) * size + j, &sums[r], sizeof(Doubles));
+    }
+}
+
+DTRUN_KERNEL void MultiplyRows(
+    float* x, const float* b, size_t stride, size_t first, float* scratch) {
+  constexpr size_t kColumns = 16;
+  float* block = x + first * stride;
+  for (size_t j = 0; j < stride; j += kColumns)
+    for (size_t i = 0; i < kMatrixBlock; i += kRows) {
+      Floats sums[kRows] = {};
+      AddProducts(block + i * stride, 1, stride, b + j, stride, stride, sums);
+      for (size_t r = 0; r < kRows; ++r)
+        std::memcpy(scratch + (i + r) * stride + j, &sums[r], sizeof(Floats));
+    }
+  std::copy(scratch, scratch + kMatrixBlock * stride, block);
 }
 
 }  // namespace dtrun::models

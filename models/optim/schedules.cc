@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/optim/checks.h"
-#include "models/text.h"
+#include "models/message_text.h"
+#include "models/optim/update_rules.h"
 
 namespace dtrun::models {
 namespace {

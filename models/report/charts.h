@@ -18,6 +18,20 @@ std::string RateFigure(const std::vector<ReportEpoch>& epochs, const std::string
 std::string TimeFigure(const std::vector<ReportRank>& ranks);
 std::string ScalingFigure(const std::vector<ScalingRow>& rows, const std::string& example);
 
+/// The parts of a RankTime, in the order of the bars.
+struct TimePart {
+  const char* name;   ///< "compute"
+  const char* style;  ///< the class that the page gives a colour
+  double RankTime::*seconds;
+};
+const std::vector<TimePart>& TimeParts();
+
+/// One stacked bar per rank, from above, as an <svg> for the page.
+std::string TimeBars(const std::vector<ReportRank>& ranks);
+
+/// All ranks together; `ranks` is not empty.
+RankTime SumOf(const std::vector<ReportRank>& ranks);
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_REPORT_CHARTS_H_

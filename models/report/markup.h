@@ -20,6 +20,24 @@ std::string Element(
 /// A length or place in a drawing, in its own units.
 std::string Length(double value);
 
+/// Numbers as people read them. What is not finite is "NaN", "infinity" or "-infinity".
+
+/// 66175.6 -> "66,176"
+std::string WithThousands(double value);
+
+/// With at least `digits` significant digits, and no zeros at the end of a fraction; integers keep
+/// all of theirs, in thousands.
+///   4 digits: 0.41234 -> "0.4123", 12.5 -> "12.5", 66175.6 -> "66,176", 1e-9 -> "1e-09"
+std::string Significant(double value, int digits);
+
+/// With so many decimals, zeros included.
+///   (0.9, 4) -> "0.9000"
+std::string Fixed(double value, int decimals);
+
+/// A fraction in per cent.
+///   (0.7534, 1) -> "75.3 %"
+std::string Percent(double fraction, int decimals);
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_REPORT_MARKUP_H_

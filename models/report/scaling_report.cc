@@ -10,11 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "models/message_text.h"
 #include "models/report/page.h"
 #include "models/report/run_report.h"
 #include "models/report/scaling.h"
-#include "models/report/scaling_text.h"
-#include "models/text.h"
 #include "models/train/exit_codes.h"
 #include "models/train/report.h"
 

@@ -9,17 +9,16 @@
 #include <cstdlib>
 #include <string>
 
-#include "models/callbacks/print.h"
+#include "models/callbacks/log_values.h"
 #include "models/data/image_dataset.h"
 #include "models/data/pipeline_dataset.h"
 #include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/message_text.h"
 #include "models/metrics/accuracy.h"
 #include "models/networks/network.h"
 #include "models/optim/adam.h"
-#include "models/text.h"
+#include "models/programs/rank_main.h"
 #include "models/train/exit_codes.h"
-#include "models/train/named_strategy.h"
-#include "models/train/rank_program.h"
 #include "models/train/steps.h"
 #include "models/train/strategy_batches.h"
 

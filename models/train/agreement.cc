@@ -6,7 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include "models/text.h"
+#include "models/message_text.h"
 #include "models/train/exit_codes.h"
 
 namespace dtrun::models {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <span>
 
-#include "models/losses/examples.h"
+#include "models/losses/loss.h"
 
 namespace dtrun::models {
 

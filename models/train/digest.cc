@@ -5,7 +5,7 @@
 #include <iomanip>
 #include <sstream>
 
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 

@@ -4,8 +4,8 @@
 
 #include <bit>
 
-#include "models/layers/kernels.h"
-#include "models/text.h"
+#include "models/layers/cpu_kernels.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

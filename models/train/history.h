@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/callbacks/run.h"
+#include "models/callbacks/callback.h"
 
 namespace dtrun::models {
 

@@ -7,7 +7,7 @@
 
 #include "models/layers/average_buffers.h"
 #include "models/losses/average_loss.h"
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "models/text.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 

@@ -1,11 +1,10 @@
-// Every collective is one kernel on each rank, which meets the kernels of the others (meeting.h).
-// How data goes from rank to rank:
+// Every collective is one kernel on each rank, which meets the kernels of the others
+// (block_meeting.h). How data goes from rank to rank:
 //
 //   staged  Little data: each block copies what its rank brings into staging memory before the
-//   ranks
-//           meet, and each takes what it needs out of that of the others. One meeting in all. Of
-//           reductions that is known as a one-shot all-reduce: "Latency-optimal allreduce and CUDA
-//           graph optimization" (vLLM, 2023) describes it and the next one.
+//           ranks meet, and each takes what it needs out of that of the others. One meeting in
+//           all. Of reductions that is known as a one-shot all-reduce: "Latency-optimal allreduce
+//           and CUDA graph optimization" (vLLM, 2023) describes it and the next one.
 //   direct  Much data, in memory that all ranks reach: they meet, read each other's buffers (and
 //           write results there), and meet again. An all_reduce is a reduce-scatter and an
 //           all-gather in one pass, each rank computing its share of the result for all of them:
@@ -19,9 +18,9 @@
 #include <type_traits>
 
 #include "gpu/kernel.h"
-#include "ops/cuda/arithmetic.h"
-#include "ops/cuda/meeting.h"
-#include "ops/cuda/protocol.h"
+#include "ops/cuda/block_meeting.h"
+#include "ops/cuda/kernel_arithmetic.h"
+#include "ops/cuda/kernel_protocol.h"
 
 namespace dtrun::ops::cuda {
 namespace {

@@ -1,5 +1,5 @@
-// A call becomes the arguments of a kernel (plan.cc), which is enqueued; the rest is between the
-// kernels of the ranks (collectives.cu), whose host hears of it only when something fails.
+// A call becomes the arguments of a kernel (kernel_call.cc), which is enqueued; the rest is between
+// the kernels of the ranks (collectives.cu), whose host hears of it only when something fails.
 
 #include "ops/cuda/cuda_ipc_group.h"
 
@@ -16,11 +16,10 @@
 #include "gpu/kernels.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
-#include "ops/communicator.h"
-#include "ops/cuda/agree.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/communicator/communicator_setup.h"
+#include "ops/cuda/kernel_call.h"
 #include "ops/cuda/peer_memory.h"
-#include "ops/cuda/plan.h"
-#include "ops/cuda/watch.h"
 
 extern "C" const unsigned long long dtrun_collectives[];
 extern "C" const unsigned long long dtrun_verdict[];

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device.h"
-#include "ops/device_group.h"
+#include "gpu/gpu_device.h"
+#include "ops/communicator/device_group.h"
 
 namespace dtrun::ops::cuda {
 

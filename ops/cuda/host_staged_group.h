@@ -5,8 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "gpu/device.h"
-#include "ops/device_group.h"
+#include "gpu/gpu_device.h"
+#include "gpu/memory.h"
+#include "ops/communicator/device_group.h"
 
 namespace dtrun::ops::cuda {
 
@@ -34,6 +35,26 @@ std::string WhyNotHostStaged(Communicator& host, const gpu::Device& device);
 std::unique_ptr<DeviceGroup> CreateHostStagedGroup(
     Communicator& host, const gpu::Device& device, uint64_t chunk_bytes = kStagedChunkBytes);
 
+/// Pinned memory that goes back to a pool of this process. The pool frees none, since that would
+/// wait for all that the process does on a GPU, also for kernels that wait for another rank, which
+/// may wait for this one. Blocks have sizes of powers of two, and are used again. Movable; any
+/// thread.
+class PinnedBlock {
+ public:
+  PinnedBlock() = default;
+  /// Not zeroed. Throws Error kUnavailable.
+  PinnedBlock(const gpu::Device& device, uint64_t bytes);
+  ~PinnedBlock();
+  PinnedBlock(PinnedBlock&&) noexcept = default;
+  PinnedBlock& operator=(PinnedBlock&& other) noexcept;
+
+  char* data() const { return memory_.as<char>(); }
+  uint64_t bytes() const { return memory_.bytes(); }
+
+ private:
+  gpu::PinnedMemory memory_;
+};
+
 }  // namespace dtrun::ops::cuda
 
-#endif
+#endif  // DTRUN_OPS_CUDA_HOST_STAGED_GROUP_H_

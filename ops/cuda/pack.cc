@@ -6,7 +6,7 @@
 #include "dtrun/error.h"
 #include "gpu/kernels.h"
 #include "gpu/stream.h"
-#include "ops/cuda/pack_args.h"
+#include "ops/cuda/elementwise_args.h"
 
 extern "C" const unsigned long long dtrun_pack_kernels[];
 

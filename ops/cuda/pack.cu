@@ -3,8 +3,8 @@
 // aligned.
 
 #include "gpu/kernel.h"
-#include "ops/cuda/arithmetic.h"
-#include "ops/cuda/pack_args.h"
+#include "ops/cuda/elementwise_args.h"
+#include "ops/cuda/kernel_arithmetic.h"
 
 namespace dtrun::ops::cuda {
 namespace {

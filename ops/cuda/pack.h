@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "dtrun/types.h"
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 
 namespace dtrun::ops::cuda {

@@ -22,8 +22,7 @@
 #include "dtrun/error.h"
 #include "gpu/driver.h"
 #include "gpu/stream.h"
-#include "ops/communicator_bootstrap.h"
-#include "ops/cuda/agree.h"
+#include "ops/communicator/communicator_setup.h"
 
 namespace dtrun::ops::cuda {
 namespace {

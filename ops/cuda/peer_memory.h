@@ -7,13 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device.h"
-#include "ops/communicator.h"
-#include "ops/cuda/call_log.h"
-#include "ops/cuda/exported_memory.h"
-#include "ops/cuda/foreign_memory.h"
-#include "ops/cuda/protocol.h"
-#include "ops/segment_exchange.h"
+#include "gpu/gpu_device.h"
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/cuda/ipc_memory.h"
+#include "ops/cuda/kernel_call.h"
+#include "ops/cuda/kernel_protocol.h"
 
 namespace dtrun::ops::cuda {
 

@@ -4,7 +4,7 @@
 #include <deque>
 
 #include "dtrun/error.h"
-#include "ops/hierarchical/group.h"
+#include "ops/hierarchical/hierarchical_group.h"
 #include "ops/hierarchical/hierarchical_operation.h"
 #include "ops/self/self_communicator.h"
 

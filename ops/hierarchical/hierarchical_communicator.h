@@ -3,10 +3,9 @@
 
 #include <memory>
 
-#include "ops/communicator.h"
-#include "ops/engine.h"
-#include "ops/hierarchical/host_map.h"
-#include "ops/route.h"
+#include "ops/collective/host_map.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
 
 namespace dtrun::ops {
 

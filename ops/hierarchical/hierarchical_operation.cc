@@ -1,8 +1,11 @@
 // A collective begins with an exchange of the ranks' calls, one collective after the other. What is
 // small travels with the calls, and each rank computes its result from them: nothing else is sent.
-// The rest moves in chunks (plan.cc), while the calls of the next collectives are exchanged.
+// The rest moves in chunks (hierarchical_plan.cc), while the calls of the next collectives are
+// exchanged.
 
 #include "ops/hierarchical/hierarchical_operation.h"
+
+#include <algorithm>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -127,6 +130,107 @@ Operation::Progress HierarchicalMessage::Advance() {
 
 std::vector<int> HierarchicalMessage::Missing() const {
   return work_.Missing().empty() ? std::vector<int>{} : std::vector<int>{collective_.root};
+}
+
+// up, across and down are lanes of their own, on communicators of their own: a chunk that goes down
+// waits for no other chunk that goes up. On each lane the parts are started in the order of the
+// operations and, within one, of the chunks, so the communicators see the same order on all ranks
+// without a word about it.
+
+namespace {
+
+// Chunks of an operation that are on their way to the other hosts at once: while some are on the
+// wire, the next ones are ready for it. What has crossed may be handed round later, so that a rank
+// that does not run at the moment does not leave the wire idle.
+constexpr uint64_t kCrossing = 6;
+constexpr uint64_t kUnderWay = 32;
+
+}  // namespace
+
+Mover::Mover(Group& group, std::unique_ptr<Plan> plan) : group_(group), plan_(std::move(plan)) {
+  for (const Step step : {kUp, kAcross, kDown}) {
+    if (plan_->flat() && step != kAcross) continue;
+    first_place_[step] = LaneOf(step).Take(plan_->chunk_count());
+  }
+}
+
+bool Mover::Advance() {
+  bool advanced = false;
+  while (under_way_.size() < kUnderWay && waiting_to_cross_ < kCrossing) {
+    const uint64_t next = first_ + under_way_.size();
+    if (next == plan_->chunk_count()) break;
+    under_way_.push_back({.chunk = plan_->MakeChunk(next)});
+    if (plan_->flat()) under_way_.back().step = kAcross;
+    ++waiting_to_cross_;
+    advanced = true;
+  }
+  for (uint64_t i = 0; i < under_way_.size(); ++i) {
+    advanced |= AdvanceJourney(under_way_[i], first_ + i);
+  }
+  while (!under_way_.empty() && under_way_.front().step == kArrived) {
+    under_way_.pop_front();
+    ++first_;
+  }
+  return advanced;
+}
+
+bool Mover::AdvanceJourney(Journey& journey, uint64_t index) {
+  bool advanced = false;
+  while (journey.step != kArrived) {
+    if (!journey.started) {
+      if (!StartStep(journey, index)) break;
+      advanced = true;
+    }
+    const bool ended = std::all_of(
+        journey.works.begin(), journey.works.end(), [](const Work& work) { return work.Done(); });
+    if (!ended) break;
+    if (journey.step == kAcross) --waiting_to_cross_;
+    const bool last = journey.step == kDown || plan_->flat();
+    journey.step = last ? kArrived : static_cast<Step>(journey.step + 1);
+    journey.started = false;
+    journey.works.clear();
+    advanced = true;
+  }
+  return advanced;
+}
+
+bool Mover::StartStep(Journey& journey, uint64_t index) {
+  Lane& lane = LaneOf(journey.step);
+  if (!lane.IsTurnOf(first_place_[journey.step] + index)) return false;
+  for (Collective& part : PartsOf(journey)) {
+    journey.works.push_back(CommunicatorOf(journey.step)->Start(std::move(part)));
+  }
+  lane.Pass();
+  journey.started = true;
+  return true;
+}
+
+Parts Mover::PartsOf(Journey& journey) const {
+  switch (journey.step) {
+    case kUp: return journey.chunk->Up();
+    case kAcross: return journey.chunk->Across();
+    case kDown: return journey.chunk->Down();
+    case kArrived: break;
+  }
+  return {};
+}
+
+Lane& Mover::LaneOf(Step step) const {
+  if (step == kUp) return group_.up_lane;
+  if (step == kDown) return group_.down_lane;
+  return plan_->flat() ? group_.flat_lane : group_.across_lane;
+}
+
+Communicator* Mover::CommunicatorOf(Step step) const {
+  if (step == kUp) return group_.local.get();
+  if (step == kDown) return group_.down.get();
+  return plan_->flat() ? group_.flat.get() : group_.rail.get();
+}
+
+void Mover::Abandon() {
+  for (Journey& journey : under_way_) {
+    for (Work& work : journey.works) work.Abandon();
+  }
 }
 
 }  // namespace dtrun::ops::hierarchical

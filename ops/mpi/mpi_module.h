@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "base/clock.h"
-#include "ops/bootstrap.h"
-#include "ops/communicator.h"
-#include "ops/engine.h"
+#include "base/process.h"
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
 
 namespace dtrun::ops {
 

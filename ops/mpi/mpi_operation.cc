@@ -2,7 +2,7 @@
 // each rank tells each other one what it has called, straight away, in one message per pair, and
 // puts the data for that rank beside it when there is little. When the headers of all have come,
 // every rank knows what all have called, so all find the same disagreement or none. Then the rest
-// of the data moves (combine.cc, broadcast.cc, move.cc), between ranks of which each knows that the
+// of the data moves (mpi_transfer.cc, mpi_move.cc), between ranks of which each knows that the
 // other is there. So a small operation takes the time of one message; a large one, one message
 // more than its data needs.
 //

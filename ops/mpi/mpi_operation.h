@@ -5,10 +5,10 @@
 #include <memory>
 #include <vector>
 
-#include "ops/communicator.h"
-#include "ops/engine.h"
-#include "ops/mpi/group.h"
-#include "ops/mpi/transfer.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
+#include "ops/mpi/mpi_group.h"
+#include "ops/mpi/mpi_transfer.h"
 
 namespace dtrun::ops::mpi {
 

@@ -30,10 +30,9 @@
 #include "gpu/kernels.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
-#include "ops/cuda/agree.h"
+#include "ops/communicator/communicator_setup.h"
+#include "ops/cuda/elementwise_args.h"
 #include "ops/nccl/nccl_api.h"
-#include "ops/nccl/nccl_watch.h"
-#include "ops/nccl/reduce_pieces.h"
 #include "ops/reduce/reduce.h"
 
 extern "C" const unsigned long long dtrun_reduce_pieces[];

@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "gpu/device.h"
-#include "ops/communicator.h"
-#include "ops/device_group.h"
+#include "gpu/gpu_device.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/communicator/device_group.h"
 
 namespace dtrun::ops {
 

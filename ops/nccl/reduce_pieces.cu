@@ -2,8 +2,8 @@
 // a value waits until what it is combined with has come.
 
 #include "gpu/kernel.h"
-#include "ops/cuda/arithmetic.h"
-#include "ops/nccl/reduce_pieces.h"
+#include "ops/cuda/elementwise_args.h"
+#include "ops/cuda/kernel_arithmetic.h"
 
 namespace dtrun::ops::cuda {
 namespace {

@@ -21,7 +21,7 @@ struct KernelCall {
 
 using ReduceKernel = void (*)(const KernelCall& call);
 
-/// A recurrence of f32 fed by a reduction: see recurrence.h.
+/// A recurrence of f32 fed by a reduction: see reduce.h.
 struct RecurrenceCall {
   KernelCall reduction;  // its outputs become copies of `values`
   float keep, take, decay, by_accumulator, by_input;
@@ -31,7 +31,7 @@ struct RecurrenceCall {
 
 using RecurrenceKernel = void (*)(const RecurrenceCall& call);
 
-/// Products of weighted sums: see weighted.h.
+/// Products of weighted sums: see reduce.h.
 struct ProductsCall {
   const void* const* inputs;
   const double* weights;
@@ -47,7 +47,7 @@ inline constexpr unsigned long kStreamAlignment = 64;  // bytes
 
 /// What is compiled for one instruction set.
 struct Kernels {
-  ReduceKernel reduce[kDTypeCount][kReduceOpCount];  // by the numbers of c.h
+  ReduceKernel reduce[kDTypeCount][kReduceOpCount];  // by the numbers of dtrun/c.h
   void (*f16_to_f32)(const void* input, void* output, unsigned long count);
   void (*bf16_to_f32)(const void* input, void* output, unsigned long count);
   void (*f32_to_f16)(const void* input, void* output, unsigned long count);

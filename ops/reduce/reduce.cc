@@ -10,13 +10,30 @@
 #include <string>
 
 #include "dtrun/error.h"
-#include "ops/reduce/float_environment.h"
-#include "ops/reduce/instruction_set.h"
 #include "ops/reduce/kernel_table.h"
-#include "ops/reduce/recurrence.h"
-#include "ops/reduce/weighted.h"
 
 namespace dtrun::ops {
+
+/// A thread that flushes denormals or rounds another way would compute other bits than its peers
+/// do: while this lives, the thread rounds to nearest and keeps denormals.
+class StandardFloatEnvironment {
+ public:
+  StandardFloatEnvironment() : before_(_mm_getcsr()) {
+    if ((before_ & kDeviations) != 0) _mm_setcsr(before_ & ~kDeviations);
+  }
+  ~StandardFloatEnvironment() {
+    if ((before_ & kDeviations) != 0) _mm_setcsr(before_);
+  }
+  StandardFloatEnvironment(const StandardFloatEnvironment&) = delete;
+  StandardFloatEnvironment& operator=(const StandardFloatEnvironment&) = delete;
+
+ private:
+  static constexpr unsigned kDeviations =
+      _MM_FLUSH_ZERO_MASK | _MM_ROUND_MASK | 0x40u;  // 0x40: denormals are zeros
+
+  unsigned before_;
+};
+
 namespace {
 
 bool HasHalfConversion() {

@@ -2,6 +2,7 @@
 #define DTRUN_OPS_REDUCE_REDUCE_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "dtrun/types.h"
 
@@ -63,6 +64,101 @@ void FenceStores();
 /// The instruction set that all of this uses here: "avx512", "avx2" or "baseline".
 const char* ReduceInstructionSet();
 
+/// A linear recurrence over f32 that is fed by a reduction, element by element:
+///
+///   x           = reduced + decay * value
+///   accumulator = keep * accumulator + take * x
+///   value       = value + by_accumulator * accumulator + by_input * x
+///
+/// Without an accumulator: value = value + by_input * x.
+struct Recurrence {
+  float keep = 0, take = 1, decay = 0, by_accumulator = 0, by_input = 0;
+};
+
+/// Where it works: f32 arrays of equal length that do not overlap.
+struct RecurrenceArrays {
+  float* accumulator = nullptr;  ///< nullptr: none
+  float* values = nullptr;
+  void* const* copies = nullptr;  ///< become equal to `values`
+  int copy_count = 0;
+};
+
+/// One step of the recurrence with the reduction of `inputs`, f32 as well: the bits are those of
+/// Reduce followed by the recurrence, on every instruction set. `arithmetic.op` is a sum or an
+/// average. One or two inputs and everything else pass through memory once; of more inputs the
+/// reduction goes through the first-level cache. With streaming stores the copies are complete
+/// after the thread's next FenceStores(). Thread-safe.
+void ReduceAndRecur(
+    const void* const* inputs, int input_count, const Arithmetic& arithmetic,
+    const Recurrence& recurrence, const RecurrenceArrays& arrays, uint64_t count);
+
+/// Of two vectors a and b: a.a, b.b and a.b.
+struct Products {
+  double aa = 0, bb = 0, ab = 0;
+};
+
+/// f16, bf16, f32 and f64: what the functions below work on.
+bool HasWeightedSums(DType dtype);
+
+/// The products of two weighted sums of vectors of `count` elements, in f64:
+///
+///   a = weights[0] inputs[0] + ... + weights[half - 1] inputs[half - 1]
+///   b = weights[half] inputs[half] + ... + weights[2 half - 1] inputs[2 half - 1]
+///
+/// Where `half` is 1, the weights are taken to be 1. The order of all additions is fixed: the bits
+/// do not depend on the instruction set, nor on how the thread rounds. Thread-safe.
+Products ProductsOfSums(
+    const void* const* inputs, const double* weights, int half, uint64_t count, DType dtype);
+
+/// Every output becomes weights[0] inputs[0] + ... of the `input_count` inputs, computed in f64 and
+/// rounded once; f16 and bf16 by way of f32. An output may be an input; streaming as in
+/// `Arithmetic`. Bits and threads as above.
+void WeightedSum(
+    const void* const* inputs, const double* weights, int input_count, void* const* outputs,
+    int output_count, uint64_t count, DType dtype, Stores stores);
+
+struct Kernels;
+
+/// One of the instruction sets that ops/reduce is compiled for.
+struct InstructionSet {
+  const char* name;
+  const Kernels* kernels;
+};
+
+/// Those that this CPU has, the best one first. All of them give the same bits.
+std::vector<InstructionSet> InstructionSetsHere();
+
+/// From here on Reduce, Convert, Copy and so on of this process use `set`, one of those; before,
+/// they use the best one.
+///
+/// The choice is the process's, not a communicator's: as all sets give the same bits, nothing but
+/// speed depends on it, and where a process is several ranks they share one CPU. Init makes it
+/// before the first operation. Thread-safe: a reduction under way ends with the set it began with.
+void UseInstructionSet(const InstructionSet& set);
+
+/// Reduce, Convert, Copy, ReduceAndRecur and the functions of weighted sums, with an
+/// instruction set of the caller's choice: for tests and benchmarks.
+void ReduceWith(
+    const InstructionSet& instructions, const void* const* inputs, int input_count,
+    void* const* outputs, int output_count, uint64_t count, DType dtype,
+    const Arithmetic& arithmetic);
+void ReduceAndRecurWith(
+    const InstructionSet& instructions, const void* const* inputs, int input_count,
+    const Arithmetic& arithmetic, const Recurrence& recurrence, const RecurrenceArrays& arrays,
+    uint64_t count);
+Products ProductsOfSumsWith(
+    const InstructionSet& instructions, const void* const* inputs, const double* weights, int half,
+    uint64_t count, DType dtype);
+void WeightedSumWith(
+    const InstructionSet& instructions, const void* const* inputs, const double* weights,
+    int input_count, void* const* outputs, int output_count, uint64_t count, DType dtype,
+    Stores stores);
+void ConvertWith(
+    const InstructionSet& instructions, const void* input, DType from, void* output, DType to,
+    uint64_t count);
+void CopyWith(
+    const InstructionSet& instructions, void* to, const void* from, uint64_t bytes, Stores stores);
+
 }  // namespace dtrun::ops
 
-#endif
+#endif  // DTRUN_OPS_REDUCE_REDUCE_H_

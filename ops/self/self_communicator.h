@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "ops/communicator.h"
+#include "ops/communicator/communicator_base.h"
 
 namespace dtrun::ops {
 

@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "ops/bootstrap.h"
-#include "ops/communicator.h"
-#include "ops/engine.h"
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
 
 namespace dtrun::ops {
 

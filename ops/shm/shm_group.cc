@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "dtrun/error.h"
-#include "ops/doorbell.h"
+#include "ops/bootstrap/segment.h"
 
 namespace dtrun::ops::shm {
 namespace {

@@ -6,11 +6,11 @@
 #include <set>
 #include <vector>
 
-#include "ops/engine.h"
-#include "ops/members.h"
-#include "ops/segment.h"
-#include "ops/segment_exchange.h"
-#include "ops/shm/layout.h"
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/bootstrap/segment.h"
+#include "ops/collective/collective.h"
+#include "ops/engine/progress_engine.h"
+#include "ops/shm/shm_layout.h"
 
 namespace dtrun::ops::shm {
 

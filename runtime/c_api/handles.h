@@ -10,15 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "base/fork_watch.h"
-#include "base/log.h"
+#include "base/process.h"
 #include "dtrun/c.h"
 #include "dtrun/error.h"
 #include "dtrun/types.h"
-#include "ops/communicator.h"
-#include "runtime/context.h"
-#include "runtime/gradient_reducer.h"
-#include "runtime/parameter_shards.h"
+#include "ops/communicator/communicator_base.h"
+#include "runtime/job/job_context.h"
+#include "runtime/reducer/bucketed_reducer.h"
+#include "runtime/step/parameter_shards.h"
 
 // What is behind the opaque types of c.h, and how each of its functions uses them: it unwraps its
 // handles with `Use`, calls one method, and turns an exception into a dtrun_error with `Guard`.

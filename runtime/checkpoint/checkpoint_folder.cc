@@ -4,18 +4,23 @@
 
 #include "runtime/checkpoint/checkpoint_folder.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "runtime/checkpoint/files.h"
+#include "runtime/tensor_file/file_system.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -249,6 +254,72 @@ std::string CheckpointFolder::Prune() {
     return "";
   } catch (const std::exception& error) {
     return error.what();
+  }
+}
+
+using nlohmann::json;
+
+std::string FormatRecords(const std::vector<CheckpointRecord>& records) {
+  json list = json::array();
+  for (const CheckpointRecord& record : records)
+    list.push_back(
+        {record.name, record.path, record.refused, record.step,
+         record.value ? json(*record.value) : json(), record.bytes, record.metadata});
+  return list.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::vector<CheckpointRecord> ParseRecords(const std::string& text) {
+  std::vector<CheckpointRecord> records;
+  for (const json& told : json::parse(text)) {
+    CheckpointRecord record{
+        .name = told[0].get<std::string>(),
+        .path = told[1].get<std::string>(),
+        .refused = told[2].get<std::string>(),
+        .step = told[3].get<uint64_t>(),
+        .bytes = told[5].get<uint64_t>(),
+        .metadata = told[6].get<Metadata>()};
+    if (!told[4].is_null()) record.value = told[4].get<double>();
+    records.push_back(std::move(record));
+  }
+  return records;
+}
+
+namespace {
+
+using base::Text;
+
+std::string Holder(int file) {
+  std::array<char, 300> text{};
+  const ssize_t got = ::pread(file, text.data(), text.size() - 1, 0);
+  // Between its lock and its line the other one has not said who it is.
+  return got > 0 ? std::string(text.data()) : "another process";
+}
+
+std::string Self() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return Text("process ", ::getpid(), " on ", host.data());
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const std::string& folder) {
+  const std::string path = folder + "/.lock";
+  file_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (file_.number() < 0) throw Error(ErrorCode::kSystem, Reason("write", path, errno));
+  while (::flock(file_.number(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) throw Error(ErrorCode::kSystem, Reason("lock", path, errno));
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text(
+            "checkpoint folder '", folder, "' is in use: ", Holder(file_.number()),
+            " saves there; expected a folder for each job"));
+  }
+  // On a full disk the lock holds all the same.
+  const std::string self = Self();
+  if (::ftruncate(file_.number(), 0) == 0) {
+    [[maybe_unused]] const ssize_t written = ::pwrite(file_.number(), self.data(), self.size(), 0);
   }
 }
 

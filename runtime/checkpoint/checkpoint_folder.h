@@ -6,11 +6,38 @@
 #include <string>
 #include <vector>
 
-#include "runtime/checkpoint/checkpoint_record.h"
-#include "runtime/checkpoint/folder_lock.h"
-#include "runtime/checkpoint/manifest.h"
+#include "runtime/checkpoint/checkpoint_manifest.h"
+#include "runtime/tensor_file/file_system.h"
+#include "runtime/tensor_file/tensor_file.h"
 
 namespace dtrun::runtime {
+
+/// What ranks are told of a checkpoint. See dtrun_checkpoint.
+struct CheckpointRecord {
+  std::string name, path;
+  std::string refused = {};  ///< why it is not valid; "": nothing is known against it
+  uint64_t step = 0;
+  std::optional<double> value = {};
+  uint64_t bytes = 0;
+  Metadata metadata = {};
+};
+
+/// As text, for other ranks of the same build. Bytes that are not UTF-8 are replaced.
+std::string FormatRecords(const std::vector<CheckpointRecord>& records);
+std::vector<CheckpointRecord> ParseRecords(const std::string& text);
+
+/// The right to write into a folder: a lock of the kernel's (flock) on its file ".lock", which ends
+/// with this object or with the process. The file stays, and means nothing by itself; what stands
+/// in it is for the error of another one.
+class FolderLock {
+ public:
+  /// Throws Error kUnavailable when another process has it, whose host and process it names, and
+  /// kSystem when nothing can be written there.
+  explicit FolderLock(const std::string& folder);
+
+ private:
+  Descriptor file_;
+};
 
 /// Which of two checkpoints is the better one, by their values.
 enum class BestBy : int32_t { kNone, kLowest, kHighest };
@@ -87,4 +114,4 @@ void CheckCheckpointName(const std::string& name);
 
 }  // namespace dtrun::runtime
 
-#endif
+#endif  // DTRUN_RUNTIME_CHECKPOINT_CHECKPOINT_FOLDER_H_

@@ -5,13 +5,16 @@
 
 #include "runtime/checkpoint/checkpoint_manager.h"
 
+#include <pthread.h>
+
 #include <cmath>
+#include <csignal>
+#include <cstring>
 #include <utility>
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "runtime/agreement.h"
-#include "runtime/checkpoint/verdict.h"
+#include "runtime/job/rank_agreement.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -221,6 +224,99 @@ void CheckpointManager::LogRefused(const std::vector<CheckpointRecord>& records)
         base::LogLevel::kWarning, Text(
                                       "checkpoint '", records[i].path, "' is not valid: ",
                                       records[i].refused, "; loaded '", records.back().path, "'"));
+}
+
+BackgroundTask::BackgroundTask() {
+  // The thread inherits the mask of signals.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread_.native_handle(), "dtrun-save");
+}
+
+BackgroundTask::~BackgroundTask() {
+  {
+    std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void BackgroundTask::Start(std::function<void()> task) {
+  {
+    std::lock_guard lock(mutex_);
+    task_ = std::move(task);
+  }
+  under_way_ = true;
+  changed_.notify_all();
+}
+
+void BackgroundTask::Finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return task_ == nullptr; });
+  under_way_ = false;
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+// A task that was started is done, even if the end has come.
+void BackgroundTask::Run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ends_ || task_ != nullptr; });
+    if (task_ == nullptr) return;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      task_();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    error_ = error;
+    task_ = nullptr;
+    changed_.notify_all();
+  }
+}
+
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+
+uint64_t PlaceBytes(const Tensor& tensor) {
+  return (tensor.buffer.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+void Snapshot::Reserve(const std::vector<Tensor>& tensors) {
+  uint64_t bytes = 0;
+  for (const Tensor& tensor : tensors) bytes += PlaceBytes(tensor);
+  if (bytes <= bytes_) return;
+  bytes_ = 0;
+  memory_.reset();
+  memory_.reset(new char[bytes]);
+  // Touched now, so that the kernel finds the pages before a training step waits for them.
+  std::memset(memory_.get(), 0, bytes);
+  bytes_ = bytes;
+}
+
+std::vector<Tensor> Snapshot::Copy(const std::vector<Tensor>& tensors) {
+  std::vector<Tensor> copies = tensors;
+  char* next = memory_.get();
+  for (Tensor& tensor : copies) {
+    if (tensor.buffer.bytes() > 0) std::memcpy(next, tensor.buffer.data, tensor.buffer.bytes());
+    tensor.buffer.data = next;
+    next += PlaceBytes(tensor);
+  }
+  return copies;
 }
 
 }  // namespace dtrun::runtime

@@ -1,20 +1,66 @@
 #ifndef DTRUN_RUNTIME_CHECKPOINT_CHECKPOINT_MANAGER_H_
 #define DTRUN_RUNTIME_CHECKPOINT_CHECKPOINT_MANAGER_H_
 
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "base/log.h"
-#include "ops/communicator.h"
-#include "runtime/checkpoint/background_task.h"
+#include "base/process.h"
+#include "ops/communicator/communicator_base.h"
+#include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/checkpoint/checkpoint_folder.h"
-#include "runtime/checkpoint/checkpoint_reader.h"
-#include "runtime/checkpoint/checkpoint_writer.h"
-#include "runtime/checkpoint/snapshot.h"
+#include "runtime/tensor_file/tensor_file.h"
 
 namespace dtrun::runtime {
+
+/// A thread for one task at a time. It takes no signals. For one thread.
+class BackgroundTask {
+ public:
+  /// Throws std::system_error where there can be no thread.
+  BackgroundTask();
+  /// Waits for the task.
+  ~BackgroundTask();
+  BackgroundTask(const BackgroundTask&) = delete;
+  BackgroundTask& operator=(const BackgroundTask&) = delete;
+
+  /// After Finish, or as the first.
+  void Start(std::function<void()> task);
+  /// Started, and Finish was not called.
+  bool under_way() const { return under_way_; }
+  /// Returns when the task has ended. Throws what it threw.
+  void Finish();
+
+ private:
+  void Run();
+
+  bool under_way_ = false;  // of the caller alone
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::function<void()> task_;
+  std::exception_ptr error_;
+  bool ends_ = false;
+  std::thread thread_;
+};
+
+/// Memory that tensors are copied into, kept for the next time.
+class Snapshot {
+ public:
+  /// Takes the memory that a copy of these needs. Throws std::bad_alloc.
+  void Reserve(const std::vector<Tensor>& tensors);
+  /// The same tensors, with data of the snapshot's own; it has been reserved.
+  std::vector<Tensor> Copy(const std::vector<Tensor>& tensors);
+
+ private:
+  std::unique_ptr<char[]> memory_;
+  uint64_t bytes_ = 0;
+};
 
 struct CheckpointManagerOptions {
   RetentionOptions retention = {};
@@ -60,4 +106,4 @@ class CheckpointManager {
 
 }  // namespace dtrun::runtime
 
-#endif
+#endif  // DTRUN_RUNTIME_CHECKPOINT_CHECKPOINT_MANAGER_H_

@@ -1,6 +1,10 @@
 #include "runtime/device/device_gradients.h"
 
+#include <map>
+#include <mutex>
+
 #include "gpu/driver.h"
+#include "gpu/gpu_device.h"
 #include "gpu/stream.h"
 
 namespace dtrun::runtime {
@@ -52,6 +56,19 @@ std::unique_ptr<DeviceGradients> MakeDeviceGradients(int device, void* trainer_s
 void ClearOnDevice(const Buffer& buffer) {
   const gpu::DeviceScope scope(gpu::Device::Get(buffer.device));
   gpu::Fill(gpu::AddressOf(buffer.data), 0, buffer.bytes(), static_cast<CUstream>(buffer.stream));
+}
+
+int CudaDeviceCount() { return gpu::DeviceCount(); }
+
+const CudaDevice& DescribeCudaDevice(int index) {
+  static std::mutex mutex;
+  static auto* const known = new std::map<int, CudaDevice>;
+  const std::lock_guard lock(mutex);
+  const auto found = known->find(index);
+  if (found != known->end()) return found->second;
+  const gpu::Description described = gpu::Describe(index);
+  return known->emplace(index, CudaDevice{described.name, described.bus_id, described.memory_bytes})
+      .first->second;
 }
 
 }  // namespace dtrun::runtime

@@ -1,7 +1,9 @@
 #ifndef DTRUN_RUNTIME_DEVICE_DEVICE_GRADIENTS_H_
 #define DTRUN_RUNTIME_DEVICE_DEVICE_GRADIENTS_H_
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "dtrun/types.h"
 
@@ -29,13 +31,26 @@ class DeviceGradients {
   virtual void Synchronize() = 0;
 };
 
-/// Built twice: device_gradients.cc where the CUDA toolkit is found, no_cuda.cc elsewhere. Throws
-/// Error kUnavailable where there are no GPUs.
+/// Built twice: device_gradients.cc where the CUDA toolkit is found, no_device_gradients.cc
+/// elsewhere. Throws Error kUnavailable where there are no GPUs.
 std::unique_ptr<DeviceGradients> MakeDeviceGradients(int device, void* trainer_stream);
 
 /// Fills a buffer on a GPU with zeros, in its stream. Errors as above.
 void ClearOnDevice(const Buffer& buffer);
 
+/// GPUs that this process can use, at least one. Throws Error kUnavailable with the reason where
+/// there are none. Built twice, as above.
+int CudaDeviceCount();
+
+struct CudaDevice {
+  std::string name, bus_id;
+  uint64_t memory_bytes = 0;
+};
+
+/// Takes nothing of the GPU. The result stays. Throws as CudaDeviceCount, kInvalidArgument for a
+/// GPU that there is not. Any thread.
+const CudaDevice& DescribeCudaDevice(int index);
+
 }  // namespace dtrun::runtime
 
-#endif
+#endif  // DTRUN_RUNTIME_DEVICE_DEVICE_GRADIENTS_H_

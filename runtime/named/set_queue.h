@@ -12,12 +12,11 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/log.h"
-#include "ops/communicator.h"
-#include "ops/engine.h"
-#include "runtime/named/round.h"
-#include "runtime/named/submission.h"
+#include "base/process.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
+#include "runtime/named/named_request.h"
+#include "runtime/named/news_round.h"
 #include "runtime/named/tensor_table.h"
 #include "runtime/named/transfer_line.h"
 

@@ -1,4 +1,4 @@
-// A round of news (announcements.cc) is read in three passes over the ranks, so that all ranks give
+// A round of news (news_round.cc) is read in three passes over the ranks, so that all ranks give
 // places in the cache in the same order, and none that a rank of this round has announced by its
 // number: known names, new names, each of which is given a place if there is one, and the rest.
 //
@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "runtime/named/submission.h"
+#include "runtime/named/named_request.h"
 
 namespace dtrun::runtime::named {
 namespace {

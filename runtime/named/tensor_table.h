@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "ops/members.h"
-#include "runtime/named/announcements.h"
-#include "runtime/named/request.h"
+#include "ops/collective/collective.h"
+#include "runtime/named/named_request.h"
+#include "runtime/named/news_round.h"
 
 namespace dtrun::runtime::named {
 

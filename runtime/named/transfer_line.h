@@ -6,10 +6,10 @@
 #include <functional>
 #include <memory>
 
-#include "ops/adasum.h"
-#include "ops/communicator.h"
-#include "ops/engine.h"
-#include "runtime/named/transfer.h"
+#include "ops/communicator/adasum.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
+#include "runtime/named/batch_transfer.h"
 
 namespace dtrun::runtime::named {
 

@@ -1,15 +1,21 @@
 #include "runtime/parameter_server/message_stream.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <thread>
 #include <utility>
 
 #include "base/text.h"
+#include "base/version.h"
 #include "dtrun/error.h"
+#include "ops/bootstrap/local_socket.h"
+#include "runtime/parameter_server/hmac_sha256.h"
 
 namespace dtrun::runtime {
 namespace {
@@ -164,6 +170,122 @@ bool MessageStream::Flush() {
     }
   }
   return true;
+}
+
+namespace {
+
+struct Head {
+  uint64_t dtype, count, name_bytes;
+};
+
+}  // namespace
+
+std::string EncodeTensors(const std::vector<Tensor>& tensors) {
+  std::string bytes;
+  for (const Tensor& tensor : tensors) {
+    const Head head = {
+        static_cast<uint64_t>(tensor.buffer.dtype), tensor.buffer.count, tensor.name.size()};
+    bytes.append(reinterpret_cast<const char*>(&head), sizeof head);
+    bytes += tensor.name;
+    if (tensor.buffer.count > 0)
+      bytes.append(static_cast<const char*>(tensor.buffer.data), tensor.buffer.bytes());
+  }
+  return bytes;
+}
+
+void DecodeTensors(const std::string& bytes, TensorFile& tensors) {
+  for (size_t at = 0; at < bytes.size();) {
+    const auto take = [&](void* to, uint64_t wanted) {
+      if (wanted > bytes.size() - at)
+        throw Error(ErrorCode::kSystem, "a parameter server's state ended in the middle");
+      std::memcpy(to, bytes.data() + at, wanted);
+      at += wanted;
+    };
+    Head head;
+    take(&head, sizeof head);
+    const auto dtype = static_cast<DType>(head.dtype);
+    const uint64_t left = bytes.size() - at;
+    if (SizeOf(dtype) == 0 || head.count > left || head.name_bytes > left)
+      throw Error(ErrorCode::kSystem, "a parameter server's state is none");
+    std::string name(head.name_bytes, '\0');
+    take(name.data(), name.size());
+    tensors.moved.push_back(std::make_unique<char[]>(head.count * SizeOf(dtype) + 1));
+    Buffer buffer(tensors.moved.back().get(), head.count, dtype);
+    take(buffer.data, buffer.bytes());
+    tensors.tensors.push_back({std::move(name), buffer, {head.count}});
+  }
+}
+
+namespace {
+
+using base::Text;
+
+constexpr std::chrono::milliseconds kRetry{5};  // nobody can wait for a listener to appear
+
+std::string DidNotCome(const ServerJob& job, int server) {
+  return Text(
+      "parameter server ", server, " (", job.Name(server), ") did not answer in ",
+      job.timeout.count(), " s");
+}
+
+[[noreturn]] void RefuseProof(const ServerJob& job, int server) {
+  throw Error(
+      ErrorCode::kSystem, Text(
+                              "what listens as parameter server ", server, " (", job.Name(server),
+                              ") does not know the secret of this job"));
+}
+
+// Both show that they know the secret, by two random texts that never come again.
+void ProveEachOther(
+    const ServerJob& job, int server, MessageStream& stream, PeerDeadline deadline) {
+  const std::string late = DidNotCome(job, server);
+  const auto hear = [&](MessageKind kind) {
+    if (!AwaitMessage(stream, deadline, late) || stream.header().kind != kind)
+      RefuseProof(job, server);
+    return stream.text();
+  };
+  const std::string own = RandomBytes();
+  const std::string both = hear(MessageKind::kChallenge) + own;
+  stream.Send({.kind = MessageKind::kProof}, own + ClientProof(job.secret, both));
+  if (!EqualInConstantTime(hear(MessageKind::kProven), ServerProof(job.secret, both)))
+    RefuseProof(job, server);
+}
+
+}  // namespace
+
+std::unique_ptr<MessageStream> VisitServer(
+    const ServerJob& job, int server, const TcpPlace& place, PeerDeadline deadline,
+    const std::function<bool()>& give_up) {
+  const bool local = job.shares_host(server);
+  for (;;) {
+    ops::FileDescriptor socket = local ? ConnectLocally(job.job, server) : ConnectTo(place);
+    if (socket.get() >= 0) {
+      auto stream = std::make_unique<MessageStream>(std::move(socket));
+      if (!local) ProveEachOther(job, server, *stream, deadline);
+      return stream;
+    }
+    if (give_up && give_up()) return nullptr;
+    if (std::chrono::steady_clock::now() > deadline)
+      throw Error(ErrorCode::kTimeout, DidNotCome(job, server));
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+bool AwaitMessage(
+    MessageStream& stream, PeerDeadline deadline, const std::string& late,
+    const MessageStream::Target& target) {
+  for (;;) {
+    const bool alive = stream.Flush();
+    const MessageStream::State state = stream.Receive(target);
+    if (state == MessageStream::State::kWhole) return true;
+    if (state == MessageStream::State::kEnded || !alive) return false;
+    const short events = stream.sending() ? POLLIN | POLLOUT : POLLIN;
+    if (!ops::AwaitReady(stream.socket(), events, deadline)) throw Error(ErrorCode::kTimeout, late);
+  }
+}
+
+std::string HelloText(const VariableLayout& layout) {
+  return Text("dtrun ", base::kVersion, "\n", layout.description);
 }
 
 }  // namespace dtrun::runtime

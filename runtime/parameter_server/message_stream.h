@@ -1,13 +1,18 @@
 #ifndef DTRUN_RUNTIME_PARAMETER_SERVER_MESSAGE_STREAM_H_
 #define DTRUN_RUNTIME_PARAMETER_SERVER_MESSAGE_STREAM_H_
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "ops/segment.h"
+#include "ops/bootstrap/segment.h"
+#include "runtime/parameter_server/server_job.h"
+#include "runtime/parameter_server/server_plan.h"
+#include "runtime/tensor_file/tensor_file.h"
 
 namespace dtrun::runtime {
 
@@ -107,6 +112,31 @@ class MessageStream {
   std::deque<Outgoing> outgoing_;
 };
 
+/// Tensors of one dimension as the bytes of a message, and back. Throws Error kSystem for bytes
+/// that are none. In front of each tensor stand its dtype, its count and the length of its name, 8
+/// bytes each, then its name.
+std::string EncodeTensors(const std::vector<Tensor>& tensors);
+/// Adds them, and the memory that they lie in, to `tensors`.
+void DecodeTensors(const std::string& bytes, TensorFile& tensors);
+
+using PeerDeadline = std::chrono::steady_clock::time_point;
+
+/// Connects to a server, as soon as it is there, and proves what a peer of another host has to
+/// prove; `place` is where it listens for those. Null when `give_up` (asked now and then) says so.
+/// Throws Error kTimeout, which names the server; kSystem.
+std::unique_ptr<MessageStream> VisitServer(
+    const ServerJob& job, int server, const TcpPlace& place, PeerDeadline deadline,
+    const std::function<bool()>& give_up = nullptr);
+
+/// Waits until a message is there as a whole, and sends meanwhile what is to be sent. False when
+/// the other end is gone. Throws Error kTimeout with `late`; kSystem.
+bool AwaitMessage(
+    MessageStream& stream, PeerDeadline deadline, const std::string& late,
+    const MessageStream::Target& target = nullptr);
+
+/// What kHello carries: everything that has to be the same in all processes.
+std::string HelloText(const VariableLayout& layout);
+
 }  // namespace dtrun::runtime
 
-#endif
+#endif  // DTRUN_RUNTIME_PARAMETER_SERVER_MESSAGE_STREAM_H_

@@ -4,11 +4,10 @@ Besides come the public headers, all of include/dtrun, and every `*.in` of this 
 it has here, without the `.in` and with @version@ filled in.
 """
 
-# Targets.
-INSTALLED_FILES = {
+# Targets that the quickstart runs: the launcher with its helpers, the library and the example.
+CORE_FILES = {
     "lib/libdtrun.so.0": "//runtime:libdtrun.so.0",
     "lib/libdtrun_mpi.so": "//runtime:libdtrun_mpi.so",
-    "lib/libdtrun_models.so.0.1": "//models/library:libdtrun_models.so.0.1",
     "libexec/dtrun/dtrun_agent": "//launcher:dtrun_agent",
     "libexec/dtrun/dtrun_local": "//launcher:dtrun_local",
     "libexec/dtrun/dtrun_probe": "//launcher:dtrun_probe",
@@ -17,9 +16,14 @@ INSTALLED_FILES = {
     "bin/dtrun": "//launcher:dtrun",
     "share/bash-completion/completions/dtrun": "//launcher:dtrun.bash",
     "bin/cnn_fmnist": "//models:cnn_fmnist",
+}
+
+# All other targets: the training library, more programs, benchmarks.
+MORE_FILES = {
+    "lib/libdtrun_models.so.0.1": "//models/library:libdtrun_models.so.0.1",
     "bin/ps_fmnist": "//models:ps_fmnist",
     "bin/synthetic_benchmark": "//models:synthetic_benchmark",
-    "bin/predict": "//models/predict:predict",
+    "bin/predict": "//models:predict",
     "bin/all_reduce_perf": "//bench:all_reduce_perf",
     "bin/gradient_perf": "//bench:gradient_perf",
     "bin/model_perf": "//bench:model_perf",
@@ -27,13 +31,18 @@ INSTALLED_FILES = {
     "bin/overlap_perf": "//bench:overlap_perf",
 }
 
+INSTALLED_FILES = dict(CORE_FILES, **MORE_FILES)
+
 # Folders that a target makes.
-INSTALLED_FOLDERS = {
+MORE_FOLDERS = {
     "include/dtrun/models": "//models/library:headers",
 }
 
 # Symbolic links, and what they point to. The linker takes libdtrun.so; programs then ask for the soname.
-INSTALLED_LINKS = {
-    "lib/libdtrun_models.so": "libdtrun_models.so.0.1",
+CORE_LINKS = {
     "lib/libdtrun.so": "libdtrun.so.0",
+}
+
+MORE_LINKS = {
+    "lib/libdtrun_models.so": "libdtrun_models.so.0.1",
 }

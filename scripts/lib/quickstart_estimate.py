@@ -9,7 +9,7 @@ import json
 import statistics
 
 # --- the build ------------------------------------------------------------------------------------
-# All in units of MEASURED_FILE of quickstart_measure.sh (launcher/plan.cc), compiled on all cores at once. Found on 2 cores
+# All in units of MEASURED_FILE of quickstart_measure.sh (launcher/plan/job_plan.cc), compiled on all cores at once. Found on 2 cores
 # of an AMD EPYC (Zen 5), GCC 12: a build from nothing took 561 s, CUDA included, where the unit
 # takes 2.1 to 2.5 s.
 

@@ -3,7 +3,7 @@
 # Needs common.sh, steps.sh, build.sh and tables.sh.
 
 # The unit in which the work of a build is counted: a file like most, and with no headers but the compiler's.
-measured_file=launcher/plan.cc
+measured_file=launcher/plan/job_plan.cc
 source_folders=(base gpu launcher models ops runtime)
 
 now_ms() { local now=${EPOCHREALTIME/[^0-9]/} && echo $((now / 1000)); }
@@ -34,7 +34,7 @@ has_build() { [[ -e bazel-bin ]] && command -v bazel >/dev/null; }
 
 nothing_to_build() {
   local targets
-  mapfile -t targets < <({ installed INSTALLED_FILES && installed INSTALLED_FOLDERS; } | cut -d' ' -f2)
+  mapfile -t targets < <(installed_targets)
   bazel_quietly build --check_up_to_date "${targets[@]}"
 }
 

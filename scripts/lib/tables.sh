@@ -11,7 +11,13 @@ list_rows() { # list_rows FILE LIST
   sed -nE "/^$2 = \[/,/^\]/"'s/^ *"([^"]+)",$/\1/p' "$1"
 }
 
-installed() { table_rows scripts/install.d/files.bzl "$1"; } # installed TABLE
+# The rows of a kind of thing that is installed. With `core_only` it is what the quickstart runs.
+installed() { # installed FILES|LINKS|FOLDERS
+  if [[ $1 != FOLDERS ]]; then table_rows scripts/install.d/files.bzl "CORE_$1"; fi
+  if ! ${core_only:-false}; then table_rows scripts/install.d/files.bzl "MORE_$1"; fi
+}
+
+installed_targets() { { installed FILES && installed FOLDERS; } | cut -d' ' -f2; }
 
 # Whether Bazel builds for GPUs: as @cuda looks for the toolkit (scripts/bazel/system_libraries.bzl).
 has_cuda() {

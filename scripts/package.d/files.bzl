@@ -1,7 +1,7 @@
 """What scripts/package puts into the archive besides what is installed (scripts/install.d/files.bzl). Bazel reads this file, and
 so does scripts/package, a line at a time.
 
-A program comes into checks/, at the place of its target: //tests/ops:reduce_test is checks/tests/ops/reduce_test. Beside it lie the
+A program comes into checks/, at the place of its target: //tests/ops:ops_test is checks/tests/ops/ops_test. Beside it lie the
 installed programs by the names that tests know them by (checks/launcher/dtrun), so a test runs with checks/ as its folder. What is
 to be run on a machine with GPUs is a line here and a row of scripts/gpu_check.
 """
@@ -14,17 +14,10 @@ PACKAGED_PROGRAMS = [
     "//bench:parameter_server_perf",
     "//bench:strategy_perf",
     "//bench:timeline_perf",
-    "//tests/models:layers_test",
-    "//tests/models:optimizers_test",
-    "//tests/ops:adasum_test",
-    "//tests/ops:communicator_test",
-    "//tests/ops:conformance_test",
-    "//tests/ops:engine_test",
-    "//tests/ops:hierarchical_test",
-    "//tests/ops:local_bootstrap_test",
-    "//tests/ops:recurrence_test",
-    "//tests/ops:reduce_test",
-    "//tests/ops:share_update_test",
+    "//tests/models/layers:layers_test",
+    "//tests/models/optim:optimizers_test",
+    "//tests/ops:ops_slow_test",
+    "//tests/ops:ops_test",
     "//tests/ranks:conformance",
     "//tests/ranks:in_vain",
     "//tests/ranks:local_test",
@@ -37,18 +30,13 @@ PACKAGED_PROGRAMS = [
 PACKAGED_GPU_PROGRAMS = [
     "//bench:gpu_all_reduce_perf",
     "//bench:gpu_cnn_perf",
-    "//tests/gpu_simulator:gpu_test",
-    "//tests/models/gpu:convolution_test",
-    "//tests/models/gpu:kernels_test",
-    "//tests/models/gpu:network_test",
-    "//tests/models/gpu:product_test",
-    "//tests/ops/cuda:cuda_ipc_test",
-    "//tests/ops/cuda:device_conformance_test",
+    "//tests/gpu:gpu_test",
+    "//tests/models/gpu:gpu_network_test",
+    "//tests/models/gpu:gpu_parts_test",
+    "//tests/ops/cuda:cuda_test",
     "//tests/ops/cuda:device_rank",
     "//tests/ops/cuda:foreign_rank",
     "//tests/ops/cuda:hierarchical_test",
-    "//tests/ops/cuda:host_staged_test",
-    "//tests/ops/cuda:pack_test",
     "//tests/ops/nccl:nccl_test",
     "//tests/ranks:gpu_sgd",
     "//tests/runtime:device_gradients_test",

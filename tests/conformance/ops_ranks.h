@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "ops/communicator.h"
+#include "ops/communicator/communicator_base.h"
 #include "tests/conformance/ranks.h"
 
 namespace dtrun::testing {

@@ -67,11 +67,11 @@ story "pkg-config builds trainers in C++17 and in C99" with_pkg_config
 stricter() {
   local compiler header
   pkg_config_flags
-  mkdir alone
-  for header in "$prefix"/include/dtrun/*.h; do
+  mkdir -p alone/detail
+  for header in $(cd "$prefix/include/dtrun" && echo ./*.h detail/*.h); do
     # Those that stand between dtrun and another library need it; their own tests compile them.
     if [[ $header == */mpi.h || $header == */torch*.h ]]; then continue; fi
-    echo "#include <dtrun/$(basename "$header")>" >"alone/$(basename "$header").cc"
+    echo "#include <dtrun/${header#./}>" >"alone/$header.cc"
   done
   for compiler in g++ clang++; do
     command -v $compiler >/dev/null || continue

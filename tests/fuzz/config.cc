@@ -1,13 +1,11 @@
 // --config: any YAML.
 
-#include "launcher/config.h"
-
-#include "launcher/settings.h"
+#include "launcher/cli/option_settings.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(config) {
   fuzz::TakesOrRefuses([&] {
     launcher::UnderstandSettings(
         launcher::MergeSettings(launcher::ParseConfig("c", fuzz::TextOf(data, size))));

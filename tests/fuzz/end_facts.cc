@@ -1,14 +1,13 @@
 // What an agent says of a rank that ended badly: any JSON; and what the kernel says of its limits.
 
-#include "launcher/end_facts.h"
-
 #include <nlohmann/json.hpp>
 
+#include "launcher/protocol/exit_record.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(end_facts) {
   const std::string text = fuzz::TextOf(data, size);
   const nlohmann::json said = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const launcher::EndFacts facts = launcher::EndFactsOf(said);

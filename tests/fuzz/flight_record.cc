@@ -8,8 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "launcher/flight_lag.h"
-#include "launcher/flight_report.h"
+#include "launcher/report/flight_report.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
@@ -29,7 +28,7 @@ std::optional<base::FlightRecord> Read(const uint8_t* data, size_t size) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(flight_record) {
   std::vector<base::FlightRecord> records;
   for (size_t begin = 0; begin < size; begin += kPiece) {
     const size_t bytes = std::min(kPiece, size - begin);

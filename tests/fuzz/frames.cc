@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "launcher/frame.h"
+#include "launcher/protocol/frame.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
@@ -25,7 +25,7 @@ std::vector<launcher::Frame> FramesOf(const std::string& bytes, size_t piece) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(frames) {
   if (size == 0) return 0;
   const std::string bytes = fuzz::TextOf(data + 1, size - 1);
   const std::vector<launcher::Frame> frames = FramesOf(bytes, bytes.size() + 1);

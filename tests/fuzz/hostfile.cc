@@ -1,13 +1,11 @@
 // --hostfile: names that can be handed to ssh, slots that are some.
 
-#include "launcher/hostfile.h"
-
-#include "launcher/hosts.h"
+#include "launcher/hosts/hosts.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(hostfile) {
   fuzz::TakesOrRefuses([&] {
     for (const launcher::Host& host : launcher::ParseHostfile("f", fuzz::TextOf(data, size)))
       fuzz::Expect(!launcher::RefusalOfHost(host.name) && host.slots >= 0);

@@ -1,13 +1,13 @@
 // -H, and the names of hosts and networks: what was taken can be written down and read again.
 
-#include "launcher/hosts.h"
+#include "launcher/hosts/hosts.h"
 
-#include "launcher/networks.h"
+#include "launcher/networks/network_choice.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(hosts) {
   const std::string text = fuzz::TextOf(data, size);
   fuzz::TakesOrRefuses([&] {
     for (const launcher::Host& host : launcher::ParseHosts(text)) {

@@ -1,13 +1,12 @@
 // IDX files, gzipped or not: the header alone, and the whole file. What is taken is complete; the
 // rest is refused in one line.
 
-#include "models/data/idx.h"
-
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <string>
 
+#include "models/data/dataset.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
@@ -29,7 +28,7 @@ class MemoryFile {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(idx) {
   const MemoryFile file(data, size);
   for (const int dimensions : {1, 3}) {
     fuzz::TakesOrRefuses([&] { models::ReadIdxDims(file.path(), dimensions); });

@@ -5,7 +5,7 @@
 #include "base/launch_env.h"
 #include "base/options.h"
 #include "base/text.h"
-#include "runtime/join_plan.h"
+#include "runtime/job/join_plan.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
@@ -40,7 +40,7 @@ void CheckLaunch(const base::LaunchEnv& launch) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(join) {
   const auto variables = VariablesIn(fuzz::TextOf(data, size));
   const base::GetEnv get = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);

@@ -1,13 +1,12 @@
 // The manifest of a checkpoint. The input is what stands inside, so that its checksum is no
 // obstacle.
 
-#include "runtime/checkpoint/manifest.h"
-
+#include "runtime/checkpoint/checkpoint_manifest.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(manifest) {
   const std::string text = fuzz::TextOf(data, size);
   const auto expect_refused = [](const std::string& whole) {
     try {

@@ -1,7 +1,7 @@
 // The structure of a saved model: what is taken can be written and read again, and its settings can
 // be asked for as any layer would.
 
-#include "models/formats/model/structure.h"
+#include "models/formats/model/model_structure.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
@@ -24,7 +24,7 @@ void Ask(const std::vector<models::LayerConfig>& layers) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(model) {
   fuzz::TakesOrRefuses([&] {
     const models::ModelStructure structure = models::ParseStructure(fuzz::TextOf(data, size));
     fuzz::Expect(models::ParseStructure(models::ToJson(structure)) == structure);

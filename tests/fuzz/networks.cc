@@ -2,13 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/network_choice.h"
-#include "launcher/network_survey.h"
+#include "launcher/networks/network_choice.h"
+#include "launcher/networks/network_survey.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(networks) {
   const auto said =
       nlohmann::json::parse(fuzz::TextOf(data, size), nullptr, /*allow_exceptions=*/false);
   if (!said.is_array()) return 0;

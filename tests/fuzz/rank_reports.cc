@@ -1,14 +1,14 @@
 // What the agent of a host says of its ranks, frame by frame, and what dtrun then says of a job
 // that has failed.
 
-#include "launcher/rank_reports.h"
+#include "launcher/job/rank_reports.h"
 
 #include <vector>
 
-#include "launcher/failure_report.h"
-#include "launcher/job_story.h"
-#include "launcher/progress_meter.h"
-#include "launcher/step_report.h"
+#include "launcher/output/progress_meter.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/report/job_story.h"
+#include "launcher/report/progress_report.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;

@@ -5,14 +5,36 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <string>
 
 #include "dtrun/error.h"
-#include "launcher/launch_error.h"
+#include "launcher/support/launch_error.h"
 
 // What the fuzz targets have in common; scripts/fuzz builds and runs them.
 
+/// Defines a target: what is run with each input, `size` bytes at `data`. It returns 0, and ends
+/// the program where it finds a defect.
+///
+///   FUZZ_TARGET(words) {
+///     fuzz::Expect(...);
+///     return 0;
+///   }
+#define FUZZ_TARGET(name)                                      \
+  static int TakeInput(const uint8_t* data, size_t size);      \
+  [[maybe_unused]] static const bool target_is_known =         \
+      dtrun::fuzz::Targets().emplace(#name, TakeInput).second; \
+  static int TakeInput(const uint8_t* data, size_t size)
+
 namespace dtrun::fuzz {
+
+using Target = int (*)(const uint8_t* data, size_t size);
+
+/// The targets of this program, by name: all of them in corpus_test, one with libFuzzer.
+inline std::map<std::string, Target>& Targets() {
+  static std::map<std::string, Target> targets;
+  return targets;
+}
 
 inline std::string TextOf(const uint8_t* data, size_t size) {
   return std::string(reinterpret_cast<const char*>(data), size);

@@ -4,12 +4,12 @@
 #include <memory>
 #include <utility>
 
-#include "runtime/checkpoint/tensor_file.h"
+#include "runtime/tensor_file/tensor_file.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(safetensors) {
   fuzz::TakesOrRefuses([&] {
     runtime::FileBytes bytes{std::unique_ptr<char[]>(new char[size]), size};
     if (size > 0) std::memcpy(bytes.data.get(), data, size);

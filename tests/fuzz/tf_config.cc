@@ -1,14 +1,13 @@
 // TF_CONFIG: any JSON, as dtrun reads it for its hosts and a process started by hand for its peers.
 
-#include "launcher/tf_config.h"
-
-#include "launcher/hosts.h"
-#include "runtime/tf_cluster.h"
+#include "launcher/hosts/cluster_environment.h"
+#include "launcher/hosts/hosts.h"
+#include "runtime/job/join_by_hand.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(tf_config) {
   const std::string text = fuzz::TextOf(data, size);
   fuzz::TakesOrRefuses([&] {
     for (const launcher::Host& host : launcher::TfConfigHosts(text))

@@ -13,7 +13,7 @@
 
 using namespace dtrun;
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(trace) {
   const size_t bytes = size + sizeof(uint64_t);
   std::vector<uint64_t> words(bytes / sizeof(uint64_t));
   if (words.size() * sizeof(uint64_t) < sizeof(base::TraceHeader)) return 0;

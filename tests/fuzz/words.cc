@@ -3,7 +3,7 @@
 
 #include <cctype>
 
-#include "launcher/quoting.h"
+#include "launcher/support/quoting.h"
 #include "tests/fuzz/refused.h"
 
 using namespace dtrun;
@@ -48,7 +48,7 @@ void CheckQuoted(const std::string& word) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(words) {
   const std::string text = fuzz::TextOf(data, size);
   CheckQuoted(text);
   fuzz::TakesOrRefuses([&] {

@@ -1,25 +1,26 @@
-"""`simulated_kernels`: a .cu file compiled for the CPU, as a part of the simulated driver."""
+"""`simulated_kernels`: .cu files compiled for the CPU, as a part of the simulated driver."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 load("//scripts/bazel:cuda.bzl", "NEEDS_CUDA")
 
-def simulated_kernels(name, src, hdrs = []):
-    """The kernels of a .cu file that cuda_kernels compiles for GPUs.
+def simulated_kernels(name, srcs, hdrs):
+    """The kernels of .cu files that cuda_kernels compiles for GPUs.
 
     Args:
       name: the target.
-      src: the file.
-      hdrs: libraries with what it includes besides gpu/kernel.h.
+      srcs: the files, each with a name of its own.
+      hdrs: libraries with what they include besides gpu/kernel.h.
     """
+    files = [src.split(":")[-1].replace(".cu", ".cc") for src in srcs]
     native.genrule(
-        name = name + "_source",
-        srcs = [src],
-        outs = [name + ".cc"],
-        cmd = "cp $< $@",
+        name = name + "_sources",
+        srcs = srcs,
+        outs = [name + "/" + file for file in files],
+        cmd = "for file in $(SRCS); do cp $$file $(RULEDIR)/%s/$$(basename $$file .cu).cc; done" % name,
     )
     cc_library(
         name = name,
-        srcs = [name + ".cc"],
+        srcs = [name + "/" + file for file in files],
         # CUDA's headers cast as they like.
         copts = [
             "-include",

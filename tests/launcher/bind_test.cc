@@ -1,13 +1,12 @@
-#include "launcher/bind.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "launcher/launch_error.h"
-#include "launcher/networks.h"
+#include "launcher/networks/network_choice.h"
+#include "launcher/plan/cpu_binding.h"
+#include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/command_line.h"
+#include "launcher/cli/command_line.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -1,11 +1,10 @@
-#include "launcher/config.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
 #include "base/text.h"
+#include "launcher/cli/option_settings.h"
 #include "tests/launcher/surroundings.h"
 
 namespace dtrun::launcher {

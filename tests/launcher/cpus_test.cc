@@ -1,11 +1,11 @@
-#include "launcher/cpus.h"
-
 #include <catch2/catch.hpp>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "launcher/plan/cpu_binding.h"
 
 namespace dtrun::launcher {
 namespace {

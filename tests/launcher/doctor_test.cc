@@ -1,14 +1,14 @@
 // From what is known of hosts to what dtrun doctor says of them.
 
+#include "launcher/doctor/doctor.h"
+
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "launcher/doctor/command.h"
-#include "launcher/doctor/findings.h"
-#include "launcher/doctor/libraries.h"
-#include "launcher/doctor/report.h"
-#include "launcher/doctor/ssh_failure.h"
-#include "launcher/launch_error.h"
+#include "launcher/doctor/diagnosis.h"
+#include "launcher/doctor/host_facts.h"
+#include "launcher/doctor/host_look.h"
+#include "launcher/support/launch_error.h"
 #include "tests/launcher/surroundings.h"
 
 namespace dtrun::launcher {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/text.h"
-#include "launcher/command_line.h"
-#include "launcher/option_table.h"
+#include "launcher/cli/command_line.h"
+#include "launcher/cli/option_table.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/engine_messages.h"
+#include "launcher/engines/engine_messages.h"
 
 #include <unistd.h>
 

@@ -1,10 +1,10 @@
-#include "launcher/environment.h"
+#include "launcher/support/environment.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
-#include "launcher/rank_environment.h"
+#include "launcher/plan/rank_environment.h"
 
 namespace dtrun::launcher {
 namespace {

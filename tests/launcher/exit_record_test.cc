@@ -1,4 +1,4 @@
-#include "launcher/exit_record.h"
+#include "launcher/protocol/exit_record.h"
 
 #include <signal.h>
 

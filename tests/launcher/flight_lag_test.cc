@@ -1,5 +1,3 @@
-#include "launcher/flight_lag.h"
-
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -8,6 +6,7 @@
 
 #include "base/flight_record.h"
 #include "dtrun/types.h"
+#include "launcher/report/flight_report.h"
 
 namespace dtrun::launcher {
 namespace {

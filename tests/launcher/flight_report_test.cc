@@ -1,4 +1,4 @@
-#include "launcher/flight_report.h"
+#include "launcher/report/flight_report.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 #include "base/flight_record.h"
 #include "dtrun/types.h"
-#include "launcher/launch_error.h"
-#include "launcher/result_file.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/user_files.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::launcher {

@@ -1,10 +1,10 @@
-#include "launcher/frame.h"
+#include "launcher/protocol/frame.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
-#include "launcher/launch_error.h"
+#include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -1,5 +1,3 @@
-#include "launcher/hints.h"
-
 #include <signal.h>
 #include <unistd.h>
 
@@ -8,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/end_facts.h"
+#include "launcher/protocol/exit_record.h"
+#include "launcher/report/failure_report.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -1,11 +1,9 @@
-#include "launcher/host_sources.h"
-
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
-#include "launcher/slurm.h"
-#include "launcher/tf_config.h"
+#include "launcher/hosts/cluster_environment.h"
+#include "launcher/plan/job_options.h"
 #include "tests/launcher/surroundings.h"
 
 namespace dtrun::launcher {

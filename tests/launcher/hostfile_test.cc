@@ -1,10 +1,9 @@
-#include "launcher/hostfile.h"
-
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
-#include "launcher/launch_error.h"
+#include "launcher/hosts/hosts.h"
+#include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -1,10 +1,10 @@
-#include "launcher/hosts.h"
+#include "launcher/hosts/hosts.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
-#include "launcher/launch_error.h"
+#include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -1,12 +1,10 @@
 // What the kernel says of interfaces.
 
-#include "launcher/interfaces.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "launcher/ipv4.h"
+#include "launcher/networks/network_interfaces.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::launcher {

@@ -1,13 +1,12 @@
-#include "launcher/interruption.h"
+#include "launcher/job/interruption.h"
 
 #include <signal.h>
 
 #include <catch2/catch.hpp>
 
-#include "launcher/launch_error.h"
-#include "launcher/limits.h"
-#include "launcher/notice.h"
-#include "launcher/preemption.h"
+#include "launcher/rank/wrapped_program.h"
+#include "launcher/support/host_system.h"
+#include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {

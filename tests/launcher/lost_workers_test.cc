@@ -1,12 +1,12 @@
 // Whom a job with parameter servers goes on without, and what is said of it.
 
-#include "launcher/lost_workers.h"
+#include "launcher/job/lost_workers.h"
 
 #include <signal.h>
 
 #include <catch2/catch.hpp>
 
-#include "launcher/job_story.h"
+#include "launcher/report/job_story.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -1,12 +1,12 @@
-#include "launcher/mpirun.h"
+#include "launcher/engines/mpirun.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
-#include "launcher/launch_error.h"
-#include "launcher/quoting.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
 
 namespace dtrun::launcher {
 namespace {

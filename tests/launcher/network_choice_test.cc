@@ -1,12 +1,12 @@
 // Which networks carry a job.
 
-#include "launcher/network_choice.h"
+#include "launcher/networks/network_choice.h"
 
 #include <catch2/catch.hpp>
 
-#include "launcher/ipv4.h"
-#include "launcher/launch_error.h"
-#include "launcher/network_survey.h"
+#include "launcher/networks/network_interfaces.h"
+#include "launcher/networks/network_survey.h"
+#include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/output_lines.h"
+#include "launcher/output/output_lines.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>

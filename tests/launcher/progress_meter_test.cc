@@ -1,4 +1,4 @@
-#include "launcher/progress_meter.h"
+#include "launcher/output/progress_meter.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -1,10 +1,10 @@
-#include "launcher/quoting.h"
+#include "launcher/support/quoting.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
-#include "launcher/launch_error.h"
+#include "launcher/support/launch_error.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::launcher {

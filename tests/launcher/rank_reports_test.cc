@@ -1,9 +1,9 @@
-#include "launcher/rank_reports.h"
+#include "launcher/job/rank_reports.h"
 
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "launcher/launch_error.h"
+#include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/command_line.h"
-#include "launcher/host_sources.h"
-#include "launcher/launch_error.h"
+#include "launcher/cli/command_line.h"
+#include "launcher/plan/job_options.h"
+#include "launcher/support/launch_error.h"
 
 namespace dtrun::launcher {
 

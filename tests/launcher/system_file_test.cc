@@ -1,9 +1,9 @@
-#include "launcher/system_file.h"
-
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <string>
+
+#include "launcher/support/host_system.h"
 
 namespace dtrun::launcher {
 namespace {

@@ -1,8 +1,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include "models/synthetic/options.h"
-#include "models/synthetic/rates.h"
+#include "models/programs/synthetic_run.h"
 
 namespace dtrun::models {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <chrono>
 
-#include "base/clock.h"
-#include "ops/cuda/device_backends.h"
-#include "ops/engine.h"
-#include "ops/flight_recorder.h"
+#include "base/process.h"
+#include "ops/backends/backends.h"
+#include "ops/engine/flight_recorder.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/shm/shm_communicator.h"
 #include "runtime/c_api/handles.h"
 #include "tests/support/thread_ranks.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "models/programs/training_options.h"
 #include "models/train/digest.h"
-#include "models/train/options.h"
 #include "models/train/report.h"
 #include "models/train/verdict.h"
 #include "tests/support/subprocess.h"

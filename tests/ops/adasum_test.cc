@@ -1,7 +1,7 @@
 // Adaptive summation as an operation: its kernels, how tensors are cut and dealt, and that every
 // way in which data moves gives the same bits.
 
-#include "ops/adasum.h"
+#include "ops/communicator/adasum.h"
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -16,10 +16,8 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/adasum_tree.h"
 #include "ops/hierarchical/hierarchical_communicator.h"
-#include "ops/reduce/instruction_set.h"
-#include "ops/reduce/weighted.h"
+#include "ops/reduce/reduce.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
 #include "tests/support/adasum_reference.h"

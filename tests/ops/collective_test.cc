@@ -1,6 +1,6 @@
 // What a rank is refused by itself, and what the calls of all ranks say together.
 
-#include "ops/collective.h"
+#include "ops/collective/collective.h"
 
 #include <catch2/catch.hpp>
 #include <numeric>

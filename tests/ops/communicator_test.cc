@@ -1,16 +1,15 @@
 // The same stories for every backend that can run as threads of one process.
 
-#include "ops/communicator.h"
-
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/process.h"
 #include "dtrun/error.h"
-#include "ops/engine.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/shm/shm_communicator.h"
 #include "tests/support/thread_ranks.h"
 

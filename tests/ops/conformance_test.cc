@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "ops/engine.h"
+#include "base/process.h"
+#include "ops/collective/host_map.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/hierarchical/hierarchical_communicator.h"
-#include "ops/hierarchical/host_map.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
 #include "tests/conformance/ops_ranks.h"

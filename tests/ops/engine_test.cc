@@ -1,7 +1,5 @@
 // Deadlines, warnings and the flight record, on a clock that the test owns.
 
-#include "ops/engine.h"
-
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -16,8 +14,9 @@
 #include "base/flight_record.h"
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/doorbell.h"
-#include "ops/flight_recorder.h"
+#include "ops/bootstrap/segment.h"
+#include "ops/engine/flight_recorder.h"
+#include "ops/engine/progress_engine.h"
 #include "tests/support/manual_clock.h"
 #include "tests/support/subprocess.h"
 

@@ -1,4 +1,4 @@
-#include "ops/flight_recorder.h"
+#include "ops/engine/flight_recorder.h"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@
 
 #include "base/flight_record.h"
 #include "dtrun/error.h"
-#include "ops/collective.h"
+#include "ops/collective/collective.h"
 #include "tests/support/subprocess.h"
 
 namespace {

@@ -8,12 +8,12 @@
 #include <numeric>
 #include <random>
 
-#include "base/clock.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/communicator_bootstrap.h"
+#include "ops/collective/host_map.h"
+#include "ops/communicator/communicator_setup.h"
 #include "ops/hierarchical/hierarchical_communicator.h"
-#include "ops/hierarchical/host_map.h"
 #include "ops/reduce/reduce.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
@@ -156,7 +156,7 @@ struct Case {
   ReduceOp op = ReduceOp::kSum;
   Scale scale = {};
   int root = 0;
-  uint64_t count = 0;          // of the table in collective.h
+  uint64_t count = 0;          // of the table in ops/collective/collective.h
   std::vector<Counts> counts;  // [source][destination], or empty: even
   bool in_place = false;
   uint64_t seed = 0;

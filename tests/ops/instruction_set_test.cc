@@ -1,8 +1,6 @@
 // What sums are computed with: which instruction set is chosen, and that all-reduces conform with
 // each that this CPU has.
 
-#include "ops/reduce/instruction_set.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -13,11 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/backend.h"
-#include "ops/engine.h"
+#include "ops/backends/backends.h"
+#include "ops/engine/progress_engine.h"
+#include "ops/reduce/reduce.h"
 #include "ops/shm/shm_communicator.h"
 #include "tests/conformance/ops_ranks.h"
 #include "tests/conformance/suite.h"

@@ -1,7 +1,5 @@
 // Ranks of one host that find each other by a name, as threads and as processes.
 
-#include "ops/local_bootstrap.h"
-
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -18,8 +16,8 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/segment.h"
-#include "ops/segment_exchange.h"
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/bootstrap/segment.h"
 
 namespace {
 

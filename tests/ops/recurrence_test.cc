@@ -1,10 +1,8 @@
-#include "ops/reduce/recurrence.h"
-
 #include <catch2/catch.hpp>
 #include <random>
 #include <vector>
 
-#include "ops/reduce/instruction_set.h"
+#include "ops/reduce/reduce.h"
 
 namespace dtrun::ops {
 namespace {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "dtrun/error.h"
-#include "ops/reduce/instruction_set.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // Updates of shares: in one pass over memory that all ranks map, and composed of other operations.
 
-#include "ops/share_update.h"
+#include "ops/communicator/share_update.h"
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/process.h"
 #include "dtrun/error.h"
-#include "ops/communicator.h"
+#include "ops/communicator/communicator_base.h"
 #include "ops/reduce/reduce.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"

@@ -1,16 +1,16 @@
 // The tuner on made-up step times, over ranks that are threads and with files that are real.
 
-#include "runtime/autotuner.h"
+#include "runtime/reducer/autotuner.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <mutex>
 #include <sstream>
 
-#include "base/clock.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/engine.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
 #include "tests/support/subprocess.h"

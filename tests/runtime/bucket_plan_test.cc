@@ -1,4 +1,4 @@
-#include "runtime/bucket_plan.h"
+#include "runtime/reducer/bucket_plan.h"
 
 #include <catch2/catch.hpp>
 #include <random>

@@ -1,9 +1,9 @@
-#include "runtime/cpus.h"
-
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "runtime/job/topology.h"
 
 namespace {
 

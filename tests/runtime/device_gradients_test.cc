@@ -6,7 +6,7 @@
 #include "dtrun/error.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
-#include "ops/cuda/device_backends.h"
+#include "ops/backends/backends.h"
 #include "tests/runtime/reducer_stories.h"
 
 namespace dtrun::testing {

@@ -1,10 +1,9 @@
-#include "runtime/gradient_reducer.h"
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 
 #include "dtrun/error.h"
+#include "runtime/reducer/bucketed_reducer.h"
 #include "tests/runtime/reducer_stories.h"
 
 namespace dtrun::testing {

@@ -1,6 +1,6 @@
 // What a process does of the variables that it finds.
 
-#include "runtime/join_plan.h"
+#include "runtime/job/join_plan.h"
 
 #include <catch2/catch.hpp>
 #include <map>

@@ -9,9 +9,7 @@
 
 #include "dtrun/error.h"
 #include "runtime/parameter_server/hmac_sha256.h"
-#include "runtime/parameter_server/staleness_gate.h"
-#include "runtime/parameter_server/step_queue.h"
-#include "runtime/parameter_server/variable_layout.h"
+#include "runtime/parameter_server/server_plan.h"
 
 namespace {
 

@@ -1,7 +1,5 @@
 // Servers and workers as threads of this process, over real sockets: of one host, and of several.
 
-#include "runtime/parameter_server/parameter_server.h"
-
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,7 +15,8 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "runtime/parameter_server/parameter_client.h"
+#include "runtime/parameter_server/variable_client.h"
+#include "runtime/parameter_server/variable_server.h"
 
 namespace {
 

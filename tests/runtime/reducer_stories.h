@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/text.h"
-#include "ops/engine.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/shm/shm_communicator.h"
-#include "runtime/gradient_reducer.h"
+#include "runtime/reducer/bucketed_reducer.h"
 #include "tests/support/thread_ranks.h"
 
 namespace dtrun::testing {

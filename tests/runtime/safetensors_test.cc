@@ -1,5 +1,7 @@
 // One file in the safetensors format: what is written, and what is refused.
 
+#include "runtime/tensor_file/safetensors.h"
+
 #include <dtrun/tensors.h>
 
 #include <catch2/catch.hpp>
@@ -8,9 +10,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "runtime/checkpoint/crc32c.h"
-#include "runtime/checkpoint/manifest.h"
-#include "runtime/checkpoint/piece_plan.h"
+#include "runtime/checkpoint/checkpoint_files.h"
+#include "runtime/checkpoint/checkpoint_manifest.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::testing {

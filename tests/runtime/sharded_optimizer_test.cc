@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "ops/flight_recorder.h"
+#include "ops/engine/flight_recorder.h"
 #include "runtime/c_api/handles.h"
-#include "runtime/parameter_shards.h"
+#include "runtime/step/parameter_shards.h"
 #include "tests/runtime/sharded_ranks.h"
 #include "tests/support/thread_ranks.h"
 

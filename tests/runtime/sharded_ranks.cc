@@ -4,10 +4,10 @@
 #include <stdexcept>
 
 #include "base/text.h"
-#include "ops/engine.h"
-#include "ops/flight_recorder.h"
+#include "ops/collective/host_map.h"
+#include "ops/engine/flight_recorder.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/hierarchical/hierarchical_communicator.h"
-#include "ops/hierarchical/host_map.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
 #include "runtime/c_api/handles.h"

@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "ops/engine.h"
-#include "ops/flight_recorder.h"
+#include "ops/engine/flight_recorder.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/shm/shm_communicator.h"
 #include "runtime/c_api/handles.h"
-#include "runtime/step_meter.h"
+#include "runtime/timeline/step_meter.h"
 #include "tests/support/manual_clock.h"
 #include "tests/support/thread_ranks.h"
 

@@ -1,12 +1,11 @@
 // Whether a TF_CONFIG describes the job that a strategy is made for.
 
-#include "runtime/strategies/tf_job.h"
-
 #include <catch2/catch.hpp>
 #include <optional>
 #include <string>
 
 #include "dtrun/error.h"
+#include "runtime/job/join_by_hand.h"
 
 namespace dtrun::runtime {
 namespace {

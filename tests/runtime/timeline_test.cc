@@ -1,7 +1,5 @@
 // Timelines of ranks that are threads, on and off at run time.
 
-#include "runtime/timeline.h"
-
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <functional>
@@ -13,9 +11,10 @@
 
 #include "base/trace_json.h"
 #include "dtrun/error.h"
-#include "ops/engine.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/shm/shm_communicator.h"
-#include "runtime/gradient_reducer.h"
+#include "runtime/reducer/bucketed_reducer.h"
+#include "runtime/timeline/job_timeline.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/thread_ranks.h"
 

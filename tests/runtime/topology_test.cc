@@ -1,8 +1,6 @@
-#include "runtime/topology.h"
+#include "runtime/job/topology.h"
 
 #include <catch2/catch.hpp>
-
-#include "runtime/cpus.h"
 
 namespace {
 

@@ -1,10 +1,10 @@
 // The search against made-up step times.
 
-#include "runtime/tuning_search.h"
-
 #include <catch2/catch.hpp>
 #include <functional>
 #include <set>
+
+#include "runtime/reducer/autotuner.h"
 
 namespace {
 

@@ -37,7 +37,15 @@ obeying_tree() {
   library base:text
   library base:clock
   library ops:collectives //base:clock
-  library ops/mpi:module //ops:collectives @open_mpi
+  library ops/reduce:reduce
+  library ops/collective:collective //ops/reduce:reduce
+  library runtime/job:job //ops/collective:collective
+  library runtime/c_api:c_api //runtime/job:job
+  library launcher/support:support //base:text
+  library launcher/hosts:hosts //launcher/support:support
+  library launcher/engines:engines //launcher/hosts:hosts
+  library launcher/job:job //launcher/engines:engines
+  library ops/mpi:module //ops/collective:collective @open_mpi
   library runtime:libdtrun.so.0 //ops:collectives //base:launch_env
   library runtime:libdtrun_mpi.so //ops/mpi:module
   library runtime:dtrun :libdtrun.so.0 :libdtrun_mpi.so
@@ -98,11 +106,55 @@ broken_graph() {
   expect_no_output "//bench:fine"
 }
 
+broken_parts() {
+  obeying_tree
+  library ops/reduce:wrong //ops/collective:collective
+  library runtime/job:wrong //runtime/c_api:c_api
+  library launcher/support:between //launcher/job:job
+  library launcher/hosts:wrong //launcher/support:between
+  library launcher/engines:wrong //launcher/hosts:wrong
+  library ops/fresh:fresh
+  echo '#include "launcher/job/job_run.h"' >launcher/engines/a.cc
+  check_layers
+  expect_status 1
+  expect_output $'FAIL  ops/reduce uses of ops/ more than itself\n        //ops/reduce:wrong uses //ops/collective:collective'
+  expect_output $'FAIL  runtime/job uses of runtime/ more than timeline parameter_server\n        //runtime/job:wrong uses //runtime/c_api:c_api'
+  expect_output $'FAIL  launcher/engines uses of launcher/ more than support hosts protocol\n        launcher/engines/a.cc includes launcher/job/job_run.h'
+  expect_output $'FAIL  launcher/engines reaches launcher/job\n        //launcher/engines:wrong\n        //launcher/hosts:wrong\n        //launcher/support:between\n        //launcher/job:job'
+  expect_output "ok    launcher/hosts uses of launcher/ support"
+  expect_output $'FAIL  ops/fresh is a part without a row\n'
+}
+
+engines_together() {
+  obeying_tree
+  printf '%s\n' 'const LaunchEngine& OneEngine();  // one.cc' 'const LaunchEngine& OtherEngine();  // other.cc' >launcher/engines/launch_engine.cc
+  echo 'const LaunchEngine& OneEngine() { return one; }' >launcher/engines/one.cc
+  echo 'const LaunchEngine& OtherEngine() { return other; }' >launcher/engines/other.cc
+  check_layers
+  expect_status 0
+  expect_output "ok    launch engines know nothing of each other"
+  echo '#include "launcher/engines/one.h"' >>launcher/engines/other.cc
+  echo 'bool is_one = &engine == &OneEngine();' >launcher/job/a.cc
+  check_layers
+  expect_status 1
+  expect_output $'FAIL  launch engines know of each other\n        launcher/job/a.cc names OneEngine\n        launcher/engines/other.cc includes one.h'
+}
+
+# A row that names a part below itself is an error of the table.
+rows_out_of_order() {
+  obeying_tree
+  sed -i -E 's/^( *)(engine +collective bootstrap)$/\1\2 communicator/' scripts/check_layers
+  check_layers
+  expect_status 1
+  expect_output $'FAIL  ops/engine uses of ops/ more than collective bootstrap communicator\n        the row of communicator is not above that of engine'
+  expect_output "1 failed, 0 skipped"
+}
+
 broken_sources() {
   obeying_tree
-  echo '#include "ops/communicator.h"' >base/b.h
-  echo '#include "ops/communicator.h"' >models/b.cc
-  echo '#include "base/clock.h"' >launcher/b.cc
+  echo '#include "ops/communicator/communicator_base.h"' >base/b.h
+  echo '#include "ops/communicator/communicator_base.h"' >models/b.cc
+  echo '#include "base/process.h"' >launcher/b.cc
   echo '#include <mpi.h>' >runtime/b.cc
   echo '#include <cuda_runtime.h>' >base/c.cc
   echo 'const char* home = std::getenv("HOME");' >runtime/c.cc
@@ -112,15 +164,19 @@ broken_sources() {
   echo 'int code = std::system("ls");' >launcher/c.cc
   echo 'FILE* file = popen(line, "r"); // as in system(3)' >ops/f.cc
   echo 'const char* argv[] = {"/bin/sh", "-c", line, nullptr};' >runtime/d.cc
+  echo '#include <dtrun/detail/device.h>' >tests/a.cc
+  mkdir include/dtrun/detail
+  echo '#include <dtrun/detail/device.h>' >include/dtrun/detail/strategy.h
   check_layers
   expect_status 1
-  for evidence in "base/b.h includes ops/communicator.h" "models/b.cc includes ops/communicator.h" \
-    "launcher/b.cc includes base/clock.h" "runtime/b.cc: #include <mpi.h>" "base/c.cc: #include <cuda_runtime.h>" \
+  for evidence in "base/b.h includes ops/communicator/communicator_base.h" "models/b.cc includes ops/communicator/communicator_base.h" \
+    "launcher/b.cc includes base/process.h" "runtime/b.cc: #include <mpi.h>" "base/c.cc: #include <cuda_runtime.h>" \
     "runtime/c.cc: const char* home" "ops/c.cc: #ifdef HAVE_CUDA" "ops/d.cc: #if" "ops/e.cc: #if" "launcher/c.cc: int code" "ops/f.cc: FILE*" \
-    "runtime/d.cc: const char* argv"; do
+    "runtime/d.cc: const char* argv" "tests/a.cc: #include <dtrun/detail/device.h>"; do
     expect_output "$evidence"
   done
-  expect_output "8 failed, 0 skipped"
+  expect_no_output "include/dtrun/detail/strategy.h: "
+  expect_output "9 failed, 0 skipped"
 }
 
 absent_folder() {
@@ -134,6 +190,9 @@ absent_folder() {
 own_bazel
 story "a tree that obeys passes" obeys
 story "a dependency against an arrow fails with the path" broken_graph
+story "a part that uses one above it, or has no row, fails with the edge" broken_parts
+story "an engine that another file names, or another engine includes, fails" engines_together
+story "a table out of order fails" rows_out_of_order
 story "an include, a getenv or an #if in the wrong folder fails with the file" broken_sources
 story "a folder that does not exist is named, not checked" absent_folder
 (cd "$TEST_TMPDIR/tree/clone" && "$TEST_TMPDIR/path/bazel" shutdown)

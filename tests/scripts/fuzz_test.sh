@@ -6,7 +6,7 @@ source tests/scripts/stories.sh
 built_clone() {
   machine && fresh_clone
   mkdir -p built/tests/fuzz tests/fuzz/corpus/frames
-  printf 'fuzz_target(\n    name = "%s",\n    deps = [],\n)\n\n' frames hosts >tests/fuzz/BUILD.bazel
+  printf 'TARGETS = [\n    "frames",\n    "hosts",\n]\n' >tests/fuzz/BUILD.bazel
   touch broken
   tool clang <<<'exit 0'
   tool bazel <<SH

@@ -4,7 +4,7 @@ source tests/scripts/stories.sh
 
 # An unpacked archive. Programs that nothing is said of are not in it.
 archive() {
-  mkdir -p archive/{scripts/lib,bench/peers} archive/checks/{launcher,models,bench,tests/{ops/cuda,ranks,models}}
+  mkdir -p archive/{scripts/lib,bench/peers} archive/checks/{launcher,models,bench,tests/{ops/cuda,ranks,models/{layers,optim}}}
   cp -L "$tree/scripts/gpu_check" archive/scripts/
   cp -L "$tree/scripts/lib/gpu_machine.py" archive/scripts/lib/
   printf '# no program\n' >archive/bench/peers/torch_cnn.py
@@ -41,10 +41,10 @@ verdicts() {
   driver 100 0
   program launcher/dtrun <<<'case "$*" in *conformance) echo a host is missing; exit 69 ;; *named) echo "No tests ran" ;; *) echo all is well ;; esac'
   touch archive/checks/tests/ranks/{conformance,named}
-  program tests/ops/reduce_test <<<'echo about to fail; echo 1 wrong >&2; exit 3'
-  program tests/ops/conformance_test <<<'kill -SEGV $$'
-  program tests/models/layers_test <<<'echo "SKIPPED: there is no oneDNN"; echo "All tests passed (4 assertions in 3 test cases)"'
-  program tests/models/optimizers_test <<<'echo "SKIPPED: no AVX"; echo "test cases: 1 | 1 passed"'
+  program tests/ops/ops_test <<<'echo about to fail; echo 1 wrong >&2; exit 3'
+  program tests/ops/ops_slow_test <<<'kill -SEGV $$'
+  program tests/models/layers/layers_test <<<'echo "SKIPPED: there is no oneDNN"; echo "All tests passed (4 assertions in 3 test cases)"'
+  program tests/models/optim/optimizers_test <<<'echo "SKIPPED: no AVX"; echo "test cases: 1 | 1 passed"'
   gpu_check
   expect_status 1
   expect_equal "$(field version verdict) $(field version exit_code)" "passed 0"
@@ -65,7 +65,7 @@ no_gpu() {
   archive
   driver 100 0
   program launcher/dtrun <<<'exit 0'
-  program tests/ops/cuda/pack_test <<<'touch ../ran; exit 1'
+  program tests/ops/cuda/cuda_test <<<'touch ../ran; exit 1'
   gpu_check
   expect_status 0
   for row in gpu_ops cuda_ipc_2 nccl_1 memcheck_ops gpu_cnn_perf torch_cnn; do
@@ -83,7 +83,7 @@ gpu_rows() {
   archive
   driver 0 1
   program launcher/dtrun <<<'echo "$*"'
-  program tests/ops/cuda/pack_test <<<'echo "All tests passed (4 assertions in 3 test cases)"'
+  program tests/ops/cuda/cuda_test <<<'echo "All tests passed (4 assertions in 3 test cases)"'
   program bench/gpu_cnn_perf <<<'echo "[{\"batch\": 64, \"images_per_s\": 300}, {\"dtype\": \"f16\", \"images_per_s\": 950.5}]" >"$2"'
   program bench/gpu_all_reduce_perf <<<'exit 0'
   cat >archive/bench/peers/torch_cnn.py <<'PY'
@@ -93,7 +93,7 @@ PY
   gpu_check
   expect_status 1
   expect_equal "$(field gpu_ops verdict)" passed
-  expect_equal "$(field gpu_models verdict): $(field gpu_models reason)" "skipped: tests/models/gpu/network_test: not in this archive"
+  expect_equal "$(field gpu_models verdict): $(field gpu_models reason)" "skipped: tests/models/gpu/gpu_network_test: not in this archive"
   expect_equal "$(field gpu_cnn_perf result)" "[{'batch': 64, 'images_per_s': 300}, {'dtype': 'f16', 'images_per_s': 950.5}]"
   expect_equal "$(field gpu_all_reduce_perf verdict): $(field gpu_all_reduce_perf reason)" "failed: it wrote no results"
   expect_equal "$(top ratios)" "{'cnn_fmnist / PyTorch': 1.5}"

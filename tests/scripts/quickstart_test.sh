@@ -83,7 +83,7 @@ quick_clone() {
   tool nproc <<<'echo 2'
   export DTRUN_CUDA=0
   mkdir -p base gpu launcher models ops runtime include/dtrun
-  touch {base,launcher,models}/one.cc launcher/plan.cc include/dtrun/dtrun.h
+  touch {base,launcher,models}/one.cc launcher/plan/job_plan.cc include/dtrun/dtrun.h
   echo 'inline constexpr char kVersion[] = "1.2.3";' >base/version.h
   local target
   source scripts/lib/common.sh
@@ -91,8 +91,8 @@ quick_clone() {
   while read -r _ target; do
     mkdir -p "build_result/$(target_path "$(dirname "${target//:/\/}")")"
     cp /bin/true "build_result/$(target_path "$target")"
-  done < <(installed INSTALLED_FILES)
-  while read -r _ target; do mkdir -p "build_result/$(target_path "$target")"; done < <(installed INSTALLED_FOLDERS)
+  done < <(installed FILES)
+  while read -r _ target; do mkdir -p "build_result/$(target_path "$target")"; done < <(installed FOLDERS)
   dtrun_actor >build_result/launcher/dtrun
   # The link is there once Bazel has built.
   tool bazel <<<'if [[ $* == *--check_up_to_date* ]]; then [[ -e ../built ]]; else ln -sfn build_result bazel-bin; fi'
@@ -129,7 +129,7 @@ whole_quickstart() {
   expect_output "median of three times 5 steps of 256 images"
   expect_output "efficiency 100.0%"
   expect_equal "$(grep -c -e '--steps-per-epoch 5 --batch-size 256' ../calls)" 2 # of 3,000 images, 1 and 2 ranks
-  expect_equal "$(grep -c -e '-c launcher/plan.cc' ../compiled)" 2
+  expect_equal "$(grep -c -e '-c launcher/plan/job_plan.cc' ../compiled)" 2
 }
 story "what was announced and what was taken stand side by side at the end" whole_quickstart
 
@@ -181,7 +181,7 @@ broken_compiler() {
   tool g++ <<<'echo no memory >&2; exit 1'
   run scripts/quickstart --data-dir ../data
   expect_status 0
-  expect_output "how long building takes is unknown: launcher/plan.cc did not compile (build/log/quickstart/compiler.log)"
+  expect_output "how long building takes is unknown: launcher/plan/job_plan.cc did not compile (build/log/quickstart/compiler.log)"
   expect_output "  build                    took"
 }
 story "an estimate that fails stops nothing" broken_compiler

@@ -70,7 +70,7 @@ built_tree() {
   tool dpkg-query <<<"printf 'install ok installed'"
   tool apt-get <<<'exit 1'
   tool bazel <<<'exit 0'
-  mkdir -p bazel-bin/{runtime,launcher,models/{predict,library/headers/layers},bench} include/dtrun base
+  mkdir -p bazel-bin/{runtime,launcher,models/{library/headers/layers},bench} include/dtrun base
   cp /bin/true bazel-bin/launcher/dtrun
   cp /bin/true bazel-bin/launcher/dtrun_agent
   cp /bin/true bazel-bin/launcher/dtrun_local
@@ -81,7 +81,7 @@ built_tree() {
   cp /bin/true bazel-bin/models/cnn_fmnist
   cp /bin/true bazel-bin/models/ps_fmnist
   cp /bin/true bazel-bin/models/synthetic_benchmark
-  cp /bin/true bazel-bin/models/predict/predict
+  cp /bin/true bazel-bin/models/predict
   cp /bin/true bazel-bin/bench/all_reduce_perf
   cp /bin/true bazel-bin/bench/gradient_perf
   cp /bin/true bazel-bin/bench/model_perf

@@ -1,14 +1,15 @@
-"""A test of scripts: NAME.sh, which tells stories (stories.sh) about a copy of //scripts.
+"""A test of scripts: NAME.sh, or several `stories`, which tell stories (stories.sh) about a copy of //scripts.
 
 It needs one core (tag "one_core"): scripts/test runs as many of them at a time as there are cores.
 """
 
-def story_test(name, size = "medium", data = [], tags = []):
+def story_test(name, stories = None, size = "medium", data = [], tags = []):
     native.sh_test(
         name = name,
         size = size,
-        srcs = [name + ".sh"],
-        data = data + [
+        srcs = [name + ".sh"] if stories == None else ["//tests/scripts:run_stories.sh"],
+        args = ["$(rootpath %s)" % story for story in stories or []],
+        data = data + (stories or []) + [
             "//scripts",
             "//tests/scripts:stories.sh",
         ],

@@ -18,7 +18,7 @@ namespace dtrun::testing {
 ///     if (PythonIsMissing()) return;
 bool PythonIsMissing();
 
-/// Runs a script of the runfiles: {"tests/models/read_events.py", folder}.
+/// Runs a script of the runfiles: {"tests/models/formats/read_events.py", folder}.
 CommandResult RunPython(const std::vector<std::string>& script);
 
 }  // namespace dtrun::testing

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/doorbell.h"
+#include "ops/bootstrap/segment.h"
 #include "ops/reduce/reduce.h"
 
 namespace dtrun::testing {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "ops/communicator.h"
-#include "ops/engine.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
 
 namespace dtrun::testing {
 

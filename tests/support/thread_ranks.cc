@@ -4,7 +4,7 @@
 #include <mutex>
 #include <thread>
 
-#include "ops/segment_exchange.h"
+#include "ops/bootstrap/bootstrap.h"
 
 namespace dtrun::testing {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/bootstrap.h"
-#include "ops/flight_recorder.h"
+#include "ops/bootstrap/bootstrap.h"
+#include "ops/engine/flight_recorder.h"
 
 namespace dtrun::testing {
 

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 

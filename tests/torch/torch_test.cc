@@ -96,7 +96,7 @@ TEST_CASE("a LibTorch that is too old is refused by name when the trainer is com
   const CommandResult result = Run(Command{
       .argv = {
           "g++", "-std=c++17", "-fsyntax-only", "-fmax-errors=1", "-I", folder.path(), "-I",
-          "include", "include/dtrun/torch_tensors.h"}});
+          "include", "include/dtrun/detail/torch_tensors.h"}});
   CHECK(result.exit_code != 0);
   CHECK_THAT(
       result.err,

@@ -8,10 +8,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "models/formats/file.h"
-#include "models/formats/layer_shapes.h"
-#include "models/formats/model/structure.h"
-#include "models/text.h"
+#include "models/formats/model/model_structure.h"
+#include "models/formats/whole_file.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {

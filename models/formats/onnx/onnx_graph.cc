@@ -1,6 +1,6 @@
-#include "models/formats/onnx/onnx_graph.h"
-
 #include <bit>
+
+#include "models/formats/onnx/onnx.h"
 
 namespace dtrun::models {
 namespace {

@@ -1,6 +1,22 @@
 #include "models/formats/tensorboard/events.h"
 
+#include <dtrun/error.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
 #include "models/formats/protobuf.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {
@@ -145,6 +161,145 @@ std::string ImageEvent(
   image.Int(3, channels);
   image.Bytes(4, png);
   return SummaryEvent(head, [&](ProtobufWriter& to) { to.Message(value::kImage, image); });
+}
+
+namespace {
+
+constexpr size_t kBuckets = 30;
+
+void Measure(std::span<const float> values, Histogram& histogram) {
+  for (float value : values) {
+    if (!std::isfinite(value)) continue;
+    const double x = value;
+    histogram.min = histogram.count == 0 ? x : std::min(histogram.min, x);
+    histogram.max = histogram.count == 0 ? x : std::max(histogram.max, x);
+    ++histogram.count;
+    histogram.sum += x;
+    histogram.sum_of_squares += x * x;
+  }
+}
+
+}  // namespace
+
+Histogram HistogramOf(std::span<const float> values) {
+  Histogram histogram;
+  Measure(values, histogram);
+  if (histogram.count == 0) return histogram;
+  const double range = histogram.max - histogram.min;
+  if (range == 0) {
+    histogram.upper_limits = {histogram.max};
+    histogram.counts = {histogram.count};
+    return histogram;
+  }
+  for (size_t i = 1; i < kBuckets; ++i)
+    histogram.upper_limits.push_back(histogram.min + range * double(i) / double(kBuckets));
+  histogram.upper_limits.push_back(histogram.max);
+  histogram.counts.resize(kBuckets);
+  for (float value : values) {
+    if (!std::isfinite(value)) continue;
+    const double position = (double(value) - histogram.min) / range * double(kBuckets);
+    ++histogram.counts[std::min(static_cast<size_t>(position), kBuckets - 1)];
+  }
+  return histogram;
+}
+
+namespace {
+
+// Of each byte: eight steps of the division by the polynomial, bits reversed.
+constexpr std::array<uint32_t, 256> MakeTable() {
+  constexpr uint32_t kPolynomial = 0x82f63b78;
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t rest = byte;
+    for (int bit = 0; bit < 8; ++bit) rest = rest >> 1 ^ (rest & 1 ? kPolynomial : 0);
+    table[byte] = rest;
+  }
+  return table;
+}
+constexpr std::array<uint32_t, 256> kTable = MakeTable();
+
+std::string LittleEndian(uint64_t value, int bytes) {
+  std::string text;
+  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> (8 * i));
+  return text;
+}
+
+std::string MaskedCrc(std::string_view bytes) {
+  return LittleEndian(std::rotr(Crc32c(bytes), 15) + 0xa282ead8, 4);
+}
+
+}  // namespace
+
+uint32_t Crc32c(std::string_view bytes) {
+  uint32_t rest = ~uint32_t{0};
+  for (char byte : bytes) rest = rest >> 8 ^ kTable[(rest ^ static_cast<uint8_t>(byte)) & 0xff];
+  return ~rest;
+}
+
+std::string ToRecord(std::string_view data) {
+  const std::string length = LittleEndian(data.size(), 8);
+  std::string record = length + MaskedCrc(length);
+  record += data;
+  return record + MaskedCrc(data);
+}
+
+namespace {
+
+std::string Because(const std::string& path, const std::string& what, int error) {
+  return Text(path, ": ", what, ": ", std::generic_category().message(error));
+}
+
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
+  return name;
+}
+
+double SecondsSince1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// TensorBoard reads the files of a folder in the order of their names.
+std::string NewName(double now) {
+  static std::atomic<int> made = 0;
+  char seconds[24];
+  std::snprintf(seconds, sizeof seconds, "%010lld", static_cast<long long>(now));
+  return Text("events.out.tfevents.", seconds, ".", HostName(), ".", getpid(), ".", made++);
+}
+
+}  // namespace
+
+EventFile::EventFile(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw Error(ErrorCode::kSystem, Because(folder, "cannot be made", error.value()));
+  const double now = SecondsSince1970();
+  path_ = std::filesystem::path(folder) / NewName(now);
+  file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file_ < 0) throw Error(ErrorCode::kSystem, Because(path_, "cannot be made", errno));
+  Append(ToRecord(VersionEvent(now)));
+  if (problem_.empty()) return;
+  close(file_);
+  unlink(path_.c_str());
+  throw Error(ErrorCode::kSystem, problem_);
+}
+
+EventFile::~EventFile() { close(file_); }
+
+void EventFile::Append(const std::string& records) {
+  if (!problem_.empty()) return;
+  for (size_t done = 0; done < records.size();) {
+    const ssize_t wrote = write(file_, records.data() + done, records.size() - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) {
+      problem_ = Because(path_, "cannot be written", errno);
+      // Where even that fails, readers find a record that is not whole and stop before it.
+      [[maybe_unused]] const int cut = ftruncate(file_, size_);
+      return;
+    }
+    done += static_cast<size_t>(wrote);
+  }
+  size_ += static_cast<int64_t>(records.size());
 }
 
 }  // namespace dtrun::models

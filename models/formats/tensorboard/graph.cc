@@ -1,6 +1,9 @@
 #include "models/formats/tensorboard/graph.h"
 
-#include "models/text.h"
+#include <dtrun/error.h>
+
+#include "models/formats/tensorboard/parameter_histograms.h"
+#include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {
@@ -45,6 +48,20 @@ std::vector<GraphNode> GraphOf(const Shape& input, const std::vector<const Layer
     shape = layers[i]->OutputShape(shape);
   }
   return nodes;
+}
+
+void WriteHistograms(
+    const std::vector<Parameter>& parameters, int64_t step, SummaryWriter& writer) {
+  for (const Parameter& parameter : parameters) {
+    const Buffer& value = parameter.value;
+    if (value.dtype != DType::kF32) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text(parameter.name, ": values of ", NameOf(value.dtype), ", expected f32"));
+    }
+    writer.Histogram(
+        parameter.name + "/histogram", {static_cast<const float*>(value.data), value.count}, step);
+  }
 }
 
 }  // namespace dtrun::models

@@ -16,7 +16,7 @@
 #include "models/formats/model/saved_model.h"
 #include "models/formats/onnx/onnx.h"
 #include "models/networks/network.h"
-#include "models/predict/predictions.h"
+#include "models/programs/predictions.h"
 #include "tests/models/formats/brief_training.h"
 #include "tests/support/python.h"
 

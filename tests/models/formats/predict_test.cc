@@ -33,7 +33,7 @@ std::string ReadText(const std::string& path) {
 
 CommandResult Predict(int np, const Words& options) {
   Words argv = {"launcher/dtrun",         "--tag",     "none", "-np", std::to_string(np),
-                "models/predict/predict", "--threads", "1"};
+                "models/predict", "--threads", "1"};
   argv.insert(argv.end(), options.begin(), options.end());
   return Run({.argv = argv});
 }

@@ -1,14 +1,12 @@
 // What model.json says, and what is wrong with it.
 
-#include "models/formats/model/structure.h"
-
 #include <dtrun/error.h>
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "models/formats/layer_shapes.h"
+#include "models/formats/model/model_structure.h"
 #include "models/layers/registry.h"
 #include "models/networks/network_c.h"
 

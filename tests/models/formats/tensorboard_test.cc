@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include "models/formats/tensorboard/events.h"
 #include "models/formats/tensorboard/graph.h"
 #include "models/formats/tensorboard/parameter_histograms.h"
-#include "models/formats/tensorboard/record.h"
 #include "models/formats/tensorboard/summary_writer.h"
 #include "models/networks/network_c.h"
 #include "tests/support/python.h"

@@ -147,7 +147,7 @@ TEST_CASE("what is made of the parameters is made of those on the GPU") {
   CHECK(std::filesystem::exists(program.path("run.html")));
   const CommandResult predicted = testing::Run(
       {.argv = {
-           "models/predict/predict", program.path("model"), "--threads", "1", "--data-dir",
+           "models/predict", program.path("model"), "--threads", "1", "--data-dir",
            std::filesystem::path(program.path("model")).parent_path()}});
   INFO(predicted.out << predicted.err);
   CHECK(predicted.exit_code == 0);

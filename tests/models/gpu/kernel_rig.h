@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "models/gpu/device_network.h"

@@ -1,18 +1,13 @@
 // Each kernel of models/gpu against its definition in f64, at sizes that fill no block or vector.
 
-#include "models/layers/kernels.h"
-
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "models/gpu/convolution_kernels.h"
-#include "models/gpu/input_kernels.h"
-#include "models/gpu/loss_kernels.h"
-#include "models/gpu/pool_kernels.h"
-#include "models/gpu/update_kernels.h"
+#include "models/gpu/kernel_args.h"
+#include "models/layers/cpu_kernels.h"
 #include "models/random/philox.h"
 #include "tests/models/gpu/kernel_rig.h"
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "models/program/gpu_training.h"
-#include "models/program/preparation.h"
-#include "models/train/named_strategy.h"
+#include "models/programs/preparation.h"
+#include "models/programs/rank_main.h"
+#include "models/programs/training.h"
 #include "tests/models/idx_files.h"
 
 namespace dtrun::testing {

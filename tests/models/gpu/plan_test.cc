@@ -1,10 +1,9 @@
 // How a network's parameters lie on a device, and which networks can be computed there.
 
-#include "models/gpu/plan.h"
-
 #include <catch2/catch.hpp>
 #include <numeric>
 
+#include "models/gpu/network_plan.h"
 #include "models/layers/batch_norm.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"

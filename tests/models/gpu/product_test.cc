@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "models/gpu/device_network.h"
-#include "models/gpu/input_kernels.h"
-#include "models/gpu/plan.h"
+#include "models/gpu/kernel_args.h"
+#include "models/gpu/network_plan.h"
 #include "models/layers/reshape.h"
 #include "tests/models/gpu/gpu_rig.h"
 #include "tests/models/gpu/kernel_rig.h"

@@ -11,8 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "models/gpu/choice_cache.h"
-
 namespace dtrun::testing {
 namespace {
 

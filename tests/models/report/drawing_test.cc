@@ -1,14 +1,13 @@
 // What a page's pictures are made of.
+#include "models/report/drawing.h"
+
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "models/report/axis.h"
-#include "models/report/line_chart.h"
 #include "models/report/markup.h"
-#include "models/report/number_text.h"
 
 namespace dtrun::models {
 namespace {

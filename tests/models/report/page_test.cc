@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "models/report/rank_times.h"
 #include "tests/models/report/example_reports.h"
 #include "tests/support/subprocess.h"
 

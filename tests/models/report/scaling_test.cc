@@ -7,8 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "models/report/scaling_text.h"
-
 namespace dtrun::models {
 namespace {
 

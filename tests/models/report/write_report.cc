@@ -5,7 +5,6 @@
 #include <cstdio>
 
 #include "models/report/page.h"
-#include "models/report/rank_times.h"
 #include "tests/models/report/example_reports.h"
 
 int main(int argc, char** argv) try {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "dtrun/error.h"
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "tests/ops/cuda/device_job.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "tests/conformance/suite.h"
 #include "tests/ops/cuda/device_job.h"
 #include "tests/ops/cuda/device_ranks.h"

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "ops/communicator.h"
-#include "ops/cuda/device_backends.h"
-#include "ops/engine.h"
+#include "base/process.h"
+#include "ops/backends/backends.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/self/self_communicator.h"
 #include "ops/shm/shm_communicator.h"
 #include "tests/support/thread_ranks.h"

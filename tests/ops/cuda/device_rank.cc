@@ -10,8 +10,8 @@
 
 #include "dtrun/error.h"
 #include "gpu/stream.h"
-#include "ops/communicator.h"
-#include "runtime/context.h"
+#include "ops/communicator/communicator_base.h"
+#include "runtime/job/job_context.h"
 #include "tests/conformance/suite.h"
 #include "tests/ops/cuda/device_ranks.h"
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <utility>
 
-#include "gpu/device.h"
 #include "gpu/driver.h"
+#include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 

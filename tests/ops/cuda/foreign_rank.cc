@@ -18,8 +18,8 @@
 #include "gpu/driver.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
-#include "ops/communicator.h"
-#include "runtime/context.h"
+#include "ops/communicator/communicator_base.h"
+#include "runtime/job/job_context.h"
 
 namespace {
 

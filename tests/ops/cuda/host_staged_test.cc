@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "dtrun/error.h"
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "ops/cuda/host_staged_group.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dtrun/error.h"
-#include "gpu/device.h"
+#include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "ops/reduce/reduce.h"

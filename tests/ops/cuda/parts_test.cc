@@ -7,9 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cuda/hierarchical_plan.h"
-#include "ops/cuda/host_chunks.h"
-#include "ops/hierarchical/host_map.h"
+#include "ops/collective/device_parts.h"
+#include "ops/collective/host_map.h"
 
 namespace dtrun::ops::cuda {
 namespace {

@@ -1,10 +1,10 @@
 // What the kernel of a call is told: pure, so it is held to its word without a GPU.
 
-#include "ops/cuda/plan.h"
-
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
+
+#include "ops/cuda/kernel_call.h"
 
 namespace dtrun::ops::cuda {
 namespace {

@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "dtrun/error.h"
-#include "ops/communicator.h"
-#include "ops/engine.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
 #include "ops/mpi/mpi_module.h"
 #include "ops/reduce/reduce.h"
 

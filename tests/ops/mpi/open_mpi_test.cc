@@ -1,8 +1,7 @@
-#include "ops/mpi/open_mpi.h"
-
 #include <catch2/catch.hpp>
 
 #include "dtrun/error.h"
+#include "ops/mpi/mpi_messages.h"
 
 namespace {
 

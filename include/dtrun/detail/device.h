@@ -1,0 +1,100 @@
+#ifndef DTRUN_DETAIL_DEVICE_H_
+#define DTRUN_DETAIL_DEVICE_H_
+
+#include <dtrun/context.h>
+#include <dtrun/detail/c_device.h>
+#include <dtrun/error.h>
+#include <dtrun/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+enum class DeviceKind { kCpu, kCuda, kTpu };
+
+/// Where a replica computes, by name: "cpu", "cuda:1". Kind, and number on its host.
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  int index = 0;
+
+  bool operator==(const Device& other) const { return kind == other.kind && index == other.index; }
+
+  /// "cpu" for any of the host's CPUs, which the launcher gives out.
+  std::string name() const {
+    if (kind == DeviceKind::kCpu) return "cpu";
+    return (kind == DeviceKind::kCuda ? "cuda:" : "tpu:") + std::to_string(index);
+  }
+};
+
+/// What a name means: "cpu", "cpu:0", "cuda:N", or as TensorFlow writes them, "/cpu:0" and "/gpu:N"
+/// ("GPU:N"). kInvalidArgument for any other.
+inline Device ParseDevice(const std::string& name) {
+  std::string text = name;
+  if (!text.empty() && text[0] == '/') text.erase(0, 1);
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  if (text.compare(0, 7, "device:") == 0) text.erase(0, 7);
+  const size_t colon = text.find(':');
+  const std::string kind = text.substr(0, colon);
+  const std::string number = colon == std::string::npos ? "0" : text.substr(colon + 1);
+  const bool is_number = !number.empty() && number.size() < 5 &&
+                         number.find_first_not_of("0123456789") == std::string::npos;
+  Device device;
+  if (kind == "cuda" || kind == "gpu") device.kind = DeviceKind::kCuda;
+  if (kind == "tpu") device.kind = DeviceKind::kTpu;
+  if (!is_number || (device.kind == DeviceKind::kCpu && kind != "cpu"))
+    throw Error(ErrorCode::kInvalidArgument, "device '" + name + "'; expected cpu or cuda:N");
+  device.index = std::stoi(number);
+  return device;
+}
+
+/// A device of this host that this process may use.
+struct DeviceDescription {
+  Device device;
+  std::string model;          ///< of a GPU: "NVIDIA H200"
+  std::string bus_id;         ///< of a GPU: "0000:1B:00.0", the same in all processes of the host
+  uint64_t memory_bytes = 0;  ///< of a GPU, used or not
+};
+
+/// The CPU, and the GPUs that there are (CUDA_VISIBLE_DEVICES narrows them down), in the order of
+/// their numbers. Nothing is taken of any. Any thread.
+inline std::vector<DeviceDescription> Devices() {
+  std::vector<DeviceDescription> devices(1);
+  for (int index = 0, count = CudaDeviceCount(); index < count; ++index) {
+    const char *name = "", *bus_id = "";
+    uint64_t bytes = 0;
+    detail::Check(dtrun_describe_cuda_device(index, &name, &bus_id, &bytes));
+    devices.push_back({{DeviceKind::kCuda, index}, name, bus_id, bytes});
+  }
+  return devices;
+}
+
+/// Throws kUnavailable, with the reason and what to use instead, unless replicas can compute there.
+inline void CheckDevice(const Device& device) {
+  if (device.kind == DeviceKind::kCpu) return;
+  std::string reason;
+  if (device.kind == DeviceKind::kTpu) {
+    reason = "there are no TPUs here";
+  } else if (CudaDeviceCount(&reason) > 0) {
+    reason = "replicas of a strategy compute on the CPU (cnn_fmnist has a way to train on GPUs)";
+  }
+  throw Error(ErrorCode::kUnavailable, "device " + device.name() + ": " + reason + "; use cpu");
+}
+
+/// Fills a buffer with zeros; one on a GPU when its stream gets there. Throws kUnavailable where
+/// there is no such GPU, kSystem when the driver fails.
+inline void Clear(const Buffer& buffer) {
+  if (buffer.count == 0) return;
+  if (buffer.device >= 0)
+    detail::Check(dtrun_clear(detail::ToC(buffer)));
+  else
+    std::memset(buffer.data, 0, buffer.bytes());
+}
+
+}  // namespace dtrun
+
+#endif  // DTRUN_DETAIL_DEVICE_H_

@@ -1,0 +1,253 @@
+#ifndef DTRUN_DETAIL_DISTRIBUTED_OPTIONS_H_
+#define DTRUN_DETAIL_DISTRIBUTED_OPTIONS_H_
+
+#include <dtrun/detail/wire_format.h>
+#include <dtrun/error.h>
+#include <dtrun/gradient_reducer.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/types.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dtrun {
+
+/// What a DistributedOptimizer can be told. The same on all ranks: a difference is kMismatch.
+struct DistributedOptions {
+  /// kAverage, or kSum if the loss is already divided by the global batch. Or kAdasum: gradients
+  /// stay with their rank, the inner optimizer steps with them, its state stays with the rank as
+  /// well, and what the steps of all ranks have added to the parameters is combined by adaptive
+  /// summation (see dtrun_named_operation). Then the loss is divided by the rank's own batch, the
+  /// number of ranks is a power of two, parameters are f32 or f64 and the same on all ranks from
+  /// the start, and there is nothing to clip, predivide, group or compress.
+  ReduceOp op = ReduceOp::kAverage;
+  /// A reduction starts when this much is complete; 0: the option `bucket_bytes`.
+  uint64_t bucket_bytes = 0;
+  /// Backward passes before a step. The trainer's backward adds to the gradients, as it would in
+  /// one process; they are reduced once, in the last pass, and `ZeroGradients()` clears them.
+  int backward_passes_per_step = 1;
+  /// The step uses the average of the passes instead of their sum. It costs nothing: the factor
+  /// rides along with the reduction.
+  bool average_aggregated_gradients = false;
+  /// Of kAverage: gradients are divided by this before they are added and by the rest of the number
+  /// of ranks after, so that a sum in 16 bits stays in range. In [1/1024, 1024].
+  double gradient_predivide_factor = 1;
+  /// Clips by the norm of all reduced gradients together; 0: never. They are f32 or f64.
+  double max_gradient_norm = 0;
+  /// Parameters that each rank keeps for itself: their gradients are not reduced.
+  std::vector<std::string> local_parameters = {};
+  /// Every so many steps, this one included that is a multiple of it: gradients that are infinite
+  /// or no numbers, and parameters that are not the same on all ranks, are kMismatch on all ranks,
+  /// with the first such parameter, the ranks and the step. 0: never.
+  int check_every = 0;
+  /// Gradients that are given by rows are added to a whole gradient and reduced like the others,
+  /// instead of gathering the rows of all ranks.
+  bool sparse_as_dense = false;
+  /// Of the first bucket that a backward pass fills; 0: 1 MiB, or `bucket_bytes` if that is less.
+  uint64_t first_bucket_bytes = 0;
+  /// Parameters, by name and of one dtype, whose gradients are reduced together. Or all of them, in
+  /// their order, in so many groups.
+  std::vector<std::vector<std::string>> groups = {};
+  size_t equal_groups = 0;
+  /// What gradients look like while they are reduced; or a format of your own.
+  Wire wire = Wire::kNone;
+  std::shared_ptr<WireFormat> wire_format = nullptr;
+  /// After the first step the buckets follow the order in which rank 0 marked gradients.
+  bool rebuild = true;
+};
+
+namespace detail {
+
+/// Gradients are not reduced, but what the inner optimizer makes of them.
+inline bool CombinesDeltas(const DistributedOptions& options) {
+  return options.op == ReduceOp::kAdasum;
+}
+
+/// The parameters that all ranks share, by index. Throws unless the local ones exist.
+inline std::vector<size_t> SharedOf(
+    const std::vector<Parameter>& parameters, const DistributedOptions& options) {
+  const auto& local = options.local_parameters;
+  for (const std::string& name : local)
+    if (std::none_of(parameters.begin(), parameters.end(), [&](const Parameter& parameter) {
+          return parameter.name == name;
+        }))
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          "local_parameters: the optimizer has no parameter '" + name + "'");
+  std::vector<size_t> shared;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (std::find(local.begin(), local.end(), parameters[i].name) == local.end())
+      shared.push_back(i);
+  return shared;
+}
+
+/// Those of them whose gradients are reduced.
+inline std::vector<size_t> ReducedOf(
+    const std::vector<Parameter>& parameters, const DistributedOptions& options) {
+  if (CombinesDeltas(options)) return {};
+  return SharedOf(parameters, options);
+}
+
+/// The groups as indices of parameters. Throws unless these are `reduced`.
+inline std::vector<std::vector<size_t>> GroupsOf(
+    const std::vector<Parameter>& parameters, const std::vector<size_t>& reduced,
+    const DistributedOptions& options) {
+  std::vector<std::vector<size_t>> groups;
+  for (const std::vector<std::string>& names : options.groups) {
+    groups.emplace_back();
+    for (const std::string& name : names) {
+      const auto found = std::find_if(
+          reduced.begin(), reduced.end(), [&](size_t i) { return parameters[i].name == name; });
+      if (found == reduced.end())
+        throw Error(
+            ErrorCode::kInvalidArgument,
+            "groups: the optimizer reduces no parameter '" + name + "'");
+      groups.back().push_back(*found);
+    }
+  }
+  return groups;
+}
+
+/// What a reducer is told, but for the groups. The average over the ranks is a sum between two
+/// factors.
+inline ReducerOptions ReducerOptionsOf(int size, const DistributedOptions& options) {
+  ReducerOptions told;
+  told.op = CombinesDeltas(options) ? ReduceOp::kSum : options.op;
+  told.bucket_bytes = options.bucket_bytes;
+  told.first_bucket_bytes = options.first_bucket_bytes;
+  told.equal_groups = options.equal_groups;
+  told.wire = options.wire;
+  told.wire_format = options.wire_format;
+  told.rebuild = options.rebuild;
+  if (options.average_aggregated_gradients && options.backward_passes_per_step > 0)
+    told.scale.after = 1.0 / options.backward_passes_per_step;
+  const double predivide = options.gradient_predivide_factor;
+  if (predivide == 1 || options.op != ReduceOp::kAverage || !(predivide > 0)) return told;
+  told.op = ReduceOp::kSum;
+  told.scale = {1 / predivide, predivide / size * told.scale.after};
+  return told;
+}
+
+/// What goes with the reduction of gradients alone. Throws kInvalidArgument.
+template <typename Refuse>
+void CheckDeltaOptions(
+    const DistributedOptions& options, const std::vector<Parameter>& parameters,
+    const std::vector<size_t>& shared, const Refuse& refuse) {
+  const char* other = nullptr;
+  if (options.average_aggregated_gradients) other = "average_aggregated_gradients";
+  if (options.max_gradient_norm > 0) other = "max_gradient_norm";
+  if (!options.groups.empty()) other = "groups";
+  if (options.equal_groups > 0) other = "equal_groups";
+  if (options.wire != Wire::kNone || options.wire_format != nullptr) other = "wire";
+  if (other != nullptr)
+    refuse(
+        std::string("the reduce op is adasum, which reduces no gradients, with ") + other +
+        "; expected average or sum, or no such option");
+  for (const size_t i : shared) {
+    const DType dtype = parameters[i].value.dtype;
+    if (dtype != DType::kF32 && dtype != DType::kF64)
+      refuse(
+          "the reduce op is adasum and parameter '" + parameters[i].name + "' " + NameOf(dtype) +
+          "; expected f32 or f64");
+  }
+}
+
+/// Of parameters on GPUs: what looks at gradients on the host cannot be. Throws kUnavailable.
+inline void CheckPlaces(
+    const DistributedOptions& options, const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    if (parameter.value.device < 0) continue;
+    const char* other = nullptr;
+    if (options.max_gradient_norm > 0) other = "max_gradient_norm";
+    if (options.check_every > 0) other = "check_every";
+    if (CombinesDeltas(options)) other = "the reduce op adasum";
+    if (options.wire != Wire::kNone || options.wire_format != nullptr) other = "wire";
+    if (parameter.row_length > 0) other = "a gradient by rows";
+    if (other != nullptr)
+      throw Error(
+          ErrorCode::kUnavailable, "DistributedOptimizer: parameter '" + parameter.name +
+                                       "' lies on GPU " + std::to_string(parameter.value.device) +
+                                       "; " + other + " is for parameters in host memory");
+  }
+}
+
+/// Throws kInvalidArgument unless each option can be, with the `shared` of the parameters.
+inline void CheckOptions(
+    const DistributedOptions& options, const std::vector<Parameter>& parameters,
+    const std::vector<size_t>& shared) {
+  const auto refuse = [](const std::string& text) {
+    throw Error(ErrorCode::kInvalidArgument, "DistributedOptimizer: " + text);
+  };
+  for (const Parameter& parameter : parameters) {
+    const Buffer& value = parameter.value;
+    const Buffer& gradient = parameter.gradient;
+    if (gradient.data != nullptr &&
+        (gradient.count != value.count || gradient.dtype != value.dtype))
+      refuse(
+          "the gradient of '" + parameter.name + "' is " + NameOf(gradient.dtype) + "[" +
+          std::to_string(gradient.count) + "]; expected that of its value, " + NameOf(value.dtype) +
+          "[" + std::to_string(value.count) + "]");
+  }
+  CheckPlaces(options, parameters);
+  if (CombinesDeltas(options))
+    CheckDeltaOptions(options, parameters, shared, refuse);
+  else if (options.op != ReduceOp::kAverage && options.op != ReduceOp::kSum)
+    refuse(
+        std::string("the reduce op is ") + NameOf(options.op) +
+        "; expected average, sum or adasum");
+  if (options.backward_passes_per_step < 1)
+    refuse(
+        "backward_passes_per_step is " + std::to_string(options.backward_passes_per_step) +
+        "; expected 1 or more");
+  if (options.gradient_predivide_factor != 1 && options.op != ReduceOp::kAverage)
+    refuse("gradient_predivide_factor goes with the reduce op average");
+  if (!(options.gradient_predivide_factor > 0))
+    refuse(
+        "gradient_predivide_factor is " + std::to_string(options.gradient_predivide_factor) +
+        "; expected more than 0");
+  if (!(options.max_gradient_norm >= 0))
+    refuse(
+        "max_gradient_norm is " + std::to_string(options.max_gradient_norm) +
+        "; expected 0 or more");
+  if (options.check_every < 0)
+    refuse("check_every is " + std::to_string(options.check_every) + "; expected 0 or more");
+  if (!options.groups.empty() && options.equal_groups > 0)
+    refuse("groups and equal_groups are given; expected one of them");
+  for (const size_t i : shared) {
+    const DType dtype = parameters[i].value.dtype;
+    if (options.max_gradient_norm > 0 && dtype != DType::kF32 && dtype != DType::kF64)
+      refuse(
+          "max_gradient_norm: parameter '" + parameters[i].name + "' is " + NameOf(dtype) +
+          "; expected f32 or f64");
+  }
+}
+
+/// Everything that is not compared with the plan of the reduction.
+inline std::string TextOf(
+    const DistributedOptions& options, const std::vector<Parameter>& parameters) {
+  std::string text =
+      "backward_passes_per_step " + std::to_string(options.backward_passes_per_step) +
+      ", average_aggregated_gradients " +
+      (options.average_aggregated_gradients ? "true" : "false") + ", max_gradient_norm " +
+      std::to_string(options.max_gradient_norm) + ", check_every " +
+      std::to_string(options.check_every) + ", gradient_predivide_factor " +
+      std::to_string(options.gradient_predivide_factor);
+  if (options.sparse_as_dense) text += ", sparse_as_dense";
+  if (CombinesDeltas(options)) text += ", adasum";
+  for (const std::string& name : options.local_parameters) text += ", local '" + name + "'";
+  for (const Parameter& parameter : parameters) {
+    if (parameter.row_length > 0)
+      text += ", '" + parameter.name + "' in rows of " + std::to_string(parameter.row_length);
+    if (!parameter.requires_gradient) text += ", frozen '" + parameter.name + "'";
+  }
+  return text;
+}
+
+}  // namespace detail
+}  // namespace dtrun
+
+#endif

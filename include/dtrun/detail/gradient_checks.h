@@ -1,0 +1,263 @@
+#ifndef DTRUN_DETAIL_GRADIENT_CHECKS_H_
+#define DTRUN_DETAIL_GRADIENT_CHECKS_H_
+
+#include <dtrun/communicator.h>
+#include <dtrun/error.h>
+#include <dtrun/objects.h>
+#include <dtrun/optimizer.h>
+#include <dtrun/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+// What DistributedOptimizer looks at besides reducing; not for trainers.
+
+namespace dtrun {
+namespace detail {
+
+/// Whether an element of a float type is infinite or no number. False for other types.
+inline bool HasNonFinite(const Buffer& buffer) {
+  const auto any = [&](auto exponent) {
+    using Bits = decltype(exponent);
+    const auto* bytes = static_cast<const unsigned char*>(buffer.data);
+    bool found = false;
+    for (uint64_t i = 0; i < buffer.count; ++i) {
+      Bits bits;
+      std::memcpy(&bits, bytes + i * sizeof bits, sizeof bits);
+      found = found | ((bits & exponent) == exponent);
+    }
+    return found;
+  };
+  switch (buffer.dtype) {
+    case DType::kF16: return any(uint16_t{0x7c00});
+    case DType::kBF16: return any(uint16_t{0x7f80});
+    case DType::kF32: return any(uint32_t{0x7f800000});
+    case DType::kF64: return any(uint64_t{0x7ff0000000000000});
+    default: return false;
+  }
+}
+
+/// 64-bit FNV-1a over words of eight bytes and the rest.
+inline uint64_t DigestOf(const Buffer& buffer) {
+  uint64_t digest = 0xcbf29ce484222325u;
+  const auto* bytes = static_cast<const unsigned char*>(buffer.data);
+  uint64_t i = 0;
+  for (uint64_t word; i + sizeof word <= buffer.bytes(); i += sizeof word) {
+    std::memcpy(&word, bytes + i, sizeof word);
+    digest = (digest ^ word) * 0x100000001b3u;
+    digest ^= digest >> 32;
+  }
+  for (; i < buffer.bytes(); ++i) digest = (digest ^ bytes[i]) * 0x100000001b3u;
+  return digest;
+}
+
+/// "rank 1", "ranks 0, 2"
+inline std::string RankList(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+/// Throws kMismatch on all ranks unless `mine` is the same text on all of them. Collective.
+inline void CheckSameText(
+    Communicator& communicator, const std::string& what, const std::string& mine) {
+  std::map<std::string, std::vector<int>> sides;
+  int rank = 0;
+  for (const std::string& text : AllGatherBytes(communicator, mine)) sides[text].push_back(rank++);
+  if (sides.size() == 1) return;
+  std::string listing;
+  for (const auto& side : sides)
+    listing += (listing.empty() ? "" : "; ") + side.first + " on " + RankList(side.second);
+  throw Error(ErrorCode::kMismatch, "the ranks have different " + what + ": " + listing);
+}
+
+/// Throws kMismatch on all ranks if one has found a gradient infinite or no number: `found` is the
+/// parameter, or none. `when` ends the text: " in step 7". Collective.
+inline void CheckFinite(
+    Communicator& communicator, const std::vector<Parameter>& parameters,
+    std::optional<size_t> found, const std::string& when) {
+  int64_t mine = found ? static_cast<int64_t>(*found) : int64_t{-1};
+  std::vector<int64_t> all(static_cast<size_t>(communicator.size()));
+  communicator.AllGather(Buffer(&mine, 1), Buffer(all.data(), all.size()));
+  const auto first = std::find_if(all.begin(), all.end(), [](int64_t i) { return i >= 0; });
+  if (first == all.end()) return;
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] == *first) ranks.push_back(static_cast<int>(rank));
+  throw Error(
+      ErrorCode::kMismatch, "the gradient of '" + parameters[static_cast<size_t>(*first)].name +
+                                "' is infinite or no number on " + RankList(ranks) + when);
+}
+
+/// Throws kMismatch on all ranks unless the values of `which` parameters are the same on all of
+/// them. Collective.
+inline void CheckSameValues(
+    Communicator& communicator, const std::vector<Parameter>& parameters,
+    const std::vector<size_t>& which, const std::string& when) {
+  std::vector<uint64_t> mine;
+  for (const size_t i : which) mine.push_back(DigestOf(parameters[i].value));
+  std::vector<uint64_t> all(mine.size() * static_cast<size_t>(communicator.size()));
+  communicator.AllGather(Buffer(mine.data(), mine.size()), Buffer(all.data(), all.size()));
+  for (size_t i = 0; i < mine.size(); ++i) {
+    std::vector<int> others;
+    for (size_t rank = 0; rank * mine.size() < all.size(); ++rank)
+      if (all[rank * mine.size() + i] != all[i]) others.push_back(static_cast<int>(rank));
+    if (others.empty()) continue;
+    throw Error(
+        ErrorCode::kMismatch, "parameter '" + parameters[which[i]].name + "' of " +
+                                  RankList(others) + " is not that of rank 0 any more" + when);
+  }
+}
+
+// How DistributedOptimizer clips; not for trainers.
+
+/// Sum of squares of a gradient of f32 or f64, in f64, in four parts whose order never changes.
+inline double SquaredNorm(const Buffer& buffer) {
+  const auto sum = [&](const auto* values) {
+    double parts[4] = {0, 0, 0, 0};
+    for (uint64_t i = 0; i < buffer.count; ++i) {
+      const double value = static_cast<double>(values[i]);
+      parts[i % 4] += value * value;
+    }
+    return (parts[0] + parts[1]) + (parts[2] + parts[3]);
+  };
+  return buffer.dtype == DType::kF64 ? sum(static_cast<const double*>(buffer.data))
+                                     : sum(static_cast<const float*>(buffer.data));
+}
+
+inline void Multiply(const Buffer& buffer, double factor) {
+  if (buffer.dtype == DType::kF64) {
+    auto* values = static_cast<double*>(buffer.data);
+    for (uint64_t i = 0; i < buffer.count; ++i) values[i] *= factor;
+  } else {
+    auto* values = static_cast<float*>(buffer.data);
+    for (uint64_t i = 0; i < buffer.count; ++i) values[i] *= static_cast<float>(factor);
+  }
+}
+
+/// Clips gradients so that the norm of all of them together is at most `most`; returns the norm
+/// that they had.
+inline double ClipByNorm(const std::vector<Buffer>& gradients, double most) {
+  double squares = 0;
+  for (const Buffer& gradient : gradients) squares += SquaredNorm(gradient);
+  const double norm = std::sqrt(squares);
+  if (norm > most)
+    for (const Buffer& gradient : gradients) Multiply(gradient, most / (norm + 1e-6));
+  return norm;
+}
+
+// What DistributedOptimizer demands of a list of parameters; not for trainers.
+
+[[noreturn]] inline void Refuse(const std::string& text) {
+  throw Error(ErrorCode::kInvalidArgument, "DistributedOptimizer: " + text);
+}
+
+/// Errors and the other ranks know parameters by their names.
+inline void CheckNames(const std::vector<Parameter>& parameters) {
+  std::unordered_map<std::string, size_t> first;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const std::string& name = parameters[i].name;
+    if (name.empty())
+      Refuse("parameter " + std::to_string(i) + " has no name; every parameter needs one");
+    const auto found = first.emplace(name, i);
+    if (!found.second)
+      Refuse(
+          "parameters " + std::to_string(found.first->second) + " and " + std::to_string(i) +
+          " are both called '" + name + "'; every parameter needs a name of its own");
+  }
+}
+
+/// A row_length divides the parameter, whose elements are f32 or f64.
+inline void CheckRows(const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    if (parameter.row_length == 0) continue;
+    const std::string what = "parameter '" + parameter.name + "' has rows of " +
+                             std::to_string(parameter.row_length) + " elements";
+    if (parameter.value.count % parameter.row_length != 0)
+      Refuse(what + " but " + std::to_string(parameter.value.count) + "; expected whole rows");
+    const DType dtype = parameter.value.dtype;
+    if (dtype != DType::kF32 && dtype != DType::kF64)
+      Refuse(what + " of " + NameOf(dtype) + "; expected f32 or f64");
+  }
+}
+
+/// For each parameter the first of those that have its memory (tied weights), itself where it is
+/// alone. Throws if two parameters share a part of their memory.
+inline std::vector<size_t> FirstOfTied(const std::vector<Parameter>& parameters) {
+  std::vector<size_t> first(parameters.size()), order;
+  std::iota(first.begin(), first.end(), size_t{0});
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].value.data != nullptr && parameters[i].value.count > 0) order.push_back(i);
+  const auto begin = [&](size_t i) {
+    return reinterpret_cast<uintptr_t>(parameters[i].value.data);
+  };
+  std::stable_sort(
+      order.begin(), order.end(), [&](size_t a, size_t b) { return begin(a) < begin(b); });
+  for (size_t k = 1; k < order.size(); ++k) {
+    const size_t a = first[order[k - 1]], b = order[k];
+    const Buffer &one = parameters[a].value, &other = parameters[b].value;
+    if (begin(a) + one.bytes() <= begin(b)) continue;
+    if (one.data != other.data || one.count != other.count || one.dtype != other.dtype)
+      Refuse(
+          "parameters '" + parameters[std::min(a, b)].name + "' and '" +
+          parameters[std::max(a, b)].name +
+          "' share a part of their memory; expected all of it (tied weights) or none");
+    first[b] = a;
+  }
+  return first;
+}
+
+/// Tied parameters have one gradient: the memory that one of them brings, or none yet.
+inline void TieGradients(std::vector<Parameter>& parameters, const std::vector<size_t>& first) {
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    Buffer& mine = parameters[i].gradient;
+    Buffer& shared = parameters[first[i]].gradient;
+    if (shared.data == nullptr) shared = mine;
+    if (mine.data != nullptr && mine.data != shared.data)
+      Refuse(
+          "the tied parameters '" + parameters[first[i]].name + "' and '" + parameters[i].name +
+          "' have different memory for their gradients; give them the same, or none");
+  }
+  for (size_t i = 0; i < parameters.size(); ++i)
+    parameters[i].gradient = parameters[first[i]].gradient;
+}
+
+/// Takes all but the first of tied parameters out of `reduced`, and returns, for each parameter, 1
+/// if it was not in it. Throws if tied parameters differ in that.
+inline std::vector<uint8_t> LocalOf(
+    const std::vector<Parameter>& parameters, const std::vector<size_t>& first,
+    std::vector<size_t>& reduced) {
+  std::vector<uint8_t> is_local(parameters.size(), 1);
+  for (const size_t i : reduced) is_local[i] = 0;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (is_local[i] != is_local[first[i]])
+      Refuse(
+          "of the tied parameters '" + parameters[first[i]].name + "' and '" + parameters[i].name +
+          "' one is in local_parameters; expected both or none");
+  reduced.erase(
+      std::remove_if(reduced.begin(), reduced.end(), [&](size_t i) { return first[i] != i; }),
+      reduced.end());
+  return is_local;
+}
+
+/// "a", or "a' and 'b" where they are tied: texts put it in quotes.
+inline std::string NamesOf(
+    const std::vector<Parameter>& parameters, const std::vector<size_t>& first, size_t i) {
+  std::string names;
+  for (size_t k = 0; k < parameters.size(); ++k)
+    if (first[k] == first[i]) names += (names.empty() ? "" : "' and '") + parameters[k].name;
+  return names;
+}
+
+}  // namespace detail
+}  // namespace dtrun
+
+#endif  // DTRUN_DETAIL_GRADIENT_CHECKS_H_

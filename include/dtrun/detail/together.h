@@ -1,0 +1,56 @@
+#ifndef DTRUN_DETAIL_TOGETHER_H_
+#define DTRUN_DETAIL_TOGETHER_H_
+
+#include <dtrun/communicator.h>
+#include <dtrun/detail/gradient_checks.h>
+#include <dtrun/error.h>
+#include <dtrun/objects.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <vector>
+
+// What strategies make of an error on one rank; not for trainers.
+
+namespace dtrun {
+namespace detail {
+
+/// Calls `body`, which talks to nobody. Where it has thrown on some ranks, the first one's error is
+/// thrown on all of them, with the ranks that have the same, each a `word`, unless all have it.
+/// Collective.
+template <typename Body>
+void ThrowTogether(Communicator& communicator, const std::string& word, const Body& body) {
+  int code = 0;
+  std::string text;
+  try {
+    body();
+  } catch (const Error& error) {
+    code = static_cast<int>(error.code());
+    text = error.what();
+  } catch (const std::exception& error) {
+    code = static_cast<int>(ErrorCode::kSystem);
+    text = error.what();
+  }
+  const std::vector<std::string> all =
+      AllGatherBytes(communicator, code == 0 ? "" : std::to_string(code) + " " + text);
+  std::string first;
+  for (const std::string& each : all)
+    if (first.empty()) first = each;
+  if (first.empty()) return;
+  std::string names;
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] == first) names += (names.empty() ? "" : ", ") + std::to_string(rank);
+  const auto alike = static_cast<size_t>(std::count(all.begin(), all.end(), first));
+  const size_t space = first.find(' ');
+  const std::string prefix =
+      alike == all.size() ? "" : word + (alike == 1 ? " " : "s ") + names + ": ";
+  throw Error(
+      static_cast<ErrorCode>(std::stoi(first.substr(0, space))), prefix + first.substr(space + 1));
+}
+
+}  // namespace detail
+}  // namespace dtrun
+
+#endif

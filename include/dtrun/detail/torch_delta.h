@@ -1,0 +1,80 @@
+#ifndef DTRUN_DETAIL_TORCH_DELTA_H_
+#define DTRUN_DETAIL_TORCH_DELTA_H_
+
+#include <dtrun/communicator.h>
+#include <dtrun/detail/delta_reduction.h>
+#include <dtrun/detail/torch_tensors.h>
+#include <dtrun/named_queue.h>
+#include <dtrun/types.h>
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+// What DistributedOptimizer combines with ReduceOp::kAdasum; not for trainers.
+
+namespace dtrun {
+namespace torch {
+namespace internal {
+
+/// As dtrun::detail::DeltaReduction, for parameters of LibTorch in any of its float types: the
+/// difference that a step makes is computed and added in that type.
+class DeltaReduction {
+ public:
+  /// Collective: throws kMismatch, with the first parameter that differs between the ranks.
+  DeltaReduction(Communicator& communicator, const NamedTensors& parameters)
+      : queue_(Agreed(communicator, parameters)) {
+    for (const auto& parameter : parameters) {
+      const Tensor value = parameter.second.detach();  // the same memory
+      values_.push_back(value);
+      before_.push_back(::torch::empty_like(value));
+      deltas_.push_back(::torch::empty(value.sizes(), value.options()));
+      const Tensor& delta = deltas_.back();
+      const Buffer buffer(
+          delta.data_ptr(), static_cast<uint64_t>(delta.numel()),
+          CheckedDType(parameter.first, delta));
+      tensors_.push_back(
+          {parameter.first, buffer, Shape(delta.sizes().begin(), delta.sizes().end())});
+    }
+    options_.op = ReduceOp::kAdasum;
+  }
+
+  /// Before the step.
+  void Begin() {
+    ::torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < values_.size(); ++i) before_[i].copy_(values_[i]);
+  }
+
+  /// After it: the values become what all ranks have. Collective.
+  void End() {
+    if (values_.empty()) return;
+    ::torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < values_.size(); ++i) at::sub_out(deltas_[i], values_[i], before_[i]);
+    queue_.AllReduce(tensors_, options_).Wait();
+    for (size_t i = 0; i < values_.size(); ++i) at::add_out(values_[i], before_[i], deltas_[i]);
+  }
+
+ private:
+  static Communicator& Agreed(Communicator& communicator, const NamedTensors& parameters) {
+    detail::CheckAdasumRanks(communicator.size());
+    std::vector<std::string> lines = {"adasum"};
+    for (const auto& parameter : parameters)
+      lines.push_back(Text(
+          "'", parameter.first, "' ", parameter.second.scalar_type(), parameter.second.sizes()));
+    AgreeOn(communicator, "DistributedOptimizer", lines);
+    return communicator;
+  }
+
+  std::vector<Tensor> values_, before_, deltas_;
+  NamedQueue::Tensors tensors_;
+  NamedOptions options_;
+  NamedQueue queue_;
+};
+
+}  // namespace internal
+}  // namespace torch
+}  // namespace dtrun
+
+#endif

@@ -1,0 +1,124 @@
+#ifndef DTRUN_DETAIL_TORCH_SAMPLER_H_
+#define DTRUN_DETAIL_TORCH_SAMPLER_H_
+
+#include <dtrun/detail/torch_tensors.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace dtrun {
+namespace torch {
+
+/// What ranks get when the examples cannot be dealt evenly.
+enum class Remainder {
+  kRepeat,  ///< as many on every rank; the first examples of the epoch come twice
+  kDrop,    ///< as many on every rank; the last examples of the epoch are left out
+  /// every example exactly once; the first ranks get one more. Ranks may then make different
+  /// numbers of batches: for evaluation, not around an optimizer's step, which is collective.
+  kUneven,
+};
+
+struct SamplerOptions {
+  bool shuffle = true;
+  uint64_t seed = 0;  ///< the same on all ranks
+  Remainder remainder = Remainder::kRepeat;
+};
+
+/// Deals the examples of a data set to the ranks; a sampler for torch::data::make_data_loader. All
+/// ranks shuffle alike, by seed and epoch, and rank r of p takes positions r, r + p, r + 2 p: the
+/// ranks' n-th batches of size b together are what one process takes as its n-th batch of size p b.
+///
+///   5 examples in the order 3 0 4 1 2, 2 ranks, kRepeat  ->  {3, 4, 2} and {0, 1, 3}
+///
+/// `reset()`, which a data loader calls at the start of each pass, goes on to the next epoch once
+/// an index has been drawn of this one. Not thread-safe.
+class DistributedSampler : public ::torch::data::samplers::Sampler<> {
+ public:
+  DistributedSampler(const Communicator& communicator, size_t size, SamplerOptions options = {})
+      : options_(options),
+        rank_(static_cast<size_t>(communicator.rank())),
+        ranks_(static_cast<size_t>(communicator.size())),
+        size_(size) {
+    Deal();
+  }
+
+  /// Starts this epoch from its beginning: a resumed training goes on with the order it would have
+  /// had.
+  void set_epoch(size_t epoch) {
+    epoch_ = epoch;
+    Deal();
+  }
+  size_t epoch() const { return epoch_; }
+  /// How many indices this rank gets in an epoch.
+  size_t local_size() const { return indices_.size(); }
+
+  void reset(c10::optional<size_t> new_size = c10::nullopt) override {
+    size_ = new_size.value_or(size_);
+    set_epoch(next_ > 0 ? epoch_ + 1 : epoch_);
+  }
+
+  c10::optional<std::vector<size_t>> next(size_t batch_size) override {
+    const size_t count = std::min(batch_size, indices_.size() - next_);
+    if (count == 0) return c10::nullopt;
+    const auto first = indices_.begin() + static_cast<std::ptrdiff_t>(next_);
+    next_ += count;
+    return std::vector<size_t>(first, first + static_cast<std::ptrdiff_t>(count));
+  }
+
+  void save(::torch::serialize::OutputArchive& archive) const override {
+    archive.write("epoch", ::torch::tensor(static_cast<int64_t>(epoch_)), /*is_buffer=*/true);
+    archive.write("next", ::torch::tensor(static_cast<int64_t>(next_)), /*is_buffer=*/true);
+  }
+
+  void load(::torch::serialize::InputArchive& archive) override {
+    set_epoch(Read(archive, "epoch"));
+    next_ = std::min(Read(archive, "next"), indices_.size());
+  }
+
+ private:
+  static size_t Read(::torch::serialize::InputArchive& archive, const char* key) {
+    Tensor value;
+    archive.read(key, value, /*is_buffer=*/true);
+    return static_cast<size_t>(value.item<int64_t>());
+  }
+
+  void Deal() {
+    std::vector<size_t> order(size_);
+    std::iota(order.begin(), order.end(), size_t{0});
+    if (options_.shuffle) Shuffle(order);
+    if (options_.remainder == Remainder::kDrop) order.resize(size_ / ranks_ * ranks_);
+    if (options_.remainder == Remainder::kRepeat && size_ > 0) {
+      const size_t rest = (ranks_ - size_ % ranks_) % ranks_;
+      for (size_t i = 0; i < rest; ++i) order.push_back(order[i]);
+    }
+    indices_.clear();
+    for (size_t i = rank_; i < order.size(); i += ranks_) indices_.push_back(order[i]);
+    next_ = 0;
+  }
+
+  // Fisher and Yates. std::shuffle may differ between standard libraries, and so between hosts.
+  void Shuffle(std::vector<size_t>& order) const {
+    std::seed_seq seeds{
+        static_cast<uint32_t>(options_.seed), static_cast<uint32_t>(options_.seed >> 32),
+        static_cast<uint32_t>(epoch_)};
+    std::mt19937_64 random(seeds);
+    for (size_t i = order.size(); i > 1; --i)
+      std::swap(order[i - 1], order[static_cast<size_t>(random() % i)]);
+  }
+
+  SamplerOptions options_;
+  size_t rank_, ranks_, size_;
+  size_t epoch_ = 0;
+  std::vector<size_t> indices_;  // of this rank, in this epoch
+  size_t next_ = 0;              // of indices_
+};
+
+}  // namespace torch
+}  // namespace dtrun
+
+#endif

@@ -1,0 +1,67 @@
+#ifndef DTRUN_DETAIL_TORCH_STATE_H_
+#define DTRUN_DETAIL_TORCH_STATE_H_
+
+#include <dtrun/detail/torch_optimizer.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <sstream>
+#include <string>
+
+namespace dtrun {
+namespace torch {
+
+/// Makes the state of the optimizer (momenta, moments, step counts) and the options of its groups
+/// on all ranks equal to those of rank `root`; the other ranks need not have any state yet.
+/// Collective. For the optimizers of LibTorch and those that override `save` and `load` as they do;
+/// a DistributedOptimizer's inner one is meant by it.
+inline void BroadcastOptimizerState(
+    Communicator& communicator, ::torch::optim::Optimizer& optimizer, int root = 0) {
+  auto* wrapper = dynamic_cast<DistributedOptimizer*>(&optimizer);
+  ::torch::optim::Optimizer& inner = wrapper == nullptr ? optimizer : wrapper->inner();
+  std::string bytes;
+  if (communicator.rank() == root) {
+    ::torch::serialize::OutputArchive archive, state;
+    inner.save(state);
+    archive.write("state", state);
+    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+      ::torch::serialize::OutputArchive group;
+      optimizer.param_groups()[g].options().serialize(group);
+      archive.write("group" + std::to_string(g), group);
+    }
+    std::ostringstream stream;
+    archive.save_to(stream);
+    bytes = stream.str();
+  }
+  uint64_t size = bytes.size();
+  communicator.Broadcast(Buffer(&size, 1), root);
+  bytes.resize(size);
+  communicator.Broadcast(Buffer(bytes.data(), size, DType::kU8), root);
+  if (communicator.rank() == root) return;
+  try {
+    ::torch::serialize::InputArchive archive, state;
+    // Every rank has its own GPU.
+    ::torch::Device device = at::kCPU;
+    for (const auto& group : optimizer.param_groups())
+      if (!group.params().empty()) device = group.params()[0].device();
+    archive.load_from(bytes.data(), bytes.size(), device);
+    archive.read("state", state);
+    inner.state().clear();
+    inner.load(state);
+    for (size_t g = 0; g < optimizer.param_groups().size(); ++g) {
+      ::torch::serialize::InputArchive group;
+      archive.read("group" + std::to_string(g), group);
+      optimizer.param_groups()[g].options().serialize(group);
+    }
+  } catch (const c10::Error& error) {
+    internal::Refuse(
+        ErrorCode::kMismatch, "broadcast_optimizer_state: what rank ", root,
+        " has does not fit the optimizer of rank ", communicator.rank(), ": ",
+        error.what_without_backtrace());
+  }
+}
+
+}  // namespace torch
+}  // namespace dtrun
+
+#endif

@@ -1,0 +1,306 @@
+#ifndef DTRUN_DETAIL_TORCH_TENSORS_H_
+#define DTRUN_DETAIL_TORCH_TENSORS_H_
+
+#include <torch/version.h>
+
+static_assert(
+    TORCH_VERSION_MAJOR > 1 || (TORCH_VERSION_MAJOR == 1 && TORCH_VERSION_MINOR >= 13),
+    "dtrun/torch.h: this LibTorch is too old; expected 1.13 or newer");
+
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <dtrun/communicator.h>
+#include <dtrun/error.h>
+#include <dtrun/objects.h>
+#include <dtrun/types.h>
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+// Where tensors lie, and the streams of GPUs; not for trainers. All of it goes through LibTorch's
+// own interface to devices, so that a trainer for the CPU needs nothing of CUDA.
+
+namespace dtrun {
+namespace torch {
+
+using at::Tensor;
+
+namespace internal {
+
+template <typename... Parts>
+std::string Text(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  return text.str();
+}
+
+template <typename... Parts>
+[[noreturn]] void Refuse(ErrorCode code, const Parts&... parts) {
+  throw Error(code, Text(parts...));
+}
+
+/// The device of a tensor that a collective can take. `what` for errors: "parameter 'fc.weight'".
+inline at::Device CheckedDevice(const std::string& what, const Tensor& tensor) {
+  if (!tensor.defined()) Refuse(ErrorCode::kInvalidArgument, what, " is undefined");
+  if (tensor.device().is_cpu() || tensor.device().is_cuda()) return tensor.device();
+  Refuse(
+      ErrorCode::kUnavailable, what, " lies on ", tensor.device(),
+      "; expected the CPU or a GPU of CUDA's: no backend here reaches other memory");
+}
+
+/// Into which this thread's operations on a GPU are enqueued.
+inline c10::Stream CurrentStream(const at::Device& device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+/// What is enqueued into `later` from now on comes after what is in `earlier`. The host does not
+/// wait.
+inline void Order(const c10::Stream& earlier, const c10::Stream& later) {
+  if (earlier == later) return;
+  c10::Event event(earlier.device_type());
+  event.record(earlier);
+  event.block(later);
+}
+
+/// The stream of a GPU that is dtrun's, and CUDA's name of it. From 2.11 on, LibTorch says what the
+/// current stream is; before, that is known of the default one alone.
+template <typename Stream, typename = void>
+struct KnownStream {
+  static Stream Of(const Stream& current) {
+    return c10::impl::VirtualGuardImpl(current.device_type()).getDefaultStream(current.device());
+  }
+  static void* NameOf(const Stream&) { return nullptr; }
+};
+template <typename Stream>
+struct KnownStream<Stream, std::void_t<decltype(std::declval<const Stream&>().native_handle())>> {
+  static Stream Of(const Stream& current) { return current; }
+  static void* NameOf(const Stream& stream) { return stream.native_handle(); }
+};
+
+/// Where dtrun's part of a trainer's work on a device is enqueued. On the CPU nothing is.
+class Lane {
+ public:
+  explicit Lane(const at::Device& device) : device_(device) {
+    if (!device.is_cpu()) stream_ = KnownStream<c10::Stream>::Of(CurrentStream(device));
+  }
+
+  const at::Device& device() const { return device_; }
+
+  /// What comes into the lane from now on comes after what this thread has enqueued.
+  void Enter() const {
+    if (stream_) Order(CurrentStream(device_), *stream_);
+  }
+  /// What this thread enqueues from now on comes after what is in the lane.
+  void Leave() const {
+    if (stream_) Order(*stream_, CurrentStream(device_));
+  }
+
+  /// Contiguous elements on the device or, without data, a place for them.
+  Buffer BufferOf(void* data, int64_t count, DType dtype) const {
+    Buffer buffer(data, static_cast<uint64_t>(count), dtype);
+    if (!stream_) return buffer;
+    buffer.device = device_.index();
+    buffer.stream = KnownStream<c10::Stream>::NameOf(*stream_);
+    return buffer;
+  }
+
+ private:
+  at::Device device_;
+  std::optional<c10::Stream> stream_;
+};
+
+/// True for the types of LibTorch that have a DType; then `*dtype` is it.
+inline bool FindDType(at::ScalarType type, DType* dtype) {
+  static const std::map<at::ScalarType, DType> kTypes = {
+      {at::kByte, DType::kU8},   {at::kChar, DType::kI8},       {at::kShort, DType::kI16},
+      {at::kInt, DType::kI32},   {at::kLong, DType::kI64},      {at::kHalf, DType::kF16},
+      {at::kFloat, DType::kF32}, {at::kBFloat16, DType::kBF16}, {at::kDouble, DType::kF64},
+      {at::kBool, DType::kBool},
+  };
+  const auto found = kTypes.find(type);
+  if (found == kTypes.end()) return false;
+  *dtype = found->second;
+  return true;
+}
+
+inline DType CheckedDType(const std::string& what, const Tensor& tensor) {
+  DType dtype = DType::kF32;
+  if (FindDType(tensor.scalar_type(), &dtype)) return dtype;
+  Refuse(
+      ErrorCode::kInvalidArgument, what, " has elements of type ", tensor.scalar_type(),
+      "; expected f16, bf16, f32, f64, bool or integers");
+}
+
+/// A tensor as the contiguous memory that a collective needs: its own, or a copy that goes back
+/// with Finish(), which comes after the collective.
+class Staged {
+ public:
+  Staged(const std::string& what, const Tensor& tensor)
+      : tensor_(tensor), lane_(CheckedDevice(what, tensor)) {
+    if (tensor.layout() != at::kStrided) {
+      Refuse(
+          ErrorCode::kInvalidArgument, what, " has layout ", tensor.layout(),
+          "; expected a dense one");
+    }
+    const DType dtype = CheckedDType(what, tensor);
+    staged_ = tensor.detach().contiguous();
+    buffer_ = lane_.BufferOf(staged_.data_ptr(), staged_.numel(), dtype);
+    lane_.Enter();
+  }
+
+  const Buffer& buffer() const { return buffer_; }
+  const Lane& lane() const { return lane_; }
+
+  void Finish() {
+    lane_.Leave();
+    if (staged_.data_ptr() == tensor_.data_ptr()) return;
+    ::torch::NoGradGuard no_grad;
+    tensor_.copy_(staged_);
+  }
+
+ private:
+  Tensor tensor_, staged_;
+  Lane lane_;
+  Buffer buffer_;
+};
+
+/// "fc.weight [10, 64]"; memory that is not row by row shows its strides.
+inline std::string Describe(const std::string& name, const Tensor& tensor) {
+  if (tensor.is_contiguous()) return Text(name, " ", tensor.sizes());
+  return Text(name, " ", tensor.sizes(), " strides ", tensor.strides());
+}
+
+/// "rank 1" or "ranks 0, 2"
+inline std::string RankList(const std::vector<size_t>& ranks) {
+  std::string list = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) list += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  return list;
+}
+
+/// Collective: throws kMismatch on all ranks unless all have the same lines; it names the first
+/// line that differs, and the ranks.
+inline void AgreeOn(
+    Communicator& communicator, const std::string& what, const std::vector<std::string>& lines) {
+  std::string listing;
+  for (const std::string& line : lines) listing += line + '\n';
+  std::vector<std::istringstream> texts;
+  for (const std::string& text : AllGatherBytes(communicator, listing)) texts.emplace_back(text);
+  for (size_t i = 0;; ++i) {
+    std::map<std::string, std::vector<size_t>> sides;
+    for (size_t rank = 0; rank < texts.size(); ++rank) {
+      std::string line;
+      if (!std::getline(texts[rank], line)) line = "nothing";
+      sides[line].push_back(rank);
+    }
+    if (sides.size() == 1) {
+      if (sides.begin()->first == "nothing") return;
+      continue;
+    }
+    std::string found;
+    for (const auto& side : sides)
+      found += (found.empty() ? "" : ", ") + side.first + " on " + RankList(side.second);
+    Refuse(ErrorCode::kMismatch, what, ": the ranks differ in tensor ", i, ": ", found);
+  }
+}
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+inline void BroadcastAll(Communicator& communicator, const NamedTensors& tensors, int root) {
+  std::vector<Staged> staged;
+  std::vector<Work> works;
+  for (const auto& named : tensors) {
+    staged.emplace_back(Text("broadcast: '", named.first, "'"), named.second);
+    works.push_back(communicator.StartBroadcast(staged.back().buffer(), root));
+  }
+  for (Work& work : works) work.Wait();
+  for (Staged& one : staged) one.Finish();
+}
+
+inline NamedTensors BuffersOf(const ::torch::nn::Module& module) {
+  NamedTensors buffers;
+  for (const auto& item : module.named_buffers())
+    if (item.value().defined()) buffers.emplace_back(item.key(), item.value());
+  return buffers;
+}
+
+}  // namespace internal
+
+/// Replaces the elements of `tensor` by their reduction over all ranks. Collective; all ranks pass
+/// the same shape and type. Any dense tensor of the CPU or a GPU; one that is not contiguous goes
+/// through a copy. On a GPU (here and below) it is enqueued into the current stream, and the host
+/// waits for nobody: see dtrun/device_memory.h.
+///
+///   rank 0: {1, 2}   rank 1: {3, 5}   AllReduce(world, t)  ->  both {4, 7}
+inline void AllReduce(
+    Communicator& communicator, const Tensor& tensor, ReduceOp op = ReduceOp::kSum) {
+  internal::Staged staged("all_reduce: the tensor", tensor);
+  communicator.AllReduce(staged.buffer(), op);
+  staged.Finish();
+}
+
+/// Replaces the elements of `tensor` by those of rank `root`. Collective; the same shape and type
+/// everywhere.
+inline void Broadcast(Communicator& communicator, const Tensor& tensor, int root = 0) {
+  internal::Staged staged("broadcast: the tensor", tensor);
+  communicator.Broadcast(staged.buffer(), root);
+  staged.Finish();
+}
+
+/// The tensors of all ranks, one after the other along dimension 0, which may differ between ranks;
+/// a scalar counts as {1}. Collective. Different types or other dimensions are kMismatch.
+///
+///   rank 0: {{1, 2}}   rank 1: {{3, 4}, {5, 6}}   AllGather  ->  both {{1, 2}, {3, 4}, {5, 6}}
+inline Tensor AllGather(Communicator& communicator, const Tensor& tensor) {
+  internal::Staged staged("all_gather: the tensor", tensor);
+  std::vector<int64_t> sizes = tensor.dim() == 0 ? std::vector<int64_t>{1} : tensor.sizes().vec();
+  std::vector<int64_t> row(sizes.begin() + 1, sizes.end());
+  internal::AgreeOn(
+      communicator, "all_gather",
+      {internal::Text(NameOf(staged.buffer().dtype), " rows of ", at::IntArrayRef(row))});
+  const Counts rows = communicator.AllGatherCounts(static_cast<uint64_t>(sizes[0]));
+  const uint64_t row_elements = static_cast<uint64_t>(c10::multiply_integers(row));
+  Counts counts;
+  sizes[0] = 0;
+  for (const uint64_t n : rows) {
+    counts.push_back(n * row_elements);
+    sizes[0] += static_cast<int64_t>(n);
+  }
+  Tensor all = ::torch::empty(sizes, tensor.options().requires_grad(false));
+  staged.lane().Enter();  // after what has made the memory of the result
+  communicator.AllGather(
+      staged.buffer(), staged.lane().BufferOf(all.data_ptr(), all.numel(), staged.buffer().dtype),
+      counts);
+  staged.lane().Leave();
+  return all;
+}
+
+/// Makes the parameters and buffers of `module` on all ranks equal to those of rank `root`.
+/// Collective; a difference between the ranks' models is kMismatch and names the first one. The
+/// constructor of DistributedOptimizer does it, given the module.
+inline void BroadcastParameters(
+    Communicator& communicator, const ::torch::nn::Module& module, int root = 0) {
+  internal::NamedTensors tensors;
+  for (const auto& item : module.named_parameters())
+    if (item.value().defined()) tensors.emplace_back(item.key(), item.value());
+  for (const auto& buffer : internal::BuffersOf(module)) tensors.push_back(buffer);
+  std::vector<std::string> lines;
+  for (const auto& named : tensors) {
+    lines.push_back(
+        internal::Text("'", named.first, "' ", named.second.scalar_type(), named.second.sizes()));
+  }
+  internal::AgreeOn(communicator, "broadcast_parameters", lines);
+  internal::BroadcastAll(communicator, tensors, root);
+}
+
+}  // namespace torch
+}  // namespace dtrun
+
+#endif  // DTRUN_DETAIL_TORCH_TENSORS_H_

@@ -1,0 +1,349 @@
+// dtrun_agent: what dtrun has on each host of a job, a child of its own or started by ssh. It
+// speaks with dtrun over its stdin and stdout, so the channel is as private as the one that started
+// it; when dtrun is gone, by whatever means, the channel ends, and then everything of the job on
+// this host does.
+//
+// The wrapper of each rank comes to its socket, hands over what its program writes and says how
+// that ended. The agent passes it all on. It reads no more from the ranks while dtrun does not keep
+// up.
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/launch_env.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "launcher/agent/left_overs.h"
+#include "launcher/agent/rank_streams.h"
+#include "launcher/engines/executables.h"
+#include "launcher/engines/mpirun.h"
+#include "launcher/networks/network_survey.h"
+#include "launcher/protocol/agent_connection.h"
+#include "launcher/protocol/exit_record.h"
+#include "launcher/protocol/frame.h"
+#include "launcher/protocol/job_folder.h"
+#include "launcher/support/host_system.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/poller.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+constexpr size_t kMostQueued = 1 << 20;
+constexpr milliseconds kDrainTime{1000};
+
+std::string FolderBase() {
+  const std::string base = base::ProcessEnv("TMPDIR").value_or("");
+  return base.empty() ? "/tmp" : base;
+}
+
+// The connection of a wrapper.
+struct Wrapper {
+  FrameReader reader;
+  std::vector<int> files;  // that have come, for its hello
+  pid_t process = -1;
+  pid_t starter = -1;   // of that: Open MPI's daemon, mpirun or dtrun_local
+  int rank = -1;        // until its hello
+  MemoryCgroup memory;  // of its program
+  bool ended = false;
+};
+
+class Agent {
+ public:
+  Agent()
+      : dtrun_(
+            poller_, STDIN_FILENO, STDOUT_FILENO, [this](const Frame& frame) { Obey(frame); },
+            [this](const std::string&) { dtrun_is_gone_ = true; }) {}
+
+  int Run() {
+    while (!dtrun_is_gone_ && !done_) {
+      // A dtrun that has stopped itself says nothing.
+      const bool silent = host_timeout_.count() > 0 && !stopped_;
+      poller_.Wait(silent ? host_timeout_ / 4 : milliseconds(-1));
+      if (silent && std::chrono::steady_clock::now() - heard_ > host_timeout_) break;
+      streams_.SetPaused(dtrun_.queued() > kMostQueued);
+      if (ending_ && !done_) FinishIfPossible();
+    }
+    if (!done_) KillRanks();
+    if (own_folder_ && daemon_ > 0 && !IsRunning(daemon_)) RemoveSessionFolder(session_folder_);
+    dtrun_.Flush();
+    return done_ ? 0 : 1;
+  }
+
+ private:
+  void Obey(const Frame& frame) {
+    heard_ = std::chrono::steady_clock::now();
+    try {
+      if (frame.type == FrameType::kInput) {
+        if (input_) input_->Add(frame.body);
+        return;
+      }
+      const json body = frame.body.empty() ? json::object() : json::parse(frame.body);
+      if (frame.type == FrameType::kJob) TakeJob(body);
+      if (frame.type == FrameType::kPing)
+        dtrun_.Send(
+            {FrameType::kPong, -1,
+             json{{"sent_ns", body.at("sent_ns")}, {"now_ns", MonotonicNs()}}.dump()});
+      if (frame.type == FrameType::kPeers)
+        dtrun_.Send({FrameType::kRoutes, -1, NetworkSurvey::OwnRoutes(body).dump()});
+      if (frame.type == FrameType::kAskProgress) dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
+      if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"), body.at("traces"));
+      if (frame.type == FrameType::kNotice) PassNotice();
+      if (frame.type == FrameType::kRankEnded)
+        std::ofstream(base::EndedNote(ShutdownNote(folder_, 0), frame.rank)).flush();
+      if (frame.type == FrameType::kStop || frame.type == FrameType::kContinue)
+        SetStopped(frame.type == FrameType::kStop);
+    } catch (const LaunchError& error) {
+      Refuse(error.code(), error.what());
+    } catch (const std::exception& error) {
+      Refuse(
+          ExitCode::kInternal,
+          Text("dtrun said what its agent does not understand: ", error.what()));
+    }
+  }
+
+  void Refuse(ExitCode code, const std::string& text) {
+    dtrun_.Send(
+        {FrameType::kRefused, -1,
+         json{{"code", static_cast<int>(code)}, {"text", text}}.dump(
+             -1, ' ', false, json::error_handler_t::replace)});
+  }
+
+  void TakeJob(const json& body) {
+    const std::string version = body.at("version");
+    if (version != base::kVersion)
+      throw LaunchError(
+          ExitCode::kUnavailable, Text(
+                                      "dtrun here is version ", base::kVersion, "; expected ",
+                                      version, ", that of the host where it was started"));
+    job_ = body.at("job");
+    host_timeout_ = milliseconds(body.at("host_timeout_ms").get<int64_t>());
+    for (const int rank : body.at("ranks")) expected_.insert(rank);
+    cwd_ = body.at("cwd");
+    CheckLimits(LimitsOfHost(), static_cast<int>(expected_.size()));
+    CheckProgram(body.at("program"), cwd_);
+    folder_ = body.at("folder");
+    if (folder_.empty()) {
+      own_folder_ = std::make_unique<JobFolder>(FolderBase());
+      folder_ = own_folder_->path();
+    }
+    if (const std::string secret = body.at("secret"); !secret.empty()) WriteSecret(folder_, secret);
+    if (body.at("stdin").get<bool>())
+      input_ = std::make_unique<RankInput>(poller_, [this](size_t bytes, bool open) {
+        dtrun_.Send({FrameType::kTaken, 0, json{{"bytes", bytes}, {"open", open}}.dump()});
+      });
+    const int listener = ListenForRanks(job_, body.at("host"));
+    poller_.Watch(listener, POLLIN, [this, listener](short) { Accept(listener); });
+    json ready = {{"pid", getpid()}};
+    if (body.at("survey").get<bool>()) ready["networks"] = NetworkSurvey::OwnFacts();
+    dtrun_.Send({FrameType::kReady, -1, ready.dump(-1, ' ', true, json::error_handler_t::replace)});
+  }
+
+  // Found missing here, it is said before any rank of any host has started.
+  static void CheckProgram(const std::string& program, const std::string& cwd) {
+    std::error_code error;
+    if (program.front() != '/') std::filesystem::current_path(cwd, error);
+    if (error)
+      throw LaunchError(
+          ExitCode::kNotFound,
+          Text("there is no folder ", cwd, ", in which ", program, " was expected"));
+    FindProgram(program, "");
+  }
+
+  void Accept(int listener) {
+    const int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (connection < 0) return;
+    const pid_t process = TrustedPeer(connection);
+    if (process < 0) {
+      close(connection);
+      return;
+    }
+    wrappers_[connection].process = process;
+    poller_.Watch(connection, POLLIN, [this, connection](short) { Hear(connection); });
+  }
+
+  void Hear(int connection) {
+    Wrapper& wrapper = wrappers_.at(connection);
+    char bytes[4096];
+    const ssize_t got = ReceiveWithFiles(connection, bytes, sizeof bytes, wrapper.files);
+    if (got < 0) return;
+    if (got == 0) return Leave(connection);
+    wrapper.reader.Feed(bytes, static_cast<size_t>(got));
+    try {
+      while (const std::optional<Frame> frame = wrapper.reader.Next())
+        HearFrame(connection, wrapper, *frame);
+    } catch (const std::exception&) {
+      Leave(connection);  // whoever speaks like this is no wrapper
+    }
+  }
+
+  void HearFrame(int connection, Wrapper& wrapper, const Frame& frame) {
+    if (frame.type == FrameType::kHello) {
+      if (wrapper.rank >= 0 || wrapper.files.size() != 2 || expected_.erase(frame.rank) == 0)
+        throw LaunchError(ExitCode::kInternal, "this rank was not expected");
+      wrapper.rank = frame.rank;
+      wrapper.starter = ParentOf(wrapper.process);
+      daemon_ = wrapper.starter;
+      session_folder_ = frame.body;
+      for (int i = 0; i < 2; ++i)
+        streams_.Adopt(wrapper.files[static_cast<size_t>(i)], frame.rank, i + 1);
+      wrapper.files.clear();
+      const std::string welcome =
+          Encode({FrameType::kWelcome, frame.rank, json{{"folder", folder_}}.dump()});
+      const bool reads = input_ && frame.rank == 0;
+      SendWithFiles(
+          connection, welcome, reads ? std::vector<int>{input_->reader()} : std::vector<int>{});
+      if (reads) input_->CloseReader();
+      if (stopped_) SignalGroupOf(wrapper.process, SIGSTOP);
+    } else if (frame.type == FrameType::kTakes && wrapper.rank >= 0) {
+      dtrun_.Send({FrameType::kNoticed, wrapper.rank, frame.body});
+    } else if (frame.type == FrameType::kProgram && wrapper.rank >= 0) {
+      wrapper.memory = MemoryCgroup::Of(json::parse(frame.body).at("pid"));
+      dtrun_.Send({FrameType::kStarted, wrapper.rank, frame.body});
+    } else if (frame.type == FrameType::kExit && wrapper.rank >= 0) {
+      SayEnded(wrapper, json::parse(frame.body));
+    }
+  }
+
+  void SayEnded(Wrapper& wrapper, const json& told) {
+    wrapper.ended = true;
+    std::error_code ignored;
+    json body = {
+        {"end", told.at("end")},
+        {"value", told.at("value")},
+        {"age_ns", AgeOf(told)},
+        {"in_order", std::filesystem::exists(ShutdownNote(folder_, wrapper.rank), ignored)},
+        {"orphaned", !IsRunning(wrapper.starter)}};
+    if (told.at("value") != 0) body["facts"] = JsonOf(FactsOf(wrapper, told));
+    dtrun_.Send(
+        {FrameType::kEnded, wrapper.rank,
+         body.dump(-1, ' ', false, json::error_handler_t::replace)});
+  }
+
+  // Who ended first is known by the clock of its host, not by who was heard first.
+  static int64_t AgeOf(const json& told) {
+    const int64_t now = MonotonicNs();
+    return std::clamp(now - told.value("at_ns", now), int64_t{0}, now);
+  }
+
+  EndFacts FactsOf(const Wrapper& wrapper, const json& told) const {
+    EndFacts facts;
+    wrapper.memory.AddTo(facts);
+    facts.address_limit = told.value("address_limit", int64_t{0});
+    facts.space = FreeSpaceOf({FolderBase(), "/dev/shm", cwd_});
+    return facts;
+  }
+
+  // A wrapper that was killed has not said how its program ended.
+  void Leave(int connection) {
+    Wrapper& wrapper = wrappers_.at(connection);
+    if (wrapper.rank >= 0 && !wrapper.ended)
+      SayEnded(wrapper, {{"end", static_cast<int>(RankEnd::kRunning)}, {"value", 0}});
+    for (const int file : wrapper.files) close(file);
+    poller_.Forget(connection);
+    close(connection);
+    wrappers_.erase(connection);
+  }
+
+  void PassNotice() {
+    const std::string notice = Encode({FrameType::kNotice});
+    for (const auto& [connection, wrapper] : wrappers_)
+      send(connection, notice.data(), notice.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+  void SetStopped(bool stopped) {
+    stopped_ = stopped;
+    for (const auto& [connection, wrapper] : wrappers_)
+      SignalGroupOf(wrapper.process, stopped ? SIGSTOP : SIGCONT);
+    if (stopped) dtrun_.Send({FrameType::kStopped});
+  }
+
+  void KillRanks() {
+    for (const auto& [connection, wrapper] : wrappers_) SignalGroupOf(wrapper.process, SIGKILL);
+    KillProcessesOf(job_);
+  }
+
+  // Whatever keeps a stream open without being of the job any more is not waited for long.
+  void BeginEnd(bool flights, bool traces) {
+    if (ending_) return;
+    ending_ = true;
+    send_flights_ = flights;
+    send_traces_ = traces;
+    end_by_ = std::chrono::steady_clock::now() + kDrainTime;
+    KillRanks();
+    FinishIfPossible();
+    host_timeout_ = kDrainTime;
+  }
+
+  void FinishIfPossible() {
+    const bool late = std::chrono::steady_clock::now() > end_by_;
+    if (!late && (!streams_.empty() || !wrappers_.empty())) return;
+    dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
+    if (send_flights_)
+      for (Frame& frame : FlightFrames(FlightFolder(folder_))) dtrun_.Send(std::move(frame));
+    if (send_traces_) SendTraces();
+    dtrun_.Send({FrameType::kDone});
+    done_ = true;
+  }
+
+  // They are large: as long as dtrun takes them, they are waited for.
+  void SendTraces() {
+    ForEachTracePart(FlightFolder(folder_), [this](Frame part) {
+      dtrun_.Send(part);
+      if (dtrun_.queued() > kMostQueued) dtrun_.Flush();
+    });
+  }
+
+  Poller poller_;
+  FrameStream dtrun_;
+  std::string job_, folder_, cwd_;
+  pid_t daemon_ = -1;           // Open MPI's on this host
+  std::string session_folder_;  // that it removes unless it is killed
+  std::unique_ptr<JobFolder> own_folder_;
+  std::set<int> expected_;           // ranks whose wrapper has not come
+  std::map<int, Wrapper> wrappers_;  // by connection
+  RankStreams streams_{poller_, [this](Frame frame) { dtrun_.Send(frame); }};
+  std::unique_ptr<RankInput> input_;  // of rank 0
+  bool stopped_ = false, dtrun_is_gone_ = false;
+  bool ending_ = false, send_flights_ = false, send_traces_ = false, done_ = false;
+  milliseconds host_timeout_{0};  // without a word of dtrun's, it is gone; 0: never
+  std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point end_by_{};
+};
+
+}  // namespace
+}  // namespace dtrun::launcher
+
+int main() {
+  // The signals of the terminal and of a shutdown are dtrun's to handle.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2})
+    ::signal(signal, SIG_IGN);
+  if (isatty(STDIN_FILENO) != 0) {
+    std::fputs("dtrun: dtrun_agent is started by dtrun, not by hand\n", stderr);
+    return static_cast<int>(dtrun::launcher::ExitCode::kUsage);
+  }
+  try {
+    return dtrun::launcher::Agent().Run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "dtrun: %s\n", error.what());
+    return static_cast<int>(dtrun::launcher::ExitCode::kInternal);
+  }
+}

@@ -1,0 +1,312 @@
+#include "launcher/cli/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "base/text.h"
+#include "launcher/cli/option_settings.h"
+#include "launcher/cli/option_table.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using Words = std::vector<std::string>;
+
+// The command line is cut in two before CLI11 sees it: the options, which it reads, and the program
+// with its arguments, which nobody reads. CLI11 takes no option of one dash and several letters, so
+// -np is --np for it.
+
+class HelpFormatter : public CLI::Formatter {
+ public:
+  explicit HelpFormatter(std::map<std::string, const OptionRow*> rows) : rows_(std::move(rows)) {
+    column_width(42);
+  }
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: dtrun -np N [OPTIONS] PROGRAM [ARGUMENTS...]\n"
+           "       dtrun doctor [OPTIONS] [PROGRAM]   looks whether a job could start\n";
+  }
+  std::string make_option_name(const CLI::Option* option, bool) const override {
+    return rows_.at(option->get_name())->spellings;
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    const std::string value = rows_.at(option->get_name())->value;
+    return value.empty() ? "" : " " + value;
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    const OptionRow& row = *rows_.at(option->get_name());
+    const std::string initial = row.initial;
+    return initial.empty() || initial == "false" ? row.help
+                                                 : Text(row.help, " (default: ", initial, ")");
+  }
+
+ private:
+  std::map<std::string, const OptionRow*> rows_;
+};
+
+struct Parser {
+  CLI::App app{"Starts a data-parallel job: N ranks of one program, on this host or on many."};
+  std::map<const CLI::Option*, const OptionRow*> rows;
+
+  Parser() {
+    app.set_help_flag();
+    for (const OptionRow& row : OptionTable()) {
+      const std::string spellings = base::Join(Spellings(row), ",");
+      CLI::Option* option =
+          TakesValue(row) ? app.add_option(spellings)->take_all() : app.add_flag(spellings);
+      rows[option->group(row.group)] = &row;
+    }
+  }
+};
+
+[[noreturn]] void RefuseUnknown(const std::string& word) {
+  Words known;
+  for (const OptionRow& row : OptionTable())
+    for (const std::string& spelling : base::Split(row.spellings, ','))
+      if (spelling.size() > 2) known.push_back(spelling);
+  std::string meant = ClosestTo(word, known);
+  if (meant.empty() && word[1] == '-') meant = ClosestTo(word.substr(1), known);
+  throw UsageError(Text(
+      "unknown option ", Excerpt(word),
+      meant.empty() ? " (dtrun --help lists the options; those of the program come after it)"
+                    : "; did you mean " + meant + "?"));
+}
+
+// An option word as CLI11 knows it: "-np=2" -> {"--np", "=2"}, "-Ha:1" -> {"-H", "a:1"}.
+struct OptionWord {
+  const CLI::Option* option;
+  std::string name;
+  std::string attached;  // a value, with the '=' that may stand before it
+};
+
+OptionWord ReadOptionWord(const CLI::App& app, const std::string& word) {
+  const size_t equals = word.find('=');
+  const std::string name = word.substr(0, equals);
+  const std::string attached = equals == std::string::npos ? "" : word.substr(equals);
+  const std::string with_two = word.starts_with("--") ? name : "-" + name;
+  if (const CLI::Option* option = app.get_option_no_throw(with_two))
+    if (with_two.size() > 3) return {option, with_two, attached};
+  if (word.starts_with("--")) RefuseUnknown(name);
+  const CLI::Option* option = app.get_option_no_throw(word.substr(0, 2));
+  if (option == nullptr) RefuseUnknown(name);
+  return {option, word.substr(0, 2), word.substr(2)};
+}
+
+class Splitter {
+ public:
+  Splitter(const Parser& parser, const Words& arguments)
+      : parser_(parser), next_(arguments.begin()), end_(arguments.end()) {}
+
+  // The options, each one word together with its value so that CLI11 never takes that for an
+  // option.
+  Words TakeOptions() {
+    Words options;
+    while (next_ != end_ && next_->size() > 1 && next_->front() == '-') {
+      const std::string word = *next_++;
+      if (word == "--") break;
+      options.push_back(TakeOption(word));
+    }
+    return options;
+  }
+  Words TakeProgram() const { return {next_, end_}; }
+
+ private:
+  std::string TakeOption(const std::string& word) {
+    const OptionWord found = ReadOptionWord(parser_.app, word);
+    const OptionRow& row = *parser_.rows.at(found.option);
+    const bool is_long = found.name.starts_with("--");
+    const std::string typed = TypedName(row);
+    if (!seen_.insert(&row).second && row.kind != OptionKind::kRepeated)
+      throw UsageError(typed + " is given twice");
+    if (!TakesValue(row)) {
+      if (!found.attached.empty()) throw UsageError(typed + " takes no value");
+      return found.name;
+    }
+    std::string value = found.attached;
+    if (value.empty()) {
+      if (next_ == end_) throw UsageError(typed + " needs a value");
+      value = (is_long ? "=" : "") + *next_++;
+    }
+    if (value.empty() || value == "=") throw UsageError(typed + " needs a value, got ''");
+    return found.name + value;
+  }
+
+  const Parser& parser_;
+  Words::const_iterator next_;
+  Words::const_iterator end_;
+  std::set<const OptionRow*> seen_;
+};
+
+Settings ReadWithCli11(Parser& parser, Words options) {
+  std::reverse(options.begin(), options.end());  // CLI11 reads a vector from its end
+  try {
+    parser.app.parse(options);
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  Settings settings;
+  for (const auto& [option, row] : parser.rows) {
+    if (option->count() == 0) continue;
+    Setting setting = {row, Source::kCommandLine, {}};
+    for (const std::string& text : option->results())
+      setting.values.push_back({text, TypedName(*row)});
+    settings.push_back(setting);
+  }
+  return settings;
+}
+
+// --config has no field of its own: it is read before all others.
+std::string ConfigFile(const Settings& settings) {
+  for (const Setting& setting : settings)
+    if (setting.option->apply == nullptr) return setting.values[0].text;
+  return "";
+}
+
+Settings ReadConfig(const std::string& file, const Surroundings& surroundings) {
+  if (file.empty()) return {};
+  return ParseConfig(file, ReadNamedFile("configuration", file, surroundings));
+}
+
+bool NeedsProgram(Action action) { return action == Action::kRun || action == Action::kDryRun; }
+
+bool NeedsNothingElse(Action action) {
+  return action == Action::kHelp || action == Action::kVersion || action == Action::kCompletion ||
+         action == Action::kCheckBuild;
+}
+
+}  // namespace
+
+CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
+  Parser parser;
+  Splitter splitter(parser, arguments);
+  CommandLine line;
+  line.settings = ReadWithCli11(parser, splitter.TakeOptions());
+  line.program = splitter.TakeProgram();
+  line.config = ConfigFile(line.settings);
+  return line;
+}
+
+Request ReadRequest(const std::vector<std::string>& arguments, const Surroundings& surroundings) {
+  const CommandLine line = ParseCommandLine(arguments);
+  Request request;
+  request.settings = MergeSettings(line.settings);
+  request.options = UnderstandSettings(request.settings);
+  if (NeedsNothingElse(request.options.action)) return request;
+  Settings all = line.settings;
+  for (const Settings& more :
+       {ReadConfig(line.config, surroundings), ReadEnvironment(surroundings.get)})
+    all.insert(all.end(), more.begin(), more.end());
+  request.settings = MergeSettings(all);
+  request.options = UnderstandSettings(request.settings);
+  request.options.program = line.program;
+  if (!request.options.json.empty() && request.options.action != Action::kDryRun)
+    throw UsageError("--json belongs to --dry-run");
+  if (line.program.empty() && NeedsProgram(request.options.action))
+    throw UsageError("the program to run is missing");
+  return request;
+}
+
+std::string HelpText() {
+  Parser parser;
+  std::map<std::string, const OptionRow*> rows;
+  for (const auto& [option, row] : parser.rows) rows[option->get_name()] = row;
+  parser.app.formatter(std::make_shared<HelpFormatter>(rows));
+  std::string options = parser.app.help("dtrun");
+  for (size_t gap; (gap = options.find("\n\n\n")) != std::string::npos;) options.erase(gap, 1);
+  return options +
+         "The first word that is no option is the program; all that follows belongs to it.\n"
+         "Hosts come from -H or --hostfile, else from TF_CONFIG, else from a Slurm allocation;\n"
+         "otherwise all N ranks run on this host, however few CPUs it has, and -np is required.\n"
+         "Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, TF_CONFIG and, unless "
+         "you\n"
+         "set them, MASTER_ADDR, MASTER_PORT and OMP_NUM_THREADS.\n"
+         "\n"
+         "Exit code: 0; that of the first failing rank, or 128 + its signal; 2 for a wrong "
+         "command\n"
+         "line, configuration or host file; 69 when Open MPI or a host is missing; 73 when a "
+         "result\n"
+         "file cannot be written; 75 when the ranks were told to end and have saved; 76 when a\n"
+         "rank stalled or left early; 124 after --timeout; 126 and 127 when the program cannot be\n"
+         "run or found; 130, 143 and 129 when ended by Ctrl-C, SIGTERM and SIGHUP.\n";
+}
+
+namespace {
+
+using base::Join;
+using base::Split;
+using base::Text;
+
+// What may follow an option, as words of compgen.
+std::string Candidates(const OptionRow& row) {
+  const std::string value = row.value;
+  if (value.starts_with("FILE")) return "-f";
+  if (row.spellings == std::string("-x,--env")) return "-e";
+  if (std::islower(static_cast<unsigned char>(value[0])) == 0) return "-W ''";
+  return Text("-W '", Join(Split(value, '|'), " "), "'");
+}
+
+}  // namespace
+
+std::string BashCompletion(const std::vector<std::string>& doctor_options) {
+  std::vector<std::string> options;
+  std::map<std::string, std::vector<std::string>> patterns;  // by what follows them
+  for (const OptionRow& row : OptionTable())
+    for (const std::string& spelling : Split(row.spellings, ',')) {
+      options.push_back(spelling);
+      if (TakesValue(row)) patterns[Candidates(row)].push_back(spelling);
+    }
+  std::string cases;
+  for (const auto& [candidates, spellings] : patterns)
+    cases += Text("    ", Join(spellings, " | "), ") printf '%s' \"", candidates, "\" ;;\n");
+  return Text(
+      "# bash completion for dtrun; written by dtrun --completion\n"
+      "\n"
+      "# What may follow option $1, for compgen; fails where nothing may.\n"
+      "_dtrun_value() {\n"
+      "  case $1 in\n",
+      cases,
+      "    *) return 1 ;;\n"
+      "  esac\n"
+      "}\n"
+      "\n"
+      "_dtrun() {\n"
+      "  local word=${COMP_WORDS[COMP_CWORD]} value i first=1 commands=doctor\n"
+      "  local options='",
+      Join(options, " "),
+      "'\n"
+      "  if ((COMP_CWORD > 1)); then commands=; fi\n"
+      "  if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == doctor ]]; then\n"
+      "    first=2\n"
+      "    options='",
+      Join(doctor_options, " "),
+      "'\n"
+      "  fi\n"
+      "  for ((i = first; i < COMP_CWORD; i++)); do\n"
+      "    if value=$(_dtrun_value \"${COMP_WORDS[i]}\"); then\n"
+      "      if ((i == COMP_CWORD - 1)); then\n"
+      "        eval \"mapfile -t COMPREPLY < <(compgen $value -- \\\"\\$word\\\")\"\n"
+      "        return\n"
+      "      fi\n"
+      "      i=$((i + 1))\n"
+      "    elif [[ ${COMP_WORDS[i]} != -* ]]; then\n"
+      "      mapfile -t COMPREPLY < <(compgen -f -- \"$word\") # an argument of the program\n"
+      "      return\n"
+      "    fi\n"
+      "  done\n"
+      "  if [[ $word == -* ]]; then\n"
+      "    mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$word\")\n"
+      "  else\n"
+      "    mapfile -t COMPREPLY < <(compgen -c -f -W \"$commands\" -- \"$word\")\n"
+      "  fi\n"
+      "}\n"
+      "\n"
+      "complete -o filenames -F _dtrun dtrun\n");
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,301 @@
+#include "launcher/cli/option_table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+
+#include "base/options.h"
+#include "base/text.h"
+#include "launcher/hosts/hosts.h"
+#include "launcher/networks/network_choice.h"
+#include "launcher/support/environment.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using Kind = OptionKind;
+
+// ---- How a value is understood ------------------------------------------------------------------
+
+constexpr int kMaxSeconds = 10'000'000;
+
+template <int Options::*field, int least, int most>
+void SetNumber(const OptionRow&, const std::string& text, Options& options) {
+  const std::optional<int64_t> number = base::ParseInteger(text);
+  if (!number || *number < least || *number > most)
+    throw UsageError(Text("expected a whole number from ", least, " to ", most));
+  options.*field = static_cast<int>(*number);
+}
+
+template <std::string Options::*field>
+void SetText(const OptionRow&, const std::string& text, Options& options) {
+  if (text.find('\0') != std::string::npos) throw UsageError("expected text without a zero byte");
+  options.*field = text;
+}
+
+template <bool Options::*field>
+void SetFlag(const OptionRow&, const std::string& text, Options& options) {
+  if (text != "true" && text != "false") throw UsageError("expected true or false");
+  options.*field = text == "true";
+}
+
+template <Action action>
+void SetAction(const OptionRow&, const std::string&, Options& options) {
+  options.action = std::max(options.action, action);
+}
+
+void SetHosts(const OptionRow&, const std::string& text, Options& options) {
+  options.hosts = ParseHosts(text);
+}
+
+void SetBind(const OptionRow& row, const std::string& text, Options& options) {
+  const std::optional<Bind> bind = ParseBind(text);
+  if (!bind) throw UsageError(Text("expected one of ", row.value));
+  options.bind = *bind;
+}
+
+void SetLauncher(const OptionRow& row, const std::string& text, Options& options) {
+  if (text != "mpirun" && text != "local") throw UsageError(Text("expected one of ", row.value));
+  options.launcher = text == "local" ? Launcher::kLocal : Launcher::kMpirun;
+}
+
+void AddExported(const OptionRow&, const std::string& text, Options& options) {
+  CheckVariableName(text);
+  options.exported.push_back(text);
+}
+
+template <std::vector<std::string> Options::*field>
+void AddPattern(const OptionRow&, const std::string& text, Options& options) {
+  CheckVariablePattern(text);
+  (options.*field).push_back(text);
+}
+
+void SetNetworks(const OptionRow&, const std::string& text, Options& options) {
+  options.networks = ParseNetworks(text);
+}
+
+void SetStdin(const OptionRow&, const std::string& text, Options& options) {
+  if (text != "none" && text != "0")
+    throw UsageError("expected none or 0: rank 0 alone can have dtrun's stdin");
+  options.stdin_to_rank_0 = text == "0";
+}
+
+// mpirun divides plm_rsh_args at spaces and knows no quotes.
+void SetSshIdentity(const OptionRow&, const std::string& text, Options& options) {
+  if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c <= ' ' || c == 127; }))
+    throw UsageError("Open MPI takes no spaces here; name the key in ~/.ssh/config instead");
+  options.ssh_identity = text;
+}
+
+void SetMpiArgs(const OptionRow&, const std::string& text, Options& options) {
+  options.mpi_args = SplitWords(text);
+}
+
+void SetKnob(const OptionRow& row, const std::string& text, Options& options) {
+  if (const auto expected = base::ExpectedOption(row.knob, text))
+    throw UsageError("expected " + *expected);
+  options.knobs.emplace_back(base::OptionVariable(row.knob), text);
+}
+
+void SetSwitch(const OptionRow& row, const std::string& text, Options& options) {
+  if (text != "true" && text != "false") throw UsageError("expected true or false");
+  SetKnob(row, text == "true" ? "on" : "off", options);
+}
+
+// People think of buckets in MiB, the library in bytes.
+void SetMebibytes(const OptionRow& row, const std::string& text, Options& options) {
+  if (text == "auto") return SetKnob(row, text, options);
+  char* end = nullptr;
+  const double bytes = std::strtod(text.c_str(), &end) * (1 << 20);
+  const bool is_number =
+      !text.empty() && *end == '\0' && std::isdigit(static_cast<unsigned char>(text[0]));
+  if (!is_number || !(bytes >= 1) || !(bytes <= std::ldexp(1, 40)))
+    throw UsageError("expected auto, or a number of MiB, at most 1048576, such as 4 or 0.5");
+  SetKnob(row, Text(std::llround(bytes)), options);
+}
+
+void SetTag(const OptionRow&, const std::string& text, Options& options) {
+  options.output.tag = ParseTag(text);
+}
+
+void SetTimestamps(const OptionRow&, const std::string& text, Options& options) {
+  if (text != "true" && text != "false") throw UsageError("expected true or false");
+  options.output.timestamps = text == "true";
+}
+
+void SetOutputFolder(const OptionRow&, const std::string& text, Options& options) {
+  if (text.find('\0') != std::string::npos) throw UsageError("expected text without a zero byte");
+  options.output.folder = text;
+}
+
+// ---- The table ----------------------------------------------------------------------------------
+
+constexpr char kWhere[] = "Ranks and hosts";
+constexpr char kRank[] = "What each rank gets";
+constexpr char kLibrary[] = "Knobs of the library";
+constexpr char kLimits[] = "Time limits";
+constexpr char kReach[] = "How hosts are reached";
+constexpr char kOutput[] = "What is written";
+constexpr char kLook[] = "Look, and start nothing";
+
+}  // namespace
+
+const std::vector<OptionRow>& OptionTable() {
+  static const std::vector<OptionRow> table = {
+      {"-np,--num-proc", Kind::kValue, "N", kWhere,
+       "number of ranks; may be left out where hosts are given: all slots", "",
+       SetNumber<&Options::ranks, 1, kMaxRanks>},
+      {"-H,--hosts", Kind::kCommaList, "HOST:SLOTS,...", kWhere,
+       "hosts and how many ranks each takes", "", SetHosts},
+      {"--hostfile,--machinefile", Kind::kValue, "FILE", kWhere,
+       "hosts from a file, one a line: HOST slots=N max_slots=N", "", SetText<&Options::hostfile>},
+      {"--slots-per-host", Kind::kValue, "N", kWhere,
+       "ranks that a host takes which is listed without a number", "1",
+       SetNumber<&Options::slots_per_host, 1, kMaxRanks>},
+      {"--ps", Kind::kValue, "N", kWhere,
+       "the first N ranks are parameter servers; the job goes on when another rank is lost", "",
+       SetNumber<&Options::servers, 1, kMaxRanks>},
+      {"--oversubscribe", Kind::kFlag, "", kWhere, "more ranks than slots, up to max_slots",
+       "false", SetFlag<&Options::oversubscribe>},
+      {"--config", Kind::kValue, "FILE", kWhere,
+       "read options from this YAML file; the command line wins", "", nullptr},
+      {"--launcher", Kind::kValue, "mpirun|local", kWhere,
+       "what starts the ranks; local: one host, without MPI", "mpirun", SetLauncher},
+
+      {"--bind", Kind::kValue, "auto|none|core|socket|numa", kRank,
+       "what a rank is pinned to; --verbose reports it", "auto", SetBind},
+      {"--threads", Kind::kValue, "N", kRank,
+       "compute threads of a rank (OMP_NUM_THREADS); default: its CPUs", "",
+       SetNumber<&Options::threads, 1, 1'000'000>},
+      {"-x,--env", Kind::kRepeated, "NAME", kRank,
+       "forward this environment variable to other hosts in any case", "", AddExported},
+      {"--env-allow", Kind::kRepeated, "PATTERN", kRank,
+       "forward variables like this although they look like secrets", "",
+       AddPattern<&Options::env_allow>},
+      {"--env-deny", Kind::kRepeated, "PATTERN", kRank,
+       "do not forward variables like this; wins over --env-allow", "",
+       AddPattern<&Options::env_deny>},
+      {"--stdin", Kind::kValue, "none|0", kRank, "which rank reads dtrun's own stdin", "none",
+       SetStdin},
+
+      {"--bucket-mb,--fusion-threshold-mb", Kind::kValue, "auto|MIB", kLibrary,
+       "reduce a gradient bucket once it holds this much", "auto", SetMebibytes, "bucket_bytes"},
+      {"--autotune", Kind::kFlag, "", kLibrary,
+       "look for the fastest bucket size and route in the first steps, then keep to it", "false",
+       SetSwitch, "autotune"},
+      {"--autotune-log,--autotune-log-file", Kind::kValue, "FILE", kLibrary,
+       "and write each trial to this file (CSV)", "", SetKnob, "autotune_log"},
+      {"--autotune-cache", Kind::kValue, "FILE", kLibrary,
+       "and keep results in this file, for jobs like this one", "", SetKnob, "autotune_cache"},
+      {"--autotune-wire", Kind::kFlag, "", kLibrary, "and try wire types, which round", "false",
+       SetSwitch, "autotune_wire"},
+      {"--backend", Kind::kValue, "auto|shm|hierarchical|mpi", kLibrary, "what moves the data",
+       "auto", SetKnob, "backend"},
+      {"--device-backend", Kind::kValue, "auto|cuda_ipc|nccl|hierarchical|host_staged", kLibrary,
+       "what moves the data of GPUs", "auto", SetKnob, "device_backend"},
+      {"--gpu-memory", Kind::kValue, "BYTES", kLibrary, "what a rank may take of its GPU's", "all",
+       SetKnob, "gpu_memory_bytes"},
+      {"--wire-dtype", Kind::kValue, "none|f16|bf16", kLibrary,
+       "as what f32 sums cross from host to host", "none", SetKnob, "wire_dtype"},
+      {"--reduce-isa", Kind::kValue, "auto|baseline|avx2|avx512", kLibrary,
+       "instruction set that sums on CPUs are computed with", "auto", SetKnob, "reduce_isa"},
+      {"--engine-thread", Kind::kValue, "auto|on|off", kLibrary,
+       "a thread that drives progress beside the program's own", "auto", SetKnob, "engine_thread"},
+      {"--stall-warning", Kind::kValue, "SECONDS", kLibrary,
+       "report an operation that does not advance", "30", SetKnob, "stall_warning_s"},
+      {"--stall-timeout", Kind::kValue, "SECONDS", kLibrary,
+       "fail an operation that does not advance", "600", SetKnob, "timeout_s"},
+      {"--on-stall", Kind::kValue, "error|abort", kLibrary,
+       "whether that is the operation's error or ends the job", "error", SetKnob, "on_stall"},
+      {"--log-level", Kind::kValue, "error|warning|info", kLibrary, "how much the library says",
+       "warning", SetKnob, "log_level"},
+
+      {"--timeout", Kind::kValue, "SECONDS", kLimits, "end the job after this time, with code 124",
+       "", SetNumber<&Options::timeout_s, 1, kMaxSeconds>},
+      {"--start-timeout", Kind::kValue, "SECONDS", kLimits,
+       "end a job whose ranks have not started by then, with code 69", "60",
+       SetNumber<&Options::start_timeout_s, 1, kMaxSeconds>},
+      {"--host-timeout", Kind::kValue, "SECONDS", kLimits,
+       "end the job when a host was out of reach for this long", "30",
+       SetNumber<&Options::host_timeout_s, 4, 100'000>},
+      {"--grace", Kind::kValue, "SECONDS", kLimits,
+       "how long ranks that take notices may go on when dtrun is told to end; 0: not at all", "10",
+       SetNumber<&Options::grace_s, 0, 1'000'000>},
+
+      {"--network-interfaces", Kind::kCommaList, "NAME|CIDR,...", kReach,
+       "networks to use between hosts: eth0 or 10.1.0.0/16", "", SetNetworks},
+      {"--ssh-port", Kind::kValue, "PORT", kReach, "port of sshd on the hosts", "",
+       SetNumber<&Options::ssh_port, 1, 65535>},
+      {"--ssh-identity", Kind::kValue, "FILE", kReach, "private key for ssh", "", SetSshIdentity},
+      {"--mpi-args", Kind::kValue, "\"WORDS\"", kReach,
+       "more options for mpirun, divided as a shell does it; they win", "", SetMpiArgs},
+
+      {"--tag", Kind::kValue, "rank|host|none", kOutput,
+       "what stands in front of each line of the ranks", "rank", SetTag},
+      {"--timestamps", Kind::kFlag, "", kOutput, "and when the line began", "false", SetTimestamps},
+      {"--ranks", Kind::kCommaList, "LIST", kOutput, "show the output of these ranks alone: 0,3-5",
+       "", SetText<&Options::shown_ranks>},
+      {"--output-dir", Kind::kValue, "DIR", kOutput,
+       "also write what each rank writes to DIR/rank.N/stdout and stderr", "", SetOutputFolder},
+      {"--flight-record", Kind::kValue, "FILE", kOutput,
+       "write the last operations of every rank to this file (JSON)", "",
+       SetText<&Options::flight_record>},
+      {"--timeline", Kind::kValue, "FILE", kOutput,
+       "write what every rank does, on one clock, to this file (Chrome trace JSON)", "",
+       SetText<&Options::timeline>},
+      {"--progress", Kind::kFlag, "", kOutput,
+       "show how far the ranks are, and which one is the slowest", "false",
+       SetFlag<&Options::progress>},
+      {"--metrics-file", Kind::kValue, "FILE", kOutput,
+       "keep what the ranks do in this file (OpenMetrics), up to date every 2 s", "",
+       SetText<&Options::metrics_file>},
+      {"--report-json", Kind::kValue, "FILE", kOutput,
+       "write how the job ended, and whose fault it was, to this file", "",
+       SetText<&Options::report_json>},
+      {"--verbose", Kind::kFlag, "", kOutput,
+       "say the mpirun command, what mpirun says and the CPUs of each rank", "false",
+       SetFlag<&Options::verbose>},
+
+      {"--dry-run", Kind::kAction, "", kLook, "the mpirun command and where the ranks go", "",
+       SetAction<Action::kDryRun>},
+      {"--json", Kind::kValue, "FILE|-", kLook, "with --dry-run: write that as JSON to a file", "",
+       SetText<&Options::json>},
+      {"--print-config", Kind::kAction, "", kLook, "every option's value and where it comes from",
+       "", SetAction<Action::kPrintConfig>},
+      {"--print-env", Kind::kAction, "", kLook,
+       "the environment of the ranks; secrets are not shown", "", SetAction<Action::kPrintEnv>},
+      {"--check-build", Kind::kAction, "", kLook, "what this installation of dtrun consists of", "",
+       SetAction<Action::kCheckBuild>},
+      {"--completion", Kind::kAction, "", kLook, "a completion script for bash", "",
+       SetAction<Action::kCompletion>},
+      {"--version", Kind::kAction, "", kLook, "dtrun's version", "", SetAction<Action::kVersion>},
+      {"-h,--help", Kind::kAction, "", kLook, "this help", "", SetAction<Action::kHelp>},
+  };
+  return table;
+}
+
+std::vector<std::string> Spellings(const OptionRow& row) {
+  std::vector<std::string> spellings = base::Split(row.spellings, ',');
+  for (std::string& spelling : spellings)
+    if (spelling.size() > 2 && spelling[1] != '-') spelling.insert(0, 1, '-');
+  return spellings;
+}
+
+std::string TypedName(const OptionRow& row) {
+  const std::vector<std::string> typed = base::Split(row.spellings, ',');
+  return typed[0].size() > 2 || typed.size() == 1 ? typed[0] : typed[1];
+}
+
+std::string KeyOf(const OptionRow& row) {
+  const std::string name = TypedName(row);
+  return name.substr(name.find_first_not_of('-'));
+}
+
+bool TakesValue(const OptionRow& row) { return row.value[0] != '\0'; }
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,262 @@
+#include "launcher/doctor/host_look.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+
+#include "base/text.h"
+#include "base/version.h"
+#include "launcher/doctor/child.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kKnockPatience{10};
+
+// Where ssh goes for a host: the user's configuration may know it by another name and port.
+struct SshTarget {
+  std::string name;
+  std::string port = "22";
+  bool direct = true;  // no other host or program stands between
+};
+
+SshTarget AskSsh(const std::string& host, const LookPlan& plan) {
+  SshTarget target = {SshHost(host)};
+  std::vector<std::string> words = {"ssh", "-G"};
+  for (const std::string& word : SshArguments(plan.reach)) words.push_back(word);
+  words.insert(words.end(), {"--", target.name});
+  for (const std::string& line : base::Split(RunToEnd(words, plan.deadline).out, '\n')) {
+    const size_t space = line.find(' ');
+    if (space == std::string::npos) continue;
+    const std::string key = line.substr(0, space), value = line.substr(space + 1);
+    if (key == "hostname") target.name = value;
+    if (key == "port") target.port = value;
+    if (key == "proxycommand" || key == "proxyjump") target.direct = value == "none";
+  }
+  return target;
+}
+
+using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
+
+std::string AddressText(const addrinfo& address) {
+  char text[NI_MAXHOST] = {};
+  getnameinfo(address.ai_addr, address.ai_addrlen, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return text;
+}
+
+// Whether something listens there; else why not.
+std::optional<std::string> Knock(const addrinfo& address, Clock::time_point deadline) {
+  const int door = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (door < 0) return std::strerror(errno);
+  int error = 0;
+  if (connect(door, address.ai_addr, address.ai_addrlen) != 0) error = errno;
+  if (error == EINPROGRESS) {
+    pollfd ready = {door, POLLOUT, 0};
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    socklen_t size = sizeof error;
+    if (poll(&ready, 1, static_cast<int>(std::max<int64_t>(0, left.count()))) <= 0)
+      error = ETIMEDOUT;
+    else
+      getsockopt(door, SOL_SOCKET, SO_ERROR, &error, &size);
+  }
+  close(door);
+  if (error == 0) return std::nullopt;
+  return strerrordesc_np(error);
+}
+
+// Sets the address at which sshd answers; false, with a finding, when there is none.
+bool FindAddress(const SshTarget& target, const LookPlan& plan, HostLook& look) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  const int error = getaddrinfo(target.name.c_str(), target.port.c_str(), &hints, &first);
+  const Addresses addresses(first, freeaddrinfo);
+  if (error != 0) {
+    look.reach.push_back(
+        {true, "name", Text(target.name, ": ", gai_strerror(error)), "a name with an address",
+         "see /etc/hosts, DNS and ~/.ssh/config"});
+    return false;
+  }
+  const auto patience = std::min(plan.deadline, Clock::now() + kKnockPatience);
+  std::string found;
+  for (const addrinfo* address = first; address != nullptr; address = address->ai_next) {
+    const auto why = Knock(*address, patience);
+    look.address = AddressText(*address);
+    if (!why) return true;
+    found += Text(found.empty() ? "" : ", ", look.address, " port ", target.port, ": ", *why);
+  }
+  look.reach.push_back(
+      {true, "ssh port", found, "an sshd that answers",
+       "see whether the host is up, sshd runs there (--ssh-port) and no firewall is between"});
+  return false;
+}
+
+int64_t WallClockNs() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// What comes before the greeting is a startup file's of the shell there, and in the way of a job's
+// messages as well.
+bool ReadGreeting(Child& probe, const LookPlan& plan, HostLook& look) {
+  std::string noise;
+  while (const auto line = probe.ReadLine(plan.deadline)) {
+    if (line->starts_with(kProbeGreeting)) {
+      if (!noise.empty())
+        look.reach.push_back(
+            {true, "shell", Excerpt(noise) + " on stdout", "silence where nobody is logged in",
+             "its startup file (~/.bashrc) should write for interactive shells alone"});
+      const std::string version = line->substr(line->find(' ') + 1);
+      if (version == base::kVersion) return true;
+      look.reach.push_back(
+          {true, "dtrun", "version " + version, Text("version ", base::kVersion, ", as here"),
+           "install the same version everywhere"});
+      return false;
+    }
+    if (noise.empty()) noise = *line;
+  }
+  const auto exit_code = probe.Wait(plan.deadline);
+  look.reach.push_back(
+      exit_code ? FailureOf(look.host, plan.probe, probe.complaint(), *exit_code)
+                : Finding{
+                      true, "ssh", Text("no answer within the time of --start-timeout"),
+                      "an answer", "see whether the host is overloaded"});
+  return false;
+}
+
+bool ReadClock(Child& probe, const LookPlan& plan, HostLook& look) {
+  const int64_t asked = WallClockNs();
+  probe.Write(
+      nlohmann::json(plan.request).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) +
+      "\n");
+  const auto line = probe.ReadLine(plan.deadline);
+  const int64_t answered = WallClockNs();
+  if (!line || !line->starts_with(kProbeClock)) return false;
+  const auto theirs = base::ParseInteger(line->substr(line->find(' ') + 1));
+  if (!theirs) return false;
+  look.clock_uncertainty_s = static_cast<double>(answered - asked) / 2e9;
+  look.clock_offset_s = static_cast<double>(*theirs - asked) / 1e9 - look.clock_uncertainty_s;
+  return true;
+}
+
+bool ReadFacts(Child& probe, const LookPlan& plan, HostLook& look) {
+  const auto line = probe.ReadLine(plan.deadline);
+  if (!line) return false;
+  try {
+    look.facts = nlohmann::json::parse(*line).get<HostFacts>();
+    return true;
+  } catch (const nlohmann::json::exception&) {
+    return false;
+  }
+}
+
+void AskProbe(const Target& target, const LookPlan& plan, HostLook& look) {
+  std::vector<std::string> words = {plan.probe};
+  if (!target.on_this_machine) {
+    words = RemoteShell(plan.reach);
+    words.insert(words.end(), {SshHost(target.host), ShellQuoted(plan.probe)});
+  }
+  Child probe(words);
+  if (!ReadGreeting(probe, plan, look)) return;
+  look.answered = ReadClock(probe, plan, look) && ReadFacts(probe, plan, look);
+  const auto exit_code = probe.Wait(look.answered ? Clock::now() : plan.deadline);
+  if (look.answered) return;
+  const std::string why = LastLineOf(probe.complaint());
+  look.reach.push_back(
+      {true, "probe",
+       !exit_code     ? "no answer within the time of --start-timeout"
+       : !why.empty() ? why
+                      : Text("it ended with ", *exit_code),
+       "the facts of the host", "see whether the host is overloaded"});
+}
+
+}  // namespace
+
+HostLook LookAt(const Target& target, const LookPlan& plan) {
+  HostLook look = {.host = target.host, .slots = target.slots, .address = ""};
+  if (!target.on_this_machine && plan.reach.by_ssh) {
+    const SshTarget ssh = AskSsh(target.host, plan);
+    if (ssh.direct && !FindAddress(ssh, plan, look)) return look;
+    if (!ssh.direct) look.address = ssh.name;
+  } else if (!target.on_this_machine) {
+    look.address = target.host;
+  }
+  AskProbe(target, plan, look);
+  return look;
+}
+
+namespace {
+
+using base::Text;
+
+// What ssh says, and what helps.
+struct KnownFailure {
+  const char* part;
+  const char* thing;
+  const char* expected;
+  const char* advice;
+};
+
+constexpr KnownFailure kKnown[] = {
+    {"Permission denied", "ssh login", "a login that asks for nothing",
+     "ssh-copy-id brings your key there, --ssh-identity FILE names another one"},
+    {"Too many authentication failures", "ssh login", "a login that asks for nothing",
+     "--ssh-identity FILE names the right key"},
+    {"Host key verification failed", "ssh host key", "a host key that is known",
+     "look with ssh, by hand, whether it is the right host"},
+    {"Could not resolve hostname", "name", "a name with an address",
+     "see /etc/hosts, DNS and ~/.ssh/config"},
+    {"Connection refused", "ssh port", "an sshd that listens",
+     "start sshd there, or give its --ssh-port"},
+    {"No route to host", "ssh port", "a way to it", "see cables, addresses and firewalls"},
+    {"timed out", "ssh port", "an answer", "see whether it is up, and firewalls"},
+};
+
+bool Has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+std::string LastLineOf(const std::string& text) {
+  const size_t last = text.find_last_not_of("\r\n \t");
+  if (last == std::string::npos) return "";
+  const size_t line = text.rfind('\n', last);
+  const size_t begin = line == std::string::npos ? 0 : line + 1;
+  return text.substr(begin, last + 1 - begin);
+}
+
+Finding FailureOf(
+    const std::string& host, const std::string& probe, const std::string& complaint,
+    int exit_code) {
+  const std::string why = LastLineOf(complaint);
+  const std::string installed = Text("dtrun ", base::kVersion, ", with ", ShellQuoted(probe));
+  if (Has(why, "error while loading shared libraries"))
+    return {
+        true, "dtrun", why, "a probe that starts",
+        "install the packages that dtrun needs there: openmpi-bin brings them all"};
+  for (const KnownFailure& known : kKnown)
+    if (exit_code == 255 && Has(why, known.part))
+      return {true, known.thing, why, known.expected, known.advice};
+  if (exit_code == 126 || exit_code == 127)
+    return {
+        true, "dtrun", why.empty() ? "nothing that can be run" : why, installed,
+        "install it there at the same place, or share that folder"};
+  return {
+      true, "ssh", why.empty() ? Text("it ended with ", exit_code, " and without a word") : why,
+      "a probe that answers", Text("try: ssh -o BatchMode=yes ", ShellQuoted(host), " true")};
+}
+
+}  // namespace dtrun::launcher

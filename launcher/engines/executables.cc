@@ -1,0 +1,207 @@
+#include "launcher/engines/executables.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "base/text.h"
+#include "launcher/engines/mpirun.h"
+#include "launcher/support/host_system.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+// First line of what the program writes to stdout or stderr; empty when it cannot be run.
+std::string FirstLineOf(const std::string& file, const char* argument) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    throw LaunchError(ExitCode::kInternal, "cannot make a pipe" + ErrorWithLimit(errno));
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  char* const argv[] = {const_cast<char*>(file.c_str()), const_cast<char*>(argument), nullptr};
+  pid_t child = -1;
+  const int error = posix_spawn(&child, file.c_str(), &actions, nullptr, argv, environ);
+  const bool started = error == 0;
+  posix_spawn_file_actions_destroy(&actions);
+  if (error == EAGAIN || error == ENOMEM)
+    throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(error));
+  close(ends[1]);
+  std::string output;
+  char buffer[512];
+  for (ssize_t got; started && (got = read(ends[0], buffer, sizeof buffer)) > 0;)
+    output.append(buffer, static_cast<size_t>(got));
+  close(ends[0]);
+  if (started) waitpid(child, nullptr, 0);
+  return output.substr(0, output.find('\n'));
+}
+
+std::filesystem::path OwnFolder() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+}
+
+}  // namespace
+
+std::string FindMpirun(const std::string& path) {
+  const std::optional<std::string> mpirun = SearchPath("mpirun", path);
+  if (!mpirun)
+    throw LaunchError(
+        ExitCode::kUnavailable,
+        "mpirun was not found in PATH; install Open MPI (Debian, Ubuntu: apt-get install "
+        "openmpi-bin), or start ranks of this host alone without it (--launcher local)");
+  const std::string version = MpirunVersion(*mpirun);
+  if (!IsSupportedMpirun(version))
+    throw LaunchError(
+        ExitCode::kUnavailable,
+        Text(
+            "dtrun works with mpirun of Open MPI 4 or 5, but ", ShellQuoted(*mpirun), " says ",
+            ShellQuoted(version), " of itself"));
+  // Started as /bin/mpirun, where /bin is a link, it would look for all of Open MPI below "/". Its
+  // own name stays: that one is often a link to a program that asks what it is called.
+  const std::filesystem::path file(*mpirun);
+  std::error_code error;
+  const auto folder = std::filesystem::canonical(file.parent_path(), error);
+  return error ? *mpirun : (folder / file.filename()).string();
+}
+
+std::string MpirunVersion(const std::string& mpirun) { return FirstLineOf(mpirun, "--version"); }
+
+std::string FindHelper(const std::string& name) {
+  const std::filesystem::path here = OwnFolder();
+  const std::filesystem::path installed = (here / "../libexec/dtrun" / name).lexically_normal();
+  for (const std::filesystem::path& file : {installed, here / name})
+    if (access(file.c_str(), X_OK) == 0) return file;
+  throw LaunchError(
+      ExitCode::kInternal,
+      Text("the installation is incomplete: ", installed.string(), " is missing"));
+}
+
+// They stand in ../lib, for a helper in ../../lib, or, in the build tree, in the folder that makes
+// them.
+std::vector<OwnLibrary> OwnLibraries() {
+  std::vector<OwnLibrary> libraries = {{"libdtrun.so.0", ""}, {"libdtrun_mpi.so", ""}};
+  for (OwnLibrary& library : libraries)
+    for (const char* folder : {"../lib", "../../lib", "../runtime", "../../runtime"}) {
+      const std::filesystem::path file = (OwnFolder() / folder / library.name).lexically_normal();
+      if (library.file.empty() && access(file.c_str(), R_OK) == 0) library.file = file;
+    }
+  return libraries;
+}
+
+namespace {
+
+using base::Text;
+
+[[noreturn]] void NotExecutable(const std::string& file, const std::string& why) {
+  throw LaunchError(ExitCode::kNotExecutable, Text("cannot run ", ShellQuoted(file), ": ", why));
+}
+
+bool IsFile(const std::string& file) {
+  struct stat status;
+  return stat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+bool IsExecutableFile(const std::string& file) {
+  return IsFile(file) && access(file.c_str(), X_OK) == 0;
+}
+
+std::string ReadStart(const std::string& file) {
+  std::string start(256, '\0');
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(start.data(), static_cast<std::streamsize>(start.size()));
+  start.resize(static_cast<size_t>(stream.gcount()));
+  return start;
+}
+
+bool IsElf(const std::string& start) {
+  return start.size() >= sizeof(Elf64_Ehdr) && start.starts_with(ELFMAG);
+}
+
+// 32 or 64 bits, byte order, processor: what this very program was built for.
+bool IsElfOfThisMachine(const std::string& start) {
+  const std::string own = ReadStart("/proc/self/exe");
+  Elf64_Ehdr header;
+  Elf64_Ehdr own_header;
+  if (!IsElf(own)) return true;
+  std::memcpy(&header, start.data(), sizeof header);
+  std::memcpy(&own_header, own.data(), sizeof own_header);
+  return header.e_ident[EI_CLASS] == own_header.e_ident[EI_CLASS] &&
+         header.e_ident[EI_DATA] == own_header.e_ident[EI_DATA] &&
+         header.e_machine == own_header.e_machine;
+}
+
+// "#! /bin/sh -e" -> "/bin/sh"
+std::string Interpreter(const std::string& start) {
+  const std::string line = start.substr(2, start.find('\n') - 2);
+  const size_t first = line.find_first_not_of(" \t");
+  if (first == std::string::npos) return "";
+  return line.substr(first, line.find_first_of(" \t", first) - first);
+}
+
+void CheckFormat(const std::string& file) {
+  if (access(file.c_str(), R_OK) != 0) return;  // it may still be run
+  const std::string start = ReadStart(file);
+  if (start.starts_with("#!")) {
+    const std::string interpreter = Interpreter(start);
+    if (!IsExecutableFile(interpreter))
+      NotExecutable(file, Text("its interpreter ", ShellQuoted(interpreter), " cannot be run"));
+  } else if (!IsElf(start)) {
+    NotExecutable(file, "neither a binary nor a script that begins with #!");
+  } else if (!IsElfOfThisMachine(start)) {
+    NotExecutable(file, "built for another kind of machine");
+  }
+}
+
+std::string FindNamed(const std::string& name, const std::string& path) {
+  if (name.find('/') != std::string::npos) return name;
+  if (const std::optional<std::string> found = SearchPath(name, path)) return *found;
+  throw LaunchError(
+      ExitCode::kNotFound,
+      Text(
+          ShellQuoted(name), " was not found in PATH",
+          IsFile(name) ? Text("; for the one in this folder type ", ShellQuoted("./" + name))
+                       : ""));
+}
+
+}  // namespace
+
+std::optional<std::string> SearchPath(const std::string& name, const std::string& path) {
+  if (name.empty()) return std::nullopt;
+  for (const std::string& folder : base::Split(path, ':')) {
+    const std::string file = (folder.empty() ? "." : folder) + "/" + name;
+    if (IsExecutableFile(file)) return file;
+  }
+  return std::nullopt;
+}
+
+std::string FindProgram(const std::string& name, const std::string& path) {
+  const std::string file = FindNamed(name, path);
+  struct stat status;
+  if (stat(file.c_str(), &status) != 0) {
+    if (errno == EACCES) NotExecutable(file, "permission denied");
+    throw LaunchError(ExitCode::kNotFound, Text(ShellQuoted(file), ": ", std::strerror(errno)));
+  }
+  if (S_ISDIR(status.st_mode)) NotExecutable(file, "it is a folder");
+  if (!S_ISREG(status.st_mode)) NotExecutable(file, "it is no file");
+  if (access(file.c_str(), X_OK) != 0) NotExecutable(file, "permission denied");
+  CheckFormat(file);
+  return file;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,209 @@
+#include "launcher/engines/mpirun.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/launch_env.h"
+#include "base/text.h"
+#include "launcher/hosts/hosts.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr char kMark = '+';
+
+// Open MPI 4 divides "[::1]:2" at the wrong colon and asks ssh for the host "[".
+std::string EngineHost(const std::string& name) {
+  if (name == "[::1]") return "localhost";
+  if (name.starts_with('['))
+    throw UsageError(base::Text(
+        "-H ", name, ": Open MPI takes no IPv6 addresses; give the host's name instead"));
+  return name;
+}
+
+// With slots, mpirun would fill the machine it runs on first, wherever that stands in the list. In
+// "seq" order it takes one host for each rank as they stand.
+std::vector<Words> HostOptions(const std::vector<HostSlots>& placement) {
+  if (placement.size() == 1) {
+    const std::string host = EngineHost(placement[0].name);
+    return {{"-H", HostList({{host, placement[0].slots}})}, {"--map-by", "slot"}};
+  }
+  Words host_of_rank;
+  for (const HostSlots& host : placement)
+    host_of_rank.insert(host_of_rank.end(), static_cast<size_t>(host.slots), EngineHost(host.name));
+  return {{"-H", base::Join(host_of_rank, ",")}, {"--map-by", "seq"}};
+}
+
+bool IsMca(const std::string& word) {
+  return word == "--mca" || word == "-mca" || word == "--gmca" || word == "-gmca";
+}
+
+// mpirun refuses an MCA parameter that stands there twice, so the user's takes the place of ours.
+bool Sets(const Words& user, const Words& option) {
+  for (size_t i = 0; i < user.size(); ++i) {
+    if (user[i] == option[0] && !IsMca(option[0])) return true;
+    if (IsMca(user[i]) && IsMca(option[0]) && i + 1 < user.size() && user[i + 1] == option[1])
+      return true;
+  }
+  return false;
+}
+
+void Append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+// A host that does not answer is asked again three times before it counts as lost.
+std::vector<Words> KeepAlive(int host_timeout_s) {
+  constexpr int kProbes = 3;
+  const int interval = std::max(1, host_timeout_s / 6);
+  return {
+      {"--mca", "oob_tcp_keepalive_time", base::Text(host_timeout_s - kProbes * interval)},
+      {"--mca", "oob_tcp_keepalive_intvl", base::Text(interval)},
+      {"--mca", "oob_tcp_keepalive_probes", base::Text(kProbes)},
+  };
+}
+
+std::vector<Words> ReachOptions(const Reach& reach) {
+  std::vector<Words> options = KeepAlive(reach.host_timeout_s);
+  if (reach.by_ssh)
+    options.push_back({"--mca", "plm_rsh_args", base::Join(SshArguments(reach), " ")});
+  if (reach.networks.empty()) {
+    // Of the daemons' connections Open MPI tries one address after the other.
+    if (!reach.networks_left_out.empty())
+      options.push_back({"--mca", "btl_tcp_if_exclude", base::Join(reach.networks_left_out, ",")});
+    return options;
+  }
+  const std::string networks = base::Join(reach.networks, ",");
+  options.push_back({"--mca", "oob_tcp_if_include", networks});
+  options.push_back({"--mca", "btl_tcp_if_include", networks});
+  return options;
+}
+
+std::vector<Words> OwnOptions(const MpirunCall& call) {
+  std::vector<Words> options = {
+      {"-np", base::Text(base::RankCount(call.placement))},
+      {"--oversubscribe"},
+      {"--bind-to", "none"},  // the wrapper does that, with the CPUs it finds on its host
+      {"--stdin", "none"},
+      {"--mca", "orte_keep_fqdn_hostnames", "1"},
+      {"--mca", "orte_local_tmpdir_base", call.folder},
+      // Of the time between SIGTERM and SIGKILL, and also of that before SIGTERM.
+      {"--mca", "odls_base_sigkill_timeout", "0"},
+      // A rank dies with the thread that forked it, so that must be mpirun's main one.
+      {"--mca", "odls_base_num_threads", "0"},
+  };
+  for (const Words& option : HostOptions(call.placement)) options.push_back(option);
+  // Otherwise mpirun wants an ssh even if there is no other host.
+  if (call.only_this_machine) {
+    options.push_back({"--mca", "plm", "isolated"});
+  } else {
+    for (const Words& option : ReachOptions(call.reach)) options.push_back(option);
+  }
+  if (call.recovers) {
+    options.push_back({"--mca", "orte_enable_recovery", "1"});
+    // Open MPI splits it at blanks, and takes what stands between colons for several.
+    if (call.reach.remote_shell.empty() && call.reacher.find_first_of(" :") == std::string::npos)
+      options.push_back({"--mca", "plm_rsh_agent", call.reacher + " ssh"});
+  }
+  if (call.quiet) options.push_back({"-q"});
+  if (call.as_root) options.push_back({"--allow-run-as-root"});
+  for (const std::string& name : call.exported) options.push_back({"-x", name});
+  return options;
+}
+
+}  // namespace
+
+// ssh never asks, and hands on neither the agent nor the display. All else is the user's to
+// configure.
+std::vector<std::string> SshArguments(const Reach& reach) {
+  Words words = {"-x", "-a",
+                 "-o", "BatchMode=yes",
+                 "-o", base::Text("ConnectTimeout=", reach.connect_timeout_s)};
+  if (reach.ssh_port > 0) Append(words, {"-p", base::Text(reach.ssh_port)});
+  if (!reach.ssh_identity.empty()) Append(words, {"-i", reach.ssh_identity});
+  return words;
+}
+
+std::vector<std::string> RemoteShell(const Reach& reach) {
+  // Open MPI takes several, between colons, and looks which is there.
+  const std::string own = reach.remote_shell.substr(0, reach.remote_shell.find(':'));
+  if (!own.empty()) return SplitWords(own);
+  Words words = {"ssh"};
+  Append(words, SshArguments(reach));
+  words.push_back("--");
+  return words;
+}
+
+std::string SshHost(const std::string& name) {
+  return name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
+}
+
+std::vector<std::string> MpirunArgv(const MpirunCall& call) {
+  Words argv = {call.mpirun};
+  for (const Words& option : OwnOptions(call))
+    if (option[0] == "-x" || !Sets(call.mpi_args, option)) Append(argv, option);
+  Append(argv, call.mpi_args);
+  Append(argv, {call.wrapper});
+  Append(argv, MarkWords(call.program));
+  return argv;
+}
+
+std::vector<std::string> StartArgv(const MpirunCall& call) {
+  if (call.launcher == Launcher::kMpirun) return MpirunArgv(call);
+  Words argv = {call.mpirun, base::Text(base::RankCount(call.placement)), call.wrapper};
+  Append(argv, MarkWords(call.program));
+  return argv;
+}
+
+std::vector<std::string> MarkWords(const std::vector<std::string>& words) {
+  Words marked;
+  for (const std::string& word : words) marked.push_back(kMark + word);
+  return marked;
+}
+
+std::vector<std::string> UnmarkWords(const std::vector<std::string>& words) {
+  Words unmarked;
+  for (const std::string& word : words)
+    unmarked.push_back(word.starts_with(kMark) ? word.substr(1) : word);
+  return unmarked;
+}
+
+bool IsSupportedMpirun(const std::string& version) {
+  constexpr char kOpenMpi[] = "mpirun (Open MPI) ";
+  if (!version.starts_with(kOpenMpi)) return false;
+  const std::string number = version.substr(sizeof kOpenMpi - 1);
+  return number.starts_with("4.") || number.starts_with("5.");
+}
+
+namespace {
+
+bool IsOwnFolder(const std::filesystem::path& path) {
+  struct stat status;
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+}
+
+}  // namespace
+
+std::string OwnSessionFolder() {
+  return base::ProcessEnv("OMPI_MCA_orte_jobfam_session_dir").value_or("");
+}
+
+void RemoveSessionFolder(const std::string& folder) {
+  const std::filesystem::path path = folder;
+  const std::filesystem::path above = path.parent_path();
+  if (!path.is_absolute() || !path.filename().string().starts_with("jf.") ||
+      !above.filename().string().starts_with("ompi.") || !IsOwnFolder(above) || !IsOwnFolder(path))
+    return;
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+  rmdir(above.c_str());  // another job may still use it
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,232 @@
+#include "launcher/hosts/cluster_environment.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/text.h"
+#include "launcher/hosts/hosts.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using Names = std::vector<std::string>;
+
+constexpr char kNodes[] = "SLURM_JOB_NODELIST";
+constexpr char kTasks[] = "SLURM_TASKS_PER_NODE";
+
+// Reads from left to right and knows the column of what it refuses.
+class Reader {
+ public:
+  Reader(const char* variable, const std::string& text) : variable_(variable), text_(text) {}
+
+  bool AtEnd() const { return at_ == text_.size(); }
+  bool Takes(char c) {
+    if (AtEnd() || text_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  void Expect(char c) {
+    if (!Takes(c)) Refuse(Text("'", c, "'"));
+  }
+  template <typename Predicate>
+  std::string TakeWhile(Predicate predicate) {
+    const size_t begin = at_;
+    while (!AtEnd() && predicate(static_cast<unsigned char>(text_[at_]))) ++at_;
+    return text_.substr(begin, at_ - begin);
+  }
+  std::string Digits() {
+    const std::string digits = TakeWhile([](unsigned char c) { return std::isdigit(c) != 0; });
+    if (digits.empty() || digits.size() > 9) Refuse("a number");
+    return digits;
+  }
+  [[noreturn]] void Refuse(const std::string& expected) const {
+    throw UsageError(
+        Text(variable_, ' ', Excerpt(text_), ": expected ", expected, " at column ", at_ + 1));
+  }
+
+ private:
+  const char* variable_;
+  const std::string& text_;
+  size_t at_ = 0;
+};
+
+int64_t NumberOf(const std::string& digits) { return base::ParseInteger(digits).value_or(0); }
+
+// "08" to "10" are 08, 09, 10.
+void AppendRange(Reader& reader, Names& numbers) {
+  const std::string first = reader.Digits();
+  const std::string last = reader.Takes('-') ? reader.Digits() : first;
+  if (NumberOf(last) < NumberOf(first)) reader.Refuse("a range that goes up");
+  if (NumberOf(last) - NumberOf(first) + static_cast<int64_t>(numbers.size()) >= kMaxRanks)
+    reader.Refuse(Text("at most ", kMaxRanks, " nodes"));
+  for (int64_t number = NumberOf(first); number <= NumberOf(last); ++number) {
+    const std::string digits = Text(number);
+    const size_t zeros = first.size() > digits.size() ? first.size() - digits.size() : 0;
+    numbers.push_back(std::string(zeros, '0') + digits);
+  }
+}
+
+Names ReadBracket(Reader& reader) {
+  Names numbers;
+  do AppendRange(reader, numbers);
+  while (reader.Takes(','));
+  reader.Expect(']');
+  return numbers;
+}
+
+Names Product(const Reader& reader, const Names& names, const Names& endings) {
+  if (names.size() * endings.size() > kMaxRanks)
+    reader.Refuse(Text("at most ", kMaxRanks, " nodes"));
+  Names product;
+  for (const std::string& name : names)
+    for (const std::string& ending : endings) product.push_back(name + ending);
+  return product;
+}
+
+// "r[1-2]n[1-4]-ib": text and brackets in turn.
+Names ReadItem(Reader& reader) {
+  Names names = {reader.TakeWhile(
+      [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; })};
+  while (reader.Takes('[')) {
+    names = Product(reader, names, ReadBracket(reader));
+    const std::string text = reader.TakeWhile(
+        [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; });
+    for (std::string& name : names) name += text;
+  }
+  if (RefusalOfHost(names.front())) reader.Refuse("the name of a node");
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> ExpandNodeList(const std::string& text) {
+  Reader reader(kNodes, text);
+  Names nodes;
+  do {
+    const Names more = ReadItem(reader);
+    nodes.insert(nodes.end(), more.begin(), more.end());
+    if (nodes.size() > kMaxRanks) reader.Refuse(Text("at most ", kMaxRanks, " nodes"));
+  } while (reader.Takes(','));
+  if (!reader.AtEnd()) reader.Refuse("',' or the end");
+  return nodes;
+}
+
+std::vector<int> ExpandTaskCounts(const std::string& text) {
+  Reader reader(kTasks, text);
+  std::vector<int> counts;
+  do {
+    const std::optional<int> tasks = ParseSlots(reader.Digits());
+    if (!tasks) reader.Refuse(Text("a number from 1 to ", kMaxRanks, " before it"));
+    int64_t times = 1;
+    if (reader.Takes('(')) {
+      reader.Expect('x');
+      times = NumberOf(reader.Digits());
+      reader.Expect(')');
+    }
+    if (times > kMaxRanks - static_cast<int64_t>(counts.size()))
+      reader.Refuse(Text("at most ", kMaxRanks, " nodes"));
+    counts.insert(counts.end(), static_cast<size_t>(times), *tasks);
+  } while (reader.Takes(','));
+  if (!reader.AtEnd()) reader.Refuse("',', '(xN)' or the end");
+  return counts;
+}
+
+std::vector<Host> SlurmHosts(const std::string& node_list, const std::string& tasks_per_node) {
+  const Names nodes = ExpandNodeList(node_list);
+  const std::vector<int> tasks =
+      tasks_per_node.empty() ? std::vector<int>(nodes.size(), 0) : ExpandTaskCounts(tasks_per_node);
+  if (tasks.size() != nodes.size())
+    throw UsageError(Text(
+        kTasks, ' ', Excerpt(tasks_per_node), " is for ", tasks.size(), " nodes, but ", kNodes, ' ',
+        Excerpt(node_list), " has ", nodes.size()));
+  std::vector<Host> hosts;
+  int64_t slots = 0;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    hosts.push_back({nodes[i], tasks[i], 0, kNodes});
+    slots += tasks[i];
+  }
+  if (slots > kMaxRanks) throw UsageError(Text(kTasks, " has more than ", kMaxRanks, " tasks"));
+  return hosts;
+}
+
+namespace {
+
+using base::Text;
+using nlohmann::json;
+
+constexpr char kName[] = "TF_CONFIG";
+
+// A list or an object is not written out: that calls itself for each level, of which there may be
+// any number.
+std::string InWords(const json& value) {
+  return value.is_structured() ? Text("an ", value.type_name()) : Excerpt(value.dump());
+}
+
+// "h1:2222" -> "h1"
+std::string HostOfTask(const json& task, const std::string& job) {
+  if (!task.is_string())
+    throw UsageError(
+        Text(kName, ": cluster.", job, " holds ", InWords(task), ", expected \"host:port\""));
+  const std::string address = task.get<std::string>();
+  const std::string name = address.substr(0, address.rfind(':'));
+  if (RefusalOfHost(name))
+    throw UsageError(
+        Text(kName, ": cluster.", job, " holds ", Excerpt(address), ", expected host:port"));
+  return name;
+}
+
+void AddTasks(const json& cluster, const std::string& job, std::vector<Host>& hosts) {
+  const auto tasks = cluster.find(job);
+  if (tasks == cluster.end()) return;
+  if (!tasks->is_array())
+    throw UsageError(Text(kName, ": cluster.", job, " is no list of \"host:port\""));
+  for (const json& task : *tasks) {
+    const std::string name = HostOfTask(task, job);
+    const auto known = std::find_if(
+        hosts.begin(), hosts.end(), [&](const Host& host) { return host.name == name; });
+    if (known == hosts.end()) {
+      hosts.push_back({name, 1, 0, kName});
+    } else {
+      ++known->slots;
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Host> TfConfigHosts(const std::string& text) {
+  const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object())
+    throw UsageError(Text(kName, ' ', Excerpt(text), ": expected a JSON object"));
+  const auto cluster = config.find("cluster");
+  if (cluster == config.end()) return {};
+  if (!cluster->is_object())
+    throw UsageError(Text(kName, ": cluster is no object of lists of \"host:port\""));
+  if (cluster->contains("ps"))
+    throw UsageError(Text(
+        kName, ": the cluster has parameter servers, which dtrun does not; say the hosts with -H"));
+  std::vector<Host> hosts;
+  for (const char* job : {"chief", "master", "worker"}) AddTasks(*cluster, job, hosts);
+  return hosts;
+}
+
+std::string WriteTfConfig(
+    const std::vector<base::HostSlots>& hosts, const std::string& first_host, int rank,
+    int first_port) {
+  std::vector<std::string> workers;
+  for (const base::HostSlots& host : hosts)
+    for (int slot = 0; slot < host.slots; ++slot)
+      workers.push_back(
+          Text(host.name == hosts[0].name ? first_host : host.name, ':', first_port + slot));
+  const json config = {
+      {"cluster", {{"worker", workers}}}, {"task", {{"type", "worker"}, {"index", rank}}}};
+  return config.dump();
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,367 @@
+#include "launcher/job/host_agents.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/text.h"
+#include "base/trace.h"
+#include "base/trace_json.h"
+#include "base/version.h"
+#include "launcher/engines/mpirun.h"
+#include "launcher/job/supervisor.h"
+#include "launcher/support/host_system.h"
+#include "launcher/support/json_number.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+
+/// How the monotonic clock of another host stands to this one's, by questions and answers: the
+/// answer was given at some moment between the two, and the shortest question tells the most
+/// (Cristian's algorithm). Pure.
+class HostClock {
+ public:
+  /// Asked and answered at these times of this host's clock, `theirs` in between of the other's.
+  void Add(int64_t asked_ns, int64_t theirs_ns, int64_t answered_ns) {
+    const int64_t half = (answered_ns - asked_ns) / 2;
+    if (half < 0 || (looks_++ > 0 && half >= best_.uncertainty_ns)) return;
+    best_ = {theirs_ns - (asked_ns + half), half};
+  }
+
+  int looks() const { return looks_; }
+  const base::ClockOffset& offset() const { return best_; }
+
+ private:
+  base::ClockOffset best_;
+  int looks_ = 0;
+};
+
+namespace {
+
+using base::Text;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
+  std::vector<std::string> names;
+  for (const base::HostSlots& host : hosts) names.push_back(host.name);
+  return names;
+}
+
+}  // namespace
+
+struct HostAgents::Host {
+  int number;
+  std::string name;
+  bool remote;
+  RankRange ranks;
+  pid_t process = -1;
+  std::unique_ptr<Complaints> complaints = nullptr;
+  std::unique_ptr<FrameStream> stream = nullptr;
+  Clock::time_point heard = Clock::now();
+  Clock::time_point pinged = {};
+  bool ready = false, done = false, gone = false, stopped = false;
+  std::optional<LaunchError> refusal = std::nullopt;
+  HostClock clock = {};
+};
+
+HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
+    : poller_(poller),
+      plan_(std::move(plan)),
+      output_(output),
+      survey_(NamesOf(plan_.hosts), plan_.on_this_machine) {
+  int first = 0;
+  for (size_t i = 0; i < plan_.hosts.size(); ++i) {
+    hosts_.push_back(std::make_unique<Host>(Host{
+        .number = static_cast<int>(i),
+        .name = plan_.hosts[i].name,
+        .remote = !plan_.on_this_machine[i],
+        .ranks = {first, plan_.hosts[i].slots}}));
+    first += plan_.hosts[i].slots;
+    Start(*hosts_.back());
+  }
+}
+
+HostAgents::~HostAgents() {
+  for (const auto& host : hosts_) {
+    host->stream.reset();  // an agent ends with it
+    host->complaints.reset();
+    // What carries the channel may not notice that it has ended.
+    if (host->remote && !host->done) kill(-host->process, SIGKILL);
+    waitpid(host->process, nullptr, 0);
+  }
+}
+
+void HostAgents::Start(Host& host) {
+  std::vector<std::string> words;
+  if (host.remote) {
+    words = plan_.remote_shell;
+    words.insert(words.end(), {SshHost(host.name), ShellQuoted(plan_.agent)});
+  } else {
+    words = {plan_.agent};
+  }
+  const AgentProcess child = StartAgentProcess(words);
+  host.process = child.process;
+  host.complaints = std::make_unique<Complaints>(poller_, child.complaints);
+  host.stream = std::make_unique<FrameStream>(
+      poller_, child.channel, child.channel,
+      [this, &host](const Frame& frame) { Hear(host, frame); },
+      [this, &host](const std::string& why) { HearEnd(host, why); });
+  json ranks = json::array();
+  for (int i = 0; i < host.ranks.count; ++i) ranks.push_back(host.ranks.first + i);
+  const json job = {
+      {"version", base::kVersion},
+      {"job", plan_.job},
+      {"host", host.number},
+      {"folder", host.remote ? "" : plan_.folder},
+      {"ranks", ranks},
+      {"program", plan_.program},
+      {"cwd", plan_.cwd},
+      {"survey", !survey_.complete()},
+      {"stdin", plan_.stdin_to_rank_0 && host.number == 0},
+      {"host_timeout_ms", host.remote ? plan_.host_timeout.count() : 0},
+      {"secret", plan_.secret}};
+  host.stream->Send(
+      {FrameType::kJob, -1, job.dump(-1, ' ', false, json::error_handler_t::replace)});
+}
+
+void HostAgents::Hear(Host& host, const Frame& frame) {
+  host.heard = Clock::now();
+  try {
+    const auto body = [&] { return json::parse(frame.body); };
+    switch (frame.type) {
+      case FrameType::kReady: HearReady(host, frame); break;
+      case FrameType::kRoutes: survey_.HearRoutes(static_cast<size_t>(host.number), body()); break;
+      case FrameType::kRefused: {
+        std::string text = body().at("text");
+        if (host.remote) text = Text(host.name, ": ", text);
+        host.refusal =
+            LaunchError(static_cast<ExitCode>(WholeNumber(body(), "code", 1, 255)), text);
+        break;
+      }
+      case FrameType::kOutput:
+        CheckRank(frame, host.ranks);
+        if (frame.body.empty()) break;
+        if (frame.body.size() == 1) output_.End(frame.rank, frame.body[0]);
+        if (frame.body.size() > 1)
+          output_.Write(frame.rank, frame.body[0], std::string_view(frame.body).substr(1));
+        break;
+      case FrameType::kStarted:
+      case FrameType::kEnded:
+      case FrameType::kFlight:
+      case FrameType::kNoticed:
+      case FrameType::kProgress: reports_.Hear(frame, host.ranks, MonotonicNs()); break;
+      case FrameType::kTrace:
+        CheckRank(frame, host.ranks);
+        HearTrace(frame);
+        break;
+      case FrameType::kPong: HearPong(host, frame); break;
+      case FrameType::kStopped: host.stopped = true; break;
+      case FrameType::kTaken:
+        if (on_taken_) {
+          const auto bytes = WholeNumber(body(), "bytes", 0, INT64_MAX);
+          on_taken_(static_cast<size_t>(bytes), body().at("open"));
+        }
+        break;
+      case FrameType::kDone: host.done = true; break;
+      default: break;
+    }
+  } catch (const json::exception& error) {
+    throw LaunchError(ExitCode::kInternal, error.what());
+  }
+}
+
+// The last one to be ready lets all be asked how they reach each other.
+void HostAgents::HearReady(Host& host, const Frame& frame) {
+  host.ready = true;
+  if (survey_.complete()) return;  // all is this machine
+  const json facts = json::parse(frame.body).at("networks");
+  if (!survey_.HearFacts(static_cast<size_t>(host.number), facts)) return;
+  for (const auto& each : hosts_) {
+    const json peers = survey_.PeersOf(static_cast<size_t>(each->number));
+    each->stream->Send({FrameType::kPeers, -1, peers.dump()});
+  }
+}
+
+void HostAgents::HearEnd(Host& host, const std::string& why) {
+  const bool known = std::exchange(host.gone, true);  // as silent
+  if (host.done || ending_ || known) return;
+  std::string reason = why.empty() ? host.complaints->LastLine() : why;
+  if (!host.ready) {
+    host.complaints->Drain();
+    reason = host.complaints->LastLine();
+    if (!host.refusal)
+      host.refusal = LaunchError(
+          ExitCode::kUnavailable,
+          host.remote
+              ? Text(
+                    "host ", host.name,
+                    " cannot be used: ", reason.empty() ? "ssh ended without a word" : reason)
+              : Text("the agent of this host could not be started: ", reason));
+    return;
+  }
+  losses_.push_back(
+      {static_cast<size_t>(host.number),
+       Text(
+           "host ", host.name,
+           " was lost: ", reason.empty() ? "its agent is gone, or the connection to it" : reason)});
+}
+
+bool HostAgents::Ready() const {
+  for (const auto& host : hosts_)
+    if (host->refusal) throw LaunchError(*host->refusal);
+  return survey_.complete() &&
+         std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->ready; });
+}
+
+std::string HostAgents::Silent() const {
+  std::vector<std::string> silent, without_routes;
+  for (const auto& host : hosts_) {
+    if (!host->ready) silent.push_back(host->name);
+    if (!survey_.HasRoutes(static_cast<size_t>(host->number))) without_routes.push_back(host->name);
+  }
+  return base::Join(silent.empty() ? without_routes : silent, ", ");
+}
+
+void HostAgents::Beat() {
+  for (const auto& host : hosts_) {
+    if (!host->remote || !host->ready || host->gone) continue;
+    // The answer wakes the caller: without this pause it would never sleep again.
+    if (Clock::now() - host->pinged >= plan_.host_timeout / 8) {
+      host->pinged = Clock::now();
+      Ping(*host);
+    }
+    if (paused_ || Clock::now() - host->heard <= plan_.host_timeout) continue;
+    host->gone = true;  // not waited for any more
+    losses_.push_back(
+        {static_cast<size_t>(host->number),
+         Text(
+             "host ", host->name, " was lost: nothing was heard of it for ",
+             std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout).count(), " s")});
+  }
+}
+
+void HostAgents::SpareLostHost() {
+  reports_.LoseHost(hosts_[lost_host()]->ranks, MonotonicNs());
+  losses_.pop_front();
+}
+
+void HostAgents::TellEnded(int rank) {
+  hosts_.front()->stream->Send({FrameType::kRankEnded, rank});
+}
+
+void HostAgents::AskProgress() {
+  for (const auto& host : hosts_)
+    if (host->ready && !host->gone) host->stream->Send({FrameType::kAskProgress});
+}
+
+void HostAgents::SetPaused(bool paused) {
+  if (paused == paused_) return;
+  paused_ = paused;
+  for (const auto& host : hosts_) {
+    host->stream->SetPaused(paused);
+    host->heard = Clock::now();
+  }
+}
+
+void HostAgents::SendToAll(FrameType type) {
+  for (const auto& host : hosts_)
+    if (host->ready) host->stream->Send({type});
+}
+
+void HostAgents::GiveNotice() {
+  reports_.ForgetAnswers();
+  SendToAll(FrameType::kNotice);
+}
+
+void HostAgents::Stop() {
+  for (const auto& host : hosts_) host->stopped = false;
+  SendToAll(FrameType::kStop);
+}
+
+bool HostAgents::Stopped() const {
+  return std::all_of(hosts_.begin(), hosts_.end(), [](const auto& host) {
+    return host->stopped || !host->ready || host->gone;
+  });
+}
+
+void HostAgents::Continue() {
+  SendToAll(FrameType::kContinue);
+  for (const auto& host : hosts_) host->heard = Clock::now();
+}
+
+void HostAgents::SendInput(std::string bytes) {
+  hosts_.front()->stream->Send({FrameType::kInput, 0, std::move(bytes)});
+}
+
+// What is about this machine lies here already.
+void HostAgents::End(LastWords wanted) {
+  ending_ = true;
+  trace_folder_ = std::move(wanted.trace_folder);
+  for (const auto& host : hosts_) {
+    const bool traces = host->remote && !trace_folder_.empty();
+    const json body = {{"flights", wanted.flights}, {"traces", traces}};
+    host->stream->Send({FrameType::kEnd, -1, body.dump()});
+  }
+}
+
+// Into a new file, as a rank of this machine would have made it.
+void HostAgents::HearTrace(const Frame& frame) {
+  uint64_t& bytes = traced_bytes_[frame.rank];
+  if (trace_folder_.empty() || bytes + frame.body.size() > base::TraceBytes(base::kMostTraceSlots))
+    throw LaunchError(
+        ExitCode::kInternal, Text("an agent told more than rank ", frame.rank, " can have traced"));
+  std::ofstream file(
+      base::TraceFile(trace_folder_, frame.rank),
+      bytes == 0 ? std::ios::binary | std::ios::trunc : std::ios::binary | std::ios::app);
+  file.write(frame.body.data(), static_cast<std::streamsize>(frame.body.size()));
+  bytes += frame.body.size();
+  traced_ = Clock::now();
+}
+
+// ---- Clocks -------------------------------------------------------------------------------------
+
+void HostAgents::Ping(Host& host) {
+  host.stream->Send({FrameType::kPing, -1, json{{"sent_ns", MonotonicNs()}}.dump()});
+}
+
+void HostAgents::LookAtClocks() {
+  for (const auto& host : hosts_)
+    if (host->remote && host->ready && !host->gone) Ping(*host);
+}
+
+void HostAgents::HearPong(Host& host, const Frame& frame) {
+  constexpr int kLooks = 8;
+  const int64_t now = MonotonicNs();
+  const json body = json::parse(frame.body);
+  host.clock.Add(
+      WholeNumber(body, "sent_ns", 0, now), WholeNumber(body, "now_ns", 0, INT64_MAX), now);
+  if (host.clock.looks() < kLooks) Ping(host);
+}
+
+std::vector<base::ClockOffset> HostAgents::clocks() const {
+  std::vector<base::ClockOffset> clocks;
+  for (const auto& host : hosts_) clocks.push_back(host->clock.offset());
+  return clocks;
+}
+
+bool HostAgents::Done() const {
+  return std::all_of(
+      hosts_.begin(), hosts_.end(), [](const auto& host) { return host->done || host->gone; });
+}
+
+std::vector<pid_t> HostAgents::processes() const {
+  std::vector<pid_t> processes;
+  for (const auto& host : hosts_) processes.push_back(host->process);
+  return processes;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,375 @@
+// A job has three phases. Each host gets its agent, which says whether the host can run the
+// program; mpirun starts the ranks, whose output and ends come in through the agents; when mpirun
+// is gone, or has been told to go, the agents end what is left and tell what the ranks did last.
+
+#include "launcher/job/job_run.h"
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+#include <set>
+
+#include "base/flight_record.h"
+#include "base/launch_env.h"
+#include "base/text.h"
+#include "launcher/engines/engine_messages.h"
+#include "launcher/hosts/hosts.h"
+#include "launcher/job/host_agents.h"
+#include "launcher/job/interruption.h"
+#include "launcher/job/job_results.h"
+#include "launcher/job/job_terminal.h"
+#include "launcher/job/lost_workers.h"
+#include "launcher/job/supervisor.h"
+#include "launcher/output/output.h"
+#include "launcher/plan/job_plan.h"
+#include "launcher/protocol/exit_record.h"
+#include "launcher/protocol/job_folder.h"
+#include "launcher/report/failure_report.h"
+#include "launcher/report/progress_report.h"
+#include "launcher/support/host_system.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/poller.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// How long the agents may take for their last words.
+constexpr std::chrono::seconds kLastWords{5};
+// How long mpirun may take to end by itself. With a host lost it waits for that host's daemon.
+constexpr std::chrono::seconds kWithoutHost{1};
+// How long it may take once all ranks are done.
+constexpr std::chrono::seconds kToEnd{2};
+
+class Job {
+ public:
+  Job(Plan plan, const Options& options, JobStory& story)
+      : plan_(std::move(plan)),
+        options_(options),
+        story_(story),
+        folder_(FolderBase()),
+        grace_(options.grace_s),
+        supervisor_(
+            poller_, grace_,
+            {.notice =
+                 [this] {
+                   if (agents_) agents_->GiveNotice();
+                 },
+             .pause =
+                 [this] {
+                   if (pause_) pause_->Begin();
+                 },
+             .resume =
+                 [this] {
+                   if (pause_) pause_->Continue();
+                 }}),
+        output_(
+            poller_, plan_.output, plan_.call.placement,
+            [this] { supervisor_.Interrupt(SIGPIPE); }),
+        results_(options, plan_.call.placement) {
+    plan_.call.folder = folder_.path();
+    argv_ = StartArgv(plan_.call);  // what it refuses is said before anything is started
+  }
+
+  int Run() {
+    agents_.emplace(poller_, AgentsPlan(), output_);
+    pause_.emplace(*agents_);
+    WaitForHosts();
+    if (supervisor_.interruption() == 0) {
+      ChooseNetworks();
+      RunRanks();
+    }
+    EndHosts();
+    output_.Drain();
+    return Report();
+  }
+
+ private:
+  AgentPlan AgentsPlan() const {
+    std::error_code ignored;
+    return {
+        .agent = plan_.agent,
+        .remote_shell = RemoteShell(plan_.call.reach),
+        .job = plan_.job,
+        .folder = folder_.path(),
+        .hosts = plan_.call.placement,
+        .on_this_machine = OnThisMachine(plan_.call.placement),
+        .program = plan_.call.program.front(),
+        .cwd = std::filesystem::current_path(ignored),
+        .stdin_to_rank_0 = options_.stdin_to_rank_0,
+        .host_timeout = std::chrono::seconds(options_.host_timeout_s),
+        .secret = plan_.secret};
+  }
+
+  void WaitForHosts() {
+    while (!agents_->Ready() && supervisor_.interruption() == 0) {
+      Wait(milliseconds(100));
+      if (!agents_->lost().empty()) throw LaunchError(ExitCode::kUnavailable, agents_->lost());
+      if (Clock::now() > start_by_ && !agents_->Ready())
+        throw LaunchError(
+            ExitCode::kUnavailable, Text(
+                                        "no answer from ", agents_->Silent(), " within ",
+                                        options_.start_timeout_s, " s (--start-timeout)"));
+    }
+  }
+
+  void ChooseNetworks() {
+    for (const std::string& reason : SettleNetworks(agents_->networks(), plan_))
+      if (options_.verbose) Say(reason);
+    argv_ = StartArgv(plan_.call);
+  }
+
+  // Time in which the job is stopped does not count.
+  void Wait(milliseconds longest) {
+    poller_.Wait(longest);
+    const Clock::duration stopped = pause_->Tick();
+    for (Clock::time_point* limit : {&start_by_, &end_by_})
+      if (*limit != Clock::time_point::max()) *limit += stopped;
+  }
+
+  // Open MPI starts no rank before it has reached all hosts.
+  void CheckTime() {
+    const bool started =
+        static_cast<int>(agents_->records().size()) >= base::RankCount(plan_.call.placement);
+    if (started) start_by_ = Clock::time_point::max();
+    if (Clock::now() > start_by_)
+      End(
+          {static_cast<int>(ExitCode::kUnavailable),
+           Text(
+               "not all ranks had started after ", options_.start_timeout_s, " s (--start-timeout)",
+               plan_.call.launcher == Launcher::kMpirun ? "; --verbose shows what Open MPI says"
+                                                        : "")});
+    if (Clock::now() > end_by_)
+      End(
+          {static_cast<int>(ExitCode::kTimeout),
+           Text("ended after ", options_.timeout_s, " s (--timeout)")});
+    while (!agents_->lost().empty() && CanSpareHost()) {
+      Say(agents_->lost() + "; the job goes on without its workers (--ps)");
+      agents_->SpareLostHost();
+    }
+    if (!agents_->lost().empty())
+      End({static_cast<int>(ExitCode::kUnavailable), agents_->lost()}, kWithoutHost);
+    const auto now = std::chrono::nanoseconds(Clock::now().time_since_epoch());
+    if (const auto late = JudgeLate(agents_->records(), plan_.call.placement, grace_, now.count()))
+      End(*late);
+    CareForWorkers();
+  }
+
+  bool CanSpareHost() const {
+    return !ended_ && supervisor_.interruption() == 0 &&
+           lost_workers_.CanSpare(agents_->lost_host(), agents_->records());
+  }
+
+  // With servers, what starts the ranks ends none of them for another's sake: that is done here.
+  void CareForWorkers() {
+    if (options_.servers == 0 || ended_ || supervisor_.interruption() != 0) return;
+    const std::vector<ExitRecord> records = agents_->records();
+    TellEnded(records);
+    for (const std::string& line : lost_workers_.Update(records, MonotonicNs())) Say(line);
+    if (auto server = lost_workers_.LostServer(records)) End(*std::move(server));
+    if (auto last = lost_workers_.LastOne(records, MonotonicNs())) End(*std::move(last));
+    EndWithoutLost(records);
+  }
+
+  // The first server waits for workers that have not come yet, but not for those.
+  void TellEnded(const std::vector<ExitRecord>& records) {
+    for (const ExitRecord& record : records)
+      if (record.rank >= options_.servers && record.time_ns > 0 && told_.insert(record.rank).second)
+        agents_->TellEnded(record.rank);
+  }
+
+  // mpirun never ends when it has lost a host.
+  void EndWithoutLost(const std::vector<ExitRecord>& records) {
+    if (!lost_workers_.AllDone(records)) return;
+    if (all_done_by_ == Clock::time_point::max()) all_done_by_ = Clock::now() + kToEnd;
+    if (Clock::now() > all_done_by_) End({0, "", -1, true}, kWithoutHost);
+  }
+
+  // No rank is to blame.
+  void End(Verdict why, std::chrono::seconds patience = Interruption::kKillAfter) {
+    if (ended_) return;
+    ended_ = std::move(why);
+    supervisor_.End(patience);
+  }
+
+  void RunRanks() {
+    if (options_.verbose) Say(ShellLine(argv_));
+    // It calls failures what is none when ranks are lost that the job can do without.
+    const bool hides =
+        plan_.call.recovers && plan_.call.quiet && plan_.call.launcher == Launcher::kMpirun;
+    messages_.emplace(
+        poller_, options_.verbose, [this](std::string_view lines) { output_.WriteOthers(lines); });
+    folder_.SetUser(supervisor_.Start(argv_, plan_.environment, hides ? -1 : messages_->writer()));
+    messages_->HandedOver();
+    if (results_.wants_traces()) agents_->LookAtClocks();
+    if (options_.progress) progress_.emplace(*agents_, output_);
+    if (options_.stdin_to_rank_0) ReadInput();
+    while (!supervisor_.ended()) {
+      Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500));
+      Interrupt();
+      if (input_) input_->Tick();
+      agents_->Beat();
+      CheckTime();
+      CareForOutput();
+      if (progress_) progress_->Tick(Clock::now());
+      results_.Tick(Clock::now(), *agents_);
+    }
+    progress_.reset();
+    std::vector<pid_t> spared = agents_->processes();
+    spared.push_back(folder_.keeper());
+    supervisor_.KillLeftOvers(spared);
+    messages_->Finish();
+    messages_.reset();
+    folder_.SetUser(0);
+  }
+
+  void ReadInput() {
+    input_.emplace(poller_, [this](std::string bytes) { agents_->SendInput(std::move(bytes)); });
+    agents_->SetOnTaken([this](size_t bytes, bool open) { input_->Taken(bytes, open); });
+  }
+
+  void Interrupt() {
+    const bool in_grace = supervisor_.in_grace();
+    supervisor_.Tick(agents_->answers());
+    if (in_grace || !supervisor_.in_grace()) return;
+    Say(Text(
+        SignalName(supervisor_.interruption()), ": the ranks were told, and have ", grace_.count(),
+        " s (--grace) to end by themselves; a second signal ends them at once"));
+  }
+
+  void CareForOutput() {
+    output_.Expire();
+    agents_->SetPaused(output_.full());
+    if (messages_) messages_->SetPaused(output_.full());
+  }
+
+  bool Failed() const {
+    return supervisor_.interruption() != 0 || supervisor_.wait_status() != 0 || ended_;
+  }
+
+  void EndHosts() {
+    agents_->End(
+        {.flights = Failed() || results_.wants_flights(),
+         .trace_folder = results_.wants_traces() ? folder_.path() : ""});
+    const auto begin = Clock::now();
+    while (!agents_->Done() && Clock::now() < std::max(begin, agents_->traced()) + kLastWords) {
+      Wait(milliseconds(100));
+      CareForOutput();
+    }
+  }
+
+  Verdict Judge() const {
+    const int status = supervisor_.wait_status();
+    std::vector<ExitRecord> counted = story_.records;
+    const auto spared = std::erase_if(counted, [](const auto& record) { return record.spared; });
+    const int ranks = base::RankCount(plan_.call.placement) - static_cast<int>(spared);
+    if (status == 0 && !ended_ && HaveSaved(counted, ranks, supervisor_.in_grace()))
+      return {static_cast<int>(ExitCode::kPreempted), "pre-empted: the ranks had saved and ended"};
+    if (supervisor_.interruption() == SIGPIPE) return {128 + SIGPIPE, ""};
+    if (supervisor_.interruption() != 0)
+      return {
+          128 + supervisor_.interruption(),
+          Text("ended by ", SignalName(supervisor_.interruption()))};
+    if (ended_) return *ended_;
+    if (spared > 0 && lost_workers_.AllDone(story_.records)) return {0, "", -1, true};
+    // mpirun itself was killed: no rank is to blame.
+    if (WIFSIGNALED(status))
+      return {
+          static_cast<int>(ExitCode::kInternal),
+          Text(
+              ProgramOf(plan_.call.launcher), " was killed by ", SignalName(WTERMSIG(status)),
+              "; its ranks were ended")};
+    if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
+    return JudgeFailure(
+        story_.records, WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher);
+  }
+
+  int Report() {
+    if (supervisor_.interruption() == 0 && (!ended_ || ended_->exit_code == 0))
+      for (const std::string& line : lost_workers_.AtEnd(agents_->records())) Say(line);
+    story_.records = lost_workers_.Mark(agents_->records());
+    story_.servers = options_.servers;
+    story_.flights = agents_->flights();
+    story_.progress = agents_->progress();
+    if (options_.verbose) SaySteps();
+    story_.verdict = Judge();
+    story_.verdict.culprit = CulpritOf(story_.verdict, story_.records, story_.flights);
+    const int culprit = story_.verdict.culprit;
+    if (culprit >= 0) story_.last_lines = output_.LastLines(culprit);
+    const bool hidden = culprit >= 0 && !output_.ShowsEndOf(culprit);
+    for (const std::string& line : FailureLines(story_, hidden)) Say(line);
+    if (!output_.file_error().empty())
+      FailForFile(LaunchError(ExitCode::kNoResult, output_.file_error()));
+    for (const LaunchError& error : results_.Finish(
+             story_, *agents_,
+             {FlightFolder(folder_.path()), folder_.path(), OnThisMachine(plan_.call.placement)}))
+      FailForFile(error);
+    return story_.verdict.exit_code;
+  }
+
+  void SaySteps() {
+    for (const base::FlightProgress& progress : story_.progress)
+      if (const std::string line = StepLine(progress); !line.empty()) Say(line);
+  }
+
+  // The job's own failure counts for more than that of a file.
+  void FailForFile(const LaunchError& error) {
+    Say(error.what());
+    if (story_.verdict.exit_code == 0)
+      story_.verdict = {static_cast<int>(error.code()), error.what()};
+  }
+
+  // 0: no limit.
+  static Clock::time_point After(int seconds) {
+    return seconds > 0 ? Clock::now() + std::chrono::seconds(seconds) : Clock::time_point::max();
+  }
+
+  Plan plan_;
+  const Options& options_;
+  JobStory& story_;
+  std::vector<std::string> argv_;  // mpirun's
+  JobFolder folder_;               // forks: before anything that a child should not have
+  Poller poller_;
+  std::chrono::seconds grace_;
+  Supervisor supervisor_;
+  Output output_;
+  JobResults results_;
+  LostWorkers lost_workers_{options_.servers, plan_.call.placement};
+  std::optional<HostAgents> agents_;
+  std::optional<EngineMessages> messages_;
+  std::optional<ProgressDisplay> progress_;
+  std::optional<JobPause> pause_;
+  std::optional<JobInput> input_;
+  Clock::time_point start_by_ = After(options_.start_timeout_s);
+  Clock::time_point end_by_ = After(options_.timeout_s);
+  Clock::time_point all_done_by_ = Clock::time_point::max();
+  std::set<int> told_;            // ranks that have ended, as the first host knows
+  std::optional<Verdict> ended_;  // why dtrun itself ended the job
+};
+
+}  // namespace
+
+// The words may hold line breaks; what is said stays one line.
+void Say(const std::string& message) {
+  std::string line;
+  for (char c : message) line += c == '\n' ? ' ' : c;
+  std::cerr << Text("dtrun: ", line, '\n') << std::flush;
+}
+
+std::string FolderBase() {
+  const std::string base = base::ProcessEnv("TMPDIR").value_or("");
+  return base.empty() ? "/tmp" : base;
+}
+
+int RunJob(Plan plan, const Options& options, JobStory& story) {
+  return Job(std::move(plan), options, story).Run();
+}
+
+}  // namespace dtrun::launcher

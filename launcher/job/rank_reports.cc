@@ -1,0 +1,172 @@
+#include "launcher/job/rank_reports.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/text.h"
+#include "launcher/support/json_number.h"
+#include "launcher/support/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+using nlohmann::json;
+
+// Exit codes, signals and errors of exec are all below.
+constexpr int64_t kMostValue = 4095;
+
+[[noreturn]] void Refuse(const std::string& why) {
+  throw LaunchError(ExitCode::kInternal, "an agent said what it cannot: " + why);
+}
+
+base::StepTotals StepsOf(const json& told) {
+  const auto number = [&](const char* key) { return WholeNumber(told, key, 0, INT64_MAX); };
+  const base::StepTotals totals = {
+      .steps = static_cast<uint64_t>(number("steps")),
+      .total_ns = number("total_ns"),
+      .exposed_ns = number("exposed_ns"),
+      .late_ns = number("late_ns"),
+      .bytes = static_cast<uint64_t>(number("bytes")),
+      .buckets = static_cast<uint64_t>(number("buckets"))};
+  if (totals.late_ns > totals.exposed_ns || totals.exposed_ns > totals.total_ns)
+    Refuse("of steps, a part is longer than the whole");
+  return totals;
+}
+
+}  // namespace
+
+void CheckRank(const Frame& frame, const RankRange& ranks) {
+  if (!ranks.Contains(frame.rank))
+    Refuse(Text(
+        "it spoke of rank ", frame.rank, "; its own begin at ", ranks.first, " and are ",
+        ranks.count));
+}
+
+void RankReports::Hear(const Frame& frame, const RankRange& ranks, int64_t now_ns) {
+  try {
+    switch (frame.type) {
+      case FrameType::kStarted: {
+        CheckRank(frame, ranks);
+        const json body = json::parse(frame.body);
+        RecordOf(frame.rank).pid = static_cast<pid_t>(WholeNumber(body, "pid", 1, INT32_MAX));
+        RecordOf(frame.rank).start_ns = now_ns;
+        break;
+      }
+      case FrameType::kEnded:
+        CheckRank(frame, ranks);
+        HearEnd(frame, now_ns);
+        break;
+      case FrameType::kNoticed: {
+        CheckRank(frame, ranks);
+        const bool takes = json::parse(frame.body).at("takes");
+        takes_notices_[frame.rank] = takes_notices_[frame.rank] || takes;
+        break;
+      }
+      // What lies in the folder of the records is not the agent's to answer for.
+      case FrameType::kFlight:
+        if (ranks.Contains(frame.rank)) HearFlight(frame);
+        break;
+      case FrameType::kProgress: HearProgress(frame, ranks); break;
+      default: break;
+    }
+  } catch (const json::exception& error) {
+    throw LaunchError(ExitCode::kInternal, error.what());
+  }
+}
+
+void RankReports::HearEnd(const Frame& frame, int64_t now_ns) {
+  const json body = json::parse(frame.body);
+  const auto end = WholeNumber(body, "end", 0, static_cast<int64_t>(RankEnd::kNotStarted));
+  const auto value = WholeNumber(body, "value", 0, kMostValue);
+  const int64_t age = body.contains("age_ns") ? WholeNumber(body, "age_ns", 0, now_ns) : 0;
+  const bool in_order = body.at("in_order"), orphaned = body.at("orphaned");
+  ExitRecord& record = RecordOf(frame.rank);
+  record.end = static_cast<RankEnd>(end);
+  record.value = static_cast<int>(value);
+  record.in_order = in_order;
+  record.orphaned = orphaned;
+  record.time_ns = now_ns - age;
+  if (body.contains("facts")) record.facts = EndFactsOf(body.at("facts"));
+}
+
+void RankReports::LoseHost(const RankRange& ranks, int64_t now_ns) {
+  for (int rank = ranks.first; rank < ranks.first + ranks.count; ++rank) {
+    ExitRecord& record = RecordOf(rank);
+    if (record.end != RankEnd::kRunning || record.time_ns > 0) continue;
+    record.end = RankEnd::kHostLost;
+    record.time_ns = now_ns;
+  }
+}
+
+void RankReports::HearFlight(const Frame& frame) {
+  // What is read as words has to lie like words.
+  std::vector<base::FlightEntry> aligned(frame.body.size() / sizeof(base::FlightEntry) + 1);
+  std::memcpy(static_cast<void*>(aligned.data()), frame.body.data(), frame.body.size());
+  auto flight = base::ReadFlightRecord(aligned.data(), frame.body.size());
+  if (flight && flight->rank == frame.rank) flights_[frame.rank] = std::move(*flight);
+}
+
+void RankReports::HearProgress(const Frame& frame, const RankRange& ranks) {
+  for (const json& rank : json::parse(frame.body)) {
+    const base::FlightProgress progress = {
+        .rank = static_cast<int>(WholeNumber(rank, "rank", INT32_MIN, INT32_MAX)),
+        .step = static_cast<uint64_t>(WholeNumber(rank, "step", 0, INT64_MAX)),
+        .examples = static_cast<uint64_t>(WholeNumber(rank, "examples", 0, INT64_MAX)),
+        .waited_ns = WholeNumber(rank, "waited_ns", 0, INT64_MAX),
+        .reduced = StepsOf(rank.at("reduced"))};
+    if (!ranks.Contains(progress.rank)) continue;
+    new_progress_.push_back(progress);
+    progress_[progress.rank] = progress;
+  }
+}
+
+ExitRecord& RankReports::RecordOf(int rank) {
+  for (ExitRecord& record : records_)
+    if (record.rank == rank) return record;
+  return records_.emplace_back(ExitRecord{.rank = rank});
+}
+
+std::vector<ExitRecord> RankReports::records() const {
+  std::vector<ExitRecord> records = records_;
+  for (ExitRecord& record : records) {
+    const auto flight = flights_.find(record.rank);
+    if (flight != flights_.end()) record.gave_up = flight->second.gave_up;
+  }
+  return records;
+}
+
+std::vector<base::FlightRecord> RankReports::flights() const {
+  std::vector<base::FlightRecord> flights;
+  for (const auto& [rank, flight] : flights_) flights.push_back(flight);
+  return flights;
+}
+
+int RankReports::running() const {
+  return static_cast<int>(std::count_if(
+      records_.begin(), records_.end(),
+      [](const ExitRecord& record) { return record.pid > 0 && record.time_ns == 0; }));
+}
+
+std::vector<base::FlightProgress> RankReports::TakeProgress() {
+  return std::exchange(new_progress_, {});
+}
+
+std::vector<base::FlightProgress> RankReports::progress() const {
+  std::vector<base::FlightProgress> progress;
+  for (const auto& [rank, last] : progress_) progress.push_back(last);
+  return progress;
+}
+
+NoticeAnswers RankReports::answers() const {
+  NoticeAnswers answers;
+  for (const auto& [rank, takes] : takes_notices_) answers.takers += takes ? 1 : 0;
+  for (const ExitRecord& record : records_)
+    answers.awaited += record.time_ns == 0 && takes_notices_.count(record.rank) == 0 ? 1 : 0;
+  return answers;
+}
+
+}  // namespace dtrun::launcher

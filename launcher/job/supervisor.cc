@@ -1,0 +1,229 @@
+#include "launcher/job/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "base/text.h"
+#include "launcher/support/host_system.h"
+#include "launcher/support/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+using Clock = std::chrono::steady_clock;
+
+bool IsIgnored(int signal) {
+  struct sigaction action;
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// A blocked signal is seen by signalfd even where it is ignored.
+sigset_t HandledSignals() {
+  sigset_t handled;
+  sigemptyset(&handled);
+  for (int signal : {SIGINT, SIGTERM, SIGQUIT, SIGUSR1, SIGCONT, SIGCHLD})
+    sigaddset(&handled, signal);
+  for (int signal : {SIGHUP, SIGTSTP})
+    if (!IsIgnored(signal)) sigaddset(&handled, signal);
+  return handled;
+}
+
+std::vector<char*> Pointers(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Between fork and exec: only what is safe there.
+[[noreturn]] void Become(
+    char* const argv[], char* const environment[], const sigset_t& mask, pid_t parent,
+    int messages) {
+  setsid();
+  // mpirun told to end takes its ranks with it, those of other hosts too, and cleans up.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  const int null = open("/dev/null", O_RDWR);
+  dup2(null, STDIN_FILENO);
+  dup2(messages >= 0 ? messages : null, STDERR_FILENO);
+  close(null);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  execve(argv[0], argv, environment);
+  _exit(static_cast<int>(ExitCode::kNotExecutable));
+}
+
+std::vector<pid_t> Children() {
+  std::ifstream stream(Text("/proc/self/task/", getpid(), "/children"));
+  std::vector<pid_t> children;
+  for (pid_t child; stream >> child;) children.push_back(child);
+  return children;
+}
+
+}  // namespace
+
+Supervisor::Supervisor(Poller& poller, std::chrono::seconds grace, Requests requests)
+    : poller_(poller), interruption_(grace), requests_(std::move(requests)) {
+  const sigset_t handled = HandledSignals();
+  sigprocmask(SIG_BLOCK, &handled, &original_mask_);
+  // Who reads our output and leaves is seen by write; a terminal that is not ours to read, by read.
+  sigset_t of_files;
+  sigemptyset(&of_files);
+  for (int signal : {SIGPIPE, SIGTTIN}) sigaddset(&of_files, signal);
+  sigprocmask(SIG_BLOCK, &of_files, nullptr);
+  signals_ = signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signals_ < 0)
+    throw LaunchError(ExitCode::kInternal, Text("cannot watch signals: ", std::strerror(errno)));
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  poller_.Watch(signals_, POLLIN, [this](short) { HandleSignals(); });
+}
+
+Supervisor::~Supervisor() {
+  poller_.Forget(signals_);
+  close(signals_);
+}
+
+pid_t Supervisor::Start(
+    const std::vector<std::string>& argv, const std::vector<std::string>& environment,
+    int messages) {
+  const std::vector<char*> words = Pointers(argv);
+  const std::vector<char*> variables = Pointers(environment);
+  const pid_t parent = getpid();
+  process_ = fork();
+  if (process_ == 0) Become(words.data(), variables.data(), original_mask_, parent, messages);
+  if (process_ < 0)
+    throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(errno));
+  return process_;
+}
+
+void Supervisor::HandleSignals() {
+  signalfd_siginfo info;
+  while (read(signals_, &info, sizeof info) == sizeof info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGTSTP) requests_.pause();
+    if (signal == SIGCONT) requests_.resume();
+    if (signal != SIGTSTP && signal != SIGCONT && signal != SIGCHLD) Interrupt(signal);
+  }
+  Reap();
+}
+
+void Supervisor::Interrupt(int signal) { Do(interruption_.OnSignal(signal, Clock::now())); }
+
+void Supervisor::End(std::chrono::seconds patience) {
+  Do(interruption_.OnEnd(Clock::now(), patience));
+}
+
+void Supervisor::Tick(const NoticeAnswers& answers) {
+  Do(interruption_.OnTime(answers, Clock::now()));
+}
+
+void Supervisor::Do(Interruption::Step step) {
+  const bool runs = process_ > 0 && !ended_;
+  switch (step) {
+    case Interruption::Step::kNone: break;
+    case Interruption::Step::kNotice: requests_.notice(); break;
+    case Interruption::Step::kTerminate:
+      if (runs) kill(process_, SIGTERM);
+      break;
+    case Interruption::Step::kKill:
+      if (runs) kill(-process_, SIGKILL);
+      break;
+  }
+}
+
+// Orphans of the job become this program's children and are reaped on the way.
+void Supervisor::Reap() {
+  int status = 0;
+  for (pid_t child; process_ > 0 && (child = waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (child != process_) continue;
+    wait_status_ = status;
+    ended_ = true;
+  }
+}
+
+// The children of a killed process become ours in turn.
+void Supervisor::KillLeftOvers(const std::vector<pid_t>& spared) {
+  for (bool found = true; found;) {
+    found = false;
+    for (pid_t child : Children()) {
+      if (std::find(spared.begin(), spared.end(), child) != spared.end()) continue;
+      found = true;
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+    }
+  }
+}
+
+AgentProcess StartAgentProcess(const std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  int channel[2], complaints[2];
+  const bool connected = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) == 0 &&
+                         pipe2(complaints, O_CLOEXEC) == 0;
+  const pid_t child = connected ? fork() : -1;
+  if (child == 0) {
+    setsid();  // the terminal's Ctrl-C is dtrun's to handle
+    dup2(channel[1], STDIN_FILENO);
+    dup2(channel[1], STDOUT_FILENO);
+    dup2(complaints[1], STDERR_FILENO);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    execvp(argv[0], argv.data());
+    _exit(127);
+  }
+  if (child < 0)
+    throw LaunchError(ExitCode::kInternal, "cannot start a process" + ErrorWithLimit(errno));
+  close(channel[1]);
+  close(complaints[1]);
+  return {child, channel[0], complaints[0]};
+}
+
+Complaints::Complaints(Poller& poller, int file) : poller_(poller), file_(file) {
+  poller_.Watch(file_, POLLIN, [this](short) {
+    if (!Read()) poller_.Forget(file_);
+  });
+}
+
+Complaints::~Complaints() {
+  poller_.Forget(file_);
+  close(file_);
+}
+
+bool Complaints::Read() {
+  constexpr size_t kMost = 4096;
+  char bytes[1024];
+  const ssize_t got = read(file_, bytes, sizeof bytes);
+  if (got <= 0) return false;
+  text_.append(bytes, static_cast<size_t>(got));
+  if (text_.size() > kMost) text_.erase(0, text_.size() - kMost);
+  return true;
+}
+
+void Complaints::Drain() {
+  pollfd rest = {file_, POLLIN, 0};
+  while (poll(&rest, 1, 1000) > 0 && Read()) {
+  }
+}
+
+std::string Complaints::LastLine() const {
+  std::string text = text_;
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+}  // namespace dtrun::launcher

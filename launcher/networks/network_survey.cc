@@ -1,0 +1,207 @@
+#include "launcher/networks/network_survey.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/launch_env.h"
+#include "base/text.h"
+#include "launcher/networks/network_interfaces.h"
+#include "launcher/support/json_number.h"
+#include "launcher/support/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using nlohmann::json;
+
+// With a name service; what it does not know by then, it will not know.
+constexpr std::chrono::seconds kPatience{2};
+
+// Of an IPv4 address that means the same on every host.
+bool IsOfNetwork(const std::string& address) {
+  const auto bits = Ipv4(address);
+  return bits && *bits != 0 && (*bits >> 24) != 127;
+}
+
+void CheckInterface(const std::string& host, const Interface& interface) {
+  if (!interface.address.empty() && !Ipv4(interface.address))
+    throw LaunchError(
+        ExitCode::kInternal, base::Text(
+                                 host, " speaks of an interface with the address ",
+                                 interface.address.substr(0, 40), '/', interface.prefix));
+}
+
+}  // namespace
+
+std::string AddressOfName(const std::string& name) {
+  addrinfo hints = {};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  if (getaddrinfo(name.c_str(), nullptr, &hints, &first) != 0) return "";
+  char text[INET_ADDRSTRLEN] = {};
+  inet_ntop(
+      AF_INET, &reinterpret_cast<const sockaddr_in*>(first->ai_addr)->sin_addr, text, sizeof text);
+  freeaddrinfo(first);
+  return text;
+}
+
+// A name service that does not answer holds its thread, and nobody waits for it.
+std::vector<std::string> AddressesOfNames(
+    const std::vector<std::string>& names, std::chrono::milliseconds patience) {
+  struct Answers {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::string> addresses;
+    size_t missing;
+  };
+  const auto answers = std::make_shared<Answers>();
+  answers->addresses.resize(names.size());
+  answers->missing = names.size();
+  for (size_t i = 0; i < names.size(); ++i)
+    std::thread([answers, i, name = names[i]] {
+      std::string address = AddressOfName(name);
+      const std::lock_guard lock(answers->mutex);
+      answers->addresses[i] = std::move(address);
+      --answers->missing;
+      answers->changed.notify_one();
+    }).detach();
+  std::unique_lock lock(answers->mutex);
+  answers->changed.wait_for(lock, patience, [&] { return answers->missing == 0; });
+  return answers->addresses;
+}
+
+// Connecting a UDP socket sends nothing, but has the kernel look the route up.
+std::string SourceAddressTo(const std::string& address) {
+  const auto bits = Ipv4(address);
+  if (!bits) return "";
+  sockaddr_in there = {};
+  there.sin_family = AF_INET;
+  there.sin_port = htons(9);
+  there.sin_addr.s_addr = htonl(*bits);
+  const int probe = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return "";
+  sockaddr_in here = {};
+  socklen_t size = sizeof here;
+  const bool known = connect(probe, reinterpret_cast<const sockaddr*>(&there), sizeof there) == 0 &&
+                     getsockname(probe, reinterpret_cast<sockaddr*>(&here), &size) == 0;
+  close(probe);
+  const std::string source = known ? Ipv4Text(ntohl(here.sin_addr.s_addr)) : "";
+  return IsOfNetwork(source) ? source : "";
+}
+
+NetworkSurvey::NetworkSurvey(
+    const std::vector<std::string>& hosts, const std::vector<bool>& on_this_machine) {
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    hosts_.push_back({hosts[i], {}, {}});
+    contacts_.push_back({.here = on_this_machine[i]});
+  }
+  const bool alone =
+      std::find(on_this_machine.begin(), on_this_machine.end(), false) == on_this_machine.end();
+  missing_facts_ = missing_routes_ = alone ? 0 : hosts.size();
+}
+
+json NetworkSurvey::OwnFacts() {
+  return {
+      {"interfaces", OwnInterfaces()}, {"ssh", base::ProcessEnv("SSH_CONNECTION").value_or("")}};
+}
+
+json NetworkSurvey::OwnRoutes(const json& peers) {
+  json sources = json::array();
+  for (const std::string peer : peers) sources.push_back(SourceAddressTo(peer));
+  return sources;
+}
+
+// SSH_CONNECTION is "client port server port". That of this machine speaks of the terminal that
+// the user is at.
+bool NetworkSurvey::HearFacts(size_t host, const json& facts) {
+  if (missing_facts_ == 0 || contacts_[host].has_said) return false;
+  for (const json& interface : facts.at("interfaces")) {
+    WholeNumber(interface, "prefix", 0, 32);
+    WholeNumber(interface, "speed_mbit", INT32_MIN, INT32_MAX);
+  }
+  auto interfaces = facts.at("interfaces").get<std::vector<Interface>>();
+  for (const Interface& interface : interfaces) CheckInterface(hosts_[host].host, interface);
+  hosts_[host].interfaces = std::move(interfaces);
+  Contact& contact = contacts_[host];
+  const std::vector<std::string> ssh = base::Split(facts.at("ssh"), ' ');
+  if (!contact.here && ssh.size() == 4) {
+    contact.client = IsOfNetwork(ssh[0]) ? ssh[0] : "";
+    contact.server = IsOfNetwork(ssh[2]) ? ssh[2] : "";
+  }
+  contact.has_said = true;
+  if (--missing_facts_ > 0) return false;
+  AskNameService();
+  return true;
+}
+
+// Where no ssh has said at which address a host is.
+void NetworkSurvey::AskNameService() {
+  std::vector<std::string> names;
+  std::vector<Contact*> contacts;
+  for (size_t i = 0; i < hosts_.size(); ++i) {
+    if (contacts_[i].here || !contacts_[i].server.empty()) continue;
+    names.push_back(hosts_[i].host);
+    contacts.push_back(&contacts_[i]);
+  }
+  const std::vector<std::string> addresses = AddressesOfNames(names, kPatience);
+  for (size_t i = 0; i < contacts.size(); ++i) contacts[i]->server = addresses[i];
+}
+
+json NetworkSurvey::PeersOf(size_t host) const {
+  const std::vector<Interface>* own = nullptr;  // of this machine
+  for (size_t i = 0; i < hosts_.size(); ++i)
+    if (contacts_[i].here) own = &hosts_[i].interfaces;
+  // With another host or an address translation between, ssh there has seen somebody else.
+  const auto is_own = [&](const std::string& address) {
+    return own != nullptr && std::any_of(own->begin(), own->end(), [&](const Interface& interface) {
+             return interface.address == address;
+           });
+  };
+  json peers = json::array();
+  for (size_t i = 0; i < hosts_.size(); ++i) {
+    std::string address = contacts_[i].here ? contacts_[host].client : contacts_[i].server;
+    if (contacts_[i].here && !is_own(address)) address = SourceAddressTo(contacts_[host].server);
+    peers.push_back(i == host ? "" : address);
+  }
+  return peers;
+}
+
+void NetworkSurvey::HearRoutes(size_t host, const json& routes) {
+  Contact& contact = contacts_[host];
+  if (missing_facts_ > 0 || missing_routes_ == 0 || contact.has_routed) return;
+  auto sources = routes.get<std::vector<std::string>>();
+  if (sources.size() != hosts_.size())
+    throw LaunchError(
+        ExitCode::kInternal, base::Text(
+                                 hosts_[host].host, " knows ways to ", sources.size(),
+                                 " hosts; expected ", hosts_.size()));
+  hosts_[host].sources = std::move(sources);
+  contact.has_routed = true;
+  --missing_routes_;
+}
+
+std::vector<HostNetworks> SurveyFromHere(
+    const std::vector<std::string>& hosts, const std::vector<bool>& on_this_machine) {
+  const std::vector<std::string> addresses = AddressesOfNames(hosts, kPatience);
+  std::vector<HostNetworks> all = {{"this host", OwnInterfaces(), {}}};
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (on_this_machine[i]) continue;
+    const std::string& address = addresses[i];
+    all[0].sources.push_back(SourceAddressTo(address));
+    all.push_back({hosts[i], {}, {address}});
+    if (!address.empty()) all.back().interfaces.push_back({hosts[i], address, 32});
+  }
+  return all;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,75 @@
+#include "launcher/plan/job_options.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "launcher/hosts/cluster_environment.h"
+#include "launcher/hosts/hosts.h"
+#include "launcher/support/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+using Source = std::vector<Host> (*)(const Options&, const Surroundings&);
+
+std::vector<Host> FromHostList(const Options& options, const Surroundings&) {
+  return options.hosts;
+}
+
+std::vector<Host> FromHostfile(const Options& options, const Surroundings& surroundings) {
+  if (options.hostfile.empty()) return {};
+  return ParseHostfile(
+      options.hostfile, ReadNamedFile("host file", options.hostfile, surroundings));
+}
+
+// What is set for a rank of an outer job describes that job.
+std::vector<Host> FromTfConfig(const Options&, const Surroundings& surroundings) {
+  const auto text = surroundings.get("TF_CONFIG");
+  if (!text || text->empty() || surroundings.get("DTRUN_JOB")) return {};
+  return TfConfigHosts(*text);
+}
+
+std::vector<Host> FromSlurm(const Options&, const Surroundings& surroundings) {
+  const auto nodes = surroundings.get("SLURM_JOB_NODELIST");
+  if (!nodes || nodes->empty()) return {};
+  return SlurmHosts(*nodes, surroundings.get("SLURM_TASKS_PER_NODE").value_or(""));
+}
+
+std::vector<Host> ThisHost(const Options& options, const Surroundings&) {
+  const int slots = options.slots_per_host > 0 ? options.slots_per_host : options.ranks;
+  if (slots == 0) return {};
+  return {{"localhost", slots, 0, "this host"}};
+}
+
+constexpr Source kSources[] = {FromHostList, FromHostfile, FromTfConfig, FromSlurm, ThisHost};
+
+}  // namespace
+
+std::string ReadNamedFile(
+    const std::string& what, const std::string& path, const Surroundings& surroundings) {
+  try {
+    return surroundings.read_file(path);
+  } catch (const UsageError& error) {
+    throw UsageError(Text(what, ' ', error.what()));
+  }
+}
+
+std::vector<Host> FindHosts(const Options& options, const Surroundings& surroundings) {
+  std::vector<Host> hosts;
+  for (Source source : kSources) {
+    hosts = source(options, surroundings);
+    if (!hosts.empty()) break;
+  }
+  for (Host& host : hosts) {
+    if (host.slots > 0) continue;
+    host.slots = std::max(options.slots_per_host, 1);
+    if (host.max_slots > 0) host.slots = std::min(host.slots, host.max_slots);
+  }
+  if (SlotCount(hosts) > kMaxRanks)
+    throw UsageError(Text(hosts[0].origin, ": more than ", kMaxRanks, " slots"));
+  return hosts;
+}
+
+}  // namespace dtrun::launcher

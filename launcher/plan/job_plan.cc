@@ -1,0 +1,343 @@
+#include "launcher/plan/job_plan.h"
+
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "base/launch_env.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "launcher/engines/executables.h"
+#include "launcher/hosts/hosts.h"
+#include "launcher/networks/network_survey.h"
+#include "launcher/plan/rank_environment.h"
+#include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::HostSlots;
+using base::Text;
+using Words = std::vector<std::string>;
+
+std::string RandomHex(size_t bytes) {
+  std::vector<unsigned char> bits(bytes);
+  if (getrandom(bits.data(), bytes, 0) != static_cast<ssize_t>(bytes))
+    throw LaunchError(ExitCode::kInternal, "the system gives no random numbers");
+  std::string name;
+  for (unsigned char byte : bits) {
+    char hex[3];
+    std::snprintf(hex, sizeof hex, "%02x", byte);
+    name += hex;
+  }
+  return name;
+}
+
+// The others are workers.
+void CheckServers(int servers, const std::vector<HostSlots>& placement) {
+  const int ranks = base::RankCount(placement);
+  if (servers >= ranks)
+    throw UsageError(Text(
+        "--ps ", servers, ": there ", ranks == 1 ? "is 1 rank" : Text("are ", ranks, " ranks"),
+        "; expected fewer parameter servers than ranks, since the others are the workers"));
+}
+
+// What is left of a line for the ranks, beside what stands in front of it.
+int TerminalColumns(const OutputOptions& output) {
+  constexpr int kTagColumns = 20, kStampColumns = 24, kFewest = 20;
+  if (!isatty(STDOUT_FILENO)) return 0;
+  winsize size = {};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  const int taken =
+      (output.tag == Tag::kNone ? 0 : kTagColumns) + (output.timestamps ? kStampColumns : 0);
+  return std::max(kFewest, (known ? size.ws_col : 80) - taken);
+}
+
+// How the ranks of other hosts reach the first one, and it itself.
+std::string AddressOf(const std::string& host, bool only_this_machine) {
+  if (only_this_machine) return "127.0.0.1";
+  const std::string own_name = OwnHostName();
+  if (IsThisMachine(host, own_name)) return own_name;
+  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+}
+
+// Sets the variable for all ranks, on other hosts too.
+void SetForAll(const std::string& name, const std::string& value, Plan& plan) {
+  Set(plan.environment, name, value);
+  plan.call.exported.push_back(name);
+}
+
+// What an outer dtrun and its mpirun have set for their rank, this job, is not meant for the ranks
+// of this one; mpirun would refuse to run. Nobody can tell which of it the user had set before.
+void ForgetOuterJob(Launcher launcher, Variables& environment) {
+  const bool in_job = Has(environment, base::LaunchVariables()[0]);
+  for (const std::string& name : base::LaunchVariables()) Unset(environment, name);
+  // Open MPI sets them anew; without it they would speak of another job.
+  if (launcher == Launcher::kLocal)
+    std::erase_if(environment, [](const std::string& variable) {
+      return variable.starts_with("OMPI_COMM_WORLD_") || variable.starts_with("PMIX_");
+    });
+  if (!in_job) return;
+  for (const std::string& name : RankVariableNames()) Unset(environment, name);
+  std::erase_if(environment, [](const std::string& variable) {
+    return (variable.starts_with("OMPI_") && !variable.starts_with("OMPI_ALLOW_")) ||
+           variable.starts_with("PMIX_");
+  });
+}
+
+void SayRendezvous(const std::string& job, Plan& plan) {
+  const HostSlots first = plan.call.placement[0];
+  plan.chooses_master_address = !Has(plan.environment, kMasterAddress);
+  if (plan.chooses_master_address)
+    SetForAll(kMasterAddress, AddressOf(first.name, plan.call.only_this_machine), plan);
+  if (Has(plan.environment, kMasterPort)) return;
+  const bool first_is_here = IsThisMachine(first.name, OwnHostName());
+  const unsigned random = static_cast<unsigned>(std::stoul(job.substr(0, 7), nullptr, 16));
+  const int port =
+      ChoosePort(random, first.slots, [&](int p) { return !first_is_here || IsFreePort(p); });
+  SetForAll(kMasterPort, Text(port), plan);
+}
+
+std::vector<HostSlots> PlacementOf(const Options& options, const std::vector<Host>& hosts) {
+  if (hosts.empty())
+    throw UsageError("-np is missing: say how many ranks to start, such as dtrun -np 2 program");
+  const int ranks = options.ranks > 0 ? options.ranks : static_cast<int>(SlotCount(hosts));
+  return PlaceRanks(hosts, ranks, options.oversubscribe);
+}
+
+void PlanEnvironment(const Options& options, Plan& plan) {
+  plan.environment = OwnVariables();
+  ForgetOuterJob(options.launcher, plan.environment);
+  for (const std::string& name : options.exported)
+    if (!Has(plan.environment, name))
+      throw UsageError(Text("-x ", name, ": this variable is not set"));
+  plan.job = RandomHex(16);
+  if (options.servers > 0 && plan.call.placement.size() > 1) plan.secret = RandomHex(32);
+  for (const auto& [name, value] : base::WriteLaunchEnv(
+           {.job = plan.job,
+          .version = base::kVersion,
+          .hosts = plan.call.placement,
+          .terminal_columns = TerminalColumns(options.output),
+          .threads = options.threads,
+          .bind = BindName(options.bind),
+          .verbose = options.verbose,
+          .timeline = !options.timeline.empty(),
+          .servers = options.servers}))
+    SetForAll(name, value, plan);
+  for (const auto& [name, value] : options.knobs) SetForAll(name, value, plan);
+  SayRendezvous(plan.job, plan);
+  const ForwardingRules rules = {options.exported, options.env_deny, options.env_allow};
+  Words names = options.exported;
+  if (!plan.call.only_this_machine) {
+    const Words forwarded = ForwardedNames(plan.environment, rules);
+    names.insert(names.end(), forwarded.begin(), forwarded.end());
+  }
+  for (const std::string& name : names)
+    if (std::find(plan.call.exported.begin(), plan.call.exported.end(), name) ==
+        plan.call.exported.end())
+      plan.call.exported.push_back(name);
+}
+
+// What the user has said of a parameter of Open MPI; on the command line it counts more.
+std::string ParameterOf(const std::string& parameter, const Plan& plan) {
+  const Words& words = plan.call.mpi_args;
+  const auto named = std::find(words.begin(), words.end(), parameter);
+  if (named != words.end() && named + 1 != words.end()) return named[1];
+  const std::string prefix = "OMPI_MCA_" + parameter + "=";
+  for (const std::string& variable : plan.environment)
+    if (variable.starts_with(prefix)) return variable.substr(prefix.size());
+  return "";
+}
+
+bool IsSetFor(const std::string& parameter, const Plan& plan) {
+  return Has(plan.environment, "OMPI_MCA_" + parameter) ||
+         std::find(plan.call.mpi_args.begin(), plan.call.mpi_args.end(), parameter) !=
+             plan.call.mpi_args.end();
+}
+
+// dtrun_local starts processes, no more.
+void CheckLocal(const Options& options, const Plan& plan) {
+  if (options.launcher != Launcher::kLocal) return;
+  if (plan.call.placement.size() != 1 || !plan.call.only_this_machine)
+    throw UsageError(Text(
+        "--launcher local starts ranks on this host alone, but the hosts are ",
+        HostList(plan.call.placement), "; --launcher mpirun reaches others"));
+  if (!options.mpi_args.empty())
+    throw UsageError("--mpi-args is for mpirun; with --launcher local there is none");
+}
+
+// ssh would say so once per host, and go on with other keys. What it expands itself is left to it.
+void CheckIdentity(const std::string& file) {
+  if (file.empty() || file.front() == '~' || file.find_first_of("%$") != std::string::npos) return;
+  if (access(file.c_str(), R_OK) != 0)
+    throw UsageError(Text(
+        "--ssh-identity ", ShellQuoted(file), ": ", std::strerror(errno),
+        "; expected the file of a private key"));
+}
+
+}  // namespace
+
+std::string OwnHostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, HOST_NAME_MAX);
+  return name;
+}
+
+Variables OwnVariables() {
+  Variables variables;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    variables.emplace_back(*variable);
+  return variables;
+}
+
+Reach PlanReach(const Options& options, const Plan& plan) {
+  Reach reach;
+  reach.by_ssh = !IsSetFor("plm_rsh_agent", plan) && !IsSetFor("plm_rsh_args", plan);
+  if (!reach.by_ssh && (options.ssh_port > 0 || !options.ssh_identity.empty()))
+    throw UsageError(
+        "--ssh-port and --ssh-identity do not go with plm_rsh_agent or plm_rsh_args of your own");
+  CheckIdentity(options.ssh_identity);
+  reach.remote_shell = ParameterOf("plm_rsh_agent", plan);
+  reach.ssh_port = options.ssh_port;
+  reach.ssh_identity = options.ssh_identity;
+  reach.connect_timeout_s = options.start_timeout_s;
+  reach.host_timeout_s = options.host_timeout_s;
+  return reach;
+}
+
+std::vector<bool> OnThisMachine(const std::vector<HostSlots>& placement) {
+  const std::string own_name = OwnHostName();
+  std::vector<bool> here;
+  for (const HostSlots& host : placement) here.push_back(IsThisMachine(host.name, own_name));
+  return here;
+}
+
+Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
+  Plan plan;
+  plan.call.placement = PlacementOf(options, hosts);
+  const std::vector<bool> here = OnThisMachine(plan.call.placement);
+  for (size_t i = 0; i < here.size(); ++i)
+    plan.ranks_here += here[i] ? plan.call.placement[i].slots : 0;
+  plan.call.only_this_machine = plan.ranks_here == base::RankCount(plan.call.placement);
+  CheckLocal(options, plan);
+  CheckServers(options.servers, plan.call.placement);
+  plan.output = options.output;
+  if (!options.shown_ranks.empty())
+    plan.output.ranks = ParseRankList(options.shown_ranks, base::RankCount(plan.call.placement));
+  PlanEnvironment(options, plan);
+  return plan;
+}
+
+void PlanCommand(const Options& options, Plan& plan) {
+  const std::string path = base::ProcessEnv("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
+  plan.call.program = options.program;
+  plan.call.program.front() = FindProgram(options.program.front(), path);
+  plan.call.launcher = options.launcher;
+  plan.call.mpirun = options.launcher == Launcher::kLocal ? FindHelper(ProgramOf(options.launcher))
+                                                          : FindMpirun(path);
+  plan.call.wrapper = FindHelper("dtrun_rank");
+  plan.agent = FindHelper("dtrun_agent");
+  plan.call.mpi_args = options.mpi_args;
+  plan.call.reach = PlanReach(options, plan);
+  plan.wanted_networks = options.networks;
+  CheckWantedNetworks(plan);
+  plan.call.as_root = geteuid() == 0;
+  plan.call.recovers = options.servers > 0;
+  if (plan.call.recovers) plan.call.reacher = FindHelper("dtrun_reach");
+  plan.call.quiet = !options.verbose;
+}
+
+namespace {
+
+using base::Text;
+
+constexpr const char* kParameters[] = {
+    "btl_tcp_if_include", "btl_tcp_if_exclude", "oob_tcp_if_include", "oob_tcp_if_exclude"};
+
+// "btl_tcp_if_exclude = lo" in one of Open MPI's own files.
+bool FileSets(const std::string& file, const std::string& parameter) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    const size_t begin = line.find_first_not_of(" \t");
+    if (begin == std::string::npos || line.compare(begin, parameter.size(), parameter) != 0)
+      continue;
+    const size_t next = line.find_first_not_of(" \t", begin + parameter.size());
+    if (next != std::string::npos && line[next] == '=') return true;
+  }
+  return false;
+}
+
+// Open MPI refuses to be told both what to use and what to leave out, wherever it is told so.
+std::optional<std::string> WhatUserSets(const Plan& plan) {
+  const std::string home = base::ProcessEnv("HOME").value_or("");
+  for (const std::string parameter : kParameters) {
+    const auto& words = plan.call.mpi_args;
+    if (std::find(words.begin(), words.end(), parameter) != words.end() ||
+        Has(plan.environment, "OMPI_MCA_" + parameter) ||
+        FileSets(home + "/.openmpi/mca-params.conf", parameter) ||
+        FileSets("/etc/openmpi/openmpi-mca-params.conf", parameter))
+      return parameter;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> Apply(NetworkChoice choice, Plan& plan) {
+  const bool wanted = !plan.wanted_networks.empty();
+  const auto parameter = WhatUserSets(plan);
+  if (wanted && parameter && parameter->ends_with("_exclude"))
+    throw UsageError(Text("--network-interfaces does not go with ", *parameter, " of your own"));
+  if (!wanted && parameter) return {Text("Open MPI uses the networks that ", *parameter, " says")};
+  plan.call.reach.networks = choice.include;
+  plan.call.reach.networks_left_out = choice.exclude;
+  return choice.reasons;
+}
+
+}  // namespace
+
+std::vector<std::string> SettleNetworks(const std::vector<HostNetworks>& hosts, Plan& plan) {
+  if (plan.call.only_this_machine) return {};
+  const std::vector<std::string>& wanted = plan.wanted_networks;
+  const NetworkChoice choice =
+      wanted.empty() ? ChooseNetworks(hosts) : UseNetworks(hosts, wanted, OwnInterfaces());
+  const std::string& first = choice.addresses.front();
+  std::vector<std::string> reasons = Apply(choice, plan);
+  if (plan.chooses_master_address && !first.empty()) {
+    Set(plan.environment, kMasterAddress, first);
+    reasons.push_back(Text(kMasterAddress, " is ", first, ", of ", hosts.front().host));
+  }
+  return reasons;
+}
+
+std::vector<std::string> GuessNetworks(Plan& plan) {
+  if (plan.call.only_this_machine) return {};
+  std::vector<std::string> names, lines;
+  for (const base::HostSlots& host : plan.call.placement) names.push_back(host.name);
+  if (plan.wanted_networks.empty()) {
+    const std::vector<std::string> reasons =
+        Apply(ChooseNetworks(SurveyFromHere(names, OnThisMachine(plan.call.placement))), plan);
+    lines = {reasons.front()};
+    if (reasons.size() > 1) lines.push_back(reasons.back());
+  } else {
+    Apply({.include = WantedNetworks(plan.wanted_networks, OwnInterfaces())}, plan);
+  }
+  lines.push_back("a job asks each host for its networks before it starts mpirun");
+  return lines;
+}
+
+void CheckWantedNetworks(const Plan& plan) {
+  if (!plan.call.only_this_machine || plan.wanted_networks.empty()) return;
+  const std::vector<Interface> here = OwnInterfaces();
+  CheckNames({{"this host", here, {}}}, plan.wanted_networks, here);
+}
+
+}  // namespace dtrun::launcher

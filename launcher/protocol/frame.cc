@@ -1,0 +1,94 @@
+#include "launcher/protocol/frame.h"
+
+#include "base/text.h"
+#include "launcher/support/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+constexpr size_t kHeader = 9;
+
+void Append32(std::string& bytes, uint32_t value) {
+  for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(value >> shift & 0xff);
+}
+
+uint32_t Read32(const char* bytes) {
+  uint32_t value = 0;
+  for (int i = 3; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+  return value;
+}
+
+// Without a default, so that no type is forgotten.
+bool IsType(uint8_t type) {
+  switch (static_cast<FrameType>(type)) {
+    case FrameType::kJob:
+    case FrameType::kPing:
+    case FrameType::kEnd:
+    case FrameType::kNotice:
+    case FrameType::kStop:
+    case FrameType::kContinue:
+    case FrameType::kInput:
+    case FrameType::kAskProgress:
+    case FrameType::kPeers:
+    case FrameType::kRankEnded:
+    case FrameType::kReady:
+    case FrameType::kRefused:
+    case FrameType::kStarted:
+    case FrameType::kOutput:
+    case FrameType::kEnded:
+    case FrameType::kFlight:
+    case FrameType::kPong:
+    case FrameType::kDone:
+    case FrameType::kNoticed:
+    case FrameType::kStopped:
+    case FrameType::kTaken:
+    case FrameType::kProgress:
+    case FrameType::kTrace:
+    case FrameType::kRoutes:
+    case FrameType::kHello:
+    case FrameType::kWelcome:
+    case FrameType::kProgram:
+    case FrameType::kExit:
+    case FrameType::kTakes: return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string Encode(const Frame& frame) {
+  if (frame.body.size() > kMostBody)
+    throw LaunchError(ExitCode::kInternal, "a message between dtrun and an agent is too long");
+  std::string bytes;
+  bytes.reserve(kHeader + frame.body.size());
+  Append32(bytes, static_cast<uint32_t>(frame.body.size()));
+  bytes += static_cast<char>(frame.type);
+  Append32(bytes, static_cast<uint32_t>(frame.rank));
+  return bytes + frame.body;
+}
+
+std::optional<Frame> FrameReader::Next() {
+  const size_t there = bytes_.size() - start_;
+  if (there < kHeader) return std::nullopt;
+  const char* header = bytes_.data() + start_;
+  const size_t length = Read32(header);
+  const auto type = static_cast<uint8_t>(header[4]);
+  if (length > kMostBody || !IsType(type))
+    throw LaunchError(
+        ExitCode::kInternal, base::Text(
+                                 "found a message of type ", int{type}, " and ", length,
+                                 " bytes; expected one of dtrun's"));
+  if (there < kHeader + length) return std::nullopt;
+  Frame frame{
+      static_cast<FrameType>(type), static_cast<int32_t>(Read32(header + 5)),
+      bytes_.substr(start_ + kHeader, length)};
+  start_ += kHeader + length;
+  // What has been read goes once it is most of it.
+  if (start_ > bytes_.size() / 2) {
+    bytes_.erase(0, start_);
+    start_ = 0;
+  }
+  return frame;
+}
+
+}  // namespace dtrun::launcher

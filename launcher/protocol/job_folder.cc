@@ -1,0 +1,137 @@
+#include "launcher/protocol/job_folder.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "base/text.h"
+#include "launcher/support/host_system.h"
+#include "launcher/support/launch_error.h"
+
+// The keeper reads a pipe whose only writer is dtrun. Each word it reads is the process that uses
+// the folder now. When dtrun ends, by whatever means, the pipe does too; then the keeper waits for
+// that process and removes the folder.
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+constexpr int kGraceMs = 10'000;
+
+[[noreturn]] void Fail(const std::string& what) {
+  throw LaunchError(ExitCode::kInternal, what + ErrorWithLimit(errno));
+}
+
+// `user` is no child of the keeper, so it is waited for through a pidfd.
+void WaitUntilGone(pid_t user) {
+  const int process = static_cast<int>(syscall(SYS_pidfd_open, user, 0));
+  if (process < 0) return;
+  pollfd ended = {process, POLLIN, 0};
+  if (poll(&ended, 1, kGraceMs) == 0) {
+    kill(user, SIGKILL);
+    poll(&ended, 1, kGraceMs);
+  }
+}
+
+void RemoveFolders(const std::string& folder) {
+  std::error_code ignored;
+  for (const std::string& path : {folder, MemoryFolder(folder)})
+    std::filesystem::remove_all(path, ignored);
+}
+
+[[noreturn]] void Keep(const std::string& folder, int pipe) {
+  prctl(PR_SET_NAME, "dtrun-keeper");
+  setsid();  // the terminal's Ctrl-C is not for the keeper
+  // Nor what a service manager or a scheduler sends to every process of a job.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+    ::signal(signal, SIG_IGN);
+  const int null = open("/dev/null", O_RDWR);
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, stream);
+  close(null);
+  pid_t user = 0;
+  for (;;) {
+    const ssize_t got = read(pipe, &user, sizeof user);
+    if (got == 0 || (got < 0 && errno != EINTR)) break;
+  }
+  if (user > 0) WaitUntilGone(user);
+  close(pipe);  // each level of folders takes an open file, and few may be allowed
+  RemoveFolders(folder);
+  _exit(0);
+}
+
+}  // namespace
+
+std::string JobFolder::Pattern(const std::string& base) { return base + "/dtrun.XXXXXX"; }
+
+JobFolder::JobFolder(const std::string& base) : path_(Pattern(base)) {
+  if (mkdtemp(path_.data()) == nullptr)
+    Fail(Text("cannot make a folder for the job in ", base, " (TMPDIR chooses another place)"));
+  mkdir(MemoryFolder(path_).c_str(), 0700);
+  mkdir(FlightFolder(path_).c_str(), 0700);
+  int ends[2];
+  keeper_ = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
+  if (keeper_ < 0) {
+    const int error = errno;
+    // They are empty, and to look into a folder would take an open file, of which there may be
+    // none.
+    for (const std::string& empty : {FlightFolder(path_), MemoryFolder(path_), path_})
+      rmdir(empty.c_str());
+    errno = error;
+    Fail("cannot start a process");
+  }
+  if (keeper_ == 0) {
+    close(ends[1]);
+    Keep(path_, ends[0]);
+  }
+  close(ends[0]);
+  pipe_ = ends[1];
+}
+
+JobFolder::~JobFolder() {
+  close(pipe_);
+  waitpid(keeper_, nullptr, 0);
+}
+
+void JobFolder::SetUser(pid_t user) {
+  [[maybe_unused]] const ssize_t written = write(pipe_, &user, sizeof user);
+}
+
+std::string MemoryFolder(const std::string& path) {
+  return "/dev/shm" + path.substr(path.rfind('/'));
+}
+
+std::string SecretFile(const std::string& path) { return path + "/secret"; }
+
+// Agents of several hosts that are one machine share the folder, and write the same.
+void WriteSecret(const std::string& path, const std::string& secret) {
+  const std::string written = Text(SecretFile(path), '.', getpid());
+  const int file =
+      open(written.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (file < 0) Fail("cannot write the job's secret to " + written);
+  const bool whole =
+      write(file, secret.data(), secret.size()) == static_cast<ssize_t>(secret.size());
+  close(file);
+  if (!whole || rename(written.c_str(), SecretFile(path).c_str()) != 0)
+    Fail("cannot write the job's secret to " + SecretFile(path));
+}
+
+std::string FlightFolder(const std::string& path) {
+  struct stat status;
+  const std::string memory = MemoryFolder(path);
+  const bool ours =
+      lstat(memory.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+  return (ours ? memory : path) + "/flight";
+}
+
+}  // namespace dtrun::launcher

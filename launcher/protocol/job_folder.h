@@ -1,0 +1,53 @@
+#ifndef DTRUN_LAUNCHER_PROTOCOL_JOB_FOLDER_H_
+#define DTRUN_LAUNCHER_PROTOCOL_JOB_FOLDER_H_
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace dtrun::launcher {
+
+/// The place for the job's files on this machine: a folder below `base` (mode 0700), and with it
+/// the folder MemoryFolder(path()) for Open MPI's shared memory. Both live as long as this object,
+/// and a keeper process removes them even when this one is killed. Nothing else of this program may
+/// run while it is made: one thread, no child yet.
+class JobFolder {
+ public:
+  /// Throws LaunchError kInternal when `base` does not take a folder.
+  explicit JobFolder(const std::string& base);
+  ~JobFolder();
+  JobFolder(const JobFolder&) = delete;
+  JobFolder& operator=(const JobFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  pid_t keeper() const { return keeper_; }
+
+  /// Without its owner, the folder goes when process `user` has ended; 0: at once.
+  void SetUser(pid_t user);
+
+  /// What the path will look like: for --dry-run.
+  static std::string Pattern(const std::string& base);
+
+ private:
+  std::string path_;
+  pid_t keeper_ = -1;
+  int pipe_ = -1;
+};
+
+/// The folder in /dev/shm that belongs to job folder `path`. It may not exist; Open MPI then puts
+/// its files right into /dev/shm and leaves them there when it is killed.
+std::string MemoryFolder(const std::string& path);
+
+/// The file in job folder `path` with what only the job's ranks know (WriteSecret).
+std::string SecretFile(const std::string& path);
+/// Writes it, for this user alone. Throws LaunchError kInternal.
+void WriteSecret(const std::string& path, const std::string& secret);
+
+/// The folder for the flight records of the ranks on this machine, which belongs to job folder
+/// `path`: in memory if possible, since a rank would wait for a disk that is busy whenever it
+/// writes to a file of it. JobFolder makes it.
+std::string FlightFolder(const std::string& path);
+
+}  // namespace dtrun::launcher
+
+#endif

@@ -1,0 +1,269 @@
+#include "launcher/rank/wrapped_program.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "base/text.h"
+#include "launcher/protocol/exit_record.h"
+#include "launcher/support/host_system.h"
+#include "launcher/support/launch_error.h"
+
+namespace dtrun::launcher {
+
+/// The dynamic loader that a program asks for, from the start of its file; "" for a script, a
+/// static program, or one whose header names it beyond that start.
+std::string LoaderOf(const std::string& start);
+
+/// Whether `file` asks for a dynamic loader that, in this process's environment, does not find a
+/// shared library of it. The program is not run: the loader is, as by ldd.
+bool LacksSharedLibrary(const std::string& file);
+
+namespace {
+
+// The child shares memory with its parent until exec, so errno comes back by itself.
+struct Spawned {
+  pid_t pid;
+  int exec_errno;
+};
+
+struct Files {
+  int in, out, err;  // in: -1: as mpirun has set it, empty
+};
+
+[[gnu::noinline]] Spawned Spawn(char* const* argv, const sigset_t& mask, const Files& files) {
+  const pid_t parent = getpid();
+  volatile int exec_errno = 0;
+  const pid_t child = vfork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    if (files.in >= 0) dup2(files.in, STDIN_FILENO);
+    dup2(files.out, STDOUT_FILENO);
+    dup2(files.err, STDERR_FILENO);
+    sigprocmask(SIG_SETMASK, &mask, nullptr);
+    execv(argv[0], argv);
+    exec_errno = errno;
+    _exit(1);
+  }
+  return {child, child < 0 ? errno : exec_errno};
+}
+
+[[noreturn]] void DieOf(int signal) {
+  const rlimit no_core = {0, 0};  // the program has written its own
+  setrlimit(RLIMIT_CORE, &no_core);
+  ::signal(signal, SIG_DFL);
+  raise(signal);  // stays pending, as all signals are blocked here
+  sigset_t others;
+  sigfillset(&others);
+  sigdelset(&others, signal);
+  sigprocmask(SIG_SETMASK, &others, nullptr);
+  _exit(128 + signal);
+}
+
+// A program that is still starting may ask for notices later, so one that nobody took is kept.
+class Notice {
+ public:
+  explicit Notice(RankLink& link) : link_(link) {}
+
+  void Give() {
+    waiting_ = true;
+    link_.SayTakes(Deliver());
+  }
+  void Tick() {
+    if (waiting_ && Deliver()) link_.SayTakes(true);
+  }
+  bool waiting() const { return waiting_; }
+
+ private:
+  bool Deliver() {
+    for (const pid_t taker : NoticeTakers())
+      if (kill(taker, NoticeSignal()) == 0) waiting_ = false;
+    return !waiting_;
+  }
+
+  RankLink& link_;
+  bool waiting_ = false;
+};
+
+void ObeyWhileItRuns(pid_t program, RankLink& link) {
+  constexpr int kLookAgainMs = 200;
+  const int ended = static_cast<int>(syscall(SYS_pidfd_open, program, 0));
+  if (ended < 0) return;
+  Notice notice(link);
+  for (pollfd files[] = {{ended, POLLIN, 0}, {link.file(), POLLIN, 0}}; files[0].revents == 0;) {
+    poll(files, 2, notice.waiting() ? kLookAgainMs : -1);
+    notice.Tick();
+    if (files[1].revents == 0) continue;
+    const std::optional<std::vector<Frame>> frames = link.Hear();
+    if (!frames) files[1].fd = -1;  // its agent is gone
+    for (const Frame& frame : frames.value_or(std::vector<Frame>{}))
+      if (frame.type == FrameType::kNotice) notice.Give();
+  }
+  close(ended);
+}
+
+// What the program was limited to is known until it has been waited for: it may have set that
+// itself. Returns AddressLimitIn.
+int64_t AwaitEnd(pid_t program) {
+  if (program <= 0) return 0;
+  siginfo_t info;
+  while (waitid(P_PID, static_cast<id_t>(program), &info, WEXITED | WNOWAIT) < 0 &&
+         errno == EINTR) {
+  }
+  return AddressLimitIn(ReadFileOfSystem(base::Text("/proc/", program, "/limits")).value_or(""));
+}
+
+}  // namespace
+
+// Signals of mpirun reach the program by themselves: they go to the process group.
+int RunProgram(
+    const std::vector<std::string>& words, RankLink& link, int out, int err, bool expendable) {
+  std::vector<char*> argv;
+  for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  sigset_t all;
+  sigset_t original;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &original);
+  sigdelset(&original, NoticeSignal());  // blocked, it is a wish for notices
+  const Spawned program = Spawn(argv.data(), original, {link.input(), out, err});
+  close(out);
+  close(err);
+  link.CloseInput();
+  if (program.exec_errno == 0) link.SayStarted(program.pid);
+  if (program.exec_errno == 0) ObeyWhileItRuns(program.pid, link);
+  int status = 0;
+  const int64_t address_limit = AwaitEnd(program.pid);
+  const int64_t ended = MonotonicNs();
+  if (program.pid > 0)
+    while (waitpid(program.pid, &status, 0) < 0 && errno == EINTR) {
+    }
+  if (program.exec_errno != 0) {
+    link.SayEnded(RankEnd::kNotStarted, program.exec_errno, ended);
+    return static_cast<int>(
+        program.exec_errno == ENOENT ? ExitCode::kNotFound : ExitCode::kNotExecutable);
+  }
+  if (WIFSIGNALED(status)) {
+    link.SayEnded(RankEnd::kSignaled, WTERMSIG(status), ended, address_limit);
+    if (expendable) return 0;
+    DieOf(WTERMSIG(status));
+  }
+  const int code = WEXITSTATUS(status);
+  // What the dynamic loader ends with, too.
+  if (code == static_cast<int>(ExitCode::kNotFound) && LacksSharedLibrary(words[0])) {
+    link.SayEnded(RankEnd::kNotStarted, ELIBACC, ended);
+    return static_cast<int>(ExitCode::kNotExecutable);
+  }
+  link.SayEnded(RankEnd::kExited, code, ended, address_limit);
+  return expendable || code == static_cast<int>(ExitCode::kPreempted) ? 0 : code;
+}
+
+namespace {
+
+bool Holds(const std::string& status, const char* set, int signal) {
+  const size_t at = status.find(set);
+  if (at == std::string::npos) return false;
+  const uint64_t signals =
+      std::strtoull(status.c_str() + at + std::string(set).size(), nullptr, 16);
+  return (signals >> (signal - 1) & 1) != 0;
+}
+
+}  // namespace
+
+int NoticeSignal() { return SIGUSR1; }
+
+bool TakesNotices(const std::string& status) {
+  return Holds(status, "\nSigCgt:", SIGUSR1) || Holds(status, "\nSigBlk:", SIGUSR1);
+}
+
+std::vector<pid_t> NoticeTakers() {
+  std::vector<pid_t> takers;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const auto number = base::ParseInteger(entry.path().filename().string());
+    if (!number) continue;
+    const auto process = static_cast<pid_t>(*number);
+    if (process == getpid() || getpgid(process) != getpgrp()) continue;
+    if (TakesNotices(ReadFileOfSystem(entry.path() / "status").value_or("")))
+      takers.push_back(process);
+  }
+  return takers;
+}
+
+namespace {
+
+constexpr size_t kStart = 64 << 10;     // linkers put both headers and the loader's name first
+constexpr int kLoaderCannotLoad = 127;  // of glibc
+
+// A header at `offset`, if all of it is there.
+template <typename Header>
+bool ReadHeader(const std::string& text, uint64_t offset, Header& header) {
+  if (offset > text.size() || text.size() - offset < sizeof header) return false;
+  std::memcpy(&header, text.data() + offset, sizeof header);
+  return true;
+}
+
+// The exit code of `argv`, which neither reads nor shows anything; -1: a signal, or not started.
+int ExitCodeInSilence(char* const* argv) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    posix_spawn_file_actions_addopen(&actions, file, "/dev/null", O_RDWR, 0);
+  pid_t child = -1;
+  const int error = posix_spawn(&child, argv[0], &actions, nullptr, argv, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return -1;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+}  // namespace
+
+std::string LoaderOf(const std::string& start) {
+  Elf64_Ehdr file;
+  if (!start.starts_with(ELFMAG) || !ReadHeader(start, 0, file)) return "";
+  if (file.e_ident[EI_CLASS] != ELFCLASS64 || file.e_phentsize != sizeof(Elf64_Phdr)) return "";
+  for (uint64_t i = 0; i < file.e_phnum; ++i) {
+    Elf64_Phdr segment;
+    if (file.e_phoff > start.size()) return "";
+    if (!ReadHeader(start, file.e_phoff + i * sizeof segment, segment)) return "";
+    if (segment.p_type != PT_INTERP) continue;
+    if (segment.p_offset > start.size() || segment.p_filesz > start.size() - segment.p_offset)
+      return "";
+    const std::string name = start.substr(segment.p_offset, segment.p_filesz);
+    return name.substr(0, name.find('\0'));
+  }
+  return "";
+}
+
+bool LacksSharedLibrary(const std::string& file) {
+  std::string start(kStart, '\0');
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(start.data(), static_cast<std::streamsize>(start.size()));
+  start.resize(static_cast<size_t>(stream.gcount()));
+  std::string loader = LoaderOf(start), list = "--list", program = file;
+  if (loader.empty()) return false;
+  char* const argv[] = {loader.data(), list.data(), program.data(), nullptr};
+  return ExitCodeInSilence(argv) == kLoaderCannotLoad;
+}
+
+}  // namespace dtrun::launcher

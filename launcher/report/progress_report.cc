@@ -1,0 +1,155 @@
+#include "launcher/report/progress_report.h"
+
+#include <cstdio>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::StepTotals;
+using base::Text;
+
+std::string Format(const char* format, double value) {
+  char text[48];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+std::string Milliseconds(int64_t ns, uint64_t steps) {
+  const double ms = static_cast<double>(ns) / 1e6 / static_cast<double>(steps);
+  return Format(ms < 1 ? "%.3f ms" : "%.1f ms", ms);
+}
+
+std::string Bytes(uint64_t bytes, uint64_t steps) {
+  const double each = static_cast<double>(bytes) / static_cast<double>(steps);
+  if (each < 1e3) return Format("%.0f B", each);
+  return each < 1e6 ? Format("%.1f kB", each / 1e3) : Format("%.1f MB", each / 1e6);
+}
+
+double Seconds(int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
+}  // namespace
+
+std::string StepLine(const base::FlightProgress& progress) {
+  const StepTotals& sums = progress.reduced;
+  if (sums.steps == 0) return "";
+  const std::string buckets =
+      Format("%.4g", static_cast<double>(sums.buckets) / static_cast<double>(sums.steps));
+  return Text(
+      "rank ", progress.rank, ": ", sums.steps, sums.steps == 1 ? " step" : " steps", " of ",
+      Milliseconds(sums.total_ns, sums.steps), ": ",
+      Milliseconds(sums.total_ns - sums.exposed_ns, sums.steps), " of computing, ",
+      Milliseconds(sums.exposed_ns, sums.steps), " of communication that it did not hide, ",
+      Milliseconds(sums.late_ns, sums.steps), " of that waiting for late ranks; ",
+      Bytes(sums.bytes, sums.steps), " in ", buckets, buckets == "1" ? " bucket" : " buckets",
+      " a step");
+}
+
+nlohmann::json StepJson(const base::FlightProgress& progress) {
+  const StepTotals& sums = progress.reduced;
+  if (sums.steps == 0) return nullptr;
+  return {
+      {"steps", sums.steps},
+      {"seconds", Seconds(sums.total_ns)},
+      {"compute_seconds", Seconds(sums.total_ns - sums.exposed_ns)},
+      {"exposed_seconds", Seconds(sums.exposed_ns)},
+      {"late_seconds", Seconds(sums.late_ns)},
+      {"bytes", sums.bytes},
+      {"buckets", sums.buckets}};
+}
+
+// The format: OpenMetrics 1.0. Each family begins with its type, unit and help; a counter's samples
+// end with _total; the text ends with "# EOF".
+
+namespace {
+
+using base::FlightProgress;
+using base::Text;
+
+struct Family {
+  const char* name;
+  const char* type;
+  const char* unit;  // "": none
+  const char* help;
+  std::function<std::string(const RankMetrics&)> value;
+};
+
+std::string SecondsText(int64_t ns) {
+  char text[48];
+  std::snprintf(text, sizeof text, "%.9f", static_cast<double>(ns) / 1e9);
+  return text;
+}
+
+const std::vector<Family>& Families() {
+  const auto seconds = [](auto pick) {
+    return [pick](const RankMetrics& rank) { return SecondsText(pick(rank.progress)); };
+  };
+  const auto number = [](auto pick) {
+    return [pick](const RankMetrics& rank) { return Text(pick(rank.progress)); };
+  };
+  using P = const FlightProgress&;
+  static const std::vector<Family> families = {
+      {"dtrun_rank_running", "gauge", "", "1 while the program of the rank runs, else 0.",
+       [](const RankMetrics& rank) { return std::string(rank.running ? "1" : "0"); }},
+      {"dtrun_steps", "counter", "", "Steps whose gradients were reduced.",
+       number([](P p) { return p.reduced.steps; })},
+      {"dtrun_examples", "counter", "", "Examples that the rank says to have computed.",
+       number([](P p) { return p.examples; })},
+      {"dtrun_step_seconds", "counter", "seconds", "Duration of these steps.",
+       seconds([](P p) { return p.reduced.total_ns; })},
+      {"dtrun_compute_seconds", "counter", "seconds",
+       "Of the steps, outside of the reduction of gradients.",
+       seconds([](P p) { return p.reduced.total_ns - p.reduced.exposed_ns; })},
+      {"dtrun_exposed_seconds", "counter", "seconds",
+       "Of the steps, communication that was not hidden behind computation.",
+       seconds([](P p) { return p.reduced.exposed_ns; })},
+      {"dtrun_late_seconds", "counter", "seconds",
+       "Of the exposed communication, waiting for ranks that were not there yet.",
+       seconds([](P p) { return p.reduced.late_ns; })},
+      {"dtrun_reduced_bytes", "counter", "bytes", "Gradients that were reduced.",
+       number([](P p) { return p.reduced.bytes; })},
+      {"dtrun_buckets", "counter", "", "Collectives that reduced them.",
+       number([](P p) { return p.reduced.buckets; })},
+      {"dtrun_waited_seconds", "counter", "seconds",
+       "Waiting for other ranks in any call of dtrun.", seconds([](P p) { return p.waited_ns; })},
+  };
+  return families;
+}
+
+// As UTF-8, with what would end the label escaped. Only these three may be.
+std::string Label(const std::string& text) {
+  using nlohmann::json;
+  const std::string valid =
+      json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
+  std::string label;
+  for (const char c : valid) {
+    if (c == '\\' || c == '"') label += '\\';
+    label += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return label;
+}
+
+}  // namespace
+
+std::string OpenMetricsText(
+    const std::vector<RankMetrics>& ranks, const std::vector<base::HostSlots>& hosts) {
+  std::vector<std::string> labels;
+  for (const base::HostSlots& host : hosts)
+    for (int i = 0; i < host.slots; ++i)
+      labels.push_back(Text("{rank=\"", labels.size(), "\",host=\"", Label(host.name), "\"}"));
+  std::string text;
+  for (const Family& family : Families()) {
+    text += Text("# TYPE ", family.name, ' ', family.type, '\n');
+    if (family.unit[0] != '\0') text += Text("# UNIT ", family.name, ' ', family.unit, '\n');
+    text += Text("# HELP ", family.name, ' ', family.help, '\n');
+    const char* suffix = family.type == std::string("counter") ? "_total" : "";
+    for (size_t rank = 0; rank < ranks.size(); ++rank)
+      text += Text(family.name, suffix, labels.at(rank), ' ', family.value(ranks[rank]), '\n');
+  }
+  return text + "# EOF\n";
+}
+
+}  // namespace dtrun::launcher

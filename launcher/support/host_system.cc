@@ -1,0 +1,99 @@
+#include "launcher/support/host_system.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/text.h"
+#include "launcher/support/launch_error.h"
+
+namespace dtrun::launcher {
+
+// Not by a stream: that throws where a read fails.
+std::optional<std::string> ReadFileOfSystem(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return std::nullopt;
+  std::string text;
+  char bytes[4096];
+  ssize_t got = 0;
+  do {
+    got = read(file, bytes, sizeof bytes);
+    if (got > 0) text.append(bytes, static_cast<size_t>(got));
+  } while (got > 0 || (got < 0 && errno == EINTR));
+  close(file);
+  return got < 0 ? std::nullopt : std::optional(std::move(text));
+}
+
+namespace {
+
+using base::Text;
+
+// mpirun 4.1.4 and the daemons of other hosts, without ranks and for each; measured.
+constexpr uint64_t kFiles = 26, kFilesOfRank = 4;
+constexpr uint64_t kProcesses = 3, kProcessesOfRank = 2;
+// More than a job of dtrun's alone could reach: not worth looking at every process.
+constexpr uint64_t kFarAway = 8192;
+
+uint64_t LimitOf(__rlimit_resource resource) {
+  rlimit limit = {};
+  if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return UINT64_MAX;
+  return limit.rlim_cur;
+}
+
+uint64_t ThreadsOfUser() {
+  uint64_t threads = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    struct stat status;
+    if (!base::ParseInteger(entry.path().filename().string())) continue;
+    if (stat(entry.path().c_str(), &status) != 0 || status.st_uid != getuid()) continue;
+    std::error_code gone;
+    const std::filesystem::directory_iterator tasks(entry.path() / "task", gone);
+    threads += static_cast<uint64_t>(std::distance(begin(tasks), end(tasks)));
+  }
+  return threads;
+}
+
+}  // namespace
+
+// Root may start as many as it likes.
+Limits LimitsOfHost() {
+  Limits limits;
+  limits.files = LimitOf(RLIMIT_NOFILE);
+  if (getuid() != 0) limits.processes = LimitOf(RLIMIT_NPROC);
+  if (limits.processes < kFarAway) limits.running = ThreadsOfUser();
+  return limits;
+}
+
+void CheckLimits(const Limits& limits, int ranks) {
+  const auto count = static_cast<uint64_t>(ranks);
+  const char* needs = ranks == 1 ? " rank needs " : " ranks need ";
+  const uint64_t files = kFiles + kFilesOfRank * count;
+  if (limits.files < files)
+    throw LaunchError(
+        ExitCode::kUnavailable, Text(
+                                    "this host allows a process ", limits.files,
+                                    " open files (ulimit -n); ", ranks, needs, files));
+  const uint64_t processes = kProcesses + kProcessesOfRank * count;
+  if (limits.processes < limits.running + processes)
+    throw LaunchError(
+        ExitCode::kUnavailable, Text(
+                                    "this host allows this user ", limits.processes,
+                                    " processes and threads (ulimit -u), of which ", limits.running,
+                                    " run; ", ranks, needs, processes, " more"));
+}
+
+std::string ErrorWithLimit(int error) {
+  std::string text = Text(": ", std::strerror(error));
+  if (error == EMFILE) text += Text(" (ulimit -n is ", LimitOf(RLIMIT_NOFILE), ")");
+  if (error == EAGAIN && LimitOf(RLIMIT_NPROC) != UINT64_MAX)
+    text += Text(" (ulimit -u is ", LimitOf(RLIMIT_NPROC), ")");
+  return text;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,42 @@
+#ifndef DTRUN_MODELS_LAYERS_LAYER_PLUMBING_H_
+#define DTRUN_MODELS_LAYERS_LAYER_PLUMBING_H_
+
+#include <cstddef>
+#include <memory>
+
+#include "models/layers/layer.h"
+
+namespace dtrun::models {
+
+/// Calls body(i) for i = 0 .. count - 1 on OpenMP's threads, the ones that oneDNN computes with.
+template <typename Body>
+void ForEachExample(int count, const Body& body) {
+#pragma omp parallel for schedule(static)
+  for (int i = 0; i < count; ++i) body(static_cast<size_t>(i));
+}
+
+/// Brings its input into the format and the dtype that the builder says. Sequential puts one
+/// where a layer needs another format or dtype than the one before it gives: after a convolution
+/// without pooling, and where the network changes between f32 and bf16.
+class Reorder : public Layer {
+ public:
+  Reorder();
+  ~Reorder() override;
+
+  std::string kind() const override { return "reorder"; }
+  std::string description() const override { return "reorder"; }
+  Shape OutputShape(const Shape& input) const override { return input; }
+  bool keeps_input() const override { return false; }
+  Tensor* BuildForward(Builder& builder, Tensor* input) override;
+  void BuildBackward(Builder& builder, bool input_gradient) override;
+  void Forward(const Pass& pass) override;
+  void BackwardData(const Pass& pass) override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dtrun::models
+
+#endif  // DTRUN_MODELS_LAYERS_LAYER_PLUMBING_H_

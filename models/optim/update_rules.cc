@@ -1,0 +1,102 @@
+#include "models/optim/update_rules.h"
+
+#include <dtrun/error.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/function_clones.h"
+#include "models/message_text.h"
+#include "models/optim/excluded.h"
+
+namespace dtrun::models {
+namespace {
+
+// Sums of squares are kept in f64, in so many parts: without them a loop that adds is not
+// vectorised, and with them the sum does not depend on the instruction set.
+constexpr size_t kParts = 16;
+
+double TreeSum(const double* parts) {
+  double sums[kParts];
+  for (size_t i = 0; i < kParts; ++i) sums[i] = parts[i];
+  for (size_t width = kParts / 2; width > 0; width /= 2)
+    for (size_t i = 0; i < width; ++i) sums[i] += sums[i + width];
+  return sums[0];
+}
+
+DTRUN_KERNEL_PART float LambUpdate(float m, float v, float value, const LambFactors& f) {
+  return m * f.m_correction / (std::sqrt(v * f.v_correction) + f.epsilon) + f.decay * value;
+}
+
+}  // namespace
+
+DTRUN_KERNEL void UpdateAdam(
+    const float* __restrict gradient, size_t count, const AdamFactors& factors, float* __restrict m,
+    float* __restrict v, float* __restrict value) {
+  const AdamFactors f = factors;
+  for (size_t i = 0; i < count; ++i) {
+    const float g = gradient[i];
+    m[i] += (g - m[i]) * f.m_share;
+    v[i] += (g * g - v[i]) * f.v_share;
+    value[i] -= f.rate * m[i] / (std::sqrt(v[i]) + f.epsilon) + f.decay * value[i];
+  }
+}
+
+DTRUN_KERNEL SquaredNorms UpdateLambMoments(
+    const float* __restrict gradient, size_t count, const LambFactors& factors, float* __restrict m,
+    float* __restrict v, const float* __restrict value) {
+  const LambFactors f = factors;
+  double updates[kParts] = {}, values[kParts] = {};
+  const auto renew = [&](size_t i, size_t part) __attribute__((always_inline)) {
+    const float g = gradient[i];
+    m[i] += (g - m[i]) * f.m_share;
+    v[i] += (g * g - v[i]) * f.v_share;
+    const double update = LambUpdate(m[i], v[i], value[i], f), old = value[i];
+    updates[part] += update * update;
+    values[part] += old * old;
+  };
+  size_t i = 0;
+  for (; i + kParts <= count; i += kParts)
+    for (size_t part = 0; part < kParts; ++part) renew(i + part, part);
+  for (size_t part = 0; i + part < count; ++part) renew(i + part, part);
+  return {TreeSum(updates), TreeSum(values)};
+}
+
+DTRUN_KERNEL void ApplyLamb(
+    const float* __restrict m, const float* __restrict v, size_t count, const LambFactors& factors,
+    float rate, float* __restrict value) {
+  const LambFactors f = factors;
+  for (size_t i = 0; i < count; ++i) value[i] -= rate * LambUpdate(m[i], v[i], value[i], f);
+}
+
+void RefuseArgument(const std::string& text) { throw Error(ErrorCode::kInvalidArgument, text); }
+
+void CheckF32(const std::vector<Parameter>& parameters) {
+  for (const Parameter& parameter : parameters) {
+    if (parameter.value.dtype != DType::kF32)
+      RefuseArgument(Text(parameter.name, " is ", NameOf(parameter.value.dtype), ", expected f32"));
+  }
+}
+
+void CheckPositive(const std::string& name, double value) {
+  if (!(value > 0) || std::isinf(value))
+    RefuseArgument(Text(name, " is ", value, ", expected above 0"));
+}
+
+void CheckNotNegative(const std::string& name, double value) {
+  if (!(value >= 0) || std::isinf(value))
+    RefuseArgument(Text(name, " is ", value, ", expected at least 0"));
+}
+
+void CheckFraction(const std::string& name, double value) {
+  if (!(value >= 0 && value < 1))
+    RefuseArgument(Text(name, " is ", value, ", expected at least 0 and below 1"));
+}
+
+bool EndsWithOneOf(const std::string& name, const LastWords& words) {
+  const size_t before = name.find_last_of("./");
+  const std::string last = before == std::string::npos ? name : name.substr(before + 1);
+  return std::find(words.begin(), words.end(), last) != words.end();
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,91 @@
+// Trains a network by name on Fashion-MNIST, or another IDX data set, as any number of ranks.
+
+#include <dtrun/dtrun.h>
+#include <omp.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "models/formats/model/saved_model.h"
+#include "models/formats/onnx/onnx.h"
+#include "models/message_text.h"
+#include "models/programs/parameter_program.h"
+#include "models/programs/preparation.h"
+#include "models/programs/rank_main.h"
+#include "models/programs/run_summary.h"
+#include "models/programs/training.h"
+#include "models/programs/training_options.h"
+#include "models/report/page.h"
+#include "models/train/exit_codes.h"
+#include "models/train/report.h"
+#include "models/train/verdict.h"
+
+namespace dtrun::models {
+namespace {
+
+int Report(const std::string& problem, int exit_code) {
+  return Complain("cnn_fmnist", problem, exit_code);
+}
+
+// Only rank 0 has something to write.
+int WriteResult(
+    const Trained& trained, const RunReport& page, const TrainOptions& options, Sequential& model) {
+  try {
+    if (!options.json.empty()) WriteAtomically(options.json, ToJson(trained.result));
+  } catch (const Error& error) {
+    return Report(Text("--json: ", error.what()), kResultNotWritten);
+  }
+  try {
+    if (!options.report.empty()) WriteRunReport(options.report, page);
+  } catch (const Error& error) {
+    return Report(Text("--report: ", error.what()), kResultNotWritten);
+  }
+  try {
+    if (!options.save.empty()) SaveModel(model, options.save);
+  } catch (const Error& error) {
+    return Report(Text("--save: ", error.what()), kResultNotWritten);
+  }
+  try {
+    if (!options.export_onnx.empty()) ExportOnnx(model, options.export_onnx);
+  } catch (const Error& error) {
+    return Report(Text("--export-onnx: ", error.what()), kResultNotWritten);
+  }
+  return trained.not_written.empty() ? kSuccess : kResultNotWritten;
+}
+
+int TrainAsRank(Context& job, const ParsedOptions& parsed) {
+  if (!parsed.help.empty()) {
+    if (job.rank() == 0) std::fputs(parsed.help.c_str(), stdout);
+    return kSuccess;
+  }
+  omp_set_num_threads(ComputeThreads(parsed.options, job));
+
+  Preparation ready = Prepare(parsed, job);
+  const Verdict& verdict = ready.verdict;
+  const TrainOptions& options = ready.options;
+  if (verdict.exit_code != kSuccess)
+    return job.rank() == 0 ? Report(verdict.problem, verdict.exit_code) : verdict.exit_code;
+
+  const std::unique_ptr<Strategy> strategy = MakeNamedStrategy(job, options.strategy);
+  if (job.rank() == 0 && options.verbose > 0) {
+    std::fputs(Heading(job, options, ready).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  const Trained trained = Train(job, *strategy, options, ready);
+  const RunReport page = PageOf(job, options, ready, trained);
+  return job.rank() == 0 ? WriteResult(trained, page, options, *ready.model) : kSuccess;
+}
+
+int Main(int argc, char** argv) {
+  const ParameterOptions options = ReadParameterOptions(argc, argv);
+  return RunAsRank("cnn_fmnist", [&](Context& job) {
+    return options.has_servers() ? TrainWithServers(job, "cnn_fmnist", options)
+                                 : TrainAsRank(job, options.parsed);
+  });
+}
+
+}  // namespace
+}  // namespace dtrun::models
+
+int main(int argc, char** argv) { return dtrun::models::Main(argc, argv); }

@@ -1,0 +1,376 @@
+#include "models/programs/parameter_program.h"
+
+#include <omp.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "models/data/distribute.h"
+#include "models/formats/model/saved_model.h"
+#include "models/formats/onnx/onnx.h"
+#include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/message_text.h"
+#include "models/metrics/accuracy.h"
+#include "models/optim/by_name.h"
+#include "models/optim/sgd.h"
+#include "models/programs/preparation.h"
+#include "models/programs/rank_main.h"
+#include "models/programs/training_options.h"
+#include "models/train/exit_codes.h"
+#include "models/train/pipeline_batches.h"
+#include "models/train/replica.h"
+#include "models/train/report.h"
+#include "models/train/steps.h"
+#include "models/train/trainer.h"
+
+namespace dtrun::models {
+namespace {
+
+constexpr char kHelp[] =
+    "With parameter servers (dtrun --ps N, --strategy parameter_server):\n"
+    "  --max-staleness N   Updates between the values that a gradient is computed from and those\n"
+    "                      that it is applied to, at most [no bound]\n"
+    "  --evaluator         The last rank is no worker, but scores each new checkpoint\n";
+
+constexpr int64_t kMostStaleness = 1'000'000'000;
+
+// No rank sees all steps, and none waits for all others.
+std::string ErrorWithServers(const ParameterOptions& options) {
+  const TrainOptions& train = options.parsed.options;
+  if (options.servers.evaluator && train.checkpoint_dir.empty())
+    return "--evaluator scores checkpoints, so it needs --checkpoint-dir";
+  if (train.deterministic > 0)
+    return "--deterministic: gradients come to parameter servers as they may";
+  if (train.device.rfind("cuda", 0) == 0)
+    return Text("--device ", train.device, ": with parameter servers, expected cpu");
+  if (train.dtype == "f16") return "--dtype f16: with parameter servers, expected f32 or bf16";
+  if (train.largest_batch) return "--batch-size auto: with parameter servers, expected a number";
+  if (train.adasum) return "--adasum: workers of parameter servers do not wait for each other";
+  if (train.global_batch_size > 0)
+    return "--global-batch-size: workers of parameter servers share no batch; expected "
+           "--batch-size";
+  const struct {
+    const char* option;
+    bool given;
+  } of_all_steps[] = {
+      {"--loop custom", train.loop != "fit"},
+      {"--early-stopping", train.early_stopping > 0},
+      {"--tensorboard", !train.tensorboard.empty()},
+      {"--report", !train.report.empty()},
+      {"--log-steps", train.log_steps}};
+  for (const auto& [option, given] : of_all_steps)
+    if (given)
+      return Text(
+          option,
+          ": with parameter servers no rank sees all steps; leave it out, or take "
+          "another --strategy");
+  return "";
+}
+
+std::string ErrorWithoutServers(const ParameterOptions& options, bool bounded) {
+  if (!bounded && !options.servers.evaluator) return "";
+  return Text(
+      bounded ? "--max-staleness" : "--evaluator", ": given with --strategy ",
+      options.parsed.options.strategy, ", expected --strategy parameter_server");
+}
+
+}  // namespace
+
+// Both options are taken away, and ParseOptions reads what is left.
+ParameterOptions ReadParameterOptions(
+    int argc, const char* const* argv, const std::string& strategy) {
+  ParameterOptions options;
+  int64_t max_staleness = -1;
+  CLI::App app;
+  app.allow_extras()->set_help_flag();
+  app.add_option("--max-staleness", max_staleness)->check(CLI::Range(int64_t{0}, kMostStaleness));
+  app.add_flag("--evaluator", options.servers.evaluator);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    options.parsed.error = error.what();
+    return options;
+  }
+  const std::vector<std::string> others = app.remaining();
+  std::vector<const char*> words = {argv[0]};
+  for (const std::string& word : others) words.push_back(word.c_str());
+  TrainOptions defaults;
+  defaults.strategy = strategy;
+  options.parsed = ParseOptions(static_cast<int>(words.size()), words.data(), defaults);
+  if (!options.parsed.help.empty()) options.parsed.help += kHelp;
+  if (max_staleness >= 0) options.servers.max_staleness = static_cast<uint64_t>(max_staleness);
+  if (options.parsed.error.empty())
+    options.parsed.error = options.has_servers() ? ErrorWithServers(options)
+                                                 : ErrorWithoutServers(options, max_staleness >= 0);
+  return options;
+}
+
+// A trainer evaluates a replica, which has an optimizer; this one is never asked to step.
+Score ScoreOf(Context& job, Sequential& model, const Pipeline& images) {
+  constexpr uint64_t kBatch = 1000;
+  Sgd unused(model.parameters(), {});
+  Replica replica(job.world(), model, unused);
+  const auto loss = SparseCategoricalCrossentropy::For(LastLayerOf(model.description()));
+  Trainer trainer(replica, loss, MakeMetrics(SparseCategoricalAccuracy()));
+  PipelineBatches batches{DistributedPipeline(job.world(), images.Batch(kBatch))};
+  const Logs logs = trainer.Evaluate(batches);
+  return {logs.at("accuracy"), logs.at("loss")};
+}
+
+std::vector<NamedTensor> VariablesOf(Sequential& model) {
+  std::vector<NamedTensor> variables;
+  for (size_t i = 0; i < model.parameters().size(); ++i) {
+    const Parameter& parameter = model.parameters()[i];
+    const std::vector<int>& shape = model.parameter_shapes()[i];
+    variables.emplace_back(
+        parameter.name, parameter.value, std::vector<uint64_t>(shape.begin(), shape.end()));
+  }
+  return variables;
+}
+
+ParameterServer::MakeOptimizer OptimizerMaker(const TrainOptions& options) {
+  return
+      [options](std::vector<Parameter>& shards, const std::vector<std::vector<uint64_t>>& shapes) {
+        std::vector<std::vector<int>> dimensions;
+        for (const auto& shape : shapes) dimensions.emplace_back(shape.begin(), shape.end());
+        OptimizerSettings settings = options.settings;
+        settings.learning_rate = options.learning_rate;
+        return MakeOptimizer(options.optimizer, shards, dimensions, settings);
+      };
+}
+
+uint64_t LeastPartition(const TrainOptions& options, Sequential& model) {
+  const auto optimizer = MakeOptimizer(
+      options.optimizer, model.parameters(), model.parameter_shapes(), options.settings);
+  const auto* sliceable = dynamic_cast<const SliceableOptimizer*>(optimizer.get());
+  const bool whole = sliceable == nullptr || sliceable->needs_norms();
+  return whole ? UINT64_MAX : ParameterServerOptions().min_partition_bytes;
+}
+
+ParameterResult ResultOf(const ParameterServer& server, const Score& test) {
+  ParameterResult result;
+  result.test = test;
+  result.statistics = server.statistics();
+  result.staleness = server.staleness();
+  result.histogram = server.StalenessHistogram();
+  return result;
+}
+
+void UpdateClock::Tick() {
+  last_ = std::chrono::steady_clock::now();
+  if (ticks_++ == 0) first_ = last_;
+}
+
+double UpdateClock::updates_per_s() const {
+  const std::chrono::duration<double> time = last_ - first_;
+  return ticks_ < 2 ? 0 : static_cast<double>(ticks_ - 1) / time.count();
+}
+
+std::string ToJson(const ParameterResult& result) {
+  const nlohmann::json json = {
+      {"workers", result.workers},
+      {"steps", result.steps},
+      {"test_accuracy", result.test.accuracy},
+      {"test_loss", result.test.loss},
+      {"images_per_s", result.images_per_s},
+      {"updates", result.statistics.updates},
+      {"repeated_steps", result.statistics.repeated_steps},
+      {"lost_workers", result.statistics.lost_workers},
+      {"server_update_s", result.statistics.update_s},
+      {"server_copy_s", result.statistics.copy_s},
+      {"server_cpu_s", result.statistics.cpu_s},
+      {"staleness", result.staleness}};
+  return json.dump(1) + "\n";
+}
+
+std::string ToText(const ParameterResult& result) {
+  char line[256];
+  std::snprintf(
+      line, sizeof line,
+      "%llu steps, %.0f images/s; the server's thread took %.2f s of a CPU (updates %.2f s, "
+      "copies %.2f s)\ntest accuracy %.4f, test loss %.4f\n",
+      static_cast<unsigned long long>(result.steps), result.images_per_s, result.statistics.cpu_s,
+      result.statistics.update_s, result.statistics.copy_s, result.test.accuracy, result.test.loss);
+  const ParameterStatistics& s = result.statistics;
+  return result.histogram + line +
+         (s.lost_workers == 0
+              ? ""
+              : Text(
+                    s.lost_workers, s.lost_workers == 1 ? " worker was" : " workers were",
+                    " lost, ", s.repeated_steps,
+                    s.repeated_steps == 1 ? " step was" : " steps were", " handed out again\n"));
+}
+
+// A checkpoint that is there when the job is done is scored before this ends. The folder is made by
+// the server that saves the first one.
+void ScoreCheckpoints(
+    Context& job, const ParameterServerOptions& servers, const std::string& folder,
+    Sequential& model, const Pipeline& test) {
+  constexpr std::chrono::milliseconds kLook{100};
+  const std::vector<NamedTensor> variables = VariablesOf(model);
+  ParameterReader reader(job, variables, servers);
+  CheckpointOptions reading;
+  reading.read_only = true;
+  std::optional<CheckpointManager> checkpoints;
+  std::string scored;
+  for (;;) {
+    const bool finished = reader.progress().finished;
+    if (!checkpoints && std::filesystem::is_directory(folder))
+      checkpoints.emplace(job.world(), folder, reading);
+    const std::vector<Checkpoint> list =
+        checkpoints ? checkpoints->List() : std::vector<Checkpoint>();
+    if (!list.empty() && list.back().name != scored) {
+      LoadOptions load;
+      load.name = scored = list.back().name;
+      load.allow_unexpected = true;  // the optimizer's
+      checkpoints->Load(variables, load);
+      std::printf("%s: test accuracy %.4f\n", scored.c_str(), ScoreOf(job, model, test).accuracy);
+      std::fflush(stdout);
+    } else if (finished) {
+      return;
+    } else {
+      std::this_thread::sleep_for(kLook);
+    }
+  }
+}
+
+namespace {
+
+// What every rank has.
+struct Ready {
+  std::optional<ImageDataset> data;
+  std::unique_ptr<Sequential> model;
+};
+
+// The network has the servers' last values.
+int WriteResult(
+    const std::string& program, const TrainOptions& options, const ParameterResult& result,
+    Sequential& model) {
+  std::fputs(ToText(result).c_str(), stdout);
+  const struct {
+    const char* option;
+    const std::string& path;
+    std::function<void()> write;
+  } files[] = {
+      {"--json", options.json, [&] { WriteAtomically(options.json, ToJson(result)); }},
+      {"--save", options.save, [&] { SaveModel(model, options.save); }},
+      {"--export-onnx", options.export_onnx, [&] { ExportOnnx(model, options.export_onnx); }}};
+  for (const auto& file : files) {
+    try {
+      if (!file.path.empty()) file.write();
+    } catch (const Error& error) {
+      return Complain(program, Text(file.option, ": ", error.what()), kResultNotWritten);
+    }
+  }
+  return kSuccess;
+}
+
+// The first server says at the end how it was.
+int Serve(
+    Context& job, const std::string& program, const ParameterOptions& options,
+    const ParameterServerOptions& servers, Ready& ready) {
+  const TrainOptions& train = options.parsed.options;
+  ParameterServer server(
+      job, VariablesOf(*ready.model), OptimizerMaker(train), servers,
+      {train.checkpoint_dir, train.checkpoint_every, train.keep_checkpoints, train.resume});
+  auto& optimizer = dynamic_cast<RateOptimizer&>(server.optimizer());
+  UpdateClock clock;
+  server.set_before_update([&](uint64_t update) {
+    const uint64_t step = server.first_step() + update;
+    optimizer.set_learning_rate(RateAt(train, step, ready.data->info.train_examples, 1));
+    clock.Tick();
+  });
+  server.Serve();
+  if (job.rank() > 0) return kSuccess;
+  ParameterResult result = ResultOf(server, ScoreOf(job, *ready.model, ready.data->test));
+  result.workers = WorkersOf(job, servers);
+  result.steps = servers.steps;
+  result.images_per_s = clock.updates_per_s() * static_cast<double>(train.batch_size);
+  return WriteResult(program, train, result, *ready.model);
+}
+
+// Every worker passes over the same batches, and computes those that are its steps.
+int Work(
+    Context& job, const TrainOptions& train, const ParameterServerOptions& servers, Ready& ready) {
+  ParameterWorker worker(job, VariablesOf(*ready.model), ready.model->parameters(), servers);
+  PushingOptimizer optimizer(worker, ready.model->parameters());
+  Replica replica(job.world(), *ready.model, optimizer);
+  const auto loss = SparseCategoricalCrossentropy::For(LastLayerOf(ready.model->description()));
+  PipelineBatches batches{DistributedPipeline(
+      job.world(), ready.data->train.Shuffle({.seed = train.seed}).Batch(train.batch_size))};
+  const uint64_t per_epoch = StepsPerEpoch(train, ready.data->info.train_examples, 1);
+  ReplicaBatch batch;
+  uint64_t at = UINT64_MAX, steps = 0, examples = 0;  // at: the step whose batch comes next
+  while (const auto step = worker.NextStep()) {
+    // Those between were other workers'.
+    if (at > *step || at / per_epoch != *step / per_epoch)
+      batches.StartEpoch(*step / per_epoch, (at = *step) % per_epoch);
+    for (; at <= *step; ++at) batches.Next(batch);
+    worker.Pull();
+    replica.ParametersChanged();
+    replica.set_step(*step);
+    TrainStep(replica, batch, loss, {});
+    job.ReportProgress(++steps, examples += batch.examples);
+  }
+  return kSuccess;
+}
+
+// A server holds parameters, and nothing that layers learn besides.
+void CheckNetwork(const Sequential& model, const std::string& name) {
+  if (model.buffers().empty()) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "network ", name, " keeps running statistics ('", model.buffers()[0].name,
+          "'), which no parameter server holds"));
+}
+
+}  // namespace
+
+int TrainWithServers(Context& job, const std::string& program, const ParameterOptions& options) {
+  const ParsedOptions& parsed = options.parsed;
+  const TrainOptions& train = parsed.options;
+  // What is wrong is the same on all ranks, which cannot agree on it.
+  const auto refuse = [&](const std::string& problem, int exit_code) {
+    return job.rank() == 0 ? Complain(program, problem, exit_code) : exit_code;
+  };
+  if (!parsed.help.empty()) {
+    if (job.rank() == 0) std::fputs(parsed.help.c_str(), stdout);
+    return kSuccess;
+  }
+  if (!parsed.error.empty()) return refuse(parsed.error + " (see --help)", kUsage);
+  ParameterRole role{};
+  try {
+    role = RoleOf(job, options.servers);
+  } catch (const Error& error) {
+    return refuse(error.what(), kUsage);
+  }
+  Ready ready;
+  omp_set_num_threads(ComputeThreads(train, job));
+  try {
+    ready.data = LoadImageDataset(train.data_dir);
+    ready.model = MakeModel(ready.data->info, train.batch_size, train);
+    CheckNetwork(*ready.model, train.network);
+  } catch (const Error& error) {
+    return refuse(error.what(), kDataUnusable);
+  }
+  ParameterServerOptions servers = options.servers;
+  try {
+    servers.min_partition_bytes = LeastPartition(train, *ready.model);
+  } catch (const Error& error) {
+    return refuse(error.what(), kUsage);
+  }
+  servers.steps = TotalSteps(train, ready.data->info.train_examples, 1);
+  if (role == ParameterRole::kServer) return Serve(job, program, options, servers, ready);
+  if (role == ParameterRole::kWorker) return Work(job, train, servers, ready);
+  ScoreCheckpoints(job, servers, train.checkpoint_dir, *ready.model, ready.data->test);
+  return kSuccess;
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,185 @@
+#include "models/programs/preparation.h"
+
+#include <dtrun/error.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "models/data/pipeline_node.h"
+#include "models/data/sampling.h"
+#include "models/message_text.h"
+#include "models/networks/network.h"
+#include "models/optim/by_name.h"
+#include "models/programs/training_options.h"
+#include "models/train/chunk_plan.h"
+#include "models/train/gradient_tree.h"
+#include "models/train/report.h"
+
+namespace dtrun::models {
+namespace {
+
+// "--batch-size 1024 on 8 ranks"
+std::string BatchAsGiven(const TrainOptions& options, int ranks) {
+  if (options.global_batch_size > 0) return Text("--global-batch-size ", options.global_batch_size);
+  return Text("--batch-size ", options.batch_size, " on ", ranks, ranks == 1 ? " rank" : " ranks");
+}
+
+Verdict CheckBatch(const TrainOptions& options, uint64_t global_batch, uint64_t images, int ranks) {
+  const std::string given = BatchAsGiven(options, ranks);
+  if (global_batch > images) {
+    return {
+        kUsage, Text(
+                    given, ": the global batch of ", global_batch,
+                    " is larger than the data set, expected at most its ", images,
+                    " training images in ", options.data_dir)};
+  }
+  if (global_batch < static_cast<uint64_t>(ranks))
+    return {kUsage, Text(given, ": expected at least 1 example for each of the ", ranks, " ranks")};
+  const uint64_t batches = BatchesPerEpoch(images, global_batch);
+  if (options.steps_per_epoch > batches) {
+    return {
+        kUsage, Text(
+                    "--steps-per-epoch ", options.steps_per_epoch, ": expected at most ", batches,
+                    ", as many global batches of ", global_batch, " as there are in ", images,
+                    " training images")};
+  }
+  return {};
+}
+
+// The folder is made, as it will be.
+std::string WhyNoFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return Text(folder, ": cannot be made: ", error.message());
+  return WhyNotWritable(std::filesystem::path(folder) / "model.json");
+}
+
+// Before training, not after it.
+Verdict CheckFiles(const TrainOptions& options) {
+  const std::string json = options.json.empty() ? "" : WhyNotWritable(options.json);
+  if (!json.empty()) return {kResultNotWritten, Text("--json: ", json)};
+  const std::string report = options.report.empty() ? "" : WhyNotWritable(options.report);
+  if (!report.empty()) return {kResultNotWritten, Text("--report: ", report)};
+  const std::string save = options.save.empty() ? "" : WhyNoFolder(options.save);
+  if (!save.empty()) return {kResultNotWritten, Text("--save: ", save)};
+  const std::string onnx = options.export_onnx.empty() ? "" : WhyNotWritable(options.export_onnx);
+  if (!onnx.empty()) return {kResultNotWritten, Text("--export-onnx: ", onnx)};
+  return {};
+}
+
+Verdict PrepareToTrain(const Context& job, Preparation& ready) {
+  const TrainOptions& options = ready.options;
+  const DatasetInfo& data = ready.data->info;
+  const int ranks = job.size();
+  if (options.dtype == "f16" && options.device == "cpu") {
+    const std::string& why_not = ready.gpu.why_not;
+    return {
+        kUsage, Text(
+                    "--dtype f16: on a CPU, expected f32 or bf16",
+                    why_not.empty() ? "" : Text(" (", why_not, ")"))};
+  }
+  ready.threads = ComputeThreads(options, job);
+  ready.global_batch = GlobalBatchOf(options, ranks);
+  Verdict verdict = CheckBatch(options, ready.global_batch, data.train_examples, ranks);
+  if (verdict.exit_code != kSuccess) return verdict;
+  if (options.adasum && (ranks & (ranks - 1)) != 0)
+    return {kUsage, Text("--adasum: on ", ranks, " ranks, expected 1, 2, 4, 8 or so")};
+  if (options.adasum && options.strategy == "central_storage")
+    return {kUsage, "--adasum: given with --strategy central_storage, which has one optimizer"};
+  if (options.deterministic > 0) {
+    const std::string obstacle = GradientTree::Obstacle(options.deterministic, ranks, job.hosts());
+    if (!obstacle.empty()) return {kUsage, "--deterministic: " + obstacle};
+  }
+  const int shares = options.deterministic > 0 ? options.deterministic : ranks;
+  const uint64_t largest_share = GradientTree::LargestLeaf(ready.global_batch, shares);
+  try {
+    ready.model = MakeModel(data, largest_share, options);
+  } catch (const Error& error) {
+    return {kDataUnusable, Text(options.data_dir, ": ", error.what())};
+  }
+  try {
+    OptimizerSettings settings = options.settings;
+    settings.learning_rate = options.learning_rate;
+    ready.optimizer = MakeOptimizer(
+        options.optimizer, ready.model->parameters(), ready.model->parameter_shapes(), settings);
+    RateAt(options, 0, data.train_examples, ranks);
+  } catch (const Error& error) {
+    return {kUsage, error.what()};
+  }
+  return job.rank() == 0 ? CheckFiles(options) : Verdict{};
+}
+
+}  // namespace
+
+std::unique_ptr<Sequential> MakeModel(
+    const DatasetInfo& data, uint64_t share, const TrainOptions& options) {
+  const Shape image{data.shape.height, data.shape.width, 1};
+  Network network =
+      NetworkByName(options.network, {.classes = data.classes, .image = image.height});
+  const bool takes_images = network.input.channels == 1;
+  if (!takes_images && image.height != image.width) {
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         "images of ", image.height, "x", image.width,
+                                         ", expected square ones for network ", network.name));
+  }
+  // Of a GPU's network this one keeps the parameters alone.
+  const bool on_gpu = options.device.rfind("cuda", 0) == 0;
+  const ChunkPlan plan = PlanChunks(on_gpu ? 1 : share);
+  return std::make_unique<Sequential>(
+      takes_images ? image : network.input, std::move(network.layers),
+      SequentialOptions{
+          .micro_batch = plan.micro_batch,
+          .micro_batches = plan.micro_batches,
+          .seed = options.seed,
+          .dtype = options.dtype == "bf16" && !on_gpu ? DType::kBF16 : DType::kF32});
+}
+
+int ComputeThreads(const TrainOptions& options, const Context& job) {
+  if (options.threads > 0) return options.threads;
+  return options.deterministic > 0 ? 1 : job.threads();
+}
+
+// The command line first, since a rank with another one may not come to what is collective here.
+Preparation Prepare(const ParsedOptions& parsed, Context& job) {
+  Preparation ready;
+  const TrainOptions& options = parsed.options;
+  ready.verdict = parsed.error.empty() ? Verdict{kSuccess, "", SharedSettings(options)}
+                                       : Verdict{kUsage, parsed.error + " (see --help)"};
+  ready.verdict = AgreeOn(ready.verdict, job);
+  if (ready.verdict.exit_code != kSuccess) return ready;
+  try {
+    ready.data = LoadImageDataset(options.data_dir, job);
+  } catch (const Error& error) {
+    const bool differ = error.code() == ErrorCode::kMismatch;
+    ready.verdict = {differ ? kRanksDisagree : kDataUnusable, error.what()};
+    return ready;
+  }
+  ready.options = options;
+  ChooseDeviceTogether(job, ready);
+  if (ready.verdict.exit_code != kSuccess) return ready;
+  ready.verdict = AgreeOn(PrepareToTrain(job, ready), job);
+  if (ready.verdict.exit_code != kSuccess || ready.options.device == "cpu") return ready;
+  ready.verdict = MakeGpuReplica(job, ready);
+  if (ready.verdict.exit_code == kSuccess || ready.gpu.asked_for) return ready;
+  UseCpu(options, ready.verdict.problem, ready);
+  ready.verdict = AgreeOn(PrepareToTrain(job, ready), job);
+  return ready;
+}
+
+ImageBytes::ImageBytes(const Pipeline& pipeline) : pixels_(pipeline.shape().count()) {
+  const ExampleSource& source = SourceOf(pipeline.node());
+  labels_.reserve(pipeline.examples());
+  for (uint64_t i = 0; i < pipeline.examples(); ++i) {
+    const ExampleRow row = source.Row(i);
+    if (i == 0) images_ = row.bytes;
+    if (row.bytes == nullptr || row.bytes != images_ + i * pixels_) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text("a data set for a GPU: image ", i, " is not behind the one before it, as bytes"));
+    }
+    labels_.push_back(static_cast<uint8_t>(row.label));
+  }
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,28 @@
+// Trains a network by name on Fashion-MNIST, or another IDX data set, with parameter servers:
+//   dtrun -np 3 --ps 1 ps_fmnist --batch-size 64 --epochs 2
+// What each rank then does is models/programs/parameter_program.cc.
+
+#include <dtrun/dtrun.h>
+
+#include "models/programs/parameter_program.h"
+#include "models/programs/rank_main.h"
+
+namespace dtrun::models {
+namespace {
+
+constexpr char kProgram[] = "ps_fmnist";
+constexpr char kStrategy[] = "parameter_server";
+
+int Main(int argc, char** argv) {
+  ParameterOptions options = ReadParameterOptions(argc, argv, kStrategy);
+  if (!options.has_servers() && options.parsed.error.empty())
+    options.parsed.error = "--strategy " + options.parsed.options.strategy +
+                           ": cnn_fmnist has it; expected " + kStrategy;
+  return RunAsRank(
+      kProgram, [&](Context& job) { return TrainWithServers(job, kProgram, options); });
+}
+
+}  // namespace
+}  // namespace dtrun::models
+
+int main(int argc, char** argv) { return dtrun::models::Main(argc, argv); }

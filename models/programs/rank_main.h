@@ -1,0 +1,27 @@
+#ifndef DTRUN_MODELS_PROGRAMS_RANK_MAIN_H_
+#define DTRUN_MODELS_PROGRAMS_RANK_MAIN_H_
+
+#include <dtrun/context.h>
+#include <dtrun/strategies.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace dtrun::models {
+
+/// Prints "program: problem" to stderr and returns `exit_code`.
+int Complain(const std::string& program, const std::string& problem, int exit_code);
+
+/// The life of a program that is a rank: Init, `body`, Shutdown. Returns what `body` returned or,
+/// having said what went wrong, the exit code of the error that it or the runtime has thrown: an
+/// AgreedError is said by rank 0 alone.
+int RunAsRank(const std::string& program, const std::function<int(Context& job)>& body);
+
+/// MakeStrategy for what a user has written on a command line. Collective. Throws AgreedError with
+/// exit code kUsage for what cannot be made.
+std::unique_ptr<Strategy> MakeNamedStrategy(Context& job, const std::string& spec);
+
+}  // namespace dtrun::models
+
+#endif  // DTRUN_MODELS_PROGRAMS_RANK_MAIN_H_

@@ -1,0 +1,134 @@
+#include "models/programs/run_summary.h"
+
+#include "models/callbacks/log_values.h"
+#include "models/data/sampling.h"
+#include "models/message_text.h"
+#include "models/onednn/onednn.h"
+#include "models/report/page.h"
+
+namespace dtrun::models {
+namespace {
+
+std::string HostsLine(const Context& job) {
+  std::string hosts;
+  for (const Host& host : job.hosts())
+    hosts += Text(hosts.empty() ? "" : ", ", host.name, " (", host.slots, ")");
+  return hosts;
+}
+
+std::string RateLine(const TrainOptions& o, int ranks) {
+  std::string line = Text("learning rate ", o.learning_rate);
+  if (o.warmup_epochs > 0) {
+    line += Text(
+        " growing to ", o.learning_rate * ranks, " in ", o.warmup_epochs,
+        o.warmup_epochs == 1 ? " epoch" : " epochs");
+  }
+  if (o.schedule != "cooldown") return Text(line, " (", o.schedule, ")");
+  return Text(line, " (falling over the last ", 100 * o.cooldown, " % of the steps)");
+}
+
+// How the ranks come together, where that is not the usual way.
+std::string TogetherText(const TrainOptions& o) {
+  if (o.adasum) return ", steps combined by adaptive summation";
+  if (o.deterministic == 0) return "";
+  return Text(", deterministic: a tree of ", o.deterministic, " parts of a global batch");
+}
+
+std::string PlaceOfData(const PreparedGpu& gpu) {
+  if (!gpu.streams_training) return gpu.streams_test ? "test data streamed" : "data resident";
+  return gpu.streams_test ? "data streamed" : "training data streamed";
+}
+
+std::string GpuLine(const TrainOptions& o, const PreparedGpu& gpu) {
+  return Text(
+      "GPU, ", gpu.replica->device_name(), ", ", o.dtype,
+      o.dtype == "f32" ? (o.tf32 ? " (products in TF32)" : " (without TF32)") : "", ", ",
+      PlaceOfData(gpu),
+      gpu.shared_somewhere ? Text(", shared: ", gpu.sharers, " ranks on GPU ", gpu.index) : "");
+}
+
+// What the layers compute in, where that is not plain f32 as asked.
+std::string DtypeText(const TrainOptions& o, const Preparation& ready) {
+  if (ready.model->dtype() == DType::kBF16) return ", bf16";
+  return o.dtype == "bf16" ? ", f32 instead of bf16, which this CPU has no arithmetic for" : "";
+}
+
+// One line for each part of the network that oneDNN has no fast code for; in most networks none.
+std::string SlowLines(const Preparation& ready) {
+  if (ready.gpu.replica != nullptr) return "";
+  std::string lines;
+  for (const std::string& part : ready.model->slow_parts())
+    lines += Text("Slow        ", part, "\n");
+  return lines;
+}
+
+std::string ComputeLine(const TrainOptions& o, const Preparation& ready) {
+  if (ready.gpu.replica != nullptr) return GpuLine(o, ready.gpu);
+  return Text(
+      "CPU, oneDNN ", onednn::Version(), " ", onednn::InstructionSet(),
+      ", threads per rank: ", ready.threads, DtypeText(o, ready),
+      ready.gpu.why_not.empty() ? "" : Text("; no GPU, because ", ready.gpu.why_not));
+}
+
+}  // namespace
+
+std::string Heading(Context& job, const TrainOptions& options, const Preparation& ready) {
+  const DatasetInfo& data = ready.data->info;
+  return Text(
+      "Replicas    ", job.size(), " on ", HostsLine(job), ", strategy ", options.strategy,
+      "\nCompute     ", ComputeLine(options, ready), "\nReduction   ",
+      ready.gpu.replica == nullptr ? "CPU"
+      : job.size() > 1             ? "between GPUs"
+                                   : "none",
+      ", backend ", job.world().backend(), TogetherText(options), "\nData        ",
+      options.data_dir, ": ", data.train_examples, " training and ", data.test_examples,
+      " test images, ", data.shape.height, "x", data.shape.width, ", ", data.classes,
+      " classes\nNetwork     ", ready.model->description(), ": ", ready.model->parameter_count(),
+      " parameters\nOptimizer   ", options.optimizer, ", ", RateLine(options, job.size()),
+      ", global batch ", ready.global_batch, ", ",
+      BatchesPerEpoch(data.train_examples, ready.global_batch), " steps use every example once\n",
+      SlowLines(ready));
+}
+
+std::string ResultLine(const TrainingResult& r, uint64_t test_images) {
+  return Format("Test: loss %.4f, accuracy %.4f", r.test_loss, r.test_accuracy) +
+         Text(
+             " on ", test_images, " images; parameters ", r.parameter_digest,
+             r.ranks == 1 ? "" : Text(" on all ", r.ranks, " ranks"));
+}
+
+RunReport PageOf(
+    Context& job, const TrainOptions& options, const Preparation& ready, const Trained& trained) {
+  const TrainingResult& result = trained.result;
+  RunReport page;
+  page.title = Text("cnn_fmnist on ", job.size(), job.size() == 1 ? " rank" : " ranks");
+  page.results = {
+      {"test accuracy", Format("%.4f", result.test_accuracy)},
+      {"test loss", Format("%.4f", result.test_loss)},
+      {"parameters", result.parameter_digest}};
+  page.settings = {
+      {"data", options.data_dir},
+      {"network", ready.model->description()},
+      {"strategy", options.strategy},
+      {"optimizer", options.optimizer},
+      {"learning rate", Text(options.learning_rate)},
+      {"global batch", Text(ready.global_batch)},
+      {"seed", Text(options.seed)},
+      {"computed in", options.dtype},
+      {"threads per rank", Text(ready.threads)},
+      {"backend", job.world().backend()}};
+  for (const EpochResult& epoch : result.epochs) {
+    ReportEpoch shown;
+    shown.loss = epoch.loss;
+    shown.accuracy = epoch.train_accuracy;
+    shown.validation_loss = epoch.test_loss;
+    shown.validation_accuracy = epoch.test_accuracy;
+    shown.examples_per_s = epoch.images_per_s;
+    shown.seconds = epoch.seconds;
+    page.epochs.push_back(shown);
+  }
+  page.ranks = GatherRankTimes(job, trained.time);
+  return page;
+}
+
+}  // namespace dtrun::models

@@ -1,0 +1,245 @@
+#include "models/programs/training.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <utility>
+
+#include "models/callbacks/checkpoints.h"
+#include "models/callbacks/early_stopping.h"
+#include "models/callbacks/learning_rate.h"
+#include "models/callbacks/log_values.h"
+#include "models/callbacks/progress_bar.h"
+#include "models/callbacks/tensorboard.h"
+#include "models/callbacks/throughput.h"
+#include "models/callbacks/timeline.h"
+#include "models/data/pipeline_dataset.h"
+#include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/message_text.h"
+#include "models/metrics/accuracy.h"
+#include "models/programs/run_summary.h"
+#include "models/programs/training_options.h"
+#include "models/report/page.h"
+#include "models/train/digest.h"
+#include "models/train/exit_codes.h"
+#include "models/train/steps.h"
+#include "models/train/strategy_batches.h"
+#include "models/train/trainer.h"
+
+namespace dtrun::models {
+namespace {
+
+// What both loops train with.
+class Session {
+ public:
+  Session(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready)
+      : job_(job),
+        options_(options),
+        ready_(ready),
+        tree_(MakeTree()),
+        replica_(
+            strategy, *ready.model, *ready.optimizer,
+            {.overlap = options.overlap, .adasum = options.adasum, .tree = tree_.get()}),
+        loss_(SparseCategoricalCrossentropy::For(LastLayerOf(ready.model->description()))),
+        trainer_(replica_, loss_, MakeMetrics(SparseCategoricalAccuracy())),
+        train_(Distributed(strategy, TrainPipeline())),
+        test_(Distributed(strategy, ready.data->test.Batch(ready.global_batch))) {}
+
+  Trained Fit();
+  Trained CustomLoop();
+
+ private:
+  std::unique_ptr<GradientTree> MakeTree() const {
+    if (options_.deterministic == 0) return nullptr;
+    return std::make_unique<GradientTree>(ready_.model->parameters(), options_.deterministic, job_);
+  }
+  Pipeline TrainPipeline() const {
+    const Pipeline batches =
+        ready_.data->train.Shuffle({.seed = options_.seed}).Batch(ready_.global_batch);
+    return options_.prefetch > 0 ? batches.Prefetch(options_.prefetch) : batches;
+  }
+  StrategyBatches Distributed(Strategy& strategy, const Pipeline& pipeline) const {
+    return StrategyBatches(
+        strategy.DistributeDataset(PipelineDataset(pipeline, ready_.threads), InputSplit::kData));
+  }
+  double Rate(uint64_t step) const {
+    return RateAt(options_, step, ready_.data->info.train_examples, job_.size());
+  }
+  bool says_lines() const { return options_.verbose > 0; }
+  CallbackList MakeCallbacks(std::vector<double>& step_losses);
+  Logs TrainOneEpoch(uint64_t epoch, std::vector<double>& step_losses);
+  void Finish(Trained& trained);
+
+  Context& job_;
+  const TrainOptions& options_;
+  Preparation& ready_;
+  std::unique_ptr<GradientTree> tree_;
+  Replica replica_;
+  SparseCategoricalCrossentropy loss_;
+  Trainer trainer_;
+  StrategyBatches train_, test_;
+};
+
+EpochResult ResultOf(const Logs& logs) {
+  return {
+      .loss = logs.at("loss"),
+      .train_accuracy = logs.at("accuracy"),
+      .test_loss = logs.at("val_loss"),
+      .test_accuracy = logs.at("val_accuracy"),
+      .seconds = logs.at("seconds"),
+      .images_per_s = logs.at("images_per_s"),
+      .exposed_share = logs.at("exposed_share")};
+}
+
+CallbackList Session::MakeCallbacks(std::vector<double>& step_losses) {
+  std::unique_ptr<Callback> losses;
+  if (options_.log_steps) losses = std::make_unique<StepLosses>(step_losses);
+  return MakeRunCallbacks(
+      job_, options_, [this](uint64_t step) { return Rate(step); }, std::move(losses));
+}
+
+Trained Session::Fit() {
+  Trained trained;
+  const FitOptions fit{
+      .epochs = options_.epochs,
+      .steps_per_epoch = options_.steps_per_epoch,
+      .max_steps = options_.max_steps,
+      .validation_data = &test_};
+  const CallbackList callbacks = MakeCallbacks(trained.result.step_losses);
+  History history = trainer_.Fit(train_, fit, callbacks);
+  for (const Logs& logs : history.logs) trained.result.epochs.push_back(ResultOf(logs));
+  trained.not_written = std::move(history.not_written);
+  Finish(trained);
+  return trained;
+}
+
+// One epoch over the parts that Fit is made of, too.
+Logs Session::TrainOneEpoch(uint64_t epoch, std::vector<double>& step_losses) {
+  Mean mean_loss;
+  SparseCategoricalAccuracy accuracy;
+  Metric* const metrics[] = {&mean_loss, &accuracy};
+  std::vector<double> losses;
+  job_.world().Barrier();
+  const double exposed_before = replica_.statistics().total.exposed_s;
+  const auto start = std::chrono::steady_clock::now();
+  const uint64_t steps = StepsPerEpoch(options_, ready_.data->info.train_examples, job_.size());
+  const uint64_t last = TotalSteps(options_, ready_.data->info.train_examples, job_.size());
+  uint64_t examples = 0;
+  train_.StartEpoch(epoch);
+  ReplicaBatch batch;
+  while (losses.size() < steps && replica_.step() < last && train_.Next(batch)) {
+    replica_.optimizer().set_learning_rate(Rate(replica_.step()));
+    losses.push_back(TrainStep(replica_, batch, loss_, metrics));
+    examples += batch.global_batch;
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  double exposed = (replica_.statistics().total.exposed_s - exposed_before) / seconds.count();
+  job_.world().AllReduce(Buffer(&exposed, 1), ReduceOp::kAverage);
+  job_.world().AllReduce(Buffer(losses.data(), losses.size()));
+  SumOverRanks(job_.world(), metrics);
+  if (options_.log_steps) step_losses.insert(step_losses.end(), losses.begin(), losses.end());
+  return {
+      {"loss", mean_loss.Result()},
+      {"accuracy", accuracy.Result()},
+      {"seconds", seconds.count()},
+      {"images_per_s", static_cast<double>(examples) / seconds.count()},
+      {"exposed_share", exposed}};
+}
+
+Trained Session::CustomLoop() {
+  Trained trained;
+  const uint64_t last = TotalSteps(options_, ready_.data->info.train_examples, job_.size());
+  for (uint64_t epoch = 0; epoch < options_.epochs && replica_.step() < last; ++epoch) {
+    Logs logs = TrainOneEpoch(epoch, trained.result.step_losses);
+    if (!std::isfinite(logs["loss"])) {
+      throw AgreedError(
+          ErrorCode::kInvalidArgument, kDiverged,
+          Text("the loss of epoch ", epoch + 1, " is ", logs["loss"], ": training has diverged"));
+    }
+    for (const auto& [name, value] : trainer_.Evaluate(test_)) logs["val_" + name] = value;
+    trained.result.epochs.push_back(ResultOf(logs));
+    if (says_lines() && job_.rank() == 0)
+      PrintLine(EpochLine(epoch + 1, options_.epochs, logs, job_.size()));
+  }
+  Finish(trained);
+  return trained;
+}
+
+void Session::Finish(Trained& trained) {
+  TrainingResult& result = trained.result;
+  const Logs test = trainer_.Evaluate(test_);
+  const uint64_t digest = DigestOf(ready_.model->parameters());
+  CheckEqualOnAllRanks(digest, job_.world());
+  result.ranks = job_.size();
+  result.test_loss = test.at("loss");
+  result.test_accuracy = test.at("accuracy");
+  result.parameter_digest = ToHex(digest);
+  double seconds = 0;
+  for (const EpochResult& epoch : result.epochs) seconds += epoch.seconds;
+  trained.time =
+      SplitTrainingTime(seconds, replica_.statistics().total.exposed_s, train_.wait_seconds());
+  if (job_.rank() == 0) PrintLine(ResultLine(result, ready_.data->info.test_examples));
+}
+
+// What cannot be spread is the same error on all ranks.
+std::unique_ptr<Session> MakeSession(
+    Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready) {
+  try {
+    return std::make_unique<Session>(job, strategy, options, ready);
+  } catch (const Error& error) {
+    const bool refused =
+        error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kUnavailable;
+    if (!refused) throw;
+    throw AgreedError(error.code(), kUsage, error.what());
+  }
+}
+
+}  // namespace
+
+Trained Train(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready) {
+  if (ready.gpu.replica != nullptr) return TrainOnGpu(job, strategy, options, ready);
+  const std::unique_ptr<Session> session = MakeSession(job, strategy, options, ready);
+  return options.loop == "custom" ? session->CustomLoop() : session->Fit();
+}
+
+namespace {
+
+void PrintProblem(const std::string& line) {
+  std::fprintf(stderr, "cnn_fmnist: %s\n", line.c_str());
+}
+
+}  // namespace
+
+CallbackList MakeRunCallbacks(
+    Context& job, const TrainOptions& options, const std::function<double(uint64_t)>& rate,
+    std::unique_ptr<Callback> after_throughput) {
+  CallbackList list;
+  if (!options.checkpoint_dir.empty()) {
+    list.push_back(std::make_unique<BackupAndRestore>(BackupAndRestoreOptions{
+        .folder = options.checkpoint_dir,
+        .every_batches = options.checkpoint_every,
+        .max_to_keep = options.keep_checkpoints,
+        .restore = options.resume,
+        .delete_at_end = false,
+        .print = PrintProblem}));
+  }
+  list.push_back(std::make_unique<StepSchedule>(rate));
+  list.push_back(std::make_unique<Throughput>());
+  if (after_throughput != nullptr) list.push_back(std::move(after_throughput));
+  list.push_back(std::make_unique<ReportProgress>(job));
+  if (options.verbose > 0) {
+    const int columns = options.verbose == 1 ? job.terminal_columns() : 0;
+    list.push_back(std::make_unique<ProgressBar>(ProgressBarOptions{.columns = columns}));
+  }
+  if (!options.tensorboard.empty())
+    list.push_back(
+        std::make_unique<TensorBoard>(TensorBoardOptions{.log_dir = options.tensorboard}));
+  if (options.early_stopping > 0) {
+    list.push_back(std::make_unique<EarlyStopping>(EarlyStoppingOptions{
+        .patience = options.early_stopping, .restore_best_weights = true, .print = PrintLine}));
+  }
+  return list;
+}
+
+}  // namespace dtrun::models

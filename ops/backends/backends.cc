@@ -1,0 +1,154 @@
+// Every rank probes every backend; the verdicts are gathered before anything is created, so all
+// ranks take the same one.
+
+#include "ops/backends/backends.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "ops/collective/host_map.h"
+#include "ops/hierarchical/hierarchical_communicator.h"
+#include "ops/self/self_communicator.h"
+#include "ops/shm/shm_communicator.h"
+
+namespace dtrun::ops {
+namespace {
+
+using base::Text;
+
+struct Backend {
+  const char* name;
+  // For people: what it is made of.
+  const char* parts;
+  // Why this rank does not use it; "" when it does. `wanted`: the user has asked for it by name.
+  std::string (*probe)(const World&, bool wanted);
+  std::unique_ptr<Communicator> (*create)(const World&, Engine&);
+};
+
+int HostCount(const World& world) { return HostMap(world.host_of_rank).host_count(); }
+
+std::unique_ptr<Communicator> CreateWithinHost(
+    const World& world, Engine& engine, const HostMap& hosts) {
+  const std::vector<int>& here = hosts.ranks(hosts.host(world.bootstrap->rank()));
+  Members members = world.members.Subset(here, "");
+  SubsetBootstrap bootstrap(*world.bootstrap, here);
+  std::unique_ptr<Communicator> created;
+  std::exception_ptr error;
+  try {
+    created = here.size() == 1 ? CreateSelfCommunicator(std::move(members))
+                               : CreateShmCommunicator(bootstrap, engine, std::move(members));
+  } catch (...) {
+    error = std::current_exception();
+  }
+  bootstrap.Finish();
+  if (error) std::rethrow_exception(error);
+  return created;
+}
+
+std::string ProbeHierarchical(const World& world, bool wanted) {
+  if (world.bootstrap == nullptr) return "there is one rank";
+  if (world.mpi == nullptr) return "no MPI launcher has started this process";
+  if (wanted) return "";
+  const HostMap hosts(world.host_of_rank);
+  if (hosts.host_count() == 1) return "the ranks share a host";
+  return hosts.host_count() < hosts.size() ? "" : "no two ranks share a host";
+}
+
+std::unique_ptr<Communicator> CreateHierarchical(const World& world, Engine& engine) {
+  const HostMap hosts(world.host_of_rank);
+  auto local = CreateWithinHost(world, engine, hosts);
+  auto cross = world.mpi->CreateCommunicator(engine, world.members);
+  return CreateHierarchicalCommunicator(
+      std::move(local), std::move(cross), hosts, {.wire = world.wire}, engine, world.members);
+}
+
+// In the order of preference.
+constexpr Backend kBackends[] = {
+    {"self", "",
+     [](const World& world, bool) -> std::string {
+       return world.bootstrap == nullptr ? ""
+                                         : Text("there are ", world.bootstrap->size(), " ranks");
+     },
+     [](const World& world, Engine&) { return CreateSelfCommunicator(world.members); }},
+    {"shm", "",
+     [](const World& world, bool) -> std::string {
+       if (world.bootstrap == nullptr) return "there is one rank";
+       const int hosts = HostCount(world);
+       return hosts == 1 ? "" : Text("the ranks run on ", hosts, " hosts");
+     },
+     [](const World& world, Engine& engine) {
+       return CreateShmCommunicator(*world.bootstrap, engine, world.members);
+     }},
+    {"hierarchical", " (shm within each host, mpi between them)", ProbeHierarchical,
+     CreateHierarchical},
+    {"mpi", "",
+     [](const World& world, bool) -> std::string {
+       return world.mpi != nullptr ? "" : "no MPI launcher has started this process";
+     },
+     [](const World& world, Engine& engine) {
+       return world.mpi->CreateCommunicator(engine, world.members);
+     }},
+};
+
+// The first reason that any rank gave, with the rank; "" when all can use it.
+std::string Verdict(const World& world, const Backend& backend, bool wanted) {
+  const std::string mine = backend.probe(world, wanted);
+  if (world.bootstrap == nullptr) return mine;
+  const std::vector<std::string> reasons = world.bootstrap->AllGather(mine);
+  for (size_t rank = 0; rank < reasons.size(); ++rank) {
+    if (!reasons[rank].empty()) return Text("rank ", rank, ": ", reasons[rank]);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> CreateWorldCommunicator(
+    const World& world, Engine& engine, const std::string& wanted, const base::LogSink& log) {
+  const bool first = world.bootstrap == nullptr || world.bootstrap->rank() == 0;
+  std::string refusals;
+  for (const Backend& backend : kBackends) {
+    // A world of one needs nothing that could be wanted.
+    const bool considered =
+        wanted == "auto" || wanted == backend.name || world.bootstrap == nullptr;
+    if (!considered) continue;
+    const std::string reason = Verdict(world, backend, wanted == backend.name);
+    if (reason.empty()) {
+      if (first)
+        log(base::LogLevel::kInfo, Text("backend ", backend.name, backend.parts, " reduces"));
+      auto created = backend.create(world, engine);
+      created->UseDevices(DeviceBackends(world.devices));
+      return created;
+    }
+    refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);
+    if (first)
+      log(base::LogLevel::kInfo, Text("backend ", backend.name, " is passed over: ", reason));
+  }
+  throw Error(ErrorCode::kUnavailable, Text("no backend can serve these ranks (", refusals, ")"));
+}
+
+// "auto" needs no word from the others: every CPU has a best one, and all give the same bits.
+InstructionSet ChooseInstructionSet(
+    const std::string& wanted, const std::vector<InstructionSet>& here, Bootstrap* bootstrap) {
+  if (wanted == "auto") return here.front();
+  std::vector<std::string> names;
+  for (const InstructionSet& set : here) names.push_back(set.name);
+  const auto found = std::find(names.begin(), names.end(), wanted);
+  const std::string mine = found == names.end() ? base::Join(names, ", ") : "";
+  const std::vector<std::string> lacking =
+      bootstrap == nullptr ? std::vector<std::string>{mine} : bootstrap->AllGather(mine);
+  for (size_t rank = 0; rank < lacking.size(); ++rank) {
+    if (lacking[rank].empty()) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "reduce_isa is '", wanted, "', which ",
+            bootstrap == nullptr ? "this CPU" : Text("the CPU of rank ", rank), " lacks (it has ",
+            lacking[rank], "); expected auto, or what the CPUs of all ranks have"));
+  }
+  return here[static_cast<size_t>(found - names.begin())];
+}
+
+}  // namespace dtrun::ops

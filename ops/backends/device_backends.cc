@@ -1,0 +1,102 @@
+// Every rank probes every backend of the table; the verdicts are gathered before anything is
+// created, so all ranks take the same one.
+
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "gpu/gpu_device.h"
+#include "gpu/memory.h"
+#include "ops/backends/backends.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/communicator/communicator_setup.h"
+#include "ops/cuda/cuda_ipc_group.h"
+#include "ops/cuda/host_staged_group.h"
+#include "ops/hierarchical/hierarchical_device_group.h"
+#include "ops/nccl/nccl_group.h"
+
+namespace dtrun::ops {
+namespace {
+
+using base::Text;
+
+struct Backend {
+  const char* name;
+  // Why this rank does not use it; "" when it does. `wanted`: the user has asked for it by name.
+  // Collective.
+  std::string (*probe)(Communicator& host, const gpu::Device& device, bool wanted);
+  // Collective over the ranks of `host`.
+  std::unique_ptr<DeviceGroup> (*create)(
+      Communicator& host, const gpu::Device& device, bool wanted);
+};
+
+// In the order of preference.
+const std::vector<Backend>& Backends() {
+  static const std::vector<Backend> backends = {
+      {"cuda_ipc",
+       [](Communicator& host, const gpu::Device& device, bool) {
+         return cuda::WhyNotCudaIpc(host, device);
+       },
+       [](Communicator& host, const gpu::Device& device, bool) {
+         return cuda::CreateCudaIpcGroup(host, device);
+       }},
+      // NCCL itself refuses ranks that share a GPU, but for those whose NCCL_HOSTID differs.
+      {"nccl",
+       [](Communicator& host, const gpu::Device& device, bool wanted) {
+         return wanted ? "" : ProbeNccl(host, device);
+       },
+       [](Communicator& host, const gpu::Device& device, bool) {
+         return CreateNcclGroup(host, device);
+       }},
+      {"hierarchical", cuda::WhyNotHierarchical,
+       [](Communicator& host, const gpu::Device& device, bool wanted) {
+         return cuda::CreateHierarchicalGroup(host, device, {.wanted = wanted});
+       }},
+      {"host_staged",
+       [](Communicator& host, const gpu::Device& device, bool) {
+         return cuda::WhyNotHostStaged(host, device);
+       },
+       [](Communicator& host, const gpu::Device& device, bool) {
+         return cuda::CreateHostStagedGroup(host, device);
+       }},
+  };
+  return backends;
+}
+
+std::unique_ptr<DeviceGroup> CreateDeviceGroup(
+    Communicator& host, int index, const DeviceSettings& settings) {
+  const gpu::Device* device = nullptr;
+  std::string refusals = cuda::FirstObjection(host, [&]() -> std::string {
+    device = &gpu::Device::Get(index);
+    return "";
+  });
+  if (!refusals.empty()) throw Error(ErrorCode::kUnavailable, refusals);
+  gpu::SetMemoryLimit(settings.memory_bytes);
+  for (const Backend& backend : Backends()) {
+    if (settings.backend != "auto" && settings.backend != backend.name) continue;
+    const bool wanted = settings.backend == backend.name;
+    std::string reason =
+        cuda::FirstObjection(host, [&] { return backend.probe(host, *device, wanted); });
+    try {
+      if (reason.empty()) return backend.create(host, *device, wanted);
+    } catch (const Error& error) {
+      // What is found out on the way, by all ranks.
+      if (error.code() != ErrorCode::kUnavailable) throw;
+      reason = error.what();
+    }
+    refusals += Text(refusals.empty() ? "" : "; ", backend.name, ": ", reason);
+  }
+  throw Error(
+      ErrorCode::kUnavailable, Text("no backend reaches the GPUs of these ranks (", refusals, ")"));
+}
+
+}  // namespace
+
+DeviceGroupFactory DeviceBackends(const DeviceSettings& settings) {
+  return [settings](Communicator& host, int device) {
+    return CreateDeviceGroup(host, device, settings);
+  };
+}
+
+}  // namespace dtrun::ops

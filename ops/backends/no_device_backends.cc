@@ -1,0 +1,13 @@
+#include "dtrun/error.h"
+#include "ops/backends/backends.h"
+
+namespace dtrun::ops {
+
+DeviceGroupFactory DeviceBackends(const DeviceSettings&) {
+  return [](Communicator&, int) -> std::unique_ptr<DeviceGroup> {
+    throw Error(
+        ErrorCode::kUnavailable, "no GPU: dtrun was built on a machine without the CUDA toolkit");
+  };
+}
+
+}  // namespace dtrun::ops

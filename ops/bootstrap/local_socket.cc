@@ -1,0 +1,345 @@
+#include "ops/bootstrap/local_socket.h"
+
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "ops/bootstrap/bootstrap.h"
+
+namespace dtrun::ops {
+namespace {
+
+constexpr uint32_t kMark = 0x6e757274;  // another program's bytes do not begin like this
+constexpr uint64_t kChunk = 64 << 10;  // memory grows with what has come, not with what is promised
+
+struct Header {
+  uint32_t mark, kind;
+  int32_t number, unused;
+  uint64_t bytes;
+};
+
+bool IsGone(int error) { return error == ECONNRESET || error == EPIPE; }
+
+}  // namespace
+
+LocalAddress::LocalAddress(const std::string& name) {
+  address_.sun_family = AF_UNIX;
+  // The leading zero byte makes the name abstract.
+  std::memcpy(
+      address_.sun_path + 1, name.data(), std::min(name.size(), sizeof address_.sun_path - 1));
+  length_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+std::optional<pid_t> TrustedPeer(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  const bool known = ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+  return known && peer.uid == ::geteuid() ? std::optional(peer.pid) : std::nullopt;
+}
+
+bool AwaitReady(int fd, short events, Deadline deadline) {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return false;
+    pollfd poll_fd{fd, events, 0};
+    const int64_t most = 1'000'000;
+    const int ready = ::poll(&poll_fd, 1, static_cast<int>(std::min<int64_t>(left.count(), most)));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) ThrowErrno("poll");
+  }
+}
+
+LocalFrameReader::State LocalFrameReader::Read(int socket) {
+  if (whole_) {
+    whole_ = false;
+    header_.clear();
+    frame_ = {};
+  }
+  for (;;) {
+    const bool in_header = header_.size() < sizeof(Header);
+    std::string& target = in_header ? header_ : frame_.bytes;
+    const uint64_t wanted =
+        in_header ? sizeof(Header) - header_.size() : std::min(missing_, kChunk);
+    if (wanted > 0) {
+      const size_t had = target.size();
+      target.resize(had + wanted);
+      const ssize_t got = ::recv(socket, target.data() + had, wanted, MSG_DONTWAIT);
+      const int error = errno;
+      target.resize(had + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+      if (got == 0 || (got < 0 && IsGone(error))) return State::kEnded;
+      if (got < 0 && error == EINTR) continue;
+      if (got < 0 && (error == EAGAIN || error == EWOULDBLOCK)) return State::kPartial;
+      errno = error;
+      if (got < 0) ThrowErrno("recv from a rank of this host");
+      if (!in_header) missing_ -= static_cast<uint64_t>(got);
+    }
+    if (in_header) {
+      if (header_.size() < sizeof(Header)) continue;
+      Header header;
+      std::memcpy(&header, header_.data(), sizeof header);
+      if (header.mark != kMark || header.bytes > most_bytes_)
+        throw Error(
+            ErrorCode::kSystem, base::Text(
+                                    "what came from a rank of this host is no message, or one of "
+                                    "more than ",
+                                    most_bytes_, " bytes"));
+      frame_.kind = header.kind;
+      frame_.number = header.number;
+      missing_ = header.bytes;
+    }
+    if (missing_ > 0) continue;
+    whole_ = true;
+    return State::kWhole;
+  }
+}
+
+bool SendFrame(int socket, const LocalFrame& frame, Deadline deadline, const std::string& to) {
+  const Header header{kMark, frame.kind, frame.number, 0, frame.bytes.size()};
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  bytes += frame.bytes;
+  for (size_t sent = 0; sent < bytes.size();) {
+    const ssize_t some =
+        ::send(socket, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (some >= 0) {
+      sent += static_cast<size_t>(some);
+    } else if (IsGone(errno)) {
+      return false;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!AwaitReady(socket, POLLOUT, deadline))
+        throw Error(ErrorCode::kTimeout, base::Text("waited too long for ", to, " during Init"));
+    } else if (errno != EINTR) {
+      ThrowErrno("send to " + to);
+    }
+  }
+  return true;
+}
+
+// Rank 0 listens on an abstract socket with a random name and tells the name through the bootstrap;
+// the others connect and say who they are. An exchange then goes up and down this star, one packet
+// per segment: each rank sends its own to rank 0, rank 0 sends all of them to each. A packet
+// carries the rank, the size and, unless the size is 0, the file descriptor.
+
+namespace {
+
+using base::Text;
+
+struct Packet {
+  int64_t rank = 0;
+  uint64_t bytes = 0;
+};
+
+std::string RandomName() {
+  unsigned char random[16];
+  if (::getrandom(random, sizeof random, 0) != sizeof random) ThrowErrno("getrandom");
+  std::string name = "dtrun-";
+  for (unsigned char byte : random) {
+    name += "0123456789abcdef"[byte >> 4];
+    name += "0123456789abcdef"[byte & 15];
+  }
+  return name;
+}
+
+FileDescriptor NewSocket() {
+  FileDescriptor fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) ThrowErrno("socket");
+  return fd;
+}
+
+void AwaitReadable(int fd, Deadline deadline, const std::string& what) {
+  if (AwaitReady(fd, POLLIN, deadline)) return;
+  throw Error(ErrorCode::kTimeout, Text("waited too long for ", what));
+}
+
+void Send(int socket, Packet packet, int fd) {
+  iovec data{&packet, sizeof packet};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (packet.bytes > 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
+  while (::sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
+    if (errno != EINTR) ThrowErrno("sendmsg to a rank of this host");
+  }
+}
+
+struct Received {
+  Packet packet;
+  FileDescriptor fd;
+};
+
+Received Receive(int socket, Deadline deadline, const std::string& from) {
+  AwaitReadable(socket, deadline, from);
+  Received received;
+  iovec data{&received.packet, sizeof received.packet};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t length = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  if (length < 0) ThrowErrno("recvmsg from " + from);
+  if (length != sizeof received.packet) {
+    throw Error(
+        ErrorCode::kPeerLost, Text(from, " closed its connection while shared memory was set up"));
+  }
+  if (const cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+    received.fd = FileDescriptor(fd);
+  }
+  return received;
+}
+
+// The sockets of one rank, and what goes over them.
+class Star {
+ public:
+  // `peers`: on rank 0 the socket of every other rank, by rank; elsewhere the one to rank 0.
+  Star(int rank, int size, std::vector<FileDescriptor> peers, std::chrono::seconds timeout)
+      : rank_(rank), size_(size), peers_(std::move(peers)), timeout_(timeout) {}
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  std::chrono::seconds timeout() const { return timeout_; }
+
+  // What every other rank has brought, by rank: `bytes` and a descriptor, or 0 and none.
+  std::vector<Received> AllGather(uint64_t bytes, int fd) {
+    const Deadline deadline = std::chrono::steady_clock::now() + timeout_;
+    std::vector<Received> all(static_cast<size_t>(size_));
+    if (rank_ != 0) {
+      Send(peers_[0].get(), {rank_, bytes}, fd);
+      for (int i = 0; i < size_ - 1; ++i) {
+        Received received = Receive(peers_[0].get(), deadline, "rank 0");
+        all.at(static_cast<size_t>(received.packet.rank)) = std::move(received);
+      }
+      return all;
+    }
+    for (size_t peer = 1; peer < all.size(); ++peer)
+      all[peer] = Receive(peers_[peer].get(), deadline, Text("rank ", peer));
+    for (size_t peer = 1; peer < all.size(); ++peer) {
+      Send(peers_[peer].get(), {0, bytes}, fd);
+      for (size_t owner = 1; owner < all.size(); ++owner) {
+        if (owner != peer) Send(peers_[peer].get(), all[owner].packet, all[owner].fd.get());
+      }
+    }
+    return all;
+  }
+
+ private:
+  int rank_, size_;
+  std::vector<FileDescriptor> peers_;
+  std::chrono::seconds timeout_;
+};
+
+class SocketExchange : public SegmentExchange {
+ public:
+  explicit SocketExchange(Star star) : star_(std::move(star)) {}
+
+  int rank() const override { return star_.rank(); }
+  int size() const override { return star_.size(); }
+
+  std::vector<std::shared_ptr<Segment>> AllGather(std::shared_ptr<Segment> mine) override {
+    std::vector<Received> received =
+        star_.AllGather(mine == nullptr ? 0 : mine->bytes(), mine == nullptr ? -1 : mine->fd());
+    std::vector<std::shared_ptr<Segment>> all(received.size());
+    for (size_t owner = 0; owner < all.size(); ++owner) {
+      const uint64_t bytes = received[owner].packet.bytes;
+      if (bytes > 0) all[owner] = Segment::Map(std::move(received[owner].fd), bytes);
+    }
+    all[static_cast<size_t>(rank())] = std::move(mine);
+    return all;
+  }
+
+  std::unique_ptr<SegmentExchange> ConnectAnother(Bootstrap& bootstrap) override {
+    return ConnectSocketExchange(bootstrap, star_.timeout());
+  }
+
+ private:
+  Star star_;
+};
+
+class SocketDescriptorExchange : public DescriptorExchange {
+ public:
+  explicit SocketDescriptorExchange(Star star) : star_(std::move(star)) {}
+
+  std::vector<FileDescriptor> AllGather(int mine) override {
+    std::vector<FileDescriptor> all;
+    for (Received& received : star_.AllGather(mine < 0 ? 0 : 1, mine))
+      all.push_back(std::move(received.fd));
+    return all;
+  }
+
+ private:
+  Star star_;
+};
+
+std::vector<FileDescriptor> AcceptPeers(int listener, int size, Deadline deadline) {
+  std::vector<FileDescriptor> peers(static_cast<size_t>(size));
+  for (int connected = 1; connected < size;) {
+    AwaitReadable(listener, deadline, Text(size - connected, " of the other ranks of this host"));
+    FileDescriptor peer(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+    if (peer.get() < 0) ThrowErrno("accept");
+    if (!TrustedPeer(peer.get())) continue;
+    const int64_t rank = Receive(peer.get(), deadline, "a rank of this host").packet.rank;
+    peers.at(static_cast<size_t>(rank)) = std::move(peer);
+    ++connected;
+  }
+  return peers;
+}
+
+Star ConnectStar(Bootstrap& bootstrap, std::chrono::seconds timeout) {
+  const Deadline deadline = std::chrono::steady_clock::now() + timeout;
+  FileDescriptor socket = NewSocket();
+  std::string name;
+  if (bootstrap.rank() == 0) {
+    name = RandomName();
+    const LocalAddress address(name);
+    if (::bind(socket.get(), address.get(), address.length()) != 0)
+      ThrowErrno("bind of an abstract unix socket");
+    if (::listen(socket.get(), bootstrap.size()) != 0) ThrowErrno("listen");
+  }
+  name = bootstrap.AllGather(name)[0];
+  std::vector<FileDescriptor> peers;
+  if (bootstrap.rank() == 0) {
+    peers = AcceptPeers(socket.get(), bootstrap.size(), deadline);
+  } else {
+    const LocalAddress address(name);
+    if (::connect(socket.get(), address.get(), address.length()) != 0)
+      ThrowErrno("connect to rank 0 of this host");
+    Send(socket.get(), {bootstrap.rank(), 0}, -1);
+    peers.push_back(std::move(socket));
+  }
+  return Star(bootstrap.rank(), bootstrap.size(), std::move(peers), timeout);
+}
+
+}  // namespace
+
+std::unique_ptr<SegmentExchange> ConnectSocketExchange(
+    Bootstrap& bootstrap, std::chrono::seconds timeout) {
+  return std::make_unique<SocketExchange>(ConnectStar(bootstrap, timeout));
+}
+
+std::unique_ptr<DescriptorExchange> ConnectDescriptorExchange(
+    Bootstrap& bootstrap, std::chrono::seconds timeout) {
+  return std::make_unique<SocketDescriptorExchange>(ConnectStar(bootstrap, timeout));
+}
+
+}  // namespace dtrun::ops

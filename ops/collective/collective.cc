@@ -1,0 +1,535 @@
+#include "ops/collective/collective.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <map>
+#include <numeric>
+#include <sstream>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+
+namespace dtrun::ops {
+namespace {
+
+using base::HasRoot;
+using base::IsMessage;
+using base::Text;
+
+// The buffer that says of which type the data is.
+const Buffer& Typed(const Collective& collective, int rank) {
+  return UsesInput(collective, rank) ? collective.input : collective.output;
+}
+
+class Checker {
+ public:
+  Checker(const Collective& collective, int rank, int size)
+      : c_(collective), rank_(rank), size_(size) {}
+
+  void Check() const {
+    if (c_.kind == CollectiveKind::kBarrier) return;
+    CheckPeer();
+    const bool input = UsesInput(c_, rank_), output = UsesOutput(c_, rank_);
+    if (input) CheckBuffer("the input", c_.input);
+    if (output) CheckBuffer("the output", c_.output);
+    if (input && output && c_.input.dtype != c_.output.dtype) {
+      Refuse(Text(
+          "the input is of ", NameOf(c_.input.dtype), ", but the output of ",
+          NameOf(c_.output.dtype)));
+    }
+    if (Combines(c_.kind)) CheckArithmetic();
+    if (input) CheckCount("the input", c_.input, ExpectedInput());
+    if (output) CheckCount("the output", c_.output, ExpectedOutput());
+    if (input && output) CheckPlaces();
+    if (input && output) CheckOverlap();
+  }
+
+ private:
+  // How many elements a buffer has to have, and why.
+  struct Expected {
+    bool any = false;
+    uint64_t count = 0;
+    const char* why = "";
+  };
+
+  // Stands for "p ranks of n".
+  static constexpr const char* kEach = "";
+
+  [[noreturn]] void Refuse(
+      const std::string& what, ErrorCode code = ErrorCode::kInvalidArgument) const {
+    throw Error(code, Text(NameOf(c_.kind), ": ", what));
+  }
+
+  void CheckPeer() const {
+    if (!HasRoot(c_.kind) && !IsMessage(c_.kind)) return;
+    const char* name = IsMessage(c_.kind) ? "the peer" : "root";
+    if (c_.root < 0 || c_.root >= size_) {
+      Refuse(Text(name, " is ", c_.root, "; expected a rank from 0 to ", size_ - 1));
+    }
+    if (IsMessage(c_.kind) && c_.root == rank_) {
+      Refuse(Text("the peer is ", rank_, ", this rank itself; expected another one"));
+    }
+  }
+
+  void CheckBuffer(const char* which, const Buffer& buffer) const {
+    if (SizeOf(buffer.dtype) == 0) {
+      Refuse(Text(which, " has dtype ", static_cast<int>(buffer.dtype), ", which does not exist"));
+    }
+    if (buffer.data == nullptr && buffer.count > 0) {
+      Refuse(Text(which, " is null but has ", buffer.count, " elements"));
+    }
+    if (buffer.count > UINT64_MAX / 2 / SizeOf(buffer.dtype)) {
+      Refuse(Text(which, " has ", buffer.count, " elements: more than memory can hold"));
+    }
+    if (buffer.device >= 0 && UpdatesShares(c_.kind)) {
+      Refuse(
+          Text(which, " lies on GPU ", buffer.device, "; shares are updated in host memory alone"),
+          ErrorCode::kUnavailable);
+    }
+  }
+
+  static std::string Place(const Buffer& buffer) {
+    if (buffer.device < 0) return "in host memory";
+    return Text("on GPU ", buffer.device, " (stream ", buffer.stream, ")");
+  }
+
+  void CheckPlaces() const {
+    const bool on_gpu = c_.input.device >= 0 || c_.output.device >= 0;
+    if (!on_gpu) return;
+    if (c_.input.device == c_.output.device && c_.input.stream == c_.output.stream) return;
+    Refuse(Text(
+        "the input lies ", Place(c_.input), ", the output ", Place(c_.output),
+        "; expected both on one GPU and in one stream"));
+  }
+
+  void CheckArithmetic() const {
+    if (c_.op == ReduceOp::kAdasum) {
+      Refuse(
+          "the reduce op is adasum, which is one of named tensors; expected sum, average, min, max "
+          "or product");
+    }
+    if (c_.op < ReduceOp::kSum || c_.op > ReduceOp::kProduct) {
+      Refuse(Text("reduce op ", static_cast<int>(c_.op), " does not exist"));
+    }
+    const bool scaled = c_.scale.before != 1 || c_.scale.after != 1;
+    if (!scaled) return;
+    if (!std::isfinite(c_.scale.before) || !std::isfinite(c_.scale.after)) {
+      Refuse(Text(
+          "the scale is ", c_.scale.before, " before and ", c_.scale.after,
+          " after; expected finite numbers"));
+    }
+    if (c_.input.dtype == DType::kBool) Refuse("bools cannot be scaled");
+  }
+
+  Expected Counted(const Counts& counts, const char* name) const {
+    if (counts.size() != static_cast<size_t>(size_)) {
+      Refuse(Text(
+          name, ": found ", counts.size(), " counts; expected one for each of ", size_, " ranks"));
+    }
+    uint64_t sum = 0;
+    for (const uint64_t count : counts) {
+      if (__builtin_add_overflow(sum, count, &sum)) Refuse(Text(name, " overflows"));
+    }
+    return {true, sum, name};
+  }
+
+  Expected ExpectedInput() const {
+    switch (c_.kind) {
+      case CollectiveKind::kReduceScatter:
+        if (c_.send_counts.empty()) return {};
+        return Counted(c_.send_counts, "the sum of the shares");
+      case CollectiveKind::kReduceUpdate:
+      case CollectiveKind::kReduceUpdateGather:
+        return Counted(c_.send_counts, "the sum of the shares");
+      case CollectiveKind::kAllToAll:
+        if (!c_.send_counts.empty()) return Counted(c_.send_counts, "the sum of the send counts");
+        if (c_.input.count % Size() != 0) {
+          Refuse(Text(
+              "the input has ", c_.input.count, " elements, which ", size_,
+              " ranks cannot share evenly; give counts"));
+        }
+        return {};
+      case CollectiveKind::kScatter:
+        if (!c_.send_counts.empty()) return Counted(c_.send_counts, "the sum of the send counts");
+        return Each(c_.output.count);
+      case CollectiveKind::kAllGather: return OwnPart(c_.receive_counts);
+      case CollectiveKind::kGather:
+        return rank_ == c_.root ? OwnPart(c_.receive_counts) : Expected{};
+      default: return {};
+    }
+  }
+
+  Expected ExpectedOutput() const {
+    switch (c_.kind) {
+      case CollectiveKind::kAllReduce:
+      case CollectiveKind::kReduceUpdateGather:
+      case CollectiveKind::kReduce: return {true, c_.input.count, "as many as the input"};
+      case CollectiveKind::kReduceScatter: {
+        const Counts shares =
+            c_.send_counts.empty() ? DealRows(c_.input.count, 1, size_) : c_.send_counts;
+        return {true, shares[Rank()], "this rank's share of the input"};
+      }
+      case CollectiveKind::kAllToAll:
+        if (!c_.receive_counts.empty())
+          return Counted(c_.receive_counts, "the sum of the receive counts");
+        if (!c_.send_counts.empty()) Refuse("there are send counts, but no receive counts");
+        return {true, c_.input.count, "as many as the input"};
+      case CollectiveKind::kAllGather:
+      case CollectiveKind::kGather:
+        if (!c_.receive_counts.empty())
+          return Counted(c_.receive_counts, "the sum of the receive counts");
+        return Each(c_.input.count);
+      case CollectiveKind::kScatter: return rank_ == c_.root ? OwnPart(c_.send_counts) : Expected{};
+      default: return {};
+    }
+  }
+
+  // What all ranks have together when each has `count`.
+  Expected Each(uint64_t count) const {
+    Expected expected{true, 0, kEach};
+    if (__builtin_mul_overflow(count, Size(), &expected.count)) {
+      Refuse(Text(size_, " ranks of ", count, " elements are more than memory can hold"));
+    }
+    return expected;
+  }
+
+  Expected OwnPart(const Counts& counts) const {
+    if (counts.size() != static_cast<size_t>(size_)) return {};
+    return {true, counts[Rank()], "this rank's own count"};
+  }
+
+  void CheckCount(const char* which, const Buffer& buffer, const Expected& expected) const {
+    if (!expected.any || buffer.count == expected.count) return;
+    const std::string why =
+        expected.why == kEach ? Text(size_, " ranks of ", expected.count / Size()) : expected.why;
+    Refuse(
+        Text(which, " has ", buffer.count, " elements; expected ", expected.count, " (", why, ")"));
+  }
+
+  void CheckOverlap() const {
+    if (c_.input.bytes() == 0 || c_.output.bytes() == 0) return;
+    const char* in = static_cast<const char*>(c_.input.data);
+    const char* out = static_cast<const char*>(c_.output.data);
+    if (in >= out + c_.output.bytes() || out >= in + c_.input.bytes()) return;
+    const uint64_t element = SizeOf(c_.input.dtype);
+    switch (c_.kind) {
+      case CollectiveKind::kAllReduce:
+      case CollectiveKind::kReduce:
+        if (in == out) return;
+        break;
+      case CollectiveKind::kAllGather:
+      case CollectiveKind::kGather:
+        if (in == out + element * Before(c_.receive_counts, c_.input.count)) return;
+        break;
+      case CollectiveKind::kScatter:
+        if (out == in + element * Before(c_.send_counts, c_.output.count)) return;
+        break;
+      case CollectiveKind::kReduceScatter: {
+        const Counts shares =
+            c_.send_counts.empty() ? DealRows(c_.input.count, 1, size_) : c_.send_counts;
+        if (out == in + element * Before(shares, 0)) return;
+        break;
+      }
+      default: break;
+    }
+    Refuse("the input and the output overlap otherwise than in place");
+  }
+
+  uint64_t Before(const Counts& counts, uint64_t each) const {
+    if (counts.empty()) return each * Rank();
+    return std::accumulate(counts.begin(), counts.begin() + rank_, uint64_t{0});
+  }
+
+  uint64_t Rank() const { return static_cast<uint64_t>(rank_); }
+  uint64_t Size() const { return static_cast<uint64_t>(size_); }
+
+  const Collective& c_;
+  int rank_, size_;
+};
+
+// The scale to its last digit, and the divisor: what the description of a call rounds or leaves
+// out.
+std::string Factors(const Call& call) {
+  std::ostringstream text;
+  text << std::setprecision(17) << " with factors " << call.before << " before and " << call.after
+       << " after";
+  if (call.divisor != 0) text << ", divided by " << call.divisor;
+  return text.str();
+}
+
+std::string List(const uint64_t* counts, int size) {
+  std::vector<std::string> texts;
+  for (int r = 0; r < size; ++r) texts.push_back(Text(counts[r]));
+  return base::Join(texts, ", ");
+}
+
+}  // namespace
+
+Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
+  const auto p = static_cast<uint64_t>(size);
+  Counts counts(p, rows / p * row_elements);
+  for (uint64_t r = 0; r < rows % p; ++r) counts[r] += row_elements;
+  return counts;
+}
+
+bool UsesInput(const Collective& collective, int rank) {
+  switch (collective.kind) {
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kReceive: return false;
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kScatter: return rank == collective.root;
+    default: return true;
+  }
+}
+
+bool UsesOutput(const Collective& collective, int rank) {
+  switch (collective.kind) {
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kReduceUpdate:
+    case CollectiveKind::kSend: return false;
+    case CollectiveKind::kBroadcast: return rank != collective.root;
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kGather: return rank == collective.root;
+    default: return true;
+  }
+}
+
+int DeviceOf(const Collective& collective, int rank) {
+  if (collective.kind == CollectiveKind::kBarrier) return collective.input.device;
+  return Typed(collective, rank).device;
+}
+
+void* StreamOf(const Collective& collective, int rank) {
+  if (collective.kind == CollectiveKind::kBarrier) return collective.input.stream;
+  return Typed(collective, rank).stream;
+}
+
+std::string Describe(const Collective& collective) {
+  // Whose rank it is matters only to root-sided kinds, of which the larger buffer tells more.
+  const bool typed_by_output =
+      collective.input.data == nullptr && collective.kind != CollectiveKind::kBarrier;
+  Call call = CallOf(collective, typed_by_output ? -1 : collective.root);
+  return base::Describe(call);
+}
+
+void DropIgnoredCounts(Collective& collective, int rank) {
+  const bool is_root = rank == collective.root;
+  bool sends = false, receives = false;
+  switch (collective.kind) {
+    case CollectiveKind::kReduceScatter:
+    case CollectiveKind::kReduceUpdate:
+    case CollectiveKind::kReduceUpdateGather: sends = true; break;
+    case CollectiveKind::kAllGather: receives = true; break;
+    case CollectiveKind::kAllToAll: sends = receives = true; break;
+    case CollectiveKind::kGather: receives = is_root; break;
+    case CollectiveKind::kScatter: sends = is_root; break;
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduce:
+    case CollectiveKind::kBroadcast:
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kSend:
+    case CollectiveKind::kReceive: break;
+  }
+  if (!sends) collective.send_counts.clear();
+  if (!receives) collective.receive_counts.clear();
+}
+
+void CheckArguments(const Collective& collective, int rank, int size) {
+  Checker(collective, rank, size).Check();
+}
+
+Call CallOf(const Collective& c, int rank) {
+  const Buffer& typed = Typed(c, rank);
+  Call call{};
+  call.count = c.kind == CollectiveKind::kScatter ? c.output.count : typed.count;
+  call.before = c.scale.before;
+  call.after = c.scale.after;
+  call.root = c.root;
+  call.divisor = c.divisor;
+  call.kind = static_cast<uint8_t>(c.kind);
+  call.dtype = static_cast<uint8_t>(typed.dtype);
+  call.op = static_cast<uint8_t>(c.op);
+  call.tables = static_cast<uint8_t>(
+      (c.send_counts.empty() ? 0 : Call::kSends) |
+      (c.receive_counts.empty() ? 0 : Call::kReceives));
+  return call;
+}
+
+std::string NameOperation(const Call& call, uint64_t sequence, const Members& members) {
+  return base::NameOperation(call, sequence, members.name);
+}
+
+// --- the calls of all ranks ---------------------------------------------------------------------
+
+uint64_t Calls::Sends(int source, int destination) const {
+  const Called& called = at(source);
+  const uint64_t count = called.call->count;
+  switch (kind()) {
+    case CollectiveKind::kBroadcast: return source == called.call->root ? count : 0;
+    case CollectiveKind::kAllGather: return count;
+    case CollectiveKind::kGather: return destination == called.call->root ? count : 0;
+    case CollectiveKind::kScatter:
+      if (source != called.call->root) return 0;
+      return called.sends != nullptr ? called.sends[destination] : count;
+    case CollectiveKind::kAllToAll:
+      return called.sends != nullptr ? called.sends[destination]
+                                     : count / static_cast<uint64_t>(size_);
+    default: return 0;
+  }
+}
+
+uint64_t Calls::Receives(int source, int destination) const {
+  const Called& called = at(destination);
+  const uint64_t count = called.call->count;
+  switch (kind()) {
+    case CollectiveKind::kBroadcast: return source == called.call->root ? count : 0;
+    case CollectiveKind::kAllGather:
+      return called.receives != nullptr ? called.receives[source] : count;
+    case CollectiveKind::kGather:
+      if (destination != called.call->root) return 0;
+      return called.receives != nullptr ? called.receives[source] : count;
+    case CollectiveKind::kScatter: return source == called.call->root ? count : 0;
+    case CollectiveKind::kAllToAll:
+      return called.receives != nullptr ? called.receives[source]
+                                        : count / static_cast<uint64_t>(size_);
+    default: return 0;
+  }
+}
+
+bool Calls::SameArguments() const {
+  const Call& first = *at(0).call;
+  const bool counts_agree = Combines(kind()) || kind() == CollectiveKind::kBroadcast;
+  bool same = true, tables = first.tables != 0;
+  for (int r = 1; r < size_; ++r) {
+    const Call& call = *at(r).call;
+    same &= call.kind == first.kind && call.dtype == first.dtype && call.op == first.op &&
+            call.root == first.root && call.divisor == first.divisor &&
+            call.before == first.before && call.after == first.after;
+    tables |= call.tables != 0;
+  }
+  if (!same) return false;
+  for (int r = 1; r < size_ && (counts_agree || !tables); ++r) {
+    if (at(r).call->count != first.count) return false;
+  }
+  const bool shares = kind() == CollectiveKind::kReduceScatter || UpdatesShares(kind());
+  if (!shares || !tables) return true;
+  for (int r = 0; r < size_; ++r) {
+    if (at(r).sends == nullptr || !std::equal(at(r).sends, at(r).sends + size_, at(0).sends)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Calls::Agree() const {
+  if (!SameArguments()) return false;
+  if (Combines(kind())) return true;
+  bool tables = false;
+  for (int r = 0; r < size_; ++r) tables |= at(r).call->tables != 0;
+  if (!tables) return true;
+  for (int source = 0; source < size_; ++source) {
+    for (int destination = 0; destination < size_; ++destination) {
+      if (Sends(source, destination) != Receives(source, destination)) return false;
+    }
+  }
+  return true;
+}
+
+// Who called what; `exactly`: also what a description rounds or leaves out.
+std::map<std::string, std::vector<int>> Calls::Descriptions(bool exactly) const {
+  std::map<std::string, std::vector<int>> calls;
+  for (int r = 0; r < size_; ++r) {
+    std::string text = base::Describe(*at(r).call);
+    const auto kind = static_cast<CollectiveKind>(at(r).call->kind);
+    const bool shares = kind == CollectiveKind::kReduceScatter || UpdatesShares(kind);
+    if (shares && at(r).sends != nullptr)
+      text += Text(" with shares of ", List(at(r).sends, size_));
+    if (exactly) text += Factors(*at(r).call);
+    calls[text].push_back(r);
+  }
+  return calls;
+}
+
+std::string Calls::Disagreement(const Members& members) const {
+  if (SameArguments()) {
+    for (int source = 0; source < size_; ++source) {
+      for (int destination = 0; destination < size_; ++destination) {
+        const uint64_t sent = Sends(source, destination);
+        const uint64_t expected = Receives(source, destination);
+        if (sent == expected) continue;
+        return Text(
+            NameOf(kind()), ": ", members.List({source}), " sends ", sent, " elements to ",
+            members.List({destination}), ", which expects ", expected);
+      }
+    }
+  }
+  std::map<std::string, std::vector<int>> calls = Descriptions(false);
+  if (calls.size() == 1) calls = Descriptions(true);
+  std::vector<std::string> sides;
+  for (const auto& [call, ranks] : calls) {
+    sides.push_back(Text(members.List(ranks), " called ", call));
+  }
+  return base::Join(sides, "; ");
+}
+
+Range Calls::InInput(int source, int destination) const {
+  Range range{0, Sends(source, destination)};
+  if (kind() == CollectiveKind::kAllToAll || kind() == CollectiveKind::kScatter) {
+    if (at(source).sends == nullptr) {
+      range.begin = range.count * static_cast<uint64_t>(destination);
+    } else {
+      for (int d = 0; d < destination; ++d) range.begin += Sends(source, d);
+    }
+  }
+  return range;
+}
+
+Range Calls::InOutput(int source, int destination) const {
+  Range range{0, Receives(source, destination)};
+  if (kind() != CollectiveKind::kBroadcast && kind() != CollectiveKind::kScatter) {
+    if (at(destination).receives == nullptr) {
+      range.begin = range.count * static_cast<uint64_t>(source);
+    } else {
+      for (int s = 0; s < source; ++s) range.begin += Receives(s, destination);
+    }
+  }
+  return range;
+}
+
+Range Calls::Share(int rank) const {
+  const uint64_t count = at(0).call->count;
+  const auto p = static_cast<uint64_t>(size_), r = static_cast<uint64_t>(rank);
+  if (at(0).sends != nullptr) {
+    Range range{0, at(0).sends[rank]};
+    for (int i = 0; i < rank; ++i) range.begin += at(0).sends[i];
+    return range;
+  }
+  return {count / p * r + std::min(count % p, r), count / p + (r < count % p ? 1 : 0)};
+}
+
+uint64_t Calls::InputCount(int rank) const {
+  if (Combines(kind())) return at(rank).call->count;
+  if (kind() == CollectiveKind::kAllToAll || kind() == CollectiveKind::kScatter) {
+    uint64_t sum = 0;
+    for (int d = 0; d < size_; ++d) sum += Sends(rank, d);
+    return sum;
+  }
+  return Sends(rank, at(rank).call->root);
+}
+
+uint64_t Calls::OutputCount(int rank) const {
+  switch (kind()) {
+    case CollectiveKind::kAllReduce:
+    case CollectiveKind::kReduceUpdateGather: return at(rank).call->count;
+    case CollectiveKind::kReduceUpdate: return 0;
+    case CollectiveKind::kReduce: return rank == at(rank).call->root ? at(rank).call->count : 0;
+    case CollectiveKind::kReduceScatter: return Share(rank).count;
+    default: break;
+  }
+  uint64_t sum = 0;
+  for (int s = 0; s < size_; ++s) sum += Receives(s, rank);
+  return sum;
+}
+
+}  // namespace dtrun::ops

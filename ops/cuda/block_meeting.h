@@ -1,0 +1,220 @@
+#ifndef DTRUN_OPS_CUDA_BLOCK_MEETING_H_
+#define DTRUN_OPS_CUDA_BLOCK_MEETING_H_
+
+// How the blocks of the ranks' kernels meet, for kernels. Block b of a rank meets block b of every
+// other one, and no other block: each writes a record with its count of meetings (the epoch) into
+// the memory of all others, and waits for theirs in its own. No block waits for another block of
+// its own kernel, so blocks may run one after the other; those of all ranks with the same number
+// have to be able to run at once.
+//
+// Records and staging memory have two turns, by the epoch's last bit. A block writes those of epoch
+// e + 2 when all have told it of e + 1, and so have read what they were told at e.
+
+#include "gpu/kernel.h"
+#include "ops/cuda/kernel_protocol.h"
+
+namespace dtrun::ops::cuda {
+
+/// How data goes from rank to rank, which all of them find out alike.
+enum class Way : int { kStaged, kDirect, kRounds };
+
+/// What a reduction reads, and where all of the result goes; addresses of the first element.
+struct Ends {
+  const char* inputs[kMostRanks];
+  char* outputs[kMostRanks];
+  int input_count, output_count;
+};
+
+/// What a block knows of a call, in its shared memory.
+struct BlockState {
+  Record heard[kMostRanks];        // what each rank has said first; its own, too
+  const char* inputs[kMostRanks];  // of each rank, where all reach all
+  char* outputs[kMostRanks];
+  Ends ends;
+  uint64_t rounds;
+  Way way;
+  uint32_t failure;
+  uint32_t missing;
+  bool tells;  // the others that it has failed
+};
+
+class Meeting {
+ public:
+  __device__ Meeting(const CollectiveArgs& args, BlockState& state)
+      : args_(args),
+        group_(args.group),
+        state_(state),
+        epoch_(arena(group_.rank).epochs[blockIdx.x]) {
+    if (threadIdx.x != 0) return;
+    state_.failure = kNone;
+    state_.missing = 0;
+    if (blockIdx.x == 0) arena(group_.rank).begun = epoch_ + 1;
+  }
+
+  __device__ const CollectiveArgs& args() const { return args_; }
+  __device__ BlockState& state() const { return state_; }
+  __device__ int rank() const { return group_.rank; }
+  __device__ int size() const { return group_.size; }
+
+  /// Where rank `rank`'s block stages what it tells at the next meeting, or has staged for the
+  /// last.
+  __device__ char* next_stage() const { return Stage(group_.rank, epoch_ + 1); }
+  __device__ const char* last_stage(int rank) const { return Stage(rank, epoch_); }
+
+  /// The first meeting of a call; false: it has failed, and the block leaves. Afterwards the state
+  /// says which way data goes.
+  __device__ bool Open() {
+    if (!Meet(true)) return false;
+    if (threadIdx.x == 0) Decide();
+    __syncthreads();
+    return true;
+  }
+
+  /// Another one: what all blocks with this number have done before lies behind it.
+  __device__ bool Meet() { return Meet(false); }
+
+  __device__ void Close() {
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    Arena& mine = arena(group_.rank);
+    mine.epochs[blockIdx.x] = epoch_;
+    __threadfence();
+    if (atomicAdd(&mine.finished, 1u) + 1 < gridDim.x) return;
+    __threadfence();
+    mine.finished = 0;
+    TellHost(group_.report->ended, gpu::LoadAcquire(&mine.begun));
+  }
+
+ private:
+  __device__ Arena& arena(int rank) const { return *reinterpret_cast<Arena*>(group_.arenas[rank]); }
+  __device__ Record& RecordOf(int owner, int from) const {
+    return *reinterpret_cast<Record*>(
+        group_.arenas[owner] +
+        RecordOffset(group_.size, group_.most_blocks, epoch_ & 1, blockIdx.x, from));
+  }
+  __device__ char* Stage(int rank, uint32_t epoch) const {
+    return group_.arenas[rank] +
+           StageOffset(group_.size, group_.most_blocks, epoch & 1, blockIdx.x);
+  }
+
+  // Of nothing else that has been written, so that nobody waits until it is there.
+  __device__ static void TellHost(uint32_t& word, uint32_t value) {
+    *const_cast<volatile uint32_t*>(&word) = value;
+  }
+
+  // The first threads of the block each speak with one rank.
+  __device__ bool Meet(bool first) {
+    ++epoch_;
+    __syncthreads();
+    const int peer = static_cast<int>(threadIdx.x);
+    if (peer < group_.size && peer != group_.rank) {
+      Tell(peer, first);
+      Hear(peer, first);
+    }
+    if (first && peer == group_.rank) Fill(state_.heard[peer], peer);
+    // Who comes to a group that has failed leaves, though everybody may have told it something.
+    if (peer == group_.size) {
+      if (first && blockIdx.x == 0) TellHost(group_.report->begun, epoch_);
+      const uint32_t failure = gpu::LoadAcquire(&arena(group_.rank).poison.failure);
+      if (failure != kNone) state_.failure = failure;
+    }
+    __syncthreads();
+    if (state_.failure == kNone) return true;
+    Leave();
+    return false;
+  }
+
+  // All but the epoch, which whoever waits for looks at.
+  __device__ void Fill(Record& record, int peer) const {
+    record.signature = args_.signature;
+    record.input = reinterpret_cast<uint64_t>(args_.input) + args_.sends[peer].begin;
+    record.output = reinterpret_cast<uint64_t>(args_.output);
+    record.bytes = args_.sends[peer].bytes;
+    record.most = args_.most;
+    record.call = args_.call;
+    record.input_region = args_.input_region;
+    record.output_region = args_.output_region;
+    record.flags = args_.flags;
+  }
+
+  __device__ void Tell(int peer, bool first) {
+    Record& record = RecordOf(peer, group_.rank);
+    if (first) Fill(record, peer);
+    gpu::StoreRelease(&record.epoch, epoch_);
+  }
+
+  __device__ void Hear(int peer, bool first) {
+    Record& from = RecordOf(group_.rank, peer);
+    Poison& poison = arena(group_.rank).poison;
+    for (uint32_t looks = 1; gpu::LoadAcquire(&from.epoch) != epoch_; ++looks) {
+      gpu::Relax(20);
+      if (looks % 16 != 0) continue;
+      uint32_t failure = gpu::LoadAcquire(&poison.failure);
+      if (failure == kNone && looks % 256 == 0) {
+        // In the host's memory, which is far.
+        failure = gpu::LoadAcquire(&group_.report->abort);
+        if (failure != kNone) atomicOr(&state_.missing, 1u << peer);
+      }
+      if (failure == kNone) continue;
+      state_.failure = failure;
+      return;
+    }
+    if (!first) return;
+    const Record heard = from;
+    state_.heard[peer] = heard;
+    const int64_t* offsets = group_.offsets[peer];
+    state_.inputs[peer] = reinterpret_cast<const char*>(heard.input) + offsets[heard.input_region];
+    state_.outputs[peer] = reinterpret_cast<char*>(heard.output) + offsets[heard.output_region];
+    if (heard.signature != args_.signature || heard.bytes != args_.receives[peer].bytes)
+      state_.failure = kDisagreed;
+  }
+
+  __device__ void Decide() {
+    state_.inputs[group_.rank] = args_.input + args_.sends[group_.rank].begin;
+    state_.outputs[group_.rank] = args_.output;
+    uint32_t common = kReachable | kStaged;
+    uint64_t most = 0;
+    for (int r = 0; r < group_.size; ++r) {
+      common &= state_.heard[r].flags;
+      most = most < state_.heard[r].most ? state_.heard[r].most : most;
+    }
+    const uint64_t in_a_round = args_.piece_bytes * gridDim.x;
+    state_.rounds = most == 0 ? 1 : (most + in_a_round - 1) / in_a_round;
+    state_.way = (common & kStaged) != 0      ? Way::kStaged
+                 : (common & kReachable) != 0 ? Way::kDirect
+                                              : Way::kRounds;
+  }
+
+  // Tells all ranks that it is over, unless somebody has done so, and this rank's host why.
+  __device__ void Leave() {
+    const int peer = static_cast<int>(threadIdx.x);
+    Poison& mine = arena(group_.rank).poison;
+    if (peer == 0) state_.tells = gpu::LoadAcquire(&mine.failure) == kNone;
+    __syncthreads();
+    if (state_.tells && peer < group_.size) {
+      Poison& poison = arena(peer).poison;
+      for (int r = 0; r < group_.size; ++r)
+        poison.calls[r] = r == group_.rank ? args_.call : state_.heard[r].call;
+      poison.by = static_cast<uint32_t>(group_.rank);
+      poison.missing = state_.missing;
+      gpu::StoreRelease(&poison.failure, state_.failure);
+    }
+    __syncthreads();
+    if (peer != 0) return;
+    const uint32_t failure = gpu::LoadAcquire(&mine.failure);
+    Poison& report = group_.report->poison;
+    for (int r = 0; r < group_.size; ++r) report.calls[r] = mine.calls[r];
+    report.by = mine.by;
+    report.missing = mine.missing;
+    gpu::StoreRelease(&report.failure, failure);
+  }
+
+  const CollectiveArgs& args_;
+  const Group& group_;
+  BlockState& state_;
+  uint32_t epoch_;
+};
+
+}  // namespace dtrun::ops::cuda
+
+#endif

@@ -1,0 +1,81 @@
+// A group of the ranks of one host that is a part of a larger one (hierarchical_device_group.h):
+// each rank tells its like on the other hosts how its own host's group fares, by another backend,
+// and ends it when it hears that not all is well. Kernels that come to it later leave: see
+// block_meeting.h.
+
+#include "gpu/kernel.h"
+#include "ops/cuda/kernel_protocol.h"
+
+namespace dtrun::ops::cuda {
+namespace {
+
+__device__ inline Arena& ArenaOf(const VerdictArgs& args, int rank) {
+  return *reinterpret_cast<Arena*>(args.group.arenas[rank]);
+}
+
+struct Verdict {
+  uint32_t failure, host;
+};
+
+__device__ inline uint32_t Elsewhere(uint64_t failure) {
+  return failure == kDisagreed || failure == kHostsDisagreed || failure == kDisagreedElsewhere
+             ? kDisagreedElsewhere
+             : kFailedElsewhere;
+}
+
+__device__ inline Verdict Judge(const VerdictArgs& args) {
+  if (gpu::LoadAcquire(&args.group.report->abort) != kNone) return {kGaveUpAcross, 0};
+  for (int h = 0; h < args.hosts; ++h) {
+    const HostState& state = args.states[h];
+    if (state.failure != kNone) return {Elsewhere(state.failure), static_cast<uint32_t>(h)};
+  }
+  for (int h = 0; h < args.hosts; ++h) {
+    if (args.states[h].signature != args.signature)
+      return {kHostsDisagreed, static_cast<uint32_t>(h)};
+  }
+  return {kNone, 0};
+}
+
+__device__ inline void EndGroup(const VerdictArgs& args, const Verdict& verdict) {
+  for (int r = 0; r < args.group.size; ++r) {
+    Poison& poison = ArenaOf(args, r).poison;
+    for (int of = 0; of < args.group.size; ++of)
+      poison.calls[of] = of == args.group.rank ? args.call : 0;
+    poison.by = static_cast<uint32_t>(args.group.rank);
+    poison.missing = verdict.host;
+    gpu::StoreRelease(&poison.failure, verdict.failure);
+  }
+}
+
+__device__ inline void TellHost(const VerdictArgs& args) {
+  Poison& mine = ArenaOf(args, args.group.rank).poison;
+  const uint32_t failure = gpu::LoadAcquire(&mine.failure);
+  if (failure == kNone) return;
+  Poison& report = args.group.report->poison;
+  for (int r = 0; r < args.group.size; ++r) report.calls[r] = mine.calls[r];
+  report.by = mine.by;
+  report.missing = mine.missing;
+  gpu::StoreRelease(&report.failure, failure);
+}
+
+}  // namespace
+}  // namespace dtrun::ops::cuda
+
+// One thread.
+DTRUN_KERNEL(dtrun_tell_hosts, dtrun::ops::cuda::VerdictArgs) {
+  using namespace dtrun::ops::cuda;
+  uint32_t* failure = &ArenaOf(args, args.group.rank).poison.failure;
+  args.states->signature = args.signature;
+  args.states->failure = dtrun::gpu::LoadAcquire(failure);
+}
+
+// One thread.
+DTRUN_KERNEL(dtrun_hear_hosts, dtrun::ops::cuda::VerdictArgs) {
+  using namespace dtrun::ops::cuda;
+  uint32_t* failure = &ArenaOf(args, args.group.rank).poison.failure;
+  if (dtrun::gpu::LoadAcquire(failure) == kNone) {
+    const Verdict verdict = Judge(args);
+    if (verdict.failure != kNone) EndGroup(args, verdict);
+  }
+  TellHost(args);
+}

@@ -1,0 +1,144 @@
+#ifndef DTRUN_OPS_CUDA_KERNEL_ARITHMETIC_H_
+#define DTRUN_OPS_CUDA_KERNEL_ARITHMETIC_H_
+
+// The arithmetic of ops/reduce/reduce.h, for kernels: the same bits (but for which NaN a NaN is).
+// What includes this is compiled without contracting products and sums (-fmad=false), which would
+// round once where the CPU rounds twice.
+
+#include <type_traits>
+
+#include "gpu/kernel.h"
+
+namespace dtrun::ops::cuda {
+
+// How a dtype is stored and in which type it is accumulated.
+template <typename T>
+struct Plain {
+  using S = T;
+  using A = T;
+  __device__ static A Widen(S value) { return value; }
+  __device__ static S Narrow(A value) { return value; }
+};
+
+struct Float16 {
+  using S = uint16_t;
+  using A = float;
+  __device__ static float Widen(uint16_t value) {
+    __half_raw raw;
+    raw.x = value;
+    return __half2float(__half(raw));
+  }
+  __device__ static uint16_t Narrow(float value) {
+    return static_cast<__half_raw>(__float2half_rn(value)).x;
+  }
+};
+
+struct BFloat16 {
+  using S = uint16_t;
+  using A = float;
+  __device__ static float Widen(uint16_t value) {
+    __nv_bfloat16_raw raw;
+    raw.x = value;
+    return __bfloat162float(__nv_bfloat16(raw));
+  }
+  __device__ static uint16_t Narrow(float value) {
+    return static_cast<__nv_bfloat16_raw>(__float2bfloat16_rn(value)).x;
+  }
+};
+
+// Floats in their own arithmetic; integers in f64, truncated toward zero and kept inside the type.
+__device__ inline float Scaled(float value, double factor) {
+  return value * static_cast<float>(factor);
+}
+__device__ inline double Scaled(double value, double factor) { return value * factor; }
+template <typename A>
+__device__ A Scaled(A value, double factor) {
+  constexpr bool kSigned = static_cast<A>(-1) < static_cast<A>(1);
+  constexpr A kLeast =
+      kSigned ? static_cast<A>(uint64_t{1} << (8 * sizeof(A) - 1)) : static_cast<A>(0);
+  constexpr A kMost = static_cast<A>(~kLeast);
+  constexpr double kBeyond = 2.0 * (static_cast<double>(kMost / 2) + 1.0);
+  if (factor == 1.0) return value;
+  const double scaled = static_cast<double>(value) * factor;
+  if (scaled >= kBeyond) return kMost;
+  return scaled > static_cast<double>(kLeast) ? static_cast<A>(scaled) : kLeast;
+}
+
+// Finish: of an average.
+struct Sum {
+  // Integers wrap.
+  template <typename A>
+  __device__ static A Combine(A a, A b) {
+    if constexpr (std::is_integral_v<A>) {
+      return static_cast<A>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    } else {
+      return a + b;
+    }
+  }
+  template <typename A>
+  __device__ static A Finish(A value, int) {
+    return value;
+  }
+};
+
+struct Average : Sum {
+  __device__ static float Finish(float value, int divisor) {
+    return value * (1.0f / static_cast<float>(divisor));
+  }
+  __device__ static double Finish(double value, int divisor) { return value * (1.0 / divisor); }
+  // What the CPU computes in floats is this quotient.
+  template <typename A>
+  __device__ static A Finish(A value, int divisor) {
+    if constexpr (sizeof(A) < 4) {
+      return static_cast<A>(static_cast<int>(value) / divisor);
+    } else {
+      return static_cast<A>(value / static_cast<A>(divisor));
+    }
+  }
+};
+
+// No comparison with a NaN holds, so `a` stays if it is one.
+struct Min : Sum {
+  template <typename A>
+  __device__ static A Combine(A a, A b) {
+    const A least = b < a ? b : a;
+    return b != b ? b : least;
+  }
+};
+
+struct Max : Sum {
+  template <typename A>
+  __device__ static A Combine(A a, A b) {
+    const A most = a < b ? b : a;
+    return b != b ? b : most;
+  }
+};
+
+struct Product : Sum {
+  template <typename A>
+  __device__ static A Combine(A a, A b) {
+    if constexpr (std::is_integral_v<A>) {
+      return static_cast<A>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    } else {
+      return a * b;
+    }
+  }
+};
+
+struct Or {
+  __device__ static uint8_t Combine(uint8_t a, uint8_t b) {
+    return static_cast<uint8_t>((a != 0) | (b != 0));
+  }
+  __device__ static uint8_t Finish(uint8_t value, int) { return static_cast<uint8_t>(value != 0); }
+};
+
+struct And {
+  __device__ static uint8_t Combine(uint8_t a, uint8_t b) {
+    return static_cast<uint8_t>((a != 0) & (b != 0));
+  }
+  __device__ static uint8_t Finish(uint8_t value, int) { return static_cast<uint8_t>(value != 0); }
+};
+
+}  // namespace dtrun::ops::cuda
+
+#endif

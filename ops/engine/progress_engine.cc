@@ -1,0 +1,510 @@
+// A wait goes through three stages: it advances what has been started and looks again (spinning,
+// while a core is free for that, otherwise giving the core away a few times), then sleeps on the
+// rank's doorbell, which peers ring when they have published something. Operations of MPI have
+// nobody to ring: while one is active, a sleep is short.
+//
+// Deadlines cost nothing while all is well: an operation notes when it was started, which its
+// flight record wants anyway, and the engine the earliest moment at which any could be late. The
+// clock is looked at when an operation starts, when somebody asks for one in vain, and before a
+// sleep. An operation that has advanced since the last look is not late, and a sleep that took much
+// too long was a stop of the whole process, which makes nothing late.
+
+#include "ops/engine/progress_engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+
+namespace dtrun::ops {
+namespace {
+
+constexpr int kSpins =
+    4000;  // some tens of microseconds: longer than any peer that runs needs to answer
+constexpr int kYields = 64;
+constexpr int kUntimedTurns = 32;
+constexpr base::Duration kPollPause = std::chrono::microseconds(50);
+// A lost wake-up would be a bug; this bounds what it could cost.
+constexpr base::Duration kLongestSleep = std::chrono::milliseconds(100);
+// Whoever wakes up so much later was stopped (Ctrl-Z), or its machine was.
+constexpr base::Duration kLongestDelay = std::chrono::seconds(1);
+
+// Somebody who finds something to advance every time looks at the clock this seldom.
+constexpr uint32_t kTurnsPerLook = 1024;
+
+int64_t Seconds(base::Duration duration) {
+  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+}
+
+// The one behind waits for the one before it, or for what that waits for.
+bool SameQueue(const Operation& a, const Operation& b) {
+  const auto kind = [](const Operation& o) { return static_cast<CollectiveKind>(o.call().kind); };
+  if (&a.members() != &b.members()) return false;
+  if (!base::IsMessage(kind(a)) && !base::IsMessage(kind(b))) return true;
+  return kind(a) == kind(b) && a.call().root == b.call().root;
+}
+
+void RelaxCpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+std::string Operation::DescribeWaitFor(const std::vector<int>& missing) const {
+  return base::Text(
+      NameOperation(call_, sequence_, *members_), ", waits for ",
+      missing.empty() ? "other ranks to finish it"
+                      : base::Text(members_->List(missing), " to call it"));
+}
+
+bool Work::Test() {
+  if (entry_ == nullptr) return true;
+  entry_->watched.store(true, std::memory_order_relaxed);
+  if (!entry_->done.load(std::memory_order_acquire)) engine_->Poll();
+  if (!entry_->done.load(std::memory_order_acquire)) return false;
+  if (entry_->error) std::rethrow_exception(entry_->error);
+  return true;
+}
+
+void Work::Wait() {
+  if (entry_ == nullptr) return;
+  entry_->watched.store(true, std::memory_order_relaxed);
+  engine_->Wait(*entry_);
+  if (entry_->error) std::rethrow_exception(entry_->error);
+}
+
+void Work::Wait(Lateness& lateness) {
+  if (entry_ == nullptr) return;
+  if (!entry_->done.load(std::memory_order_acquire)) engine_->WatchArrival(*entry_);
+  entry_->watched.store(true, std::memory_order_relaxed);
+  engine_->Wait(*entry_);
+  if (entry_->arrival != nullptr) entry_->arrival->AddTo(lateness);
+  if (entry_->error) std::rethrow_exception(entry_->error);
+}
+
+bool Work::Done() const {
+  if (entry_ == nullptr) return true;
+  if (!entry_->done.load(std::memory_order_acquire)) return false;
+  if (entry_->error) std::rethrow_exception(entry_->error);
+  return true;
+}
+
+std::vector<int> Work::Missing() const {
+  const bool under_way = entry_ != nullptr && !entry_->done.load(std::memory_order_acquire);
+  return under_way ? entry_->operation->Missing() : std::vector<int>{};
+}
+
+void Work::SetPurpose(std::function<std::string()> purpose) {
+  if (entry_ == nullptr) return;
+  std::lock_guard lock(engine_->mutex_);
+  entry_->purpose = std::move(purpose);
+}
+
+void Work::Abandon() {
+  if (entry_ != nullptr) entry_->done.store(true, std::memory_order_release);
+}
+
+Engine::Engine(EngineOptions options, const base::Clock& clock, base::LogSink log)
+    : options_(std::move(options)),
+      clock_(clock),
+      log_(std::move(log)),
+      doorbell_(Segment::Create(sizeof(Doorbell))) {}
+
+Engine::~Engine() {
+  stop_ = true;
+  if (thread_.joinable()) {
+    doorbell().Ring();
+    thread_.join();
+  }
+}
+
+Work Engine::Start(std::unique_ptr<Operation> operation) {
+  auto entry = std::make_shared<Entry>();
+  entry->operation = std::move(operation);
+  std::lock_guard lock(mutex_);
+  entry->is_part = advancing_ != nullptr;
+  if (entry->is_part) entry->whole = advancing_->weak_from_this();
+  const base::TimePoint now = entry->is_part ? base::TimePoint() : clock_.Now();
+  entry->since = now;
+  RecordStart(*entry);
+  if (const Lost* lost = LostOf(*entry->operation)) {
+    Fail(*entry, std::make_exception_ptr(LostError(*lost, *entry->operation)));
+  } else {
+    AdvanceEntry(*entry);
+  }
+  if (!entry->done.load(std::memory_order_relaxed)) {
+    entry->advanced = false;  // from now on, others have to act
+    active_.push_back(entry);
+    if (!entry->is_part) next_alarm_ = std::min(next_alarm_, AlarmOf(*entry, now));
+    if (entry->operation->NeedsPolling()) polling_ = true;
+    if (thread_.joinable()) doorbell().Ring();
+  }
+  if (!entry->is_part && now >= next_alarm_) CheckDeadlines(now);
+  return Work(this, std::move(entry));
+}
+
+void Engine::Poll() {
+  if (!AdvanceAll(nullptr)) LookAtClock(nullptr);
+}
+
+void Engine::Wake() {
+  if (thread_.joinable()) doorbell().Ring();
+}
+
+void Engine::AddDriver(std::shared_ptr<Driver> driver) {
+  std::lock_guard lock(mutex_);
+  drivers_.push_back(std::move(driver));
+}
+
+void Engine::RemoveDriver(const Driver& driver) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(drivers_, [&](const auto& other) { return other.get() == &driver; });
+}
+
+bool Engine::AdvanceEntry(Entry& entry) {
+  Entry* const outer = std::exchange(advancing_, &entry);
+  const bool advanced = AdvanceWhileItCan(entry);
+  advancing_ = outer;
+  if (advanced && entry.is_part) {
+    const auto whole = entry.whole.lock();
+    // Before all ranks have called it, its parts ask for them, which is no progress.
+    if (whole != nullptr && whole->operation != nullptr && whole->operation->moving()) {
+      whole->advanced = true;
+    }
+  }
+  return advanced;
+}
+
+bool Engine::AdvanceWhileItCan(Entry& entry) {
+  bool advanced = false;
+  try {
+    for (;;) {
+      const Operation::Progress progress = entry.operation->Advance();
+      if (progress == Operation::Progress::kDone) break;
+      if (progress == Operation::Progress::kNone) {
+        entry.advanced |= advanced;
+        RecordMoving(entry);
+        return advanced;
+      }
+      advanced = true;
+    }
+    RecordEnd(entry, base::FlightState::kDone);
+    entry.operation.reset();
+    entry.done.store(true, std::memory_order_release);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kPeerLost) {
+      Lose(entry, error.code(), error.what());
+    }
+    Fail(entry, std::current_exception());
+  } catch (...) {
+    Fail(entry, std::current_exception());
+  }
+  return true;
+}
+
+void Engine::Fail(Entry& entry, std::exception_ptr error) {
+  RecordEnd(entry, base::FlightState::kFailed);
+  entry.error = error;
+  entry.done.store(true, std::memory_order_release);
+}
+
+bool Engine::AdvanceAll(const Entry* awaited) {
+  bool advanced = false, others_done = false;
+  {
+    std::lock_guard lock(mutex_);
+    // By index: an operation that is advanced may start others.
+    for (size_t i = 0; i < active_.size(); ++i) {
+      Entry* entry = active_[i].get();
+      // An operation that was given up (timeout) must not touch its buffers any more.
+      if (!entry->done.load(std::memory_order_relaxed)) advanced |= AdvanceEntry(*entry);
+    }
+    for (const auto& driver : drivers_) {
+      if (driver->Advance()) advanced = others_done = true;
+    }
+    if (advanced && ++turns_ % kTurnsPerLook == 0) {
+      const base::TimePoint now = clock_.Now();
+      CheckDeadlines(now);
+      for (const auto& driver : drivers_) driver->Look(now);
+    }
+    for (const auto& entry : active_) {
+      others_done |= entry->done.load(std::memory_order_relaxed) && entry.get() != awaited;
+    }
+    std::erase_if(
+        active_, [](const auto& entry) { return entry->done.load(std::memory_order_relaxed); });
+    polling_ = std::any_of(
+                   active_.begin(), active_.end(),
+                   [](const auto& e) { return e->operation->NeedsPolling(); }) ||
+               std::any_of(drivers_.begin(), drivers_.end(), [](const auto& driver) {
+                 return driver->NeedsPolling();
+               });
+  }
+  // Another thread of this rank may sleep until what was finished here is done.
+  if (others_done) doorbell().Ring();
+  return advanced;
+}
+
+// The time of a wait is taken once it is longer than the fastest answers of peers, which must not
+// pay for a look at the clock.
+void Engine::Wait(Entry& entry) {
+  WaitFor([&entry] { return entry.done.load(std::memory_order_acquire); }, &entry);
+}
+
+void Engine::WaitUntil(const std::function<bool()>& done) { WaitFor(done, nullptr); }
+
+// `entry`: what is waited for, if it is one operation.
+template <typename Done>
+void Engine::WaitFor(const Done& done, Entry* entry) {
+  base::TimePoint since = {};  // unset: not timed yet
+  std::optional<base::TimePoint> looked;
+  for (int idle = 0; !done();) {
+    if (AdvanceAll(entry)) {
+      if (idle >= kUntimedTurns) RecordWaiting(since), since = {};
+      idle = 0;
+      continue;
+    }
+    if (++idle == kUntimedTurns) {
+      const base::TimePoint now = clock_.Now();
+      if (options_.recorder != nullptr) since = now;
+      if (!looked) {
+        BeginWait(entry, now);
+        looked = now;
+      }
+    }
+    if (options_.may_spin && idle < kSpins) {
+      RelaxCpu();
+      continue;
+    }
+    if (!options_.may_spin && idle < kYields) {
+      ::sched_yield();
+      continue;
+    }
+    const base::Duration left = LookAtClock(&looked);
+    const uint32_t ticket = doorbell().Prepare();
+    if (AdvanceAll(entry) || done()) {
+      doorbell().Cancel();
+      continue;
+    }
+    doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));
+    RecordWaiting(since);  // so that it shows while it lasts
+    if (entry != nullptr && entry->arrival != nullptr) LookForArrival(*entry);
+  }
+  RecordWaiting(since);
+}
+
+// Adds the time since then, and starts anew.
+void Engine::RecordWaiting(base::TimePoint& since) {
+  if (since == base::TimePoint()) return;
+  const base::TimePoint now = clock_.Now();
+  options_.recorder->AddWaiting(now - std::exchange(since, now));
+}
+
+// --- who is late --------------------------------------------------------------------------------
+
+// Only of an operation that is waited for and not called by all ranks yet: the rest costs nothing.
+void Engine::WatchArrival(Entry& entry) {
+  std::lock_guard lock(mutex_);
+  if (entry.done.load(std::memory_order_relaxed) || entry.operation->moving()) return;
+  entry.operation->TimeArrival(clock_);
+  entry.arrival = std::make_unique<ArrivalWatch>(clock_.Now(), entry.operation->Missing());
+}
+
+void Engine::LookForArrival(Entry& entry) {
+  std::lock_guard lock(mutex_);
+  if (entry.done.load(std::memory_order_relaxed) || entry.operation->moving()) return;
+  entry.arrival->Look(clock_.Now(), entry.operation->Missing());
+}
+
+// Returns when all ranks had called it, if that is known. What is small comes with the calls: it is
+// done when all have called it.
+base::TimePoint Engine::EndArrival(Entry& entry) {
+  const base::TimePoint arrived =
+      entry.operation == nullptr ? base::TimePoint() : entry.operation->arrived();
+  if (entry.arrival != nullptr)
+    entry.arrival->End(arrived == base::TimePoint() ? clock_.Now() : arrived);
+  return arrived;
+}
+
+// --- deadlines ----------------------------------------------------------------------------------
+
+// Returns how long nothing can be late. `looked`: when a thread that waits began to, or did this
+// last.
+base::Duration Engine::LookAtClock(std::optional<base::TimePoint>* looked) {
+  std::lock_guard lock(mutex_);
+  const base::TimePoint now = clock_.Now();
+  if (looked != nullptr) Forgive(now - std::exchange(*looked, now).value_or(now), now);
+  if (now >= next_alarm_) CheckDeadlines(now);
+  base::TimePoint next = next_alarm_;
+  for (const auto& driver : drivers_) next = std::min(next, driver->Look(now));
+  return next - now;
+}
+
+void Engine::CheckDeadlines(base::TimePoint now) {
+  next_alarm_ = base::TimePoint::max();
+  bool failed = false;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    Entry& entry = *active_[i];
+    const auto done = [&entry] { return entry.done.load(std::memory_order_relaxed); };
+    // Nobody may have looked at it for as long: it is late only if it is stuck.
+    if (!done()) AdvanceEntry(entry);
+    if (entry.is_part) continue;
+    if (!done() && std::exchange(entry.advanced, false)) entry.since = now;
+    if (!done() && now - entry.since >= options_.timeout) GiveUp(active_[i], now);
+    if (done()) {
+      failed = true;
+      continue;
+    }
+    if (!entry.warned && now - entry.since >= options_.stall_warning) Warn(i, now);
+    next_alarm_ = std::min(next_alarm_, AlarmOf(entry, now));
+  }
+  if (failed) doorbell().Ring();
+}
+
+// Between the start of an operation and the wait for it nobody may have looked: the process may
+// have been stopped.
+void Engine::BeginWait(Entry* entry, base::TimePoint now) {
+  std::lock_guard lock(mutex_);
+  for (const auto& active : active_) {
+    const bool awaited = entry == nullptr || active.get() == entry;
+    if (awaited && !active->warned) active->since = std::max(active->since, now);
+  }
+}
+
+// The time in which this process was stopped counts for no operation: its peers were probably
+// stopped with it, and come when it does.
+void Engine::Forgive(base::Duration slept, base::TimePoint now) {
+  if (slept <= kLongestSleep + kLongestDelay) return;
+  for (const auto& entry : active_) entry->since = std::min(entry->since + slept, now);
+}
+
+// When to look again: at the deadline, and often enough to see whether it advances.
+base::TimePoint Engine::AlarmOf(const Entry& entry, base::TimePoint now) const {
+  const base::TimePoint next = entry.warned ? now : entry.since;
+  return std::min(next + options_.stall_warning, entry.since + options_.timeout);
+}
+
+std::string Engine::Describe(const Entry& entry, base::TimePoint now) const {
+  const std::string stall = DescribeStall(*entry.operation, options_.peer_records, now);
+  return entry.purpose ? base::Text(stall, "; ", entry.purpose()) : stall;
+}
+
+void Engine::Warn(size_t index, base::TimePoint now) {
+  Entry& entry = *active_[index];
+  entry.warned = true;
+  const bool said = std::any_of(
+      active_.begin(), active_.begin() + static_cast<std::ptrdiff_t>(index), [&](const auto& e) {
+        return !e->done.load(std::memory_order_relaxed) && e->warned &&
+               SameQueue(*e->operation, *entry.operation);
+      });
+  if (said) return;
+  log_(
+      base::LogLevel::kWarning,
+      base::Text("waiting for ", Seconds(now - entry.since), " s: ", Describe(entry, now)));
+}
+
+void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {
+  const std::string error =
+      base::Text("gave up after ", Seconds(now - entry->since), " s: ", Describe(*entry, now));
+  // Only the engine has it, or nobody has ever asked for it: the error would be lost.
+  const bool watched = entry->watched.load(std::memory_order_relaxed) && entry.use_count() > 1;
+  if (!watched) log_(base::LogLevel::kError, error);
+  Lose(*entry, ErrorCode::kTimeout, error);
+  Fail(*entry, std::make_exception_ptr(Error(ErrorCode::kTimeout, error)));
+}
+
+// Before the operation fails, so that whoever learns of its error finds gave_up() true. What peers
+// and MPI still do with the buffers of its operations cannot be undone, so these are
+// kept for as long as the engine is there.
+void Engine::Lose(Entry& entry, ErrorCode code, const std::string& error) {
+  const std::shared_ptr<const Members> members = entry.operation->shared_members();
+  const bool first = !gave_up_.exchange(true);
+  const Lost& lost = lost_.emplace_back(Lost{members, code, error});
+  Abandon(entry);
+  for (const auto& other : active_) {
+    if (other.get() == &entry || other->done.load(std::memory_order_relaxed)) continue;
+    if (&other->operation->members() != members.get()) continue;
+    Fail(*other, std::make_exception_ptr(LostError(lost, *other->operation)));
+    Abandon(*other);
+  }
+  if (first && options_.recorder != nullptr) options_.recorder->GiveUp(error);
+  if (first && options_.on_give_up) options_.on_give_up(error);
+}
+
+void Engine::Abandon(Entry& entry) {
+  entry.operation->GiveUp();
+  abandoned_.push_back(std::move(entry.operation));
+}
+
+const Engine::Lost* Engine::LostOf(const Operation& operation) const {
+  for (const Lost& lost : lost_) {
+    if (lost.members.get() == &operation.members()) return &lost;
+  }
+  return nullptr;
+}
+
+Error Engine::LostError(const Lost& lost, const Operation& operation) {
+  return Error(
+      lost.code, base::Text(
+                     NameOperation(operation.call(), operation.sequence(), operation.members()),
+                     ", cannot be done any more: ", lost.error));
+}
+
+// --- the flight record --------------------------------------------------------------------------
+
+void Engine::RecordStart(Entry& entry) {
+  if (options_.recorder == nullptr || entry.is_part) return;
+  const Operation& operation = *entry.operation;
+  entry.ordinal = options_.recorder->Start(
+      operation.members().name, operation.sequence(), operation.call(), entry.since);
+  if (observer_ == nullptr) return;
+  entry.observed = ++observed_;
+  entry.operation->TimeArrival(clock_);
+  observer_->Started(entry.observed, operation, entry.since);
+}
+
+void Engine::RecordMoving(Entry& entry) {
+  if (options_.recorder == nullptr || entry.is_part) return;
+  if (entry.recorded_moving || !entry.operation->moving()) return;
+  entry.recorded_moving = true;
+  options_.recorder->Move(entry.ordinal);
+}
+
+void Engine::RecordEnd(Entry& entry, base::FlightState state) {
+  const base::TimePoint arrived = EndArrival(entry);
+  if (options_.recorder == nullptr || entry.is_part) return;
+  const base::TimePoint now = clock_.Now();
+  options_.recorder->End(entry.ordinal, state, now);
+  if (observer_ != nullptr && entry.observed != 0)
+    observer_->Ended(entry.observed, arrived, now, state == base::FlightState::kFailed);
+}
+
+void Engine::SetObserver(std::shared_ptr<OperationObserver> observer) {
+  std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
+}
+
+// --- its own thread -----------------------------------------------------------------------------
+
+void Engine::StartThread() {
+  std::lock_guard lock(mutex_);
+  if (!thread_.joinable()) thread_ = std::thread([this] { RunThread(); });
+}
+
+void Engine::RunThread() {
+  std::optional<base::TimePoint> looked;
+  while (!stop_) {
+    const base::Duration left = LookAtClock(&looked);
+    const uint32_t ticket = doorbell().Prepare();
+    if (AdvanceAll(nullptr)) {
+      doorbell().Cancel();
+      continue;
+    }
+    doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));
+  }
+}
+
+}  // namespace dtrun::ops

@@ -1,0 +1,114 @@
+#ifndef DTRUN_OPS_HIERARCHICAL_HIERARCHICAL_GROUP_H_
+#define DTRUN_OPS_HIERARCHICAL_HIERARCHICAL_GROUP_H_
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "ops/collective/host_map.h"
+#include "ops/communicator/communicator_base.h"
+#include "ops/engine/progress_engine.h"
+
+namespace dtrun::ops::hierarchical {
+
+class Exchange;
+
+/// A communicator on which operations start their parts in turns, in the same order on all of its
+/// ranks. Whoever takes a place passes it on, also when he has nothing to start.
+class Lane {
+ public:
+  /// Places in the queue: the number of the first of `count`.
+  uint64_t Take(uint64_t count = 1) {
+    taken_ += count;
+    return taken_ - count;
+  }
+  bool IsTurnOf(uint64_t place) const { return served_ == place; }
+  void Pass() { ++served_; }
+
+ private:
+  uint64_t taken_ = 0, served_ = 0;
+};
+
+/// Memory for chunks between two of their steps. What comes back is used again: fresh memory would
+/// have to be zeroed by the kernel each time.
+class StagingPool {
+ public:
+  /// `bytes` at least. It goes back when the last owner is gone; the pool outlives all owners.
+  std::shared_ptr<char> Take(uint64_t bytes);
+
+ private:
+  struct Block {
+    std::unique_ptr<char[]> data;
+    uint64_t bytes = 0;
+  };
+  std::vector<Block> free_;
+};
+
+/// What the operations of one hierarchical communicator share on this rank. It lives as long as the
+/// communicator or one of its operations. The communicators and lanes are used under the engine's
+/// lock, by operations that are advanced; `local` and `flat` also by the communicator's own thread
+/// while no operation is under way.
+struct Group {
+  Group(HostMap map, Engine& the_engine) : hosts(std::move(map)), engine(the_engine) {}
+
+  std::shared_ptr<const Members> members;
+  HostMap hosts;
+  int rank = 0, host = 0, local_rank = 0;
+  Route route;
+  Engine& engine;
+
+  std::unique_ptr<Communicator> local;    ///< this host's ranks: chunks on their way up, memory
+  std::unique_ptr<Communicator> down;     ///< this host's ranks: chunks on their way down
+  std::unique_ptr<Communicator> calls;    ///< this host's ranks: what is called
+  std::unique_ptr<Communicator> leaders;  ///< the first rank of each host; null on other ranks
+  std::unique_ptr<Communicator> rail;     ///< one rank of each host; null on ranks without a rail
+  std::unique_ptr<Communicator> flat;     ///< all ranks
+
+  StagingPool staging;
+  Lane calls_lane, up_lane, across_lane, down_lane, flat_lane;
+  uint64_t started = 0;                ///< collectives; the communicator's thread counts
+  const Exchange* exchange = nullptr;  ///< under way: calls are exchanged one after the other
+  std::exception_ptr broken;           ///< what ended an operation midway: nothing works after it
+
+  int local_size() const { return hosts.local_size(host); }
+  int rails() const { return hosts.rails(); }
+  bool on_rail() const { return local_rank < hosts.rails(); }
+  bool leads() const { return local_rank == 0; }
+  bool on_this_host(int other) const { return hosts.host(other) == host; }
+};
+
+/// Memory for a part of a chunk between two of its steps.
+class Staging {
+ public:
+  Staging() = default;
+  Staging(Group& group, uint64_t count, DType dtype);
+
+  const Buffer& buffer() const { return buffer_; }
+
+ private:
+  std::shared_ptr<char> memory_;  // goes back to the group
+  Buffer buffer_;
+};
+
+/// f32 numbers as they cross the wire when that is compressed: in 16 bits.
+class WireBuffer {
+ public:
+  WireBuffer() = default;
+  /// `values`, rounded to the group's wire dtype.
+  WireBuffer(Group& group, const Buffer& values);
+
+  bool used() const { return staging_.buffer().count > 0; }
+  const Buffer& buffer() const { return buffer_; }
+  WireBuffer Slice(const Range& range) const;
+  /// Does nothing when not used.
+  void WidenInto(const Buffer& values) const;
+
+ private:
+  Staging staging_;
+  Buffer buffer_;
+};
+
+}  // namespace dtrun::ops::hierarchical
+
+#endif  // DTRUN_OPS_HIERARCHICAL_HIERARCHICAL_GROUP_H_

@@ -1,0 +1,149 @@
+#include "ops/mpi/mpi_group.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+
+namespace dtrun::ops::mpi {
+
+int Tags::Take() {
+  if (!free_.empty()) {
+    const int tags = free_.back();
+    free_.pop_back();
+    return tags;
+  }
+  if (next_ > last_) {
+    throw Error(
+        ErrorCode::kUnavailable,
+        base::Text(
+            "more than ", next_ / kBlock - 1,
+            " operations with data under way at once: this MPI has no more tags"));
+  }
+  return std::exchange(next_, next_ + kBlock);
+}
+
+Scratch::Block Scratch::Take(uint64_t bytes) {
+  const auto fits = std::find_if(blocks_.begin(), blocks_.end(), [bytes](const Block& block) {
+    return block.bytes >= bytes && block.bytes / 4 <= bytes;
+  });
+  if (fits == blocks_.end()) return {std::make_unique_for_overwrite<char[]>(bytes), bytes};
+  Block block = std::move(*fits);
+  blocks_.erase(fits);
+  return block;
+}
+
+void Scratch::Give(Block block) {
+  constexpr size_t kKept = 4;
+  if (block.bytes == 0) return;
+  if (blocks_.size() == kKept) blocks_.erase(blocks_.begin());
+  blocks_.push_back(std::move(block));
+}
+
+// A header is one message: envelope, counts sent by rank, counts received by rank, data. Envelopes
+// carry context, channel and sequence, so headers need but one tag, may come in any order, and no
+// number of communicators or operations exhausts anything.
+
+namespace {
+
+constexpr uint64_t kSlots = 16;
+constexpr uint64_t kLeastData = 4096, kMostDataOfAll = 64 << 10;  // bytes
+
+uint64_t TableBytes(const Call& call, int size) {
+  const int tables = (call.tables & Call::kSends ? 1 : 0) + (call.tables & Call::kReceives ? 1 : 0);
+  return static_cast<uint64_t>(tables) * static_cast<uint64_t>(size) * sizeof(uint64_t);
+}
+
+}  // namespace
+
+Header::Header(
+    const Envelope& envelope, const Counts& sends, const Counts& receives, uint64_t data_bytes) {
+  static_assert(sizeof(Envelope) % sizeof(uint64_t) == 0);
+  const uint64_t fixed = sizeof(Envelope) / sizeof(uint64_t);
+  const uint64_t words = fixed + sends.size() + receives.size();
+  memory_ = std::make_shared_for_overwrite<uint64_t[]>(words + (data_bytes + 7) / 8);
+  auto* copy = new (memory_.get()) Envelope(envelope);
+  copy->bytes = words * sizeof(uint64_t) + data_bytes;
+  std::copy(sends.begin(), sends.end(), &memory_[fixed]);
+  std::copy(receives.begin(), receives.end(), &memory_[fixed + sends.size()]);
+}
+
+Header::Header(const char* bytes) {
+  uint64_t length = 0;
+  std::memcpy(&length, bytes + offsetof(Envelope, bytes), sizeof length);
+  memory_ = std::make_shared_for_overwrite<uint64_t[]>((length + 7) / 8);
+  std::memcpy(memory_.get(), bytes, length);
+}
+
+Called Header::called(int size) const {
+  const Call& call = envelope().call;
+  const uint64_t* table = &memory_[sizeof(Envelope) / sizeof(uint64_t)];
+  Called called{.call = &call};
+  if (call.tables & Call::kSends) {
+    called.sends = table;
+    table += size;
+  }
+  if (call.tables & Call::kReceives) called.receives = table;
+  return called;
+}
+
+char* Header::data(int size) const {
+  return reinterpret_cast<char*>(memory_.get()) + sizeof(Envelope) +
+         TableBytes(envelope().call, size);
+}
+
+uint64_t Mailroom::DataLimit(int size) {
+  return std::max(kLeastData, kMostDataOfAll / static_cast<uint64_t>(size));
+}
+
+Mailroom::Mailroom(Messages& messages, int size)
+    : messages_(messages),
+      slot_bytes_(
+          sizeof(Envelope) + 2 * static_cast<uint64_t>(size) * sizeof(uint64_t) + DataLimit(1)) {}
+
+void Mailroom::Open() {
+  for (uint64_t slot = 0; slot < kSlots; ++slot) {
+    slots_.push_back(std::make_unique_for_overwrite<char[]>(slot_bytes_));
+    Post(slot);
+  }
+}
+
+Mailbox& Mailroom::Box(uint64_t context) {
+  std::lock_guard lock(mutex_);
+  for (const uint64_t gone : dropped_) boxes_.erase(gone);
+  dropped_.clear();
+  return boxes_[context];
+}
+
+void Mailroom::Drop(uint64_t context) {
+  std::lock_guard lock(mutex_);
+  dropped_.push_back(context);
+}
+
+void Mailroom::Post(uint64_t slot) {
+  messages_.Receive(
+      MPI_ANY_SOURCE, kTag, slots_[slot].get(), slot_bytes_, shared_from_this(), slot);
+}
+
+void Mailroom::Ended(uint64_t slot) {
+  Header header(slots_[slot].get());
+  Post(slot);
+  const Envelope& envelope = header.envelope();
+  Mailbox& box = Box(envelope.context);
+  const auto key = std::pair(envelope.source, envelope.sequence);
+  switch (envelope.channel) {
+    case Channel::kSend: box.sends.emplace(key, std::move(header)); return;
+    case Channel::kReceive: box.receives.emplace(key, std::move(header)); return;
+    case Channel::kCollective: break;
+  }
+  std::shared_ptr<Arrivals>& arrivals = box.collectives[envelope.sequence];
+  if (arrivals == nullptr) arrivals = std::make_shared<Arrivals>();
+  const auto source = static_cast<size_t>(envelope.source);
+  if (arrivals->by_rank.size() <= source) arrivals->by_rank.resize(source + 1);
+  arrivals->by_rank[source] = std::move(header);
+  ++arrivals->count;
+}
+
+}  // namespace dtrun::ops::mpi

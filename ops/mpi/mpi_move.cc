@@ -1,0 +1,134 @@
+// Everything that only moves data from a rank to another: all_gather, all_to_all, gather, scatter,
+// small broadcasts, messages between two ranks. Every byte goes straight from its source to its
+// destination, once. What lies in the header is copied from there; else there is a stream per peer
+// and direction, in messages of which a window is under way.
+
+#include <algorithm>
+#include <cstring>
+
+#include "ops/mpi/mpi_transfer.h"
+
+namespace dtrun::ops::mpi {
+namespace {
+
+constexpr int kWindow = kWindowBytes / kMessageBytes;  // messages of a stream
+
+struct Stream {
+  bool sends;
+  int peer;
+  char* data;
+  uint64_t bytes;
+  uint64_t started = 0;  // bytes
+  int open = 0;          // messages
+};
+
+class MoveTransfer : public Transfer {
+ public:
+  MoveTransfer(Agreed agreed_in, std::vector<Stream> streams)
+      : Transfer(std::move(agreed_in)), streams_(std::move(streams)), left_(streams_.size()) {}
+
+  void Start() override {
+    for (size_t i = 0; i < streams_.size(); ++i) Fill(i);
+  }
+  bool Done() const override { return left_ == 0; }
+
+ private:
+  void Handle(uint64_t key) override {
+    Stream& stream = streams_[key];
+    --stream.open;
+    Fill(key);
+    if (stream.open == 0) --left_;
+  }
+
+  void Fill(size_t index) {
+    Stream& stream = streams_[index];
+    for (; stream.open < kWindow && stream.started < stream.bytes; ++stream.open) {
+      char* data = stream.data + stream.started;
+      const uint64_t bytes = std::min(kMessageBytes, stream.bytes - stream.started);
+      if (stream.sends) {
+        Send(stream.peer, 0, data, bytes, index);
+      } else {
+        Receive(stream.peer, 0, data, bytes, index);
+      }
+      stream.started += bytes;
+    }
+  }
+
+  std::vector<Stream> streams_;
+  size_t left_;  // streams that have not ended
+};
+
+char* At(const Buffer& buffer, Range range, const Agreed& agreed) {
+  return static_cast<char*>(buffer.data) + range.begin * agreed.element();
+}
+
+void CopyOwn(const Agreed& agreed) {
+  const Collective& collective = agreed.collective;
+  const int rank = agreed.rank();
+  if (collective.kind == CollectiveKind::kBroadcast) return;
+  const Range from = agreed.calls().InInput(rank, rank);
+  if (from.count == 0) return;
+  const char* input = At(collective.input, from, agreed);
+  char* output = At(collective.output, agreed.calls().InOutput(rank, rank), agreed);
+  if (input != output) std::memcpy(output, input, from.count * agreed.element());
+}
+
+// Copies what lies in the headers; the rest are streams.
+std::vector<Stream> Incoming(const Agreed& agreed) {
+  std::vector<Stream> streams;
+  for (int i = 1; i < agreed.size(); ++i) {
+    const int source = (agreed.rank() + agreed.size() - i) % agreed.size();
+    const Range range = agreed.calls().InOutput(source, agreed.rank());
+    if (range.count == 0) continue;
+    const uint64_t bytes = range.count * agreed.element();
+    char* data = At(agreed.collective.output, range, agreed);
+    if (const char* brought = agreed.DataFrom(source)) {
+      std::memcpy(data, brought, bytes);
+    } else {
+      streams.push_back({.sends = false, .peer = source, .data = data, .bytes = bytes});
+    }
+  }
+  return streams;
+}
+
+// To the rank behind this one first, so that no rank is sent to by all the others at once.
+void AddOutgoing(const Agreed& agreed, std::vector<Stream>& streams) {
+  for (int i = 1; i < agreed.size(); ++i) {
+    const int destination = (agreed.rank() + i) % agreed.size();
+    const Range range = agreed.calls().InInput(agreed.rank(), destination);
+    const uint64_t bytes = range.count * agreed.element();
+    if (FitsHeader(bytes, agreed.size())) continue;
+    char* data = At(agreed.collective.input, range, agreed);
+    streams.push_back({.sends = true, .peer = destination, .data = data, .bytes = bytes});
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<Transfer> Move(Agreed agreed) {
+  CopyOwn(agreed);
+  std::vector<Stream> streams = Incoming(agreed);
+  AddOutgoing(agreed, streams);
+  if (streams.empty()) return nullptr;
+  return std::make_shared<MoveTransfer>(std::move(agreed), std::move(streams));
+}
+
+std::shared_ptr<Transfer> MoveMessage(Agreed agreed) {
+  const Collective& collective = agreed.collective;
+  const bool sends = collective.kind == CollectiveKind::kSend;
+  const Buffer& buffer = sends ? collective.input : collective.output;
+  if (FitsHeader(buffer.bytes(), agreed.size())) {
+    if (!sends && buffer.count > 0) {
+      std::memcpy(buffer.data, agreed.DataFrom(collective.root), buffer.bytes());
+    }
+    return nullptr;
+  }
+  std::vector<Stream> streams = {
+      {.sends = sends,
+       .peer = collective.root,
+       .data = static_cast<char*>(buffer.data),
+       .bytes = buffer.bytes()}};
+  return std::make_shared<MoveTransfer>(std::move(agreed), std::move(streams));
+}
+
+}  // namespace dtrun::ops::mpi

@@ -1,0 +1,347 @@
+#include "ops/mpi/mpi_transfer.h"
+
+#include <algorithm>
+
+#include "ops/reduce/reduce.h"
+
+namespace dtrun::ops::mpi {
+
+const char* Agreed::DataFrom(int rank) const {
+  const Header& header = headers[static_cast<size_t>(rank)];
+  return header.envelope().has_data != 0 ? header.data(size()) : nullptr;
+}
+
+bool Transfer::Advance() {
+  if (ended_.empty()) return false;
+  handling_.swap(ended_);
+  for (const uint64_t key : handling_) Handle(key);
+  handling_.clear();
+  HandledAll();
+  return true;
+}
+
+void Transfer::Send(int peer, int tag, const char* data, uint64_t bytes, uint64_t key) {
+  const auto at = static_cast<size_t>(peer);
+  agreed_.group->endpoint->messages.Send(
+      agreed_.group->job_ranks[at], agreed_.headers[at].envelope().tags + tag, data, bytes,
+      Messages::Mode::kSynchronous, shared_from_this(), key);
+}
+
+void Transfer::Receive(int peer, int tag, char* data, uint64_t bytes, uint64_t key) {
+  const auto self = static_cast<size_t>(rank());
+  agreed_.group->endpoint->messages.Receive(
+      agreed_.group->job_ranks[static_cast<size_t>(peer)],
+      agreed_.headers[self].envelope().tags + tag, data, bytes, shared_from_this(), key);
+}
+
+// --- in pieces ----------------------------------------------------------------------------------
+
+// A key names a place of the ring, a peer and what was sent: the piece stays in its place as long
+// as it has open messages. Messages of a piece have a tag per place and step, so pieces need not
+// end in order.
+
+namespace {
+
+constexpr uint64_t kWhats = 4, kPeers = uint64_t{1} << 32;
+
+}  // namespace
+
+void PiecesTransfer::SendSlice(
+    Piece& piece, What what, int peer, const char* data, uint64_t bytes) {
+  if (bytes == 0) return;
+  ++piece.open;
+  const uint64_t slot = SlotOf(piece), step = what == What::kToOwner ? 0 : 1;
+  Send(
+      peer, static_cast<int>(2 * slot + step), data, bytes,
+      (slot * kPeers + static_cast<uint64_t>(peer)) * kWhats + static_cast<uint64_t>(what));
+}
+
+void PiecesTransfer::ReceiveSlice(Piece& piece, What what, int peer, char* data, uint64_t bytes) {
+  if (bytes == 0) return;
+  ++piece.open;
+  const uint64_t slot = SlotOf(piece), step = what == What::kAtOwner ? 0 : 1;
+  if (step == 0) ++piece.arriving;
+  Receive(
+      peer, static_cast<int>(2 * slot + step), data, bytes,
+      (slot * kPeers + static_cast<uint64_t>(peer)) * kWhats + static_cast<uint64_t>(what));
+}
+
+void PiecesTransfer::Handle(uint64_t key) {
+  Piece& piece = ring_[key / kWhats / kPeers];
+  const auto what = static_cast<What>(key % kWhats);
+  --piece.open;
+  if (what == What::kAtOwner) --piece.arriving;
+  HandlePiece(piece, what, static_cast<int>(key / kWhats % kPeers));
+}
+
+void PiecesTransfer::HandledAll() {
+  for (;;) {
+    while (retired_ < started_ && ring_[retired_ % window_].open == 0) ++retired_;
+    if (started_ == pieces_ || started_ == retired_ + window_) return;
+    Piece& piece = ring_[started_ % window_];
+    piece = {.index = started_++};
+    StartPiece(piece);
+  }
+}
+
+// Broadcast of more than the headers hold, in pieces. Every rank but the root owns one slice of a
+// piece: the root sends it to the owner, who hands it to the others. So the root sends the bytes
+// once, everybody receives them once, and no rank sends more than the root: scatter and all-gather
+// (van de Geijn, "On global combine operations", 1994), but without a slice for the root, which
+// would have to send that one p - 1 times. Two ranks: the root sends, and that is all.
+
+namespace {
+
+class BroadcastTransfer : public PiecesTransfer {
+ public:
+  explicit BroadcastTransfer(Agreed agreed_in)
+      : PiecesTransfer(std::move(agreed_in)),
+        root_(agreed().collective.root),
+        owners_(static_cast<uint64_t>(size() - 1)),
+        bytes_(agreed().own_call().count * agreed().element()),
+        data_(static_cast<char*>(
+            rank() == root_ ? agreed().collective.input.data : agreed().collective.output.data)) {
+    const uint64_t pieces = (bytes_ + owners_ * kMessageBytes - 1) / (owners_ * kMessageBytes);
+    set_pieces(
+        pieces, std::clamp<uint64_t>(kWindowBytes / kMessageBytes / owners_, 4, Tags::kPieces));
+    stride_ = (bytes_ + pieces - 1) / pieces;
+  }
+
+ private:
+  void StartPiece(Piece& piece) override {
+    for (int i = 1; i < size(); ++i) {
+      const int peer = rank() == root_ ? After(i) : Before(i);
+      if (rank() == root_) {
+        SendSlice(piece, What::kToOwner, peer, Data(piece, peer), Bytes(piece, peer));
+      } else if (peer == root_) {
+        ReceiveSlice(piece, What::kAtOwner, peer, Data(piece, rank()), Bytes(piece, rank()));
+      } else {
+        ReceiveSlice(piece, What::kResultIn, peer, Data(piece, peer), Bytes(piece, peer));
+      }
+    }
+  }
+
+  void HandlePiece(Piece& piece, What what, int) override {
+    if (what != What::kAtOwner) return;
+    for (int i = 1; i < size(); ++i) {
+      if (After(i) == root_) continue;
+      SendSlice(piece, What::kResultOut, After(i), Data(piece, rank()), Bytes(piece, rank()));
+    }
+  }
+
+  uint64_t Offset(const Piece& piece, uint64_t owner) const {
+    const uint64_t begin = std::min(piece.index * stride_, bytes_);
+    return begin + std::min(stride_, bytes_ - begin) * owner / owners_;
+  }
+  // Owners are counted from the rank behind the root.
+  uint64_t OwnerAt(int rank) const {
+    return static_cast<uint64_t>((rank - root_ - 1 + size()) % size());
+  }
+  char* Data(const Piece& piece, int owner) const { return data_ + Offset(piece, OwnerAt(owner)); }
+  uint64_t Bytes(const Piece& piece, int owner) const {
+    return Offset(piece, OwnerAt(owner) + 1) - Offset(piece, OwnerAt(owner));
+  }
+
+  int root_;
+  uint64_t owners_, bytes_, stride_ = 0;
+  char* data_;
+};
+
+}  // namespace
+
+std::shared_ptr<Transfer> Broadcast(Agreed agreed) {
+  return std::make_shared<BroadcastTransfer>(std::move(agreed));
+}
+
+// all_reduce, reduce_scatter and reduce. All arithmetic is Reduce's, over the inputs of all ranks
+// in rank order, so every backend gives the same bits.
+//
+// What lies in the headers is combined from there, by every rank that wants it.
+//
+// Else the elements are cut into pieces, and of a piece each rank owns one slice. Step one brings
+// the owner everybody's version of its slice, which it combines; in step two it hands the result to
+// those who want it: all (all_reduce: reduce-scatter and all-gather by direct exchange), the root
+// (reduce), or nobody else (reduce_scatter, where the slices of a rank lie in its share). Each rank
+// sends and receives 2 (p - 1) / p of the bytes of an all_reduce, which is optimal, as with a ring
+// (Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms", 2009) or with halving and doubling
+// (Rabenseifner, "Optimization of collective reduction operations", 2004), in two steps of latency
+// instead of 2 (p - 1) or 2 log p, and with the same order of the inputs for every element.
+//
+// A window of pieces is under way, so that both directions of a wire always have something to
+// carry: while the result of one piece goes out, the inputs of the next ones do, and come in.
+
+namespace {
+
+Arithmetic ArithmeticOf(const Collective& collective) {
+  return {.op = collective.op, .divisor = collective.divisor, .scale = collective.scale};
+}
+
+// Which elements of the input are whose, piece by piece.
+class Slices {
+ public:
+  explicit Slices(const Agreed& agreed)
+      : calls_(agreed.calls()),
+        p_(static_cast<uint64_t>(agreed.size())),
+        element_(agreed.element()),
+        capacity_(kMessageBytes / element_),
+        shares_(agreed.collective.kind == CollectiveKind::kReduceScatter),
+        count_(agreed.own_call().count) {
+    uint64_t longest = shares_ ? 0 : (count_ + p_ - 1) / p_;
+    for (int r = 0; shares_ && r < agreed.size(); ++r) longest = std::max(longest, Share(r).count);
+    pieces_ = (longest + capacity_ - 1) / capacity_;
+    stride_ = pieces_ == 0 ? 0 : (count_ + pieces_ - 1) / pieces_;
+  }
+
+  uint64_t pieces() const { return pieces_; }
+  /// Elements of the longest slice.
+  uint64_t capacity() const { return capacity_; }
+
+  Range Of(uint64_t piece, int owner) const {
+    if (shares_) return Cut(Share(owner), piece * capacity_, capacity_);
+    const Range whole = Cut({0, count_}, piece * stride_, stride_);
+    const auto r = static_cast<uint64_t>(owner);
+    const uint64_t begin = whole.count * r / p_, end = whole.count * (r + 1) / p_;
+    return {whole.begin + begin, end - begin};
+  }
+
+ private:
+  static Range Cut(Range range, uint64_t begin, uint64_t count) {
+    const uint64_t from = std::min(begin, range.count);
+    return {range.begin + from, std::min(count, range.count - from)};
+  }
+
+  // Empty when it went in the headers.
+  Range Share(int rank) const {
+    const Range share = calls_.Share(rank);
+    return FitsHeader(share.count * element_, static_cast<int>(p_)) ? Range{} : share;
+  }
+
+  Calls calls_;
+  uint64_t p_, element_, capacity_;
+  bool shares_;
+  uint64_t count_, pieces_, stride_;
+};
+
+class CombineTransfer : public PiecesTransfer {
+ public:
+  explicit CombineTransfer(Agreed agreed_in)
+      : PiecesTransfer(std::move(agreed_in)),
+        slices_(agreed()),
+        collective_(agreed().collective),
+        element_(agreed().element()),
+        slice_bytes_(slices_.capacity() * element_),
+        blocks_(static_cast<uint64_t>(std::max(size() - 1, 1))) {
+    const uint64_t pieces = kWindowBytes / (slice_bytes_ * blocks_);
+    set_pieces(slices_.pieces(), std::clamp<uint64_t>(pieces, 2, Tags::kPieces));
+    memory_ = scratch().Take(std::min(window(), slices_.pieces()) * blocks_ * slice_bytes_);
+  }
+
+  void Release() override { scratch().Give(std::move(memory_)); }
+
+ private:
+  void StartPiece(Piece& piece) override {
+    const Range own = slices_.Of(piece.index, rank());
+    for (int i = 1; i < size(); ++i) {
+      const int peer = Before(i);
+      ReceiveSlice(piece, What::kAtOwner, peer, Received(piece, peer), own.count * element_);
+    }
+    for (int i = 1; i < size(); ++i) {
+      const Range slice = slices_.Of(piece.index, After(i));
+      SendSlice(piece, What::kToOwner, After(i), Input(slice), slice.count * element_);
+    }
+    if (piece.arriving == 0) CombineOwn(piece);
+  }
+
+  void HandlePiece(Piece& piece, What what, int peer) override {
+    if (what == What::kAtOwner && piece.arriving == 0) CombineOwn(piece);
+    // The result may lie where the input of this slice did: that has been sent now.
+    if (what == What::kToOwner && Wants(rank())) {
+      const Range slice = slices_.Of(piece.index, peer);
+      ReceiveSlice(piece, What::kResultIn, peer, Output(slice), slice.count * element_);
+    }
+  }
+
+  void CombineOwn(Piece& piece) {
+    const Range own = slices_.Of(piece.index, rank());
+    if (own.count == 0) return;
+    std::vector<const void*> inputs;
+    for (int r = 0; r < size(); ++r) {
+      inputs.push_back(r == rank() ? Input(own) : Received(piece, r));
+    }
+    // Who keeps no result puts it where a peer's input was.
+    char* result = collective_.kind == CollectiveKind::kReduce && rank() != collective_.root
+                       ? Received(piece, After(1))
+                       : Output(own);
+    void* output = result;
+    Reduce(
+        inputs.data(), size(), &output, 1, own.count, collective_.input.dtype,
+        ArithmeticOf(collective_));
+    for (int i = 1; i < size(); ++i) {
+      if (!Wants(After(i))) continue;
+      SendSlice(piece, What::kResultOut, After(i), result, own.count * element_);
+    }
+  }
+
+  // Whether a rank gets the results of other owners.
+  bool Wants(int rank) const {
+    switch (collective_.kind) {
+      case CollectiveKind::kAllReduce: return true;
+      case CollectiveKind::kReduce: return rank == collective_.root;
+      default: return false;
+    }
+  }
+
+  const char* Input(Range slice) const {
+    return static_cast<const char*>(collective_.input.data) + slice.begin * element_;
+  }
+  char* Output(Range slice) const {
+    const bool share = collective_.kind == CollectiveKind::kReduceScatter;
+    const uint64_t first = share ? agreed().calls().Share(rank()).begin : 0;
+    return static_cast<char*>(collective_.output.data) + (slice.begin - first) * element_;
+  }
+  char* Received(const Piece& piece, int peer) const {
+    const auto block = static_cast<uint64_t>(peer < rank() ? peer : peer - 1);
+    return memory_.data.get() + (SlotOf(piece) * blocks_ + block) * slice_bytes_;
+  }
+
+  Slices slices_;
+  const Collective& collective_;
+  uint64_t element_, slice_bytes_, blocks_;
+  Scratch::Block memory_;  // of a window of pieces, what has come from each peer
+};
+
+// The elements of the inputs that this rank combines from the headers.
+Range OwnFromHeaders(const Agreed& agreed) {
+  const uint64_t count = agreed.own_call().count;
+  switch (agreed.collective.kind) {
+    case CollectiveKind::kAllReduce: return {0, count};
+    case CollectiveKind::kReduce: return {0, agreed.rank() == agreed.collective.root ? count : 0};
+    default: return agreed.calls().Share(agreed.rank());
+  }
+}
+
+void CombineHeaders(const Agreed& agreed) {
+  const Collective& collective = agreed.collective;
+  const Range own = OwnFromHeaders(agreed);
+  if (own.count == 0 || !FitsHeader(own.count * agreed.element(), agreed.size())) return;
+  std::vector<const void*> inputs;
+  for (int r = 0; r < agreed.size(); ++r) inputs.push_back(agreed.DataFrom(r));
+  inputs[static_cast<size_t>(agreed.rank())] =
+      static_cast<const char*>(collective.input.data) + own.begin * agreed.element();
+  void* output = collective.output.data;
+  Reduce(
+      inputs.data(), agreed.size(), &output, 1, own.count, collective.input.dtype,
+      ArithmeticOf(collective));
+}
+
+}  // namespace
+
+std::shared_ptr<Transfer> Combine(Agreed agreed) {
+  const bool whole = agreed.collective.kind != CollectiveKind::kReduceScatter;
+  const bool small = FitsHeader(agreed.own_call().count * agreed.element(), agreed.size());
+  if (small || !whole) CombineHeaders(agreed);
+  if (small) return nullptr;
+  return std::make_shared<CombineTransfer>(std::move(agreed));
+}
+
+}  // namespace dtrun::ops::mpi

@@ -1,0 +1,128 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/launch_env.h"
+#include "base/version.h"
+#include "dtrun/c.h"
+#include "runtime/c_api/handles.h"
+#include "runtime/device/device_gradients.h"
+#include "runtime/job/join_by_hand.h"
+
+namespace {
+
+using dtrun::runtime::c_api::CheckNotNull;
+using dtrun::runtime::c_api::Destroy;
+using dtrun::runtime::c_api::Guard;
+using dtrun::runtime::c_api::Use;
+
+std::vector<std::pair<std::string, std::string>> Given(
+    const dtrun_option* options, size_t option_count) {
+  std::vector<std::pair<std::string, std::string>> given;
+  for (size_t i = 0; i < option_count; ++i) {
+    CheckNotNull(options[i].name, "the name of an option");
+    CheckNotNull(options[i].value, "the value of an option");
+    given.emplace_back(options[i].name, options[i].value);
+  }
+  return given;
+}
+
+}  // namespace
+
+int32_t dtrun_error_code(const dtrun_error* error) { return error == nullptr ? 0 : error->code; }
+const char* dtrun_error_message(const dtrun_error* error) {
+  return error == nullptr ? "" : error->message.c_str();
+}
+void dtrun_error_destroy(dtrun_error* error) { delete error; }
+
+const char* dtrun_version(void) { return dtrun::base::kVersion; }
+
+dtrun_error* dtrun_init(const dtrun_option* options, size_t option_count, dtrun_context** context) {
+  return Guard([&] {
+    CheckNotNull(context, "context");
+    *context = new dtrun_context(Given(options, option_count), {});
+  });
+}
+
+dtrun_error* dtrun_init_mpi(
+    const void* mpi_comm, size_t mpi_comm_bytes, const char* mpi_library,
+    const dtrun_option* options, size_t option_count, dtrun_context** context) {
+  return Guard([&] {
+    CheckNotNull(mpi_comm, "mpi_comm");
+    CheckNotNull(mpi_library, "mpi_library");
+    CheckNotNull(context, "context");
+    const dtrun::ops::MpiHandle handle{
+        .comm = mpi_comm, .bytes = mpi_comm_bytes, .library = mpi_library};
+    *context = new dtrun_context(Given(options, option_count), handle);
+  });
+}
+
+dtrun_error* dtrun_check_tf_config(const dtrun_context* context) {
+  return Guard([&] {
+    dtrun::runtime::CheckTfJob(
+        dtrun::base::ProcessEnv, Use(context, "context").context.topology().size);
+  });
+}
+
+dtrun_error* dtrun_shutdown(dtrun_context* context) {
+  return Guard([&] { Use(context, "context").context.Shutdown(); });
+}
+
+void dtrun_context_destroy(dtrun_context* context) { Destroy(context); }
+
+const char* dtrun_context_description(const dtrun_context* context) {
+  return context->description.c_str();
+}
+
+const char* dtrun_context_option(const dtrun_context* context, const char* name) {
+  for (const auto& [option, value] : context->options) {
+    if (name != nullptr && option == name) return value.c_str();
+  }
+  return nullptr;
+}
+
+dtrun_topology dtrun_context_topology(const dtrun_context* context) {
+  return context->context.topology();
+}
+
+int32_t dtrun_context_host_count(const dtrun_context* context) {
+  return static_cast<int32_t>(context->context.hosts().size());
+}
+
+const char* dtrun_context_host_name(const dtrun_context* context, int32_t host) {
+  if (host < 0 || host >= dtrun_context_host_count(context)) return nullptr;
+  return context->context.hosts()[static_cast<size_t>(host)].name.c_str();
+}
+
+int32_t dtrun_context_host_slots(const dtrun_context* context, int32_t host) {
+  if (host < 0 || host >= dtrun_context_host_count(context)) return 0;
+  return context->context.hosts()[static_cast<size_t>(host)].slots;
+}
+
+int32_t dtrun_context_threads(const dtrun_context* context) { return context->context.threads(); }
+int32_t dtrun_context_terminal_columns(const dtrun_context* context) {
+  return context->context.terminal_columns();
+}
+dtrun_communicator* dtrun_context_world(dtrun_context* context) { return &context->world; }
+
+dtrun_error* dtrun_report_progress(dtrun_context* context, uint64_t step, uint64_t examples) {
+  return Guard([&] { Use(context, "context").context.recorder().ReportProgress(step, examples); });
+}
+
+dtrun_error* dtrun_timeline_start(dtrun_context* context, const char* path) {
+  return Guard([&] {
+    CheckNotNull(path, "path");
+    Use(context, "context").context.StartTimeline(path);
+  });
+}
+
+dtrun_error* dtrun_timeline_stop(dtrun_context* context) {
+  return Guard([&] { Use(context, "context").context.timeline().Stop(); });
+}
+
+dtrun_error* dtrun_cuda_device_count(int32_t* count) {
+  return Guard([&] {
+    CheckNotNull(count, "count");
+    *count = dtrun::runtime::CudaDeviceCount();
+  });
+}

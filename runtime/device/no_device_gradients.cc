@@ -1,0 +1,22 @@
+#include "dtrun/error.h"
+#include "runtime/device/device_gradients.h"
+
+namespace dtrun::runtime {
+namespace {
+
+[[noreturn]] void NoGpu() {
+  throw Error(
+      ErrorCode::kUnavailable, "no GPU: dtrun was built on a machine without the CUDA toolkit");
+}
+
+}  // namespace
+
+int CudaDeviceCount() { NoGpu(); }
+
+const CudaDevice& DescribeCudaDevice(int) { NoGpu(); }
+
+std::unique_ptr<DeviceGradients> MakeDeviceGradients(int, void*) { NoGpu(); }
+
+void ClearOnDevice(const Buffer&) { NoGpu(); }
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,282 @@
+// Init goes through three steps: read what the launcher said, join the job (joined_job.h), and
+// build the engine and the communicator of all ranks.
+
+#include "runtime/job/job_context.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/flight_record.h"
+#include "base/text.h"
+#include "base/trace.h"
+#include "base/version.h"
+#include "dtrun/error.h"
+#include "ops/backends/backends.h"
+#include "runtime/job/join_plan.h"
+#include "runtime/job/topology.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+
+// What dtrun says of ranks that disagree or stall; see docs/options.md.
+constexpr int kAbortCode = 76;
+
+ops::WireDType WireDTypeOf(const std::string& option) {
+  if (option == "f16") return ops::WireDType::kF16;
+  return option == "bf16" ? ops::WireDType::kBF16 : ops::WireDType::kNone;
+}
+
+// Compute threads for a rank that nobody told: what OMP_NUM_THREADS says, or its share of the
+// host's CPUs.
+int DefaultThreads(const base::GetEnv& get, int cpus_of_host, int local_size) {
+  const auto asked = base::ParseInteger(get("OMP_NUM_THREADS").value_or(""));
+  if (asked && *asked >= 1 && *asked <= 4096) return static_cast<int>(*asked);
+  return std::max(1, cpus_of_host / local_size);
+}
+
+}  // namespace
+
+Context::Context(
+    const base::GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given,
+    const ops::MpiHandle& handle)
+    : launch_(WantsToBeAlone(get) ? std::nullopt : base::ReadLaunchEnv(get)),
+      options_(base::ReadOptions(get, given)) {
+  terminal_columns_ = launch_ ? launch_->terminal_columns : 0;
+  job_ = JoinJob(get, launch_, options_, handle);
+  log_ = base::StderrSink(topology().size == 1 ? -1 : launch_rank(), options_.log_level);
+  ChooseInstructionSet();
+  StartEngine(get);
+  if (job_.apart) FindServers(get);
+}
+
+// From here on the option says what is used.
+void Context::ChooseInstructionSet() {
+  const ops::InstructionSet chosen =
+      ops::ChooseInstructionSet(options_.reduce_isa, ops::InstructionSetsHere(), job_.bootstrap());
+  ops::UseInstructionSet(chosen);
+  options_.reduce_isa = chosen.name;
+}
+
+// The first server listens where dtrun says that frameworks meet (MASTER_ADDR, MASTER_PORT).
+void Context::FindServers(const base::GetEnv& get) {
+  ServerJob& servers = servers_.emplace();
+  servers.job = launch_->job;
+  servers.rank = topology().rank;
+  servers.size = topology().size;
+  servers.servers = launch_->servers;
+  servers.host_of_rank = job_.placement.host_of_rank;
+  for (const base::HostSlots& host : hosts()) servers.host_names.push_back(host.name);
+  servers.timeout = std::chrono::seconds(options_.timeout_s);
+  servers.log = log_;
+  if (!launch_->shutdown_note.empty())
+    servers.has_ended = [note = launch_->shutdown_note](int rank) {
+      std::error_code unknown;
+      return std::filesystem::exists(base::EndedNote(note, rank), unknown);
+    };
+  if (!servers.several_hosts()) return;
+  servers.first =
+      TcpPlace::Read(Text(get("MASTER_ADDR").value_or(""), ' ', get("MASTER_PORT").value_or("")));
+  if (servers.first.host.empty())
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "MASTER_ADDR is '", get("MASTER_ADDR").value_or(""), "' and MASTER_PORT '",
+            get("MASTER_PORT").value_or(""),
+            "'; expected an address of the first host and a port, where parameter server 0 "
+            "listens"));
+  std::ifstream file(launch_->secret_file, std::ios::binary);
+  servers.secret.assign(std::istreambuf_iterator<char>(file), {});
+  if (servers.secret.size() < 32)
+    throw Error(
+        ErrorCode::kSystem,
+        Text("the job's secret cannot be read from '", launch_->secret_file, "'"));
+}
+
+// The CPUs of this host are those of its ranks together: each may be bound to some.
+int Context::CountHostCpus() const {
+  std::vector<std::string> masks = {AllowedCpus()};
+  if (ops::Bootstrap* bootstrap = job_.bootstrap()) {
+    const std::vector<std::string> all = bootstrap->AllGather(masks[0]);
+    const std::vector<int>& hosts = job_.placement.host_of_rank;
+    masks.clear();
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      if (hosts[rank] == hosts[static_cast<size_t>(topology().rank)]) masks.push_back(all[rank]);
+    }
+  }
+  const int allowed = CountUnion(masks);
+  return std::min(allowed, CpuQuota().value_or(allowed));
+}
+
+void Context::StartEngine(const base::GetEnv& get) {
+  const int host_cpus = CountHostCpus();
+  threads_ = launch_ && launch_->threads > 0
+                 ? launch_->threads
+                 : DefaultThreads(get, host_cpus, topology().local_size);
+  engine_ = std::make_unique<ops::Engine>(
+      ops::EngineOptions{
+          .stall_warning = std::chrono::seconds(options_.stall_warning_s),
+          .timeout = std::chrono::seconds(options_.timeout_s),
+          .may_spin = topology().local_size <= host_cpus,
+          .recorder = MakeRecorder(),
+          .peer_records = PeerRecords(),
+          .on_give_up = OnGiveUp()},
+      clock_, log_);
+  MakeTimeline();
+  const bool several = topology().size > 1 && !job_.apart;
+  const ops::World world{
+      .bootstrap = several ? job_.bootstrap() : nullptr,
+      .mpi = several ? job_.mpi.get() : nullptr,
+      .host_of_rank = job_.placement.host_of_rank,
+      .members = job_.members,
+      .wire = WireDTypeOf(options_.wire_dtype),
+      .devices = {.backend = options_.device_backend, .memory_bytes = options_.gpu_memory_bytes},
+  };
+  world_ = ops::CreateWorldCommunicator(world, *engine_, options_.backend, log_);
+  StartEngineThread(host_cpus);
+}
+
+// Starts the engine's thread where it helps and is allowed; else says why not.
+void Context::StartEngineThread(int host_cpus) {
+  const bool demanded = options_.engine_thread == "on";
+  // A thread beside those that compute needs a core of its own, on every rank of this host.
+  const bool room =
+      threads_ < CountUnion({AllowedCpus()}) && topology().local_size * (threads_ + 1) <= host_cpus;
+  const bool mpi_allows = job_.mpi == nullptr || job_.mpi->engine_thread_allowed() ||
+                          world_->backend() == std::string("shm");
+  if (options_.engine_thread == "off") {
+    no_overlap_ = "engine_thread=off";
+  } else if ((topology().size == 1 || job_.apart) && !demanded) {
+    no_overlap_ = "there is no other rank";
+  } else if (!room && !demanded) {
+    no_overlap_ = Text(
+        "a thread of dtrun's needs a CPU of its own, and ", topology().local_size, " ranks of ",
+        threads_, " threads share ", host_cpus, " CPUs");
+  } else if (!mpi_allows) {
+    no_overlap_ = Text(
+        "a thread of dtrun's may call MPI only at MPI_THREAD_MULTIPLE, and MPI is at ",
+        job_.mpi->thread_level());
+    if (demanded)
+      throw Error(ErrorCode::kUnavailable, Text("engine_thread=on is not possible: ", no_overlap_));
+    if (topology().rank == 0)
+      log_(
+          base::LogLevel::kWarning,
+          Text(
+              "operations move only while dtrun is called, not while backward runs: ",
+              no_overlap_));
+  }
+  if (no_overlap_.empty()) engine_->StartThread();
+}
+
+std::string Context::Describe() const {
+  std::vector<std::string> options;
+  for (const auto& [name, value] : base::OptionValues(options_))
+    options.push_back(Text(name, "=", value));
+  const Topology& t = topology();
+  return Text(
+      "dtrun ", base::kVersion, "; rank ", t.rank, " of ", t.size, ", local ", t.local_rank, " of ",
+      t.local_size, ", host ", t.cross_rank, " of ", t.cross_size, "; joined ", job_.description,
+      "; backend ", world_->backend(), "; ", threads_,
+      " compute threads; overlap with the caller's own work: ",
+      no_overlap_.empty() ? "on" : Text("off, because ", no_overlap_), "; ",
+      base::Join(options, " "));
+}
+
+// Another host than the launcher's has no such folder; then nobody but this process reads it.
+std::shared_ptr<ops::FlightRecorder> Context::MakeRecorder() const {
+  const int rank = launch_rank();
+  if (launch_ && !launch_->flight_folder.empty()) {
+    const std::string path = base::FlightFile(launch_->flight_folder, rank);
+    try {
+      return ops::FlightRecorder::InFile(path, rank, HostName());
+    } catch (const Error& error) {
+      log_(base::LogLevel::kInfo, Text("the flight record stays in this process: ", error.what()));
+    }
+  }
+  return ops::FlightRecorder::InMemory(rank, HostName());
+}
+
+const std::string& Context::HostName() const {
+  const int host = job_.placement.host_of_rank[static_cast<size_t>(topology().rank)];
+  return job_.placement.hosts[static_cast<size_t>(host)].name;
+}
+
+// Before the first operation, so that a timeline of the whole job has it.
+void Context::MakeTimeline() {
+  timeline_ = std::make_unique<Timeline>(
+      TraceBuffer::Owner{launch_rank(), topology().size, HostName()}, *engine_);
+  if (!launch_ || !launch_->timeline || launch_->flight_folder.empty()) return;
+  try {
+    timeline_->StartInFile(base::TraceFile(launch_->flight_folder, launch_rank()));
+  } catch (const Error& error) {
+    log_(base::LogLevel::kWarning, Text("this rank is not in the timeline: ", error.what()));
+  }
+}
+
+void Context::StartTimeline(const std::string& path) {
+  if (job_.apart)
+    throw Error(
+        ErrorCode::kUnavailable,
+        "StartTimeline gathers from all ranks, of which a job with parameter servers may lose "
+        "some; "
+        "start it with dtrun --timeline instead");
+  timeline_->Start(*world_, job_.placement.host_of_rank, path);
+}
+
+ops::PeerRecords Context::PeerRecords() const {
+  if (!launch_ || launch_->flight_folder.empty()) return nullptr;
+  return [folder = launch_->flight_folder](int world_rank) {
+    return base::ReadFlightFile(base::FlightFile(folder, world_rank));
+  };
+}
+
+std::function<void(const std::string&)> Context::OnGiveUp() const {
+  if (options_.on_stall != "abort" || job_.bootstrap() == nullptr) return nullptr;
+  return [log = log_, mpi = job_.mpi.get()](const std::string& error) {
+    log(base::LogLevel::kError, Text("ends the job (on_stall=abort): ", error));
+    if (mpi != nullptr) mpi->Abort(kAbortCode);
+    // Who has started the ranks ends the others, or they give up themselves.
+    ::_exit(kAbortCode);
+  };
+}
+
+Context::~Context() {
+  // One that gave up has said so.
+  const bool unfinished = !shut_down_ && world_ != nullptr && !engine_->gave_up();
+  if (unfinished && topology().size > 1) {
+    log_(
+        base::LogLevel::kError,
+        "left without Shutdown(); the other ranks may still wait for this one");
+  }
+}
+
+void Context::Shutdown() {
+  if (shut_down_) throw Error(ErrorCode::kInvalidArgument, "Shutdown() was called twice");
+  shut_down_ = true;
+  // Who is lost or stalled would be waited for here once more, and by MPI_Finalize without end.
+  if (engine_->gave_up()) return;
+  std::exception_ptr lost_timeline;  // that it could not be written changes nothing else
+  try {
+    if (timeline_->stoppable()) timeline_->Stop();
+  } catch (const Error&) {
+    lost_timeline = std::current_exception();
+  }
+  if (engine_->gave_up()) {
+    if (lost_timeline != nullptr) std::rethrow_exception(lost_timeline);
+    return;
+  }
+  world_->Barrier();
+  if (job_.mpi != nullptr) job_.mpi->Finalize();
+  // On other hosts than the launcher's its folder is not there, and nobody would read the note.
+  if (launch_ && !launch_->shutdown_note.empty()) std::ofstream(launch_->shutdown_note).flush();
+  if (lost_timeline != nullptr) std::rethrow_exception(lost_timeline);
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,292 @@
+#include "runtime/job/join_by_hand.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+using Way = JoinPlan::Way;
+
+[[noreturn]] void Contradict(const std::string& what) {
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text("the environment contradicts itself: ", what, " (DTRUN_ALONE=1: a world of one)"));
+}
+
+[[noreturn]] void Miss(const char* missing, const std::string& because) {
+  throw Error(
+      ErrorCode::kInvalidArgument, Text(
+                                       "environment variable ", missing, " is missing, but ",
+                                       because, " (DTRUN_ALONE=1: a world of one)"));
+}
+
+// As -H wants it: an IPv6 address in brackets.
+std::string InHostList(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
+std::string DtrunLine(
+    const std::string& hosts, const std::vector<std::string>& options, const Machine& machine) {
+  std::vector<std::string> words = {"dtrun"};
+  words.insert(words.end(), options.begin(), options.end());
+  words.insert(words.end(), {"-H", hosts});
+  for (const std::string& word : machine.command()) words.push_back(word);
+  return ShellLine(words);
+}
+
+// ---- TF_CONFIG ----------------------------------------------------------------------------------
+
+// In the order of the ranks, as dtrun numbers them: "h1:2,h2:1".
+std::string HostsOf(const TfCluster& cluster) {
+  std::vector<std::pair<std::string, int>> hosts;
+  for (const std::string& address : cluster.addresses) {
+    const std::string host = HostOfAddress(address);
+    const auto known = std::find_if(
+        hosts.begin(), hosts.end(), [&](const auto& other) { return other.first == host; });
+    if (known == hosts.end()) {
+      hosts.emplace_back(host, 1);
+    } else {
+      ++known->second;
+    }
+  }
+  std::vector<std::string> items;
+  for (const auto& [host, slots] : hosts) items.push_back(Text(InHostList(host), ':', slots));
+  return base::Join(items, ",");
+}
+
+std::optional<JoinPlan> PlanByTfConfig(const TfCluster& cluster, const Machine& machine) {
+  const int size = static_cast<int>(cluster.addresses.size());
+  if (size == 0) return std::nullopt;
+  if (size == 1) return JoinPlan{};
+  if (cluster.rank < 0)
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         "environment variable TF_CONFIG has ", size,
+                                         " tasks and does not say which is this one",
+                                         InsteadType(DtrunLine(HostsOf(cluster), {}, machine))));
+  for (const std::string& address : cluster.addresses)
+    if (!machine.is_own(HostOfAddress(address)))
+      throw Error(
+          ErrorCode::kUnavailable,
+          Text(
+              "TF_CONFIG names ", HostOfAddress(address),
+              ", which is not this host, and nobody has started the ranks together",
+              InsteadType(DtrunLine(HostsOf(cluster), {}, machine))));
+  return JoinPlan{
+      .way = Way::kLocal,
+      .description = "by TF_CONFIG, on this host",
+      .meeting = "TF_CONFIG " + base::Join(cluster.addresses, ","),
+      .rank = cluster.rank,
+      .size = size};
+}
+
+// ---- RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT -------------------------------------------------
+
+// "h1:2,h2:2" as far as it can be told: the first host is the master's, this one has a place too.
+std::string HostsOf(
+    int size, std::optional<int> local_size, const std::string& master, const Machine& machine) {
+  std::vector<std::string> hosts = {InHostList(master)};
+  if (!machine.is_own(master)) hosts.push_back(machine.host_name);
+  if (local_size) {
+    const int count = (size + *local_size - 1) / *local_size;
+    for (int i = static_cast<int>(hosts.size()); i < count; ++i)
+      hosts.push_back(Text("HOST", i + 1));
+  } else if (hosts.size() == 1) {
+    hosts.push_back("HOST2");
+  }
+  std::vector<std::string> items;
+  int left = size;
+  for (const std::string& host : hosts) {
+    const bool known = local_size || size == static_cast<int>(hosts.size());
+    const int slots = std::min(left, local_size.value_or(1));
+    items.push_back(known ? Text(host, ':', slots) : host + ":SLOTS");
+    left -= slots;
+  }
+  return base::Join(items, ",");
+}
+
+JoinPlan PlanByRank(const base::GetEnv& get, int size, const Machine& machine) {
+  const std::string several = Text("WORLD_SIZE is ", size);
+  const std::optional<int> rank = NumberOf(get, "RANK", 0);
+  if (!rank) Miss("RANK", several);
+  if (*rank >= size) Contradict(Text("RANK is ", *rank, ", but WORLD_SIZE is ", size));
+  const std::optional<int> local_size = NumberOf(get, "LOCAL_WORLD_SIZE", 1);
+  const std::optional<int> local_rank = NumberOf(get, "LOCAL_RANK", 0);
+  if (local_size && *local_size > size)
+    Contradict(Text("LOCAL_WORLD_SIZE is ", *local_size, ", but WORLD_SIZE is ", size));
+  if (local_rank && *local_rank >= local_size.value_or(size))
+    Contradict(Text(
+        "LOCAL_RANK is ", *local_rank, ", but ", local_size ? "LOCAL_WORLD_SIZE" : "WORLD_SIZE",
+        " is ", local_size.value_or(size)));
+  const std::optional<std::string> master = ValueOf(get, "MASTER_ADDR");
+  if (!master) Miss("MASTER_ADDR", several);
+  const std::optional<int> port = NumberOf(get, "MASTER_PORT", 1, 65535);
+  if (!port) Miss("MASTER_PORT", several);
+  const bool far = !machine.is_own(*master);
+  if (far || (local_size && *local_size < size))
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text(
+            far ? Text("MASTER_ADDR is ", *master, ", which is not this host")
+                : Text("LOCAL_WORLD_SIZE is ", *local_size, " of ", size),
+            ": ranks on several hosts have to be started together",
+            InsteadType(DtrunLine(
+                HostsOf(size, local_size, *master, machine), {"-np", Text(size)}, machine))));
+  return {
+      .way = Way::kLocal,
+      .description = "by MASTER_ADDR and MASTER_PORT, on this host",
+      .meeting = Text("address ", *master, ':', *port),
+      .rank = *rank,
+      .size = size};
+}
+
+// Nothing where the two do not speak of the same thing.
+void CheckAgainst(const TfCluster& cluster, int size, const base::GetEnv& get) {
+  if (cluster.addresses.empty()) return;
+  const int tasks = static_cast<int>(cluster.addresses.size());
+  if (tasks != size)
+    Contradict(Text("WORLD_SIZE is ", size, ", but TF_CONFIG has ", tasks, " tasks"));
+  const std::optional<int> rank = NumberOf(get, "RANK", 0);
+  if (rank && cluster.rank >= 0 && *rank != cluster.rank)
+    Contradict(Text("RANK is ", *rank, ", but by TF_CONFIG it is ", cluster.rank));
+}
+
+}  // namespace
+
+std::optional<std::string> ValueOf(const base::GetEnv& get, const std::string& name) {
+  const std::optional<std::string> value = get(name);
+  return value && value->empty() ? std::nullopt : value;
+}
+
+std::optional<int> NumberOf(const base::GetEnv& get, const std::string& name, int least, int most) {
+  const std::optional<std::string> value = ValueOf(get, name);
+  if (!value) return std::nullopt;
+  const std::optional<int64_t> number = base::ParseInteger(*value);
+  if (number && *number >= least && *number <= most) return static_cast<int>(*number);
+  throw Error(
+      ErrorCode::kInvalidArgument, Text(
+                                       "environment variable ", name, " is '", *value,
+                                       "'; expected a number from ", least, " to ", most));
+}
+
+std::string InsteadType(const std::string& line) {
+  return Text("; type instead: ", line, "   (DTRUN_ALONE=1: a world of one)");
+}
+
+std::optional<JoinPlan> PlanByHand(const base::GetEnv& get, const Machine& machine) {
+  const std::optional<std::string> config = ValueOf(get, "TF_CONFIG");
+  const TfCluster cluster = config ? ReadTfCluster(*config) : TfCluster{};
+  const std::optional<int> size = NumberOf(get, "WORLD_SIZE", 1);
+  if (!size) {
+    if (cluster.addresses.empty() && ValueOf(get, "RANK"))
+      Miss("WORLD_SIZE", Text("RANK is ", *ValueOf(get, "RANK")));
+    return PlanByTfConfig(cluster, machine);
+  }
+  CheckAgainst(cluster, *size, get);
+  if (*size > 1) return PlanByRank(get, *size, machine);
+  if (NumberOf(get, "RANK", 0).value_or(0) > 0)
+    Contradict(Text("RANK is ", *ValueOf(get, "RANK"), ", but WORLD_SIZE is 1"));
+  return JoinPlan{};
+}
+
+namespace {
+
+using base::Text;
+using nlohmann::json;
+
+[[noreturn]] void Refuse(const std::string& what) {
+  throw Error(ErrorCode::kInvalidArgument, "environment variable TF_CONFIG: " + what);
+}
+
+std::string Excerpt(const std::string& text) {
+  constexpr size_t kMost = 60;
+  return "'" + text.substr(0, kMost) + (text.size() > kMost ? "...'" : "'");
+}
+
+// A list or an object is not written out: that calls itself for each level, of which there may be
+// any number.
+std::string InWords(const json& value) {
+  if (value.is_structured()) return Text("an ", value.type_name());
+  return Excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+void AddTasks(const json& cluster, const std::string& job, TfCluster& read) {
+  const auto tasks = cluster.find(job);
+  if (tasks == cluster.end()) return;
+  if (!tasks->is_array()) Refuse(Text("cluster.", job, " is no list of \"host:port\""));
+  for (const json& task : *tasks) {
+    if (!task.is_string() || HostOfAddress(task.get<std::string>()).empty())
+      Refuse(Text("cluster.", job, " holds ", InWords(task), ", expected \"host:port\""));
+    read.addresses.push_back(task);
+  }
+}
+
+int ReadIndex(const json& task, const std::string& type, size_t tasks) {
+  const auto index = task.find("index");
+  // Some write the number as text.
+  const auto number = index == task.end()          ? std::nullopt
+                      : index->is_string()         ? base::ParseInteger(index->get<std::string>())
+                      : index->is_number_integer() ? std::optional(index->get<int64_t>())
+                                                   : std::nullopt;
+  if (!number || *number < 0 || *number >= static_cast<int64_t>(tasks))
+    Refuse(Text(
+        "task.index is ", index == task.end() ? "missing" : InWords(*index), "; cluster.", type,
+        " has ", tasks, " tasks"));
+  return static_cast<int>(*number);
+}
+
+}  // namespace
+
+std::string HostOfAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon + 1 == address.size()) return "";
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  return host;
+}
+
+TfCluster ReadTfCluster(const std::string& text) {
+  const json config = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!config.is_object()) Refuse(Text("found ", Excerpt(text), ", expected a JSON object"));
+  const auto cluster = config.find("cluster");
+  if (cluster == config.end()) return {};
+  if (!cluster->is_object()) Refuse("cluster is no object of lists of \"host:port\"");
+  if (cluster->contains("ps"))
+    Refuse("the cluster has parameter servers (ps), which dtrun does not");
+  const auto task = config.find("task");
+  const bool has_task = task != config.end() && task->is_object();
+  const std::string type =
+      has_task && task->contains("type") && task->at("type").is_string() ? task->at("type") : "";
+  TfCluster read;
+  for (const char* job : {"chief", "master", "worker"}) {
+    const size_t before = read.addresses.size();
+    AddTasks(*cluster, job, read);
+    if (type == job)
+      read.rank = static_cast<int>(before) + ReadIndex(*task, type, read.addresses.size() - before);
+  }
+  if (has_task && read.rank < 0 && read.addresses.size() > 1)
+    Refuse(Text("task.type is ", Excerpt(type), "; expected chief, master or worker"));
+  return read;
+}
+
+void CheckTfJob(const base::GetEnv& get, int ranks) {
+  const std::string text = get("TF_CONFIG").value_or("");
+  if (text.empty()) return;
+  const size_t tasks = ReadTfCluster(text).addresses.size();
+  if (tasks == 0 || tasks == static_cast<size_t>(ranks)) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      base::Text(
+          "environment variable TF_CONFIG: the cluster has ", tasks,
+          tasks == 1 ? " task" : " tasks", "; expected ", ranks, ", as many as the job has ranks"));
+}
+
+}  // namespace dtrun::runtime

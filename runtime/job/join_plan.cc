@@ -1,0 +1,199 @@
+// The launcher that is nearest to the process has the word: dtrun, then those that MPI can ask,
+// then whoever has set the variables of PyTorch or TensorFlow. What speaks of several ranks
+// otherwise is refused.
+
+#include "runtime/job/join_plan.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "runtime/job/join_by_hand.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+using Way = JoinPlan::Way;
+
+constexpr char kAlone[] = "DTRUN_ALONE";
+
+std::string Command(std::vector<std::string> words, const Machine& machine) {
+  for (const std::string& word : machine.command()) words.push_back(word);
+  return ShellLine(words);
+}
+
+JoinPlan ThroughMpi() { return {.way = Way::kMpi, .description = "through MPI"}; }
+
+// A program that a rank of dtrun's starts in turn has inherited the variables.
+void CheckNoLauncherBetween(const base::GetEnv& get, int ranks) {
+  const std::optional<std::string> size = ValueOf(get, "WORLD_SIZE");
+  if (!size || *size == Text(ranks)) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "dtrun started ", ranks, ranks == 1 ? " rank" : " ranks", ", but WORLD_SIZE is ", *size,
+          "; another launcher stands between: start the program with one of them (DTRUN_ALONE=1: a "
+          "world of one)"));
+}
+
+JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by_mpi) {
+  const int ranks = base::RankCount(launch.hosts);
+  CheckNoLauncherBetween(get, ranks);
+  const JoinPlan local = {
+      .way = Way::kLocal,
+      .description = "by dtrun, on this host",
+      .meeting = "job " + launch.job,
+      .rank = launch.rank,
+      .size = ranks};
+  if (launch.servers > 0) {
+    if (launch.rank >= 0)
+      return {
+          .way = Way::kApart,
+          .description = "by dtrun, to parameter servers",
+          .rank = launch.rank,
+          .size = ranks};
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "the environment says that dtrun started parameter servers, but not which rank this is; "
+        "start it with dtrun, or unset DTRUN_JOB");
+  }
+  if (ranks == 1 && (launch.rank == 0 || !by_mpi)) return {};
+  if (launch.rank >= 0) return local;
+  if (by_mpi) return ThroughMpi();
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "the environment says that dtrun started ", ranks,
+          " ranks, but mpirun did not start this process; start it with dtrun, or unset "
+          "DTRUN_JOB"));
+}
+
+// MPICH, Intel MPI and MVAPICH start their ranks so; nothing of theirs is Open MPI's.
+void RefuseOtherMpi(const base::GetEnv& get, const Machine& machine) {
+  struct Row {
+    const char* rank;
+    const char* size;
+    const char* name;
+  };
+  for (const Row& row :
+       {Row{"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MVAPICH's"},
+        Row{"PMI_RANK", "PMI_SIZE", "MPICH's or Intel MPI's"},
+        Row{"MPI_LOCALRANKID", "MPI_LOCALNRANKS", "MPICH's or Intel MPI's"}}) {
+    const std::optional<std::string> rank = ValueOf(get, row.rank);
+    const std::optional<std::string> size = ValueOf(get, row.size);
+    if ((!rank && !size) || size.value_or("") == "1") continue;
+    const std::string name = get("I_MPI_MPIRUN") ? "Intel MPI's" : row.name;
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text(
+            name, " launcher has started this process (", size ? row.size : row.rank, " is ",
+            size ? *size : *rank, "); dtrun works with Open MPI 4 or 5",
+            InsteadType(Command({"dtrun", "-np", size.value_or("N")}, machine))));
+  }
+}
+
+// The tasks of a step are ranks; one process in an allocation is none.
+void RefuseSlurm(const base::GetEnv& get, const Machine& machine) {
+  const std::optional<std::string> task = ValueOf(get, "SLURM_PROCID");
+  const std::optional<std::string> of_step = ValueOf(get, "SLURM_STEP_NUM_TASKS");
+  const std::string tasks = of_step ? *of_step : ValueOf(get, "SLURM_NTASKS").value_or("1");
+  if (!task || tasks == "1") return;
+  throw Error(
+      ErrorCode::kUnavailable,
+      Text(
+          "Slurm says that this is task ", *task, " of ", tasks,
+          ", but has started it without PMIx, by which the tasks find each other; type instead: ",
+          Command({"srun", "--mpi=pmix"}, machine), " or, in the allocation: ",
+          Command({"dtrun"}, machine), "   (DTRUN_ALONE=1: a world of one)"));
+}
+
+}  // namespace
+
+bool WantsToBeAlone(const base::GetEnv& get) {
+  return NumberOf(get, kAlone, 0, 1).value_or(0) == 1;
+}
+
+JoinPlan PlanJoin(
+    const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch, const Machine& machine) {
+  if (WantsToBeAlone(get)) return {.description = "alone (DTRUN_ALONE=1)"};
+  // Open MPI's own launcher says the size; those that speak PMIx (srun --mpi=pmix, prun) do not.
+  const std::string open_mpi = ValueOf(get, "OMPI_COMM_WORLD_SIZE").value_or("");
+  const bool by_mpi = open_mpi.empty() ? get("PMIX_RANK").has_value() : open_mpi != "1";
+  if (launch) return ByDtrun(get, *launch, by_mpi);
+  if (by_mpi) return ThroughMpi();
+  if (const std::optional<JoinPlan> plan = PlanByHand(get, machine)) return *plan;
+  if (!open_mpi.empty()) return {};
+  // srun sets PMI_RANK too (--mpi=pmi2); MPICH's launcher may itself have used srun.
+  if (!ValueOf(get, "MPI_LOCALNRANKS")) RefuseSlurm(get, machine);
+  RefuseOtherMpi(get, machine);
+  return {};
+}
+
+namespace {
+
+std::string OwnHostName() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Only an address of this machine can be bound.
+bool CanBind(const addrinfo& address) {
+  const int file = ::socket(address.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const bool bound = file >= 0 && ::bind(file, address.ai_addr, address.ai_addrlen) == 0;
+  if (file >= 0) ::close(file);
+  return bound;
+}
+
+bool IsOwn(const std::string& name) {
+  if (name == "localhost" || name == OwnHostName()) return true;
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* addresses = nullptr;
+  if (::getaddrinfo(name.c_str(), nullptr, &hints, &addresses) != 0) return false;
+  bool own = false;
+  for (const addrinfo* address = addresses; address != nullptr; address = address->ai_next)
+    own = own || CanBind(*address);
+  ::freeaddrinfo(addresses);
+  return own;
+}
+
+std::vector<std::string> OwnCommand() {
+  std::ifstream stream("/proc/self/cmdline", std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  if (text.empty()) return {"PROGRAM"};
+  text.pop_back();  // each word ends with a zero byte
+  return base::Split(text, '\0');
+}
+
+std::string Quoted(const std::string& word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return c < 128 && (std::isalnum(c) ||
+                       std::string("_-./:=,+@%^").find(static_cast<char>(c)) != std::string::npos);
+  });
+  if (plain) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
+
+Machine ThisMachine() { return {OwnHostName(), IsOwn, OwnCommand}; }
+
+std::string ShellLine(const std::vector<std::string>& words) {
+  std::vector<std::string> quoted;
+  for (const std::string& word : words) quoted.push_back(Quoted(word));
+  return base::Join(quoted, " ");
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,194 @@
+// Who belongs together says the trainer (an MPI communicator of its own), else the environment
+// (join_plan.h): MPI is asked, or the ranks meet on this host, or there is one. Which rank runs on
+// which host says dtrun if it launched them, else MPI.
+
+#include "runtime/job/joined_job.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/process.h"
+#include "base/text.h"
+#include "base/version.h"
+#include "dtrun/error.h"
+#include "ops/bootstrap/bootstrap.h"
+#include "runtime/job/join_plan.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+
+// Everything that has to be equal on all ranks, a line each.
+std::string AgreedLines(
+    const std::optional<base::LaunchEnv>& launch, const base::Options& options) {
+  std::vector<std::string> lines = base::AgreedOptions(options);
+  lines.insert(lines.begin(), Text("version=", base::kVersion));
+  lines.push_back(Text("job=", launch ? launch->job : "(not started by dtrun)"));
+  return base::Join(lines, "\n");
+}
+
+// Names the first line that differs, with its two values.
+[[noreturn]] void ThrowDisagreement(const std::vector<std::string>& all, size_t other) {
+  const std::vector<std::string> first = base::Split(all[0], '\n'),
+                                 second = base::Split(all[other], '\n');
+  for (size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
+    const std::string a = i < first.size() ? first[i] : "nothing",
+                      b = i < second.size() ? second[i] : "nothing";
+    if (a == b) continue;
+    throw Error(
+        ErrorCode::kMismatch,
+        Text(
+            "the ranks were started differently: rank 0 has ", a, ", rank ", other, " has ", b,
+            " (is a DTRUN_ variable set on one host only?)"));
+  }
+  throw Error(ErrorCode::kMismatch, "the ranks were started differently");
+}
+
+void Agree(ops::Bootstrap& bootstrap, const std::string& mine) {
+  const std::vector<std::string> all = bootstrap.AllGather(mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) ThrowDisagreement(all, rank);
+  }
+}
+
+std::vector<int> AllGatherInt(ops::Bootstrap& bootstrap, int mine) {
+  std::vector<int> all;
+  for (const std::string& text : bootstrap.AllGather(Text(mine))) {
+    all.push_back(static_cast<int>(base::ParseInteger(text).value_or(0)));
+  }
+  return all;
+}
+
+// What the launcher said of its ranks, for those that are here.
+Placement PlaceByLaunch(const Placement& launched, const std::vector<int>& launch_ranks) {
+  std::vector<int> leaders;
+  std::vector<std::string> names;
+  for (const int rank : launch_ranks) {
+    const int host = launched.host_of_rank[static_cast<size_t>(rank)];
+    leaders.push_back(host);
+    names.push_back(launched.hosts[static_cast<size_t>(host)].name);
+  }
+  return PlaceByLeaders(leaders, names);
+}
+
+Placement Place(
+    ops::MpiJob& mpi, const std::optional<base::LaunchEnv>& launch, const std::vector<int>& ranks) {
+  ops::Bootstrap& bootstrap = mpi.bootstrap();
+  if (!launch) {
+    return PlaceByLeaders(
+        AllGatherInt(bootstrap, mpi.host_leader()), bootstrap.AllGather(mpi.host_name()));
+  }
+  const Placement launched = PlaceByHostList(launch->hosts);
+  const int highest = *std::max_element(ranks.begin(), ranks.end());
+  if (highest >= base::RankCount(launch->hosts)) {
+    throw Error(
+        ErrorCode::kMismatch, Text(
+                                  "dtrun started ", base::RankCount(launch->hosts),
+                                  " ranks, but MPI has a rank ", highest));
+  }
+  return PlaceByLaunch(launched, ranks);
+}
+
+// Without mpirun, each process is all of MPI's world.
+void CheckMpiKnows(const JoinPlan& plan) {
+  if (plan.way == JoinPlan::Way::kApart)
+    throw Error(
+        ErrorCode::kUnavailable,
+        "a job with parameter servers (dtrun --ps) goes on without a rank that is lost, and MPI "
+        "does not; call Init without a communicator");
+  if (plan.way != JoinPlan::Way::kLocal) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "this is rank ", plan.rank, " of ", plan.size, " (joined ", plan.description,
+          "), but no MPI launcher has started it, so its MPI_COMM_WORLD has one rank; start it "
+          "with "
+          "dtrun --launcher mpirun, or call Init without a communicator"));
+}
+
+// MPI_Init sets PMIX_RANK itself in a process that no launcher has started.
+base::GetEnv WithoutPmix(const base::GetEnv& get) {
+  return [&get](const std::string& name) { return name == "PMIX_RANK" ? std::nullopt : get(name); };
+}
+
+Job Alone(const std::optional<base::LaunchEnv>& launch, const Machine& machine) {
+  Job job;
+  job.placement = PlaceByHostList(
+      launch ? launch->hosts : std::vector<base::HostSlots>{{machine.host_name, 1}});
+  job.members = ops::Members::World(1);
+  return job;
+}
+
+Job JoinApart(const JoinPlan& plan, const base::LaunchEnv& launch) {
+  Job job;
+  job.apart = true;
+  job.placement = PlaceByHostList(launch.hosts);
+  job.members = ops::Members::World(1);
+  job.members.world_ranks = {plan.rank};
+  return job;
+}
+
+Job JoinOnThisHost(
+    const JoinPlan& plan, const std::optional<base::LaunchEnv>& launch, const Machine& machine,
+    const base::Options& options) {
+  Job job;
+  const base::LogSink log = base::StderrSink(plan.rank, options.log_level);
+  job.local = ops::JoinLocally(
+      {.name = plan.meeting,
+       .rank = plan.rank,
+       .size = plan.size,
+       .timeout = std::chrono::seconds(options.timeout_s),
+       .warning_after = std::chrono::seconds(options.stall_warning_s),
+       .warn = [log](const std::string& text) { log(base::LogLevel::kWarning, text); }});
+  Agree(*job.local, AgreedLines(launch, options));
+  job.placement = PlaceByHostList(
+      launch ? launch->hosts : std::vector<base::HostSlots>{{machine.host_name, plan.size}});
+  job.members = ops::Members::World(plan.size);
+  return job;
+}
+
+Job JoinThroughMpi(
+    const std::optional<base::LaunchEnv>& launch, const base::Options& options,
+    const ops::MpiHandle& handle) {
+  Job job;
+  job.mpi = ops::JoinMpiJob("", handle, std::chrono::seconds(options.timeout_s));
+  ops::Bootstrap& bootstrap = job.mpi->bootstrap();
+  Agree(bootstrap, AgreedLines(launch, options));
+  job.members.world_ranks = AllGatherInt(bootstrap, job.mpi->launch_rank());
+  job.placement = Place(*job.mpi, launch, job.members.world_ranks);
+  if (job.placement.hosts.size() > 1) {
+    for (const int host : job.placement.host_of_rank)
+      job.members.hosts.push_back(job.placement.hosts[static_cast<size_t>(host)].name);
+  }
+  return job;
+}
+
+}  // namespace
+
+Job JoinJob(
+    const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch,
+    const base::Options& options, const ops::MpiHandle& handle) {
+  const Machine machine = ThisMachine();
+  const JoinPlan plan = PlanJoin(get, launch, machine);
+  if (handle.comm != nullptr) CheckMpiKnows(plan);
+  Job job;
+  if (handle.comm != nullptr || plan.way == JoinPlan::Way::kMpi) {
+    job = JoinThroughMpi(launch, options, handle);
+    if (handle.comm != nullptr && job.mpi->launch_size() == 1)
+      CheckMpiKnows(PlanJoin(WithoutPmix(get), launch, machine));
+    job.description =
+        handle.comm == nullptr ? plan.description : "by the caller's MPI communicator";
+  } else {
+    job = plan.way == JoinPlan::Way::kAlone   ? Alone(launch, machine)
+          : plan.way == JoinPlan::Way::kApart ? JoinApart(plan, *launch)
+                                              : JoinOnThisHost(plan, launch, machine, options);
+    job.description = plan.description;
+  }
+  const int alone = job.apart ? plan.rank : 0;
+  job.topology =
+      TopologyOf(job.placement, job.bootstrap() == nullptr ? alone : job.bootstrap()->rank());
+  return job;
+}
+
+}  // namespace dtrun::runtime

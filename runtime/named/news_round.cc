@@ -1,0 +1,159 @@
+// A round is one all-gather of a small record per rank: how many bytes of news the rank has, and as
+// many of them as there is room for. What does not fit follows in a second all-gather, of which all
+// ranks know the counts from the first.
+
+#include "runtime/named/news_round.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "runtime/named/named_request.h"
+#include "runtime/named/tensor_table.h"
+
+namespace dtrun::runtime::named {
+namespace {
+
+constexpr size_t kRecordBytes = 256;
+constexpr size_t kHeadBytes = 4;
+constexpr size_t kInRecord = kRecordBytes - kHeadBytes;
+
+}  // namespace
+
+Round::Round(ops::Communicator& communicator)
+    : communicator_(communicator.Duplicate()), size_(static_cast<size_t>(communicator.size())) {
+  records_->mine.resize(kRecordBytes);
+  records_->all.resize(kRecordBytes * size_);
+}
+
+// Peers may still read or write what is under way.
+Round::~Round() {
+  if (under_way()) ops::Keep(std::move(records_));
+}
+
+void Round::Begin(const std::string& news) {
+  const auto bytes = static_cast<uint32_t>(news.size());
+  std::memcpy(records_->mine.data(), &bytes, kHeadBytes);
+  std::memcpy(records_->mine.data() + kHeadBytes, news.data(), std::min(news.size(), kInRecord));
+  records_->rest = news.size() > kInRecord ? news.substr(kInRecord) : "";
+  work_ = communicator_->StartAllGather(
+      Buffer(records_->mine.data(), records_->mine.size(), DType::kU8),
+      Buffer(records_->all.data(), records_->all.size(), DType::kU8));
+  has_purpose_ = false;
+  phase_ = Phase::kGathering;
+}
+
+std::optional<std::vector<std::string_view>> Round::Advance() {
+  if (!under_way() || !work_.Done()) return std::nullopt;
+  std::vector<uint64_t> rests(size_);
+  std::vector<std::string_view> news(size_);
+  uint64_t all = 0;
+  for (size_t r = 0; r < size_; ++r) {
+    const char* record = records_->all.data() + r * kRecordBytes;
+    uint32_t bytes = 0;
+    std::memcpy(&bytes, record, kHeadBytes);
+    news[r] = std::string_view(record + kHeadBytes, std::min<size_t>(bytes, kInRecord));
+    rests[r] = bytes - news[r].size();
+    all += rests[r];
+  }
+  if (all > 0 && phase_ == Phase::kGathering) {
+    records_->rests.resize(all);
+    work_ = communicator_->StartAllGather(
+        Buffer(records_->rest.data(), records_->rest.size(), DType::kU8),
+        Buffer(records_->rests.data(), all, DType::kU8), rests);
+    phase_ = Phase::kGatheringRest;
+    if (!work_.Done()) return std::nullopt;
+  }
+  phase_ = Phase::kIdle;
+  if (all == 0) return news;
+  records_->whole.clear();
+  size_t begin = 0;
+  for (size_t r = 0; r < size_; ++r) {
+    records_->whole.push_back(std::string(news[r]) + records_->rests.substr(begin, rests[r]));
+    begin += rests[r];
+  }
+  return std::vector<std::string_view>(records_->whole.begin(), records_->whole.end());
+}
+
+void Round::SetPurpose(std::function<std::string()> purpose) {
+  if (!under_way() || has_purpose_) return;
+  has_purpose_ = true;
+  work_.SetPurpose(std::move(purpose));
+}
+
+// What a rank tells in a round, in this order:
+//
+//   1  names that have a place in the cache, by the number of the place, with the request if that
+//      has changed since
+//   2  names that have none, with the request
+//   3  what it submitted last, whether it joins, and which tensors it waits for no more
+
+Announcements::Announcements(int rank, size_t cache_capacity)
+    : rank_(rank), bits_((cache_capacity + 63) / 64) {}
+
+const std::string& Announcements::Take() {
+  news_.Clear();
+  std::vector<const Part*> changed, unknown;
+  uint64_t last = kNoLast;
+  size_t words = 0;
+  for (Part* part : parts_) {
+    const Tensor& tensor = *part->tensor;
+    if (tensor.slot < 0) {
+      unknown.push_back(part);
+      last = kLastIsNew;
+      continue;
+    }
+    const auto slot = static_cast<uint64_t>(tensor.slot);
+    last = kFirstLastSlot + slot;
+    if (part->request != tensor.requests->by_rank[static_cast<size_t>(rank_)]) {
+      changed.push_back(part);
+      continue;
+    }
+    bits_[slot / 64] |= uint64_t{1} << slot % 64;
+    words = std::max<size_t>(words, slot / 64 + 1);
+  }
+  // Runs of bits that are set: how many are not before it, how many are.
+  uint64_t gap = 0, run = 0;
+  const auto end_run = [&] {
+    if (run == 0) return;
+    news_.Number(run);
+    news_.Number(gap);
+    gap = run = 0;
+  };
+  for (size_t w = 0; w < words; ++w) {
+    for (uint64_t bit = 0; bit < 64; ++bit) {
+      if ((bits_[w] >> bit & 1) != 0) {
+        ++run;
+      } else {
+        end_run();
+        ++gap;
+      }
+    }
+    bits_[w] = 0;
+  }
+  end_run();
+  news_.Number(0);
+  news_.Number(changed.size());
+  for (const Part* part : changed) {
+    news_.Number(static_cast<uint64_t>(part->tensor->slot));
+    Write(*part->request, news_);
+  }
+  news_.Number(unknown.size());
+  for (const Part* part : unknown) {
+    news_.Name(part->tensor->name);
+    Write(*part->request, news_);
+  }
+  news_.Number(last);
+  news_.Number(joins_ ? 1 : 0);
+  news_.Number(withdrawn_.size());
+  for (const auto& [name, after_s] : withdrawn_) {
+    news_.Name(name);
+    news_.Number(static_cast<uint64_t>(after_s));
+  }
+  parts_.clear();
+  withdrawn_.clear();
+  joins_ = false;
+  return news_.bytes();
+}
+
+}  // namespace dtrun::runtime::named

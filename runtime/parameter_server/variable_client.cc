@@ -1,0 +1,149 @@
+// Every call asks all servers first and then waits for each of them, so that they work at the same
+// time. What goes to a server on another host is sent while others are waited for no longer than
+// its socket takes it; a server reads all the time, so nobody waits in a circle.
+
+#include "runtime/parameter_server/variable_client.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "runtime/parameter_server/message_stream.h"
+
+namespace dtrun::runtime {
+
+using base::Text;
+
+ParameterClient::ParameterClient(
+    const ServerJob& job, const std::vector<Tensor>& variables, uint64_t min_partition_bytes,
+    PeerRole role)
+    : job_(job), role_(role), layout_(PlanVariables(variables, job.servers, min_partition_bytes)) {
+  for (const Tensor& variable : variables)
+    shapes_.emplace_back(nullptr, variable.buffer.count, variable.buffer.dtype);
+  memory_ = ops::Segment::Create(layout_.block_bytes());
+  memory_->Populate(0, 1);
+  Enter(0, job_.first);
+  const std::vector<std::string> places = base::Split(stream(0).text(), '\n');
+  for (int server = 1; server < job_.servers; ++server) {
+    const auto index = static_cast<size_t>(server);
+    Enter(server, TcpPlace::Read(index < places.size() ? places[index] : ""));
+  }
+}
+
+ParameterClient::~ParameterClient() {
+  for (const auto& stream : streams_) {
+    stream->Send({.kind = MessageKind::kBye});
+    try {
+      stream->Flush();
+    } catch (const Error&) {
+      // It sees that this rank is gone; that this was in order is lost.
+    }
+  }
+}
+
+// For the steps of others, too: a worker that hangs is given up by the servers in that time.
+PeerDeadline ParameterClient::Deadline() const {
+  return std::chrono::steady_clock::now() + 2 * job_.timeout;
+}
+
+void ParameterClient::Enter(int server, const TcpPlace& place) {
+  streams_.push_back(VisitServer(job_, server, place, Deadline()));
+  stream(server).Send(
+      {.kind = MessageKind::kHello,
+       .number = static_cast<uint64_t>(job_.rank),
+       .value = static_cast<uint64_t>(role_)},
+      HelloText(layout_), is_remote(server) ? -1 : memory_->fd());
+  Await(server, MessageKind::kWelcome);
+}
+
+Buffer ParameterClient::gradient(size_t index) const {
+  Buffer buffer = shapes_[index];
+  buffer.data = memory_->data() + layout_.offsets[index];
+  return buffer;
+}
+
+Buffer ParameterClient::value(size_t index) const {
+  Buffer buffer = shapes_[index];
+  buffer.data = memory_->data() + layout_.half + layout_.offsets[index];
+  return buffer;
+}
+
+// Empty for a server that maps the memory.
+Pieces ParameterClient::PiecesOf(int server, uint64_t half) const {
+  Pieces pieces;
+  if (!is_remote(server)) return pieces;
+  for (const VariableShard& shard : layout_.OfServer(server))
+    if (shard.count > 0)
+      pieces.push_back(
+          {memory_->data() + half + shard.offset,
+           shard.count * SizeOf(shapes_[shard.variable].dtype)});
+  return pieces;
+}
+
+void ParameterClient::Ask(int server, MessageHeader header, const Pieces& pieces) {
+  stream(server).Send(header, pieces);
+  stream(server).Flush();
+}
+
+void ParameterClient::Await(int server, MessageKind kind, const MessageStream::Target& target) {
+  MessageStream& from = stream(server);
+  const std::string late = Text(
+      "parameter server ", server, " (", job_.Name(server), ") did not answer in ",
+      2 * job_.timeout.count(), " s");
+  if (!AwaitMessage(from, Deadline(), late, target)) ThrowServerLost(job_, server);
+  if (from.header().kind == MessageKind::kRefused) throw Error(ErrorCode::kMismatch, from.text());
+  if (from.header().kind != kind &&
+      !(kind == MessageKind::kStep && from.header().kind == MessageKind::kEnd))
+    throw Error(
+        ErrorCode::kSystem,
+        Text("parameter server ", server, " answered what nobody has asked it for"));
+}
+
+std::optional<uint64_t> ParameterClient::NextStep() {
+  Ask(0, {.kind = MessageKind::kNext});
+  Await(0, MessageKind::kStep);
+  const MessageHeader& answer = stream(0).header();
+  return answer.kind == MessageKind::kStep ? std::optional(answer.number) : std::nullopt;
+}
+
+uint64_t ParameterClient::Pull() {
+  const uint64_t computes = role_ == PeerRole::kWorker ? 1 : 0;
+  for (int server = 0; server < job_.servers; ++server)
+    Ask(server, {.kind = MessageKind::kPull, .value = computes});
+  for (int server = 0; server < job_.servers; ++server)
+    Await(server, MessageKind::kValues, [&](const MessageHeader& header) {
+      return header.kind == MessageKind::kValues ? PiecesOf(server, layout_.half) : Pieces{};
+    });
+  return stream(0).header().number;
+}
+
+uint64_t ParameterClient::Push() {
+  for (int server = 0; server < job_.servers; ++server)
+    Ask(server, {.kind = MessageKind::kPush}, PiecesOf(server, 0));
+  for (int server = 0; server < job_.servers; ++server) Await(server, MessageKind::kPushed);
+  return stream(0).header().number;
+}
+
+TensorFile ParameterClient::ReadState() {
+  for (int server = 0; server < job_.servers; ++server)
+    Ask(server, {.kind = MessageKind::kReadState});
+  TensorFile state;
+  for (int server = 0; server < job_.servers; ++server) {
+    Await(server, MessageKind::kState);
+    DecodeTensors(stream(server).text(), state);
+  }
+  return state;
+}
+
+ServerProgress ParameterClient::Progress() {
+  Ask(0, {.kind = MessageKind::kProgress});
+  Await(0, MessageKind::kProgressIs);
+  ServerProgress progress;
+  if (stream(0).text().size() != sizeof progress)
+    throw Error(ErrorCode::kSystem, "parameter server 0 does not say how far it is");
+  std::memcpy(&progress, stream(0).text().data(), sizeof progress);
+  return progress;
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,445 @@
+// Marking a gradient counts its bucket down. A bucket starts when it and all buckets before it are
+// complete, so every rank starts them in the same order without a word. The wait marks what is
+// left, waits for the buckets in their order, and copies packed gradients back. Large ones are not
+// packed: each is a bucket, and reduced where it lies. Copies go by
+// cache-sized pieces, between which the buckets that are under way are moved on: the wire does not
+// wait for a copy.
+//
+// Whether any rank used a gradient in a step travels with the gradients: a flag for each, reduced
+// like them, at the end of the last bucket. That bucket starts after all gradients are marked, so
+// all flags are set by then.
+//
+// The first wait ends with the plan of all further steps: rank 0 tells in which order its gradients
+// became ready. Nothing is under way at that moment, and the reduction of an element does not
+// depend on the bucket that it is in. At such a moment the autotuner may change the size of the
+// buckets and their route, too.
+//
+// On a GPU all of this is enqueued: copies in the trainer's stream, reductions in another one,
+// which waits for the first where a bucket starts, and for which the first waits in the end. The
+// flags stay with the hosts, which do not wait for their GPUs: they are an operation of their own.
+
+#include "runtime/reducer/bucketed_reducer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/text.h"
+#include "dtrun/error.h"
+#include "runtime/job/rank_agreement.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+
+// A reducer that cannot be made sends nothing.
+std::vector<Gradient> Checked(std::vector<Gradient> gradients, const ReducerSettings& settings) {
+  CheckGradients(gradients);
+  CheckSettings(settings, gradients);
+  return gradients;
+}
+
+BucketPlan FirstPlan(const std::vector<Gradient>& gradients, const ReducerSettings& settings) {
+  const std::vector<GradientSpec> specs = SpecsOf(gradients);
+  return PlanBuckets(specs, PlanSettingsOf(settings, specs), ReverseOrder(specs.size()));
+}
+
+bool AreAllPacked(const std::vector<Gradient>& gradients) {
+  return std::all_of(gradients.begin(), gradients.end(), [](const Gradient& gradient) {
+    return gradient.buffer.data != nullptr;
+  });
+}
+
+// All gradients lie on it; -1: in host memory.
+int DeviceOf(const std::vector<Gradient>& gradients) {
+  return gradients.empty() ? -1 : gradients[0].buffer.device;
+}
+
+std::unique_ptr<DeviceGradients> GpuOf(const std::vector<Gradient>& gradients) {
+  const int device = DeviceOf(gradients);
+  if (device < 0) return nullptr;
+  return MakeDeviceGradients(device, gradients[0].buffer.stream);
+}
+
+const base::Clock& ClockOf(const ReducerSettings& settings) {
+  static const base::SteadyClock steady;
+  return settings.clock == nullptr ? steady : *settings.clock;
+}
+
+}  // namespace
+
+GradientReducer::GradientReducer(
+    ops::Communicator& communicator, std::vector<Gradient> gradients, ReducerSettings settings,
+    std::unique_ptr<ReducerObserver> observer)
+    : gradients_(Checked(std::move(gradients), settings)),
+      settings_(Settled(std::move(settings), gradients_, communicator.members().SharesHost())),
+      communicator_(communicator.Duplicate()),
+      plan_(FirstPlan(gradients_, settings_)),
+      movable_(AgreeOnPlan()),
+      gpu_(GpuOf(gradients_)),
+      block_(*communicator_, plan_, DeviceOf(gradients_), gpu_.get()),
+      wire_(settings_.wire, [this] { Progress(); }),
+      was_used_(gradients_.size()),
+      order_(ReverseOrder(gradients_.size())),
+      rebuilt_(!settings_.rebuild || gradients_.empty()),
+      meter_(ClockOf(settings_)),
+      observer_(std::move(observer)) {
+  LayWire();
+  RegisterPlaces();
+  if (settings_.autotune) StartTuning();
+  Reset();
+}
+
+// Returns whether no rank has gradients in the block.
+bool GradientReducer::AgreeOnPlan() {
+  return Agree(
+      *communicator_, {"the reducer", "gradients to reduce", "gradient", Lines(settings_, plan_)},
+      AreAllPacked(gradients_));
+}
+
+// Gradients on a GPU that are reduced where the trainer has them: it keeps them there as long as
+// the reducer lives. On a rank that has them in the block there is nothing to register.
+void GradientReducer::RegisterPlaces() {
+  if (gpu_ == nullptr) return;
+  const auto place_of = [this](const Bucket& bucket) {
+    const Buffer& gradient = gradients_[bucket.gradients[0]].buffer;
+    return Buffer(gradient.data, gradient.data == nullptr ? 0 : gradient.count, gradient.dtype);
+  };
+  uint64_t places = 0;
+  for (const Bucket& bucket : plan_.buckets)
+    places += bucket.is_single && place_of(bucket).count > 0 ? 1 : 0;
+  communicator_->AllReduce(Buffer(&places, 1), ReduceOp::kMax);
+  if (places == 0) return;
+  ops::DeviceGroup& group = communicator_->device_group(DeviceOf(gradients_));
+  try {
+    for (const Bucket& bucket : plan_.buckets) {
+      if (!bucket.is_single) continue;
+      const Buffer place = place_of(bucket);
+      registered_.push_back(group.Register(place.data, place.bytes()).memory);
+    }
+  } catch (const Error& error) {
+    // On all ranks: there are more than can be registered. The rest is reduced as it is.
+    if (error.code() != ErrorCode::kUnavailable) throw;
+  }
+}
+
+GradientReducer::~GradientReducer() {
+  if (gpu_ != nullptr) {
+    try {
+      gpu_->Synchronize();
+    } catch (const Error&) {
+      // Nobody knows who still reads and writes.
+      block_.Keep();
+      for (std::unique_ptr<ops::Memory>& memory : registered_) ops::Keep(std::move(memory));
+    }
+    return;
+  }
+  const bool under_way = std::any_of(works_.begin(), works_.end(), [](const ops::Work& work) {
+    try {
+      return !work.Done();
+    } catch (const Error&) {
+      return true;  // given up: nobody knows whether its peers still write
+    }
+  });
+  if (!under_way) return;
+  // Left in the middle of a step, by an exception say: the process keeps the memory.
+  block_.Keep();
+  wire_.Keep();
+}
+
+void GradientReducer::LayWire() {
+  if (gpu_ != nullptr) {
+    host_flags_.resize(plan_.flags.count * SizeOf(plan_.flags.dtype));
+    flags_ = UsedFlags(settings_.op, FlagsOnHost());
+    return;
+  }
+  wire_.Lay(*communicator_, plan_);
+  flags_ = UsedFlags(settings_.op, wire_.flags().count > 0 ? wire_.flags() : block_.flags());
+}
+
+Buffer GradientReducer::FlagsOnHost() {
+  return Buffer(host_flags_.data(), plan_.flags.count, plan_.flags.dtype);
+}
+
+Buffer GradientReducer::gradient(size_t i) const {
+  CheckIndex(i);
+  return IsPacked(i) ? gradients_[i].buffer : block_.gradient(i);
+}
+
+void GradientReducer::CheckIndex(size_t i) const {
+  if (i < gradients_.size()) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text("gradient ", i, " does not exist; the reducer has ", gradients_.size()));
+}
+
+bool GradientReducer::IsAlone(size_t i) const {
+  CheckIndex(i);
+  return plan_.buckets[plan_.bucket_of[i]].is_single;
+}
+
+void GradientReducer::CheckAlone(size_t i) const {
+  if (IsAlone(i)) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "gradient ", i, " ", Describe(plan_.gradients[i]),
+          " shares its bucket with others, so that it cannot be reduced in a place of its own"));
+}
+
+bool GradientReducer::WasUsed(size_t i) const {
+  CheckIndex(i);
+  return was_used_[i];
+}
+
+template <typename Body>
+void GradientReducer::Communicate(const Body& body) {
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  try {
+    body();
+  } catch (...) {
+    error_ = std::current_exception();
+    throw;
+  }
+}
+
+void GradientReducer::BeginMark(size_t i) {
+  CheckIndex(i);
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  if (ready_[i]) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            "gradient ", i, " ", Describe(plan_.gradients[i]),
+            " was marked ready twice; call Wait() (or Step()) before the next backward pass"));
+  }
+  ready_[i] = true;
+  if (!rebuilt_) ready_order_.push_back(i);
+}
+
+void GradientReducer::EndMark(size_t i, bool used) {
+  if (observer_ != nullptr) observer_->Marked(i);
+  flags_.Set(i, used);
+  --missing_[plan_.bucket_of[i]];
+  StartReadyBuckets();
+}
+
+void GradientReducer::MarkReady(size_t i) {
+  BeginMark(i);
+  Communicate([&] {
+    const size_t b = plan_.bucket_of[i];
+    if (IsPacked(i) && plan_.buckets[b].is_single) {
+      places_[b] = gradients_[i].buffer.data;
+    } else if (IsPacked(i)) {
+      Copy(block_.gradient(i), gradients_[i].buffer.data);
+    }
+    EndMark(i, true);
+  });
+}
+
+void GradientReducer::MarkReadyFrom(size_t i, const void* source) {
+  BeginMark(i);
+  Communicate([&] {
+    Copy(block_.gradient(i), source);
+    EndMark(i, true);
+  });
+}
+
+void GradientReducer::MarkReadyAt(size_t i, const void* source, void* place) {
+  CheckAlone(i);
+  BeginMark(i);
+  Communicate([&] {
+    const GradientSpec& spec = plan_.gradients[i];
+    if (source != place) Copy(Buffer(place, spec.count, spec.dtype), source);
+    places_[plan_.bucket_of[i]] = place;
+    EndMark(i, true);
+  });
+}
+
+void GradientReducer::MarkUnused(size_t i) {
+  BeginMark(i);
+  Communicate([&] {
+    Clear(block_.gradient(i));
+    unused_here_[i] = true;
+    EndMark(i, false);
+  });
+}
+
+void GradientReducer::MarkUnusedAt(size_t i, void* place) {
+  CheckAlone(i);
+  BeginMark(i);
+  Communicate([&] {
+    Buffer zeros = gradients_[i].buffer;
+    zeros.data = place;
+    Clear(zeros);
+    places_[plan_.bucket_of[i]] = place;
+    EndMark(i, false);
+  });
+}
+
+// A mark that does nothing here pays for no look at the clock.
+void GradientReducer::StartReadyBuckets() {
+  if (works_.empty() && (missing_.empty() || missing_[0] != 0)) return;
+  const StepMeter::Scope timed(meter_);
+  // Between two layers of a backward pass is a good moment to move what is under way.
+  Progress();
+  while (works_.size() < plan_.buckets.size() && missing_[works_.size()] == 0) Start(works_.size());
+}
+
+void GradientReducer::Start(size_t b) {
+  Buffer reduced = GradientsOf(b);
+  if (wire_.Has(b)) {
+    reduced = wire_.Compress(b, reduced);
+  } else if (b + 1 == plan_.buckets.size() && gpu_ == nullptr) {
+    reduced.count += plan_.flags.count;
+  }
+  if (observer_ != nullptr) observer_->BucketStarts(b);
+  if (gpu_ != nullptr) {
+    gpu_->BeginReduction();
+    if (b + 1 == plan_.buckets.size())
+      flags_work_ = communicator_->StartAllReduce(FlagsOnHost(), settings_.op);
+  }
+  works_.push_back(communicator_->StartAllReduce(reduced, settings_.op, settings_.scale));
+  meter_.AddBucket(reduced.bytes());
+}
+
+Buffer GradientReducer::GradientsOf(size_t b) const {
+  Buffer gradients = block_.bucket(b);
+  if (places_[b] != nullptr) gradients.data = places_[b];
+  return gradients;
+}
+
+void GradientReducer::Wait() {
+  {
+    const StepMeter::Scope timed(meter_);
+    if (observer_ != nullptr) observer_->WaitBegins();
+    FinishStep();
+    if (observer_ != nullptr) observer_->WaitEnds();
+  }
+  meter_.EndStep();
+  if (tuner_ != nullptr) Tune();
+}
+
+void GradientReducer::FinishStep() {
+  for (const Bucket& bucket : plan_.buckets) {
+    for (const size_t i : bucket.gradients) {
+      if (!ready_[i]) MarkReady(i);
+    }
+  }
+  Communicate([this] {
+    FinishBuckets();
+    if (!rebuilt_) Rebuild();
+    Reset();
+  });
+}
+
+void GradientReducer::FinishBuckets() {
+  if (gpu_ != nullptr) {
+    gpu_->EndReductions();
+    flags_work_.Wait(meter_.lateness());
+  }
+  for (size_t b = 0; b < works_.size(); ++b) Finish(b);
+  for (size_t i = 0; i < gradients_.size(); ++i) was_used_[i] = flags_.WasUsed(i);
+  // Only the last bucket tells whether others used these.
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    if (unused_here_[i] && was_used_[i]) Unpack(i);
+  }
+}
+
+void GradientReducer::Finish(size_t b) {
+  works_[b].Wait(meter_.lateness());
+  if (wire_.Has(b)) wire_.Decompress(b, GradientsOf(b));
+  for (const size_t i : plan_.buckets[b].gradients) {
+    if (!unused_here_[i] && places_[b] == nullptr) Unpack(i);
+  }
+}
+
+void GradientReducer::Rebuild() {
+  std::vector<uint64_t> order = std::exchange(ready_order_, {});
+  communicator_->Broadcast(Buffer(order.data(), order.size()), 0);
+  rebuilt_ = true;
+  order_.assign(order.begin(), order.end());
+  Cut();
+}
+
+// Nothing is under way.
+void GradientReducer::Cut() {
+  BucketPlan plan =
+      movable_ ? PlanBuckets(plan_.gradients, plan_.settings, order_) : Replan(plan_, order_);
+  if (plan.buckets == plan_.buckets) return;
+  plan_ = std::move(plan);
+  if (movable_) block_.Clear();
+  LayWire();
+}
+
+void GradientReducer::StartTuning() {
+  uint64_t bytes = 0;
+  for (const GradientSpec& gradient : plan_.gradients)
+    bytes += gradient.count * SizeOf(gradient.dtype);
+  const Tuning defaults{settings_.bucket_bytes, communicator_->route().value_or(ops::Route())};
+  tuner_ = std::make_unique<Autotuner>(
+      *communicator_, defaults,
+      Text(gradients_.size(), " gradients of ", bytes, " bytes, ", Lines(settings_, plan_)[0]),
+      *settings_.autotune);
+  Apply(tuner_->tuning());
+}
+
+// Before the first step of the next plan.
+void GradientReducer::Tune() {
+  Communicate([this] {
+    if (!tuner_->EndStep(std::chrono::nanoseconds(meter_.last().total_ns))) return;
+    Apply(tuner_->tuning());
+    Reset();
+  });
+}
+
+// How large a gradient has to be to stand alone does not change: trainers have asked.
+void GradientReducer::Apply(const Tuning& tuning) {
+  if (communicator_->route() && tuning.route != *communicator_->route())
+    communicator_->SetRoute(tuning.route);
+  plan_.settings.bucket_bytes = tuning.bucket_bytes;
+  plan_.settings.first_bucket_bytes =
+      std::min(PlanSettingsOf(settings_, plan_.gradients).first_bucket_bytes, tuning.bucket_bytes);
+  Cut();
+}
+
+void GradientReducer::Unpack(size_t i) {
+  if (IsPacked(i)) Copy(gradients_[i].buffer, block_.gradient(i).data);
+}
+
+void GradientReducer::Copy(const Buffer& to, const void* from) {
+  if (gpu_ != nullptr) return gpu_->Copy(to, from);
+  constexpr uint64_t kPiece = 256 << 10;  // bytes
+  constexpr uint64_t kWorthTiming = 64 << 10;
+  std::optional<StepMeter::Scope> timed;
+  if (to.bytes() >= kWorthTiming) timed.emplace(meter_);
+  for (uint64_t begin = 0; begin < to.bytes(); begin += kPiece) {
+    std::memcpy(
+        static_cast<char*>(to.data) + begin, static_cast<const char*>(from) + begin,
+        std::min(kPiece, to.bytes() - begin));
+    Progress();
+  }
+}
+
+void GradientReducer::Clear(const Buffer& buffer) {
+  if (buffer.count == 0) return;
+  if (gpu_ != nullptr) return gpu_->Clear(buffer);
+  std::memset(buffer.data, 0, buffer.bytes());
+}
+
+void GradientReducer::Progress() {
+  if (!works_.empty()) works_.back().Test();
+}
+
+void GradientReducer::Reset() {
+  ready_.assign(gradients_.size(), false);
+  unused_here_.assign(gradients_.size(), false);
+  places_.assign(plan_.buckets.size(), nullptr);
+  missing_.clear();
+  for (const Bucket& bucket : plan_.buckets) missing_.push_back(bucket.gradients.size());
+  works_.clear();
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,94 @@
+#include "runtime/reducer/wire_compression.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ops/reduce/reduce.h"
+
+namespace dtrun::runtime {
+namespace {
+
+// f64 as f32, rounded to odd: what is not exact gets an odd last bit, so that rounding the result
+// once more, to 16 bits, gives what rounding the f64 itself to 16 bits would.
+float RoundedToOdd(double value) {
+  const float nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;
+  uint32_t bits = 0;
+  std::memcpy(&bits, &nearest, sizeof bits);
+  if (std::fabs(static_cast<double>(nearest)) > std::fabs(value)) --bits;  // toward zero
+  bits |= 1;
+  float odd = 0;
+  std::memcpy(&odd, &bits, sizeof odd);
+  return odd;
+}
+
+class Cast : public WireFormat {
+ public:
+  explicit Cast(DType wire) : wire_(wire) {}
+  std::string description() const override { return NameOf(wire_); }
+  DType dtype() const override { return wire_; }
+  uint64_t Count(size_t, const Buffer& gradients) override { return gradients.count; }
+  bool IsElementwise() const override { return true; }
+
+  void Compress(size_t, const Buffer& gradients, const Buffer& wire) override {
+    if (gradients.dtype == DType::kF32)
+      return ops::Convert(gradients.data, DType::kF32, wire.data, wire_, wire.count);
+    const auto* values = static_cast<const double*>(gradients.data);
+    ByPieces(wire, [&](uint64_t first, uint64_t count, void* narrow) {
+      for (uint64_t k = 0; k < count; ++k) piece_[k] = RoundedToOdd(values[first + k]);
+      ops::Convert(piece_, DType::kF32, narrow, wire_, count);
+    });
+  }
+
+  void Decompress(size_t, const Buffer& wire, const Buffer& gradients) override {
+    if (gradients.dtype == DType::kF32)
+      return ops::Convert(wire.data, wire_, gradients.data, DType::kF32, wire.count);
+    auto* values = static_cast<double*>(gradients.data);
+    ByPieces(wire, [&](uint64_t first, uint64_t count, const void* narrow) {
+      ops::Convert(narrow, wire_, piece_, DType::kF32, count);
+      std::copy(piece_, piece_ + count, values + first);
+    });
+  }
+
+ private:
+  static constexpr uint64_t kPiece = 1024;  // elements
+
+  template <typename Body>
+  static void ByPieces(const Buffer& wire, const Body& body) {
+    for (uint64_t first = 0; first < wire.count; first += kPiece) {
+      const uint64_t count = std::min(kPiece, wire.count - first);
+      body(first, count, wire.Slice(first, count).data);
+    }
+  }
+
+  DType wire_;
+  float piece_[kPiece] = {};
+};
+
+}  // namespace
+
+std::shared_ptr<WireFormat> CreateCast(DType wire) { return std::make_shared<Cast>(wire); }
+
+bool IsCompressed(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
+
+bool CarriesFlags(const WireFormat& format) {
+  switch (format.dtype()) {
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF32:
+    case DType::kF64: return true;
+    case DType::kU8:
+    case DType::kI8:
+    case DType::kU16:
+    case DType::kI16:
+    case DType::kU32:
+    case DType::kI32:
+    case DType::kU64:
+    case DType::kI64:
+    case DType::kBool: return false;
+  }
+  return false;
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,318 @@
+// The engine and the reducers tell a Tracer what happens, which writes it into the buffer that is
+// on. When the program stops a timeline, rank 0 gathers the buffers of all ranks and writes them as
+// one file. Ranks of a host share a clock; for each other host, its first rank and rank 0 look at
+// theirs in turns when the timeline starts.
+
+#include "runtime/timeline/job_timeline.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "base/trace_json.h"
+#include "dtrun/error.h"
+#include "ops/engine/flight_recorder.h"
+
+namespace dtrun::runtime {
+namespace {
+
+using base::Text;
+using base::TraceType;
+
+constexpr int kClockLooks = 8;
+constexpr uint64_t kMostAtOnce = 1 << 20;  // bytes
+
+struct FileCloser {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, FileCloser>;
+
+base::TimePoint Now() { return std::chrono::steady_clock::now(); }
+int64_t NowNs() { return Now().time_since_epoch() / std::chrono::nanoseconds(1); }
+
+// What rank 0 has to say of a file, to all.
+void ShareError(ops::Communicator& communicator, const std::string& mine) {
+  for (const std::string& error : ops::AllGatherBytes(communicator, mine))
+    if (!error.empty()) throw Error(ErrorCode::kSystem, error);
+}
+
+// What the clock of `peer` is ahead of this rank's; it calls ShowClock.
+base::ClockOffset LookAtClockOf(ops::Communicator& communicator, int peer) {
+  base::ClockOffset best = {.uncertainty_ns = INT64_MAX};
+  for (int i = 0; i < kClockLooks; ++i) {
+    int64_t theirs = 0;
+    ops::Work answer = communicator.StartReceive(Buffer(&theirs, 1), peer);
+    const int64_t asked = NowNs();
+    int64_t question = i;
+    communicator.StartSend(Buffer(&question, 1), peer).Wait();
+    answer.Wait();
+    const int64_t half = (NowNs() - asked) / 2;
+    if (half < best.uncertainty_ns) best = {theirs - (asked + half), half};
+  }
+  return best;
+}
+
+void ShowClock(ops::Communicator& communicator, int peer) {
+  for (int i = 0; i < kClockLooks; ++i) {
+    int64_t question = 0;
+    communicator.StartReceive(Buffer(&question, 1), peer).Wait();
+    int64_t mine = NowNs();
+    communicator.StartSend(Buffer(&mine, 1), peer).Wait();
+  }
+}
+
+// By rank, known to rank 0 alone.
+std::vector<base::ClockOffset> MeasureClocks(
+    ops::Communicator& communicator, const std::vector<int>& host_of_rank) {
+  std::map<int, int> first_rank;  // by host
+  for (size_t rank = 0; rank < host_of_rank.size(); ++rank)
+    first_rank.try_emplace(host_of_rank[rank], static_cast<int>(rank));
+  std::map<int, base::ClockOffset> by_host;
+  for (const auto& [host, rank] : first_rank) {
+    if (rank == 0) continue;
+    if (communicator.rank() == 0) by_host[host] = LookAtClockOf(communicator, rank);
+    if (communicator.rank() == rank) ShowClock(communicator, 0);
+  }
+  std::vector<base::ClockOffset> by_rank;
+  for (const int host : host_of_rank) by_rank.push_back(by_host[host]);
+  return by_rank;
+}
+
+}  // namespace
+
+// Writes down what the engine and the reducers of a rank do.
+class Timeline::Tracer : public ops::OperationObserver {
+ public:
+  explicit Tracer(int launch_rank) : launch_rank_(launch_rank) {}
+
+  // Not while another thread is in a call of this object, but for those that only find it off.
+  // Buffers stay for as long as this object, since a thread may be in the middle of a record.
+  void WriteTo(std::shared_ptr<TraceBuffer> buffer) {
+    std::lock_guard lock(mutex_);
+    if (std::find(buffers_.begin(), buffers_.end(), buffer) == buffers_.end())
+      buffers_.push_back(buffer);
+    communicators_.clear();
+    buffer_.store(buffer.get(), std::memory_order_release);
+    buffer->TurnOn();
+    for (const auto& [id, names] : reducers_) WriteNames(*buffer, id, names);
+  }
+
+  TraceBuffer* buffer() const {
+    TraceBuffer* buffer = buffer_.load(std::memory_order_acquire);
+    return buffer != nullptr && buffer->on() ? buffer : nullptr;
+  }
+
+  uint32_t AddReducer(std::vector<std::string> names) {
+    std::lock_guard lock(mutex_);
+    const uint32_t id = ++last_reducer_;
+    if (TraceBuffer* buffer = this->buffer()) WriteNames(*buffer, id, names);
+    reducers_[id] = std::move(names);
+    return id;
+  }
+  void RemoveReducer(uint32_t id) {
+    std::lock_guard lock(mutex_);
+    reducers_.erase(id);
+  }
+
+  void Started(uint64_t number, const ops::Operation& operation, base::TimePoint now) override {
+    TraceBuffer* buffer = this->buffer();
+    if (buffer == nullptr) return;
+    uint64_t call[sizeof(base::Call) / sizeof(uint64_t)];
+    std::memcpy(call, &operation.call(), sizeof call);
+    const Place place = PlaceOf(*buffer, operation.members());
+    buffer->Add(
+        TraceType::kStarted, static_cast<uint32_t>(number),
+        {TraceTime(now), operation.sequence(), call[0], call[1], call[2], call[3], call[4],
+         uint64_t{place.communicator} << 32 | place.own_rank});
+    static_assert(std::size(call) == 5);
+  }
+
+  void Ended(uint64_t number, base::TimePoint arrived, base::TimePoint now, bool failed) override {
+    if (TraceBuffer* buffer = this->buffer())
+      buffer->Add(
+          TraceType::kEnded, static_cast<uint32_t>(number),
+          {TraceTime(now), TraceTime(arrived), failed ? uint64_t{1} : uint64_t{0}});
+  }
+
+ private:
+  struct Place {
+    uint32_t communicator, own_rank;
+  };
+
+  // Called by the engine alone, one call at a time; WriteTo is what it takes the lock for.
+  Place PlaceOf(TraceBuffer& buffer, const ops::Members& members) {
+    std::lock_guard lock(mutex_);
+    const auto number = static_cast<uint32_t>(communicators_.size());
+    const auto [found, is_new] = communicators_.try_emplace(members.name, Place{number, 0});
+    if (!is_new) return found->second;
+    const auto& ranks = members.world_ranks;
+    found->second.own_rank =
+        static_cast<uint32_t>(std::find(ranks.begin(), ranks.end(), launch_rank_) - ranks.begin());
+    buffer.AddText(TraceType::kCommunicator, number, {}, members.name);
+    return found->second;
+  }
+
+  static void WriteNames(TraceBuffer& buffer, uint32_t id, const std::vector<std::string>& names) {
+    for (size_t i = 0; i < names.size(); ++i)
+      buffer.AddText(
+          TraceType::kGradient, 0, {uint64_t{id} << 32 | static_cast<uint32_t>(i)}, names[i]);
+  }
+
+  int launch_rank_;
+  std::atomic<TraceBuffer*> buffer_{nullptr};
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<TraceBuffer>> buffers_;
+  std::map<std::string, Place> communicators_;
+  std::map<uint32_t, std::vector<std::string>> reducers_;
+  uint32_t last_reducer_ = 0;
+};
+
+// A timeline that the program has started and will stop.
+struct Timeline::Session {
+  std::string path;
+  File file;                              // of rank 0
+  std::vector<base::ClockOffset> clocks;  // by rank, likewise
+};
+
+Timeline::Timeline(TraceBuffer::Owner owner, ops::Engine& engine)
+    : owner_(std::move(owner)), engine_(engine), tracer_(std::make_shared<Tracer>(owner_.rank)) {}
+
+Timeline::~Timeline() { engine_.SetObserver(nullptr); }
+
+std::unique_ptr<ReducerObserver> Timeline::ObserveReducer(std::vector<std::string> gradients) {
+  class Observer : public ReducerObserver {
+   public:
+    Observer(std::shared_ptr<Tracer> tracer, std::vector<std::string> gradients)
+        : tracer_(std::move(tracer)), id_(tracer_->AddReducer(std::move(gradients))) {}
+    ~Observer() override { tracer_->RemoveReducer(id_); }
+    void Marked(size_t gradient) override {
+      if (TraceBuffer* buffer = tracer_->buffer())
+        buffer->AddMark(id_, static_cast<uint32_t>(gradient), Now());
+    }
+    void BucketStarts(size_t bucket) override {
+      if (TraceBuffer* buffer = tracer_->buffer())
+        buffer->Add(TraceType::kBucket, 0, {uint64_t{id_} << 32 | static_cast<uint32_t>(bucket)});
+    }
+    void WaitBegins() override { Write(TraceType::kWaitBegins); }
+    void WaitEnds() override { Write(TraceType::kWaitEnds); }
+
+   private:
+    void Write(TraceType type) {
+      if (TraceBuffer* buffer = tracer_->buffer()) buffer->Add(type, id_, {TraceTime(Now())});
+    }
+
+    std::shared_ptr<Tracer> tracer_;
+    uint32_t id_;
+  };
+  return std::make_unique<Observer>(tracer_, std::move(gradients));
+}
+
+void Timeline::StartInFile(const std::string& path) {
+  in_file_ = true;  // on every rank, also where there is no room for the file
+  tracer_->WriteTo(TraceBuffer::InFile(path, owner_));
+  engine_.SetObserver(tracer_);
+}
+
+void Timeline::Start(
+    ops::Communicator& world, const std::vector<int>& host_of_rank, const std::string& path) {
+  if (in_file_)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "StartTimeline: dtrun --timeline writes the timeline of this job already");
+  if (session_ != nullptr)
+    throw Error(
+        ErrorCode::kInvalidArgument, Text(
+                                         "StartTimeline: a timeline is already being written, to '",
+                                         session_->path, "'; call StopTimeline() first"));
+  if (communicator_ == nullptr) communicator_ = world.Duplicate();
+  auto session = std::make_unique<Session>();
+  session->path = path;
+  std::string error;
+  if (world.rank() == 0) {
+    session->file.reset(std::fopen(path.c_str(), "we"));
+    if (session->file == nullptr)
+      error = Text("StartTimeline: cannot write '", path, "': ", std::strerror(errno));
+  }
+  try {
+    if (memory_ == nullptr) memory_ = TraceBuffer::InMemory(owner_);
+  } catch (const Error& no_memory) {
+    if (error.empty()) error = Text("StartTimeline: rank ", world.rank(), ": ", no_memory.what());
+  }
+  ShareError(*communicator_, error);
+  session->clocks = MeasureClocks(*communicator_, host_of_rank);
+  session_ = std::move(session);
+  tracer_->WriteTo(memory_);
+  engine_.SetObserver(tracer_);
+}
+
+void Timeline::Stop() {
+  if (session_ == nullptr)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        in_file_ ? "StopTimeline: that of dtrun --timeline ends with the job"
+                 : "StopTimeline: no timeline is being written");
+  engine_.SetObserver(nullptr);
+  memory_->TurnOff();
+  const std::unique_ptr<Session> session = std::move(session_);
+  const std::vector<std::string> traces = GatherTraces();
+  std::string error;
+  if (communicator_->rank() == 0) error = WriteTimeline(*session, traces);
+  memory_->Clear();
+  ShareError(*communicator_, error);
+}
+
+// At rank 0: the trace of every rank. The others get nothing.
+std::vector<std::string> Timeline::GatherTraces() {
+  uint64_t mine = memory_->used_bytes();
+  std::vector<uint64_t> sizes(static_cast<size_t>(communicator_->size()));
+  communicator_->AllGather(Buffer(&mine, 1), Buffer(sizes.data(), sizes.size()));
+  std::vector<std::string> traces(sizes.size());
+  auto* own = static_cast<char*>(const_cast<void*>(memory_->data()));
+  const auto for_pieces = [](uint64_t bytes, const auto& use) {
+    for (uint64_t begin = 0; begin < bytes; begin += kMostAtOnce)
+      use(begin, std::min(kMostAtOnce, bytes - begin));
+  };
+  if (communicator_->rank() != 0) {
+    for_pieces(mine, [&](uint64_t begin, uint64_t count) {
+      communicator_->StartSend(Buffer(own + begin, count, DType::kU8), 0).Wait();
+    });
+    return traces;
+  }
+  traces[0].assign(own, mine);
+  for (size_t rank = 1; rank < sizes.size(); ++rank) {
+    traces[rank].resize(sizes[rank]);
+    for_pieces(sizes[rank], [&](uint64_t begin, uint64_t count) {
+      const Buffer piece(traces[rank].data() + begin, count, DType::kU8);
+      communicator_->StartReceive(piece, static_cast<int>(rank)).Wait();
+    });
+  }
+  return traces;
+}
+
+// Returns why it could not, or "".
+std::string Timeline::WriteTimeline(Session& session, const std::vector<std::string>& traces) {
+  std::vector<base::TraceSource> sources;
+  for (size_t rank = 0; rank < traces.size(); ++rank)
+    sources.push_back(
+        {session.clocks[rank], [&trace = traces[rank]] {
+           std::vector<base::TraceSlot> aligned(trace.size() / sizeof(base::TraceSlot) + 1);
+           std::memcpy(static_cast<void*>(aligned.data()), trace.data(), trace.size());
+           return base::ReadTrace(aligned.data(), trace.size());
+         }});
+  bool good = true;
+  base::WriteTraceJson(
+      sources, {{"np", Text(communicator_->size())}}, [&](const std::string& piece) {
+        good =
+            good && std::fwrite(piece.data(), 1, piece.size(), session.file.get()) == piece.size();
+      });
+  good = std::fclose(session.file.release()) == 0 && good;
+  return good ? ""
+              : Text("StopTimeline: cannot write '", session.path, "': ", std::strerror(errno));
+}
+
+}  // namespace dtrun::runtime

@@ -1,0 +1,79 @@
+#ifndef DTRUN_RUNTIME_TIMELINE_STEP_METER_H_
+#define DTRUN_RUNTIME_TIMELINE_STEP_METER_H_
+
+#include <cstddef>
+#include <utility>
+
+#include "base/flight_record.h"
+#include "base/process.h"
+#include "ops/engine/flight_recorder.h"
+
+namespace dtrun::runtime {
+
+/// Adds up where the time of steps goes: see <dtrun/detail/statistics.h>. Not
+/// thread-safe.
+class StepMeter {
+ public:
+  explicit StepMeter(const base::Clock& clock) : clock_(&clock), began_(clock.Now()) {}
+
+  /// While it lives, the time is the reducer's own. Of scopes inside each other the outer one
+  /// counts.
+  class [[nodiscard]] Scope {
+   public:
+    explicit Scope(StepMeter& meter) {
+      if (std::exchange(meter.inside_, true)) return;
+      meter_ = &meter;
+      entered_ = meter.clock_->Now();
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() {
+      if (meter_ == nullptr) return;
+      meter_->left_ = meter_->clock_->Now();
+      meter_->exposed_ += meter_->left_ - entered_;
+      meter_->inside_ = false;
+    }
+
+   private:
+    StepMeter* meter_ = nullptr;  // null: inside another
+    base::TimePoint entered_ = {};
+  };
+
+  void AddBucket(uint64_t bytes) {
+    ++running_.buckets;
+    running_.bytes += bytes;
+  }
+  /// For waits to add to.
+  ops::Lateness& lateness() { return lateness_; }
+  /// The scope of its wait has just ended.
+  void EndStep();
+
+  const base::StepTotals& last() const { return last_; }
+  const base::StepTotals& total() const { return total_; }
+  /// Of all steps.
+  const ops::Lateness& total_lateness() const { return lateness_; }
+
+ private:
+  const base::Clock* clock_;
+  base::TimePoint began_, left_ = {};
+  base::Duration exposed_ = {};
+  ops::Lateness lateness_;            // of all steps
+  base::Duration counted_late_ = {};  // of it, in steps that have ended
+  bool inside_ = false;
+  base::StepTotals running_, last_, total_;
+};
+
+/// Sees what a GradientReducer does, from the thread that uses it. It must be quick.
+class ReducerObserver {
+ public:
+  virtual ~ReducerObserver() = default;
+  virtual void Marked(size_t gradient) = 0;
+  /// The next operation that this thread starts is that of the bucket.
+  virtual void BucketStarts(size_t bucket) = 0;
+  virtual void WaitBegins() = 0;
+  virtual void WaitEnds() = 0;
+};
+
+}  // namespace dtrun::runtime
+
+#endif  // DTRUN_RUNTIME_TIMELINE_STEP_METER_H_

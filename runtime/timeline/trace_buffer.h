@@ -1,0 +1,78 @@
+#ifndef DTRUN_RUNTIME_TIMELINE_TRACE_BUFFER_H_
+#define DTRUN_RUNTIME_TIMELINE_TRACE_BUFFER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+#include "base/process.h"
+#include "base/trace.h"
+
+namespace dtrun::runtime {
+
+/// Where a rank writes its trace (base/trace.h), in memory that other processes may read at any
+/// moment. While it is off, a record costs one load. Any thread; no lock, no call of the kernel.
+class TraceBuffer {
+ public:
+  struct Owner {
+    int rank, size;
+    std::string host;
+  };
+
+  /// In a new file, which is there however this process ends; smaller where there is little room.
+  /// Throws Error kSystem.
+  static std::shared_ptr<TraceBuffer> InFile(const std::string& path, const Owner& owner);
+  /// In memory of this process alone. Throws Error kSystem.
+  static std::shared_ptr<TraceBuffer> InMemory(const Owner& owner);
+  ~TraceBuffer();
+  TraceBuffer(const TraceBuffer&) = delete;
+  TraceBuffer& operator=(const TraceBuffer&) = delete;
+
+  /// From here on records are written, after those that are there.
+  void TurnOn();
+  void TurnOff() { on_.store(false, std::memory_order_relaxed); }
+  bool on() const { return on_.load(std::memory_order_relaxed); }
+  /// Of one in memory, which is off: takes all records away. A thread that was in the middle of one
+  /// may still write it.
+  void Clear();
+
+  /// The trace as it is now.
+  const void* data() const { return header_; }
+  size_t used_bytes() const { return base::UsedTraceBytes(header_, bytes_); }
+
+  /// Records of one slot, and of several, by the thread that calls. Nothing while it is off.
+  void AddMark(uint32_t reducer, uint32_t gradient, base::TimePoint now);
+  void Add(base::TraceType type, uint32_t id, std::initializer_list<uint64_t> words);
+  /// `words`, then the text, which is cut at 4,000 bytes.
+  void AddText(
+      base::TraceType type, uint32_t id, std::initializer_list<uint64_t> words,
+      const std::string& text);
+
+ private:
+  static constexpr uint32_t kMostThreads = 255;  // more share a number
+
+  TraceBuffer(void* data, size_t bytes, bool in_file, const Owner& owner);
+  base::TraceSlot* Reserve(uint64_t slots);
+  uint8_t ThreadNumber();
+  void Store(
+      base::TraceType type, uint32_t id, uint8_t thread, const uint64_t* words, size_t count);
+
+  base::TraceHeader* header_;
+  base::TraceSlot* slots_;
+  size_t bytes_;
+  bool in_file_;
+  std::atomic<bool> on_{false};
+  std::atomic<uint32_t> threads_{0};
+  std::atomic<uint64_t> thread_ids_[kMostThreads] = {};  // by number
+};
+
+inline uint64_t TraceTime(base::TimePoint time) {
+  return static_cast<uint64_t>(time.time_since_epoch().count());
+}
+
+}  // namespace dtrun::runtime
+
+#endif

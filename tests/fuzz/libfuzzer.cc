@@ -1,0 +1,11 @@
+// What libFuzzer calls: the one target of this program.
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/fuzz/refused.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const dtrun::fuzz::Target target = dtrun::fuzz::Targets().begin()->second;
+  return target(data, size);
+}

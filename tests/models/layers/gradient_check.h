@@ -1,0 +1,62 @@
+#ifndef DTRUN_TESTS_MODELS_LAYERS_GRADIENT_CHECK_H_
+#define DTRUN_TESTS_MODELS_LAYERS_GRADIENT_CHECK_H_
+
+#include <functional>
+#include <vector>
+
+#include "models/layers/sequential.h"
+#include "tests/models/layers/reference_layers.h"
+
+namespace dtrun::testing {
+
+/// A network with memory for its gradients, parameters that are not all alike, a batch of made-up
+/// examples and their labels, which goes through in one pass.
+class CheckedNetwork {
+ public:
+  CheckedNetwork(
+      const models::Shape& input, models::LayerList layers, int examples,
+      const models::SequentialOptions& options);
+
+  models::Sequential& model() { return model_; }
+  int examples() const { return examples_; }
+  /// Forward in training and back, with softmax cross-entropy; returns the sum of the losses. The
+  /// gradient is that of their mean.
+  double Train();
+  void Forward(bool training);
+
+  std::vector<double> parameters();
+  std::vector<double> gradients();
+  Batch inputs() const { return inputs_; }
+  /// Instead of the made-up ones.
+  void SetInputs(const std::function<void(int example, float* values)>& write);
+  std::vector<float> outputs();
+  size_t label(size_t example) const { return example % model_.classes(); }
+
+ private:
+  void LoadInputs();
+
+  models::Sequential model_;
+  models::FloatArray gradient_memory_;
+  int examples_;
+  Batch inputs_;
+};
+
+/// What a network's outputs are in training, in double precision; reads the parameters one after
+/// the other.
+using Reference = std::function<Batch(Batch, const double*& parameter)>;
+
+/// Compares outputs and loss in training with the reference, and all gradients (every one of the
+/// first 400, some of more) with its central differences. 5 examples, in a chunk of 6.
+void CheckGradients(
+    const models::Shape& input, models::LayerList layers, const Reference& reference);
+
+/// Applies a function of one example to all.
+template <typename Function>
+Batch ForEach(Batch batch, const Function& function) {
+  for (Activations& x : batch) x = function(x);
+  return batch;
+}
+
+}  // namespace dtrun::testing
+
+#endif

@@ -1,0 +1,50 @@
+#ifndef DTRUN_TESTS_MODELS_LAYERS_REFERENCE_LAYERS_H_
+#define DTRUN_TESTS_MODELS_LAYERS_REFERENCE_LAYERS_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "models/layers/tensor.h"
+#include "models/layers/window.h"
+
+namespace dtrun::testing {
+
+/// The layers once more: in double precision, one value after the other. Parameters are read from
+/// where `parameter` points to, which is moved behind them.
+
+/// An activation with its shape, channels last.
+struct Activations {
+  models::Shape shape;
+  std::vector<double> values;
+
+  double& at(int h, int w, int c) {
+    return values
+        [(size_t(h) * size_t(shape.width) + size_t(w)) * size_t(shape.channels) + size_t(c)];
+  }
+};
+
+Activations Convolve(
+    Activations x, int filters, const models::Window& window, bool use_bias,
+    const double*& parameter);
+Activations MaxOfWindows(Activations x, const models::Window& window);
+Activations MeanOfWindows(Activations x, const models::Window& window);
+Activations MeanOfPixels(Activations x);
+Activations Connect(const Activations& x, int units, const double*& parameter);
+Activations ReluOf(Activations x);
+Activations SoftmaxOfChannels(Activations x);
+Activations Sum(Activations a, const Activations& b);
+double CrossEntropy(const std::vector<double>& logits, size_t label);
+
+/// A batch, for what looks at all of its examples.
+using Batch = std::vector<Activations>;
+
+struct Moments {
+  std::vector<double> mean, variance;  ///< of the channels
+};
+Moments MomentsOf(Batch batch);
+/// Gamma and beta are the parameters.
+Batch Normalize(Batch batch, const Moments& moments, double epsilon, const double*& parameter);
+
+}  // namespace dtrun::testing
+
+#endif

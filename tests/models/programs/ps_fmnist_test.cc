@@ -1,0 +1,246 @@
+// Real processes: ps_fmnist under dtrun --ps, and cnn_fmnist as one, on a small set that can be
+// learned, and once on Fashion-MNIST.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/models/idx_files.h"
+#include "tests/support/subprocess.h"
+
+namespace dtrun::testing {
+namespace {
+
+using Catch::Contains;
+using nlohmann::json;
+using Words = std::vector<std::string>;
+
+constexpr char kFashionMnist[] = "/usr/share/datasets/fashion-mnist";
+
+Command Job(const Words& launch, const Words& options) {
+  Words argv = {"launcher/dtrun", "--tag", "none", "--launcher", "local", "--threads", "1"};
+  argv.insert(argv.end(), launch.begin(), launch.end());
+  argv.push_back("models/ps_fmnist");
+  argv.insert(argv.end(), options.begin(), options.end());
+  return {.argv = argv};
+}
+
+// A set of 400 images, and jobs on it.
+struct Trained {
+  Trained() { WriteToySet(folder, 400); }
+  Words Options(const Words& more) const {
+    Words options = {"--data-dir",   folder.path(), "--network", "mlp",
+                     "--batch-size", "20",          "--json",    folder.path() + "/result.json"};
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  }
+  json Result() const { return json::parse(std::ifstream(folder.path() + "/result.json")); }
+
+  TemporaryFolder folder;
+};
+
+TEST_CASE("workers learn together, and staleness is told") {
+  const Trained trained;
+  const std::string servers = GENERATE("1", "2");
+  const CommandResult result = Run(Job(
+      {"-np", servers == "1" ? "3" : "4", "--ps", servers}, trained.Options({"--epochs", "10"})));
+  CAPTURE(servers, result.out, result.err);
+  REQUIRE(result.exit_code == 0);
+  const json told = trained.Result();
+  CHECK(told["workers"] == 2);
+  CHECK(told["updates"] == 200);
+  CHECK(told["test_accuracy"].get<double>() > 0.9);
+  const auto staleness = told["staleness"].get<std::vector<uint64_t>>();
+  CHECK(std::accumulate(staleness.begin(), staleness.end(), uint64_t{0}) == 200);
+  CHECK_THAT(result.out, Contains("staleness 0: ") && Contains("test accuracy "));
+}
+
+TEST_CASE("a bound of 0 makes workers take turns") {
+  const Trained trained;
+  const CommandResult result = Run(
+      Job({"-np", "3", "--ps", "1"}, trained.Options({"--epochs", "2", "--max-staleness", "0"})));
+  REQUIRE(result.exit_code == 0);
+  CHECK(trained.Result()["staleness"] == json({40}));
+}
+
+TEST_CASE("training goes on from a checkpoint, and an evaluator has scored it") {
+  const Trained trained;
+  const Words saving = {"--checkpoint-dir",   trained.folder.path() + "/ckpt",
+                        "--checkpoint-every", "25",
+                        "--epochs",           "5"};
+  Words evaluating = saving;
+  evaluating.push_back("--evaluator");
+  const CommandResult first = Run(Job({"-np", "4", "--ps", "1"}, trained.Options(evaluating)));
+  CAPTURE(first.out, first.err);
+  REQUIRE(first.exit_code == 0);
+  CHECK_THAT(first.out, Contains("ckpt_100: test accuracy "));
+  Words more = saving;
+  more.back() = "10";
+  more.push_back("--resume");
+  const CommandResult second = Run(Job({"-np", "4", "--ps", "2"}, trained.Options(more)));
+  CAPTURE(second.out, second.err);
+  REQUIRE(second.exit_code == 0);
+  CHECK(trained.Result()["updates"] == 100);
+  CHECK(trained.Result()["test_accuracy"].get<double>() > 0.9);
+}
+
+// The kernel kills rank 2 after a second of computing, of which it would have some more to do: a
+// bound of staleness gives each worker its share of the steps, however busy the machine is.
+constexpr char kKilled[] = "if [ $RANK = 2 ]; then ulimit -t 1; fi; exec \"$@\"";
+
+TEST_CASE("with a worker killed on the way, servers train as well as one rank does by itself") {
+  if (!std::filesystem::exists(kFashionMnist)) {
+    std::printf("SKIPPED: there is no folder %s\n", kFashionMnist);
+    return;
+  }
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/result.json";
+  // The same updates: as many, each of 64 images, at the same rates.
+  const Words options = {"--network", "A", "--batch-size", "64", "--epochs", "1",
+                         "--verbose", "0", "--json",       file};
+  Words alone = {"models/cnn_fmnist", "--threads", "1"};
+  alone.insert(alone.end(), options.begin(), options.end());
+  REQUIRE(Run(Command{.argv = alone}).exit_code == 0);
+  const double synchronous = json::parse(std::ifstream(file))["test_accuracy"];
+
+  Words killed = {
+      "launcher/dtrun",
+      "--tag",
+      "none",
+      "--launcher",
+      "local",
+      "--threads",
+      "1",
+      "-np",
+      "3",
+      "--ps",
+      "1",
+      "sh",
+      "-c",
+      kKilled,
+      "sh",
+      "models/ps_fmnist"};
+  killed.insert(killed.end(), options.begin(), options.end());
+  killed.insert(killed.end(), {"--max-staleness", "1"});
+  const CommandResult result = Run(Command{.argv = killed});
+  CAPTURE(result.out, result.err);
+  REQUIRE(result.exit_code == 0);
+  const json told = json::parse(std::ifstream(file));
+  CHECK(told["lost_workers"] == 1);
+  CHECK(told["steps"] == 938);
+  const double asynchronous = told["test_accuracy"];
+  CAPTURE(synchronous, asynchronous);
+  CHECK(synchronous > 0.85);
+  CHECK(std::abs(asynchronous - synchronous) < 0.01);
+}
+
+TEST_CASE("an optimizer that needs variables as a whole has them so, on any number of servers") {
+  const Trained trained;
+  const std::string optimizer = GENERATE("lamb", "muon");
+  // On images of 12x12 its largest variable has 512 KiB, and would be cut.
+  Words options = {"--data-dir",   trained.folder.path(),
+                   "--network",    "C",
+                   "--batch-size", "20",
+                   "--json",       trained.folder.path() + "/result.json",
+                   "--epochs",     "1",
+                   "--optimizer",  optimizer};
+  const CommandResult result = Run(Job({"-np", "4", "--ps", "2"}, options));
+  CAPTURE(optimizer, result.out, result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(trained.Result()["updates"] == 20);
+}
+
+TEST_CASE("--strategy parameter_server makes cnn_fmnist such a program") {
+  const Trained trained;
+  const std::string model = trained.folder.path() + "/model";
+  Words argv = Job({"-np", "3", "--ps", "1"}, trained.Options({"--epochs", "10"})).argv;
+  *std::find(argv.begin(), argv.end(), "models/ps_fmnist") = "models/cnn_fmnist";
+  argv.insert(argv.end(), {"--strategy", "parameter_server", "--save", model});
+  const CommandResult result = Run(Command{.argv = argv});
+  CAPTURE(result.out, result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK_THAT(result.out, Contains("staleness 0: "));
+  CHECK(trained.Result()["updates"] == 200);
+  CHECK(trained.Result()["test_accuracy"].get<double>() > 0.9);
+  CHECK(std::filesystem::exists(model + "/model.json"));
+}
+
+TEST_CASE("a strategy and the kind of the job that do not go together are one line and code 2") {
+  const Trained trained;
+  const auto refusal = [&](const Words& launch, const Words& more) {
+    Words argv = Job(launch, trained.Options(more)).argv;
+    *std::find(argv.begin(), argv.end(), "models/ps_fmnist") = "models/cnn_fmnist";
+    const CommandResult result = Run(Command{.argv = argv});
+    CHECK(result.exit_code == 2);
+    CHECK(result.out.empty());
+    CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
+    return result.err;
+  };
+  CHECK(
+      refusal({"-np", "2"}, {"--strategy", "parameter_server"}) ==
+      "cnn_fmnist: this job has no parameter servers; start it with dtrun --ps N\n");
+  CHECK(
+      refusal({"-np", "3", "--ps", "1"}, {}) ==
+      "cnn_fmnist: strategy multi_worker_mirrored: this job has parameter servers (dtrun --ps 1), "
+      "and its ranks share no step; use parameter_server, or start it without --ps\n");
+  CHECK(
+      refusal({"-np", "2"}, {"--max-staleness", "1"}) ==
+      "cnn_fmnist: --max-staleness: given with --strategy multi_worker_mirrored, expected "
+      "--strategy parameter_server (see --help)\n");
+  CHECK_THAT(
+      refusal({"-np", "3", "--ps", "1"}, {"--strategy", "parameter_server", "--log-steps"}),
+      Contains("cnn_fmnist: --log-steps: with parameter servers no rank sees all steps"));
+}
+
+TEST_CASE("ps_fmnist.cc is short enough to be read") {
+  std::ifstream source("models/programs/ps_fmnist.cc");
+  REQUIRE(source.is_open());
+  int lines = 0;
+  for (std::string line; std::getline(source, line);) ++lines;
+  CHECK(lines < 120);
+}
+
+TEST_CASE("a wrong command line is one line and code 2, unusable data 66") {
+  const Trained trained;
+  struct Row {
+    Words launch, options;
+    int code;
+    std::string line;
+  };
+  const Row row = GENERATE(
+      Row{{"--ps", "1"}, {"--max-staleness", "-1"}, 2, "ps_fmnist: --max-staleness"},
+      Row{{"--ps", "1"},
+          {"--evaluator"},
+          2,
+          "ps_fmnist: --evaluator scores checkpoints, so it needs --checkpoint-dir (see --help)\n"},
+      Row{{"--ps", "1"}, {"--deterministic", "2"}, 2, "ps_fmnist: --deterministic: gradients come"},
+      Row{{"--ps", "1"}, {"--network", "none"}, 2, "ps_fmnist: --network"},
+      Row{{"--ps", "1"},
+          {"--strategy", "mirrored"},
+          2,
+          "ps_fmnist: --strategy mirrored: cnn_fmnist has it; expected parameter_server "},
+      Row{{"--ps", "1"}, {"--tensorboard", "logs"}, 2, "ps_fmnist: --tensorboard: with parameter"},
+      Row{{}, {}, 2, "ps_fmnist: this job has no parameter servers; start it with dtrun --ps N\n"},
+      Row{{"--ps", "1"}, {"--data-dir", "/nowhere"}, 66, "ps_fmnist: /nowhere"});
+  Words launch = {"-np", "3"};
+  launch.insert(launch.end(), row.launch.begin(), row.launch.end());
+  Words options = trained.Options({});
+  if (row.code == 66) options.erase(options.begin(), options.begin() + 2);
+  options.insert(options.end(), row.options.begin(), row.options.end());
+  const CommandResult result = Run(Job(launch, options));
+  CAPTURE(row.options, result.err);
+  CHECK(result.exit_code == row.code);
+  CHECK_THAT(result.err, Contains(row.line));
+}
+
+}  // namespace
+}  // namespace dtrun::testing

@@ -1,0 +1,338 @@
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/callbacks/all_ranks.h"
+#include "models/callbacks/callback.h"
+#include "models/callbacks/early_stopping.h"
+#include "models/callbacks/learning_rate.h"
+#include "models/callbacks/log_values.h"
+#include "models/callbacks/progress_bar.h"
+#include "models/callbacks/tensorboard.h"
+#include "models/callbacks/throughput.h"
+#include "tests/models/train/training_rig.h"
+#include "tests/support/subprocess.h"
+
+namespace dtrun::models {
+namespace {
+
+using dtrun::testing::Expect;
+using dtrun::testing::Nothing;
+using Lines = std::vector<std::string>;
+
+// Writes down its turns.
+class Recorder : public Callback {
+ public:
+  explicit Recorder(Lines& lines) : lines_(lines) {}
+  std::string name() const override { return "Recorder"; }
+  void OnTrainBegin(Run&) override { lines_.push_back("train begins"); }
+  void OnTrainEnd(Run&, const Logs&) override { lines_.push_back("train ends"); }
+  void OnEpochBegin(Run&) override { lines_.push_back("epoch begins"); }
+  void OnEpochEnd(Run& run, Logs& logs) override {
+    lines_.push_back("epoch ends");
+    Expect(logs.count("val_loss") == 1 && logs.count("accuracy") == 1, "logs of an epoch");
+    Expect(run.position.epoch == 1 && run.position.batch == 0, "one epoch is done");
+  }
+  void OnBatchBegin(Run& run) override {
+    lines_.push_back("batch " + std::to_string(run.position.batch) + " begins");
+  }
+  void OnBatchEnd(Run&, const Logs& logs) override {
+    lines_.push_back("batch ends");
+    Expect(logs.count("loss") == 1, "logs of a batch");
+  }
+  void OnTestBegin(Run& run) override {
+    lines_.push_back(run.validating ? "validation begins" : "test begins");
+  }
+  void OnTestEnd(Run&, const Logs&) override { lines_.push_back("test ends"); }
+  void OnTestBatchBegin(Run&) override { lines_.push_back("test batch begins"); }
+  void OnTestBatchEnd(Run&, const Logs&) override { lines_.push_back("test batch ends"); }
+  void OnPredictBegin(Run&) override { lines_.push_back("predict begins"); }
+  void OnPredictEnd(Run&) override { lines_.push_back("predict ends"); }
+  void OnPredictBatchBegin(Run&) override { lines_.push_back("predict batch begins"); }
+  void OnPredictBatchEnd(Run&) override { lines_.push_back("predict batch ends"); }
+
+ private:
+  Lines& lines_;
+};
+
+Lines WithBatches(Lines lines, const std::string& what, int batches, const std::string& end) {
+  for (int i = 0; i < batches; ++i) lines.insert(lines.end(), {what + " begins", what + " ends"});
+  lines.push_back(end);
+  return lines;
+}
+
+TEST_CASE("callbacks have their turns, in order") {
+  Lines fit, test, predict;
+  OnTrainingRanks(1, [&](TrainingRig& rig) {
+    rig.trainer.Fit(
+        rig.train, {.epochs = 1, .steps_per_epoch = 2, .validation_data = &rig.test},
+        Callbacks(Recorder(fit)));
+    rig.trainer.Evaluate(rig.test, Callbacks(Recorder(test)));
+    rig.trainer.Predict(rig.test, PredictTo::kAllRanks, Callbacks(Recorder(predict)));
+  });
+  Lines expected = WithBatches(
+      {"train begins", "epoch begins", "batch 0 begins", "batch ends", "batch 1 begins",
+       "batch ends", "validation begins"},
+      "test batch", 6, "test ends");
+  expected.insert(expected.end(), {"epoch ends", "train ends"});
+  CHECK(fit == expected);
+  CHECK(test == WithBatches({"test begins"}, "test batch", 6, "test ends"));
+  CHECK(predict == WithBatches({"predict begins"}, "predict batch", 6, "predict ends"));
+}
+
+// What a number is at the beginning of each batch.
+class Rates : public Callback {
+ public:
+  explicit Rates(std::vector<double>& rates) : rates_(rates) {}
+  std::string name() const override { return "Rates"; }
+  void OnBatchBegin(Run& run) override { rates_.push_back(run.learning_rate()); }
+
+ private:
+  std::vector<double>& rates_;
+};
+
+TEST_CASE("a schedule sets the rate at the beginning of each epoch, and says it on rank 0") {
+  Lines lines;
+  std::vector<double> rates;
+  const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
+    std::vector<double> mine;
+    rig.trainer.Fit(
+        rig.train, {.epochs = 3, .steps_per_epoch = 1},
+        Callbacks(
+            LearningRateScheduler(
+                [](uint64_t epoch, double rate) { return epoch == 0 ? 0.5 : rate / 2; },
+                [&](const std::string& line) { lines.push_back(line); }),
+            Rates(mine)));
+    if (rig.world.rank() == 0) rates = mine;
+  });
+  CHECK(errors == Nothing(2));
+  CHECK(rates == std::vector<double>{0.5, 0.25, 0.125});
+  CHECK(lines.size() == 3);
+  CHECK(lines[1] == "Epoch 2: LearningRateScheduler setting learning rate to 0.25");
+}
+
+TEST_CASE("a schedule that gives no rate is an error that names the epoch") {
+  const auto errors = OnTrainingRanks(2, [](TrainingRig& rig) {
+    const auto schedule = [](uint64_t epoch, double) { return epoch == 1 ? -1.0 : 0.1; };
+    rig.trainer.Fit(rig.train, {.epochs = 3}, Callbacks(LearningRateScheduler(schedule)));
+  });
+  CHECK(
+      errors == OnAll(
+                    2,
+                    "LearningRateScheduler: the schedule gave -1 for epoch 1, expected a learning "
+                    "rate above 0"));
+}
+
+TEST_CASE("the warm-up ends at the rate of all ranks' batches together") {
+  std::vector<double> rates;
+  OnTrainingRanks(4, [&](TrainingRig& rig) {
+    std::vector<double> mine;
+    rig.trainer.Fit(
+        rig.train, {.epochs = 3, .steps_per_epoch = 2},
+        Callbacks(LearningRateWarmup({.base_rate = 0.01, .epochs = 2}), Rates(mine)));
+    if (rig.world.rank() == 0) rates = mine;
+  });
+  REQUIRE(rates.size() == 6);
+  const std::vector<double> expected = {0.01, 0.0175, 0.025, 0.0325, 0.04, 0.04};
+  for (size_t i = 0; i < 6; ++i) CHECK(rates[i] == Approx(expected[i]));
+  CHECK_THROWS_WITH(
+      LearningRateWarmup({.epochs = 0}), "LearningRateWarmup: epochs is 0, expected at least 1");
+}
+
+// Puts a given number into each epoch's logs.
+class Says : public Callback {
+ public:
+  Says(std::string name, std::vector<double> values)
+      : name_(std::move(name)), values_(std::move(values)) {}
+  std::string name() const override { return "Says"; }
+  void OnEpochEnd(Run& run, Logs& logs) override {
+    logs[name_] = values_.at(run.position.epoch - 1) + run.world().rank();
+  }
+
+ private:
+  std::string name_;
+  std::vector<double> values_;
+};
+
+// Keeps the weights of one epoch's end.
+class Keeps : public Callback {
+ public:
+  Keeps(uint64_t epoch, std::vector<float>& weights, TrainingRig& rig)
+      : epoch_(epoch), weights_(weights), rig_(rig) {}
+  std::string name() const override { return "Keeps"; }
+  void OnEpochEnd(Run& run, Logs&) override {
+    if (run.position.epoch == epoch_) weights_ = rig_.Weights();
+  }
+
+ private:
+  uint64_t epoch_;
+  std::vector<float>& weights_;
+  TrainingRig& rig_;
+};
+
+TEST_CASE("training stops when a number has not improved for long enough, and goes back") {
+  Lines lines;
+  const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
+    std::vector<float> best;
+    const History history = rig.trainer.Fit(
+        rig.train, {.epochs = 9},
+        Callbacks(
+            Says("score", {5, 3, 3, 2.95, 1, 0}), Keeps(2, best, rig),
+            EarlyStopping(
+                {.monitor = "score",
+                 .min_delta = 0.1,
+                 .patience = 2,
+                 .restore_best_weights = true,
+                 .print = [&](const std::string& line) { lines.push_back(line); }})));
+    Expect(history.epochs.size() == 4, "4 epochs");
+    Expect(rig.Weights() == best, "the weights of the second epoch");
+  });
+  CHECK(errors == Nothing(2));
+  CHECK(
+      lines == Lines{"EarlyStopping: score has not improved for 2 epochs; best was 3 in epoch 2"});
+}
+
+TEST_CASE("a number that is not in the logs is named with those that are") {
+  const auto errors = OnTrainingRanks(2, [](TrainingRig& rig) {
+    rig.trainer.Fit(rig.train, {.epochs = 2}, Callbacks(EarlyStopping({.monitor = "val_los"})));
+  });
+  CHECK(
+      errors == OnAll(
+                    2,
+                    "EarlyStopping: monitor: 'val_los' is not in the logs, expected one of "
+                    "accuracy, learning_rate, loss"));
+  CHECK_THROWS_WITH(EarlyStopping({.min_delta = -1}), "min_delta: -1, expected 0 or more");
+}
+
+TEST_CASE("larger accuracies and smaller losses are better, and NaN never is") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Monitor accuracy("val_accuracy", MonitorMode::kAuto), loss("val_loss", MonitorMode::kAuto);
+  CHECK(accuracy.IsBetter(0.6, 0.5));
+  CHECK(!accuracy.IsBetter(0.5, 0.5));
+  CHECK(loss.IsBetter(0.4, 0.5));
+  CHECK(!loss.IsBetter(nan, loss.worst()));
+  CHECK(Monitor("error", MonitorMode::kMax).IsBetter(2, 1));
+}
+
+TEST_CASE("numbers of ranks are averaged, and weights that one rank has changed go to all") {
+  const auto errors = OnTrainingRanks(3, [](TrainingRig& rig) {
+    static_cast<float*>(rig.model.parameters()[0].value.data)[0] =
+        static_cast<float>(rig.world.rank());
+    const History history = rig.trainer.Fit(
+        rig.train, {.epochs = 1, .max_steps = 1},
+        Callbacks(BroadcastVariables(2), Says("memory", {10}), MetricAverage()));
+    Expect(history.logs[0].at("memory") == 11, "the mean of 10, 11 and 12");
+    std::vector<float> weights = rig.Weights(), of_rank_0 = weights;
+    rig.world.Broadcast(Buffer(of_rank_0.data(), of_rank_0.size()), 0);
+    Expect(weights == of_rank_0, "equal weights");
+    Expect(std::abs(weights[0] - 2) < 0.1f, "those of rank 2, and one step");
+  });
+  CHECK(errors == Nothing(3));
+}
+
+TEST_CASE("throughput counts all ranks' examples, and step losses are those of global batches") {
+  std::vector<std::vector<double>> losses(3);
+  const auto errors = OnTrainingRanks(3, [&](TrainingRig& rig) {
+    const History history = rig.trainer.Fit(
+        rig.train, {.epochs = 2},
+        Callbacks(Throughput(), StepLosses(losses[static_cast<size_t>(rig.world.rank())])));
+    const Logs& logs = history.logs[1];
+    Expect(
+        std::abs(logs.at("images_per_s") * logs.at("seconds") - double{kExamples}) < 1e-6,
+        "42 examples");
+    Expect(logs.at("exposed_share") > 0 && logs.at("exposed_share") <= 1, "a share");
+  });
+  CHECK(errors == Nothing(3));
+  CHECK(losses[0].size() == 12);
+  CHECK(losses[1] == losses[0]);
+}
+
+TEST_CASE("names have the numbers of the logs, formatted as Python does") {
+  const Logs logs = {{"epoch", 3}, {"val_loss", 0.4567}};
+  CHECK(FillIn("ckpt_{epoch}", logs) == "ckpt_3");
+  CHECK(FillIn("{epoch:02d}-{val_loss:.2f}", logs) == "03-0.46");
+  CHECK(FillIn("plain", logs) == "plain");
+  CHECK(FillIn("{step}", {{"step", 12345678}}) == "12345678");
+  CHECK(FillIn("{val_loss:e}", logs) == "4.567000e-01");
+  CHECK_THROWS_WITH(
+      FillIn("c{loss}", logs),
+      "the name 'c{loss}': {loss} is not known, expected one of epoch, val_loss");
+  CHECK_THROWS_WITH(
+      FillIn("{epoch:x}", logs),
+      "the name '{epoch:x}': the format ':x', expected one like :02d or "
+      ":.2f");
+  CHECK_THROWS_WITH(
+      FillIn("{val_loss:d}", logs),
+      "the name '{val_loss:d}': the format ':d' of 0.4567, expected a whole number");
+  CHECK_THROWS_WITH(FillIn("a{epoch", logs), "the name 'a{epoch': a '{' without '}'");
+}
+
+// All event files of a folder, and how many they are.
+std::pair<int, std::string> EventsIn(const std::string& folder) {
+  std::pair<int, std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ifstream stream(entry.path(), std::ios::binary);
+    found.second.append(std::istreambuf_iterator<char>(stream), {});
+    ++found.first;
+  }
+  return found;
+}
+
+TEST_CASE("TensorBoard's tags and folders are Keras's, and rank 0 alone writes") {
+  testing::TemporaryFolder folder;
+  const std::string logs = folder.path() + "/logs";
+  const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
+    rig.trainer.Fit(
+        rig.train, {.epochs = 1, .steps_per_epoch = 2, .validation_data = &rig.test},
+        Callbacks(TensorBoard(
+            {.log_dir = logs, .update_every_batches = 2, .histogram_every_epochs = 1})));
+  });
+  CHECK(errors == Nothing(2));
+  const auto [train_files, train] = EventsIn(logs + "/train");
+  const auto [validation_files, validation] = EventsIn(logs + "/validation");
+  CHECK(train_files == 1);
+  CHECK(validation_files == 1);
+  for (const char* tag :
+       {"epoch_loss", "epoch_accuracy", "epoch_learning_rate", "batch_loss",
+        "layer0.dense.kernel/histogram"}) {
+    INFO(tag);
+    CHECK(train.find(tag) != std::string::npos);
+    CHECK(validation.find("epoch_learning_rate") == std::string::npos);
+  }
+  for (const char* tag : {"epoch_loss", "epoch_accuracy", "evaluation_loss_vs_iterations"}) {
+    INFO(tag);
+    CHECK(validation.find(tag) != std::string::npos);
+  }
+}
+
+TEST_CASE("a progress line fits its terminal") {
+  const Logs logs = {{"accuracy", 0.8}, {"loss", 0.25}};
+  const EpochProgress progress{2, 8, 5, 10, 0, 100, 2.0};
+  CHECK(
+      ProgressLine(progress, logs, 200) ==
+      "Epoch 2/8 5/10 [============>...........] 2 s left, loss 0.2500, accuracy 0.8000, 50 "
+      "images/s");
+  CHECK(ProgressLine(progress, logs, 21) == "Epoch 2/8 5/10 [====");
+}
+
+TEST_CASE("an epoch's line has the loss first, and what was validated after what was trained") {
+  Logs logs = {{"accuracy", 0.8}, {"loss", 0.25}, {"val_accuracy", 0.5}, {"val_loss", 1}};
+  CHECK(
+      EpochLine(1, 8, logs, 1) ==
+      "Epoch 1/8: loss 0.2500, accuracy 0.8000, val_loss 1.0000, val_accuracy 0.5000");
+  logs["seconds"] = 2;
+  logs["images_per_s"] = 100;
+  logs["exposed_share"] = 0.125;
+  CHECK_THAT(
+      EpochLine(1, 8, logs, 2),
+      Catch::EndsWith("2.0 s, 100 images/s, communication exposed 12.5 %"));
+}
+
+}  // namespace
+}  // namespace dtrun::models
