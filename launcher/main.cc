@@ -1,5 +1,5 @@
-// dtrun: understands what the user says (settings.h, options.h), finds the hosts (host_sources.h),
-// plans (plan.h), then starts mpirun and watches it (job.h).
+// dtrun: reads the request (cli/command_line.h), finds the hosts (plan/job_options.h), plans the
+// job (plan/job_plan.h), then starts the ranks and watches them (job/job_run.h).
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -29,7 +29,6 @@
 #include "launcher/report/job_story.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
-#include "launcher/support/launcher_kind.h"
 #include "launcher/support/quoting.h"
 #include "launcher/support/user_files.h"
 
@@ -46,14 +45,14 @@ struct RankPlace {
 /// The places of all ranks; `cpus` and `quota` are this machine's. Throws UsageError for a binding
 /// that this machine cannot give.
 std::vector<RankPlace> PlacesOf(
-    const MpirunCall& call, Bind bind, const std::string& own_name, const std::vector<Cpu>& cpus,
+    const EngineCall& call, Bind bind, const std::string& own_name, const std::vector<Cpu>& cpus,
     std::optional<double> quota);
 
 /// The command as a shell reads it, then a line for each rank.
-std::string PlanText(const MpirunCall& call, const std::vector<RankPlace>& places);
+std::string PlanText(const EngineCall& call, const std::vector<RankPlace>& places);
 
 /// The same as JSON: "command" (the words), "variables" (names that are sent along) and "ranks".
-std::string PlanJson(const MpirunCall& call, const std::vector<RankPlace>& places);
+std::string PlanJson(const EngineCall& call, const std::vector<RankPlace>& places);
 
 /// What --check-build prints: dtrun's parts and the MPI that it would use, each with its file or
 /// with what is wrong. `path` is what $PATH says.
@@ -62,7 +61,7 @@ struct BuildReport {
   bool complete;  ///< jobs can be started by this launcher
 };
 
-BuildReport CheckBuild(const std::string& path, Launcher launcher);
+BuildReport CheckBuild(const std::string& path, const LaunchEngine& engine);
 
 namespace {
 
@@ -159,8 +158,7 @@ int Main(const std::vector<std::string>& arguments) {
     case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
     case Action::kCompletion: return Print(BashCompletion(DoctorSpellings()));
     case Action::kCheckBuild: {
-      const BuildReport report =
-          CheckBuild(base::ProcessEnv("PATH").value_or(""), options.launcher);
+      const BuildReport report = CheckBuild(base::ProcessEnv("PATH").value_or(""), *options.engine);
       const int printed = Print(report.text);
       return report.complete ? printed : static_cast<int>(ExitCode::kUnavailable);
     }
@@ -203,7 +201,7 @@ json RankJson(const RankPlace& place) {
 }  // namespace
 
 std::vector<RankPlace> PlacesOf(
-    const MpirunCall& call, Bind bind, const std::string& own_name, const std::vector<Cpu>& cpus,
+    const EngineCall& call, Bind bind, const std::string& own_name, const std::vector<Cpu>& cpus,
     std::optional<double> quota) {
   std::vector<RankPlace> places;
   int rank = 0;
@@ -218,8 +216,8 @@ std::vector<RankPlace> PlacesOf(
   return places;
 }
 
-std::string PlanText(const MpirunCall& call, const std::vector<RankPlace>& places) {
-  std::string text = ShellLine(StartArgv(call)) + "\n";
+std::string PlanText(const EngineCall& call, const std::vector<RankPlace>& places) {
+  std::string text = ShellLine(call.engine->Argv(call)) + "\n";
   for (const RankPlace& place : places)
     text += Text(
         "rank ", place.rank, " -> ", place.host,
@@ -227,10 +225,11 @@ std::string PlanText(const MpirunCall& call, const std::vector<RankPlace>& place
   return text;
 }
 
-std::string PlanJson(const MpirunCall& call, const std::vector<RankPlace>& places) {
+std::string PlanJson(const EngineCall& call, const std::vector<RankPlace>& places) {
   json ranks = json::array();
   for (const RankPlace& place : places) ranks.push_back(RankJson(place));
-  const json plan = {{"command", StartArgv(call)}, {"variables", call.exported}, {"ranks", ranks}};
+  const json plan = {
+      {"command", call.engine->Argv(call)}, {"variables", call.exported}, {"ranks", ranks}};
   return plan.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -239,7 +238,7 @@ namespace {
 using base::Text;
 
 struct Part {
-  const char* name;
+  std::string name;
   bool needed;  // to start any job
   std::function<std::string()> find;
 };
@@ -252,9 +251,12 @@ std::string LibraryFile(const std::string& name) {
 
 }  // namespace
 
-BuildReport CheckBuild(const std::string& path, Launcher launcher) {
-  const std::vector<Part> parts = {
-      {"mpirun", launcher == Launcher::kMpirun, [&] { return FindMpirun(path); }},
+BuildReport CheckBuild(const std::string& path, const LaunchEngine& engine) {
+  std::vector<Part> parts;
+  for (const LaunchEngine* each : LaunchEngines())
+    if (!each->is_own())
+      parts.push_back({each->program(), each == &engine, [&, each] { return each->Find(path); }});
+  const std::vector<Part> own = {
       {"dtrun_rank", true, [] { return FindHelper("dtrun_rank"); }},
       {"dtrun_agent", true, [] { return FindHelper("dtrun_agent"); }},
       {"dtrun_reach", true, [] { return FindHelper("dtrun_reach"); }},
@@ -262,6 +264,7 @@ BuildReport CheckBuild(const std::string& path, Launcher launcher) {
       {"libdtrun.so", false, [] { return LibraryFile("libdtrun.so.0"); }},
       {"libdtrun_mpi.so", false, [] { return LibraryFile("libdtrun_mpi.so"); }},
   };
+  parts.insert(parts.end(), own.begin(), own.end());
   BuildReport report = {Text("dtrun ", base::kVersion, '\n'), true};
   for (const Part& part : parts) {
     try {

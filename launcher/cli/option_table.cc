@@ -8,6 +8,7 @@
 
 #include "base/options.h"
 #include "base/text.h"
+#include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/networks/network_choice.h"
 #include "launcher/support/environment.h"
@@ -60,8 +61,33 @@ void SetBind(const OptionRow& row, const std::string& text, Options& options) {
 }
 
 void SetLauncher(const OptionRow& row, const std::string& text, Options& options) {
-  if (text != "mpirun" && text != "local") throw UsageError(Text("expected one of ", row.value));
-  options.launcher = text == "local" ? Launcher::kLocal : Launcher::kMpirun;
+  options.engine = FindLaunchEngine(text);
+  if (options.engine == nullptr) throw UsageError(Text("expected one of ", row.value));
+}
+
+// "mpirun|local"
+const char* EngineNames() {
+  static const std::string names = [] {
+    std::vector<std::string> all;
+    for (const LaunchEngine* engine : LaunchEngines()) all.push_back(engine->name());
+    return base::Join(all, "|");
+  }();
+  return names.c_str();
+}
+
+const char* EngineHelp() {
+  static const std::string help = [] {
+    std::string text = "what starts the ranks";
+    for (const LaunchEngine* engine : LaunchEngines())
+      if (!engine->summary().empty()) text += Text("; ", engine->name(), ": ", engine->summary());
+    return text;
+  }();
+  return help.c_str();
+}
+
+const char* DefaultEngine() {
+  static const std::string name = LaunchEngines().front()->name();
+  return name.c_str();
 }
 
 void AddExported(const OptionRow&, const std::string& text, Options& options) {
@@ -164,8 +190,8 @@ const std::vector<OptionRow>& OptionTable() {
        "false", SetFlag<&Options::oversubscribe>},
       {"--config", Kind::kValue, "FILE", kWhere,
        "read options from this YAML file; the command line wins", "", nullptr},
-      {"--launcher", Kind::kValue, "mpirun|local", kWhere,
-       "what starts the ranks; local: one host, without MPI", "mpirun", SetLauncher},
+      {"--launcher", Kind::kValue, EngineNames(), kWhere, EngineHelp(), DefaultEngine(),
+       SetLauncher},
 
       {"--bind", Kind::kValue, "auto|none|core|socket|numa", kRank,
        "what a rank is pinned to; --verbose reports it", "auto", SetBind},

@@ -263,7 +263,7 @@ std::string Heading(const HostLook& here) {
   return text + "\n";
 }
 
-std::string Verdict(const std::vector<Diagnosis>& hosts) {
+std::string Conclusion(const std::vector<Diagnosis>& hosts) {
   Cells bad;
   for (const Diagnosis& host : hosts)
     if (StopsJob(host.findings)) bad.push_back(host.look.host);
@@ -286,7 +286,7 @@ std::string DoctorText(const std::vector<Diagnosis>& hosts, const HostLook& here
     rows.push_back(RowOf(host));
     for (const Finding& finding : host.findings) findings += FindingLine(host.look.host, finding);
   }
-  return Heading(here) + "\n" + Table(rows) + "\n" + findings + Verdict(hosts);
+  return Heading(here) + "\n" + Table(rows) + "\n" + findings + Conclusion(hosts);
 }
 
 std::string DoctorJson(const std::vector<Diagnosis>& hosts, const HostLook& here) {

@@ -8,6 +8,7 @@
 
 #include "base/launch_env.h"
 #include "base/text.h"
+#include "launcher/engines/executables.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/support/launch_error.h"
 #include "launcher/support/quoting.h"
@@ -16,8 +17,6 @@ namespace dtrun::launcher {
 namespace {
 
 using Words = std::vector<std::string>;
-
-constexpr char kMark = '+';
 
 // Open MPI 4 divides "[::1]:2" at the wrong colon and asks ssh for the host "[".
 std::string EngineHost(const std::string& name) {
@@ -86,7 +85,7 @@ std::vector<Words> ReachOptions(const Reach& reach) {
   return options;
 }
 
-std::vector<Words> OwnOptions(const MpirunCall& call) {
+std::vector<Words> OwnOptions(const EngineCall& call) {
   std::vector<Words> options = {
       {"-np", base::Text(base::RankCount(call.placement))},
       {"--oversubscribe"},
@@ -120,59 +119,14 @@ std::vector<Words> OwnOptions(const MpirunCall& call) {
 
 }  // namespace
 
-// ssh never asks, and hands on neither the agent nor the display. All else is the user's to
-// configure.
-std::vector<std::string> SshArguments(const Reach& reach) {
-  Words words = {"-x", "-a",
-                 "-o", "BatchMode=yes",
-                 "-o", base::Text("ConnectTimeout=", reach.connect_timeout_s)};
-  if (reach.ssh_port > 0) Append(words, {"-p", base::Text(reach.ssh_port)});
-  if (!reach.ssh_identity.empty()) Append(words, {"-i", reach.ssh_identity});
-  return words;
-}
-
-std::vector<std::string> RemoteShell(const Reach& reach) {
-  // Open MPI takes several, between colons, and looks which is there.
-  const std::string own = reach.remote_shell.substr(0, reach.remote_shell.find(':'));
-  if (!own.empty()) return SplitWords(own);
-  Words words = {"ssh"};
-  Append(words, SshArguments(reach));
-  words.push_back("--");
-  return words;
-}
-
-std::string SshHost(const std::string& name) {
-  return name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
-}
-
-std::vector<std::string> MpirunArgv(const MpirunCall& call) {
-  Words argv = {call.mpirun};
+std::vector<std::string> MpirunArgv(const EngineCall& call) {
+  Words argv = {call.file};
   for (const Words& option : OwnOptions(call))
     if (option[0] == "-x" || !Sets(call.mpi_args, option)) Append(argv, option);
   Append(argv, call.mpi_args);
   Append(argv, {call.wrapper});
   Append(argv, MarkWords(call.program));
   return argv;
-}
-
-std::vector<std::string> StartArgv(const MpirunCall& call) {
-  if (call.launcher == Launcher::kMpirun) return MpirunArgv(call);
-  Words argv = {call.mpirun, base::Text(base::RankCount(call.placement)), call.wrapper};
-  Append(argv, MarkWords(call.program));
-  return argv;
-}
-
-std::vector<std::string> MarkWords(const std::vector<std::string>& words) {
-  Words marked;
-  for (const std::string& word : words) marked.push_back(kMark + word);
-  return marked;
-}
-
-std::vector<std::string> UnmarkWords(const std::vector<std::string>& words) {
-  Words unmarked;
-  for (const std::string& word : words)
-    unmarked.push_back(word.starts_with(kMark) ? word.substr(1) : word);
-  return unmarked;
 }
 
 bool IsSupportedMpirun(const std::string& version) {
@@ -184,12 +138,48 @@ bool IsSupportedMpirun(const std::string& version) {
 
 namespace {
 
+constexpr int kDaemonLost = 205;  // what mpirun ends with when a daemon of its own is gone
+
+class Mpirun final : public LaunchEngine {
+ public:
+  std::string name() const override { return "mpirun"; }
+  std::string summary() const override { return ""; }
+  std::string program() const override { return "mpirun"; }
+  bool is_own() const override { return false; }
+  std::string more_words() const override { return "--verbose shows what Open MPI says"; }
+  bool blames_lost_ranks() const override { return true; }
+
+  std::string Find(const std::string& path) const override { return FindMpirun(path); }
+  std::string Probe(const EngineCall&) const override { return ""; }
+  Words Argv(const EngineCall& call) const override { return MpirunArgv(call); }
+  void CleanEnvironment(Variables&) const override {}  // mpirun sets its variables anew
+
+  EngineEnd Explain(int exit_code, const std::vector<base::HostSlots>& hosts) const override {
+    // MPI_Abort makes mpirun end all ranks alike.
+    return {
+        {static_cast<int>(ExitCode::kUnavailable),
+         base::Text(
+             "Open MPI could not start the job on ", HostList(hosts), " (mpirun ended with code ",
+             exit_code, "); --verbose shows what it says")},
+        " without MPI_Finalize; Open MPI then ended the job",
+        exit_code == kDaemonLost ? "Open MPI's daemon" : "",
+        {exit_code,
+         base::Text("a rank called MPI_Abort with code ", exit_code, " (", more_words(), ")"), -1,
+         true}};
+  }
+};
+
 bool IsOwnFolder(const std::filesystem::path& path) {
   struct stat status;
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid();
 }
 
 }  // namespace
+
+const LaunchEngine& MpirunEngine() {
+  static const Mpirun engine;
+  return engine;
+}
 
 std::string OwnSessionFolder() {
   return base::ProcessEnv("OMPI_MCA_orte_jobfam_session_dir").value_or("");

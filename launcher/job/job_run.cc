@@ -75,7 +75,8 @@ class Job {
             [this] { supervisor_.Interrupt(SIGPIPE); }),
         results_(options, plan_.call.placement) {
     plan_.call.folder = folder_.path();
-    argv_ = StartArgv(plan_.call);  // what it refuses is said before anything is started
+    argv_ =
+        plan_.call.engine->Argv(plan_.call);  // what it refuses is said before anything is started
   }
 
   int Run() {
@@ -123,7 +124,7 @@ class Job {
   void ChooseNetworks() {
     for (const std::string& reason : SettleNetworks(agents_->networks(), plan_))
       if (options_.verbose) Say(reason);
-    argv_ = StartArgv(plan_.call);
+    argv_ = plan_.call.engine->Argv(plan_.call);
   }
 
   // Time in which the job is stopped does not count.
@@ -144,8 +145,8 @@ class Job {
           {static_cast<int>(ExitCode::kUnavailable),
            Text(
                "not all ranks had started after ", options_.start_timeout_s, " s (--start-timeout)",
-               plan_.call.launcher == Launcher::kMpirun ? "; --verbose shows what Open MPI says"
-                                                        : "")});
+               plan_.call.engine->more_words().empty() ? "" : "; ",
+               plan_.call.engine->more_words())});
     if (Clock::now() > end_by_)
       End(
           {static_cast<int>(ExitCode::kTimeout),
@@ -201,9 +202,8 @@ class Job {
 
   void RunRanks() {
     if (options_.verbose) Say(ShellLine(argv_));
-    // It calls failures what is none when ranks are lost that the job can do without.
     const bool hides =
-        plan_.call.recovers && plan_.call.quiet && plan_.call.launcher == Launcher::kMpirun;
+        plan_.call.recovers && plan_.call.quiet && plan_.call.engine->blames_lost_ranks();
     messages_.emplace(
         poller_, options_.verbose, [this](std::string_view lines) { output_.WriteOthers(lines); });
     folder_.SetUser(supervisor_.Start(argv_, plan_.environment, hides ? -1 : messages_->writer()));
@@ -284,11 +284,12 @@ class Job {
       return {
           static_cast<int>(ExitCode::kInternal),
           Text(
-              ProgramOf(plan_.call.launcher), " was killed by ", SignalName(WTERMSIG(status)),
+              plan_.call.engine->program(), " was killed by ", SignalName(WTERMSIG(status)),
               "; its ranks were ended")};
     if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
     return JudgeFailure(
-        story_.records, WEXITSTATUS(status), plan_.call.placement, plan_.call.launcher);
+        story_.records, WEXITSTATUS(status), plan_.call.placement,
+        plan_.call.engine->Explain(WEXITSTATUS(status), plan_.call.placement));
   }
 
   int Report() {

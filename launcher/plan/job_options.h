@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/launch_env.h"
+#include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/output/output_lines.h"
 #include "launcher/plan/cpu_binding.h"
-#include "launcher/support/launcher_kind.h"
 
 namespace dtrun::launcher {
 
@@ -25,7 +25,7 @@ enum class Action {
   kHelp,
 };
 
-/// What the user said, understood. option_table.cc has one row for each field that can be said.
+/// What the user said, understood. cli/option_table.cc has one row for each field that can be said.
 struct Options {
   Action action = Action::kRun;
   std::vector<std::string> program = {};  ///< with its arguments, untouched
@@ -33,11 +33,11 @@ struct Options {
 
   // Ranks and hosts.
   int ranks = 0;                 ///< 0: as many as the hosts have slots
-  std::vector<Host> hosts = {};  ///< of -H; without them, host_sources.h finds some
+  std::vector<Host> hosts = {};  ///< of -H; without them, FindHosts finds some
   std::string hostfile = {};
   int slots_per_host = 0;  ///< of hosts whose source says no number; 0: one
   bool oversubscribe = false;
-  Launcher launcher = Launcher::kMpirun;
+  const LaunchEngine* engine = LaunchEngines().front();  ///< what starts the ranks
   int servers = 0;  ///< ranks that hold variables, the first ones
 
   // What a rank gets.

@@ -79,14 +79,10 @@ void SetForAll(const std::string& name, const std::string& value, Plan& plan) {
 
 // What an outer dtrun and its mpirun have set for their rank, this job, is not meant for the ranks
 // of this one; mpirun would refuse to run. Nobody can tell which of it the user had set before.
-void ForgetOuterJob(Launcher launcher, Variables& environment) {
+void ForgetOuterJob(const LaunchEngine& engine, Variables& environment) {
   const bool in_job = Has(environment, base::LaunchVariables()[0]);
   for (const std::string& name : base::LaunchVariables()) Unset(environment, name);
-  // Open MPI sets them anew; without it they would speak of another job.
-  if (launcher == Launcher::kLocal)
-    std::erase_if(environment, [](const std::string& variable) {
-      return variable.starts_with("OMPI_COMM_WORLD_") || variable.starts_with("PMIX_");
-    });
+  engine.CleanEnvironment(environment);
   if (!in_job) return;
   for (const std::string& name : RankVariableNames()) Unset(environment, name);
   std::erase_if(environment, [](const std::string& variable) {
@@ -117,7 +113,7 @@ std::vector<HostSlots> PlacementOf(const Options& options, const std::vector<Hos
 
 void PlanEnvironment(const Options& options, Plan& plan) {
   plan.environment = OwnVariables();
-  ForgetOuterJob(options.launcher, plan.environment);
+  ForgetOuterJob(*options.engine, plan.environment);
   for (const std::string& name : options.exported)
     if (!Has(plan.environment, name))
       throw UsageError(Text("-x ", name, ": this variable is not set"));
@@ -163,17 +159,6 @@ bool IsSetFor(const std::string& parameter, const Plan& plan) {
   return Has(plan.environment, "OMPI_MCA_" + parameter) ||
          std::find(plan.call.mpi_args.begin(), plan.call.mpi_args.end(), parameter) !=
              plan.call.mpi_args.end();
-}
-
-// dtrun_local starts processes, no more.
-void CheckLocal(const Options& options, const Plan& plan) {
-  if (options.launcher != Launcher::kLocal) return;
-  if (plan.call.placement.size() != 1 || !plan.call.only_this_machine)
-    throw UsageError(Text(
-        "--launcher local starts ranks on this host alone, but the hosts are ",
-        HostList(plan.call.placement), "; --launcher mpirun reaches others"));
-  if (!options.mpi_args.empty())
-    throw UsageError("--mpi-args is for mpirun; with --launcher local there is none");
 }
 
 // ssh would say so once per host, and go on with other keys. What it expands itself is left to it.
@@ -229,7 +214,10 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
   for (size_t i = 0; i < here.size(); ++i)
     plan.ranks_here += here[i] ? plan.call.placement[i].slots : 0;
   plan.call.only_this_machine = plan.ranks_here == base::RankCount(plan.call.placement);
-  CheckLocal(options, plan);
+  plan.call.engine = options.engine;
+  plan.call.mpi_args = options.mpi_args;
+  const std::string why_not = options.engine->Probe(plan.call);
+  if (!why_not.empty()) throw UsageError(why_not);
   CheckServers(options.servers, plan.call.placement);
   plan.output = options.output;
   if (!options.shown_ranks.empty())
@@ -242,12 +230,9 @@ void PlanCommand(const Options& options, Plan& plan) {
   const std::string path = base::ProcessEnv("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
   plan.call.program = options.program;
   plan.call.program.front() = FindProgram(options.program.front(), path);
-  plan.call.launcher = options.launcher;
-  plan.call.mpirun = options.launcher == Launcher::kLocal ? FindHelper(ProgramOf(options.launcher))
-                                                          : FindMpirun(path);
+  plan.call.file = options.engine->Find(path);
   plan.call.wrapper = FindHelper("dtrun_rank");
   plan.agent = FindHelper("dtrun_agent");
-  plan.call.mpi_args = options.mpi_args;
   plan.call.reach = PlanReach(options, plan);
   plan.wanted_networks = options.networks;
   CheckWantedNetworks(plan);

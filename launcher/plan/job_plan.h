@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/engines/mpirun.h"
+#include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/networks/network_choice.h"
 #include "launcher/plan/job_options.h"
@@ -14,7 +14,7 @@ namespace dtrun::launcher {
 
 /// All that is known before the job starts.
 struct Plan {
-  MpirunCall call;        ///< but for the job's folder
+  EngineCall call;        ///< but for the job's folder
   Variables environment;  ///< of mpirun, and so of the ranks on this machine
   int ranks_here = 0;     ///< on this machine
   std::string job;        ///< its random name
@@ -25,7 +25,7 @@ struct Plan {
   bool chooses_master_address = false;            ///< the user has set no MASTER_ADDR
 };
 
-/// Places the ranks on `hosts` (host_sources.h) and decides which variables they get.
+/// Places the ranks on `hosts` (job_options.h) and decides which variables they get.
 /// Throws UsageError.
 Plan PlanRanks(const Options& options, const std::vector<Host>& hosts);
 

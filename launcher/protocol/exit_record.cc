@@ -21,8 +21,6 @@ namespace {
 
 using base::Text;
 
-constexpr int kDaemonLost = 205;  // what mpirun ends with when a daemon of its own is gone
-
 // mpirun ends the other ranks by SIGTERM, so a rank that died of it is the culprit only if mpirun
 // says the same. (A wrapper that mpirun kills by SIGKILL leaves no record.)
 bool IsVictim(const ExitRecord& record, int engine_code) {
@@ -121,22 +119,12 @@ std::string ShutdownNote(const std::string& folder, int rank) {
 
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts, Launcher launcher) {
-  const bool local = launcher == Launcher::kLocal;
+    const std::vector<base::HostSlots>& hosts, const EngineEnd& engine) {
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
     return HasFailed(record) && !record.spared && !IsVictim(record, engine_code);
   });
   if (culprit) return Blame(*culprit, hosts);
-  if (records.empty() && local)
-    return {
-        static_cast<int>(ExitCode::kInternal),
-        Text("no rank could be started (dtrun_local ended with code ", engine_code, ")")};
-  if (records.empty())
-    return {
-        static_cast<int>(ExitCode::kUnavailable),
-        Text(
-            "Open MPI could not start the job on ", HostList(hosts), " (mpirun ended with code ",
-            engine_code, "); --verbose shows what it says")};
+  if (records.empty()) return engine.none_started;
   // One that gave up and was ended before it could say more.
   const auto stalled =
       Earliest(records, [](const ExitRecord& record) { return !record.gave_up.empty(); });
@@ -150,33 +138,23 @@ Verdict JudgeFailure(
   if (left && engine_code == kLeftCode)
     return {
         static_cast<int>(ExitCode::kLeftEarly),
-        Text(
-            RankAndHost(left->rank, hosts), " exited with code ", left->value,
-            local ? " without Shutdown; that ended the job"
-                  : " without MPI_Finalize; Open MPI then ended the job"),
+        Text(RankAndHost(left->rank, hosts), " exited with code ", left->value, engine.left),
         left->rank};
   // A wrapper that was killed could not say how its program ended.
   const auto is_silent = [](const ExitRecord& record) { return record.end == RankEnd::kRunning; };
   auto silent = Earliest(
       records, [&](const ExitRecord& record) { return is_silent(record) && record.orphaned; });
   if (!silent) silent = Earliest(records, is_silent);
-  if (silent && engine_code == kDaemonLost)
+  if (silent && !engine.lost_daemon.empty())
     return {
         static_cast<int>(ExitCode::kInternal),
         Text(
-            "Open MPI's daemon on ",
+            engine.lost_daemon, " on ",
             hosts[static_cast<size_t>(base::HostOfRank(hosts, silent->rank))].name,
             " was lost; its ranks were ended")};
   if (silent && engine_code == 128 + SIGKILL)
     return BlameGone(silent->rank, RankAndHost(silent->rank, hosts));
-  if (local) return {engine_code, Text("dtrun_local ended the job with code ", engine_code)};
-  // MPI_Abort makes mpirun end all ranks alike.
-  return {
-      engine_code,
-      Text(
-          "a rank called MPI_Abort with code ", engine_code,
-          " (--verbose shows what Open MPI says)"),
-      -1, true};
+  return engine.unexplained;
 }
 
 std::string SignalName(int signal) {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/launch_env.h"
-#include "launcher/support/launcher_kind.h"
 
 namespace dtrun::launcher {
 
@@ -22,7 +21,8 @@ struct FreeSpace {
   bool operator==(const FreeSpace&) const = default;
 };
 
-/// What was true on a rank's host when its program ended badly: the proofs of hints (hints.h).
+/// What was true on a rank's host when its program ended badly: the proofs of the
+/// hints in report/failure_report.h.
 struct EndFacts {
   int64_t oom_kills = 0;           ///< by the kernel in its memory cgroup, since it started
   std::string memory_cgroup = {};  ///< "": not known
@@ -86,7 +86,7 @@ struct ExitRecord {
   int64_t start_ns = 0;      ///< when its program's start was heard of; 0: it was not
   EndFacts facts = {};       ///< of one that ended badly
   bool orphaned = false;     ///< what had started its wrapper was gone at that time
-  bool spared = false;       ///< it has failed, and the job went on without it (lost_workers.h)
+  bool spared = false;       ///< it has failed, and the job went on without it (job/lost_workers.h)
 
   bool operator==(const ExitRecord&) const = default;
 };
@@ -112,12 +112,20 @@ std::string EndOf(const ExitRecord& record, const std::vector<base::HostSlots>& 
 /// What a job ends with that failed because of this rank.
 Verdict BlameFor(const ExitRecord& record, const std::vector<base::HostSlots>& hosts);
 
-/// Who failed first. `engine_code` is the exit code of mpirun or dtrun_local, not 0; `hosts` the
-/// placement; ranks that never started have no record. Ranks that mpirun ended because of the first
-/// one are not counted.
+/// What the exit code of the program that starts the ranks means, where no rank's record says more.
+struct EngineEnd {
+  Verdict none_started;     ///< no rank has a record
+  std::string left;         ///< after "rank 1 on h1 exited with code 0": how that ended the job
+  std::string lost_daemon;  ///< the code says that this, on another host, was lost; "": it does not
+  Verdict unexplained;      ///< all other cases
+};
+
+/// Who failed first. `engine_code`, not 0, is the exit code of the program that started the ranks,
+/// and `engine` what it means; `hosts` the placement; ranks that never started have no record.
+/// Ranks that were ended because of the first one are not counted.
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts, Launcher launcher = Launcher::kMpirun);
+    const std::vector<base::HostSlots>& hosts, const EngineEnd& engine);
 
 /// What dtrun_rank ends with, as mpirun would, where its program has called dtrun's Init and ended
 /// with code 0 without Shutdown.

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "launcher/engines/launch_engine.h"
 #include "launcher/output/progress_meter.h"
 #include "launcher/report/failure_report.h"
 #include "launcher/report/job_story.h"
@@ -27,7 +28,9 @@ void Report(const launcher::RankReports& reports, int engine_code) {
   for (const launcher::ExitRecord& record : story.records)
     fuzz::Expect(kRanks.Contains(record.rank));
   fuzz::Expect(reports.running() <= kRanks.count && reports.answers().takers <= kRanks.count);
-  story.verdict = launcher::JudgeFailure(story.records, engine_code, kHosts);
+  story.verdict = launcher::JudgeFailure(
+      story.records, engine_code, kHosts,
+      launcher::LaunchEngines().front()->Explain(engine_code, kHosts));
   story.verdict.culprit = launcher::CulpritOf(story.verdict, story.records, story.flights);
   for (const bool show_last_lines : {false, true}) launcher::FailureLines(story, show_last_lines);
   launcher::ReportJson(story);
@@ -35,7 +38,7 @@ void Report(const launcher::RankReports& reports, int engine_code) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(rank_reports) {
   launcher::FrameReader reader;
   launcher::RankReports reports;
   launcher::ProgressMeter meter;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/engines/launch_engine.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::launcher {
@@ -18,13 +19,20 @@ using Records = std::vector<ExitRecord>;
 
 const std::vector<base::HostSlots> kHosts = {{"h1", 1}, {"h2", 2}};
 
+Verdict JudgeByMpirun(
+    const Records& records, int engine_code, const std::vector<base::HostSlots>& hosts) {
+  return JudgeFailure(
+      records, engine_code, hosts, FindLaunchEngine("mpirun")->Explain(engine_code, hosts));
+}
+
 Verdict Judge(const Records& records, int engine_code) {
-  return JudgeFailure(records, engine_code, kHosts);
+  return JudgeByMpirun(records, engine_code, kHosts);
 }
 
 TEST_CASE("a rank that left in good order has said itself why its code is not 0") {
   const ExitRecord left = {1, RankEnd::kExited, 66, 5, true};
-  const Verdict verdict = JudgeFailure({left, {0, RankEnd::kRunning, 0, 0, false}}, 66, {{"h", 2}});
+  const Verdict verdict =
+      JudgeByMpirun({left, {0, RankEnd::kRunning, 0, 0, false}}, 66, {{"h", 2}});
   CHECK(verdict.exit_code == 66);
   CHECK(verdict.message.empty());
 }
@@ -96,7 +104,7 @@ TEST_CASE("a rank that failed before others gave up is to blame") {
 TEST_CASE("a job that a stalled rank aborted, or one elsewhere left, is told by who gave up") {
   const Records records = {Stalled(0, RankEnd::kSignaled, SIGTERM, 5)};
   const auto [engine_code, code] = GENERATE(std::pair(76, 76), std::pair(1, 76), std::pair(7, 7));
-  const Verdict verdict = JudgeFailure(records, engine_code, kHosts);
+  const Verdict verdict = JudgeByMpirun(records, engine_code, kHosts);
   CHECK(verdict.exit_code == code);
   CHECK(verdict.message == std::string("rank 0 on h1: ") + kGaveUp);
 }

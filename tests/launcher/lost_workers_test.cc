@@ -6,6 +6,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "launcher/engines/launch_engine.h"
 #include "launcher/report/job_story.h"
 
 namespace dtrun::launcher {
@@ -35,7 +36,9 @@ TEST_CASE("a lost worker is said once, and has no part in what the job ends with
   CHECK_FALSE(workers.LastOne(records, 1600 * kMs));
   const std::vector<ExitRecord> marked =
       workers.Mark({Exited(0, 3, 2000), Killed(1, 1000), Exited(2, 76, 2001)});
-  CHECK(JudgeFailure(marked, 3, kHosts).message == "rank 0 on h1 exited with code 3");
+  CHECK(
+      JudgeFailure(marked, 3, kHosts, LaunchEngines().front()->Explain(3, kHosts)).message ==
+      "rank 0 on h1 exited with code 3");
   JobStory story;
   story.hosts = kHosts;
   story.verdict = {3, "", 0};

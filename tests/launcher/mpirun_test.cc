@@ -14,9 +14,9 @@ namespace {
 using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;
 
-MpirunCall TwoRanks() {
-  MpirunCall call;
-  call.mpirun = "/usr/bin/mpirun";
+EngineCall TwoRanks() {
+  EngineCall call;
+  call.file = "/usr/bin/mpirun";
   call.wrapper = "/opt/dtrun_rank";
   call.folder = "/tmp/job";
   call.placement = {{"localhost", 2}};
@@ -32,7 +32,7 @@ TEST_CASE("mpirun gets the ranks, the hosts and the marked program under the wra
 }
 
 TEST_CASE("the ranks of several hosts are given one by one, in the order of the hosts") {
-  MpirunCall call = TwoRanks();
+  EngineCall call = TwoRanks();
   call.placement = {{"h2", 2}, {"localhost", 1}};
   CHECK_THAT(
       ShellLine(MpirunArgv(call)),
@@ -40,14 +40,14 @@ TEST_CASE("the ranks of several hosts are given one by one, in the order of the 
 }
 
 TEST_CASE("only root is allowed to run as root") {
-  MpirunCall call = TwoRanks();
+  EngineCall call = TwoRanks();
   CHECK_THAT(ShellLine(MpirunArgv(call)), !Contains("--allow-run-as-root"));
   call.as_root = true;
   CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("--allow-run-as-root"));
 }
 
 TEST_CASE("a job that goes on without a host reaches hosts by what hides an ssh that fails") {
-  MpirunCall call = TwoRanks();
+  EngineCall call = TwoRanks();
   call.reacher = "/opt/dtrun_reach";
   CHECK_THAT(ShellLine(MpirunArgv(call)), !Contains("dtrun_reach"));
   call.recovers = true;
@@ -60,13 +60,13 @@ TEST_CASE("a job that goes on without a host reaches hosts by what hides an ssh 
 }
 
 TEST_CASE("variables travel by name alone") {
-  MpirunCall call = TwoRanks();
+  EngineCall call = TwoRanks();
   call.exported = {"DTRUN_JOB", "HOME"};
   CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("-x DTRUN_JOB -x HOME"));
 }
 
 TEST_CASE("an option of the user takes the place of dtrun's, which mpirun would refuse twice") {
-  MpirunCall call = TwoRanks();
+  EngineCall call = TwoRanks();
   call.mpi_args = {"--mca", "orte_keep_fqdn_hostnames", "0", "--bind-to", "core"};
   const Words argv = MpirunArgv(call);
   CHECK(std::count(argv.begin(), argv.end(), "orte_keep_fqdn_hostnames") == 1);
@@ -75,7 +75,7 @@ TEST_CASE("an option of the user takes the place of dtrun's, which mpirun would 
 }
 
 TEST_CASE("an IPv6 host is refused, but for this machine's own address") {
-  MpirunCall call = TwoRanks();
+  EngineCall call = TwoRanks();
   call.placement = {{"[::1]", 2}};
   CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("-H localhost:2"));
   call.placement = {{"[fd00::1]", 2}};
@@ -90,7 +90,7 @@ TEST_CASE("marked words hold nothing that mpirun looks for, and come back as the
 
 TEST_CASE(
     "ssh never asks and hands nothing on, and a silent host is lost in the time that was said") {
-  MpirunCall call = TwoRanks();
+  EngineCall call = TwoRanks();
   call.placement = {{"h1", 1}, {"h2", 1}};
   call.reach = {
       .ssh_port = 2222, .ssh_identity = "/k", .connect_timeout_s = 9, .networks = {"10.1.0.0/16"}};

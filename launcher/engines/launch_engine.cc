@@ -1,0 +1,74 @@
+// The table of engines. A row is a function in the engine's own file.
+
+#include "launcher/engines/launch_engine.h"
+
+#include "base/text.h"
+#include "launcher/support/quoting.h"
+
+namespace dtrun::launcher {
+
+const LaunchEngine& MpirunEngine();  // mpirun.cc
+const LaunchEngine& LocalEngine();   // local_engine.cc
+
+const std::vector<const LaunchEngine*>& LaunchEngines() {
+  static const std::vector<const LaunchEngine*> engines = {&MpirunEngine(), &LocalEngine()};
+  return engines;
+}
+
+const LaunchEngine* FindLaunchEngine(const std::string& name) {
+  for (const LaunchEngine* engine : LaunchEngines())
+    if (engine->name() == name) return engine;
+  return nullptr;
+}
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr char kMark = '+';
+
+void Append(Words& words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+// ssh never asks, and hands on neither the agent nor the display. All else is the user's to
+// configure.
+std::vector<std::string> SshArguments(const Reach& reach) {
+  Words words = {"-x", "-a",
+                 "-o", "BatchMode=yes",
+                 "-o", base::Text("ConnectTimeout=", reach.connect_timeout_s)};
+  if (reach.ssh_port > 0) Append(words, {"-p", base::Text(reach.ssh_port)});
+  if (!reach.ssh_identity.empty()) Append(words, {"-i", reach.ssh_identity});
+  return words;
+}
+
+std::vector<std::string> RemoteShell(const Reach& reach) {
+  // Open MPI takes several, between colons, and looks which is there.
+  const std::string own = reach.remote_shell.substr(0, reach.remote_shell.find(':'));
+  if (!own.empty()) return SplitWords(own);
+  Words words = {"ssh"};
+  Append(words, SshArguments(reach));
+  words.push_back("--");
+  return words;
+}
+
+std::string SshHost(const std::string& name) {
+  return name.starts_with('[') ? name.substr(1, name.size() - 2) : name;
+}
+
+std::vector<std::string> MarkWords(const std::vector<std::string>& words) {
+  Words marked;
+  for (const std::string& word : words) marked.push_back(kMark + word);
+  return marked;
+}
+
+std::vector<std::string> UnmarkWords(const std::vector<std::string>& words) {
+  Words unmarked;
+  for (const std::string& word : words)
+    unmarked.push_back(word.starts_with(kMark) ? word.substr(1) : word);
+  return unmarked;
+}
+
+}  // namespace dtrun::launcher

@@ -1,0 +1,107 @@
+#ifndef DTRUN_LAUNCHER_ENGINES_LAUNCH_ENGINE_H_
+#define DTRUN_LAUNCHER_ENGINES_LAUNCH_ENGINE_H_
+
+#include <string>
+#include <vector>
+
+#include "base/launch_env.h"
+#include "launcher/protocol/exit_record.h"
+#include "launcher/support/environment.h"
+
+namespace dtrun::launcher {
+
+class LaunchEngine;
+
+/// How other hosts are reached.
+struct Reach {
+  bool by_ssh = true;  ///< the user has put nothing in ssh's place
+  std::string remote_shell =
+      {};            ///< what stands there instead, which is given a host and a command
+  int ssh_port = 0;  ///< 0: as the user's ssh configuration says
+  std::string ssh_identity = {};
+  int connect_timeout_s = 60;
+  int host_timeout_s = 30;                          ///< a host out of reach for this long is lost
+  std::vector<std::string> networks = {};           ///< IPv4, to use; empty: Open MPI chooses
+  std::vector<std::string> networks_left_out = {};  ///< then it leaves these out
+};
+
+/// All that decides how an engine is called.
+struct EngineCall {
+  const LaunchEngine* engine = nullptr;
+  std::string file;                        ///< of the engine's program
+  std::string wrapper;                     ///< file of dtrun_rank, the same on all hosts
+  std::string reacher;                     ///< file of dtrun_reach, likewise, if it recovers
+  std::string folder;                      ///< of the job, on this machine
+  std::vector<base::HostSlots> placement;  ///< hosts with the slots in use
+  std::vector<std::string> exported;       ///< names of the variables that other hosts get
+  std::vector<std::string> mpi_args;       ///< the user's; they replace dtrun's own
+  bool only_this_machine = false;          ///< no other host is in the placement
+  Reach reach;                             ///< how the other hosts are reached
+  bool as_root = false;
+  bool recovers = false;  ///< ranks go on when one is lost, or the engine's daemon of another host
+  bool quiet = true;      ///< the engine keeps its own messages to itself
+  std::vector<std::string> program;
+};
+
+/// One way to start the ranks of a job. Each is a row of LaunchEngines(); nothing outside this
+/// folder knows the name of one. Stateless and thread-safe.
+class LaunchEngine {
+ public:
+  virtual ~LaunchEngine() = default;
+
+  /// What --launcher takes: "mpirun".
+  virtual std::string name() const = 0;
+  /// What the help says of it besides: "one host, without MPI". "": nothing.
+  virtual std::string summary() const = 0;
+  /// The program that dtrun starts, for messages: "dtrun_local".
+  virtual std::string program() const = 0;
+  /// The program comes with dtrun.
+  virtual bool is_own() const = 0;
+  /// Where a user finds more when the engine fails: "--verbose shows what Open MPI says". "":
+  /// nowhere.
+  virtual std::string more_words() const = 0;
+  /// The engine prints of a lost rank as of a failure, also where the job goes on without the rank.
+  virtual bool blames_lost_ranks() const = 0;
+
+  /// The file of the program. `path`: what $PATH says. Throws LaunchError kUnavailable or
+  /// kInternal.
+  virtual std::string Find(const std::string& path) const = 0;
+
+  /// Why the engine cannot start this job; "": it can. `call` has placement and arguments, no
+  /// files.
+  virtual std::string Probe(const EngineCall& call) const = 0;
+
+  /// The words of the command, the program's file first. No value of an environment variable is
+  /// among them. Pure. Throws UsageError for a host that the engine cannot reach by such a name.
+  virtual std::vector<std::string> Argv(const EngineCall& call) const = 0;
+
+  /// Removes variables that another engine's job has left and that would speak of that job. Pure.
+  virtual void CleanEnvironment(Variables& environment) const = 0;
+
+  /// What an exit code of the program means where no rank's record says more. Pure.
+  virtual EngineEnd Explain(int exit_code, const std::vector<base::HostSlots>& hosts) const = 0;
+};
+
+/// All engines. The first is the default.
+const std::vector<const LaunchEngine*>& LaunchEngines();
+
+/// The engine of this name; null: there is none.
+const LaunchEngine* FindLaunchEngine(const std::string& name);
+
+/// What ssh is called with, before the host.
+std::vector<std::string> SshArguments(const Reach& reach);
+
+/// What a host and a command are added to, to run that command there.
+std::vector<std::string> RemoteShell(const Reach& reach);
+/// How ssh wants the host to be called: an IPv6 address without its brackets.
+std::string SshHost(const std::string& name);
+
+/// An engine may search the whole command line, the program's arguments too, for words of its own
+/// (mpirun: ":", "--tune", "-am"). So each word of the program travels with a mark in front, which
+/// the wrapper takes off again.
+std::vector<std::string> MarkWords(const std::vector<std::string>& words);
+std::vector<std::string> UnmarkWords(const std::vector<std::string>& words);
+
+}  // namespace dtrun::launcher
+
+#endif  // DTRUN_LAUNCHER_ENGINES_LAUNCH_ENGINE_H_
