@@ -70,7 +70,7 @@ built_tree() {
   tool dpkg-query <<<"printf 'install ok installed'"
   tool apt-get <<<'exit 1'
   tool bazel <<<'exit 0'
-  mkdir -p bazel-bin/{runtime,launcher,models/{library/headers/layers},bench} include/dtrun base
+  mkdir -p bazel-bin/{runtime,launcher,models/library/headers/layers,bench} include/dtrun/detail base
   cp /bin/true bazel-bin/launcher/dtrun
   cp /bin/true bazel-bin/launcher/dtrun_agent
   cp /bin/true bazel-bin/launcher/dtrun_local
@@ -93,6 +93,7 @@ built_tree() {
   echo '#pragma once' >bazel-bin/models/library/headers/layers/layer.h
   chmod a-w bazel-bin/models/library/headers/layers/layer.h # as Bazel leaves it
   echo '#pragma once' >include/dtrun/any_name.h
+  echo '#pragma once' >include/dtrun/detail/part.h
   echo 'inline constexpr char kVersion[] = "1.2.3";' >base/version.h
 }
 
@@ -100,12 +101,26 @@ install_all() {
   built_tree
   run scripts/install ../prefix
   expect_status 0
-  for file in bin/dtrun bin/cnn_fmnist bin/ps_fmnist bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank libexec/dtrun/dtrun_reach lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/models/layers/layer.h; do
+  for file in bin/dtrun bin/cnn_fmnist bin/ps_fmnist bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank libexec/dtrun/dtrun_reach lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/detail/part.h include/dtrun/models/layers/layer.h; do
     [[ -e ../prefix/$file ]] || unmet "$file"
   done
   expect_equal "$(find ../prefix -name '.dtrun*')" ""
 }
 story "install puts programs, libraries and every public header below PREFIX" install_all
+
+core_only() {
+  built_tree
+  run scripts/install ../prefix
+  rm bazel-bin/bench/*_perf # neither built nor wanted
+  run scripts/install --core ../prefix
+  expect_status 0
+  expect_equal "$(cd ../prefix/bin && echo *)" "cnn_fmnist dtrun"
+  [[ -e ../prefix/lib/libdtrun.so && ! -e ../prefix/lib/libdtrun_models.so.0.1 ]] || unmet "the library without that of models"
+  expect_equal "$(cd ../prefix/include/dtrun && find . -type f | sort | xargs)" "./any_name.h ./detail/part.h"
+  run scripts/install ../prefix
+  expect_status 1
+}
+story "install --core leaves nothing of a whole installation behind but dtrun, its library and cnn_fmnist" core_only
 
 install_fails() {
   built_tree
@@ -160,7 +175,7 @@ old_header() {
   run scripts/install ../prefix
   mv include/dtrun/any_name.h include/dtrun/new_name.h
   run scripts/install ../prefix
-  expect_equal "$(cd ../prefix/include/dtrun && find . -type f | sort | xargs)" "./models/layers/layer.h ./new_name.h"
+  expect_equal "$(cd ../prefix/include/dtrun && find . -type f | sort | xargs)" "./detail/part.h ./models/layers/layer.h ./new_name.h"
 }
 story "a header that left the API leaves the installed tree" old_header
 
