@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# What CONTRIBUTING.md and docs/architecture.md name is there: files, folders, links, labels and scripts.
+source tests/scripts/stories.sh
+
+# The pages name files of the whole repository, so they are looked up there and not among the runfiles.
+real=$(dirname "$(readlink -f "$tree/CONTRIBUTING.md")")
+
+# The words between backquotes, one a line; blocks of commands are no words.
+quoted_words() { # quoted_words PAGE
+  # shellcheck disable=SC2016 # the backquotes are Markdown's
+  awk '/^```/ { inside = !inside; next } !inside' "$1" | grep -oE '`[^`]+`' | tr -d '`'
+}
+
+# A path may begin anywhere: detail/statistics.h is include/dtrun/detail/statistics.h. NAME is the reader's own word, and what
+# begins with a hyphen, a bracket or a dollar sign is no path.
+is_there() { # is_there WORD
+  local name=${1%/}
+  [[ -e $real/$name ]] || grep -qE "(^|/)${name//./\\.}$" <<<"$listed"
+}
+
+list_repository() {
+  listed=$(cd "$real" && find . -mindepth 1 \( -name .git -o -name 'bazel-*' -o -path ./build -o -path ./dist \) -prune -o -print)
+}
+
+paths_of() { # paths_of PAGE
+  quoted_words "$1" | grep -E '^[A-Za-z_.][A-Za-z0-9_./-]*(/|\.(h|cc|cu|c|md|sh|py|txt|bzl|bazel))$|^[a-z_]+(/[A-Za-z0-9_.-]+)+$' | grep -v NAME || true
+}
+
+paths_exist() {
+  local page path missing="" count=0
+  list_repository
+  for page in CONTRIBUTING.md docs/architecture.md; do
+    while read -r path; do
+      count=$((count + 1))
+      is_there "$path" || missing+="$page: $path"$'\n'
+    done < <(paths_of "$real/$page" | grep -vxE 'mpi\.h|build/python')
+  done
+  ((count > 100)) || unmet "more than 100 paths, got $count"
+  expect_equal "$missing" ""
+}
+
+links_lead_somewhere() {
+  local page link missing=""
+  for page in CONTRIBUTING.md docs/architecture.md; do
+    while read -r link; do
+      [[ -e $real/$(dirname "$page")/$link ]] || missing+="$page: $link"$'\n'
+    done < <(grep -oE '\]\([^)#]+' "$real/$page" | sed 's/^](//' | grep -v '^https\?:')
+  done
+  expect_equal "$missing" ""
+}
+
+# //a/b:c is a name in a/b/BUILD.bazel, or a file that lies there; names made by a loop are known by their end.
+label_is_there() { # label_is_there LABEL
+  local package=${1#//} name
+  name=${package#*:}
+  package=${package%%:*}
+  if [[ $name == "$package" ]]; then name=${package##*/}; fi
+  grep -qE "\"$name\"" "$real/$package/BUILD.bazel" || grep -qE "\"_${name#*_}\"" "$real/$package/BUILD.bazel"
+}
+
+labels_exist() {
+  local label missing="" count=0
+  while read -r label; do
+    count=$((count + 1))
+    case $label in
+      */...) [[ -n $(find "$real/$(sed 's,^//,,; s,/\.\.\.$,,' <<<"$label")" -name BUILD.bazel -print -quit) ]] || missing+="$label"$'\n' ;;
+      *) label_is_there "$label" || missing+="$label"$'\n' ;;
+    esac
+  done < <(grep -ohE '//[a-z_0-9]+[a-zA-Z_0-9/.:]*' "$real/CONTRIBUTING.md" "$real/docs/architecture.md")
+  ((count > 10)) || unmet "more than 10 labels, got $count"
+  expect_equal "$missing" ""
+}
+
+recipes_are_tested() {
+  local recipe
+  for recipe in "Add a CPU optimizer" "Add a collective kind" "Add a launch engine" "Add a layer" "Fix a bug in mpirun's argv"; do
+    awk -v title="### $recipe" '$0 == title { here = 1; next } /^### / { here = 0 } here' "$real/CONTRIBUTING.md" |
+      grep -qE '^bazel test //tests/[a-z_/]+:[a-z_]+$' || unmet "a test in the recipe '$recipe'"
+  done
+}
+
+every_command_is_known() {
+  local unknown
+  unknown=$(awk '/^```sh$/ { inside = 1; next } /^```/ { inside = 0 } inside' "$real/CONTRIBUTING.md" |
+    grep -vE '^(bazel (test|build) //|scripts/)' || true)
+  expect_equal "$unknown" ""
+}
+
+story "every file and folder that the pages name is there" paths_exist
+story "every link of the pages leads to a file" links_lead_somewhere
+story "every label that the pages name is in a BUILD file" labels_exist
+story "every recipe ends with the test that covers it" recipes_are_tested
+story "every block of commands calls bazel or a script" every_command_is_known
+end_of_stories
