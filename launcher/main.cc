@@ -19,7 +19,7 @@
 #include "launcher/cli/command_line.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/engines/executables.h"
-#include "launcher/engines/mpirun.h"
+#include "launcher/engines/launch_engine.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/job/job_run.h"
 #include "launcher/plan/cpu_binding.h"

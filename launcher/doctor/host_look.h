@@ -5,7 +5,7 @@
 #include <string>
 
 #include "launcher/doctor/diagnosis.h"
-#include "launcher/engines/mpirun.h"
+#include "launcher/engines/launch_engine.h"
 
 namespace dtrun::launcher {
 

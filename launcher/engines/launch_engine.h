@@ -12,7 +12,7 @@ namespace dtrun::launcher {
 
 class LaunchEngine;
 
-/// How other hosts are reached.
+/// The way to other hosts.
 struct Reach {
   bool by_ssh = true;  ///< the user has put nothing in ssh's place
   std::string remote_shell =
@@ -49,9 +49,9 @@ class LaunchEngine {
  public:
   virtual ~LaunchEngine() = default;
 
-  /// What --launcher takes: "mpirun".
+  /// The value of --launcher: "mpirun".
   virtual std::string name() const = 0;
-  /// What the help says of it besides: "one host, without MPI". "": nothing.
+  /// A remark in the help: "one host, without MPI". "": none.
   virtual std::string summary() const = 0;
   /// The program that dtrun starts, for messages: "dtrun_local".
   virtual std::string program() const = 0;
@@ -78,7 +78,7 @@ class LaunchEngine {
   /// Removes variables that another engine's job has left and that would speak of that job. Pure.
   virtual void CleanEnvironment(Variables& environment) const = 0;
 
-  /// What an exit code of the program means where no rank's record says more. Pure.
+  /// Explains an exit code of the program where no rank's record says more. Pure.
   virtual EngineEnd Explain(int exit_code, const std::vector<base::HostSlots>& hosts) const = 0;
 };
 
@@ -88,12 +88,12 @@ const std::vector<const LaunchEngine*>& LaunchEngines();
 /// The engine of this name; null: there is none.
 const LaunchEngine* FindLaunchEngine(const std::string& name);
 
-/// What ssh is called with, before the host.
+/// The arguments of ssh before the host.
 std::vector<std::string> SshArguments(const Reach& reach);
 
-/// What a host and a command are added to, to run that command there.
+/// The command that runs another one on a host, once both are added to it.
 std::vector<std::string> RemoteShell(const Reach& reach);
-/// How ssh wants the host to be called: an IPv6 address without its brackets.
+/// The host's name for ssh: an IPv6 address without its brackets.
 std::string SshHost(const std::string& name);
 
 /// An engine may search the whole command line, the program's arguments too, for words of its own

@@ -16,7 +16,7 @@
 #include "base/trace.h"
 #include "base/trace_json.h"
 #include "base/version.h"
-#include "launcher/engines/mpirun.h"
+#include "launcher/engines/launch_engine.h"
 #include "launcher/job/supervisor.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/json_number.h"

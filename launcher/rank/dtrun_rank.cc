@@ -28,7 +28,7 @@
 #include "base/flight_record.h"
 #include "base/launch_env.h"
 #include "base/text.h"
-#include "launcher/engines/mpirun.h"
+#include "launcher/engines/launch_engine.h"
 #include "launcher/plan/cpu_binding.h"
 #include "launcher/plan/rank_environment.h"
 #include "launcher/protocol/job_folder.h"
