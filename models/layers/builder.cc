@@ -44,15 +44,10 @@ memory::data_type DataTypeOf(DType dtype) {
   return dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
 
+// Sets of instructions are sets of bits: those that contain others have their bits as well.
 bool HasBf16() {
-  static const bool has = [] {
-    const memory::desc any({16, 16}, memory::data_type::bf16, memory::format_tag::any);
-    const auto product = DescribeForward(
-        dnnl::engine(dnnl::engine::kind::cpu, 0), onednn::InnerProduct{any, any, {}, any},
-        onednn::ScratchAttribute(false));
-    return onednn::Exists(product) && !IsReference(onednn::ImplementationOf(product));
-  }();
-  return has;
+  const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
 }
 
 std::vector<std::string> SlowParts(const std::vector<LayerImplementation>& parts) {

@@ -34,7 +34,8 @@ BoundPrimitive BoundReorder(const dnnl::memory& from, const dnnl::memory& to);
 
 dnnl::memory::data_type DataTypeOf(DType dtype);
 
-/// Whether oneDNN computes in bf16 here: on x86 from AVX-512 on, at its best with AVX512_BF16.
+/// Whether the CPU multiplies bf16 values: on x86, AVX512_BF16. With AVX-512 alone oneDNN emulates
+/// such products, three times slower than those of f32.
 bool HasBf16();
 
 /// What computes one direction of a layer.

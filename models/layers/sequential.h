@@ -45,7 +45,7 @@ struct SequentialOptions {
   /// In bf16, activations, their gradients and what layers multiply by are bf16; products are
   /// summed in f32. Parameters stay f32, and so do their gradients, which are summed in f32: bf16
   /// copies of the weights are made once per step. Layers that know no bf16 compute in f32, and so
-  /// does the last one, whose output the loss reads. Where the CPU has no AVX-512, all is f32;
+  /// does the last one, whose output the loss reads. Where the CPU has no AVX512_BF16, all is f32;
   /// where it has, but without AVX512_BF16, oneDNN emulates it, which is right and slow.
   DType dtype = DType::kF32;
   /// Between the ranks, for layers that exchange data (synchronised BatchNorm). Sequential's

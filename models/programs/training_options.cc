@@ -228,7 +228,7 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
   app.add_option(
          "--dtype", o.dtype,
          "f32, bf16 or, on a GPU, f16: what layers compute in; parameters stay f32. Where the CPU "
-         "has no AVX-512, all is f32 [f32]")
+         "has no AVX512_BF16, all is f32 [f32]")
       ->check(OneOf({"f32", "bf16", "f16"}))
       ->type_name("NAME");
   app.add_option(

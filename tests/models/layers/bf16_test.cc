@@ -79,7 +79,7 @@ double NormOf(const float* a, const float* b, size_t count) {
 void CheckAgainstF32(
     const Images& images, const std::vector<LayerText>& network, double tolerance) {
   if (!HasBf16()) {
-    WARN("this CPU has no AVX-512: a network in bf16 computes in f32");
+    WARN("this CPU has no AVX512_BF16: a network in bf16 computes in f32");
     return;
   }
   Trained f32(images, network, DType::kF32, 4), bf16(images, network, DType::kBF16, 4);

@@ -115,6 +115,16 @@ TEST_CASE("no direction of a heavy layer is a reference implementation on any in
   }
 }
 
+TEST_CASE("a network asked for bf16 computes in it only where the CPU multiplies bf16 values") {
+  for (const std::string& set : kSets) {
+    const std::string output = OutputOn(set, "child: implementations");
+    if (output.empty()) continue;
+    const bool in_bf16 = output.find("part: C bf16") != std::string::npos;
+    INFO(set);
+    CHECK(in_bf16 == (set == "AVX512_CORE_BF16"));
+  }
+}
+
 TEST_CASE("a reference implementation is named with its layer, once and in one line") {
   const std::vector<std::string> slow = SlowParts(
       {{"layer 0 (conv2d 32 3x3)", "forward", "jit:avx2"},
