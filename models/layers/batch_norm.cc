@@ -16,8 +16,6 @@
 namespace dtrun::models {
 namespace {
 
-float* Floats(const Buffer& buffer) { return static_cast<float*>(buffer.data); }
-
 // Two sums per channel and, behind them, the number of values that went in: what ranks add up.
 struct ChannelSums {
   explicit ChannelSums(size_t n) : channels(n), values(2 * n + 1) {}
@@ -41,11 +39,18 @@ struct ChannelSums {
 //
 // dx overwrites x: the layer before does not read its output again, so that a deep network keeps
 // two tensors per normalised convolution and not three.
+//
+// Each pass over a tensor that is larger than the caches costs as much as its memory traffic. So
+// the ReLU, and the sum at the end of a residual block (TakeSum), belong to the pass that writes y;
+// and the ReLU's way back to those that read dy, which compute the sign of y from x again. To the
+// layer behind, the output is a tensor without a ReLU.
 struct BatchNorm::Impl {
   BatchNormOptions options;
   Builder& builder;
   Tensor *input, *output;
-  size_t channels, padded;  // those that fill up the last group included
+  const Tensor* term = nullptr;  // of a sum behind the normalisation; null: none
+  bool relu;                     // behind that sum
+  size_t channels, padded;       // those that fill up the last group included
   float *moving_mean, *moving_variance;
   Parameter *gamma_parameter, *beta_parameter;
   std::vector<float> center, mean, scale, offset, dx_of_dy, dx_of_x, dx_offset;
@@ -57,7 +62,8 @@ struct BatchNorm::Impl {
       : options(o),
         builder(b),
         input(in),
-        output(b.NewTensor(in->shape, in->block, o.activation == Activation::kRelu)),
+        output(b.NewTensor(in->shape, in->block, false)),
+        relu(o.activation == Activation::kRelu),
         channels(size_t(in->shape.channels)),
         padded(size_t(in->blocks()) * size_t(in->block)),
         moving_mean(Floats(b.buffers[0].buffer)),
@@ -87,6 +93,9 @@ struct BatchNorm::Impl {
   }
 
   ChannelGroup group() const { return {input->shape.pixels(), size_t(input->block)}; }
+  ChannelLines NormalizationOf(size_t c) const { return {scale.data() + c, offset.data() + c}; }
+  // The ReLU of a sum has its way back elsewhere.
+  bool masks_gradient() const { return options.activation == Activation::kRelu; }
 
   void AddUpExamples(int examples) {
     for (size_t c = 0; c < channels; ++c) {
@@ -158,16 +167,18 @@ struct BatchNorm::Impl {
   void Apply(int examples) {
     ForEachGroup(examples, [&](size_t at, size_t c, size_t) {
       ScaleChannels(
-          input->data + at, group(), scale.data() + c, offset.data() + c,
-          options.activation == Activation::kRelu, output->data + at);
+          input->data + at, group(), NormalizationOf(c),
+          term == nullptr ? nullptr : term->data + at, relu, output->data + at);
     });
   }
 
   void SumGradients(int examples) {
     ForEachGroup(examples, [&](size_t at, size_t c, size_t i) {
+      const ChannelLines normalization = NormalizationOf(c);
       GradientSums(
           input->data + at, output->gradient + at, group(), mean.data() + c,
-          first.data() + i * padded + c, second.data() + i * padded + c);
+          masks_gradient() ? &normalization : nullptr, first.data() + i * padded + c,
+          second.data() + i * padded + c);
     });
     AddUpExamples(examples);
   }
@@ -189,9 +200,11 @@ struct BatchNorm::Impl {
       dx_offset[c] = static_cast<float>(-gamma()[c] * r * sums.first(c) / count - to_x * mean[c]);
     }
     ForEachGroup(examples, [&](size_t at, size_t c, size_t) {
+      const ChannelLines normalization = NormalizationOf(c);
       CombineGradients(
-          input->data + at, output->gradient + at, group(), dx_of_dy.data() + c, dx_of_x.data() + c,
-          dx_offset.data() + c, input->relu, input->gradient + at);
+          input->data + at, output->gradient + at, group(), dx_of_dy.data() + c,
+          {dx_of_x.data() + c, dx_offset.data() + c}, masks_gradient() ? &normalization : nullptr,
+          input->relu, input->gradient + at);
     });
   }
 
@@ -261,6 +274,13 @@ void BatchNorm::BuildBackward(Builder& builder, bool input_gradient) {
   if (!input_gradient) return;
   if (impl_->input->shared) return builder.GiveGradient(impl_->input);
   builder.PutGradient(impl_->input, impl_->input->data);
+}
+
+bool BatchNorm::TakeSum(const Tensor& term, bool relu) {
+  if (options_.activation != Activation::kNone) return false;
+  impl_->term = &term;
+  impl_->relu = relu;
+  return true;
 }
 
 void BatchNorm::Forward(const Pass& pass) {

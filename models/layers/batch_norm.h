@@ -53,6 +53,7 @@ class BatchNorm : public Layer {
   /// Throws Error kInvalidArgument when it is to synchronise and there is no communicator.
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
+  bool TakeSum(const Tensor& term, bool relu) override;
   /// Throws what Communicator::AllReduce does, when synchronised.
   void Forward(const Pass& pass) override;
   void BackwardWeights(const Pass& pass) override;

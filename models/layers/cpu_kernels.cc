@@ -184,18 +184,31 @@ DTRUN_KERNEL_PART void SumLanes(
   }
 }
 
-template <size_t kLanes>
+// The lines from channel c on.
+DTRUN_KERNEL_PART ChannelLines From(const ChannelLines& lines, size_t c) {
+  return {lines.scale + c, lines.offset + c};
+}
+
+// dy behind a ReLU of the line.
+template <bool kRelu>
+DTRUN_KERNEL_PART float Passed(float x, float dy, const ChannelLines& relu, size_t c) {
+  if constexpr (!kRelu) return dy;
+  return relu.scale[c] * x + relu.offset[c] > 0 ? dy : 0;
+}
+
+template <size_t kLanes, bool kRelu>
 DTRUN_KERNEL_PART void SumGradientLanes(
-    const float* x, const float* dy, const ChannelGroup& group, const float* center, double* sums,
-    double* products) {
+    const float* x, const float* dy, const ChannelGroup& group, const float* center,
+    const ChannelLines& relu, double* sums, double* products) {
   for (size_t p = 0; p < group.pixels; p += kPixels) {
     const size_t end = std::min(p + kPixels, group.pixels);
     float sum[kLanes] = {}, product[kLanes] = {};
     for (size_t q = p; q < end; ++q) {
       for (size_t c = 0; c < kLanes; ++c) {
         const size_t at = q * group.block + c;
-        sum[c] += dy[at];
-        product[c] += dy[at] * (x[at] - center[c]);
+        const float passed = Passed<kRelu>(x[at], dy[at], relu, c);
+        sum[c] += passed;
+        product[c] += passed * (x[at] - center[c]);
       }
     }
     for (size_t c = 0; c < kLanes; ++c) sums[c] += double{sum[c]};
@@ -203,28 +216,31 @@ DTRUN_KERNEL_PART void SumGradientLanes(
   }
 }
 
-template <size_t kLanes>
+template <size_t kLanes, bool kAdds>
 DTRUN_KERNEL_PART void ScaleLanes(
-    const float* __restrict x, const ChannelGroup& group, const float* scale, const float* offset,
-    float least, float* __restrict y) {
-  for (size_t p = 0; p < group.pixels; ++p, x += group.block, y += group.block) {
+    const float* __restrict x, const ChannelGroup& group, const ChannelLines& line,
+    const float* __restrict term, float least, float* __restrict y) {
+  for (size_t p = 0; p < group.pixels; ++p) {
+    const size_t at = p * group.block;
     for (size_t c = 0; c < kLanes; ++c) {
-      const float value = scale[c] * x[c] + offset[c];
-      y[c] = value < least ? least : value;
+      float value = line.scale[c] * x[at + c] + line.offset[c];
+      if constexpr (kAdds) value += term[at + c];
+      y[at + c] = value < least ? least : value;
     }
   }
 }
 
 // Element by element, so that dx may be x.
-template <size_t kLanes>
+template <size_t kLanes, bool kRelu>
 DTRUN_KERNEL_PART void CombineLanes(
-    const float* x, const float* dy, const ChannelGroup& group, const float* a, const float* b,
-    const float* d, float least, float* dx) {
+    const float* x, const float* dy, const ChannelGroup& group, const float* a,
+    const ChannelLines& line, const ChannelLines& relu, float least, float* dx) {
   for (size_t p = 0; p < group.pixels; ++p) {
     float values[kLanes];
     const size_t at = p * group.block;
     for (size_t c = 0; c < kLanes; ++c) {
-      const float value = a[c] * dy[at + c] + b[c] * x[at + c] + d[c];
+      const float passed = Passed<kRelu>(x[at + c], dy[at + c], relu, c);
+      const float value = a[c] * passed + line.scale[c] * x[at + c] + line.offset[c];
       values[c] = x[at + c] > least ? value : 0;
     }
     for (size_t c = 0; c < kLanes; ++c) dx[at + c] = values[c];
@@ -243,35 +259,51 @@ DTRUN_KERNEL void CenteredSums(
       });
 }
 
-DTRUN_KERNEL void GradientSums(
-    const float* x, const float* dy, const ChannelGroup& group, const float* center, double* sums,
-    double* products) {
-  std::fill_n(sums, group.block, 0.0);
-  std::fill_n(products, group.block, 0.0);
-  ForEachVector(
-      group.block, [&](size_t c, auto lanes) __attribute__((always_inline)) {
-        SumGradientLanes<lanes()>(x + c, dy + c, group, center + c, sums + c, products + c);
-      });
-}
-
 DTRUN_KERNEL void ScaleChannels(
-    const float* x, const ChannelGroup& group, const float* scale, const float* offset, bool relu,
-    float* y) {
+    const float* x, const ChannelGroup& group, const ChannelLines& line, const float* term,
+    bool relu, float* y) {
   // So low that no value is lower, where there is no ReLU.
   const float least = relu ? 0.0f : -__builtin_inff();
   ForEachVector(
       group.block, [&](size_t c, auto lanes) __attribute__((always_inline)) {
-        ScaleLanes<lanes()>(x + c, group, scale + c, offset + c, least, y + c);
+        if (term != nullptr) {
+          ScaleLanes<lanes(), true>(x + c, group, From(line, c), term + c, least, y + c);
+        } else {
+          ScaleLanes<lanes(), false>(x + c, group, From(line, c), nullptr, least, y + c);
+        }
+      });
+}
+
+DTRUN_KERNEL void GradientSums(
+    const float* x, const float* dy, const ChannelGroup& group, const float* center,
+    const ChannelLines* relu, double* sums, double* products) {
+  std::fill_n(sums, group.block, 0.0);
+  std::fill_n(products, group.block, 0.0);
+  ForEachVector(
+      group.block, [&](size_t c, auto lanes) __attribute__((always_inline)) {
+        if (relu != nullptr) {
+          SumGradientLanes<lanes(), true>(
+              x + c, dy + c, group, center + c, From(*relu, c), sums + c, products + c);
+        } else {
+          SumGradientLanes<lanes(), false>(
+              x + c, dy + c, group, center + c, {}, sums + c, products + c);
+        }
       });
 }
 
 DTRUN_KERNEL void CombineGradients(
-    const float* x, const float* dy, const ChannelGroup& group, const float* a, const float* b,
-    const float* d, bool mask, float* dx) {
+    const float* x, const float* dy, const ChannelGroup& group, const float* a,
+    const ChannelLines& line, const ChannelLines* relu, bool mask, float* dx) {
   const float least = mask ? 0.0f : -__builtin_inff();
   ForEachVector(
       group.block, [&](size_t c, auto lanes) __attribute__((always_inline)) {
-        CombineLanes<lanes()>(x + c, dy + c, group, a + c, b + c, d + c, least, dx + c);
+        if (relu != nullptr) {
+          CombineLanes<lanes(), true>(
+              x + c, dy + c, group, a + c, From(line, c), From(*relu, c), least, dx + c);
+        } else {
+          CombineLanes<lanes(), false>(
+              x + c, dy + c, group, a + c, From(line, c), {}, least, dx + c);
+        }
       });
 }
 

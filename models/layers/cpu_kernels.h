@@ -67,20 +67,27 @@ struct ChannelGroup {
 void CenteredSums(
     const float* x, const ChannelGroup& group, const float* center, double* sums, double* squares);
 
-/// sums(c) = sum of dy; products(c) = sum of dy * (x - center(c))
-void GradientSums(
-    const float* x, const float* dy, const ChannelGroup& group, const float* center, double* sums,
-    double* products);
+/// A line per channel of a group: scale(c) * x + offset(c).
+struct ChannelLines {
+  const float *scale = nullptr, *offset = nullptr;
+};
 
-/// y = scale(c) * x + offset(c), and then max(0, it) if `relu`
+/// y = line(x), plus `term` where it is not null, and then max(0, it) if `relu`
 void ScaleChannels(
-    const float* x, const ChannelGroup& group, const float* scale, const float* offset, bool relu,
-    float* y);
+    const float* x, const ChannelGroup& group, const ChannelLines& line, const float* term,
+    bool relu, float* y);
 
-/// dx = a(c) * dy + b(c) * x + d(c), and 0 where `mask` and x <= 0. `dx` may be `x`.
+/// sums(c) = sum of dy; products(c) = sum of dy * (x - center(c)). With `relu`, a dy counts only
+/// where relu(x) > 0: the ReLU behind ScaleChannels let it through.
+void GradientSums(
+    const float* x, const float* dy, const ChannelGroup& group, const float* center,
+    const ChannelLines* relu, double* sums, double* products);
+
+/// dx = a(c) * dy + line(x), where dy is 0 as above with `relu`; and 0 where `mask` and x <= 0.
+/// `dx` may be `x`.
 void CombineGradients(
-    const float* x, const float* dy, const ChannelGroup& group, const float* a, const float* b,
-    const float* d, bool mask, float* dx);
+    const float* x, const float* dy, const ChannelGroup& group, const float* a,
+    const ChannelLines& line, const ChannelLines* relu, bool mask, float* dx);
 
 /// A winner that stands for no pixel of the window.
 inline constexpr uint8_t kPoolNone = 255;

@@ -125,8 +125,6 @@ namespace {
 // oneDNN gives its sgemm no name to ask for; on x86 it is generated for every instruction set.
 constexpr char kGemm[] = "dnnl_sgemm";
 
-float* Floats(const Buffer& buffer) { return static_cast<float*>(buffer.data); }
-
 // c (m, n) = a (m, k) times b (k, n), plus c itself if `add`; 'T': the operand is stored
 // transposed.
 void Multiply(

@@ -104,6 +104,11 @@ class Layer {
   /// the backward functions need and, if somebody reads it, gives the input its gradient memory.
   virtual void BuildBackward(Builder& builder, bool input_gradient) = 0;
 
+  /// Called after BuildForward by a layer that adds `term` to this one's output, with a ReLU behind
+  /// the sum or not. Returns true if Forward does both from now on, in the pass that writes the
+  /// output: `term` holds its data by then. Otherwise nothing changes.
+  virtual bool TakeSum(const Tensor& /*term*/, bool /*relu*/) { return false; }
+
   /// The parameters have changed.
   virtual void PrepareWeights() {}
   virtual void Forward(const Pass& pass) = 0;

@@ -8,6 +8,8 @@
 
 namespace dtrun::models {
 
+inline float* Floats(const Buffer& buffer) { return static_cast<float*>(buffer.data); }
+
 /// Calls body(i) for i = 0 .. count - 1 on OpenMP's threads, the ones that oneDNN computes with.
 template <typename Body>
 void ForEachExample(int count, const Body& body) {

@@ -40,6 +40,8 @@ class Path {
   Tensor* BuildForward(Builder& builder, Tensor* input);
   /// The output has gradient memory, which belongs to the caller.
   void BuildBackward(Builder& builder, bool input_gradient);
+  /// Layer::TakeSum of the last layer.
+  bool TakeSum(const Tensor& term, bool relu);
   void PrepareWeights();
   void Forward(const Pass& pass);
   void Backward(const Pass& pass);
@@ -65,8 +67,10 @@ class Path {
 // two are added at the end, where the input's ReLU is applied to the sum.
 //
 // The sum overwrites the main path's output unless that has a ReLU of its own, for whose way back
-// it is needed, or is the input's memory. The gradient of the sum is that of both paths' outputs: a
-// path gets a copy of it only where it has a ReLU of its own or its values lie in another format.
+// it is needed, or is the input's memory. Where it does, the last layer of the main path takes the
+// sum over if it can: a normalisation does, in the pass that writes its output. The gradient of the
+// sum is that of both paths' outputs: a path gets a copy of it only where it has a ReLU of its own
+// or its values lie in another format.
 struct Residual::Impl {
   Path main, shortcut;
   bool relu;
@@ -77,6 +81,7 @@ struct Residual::Impl {
   Tensor main_input = {}, shortcut_input = {};  // the input, without its ReLU
   Tensor *main_output = nullptr, *shortcut_output = nullptr;
   Tensor shortcut_term = {};  // the shortcut's output in the sum's format
+  bool main_sums = false;     // the main path's last layer adds the term
   Tensor returned = {};       // the shortcut's input gradient in the input's format
 
   static bool SameFormat(const Tensor& a, const Tensor& b) { return a.block == b.block; }
@@ -100,14 +105,19 @@ struct Residual::Impl {
     }
     output->relu = relu;
     shortcut_term = *shortcut_output;
-    if (SameFormat(*shortcut_output, *output)) return;
-    shortcut_term.block = output->block;
-    shortcut_term.data = builder.NewFloats(size_t(batch) * shortcut_term.stride());
+    if (!SameFormat(*shortcut_output, *output)) {
+      shortcut_term.block = output->block;
+      shortcut_term.data = builder.NewFloats(size_t(batch) * shortcut_term.stride());
+    }
+    main_sums = output == main_output && main.TakeSum(shortcut_term, relu);
+  }
+
+  void MakeTerm() {
+    if (shortcut_term.data != shortcut_output->data)
+      Convert(*shortcut_output, shortcut_output->data, shortcut_term, shortcut_term.data);
   }
 
   void Sum() {
-    if (shortcut_term.data != shortcut_output->data)
-      Convert(*shortcut_output, shortcut_output->data, shortcut_term, shortcut_term.data);
     ForEachExampleOf(*output, [&](size_t at, size_t count) {
       AddTwo(main_output->data + at, shortcut_term.data + at, count, relu, output->data + at);
     });
@@ -261,9 +271,10 @@ void Residual::PrepareWeights() {
 }
 
 void Residual::Forward(const Pass& pass) {
-  impl_->main.Forward(pass);
   impl_->shortcut.Forward(pass);
-  impl_->Sum();
+  impl_->MakeTerm();
+  impl_->main.Forward(pass);
+  if (!impl_->main_sums) impl_->Sum();
 }
 
 // Sequential calls this only for layers with parameters, and BackwardData only where the input
@@ -412,6 +423,10 @@ void Path::BuildBackward(Builder& builder, bool input_gradient) {
 
 std::string Path::NameOf(const std::string& outer, size_t i) const {
   return Text(outer, ", ", name_, " ", i, " (", entries_[i].layer->description(), ")");
+}
+
+bool Path::TakeSum(const Tensor& term, bool relu) {
+  return entries_.back().layer->TakeSum(term, relu);
 }
 
 void Path::PrepareWeights() {
