@@ -49,6 +49,7 @@ std::vector<PageBlock> AllBlocks() {
 void Check(const PageBlock& block, const TemporaryFolder& folder) {
   const std::string programs = std::filesystem::path(DtrunTest::Dtrun()).parent_path();
   Command command = {{"bash", "-c", ScriptOf(block, folder.path(), programs)}};
+  command.timeout = std::chrono::minutes(5);  // there are blocks that train three times
   if (block.language == "sh slurm")
     command.environment = {
         {"SLURM_JOB_NODELIST", "node[01-02]"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}};
