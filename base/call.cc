@@ -5,43 +5,6 @@
 
 namespace dtrun::base {
 
-const char* NameOf(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce: return "all_reduce";
-    case CollectiveKind::kReduceScatter: return "reduce_scatter";
-    case CollectiveKind::kReduce: return "reduce";
-    case CollectiveKind::kBroadcast: return "broadcast";
-    case CollectiveKind::kAllGather: return "all_gather";
-    case CollectiveKind::kAllToAll: return "all_to_all";
-    case CollectiveKind::kGather: return "gather";
-    case CollectiveKind::kScatter: return "scatter";
-    case CollectiveKind::kBarrier: return "barrier";
-    case CollectiveKind::kSend: return "send";
-    case CollectiveKind::kReceive: return "receive";
-    case CollectiveKind::kReduceUpdate: return "reduce_update";
-    case CollectiveKind::kReduceUpdateGather: return "reduce_update_gather";
-  }
-  return "unknown collective";
-}
-
-bool Combines(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllReduce || kind == CollectiveKind::kReduceScatter ||
-         kind == CollectiveKind::kReduce || UpdatesShares(kind);
-}
-
-bool UpdatesShares(CollectiveKind kind) {
-  return kind == CollectiveKind::kReduceUpdate || kind == CollectiveKind::kReduceUpdateGather;
-}
-
-bool HasRoot(CollectiveKind kind) {
-  return kind == CollectiveKind::kReduce || kind == CollectiveKind::kBroadcast ||
-         kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
-}
-
-bool IsMessage(CollectiveKind kind) {
-  return kind == CollectiveKind::kSend || kind == CollectiveKind::kReceive;
-}
-
 std::string Describe(const Call& call) {
   const auto kind = static_cast<CollectiveKind>(call.kind);
   std::string text = NameOf(kind);

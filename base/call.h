@@ -1,7 +1,9 @@
 #ifndef DTRUN_BASE_CALL_H_
 #define DTRUN_BASE_CALL_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 namespace dtrun::base {
@@ -23,17 +25,98 @@ enum class CollectiveKind : uint8_t {
   kReduceUpdateGather,
 };
 
-/// "all_reduce" and so on.
-const char* NameOf(CollectiveKind kind);
+/// How kinds differ. Checks, plans, comparisons, names and records are derived from the table of
+/// these rows below, and only the algorithms of the backends are written for a kind.
+struct CollectiveTraits {
+  enum class Does : uint8_t {
+    kCombine,        ///< computes on the inputs
+    kCombineUpdate,  ///< also hands each rank its share of the result before anybody else sees it
+    kMove,           ///< copies from inputs to outputs
+    kMeet,           ///< has no data
+    kSendOrReceive,  ///< is one side of a message
+  };
+  /// Ranks that have an input or an output.
+  enum class Ranks : uint8_t { kNone, kAll, kRoot, kAllButRoot };
+  /// What lies in an input or an output.
+  enum class Layout : uint8_t {
+    kWhole,   ///< as many elements on every rank that has one
+    kByRank,  ///< the parts of all ranks one after the other; counts may say how long they are
+    kPart,    ///< this rank's part of what lies by rank on the other side
+  };
 
-/// all_reduce, reduce_scatter, reduce and both updates of shares: they compute.
-bool Combines(CollectiveKind kind);
+  CollectiveKind kind;
+  const char* name;
+  Does does;
+  Ranks inputs, outputs;
+  Layout input = Layout::kWhole, output = Layout::kWhole;
+};
+
+namespace internal {
+
+using Does = CollectiveTraits::Does;
+using Ranks = CollectiveTraits::Ranks;
+using Layout = CollectiveTraits::Layout;
+using Kind = CollectiveKind;
+
+// In the order of CollectiveKind.
+// clang-format off
+inline constexpr CollectiveTraits kTraits[] = {
+  {Kind::kAllReduce, "all_reduce", Does::kCombine, Ranks::kAll, Ranks::kAll},
+  {Kind::kReduceScatter, "reduce_scatter", Does::kCombine, Ranks::kAll, Ranks::kAll, Layout::kByRank, Layout::kPart},
+  {Kind::kReduce, "reduce", Does::kCombine, Ranks::kAll, Ranks::kRoot},
+  {Kind::kBroadcast, "broadcast", Does::kMove, Ranks::kRoot, Ranks::kAllButRoot},
+  {Kind::kAllGather, "all_gather", Does::kMove, Ranks::kAll, Ranks::kAll, Layout::kPart, Layout::kByRank},
+  {Kind::kAllToAll, "all_to_all", Does::kMove, Ranks::kAll, Ranks::kAll, Layout::kByRank, Layout::kByRank},
+  {Kind::kGather, "gather", Does::kMove, Ranks::kAll, Ranks::kRoot, Layout::kPart, Layout::kByRank},
+  {Kind::kScatter, "scatter", Does::kMove, Ranks::kRoot, Ranks::kAll, Layout::kByRank, Layout::kPart},
+  {Kind::kBarrier, "barrier", Does::kMeet, Ranks::kNone, Ranks::kNone},
+  {Kind::kSend, "send", Does::kSendOrReceive, Ranks::kAll, Ranks::kNone},
+  {Kind::kReceive, "receive", Does::kSendOrReceive, Ranks::kNone, Ranks::kAll},
+  {Kind::kReduceUpdate, "reduce_update", Does::kCombineUpdate, Ranks::kAll, Ranks::kNone, Layout::kByRank},
+  {Kind::kReduceUpdateGather, "reduce_update_gather", Does::kCombineUpdate, Ranks::kAll, Ranks::kAll, Layout::kByRank},
+};
+// clang-format on
+
+inline constexpr CollectiveTraits kUnknown = {
+    Kind::kBarrier, "unknown collective", Does::kMove, Ranks::kNone, Ranks::kNone};
+
+constexpr bool IsInOrder() {
+  for (size_t i = 0; i < std::size(kTraits); ++i)
+    if (static_cast<size_t>(kTraits[i].kind) != i) return false;
+  return true;
+}
+static_assert(IsInOrder());
+
+}  // namespace internal
+
+/// Of a number that is no kind: a row without data, named "unknown collective".
+constexpr const CollectiveTraits& TraitsOf(CollectiveKind kind) {
+  const auto i = static_cast<size_t>(kind);
+  return i < std::size(internal::kTraits) ? internal::kTraits[i] : internal::kUnknown;
+}
+
+/// "all_reduce" and so on.
+inline const char* NameOf(CollectiveKind kind) { return TraitsOf(kind).name; }
+
 /// reduce_update and reduce_update_gather.
-bool UpdatesShares(CollectiveKind kind);
+constexpr bool UpdatesShares(CollectiveKind kind) {
+  return TraitsOf(kind).does == CollectiveTraits::Does::kCombineUpdate;
+}
+/// all_reduce, reduce_scatter, reduce and both updates of shares: they compute.
+constexpr bool Combines(CollectiveKind kind) {
+  return TraitsOf(kind).does == CollectiveTraits::Does::kCombine || UpdatesShares(kind);
+}
 /// One rank has a part of its own: reduce, broadcast, gather and scatter.
-bool HasRoot(CollectiveKind kind);
+constexpr bool HasRoot(CollectiveKind kind) {
+  const auto depends = [](CollectiveTraits::Ranks ranks) {
+    return ranks == CollectiveTraits::Ranks::kRoot || ranks == CollectiveTraits::Ranks::kAllButRoot;
+  };
+  return depends(TraitsOf(kind).inputs) || depends(TraitsOf(kind).outputs);
+}
 /// send and receive.
-bool IsMessage(CollectiveKind kind);
+constexpr bool IsMessage(CollectiveKind kind) {
+  return TraitsOf(kind).does == CollectiveTraits::Does::kSendOrReceive;
+}
 
 /// What a rank called, in a form that its peers can compare before data moves, and that lies in its
 /// flight record. Plain bytes: all ranks run the same build.

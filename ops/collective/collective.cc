@@ -16,6 +16,29 @@ namespace {
 using base::HasRoot;
 using base::IsMessage;
 using base::Text;
+using base::TraitsOf;
+using Layout = base::CollectiveTraits::Layout;
+using Ranks = base::CollectiveTraits::Ranks;
+
+bool Contains(Ranks ranks, bool is_root) {
+  switch (ranks) {
+    case Ranks::kNone: return false;
+    case Ranks::kAll: return true;
+    case Ranks::kRoot: return is_root;
+    case Ranks::kAllButRoot: return !is_root;
+  }
+  return false;
+}
+
+// The root alone has the parts of all ranks, so that a call counts the elements of one part.
+bool DealsRootsParts(CollectiveKind kind) {
+  return TraitsOf(kind).input == Layout::kByRank && TraitsOf(kind).inputs == Ranks::kRoot;
+}
+
+// What the ranks own of the result is a part each.
+bool HasShares(CollectiveKind kind) {
+  return Combines(kind) && TraitsOf(kind).input == Layout::kByRank;
+}
 
 // The buffer that says of which type the data is.
 const Buffer& Typed(const Collective& collective, int rank) {
@@ -25,7 +48,7 @@ const Buffer& Typed(const Collective& collective, int rank) {
 class Checker {
  public:
   Checker(const Collective& collective, int rank, int size)
-      : c_(collective), rank_(rank), size_(size) {}
+      : c_(collective), traits_(base::TraitsOf(collective.kind)), rank_(rank), size_(size) {}
 
   void Check() const {
     if (c_.kind == CollectiveKind::kBarrier) return;
@@ -135,54 +158,43 @@ class Checker {
   }
 
   Expected ExpectedInput() const {
-    switch (c_.kind) {
-      case CollectiveKind::kReduceScatter:
-        if (c_.send_counts.empty()) return {};
-        return Counted(c_.send_counts, "the sum of the shares");
-      case CollectiveKind::kReduceUpdate:
-      case CollectiveKind::kReduceUpdateGather:
-        return Counted(c_.send_counts, "the sum of the shares");
-      case CollectiveKind::kAllToAll:
-        if (!c_.send_counts.empty()) return Counted(c_.send_counts, "the sum of the send counts");
-        if (c_.input.count % Size() != 0) {
-          Refuse(Text(
-              "the input has ", c_.input.count, " elements, which ", size_,
-              " ranks cannot share evenly; give counts"));
-        }
-        return {};
-      case CollectiveKind::kScatter:
-        if (!c_.send_counts.empty()) return Counted(c_.send_counts, "the sum of the send counts");
-        return Each(c_.output.count);
-      case CollectiveKind::kAllGather: return OwnPart(c_.receive_counts);
-      case CollectiveKind::kGather:
-        return rank_ == c_.root ? OwnPart(c_.receive_counts) : Expected{};
-      default: return {};
+    if (traits_.input == Layout::kPart)
+      return UsesOutput(c_, rank_) ? OwnPart(c_.receive_counts) : Expected{};
+    if (traits_.input == Layout::kWhole) return {};
+    if (!c_.send_counts.empty() || UpdatesShares(c_.kind)) {
+      return Counted(
+          c_.send_counts,
+          Combines(c_.kind) ? "the sum of the shares" : "the sum of the send counts");
     }
+    if (Combines(c_.kind)) return {};
+    if (traits_.output == Layout::kPart) return Each(c_.output.count);
+    if (c_.input.count % Size() != 0) {
+      Refuse(Text(
+          "the input has ", c_.input.count, " elements, which ", size_,
+          " ranks cannot share evenly; give counts"));
+    }
+    return {};
   }
 
   Expected ExpectedOutput() const {
-    switch (c_.kind) {
-      case CollectiveKind::kAllReduce:
-      case CollectiveKind::kReduceUpdateGather:
-      case CollectiveKind::kReduce: return {true, c_.input.count, "as many as the input"};
-      case CollectiveKind::kReduceScatter: {
-        const Counts shares =
-            c_.send_counts.empty() ? DealRows(c_.input.count, 1, size_) : c_.send_counts;
-        return {true, shares[Rank()], "this rank's share of the input"};
-      }
-      case CollectiveKind::kAllToAll:
-        if (!c_.receive_counts.empty())
-          return Counted(c_.receive_counts, "the sum of the receive counts");
-        if (!c_.send_counts.empty()) Refuse("there are send counts, but no receive counts");
+    switch (traits_.output) {
+      case Layout::kWhole:
+        if (!Combines(c_.kind)) return {};
         return {true, c_.input.count, "as many as the input"};
-      case CollectiveKind::kAllGather:
-      case CollectiveKind::kGather:
-        if (!c_.receive_counts.empty())
-          return Counted(c_.receive_counts, "the sum of the receive counts");
-        return Each(c_.input.count);
-      case CollectiveKind::kScatter: return rank_ == c_.root ? OwnPart(c_.send_counts) : Expected{};
-      default: return {};
+      case Layout::kPart:
+        if (Combines(c_.kind)) return {true, Shares()[Rank()], "this rank's share of the input"};
+        return UsesInput(c_, rank_) ? OwnPart(c_.send_counts) : Expected{};
+      case Layout::kByRank: break;
     }
+    if (!c_.receive_counts.empty())
+      return Counted(c_.receive_counts, "the sum of the receive counts");
+    if (traits_.input == Layout::kPart) return Each(c_.input.count);
+    if (!c_.send_counts.empty()) Refuse("there are send counts, but no receive counts");
+    return {true, c_.input.count, "as many as the input"};
+  }
+
+  Counts Shares() const {
+    return c_.send_counts.empty() ? DealRows(c_.input.count, 1, size_) : c_.send_counts;
   }
 
   // What all ranks have together when each has `count`.
@@ -212,28 +224,21 @@ class Checker {
     const char* in = static_cast<const char*>(c_.input.data);
     const char* out = static_cast<const char*>(c_.output.data);
     if (in >= out + c_.output.bytes() || out >= in + c_.input.bytes()) return;
-    const uint64_t element = SizeOf(c_.input.dtype);
-    switch (c_.kind) {
-      case CollectiveKind::kAllReduce:
-      case CollectiveKind::kReduce:
-        if (in == out) return;
-        break;
-      case CollectiveKind::kAllGather:
-      case CollectiveKind::kGather:
-        if (in == out + element * Before(c_.receive_counts, c_.input.count)) return;
-        break;
-      case CollectiveKind::kScatter:
-        if (out == in + element * Before(c_.send_counts, c_.output.count)) return;
-        break;
-      case CollectiveKind::kReduceScatter: {
-        const Counts shares =
-            c_.send_counts.empty() ? DealRows(c_.input.count, 1, size_) : c_.send_counts;
-        if (out == in + element * Before(shares, 0)) return;
-        break;
-      }
-      default: break;
-    }
+    if (IsInPlace(in, out)) return;
     Refuse("the input and the output overlap otherwise than in place");
+  }
+
+  // The same memory, or this rank's part of the side that lies by rank.
+  bool IsInPlace(const char* in, const char* out) const {
+    if (UpdatesShares(c_.kind)) return false;
+    const uint64_t element = SizeOf(c_.input.dtype);
+    if (traits_.input == Layout::kPart)
+      return in == out + element * Before(c_.receive_counts, c_.input.count);
+    if (traits_.output == Layout::kPart) {
+      return out == in + element * (Combines(c_.kind) ? Before(Shares(), 0)
+                                                      : Before(c_.send_counts, c_.output.count));
+    }
+    return traits_.input == Layout::kWhole && in == out;
   }
 
   uint64_t Before(const Counts& counts, uint64_t each) const {
@@ -245,6 +250,7 @@ class Checker {
   uint64_t Size() const { return static_cast<uint64_t>(size_); }
 
   const Collective& c_;
+  const base::CollectiveTraits& traits_;
   int rank_, size_;
 };
 
@@ -274,25 +280,11 @@ Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
 }
 
 bool UsesInput(const Collective& collective, int rank) {
-  switch (collective.kind) {
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kReceive: return false;
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kScatter: return rank == collective.root;
-    default: return true;
-  }
+  return Contains(TraitsOf(collective.kind).inputs, rank == collective.root);
 }
 
 bool UsesOutput(const Collective& collective, int rank) {
-  switch (collective.kind) {
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kReduceUpdate:
-    case CollectiveKind::kSend: return false;
-    case CollectiveKind::kBroadcast: return rank != collective.root;
-    case CollectiveKind::kReduce:
-    case CollectiveKind::kGather: return rank == collective.root;
-    default: return true;
-  }
+  return Contains(TraitsOf(collective.kind).outputs, rank == collective.root);
 }
 
 int DeviceOf(const Collective& collective, int rank) {
@@ -314,25 +306,11 @@ std::string Describe(const Collective& collective) {
 }
 
 void DropIgnoredCounts(Collective& collective, int rank) {
-  const bool is_root = rank == collective.root;
-  bool sends = false, receives = false;
-  switch (collective.kind) {
-    case CollectiveKind::kReduceScatter:
-    case CollectiveKind::kReduceUpdate:
-    case CollectiveKind::kReduceUpdateGather: sends = true; break;
-    case CollectiveKind::kAllGather: receives = true; break;
-    case CollectiveKind::kAllToAll: sends = receives = true; break;
-    case CollectiveKind::kGather: receives = is_root; break;
-    case CollectiveKind::kScatter: sends = is_root; break;
-    case CollectiveKind::kAllReduce:
-    case CollectiveKind::kReduce:
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kSend:
-    case CollectiveKind::kReceive: break;
-  }
-  if (!sends) collective.send_counts.clear();
-  if (!receives) collective.receive_counts.clear();
+  const base::CollectiveTraits& traits = TraitsOf(collective.kind);
+  if (traits.input != Layout::kByRank || !UsesInput(collective, rank))
+    collective.send_counts.clear();
+  if (traits.output != Layout::kByRank || !UsesOutput(collective, rank))
+    collective.receive_counts.clear();
 }
 
 void CheckArguments(const Collective& collective, int rank, int size) {
@@ -342,7 +320,7 @@ void CheckArguments(const Collective& collective, int rank, int size) {
 Call CallOf(const Collective& c, int rank) {
   const Buffer& typed = Typed(c, rank);
   Call call{};
-  call.count = c.kind == CollectiveKind::kScatter ? c.output.count : typed.count;
+  call.count = DealsRootsParts(c.kind) ? c.output.count : typed.count;
   call.before = c.scale.before;
   call.after = c.scale.after;
   call.root = c.root;
@@ -362,44 +340,38 @@ std::string NameOperation(const Call& call, uint64_t sequence, const Members& me
 
 // --- the calls of all ranks ---------------------------------------------------------------------
 
+// Elements of one part where no table says how many.
+uint64_t Calls::PartOf(const Call& call) const {
+  const bool whole = traits().input == Layout::kByRank && !DealsRootsParts(kind());
+  return whole ? call.count / static_cast<uint64_t>(size_) : call.count;
+}
+
+// To a root that moves data the own part counts as well, though it may stay where it is.
+bool Calls::Move(int source, int destination) const {
+  if (traits().does != base::CollectiveTraits::Does::kMove) return false;
+  const bool to_root = traits().outputs == Ranks::kRoot;
+  return Contains(traits().inputs, source == at(source).call->root) &&
+         (!to_root || destination == at(source).call->root);
+}
+
 uint64_t Calls::Sends(int source, int destination) const {
+  if (!Move(source, destination)) return 0;
   const Called& called = at(source);
-  const uint64_t count = called.call->count;
-  switch (kind()) {
-    case CollectiveKind::kBroadcast: return source == called.call->root ? count : 0;
-    case CollectiveKind::kAllGather: return count;
-    case CollectiveKind::kGather: return destination == called.call->root ? count : 0;
-    case CollectiveKind::kScatter:
-      if (source != called.call->root) return 0;
-      return called.sends != nullptr ? called.sends[destination] : count;
-    case CollectiveKind::kAllToAll:
-      return called.sends != nullptr ? called.sends[destination]
-                                     : count / static_cast<uint64_t>(size_);
-    default: return 0;
-  }
+  const bool listed = traits().input == Layout::kByRank && called.sends != nullptr;
+  return listed ? called.sends[destination] : PartOf(*called.call);
 }
 
 uint64_t Calls::Receives(int source, int destination) const {
+  if (!Move(source, destination)) return 0;
   const Called& called = at(destination);
-  const uint64_t count = called.call->count;
-  switch (kind()) {
-    case CollectiveKind::kBroadcast: return source == called.call->root ? count : 0;
-    case CollectiveKind::kAllGather:
-      return called.receives != nullptr ? called.receives[source] : count;
-    case CollectiveKind::kGather:
-      if (destination != called.call->root) return 0;
-      return called.receives != nullptr ? called.receives[source] : count;
-    case CollectiveKind::kScatter: return source == called.call->root ? count : 0;
-    case CollectiveKind::kAllToAll:
-      return called.receives != nullptr ? called.receives[source]
-                                        : count / static_cast<uint64_t>(size_);
-    default: return 0;
-  }
+  const bool listed = traits().output == Layout::kByRank && called.receives != nullptr;
+  return listed ? called.receives[source] : PartOf(*called.call);
 }
 
 bool Calls::SameArguments() const {
   const Call& first = *at(0).call;
-  const bool counts_agree = Combines(kind()) || kind() == CollectiveKind::kBroadcast;
+  const bool counts_agree =
+      Combines(kind()) || (traits().input == Layout::kWhole && traits().output == Layout::kWhole);
   bool same = true, tables = first.tables != 0;
   for (int r = 1; r < size_; ++r) {
     const Call& call = *at(r).call;
@@ -412,8 +384,7 @@ bool Calls::SameArguments() const {
   for (int r = 1; r < size_ && (counts_agree || !tables); ++r) {
     if (at(r).call->count != first.count) return false;
   }
-  const bool shares = kind() == CollectiveKind::kReduceScatter || UpdatesShares(kind());
-  if (!shares || !tables) return true;
+  if (!HasShares(kind()) || !tables) return true;
   for (int r = 0; r < size_; ++r) {
     if (at(r).sends == nullptr || !std::equal(at(r).sends, at(r).sends + size_, at(0).sends)) {
       return false;
@@ -442,8 +413,7 @@ std::map<std::string, std::vector<int>> Calls::Descriptions(bool exactly) const 
   for (int r = 0; r < size_; ++r) {
     std::string text = base::Describe(*at(r).call);
     const auto kind = static_cast<CollectiveKind>(at(r).call->kind);
-    const bool shares = kind == CollectiveKind::kReduceScatter || UpdatesShares(kind);
-    if (shares && at(r).sends != nullptr)
+    if (HasShares(kind) && at(r).sends != nullptr)
       text += Text(" with shares of ", List(at(r).sends, size_));
     if (exactly) text += Factors(*at(r).call);
     calls[text].push_back(r);
@@ -475,7 +445,7 @@ std::string Calls::Disagreement(const Members& members) const {
 
 Range Calls::InInput(int source, int destination) const {
   Range range{0, Sends(source, destination)};
-  if (kind() == CollectiveKind::kAllToAll || kind() == CollectiveKind::kScatter) {
+  if (traits().input == Layout::kByRank) {
     if (at(source).sends == nullptr) {
       range.begin = range.count * static_cast<uint64_t>(destination);
     } else {
@@ -487,7 +457,7 @@ Range Calls::InInput(int source, int destination) const {
 
 Range Calls::InOutput(int source, int destination) const {
   Range range{0, Receives(source, destination)};
-  if (kind() != CollectiveKind::kBroadcast && kind() != CollectiveKind::kScatter) {
+  if (traits().output == Layout::kByRank) {
     if (at(destination).receives == nullptr) {
       range.begin = range.count * static_cast<uint64_t>(source);
     } else {
@@ -510,7 +480,7 @@ Range Calls::Share(int rank) const {
 
 uint64_t Calls::InputCount(int rank) const {
   if (Combines(kind())) return at(rank).call->count;
-  if (kind() == CollectiveKind::kAllToAll || kind() == CollectiveKind::kScatter) {
+  if (traits().input == Layout::kByRank) {
     uint64_t sum = 0;
     for (int d = 0; d < size_; ++d) sum += Sends(rank, d);
     return sum;
@@ -519,13 +489,10 @@ uint64_t Calls::InputCount(int rank) const {
 }
 
 uint64_t Calls::OutputCount(int rank) const {
-  switch (kind()) {
-    case CollectiveKind::kAllReduce:
-    case CollectiveKind::kReduceUpdateGather: return at(rank).call->count;
-    case CollectiveKind::kReduceUpdate: return 0;
-    case CollectiveKind::kReduce: return rank == at(rank).call->root ? at(rank).call->count : 0;
-    case CollectiveKind::kReduceScatter: return Share(rank).count;
-    default: break;
+  if (Combines(kind())) {
+    const Call& call = *at(rank).call;
+    if (!Contains(traits().outputs, rank == call.root)) return 0;
+    return traits().output == Layout::kPart ? Share(rank).count : call.count;
   }
   uint64_t sum = 0;
   for (int s = 0; s < size_; ++s) sum += Receives(s, rank);

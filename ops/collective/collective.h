@@ -133,11 +133,14 @@ class Calls {
   uint64_t OutputCount(int rank) const;
 
  private:
+  bool Move(int source, int destination) const;
+  uint64_t PartOf(const Call& call) const;
   uint64_t Sends(int source, int destination) const;
   uint64_t Receives(int source, int destination) const;
   bool SameArguments() const;
   std::map<std::string, std::vector<int>> Descriptions(bool exactly) const;
   CollectiveKind kind() const { return static_cast<CollectiveKind>(by_rank_[0].call->kind); }
+  const base::CollectiveTraits& traits() const { return base::TraitsOf(kind()); }
   const Called& at(int rank) const { return by_rank_[rank]; }
 
   const Called* by_rank_;
