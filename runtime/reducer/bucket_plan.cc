@@ -20,10 +20,7 @@
 namespace dtrun::runtime {
 namespace {
 
-constexpr uint64_t kAlignment = 64;  // bytes: a cache line, and the widest vector
 constexpr size_t kNone = static_cast<size_t>(-1);
-
-uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 uint64_t BytesOf(const GradientSpec& gradient) { return gradient.count * SizeOf(gradient.dtype); }
 

@@ -16,6 +16,14 @@ struct GradientSpec {
   DType dtype = DType::kF32;
 };
 
+/// Bytes of a cache line, and of the widest vector.
+inline constexpr uint64_t kCacheLine = 64;
+
+/// `bytes`, up to the next cache line.
+inline uint64_t Aligned(uint64_t bytes) {
+  return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine;
+}
+
 /// A contiguous part of the gradient block that is reduced by one operation.
 struct Bucket {
   uint64_t offset = 0;  ///< bytes from the start of the block

@@ -52,17 +52,6 @@ bool AreAllPacked(const std::vector<Gradient>& gradients) {
   });
 }
 
-// All gradients lie on it; -1: in host memory.
-int DeviceOf(const std::vector<Gradient>& gradients) {
-  return gradients.empty() ? -1 : gradients[0].buffer.device;
-}
-
-std::unique_ptr<DeviceGradients> GpuOf(const std::vector<Gradient>& gradients) {
-  const int device = DeviceOf(gradients);
-  if (device < 0) return nullptr;
-  return MakeDeviceGradients(device, gradients[0].buffer.stream);
-}
-
 const base::Clock& ClockOf(const ReducerSettings& settings) {
   static const base::SteadyClock steady;
   return settings.clock == nullptr ? steady : *settings.clock;
@@ -78,8 +67,7 @@ GradientReducer::GradientReducer(
       communicator_(communicator.Duplicate()),
       plan_(FirstPlan(gradients_, settings_)),
       movable_(AgreeOnPlan()),
-      gpu_(GpuOf(gradients_)),
-      block_(*communicator_, plan_, DeviceOf(gradients_), gpu_.get()),
+      block_(MakeGradientBlock(*communicator_, plan_, gradients_)),
       wire_(settings_.wire, [this] { Progress(); }),
       was_used_(gradients_.size()),
       order_(ReverseOrder(gradients_.size())),
@@ -87,7 +75,7 @@ GradientReducer::GradientReducer(
       meter_(ClockOf(settings_)),
       observer_(std::move(observer)) {
   LayWire();
-  RegisterPlaces();
+  block_->Register(*communicator_, gradients_);
   if (settings_.autotune) StartTuning();
   Reset();
 }
@@ -99,73 +87,21 @@ bool GradientReducer::AgreeOnPlan() {
       AreAllPacked(gradients_));
 }
 
-// Gradients on a GPU that are reduced where the trainer has them: it keeps them there as long as
-// the reducer lives. On a rank that has them in the block there is nothing to register.
-void GradientReducer::RegisterPlaces() {
-  if (gpu_ == nullptr) return;
-  const auto place_of = [this](const Bucket& bucket) {
-    const Buffer& gradient = gradients_[bucket.gradients[0]].buffer;
-    return Buffer(gradient.data, gradient.data == nullptr ? 0 : gradient.count, gradient.dtype);
-  };
-  uint64_t places = 0;
-  for (const Bucket& bucket : plan_.buckets)
-    places += bucket.is_single && place_of(bucket).count > 0 ? 1 : 0;
-  communicator_->AllReduce(Buffer(&places, 1), ReduceOp::kMax);
-  if (places == 0) return;
-  ops::DeviceGroup& group = communicator_->device_group(DeviceOf(gradients_));
-  try {
-    for (const Bucket& bucket : plan_.buckets) {
-      if (!bucket.is_single) continue;
-      const Buffer place = place_of(bucket);
-      registered_.push_back(group.Register(place.data, place.bytes()).memory);
-    }
-  } catch (const Error& error) {
-    // On all ranks: there are more than can be registered. The rest is reduced as it is.
-    if (error.code() != ErrorCode::kUnavailable) throw;
-  }
-}
-
+// Left in the middle of a step, by an exception say, the process keeps the memory.
 GradientReducer::~GradientReducer() {
-  if (gpu_ != nullptr) {
-    try {
-      gpu_->Synchronize();
-    } catch (const Error&) {
-      // Nobody knows who still reads and writes.
-      block_.Keep();
-      for (std::unique_ptr<ops::Memory>& memory : registered_) ops::Keep(std::move(memory));
-    }
-    return;
-  }
-  const bool under_way = std::any_of(works_.begin(), works_.end(), [](const ops::Work& work) {
-    try {
-      return !work.Done();
-    } catch (const Error&) {
-      return true;  // given up: nobody knows whether its peers still write
-    }
-  });
-  if (!under_way) return;
-  // Left in the middle of a step, by an exception say: the process keeps the memory.
-  block_.Keep();
+  if (block_->IsIdle(works_)) return;
+  block_->Keep();
   wire_.Keep();
 }
 
 void GradientReducer::LayWire() {
-  if (gpu_ != nullptr) {
-    host_flags_.resize(plan_.flags.count * SizeOf(plan_.flags.dtype));
-    flags_ = UsedFlags(settings_.op, FlagsOnHost());
-    return;
-  }
-  wire_.Lay(*communicator_, plan_);
-  flags_ = UsedFlags(settings_.op, wire_.flags().count > 0 ? wire_.flags() : block_.flags());
-}
-
-Buffer GradientReducer::FlagsOnHost() {
-  return Buffer(host_flags_.data(), plan_.flags.count, plan_.flags.dtype);
+  if (!block_->flags_are_apart()) wire_.Lay(*communicator_, plan_);
+  flags_ = UsedFlags(settings_.op, wire_.flags().count > 0 ? wire_.flags() : block_->flags());
 }
 
 Buffer GradientReducer::gradient(size_t i) const {
   CheckIndex(i);
-  return IsPacked(i) ? gradients_[i].buffer : block_.gradient(i);
+  return IsPacked(i) ? gradients_[i].buffer : block_->gradient(i);
 }
 
 void GradientReducer::CheckIndex(size_t i) const {
@@ -233,7 +169,7 @@ void GradientReducer::MarkReady(size_t i) {
     if (IsPacked(i) && plan_.buckets[b].is_single) {
       places_[b] = gradients_[i].buffer.data;
     } else if (IsPacked(i)) {
-      Copy(block_.gradient(i), gradients_[i].buffer.data);
+      Copy(block_->gradient(i), gradients_[i].buffer.data);
     }
     EndMark(i, true);
   });
@@ -242,7 +178,7 @@ void GradientReducer::MarkReady(size_t i) {
 void GradientReducer::MarkReadyFrom(size_t i, const void* source) {
   BeginMark(i);
   Communicate([&] {
-    Copy(block_.gradient(i), source);
+    Copy(block_->gradient(i), source);
     EndMark(i, true);
   });
 }
@@ -261,7 +197,7 @@ void GradientReducer::MarkReadyAt(size_t i, const void* source, void* place) {
 void GradientReducer::MarkUnused(size_t i) {
   BeginMark(i);
   Communicate([&] {
-    Clear(block_.gradient(i));
+    block_->Clear(block_->gradient(i));
     unused_here_[i] = true;
     EndMark(i, false);
   });
@@ -273,7 +209,7 @@ void GradientReducer::MarkUnusedAt(size_t i, void* place) {
   Communicate([&] {
     Buffer zeros = gradients_[i].buffer;
     zeros.data = place;
-    Clear(zeros);
+    block_->Clear(zeros);
     places_[plan_.bucket_of[i]] = place;
     EndMark(i, false);
   });
@@ -292,21 +228,19 @@ void GradientReducer::Start(size_t b) {
   Buffer reduced = GradientsOf(b);
   if (wire_.Has(b)) {
     reduced = wire_.Compress(b, reduced);
-  } else if (b + 1 == plan_.buckets.size() && gpu_ == nullptr) {
+  } else if (b + 1 == plan_.buckets.size() && !block_->flags_are_apart()) {
     reduced.count += plan_.flags.count;
   }
   if (observer_ != nullptr) observer_->BucketStarts(b);
-  if (gpu_ != nullptr) {
-    gpu_->BeginReduction();
-    if (b + 1 == plan_.buckets.size())
-      flags_work_ = communicator_->StartAllReduce(FlagsOnHost(), settings_.op);
-  }
+  block_->BeginReduction();
+  if (b + 1 == plan_.buckets.size() && block_->flags_are_apart())
+    flags_work_ = communicator_->StartAllReduce(block_->flags(), settings_.op);
   works_.push_back(communicator_->StartAllReduce(reduced, settings_.op, settings_.scale));
   meter_.AddBucket(reduced.bytes());
 }
 
 Buffer GradientReducer::GradientsOf(size_t b) const {
-  Buffer gradients = block_.bucket(b);
+  Buffer gradients = block_->bucket(b);
   if (places_[b] != nullptr) gradients.data = places_[b];
   return gradients;
 }
@@ -336,10 +270,8 @@ void GradientReducer::FinishStep() {
 }
 
 void GradientReducer::FinishBuckets() {
-  if (gpu_ != nullptr) {
-    gpu_->EndReductions();
-    flags_work_.Wait(meter_.lateness());
-  }
+  block_->EndReductions();
+  if (block_->flags_are_apart()) flags_work_.Wait(meter_.lateness());
   for (size_t b = 0; b < works_.size(); ++b) Finish(b);
   for (size_t i = 0; i < gradients_.size(); ++i) was_used_[i] = flags_.WasUsed(i);
   // Only the last bucket tells whether others used these.
@@ -370,7 +302,7 @@ void GradientReducer::Cut() {
       movable_ ? PlanBuckets(plan_.gradients, plan_.settings, order_) : Replan(plan_, order_);
   if (plan.buckets == plan_.buckets) return;
   plan_ = std::move(plan);
-  if (movable_) block_.Clear();
+  if (movable_) block_->Clear();
   LayWire();
 }
 
@@ -406,27 +338,14 @@ void GradientReducer::Apply(const Tuning& tuning) {
 }
 
 void GradientReducer::Unpack(size_t i) {
-  if (IsPacked(i)) Copy(gradients_[i].buffer, block_.gradient(i).data);
+  if (IsPacked(i)) Copy(gradients_[i].buffer, block_->gradient(i).data);
 }
 
 void GradientReducer::Copy(const Buffer& to, const void* from) {
-  if (gpu_ != nullptr) return gpu_->Copy(to, from);
-  constexpr uint64_t kPiece = 256 << 10;  // bytes
   constexpr uint64_t kWorthTiming = 64 << 10;
   std::optional<StepMeter::Scope> timed;
   if (to.bytes() >= kWorthTiming) timed.emplace(meter_);
-  for (uint64_t begin = 0; begin < to.bytes(); begin += kPiece) {
-    std::memcpy(
-        static_cast<char*>(to.data) + begin, static_cast<const char*>(from) + begin,
-        std::min(kPiece, to.bytes() - begin));
-    Progress();
-  }
-}
-
-void GradientReducer::Clear(const Buffer& buffer) {
-  if (buffer.count == 0) return;
-  if (gpu_ != nullptr) return gpu_->Clear(buffer);
-  std::memset(buffer.data, 0, buffer.bytes());
+  block_->Copy(to, from, [this] { Progress(); });
 }
 
 void GradientReducer::Progress() {

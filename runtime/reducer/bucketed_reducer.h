@@ -8,7 +8,6 @@
 
 #include "dtrun/types.h"
 #include "ops/communicator/communicator_base.h"
-#include "runtime/device/device_gradients.h"
 #include "runtime/reducer/autotuner.h"
 #include "runtime/reducer/bucket_plan.h"
 #include "runtime/reducer/gradient_block.h"
@@ -62,7 +61,6 @@ class GradientReducer {
   void Finish(size_t b);
   void Unpack(size_t i);
   void Copy(const Buffer& to, const void* from);
-  void Clear(const Buffer& buffer);
   void Progress();
   void Reset();
   void Rebuild();
@@ -71,9 +69,7 @@ class GradientReducer {
   void Tune();
   void Apply(const Tuning& tuning);
   bool AgreeOnPlan();
-  void RegisterPlaces();
   void LayWire();
-  Buffer FlagsOnHost();
   // Throws what has broken it before, and remembers what breaks it now.
   template <typename Body>
   void Communicate(const Body& body);
@@ -82,12 +78,9 @@ class GradientReducer {
   ReducerSettings settings_;
   std::unique_ptr<ops::Communicator> communicator_;
   BucketPlan plan_;
-  bool movable_;                          // no rank has gradients in the block
-  std::unique_ptr<DeviceGradients> gpu_;  // null: gradients lie in host memory
-  GradientBlock block_;
-  std::vector<std::unique_ptr<ops::Memory>> registered_;  // the trainer's, on a GPU
+  bool movable_;  // no rank has gradients in the block
+  std::unique_ptr<GradientBlock> block_;
   WireBlock wire_;
-  std::vector<char> host_flags_;  // of gradients on a GPU
   UsedFlags flags_;
   std::vector<bool> was_used_;         // by gradient, of the last step
   std::vector<uint64_t> ready_order_;  // of the first step, until the plan is rebuilt
@@ -104,7 +97,7 @@ class GradientReducer {
   std::vector<size_t> missing_;    // by bucket: gradients that are not ready
   std::vector<void*> places_;      // by bucket: where it is reduced, if not in the block
   std::vector<ops::Work> works_;   // of the buckets started so far
-  ops::Work flags_work_;           // of gradients on a GPU
+  ops::Work flags_work_;           // where they are apart
 };
 
 }  // namespace dtrun::runtime

@@ -1,9 +1,179 @@
 #include "runtime/reducer/gradient_block.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "dtrun/error.h"
+#include "runtime/device/device_gradients.h"
 
 namespace dtrun::runtime {
+
+Buffer GradientBlock::GradientAt(ops::Memory& memory, size_t i) const {
+  const GradientSpec& spec = plan_.gradients[i];
+  return Buffer(static_cast<char*>(memory.data()) + plan_.offsets[i], spec.count, spec.dtype);
+}
+
+Buffer GradientBlock::BucketAt(ops::Memory& memory, size_t b) const {
+  const Bucket& bucket = plan_.buckets[b];
+  return Buffer(static_cast<char*>(memory.data()) + bucket.offset, bucket.count, bucket.dtype);
+}
+
+void GradientBlock::Clear() {
+  for (size_t b = 0; b < plan_.buckets.size(); ++b)
+    if (!plan_.buckets[b].is_single) Clear(bucket(b));
+}
+
 namespace {
+
+// --- in host memory -----------------------------------------------------------------------------
+
+class HostBlock : public GradientBlock {
+ public:
+  HostBlock(ops::Communicator& communicator, const BucketPlan& plan)
+      : GradientBlock(plan), memory_(communicator.Allocate(plan.block_bytes)) {}
+
+  Buffer gradient(size_t i) const override { return GradientAt(*memory_, i); }
+  Buffer bucket(size_t b) const override { return BucketAt(*memory_, b); }
+  Buffer flags() override {
+    const FlagPlan& flags = plan().flags;
+    return Buffer(static_cast<char*>(memory_->data()) + flags.offset, flags.count, flags.dtype);
+  }
+  bool flags_are_apart() const override { return false; }
+
+  void Copy(const Buffer& to, const void* from, const std::function<void()>& progress) override {
+    constexpr uint64_t kCopied = 256 << 10;  // bytes
+    for (uint64_t begin = 0; begin < to.bytes(); begin += kCopied) {
+      std::memcpy(
+          static_cast<char*>(to.data) + begin, static_cast<const char*>(from) + begin,
+          std::min(kCopied, to.bytes() - begin));
+      progress();
+    }
+  }
+  void Clear(const Buffer& buffer) override {
+    if (buffer.count > 0) std::memset(buffer.data, 0, buffer.bytes());
+  }
+  void BeginReduction() override {}
+  void EndReductions() override {}
+  void Register(ops::Communicator&, const std::vector<Gradient>&) override {}
+
+  // An operation that was given up: its peers may still write.
+  bool IsIdle(const std::vector<ops::Work>& works) override {
+    return std::all_of(works.begin(), works.end(), [](const ops::Work& work) {
+      try {
+        return work.Done();
+      } catch (const Error&) {
+        return false;
+      }
+    });
+  }
+  void Keep() override { ops::Keep(std::move(memory_)); }
+
+ private:
+  std::unique_ptr<ops::Memory> memory_;
+};
+
+// --- on a GPU -----------------------------------------------------------------------------------
+
+class DeviceBlock : public GradientBlock {
+ public:
+  DeviceBlock(
+      ops::Communicator& communicator, const BucketPlan& plan, int device,
+      std::unique_ptr<DeviceGradients> gpu)
+      : GradientBlock(plan),
+        device_(device),
+        gpu_(std::move(gpu)),
+        memory_(communicator.AllocateOnDevice(device, plan.block_bytes)) {}
+
+  Buffer gradient(size_t i) const override {
+    return OnDevice(GradientAt(*memory_, i), gpu_->trainer_stream());
+  }
+  Buffer bucket(size_t b) const override {
+    return OnDevice(BucketAt(*memory_, b), gpu_->reduction_stream());
+  }
+  Buffer flags() override {
+    const FlagPlan& flags = plan().flags;
+    flags_.resize(flags.count * SizeOf(flags.dtype));
+    return Buffer(flags_.data(), flags.count, flags.dtype);
+  }
+  bool flags_are_apart() const override { return true; }
+
+  void Copy(const Buffer& to, const void* from, const std::function<void()>&) override {
+    gpu_->Copy(to, from);
+  }
+  void Clear(const Buffer& buffer) override {
+    if (buffer.count > 0) gpu_->Clear(buffer);
+  }
+  void BeginReduction() override { gpu_->BeginReduction(); }
+  void EndReductions() override { gpu_->EndReductions(); }
+  void Register(ops::Communicator& communicator, const std::vector<Gradient>& gradients) override;
+
+  bool IsIdle(const std::vector<ops::Work>&) override {
+    try {
+      gpu_->Synchronize();
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+  void Keep() override {
+    ops::Keep(std::move(memory_));
+    for (std::unique_ptr<ops::Memory>& memory : registered_) ops::Keep(std::move(memory));
+  }
+
+ private:
+  Buffer OnDevice(Buffer buffer, void* stream) const {
+    buffer.stream = stream;
+    buffer.device = device_;
+    return buffer;
+  }
+
+  int device_;
+  std::unique_ptr<DeviceGradients> gpu_;
+  std::unique_ptr<ops::Memory> memory_;
+  std::vector<std::unique_ptr<ops::Memory>> registered_;  // the trainer's
+  std::vector<char> flags_;
+};
+
+// The trainer keeps them where they are as long as the reducer lives. On a rank that has them in
+// the block there is nothing to register.
+void DeviceBlock::Register(
+    ops::Communicator& communicator, const std::vector<Gradient>& gradients) {
+  const auto place_of = [&](const Bucket& bucket) {
+    const Buffer& gradient = gradients[bucket.gradients[0]].buffer;
+    return Buffer(gradient.data, gradient.data == nullptr ? 0 : gradient.count, gradient.dtype);
+  };
+  uint64_t places = 0;
+  for (const Bucket& bucket : plan().buckets)
+    places += bucket.is_single && place_of(bucket).count > 0 ? 1 : 0;
+  communicator.AllReduce(Buffer(&places, 1), ReduceOp::kMax);
+  if (places == 0) return;
+  ops::DeviceGroup& group = communicator.device_group(device_);
+  try {
+    for (const Bucket& bucket : plan().buckets) {
+      if (!bucket.is_single) continue;
+      const Buffer place = place_of(bucket);
+      registered_.push_back(group.Register(place.data, place.bytes()).memory);
+    }
+  } catch (const Error& error) {
+    // On all ranks: there are more than can be registered. The rest is reduced as it is.
+    if (error.code() != ErrorCode::kUnavailable) throw;
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<GradientBlock> MakeGradientBlock(
+    ops::Communicator& communicator, const BucketPlan& plan,
+    const std::vector<Gradient>& gradients) {
+  const int device = gradients.empty() ? -1 : gradients[0].buffer.device;
+  if (device < 0) return std::make_unique<HostBlock>(communicator, plan);
+  return std::make_unique<DeviceBlock>(
+      communicator, plan, device, MakeDeviceGradients(device, gradients[0].buffer.stream));
+}
+
+namespace {
+
+// --- flags --------------------------------------------------------------------------------------
 
 // The value of a flag that changes nothing in the reduction of others: it stays only if no rank
 // used the gradient.
@@ -28,10 +198,9 @@ UsedFlags::UsedFlags(ReduceOp op, Buffer where)
 
 namespace {
 
-constexpr uint64_t kAlignment = 64;    // bytes
-constexpr uint64_t kPiece = 64 << 10;  // elements
+// --- on the wire --------------------------------------------------------------------------------
 
-uint64_t Aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+constexpr uint64_t kPiece = 64 << 10;  // elements
 
 }  // namespace
 

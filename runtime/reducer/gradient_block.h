@@ -10,70 +10,63 @@
 
 #include "dtrun/types.h"
 #include "ops/communicator/communicator_base.h"
-#include "runtime/device/device_gradients.h"
 #include "runtime/reducer/bucket_plan.h"
+#include "runtime/reducer/reducer_settings.h"
 #include "runtime/reducer/wire_compression.h"
 
 namespace dtrun::runtime {
 
-/// The memory that a plan describes, which the backend reduces without a copy where it can.
+/// The memory that a plan describes, which the backend reduces without a copy where it can, and
+/// what moves gradients into it and out of it. It lies where the gradients do: in host memory, or
+/// on a GPU, where all of this is enqueued and nothing waits. Not thread-safe.
 class GradientBlock {
  public:
-  /// Collective. `plan` is kept, and may become another one of the same size. `gpu`: of the
-  /// gradients, which is kept too; null: they lie in host memory.
-  GradientBlock(
-      ops::Communicator& communicator, const BucketPlan& plan, int device, DeviceGradients* gpu)
-      : plan_(plan),
-        device_(device),
-        gpu_(gpu),
-        memory_(
-            gpu == nullptr ? communicator.Allocate(plan.block_bytes)
-                           : communicator.AllocateOnDevice(device, plan.block_bytes)) {}
+  virtual ~GradientBlock() = default;
 
-  Buffer gradient(size_t i) const {
-    const GradientSpec& spec = plan_.gradients[i];
-    Buffer gradient(At(plan_.offsets[i]), spec.count, spec.dtype);
-    if (gpu_ != nullptr) gradient.stream = gpu_->trainer_stream();
-    gradient.device = device_;
-    return gradient;
-  }
-  /// Without the flags; on a GPU, in the stream of the reductions.
-  Buffer bucket(size_t b) const {
-    const Bucket& bucket = plan_.buckets[b];
-    Buffer all(At(bucket.offset), bucket.count, bucket.dtype);
-    if (gpu_ != nullptr) all.stream = gpu_->reduction_stream();
-    all.device = device_;
-    return all;
-  }
-  /// Not where gradients lie on a GPU.
-  Buffer flags() const {
-    return Buffer(At(plan_.flags.offset), plan_.flags.count, plan_.flags.dtype);
-  }
+  virtual Buffer gradient(size_t i) const = 0;
+  /// Without the flags.
+  virtual Buffer bucket(size_t b) const = 0;
+  /// In host memory: behind the last bucket, reduced with it, or else apart, reduced by an
+  /// operation of their own.
+  virtual Buffer flags() = 0;
+  virtual bool flags_are_apart() const = 0;
 
+  /// Calls `progress` between pieces that fit into a cache.
+  virtual void Copy(const Buffer& to, const void* from, const std::function<void()>& progress) = 0;
+  virtual void Clear(const Buffer& buffer) = 0;
   /// After the plan has changed: between gradients there are zeros again.
-  void Clear() {
-    for (size_t b = 0; b < plan_.buckets.size(); ++b) {
-      const Buffer all = bucket(b);
-      if (plan_.buckets[b].is_single || all.count == 0) continue;
-      if (gpu_ != nullptr) {
-        gpu_->Clear(all);
-      } else {
-        std::memset(all.data, 0, all.bytes());
-      }
-    }
-  }
+  void Clear();
 
-  /// Peers may write there for ever.
-  void Keep() { ops::Keep(std::move(memory_)); }
+  /// What the trainer has written comes before what is reduced from now on, and what has been
+  /// reduced before what the trainer reads from now on.
+  virtual void BeginReduction() = 0;
+  virtual void EndReductions() = 0;
+
+  /// Collective. Gradients may be reduced where the trainer has them.
+  virtual void Register(
+      ops::Communicator& communicator, const std::vector<Gradient>& gradients) = 0;
+  /// Waits for what has been enqueued. Returns whether no peer reads or writes here any more;
+  /// `works` are the reductions of this step.
+  virtual bool IsIdle(const std::vector<ops::Work>& works) = 0;
+  /// Peers may read and write here for ever.
+  virtual void Keep() = 0;
+
+ protected:
+  explicit GradientBlock(const BucketPlan& plan) : plan_(plan) {}
+  /// At these places of `memory`.
+  Buffer GradientAt(ops::Memory& memory, size_t i) const;
+  Buffer BucketAt(ops::Memory& memory, size_t b) const;
+  const BucketPlan& plan() const { return plan_; }
 
  private:
-  void* At(uint64_t offset) const { return static_cast<char*>(memory_->data()) + offset; }
-
   const BucketPlan& plan_;
-  const int device_;
-  DeviceGradients* const gpu_;
-  std::unique_ptr<ops::Memory> memory_;
 };
+
+/// Collective. `plan` is kept, and may become another one of the same size. Throws Error
+/// kUnavailable where gradients lie on a GPU that cannot be used.
+std::unique_ptr<GradientBlock> MakeGradientBlock(
+    ops::Communicator& communicator, const BucketPlan& plan,
+    const std::vector<Gradient>& gradients);
 
 /// Whether any rank used a gradient in a step: a number for each, which is reduced like gradients.
 /// 0 and 1 stand for it in any float type; which of them says "used" depends on the operation, so

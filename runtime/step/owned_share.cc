@@ -12,10 +12,8 @@
 namespace dtrun::runtime {
 namespace {
 
-constexpr uint64_t kLine = 64;  // bytes
-
 ops::Counts ShareOut(uint64_t count, uint64_t element, int ranks) {
-  const auto p = static_cast<uint64_t>(ranks), unit = kLine / element;
+  const auto p = static_cast<uint64_t>(ranks), unit = kCacheLine / element;
   const uint64_t even = ((count + p - 1) / p + unit - 1) / unit * unit;
   ops::Counts shares;
   for (uint64_t left = count; shares.size() < p; left -= shares.back())

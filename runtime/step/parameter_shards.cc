@@ -27,8 +27,6 @@ namespace {
 
 using base::Text;
 
-constexpr uint64_t kLine = 64;  // bytes
-
 std::vector<GradientSpec> SpecsOf(const std::vector<ShardedParameter>& parameters) {
   std::vector<GradientSpec> specs;
   for (const ShardedParameter& parameter : parameters)
@@ -203,7 +201,7 @@ void ParameterShards::AllocateState() {
       state_offsets_.back().push_back(bytes);
       const uint64_t count = plan_.Share(b, own_rank()).count;
       const DType dtype = slot.value_or(plan_.layout.buckets[b].dtype);
-      bytes += (count * SizeOf(dtype) + kLine - 1) / kLine * kLine;
+      bytes += Aligned(count * SizeOf(dtype));
     }
   }
   state_ = ops::AllocatePrivate(bytes);
