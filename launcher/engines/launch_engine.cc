@@ -27,11 +27,11 @@ using Words = std::vector<std::string>;
 
 constexpr char kMark = '+';
 
-void Append(Words& words, const Words& more) {
+}  // namespace
+
+void Append(std::vector<std::string>& words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
 }
-
-}  // namespace
 
 // ssh never asks, and hands on neither the agent nor the display. All else is the user's to
 // configure.

@@ -102,6 +102,9 @@ std::string SshHost(const std::string& name);
 std::vector<std::string> MarkWords(const std::vector<std::string>& words);
 std::vector<std::string> UnmarkWords(const std::vector<std::string>& words);
 
+/// words += more
+void Append(std::vector<std::string>& words, const std::vector<std::string>& more);
+
 }  // namespace dtrun::launcher
 
 #endif  // DTRUN_LAUNCHER_ENGINES_LAUNCH_ENGINE_H_

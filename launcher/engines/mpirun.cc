@@ -54,10 +54,6 @@ bool Sets(const Words& user, const Words& option) {
   return false;
 }
 
-void Append(Words& words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-}
-
 // A host that does not answer is asked again three times before it counts as lost.
 std::vector<Words> KeepAlive(int host_timeout_s) {
   constexpr int kProbes = 3;

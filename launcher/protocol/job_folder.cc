@@ -29,7 +29,7 @@ using base::Text;
 
 constexpr int kGraceMs = 10'000;
 
-[[noreturn]] void Fail(const std::string& what) {
+[[noreturn]] void FailOnFile(const std::string& what) {
   throw LaunchError(ExitCode::kInternal, what + ErrorWithLimit(errno));
 }
 
@@ -76,7 +76,8 @@ std::string JobFolder::Pattern(const std::string& base) { return base + "/dtrun.
 
 JobFolder::JobFolder(const std::string& base) : path_(Pattern(base)) {
   if (mkdtemp(path_.data()) == nullptr)
-    Fail(Text("cannot make a folder for the job in ", base, " (TMPDIR chooses another place)"));
+    FailOnFile(
+        Text("cannot make a folder for the job in ", base, " (TMPDIR chooses another place)"));
   mkdir(MemoryFolder(path_).c_str(), 0700);
   mkdir(FlightFolder(path_).c_str(), 0700);
   int ends[2];
@@ -88,7 +89,7 @@ JobFolder::JobFolder(const std::string& base) : path_(Pattern(base)) {
     for (const std::string& empty : {FlightFolder(path_), MemoryFolder(path_), path_})
       rmdir(empty.c_str());
     errno = error;
-    Fail("cannot start a process");
+    FailOnFile("cannot start a process");
   }
   if (keeper_ == 0) {
     close(ends[1]);
@@ -118,12 +119,12 @@ void WriteSecret(const std::string& path, const std::string& secret) {
   const std::string written = Text(SecretFile(path), '.', getpid());
   const int file =
       open(written.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (file < 0) Fail("cannot write the job's secret to " + written);
+  if (file < 0) FailOnFile("cannot write the job's secret to " + written);
   const bool whole =
       write(file, secret.data(), secret.size()) == static_cast<ssize_t>(secret.size());
   close(file);
   if (!whole || rename(written.c_str(), SecretFile(path).c_str()) != 0)
-    Fail("cannot write the job's secret to " + SecretFile(path));
+    FailOnFile("cannot write the job's secret to " + SecretFile(path));
 }
 
 std::string FlightFolder(const std::string& path) {

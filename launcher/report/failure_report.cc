@@ -41,11 +41,11 @@ json Iso(const JobStory& story, int64_t ns) {
   return Moment(TimeOf(story, ns), "%Y-%m-%dT%H:%M:%S", Zone::kUtc) + "Z";
 }
 
-double Seconds(int64_t ns) { return static_cast<double>(ns / 1'000'000) / 1000; }
+double SecondsCutToMilliseconds(int64_t ns) { return static_cast<double>(ns / 1'000'000) / 1000; }
 
 std::string SecondsInWords(int64_t ns) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3f s", Seconds(ns));
+  std::snprintf(text, sizeof text, "%.3f s", SecondsCutToMilliseconds(ns));
   return text;
 }
 
@@ -214,7 +214,7 @@ std::string ReportJson(const JobStory& story) {
       {"np", base::RankCount(story.hosts)},
       {"hosts", std::move(hosts)},
       {"started", Iso(story, story.started_ns)},
-      {"seconds", Seconds(story.ended_ns - story.started_ns)},
+      {"seconds", SecondsCutToMilliseconds(story.ended_ns - story.started_ns)},
       {"culprit", CulpritOf(story)},
       {"ranks", std::move(ranks)},
       {"hints", Hints(story)},

@@ -34,7 +34,7 @@ constexpr char kByKernel[] = "a kernel masks its gradient";
 
 // The next network that is like one before it computes in the same way, and so leaves the same
 // bits, whatever the clock says.
-ChoiceCache<HiddenProductsChoice>& Choices() {
+ChoiceCache<HiddenProductsChoice>& HiddenProductsChoices() {
   static auto& choices = *new ChoiceCache<HiddenProductsChoice>;
   return choices;
 }
@@ -122,9 +122,10 @@ void DeviceNetwork::MakeHiddenProducts(size_t i) {
       stage.input.count(), " ", stage.width(), " ", plan_.stages[i + 1].width(), " ",
       NameOf(options_.dtype), " ", static_cast<int>(options_.tf32), " ", stage.drops, " ",
       workspace_.bytes(), " ", static_cast<int>(options_.selection));
-  stages_[i].hidden_choice = options_.fusion == Fusion::kMeasured
-                                 ? Choices().Get(layer, [&] { return ChooseHiddenProducts(i); })
-                                 : ChooseHiddenProducts(i);
+  stages_[i].hidden_choice =
+      options_.fusion == Fusion::kMeasured
+          ? HiddenProductsChoices().Get(layer, [&] { return ChooseHiddenProducts(i); })
+          : ChooseHiddenProducts(i);
   HiddenProducts products = HiddenProductsOf(i, stages_[i].hidden_choice.is_fused);
   stages_[i].forward = std::move(products.forward);
   stages_[i].to_kernel = std::move(products.to_kernel);

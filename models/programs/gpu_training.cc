@@ -243,17 +243,6 @@ Logs GpuLoop::Evaluate() {
   return logs;
 }
 
-EpochResult ResultOf(const Logs& logs) {
-  return {
-      .loss = logs.at("loss"),
-      .train_accuracy = logs.at("accuracy"),
-      .test_loss = logs.at("val_loss"),
-      .test_accuracy = logs.at("val_accuracy"),
-      .seconds = logs.at("seconds"),
-      .images_per_s = logs.at("images_per_s"),
-      .exposed_share = logs.at("exposed_share")};
-}
-
 Trained GpuLoop::Fit() {
   Trained trained;
   TrainingResult& result = trained.result;
@@ -269,7 +258,7 @@ Trained GpuLoop::Fit() {
   while (run_.position.epoch < options_.epochs && !run_.stop() &&
          (options_.max_steps == 0 || run_.position.step < options_.max_steps)) {
     last = RunEpoch();
-    result.epochs.push_back(ResultOf(last));
+    result.epochs.push_back(EpochResultOf(last));
   }
   FromGpu();
   Call([&](Callback& callback) { callback.OnTrainEnd(run_, last); });

@@ -81,7 +81,9 @@ class Session {
   StrategyBatches train_, test_;
 };
 
-EpochResult ResultOf(const Logs& logs) {
+}  // namespace
+
+EpochResult EpochResultOf(const Logs& logs) {
   return {
       .loss = logs.at("loss"),
       .train_accuracy = logs.at("accuracy"),
@@ -91,6 +93,8 @@ EpochResult ResultOf(const Logs& logs) {
       .images_per_s = logs.at("images_per_s"),
       .exposed_share = logs.at("exposed_share")};
 }
+
+namespace {
 
 CallbackList Session::MakeCallbacks(std::vector<double>& step_losses) {
   std::unique_ptr<Callback> losses;
@@ -108,7 +112,7 @@ Trained Session::Fit() {
       .validation_data = &test_};
   const CallbackList callbacks = MakeCallbacks(trained.result.step_losses);
   History history = trainer_.Fit(train_, fit, callbacks);
-  for (const Logs& logs : history.logs) trained.result.epochs.push_back(ResultOf(logs));
+  for (const Logs& logs : history.logs) trained.result.epochs.push_back(EpochResultOf(logs));
   trained.not_written = std::move(history.not_written);
   Finish(trained);
   return trained;
@@ -158,7 +162,7 @@ Trained Session::CustomLoop() {
           Text("the loss of epoch ", epoch + 1, " is ", logs["loss"], ": training has diverged"));
     }
     for (const auto& [name, value] : trainer_.Evaluate(test_)) logs["val_" + name] = value;
-    trained.result.epochs.push_back(ResultOf(logs));
+    trained.result.epochs.push_back(EpochResultOf(logs));
     if (says_lines() && job_.rank() == 0)
       PrintLine(EpochLine(epoch + 1, options_.epochs, logs, job_.size()));
   }

@@ -35,6 +35,9 @@ CallbackList MakeRunCallbacks(
     Context& job, const TrainOptions& options, const std::function<double(uint64_t)>& rate,
     std::unique_ptr<Callback> after_throughput);
 
+/// An epoch's numbers, from what callbacks are given.
+EpochResult EpochResultOf(const Logs& logs);
+
 /// Train, on the GPU of `ready`. The network of the CPU has the parameters and the optimizer's
 /// state whenever a callback wants them: after steps of which a checkpoint is made, at the ends of
 /// epochs where somebody looks, and at the end. Inside an epoch nobody knows the loss.

@@ -60,7 +60,7 @@ std::string Pack(const Verdict& v) {
   return Text(v.exit_code, " ", v.problem.size(), " ", v.problem, v.settings);
 }
 
-Verdict Unpack(const std::string& bytes) {
+Verdict UnpackVerdict(const std::string& bytes) {
   std::istringstream stream(bytes);
   Verdict v;
   size_t length = 0;
@@ -84,7 +84,7 @@ Verdict Combine(
 Verdict AgreeOn(const Verdict& mine, Context& job) {
   std::vector<Verdict> of_ranks;
   for (const std::string& bytes : AllGatherBytes(job.world(), Pack(mine)))
-    of_ranks.push_back(Unpack(bytes));
+    of_ranks.push_back(UnpackVerdict(bytes));
   std::vector<std::string> host_of_rank;
   for (const Host& host : job.hosts())
     host_of_rank.insert(host_of_rank.end(), size_t(host.slots), host.name);

@@ -21,7 +21,7 @@ namespace {
 
 using base::Text;
 
-struct Backend {
+struct DeviceBackend {
   const char* name;
   // Why this rank does not use it; "" when it does. `wanted`: the user has asked for it by name.
   // Collective.
@@ -32,8 +32,8 @@ struct Backend {
 };
 
 // In the order of preference.
-const std::vector<Backend>& Backends() {
-  static const std::vector<Backend> backends = {
+const std::vector<DeviceBackend>& Backends() {
+  static const std::vector<DeviceBackend> backends = {
       {"cuda_ipc",
        [](Communicator& host, const gpu::Device& device, bool) {
          return cuda::WhyNotCudaIpc(host, device);
@@ -73,7 +73,7 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(
   });
   if (!refusals.empty()) throw Error(ErrorCode::kUnavailable, refusals);
   gpu::SetMemoryLimit(settings.memory_bytes);
-  for (const Backend& backend : Backends()) {
+  for (const DeviceBackend& backend : Backends()) {
     if (settings.backend != "auto" && settings.backend != backend.name) continue;
     const bool wanted = settings.backend == backend.name;
     std::string reason =

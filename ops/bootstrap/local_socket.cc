@@ -148,7 +148,7 @@ std::string RandomName() {
   return name;
 }
 
-FileDescriptor NewSocket() {
+FileDescriptor NewPacketSocket() {
   FileDescriptor fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) ThrowErrno("socket");
   return fd;
@@ -307,7 +307,7 @@ std::vector<FileDescriptor> AcceptPeers(int listener, int size, Deadline deadlin
 
 Star ConnectStar(Bootstrap& bootstrap, std::chrono::seconds timeout) {
   const Deadline deadline = std::chrono::steady_clock::now() + timeout;
-  FileDescriptor socket = NewSocket();
+  FileDescriptor socket = NewPacketSocket();
   std::string name;
   if (bootstrap.rank() == 0) {
     name = RandomName();

@@ -247,7 +247,7 @@ std::unique_ptr<DeviceGroup> CreateHostStagedGroup(
 
 namespace {
 
-constexpr uint64_t kLeastBytes = 4096;
+constexpr uint64_t kLeastStage = 4096;
 
 struct Pool {
   std::mutex mutex;
@@ -263,7 +263,7 @@ Pool& ThePool() {
 }  // namespace
 
 PinnedBlock::PinnedBlock(const gpu::Device& device, uint64_t bytes) {
-  const uint64_t size = std::bit_ceil(std::max(bytes, kLeastBytes));
+  const uint64_t size = std::bit_ceil(std::max(bytes, kLeastStage));
   {
     Pool& pool = ThePool();
     std::lock_guard lock(pool.mutex);

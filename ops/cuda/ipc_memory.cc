@@ -139,7 +139,7 @@ using gpu::Check;
 using gpu::Driver;
 
 // Less than that the driver keeps together with others in one block, all of which a handle opens.
-constexpr uint64_t kLeastBytes = 2 << 20;
+constexpr uint64_t kLeastAllocation = 2 << 20;
 
 template <typename T>
 bool Ask(CUpointer_attribute attribute, uint64_t address, T& value) {
@@ -190,9 +190,9 @@ std::string TakeHandle(const gpu::Device& device, ForeignMemory& memory) {
   Ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory.base, capable);
   if ((capable & 0xFF) == 0)
     return "its memory was allocated in a way that has no cudaIpc handles (a pool, or cuMemMap)";
-  if (memory.bytes < kLeastBytes) {
+  if (memory.bytes < kLeastAllocation) {
     return Text(
-        "its memory lies in an allocation of ", memory.bytes, " bytes; expected ", kLeastBytes,
+        "its memory lies in an allocation of ", memory.bytes, " bytes; expected ", kLeastAllocation,
         " or more");
   }
   const CUresult result = Driver::Get().cuIpcGetMemHandle(&memory.handle, memory.base);

@@ -37,7 +37,7 @@ Manifest ManifestOf(const SaveJob& job, const std::vector<WrittenFile>& files) {
   for (const Tensor& tensor : job.tensors)
     manifest.tensors.push_back({tensor.name, tensor.buffer.dtype, tensor.shape, {}});
   for (size_t file = 0; file < job.plan.size(); ++file)
-    for (const Piece& piece : job.plan[file])
+    for (const TensorPiece& piece : job.plan[file])
       manifest.tensors[piece.tensor].pieces.push_back(
           {file, NameOfPiece(job.tensors[piece.tensor], piece), piece.count});
   return manifest;
@@ -257,18 +257,18 @@ namespace {
 
 constexpr uint64_t kWholeBelow = 1 << 20;  // bytes
 
-bool IsWhole(const Tensor& tensor, const Piece& piece) {
+bool IsWhole(const Tensor& tensor, const TensorPiece& piece) {
   return piece.count == tensor.buffer.count;
 }
 
 }  // namespace
 
-std::vector<std::vector<Piece>> PlanPieces(const std::vector<Tensor>& tensors, int parts) {
+std::vector<std::vector<TensorPiece>> PlanPieces(const std::vector<Tensor>& tensors, int parts) {
   uint64_t total = 0;
   for (const Tensor& tensor : tensors) total += tensor.buffer.bytes();
   const uint64_t share = std::max<uint64_t>(
       1, (total + static_cast<uint64_t>(parts) - 1) / static_cast<uint64_t>(parts));
-  std::vector<std::vector<Piece>> plan(static_cast<size_t>(parts));
+  std::vector<std::vector<TensorPiece>> plan(static_cast<size_t>(parts));
   // The byte at `at` of all tensors in a row belongs to the part `at / share`.
   uint64_t at = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -288,12 +288,12 @@ std::vector<std::vector<Piece>> PlanPieces(const std::vector<Tensor>& tensors, i
   return plan;
 }
 
-std::string NameOfPiece(const Tensor& tensor, const Piece& piece) {
+std::string NameOfPiece(const Tensor& tensor, const TensorPiece& piece) {
   if (IsWhole(tensor, piece)) return tensor.name;
   return base::Text(tensor.name, '[', piece.first, ':', piece.first + piece.count, ']');
 }
 
-Tensor TensorOf(const Tensor& whole, const Piece& piece) {
+Tensor TensorOf(const Tensor& whole, const TensorPiece& piece) {
   return {
       NameOfPiece(whole, piece), whole.buffer.Slice(piece.first, piece.count),
       IsWhole(whole, piece) ? whole.shape : Shape{piece.count}};

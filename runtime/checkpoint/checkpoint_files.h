@@ -14,21 +14,21 @@
 namespace dtrun::runtime {
 
 /// Elements [first, first + count) of a tensor, which lie in one file.
-struct Piece {
+struct TensorPiece {
   size_t tensor = 0;  ///< index
   uint64_t first = 0, count = 0;
 
-  bool operator==(const Piece&) const = default;
+  bool operator==(const TensorPiece&) const = default;
 };
 
 /// The tensors' bytes in `parts` parts that are as equal as can be with tensors of less than 1 MiB
 /// in one piece; by part, in the tensors' order.
-std::vector<std::vector<Piece>> PlanPieces(const std::vector<Tensor>& tensors, int parts);
+std::vector<std::vector<TensorPiece>> PlanPieces(const std::vector<Tensor>& tensors, int parts);
 
 /// What a piece is called in its file: the tensor's name or, of a part, "name[first:end]".
-std::string NameOfPiece(const Tensor& tensor, const Piece& piece);
+std::string NameOfPiece(const Tensor& tensor, const TensorPiece& piece);
 /// A piece as a tensor: of the shape of the whole, or (count).
-Tensor TensorOf(const Tensor& whole, const Piece& piece);
+Tensor TensorOf(const Tensor& whole, const TensorPiece& piece);
 
 /// What is to be saved, and as what.
 struct SaveRequest {
@@ -41,10 +41,10 @@ struct SaveRequest {
 /// A save that a thread can do without its caller.
 struct SaveJob {
   SaveRequest request;
-  uint64_t ranks = 0;                         ///< that train together
-  std::vector<Tensor> tensors = {};           ///< as they are called; their data is not looked at
-  std::vector<std::vector<Piece>> plan = {};  ///< by file
-  std::vector<Tensor> pieces = {};            ///< this rank's, with their data
+  uint64_t ranks = 0;                ///< that train together
+  std::vector<Tensor> tensors = {};  ///< as they are called; their data is not looked at
+  std::vector<std::vector<TensorPiece>> plan = {};  ///< by file
+  std::vector<Tensor> pieces = {};                  ///< this rank's, with their data
 };
 
 /// Throws Error; the folder then has the checkpoints that it had.

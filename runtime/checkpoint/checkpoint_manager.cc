@@ -104,7 +104,7 @@ SaveJob CheckpointManager::JobOf(
       .tensors = tensors,
       .plan = PlanPieces(tensors, options_.sharded ? communicator_->size() : 1)};
   if (Writes())
-    for (const Piece& piece : job.plan[static_cast<size_t>(communicator_->rank())])
+    for (const TensorPiece& piece : job.plan[static_cast<size_t>(communicator_->rank())])
       job.pieces.push_back(TensorOf(tensors[piece.tensor], piece));
   return job;
 }

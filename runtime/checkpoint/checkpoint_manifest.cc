@@ -22,12 +22,12 @@ constexpr std::string_view kMiddle = R"(","manifest":)";
 constexpr std::string_view kEnd = "}\n";
 constexpr size_t kCrcDigits = 8;
 
-[[noreturn]] void Refuse(const std::string& why) {
+[[noreturn]] void RefuseManifest(const std::string& why) {
   throw Error(ErrorCode::kInvalidArgument, Shortened(why));
 }
 
 uint64_t Unsigned(const json& value) {
-  if (!value.is_number_unsigned()) Refuse("a number is not a whole one");
+  if (!value.is_number_unsigned()) RefuseManifest("a number is not a whole one");
   return value.get<uint64_t>();
 }
 
@@ -59,7 +59,7 @@ ManifestFile FileOf(const json& told) {
       told.at("name").get<std::string>(), Unsigned(told.at("bytes")),
       static_cast<uint32_t>(Unsigned(told.at("header_crc32c")))};
   if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos)
-    Refuse(Text("it has a file '", file.name, "'; expected one of its own folder"));
+    RefuseManifest(Text("it has a file '", file.name, "'; expected one of its own folder"));
   return file;
 }
 
@@ -76,12 +76,12 @@ ManifestTensor TensorOf(const json& told, size_t files) {
         {Unsigned(piece.at("file")), piece.at("name").get<std::string>(),
          Unsigned(piece.at("count"))});
     if (tensor.pieces.back().file >= files)
-      Refuse(Text("tensor '", tensor.name, "' lies in a file that is not listed"));
+      RefuseManifest(Text("tensor '", tensor.name, "' lies in a file that is not listed"));
     if (__builtin_add_overflow(of_pieces, tensor.pieces.back().count, &of_pieces))
-      Refuse(Text("tensor '", tensor.name, "' has more elements than 64 bits can count"));
+      RefuseManifest(Text("tensor '", tensor.name, "' has more elements than 64 bits can count"));
   }
   if (!CountOf(tensor.shape, &count) || count != of_pieces || tensor.pieces.empty())
-    Refuse(Text(
+    RefuseManifest(Text(
         "tensor '", tensor.name, "' is ", Describe(tensor.dtype, tensor.shape),
         " and has pieces of ", of_pieces, " elements"));
   return tensor;
@@ -113,11 +113,11 @@ Manifest ParseManifest(std::string_view text) {
   constexpr size_t kBody = kBegin.size() + kCrcDigits + kMiddle.size();
   if (text.size() < kBody + kEnd.size() || !text.starts_with(kBegin) || !text.ends_with(kEnd) ||
       text.substr(kBegin.size() + kCrcDigits, kMiddle.size()) != kMiddle)
-    Refuse(Text("its ", text.size(), " bytes are no manifest, or not all of one"));
+    RefuseManifest(Text("its ", text.size(), " bytes are no manifest, or not all of one"));
   const std::string_view told = text.substr(kBegin.size(), kCrcDigits);
   const std::string_view body = text.substr(kBody, text.size() - kBody - kEnd.size());
   const std::string found = HexOf(Crc32c(body.data(), body.size()));
-  if (found != told) Refuse(Text("it has CRC32C ", found, "; expected ", told));
+  if (found != told) RefuseManifest(Text("it has CRC32C ", found, "; expected ", told));
   return ParseManifestBody(body);
 }
 
@@ -125,7 +125,7 @@ Manifest ParseManifestBody(std::string_view body) {
   try {
     const json told = json::parse(body);
     if (told.at("format").get<std::string>() != kFormat)
-      Refuse(Text("its format is not '", kFormat, "'"));
+      RefuseManifest(Text("its format is not '", kFormat, "'"));
     const uint64_t version = Unsigned(told.at("version"));
     if (version != kVersion)
       throw Error(
@@ -143,7 +143,7 @@ Manifest ParseManifestBody(std::string_view body) {
       manifest.tensors.push_back(TensorOf(tensor, manifest.files.size()));
     return manifest;
   } catch (const json::exception& error) {
-    Refuse(Text("it is not as expected: ", error.what()));
+    RefuseManifest(Text("it is not as expected: ", error.what()));
   }
 }
 

@@ -119,7 +119,7 @@ Request ReadRequest(ByteReader& from) {
 
 namespace {
 
-using Requests = std::vector<std::shared_ptr<const Request>>;
+using RequestsByRank = std::vector<std::shared_ptr<const Request>>;
 
 // What of a shape all ranks have to have alike.
 std::vector<uint64_t> CommonShape(const Request& request) {
@@ -151,7 +151,7 @@ std::string GroupName(const Request& request) {
   return text.str();
 }
 
-std::string Sides(const Requests& by_rank, const ops::Members& members, bool other_names) {
+std::string Sides(const RequestsByRank& by_rank, const ops::Members& members, bool other_names) {
   std::vector<std::pair<std::string, std::vector<int>>> sides;  // in the order of the first rank
   for (size_t r = 0; r < by_rank.size(); ++r) {
     if (by_rank[r] == nullptr) continue;
@@ -175,7 +175,7 @@ std::string Sides(const Requests& by_rank, const ops::Members& members, bool oth
 }  // namespace
 
 std::optional<Refusal> Judge(
-    std::string_view name, const Requests& by_rank, const ops::Members& members) {
+    std::string_view name, const RequestsByRank& by_rank, const ops::Members& members) {
   const Request* first = nullptr;
   for (const auto& request : by_rank) {
     if (request == nullptr) continue;

@@ -18,8 +18,8 @@ namespace dtrun::testing {
 namespace {
 
 using Catch::Matchers::Contains;
-using runtime::Piece;
-using Pieces = std::vector<std::vector<Piece>>;
+using runtime::TensorPiece;
+using Pieces = std::vector<std::vector<TensorPiece>>;
 
 std::string ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

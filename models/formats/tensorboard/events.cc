@@ -243,6 +243,10 @@ std::string ToRecord(std::string_view data) {
   return record + MaskedCrc(data);
 }
 
+double SecondsSince1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 namespace {
 
 std::string Because(const std::string& path, const std::string& what, int error) {
@@ -253,10 +257,6 @@ std::string HostName() {
   char name[256] = {};
   if (gethostname(name, sizeof name - 1) != 0) return "localhost";
   return name;
-}
-
-double SecondsSince1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 // TensorBoard reads the files of a folder in the order of their names.

@@ -35,6 +35,7 @@ struct GraphNode {
 /// The messages of event files: tensorflow.Event, serialised. TensorBoard's source has their
 /// definitions (compat/proto/event.proto, summary.proto, graph.proto). `wall_time` is in seconds
 /// since 1970.
+double SecondsSince1970();
 std::string VersionEvent(double wall_time);
 std::string GraphEvent(double wall_time, const std::vector<GraphNode>& nodes);
 

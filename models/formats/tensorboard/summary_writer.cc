@@ -31,10 +31,6 @@ using Clock = std::chrono::steady_clock;
 // The thread writes at once what is more than the former; who brings more than the latter waits.
 constexpr size_t kUrgentBytes = size_t(1) << 20, kMostBytes = size_t(64) << 20;
 
-double SecondsSince1970() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 // Events wait as functions that serialise them: that, and the writing, is done by the thread, which
