@@ -50,10 +50,10 @@ void CheckTransposed(int size, const Count& in, const Count& out, const Map& map
 size_t Ranks(const Communicator& world) { return static_cast<size_t>(world.size()); }
 
 // The rows of rank r: r + 1, each of 3 elements.
-size_t Rows(int rank) { return 3 * (static_cast<size_t>(rank) + 1); }
+size_t RowElements(int rank) { return 3 * (static_cast<size_t>(rank) + 1); }
 Counts AllRows(int size) {
   Counts counts;
-  for (int rank = 0; rank < size; ++rank) counts.push_back(Rows(rank));
+  for (int rank = 0; rank < size; ++rank) counts.push_back(RowElements(rank));
   return counts;
 }
 size_t Total(int size) {
@@ -83,13 +83,13 @@ TEST_CASE("the gradient of an all-gather is a reduce-scatter, and the reverse") 
     return all;
   };
   const Map scatter = [](Communicator& world, Values x) {
-    Values mine(Rows(world.rank()));
+    Values mine(RowElements(world.rank()));
     world.ReduceScatter(View(x), View(mine), ReduceOp::kSum, {}, AllRows(world.size()));
     return mine;
   };
   const Count whole = [size](int) { return Total(size); };
-  CheckTransposed(size, Rows, whole, gather, scatter);
-  CheckTransposed(size, whole, Rows, scatter, gather);
+  CheckTransposed(size, RowElements, whole, gather, scatter);
+  CheckTransposed(size, whole, RowElements, scatter, gather);
 }
 
 TEST_CASE("the gradient of a broadcast is a reduce to its root, and the reverse") {
@@ -148,9 +148,10 @@ TEST_CASE("gradients of ones: the number of ranks, the sum of the splits, the ro
           Values gradient(6, 1), root(6);
           world.Reduce(View(gradient), View(root), 1);
           Expect(root == Values(6, world.rank() == 1 ? ranks : 0), "broadcast: the root's alone");
-          Values whole(Total(world.size()), 1), mine(Rows(world.rank()));
+          Values whole(Total(world.size()), 1), mine(RowElements(world.rank()));
           world.ReduceScatter(View(whole), View(mine), ReduceOp::kSum, {}, AllRows(world.size()));
-          Expect(mine == Values(Rows(world.rank()), ranks), "all_gather: the number of ranks");
+          Expect(
+              mine == Values(RowElements(world.rank()), ranks), "all_gather: the number of ranks");
         }) == Nothing(size));
 }
 

@@ -6,7 +6,6 @@
 #include <dtrun/distributed_optimizer.h>
 
 #include <functional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,8 +16,6 @@
 #include "tests/support/thread_ranks.h"
 
 namespace dtrun::testing {
-
-using Texts = std::vector<std::string>;
 
 // What each rank threw, "" if nothing. A rank that fails leaves the others waiting until `timeout`.
 inline Texts OnRanks(
@@ -37,13 +34,6 @@ inline Texts OnRanks(
     rank_main(world);
   });
 }
-
-// Catch's own macros are not for threads.
-inline void Expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
-
-inline Texts Nothing(int size) { return Texts(static_cast<size_t>(size)); }
 
 // Gradient descent with rate 1 on a few vectors of zeros.
 class Model : public Optimizer {

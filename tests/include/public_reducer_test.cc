@@ -21,10 +21,9 @@ namespace dtrun::testing {
 namespace {
 
 using Catch::Matchers::Contains;
-using Texts = std::vector<std::string>;
 
-// What each rank threw, "" if nothing.
-Texts OnRanks(int size, const std::function<void(Communicator&)>& rank_main) {
+// What each rank threw, "" if nothing. A rank waits for others for 1 s.
+Texts OnImpatientRanks(int size, const std::function<void(Communicator&)>& rank_main) {
   const base::SteadyClock clock;
   return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
     ops::EngineOptions options{.may_spin = false};
@@ -39,12 +38,6 @@ Texts OnRanks(int size, const std::function<void(Communicator&)>& rank_main) {
   });
 }
 
-void Expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
-
-Texts Nothing(int size) { return Texts(static_cast<size_t>(size)); }
-
 std::vector<Gradient> Floats(size_t gradients, uint64_t count) {
   std::vector<Gradient> list;
   for (size_t i = 0; i < gradients; ++i)
@@ -57,7 +50,7 @@ float* DataOf(const GradientReducer& reducer, size_t i) {
 }
 
 TEST_CASE("a reducer is told of groups, the first bucket, the wire and the rebuild") {
-  CHECK(OnRanks(2, [](Communicator& world) {
+  CHECK(OnImpatientRanks(2, [](Communicator& world) {
           ReducerOptions options;
           options.op = ReduceOp::kSum;
           options.first_bucket_bytes = 64;
@@ -96,7 +89,7 @@ class Halves : public WireFormat {
 };
 
 TEST_CASE("a format of one's own is a class; its exceptions come out as they are, and stay") {
-  const Texts texts = OnRanks(2, [](Communicator& world) {
+  const Texts texts = OnImpatientRanks(2, [](Communicator& world) {
     const auto format = std::make_shared<Halves>();
     ReducerOptions options;
     options.op = ReduceOp::kSum;
@@ -133,7 +126,7 @@ TEST_CASE("an optimizer's groups name parameters, or are so many") {
     }
   };
   const auto run = [](const std::function<void(DistributedOptions&)>& set, uint64_t buckets = 0) {
-    return OnRanks(2, [&](Communicator& world) {
+    return OnImpatientRanks(2, [&](Communicator& world) {
       Model model;
       DistributedOptions options;
       options.local_parameters = {"p1"};
@@ -195,7 +188,7 @@ std::string Make(Communicator& world, const dtrun_reducer_options& options) {
 }
 
 TEST_CASE("options of earlier and later versions are understood") {
-  CHECK(OnRanks(1, [](Communicator& world) {
+  CHECK(OnImpatientRanks(1, [](Communicator& world) {
           dtrun_reducer_options options = dtrun_default_reducer_options();
           // What lies behind a shorter struct is not looked at.
           options.struct_bytes = offsetof(dtrun_reducer_options, first_bucket_bytes);
@@ -215,7 +208,7 @@ TEST_CASE("options of earlier and later versions are understood") {
 }
 
 TEST_CASE("a wire format in C that cannot be is refused, one that fails is named") {
-  CHECK(OnRanks(1, [](Communicator& world) {
+  CHECK(OnImpatientRanks(1, [](Communicator& world) {
           dtrun_wire_format format = {};
           format.name = "zip";
           format.dtype = DTRUN_U8;

@@ -5,24 +5,18 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <regex>
 #include <set>
 #include <sstream>
 
 #include "base/text.h"
 #include "tests/launcher/process_test.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::string Content(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::set<std::string> Lines(const std::string& text) {
   const Words lines = base::Split(text, '\n');
@@ -65,7 +59,7 @@ TEST_CASE("what only some ranks say can be left out, but not from the files") {
       {"-np", "4", "--ranks", "0,2-3", "--output-dir", test.temp.path() + "/logs", "sh", "-c",
        "echo $OMPI_COMM_WORLD_RANK"});
   CHECK(Lines(result.out) == std::set<std::string>{"0", "2", "3", ""});
-  CHECK(Content(test.temp.path() + "/logs/rank.1/stdout") == "1\n");
+  CHECK(ReadText(test.temp.path() + "/logs/rank.1/stdout") == "1\n");
 }
 
 TEST_CASE("files have what was written, byte for byte") {
@@ -75,8 +69,8 @@ TEST_CASE("files have what was written, byte for byte") {
        "printf 'a\\r\\n\\000\\377\\tb'; printf 'c' >&2"});
   for (const std::string rank : {"0", "1"}) {
     const std::string folder = test.temp.path() + "/logs/rank." + rank;
-    CHECK(Content(folder + "/stdout") == std::string("a\r\n\0\377\tb", 7));
-    CHECK(Content(folder + "/stderr") == "c");
+    CHECK(ReadText(folder + "/stdout") == std::string("a\r\n\0\377\tb", 7));
+    CHECK(ReadText(folder + "/stderr") == "c");
   }
 }
 

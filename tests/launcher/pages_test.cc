@@ -14,12 +14,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <set>
 
 #include "base/text.h"
 #include "tests/launcher/process_test.h"
 #include "tests/support/page.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
@@ -79,11 +79,6 @@ TEST_CASE("the commands of the pages run and print what the pages show") {
     ++ran;
   }
   CHECK(ran > 10);
-}
-
-std::string ReadText(const std::string& path) {
-  std::ifstream stream(path);
-  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 TEST_CASE("the code of the page of checkpoints is that of its example") {

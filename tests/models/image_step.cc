@@ -71,6 +71,17 @@ Tally ComputeShare(
 
 }  // namespace
 
+Images MadeUpImages(uint64_t count, int height, int width, int classes) {
+  Images images;
+  images.count = count;
+  images.height = height;
+  images.width = width;
+  for (uint64_t i = 0; i < count * images.pixels_per_image(); ++i)
+    images.pixels.push_back(uint8_t((i + 1) * 2654435761u >> 24));
+  for (uint64_t i = 0; i < count; ++i) images.labels.push_back(uint8_t(i * 7 % uint64_t(classes)));
+  return images;
+}
+
 Tally ComputeGradients(
     Sequential& model, const Images& images, const Share& share, const OnReady& on_ready) {
   model.PrepareWeights();

@@ -13,6 +13,9 @@ namespace dtrun::models {
 
 /// A network on images, without what a Replica adds: no ranks, no optimizer.
 
+/// Images of made-up pixels, with made-up labels below `classes`.
+Images MadeUpImages(uint64_t count, int height, int width, int classes);
+
 /// One rank's part of one global batch.
 struct Share {
   std::span<const uint32_t> examples;  ///< indices of images; none is possible

@@ -12,14 +12,14 @@ namespace dtrun::models {
 namespace {
 
 // Four examples of three classes, each shown by the output that is largest.
-const std::vector<float> kOutputs = {5, 1, 2, 0, 3, 9, 1, 1, 0, 2, 4, 3};
-const std::vector<int32_t> kLabels = {0, 1, 0, 2};
+const std::vector<float> kFourOutputs = {5, 1, 2, 0, 3, 9, 1, 1, 0, 2, 4, 3};
+const std::vector<int32_t> kFourLabels = {0, 1, 0, 2};
 const std::vector<double> kLosses = {1, 2, 3, 6};
 
 MetricInput Input(size_t first, size_t count) {
   return {
-      {kOutputs.data() + 3 * first, count, 3},
-      {.labels = std::span(kLabels).subspan(first, count)},
+      {kFourOutputs.data() + 3 * first, count, 3},
+      {.labels = std::span(kFourLabels).subspan(first, count)},
       std::span(kLosses).subspan(first, count)};
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("a confusion matrix counts labels against predictions") {
       "              2 0 1 0\n");
   const std::vector<float> four(4);
   CHECK_THROWS_WITH(
-      matrix.Update({{four.data(), 1, 4}, {.labels = std::span(kLabels).first(1)}}),
+      matrix.Update({{four.data(), 1, 4}, {.labels = std::span(kFourLabels).first(1)}}),
       "ConfusionMatrix: 4 outputs, expected one for each of 3 classes");
 }
 

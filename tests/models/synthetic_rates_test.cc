@@ -6,7 +6,7 @@
 namespace dtrun::models {
 namespace {
 
-SyntheticOptions Parse(const std::vector<const char*>& words, std::string& error) {
+SyntheticOptions ParseSynthetic(const std::vector<const char*>& words, std::string& error) {
   std::vector<const char*> argv = {"synthetic_benchmark"};
   argv.insert(argv.end(), words.begin(), words.end());
   const ParsedSyntheticOptions parsed = ParseSyntheticOptions(int(argv.size()), argv.data());
@@ -36,7 +36,7 @@ TEST_CASE("the summary has the images per second of a rank and of all") {
 
 TEST_CASE("the defaults are the field's: ResNet-50, 32 images, 10 iterations of 10 batches") {
   std::string error;
-  const SyntheticOptions options = Parse({}, error);
+  const SyntheticOptions options = ParseSynthetic({}, error);
   CHECK(error.empty());
   CHECK(options.model == "resnet50");
   CHECK(options.batch_size == 32);
@@ -46,12 +46,12 @@ TEST_CASE("the defaults are the field's: ResNet-50, 32 images, 10 iterations of 
 
 TEST_CASE("a wrong option is one line that names it, what was found and what was expected") {
   std::string error;
-  Parse({"--model", "vgg"}, error);
+  ParseSynthetic({"--model", "vgg"}, error);
   CHECK(
       error == "--model: 'vgg' is not known, expected one of A, B, C, D, mlp, resnet18, resnet50");
-  Parse({"--num-iters", "0"}, error);
+  ParseSynthetic({"--num-iters", "0"}, error);
   CHECK(error == "--num-iters: '0', expected an integer from 1 to 1000000");
-  Parse({"--json", ""}, error);
+  ParseSynthetic({"--json", ""}, error);
   CHECK(error == "--json: '', expected a file name");
 }
 

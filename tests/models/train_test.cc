@@ -1,8 +1,6 @@
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -12,10 +10,12 @@
 #include "models/train/report.h"
 #include "models/train/verdict.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::models {
 namespace {
 
+using dtrun::testing::ReadText;
 using dtrun::testing::TemporaryFolder;
 
 ParsedOptions Parse(std::vector<const char*> words) {
@@ -133,11 +133,6 @@ TEST_CASE("ranks with other parameters than rank 0 are named") {
       DifferenceBetween({1, 1, 2}) ==
       "the ranks hold different parameters: by digest, rank 0 has 0000000000000001, rank 2 has "
       "0000000000000002");
-}
-
-std::string ReadText(const std::string& path) {
-  std::ifstream stream(path);
-  return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
 TEST_CASE("a result replaces the old one and leaves nothing else behind") {

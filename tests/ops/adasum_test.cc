@@ -237,10 +237,6 @@ std::vector<std::string> RunAdasum(
   });
 }
 
-std::vector<std::string> Nothing(int size) {
-  return std::vector<std::string>(static_cast<size_t>(size));
-}
-
 Vector InputOf(int rank, size_t count) {
   Vector values = RandomVector(count, 100 + static_cast<uint64_t>(rank));
   const Vector common = RandomVector(count, 5);

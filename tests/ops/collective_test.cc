@@ -27,9 +27,9 @@ using dtrun::ops::Range;
 using K = CollectiveKind;
 
 // Room for buffers that are only looked at, never read.
-float memory[64];
+float storage[64];
 
-Buffer Floats(uint64_t count, uint64_t first = 0) { return Buffer(memory + first, count); }
+Buffer Floats(uint64_t count, uint64_t first = 0) { return Buffer(storage + first, count); }
 
 Collective Of(K kind, Buffer input, Buffer output) {
   Collective collective;
@@ -57,13 +57,13 @@ TEST_CASE("a buffer has to have memory, a type that exists, and a size that memo
   CHECK(Refusal(c) == "all_reduce: the output is null but has 4 elements");
   c = Of(K::kAllReduce, Buffer(nullptr, 0, DType::kF32), Buffer(nullptr, 0, DType::kF32));
   CHECK(Refusal(c) == "");
-  c = Of(K::kAllGather, Buffer(memory, 4, static_cast<DType>(13)), Floats(12));
+  c = Of(K::kAllGather, Buffer(storage, 4, static_cast<DType>(13)), Floats(12));
   CHECK(Refusal(c) == "all_gather: the input has dtype 13, which does not exist");
   c = Of(K::kAllReduce, Floats(uint64_t{1} << 62), Floats(uint64_t{1} << 62));
   CHECK(
       Refusal(c) ==
       "all_reduce: the input has 4611686018427387904 elements: more than memory can hold");
-  c = Of(K::kAllReduce, Floats(4), Buffer(memory, 4, DType::kI32));
+  c = Of(K::kAllReduce, Floats(4), Buffer(storage, 4, DType::kI32));
   CHECK(Refusal(c) == "all_reduce: the input is of f32, but the output of i32");
   c = Of(K::kAllReduce, Floats(4), Floats(4));
   c.output.device = 2;
@@ -124,7 +124,7 @@ TEST_CASE("an operation has to exist, a scale to be finite, and bools are not sc
   CHECK(Refusal(c) == "all_reduce: bools cannot be scaled");
   c.kind = K::kAllGather;  // computes nothing
   c.output.count = 12;
-  c.input = Buffer(memory + 40, 4, DType::kBool);
+  c.input = Buffer(storage + 40, 4, DType::kBool);
   CHECK(Refusal(c) == "");
 }
 
@@ -225,7 +225,7 @@ TEST_CASE("sums of counts that 64 bits cannot hold do not wrap to something smal
   CHECK(Refusal(c) == "reduce_scatter: the sum of the shares overflows");
   // 3 times this is 2^64 + 2: as u8 the buffer itself is possible.
   const uint64_t third = (UINT64_MAX / 3) + 1;
-  c = Of(K::kAllGather, Buffer(memory, third, DType::kU8), Buffer(memory, 2, DType::kU8));
+  c = Of(K::kAllGather, Buffer(storage, third, DType::kU8), Buffer(storage, 2, DType::kU8));
   CHECK(
       Refusal(c) ==
       "all_gather: 3 ranks of 6148914691236517206 elements are more than memory can hold");

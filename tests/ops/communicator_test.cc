@@ -24,14 +24,14 @@ using dtrun::ops::EngineOptions;
 using dtrun::ops::Work;
 using Errors = std::vector<std::string>;
 
-struct Rank {
+struct ShmRank {
   Engine& engine;
   Communicator& comm;
 };
 
 // Runs `rank_main` on `size` ranks over shared memory and returns what each rank threw.
 Errors RunShm(
-    int size, const std::function<void(Rank)>& rank_main,
+    int size, const std::function<void(ShmRank)>& rank_main,
     EngineOptions options = {.may_spin = false}) {
   const dtrun::base::SteadyClock clock;
   return dtrun::testing::RunRanks(size, [&](dtrun::ops::Bootstrap& bootstrap) {
@@ -58,7 +58,7 @@ constexpr uint64_t kCounts[] = {0, 1, 17, 1024, 1025, 40'001, 300'000};
 
 TEST_CASE("all_reduce sums private memory of every size") {
   const int size = GENERATE(1, 2, 3, 4, 8);
-  CHECK(RunShm(size, [&](Rank rank) {
+  CHECK(RunShm(size, [&](ShmRank rank) {
           for (const uint64_t count : kCounts) {
             std::vector<float> data(count);
             for (uint64_t i = 0; i < count; ++i) data[i] = Value(rank.comm.rank(), i);
@@ -72,7 +72,7 @@ TEST_CASE("all_reduce sums private memory of every size") {
 
 TEST_CASE("all_reduce sums memory that all ranks map, in place and in slices") {
   const int size = GENERATE(2, 3, 4, 8);
-  CHECK(RunShm(size, [&](Rank rank) {
+  CHECK(RunShm(size, [&](ShmRank rank) {
           const auto memory = rank.comm.Allocate(2'000'000);
           for (const uint64_t count : kCounts) {
             const Buffer buffer =
@@ -88,7 +88,7 @@ TEST_CASE("all_reduce sums memory that all ranks map, in place and in slices") {
 }
 
 TEST_CASE("some ranks may bring mapped and others private memory") {
-  CHECK(RunShm(3, [&](Rank rank) {
+  CHECK(RunShm(3, [&](ShmRank rank) {
           const uint64_t count = 100'000;
           const auto memory = rank.comm.Allocate(rank.comm.rank() == 1 ? 400'000 : 0);
           std::vector<float> mine(count);
@@ -104,7 +104,7 @@ TEST_CASE("some ranks may bring mapped and others private memory") {
 
 TEST_CASE("broadcast hands on the root's memory from every root") {
   const int size = GENERATE(1, 2, 4);
-  CHECK(RunShm(size, [&](Rank rank) {
+  CHECK(RunShm(size, [&](ShmRank rank) {
           const auto memory = rank.comm.Allocate(1'200'000);
           for (const bool mapped : {false, true}) {
             for (const uint64_t count : kCounts) {
@@ -128,7 +128,7 @@ TEST_CASE("broadcast hands on the root's memory from every root") {
 
 TEST_CASE("all_gather joins the inputs in rank order") {
   const int size = GENERATE(1, 2, 3);
-  CHECK(RunShm(size, [&](Rank rank) {
+  CHECK(RunShm(size, [&](ShmRank rank) {
           const auto memory = rank.comm.Allocate(2'400'000);
           for (const bool mapped : {false, true}) {
             for (const uint64_t count : kCounts) {
@@ -149,7 +149,7 @@ TEST_CASE("all_gather joins the inputs in rank order") {
 }
 
 TEST_CASE("many operations may be under way at once, and be waited for in any order") {
-  CHECK(RunShm(3, [&](Rank rank) {
+  CHECK(RunShm(3, [&](ShmRank rank) {
           std::vector<std::vector<float>> data(50, std::vector<float>(3000));
           std::vector<Work> works;
           for (size_t k = 0; k < data.size(); ++k) {
@@ -189,7 +189,7 @@ TEST_CASE("a rank that is busy elsewhere is not waited for once it has brought m
 }
 
 TEST_CASE("a duplicate does not interleave with its original") {
-  CHECK(RunShm(2, [&](Rank rank) {
+  CHECK(RunShm(2, [&](ShmRank rank) {
           const auto other = rank.comm.Duplicate();
           float a = 1, b = 10;
           Work first = rank.comm.StartAllReduce(Buffer(&a, 1), ReduceOp::kSum);
@@ -207,7 +207,7 @@ TEST_CASE("a duplicate does not interleave with its original") {
 }
 
 TEST_CASE("ranks that call different collectives all get the same error, and can go on") {
-  const Errors errors = RunShm(3, [&](Rank rank) {
+  const Errors errors = RunShm(3, [&](ShmRank rank) {
     std::vector<float> data(8);
     std::string error;
     try {
@@ -234,7 +234,7 @@ TEST_CASE("a rank that never comes is named within the deadline") {
   options.timeout = std::chrono::milliseconds(200);
   const Errors errors = RunShm(
       3,
-      [&](Rank rank) {
+      [&](ShmRank rank) {
         if (rank.comm.rank() != 1) rank.comm.Barrier();
       },
       options);
@@ -244,7 +244,7 @@ TEST_CASE("a rank that never comes is named within the deadline") {
 }
 
 TEST_CASE("bad arguments are refused before anything is sent") {
-  CHECK(RunShm(2, [&](Rank rank) {
+  CHECK(RunShm(2, [&](ShmRank rank) {
           const auto refused = [](const auto& call, const std::string& expected) {
             try {
               call();
@@ -276,7 +276,7 @@ TEST_CASE("bad arguments are refused before anything is sent") {
 }
 
 TEST_CASE("an engine thread finishes operations that nobody waits for") {
-  CHECK(RunShm(2, [&](Rank rank) {
+  CHECK(RunShm(2, [&](ShmRank rank) {
           rank.engine.StartThread();
           std::vector<float> data(300'000, 1.0f);
           Work work = rank.comm.StartAllReduce(Buffer(data.data(), data.size()), ReduceOp::kSum);

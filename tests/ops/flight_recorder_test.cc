@@ -8,7 +8,6 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <thread>
 
@@ -16,6 +15,7 @@
 #include "dtrun/error.h"
 #include "ops/collective/collective.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace {
 
@@ -24,6 +24,7 @@ using base::FlightOperation;
 using base::FlightRecord;
 using base::FlightState;
 using ops::FlightRecorder;
+using testing::ReadText;
 
 base::Call AllReduceOf(uint64_t count) {
   return {
@@ -204,17 +205,12 @@ TEST_CASE("the file is new, and for its owner alone") {
   CHECK_THROWS_AS(FlightRecorder::InFile("/nonexistent/0", 0, "h"), Error);
 }
 
-std::string BytesOf(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
 TEST_CASE("what is no record is not read as one") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/0";
   FlightRecorder::InFile(path, 0, "h")->Start("world", 1, AllReduceOf(1), At(1));
   REQUIRE(base::ReadFlightFile(path));
-  const std::string good = BytesOf(path);
+  const std::string good = ReadText(path);
 
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{2048}, good.size() - 1}) {
     CHECK_FALSE(base::ReadFlightFile(folder.Write("cut", good.substr(0, bytes))));
@@ -237,7 +233,7 @@ TEST_CASE("garbage in a record becomes text, not harm") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/0";
   FlightRecorder::InFile(path, 0, "h")->Start("world", 1, AllReduceOf(1), At(1));
-  std::string bytes = BytesOf(path);
+  std::string bytes = ReadText(path);
   for (size_t i = 28; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 31 % 251);
   const auto record = base::ReadFlightFile(folder.Write("garbage", bytes));
   REQUIRE(record);

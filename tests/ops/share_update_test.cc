@@ -24,7 +24,6 @@ using Catch::Matchers::Contains;
 using ops::Communicator;
 using ops::Counts;
 using ops::Members;
-using Texts = std::vector<std::string>;
 
 enum class Backend { kShm, kReference };
 
@@ -44,13 +43,6 @@ Texts OnRanks(int size, Backend backend, const std::function<void(Communicator&)
     rank_main(*Create(backend, bootstrap, engine));
   });
 }
-
-// Catch's own macros are not for threads.
-void Expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
-
-Texts Nothing(int size) { return Texts(static_cast<size_t>(size)); }
 
 // Uneven, and one rank has nothing.
 Counts SharesOf(uint64_t count, int size) {

@@ -84,7 +84,7 @@ uint64_t Tune(Autotuner& tuner) {
   return steps;
 }
 
-std::vector<std::string> Lines(const std::string& file) {
+std::vector<std::string> LinesOf(const std::string& file) {
   std::ifstream text(file);
   std::vector<std::string> lines;
   for (std::string line; std::getline(text, line);) lines.push_back(line);
@@ -164,7 +164,7 @@ TEST_CASE("the log has a line per trial") {
   RoutedCommunicator communicator;
   Autotuner tuner(communicator, kDefaults, "a model", {.log_file = file});
   const uint64_t steps = Tune(tuner);
-  const auto lines = Lines(file);
+  const auto lines = LinesOf(file);
   REQUIRE(lines.size() == 2 + (steps - 5) / 2);
   CHECK(lines[0] == "step,state,bucket_bytes,path,chunk_bytes,wire,seconds");
   CHECK(lines[1] == "7,trial,4194304,hierarchical,2097152,none,0.02");

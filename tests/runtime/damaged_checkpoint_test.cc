@@ -10,21 +10,16 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 
 #include "tests/runtime/sharded_ranks.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
 
 namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
-
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 void WriteText(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;

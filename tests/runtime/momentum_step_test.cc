@@ -15,8 +15,6 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-const std::vector<size_t> kCounts = {3, 1, 0, 1000, 17, 9001};
-
 // SGD with momentum in the formula of MomentumRule, told as one or not.
 template <typename T>
 class Momentum : public Moments<T> {

@@ -16,12 +16,12 @@ namespace {
 using namespace dtrun::runtime;
 using dtrun::Buffer;
 
-float memory[4096];
+float storage[4096];
 
 Tensor Variable(const std::string& name, const Shape& shape) {
   uint64_t count = 1;
   for (const uint64_t extent : shape) count *= extent;
-  return {name, Buffer(memory, count), shape};
+  return {name, Buffer(storage, count), shape};
 }
 
 std::string ErrorOf(const std::vector<Tensor>& variables) {

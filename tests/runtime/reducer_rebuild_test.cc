@@ -15,7 +15,7 @@ using runtime::GradientReducer;
 using runtime::ReducerSettings;
 using Indices = std::vector<size_t>;
 
-std::vector<Gradient> Lines(size_t count) {
+std::vector<Gradient> PlacedLines(size_t count) {
   std::vector<Gradient> gradients;
   for (size_t i = 0; i < count; ++i) gradients.push_back(Placed(std::to_string(i), 16));
   return gradients;
@@ -36,7 +36,7 @@ std::vector<size_t> StartedBefore(GradientReducer& reducer, const Calls& calls, 
 TEST_CASE("a parameter that comes late holds the others back in the first step alone") {
   Calls calls;
   RecordingCommunicator comm(calls);
-  GradientReducer reducer(comm, Lines(8), {ReduceOp::kSum, 128});
+  GradientReducer reducer(comm, PlacedLines(8), {ReduceOp::kSum, 128});
   const Indices order = {7, 5, 4, 3, 2, 1, 0, 6};
   CHECK(StartedBefore(reducer, calls, order) == Indices(8, 0));
   const Indices rebuilt = {0, 1, 1, 2, 2, 3, 3, 4};
@@ -47,7 +47,7 @@ TEST_CASE("a parameter that comes late holds the others back in the first step a
 TEST_CASE("an unused parameter that is told at the end holds nothing back either") {
   Calls calls;
   RecordingCommunicator comm(calls);
-  GradientReducer reducer(comm, Lines(8), {ReduceOp::kSum, 128});
+  GradientReducer reducer(comm, PlacedLines(8), {ReduceOp::kSum, 128});
   for (int step = 0; step < 2; ++step) {
     calls.clear();
     for (const size_t i : {7, 5, 4, 3, 2, 1, 0}) reducer.MarkReady(i);
@@ -62,7 +62,7 @@ TEST_CASE("on request the buckets stay as they are") {
   RecordingCommunicator comm(calls);
   ReducerSettings settings{ReduceOp::kSum, 128};
   settings.rebuild = false;
-  GradientReducer reducer(comm, Lines(8), settings);
+  GradientReducer reducer(comm, PlacedLines(8), settings);
   for (int step = 0; step < 2; ++step)
     CHECK(StartedBefore(reducer, calls, {7, 5, 4, 3, 2, 1, 0, 6}) == Indices(8, 0));
 }
@@ -71,7 +71,7 @@ TEST_CASE("gradients with memory of their own are packed in the order in which t
   Calls calls;
   RecordingCommunicator comm(calls);
   std::vector<std::vector<float>> own(8, std::vector<float>(16));
-  std::vector<Gradient> gradients = Lines(8);
+  std::vector<Gradient> gradients = PlacedLines(8);
   for (size_t i = 0; i < 8; ++i) gradients[i].buffer.data = own[i].data();
   GradientReducer reducer(comm, gradients, {ReduceOp::kSum, 128});
   const Indices order = {0, 7, 1, 6, 2, 5, 3, 4};
@@ -84,7 +84,7 @@ TEST_CASE("gradients with memory of their own are packed in the order in which t
 TEST_CASE("gradients that nobody marked come last") {
   Calls calls;
   RecordingCommunicator comm(calls);
-  GradientReducer reducer(comm, Lines(8), {ReduceOp::kSum, 128});
+  GradientReducer reducer(comm, PlacedLines(8), {ReduceOp::kSum, 128});
   for (int step = 0; step < 2; ++step) {
     calls.clear();
     reducer.MarkReady(3);
@@ -196,7 +196,7 @@ TEST_CASE("all ranks rebuild alike, also where some have memory of their own and
 
 TEST_CASE("gradients that no rank used are known as such after the rebuild, whatever rank 0 does") {
   CHECK(RunShm(3, [&](ops::Communicator& comm) {
-          GradientReducer reducer(comm, Lines(8), {ReduceOp::kSum, 128});
+          GradientReducer reducer(comm, PlacedLines(8), {ReduceOp::kSum, 128});
           for (size_t step = 0; step < 4; ++step) {
             for (const size_t i : OrderOf(comm.rank(), 8)) {
               if (i % 4 == step % 4) reducer.MarkUnused(i);

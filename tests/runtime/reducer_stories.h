@@ -5,7 +5,6 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,7 +17,6 @@
 namespace dtrun::testing {
 
 using Calls = std::vector<std::string>;
-using Texts = std::vector<std::string>;
 
 /// A Communicator of one rank that writes down its reductions: "all_reduce f32 16".
 class RecordingCommunicator : public ops::Communicator {
@@ -71,13 +69,6 @@ inline Texts RunShm(
         *ops::CreateShmCommunicator(bootstrap, engine, ops::Members::World(bootstrap.size())));
   });
 }
-
-/// Catch's own macros are not for threads.
-inline void Expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
-
-inline Texts Nothing(int size) { return Texts(static_cast<size_t>(size)); }
 
 }  // namespace dtrun::testing
 

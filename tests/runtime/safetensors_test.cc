@@ -7,12 +7,11 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "runtime/checkpoint/checkpoint_files.h"
 #include "runtime/checkpoint/checkpoint_manifest.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
@@ -20,11 +19,6 @@ namespace {
 using Catch::Matchers::Contains;
 using runtime::TensorPiece;
 using Pieces = std::vector<std::vector<TensorPiece>>;
-
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 TEST_CASE("CRC-32C is that of RFC 3720, with the processor's instruction and without") {
   CHECK(runtime::Crc32c("123456789", 9) == 0xe3069283);

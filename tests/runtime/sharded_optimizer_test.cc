@@ -23,8 +23,6 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-const std::vector<size_t> kCounts = {3, 1, 0, 1000, 17, 9001};
-
 ShardedOptions OneCopy(bool one_copy) {
   ShardedOptions options;
   options.one_copy_per_host = one_copy;
@@ -439,7 +437,7 @@ TEST_CASE("a rank that others wait for is late in a sharded step") {
 
 // --- state --------------------------------------------------------------------------------------
 
-struct Checkpoint {
+struct ExportedState {
   std::vector<float> values;
   std::vector<StateBuffer> state;
 };
@@ -452,8 +450,8 @@ void EqualBackward(Moments<float>& model, int step) {
       model.gradient(i)[k] = static_cast<float>((k + i + static_cast<size_t>(step)) % 5);
 }
 
-Checkpoint TrainAndExport(int size, Backend backend, int steps, std::optional<int> root) {
-  Checkpoint saved;
+ExportedState TrainAndExport(int size, Backend backend, int steps, std::optional<int> root) {
+  ExportedState saved;
   CHECK(OnRanks(size, backend, [&](Communicator& world) {
           Moments<float> model(kCounts);
           ShardedOptimizer optimizer(world, model);
@@ -467,7 +465,7 @@ Checkpoint TrainAndExport(int size, Backend backend, int steps, std::optional<in
 }
 
 // Two steps from the checkpoint.
-std::vector<float> GoOn(int size, Backend backend, Checkpoint& saved, bool one_copy) {
+std::vector<float> GoOn(int size, Backend backend, ExportedState& saved, bool one_copy) {
   std::vector<float> values;
   std::vector<std::vector<StateBuffer>> copies(static_cast<size_t>(size), saved.state);
   CHECK(OnRanks(size, backend, [&](Communicator& world) {
@@ -490,8 +488,9 @@ std::vector<float> GoOn(int size, Backend backend, Checkpoint& saved, bool one_c
 
 TEST_CASE("state goes from four ranks to any number of ranks") {
   const Backend from = GENERATE(Backend::kShm, Backend::kHosts);
-  Checkpoint saved = TrainAndExport(4, from, 3, GENERATE(std::optional<int>(), std::optional(2)));
-  const Checkpoint expected = TrainAndExport(4, Backend::kShm, 5, std::nullopt);
+  ExportedState saved =
+      TrainAndExport(4, from, 3, GENERATE(std::optional<int>(), std::optional(2)));
+  const ExportedState expected = TrainAndExport(4, Backend::kShm, 5, std::nullopt);
   for (const int size : {1, 2, 3}) {
     CHECK(GoOn(size, Backend::kShm, saved, false) == expected.values);
     CHECK(GoOn(size, Backend::kShm, saved, true) == expected.values);
@@ -500,7 +499,7 @@ TEST_CASE("state goes from four ranks to any number of ranks") {
 }
 
 TEST_CASE("state has the names and values of the optimizer without shards") {
-  const Checkpoint saved = TrainAndExport(2, Backend::kShm, 3, std::nullopt);
+  const ExportedState saved = TrainAndExport(2, Backend::kShm, 3, std::nullopt);
   Moments<float> model(kCounts);
   std::vector<std::vector<float>> gradients;
   for (const size_t count : kCounts) gradients.emplace_back(count);

@@ -1,7 +1,6 @@
 #include "tests/runtime/sharded_ranks.h"
 
 #include <memory>
-#include <stdexcept>
 
 #include "base/text.h"
 #include "ops/collective/host_map.h"
@@ -12,7 +11,6 @@
 #include "ops/shm/shm_communicator.h"
 #include "runtime/c_api/handles.h"
 #include "tests/support/reference_communicator.h"
-#include "tests/support/thread_ranks.h"
 
 namespace dtrun::testing {
 namespace {
@@ -60,11 +58,5 @@ Texts OnRanks(int size, Backend backend, const std::function<void(Communicator&)
     rank_main(world);
   });
 }
-
-void Expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
-
-Texts Nothing(int size) { return Texts(static_cast<size_t>(size)); }
 
 }  // namespace dtrun::testing

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-namespace dtrun::testing {
+#include "tests/support/thread_ranks.h"
 
-using Texts = std::vector<std::string>;
+namespace dtrun::testing {
 
 /// What connects the ranks: memory that all map; a backend that copies, as between hosts; or hosts
 /// of two ranks (the last one of what is left) that exist by name alone.
@@ -19,9 +19,8 @@ enum class Backend { kShm, kCopying, kHosts };
 /// nothing.
 Texts OnRanks(int size, Backend backend, const std::function<void(Communicator&)>& rank_main);
 
-/// Catch's own macros are not for threads.
-void Expect(bool holds, const std::string& what);
-Texts Nothing(int size);
+/// The element counts of some parameters. One parameter is empty.
+inline const std::vector<size_t> kCounts = {3, 1, 0, 1000, 17, 9001};
 
 /// Adam-like: two numbers of state per element and a count of steps. In the dtype of T.
 template <typename T>

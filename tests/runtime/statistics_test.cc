@@ -22,7 +22,6 @@ namespace {
 
 using runtime::StepMeter;
 using std::chrono::milliseconds;
-using Texts = std::vector<std::string>;
 
 constexpr int64_t kMs = 1'000'000;  // ns
 
@@ -95,17 +94,13 @@ Texts OnRanks(int size, const std::function<void(Rank)>& rank_main) {
   });
 }
 
-void Expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
-
 TEST_CASE("the rank that others wait for is told, and that it does not wait itself") {
   // Large enough to move after all are there, or not.
   const uint64_t count = GENERATE(4, 300'000);
   std::atomic<ops::FlightRecorder*> first{nullptr};
   const Texts errors = OnRanks(3, [&](Rank rank) {
     const int me = rank.world.rank();
-    GradientReducer reducer(rank.world, {{"g", Buffer(nullptr, count, DType::kF32)}});
+    dtrun::GradientReducer reducer(rank.world, {{"g", Buffer(nullptr, count, DType::kF32)}});
     rank.world.Barrier();
     if (me == 0) first = &rank.recorder;
     if (me == 2) ReturnWhenWaitedFor(first);

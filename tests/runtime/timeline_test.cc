@@ -26,9 +26,8 @@ using Catch::Matchers::StartsWith;
 using runtime::GradientReducer;
 using runtime::Timeline;
 using runtime::TraceBuffer;
-using Texts = std::vector<std::string>;
 
-struct Rank {
+struct TimelineRank {
   ops::Communicator& world;
   Timeline& timeline;
 
@@ -38,7 +37,7 @@ struct Rank {
 };
 
 // What each rank threw, "" if nothing.
-Texts OnRanks(int size, const std::function<void(Rank)>& rank_main) {
+Texts OnTimelineRanks(int size, const std::function<void(TimelineRank)>& rank_main) {
   const base::SteadyClock clock;
   return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
     ops::Engine engine(
@@ -53,10 +52,6 @@ Texts OnRanks(int size, const std::function<void(Rank)>& rank_main) {
   });
 }
 
-void Expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
-
 std::string ErrorOf(const std::function<void()>& body) {
   try {
     body();
@@ -66,7 +61,7 @@ std::string ErrorOf(const std::function<void()>& body) {
   }
 }
 
-GradientReducer ReducerOf(Rank rank, const Texts& names) {
+GradientReducer ReducerOf(TimelineRank rank, const Texts& names) {
   std::vector<runtime::Gradient> gradients;
   for (const std::string& name : names)
     gradients.push_back({name, Buffer(nullptr, 16, DType::kF32)});
@@ -94,7 +89,7 @@ TEST_CASE("a timeline has the steps, marks and collectives of every rank, tied b
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/trace.json";
   const int size = GENERATE(2, 3);
-  REQUIRE(OnRanks(size, [&](Rank rank) {
+  REQUIRE(OnTimelineRanks(size, [&](TimelineRank rank) {
             GradientReducer reducer = ReducerOf(rank, {"first", "second"});
             rank.Start(path);
             TakeSteps(reducer, 2, 5);
@@ -120,7 +115,7 @@ TEST_CASE("two jobs of one process write a timeline each") {
   Texts errors[2];
   for (const int job : {0, 1})
     jobs.emplace_back([&, job] {
-      errors[job] = OnRanks(2, [&](Rank rank) {
+      errors[job] = OnTimelineRanks(2, [&](TimelineRank rank) {
         GradientReducer reducer = ReducerOf(rank, {"of job " + std::to_string(job)});
         rank.Start(folder.path() + "/" + std::to_string(job));
         TakeSteps(reducer, 1, 20);
@@ -139,7 +134,7 @@ TEST_CASE("two jobs of one process write a timeline each") {
 TEST_CASE("timelines to five files in a row have each what was done meanwhile") {
   const TemporaryFolder folder;
   const auto path = [&](int i) { return folder.path() + "/" + std::to_string(i); };
-  REQUIRE(OnRanks(2, [&](Rank rank) {
+  REQUIRE(OnTimelineRanks(2, [&](TimelineRank rank) {
             GradientReducer reducer = ReducerOf(rank, {"test_allreduce"});
             for (int i = 0; i < 5; ++i) {
               rank.Start(path(i));
@@ -170,7 +165,7 @@ TEST_CASE("timelines to five files in a row have each what was done meanwhile") 
 TEST_CASE("a file that rank 0 cannot write is an error of all ranks, and another may follow") {
   const TemporaryFolder folder;
   const std::string good = folder.path() + "/good";
-  REQUIRE(OnRanks(2, [&](Rank rank) {
+  REQUIRE(OnTimelineRanks(2, [&](TimelineRank rank) {
             const std::string error = ErrorOf([&] { rank.Start(folder.path() + "/none/trace"); });
             Expect(error.find("/none/trace': No such file") != std::string::npos, error);
             Expect(
@@ -189,7 +184,7 @@ TEST_CASE("names may hold any bytes") {
   const std::string path = folder.path() + "/trace";
   std::string bytes;
   for (int byte = 1; byte < 256; ++byte) bytes += static_cast<char>(byte);
-  REQUIRE(OnRanks(1, [&](Rank rank) {
+  REQUIRE(OnTimelineRanks(1, [&](TimelineRank rank) {
             GradientReducer reducer = ReducerOf(rank, {bytes, "\xc3\xa4 \"quoted\" \\"});
             rank.Start(path);
             TakeSteps(reducer, 2, 1);

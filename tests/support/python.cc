@@ -2,8 +2,8 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
@@ -17,16 +17,11 @@ std::filesystem::path Folder() {
   return scripts.parent_path() / "build/python";
 }
 
-std::string TextOf(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(stream), {});
-}
-
 }  // namespace
 
 bool PythonIsMissing() {
-  const std::string wanted = TextOf(kPackages);
-  if (!wanted.empty() && TextOf(Folder() / "installed.txt") == wanted) return false;
+  const std::string wanted = ReadText(kPackages);
+  if (!wanted.empty() && ReadText(Folder() / "installed.txt") == wanted) return false;
   std::printf(
       "SKIPPED: %s lacks the Python packages of scripts/python.txt; scripts/test installs them\n",
       Folder().c_str());

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "models/data/dataset.h"
+#include "tests/models/data/pipeline_rig.h"
 #include "tests/models/idx_files.h"
 
 namespace dtrun::models {
@@ -18,15 +19,6 @@ using dtrun::testing::IdxHeader;
 using dtrun::testing::TemporaryFolder;
 using dtrun::testing::WriteFile;
 using dtrun::testing::WriteToySet;
-
-std::string ErrorOf(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // What reading `bytes` as a file of `dimensions` dimensions says, without the path before it.
 std::string ErrorOfBytes(const Bytes& bytes, int dimensions = 1) {

@@ -12,6 +12,8 @@
 namespace dtrun::models {
 namespace {
 
+using Floats = std::vector<float>;
+
 Ids Sorted(Ids ids) {
   std::sort(ids.begin(), ids.end());
   return ids;
@@ -257,7 +259,6 @@ TEST_CASE("arrays have any number of dimensions, channels last") {
 }
 
 TEST_CASE("arrays that do not belong together are refused with both numbers") {
-  using Floats = std::vector<float>;
   const auto error_of = [](const std::vector<uint64_t>& dims, size_t values, size_t labels) {
     return ErrorOf([&] { Pipeline::FromMemory(dims, Floats(values), Ids(labels)); });
   };

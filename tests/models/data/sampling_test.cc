@@ -8,7 +8,7 @@
 namespace dtrun::models {
 namespace {
 
-std::vector<uint32_t> Counted(uint64_t count) {
+std::vector<uint32_t> FirstNumbers(uint64_t count) {
   std::vector<uint32_t> numbers(count);
   std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;
@@ -35,7 +35,7 @@ TEST_CASE("every example is used exactly once per epoch, however many ranks ther
     std::vector<uint32_t> used = UsedInEpoch(count, global_batch, ranks);
     CHECK(used == UsedInEpoch(count, global_batch, 1));
     std::sort(used.begin(), used.end());
-    CHECK(used == Counted(count));
+    CHECK(used == FirstNumbers(count));
   }
 }
 
@@ -52,7 +52,7 @@ TEST_CASE("the order is a pure function of seed and epoch, and differs between t
   CHECK(EpochOrder(1, 1, 100) != order);
   CHECK(EpochOrder(2, 0, 100) != order);
   CHECK(EpochOrder(uint64_t{1} << 32 | 1, 0, 100) != order);
-  CHECK(order != Counted(100));
+  CHECK(order != FirstNumbers(100));
 }
 
 // Of 6,000 shuffles of 4 each of the 24 orders is expected 250 times; chi-squared with 23 degrees

@@ -3,8 +3,6 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -16,6 +14,7 @@
 #include "models/formats/tensorboard/summary_writer.h"
 #include "models/networks/network_c.h"
 #include "tests/support/python.h"
+#include "tests/support/text.h"
 
 namespace dtrun::models {
 namespace {
@@ -63,15 +62,10 @@ void WriteModels(Sequential& model) {
   ExportOnnx(model, "model.onnx");
 }
 
-std::string TextOf(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(stream), {});
-}
-
 // The blocks of the page in `language`.
 std::vector<std::string> BlocksOf(const std::string& language) {
   std::vector<std::string> blocks;
-  std::istringstream page(TextOf(kPage));
+  std::istringstream page(testing::ReadText(kPage));
   bool inside = false;
   for (std::string line; std::getline(page, line);) {
     if (line == "```" + language) {
@@ -87,7 +81,7 @@ std::vector<std::string> BlocksOf(const std::string& language) {
 }
 
 TEST_CASE("the page shows code that is compiled here") {
-  const std::string code = TextOf(kThisFile);
+  const std::string code = testing::ReadText(kThisFile);
   const std::vector<std::string> blocks = BlocksOf("cpp");
   REQUIRE(blocks.size() == 4);
   for (const std::string& block : blocks) {

@@ -4,8 +4,6 @@
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -17,6 +15,7 @@
 #include "tests/models/idx_files.h"
 #include "tests/models/image_step.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
@@ -26,14 +25,9 @@ using Words = std::vector<std::string>;
 
 constexpr uint32_t kImages = 101;  // no multiple of any number of ranks
 
-std::string ReadText(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(stream), {});
-}
-
 CommandResult Predict(int np, const Words& options) {
-  Words argv = {"launcher/dtrun",         "--tag",     "none", "-np", std::to_string(np),
-                "models/predict", "--threads", "1"};
+  Words argv = {"launcher/dtrun",   "--tag",          "none",      "-np",
+                std::to_string(np), "models/predict", "--threads", "1"};
   argv.insert(argv.end(), options.begin(), options.end());
   return Run({.argv = argv});
 }

@@ -9,7 +9,6 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -18,11 +17,13 @@
 #include "models/networks/network_c.h"
 #include "models/networks/resnet.h"
 #include "tests/support/python.h"
+#include "tests/support/text.h"
 
 namespace dtrun::models {
 namespace {
 
 using nlohmann::json;
+using testing::ReadText;
 using testing::TemporaryFolder;
 
 std::unique_ptr<Sequential> NewNetwork(uint64_t seed) {
@@ -51,11 +52,6 @@ std::vector<float> OutputsOf(Sequential& model) {
   return {model.output(), model.output() + 2 * model.classes()};
 }
 
-std::string TextOf(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(stream), {});
-}
-
 // A saved model of which model.json is changed.
 class Saved {
  public:
@@ -63,12 +59,12 @@ class Saved {
   const std::string& folder() const { return folder_.path(); }
   std::string structure() const { return folder() + "/model.json"; }
   std::string weights() const {
-    return folder() + "/" + json::parse(TextOf(structure()))["weights"].get<std::string>();
+    return folder() + "/" + json::parse(ReadText(structure()))["weights"].get<std::string>();
   }
 
   template <typename Change>
   void ChangeStructure(const Change& change) const {
-    json root = json::parse(TextOf(structure()));
+    json root = json::parse(ReadText(structure()));
     change(root);
     std::ofstream(structure()) << root;
   }
@@ -127,7 +123,7 @@ TEST_CASE("a network that was trained over several ranks is loaded by a single p
   Sequential model({4, 4, 2}, Layers(BatchNorm(), Dense(2)), {});
   SaveModel(model, folder.path());
   const std::string path = folder.path() + "/model.json";
-  json root = json::parse(TextOf(path));
+  json root = json::parse(ReadText(path));
   root["layers"][0]["settings"]["synchronized"] = true;
   std::ofstream(path) << root;
   CHECK(OutputsOf(*LoadModel(folder.path())) == OutputsOf(model));
@@ -142,20 +138,20 @@ TEST_CASE("saving replaces the model and nothing else of the folder") {
     CHECK(ValuesOf(*LoadModel(folder.path())) == ValuesOf(*model));
     CHECK(folder.Entries().size() == 3);  // the notes, the structure and the newest weights
   }
-  CHECK(TextOf(folder.path() + "/notes.txt") == "mine");
+  CHECK(ReadText(folder.path() + "/notes.txt") == "mine");
 }
 
 TEST_CASE("until the new model.json is there the folder has the old model") {
   Saved saved;
   const std::vector<float> before = ValuesOf(*LoadModel(saved.folder()));
   // As if killed after the weights, before the structure.
-  const std::string structure = TextOf(saved.structure());
+  const std::string structure = ReadText(saved.structure());
   SaveModel(*NewNetwork(2), saved.folder());
   const std::string half = saved.folder() + "/weights-1.safetensors";
   CHECK(saved.weights() == saved.folder() + "/weights-2.safetensors");
   SaveModel(*NewNetwork(1), saved.folder());
   CHECK(saved.weights() == half);
-  CHECK(TextOf(saved.structure()) == structure);
+  CHECK(ReadText(saved.structure()) == structure);
   std::filesystem::copy_file(half, saved.folder() + "/weights-2.safetensors");
   CHECK(ValuesOf(*LoadModel(saved.folder())) == before);
   SaveModel(*NewNetwork(3), saved.folder());

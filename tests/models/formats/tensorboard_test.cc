@@ -7,7 +7,6 @@
 #include <cmath>
 #include <csignal>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,11 +19,13 @@
 #include "models/formats/tensorboard/summary_writer.h"
 #include "models/networks/network_c.h"
 #include "tests/support/python.h"
+#include "tests/support/text.h"
 
 namespace dtrun::models {
 namespace {
 
 using nlohmann::json;
+using testing::ReadText;
 using testing::TemporaryFolder;
 
 // What TensorBoard finds below `folder`, by run.
@@ -33,11 +34,6 @@ json Read(const std::string& folder) {
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
   return json::parse(result.out);
-}
-
-std::string TextOf(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
 TEST_CASE("checksums are Castagnoli's") {
@@ -227,7 +223,7 @@ TEST_CASE("when no more can be written the file ends with a whole record and the
   SummaryWriter writer(folder.path());
   writer.Scalar("loss", 1, 0);
   writer.Flush();
-  const std::string before = TextOf(writer.path());
+  const std::string before = ReadText(writer.path());
   {
     const FileSizeLimit limit(before.size() + 10);
     for (int i = 0; i < 100; ++i) writer.Scalar("loss", 2, i);
@@ -237,7 +233,7 @@ TEST_CASE("when no more can be written the file ends with a whole record and the
   }
   writer.Scalar("loss", 3, 101);
   CHECK_THROWS_AS(writer.Flush(), Error);
-  CHECK(TextOf(writer.path()) == before);
+  CHECK(ReadText(writer.path()) == before);
 }
 
 TEST_CASE("an image of another size than its pixels is refused") {

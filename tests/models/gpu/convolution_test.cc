@@ -17,10 +17,6 @@ using namespace models;  // NOLINT: their names are the subject
 
 bool OnSimulatedGpu() { return TestStream().device().name() == "simulated GPU"; }
 
-Typed AnyType() {
-  return GENERATE(Typed{"f32", 4, 1e-5}, Typed{"bf16", 2, 1e-2}, Typed{"f16", 2, 2e-3});
-}
-
 Direction AnyDirection() {
   return GENERATE(Direction::kForward, Direction::kFilters, Direction::kInput);
 }

@@ -94,6 +94,11 @@ struct Typed {
   }
 };
 
+// Each of the three types, with the tolerance of what is computed in it.
+inline Typed AnyType() {
+  return GENERATE(Typed{"f32", 4, 1e-5}, Typed{"bf16", 2, 1e-2}, Typed{"f16", 2, 2e-3});
+}
+
 // Numbers of (-1, 1) that every type has.
 inline Doubles MadeUp(size_t count, uint32_t salt) {
   Doubles values(count);

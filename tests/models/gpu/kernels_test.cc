@@ -16,10 +16,6 @@ namespace {
 
 using namespace models;  // NOLINT: their names are the subject
 
-Typed AnyType() {
-  return GENERATE(Typed{"f32", 4, 1e-5}, Typed{"bf16", 2, 1e-2}, Typed{"f16", 2, 2e-3});
-}
-
 std::vector<float> Floats(const Doubles& values) { return {values.begin(), values.end()}; }
 
 TEST_CASE("a batch is gathered in the order that is asked for, byte / 255") {

@@ -18,21 +18,22 @@
 #include "models/layers/reshape.h"
 #include "tests/models/gpu/gpu_rig.h"
 #include "tests/models/gpu/kernel_rig.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
 
 using namespace models;  // NOLINT: their names are the subject
 
-struct Type {
+struct ProductType {
   Typed typed;
   DType dtype;
 };
 
-Type AnyType() {
+ProductType AnyProductType() {
   return GENERATE(
-      Type{{"f32", 4, 1e-6}, DType::kF32}, Type{{"bf16", 2, 4e-3}, DType::kBF16},
-      Type{{"f16", 2, 5e-4}, DType::kF16});
+      ProductType{{"f32", 4, 1e-6}, DType::kF32}, ProductType{{"bf16", 2, 4e-3}, DType::kBF16},
+      ProductType{{"f16", 2, 5e-4}, DType::kF16});
 }
 
 const gpu::DeviceMemory& SomeWorkspace() {
@@ -80,7 +81,7 @@ struct Factors {
   gpu::DeviceMemory on_device_a, on_device_b, c;
   Product::Options options;
 
-  explicit Factors(const Type& type)
+  explicit Factors(const ProductType& type)
       : on_device_a(type.typed.ToDevice(a)),
         on_device_b(type.typed.ToDevice(b)),
         c(type.typed.Zeros(kRows * kColumns)) {
@@ -92,7 +93,7 @@ struct Factors {
 };
 
 TEST_CASE("a product with a bias and a ReLU, and the mask of what has passed") {
-  const Type type = AnyType();
+  const ProductType type = AnyProductType();
   Factors factors(type);
   const Doubles bias = MadeUp(kColumns, 3);
   const auto biases = type.typed.ToDevice(bias);
@@ -116,7 +117,7 @@ TEST_CASE("a product with a bias and a ReLU, and the mask of what has passed") {
 }
 
 TEST_CASE("a product that a mask and a scale are applied to") {
-  const Type type = AnyType();
+  const ProductType type = AnyProductType();
   Factors factors(type);
   std::vector<uint8_t> bits(kRows * MaskBytes(kColumns));
   for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint8_t>(i * 151 + 7);
@@ -133,7 +134,7 @@ TEST_CASE("a product that a mask and a scale are applied to") {
 
 // As the gradient of a dense layer's kernel is made, and with it that of its bias.
 TEST_CASE("a product into f32 that sums the columns of its second factor") {
-  const Type type = AnyType();
+  const ProductType type = AnyProductType();
   const size_t rows = 70, in = 24, out = 40;
   const Doubles x = MadeUp(rows * in, 4), dy = MadeUp(rows * out, 5);
   const auto inputs = type.typed.ToDevice(x), gradients = type.typed.ToDevice(dy);
@@ -204,7 +205,7 @@ TEST_CASE("algorithms are tried for the first product of a kind, and what is nex
 }
 
 TEST_CASE("a matrix may begin anywhere where its values may; a workspace may not") {
-  const Type type = AnyType();
+  const ProductType type = AnyProductType();
   Factors factors(type);
   const size_t off = 16 / type.typed.size;
   Doubles longer(off);
@@ -301,12 +302,6 @@ CpuNetwork DenseNetwork(bool first_drops) {
       5);
 }
 
-size_t Count(const std::string& text, const std::string& what) {
-  size_t count = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
-  return count;
-}
-
 TEST_CASE("masks and bias gradients of dense layers are the CPU's, whoever computes them") {
   const bool first_drops = GENERATE(true, false);
   const Fusion fusion = GENERATE(Fusion::kAlways, Fusion::kNever, Fusion::kMeasured);
@@ -318,7 +313,7 @@ TEST_CASE("masks and bias gradients of dense layers are the CPU's, whoever compu
   CHECK(RelativeDistance(got.gradients, expected) < 1e-5);
   const std::string chosen =
       fusion == Fusion::kNever ? "a kernel masks its gradient\n" : "cuBLASLt masks its gradient\n";
-  if (fusion != Fusion::kMeasured && IsSimulated()) CHECK(Count(got.choices, chosen) == 2);
+  if (fusion != Fusion::kMeasured && IsSimulated()) CHECK(CountOf(got.choices, chosen) == 2);
 }
 
 TEST_CASE("what was measured once holds for the next network of the process") {
@@ -326,7 +321,7 @@ TEST_CASE("what was measured once holds for the next network of the process") {
   const Images images = MadeUpImages(11, 4, 6, 5);
   const DenseStep first = StepOf(cpu.model, images, 3, Fusion::kMeasured);
   const DenseStep second = StepOf(cpu.model, images, 3, Fusion::kMeasured);
-  CHECK(Count(first.choices, " masks its gradient") == 2);
+  CHECK(CountOf(first.choices, " masks its gradient") == 2);
   CHECK(second.choices == first.choices);
   CHECK(second.gradients == first.gradients);
 }
@@ -338,7 +333,7 @@ TEST_CASE("epilogues are taken without a look at the clock where the first algor
   const DenseStep got = StepOf(cpu.model, images, 3, Fusion::kMeasured, Selection::kFirst);
   INFO(got.choices);
   CHECK(RelativeDistance(got.gradients, expected) < 1e-5);
-  if (IsSimulated()) CHECK(Count(got.choices, "cuBLASLt masks its gradient\n") == 2);
+  if (IsSimulated()) CHECK(CountOf(got.choices, "cuBLASLt masks its gradient\n") == 2);
 }
 
 TEST_CASE("an epilogue that cuBLASLt does not have is a kernel's work, and is named") {
@@ -358,7 +353,8 @@ TEST_CASE("an epilogue that cuBLASLt does not have is a kernel's work, and is na
   // A layer with dropout has no use for the first of them.
   const size_t count = refused == "134" ? 1 : 2;
   CHECK(
-      Count(got.choices, "a kernel masks its gradient: cuBLASLt has no algorithm for a product") ==
+      CountOf(
+          got.choices, "a kernel masks its gradient: cuBLASLt has no algorithm for a product") ==
       count);
 }
 

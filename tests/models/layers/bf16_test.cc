@@ -32,19 +32,8 @@ constexpr double kRounding = 1.0 / 512;
 constexpr double kSmooth = 10 * kRounding;
 const double kKinked = std::sqrt(10 * kRounding);
 
-Images RandomImages(uint64_t count, int height, int width, int classes) {
-  Images images;
-  images.count = count;
-  images.height = height;
-  images.width = width;
-  for (uint64_t i = 0; i < count * images.pixels_per_image(); ++i)
-    images.pixels.push_back(uint8_t((i + 1) * 2654435761u >> 24));
-  for (uint64_t i = 0; i < count; ++i) images.labels.push_back(uint8_t(i * 7 % uint64_t(classes)));
-  return images;
-}
-
-struct Trained {
-  Trained(const Images& data, const std::vector<LayerText>& network, DType dtype, int micro_batch)
+struct TrainedAs {
+  TrainedAs(const Images& data, const std::vector<LayerText>& network, DType dtype, int micro_batch)
       : images(data),
         model(
             {data.height, data.width, 1}, MakeLayers(network),
@@ -82,7 +71,7 @@ void CheckAgainstF32(
     WARN("this CPU has no AVX512_BF16: a network in bf16 computes in f32");
     return;
   }
-  Trained f32(images, network, DType::kF32, 4), bf16(images, network, DType::kBF16, 4);
+  TrainedAs f32(images, network, DType::kF32, 4), bf16(images, network, DType::kBF16, 4);
   REQUIRE(bf16.model.dtype() == DType::kBF16);
   const Tally expected = f32.Compute(), found = bf16.Compute();
   CHECK(found.examples == expected.examples);
@@ -100,7 +89,7 @@ void CheckAgainstF32(
 }
 
 TEST_CASE("bf16 gradients of smooth networks are those of f32 but for rounding") {
-  const Images images = RandomImages(9, 10, 11, 3);
+  const Images images = MadeUpImages(9, 10, 11, 3);
   CheckAgainstF32(images, {Fully(9, false), Fully(3, false)}, kSmooth);
   CheckAgainstF32(images, {Conv(16, 3, false), Fully(3, false)}, kSmooth);
   CheckAgainstF32(
@@ -112,7 +101,7 @@ TEST_CASE("bf16 gradients of smooth networks are those of f32 but for rounding")
 }
 
 TEST_CASE("bf16 gradients behind ReLUs and poolings are those of f32 but for changed sides") {
-  const Images images = RandomImages(9, 10, 11, 3);
+  const Images images = MadeUpImages(9, 10, 11, 3);
   CheckAgainstF32(images, {Fully(40, true), Drop(0.5), Fully(9, true), Fully(3, false)}, kKinked);
   CheckAgainstF32(
       images, {Conv(16, 3, true), Conv(32, 3, true), Fully(9, true), Fully(3, false)}, kKinked);
@@ -123,7 +112,7 @@ TEST_CASE("bf16 gradients behind ReLUs and poolings are those of f32 but for cha
   CheckAgainstF32(images, {Conv(20, 2, true), Pool(2), Conv(3, 2, true), Fully(3, false)}, kKinked);
   CheckAgainstF32(images, {Conv(6, 2, true), Pool(3), Fully(3, false)}, kKinked);
   CheckAgainstF32(
-      RandomImages(16, 12, 12, 10),
+      MadeUpImages(16, 12, 12, 10),
       {Conv(32, 3, true), Conv(64, 3, true), Pool(2), Drop(0.25), Fully(128, true), Drop(0.5),
        Fully(10, false)},
       kKinked);
@@ -131,7 +120,7 @@ TEST_CASE("bf16 gradients behind ReLUs and poolings are those of f32 but for cha
 
 // Each class has a bar of its own, over noise.
 Images Bars(uint64_t count, int classes) {
-  Images images = RandomImages(count, 12, 12, classes);
+  Images images = MadeUpImages(count, 12, 12, classes);
   for (uint64_t i = 0; i < count; ++i) {
     uint8_t* image = images.pixels.data() + i * 144;
     for (int p = 0; p < 144; ++p) image[p] = uint8_t(image[p] / 3);
@@ -146,7 +135,7 @@ TEST_CASE("a training in bf16 ends like one in f32") {
       Conv(16, 3, true), Pool(2), Fully(32, true), Drop(0.25), Fully(5, false)};
   double first = 0, last[2];
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    Trained trained(images, network, dtype, 16);
+    TrainedAs trained(images, network, dtype, 16);
     Adam adam(trained.model.parameters(), {.learning_rate = 3e-3});
     for (uint64_t step = 0; step < 40; ++step) {
       const double loss = trained.Compute(step).mean_loss();

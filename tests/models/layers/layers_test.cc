@@ -32,17 +32,6 @@ using dtrun::testing::StridedConv;
 constexpr uint64_t kSeed = 11, kStep = 3;
 constexpr uint64_t kGlobalBatch = 9;
 
-Images RandomImages(uint64_t count, int height, int width, int classes) {
-  Images images;
-  images.count = count;
-  images.height = height;
-  images.width = width;
-  for (uint64_t i = 0; i < count * images.pixels_per_image(); ++i)
-    images.pixels.push_back(uint8_t((i + 1) * 2654435761u >> 24));
-  for (uint64_t i = 0; i < count; ++i) images.labels.push_back(uint8_t(i * 7 % uint64_t(classes)));
-  return images;
-}
-
 // A model with memory for its gradients, and all of its examples as one share.
 struct Trained {
   Trained(
@@ -114,7 +103,8 @@ void RandomizeBiases(Sequential& model) {
 
 // Compares the analytic gradient with central differences of the reference, at up to 300 parameters
 // spread over all layers, and the losses with each other.
-void CheckGradients(const Images& images, const std::vector<LayerText>& network, int micro_batch) {
+void CheckNetworkGradients(
+    const Images& images, const std::vector<LayerText>& network, int micro_batch) {
   Trained trained(images, network, micro_batch);
   RandomizeBiases(trained.model);
   const Tally tally = trained.Compute(0, uint32_t(images.count));
@@ -143,29 +133,29 @@ void CheckGradients(const Images& images, const std::vector<LayerText>& network,
 }
 
 TEST_CASE("a dense layer's gradients agree with float64 differences") {
-  CheckGradients(RandomImages(5, 4, 3, 6), {Fully(6, false)}, 5);
-  CheckGradients(RandomImages(5, 4, 3, 6), {Fully(9, true), Fully(6, false)}, 2);
+  CheckNetworkGradients(MadeUpImages(5, 4, 3, 6), {Fully(6, false)}, 5);
+  CheckNetworkGradients(MadeUpImages(5, 4, 3, 6), {Fully(9, true), Fully(6, false)}, 2);
 }
 
 TEST_CASE("a convolution's gradients agree with float64 differences") {
-  const Images images = RandomImages(5, 7, 6, 3);
-  CheckGradients(images, {Conv(4, 3, false), Fully(3, false)}, 5);
-  CheckGradients(images, {Conv(16, 3, true), Conv(32, 3, true), Fully(3, false)}, 2);
-  CheckGradients(images, {Conv(5, 2, true), Conv(7, 3, true), Fully(3, false)}, 2);
+  const Images images = MadeUpImages(5, 7, 6, 3);
+  CheckNetworkGradients(images, {Conv(4, 3, false), Fully(3, false)}, 5);
+  CheckNetworkGradients(images, {Conv(16, 3, true), Conv(32, 3, true), Fully(3, false)}, 2);
+  CheckNetworkGradients(images, {Conv(5, 2, true), Conv(7, 3, true), Fully(3, false)}, 2);
 }
 
 TEST_CASE("a convolution's gradients agree with float64 differences for any stride and padding") {
-  const Images images = RandomImages(4, 7, 6, 3);
+  const Images images = MadeUpImages(4, 7, 6, 3);
   const auto check = [&](const Conv2DOptions& options) {
-    CheckGradients(
+    CheckNetworkGradients(
         images, {StridedConv(16, 3, options), StridedConv(20, 3, options), Fully(3, false)}, 2);
   };
   check({.padding = Padding::Same()});
   check({.stride = 2, .padding = Padding::Same(), .activation = Activation::kRelu});
   check({.stride = 2, .padding = Padding::Pixels(1), .use_bias = false});
   check({.padding = Padding::Pixels(2), .activation = Activation::kRelu, .use_bias = false});
-  CheckGradients(images, {StridedConv(5, 2, {.stride = 3}), Fully(3, false)}, 2);
-  CheckGradients(images, {StridedConv(5, 1, {.stride = 2}), Fully(3, false)}, 2);
+  CheckNetworkGradients(images, {StridedConv(5, 2, {.stride = 3}), Fully(3, false)}, 2);
+  CheckNetworkGradients(images, {StridedConv(5, 1, {.stride = 2}), Fully(3, false)}, 2);
 }
 
 TEST_CASE("padding 'same' divides the image by the stride, an odd pixel below and to the right") {
@@ -178,29 +168,31 @@ TEST_CASE("padding 'same' divides the image by the stride, an odd pixel below an
 }
 
 TEST_CASE("max pooling's gradients agree with float64 differences") {
-  const Images images = RandomImages(5, 9, 11, 3);
-  CheckGradients(images, {Pool(2), Fully(3, false)}, 2);
-  CheckGradients(images, {Conv(16, 2, true), Pool(2), Fully(3, false)}, 2);
-  CheckGradients(images, {Conv(16, 2, false), Pool(2), Conv(16, 2, true), Fully(3, false)}, 2);
-  CheckGradients(images, {Conv(20, 2, true), Pool(2), Conv(3, 2, true), Fully(3, false)}, 2);
-  CheckGradients(images, {Conv(6, 2, true), Pool(3), Fully(3, false)}, 2);
-  CheckGradients(
+  const Images images = MadeUpImages(5, 9, 11, 3);
+  CheckNetworkGradients(images, {Pool(2), Fully(3, false)}, 2);
+  CheckNetworkGradients(images, {Conv(16, 2, true), Pool(2), Fully(3, false)}, 2);
+  CheckNetworkGradients(
+      images, {Conv(16, 2, false), Pool(2), Conv(16, 2, true), Fully(3, false)}, 2);
+  CheckNetworkGradients(images, {Conv(20, 2, true), Pool(2), Conv(3, 2, true), Fully(3, false)}, 2);
+  CheckNetworkGradients(images, {Conv(6, 2, true), Pool(3), Fully(3, false)}, 2);
+  CheckNetworkGradients(
       images, {Conv(32, 2, true), Pool(3), Conv(16, 1, true), Pool(2), Fully(3, false)}, 2);
 }
 
 TEST_CASE("gradients through dropout agree with float64 differences under the same mask") {
-  const Images images = RandomImages(5, 7, 6, 3);
-  CheckGradients(images, {Fully(40, true), Drop(0.5), Fully(3, false)}, 2);
-  CheckGradients(
+  const Images images = MadeUpImages(5, 7, 6, 3);
+  CheckNetworkGradients(images, {Fully(40, true), Drop(0.5), Fully(3, false)}, 2);
+  CheckNetworkGradients(
       images, {Conv(16, 3, true), Drop(0.25), Conv(20, 3, false), Drop(0.3), Fully(3, false)}, 2);
-  CheckGradients(
+  CheckNetworkGradients(
       images, {Conv(16, 2, true), Pool(2), Drop(0.25), Conv(16, 2, true), Fully(3, false)}, 2);
-  CheckGradients(images, {Drop(0.1), Conv(5, 2, true), Pool(2), Drop(0.25), Fully(3, false)}, 2);
+  CheckNetworkGradients(
+      images, {Drop(0.1), Conv(5, 2, true), Pool(2), Drop(0.25), Fully(3, false)}, 2);
 }
 
 TEST_CASE("network C's gradients agree with float64 differences") {
-  CheckGradients(
-      RandomImages(3, 12, 12, 10),
+  CheckNetworkGradients(
+      MadeUpImages(3, 12, 12, 10),
       {Conv(32, 3, true), Conv(64, 3, true), Pool(2), Drop(0.25), Fully(128, true), Drop(0.5),
        Fully(10, false)},
       2);
@@ -219,7 +211,7 @@ double RelativeDifference(const std::vector<float>& a, const std::vector<float>&
 }
 
 TEST_CASE("how a batch is cut up changes nothing but rounding, dropout included") {
-  const Images images = RandomImages(9, 10, 10, 4);
+  const Images images = MadeUpImages(9, 10, 10, 4);
   Trained whole(images, kWithDropout, 9, 1);
   const double loss = whole.Compute(0, 9).loss;
   for (const auto& [micro_batch, micro_batches] :
@@ -231,7 +223,7 @@ TEST_CASE("how a batch is cut up changes nothing but rounding, dropout included"
 }
 
 TEST_CASE("the gradients of shares add up to those of the whole batch") {
-  const Images images = RandomImages(9, 10, 10, 4);
+  const Images images = MadeUpImages(9, 10, 10, 4);
   Trained whole(images, kWithDropout, 4);
   whole.Compute(0, 9);
   Trained part(images, kWithDropout, 3);
@@ -244,14 +236,14 @@ TEST_CASE("the gradients of shares add up to those of the whole batch") {
 }
 
 TEST_CASE("parameters are announced once, last layer first, when the last micro-batch is through") {
-  const Images images = RandomImages(9, 10, 10, 4);
+  const Images images = MadeUpImages(9, 10, 10, 4);
   Trained trained(images, kWithDropout, 4);
   trained.Compute(0, 9);
   CHECK(trained.ready == std::vector<size_t>{5, 4, 3, 2, 1, 0});
 }
 
 TEST_CASE("a share without examples has zero gradients, which are announced as well") {
-  const Images images = RandomImages(9, 10, 10, 4);
+  const Images images = MadeUpImages(9, 10, 10, 4);
   Trained trained(images, kWithDropout, 4);
   trained.Compute(0, 9);
   trained.ready.clear();
@@ -270,7 +262,7 @@ TEST_CASE("dropout keeps its share, differs from step to step, and is off in eva
   CHECK(kept == Approx(7500).margin(150));  // 3.5 sigma
   CHECK(same == Approx(6250).margin(170));
 
-  const Images images = RandomImages(9, 10, 10, 4);
+  const Images images = MadeUpImages(9, 10, 10, 4);
   Trained trained(images, kWithDropout, 4);
   const double expected = ReferenceSum(images, kWithDropout, ParametersOf(trained.model), false);
   const Tally tally = Evaluate(trained.model, images, {0, 9});

@@ -7,8 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -16,6 +14,7 @@
 
 #include "tests/models/idx_files.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
@@ -32,11 +31,6 @@ Words CnnFmnist(const Words& options) {
   Words argv = {"models/cnn_fmnist", "--threads", "1"};
   argv.insert(argv.end(), options.begin(), options.end());
   return argv;
-}
-
-std::string ReadText(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
 // All of stderr: the launcher has nothing to add to what the ranks agreed to say.
@@ -358,9 +352,9 @@ TEST_CASE("every network trains, and its saved model predicts what the training 
            "--json", folder / "predicted.json"}});
   INFO(network << predicted.err);
   REQUIRE(predicted.exit_code == 0);
-  const auto json = nlohmann::json::parse(ReadText(folder / "predicted.json"));
-  CHECK(json["accuracy"] == result["test_accuracy"]);
-  CHECK(json["loss"].get<double>() == Approx(result["test_loss"].get<double>()));
+  const auto told = nlohmann::json::parse(ReadText(folder / "predicted.json"));
+  CHECK(told["accuracy"] == result["test_accuracy"]);
+  CHECK(told["loss"].get<double>() == Approx(result["test_loss"].get<double>()));
 }
 
 TEST_CASE("help is printed once and documents the defaults") {

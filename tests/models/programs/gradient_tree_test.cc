@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::models {
 namespace {
 
 using Catch::Matchers::Contains;
 using dtrun::testing::CommandResult;
+using dtrun::testing::ReadText;
 using dtrun::testing::Run;
 using dtrun::testing::TemporaryFolder;
 
@@ -29,8 +29,7 @@ std::string Trained(const std::string& ranks, const std::string& dtype) {
        .timeout = std::chrono::minutes(2)});
   CAPTURE(result.out, result.err);
   REQUIRE(result.exit_code == 0);
-  std::ifstream stream(file);
-  return std::string(std::istreambuf_iterator<char>(stream), {});
+  return ReadText(file);
 }
 
 TEST_CASE("1, 2 and 4 ranks compute the same bits, losses and ragged batches included") {

@@ -35,8 +35,8 @@ Command Job(const Words& launch, const Words& options) {
 }
 
 // A set of 400 images, and jobs on it.
-struct Trained {
-  Trained() { WriteToySet(folder, 400); }
+struct PsTraining {
+  PsTraining() { WriteToySet(folder, 400); }
   Words Options(const Words& more) const {
     Words options = {"--data-dir",   folder.path(), "--network", "mlp",
                      "--batch-size", "20",          "--json",    folder.path() + "/result.json"};
@@ -49,7 +49,7 @@ struct Trained {
 };
 
 TEST_CASE("workers learn together, and staleness is told") {
-  const Trained trained;
+  const PsTraining trained;
   const std::string servers = GENERATE("1", "2");
   const CommandResult result = Run(Job(
       {"-np", servers == "1" ? "3" : "4", "--ps", servers}, trained.Options({"--epochs", "10"})));
@@ -65,7 +65,7 @@ TEST_CASE("workers learn together, and staleness is told") {
 }
 
 TEST_CASE("a bound of 0 makes workers take turns") {
-  const Trained trained;
+  const PsTraining trained;
   const CommandResult result = Run(
       Job({"-np", "3", "--ps", "1"}, trained.Options({"--epochs", "2", "--max-staleness", "0"})));
   REQUIRE(result.exit_code == 0);
@@ -73,7 +73,7 @@ TEST_CASE("a bound of 0 makes workers take turns") {
 }
 
 TEST_CASE("training goes on from a checkpoint, and an evaluator has scored it") {
-  const Trained trained;
+  const PsTraining trained;
   const Words saving = {"--checkpoint-dir",   trained.folder.path() + "/ckpt",
                         "--checkpoint-every", "25",
                         "--epochs",           "5"};
@@ -144,7 +144,7 @@ TEST_CASE("with a worker killed on the way, servers train as well as one rank do
 }
 
 TEST_CASE("an optimizer that needs variables as a whole has them so, on any number of servers") {
-  const Trained trained;
+  const PsTraining trained;
   const std::string optimizer = GENERATE("lamb", "muon");
   // On images of 12x12 its largest variable has 512 KiB, and would be cut.
   Words options = {"--data-dir",   trained.folder.path(),
@@ -160,7 +160,7 @@ TEST_CASE("an optimizer that needs variables as a whole has them so, on any numb
 }
 
 TEST_CASE("--strategy parameter_server makes cnn_fmnist such a program") {
-  const Trained trained;
+  const PsTraining trained;
   const std::string model = trained.folder.path() + "/model";
   Words argv = Job({"-np", "3", "--ps", "1"}, trained.Options({"--epochs", "10"})).argv;
   *std::find(argv.begin(), argv.end(), "models/ps_fmnist") = "models/cnn_fmnist";
@@ -175,7 +175,7 @@ TEST_CASE("--strategy parameter_server makes cnn_fmnist such a program") {
 }
 
 TEST_CASE("a strategy and the kind of the job that do not go together are one line and code 2") {
-  const Trained trained;
+  const PsTraining trained;
   const auto refusal = [&](const Words& launch, const Words& more) {
     Words argv = Job(launch, trained.Options(more)).argv;
     *std::find(argv.begin(), argv.end(), "models/ps_fmnist") = "models/cnn_fmnist";
@@ -210,7 +210,7 @@ TEST_CASE("ps_fmnist.cc is short enough to be read") {
 }
 
 TEST_CASE("a wrong command line is one line and code 2, unusable data 66") {
-  const Trained trained;
+  const PsTraining trained;
   struct Row {
     Words launch, options;
     int code;

@@ -155,7 +155,7 @@ TEST_CASE("a TF_CONFIG that is wrong, or names a task that does not exist, is ex
   CHECK_THAT(refusal(TfConfig("\"localhost\"", 0)), Contains("expected \"host:port\""));
 }
 
-Words CnnFmnist(const Workplace& work, const std::string& strategy, const Words& more = {}) {
+Words CnnFmnistUnder(const Workplace& work, const std::string& strategy, const Words& more = {}) {
   Words words = {"cnn_fmnist", "--threads", "1",          "--data-dir", work.data(),
                  "--verbose",  "0",         "--strategy", strategy};
   words.insert(words.end(), more.begin(), more.end());
@@ -168,7 +168,7 @@ TEST_CASE("--strategy changes how cnn_fmnist is spread, and nothing of what it c
                          "--learning-rate",     "0.05",   "--max-steps", "20",
                          "--log-steps",         "--json", "result.json"};
   const auto steps = [&](int np, const std::string& strategy) {
-    const CommandResult result = work.Run(np, CnnFmnist(work, strategy, options));
+    const CommandResult result = work.Run(np, CnnFmnistUnder(work, strategy, options));
     INFO(result.err);
     REQUIRE(result.exit_code == 0);
     return nlohmann::json::parse(std::ifstream(work.path() + "/result.json"))["steps"];
@@ -188,7 +188,7 @@ TEST_CASE("a strategy that cannot be is one line and exit code 2") {
   const auto refusal = [&](int np, const std::string& strategy, const Words& more = {}) {
     Words options = {"--batch-size", "16", "--max-steps", "2"};
     options.insert(options.end(), more.begin(), more.end());
-    const CommandResult result = work.Run(np, CnnFmnist(work, strategy, options));
+    const CommandResult result = work.Run(np, CnnFmnistUnder(work, strategy, options));
     CHECK(result.exit_code == 2);
     CHECK(result.out.empty());
     CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);

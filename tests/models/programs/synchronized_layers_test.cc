@@ -3,14 +3,13 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "tests/models/idx_files.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
@@ -21,11 +20,6 @@ CommandResult RunRanks(int np, const Words& program) {
   Words argv = {"launcher/dtrun", "--tag", "none", "-np", std::to_string(np)};
   argv.insert(argv.end(), program.begin(), program.end());
   return Run({.argv = argv});
-}
-
-std::string ReadText(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
 std::vector<float> FloatsOf(int np, const TemporaryFolder& folder) {
@@ -83,10 +77,10 @@ TEST_CASE("the synthetic benchmark prints images per second per rank and of all 
         "Number of ranks: 2, threads per rank: 1, reduction: shm\n", "Running warmup...\n",
         "Iter #1: ", "Img/sec per rank: ", "Total img/sec on 2 ranks: ", " +-"})
     CHECK(result.out.find(part) != std::string::npos);
-  const nlohmann::json json = nlohmann::json::parse(ReadText(file));
-  CHECK(json["ranks"] == 2);
-  CHECK(json["iterations"].size() == 2);
-  CHECK(json["images_per_s"].get<double>() > 0);
+  const nlohmann::json told = nlohmann::json::parse(ReadText(file));
+  CHECK(told["ranks"] == 2);
+  CHECK(told["iterations"].size() == 2);
+  CHECK(told["images_per_s"].get<double>() > 0);
 }
 
 TEST_CASE("the synthetic benchmark trains every network, alone and with a ragged last chunk") {

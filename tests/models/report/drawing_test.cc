@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "models/report/markup.h"
+#include "tests/support/text.h"
 
 namespace dtrun::models {
 namespace {
+
+using testing::CountOf;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -116,12 +119,6 @@ TEST_CASE("text stays text in markup") {
   CHECK(Element("p", {{"class", "a\"b"}}, "<i>") == "<p class=\"a&quot;b\"><i></p>");
 }
 
-size_t Count(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
 TEST_CASE("a line breaks where a value is not finite, and a cross tells it") {
   LineChart chart{"d", CountAxis("epoch", 4), RoundAxis("loss", Of({1, 2})), {}};
   chart.lines = {
@@ -130,9 +127,9 @@ TEST_CASE("a line breaks where a value is not finite, and a cross tells it") {
   const size_t path = svg.find("<path class=\"first\" d=\"");
   REQUIRE(path != std::string::npos);
   const std::string line = svg.substr(path, svg.find('>', path) - path);
-  CHECK(Count(line, "M") == 2);
-  CHECK(Count(line, "L") == 1);
-  CHECK(Count(svg, "class=\"cross first\"") == 1);
+  CHECK(CountOf(line, "M") == 2);
+  CHECK(CountOf(line, "L") == 1);
+  CHECK(CountOf(svg, "class=\"cross first\"") == 1);
   CHECK(svg.find("two is NaN") != std::string::npos);
   CHECK(svg.find("nan") == std::string::npos);
 }
@@ -142,8 +139,8 @@ TEST_CASE("a line of many points has no markers that would hide it") {
   for (int i = 1; i <= 100; ++i)
     chart.lines[0].points.push_back({double(i), double(i), "epoch " + std::to_string(i)});
   const std::string svg = ToSvg(chart);
-  CHECK(Count(svg, "class=\"mark") == 0);
-  CHECK(Count(svg, "<title>epoch ") == 100);
+  CHECK(CountOf(svg, "class=\"mark") == 0);
+  CHECK(CountOf(svg, "<title>epoch ") == 100);
 }
 
 }  // namespace

@@ -5,33 +5,23 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "tests/models/report/example_reports.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::models {
 namespace {
 
+using testing::CountOf;
 using testing::DivergedReport;
 using testing::ExampleReport;
+using testing::ReadText;
 
-size_t Count(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
-bool Has(const std::string& text, const std::string& part) { return Count(text, part) > 0; }
-
-std::string Contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+bool Has(const std::string& text, const std::string& part) { return CountOf(text, part) > 0; }
 
 std::string NumberCell(const std::string& text) { return "<td class=\"number\">" + text + "</td>"; }
 
@@ -79,10 +69,10 @@ TEST_CASE("what was not measured is left out, and leaves no gap in the page") {
 
 TEST_CASE("a loss that is not a number is called so, and draws nothing of that kind") {
   const std::string page = ToHtml(DivergedReport());
-  CHECK(Count(page, NumberCell("NaN")) == 4);
-  CHECK(Count(page, NumberCell("infinity")) == 1);
-  CHECK(Count(page, "class=\"cross first\"") == 4);
-  CHECK(Count(page, "class=\"cross second\"") == 1);
+  CHECK(CountOf(page, NumberCell("NaN")) == 4);
+  CHECK(CountOf(page, NumberCell("infinity")) == 1);
+  CHECK(CountOf(page, "class=\"cross first\"") == 4);
+  CHECK(CountOf(page, "class=\"cross second\"") == 1);
   CHECK(!Has(page, "nan"));
   CHECK(!Has(page, "inf\""));
 }
@@ -100,10 +90,10 @@ TEST_CASE("text of the user is text on the page") {
 TEST_CASE("every rank has its bar, with three parts at most") {
   const std::string page = ToHtml(ExampleReport(1, 64));
   for (const char* part : {"compute", "exposed", "input"})
-    CHECK(Count(page, std::string("<rect class=\"") + part + "\"") == 64);
+    CHECK(CountOf(page, std::string("<rect class=\"") + part + "\"") == 64);
   RunReport idle;
   idle.ranks = {{"node1", {}}, {"node1", {1, 0, 0}}};
-  CHECK(Count(ToHtml(idle), "<rect") == 1);
+  CHECK(CountOf(ToHtml(idle), "<rect") == 1);
 }
 
 TEST_CASE("a training time is split without rest, and no part of it is negative") {
@@ -122,7 +112,7 @@ TEST_CASE("the page of a job has the times of all its ranks") {
       testing::Run({{"launcher/dtrun", "-np", "3", "tests/models/report/write_report", path}});
   INFO(result.err);
   REQUIRE(result.exit_code == 0);
-  const std::string page = Contents(path);
+  const std::string page = ReadText(path);
   // Rank r trained for 10 + r s, waited 1 s for gradients and r / 4 s for input.
   CHECK(Has(page, NumberCell("9 s, 90.0 %")));
   CHECK(Has(page, NumberCell("9.75 s, 88.6 %")));
@@ -136,7 +126,7 @@ TEST_CASE("a page that cannot be written leaves the old one, and nothing else") 
   const testing::TemporaryFolder folder;
   const std::string path = folder.Write("run.html", "the old page");
   WriteRunReport(path, ExampleReport(1, 1));
-  CHECK(Has(Contents(path), "</html>"));
+  CHECK(Has(ReadText(path), "</html>"));
   CHECK(folder.Entries() == std::vector<std::string>{"run.html"});
   const std::string nowhere = folder.path() + "/missing/run.html";
   try {

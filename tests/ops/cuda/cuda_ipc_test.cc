@@ -69,10 +69,6 @@ std::string RefusalOf(const std::function<void()>& call) {
   return "";
 }
 
-std::vector<std::string> Nothing(int size) {
-  return std::vector<std::string>(static_cast<size_t>(size));
-}
-
 TEST_CASE("a world of one copies and scales on its stream") {
   const auto errors = RunDeviceRanks(1, [](Communicator& communicator) {
     const Gpu gpu;

@@ -34,7 +34,7 @@ void UseSmallChunks(ops::Communicator& communicator, uint64_t chunk_bytes) {
   });
 }
 
-void Conforms(
+void ConformsStaged(
     int size, const std::function<void(Ranks&, Findings&)>& check,
     uint64_t chunk_bytes = ops::cuda::kStagedChunkBytes) {
   std::vector<Findings> findings(static_cast<size_t>(size));
@@ -50,23 +50,25 @@ void Conforms(
   }
 }
 
-TEST_CASE("every kind gives the promised bits by way of the host") { Conforms(2, CheckEveryKind); }
+TEST_CASE("every kind gives the promised bits by way of the host") {
+  ConformsStaged(2, CheckEveryKind);
+}
 
 TEST_CASE("random operations give the promised bits by way of the host") {
   for (const int size : {1, 3, 4}) {
-    Conforms(size, [](Ranks& ranks, Findings& findings) {
+    ConformsStaged(size, [](Ranks& ranks, Findings& findings) {
       CheckRandomOperations(ranks, findings, 31, 200, true);
     });
   }
 }
 
 TEST_CASE("every kind gives the promised bits in chunks by way of the host") {
-  Conforms(2, CheckEveryKind, 1024);
+  ConformsStaged(2, CheckEveryKind, 1024);
 }
 
 TEST_CASE("random operations, also sums that round, have the same bits in chunks and as a whole") {
   for (const int size : {1, 2, 4}) {
-    Conforms(
+    ConformsStaged(
         size,
         [](Ranks& ranks, Findings& findings) {
           CheckRandomOperations(ranks, findings, 37, 200, true);
@@ -77,8 +79,8 @@ TEST_CASE("random operations, also sums that round, have the same bits in chunks
 }
 
 // A stream, and memory of the GPU, with as many floats.
-struct Gpu {
-  Gpu(ops::Communicator& communicator, uint64_t count_in)
+struct GpuMemory {
+  GpuMemory(ops::Communicator& communicator, uint64_t count_in)
       : stream(gpu::Device::Get(0)),
         memory(communicator.AllocateOnDevice(0, count_in * 4)),
         count(count_in) {}
@@ -110,7 +112,7 @@ TEST_CASE("calls in chunks, as wholes and from other streams follow each other")
   const auto errors = RunStaged(2, [](ops::Communicator& communicator) {
     UseSmallChunks(communicator, 4096);
     const gpu::DeviceScope scope(gpu::Device::Get(0));
-    const Gpu gpu(communicator, kCount);
+    const GpuMemory gpu(communicator, kCount);
     const gpu::Stream other(gpu::Device::Get(0));
     gpu.Write(std::vector<float>(kCount, 1));
     for (int i = 0; i < 3; ++i) {
@@ -133,7 +135,7 @@ TEST_CASE("ranks with different numbers of chunks all hear who called what, and 
   const auto errors = RunStaged(3, [&](ops::Communicator& communicator) {
     UseSmallChunks(communicator, 4096);
     const gpu::DeviceScope scope(gpu::Device::Get(0));
-    const Gpu gpu(communicator, kCount);
+    const GpuMemory gpu(communicator, kCount);
     gpu.Write(std::vector<float>(kCount, 1));
     std::string heard;
     try {
@@ -164,7 +166,7 @@ TEST_CASE("a rank that does not come to a call in chunks is a timeout for the ot
       3,
       [](ops::Communicator& communicator) {
         UseSmallChunks(communicator, 4096);
-        const Gpu gpu(communicator, 10'000);
+        const GpuMemory gpu(communicator, 10'000);
         communicator.StartAllReduce(gpu.floats(10'000), ReduceOp::kSum);
         if (communicator.rank() == 2) return;
         try {

@@ -11,13 +11,13 @@ namespace {
 
 constexpr uint32_t kBlocks = 33;
 
-char memory[64];
+char storage[64];
 
 Collective Of(CollectiveKind kind, uint64_t input, uint64_t output, DType dtype = DType::kF32) {
   Collective collective;
   collective.kind = kind;
-  collective.input = Buffer(memory, input, dtype);
-  collective.output = Buffer(memory, output, dtype);
+  collective.input = Buffer(storage, input, dtype);
+  collective.output = Buffer(storage, output, dtype);
   return collective;
 }
 

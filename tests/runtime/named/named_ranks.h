@@ -26,15 +26,6 @@ using runtime::named::NamedWork;
 using runtime::named::Operation;
 using runtime::named::Settings;
 
-using Texts = std::vector<std::string>;
-
-inline Texts Nothing(int size) { return Texts(static_cast<size_t>(size)); }
-
-/// Catch's own macros are not for threads.
-inline void Expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
-
 template <typename T>
 std::string ListOf(const std::vector<T>& values) {
   std::string text;

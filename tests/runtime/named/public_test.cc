@@ -22,8 +22,6 @@
 namespace dtrun::testing {
 namespace {
 
-using Texts = std::vector<std::string>;
-
 struct PublicRank {
   Communicator& world;
   ops::Engine& engine;
@@ -47,13 +45,7 @@ Texts OnRanks(int size, const std::function<void(PublicRank&)>& rank_main) {
   });
 }
 
-void Expect(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error("not so: " + what);
-}
-
-Texts Nothing(int size) { return Texts(static_cast<size_t>(size)); }
-
-std::string ErrorOf(dtrun_error* error) {
+std::string TextOf(dtrun_error* error) {
   const std::string text =
       error == nullptr ? "" : base::Text(dtrun_error_code(error), ": ", dtrun_error_message(error));
   dtrun_error_destroy(error);
@@ -61,7 +53,7 @@ std::string ErrorOf(dtrun_error* error) {
 }
 
 void ExpectError(dtrun_error* error, const std::string& expected) {
-  const std::string found = ErrorOf(error);
+  const std::string found = TextOf(error);
   Expect(found == expected, found + "\nexpected: " + expected);
 }
 
@@ -69,14 +61,14 @@ TEST_CASE("tensors, groups, sets and a join through the C++ header") {
   CHECK(
       OnRanks(3, [](PublicRank& r) {
         const int rank = r.world.rank();
-        NamedQueue queue(r.world, {.sets = {{0, 1}, {2}}});
+        dtrun::NamedQueue queue(r.world, {.sets = {{0, 1}, {2}}});
         Expect(queue.RanksOf(0) == std::vector<int>{0, 1, 2}, "set 0");
         Expect(queue.RanksOf(2) == std::vector<int>{2}, "set 2");
         std::vector<float> a = {1, 2}, b = {3};
         std::vector<QueuedTensor> group = {
             {"a", Buffer(a.data(), 2), {2, 1}}, QueuedTensor::Flat("b", Buffer(b.data(), 1))};
         if (rank == 1) std::swap(group[0], group[1]);
-        NamedWork work = queue.AllReduce(group, {.op = ReduceOp::kAverage, .scale = {2, 1}});
+        dtrun::NamedWork work = queue.AllReduce(group, {.op = ReduceOp::kAverage, .scale = {2, 1}});
         work.Wait();
         Expect(work.Test(), "done work is done");
         Expect(a == std::vector<float>{2, 4} && b == std::vector<float>{6}, "means of doubles");
@@ -84,7 +76,8 @@ TEST_CASE("tensors, groups, sets and a join through the C++ header") {
         Expect(work.Result(rank == 1 ? 0 : 1).data == b.data(), "the result of b is in place");
 
         std::vector<int32_t> sent = {rank, rank, rank};
-        NamedWork exchange = queue.AllToAll({{"x", Buffer(sent.data(), 3), {3}, {}, {1, 2, 0}}});
+        dtrun::NamedWork exchange =
+            queue.AllToAll({{"x", Buffer(sent.data(), 3), {3}, {}, {1, 2, 0}}});
         exchange.Wait();
         Expect(
             exchange.ReceivedSplits(3) ==
@@ -95,7 +88,7 @@ TEST_CASE("tensors, groups, sets and a join through the C++ header") {
         float one = 1;
         queue.AllReduce("in a set", Buffer(&one, 1), {.set = rank == 2 ? 2 : 1}).Wait();
         Expect(one == (rank == 2 ? 1 : 2), "the sum of the set");
-        NamedWork join = queue.Join();
+        dtrun::NamedWork join = queue.Join();
         join.Wait();
         Expect(join.LastJoined() >= 0 && join.LastJoined() < 3, "somebody was the last");
       }) == Nothing(3));
@@ -111,7 +104,7 @@ TEST_CASE(
             try {
               NamedQueueOptions options;
               options.sets = sets;
-              NamedQueue queue(r.world, options);
+              dtrun::NamedQueue queue(r.world, options);
             } catch (const Error& error) {
               found = base::Text(static_cast<int>(error.code()), ": ", error.what());
             }
@@ -142,7 +135,7 @@ TEST_CASE(
 
           NamedQueueOptions options;
           options.sets = rank == 1 ? Sets{{0}, {2, 1}} : Sets{{0}, {1, 2}};
-          NamedQueue queue(r.world, options);
+          dtrun::NamedQueue queue(r.world, options);
           Expect(queue.RanksOf(0) == std::vector<int>{0, 1, 2}, "set 0");
           Expect(queue.RanksOf(1) == std::vector<int>{0}, "set 1");
           Expect(queue.RanksOf(2) == std::vector<int>{1, 2}, "set 2");
@@ -157,7 +150,7 @@ TEST_CASE(
             queue.AllReduce("alone", Buffer(&value, 1), in_my_set).Wait();
             Expect(value == 2, "alone in the set");
           }
-          NamedWork join = queue.Join(mine);
+          dtrun::NamedWork join = queue.Join(mine);
           join.Wait();
           Expect(join.LastJoined() == (rank == 0 ? 0 : 1), "its number is that in the queue");
         }) == Nothing(3));
@@ -165,7 +158,7 @@ TEST_CASE(
 
 TEST_CASE("an exchange has a split for each rank of its set") {
   CHECK(OnRanks(3, [](PublicRank& r) {
-          NamedQueue queue(r.world);
+          dtrun::NamedQueue queue(r.world);
           std::vector<float> rows = {1, 2, 3};
           QueuedTensor tensor = QueuedTensor::Flat("x", Buffer(rows.data(), 3));
           tensor.splits = {1, 2};
@@ -177,7 +170,7 @@ TEST_CASE("an exchange has a split for each rank of its set") {
           }
           Expect(found == "1: tensor 'x': found 2 splits; expected one for each of 3 ranks", found);
           tensor.splits = {1, 1, 1};
-          NamedWork work = queue.AllToAll({tensor});
+          dtrun::NamedWork work = queue.AllToAll({tensor});
           work.Wait();
           const auto* first = static_cast<const float*>(work.Result().data);
           Expect(
@@ -189,7 +182,7 @@ TEST_CASE("an exchange has a split for each rank of its set") {
 
 TEST_CASE("a C program is told what it does wrong") {
   CHECK(OnRanks(1, [](PublicRank& r) {
-          NamedQueue cpp(r.world);
+          dtrun::NamedQueue cpp(r.world);
           dtrun_named_queue* queue = nullptr;
           dtrun_named_queue_options options = dtrun_default_named_queue_options();
           options.timeout_s = -1;
@@ -265,14 +258,14 @@ void Tell(void* argument, const dtrun_named_work* work, const dtrun_error* error
 
 TEST_CASE("a callback gets the result or the error, once, before or with the wait") {
   CHECK(OnRanks(2, [](PublicRank& r) {
-          NamedQueue queue(r.world);
+          dtrun::NamedQueue queue(r.world);
           std::vector<float> good = {1}, bad = {1, 2};
           Told told_good, told_bad;
-          NamedWork one = queue.Submit(
+          dtrun::NamedWork one = queue.Submit(
               DTRUN_NAMED_ALL_GATHER, {QueuedTensor::Flat("good", Buffer(good.data(), 1))}, {},
               Tell, &told_good);
           const auto n = static_cast<uint64_t>(1 + r.world.rank());
-          NamedWork two = queue.Submit(
+          dtrun::NamedWork two = queue.Submit(
               DTRUN_NAMED_ALL_REDUCE, {QueuedTensor::Flat("bad", Buffer(bad.data(), n))}, {}, Tell,
               &told_bad);
           one.Wait();
@@ -294,14 +287,14 @@ TEST_CASE("a callback gets the result or the error, once, before or with the wai
 
 TEST_CASE("several threads of a rank may submit and wait at the same time") {
   CHECK(OnRanks(2, [](PublicRank& r) {
-          NamedQueue queue(r.world);
+          dtrun::NamedQueue queue(r.world);
           std::atomic<int> wrong{0};
           std::vector<std::thread> threads;
           for (int t = 0; t < 4; ++t) {
             threads.emplace_back([&, t] {
               for (int step = 0; step < 100; ++step) {
                 std::vector<float> values(static_cast<size_t>(10 + t), static_cast<float>(step));
-                NamedWork work = queue.AllReduce(
+                dtrun::NamedWork work = queue.AllReduce(
                     "of thread " + std::to_string(t), Buffer(values.data(), values.size()));
                 work.Wait();
                 if (values.back() != static_cast<float>(2 * step)) ++wrong;
@@ -328,7 +321,7 @@ TEST_CASE(
   const int size = GENERATE(2, 3, 8, 16, 64);
   const int tensors = GENERATE(1, 100);
   CHECK(OnRanks(size, [tensors](PublicRank& r) {
-          NamedQueue queue(r.world);
+          dtrun::NamedQueue queue(r.world);
           const auto counter = std::make_shared<Counter>();
           std::vector<std::vector<float>> values(
               static_cast<size_t>(tensors), std::vector<float>(8, 1));

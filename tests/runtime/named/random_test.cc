@@ -17,7 +17,7 @@ namespace {
 using base::Text;
 using runtime::named::Part;
 
-constexpr int kRanks = 4, kTensors = 200;
+constexpr int kRanks = 4, kRandomTensors = 200;
 
 // One tensor of a round, of which every rank knows what every rank brings: all of it follows from a
 // number.
@@ -150,20 +150,20 @@ class Player {
     std::mt19937 faults(round);
     const bool differs = round % 5 == 3, skips = round % 25 == 7;
     const int culprit = static_cast<int>(faults() % kRanks);
-    const int victim = static_cast<int>(faults() % kTensors);
-    std::vector<int> order(kTensors);
+    const int victim = static_cast<int>(faults() % kRandomTensors);
+    std::vector<int> order(kRandomTensors);
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(
         order.begin(), order.end(), std::mt19937(round * kRanks + static_cast<unsigned>(r_.rank)));
-    std::vector<std::vector<char>> memory(kTensors);
-    std::vector<std::optional<NamedWork>> works(kTensors);
+    std::vector<std::vector<char>> memory(kRandomTensors);
+    std::vector<std::optional<NamedWork>> works(kRandomTensors);
     for (const int i : order) {
       const Story story(static_cast<unsigned>(i) + (i % 2 == 0 ? 0 : 1000 * (round + 1)));
       const auto slot = static_cast<size_t>(i);
       const bool wrong = differs && i == victim && r_.rank == culprit;
       works[slot] = Submit(r_.queue, Text("tensor ", i), story, memory[slot], wrong);
     }
-    for (int i = 0; i < kTensors; ++i) {
+    for (int i = 0; i < kRandomTensors; ++i) {
       const Story story(static_cast<unsigned>(i) + (i % 2 == 0 ? 0 : 1000 * (round + 1)));
       if (differs && i == victim) {
         ExpectMismatch(ErrorOf(*works[static_cast<size_t>(i)]), i, culprit);
