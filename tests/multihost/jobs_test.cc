@@ -9,7 +9,6 @@ namespace {
 
 using namespace dtrun::testing;
 
-constexpr char kDtrun[] = "launcher/dtrun";
 constexpr char kConformance[] = "tests/ranks/conformance";
 
 TEST_CASE("a job runs over two hosts") {

@@ -12,8 +12,6 @@ namespace {
 using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 
-constexpr char kDtrun[] = "launcher/dtrun";
-
 TEST_CASE("arguments and variables reach another host byte for byte, secrets do not") {
   if (Skipped()) return;
   const std::string odd = "a;b  'c' \"d\" $(id) \n * =\\\t\xff\x01", large(100'000, 'x');
@@ -103,8 +101,8 @@ TEST_CASE("a silent host is lost after --host-timeout") {
   command.timeout = std::chrono::seconds(60);
   const CommandResult result = Run(command);
   CAPTURE(result.out, result.err);
-  const int seconds = std::atoi(result.out.c_str());
-  CHECK(seconds <= 15);
+  const int lasted_s = std::atoi(result.out.c_str());
+  CHECK(lasted_s <= 15);
   CHECK_THAT(result.out, !Catch::EndsWith(" 0\n"));
   CHECK_FALSE(result.timed_out);
 }

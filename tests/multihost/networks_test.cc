@@ -10,9 +10,9 @@ namespace {
 using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 
-const std::string kJob = "$PWD/launcher/dtrun --verbose --tag none -H h1:1,h2:1 ";
+const std::string kVerboseJob = "$PWD/launcher/dtrun --verbose --tag none -H h1:1,h2:1 ";
 // MPI over TCP alone carries it.
-const std::string kProgram = "--mpi-args '--mca btl tcp,self --mca pml ob1' examples/sgd";
+const std::string kTcpProgram = "--mpi-args '--mca btl tcp,self --mca pml ob1' examples/sgd";
 
 // What Docker makes on every host: another network of the same addresses.
 const std::string kDocker =
@@ -38,7 +38,7 @@ void CheckWorks(const CommandResult& result) {
 
 TEST_CASE("a bridge with the same addresses on both hosts is kept out of a job") {
   if (Skipped()) return;
-  const CommandResult result = Run(ScriptOnHosts(kDocker + "exec " + kJob + kProgram));
+  const CommandResult result = Run(ScriptOnHosts(kDocker + "exec " + kVerboseJob + kTcpProgram));
   CheckWorks(result);
   CHECK_THAT(
       result.err, Contains("dtrun: network of h2: eth0 (virtual, 10.") &&
@@ -52,7 +52,7 @@ TEST_CASE("the network between hosts is found whatever each host calls it") {
       kDocker +
       "nsenter --net=/run/rig/h2/net sh -c 'ip link set eth0 down; ip link set eth0 name ib0; "
       "ip link set ib0 up'; exec " +
-      kJob + kProgram));
+      kVerboseJob + kTcpProgram));
   CheckWorks(result);
   CHECK_THAT(result.err, Contains("dtrun: network of h2: ib0 (virtual, 10."));
 }
@@ -60,23 +60,23 @@ TEST_CASE("the network between hosts is found whatever each host calls it") {
 TEST_CASE("hosts in different networks are told one that holds both") {
   if (Skipped()) return;
   const CommandResult result =
-      Run(ScriptOnHosts(kDocker + "net=10.77.7; " + kMoveH2 + "exec " + kJob + kProgram));
+      Run(ScriptOnHosts(kDocker + "net=10.77.7; " + kMoveH2 + "exec " + kVerboseJob + kTcpProgram));
   CheckWorks(result);
   CHECK_THAT(result.err, Contains("dtrun: Open MPI uses 10."));
 }
 
 TEST_CASE("hosts in networks far apart are told what to leave out") {
   if (Skipped()) return;
-  const CommandResult result =
-      Run(ScriptOnHosts(kDocker + "net=192.168.77; " + kMoveH2 + "exec " + kJob + kProgram));
+  const CommandResult result = Run(
+      ScriptOnHosts(kDocker + "net=192.168.77; " + kMoveH2 + "exec " + kVerboseJob + kTcpProgram));
   CheckWorks(result);
   CHECK_THAT(result.err, Contains("--mca btl_tcp_if_exclude 127.0.0.0/8,172.17.0.0/16 "));
 }
 
 TEST_CASE("what the user has told Open MPI of networks stays") {
   if (Skipped()) return;
-  const CommandResult result =
-      Run(ScriptOnHosts("export OMPI_MCA_btl_tcp_if_exclude=lo; exec " + kJob + kProgram));
+  const CommandResult result = Run(
+      ScriptOnHosts("export OMPI_MCA_btl_tcp_if_exclude=lo; exec " + kVerboseJob + kTcpProgram));
   CheckWorks(result);
   CHECK_THAT(
       result.err, Contains("Open MPI uses the networks that btl_tcp_if_exclude says") &&
@@ -92,7 +92,7 @@ const std::string kRenameOnH2 =
 TEST_CASE("a named interface stands for its network on hosts that call it otherwise") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
-      kRenameOnH2 + "exec " + kJob + "--network-interfaces eth1 " + kProgram,
+      kRenameOnH2 + "exec " + kVerboseJob + "--network-interfaces eth1 " + kTcpProgram,
       {"--nics", "eth0,eth1"}));
   CheckWorks(result);
   CHECK_THAT(
@@ -105,7 +105,7 @@ TEST_CASE("names that some hosts have are enough where every host has one") {
   // eth0 of this host is another network than ib0, which it does not have.
   const CommandResult result = Run(ScriptOnHosts(
       kRenameOnH2 + "ip link set eth1 down; ip link set eth1 name ib7; ip link set ib7 up; exec " +
-          kJob + "--network-interfaces ib0,ib7 " + kProgram,
+          kVerboseJob + "--network-interfaces ib0,ib7 " + kTcpProgram,
       {"--nics", "eth0,eth1"}));
   CheckWorks(result);
   CHECK_THAT(
@@ -119,7 +119,7 @@ TEST_CASE("a network may be named by its addresses") {
       kRenameOnH2 +
           "net=$(ip -4 -o address show eth1 | awk '{print $4}' | cut -d. -f1-3).0/24; "
           "echo $net; exec " +
-          kJob + "--network-interfaces $net " + kProgram,
+          kVerboseJob + "--network-interfaces $net " + kTcpProgram,
       {"--nics", "eth0,eth1"}));
   CheckWorks(result);
   const std::string network = result.out.substr(0, result.out.find('\n'));

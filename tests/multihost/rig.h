@@ -13,6 +13,8 @@ namespace dtrun::testing {
 
 using Words = std::vector<std::string>;
 
+inline constexpr char kDtrun[] = "launcher/dtrun";
+
 /// `command` on the first of the hosts that `options` describe: see with_hosts.
 inline Command OnHosts(
     const Words& command, const Words& options = {},

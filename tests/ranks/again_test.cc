@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "tests/ranks/dtrun_job.h"
 #include "tests/support/subprocess.h"
 
 namespace {
@@ -10,16 +11,14 @@ namespace {
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
+using dtrun::testing::RunJob;
 
-CommandResult Job(const std::string& launcher) {
-  return Run(Command{
-      .argv = {
-          "launcher/dtrun", "--launcher", launcher, "--tag", "none", "-np", "3",
-          "tests/ranks/again"}});
+CommandResult JobAgain(const std::string& launcher) {
+  return RunJob({"--launcher", launcher, "-np", "3", "tests/ranks/again"});
 }
 
 TEST_CASE("ranks join their job again after they have left it") {
-  const CommandResult result = Job("local");
+  const CommandResult result = JobAgain("local");
   CHECK(result.out == "1: 3 ranks, 3 and 3\n2: 3 ranks, 3 and 3\n3: 3 ranks, 3 and 3\n");
   CHECK(result.exit_code == 0);
 }
@@ -30,7 +29,7 @@ TEST_CASE("a world of one begins again") {
 }
 
 TEST_CASE("MPI cannot begin again, which every rank is told") {
-  const CommandResult result = Job("mpirun");
+  const CommandResult result = JobAgain("mpirun");
   const std::string refused = "2: MPI_Finalize was called before Init\n";
   CHECK(result.out == "1: 3 ranks, 3 and 3\n" + refused + refused + refused);
   CHECK(result.exit_code == 0);

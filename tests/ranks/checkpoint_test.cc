@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
@@ -33,13 +34,6 @@ int LastNumber(const std::string& text, const std::string& what) {
   if (end == std::string::npos) return 0;
   const size_t at = text.rfind(what, end);
   return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + what.size());
-}
-
-// How often `part` is in it.
-int CountOf(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
 }
 
 TEST_CASE("what four ranks save in shards two go on from") {

@@ -6,17 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "tests/ranks/dtrun_job.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace {
 
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
+using dtrun::testing::CountOf;
+using dtrun::testing::kDtrun;
 using dtrun::testing::Run;
 using dtrun::testing::TemporaryFolder;
 using nlohmann::json;
-
-constexpr char kDtrun[] = "launcher/dtrun";
 
 // Rank 1 stops after collective #1.
 CommandResult JobInVain(
@@ -36,12 +38,6 @@ const std::string kBehind =
     "#2, all_reduce (f32, 4 elements, sum)\n";
 const std::string kSecond = "collective #2, all_reduce (f32, 4 elements, sum)";
 
-size_t Count(const std::string& text, const std::string& part) {
-  size_t count = 0;
-  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; ++at) ++count;
-  return count;
-}
-
 TEST_CASE("a rank that never comes is named, with what it did last, and the job ends with 76") {
   const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   const std::string what = GENERATE("absent", "uncaught");
@@ -51,13 +47,13 @@ TEST_CASE("a rank that never comes is named, with what it did last, and the job 
   const std::string late = kSecond +
                            ", waits for rank 1 to call it; rank 1 last finished "
                            "collective #1, barrier, ";
-  CHECK(Count(result.err, "warning: waiting for 1 s: " + late) == 2);
-  CHECK(Count(result.err, "warning: ") == 2);
+  CHECK(CountOf(result.err, "warning: waiting for 1 s: " + late) == 2);
+  CHECK(CountOf(result.err, "warning: ") == 2);
   CHECK(
-      Count(result.err, "dtrun: rank 0 on localhost: gave up after 2 s: " + late) +
-          Count(result.err, "dtrun: rank 2 on localhost: gave up after 2 s: " + late) ==
+      CountOf(result.err, "dtrun: rank 0 on localhost: gave up after 2 s: " + late) +
+          CountOf(result.err, "dtrun: rank 2 on localhost: gave up after 2 s: " + late) ==
       1);
-  CHECK(Count(result.err, kBehind) == 1);
+  CHECK(CountOf(result.err, kBehind) == 1);
 }
 
 TEST_CASE("of a job whose rank was killed, dtrun says what every rank was doing") {
@@ -93,7 +89,8 @@ TEST_CASE("where the job's folder is not there, a rank keeps its record to itsel
           {"DTRUN_FLIGHT_FOLDER", "/nonexistent"},
           {"DTRUN_LOG_LEVEL", "info"}}});
   CHECK(result.exit_code == 0);
-  CHECK(Count(result.err, "the flight record stays in this process: open of /nonexistent/0") == 1);
+  CHECK(
+      CountOf(result.err, "the flight record stays in this process: open of /nonexistent/0") == 1);
 }
 
 TEST_CASE("on_stall=abort ends a job whose program looks at no error, and one without dtrun") {
@@ -103,7 +100,7 @@ TEST_CASE("on_stall=abort ends a job whose program looks at no error, and one wi
   const CommandResult result = JobInVain(
       "forgotten", {{"DTRUN_ON_STALL", "abort"}, {"DTRUN_ENGINE_THREAD", "on"}}, launcher);
   CHECK(result.exit_code == 76);
-  CHECK(Count(result.err, "ends the job (on_stall=abort): gave up after 2 s: " + kSecond) >= 1);
+  CHECK(CountOf(result.err, "ends the job (on_stall=abort): gave up after 2 s: " + kSecond) >= 1);
 }
 
 }  // namespace

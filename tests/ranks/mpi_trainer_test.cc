@@ -17,7 +17,7 @@ using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
 
 const std::vector<std::string> kMpirun = {"mpirun", "--allow-run-as-root", "--oversubscribe"};
-const std::vector<std::string> kDtrun = {"launcher/dtrun", "--tag", "none"};
+const std::vector<std::string> kUntaggedDtrun = {"launcher/dtrun", "--tag", "none"};
 
 CommandResult Trainer(
     const std::vector<std::string>& launcher, const std::string& np, const std::string& level,
@@ -41,7 +41,7 @@ using Lines = std::vector<std::string>;
 TEST_CASE(
     "a trainer's own communicator makes the job, at any thread level, before or after MPI_Init") {
   const std::string level = GENERATE("none", "single", "funneled", "serialized", "multiple");
-  const auto launcher = GENERATE(kMpirun, kDtrun);
+  const auto launcher = GENERATE(kMpirun, kUntaggedDtrun);
   const std::string backend = GENERATE("shm", "mpi");
   const CommandResult result = Trainer(launcher, "2", level, "world", {{"DTRUN_BACKEND", backend}});
   CAPTURE(level, launcher[0], result.err);
@@ -53,7 +53,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the ranks are those of the communicator, in its order") {
-  const auto launcher = GENERATE(kMpirun, kDtrun);
+  const auto launcher = GENERATE(kMpirun, kUntaggedDtrun);
   CAPTURE(launcher[0]);
   CHECK(
       Sorted(Trainer(launcher, "3", "single", "reversed").out) ==
@@ -126,7 +126,8 @@ TEST_CASE("MPI_Finalize before Shutdown is named, and nothing crashes") {
 
 TEST_CASE("a child that was forked from a rank is told so, and harms nobody") {
   const std::string backend = GENERATE("shm", "mpi");
-  const CommandResult result = Trainer(kDtrun, "2", "single", "fork", {{"DTRUN_BACKEND", backend}});
+  const CommandResult result =
+      Trainer(kUntaggedDtrun, "2", "single", "fork", {{"DTRUN_BACKEND", backend}});
   CAPTURE(backend, result.err, result.out);
   CHECK(result.exit_code == 0);
   CHECK_THAT(

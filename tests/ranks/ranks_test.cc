@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/ranks/dtrun_job.h"
 #include "tests/support/subprocess.h"
 
 namespace {
@@ -14,15 +15,14 @@ namespace {
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
-
-constexpr char kDtrun[] = "launcher/dtrun";
+using dtrun::testing::RunJob;
 
 CommandResult Job(
     const std::string& np, const std::vector<std::string>& program,
     const std::vector<std::pair<std::string, std::string>>& environment = {}) {
-  std::vector<std::string> argv = {kDtrun, "--tag", "none", "-np", np};
-  argv.insert(argv.end(), program.begin(), program.end());
-  return Run(Command{.argv = argv, .environment = environment});
+  std::vector<std::string> words = {"-np", np};
+  words.insert(words.end(), program.begin(), program.end());
+  return RunJob(words, environment);
 }
 
 TEST_CASE("a program that nobody launched is a world of one") {
@@ -176,9 +176,8 @@ TEST_CASE("an option that does not exist is named") {
   CHECK(
       result.out ==
       "1: unknown option 'bucket_mb'; the options are bucket_bytes, backend, device_backend, "
-      "gpu_memory_bytes, wire_dtype, reduce_isa, engine_thread, timeout_s, stall_warning_s, on_stall, "
-      "autotune, autotune_log, "
-      "autotune_cache, autotune_wire, log_level\n");
+      "gpu_memory_bytes, wire_dtype, reduce_isa, engine_thread, timeout_s, stall_warning_s, "
+      "on_stall, autotune, autotune_log, autotune_cache, autotune_wire, log_level\n");
 }
 
 TEST_CASE("options that differ between ranks are named with both values") {

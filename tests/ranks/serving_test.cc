@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/ranks/dtrun_job.h"
 #include "tests/support/subprocess.h"
 
 namespace {
@@ -16,22 +17,22 @@ using Catch::Contains;
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
+using dtrun::testing::RunJob;
 using dtrun::testing::TemporaryFolder;
 using Words = std::vector<std::string>;
 
-CommandResult Job(const Words& launch, const Words& program) {
-  Words argv = {"launcher/dtrun", "--tag", "none"};
-  argv.insert(argv.end(), launch.begin(), launch.end());
-  argv.push_back("tests/ranks/serving");
-  argv.insert(argv.end(), program.begin(), program.end());
-  return Run(Command{.argv = argv});
+CommandResult ServingJob(const Words& launch, const Words& program) {
+  Words words = launch;
+  words.push_back("tests/ranks/serving");
+  words.insert(words.end(), program.begin(), program.end());
+  return RunJob(words);
 }
 
 TEST_CASE("workers train what servers hold") {
   const std::string launcher = GENERATE("mpirun", "local");
   const std::string servers = GENERATE("1", "2");
-  const CommandResult result =
-      Job({"--launcher", launcher, "-np", servers == "1" ? "3" : "4", "--ps", servers}, {"64"});
+  const CommandResult result = ServingJob(
+      {"--launcher", launcher, "-np", servers == "1" ? "3" : "4", "--ps", servers}, {"64"});
   CAPTURE(launcher, servers, result.err);
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("from 0: w0 0.9375, count 64, updates 64, lost 0\n"));
@@ -43,9 +44,9 @@ TEST_CASE("a worker that is killed does not end the job") {
   const std::string launcher = GENERATE("mpirun", "local");
   const TemporaryFolder folder;
   const std::string report = folder.path() + "/report.json";
-  const CommandResult result =
-      Job({"--launcher", launcher, "-np", "4", "--ps", "1", "--report-json", report},
-          {"2000", "worker"});
+  const CommandResult result = ServingJob(
+      {"--launcher", launcher, "-np", "4", "--ps", "1", "--report-json", report},
+      {"2000", "worker"});
   CAPTURE(launcher, result.err);
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("updates 2000, lost 1\n"));
@@ -59,7 +60,7 @@ TEST_CASE("a worker that is killed does not end the job") {
 TEST_CASE("a worker that is killed together with its wrapper does not end the job either") {
   const std::string launcher = GENERATE("mpirun", "local");
   const CommandResult result =
-      Job({"--launcher", launcher, "-np", "4", "--ps", "1"}, {"2000", "wrapper"});
+      ServingJob({"--launcher", launcher, "-np", "4", "--ps", "1"}, {"2000", "wrapper"});
   CAPTURE(launcher, result.err);
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("updates 2000, lost 1\n"));
@@ -73,7 +74,7 @@ TEST_CASE("a worker that is killed together with its wrapper does not end the jo
 TEST_CASE("a server that is killed together with its wrapper ends the job, and is named") {
   const std::string launcher = GENERATE("mpirun", "local");
   const CommandResult result =
-      Job({"--launcher", launcher, "-np", "4", "--ps", "2"}, {"2000", "gone"});
+      ServingJob({"--launcher", launcher, "-np", "4", "--ps", "2"}, {"2000", "gone"});
   CAPTURE(launcher, result.err);
   CHECK(result.exit_code == 137);
   CHECK_THAT(
@@ -97,11 +98,11 @@ TEST_CASE("without any worker the job ends, and says whose fault it was") {
   const std::string launcher = GENERATE("mpirun", "local");
   CAPTURE(launcher);
   const CommandResult killed =
-      Job({"--launcher", launcher, "-np", "3", "--ps", "1"}, {"2000", "workers"});
+      ServingJob({"--launcher", launcher, "-np", "3", "--ps", "1"}, {"2000", "workers"});
   CHECK(killed.exit_code == 137);
   CHECK_THAT(killed.err, Contains(" was killed by SIGKILL"));
   const CommandResult failed =
-      Job({"--launcher", launcher, "-np", "3", "--ps", "1"}, {"2000", "fail"});
+      ServingJob({"--launcher", launcher, "-np", "3", "--ps", "1"}, {"2000", "fail"});
   CHECK(failed.exit_code == 9);
   CHECK_THAT(failed.err, Contains("exited with code 9; no worker is left\n"));
 }
@@ -111,8 +112,8 @@ TEST_CASE("the loss of a server ends the job, and the next one goes on from the 
   const TemporaryFolder folder;
   const Words launch = {"--launcher", launcher, "-np", "4", "--ps", "2"};
   CAPTURE(launcher);
-  CHECK(Job(launch, {"16", "", folder.path()}).exit_code == 0);
-  const CommandResult lost = Job(launch, {"40", "server", folder.path()});
+  CHECK(ServingJob(launch, {"16", "", folder.path()}).exit_code == 0);
+  const CommandResult lost = ServingJob(launch, {"40", "server", folder.path()});
   CHECK(lost.exit_code == 137);
   CHECK_THAT(
       lost.err,
@@ -121,7 +122,7 @@ TEST_CASE("the loss of a server ends the job, and the next one goes on from the 
                    "job again: it goes on from its newest checkpoint, if it saves any\n"));
   // With another number of servers: variables and the optimizer's state are cut anew.
   const CommandResult again =
-      Job({"--launcher", launcher, "-np", "3", "--ps", "1"}, {"32", "", folder.path()});
+      ServingJob({"--launcher", launcher, "-np", "3", "--ps", "1"}, {"32", "", folder.path()});
   CAPTURE(again.err);
   CHECK(again.exit_code == 0);
   CHECK_THAT(again.out, Contains("from 16: w0 0.96875, count 32, updates 16, lost 0\n"));
@@ -129,7 +130,7 @@ TEST_CASE("the loss of a server ends the job, and the next one goes on from the 
 
 TEST_CASE("a rank that only reads sees the last values") {
   const CommandResult result =
-      Job({"--launcher", "local", "-np", "4", "--ps", "1"}, {"64", "evaluator"});
+      ServingJob({"--launcher", "local", "-np", "4", "--ps", "1"}, {"64", "evaluator"});
   CAPTURE(result.err);
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("evaluator: w0 0.9375\n"));
@@ -137,7 +138,7 @@ TEST_CASE("a rank that only reads sees the last values") {
 
 TEST_CASE("a worker with other variables is told which, and the job goes on") {
   const CommandResult result =
-      Job({"--launcher", "local", "-np", "3", "--ps", "1"}, {"2000", "other"});
+      ServingJob({"--launcher", "local", "-np", "3", "--ps", "1"}, {"2000", "other"});
   CHECK(result.exit_code == 0);
   CHECK_THAT(
       result.err,
@@ -146,13 +147,13 @@ TEST_CASE("a worker with other variables is told which, and the job goes on") {
 }
 
 TEST_CASE("what cannot be is refused in a line") {
-  const CommandResult none = Job({"--launcher", "local", "-np", "2"}, {"8"});
+  const CommandResult none = ServingJob({"--launcher", "local", "-np", "2"}, {"8"});
   CHECK(none.exit_code == 11);
   CHECK_THAT(
       none.err,
       Contains("serving: this job has no parameter servers; start it with dtrun --ps N\n"));
   const CommandResult alone =
-      Job({"--launcher", "local", "-np", "2", "--ps", "1"}, {"8", "evaluator"});
+      ServingJob({"--launcher", "local", "-np", "2", "--ps", "1"}, {"8", "evaluator"});
   CHECK(alone.exit_code == 11);
   CHECK_THAT(
       alone.err, Contains("serving: of 2 ranks, 1 is a parameter server and one the evaluator; "

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/ranks/dtrun_job.h"
 #include "tests/support/subprocess.h"
 
 namespace {
@@ -17,12 +18,6 @@ using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 using nlohmann::json;
 using Words = std::vector<std::string>;
-
-CommandResult RunJob(const Words& words) {
-  Command command{.argv = {"launcher/dtrun", "--tag", "none"}};
-  command.argv.insert(command.argv.end(), words.begin(), words.end());
-  return Run(command);
-}
 
 // The samples, as the parser of another project understands the file.
 std::string SamplesOf(const std::string& file) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/ranks/dtrun_job.h"
 #include "tests/support/subprocess.h"
 
 namespace {
@@ -29,12 +30,6 @@ std::string Validated(const std::string& path) {
   INFO(result.err);
   CHECK(result.exit_code == 0);
   return result.out;
-}
-
-CommandResult RunJob(const Words& words) {
-  Command command{.argv = {"launcher/dtrun", "--tag", "none"}};
-  command.argv.insert(command.argv.end(), words.begin(), words.end());
-  return Run(command);
 }
 
 TEST_CASE("--timeline has all ranks of a job, from their start to their end") {
