@@ -18,7 +18,7 @@ GetEnv From(const Environment& environment) {
   };
 }
 
-std::string RefusalOf(const Environment& environment) {
+std::string RefusalOfLaunch(const Environment& environment) {
   try {
     ReadLaunchEnv(From(environment));
   } catch (const dtrun::Error& error) {
@@ -69,18 +69,19 @@ TEST_CASE("a process that dtrun did not start has no launch") {
 
 TEST_CASE("a damaged launch is refused by variable, value and expectation") {
   CHECK(
-      RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h1:2,h2"}}) ==
+      RefusalOfLaunch({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h1:2,h2"}}) ==
       "environment variable DTRUN_HOSTS is 'h1:2,h2'; expected host:slots,host:slots,... (dtrun "
       "sets it)");
-  CHECK(RefusalOf({{"DTRUN_JOB", "1"}}).find("DTRUN_HOSTS is ''") != std::string::npos);
+  CHECK(RefusalOfLaunch({{"DTRUN_JOB", "1"}}).find("DTRUN_HOSTS is ''") != std::string::npos);
   CHECK(
-      RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:1"}, {"DTRUN_THREADS", "-1"}})
+      RefusalOfLaunch({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:1"}, {"DTRUN_THREADS", "-1"}})
           .find("DTRUN_THREADS is '-1'; expected a number from 0") != std::string::npos);
   CHECK(
-      RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:2"}, {"DTRUN_RANK", "2"}}) ==
+      RefusalOfLaunch({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:2"}, {"DTRUN_RANK", "2"}}) ==
       "environment variable DTRUN_RANK is '2'; expected a rank below 2 (dtrun sets it)");
   CHECK(
-      RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:2"}, {"DTRUN_PARAMETER_SERVERS", "2"}}) ==
+      RefusalOfLaunch(
+          {{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h:2"}, {"DTRUN_PARAMETER_SERVERS", "2"}}) ==
       "environment variable DTRUN_PARAMETER_SERVERS is '2'; expected fewer parameter servers than "
       "the 2 ranks (dtrun sets it)");
 }
@@ -89,7 +90,7 @@ TEST_CASE("more ranks than can be counted are refused in a line that can be read
   std::string hosts = "a:1000000";
   for (int i = 0; i < 3000; ++i) hosts += ",a:1000000";
   CHECK(
-      RefusalOf({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", hosts}}) ==
+      RefusalOfLaunch({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", hosts}}) ==
       "environment variable DTRUN_HOSTS is '" + hosts.substr(0, 60) +
           "...'; expected at most 1000000 ranks (dtrun sets it)");
 }

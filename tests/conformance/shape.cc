@@ -6,10 +6,6 @@
 namespace dtrun::testing {
 namespace {
 
-bool Combines(Kind kind) {
-  return kind == Kind::kAllReduce || kind == Kind::kReduceScatter || kind == Kind::kReduce;
-}
-
 bool HasRoot(Kind kind) {
   return kind == Kind::kReduce || kind == Kind::kBroadcast || kind == Kind::kGather ||
          kind == Kind::kScatter;
@@ -20,6 +16,10 @@ uint64_t Before(const Counts& counts, int rank) {
 }
 
 }  // namespace
+
+bool Combines(Kind kind) {
+  return kind == Kind::kAllReduce || kind == Kind::kReduceScatter || kind == Kind::kReduce;
+}
 
 const char* NameOf(Kind kind) {
   switch (kind) {
@@ -36,7 +36,7 @@ const char* NameOf(Kind kind) {
 }
 
 std::string Describe(const Shape& shape) {
-  static constexpr const char* kPlacements[] = {"private", "mapped", "mixed"};
+  static constexpr const char* kPlacementNames[] = {"private", "mapped", "mixed"};
   std::ostringstream text;
   text << NameOf(shape.kind) << " (" << NameOf(shape.dtype) << ", " << shape.count << " elements";
   if (Combines(shape.kind)) text << ", " << NameOf(shape.op);
@@ -47,7 +47,8 @@ std::string Describe(const Shape& shape) {
   if (shape.by_rank) text << ", counts by rank";
   if (shape.in_place) text << ", in place";
   if (shape.values == Values::kAny) text << ", any values";
-  text << ", " << kPlacements[static_cast<int>(shape.placement)] << " memory), seed " << shape.seed;
+  text << ", " << kPlacementNames[static_cast<int>(shape.placement)] << " memory), seed "
+       << shape.seed;
   return text.str();
 }
 

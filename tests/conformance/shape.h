@@ -10,6 +10,9 @@
 
 namespace dtrun::testing {
 
+/// Whether the kind combines the ranks' elements with a ReduceOp.
+bool Combines(Kind kind);
+
 /// Where buffers lie: in memory of one process, in memory from Allocate, or here one and there the
 /// other.
 enum class Placement { kPrivate, kMapped, kMixed };

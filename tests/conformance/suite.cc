@@ -148,10 +148,6 @@ class Trial {
 
 constexpr uint64_t kArenaBytes = 16 << 20;
 
-bool Combines(Kind kind) {
-  return kind == Kind::kAllReduce || kind == Kind::kReduceScatter || kind == Kind::kReduce;
-}
-
 // Numbers drawn one after the other, the same on all ranks.
 class Draw {
  public:

@@ -20,11 +20,11 @@
 ///     fuzz::Expect(...);
 ///     return 0;
 ///   }
-#define FUZZ_TARGET(name)                                      \
-  static int TakeInput(const uint8_t* data, size_t size);      \
-  [[maybe_unused]] static const bool target_is_known =         \
-      dtrun::fuzz::Targets().emplace(#name, TakeInput).second; \
-  static int TakeInput(const uint8_t* data, size_t size)
+#define FUZZ_TARGET(name)                                          \
+  static int name##_target(const uint8_t* data, size_t size);      \
+  [[maybe_unused]] static const bool name##_target_is_known =      \
+      dtrun::fuzz::Targets().emplace(#name, name##_target).second; \
+  static int name##_target(const uint8_t* data, size_t size)
 
 namespace dtrun::fuzz {
 

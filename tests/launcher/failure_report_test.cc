@@ -46,7 +46,7 @@ ExitRecord Ended(int rank, RankEnd end, int value, double at_s) {
 }
 
 // Of four ranks on two hosts, rank 2 is killed after 62.345 s.
-JobStory Killed() {
+JobStory KilledStory() {
   setenv("TZ", "UTC", 1);
   tzset();
   JobStory story = {
@@ -64,7 +64,7 @@ JobStory Killed() {
 
 TEST_CASE("the culprit stands apart from the victims and from those that failed after it") {
   CHECK(
-      FailureLines(Killed(), false) ==
+      FailureLines(KilledStory(), false) ==
       Lines{
           "rank 2 on h2 was killed by SIGKILL",
           "  pid 42, local rank 1, at 10:41:02.345, 62.345 s after the start",
@@ -72,7 +72,7 @@ TEST_CASE("the culprit stands apart from the victims and from those that failed 
 }
 
 TEST_CASE("its last lines are repeated where they cannot be seen any more") {
-  JobStory story = Killed();
+  JobStory story = KilledStory();
   story.last_lines = "one\ntwo";
   CHECK(FailureLines(story, false).front() == story.verdict.message);
   const Lines lines = FailureLines(story, true);
@@ -82,7 +82,7 @@ TEST_CASE("its last lines are repeated where they cannot be seen any more") {
 }
 
 TEST_CASE("who is behind is said once, beside what the others did, and hints come last") {
-  JobStory story = Killed();
+  JobStory story = KilledStory();
   story.flights = {
       Flight(0, 9, base::FlightState::kStarted), Flight(2, 8, base::FlightState::kDone),
       Flight(3, 9, base::FlightState::kDone)};
@@ -98,7 +98,7 @@ TEST_CASE("who is behind is said once, beside what the others did, and hints com
 }
 
 TEST_CASE("a rank that others gave up on is the culprit, if there is just one") {
-  JobStory story = Killed();
+  JobStory story = KilledStory();
   story.records = {
       Ended(0, RankEnd::kExited, 0, 3), Ended(1, RankEnd::kExited, 0, 3),
       Ended(2, RankEnd::kSignaled, SIGTERM, 3.1), Ended(3, RankEnd::kSignaled, SIGTERM, 3.1)};
@@ -123,7 +123,7 @@ TEST_CASE("a rank that others gave up on is the culprit, if there is just one") 
 }
 
 TEST_CASE("a job of many ranks is told in as few lines as one of two") {
-  JobStory story = Killed();
+  JobStory story = KilledStory();
   story.hosts = {{"h", 64}};
   story.verdict.culprit = 5;
   story.records.clear();
@@ -135,13 +135,13 @@ TEST_CASE("a job of many ranks is told in as few lines as one of two") {
 }
 
 TEST_CASE("a verdict without a message needs no more words") {
-  JobStory story = Killed();
+  JobStory story = KilledStory();
   story.verdict.message = "";
   CHECK(FailureLines(story, true).empty());
 }
 
 TEST_CASE("the report tells the same to programs") {
-  JobStory story = Killed();
+  JobStory story = KilledStory();
   story.last_lines = "one\n\xff";
   story.flights = {Flight(2, 8, base::FlightState::kDone)};
   const json report = json::parse(ReportJson(story));
@@ -175,7 +175,7 @@ TEST_CASE("the report tells the same to programs") {
 }
 
 TEST_CASE("in a report, ranks that never started have no process") {
-  JobStory story = Killed();
+  JobStory story = KilledStory();
   story.records.clear();
   story.verdict = {127, "./train: not found"};
   const json report = json::parse(ReportJson(story));

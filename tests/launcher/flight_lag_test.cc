@@ -45,7 +45,7 @@ FlightRecord Rank(int rank, Operations operations) {
   return record;
 }
 
-std::string Words(const std::vector<FlightRecord>& records) {
+std::string LagTextOf(const std::vector<FlightRecord>& records) {
   const std::vector<FlightLag> lags = FindLags(records);
   return lags.size() == 1 ? LagText(lags[0]) : std::to_string(lags.size()) + " lags";
 }
@@ -55,14 +55,15 @@ const std::string kCall = ", all_reduce (f32, 16384 elements, sum)";
 TEST_CASE("a rank is behind by the collectives that it has not called") {
   const Operations front = {Done(120), Waits(121)};
   CHECK(
-      Words({Rank(0, front), Rank(1, {Done(117), Done(118)}), Rank(2, front), Rank(3, front)}) ==
+      LagTextOf(
+          {Rank(0, front), Rank(1, {Done(117), Done(118)}), Rank(2, front), Rank(3, front)}) ==
       "rank 1 is 3 collectives behind on world: it last finished #118" + kCall +
           "; ranks 0, 2 and 3 wait in #121" + kCall);
 }
 
 TEST_CASE("one of many that are in flight is the one that is waited in") {
   CHECK(
-      Words({Rank(0, {Done(120), Waits(121), Waits(122), Waits(123)}), Rank(1, {Done(120)})}) ==
+      LagTextOf({Rank(0, {Done(120), Waits(121), Waits(122), Waits(123)}), Rank(1, {Done(120)})}) ==
       "rank 1 is 1 collective behind on world: it last finished #120" + kCall +
           "; rank 0 waits in #121" + kCall);
 }
@@ -71,39 +72,40 @@ TEST_CASE("ranks behind by as much, in the same, are named together, as a range"
   std::vector<FlightRecord> records = {Rank(0, {Waits(9)})};
   for (int rank = 1; rank < 64; ++rank) records.push_back(Rank(rank, {Waits(7)}));
   CHECK(
-      Words(records) == "ranks 1-63 are 2 collectives behind on world: they wait in #7" + kCall +
-                            "; rank 0 waits in #9" + kCall);
+      LagTextOf(records) == "ranks 1-63 are 2 collectives behind on world: they wait in #7" +
+                                kCall + "; rank 0 waits in #9" + kCall);
 }
 
 TEST_CASE("a rank that has called nothing is behind on the world, and on nothing else") {
   CHECK(
-      Words({Rank(0, {Waits(2)}), Rank(1, {})}) ==
+      LagTextOf({Rank(0, {Waits(2)}), Rank(1, {})}) ==
       "rank 1 is 2 collectives behind on world: it has called none; rank 0 waits in #2" + kCall);
-  CHECK(Words({Rank(0, {Waits(2, "world/1:0")}), Rank(1, {})}) == "0 lags");
+  CHECK(LagTextOf({Rank(0, {Waits(2, "world/1:0")}), Rank(1, {})}) == "0 lags");
 }
 
 TEST_CASE("sequence numbers are compared within a communicator alone") {
-  CHECK(Words({Rank(0, {Waits(9, "world/1")}), Rank(1, {Done(3, "world/2")})}) == "0 lags");
+  CHECK(LagTextOf({Rank(0, {Waits(9, "world/1")}), Rank(1, {Done(3, "world/2")})}) == "0 lags");
   CHECK_THAT(
-      Words({Rank(0, {Done(50), Waits(4, "world/1")}), Rank(1, {Done(50), Done(3, "world/1")})}),
+      LagTextOf(
+          {Rank(0, {Done(50), Waits(4, "world/1")}), Rank(1, {Done(50), Done(3, "world/1")})}),
       Catch::StartsWith("rank 1 is 1 collective behind on world/1: "));
 }
 
 TEST_CASE("where no rank waits for another nobody is behind") {
-  CHECK(Words({}) == "0 lags");
-  CHECK(Words({Rank(0, {Done(5)}), Rank(1, {Done(3)})}) == "0 lags");
-  CHECK(Words({Rank(0, {Waits(5)}), Rank(1, {Waits(5)})}) == "0 lags");
+  CHECK(LagTextOf({}) == "0 lags");
+  CHECK(LagTextOf({Rank(0, {Done(5)}), Rank(1, {Done(3)})}) == "0 lags");
+  CHECK(LagTextOf({Rank(0, {Waits(5)}), Rank(1, {Waits(5)})}) == "0 lags");
 }
 
 TEST_CASE("a full record that no longer holds the world proves nothing about it") {
   Operations others;
   for (uint64_t i = 1; i <= base::kFlightEntries; ++i) others.push_back(Done(i, "world/1"));
-  CHECK(Words({Rank(0, {Waits(2)}), Rank(1, others)}) == "0 lags");
+  CHECK(LagTextOf({Rank(0, {Waits(2)}), Rank(1, others)}) == "0 lags");
 }
 
 TEST_CASE("names that may have been cut short are not compared") {
   const std::string name(base::FlightEntry::kNameWords * 8 - 1, 'w');
-  CHECK(Words({Rank(0, {Waits(2, name)}), Rank(1, {Done(1, name)})}) == "0 lags");
+  CHECK(LagTextOf({Rank(0, {Waits(2, name)}), Rank(1, {Done(1, name)})}) == "0 lags");
 }
 
 TEST_CASE("numbers that begin anew are those of another communicator of the same name") {
@@ -112,21 +114,21 @@ TEST_CASE("numbers that begin anew are those of another communicator of the same
   front.insert(front.end(), {Done(1), Waits(2)});
   behind.push_back(Done(1));
   CHECK_THAT(
-      Words({Rank(0, front), Rank(1, behind)}),
+      LagTextOf({Rank(0, front), Rank(1, behind)}),
       Catch::StartsWith("rank 1 is 1 collective behind on world: it last finished #1,"));
 }
 
 TEST_CASE("messages are no collectives") {
   const auto send = Operation(9, FlightState::kStarted, "world", CollectiveKind::kSend);
-  CHECK(Words({Rank(0, {send}), Rank(1, {Done(1)})}) == "0 lags");
+  CHECK(LagTextOf({Rank(0, {send}), Rank(1, {Done(1)})}) == "0 lags");
 }
 
 TEST_CASE("who gave up waiting did wait; who failed otherwise did not") {
   FlightRecord gave_up = Rank(0, {Done(1), Operation(2, FlightState::kFailed)});
-  CHECK(Words({gave_up, Rank(1, {Done(1)})}) == "0 lags");
+  CHECK(LagTextOf({gave_up, Rank(1, {Done(1)})}) == "0 lags");
   gave_up.gave_up = "gave up";
   CHECK_THAT(
-      Words({gave_up, Rank(1, {Done(1)})}),
+      LagTextOf({gave_up, Rank(1, {Done(1)})}),
       Catch::StartsWith("rank 1 is 1 collective behind") && Catch::Contains("rank 0 waits in #2"));
 }
 
@@ -134,8 +136,9 @@ TEST_CASE("many that are each elsewhere are still a short line") {
   std::vector<FlightRecord> records = {Rank(0, {Waits(500)})};
   for (int rank = 1; rank < 100; ++rank)
     records.push_back(Rank(rank, {Done(static_cast<uint64_t>(rank))}));
-  CHECK(Words(records).size() < 1500);
-  CHECK_THAT(Words(records), Catch::Contains("; 91 other ranks are behind too; rank 0 waits in"));
+  CHECK(LagTextOf(records).size() < 1500);
+  CHECK_THAT(
+      LagTextOf(records), Catch::Contains("; 91 other ranks are behind too; rank 0 waits in"));
 }
 
 TEST_CASE("the same as JSON") {

@@ -21,7 +21,7 @@ using base::FlightRecord;
 using base::FlightState;
 using nlohmann::json;
 
-FlightOperation Operation(uint64_t sequence, CollectiveKind kind, FlightState state) {
+FlightOperation TimedOperation(uint64_t sequence, CollectiveKind kind, FlightState state) {
   FlightOperation operation;
   operation.communicator = "world";
   operation.sequence = sequence;
@@ -36,7 +36,7 @@ FlightOperation Operation(uint64_t sequence, CollectiveKind kind, FlightState st
   return operation;
 }
 
-FlightRecord Rank(int rank, std::vector<FlightOperation> operations) {
+FlightRecord RecordOf(int rank, std::vector<FlightOperation> operations) {
   FlightRecord record;
   record.rank = rank;
   record.pid = 100 + rank;
@@ -46,23 +46,24 @@ FlightRecord Rank(int rank, std::vector<FlightOperation> operations) {
   return record;
 }
 
-const FlightOperation kBarrier = Operation(11, CollectiveKind::kBarrier, FlightState::kDone);
-const FlightOperation kAllReduce = Operation(12, CollectiveKind::kAllReduce, FlightState::kStarted);
+const FlightOperation kBarrier = TimedOperation(11, CollectiveKind::kBarrier, FlightState::kDone);
+const FlightOperation kAllReduce =
+    TimedOperation(12, CollectiveKind::kAllReduce, FlightState::kStarted);
 
 TEST_CASE("ranks with the same answer are named together") {
   CHECK(
       FlightSummary(
-          {Rank(0, {kBarrier, kAllReduce}), Rank(1, {kBarrier}), Rank(2, {kBarrier, kAllReduce}),
-           Rank(3, {kAllReduce})}) ==
+          {RecordOf(0, {kBarrier, kAllReduce}), RecordOf(1, {kBarrier}),
+           RecordOf(2, {kBarrier, kAllReduce}), RecordOf(3, {kAllReduce})}) ==
       "ranks 0, 2 and 3 waited in collective #12, all_reduce (f32, 4 elements, sum); rank 1 last "
       "finished collective #11, barrier");
 }
 
 TEST_CASE("ranks of which nothing is known make no line") {
   CHECK(FlightSummary({}) == "");
-  CHECK(FlightSummary({Rank(0, {}), Rank(1, {})}) == "");
+  CHECK(FlightSummary({RecordOf(0, {}), RecordOf(1, {})}) == "");
   CHECK(
-      FlightSummary({Rank(0, {}), Rank(1, {kBarrier})}) ==
+      FlightSummary({RecordOf(0, {}), RecordOf(1, {kBarrier})}) ==
       "rank 0 called nothing; rank 1 last finished collective #11, barrier");
 }
 
@@ -71,7 +72,7 @@ TEST_CASE("a thousand ranks that are all elsewhere are still one short line") {
   for (int rank = 0; rank < 1000; ++rank) {
     const auto sequence = static_cast<uint64_t>(rank) + 1;
     records.push_back(
-        Rank(rank, {Operation(sequence, CollectiveKind::kBarrier, FlightState::kDone)}));
+        RecordOf(rank, {TimedOperation(sequence, CollectiveKind::kBarrier, FlightState::kDone)}));
   }
   const std::string summary = FlightSummary(records);
   CHECK(summary.size() < 600);
@@ -79,9 +80,9 @@ TEST_CASE("a thousand ranks that are all elsewhere are still one short line") {
 }
 
 TEST_CASE("the file holds all ranks and their operations, oldest first") {
-  FlightRecord first = Rank(
-      0, {kBarrier, Operation(3, CollectiveKind::kBroadcast, FlightState::kFailed),
-          Operation(4, CollectiveKind::kSend, FlightState::kMoving), kAllReduce});
+  FlightRecord first = RecordOf(
+      0, {kBarrier, TimedOperation(3, CollectiveKind::kBroadcast, FlightState::kFailed),
+          TimedOperation(4, CollectiveKind::kSend, FlightState::kMoving), kAllReduce});
   first.gave_up = "gave up";
   const json list = json::parse(FlightJson({first}, 2));
   REQUIRE(list.size() == 2);
@@ -122,7 +123,7 @@ TEST_CASE("a record of odd bytes still makes valid JSON") {
   odd.communicator = "\xff\xfe\x80";
   odd.call.kind = odd.call.dtype = odd.call.op = 250;
   odd.start_ns = INT64_MAX;
-  FlightRecord record = Rank(0, {odd});
+  FlightRecord record = RecordOf(0, {odd});
   record.host = "\xc3";
   const json list = json::parse(FlightJson({record}, 1));
   CHECK(list[0]["operations"][0]["kind"] == "unknown collective");

@@ -14,7 +14,7 @@ namespace {
 
 using Hints = std::vector<std::string>;
 
-ExitRecord Killed(int signal, EndFacts facts) {
+ExitRecord KilledBy(int signal, EndFacts facts) {
   return {.rank = 1, .end = RankEnd::kSignaled, .value = signal, .facts = std::move(facts)};
 }
 
@@ -24,34 +24,35 @@ constexpr char kBadAlloc[] =
 TEST_CASE("a kill for lack of memory needs the kernel's count, and SIGKILL") {
   const EndFacts counted = {.oom_kills = 1, .memory_cgroup = "/job", .memory_limit = 64 << 20};
   CHECK(
-      HintsOf(Killed(SIGKILL, counted), "") ==
+      HintsOf(KilledBy(SIGKILL, counted), "") ==
       Hints{
           "the kernel killed it for lack of memory: memory cgroup /job, limited to 64 MiB, counts "
           "1 more such kill than when it started"});
-  CHECK(HintsOf(Killed(SIGKILL, {.memory_cgroup = "/job"}), "").empty());
-  CHECK(HintsOf(Killed(SIGSEGV, counted), "").empty());
+  CHECK(HintsOf(KilledBy(SIGKILL, {.memory_cgroup = "/job"}), "").empty());
+  CHECK(HintsOf(KilledBy(SIGSEGV, counted), "").empty());
 }
 
 TEST_CASE("a limit of the address space is named to those that ran out of memory alone") {
-  const ExitRecord limited = Killed(SIGABRT, {.address_limit = 3 << 29});
+  const ExitRecord limited = KilledBy(SIGABRT, {.address_limit = 3 << 29});
   CHECK(
       HintsOf(limited, kBadAlloc) ==
       Hints{"it ran out of memory, and its address space was limited to 1.5 GiB (RLIMIT_AS: ulimit "
             "-v or prlimit --as)"});
   CHECK(HintsOf(limited, "no such layer").empty());
-  CHECK(HintsOf(Killed(SIGABRT, {}), kBadAlloc).empty());
+  CHECK(HintsOf(KilledBy(SIGABRT, {}), kBadAlloc).empty());
 }
 
 TEST_CASE("a full disk needs a program that says so and a file system without room") {
   const std::string lines = "write: No space left on device";
   const EndFacts full = {.space = {{"/tmp", 0}, {"/data", 4096}}};
-  CHECK(HintsOf(Killed(SIGABRT, full), lines) == Hints{"the file system of /tmp is full"});
-  CHECK(HintsOf(Killed(SIGABRT, full), "").empty());
-  CHECK(HintsOf(Killed(SIGABRT, {.space = {{"/tmp", 1}}}), lines).empty());
+  CHECK(HintsOf(KilledBy(SIGABRT, full), lines) == Hints{"the file system of /tmp is full"});
+  CHECK(HintsOf(KilledBy(SIGABRT, full), "").empty());
+  CHECK(HintsOf(KilledBy(SIGABRT, {.space = {{"/tmp", 1}}}), lines).empty());
 }
 
 TEST_CASE("SIGBUS is said as what it is") {
-  const Hints hints = HintsOf(Killed(SIGBUS, {.space = {{"/tmp", 5 << 20}, {"/dev/shm", 0}}}), "");
+  const Hints hints =
+      HintsOf(KilledBy(SIGBUS, {.space = {{"/tmp", 5 << 20}, {"/dev/shm", 0}}}), "");
   REQUIRE(hints.size() == 1);
   CHECK_THAT(hints[0], Catch::EndsWith("; free: 5 MiB in /tmp, 0 bytes in /dev/shm"));
 }

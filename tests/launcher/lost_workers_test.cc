@@ -15,19 +15,19 @@ namespace {
 using Lines = std::vector<std::string>;
 
 constexpr int64_t kMs = 1'000'000;
-const std::vector<base::HostSlots> kHosts = {{"h1", 2}, {"h2", 1}};
+const std::vector<base::HostSlots> kTwoAndOneSlots = {{"h1", 2}, {"h2", 1}};
 
 ExitRecord Running(int rank) { return {.rank = rank}; }
-ExitRecord Killed(int rank, int64_t at_ms) {
+ExitRecord KilledAt(int rank, int64_t at_ms) {
   return {.rank = rank, .end = RankEnd::kSignaled, .value = SIGKILL, .time_ns = at_ms * kMs};
 }
-ExitRecord Exited(int rank, int code, int64_t at_ms) {
+ExitRecord ExitedAt(int rank, int code, int64_t at_ms) {
   return {.rank = rank, .end = RankEnd::kExited, .value = code, .time_ns = at_ms * kMs};
 }
 
 TEST_CASE("a lost worker is said once, and has no part in what the job ends with") {
-  LostWorkers workers(1, kHosts);
-  const std::vector<ExitRecord> records = {Running(0), Killed(1, 1000), Running(2)};
+  LostWorkers workers(1, kTwoAndOneSlots);
+  const std::vector<ExitRecord> records = {Running(0), KilledAt(1, 1000), Running(2)};
   CHECK(workers.Update(records, 1100 * kMs).empty());
   CHECK(
       workers.Update(records, 1500 * kMs) ==
@@ -35,26 +35,27 @@ TEST_CASE("a lost worker is said once, and has no part in what the job ends with
   CHECK(workers.Update(records, 1600 * kMs).empty());
   CHECK_FALSE(workers.LastOne(records, 1600 * kMs));
   const std::vector<ExitRecord> marked =
-      workers.Mark({Exited(0, 3, 2000), Killed(1, 1000), Exited(2, 76, 2001)});
+      workers.Mark({ExitedAt(0, 3, 2000), KilledAt(1, 1000), ExitedAt(2, 76, 2001)});
   CHECK(
-      JudgeFailure(marked, 3, kHosts, LaunchEngines().front()->Explain(3, kHosts)).message ==
-      "rank 0 on h1 exited with code 3");
+      JudgeFailure(marked, 3, kTwoAndOneSlots, LaunchEngines().front()->Explain(3, kTwoAndOneSlots))
+          .message == "rank 0 on h1 exited with code 3");
   JobStory story;
-  story.hosts = kHosts;
+  story.hosts = kTwoAndOneSlots;
   story.verdict = {3, "", 0};
   story.records = marked;
   CHECK(RoleOf(story, 1) == RankRole::kLost);
 }
 
 TEST_CASE("a worker that fails because a server does is no loss of its own") {
-  LostWorkers workers(1, kHosts);
-  CHECK(workers.Update({Killed(0, 1000), Exited(1, 76, 1001), Running(2)}, 9000 * kMs).empty());
-  CHECK(workers.Update({Exited(0, 0, 2000), Exited(1, 76, 1001), Running(2)}, 9000 * kMs).empty());
+  LostWorkers workers(1, kTwoAndOneSlots);
+  CHECK(workers.Update({KilledAt(0, 1000), ExitedAt(1, 76, 1001), Running(2)}, 9000 * kMs).empty());
+  CHECK(workers.Update({ExitedAt(0, 0, 2000), ExitedAt(1, 76, 1001), Running(2)}, 9000 * kMs)
+            .empty());
 }
 
 TEST_CASE("without a worker the job ends, for the last one's reason") {
-  LostWorkers workers(1, kHosts);
-  const std::vector<ExitRecord> records = {Running(0), Exited(1, 66, 1000), Killed(2, 1200)};
+  LostWorkers workers(1, kTwoAndOneSlots);
+  const std::vector<ExitRecord> records = {Running(0), ExitedAt(1, 66, 1000), KilledAt(2, 1200)};
   CHECK(workers.Update(records, 5000 * kMs).empty());
   CHECK_FALSE(workers.LastOne(records, 1300 * kMs));
   const auto verdict = workers.LastOne(records, 5000 * kMs);
@@ -65,8 +66,8 @@ TEST_CASE("without a worker the job ends, for the last one's reason") {
 }
 
 TEST_CASE("workers that have done their work are none that are missed") {
-  LostWorkers workers(1, kHosts);
-  const std::vector<ExitRecord> records = {Running(0), Exited(1, 0, 1000), Killed(2, 1000)};
+  LostWorkers workers(1, kTwoAndOneSlots);
+  const std::vector<ExitRecord> records = {Running(0), ExitedAt(1, 0, 1000), KilledAt(2, 1000)};
   CHECK(workers.Update(records, 5000 * kMs).size() == 1);
   CHECK_FALSE(workers.LastOne(records, 5000 * kMs));
 }
@@ -74,7 +75,7 @@ TEST_CASE("workers that have done their work are none that are missed") {
 ExitRecord Gone(int rank, int64_t at_ms) { return {.rank = rank, .time_ns = at_ms * kMs}; }
 
 TEST_CASE("a worker whose wrapper was killed is lost like one that was killed itself") {
-  LostWorkers workers(1, kHosts);
+  LostWorkers workers(1, kTwoAndOneSlots);
   const std::vector<ExitRecord> records = {Running(0), Gone(1, 1000), Running(2)};
   CHECK(
       workers.Update(records, 1500 * kMs) ==
@@ -83,9 +84,9 @@ TEST_CASE("a worker whose wrapper was killed is lost like one that was killed it
 }
 
 TEST_CASE("a server that fails ends the job, and the first that has failed is to blame") {
-  LostWorkers workers(1, kHosts);
-  CHECK_FALSE(workers.LostServer({Running(0), Killed(1, 1000), Running(2)}));
-  const auto server = workers.LostServer({Exited(0, 76, 1300), Running(1), Killed(2, 1000)});
+  LostWorkers workers(1, kTwoAndOneSlots);
+  CHECK_FALSE(workers.LostServer({Running(0), KilledAt(1, 1000), Running(2)}));
+  const auto server = workers.LostServer({ExitedAt(0, 76, 1300), Running(1), KilledAt(2, 1000)});
   REQUIRE(server);
   CHECK(server->message == "rank 2 on h2 was killed by SIGKILL");
   const auto gone = workers.LostServer({Gone(0, 1300), Running(1), Running(2)});
@@ -93,25 +94,26 @@ TEST_CASE("a server that fails ends the job, and the first that has failed is to
   CHECK(gone->exit_code == 137);
   CHECK(gone->message == "rank 0 on h1 was killed together with its wrapper");
   // One that was lost long before has no part in it.
-  workers.Update({Running(0), Killed(1, 100), Running(2)}, 1000 * kMs);
-  CHECK(workers.LostServer({Killed(0, 2000), Killed(1, 100), Running(2)})->culprit == 0);
+  workers.Update({Running(0), KilledAt(1, 100), Running(2)}, 1000 * kMs);
+  CHECK(workers.LostServer({KilledAt(0, 2000), KilledAt(1, 100), Running(2)})->culprit == 0);
 }
 
 TEST_CASE("a host is spared if it has workers alone, and is not the last that has any") {
-  const LostWorkers workers(1, kHosts);
+  const LostWorkers workers(1, kTwoAndOneSlots);
   const std::vector<ExitRecord> running = {Running(0), Running(1), Running(2)};
   CHECK(workers.CanSpare(1, running));
   CHECK_FALSE(workers.CanSpare(0, running));
-  CHECK_FALSE(workers.CanSpare(1, {Running(0), Killed(1, 1), Running(2)}));
+  CHECK_FALSE(workers.CanSpare(1, {Running(0), KilledAt(1, 1), Running(2)}));
   CHECK_FALSE(workers.CanSpare(1, {Running(0), Running(1)}));  // it may never have started
-  CHECK_FALSE(workers.CanSpare(1, {Killed(0, 1), Running(1), Running(2)}));
-  CHECK_FALSE(LostWorkers(0, kHosts).CanSpare(1, running));
+  CHECK_FALSE(workers.CanSpare(1, {KilledAt(0, 1), Running(1), Running(2)}));
+  CHECK_FALSE(LostWorkers(0, kTwoAndOneSlots).CanSpare(1, running));
 }
 
 TEST_CASE("what becomes known when the job is over is said too, if its servers ended well") {
-  LostWorkers workers(1, kHosts);
-  CHECK(workers.AtEnd({Exited(0, 3, 2000), Killed(1, 1900), Exited(2, 0, 2000)}).empty());
-  const std::vector<ExitRecord> records = {Exited(0, 0, 2000), Killed(1, 1900), Exited(2, 0, 2000)};
+  LostWorkers workers(1, kTwoAndOneSlots);
+  CHECK(workers.AtEnd({ExitedAt(0, 3, 2000), KilledAt(1, 1900), ExitedAt(2, 0, 2000)}).empty());
+  const std::vector<ExitRecord> records = {
+      ExitedAt(0, 0, 2000), KilledAt(1, 1900), ExitedAt(2, 0, 2000)};
   CHECK(
       workers.AtEnd(records) ==
       Lines{"rank 1 on h1 was killed by SIGKILL; the job went on without this worker (--ps)"});
@@ -120,22 +122,22 @@ TEST_CASE("what becomes known when the job is over is said too, if its servers e
 }
 
 TEST_CASE("all is done when the servers have ended well, and no worker runs") {
-  LostWorkers workers(1, kHosts);
+  LostWorkers workers(1, kTwoAndOneSlots);
   ExitRecord lost = Running(2);
   lost.end = RankEnd::kHostLost;
   lost.time_ns = 1000 * kMs;
-  const std::vector<ExitRecord> records = {Exited(0, 0, 3000), Exited(1, 0, 3000), lost};
+  const std::vector<ExitRecord> records = {ExitedAt(0, 0, 3000), ExitedAt(1, 0, 3000), lost};
   CHECK(workers.AllDone(records));
   CHECK(
       workers.Update({Running(0), Running(1), lost}, 2000 * kMs) ==
       Lines{"rank 2 on h2 was lost with its host; the job goes on without this worker (--ps)"});
-  CHECK_FALSE(workers.AllDone({Exited(0, 0, 3000), Running(1), lost}));
-  CHECK_FALSE(workers.AllDone({Exited(0, 1, 3000), Exited(1, 0, 3000), lost}));
+  CHECK_FALSE(workers.AllDone({ExitedAt(0, 0, 3000), Running(1), lost}));
+  CHECK_FALSE(workers.AllDone({ExitedAt(0, 1, 3000), ExitedAt(1, 0, 3000), lost}));
 }
 
 TEST_CASE("in a job without servers nobody is spared") {
-  LostWorkers workers(0, kHosts);
-  const std::vector<ExitRecord> records = {Killed(0, 1), Killed(1, 1), Killed(2, 1)};
+  LostWorkers workers(0, kTwoAndOneSlots);
+  const std::vector<ExitRecord> records = {KilledAt(0, 1), KilledAt(1, 1), KilledAt(2, 1)};
   CHECK(workers.Update(records, 5000 * kMs).empty());
   CHECK_FALSE(workers.LastOne(records, 5000 * kMs));
   CHECK(workers.Mark(records) == records);

@@ -11,15 +11,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-const OutputTime kStart{};
+const OutputTime kOutputStart{};
 
 std::string Bracket(int rank, OutputTime) { return "[" + std::to_string(rank) + "]"; }
 
 TEST_CASE("a line is shown when it is whole, whoever wrote in between") {
   OutputLines lines(Bracket);
-  CHECK(lines.Add(0, "ab", kStart) == "");
-  CHECK(lines.Add(1, "x\ny", kStart) == "[1]x\n");
-  CHECK(lines.Add(0, "c\n", kStart) == "[0]abc\n");
+  CHECK(lines.Add(0, "ab", kOutputStart) == "");
+  CHECK(lines.Add(1, "x\ny", kOutputStart) == "[1]x\n");
+  CHECK(lines.Add(0, "c\n", kOutputStart) == "[0]abc\n");
   CHECK(lines.waiting());
   CHECK(lines.End(1) == "[1]y");
   CHECK_FALSE(lines.waiting());
@@ -27,48 +27,48 @@ TEST_CASE("a line is shown when it is whole, whoever wrote in between") {
 
 TEST_CASE("a line that stays unfinished is shown after a while, and goes on without a second tag") {
   OutputLines lines(Bracket);
-  CHECK(lines.Add(0, "continue? ", kStart) == "");
-  CHECK(lines.Expire(kStart + 199ms) == "");
-  CHECK(lines.Expire(kStart + 200ms) == "[0]continue? ");
-  CHECK(lines.Add(0, "yes\n", kStart + 1s) == "yes\n");
+  CHECK(lines.Add(0, "continue? ", kOutputStart) == "");
+  CHECK(lines.Expire(kOutputStart + 199ms) == "");
+  CHECK(lines.Expire(kOutputStart + 200ms) == "[0]continue? ");
+  CHECK(lines.Add(0, "yes\n", kOutputStart + 1s) == "yes\n");
 }
 
 TEST_CASE("an unfinished line that was shown is broken off when another rank writes") {
   OutputLines lines(Bracket);
-  lines.Add(0, "continue? ", kStart);
-  lines.Expire(kStart + 1s);
-  CHECK(lines.Add(1, "x\n", kStart + 1s) == "\n[1]x\n");
-  CHECK(lines.Add(0, "yes\n", kStart + 1s) == "[0]yes\n");
+  lines.Add(0, "continue? ", kOutputStart);
+  lines.Expire(kOutputStart + 1s);
+  CHECK(lines.Add(1, "x\n", kOutputStart + 1s) == "\n[1]x\n");
+  CHECK(lines.Add(0, "yes\n", kOutputStart + 1s) == "[0]yes\n");
 }
 
 TEST_CASE("a progress bar is shown step by step") {
   OutputLines lines(Bracket);
-  CHECK(lines.Add(0, "\r10 %", kStart) == "[0]\r");
-  CHECK(lines.Add(0, "\r20 %", kStart) == "[0]10 %\r");
-  CHECK(lines.Add(0, "\rdone\n", kStart) == "[0]20 %\r[0]done\n");
+  CHECK(lines.Add(0, "\r10 %", kOutputStart) == "[0]\r");
+  CHECK(lines.Add(0, "\r20 %", kOutputStart) == "[0]10 %\r");
+  CHECK(lines.Add(0, "\rdone\n", kOutputStart) == "[0]20 %\r[0]done\n");
 }
 
 TEST_CASE("lines of other systems end with two bytes, wherever they are cut") {
   OutputLines lines(Bracket);
-  CHECK(lines.Add(0, "a\r\nb\r", kStart) == "[0]a\r\n");
-  CHECK(lines.Add(0, "\n", kStart) == "[0]b\r\n");
+  CHECK(lines.Add(0, "a\r\nb\r", kOutputStart) == "[0]a\r\n");
+  CHECK(lines.Add(0, "\n", kOutputStart) == "[0]b\r\n");
 }
 
 TEST_CASE("a line without an end does not grow without an end") {
   OutputLines lines(Bracket);
   const std::string piece(OutputLines::kLongest / 2, 'x');
-  CHECK(lines.Add(0, piece, kStart) == "");
-  CHECK(lines.Add(0, piece, kStart) == "[0]" + piece + piece);
+  CHECK(lines.Add(0, piece, kOutputStart) == "");
+  CHECK(lines.Add(0, piece, kOutputStart) == "[0]" + piece + piece);
   CHECK_FALSE(lines.waiting());
 }
 
 TEST_CASE("each line knows when it began") {
   OutputLines lines([](int, OutputTime time) {
-    return std::to_string((time - kStart) / std::chrono::milliseconds(1)) + " ";
+    return std::to_string((time - kOutputStart) / std::chrono::milliseconds(1)) + " ";
   });
-  lines.Add(0, "a", kStart + 1ms);
-  CHECK(lines.Add(0, "b\nc", kStart + 5ms) == "1 ab\n");
-  CHECK(lines.Add(0, "d\n", kStart + 9ms) == "5 cd\n");
+  lines.Add(0, "a", kOutputStart + 1ms);
+  CHECK(lines.Add(0, "b\nc", kOutputStart + 5ms) == "1 ab\n");
+  CHECK(lines.Add(0, "d\n", kOutputStart + 9ms) == "5 cd\n");
 }
 
 TEST_CASE("no byte is lost or moved among those of its rank, however ranks and pieces mix") {
@@ -77,7 +77,7 @@ TEST_CASE("no byte is lost or moved among those of its rank, however ranks and p
   OutputLines lines(Bracket);
   std::vector<std::string> written(3), shown(3);
   std::string all;
-  OutputTime now = kStart;
+  OutputTime now = kOutputStart;
   const auto take = [&](const std::string& text) { all += text; };
   for (int i = 0; i < 2000; ++i) {
     const int rank = static_cast<int>(random() % 3);
