@@ -8,6 +8,9 @@
 #include "models/function_clones.h"
 #include "models/layers/tensor.h"
 
+// Vectors are returned only by functions that are inlined.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 namespace dtrun::models {
 
 DTRUN_KERNEL void Add(const float* __restrict from, size_t count, float* __restrict to) {
@@ -165,85 +168,100 @@ DTRUN_KERNEL_PART void ForEachVector(size_t channels, const Body& body) {
   for (; c < channels; ++c) body(c, std::integral_constant<size_t, 1>());
 }
 
-// One vector of channels.
+// One vector of channels. Written with vectors, since GCC 12 makes none of loops that select.
+template <size_t kLanes>
+struct VectorOf {
+  typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
+};
+template <size_t kLanes>
+using Vector = typename VectorOf<kLanes>::Floats;
+
+template <size_t kLanes>
+DTRUN_KERNEL_PART Vector<kLanes> Load(const float* from) {
+  Vector<kLanes> values;
+  std::memcpy(&values, from, sizeof values);
+  return values;
+}
+
+template <size_t kLanes>
+DTRUN_KERNEL_PART void AddTo(const Vector<kLanes>& terms, double* sums) {
+  for (size_t c = 0; c < kLanes; ++c) sums[c] += double{terms[c]};
+}
+
+// A line of one vector of channels, and dy behind a ReLU of it.
+template <size_t kLanes>
+struct LineOf {
+  Vector<kLanes> scale, offset;
+
+  DTRUN_KERNEL_PART LineOf(const ChannelLines& lines, size_t c)
+      : scale(Load<kLanes>(lines.scale + c)), offset(Load<kLanes>(lines.offset + c)) {}
+  DTRUN_KERNEL_PART Vector<kLanes> At(const Vector<kLanes>& x) const { return scale * x + offset; }
+  DTRUN_KERNEL_PART Vector<kLanes> Passed(const Vector<kLanes>& x, const Vector<kLanes>& dy) const {
+    return At(x) > 0.0f ? dy : Vector<kLanes>{};
+  }
+};
+
 template <size_t kLanes>
 DTRUN_KERNEL_PART void SumLanes(
     const float* x, const ChannelGroup& group, const float* center, double* sums, double* squares) {
+  const auto from = Load<kLanes>(center);
   for (size_t p = 0; p < group.pixels; p += kPixels) {
     const size_t end = std::min(p + kPixels, group.pixels);
-    float sum[kLanes] = {}, square[kLanes] = {};
+    Vector<kLanes> sum = {}, square = {};
     for (size_t q = p; q < end; ++q) {
-      for (size_t c = 0; c < kLanes; ++c) {
-        const float value = x[q * group.block + c] - center[c];
-        sum[c] += value;
-        square[c] += value * value;
-      }
+      const Vector<kLanes> value = Load<kLanes>(x + q * group.block) - from;
+      sum += value;
+      square += value * value;
     }
-    for (size_t c = 0; c < kLanes; ++c) sums[c] += double{sum[c]};
-    for (size_t c = 0; c < kLanes; ++c) squares[c] += double{square[c]};
+    AddTo<kLanes>(sum, sums);
+    AddTo<kLanes>(square, squares);
   }
 }
 
-// The lines from channel c on.
-DTRUN_KERNEL_PART ChannelLines From(const ChannelLines& lines, size_t c) {
-  return {lines.scale + c, lines.offset + c};
-}
-
-// dy behind a ReLU of the line.
-template <bool kRelu>
-DTRUN_KERNEL_PART float Passed(float x, float dy, const ChannelLines& relu, size_t c) {
-  if constexpr (!kRelu) return dy;
-  return relu.scale[c] * x + relu.offset[c] > 0 ? dy : 0;
-}
-
-template <size_t kLanes, bool kRelu>
+template <size_t kLanes, typename Pass>
 DTRUN_KERNEL_PART void SumGradientLanes(
     const float* x, const float* dy, const ChannelGroup& group, const float* center,
-    const ChannelLines& relu, double* sums, double* products) {
+    const Pass& passed, double* sums, double* products) {
+  const auto from = Load<kLanes>(center);
   for (size_t p = 0; p < group.pixels; p += kPixels) {
     const size_t end = std::min(p + kPixels, group.pixels);
-    float sum[kLanes] = {}, product[kLanes] = {};
+    Vector<kLanes> sum = {}, product = {};
     for (size_t q = p; q < end; ++q) {
-      for (size_t c = 0; c < kLanes; ++c) {
-        const size_t at = q * group.block + c;
-        const float passed = Passed<kRelu>(x[at], dy[at], relu, c);
-        sum[c] += passed;
-        product[c] += passed * (x[at] - center[c]);
-      }
+      const auto value = Load<kLanes>(x + q * group.block);
+      const Vector<kLanes> gradient = passed(value, Load<kLanes>(dy + q * group.block));
+      sum += gradient;
+      product += gradient * (value - from);
     }
-    for (size_t c = 0; c < kLanes; ++c) sums[c] += double{sum[c]};
-    for (size_t c = 0; c < kLanes; ++c) products[c] += double{product[c]};
+    AddTo<kLanes>(sum, sums);
+    AddTo<kLanes>(product, products);
   }
 }
 
 template <size_t kLanes, bool kAdds>
 DTRUN_KERNEL_PART void ScaleLanes(
-    const float* __restrict x, const ChannelGroup& group, const ChannelLines& line,
-    const float* __restrict term, float least, float* __restrict y) {
+    const float* x, const ChannelGroup& group, const LineOf<kLanes>& line, const float* term,
+    float least, float* y) {
   for (size_t p = 0; p < group.pixels; ++p) {
     const size_t at = p * group.block;
-    for (size_t c = 0; c < kLanes; ++c) {
-      float value = line.scale[c] * x[at + c] + line.offset[c];
-      if constexpr (kAdds) value += term[at + c];
-      y[at + c] = value < least ? least : value;
-    }
+    Vector<kLanes> value = line.At(Load<kLanes>(x + at));
+    if constexpr (kAdds) value += Load<kLanes>(term + at);
+    value = value < least ? least - Vector<kLanes>{} : value;
+    std::memcpy(y + at, &value, sizeof value);
   }
 }
 
-// Element by element, so that dx may be x.
-template <size_t kLanes, bool kRelu>
+// Vector by vector, so that dx may be x.
+template <size_t kLanes, typename Pass>
 DTRUN_KERNEL_PART void CombineLanes(
     const float* x, const float* dy, const ChannelGroup& group, const float* a,
-    const ChannelLines& line, const ChannelLines& relu, float least, float* dx) {
+    const LineOf<kLanes>& line, const Pass& passed, float least, float* dx) {
+  const auto factor = Load<kLanes>(a);
   for (size_t p = 0; p < group.pixels; ++p) {
-    float values[kLanes];
     const size_t at = p * group.block;
-    for (size_t c = 0; c < kLanes; ++c) {
-      const float passed = Passed<kRelu>(x[at + c], dy[at + c], relu, c);
-      const float value = a[c] * passed + line.scale[c] * x[at + c] + line.offset[c];
-      values[c] = x[at + c] > least ? value : 0;
-    }
-    for (size_t c = 0; c < kLanes; ++c) dx[at + c] = values[c];
+    const auto value = Load<kLanes>(x + at);
+    Vector<kLanes> result = factor * passed(value, Load<kLanes>(dy + at)) + line.At(value);
+    result = value > least ? result : Vector<kLanes>{};
+    std::memcpy(dx + at, &result, sizeof result);
   }
 }
 
@@ -266,10 +284,11 @@ DTRUN_KERNEL void ScaleChannels(
   const float least = relu ? 0.0f : -__builtin_inff();
   ForEachVector(
       group.block, [&](size_t c, auto lanes) __attribute__((always_inline)) {
+        const LineOf<lanes()> of_lanes(line, c);
         if (term != nullptr) {
-          ScaleLanes<lanes(), true>(x + c, group, From(line, c), term + c, least, y + c);
+          ScaleLanes<lanes(), true>(x + c, group, of_lanes, term + c, least, y + c);
         } else {
-          ScaleLanes<lanes(), false>(x + c, group, From(line, c), nullptr, least, y + c);
+          ScaleLanes<lanes(), false>(x + c, group, of_lanes, nullptr, least, y + c);
         }
       });
 }
@@ -281,13 +300,17 @@ DTRUN_KERNEL void GradientSums(
   std::fill_n(products, group.block, 0.0);
   ForEachVector(
       group.block, [&](size_t c, auto lanes) __attribute__((always_inline)) {
-        if (relu != nullptr) {
-          SumGradientLanes<lanes(), true>(
-              x + c, dy + c, group, center + c, From(*relu, c), sums + c, products + c);
-        } else {
-          SumGradientLanes<lanes(), false>(
-              x + c, dy + c, group, center + c, {}, sums + c, products + c);
-        }
+        const auto sum = [&](const auto& passed) __attribute__((always_inline)) {
+          SumGradientLanes<lanes()>(
+              x + c, dy + c, group, center + c, passed, sums + c, products + c);
+        };
+        using V = Vector<lanes()>;
+        if (relu == nullptr)
+          return sum([](const V&, const V& gradient)
+                         __attribute__((always_inline)) { return gradient; });
+        const LineOf<lanes()> line(*relu, c);
+        sum([&](const V& value, const V& gradient)
+                __attribute__((always_inline)) { return line.Passed(value, gradient); });
       });
 }
 
@@ -297,13 +320,17 @@ DTRUN_KERNEL void CombineGradients(
   const float least = mask ? 0.0f : -__builtin_inff();
   ForEachVector(
       group.block, [&](size_t c, auto lanes) __attribute__((always_inline)) {
-        if (relu != nullptr) {
-          CombineLanes<lanes(), true>(
-              x + c, dy + c, group, a + c, From(line, c), From(*relu, c), least, dx + c);
-        } else {
-          CombineLanes<lanes(), false>(
-              x + c, dy + c, group, a + c, From(line, c), {}, least, dx + c);
-        }
+        const auto combine = [&](const auto& passed) __attribute__((always_inline)) {
+          CombineLanes<lanes()>(
+              x + c, dy + c, group, a + c, LineOf<lanes()>(line, c), passed, least, dx + c);
+        };
+        using V = Vector<lanes()>;
+        if (relu == nullptr)
+          return combine([](const V&, const V& gradient)
+                             __attribute__((always_inline)) { return gradient; });
+        const LineOf<lanes()> sign(*relu, c);
+        combine([&](const V& value, const V& gradient)
+                    __attribute__((always_inline)) { return sign.Passed(value, gradient); });
       });
 }
 
