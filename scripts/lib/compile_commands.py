@@ -82,7 +82,8 @@ def main():
     parser.add_argument("targets", nargs="?", default="//...", help="whose sources (default: //...)")
     targets = parser.parse_args().targets
     query = f'mnemonic("CppCompile", {targets})'
-    actions = json.loads(bazel("aquery", "--output=jsonproto", "--noinclude_artifacts", query)).get("actions", [])
+    found = bazel("aquery", "--config=separate", "--output=jsonproto", "--noinclude_artifacts", query)
+    actions = json.loads(found).get("actions", [])
     entries = entries_of(actions, bazel("info", "execution_root").strip())
     with open(os.path.join(ROOT, "compile_commands.json"), "w", encoding="utf-8") as file:
         json.dump(entries, file, indent=1)

@@ -28,6 +28,8 @@ def simulated_kernels(name, srcs, hdrs):
             "-Wno-unused-parameter",
         ],
         target_compatible_with = NEEDS_CUDA,
+        # Files of several folders, which share names.
+        unity = False,
         deps = hdrs + [":device_code"],
         alwayslink = True,
     )

@@ -2,7 +2,8 @@
 
 With --//scripts/bazel:unity, which is the default, the sources of a target are compiled in groups: one file includes up to
 ten of them, so that headers and templates are compiled once per group. A cold build takes half the time. So no two
-sources of a target may define the same name, not even in unnamed namespaces. --config=separate compiles each file by itself.
+sources of a target may define the same name, not even in unnamed namespaces. --config=separate compiles each file by itself,
+and so do libraries with `unity = False`.
 """
 
 _LARGEST_GROUP = 10
@@ -46,8 +47,8 @@ def _grouped_srcs(name, srcs, sources, testonly):
     others = [src for src in srcs if src not in sources]
     return _if_unity(others + [":" + group for group in _groups(name, sources, testonly)], srcs)
 
-def cc_library(name, srcs = [], textual_hdrs = [], testonly = False, **kwargs):
-    sources = _sources(srcs)
+def cc_library(name, srcs = [], textual_hdrs = [], testonly = False, unity = True, **kwargs):
+    sources = _sources(srcs) if unity else []
     if len(sources) > 1:
         srcs = _grouped_srcs(name, srcs, sources, testonly)
         textual_hdrs = textual_hdrs + _if_unity(sources, [])
