@@ -130,11 +130,17 @@ class Move {
 
 // --- reductions ---------------------------------------------------------------------------------
 
+// A sum is an average with divisor 1.
 template <typename Type>
 struct Factors {
   double before, after;
   int divisor;
   bool scaled;
+  __device__ explicit Factors(const CollectiveArgs& args)
+      : before(args.before),
+        after(args.after),
+        divisor(args.op == kAverage ? args.divisor : 1),
+        scaled(args.scaled != 0) {}
   __device__ typename Type::A Before(typename Type::S value) const {
     const typename Type::A wide = Type::Widen(value);
     return scaled ? Scaled(wide, before) : wide;
@@ -164,7 +170,7 @@ __device__ void ReduceElements(
     const CollectiveArgs& args, const Ends& ends, uint64_t first, uint64_t count, Lanes lanes) {
   using S = typename Type::S;
   using A = typename Type::A;
-  const Factors<Type> factors{args.before, args.after, args.divisor, args.scaled != 0};
+  const Factors<Type> factors(args);
   for (uint64_t i = first + lanes.mine; i < count; i += lanes.count) {
     A waiting[8];
     int top = 0;
@@ -215,7 +221,7 @@ template <typename Type, typename Op, int kInputs, int kAtOnce>
 __device__ uint64_t
 ReduceVectors(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
   constexpr uint64_t kLanes = 16 / sizeof(typename Type::S);
-  const Factors<Type> factors{args.before, args.after, args.divisor, args.scaled != 0};
+  const Factors<Type> factors(args);
   const uint4* inputs[kInputs];
   for (int k = 0; k < kInputs; ++k) inputs[k] = reinterpret_cast<const uint4*>(ends.inputs[k]);
   const uint64_t vectors = count / kLanes;
@@ -234,7 +240,7 @@ __device__ uint64_t
 ReduceVectorsOfAny(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
   using S = typename Type::S;
   constexpr int kLanes = 16 / sizeof(S), kAtOnce = 4;
-  const Factors<Type> factors{args.before, args.after, args.divisor, args.scaled != 0};
+  const Factors<Type> factors(args);
   const uint64_t vectors = count / kLanes;
   for (uint64_t at = lanes.mine; at < vectors; at += lanes.count) {
     typename Type::A waiting[8][kLanes];
@@ -292,7 +298,10 @@ struct ByOp {
   __device__ static void Reduce(
       const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
     switch (args.op) {
-      case kSum: return cuda::Reduce<Type, Sum, kVectors>(args, ends, count, lanes);
+      // Of floats, the product with 1 has the sum's bits: one kernel less to compile for each type.
+      case kSum:
+        if constexpr (!kVectors) return cuda::Reduce<Type, Sum, false>(args, ends, count, lanes);
+        [[fallthrough]];
       case kAverage: return cuda::Reduce<Type, Average, kVectors>(args, ends, count, lanes);
       case kMin: return cuda::Reduce<Type, Min, false>(args, ends, count, lanes);
       case kMax: return cuda::Reduce<Type, Max, false>(args, ends, count, lanes);
