@@ -19,8 +19,11 @@ _unity_source = rule(
     attrs = {"srcs": attr.label_list(allow_files = [".cc"])},
 )
 
+# Of targets of this repository; others are compiled as they are.
 def _sources(srcs):
-    return [src for src in srcs if src.endswith(".cc")] if type(srcs) == type([]) else []
+    if native.repository_name() != "@" or type(srcs) != type([]):
+        return []
+    return [src for src in srcs if src.endswith(".cc")]
 
 # Targets that include the sources, in groups of nearly the same size.
 def _groups(name, sources, testonly):
