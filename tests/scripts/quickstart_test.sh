@@ -6,14 +6,14 @@ source tests/scripts/stories.sh
 estimate() { run python3 "$tree/scripts/lib/quickstart_estimate.py" "$@"; }
 
 build_time() {
-  # 436 files, three quarters of them compiled, of 6 s on 2 cores and Bazel's start, of 2 files: (2 + 327 / 2) * 6 s = 993 s
+  # 436 files in groups, a third of the measured file's time each, of 6 s on 2 cores, and Bazel's start: (2 + 148 / 2) * 6 s = 457 s
   estimate build --unit-s 6 --cores 2 --source-files 436
-  expect_equal "$output" $'990\nbuilding takes about 16 min 30 s on these 2 cores, measured: one file in 6.0 s'
+  expect_equal "$output" $'450\nbuilding takes about 7 min 30 s on these 2 cores, measured: one file in 6.0 s'
   estimate build --unit-s 6 --cores 1 --source-files 436 --partly
-  expect_output "building takes at most about 33 min on this one core (a part of it is built already)"
-  # (2 + (327 + 39) / 2) * 6 s
+  expect_output "building takes at most about 15 min on this one core (a part of it is built already)"
+  # (2 + (148 + 30) / 2) * 6 s
   estimate build --unit-s 6 --cores 2 --source-files 436 --cuda
-  expect_output "18 min 30 s on"
+  expect_output "about 9 min on"
 }
 story "the build's time is the measured file's, times the files, over the cores" build_time
 
@@ -21,7 +21,7 @@ many_cores() {
   estimate build --unit-s 2 --cores 1000 --source-files 436
   expect_equal "${output%%$'\n'*}" 15 # (2 + 6) * 2 s
   estimate build --unit-s 2 --cores 1000 --source-files 436 --cuda
-  expect_equal "${output%%$'\n'*}" 60 # (2 + 27) * 2 s, to the next ten
+  expect_equal "${output%%$'\n'*}" 40 # (2 + 17) * 2 s, to the next five
 }
 story "with many cores the longest file decides" many_cores
 
