@@ -37,11 +37,11 @@ struct CollectiveTraits {
   };
   /// Ranks that have an input or an output.
   enum class Ranks : uint8_t { kNone, kAll, kRoot, kAllButRoot };
-  /// What lies in an input or an output.
+  /// The content of an input or an output.
   enum class Layout : uint8_t {
     kWhole,   ///< as many elements on every rank that has one
     kByRank,  ///< the parts of all ranks one after the other; counts may say how long they are
-    kPart,    ///< this rank's part of what lies by rank on the other side
+    kPart,    ///< this rank's part of the other side, which is kByRank
   };
 
   CollectiveKind kind;

@@ -35,7 +35,7 @@ bool DealsRootsParts(CollectiveKind kind) {
   return TraitsOf(kind).input == Layout::kByRank && TraitsOf(kind).inputs == Ranks::kRoot;
 }
 
-// What the ranks own of the result is a part each.
+// Each rank owns a part of the result.
 bool HasShares(CollectiveKind kind) {
   return Combines(kind) && TraitsOf(kind).input == Layout::kByRank;
 }
@@ -346,7 +346,8 @@ uint64_t Calls::PartOf(const Call& call) const {
   return whole ? call.count / static_cast<uint64_t>(size_) : call.count;
 }
 
-// To a root that moves data the own part counts as well, though it may stay where it is.
+// Whether data goes from one rank to the other. A root also sends to itself, though backends may
+// leave that part in place.
 bool Calls::Move(int source, int destination) const {
   if (traits().does != base::CollectiveTraits::Does::kMove) return false;
   const bool to_root = traits().outputs == Ranks::kRoot;

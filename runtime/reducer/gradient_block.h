@@ -37,15 +37,15 @@ class GradientBlock {
   /// After the plan has changed: between gradients there are zeros again.
   void Clear();
 
-  /// What the trainer has written comes before what is reduced from now on, and what has been
-  /// reduced before what the trainer reads from now on.
+  /// Reductions from now on see all writes of the trainer so far.
   virtual void BeginReduction() = 0;
+  /// Reads of the trainer from now on see all reductions so far.
   virtual void EndReductions() = 0;
 
   /// Collective. Gradients may be reduced where the trainer has them.
   virtual void Register(
       ops::Communicator& communicator, const std::vector<Gradient>& gradients) = 0;
-  /// Waits for what has been enqueued. Returns whether no peer reads or writes here any more;
+  /// Waits for enqueued work. Returns whether no peer reads or writes here any more;
   /// `works` are the reductions of this step.
   virtual bool IsIdle(const std::vector<ops::Work>& works) = 0;
   /// Peers may read and write here for ever.
