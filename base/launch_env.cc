@@ -118,6 +118,10 @@ std::string EndedNote(const std::string& shutdown_note, int rank) {
   return Text(shutdown_note.substr(0, shutdown_note.rfind('/') + 1), "ended.", rank);
 }
 
+std::string InitNote(const std::string& shutdown_note) { return Text(shutdown_note, ".init"); }
+
+std::string JoinedNote(const std::string& shutdown_note) { return Text(shutdown_note, ".joined"); }
+
 int HostOfRank(const std::vector<HostSlots>& hosts, int rank) {
   int host = 0;
   for (; rank >= hosts[static_cast<size_t>(host)].slots; ++host)

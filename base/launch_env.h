@@ -70,6 +70,12 @@ std::optional<LaunchEnv> ReadLaunchEnv(const GetEnv& get);
 /// was, has ended. It is there on the first host alone, and for ranks that are no servers.
 std::string EndedNote(const std::string& shutdown_note, int rank);
 
+/// The file beside `shutdown_note` that exists while this rank is in Init. It holds three numbers:
+/// the process, and the options timeout_s and stall_warning_s. When the rank has joined the job,
+/// the file becomes JoinedNote.
+std::string InitNote(const std::string& shutdown_note);
+std::string JoinedNote(const std::string& shutdown_note);
+
 /// Index of the host that rank `rank` runs on. `rank` is in range.
 int HostOfRank(const std::vector<HostSlots>& hosts, int rank);
 

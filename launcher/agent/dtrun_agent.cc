@@ -22,6 +22,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/launch_env.h"
@@ -29,6 +30,7 @@
 #include "base/version.h"
 #include "launcher/agent/left_overs.h"
 #include "launcher/agent/rank_streams.h"
+#include "launcher/agent/rank_view.h"
 #include "launcher/engines/executables.h"
 #include "launcher/engines/mpirun.h"
 #include "launcher/networks/network_survey.h"
@@ -49,6 +51,7 @@ using std::chrono::milliseconds;
 
 constexpr size_t kMostQueued = 1 << 20;
 constexpr milliseconds kDrainTime{1000};
+constexpr milliseconds kBetweenLooks{500};
 
 std::string FolderBase() {
   const std::string base = base::ProcessEnv("TMPDIR").value_or("");
@@ -63,6 +66,7 @@ struct Wrapper {
   pid_t starter = -1;   // of that: Open MPI's daemon, mpirun or dtrun_local
   int rank = -1;        // until its hello
   MemoryCgroup memory;  // of its program
+  RankView view;
   bool ended = false;
 };
 
@@ -77,18 +81,47 @@ class Agent {
     while (!dtrun_is_gone_ && !done_) {
       // A dtrun that has stopped itself says nothing.
       const bool silent = host_timeout_.count() > 0 && !stopped_;
-      poller_.Wait(silent ? host_timeout_ / 4 : milliseconds(-1));
+      const milliseconds longest = silent ? host_timeout_ / 4 : milliseconds(-1);
+      poller_.Wait(wrappers_.empty() && !ending_ ? longest : kBetweenLooks);
       if (silent && std::chrono::steady_clock::now() - heard_ > host_timeout_) break;
+      LookAtRanks();
       streams_.SetPaused(dtrun_.queued() > kMostQueued);
       if (ending_ && !done_) FinishIfPossible();
     }
     if (!done_) KillRanks();
-    if (own_folder_ && daemon_ > 0 && !IsRunning(daemon_)) RemoveSessionFolder(session_folder_);
     dtrun_.Flush();
+    EndDaemon();
     return done_ ? 0 : 1;
   }
 
  private:
+  static bool IsRunning(pid_t process) {
+    const auto view = ViewProcess(process);
+    return view && view->running();
+  }
+
+  // Open MPI's daemon on another host ends when mpirun says so or is gone, unless it is stopped.
+  void EndDaemon() {
+    if (!own_folder_ || daemon_ <= 0) return;
+    const auto end_by = std::chrono::steady_clock::now() + kDrainTime;
+    while (IsRunning(daemon_) && std::chrono::steady_clock::now() < end_by)
+      std::this_thread::sleep_for(milliseconds(10));
+    if (IsRunning(daemon_)) kill(daemon_, SIGKILL);
+    RemoveSessionFolder(session_folder_);
+  }
+
+  void LookAtRanks() {
+    const auto now = std::chrono::steady_clock::now();
+    if (stopped_ || now - looked_ < kBetweenLooks) return;
+    looked_ = now;
+    if (daemon_ > 0) stopped_daemon_.Look(daemon_);
+    for (auto& [connection, wrapper] : wrappers_) {
+      if (wrapper.rank < 0 || wrapper.ended) continue;
+      if (auto state = wrapper.view.Look())
+        dtrun_.Send({FrameType::kState, wrapper.rank, *std::move(state)});
+    }
+  }
+
   void Obey(const Frame& frame) {
     heard_ = std::chrono::steady_clock::now();
     try {
@@ -106,7 +139,8 @@ class Agent {
         dtrun_.Send({FrameType::kRoutes, -1, NetworkSurvey::OwnRoutes(body).dump()});
       if (frame.type == FrameType::kAskProgress) dtrun_.Send(ProgressFrame(FlightFolder(folder_)));
       if (frame.type == FrameType::kEnd) BeginEnd(body.at("flights"), body.at("traces"));
-      if (frame.type == FrameType::kNotice) PassNotice();
+      if (frame.type == FrameType::kNotice) PassToWrappers({FrameType::kNotice});
+      if (frame.type == FrameType::kTerminate) Terminate();
       if (frame.type == FrameType::kRankEnded)
         std::ofstream(base::EndedNote(ShutdownNote(folder_, 0), frame.rank)).flush();
       if (frame.type == FrameType::kStop || frame.type == FrameType::kContinue)
@@ -200,7 +234,8 @@ class Agent {
       if (wrapper.rank >= 0 || wrapper.files.size() != 2 || expected_.erase(frame.rank) == 0)
         throw LaunchError(ExitCode::kInternal, "this rank was not expected");
       wrapper.rank = frame.rank;
-      wrapper.starter = ParentOf(wrapper.process);
+      wrapper.starter = ViewProcess(wrapper.process).value_or(ProcessView()).parent;
+      wrapper.view = RankView(folder_, frame.rank, wrapper.process);
       daemon_ = wrapper.starter;
       session_folder_ = frame.body;
       for (int i = 0; i < 2; ++i)
@@ -213,10 +248,13 @@ class Agent {
           connection, welcome, reads ? std::vector<int>{input_->reader()} : std::vector<int>{});
       if (reads) input_->CloseReader();
       if (stopped_) SignalGroupOf(wrapper.process, SIGSTOP);
+      if (terminating_) PassToWrappers({FrameType::kTerminate});
     } else if (frame.type == FrameType::kTakes && wrapper.rank >= 0) {
       dtrun_.Send({FrameType::kNoticed, wrapper.rank, frame.body});
     } else if (frame.type == FrameType::kProgram && wrapper.rank >= 0) {
-      wrapper.memory = MemoryCgroup::Of(json::parse(frame.body).at("pid"));
+      const pid_t program = json::parse(frame.body).at("pid");
+      wrapper.memory = MemoryCgroup::Of(program);
+      wrapper.view.SetProgram(program);
       dtrun_.Send({FrameType::kStarted, wrapper.rank, frame.body});
     } else if (frame.type == FrameType::kExit && wrapper.rank >= 0) {
       SayEnded(wrapper, json::parse(frame.body));
@@ -230,8 +268,10 @@ class Agent {
         {"end", told.at("end")},
         {"value", told.at("value")},
         {"age_ns", AgeOf(told)},
+        {"at_ns", MonotonicNs() - AgeOf(told)},
         {"in_order", std::filesystem::exists(ShutdownNote(folder_, wrapper.rank), ignored)},
-        {"orphaned", !IsRunning(wrapper.starter)}};
+        {"orphaned", !IsRunning(wrapper.starter)},
+        {"alone", told.value("alone", false)}};
     if (told.at("value") != 0) body["facts"] = JsonOf(FactsOf(wrapper, told));
     dtrun_.Send(
         {FrameType::kEnded, wrapper.rank,
@@ -263,10 +303,18 @@ class Agent {
     wrappers_.erase(connection);
   }
 
-  void PassNotice() {
-    const std::string notice = Encode({FrameType::kNotice});
+  void PassToWrappers(const Frame& frame) {
+    const std::string bytes = Encode(frame);
     for (const auto& [connection, wrapper] : wrappers_)
-      send(connection, notice.data(), notice.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+  // A stopped program takes its SIGTERM only when it goes on.
+  void Terminate() {
+    terminating_ = true;
+    stopped_ = false;
+    PassToWrappers({FrameType::kTerminate});
+    for (const auto& [connection, wrapper] : wrappers_) SignalGroupOf(wrapper.process, SIGCONT);
   }
 
   void SetStopped(bool stopped) {
@@ -322,7 +370,9 @@ class Agent {
   std::map<int, Wrapper> wrappers_;  // by connection
   RankStreams streams_{poller_, [this](Frame frame) { dtrun_.Send(frame); }};
   std::unique_ptr<RankInput> input_;  // of rank 0
-  bool stopped_ = false, dtrun_is_gone_ = false;
+  StoppedHelper stopped_daemon_;
+  bool stopped_ = false, terminating_ = false, dtrun_is_gone_ = false;
+  std::chrono::steady_clock::time_point looked_ = {};
   bool ending_ = false, send_flights_ = false, send_traces_ = false, done_ = false;
   milliseconds host_timeout_{0};  // without a word of dtrun's, it is gone; 0: never
   std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();

@@ -27,27 +27,7 @@ bool IsOfJob(const std::filesystem::path& process, const std::string& variable) 
   return ('\0' + environment).find('\0' + variable + '\0') != std::string::npos;
 }
 
-// What follows the name in /proc/PID/stat, which may hold anything itself: " S PARENT ...".
-std::optional<std::string> StateOf(pid_t process) {
-  const std::string stat = ReadFileOfSystem(base::Text("/proc/", process, "/stat")).value_or("");
-  const size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos || stat.size() < name_end + 4) return std::nullopt;
-  return stat.substr(name_end + 2);
-}
-
 }  // namespace
-
-pid_t ParentOf(pid_t process) {
-  const std::optional<std::string> state = StateOf(process);
-  if (!state) return -1;
-  const std::string parent = state->substr(2, state->find(' ', 2) - 2);
-  return static_cast<pid_t>(base::ParseInteger(parent).value_or(-1));
-}
-
-bool IsRunning(pid_t process) {
-  const std::optional<std::string> state = StateOf(process);
-  return state && state->front() != 'Z' && state->front() != 'X';
-}
 
 void SignalGroupOf(pid_t process, int signal) {
   const pid_t group = getpgid(process);

@@ -13,13 +13,12 @@
 
 namespace dtrun::launcher {
 
-bool IsIdleWarning(std::string_view line) {
-  return line.find("plm:rsh: Warning: setpgid(") != std::string_view::npos ||
-         line.starts_with("[warn] Epoll ");
-}
-
-EngineMessages::EngineMessages(Poller& poller, bool show_idle_warnings, Show show)
-    : poller_(poller), show_idle_warnings_(show_idle_warnings), show_(std::move(show)) {
+EngineMessages::EngineMessages(
+    Poller& poller, const LaunchEngine& engine, bool show_idle_warnings, Show show)
+    : poller_(poller),
+      engine_(engine),
+      show_idle_warnings_(show_idle_warnings),
+      show_(std::move(show)) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw LaunchError(ExitCode::kInternal, base::Text("cannot make a pipe: ", strerror(errno)));
@@ -65,12 +64,24 @@ bool EngineMessages::ReadSome() {
   return true;
 }
 
+void EngineMessages::Sort(std::string_view line, std::string& shown) {
+  switch (engine_.Sort(line)) {
+    case EngineLine::kIdleWarning:
+      if (show_idle_warnings_) shown += line;
+      break;
+    case EngineLine::kEvent:
+      events_ += line;
+      if (events_.size() > kMostEvents) events_.erase(0, events_.size() - kMostEvents);
+      break;
+    case EngineLine::kWords: shown += line; break;
+  }
+}
+
 void EngineMessages::ShowLines() {
   std::string shown;
   size_t begin = 0;
   for (size_t end; (end = unfinished_.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const std::string_view line(unfinished_.data() + begin, end + 1 - begin);
-    if (show_idle_warnings_ || !IsIdleWarning(line)) shown += line;
+    Sort({unfinished_.data() + begin, end + 1 - begin}, shown);
   }
   unfinished_.erase(0, begin);
   if (unfinished_.size() >= kLongest) shown += std::exchange(unfinished_, "") + '\n';

@@ -2,6 +2,7 @@
 #define DTRUN_LAUNCHER_ENGINES_LAUNCH_ENGINE_H_
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/launch_env.h"
@@ -43,6 +44,13 @@ struct EngineCall {
   std::vector<std::string> program;
 };
 
+/// What a line is that an engine's program writes to its stderr.
+enum class EngineLine {
+  kWords,        ///< for people
+  kIdleWarning,  ///< a warning although nothing is wrong and nobody can do anything about it
+  kEvent,        ///< the program's record of what has happened, for Explain
+};
+
 /// One way to start the ranks of a job. Each is a row of LaunchEngines(); nothing outside this
 /// folder knows the name of one. Stateless and thread-safe.
 class LaunchEngine {
@@ -78,8 +86,14 @@ class LaunchEngine {
   /// Removes variables that another engine's job has left and that would speak of that job. Pure.
   virtual void CleanEnvironment(Variables& environment) const = 0;
 
-  /// Explains an exit code of the program where no rank's record says more. Pure.
-  virtual EngineEnd Explain(int exit_code, const std::vector<base::HostSlots>& hosts) const = 0;
+  /// Pure.
+  virtual EngineLine Sort(std::string_view line) const = 0;
+
+  /// Explains an exit code of the program where no rank's record says more. `events`: lines that
+  /// Sort calls so. Pure.
+  virtual EngineEnd Explain(
+      int exit_code, const std::vector<base::HostSlots>& hosts,
+      const std::string& events = "") const = 0;
 };
 
 /// All engines. The first is the default.

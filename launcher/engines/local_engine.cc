@@ -46,7 +46,10 @@ class Local final : public LaunchEngine {
     });
   }
 
-  EngineEnd Explain(int exit_code, const std::vector<base::HostSlots>&) const override {
+  EngineLine Sort(std::string_view) const override { return EngineLine::kWords; }
+
+  EngineEnd Explain(
+      int exit_code, const std::vector<base::HostSlots>&, const std::string&) const override {
     return {
         {static_cast<int>(ExitCode::kInternal),
          Text("no rank could be started (dtrun_local ended with code ", exit_code, ")")},

@@ -93,6 +93,8 @@ std::vector<Words> OwnOptions(const EngineCall& call) {
       {"--mca", "odls_base_sigkill_timeout", "0"},
       // A rank dies with the thread that forked it, so that must be mpirun's main one.
       {"--mca", "odls_base_num_threads", "0"},
+      // mpirun then says who has called MPI_Abort (Sort), which its exit code does not.
+      {"--mca", "state_base_verbose", "1"},
   };
   for (const Words& option : HostOptions(call.placement)) options.push_back(option);
   // Otherwise mpirun wants an ssh even if there is no other host.
@@ -150,8 +152,27 @@ class Mpirun final : public LaunchEngine {
   Words Argv(const EngineCall& call) const override { return MpirunArgv(call); }
   void CleanEnvironment(Variables&) const override {}  // mpirun sets its variables anew
 
-  EngineEnd Explain(int exit_code, const std::vector<base::HostSlots>& hosts) const override {
-    // MPI_Abort makes mpirun end all ranks alike.
+  // Warnings although nothing is wrong:
+  //
+  //   [h1:812] plm:rsh: Warning: setpgid(831,831) failed in parent with errno=Permission denied(13)
+  //     An ssh has called exec before mpirun got to put it into a group of its own, where it was
+  //     going to put itself.
+  //   [warn] Epoll MOD(1) on fd 27 failed. Old events were 6; ...: Bad file descriptor
+  //     libevent is late to learn that a connection which has ended is closed.
+  //
+  // An event (state_base_verbose):
+  //
+  //   [h1:812] [[4695,0],0] ACTIVATE PROC [[4695,1],1] STATE CALLED ABORT AT pmix_server_gen.c:198
+  EngineLine Sort(std::string_view line) const override {
+    const auto has = [&](const char* words) { return line.find(words) != std::string_view::npos; };
+    if (has(kProcess) || has("] ACTIVATE JOB ")) return EngineLine::kEvent;
+    const bool idle = has("plm:rsh: Warning: setpgid(") || line.starts_with("[warn] Epoll ");
+    return idle ? EngineLine::kIdleWarning : EngineLine::kWords;
+  }
+
+  EngineEnd Explain(
+      int exit_code, const std::vector<base::HostSlots>& hosts,
+      const std::string& events) const override {
     return {
         {static_cast<int>(ExitCode::kUnavailable),
          base::Text(
@@ -159,9 +180,54 @@ class Mpirun final : public LaunchEngine {
              exit_code, "); --verbose shows what it says")},
         " without MPI_Finalize; Open MPI then ended the job",
         exit_code == kDaemonLost ? "Open MPI's daemon" : "",
-        {exit_code,
-         base::Text("a rank called MPI_Abort with code ", exit_code, " (", more_words(), ")"), -1,
-         true}};
+        Unexplained(exit_code, hosts, events),
+        FirstRank(events, kKilled, base::RankCount(hosts))};
+  }
+
+ private:
+  static constexpr const char* kProcess = "] ACTIVATE PROC [[";
+  static constexpr const char* kAborts = " STATE CALLED ABORT ";
+  static constexpr const char* kKilled = " STATE ABORTED BY SIGNAL ";
+  static constexpr int kToldToEnd = 1;  // what mpirun ends with after SIGTERM, SIGINT or SIGHUP
+
+  // The rank of the event's process, "[[4695,1],7]"; negative: a daemon, or no rank.
+  static int RankIn(std::string_view event) {
+    const size_t begin = event.find(kProcess) + std::string_view(kProcess).size();
+    const size_t job = event.find(',', begin), rank = event.find("],", begin);
+    if (job == std::string_view::npos || rank == std::string_view::npos || event[job + 1] == '0')
+      return -1;
+    const size_t end = event.find(']', rank + 2);
+    return static_cast<int>(
+        base::ParseInteger(std::string(event.substr(rank + 2, end - rank - 2))).value_or(-1));
+  }
+
+  // The rank of the first such event; -1: there is none.
+  static int FirstRank(const std::string& events, const char* state, int ranks) {
+    for (const std::string& event : base::Split(events, '\n')) {
+      const int rank = event.find(state) != std::string::npos ? RankIn(event) : -1;
+      if (rank >= 0 && rank < ranks) return rank;
+    }
+    return -1;
+  }
+
+  // MPI_Abort makes mpirun end all ranks alike.
+  static Verdict Unexplained(
+      int exit_code, const std::vector<base::HostSlots>& hosts, const std::string& events) {
+    const int rank = FirstRank(events, kAborts, base::RankCount(hosts));
+    if (rank >= 0) {
+      const std::string& host = hosts[static_cast<size_t>(base::HostOfRank(hosts, rank))].name;
+      return {
+          exit_code,
+          base::Text("rank ", rank, " on ", host, " called MPI_Abort with code ", exit_code), rank,
+          true};
+    }
+    const int internal = static_cast<int>(ExitCode::kInternal);
+    if (exit_code == kToldToEnd)
+      return {internal, "mpirun was told to end by a signal from outside; its ranks were ended"};
+    return {
+        internal, base::Text(
+                      "mpirun ended the job with code ", exit_code,
+                      " though no rank had failed; --verbose shows what it says")};
   }
 };
 

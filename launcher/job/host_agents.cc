@@ -50,6 +50,9 @@ using base::Text;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
+// How long an agent may take to end once the channel to it is closed.
+constexpr std::chrono::seconds kAgentEnds{3};
+
 std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
   std::vector<std::string> names;
   for (const base::HostSlots& host : hosts) names.push_back(host.name);
@@ -71,6 +74,7 @@ struct HostAgents::Host {
   bool ready = false, done = false, gone = false, stopped = false;
   std::optional<LaunchError> refusal = std::nullopt;
   HostClock clock = {};
+  StoppedHelper stopped_process = {};
 };
 
 HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
@@ -96,7 +100,7 @@ HostAgents::~HostAgents() {
     host->complaints.reset();
     // What carries the channel may not notice that it has ended.
     if (host->remote && !host->done) kill(-host->process, SIGKILL);
-    waitpid(host->process, nullptr, 0);
+    AwaitChild(host->process, kAgentEnds);
   }
 }
 
@@ -158,7 +162,10 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
       case FrameType::kEnded:
       case FrameType::kFlight:
       case FrameType::kNoticed:
-      case FrameType::kProgress: reports_.Hear(frame, host.ranks, MonotonicNs()); break;
+      case FrameType::kState:
+      case FrameType::kProgress:
+        reports_.Hear(frame, host.ranks, MonotonicNs(), ClockOf(host));
+        break;
       case FrameType::kTrace:
         CheckRank(frame, host.ranks);
         HearTrace(frame);
@@ -193,7 +200,11 @@ void HostAgents::HearReady(Host& host, const Frame& frame) {
 
 void HostAgents::HearEnd(Host& host, const std::string& why) {
   const bool known = std::exchange(host.gone, true);  // as silent
-  if (host.done || ending_ || known) return;
+  if (host.done || known) return;
+  // The end of the job has begun: the ranks of this host may not have been heard of to the end.
+  if (ending_ && host.remote && host.ready)
+    lost_at_end_ = Text("the connection to ", host.name, " was lost");
+  if (ending_) return;
   std::string reason = why.empty() ? host.complaints->LastLine() : why;
   if (!host.ready) {
     host.complaints->Drain();
@@ -247,6 +258,16 @@ void HostAgents::Beat() {
              "host ", host->name, " was lost: nothing was heard of it for ",
              std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout).count(), " s")});
   }
+}
+
+void HostAgents::ContinueStopped() {
+  for (const auto& host : hosts_)
+    if (!host->gone && !host->done) host->stopped_process.Look(host->process);
+}
+
+std::optional<int64_t> HostAgents::ClockOf(const Host& host) {
+  if (!host.remote) return 0;
+  return host.clock.looks() > 0 ? std::optional(host.clock.offset().offset_ns) : std::nullopt;
 }
 
 void HostAgents::SpareLostHost() {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,10 +62,14 @@ class HostAgents {
   void Beat();
   /// Why the job cannot go on: "host h2 was lost: ..."; "" if it can.
   std::string lost() const { return losses_.empty() ? "" : losses_.front().why; }
+  /// The connection to a host that ended while agents gave their last words; "": none did.
+  const std::string& lost_at_end() const { return lost_at_end_; }
   /// The number of that host.
   size_t lost_host() const { return losses_.front().host; }
   /// The job goes on without it.
   void SpareLostHost();
+  /// Continues agents, or what leads to them, that something else has stopped.
+  void ContinueStopped();
 
   /// Tells host 0 that `rank`, of any host, has ended: EndedNote of base/launch_env.h.
   void TellEnded(int rank);
@@ -82,6 +87,9 @@ class HostAgents {
   /// Tells the ranks that the job is going to be ended; what they have answered since.
   void GiveNotice();
   NoticeAnswers answers() const { return reports_.answers(); }
+
+  /// Sends SIGTERM to the programs of all ranks. The engine hears of none of their ends.
+  void Terminate() { SendToAll(FrameType::kTerminate); }
 
   /// Stops the ranks of all hosts; lets them go on. No host counts as lost for what it has not said
   /// before Continue.
@@ -130,6 +138,7 @@ class HostAgents {
   void HearTrace(const Frame& frame);
   void HearPong(Host& host, const Frame& frame);
   static void Ping(Host& host);
+  static std::optional<int64_t> ClockOf(const Host& host);
 
   Poller& poller_;
   AgentPlan plan_;
@@ -143,7 +152,7 @@ class HostAgents {
     std::string why;
   };
   std::deque<Loss> losses_;
-  std::string trace_folder_;
+  std::string lost_at_end_, trace_folder_;
   std::map<int, uint64_t> traced_bytes_;  // by rank
   std::chrono::steady_clock::time_point traced_ = {};
   bool ending_ = false, paused_ = false;

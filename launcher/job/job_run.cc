@@ -22,6 +22,7 @@
 #include "launcher/job/job_results.h"
 #include "launcher/job/job_terminal.h"
 #include "launcher/job/lost_workers.h"
+#include "launcher/job/rank_watch.h"
 #include "launcher/job/supervisor.h"
 #include "launcher/output/output.h"
 #include "launcher/plan/job_plan.h"
@@ -61,6 +62,12 @@ class Job {
             {.notice =
                  [this] {
                    if (agents_) agents_->GiveNotice();
+                 },
+             .terminate =
+                 [this] {
+                   if (!agents_ || agents_->running() == 0) return false;
+                   agents_->Terminate();
+                   return true;
                  },
              .pause =
                  [this] {
@@ -129,8 +136,12 @@ class Job {
 
   // Time in which the job is stopped does not count.
   void Wait(milliseconds longest) {
+    const auto begin = Clock::now();
     poller_.Wait(longest);
+    // Whatever has stopped this process may have stopped the ranks too.
+    if (Clock::now() - begin > longest + milliseconds(1000)) rank_watch_.Restart(MonotonicNs());
     const Clock::duration stopped = pause_->Tick();
+    if (stopped > Clock::duration::zero()) rank_watch_.Restart(MonotonicNs());
     for (Clock::time_point* limit : {&start_by_, &end_by_})
       if (*limit != Clock::time_point::max()) *limit += stopped;
   }
@@ -161,6 +172,36 @@ class Job {
     if (const auto late = JudgeLate(agents_->records(), plan_.call.placement, grace_, now.count()))
       End(*late);
     CareForWorkers();
+    WatchRanks();
+  }
+
+  // A job that would wait for ever is warned of, then ended.
+  void WatchRanks() {
+    if (supervisor_.ContinueIfStopped())
+      Say(Text(
+          "warning: ", plan_.call.engine->program(), " (pid ", supervisor_.process(),
+          ") was stopped by a signal from outside, and was continued"));
+    agents_->ContinueStopped();
+    if (options_.servers > 0 || ended_ || supervisor_.interruption() != 0) return;
+    const std::vector<ExitRecord> records = agents_->records();
+    if (auto verdict = rank_watch_.Judge(records, MonotonicNs())) return End(*std::move(verdict));
+    if (rank_watch_.EngineHangs(records, MonotonicNs())) return EndHangingEngine(records);
+    for (const std::string& line : rank_watch_.Warnings(records, MonotonicNs())) Say(line);
+  }
+
+  void EndHangingEngine(const std::vector<ExitRecord>& records) {
+    const auto failed = [](const ExitRecord& record) {
+      return HasFailed(record) || IsGone(record);
+    };
+    const std::string program = plan_.call.engine->program();
+    if (std::none_of(records.begin(), records.end(), failed)) {
+      Say(Text(
+          "warning: all ranks have ended, and ", program, " has not within ",
+          RankWatch::kEngineReacts.count(), " s: it was ended"));
+      return End({0, "", -1, true}, kWithoutHost);
+    }
+    const EngineEnd engine = plan_.call.engine->Explain(1, plan_.call.placement);
+    End(JudgeFailure(records, 1, plan_.call.placement, engine), kWithoutHost);
   }
 
   bool CanSpareHost() const {
@@ -205,7 +246,8 @@ class Job {
     const bool hides =
         plan_.call.recovers && plan_.call.quiet && plan_.call.engine->blames_lost_ranks();
     messages_.emplace(
-        poller_, options_.verbose, [this](std::string_view lines) { output_.WriteOthers(lines); });
+        poller_, *plan_.call.engine, options_.verbose,
+        [this](std::string_view lines) { output_.WriteOthers(lines); });
     folder_.SetUser(supervisor_.Start(argv_, plan_.environment, hides ? -1 : messages_->writer()));
     messages_->HandedOver();
     if (results_.wants_traces()) agents_->LookAtClocks();
@@ -214,6 +256,7 @@ class Job {
     while (!supervisor_.ended()) {
       Wait(output_.waiting() ? OutputLines::kPatience / 2 : milliseconds(500));
       Interrupt();
+      if (supervisor_.ranks_terminate() && agents_->running() == 0) supervisor_.EndProcess();
       if (input_) input_->Tick();
       agents_->Beat();
       CheckTime();
@@ -226,6 +269,7 @@ class Job {
     spared.push_back(folder_.keeper());
     supervisor_.KillLeftOvers(spared);
     messages_->Finish();
+    events_ = messages_->events();
     messages_.reset();
     folder_.SetUser(0);
   }
@@ -261,6 +305,7 @@ class Job {
     const auto begin = Clock::now();
     while (!agents_->Done() && Clock::now() < std::max(begin, agents_->traced()) + kLastWords) {
       Wait(milliseconds(100));
+      agents_->ContinueStopped();
       CareForOutput();
     }
   }
@@ -287,9 +332,18 @@ class Job {
               plan_.call.engine->program(), " was killed by ", SignalName(WTERMSIG(status)),
               "; its ranks were ended")};
     if (WEXITSTATUS(status) == 0) return {0, "", -1, true};
-    return JudgeFailure(
-        story_.records, WEXITSTATUS(status), plan_.call.placement,
-        plan_.call.engine->Explain(WEXITSTATUS(status), plan_.call.placement));
+    return JudgeRanks(WEXITSTATUS(status));
+  }
+
+  // Ranks fail because a host is lost, but not by a signal such as SIGKILL.
+  Verdict JudgeRanks(int engine_code) const {
+    const EngineEnd engine = plan_.call.engine->Explain(engine_code, plan_.call.placement, events_);
+    const Verdict verdict = JudgeFailure(story_.records, engine_code, plan_.call.placement, engine);
+    const std::string lost = agents_->lost().empty() ? agents_->lost_at_end() : agents_->lost();
+    const ExitRecord* culprit = RecordOf(story_, verdict.culprit);
+    const bool killed = culprit != nullptr && culprit->end == RankEnd::kSignaled;
+    if (lost.empty() || killed) return verdict;
+    return {static_cast<int>(ExitCode::kUnavailable), lost};
   }
 
   int Report() {
@@ -351,6 +405,8 @@ class Job {
   Clock::time_point start_by_ = After(options_.start_timeout_s);
   Clock::time_point end_by_ = After(options_.timeout_s);
   Clock::time_point all_done_by_ = Clock::time_point::max();
+  RankWatch rank_watch_{plan_.call.placement};
+  std::string events_;            // of the engine
   std::set<int> told_;            // ranks that have ended, as the first host knows
   std::optional<Verdict> ended_;  // why dtrun itself ended the job
 };

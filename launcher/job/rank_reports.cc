@@ -46,7 +46,8 @@ void CheckRank(const Frame& frame, const RankRange& ranks) {
         ranks.count));
 }
 
-void RankReports::Hear(const Frame& frame, const RankRange& ranks, int64_t now_ns) {
+void RankReports::Hear(
+    const Frame& frame, const RankRange& ranks, int64_t now_ns, std::optional<int64_t> clock_ns) {
   try {
     switch (frame.type) {
       case FrameType::kStarted: {
@@ -58,7 +59,11 @@ void RankReports::Hear(const Frame& frame, const RankRange& ranks, int64_t now_n
       }
       case FrameType::kEnded:
         CheckRank(frame, ranks);
-        HearEnd(frame, now_ns);
+        HearEnd(frame, now_ns, clock_ns);
+        break;
+      case FrameType::kState:
+        CheckRank(frame, ranks);
+        HearState(frame, now_ns);
         break;
       case FrameType::kNoticed: {
         CheckRank(frame, ranks);
@@ -78,18 +83,38 @@ void RankReports::Hear(const Frame& frame, const RankRange& ranks, int64_t now_n
   }
 }
 
-void RankReports::HearEnd(const Frame& frame, int64_t now_ns) {
+void RankReports::HearState(const Frame& frame, int64_t now_ns) {
+  const json body = json::parse(frame.body);
+  const bool in_init = body.at("init"), stopped = body.at("stopped"), joined = body.at("joined");
+  RankState& state = RecordOf(frame.rank).state;
+  state.timeout_s = static_cast<int>(WholeNumber(body, "timeout_s", 0, INT32_MAX));
+  state.warning_s = static_cast<int>(WholeNumber(body, "warning_s", 0, INT32_MAX));
+  state.joined = joined;
+  const auto since = [&](bool is_so, int64_t so_far) {
+    return !is_so ? 0 : so_far > 0 ? so_far : now_ns;
+  };
+  state.init_ns = since(in_init, state.init_ns);
+  state.stopped_ns = since(stopped, state.stopped_ns);
+}
+
+// Ends on different hosts are put in order by their hosts' clocks, not by who was heard first.
+void RankReports::HearEnd(const Frame& frame, int64_t now_ns, std::optional<int64_t> clock_ns) {
   const json body = json::parse(frame.body);
   const auto end = WholeNumber(body, "end", 0, static_cast<int64_t>(RankEnd::kNotStarted));
   const auto value = WholeNumber(body, "value", 0, kMostValue);
   const int64_t age = body.contains("age_ns") ? WholeNumber(body, "age_ns", 0, now_ns) : 0;
   const bool in_order = body.at("in_order"), orphaned = body.at("orphaned");
+  const bool alone = body.value("alone", false);
   ExitRecord& record = RecordOf(frame.rank);
+  record.alone = alone;
   record.end = static_cast<RankEnd>(end);
   record.value = static_cast<int>(value);
   record.in_order = in_order;
   record.orphaned = orphaned;
   record.time_ns = now_ns - age;
+  if (clock_ns && body.contains("at_ns"))
+    record.time_ns =
+        std::clamp(WholeNumber(body, "at_ns", 0, INT64_MAX) - *clock_ns, int64_t{1}, now_ns);
   if (body.contains("facts")) record.facts = EndFactsOf(body.at("facts"));
 }
 

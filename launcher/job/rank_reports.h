@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "base/flight_record.h"
@@ -25,9 +26,12 @@ struct RankRange {
 class RankReports {
  public:
   /// Takes a frame of the agent that has these ranks, heard at `now_ns` on the monotonic clock; of
-  /// a type other than kStarted, kEnded, kFlight, kNoticed and kProgress it does nothing. Throws
-  /// LaunchError kInternal for a frame that is not what protocol/frame.h says.
-  void Hear(const Frame& frame, const RankRange& ranks, int64_t now_ns);
+  /// a type other than kStarted, kEnded, kFlight, kNoticed, kProgress and kState it does nothing.
+  /// `clock_ns`: by how much the clock of the agent's host is ahead of this one's; nothing: not
+  /// known. Throws LaunchError kInternal for a frame that is not what protocol/frame.h says.
+  void Hear(
+      const Frame& frame, const RankRange& ranks, int64_t now_ns,
+      std::optional<int64_t> clock_ns = std::nullopt);
 
   /// Nothing will be heard of these ranks any more: those that ran have ended with their host.
   void LoseHost(const RankRange& ranks, int64_t now_ns);
@@ -48,7 +52,8 @@ class RankReports {
   void ForgetAnswers() { takes_notices_.clear(); }
 
  private:
-  void HearEnd(const Frame& frame, int64_t now_ns);
+  void HearEnd(const Frame& frame, int64_t now_ns, std::optional<int64_t> clock_ns);
+  void HearState(const Frame& frame, int64_t now_ns);
   void HearFlight(const Frame& frame);
   void HearProgress(const Frame& frame, const RankRange& ranks);
   ExitRecord& RecordOf(int rank);

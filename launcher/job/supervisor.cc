@@ -136,12 +136,23 @@ void Supervisor::Do(Interruption::Step step) {
     case Interruption::Step::kNone: break;
     case Interruption::Step::kNotice: requests_.notice(); break;
     case Interruption::Step::kTerminate:
-      if (runs) kill(process_, SIGTERM);
+      ranks_terminate_ = requests_.terminate();
+      if (!ranks_terminate_) EndProcess();
       break;
     case Interruption::Step::kKill:
+      ranks_terminate_ = false;
       if (runs) kill(-process_, SIGKILL);
       break;
   }
+}
+
+void Supervisor::EndProcess() {
+  ranks_terminate_ = false;
+  if (process_ > 0 && !ended_) kill(process_, SIGTERM);
+}
+
+bool Supervisor::ContinueIfStopped() {
+  return process_ > 0 && !ended_ && stopped_process_.Look(process_);
 }
 
 // Orphans of the job become this program's children and are reaped on the way.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/job/interruption.h"
+#include "launcher/support/host_system.h"
 #include "launcher/support/poller.h"
 
 namespace dtrun::launcher {
@@ -25,6 +26,8 @@ class Supervisor {
  public:
   struct Requests {
     std::function<void()> notice;  ///< give the ranks an early notice
+    /// Send SIGTERM to the ranks. False: none runs, so the process can end at once.
+    std::function<bool()> terminate;
     std::function<void()> pause;   ///< stop the ranks, then this process
     std::function<void()> resume;  ///< SIGCONT has come
   };
@@ -49,8 +52,15 @@ class Supervisor {
 
   /// Does what the signal would do.
   void Interrupt(int signal);
-  /// Ends the process without a signal to blame; kills it `patience` later.
+  /// Ends the ranks, then the process, without a signal to blame; kills it `patience` later.
   void End(std::chrono::seconds patience = Interruption::kKillAfter);
+  /// The ranks were told to terminate, and the process was not told yet.
+  bool ranks_terminate() const { return ranks_terminate_; }
+  /// Tells the process to end: its ranks have.
+  void EndProcess();
+  /// Continues a process that something else has stopped; true when it was.
+  bool ContinueIfStopped();
+  pid_t process() const { return process_; }
   /// Called now and then: ends or kills a process that has not ended in time.
   void Tick(const NoticeAnswers& answers);
 
@@ -68,8 +78,9 @@ class Supervisor {
   sigset_t original_mask_;
   int signals_;  // signalfd
   pid_t process_ = -1;
-  bool ended_ = false;
+  bool ended_ = false, ranks_terminate_ = false;
   int wait_status_ = 0;
+  StoppedHelper stopped_process_;
 };
 
 /// What a process says on its stderr.

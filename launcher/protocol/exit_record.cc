@@ -21,10 +21,11 @@ namespace {
 
 using base::Text;
 
-// mpirun ends the other ranks by SIGTERM, so a rank that died of it is the culprit only if mpirun
-// says the same. (A wrapper that mpirun kills by SIGKILL leaves no record.)
+// The engine ends the other ranks by SIGTERM, so a rank that died of it is the culprit only if it
+// got the signal alone, or the engine says the same. (A wrapper that mpirun kills by SIGKILL leaves
+// no record.)
 bool IsVictim(const ExitRecord& record, int engine_code) {
-  return record.end == RankEnd::kSignaled && record.value == SIGTERM &&
+  return record.end == RankEnd::kSignaled && record.value == SIGTERM && !record.alone &&
          engine_code != 128 + SIGTERM;
 }
 
@@ -99,6 +100,10 @@ bool HasFailed(const ExitRecord& record) {
           record.value != static_cast<int>(ExitCode::kPreempted));
 }
 
+bool WasStopped(const ExitRecord& record) {
+  return record.state.stopped_ns > 0 && record.end != RankEnd::kExited;
+}
+
 bool IsGone(const ExitRecord& record) {
   return record.end == RankEnd::kRunning && record.time_ns > 0;
 }
@@ -117,13 +122,62 @@ std::string ShutdownNote(const std::string& folder, int rank) {
   return Text(folder, "/shutdown.", rank);
 }
 
+namespace {
+
+// No end of another rank brings this about, unlike an exit code, or the SIGABRT of an error that
+// nobody has caught.
+bool IsCause(const ExitRecord& record) {
+  if (record.end != RankEnd::kSignaled) return false;
+  const int signal = record.value;
+  return signal == SIGKILL || signal == SIGSEGV || signal == SIGBUS || signal == SIGILL ||
+         signal == SIGFPE || (signal == SIGTERM && record.alone);
+}
+
+// A process that was killed is waited for only when its memory is gone: by then others may have
+// seen its connections close, and ended.
+constexpr int64_t kKilledLate = 2'000'000'000, kCrashedLate = 100'000'000;
+
+// A survivor may end before the one that it has lost is known to have ended.
+ExitRecord CauseOf(const ExitRecord& first, const std::vector<ExitRecord>& records) {
+  if (IsCause(first)) return first;
+  const auto cause = Earliest(records, [&](const ExitRecord& record) {
+    const bool killed = record.value == SIGKILL || record.value == SIGTERM;
+    return IsCause(record) && !record.spared &&
+           record.time_ns - first.time_ns <= (killed ? kKilledLate : kCrashedLate);
+  });
+  return cause.value_or(first);
+}
+
+// The wrapper that was killed before any rank failed, if it was killed alone: an engine that is
+// told to end kills all wrappers of a host together.
+std::optional<ExitRecord> KilledWrapper(
+    const std::vector<ExitRecord>& records, const ExitRecord& first, int engine_code,
+    const std::vector<base::HostSlots>& hosts) {
+  constexpr int64_t kTogether = 20'000'000;
+  const auto gone = Earliest(records, [](const ExitRecord& record) {
+    return IsGone(record) && !record.spared && !record.orphaned;
+  });
+  if (!gone || gone->time_ns > first.time_ns) return std::nullopt;
+  const int host = base::HostOfRank(hosts, gone->rank);
+  const bool alone = std::any_of(records.begin(), records.end(), [&](const ExitRecord& record) {
+    return base::HostOfRank(hosts, record.rank) == host &&
+           record.time_ns > gone->time_ns + kTogether;
+  });
+  return alone || engine_code == 128 + SIGKILL ? gone : std::nullopt;
+}
+
+}  // namespace
+
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
     const std::vector<base::HostSlots>& hosts, const EngineEnd& engine) {
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
     return HasFailed(record) && !record.spared && !IsVictim(record, engine_code);
   });
-  if (culprit) return Blame(*culprit, hosts);
+  if (culprit) {
+    const auto wrapper = KilledWrapper(records, *culprit, engine_code, hosts);
+    return Blame(wrapper ? *wrapper : CauseOf(*culprit, records), hosts);
+  }
   if (records.empty()) return engine.none_started;
   // One that gave up and was ended before it could say more.
   const auto stalled =
@@ -145,6 +199,11 @@ Verdict JudgeFailure(
   auto silent = Earliest(
       records, [&](const ExitRecord& record) { return is_silent(record) && record.orphaned; });
   if (!silent) silent = Earliest(records, is_silent);
+  // Wrappers that the engine kills for the first one's sake end in the same moment.
+  if (const auto first = Earliest(records, [&](const ExitRecord& record) {
+        return is_silent(record) && record.rank == engine.first_lost;
+      }))
+    silent = first;
   if (silent && !engine.lost_daemon.empty())
     return {
         static_cast<int>(ExitCode::kInternal),

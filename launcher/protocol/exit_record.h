@@ -74,6 +74,17 @@ enum class RankEnd {
   kHostLost,    ///< its host is not heard of any more: dtrun's own finding
 };
 
+/// What the agent of its host sees of a rank that runs. Times are on the monotonic clock.
+struct RankState {
+  bool joined = false;     ///< its program has been through dtrun's Init
+  int64_t init_ns = 0;     ///< since when it has been in Init; 0: it is not
+  int64_t stopped_ns = 0;  ///< since when a signal or a debugger has stopped it; 0: it runs
+  int timeout_s = 0;       ///< how long the program waits for other ranks; 0: not known
+  int warning_s = 0;       ///< after how long it reports that it waits
+
+  bool operator==(const RankState&) const = default;
+};
+
 /// How one rank ended, as the agent of its host has told.
 struct ExitRecord {
   int rank = 0;
@@ -87,6 +98,8 @@ struct ExitRecord {
   EndFacts facts = {};       ///< of one that ended badly
   bool orphaned = false;     ///< what had started its wrapper was gone at that time
   bool spared = false;       ///< it has failed, and the job went on without it (job/lost_workers.h)
+  RankState state = {};      ///< the last one that was seen
+  bool alone = false;        ///< the signal that ended it was sent to it alone, not by the engine
 
   bool operator==(const ExitRecord&) const = default;
 };
@@ -105,6 +118,8 @@ struct Verdict {
 
 /// It ended otherwise than a rank ends that has done its work, or saved.
 bool HasFailed(const ExitRecord& record);
+/// A signal, or a debugger, had stopped it when it was ended.
+bool WasStopped(const ExitRecord& record);
 /// Its wrapper was killed, and its program with it: nobody knows how that ended.
 bool IsGone(const ExitRecord& record);
 /// "rank 1 on h1 was killed by SIGKILL", of one that has failed.
@@ -118,6 +133,7 @@ struct EngineEnd {
   std::string left;         ///< after "rank 1 on h1 exited with code 0": how that ended the job
   std::string lost_daemon;  ///< the code says that this, on another host, was lost; "": it does not
   Verdict unexplained;      ///< all other cases
+  int first_lost = -1;      ///< the rank whose process the engine saw killed first; -1: not known
 };
 
 /// Who failed first. `engine_code`, not 0, is the exit code of the program that started the ranks,

@@ -31,6 +31,7 @@ bool IsType(uint8_t type) {
     case FrameType::kAskProgress:
     case FrameType::kPeers:
     case FrameType::kRankEnded:
+    case FrameType::kTerminate:
     case FrameType::kReady:
     case FrameType::kRefused:
     case FrameType::kStarted:
@@ -44,6 +45,7 @@ bool IsType(uint8_t type) {
     case FrameType::kTaken:
     case FrameType::kProgress:
     case FrameType::kTrace:
+    case FrameType::kState:
     case FrameType::kRoutes:
     case FrameType::kHello:
     case FrameType::kWelcome:

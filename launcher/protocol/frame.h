@@ -22,13 +22,15 @@ enum class FrameType : uint8_t {
   kAskProgress = 8,  ///< kProgress is wanted, once
   kPeers = 9,        ///< the addresses of all hosts; "" for its own
   kRankEnded = 10,   ///< to host 0: the rank, of any host, has ended (EndedNote)
+  kTerminate = 11,   ///< SIGTERM to the ranks; also to a wrapper, which then outlives its program
   // an agent to dtrun
-  kReady = 16,     ///< {"pid", perhaps "networks"}: ranks may start
-  kRefused = 17,   ///< {"code", "text"}: why none may
-  kStarted = 18,   ///< {"pid"} of a rank's program
-  kOutput = 19,    ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
-  kEnded = 20,     ///< {"end", "value", "age_ns", "in_order", "orphaned", "facts"}: how a rank
-                   ///< ended, and how long ago; facts if badly
+  kReady = 16,    ///< {"pid", perhaps "networks"}: ranks may start
+  kRefused = 17,  ///< {"code", "text"}: why none may
+  kStarted = 18,  ///< {"pid"} of a rank's program
+  kOutput = 19,   ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
+  kEnded =
+      20,  ///< {"end", "value", "age_ns", "at_ns", "in_order", "orphaned", "alone", "facts"}: how a
+           ///< rank ended, how long ago, when by the host's clock; facts if badly
   kFlight = 21,    ///< a rank's flight record
   kPong = 22,      ///< the answer to kPing: {"sent_ns", "now_ns"}, the latter by the host's clock
   kDone = 23,      ///< the last frame
@@ -38,13 +40,16 @@ enum class FrameType : uint8_t {
   kProgress = 27,  ///< of each rank that has a record {"rank", "step", "examples", "waited_ns",
                    ///< "reduced"}; the last one before kDone
   kTrace = 29,     ///< the next part of what a rank has written for the timeline
+  kState = 30,     ///< {"init", "joined", "stopped", "timeout_s", "warning_s"} of a running rank
+                   ///< (RankState), when it has changed
   kRoutes = 28,    ///< the answer to kPeers: by host, the own address that leads to it
   // a wrapper to its agent, and the answer
   kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr; the
                   ///< body is the folder of Open MPI's daemon (engines/mpirun.h)
   kWelcome = 33,  ///< {"folder"}: of the job on this host; perhaps with a descriptor, its stdin
   kProgram = 34,  ///< {"pid"}: the program runs
-  kExit = 35,     ///< {"end", "value", "at_ns", "address_limit"}: it does no more, since when
+  kExit = 35,     ///< {"end", "value", "at_ns", "address_limit", "alone"}: it does no more, since
+                  ///< when
   kTakes = 36,    ///< {"takes"}: the answer to kNotice, again once it has become true
 };
 

@@ -99,9 +99,11 @@ JobFolder::JobFolder(const std::string& base) : path_(Pattern(base)) {
   pipe_ = ends[1];
 }
 
+// A keeper that was killed, or is stopped, leaves the folders to this process.
 JobFolder::~JobFolder() {
   close(pipe_);
-  waitpid(keeper_, nullptr, 0);
+  AwaitChild(keeper_, std::chrono::seconds(5));
+  RemoveFolders(path_);
 }
 
 void JobFolder::SetUser(pid_t user) {

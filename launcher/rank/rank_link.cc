@@ -73,12 +73,13 @@ void RankLink::SayStarted(pid_t program) {
   Send(connection_, {FrameType::kProgram, rank_, json{{"pid", program}}.dump()});
 }
 
-void RankLink::SayEnded(RankEnd end, int value, int64_t at_ns, int64_t address_limit) {
+void RankLink::SayEnded(RankEnd end, int value, int64_t at_ns, int64_t address_limit, bool alone) {
   const json body = {
       {"end", static_cast<int>(end)},
       {"value", value},
       {"at_ns", at_ns},
-      {"address_limit", address_limit}};
+      {"address_limit", address_limit},
+      {"alone", alone}};
   Send(connection_, {FrameType::kExit, rank_, body.dump()});
 }
 

@@ -36,8 +36,10 @@ class RankLink {
 
   /// An agent that is gone meanwhile does not matter: it takes this process with it.
   void SayStarted(pid_t program);
-  /// `at_ns`: when that was, by MonotonicNs.
-  void SayEnded(RankEnd end, int value, int64_t at_ns, int64_t address_limit = 0);
+  /// `at_ns`: when that was, by MonotonicNs. `alone`: the signal that ended the program was not
+  /// sent to the rank's process group.
+  void SayEnded(
+      RankEnd end, int value, int64_t at_ns, int64_t address_limit = 0, bool alone = false);
   /// Whether the program takes notices.
   void SayTakes(bool takes);
 

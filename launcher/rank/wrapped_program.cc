@@ -7,11 +7,13 @@
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +21,7 @@
 #include <fstream>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/text.h"
 #include "launcher/protocol/exit_record.h"
@@ -102,10 +105,12 @@ class Notice {
   bool waiting_ = false;
 };
 
-void ObeyWhileItRuns(pid_t program, RankLink& link) {
+// Returns whether the program was told to terminate.
+bool ObeyWhileItRuns(pid_t program, RankLink& link) {
   constexpr int kLookAgainMs = 200;
+  bool terminated = false;
   const int ended = static_cast<int>(syscall(SYS_pidfd_open, program, 0));
-  if (ended < 0) return;
+  if (ended < 0) return terminated;
   Notice notice(link);
   for (pollfd files[] = {{ended, POLLIN, 0}, {link.file(), POLLIN, 0}}; files[0].revents == 0;) {
     poll(files, 2, notice.waiting() ? kLookAgainMs : -1);
@@ -113,10 +118,35 @@ void ObeyWhileItRuns(pid_t program, RankLink& link) {
     if (files[1].revents == 0) continue;
     const std::optional<std::vector<Frame>> frames = link.Hear();
     if (!frames) files[1].fd = -1;  // its agent is gone
-    for (const Frame& frame : frames.value_or(std::vector<Frame>{}))
+    for (const Frame& frame : frames.value_or(std::vector<Frame>{})) {
       if (frame.type == FrameType::kNotice) notice.Give();
+      if (frame.type != FrameType::kTerminate || std::exchange(terminated, true)) continue;
+      const pid_t target = getpgrp() == getpid() ? 0 : program;  // 0: all of the group
+      kill(target, SIGTERM);                                     // blocked here
+      kill(target, SIGCONT);
+    }
   }
   close(ended);
+  return terminated;
+}
+
+// The engine ends all ranks when it sees the first one end. A rank that was told to terminate may
+// still be saving, so the engine sees none end before dtrun tells it to end the job.
+void OutliveProgram(RankLink& link) {
+  constexpr std::chrono::seconds kLongest{60};  // dtrun, or the agent, acts long before
+  sigset_t told;
+  sigemptyset(&told);
+  sigaddset(&told, SIGTERM);
+  const timespec none = {0, 0};
+  sigtimedwait(&told, nullptr, &none);  // this process's own, from above
+  const int signals = signalfd(-1, &told, SFD_CLOEXEC);
+  const auto until = std::chrono::steady_clock::now() + kLongest;
+  pollfd files[] = {{signals, POLLIN, 0}, {link.file(), POLLIN, 0}};
+  while (std::chrono::steady_clock::now() < until) {
+    poll(files, 2, 1000);
+    if (files[0].revents != 0 || (files[1].revents != 0 && !link.Hear())) break;
+  }
+  if (signals >= 0) close(signals);
 }
 
 // What the program was limited to is known until it has been waited for: it may have set that
@@ -148,7 +178,7 @@ int RunProgram(
   close(err);
   link.CloseInput();
   if (program.exec_errno == 0) link.SayStarted(program.pid);
-  if (program.exec_errno == 0) ObeyWhileItRuns(program.pid, link);
+  const bool terminated = program.exec_errno == 0 && ObeyWhileItRuns(program.pid, link);
   int status = 0;
   const int64_t address_limit = AwaitEnd(program.pid);
   const int64_t ended = MonotonicNs();
@@ -161,7 +191,12 @@ int RunProgram(
         program.exec_errno == ENOENT ? ExitCode::kNotFound : ExitCode::kNotExecutable);
   }
   if (WIFSIGNALED(status)) {
-    link.SayEnded(RankEnd::kSignaled, WTERMSIG(status), ended, address_limit);
+    // An engine signals the whole group, of which this process, too, has the signal pending.
+    sigset_t pending;
+    sigpending(&pending);
+    const bool alone = sigismember(&pending, WTERMSIG(status)) == 0;
+    link.SayEnded(RankEnd::kSignaled, WTERMSIG(status), ended, address_limit, alone);
+    if (terminated) OutliveProgram(link);
     if (expendable) return 0;
     DieOf(WTERMSIG(status));
   }
@@ -172,6 +207,7 @@ int RunProgram(
     return static_cast<int>(ExitCode::kNotExecutable);
   }
   link.SayEnded(RankEnd::kExited, code, ended, address_limit);
+  if (terminated) OutliveProgram(link);
   return expendable || code == static_cast<int>(ExitCode::kPreempted) ? 0 : code;
 }
 

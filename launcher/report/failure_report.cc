@@ -269,6 +269,17 @@ std::string FullDisk(const ExitRecord& record, const std::string& lines) {
   return Text("the file system of ", base::Join(full, " and that of "), " is full");
 }
 
+std::string Stopped(const ExitRecord& record) {
+  if (!WasStopped(record)) return "";
+  return Text(
+      "its program was stopped by a signal (SIGSTOP, SIGTSTP) or a debugger",
+      record.time_ns > record.state.stopped_ns
+          ? Text(
+                ", ", (record.time_ns - record.state.stopped_ns) / 1'000'000'000,
+                " s before it ended")
+          : "");
+}
+
 std::string BusError(const ExitRecord& record) {
   if (!KilledBy(record, SIGBUS)) return "";
   std::vector<std::string> free;
@@ -287,7 +298,7 @@ std::vector<std::string> HintsOf(const ExitRecord& record, const std::string& la
   std::vector<std::string> hints;
   for (std::string hint :
        {OomKill(record), AddressLimit(record, last_lines), FullDisk(record, last_lines),
-        BusError(record)})
+        BusError(record), Stopped(record)})
     if (!hint.empty()) hints.push_back(std::move(hint));
   return hints;
 }

@@ -53,6 +53,12 @@ int CulpritOf(
     return record.rank == verdict.culprit && !record.gave_up.empty();
   });
   if (!gave_up) return verdict.culprit;
+  const ExitRecord* stopped = nullptr;
+  for (const ExitRecord& record : records)
+    if (WasStopped(record) &&
+        (stopped == nullptr || record.state.stopped_ns < stopped->state.stopped_ns))
+      stopped = &record;
+  if (stopped != nullptr) return stopped->rank;
   std::set<int> lagging;
   for (const FlightLag& lag : FindLags(flights))
     for (const LaggingRank& rank : lag.lagging) lagging.insert(rank.rank);

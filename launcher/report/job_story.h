@@ -41,8 +41,8 @@ enum class RankRole {
 /// "ended well" and so on.
 const char* NameOf(RankRole role);
 
-/// The rank to blame where others gave up waiting: the only one that is behind them, if there is
-/// just one; otherwise the verdict's.
+/// The rank to blame where others gave up waiting: the one that was stopped; the only one that is
+/// behind them, if there is just one; otherwise the verdict's.
 int CulpritOf(
     const Verdict& verdict, const std::vector<ExitRecord>& records,
     const std::vector<base::FlightRecord>& flights);

@@ -1,8 +1,12 @@
 #include "launcher/support/host_system.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,6 +36,43 @@ std::optional<std::string> ReadFileOfSystem(const std::string& path) {
 namespace {
 
 using base::Text;
+
+}  // namespace
+
+// "PID (NAME) STATE PARENT ...", in which NAME may hold anything.
+std::optional<ProcessView> ViewProcess(pid_t process) {
+  const std::string stat = ReadFileOfSystem(Text("/proc/", process, "/stat")).value_or("");
+  const size_t name_end = stat.rfind(')');
+  if (process <= 0 || name_end == std::string::npos || stat.size() < name_end + 4)
+    return std::nullopt;
+  const std::string state = stat.substr(name_end + 2);
+  const std::string parent = state.substr(2, state.find(' ', 2) - 2);
+  return ProcessView{state[0], static_cast<pid_t>(base::ParseInteger(parent).value_or(-1))};
+}
+
+bool StoppedHelper::Look(pid_t process) {
+  const std::optional<ProcessView> view = ViewProcess(process);
+  const auto now = std::chrono::steady_clock::now();
+  if (!view || view->state != 'T') since_ = {};
+  if (!view || view->state != 'T') return false;
+  if (since_ == std::chrono::steady_clock::time_point()) since_ = now;
+  if (now - since_ < kPatience) return false;
+  since_ = {};
+  return kill(process, SIGCONT) == 0;
+}
+
+void AwaitChild(pid_t child, std::chrono::milliseconds patience) {
+  if (child <= 0) return;
+  kill(child, SIGCONT);
+  const int ended = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
+  pollfd wait = {ended, POLLIN, 0};
+  if (ended < 0 || poll(&wait, 1, static_cast<int>(patience.count())) <= 0) kill(child, SIGKILL);
+  if (ended >= 0) close(ended);
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+namespace {
 
 // mpirun 4.1.4 and the daemons of other hosts, without ranks and for each; measured.
 constexpr uint64_t kFiles = 26, kFilesOfRank = 4;

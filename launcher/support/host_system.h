@@ -1,6 +1,8 @@
 #ifndef DTRUN_LAUNCHER_SUPPORT_HOST_SYSTEM_H_
 #define DTRUN_LAUNCHER_SUPPORT_HOST_SYSTEM_H_
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -11,6 +13,33 @@ namespace dtrun::launcher {
 /// What lies in a file of /proc or /sys, in which zeros may stand; nothing if it cannot be opened
 /// or read to its end: a process can end between the two.
 std::optional<std::string> ReadFileOfSystem(const std::string& path);
+
+/// A process, as /proc shows it.
+struct ProcessView {
+  char state = 'X';  ///< R, S, D, Z (has ended), T (stopped), t (stopped by a debugger) ...
+  pid_t parent = -1;
+
+  bool running() const { return state != 'Z' && state != 'X'; }
+  bool stopped() const { return state == 'T' || state == 't'; }
+};
+/// Nothing when there is no such process.
+std::optional<ProcessView> ViewProcess(pid_t process);
+
+/// Continues a helper process of dtrun's own, or Open MPI's, that something else has stopped: the
+/// job would wait for it for ever.
+class StoppedHelper {
+ public:
+  static constexpr std::chrono::seconds kPatience{2};
+
+  /// Called now and then while `process` is to run. True when it was continued just now.
+  bool Look(pid_t process);
+
+ private:
+  std::chrono::steady_clock::time_point since_ = {};
+};
+
+/// Waits for a child of this process; after `patience` it is killed. A stopped one goes on first.
+void AwaitChild(pid_t child, std::chrono::milliseconds patience);
 
 /// What a host allows one process or user.
 struct Limits {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -42,6 +43,34 @@ int DefaultThreads(const base::GetEnv& get, int cpus_of_host, int local_size) {
   return std::max(1, cpus_of_host / local_size);
 }
 
+// While it exists, the launcher knows that this rank waits in Init for the others, and for how long
+// it may. A communicator of the caller's may have fewer ranks than the launcher has started: then
+// the launcher cannot know who is waited for.
+class InitNote {
+ public:
+  InitNote(
+      const std::optional<base::LaunchEnv>& launch, const base::Options& options,
+      const ops::MpiHandle& handle) {
+    const bool waits = launch && !launch->shutdown_note.empty() && launch->servers == 0;
+    if (!waits || handle.comm != nullptr) return;
+    note_ = launch->shutdown_note;
+    std::ofstream(base::InitNote(note_))
+        << getpid() << ' ' << options.timeout_s << ' ' << options.stall_warning_s << '\n';
+  }
+  // No file is written anew: the disk may be full by now.
+  ~InitNote() {
+    if (note_.empty()) return;
+    const bool failed = std::uncaught_exceptions() > 0;
+    if (failed) unlink(base::InitNote(note_).c_str());
+    if (!failed) std::rename(base::InitNote(note_).c_str(), base::JoinedNote(note_).c_str());
+  }
+  InitNote(const InitNote&) = delete;
+  InitNote& operator=(const InitNote&) = delete;
+
+ private:
+  std::string note_;
+};
+
 }  // namespace
 
 Context::Context(
@@ -50,6 +79,7 @@ Context::Context(
     : launch_(WantsToBeAlone(get) ? std::nullopt : base::ReadLaunchEnv(get)),
       options_(base::ReadOptions(get, given)) {
   terminal_columns_ = launch_ ? launch_->terminal_columns : 0;
+  const InitNote note(launch_, options_, handle);
   job_ = JoinJob(get, launch_, options_, handle);
   log_ = base::StderrSink(topology().size == 1 ? -1 : launch_rank(), options_.log_level);
   ChooseInstructionSet();

@@ -132,15 +132,21 @@ Job JoinApart(const JoinPlan& plan, const base::LaunchEnv& launch) {
 Job JoinOnThisHost(
     const JoinPlan& plan, const std::optional<base::LaunchEnv>& launch, const Machine& machine,
     const base::Options& options) {
-  Job job;
+  // The launcher warns of a rank that does not come, and ends the job: it knows what became of it.
+  constexpr std::chrono::seconds kLauncherFirst{5};
+  const bool judged = launch && !launch->shutdown_note.empty();
   const base::LogSink log = base::StderrSink(plan.rank, options.log_level);
-  job.local = ops::JoinLocally(
-      {.name = plan.meeting,
-       .rank = plan.rank,
-       .size = plan.size,
-       .timeout = std::chrono::seconds(options.timeout_s),
-       .warning_after = std::chrono::seconds(options.stall_warning_s),
-       .warn = [log](const std::string& text) { log(base::LogLevel::kWarning, text); }});
+  const auto warn = [log](const std::string& text) { log(base::LogLevel::kWarning, text); };
+  ops::LocalMeeting meeting = {
+      .name = plan.meeting,
+      .rank = plan.rank,
+      .size = plan.size,
+      .timeout = std::chrono::seconds(options.timeout_s),
+      .warning_after = std::chrono::seconds(options.stall_warning_s)};
+  if (judged) meeting.timeout += kLauncherFirst;
+  if (!judged) meeting.warn = warn;
+  Job job;
+  job.local = ops::JoinLocally(meeting);
   Agree(*job.local, AgreedLines(launch, options));
   job.placement = PlaceByHostList(
       launch ? launch->hosts : std::vector<base::HostSlots>{{machine.host_name, plan.size}});

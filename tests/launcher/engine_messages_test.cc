@@ -17,7 +17,9 @@ constexpr char kEpoll[] =
 // A process that starts ranks, as far as its stderr goes.
 struct Engine {
   explicit Engine(bool show_idle_warnings = false)
-      : messages(poller, show_idle_warnings, [this](std::string_view lines) { shown += lines; }) {}
+      : messages(
+            poller, *FindLaunchEngine("mpirun"), show_idle_warnings,
+            [this](std::string_view lines) { shown += lines; }) {}
 
   void Write(const std::string& text) {
     REQUIRE(write(messages.writer(), text.data(), text.size()) == ssize_t(text.size()));

@@ -109,13 +109,53 @@ TEST_CASE("a job that a stalled rank aborted, or one elsewhere left, is told by 
   CHECK(verdict.message == std::string("rank 0 on h1: ") + kGaveUp);
 }
 
-TEST_CASE("an abort has no culprit but keeps its code") {
+TEST_CASE("MPI_Abort is blamed on the rank that called it, and on nobody where none did") {
   const Records all = {
       {0, RankEnd::kSignaled, SIGTERM, 5},
       {1, RankEnd::kSignaled, SIGTERM, 5},
       {2, RankEnd::kSignaled, SIGTERM, 5}};
-  CHECK(Judge(all, 7).exit_code == 7);
-  CHECK_THAT(Judge(all, 7).message, Contains("MPI_Abort"));
+  const std::string events =
+      "[h1:1] [[4695,0],0] ACTIVATE PROC [[4695,1],1] STATE RUNNING AT odls_base.c:1056\n"
+      "[h1:1] [[4695,0],0] ACTIVATE PROC [[4695,1],1] STATE CALLED ABORT AT pmix_server.c:198\n";
+  const LaunchEngine& mpirun = *FindLaunchEngine("mpirun");
+  const Verdict abort = JudgeFailure(all, 7, kHosts, mpirun.Explain(7, kHosts, events));
+  CHECK(abort.exit_code == 7);
+  CHECK(abort.message == "rank 1 on h2 called MPI_Abort with code 7");
+  CHECK(abort.culprit == 1);
+  CHECK(Judge(all, 7).exit_code == 70);
+  const Verdict signal = Judge(all, 1);
+  CHECK(signal.exit_code == 70);
+  CHECK(signal.message == "mpirun was told to end by a signal from outside; its ranks were ended");
+  CHECK(signal.culprit == -1);
+}
+
+TEST_CASE("a signal death outweighs what survivors make of it") {
+  const ExitRecord survivor = {0, RankEnd::kSignaled, SIGABRT, 1'000'000'000};
+  const auto verdict = [&](int signal, int64_t time_ns, bool alone = true) {
+    ExitRecord killed = {1, RankEnd::kSignaled, signal, time_ns};
+    killed.alone = alone;
+    return Judge({survivor, killed}, 134).message;
+  };
+  CHECK(verdict(SIGKILL, 2'500'000'000) == "rank 1 on h2 was killed by SIGKILL");
+  CHECK(verdict(SIGSEGV, 1'050'000'000) == "rank 1 on h2 was killed by SIGSEGV");
+  CHECK(verdict(SIGTERM, 1'100'000'000) == "rank 1 on h2 was killed by SIGTERM");
+  SECTION("but not one that the engine, or the end of the job, has brought about") {
+    CHECK(verdict(SIGTERM, 1'001'000'000, false) == "rank 0 on h1 was killed by SIGABRT");
+    CHECK(verdict(SIGSEGV, 1'500'000'000) == "rank 0 on h1 was killed by SIGABRT");
+    CHECK(verdict(SIGKILL, 4'000'000'000) == "rank 0 on h1 was killed by SIGABRT");
+  }
+}
+
+TEST_CASE("a wrapper that was killed alone outweighs what survivors make of it") {
+  const ExitRecord gone = {1, RankEnd::kRunning, 0, 1'000'000'000};
+  const ExitRecord survivor = {0, RankEnd::kExited, 1, 1'100'000'000};
+  const ExitRecord other = {2, RankEnd::kSignaled, SIGTERM, 1'200'000'000};
+  CHECK(
+      Judge({gone, survivor, other}, 1).message ==
+      "rank 1 on h2 was killed together with its wrapper");
+  CHECK(
+      Judge({gone, survivor}, 137).message == "rank 1 on h2 was killed together with its wrapper");
+  CHECK(Judge({gone, survivor}, 1).message == "rank 0 on h1 exited with code 1");
 }
 
 TEST_CASE("a job of which no rank was seen did not start") {

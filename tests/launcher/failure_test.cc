@@ -162,6 +162,63 @@ TEST_CASE("a signal to dtrun ends the whole job") {
   CHECK(job.test.temp.Entries().empty());
 }
 
+TEST_CASE("ranks have ten seconds to save after SIGTERM, whoever ends first") {
+  const std::string save = "echo saved >&2; exit 0";
+  WaitingJob job(
+      AnyLauncher(),
+      "trap 'kill $!; [ $RANK = 0 ] && exit 0; sleep 2; " + save + "' TERM; " + kStay);
+  const auto begin = std::chrono::steady_clock::now();
+  job.dtrun.Signal(SIGTERM);
+  const CommandResult result = job.dtrun.Wait();
+  CHECK(result.exit_code == 143);
+  CHECK_THAT(result.err, Catch::Contains("saved\n"));
+  CHECK(std::chrono::steady_clock::now() - begin < 9s);
+  CHECK(job.AllGone());
+  CHECK(job.test.temp.Entries().empty());
+}
+
+TEST_CASE("a signal to mpirun is not taken for MPI_Abort") {
+  WaitingJob job("mpirun");
+  kill(job.Engine(), GENERATE(SIGTERM, SIGINT, SIGHUP));
+  const CommandResult result = job.dtrun.Wait();
+  CHECK(result.exit_code == 70);
+  CHECK(
+      result.err ==
+      "dtrun: mpirun was told to end by a signal from outside; its ranks were ended\n");
+  CHECK(job.AllGone());
+}
+
+TEST_CASE("a helper that something has stopped goes on, and so does the job") {
+  const DtrunTest test = {.launcher = AnyLauncher()};
+  const std::string helper = GENERATE(as<std::string>(), "engine", "wrapper", "agent", "keeper");
+  CAPTURE(helper);
+  Subprocess dtrun(test.Line({"-np", "2", "sh", "-c", "echo up; sleep 1; echo done"}));
+  REQUIRE(dtrun.WaitForLines(2));
+  const pid_t engine =
+      ChildNamed(dtrun.pid(), test.launcher == "mpirun" ? "mpirun" : "dtrun_local");
+  const pid_t process = helper == "engine"    ? engine
+                        : helper == "wrapper" ? ChildNamed(engine, "dtrun_rank")
+                        : helper == "agent"   ? ChildNamed(dtrun.pid(), "dtrun_agent")
+                                              : ChildNamed(dtrun.pid(), "dtrun-keeper");
+  REQUIRE(process > 0);
+  kill(process, SIGSTOP);
+  const CommandResult result = dtrun.Wait();
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.out, Catch::EndsWith("done\ndone\n"));
+  CHECK(
+      (result.err.find(" was stopped by a signal from outside, and was continued\n") !=
+       std::string::npos) == (helper == "engine"));
+  CHECK(test.temp.Entries().empty());
+}
+
+TEST_CASE("dtrun does not wait for a keeper that was killed, and leaves nothing") {
+  WaitingJob job(AnyLauncher());
+  kill(ChildNamed(job.dtrun.pid(), "dtrun-keeper"), SIGKILL);
+  job.dtrun.Signal(SIGTERM);
+  CHECK(job.dtrun.Wait().exit_code == 143);
+  CHECK(job.test.temp.Entries().empty());
+}
+
 TEST_CASE("a second signal ends a job whose mpirun does not react") {
   WaitingJob job(AnyLauncher());
   REQUIRE(job.Engine() > 0);

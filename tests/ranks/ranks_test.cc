@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "tests/ranks/dtrun_job.h"
@@ -16,6 +19,7 @@ using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
 using dtrun::testing::RunJob;
+using dtrun::testing::TemporaryFolder;
 
 CommandResult Job(
     const std::string& np, const std::vector<std::string>& program,
@@ -203,6 +207,47 @@ TEST_CASE("ranks that refuse together, in good order, have the only word") {
   const CommandResult result = Job("2", {"tests/ranks/misbehave", "refuse"});
   CHECK(result.err == "misbehave: refused\n");
   CHECK(result.exit_code == 66);
+}
+
+TEST_CASE("ranks do not wait in Init for one that cannot come") {
+  const std::string launcher = GENERATE("mpirun", "local");
+  const auto [why, what, signal] = GENERATE(
+      std::tuple<std::string, std::string, bool>(
+          "exit 0",
+          "dtrun: rank 1 on localhost exited with code 0 while rank 0 waits for it in Init\n",
+          false),
+      std::tuple<std::string, std::string, bool>(
+          "kill -STOP $$", "dtrun: rank 1 on localhost has been stopped by a signal for ", true),
+      std::tuple<std::string, std::string, bool>(
+          "sleep 60", "dtrun: rank 1 on localhost has not called Init (pid ", true));
+  CAPTURE(launcher, why);
+  const CommandResult result = RunJob(
+      {"--launcher", launcher, "-np", "2", "--stall-warning", "1", "--stall-timeout", "2", "sh",
+       "-c", "[ $RANK = 1 ] && " + why + "; exec tests/ranks/summing 1"});
+  CHECK(result.exit_code == 76);
+  CHECK_THAT(result.err, Catch::Contains(what));
+  const bool warned =
+      result.err.find("warning: rank 0 has been waiting in Init for 1 s; rank 1 ") !=
+      std::string::npos;
+  CHECK(warned == signal);
+}
+
+TEST_CASE("a rank that something has stopped is blamed, not those that gave up on it") {
+  const std::string launcher = GENERATE("mpirun", "local");
+  const int stopped = GENERATE(0, 1);
+  CAPTURE(launcher, stopped);
+  const TemporaryFolder temp;
+  const CommandResult result = RunJob(
+      {"--launcher", launcher, "-np", "2", "--stall-warning", "1", "--stall-timeout", "2",
+       "--report-json", temp.path() + "/report", "sh", "-c",
+       "[ $RANK = " + std::to_string(stopped) +
+           " ] && { tests/ranks/summing 200 & sleep 1; kill -STOP $!; wait; exit 0; }; "
+           "exec tests/ranks/summing 200"});
+  CHECK(result.exit_code == 76);
+  std::stringstream report;
+  report << std::ifstream(temp.path() + "/report").rdbuf();
+  const auto culprit = nlohmann::json::parse(report.str()).at("culprit");
+  CHECK(culprit.at("rank") == stopped);
 }
 
 }  // namespace

@@ -1,0 +1,43 @@
+#include "launcher/agent/rank_view.h"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/launch_env.h"
+#include "launcher/protocol/exit_record.h"
+
+namespace dtrun::launcher {
+
+RankView::RankView(const std::string& folder, int rank, pid_t wrapper)
+    : note_(ShutdownNote(folder, rank)), wrapper_(wrapper) {}
+
+// The note says which process calls Init: a script's program is the shell.
+bool RankView::ReadNote(const std::string& file) {
+  std::istringstream note(ReadFileOfSystem(file).value_or(""));
+  pid_t process = -1;
+  int timeout_s = 0, warning_s = 0;
+  if (!(note >> process >> timeout_s >> warning_s)) return false;
+  process_ = process;
+  timeout_s_ = timeout_s;
+  warning_s_ = warning_s;
+  return true;
+}
+
+std::optional<std::string> RankView::Look() {
+  stopped_wrapper_.Look(wrapper_);
+  in_init_ = ReadNote(base::InitNote(note_));
+  joined_ = joined_ || (!in_init_ && ReadNote(base::JoinedNote(note_)));
+  const std::optional<ProcessView> process = ViewProcess(process_);
+  const nlohmann::json body = {
+      {"init", in_init_},
+      {"joined", joined_},
+      {"stopped", process && process->stopped()},
+      {"timeout_s", timeout_s_},
+      {"warning_s", warning_s_}};
+  std::string text = body.dump();
+  if (text == told_) return std::nullopt;
+  told_ = text;
+  return text;
+}
+
+}  // namespace dtrun::launcher

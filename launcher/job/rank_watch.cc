@@ -1,0 +1,170 @@
+#include "launcher/job/rank_watch.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "launcher/support/launch_error.h"
+
+namespace dtrun::launcher {
+namespace {
+
+using base::Text;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+bool Ended(const ExitRecord& record) { return record.time_ns > 0; }
+bool IsStopped(const ExitRecord& record) { return !Ended(record) && record.state.stopped_ns > 0; }
+
+const ExitRecord* Find(const std::vector<ExitRecord>& records, int rank) {
+  for (const ExitRecord& record : records)
+    if (record.rank == rank) return &record;
+  return nullptr;
+}
+
+}  // namespace
+
+std::string RankWatch::Name(int rank) const {
+  return Text(
+      "rank ", rank, " on ", hosts_[static_cast<size_t>(base::HostOfRank(hosts_, rank))].name);
+}
+
+// What keeps a rank from Init, to follow its name.
+std::string RankWatch::Describe(const ExitRecord* record, int64_t now_ns) const {
+  if (record == nullptr || record->pid == 0) return "has not started";
+  if (record->end == RankEnd::kExited && Ended(*record))
+    return Text("exited with code ", record->value);
+  if (Ended(*record)) return "has ended";
+  if (IsStopped(*record))
+    return Text(
+        "has been stopped by a signal for ", (now_ns - record->state.stopped_ns) / kSecond,
+        " s (pid ", record->pid, ")");
+  if (record->state.init_ns > 0) return "has not finished Init";
+  return Text("has not called Init (pid ", record->pid, ")");
+}
+
+std::string RankWatch::Waiting(const InitWait& wait, int64_t now_ns) {
+  return Text(
+      base::RankRanges(wait.waiting), wait.waiting.size() == 1 ? " has" : " have",
+      " been waiting in Init for ", (now_ns - wait.since_ns) / kSecond, " s");
+}
+
+RankWatch::InitWait RankWatch::WaitOf(const std::vector<ExitRecord>& records) const {
+  InitWait wait;
+  for (int rank = 0; rank < base::RankCount(hosts_); ++rank) {
+    const ExitRecord* record = Find(records, rank);
+    if (record == nullptr) {
+      wait.absent.push_back(rank);
+    } else if (Ended(*record)) {
+      if (HasFailed(*record) || IsGone(*record)) continue;  // the engine's to end
+      wait.ended.push_back(rank);
+      if (wait.ended_ns == 0 || record->time_ns < wait.ended_ns) wait.ended_ns = record->time_ns;
+    } else if (record->state.init_ns > 0) {
+      wait.waiting.push_back(rank);
+      if (wait.since_ns == 0 || record->state.init_ns < wait.since_ns)
+        wait.since_ns = record->state.init_ns;
+      wait.timeout_s = record->state.timeout_s;
+      wait.warning_s = record->state.warning_s;
+    } else if (!record->state.joined) {
+      wait.absent.push_back(rank);
+    }
+  }
+  return wait;
+}
+
+std::vector<std::string> RankWatch::Warnings(
+    const std::vector<ExitRecord>& records, int64_t now_ns) {
+  std::vector<std::string> lines;
+  const InitWait wait = WaitOf(records);
+  if (wait.waiting.empty()) warned_of_init_ = false;
+  const bool late = !wait.waiting.empty() && wait.timeout_s > 0 &&
+                    now_ns - Since(wait.since_ns) >= wait.warning_s * kSecond;
+  if (late && !warned_of_init_) {
+    warned_of_init_ = true;
+    std::string line = "warning: " + Waiting(wait, now_ns);
+    for (const int rank : wait.absent)
+      line += Text("; ", Name(rank), " ", Describe(Find(records, rank), now_ns));
+    lines.push_back(line);
+  }
+  for (const ExitRecord& record : records) {
+    const bool known =
+        std::count(warned_of_stopped_.begin(), warned_of_stopped_.end(), record.rank);
+    if (!IsStopped(record)) std::erase(warned_of_stopped_, record.rank);
+    if (known || !IsStopped(record) || record.state.timeout_s == 0) continue;
+    if (now_ns - Since(record.state.stopped_ns) < record.state.warning_s * kSecond) continue;
+    warned_of_stopped_.push_back(record.rank);
+    lines.push_back(Text("warning: ", Name(record.rank), " ", Describe(&record, now_ns)));
+  }
+  return lines;
+}
+
+std::optional<Verdict> RankWatch::Judge(
+    const std::vector<ExitRecord>& records, int64_t now_ns) const {
+  if (auto stopped = JudgeStopped(records, now_ns)) return stopped;
+  return JudgeInit(records, now_ns);
+}
+
+std::optional<Verdict> RankWatch::JudgeStopped(
+    const std::vector<ExitRecord>& records, int64_t now_ns) const {
+  for (const ExitRecord& record : records) {
+    if (!IsStopped(record) || record.state.timeout_s == 0) continue;
+    const int64_t longest = record.state.timeout_s * kSecond + kRanksFirst.count() * kSecond;
+    if (now_ns - Since(record.state.stopped_ns) < longest) continue;
+    return Verdict{
+        static_cast<int>(ExitCode::kLeftEarly),
+        Text(
+            Name(record.rank), " ", Describe(&record, now_ns), " (--stall-timeout ",
+            record.state.timeout_s, ")"),
+        record.rank};
+  }
+  return std::nullopt;
+}
+
+std::optional<Verdict> RankWatch::JudgeInit(
+    const std::vector<ExitRecord>& records, int64_t now_ns) const {
+  const InitWait wait = WaitOf(records);
+  if (wait.waiting.empty()) return std::nullopt;
+  const int code = static_cast<int>(ExitCode::kLeftEarly);
+  const int64_t sure = kUntilSure.count() * kSecond;
+  if (!wait.ended.empty() && now_ns - Since(std::max(wait.ended_ns, wait.since_ns)) >= sure) {
+    const int rank = wait.ended.front();
+    return Verdict{
+        code,
+        Text(
+            Name(rank), " ", Describe(Find(records, rank), now_ns), " while ",
+            base::RankRanges(wait.waiting), wait.waiting.size() == 1 ? " waits" : " wait",
+            " for it in Init"),
+        rank};
+  }
+  if (wait.timeout_s == 0 || now_ns - Since(wait.since_ns) < wait.timeout_s * kSecond)
+    return std::nullopt;
+  const std::string waiting = Waiting(wait, now_ns) + " (--stall-timeout)";
+  const auto stopped = std::find_if(records.begin(), records.end(), IsStopped);
+  int rank = stopped != records.end() ? stopped->rank : -1;
+  if (rank < 0 && !wait.absent.empty()) rank = wait.absent.front();
+  if (rank < 0) return Verdict{code, waiting};
+  std::string message = Text(Name(rank), " ", Describe(Find(records, rank), now_ns));
+  if (const size_t others = wait.absent.size(); others > 1)
+    message += Text(", nor ", others - 1, others == 2 ? " other" : " others");
+  return Verdict{code, message + "; " + waiting, rank};
+}
+
+bool RankWatch::EngineHangs(const std::vector<ExitRecord>& records, int64_t now_ns) const {
+  const auto failed = [](const ExitRecord& record) {
+    return !record.spared && (HasFailed(record) || IsGone(record));
+  };
+  int64_t last_ns = 0, failed_ns = 0;
+  size_t ended = 0;
+  for (const ExitRecord& record : records) {
+    if (!Ended(record)) continue;
+    ++ended;
+    last_ns = std::max(last_ns, record.time_ns);
+    if (failed(record) && (failed_ns == 0 || record.time_ns < failed_ns))
+      failed_ns = record.time_ns;
+  }
+  const int64_t reacts = kEngineReacts.count() * kSecond;
+  const bool all = ended == static_cast<size_t>(base::RankCount(hosts_));
+  return (all && now_ns - Since(last_ns) >= reacts) ||
+         (failed_ns > 0 && now_ns - Since(failed_ns) >= reacts);
+}
+
+}  // namespace dtrun::launcher

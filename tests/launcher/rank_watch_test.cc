@@ -1,0 +1,124 @@
+#include "launcher/job/rank_watch.h"
+
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+namespace dtrun::launcher {
+namespace {
+
+using Records = std::vector<ExitRecord>;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+// A rank with the limits of its program: it warns after 10 s and gives up after 60 s.
+ExitRecord Joined(int rank) {
+  ExitRecord record = {.rank = rank, .pid = 100 + rank, .start_ns = 1};
+  record.state = {.joined = true, .timeout_s = 60, .warning_s = 10};
+  return record;
+}
+
+ExitRecord InInit(int rank, int64_t since_ns) {
+  ExitRecord record = Joined(rank);
+  record.state.joined = false;
+  record.state.init_ns = since_ns;
+  return record;
+}
+
+ExitRecord BeforeInit(int rank) {
+  ExitRecord record = Joined(rank);
+  record.state = {};
+  return record;
+}
+
+ExitRecord Halted(int rank, int64_t since_ns) {
+  ExitRecord record = Joined(rank);
+  record.state.stopped_ns = since_ns;
+  return record;
+}
+
+ExitRecord Left(int rank, int code, int64_t at_ns) {
+  ExitRecord record = Joined(rank);
+  record.end = RankEnd::kExited;
+  record.value = code;
+  record.time_ns = at_ns;
+  return record;
+}
+
+RankWatch TwoHosts() { return RankWatch({{"h1", 2}, {"h2", 1}}); }
+
+std::string Message(const Records& records, int64_t now_ns) {
+  const auto verdict = TwoHosts().Judge(records, now_ns);
+  return verdict ? verdict->message : "";
+}
+
+TEST_CASE("ranks may take their time on the way to Init, and in it") {
+  const Records records = {InInit(0, 5 * kSecond), InInit(1, 6 * kSecond), BeforeInit(2)};
+  CHECK(Message(records, 64 * kSecond).empty());
+  CHECK(
+      Message(records, 66 * kSecond) ==
+      "rank 2 on h2 has not called Init (pid 102); ranks 0 and 1 have been waiting in Init for 61 "
+      "s "
+      "(--stall-timeout)");
+  CHECK(TwoHosts().Judge(records, 66 * kSecond)->culprit == 2);
+  CHECK(TwoHosts().Judge(records, 66 * kSecond)->exit_code == 76);
+}
+
+TEST_CASE("a rank that has not even started is named as well") {
+  CHECK(
+      Message({InInit(0, kSecond), InInit(1, kSecond)}, 62 * kSecond) ==
+      "rank 2 on h2 has not started; ranks 0 and 1 have been waiting in Init for 61 s "
+      "(--stall-timeout)");
+}
+
+TEST_CASE("a rank that has ended is waited for two seconds more, a joined one not at all") {
+  const Records records = {InInit(0, kSecond), Left(1, 0, 3 * kSecond), InInit(2, 2 * kSecond)};
+  CHECK(Message(records, 4 * kSecond).empty());
+  CHECK(
+      Message(records, 6 * kSecond) ==
+      "rank 1 on h1 exited with code 0 while ranks 0 and 2 wait for it in Init");
+  CHECK(Message({Joined(0), Left(1, 0, kSecond), Joined(2)}, 600 * kSecond).empty());
+  // The engine ends a job of which a rank has failed.
+  CHECK(Message({InInit(0, kSecond), Left(1, 3, kSecond), InInit(2, 1)}, 6 * kSecond).empty());
+}
+
+TEST_CASE("a stopped rank is given up on a little later than its peers would") {
+  const Records records = {Joined(0), Halted(1, 10 * kSecond), Joined(2)};
+  RankWatch watch = TwoHosts();
+  CHECK(watch.Warnings(records, 19 * kSecond).empty());
+  CHECK(
+      watch.Warnings(records, 21 * kSecond) ==
+      std::vector<std::string>{
+          "warning: rank 1 on h1 has been stopped by a signal for 11 s (pid 101)"});
+  CHECK(watch.Warnings(records, 22 * kSecond).empty());
+  CHECK(!watch.Judge(records, 71 * kSecond));
+  CHECK(watch.Judge(records, 73 * kSecond)->culprit == 1);
+  // A program that never called Init has no such limit.
+  ExitRecord foreign = Halted(1, 10 * kSecond);
+  foreign.state.timeout_s = 0;
+  CHECK(!watch.Judge({Joined(0), foreign, Joined(2)}, 7'300 * kSecond));
+}
+
+TEST_CASE("time in which dtrun did not run does not count") {
+  const Records records = {Joined(0), Halted(1, 10 * kSecond), Joined(2)};
+  RankWatch watch = TwoHosts();
+  watch.Restart(100 * kSecond);
+  CHECK(!watch.Judge(records, 150 * kSecond));
+  CHECK(watch.Judge(records, 163 * kSecond).has_value());
+}
+
+TEST_CASE("an engine has ten seconds to react to the end of ranks") {
+  const RankWatch watch = TwoHosts();
+  const Records done = {Left(0, 0, kSecond), Left(1, 0, kSecond), Left(2, 0, 2 * kSecond)};
+  CHECK(!watch.EngineHangs(done, 11 * kSecond));
+  CHECK(watch.EngineHangs(done, 13 * kSecond));
+  const Records failed = {Joined(0), Left(1, 3, kSecond), Joined(2)};
+  CHECK(!watch.EngineHangs(failed, 10 * kSecond));
+  CHECK(watch.EngineHangs(failed, 12 * kSecond));
+  CHECK(!watch.EngineHangs({Joined(0), Left(1, 0, kSecond), Joined(2)}, 600 * kSecond));
+}
+
+}  // namespace
+}  // namespace dtrun::launcher
