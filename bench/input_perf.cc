@@ -24,7 +24,7 @@
 #include "models/layers/sequential.h"
 #include "models/networks/network_c.h"
 #include "models/optim/adam.h"
-#include "models/train/chunk_plan.h"
+#include "models/train/gradient_tree.h"
 
 namespace dtrun::models {
 namespace {

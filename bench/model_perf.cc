@@ -29,7 +29,6 @@
 #include "models/onednn/onednn.h"
 #include "models/optim/by_name.h"
 #include "models/optim/rate_optimizer.h"
-#include "models/train/chunk_plan.h"
 #include "models/train/gradient_tree.h"
 #include "models/train/replica.h"
 #include "models/train/steps.h"

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "models/metrics/metric.h"
-#include "models/train/loss_scale.h"
 #include "models/train/replica.h"
 
 namespace dtrun::models {

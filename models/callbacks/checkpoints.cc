@@ -14,7 +14,6 @@
 #include "models/callbacks/log_values.h"
 #include "models/message_text.h"
 #include "models/train/agreement.h"
-#include "models/train/exit_codes.h"
 
 namespace dtrun::models {
 namespace {

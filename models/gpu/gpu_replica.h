@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "models/layers/sequential.h"
-#include "models/train/loss_scale.h"
+#include "models/train/replica.h"
 
 namespace dtrun::models {
 

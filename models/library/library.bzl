@@ -59,6 +59,8 @@ def _installed_headers_impl(ctx):
     folder = ctx.actions.declare_directory(ctx.label.name)
     arguments = ctx.actions.args()
     arguments.add(folder.path)
+    arguments.add_all(["%s=%s" % moved for moved in ctx.attr.moved.items()])
+    arguments.add("--")
     arguments.add_all(public)
     ctx.actions.run_shell(
         outputs = [folder],
@@ -67,7 +69,14 @@ def _installed_headers_impl(ctx):
         command = """
 set -euo pipefail
 folder=$1
-headers=("${@:2}")
+shift
+while [[ $1 != -- ]]; do
+  mkdir -p "$folder/${1%/*}"
+  printf '// The header has moved.\\n#include <dtrun/models/%s>\\n' "${1#*=}" >"$folder/${1%%=*}"
+  shift
+done
+shift
+headers=("$@")
 for ((i = 0; i < ${#headers[@]}; i++)); do
   header=${headers[i]}
   file=$folder/${header#models/}
@@ -82,8 +91,12 @@ done
     return DefaultInfo(files = depset([folder]), runfiles = ctx.runfiles([folder]))
 
 # A folder with the public headers of libraries in models/ (their `hdrs`) and with what these include, at the places that
-# they have there. They include each other as <dtrun/models/...>.
+# they have there. They include each other as <dtrun/models/...>. `moved`: paths that headers had once, and where what they
+# declared is now; each old path stays valid.
 installed_headers = rule(
     implementation = _installed_headers_impl,
-    attrs = {"deps": attr.label_list(providers = [CcInfo])},
+    attrs = {
+        "deps": attr.label_list(providers = [CcInfo]),
+        "moved": attr.string_dict(),
+    },
 )

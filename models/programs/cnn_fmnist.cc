@@ -17,9 +17,8 @@
 #include "models/programs/training.h"
 #include "models/programs/training_options.h"
 #include "models/report/page.h"
-#include "models/train/exit_codes.h"
+#include "models/train/agreement.h"
 #include "models/train/report.h"
-#include "models/train/verdict.h"
 
 namespace dtrun::models {
 namespace {

@@ -16,8 +16,6 @@
 #include "models/programs/training_options.h"
 #include "models/report/page.h"
 #include "models/train/agreement.h"
-#include "models/train/digest.h"
-#include "models/train/exit_codes.h"
 #include "models/train/replica.h"
 
 namespace dtrun::models {

@@ -14,10 +14,8 @@
 #include "models/message_text.h"
 #include "models/programs/predictions.h"
 #include "models/programs/rank_main.h"
-#include "models/train/digest.h"
-#include "models/train/exit_codes.h"
+#include "models/train/agreement.h"
 #include "models/train/report.h"
-#include "models/train/verdict.h"
 
 namespace dtrun::models {
 

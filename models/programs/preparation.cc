@@ -11,7 +11,6 @@
 #include "models/networks/network.h"
 #include "models/optim/by_name.h"
 #include "models/programs/training_options.h"
-#include "models/train/chunk_plan.h"
 #include "models/train/gradient_tree.h"
 #include "models/train/report.h"
 

@@ -15,7 +15,7 @@
 #include "models/layers/sequential.h"
 #include "models/optim/rate_optimizer.h"
 #include "models/programs/training_options.h"
-#include "models/train/verdict.h"
+#include "models/train/agreement.h"
 
 namespace dtrun::models {
 

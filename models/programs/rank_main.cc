@@ -6,7 +6,6 @@
 #include <exception>
 
 #include "models/train/agreement.h"
-#include "models/train/exit_codes.h"
 
 namespace dtrun::models {
 

@@ -18,9 +18,8 @@
 #include "models/programs/rank_main.h"
 #include "models/programs/synthetic_run.h"
 #include "models/random/philox.h"
-#include "models/train/exit_codes.h"
+#include "models/train/agreement.h"
 #include "models/train/report.h"
-#include "models/train/verdict.h"
 
 namespace dtrun::models {
 

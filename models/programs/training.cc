@@ -21,10 +21,9 @@
 #include "models/programs/run_summary.h"
 #include "models/programs/training_options.h"
 #include "models/report/page.h"
-#include "models/train/digest.h"
-#include "models/train/exit_codes.h"
+#include "models/train/agreement.h"
+#include "models/train/batch.h"
 #include "models/train/steps.h"
-#include "models/train/strategy_batches.h"
 #include "models/train/trainer.h"
 
 namespace dtrun::models {

@@ -14,7 +14,7 @@
 #include "models/report/page.h"
 #include "models/report/run_report.h"
 #include "models/report/scaling.h"
-#include "models/train/exit_codes.h"
+#include "models/train/agreement.h"
 #include "models/train/report.h"
 
 namespace dtrun::models {

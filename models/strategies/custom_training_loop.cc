@@ -18,9 +18,9 @@
 #include "models/networks/network.h"
 #include "models/optim/adam.h"
 #include "models/programs/rank_main.h"
-#include "models/train/exit_codes.h"
+#include "models/train/agreement.h"
+#include "models/train/batch.h"
 #include "models/train/steps.h"
-#include "models/train/strategy_batches.h"
 
 namespace dtrun::models {
 namespace {

@@ -20,8 +20,7 @@
 #include "models/optim/sgd.h"
 #include "models/programs/rank_main.h"
 #include "models/train/agreement.h"
-#include "models/train/exit_codes.h"
-#include "models/train/strategy_batches.h"
+#include "models/train/batch.h"
 #include "models/train/trainer.h"
 
 namespace dtrun::models {

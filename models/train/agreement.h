@@ -2,8 +2,11 @@
 #define DTRUN_MODELS_TRAIN_AGREEMENT_H_
 
 #include <dtrun/communicator.h>
+#include <dtrun/context.h>
 #include <dtrun/error.h>
+#include <dtrun/optimizer.h>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -11,13 +14,37 @@
 
 namespace dtrun::models {
 
+/// What a trainer's exit code says: the numbers that dtrun documents, some of them sysexits.h's.
+enum ExitCode : int {
+  kSuccess = 0,
+  kUsage = 2,
+  kDiverged = 65,  ///< the loss is not a number
+  kDataUnusable = 66,
+  kInternal = 70,
+  kResultNotWritten = 73,
+  kRanksDisagree = 76,  ///< or one of them is lost or stalled
+};
+
+/// For an error that the runtime reports.
+inline int ExitCodeOf(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument: return kUsage;
+    case ErrorCode::kMismatch:
+    case ErrorCode::kPeerLost:
+    case ErrorCode::kTimeout: return kRanksDisagree;
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kSystem: return kInternal;
+  }
+  return kInternal;
+}
+
 /// An error that every rank throws with the same text: nobody waits for anybody, the job can still
 /// end with Shutdown(), and one rank is to say it.
 class AgreedError : public Error {
  public:
   AgreedError(ErrorCode code, int exit_code, const std::string& message)
       : Error(code, message), exit_code_(exit_code) {}
-  /// What a trainer should end with: see exit_codes.h.
+  /// What a trainer should end with: see ExitCode.
   int exit_code() const { return exit_code_; }
 
  private:
@@ -65,6 +92,40 @@ class Agreement {
 ///   {"", "x", "x"}  ->  "ranks 1 and 2: x"
 Complaint CombineComplaints(const std::vector<Complaint>& of_ranks);
 
+/// Whether a rank is ready to train.
+struct Verdict {
+  int exit_code = kSuccess;
+  std::string problem = {};  ///< one line, when the code is not kSuccess
+  /// What has to be equal on all ranks, "name=value" per line: options, the data's extent.
+  std::string settings = {};
+};
+
+/// What the ranks, each of which has one verdict, do together: go on, or leave with one code and
+/// one line. Which ranks have the problem is said unless all have it.
+///   ranks 0 and 1: ready; rank 2: 66, "x: missing"  ->  66, "rank 2 (host b): x: missing"
+/// `host_of_rank` has the names of the ranks' hosts.
+Verdict Combine(const std::vector<Verdict>& of_ranks, const std::vector<std::string>& host_of_rank);
+
+/// Collective: every rank brings its own verdict and leaves with the combined one.
+Verdict AgreeOn(const Verdict& mine, Context& job);
+
+/// 64 bits of `bytes` (FNV-1a). `start` is an earlier digest to go on from.
+constexpr uint64_t kEmptyDigest = 0xcbf29ce484222325;
+uint64_t Digest(const void* data, size_t bytes, uint64_t start = kEmptyDigest);
+
+/// Of all values, in order: equal digests, equal bits.
+uint64_t DigestOf(const std::vector<Parameter>& parameters);
+
+/// 16 hexadecimal digits.
+std::string ToHex(uint64_t digest);
+
+/// Collective. Throws Error kMismatch, naming the ranks, when digests differ.
+void CheckEqualOnAllRanks(uint64_t digest, Communicator& world);
+
+/// What CheckEqualOnAllRanks says about the digests of all ranks; empty when they are equal.
+///   {1, 1, 2}  ->  "... rank 0 has 0000000000000001, rank 2 has 0000000000000002"
+std::string DifferenceBetween(const std::vector<uint64_t>& digests);
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_TRAIN_AGREEMENT_H_

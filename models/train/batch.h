@@ -1,11 +1,16 @@
 #ifndef DTRUN_MODELS_TRAIN_BATCH_H_
 #define DTRUN_MODELS_TRAIN_BATCH_H_
 
+#include <dtrun/dataset.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 
+#include "models/data/distribute.h"
+#include "models/data/pipeline_dataset.h"
 #include "models/losses/loss.h"
 
 namespace dtrun::models {
@@ -67,6 +72,37 @@ class RestOf {
   BatchSource& source_;
 };
 
+/// What a strategy has distributed, as a loop's batches: its targets are labels (i32) or values
+/// (f32), which Next() checks.
+class StrategyBatches : public BatchSource {
+ public:
+  explicit StrategyBatches(std::unique_ptr<DistributedDataset> data) : data_(std::move(data)) {}
+
+  uint64_t steps_per_epoch() const override { return data_->batches_per_epoch(); }
+  void StartEpoch(uint64_t epoch, uint64_t first_step = 0) override {
+    data_->StartEpoch(epoch, first_step);
+  }
+  bool Next(ReplicaBatch& batch) override;
+
+  /// Examples of this replica in a batch, at most: what a network has to have room for.
+  uint64_t largest_batch() const { return data_->largest_batch(); }
+  /// For how long this rank has waited for batches, in seconds.
+  double wait_seconds() const { return wait_seconds_; }
+
+ private:
+  std::unique_ptr<DistributedDataset> data_;
+  DistributedBatch batch_;
+  double wait_seconds_ = 0;
+};
+
+/// A distributed pipeline as a loop's batches. Inputs go from the data set's memory straight to
+/// where the network reads them.
+class PipelineBatches : public StrategyBatches {
+ public:
+  explicit PipelineBatches(const DistributedPipeline& pipeline)
+      : StrategyBatches(std::make_unique<DistributedPipelineDataset>(pipeline)) {}
+};
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_TRAIN_BATCH_H_

@@ -7,8 +7,7 @@
 #include <set>
 
 #include "models/message_text.h"
-#include "models/train/exit_codes.h"
-#include "models/train/gathered_outputs.h"
+#include "models/train/agreement.h"
 #include "models/train/steps.h"
 
 namespace dtrun::models {

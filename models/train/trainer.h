@@ -1,8 +1,11 @@
 #ifndef DTRUN_MODELS_TRAIN_TRAINER_H_
 #define DTRUN_MODELS_TRAIN_TRAINER_H_
 
+#include <dtrun/communicator.h>
+
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "models/callbacks/callback.h"
@@ -11,10 +14,31 @@
 #include "models/metrics/metric.h"
 #include "models/train/agreement.h"
 #include "models/train/batch.h"
-#include "models/train/history.h"
 #include "models/train/replica.h"
 
 namespace dtrun::models {
+
+/// One rank's part of the outputs for several global batches.
+struct OutputShares {
+  std::vector<float> outputs;    ///< of its share of each batch, one after the other
+  std::vector<uint64_t> counts;  ///< floats of each batch
+};
+
+/// The outputs of all ranks in the order of the data: batch by batch, the shares of a batch in rank
+/// order. On rank 0 alone unless `on_all_ranks`. Collective; all ranks have the same batches.
+///   rank 0: {a0, b0}   rank 1: {a1, b1}  ->  {a0, a1, b0, b1}
+std::vector<float> Gather(Communicator& world, OutputShares mine, bool on_all_ranks);
+
+/// What Fit has seen, the same on all ranks.
+struct History {
+  std::vector<uint64_t> epochs;  ///< which ones ended in this run, from 0
+  std::vector<Logs> logs;        ///< of each of them
+  /// What a callback could not write, such as a checkpoint on a full disk: training went on.
+  std::vector<std::string> not_written;
+
+  /// The values of one number, epoch by epoch; NaN where an epoch had none.
+  std::vector<double> Of(const std::string& name) const;
+};
 
 struct FitOptions {
   uint64_t epochs = 1;           ///< after which training ends, those before initial_epoch included
@@ -28,7 +52,7 @@ enum class PredictTo { kAllRanks, kRank0 };
 
 /// Fit, evaluate and predict, in data-parallel: a replica per rank, each with its share of every
 /// global batch. N ranks compute what one would. The same can be written as a loop of your own over
-/// Replica, in ten lines: see models/loops.
+/// Replica, in ten lines: see ForEachBatch in steps.h.
 ///
 /// All functions are collective. What goes wrong on one rank (its data, a callback, a loss that is
 /// not a number) is thrown as AgreedError on all of them. Not thread-safe.
@@ -78,4 +102,4 @@ class Trainer {
 
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_TRAIN_TRAINER_H_

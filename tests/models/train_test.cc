@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "models/programs/training_options.h"
-#include "models/train/digest.h"
+#include "models/train/agreement.h"
 #include "models/train/report.h"
-#include "models/train/verdict.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/text.h"
 

@@ -11,7 +11,7 @@
 #include "models/layers/dropout.h"
 #include "models/layers/max_pool2d.h"
 #include "models/layers/sequential.h"
-#include "models/train/chunk_plan.h"
+#include "models/train/gradient_tree.h"
 #include "tests/models/image_step.h"
 #include "tests/models/layers/reference_network.h"
 

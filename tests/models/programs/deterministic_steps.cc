@@ -18,8 +18,9 @@
 #include "models/layers/max_pool2d.h"
 #include "models/losses/sparse_categorical_crossentropy.h"
 #include "models/optim/adam.h"
-#include "models/train/chunk_plan.h"
-#include "models/train/digest.h"
+#include "models/train/agreement.h"
+#include "models/train/batch.h"
+#include "models/train/gradient_tree.h"
 #include "models/train/steps.h"
 
 namespace {

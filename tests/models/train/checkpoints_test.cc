@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/layers/dense.h"
-#include "models/train/exit_codes.h"
+#include "models/train/agreement.h"
 #include "tests/models/train/training_rig.h"
 #include "tests/support/subprocess.h"
 

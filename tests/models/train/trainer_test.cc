@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "models/loops/loops.h"
-#include "models/train/exit_codes.h"
+#include "models/train/agreement.h"
+#include "models/train/steps.h"
 #include "tests/models/train/training_rig.h"
 
 namespace dtrun::models {

@@ -19,7 +19,7 @@
 #include "models/losses/sparse_categorical_crossentropy.h"
 #include "models/metrics/accuracy.h"
 #include "models/optim/adam.h"
-#include "models/train/pipeline_batches.h"
+#include "models/train/batch.h"
 #include "models/train/trainer.h"
 #include "tests/include/optimizer_rig.h"
 

@@ -1,4 +1,4 @@
-#include "models/train/strategy_batches.h"
+#include "models/train/batch.h"
 
 #include <dtrun/error.h>
 
