@@ -22,7 +22,7 @@
 #include "models/data/image_dataset.h"
 #include "models/layers/loss.h"
 #include "models/layers/sequential.h"
-#include "models/networks/network_c.h"
+#include "models/networks/network.h"
 #include "models/optim/adam.h"
 #include "models/train/gradient_tree.h"
 

@@ -24,7 +24,7 @@
 #include "bench/peer.h"
 #include "models/data/to_floats.h"
 #include "models/layers/sequential.h"
-#include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/losses/loss.h"
 #include "models/networks/network.h"
 #include "models/onednn/onednn.h"
 #include "models/optim/by_name.h"

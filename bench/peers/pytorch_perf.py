@@ -40,7 +40,7 @@ def norm(filters, gamma=1.0):
 
 
 class Block(nn.Module):
-    """A residual block of 1 x 1, 3 x 3 and 1 x 1, or of 3 x 3 and 3 x 3: models/networks/resnet.h."""
+    """A residual block of 1 x 1, 3 x 3 and 1 x 1, or of 3 x 3 and 3 x 3: models/networks/network.h."""
 
     def __init__(self, bottleneck, width, stride, projects):
         super().__init__()

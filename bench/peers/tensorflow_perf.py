@@ -35,7 +35,7 @@ def norm(x, relu, gamma="ones"):
 
 
 def block(x, bottleneck, width, stride, projects):
-    """A residual block of 1 x 1, 3 x 3 and 1 x 1, or of 3 x 3 and 3 x 3: models/networks/resnet.h."""
+    """A residual block of 1 x 1, 3 x 3 and 1 x 1, or of 3 x 3 and 3 x 3: models/networks/network.h."""
     filters = 4 * width if bottleneck else width
     first, last = ((1, 1), (1, 1)) if bottleneck else ((3, stride), (3, 1))
     main = norm(conv(x, width, *first), relu=True)

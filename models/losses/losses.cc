@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/losses/average_loss.h"
-#include "models/losses/mean_squared_error.h"
-#include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/losses/loss.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {

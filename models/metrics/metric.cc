@@ -9,8 +9,6 @@
 #include <sstream>
 
 #include "models/message_text.h"
-#include "models/metrics/accuracy.h"
-#include "models/metrics/confusion_matrix.h"
 
 namespace dtrun::models {
 

@@ -3,6 +3,7 @@
 
 #include <dtrun/communicator.h>
 
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -60,6 +61,94 @@ MetricList MakeMetrics(Ms... metrics) {
 /// sum would count the other ranks' examples again. Collective.
 void SumOverRanks(Communicator& communicator, std::span<Metric* const> metrics);
 
+/// A metric that is a weighted sum, divided by the sum of the weights.
+class Ratio : public Metric {
+ public:
+  double Result() const override {
+    return sums_[1] > 0 ? sums_[0] / sums_[1] : std::numeric_limits<double>::quiet_NaN();
+  }
+  std::span<double> state() override { return sums_; }
+
+  double sum() const { return sums_[0]; }
+  double weight() const { return sums_[1]; }
+
+ protected:
+  void Add(double value, double weight) {
+    sums_[0] += value * weight;
+    sums_[1] += weight;
+  }
+
+ private:
+  double sums_[2] = {0, 0};  // of values times weights, of weights
+};
+
+/// The mean of the per-example losses, or of any numbers given to `Add`.
+class Mean : public Ratio {
+ public:
+  explicit Mean(std::string name = "loss") : name_(std::move(name)) {}
+
+  std::string name() const override { return name_; }
+  void Update(const MetricInput& input) override {
+    for (size_t i = 0; i < input.losses.size(); ++i) Add(input.losses[i], input.weight(i));
+  }
+  void Add(double value, double weight = 1) { Ratio::Add(value, weight); }
+
+ private:
+  std::string name_;
+};
+
+/// The share of examples whose label has the largest output; of equal ones the first counts, and an
+/// output that is NaN is never the largest.
+class SparseCategoricalAccuracy : public Ratio {
+ public:
+  explicit SparseCategoricalAccuracy(std::string name = "accuracy") : name_(std::move(name)) {}
+  std::string name() const override { return name_; }
+  void Update(const MetricInput& input) override;
+
+ private:
+  std::string name_;
+};
+
+/// The share of examples whose label is among the k largest outputs (Keras's
+/// SparseTopKCategoricalAccuracy): fewer than k other outputs are at least as large.
+class TopK : public Ratio {
+ public:
+  /// Throws Error kInvalidArgument unless k is at least 1.
+  explicit TopK(int k = 5, std::string name = "");
+  std::string name() const override { return name_; }
+  void Update(const MetricInput& input) override;
+
+ private:
+  size_t k_;
+  std::string name_;
+};
+
+/// How often each class was taken for each other one: `At(label, predicted)`. The prediction is the
+/// largest output, of equal ones the first. Its Result, one number for the logs, is the mean over
+/// the classes that occur of the share of their examples that were recognised (balanced accuracy):
+/// unlike accuracy, it does not overlook a rare class.
+class ConfusionMatrix : public Metric {
+ public:
+  /// Throws Error kInvalidArgument unless there is at least 1 class.
+  explicit ConfusionMatrix(int classes, std::string name = "balanced_accuracy");
+
+  std::string name() const override { return name_; }
+  void Update(const MetricInput& input) override;
+  double Result() const override;
+  std::span<double> state() override { return counts_; }
+
+  int classes() const { return static_cast<int>(classes_); }
+  /// Examples (their weights) of class `label` that were taken for `predicted`.
+  double At(int label, int predicted) const;
+  /// A row per label, a column per prediction, in columns that line up; ends with a new line.
+  std::string ToText() const;
+
+ private:
+  size_t classes_;
+  std::vector<double> counts_;  // (label, predicted)
+  std::string name_;
+};
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_METRICS_METRIC_H_

@@ -13,8 +13,6 @@
 #include "models/layers/reshape.h"
 #include "models/layers/residual.h"
 #include "models/message_text.h"
-#include "models/networks/network_c.h"
-#include "models/networks/resnet.h"
 
 namespace dtrun::models {
 namespace {

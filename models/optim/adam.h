@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/optim/excluded.h"
 #include "models/optim/rate_optimizer.h"
 
 namespace dtrun::models {

@@ -5,7 +5,6 @@
 
 #include <vector>
 
-#include "models/optim/excluded.h"
 #include "models/optim/rate_optimizer.h"
 
 namespace dtrun::models {

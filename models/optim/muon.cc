@@ -7,7 +7,6 @@
 
 #include "models/function_clones.h"
 #include "models/message_text.h"
-#include "models/optim/orthogonalise.h"
 #include "models/optim/update_rules.h"
 
 namespace dtrun::models {

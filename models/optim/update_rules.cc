@@ -7,7 +7,7 @@
 
 #include "models/function_clones.h"
 #include "models/message_text.h"
-#include "models/optim/excluded.h"
+#include "models/optim/rate_optimizer.h"
 
 namespace dtrun::models {
 namespace {

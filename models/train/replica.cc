@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "models/layers/average_buffers.h"
-#include "models/losses/average_loss.h"
+#include "models/losses/loss.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {

@@ -1,6 +1,6 @@
 #include "models/train/steps.h"
 
-#include "models/losses/average_loss.h"
+#include "models/losses/loss.h"
 
 namespace dtrun::models {
 

@@ -10,7 +10,6 @@
 
 #include "models/callbacks/callback.h"
 #include "models/losses/loss.h"
-#include "models/metrics/mean.h"
 #include "models/metrics/metric.h"
 #include "models/train/agreement.h"
 #include "models/train/batch.h"

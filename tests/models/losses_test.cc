@@ -4,9 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "models/losses/average_loss.h"
-#include "models/losses/mean_squared_error.h"
-#include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/losses/loss.h"
 
 namespace dtrun::models {
 namespace {

@@ -3,9 +3,6 @@
 #include <limits>
 #include <vector>
 
-#include "models/metrics/accuracy.h"
-#include "models/metrics/confusion_matrix.h"
-#include "models/metrics/mean.h"
 #include "models/metrics/metric.h"
 
 namespace dtrun::models {

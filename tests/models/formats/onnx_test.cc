@@ -22,8 +22,6 @@
 #include "models/layers/reshape.h"
 #include "models/layers/softmax.h"
 #include "models/networks/network.h"
-#include "models/networks/network_c.h"
-#include "models/networks/resnet.h"
 #include "tests/support/python.h"
 
 namespace dtrun::models {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "models/formats/model/saved_model.h"
-#include "models/networks/network_c.h"
+#include "models/networks/network.h"
 #include "tests/models/formats/brief_training.h"
 #include "tests/models/idx_files.h"
 #include "tests/models/image_step.h"

@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "models/layers/batch_norm.h"
-#include "models/networks/network_c.h"
-#include "models/networks/resnet.h"
+#include "models/networks/network.h"
 #include "tests/support/python.h"
 #include "tests/support/text.h"
 

@@ -8,7 +8,7 @@
 
 #include "models/formats/model/model_structure.h"
 #include "models/layers/registry.h"
-#include "models/networks/network_c.h"
+#include "models/networks/network.h"
 
 namespace dtrun::models {
 namespace {

@@ -17,7 +17,7 @@
 #include "models/formats/tensorboard/graph.h"
 #include "models/formats/tensorboard/parameter_histograms.h"
 #include "models/formats/tensorboard/summary_writer.h"
-#include "models/networks/network_c.h"
+#include "models/networks/network.h"
 #include "tests/support/python.h"
 #include "tests/support/text.h"
 

@@ -7,7 +7,6 @@
 
 #include "bench/model_shapes.h"
 #include "models/networks/network.h"
-#include "models/networks/resnet.h"
 #include "models/optim/sgd.h"
 #include "tests/models/layers/gradient_check.h"
 

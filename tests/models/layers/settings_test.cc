@@ -13,7 +13,7 @@
 #include "models/layers/reshape.h"
 #include "models/layers/residual.h"
 #include "models/layers/softmax.h"
-#include "models/networks/network_c.h"
+#include "models/networks/network.h"
 
 namespace dtrun::models {
 namespace {

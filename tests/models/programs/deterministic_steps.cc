@@ -16,7 +16,7 @@
 #include "models/layers/dense.h"
 #include "models/layers/dropout.h"
 #include "models/layers/max_pool2d.h"
-#include "models/losses/sparse_categorical_crossentropy.h"
+#include "models/losses/loss.h"
 #include "models/optim/adam.h"
 #include "models/train/agreement.h"
 #include "models/train/batch.h"

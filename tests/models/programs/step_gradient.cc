@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/data/sampling.h"
-#include "models/networks/network_c.h"
+#include "models/networks/network.h"
 #include "tests/models/image_step.h"
 
 namespace {
