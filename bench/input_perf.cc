@@ -17,9 +17,9 @@
 
 #include "bench/bench_program.h"
 #include "bench/measure.h"
-#include "models/data/augment.h"
 #include "models/data/distribute.h"
 #include "models/data/image_dataset.h"
+#include "models/data/pipeline.h"
 #include "models/layers/loss.h"
 #include "models/layers/sequential.h"
 #include "models/networks/network.h"

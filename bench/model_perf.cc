@@ -22,7 +22,7 @@
 #include "bench/measure.h"
 #include "bench/onednn_floor.h"
 #include "bench/peer.h"
-#include "models/data/to_floats.h"
+#include "models/data/dataset.h"
 #include "models/layers/sequential.h"
 #include "models/losses/loss.h"
 #include "models/networks/network.h"

@@ -1,3 +1,5 @@
+#include "models/callbacks/callbacks.h"
+
 #include <dtrun/error.h>
 #include <dtrun/metrics.h>
 #include <dtrun/state_broadcast.h>
@@ -7,14 +9,10 @@
 #include <cstring>
 #include <utility>
 
-#include "models/callbacks/all_ranks.h"
-#include "models/callbacks/early_stopping.h"
-#include "models/callbacks/learning_rate.h"
-#include "models/callbacks/throughput.h"
-#include "models/callbacks/timeline.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {
+
 namespace {
 
 void Append(const Buffer& values, std::vector<float>& copy) {

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "models/formats/tensorboard/graph.h"
+#include "models/formats/tensorboard/summary_writer.h"
 
 namespace dtrun::models {
 

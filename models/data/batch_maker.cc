@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/data/example_stream.h"
+#include "models/data/dataset.h"
 #include "models/data/sampling.h"
-#include "models/data/to_floats.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {

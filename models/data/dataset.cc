@@ -13,9 +13,11 @@
 #include <limits>
 #include <memory>
 
+#include "models/function_clones.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {
+
 namespace {
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
@@ -260,6 +262,10 @@ std::vector<uint64_t> ReadIdxDims(const std::string& path, int dimensions) {
   std::vector<uint64_t> dims = ReadHeader(file, path, dimensions);
   ByteCount(dims, path);
   return dims;
+}
+
+DTRUN_KERNEL void BytesToFloats(const uint8_t* bytes, size_t count, float* out) {
+  for (size_t i = 0; i < count; ++i) out[i] = static_cast<float>(bytes[i]) / 255.0f;
 }
 
 }  // namespace dtrun::models

@@ -1,6 +1,7 @@
 #ifndef DTRUN_MODELS_DATA_DATASET_H_
 #define DTRUN_MODELS_DATA_DATASET_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -45,6 +46,9 @@ IdxArray ReadIdx(const std::string& path, int dimensions);
 
 /// Only the dimensions, from the file's header; the same errors, as far as the header tells.
 std::vector<uint64_t> ReadIdxDims(const std::string& path, int dimensions);
+
+/// out = bytes / 255
+void BytesToFloats(const uint8_t* bytes, size_t count, float* out);
 
 }  // namespace dtrun::models
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "models/data/batch_maker.h"
-#include "models/data/pipeline_dataset.h"
 #include "models/data/pipeline_node.h"
 #include "models/data/prefetcher.h"
 #include "models/data/sampling.h"

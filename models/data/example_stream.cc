@@ -1,11 +1,10 @@
-#include "models/data/example_stream.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "models/data/batch_maker.h"
 #include "models/data/pipeline.h"
 #include "models/data/sampling.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "models/data/iterator.h"
+#include "models/data/pipeline.h"
 
 namespace dtrun::models {
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "models/data/batch_maker.h"
-#include "models/data/iterator.h"
 #include "models/data/pipeline.h"
 
 namespace dtrun::models {

@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-#include "models/data/to_floats.h"
+#include "models/data/dataset.h"
 
 namespace dtrun::models {
 namespace {

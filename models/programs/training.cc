@@ -6,15 +6,12 @@
 #include <memory>
 #include <utility>
 
+#include "models/callbacks/callbacks.h"
 #include "models/callbacks/checkpoints.h"
-#include "models/callbacks/early_stopping.h"
-#include "models/callbacks/learning_rate.h"
 #include "models/callbacks/log_values.h"
 #include "models/callbacks/progress_bar.h"
 #include "models/callbacks/tensorboard.h"
-#include "models/callbacks/throughput.h"
-#include "models/callbacks/timeline.h"
-#include "models/data/pipeline_dataset.h"
+#include "models/data/distribute.h"
 #include "models/losses/loss.h"
 #include "models/message_text.h"
 #include "models/metrics/metric.h"

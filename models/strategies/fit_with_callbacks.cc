@@ -10,13 +10,13 @@
 #include <cstdlib>
 #include <string>
 
+#include "models/callbacks/callbacks.h"
 #include "models/callbacks/checkpoints.h"
-#include "models/callbacks/learning_rate.h"
 #include "models/callbacks/log_values.h"
 #include "models/callbacks/progress_bar.h"
 #include "models/callbacks/tensorboard.h"
+#include "models/data/distribute.h"
 #include "models/data/image_dataset.h"
-#include "models/data/pipeline_dataset.h"
 #include "models/formats/model/saved_model.h"
 #include "models/losses/loss.h"
 #include "models/message_text.h"

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "models/callbacks/log_values.h"
+#include "models/data/distribute.h"
 #include "models/data/image_dataset.h"
-#include "models/data/pipeline_dataset.h"
 #include "models/losses/loss.h"
 #include "models/message_text.h"
 #include "models/metrics/metric.h"

@@ -10,7 +10,6 @@
 #include <span>
 
 #include "models/data/distribute.h"
-#include "models/data/pipeline_dataset.h"
 #include "models/losses/loss.h"
 
 namespace dtrun::models {

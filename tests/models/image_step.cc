@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "models/data/to_floats.h"
+#include "models/data/dataset.h"
 
 namespace dtrun::models {
 namespace {

@@ -1,6 +1,8 @@
 #ifndef DTRUN_MODELS_FORMATS_TENSORBOARD_SUMMARY_WRITER_H_
 #define DTRUN_MODELS_FORMATS_TENSORBOARD_SUMMARY_WRITER_H_
 
+#include <dtrun/optimizer.h>
+
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "models/formats/tensorboard/events.h"
+#include "models/layers/layer.h"
 
 namespace dtrun::models {
 
@@ -63,6 +66,16 @@ class SummaryWriter {
   std::unique_ptr<Impl> impl_;
 };
 
+/// The graph of a network for TensorBoard: "input", then a box per layer with the layer, its
+/// parameters and, if it has one, its activation.
+///   writer.Graph(GraphOf(model.input_shape(), model.layers()));
+std::vector<GraphNode> GraphOf(const Shape& input, const std::vector<const Layer*>& layers);
+
+/// Writes how the values of each parameter are distributed, with Keras's tag: its name and
+/// "/histogram". The values are copied, those of a large network take a while. Throws Error
+/// kInvalidArgument when they are not f32.
+void WriteHistograms(const std::vector<Parameter>& parameters, int64_t step, SummaryWriter& writer);
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_FORMATS_TENSORBOARD_SUMMARY_WRITER_H_

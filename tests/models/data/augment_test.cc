@@ -1,9 +1,8 @@
-#include "models/data/augment.h"
-
 #include <catch2/catch.hpp>
 #include <map>
 #include <set>
 
+#include "models/data/pipeline.h"
 #include "tests/models/data/pipeline_rig.h"
 
 namespace dtrun::models {

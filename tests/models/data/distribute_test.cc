@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <stdexcept>
 
-#include "models/data/augment.h"
+#include "models/data/pipeline.h"
 #include "tests/models/data/pipeline_rig.h"
 #include "tests/models/idx_files.h"
 #include "tests/models/thread_world.h"

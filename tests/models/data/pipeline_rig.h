@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "dtrun/error.h"
-#include "models/data/iterator.h"
 #include "models/data/pipeline.h"
 
 // What tests of the input pipeline have in common.

@@ -10,8 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "models/data/augment.h"
-#include "models/data/iterator.h"
+#include "models/data/pipeline.h"
 #include "tests/models/data/pipeline_rig.h"
 
 namespace {

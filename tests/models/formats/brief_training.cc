@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "models/data/to_floats.h"
+#include "models/data/dataset.h"
 #include "models/layers/loss.h"
 
 namespace dtrun::testing {

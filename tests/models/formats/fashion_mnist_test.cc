@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "models/data/to_floats.h"
+#include "models/data/dataset.h"
 #include "models/formats/model/saved_model.h"
 #include "models/formats/onnx/onnx.h"
 #include "models/networks/network.h"

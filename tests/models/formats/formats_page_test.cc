@@ -10,7 +10,6 @@
 
 #include "models/formats/model/saved_model.h"
 #include "models/formats/onnx/onnx.h"
-#include "models/formats/tensorboard/graph.h"
 #include "models/formats/tensorboard/summary_writer.h"
 #include "models/networks/network.h"
 #include "tests/support/python.h"

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "models/data/augment.h"
 #include "models/data/distribute.h"
 #include "models/data/image_dataset.h"
+#include "models/data/pipeline.h"
 #include "tests/models/idx_files.h"
 
 namespace dtrun::models {

@@ -14,8 +14,6 @@
 #include <vector>
 
 #include "models/formats/tensorboard/events.h"
-#include "models/formats/tensorboard/graph.h"
-#include "models/formats/tensorboard/parameter_histograms.h"
 #include "models/formats/tensorboard/summary_writer.h"
 #include "models/networks/network.h"
 #include "tests/support/python.h"

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "models/callbacks/callbacks.h"
 #include "models/callbacks/checkpoints.h"
-#include "models/callbacks/early_stopping.h"
-#include "models/data/pipeline_dataset.h"
+#include "models/data/distribute.h"
 #include "models/layers/batch_norm.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"

@@ -1,3 +1,5 @@
+#include "models/callbacks/callbacks.h"
+
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <filesystem>
@@ -8,14 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "models/callbacks/all_ranks.h"
 #include "models/callbacks/callback.h"
-#include "models/callbacks/early_stopping.h"
-#include "models/callbacks/learning_rate.h"
 #include "models/callbacks/log_values.h"
 #include "models/callbacks/progress_bar.h"
 #include "models/callbacks/tensorboard.h"
-#include "models/callbacks/throughput.h"
 #include "tests/models/train/training_rig.h"
 #include "tests/support/subprocess.h"
 
