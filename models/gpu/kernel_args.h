@@ -62,7 +62,7 @@ struct WidenArgs {
   uint64_t count;  // a multiple of 8
 };
 
-/// The constants of a dropout layer: those of models/layers/dropout.h.
+/// The constants of a dropout layer: those of Dropout in models/layers/activations.h.
 struct DropoutRule {
   uint32_t keep_below = 65536;  ///< of 2^16; all of them: no dropout
   float scale = 1;              ///< of what is kept

@@ -1,3 +1,5 @@
+#include "models/layers/activations.h"
+
 #include <dtrun/error.h>
 
 #include <algorithm>
@@ -7,13 +9,9 @@
 
 #include "models/layers/builder.h"
 #include "models/layers/cpu_kernels.h"
-#include "models/layers/dropout.h"
 #include "models/layers/layer_plumbing.h"
 #include "models/layers/loss.h"
 #include "models/layers/plain_layer.h"
-#include "models/layers/relu.h"
-#include "models/layers/reshape.h"
-#include "models/layers/softmax.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {

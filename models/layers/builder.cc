@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "models/layers/convolution_plan.h"
-#include "models/layers/gradient_pool.h"
 #include "models/layers/layer_plumbing.h"
 #include "models/message_text.h"
 #include "models/onednn/onednn.h"

@@ -4,6 +4,7 @@
 #include <dtrun/communicator.h>
 #include <dtrun/optimizer.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <dnnl.hpp>
@@ -11,10 +12,28 @@
 #include <unordered_map>
 #include <vector>
 
-#include "models/layers/gradient_pool.h"
 #include "models/layers/tensor.h"
 
 namespace dtrun::models {
+
+/// Memory for the gradients of activations, which live shortly: from the way back of the layer that
+/// reads a tensor to that of the layer which made it. A deep network needs as much as its two or
+/// three largest tensors, not as all of them together. Not thread-safe.
+class GradientPool {
+ public:
+  /// `count` floats that are nobody else's until they are released; zeroed when they are new.
+  float* Take(size_t count);
+  /// No effect on memory that is not from here.
+  void Release(const float* memory);
+
+ private:
+  struct Piece {
+    FloatArray floats;
+    bool taken = false;
+  };
+
+  std::deque<Piece> pieces_;
+};
 
 /// A oneDNN primitive with its arguments bound, so that running it builds nothing.
 class BoundPrimitive {
@@ -183,4 +202,4 @@ int BlockOf(const dnnl::memory::desc& description, const Shape& shape, int batch
 
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_LAYERS_BUILDER_H_

@@ -1,3 +1,5 @@
+#include "models/layers/pooling.h"
+
 #include <dtrun/error.h>
 
 #include <algorithm>
@@ -6,11 +8,8 @@
 #include "models/layers/builder.h"
 #include "models/layers/convolution_plan.h"
 #include "models/layers/cpu_kernels.h"
-#include "models/layers/global_average_pool2d.h"
 #include "models/layers/layer_plumbing.h"
-#include "models/layers/max_pool2d.h"
 #include "models/layers/window.h"
-#include "models/layers/window_pool2d.h"
 #include "models/message_text.h"
 #include "models/onednn/onednn.h"
 

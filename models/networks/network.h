@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "models/layers/activations.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
-#include "models/layers/dropout.h"
-#include "models/layers/max_pool2d.h"
+#include "models/layers/pooling.h"
 #include "models/layers/sequential.h"
 
 namespace dtrun::models {

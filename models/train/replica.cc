@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/layers/average_buffers.h"
+#include "models/layers/batch_norm.h"
 #include "models/losses/loss.h"
 #include "models/message_text.h"
 

@@ -101,7 +101,7 @@ class Replica {
   void Abandon();
 
   /// Collective: the network's buffers are the mean of all replicas' then, as when it is evaluated
-  /// or saved; see models/layers/average_buffers.h.
+  /// or saved; see models/layers/batch_norm.h.
   void AverageBuffers();
   /// What is added to the loss of the global batch; 0 without regularised layers. A replica's part
   /// of it is this divided by the number of replicas.

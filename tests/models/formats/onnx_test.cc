@@ -15,12 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "models/layers/average_pool2d.h"
+#include "models/layers/activations.h"
 #include "models/layers/batch_norm.h"
-#include "models/layers/global_average_pool2d.h"
-#include "models/layers/relu.h"
-#include "models/layers/reshape.h"
-#include "models/layers/softmax.h"
+#include "models/layers/pooling.h"
 #include "models/networks/network.h"
 #include "tests/support/python.h"
 

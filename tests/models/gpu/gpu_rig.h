@@ -12,10 +12,10 @@
 
 #include "models/data/dataset.h"
 #include "models/gpu/gpu_replica.h"
+#include "models/layers/activations.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
-#include "models/layers/dropout.h"
-#include "models/layers/max_pool2d.h"
+#include "models/layers/pooling.h"
 #include "models/layers/sequential.h"
 #include "models/networks/network.h"
 #include "tests/models/image_step.h"

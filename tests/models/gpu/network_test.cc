@@ -6,11 +6,10 @@
 #include <catch2/catch.hpp>
 
 #include "models/data/sampling.h"
+#include "models/layers/activations.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
-#include "models/layers/dropout.h"
-#include "models/layers/max_pool2d.h"
-#include "models/layers/reshape.h"
+#include "models/layers/pooling.h"
 #include "models/optim/adam.h"
 #include "models/optim/sgd.h"
 #include "tests/models/gpu/gpu_rig.h"

@@ -4,12 +4,11 @@
 #include <numeric>
 
 #include "models/gpu/network_plan.h"
+#include "models/layers/activations.h"
 #include "models/layers/batch_norm.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
-#include "models/layers/dropout.h"
-#include "models/layers/max_pool2d.h"
-#include "models/layers/reshape.h"
+#include "models/layers/pooling.h"
 #include "models/networks/network.h"
 
 namespace dtrun::testing {

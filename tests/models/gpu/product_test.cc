@@ -15,7 +15,7 @@
 #include "models/gpu/device_network.h"
 #include "models/gpu/kernel_args.h"
 #include "models/gpu/network_plan.h"
-#include "models/layers/reshape.h"
+#include "models/layers/activations.h"
 #include "tests/models/gpu/gpu_rig.h"
 #include "tests/models/gpu/kernel_rig.h"
 #include "tests/support/text.h"

@@ -5,13 +5,10 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
+#include "models/layers/activations.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
-#include "models/layers/dropout.h"
-#include "models/layers/global_average_pool2d.h"
-#include "models/layers/max_pool2d.h"
-#include "models/layers/relu.h"
-#include "models/layers/reshape.h"
+#include "models/layers/pooling.h"
 #include "models/layers/residual.h"
 #include "tests/models/layers/gradient_check.h"
 

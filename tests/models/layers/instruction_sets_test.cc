@@ -9,11 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "models/layers/average_pool2d.h"
 #include "models/layers/batch_norm.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
-#include "models/layers/max_pool2d.h"
+#include "models/layers/pooling.h"
 #include "models/networks/network.h"
 #include "models/onednn/onednn.h"
 #include "models/optim/sgd.h"

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "models/data/dataset.h"
+#include "models/layers/activations.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/cpu_kernels.h"
 #include "models/layers/dense.h"
-#include "models/layers/dropout.h"
-#include "models/layers/max_pool2d.h"
+#include "models/layers/pooling.h"
 #include "models/layers/sequential.h"
 #include "models/train/gradient_tree.h"
 #include "tests/models/image_step.h"

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/layers/activations.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
-#include "models/layers/dropout.h"
-#include "models/layers/max_pool2d.h"
+#include "models/layers/pooling.h"
 #include "models/random/philox.h"
 #include "tests/models/layers/reference_layers.h"
 

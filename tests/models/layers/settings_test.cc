@@ -5,14 +5,11 @@
 #include <catch2/catch.hpp>
 #include <string>
 
-#include "models/layers/average_pool2d.h"
+#include "models/layers/activations.h"
 #include "models/layers/batch_norm.h"
-#include "models/layers/global_average_pool2d.h"
+#include "models/layers/pooling.h"
 #include "models/layers/registry.h"
-#include "models/layers/relu.h"
-#include "models/layers/reshape.h"
 #include "models/layers/residual.h"
-#include "models/layers/softmax.h"
 #include "models/networks/network.h"
 
 namespace dtrun::models {

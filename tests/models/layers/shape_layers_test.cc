@@ -4,16 +4,11 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "models/layers/average_pool2d.h"
+#include "models/layers/activations.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
-#include "models/layers/dropout.h"
-#include "models/layers/global_average_pool2d.h"
-#include "models/layers/max_pool2d.h"
 #include "models/layers/plain_layer.h"
-#include "models/layers/relu.h"
-#include "models/layers/reshape.h"
-#include "models/layers/softmax.h"
+#include "models/layers/pooling.h"
 #include "tests/models/layers/gradient_check.h"
 
 namespace dtrun::models {

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "models/data/sampling.h"
+#include "models/layers/activations.h"
 #include "models/layers/conv2d.h"
 #include "models/layers/dense.h"
-#include "models/layers/dropout.h"
-#include "models/layers/max_pool2d.h"
+#include "models/layers/pooling.h"
 #include "models/losses/loss.h"
 #include "models/optim/adam.h"
 #include "models/train/agreement.h"

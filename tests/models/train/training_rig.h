@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "models/data/distribute.h"
+#include "models/layers/activations.h"
 #include "models/layers/batch_norm.h"
 #include "models/layers/dense.h"
-#include "models/layers/dropout.h"
 #include "models/layers/sequential.h"
 #include "models/losses/loss.h"
 #include "models/metrics/metric.h"

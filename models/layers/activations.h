@@ -1,0 +1,122 @@
+#ifndef DTRUN_MODELS_LAYERS_ACTIVATIONS_H_
+#define DTRUN_MODELS_LAYERS_ACTIVATIONS_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "models/layers/layer.h"
+#include "models/layers/plain_layer.h"
+#include "models/random/philox.h"
+
+namespace dtrun::models {
+
+struct Memo;
+
+/// y = max(0, x). Cheaper as Activation::kRelu of the layer before, where that has one.
+class Relu : public Layer {
+ public:
+  std::string kind() const override { return "relu"; }
+  std::string description() const override { return "relu"; }
+  Shape OutputShape(const Shape& input) const override { return input; }
+  bool in_place() const override { return true; }
+  bool keeps_input() const override { return false; }
+  Tensor* BuildForward(Builder& builder, Tensor* input) override;
+  void BuildBackward(Builder&, bool) override {}
+  void Forward(const Pass& pass) override;
+  void BackwardData(const Pass&) override {}
+
+ private:
+  int batch_ = 0;
+  Tensor* tensor_ = nullptr;
+};
+
+/// Over the channels of each pixel: y(k) = exp(x(k)) / sum over j of exp(x(j)). For outputs that
+/// are probabilities; a loss that takes logits has it inside, and is more exact.
+class Softmax : public PlainLayer {
+ public:
+  std::string kind() const override { return "softmax"; }
+  Shape OutputShape(const Shape& input) const override { return input; }
+
+ protected:
+  void Compute(const Pass& pass, const float* x, float* y) override;
+  void ComputeGradients(
+      const Pass& pass, const float* x, const float* y_gradient, float* x_gradient) override;
+};
+
+/// In training, sets elements to zero with probability `rate` and multiplies the others by
+/// 1 / (1 - rate); otherwise does nothing. N. Srivastava et al., JMLR 15 (2014), scaled as in
+/// Keras.
+///
+/// Whether an element is kept is a pure function of seed, step, layer, position of the example in
+/// the global batch, and position (h, w, c) of the element in the example: neither micro-batches
+/// nor the number of ranks have a part in it. The rate is rounded to a multiple of 2^-16.
+class Dropout : public Layer {
+ public:
+  explicit Dropout(double rate);
+
+  std::string kind() const override { return "dropout"; }
+  std::string description() const override;
+  LayerSettings settings() const override;
+  Shape OutputShape(const Shape& input) const override;
+  bool in_place() const override { return true; }
+  bool keeps_input() const override { return false; }
+  bool computes_in_bf16() const override { return true; }
+  Tensor* BuildForward(Builder& builder, Tensor* input) override;
+  void BuildBackward(Builder&, bool) override {}
+  void Forward(const Pass& pass) override;
+  void BackwardData(const Pass& pass) override;
+
+ private:
+  void MakeMask(const Pass& pass, size_t example);
+  template <typename Value>
+  void Apply(size_t example, Value* values) const;
+  void ApplyTo(float* values, size_t example) const;
+
+  double rate_;
+
+  uint32_t keep_below_ = 0;  // of 2^16
+  float scale_ = 0;
+  int batch_ = 0;
+  PhiloxKey key_{};
+  uint32_t domain_ = 0;
+  Tensor* tensor_ = nullptr;
+  size_t mask_stride_ = 0;
+  Memo* keep_ = nullptr;  // bytes (batch, height, width, channels)
+};
+
+/// The same values, in the order height, width, channels, seen in another shape. Copies nothing.
+class Reshape : public Layer {
+ public:
+  /// To a shape with as many values.
+  explicit Reshape(const Shape& shape) : shape_(shape) {}
+
+  std::string kind() const override { return "reshape"; }
+  std::string description() const override;
+  LayerSettings settings() const override;
+  Shape OutputShape(const Shape& input) const override;
+  bool needs_plain_input() const override { return true; }
+  Tensor* BuildForward(Builder& builder, Tensor* input) override;
+  void BuildBackward(Builder& builder, bool input_gradient) override;
+  void Forward(const Pass&) override {}
+  void BackwardData(const Pass& pass) override;
+
+ protected:
+  Reshape() = default;
+
+ private:
+  std::optional<Shape> shape_;  // none: flat
+
+  size_t count_ = 0;  // of a chunk
+  Tensor *input_ = nullptr, *output_ = nullptr;
+};
+
+/// To 1 x 1 x as many channels as there are values. Dense does that itself.
+class Flatten : public Reshape {
+ public:
+  std::string kind() const override { return "flatten"; }
+  std::string description() const override { return "flatten"; }
+};
+
+}  // namespace dtrun::models
+
+#endif  // DTRUN_MODELS_LAYERS_ACTIVATIONS_H_

@@ -1,0 +1,98 @@
+#ifndef DTRUN_MODELS_LAYERS_POOLING_H_
+#define DTRUN_MODELS_LAYERS_POOLING_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "models/layers/layer.h"
+#include "models/layers/window.h"
+
+namespace dtrun::models {
+
+struct Memo;
+
+/// Pooling over windows of any stride and padding, by oneDNN's primitives. Padding takes no part in
+/// maximum or mean.
+class WindowPool2D : public Layer {
+ public:
+  enum class Operation { kMax, kAverage };
+
+  WindowPool2D(Operation operation, const Window& window);
+  ~WindowPool2D() override;
+  WindowPool2D(WindowPool2D&&) noexcept;
+
+  std::string kind() const override;
+  std::string description() const override;
+  LayerSettings settings() const override;
+  Shape OutputShape(const Shape& input) const override;
+  Tensor* BuildForward(Builder& builder, Tensor* input) override;
+  void BuildBackward(Builder& builder, bool input_gradient) override;
+  void Forward(const Pass& pass) override;
+  void BackwardData(const Pass& pass) override;
+
+ private:
+  struct Impl;
+
+  Operation operation_;
+  Window window_;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// The largest value of each window, channel by channel. Windows lie side by side, and rows and
+/// columns that fill none are left out, unless a Window says otherwise; what lies outside the image
+/// is never the largest. The gradient goes to the first of equal values, as in Keras.
+class MaxPool2D : public Layer {
+ public:
+  explicit MaxPool2D(int window = 2);
+  ///   MaxPool2D({.size = 3, .stride = 2, .padding = Padding::Same()})
+  explicit MaxPool2D(const Window& window);
+
+  std::string kind() const override { return "max_pool2d"; }
+  std::string description() const override;
+  LayerSettings settings() const override;
+  Shape OutputShape(const Shape& input) const override;
+  bool keeps_input() const override { return general_ != nullptr; }
+  bool computes_in_bf16() const override { return general_ == nullptr; }
+  Tensor* BuildForward(Builder& builder, Tensor* input) override;
+  void BuildBackward(Builder& builder, bool input_gradient) override;
+  void Forward(const Pass& pass) override;
+  void BackwardData(const Pass& pass) override;
+
+ private:
+  int window_ = 0;
+  std::unique_ptr<WindowPool2D> general_;  // for windows that are not side by side
+
+  int batch_ = 0;
+  Tensor *input_ = nullptr, *output_ = nullptr;
+  // Which pixel of its window was the largest, in the output's format; kPoolNone where the input's
+  // ReLU lets nothing through.
+  Memo* winners_ = nullptr;
+};
+
+/// The mean of each window, channel by channel, over the pixels that are inside the image.
+class AveragePool2D : public WindowPool2D {
+ public:
+  /// Windows side by side.
+  explicit AveragePool2D(int size = 2) : AveragePool2D(Window{size, size}) {}
+  explicit AveragePool2D(const Window& window) : WindowPool2D(Operation::kAverage, window) {}
+};
+
+/// The mean of each channel over all pixels: (height, width, channels) -> channels.
+class GlobalAveragePool2D : public Layer {
+ public:
+  std::string kind() const override { return "global_average_pool2d"; }
+  std::string description() const override { return "global_average_pool2d"; }
+  Shape OutputShape(const Shape& input) const override { return {1, 1, input.channels}; }
+  Tensor* BuildForward(Builder& builder, Tensor* input) override;
+  void BuildBackward(Builder& builder, bool input_gradient) override;
+  void Forward(const Pass& pass) override;
+  void BackwardData(const Pass& pass) override;
+
+ private:
+  int batch_ = 0;
+  Tensor *input_ = nullptr, *output_ = nullptr;
+};
+
+}  // namespace dtrun::models
+
+#endif  // DTRUN_MODELS_LAYERS_POOLING_H_
