@@ -1,6 +1,8 @@
 #ifndef DTRUN_MODELS_MESSAGE_TEXT_H_
 #define DTRUN_MODELS_MESSAGE_TEXT_H_
 
+#include <dtrun/error.h>
+
 #include <sstream>
 #include <string>
 
@@ -13,6 +15,11 @@ std::string Text(const Parts&... parts) {
   std::ostringstream stream;
   (stream << ... << parts);
   return stream.str();
+}
+
+/// Throws Error kInvalidArgument. The text names what was found and what was expected.
+[[noreturn]] inline void RefuseArgument(const std::string& text) {
+  throw Error(ErrorCode::kInvalidArgument, text);
 }
 
 }  // namespace dtrun::models

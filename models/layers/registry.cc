@@ -20,10 +20,6 @@ constexpr int kMostChannels = 1 << 16;
 constexpr int kMostUnits = 1 << 20;
 constexpr int kMostPixels = 1 << 7;  // of a window's side
 
-[[noreturn]] void Refuse(const std::string& text) {
-  throw Error(ErrorCode::kInvalidArgument, text);
-}
-
 double L2Of(const LayerSettings& s) { return s.Has("kernel_l2") ? s.Number("kernel_l2") : 0; }
 
 Initializer InitializerOf(const LayerSettings& s) {
@@ -123,13 +119,14 @@ void LayerRegistry::Add(const std::string& kind, Make make) {
 
 void LayerRegistry::AddNested(const std::string& kind, MakeNested make) {
   const bool added = makers_.emplace(kind, std::move(make)).second;
-  if (!added) Refuse(Text("there is a layer of kind '", kind, "' already"));
+  if (!added) RefuseArgument(Text("there is a layer of kind '", kind, "' already"));
 }
 
 std::unique_ptr<Layer> LayerRegistry::MakeLayer(const LayerConfig& config) const {
   const auto maker = makers_.find(config.kind);
   if (maker == makers_.end())
-    Refuse(Text("no layer is of kind '", config.kind.substr(0, 40), "', expected ", kinds()));
+    RefuseArgument(
+        Text("no layer is of kind '", config.kind.substr(0, 40), "', expected ", kinds()));
   std::unique_ptr<Layer> layer;
   try {
     layer = maker->second(config.settings, *this);
@@ -142,7 +139,7 @@ std::unique_ptr<Layer> LayerRegistry::MakeLayer(const LayerConfig& config) const
     std::string names;
     for (const auto& setting : known.values())
       names += Text(names.empty() ? "" : ", ", setting.first);
-    Refuse(Text(
+    RefuseArgument(Text(
         config.kind, ": has no setting '", name.substr(0, 40), "', expected ",
         names.empty() ? "none" : names));
   }

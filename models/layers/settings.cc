@@ -126,18 +126,14 @@ const std::vector<LayerConfig>& LayerSettings::Layers(const std::string& name) c
 
 namespace {
 
-[[noreturn]] void Refuse(const std::string& text) {
-  throw Error(ErrorCode::kInvalidArgument, text);
-}
-
 // Padding of a whole window would make windows of zeros alone.
 void CheckSettings(const Window& window) {
-  if (window.size < 1) Refuse(Text("needs a window of at least 1x1, got ", window.size));
-  if (window.stride < 1) Refuse(Text("needs a stride of at least 1, got ", window.stride));
+  if (window.size < 1) RefuseArgument(Text("needs a window of at least 1x1, got ", window.size));
+  if (window.stride < 1) RefuseArgument(Text("needs a stride of at least 1, got ", window.stride));
   if (window.padding.is_same()) return;
   const int pixels = window.padding.pixels();
   if (pixels < 0 || pixels >= window.size)
-    Refuse(Text("needs a padding from 0 to ", window.size - 1, ", got ", pixels));
+    RefuseArgument(Text("needs a padding from 0 to ", window.size - 1, ", got ", pixels));
 }
 
 }  // namespace
@@ -157,7 +153,8 @@ Shape WindowOutput(const Window& window, const Shape& input, int channels) {
   if (!window.padding.is_same()) {
     const int least = std::max(1, window.size - 2 * window.padding.pixels());
     if (input.height < least || input.width < least) {
-      Refuse(Text("needs an input of at least ", least, "x", least, ", got ", ToString(input)));
+      RefuseArgument(
+          Text("needs an input of at least ", least, "x", least, ", got ", ToString(input)));
     }
   }
   return {ExtentOf(window, input.height).output, ExtentOf(window, input.width).output, channels};

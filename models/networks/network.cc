@@ -129,17 +129,15 @@ const std::vector<Row>& Rows() {
   return rows;
 }
 
-[[noreturn]] void Refuse(const std::string& text) {
-  throw Error(ErrorCode::kInvalidArgument, text);
-}
-
 void CheckOptions(const Row& row, const NetworkOptions& options) {
   if (options.classes < 0)
-    Refuse(Text("network ", row.name, ": needs at least 1 class, got ", options.classes));
+    RefuseArgument(Text("network ", row.name, ": needs at least 1 class, got ", options.classes));
   if (options.image < 0)
-    Refuse(Text("network ", row.name, ": needs images of at least 1x1, got ", options.image));
+    RefuseArgument(
+        Text("network ", row.name, ": needs images of at least 1x1, got ", options.image));
   if (options.synchronized && !row.normalizes)
-    Refuse(Text("network ", row.name, ": has no batch normalisation that could be synchronised"));
+    RefuseArgument(
+        Text("network ", row.name, ": has no batch normalisation that could be synchronised"));
 }
 
 }  // namespace
@@ -169,7 +167,7 @@ Network NetworkByName(const std::string& name, const NetworkOptions& options) {
     CheckOptions(row, options);
     return row.make(options);
   }
-  Refuse(Text("network '", name, "' is not known, expected one of ", known));
+  RefuseArgument(Text("network '", name, "' is not known, expected one of ", known));
 }
 
 SequentialOptions OptionsFor(const Network& network, uint64_t share, uint64_t seed) {

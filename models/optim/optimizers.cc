@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "models/message_text.h"
 #include "models/optim/adam.h"
 #include "models/optim/lamb.h"
 #include "models/optim/lars.h"

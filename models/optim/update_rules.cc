@@ -69,8 +69,6 @@ DTRUN_KERNEL void ApplyLamb(
   for (size_t i = 0; i < count; ++i) value[i] -= rate * LambUpdate(m[i], v[i], value[i], f);
 }
 
-void RefuseArgument(const std::string& text) { throw Error(ErrorCode::kInvalidArgument, text); }
-
 void CheckF32(const std::vector<Parameter>& parameters) {
   for (const Parameter& parameter : parameters) {
     if (parameter.value.dtype != DType::kF32)

@@ -58,8 +58,6 @@ void DescendWithMomentum(
 
 /// What optimizers and schedules demand of their arguments. Each throws Error kInvalidArgument that
 /// names what it found and what it expected.
-[[noreturn]] void RefuseArgument(const std::string& text);
-
 void CheckF32(const std::vector<Parameter>& parameters);
 /// Above 0.
 void CheckPositive(const std::string& name, double value);

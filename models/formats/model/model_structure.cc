@@ -18,10 +18,6 @@ constexpr int64_t kMostPixels = 1 << 16;  // of a side, and channels
 constexpr int kDeepest = 8;               // layers within layers
 constexpr size_t kMostLayers = 10000;
 
-[[noreturn]] void Refuse(const std::string& text) {
-  throw Error(ErrorCode::kInvalidArgument, text);
-}
-
 // Shortened: it may be anything, also bytes that are no UTF-8.
 std::string Excerpt(const json& value) {
   constexpr size_t kLongest = 60;
@@ -39,13 +35,13 @@ std::string Excerpt(const json& value) {
 
 const json& Find(const json& object, const char* name, const std::string& expected) {
   const auto found = object.find(name);
-  if (found == object.end()) Refuse(Text(name, ": missing, expected ", expected));
+  if (found == object.end()) RefuseArgument(Text(name, ": missing, expected ", expected));
   return *found;
 }
 
 std::string TextOf(const json& object, const char* name, const std::string& expected) {
   const json& value = Find(object, name, expected);
-  if (!value.is_string()) Refuse(Text(name, ": ", Excerpt(value), ", expected ", expected));
+  if (!value.is_string()) RefuseArgument(Text(name, ": ", Excerpt(value), ", expected ", expected));
   return value.get<std::string>();
 }
 
@@ -57,10 +53,10 @@ bool IsInteger(const json& value, int64_t least, int64_t most) {
 void CheckHead(const json& root) {
   const std::string format = Text("\"", kFormat, "\"");
   if (TextOf(root, "format", format) != kFormat)
-    Refuse(Text("format: ", Excerpt(root["format"]), ", expected ", format));
+    RefuseArgument(Text("format: ", Excerpt(root["format"]), ", expected ", format));
   const json& version = Find(root, "version", Text(kVersion));
   if (!IsInteger(version, kVersion, kVersion))
-    Refuse(Text("version: ", Excerpt(version), ", expected ", kVersion));
+    RefuseArgument(Text("version: ", Excerpt(version), ", expected ", kVersion));
 }
 
 Shape ParseShape(const json& root) {
@@ -68,7 +64,7 @@ Shape ParseShape(const json& root) {
   const json& list = Find(root, "input_shape", expected);
   bool right = list.is_array() && list.size() == 3;
   for (size_t i = 0; right && i < 3; ++i) right = IsInteger(list[i], 1, kMostPixels);
-  if (!right) Refuse(Text("input_shape: ", Excerpt(list), ", expected ", expected));
+  if (!right) RefuseArgument(Text("input_shape: ", Excerpt(list), ", expected ", expected));
   return {list[0].get<int>(), list[1].get<int>(), list[2].get<int>()};
 }
 
@@ -80,22 +76,24 @@ LayerSettings::Value ParseSetting(const json& value, int depth) {
   if (value.is_number()) return value.get<double>();
   if (value.is_string()) return value.get<std::string>();
   if (value.is_array()) return ParseLayers(value, depth + 1);
-  Refuse(Text(Excerpt(value), ", expected a number, text, true, false or a list of layers"));
+  RefuseArgument(
+      Text(Excerpt(value), ", expected a number, text, true, false or a list of layers"));
 }
 
 LayerConfig ParseLayer(const json& value, int depth) {
   if (!value.is_object())
-    Refuse(Text(Excerpt(value), ", expected an object with kind and settings"));
+    RefuseArgument(Text(Excerpt(value), ", expected an object with kind and settings"));
   LayerConfig layer;
   layer.kind = TextOf(value, "kind", "a text");
   const std::string expected = "an object";
   const json& settings = Find(value, "settings", expected);
-  if (!settings.is_object()) Refuse(Text("settings: ", Excerpt(settings), ", expected ", expected));
+  if (!settings.is_object())
+    RefuseArgument(Text("settings: ", Excerpt(settings), ", expected ", expected));
   for (const auto& [name, setting] : settings.items()) {
     try {
       layer.settings.Set(name, ParseSetting(setting, depth));
     } catch (const Error& error) {
-      Refuse(Text("settings: ", name.substr(0, 40), ": ", error.what()));
+      RefuseArgument(Text("settings: ", name.substr(0, 40), ": ", error.what()));
     }
   }
   return layer;
@@ -103,15 +101,15 @@ LayerConfig ParseLayer(const json& value, int depth) {
 
 std::vector<LayerConfig> ParseLayers(const json& list, int depth) {
   if (depth > kDeepest)
-    Refuse(Text("layers within layers within layers, expected at most ", kDeepest));
+    RefuseArgument(Text("layers within layers within layers, expected at most ", kDeepest));
   if (list.size() > kMostLayers)
-    Refuse(Text(list.size(), " layers, expected at most ", kMostLayers));
+    RefuseArgument(Text(list.size(), " layers, expected at most ", kMostLayers));
   std::vector<LayerConfig> layers;
   for (const json& value : list) {
     try {
       layers.push_back(ParseLayer(value, depth));
     } catch (const Error& error) {
-      Refuse(Text("layer ", layers.size(), ": ", error.what()));
+      RefuseArgument(Text("layer ", layers.size(), ": ", error.what()));
     }
   }
   return layers;
@@ -123,7 +121,7 @@ std::string ParseWeights(const json& root) {
   const std::string name = TextOf(root, "weights", expected);
   const bool plain = !name.empty() && name != "." && name != ".." && name.size() < 256 &&
                      name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
-  if (!plain) Refuse(Text("weights: ", Excerpt(root["weights"]), ", expected ", expected));
+  if (!plain) RefuseArgument(Text("weights: ", Excerpt(root["weights"]), ", expected ", expected));
   return name;
 }
 
@@ -131,10 +129,12 @@ std::map<std::string, std::string> ParseMetadata(const json& root) {
   std::map<std::string, std::string> metadata;
   const std::string expected = "an object of texts";
   const json& object = Find(root, "metadata", expected);
-  if (!object.is_object()) Refuse(Text("metadata: ", Excerpt(object), ", expected ", expected));
+  if (!object.is_object())
+    RefuseArgument(Text("metadata: ", Excerpt(object), ", expected ", expected));
   for (const auto& [name, value] : object.items()) {
     if (!value.is_string())
-      Refuse(Text("metadata: ", name.substr(0, 40), ": ", Excerpt(value), ", expected a text"));
+      RefuseArgument(
+          Text("metadata: ", name.substr(0, 40), ": ", Excerpt(value), ", expected a text"));
     metadata[name] = value.get<std::string>();
   }
   return metadata;
@@ -177,15 +177,15 @@ std::string ToJson(const ModelStructure& structure) {
 
 ModelStructure ParseStructure(const std::string& text) {
   const json root = json::parse(text, nullptr, false);
-  if (root.is_discarded()) Refuse("not JSON");
-  if (!root.is_object()) Refuse(Text(Excerpt(root), ", expected an object"));
+  if (root.is_discarded()) RefuseArgument("not JSON");
+  if (!root.is_object()) RefuseArgument(Text(Excerpt(root), ", expected an object"));
   CheckHead(root);
   ModelStructure structure;
   structure.input = ParseShape(root);
   structure.weights = ParseWeights(root);
   const json& layers = Find(root, "layers", "a list");
   if (!layers.is_array() || layers.empty())
-    Refuse(Text("layers: ", Excerpt(layers), ", expected a list of layers"));
+    RefuseArgument(Text("layers: ", Excerpt(layers), ", expected a list of layers"));
   structure.layers = ParseLayers(layers, 1);
   structure.metadata = ParseMetadata(root);
   return structure;
@@ -197,20 +197,20 @@ constexpr double kMostActivations = 1 << 24, kMostParameters = 1u << 31;
 
 void CheckSize(const Shape& shape) {
   if (shape.height < 1 || shape.width < 1 || shape.channels < 1)
-    Refuse(Text("gives an output of ", ToString(shape), ", expected one with values"));
+    RefuseArgument(Text("gives an output of ", ToString(shape), ", expected one with values"));
   if (double(shape.height) * shape.width * shape.channels > kMostActivations)
-    Refuse(Text("is too large: ", ToString(shape), " values of one example"));
+    RefuseArgument(Text("is too large: ", ToString(shape), " values of one example"));
 }
 
 void CheckSize(const std::vector<ParameterSpec>& specs) {
   for (const ParameterSpec& spec : specs) {
     double count = 1;
     for (int size : spec.shape) {
-      if (size < 1) Refuse(Text(spec.name, " has a size of ", size));
+      if (size < 1) RefuseArgument(Text(spec.name, " has a size of ", size));
       count *= size;
     }
     if (count > kMostParameters)
-      Refuse(Text("is too large: ", count, " values of its ", spec.name));
+      RefuseArgument(Text("is too large: ", count, " values of its ", spec.name));
   }
 }
 

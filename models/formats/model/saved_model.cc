@@ -21,10 +21,6 @@ constexpr char kStructureFile[] = "model.json";
 constexpr char kWeightsFiles[][24] = {"weights-1.safetensors", "weights-2.safetensors"};
 constexpr size_t kMostStructureBytes = size_t(16) << 20;
 
-[[noreturn]] void Refuse(const std::string& text) {
-  throw Error(ErrorCode::kInvalidArgument, text);
-}
-
 // Errors of `use` say the file first.
 template <typename Use>
 auto AboutFile(const std::string& path, const Use& use) {
@@ -66,9 +62,10 @@ std::vector<NamedTensor> TensorsOf(Sequential& model) {
 ModelStructure ReadStructure(const std::string& folder) {
   const std::string path = fs::path(folder) / kStructureFile;
   std::error_code error;
-  if (!fs::exists(folder, error)) Refuse(Text(folder, ": not found, expected a saved model"));
+  if (!fs::exists(folder, error))
+    RefuseArgument(Text(folder, ": not found, expected a saved model"));
   if (!fs::exists(path, error))
-    Refuse(Text(folder, ": has no ", kStructureFile, ", expected a saved model"));
+    RefuseArgument(Text(folder, ": has no ", kStructureFile, ", expected a saved model"));
   const std::string text = ReadFile(path, kMostStructureBytes);
   return AboutFile(path, [&] { return ParseStructure(text); });
 }
@@ -104,10 +101,11 @@ std::string ToString(const std::vector<uint64_t>& shape) {
 // `found` is null where there is none of that name.
 void CheckTensor(const NamedTensor& wanted, const NamedTensor* found) {
   const std::string expected = Text("f32 ", ToString(wanted.shape));
-  if (found == nullptr) Refuse(Text("has no tensor ", wanted.name, ", expected ", expected));
+  if (found == nullptr)
+    RefuseArgument(Text("has no tensor ", wanted.name, ", expected ", expected));
   const Buffer& buffer = found->buffer;
   if (buffer.dtype != DType::kF32 || found->shape != wanted.shape) {
-    Refuse(Text(
+    RefuseArgument(Text(
         wanted.name, ": ", NameOf(buffer.dtype), " ", ToString(found->shape), ", expected ",
         expected));
   }
@@ -119,7 +117,7 @@ void CheckCount(
   uint64_t count = 0;
   for (const NamedTensor& tensor : weights.tensors()) count += tensor.buffer.count;
   if (count != CountOf(layers)) {
-    Refuse(Text(
+    RefuseArgument(Text(
         path, ": ", count, " values, expected ", CountOf(layers), " as ", kStructureFile,
         " describes them"));
   }
@@ -129,7 +127,7 @@ void FillFrom(const TensorFile& weights, Sequential& model) {
   const std::vector<NamedTensor> wanted = TensorsOf(model);
   for (const NamedTensor& tensor : wanted) CheckTensor(tensor, weights.Find(tensor.name));
   if (weights.tensors().size() != wanted.size())
-    Refuse(Text(weights.tensors().size(), " tensors, expected ", wanted.size()));
+    RefuseArgument(Text(weights.tensors().size(), " tensors, expected ", wanted.size()));
   for (const NamedTensor& tensor : wanted) {
     const Buffer& from = weights.Find(tensor.name)->buffer;
     std::memcpy(tensor.buffer.data, from.data, from.bytes());

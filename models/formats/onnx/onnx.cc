@@ -15,10 +15,6 @@ namespace {
 
 constexpr uint64_t kMostParameters = (uint64_t(1) << 31) / sizeof(float) - 10'000'000;
 
-[[noreturn]] void Refuse(const std::string& text) {
-  throw Error(ErrorCode::kInvalidArgument, text);
-}
-
 std::string KindsOf(const std::map<std::string, OnnxConverter>& converters) {
   std::string kinds;
   for (const auto& converter : converters)
@@ -82,7 +78,7 @@ class Exporter {
   }
 
   [[noreturn]] void RefuseKind(size_t index, const Layer& layer) const {
-    Refuse(Text(
+    RefuseArgument(Text(
         "layer ", index, " (", layer.description(),
         ") cannot be said in ONNX's words, expected one of the kinds ", KindsOf(converters_)));
   }
@@ -97,9 +93,10 @@ class Exporter {
 
 std::string ToOnnx(Sequential& model, const OnnxOptions& options) {
   if (options.opset < 13 || options.opset > 17)
-    Refuse(Text("ONNX operator set ", options.opset, ", expected 13 to 17"));
+    RefuseArgument(Text("ONNX operator set ", options.opset, ", expected 13 to 17"));
   if (model.parameter_count() > kMostParameters)
-    Refuse(Text(model.parameter_count(), " parameters, ONNX's format holds ", kMostParameters));
+    RefuseArgument(
+        Text(model.parameter_count(), " parameters, ONNX's format holds ", kMostParameters));
   OnnxGraph graph("dtrun");
   const OnnxValue input = graph.Input("input", model.input_shape());
   const Exporter exporter(model, options, graph);
