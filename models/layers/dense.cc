@@ -10,6 +10,7 @@
 #include "models/layers/builder.h"
 #include "models/layers/cpu_kernels.h"
 #include "models/layers/layer.h"
+#include "models/layers/layer_plumbing.h"
 #include "models/layers/registry.h"
 #include "models/message_text.h"
 #include "models/onednn/onednn.h"
