@@ -1,11 +1,11 @@
 #ifndef DTRUN_MODELS_GPU_DEVICE_MATH_CUH_
 #define DTRUN_MODELS_GPU_DEVICE_MATH_CUH_
 
-// What the kernels of this folder have in common: eight values at a time, Philox, and sums over a
-// grid that come out as the same bits in every run.
-
 #include "gpu/kernel.h"
 #include "models/gpu/kernel_args.h"
+
+// What the kernels of this folder have in common: eight values at a time, Philox, and sums over a
+// grid that come out as the same bits in every run.
 
 namespace dtrun::models {
 
@@ -193,6 +193,17 @@ __device__ inline void AddByChannel(
   if (IsLastBlock(counter)) AddPartials(partials, width, width, sums);
 }
 
+// One more update, and the rate that it has: Adam::BeginStep of models/optim/adam.h.
+__device__ inline void AdvanceUpdate(const RateRule& rule, StepState& state) {
+  ++state.updates;
+  double rate = static_cast<double>(state.now.rate);
+  if (rule.beta2 > 0) {
+    const double t = static_cast<double>(state.updates);
+    rate *= sqrt(1 - pow(rule.beta2, t)) / (1 - pow(rule.beta1, t));
+  }
+  state.update_rate = static_cast<float>(rate);
+}
+
 }  // namespace dtrun::models
 
-#endif
+#endif  // DTRUN_MODELS_GPU_DEVICE_MATH_CUH_

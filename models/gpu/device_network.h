@@ -12,9 +12,9 @@
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "models/gpu/convolution.h"
+#include "models/gpu/kernel_args.h"
 #include "models/gpu/network_plan.h"
 #include "models/gpu/product.h"
-#include "models/gpu/step_state.h"
 
 namespace dtrun::models {
 

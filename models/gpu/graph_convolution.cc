@@ -14,8 +14,8 @@
 #include <set>
 #include <utility>
 
-#include "models/gpu/backend_descriptor.h"
 #include "models/gpu/convolution_way.h"
+#include "models/gpu/cudnn.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {

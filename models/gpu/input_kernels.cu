@@ -3,7 +3,6 @@
 #include "gpu/kernel.h"
 #include "models/gpu/device_math.cuh"
 #include "models/gpu/kernel_args.h"
-#include "models/gpu/update_rate.cuh"
 
 namespace dtrun::models {
 namespace {

@@ -7,7 +7,6 @@
 #include "gpu/kernel.h"
 #include "models/gpu/device_math.cuh"
 #include "models/gpu/kernel_args.h"
-#include "models/gpu/update_rate.cuh"
 
 namespace dtrun::models {
 namespace {
@@ -91,7 +90,7 @@ __device__ void Narrow(const NarrowArgs& args) {
   }
 }
 
-// Of a LossScale (models/train/loss_scale.h). All ranks have the same reduced gradients, so all
+// Of a LossScale (models/train/replica.h). All ranks have the same reduced gradients, so all
 // come to the same.
 __device__ inline void Decide(const CheckGradientsArgs& args, bool finite, StepState& state) {
   state.unscale = 1 / state.scale;
