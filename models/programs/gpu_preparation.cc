@@ -9,7 +9,7 @@
 #include "models/message_text.h"
 #include "models/optim/adam.h"
 #include "models/optim/sgd.h"
-#include "models/programs/preparation.h"
+#include "models/programs/training.h"
 #include "models/programs/training_options.h"
 
 namespace dtrun::models {

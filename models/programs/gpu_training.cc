@@ -10,7 +10,6 @@
 #include "models/data/sampling.h"
 #include "models/message_text.h"
 #include "models/metrics/metric.h"
-#include "models/programs/run_summary.h"
 #include "models/programs/training.h"
 #include "models/programs/training_options.h"
 #include "models/report/page.h"

@@ -1,5 +1,3 @@
-#include "models/programs/preparation.h"
-
 #include <dtrun/error.h>
 
 #include <filesystem>
@@ -10,6 +8,7 @@
 #include "models/message_text.h"
 #include "models/networks/network.h"
 #include "models/optim/by_name.h"
+#include "models/programs/training.h"
 #include "models/programs/training_options.h"
 #include "models/train/gradient_tree.h"
 #include "models/train/report.h"

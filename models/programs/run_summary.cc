@@ -1,9 +1,8 @@
-#include "models/programs/run_summary.h"
-
 #include "models/callbacks/log_values.h"
 #include "models/data/sampling.h"
 #include "models/message_text.h"
 #include "models/onednn/onednn.h"
+#include "models/programs/training.h"
 #include "models/report/page.h"
 
 namespace dtrun::models {

@@ -15,7 +15,6 @@
 #include "models/losses/loss.h"
 #include "models/message_text.h"
 #include "models/metrics/metric.h"
-#include "models/programs/run_summary.h"
 #include "models/programs/training_options.h"
 #include "models/report/page.h"
 #include "models/train/agreement.h"

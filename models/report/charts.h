@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "models/report/run_report.h"
+#include "models/report/page.h"
 
 namespace dtrun::models {
 

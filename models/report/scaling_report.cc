@@ -12,7 +12,6 @@
 
 #include "models/message_text.h"
 #include "models/report/page.h"
-#include "models/report/run_report.h"
 #include "models/report/scaling.h"
 #include "models/train/agreement.h"
 #include "models/train/report.h"

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "models/programs/preparation.h"
 #include "models/programs/rank_main.h"
 #include "models/programs/training.h"
 #include "tests/models/idx_files.h"

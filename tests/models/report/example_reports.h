@@ -1,7 +1,7 @@
 #ifndef DTRUN_TESTS_MODELS_REPORT_EXAMPLE_REPORTS_H_
 #define DTRUN_TESTS_MODELS_REPORT_EXAMPLE_REPORTS_H_
 
-#include "models/report/run_report.h"
+#include "models/report/page.h"
 
 namespace dtrun::testing {
 
