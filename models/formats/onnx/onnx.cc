@@ -13,7 +13,7 @@
 namespace dtrun::models {
 namespace {
 
-constexpr uint64_t kMostParameters = (uint64_t(1) << 31) / sizeof(float) - 10'000'000;
+constexpr uint64_t kMostOnnxParameters = (uint64_t(1) << 31) / sizeof(float) - 10'000'000;
 
 std::string KindsOf(const std::map<std::string, OnnxConverter>& converters) {
   std::string kinds;
@@ -94,9 +94,9 @@ class Exporter {
 std::string ToOnnx(Sequential& model, const OnnxOptions& options) {
   if (options.opset < 13 || options.opset > 17)
     RefuseArgument(Text("ONNX operator set ", options.opset, ", expected 13 to 17"));
-  if (model.parameter_count() > kMostParameters)
+  if (model.parameter_count() > kMostOnnxParameters)
     RefuseArgument(
-        Text(model.parameter_count(), " parameters, ONNX's format holds ", kMostParameters));
+        Text(model.parameter_count(), " parameters, ONNX's format holds ", kMostOnnxParameters));
   OnnxGraph graph("dtrun");
   const OnnxValue input = graph.Input("input", model.input_shape());
   const Exporter exporter(model, options, graph);

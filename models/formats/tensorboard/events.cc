@@ -34,7 +34,7 @@ enum { kTag = 1, kSimpleValue = 2, kImage = 4, kHistogram = 5, kTensor = 8, kMet
 namespace node_def {
 enum { kName = 1, kOp = 2, kInput = 3, kAttribute = 5 };
 }
-namespace attribute {
+namespace attr_value {
 enum { kList = 1, kText = 2, kInt = 3, kFloat = 4, kBool = 5, kShape = 7 };
 }
 
@@ -69,10 +69,10 @@ ProtobufWriter ShapeMessage(const std::vector<int64_t>& shape) {
 struct WriteAttribute {
   ProtobufWriter& to;
 
-  void operator()(bool x) const { to.Int(attribute::kBool, x); }
-  void operator()(int64_t x) const { to.Int(attribute::kInt, x); }
-  void operator()(double x) const { to.Float(attribute::kFloat, static_cast<float>(x)); }
-  void operator()(const std::string& x) const { to.Bytes(attribute::kText, x); }
+  void operator()(bool x) const { to.Int(attr_value::kBool, x); }
+  void operator()(int64_t x) const { to.Int(attr_value::kInt, x); }
+  void operator()(double x) const { to.Float(attr_value::kFloat, static_cast<float>(x)); }
+  void operator()(const std::string& x) const { to.Bytes(attr_value::kText, x); }
   void operator()(const std::vector<LayerConfig>&) const {}
 };
 
@@ -95,8 +95,8 @@ ProtobufWriter NodeMessage(const GraphNode& node) {
     if (!one.bytes().empty()) WriteEntry(name, one, message);
   }
   // What TensorBoard writes beside an edge.
-  shapes.Message(attribute::kShape, ShapeMessage(node.shape));
-  output_shapes.Message(attribute::kList, shapes);
+  shapes.Message(attr_value::kShape, ShapeMessage(node.shape));
+  output_shapes.Message(attr_value::kList, shapes);
   WriteEntry("_output_shapes", output_shapes, message);
   return message;
 }
