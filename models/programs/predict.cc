@@ -64,15 +64,6 @@ void AddOptions(CLI::App& app, PredictOptions& o) {
       ->type_name("N");
 }
 
-// CLI11 has errors of several lines.
-std::string OneLine(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  for (char& c : text) {
-    if (c == '\n') c = ' ';
-  }
-  return text;
-}
-
 }  // namespace
 
 ParsedPredictOptions ParsePredictOptions(int argc, const char* const* argv) {
@@ -84,13 +75,7 @@ ParsedPredictOptions ParsePredictOptions(int argc, const char* const* argv) {
       "76 ranks disagree.",
       "predict");
   AddOptions(app, parsed.options);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    parsed.help = app.help();
-  } catch (const CLI::ParseError& error) {
-    parsed.error = OneLine(error.what());
-  }
+  parsed.error = ParseCommandLine(app, argc, argv, parsed.help);
   return parsed;
 }
 

@@ -2,12 +2,38 @@
 
 #include <dtrun/error.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 
 #include "models/train/agreement.h"
 
 namespace dtrun::models {
+namespace {
+
+std::string OneLine(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  for (char& c : text) {
+    if (c == '\n') c = ' ';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string ParseCommandLine(
+    CLI::App& app, int argc, const char* const* argv, std::string& help,
+    const std::function<std::string()>& check) {
+  try {
+    app.parse(argc, argv);
+    return check ? check() : "";
+  } catch (const CLI::CallForHelp&) {
+    help = app.help();
+  } catch (const CLI::ParseError& error) {
+    return OneLine(error.what());
+  }
+  return "";
+}
 
 int Complain(const std::string& program, const std::string& problem, int exit_code) {
   std::fprintf(stderr, "%s: %s\n", program.c_str(), problem.c_str());

@@ -8,7 +8,19 @@
 #include <memory>
 #include <string>
 
+namespace CLI {
+class App;
+}
+
 namespace dtrun::models {
+
+/// Parses a command line. Returns what is wrong, in one line: what CLI11 refuses, else what
+/// `check`, which sees the options, returns; empty when all is right. `help` becomes what --help
+/// prints if it is asked for. Neither prints nor exits, so that the ranks can agree on what to do
+/// first.
+std::string ParseCommandLine(
+    CLI::App& app, int argc, const char* const* argv, std::string& help,
+    const std::function<std::string()>& check = {});
 
 /// Prints "program: problem" to stderr and returns `exit_code`.
 int Complain(const std::string& program, const std::string& problem, int exit_code);

@@ -8,6 +8,7 @@
 
 #include "models/message_text.h"
 #include "models/networks/network.h"
+#include "models/programs/rank_main.h"
 
 namespace dtrun::models {
 namespace {
@@ -77,15 +78,6 @@ void AddOptions(CLI::App& app, SyntheticOptions& o) {
   app.add_option("--json", o.json, "Write the result to this file")->type_name("FILE");
 }
 
-// One line: CLI11 has errors of several.
-std::string OneLine(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  for (char& c : text) {
-    if (c == '\n') c = ' ';
-  }
-  return text;
-}
-
 }  // namespace
 
 ParsedSyntheticOptions ParseSyntheticOptions(int argc, const char* const* argv) {
@@ -96,15 +88,10 @@ ParsedSyntheticOptions ParseSyntheticOptions(int argc, const char* const* argv) 
       "Exit codes: 0 success, 2 usage, 73 the --json file could not be written, 76 ranks disagree.",
       "synthetic_benchmark");
   AddOptions(app, parsed.options);
-  try {
-    app.parse(argc, argv);
-    if (app.count("--json") > 0 && parsed.options.json.empty())
-      parsed.error = "--json: '', expected a file name";
-  } catch (const CLI::CallForHelp&) {
-    parsed.help = app.help();
-  } catch (const CLI::ParseError& error) {
-    parsed.error = OneLine(error.what());
-  }
+  parsed.error = ParseCommandLine(app, argc, argv, parsed.help, [&] {
+    const bool names_no_file = app.count("--json") > 0 && parsed.options.json.empty();
+    return names_no_file ? "--json: '', expected a file name" : "";
+  });
   return parsed;
 }
 

@@ -10,6 +10,7 @@
 #include "models/data/sampling.h"
 #include "models/message_text.h"
 #include "models/optim/by_name.h"
+#include "models/programs/rank_main.h"
 
 namespace dtrun::models {
 namespace {
@@ -308,15 +309,6 @@ std::string ErrorBetweenOptions(const TrainOptions& o, const CLI::App& app) {
   return "";
 }
 
-// One line: CLI11 has errors of several.
-std::string OneLine(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  for (char& c : text) {
-    if (c == '\n') c = ' ';
-  }
-  return text;
-}
-
 }  // namespace
 
 std::vector<std::string> TrainableNetworks() { return {"A", "B", "C", "D", "mlp"}; }
@@ -343,14 +335,8 @@ ParsedOptions ParseOptions(int argc, const char* const* argv, const TrainOptions
   add("Training loop", AddLoopOptions);
   add("Results", AddFileOptions);
   add("Data and machine", AddSurroundings);
-  try {
-    app.parse(argc, argv);
-    parsed.error = ErrorBetweenOptions(parsed.options, app);
-  } catch (const CLI::CallForHelp&) {
-    parsed.help = app.help();
-  } catch (const CLI::ParseError& error) {
-    parsed.error = OneLine(error.what());
-  }
+  parsed.error = ParseCommandLine(
+      app, argc, argv, parsed.help, [&] { return ErrorBetweenOptions(parsed.options, app); });
   return parsed;
 }
 
