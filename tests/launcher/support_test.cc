@@ -1,10 +1,10 @@
-#include "launcher/support/quoting.h"
-
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
 
+#include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::launcher {
@@ -37,6 +37,18 @@ TEST_CASE("words are divided at spaces outside quotes") {
   CHECK(SplitWords("a 'b c' \"d e\"f '' g\\ h") == Words{"a", "b c", "d ef", "", "g h"});
   CHECK(SplitWords("$HOME *") == Words{"$HOME", "*"});
   CHECK_THROWS_AS(SplitWords("a 'b"), UsageError);
+}
+
+TEST_CASE("a file of the system is read whole, zeros included") {
+  const auto line = ReadFileOfSystem("/proc/self/cmdline");
+  REQUIRE(line);
+  CHECK(line->back() == '\0');
+  CHECK(ReadFileOfSystem("/proc/self/maps")->size() > 4096);  // one read gives less
+}
+
+TEST_CASE("what cannot be opened or read is nothing, and no exception") {
+  CHECK_FALSE(ReadFileOfSystem("/proc/self/no-such-file"));
+  CHECK_FALSE(ReadFileOfSystem("/proc/self"));  // opens, but the read fails
 }
 
 }  // namespace
