@@ -3,7 +3,6 @@
 
 #include <dtrun/dtrun.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -159,26 +158,30 @@ nlohmann::json ToJson(const std::vector<Row>& rows) {
 
 }  // namespace dtrun::bench
 
+using dtrun::bench::Default;
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+using dtrun::bench::Words;
+
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("The time of a collective beside raw MPI's.", "all_reduce_perf");
-  app.add_option("--op", settings.op, "the collective")
-      ->check(CLI::IsMember(dtrun::bench::OpNames()))
-      ->capture_default_str();
-  app.add_option("--dtype", settings.dtype, "the type; MPI adds no 16-bit floats")
-      ->check(CLI::IsMember(dtrun::bench::DTypeNames()))
-      ->capture_default_str();
-  app.add_option("--memory", settings.memory, "memory that all ranks map, private memory, or both")
-      ->check(CLI::IsMember({"both", "mapped", "private"}))
-      ->capture_default_str();
-  app.add_option("--bytes", settings.sizes, "sizes, each the largest buffer of one rank")
-      ->check(CLI::Range(1, INT32_MAX))  // MPI counts in int
-      ->delimiter(',');
-  app.add_option("--rounds", settings.least_rounds, "timed rounds of each side, at least")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
+  OptionSet options("The time of a collective beside raw MPI's.", "all_reduce_perf");
+  options.Add("--op", &settings.op, "the collective", dtrun::bench::OpNames());
+  options.Add(
+      "--dtype", &settings.dtype, "the type; MPI adds no 16-bit floats",
+      dtrun::bench::DTypeNames());
+  options.Add(
+      "--memory", &settings.memory, "memory that all ranks map, private memory, or both",
+      Words{"both", "mapped", "private"});
+  options.Add(
+      "--bytes", &settings.sizes, "sizes, each the largest buffer of one rank",
+      Range<int>{1, INT32_MAX},  // MPI counts in int
+      Default::kHidden);
+  options.Add(
+      "--rounds", &settings.least_rounds, "timed rounds of each side, at least",
+      Range<int>{1, 10000});
   return dtrun::bench::Main(
-      app,
+      options,
       {"all_reduce_perf", [&](dtrun::Context& job) { return MeasureAll(job, settings); },
        dtrun::bench::ObstacleBesideMpi},
       argc, argv);

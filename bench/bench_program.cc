@@ -89,14 +89,10 @@ std::string ObstacleBesideMpi(Context& job) {
   return "";
 }
 
-int Main(CLI::App& app, const Program& program, int argc, char** argv) {
+int Main(OptionSet& options, const Program& program, int argc, char** argv) {
   std::string json_file;
-  app.add_option("--json", json_file, "write the rows to this file");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsage;
-  }
+  options.Add("--json", &json_file, "write the rows to this file");
+  if (const auto status = options.Parse(argc, argv)) return *status == 0 ? 0 : kUsage;
   try {
     return Run(program, json_file);
   } catch (const std::exception& error) {

@@ -3,10 +3,11 @@
 
 #include <dtrun/dtrun.h>
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "bench/bench_options.h"
 
 namespace dtrun::bench {
 
@@ -25,7 +26,7 @@ struct Program {
 /// Parses the command line, to which it adds --json FILE, joins the job and measures; a run in
 /// which other processes used more than 5 % of the CPU is repeated, three runs at most. The exit
 /// code: 0; 1 INVALID or wrong; 2 usage; 73 the file cannot be written.
-int Main(CLI::App& app, const Program& program, int argc, char** argv);
+int Main(OptionSet& options, const Program& program, int argc, char** argv);
 
 /// The usual obstacles of a benchmark beside MPI: it has not been started as ranks of MPI, or MPI
 /// would burn the CPU that its peers need.

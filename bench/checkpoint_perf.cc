@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -214,22 +213,20 @@ json MeasureAll(dtrun::Context& job, const Settings& settings) {
 
 }  // namespace
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("What a checkpoint costs, beside a plain write and beside none.", "checkpoint_perf");
-  app.add_option("--rounds", settings.rounds, "rounds of each")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
-  app.add_option("--step-ms", settings.step_ms, "how long a step computes")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  app.add_option("--steps", settings.steps, "steps for each checkpoint")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  app.add_flag("--sharded", settings.sharded, "all ranks write");
-  app.add_option("--folder", settings.folder, "where to write")->capture_default_str();
+  OptionSet options(
+      "What a checkpoint costs, beside a plain write and beside none.", "checkpoint_perf");
+  options.Add("--rounds", &settings.rounds, "rounds of each", Range<int>{1, 10'000});
+  options.Add("--step-ms", &settings.step_ms, "how long a step computes", Range<int>{1, 100'000});
+  options.Add("--steps", &settings.steps, "steps for each checkpoint", Range<int>{1, 100'000});
+  options.Add("--sharded", &settings.sharded, "all ranks write");
+  options.Add("--folder", &settings.folder, "where to write");
   return dtrun::bench::Main(
-      app,
+      options,
       {"checkpoint_perf", [&](dtrun::Context& job) { return MeasureAll(job, settings); },
        [](dtrun::Context&) { return std::string(); }},
       argc, argv);

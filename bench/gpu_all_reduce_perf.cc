@@ -16,7 +16,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -30,6 +29,7 @@
 #include <vector>
 
 #include "base/process.h"
+#include "bench/bench_options.h"
 #include "dtrun/error.h"
 #include "gpu/gpu_device.h"
 #include "gpu/memory.h"
@@ -269,26 +269,25 @@ bool RunProcesses(const Options& options, const std::string& job) {
 
 }  // namespace
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+using dtrun::bench::Words;
+
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("All-reduces on GPUs, beside what a GPU copies");
-  app.add_option("--ranks", options.ranks)->check(CLI::Range(1, 32))->capture_default_str();
-  app.add_option("--device", options.device, "Of all ranks that are threads")
-      ->capture_default_str();
-  app.add_option("--runs", options.runs)->check(CLI::Range(1, 10000))->capture_default_str();
-  app.add_option("--count", options.count, "Small ones in a row")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app.add_option("--small-bytes", options.small_bytes)->capture_default_str();
-  app.add_option("--large-bytes", options.large_bytes)->capture_default_str();
-  app.add_option("--backend", options.backend)
-      ->check(CLI::IsMember({"auto", "cuda_ipc", "nccl", "hierarchical", "host_staged"}))
-      ->capture_default_str();
-  app.add_option("--hosts", options.hosts, "Which the ranks take for theirs")
-      ->check(CLI::Range(1, 32))
-      ->capture_default_str();
-  app.add_flag("--processes", options.processes, "Ranks are processes, and use all GPUs");
-  CLI11_PARSE(app, argc, argv);
+  OptionSet set("All-reduces on GPUs, beside what a GPU copies");
+  set.Add("--ranks", &options.ranks, "", Range<int>{1, 32});
+  set.Add("--device", &options.device, "Of all ranks that are threads");
+  set.Add("--runs", &options.runs, "", Range<int>{1, 10000});
+  set.Add("--count", &options.count, "Small ones in a row", Range<int>{1, 10000});
+  set.Add("--small-bytes", &options.small_bytes, "");
+  set.Add("--large-bytes", &options.large_bytes, "");
+  set.Add(
+      "--backend", &options.backend, "",
+      Words{"auto", "cuda_ipc", "nccl", "hierarchical", "host_staged"});
+  set.Add("--hosts", &options.hosts, "Which the ranks take for theirs", Range<int>{1, 32});
+  set.Add("--processes", &options.processes, "Ranks are processes, and use all GPUs");
+  if (const auto status = set.Parse(argc, argv)) return *status;
   options.small_bytes = std::min(options.small_bytes, options.large_bytes);
   // Streams of ranks that are threads wait for each other, so none may stand behind another one in
   // a queue of the driver's, of which it has 8 unless it is told otherwise.

@@ -6,7 +6,6 @@
 #include <dtrun/dtrun.h>
 #include <dtrun/error.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -21,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/bench_options.h"
 #include "gpu/gpu_device.h"
 #include "gpu/memory.h"
 #include "gpu/stream.h"
@@ -384,45 +384,27 @@ int Run(const Settings& s) {
 }  // namespace
 }  // namespace dtrun::bench
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+using dtrun::bench::Words;
+
 int main(int argc, char** argv) {
   dtrun::bench::Settings s;
-  CLI::App app(
+  OptionSet options(
       "Training steps on one GPU, beside what its memory and its matrix units need at least.",
       "gpu_cnn_perf");
   const auto most = uint64_t{1} << 40;
-  app.add_option("--network", s.network, "A, B, C or mlp")
-      ->check(CLI::IsMember({"A", "B", "C", "mlp"}))
-      ->capture_default_str();
-  app.add_option("--dtype", s.dtypes, "what is computed in")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
-      ->capture_default_str();
-  app.add_option("--batch", s.batches, "examples of a step")
-      ->delimiter(',')
-      ->check(CLI::Range(uint64_t{1}, most))
-      ->capture_default_str();
-  app.add_option("--device", s.device, "number of the GPU")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  app.add_option("--images", s.images, "in the data set")
-      ->check(CLI::Range(uint64_t{1}, most))
-      ->capture_default_str();
-  app.add_option("--steps", s.steps, "in a row")
-      ->check(CLI::Range(uint64_t{1}, most))
-      ->capture_default_str();
-  app.add_option("--rounds", s.rounds, "of which the median counts")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app.add_option("--copy-bytes", s.copy_bytes, "of the copy")
-      ->check(CLI::Range(uint64_t{1}, most))
-      ->capture_default_str();
-  app.add_option("--matrix", s.matrix, "edge of the matrices")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  app.add_option("--parameters", s.parameters, "of the optimizer's step")
-      ->check(CLI::Range(uint64_t{1}, most))
-      ->capture_default_str();
-  app.add_option("--json", s.json_file, "write the rows to this file");
-  CLI11_PARSE(app, argc, argv);
+  options.Add("--network", &s.network, "A, B, C or mlp", Words{"A", "B", "C", "mlp"});
+  options.Add("--dtype", &s.dtypes, "what is computed in", Words{"f32", "bf16", "f16"});
+  options.Add("--batch", &s.batches, "examples of a step", Range<uint64_t>{1, most});
+  options.Add("--device", &s.device, "number of the GPU", Range<int>{0, 1024});
+  options.Add("--images", &s.images, "in the data set", Range<uint64_t>{1, most});
+  options.Add("--steps", &s.steps, "in a row", Range<uint64_t>{1, most});
+  options.Add("--rounds", &s.rounds, "of which the median counts", Range<int>{1, 10000});
+  options.Add("--copy-bytes", &s.copy_bytes, "of the copy", Range<uint64_t>{1, most});
+  options.Add("--matrix", &s.matrix, "edge of the matrices", Range<int>{1, 100000});
+  options.Add("--parameters", &s.parameters, "of the optimizer's step", Range<uint64_t>{1, most});
+  options.Add("--json", &s.json_file, "write the rows to this file");
+  if (const auto status = options.Parse(argc, argv)) return *status;
   return dtrun::bench::Run(s);
 }

@@ -17,7 +17,6 @@
 #include <dtrun/dtrun.h>
 #include <mpi.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -296,31 +295,8 @@ class Stepper {
   virtual ~Stepper() = default;
   virtual void Run() = 0;
 
-  // Values that are not what two steps from zero make of known gradients, over all ranks.
   uint64_t Wrong(Communicator& comm) {
-    const auto each = [this](const std::function<void(float*, float*, float)>& visit) {
-      for (size_t i = 0; i < sgd_.parameters().size(); ++i) {
-        const Parameter& parameter = sgd_.parameters()[i];
-        for (uint64_t k = 0; k < parameter.value.count; ++k)
-          visit(
-              static_cast<float*>(parameter.gradient.data) + k,
-              static_cast<float*>(parameter.value.data) + k, static_cast<float>(1 + (i + k) % 13));
-      }
-    };
-    for (int step = 0; step < 2; ++step) {
-      each([&](float* gradient, float*, float factor) {
-        *gradient = static_cast<float>(comm.rank() + 1) * factor;
-      });
-      Run();
-    }
-    const float average = static_cast<float>(comm.size() + 1) / 2;
-    const float share = -MomentumSgd::kRate * average * (2 + MomentumSgd::kMomentum);
-    uint64_t wrong = 0;
-    each([&](float*, const float* value, float factor) {
-      wrong += std::abs(*value - share * factor) > 1e-5f * std::abs(share * factor);
-    });
-    comm.AllReduce(Buffer(&wrong, 1), ReduceOp::kSum);
-    return wrong;
+    return WrongAfterTwoSteps(comm, sgd_, [this] { Run(); });
   }
 
  protected:
@@ -410,20 +386,23 @@ std::vector<nlohmann::json> MeasureSteps(Communicator& comm, const GradientCase&
 
 }  // namespace dtrun::bench
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+using dtrun::bench::Words;
+
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("The time to reduce a model's gradients, and to step with them.", "gradient_perf");
-  app.add_option("--case", settings.model, "the gradients: ResNet-50's 161, or 1,000 of 1 KiB")
-      ->check(CLI::IsMember({"resnet50", "thousand"}))
-      ->capture_default_str();
-  app.add_option("--mode", settings.mode, "where they lie, or how the step is made")
-      ->check(CLI::IsMember(ModeNames()))
-      ->capture_default_str();
-  app.add_option("--rounds", settings.least_rounds, "timed rounds of each side, at least")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
+  OptionSet options(
+      "The time to reduce a model's gradients, and to step with them.", "gradient_perf");
+  options.Add(
+      "--case", &settings.model, "the gradients: ResNet-50's 161, or 1,000 of 1 KiB",
+      Words{"resnet50", "thousand"});
+  options.Add("--mode", &settings.mode, "where they lie, or how the step is made", ModeNames());
+  options.Add(
+      "--rounds", &settings.least_rounds, "timed rounds of each side, at least",
+      Range<int>{1, 10000});
   return dtrun::bench::Main(
-      app,
+      options,
       {"gradient_perf", [&](dtrun::Context& job) { return MeasureAll(job, settings); },
        dtrun::bench::ObstacleBesideMpi},
       argc, argv);

@@ -8,7 +8,6 @@
 #include <dtrun/dtrun.h>
 #include <mpi.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -20,6 +19,8 @@
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "bench/bench_options.h"
 
 namespace {
 
@@ -161,20 +162,19 @@ int Measure(int ranks, int rounds, const std::string& json_file) {
 
 }  // namespace
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+using dtrun::bench::Words;
+
 int main(int argc, char** argv) {
   int ranks = 64, rounds = 5;
   std::string as, json_file;
-  CLI::App app("What joining a job costs, beside MPI_Init.", "init_perf");
-  app.add_option("--ranks", ranks, "of each job")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app.add_option("--rounds", rounds, "jobs of each kind")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  app.add_option("--json", json_file, "write the figures to this file");
-  app.add_option("--as", as, "used by this program: be a rank")
-      ->check(CLI::IsMember({"mpi", "dtrun"}));
-  CLI11_PARSE(app, argc, argv);
+  OptionSet options("What joining a job costs, beside MPI_Init.", "init_perf");
+  options.Add("--ranks", &ranks, "of each job", Range<int>{1, 1024});
+  options.Add("--rounds", &rounds, "jobs of each kind", Range<int>{1, 1000});
+  options.Add("--json", &json_file, "write the figures to this file");
+  options.Add("--as", &as, "used by this program: be a rank", Words{"mpi", "dtrun"});
+  if (const auto status = options.Parse(argc, argv)) return *status;
   if (as == "mpi") {
     RunMpiRank();
   } else if (as == "dtrun") {

@@ -4,7 +4,6 @@
 #include <dtrun/dtrun.h>
 #include <omp.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -180,21 +179,22 @@ json MeasureAndPrint(Context& job, const Settings& settings) {
 }  // namespace
 }  // namespace dtrun::models
 
+using dtrun::bench::Default;
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+
 int main(int argc, char** argv) {
   dtrun::models::Settings settings;
-  CLI::App app("What the input pipeline costs a training step.", "input_perf");
-  app.add_option("--data-dir", settings.data_dir, "folder of an IDX data set")
-      ->capture_default_str();
-  app.add_option("--batch", settings.batch, "examples of all ranks in a step")
-      ->check(CLI::Range(1, 60'000))
-      ->capture_default_str();
-  app.add_option("--threads", settings.threads, "compute threads of a rank, instead of its CPUs")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--rounds", settings.rounds, "timed rounds of each side, at least")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
+  OptionSet options("What the input pipeline costs a training step.", "input_perf");
+  options.Add("--data-dir", &settings.data_dir, "folder of an IDX data set");
+  options.Add("--batch", &settings.batch, "examples of all ranks in a step", Range<int>{1, 60'000});
+  options.Add(
+      "--threads", &settings.threads, "compute threads of a rank, instead of its CPUs",
+      Range<int>{1, 1024}, Default::kHidden);
+  options.Add(
+      "--rounds", &settings.rounds, "timed rounds of each side, at least", Range<int>{1, 10'000});
   return dtrun::bench::Main(
-      app,
+      options,
       {"input_perf",
        [&](dtrun::Context& job) { return dtrun::models::MeasureAndPrint(job, settings); },
        [](dtrun::Context&) { return std::string(); }},

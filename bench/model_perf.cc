@@ -4,7 +4,6 @@
 #include <dtrun/dtrun.h>
 #include <omp.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -360,52 +359,45 @@ void TrainingStep::Run() { models::TrainStep(*replica_, batch_, loss_, {}); }
 
 }  // namespace dtrun::bench
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+using dtrun::bench::Words;
+
 int main(int argc, char** argv) {
   dtrun::bench::Settings settings;
-  CLI::App app(
+  OptionSet options(
       "A training step of a network, beside what oneDNN's primitives alone need for its products, "
       "and "
       "beside other frameworks.",
       "model_perf");
   std::string networks;
   for (const std::string& name : dtrun::models::NetworkNames()) networks += " " + name;
-  app.add_option("--model", settings.step.model, "the network, one of" + networks)
-      ->type_name("NAME")
-      ->capture_default_str();
-  app.add_option("--dtype", settings.dtypes, "what it computes in")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->capture_default_str();
-  app.add_option(
-         "--image", settings.step.image, "height and width of an image; 0: the network's own")
-      ->check(CLI::Range(0, 10'000))
-      ->capture_default_str();
-  app.add_option("--classes", settings.step.classes, "0: the network's own")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--batch", settings.step.batch, "examples of a step; 0: 1024, for ResNets 32")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--threads", settings.threads, "of the computation")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app.add_option(
-         "--micro-batch", settings.step.micro_batch, "examples at a time; 0: as in training")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--micro-batches", settings.step.micro_batches, "of a chunk; with --micro-batch")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option(
-         "--peer", settings.peers,
-         "command of another framework's step, measured in turn (bench/peers); repeatable")
-      ->type_name("COMMAND")
-      ->allow_extra_args(false);
-  app.add_option("--rounds", settings.least_rounds, "rounds of all sides, at least")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
+  options.Add("--model", &settings.step.model, "the network, one of" + networks);
+  options.NameValue("--model", "NAME");
+  options.Add("--dtype", &settings.dtypes, "what it computes in", Words{"f32", "bf16"});
+  options.Add(
+      "--image", &settings.step.image, "height and width of an image; 0: the network's own",
+      Range<int>{0, 10'000});
+  options.Add(
+      "--classes", &settings.step.classes, "0: the network's own", Range<int>{0, 1'000'000});
+  options.Add(
+      "--batch", &settings.step.batch, "examples of a step; 0: 1024, for ResNets 32",
+      Range<int>{0, 1'000'000});
+  options.Add("--threads", &settings.threads, "of the computation", Range<int>{1, 1024});
+  options.Add(
+      "--micro-batch", &settings.step.micro_batch, "examples at a time; 0: as in training",
+      Range<int>{0, 1'000'000});
+  options.Add(
+      "--micro-batches", &settings.step.micro_batches, "of a chunk; with --micro-batch",
+      Range<int>{1, 1'000'000});
+  options.AddRepeated(
+      "--peer", settings.peers,
+      "command of another framework's step, measured in turn (bench/peers); repeatable");
+  options.NameValue("--peer", "COMMAND");
+  options.Add(
+      "--rounds", &settings.least_rounds, "rounds of all sides, at least", Range<int>{1, 10000});
   return dtrun::bench::Main(
-      app,
+      options,
       {"model_perf", [&](dtrun::Context& job) { return dtrun::bench::MeasureAll(job, settings); },
        [](dtrun::Context& job) -> std::string {
          return job.size() == 1 ? "" : "start it alone: it measures one process";

@@ -1,5 +1,6 @@
 #include "bench/momentum_sgd.h"
 
+#include <cmath>
 #include <cstddef>
 
 // Made for each instruction set, of which the loader picks one. Sanitizers cannot run its choice.
@@ -38,6 +39,33 @@ void MomentumSgd::StepSlice(const ParameterSlice& slice) {
   Descend(
       static_cast<const float*>(slice.gradient), slice.count, kRate, kMomentum,
       static_cast<float*>(slice.slots[0]), static_cast<float*>(slice.value));
+}
+
+uint64_t WrongAfterTwoSteps(
+    Communicator& comm, MomentumSgd& sgd, const std::function<void()>& step) {
+  const auto each = [&sgd](const std::function<void(float*, float*, float)>& visit) {
+    for (size_t i = 0; i < sgd.parameters().size(); ++i) {
+      const Parameter& parameter = sgd.parameters()[i];
+      for (uint64_t k = 0; k < parameter.value.count; ++k)
+        visit(
+            static_cast<float*>(parameter.gradient.data) + k,
+            static_cast<float*>(parameter.value.data) + k, static_cast<float>(1 + (i + k) % 13));
+    }
+  };
+  for (int done = 0; done < 2; ++done) {
+    each([&](float* gradient, float*, float factor) {
+      *gradient = static_cast<float>(comm.rank() + 1) * factor;
+    });
+    step();
+  }
+  const float average = static_cast<float>(comm.size() + 1) / 2;
+  const float share = -MomentumSgd::kRate * average * (2 + MomentumSgd::kMomentum);
+  uint64_t wrong = 0;
+  each([&](float*, const float* value, float factor) {
+    wrong += std::abs(*value - share * factor) > 1e-5f * std::abs(share * factor);
+  });
+  comm.AllReduce(Buffer(&wrong, 1), ReduceOp::kSum);
+  return wrong;
 }
 
 }  // namespace dtrun::bench

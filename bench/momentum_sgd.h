@@ -1,8 +1,11 @@
 #ifndef DTRUN_BENCH_MOMENTUM_SGD_H_
 #define DTRUN_BENCH_MOMENTUM_SGD_H_
 
+#include <dtrun/communicator.h>
 #include <dtrun/sliceable_optimizer.h>
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -30,6 +33,11 @@ class MomentumSgd : public SliceableOptimizer {
   std::vector<std::vector<float>> values_;
   std::vector<Parameter> parameters_;
 };
+
+/// Values that are not what two calls of `step` from zero make of known gradients, over all ranks;
+/// `step` averages the gradients and applies `sgd`. Collective.
+uint64_t WrongAfterTwoSteps(
+    Communicator& comm, MomentumSgd& sgd, const std::function<void()>& step);
 
 }  // namespace dtrun::bench
 

@@ -19,7 +19,6 @@
 #include <mpi.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -242,14 +241,15 @@ nlohmann::json Measure(dtrun::Context& job, int rounds) {
 
 }  // namespace
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+
 int main(int argc, char** argv) {
   int rounds = 100;
-  CLI::App app("What it costs to submit tensors by name.", "named_perf");
-  app.add_option("--rounds", rounds, "timed rounds")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
+  OptionSet options("What it costs to submit tensors by name.", "named_perf");
+  options.Add("--rounds", &rounds, "timed rounds", Range<int>{1, 10000});
   return dtrun::bench::Main(
-      app,
+      options,
       {"named_perf", [&](dtrun::Context& job) { return Measure(job, rounds); },
        dtrun::bench::ObstacleBesideMpi, true},
       argc, argv);

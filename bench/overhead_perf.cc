@@ -6,7 +6,6 @@
 #include <mpi.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/process.h"
+#include "bench/bench_options.h"
 #include "ops/bootstrap/bootstrap.h"
 #include "ops/engine/flight_recorder.h"
 #include "ops/engine/progress_engine.h"
@@ -128,11 +128,13 @@ Result Measure(Side& with, Side& without) {
 
 }  // namespace
 
+using dtrun::bench::OptionSet;
+
 int main(int argc, char** argv) {
   std::string json_file;
-  CLI::App app("What the flight recorder and the comparison of calls cost.", "overhead_perf");
-  app.add_option("--json", json_file, "write the figures to this file");
-  CLI11_PARSE(app, argc, argv);
+  OptionSet options("What the flight recorder and the comparison of calls cost.", "overhead_perf");
+  options.Add("--json", &json_file, "write the figures to this file");
+  if (const auto status = options.Parse(argc, argv)) return *status;
 
   MPI_Init(&argc, &argv);
   {

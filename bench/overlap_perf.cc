@@ -11,7 +11,6 @@
 
 #include <dtrun/dtrun.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -178,28 +177,32 @@ json MeasureAndPrint(dtrun::Context& job, const Settings& settings) {
 
 }  // namespace
 
+using dtrun::bench::Default;
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("How much of a reduction a step waits for.", "overlap_perf");
-  app.add_option("--gradients", settings.gradients, "how many, of equal size")
-      ->check(CLI::Range(1, 100'000))
-      ->capture_default_str();
-  app.add_option("--compute-ms", settings.compute_ms, "how long they take to become ready")
-      ->check(CLI::Range(0.0, 1e5))
-      ->capture_default_str();
-  app.add_option(
-         "--reduction-ms", settings.reduction_ms, "so large that their reduction takes this")
-      ->check(CLI::Range(0.1, 1e5))
-      ->capture_default_str();
-  app.add_option("--bytes", settings.bytes, "so large together, instead")
-      ->check(CLI::Range(uint64_t{4}, uint64_t{1} << 36));
-  app.add_option("--bucket-mb", settings.bucket_mb, "MiB of a bucket, instead of the default")
-      ->check(CLI::Range(0.001, 4096.0));
-  app.add_option("--rounds", settings.least_rounds, "timed rounds of each side, at least")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
+  OptionSet options("How much of a reduction a step waits for.", "overlap_perf");
+  options.Add(
+      "--gradients", &settings.gradients, "how many, of equal size", Range<int>{1, 100'000});
+  options.Add(
+      "--compute-ms", &settings.compute_ms, "how long they take to become ready",
+      Range<double>{0.0, 1e5});
+  options.Add(
+      "--reduction-ms", &settings.reduction_ms, "so large that their reduction takes this",
+      Range<double>{0.1, 1e5});
+  options.Add(
+      "--bytes", &settings.bytes, "so large together, instead",
+      Range<uint64_t>{4, uint64_t{1} << 36}, Default::kHidden);
+  options.Add(
+      "--bucket-mb", &settings.bucket_mb, "MiB of a bucket, instead of the default",
+      Range<double>{0.001, 4096.0}, Default::kHidden);
+  options.Add(
+      "--rounds", &settings.least_rounds, "timed rounds of each side, at least",
+      Range<int>{1, 10'000});
   return dtrun::bench::Main(
-      app,
+      options,
       {"overlap_perf", [&](dtrun::Context& job) { return MeasureAndPrint(job, settings); },
        dtrun::bench::ObstacleBesideMpi},
       argc, argv);

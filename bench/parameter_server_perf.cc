@@ -6,7 +6,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/bench_options.h"
 #include "bench/cpu_watch.h"
 
 namespace dtrun::bench {
@@ -138,25 +138,22 @@ int Run(const Settings& settings) {
 }  // namespace
 }  // namespace dtrun::bench
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+
 int main(int argc, char** argv) {
   dtrun::bench::Settings settings;
-  CLI::App app(
+  OptionSet options(
       "How much more two workers of a parameter server train than one.", "parameter_server_perf");
-  const auto number = CLI::Range(1, 1'000'000);
-  app.add_option("--dtrun", settings.dtrun, "the launcher")->capture_default_str();
-  app.add_option("--program", settings.program, "ps_fmnist")->capture_default_str();
-  app.add_option("--network", settings.network, "what is trained")->capture_default_str();
-  app.add_option("--batch-size", settings.batch_size, "of a gradient")
-      ->check(number)
-      ->capture_default_str();
-  app.add_option("--steps", settings.steps, "of each worker in a job")
-      ->check(number)
-      ->capture_default_str();
-  app.add_option("--rounds", settings.rounds, "jobs of each kind")
-      ->check(number)
-      ->capture_default_str();
-  app.add_option("--json", settings.json_file, "write the result to this file");
-  CLI11_PARSE(app, argc, argv);
+  const Range<int> number = {1, 1'000'000};
+  options.Add("--dtrun", &settings.dtrun, "the launcher");
+  options.Add("--program", &settings.program, "ps_fmnist");
+  options.Add("--network", &settings.network, "what is trained");
+  options.Add("--batch-size", &settings.batch_size, "of a gradient", number);
+  options.Add("--steps", &settings.steps, "of each worker in a job", number);
+  options.Add("--rounds", &settings.rounds, "jobs of each kind", number);
+  options.Add("--json", &settings.json_file, "write the result to this file");
+  if (const auto status = options.Parse(argc, argv)) return *status;
   try {
     return dtrun::bench::Run(settings);
   } catch (const std::exception& error) {

@@ -14,13 +14,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -85,7 +82,7 @@ class Side {
       : strategy_(strategy), sgd_(shapes), before_(ValuesOf(sgd_)) {
     const uint64_t pss = SumOver(strategy.replicas(), ProportionalSetSize());
     optimizer_ = strategy.Scope().Distribute(sgd_, Average());
-    wrong_ = Wrong();
+    wrong_ = WrongAfterTwoSteps(strategy.replicas(), sgd_, [this] { Run(); });
     pss_ = SumOver(strategy.replicas(), ProportionalSetSize()) - pss;
   }
 
@@ -112,33 +109,6 @@ class Side {
     StrategyOptimizerOptions options;
     options.op = ReduceOp::kAverage;
     return options;
-  }
-
-  // Values that are not what two steps from zero make of known gradients, over all ranks.
-  uint64_t Wrong() {
-    Communicator& comm = strategy_.replicas();
-    const auto each = [this](const std::function<void(float*, float*, float)>& visit) {
-      for (size_t i = 0; i < sgd_.parameters().size(); ++i) {
-        const Parameter& parameter = sgd_.parameters()[i];
-        for (uint64_t k = 0; k < parameter.value.count; ++k)
-          visit(
-              static_cast<float*>(parameter.gradient.data) + k,
-              static_cast<float*>(parameter.value.data) + k, static_cast<float>(1 + (i + k) % 13));
-      }
-    };
-    for (int step = 0; step < 2; ++step) {
-      each([&](float* gradient, float*, float factor) {
-        *gradient = static_cast<float>(comm.rank() + 1) * factor;
-      });
-      Run();
-    }
-    const float average = static_cast<float>(comm.size() + 1) / 2;
-    const float share = -MomentumSgd::kRate * average * (2 + MomentumSgd::kMomentum);
-    uint64_t wrong = 0;
-    each([&](float*, const float* value, float factor) {
-      wrong += std::abs(*value - share * factor) > 1e-5f * std::abs(share * factor);
-    });
-    return SumOver(comm, wrong);
   }
 
   Strategy& strategy_;
@@ -197,16 +167,17 @@ std::string Obstacle(Context& job) {
 }  // namespace
 }  // namespace dtrun::bench
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+
 int main(int argc, char** argv) {
   int rounds = 15;
-  CLI::App app(
+  OptionSet options(
       "The steps of mirrored and central storage, and the memory that their variables take.",
       "strategy_perf");
-  app.add_option("--rounds", rounds, "timed rounds of each side, at least")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
+  options.Add("--rounds", &rounds, "timed rounds of each side, at least", Range<int>{1, 10000});
   return dtrun::bench::Main(
-      app,
+      options,
       {"strategy_perf", [&](dtrun::Context& job) { return dtrun::bench::MeasureAll(job, rounds); },
        dtrun::bench::Obstacle},
       argc, argv);

@@ -5,7 +5,6 @@
 #include <dtrun/dtrun.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -134,17 +133,18 @@ json MeasureAll(dtrun::Context& job, const Settings& settings) {
 
 }  // namespace
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("What a timeline costs a step.", "timeline_perf");
-  app.add_option("--rounds", settings.least_rounds, "rounds of both, at least")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  app.add_option("--compute-us", settings.compute_us, "what a step computes that does")
-      ->check(CLI::Range(1, 10'000'000))
-      ->capture_default_str();
+  OptionSet options("What a timeline costs a step.", "timeline_perf");
+  options.Add("--rounds", &settings.least_rounds, "rounds of both, at least", Range<int>{1, 10000});
+  options.Add(
+      "--compute-us", &settings.compute_us, "what a step computes that does",
+      Range<int>{1, 10'000'000});
   return dtrun::bench::Main(
-      app,
+      options,
       {"timeline_perf", [&](dtrun::Context& job) { return MeasureAll(job, settings); },
        [](dtrun::Context&) { return std::string(); }},
       argc, argv);

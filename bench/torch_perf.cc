@@ -19,7 +19,6 @@
 #include <mpi.h>
 #include <torch/torch.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -308,21 +307,21 @@ json MeasureAll(dtrun::Context& job, const Settings& settings) {
 
 }  // namespace
 
+using dtrun::bench::OptionSet;
+using dtrun::bench::Range;
+using dtrun::bench::Words;
+
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("LibTorch trainers under dtrun beside others.", "torch_perf");
-  app.add_option("--network", settings.network, "what is trained")
-      ->check(CLI::IsMember({"all", "cnn", "mlp"}))
-      ->capture_default_str();
-  app.add_option("--cnn-batch", settings.cnn_batch, "images of each rank in a step of the cnn")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--rounds", settings.rounds, "timed rounds of each side")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
+  OptionSet options("LibTorch trainers under dtrun beside others.", "torch_perf");
+  options.Add("--network", &settings.network, "what is trained", Words{"all", "cnn", "mlp"});
+  options.Add(
+      "--cnn-batch", &settings.cnn_batch, "images of each rank in a step of the cnn",
+      Range<int>{1, 1 << 20});
+  options.Add("--rounds", &settings.rounds, "timed rounds of each side", Range<int>{1, 10000});
   at::set_num_threads(1);
   return dtrun::bench::Main(
-      app,
+      options,
       {"torch_perf", [&](dtrun::Context& job) { return MeasureAll(job, settings); },
        dtrun::bench::ObstacleBesideMpi},
       argc, argv);
