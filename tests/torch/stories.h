@@ -113,6 +113,9 @@ enum class Zero { kZeroed, kNone };
 
 using Stories = std::map<std::string, std::function<void(Communicator&)>>;
 
+Stories LargeStories();   ///< large_stories.cc
+Stories MemoryStories();  ///< memory_stories.cc
+
 /// Runs the stories that argv names, and prints for each "<rank>: <story> ok", or what was wrong,
 /// or for a story that ends in an error of dtrun "<rank>: <code>: <text>".
 inline int RunStories(int argc, char** argv, const Stories& stories) {

@@ -798,4 +798,9 @@ const Stories kStories = {
 
 }  // namespace
 
-int main(int argc, char** argv) { return torch_stories::RunStories(argc, argv, kStories); }
+int main(int argc, char** argv) {
+  Stories all = kStories;
+  all.merge(torch_stories::LargeStories());
+  all.merge(torch_stories::MemoryStories());
+  return torch_stories::RunStories(argc, argv, all);
+}

@@ -31,16 +31,13 @@ TEST_CASE("steps that each rank makes by itself are combined by adaptive summati
 TEST_CASE("large gradients are made where they are reduced, whatever becomes of them") {
   const int ranks = GENERATE(2, 3);
   CheckStories(
-      ranks,
-      {"own_zeroed", "own_none", "of_the_module", "zeroed_by_module", "kept", "spare",
-       "accumulated", "two_models"},
-      "tests/torch/torch_large_ranks");
+      ranks, {"own_zeroed", "own_none", "of_the_module", "zeroed_by_module", "kept", "spare",
+              "accumulated", "two_models"});
 }
 
 TEST_CASE("large tensors get the memory of freed ones, as long as a trainer is there") {
   const int ranks = GENERATE(1, 2);
-  CheckStories(
-      ranks, {"reused", "own", "bounded", "freed", "raw"}, "tests/torch/torch_memory_ranks");
+  CheckStories(ranks, {"reused", "own", "bounded", "freed", "raw"});
 }
 
 TEST_CASE("schedulers and options reach the inner optimizer, whoever changes them") {

@@ -1,5 +1,4 @@
-// A rank of a job that trains with LibTorch; argv[1] names the story: what becomes of the memory of
-// large tensors.
+// Stories of torch_ranks.cc: what becomes of the memory of large tensors.
 
 #include <c10/core/CPUAllocator.h>
 #include <dtrun/torch.h>
@@ -165,10 +164,10 @@ void Raw(Communicator& world) {
   }
 }
 
-const Stories kStories = {
-    {"reused", Reused}, {"own", Own}, {"bounded", Bounded}, {"freed", Freed}, {"raw", Raw},
-};
-
 }  // namespace
 
-int main(int argc, char** argv) { return torch_stories::RunStories(argc, argv, kStories); }
+torch_stories::Stories torch_stories::MemoryStories() {
+  return {
+      {"reused", Reused}, {"own", Own}, {"bounded", Bounded}, {"freed", Freed}, {"raw", Raw},
+  };
+}

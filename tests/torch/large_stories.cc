@@ -1,5 +1,5 @@
-// A rank of a job whose gradients are large: each has a bucket of its own, and autograd makes it in
-// memory that the ranks share. Stories as in torch_ranks.cc.
+// Stories of torch_ranks.cc whose gradients are large: each has a bucket of its own, and autograd
+// makes it in memory that the ranks share.
 
 #include <dtrun/torch.h>
 
@@ -76,7 +76,7 @@ bool IsShared(const Tensor& tensor) {
 
 using ZeroGrad = std::function<void(DistributedOptimizer&, Wide&)>;
 
-void TrainBeside(Communicator& world, const ZeroGrad& zero_grad, bool first_is_shared) {
+void TrainLargeBeside(Communicator& world, const ZeroGrad& zero_grad, bool first_is_shared) {
   Wide net = MakeWide(), alone = MakeWide();
   torch::optim::SGD inner = Sgd(*net), sgd = Sgd(*alone);
   DistributedOptimizer optimizer(world, inner, *net, LargeAlone());
@@ -97,19 +97,19 @@ void TrainBeside(Communicator& world, const ZeroGrad& zero_grad, bool first_is_s
 }
 
 void OwnZeroed(Communicator& world) {
-  TrainBeside(
+  TrainLargeBeside(
       world, [](auto& optimizer, auto&) { optimizer.zero_grad(); }, true);
 }
 void OwnNone(Communicator& world) {
-  TrainBeside(
+  TrainLargeBeside(
       world, [](auto& optimizer, auto&) { optimizer.zero_grad(true); }, true);
 }
 void OfTheModule(Communicator& world) {
-  TrainBeside(
+  TrainLargeBeside(
       world, [](auto&, auto& net) { net->zero_grad(true); }, false);
 }
 void ZeroedByModule(Communicator& world) {
-  TrainBeside(
+  TrainLargeBeside(
       world, [](auto&, auto& net) { net->zero_grad(false); }, false);
 }
 
@@ -222,17 +222,17 @@ void TwoModels(Communicator& world) {
   ExpectClose(Flat(one->parameters()), Flat(alone->parameters()), 1e-4, "the last weights");
 }
 
-const Stories kStories = {
-    {"own_zeroed", OwnZeroed},
-    {"own_none", OwnNone},
-    {"of_the_module", OfTheModule},
-    {"zeroed_by_module", ZeroedByModule},
-    {"kept", Kept},
-    {"spare", Spare},
-    {"accumulated", Accumulated},
-    {"two_models", TwoModels},
-};
-
 }  // namespace
 
-int main(int argc, char** argv) { return torch_stories::RunStories(argc, argv, kStories); }
+torch_stories::Stories torch_stories::LargeStories() {
+  return {
+      {"own_zeroed", OwnZeroed},
+      {"own_none", OwnNone},
+      {"of_the_module", OfTheModule},
+      {"zeroed_by_module", ZeroedByModule},
+      {"kept", Kept},
+      {"spare", Spare},
+      {"accumulated", Accumulated},
+      {"two_models", TwoModels},
+  };
+}
