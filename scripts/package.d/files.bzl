@@ -36,8 +36,7 @@ PACKAGED_GPU_PROGRAMS = [
     "//tests/ops/cuda:cuda_test",
     "//tests/ops/cuda:device_rank",
     "//tests/ops/cuda:foreign_rank",
-    "//tests/ops/cuda:hierarchical_test",
-    "//tests/ops/nccl:nccl_test",
+    "//tests/ops/cuda:many_gpus_test",
     "//tests/ranks:gpu_sgd",
     "//tests/runtime:device_gradients_test",
 ]

@@ -27,7 +27,7 @@ using dtrun::ErrorCode;
 using dtrun::base::Text;
 
 // Variables "w" (6, 2) and "b" (2), all of value 1.
-struct Model {
+struct ServedModel {
   std::vector<float> w = std::vector<float>(12, 1.0f), b = std::vector<float>(2, 1.0f);
   std::vector<Tensor> variables() {
     return {{"w", Buffer(w.data(), 12), {6, 2}}, {"b", Buffer(b.data(), 2), {2}}};
@@ -60,12 +60,12 @@ struct Rig {
     };
     return job;
   }
-  std::unique_ptr<ParameterServer> Server(int rank, Model& model, TrainingPlan plan) {
+  std::unique_ptr<ParameterServer> Server(int rank, ServedModel& model, TrainingPlan plan) {
     plan.min_partition_bytes = 24;  // "w" has 48 bytes
     return std::make_unique<ParameterServer>(Job(rank), model.variables(), plan);
   }
   std::unique_ptr<ParameterClient> Client(
-      int rank, Model& model, PeerRole role = PeerRole::kWorker) {
+      int rank, ServedModel& model, PeerRole role = PeerRole::kWorker) {
     return std::make_unique<ParameterClient>(Job(rank), model.variables(), 24, role);
   }
   std::string Said() {
@@ -131,7 +131,7 @@ std::string CodeAndText(const std::function<void()>& body) {
 }
 
 void CheckTraining(Rig& rig) {
-  Model model;
+  ServedModel model;
   std::vector<std::unique_ptr<ParameterServer>> servers;
   for (int s = 0; s < rig.servers; ++s) {
     servers.push_back(rig.Server(s, model, {.first_step = 2, .steps = 42, .workers = 2}));
@@ -141,11 +141,11 @@ void CheckTraining(Rig& rig) {
   std::vector<std::thread> workers;
   for (int w = 0; w < 2; ++w)
     workers.emplace_back([&, w] {
-      Model own;
+      ServedModel own;
       const auto client = rig.Client(rig.servers + w, own);
       done[w] = Work(*client);
     });
-  Model seen;
+  ServedModel seen;
   CHECK(servers[0]->WaitFor(20) >= 20);
   CHECK(servers[0]->WaitFor(UINT64_MAX) == 42);
   auto reader = rig.Client(0, seen, PeerRole::kReader);
@@ -187,10 +187,10 @@ TEST_CASE("workers push and pull until all steps are done, each once") {
 
 TEST_CASE("a lost worker's step is done by another one, and nothing ends") {
   Rig rig(3, 1);
-  Model model;
+  ServedModel model;
   const auto server = rig.Server(0, model, {.steps = 10, .workers = 2});
   StartSubtracting(*server);
-  Model one, two;
+  ServedModel one, two;
   auto lost = rig.Client(1, one);
   const auto left = rig.Client(2, two);
   CHECK(lost->NextStep() == 0);
@@ -208,7 +208,7 @@ TEST_CASE("a lost worker's step is done by another one, and nothing ends") {
 
 TEST_CASE("without workers there is nothing to wait for") {
   Rig rig(2, 1);
-  Model model, own;
+  ServedModel model, own;
   const auto server = rig.Server(0, model, {.steps = 10});
   StartSubtracting(*server);
   auto client = rig.Client(1, own);
@@ -222,7 +222,7 @@ TEST_CASE("without workers there is nothing to wait for") {
 
 TEST_CASE("the loss of a server is everybody's error, and says how to go on") {
   Rig rig(4, 2);
-  Model model, one, two;
+  ServedModel model, one, two;
   const auto first = rig.Server(0, model, {.steps = 10, .workers = 2});
   auto second = rig.Server(1, model, {.steps = 10, .workers = 2});
   StartSubtracting(*first);
@@ -242,7 +242,7 @@ TEST_CASE("the loss of a server is everybody's error, and says how to go on") {
 
 TEST_CASE("a bound of staleness holds, however slow a worker is") {
   Rig rig(3, 1);
-  Model model, one, two;
+  ServedModel model, one, two;
   const auto server = rig.Server(0, model, {.steps = 40, .max_staleness = 1, .workers = 2});
   StartSubtracting(*server);
   auto slow = rig.Client(1, one);
@@ -266,7 +266,7 @@ TEST_CASE("a bound of staleness holds, however slow a worker is") {
 TEST_CASE("a worker that does not finish its step is taken for lost") {
   Rig rig(3, 1);
   rig.timeout_s = 1;
-  Model model, one, two;
+  ServedModel model, one, two;
   const auto server = rig.Server(0, model, {.steps = 3, .workers = 2});
   StartSubtracting(*server);
   const auto hangs = rig.Client(1, one);
@@ -279,7 +279,7 @@ TEST_CASE("a worker that does not finish its step is taken for lost") {
 
 TEST_CASE("a rank with other variables is told which") {
   Rig rig(2, 1);
-  Model model;
+  ServedModel model;
   const auto server = rig.Server(0, model, {.steps = 3});
   StartSubtracting(*server);
   std::vector<Tensor> other = model.variables();
@@ -292,7 +292,7 @@ TEST_CASE("a rank with other variables is told which") {
 
 TEST_CASE("what optimizers keep can be read from all servers") {
   Rig rig(3, 2);
-  Model model, own;
+  ServedModel model, own;
   float momentum[2] = {3, 4};
   uint64_t step = 5;
   std::vector<std::unique_ptr<ParameterServer>> servers;
@@ -312,7 +312,7 @@ TEST_CASE("what optimizers keep can be read from all servers") {
 
 TEST_CASE("an update that fails ends the server with its error") {
   Rig rig(2, 1);
-  Model model, own;
+  ServedModel model, own;
   const auto server = rig.Server(0, model, {.steps = 1});
   server->Start(
       [](const std::vector<const void*>&) {
@@ -330,7 +330,7 @@ TEST_CASE("an update that fails ends the server with its error") {
 
 TEST_CASE("who does not know the job's secret is not let in, and disturbs nobody") {
   Rig rig(2, 1, true);
-  Model model, own;
+  ServedModel model, own;
   const auto server = rig.Server(0, model, {.steps = 4});
   StartSubtracting(*server);
   ServerJob stranger = rig.Job(1);
@@ -345,7 +345,7 @@ TEST_CASE("who does not know the job's secret is not let in, and disturbs nobody
 
 TEST_CASE("bytes that are no message, or too many, end their connection alone") {
   Rig rig(2, 1, true);
-  Model model, own;
+  ServedModel model, own;
   const auto server = rig.Server(0, model, {.steps = 4});
   StartSubtracting(*server);
   for (const std::string& bytes : {std::string(64, 'G'), std::string("GET / HTTP/1.1\r\n\r\n")}) {

@@ -33,23 +33,22 @@ library() { # library PACKAGE:NAME DEPENDENCY...
 obeying_tree() {
   workspace
   library include/dtrun:types
-  library base:launch_env //include/dtrun:types
-  library base:text
+  library base:base //include/dtrun:types
   library base:clock
   library ops:collectives //base:clock
   library ops/reduce:reduce
   library ops/collective:collective //ops/reduce:reduce
   library runtime/job:job //ops/collective:collective
   library runtime/c_api:c_api //runtime/job:job
-  library launcher/support:support //base:text
+  library launcher/support:support //base:base
   library launcher/hosts:hosts //launcher/support:support
   library launcher/engines:engines //launcher/hosts:hosts
   library launcher/job:job //launcher/engines:engines
   library ops/mpi:module //ops/collective:collective @open_mpi
-  library runtime:libdtrun.so.0 //ops:collectives //base:launch_env
+  library runtime:libdtrun.so.0 //ops:collectives //base:base
   library runtime:libdtrun_mpi.so //ops/mpi:module
   library runtime:dtrun :libdtrun.so.0 :libdtrun_mpi.so
-  library launcher:dtrun //base:launch_env //base:text @cli11
+  library launcher:dtrun //base:base @cli11
   library models:cnn_fmnist //runtime:dtrun @onednn
   library examples:sgd //runtime:dtrun
   library tests:conformance //ops/mpi:module @open_mpi @catch2
@@ -83,11 +82,11 @@ obeys() {
 
 broken_graph() {
   obeying_tree
-  library include/dtrun:c //base:text
+  library include/dtrun:c //base:base
   library base:wrong @open_mpi
   library ops:wrong //runtime:dtrun
   library runtime:wrong //models:cnn_fmnist
-  sed -i "s|'//base:launch_env'|&, '//ops/mpi:module'|" runtime/BUILD.bazel
+  sed -i "s|'//base:base'|&, '//ops/mpi:module'|" runtime/BUILD.bazel
   library launcher:wrong //ops:collectives
   library launcher:sly //base:clock
   library models:wrong //ops:collectives
