@@ -8,7 +8,7 @@ namespace dtrun::base {
 std::string Describe(const Call& call) {
   const auto kind = static_cast<CollectiveKind>(call.kind);
   std::string text = NameOf(kind);
-  if (kind == CollectiveKind::kBarrier) return text;
+  if (OnlyMeets(kind)) return text;
   text += Text(" (", NameOf(static_cast<DType>(call.dtype)), ", ", call.count, " elements");
   if (Combines(kind)) text += Text(", ", NameOf(static_cast<ReduceOp>(call.op)));
   if (call.before != 1) text += Text(", scaled by ", call.before, " before");

@@ -23,6 +23,7 @@ enum class CollectiveKind : uint8_t {
   kReceive,
   kReduceUpdate,
   kReduceUpdateGather,
+  kShutdown,
 };
 
 /// How kinds differ. Checks, plans, comparisons, names and records are derived from the table of
@@ -74,6 +75,7 @@ inline constexpr CollectiveTraits kTraits[] = {
   {Kind::kReceive, "receive", Does::kSendOrReceive, Ranks::kNone, Ranks::kAll},
   {Kind::kReduceUpdate, "reduce_update", Does::kCombineUpdate, Ranks::kAll, Ranks::kNone, Layout::kByRank},
   {Kind::kReduceUpdateGather, "reduce_update_gather", Does::kCombineUpdate, Ranks::kAll, Ranks::kAll, Layout::kByRank},
+  {Kind::kShutdown, "shutdown", Does::kMeet, Ranks::kNone, Ranks::kNone},
 };
 // clang-format on
 
@@ -112,6 +114,10 @@ constexpr bool HasRoot(CollectiveKind kind) {
     return ranks == CollectiveTraits::Ranks::kRoot || ranks == CollectiveTraits::Ranks::kAllButRoot;
   };
   return depends(TraitsOf(kind).inputs) || depends(TraitsOf(kind).outputs);
+}
+/// barrier and shutdown: they have no data.
+constexpr bool OnlyMeets(CollectiveKind kind) {
+  return TraitsOf(kind).does == CollectiveTraits::Does::kMeet;
 }
 /// send and receive.
 constexpr bool IsMessage(CollectiveKind kind) {

@@ -40,7 +40,7 @@ json JsonOf(const FlightOperation& operation, const FlightRecord& record) {
   if (operation.state >= base::FlightState::kDone) {
     result["end_us"] = Microseconds(operation.end_ns, record);
   }
-  if (kind == CollectiveKind::kBarrier) return result;
+  if (base::OnlyMeets(kind)) return result;
   result["dtype"] = NameOf(static_cast<DType>(call.dtype));
   result["count"] = call.count;
   if (base::Combines(kind)) result["op"] = NameOf(static_cast<ReduceOp>(call.op));

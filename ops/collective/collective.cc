@@ -52,7 +52,7 @@ class Checker {
       : c_(collective), traits_(base::TraitsOf(collective.kind)), rank_(rank), size_(size) {}
 
   void Check() const {
-    if (c_.kind == CollectiveKind::kBarrier) return;
+    if (base::OnlyMeets(c_.kind)) return;
     CheckPeer();
     const bool input = UsesInput(c_, rank_), output = UsesOutput(c_, rank_);
     if (input) CheckBuffer("the input", c_.input);
@@ -289,19 +289,19 @@ bool UsesOutput(const Collective& collective, int rank) {
 }
 
 int DeviceOf(const Collective& collective, int rank) {
-  if (collective.kind == CollectiveKind::kBarrier) return collective.input.device;
+  if (base::OnlyMeets(collective.kind)) return collective.input.device;
   return Typed(collective, rank).device;
 }
 
 void* StreamOf(const Collective& collective, int rank) {
-  if (collective.kind == CollectiveKind::kBarrier) return collective.input.stream;
+  if (base::OnlyMeets(collective.kind)) return collective.input.stream;
   return Typed(collective, rank).stream;
 }
 
 std::string Describe(const Collective& collective) {
   // Whose rank it is matters only to root-sided kinds, of which the larger buffer tells more.
   const bool typed_by_output =
-      collective.input.data == nullptr && collective.kind != CollectiveKind::kBarrier;
+      collective.input.data == nullptr && !base::OnlyMeets(collective.kind);
   Call call = CallOf(collective, typed_by_output ? -1 : collective.root);
   return base::Describe(call);
 }

@@ -323,7 +323,8 @@ bool HasSteps(CollectiveKind kind) {
     case CollectiveKind::kSend:
     case CollectiveKind::kReceive:
     case CollectiveKind::kReduceUpdate:
-    case CollectiveKind::kReduceUpdateGather: return false;
+    case CollectiveKind::kReduceUpdateGather:
+    case CollectiveKind::kShutdown: return false;
   }
   return false;
 }

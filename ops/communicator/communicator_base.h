@@ -137,6 +137,12 @@ class Communicator {
   virtual bool MayBeAwaited() { return true; }
   virtual bool RingsWhenAwaited() const { return false; }
 
+  /// Tells all ranks, without waiting for them, that this rank starts nothing more here or on any
+  /// communicator made from this one; and the ranks that have told so, as far as is known here.
+  /// Under the engine's lock.
+  virtual void Leave() {}
+  virtual std::vector<int> Left() { return {}; }
+
   /// How data crosses between hosts; none where there is no choice.
   virtual std::optional<Route> route() const { return std::nullopt; }
   /// From the next operation on; all ranks change it between the same two. Waits for what is under

@@ -199,7 +199,7 @@ class Planner {
 
 // As Calls::Agree has it.
 uint64_t SignatureOf(const Collective& c, int rank, int size) {
-  const bool typed = c.kind != CollectiveKind::kBarrier;
+  const bool typed = !base::OnlyMeets(c.kind);
   Digest digest;
   digest.Add(static_cast<uint64_t>(c.kind));
   digest.Add(static_cast<uint64_t>(typed ? DTypeOf(c, rank) : DType::kF32));

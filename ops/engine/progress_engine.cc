@@ -31,6 +31,9 @@ constexpr base::Duration kPollPause = std::chrono::microseconds(50);
 constexpr base::Duration kLongestSleep = std::chrono::milliseconds(100);
 // Whoever wakes up so much later was stopped (Ctrl-Z), or its machine was.
 constexpr base::Duration kLongestDelay = std::chrono::seconds(1);
+// A rank that leaves waits so long for the others before it tells them; these wait as long before
+// they believe that it will not come. What the two tell each other may overtake what they did.
+constexpr base::Duration kFarewell = std::chrono::milliseconds(500);
 
 // Somebody who finds something to advance every time looks at the clock this seldom.
 constexpr uint32_t kTurnsPerLook = 1024;
@@ -338,6 +341,7 @@ base::Duration Engine::LookAtClock(std::optional<base::TimePoint>* looked) {
   const base::TimePoint now = clock_.Now();
   if (looked != nullptr) Forgive(now - std::exchange(*looked, now).value_or(now), now);
   if (now >= next_alarm_) CheckDeadlines(now);
+  LookForLeavers(now);
   base::TimePoint next = next_alarm_;
   for (const auto& driver : drivers_) next = std::min(next, driver->Look(now));
   return next - now;
@@ -409,11 +413,16 @@ void Engine::Warn(size_t index, base::TimePoint now) {
 void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {
   const std::string error =
       base::Text("gave up after ", Seconds(now - entry->since), " s: ", Describe(*entry, now));
+  FailLost(entry, ErrorCode::kTimeout, error);
+}
+
+void Engine::FailLost(
+    const std::shared_ptr<Entry>& entry, ErrorCode code, const std::string& error) {
   // Only the engine has it, or nobody has ever asked for it: the error would be lost.
   const bool watched = entry->watched.load(std::memory_order_relaxed) && entry.use_count() > 1;
   if (!watched) log_(base::LogLevel::kError, error);
-  Lose(*entry, ErrorCode::kTimeout, error);
-  Fail(*entry, std::make_exception_ptr(Error(ErrorCode::kTimeout, error)));
+  Lose(*entry, code, error);
+  Fail(*entry, std::make_exception_ptr(Error(code, error)));
 }
 
 // Before the operation fails, so that whoever learns of its error finds gave_up() true. What peers
@@ -451,6 +460,99 @@ Error Engine::LostError(const Lost& lost, const Operation& operation) {
       lost.code, base::Text(
                      NameOperation(operation.call(), operation.sequence(), operation.members()),
                      ", cannot be done any more: ", lost.error));
+}
+
+// --- ranks that leave ---------------------------------------------------------------------------
+
+void Engine::WatchLeavers(Farewell farewell) {
+  std::lock_guard lock(mutex_);
+  farewell_ = std::move(farewell);
+}
+
+void Engine::Leave(Work last) {
+  if (last.entry_ == nullptr) return;
+  Entry& entry = *last.entry_;
+  entry.watched.store(true, std::memory_order_relaxed);
+  const base::TimePoint begin = clock_.Now();
+  bool told = false;
+  const auto done = [&] {
+    if (entry.done.load(std::memory_order_acquire)) return true;
+    if (!told && clock_.Now() - begin >= kFarewell) {
+      std::lock_guard lock(mutex_);
+      if (SaidAll()) {
+        if (farewell_.leave) farewell_.leave();
+        told = true;
+      }
+    }
+    return false;
+  };
+  WaitFor(done, &entry);
+  last.Wait();
+}
+
+// The peers see of everything that this rank has started that it has.
+bool Engine::SaidAll() const {
+  for (const auto& entry : active_) {
+    if (entry->done.load(std::memory_order_relaxed)) continue;
+    const std::vector<int>& ranks = entry->operation->members().world_ranks;
+    for (const int rank : entry->operation->Missing())
+      if (ranks[static_cast<size_t>(rank)] == farewell_.self) return false;
+  }
+  return std::none_of(
+      drivers_.begin(), drivers_.end(), [](const auto& driver) { return driver->HasNews(); });
+}
+
+bool Engine::Waits() const {
+  const auto waits = [](const auto& entry) {
+    return !entry->done.load(std::memory_order_relaxed) && !entry->operation->moving();
+  };
+  return std::any_of(active_.begin(), active_.end(), waits) ||
+         std::any_of(drivers_.begin(), drivers_.end(), [](const auto& d) { return d->Waits(); });
+}
+
+// Only while something waits: to look may move messages of MPI.
+void Engine::LookForLeavers(base::TimePoint now) {
+  if (!farewell_.leavers || !Waits()) return;
+  leavers_ = farewell_.leavers();
+  if (leavers_.empty()) return;
+  bool failed = false;
+  for (size_t i = 0; i < active_.size(); ++i) {
+    Entry& entry = *active_[i];
+    if (entry.done.load(std::memory_order_relaxed) || entry.is_part) continue;
+    const std::vector<int> deserters = Deserters(entry);
+    if (deserters.empty()) {
+      entry.deserted = {};
+    } else if (entry.deserted == base::TimePoint()) {
+      entry.deserted = now;
+    } else if (now - entry.deserted >= kFarewell) {
+      Desert(active_[i], deserters, now);
+      failed = true;
+    }
+  }
+  if (failed) doorbell().Ring();
+}
+
+// The ranks that will never call it. Who has left has called the end of the job.
+std::vector<int> Engine::Deserters(const Entry& entry) const {
+  const Operation& operation = *entry.operation;
+  if (operation.moving()) return {};
+  if (static_cast<CollectiveKind>(operation.call().kind) == CollectiveKind::kShutdown) return {};
+  std::vector<int> deserters;
+  for (const int rank : FindMissing(operation, options_.peer_records)) {
+    const int in_world = operation.members().world_ranks[static_cast<size_t>(rank)];
+    if (std::find(leavers_.begin(), leavers_.end(), in_world) != leavers_.end())
+      deserters.push_back(rank);
+  }
+  return deserters;
+}
+
+void Engine::Desert(
+    const std::shared_ptr<Entry>& entry, const std::vector<int>& deserters, base::TimePoint now) {
+  FailLost(
+      entry, ErrorCode::kPeerLost,
+      base::Text(
+          "gave up: ", Describe(*entry, now), "; ", entry->operation->members().List(deserters),
+          deserters.size() == 1 ? " has" : " have", " called Shutdown"));
 }
 
 // --- the flight record --------------------------------------------------------------------------

@@ -114,6 +114,7 @@ class Work {
     bool recorded_moving = false;
     bool advanced = false;  // since the engine last looked at the clock
     bool warned = false;
+    base::TimePoint deserted = {};  // since when a rank that has left is missing; unset: none is
     std::unique_ptr<ArrivalWatch> arrival = nullptr;  // of a wait that wants to know
     std::function<std::string()> purpose = nullptr;   // may be null
     std::atomic<bool> watched{false};                 // somebody has waited for it or asked for it
@@ -138,6 +139,9 @@ class Driver {
   virtual base::TimePoint Look(base::TimePoint now) = 0;
   /// No peer rings the doorbell for what it waits for: it has to be advanced again and again.
   virtual bool NeedsPolling() const { return false; }
+  /// This rank has something to tell its peers that they have not been told; it waits for them.
+  virtual bool HasNews() const { return false; }
+  virtual bool Waits() const { return false; }
 };
 
 struct EngineOptions {
@@ -184,6 +188,21 @@ class Engine {
   /// From here on `driver` is driven; until it is removed.
   void AddDriver(std::shared_ptr<Driver> driver);
   void RemoveDriver(const Driver& driver);
+
+  /// How ranks tell each other that they start nothing more. All are called under the engine's
+  /// lock.
+  struct Farewell {
+    int self = 0;                               ///< this rank in the world
+    std::function<void()> leave;                ///< tells the others
+    std::function<std::vector<int>()> leavers;  ///< ranks of the world that have told so
+  };
+  /// From here on an operation that a leaver has not called fails with kPeerLost, which names it.
+  void WatchLeavers(Farewell farewell);
+  /// Waits for `last`, the last operation that this rank starts. If that lasts, it tells the others
+  /// that this rank leaves, so that nobody waits for it.
+  void Leave(Work last);
+  /// Ranks of the world that have told so, as far as is known; under the engine's lock.
+  const std::vector<int>& leavers() const { return leavers_; }
 
   /// What peers ring when something has changed for this rank: a Doorbell at the start of the
   /// segment.
@@ -237,6 +256,13 @@ class Engine {
   std::string Describe(const Entry& entry, base::TimePoint now) const;
   void Warn(size_t index, base::TimePoint now);
   void GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now);
+  bool SaidAll() const;
+  bool Waits() const;
+  void LookForLeavers(base::TimePoint now);
+  std::vector<int> Deserters(const Entry& entry) const;
+  void Desert(
+      const std::shared_ptr<Entry>& entry, const std::vector<int>& deserters, base::TimePoint now);
+  void FailLost(const std::shared_ptr<Entry>& entry, ErrorCode code, const std::string& error);
   void Lose(Entry& entry, ErrorCode code, const std::string& error);
   void Abandon(Entry& entry);
   const Lost* LostOf(const Operation& operation) const;
@@ -259,6 +285,8 @@ class Engine {
   uint32_t turns_ = 0;                                   // guarded
   Entry* advancing_ = nullptr;                           // guarded: in whose Advance we are
   std::vector<Lost> lost_;                               // guarded
+  Farewell farewell_;                                    // guarded
+  std::vector<int> leavers_;                             // guarded
   std::vector<std::unique_ptr<Operation>> abandoned_;    // guarded: of lost communicators
   std::atomic<bool> gave_up_{false};
   std::atomic<bool> polling_{false};  // some active operation needs polling
@@ -271,6 +299,9 @@ class Engine {
 ///   "collective #12, all_reduce (f32, 4 elements, sum), waits for ranks 1 and 3 to call it; rank 1
 ///   last finished collective #11, barrier, 31 s ago; rank 3 is in collective #9, broadcast (f32, 7
 ///   elements, root 0), since 45 s"
+/// The ranks of its communicator that have not called it, as far as it or the records can tell.
+std::vector<int> FindMissing(const Operation& operation, const PeerRecords& records);
+
 std::string DescribeStall(
     const Operation& operation, const PeerRecords& records, base::TimePoint now);
 

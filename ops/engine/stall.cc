@@ -33,21 +33,6 @@ bool MayHaveCalled(const FlightRecord& record, const Operation& operation) {
   return !known;
 }
 
-// The ranks that have not called it. A backend that cannot see that (MPI) names nobody; then the
-// records tell.
-std::vector<int> FindMissing(const Operation& operation, const PeerRecords& records) {
-  std::vector<int> missing = operation.Missing();
-  if (!missing.empty() || !records || operation.moving() || IsMessage(operation.call())) {
-    return missing;
-  }
-  const std::vector<int>& ranks = operation.members().world_ranks;
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    const std::optional<FlightRecord> record = records(ranks[r]);
-    if (record && !MayHaveCalled(*record, operation)) missing.push_back(static_cast<int>(r));
-  }
-  return missing;
-}
-
 std::string Activities(
     const Operation& operation, const std::vector<int>& missing, const PeerRecords& records,
     base::TimePoint now) {
@@ -79,6 +64,21 @@ std::string Activities(
 }
 
 }  // namespace
+
+// The ranks that have not called it. A backend that cannot see that (MPI) names nobody; then the
+// records tell.
+std::vector<int> FindMissing(const Operation& operation, const PeerRecords& records) {
+  std::vector<int> missing = operation.Missing();
+  if (!missing.empty() || !records || operation.moving() || IsMessage(operation.call())) {
+    return missing;
+  }
+  const std::vector<int>& ranks = operation.members().world_ranks;
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    const std::optional<FlightRecord> record = records(ranks[r]);
+    if (record && !MayHaveCalled(*record, operation)) missing.push_back(static_cast<int>(r));
+  }
+  return missing;
+}
 
 std::string DescribeStall(
     const Operation& operation, const PeerRecords& records, base::TimePoint now) {

@@ -225,7 +225,8 @@ void AppendTables(std::string& text, const Collective& collective) {
 
 bool BringsInput(const Collective& collective, int rank) {
   switch (collective.kind) {
-    case CollectiveKind::kBarrier: return false;
+    case CollectiveKind::kBarrier:
+    case CollectiveKind::kShutdown: return false;
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kScatter: return rank == collective.root;
     default: return true;
@@ -306,7 +307,7 @@ bool CallRecords::AllInline() const {
 void CallRecords::FinishInline(const Collective& collective) const {
   if (Combines(collective.kind)) {
     Combine(collective);
-  } else if (collective.kind != CollectiveKind::kBarrier) {
+  } else if (!base::OnlyMeets(collective.kind)) {
     Move(collective);
   }
 }

@@ -51,6 +51,9 @@ class HierarchicalCommunicator : public Communicator {
            (group_->leaders != nullptr && group_->leaders->MayBeAwaited());
   }
 
+  void Leave() override { group_->flat->Leave(); }
+  std::vector<int> Left() override { return group_->flat->Left(); }
+
   std::optional<Route> route() const override { return group_->route; }
 
   void SetRoute(const Route& route) override {

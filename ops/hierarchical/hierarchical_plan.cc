@@ -418,7 +418,8 @@ std::unique_ptr<Plan> MakePlan(Group& group, const Collective& whole, const Call
     case CollectiveKind::kSend:
     case CollectiveKind::kReceive:
     case CollectiveKind::kReduceUpdate:
-    case CollectiveKind::kReduceUpdateGather: break;
+    case CollectiveKind::kReduceUpdateGather:
+    case CollectiveKind::kShutdown: break;
   }
   return std::make_unique<FlatPlan>(whole);
 }

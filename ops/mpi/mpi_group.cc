@@ -131,12 +131,17 @@ void Mailroom::Ended(uint64_t slot) {
   Header header(slots_[slot].get());
   Post(slot);
   const Envelope& envelope = header.envelope();
+  if (envelope.channel == Channel::kLeave) {
+    left_.push_back(envelope.source);
+    return;
+  }
   Mailbox& box = Box(envelope.context);
   const auto key = std::pair(envelope.source, envelope.sequence);
   switch (envelope.channel) {
     case Channel::kSend: box.sends.emplace(key, std::move(header)); return;
     case Channel::kReceive: box.receives.emplace(key, std::move(header)); return;
-    case Channel::kCollective: break;
+    case Channel::kCollective:
+    case Channel::kLeave: break;
   }
   std::shared_ptr<Arrivals>& arrivals = box.collectives[envelope.sequence];
   if (arrivals == nullptr) arrivals = std::make_shared<Arrivals>();

@@ -17,8 +17,9 @@
 
 namespace dtrun::ops::mpi {
 
-/// To which row of numbers the number of an operation belongs.
-enum class Channel : int32_t { kCollective, kSend, kReceive };
+/// To which row of numbers the number of an operation belongs. kLeave is no operation: the source
+/// starts nothing more.
+enum class Channel : int32_t { kCollective, kSend, kReceive, kLeave };
 
 /// The fixed part of a header.
 struct Envelope {
@@ -94,6 +95,9 @@ class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> 
 
   void Ended(uint64_t slot) override;
 
+  /// Ranks of the job that have said that they start nothing more.
+  const std::vector<int>& left() const { return left_; }
+
  private:
   void Post(uint64_t slot);
 
@@ -101,6 +105,7 @@ class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> 
   uint64_t slot_bytes_;
   std::vector<std::unique_ptr<char[]>> slots_;
   std::unordered_map<uint64_t, Mailbox> boxes_;  // by context
+  std::vector<int> left_;
   std::mutex mutex_;
   std::vector<uint64_t> dropped_;  // guarded by mutex_
 };

@@ -58,6 +58,9 @@ class Messages {
   /// kInvalidArgument, which says so. From any thread.
   void SetFinalized() { finalized_ = true; }
 
+  /// MPI can be called for them.
+  bool usable() const { return !closed_ && !finalized_ && broken_.empty(); }
+
   /// The largest tag that MPI allows.
   int largest_tag() const { return largest_tag_; }
 

@@ -2,6 +2,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -95,6 +96,40 @@ class MpiCommunicator : public Communicator {
     endpoint.messages.Poll(polled_);
     const auto& collectives = endpoint.mailroom->Box(group_->context).collectives;
     return collectives.count(group_->collectives + 1) != 0;
+  }
+  void Leave() override {
+    Endpoint& endpoint = *group_->endpoint;
+    const int self = group_->job_ranks[static_cast<size_t>(rank())];
+    const Header header(
+        {.context = group_->context,
+         .sequence = 0,
+         .bytes = 0,
+         .source = self,
+         .tags = 0,
+         .channel = Channel::kLeave,
+         .has_data = 0,
+         .call = {}},
+        {}, {}, 0);
+    const auto outbox = std::make_shared<Outbox>();
+    outbox->memory.push_back(header);
+    for (const int peer : group_->job_ranks) {
+      if (peer == self) continue;
+      ++outbox->open;
+      endpoint.messages.Send(
+          peer, Mailroom::kTag, header.memory().get(), header.envelope().bytes,
+          Messages::Mode::kBuffered, outbox, 0);
+    }
+  }
+  std::vector<int> Left() override {
+    Endpoint& endpoint = *group_->endpoint;
+    if (endpoint.messages.usable()) endpoint.messages.Poll(polled_);
+    const std::vector<int>& gone = endpoint.mailroom->left();
+    std::vector<int> left;
+    for (int r = 0; r < size() && !gone.empty(); ++r) {
+      const int job_rank = group_->job_ranks[static_cast<size_t>(r)];
+      if (std::find(gone.begin(), gone.end(), job_rank) != gone.end()) left.push_back(r);
+    }
+    return left;
   }
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
     Barrier();

@@ -180,7 +180,7 @@ std::shared_ptr<Transfer> CollectiveOperation::Agree() {
     throw Error(ErrorCode::kMismatch, Disagree() + calls.Disagreement(members()));
   }
   if (Combines(collective().kind)) return Combine(std::move(agreed));
-  if (collective().kind == CollectiveKind::kBarrier) return nullptr;
+  if (base::OnlyMeets(collective().kind)) return nullptr;
   const bool broadcast = collective().kind == CollectiveKind::kBroadcast && size > 1;
   if (broadcast && !FitsHeader(call().count * element(), size)) return Broadcast(std::move(agreed));
   return Move(std::move(agreed));

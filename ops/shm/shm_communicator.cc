@@ -67,6 +67,8 @@ class ShmCommunicator : public Communicator {
 
   bool MayBeAwaited() override { return group_->IsAwaited(); }
   bool RingsWhenAwaited() const override { return true; }
+  void Leave() override { group_->Leave(); }
+  std::vector<int> Left() override { return group_->Left(); }
 
   std::unique_ptr<Memory> Allocate(uint64_t bytes) override {
     return AllocateBlock(bytes, rank(), bytes, 0, 1);

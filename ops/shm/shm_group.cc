@@ -68,6 +68,19 @@ void ShmGroup::Retire(uint64_t sequence) {
   layout_.retired(rank_).value.store(oldest_, std::memory_order_release);
 }
 
+void ShmGroup::Leave() {
+  layout_.left(rank_).value.store(1, std::memory_order_release);
+  RingPeers();
+}
+
+std::vector<int> ShmGroup::Left() const {
+  std::vector<int> left;
+  for (int r = 0; r < size_; ++r) {
+    if (layout_.left(r).value.load(std::memory_order_acquire) != 0) left.push_back(r);
+  }
+  return left;
+}
+
 void ShmGroup::RingPeers() {
   for (int r = 0; r < size_; ++r) {
     if (r != rank_) Ring(r);

@@ -64,6 +64,10 @@ class ShmGroup {
   /// Rounds of staging that this rank has been through since the group exists.
   uint64_t rounds = 0;
 
+  /// This rank starts nothing more; the ranks of which that is known.
+  void Leave();
+  std::vector<int> Left() const;
+
   void RingPeers();
   void Ring(int peer);
 

@@ -116,6 +116,8 @@ class Layout {
   Counter& staged(int rank) const { return counter(rank, 1); }
   Counter& combined(int rank) const { return counter(rank, 2); }
   Counter& consumed(int rank) const { return counter(rank, 3); }
+  /// Not 0: rank `rank` starts nothing more.
+  Counter& left(int rank) const { return counter(rank, 4); }
   char* staging(int rank, uint64_t round) const {
     return base_ + StagingOffset() + (kStages * Index(rank) + round % kStages) * kMostStageBytes;
   }
@@ -129,7 +131,7 @@ class Layout {
   }
 
  private:
-  static constexpr uint64_t kCounters = 4;  // of a rank
+  static constexpr uint64_t kCounters = 5;  // of a rank
 
   static uint64_t Index(int rank) { return static_cast<uint64_t>(rank); }
   static uint64_t Align(uint64_t offset, uint64_t to) { return (offset + to - 1) / to * to; }

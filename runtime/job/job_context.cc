@@ -170,7 +170,21 @@ void Context::StartEngine(const base::GetEnv& get) {
       .devices = {.backend = options_.device_backend, .memory_bytes = options_.gpu_memory_bytes},
   };
   world_ = ops::CreateWorldCommunicator(world, *engine_, options_.backend, log_);
+  WatchLeavers();
   StartEngineThread(host_cpus);
+}
+
+void Context::WatchLeavers() {
+  engine_->WatchLeavers(
+      {.self = launch_rank(),
+       .leave = [this] { world_->Leave(); },
+       .leavers =
+           [this] {
+             std::vector<int> ranks = world_->Left();
+             for (int& rank : ranks)
+               rank = world_->members().world_ranks[static_cast<size_t>(rank)];
+             return ranks;
+           }});
 }
 
 // Starts the engine's thread where it helps and is allowed; else says why not.
@@ -278,6 +292,8 @@ std::function<void(const std::string&)> Context::OnGiveUp() const {
 }
 
 Context::~Context() {
+  // Its own thread looks until the engine ends, after the communicator.
+  if (engine_ != nullptr) engine_->WatchLeavers({});
   // One that gave up has said so.
   const bool unfinished = !shut_down_ && world_ != nullptr && !engine_->gave_up();
   if (unfinished && topology().size > 1) {
@@ -302,7 +318,7 @@ void Context::Shutdown() {
     if (lost_timeline != nullptr) std::rethrow_exception(lost_timeline);
     return;
   }
-  world_->Barrier();
+  engine_->Leave(world_->Start({.kind = ops::CollectiveKind::kShutdown}));
   if (job_.mpi != nullptr) job_.mpi->Finalize();
   // On other hosts than the launcher's its folder is not there, and nobody would read the note.
   if (launch_ && !launch_->shutdown_note.empty()) std::ofstream(launch_->shutdown_note).flush();

@@ -62,6 +62,7 @@ class Context {
   void ChooseInstructionSet();
   int CountHostCpus() const;
   void StartEngine(const base::GetEnv& get);
+  void WatchLeavers();
   void StartEngineThread(int host_cpus);
   std::shared_ptr<ops::FlightRecorder> MakeRecorder() const;
   void MakeTimeline();

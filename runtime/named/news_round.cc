@@ -146,9 +146,10 @@ const std::string& Announcements::Take() {
   news_.Number(last);
   news_.Number(joins_ ? 1 : 0);
   news_.Number(withdrawn_.size());
-  for (const auto& [name, after_s] : withdrawn_) {
+  for (const auto& [name, why] : withdrawn_) {
     news_.Name(name);
-    news_.Number(static_cast<uint64_t>(after_s));
+    news_.Number(static_cast<uint64_t>(why.after_s));
+    news_.Number(why.leaver ? static_cast<uint64_t>(*why.leaver) + 1 : 0);
   }
   parts_.clear();
   withdrawn_.clear();

@@ -56,6 +56,12 @@ struct Part;
 /// What was submitted last, as it is told: nothing, the last new name of this round, or a place.
 inline constexpr uint64_t kNoLast = 0, kLastIsNew = 1, kFirstLastSlot = 2;
 
+/// Why a rank waits no more: after so many seconds, or because a rank of the set has left.
+struct Impatience {
+  int64_t after_s = 0;
+  std::optional<int> leaver = std::nullopt;
+};
+
 /// What a rank has to tell in its next round: see news_round.cc. Not thread-safe.
 class Announcements {
  public:
@@ -65,10 +71,8 @@ class Announcements {
   /// A part that the rank has submitted.
   void Add(Part& part) { parts_.push_back(&part); }
   void Join() { joins_ = true; }
-  /// It waits no more, after so many seconds, for that tensor, or for the others to join ("").
-  void Withdraw(std::string name, int64_t after_s) {
-    withdrawn_.emplace_back(std::move(name), after_s);
-  }
+  /// It waits no more for that tensor, or for the others to join ("").
+  void Withdraw(std::string name, Impatience why) { withdrawn_.emplace_back(std::move(name), why); }
   bool empty() const { return parts_.empty() && !joins_ && withdrawn_.empty(); }
 
   /// All of it, for the others; from here on it is told. Until the next call.
@@ -78,7 +82,7 @@ class Announcements {
   int rank_;
   std::vector<Part*> parts_;
   bool joins_ = false;
-  std::vector<std::pair<std::string, int64_t>> withdrawn_;
+  std::vector<std::pair<std::string, Impatience>> withdrawn_;
   std::vector<uint64_t> bits_;  // of places, while it is written
   ByteWriter news_;
 };

@@ -319,6 +319,11 @@ bool SetQueue::IsIdle() const {
   return join_ == nullptr && submitted_ == 0;
 }
 
+bool SetQueue::HasNews() const {
+  std::lock_guard lock(mutex_);
+  return table_.HasNews();
+}
+
 void SetQueue::Close() {
   {
     std::lock_guard lock(mutex_);
@@ -367,15 +372,27 @@ base::Duration SetQueue::LookForOthers() {
   return answers_ ? base::Duration::max() : kAnswerAfter - waited;
 }
 
+// Of these ranks, one that has left and so will never submit anything.
+std::optional<int> SetQueue::FirstLeaver(const std::vector<int>& ranks) const {
+  const std::vector<int>& leavers = engine_.leavers();
+  if (leavers.empty()) return std::nullopt;
+  for (const int rank : ranks) {
+    const int in_world = table_.members().world_ranks[static_cast<size_t>(rank)];
+    if (std::find(leavers.begin(), leavers.end(), in_world) != leavers.end()) return rank;
+  }
+  return std::nullopt;
+}
+
 // Returns how long it has until something is to be done about it.
 base::Duration SetQueue::LookAtTensor(const Tensor& tensor) {
   Part& part = *tensor.mine;
   if (part.withdrawn) return base::Duration::max();
   if (part.since < base::Duration(0)) part.since = patience_;
   const base::Duration waited = patience_ - part.since;
-  if (waited >= settings_.timeout) {
+  const std::optional<int> leaver = FirstLeaver(table_.MissingOf(tensor));
+  if (leaver || waited >= settings_.timeout) {
     part.withdrawn = true;
-    table_.Withdraw(&tensor, Seconds(waited));
+    table_.Withdraw(&tensor, {.after_s = Seconds(waited), .leaver = leaver});
     return base::Duration(0);
   }
   if (!part.warned && waited >= settings_.stall_warning) {
@@ -392,9 +409,10 @@ base::Duration SetQueue::LookAtJoin() {
   if (join_withdrawn_) return base::Duration::max();
   if (join_since_ < base::Duration(0)) join_since_ = patience_;
   const base::Duration waited = patience_ - join_since_;
-  if (waited >= settings_.timeout) {
+  const std::optional<int> leaver = FirstLeaver(table_.NotJoined());
+  if (leaver || waited >= settings_.timeout) {
     join_withdrawn_ = true;
-    table_.Withdraw(nullptr, Seconds(waited));
+    table_.Withdraw(nullptr, {.after_s = Seconds(waited), .leaver = leaver});
     return base::Duration(0);
   }
   if (!join_warned_ && waited >= settings_.stall_warning) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -74,6 +75,8 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   bool Advance() override;
   base::TimePoint Look(base::TimePoint now) override;
   bool NeedsPolling() const override { return !rings_; }
+  bool HasNews() const override;
+  bool Waits() const override { return !IsIdle(); }
 
  private:
   void CheckUsable() const;
@@ -96,6 +99,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   void Break(const std::exception_ptr& error);
 
   base::Duration LookForOthers();
+  std::optional<int> FirstLeaver(const std::vector<int>& ranks) const;
   base::Duration LookAtTensor(const Tensor& tensor);
   base::Duration LookAtJoin();
   std::string DescribePending() const;

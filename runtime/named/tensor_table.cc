@@ -135,7 +135,12 @@ void TensorTable::ReadRest(Source& source) {
   }
   for (uint64_t n = source.reader.Number(); n > 0; --n) {
     const std::string name(source.reader.Name());
-    withdrawals_.push_back({name, source.rank, static_cast<int64_t>(source.reader.Number())});
+    Impatience why{.after_s = static_cast<int64_t>(source.reader.Number())};
+    const uint64_t leaver = source.reader.Number();
+    if (leaver > static_cast<uint64_t>(size_))
+      throw Error(ErrorCode::kSystem, "named queue: a rank that is not in the set has left");
+    if (leaver > 0) why.leaver = static_cast<int>(leaver - 1);
+    withdrawals_.push_back({name, source.rank, why});
   }
 }
 
@@ -334,8 +339,9 @@ void TensorTable::CollectWithdrawnJoins(Outcome& outcome) {
     const auto r = static_cast<size_t>(withdrawal.rank);
     if (!withdrawal.name.empty() || joined_[r] == 0) continue;
     if (withdrawal.rank == rank_) {
-      outcome.join_refused =
-          Refusal{ErrorCode::kTimeout, Text("gave up after ", withdrawal.after_s, " s: ", waited)};
+      outcome.join_refused = Refusal{
+          withdrawal.why.leaver ? ErrorCode::kPeerLost : ErrorCode::kTimeout,
+          GaveUp(withdrawal, waited)};
     }
     joined_[r] = 0;
     --joined_count_;
@@ -353,10 +359,17 @@ void TensorTable::CollectWithdrawn(Outcome& outcome) {
     if (tensor.announced[static_cast<size_t>(withdrawal.rank)] == 0) continue;
     Fail(
         tensor,
-        {ErrorCode::kTimeout,
-         Text("gave up after ", withdrawal.after_s, " s: ", DescribeWait(tensor))},
+        {withdrawal.why.leaver ? ErrorCode::kPeerLost : ErrorCode::kTimeout,
+         GaveUp(withdrawal, DescribeWait(tensor))},
         outcome);
   }
+}
+
+// `waited`: for what.
+std::string TensorTable::GaveUp(const Withdrawal& withdrawal, const std::string& waited) const {
+  const Impatience& why = withdrawal.why;
+  if (!why.leaver) return Text("gave up after ", why.after_s, " s: ", waited);
+  return Text("gave up: ", waited, "; ", members_.List({*why.leaver}), " has called Shutdown");
 }
 
 void TensorTable::EndJoins(Outcome& outcome) {
@@ -389,17 +402,30 @@ std::string TensorTable::LastOf(const std::vector<int>& ranks) const {
   return text;
 }
 
+std::vector<int> TensorTable::MissingOf(const Tensor& tensor) const {
+  std::vector<int> missing;
+  for (const int rank : NotJoined())
+    if (tensor.announced[static_cast<size_t>(rank)] == 0) missing.push_back(rank);
+  return missing;
+}
+
+std::vector<int> TensorTable::NotJoined() const {
+  std::vector<int> ranks;
+  for (int r = 0; r < size_; ++r) {
+    if (joined_[static_cast<size_t>(r)] == 0) ranks.push_back(r);
+  }
+  return ranks;
+}
+
 std::string TensorTable::DescribeWait(const Tensor& tensor) const {
-  std::vector<int> here, missing;
+  const std::vector<int> missing = MissingOf(tensor);
+  std::vector<int> here;
   std::shared_ptr<const Request> request;
   for (int r = 0; r < size_; ++r) {
     const auto i = static_cast<size_t>(r);
-    if (tensor.announced[i] != 0) {
-      here.push_back(r);
-      if (request == nullptr) request = tensor.requests->by_rank[i];
-    } else if (joined_[i] == 0) {
-      missing.push_back(r);
-    }
+    if (tensor.announced[i] == 0) continue;
+    here.push_back(r);
+    if (request == nullptr) request = tensor.requests->by_rank[i];
   }
   return Text(
       "tensor '", tensor.name, "', ", request == nullptr ? "" : Describe(*request, members_),
@@ -408,10 +434,7 @@ std::string TensorTable::DescribeWait(const Tensor& tensor) const {
 }
 
 std::string TensorTable::DescribeJoin() const {
-  std::vector<int> missing;
-  for (int r = 0; r < size_; ++r) {
-    if (joined_[static_cast<size_t>(r)] == 0) missing.push_back(r);
-  }
+  const std::vector<int> missing = NotJoined();
   return Text("join waits for ", members_.List(missing), LastOf(missing));
 }
 

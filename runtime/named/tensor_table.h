@@ -82,11 +82,11 @@ class TensorTable {
   void Release(Tensor& tensor);
 
   /// This rank will announce, in its next round: a part that it has submitted, that it joins, that
-  /// it waits no more for a tensor after so many seconds, or for the others to join (null).
+  /// it waits no more for a tensor, or for the others to join (null).
   void Announce(Part& part) { announcements_.Add(part); }
   void AnnounceJoin() { announcements_.Join(); }
-  void Withdraw(const Tensor* tensor, int64_t after_s) {
-    announcements_.Withdraw(std::string(tensor == nullptr ? "" : tensor->name), after_s);
+  void Withdraw(const Tensor* tensor, Impatience why) {
+    announcements_.Withdraw(std::string(tensor == nullptr ? "" : tensor->name), why);
   }
   bool HasNews() const { return !announcements_.empty(); }
 
@@ -102,6 +102,9 @@ class TensorTable {
   /// What this rank has submitted and not seen done.
   std::vector<Part*> MyParts() const;
   bool joined(int rank) const { return joined_[static_cast<size_t>(rank)] != 0; }
+  /// The ranks that have neither announced it nor joined; and those that have not joined.
+  std::vector<int> MissingOf(const Tensor& tensor) const;
+  std::vector<int> NotJoined() const;
   /// "all_reduce 'x' (f32[4], sum), submitted by rank 0, waits for rank 1, which submitted 'y'
   /// last"
   std::string DescribeWait(const Tensor& tensor) const;
@@ -161,8 +164,9 @@ class TensorTable {
   struct Withdrawal {
     std::string name;
     int rank;
-    int64_t after_s;
+    Impatience why;
   };
+  std::string GaveUp(const Withdrawal& withdrawal, const std::string& waited) const;
   std::vector<Withdrawal> withdrawals_;
 };
 

@@ -46,7 +46,7 @@ TEST_CASE("--timeline has all ranks of a job, from their start to their end") {
   for (int rank = 0; rank < std::stoi(ranks); ++rank) {
     const std::string pid = std::to_string(rank);
     for (const char* line :
-         {" X \"step\" 10\n", " X \"wait\" 10\n", " X \"all_reduce\" 10\n", " X \"barrier\" "})
+         {" X \"step\" 10\n", " X \"wait\" 10\n", " X \"all_reduce\" 10\n", " X \"shutdown\" "})
       CHECK_THAT(found, Contains(pid + line));
     CHECK_THAT(found, Contains(pid + " i " + kOddName + " 10\n"));
     CHECK_THAT(found, Contains(pid + " X \"ranks arrive\" "));
