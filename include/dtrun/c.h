@@ -6,7 +6,8 @@
 /// blocks, but for that of a checkpoint manager, which waits for a disk. A context outlives
 /// everything made from it. Threads: one thread at a time per communicator and what was made from
 /// it; different communicators are independent. Processes: in a child that was forked after
-/// dtrun_init every function that can fail does, and destroys nothing.
+/// dtrun_init every function that can fail does, and destroys nothing; but dtrun_shutdown does
+/// nothing there.
 #ifndef DTRUN_C_H_
 #define DTRUN_C_H_
 
@@ -132,7 +133,8 @@ DTRUN_API dtrun_error* dtrun_init_mpi(
     const void* mpi_comm, size_t mpi_comm_bytes, const char* mpi_library,
     const dtrun_option* options, size_t option_count, dtrun_context** context);
 /// Collective. Afterwards only `dtrun_context_destroy` may be called on what came from this
-/// context.
+/// context. All ranks may call dtrun_init again. If dtrun_init has initialised MPI, MPI is
+/// finalised when the process ends: by exit, or a return from main.
 DTRUN_API dtrun_error* dtrun_shutdown(dtrun_context* context);
 /// Without a `dtrun_shutdown` before it, the job ends with an error that names this rank.
 DTRUN_API void dtrun_context_destroy(dtrun_context* context);

@@ -92,7 +92,8 @@ class [[nodiscard]] Context {
   void CheckTfConfig() const { detail::Check(dtrun_check_tf_config(handle_.get())); }
 
   /// Collective: ends the job in good order. Leaving without it is reported as this rank's mistake.
-  /// Destroy what was made from this context before or after, but use none of it any more.
+  /// Destroy what was made from this context before or after, but use none of it any more. All
+  /// ranks may call Init again. In a process that was forked after Init it does nothing.
   void Shutdown() { detail::Check(dtrun_shutdown(handle_.get())); }
 
   /// For the C ABI; belongs to this object.

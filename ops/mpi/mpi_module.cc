@@ -1,10 +1,12 @@
 #include "ops/mpi/mpi_module.h"
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -219,6 +221,34 @@ void CheckThread(int level) {
                                        "; expected Init from the thread that called MPI_Init"));
 }
 
+// MPI that a job of this process has initialised. It can be initialised once per process, so it
+// stays until the process ends: then a job can be joined again.
+struct OwnMpi {
+  std::atomic<bool> initialized{false};
+  std::atomic<bool> left{false};  // after Shutdown, until the next Init: it may be finalised
+  pid_t process = 0;
+};
+
+OwnMpi& MpiOfThisProcess() {
+  static OwnMpi own;
+  return own;
+}
+
+// A rank that has not shut down has not left in good order, which MPI's launcher then says. A child
+// of a fork is no rank.
+void FinalizeAtExit() {
+  if (!MpiOfThisProcess().left || ::getpid() != MpiOfThisProcess().process) return;
+  int finalized = 0;
+  if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0) MPI_Finalize();
+}
+
+void InitMpi(int wanted, int* level) {
+  Check(MPI_Init_thread(nullptr, nullptr, wanted, level), "MPI_Init_thread");
+  MpiOfThisProcess().initialized = true;
+  MpiOfThisProcess().process = ::getpid();
+  std::atexit(FinalizeAtExit);
+}
+
 // MPI calls this at the beginning of MPI_Finalize, while it still works.
 int TellFinalized(MPI_Comm, int, void* messages, void*) {
   static_cast<Messages*>(messages)->SetFinalized();
@@ -232,19 +262,20 @@ class OpenMpiJob : public MpiJob {
     CheckNotFinalized("Init");
     int initialized = 0;
     Check(MPI_Initialized(&initialized), "MPI_Initialized");
-    initialized_by_us_ = initialized == 0;
     const MPI_Comm joined = CommOf(handle);
-    if (initialized_by_us_) {
+    if (initialized == 0) {
       CheckIsWorld(joined);
       // The engine's lock lets one thread at a time call MPI, unless the trainer calls it as well.
       used_by_us_alone_ = handle.comm == nullptr;
       const int wanted = used_by_us_alone_ ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
-      Check(MPI_Init_thread(nullptr, nullptr, wanted, &level_), "MPI_Init_thread");
+      InitMpi(wanted, &level_);
     } else {
       Check(MPI_Query_thread(&level_), "MPI_Query_thread");
       CheckThread(level_);
       CheckIsIntra(joined);
+      used_by_us_alone_ = MpiOfThisProcess().initialized && handle.comm == nullptr;
     }
+    MpiOfThisProcess().left = false;
     comm_ = DuplicateOf(joined, timeout);
     Check(MPI_Comm_rank(MPI_COMM_WORLD, &launch_rank_), "MPI_Comm_rank");
     Check(MPI_Comm_size(MPI_COMM_WORLD, &launch_size_), "MPI_Comm_size");
@@ -285,7 +316,7 @@ class OpenMpiJob : public MpiJob {
     Check(MPI_Comm_delete_attr(MPI_COMM_SELF, keyval_), "MPI_Comm_delete_attr");
     Check(MPI_Comm_free_keyval(&keyval_), "MPI_Comm_free_keyval");
     Check(MPI_Comm_free(&comm_), "MPI_Comm_free");
-    if (initialized_by_us_) Check(MPI_Finalize(), "MPI_Finalize");
+    MpiOfThisProcess().left = MpiOfThisProcess().initialized.load();
   }
   void Abort(int code) override { MPI_Abort(comm_, code); }
 
@@ -312,7 +343,7 @@ class OpenMpiJob : public MpiJob {
     host_name_ = name;
   }
 
-  bool initialized_by_us_ = false, used_by_us_alone_ = false;
+  bool used_by_us_alone_ = false;
   int level_ = MPI_THREAD_SINGLE;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int keyval_ = MPI_KEYVAL_INVALID;

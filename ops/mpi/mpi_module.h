@@ -41,8 +41,9 @@ class MpiJob {
 
   /// Collective: a communicator of all processes.
   virtual std::unique_ptr<Communicator> CreateCommunicator(Engine& engine, Members members) = 0;
-  /// Collective: gives back what it has of MPI, and finalises MPI if this job has initialised it.
-  /// Throws Error kInvalidArgument when somebody else has done so.
+  /// Collective: gives back what it has of MPI. If a job of this process has initialised MPI, MPI
+  /// is finalised when the process ends: by exit, or a return from main. Throws Error
+  /// kInvalidArgument when somebody else has done so.
   virtual void Finalize() = 0;
   /// Ends all processes of the job, this one too, with this exit code, whatever they are doing.
   virtual void Abort(int code) = 0;

@@ -65,7 +65,11 @@ dtrun_error* dtrun_check_tf_config(const dtrun_context* context) {
 }
 
 dtrun_error* dtrun_shutdown(dtrun_context* context) {
-  return Guard([&] { Use(context, "context").context.Shutdown(); });
+  return Guard([&] {
+    CheckNotNull(context, "context");
+    // A child that ends as its parent does (atexit) has nothing to end.
+    if (!context->owner.watch.forked()) context->context.Shutdown();
+  });
 }
 
 void dtrun_context_destroy(dtrun_context* context) { Destroy(context); }

@@ -1,5 +1,4 @@
-// A program that joins its job again after it has left it, three times in all. A refusal is no
-// failure of the program: each rank prints it and ends well, so no rank is ended by another's end.
+// A program that joins its job again after it has left it, three times in all.
 
 #include <dtrun/dtrun.h>
 

@@ -18,21 +18,26 @@ CommandResult JobAgain(const std::string& launcher) {
 }
 
 TEST_CASE("ranks join their job again after they have left it") {
-  const CommandResult result = JobAgain("local");
+  const std::string launcher = GENERATE("local", "mpirun");
+  const CommandResult result = JobAgain(launcher);
+  CAPTURE(launcher, result.err);
+  CHECK(result.err == "");
   CHECK(result.out == "1: 3 ranks, 3 and 3\n2: 3 ranks, 3 and 3\n3: 3 ranks, 3 and 3\n");
+  CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("under plain mpirun, too, and it sees all ranks end well") {
+  const CommandResult result = Run(Command{
+      .argv = {
+          "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3", "tests/ranks/again"}});
+  CHECK(result.out == "1: 3 ranks, 3 and 3\n2: 3 ranks, 3 and 3\n3: 3 ranks, 3 and 3\n");
+  CHECK(result.err == "");
   CHECK(result.exit_code == 0);
 }
 
 TEST_CASE("a world of one begins again") {
   const CommandResult result = Run(Command{.argv = {"tests/ranks/again"}});
   CHECK(result.out == "1: 1 ranks, 1 and 1\n2: 1 ranks, 1 and 1\n3: 1 ranks, 1 and 1\n");
-}
-
-TEST_CASE("MPI cannot begin again, which every rank is told") {
-  const CommandResult result = JobAgain("mpirun");
-  const std::string refused = "2: MPI_Finalize was called before Init\n";
-  CHECK(result.out == "1: 3 ranks, 3 and 3\n" + refused + refused + refused);
-  CHECK(result.exit_code == 0);
 }
 
 }  // namespace

@@ -75,6 +75,7 @@ void UseInChild(dtrun::Context& job) {
     } catch (const dtrun::Error& error) {
       std::printf("child: %s\n", error.what());
     }
+    job.Shutdown();  // as in what runs at the end of every process
     return;
   }
   int status = 0;

@@ -124,7 +124,7 @@ TEST_CASE("MPI_Finalize before Shutdown is named, and nothing crashes") {
   CHECK_THAT(result.out, Contains("MPI_Finalize was called before Shutdown\n"));
 }
 
-TEST_CASE("a child that was forked from a rank is told so, and harms nobody") {
+TEST_CASE("a child that was forked from a rank is told so, shuts nothing down and harms nobody") {
   const std::string backend = GENERATE("shm", "mpi");
   const CommandResult result =
       Trainer(kUntaggedDtrun, "2", "single", "fork", {{"DTRUN_BACKEND", backend}});
