@@ -242,7 +242,12 @@ void FinalizeAtExit() {
   if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0) MPI_Finalize();
 }
 
+// Open MPI would print a backtrace of tens of lines after the message of an uncaught exception.
+// What the user says of its signal handlers stays.
+void LeaveSignalsAlone() { ::setenv("OMPI_MCA_opal_signal", "", 0); }
+
 void InitMpi(int wanted, int* level) {
+  LeaveSignalsAlone();
   Check(MPI_Init_thread(nullptr, nullptr, wanted, level), "MPI_Init_thread");
   MpiOfThisProcess().initialized = true;
   MpiOfThisProcess().process = ::getpid();

@@ -1,7 +1,8 @@
 // A rank of a job in which something is wrong; argv[1] says what. Each rank prints what it was
 // told:
 // "<rank>: <code>: <text>". In the cases of a collective, all ranks then go on with a barrier
-// (those that still can) and leave in good order.
+// (those that still can) and leave in good order. With "uncaught" as argv[2], nobody catches the
+// error.
 
 #include <dtrun/dtrun.h>
 
@@ -142,6 +143,10 @@ int Run(const std::string& what) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 2 && argv[2] == std::string("uncaught")) {
+    dtrun::Context job = dtrun::Init();
+    kCases.at(argv[1])(job.world());
+  }
   try {
     return Run(argc > 1 ? argv[1] : "");
   } catch (const dtrun::Error& error) {

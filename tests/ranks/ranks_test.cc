@@ -203,6 +203,27 @@ TEST_CASE("a rank that leaves without Shutdown is named") {
   CHECK(result.exit_code == 76);
 }
 
+TEST_CASE("an error that nobody catches is the last word of its rank") {
+  const dtrun::testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/report.json";
+  const CommandResult result =
+      RunJob({"-np", "2", "--report-json", file, "tests/ranks/misbehave", "count", "uncaught"});
+  CAPTURE(result.err);
+  CHECK(result.err.find("Process received signal") == std::string::npos);
+  const auto culprit = nlohmann::json::parse(std::ifstream(file))["culprit"];
+  CHECK(culprit["signal_name"] == "SIGABRT");
+  const std::vector<std::string> lines = culprit["last_lines"];
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0] == "terminate called after throwing an instance of 'dtrun::Error'");
+  CHECK(lines[1].starts_with("  what():  the ranks disagree on collective #1: rank 0 called "));
+}
+
+TEST_CASE("what the user says of Open MPI's signal handlers stays") {
+  const CommandResult result = RunJob(
+      {"-np", "2", "tests/ranks/misbehave", "count", "uncaught"}, {{"OMPI_MCA_opal_signal", "6"}});
+  CHECK(result.err.find("Process received signal") != std::string::npos);
+}
+
 TEST_CASE("ranks that refuse together, in good order, have the only word") {
   const CommandResult result = Job("2", {"tests/ranks/misbehave", "refuse"});
   CHECK(result.err == "misbehave: refused\n");
