@@ -13,6 +13,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -92,12 +93,22 @@ int DecideThreads(int said, int planned) {
 // then MPI_Init refuses to see both.
 void ForgetFolderOfMpirun() { unsetenv("OMPI_MCA_orte_local_tmpdir_base"); }
 
-// Where dtrun cleans up, even after a killed mpirun. The parameter has a name in Open MPI 4 and
-// another in 5.
-void KeepSharedMemoryIn(const std::string& folder) {
+// Of this user, with room for the files of as many ranks as Open MPI makes them.
+bool HasRoom(const std::string& folder, int ranks) {
+  constexpr uint64_t kBytesOfRank = 5 << 20;
   struct stat status;
-  if (lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
-    return;
+  struct statvfs system;
+  return lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == geteuid() && statvfs(folder.c_str(), &system) == 0 &&
+         system.f_bavail * system.f_frsize >= kBytesOfRank * static_cast<uint64_t>(ranks);
+}
+
+// Where dtrun cleans up, even after a killed mpirun: in memory, else on disk, where ranks that have
+// no other network than the loopback reach each other as well. The parameter has a name in Open MPI
+// 4 and another in 5.
+void KeepSharedMemoryIn(const std::string& memory, const std::string& disk, int ranks) {
+  const std::string& folder = HasRoom(memory, ranks) ? memory : disk;
+  if (!HasRoom(folder, ranks)) return;
   setenv("OMPI_MCA_btl_vader_backing_directory", folder.c_str(), 0);
   setenv("OMPI_MCA_btl_sm_backing_directory", folder.c_str(), 0);
 }
@@ -168,7 +179,9 @@ int Main(const std::vector<std::string>& arguments) {
   close(out.read);
   close(err.read);
   ForgetFolderOfMpirun();
-  KeepSharedMemoryIn(MemoryFolder(link.folder()));
+  KeepSharedMemoryIn(
+      MemoryFolder(link.folder()), link.folder(),
+      launch->hosts[static_cast<size_t>(base::HostOfRank(launch->hosts, rank))].slots);
   PrepareRank(*launch, link.folder(), rank);
   const bool expendable = launch->servers > 0 && rank >= launch->servers;
   const int code = RunProgram(UnmarkWords(arguments), link, out.write, err.write, expendable);

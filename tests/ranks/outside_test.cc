@@ -112,21 +112,22 @@ TEST_CASE("a job that is stopped for longer than its time limits comes to the sa
   CHECK(result.out.find("warning") == std::string::npos);
 }
 
-TEST_CASE("a tiny /dev/shm is enough") {
-  const std::string size = GENERATE("1m", "4k"), backend = GENERATE("shm", "mpi");
+TEST_CASE("a tiny /dev/shm is enough, also where no network but the loopback is") {
+  const std::string size = GENERATE("4m", "4k"), backend = GENERATE("shm", "mpi");
+  const bool network = GENERATE(true, false);
   Command command = Summing("5", {"--backend", backend});
   command.argv.insert(
-      command.argv.begin(), {"unshare", "-m", "sh", "-c",
-                             "mount -t tmpfs -o size=" + size +
-                                 " tmpfs /dev/shm || exit 77; \"$@\"; code=$?; ls /dev/shm; "
-                                 "exit $code",
-                             "sh"});
+      command.argv.begin(),
+      {"unshare", network ? "-m" : "-mn", "sh", "-c",
+       "ip link set lo up && mount -t tmpfs -o size=" + size +
+           " tmpfs /dev/shm || exit 77; \"$@\"; code=$?; ls /dev/shm; exit $code",
+       "sh"});
   const CommandResult result = Run(command);
   if (result.exit_code == 77 || result.err.find("unshare failed") != std::string::npos) {
     std::printf("SKIPPED: mounting is not allowed here\n");
     return;
   }
-  CAPTURE(size, backend, result.out, result.err);
+  CAPTURE(size, backend, network, result.out, result.err);
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Catch::EndsWith("sum 30.0\n"));
 }
