@@ -1,6 +1,8 @@
 #include "base/launch_env.h"
 
+#include <climits>
 #include <cstdlib>
+#include <fstream>
 
 #include "base/text.h"
 #include "dtrun/error.h"
@@ -133,6 +135,19 @@ int RankCount(const std::vector<HostSlots>& hosts) {
   int ranks = 0;
   for (const HostSlots& host : hosts) ranks += host.slots;
   return ranks;
+}
+
+std::optional<int> RankOfProcess(int process) {
+  std::ifstream file(Text("/proc/", process, "/environ"), std::ios::binary);
+  std::optional<int64_t> rank;
+  for (std::string variable; std::getline(file, variable, '\0');) {
+    const bool said = variable.starts_with(Text(kRank, '='));
+    if (said || (!rank && variable.starts_with("RANK=")))
+      rank = ParseInteger(variable.substr(variable.find('=') + 1));
+    if (said) break;
+  }
+  if (!rank || *rank < 0 || *rank > INT_MAX) return std::nullopt;
+  return static_cast<int>(*rank);
 }
 
 std::optional<std::string> ProcessEnv(const std::string& name) {

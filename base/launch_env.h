@@ -82,6 +82,10 @@ int HostOfRank(const std::vector<HostSlots>& hosts, int rank);
 /// Sum of the slots.
 int RankCount(const std::vector<HostSlots>& hosts);
 
+/// The rank that a process of this host was started as (DTRUN_RANK, else RANK); nothing when it was
+/// not, or cannot be looked at.
+std::optional<int> RankOfProcess(int process);
+
 /// The process's own environment.
 std::optional<std::string> ProcessEnv(const std::string& name);
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,8 +92,12 @@ struct LocalMeeting {
   int rank = 0, size = 1;
   std::chrono::seconds timeout{600};       ///< of each wait
   std::chrono::seconds warning_after{30};  ///< of waiting for ranks to come
-  /// Told once which ranks have not come, on one rank. May be empty.
+  /// Told once which ranks have not come, on one rank; and which rank does not answer. May be
+  /// empty.
   std::function<void(const std::string& text)> warn = {};
+  /// Which rank a process of this host was started as, before that process says so itself. May be
+  /// empty.
+  std::function<std::optional<int>(int process)> rank_of = {};
 };
 
 /// The ranks of one host without MPI, over a unix socket in the abstract namespace: nothing is left

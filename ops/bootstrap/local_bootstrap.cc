@@ -47,7 +47,9 @@ struct Peer {
   pid_t process = 0;
 };
 
+// Negative: a process that has not said which rank it is.
 std::string NameOf(int rank, pid_t process) {
+  if (rank < 0) return Text("the rank that is process ", process);
   return Text("rank ", rank, " (process ", process, ")");
 }
 
@@ -331,6 +333,7 @@ class Spoke : public Bootstrap {
     if (!hello) return nullptr;
     spoke->hub_rank_ = hello->number;
     // The hub has waited for longer, and names who is missing.
+    spoke->warning_ = Deadline::max();
     spoke->Expect(kAllHere, deadline + kHubsWord);
     return spoke;
   }
@@ -341,6 +344,7 @@ class Spoke : public Bootstrap {
   std::vector<std::string> AllGather(const std::string& bytes) override {
     CheckLength(bytes);
     const Deadline deadline = Clock::now() + meeting_.timeout;
+    warning_ = Clock::now() + meeting_.warning_after;
     if (!SendFrame(
             hub_.socket.get(), {kPart, meeting_.rank, bytes}, deadline,
             NameOf(hub_rank_, hub_.process)))
@@ -358,7 +362,10 @@ class Spoke : public Bootstrap {
         hub_{
             std::move(socket),
             LocalFrameReader{(kMostBytes + sizeof(uint64_t)) * static_cast<uint64_t>(meeting.size)},
-            process} {}
+            process} {
+    warning_ = Clock::now() + meeting.warning_after;
+    if (meeting.rank_of) hub_rank_ = meeting.rank_of(process).value_or(-1);
+  }
 
   // Nothing where the hub is gone. Throws what it has failed of.
   std::optional<LocalFrame> Receive(Deadline deadline) {
@@ -366,11 +373,17 @@ class Spoke : public Bootstrap {
       const State state = hub_.reader.Read(hub_.socket.get());
       if (state == State::kEnded) return std::nullopt;
       if (state == State::kWhole) break;
-      if (!AwaitReady(hub_.socket.get(), POLLIN, deadline))
+      if (AwaitReady(hub_.socket.get(), POLLIN, std::min(deadline, warning_))) continue;
+      if (Clock::now() >= deadline)
         throw Error(
             ErrorCode::kTimeout, Text(
                                      "waited ", meeting_.timeout.count(), " s for ",
                                      NameOf(hub_rank_, hub_.process), " during Init"));
+      if (meeting_.warn)
+        meeting_.warn(Text(
+            "waiting for ", meeting_.warning_after.count(), " s for ",
+            NameOf(hub_rank_, hub_.process), " during Init"));
+      warning_ = Deadline::max();
     }
     LocalFrame frame = std::move(hub_.reader.frame());
     if (frame.kind == kError) throw Error(static_cast<ErrorCode>(frame.number), frame.bytes);
@@ -385,7 +398,8 @@ class Spoke : public Bootstrap {
 
   LocalMeeting meeting_;
   Peer hub_;
-  int hub_rank_ = -1;
+  int hub_rank_ = -1;  // not known yet
+  Deadline warning_;   // to say that the hub does not answer
 };
 
 }  // namespace

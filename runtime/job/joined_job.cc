@@ -142,7 +142,9 @@ Job JoinOnThisHost(
       .rank = plan.rank,
       .size = plan.size,
       .timeout = std::chrono::seconds(options.timeout_s),
-      .warning_after = std::chrono::seconds(options.stall_warning_s)};
+      .warning_after = std::chrono::seconds(options.stall_warning_s),
+      .warn = {},
+      .rank_of = base::RankOfProcess};
   if (judged) meeting.timeout += kLauncherFirst;
   if (!judged) meeting.warn = warn;
   Job job;

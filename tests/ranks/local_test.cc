@@ -84,6 +84,33 @@ TEST_CASE("a rank that never calls Init is named by those that wait in it") {
   CHECK(result.exit_code == 76);
 }
 
+// Rank 0 stands alone where all meet, as nobody else comes before it is stopped there.
+constexpr char kStopsInInit[] = R"(
+if [ $RANK = 0 ]; then
+  tests/ranks/misbehave kind & process=$!
+  until for socket in $(ls -l /proc/$process/fd | sed -n 's/.*socket:\[\([0-9]*\)\]/\1/p'); do
+    grep " 00010000 0001 01 $socket @dtrun.ranks" /proc/net/unix
+  done | grep -q .; do sleep 0.02; done
+  kill -STOP $process
+  touch $STOPPED
+  wait
+fi
+until [ -e $STOPPED ]; do sleep 0.02; done
+exec tests/ranks/misbehave kind)";
+
+TEST_CASE("a rank that is stopped in Init is named by those that it does not answer") {
+  const dtrun::testing::TemporaryFolder folder;
+  const CommandResult result = Local(
+      "3", {"sh", "-c", kStopsInInit},
+      {{"DTRUN_TIMEOUT_S", "2"},
+       {"DTRUN_STALL_WARNING_S", "1"},
+       {"STOPPED", folder.path() + "/stopped"}});
+  CAPTURE(result.out, result.err);
+  CHECK_THAT(result.err, Contains("warning: waiting for 1 s for rank 0 (process "));
+  CHECK_THAT(result.out, Contains("waited 2 s for rank 0 (process "));
+  CHECK_THAT(result.out + result.err, !Contains("rank -1"));
+}
+
 TEST_CASE("options that differ are named without MPI, too") {
   const CommandResult result = Local(
       "2",
