@@ -51,16 +51,18 @@ void JobResults::WriteMetrics(const HostAgents& agents) {
 void JobResults::WriteTimeline(
     const JobStory& story, const HostAgents& agents, const TracePlaces& traces) {
   std::vector<base::TraceSource> sources;
+  timeline_is_empty_ = true;
   const std::vector<base::ClockOffset> clocks = agents.clocks();
   int rank = 0;
   for (size_t host = 0; host < hosts_.size(); ++host) {
     const std::string& folder = traces.on_this_machine[host] ? traces.here : traces.elsewhere;
     for (int i = 0; i < hosts_[host].slots; ++i, ++rank)
-      sources.push_back({clocks[host], [path = base::TraceFile(folder, rank)] {
+      sources.push_back({clocks[host], [this, path = base::TraceFile(folder, rank)] {
                            std::optional<base::RankTrace> trace;
                            base::WithTraceFile(path, [&](const void* data, size_t bytes) {
                              trace = base::ReadTrace(data, bytes);
                            });
+                           if (trace) timeline_is_empty_ = false;
                            return trace;
                          }});
   }

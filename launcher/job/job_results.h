@@ -37,6 +37,9 @@ class JobResults {
     std::vector<bool> on_this_machine;  ///< by host
   };
 
+  /// The timeline that was written has nothing of any rank.
+  bool timeline_is_empty() const { return timeline_is_empty_; }
+
   /// Writes all files; those that could not be.
   std::vector<LaunchError> Finish(
       const JobStory& story, const HostAgents& agents, const TracePlaces& traces);
@@ -48,6 +51,7 @@ class JobResults {
   std::vector<base::HostSlots> hosts_;
   std::optional<ResultFile> flights_, timeline_;
   std::optional<ReplacedFile> metrics_;
+  bool timeline_is_empty_ = false;
   std::chrono::steady_clock::time_point asked_ = {};
 };
 

@@ -366,6 +366,8 @@ class Job {
              story_, *agents_,
              {FlightFolder(folder_.path()), folder_.path(), OnThisMachine(plan_.call.placement)}))
       FailForFile(error);
+    if (results_.timeline_is_empty())
+      Say(Text("--timeline ", options_.timeline, ": empty, because no rank called dtrun's Init"));
     return story_.verdict.exit_code;
   }
 

@@ -119,10 +119,13 @@ TEST_CASE("under --timeline a program cannot start another one, and is told so")
   CHECK(folder.Entries() == Words{"a"});
 }
 
-TEST_CASE("a program that knows nothing of dtrun has an empty timeline") {
+TEST_CASE("a program that knows nothing of dtrun has an empty timeline, and dtrun says so") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/trace";
-  CHECK(RunJob({"-np", "2", "--timeline", path, "true"}).exit_code == 0);
+  const CommandResult result = RunJob({"-np", "2", "--timeline", path, "true"});
+  CHECK(result.exit_code == 0);
+  CHECK(
+      result.err == "dtrun: --timeline " + path + ": empty, because no rank called dtrun's Init\n");
   CHECK_THAT(Validated(path), Catch::StartsWith("arrows 0\n"));
 }
 
