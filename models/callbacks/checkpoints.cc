@@ -138,6 +138,8 @@ void BackupAndRestore::Restore(Run& run) {
     if (!loaded.checkpoint) return;
     ResumeFrom(run, loaded.checkpoint->metadata);
   } catch (const Error& error) {
+    // Without its peers, no rank knows what is wrong with a checkpoint.
+    if (error.code() == ErrorCode::kPeerLost || error.code() == ErrorCode::kTimeout) throw;
     throw AgreedError(error.code(), kDataUnusable, error.what());
   }
   if (!options_.print || !run.is_rank_0()) return;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -61,6 +62,10 @@ Finding Read(const std::string& directory, Dataset* data) {
     return {"", 0, FactsOf(*data)};
   } catch (const Error& error) {
     return {error.what(), static_cast<int>(error.code()), std::nullopt};
+  } catch (const std::bad_alloc&) {
+    return {
+        Text(directory, ": not enough memory to read it"),
+        static_cast<int>(ErrorCode::kUnavailable), std::nullopt};
   } catch (const std::exception& error) {
     return {
         Text(directory, ": ", error.what()), static_cast<int>(ErrorCode::kSystem), std::nullopt};
@@ -124,9 +129,10 @@ void CheckFindings(
       return f.error == failed->error;
     });
     const std::string& host = hosts[static_cast<size_t>(failed - of_hosts.begin())].name;
-    throw Error(
-        static_cast<ErrorCode>(failed->code),
-        everywhere ? failed->error : Text("host ", host, ": ", failed->error));
+    const auto code = static_cast<ErrorCode>(failed->code);
+    const std::string text = everywhere ? failed->error : Text("host ", host, ": ", failed->error);
+    if (code == ErrorCode::kUnavailable) throw Error(code, text);
+    throw UnusableDataError(code, text);
   }
   for (size_t i = 1; i < of_hosts.size(); ++i) {
     if (of_hosts[i].facts == of_hosts[0].facts) continue;

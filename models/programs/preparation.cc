@@ -93,7 +93,10 @@ Verdict PrepareToTrain(const Context& job, Preparation& ready) {
   try {
     ready.model = MakeModel(data, largest_share, options);
   } catch (const Error& error) {
-    return {kDataUnusable, Text(options.data_dir, ": ", error.what())};
+    const bool fits = error.code() != ErrorCode::kInvalidArgument;
+    return {
+        fits ? ExitCodeOf(error.code()) : int{kDataUnusable},
+        Text(options.data_dir, ": ", error.what())};
   }
   try {
     OptimizerSettings settings = options.settings;
@@ -148,9 +151,13 @@ Preparation Prepare(const ParsedOptions& parsed, Context& job) {
   if (ready.verdict.exit_code != kSuccess) return ready;
   try {
     ready.data = LoadImageDataset(options.data_dir, job);
+  } catch (const UnusableDataError& error) {
+    ready.verdict = {kDataUnusable, error.what()};
+    return ready;
   } catch (const Error& error) {
-    const bool differ = error.code() == ErrorCode::kMismatch;
-    ready.verdict = {differ ? kRanksDisagree : kDataUnusable, error.what()};
+    // Other errors need not have come to all ranks, or are those of ranks that are not there.
+    if (error.code() != ErrorCode::kMismatch && error.code() != ErrorCode::kUnavailable) throw;
+    ready.verdict = {ExitCodeOf(error.code()), error.what()};
     return ready;
   }
   ready.options = options;

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <new>
 
 #include "models/train/agreement.h"
 
@@ -54,6 +55,8 @@ int RunAsRank(const std::string& program, const std::function<int(Context& job)>
     return exit_code;
   } catch (const Error& error) {
     return Complain(program, error.what(), ExitCodeOf(error.code()));
+  } catch (const std::bad_alloc&) {
+    return Complain(program, "not enough memory", kInternal);
   } catch (const std::exception& error) {
     return Complain(program, error.what(), kInternal);
   }

@@ -515,6 +515,40 @@ TEST_CASE("a rank that names another folder than the others of its host is named
   CHECK(result.exit_code == 76);
 }
 
+TEST_CASE("a rank that stalls while the data is read is no damage of the data") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 20);
+  const CommandResult result = Run(UnderDtrun(
+      2, {"--stall-timeout", "1", "sh", "-c",
+          "program=models/cnn_fmnist; [ $RANK = 1 ] && program=tests/models/programs/"
+          "stalled_reader; exec $program --threads 1 --batch-size 4 --data-dir " +
+              folder.path()}));
+  CAPTURE(result.err);
+  CHECK_THAT(result.err, Catch::Contains("waits for rank 1 to call it"));
+  CHECK(result.exit_code == 76);
+}
+
+// Where the memory ends depends on the machine: in Init, where the data is read, or later.
+TEST_CASE("a lack of memory is no damage of the data, wherever it shows") {
+  TemporaryFolder folder;
+  WriteToySet(folder, 20);
+  int lacked = 0;
+  for (int kilobytes = 68'000; kilobytes <= 104'000; kilobytes += 4'000) {
+    Command command = UnderDtrun(
+        2, {"sh", "-c",
+            "ulimit -v " + std::to_string(kilobytes) +
+                "; exec models/cnn_fmnist --threads 1 --max-steps 1 --batch-size 4 "
+                "--data-dir " +
+                folder.path()});
+    command.argv.insert(command.argv.begin() + 1, {"--launcher", "local"});
+    const CommandResult result = Run(command);
+    CAPTURE(kilobytes, result.err);
+    CHECK(result.exit_code != 66);
+    if (result.exit_code == 70) ++lacked;
+  }
+  CHECK(lacked > 0);
+}
+
 TEST_CASE("a rank that was started with other settings is named with both") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);

@@ -1,0 +1,15 @@
+// A rank in the place of a cnn_fmnist of the same command line: it agrees with the others on the
+// options, and stalls where they read the data.
+
+#include <dtrun/dtrun.h>
+#include <unistd.h>
+
+#include "models/programs/training_options.h"
+#include "models/train/verdict.h"
+
+int main(int argc, char** argv) {
+  using namespace dtrun::models;
+  dtrun::Context job = dtrun::Init();
+  AgreeOn({kSuccess, "", SharedSettings(ParseOptions(argc, argv).options)}, job);
+  for (;;) pause();
+}
