@@ -360,6 +360,7 @@ class Job {
     if (culprit >= 0) story_.last_lines = output_.LastLines(culprit);
     const bool hidden = culprit >= 0 && !output_.ShowsEndOf(culprit);
     for (const std::string& line : FailureLines(story_, hidden)) Say(line);
+    if (const std::string error = output_.stream_error(); !error.empty()) FailFor(error);
     if (!output_.file_error().empty())
       FailForFile(LaunchError(ExitCode::kNoResult, output_.file_error()));
     for (const LaunchError& error : results_.Finish(
@@ -379,8 +380,11 @@ class Job {
   // The job's own failure counts for more than that of a file.
   void FailForFile(const LaunchError& error) {
     Say(error.what());
-    if (story_.verdict.exit_code == 0)
-      story_.verdict = {static_cast<int>(error.code()), error.what()};
+    FailFor(error.what(), error.code());
+  }
+
+  void FailFor(const std::string& said, ExitCode code = ExitCode::kNoResult) {
+    if (story_.verdict.exit_code == 0) story_.verdict = {static_cast<int>(code), said};
   }
 
   // 0: no limit.

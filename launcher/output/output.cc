@@ -92,10 +92,12 @@ void Sink::WriteSome() {
     status_->Show(queue_[static_cast<size_t>(written) - 1] == '\n');
   if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (written < 0) {
+    const int error = errno;
     broken_ = true;
     queue_.clear();
     poller_.Forget(file_);
-    if (errno == EPIPE) on_broken_();
+    if (error == EPIPE) return on_broken_();
+    error_ = std::strerror(error);
     return;
   }
   queue_.erase(0, static_cast<size_t>(written));
@@ -185,6 +187,21 @@ void Output::WriteOthers(std::string_view lines) {
 void Output::Expire() {
   out_sink_.Write(out_.Expire(Now()));
   err_sink_.Write(err_.Expire(Now()));
+  SayStreamError();
+}
+
+std::string Output::stream_error() const {
+  if (!out_sink_.error().empty()) return "cannot write to stdout: " + out_sink_.error();
+  if (!err_sink_.error().empty()) return "cannot write to stderr: " + err_sink_.error();
+  return "";
+}
+
+// At once: a long job may still be told where else to write the rest.
+void Output::SayStreamError() {
+  if (said_stream_error_ || out_sink_.error().empty()) return;
+  said_stream_error_ = true;
+  WriteOthers(
+      Text("dtrun: ", stream_error(), "; the rest of what the ranks write there is lost\n"));
 }
 
 bool Output::SetStatus(const std::string& text) {
@@ -210,6 +227,7 @@ bool Output::full() const {
 
 void Output::Drain() {
   out_sink_.Drain();
+  SayStreamError();
   err_sink_.Drain();
 }
 

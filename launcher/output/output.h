@@ -39,6 +39,7 @@ class StatusLine {
 };
 
 /// Where a stream of dtrun's own goes to, without ever blocking: what is not taken yet is kept.
+/// After an error nothing more is written.
 class Sink {
  public:
   /// `on_broken` is called once, when nobody reads any more.
@@ -48,6 +49,8 @@ class Sink {
   size_t queued() const { return queue_.size(); }
   /// Nothing, or a whole line, was written last.
   bool line_ended() const { return line_ended_; }
+  /// Why nothing more is written although somebody may read: "No space left on device"; "": it is.
+  const std::string& error() const { return error_; }
   /// Kept out of the way of what is written, where this is a terminal.
   void SetStatusLine(StatusLine* line);
   /// Waits until all is taken.
@@ -63,6 +66,7 @@ class Sink {
   StatusLine* status_ = nullptr;
   bool line_ended_ = true;
   bool broken_ = false;
+  std::string error_;
 };
 
 /// What the ranks write: on dtrun's own stdout and stderr in whole lines, and in files byte for
@@ -81,7 +85,8 @@ class Output {
   void End(int rank, int stream);
   /// Shows whole lines that no rank wrote on stderr, between those of ranks.
   void WriteOthers(std::string_view lines);
-  /// Shows lines that stay unfinished. Called now and then while `waiting()`.
+  /// Shows lines that stay unfinished, and says once that stdout takes no more. Called now and then
+  /// while `waiting()`, and after whatever wrote.
   void Expire();
   bool waiting() const { return out_.waiting() || err_.waiting(); }
   /// Shows `text` below all other output, where dtrun's stderr is a terminal; else false.
@@ -100,12 +105,16 @@ class Output {
   bool ShowsEndOf(int rank) const;
   /// What could not be kept in a file, "" if nothing: "rank 1's stdout could not be written ...".
   const std::string& file_error() const { return file_error_; }
+  /// Which of dtrun's own streams could not be written, "" if none. What is said of stdout has been
+  /// said when Drain returns.
+  std::string stream_error() const;
 
  private:
   bool IsShown(int rank) const;
   bool IsRaw() const;
   OutputLines::Prefix PrefixOf(const char* stream) const;
   void Keep(int rank, int stream, std::string_view bytes);
+  void SayStreamError();
 
   OutputOptions options_;
   std::vector<base::HostSlots> hosts_;
@@ -117,6 +126,7 @@ class Output {
   long shown_lines_ = 0;                      // on stderr
   std::map<int, long> last_shown_;            // of them, by rank
   std::string file_error_;
+  bool said_stream_error_ = false;
 };
 
 }  // namespace dtrun::launcher

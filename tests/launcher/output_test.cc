@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
 #include <regex>
 #include <set>
@@ -116,6 +117,61 @@ TEST_CASE("a full disk costs the files, not the job") {
   CHECK(result.out == "trained\n");
   CHECK(result.exit_code == 73);
   CHECK_THAT(result.err, Catch::Contains("cannot write " + logs + "/rank.0/stdout"));
+}
+
+// A file system of 64 KiB, in which the output lies.
+CommandResult WithoutRoom(const DtrunTest& test, const std::string& redirected) {
+  return Run(
+      {.argv =
+           {"unshare", "-m", "bash", "-c",
+            "mkdir $TMPDIR/disk; mount -t tmpfs -o size=64k tmpfs $TMPDIR/disk || exit 77; "
+            "\"$@\" " +
+                redirected + "; code=$?; sort -u $TMPDIR/disk/*; exit $code",
+            "bash", DtrunTest::Dtrun(), "--tag", "none", "--launcher", test.launcher, "-np", "2",
+            "sh", "-c", "seq -f '%09.0f' 9000; sleep 0.3; echo last; echo done >&2"},
+       .environment = {{"TMPDIR", test.temp.path()}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}}});
+}
+
+TEST_CASE("output that stdout does not take is lost, but not in silence: said once, exit code 73") {
+  DtrunTest test = {.launcher = GENERATE(as<std::string>(), "mpirun", "local")};
+  const std::string lost =
+      "dtrun: cannot write to stdout: No space left on device; the rest of what the ranks write "
+      "there is lost\n";
+  const CommandResult full = Run(
+      {{"sh", "-c",
+        "exec " + DtrunTest::Dtrun() + " -np 2 --tag none --launcher " + test.launcher +
+            " sh -c 'echo hi; sleep 0.2; echo hi; exit '$0 >/dev/full",
+        "0"}});
+  CHECK(full.exit_code == 73);
+  CHECK(full.err == lost);
+  const CommandResult result = WithoutRoom(test, ">$TMPDIR/disk/log");
+  if (result.exit_code == 77 || result.err.find("unshare failed") != std::string::npos) {
+    std::printf("SKIPPED: mounting is not allowed here\n");
+    return;
+  }
+  CHECK(result.exit_code == 73);
+  CHECK(LineCount(result.err) == 3);
+  CHECK_THAT(result.err, Catch::Contains(lost) && Catch::Contains("done\ndone\n"));
+  CHECK_THAT(result.out, Catch::Contains("000000001\n000000002\n"));
+}
+
+TEST_CASE("a job that failed keeps its code where stdout takes nothing") {
+  const DtrunTest test;
+  const std::string report = test.temp.path() + "/report";
+  const auto run = [&](const std::string& code) {
+    return Run(
+        {{"sh", "-c",
+          "exec " + DtrunTest::Dtrun() + " -np 1 --report-json " + report +
+              " sh -c 'echo hi; exit '$0 >/dev/full",
+          code}});
+  };
+  const CommandResult failed = run("5");
+  CHECK(failed.exit_code == 5);
+  CHECK_THAT(failed.err, Catch::Contains("cannot write to stdout"));
+  CHECK(run("0").exit_code == 73);
+  CHECK_THAT(
+      ReadText(report),
+      Catch::Contains("\"reason\": \"cannot write to stdout: No space left on device\""));
 }
 
 TEST_CASE("programs write to a terminal, line by line, but for the way out nothing changes") {
