@@ -259,6 +259,8 @@ BuildReport CheckBuild(const std::string& path, const LaunchEngine& engine) {
   const std::vector<Part> own = {
       {"dtrun_rank", true, [] { return FindHelper("dtrun_rank"); }},
       {"dtrun_agent", true, [] { return FindHelper("dtrun_agent"); }},
+      {"dtrun_daemon", true, [] { return FindHelper("dtrun_daemon"); }},
+      {"dtrun_listen.so", true, [] { return FindHelper("dtrun_listen.so"); }},
       {"dtrun_reach", true, [] { return FindHelper("dtrun_reach"); }},
       {"dtrun_local", true, [] { return FindHelper("dtrun_local"); }},
       {"libdtrun.so", false, [] { return LibraryFile("libdtrun.so.0"); }},

@@ -53,11 +53,6 @@ constexpr size_t kMostQueued = 1 << 20;
 constexpr milliseconds kDrainTime{1000};
 constexpr milliseconds kBetweenLooks{500};
 
-std::string FolderBase() {
-  const std::string base = base::ProcessEnv("TMPDIR").value_or("");
-  return base.empty() ? "/tmp" : base;
-}
-
 // The connection of a wrapper.
 struct Wrapper {
   FrameReader reader;
@@ -176,7 +171,7 @@ class Agent {
     CheckProgram(body.at("program"), cwd_);
     folder_ = body.at("folder");
     if (folder_.empty()) {
-      own_folder_ = std::make_unique<JobFolder>(FolderBase());
+      own_folder_ = std::make_unique<JobFolder>(FolderBase(), body.at("remote_folder"));
       folder_ = own_folder_->path();
     }
     if (const std::string secret = body.at("secret"); !secret.empty()) WriteSecret(folder_, secret);

@@ -29,10 +29,17 @@ struct Reach {
 /// All that decides how an engine is called.
 struct EngineCall {
   const LaunchEngine* engine = nullptr;
-  std::string file;                        ///< of the engine's program
-  std::string wrapper;                     ///< file of dtrun_rank, the same on all hosts
-  std::string reacher;                     ///< file of dtrun_reach, likewise, if it recovers
-  std::string folder;                      ///< of the job, on this machine
+  std::string file;                ///< of the engine's program
+  std::string wrapper;             ///< file of dtrun_rank, the same on all hosts
+  std::string reacher;             ///< file of dtrun_reach, likewise, if it recovers
+  std::string folder;              ///< of the job, on this machine
+  std::string daemon = {};         ///< file of dtrun_daemon, the same on all hosts
+  std::string listener = {};       ///< file of dtrun_listen.so, likewise
+  std::string remote_folder = {};  ///< name of the job's folder on other hosts
+  /// Where the engine and its daemons listen: IPv4 networks; none: at all addresses of their host.
+  std::vector<std::string> listen_in = {};
+  /// The MPI's transports (its parameter "btl") without TCP; "": it chooses.
+  std::string transports = {};
   std::vector<base::HostSlots> placement;  ///< hosts with the slots in use
   std::vector<std::string> exported;       ///< names of the variables that other hosts get
   std::vector<std::string> mpi_args;       ///< the user's; they replace dtrun's own
@@ -82,6 +89,9 @@ class LaunchEngine {
   /// The words of the command, the program's file first. No value of an environment variable is
   /// among them. Pure. Throws UsageError for a host that the engine cannot reach by such a name.
   virtual std::vector<std::string> Argv(const EngineCall& call) const = 0;
+
+  /// Adds the variables that the engine's program needs. Pure.
+  virtual void Prepare(const EngineCall& call, Variables& environment) const = 0;
 
   /// Removes variables that another engine's job has left and that would speak of that job. Pure.
   virtual void CleanEnvironment(Variables& environment) const = 0;

@@ -40,6 +40,7 @@ class Local final : public LaunchEngine {
   }
 
   // Open MPI would set them anew; without it they would speak of another job.
+  void Prepare(const EngineCall&, Variables&) const override {}
   void CleanEnvironment(Variables& environment) const override {
     std::erase_if(environment, [](const std::string& variable) {
       return variable.starts_with("OMPI_COMM_WORLD_") || variable.starts_with("PMIX_");

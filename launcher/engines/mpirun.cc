@@ -18,6 +18,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
+constexpr char kLoopback[] = "127.0.0.0/8";
+
 // Open MPI 4 divides "[::1]:2" at the wrong colon and asks ssh for the host "[".
 std::string EngineHost(const std::string& name) {
   if (name == "[::1]") return "localhost";
@@ -81,6 +83,12 @@ std::vector<Words> ReachOptions(const Reach& reach) {
   return options;
 }
 
+std::string DaemonCommand(const EngineCall& call) {
+  const std::string networks = base::Join(call.listen_in, ",");
+  return base::Text(
+      call.daemon, ' ', call.remote_folder, ' ', networks.empty() ? "-" : networks, " orted");
+}
+
 std::vector<Words> OwnOptions(const EngineCall& call) {
   std::vector<Words> options = {
       {"-np", base::Text(base::RankCount(call.placement))},
@@ -100,8 +108,13 @@ std::vector<Words> OwnOptions(const EngineCall& call) {
   // Otherwise mpirun wants an ssh even if there is no other host.
   if (call.only_this_machine) {
     options.push_back({"--mca", "plm", "isolated"});
+    if (!call.transports.empty()) options.push_back({"--mca", "btl", call.transports});
+    if (!call.listen_in.empty()) options.push_back({"--mca", "btl_tcp_if_include", kLoopback});
   } else {
     for (const Words& option : ReachOptions(call.reach)) options.push_back(option);
+    // Open MPI splits it at blanks.
+    if (!call.daemon.empty() && call.daemon.find(' ') == std::string::npos)
+      options.push_back({"--mca", "orte_launch_agent", DaemonCommand(call)});
   }
   if (call.recovers) {
     options.push_back({"--mca", "orte_enable_recovery", "1"});
@@ -150,6 +163,14 @@ class Mpirun final : public LaunchEngine {
   std::string Find(const std::string& path) const override { return FindMpirun(path); }
   std::string Probe(const EngineCall&) const override { return ""; }
   Words Argv(const EngineCall& call) const override { return MpirunArgv(call); }
+  void Prepare(const EngineCall& call, Variables& environment) const override {
+    // The loader splits LD_PRELOAD at both.
+    if (call.listen_in.empty() || call.listener.find_first_of(" :") != std::string::npos) return;
+    const std::string others = ValueOf(environment, "LD_PRELOAD");
+    Set(environment, "LD_PRELOAD",
+        others.empty() ? call.listener : base::Text(call.listener, ':', others));
+    Set(environment, "DTRUN_LISTEN_IN", base::Join(call.listen_in, ","));
+  }
   void CleanEnvironment(Variables&) const override {}  // mpirun sets its variables anew
 
   // Warnings although nothing is wrong:

@@ -126,6 +126,7 @@ void HostAgents::Start(Host& host) {
       {"job", plan_.job},
       {"host", host.number},
       {"folder", host.remote ? "" : plan_.folder},
+      {"remote_folder", plan_.remote_folder},
       {"ranks", ranks},
       {"program", plan_.program},
       {"cwd", plan_.cwd},

@@ -33,6 +33,7 @@ struct AgentPlan {
   std::vector<std::string> remote_shell;  ///< words in front of a host and a command
   std::string job;                        ///< its random name
   std::string folder;                     ///< of the job, on this machine
+  std::string remote_folder = {};         ///< the name of that on others, by chance
   std::vector<base::HostSlots> hosts;     ///< of the ranks
   std::vector<bool> on_this_machine;      ///< by host
   std::string program;                    ///< file of the ranks' program

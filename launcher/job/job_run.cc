@@ -107,6 +107,7 @@ class Job {
         .remote_shell = RemoteShell(plan_.call.reach),
         .job = plan_.job,
         .folder = folder_.path(),
+        .remote_folder = plan_.call.remote_folder,
         .hosts = plan_.call.placement,
         .on_this_machine = OnThisMachine(plan_.call.placement),
         .program = plan_.call.program.front(),
@@ -132,6 +133,7 @@ class Job {
     for (const std::string& reason : SettleNetworks(agents_->networks(), plan_))
       if (options_.verbose) Say(reason);
     argv_ = plan_.call.engine->Argv(plan_.call);
+    plan_.call.engine->Prepare(plan_.call, plan_.environment);
   }
 
   // Time in which the job is stopped does not count.
@@ -424,11 +426,6 @@ void Say(const std::string& message) {
   std::string line;
   for (char c : message) line += c == '\n' ? ' ' : c;
   std::cerr << Text("dtrun: ", line, '\n') << std::flush;
-}
-
-std::string FolderBase() {
-  const std::string base = base::ProcessEnv("TMPDIR").value_or("");
-  return base.empty() ? "/tmp" : base;
 }
 
 int RunJob(Plan plan, const Options& options, JobStory& story) {

@@ -12,9 +12,6 @@ namespace dtrun::launcher {
 /// Prints "dtrun: message" to stderr, as one line.
 void Say(const std::string& message);
 
-/// Where the folders of jobs are made: $TMPDIR or /tmp.
-std::string FolderBase();
-
 /// Starts the planned job, waits for its end and says why it failed, if it did. Adds to `story`
 /// what is known of its ranks then. Returns what dtrun exits with. Throws LaunchError when there is
 /// no job.

@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -226,6 +227,76 @@ Plan PlanRanks(const Options& options, const std::vector<Host>& hosts) {
   return plan;
 }
 
+namespace {
+
+constexpr const char* kParameters[] = {
+    "btl_tcp_if_include", "btl_tcp_if_exclude", "oob_tcp_if_include", "oob_tcp_if_exclude"};
+
+// Open MPI's own files, the user's first.
+Words ParameterFiles(const Plan& plan) {
+  const std::filesystem::path prefix = std::filesystem::path(plan.call.file) / "../..";
+  return {
+      base::ProcessEnv("HOME").value_or("") + "/.openmpi/mca-params.conf",
+      prefix.lexically_normal() / "etc/openmpi-mca-params.conf",
+      "/etc/openmpi/openmpi-mca-params.conf"};
+}
+
+// "btl_tcp_if_exclude = lo" in one of them.
+std::optional<std::string> ValueInFiles(const std::string& parameter, const Plan& plan) {
+  constexpr char kBlanks[] = " \t\r";
+  for (const std::string& file : ParameterFiles(plan)) {
+    std::ifstream stream(file);
+    std::optional<std::string> value;  // the last one counts
+    for (std::string line; std::getline(stream, line);) {
+      const size_t begin = line.find_first_not_of(kBlanks);
+      if (begin == std::string::npos || line.compare(begin, parameter.size(), parameter) != 0)
+        continue;
+      const size_t equals = line.find_first_not_of(kBlanks, begin + parameter.size());
+      if (equals == std::string::npos || line[equals] != '=') continue;
+      const size_t first = line.find_first_not_of(kBlanks, equals + 1);
+      value = first == std::string::npos
+                  ? ""
+                  : line.substr(first, line.find_last_not_of(kBlanks) + 1 - first);
+    }
+    if (value) return value;
+  }
+  return std::nullopt;
+}
+
+// Open MPI refuses to be told both what to use and what to leave out, wherever it is told so.
+std::optional<std::string> WhatUserSets(const Plan& plan) {
+  for (const std::string parameter : kParameters)
+    if (IsSetFor(parameter, plan) || ValueInFiles(parameter, plan)) return parameter;
+  return std::nullopt;
+}
+
+// The ranks of one host need no TCP where there is room for their shared memory: Open MPI takes
+// 4 MiB for each. A list of what to use, not of what to leave out, is the user's choice.
+std::string TransportsWithoutTcp(const Plan& plan) {
+  constexpr uintmax_t kRoomOfRank = 8 << 20;
+  std::error_code error;
+  const std::filesystem::space_info memory = std::filesystem::space("/dev/shm", error);
+  const auto ranks = static_cast<uintmax_t>(base::RankCount(plan.call.placement));
+  if (error || memory.available < ranks * kRoomOfRank || IsSetFor("btl", plan)) return "";
+  const std::string said = ValueInFiles("btl", plan).value_or("");
+  if (said.empty()) return "^tcp";
+  return said.starts_with('^') ? said + ",tcp" : "";
+}
+
+void PlanDaemons(Plan& plan) {
+  plan.call.listener = FindHelper("dtrun_listen.so");
+  if (!plan.call.only_this_machine) {
+    if (!IsSetFor("orte_launch_agent", plan)) plan.call.daemon = FindHelper("dtrun_daemon");
+    plan.call.remote_folder = RandomHex(8);
+    return;
+  }
+  if (WhatUserSets(plan)) return;
+  plan.call.listen_in = {"127.0.0.1/32"};
+  plan.call.transports = TransportsWithoutTcp(plan);
+}
+
+}  // namespace
+
 void PlanCommand(const Options& options, Plan& plan) {
   const std::string path = base::ProcessEnv("PATH").value_or("/usr/local/bin:/usr/bin:/bin");
   plan.call.program = options.program;
@@ -237,44 +308,13 @@ void PlanCommand(const Options& options, Plan& plan) {
   plan.wanted_networks = options.networks;
   CheckWantedNetworks(plan);
   plan.call.as_root = geteuid() == 0;
+  if (!options.engine->is_own()) PlanDaemons(plan);
   plan.call.recovers = options.servers > 0;
   if (plan.call.recovers) plan.call.reacher = FindHelper("dtrun_reach");
   plan.call.quiet = !options.verbose;
 }
 
 namespace {
-
-using base::Text;
-
-constexpr const char* kParameters[] = {
-    "btl_tcp_if_include", "btl_tcp_if_exclude", "oob_tcp_if_include", "oob_tcp_if_exclude"};
-
-// "btl_tcp_if_exclude = lo" in one of Open MPI's own files.
-bool FileSets(const std::string& file, const std::string& parameter) {
-  std::ifstream stream(file);
-  for (std::string line; std::getline(stream, line);) {
-    const size_t begin = line.find_first_not_of(" \t");
-    if (begin == std::string::npos || line.compare(begin, parameter.size(), parameter) != 0)
-      continue;
-    const size_t next = line.find_first_not_of(" \t", begin + parameter.size());
-    if (next != std::string::npos && line[next] == '=') return true;
-  }
-  return false;
-}
-
-// Open MPI refuses to be told both what to use and what to leave out, wherever it is told so.
-std::optional<std::string> WhatUserSets(const Plan& plan) {
-  const std::string home = base::ProcessEnv("HOME").value_or("");
-  for (const std::string parameter : kParameters) {
-    const auto& words = plan.call.mpi_args;
-    if (std::find(words.begin(), words.end(), parameter) != words.end() ||
-        Has(plan.environment, "OMPI_MCA_" + parameter) ||
-        FileSets(home + "/.openmpi/mca-params.conf", parameter) ||
-        FileSets("/etc/openmpi/openmpi-mca-params.conf", parameter))
-      return parameter;
-  }
-  return std::nullopt;
-}
 
 std::vector<std::string> Apply(NetworkChoice choice, Plan& plan) {
   const bool wanted = !plan.wanted_networks.empty();
@@ -284,6 +324,7 @@ std::vector<std::string> Apply(NetworkChoice choice, Plan& plan) {
   if (!wanted && parameter) return {Text("Open MPI uses the networks that ", *parameter, " says")};
   plan.call.reach.networks = choice.include;
   plan.call.reach.networks_left_out = choice.exclude;
+  plan.call.listen_in = choice.include;
   return choice.reasons;
 }
 

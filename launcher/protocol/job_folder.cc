@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/launch_env.h"
 #include "base/text.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
@@ -72,12 +73,20 @@ void RemoveFolders(const std::string& folder) {
 
 }  // namespace
 
-std::string JobFolder::Pattern(const std::string& base) { return base + "/dtrun.XXXXXX"; }
+std::string FolderBase() {
+  const std::string base = base::ProcessEnv("TMPDIR").value_or("");
+  return base.empty() ? "/tmp" : base;
+}
 
-JobFolder::JobFolder(const std::string& base) : path_(Pattern(base)) {
-  if (mkdtemp(path_.data()) == nullptr)
-    FailOnFile(
-        Text("cannot make a folder for the job in ", base, " (TMPDIR chooses another place)"));
+std::string JobFolder::Pattern(const std::string& base) { return PathOf(base, "XXXXXX"); }
+
+std::string JobFolder::PathOf(const std::string& base, const std::string& name) {
+  return Text(base, "/dtrun.", name);
+}
+
+JobFolder::JobFolder(const std::string& base, const std::string& name) : path_(PathOf(base, name)) {
+  // Where two hosts of a job are one machine, the agent of the other one has made that folder.
+  if (name.empty() || mkdir(path_.c_str(), 0700) != 0) MakeByChance(base);
   mkdir(MemoryFolder(path_).c_str(), 0700);
   mkdir(FlightFolder(path_).c_str(), 0700);
   int ends[2];
@@ -104,6 +113,13 @@ JobFolder::~JobFolder() {
   close(pipe_);
   AwaitChild(keeper_, std::chrono::seconds(5));
   RemoveFolders(path_);
+}
+
+void JobFolder::MakeByChance(const std::string& base) {
+  path_ = Pattern(base);
+  if (mkdtemp(path_.data()) == nullptr)
+    FailOnFile(
+        Text("cannot make a folder for the job in ", base, " (TMPDIR chooses another place)"));
 }
 
 void JobFolder::SetUser(pid_t user) {

@@ -13,8 +13,9 @@ namespace dtrun::launcher {
 /// run while it is made: one thread, no child yet.
 class JobFolder {
  public:
-  /// Throws LaunchError kInternal when `base` does not take a folder.
-  explicit JobFolder(const std::string& base);
+  /// The folder PathOf(base, name); "", or a name that is taken: one by chance. Throws LaunchError
+  /// kInternal when `base` does not take a folder.
+  explicit JobFolder(const std::string& base, const std::string& name = "");
   ~JobFolder();
   JobFolder(const JobFolder&) = delete;
   JobFolder& operator=(const JobFolder&) = delete;
@@ -27,12 +28,19 @@ class JobFolder {
 
   /// What the path will look like: for --dry-run.
   static std::string Pattern(const std::string& base);
+  /// The folder of this name below `base`.
+  static std::string PathOf(const std::string& base, const std::string& name);
 
  private:
+  void MakeByChance(const std::string& base);
+
   std::string path_;
   pid_t keeper_ = -1;
   int pipe_ = -1;
 };
+
+/// The folder for temporary files of this process: $TMPDIR, else /tmp.
+std::string FolderBase();
 
 /// The folder in /dev/shm that belongs to job folder `path`. It may not exist; Open MPI then puts
 /// its files right into /dev/shm and leaves them there when it is killed.

@@ -52,6 +52,12 @@ bool Goes(const std::string& name, const ForwardingRules& rules) {
 
 std::string NameOf(const std::string& variable) { return variable.substr(0, variable.find('=')); }
 
+std::string ValueOf(const Variables& variables, const std::string& name) {
+  for (const std::string& variable : variables)
+    if (variable.starts_with(name + "=")) return variable.substr(name.size() + 1);
+  return "";
+}
+
 bool Has(const Variables& variables, const std::string& name) {
   return std::any_of(variables.begin(), variables.end(), [&](const std::string& variable) {
     return NameOf(variable) == name;

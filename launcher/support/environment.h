@@ -11,6 +11,8 @@ using Variables = std::vector<std::string>;
 
 std::string NameOf(const std::string& variable);
 bool Has(const Variables& variables, const std::string& name);
+/// "" if there is no such variable.
+std::string ValueOf(const Variables& variables, const std::string& name);
 /// Adds the variable or replaces its value.
 void Set(Variables& variables, const std::string& name, const std::string& value);
 void Unset(Variables& variables, const std::string& name);

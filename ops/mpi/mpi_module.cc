@@ -13,12 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "base/listen_filter.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/version.h"
 #include "dtrun/error.h"
 #include "ops/bootstrap/bootstrap.h"
 #include "ops/mpi/mpi_group.h"
+#include "ops/mpi/mpi_listeners.h"
 #include "ops/mpi/mpi_messages.h"
 #include "ops/mpi/mpi_operation.h"
 
@@ -273,7 +275,9 @@ class OpenMpiJob : public MpiJob {
       // The engine's lock lets one thread at a time call MPI, unless the trainer calls it as well.
       used_by_us_alone_ = handle.comm == nullptr;
       const int wanted = used_by_us_alone_ ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
+      const std::vector<int> listening = base::ListeningSockets();
       InitMpi(wanted, &level_);
+      NarrowListeners(listening);
     } else {
       Check(MPI_Query_thread(&level_), "MPI_Query_thread");
       CheckThread(level_);

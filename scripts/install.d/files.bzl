@@ -9,6 +9,8 @@ CORE_FILES = {
     "lib/libdtrun.so.0": "//runtime:libdtrun.so.0",
     "lib/libdtrun_mpi.so": "//runtime:libdtrun_mpi.so",
     "libexec/dtrun/dtrun_agent": "//launcher:dtrun_agent",
+    "libexec/dtrun/dtrun_daemon": "//launcher:dtrun_daemon",
+    "libexec/dtrun/dtrun_listen.so": "//launcher:dtrun_listen.so",
     "libexec/dtrun/dtrun_local": "//launcher:dtrun_local",
     "libexec/dtrun/dtrun_probe": "//launcher:dtrun_probe",
     "libexec/dtrun/dtrun_rank": "//launcher:dtrun_rank",

@@ -60,7 +60,9 @@ TEST_CASE("a user who may start too few processes is told so") {
   // Nobody else is this user, and she cannot reach what root has built.
   const std::string become =
       "mkdir -m 777 $TMPDIR/bin $TMPDIR/tmp && chmod 755 $TMPDIR && "
-      "cp -L $1 ${1%dtrun}dtrun_agent ${1%dtrun}dtrun_rank $TMPDIR/bin && shift && "
+      "cp -L $1 ${1%dtrun}dtrun_agent ${1%dtrun}dtrun_rank ${1%dtrun}dtrun_listen.so $TMPDIR/bin "
+      "&& "
+      "shift && "
       "exec setpriv --reuid=54321 --regid=54321 --clear-groups env HOME=/ TMPDIR=$TMPDIR/tmp "
       "bash -c 'ulimit -u $0; exec \"$@\"' ";
   const int processes = GENERATE(1, 2, 3, 5, 9, 30);

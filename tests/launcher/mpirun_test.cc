@@ -46,6 +46,37 @@ TEST_CASE("only root is allowed to run as root") {
   CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("--allow-run-as-root"));
 }
 
+TEST_CASE("orted gets the job's folder and networks from what starts it, unless the user does") {
+  EngineCall call = TwoRanks();
+  call.placement = {{"h1", 1}, {"h2", 1}};
+  call.daemon = "/opt/dtrun_daemon";
+  call.remote_folder = "0a1b";
+  const auto agent = [&] { return ShellLine(MpirunArgv(call)); };
+  CHECK_THAT(agent(), Contains(" --mca orte_launch_agent '/opt/dtrun_daemon 0a1b - orted' "));
+  call.listen_in = {"10.1.0.0/16", "10.2.0.0/16"};
+  CHECK_THAT(agent(), Contains("'/opt/dtrun_daemon 0a1b 10.1.0.0/16,10.2.0.0/16 orted'"));
+  call.daemon = "/opt/my programs/dtrun_daemon";
+  CHECK_THAT(agent(), !Contains("orte_launch_agent"));
+}
+
+TEST_CASE("mpirun is told in its environment where to listen, and what the user preloads stays") {
+  EngineCall call = TwoRanks();
+  call.engine = FindLaunchEngine("mpirun");
+  call.listener = "/opt/dtrun_listen.so";
+  const auto prepared = [&] {
+    Variables variables = {"LD_PRELOAD=mine.so"};
+    call.engine->Prepare(call, variables);
+    return variables;
+  };
+  CHECK(prepared() == Variables{"LD_PRELOAD=mine.so"});
+  call.listen_in = {"127.0.0.1/32"};
+  CHECK(
+      prepared() ==
+      Variables{"LD_PRELOAD=/opt/dtrun_listen.so:mine.so", "DTRUN_LISTEN_IN=127.0.0.1/32"});
+  call.listener = "/opt/my programs/dtrun_listen.so";
+  CHECK(prepared() == Variables{"LD_PRELOAD=mine.so"});
+}
+
 TEST_CASE("a job that goes on without a host reaches hosts by what hides an ssh that fails") {
   EngineCall call = TwoRanks();
   call.reacher = "/opt/dtrun_reach";

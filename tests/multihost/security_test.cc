@@ -60,6 +60,119 @@ TEST_CASE("nothing listens on the network but Open MPI's own processes") {
   CHECK(result.out == "mpirun sshd 0\norted sshd 0\n");
 }
 
+// What listens on a host, sshd apart: "mpirun 127.0.0.1;mpirun own;", where "own" is its eth0.
+const std::string kListeners =
+    "ss -Hltnp | grep -v sshd | "
+    "sed -E \"s/^\\S+ +\\S+ +\\S+ +(.*):[0-9]+ .*users:\\(\\(.([^,]*).,.*/\\2 \\1/; "
+    "s/ $(ip -4 -o address show eth0 | awk '{print $4}' | cut -d/ -f1)/ own/\" | "
+    "sort -u | tr '\\n' ';'; echo; ";
+
+// A job of dtrun's own program goes on for long while `look` happens on each of `hosts`.
+CommandResult WhileRanksCompute(
+    const std::string& options, const std::string& hosts, const std::string& look) {
+  return Run(ScriptOnHosts(
+      "launcher/dtrun --tag none " + options +
+          " tests/ranks/summing 2000 >$TMPDIR/out & "
+          "until [ \"$(wc -l <$TMPDIR/out)\" -ge 2 ]; do sleep 0.1; done; sleep 0.5; for h in " +
+          hosts + "; do ssh $h bash -s <<'LOOK'\n" + look + "\nLOOK\ndone; kill $!; wait $!; true",
+      {"--names", "h1,h2,h3", "--nics", "eth0,eth1"}));
+}
+
+TEST_CASE("a job on one host listens on loopback or nowhere") {
+  if (Skipped()) return;
+  const auto [options, listeners] = GENERATE(table<std::string, std::string>({
+      {"-np 2", "mpirun 127.0.0.1;\n"},
+      {"-H h1:2", "mpirun 127.0.0.1;\n"},
+      {"-np 2 --launcher local", "\n"},
+  }));
+  const CommandResult result = WhileRanksCompute(options, "h1", kListeners);
+  CAPTURE(options, result.err);
+  CHECK(result.out == listeners);
+}
+
+TEST_CASE("a job on three hosts listens in its network alone") {
+  if (Skipped()) return;
+  // Every port that somebody listens at, tried at the host's address in each of its networks.
+  const std::string try_ports =
+      "for port in $(ss -Hltnp | grep -v sshd | grep -v 127.0.0.1 | sed -E "
+      "'s/^\\S+ +\\S+ +\\S+ +\\S*:([0-9]+) .*/\\1/' | sort -u); do for nic in eth0 eth1; do "
+      "a=$(ip -4 -o address show $nic | awk '{print $4}' | cut -d/ -f1); "
+      "timeout 0.5 bash -c \"</dev/tcp/$a/$port\" 2>/dev/null && echo $nic; done; done | "
+      "sort | uniq -c | awk '{print $2, $1}'";
+  const CommandResult result =
+      WhileRanksCompute("-H h1:1,h2:1,h3:1", "h1 h2 h3", kListeners + try_ports);
+  CAPTURE(result.err);
+  // Of a rank's two sockets one is of IPv6 and takes nothing.
+  const std::string ranks = "summing 0.0.0.0;summing [::];\neth0 2\n";
+  CHECK(
+      result.out == "mpirun 127.0.0.1;mpirun own;" + ranks + "orted 127.0.0.1;orted own;" + ranks +
+                        "orted 127.0.0.1;orted own;" + ranks);
+}
+
+TEST_CASE("the network of --network-interfaces is where a job listens") {
+  if (Skipped()) return;
+  const CommandResult result = WhileRanksCompute(
+      "-H h1:1,h2:1 --network-interfaces eth1", "h1 h2",
+      "ss -Hltnp | grep -E 'mpirun|orted' | grep -v 127.0.0.1 | grep -c \" "
+      "$(ip -4 -o address show eth1 | awk '{print $4}' | cut -d/ -f1):\"; "
+      "ss -Hltnp | grep -E 'mpirun|orted' | grep -vc 127.0.0.1");
+  CAPTURE(result.err);
+  CHECK(result.out == "1\n1\n1\n1\n");
+}
+
+TEST_CASE("who has chosen Open MPI's networks or transports keeps them") {
+  if (Skipped()) return;
+  const auto [arguments, listener] = GENERATE(table<std::string, std::string>({
+      {"--mca btl_tcp_if_include eth0", "mpirun 0.0.0.0;"},
+      {"--mca btl tcp,self", "summing 0.0.0.0;"},
+  }));
+  const CommandResult result =
+      WhileRanksCompute("-np 2 --mpi-args '" + arguments + "'", "h1", kListeners);
+  CAPTURE(arguments, result.err);
+  CHECK_THAT(result.out, Contains(listener));
+}
+
+// h2 finds its shell in a folder for temporary files that the shell of h1 does not know.
+const std::string kOtherFolderOnH2 =
+    "printf '#!/bin/sh\\nhost=$1; shift; exec ssh $host \"export TMPDIR=/dev/shm; $*\"\\n' "
+    ">/run/shell; chmod +x /run/shell; export OMPI_MCA_plm_rsh_agent=/run/shell; ";
+
+TEST_CASE("what another user has put where Open MPI keeps its files does no harm") {
+  if (Skipped()) return;
+  const std::string attack = GENERATE(
+      "touch $TMPDIR/ompi.h2.0",
+      "mkdir -m 777 $TMPDIR/his; ln -s $TMPDIR/his $TMPDIR/ompi.h2.0; touch $TMPDIR/his/jf.0");
+  const CommandResult result = Run(ScriptOnHosts(
+      "ssh h2 setpriv --reuid 65534 --regid 65534 --clear-groups sh -c \"'" + attack +
+      "'\"; launcher/dtrun --tag none -H h1:1,h2:1 tests/ranks/summing 20; echo code $?; "
+      "ssh h2 'find $TMPDIR -mindepth 1 | sort'"));
+  CAPTURE(attack, result.err);
+  CHECK_THAT(result.out, Contains("sum 120.0\ncode 0\n"));
+  CHECK_THAT(
+      result.out, Catch::EndsWith(
+                      attack.starts_with("touch") ? "\n/run/tmp/ompi.h2.0\n"
+                                                  : "\n/run/tmp/his\n/run/tmp/his/jf.0\n"
+                                                    "/run/tmp/ompi.h2.0\n"));
+}
+
+TEST_CASE("Open MPI's files lie in the job's private folder on every host, and go with it") {
+  if (Skipped()) return;
+  const bool other_folder = GENERATE(false, true);
+  const CommandResult result = Run(ScriptOnHosts(
+      (other_folder ? kOtherFolderOnH2 : "") +
+      "launcher/dtrun --tag none -H h1:1,h2:2 tests/ranks/summing 2000 >/run/out & "
+      "until [ \"$(wc -l </run/out)\" -ge 3 ]; do sleep 0.1; done; "
+      "for h in h1 h2; do ssh $h 'find /run/tmp /dev/shm -name \"ompi.*\"; "
+      "find /run/tmp /dev/shm -maxdepth 1 -name \"dtrun.*\" -not -perm 700'; done | "
+      "sed -E 's/dtrun\\.[^/]*/dtrun.X/'; kill -KILL $!; wait $!; sleep 1; "
+      "for h in h1 h2; do ssh $h 'find /run/tmp /dev/shm -mindepth 1'; done"));
+  CAPTURE(other_folder, result.err);
+  CHECK(
+      result.out == "/run/tmp/dtrun.X/ompi.h1.0\n" +
+                        std::string(other_folder ? "/dev/shm" : "/run/tmp") +
+                        "/dtrun.X/ompi.h2.0\n");
+}
+
 TEST_CASE("the job's folders are for its user alone on every host") {
   if (Skipped()) return;
   const CommandResult result = WhileAJobRuns(

@@ -73,6 +73,8 @@ built_tree() {
   mkdir -p bazel-bin/{runtime,launcher,models/library/headers/layers,bench} include/dtrun/detail base
   cp /bin/true bazel-bin/launcher/dtrun
   cp /bin/true bazel-bin/launcher/dtrun_agent
+  cp /bin/true bazel-bin/launcher/dtrun_daemon
+  cp /bin/true bazel-bin/launcher/dtrun_listen.so
   cp /bin/true bazel-bin/launcher/dtrun_local
   echo 'complete -F _dtrun dtrun' >bazel-bin/launcher/dtrun.bash
   cp /bin/true bazel-bin/launcher/dtrun_probe
@@ -101,7 +103,7 @@ install_all() {
   built_tree
   run scripts/install ../prefix
   expect_status 0
-  for file in bin/dtrun bin/cnn_fmnist bin/ps_fmnist bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank libexec/dtrun/dtrun_reach lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/detail/part.h include/dtrun/models/layers/layer.h; do
+  for file in bin/dtrun bin/cnn_fmnist bin/ps_fmnist bin/synthetic_benchmark libexec/dtrun/dtrun_agent libexec/dtrun/dtrun_daemon libexec/dtrun/dtrun_listen.so libexec/dtrun/dtrun_local libexec/dtrun/dtrun_probe libexec/dtrun/dtrun_rank libexec/dtrun/dtrun_reach lib/libdtrun.so lib/libdtrun_models.so include/dtrun/any_name.h include/dtrun/detail/part.h include/dtrun/models/layers/layer.h; do
     [[ -e ../prefix/$file ]] || unmet "$file"
   done
   expect_equal "$(find ../prefix -name '.dtrun*')" ""
