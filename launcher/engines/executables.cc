@@ -24,16 +24,18 @@ namespace {
 
 using base::Text;
 
-// First line of what the program writes to stdout or stderr; empty when it cannot be run.
-std::string FirstLineOf(const std::string& file, const char* argument) {
+// First line of what the program writes to `stream`, its stdout or stderr; empty when it cannot be
+// run.
+std::string FirstLineOf(const std::string& file, const char* argument, int stream) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     throw LaunchError(ExitCode::kInternal, "cannot make a pipe" + ErrorWithLimit(errno));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+  for (const int other : {STDOUT_FILENO, STDERR_FILENO})
+    posix_spawn_file_actions_addopen(&actions, other, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], stream);
   char* const argv[] = {const_cast<char*>(file.c_str()), const_cast<char*>(argument), nullptr};
   pid_t child = -1;
   const int error = posix_spawn(&child, file.c_str(), &actions, nullptr, argv, environ);
@@ -80,7 +82,11 @@ std::string FindMpirun(const std::string& path) {
   return error ? *mpirun : (folder / file.filename()).string();
 }
 
-std::string MpirunVersion(const std::string& mpirun) { return FirstLineOf(mpirun, "--version"); }
+// On stderr stands what is wrong, and what the loader says of libraries to preload.
+std::string MpirunVersion(const std::string& mpirun) {
+  const std::string line = FirstLineOf(mpirun, "--version", STDOUT_FILENO);
+  return line.empty() ? FirstLineOf(mpirun, "--version", STDERR_FILENO) : line;
+}
 
 std::string FindHelper(const std::string& name) {
   const std::filesystem::path here = OwnFolder();

@@ -186,6 +186,15 @@ TEST_CASE("an mpirun of another MPI is named, exit code 69") {
   CHECK_THAT(result.err, Contains("HYDRA build details:"));
 }
 
+TEST_CASE("what the loader says of a library to preload is not taken for mpirun's version") {
+  DtrunTest test;
+  test.environment = {{"LD_PRELOAD", "/no/such/library.so"}};
+  const CommandResult result = test.Run({"-np", "1", "echo", "started"});
+  CHECK(result.exit_code == 0);
+  CHECK(result.out == "started\n");
+  CHECK_THAT(result.err, Contains("/no/such/library.so") && !Contains("dtrun:"));
+}
+
 TEST_CASE("--dry-run shows the command and where the ranks go, and starts nothing") {
   const DtrunTest test;
   const CommandResult result = test.Run(
