@@ -4,8 +4,10 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,6 +24,9 @@
 // The keeper reads a pipe whose only writer is dtrun. Each word it reads is the process that uses
 // the folder now. When dtrun ends, by whatever means, the pipe does too; then the keeper waits for
 // that process and removes the folder.
+//
+// Both hold a lock on a file of the folder. Should somebody kill both, the next job of the user
+// finds the lock free and removes the folder.
 
 namespace dtrun::launcher {
 namespace {
@@ -30,8 +35,8 @@ using base::Text;
 
 constexpr int kGraceMs = 10'000;
 
-[[noreturn]] void FailOnFile(const std::string& what) {
-  throw LaunchError(ExitCode::kInternal, what + ErrorWithLimit(errno));
+[[noreturn]] void FailOnFile(const std::string& what, ExitCode code = ExitCode::kInternal) {
+  throw LaunchError(code, what + ErrorWithLimit(errno));
 }
 
 // `user` is no child of the keeper, so it is waited for through a pidfd.
@@ -49,6 +54,65 @@ void RemoveFolders(const std::string& folder) {
   std::error_code ignored;
   for (const std::string& path : {folder, MemoryFolder(folder)})
     std::filesystem::remove_all(path, ignored);
+}
+
+std::string LockFile(const std::string& folder) { return folder + "/lock"; }
+
+// Locked before it has its name, so that nobody finds it free. -1 where that cannot be: then nobody
+// cleans up after a killed keeper.
+int Lock(const std::string& folder) {
+  const std::string made = LockFile(folder) + ".new";
+  const int file = open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) return -1;
+  if (flock(file, LOCK_EX | LOCK_NB) == 0 && rename(made.c_str(), LockFile(folder).c_str()) == 0)
+    return file;
+  close(file);
+  return -1;
+}
+
+bool IsStale(const std::string& folder) {
+  struct stat status;
+  if (lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+    return false;
+  const int file = open(LockFile(folder).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool free = flock(file, LOCK_EX | LOCK_NB) == 0;
+  close(file);
+  return free;
+}
+
+constexpr uint64_t kRoomBytes = 256 * 1024, kRoomFiles = 32;
+
+// Open MPI crashes without room for its files. Empty: there is enough. Some file systems count no
+// files.
+std::string WhatLacks(const std::string& base) {
+  struct statvfs system = {};
+  if (statvfs(base.c_str(), &system) != 0 || system.f_blocks == 0) return "";
+  const bool root = geteuid() == 0;
+  const uint64_t bytes = (root ? system.f_bfree : system.f_bavail) * system.f_frsize;
+  const uint64_t files = root ? system.f_ffree : system.f_favail;
+  if (bytes < kRoomBytes)
+    return Text(bytes / 1024, " KiB are free; expected ", kRoomBytes / 1024, " KiB");
+  if (system.f_files > 0 && files < kRoomFiles)
+    return Text(files, " files can be made, then it has no inodes left; expected ", kRoomFiles);
+  return "";
+}
+
+void CheckRoom(const std::string& base) {
+  const std::string lacks = WhatLacks(base);
+  if (!lacks.empty())
+    throw LaunchError(
+        ExitCode::kUnavailable, Text(
+                                    "cannot make a folder for the job in ", base,
+                                    " (TMPDIR chooses another place): ", lacks));
+}
+
+void RemoveStaleFolders(const std::string& base) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(base, error)) {
+    const std::string path = base + "/" + entry.path().filename().string();
+    if (path.starts_with(JobFolder::PathOf(base, "")) && IsStale(path)) RemoveFolders(path);
+  }
 }
 
 [[noreturn]] void Keep(const std::string& folder, int pipe) {
@@ -85,8 +149,11 @@ std::string JobFolder::PathOf(const std::string& base, const std::string& name) 
 }
 
 JobFolder::JobFolder(const std::string& base, const std::string& name) : path_(PathOf(base, name)) {
+  RemoveStaleFolders(base);
+  CheckRoom(base);
   // Where two hosts of a job are one machine, the agent of the other one has made that folder.
   if (name.empty() || mkdir(path_.c_str(), 0700) != 0) MakeByChance(base);
+  lock_ = Lock(path_);
   mkdir(MemoryFolder(path_).c_str(), 0700);
   mkdir(FlightFolder(path_).c_str(), 0700);
   int ends[2];
@@ -95,6 +162,7 @@ JobFolder::JobFolder(const std::string& base, const std::string& name) : path_(P
     const int error = errno;
     // They are empty, and to look into a folder would take an open file, of which there may be
     // none.
+    unlink(LockFile(path_).c_str());
     for (const std::string& empty : {FlightFolder(path_), MemoryFolder(path_), path_})
       rmdir(empty.c_str());
     errno = error;
@@ -113,13 +181,15 @@ JobFolder::~JobFolder() {
   close(pipe_);
   AwaitChild(keeper_, std::chrono::seconds(5));
   RemoveFolders(path_);
+  if (lock_ >= 0) close(lock_);
 }
 
 void JobFolder::MakeByChance(const std::string& base) {
   path_ = Pattern(base);
   if (mkdtemp(path_.data()) == nullptr)
     FailOnFile(
-        Text("cannot make a folder for the job in ", base, " (TMPDIR chooses another place)"));
+        Text("cannot make a folder for the job in ", base, " (TMPDIR chooses another place)"),
+        ExitCode::kUnavailable);
 }
 
 void JobFolder::SetUser(pid_t user) {

@@ -9,12 +9,13 @@ namespace dtrun::launcher {
 
 /// The place for the job's files on this machine: a folder below `base` (mode 0700), and with it
 /// the folder MemoryFolder(path()) for Open MPI's shared memory. Both live as long as this object,
-/// and a keeper process removes them even when this one is killed. Nothing else of this program may
+/// and a keeper process removes them even when this one is killed; if the keeper is killed too, the
+/// next JobFolder of this user in `base` does. Nothing else of this program may
 /// run while it is made: one thread, no child yet.
 class JobFolder {
  public:
   /// The folder PathOf(base, name); "", or a name that is taken: one by chance. Throws LaunchError
-  /// kInternal when `base` does not take a folder.
+  /// kUnavailable when `base` does not take a folder, kInternal for want of a process.
   explicit JobFolder(const std::string& base, const std::string& name = "");
   ~JobFolder();
   JobFolder(const JobFolder&) = delete;
@@ -37,6 +38,7 @@ class JobFolder {
   std::string path_;
   pid_t keeper_ = -1;
   int pipe_ = -1;
+  int lock_ = -1;  // of a file in the folder
 };
 
 /// The folder for temporary files of this process: $TMPDIR, else /tmp.

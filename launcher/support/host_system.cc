@@ -100,6 +100,19 @@ uint64_t ThreadsOfUser() {
   return threads;
 }
 
+// What the cgroups of this process say of processes and threads, version 1 or 2: "32". "": nothing.
+std::string PidsOfCgroup() {
+  const std::string cgroups = ReadFileOfSystem("/proc/self/cgroup").value_or("");
+  for (const std::string& line : base::Split(cgroups, '\n')) {
+    const std::vector<std::string> parts = base::Split(line, ':');  // 8:pids:/a/b or 0::/a/b
+    if (parts.size() != 3 || (parts[1] != "pids" && !parts[1].empty())) continue;
+    const std::string folder = Text("/sys/fs/cgroup/", parts[1], parts[2]);
+    const std::string limit = ReadFileOfSystem(folder + "/pids.max").value_or("max");
+    if (!limit.starts_with("max")) return limit.substr(0, limit.find('\n'));
+  }
+  return "";
+}
+
 }  // namespace
 
 // Root may start as many as it likes.
@@ -132,7 +145,11 @@ void CheckLimits(const Limits& limits, int ranks) {
 std::string ErrorWithLimit(int error) {
   std::string text = Text(": ", std::strerror(error));
   if (error == EMFILE) text += Text(" (ulimit -n is ", LimitOf(RLIMIT_NOFILE), ")");
-  if (error == EAGAIN && LimitOf(RLIMIT_NPROC) != UINT64_MAX)
+  if (error != EAGAIN) return text;
+  // Root may start as many as it likes, but for the cgroup.
+  if (const std::string pids = PidsOfCgroup(); !pids.empty())
+    text += Text(" (the cgroup allows ", pids, " processes and threads, pids.max)");
+  else if (getuid() != 0 && LimitOf(RLIMIT_NPROC) != UINT64_MAX)
     text += Text(" (ulimit -u is ", LimitOf(RLIMIT_NPROC), ")");
   return text;
 }

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -239,6 +240,40 @@ TEST_CASE("killing dtrun leaves no rank and no file") {
   CHECK(job.AllGone());
   CHECK(keeper.Ends(10s));
   CHECK(job.test.temp.Entries().empty());
+}
+
+// A rank kills the keeper of its job, a child of dtrun, and perhaps dtrun; then it says which
+// folder in memory belongs to the job.
+const std::string kKillKeeper =
+    "up() { ps -o ppid= -p $1 | tr -d ' '; }; dtrun=$(up $(up $PPID)); "
+    "echo ${DTRUN_FLIGHT_FOLDER%/flight}; pkill -KILL -P $dtrun dtrun-keeper; ";
+
+TEST_CASE("a killed keeper leaves nothing, with either launcher") {
+  const DtrunTest test = {.launcher = GENERATE(as<std::string>(), "mpirun", "local")};
+  const CommandResult result = test.RunScript(1, kKillKeeper);
+  CHECK(result.exit_code == 0);
+  CHECK_FALSE(std::filesystem::exists(result.out.substr(0, result.out.find('\n'))));
+  CHECK(test.temp.Entries().empty());
+}
+
+TEST_CASE("what a killed job with a killed keeper has left goes with the user's next job") {
+  const DtrunTest test = {.launcher = GENERATE(as<std::string>(), "mpirun", "local")};
+  Subprocess running(test.Line({"-np", "1", "sh", "-c", "echo up; exec sleep 60"}));
+  REQUIRE(running.WaitForLines(1));
+  const CommandResult killed =
+      test.RunScript(1, kKillKeeper + "sleep 0.5; kill -KILL $dtrun; sleep 60");
+  const std::string memory = killed.out.substr(0, killed.out.find('\n'));
+  CHECK(killed.exit_code == 137);
+  CHECK(test.temp.Entries().size() == 2);
+  CHECK(std::filesystem::exists(memory));
+  // Neither the folder of the job that runs, nor what only looks like one.
+  std::filesystem::create_directory(test.temp.path() + "/dtrun.other");
+  CHECK(test.Run({"-np", "1", "true"}).exit_code == 0);
+  CHECK(test.temp.Entries().size() == 2);
+  CHECK_FALSE(std::filesystem::exists(memory));
+  running.Signal(SIGTERM);
+  running.Wait();
+  CHECK(test.temp.Entries() == Words{"dtrun.other"});
 }
 
 TEST_CASE("killing mpirun leaves no rank and no file, and is reported") {

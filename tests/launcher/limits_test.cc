@@ -81,6 +81,27 @@ TEST_CASE("a user who may start too few processes is told so") {
   CHECK(std::filesystem::is_empty(test.temp.path() + "/tmp"));
 }
 
+TEST_CASE("a cgroup that allows too few processes is named") {
+  const DtrunTest test;
+  const CommandResult result = UnderLimit(
+      test,
+      "for c in /sys/fs/cgroup/pids /sys/fs/cgroup; do mkdir $c/dtrun_test.$$ 2>/dev/null && "
+      "break; "
+      "done; c=$c/dtrun_test.$$; echo 2 >$c/pids.max || { rmdir $c; exit 77; }; "
+      "sh -c 'echo $$ >$0/cgroup.procs && exec \"$@\"' $c \"$@\"; code=$?; sleep 0.1; rmdir $c; "
+      "exit $code");
+  if (result.exit_code == 77) {
+    std::printf("SKIPPED: no cgroup can be made here\n");
+    return;
+  }
+  CHECK(result.exit_code == 70);
+  CHECK(
+      result.err ==
+      "dtrun: cannot start a process: Resource temporarily unavailable (the cgroup allows 2 "
+      "processes and threads, pids.max)\n");
+  CHECK(test.temp.Entries().empty());
+}
+
 TEST_CASE("a job that cannot begin for want of open files leaves nothing in memory") {
   const DtrunTest test;
   const int files = GENERATE(4, 5, 6, 7, 8, 10, 20, 33, 34);
@@ -98,20 +119,32 @@ TEST_CASE("a job that cannot begin for want of open files leaves nothing in memo
   CHECK(result.out == "");
 }
 
-TEST_CASE("a folder for temporary files that cannot be written is named") {
+TEST_CASE("a folder for temporary files that takes no file is named, and why") {
   const DtrunTest test;
+  const auto [how, why] = GENERATE(table<std::string, std::string>({
+      {"mount -t tmpfs -o ro tmpfs $TMPDIR", ": Read-only file system"},
+      {"mount -t tmpfs -o size=4k tmpfs $TMPDIR && mkdir $TMPDIR/x && ! head -c 9999 /dev/zero "
+       ">$TMPDIR/x/y 2>/dev/null",
+       ": 0 KiB are free; expected 256 KiB"},
+      {"mount -t tmpfs -o nr_inodes=5 tmpfs $TMPDIR",
+       ": 4 files can be made, then it has no inodes left; expected 32"},
+      {"export TMPDIR=/nonexistent", ": No such file or directory"},
+  }));
   const CommandResult result = UnderLimit(
-      test,
-      "exec unshare -m bash -c 'mount -t tmpfs -o ro tmpfs $TMPDIR || exit 77; exec \"$@\"' "
-      "bash \"$@\"");
+      test, "exec unshare -m bash -c '" + how +
+                " || exit 77; \"$@\"; code=$?; rm -rf $TMPDIR/x; "
+                "ls -A $TMPDIR 2>/dev/null; exit $code' bash \"$@\"");
   if (result.exit_code == 77 || result.err.find("unshare failed") != std::string::npos) {
     std::printf("SKIPPED: mounting is not allowed here\n");
     return;
   }
-  CHECK(result.exit_code == 70);
+  CAPTURE(how);
+  CHECK(result.exit_code == 69);
+  CHECK(result.out == "");
   CHECK(
-      result.err == "dtrun: cannot make a folder for the job in " + test.temp.path() +
-                        " (TMPDIR chooses another place): Read-only file system\n");
+      result.err == "dtrun: cannot make a folder for the job in " +
+                        (how.starts_with("export") ? "/nonexistent" : test.temp.path()) +
+                        " (TMPDIR chooses another place)" + why + "\n");
 }
 
 }  // namespace
