@@ -12,8 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -169,6 +171,7 @@ class Agent {
     cwd_ = body.at("cwd");
     CheckLimits(LimitsOfHost(), static_cast<int>(expected_.size()));
     CheckProgram(body.at("program"), cwd_);
+    CheckDaemon(body.at("daemon"));
     folder_ = body.at("folder");
     if (folder_.empty()) {
       own_folder_ = std::make_unique<JobFolder>(FolderBase(), body.at("remote_folder"));
@@ -195,6 +198,16 @@ class Agent {
           ExitCode::kNotFound,
           Text("there is no folder ", cwd, ", in which ", program, " was expected"));
     FindProgram(program, "");
+  }
+
+  // mpirun would say of all hosts that one of them lacks it.
+  static void CheckDaemon(const std::string& file) {
+    if (file.empty() || access(file.c_str(), X_OK) == 0) return;
+    throw LaunchError(
+        ExitCode::kUnavailable,
+        Text(
+            "Open MPI's ", file, " cannot be run here: ", std::strerror(errno),
+            "; expected the Open MPI of the host where dtrun was started"));
   }
 
   void Accept(int listener) {

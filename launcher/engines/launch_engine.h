@@ -90,6 +90,9 @@ class LaunchEngine {
   /// among them. Pure. Throws UsageError for a host that the engine cannot reach by such a name.
   virtual std::vector<std::string> Argv(const EngineCall& call) const = 0;
 
+  /// The file that other hosts need for the engine's daemon; "": none, or nobody knows.
+  virtual std::string Daemon(const EngineCall& call) const = 0;
+
   /// Adds the variables that the engine's program needs. Pure.
   virtual void Prepare(const EngineCall& call, Variables& environment) const = 0;
 

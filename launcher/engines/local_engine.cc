@@ -40,6 +40,7 @@ class Local final : public LaunchEngine {
   }
 
   // Open MPI would set them anew; without it they would speak of another job.
+  std::string Daemon(const EngineCall&) const override { return ""; }
   void Prepare(const EngineCall&, Variables&) const override {}
   void CleanEnvironment(Variables& environment) const override {
     std::erase_if(environment, [](const std::string& variable) {

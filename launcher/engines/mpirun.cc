@@ -163,6 +163,14 @@ class Mpirun final : public LaunchEngine {
   std::string Find(const std::string& path) const override { return FindMpirun(path); }
   std::string Probe(const EngineCall&) const override { return ""; }
   Words Argv(const EngineCall& call) const override { return MpirunArgv(call); }
+  // Started by its whole path, mpirun expects orted in the same folder of the other hosts.
+  std::string Daemon(const EngineCall& call) const override {
+    const auto is_prefix = [](const std::string& word) { return word.ends_with("prefix"); };
+    if (call.daemon.empty() || std::any_of(call.mpi_args.begin(), call.mpi_args.end(), is_prefix))
+      return "";
+    const std::string orted = std::filesystem::path(call.file).parent_path() / "orted";
+    return access(orted.c_str(), X_OK) == 0 ? orted : "";
+  }
   void Prepare(const EngineCall& call, Variables& environment) const override {
     // The loader splits LD_PRELOAD at both.
     if (call.listen_in.empty() || call.listener.find_first_of(" :") != std::string::npos) return;

@@ -127,6 +127,7 @@ void HostAgents::Start(Host& host) {
       {"host", host.number},
       {"folder", host.remote ? "" : plan_.folder},
       {"remote_folder", plan_.remote_folder},
+      {"daemon", host.remote ? plan_.daemon : ""},
       {"ranks", ranks},
       {"program", plan_.program},
       {"cwd", plan_.cwd},
@@ -209,7 +210,8 @@ void HostAgents::HearEnd(Host& host, const std::string& why) {
   std::string reason = why.empty() ? host.complaints->LastLine() : why;
   if (!host.ready) {
     host.complaints->Drain();
-    reason = host.complaints->LastLine();
+    if (why.empty()) reason = host.complaints->LastLine();
+    if (!why.empty()) reason = why + " (does its shell print when somebody logs in?)";
     if (!host.refusal)
       host.refusal = LaunchError(
           ExitCode::kUnavailable,

@@ -34,6 +34,7 @@ struct AgentPlan {
   std::string job;                        ///< its random name
   std::string folder;                     ///< of the job, on this machine
   std::string remote_folder = {};         ///< the name of that on others, by chance
+  std::string daemon = {};                ///< file of the engine's that other hosts need; "": none
   std::vector<base::HostSlots> hosts;     ///< of the ranks
   std::vector<bool> on_this_machine;      ///< by host
   std::string program;                    ///< file of the ranks' program

@@ -108,6 +108,7 @@ class Job {
         .job = plan_.job,
         .folder = folder_.path(),
         .remote_folder = plan_.call.remote_folder,
+        .daemon = plan_.call.engine->Daemon(plan_.call),
         .hosts = plan_.call.placement,
         .on_this_machine = OnThisMachine(plan_.call.placement),
         .program = plan_.call.program.front(),

@@ -1,7 +1,11 @@
 #include "launcher/protocol/frame.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "base/text.h"
 #include "launcher/support/launch_error.h"
+#include "launcher/support/quoting.h"
 
 namespace dtrun::launcher {
 namespace {
@@ -56,6 +60,18 @@ bool IsType(uint8_t type) {
   return false;
 }
 
+// The first line, if these bytes are the text of somebody else: no length of a message is as large
+// as four letters are. "": they are none.
+std::string LineOf(std::string_view bytes) {
+  const auto is_text = [](char c) { return c == '\n' || c == '\r' || c == '\t' || c >= ' '; };
+  constexpr size_t kLength = 4;
+  if (bytes.size() < kLength || !std::all_of(bytes.begin(), bytes.begin() + kLength, is_text))
+    return "";
+  const size_t begin = std::min(bytes.find_first_not_of(" \t\r\n"), bytes.size());
+  bytes.remove_prefix(begin);
+  return std::string(bytes.substr(0, bytes.find_first_of("\r\n")));
+}
+
 }  // namespace
 
 std::string Encode(const Frame& frame) {
@@ -75,6 +91,10 @@ std::optional<Frame> FrameReader::Next() {
   const char* header = bytes_.data() + start_;
   const size_t length = Read32(header);
   const auto type = static_cast<uint8_t>(header[4]);
+  if (const std::string text = LineOf(std::string_view(bytes_).substr(start_)); !text.empty())
+    throw LaunchError(
+        ExitCode::kInternal,
+        base::Text("found the text ", Excerpt(text), "; expected a message of dtrun's"));
   if (length > kMostBody || !IsType(type))
     throw LaunchError(
         ExitCode::kInternal, base::Text(

@@ -15,6 +15,19 @@ std::vector<Frame> ReadAll(FrameReader& reader) {
   return frames;
 }
 
+TEST_CASE("text in place of a message is quoted, its first line") {
+  const auto [text, quoted] = GENERATE(table<std::string, std::string>({
+      {"Welcome to h2\nas of today\n", "'Welcome to h2'"},
+      {"\r\n\n\nhello\n", "hello"},
+      {std::string(5000, 'x'), "(5000 characters)"},
+  }));
+  FrameReader reader;
+  reader.Feed(text.data(), text.size());
+  CHECK_THROWS_WITH(
+      reader.Next(), Catch::Contains("found the text") && Catch::Contains(quoted) &&
+                         Catch::EndsWith("; expected a message of dtrun's"));
+}
+
 TEST_CASE("frames come out as they went in, however the bytes are cut") {
   const std::vector<Frame> sent = {
       {FrameType::kOutput, 3, std::string("\1a\0\n\xff", 5)},

@@ -67,6 +67,35 @@ TEST_CASE("a host that lets nobody in is named, with what ssh says") {
   CHECK_THAT(result.err, Contains("host h2 cannot be used: ") && Contains("refused"));
 }
 
+TEST_CASE("a host whose shell prints at login is named, with what it prints") {
+  if (Skipped()) return;
+  const std::string text = GENERATE("Welcome to $host", "hi", "");
+  const CommandResult result = Run(ScriptOnHosts(
+      "printf '#!/bin/sh\\nhost=$1; shift; exec ssh $host \"echo " + text +
+      "; $*\"\\n' >/run/shell; chmod +x /run/shell; OMPI_MCA_plm_rsh_agent=/run/shell exec " +
+      kJob + "echo started"));
+  CAPTURE(text);
+  CHECK(result.exit_code == 69);
+  CHECK(result.out == "");
+  const std::string shown = text.size() > 2 ? "the text 'Welcome to h2'; expected a message" : "";
+  CHECK_THAT(
+      result.err, Contains("dtrun: host h2 cannot be used: found " + shown) &&
+                      Contains("(does its shell print when somebody logs in?)\n"));
+}
+
+TEST_CASE("a host without Open MPI is named, and no other") {
+  if (Skipped()) return;
+  const CommandResult result = Run(ScriptOnHosts(
+      "ssh h2 mount --bind /dev/null $(readlink -f $(command -v orted)); exec launcher/dtrun "
+      "-H h1:1,h2:1,h3:1 echo started",
+      {"--names", "h1,h2,h3"}));
+  CHECK(result.exit_code == 69);
+  CHECK(result.out == "");
+  CHECK_THAT(
+      result.err, Contains("dtrun: h2: Open MPI's /usr/bin/orted cannot be run here: Permission "
+                           "denied; expected the Open MPI of the host where dtrun was started\n"));
+}
+
 TEST_CASE("a rank that is killed on another host is named with host and signal") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
