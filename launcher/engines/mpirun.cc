@@ -19,6 +19,7 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr char kLoopback[] = "127.0.0.0/8";
+constexpr char kCrashTrace[] = "OMPI_MCA_opal_signal";  // the signals that print one
 
 // Open MPI 4 divides "[::1]:2" at the wrong colon and asks ssh for the host "[".
 std::string EngineHost(const std::string& name) {
@@ -172,6 +173,8 @@ class Mpirun final : public LaunchEngine {
     return access(orted.c_str(), X_OK) == 0 ? orted : "";
   }
   void Prepare(const EngineCall& call, Variables& environment) const override {
+    // A crash is dtrun's to report; the trace of mpirun's stack says nothing about the job.
+    if (call.quiet && !Has(environment, kCrashTrace)) Set(environment, kCrashTrace, "");
     // The loader splits LD_PRELOAD at both.
     if (call.listen_in.empty() || call.listener.find_first_of(" :") != std::string::npos) return;
     const std::string others = ValueOf(environment, "LD_PRELOAD");

@@ -89,9 +89,12 @@ int DecideThreads(int said, int planned) {
   return threads && *threads > 0 && *threads < 1'000'000 ? static_cast<int>(*threads) : planned;
 }
 
-// Open MPI hands the rank both this parameter of mpirun and the general one that it implies, and
-// then MPI_Init refuses to see both.
-void ForgetFolderOfMpirun() { unsetenv("OMPI_MCA_orte_local_tmpdir_base"); }
+// Open MPI hands the rank both the folder of mpirun and the general one that it implies, and then
+// MPI_Init refuses to see both. That mpirun prints no trace when it crashes is mpirun's alone.
+void ForgetParametersOfMpirun() {
+  unsetenv("OMPI_MCA_orte_local_tmpdir_base");
+  if (ProcessEnv("OMPI_MCA_opal_signal") == "") unsetenv("OMPI_MCA_opal_signal");
+}
 
 // Of this user, with room for the files of as many ranks as Open MPI makes them.
 bool HasRoom(const std::string& folder, int ranks) {
@@ -178,7 +181,7 @@ int Main(const std::vector<std::string>& arguments) {
   RankLink link(launch->job, base::HostOfRank(launch->hosts, rank), rank, out.read, err.read);
   close(out.read);
   close(err.read);
-  ForgetFolderOfMpirun();
+  ForgetParametersOfMpirun();
   KeepSharedMemoryIn(
       MemoryFolder(link.folder()), link.folder(),
       launch->hosts[static_cast<size_t>(base::HostOfRank(launch->hosts, rank))].slots);

@@ -288,6 +288,15 @@ TEST_CASE("killing mpirun leaves no rank and no file, and is reported") {
   CHECK(job.test.temp.Entries().empty());
 }
 
+TEST_CASE("an mpirun that crashes is reported in one line, and ranks keep their own traces") {
+  WaitingJob job("mpirun");
+  kill(job.Engine(), SIGSEGV);
+  const CommandResult result = job.dtrun.Wait();
+  CHECK(result.exit_code == 70);
+  CHECK(result.err == "dtrun: mpirun was killed by SIGSEGV; its ranks were ended\n");
+  CHECK(job.test.RunScript(1, "echo ${OMPI_MCA_opal_signal-default}").out == "default\n");
+}
+
 TEST_CASE("ranks die with mpirun even when dtrun cannot help") {
   WaitingJob job(AnyLauncher(), "echo $$; exec sleep 600", 1);
   const pid_t engine = job.Engine();

@@ -63,6 +63,7 @@ TEST_CASE("mpirun is told in its environment where to listen, and what the user 
   EngineCall call = TwoRanks();
   call.engine = FindLaunchEngine("mpirun");
   call.listener = "/opt/dtrun_listen.so";
+  call.quiet = false;
   const auto prepared = [&] {
     Variables variables = {"LD_PRELOAD=mine.so"};
     call.engine->Prepare(call, variables);
