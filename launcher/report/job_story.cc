@@ -46,6 +46,15 @@ const ExitRecord* RecordOf(const JobStory& story, int rank) {
   return found == story.records.end() ? nullptr : &*found;
 }
 
+namespace {
+
+bool IsShutdown(const base::FlightOperation& operation) {
+  return static_cast<base::CollectiveKind>(operation.call.kind) == base::CollectiveKind::kShutdown;
+}
+
+}  // namespace
+
+// Who waits in Shutdown has left the others, and not they it; unless it is the one that gave up.
 int CulpritOf(
     const Verdict& verdict, const std::vector<ExitRecord>& records,
     const std::vector<base::FlightRecord>& flights) {
@@ -60,8 +69,16 @@ int CulpritOf(
       stopped = &record;
   if (stopped != nullptr) return stopped->rank;
   std::set<int> lagging;
-  for (const FlightLag& lag : FindLags(flights))
-    for (const LaggingRank& rank : lag.lagging) lagging.insert(rank.rank);
+  for (const FlightLag& lag : FindLags(flights)) {
+    const auto& waiting = lag.waiting;
+    const bool left = IsShutdown(lag.front) &&
+                      std::find(waiting.begin(), waiting.end(), verdict.culprit) == waiting.end();
+    if (left) {
+      lagging.insert(waiting.begin(), waiting.end());
+    } else {
+      for (const LaggingRank& rank : lag.lagging) lagging.insert(rank.rank);
+    }
+  }
   return lagging.size() == 1 ? *lagging.begin() : verdict.culprit;
 }
 

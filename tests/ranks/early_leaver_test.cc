@@ -1,8 +1,9 @@
 // Rank 1 shuts down while the others wait for it.
 
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
-#include <vector>
 
 #include "tests/ranks/dtrun_job.h"
 #include "tests/support/subprocess.h"
@@ -35,6 +36,16 @@ TEST_CASE("no collective waits for a rank that has called Shutdown") {
   CheckNobodyWaits(
       GENERATE("shm", "mpi", "hierarchical"), "duplicate",
       "collective #2 of world/1, all_reduce (f32, 4 elements, sum), waits for rank 1 to call it");
+}
+
+TEST_CASE("dtrun calls the rank that has called Shutdown the culprit") {
+  const dtrun::testing::TemporaryFolder folder;
+  const std::string file = folder.path() + "/report.json";
+  const CommandResult result = RunJob(
+      {"-np", "3", "--report-json", file, "tests/ranks/early_leaver",
+       GENERATE("duplicate", "message")});
+  CAPTURE(result.err);
+  CHECK(nlohmann::json::parse(std::ifstream(file))["culprit"]["rank"] == 1);
 }
 
 TEST_CASE("no message waits for a rank that has called Shutdown") {
