@@ -44,7 +44,7 @@ using torch::Tensor;
 struct Settings {
   std::string network = "all";
   int rounds = 15;
-  int64_t cnn_batch = 128;  // of each rank
+  int cnn_batch = 128;  // of each rank
 };
 
 enum class Zero { kZeroed, kNone };

@@ -69,8 +69,9 @@ TEST_CASE("communicators of fewer ranks and duplicates have a communicator of NC
 }
 
 // A rank's stream and some of its GPU's memory.
-struct Gpu {
-  explicit Gpu(int index) : device(gpu::Device::Get(index)), stream(device), memory(device, 4096) {}
+struct NcclGpu {
+  explicit NcclGpu(int index)
+      : device(gpu::Device::Get(index)), stream(device), memory(device, 4096) {}
   Buffer floats(uint64_t count) const {
     Buffer buffer(memory.as<void>(), count, DType::kF32);
     buffer.device = device.index();
@@ -97,7 +98,7 @@ struct Gpu {
 
 TEST_CASE("a collective over NCCL is a part of a graph, and done as often as that is launched") {
   CHECK(RunNccl(2, [](ops::Communicator& communicator) {
-          const Gpu gpu(communicator.rank());
+          const NcclGpu gpu(communicator.rank());
           gpu.Write({static_cast<float>(communicator.rank() + 1)});
           communicator.StartAllReduce(gpu.floats(1), ReduceOp::kMax);  // makes the group
           gpu.Write({static_cast<float>(communicator.rank() + 1)});
@@ -115,7 +116,7 @@ TEST_CASE("a rank that does not come is a timeout for the others, and so is all 
   const Texts texts = RunNccl(
       2,
       [](ops::Communicator& communicator) {
-        const Gpu gpu(communicator.rank());
+        const NcclGpu gpu(communicator.rank());
         communicator.StartAllReduce(gpu.floats(8), ReduceOp::kSum);
         gpu.stream.Synchronize();
         if (communicator.rank() == 1) return;
