@@ -1,9 +1,12 @@
-// Jobs of one host that are struck at random: see storm.
+// Jobs that are struck at random: see storm.
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
+#include "tests/multihost/rig.h"
 #include "tests/support/subprocess.h"
 
 namespace dtrun::testing {
@@ -14,13 +17,24 @@ std::string Wish(const char* name, const std::string& otherwise) {
   return wish == nullptr ? otherwise : wish;
 }
 
-TEST_CASE("whatever becomes of a process of a job, dtrun keeps its promises") {
-  const std::string jobs = Wish("STORM_JOBS", "60"), seed = Wish("STORM_SEED", "1");
-  const CommandResult result = Run(
-      {.argv = {"tests/chaos/storm", "--jobs", jobs, "--seed", seed},
-       .timeout = std::chrono::hours(1)});
+void CheckPromises(Command command) {
+  command.argv.insert(
+      command.argv.end(),
+      {"tests/chaos/storm", "--jobs", Wish("STORM_JOBS", "60"), "--seed", Wish("STORM_SEED", "1")});
+  command.timeout = std::chrono::hours(1);
+  const CommandResult result = Run(command);
   INFO(result.out << result.err);
   CHECK(result.exit_code == 0);
+}
+
+TEST_CASE("whatever becomes of a process of a job, dtrun keeps its promises", "[here]") {
+  CheckPromises({});
+}
+
+TEST_CASE("whatever becomes of a host of a job, dtrun keeps its promises", "[hosts]") {
+  if (Skipped()) return;
+  const std::string hosts = GENERATE(as<std::string>(), "h1,h2", "h1,h2,h3");
+  CheckPromises(OnHosts({"env", "STORM_HOSTS=" + hosts}, {"--names", hosts}));
 }
 
 }  // namespace

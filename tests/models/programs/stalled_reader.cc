@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "models/programs/training_options.h"
-#include "models/train/verdict.h"
+#include "models/train/agreement.h"
 
 int main(int argc, char** argv) {
   using namespace dtrun::models;
