@@ -263,6 +263,12 @@ void HostAgents::Beat() {
   }
 }
 
+bool HostAgents::SomeHostIsSilent() const {
+  return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& host) {
+    return host->remote && !host->gone && Clock::now() - host->heard > plan_.host_timeout / 3;
+  });
+}
+
 void HostAgents::ContinueStopped() {
   for (const auto& host : hosts_)
     if (!host->gone && !host->done) host->stopped_process.Look(host->process);

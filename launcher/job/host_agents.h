@@ -70,6 +70,9 @@ class HostAgents {
   size_t lost_host() const { return losses_.front().host; }
   /// The job goes on without it.
   void SpareLostHost();
+  /// A host has not answered for several signs of life: what is known of its ranks is not up to
+  /// date.
+  bool SomeHostIsSilent() const;
   /// Continues agents, or what leads to them, that something else has stopped.
   void ContinueStopped();
 

@@ -186,6 +186,7 @@ class Job {
           ") was stopped by a signal from outside, and was continued"));
     agents_->ContinueStopped();
     if (options_.servers > 0 || ended_ || supervisor_.interruption() != 0) return;
+    if (agents_->SomeHostIsSilent()) return;
     const std::vector<ExitRecord> records = agents_->records();
     if (auto verdict = rank_watch_.Judge(records, MonotonicNs())) return End(*std::move(verdict));
     if (rank_watch_.EngineHangs(records, MonotonicNs())) return EndHangingEngine(records);

@@ -115,7 +115,23 @@ void RemoveStaleFolders(const std::string& base) {
   }
 }
 
-[[noreturn]] void Keep(const std::string& folder, int pipe) {
+// Reads the processes that the owner names, to the end of the owner. An agent on another host is
+// continued when something has stopped it: nobody else there would.
+pid_t LastUser(int pipe, bool continues_owner) {
+  StoppedHelper owner;
+  pid_t user = 0;
+  for (;;) {
+    pollfd ready = {pipe, POLLIN, 0};
+    if (continues_owner && poll(&ready, 1, 1000) == 0) {
+      owner.Look(getppid());
+      continue;
+    }
+    const ssize_t got = read(pipe, &user, sizeof user);
+    if (got == 0 || (got < 0 && errno != EINTR)) return user;
+  }
+}
+
+[[noreturn]] void Keep(const std::string& folder, int pipe, bool continues_owner) {
   prctl(PR_SET_NAME, "dtrun-keeper");
   setsid();  // the terminal's Ctrl-C is not for the keeper
   // Nor what a service manager or a scheduler sends to every process of a job.
@@ -124,12 +140,7 @@ void RemoveStaleFolders(const std::string& base) {
   const int null = open("/dev/null", O_RDWR);
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, stream);
   close(null);
-  pid_t user = 0;
-  for (;;) {
-    const ssize_t got = read(pipe, &user, sizeof user);
-    if (got == 0 || (got < 0 && errno != EINTR)) break;
-  }
-  if (user > 0) WaitUntilGone(user);
+  if (const pid_t user = LastUser(pipe, continues_owner); user > 0) WaitUntilGone(user);
   close(pipe);  // each level of folders takes an open file, and few may be allowed
   RemoveFolders(folder);
   _exit(0);
@@ -170,7 +181,7 @@ JobFolder::JobFolder(const std::string& base, const std::string& name) : path_(P
   }
   if (keeper_ == 0) {
     close(ends[1]);
-    Keep(path_, ends[0]);
+    Keep(path_, ends[0], !name.empty());
   }
   close(ends[0]);
   pipe_ = ends[1];

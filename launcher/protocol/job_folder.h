@@ -14,8 +14,10 @@ namespace dtrun::launcher {
 /// run while it is made: one thread, no child yet.
 class JobFolder {
  public:
-  /// The folder PathOf(base, name); "", or a name that is taken: one by chance. Throws LaunchError
-  /// kUnavailable when `base` does not take a folder, kInternal for want of a process.
+  /// The folder PathOf(base, name); "", or a name that is taken: one by chance. With a name, the
+  /// owner is an agent on another host, and the keeper continues it when something has stopped it.
+  /// Throws LaunchError kUnavailable when `base` does not take a folder, kInternal for want of a
+  /// process.
   explicit JobFolder(const std::string& base, const std::string& name = "");
   ~JobFolder();
   JobFolder(const JobFolder&) = delete;

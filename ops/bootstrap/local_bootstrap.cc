@@ -28,7 +28,7 @@ using State = LocalFrameReader::State;
 constexpr uint64_t kMostBytes = 16 << 20;  // of one rank's part
 constexpr size_t kMostStrangers = 64;      // connections beside those of ranks
 constexpr std::chrono::milliseconds kFirstPause{1}, kLongestPause{50};
-constexpr std::chrono::seconds kHubsWord{2};
+constexpr std::chrono::seconds kHubsWord{2}, kLeastWarning{1};
 
 // The number of a frame: of kGreeting the rank, of kError the ErrorCode.
 enum Kind : uint32_t { kGreeting, kAllHere, kPart, kAll, kError };
@@ -344,7 +344,7 @@ class Spoke : public Bootstrap {
   std::vector<std::string> AllGather(const std::string& bytes) override {
     CheckLength(bytes);
     const Deadline deadline = Clock::now() + meeting_.timeout;
-    warning_ = Clock::now() + meeting_.warning_after;
+    WarnLater();
     if (!SendFrame(
             hub_.socket.get(), {kPart, meeting_.rank, bytes}, deadline,
             NameOf(hub_rank_, hub_.process)))
@@ -363,9 +363,12 @@ class Spoke : public Bootstrap {
             std::move(socket),
             LocalFrameReader{(kMostBytes + sizeof(uint64_t)) * static_cast<uint64_t>(meeting.size)},
             process} {
-    warning_ = Clock::now() + meeting.warning_after;
+    WarnLater();
     if (meeting.rank_of) hub_rank_ = meeting.rank_of(process).value_or(-1);
   }
+
+  // A hub that runs answers within this time, however soon the user wants to be warned.
+  void WarnLater() { warning_ = Clock::now() + std::max(meeting_.warning_after, kLeastWarning); }
 
   // Nothing where the hub is gone. Throws what it has failed of.
   std::optional<LocalFrame> Receive(Deadline deadline) {

@@ -98,7 +98,7 @@ fi
 until [ -e $STOPPED ]; do sleep 0.02; done
 exec tests/ranks/misbehave kind)";
 
-TEST_CASE("a rank that is stopped in Init is named by those that it does not answer") {
+TEST_CASE("a rank that is stopped in Init is named, by dtrun, which knows that it is stopped") {
   const dtrun::testing::TemporaryFolder folder;
   const CommandResult result = Local(
       "3", {"sh", "-c", kStopsInInit},
@@ -106,8 +106,11 @@ TEST_CASE("a rank that is stopped in Init is named by those that it does not ans
        {"DTRUN_STALL_WARNING_S", "1"},
        {"STOPPED", folder.path() + "/stopped"}});
   CAPTURE(result.out, result.err);
-  CHECK_THAT(result.err, Contains("warning: waiting for 1 s for rank 0 (process "));
-  CHECK_THAT(result.out, Contains("waited 2 s for rank 0 (process "));
+  CHECK(result.exit_code == 76);
+  CHECK_THAT(
+      result.err,
+      Contains("dtrun: warning: ranks 0-2 have been waiting in Init for 1 s\n") &&
+          Contains("dtrun: rank 0 on localhost has been stopped by a signal for 2 s (pid "));
   CHECK_THAT(result.out + result.err, !Contains("rank -1"));
 }
 
