@@ -213,31 +213,35 @@ class Mpirun final : public LaunchEngine {
         " without MPI_Finalize; Open MPI then ended the job",
         exit_code == kDaemonLost ? "Open MPI's daemon" : "",
         Unexplained(exit_code, hosts, events),
-        FirstRank(events, kKilled, base::RankCount(hosts))};
+        First(events, kKilled, '1', base::RankCount(hosts)),
+        std::max(First(events, kLost, '0', static_cast<int>(hosts.size()) + 1), 0)};
   }
 
  private:
   static constexpr const char* kProcess = "] ACTIVATE PROC [[";
   static constexpr const char* kAborts = " STATE CALLED ABORT ";
   static constexpr const char* kKilled = " STATE ABORTED BY SIGNAL ";
+  static constexpr const char* kLost = " STATE COMMUNICATION FAILURE ";
   static constexpr int kToldToEnd = 1;  // what mpirun ends with after SIGTERM, SIGINT or SIGHUP
 
-  // The rank of the event's process, "[[4695,1],7]"; negative: a daemon, or no rank.
-  static int RankIn(std::string_view event) {
+  // The number of the event's process, "[[4695,1],7]", in its job: 0 is that of the daemons, 1 that
+  // of the ranks. -1: it is of the other job.
+  static int NumberIn(std::string_view event, char job_number) {
     const size_t begin = event.find(kProcess) + std::string_view(kProcess).size();
-    const size_t job = event.find(',', begin), rank = event.find("],", begin);
-    if (job == std::string_view::npos || rank == std::string_view::npos || event[job + 1] == '0')
+    const size_t job = event.find(',', begin), number = event.find("],", begin);
+    if (job == std::string_view::npos || number == std::string_view::npos ||
+        event[job + 1] != job_number)
       return -1;
-    const size_t end = event.find(']', rank + 2);
+    const size_t end = event.find(']', number + 2);
     return static_cast<int>(
-        base::ParseInteger(std::string(event.substr(rank + 2, end - rank - 2))).value_or(-1));
+        base::ParseInteger(std::string(event.substr(number + 2, end - number - 2))).value_or(-1));
   }
 
-  // The rank of the first such event; -1: there is none.
-  static int FirstRank(const std::string& events, const char* state, int ranks) {
+  // The process of the first such event; -1: there is none.
+  static int First(const std::string& events, const char* state, char job_number, int count) {
     for (const std::string& event : base::Split(events, '\n')) {
-      const int rank = event.find(state) != std::string::npos ? RankIn(event) : -1;
-      if (rank >= 0 && rank < ranks) return rank;
+      const int number = event.find(state) != std::string::npos ? NumberIn(event, job_number) : -1;
+      if (number >= 0 && number < count) return number;
     }
     return -1;
   }
@@ -245,7 +249,7 @@ class Mpirun final : public LaunchEngine {
   // MPI_Abort makes mpirun end all ranks alike.
   static Verdict Unexplained(
       int exit_code, const std::vector<base::HostSlots>& hosts, const std::string& events) {
-    const int rank = FirstRank(events, kAborts, base::RankCount(hosts));
+    const int rank = First(events, kAborts, '1', base::RankCount(hosts));
     if (rank >= 0) {
       const std::string& host = hosts[static_cast<size_t>(base::HostOfRank(hosts, rank))].name;
       return {

@@ -263,9 +263,16 @@ void HostAgents::Beat() {
   }
 }
 
+std::string HostAgents::SilentAtEnd() const {
+  for (const auto& host : hosts_)
+    if (host->remote && host->ready && !host->done && !host->gone)
+      return Text("host ", host->name, " was lost: it did not answer at the end of the job");
+  return "";
+}
+
 bool HostAgents::SomeHostIsSilent() const {
   return std::any_of(hosts_.begin(), hosts_.end(), [&](const auto& host) {
-    return host->remote && !host->gone && Clock::now() - host->heard > plan_.host_timeout / 3;
+    return host->remote && !host->gone && Clock::now() - host->heard > plan_.host_timeout / 6;
   });
 }
 

@@ -66,6 +66,8 @@ class HostAgents {
   std::string lost() const { return losses_.empty() ? "" : losses_.front().why; }
   /// The connection to a host that ended while agents gave their last words; "": none did.
   const std::string& lost_at_end() const { return lost_at_end_; }
+  /// A host that did not give its last words in time; "": all did.
+  std::string SilentAtEnd() const;
   /// The number of that host.
   size_t lost_host() const { return losses_.front().host; }
   /// The job goes on without it.

@@ -342,10 +342,15 @@ class Job {
   // Ranks fail because a host is lost, but not by a signal such as SIGKILL.
   Verdict JudgeRanks(int engine_code) const {
     const EngineEnd engine = plan_.call.engine->Explain(engine_code, plan_.call.placement, events_);
-    const Verdict verdict = JudgeFailure(story_.records, engine_code, plan_.call.placement, engine);
+    const int daemon_host = HostOfDaemon(engine.daemon, OnThisMachine(plan_.call.placement));
+    const Verdict verdict =
+        JudgeFailure(story_.records, engine_code, plan_.call.placement, engine, daemon_host);
     const std::string lost = agents_->lost().empty() ? agents_->lost_at_end() : agents_->lost();
     const ExitRecord* culprit = RecordOf(story_, verdict.culprit);
     const bool killed = culprit != nullptr && culprit->end == RankEnd::kSignaled;
+    // mpirun may notice before dtrun that a host is out of reach.
+    if (const std::string silent = agents_->SilentAtEnd(); culprit == nullptr && !silent.empty())
+      return {static_cast<int>(ExitCode::kUnavailable), silent};
     if (lost.empty() || killed) return verdict;
     return {static_cast<int>(ExitCode::kUnavailable), lost};
   }

@@ -168,9 +168,15 @@ std::optional<ExitRecord> KilledWrapper(
 
 }  // namespace
 
+int HostOfDaemon(int daemon, const std::vector<bool>& here) {
+  for (size_t host = 0; host < here.size(); ++host)
+    if (!here[host] && --daemon == 0) return static_cast<int>(host);
+  return -1;
+}
+
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts, const EngineEnd& engine) {
+    const std::vector<base::HostSlots>& hosts, const EngineEnd& engine, int daemon_host) {
   const auto culprit = Earliest(records, [&](const ExitRecord& record) {
     return HasFailed(record) && !record.spared && !IsVictim(record, engine_code);
   });
@@ -204,13 +210,14 @@ Verdict JudgeFailure(
         return is_silent(record) && record.rank == engine.first_lost;
       }))
     silent = first;
-  if (silent && !engine.lost_daemon.empty())
+  if (silent && !engine.lost_daemon.empty()) {
+    const int host = daemon_host >= 0 ? daemon_host : base::HostOfRank(hosts, silent->rank);
     return {
         static_cast<int>(ExitCode::kInternal),
         Text(
-            engine.lost_daemon, " on ",
-            hosts[static_cast<size_t>(base::HostOfRank(hosts, silent->rank))].name,
+            engine.lost_daemon, " on ", hosts[static_cast<size_t>(host)].name,
             " was lost; its ranks were ended")};
+  }
   if (silent && engine_code == 128 + SIGKILL)
     return BlameGone(silent->rank, RankAndHost(silent->rank, hosts));
   return engine.unexplained;

@@ -134,14 +134,19 @@ struct EngineEnd {
   std::string lost_daemon;  ///< the code says that this, on another host, was lost; "": it does not
   Verdict unexplained;      ///< all other cases
   int first_lost = -1;      ///< the rank whose process the engine saw killed first; -1: not known
+  /// The daemon that the engine lost first: its number among the other hosts, from 1; 0: not known.
+  int daemon = 0;
 };
+
+/// The host of such a daemon; `here`: the hosts that are this machine. -1: there is none.
+int HostOfDaemon(int daemon, const std::vector<bool>& here);
 
 /// Who failed first. `engine_code`, not 0, is the exit code of the program that started the ranks,
 /// and `engine` what it means; `hosts` the placement; ranks that never started have no record.
-/// Ranks that were ended because of the first one are not counted.
+/// Ranks that were ended because of the first one are not counted. `daemon_host`: HostOfDaemon.
 Verdict JudgeFailure(
     const std::vector<ExitRecord>& records, int engine_code,
-    const std::vector<base::HostSlots>& hosts, const EngineEnd& engine);
+    const std::vector<base::HostSlots>& hosts, const EngineEnd& engine, int daemon_host = -1);
 
 /// What dtrun_rank ends with, as mpirun would, where its program has called dtrun's Init and ended
 /// with code 0 without Shutdown.

@@ -158,6 +158,22 @@ TEST_CASE("a wrapper that was killed alone outweighs what survivors make of it")
   CHECK(Judge({gone, survivor}, 1).message == "rank 0 on h1 exited with code 1");
 }
 
+TEST_CASE("a lost daemon is named by the host that mpirun lost first") {
+  const Records gone = {
+      {0, RankEnd::kRunning, 0, 9}, {1, RankEnd::kRunning, 0, 8}, {2, RankEnd::kRunning, 0, 9}};
+  const std::string events =
+      "[h0:1] [[4695,0],0] ACTIVATE PROC [[4695,0],1] STATE COMMUNICATION FAILURE AT oob.c:1086\n"
+      "[h0:1] [[4695,0],0] ACTIVATE PROC [[4695,0],2] STATE COMMUNICATION FAILURE AT oob.c:1086\n";
+  const EngineEnd end = FindLaunchEngine("mpirun")->Explain(205, kHosts, events);
+  CHECK(end.daemon == 1);
+  CHECK(HostOfDaemon(1, {false, false}) == 0);
+  CHECK(HostOfDaemon(1, {true, false}) == 1);
+  CHECK(HostOfDaemon(0, {true, false}) == -1);
+  CHECK(HostOfDaemon(2, {true, false}) == -1);
+  CHECK_THAT(JudgeFailure(gone, 205, kHosts, end, 0).message, Contains("daemon on h1 was lost"));
+  CHECK_THAT(JudgeFailure(gone, 205, kHosts, end).message, Contains("daemon on h2 was lost"));
+}
+
 TEST_CASE("a job of which no rank was seen did not start") {
   CHECK(Judge({}, 1).exit_code == 69);
   CHECK(Judge({}, 255).exit_code == 69);
