@@ -1,4 +1,4 @@
-#include "bench/network_products.h"
+#include "bench/onednn_floor.h"
 
 #include <dtrun/error.h>
 

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "bench/network_products.h"
 #include "models/layers/builder.h"
 #include "models/onednn/onednn.h"
 

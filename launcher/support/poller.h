@@ -1,9 +1,13 @@
 #ifndef DTRUN_LAUNCHER_SUPPORT_POLLER_H_
 #define DTRUN_LAUNCHER_SUPPORT_POLLER_H_
 
+#include <poll.h>
+
 #include <chrono>
 #include <functional>
 #include <map>
+#include <utility>
+#include <vector>
 
 namespace dtrun::launcher {
 
@@ -13,7 +17,9 @@ class Poller {
   /// `events` and what the callback gets are those of poll(2). One watch per descriptor: another
   /// one replaces it; with no events it only learns of POLLHUP and POLLERR. A callback may watch
   /// and forget.
-  void Watch(int file, short events, std::function<void(short)> callback);
+  void Watch(int file, short events, std::function<void(short)> callback) {
+    watches_[file] = {events, std::move(callback)};
+  }
   void Forget(int file) { watches_.erase(file); }
 
   /// Waits for something to be ready, `timeout` at most (negative: without end), and calls back.
@@ -26,6 +32,19 @@ class Poller {
   };
   std::map<int, Entry> watches_;
 };
+
+inline void Poller::Wait(std::chrono::milliseconds timeout) {
+  std::vector<pollfd> files;
+  for (const auto& [file, entry] : watches_) files.push_back({file, entry.events, 0});
+  if (poll(files.data(), files.size(), static_cast<int>(timeout.count())) <= 0) return;
+  for (const pollfd& ready : files) {
+    if (ready.revents == 0) continue;
+    const auto entry = watches_.find(ready.fd);
+    if (entry == watches_.end()) continue;  // another callback forgot it
+    const std::function<void(short)> callback = entry->second.callback;
+    callback(ready.revents);
+  }
+}
 
 }  // namespace dtrun::launcher
 
