@@ -1,10 +1,9 @@
-#include "bench/onednn_floor.h"
-
 #include <dtrun/error.h>
 
 #include <cstdint>
 #include <variant>
 
+#include "bench/onednn_floor.h"
 #include "models/layers/registry.h"
 #include "models/layers/window.h"
 
