@@ -214,13 +214,14 @@ class Mpirun final : public LaunchEngine {
         exit_code == kDaemonLost ? "Open MPI's daemon" : "",
         Unexplained(exit_code, hosts, events),
         First(events, kKilled, '1', base::RankCount(hosts)),
-        std::max(First(events, kLost, '0', static_cast<int>(hosts.size()) + 1), 0)};
+        LostDaemon(events, static_cast<int>(hosts.size()))};
   }
 
  private:
   static constexpr const char* kProcess = "] ACTIVATE PROC [[";
   static constexpr const char* kAborts = " STATE CALLED ABORT ";
   static constexpr const char* kKilled = " STATE ABORTED BY SIGNAL ";
+  static constexpr const char* kUnreached = " STATE FAILED TO START ";
   static constexpr const char* kLost = " STATE COMMUNICATION FAILURE ";
   static constexpr int kToldToEnd = 1;  // what mpirun ends with after SIGTERM, SIGINT or SIGHUP
 
@@ -244,6 +245,12 @@ class Mpirun final : public LaunchEngine {
       if (number >= 0 && number < count) return number;
     }
     return -1;
+  }
+
+  // Its connection to mpirun has ended, or the ssh that leads to it.
+  static int LostDaemon(const std::string& events, int hosts) {
+    const int lost = First(events, kLost, '0', hosts + 1);
+    return std::max(lost > 0 ? lost : First(events, kUnreached, '0', hosts + 1), 0);
   }
 
   // MPI_Abort makes mpirun end all ranks alike.

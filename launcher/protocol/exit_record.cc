@@ -218,6 +218,12 @@ Verdict JudgeFailure(
             engine.lost_daemon, " on ", hosts[static_cast<size_t>(host)].name,
             " was lost; its ranks were ended")};
   }
+  if (daemon_host >= 0)
+    return {
+        static_cast<int>(ExitCode::kUnavailable),
+        Text(
+            "the connection to ", hosts[static_cast<size_t>(daemon_host)].name,
+            " was lost; the ranks were ended")};
   if (silent && engine_code == 128 + SIGKILL)
     return BlameGone(silent->rank, RankAndHost(silent->rank, hosts));
   return engine.unexplained;

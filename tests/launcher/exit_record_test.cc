@@ -158,6 +158,18 @@ TEST_CASE("a wrapper that was killed alone outweighs what survivors make of it")
   CHECK(Judge({gone, survivor}, 1).message == "rank 0 on h1 exited with code 1");
 }
 
+TEST_CASE("an ssh of mpirun's that was killed is a connection that was lost") {
+  const Records gone = {
+      {0, RankEnd::kRunning, 0, 9}, {1, RankEnd::kRunning, 0, 8}, {2, RankEnd::kRunning, 0, 9}};
+  const std::string events =
+      "[h1:1] [[4695,0],0] ACTIVATE PROC [[4695,0],1] STATE FAILED TO START AT plm_rsh.c:1\n";
+  const EngineEnd end = FindLaunchEngine("mpirun")->Explain(9, kHosts, events);
+  CHECK(end.daemon == 1);
+  const Verdict verdict = JudgeFailure(gone, 9, kHosts, end, HostOfDaemon(1, {true, false}));
+  CHECK(verdict.exit_code == 69);
+  CHECK(verdict.message == "the connection to h2 was lost; the ranks were ended");
+}
+
 TEST_CASE("a lost daemon is named by the host that mpirun lost first") {
   const Records gone = {
       {0, RankEnd::kRunning, 0, 9}, {1, RankEnd::kRunning, 0, 8}, {2, RankEnd::kRunning, 0, 9}};

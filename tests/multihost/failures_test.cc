@@ -128,6 +128,23 @@ TEST_CASE("a host that is switched off ends the job") {
   CHECK_THAT(result.err, Contains("h2"));
 }
 
+TEST_CASE("an ssh that is killed, dtrun's or mpirun's, is a host that was lost") {
+  if (Skipped()) return;
+  const auto [killed, message] = GENERATE(table<std::string, std::string>({
+      {"*dtrun_agent*", "dtrun: host h2 was lost: its agent is gone, or the connection to it\n"},
+      {"*dtrun_daemon*", "dtrun: the connection to h2 was lost; the ranks were ended\n"},
+  }));
+  CAPTURE(killed);
+  const CommandResult result = Run(ScriptOnHosts(
+      kJob +
+      "sh -c 'echo up; exec sleep 60' >/run/up & job=$!; "
+      "until [ $(grep -c up /run/up) = 2 ]; do sleep 0.05; done; "
+      "for p in $(pgrep -x ssh); do case $(ps -o args= -p $p) in " +
+      killed + ") kill -9 $p;; esac; done; wait $job"));
+  CHECK(result.exit_code == 69);
+  CHECK_THAT(result.err, Contains(message));
+}
+
 TEST_CASE("killing dtrun, or interrupting it, leaves nothing on any host") {
   if (Skipped()) return;
   const std::string signal = GENERATE("KILL", "INT", "TERM");
