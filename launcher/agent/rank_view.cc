@@ -1,3 +1,6 @@
+// The library leaves a note while a rank is in Init, and renames the note when the rank has joined.
+// The note names the process, whose state /proc shows.
+
 #include "launcher/agent/rank_view.h"
 
 #include <nlohmann/json.hpp>

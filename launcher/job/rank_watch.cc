@@ -1,3 +1,7 @@
+// A rank waits in Init from the moment at which its agent sees its note. The wait is hopeless when
+// another rank has ended well, and over when the program's own limit has passed: then a stopped
+// rank is to blame, else the first that has not come. A stopped rank has the same limit anywhere.
+
 #include "launcher/job/rank_watch.h"
 
 #include <algorithm>
