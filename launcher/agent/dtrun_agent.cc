@@ -256,7 +256,7 @@ class Agent {
           connection, welcome, reads ? std::vector<int>{input_->reader()} : std::vector<int>{});
       if (reads) input_->CloseReader();
       if (stopped_) SignalGroupOf(wrapper.process, SIGSTOP);
-      if (terminating_) PassToWrappers({FrameType::kTerminate});
+      send(connection, told_.data(), told_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     } else if (frame.type == FrameType::kTakes && wrapper.rank >= 0) {
       dtrun_.Send({FrameType::kNoticed, wrapper.rank, frame.body});
     } else if (frame.type == FrameType::kProgram && wrapper.rank >= 0) {
@@ -311,15 +311,17 @@ class Agent {
     wrappers_.erase(connection);
   }
 
+  // Those that have not said hello are told after their welcome.
   void PassToWrappers(const Frame& frame) {
     const std::string bytes = Encode(frame);
+    told_ += bytes;
     for (const auto& [connection, wrapper] : wrappers_)
-      send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (wrapper.rank >= 0)
+        send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   // A stopped program takes its SIGTERM only when it goes on.
   void Terminate() {
-    terminating_ = true;
     stopped_ = false;
     PassToWrappers({FrameType::kTerminate});
     for (const auto& [connection, wrapper] : wrappers_) SignalGroupOf(wrapper.process, SIGCONT);
@@ -379,7 +381,8 @@ class Agent {
   RankStreams streams_{poller_, [this](Frame frame) { dtrun_.Send(frame); }};
   std::unique_ptr<RankInput> input_;  // of rank 0
   StoppedHelper stopped_daemon_;
-  bool stopped_ = false, terminating_ = false, dtrun_is_gone_ = false;
+  bool stopped_ = false, dtrun_is_gone_ = false;
+  std::string told_;  // to all wrappers, encoded
   std::chrono::steady_clock::time_point looked_ = {};
   bool ending_ = false, send_flights_ = false, send_traces_ = false, done_ = false;
   milliseconds host_timeout_{0};  // without a word of dtrun's, it is gone; 0: never

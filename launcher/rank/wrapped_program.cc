@@ -112,8 +112,9 @@ bool ObeyWhileItRuns(pid_t program, RankLink& link) {
   const int ended = static_cast<int>(syscall(SYS_pidfd_open, program, 0));
   if (ended < 0) return terminated;
   Notice notice(link);
-  for (pollfd files[] = {{ended, POLLIN, 0}, {link.file(), POLLIN, 0}}; files[0].revents == 0;) {
-    poll(files, 2, notice.waiting() ? kLookAgainMs : -1);
+  // What came with the agent's welcome was read with it.
+  for (pollfd files[] = {{ended, POLLIN, 0}, {link.file(), POLLIN, POLLIN}}; files[0].revents == 0;
+       poll(files, 2, notice.waiting() ? kLookAgainMs : -1)) {
     notice.Tick();
     if (files[1].revents == 0) continue;
     const std::optional<std::vector<Frame>> frames = link.Hear();

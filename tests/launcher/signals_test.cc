@@ -178,6 +178,33 @@ TEST_CASE("a rank that goes on when another has saved is named, exit code 76") {
   CHECK(LineCount(result.err) == 2);  // its pid and the time, and of rank 0 nothing
 }
 
+// A wrapper is one connection to the agent; this one has not said yet which rank it is.
+TEST_CASE("a rank still on its way when the job is ended hears nothing before its welcome") {
+  const DtrunTest test;
+  Subprocess dtrun(test.Line(
+      {"-np", "1", "python3", "-uc",
+       R"(
+import os, signal, socket
+wrapper = socket.socket(socket.AF_UNIX)
+wrapper.connect(f"\0dtrun.{os.environ['DTRUN_JOB']}.0")
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(True))
+print("up")
+while not told:
+    signal.pause()
+wrapper.settimeout(0.2)
+try:
+    print("heard", wrapper.recv(100))
+except TimeoutError:
+    print("heard nothing")
+)"}));
+  REQUIRE(dtrun.WaitForLines(1));
+  dtrun.Signal(SIGTERM);
+  const CommandResult result = dtrun.Wait();
+  CHECK(result.exit_code == 143);
+  CHECK(result.out == "up\nheard nothing\n");
+}
+
 TEST_CASE("a signal that nohup ignores does not end the job") {
   TwoRanks job(kUnaware, {}, {"sh", "-c", "trap '' HUP; exec \"$@\"", "sh"});
   job.dtrun.Signal(SIGHUP);
