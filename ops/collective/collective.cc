@@ -271,6 +271,16 @@ std::string List(const uint64_t* counts, int size) {
   return base::Join(texts, ", ");
 }
 
+// That of rank `rank` in a whole that lies by rank.
+Range PartOf(Range whole, const Counts& counts, int rank, int size) {
+  if (counts.empty()) {
+    const uint64_t each = whole.count / static_cast<uint64_t>(size);
+    return {each * static_cast<uint64_t>(rank), each};
+  }
+  const auto own = counts.begin() + rank;
+  return {std::accumulate(counts.begin(), own, uint64_t{0}), *own};
+}
+
 }  // namespace
 
 Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
@@ -286,6 +296,20 @@ bool UsesInput(const Collective& collective, int rank) {
 
 bool UsesOutput(const Collective& collective, int rank) {
   return Contains(TraitsOf(collective.kind).outputs, rank == collective.root);
+}
+
+Range SentTo(const Collective& collective, int rank, int size, int destination) {
+  if (!UsesInput(collective, rank) || !UsesOutput(collective, destination)) return {};
+  const Range whole = {0, collective.input.count};
+  if (TraitsOf(collective.kind).input != Layout::kByRank) return whole;
+  return PartOf(whole, collective.send_counts, destination, size);
+}
+
+Range ReceivedFrom(const Collective& collective, int rank, int size, int source) {
+  if (!UsesInput(collective, source) || !UsesOutput(collective, rank)) return {};
+  const Range whole = {0, collective.output.count};
+  if (TraitsOf(collective.kind).output != Layout::kByRank) return whole;
+  return PartOf(whole, collective.receive_counts, source, size);
 }
 
 int DeviceOf(const Collective& collective, int rank) {

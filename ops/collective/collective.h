@@ -89,6 +89,17 @@ int DeviceOf(const Collective& collective, int rank);
 /// The stream that a collective on a GPU is enqueued into.
 void* StreamOf(const Collective& collective, int rank);
 
+/// A run of elements.
+struct Range {
+  uint64_t begin = 0, count = 0;
+};
+
+/// Of kinds that only move data, as the caller alone knows them: what rank `rank` of `size` sends to
+/// `destination`, as elements of its input, and what it gets from `source`, as elements of its
+/// output. Only of checked ones.
+Range SentTo(const Collective& collective, int rank, int size, int destination);
+Range ReceivedFrom(const Collective& collective, int rank, int size, int source);
+
 /// How `rows` rows are dealt to `size` ranks: the first rows % size ranks get one row more. In
 /// elements, `row_elements` to a row.
 Counts DealRows(uint64_t rows, uint64_t row_elements, int size);
@@ -104,11 +115,6 @@ struct Called {
   const Call* call = nullptr;
   const uint64_t* sends = nullptr;
   const uint64_t* receives = nullptr;
-};
-
-/// A run of elements.
-struct Range {
-  uint64_t begin = 0, count = 0;
 };
 
 /// The calls of all ranks: whether they fit together, and what then goes where.

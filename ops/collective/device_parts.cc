@@ -317,16 +317,8 @@ bool HasSteps(CollectiveKind kind) {
     case CollectiveKind::kBroadcast:
     case CollectiveKind::kAllGather:
     case CollectiveKind::kBarrier: return true;
-    case CollectiveKind::kAllToAll:
-    case CollectiveKind::kGather:
-    case CollectiveKind::kScatter:
-    case CollectiveKind::kSend:
-    case CollectiveKind::kReceive:
-    case CollectiveKind::kReduceUpdate:
-    case CollectiveKind::kReduceUpdateGather:
-    case CollectiveKind::kShutdown: return false;
+    default: return false;
   }
-  return false;
 }
 
 std::vector<Step> PlanSteps(const TwoLevels& levels, const Collective& collective) {

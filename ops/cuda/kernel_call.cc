@@ -45,10 +45,6 @@ DType DTypeOf(const Collective& c, int rank) {
   return UsesInput(c, rank) ? c.input.dtype : c.output.dtype;
 }
 
-Counts Resolved(const Counts& counts, size_t size, uint64_t each) {
-  return counts.empty() ? Counts(size, each) : counts;
-}
-
 class Planner {
  public:
   Planner(const Collective& collective, int rank, int size, uint32_t most_blocks)
@@ -75,7 +71,6 @@ class Planner {
 
  private:
   uint64_t element() const { return SizeOf(DTypeOf(c_, rank_)); }
-  size_t Size() const { return static_cast<size_t>(size_); }
 
   // `bytes`: known to all ranks alike.
   void SetBlocks(uint64_t bytes) {
@@ -83,12 +78,8 @@ class Planner {
     plan_.blocks = static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 1, most_blocks_));
   }
 
-  void Deal(Piece* pieces, const Counts& counts) const {
-    uint64_t begin = 0;
-    for (size_t r = 0; r < counts.size(); ++r) {
-      pieces[r] = {begin * element(), counts[r] * element()};
-      begin += counts[r];
-    }
+  Piece PieceOf(Range elements) const {
+    return {elements.begin * element(), elements.count * element()};
   }
 
   void PlanReduction() {
@@ -115,11 +106,10 @@ class Planner {
       args.wanted = {0, rank_ == c_.root ? bytes : 0};
     } else {
       args.target = Target::kOwn;
-      Piece pieces[kMostRanks] = {};
       const Counts own =
           c_.send_counts.empty() ? DealRows(c_.input.count, 1, size_) : c_.send_counts;
-      Deal(pieces, own);
-      args.share = args.wanted = pieces[rank_];
+      const uint64_t before = std::accumulate(own.begin(), own.begin() + rank_, uint64_t{0});
+      args.share = args.wanted = PieceOf({before, own[static_cast<size_t>(rank_)]});
     }
     plan_.input_is_read = bytes > 0;
     plan_.output_is_written = bytes > 0 && (args.target == Target::kAll ||
@@ -137,53 +127,27 @@ class Planner {
 
   void PlanMoves() {
     CollectiveArgs& args = plan_.args;
-    const auto own = static_cast<size_t>(rank_), root = static_cast<size_t>(c_.root);
-    switch (c_.kind) {
-      case CollectiveKind::kBroadcast: {
-        const Piece whole = {0, c_.input.bytes()};
-        args.same_for_all = 1;
-        if (own == root) std::fill_n(args.sends, size_, whole);
-        // What a rank brings for itself lies where it belongs.
-        args.sends[own].bytes = 0;
-        if (own != root) args.receives[root] = whole;
-        SetBlocks(work_ = whole.bytes);
-        break;
-      }
-      case CollectiveKind::kAllGather: {
-        const Counts counts = Resolved(c_.receive_counts, Size(), c_.input.count);
-        args.same_for_all = 1;
-        std::fill_n(args.sends, size_, Piece{0, c_.input.bytes()});
-        Deal(args.receives, counts);
-        SetBlocks(work_ = *std::max_element(counts.begin(), counts.end()) * element());
-        break;
-      }
-      case CollectiveKind::kAllToAll:
-        Deal(args.sends, Resolved(c_.send_counts, Size(), c_.input.count / Size()));
-        Deal(args.receives, Resolved(c_.receive_counts, Size(), c_.output.count / Size()));
-        CheckCounts();
-        break;
-      case CollectiveKind::kGather:
-        args.sends[root] = {0, c_.input.bytes()};
-        if (own == root) Deal(args.receives, Resolved(c_.receive_counts, Size(), c_.input.count));
-        CheckCounts();
-        break;
-      case CollectiveKind::kScatter:
-        if (own == root) Deal(args.sends, Resolved(c_.send_counts, Size(), c_.output.count));
-        args.receives[root] = {0, c_.output.bytes()};
-        CheckCounts();
-        break;
-      default: break;  // a barrier
-    }
-    for (size_t r = 0; r < Size(); ++r) {
-      if (r != own) args.most = std::max(args.most, args.sends[r].bytes);
+    for (int r = 0; r < size_; ++r) {
+      args.sends[r] = PieceOf(SentTo(c_, rank_, size_, r));
+      args.receives[r] = PieceOf(ReceivedFrom(c_, rank_, size_, r));
+      if (r != rank_) args.most = std::max(args.most, args.sends[r].bytes);
     }
     plan_.input_is_read = args.most > 0;
+    if (base::TraitsOf(c_.kind).does != base::CollectiveTraits::Does::kMove) return;
+    if (c_.kind == CollectiveKind::kBroadcast || c_.kind == CollectiveKind::kAllGather) {
+      args.same_for_all = 1;
+      work_ = PieceOf({0, c_.input.count}).bytes;
+      for (int r = 0; r < size_; ++r) work_ = std::max(work_, args.receives[r].bytes);
+      SetBlocks(work_);
+    } else {
+      CheckCounts();
+    }
   }
 
   // What goes from one rank to another is known to these two alone.
   void CheckCounts() {
     plan_.args.checks_counts = 1;
-    plan_.args.piece_bytes = kStageBytes / Size() / 16 * 16;
+    plan_.args.piece_bytes = kStageBytes / static_cast<uint64_t>(size_) / 16 * 16;
     plan_.blocks = std::min(most_blocks_, 32u);
     work_ = std::max(c_.input.bytes(), c_.output.bytes());
   }
@@ -214,7 +178,7 @@ uint64_t SignatureOf(const Collective& c, int rank, int size) {
   } else if (c.kind == CollectiveKind::kBroadcast) {
     digest.Add(c.input.count);
   } else if (c.kind == CollectiveKind::kAllGather) {
-    digest.Add(Resolved(c.receive_counts, static_cast<size_t>(size), c.input.count));
+    for (int r = 0; r < size; ++r) digest.Add(ReceivedFrom(c, rank, size, r).count);
   }
   return digest.value();
 }

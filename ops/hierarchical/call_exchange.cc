@@ -223,16 +223,6 @@ void AppendTables(std::string& text, const Collective& collective) {
   Append(text, collective.receive_counts.data(), 8 * collective.receive_counts.size());
 }
 
-bool BringsInput(const Collective& collective, int rank) {
-  switch (collective.kind) {
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kShutdown: return false;
-    case CollectiveKind::kBroadcast:
-    case CollectiveKind::kScatter: return rank == collective.root;
-    default: return true;
-  }
-}
-
 void PointToTables(Called& called, const char* tables, int size) {
   const auto* counts = reinterpret_cast<const uint64_t*>(tables);
   if ((called.call->tables & Call::kSends) != 0) {
@@ -251,7 +241,7 @@ std::string MakeRecord(const Group& group, const Collective& collective) {
   Append(record, &call, sizeof call);
   if (TablesFit(call, size)) AppendTables(record, collective);
   const Buffer& input = collective.input;
-  if (BringsInput(collective, group.rank) && InputFits(call, size, input.bytes())) {
+  if (UsesInput(collective, group.rank) && InputFits(call, size, input.bytes())) {
     Append(record, input.data, input.bytes());
   }
   record.resize(sizeof call + PayloadBytes(size));

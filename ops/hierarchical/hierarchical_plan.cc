@@ -411,15 +411,7 @@ std::unique_ptr<Plan> MakePlan(Group& group, const Collective& whole, const Call
     case CollectiveKind::kAllGather:
       if (IsSmallGather(group, whole, calls)) break;
       return std::make_unique<AllGatherPlan>(group, whole, calls);
-    case CollectiveKind::kAllToAll:
-    case CollectiveKind::kGather:
-    case CollectiveKind::kScatter:
-    case CollectiveKind::kBarrier:
-    case CollectiveKind::kSend:
-    case CollectiveKind::kReceive:
-    case CollectiveKind::kReduceUpdate:
-    case CollectiveKind::kReduceUpdateGather:
-    case CollectiveKind::kShutdown: break;
+    default: break;
   }
   return std::make_unique<FlatPlan>(whole);
 }

@@ -202,7 +202,8 @@ class NcclGroup : public DeviceGroup {
   void Send(const Buffer& part, int to);
   void Receive(const Buffer& part, int from);
   void CopyOwn(const Buffer& to, const Buffer& from);
-  Buffer PartOf(const Buffer& whole, const Counts& counts, int r) const;
+  Buffer PartTo(const Collective& c, int destination) const;  // of the input
+  Buffer PartFrom(const Collective& c, int source) const;     // of the output
   Counts SharesOf(const Collective& collective) const;
   // NCCL sees one operation in all that `start` starts.
   void AsOne(const std::function<void()>& start);
@@ -419,18 +420,18 @@ void NcclGroup::Receive(const Buffer& part, int from) {
 }
 
 void NcclGroup::CopyOwn(const Buffer& to, const Buffer& from) {
+  if (to.count == 0) return;
   gpu::CopyOnDevice(gpu::AddressOf(to.data), gpu::AddressOf(from.data), to.bytes(), stream_.get());
 }
 
-// Part `r` of a buffer that holds parts of all ranks.
-Buffer NcclGroup::PartOf(const Buffer& whole, const Counts& counts, int r) const {
-  if (counts.empty()) {
-    const uint64_t each = whole.count / static_cast<uint64_t>(size_);
-    return whole.Slice(each * static_cast<uint64_t>(r), each);
-  }
-  uint64_t begin = 0;
-  for (int s = 0; s < r; ++s) begin += counts[static_cast<size_t>(s)];
-  return whole.Slice(begin, counts[static_cast<size_t>(r)]);
+Buffer NcclGroup::PartFrom(const Collective& c, int source) const {
+  const Range part = ReceivedFrom(c, rank_, size_, source);
+  return c.output.Slice(part.begin, part.count);
+}
+
+Buffer NcclGroup::PartTo(const Collective& c, int destination) const {
+  const Range part = SentTo(c, rank_, size_, destination);
+  return c.input.Slice(part.begin, part.count);
 }
 
 void NcclGroup::Broadcast(const Buffer& from, const Buffer& to, int root) {
@@ -456,36 +457,24 @@ void NcclGroup::Move(const Collective& c) {
       }
       return AsOne([&] {
         for (int r = 0; r < size_; ++r) {
-          const Buffer part = PartOf(c.output, c.receive_counts, r);
+          const Buffer part = PartFrom(c, r);
           Broadcast(r == rank_ ? c.input : part, part, r);
         }
       });
-    case CollectiveKind::kAllToAll:
-      CopyOwn(PartOf(c.output, c.receive_counts, rank_), PartOf(c.input, c.send_counts, rank_));
-      return AsOne([&] {
-        for (int r = 0; r < size_; ++r) {
-          Send(PartOf(c.input, c.send_counts, r), r);
-          Receive(PartOf(c.output, c.receive_counts, r), r);
-        }
-      });
-    case CollectiveKind::kGather:
-      if (rank_ != c.root) return Send(c.input, c.root);
-      CopyOwn(PartOf(c.output, c.receive_counts, rank_), c.input);
-      return AsOne([&] {
-        for (int r = 0; r < size_; ++r) Receive(PartOf(c.output, c.receive_counts, r), r);
-      });
-    case CollectiveKind::kScatter:
-      if (rank_ != c.root) return Receive(c.output, c.root);
-      CopyOwn(c.output, PartOf(c.input, c.send_counts, rank_));
-      return AsOne([&] {
-        for (int r = 0; r < size_; ++r) Send(PartOf(c.input, c.send_counts, r), r);
-      });
     case CollectiveKind::kSend: return Send(c.input, c.root);
     case CollectiveKind::kReceive: return Receive(c.output, c.root);
-    default:
-      throw Error(
-          ErrorCode::kUnavailable, Text(NameOf(c.kind), ": nccl has no such operation on a GPU"));
+    default: break;
   }
+  if (base::TraitsOf(c.kind).does != base::CollectiveTraits::Does::kMove)
+    throw Error(
+        ErrorCode::kUnavailable, Text(NameOf(c.kind), ": nccl has no such operation on a GPU"));
+  CopyOwn(PartFrom(c, rank_), PartTo(c, rank_));
+  AsOne([&] {
+    for (int r = 0; r < size_; ++r) {
+      Send(PartTo(c, r), r);
+      Receive(PartFrom(c, r), r);
+    }
+  });
 }
 
 // ---- how a group comes to be
