@@ -245,6 +245,18 @@ std::string HostAgents::Silent() const {
   return base::Join(silent.empty() ? without_routes : silent, ", ");
 }
 
+std::string HostAgents::Without(const std::set<std::string>& addresses) const {
+  std::vector<std::string> without;
+  for (const auto& host : hosts_) {
+    const auto& own = survey_.hosts()[static_cast<size_t>(host->number)].interfaces;
+    const bool known = std::any_of(own.begin(), own.end(), [&](const Interface& interface) {
+      return addresses.contains(interface.address);
+    });
+    if (host->remote && !known) without.push_back(host->name);
+  }
+  return base::Join(without, ", ");
+}
+
 void HostAgents::Beat() {
   for (const auto& host : hosts_) {
     if (!host->remote || !host->ready || host->gone) continue;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +60,9 @@ class HostAgents {
   const std::vector<HostNetworks>& networks() const { return survey_.hosts(); }
   /// The hosts that have not answered yet.
   std::string Silent() const;
+
+  /// The other hosts none of whose addresses is among `addresses`, separated by commas.
+  std::string Without(const std::set<std::string>& addresses) const;
 
   /// Sends and checks signs of life. Called every `host_timeout / 4` or more often.
   void Beat();

@@ -149,18 +149,23 @@ class Job {
       if (*limit != Clock::time_point::max()) *limit += stopped;
   }
 
+  std::string WhyNotStarted() const {
+    std::vector<std::string> words = {
+        Text("not all ranks had started after ", options_.start_timeout_s, " s (--start-timeout)")};
+    const std::string hosts = agents_->Without(AddressesConnectedTo(supervisor_.process()));
+    const LaunchEngine& engine = *plan_.call.engine;
+    if (!hosts.empty())
+      words.push_back(Text(engine.program(), " has no connection to its daemon on ", hosts));
+    if (!engine.more_words().empty()) words.push_back(engine.more_words());
+    return base::Join(words, "; ");
+  }
+
   // Open MPI starts no rank before it has reached all hosts.
   void CheckTime() {
     const bool started =
         static_cast<int>(agents_->records().size()) >= base::RankCount(plan_.call.placement);
     if (started) start_by_ = Clock::time_point::max();
-    if (Clock::now() > start_by_)
-      End(
-          {static_cast<int>(ExitCode::kUnavailable),
-           Text(
-               "not all ranks had started after ", options_.start_timeout_s, " s (--start-timeout)",
-               plan_.call.engine->more_words().empty() ? "" : "; ",
-               plan_.call.engine->more_words())});
+    if (Clock::now() > start_by_) End({static_cast<int>(ExitCode::kUnavailable), WhyNotStarted()});
     if (Clock::now() > end_by_)
       End(
           {static_cast<int>(ExitCode::kTimeout),

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 
 #include "base/text.h"
 
@@ -103,6 +104,31 @@ namespace {
 uint32_t Mask(int bits) { return bits == 0 ? 0 : ~uint32_t{0} << (32 - bits); }
 
 }  // namespace
+
+// A line of net/tcp: "0: 0100007F:1F90 0200000A:D431 01 ... INODE ...", an address as its bytes lie
+// in memory, 01 for a connection.
+std::set<std::string> AddressesConnectedTo(pid_t process) {
+  const std::filesystem::path folder = Text("/proc/", process);
+  std::set<std::string> sockets, addresses;
+  std::error_code error;
+  std::filesystem::directory_iterator file(folder / "fd", error), none;
+  for (; !error && file != none; file.increment(error)) {
+    std::error_code closed;
+    sockets.insert(std::filesystem::read_symlink(file->path(), closed));
+  }
+  std::ifstream table(folder / "net/tcp");
+  for (std::string line; std::getline(table, line);) {
+    constexpr size_t kRemote = 2, kState = 3, kInode = 9;
+    std::vector<std::string> fields;
+    std::istringstream stream(line);
+    for (std::string field; stream >> field;) fields.push_back(field);
+    if (fields.size() <= kInode || fields[kState] != "01") continue;
+    if (!sockets.contains(Text("socket:[", fields[kInode], "]"))) continue;
+    const auto bytes = static_cast<uint32_t>(std::strtoul(fields[kRemote].c_str(), nullptr, 16));
+    addresses.insert(Ipv4Text(ntohl(bytes)));
+  }
+  return addresses;
+}
 
 std::optional<uint32_t> Ipv4(const std::string& address) {
   in_addr bits;

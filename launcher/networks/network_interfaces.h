@@ -1,9 +1,12 @@
 #ifndef DTRUN_LAUNCHER_NETWORKS_NETWORK_INTERFACES_H_
 #define DTRUN_LAUNCHER_NETWORKS_NETWORK_INTERFACES_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +46,9 @@ InterfaceKind KindOf(const std::string& folder, const std::string& name);
 
 /// Those of this machine that are up, one entry for each IPv4 address.
 std::vector<Interface> OwnInterfaces();
+
+/// The IPv4 addresses to which `process`, one of this user's, has TCP connections.
+std::set<std::string> AddressesConnectedTo(pid_t process);
 
 /// A number for an IPv4 address, whose bits compare; nothing for any other text.
 std::optional<uint32_t> Ipv4(const std::string& address);
