@@ -112,6 +112,7 @@ class Agent {
     if (stopped_ || now - looked_ < kBetweenLooks) return;
     looked_ = now;
     if (daemon_ > 0) stopped_daemon_.Look(daemon_);
+    left_overs_.Look(daemon_);
     for (auto& [connection, wrapper] : wrappers_) {
       if (wrapper.rank < 0 || wrapper.ended) continue;
       if (auto state = wrapper.view.Look())
@@ -271,6 +272,7 @@ class Agent {
 
   void SayEnded(Wrapper& wrapper, const json& told) {
     wrapper.ended = true;
+    left_overs_.Look(daemon_);
     std::error_code ignored;
     json body = {
         {"end", told.at("end")},
@@ -337,6 +339,8 @@ class Agent {
   void KillRanks() {
     for (const auto& [connection, wrapper] : wrappers_) SignalGroupOf(wrapper.process, SIGKILL);
     KillProcessesOf(job_);
+    left_overs_.Look(daemon_);
+    left_overs_.Kill();
   }
 
   // Whatever keeps a stream open without being of the job any more is not waited for long.
@@ -381,6 +385,7 @@ class Agent {
   RankStreams streams_{poller_, [this](Frame frame) { dtrun_.Send(frame); }};
   std::unique_ptr<RankInput> input_;  // of rank 0
   StoppedHelper stopped_daemon_;
+  LeftOvers left_overs_;  // of the daemon
   bool stopped_ = false, dtrun_is_gone_ = false;
   std::string told_;  // to all wrappers, encoded
   std::chrono::steady_clock::time_point looked_ = {};

@@ -44,6 +44,23 @@ void KillProcessesOf(const std::string& job) {
   }
 }
 
+void LeftOvers::Look(pid_t process) {
+  std::erase_if(starts_, [](const auto& known) {
+    const auto view = ViewProcess(known.first);
+    return !view || view->start != known.second;
+  });
+  if (process <= 0) return;
+  for (const pid_t found : DescendantsOf(process))
+    if (const auto view = ViewProcess(found)) starts_[found] = view->start;
+}
+
+void LeftOvers::Kill() const {
+  for (const auto& [process, start] : starts_) {
+    const auto view = ViewProcess(process);
+    if (view && view->start == start) kill(process, SIGKILL);
+  }
+}
+
 namespace {
 
 using nlohmann::json;

@@ -2,10 +2,11 @@
 // place (orte_launch_agent). It becomes orted, with
 //
 // - the job's folder on that host for its files, FOLDER in the folder for temporary files, which
-// the
-//   agent of the host has made: orted's own choice has a name that everybody can guess;
-// - dtrun_listen.so, so that it listens in NETWORKS alone; "-": wherever it likes.
+//   the agent of the host has made: orted's own choice has a name that everybody can guess;
+// - dtrun_listen.so, so that it listens in NETWORKS alone; "-": wherever it likes;
+// - what its ranks leave behind as its children, so that the agent can find it.
 
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -81,6 +82,7 @@ int Main(char** words) {
   if (!PutFilesIn(folder.data(), command))
     return Fail("mpirun has not said where its files are", ExitCode::kInternal);
   if (networks != "-") Preload(networks);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
   execvp(command[0], command);
   return Fail(
       Text("Open MPI's ", command[0], " cannot be run: ", std::strerror(errno)),

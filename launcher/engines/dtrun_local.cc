@@ -121,7 +121,8 @@ class Ranks {
   void Reap() {
     int status = 0;
     for (pid_t child; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
-      std::erase(processes_, child);
+      // Others are what a rank has left behind.
+      if (std::erase(processes_, child) == 0) continue;
       // A worker's wrapper that was killed: dtrun goes on without that rank.
       if (spared_.erase(child) > 0 && WIFSIGNALED(status)) continue;
       const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

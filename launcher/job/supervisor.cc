@@ -57,6 +57,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
   // mpirun told to end takes its ranks with it, those of other hosts too, and cleans up.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
+  // What ranks leave behind becomes its child, so that their agent finds it there.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
   const int null = open("/dev/null", O_RDWR);
   dup2(null, STDIN_FILENO);
   dup2(messages >= 0 ? messages : null, STDERR_FILENO);

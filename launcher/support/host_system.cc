@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 
 #include "base/text.h"
 #include "launcher/support/launch_error.h"
@@ -46,8 +47,28 @@ std::optional<ProcessView> ViewProcess(pid_t process) {
   if (process <= 0 || name_end == std::string::npos || stat.size() < name_end + 4)
     return std::nullopt;
   const std::string state = stat.substr(name_end + 2);
-  const std::string parent = state.substr(2, state.find(' ', 2) - 2);
-  return ProcessView{state[0], static_cast<pid_t>(base::ParseInteger(parent).value_or(-1))};
+  constexpr size_t kState = 3, kParent = 4, kStart = 22;  // counted from one, as proc(5) does
+  const std::vector<std::string> fields = base::Split(state, ' ');
+  if (fields.size() <= kStart - kState) return std::nullopt;
+  const auto number = [&](size_t field) {
+    return base::ParseInteger(fields[field - kState]).value_or(-1);
+  };
+  return ProcessView{
+      state[0], static_cast<pid_t>(number(kParent)), static_cast<uint64_t>(number(kStart))};
+}
+
+std::vector<pid_t> DescendantsOf(pid_t process) {
+  std::vector<pid_t> found = {process};
+  for (size_t i = 0; i < found.size(); ++i) {
+    std::error_code error;
+    std::filesystem::directory_iterator task(Text("/proc/", found[i], "/task"), error), none;
+    for (; !error && task != none; task.increment(error)) {
+      std::istringstream children(ReadFileOfSystem(task->path() / "children").value_or(""));
+      for (pid_t child; children >> child;) found.push_back(child);
+    }
+  }
+  found.erase(found.begin());
+  return found;
 }
 
 bool StoppedHelper::Look(pid_t process) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace dtrun::launcher {
 
@@ -18,12 +19,16 @@ std::optional<std::string> ReadFileOfSystem(const std::string& path);
 struct ProcessView {
   char state = 'X';  ///< R, S, D, Z (has ended), T (stopped), t (stopped by a debugger) ...
   pid_t parent = -1;
+  uint64_t start = 0;  ///< in ticks since the host was booted: no later process of the same id
 
   bool running() const { return state != 'Z' && state != 'X'; }
   bool stopped() const { return state == 'T' || state == 't'; }
 };
 /// Nothing when there is no such process.
 std::optional<ProcessView> ViewProcess(pid_t process);
+
+/// What comes from `process`: its children, theirs, and so on.
+std::vector<pid_t> DescendantsOf(pid_t process);
 
 /// Continues a helper process of dtrun's own, or Open MPI's, that something else has stopped: the
 /// job would wait for it for ever.

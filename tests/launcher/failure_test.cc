@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "base/text.h"
 #include "tests/launcher/process_test.h"
@@ -210,6 +211,23 @@ TEST_CASE("a helper that something has stopped goes on, and so does the job") {
       (result.err.find(" was stopped by a signal from outside, and was continued\n") !=
        std::string::npos) == (helper == "engine"));
   CHECK(test.temp.Entries().empty());
+}
+
+TEST_CASE("what a rank leaves behind ends with the job, and by its own end nothing") {
+  const DtrunTest test = {.launcher = AnyLauncher()};
+  const CommandResult ended =
+      test.RunScript(2, "[ $RANK = 0 ] && { (sleep 0.2; exit 3) & exit 0; }; sleep 1; echo done");
+  CHECK(ended.exit_code == 0);
+  CHECK(ended.out == "done\n");
+  const CommandResult left = test.RunScript(1, "env -i setsid sleep 600 & echo $!");
+  CHECK(kill(std::stoi(left.out), 0) != 0);
+
+  Subprocess dtrun(test.Line({"-np", "1", "sh", "-c", "env -i setsid sleep 600 & echo $!; wait"}));
+  REQUIRE(dtrun.WaitForLines(1));
+  const ProcessWatch child(std::stoi(dtrun.out()));
+  std::this_thread::sleep_for(1s);
+  dtrun.Signal(SIGKILL);
+  CHECK(child.Ends(5s));
 }
 
 TEST_CASE("dtrun does not wait for a keeper that was killed, and leaves nothing") {

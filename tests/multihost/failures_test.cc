@@ -96,6 +96,21 @@ TEST_CASE("a host without Open MPI is named, and no other") {
                            "denied; expected the Open MPI of the host where dtrun was started\n"));
 }
 
+TEST_CASE("a host on which Open MPI's daemon hangs is named when the time to start is over") {
+  if (Skipped()) return;
+  const CommandResult result = Run(ScriptOnHosts(
+      "ssh h2 'printf \"#!/bin/sh\\nexec sleep 600\\n\" >$TMPDIR/hangs; chmod +x $TMPDIR/hangs; "
+      "mount --bind $TMPDIR/hangs $(readlink -f $(command -v orted))'; exec launcher/dtrun "
+      "--start-timeout 5 -H h1:1,h2:1,h3:1 echo started",
+      {"--names", "h1,h2,h3"}));
+  CHECK(result.exit_code == 69);
+  CHECK(result.out == "");
+  CHECK_THAT(
+      result.err, Contains("dtrun: not all ranks had started after 5 s (--start-timeout); mpirun "
+                           "has no connection to its daemon on h2; --verbose shows what Open MPI "
+                           "says\n"));
+}
+
 TEST_CASE("a rank that is killed on another host is named with host and signal") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
@@ -158,6 +173,19 @@ TEST_CASE("killing dtrun, or interrupting it, leaves nothing on any host") {
       "ssh h2 'ls -d $TMPDIR/dtrun.* /dev/shm/dtrun.* 2>/dev/null | wc -l'"));
   CAPTURE(signal, result.err);
   CHECK(result.out == "1\n1\n0\n0\n0\n0\n");
+}
+
+TEST_CASE(
+    "what a rank leaves on any host, with a session and an environment of its own, is ended") {
+  if (Skipped()) return;
+  const std::string left = "env -i setsid bash -c \"exec -a left-over sleep 600\" & ";
+  const std::string counts = "for h in h1 h2; do ssh $h 'pgrep -fc \"^left-ove[r]\"'; done; ";
+  const CommandResult ended = Run(ScriptOnHosts(kJob + "sh -c '" + left + "sleep 0.5'; " + counts));
+  CHECK(ended.out == "0\n0\n");
+  const CommandResult killed = Run(ScriptOnHosts(
+      kJob + "sh -c '" + left + "sleep 600' & sleep 3; " + counts + "kill -KILL $!; sleep 2; " +
+      counts));
+  CHECK(killed.out == "1\n1\n0\n0\n");
 }
 
 TEST_CASE("a killed daemon of Open MPI on another host ends the job, is named and leaves nothing") {
