@@ -30,11 +30,13 @@ std::optional<std::string> RankView::Look() {
   stopped_wrapper_.Look(wrapper_);
   in_init_ = ReadNote(base::InitNote(note_));
   joined_ = joined_ || (!in_init_ && ReadNote(base::JoinedNote(note_)));
+  // Killed while it was stopped, it has been stopped to its end.
   const std::optional<ProcessView> process = ViewProcess(process_);
+  if (process && process->running()) stopped_ = process->stopped();
   const nlohmann::json body = {
       {"init", in_init_},
       {"joined", joined_},
-      {"stopped", process && process->stopped()},
+      {"stopped", stopped_},
       {"timeout_s", timeout_s_},
       {"warning_s", warning_s_}};
   std::string text = body.dump();

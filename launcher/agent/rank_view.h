@@ -30,7 +30,7 @@ class RankView {
   std::string note_;  // ShutdownNote
   pid_t wrapper_ = -1, process_ = -1;
   StoppedHelper stopped_wrapper_ = {};
-  bool in_init_ = false, joined_ = false;
+  bool in_init_ = false, joined_ = false, stopped_ = false;
   int timeout_s_ = 0, warning_s_ = 0;
   std::string told_;
 };

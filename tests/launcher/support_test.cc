@@ -1,7 +1,12 @@
+#include <signal.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "launcher/agent/rank_view.h"
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 #include "launcher/support/quoting.h"
@@ -15,6 +20,20 @@ using Words = std::vector<std::string>;
 const Words kDifficult = {"",      "a b",  "$(id)", "x'y\"z",   "n\nl",  "*",   "--",
                           "`id`",  "\\n",  "\t",    "\x01",     "!",     "~",   "#",
                           "a=b c", "'\n'", ":",     "\xc3\xa9", "{a,b}", "$'x'"};
+
+TEST_CASE("a rank that is killed while it is stopped was stopped to its end") {
+  const testing::TemporaryFolder folder;
+  const testing::Subprocess program({{"sleep", "600"}});
+  RankView view(folder.path(), 0, getpid());
+  view.SetProgram(program.pid());
+  CHECK_THAT(view.Look().value_or(""), Catch::Contains("\"stopped\":false"));
+  kill(program.pid(), SIGSTOP);
+  while (!ViewProcess(program.pid()).value().stopped()) std::this_thread::yield();
+  CHECK_THAT(view.Look().value_or(""), Catch::Contains("\"stopped\":true"));
+  kill(program.pid(), SIGKILL);
+  while (ViewProcess(program.pid()).value_or(ProcessView()).running()) std::this_thread::yield();
+  CHECK(view.Look() == std::nullopt);
+}
 
 TEST_CASE("bash reads quoted words back as they were") {
   std::string expected;
