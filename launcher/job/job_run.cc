@@ -314,6 +314,7 @@ class Job {
     const auto begin = Clock::now();
     while (!agents_->Done() && Clock::now() < std::max(begin, agents_->traced()) + kLastWords) {
       Wait(milliseconds(100));
+      agents_->Beat();
       agents_->ContinueStopped();
       CareForOutput();
     }

@@ -143,6 +143,18 @@ TEST_CASE("a host that is switched off ends the job") {
   CHECK_THAT(result.err, Contains("h2"));
 }
 
+TEST_CASE("a host that hears and is not heard is named after --host-timeout") {
+  if (Skipped()) return;
+  const CommandResult result = Run(ScriptOnHosts(
+      kJob +
+      "--host-timeout 4 --stall-timeout 60 sh -c 'echo up; sleep 600' >/run/out & "
+      "until [ \"$(grep -c up /run/out)\" = 2 ]; do sleep 0.05; done; "
+      "nsenter --net=/run/rig/h2/net ip neigh replace $(getent hosts h1 | cut -d' ' -f1) "
+      "lladdr 02:00:00:00:00:99 nud permanent dev eth0; wait $!; echo code $?"));
+  CHECK(result.out == "code 69\n");
+  CHECK_THAT(result.err, Contains("dtrun: host h2 was lost: nothing was heard of it for 4 s\n"));
+}
+
 TEST_CASE("an ssh that is killed, dtrun's or mpirun's, is a host that was lost") {
   if (Skipped()) return;
   const auto [killed, message] = GENERATE(table<std::string, std::string>({
