@@ -13,8 +13,8 @@
 namespace dtrun::base {
 
 /// Everything about the runtime that can be set, with its default. Each option `x` is read from the
-/// environment variable DTRUN_X and may be given to Init by name, which wins. docs/options.md
-/// describes them for users.
+/// environment variable DTRUN_X and may be given to Init by name, which wins.
+/// docs/reference/options.md describes them for users.
 struct Options {
   /// A gradient bucket is launched when it holds this much: small enough to overlap with the
   /// backward pass, large enough that the fixed cost of a collective does not count. 0: "auto", by

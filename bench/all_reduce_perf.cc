@@ -34,7 +34,7 @@ void PrintHeader(
     const PeerSettings& peer);
 void PrintRow(const Row& row);
 
-/// For programs: the names of docs/benchmarks.md. Without a peer its fields are null.
+/// For programs: the names of docs/reference/benchmarks.md. Without a peer its fields are null.
 nlohmann::json ToJson(const std::vector<Row>& rows);
 
 }  // namespace dtrun::bench

@@ -1,4 +1,4 @@
-// A trainer that goes on where it was stopped: docs/checkpoints.md shows pieces of it.
+// A trainer that goes on where it was stopped: docs/guides/checkpoints.md shows pieces of it.
 //
 //   dtrun -np 2 ./checkpoint [FOLDER] [STEPS]
 

@@ -107,7 +107,7 @@ typedef struct dtrun_topology {
 } dtrun_topology;
 
 typedef struct dtrun_option {
-  const char* name;  ///< as in docs/options.md, for example "bucket_bytes"
+  const char* name;  ///< as in docs/reference/options.md, for example "bucket_bytes"
   const char* value;
 } dtrun_option;
 

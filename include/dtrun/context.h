@@ -59,7 +59,7 @@ class [[nodiscard]] Context {
   /// whether operations overlap with the caller's own work (and if not, why), options.
   std::string description() const { return dtrun_context_description(handle_.get()); }
 
-  /// The value in use of an option of docs/options.md; none for an unknown name.
+  /// The value in use of an option of docs/reference/options.md; none for an unknown name.
   std::optional<std::string> option(const std::string& name) const {
     const char* value = dtrun_context_option(handle_.get(), name.c_str());
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
@@ -104,7 +104,7 @@ class [[nodiscard]] Context {
   Communicator world_;
 };
 
-/// Options by name, as in docs/options.md.
+/// Options by name, as in docs/reference/options.md.
 using Options = std::map<std::string, std::string>;
 
 namespace detail {
@@ -119,10 +119,10 @@ inline std::vector<dtrun_option> ToC(const Options& options) {
 }  // namespace detail
 
 /// Makes this process a rank of its job: collective over all processes that one launcher started,
-/// or that were started by hand on one host (docs/embedding.md: how ranks find each other). Started
-/// by nobody, it is a world of one and everything still works. `options` (see docs/options.md) win
-/// over the environment. Errors: kInvalidArgument (an option), kMismatch
-/// (ranks differ in version or options), kUnavailable, kTimeout, kSystem.
+/// or that were started by hand on one host (docs/guides/embedding.md: how ranks find each other).
+/// Started by nobody, it is a world of one and everything still works. `options` (see
+/// docs/reference/options.md) win over the environment. Errors: kInvalidArgument (an option),
+/// kMismatch (ranks differ in version or options), kUnavailable, kTimeout, kSystem.
 inline Context Init(const Options& options = {}) {
   const std::vector<dtrun_option> list = detail::ToC(options);
   dtrun_context* context = nullptr;

@@ -21,7 +21,7 @@ namespace dtrun::launcher {
 ///   hint: the kernel killed it for lack of memory: ...
 std::vector<std::string> FailureLines(const JobStory& story, bool show_last_lines);
 
-/// The file of --report-json: see docs/options.md.
+/// The file of --report-json: see docs/reference/options.md.
 std::string ReportJson(const JobStory& story);
 
 /// What is proved about why this rank's program ended: never a guess. `last_lines` are those that

@@ -27,7 +27,7 @@ namespace {
 
 using base::Text;
 
-// What dtrun says of ranks that disagree or stall; see docs/options.md.
+// What dtrun says of ranks that disagree or stall; see docs/reference/options.md.
 constexpr int kAbortCode = 76;
 
 ops::WireDType WireDTypeOf(const std::string& option) {

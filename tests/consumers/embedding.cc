@@ -1,6 +1,6 @@
-// The C++ of docs/embedding.md, which shows pieces of this file: a trainer with weights, gradients
-// and a backward pass of its own, as it becomes a rank. Its model is a chain of layers with y = w x
-// each, which learns y = 2 x.
+// The C++ of docs/guides/embedding.md, which shows pieces of this file: a trainer with weights,
+// gradients and a backward pass of its own, as it becomes a rank. Its model is a chain of layers
+// with y = w x each, which learns y = 2 x.
 #include <dtrun/dtrun.h>
 
 #include <cmath>

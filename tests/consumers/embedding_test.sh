@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2016 # Markdown's marks of code look like commands of the shell
-# Holds docs/embedding.md to its word: its code is that of programs which are built and run here, its commands are run, and
+# Holds docs/guides/embedding.md to its word: its code is that of programs which are built and run here, its commands are run, and
 # what its tables name exists.
 source tests/scripts/stories.sh
 source tests/consumers/installed.sh
 source scripts/lib/readme.sh
 install_and_move
 
-page=$tree/docs/embedding.md
+page=$tree/docs/guides/embedding.md
 programs=("$tree"/tests/consumers/*.cc "$tree"/tests/consumers/cmake/* "$tree"/tests/consumers/bazel/* "$tree"/examples/*.c*)
 
 build_and_run() { # build_and_run NAME EXPECTED-OF-TWO-RANKS
@@ -114,7 +114,7 @@ our_side_exists() {
         run "$prefix/bin/dtrun" --dry-run ${code#dtrun }
         expect_status 0
         ;;
-      DTRUN_* | wire_dtype) grep -qF "\`$code\`" "$tree/docs/options.md" || unmet "$code in docs/options.md" ;;
+      DTRUN_* | wire_dtype) grep -qF "\`$code\`" "$tree/docs/reference/options.md" || unmet "$code in docs/reference/options.md" ;;
       *) grep -qF -- "$code" compiled || unmet "'$code' in tests/consumers/migration.cc" ;;
     esac
   done 3< <(our_side)

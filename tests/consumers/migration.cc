@@ -1,5 +1,5 @@
-// Our side of the tables of docs/embedding.md: everything that stands there in C++ stands here too,
-// and is run.
+// Our side of the tables of docs/guides/embedding.md: everything that stands there in C++ stands
+// here too, and is run.
 #include <dtrun/dtrun.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// docs/options.md and the options of dtrun say the same.
+// docs/reference/options.md and the options of dtrun say the same.
 
 #include <algorithm>
 #include <catch2/catch.hpp>

@@ -6,8 +6,8 @@
 //   sh slurm      in a Slurm allocation; here, with the variables that Slurm would set
 //   sh gpu        on a machine with a GPU; tests/models/gpu runs these on the simulated one
 //   sh elsewhere  nowhere here: it takes Slurm itself, a cluster, or a machine for itself
-// docs/embedding.md is about an installed dtrun: tests/consumers runs its commands, and
-// docs/package.md about an archive: tests/scripts/package_test.sh runs them.
+// docs/guides/embedding.md is about an installed dtrun: tests/consumers runs its commands, and
+// docs/guides/package.md about an archive: tests/scripts/package_test.sh runs them.
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -82,7 +82,7 @@ TEST_CASE("the commands of the pages run and print what the pages show") {
 }
 
 TEST_CASE("the code of the page of checkpoints is that of its example") {
-  const std::string page = ReadText("docs/checkpoints.md");
+  const std::string page = ReadText("docs/guides/checkpoints.md");
   const std::string example = ReadText("examples/checkpoint.cc");
   const std::string begin = "```cpp\n", end = "```\n";
   int blocks = 0;
@@ -140,8 +140,8 @@ std::vector<std::string> CodesOf(const std::string& page) {
 }
 
 TEST_CASE("the page of the exit codes has those of the options' page, in that order") {
-  CHECK(CodesOf("docs/exit-codes.md").size() > 10);
-  CHECK(CodesOf("docs/exit-codes.md") == CodesOf("docs/options.md"));
+  CHECK(CodesOf("docs/reference/exit-codes.md").size() > 10);
+  CHECK(CodesOf("docs/reference/exit-codes.md") == CodesOf("docs/reference/options.md"));
 }
 
 }  // namespace

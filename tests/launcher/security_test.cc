@@ -1,5 +1,5 @@
-// What docs/security.md says of other users of this host, and of how the programs are built. What
-// they see of a job on several hosts: tests/multihost.
+// What docs/reference/security.md says of other users of this host, and of how the programs are
+// built. What they see of a job on several hosts: tests/multihost.
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// What other users of the hosts, and the network, see of a job: docs/security.md.
+// What other users of the hosts, and the network, see of a job: docs/reference/security.md.
 
 #include <catch2/catch.hpp>
 #include <string>

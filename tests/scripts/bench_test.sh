@@ -9,7 +9,7 @@ built_clone() {
   tool dpkg-query <<<"printf 'install ok installed'"
   tool apt-get <<<'exit 1'
   tool bazel <<<'exit 0'
-  mkdir -p bazel-bin/launcher docs
+  mkdir -p bazel-bin/launcher docs/reference
   touch broken
   cat >bazel-bin/launcher/dtrun <<'PY'
 #!/usr/bin/env python3
@@ -57,27 +57,27 @@ everything() {
     grep -qx "2 all_reduce_perf all_reduce $dtype baseline" calls || unmet "all_reduce of $dtype with the baseline"
   done
   expect_equal "$(sort calls | uniq -d)" ""
-  expect_equal "$(grep -c '^| [248] | ' docs/benchmarks.md)" $(((13 + 8 * 5 + 3 * 5) * 3))
-  grep -q '^| 2 | all_to_all | f32 | 4,096 | 5.1 us | 5.1 us | 11.2 us | 2.00 | 2.00 | 0.5 |$' docs/benchmarks.md ||
+  expect_equal "$(grep -c '^| [248] | ' docs/reference/benchmarks.md)" $(((13 + 8 * 5 + 3 * 5) * 3))
+  grep -q '^| 2 | all_to_all | f32 | 4,096 | 5.1 us | 5.1 us | 11.2 us | 2.00 | 2.00 | 0.5 |$' docs/reference/benchmarks.md ||
     unmet "a row of all_to_all"
-  grep -q '^| 8 | all_reduce | bf16 | 67,108,864 | 67.11 ms | 67.11 ms | - | - | - | 0.5 |$' docs/benchmarks.md ||
+  grep -q '^| 8 | all_reduce | bf16 | 67,108,864 | 67.11 ms | 67.11 ms | - | - | - | 0.5 |$' docs/reference/benchmarks.md ||
     unmet "a row without MPI"
-  grep -q "takes 0.81 us, 0.06 us of which" docs/benchmarks.md || unmet "the overhead"
+  grep -q "takes 0.81 us, 0.06 us of which" docs/reference/benchmarks.md || unmet "the overhead"
   # An instruction set that the CPU lacks is no column.
   expect_output "left out: this CPU has no avx512"
-  grep -qx '| type | bytes | baseline | avx2 | baseline, GB/s | avx2, GB/s |' docs/benchmarks.md || unmet "the head by instruction set"
-  grep -qx '| bf16 | 1,048,576 | 1.05 ms | 1.05 ms | 0.5 | 0.5 |' docs/benchmarks.md || unmet "a row by instruction set"
+  grep -qx '| type | bytes | baseline | avx2 | baseline, GB/s | avx2, GB/s |' docs/reference/benchmarks.md || unmet "the head by instruction set"
+  grep -qx '| bf16 | 1,048,576 | 1.05 ms | 1.05 ms | 0.5 | 0.5 |' docs/reference/benchmarks.md || unmet "a row by instruction set"
 }
 story "every operation is measured once on 2, 4 and 8 ranks and stands in the table" everything
 
 picture() {
   built_clone
-  printf '# Benchmarks\n\n## Measured\nold figures\n\n## Joining a job\nby hand\n\n## Training steps\nas well\n' >docs/benchmarks.md
+  printf '# Benchmarks\n\n## Measured\nold figures\n\n## Joining a job\nby hand\n\n## Training steps\nas well\n' >docs/reference/benchmarks.md
   run scripts/bench
-  expect_equal "$(tail -n 5 docs/benchmarks.md)" $'## Joining a job\nby hand\n\n## Training steps\nas well'
-  expect_equal "$(grep -c '^## Measured$' docs/benchmarks.md)" 1
-  grep -q "old figures" docs/benchmarks.md && unmet "that the old page is gone"
-  python3 - docs/benchmarks.svg <<'PY' || unmet "a plot in which everything lies inside"
+  expect_equal "$(tail -n 5 docs/reference/benchmarks.md)" $'## Joining a job\nby hand\n\n## Training steps\nas well'
+  expect_equal "$(grep -c '^## Measured$' docs/reference/benchmarks.md)" 1
+  grep -q "old figures" docs/reference/benchmarks.md && unmet "that the old page is gone"
+  python3 - docs/reference/benchmarks.svg <<'PY' || unmet "a plot in which everything lies inside"
 import sys
 import xml.etree.ElementTree as xml
 
@@ -105,12 +105,12 @@ story "the plot is an SVG whose lines and labels lie inside and apart, and what 
 failing() {
   built_clone
   echo "gather 4" >broken
-  echo "the old page" >docs/benchmarks.md
+  echo "the old page" >docs/reference/benchmarks.md
   run scripts/bench
   expect_status 1
   expect_output "1 measurements failed; nothing was written"
   expect_output "gather-f32-4: INVALID: other processes used more than 5 % of the CPU in three runs"
-  expect_equal "$(cat docs/benchmarks.md)" "the old page"
+  expect_equal "$(cat docs/reference/benchmarks.md)" "the old page"
   grep -qx "8 all_reduce_perf send_receive f32" calls || unmet "that the others were measured"
 
   # The next call makes what is missing.
@@ -119,7 +119,7 @@ failing() {
   run scripts/bench
   expect_status 0
   expect_equal "$(cat calls)" "4 all_reduce_perf gather f32"
-  grep -q '^| 4 | gather | ' docs/benchmarks.md || unmet "the page"
+  grep -q '^| 4 | gather | ' docs/reference/benchmarks.md || unmet "the page"
 }
 story "a measurement that does not count is named, and made by the next call" failing
 
@@ -132,7 +132,7 @@ quick() {
   expect_status 0
   expect_equal "$(wc -l <calls)" 46
   grep -q "^.scripts/bench --quick. on " out/benchmarks.md || unmet "that the page says how it was made"
-  [[ -e out/benchmarks.svg && ! -e docs/benchmarks.md ]] || unmet "the files in the folder given"
+  [[ -e out/benchmarks.svg && ! -e docs/reference/benchmarks.md ]] || unmet "the files in the folder given"
 }
 story "--quick measures everything as well, and never writes into docs/" quick
 

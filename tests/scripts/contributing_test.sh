@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What CONTRIBUTING.md and docs/architecture.md name is there: files, folders, links, labels and scripts.
+# What CONTRIBUTING.md and docs/internals/architecture.md name is there: files, folders, links, labels and scripts.
 source tests/scripts/stories.sh
 
 # The pages name files of the whole repository, so they are looked up there and not among the runfiles.
@@ -29,7 +29,7 @@ paths_of() { # paths_of PAGE
 paths_exist() {
   local page path missing="" count=0
   list_repository
-  for page in CONTRIBUTING.md docs/architecture.md; do
+  for page in CONTRIBUTING.md docs/internals/architecture.md; do
     while read -r path; do
       count=$((count + 1))
       is_there "$path" || missing+="$page: $path"$'\n'
@@ -41,7 +41,7 @@ paths_exist() {
 
 links_lead_somewhere() {
   local page link missing=""
-  for page in CONTRIBUTING.md docs/architecture.md; do
+  for page in CONTRIBUTING.md docs/internals/architecture.md; do
     while read -r link; do
       [[ -e $real/$(dirname "$page")/$link ]] || missing+="$page: $link"$'\n'
     done < <(grep -oE '\]\([^)#]+' "$real/$page" | sed 's/^](//' | grep -v '^https\?:')
@@ -66,7 +66,7 @@ labels_exist() {
       */...) [[ -n $(find "$real/$(sed 's,^//,,; s,/\.\.\.$,,' <<<"$label")" -name BUILD.bazel -print -quit) ]] || missing+="$label"$'\n' ;;
       *) label_is_there "$label" || missing+="$label"$'\n' ;;
     esac
-  done < <(grep -ohE '//[a-z_0-9]+[a-zA-Z_0-9/.:]*' "$real/CONTRIBUTING.md" "$real/docs/architecture.md")
+  done < <(grep -ohE '//[a-z_0-9]+[a-zA-Z_0-9/.:]*' "$real/CONTRIBUTING.md" "$real/docs/internals/architecture.md")
   ((count > 10)) || unmet "more than 10 labels, got $count"
   expect_equal "$missing" ""
 }

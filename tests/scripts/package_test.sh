@@ -155,7 +155,7 @@ gpu_check() {
   python3 -c 'import json; row = json.load(open("found.json"))["rows"][2]; assert row["result"]["ranks"] == 2, row'
 }
 
-# docs/package.md, in one shell as its reader has it. What it makes with scripts/package is made; of gpu_check some rows do.
+# docs/guides/package.md, in one shell as its reader has it. What it makes with scripts/package is made; of gpu_check some rows do.
 page() {
   local command commands
   source "$tree/scripts/lib/readme.sh"
@@ -163,7 +163,7 @@ page() {
   touch packages/nvidia/__init__.py
   export PYTHONPATH=$PWD/packages PYTHONDONTWRITEBYTECODE=1
   ln -s "$TEST_TMPDIR/made/clone/dist" dist
-  mapfile -t commands < <(readme_commands "$tree/docs/package.md")
+  mapfile -t commands < <(readme_commands "$tree/docs/guides/package.md")
   expect_equal "${commands[0]}" scripts/package
   expect_equal "${#commands[@]}" 8
   for command in "${commands[@]:1}"; do
@@ -221,7 +221,7 @@ story "it holds every program of its table, and those that gpu_check runs" compl
 story "programs take nothing but the C library from the system" own_libraries
 story "glibc 2.36 is new enough" glibc_version
 story "gpu_check runs from the archive" gpu_check
-story "the commands of docs/package.md run" page
+story "the commands of docs/guides/package.md run" page
 story "a trainer is built against it" trainer
 story "an archive that cannot be written is refused at once" again
 story "a program that links a library of NVIDIA's is refused" broken

@@ -57,7 +57,7 @@ std::vector<PageBlock> CommandBlocks(const std::string& path) {
 
 std::vector<std::string> PagesOf(const std::string& folder) {
   std::vector<std::string> pages;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
     if (entry.path().extension() == ".md") pages.push_back(entry.path());
   std::sort(pages.begin(), pages.end());
   return pages;

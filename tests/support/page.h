@@ -10,7 +10,7 @@ namespace dtrun::testing {
 /// A block of commands of a page in Markdown, and what the page shows of their output: the ```text
 /// block that follows, with nothing but a blank line between them.
 struct PageBlock {
-  std::string where;     ///< "docs/slurm.md:12"
+  std::string where;     ///< "docs/guides/slurm.md:12"
   std::string language;  ///< the words after the fence: "sh", "sh hosts"
   std::string commands;
   std::optional<std::string> output;

@@ -1,5 +1,5 @@
-// docs/formats.md: the code that it shows is the code below, and the Python that it shows reads
-// what that has written.
+// docs/reference/formats.md: the code that it shows is the code below, and the Python that it shows
+// reads what that has written.
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -18,7 +18,7 @@
 namespace dtrun::models {
 namespace {
 
-constexpr char kPage[] = "docs/formats.md",
+constexpr char kPage[] = "docs/reference/formats.md",
                kThisFile[] = "tests/models/formats/formats_page_test.cc";
 
 // A layer that multiplies: what dropout does to the ones that it keeps.

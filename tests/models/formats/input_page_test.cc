@@ -1,4 +1,4 @@
-// Holds docs/input.md to its word: its code is that of this file, which runs.
+// Holds docs/guides/input.md to its word: its code is that of this file, which runs.
 
 #include <dtrun/context.h>
 
@@ -79,7 +79,7 @@ std::string ReadFile(const char* path) {
 }
 
 TEST_CASE("the page's code is this file's") {
-  const std::string page = ReadFile("docs/input.md");
+  const std::string page = ReadFile("docs/guides/input.md");
   const std::string source = Squeezed(ReadFile("tests/models/formats/input_page_test.cc"));
   const std::string fence = "```c++\n";
   int blocks = 0;

@@ -1,4 +1,4 @@
-// What docs/gpu-training.md tells its readers to type, on the simulated GPU.
+// What docs/guides/gpu-training.md tells its readers to type, on the simulated GPU.
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace {
 TEST_CASE("the commands of the page of GPUs run and print what it shows") {
   const TemporaryFolder folder;
   int ran = 0;
-  for (const PageBlock& block : CommandBlocks("docs/gpu-training.md")) {
+  for (const PageBlock& block : CommandBlocks("docs/guides/gpu-training.md")) {
     if (block.language != "sh gpu") continue;
     Command command = {{"bash", "-c", ScriptOf(block, folder.path(), "models")}};
     // The commands run in a folder of their own.

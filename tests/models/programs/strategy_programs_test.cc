@@ -225,7 +225,7 @@ TEST_CASE("the programs are as short as the page says") {
     int lines = 0;
     for (std::string line; std::getline(source, line);) ++lines;
     CHECK(lines < 120);
-    std::ifstream page("docs/strategies.md");
+    std::ifstream page("docs/guides/strategies.md");
     const std::string text{std::istreambuf_iterator<char>(page), {}};
     CHECK_THAT(text, Contains("models/strategies/" + std::string(name) + ".cc"));
   }

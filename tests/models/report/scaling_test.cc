@@ -79,7 +79,7 @@ TEST_CASE("two runs on the same ranks, or on none, are refused") {
   CHECK(ScalingTable({}).empty());
 }
 
-// docs/scaling.md, "Examples that were not there".
+// docs/guides/scaling.md, "Examples that were not there".
 TEST_CASE("the published figure of eight GPUs shrinks to what they processed") {
   const auto run = [](int ranks, double published, uint64_t processed) {
     const double seconds = 60000 / published;  // that an epoch took
