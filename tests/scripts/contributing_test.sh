@@ -40,13 +40,25 @@ paths_exist() {
 }
 
 links_lead_somewhere() {
-  local page link missing=""
-  for page in CONTRIBUTING.md docs/internals/architecture.md; do
+  local page link missing="" count=0
+  while read -r page; do
     while read -r link; do
+      count=$((count + 1))
       [[ -e $real/$(dirname "$page")/$link ]] || missing+="$page: $link"$'\n'
-    done < <(grep -oE '\]\([^)#]+' "$real/$page" | sed 's/^](//' | grep -v '^https\?:')
-  done
+    done < <(grep -oE '\]\([^)# ]+[)#]' "$real/$page" | sed 's/^](//; s/.$//' | grep -v '^https\?:')
+  done < <(cd "$real" && printf '%s\n' ./*.md && find docs -name '*.md')
+  ((count > 100)) || unmet "more than 100 links, got $count"
   expect_equal "$missing" ""
+}
+
+# All pages are in the index, and the README fits two screens.
+pages_are_found() {
+  local page missing=""
+  while read -r page; do
+    grep -qF "](${page#docs/})" "$real/docs/index.md" || missing+="$page"$'\n'
+  done < <(cd "$real" && find docs -name '*.md' ! -name index.md)
+  expect_equal "$missing" ""
+  (($(wc -l <"$real/README.md") <= 100)) || unmet "a README of at most 100 lines"
 }
 
 # //a/b:c is a name in a/b/BUILD.bazel, or a file that lies there; names made by a loop are known by their end.
@@ -88,6 +100,7 @@ every_command_is_known() {
 
 story "every file and folder that the pages name is there" paths_exist
 story "every link of the pages leads to a file" links_lead_somewhere
+story "the index lists every page, and the README has at most 100 lines" pages_are_found
 story "every label that the pages name is in a BUILD file" labels_exist
 story "every recipe ends with the test that covers it" recipes_are_tested
 story "every block of commands calls bazel or a script" every_command_is_known
