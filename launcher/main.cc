@@ -154,7 +154,8 @@ int Main(const std::vector<std::string>& arguments) {
   const Request request = ReadRequest(arguments, surroundings);
   const Options& options = request.options;
   switch (options.action) {
-    case Action::kHelp: return Print(HelpText());
+    case Action::kHelp: return Print(HelpText(false));
+    case Action::kHelpAll: return Print(HelpText(true));
     case Action::kVersion: return Print(base::Text("dtrun ", base::kVersion, '\n'));
     case Action::kCompletion: return Print(BashCompletion(DoctorSpellings()));
     case Action::kCheckBuild: {

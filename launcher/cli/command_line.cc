@@ -23,35 +23,8 @@ using Words = std::vector<std::string>;
 // with its arguments, which nobody reads. CLI11 takes no option of one dash and several letters, so
 // -np is --np for it.
 
-class HelpFormatter : public CLI::Formatter {
- public:
-  explicit HelpFormatter(std::map<std::string, const OptionRow*> rows) : rows_(std::move(rows)) {
-    column_width(42);
-  }
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: dtrun -np N [OPTIONS] PROGRAM [ARGUMENTS...]\n"
-           "       dtrun doctor [OPTIONS] [PROGRAM]   looks whether a job could start\n";
-  }
-  std::string make_option_name(const CLI::Option* option, bool) const override {
-    return rows_.at(option->get_name())->spellings;
-  }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    const std::string value = rows_.at(option->get_name())->value;
-    return value.empty() ? "" : " " + value;
-  }
-  std::string make_option_desc(const CLI::Option* option) const override {
-    const OptionRow& row = *rows_.at(option->get_name());
-    const std::string initial = row.initial;
-    return initial.empty() || initial == "false" ? row.help
-                                                 : Text(row.help, " (default: ", initial, ")");
-  }
-
- private:
-  std::map<std::string, const OptionRow*> rows_;
-};
-
 struct Parser {
-  CLI::App app{"Starts a data-parallel job: N ranks of one program, on this host or on many."};
+  CLI::App app;
   std::map<const CLI::Option*, const OptionRow*> rows;
 
   Parser() {
@@ -60,12 +33,14 @@ struct Parser {
       const std::string spellings = base::Join(Spellings(row), ",");
       CLI::Option* option =
           TakesValue(row) ? app.add_option(spellings)->take_all() : app.add_flag(spellings);
-      rows[option->group(row.group)] = &row;
+      rows[option] = &row;
     }
   }
 };
 
 [[noreturn]] void RefuseUnknown(const std::string& word) {
+  if (const std::string replacement = ReplacementFor(word); !replacement.empty())
+    throw UsageError(Text("unknown option ", word, "; ", replacement));
   Words known;
   for (const OptionRow& row : OptionTable())
     for (const std::string& spelling : base::Split(row.spellings, ','))
@@ -176,8 +151,8 @@ Settings ReadConfig(const std::string& file, const Surroundings& surroundings) {
 bool NeedsProgram(Action action) { return action == Action::kRun || action == Action::kDryRun; }
 
 bool NeedsNothingElse(Action action) {
-  return action == Action::kHelp || action == Action::kVersion || action == Action::kCompletion ||
-         action == Action::kCheckBuild;
+  return action == Action::kHelp || action == Action::kHelpAll || action == Action::kVersion ||
+         action == Action::kCompletion || action == Action::kCheckBuild;
 }
 
 }  // namespace
@@ -193,7 +168,8 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
 }
 
 Request ReadRequest(const std::vector<std::string>& arguments, const Surroundings& surroundings) {
-  const CommandLine line = ParseCommandLine(arguments);
+  const bool asks = arguments.size() == 1 && arguments[0] == "help";
+  const CommandLine line = ParseCommandLine(asks ? Words{"--help"} : arguments);
   Request request;
   request.settings = MergeSettings(line.settings);
   request.options = UnderstandSettings(request.settings);
@@ -208,32 +184,70 @@ Request ReadRequest(const std::vector<std::string>& arguments, const Surrounding
   if (!request.options.json.empty() && request.options.action != Action::kDryRun)
     throw UsageError("--json belongs to --dry-run");
   if (line.program.empty() && NeedsProgram(request.options.action))
-    throw UsageError("the program to run is missing");
+    throw UsageError(
+        "the program to run is missing, as in dtrun -np 2 ./train; dtrun --help lists the options");
   return request;
 }
 
-std::string HelpText() {
-  Parser parser;
-  std::map<std::string, const OptionRow*> rows;
-  for (const auto& [option, row] : parser.rows) rows[option->get_name()] = row;
-  parser.app.formatter(std::make_shared<HelpFormatter>(rows));
-  std::string options = parser.app.help("dtrun");
-  for (size_t gap; (gap = options.find("\n\n\n")) != std::string::npos;) options.erase(gap, 1);
-  return options +
-         "The first word that is no option is the program; all that follows belongs to it.\n"
-         "Hosts come from -H or --hostfile, else from TF_CONFIG, else from a Slurm allocation;\n"
-         "otherwise all N ranks run on this host, however few CPUs it has, and -np is required.\n"
-         "Every rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, TF_CONFIG and, unless "
-         "you\n"
-         "set them, MASTER_ADDR, MASTER_PORT and OMP_NUM_THREADS.\n"
-         "\n"
-         "Exit code: 0; that of the first failing rank, or 128 + its signal; 2 for a wrong "
-         "command\n"
-         "line, configuration or host file; 69 when Open MPI or a host is missing; 73 when a "
-         "result\n"
-         "file cannot be written; 75 when the ranks were told to end and have saved; 76 when a\n"
-         "rank stalled or left early; 124 after --timeout; 126 and 127 when the program cannot be\n"
-         "run or found; 130, 143 and 129 when ended by Ctrl-C, SIGTERM and SIGHUP.\n";
+namespace {
+
+constexpr size_t kColumns = 80, kNames = 30;
+
+// The words of `text`, each line from `first` on, where the first one begins.
+std::string Wrapped(const std::string& text, size_t first) {
+  std::string lines;
+  size_t column = first;
+  for (const std::string& word : base::Split(text, ' ')) {
+    const bool fits = column == first || column + 1 + word.size() <= kColumns;
+    if (!fits) lines += '\n' + std::string(first, ' ');
+    if (fits && column > first) lines += ' ';
+    column = (fits && column > first ? column + 1 : first) + word.size();
+    lines += word;
+  }
+  return lines + '\n';
+}
+
+std::string HelpOf(const OptionRow& row) {
+  const std::string value = row.value, initial = row.initial;
+  std::string line = Text("  ", row.spellings, value.empty() ? "" : " " + value);
+  line += line.size() + 2 > kNames ? '\n' + std::string(kNames, ' ')
+                                   : std::string(kNames - line.size(), ' ');
+  const bool says = !initial.empty() && initial != "false";
+  return line + Wrapped(says ? Text(row.help, " (default: ", initial, ")") : row.help, kNames);
+}
+
+constexpr char kUsage[] =
+    "Starts N ranks of a program, on this host or on several.\n"
+    "Usage: dtrun -np N [OPTIONS] PROGRAM [ARGUMENTS...]\n"
+    "       dtrun doctor [OPTIONS] [PROGRAM]   checks whether a job can start\n";
+
+constexpr char kAtEnd[] =
+    "\n"
+    "The first word that is no option is the program; all that follows belongs to it.\n"
+    "Hosts come from -H or --hostfile, else from TF_CONFIG, else from a Slurm\n"
+    "allocation; otherwise all N ranks run on this host, however few CPUs it has,\n"
+    "and -np is required. Every rank gets RANK, WORLD_SIZE, LOCAL_RANK,\n"
+    "LOCAL_WORLD_SIZE, TF_CONFIG and, unless you set them, MASTER_ADDR, MASTER_PORT\n"
+    "and OMP_NUM_THREADS.\n"
+    "\n"
+    "Exit code: 0; that of the first failing rank, or 128 + its signal; 2 for a wrong\n"
+    "command line, configuration or host file; 69 when Open MPI or a host is missing;\n"
+    "73 when a result file cannot be written; 75 when the ranks were told to end and\n"
+    "have saved; 76 when a rank stalled or left early; 124 after --timeout; 126 and\n"
+    "127 when the program cannot be run or found; 130, 143 and 129 when ended by\n"
+    "Ctrl-C, SIGTERM and SIGHUP.\n";
+
+}  // namespace
+
+std::string HelpText(bool all) {
+  std::string text = kUsage, group;
+  for (const OptionRow& row : OptionTable()) {
+    if (!all && !IsCommon(row)) continue;
+    if (row.group != group) text += Text('\n', row.group, ":\n");
+    group = row.group;
+    text += HelpOf(row);
+  }
+  return text + (all ? kAtEnd : "\nExample: dtrun -np 2 -H node1:1,node2:1 ./train --epochs 3\n");
 }
 
 namespace {

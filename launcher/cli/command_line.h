@@ -30,8 +30,8 @@ struct Request {
 /// Reads all three. Throws UsageError, also where a program is due and missing.
 Request ReadRequest(const std::vector<std::string>& arguments, const Surroundings& surroundings);
 
-/// What --help prints.
-std::string HelpText();
+/// What --help prints, or --help-all, in lines of at most 80 columns.
+std::string HelpText(bool all);
 
 /// A script that teaches bash to complete dtrun's options, their values and the program's name.
 /// After `dtrun doctor` only `doctor_options` are options.

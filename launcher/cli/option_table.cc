@@ -4,7 +4,9 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "base/options.h"
 #include "base/text.h"
@@ -175,7 +177,7 @@ const std::vector<OptionRow>& OptionTable() {
   static const std::vector<OptionRow> table = {
       {"-np,--num-proc", Kind::kValue, "N", kWhere,
        "number of ranks; may be left out where hosts are given: all slots", "",
-       SetNumber<&Options::ranks, 1, kMaxRanks>},
+       SetNumber<&Options::ranks, 1, kMaxRanks>, "", "-n"},
       {"-H,--hosts", Kind::kCommaList, "HOST:SLOTS,...", kWhere,
        "hosts and how many ranks each takes", "", SetHosts},
       {"--hostfile,--machinefile", Kind::kValue, "FILE", kWhere,
@@ -189,7 +191,7 @@ const std::vector<OptionRow>& OptionTable() {
       {"--oversubscribe", Kind::kFlag, "", kWhere, "more ranks than slots, up to max_slots",
        "false", SetFlag<&Options::oversubscribe>},
       {"--config", Kind::kValue, "FILE", kWhere,
-       "read options from this YAML file; the command line wins", "", nullptr},
+       "read options from this YAML file; the command line wins", "", nullptr, "", "--config-file"},
       {"--launcher", Kind::kValue, EngineNames(), kWhere, EngineHelp(), DefaultEngine(),
        SetLauncher},
 
@@ -233,9 +235,11 @@ const std::vector<OptionRow>& OptionTable() {
       {"--engine-thread", Kind::kValue, "auto|on|off", kLibrary,
        "a thread that drives progress beside the program's own", "auto", SetKnob, "engine_thread"},
       {"--stall-warning", Kind::kValue, "SECONDS", kLibrary,
-       "report an operation that does not advance", "30", SetKnob, "stall_warning_s"},
+       "report an operation that does not advance", "30", SetKnob, "stall_warning_s",
+       "--stall-check-warning-time-seconds"},
       {"--stall-timeout", Kind::kValue, "SECONDS", kLibrary,
-       "fail an operation that does not advance", "600", SetKnob, "timeout_s"},
+       "fail an operation that does not advance", "600", SetKnob, "timeout_s",
+       "--stall-check-shutdown-time-seconds"},
       {"--on-stall", Kind::kValue, "error|abort", kLibrary,
        "whether that is the operation's error or ends the job", "error", SetKnob, "on_stall"},
       {"--log-level", Kind::kValue, "error|warning|info", kLibrary, "how much the library says",
@@ -257,23 +261,26 @@ const std::vector<OptionRow>& OptionTable() {
        "networks to use between hosts: eth0 or 10.1.0.0/16", "", SetNetworks},
       {"--ssh-port", Kind::kValue, "PORT", kReach, "port of sshd on the hosts", "",
        SetNumber<&Options::ssh_port, 1, 65535>},
-      {"--ssh-identity", Kind::kValue, "FILE", kReach, "private key for ssh", "", SetSshIdentity},
+      {"--ssh-identity", Kind::kValue, "FILE", kReach, "private key for ssh", "", SetSshIdentity,
+       "", "--ssh-identity-file"},
       {"--mpi-args", Kind::kValue, "\"WORDS\"", kReach,
        "more options for mpirun, divided as a shell does it; they win", "", SetMpiArgs},
 
       {"--tag", Kind::kValue, "rank|host|none", kOutput,
        "what stands in front of each line of the ranks", "rank", SetTag},
-      {"--timestamps", Kind::kFlag, "", kOutput, "and when the line began", "false", SetTimestamps},
+      {"--timestamps", Kind::kFlag, "", kOutput, "and when the line began", "false", SetTimestamps,
+       "", "--prefix-output-with-timestamp"},
       {"--ranks", Kind::kCommaList, "LIST", kOutput, "show the output of these ranks alone: 0,3-5",
        "", SetText<&Options::shown_ranks>},
       {"--output-dir", Kind::kValue, "DIR", kOutput,
-       "also write what each rank writes to DIR/rank.N/stdout and stderr", "", SetOutputFolder},
+       "also write what each rank writes to DIR/rank.N/stdout and stderr", "", SetOutputFolder, "",
+       "--output-filename"},
       {"--flight-record", Kind::kValue, "FILE", kOutput,
        "write the last operations of every rank to this file (JSON)", "",
        SetText<&Options::flight_record>},
       {"--timeline", Kind::kValue, "FILE", kOutput,
        "write what every rank does, on one clock, to this file (Chrome trace JSON)", "",
-       SetText<&Options::timeline>},
+       SetText<&Options::timeline>, "", "--timeline-filename"},
       {"--progress", Kind::kFlag, "", kOutput,
        "show how far the ranks are, and which one is the slowest", "false",
        SetFlag<&Options::progress>},
@@ -283,7 +290,7 @@ const std::vector<OptionRow>& OptionTable() {
       {"--report-json", Kind::kValue, "FILE", kOutput,
        "write how the job ended, and whose fault it was, to this file", "",
        SetText<&Options::report_json>},
-      {"--verbose", Kind::kFlag, "", kOutput,
+      {"-v,--verbose", Kind::kFlag, "", kOutput,
        "say the mpirun command, what mpirun says and the CPUs of each rank", "false",
        SetFlag<&Options::verbose>},
 
@@ -299,14 +306,19 @@ const std::vector<OptionRow>& OptionTable() {
        SetAction<Action::kCheckBuild>},
       {"--completion", Kind::kAction, "", kLook, "a completion script for bash", "",
        SetAction<Action::kCompletion>},
-      {"--version", Kind::kAction, "", kLook, "dtrun's version", "", SetAction<Action::kVersion>},
-      {"-h,--help", Kind::kAction, "", kLook, "this help", "", SetAction<Action::kHelp>},
+      {"-V,--version", Kind::kAction, "", kLook, "dtrun's version", "",
+       SetAction<Action::kVersion>},
+      {"--help-all", Kind::kAction, "", kLook, "all options", "", SetAction<Action::kHelpAll>},
+      {"-h,--help", Kind::kAction, "", kLook, "the most common options", "",
+       SetAction<Action::kHelp>},
   };
   return table;
 }
 
 std::vector<std::string> Spellings(const OptionRow& row) {
   std::vector<std::string> spellings = base::Split(row.spellings, ',');
+  for (const std::string& alias : base::Split(row.aliases, ','))
+    if (!alias.empty()) spellings.push_back(alias);
   for (std::string& spelling : spellings)
     if (spelling.size() > 2 && spelling[1] != '-') spelling.insert(0, 1, '-');
   return spellings;
@@ -323,5 +335,46 @@ std::string KeyOf(const OptionRow& row) {
 }
 
 bool TakesValue(const OptionRow& row) { return row.value[0] != '\0'; }
+
+bool IsCommon(const OptionRow& row) {
+  static const std::set<std::string> common = {
+      "np",      "hosts",       "config",   "launcher",    "bind",     "threads", "env",
+      "tag",     "output-dir",  "timeline", "report-json", "progress", "timeout", "verbose",
+      "dry-run", "check-build", "version",  "help-all",    "help"};
+  return common.contains(KeyOf(row));
+}
+
+std::string ReplacementFor(const std::string& spelling) {
+  constexpr char kByItself[] = "dtrun chooses the way between hosts by itself (--backend)";
+  constexpr char kNoCycle[] = "dtrun has no cycle: it reduces a bucket when the bucket is full";
+  constexpr char kNotElastic[] = "dtrun does not run elastic jobs";
+  constexpr char kHosts[] = "say -np N, or -H HOST:SLOTS,... for several hosts";
+  static const std::map<std::string, std::string> replacements = {
+      {"--gloo", "--launcher local starts the ranks of one host without MPI"},
+      {"--mpi", "mpirun starts the ranks unless --launcher says otherwise"},
+      {"--nproc-per-node", kHosts},
+      {"--nproc_per_node", kHosts},
+      {"--nnodes", kHosts},
+      {"--node-rank", "dtrun reaches the other hosts itself: -H HOST:SLOTS,..."},
+      {"--master-addr", "dtrun sets MASTER_ADDR; export it to choose another one"},
+      {"--master-port", "dtrun sets MASTER_PORT; export it to choose another one"},
+      {"--cycle-time-ms", kNoCycle},
+      {"--timeline-mark-cycles", kNoCycle},
+      {"--cache-capacity", "dtrun agrees on tensors once and needs no cache"},
+      {"--disable-cache", "dtrun agrees on tensors once and needs no cache"},
+      {"--no-stall-check", "give --stall-warning a large number of seconds"},
+      {"--hierarchical-allreduce", kByItself},
+      {"--no-hierarchical-allreduce", kByItself},
+      {"--hierarchical-allgather", kByItself},
+      {"--binding-args", "--bind pins the ranks"},
+      {"--min-np", kNotElastic},
+      {"--max-np", kNotElastic},
+      {"--min-num-proc", kNotElastic},
+      {"--max-num-proc", kNotElastic},
+      {"--host-discovery-script", kNotElastic},
+  };
+  const auto found = replacements.find(spelling);
+  return found == replacements.end() ? "" : found->second;
+}
 
 }  // namespace dtrun::launcher

@@ -28,7 +28,8 @@ struct OptionRow {
   /// Understands one value. Throws UsageError saying what was expected. None for --config, which is
   /// read before all others.
   void (*apply)(const OptionRow& row, const std::string& text, Options& options);
-  const char* knob = "";  ///< the option of the library that it sets (base/options.h); "": none
+  const char* knob = "";     ///< the option of the library that it sets (base/options.h); "": none
+  const char* aliases = "";  ///< spellings of other launchers, accepted but not shown
 };
 
 /// In the order of the help.
@@ -44,6 +45,12 @@ std::string TypedName(const OptionRow& row);
 std::string KeyOf(const OptionRow& row);
 
 bool TakesValue(const OptionRow& row);
+
+/// Whether the short help shows the option.
+bool IsCommon(const OptionRow& row);
+
+/// What takes the place of an option of Horovod or torchrun here; "": none, or not theirs.
+std::string ReplacementFor(const std::string& spelling);
 
 }  // namespace dtrun::launcher
 

@@ -22,6 +22,7 @@ enum class Action {
   kCheckBuild,
   kCompletion,
   kVersion,
+  kHelpAll,
   kHelp,
 };
 

@@ -152,10 +152,27 @@ TEST_CASE("a command line that says too little or too much is refused") {
   CHECK_THROWS_AS(OptionsOf(line), UsageError);
 }
 
+TEST_CASE("options of other launchers are understood, or answered with what is here instead") {
+  CHECK(OptionsOf({"-n", "3", "p"}).ranks == 3);
+  CHECK(OptionsOf({"-n4", "p"}).ranks == 4);
+  CHECK(OptionsOf({"-np", "1", "--timeline-filename", "t", "p"}).timeline == "t");
+  CHECK(OptionsOf({"-np", "1", "-v", "p"}).verbose);
+  CHECK(OptionsOf({"-V"}).action == Action::kVersion);
+  CHECK(OptionsOf({"help"}).action == Action::kHelp);
+  CHECK(OptionsOf({"--help-all"}).action == Action::kHelpAll);
+  CHECK_THROWS_WITH(OptionsOf({"-n", "1", "-np", "2", "p"}), "-np is given twice");
+  CHECK_THROWS_WITH(
+      OptionsOf({"--gloo", "-np", "2", "p"}),
+      "unknown option --gloo; --launcher local starts the ranks of one host without MPI");
+  CHECK_THROWS_WITH(OptionsOf({"--min-np=2", "p"}), Contains("elastic"));
+  CHECK_THROWS_WITH(OptionsOf({}), Contains("dtrun --help lists the options"));
+}
+
 TEST_CASE("the help shows the options in groups, as they are typed") {
   CHECK_THAT(
-      HelpText(), Contains("\n  -np,") && Contains("\nTime limits:\n") && !Contains(" --np") &&
-                      Contains("\n\nKnobs of the library:\n") && Contains("--flight-record FILE"));
+      HelpText(true), Contains("\n  -np,") && Contains("\nTime limits:\n") && !Contains(" --np") &&
+                          Contains("\n\nKnobs of the library:\n") &&
+                          Contains("--flight-record FILE"));
 }
 
 }  // namespace

@@ -47,8 +47,26 @@ TEST_CASE("the page lists every option with its value and default, and no other"
   CHECK(page == table);
 }
 
+TEST_CASE("the page lists the spellings of other launchers") {
+  for (const OptionRow& option : OptionTable())
+    for (const std::string& alias : base::Split(option.aliases, ','))
+      if (!alias.empty())
+        CHECK_THAT(Page(), Catch::Contains("\n- `" + alias + "`: `" + TypedName(option) + "`\n"));
+}
+
+TEST_CASE("no line of the help is longer than 80 columns, and the short one fits a screen") {
+  for (const bool all : {false, true})
+    for (const std::string& line : base::Split(HelpText(all), '\n')) {
+      CAPTURE(line);
+      CHECK(line.size() <= 80);
+    }
+  CHECK(base::Split(HelpText(false), '\n').size() <= 50);
+}
+
 TEST_CASE("the help lists every option") {
-  const std::string help = HelpText();
+  std::string help = HelpText(true);
+  for (size_t gap; (gap = help.find("\n" + std::string(30, ' '))) != std::string::npos;)
+    help.replace(gap, 31, " ");  // what was wrapped
   for (const OptionRow& option : OptionTable()) {
     const std::string value = option.value;
     CHECK_THAT(
