@@ -223,6 +223,7 @@ class Mpirun final : public LaunchEngine {
   static constexpr const char* kKilled = " STATE ABORTED BY SIGNAL ";
   static constexpr const char* kUnreached = " STATE FAILED TO START ";
   static constexpr const char* kLost = " STATE COMMUNICATION FAILURE ";
+  static constexpr const char* kDaemonsEnd = " STATE DAEMONS TERMINATED ";
   static constexpr int kToldToEnd = 1;  // what mpirun ends with after SIGTERM, SIGINT or SIGHUP
 
   // The number of the event's process, "[[4695,1],7]", in its job: 0 is that of the daemons, 1 that
@@ -247,10 +248,15 @@ class Mpirun final : public LaunchEngine {
     return -1;
   }
 
-  // Its connection to mpirun has ended, or the ssh that leads to it.
+  // Its connection to mpirun has ended, or the ssh that leads to it. Once a rank has failed, or
+  // mpirun has told the daemons to end, their connections end in good order.
   static int LostDaemon(const std::string& events, int hosts) {
-    const int lost = First(events, kLost, '0', hosts + 1);
-    return std::max(lost > 0 ? lost : First(events, kUnreached, '0', hosts + 1), 0);
+    size_t end = events.size();
+    for (const char* later : {kAborts, kKilled, kDaemonsEnd})
+      end = std::min(end, events.find(later));
+    const std::string before = events.substr(0, end);
+    const int lost = First(before, kLost, '0', hosts + 1);
+    return std::max(lost > 0 ? lost : First(before, kUnreached, '0', hosts + 1), 0);
   }
 
   // MPI_Abort makes mpirun end all ranks alike.

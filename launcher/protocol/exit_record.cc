@@ -210,7 +210,7 @@ Verdict JudgeFailure(
         return is_silent(record) && record.rank == engine.first_lost;
       }))
     silent = first;
-  if (silent && !engine.lost_daemon.empty()) {
+  if (!engine.lost_daemon.empty() && (silent || daemon_host >= 0)) {
     const int host = daemon_host >= 0 ? daemon_host : base::HostOfRank(hosts, silent->rank);
     return {
         static_cast<int>(ExitCode::kInternal),

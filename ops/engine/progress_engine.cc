@@ -34,6 +34,10 @@ constexpr base::Duration kLongestDelay = std::chrono::seconds(1);
 // A rank that leaves waits so long for the others before it tells them; these wait as long before
 // they believe that it will not come. What the two tell each other may overtake what they did.
 constexpr base::Duration kFarewell = std::chrono::milliseconds(500);
+// What a rank of another host has called before it left can come later than its farewell: the two
+// take different connections, and one that was silent for a moment repeats a loss only seconds
+// later.
+constexpr base::Duration kFarewellOfHosts = std::chrono::seconds(10);
 
 // Somebody who finds something to advance every time looks at the clock this seldom.
 constexpr uint32_t kTurnsPerLook = 1024;
@@ -524,7 +528,7 @@ void Engine::LookForLeavers(base::TimePoint now) {
       entry.deserted = {};
     } else if (entry.deserted == base::TimePoint()) {
       entry.deserted = now;
-    } else if (now - entry.deserted >= kFarewell) {
+    } else if (now - entry.deserted >= PatienceWith(entry, deserters)) {
       Desert(active_[i], deserters, now);
       failed = true;
     }
@@ -544,6 +548,19 @@ std::vector<int> Engine::Deserters(const Entry& entry) const {
       deserters.push_back(rank);
   }
   return deserters;
+}
+
+base::Duration Engine::PatienceWith(const Entry& entry, const std::vector<int>& deserters) const {
+  const Members& members = entry.operation->members();
+  if (members.SharesHost()) return kFarewell;
+  const auto host_of = [&](int rank) { return members.hosts[static_cast<size_t>(rank)]; };
+  const auto& ranks = members.world_ranks;
+  const auto self = std::find(ranks.begin(), ranks.end(), farewell_.self);
+  const bool here =
+      self != ranks.end() && std::any_of(deserters.begin(), deserters.end(), [&](int rank) {
+        return host_of(rank) == host_of(static_cast<int>(self - ranks.begin()));
+      });
+  return here ? kFarewell : kFarewellOfHosts;
 }
 
 void Engine::Desert(

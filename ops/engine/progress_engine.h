@@ -259,6 +259,7 @@ class Engine {
   bool SaidAll() const;
   bool Waits() const;
   void LookForLeavers(base::TimePoint now);
+  base::Duration PatienceWith(const Entry& entry, const std::vector<int>& deserters) const;
   std::vector<int> Deserters(const Entry& entry) const;
   void Desert(
       const std::shared_ptr<Entry>& entry, const std::vector<int>& deserters, base::TimePoint now);

@@ -170,6 +170,24 @@ TEST_CASE("an ssh of mpirun's that was killed is a connection that was lost") {
   CHECK(verdict.message == "the connection to h2 was lost; the ranks were ended");
 }
 
+TEST_CASE("connections of daemons that mpirun has told to end are not lost") {
+  const std::string told = GENERATE(
+      as<std::string>(), "JOB NULL STATE DAEMONS TERMINATED AT orted_comm.c:382\n",
+      "PROC [[4695,1],1] STATE ABORTED BY SIGNAL AT plm_base_receive.c:352\n",
+      "PROC [[4695,1],1] STATE CALLED ABORT AT pmix_server_gen.c:198\n");
+  const std::string start = "[h1:1] [[4695,0],0] ACTIVATE ";
+  const std::string lost = "PROC [[4695,0],1] STATE COMMUNICATION FAILURE AT oob.c:1086\n";
+  const LaunchEngine& mpirun = *FindLaunchEngine("mpirun");
+  CHECK(mpirun.Explain(137, kHosts, start + told + start + lost).daemon == 0);
+  CHECK(mpirun.Explain(137, kHosts, start + lost + start + told).daemon == 1);
+}
+
+TEST_CASE("a daemon that is lost when its ranks have ended is named, too") {
+  const Records ended = {{0, RankEnd::kExited, 0, 9}, {1, RankEnd::kExited, 0, 8}};
+  const EngineEnd end = FindLaunchEngine("mpirun")->Explain(205, kHosts, "");
+  CHECK_THAT(JudgeFailure(ended, 205, kHosts, end, 1).message, Contains("daemon on h2 was lost"));
+}
+
 TEST_CASE("a lost daemon is named by the host that mpirun lost first") {
   const Records gone = {
       {0, RankEnd::kRunning, 0, 9}, {1, RankEnd::kRunning, 0, 8}, {2, RankEnd::kRunning, 0, 9}};

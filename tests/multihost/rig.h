@@ -15,7 +15,8 @@ using Words = std::vector<std::string>;
 
 inline constexpr char kDtrun[] = "launcher/dtrun";
 
-/// `command` on the first of the hosts that `options` describe: see with_hosts.
+/// `command` on the first of the hosts that `options` describe: see with_hosts. Its time limit is for
+/// machines that other programs keep busy.
 inline Command OnHosts(
     const Words& command, const Words& options = {},
     std::vector<std::pair<std::string, std::string>> environment = {}) {
@@ -24,7 +25,7 @@ inline Command OnHosts(
   argv.push_back("--");
   argv.insert(argv.end(), command.begin(), command.end());
   return Command{
-      .argv = argv, .environment = std::move(environment), .timeout = std::chrono::minutes(2)};
+      .argv = argv, .environment = std::move(environment), .timeout = std::chrono::minutes(10)};
 }
 
 inline Command ScriptOnHosts(const std::string& script, const Words& options = {}) {
