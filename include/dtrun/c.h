@@ -118,8 +118,8 @@ DTRUN_API void dtrun_error_destroy(dtrun_error* error);
 /// "0.1.0"
 DTRUN_API const char* dtrun_version(void);
 
-/// Whether the environment's TF_CONFIG, if there is one, describes this job: DTRUN_INVALID_ARGUMENT
-/// names what is wrong with it, or the numbers of its tasks and of the ranks.
+/// Whether the environment's TF_CONFIG, if there is one, describes this job: its number of tasks, the
+/// place of this task, and which tasks share a host. DTRUN_INVALID_ARGUMENT says what does not fit.
 DTRUN_API dtrun_error* dtrun_check_tf_config(const dtrun_context* context);
 
 /// Makes this process a rank: collective over all processes of the job. Started by nobody, it is a

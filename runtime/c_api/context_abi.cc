@@ -59,8 +59,9 @@ dtrun_error* dtrun_init_mpi(
 
 dtrun_error* dtrun_check_tf_config(const dtrun_context* context) {
   return Guard([&] {
+    const dtrun::runtime::Context& job = Use(context, "context").context;
     dtrun::runtime::CheckTfJob(
-        dtrun::base::ProcessEnv, Use(context, "context").context.topology().size);
+        dtrun::base::ProcessEnv, job.topology().rank, job.placement().host_of_rank);
   });
 }
 

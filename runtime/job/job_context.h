@@ -42,6 +42,7 @@ class Context {
   const Topology& topology() const { return job_.topology; }
   /// What the launcher calls this rank.
   int launch_rank() const { return job_.launch_rank(); }
+  const Placement& placement() const { return job_.placement; }
   const std::vector<base::HostSlots>& hosts() const { return job_.placement.hosts; }
   /// What this rank knows of the job's parameter servers; nothing where there are none.
   const std::optional<ServerJob>& servers() const { return servers_; }

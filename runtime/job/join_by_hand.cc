@@ -277,16 +277,27 @@ TfCluster ReadTfCluster(const std::string& text) {
   return read;
 }
 
-void CheckTfJob(const base::GetEnv& get, int ranks) {
+void CheckTfJob(const base::GetEnv& get, int rank, const std::vector<int>& host_of_rank) {
   const std::string text = get("TF_CONFIG").value_or("");
   if (text.empty()) return;
-  const size_t tasks = ReadTfCluster(text).addresses.size();
-  if (tasks == 0 || tasks == static_cast<size_t>(ranks)) return;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      base::Text(
-          "environment variable TF_CONFIG: the cluster has ", tasks,
-          tasks == 1 ? " task" : " tasks", "; expected ", ranks, ", as many as the job has ranks"));
+  const TfCluster cluster = ReadTfCluster(text);
+  const size_t tasks = cluster.addresses.size();
+  if (tasks == 0) return;
+  if (tasks != host_of_rank.size())
+    Refuse(Text(
+        "the cluster has ", tasks, tasks == 1 ? " task" : " tasks", "; expected ",
+        host_of_rank.size(), ", as many as the job has ranks"));
+  if (cluster.rank >= 0 && cluster.rank != rank)
+    Refuse(Text("its task is number ", cluster.rank, "; expected ", rank, ", the rank"));
+  for (size_t task = 1; task < tasks; ++task)
+    for (size_t other = 0; other < task; ++other) {
+      const std::string host = HostOfAddress(cluster.addresses[task]);
+      if (host == HostOfAddress(cluster.addresses[other]) &&
+          host_of_rank[task] != host_of_rank[other])
+        Refuse(Text(
+            "tasks ", other, " and ", task, " are both on ", host,
+            "; the job has these ranks on two hosts"));
+    }
 }
 
 }  // namespace dtrun::runtime

@@ -42,9 +42,11 @@ TfCluster ReadTfCluster(const std::string& text);
 /// "[::1]:2222" -> "::1", "h1:2222" -> "h1"
 std::string HostOfAddress(const std::string& address);
 
-/// Nothing where the environment's TF_CONFIG is missing, describes no cluster, or one of `ranks`
-/// chiefs and workers. Else throws Error kInvalidArgument that says what is wrong with it.
-void CheckTfJob(const base::GetEnv& get, int ranks);
+/// Throws Error kInvalidArgument, which says what is wrong, unless the environment's TF_CONFIG is
+/// missing, describes no cluster, or describes this job: as many chiefs and workers as ranks, this
+/// process's task at the place of `rank`, and tasks of one host on one host. A host may have several
+/// names, so tasks with different names may share one.
+void CheckTfJob(const base::GetEnv& get, int rank, const std::vector<int>& host_of_rank);
 
 }  // namespace dtrun::runtime
 

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "dtrun/error.h"
 #include "runtime/job/join_by_hand.h"
@@ -12,11 +13,14 @@ namespace {
 
 using Catch::Matchers::Contains;
 
+// Rank 1 of so many, two on a host.
 std::string Refusal(const std::optional<std::string>& config, int ranks) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank / 2);
   try {
     CheckTfJob(
-        [&](const std::string& name) { return name == "TF_CONFIG" ? config : std::nullopt; },
-        ranks);
+        [&](const std::string& name) { return name == "TF_CONFIG" ? config : std::nullopt; }, 1,
+        hosts);
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kInvalidArgument);
     return error.what();
@@ -30,7 +34,7 @@ TEST_CASE("a job without a TF_CONFIG, or with its own, is as it should be") {
   CHECK(Refusal("{}", 4).empty());
   CHECK(Refusal(
             R"({"cluster": {"chief": ["a:1"], "worker": ["a:2", "b:1"]}, )"
-            R"("task": {"type": "worker", "index": 1}})",
+            R"("task": {"type": "worker", "index": 0}})",
             3)
             .empty());
 }
@@ -40,6 +44,15 @@ TEST_CASE("a TF_CONFIG of another job, or that is none, is refused with what it 
       Refusal(R"({"cluster": {"worker": ["a:1", "b:1"]}})", 3) ==
       "environment variable TF_CONFIG: the cluster has 2 tasks; expected 3, as many as the job has "
       "ranks");
+  CHECK(
+      Refusal(
+          R"({"cluster": {"worker": ["a:1", "a:2"]}, "task": {"type": "worker", "index": 0}})",
+          2) == "environment variable TF_CONFIG: its task is number 0; expected 1, the rank");
+  CHECK(
+      Refusal(R"({"cluster": {"worker": ["a:1", "b:1", "a:2"]}})", 3) ==
+      "environment variable TF_CONFIG: tasks 0 and 2 are both on a; the job has these ranks on two "
+      "hosts");
+  CHECK(Refusal(R"({"cluster": {"worker": ["a:1", "localhost:1"]}})", 2).empty());
   CHECK_THAT(Refusal("none", 1), Contains("TF_CONFIG: found 'none'"));
   CHECK_THAT(
       Refusal(
