@@ -210,7 +210,9 @@ std::vector<Host> TfConfigHosts(const std::string& text) {
     throw UsageError(Text(kName, ": cluster is no object of lists of \"host:port\""));
   if (cluster->contains("ps"))
     throw UsageError(Text(
-        kName, ": the cluster has parameter servers, which dtrun does not; say the hosts with -H"));
+        kName,
+        ": the cluster has parameter servers; dtrun starts these by --ps N, with the hosts from "
+        "-H"));
   std::vector<Host> hosts;
   for (const char* job : {"chief", "master", "worker"}) AddTasks(*cluster, job, hosts);
   return hosts;

@@ -23,8 +23,8 @@ std::vector<int> ExpandTaskCounts(const std::string& text);
 std::vector<Host> SlurmHosts(const std::string& node_list, const std::string& tasks_per_node);
 
 /// The hosts of a TF_CONFIG (JSON): one slot for each chief and worker, in that order. None where
-/// it describes no cluster. Throws UsageError for what is no such JSON, and for parameter servers,
-/// which dtrun does not have.
+/// it describes no cluster. Throws UsageError for any other text, and for a cluster with parameter
+/// servers, which --ps starts.
 ///   {"cluster": {"worker": ["h1:2222", "h1:2223", "h2:2222"]}}  ->  {{"h1", 2}, {"h2", 1}}
 std::vector<Host> TfConfigHosts(const std::string& text);
 

@@ -260,7 +260,9 @@ TfCluster ReadTfCluster(const std::string& text) {
   if (cluster == config.end()) return {};
   if (!cluster->is_object()) Refuse("cluster is no object of lists of \"host:port\"");
   if (cluster->contains("ps"))
-    Refuse("the cluster has parameter servers (ps), which dtrun does not");
+    Refuse(
+        "the cluster has parameter servers (ps); a job of parameter servers is started by dtrun "
+        "--ps N");
   const auto task = config.find("task");
   const bool has_task = task != config.end() && task->is_object();
   const std::string type =
