@@ -3,9 +3,13 @@
 #include <dtrun/error.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "models/train/agreement.h"
 
@@ -20,6 +24,39 @@ std::string OneLine(std::string text) {
   return text;
 }
 
+// Letters to insert, remove or replace between two words: Levenshtein's distance, by rows.
+size_t Distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i + 1);
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// CLI11 lists the words that it did not expect from the last to the first.
+std::string Unexpected(const CLI::App& app) {
+  const std::vector<std::string> words = app.remaining();
+  const auto option = std::find_if(
+      words.begin(), words.end(), [](const auto& word) { return word.starts_with("-"); });
+  if (option == words.end()) return "unexpected argument '" + words.front() + "'";
+  const std::string name = option->substr(0, option->find('='));
+  std::string meant;
+  size_t least = 3;  // what is further away is another word
+  for (const CLI::Option* known : app.get_options())
+    for (const std::string& spelling : known->get_lnames()) {
+      const size_t distance = Distance("--" + spelling, name);
+      if (distance < least) meant = "; did you mean --" + spelling + "?";
+      least = std::min(least, distance);
+    }
+  return "unknown option " + name + meant;
+}
+
 }  // namespace
 
 std::string ParseCommandLine(
@@ -30,6 +67,8 @@ std::string ParseCommandLine(
     return check ? check() : "";
   } catch (const CLI::CallForHelp&) {
     help = app.help();
+  } catch (const CLI::ExtrasError&) {
+    return OneLine(Unexpected(app));
   } catch (const CLI::ParseError& error) {
     return OneLine(error.what());
   }

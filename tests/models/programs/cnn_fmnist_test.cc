@@ -379,7 +379,9 @@ void CheckRefused(const Words& options, int exit_code, const std::string& line) 
 }
 
 TEST_CASE("a wrong command line is one line and exit code 2") {
-  CheckRefused({"--bogus"}, 2, "The following argument was not expected: --bogus (see --help)");
+  CheckRefused({"--bogus"}, 2, "unknown option --bogus (see --help)");
+  CheckRefused({"--epoch", "1"}, 2, "unknown option --epoch; did you mean --epochs? (see --help)");
+  CheckRefused({"1", "2"}, 2, "unexpected argument '1' (see --help)");
   CheckRefused(
       {"--epochs", "x"}, 2, "--epochs: 'x', expected an integer from 1 to 1000000 (see --help)");
   CheckRefused(
