@@ -223,9 +223,10 @@ class Job {
     if (options_.servers == 0 || ended_ || supervisor_.interruption() != 0) return;
     const std::vector<ExitRecord> records = agents_->records();
     TellEnded(records);
-    for (const std::string& line : lost_workers_.Update(records, MonotonicNs())) Say(line);
-    if (auto server = lost_workers_.LostServer(records)) End(*std::move(server));
-    if (auto last = lost_workers_.LastOne(records, MonotonicNs())) End(*std::move(last));
+    const int64_t now_ns = MonotonicNs();
+    for (const std::string& line : lost_workers_.Update(records, now_ns)) Say(line);
+    if (auto server = lost_workers_.LostServer(records, now_ns)) End(*std::move(server));
+    if (auto last = lost_workers_.LastOne(records, now_ns)) End(*std::move(last));
     EndWithoutLost(records);
   }
 

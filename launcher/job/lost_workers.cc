@@ -22,8 +22,11 @@ bool LostWorkers::HasOthers(const std::vector<ExitRecord>& records) const {
 }
 
 bool LostWorkers::IsSure(const ExitRecord& record, int64_t now_ns) const {
-  return servers_ > 0 && record.rank >= servers_ && IsLost(record) &&
-         std::chrono::nanoseconds(now_ns - record.time_ns) >= kUntilSure;
+  return servers_ > 0 && record.rank >= servers_ && IsLost(record) && IsOld(record, now_ns);
+}
+
+bool LostWorkers::IsOld(const ExitRecord& record, int64_t now_ns) {
+  return std::chrono::nanoseconds(now_ns - record.time_ns) >= kUntilSure;
 }
 
 bool LostWorkers::CanSpare(size_t host, const std::vector<ExitRecord>& records) const {
@@ -83,19 +86,20 @@ std::optional<Verdict> LostWorkers::LastOne(
   return verdict;
 }
 
-std::optional<Verdict> LostWorkers::LostServer(const std::vector<ExitRecord>& records) const {
-  const auto failed = [&](const ExitRecord& record) {
-    return IsLost(record) && lost_.count(record.rank) == 0;
-  };
-  const ExitRecord* first = nullptr;
-  bool server = false;
-  for (const ExitRecord& record : records) {
-    if (!failed(record)) continue;
-    server = server || record.rank < servers_;
-    if (first == nullptr || record.time_ns < first->time_ns) first = &record;
-  }
+// What starts the ranks may end the others before it is heard of the first, so one that was ended
+// like them is to blame only if nobody else turns out to be.
+std::optional<Verdict> LostWorkers::LostServer(
+    const std::vector<ExitRecord>& records, int64_t now_ns) const {
+  std::vector<ExitRecord> failed;
+  for (const ExitRecord& record : records)
+    if (IsLost(record) && lost_.count(record.rank) == 0 &&
+        (!EndedForAnother(record) || IsOld(record, now_ns)))
+      failed.push_back(record);
+  const bool server = std::any_of(failed.begin(), failed.end(), [&](const ExitRecord& record) {
+    return record.rank < servers_;
+  });
   if (!server) return std::nullopt;
-  return BlameFor(*first, hosts_);
+  return BlameFor(FirstCause(failed), hosts_);
 }
 
 bool LostWorkers::AllDone(const std::vector<ExitRecord>& records) const {

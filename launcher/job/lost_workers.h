@@ -35,7 +35,7 @@ class LostWorkers {
   std::optional<Verdict> LastOne(const std::vector<ExitRecord>& records, int64_t now_ns) const;
   /// What to end a job with one of whose servers has failed: nobody else ends it. The first that
   /// has failed is to blame, be it a worker.
-  std::optional<Verdict> LostServer(const std::vector<ExitRecord>& records) const;
+  std::optional<Verdict> LostServer(const std::vector<ExitRecord>& records, int64_t now_ns) const;
   /// All servers have done their work, and no worker runs: nobody is waited for, whatever became of
   /// what had started them.
   bool AllDone(const std::vector<ExitRecord>& records) const;
@@ -47,6 +47,7 @@ class LostWorkers {
   bool HasOthers(const std::vector<ExitRecord>& records) const;
   std::vector<std::string> Lose(const std::vector<const ExitRecord*>& records, const char* what);
   bool IsSure(const ExitRecord& record, int64_t now_ns) const;
+  static bool IsOld(const ExitRecord& record, int64_t now_ns);
   static bool IsLost(const ExitRecord& record) { return HasFailed(record) || IsGone(record); }
 
   int servers_;

@@ -21,12 +21,10 @@ namespace {
 
 using base::Text;
 
-// The engine ends the other ranks by SIGTERM, so a rank that died of it is the culprit only if it
-// got the signal alone, or the engine says the same. (A wrapper that mpirun kills by SIGKILL leaves
-// no record.)
+// A rank that the engine has ended is the culprit only if the engine says the same. (A wrapper that
+// mpirun kills by SIGKILL leaves no record.)
 bool IsVictim(const ExitRecord& record, int engine_code) {
-  return record.end == RankEnd::kSignaled && record.value == SIGTERM && !record.alone &&
-         engine_code != 128 + SIGTERM;
+  return EndedForAnother(record) && engine_code != 128 + SIGTERM;
 }
 
 template <typename Predicate>
@@ -108,6 +106,11 @@ bool IsGone(const ExitRecord& record) {
   return record.end == RankEnd::kRunning && record.time_ns > 0;
 }
 
+// The engine ends them by SIGTERM, and not one of them alone.
+bool EndedForAnother(const ExitRecord& record) {
+  return record.end == RankEnd::kSignaled && record.value == SIGTERM && !record.alone;
+}
+
 std::string EndOf(const ExitRecord& record, const std::vector<base::HostSlots>& hosts) {
   const std::string told = Blame(record, hosts).message;
   return told.empty() ? Text(RankAndHost(record.rank, hosts), " exited with code ", record.value)
@@ -167,6 +170,11 @@ std::optional<ExitRecord> KilledWrapper(
 }
 
 }  // namespace
+
+ExitRecord FirstCause(const std::vector<ExitRecord>& failed) {
+  const auto any = [](const ExitRecord&) { return true; };
+  return CauseOf(*Earliest(failed, any), failed);
+}
 
 int HostOfDaemon(int daemon, const std::vector<bool>& here) {
   for (size_t host = 0; host < here.size(); ++host)

@@ -122,6 +122,11 @@ bool HasFailed(const ExitRecord& record);
 bool WasStopped(const ExitRecord& record);
 /// Its wrapper was killed, and its program with it: nobody knows how that ended.
 bool IsGone(const ExitRecord& record);
+/// It was ended as an engine ends all ranks when the first one fails.
+bool EndedForAnother(const ExitRecord& record);
+/// Which of these, of ranks that have failed or are gone, has brought the others about. At least
+/// one.
+ExitRecord FirstCause(const std::vector<ExitRecord>& failed);
 /// "rank 1 on h1 was killed by SIGKILL", of one that has failed.
 std::string EndOf(const ExitRecord& record, const std::vector<base::HostSlots>& hosts);
 /// What a job ends with that failed because of this rank.

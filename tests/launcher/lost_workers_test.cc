@@ -72,6 +72,9 @@ TEST_CASE("workers that have done their work are none that are missed") {
   CHECK_FALSE(workers.LastOne(records, 5000 * kMs));
 }
 
+ExitRecord EndedWithOthers(int rank, int64_t at_ms) {
+  return {.rank = rank, .end = RankEnd::kSignaled, .value = SIGTERM, .time_ns = at_ms * kMs};
+}
 ExitRecord Gone(int rank, int64_t at_ms) { return {.rank = rank, .time_ns = at_ms * kMs}; }
 
 TEST_CASE("a worker whose wrapper was killed is lost like one that was killed itself") {
@@ -84,18 +87,36 @@ TEST_CASE("a worker whose wrapper was killed is lost like one that was killed it
 }
 
 TEST_CASE("a server that fails ends the job, and the first that has failed is to blame") {
+  constexpr int64_t kNow = 1301 * kMs;
   LostWorkers workers(1, kTwoAndOneSlots);
-  CHECK_FALSE(workers.LostServer({Running(0), KilledAt(1, 1000), Running(2)}));
-  const auto server = workers.LostServer({ExitedAt(0, 76, 1300), Running(1), KilledAt(2, 1000)});
+  CHECK_FALSE(workers.LostServer({Running(0), KilledAt(1, 1000), Running(2)}, kNow));
+  const auto server =
+      workers.LostServer({ExitedAt(0, 76, 1300), Running(1), KilledAt(2, 1000)}, kNow);
   REQUIRE(server);
   CHECK(server->message == "rank 2 on h2 was killed by SIGKILL");
-  const auto gone = workers.LostServer({Gone(0, 1300), Running(1), Running(2)});
+  const auto gone = workers.LostServer({Gone(0, 1300), Running(1), Running(2)}, kNow);
   REQUIRE(gone);
   CHECK(gone->exit_code == 137);
   CHECK(gone->message == "rank 0 on h1 was killed together with its wrapper");
+  // One that has lost its server may leave before that is known to have ended.
+  CHECK(
+      workers.LostServer({KilledAt(0, 1300), ExitedAt(1, 76, 1000), Running(2)}, kNow)->culprit ==
+      0);
   // One that was lost long before has no part in it.
   workers.Update({Running(0), KilledAt(1, 100), Running(2)}, 1000 * kMs);
-  CHECK(workers.LostServer({KilledAt(0, 2000), KilledAt(1, 100), Running(2)})->culprit == 0);
+  CHECK(
+      workers.LostServer({KilledAt(0, 2000), KilledAt(1, 100), Running(2)}, 2001 * kMs)->culprit ==
+      0);
+}
+
+TEST_CASE("a server that was ended as all are is to blame if nobody else is") {
+  const LostWorkers workers(2, kTwoAndOneSlots);
+  const std::vector<ExitRecord> ended = {Running(0), EndedWithOthers(1, 1000), Running(2)};
+  CHECK_FALSE(workers.LostServer(ended, 1100 * kMs));
+  CHECK(
+      workers.LostServer({Gone(0, 1300), EndedWithOthers(1, 1000), Running(2)}, 1301 * kMs)
+          ->culprit == 0);
+  CHECK(workers.LostServer(ended, 1500 * kMs)->culprit == 1);
 }
 
 TEST_CASE("a host is spared if it has workers alone, and is not the last that has any") {
