@@ -8,7 +8,7 @@
 
 namespace dtrun::base {
 
-/// What ranks do together; send and receive, what two of them do.
+/// An operation of all ranks of a communicator, or of two ranks (send and receive).
 enum class CollectiveKind : uint8_t {
   kAllReduce,
   kReduceScatter,
@@ -26,12 +26,12 @@ enum class CollectiveKind : uint8_t {
   kShutdown,
 };
 
-/// How kinds differ. Checks, plans, comparisons, names and records are derived from the table of
-/// these rows below, and only the algorithms of the backends are written for a kind.
+/// The properties of a kind. Checks, plans, comparisons, names and records are derived from the
+/// table of these rows below. Only the algorithms of the backends are written for each kind.
 struct CollectiveTraits {
   enum class Does : uint8_t {
     kCombine,        ///< computes on the inputs
-    kCombineUpdate,  ///< also hands each rank its share of the result before anybody else sees it
+    kCombineUpdate,  ///< also hands each rank its share of the result before other ranks see it
     kMove,           ///< copies from inputs to outputs
     kMeet,           ///< has no data
     kSendOrReceive,  ///< is one side of a message
@@ -40,8 +40,8 @@ struct CollectiveTraits {
   enum class Ranks : uint8_t { kNone, kAll, kRoot, kAllButRoot };
   /// The content of an input or an output.
   enum class Layout : uint8_t {
-    kWhole,   ///< as many elements on every rank that has one
-    kByRank,  ///< the parts of all ranks one after the other; counts may say how long they are
+    kWhole,   ///< the same number of elements on every rank that has one
+    kByRank,  ///< the parts of all ranks, one after the other; counts may give their lengths
     kPart,    ///< this rank's part of the other side, which is kByRank
   };
 
@@ -91,7 +91,7 @@ static_assert(IsInOrder());
 
 }  // namespace internal
 
-/// Of a number that is no kind: a row without data, named "unknown collective".
+/// The row of `kind`. A number that is no kind has a row without data, named "unknown collective".
 constexpr const CollectiveTraits& TraitsOf(CollectiveKind kind) {
   const auto i = static_cast<size_t>(kind);
   return i < std::size(internal::kTraits) ? internal::kTraits[i] : internal::kUnknown;
@@ -100,44 +100,44 @@ constexpr const CollectiveTraits& TraitsOf(CollectiveKind kind) {
 /// "all_reduce" and so on.
 inline const char* NameOf(CollectiveKind kind) { return TraitsOf(kind).name; }
 
-/// reduce_update and reduce_update_gather.
+/// Whether the kind is reduce_update or reduce_update_gather.
 constexpr bool UpdatesShares(CollectiveKind kind) {
   return TraitsOf(kind).does == CollectiveTraits::Does::kCombineUpdate;
 }
-/// all_reduce, reduce_scatter, reduce and both updates of shares: they compute.
+/// Whether the kind computes: all_reduce, reduce_scatter, reduce and both updates of shares.
 constexpr bool Combines(CollectiveKind kind) {
   return TraitsOf(kind).does == CollectiveTraits::Does::kCombine || UpdatesShares(kind);
 }
-/// One rank has a part of its own: reduce, broadcast, gather and scatter.
+/// Whether one rank has a special part: reduce, broadcast, gather and scatter.
 constexpr bool HasRoot(CollectiveKind kind) {
   const auto depends = [](CollectiveTraits::Ranks ranks) {
     return ranks == CollectiveTraits::Ranks::kRoot || ranks == CollectiveTraits::Ranks::kAllButRoot;
   };
   return depends(TraitsOf(kind).inputs) || depends(TraitsOf(kind).outputs);
 }
-/// barrier and shutdown: they have no data.
+/// Whether the kind has no data: barrier and shutdown.
 constexpr bool OnlyMeets(CollectiveKind kind) {
   return TraitsOf(kind).does == CollectiveTraits::Does::kMeet;
 }
-/// send and receive.
+/// Whether the kind is send or receive.
 constexpr bool IsMessage(CollectiveKind kind) {
   return TraitsOf(kind).does == CollectiveTraits::Does::kSendOrReceive;
 }
 
-/// What a rank called, in a form that its peers can compare before data moves, and that lies in its
-/// flight record. Plain bytes: all ranks run the same build.
+/// The call of a rank, in a form that its peers can compare before data moves. The rank's flight
+/// record also holds it. Plain bytes: all ranks run the same build.
 struct Call {
   uint64_t count;  ///< n of the table in ops/collective/collective.h; of all_to_all,
                    ///< reduce_scatter: the whole input
   double before, after;
   int32_t root, divisor;
   uint8_t kind, dtype, op;
-  uint8_t tables;  ///< kSends, kReceives: the counts by rank that come beside this
+  uint8_t tables;  ///< kSends, kReceives: the tables of counts by rank that come with this
 
   enum : uint8_t { kSends = 1, kReceives = 2 };
 };
 
-/// "all_reduce (f32, 4 elements, sum)". Any bytes may stand in `call`.
+/// "all_reduce (f32, 4 elements, sum)". `call` may hold any bytes.
 std::string Describe(const Call& call);
 
 /// "collective #12, all_reduce (f32, 4 elements, sum)"; "message #3 of world/1, send (f32, 4

@@ -17,7 +17,7 @@ namespace {
 constexpr uint32_t kMostEntries = 1 << 16;
 constexpr int kTries = 4;
 
-// Whatever bytes stand there, they are shown on one line.
+// Makes one line of any bytes.
 std::string Printable(const char* text, size_t bytes) {
   std::string printable(text, strnlen(text, bytes));
   for (char& c : printable)
@@ -45,7 +45,7 @@ struct Numbered {
   FlightOperation operation;
 };
 
-// Nothing while it is being written, also by a process that was killed meanwhile.
+// Returns nullopt if the entry is being written, or if its writer was killed while writing it.
 std::optional<Numbered> TryReadEntry(const FlightEntry& entry, uint32_t index, uint32_t count) {
   const uint64_t mark = entry.mark.load(std::memory_order_acquire);
   Numbered read{.ordinal = mark >> 3, .operation = {}};
@@ -73,7 +73,8 @@ std::optional<Numbered> ReadEntry(const FlightEntry& entry, uint32_t index, uint
   return read;
 }
 
-// What the rank is stuck in, if it is, else what it did last. Not of a record without operations.
+// Returns the first operation that has not ended, otherwise the last operation. The record must
+// have operations.
 const FlightOperation& Telling(const FlightRecord& record) {
   const auto open = std::find_if(
       record.operations.begin(), record.operations.end(),
@@ -86,7 +87,7 @@ std::string Name(const FlightOperation& operation) {
 }
 
 int64_t SecondsSince(int64_t ns, TimePoint now) {
-  int64_t age_ns = 0;  // of any time: another process has written it
+  int64_t age_ns = 0;  // of any `ns`: another process has written it
   if (__builtin_sub_overflow(Duration(now.time_since_epoch()).count(), ns, &age_ns)) return 0;
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(Duration(age_ns));
   return std::max<int64_t>(age.count(), 0);
@@ -136,7 +137,7 @@ std::optional<FlightRecord> ReadFlightRecord(const void* data, size_t bytes) {
 
 namespace {
 
-// What `read` makes of the file's content, of which it sees `most_bytes` at most.
+// Returns the result of `read` for the first `most_bytes` of the file's content.
 template <typename Result>
 std::optional<Result> ReadFile(
     const std::string& path, size_t most_bytes,
@@ -157,7 +158,8 @@ std::optional<Result> ReadFile(
   return result;
 }
 
-// Of a record that is whole, its file is longer than this header.
+// `data` may end with the header. So IsFlightHeader gets a size that is large enough for any
+// entries.
 std::optional<FlightProgress> ReadProgress(const void* data, size_t bytes) {
   if (bytes < sizeof(FlightHeader)) return std::nullopt;
   const auto& header = *static_cast<const FlightHeader*>(data);

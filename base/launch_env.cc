@@ -24,7 +24,7 @@ constexpr char kFlightFolder[] = "DTRUN_FLIGHT_FOLDER";
 constexpr char kServers[] = "DTRUN_PARAMETER_SERVERS";
 constexpr char kSecretFile[] = "DTRUN_JOB_SECRET_FILE";
 
-constexpr int kMostRanks = 1'000'000;  // and of anything else that is counted here
+constexpr int kMostRanks = 1'000'000;  // also the limit of all other counts here
 
 [[noreturn]] void Refuse(
     const std::string& variable, const std::string& value, const std::string& expected) {

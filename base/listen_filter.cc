@@ -31,8 +31,8 @@ std::vector<AddressBlock> ParseAddressBlocks(const std::string& list) {
   return blocks;
 }
 
-// The filter sees each segment from its TCP header on; the destination stands in the IP header
-// before that (RFC 791, section 3.1).
+// The filter sees each segment from its TCP header on. The destination address lies in the IP
+// header before it (RFC 791, section 3.1).
 bool ListenOnlyAt(int file, const std::vector<AddressBlock>& blocks) {
   constexpr uint32_t kDestination = static_cast<uint32_t>(SKF_NET_OFF) + 16, kAll = ~uint32_t{0};
   int family = AF_INET;

@@ -14,16 +14,16 @@ struct AddressBlock {
   bool operator==(const AddressBlock&) const = default;
 };
 
-/// The networks in a list such as "10.1.0.0/16,10.2.3.4/32". Whatever is no network is left out.
-/// Pure.
+/// The networks in a list such as "10.1.0.0/16,10.2.3.4/32". Items that are no networks are left
+/// out. Pure.
 std::vector<AddressBlock> ParseAddressBlocks(const std::string& list);
 
-/// Has the kernel drop what comes to the listening TCP socket `file` for an address of this host
-/// outside `blocks`, and everything that is IPv6. What the socket accepts inherits that. Needs no
-/// rights. False where the kernel refuses.
+/// Makes the kernel drop packets to the listening TCP socket `file` for addresses of this host
+/// outside `blocks`, and all IPv6 packets. Accepted connections inherit the filter. Needs no
+/// privileges. Returns false if the kernel refuses.
 bool ListenOnlyAt(int file, const std::vector<AddressBlock>& blocks);
 
-/// This process's TCP sockets that listen: descriptors, in ascending order.
+/// The descriptors of this process's listening TCP sockets, in ascending order.
 std::vector<int> ListeningSockets();
 
 }  // namespace dtrun::base

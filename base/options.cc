@@ -10,8 +10,8 @@
 namespace dtrun::base {
 namespace {
 
-// One row per option: its name, whether all ranks have to agree on it, what it accepts (for the
-// error), how it is parsed and shown. A parser returns whether it could.
+// One row per option: its name, whether all ranks must agree on it, the accepted values (for the
+// error), its parser and its printer. A parser returns whether the value was valid.
 struct OptionRow {
   const char* name;
   bool agreed;
@@ -32,7 +32,7 @@ bool ParseInRange(const std::string& value, int64_t least, int64_t most, int64_t
   return parsed && *parsed >= least && *parsed <= most;
 }
 
-// 0 has a name.
+// `zero` is the name of 0.
 bool ParseBytes(const std::string& value, const char* zero, uint64_t& option) {
   option = 0;
   if (value == zero) return true;
@@ -176,7 +176,7 @@ void SettleStallWarning(Options& options) {
           "; expected a warning no later than the timeout"));
 }
 
-// What would be without a word of no effect.
+// Rejects options that have no effect, instead of ignoring them.
 void CheckAutotune(const Options& options) {
   if (options.autotune) return;
   const char* given = !options.autotune_log.empty()     ? "autotune_log"
@@ -193,7 +193,7 @@ void CheckAutotune(const Options& options) {
 Options ReadOptions(
     const GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given) {
   Options options;
-  options.stall_warning_s = 0;  // not said
+  options.stall_warning_s = 0;  // not set
   for (const OptionRow& row : Rows()) {
     const std::string variable = OptionVariable(row.name);
     if (const auto value = get(variable))

@@ -17,14 +17,15 @@ LogSink StderrSink(int rank, LogLevel most) {
                            : level == LogLevel::kWarning ? "warning: "
                                                          : "";
     const std::string text = Text("dtrun: ", who, severity, line, '\n');
-    // A sink has nobody to report to when stderr is gone.
+    // If stderr is gone, a sink cannot report the error.
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
   };
 }
 
 namespace {
 
-// Forks between the first process that asked and this one: a fact of the process, not of a job.
+// The number of forks between the process that first used ForkWatch and this process. It belongs to
+// the process, not to a job.
 std::atomic<int> generation{0};
 
 void CountForks() {

@@ -10,7 +10,7 @@ namespace dtrun::base {
 using Duration = std::chrono::nanoseconds;
 using TimePoint = std::chrono::steady_clock::time_point;
 
-/// Where deadlines take the time from: passed in, so that a test can own it. Thread-safe.
+/// The source of time for deadlines. It is passed in, so that a test can own it. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
@@ -24,16 +24,17 @@ class SteadyClock : public Clock {
 
 enum class LogLevel { kError, kWarning, kInfo };
 
-/// Where everything that the library has to say goes: the library itself never prints. One call is
-/// one line, without its newline. Must be thread-safe.
+/// Receives all messages of the library, which itself never prints. One call is one line, without
+/// its newline. Must be thread-safe.
 using LogSink = std::function<void(LogLevel, const std::string& line)>;
 
-/// Writes "dtrun: rank 3: line" to stderr in one write, for levels up to `most`. `rank` < 0 is left
-/// out.
+/// A sink that writes "dtrun: rank 3: line" to stderr in one write, for levels up to `most`. If
+/// `rank` < 0, the line has no rank.
 LogSink StderrSink(int rank, LogLevel most);
 
-/// Tells whether this is still the process that made it, at the cost of a comparison. A child that
-/// was forked has copies of memory, but neither the threads nor the peers of its parent.
+/// Tells whether this process is a forked child of the process that made the object, at the cost of
+/// a comparison. A forked child has copies of memory, but neither the threads nor the peers of its
+/// parent.
 class ForkWatch {
  public:
   ForkWatch();

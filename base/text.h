@@ -9,7 +9,7 @@
 
 namespace dtrun::base {
 
-/// The parts, written one after the other.
+/// Returns the parts, one after the other.
 ///   Text("rank ", 3, " of ", 4)  ->  "rank 3 of 4"
 template <typename... Parts>
 std::string Text(const Parts&... parts) {
@@ -18,10 +18,10 @@ std::string Text(const Parts&... parts) {
   return stream.str();
 }
 
-/// "" has one field, the empty one.
+/// The fields between separators. "" has one field, which is empty.
 std::vector<std::string> Split(const std::string& text, char separator);
 std::string Join(const std::vector<std::string>& parts, const std::string& separator);
-/// A decimal integer and nothing else; nothing when `text` is none or does not fit.
+/// Parses a decimal integer. Returns nullopt if `text` is anything else or does not fit.
 std::optional<int64_t> ParseInteger(const std::string& text);
 /// "ranks 0, 2 and 3"; "rank 1"
 std::string RankList(const std::vector<int>& ranks);

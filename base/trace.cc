@@ -15,10 +15,10 @@ namespace {
 
 constexpr size_t kCallWords = sizeof(Call) / sizeof(uint64_t);
 
-// One that no clock shows is none: what is computed from times must not overflow.
+// Returns 0 for a time that no clock shows, so that calculations with times do not overflow.
 int64_t TimeOf(uint64_t word) { return word < uint64_t{1} << 61 ? static_cast<int64_t>(word) : 0; }
 
-// One record after the other. Whatever stands there, nothing outside of it is read.
+// Reads one record after the other. It reads only these slots, even if they hold any bytes.
 class Reader {
  public:
   Reader(const TraceHeader& header, uint64_t slots, RankTrace& trace)
@@ -58,7 +58,7 @@ class Reader {
     return time;
   }
 
-  // `words` follow the head.
+  // `words`: the number of words after the head.
   void Take(const TraceHead& head, uint64_t slot, uint64_t words) {
     switch (head.type) {
       case TraceType::kNone:
@@ -126,7 +126,7 @@ class Reader {
 
   void TakeWaitEnd(const TraceHead& head, uint64_t slot) {
     const auto found = open_waits_.find(head.id);
-    if (found == open_waits_.end()) {  // of one that had begun before
+    if (found == open_waits_.end()) {  // the wait began before the trace
       trace_.waits.push_back({head.thread, head.id, 0, Time(slot)});
       return;
     }
@@ -138,10 +138,10 @@ class Reader {
   uint64_t count_;
   RankTrace& trace_;
   std::map<uint32_t, size_t> open_, open_waits_;
-  std::map<uint8_t, std::pair<uint32_t, uint32_t>> buckets_;  // announced, by thread
+  std::map<uint8_t, std::pair<uint32_t, uint32_t>> buckets_;  // of the next operation, by thread
 };
 
-// The slots in use, if this is a trace.
+// The number of slots in use, if `data` is a trace.
 std::optional<uint64_t> SlotsOf(const void* data, size_t bytes) {
   if (bytes < sizeof(TraceHeader)) return std::nullopt;
   const auto& header = *static_cast<const TraceHeader*>(data);

@@ -17,27 +17,27 @@ namespace dtrun::base {
 
 // --- the format ----------------------------------------------------------------------------------
 //
-// What a rank writes while its timeline is on: a header, then slots of two words. A record takes
-// one or more slots, one after the other; its first word is its head, which is stored last, so that
-// a reader, which may look at any moment, sees whole records alone. A record that was begun and not
-// finished has a head of type kBegun, with its length. Threads reserve their slots by one atomic
-// addition; when none are left, records are counted and dropped. Times are nanoseconds on the
-// monotonic clock of the rank's host.
+// A rank writes a trace while its timeline is on: a header, then slots of two words. A record takes
+// one or more slots, one after the other. Its first word is its head. The head is stored last, so
+// that a reader sees only whole records, at any time. A record that was begun and not finished has
+// a head of type kBegun, with its length. Threads reserve slots by one atomic addition. If no slots
+// are left, records are counted and dropped. Times are nanoseconds on the monotonic clock of the
+// rank's host.
 
 inline constexpr uint64_t kTraceMagic = 0x3143525475727464;  // "dtruTRC1"
 
-/// What a record is about, and the words that follow its head.
+/// The subject of a record, and the words after its head.
 enum class TraceType : uint8_t {
   kNone,          ///< an empty slot
   kBegun,         ///< of unknown content
   kCommunicator,  ///< its name; id: its number
   kThread,        ///< its name; id: its number
-  kReducer,       ///< nothing; id: its number
+  kReducer,       ///< no words; id: its number
   kGradient,      ///< reducer << 32 | index, then its name
   kStarted,       ///< time, sequence, a Call, communicator << 32 | own rank; id: operation
   kEnded,         ///< time, arrival of all ranks (0: not known), 1 if it failed; id: operation
   kMark,          ///< time; id: gradient; reducer: see TraceHead
-  kBucket,        ///< reducer << 32 | bucket; id: operation, that is started next by this thread
+  kBucket,        ///< reducer << 32 | bucket, of the operation that this thread starts next
   kWaitBegins,    ///< time; id: reducer
   kWaitEnds,      ///< time; id: reducer
 };
@@ -46,7 +46,7 @@ enum class TraceType : uint8_t {
 struct TraceHead {
   TraceType type = TraceType::kNone;
   uint8_t thread = 0;  ///< number of the thread that wrote it
-  uint16_t slots = 1;  ///< of the whole record; of kMark, which takes one, its reducer
+  uint16_t slots = 1;  ///< of the whole record; of kMark, which takes one slot, its reducer
   uint32_t id = 0;
 
   uint64_t Pack() const {
@@ -71,10 +71,10 @@ struct TraceHeader {
   int32_t pid;
   int32_t reserved;
   uint64_t slot_count;
-  std::atomic<uint64_t> used;     ///< slots; more than there are when records were dropped
+  std::atomic<uint64_t> used;     ///< slots; more than slot_count if records were dropped
   std::atomic<uint64_t> dropped;  ///< records
   int64_t start_ns;
-  int64_t unix_offset_ns;  ///< from the monotonic clock to that of the calendar
+  int64_t unix_offset_ns;  ///< calendar time = monotonic time + this
   char host[64];
 };
 
@@ -82,13 +82,13 @@ inline constexpr size_t TraceBytes(uint64_t slot_count) {
   return sizeof(TraceHeader) + slot_count * sizeof(TraceSlot);
 }
 
-/// The most that a rank writes: 16 MiB, about a million marks.
+/// The most slots that a rank writes: 16 MiB, about a million marks.
 inline constexpr uint64_t kMostTraceSlots = (16 << 20) / sizeof(TraceSlot);
 
-/// The file of rank `rank` in the job's folder for flight records.
+/// The path of the trace of rank `rank` in the job's folder for flight records.
 std::string TraceFile(const std::string& folder, int rank);
 
-// --- what was read -------------------------------------------------------------------------------
+// --- traces as they are read ---------------------------------------------------------------------
 
 struct TracedOperation {
   uint32_t communicator = 0;
@@ -106,14 +106,14 @@ struct TracedMark {
   int64_t time_ns = 0;
 };
 
-/// The reducer's wait; one of the two times may be 0.
+/// A wait of the reducer. One of the two times may be 0: not recorded.
 struct TracedWait {
   uint8_t thread = 0;
   uint32_t reducer = 0;
   int64_t begin_ns = 0, end_ns = 0;
 };
 
-/// What one rank has written, times as it wrote them.
+/// The trace of one rank, with the times as the rank wrote them.
 struct RankTrace {
   int rank = 0, size = 1, pid = 0;
   std::string host;
@@ -128,15 +128,15 @@ struct RankTrace {
   std::vector<TracedWait> waits;
 };
 
-/// The trace in this memory, aligned like words, which its rank may be writing; nothing when it is
-/// none.
+/// Reads the trace in this memory, which is aligned like words. Its rank may be writing it. Returns
+/// nullopt for other data.
 std::optional<RankTrace> ReadTrace(const void* data, size_t bytes);
 
-/// How many bytes of a trace in this memory are in use; 0 when it is none.
+/// The number of bytes in use of the trace in this memory; 0 for other data.
 size_t UsedTraceBytes(const void* data, size_t bytes);
 
-/// Calls `use` with what is used of the trace in this file; not at all when it is missing, damaged
-/// or no file.
+/// Calls `use` with the used part of the trace in this file. If the file is missing, damaged or not
+/// a regular file, does not call `use`.
 void WithTraceFile(
     const std::string& path, const std::function<void(const void* data, size_t bytes)>& use);
 

@@ -1,6 +1,6 @@
-// A rank's records become slices, each with a row, a begin, a duration and a depth; sorted by these
-// they stand in the order in which they begin, the enclosing before the enclosed. Collectives
-// overlap each other, so each takes the first row of collectives that is free. The arrows come
+// A rank's records become slices. A slice has a row, a begin, a duration and a depth. Slices are
+// sorted by row, begin and depth, so that an enclosing slice stands before the slices inside it.
+// Collectives overlap each other, so each takes the first free row of collectives. The arrows come
 // last, when the places of all ranks are known.
 
 #include "base/trace_json.h"
@@ -24,8 +24,8 @@ constexpr int kFirstThreadRow = 1;
 constexpr int kFirstReducerRow = 1000;
 constexpr int kFirstCollectiveRow = 2000;
 
-// Which collective it is, the same on all ranks: communicator, sequence, then -1 and its kind; of a
-// message the two ranks.
+// Identifies a collective on all ranks: communicator, sequence, -1 and the kind. For a message, the
+// last two are the two ranks.
 using FlowKey = std::tuple<std::string, uint64_t, int, int>;
 
 struct FlowPoint {
@@ -37,7 +37,7 @@ struct FlowPoint {
 struct Slice {
   enum class Kind { kStep, kCompute, kWait, kMark, kCollective, kArriving, kMoving };
   int row;
-  int64_t begin_ns, duration_ns;  // a mark has none
+  int64_t begin_ns, duration_ns;  // a mark has no duration
   int depth;
   Kind kind;
   size_t index;  // of the operation, mark or wait
@@ -71,7 +71,7 @@ class RankWriter {
       const RankTrace& trace, int64_t shift_ns, std::map<FlowKey, std::vector<FlowPoint>>& flows)
       : trace_(trace), shift_ns_(shift_ns), flows_(flows) {}
 
-  // An event a line.
+  // Writes one event per line.
   void WriteTo(const std::function<void(const std::string&)>& event) {
     AddReducers();
     AddCollectives();
@@ -91,7 +91,7 @@ class RankWriter {
   }
 
  private:
-  // Whichever is the first reducer of a thread shares the row of the thread.
+  // The first reducer of a thread has the row of the thread.
   int RowOf(uint8_t thread, uint32_t reducer) {
     const auto [place, is_new] = reducer_rows_.try_emplace({thread, reducer}, 0);
     if (!is_new) return place->second;
@@ -107,7 +107,7 @@ class RankWriter {
   }
 
   void AddReducers() {
-    std::map<uint32_t, int64_t> begins;  // of the step that runs, by reducer
+    std::map<uint32_t, int64_t> begins;  // of the step under way, by reducer
     std::map<uint32_t, uint8_t> threads;
     size_t mark = 0;
     const auto take_marks = [&](int64_t until) {
@@ -241,14 +241,15 @@ class RankWriter {
   std::map<std::pair<uint32_t, uint32_t>, std::string> names_;
 };
 
-// What communicators are made of may have the same name: nobody knows then which belong together.
+// Different communicators may have the same name. Their operations then share a key, and it is
+// unknown which of them belong together.
 bool AreOfDifferentRanks(const std::vector<FlowPoint>& points) {
   std::set<int> ranks;
   for (const FlowPoint& point : points) ranks.insert(point.rank);
   return ranks.size() == points.size();
 }
 
-// An arrow begins and ends inside of slices.
+// Writes the arrows between the points. The points lie inside slices.
 void WriteFlow(
     std::vector<FlowPoint>& points, uint64_t id,
     const std::function<void(const std::string&)>& event) {
@@ -290,7 +291,7 @@ void WriteTraceJson(
   for (const TraceSource& source : sources) {
     const std::optional<RankTrace> trace = source.read();
     if (!trace) continue;
-    // The times of the first rank begin at 0; others may have begun before.
+    // The times of the first rank begin at 0. Times of other ranks may be negative.
     if (!origin_ns) {
       origin_ns = trace->start_ns - source.clock.offset_ns;
       origin_unix_ns = trace->start_ns + trace->unix_offset_ns;

@@ -1,4 +1,4 @@
-// A trainer that goes on where it was stopped: docs/guides/checkpoints.md shows pieces of it.
+// A trainer that continues where it was stopped. docs/guides/checkpoints.md shows parts of it.
 //
 //   dtrun -np 2 ./checkpoint [FOLDER] [STEPS]
 
@@ -11,7 +11,7 @@
 
 namespace {
 
-// Four weights that are pulled to 1, with momentum. Returns the loss.
+// One step that pulls four weights to 1, with momentum. Returns the loss.
 double Step(dtrun::Communicator& world, std::vector<float>& weights, std::vector<float>& momentum) {
   std::vector<float> gradient(weights.size());
   double loss = 0;

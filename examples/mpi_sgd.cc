@@ -1,6 +1,7 @@
-// An MPI program that has its own communicator, before dtrun: every rank fits y = 3x + 2 on its
-// own data and reduces its gradients by MPI_Allreduce. With dtrun the gradient lives in memory that
-// all ranks of a host share, and its reduction needs no copy; the rest of the program stays MPI.
+// An MPI program with its own communicator. Every rank fits y = 3x + 2 to its own data. Without
+// dtrun, the program reduces its gradients by MPI_Allreduce. With dtrun, the gradients lie in
+// memory that all ranks of a host share, and their reduction needs no copy. The rest of the program
+// stays MPI.
 //
 //   mpirun -np 2 mpi_sgd      or      dtrun -np 2 mpi_sgd
 
@@ -24,7 +25,7 @@ int main(int argc, char** argv) {
     float slope = 0, offset = 0;
     for (int step = 0; step < 500; ++step) {
       *slope_gradient = *offset_gradient = 0;
-      for (int i = 0; i < 4; ++i) {  // every rank has other points
+      for (int i = 0; i < 4; ++i) {  // every rank has different points
         const float x = static_cast<float>((i * job.size() + job.rank()) % 8) / 8;
         const float error = slope * x + offset - (3 * x + 2);
         *slope_gradient += error * x / 2;
@@ -35,7 +36,7 @@ int main(int argc, char** argv) {
       offset -= 0.5F * *offset_gradient;
     }
 
-    // Whatever else the program does with MPI goes on as before.
+    // Other calls of MPI in the program go on as before.
     float lowest = slope;
     MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_FLOAT, MPI_MIN, trainers);
     if (job.rank() == 0)

@@ -1,5 +1,5 @@
-// A convolutional network on Fashion-MNIST with LibTorch. The six lines marked [dtrun] are what
-// makes it train on any number of ranks: without them it is a program of one process.
+// A convolutional network on Fashion-MNIST with LibTorch. With the six lines marked [dtrun], it
+// trains on any number of ranks. Without them, it is a program of one process.
 //
 //   dtrun -np 2 bazel-bin/examples/torch_fmnist --steps 200
 
@@ -37,7 +37,7 @@ struct NetworkImpl : torch::nn::Module {
 };
 TORCH_MODULE(Network);
 
-// The bytes of an IDX file, gzipped or not, behind its header of `header` bytes.
+// Reads an IDX file, gzipped or not, after its header of `header` bytes.
 torch::Tensor ReadIdx(const std::string& path, int header, at::IntArrayRef sizes) {
   torch::Tensor bytes = torch::empty(sizes, torch::kUInt8);
   gzFile file = gzopen(path.c_str(), "rb");

@@ -1,5 +1,5 @@
-// Compiled against CUDA's header; the driver itself is loaded when somebody asks, so the same
-// binary runs without one. Whether it could be loaded is found out once.
+// dtrun is compiled against CUDA's header. The first use loads the driver, so the same binary runs
+// without a driver. The driver is looked for only once.
 
 #include "gpu/driver.h"
 
@@ -27,9 +27,9 @@ std::string LoadInto(Driver& driver) {
   DTRUN_FOR_EACH_DRIVER_FUNCTION(DTRUN_FIND_DRIVER_FUNCTION)
 #undef DTRUN_FIND_DRIVER_FUNCTION
 #undef DTRUN_QUOTED
-  // Streams share that many queues of a GPU, 8 if nobody says so, and what is in a queue waits for
-  // what another stream has put there before: kernels of ranks that are threads, which wait for
-  // each other, would wait for ever. The driver reads it once, now.
+  // All streams share this many queues of a GPU; the default is 8. Work in a queue waits for
+  // earlier work of other streams in that queue. Ranks that are threads have kernels that wait for
+  // each other, so these kernels would wait forever. The driver reads the variable once, in cuInit.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   const CUresult initialized = driver.cuInit(0);
   int count = 0;

@@ -7,8 +7,8 @@
 
 namespace dtrun::gpu {
 
-// The functions of CUDA's driver that dtrun calls. The names are cuda.h's, which defines some of
-// them as versions of themselves (cuMemAlloc is cuMemAlloc_v2); so are the members of Driver.
+// The functions of CUDA's driver that dtrun calls. cuda.h defines some of these names as macros for
+// versioned names (cuMemAlloc is cuMemAlloc_v2). The members of Driver have the versioned names.
 // clang-format off
 #define DTRUN_FOR_EACH_DRIVER_FUNCTION(X)                                                         \
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString) X(cuDeviceGetCount)       \
@@ -33,36 +33,39 @@ namespace dtrun::gpu {
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 // clang-format on
 
-/// CUDA's driver, libcuda.so.1, loaded by the first who asks and kept. Thread-safe.
+/// The functions of CUDA's driver (libcuda.so.1). The first call of Get loads the driver, which
+/// stays loaded. Thread-safe.
 struct Driver {
 #define DTRUN_DRIVER_MEMBER(name) decltype(&::name) name = nullptr;
   DTRUN_FOR_EACH_DRIVER_FUNCTION(DTRUN_DRIVER_MEMBER)
 #undef DTRUN_DRIVER_MEMBER
 
-  /// Throws Error kUnavailable, "no GPU: ..." with the reason, where there is no driver, or one
-  /// without a function that dtrun needs, or one that lists no GPU.
+  /// Throws Error kUnavailable, "no GPU: ..." with the reason, if there is no driver, if the driver
+  /// lacks a function that dtrun needs, or if it lists no GPU.
   static const Driver& Get();
 };
 
 /// "CUDA_ERROR_INVALID_VALUE (invalid argument)"
 std::string Describe(CUresult result);
 
-/// Throws Error kSystem, "`call` failed: ...", unless the driver has done it. `call` says what was
-/// asked for, in the driver's words: "cuLaunchKernel dtrun_adam".
+/// Throws Error kSystem, "`call` failed: ...", unless `result` is CUDA_SUCCESS. `call` names the
+/// request in the driver's words: "cuLaunchKernel dtrun_adam".
 void Check(CUresult result, const char* call);
 
-/// A function of another library of NVIDIA's (libnccl.so.2), found in it by name.
+/// A library of NVIDIA's other than the driver, such as libnccl.so.2. Find returns its functions by
+/// name.
 class LoadedLibrary {
  public:
-  /// Loads the first of `names` that there is, and keeps it for as long as the process runs. Throws
-  /// Error kUnavailable with the loader's words for the first one.
+  /// Loads the first of `names` that exists. The library stays loaded until the process ends.
+  /// Throws Error kUnavailable with the loader's message for the first name.
   LoadedLibrary(std::initializer_list<const char*> names);
 
+  /// Throws Error kUnavailable if the library has no such function.
   template <typename Function>
   Function* Find(const char* name) const {
     return reinterpret_cast<Function*>(FindSymbol(name));
   }
-  /// Where the library lies.
+  /// The name, of `names`, under which the library was found.
   const std::string& name() const { return name_; }
 
  private:

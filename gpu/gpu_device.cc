@@ -37,7 +37,7 @@ Description Describe(int index) {
 }
 
 const Device& Device::Get(int index) {
-  // Never destroyed: memory and streams may be given back by whoever ends last.
+  // Never destroyed: other static objects may give memory and streams back later.
   static auto* const mutex = new std::mutex;
   static auto* const devices = new std::map<int, std::unique_ptr<Device>>;
   std::lock_guard lock(*mutex);

@@ -8,29 +8,28 @@
 
 namespace dtrun::gpu {
 
-/// GPUs that this process may use (CUDA_VISIBLE_DEVICES narrows them down), at least one. Throws
-/// Error kUnavailable, with the reason, where there are none.
+/// The number of GPUs that this process may use, at least one. CUDA_VISIBLE_DEVICES limits them.
+/// Throws Error kUnavailable, with the reason, if there are none.
 int DeviceCount();
 
 struct Description {
   CUdevice handle = 0;
   std::string name;    ///< "NVIDIA H200"
-  std::string bus_id;  ///< "0000:1B:00.0": tells two processes whether they use the same GPU
+  std::string bus_id;  ///< "0000:1B:00.0": the same in all processes of the host
   uint64_t memory_bytes = 0;
 };
 
-/// Of GPU `index`, which need not be used for that: no context is made. Throws Error
-/// kInvalidArgument for an index that there is not, kUnavailable without GPUs, kSystem when the
-/// driver refuses. Thread-safe.
+/// Describes GPU `index` without making a context on it. Throws Error kInvalidArgument if there is
+/// no such GPU, kUnavailable if there are no GPUs, kSystem if the driver refuses. Thread-safe.
 Description Describe(int index);
 
-/// One GPU and its primary context, which CUDA's runtime API uses as well: memory and streams of
-/// this library and of a program's own code on the same GPU are interchangeable. Made by the first
-/// who asks and kept until the process ends. Thread-safe.
+/// One GPU and its primary context. CUDA's runtime API uses the same context, so memory and streams
+/// of this library and of a program's own code on a GPU are interchangeable. The first Get of a GPU
+/// makes the object, which stays until the process ends. Thread-safe.
 class Device {
  public:
-  /// Throws Error kInvalidArgument for an index that there is not, kUnavailable without GPUs,
-  /// kSystem when the driver refuses.
+  /// Throws Error kInvalidArgument if there is no such GPU, kUnavailable if there are no GPUs,
+  /// kSystem if the driver refuses.
   static const Device& Get(int index);
 
   int index() const { return index_; }
@@ -44,7 +43,7 @@ class Device {
   struct MemoryInfo {
     uint64_t free = 0, total = 0;
   };
-  /// Bytes, of all processes together.
+  /// Bytes of the GPU's memory, for all processes together.
   MemoryInfo Memory() const;
   /// Waits for all work of this process on the GPU.
   void Synchronize() const;
@@ -58,7 +57,7 @@ class Device {
   int multiprocessors_ = 0;
 };
 
-/// While it lives, driver calls of this thread go to the device.
+/// Directs this thread's driver calls to the device, while the object lives.
 class DeviceScope {
  public:
   explicit DeviceScope(const Device& device);

@@ -1,13 +1,14 @@
 #ifndef DTRUN_GPU_KERNEL_H_
 #define DTRUN_GPU_KERNEL_H_
 
-// What kernels are written with, in .cu files that the rule cuda_kernels compiles. They keep to
-// what stands here and to: threadIdx, blockIdx, blockDim, gridDim, __device__, __shared__ (arrays
-// of a fixed size), __syncthreads, __syncwarp, __shfl_xor_sync, __shfl_down_sync, __shfl_sync,
-// __ballot_sync, atomicAdd (f32, u32, u64), atomicMax, atomicOr, __ldg, __ldcg, __ldcs, __stcs,
-// __nanosleep, __threadfence*, the types and conversions of cuda_fp16.h and cuda_bf16.h, float2,
-// float4, uint2, uint4, and the mathematics of <cmath>. Tests run the same files on the CPU
-// (tests/gpu_simulator), which knows these and no more.
+// The vocabulary of kernels, which are .cu files that the rule cuda_kernels compiles. Kernels use
+// only the names of this header and these: threadIdx, blockIdx, blockDim, gridDim, __device__,
+// __shared__ (arrays of a fixed size), __syncthreads, __syncwarp, __shfl_xor_sync,
+// __shfl_down_sync, __shfl_sync, __ballot_sync, atomicAdd (f32, u32, u64), atomicMax, atomicOr,
+// __ldg, __ldcg, __ldcs, __stcs, __nanosleep, __threadfence*, the types and conversions of
+// cuda_fp16.h and cuda_bf16.h, float2, float4, uint2, uint4, and the mathematics of <cmath>.
+//
+// Tests run the same files on the CPU (tests/gpu_simulator). The simulator has only these names.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -15,7 +16,7 @@
 #include <cstdint>
 #include <cuda/atomic>
 
-/// A kernel that takes one struct by value, whose name is what Kernels::Launch looks for:
+/// Defines a kernel that takes one struct by value. Kernels::Launch finds the kernel by `name`:
 ///
 ///   DTRUN_KERNEL(dtrun_scale, ScaleArgs) {
 ///     for (uint64_t i = dtrun::gpu::FirstItem(); i < args.count; i += dtrun::gpu::ItemStride())
@@ -23,7 +24,7 @@
 ///   }
 #define DTRUN_KERNEL(name, Args) extern "C" __global__ void name(const __grid_constant__ Args args)
 
-/// The same with at most `threads` threads to a block, and `blocks` blocks at least on each
+/// The same, with at most `threads` threads per block, and at least `blocks` blocks on each
 /// multiprocessor.
 #define DTRUN_BOUNDED_KERNEL(name, Args, threads, blocks)       \
   extern "C" __global__ void __launch_bounds__(threads, blocks) \
@@ -31,21 +32,23 @@
 
 namespace dtrun::gpu {
 
-/// For loops over items, whatever the shape of the launch (one-dimensional).
+/// The first item and the stride of this thread in a loop over items, for a one-dimensional launch
+/// of any size.
 __device__ inline uint64_t FirstItem() {
   return static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 __device__ inline uint64_t ItemStride() { return static_cast<uint64_t>(gridDim.x) * blockDim.x; }
 
-/// The shared memory of Shape::shared_bytes, aligned to 16 bytes.
+/// The dynamic shared memory (Shape::shared_bytes), aligned to 16 bytes.
 template <typename T>
 __device__ inline T* SharedMemory() {
   extern __shared__ uint4 dtrun_shared_memory[];
   return reinterpret_cast<T*>(dtrun_shared_memory);
 }
 
-// Flags that other kernels wait for, on this GPU, on another, or in another process. A store
-// releases what this thread has written before; a load acquires what its writer had.
+// Flags for which kernels wait, on this GPU, on another GPU or in another process. A store releases
+// the earlier writes of this thread. A load acquires the writes that the storing thread has
+// released.
 __device__ inline uint32_t LoadAcquire(uint32_t* flag) {
   return cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*flag).load(
       cuda::std::memory_order_acquire);
@@ -54,7 +57,7 @@ __device__ inline void StoreRelease(uint32_t* flag, uint32_t value) {
   cuda::atomic_ref<uint32_t, cuda::thread_scope_system>(*flag).store(
       value, cuda::std::memory_order_release);
 }
-/// In loops that wait: gives way to others.
+/// Pauses in a loop that waits, so that other threads can run.
 __device__ inline void Relax(unsigned nanoseconds) { __nanosleep(nanoseconds); }
 
 }  // namespace dtrun::gpu

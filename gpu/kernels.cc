@@ -40,7 +40,7 @@ void Kernels::LaunchWithParameter(
   const CUfunction function = Find(device, kernel);
   const DeviceScope scope(device);
   const Driver& driver = Driver::Get();
-  // Beyond 48 KiB a kernel has to ask for it.
+  // A kernel must ask for more than 48 KiB.
   if (shape.shared_bytes > 48 << 10)
     Check(
         driver.cuFuncSetAttribute(

@@ -12,8 +12,7 @@
 
 namespace dtrun::gpu {
 
-/// How many blocks of how many threads, and the bytes of shared memory that each block has besides
-/// its static ones.
+/// The shape of a launch: blocks, threads per block, and bytes of dynamic shared memory per block.
 struct Shape {
   uint32_t blocks = 1;
   uint32_t threads = 256;
@@ -21,22 +20,22 @@ struct Shape {
   uint32_t blocks_y = 1;
 };
 
-/// The kernels of one image (what the rule cuda_kernels makes of .cu files), loaded on each device
-/// that they are launched on: all of them with the first, since a driver that loads a kernel later
-/// waits for those that run, and one of these may wait for what has not been launched yet. Kept
-/// until the process ends. Thread-safe.
+/// The kernels of one image, which the rule cuda_kernels makes of .cu files. The first use of a
+/// kernel on a device loads all kernels of the image there. A driver that loads a kernel later
+/// waits for running kernels, and a running kernel may wait for a kernel that is not launched yet.
+/// The image stays loaded until the process ends. Thread-safe.
 class Kernels {
  public:
-  /// `image` outlives the object; `name`: for errors.
+  /// `image` outlives the object. Errors contain `name`.
   Kernels(const void* image, std::string name) : image_(image), name_(std::move(name)) {}
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  /// Throws Error kSystem: there is no such kernel, or the image has none for this GPU.
+  /// Throws Error kSystem if there is no such kernel, or no such kernel for this GPU.
   CUfunction Find(const Device& device, const char* kernel);
 
-  /// Enqueues DTRUN_KERNEL(kernel, Args), on the stream's device. A shape without blocks does
-  /// nothing.
+  /// Enqueues DTRUN_KERNEL(kernel, Args) into `stream`, a stream of `device`. If the shape has no
+  /// blocks, enqueues no kernel.
   template <typename Args>
   void Launch(
       const Device& device, const char* kernel, const Shape& shape, CUstream stream,
@@ -57,7 +56,7 @@ class Kernels {
   std::map<std::pair<int, std::string>, CUfunction> functions_;
 };
 
-/// As many blocks of `threads` as `items` need at one per thread, at most `most`.
+/// The number of blocks of `threads` for `items` at one item per thread, at most `most`.
 inline uint32_t BlocksFor(uint64_t items, uint32_t threads, uint32_t most = 1u << 30) {
   const uint64_t blocks = (items + threads - 1) / threads;
   return static_cast<uint32_t>(blocks < most ? blocks : most);

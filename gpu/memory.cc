@@ -60,7 +60,7 @@ DeviceMemory::DeviceMemory(const Device& device, uint64_t bytes) : device_(&devi
     if (result == CUDA_ERROR_OUT_OF_MEMORY) ThrowOutOfMemory(device, bytes);
     Check(result, "cuMemAlloc");
   }
-  // On the default stream, which other streams may not wait for.
+  // The memset runs on the default stream. Other streams may not wait for it, so wait here.
   Check(driver.cuMemsetD8Async(address_, 0, bytes, nullptr), "cuMemsetD8Async");
   Check(driver.cuStreamSynchronize(nullptr), "cuStreamSynchronize");
 }

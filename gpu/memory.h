@@ -9,12 +9,12 @@
 
 namespace dtrun::gpu {
 
-/// Memory of a device, zeroed, aligned to 256 bytes at least, freed with the object. Movable.
+/// Memory of a device: zeroed, aligned to at least 256 bytes, freed with the object. Movable.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  /// Throws Error kUnavailable, with the bytes asked for and those that are free, where they do not
-  /// fit into the device's memory or into what SetMemoryLimit allows.
+  /// Throws Error kUnavailable, with the requested and the free bytes, if the device's memory or
+  /// the limit of SetMemoryLimit has too little room.
   DeviceMemory(const Device& device, uint64_t bytes);
   ~DeviceMemory();
   DeviceMemory(DeviceMemory&& other) noexcept { *this = static_cast<DeviceMemory&&>(other); }
@@ -34,7 +34,7 @@ class DeviceMemory {
   uint64_t bytes_ = 0;
 };
 
-/// Host memory that devices read and write by themselves, zeroed, freed with the object.
+/// Host memory that devices read and write directly: zeroed, freed with the object. Movable.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -56,14 +56,14 @@ class PinnedMemory {
   uint64_t bytes_ = 0;
 };
 
-/// How many bytes this process may take of each device; 0: all there are. From the next allocation
-/// on, for memory of this library. Any thread.
+/// Limits the bytes that this process may take of each device; 0: no limit. The limit applies to
+/// the memory of this library, from the next allocation on. Thread-safe.
 void SetMemoryLimit(uint64_t bytes);
-/// What this process has taken of device `index`, in bytes. Any thread.
+/// The bytes that this process has taken of device `index`. Thread-safe.
 uint64_t MemoryTaken(int index);
 
-/// For memory that is taken in another way, such as exported to other processes: counts it,
-/// throwing as DeviceMemory does when it does not fit.
+/// Counts memory that is taken in another way, such as exported memory. Throws as DeviceMemory does
+/// if the memory does not fit.
 void CountMemory(const Device& device, uint64_t bytes);
 void UncountMemory(const Device& device, uint64_t bytes);
 [[noreturn]] void ThrowOutOfMemory(const Device& device, uint64_t bytes);

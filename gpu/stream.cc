@@ -76,7 +76,7 @@ Graph::Graph(const Stream& stream, const std::function<void()>& enqueue)
     : device_(&stream.device()) {
   const DeviceScope scope(*device_);
   const Driver& driver = Driver::Get();
-  // Of this thread alone: others may allocate meanwhile.
+  // The capture concerns this thread alone: other threads may allocate meanwhile.
   Check(
       driver.cuStreamBeginCapture(stream.get(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
       "cuStreamBeginCapture");

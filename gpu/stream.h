@@ -12,18 +12,19 @@ namespace dtrun::gpu {
 
 enum class Priority { kNormal, kHigh };
 
-/// Work of a device, done in its order. Does not wait for the default stream. One thread at a time.
+/// A stream of a device, which runs its work in order. It does not wait for the default stream. Not
+/// thread-safe.
 class Stream {
  public:
   explicit Stream(const Device& device, Priority priority = Priority::kNormal);
-  /// What is enqueued is still done.
+  /// Work that is enqueued already still runs.
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
   CUstream get() const { return stream_; }
   const Device& device() const { return device_; }
-  /// Waits for all that is enqueued. Throws Error kSystem if any of it failed.
+  /// Waits for all enqueued work. Throws Error kSystem if any of it failed.
   void Synchronize() const;
 
  private:
@@ -41,14 +42,14 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  /// The point is behind what is enqueued in `stream` now.
+  /// Sets the point after the work that is enqueued in `stream` now.
   void Record(CUstream stream);
-  /// Further work of `stream` begins when the point has been reached.
+  /// Makes later work of `stream` wait for the point.
   void Delay(CUstream stream) const;
   /// Whether the point has been reached; true before the first Record.
   bool Reached() const;
   void Synchronize() const;
-  /// From `begin` to this point, both reached and with Timing::kOn.
+  /// The time from `begin` to this point. Both are reached and have Timing::kOn.
   double MillisecondsSince(const Event& begin) const;
 
  private:
@@ -56,13 +57,13 @@ class Event {
   CUevent event_ = nullptr;
 };
 
-/// Work that was enqueued once and is launched as a whole, as often as wanted.
+/// Work that is captured once and launched as a whole, any number of times.
 class Graph {
  public:
   Graph() = default;
-  /// What `enqueue` enqueues into `stream`, and into streams that wait for events of it and that it
-  /// waits for in the end; none of it is done now. Throws what `enqueue` throws, and Error kSystem
-  /// when something in it cannot be a part of a graph.
+  /// Captures the work that `enqueue` enqueues into `stream`. This includes work in streams that
+  /// wait for events of `stream`, if `stream` waits for them at the end. The work does not run now.
+  /// Throws the errors of `enqueue`, and Error kSystem if a part of the work cannot be in a graph.
   Graph(const Stream& stream, const std::function<void()>& enqueue);
   ~Graph();
   Graph(Graph&& other) noexcept { *this = static_cast<Graph&&>(other); }
@@ -76,11 +77,11 @@ class Graph {
   CUgraphExec graph_ = nullptr;
 };
 
-/// Whether what is enqueued in `stream` becomes a part of a graph now.
+/// Whether work that is enqueued in `stream` now becomes a part of a graph.
 bool IsCapturing(CUstream stream);
 
-// Copies and fills, enqueued into `stream`; addresses and sizes are bytes. Host memory that is not
-// pinned makes a copy wait for the stream.
+// Copies and fills, enqueued into `stream`. Addresses and sizes are in bytes. If host memory is not
+// pinned, a copy waits for the stream.
 void CopyToDevice(CUdeviceptr to, const void* from, uint64_t bytes, CUstream stream);
 void CopyToHost(void* to, CUdeviceptr from, uint64_t bytes, CUstream stream);
 void CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream);

@@ -1,5 +1,5 @@
-// dtrun: reads the request (cli/command_line.h), finds the hosts (plan/job_options.h), plans the
-// job (plan/job_plan.h), then starts the ranks and watches them (job/job_run.h).
+// dtrun reads the request (cli/command_line.h), finds the hosts (plan/job_options.h) and plans the
+// job (plan/job_plan.h). Then it starts the ranks and watches them (job/job_run.h).
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -34,31 +34,31 @@
 
 namespace dtrun::launcher {
 
-/// Where a rank of a planned job goes.
+/// The place of a rank in a planned job.
 struct RankPlace {
   int rank;
   int local_rank;
   std::string host;
-  std::optional<CpuPlan> cpus;  ///< nothing for another host, which alone knows its CPUs
+  std::optional<CpuPlan> cpus;  ///< nullopt for another host, where the CPUs are not known
 };
 
-/// The places of all ranks; `cpus` and `quota` are this machine's. Throws UsageError for a binding
-/// that this machine cannot give.
+/// The places of all ranks. `cpus` and `quota` are those of this machine. Throws UsageError for a
+/// binding that this machine cannot provide.
 std::vector<RankPlace> PlacesOf(
     const EngineCall& call, Bind bind, const std::string& own_name, const std::vector<Cpu>& cpus,
     std::optional<double> quota);
 
-/// The command as a shell reads it, then a line for each rank.
+/// The command, quoted for a shell, then a line for each rank.
 std::string PlanText(const EngineCall& call, const std::vector<RankPlace>& places);
 
-/// The same as JSON: "command" (the words), "variables" (names that are sent along) and "ranks".
+/// The same as JSON: "command" (the words), "variables" (names of forwarded variables) and "ranks".
 std::string PlanJson(const EngineCall& call, const std::vector<RankPlace>& places);
 
-/// What --check-build prints: dtrun's parts and the MPI that it would use, each with its file or
-/// with what is wrong. `path` is what $PATH says.
+/// The output of --check-build: dtrun's parts and the MPI that it would use, each with its path or
+/// its error. `path` is $PATH.
 struct BuildReport {
   std::string text;
-  bool complete;  ///< jobs can be started by this launcher
+  bool complete;  ///< all parts that this launcher needs were found
 };
 
 BuildReport CheckBuild(const std::string& path, const LaunchEngine& engine);
@@ -83,13 +83,13 @@ int DryRun(const Options& options, Plan plan) {
   return Print(text);
 }
 
-// What this machine cannot give is said once, and not by every rank.
+// Reports an impossible binding once, instead of once per rank.
 void CheckBinding(const Options& options, const Plan& plan) {
   if (options.bind == Bind::kCore)
     PlacesOf(plan.call, options.bind, OwnHostName(), AllowedCpus(), CpuQuota(ReadFileOfSystem));
 }
 
-// Who has told Open MPI that root is meant need not hear it again.
+// A user who has set OMPI_ALLOW_RUN_AS_ROOT needs no warning.
 void WarnOfRoot() {
   if (geteuid() != 0 || !base::ProcessEnv("OMPI_ALLOW_RUN_AS_ROOT").value_or("").empty()) return;
   Say("warning: running as root (OMPI_ALLOW_RUN_AS_ROOT=1 ends this warning)");
@@ -101,8 +101,8 @@ int Doctor(const std::vector<std::string>& arguments, const Surroundings& surrou
   return result.exit_code;
 }
 
-// Writes the report, if there is one to write. A failure of the job counts for more than that of
-// the file.
+// Writes the report, if the user has asked for one. The job's failure takes precedence over an
+// error of the file.
 int Close(std::optional<ResultFile>& file, JobStory& story) {
   if (!file) return story.verdict.exit_code;
   story.ended_ns = MonotonicNs();
@@ -138,7 +138,8 @@ int Run(const Options& options, Plan plan) {
   return Close(report, story);
 }
 
-// A file of dtrun's own must not be taken for a stream that whoever started it had closed.
+// Opens /dev/null for each closed standard stream. Otherwise a file that dtrun opens later would
+// become that stream.
 void OpenStandardStreams() {
   for (int file = open("/dev/null", O_RDWR); file >= 0; file = open("/dev/null", O_RDWR)) {
     if (file <= STDERR_FILENO) continue;

@@ -1,11 +1,11 @@
-// dtrun_agent: what dtrun has on each host of a job, a child of its own or started by ssh. It
-// speaks with dtrun over its stdin and stdout, so the channel is as private as the one that started
-// it; when dtrun is gone, by whatever means, the channel ends, and then everything of the job on
-// this host does.
+// dtrun_agent: dtrun's process on each host of a job, a child of dtrun or started by ssh. It talks
+// to dtrun over its stdin and stdout, so the channel is as private as the connection that started
+// it. When dtrun is gone for any reason, the channel ends. The agent then ends all processes of the
+// job on this host.
 //
-// The wrapper of each rank comes to its socket, hands over what its program writes and says how
-// that ended. The agent passes it all on. It reads no more from the ranks while dtrun does not keep
-// up.
+// The wrapper of each rank connects to the agent's socket, hands over the program's output and
+// reports how the program ended. The agent forwards all of it to dtrun. If dtrun does not keep up,
+// the agent stops reading from the ranks.
 
 #include <poll.h>
 #include <signal.h>
@@ -55,14 +55,14 @@ constexpr size_t kMostQueued = 1 << 20;
 constexpr milliseconds kDrainTime{1000};
 constexpr milliseconds kBetweenLooks{500};
 
-// The connection of a wrapper.
+// A wrapper's connection.
 struct Wrapper {
   FrameReader reader;
-  std::vector<int> files;  // that have come, for its hello
+  std::vector<int> files;  // received descriptors, until its hello
   pid_t process = -1;
-  pid_t starter = -1;   // of that: Open MPI's daemon, mpirun or dtrun_local
-  int rank = -1;        // until its hello
-  MemoryCgroup memory;  // of its program
+  pid_t starter = -1;   // its parent: Open MPI's daemon, mpirun or dtrun_local
+  int rank = -1;        // -1 until its hello
+  MemoryCgroup memory;  // cgroup of its program
   RankView view;
   bool ended = false;
 };
@@ -76,7 +76,7 @@ class Agent {
 
   int Run() {
     while (!dtrun_is_gone_ && !done_) {
-      // A dtrun that has stopped itself says nothing.
+      // After kStop, dtrun is stopped and sends no pings.
       const bool silent = host_timeout_.count() > 0 && !stopped_;
       const milliseconds longest = silent ? host_timeout_ / 4 : milliseconds(-1);
       poller_.Wait(wrappers_.empty() && !ending_ ? longest : kBetweenLooks);
@@ -97,7 +97,8 @@ class Agent {
     return view && view->running();
   }
 
-  // Open MPI's daemon on another host ends when mpirun says so or is gone, unless it is stopped.
+  // Open MPI's daemon on another host ends when mpirun tells it to or is gone. A stopped daemon
+  // cannot end, so it is killed.
   void EndDaemon() {
     if (!own_folder_ || daemon_ <= 0) return;
     const auto end_by = std::chrono::steady_clock::now() + kDrainTime;
@@ -190,7 +191,7 @@ class Agent {
     dtrun_.Send({FrameType::kReady, -1, ready.dump(-1, ' ', true, json::error_handler_t::replace)});
   }
 
-  // Found missing here, it is said before any rank of any host has started.
+  // Reports a missing program before any rank of any host starts.
   static void CheckProgram(const std::string& program, const std::string& cwd) {
     std::error_code error;
     if (program.front() != '/') std::filesystem::current_path(cwd, error);
@@ -201,7 +202,7 @@ class Agent {
     FindProgram(program, "");
   }
 
-  // mpirun would say of all hosts that one of them lacks it.
+  // Names the host without the daemon. mpirun's own message would name all hosts.
   static void CheckDaemon(const std::string& file) {
     if (file.empty() || access(file.c_str(), X_OK) == 0) return;
     throw LaunchError(
@@ -234,7 +235,7 @@ class Agent {
       while (const std::optional<Frame> frame = wrapper.reader.Next())
         HearFrame(connection, wrapper, *frame);
     } catch (const std::exception&) {
-      Leave(connection);  // whoever speaks like this is no wrapper
+      Leave(connection);  // a wrapper does not send such bytes
     }
   }
 
@@ -288,7 +289,7 @@ class Agent {
          body.dump(-1, ' ', false, json::error_handler_t::replace)});
   }
 
-  // Who ended first is known by the clock of its host, not by who was heard first.
+  // The host's clock decides which rank ended first, not the arrival of the frames.
   static int64_t AgeOf(const json& told) {
     const int64_t now = MonotonicNs();
     return std::clamp(now - told.value("at_ns", now), int64_t{0}, now);
@@ -302,7 +303,7 @@ class Agent {
     return facts;
   }
 
-  // A wrapper that was killed has not said how its program ended.
+  // A killed wrapper has not reported how its program ended.
   void Leave(int connection) {
     Wrapper& wrapper = wrappers_.at(connection);
     if (wrapper.rank >= 0 && !wrapper.ended)
@@ -313,7 +314,7 @@ class Agent {
     wrappers_.erase(connection);
   }
 
-  // Those that have not said hello are told after their welcome.
+  // A wrapper that has not said hello gets the frame after its welcome.
   void PassToWrappers(const Frame& frame) {
     const std::string bytes = Encode(frame);
     told_ += bytes;
@@ -322,7 +323,7 @@ class Agent {
         send(connection, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
-  // A stopped program takes its SIGTERM only when it goes on.
+  // A stopped program handles its SIGTERM only after it continues.
   void Terminate() {
     stopped_ = false;
     PassToWrappers({FrameType::kTerminate});
@@ -343,7 +344,7 @@ class Agent {
     left_overs_.Kill();
   }
 
-  // Whatever keeps a stream open without being of the job any more is not waited for long.
+  // Ends the ranks. Waits only kDrainTime for processes outside the job that keep a stream open.
   void BeginEnd(bool flights, bool traces) {
     if (ending_) return;
     ending_ = true;
@@ -366,7 +367,7 @@ class Agent {
     done_ = true;
   }
 
-  // They are large: as long as dtrun takes them, they are waited for.
+  // Traces are large, so the agent waits as long as dtrun takes them.
   void SendTraces() {
     ForEachTracePart(FlightFolder(folder_), [this](Frame part) {
       dtrun_.Send(part);
@@ -377,20 +378,20 @@ class Agent {
   Poller poller_;
   FrameStream dtrun_;
   std::string job_, folder_, cwd_;
-  pid_t daemon_ = -1;           // Open MPI's on this host
-  std::string session_folder_;  // that it removes unless it is killed
+  pid_t daemon_ = -1;           // the wrappers' parent on this host
+  std::string session_folder_;  // of Open MPI's daemon, which removes it unless killed
   std::unique_ptr<JobFolder> own_folder_;
-  std::set<int> expected_;           // ranks whose wrapper has not come
+  std::set<int> expected_;           // ranks without a wrapper yet
   std::map<int, Wrapper> wrappers_;  // by connection
   RankStreams streams_{poller_, [this](Frame frame) { dtrun_.Send(frame); }};
-  std::unique_ptr<RankInput> input_;  // of rank 0
+  std::unique_ptr<RankInput> input_;  // stdin of rank 0
   StoppedHelper stopped_daemon_;
-  LeftOvers left_overs_;  // of the daemon
+  LeftOvers left_overs_;  // descendants of daemon_
   bool stopped_ = false, dtrun_is_gone_ = false;
-  std::string told_;  // to all wrappers, encoded
+  std::string told_;  // encoded frames to all wrappers
   std::chrono::steady_clock::time_point looked_ = {};
   bool ending_ = false, send_flights_ = false, send_traces_ = false, done_ = false;
-  milliseconds host_timeout_{0};  // without a word of dtrun's, it is gone; 0: never
+  milliseconds host_timeout_{0};  // after such a silence, dtrun is gone; 0: no limit
   std::chrono::steady_clock::time_point heard_ = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point end_by_{};
 };
@@ -399,7 +400,7 @@ class Agent {
 }  // namespace dtrun::launcher
 
 int main() {
-  // The signals of the terminal and of a shutdown are dtrun's to handle.
+  // dtrun handles the signals of the terminal and of a shutdown.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2})
     ::signal(signal, SIG_IGN);
   if (isatty(STDIN_FILENO) != 0) {

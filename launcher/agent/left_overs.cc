@@ -19,7 +19,7 @@
 namespace dtrun::launcher {
 namespace {
 
-// A process that ends meanwhile has no environment any more.
+// If the process ends meanwhile, it has no environment any more.
 bool IsOfJob(const std::filesystem::path& process, const std::string& variable) {
   struct stat status;
   if (stat(process.c_str(), &status) != 0 || status.st_uid != geteuid()) return false;
@@ -75,7 +75,7 @@ void ForEachRecord(
   }
 }
 
-// The rank may be adding to them: of what is read then, no part is longer than the whole.
+// The rank may change the totals while they are read, so no part may exceed its whole.
 json JsonOf(const base::StepTotals& totals) {
   const int64_t total_ns = std::max<int64_t>(totals.total_ns, 0);
   const int64_t exposed_ns = std::clamp<int64_t>(totals.exposed_ns, 0, total_ns);

@@ -13,33 +13,33 @@
 
 namespace dtrun::launcher {
 
-/// Sends `signal` to the process group of `process`, unless it is this process's own.
+/// Sends `signal` to the process group of `process`, unless it is this process's own group.
 void SignalGroupOf(pid_t process, int signal);
 
-/// Kills this user's processes on this host that have DTRUN_JOB=`job` in their environment, but not
-/// this process: what programs of the job have left behind.
+/// Kills this user's processes on this host with DTRUN_JOB=`job` in their environment, except this
+/// process.
 void KillProcessesOf(const std::string& job);
 
-/// Processes that come from another one and may outlive it, with an environment and a session of
-/// their own: remembered while they can be found.
+/// Descendants of a process that may outlive it, with another environment and another session.
+/// Remembers each one while it runs.
 class LeftOvers {
  public:
-  /// Adds all that comes from `process`, if it is one.
+  /// Adds the descendants of `process` (if it is positive) and forgets ended ones.
   void Look(pid_t process);
-  /// Kills those that still run.
+  /// Kills the remembered processes that still run.
   void Kill() const;
 
  private:
-  std::map<pid_t, uint64_t> starts_;  // when each has started
+  std::map<pid_t, uint64_t> starts_;  // start time by process id
 };
 
-/// What an agent tells of the flight records that lie in `folder`: each as it is.
+/// A kFlight frame for each flight record in `folder`, with the record unchanged.
 std::vector<Frame> FlightFrames(const std::string& folder);
 
-/// Hands over what the ranks have written for the timeline into `folder`, in parts.
+/// Passes the ranks' traces in `folder` to `use`, as kTrace frames of at most kMostBody bytes.
 void ForEachTracePart(const std::string& folder, const std::function<void(Frame)>& use);
 
-/// How far the ranks on this host are, while they run.
+/// A kProgress frame from the flight records in `folder`.
 Frame ProgressFrame(const std::string& folder);
 
 }  // namespace dtrun::launcher

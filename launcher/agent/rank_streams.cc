@@ -38,7 +38,7 @@ void RankStreams::SetPaused(bool paused) {
   }
 }
 
-// A terminal whose other end is closed fails to be read.
+// A terminal reports its end as a read error.
 void RankStreams::Pass(int file) {
   const Stream stream = streams_.at(file);
   std::string bytes(1 + 65536, static_cast<char>(stream.number));
@@ -88,7 +88,7 @@ void RankInput::Add(std::string_view bytes) {
   Update();
 }
 
-// Without events, the end of the last reader is still seen.
+// Without events, poll still reports that the last reader is gone.
 void RankInput::Update() {
   if (at_end_ && queue_.empty()) return CloseWriter();
   poller_.Watch(writer_, queue_.empty() ? 0 : POLLOUT, [this](short) { Write(); });
@@ -99,7 +99,7 @@ void RankInput::Write() {
   if (written < 0 && (errno == EAGAIN || errno == EINTR)) return;
   const size_t taken = written < 0 ? queue_.size() : static_cast<size_t>(written);
   queue_.erase(0, taken);
-  // Of no bytes, write does not say whether somebody could read them.
+  // With an empty queue, poll has reported an error, but a write of no bytes does not fail.
   if (written <= 0) CloseWriter();
   if (written > 0) Update();
   on_taken_(taken, written > 0);

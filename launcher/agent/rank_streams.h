@@ -12,20 +12,20 @@
 
 namespace dtrun::launcher {
 
-/// What the ranks of one host write: the read ends of their stdout and stderr.
+/// The output of the ranks of one host: the read ends of their stdout and stderr.
 class RankStreams {
  public:
-  /// `send` gets frames of kind kOutput.
+  /// `send` gets kOutput frames.
   RankStreams(Poller& poller, std::function<void(Frame frame)> send);
   ~RankStreams();
   RankStreams(const RankStreams&) = delete;
   RankStreams& operator=(const RankStreams&) = delete;
 
-  /// Takes over `file`, to which the program of `rank` writes its stream `number`, 1 or 2.
+  /// Takes ownership of `file`, the read end of stream `number` (1 or 2) of `rank`.
   void Adopt(int file, int rank, int number);
-  /// While paused, nothing is read, so that the ranks have to wait.
+  /// While paused, the agent reads nothing, so the ranks have to wait.
   void SetPaused(bool paused);
-  /// All have come to their end.
+  /// Whether all streams have ended.
   bool empty() const { return streams_.empty(); }
 
  private:
@@ -41,22 +41,22 @@ class RankStreams {
   bool paused_ = false;
 };
 
-/// The stdin of a rank's program, on its host: a pipe, and what it has not taken yet.
+/// The stdin of a rank's program: a pipe, and a queue of the bytes that the pipe has not taken yet.
 class RankInput {
  public:
-  /// `on_taken` learns how many bytes are on their way out of here, and whether anybody may read
+  /// `on_taken` gets the number of bytes that have left the queue, and whether the program can read
   /// more. Throws LaunchError kInternal.
   RankInput(Poller& poller, std::function<void(size_t bytes, bool open)> on_taken);
   ~RankInput();
   RankInput(const RankInput&) = delete;
   RankInput& operator=(const RankInput&) = delete;
 
-  /// The end that the program reads. Closed by CloseReader, once the program has it: after that,
-  /// its end is seen.
+  /// The read end, for the program. Call CloseReader once the program has it: only then does
+  /// RankInput notice that the program has closed its stdin.
   int reader() const { return reader_; }
   void CloseReader();
 
-  /// More for the program; none: its stdin ends after what is waiting.
+  /// Queues bytes for the program. Empty bytes end the stdin after the queue.
   void Add(std::string_view bytes);
 
  private:

@@ -1,5 +1,5 @@
-// The library leaves a note while a rank is in Init, and renames the note when the rank has joined.
-// The note names the process, whose state /proc shows.
+// The library writes a note while a rank is in Init, and renames the note when the rank has joined.
+// The note names the process. /proc shows the state of that process.
 
 #include "launcher/agent/rank_view.h"
 
@@ -14,7 +14,8 @@ namespace dtrun::launcher {
 RankView::RankView(const std::string& folder, int rank, pid_t wrapper)
     : note_(ShutdownNote(folder, rank)), wrapper_(wrapper) {}
 
-// The note says which process calls Init: a script's program is the shell.
+// The note names the process that calls Init. If the program is a script, the wrapper's child is
+// only its shell.
 bool RankView::ReadNote(const std::string& file) {
   std::istringstream note(ReadFileOfSystem(file).value_or(""));
   pid_t process = -1;
@@ -30,7 +31,7 @@ std::optional<std::string> RankView::Look() {
   stopped_wrapper_.Look(wrapper_);
   in_init_ = ReadNote(base::InitNote(note_));
   joined_ = joined_ || (!in_init_ && ReadNote(base::JoinedNote(note_)));
-  // Killed while it was stopped, it has been stopped to its end.
+  // A process that is killed while it is stopped counts as stopped to its end.
   const std::optional<ProcessView> process = ViewProcess(process_);
   if (process && process->running()) stopped_ = process->stopped();
   const nlohmann::json body = {

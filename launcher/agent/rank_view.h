@@ -10,24 +10,24 @@
 
 namespace dtrun::launcher {
 
-/// What an agent sees of a rank without the rank's help: whether it waits in Init, has joined the
-/// job, or is stopped. Also continues the rank's wrapper when something else has stopped it.
+/// The state of a rank that the agent can see without the rank's help: whether it waits in Init,
+/// has joined the job, or is stopped. Also continues the rank's wrapper if a signal has stopped it.
 class RankView {
  public:
   RankView() = default;
-  /// `folder`: of the job on this host.
+  /// `folder` is the job's folder on this host.
   RankView(const std::string& folder, int rank, pid_t wrapper);
 
-  /// The program runs. Until the program calls Init, this process stands for it.
+  /// Sets the process of the rank's program. The view shows it until the program calls Init.
   void SetProgram(pid_t program) { process_ = program; }
 
-  /// Called twice a second: the body of a kState frame if something has changed.
+  /// Returns the body of a kState frame if the state has changed. Called twice a second.
   std::optional<std::string> Look();
 
  private:
   bool ReadNote(const std::string& file);
 
-  std::string note_;  // ShutdownNote
+  std::string note_;  // path from ShutdownNote
   pid_t wrapper_ = -1, process_ = -1;
   StoppedHelper stopped_wrapper_ = {};
   bool in_init_ = false, joined_ = false, stopped_ = false;

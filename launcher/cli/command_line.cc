@@ -1,3 +1,8 @@
+// The Splitter divides the command line into options and program. CLI11 reads only the options,
+// each with its value in one word. CLI11 accepts no option with one dash and several letters, so
+// -np becomes --np. ReadRequest then merges these settings with the configuration file and the
+// environment.
+
 #include "launcher/cli/command_line.h"
 
 #include <CLI/CLI.hpp>
@@ -18,10 +23,6 @@ namespace {
 
 using base::Text;
 using Words = std::vector<std::string>;
-
-// The command line is cut in two before CLI11 sees it: the options, which it reads, and the program
-// with its arguments, which nobody reads. CLI11 takes no option of one dash and several letters, so
-// -np is --np for it.
 
 struct Parser {
   CLI::App app;
@@ -53,11 +54,11 @@ struct Parser {
                     : "; did you mean " + meant + "?"));
 }
 
-// An option word as CLI11 knows it: "-np=2" -> {"--np", "=2"}, "-Ha:1" -> {"-H", "a:1"}.
+// An option word as CLI11 reads it: "-np=2" -> {"--np", "=2"}, "-Ha:1" -> {"-H", "a:1"}.
 struct OptionWord {
   const CLI::Option* option;
   std::string name;
-  std::string attached;  // a value, with the '=' that may stand before it
+  std::string attached;  // the value in the same word, with its '=' if it has one; "": none
 };
 
 OptionWord ReadOptionWord(const CLI::App& app, const std::string& word) {
@@ -78,8 +79,7 @@ class Splitter {
   Splitter(const Parser& parser, const Words& arguments)
       : parser_(parser), next_(arguments.begin()), end_(arguments.end()) {}
 
-  // The options, each one word together with its value so that CLI11 never takes that for an
-  // option.
+  // The options. Each shares a word with its value, so CLI11 never reads a value as an option.
   Words TakeOptions() {
     Words options;
     while (next_ != end_ && next_->size() > 1 && next_->front() == '-') {
@@ -136,7 +136,7 @@ Settings ReadWithCli11(Parser& parser, Words options) {
   return settings;
 }
 
-// --config has no field of its own: it is read before all others.
+// --config is the row without `apply`, because it is read before the other options.
 std::string ConfigFile(const Settings& settings) {
   for (const Setting& setting : settings)
     if (setting.option->apply == nullptr) return setting.values[0].text;
@@ -193,7 +193,8 @@ namespace {
 
 constexpr size_t kColumns = 80, kNames = 30;
 
-// The words of `text`, each line from `first` on, where the first one begins.
+// Wraps `text` at kColumns. All lines begin at column `first`. The caller has already filled the
+// first line up to that column.
 std::string Wrapped(const std::string& text, size_t first) {
   std::string lines;
   size_t column = first;
@@ -256,7 +257,7 @@ using base::Join;
 using base::Split;
 using base::Text;
 
-// What may follow an option, as words of compgen.
+// The arguments of compgen that list the values of an option.
 std::string Candidates(const OptionRow& row) {
   const std::string value = row.value;
   if (value.starts_with("FILE")) return "-f";
@@ -269,7 +270,7 @@ std::string Candidates(const OptionRow& row) {
 
 std::string BashCompletion(const std::vector<std::string>& doctor_options) {
   std::vector<std::string> options;
-  std::map<std::string, std::vector<std::string>> patterns;  // by what follows them
+  std::map<std::string, std::vector<std::string>> patterns;  // spellings by their Candidates
   for (const OptionRow& row : OptionTable())
     for (const std::string& spelling : Split(row.spellings, ',')) {
       options.push_back(spelling);

@@ -9,32 +9,33 @@
 
 namespace dtrun::launcher {
 
-/// The command line, taken apart.
+/// A parsed command line.
 struct CommandLine {
   Settings settings;
-  std::string config;                ///< the file of --config; "": none
-  std::vector<std::string> program;  ///< with its arguments, untouched
+  std::string config;                ///< path from --config; "": none
+  std::vector<std::string> program;  ///< with its arguments, unchanged
 };
 
-/// Takes `arguments`, which do not contain dtrun's own name, apart. The first word that is no
-/// option (or the first one after "--") is the program, and all that follows belongs to it. Throws
+/// Parses `arguments`, which do not contain dtrun's own name. The first word that is not an option,
+/// or the first word after "--", is the program. All later words are its arguments. Throws
 /// UsageError.
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments);
 
-/// All that was said, by the command line, its --config file and the environment.
+/// The user's settings from the command line, the --config file and the environment.
 struct Request {
   Settings settings;
   Options options;
 };
 
-/// Reads all three. Throws UsageError, also where a program is due and missing.
+/// Reads all three sources. An action such as --help uses only the command line. Throws UsageError,
+/// also if the action needs a program and none is given.
 Request ReadRequest(const std::vector<std::string>& arguments, const Surroundings& surroundings);
 
-/// What --help prints, or --help-all, in lines of at most 80 columns.
+/// The output of --help, or of --help-all if `all`, in lines of at most 80 columns.
 std::string HelpText(bool all);
 
-/// A script that teaches bash to complete dtrun's options, their values and the program's name.
-/// After `dtrun doctor` only `doctor_options` are options.
+/// A bash script that completes dtrun's options, their values and the program's name. After `dtrun
+/// doctor`, the options are `doctor_options`.
 std::string BashCompletion(const std::vector<std::string>& doctor_options);
 
 }  // namespace dtrun::launcher

@@ -1,3 +1,7 @@
+// Each source (command line, configuration file, environment) yields settings. MergeSettings keeps
+// the strongest setting of each option. UnderstandSettings applies the values to Options through
+// the option table.
+
 #include "launcher/cli/option_settings.h"
 
 #include <yaml-cpp/eventhandler.h>
@@ -21,7 +25,7 @@ namespace {
 
 using base::Text;
 
-// What the user would have typed: the library's bytes are MiB here, and its switches flags.
+// The library's value as the user types it: bytes become MiB, and on or off becomes true or false.
 std::string AsTyped(const OptionRow& row, const std::string& value) {
   if (row.kind == OptionKind::kFlag) return value == "on" ? "true" : "false";
   if (std::string(row.knob) != "bucket_bytes" || value == "auto") return value;
@@ -69,14 +73,14 @@ base::Options LibraryOptions(const base::Environment& knobs) {
   }
 }
 
-// A default of the library may follow from another knob.
+// The default of an option. A default of the library may depend on another knob.
 std::string DefaultValue(const OptionRow& row, const base::Options& library) {
   for (const auto& [name, value] : base::OptionValues(library))
     if (name == row.knob) return AsTyped(row, value);
   return row.initial;
 }
 
-// Text that YAML takes for more than a plain word stands in quotes.
+// Quotes any text that YAML may not read as a plain word.
 std::string YamlScalar(const std::string& text) {
   const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '.' || c == '/' || c == '_' || c == '-';
@@ -136,7 +140,7 @@ Options UnderstandSettings(const Settings& settings) {
       }
     }
   }
-  LibraryOptions(options.knobs);  // whether they go together
+  LibraryOptions(options.knobs);  // throws if the knobs do not fit together
   return options;
 }
 
@@ -148,7 +152,7 @@ std::string PrintedConfig(
   std::string text;
   for (const OptionRow& row : OptionTable()) {
     const std::string key = KeyOf(row);
-    // The hosts of a host file are listed as hosts.
+    // The hosts of a host file are printed under `hosts`.
     if (row.kind == OptionKind::kAction || row.apply == nullptr || key == "hostfile") continue;
     const Setting* setting = Strongest(settings, row);
     const std::string initial = DefaultValue(row, library);
@@ -197,7 +201,7 @@ class ConfigReader {
     const std::string& name = key.Scalar();
     const OptionRow& option = FindOption(key, name);
     if (!seen_.insert(name).second) Refuse(key.Mark(), Text(name, " stands here twice"));
-    // Where nothing stands, the parser is at the next line already.
+    // The parser places an empty value on the next line, so the message names the place of the key.
     if (value.IsNull()) Refuse(key.Mark(), Text(name, ": expected a value, found nothing"));
     Setting setting = {&option, Source::kConfig, {}};
     const std::string where = Text(Place(value.Mark()), ": ", name);
@@ -224,7 +228,7 @@ class ConfigReader {
                                       : "; did you mean " + meant + "?"));
   }
 
-  // The values of an option, one or, where it takes them, several.
+  // The values of an option. Only kCommaList and kRepeated options take several.
   std::vector<std::string> Scalars(
       const OptionRow& option, const std::string& name, const YAML::Node& value) const {
     if (value.IsScalar()) return {value.Scalar()};
@@ -249,7 +253,7 @@ class ConfigReader {
   std::set<std::string> seen_;
 };
 
-// Where the last thing of a document stands.
+// Finds the place of the last node in a document.
 class LastMark : public YAML::EventHandler {
  public:
   const YAML::Mark& mark() const { return mark_; }
@@ -279,8 +283,8 @@ class LastMark : public YAML::EventHandler {
   YAML::Mark mark_;
 };
 
-// YAML::Load leaves out in silence what follows the first document, be it another one or a bracket
-// too many, and YAML::LoadAll never ends on some texts.
+// YAML::Load silently ignores text after the first document, such as a second document or an extra
+// bracket. YAML::LoadAll never ends on some texts.
 void RefuseLeftOvers(const std::string& text, const ConfigReader& reader) {
   std::istringstream stream(text);
   YAML::Parser parser(stream);
@@ -305,7 +309,7 @@ Settings ParseConfig(const std::string& name, const std::string& text) {
 
 namespace {
 
-// How many letters differ.
+// The number of letters to insert, delete or replace.
 int EditDistance(const std::string& a, const std::string& b) {
   std::vector<int> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);

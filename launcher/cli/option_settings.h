@@ -9,49 +9,49 @@
 
 namespace dtrun::launcher {
 
-/// Who says the value of an option, the strongest first.
+/// The source of an option's value, the strongest first.
 enum class Source { kCommandLine, kConfig, kEnvironment };
 
 struct Value {
   std::string text;
-  std::string where;  ///< for messages: "-np", "job.yaml:3:5: np", "DTRUN_BACKEND"
+  std::string where;  ///< place, for messages: "-np", "job.yaml:3:5: np", "DTRUN_BACKEND"
 };
 
-/// One option as one source says it.
+/// One option as set by one source.
 struct Setting {
   const OptionRow* option;
   Source source;
-  std::vector<Value> values;  ///< several for a repeated option
+  std::vector<Value> values;  ///< several only for a repeated option
 };
 
 using Settings = std::vector<Setting>;
 
-/// The knobs of the library that the environment sets. Throws UsageError for a value that the
+/// The knobs of the library that environment variables set. Throws UsageError for a value that the
 /// library would refuse.
 Settings ReadEnvironment(const base::GetEnv& get);
 
-/// For each option the setting of its strongest source, in the table's order. What names hosts
-/// (-H, --hostfile) counts as one option. Throws UsageError where one source says both.
+/// The strongest setting of each option, in the order of the table. -H and --hostfile count as one
+/// option. Throws UsageError if one source sets both.
 Settings MergeSettings(const Settings& settings);
 
-/// The defaults with `settings` applied. Throws UsageError that names the place and the value.
+/// The default options with `settings` applied. Throws UsageError that names the place and the
+/// value.
 Options UnderstandSettings(const Settings& settings);
 
-/// All options as a YAML file that --config reads, each with where it comes from. `options`
-/// are what `settings` mean, `hosts` those that were found.
+/// All options as a YAML file for --config, each with its source in a comment. `options` are the
+/// result of `settings`. `hosts` are the hosts found for them.
 std::string PrintedConfig(
     const Settings& settings, const Options& options, const std::vector<Host>& hosts);
 
-/// The settings of a configuration file (YAML): one map from options, named as on the command line,
-/// to their values.
+/// The settings of a configuration file: one YAML map from option names, without dashes, to values.
 ///   np: 4
 ///   hosts: [node1:2, node2:2]
 ///   bucket-mb: 8
-/// `name` is the file's, for messages. Throws UsageError "FILE:LINE:COLUMN: ..." for what is no
-/// such file: an unknown key, one that stands there twice, a list or map where a value is due.
+/// `name` is the file's name, for messages. Throws UsageError "FILE:LINE:COLUMN: ..." for any other
+/// text: an unknown key, a repeated key, or a list or map in place of a value.
 Settings ParseConfig(const std::string& name, const std::string& text);
 
-/// Which of `known` the user may have meant by `word`; "" when none is near.
+/// The word in `known` that the user may have meant by `word`; "": none is close enough.
 std::string ClosestTo(const std::string& word, const std::vector<std::string>& known);
 
 }  // namespace dtrun::launcher

@@ -1,3 +1,5 @@
+// Functions that apply one value to Options, then the table of all options.
+
 #include "launcher/cli/option_table.h"
 
 #include <algorithm>
@@ -23,7 +25,7 @@ namespace {
 using base::Text;
 using Kind = OptionKind;
 
-// ---- How a value is understood ------------------------------------------------------------------
+// ---- Functions that apply a value ---------------------------------------------------------------
 
 constexpr int kMaxSeconds = 10'000'000;
 
@@ -113,7 +115,7 @@ void SetStdin(const OptionRow&, const std::string& text, Options& options) {
   options.stdin_to_rank_0 = text == "0";
 }
 
-// mpirun divides plm_rsh_args at spaces and knows no quotes.
+// mpirun splits plm_rsh_args at spaces and does not support quotes.
 void SetSshIdentity(const OptionRow&, const std::string& text, Options& options) {
   if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c <= ' ' || c == 127; }))
     throw UsageError("Open MPI takes no spaces here; name the key in ~/.ssh/config instead");
@@ -135,7 +137,7 @@ void SetSwitch(const OptionRow& row, const std::string& text, Options& options) 
   SetKnob(row, text == "true" ? "on" : "off", options);
 }
 
-// People think of buckets in MiB, the library in bytes.
+// The command line takes MiB; the library takes bytes.
 void SetMebibytes(const OptionRow& row, const std::string& text, Options& options) {
   if (text == "auto") return SetKnob(row, text, options);
   char* end = nullptr;

@@ -9,47 +9,47 @@
 namespace dtrun::launcher {
 
 enum class OptionKind {
-  kAction,  ///< what to do; takes no value and stands on the command line alone
+  kAction,  ///< selects an action; takes no value; only on the command line
   kFlag,
   kValue,
-  kCommaList,  ///< one value with commas in it, in a configuration also a list
-  kRepeated,   ///< may be given many times, in a configuration as a list
+  kCommaList,  ///< one value with commas; may be a list in a configuration file
+  kRepeated,   ///< may be given many times; may be a list in a configuration file
 };
 
-/// One option of dtrun: all that the command line, the help, the configuration file, --print-config
-/// and the completion know of it.
+/// One option of dtrun. The command line, the help, the configuration file, --print-config and the
+/// completion all use this row.
 struct OptionRow {
-  const char* spellings;  ///< "-H,--hosts"; one of one dash and several letters is typed like that
+  const char* spellings;  ///< as the user types them: "-np,--num-proc", "-H,--hosts"
   OptionKind kind;
-  const char* value;  ///< what the help calls the value; "a|b" for a choice; "": a flag
+  const char* value;  ///< name of the value in the help; "a|b" for a choice; "": no value
   const char* group;
   const char* help;
-  const char* initial;  ///< the value when nobody says one; "": none
-  /// Understands one value. Throws UsageError saying what was expected. None for --config, which is
-  /// read before all others.
+  const char* initial;  ///< default value; "": none
+  /// Applies one value to `options`. Throws UsageError that says which value was expected. Null for
+  /// --config, which is read before all other options.
   void (*apply)(const OptionRow& row, const std::string& text, Options& options);
-  const char* knob = "";     ///< the option of the library that it sets (base/options.h); "": none
-  const char* aliases = "";  ///< spellings of other launchers, accepted but not shown
+  const char* knob = "";     ///< library option that this option sets (base/options.h); "": none
+  const char* aliases = "";  ///< spellings of other launchers, not shown in the help
 };
 
-/// In the order of the help.
+/// All options, in the order of the help.
 const std::vector<OptionRow>& OptionTable();
 
-/// All spellings as CLI11 wants them: "-np" is "--np".
+/// All spellings and aliases as CLI11 accepts them: "-np" becomes "--np".
 std::vector<std::string> Spellings(const OptionRow& row);
 
-/// How messages name the option: "-np", "--hosts".
+/// The name of the option in messages: "-np", "--hosts".
 std::string TypedName(const OptionRow& row);
 
-/// Its key in a configuration file: "np", "hosts".
+/// The key of the option in a configuration file: "np", "hosts".
 std::string KeyOf(const OptionRow& row);
 
 bool TakesValue(const OptionRow& row);
 
-/// Whether the short help shows the option.
+/// Whether --help shows the option. --help-all shows all options.
 bool IsCommon(const OptionRow& row);
 
-/// What takes the place of an option of Horovod or torchrun here; "": none, or not theirs.
+/// Advice for an option of Horovod or torchrun that dtrun does not have; "": none.
 std::string ReplacementFor(const std::string& spelling);
 
 }  // namespace dtrun::launcher

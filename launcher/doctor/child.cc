@@ -49,7 +49,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
   return pointers;
 }
 
-// Between fork and exec, where other threads' locks may be held for ever.
+// Runs between fork and exec. Locks of other threads may stay locked there for ever, so this
+// function must not take any.
 [[noreturn]] void Become(
     const std::vector<char*>& argv, const std::vector<char*>& environment, pid_t parent,
     int channel, int out, int err) {
@@ -108,9 +109,9 @@ void Child::Write(const std::string& text) {
       send(in_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// False when there is nothing more to come, or the time is up. What the child has left running may
-// hold its stderr open for long, as the master of an ssh connection does: with the child ended,
-// what there is at that moment is all.
+// Returns false if no more output comes or the deadline has passed. A process that the child
+// started may keep the child's stderr open, such as the master of an ssh connection. After the
+// child's end, only output that is already there is therefore read.
 bool Child::ReadSome(Clock::time_point deadline) {
   pollfd files[] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}, {end_, POLLIN, 0}};
   const int ready = poll(files, 3, MillisecondsUntil(deadline));

@@ -11,14 +11,15 @@
 
 namespace dtrun::launcher {
 
-/// A program with which lines are exchanged. Dies with the thread that has made it; the destructor
-/// kills it. One thread at a time.
+/// A child process that exchanges lines of text with this process. The child dies with the thread
+/// that created it; the destructor kills it. One thread at a time.
 class Child {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `words[0]` is looked up in PATH; `variables` come on top of this process's own. One that
-  /// cannot be started ends with 127 and says why on stderr.
+  /// `words[0]` is looked up in PATH. `variables` are added to this process's environment and
+  /// replace variables of the same name. A program that cannot be started prints the reason to
+  /// stderr and exits with 127. Throws LaunchError kInternal if no process or pipe can be made.
   explicit Child(
       const std::vector<std::string>& words,
       const std::vector<std::pair<std::string, std::string>>& variables = {});
@@ -26,16 +27,17 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  /// Does not wait for a child that reads nothing.
+  /// Never blocks: text that the child's stdin does not take at once is lost.
   void Write(const std::string& text);
-  /// The next line on its stdout, without its end; what has no end at the end of all; nothing when
-  /// there is none until `deadline`, or it is longer than 1 MiB.
+  /// The next line of the child's stdout, without the newline. At `deadline` or at the end of
+  /// stdout: the unfinished line, or nullopt if there is none. Also nullopt if a line is longer
+  /// than 1 MiB.
   std::optional<std::string> ReadLine(Clock::time_point deadline);
-  /// Reads all that is left and waits for the end. Its exit code, 128 + signal, or nothing when
-  /// it runs on.
+  /// Closes the child's stdin, reads the remaining output and waits for the end. Returns the exit
+  /// code, or 128 + signal; nullopt: the child still runs at `deadline`.
   std::optional<int> Wait(Clock::time_point deadline);
 
-  /// The last 4 KiB that it has said on stderr so far.
+  /// The last 4 KiB of the child's stderr so far.
   const std::string& complaint() const { return complaint_; }
 
  private:
@@ -47,11 +49,12 @@ class Child {
   std::string line_, complaint_;
 };
 
-/// What a program has said and how it ended.
+/// The output and the end of a program.
 struct Said {
   std::string out, err;
-  std::optional<int> exit_code;  ///< nothing: it had to be killed
+  std::optional<int> exit_code;  ///< nullopt: it was killed at the deadline
 };
+/// Runs a program to its end, or kills it at `deadline`.
 Said RunToEnd(
     const std::vector<std::string>& words, Child::Clock::time_point deadline,
     const std::vector<std::pair<std::string, std::string>>& variables = {});

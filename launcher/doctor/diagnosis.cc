@@ -1,3 +1,6 @@
+// Each Check function compares one group of facts with the expected values and appends findings.
+// DoctorText and DoctorJson print the looks with their findings.
+
 #include "launcher/doctor/diagnosis.h"
 
 #include <algorithm>
@@ -184,7 +187,8 @@ std::string SpeedText(int mbit) {
   return mbit < 1000 ? Text(' ', mbit, " Mbit/s") : Formatted(" %.3g Gbit/s", mbit / 1000.0);
 }
 
-// What may carry a job; where hardware is not to be seen, as in a container, what is there instead.
+// The interfaces that can carry a job: devices, and the interface with the host's address. If there
+// are none, as in a container, all other interfaces.
 std::string NetworkCell(const HostLook& look) {
   Cells devices, others;
   for (const Interface& interface : look.facts.interfaces) {
@@ -249,7 +253,8 @@ std::string FindingLine(const std::string& host, const Finding& finding) {
   return one_line + "\n";
 }
 
-// What holds for all hosts that have no finding against it.
+// The versions and the program of this machine. They hold for all hosts without a finding about
+// them.
 std::string Heading(const HostLook& here) {
   std::string text = Text("dtrun ", base::kVersion);
   const InstallationFacts& installation = here.facts.installation;

@@ -9,50 +9,50 @@
 
 namespace dtrun::launcher {
 
-/// Something that is not as it should be on a host.
+/// A problem or a warning about a host.
 struct Finding {
-  bool stops_job;  ///< else it is a warning
+  bool stops_job;  ///< false: a warning
   std::string thing;
   std::string found;
   std::string expected;
-  std::string advice;  ///< what to do; "": the rest says it
+  std::string advice;  ///< how to fix it; "": clear from the rest
 
   bool operator==(const Finding&) const = default;
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Finding, stops_job, thing, found, expected, advice)
 
-/// What was seen of a host.
+/// The result of a look at a host.
 struct HostLook {
-  std::string host;                 ///< as the user calls it
-  int slots = 0;                    ///< ranks that it was said to take; 0: nobody said
-  std::string address;              ///< at which it was reached; "": this machine, or it was not
-  std::vector<Finding> reach = {};  ///< what was in the way to it
-  bool answered = false;            ///< the rest is known
+  std::string host;                 ///< name given by the user
+  int slots = 0;                    ///< ranks for this host; 0: not given
+  std::string address;              ///< address that dtrun used; "": this machine, or none found
+  std::vector<Finding> reach = {};  ///< problems on the way to the host
+  bool answered = false;            ///< the probe has answered: the next members are set
   HostFacts facts = {};
-  double clock_offset_s = 0;  ///< its clock minus this machine's
+  double clock_offset_s = 0;  ///< the host's clock minus this machine's
   double clock_uncertainty_s = 0;
 };
 
-/// All that is wrong with the host, the worst first. `here` is this machine, from which jobs start:
-/// other hosts have to have the same Open MPI and the same program.
+/// All findings about the host; those that stop a job come first. `here` is this machine, from
+/// which jobs start. Other hosts need the same Open MPI and the same program.
 std::vector<Finding> FindingsOf(const HostLook& look, const HostLook& here);
 
 bool StopsJob(const std::vector<Finding>& findings);
 
-/// A host's look and what is wrong with it.
+/// A look at a host, with its findings.
 struct Diagnosis {
   HostLook look;
   std::vector<Finding> findings;
 };
 
-/// A table with a line for each host, then a line for each finding, then the verdict. `here` is
-/// this machine, whose Open MPI and program the others were compared with.
+/// A heading, a table with a line for each host, a line for each finding, and the conclusion.
+/// `here` is this machine. Its Open MPI and program are the reference for the other hosts.
 std::string DoctorText(const std::vector<Diagnosis>& hosts, const HostLook& here);
 
-/// All that is known, as JSON.
+/// The same as JSON, with all facts of each host.
 std::string DoctorJson(const std::vector<Diagnosis>& hosts, const HostLook& here);
 
-/// No host would stop a job.
+/// Whether no host would stop a job.
 bool AllReady(const std::vector<Diagnosis>& hosts);
 
 }  // namespace dtrun::launcher

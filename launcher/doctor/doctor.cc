@@ -1,5 +1,5 @@
-// One thread per host looks at the host (host_look.h), all by the same deadline. Afterwards
-// diagnosis.h judges what the threads have seen and prints it.
+// One thread per host looks at the host (host_look.h). All threads have the same deadline. Then
+// FindingsOf judges the looks, and DoctorText or DoctorJson prints them (diagnosis.h).
 
 #include "launcher/doctor/doctor.h"
 
@@ -30,7 +30,8 @@ namespace {
 using base::Text;
 using Clock = std::chrono::steady_clock;
 
-// Looks that are under way. Outlives a look that does not end: a name service may take its time.
+// The looks of all threads. The threads share the ownership, because a look may outlast LookAtAll:
+// a name service may be slow.
 struct Looks {
   std::mutex mutex;
   std::condition_variable done;
@@ -80,7 +81,8 @@ std::vector<HostLook> LookAtAll(const std::vector<Target>& targets, const LookPl
   return seen;
 }
 
-// The file that a job would run. One that is not there is for the probe to say, of every host.
+// The path of the program that a job would run. If there is no such file, the probe reports it for
+// each host.
 std::string ProgramFile(const std::vector<std::string>& program, const std::string& path) {
   if (program.empty()) return "";
   if (program[0].find('/') != std::string::npos) return program[0];
@@ -123,7 +125,7 @@ DoctorResult RunDoctor(
   std::vector<Target> targets = TargetsOf(options, surroundings);
   std::optional<ResultFile> file;
   if (!options.json.empty() && options.json != "-") file.emplace(options.json);
-  // Jobs start from this machine, so it is looked at although it may take no ranks.
+  // Jobs start from this machine, so doctor looks at it even if it takes no ranks.
   const auto is_here = [](const Target& target) { return target.on_this_machine; };
   size_t here =
       static_cast<size_t>(std::find_if(targets.begin(), targets.end(), is_here) - targets.begin());
@@ -142,7 +144,7 @@ namespace {
 
 using base::Text;
 
-// By their keys in the table of a job's options.
+// The options of doctor, by their keys in the option table.
 constexpr const char* kTaken[] = {"hosts",         "hostfile", "slots-per-host", "config",
                                   "start-timeout", "ssh-port", "ssh-identity",   "mpi-args",
                                   "json",          "help"};
@@ -158,7 +160,7 @@ std::vector<const OptionRow*> TakenRows() {
   return rows;
 }
 
-// The help of a job says some things that are otherwise here.
+// Some options have a different help text in doctor.
 std::string HelpOf(const OptionRow& row) {
   if (KeyOf(row) == "json") return "write all that is known as JSON; - is stdout";
   if (KeyOf(row) == "start-timeout") return "be done after this time (default: 60)";

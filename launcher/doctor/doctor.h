@@ -8,30 +8,30 @@
 
 namespace dtrun::launcher {
 
-/// What `dtrun doctor` prints and exits with.
+/// The output and the exit code of `dtrun doctor`.
 struct DoctorResult {
   std::string text;
   int exit_code;
 };
 
-/// `arguments` are the words after "doctor". Throws LaunchError.
+/// Checks the hosts. `arguments` are the words after "doctor". Throws LaunchError.
 DoctorResult RunDoctor(const std::vector<std::string>& arguments, const Surroundings& surroundings);
 
-/// What `dtrun doctor` was asked.
+/// The parsed arguments of `dtrun doctor`.
 struct DoctorRequest {
   bool help = false;
-  Options options;  ///< the program is options.program[0], if there is one
+  Options options;  ///< options.program[0] is the program to check, if there is one
 };
 
-/// Understands the words after "doctor". A configuration file may hold all that a job takes.
-/// Throws UsageError, also for options that a job takes and doctor does not.
+/// Parses the words after "doctor". A configuration file may hold any option of a job. Throws
+/// UsageError, also for an option on the command line that doctor does not take.
 DoctorRequest ReadDoctorRequest(
     const std::vector<std::string>& arguments, const Surroundings& surroundings);
 
-/// What `dtrun doctor --help` prints.
+/// The output of `dtrun doctor --help`.
 std::string DoctorHelp();
 
-/// The options that doctor takes, in all spellings.
+/// The options of doctor, in all spellings.
 std::vector<std::string> DoctorSpellings();
 
 }  // namespace dtrun::launcher

@@ -1,6 +1,7 @@
-// dtrun_probe: what dtrun doctor runs on each host, by ssh or as a child. It greets, gets a
-// request (a line of JSON), tells its clock at once and then the facts of its host, and ends. It
-// runs no program but mpirun, for its version, and the system's loader, which lists libraries.
+// dtrun_probe: the program that dtrun doctor runs on each host, by ssh or as a child. It sends a
+// greeting and reads a request (a line of JSON). It sends its clock at once, then the facts of its
+// host, and ends. It runs only two programs: mpirun, for its version, and the system's loader,
+// which lists libraries.
 
 #include <dlfcn.h>
 #include <hwloc.h>
@@ -33,15 +34,15 @@
 
 namespace dtrun::launcher {
 
-/// Of this machine, for a process that runs like this one.
+/// The CPUs and the memory of this machine, as this process may use them.
 CpuFacts OwnCpus();
 MemoryFacts OwnMemory();
 
-/// NVIDIA's GPUs of this machine, as its driver's library (libnvidia-ml.so.1) tells them; none
-/// where there is no such library.
+/// The NVIDIA GPUs of this machine, from the driver's library (libnvidia-ml.so.1); none without
+/// that library.
 std::vector<GpuFacts> OwnGpus();
 
-/// The SHA-256 of a file in hexadecimal digits; "" when it cannot be read.
+/// The SHA-256 of a file in hexadecimal digits; "": the file cannot be read.
 std::string Sha256OfFile(const std::string& path);
 
 namespace {
@@ -58,7 +59,7 @@ InstallationFacts FindInstallation(const ProbeRequest& request) {
     }
   }
   for (const OwnLibrary& library : OwnLibraries()) {
-    if (library.file.empty()) continue;  // a program may bring its own
+    if (library.file.empty()) continue;  // not installed; a program may bring its own
     for (const std::string& missing : MissingLibraries(library.file, request.library_path))
       facts.missing_libraries.push_back(missing + " (for " + library.file + ")");
   }
@@ -67,7 +68,7 @@ InstallationFacts FindInstallation(const ProbeRequest& request) {
   facts.mpirun = request.mpirun;
   facts.mpirun_version = MpirunVersion(request.mpirun);
   const auto orted = std::filesystem::path(request.mpirun).parent_path() / "orted";
-  // Open MPI 5 calls it prted.
+  // Open MPI 5 has prted in place of orted.
   const auto prted = std::filesystem::path(request.mpirun).parent_path() / "prted";
   facts.has_orted =
       std::filesystem::exists(orted, ignored) || std::filesystem::exists(prted, ignored);
@@ -97,7 +98,8 @@ std::string HostName() {
   return name;
 }
 
-// dtrun holds the channel open until it has the facts: who sees it end has no one to tell.
+// dtrun keeps the channel open until it has the facts. If the channel ends earlier, dtrun is gone,
+// and the probe ends too.
 void EndWithChannel() {
   std::thread([] {
     char byte;
@@ -145,7 +147,7 @@ class Topology {
   Topology(const Topology&) = delete;
   Topology& operator=(const Topology&) = delete;
 
-  // 0 where the machine does not say.
+  // 0: not known.
   int Count(hwloc_obj_type_t type) const {
     return loaded_ ? std::max(0, hwloc_get_nbobjs_by_type(topology_, type)) : 0;
   }
@@ -198,8 +200,8 @@ MemoryFacts OwnMemory() {
       .shared_free_bytes = FreeBytes("/dev/shm")};
 }
 
-// The driver brings libnvidia-ml.so.1 and no header, so the few functions that are asked are
-// declared here. Their numbers are part of that library's ABI.
+// The driver installs libnvidia-ml.so.1 without a header, so the functions are looked up by name.
+// The numbers below are part of the library's ABI.
 
 namespace {
 
@@ -211,7 +213,7 @@ struct DeviceMemory {
 
 constexpr int kSuccess = 0, kPeerOverNvlink = 2, kPeerStatusOk = 0;
 
-// How far two GPUs are from each other on PCIe.
+// The distance of two GPUs on PCIe.
 struct Distance {
   int level;
   const char* name;
@@ -225,7 +227,7 @@ class Nvml {
   Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
     ready_ = Call("nvmlInit_v2") == kSuccess;
   }
-  // The library stays: its own threads may be running.
+  // The library stays loaded, because its own threads may still run.
   ~Nvml() {
     if (ready_) Call("nvmlShutdown");
   }

@@ -1,6 +1,6 @@
-// `ld.so --list FILE` maps the file and what it needs, prints where each library was found and
-// ends; no code of any of them runs. A file may name a loader of its own choice, which would run,
-// so it is the loader of this very program that is asked.
+// `ld.so --list FILE` maps the file and its libraries, prints the path of each library and ends.
+// None of their code runs. A file may name its own loader, and that loader would run, so
+// MissingLibraries uses the loader of this program.
 
 #include "launcher/doctor/host_facts.h"
 
@@ -27,10 +27,10 @@ bool ReadAt(std::ifstream& file, uint64_t offset, T& value) {
 
 struct Dynamic {
   bool is_dynamic = false;
-  std::string loader = {};  // "": a library
+  std::string loader = {};  // "": the file is a library
 };
 
-// Of a 64-bit ELF file; nothing for any other.
+// Reads a 64-bit ELF file; nullopt for any other file.
 std::optional<Dynamic> DynamicOf(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   Elf64_Ehdr header;
@@ -96,7 +96,7 @@ std::vector<std::string> MissingLibraries(
     const std::string& file, const std::string& library_path) {
   const std::optional<Dynamic> own = DynamicOf("/proc/self/exe"), asked = DynamicOf(file);
   if (!own || own->loader.empty() || !asked || !asked->is_dynamic) return {};
-  // What comes with another C library is that one's to judge.
+  // This loader cannot judge a file that was built for another C library.
   if (!asked->loader.empty() && asked->loader != own->loader) return {};
   std::vector<std::pair<std::string, std::string>> variables = {{"LC_ALL", "C"}};
   if (!library_path.empty()) variables.emplace_back("LD_LIBRARY_PATH", library_path);

@@ -1,3 +1,6 @@
+// LookAt gets the real name and port of the host from `ssh -G`, connects to that port, and runs the
+// probe by ssh. A step that fails adds a finding to `reach`.
+
 #include "launcher/doctor/host_look.h"
 
 #include <fcntl.h>
@@ -26,11 +29,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kKnockPatience{10};
 
-// Where ssh goes for a host: the user's configuration may know it by another name and port.
+// The real name and port to which ssh connects for a host. The user's configuration may change
+// both.
 struct SshTarget {
   std::string name;
   std::string port = "22";
-  bool direct = true;  // no other host or program stands between
+  bool direct = true;  // without a jump host or a proxy command
 };
 
 SshTarget AskSsh(const std::string& host, const LookPlan& plan) {
@@ -57,7 +61,7 @@ std::string AddressText(const addrinfo& address) {
   return text;
 }
 
-// Whether something listens there; else why not.
+// Connects to `address`. Returns nullopt if a server accepts the connection, otherwise the reason.
 std::optional<std::string> Knock(const addrinfo& address, Clock::time_point deadline) {
   const int door = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (door < 0) return std::strerror(errno);
@@ -77,7 +81,7 @@ std::optional<std::string> Knock(const addrinfo& address, Clock::time_point dead
   return strerrordesc_np(error);
 }
 
-// Sets the address at which sshd answers; false, with a finding, when there is none.
+// Sets the address at which sshd answers. If there is none, adds a finding and returns false.
 bool FindAddress(const SshTarget& target, const LookPlan& plan, HostLook& look) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -110,8 +114,8 @@ int64_t WallClockNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// What comes before the greeting is a startup file's of the shell there, and in the way of a job's
-// messages as well.
+// Output before the greeting comes from a startup file of the remote shell. It would also disturb
+// the messages of a job.
 bool ReadGreeting(Child& probe, const LookPlan& plan, HostLook& look) {
   std::string noise;
   while (const auto line = probe.ReadLine(plan.deadline)) {
@@ -203,7 +207,7 @@ namespace {
 
 using base::Text;
 
-// What ssh says, and what helps.
+// A message of ssh, with the finding for it.
 struct KnownFailure {
   const char* part;
   const char* thing;

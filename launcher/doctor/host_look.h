@@ -9,32 +9,33 @@
 
 namespace dtrun::launcher {
 
-/// A host that is to be looked at.
+/// A host to look at.
 struct Target {
   std::string host;
   int slots;
   bool on_this_machine;
 };
 
-/// What is the same for all hosts.
+/// The parameters that all hosts share.
 struct LookPlan {
   Reach reach;
-  std::string probe;  ///< file of dtrun_probe, the same on all hosts
+  std::string probe;  ///< path of dtrun_probe, the same on all hosts
   ProbeRequest request;
   std::chrono::steady_clock::time_point deadline;
 };
 
-/// Finds the host's address, knocks at its ssh port, runs the probe there and asks it; ends with
-/// the first of these that fails. Done by the deadline, but for a name service that does not
-/// answer. May be called by several threads at once.
+/// Looks at one host: finds its address, connects to its ssh port, starts the probe and requests
+/// the facts. The look ends at the first step that fails. It returns by the deadline, unless a name
+/// service does not answer. Thread-safe.
 HostLook LookAt(const Target& target, const LookPlan& plan);
 
-/// Why the probe, file `probe`, did not greet on `host`: ssh, or the shell there, has written
+/// Why the probe, the file `probe` on `host`, sent no greeting. ssh or the shell there wrote
 /// `complaint` to stderr and ended with `exit_code`.
 Finding FailureOf(
     const std::string& host, const std::string& probe, const std::string& complaint, int exit_code);
 
-/// The last line says why; those before it are banners.
+/// The last line of `text`. In ssh's messages, the last line gives the reason; the lines before it
+/// are banners.
 std::string LastLineOf(const std::string& text);
 
 }  // namespace dtrun::launcher

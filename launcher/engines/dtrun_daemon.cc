@@ -1,10 +1,11 @@
-// dtrun_daemon FOLDER NETWORKS ORTED ARGUMENT...: what mpirun starts on another host in orted's
-// place (orte_launch_agent). It becomes orted, with
+// dtrun_daemon FOLDER NETWORKS ORTED ARGUMENT...: mpirun starts this program on another host in
+// place of orted (orte_launch_agent). It prepares the environment and then becomes orted:
 //
-// - the job's folder on that host for its files, FOLDER in the folder for temporary files, which
-//   the agent of the host has made: orted's own choice has a name that everybody can guess;
-// - dtrun_listen.so, so that it listens in NETWORKS alone; "-": wherever it likes;
-// - what its ranks leave behind as its children, so that the agent can find it.
+// - orted puts its files into the job's folder on that host, which the agent of the host has made.
+//   FOLDER is its name in the folder for temporary files. orted's own choice has a name that other
+//   users can guess.
+// - dtrun_listen.so makes orted listen only in NETWORKS; "-": at all addresses.
+// - Orphans of the ranks become children of orted, where the agent finds them.
 
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -34,19 +35,20 @@ std::string HostName() {
   return name;
 }
 
-// Nobody else can have put a file there.
+// Whether only this user has access to the folder.
 bool IsPrivateFolder(const std::string& path) {
   struct stat status;
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
          status.st_uid == geteuid() && (status.st_mode & (S_IRWXG | S_IRWXO)) == 0;
 }
 
-// mpirun hands on where its own files are (orte_local_tmpdir_base), and an orted of many hosts
-// where its own are. Open MPI 4.1 does not look at orte_remote_tmpdir_base, and takes only one of
-// the two. False where nothing was said of it.
+// mpirun passes the folder of its own files (orte_local_tmpdir_base) to orted. An orted that starts
+// further orteds passes its own folder (orte_tmpdir_base). This function replaces either by
+// `folder`. Open MPI 4.1 ignores orte_remote_tmpdir_base and takes only one of the two. Returns
+// false if neither was passed.
 bool PutFilesIn(char* folder, char** words) {
   static char parameter[] = "orte_tmpdir_base";
-  unsetenv("OMPI_MCA_orte_local_tmpdir_base");  // where the remote shell hands on variables
+  unsetenv("OMPI_MCA_orte_local_tmpdir_base");  // set if the remote shell forwards variables
   for (; words[0] != nullptr && words[1] != nullptr; ++words) {
     if (std::strcmp(words[0], "orte_local_tmpdir_base") != 0 &&
         std::strcmp(words[0], parameter) != 0)

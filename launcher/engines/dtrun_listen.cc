@@ -1,10 +1,10 @@
-// dtrun_listen.so: preloaded into mpirun and orted, which would listen at all addresses of their
-// host whatever networks they are told to use. Here a socket that is bound to all addresses is
-// bound to the one that lies in a network of DTRUN_LISTEN_IN ("10.1.0.0/16,10.2.3.4/32"); where
-// several do, the kernel drops what comes for another one. No socket is of IPv6.
+// dtrun_listen.so: a library that is preloaded into mpirun and orted. Both listen at all addresses
+// of their host, even if they are told which networks to use. Here, a socket bound to all addresses
+// is bound to the address in a network of DTRUN_LISTEN_IN ("10.1.0.0/16,10.2.3.4/32"). If the host
+// has several such addresses, a kernel filter drops packets for all others. IPv6 sockets fail.
 //
-// What these programs start does not have this library any more: LD_PRELOAD and DTRUN_LISTEN_IN are
-// taken away when it is loaded, but not by the shell of an mpirun that is a script.
+// Programs that mpirun and orted start do not load this library: Prepare removes it from LD_PRELOAD
+// and unsets DTRUN_LISTEN_IN. If mpirun is a script, its shell keeps both variables.
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ namespace {
 
 using dtrun::base::AddressBlock;
 
-// This host's addresses in the networks, in the byte order of the network.
+// This host's addresses in the networks, in network byte order.
 std::vector<in_addr_t> AddressesIn(const std::vector<AddressBlock>& networks) {
   std::vector<in_addr_t> found;
   ifaddrs* all = nullptr;
@@ -49,7 +49,7 @@ bool IsOfOpenMpi(std::string_view program) {
   return false;
 }
 
-// Takes the first of LD_PRELOAD, this library, out of it again.
+// Removes this library, the first entry of LD_PRELOAD.
 void ForgetPreload() {
   const char* preload = std::getenv("LD_PRELOAD");
   const char* rest = preload == nullptr ? nullptr : std::strchr(preload, ':');
@@ -59,9 +59,9 @@ void ForgetPreload() {
     setenv("LD_PRELOAD", std::string(rest + 1).c_str(), 1);
 }
 
-// Never destroyed: threads may still make sockets when the program ends.
-std::vector<AddressBlock>* networks = nullptr;  // null: all is as the program wants it
-in_addr_t only_address = 0;                     // 0: several
+// Never destroyed: threads may still open sockets while the program ends.
+std::vector<AddressBlock>* networks = nullptr;  // null: sockets are not changed
+in_addr_t only_address = 0;                     // 0: several addresses
 
 __attribute__((constructor)) void Prepare() {
   const char* list = std::getenv("DTRUN_LISTEN_IN");

@@ -1,10 +1,11 @@
-// dtrun_local RANKS WRAPPER WORD...: stands in mpirun's place where all ranks are on this host and
-// nobody needs MPI. Starts the wrapper once for each rank, in a process group of its own, and tells
-// it its rank (DTRUN_RANK). The first rank that fails, or a signal to end, ends the others:
-// SIGTERM, and SIGKILL soon after. Ends with the code of the first that failed, 128 + the signal of
-// one that was killed, or of a signal to end itself; SIGUSR1 and SIGUSR2 go on to the ranks.
+// dtrun_local RANKS WRAPPER WORD...: replaces mpirun if all ranks are on this host and the job
+// needs no MPI. Starts the wrapper once for each rank, in a new process group, with its rank in
+// DTRUN_RANK. After the first failed rank, or a signal to end, it sends SIGTERM to the other ranks
+// and SIGKILL soon after. Its exit code is that of the first failed rank, or 128 + signal for a
+// killed one. After a signal to end, it dies of the same signal. SIGUSR1 and SIGUSR2 are forwarded
+// to the ranks.
 //
-// If this dies, the wrappers do.
+// If this process dies, the wrappers die.
 
 #include <poll.h>
 #include <signal.h>
@@ -64,7 +65,7 @@ class Ranks {
       throw LaunchError(ExitCode::kInternal, Text("cannot watch signals: ", std::strerror(errno)));
   }
 
-  // How mpirun would have ended.
+  // Returns the exit code that mpirun would return.
   int Run(int count, base::LaunchEnv launch, const std::vector<std::string>& words) {
     for (launch.rank = 0; launch.rank < count && !ending_; ++launch.rank) Start(launch, words);
     while (!processes_.empty()) {
@@ -98,7 +99,7 @@ class Ranks {
       std::fprintf(stderr, "dtrun: cannot start rank %d: %s\n", launch.rank, std::strerror(error));
       return End(static_cast<int>(ExitCode::kInternal));
     }
-    setpgid(child, child);  // whoever is first
+    setpgid(child, child);  // the child does the same; either may be first
     processes_.push_back(child);
     if (launch.servers > 0 && launch.rank >= launch.servers) spared_.insert(child);
   }
@@ -117,20 +118,20 @@ class Ranks {
     }
   }
 
-  // What a wrapper leaves in its group is ended by the agent of this host.
+  // Processes that a wrapper leaves in its group are ended by the agent of this host.
   void Reap() {
     int status = 0;
     for (pid_t child; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
-      // Others are what a rank has left behind.
+      // An unknown child is an orphan of a rank.
       if (std::erase(processes_, child) == 0) continue;
-      // A worker's wrapper that was killed: dtrun goes on without that rank.
+      // A worker's wrapper was killed: dtrun goes on without that rank.
       if (spared_.erase(child) > 0 && WIFSIGNALED(status)) continue;
       const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       if (code != 0) End(code);
     }
   }
 
-  // Only the first reason counts.
+  // Ends all ranks. Only the first call sets the exit code.
   void End(int code) {
     if (ending_) return;
     ending_ = true;
@@ -146,7 +147,8 @@ class Ranks {
   int PatienceMs() const {
     if (!ending_) return -1;
     const auto left = std::chrono::ceil<milliseconds>(kill_at_ - Clock::now()).count();
-    // Killed, they are gone soon; once more for one that was just starting.
+    // After SIGKILL the wrappers end soon. A short wait repeats SIGKILL for a wrapper that was just
+    // starting.
     return static_cast<int>(std::max<int64_t>(left, 10));
   }
 
@@ -162,8 +164,8 @@ class Ranks {
 
   int signals_ = -1;
   sigset_t original_mask_;
-  std::vector<pid_t> processes_;  // of the wrappers that have not ended
-  std::set<pid_t> spared_;        // of these, those of ranks that the job can go on without
+  std::vector<pid_t> processes_;  // wrappers that have not ended
+  std::set<pid_t> spared_;        // wrappers of ranks that the job can lose
   bool ending_ = false;
   int interruption_ = 0, exit_code_ = 0;
   Clock::time_point kill_at_{};

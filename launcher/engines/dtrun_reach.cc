@@ -1,10 +1,10 @@
-// dtrun_reach COMMAND...: what mpirun starts in ssh's place in a job that goes on when it has lost
-// a host (--ps). It runs the command, ssh with a host and what to run there.
+// dtrun_reach COMMAND...: mpirun starts this program in place of ssh in a job that survives a lost
+// host (--ps). It runs COMMAND, an ssh with its host and remote command.
 //
-// mpirun takes an ssh that fails for a daemon that has never started, and ends the job, unless it
-// has seen before that the daemon's connection is gone: when a host is lost, that is chance. So an
-// ssh that fails is not told of; dtrun has reached every host before, and sees itself which of them
-// do not start their ranks. It is there as long as mpirun is.
+// If an ssh fails, mpirun assumes that the daemon never started, and ends the job. mpirun spares
+// the job only if it has already seen the daemon's connection end. After the loss of a host, the
+// order of the two is random. dtrun_reach therefore hides a failed ssh and stays until mpirun ends.
+// dtrun has reached every host before, and detects ranks that do not start.
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -18,7 +18,7 @@
 
 namespace {
 
-// A process that dies with the one that made it.
+// Starts a process that dies with this one.
 pid_t Start(char** command) {
   const pid_t parent = getpid();
   const pid_t child = fork();

@@ -10,38 +10,38 @@
 
 namespace dtrun::launcher {
 
-/// What the process that starts the ranks (mpirun), and the ssh that it starts, write to their
-/// stderr: whole lines, so that none stands in a line of a rank or in the status line.
+/// Forwards the stderr of the engine's process (mpirun) and of the ssh that it starts. Forwards
+/// whole lines, so that no message interrupts a rank's line or the status line.
 class EngineMessages {
  public:
   using Show = std::function<void(std::string_view lines)>;
 
-  /// `show` gets lines with their ends, while `poller` waits. Throws LaunchError kInternal.
+  /// `show` gets complete lines while `poller` waits. Throws LaunchError kInternal.
   EngineMessages(Poller& poller, const LaunchEngine& engine, bool show_idle_warnings, Show show);
   ~EngineMessages();
   EngineMessages(const EngineMessages&) = delete;
   EngineMessages& operator=(const EngineMessages&) = delete;
 
-  /// The end to write to, which is closed in other programs. -1 once it was handed over.
+  /// The write end, closed on exec; -1 after HandedOver.
   int writer() const { return writer_; }
-  /// The process has its own copy.
+  /// Closes the write end here: the process has its own copy.
   void HandedOver();
 
-  /// While paused, whoever writes much has to wait.
+  /// While paused, a process that writes much has to wait.
   void SetPaused(bool paused);
-  /// Shows what was written until now, an unfinished line too. Others may still hold the end to
-  /// write to.
+  /// Shows all output so far, including an unfinished line. Other processes may still hold the
+  /// write end.
   void Finish();
 
-  /// The lines that are events (EngineLine), the last MiB of them.
+  /// The lines of kind EngineLine::kEvent, at most the last MiB.
   const std::string& events() const { return events_; }
 
  private:
-  // A line of so many bytes is not waited for.
+  // A longer unfinished line is shown as it is.
   static constexpr size_t kLongest = 65536;
   static constexpr size_t kMostEvents = 1 << 20;
 
-  bool ReadSome();  // false: nothing is there now
+  bool ReadSome();  // false: no data now
   void ShowLines();
 
   void Sort(std::string_view line, std::string& shown);
@@ -51,7 +51,7 @@ class EngineMessages {
   bool show_idle_warnings_;
   Show show_;
   int reader_ = -1, writer_ = -1;
-  bool ended_ = false;  // nobody holds the other end
+  bool ended_ = false;  // no process holds the write end
   std::string unfinished_, events_;
 };
 

@@ -24,8 +24,7 @@ namespace {
 
 using base::Text;
 
-// First line of what the program writes to `stream`, its stdout or stderr; empty when it cannot be
-// run.
+// The first line that the program writes to `stream`, its stdout or stderr; "": it cannot be run.
 std::string FirstLineOf(const std::string& file, const char* argument, int stream) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
@@ -74,15 +73,16 @@ std::string FindMpirun(const std::string& path) {
         Text(
             "dtrun works with mpirun of Open MPI 4 or 5, but ", ShellQuoted(*mpirun), " says ",
             ShellQuoted(version), " of itself"));
-  // Started as /bin/mpirun, where /bin is a link, it would look for all of Open MPI below "/". Its
-  // own name stays: that one is often a link to a program that asks what it is called.
+  // The folder is resolved: if mpirun is started as /bin/mpirun and /bin is a link, it looks for
+  // Open MPI below "/". The file name is not resolved: it is often a link to a program that depends
+  // on its own name.
   const std::filesystem::path file(*mpirun);
   std::error_code error;
   const auto folder = std::filesystem::canonical(file.parent_path(), error);
   return error ? *mpirun : (folder / file.filename()).string();
 }
 
-// On stderr stands what is wrong, and what the loader says of libraries to preload.
+// mpirun's errors, and the loader's messages about preloaded libraries, are on stderr.
 std::string MpirunVersion(const std::string& mpirun) {
   const std::string line = FirstLineOf(mpirun, "--version", STDOUT_FILENO);
   return line.empty() ? FirstLineOf(mpirun, "--version", STDERR_FILENO) : line;
@@ -98,8 +98,8 @@ std::string FindHelper(const std::string& name) {
       Text("the installation is incomplete: ", installed.string(), " is missing"));
 }
 
-// They stand in ../lib, for a helper in ../../lib, or, in the build tree, in the folder that makes
-// them.
+// The libraries are in ../lib of dtrun, or ../../lib of a helper. In the build tree they are in
+// ../runtime or ../../runtime.
 std::vector<OwnLibrary> OwnLibraries() {
   std::vector<OwnLibrary> libraries = {{"libdtrun.so.0", ""}, {"libdtrun_mpi.so", ""}};
   for (OwnLibrary& library : libraries)
@@ -139,7 +139,7 @@ bool IsElf(const std::string& start) {
   return start.size() >= sizeof(Elf64_Ehdr) && start.starts_with(ELFMAG);
 }
 
-// 32 or 64 bits, byte order, processor: what this very program was built for.
+// Compares word size, byte order and processor with this program.
 bool IsElfOfThisMachine(const std::string& start) {
   const std::string own = ReadStart("/proc/self/exe");
   Elf64_Ehdr header;
@@ -161,7 +161,7 @@ std::string Interpreter(const std::string& start) {
 }
 
 void CheckFormat(const std::string& file) {
-  if (access(file.c_str(), R_OK) != 0) return;  // it may still be run
+  if (access(file.c_str(), R_OK) != 0) return;  // it may still be executable
   const std::string start = ReadStart(file);
   if (start.starts_with("#!")) {
     const std::string interpreter = Interpreter(start);

@@ -7,31 +7,31 @@
 
 namespace dtrun::launcher {
 
-/// The mpirun in `path` (what $PATH says), of an Open MPI that dtrun works with.
-/// Throws LaunchError kUnavailable that says what to install or what was found.
+/// The mpirun in `path` ($PATH), of a supported Open MPI. Throws LaunchError kUnavailable that says
+/// what to install or which version was found.
 std::string FindMpirun(const std::string& path);
 
-/// The first line of `mpirun --version`; "" when it cannot be run.
+/// The first line of `mpirun --version`; "": it cannot be run.
 std::string MpirunVersion(const std::string& mpirun);
 
-/// The file of a program of dtrun's own, "dtrun_rank", "dtrun_agent" and so on, beside this one or
-/// in the installation's libexec. Throws LaunchError kInternal.
+/// The path of one of dtrun's helper programs, for example "dtrun_agent". Looks in the
+/// installation's libexec, then beside this program. Throws LaunchError kInternal.
 std::string FindHelper(const std::string& name);
 
-/// A library of dtrun's own.
+/// One of dtrun's libraries.
 struct OwnLibrary {
   std::string name;  ///< "libdtrun.so.0"
-  std::string file;  ///< of this installation; "": not installed beside dtrun
+  std::string file;  ///< path in this installation; "": not installed beside dtrun
 };
 std::vector<OwnLibrary> OwnLibraries();
 
-/// The file that a shell would run for `name`: `name` itself when it has a slash, else the first
-/// executable file of that name in the folders of `path` (what $PATH says).
-/// Throws LaunchError: kNotFound, or kNotExecutable for what the kernel would refuse (a folder, no
-/// permission, neither a script with #! nor a binary of this machine's kind).
+/// The file that a shell would run for `name`: `name` itself if it has a slash, otherwise the first
+/// executable file of that name in the folders of `path` ($PATH). Throws LaunchError kNotFound, or
+/// kNotExecutable for a file that the kernel would refuse. Such files are folders, files without
+/// permission, and files that are neither a #! script nor a binary for this machine.
 std::string FindProgram(const std::string& name, const std::string& path);
 
-/// Where `name` stands in `path`; nothing when no executable file of that name does.
+/// The first executable file `name` in the folders of `path`; nullopt: none.
 std::optional<std::string> SearchPath(const std::string& name, const std::string& path);
 
 }  // namespace dtrun::launcher

@@ -1,4 +1,4 @@
-// The table of engines. A row is a function in the engine's own file.
+// The table of engines. Each engine is defined in its own file.
 
 #include "launcher/engines/launch_engine.h"
 
@@ -33,8 +33,8 @@ void Append(std::vector<std::string>& words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
 }
 
-// ssh never asks, and hands on neither the agent nor the display. All else is the user's to
-// configure.
+// ssh asks no questions and forwards neither the ssh agent nor the display. The user configures all
+// other options.
 std::vector<std::string> SshArguments(const Reach& reach) {
   Words words = {"-x", "-a",
                  "-o", "BatchMode=yes",
@@ -45,7 +45,7 @@ std::vector<std::string> SshArguments(const Reach& reach) {
 }
 
 std::vector<std::string> RemoteShell(const Reach& reach) {
-  // Open MPI takes several, between colons, and looks which is there.
+  // Open MPI takes several commands, separated by colons, and tries each. dtrun uses the first.
   const std::string own = reach.remote_shell.substr(0, reach.remote_shell.find(':'));
   if (!own.empty()) return SplitWords(own);
   Words words = {"ssh"};

@@ -13,53 +13,53 @@ namespace dtrun::launcher {
 
 class LaunchEngine;
 
-/// The way to other hosts.
+/// How dtrun and the engine reach other hosts.
 struct Reach {
-  bool by_ssh = true;  ///< the user has put nothing in ssh's place
-  std::string remote_shell =
-      {};            ///< what stands there instead, which is given a host and a command
-  int ssh_port = 0;  ///< 0: as the user's ssh configuration says
+  bool by_ssh = true;             ///< false: the user has configured another remote shell
+  std::string remote_shell = {};  ///< that remote shell; it gets a host and a command
+  int ssh_port = 0;               ///< 0: from the user's ssh configuration
   std::string ssh_identity = {};
   int connect_timeout_s = 60;
-  int host_timeout_s = 30;                          ///< a host out of reach for this long is lost
-  std::vector<std::string> networks = {};           ///< IPv4, to use; empty: Open MPI chooses
-  std::vector<std::string> networks_left_out = {};  ///< then it leaves these out
+  int host_timeout_s = 30;                 ///< a host unreachable for this long is lost
+  std::vector<std::string> networks = {};  ///< IPv4 networks to use; empty: Open MPI chooses
+  std::vector<std::string> networks_left_out = {};  ///< networks that it must not choose
 };
 
-/// All that decides how an engine is called.
+/// The parameters of an engine's call.
 struct EngineCall {
   const LaunchEngine* engine = nullptr;
-  std::string file;                ///< of the engine's program
-  std::string wrapper;             ///< file of dtrun_rank, the same on all hosts
-  std::string reacher;             ///< file of dtrun_reach, likewise, if it recovers
+  std::string file;                ///< path of the engine's program
+  std::string wrapper;             ///< path of dtrun_rank, the same on all hosts
+  std::string reacher;             ///< path of dtrun_reach on all hosts, if `recovers`
   std::string folder;              ///< of the job, on this machine
-  std::string daemon = {};         ///< file of dtrun_daemon, the same on all hosts
-  std::string listener = {};       ///< file of dtrun_listen.so, likewise
+  std::string daemon = {};         ///< path of dtrun_daemon, the same on all hosts
+  std::string listener = {};       ///< path of dtrun_listen.so, the same on all hosts
   std::string remote_folder = {};  ///< name of the job's folder on other hosts
-  /// Where the engine and its daemons listen: IPv4 networks; none: at all addresses of their host.
+  /// IPv4 networks in which the engine and its daemons listen; empty: at all addresses of the host.
   std::vector<std::string> listen_in = {};
-  /// The MPI's transports (its parameter "btl") without TCP; "": it chooses.
+  /// MPI's transports (the parameter "btl") without TCP; "": MPI chooses.
   std::string transports = {};
   std::vector<base::HostSlots> placement;  ///< hosts with the slots in use
-  std::vector<std::string> exported;       ///< names of the variables that other hosts get
-  std::vector<std::string> mpi_args;       ///< the user's; they replace dtrun's own
-  bool only_this_machine = false;          ///< no other host is in the placement
-  Reach reach;                             ///< how the other hosts are reached
+  std::vector<std::string> exported;       ///< names of variables that other hosts get
+  std::vector<std::string> mpi_args;       ///< from the user; they replace dtrun's options
+  bool only_this_machine = false;          ///< the placement has no other host
+  Reach reach;                             ///< for the other hosts
   bool as_root = false;
-  bool recovers = false;  ///< ranks go on when one is lost, or the engine's daemon of another host
-  bool quiet = true;      ///< the engine keeps its own messages to itself
+  /// The job goes on after it loses a rank, or the engine's daemon on another host.
+  bool recovers = false;
+  bool quiet = true;  ///< the engine prints no messages of its own
   std::vector<std::string> program;
 };
 
-/// What a line is that an engine's program writes to its stderr.
+/// The kind of a line that an engine's program writes to its stderr.
 enum class EngineLine {
   kWords,        ///< for people
-  kIdleWarning,  ///< a warning although nothing is wrong and nobody can do anything about it
-  kEvent,        ///< the program's record of what has happened, for Explain
+  kIdleWarning,  ///< a warning without a problem
+  kEvent,        ///< an event that the program has logged, for Explain
 };
 
-/// One way to start the ranks of a job. Each is a row of LaunchEngines(); nothing outside this
-/// folder knows the name of one. Stateless and thread-safe.
+/// A way to start the ranks of a job. Each engine is a row of LaunchEngines(); no code outside this
+/// folder names an engine. Stateless and thread-safe.
 class LaunchEngine {
  public:
   virtual ~LaunchEngine() = default;
@@ -68,42 +68,41 @@ class LaunchEngine {
   virtual std::string name() const = 0;
   /// A remark in the help: "one host, without MPI". "": none.
   virtual std::string summary() const = 0;
-  /// The program that dtrun starts, for messages: "dtrun_local".
+  /// The name of the program that dtrun starts, for messages: "dtrun_local".
   virtual std::string program() const = 0;
-  /// The program comes with dtrun.
+  /// Whether the program is part of dtrun.
   virtual bool is_own() const = 0;
-  /// Where a user finds more when the engine fails: "--verbose shows what Open MPI says". "":
-  /// nowhere.
+  /// Where the user finds more if the engine fails: "--verbose shows what Open MPI says". "": no
+  /// such place.
   virtual std::string more_words() const = 0;
-  /// The engine prints of a lost rank as of a failure, also where the job goes on without the rank.
+  /// Whether the engine reports a lost rank as a failure even if the job goes on without the rank.
   virtual bool blames_lost_ranks() const = 0;
 
-  /// The file of the program. `path`: what $PATH says. Throws LaunchError kUnavailable or
-  /// kInternal.
+  /// The path of the program. `path` is $PATH. Throws LaunchError kUnavailable or kInternal.
   virtual std::string Find(const std::string& path) const = 0;
 
-  /// Why the engine cannot start this job; "": it can. `call` has placement and arguments, no
-  /// files.
+  /// Why the engine cannot start this job; "": it can. `call` has a placement and arguments, but no
+  /// paths.
   virtual std::string Probe(const EngineCall& call) const = 0;
 
-  /// The words of the command, the program's file first. No value of an environment variable is
-  /// among them. Pure. Throws UsageError for a host that the engine cannot reach by such a name.
+  /// The words of the command, with the program's path first. They contain no value of an
+  /// environment variable. Pure. Throws UsageError for a host name that the engine cannot use.
   virtual std::vector<std::string> Argv(const EngineCall& call) const = 0;
 
-  /// The file that other hosts need for the engine's daemon; "": none, or nobody knows.
+  /// The path that other hosts need for the engine's daemon; "": none, or not known.
   virtual std::string Daemon(const EngineCall& call) const = 0;
 
   /// Adds the variables that the engine's program needs. Pure.
   virtual void Prepare(const EngineCall& call, Variables& environment) const = 0;
 
-  /// Removes variables that another engine's job has left and that would speak of that job. Pure.
+  /// Removes variables that an outer job of another engine has set. Pure.
   virtual void CleanEnvironment(Variables& environment) const = 0;
 
-  /// Pure.
+  /// The kind of a line of the program's stderr. Pure.
   virtual EngineLine Sort(std::string_view line) const = 0;
 
-  /// Explains an exit code of the program where no rank's record says more. `events`: lines that
-  /// Sort calls so. Pure.
+  /// Explains an exit code of the program if no record of a rank does. `events`: the lines of kind
+  /// EngineLine::kEvent. Pure.
   virtual EngineEnd Explain(
       int exit_code, const std::vector<base::HostSlots>& hosts,
       const std::string& events = "") const = 0;
@@ -112,24 +111,24 @@ class LaunchEngine {
 /// All engines. The first is the default.
 const std::vector<const LaunchEngine*>& LaunchEngines();
 
-/// The engine of this name; null: there is none.
+/// The engine of this name; nullptr: none.
 const LaunchEngine* FindLaunchEngine(const std::string& name);
 
-/// The arguments of ssh before the host.
+/// The arguments of ssh that come before the host.
 std::vector<std::string> SshArguments(const Reach& reach);
 
-/// The command that runs another one on a host, once both are added to it.
+/// The command that runs a command on a host. The caller appends the host and that command.
 std::vector<std::string> RemoteShell(const Reach& reach);
-/// The host's name for ssh: an IPv6 address without its brackets.
+/// The host's name for ssh: IPv6 addresses lose their brackets.
 std::string SshHost(const std::string& name);
 
-/// An engine may search the whole command line, the program's arguments too, for words of its own
-/// (mpirun: ":", "--tune", "-am"). So each word of the program travels with a mark in front, which
-/// the wrapper takes off again.
+/// An engine may search the whole command line for its own options (mpirun: ":", "--tune", "-am"),
+/// including the program's arguments. MarkWords therefore puts a mark before each word of the
+/// program. The wrapper removes the marks.
 std::vector<std::string> MarkWords(const std::vector<std::string>& words);
 std::vector<std::string> UnmarkWords(const std::vector<std::string>& words);
 
-/// words += more
+/// Appends `more` to `words`.
 void Append(std::vector<std::string>& words, const std::vector<std::string>& more);
 
 }  // namespace dtrun::launcher

@@ -1,4 +1,5 @@
-// Ranks of this host alone, as children of dtrun_local (dtrun_local.cc), without MPI.
+// The engine that starts all ranks on this host, as children of dtrun_local (dtrun_local.cc),
+// without MPI.
 
 #include "base/text.h"
 #include "launcher/engines/executables.h"
@@ -39,9 +40,9 @@ class Local final : public LaunchEngine {
     return argv;
   }
 
-  // Open MPI would set them anew; without it they would speak of another job.
   std::string Daemon(const EngineCall&) const override { return ""; }
   void Prepare(const EngineCall&, Variables&) const override {}
+  // Open MPI would set these variables anew. Without it they would describe another job.
   void CleanEnvironment(Variables& environment) const override {
     std::erase_if(environment, [](const std::string& variable) {
       return variable.starts_with("OMPI_COMM_WORLD_") || variable.starts_with("PMIX_");

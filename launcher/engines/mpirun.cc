@@ -1,3 +1,7 @@
+// Translates a job into an mpirun command line, and mpirun's stderr and exit code back into a
+// verdict. With state_base_verbose, mpirun logs an event for each change of a process's state. The
+// events name the rank that called MPI_Abort, the rank killed first and a lost daemon.
+
 #include "launcher/engines/mpirun.h"
 
 #include <sys/stat.h>
@@ -19,9 +23,9 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr char kLoopback[] = "127.0.0.0/8";
-constexpr char kCrashTrace[] = "OMPI_MCA_opal_signal";  // the signals that print one
+constexpr char kCrashTrace[] = "OMPI_MCA_opal_signal";  // signals that print a stack trace
 
-// Open MPI 4 divides "[::1]:2" at the wrong colon and asks ssh for the host "[".
+// Open MPI 4 splits "[::1]:2" at the wrong colon and asks ssh for the host "[".
 std::string EngineHost(const std::string& name) {
   if (name == "[::1]") return "localhost";
   if (name.starts_with('['))
@@ -30,8 +34,8 @@ std::string EngineHost(const std::string& name) {
   return name;
 }
 
-// With slots, mpirun would fill the machine it runs on first, wherever that stands in the list. In
-// "seq" order it takes one host for each rank as they stand.
+// With slot counts, mpirun fills the machine it runs on first, regardless of its place in the list.
+// With "--map-by seq" mpirun takes one host per rank, in the order of the list.
 std::vector<Words> HostOptions(const std::vector<HostSlots>& placement) {
   if (placement.size() == 1) {
     const std::string host = EngineHost(placement[0].name);
@@ -47,7 +51,7 @@ bool IsMca(const std::string& word) {
   return word == "--mca" || word == "-mca" || word == "--gmca" || word == "-gmca";
 }
 
-// mpirun refuses an MCA parameter that stands there twice, so the user's takes the place of ours.
+// mpirun refuses a repeated MCA parameter, so the user's value replaces dtrun's.
 bool Sets(const Words& user, const Words& option) {
   for (size_t i = 0; i < user.size(); ++i) {
     if (user[i] == option[0] && !IsMca(option[0])) return true;
@@ -57,7 +61,7 @@ bool Sets(const Words& user, const Words& option) {
   return false;
 }
 
-// A host that does not answer is asked again three times before it counts as lost.
+// TCP keepalive probes a silent host three times before the host counts as lost.
 std::vector<Words> KeepAlive(int host_timeout_s) {
   constexpr int kProbes = 3;
   const int interval = std::max(1, host_timeout_s / 6);
@@ -73,7 +77,7 @@ std::vector<Words> ReachOptions(const Reach& reach) {
   if (reach.by_ssh)
     options.push_back({"--mca", "plm_rsh_args", base::Join(SshArguments(reach), " ")});
   if (reach.networks.empty()) {
-    // Of the daemons' connections Open MPI tries one address after the other.
+    // This is only for MPI's transport: for daemons, Open MPI tries one address after another.
     if (!reach.networks_left_out.empty())
       options.push_back({"--mca", "btl_tcp_if_exclude", base::Join(reach.networks_left_out, ",")});
     return options;
@@ -94,32 +98,32 @@ std::vector<Words> OwnOptions(const EngineCall& call) {
   std::vector<Words> options = {
       {"-np", base::Text(base::RankCount(call.placement))},
       {"--oversubscribe"},
-      {"--bind-to", "none"},  // the wrapper does that, with the CPUs it finds on its host
+      {"--bind-to", "none"},  // the wrapper binds, with the CPUs of its host
       {"--stdin", "none"},
       {"--mca", "orte_keep_fqdn_hostnames", "1"},
       {"--mca", "orte_local_tmpdir_base", call.folder},
-      // Of the time between SIGTERM and SIGKILL, and also of that before SIGTERM.
+      // Sets the time before SIGTERM and the time between SIGTERM and SIGKILL.
       {"--mca", "odls_base_sigkill_timeout", "0"},
-      // A rank dies with the thread that forked it, so that must be mpirun's main one.
+      // A rank dies with the thread that forked it, so mpirun's main thread must fork it.
       {"--mca", "odls_base_num_threads", "0"},
-      // mpirun then says who has called MPI_Abort (Sort), which its exit code does not.
+      // Makes mpirun log which rank has called MPI_Abort (Sort). Its exit code does not tell.
       {"--mca", "state_base_verbose", "1"},
   };
   for (const Words& option : HostOptions(call.placement)) options.push_back(option);
-  // Otherwise mpirun wants an ssh even if there is no other host.
+  // Otherwise mpirun requires an ssh even without other hosts.
   if (call.only_this_machine) {
     options.push_back({"--mca", "plm", "isolated"});
     if (!call.transports.empty()) options.push_back({"--mca", "btl", call.transports});
     if (!call.listen_in.empty()) options.push_back({"--mca", "btl_tcp_if_include", kLoopback});
   } else {
     for (const Words& option : ReachOptions(call.reach)) options.push_back(option);
-    // Open MPI splits it at blanks.
+    // Open MPI splits the command at blanks.
     if (!call.daemon.empty() && call.daemon.find(' ') == std::string::npos)
       options.push_back({"--mca", "orte_launch_agent", DaemonCommand(call)});
   }
   if (call.recovers) {
     options.push_back({"--mca", "orte_enable_recovery", "1"});
-    // Open MPI splits it at blanks, and takes what stands between colons for several.
+    // Open MPI splits the command at blanks, and a list of commands at colons.
     if (call.reach.remote_shell.empty() && call.reacher.find_first_of(" :") == std::string::npos)
       options.push_back({"--mca", "plm_rsh_agent", call.reacher + " ssh"});
   }
@@ -150,7 +154,7 @@ bool IsSupportedMpirun(const std::string& version) {
 
 namespace {
 
-constexpr int kDaemonLost = 205;  // what mpirun ends with when a daemon of its own is gone
+constexpr int kDaemonLost = 205;  // mpirun's exit code after it has lost a daemon
 
 class Mpirun final : public LaunchEngine {
  public:
@@ -164,7 +168,7 @@ class Mpirun final : public LaunchEngine {
   std::string Find(const std::string& path) const override { return FindMpirun(path); }
   std::string Probe(const EngineCall&) const override { return ""; }
   Words Argv(const EngineCall& call) const override { return MpirunArgv(call); }
-  // Started by its whole path, mpirun expects orted in the same folder of the other hosts.
+  // mpirun is started by its full path, so it expects orted in the same folder on other hosts.
   std::string Daemon(const EngineCall& call) const override {
     const auto is_prefix = [](const std::string& word) { return word.ends_with("prefix"); };
     if (call.daemon.empty() || std::any_of(call.mpi_args.begin(), call.mpi_args.end(), is_prefix))
@@ -173,9 +177,9 @@ class Mpirun final : public LaunchEngine {
     return access(orted.c_str(), X_OK) == 0 ? orted : "";
   }
   void Prepare(const EngineCall& call, Variables& environment) const override {
-    // A crash is dtrun's to report; the trace of mpirun's stack says nothing about the job.
+    // dtrun reports a crash itself. The stack trace of mpirun does not explain the job's failure.
     if (call.quiet && !Has(environment, kCrashTrace)) Set(environment, kCrashTrace, "");
-    // The loader splits LD_PRELOAD at both.
+    // The loader splits LD_PRELOAD at blanks and colons.
     if (call.listen_in.empty() || call.listener.find_first_of(" :") != std::string::npos) return;
     const std::string others = ValueOf(environment, "LD_PRELOAD");
     Set(environment, "LD_PRELOAD",
@@ -184,13 +188,13 @@ class Mpirun final : public LaunchEngine {
   }
   void CleanEnvironment(Variables&) const override {}  // mpirun sets its variables anew
 
-  // Warnings although nothing is wrong:
+  // Warnings without a problem:
   //
   //   [h1:812] plm:rsh: Warning: setpgid(831,831) failed in parent with errno=Permission denied(13)
-  //     An ssh has called exec before mpirun got to put it into a group of its own, where it was
-  //     going to put itself.
+  //     The ssh process has called exec before mpirun could put it into its own process group. The
+  //     process puts itself there, too.
   //   [warn] Epoll MOD(1) on fd 27 failed. Old events were 6; ...: Bad file descriptor
-  //     libevent is late to learn that a connection which has ended is closed.
+  //     libevent learns late that an ended connection is closed.
   //
   // An event (state_base_verbose):
   //
@@ -224,10 +228,10 @@ class Mpirun final : public LaunchEngine {
   static constexpr const char* kUnreached = " STATE FAILED TO START ";
   static constexpr const char* kLost = " STATE COMMUNICATION FAILURE ";
   static constexpr const char* kDaemonsEnd = " STATE DAEMONS TERMINATED ";
-  static constexpr int kToldToEnd = 1;  // what mpirun ends with after SIGTERM, SIGINT or SIGHUP
+  static constexpr int kToldToEnd = 1;  // mpirun's exit code after SIGTERM, SIGINT or SIGHUP
 
-  // The number of the event's process, "[[4695,1],7]", in its job: 0 is that of the daemons, 1 that
-  // of the ranks. -1: it is of the other job.
+  // The number of the event's process in its job: 7 for "[[4695,1],7]". Job 0 holds the daemons,
+  // job 1 the ranks. -1: the process belongs to the other job.
   static int NumberIn(std::string_view event, char job_number) {
     const size_t begin = event.find(kProcess) + std::string_view(kProcess).size();
     const size_t job = event.find(',', begin), number = event.find("],", begin);
@@ -239,7 +243,7 @@ class Mpirun final : public LaunchEngine {
         base::ParseInteger(std::string(event.substr(number + 2, end - number - 2))).value_or(-1));
   }
 
-  // The process of the first such event; -1: there is none.
+  // The number of the first process with such an event; -1: none.
   static int First(const std::string& events, const char* state, char job_number, int count) {
     for (const std::string& event : base::Split(events, '\n')) {
       const int number = event.find(state) != std::string::npos ? NumberIn(event, job_number) : -1;
@@ -248,8 +252,9 @@ class Mpirun final : public LaunchEngine {
     return -1;
   }
 
-  // Its connection to mpirun has ended, or the ssh that leads to it. Once a rank has failed, or
-  // mpirun has told the daemons to end, their connections end in good order.
+  // A daemon is lost if its connection to mpirun, or the ssh that leads to it, has ended. Later
+  // events do not count: once a rank has failed or mpirun has told the daemons to end, connections
+  // end normally.
   static int LostDaemon(const std::string& events, int hosts) {
     size_t end = events.size();
     for (const char* later : {kAborts, kKilled, kDaemonsEnd})
@@ -259,7 +264,7 @@ class Mpirun final : public LaunchEngine {
     return std::max(lost > 0 ? lost : First(before, kUnreached, '0', hosts + 1), 0);
   }
 
-  // MPI_Abort makes mpirun end all ranks alike.
+  // After MPI_Abort, mpirun ends all ranks alike, so only an event names the caller.
   static Verdict Unexplained(
       int exit_code, const std::vector<base::HostSlots>& hosts, const std::string& events) {
     const int rank = First(events, kAborts, '1', base::RankCount(hosts));

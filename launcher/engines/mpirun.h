@@ -8,20 +8,20 @@
 
 namespace dtrun::launcher {
 
-/// The words of the command, mpirun's file first. No value of an environment variable is in it.
-/// Throws UsageError for a host that Open MPI cannot reach by such a name.
+/// The words of the command, with mpirun's path first. They contain no value of an environment
+/// variable. Throws UsageError for a host name that Open MPI cannot use.
 std::vector<std::string> MpirunArgv(const EngineCall& call);
 
-/// Whether `version`, the first line of `mpirun --version`, is an Open MPI that dtrun works with:
-/// "mpirun (Open MPI) 4.1.4", and 5.
+/// Whether `version`, the first line of `mpirun --version`, is a supported Open MPI (4 or 5):
+/// "mpirun (Open MPI) 4.1.4".
 bool IsSupportedMpirun(const std::string& version);
 
-/// The folder in which Open MPI's daemon keeps the files of this process's job on this host, as it
-/// has told this rank: /tmp/ompi.HOST.USER/jf.NUMBER. "": it has told none.
+/// The folder of Open MPI's daemon for this process's job on this host, from the rank's
+/// environment: /tmp/ompi.HOST.USER/jf.NUMBER. "": not set.
 std::string OwnSessionFolder();
 
-/// Removes such a folder of this user, and the one above it if that is empty then: what a daemon
-/// that was killed could not do itself. Leaves alone what does not look like one.
+/// Removes such a folder of this user, then its parent folder if that is empty: a killed daemon
+/// leaves both behind. Ignores any other path.
 void RemoveSessionFolder(const std::string& folder);
 
 }  // namespace dtrun::launcher

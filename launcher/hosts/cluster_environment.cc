@@ -20,7 +20,7 @@ using Names = std::vector<std::string>;
 constexpr char kNodes[] = "SLURM_JOB_NODELIST";
 constexpr char kTasks[] = "SLURM_TASKS_PER_NODE";
 
-// Reads from left to right and knows the column of what it refuses.
+// Reads text from left to right and names the column of an error.
 class Reader {
  public:
   Reader(const char* variable, const std::string& text) : variable_(variable), text_(text) {}
@@ -58,7 +58,7 @@ class Reader {
 
 int64_t NumberOf(const std::string& digits) { return base::ParseInteger(digits).value_or(0); }
 
-// "08" to "10" are 08, 09, 10.
+// Reads "08-10" as 08, 09, 10.
 void AppendRange(Reader& reader, Names& numbers) {
   const std::string first = reader.Digits();
   const std::string last = reader.Takes('-') ? reader.Digits() : first;
@@ -89,7 +89,7 @@ Names Product(const Reader& reader, const Names& names, const Names& endings) {
   return product;
 }
 
-// "r[1-2]n[1-4]-ib": text and brackets in turn.
+// Reads text and brackets alternately: "r[1-2]n[1-4]-ib".
 Names ReadItem(Reader& reader) {
   Names names = {reader.TakeWhile(
       [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; })};
@@ -162,8 +162,8 @@ using nlohmann::json;
 
 constexpr char kName[] = "TF_CONFIG";
 
-// A list or an object is not written out: that calls itself for each level, of which there may be
-// any number.
+// Lists and objects are not printed, because dump() recurses once per level and the input may have
+// any depth.
 std::string InWords(const json& value) {
   return value.is_structured() ? Text("an ", value.type_name()) : Excerpt(value.dump());
 }

@@ -1,3 +1,6 @@
+// ParseHosts and ParseHostfile read hosts and know the column of an error. PlaceRanks fills the
+// slots of the hosts in order; DealOut then gives the remaining ranks to the hosts in turn.
+
 #include "launcher/hosts/hosts.h"
 
 #include <algorithm>
@@ -42,7 +45,7 @@ bool IsHostName(const std::string& name) {
 }
 
 Host ParseHost(const std::string& item, size_t column) {
-  // The colons of an IPv6 address stand before its bracket.
+  // The colons of an IPv6 address come before its closing bracket.
   const size_t colon = item.find(':', item.starts_with('[') ? item.find(']') : 0);
   Host host = {item.substr(0, colon)};
   if (item.empty()) Refuse(item, column, "a host is missing");
@@ -75,7 +78,8 @@ std::string Counted(int64_t count, const char* what) {
       oversubscribe ? "" : "; --oversubscribe lets ranks share them"));
 }
 
-// Deals out the rest in turns. Returns how many ranks found no place.
+// Gives one rank to each host in turn, up to max_slots. Returns the number of ranks without a
+// place.
 int DealOut(const std::vector<Host>& hosts, int ranks, std::vector<HostSlots>& placement) {
   for (bool placed = true; placed && ranks > 0;) {
     placed = false;
@@ -176,7 +180,7 @@ class LineReader {
     Divide(line);
   }
 
-  // Nothing for a line without words.
+  // nullopt for a line without words.
   std::optional<Host> ReadHost() {
     if (words_.empty()) return std::nullopt;
     Host host = HostOf(words_[0]);
@@ -195,7 +199,7 @@ class LineReader {
   }
 
  private:
-  // "=" is a word of its own, with or without space around it.
+  // "=" is a separate word, with or without space around it.
   void Divide(const std::string& line) {
     const std::string code = line.substr(0, line.find('#'));
     for (size_t i = code.find_first_not_of(kSpace); i < code.size();
@@ -253,7 +257,7 @@ class LineReader {
 std::vector<Host> ParseHostfile(const std::string& name, const std::string& text) {
   const size_t begin = text.starts_with(kByteOrderMark) ? sizeof kByteOrderMark - 1 : 0;
   std::vector<Host> hosts;
-  std::map<std::string, std::string> places;  // of hosts that were read
+  std::map<std::string, std::string> places;  // origins of the hosts, by name
   int64_t slots = 0;
   size_t number = 0;
   for (const std::string& line : base::Split(text.substr(begin), '\n')) {

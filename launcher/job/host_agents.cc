@@ -1,3 +1,8 @@
+// Each host has one agent: a child process on this machine, or a process that ssh starts on another
+// host. dtrun sends each agent the job and its ranks. When the last agent is ready, all agents are
+// asked for their routes to each other. Their frames then update the reports, the output and the
+// clock offsets. A host is lost when its connection ends, or when it is silent for host_timeout.
+
 #include "launcher/job/host_agents.h"
 
 #include <signal.h>
@@ -24,12 +29,13 @@
 
 namespace dtrun::launcher {
 
-/// How the monotonic clock of another host stands to this one's, by questions and answers: the
-/// answer was given at some moment between the two, and the shortest question tells the most
-/// (Cristian's algorithm). Pure.
+/// The offset of another host's monotonic clock, from pings and answers (Cristian's algorithm): the
+/// other host answered at some time between the two, so the shortest round trip is the most exact.
+/// Pure.
 class HostClock {
  public:
-  /// Asked and answered at these times of this host's clock, `theirs` in between of the other's.
+  /// A ping was sent and answered at these times of this host's clock; `theirs_ns` is the other
+  /// host's clock at its answer.
   void Add(int64_t asked_ns, int64_t theirs_ns, int64_t answered_ns) {
     const int64_t half = (answered_ns - asked_ns) / 2;
     if (half < 0 || (looks_++ > 0 && half >= best_.uncertainty_ns)) return;
@@ -50,7 +56,7 @@ using base::Text;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-// How long an agent may take to end once the channel to it is closed.
+// How long an agent may take to end after its channel is closed.
 constexpr std::chrono::seconds kAgentEnds{3};
 
 std::vector<std::string> NamesOf(const std::vector<base::HostSlots>& hosts) {
@@ -96,9 +102,9 @@ HostAgents::HostAgents(Poller& poller, AgentPlan plan, Output& output)
 
 HostAgents::~HostAgents() {
   for (const auto& host : hosts_) {
-    host->stream.reset();  // an agent ends with it
+    host->stream.reset();  // makes the agent end
     host->complaints.reset();
-    // What carries the channel may not notice that it has ended.
+    // The ssh process may not notice that its channel is closed.
     if (host->remote && !host->done) kill(-host->process, SIGKILL);
     AwaitChild(host->process, kAgentEnds);
   }
@@ -188,10 +194,10 @@ void HostAgents::Hear(Host& host, const Frame& frame) {
   }
 }
 
-// The last one to be ready lets all be asked how they reach each other.
+// When the last host is ready, asks every agent how it reaches the other hosts.
 void HostAgents::HearReady(Host& host, const Frame& frame) {
   host.ready = true;
-  if (survey_.complete()) return;  // all is this machine
+  if (survey_.complete()) return;  // all hosts are this machine
   const json facts = json::parse(frame.body).at("networks");
   if (!survey_.HearFacts(static_cast<size_t>(host.number), facts)) return;
   for (const auto& each : hosts_) {
@@ -201,9 +207,9 @@ void HostAgents::HearReady(Host& host, const Frame& frame) {
 }
 
 void HostAgents::HearEnd(Host& host, const std::string& why) {
-  const bool known = std::exchange(host.gone, true);  // as silent
+  const bool known = std::exchange(host.gone, true);  // Beat has given the host up
   if (host.done || known) return;
-  // The end of the job has begun: the ranks of this host may not have been heard of to the end.
+  // At the end of the job, the last reports about this host's ranks may be missing.
   if (ending_ && host.remote && host.ready)
     lost_at_end_ = Text("the connection to ", host.name, " was lost");
   if (ending_) return;
@@ -260,13 +266,14 @@ std::string HostAgents::Without(const std::set<std::string>& addresses) const {
 void HostAgents::Beat() {
   for (const auto& host : hosts_) {
     if (!host->remote || !host->ready || host->gone) continue;
-    // The answer wakes the caller: without this pause it would never sleep again.
+    // Each answer wakes the caller, which calls Beat again. Without a pause between pings, the
+    // caller would never sleep.
     if (Clock::now() - host->pinged >= plan_.host_timeout / 8) {
       host->pinged = Clock::now();
       Ping(*host);
     }
     if (paused_ || Clock::now() - host->heard <= plan_.host_timeout) continue;
-    host->gone = true;  // not waited for any more
+    host->gone = true;  // no longer waited for
     losses_.push_back(
         {static_cast<size_t>(host->number),
          Text(
@@ -351,7 +358,7 @@ void HostAgents::SendInput(std::string bytes) {
   hosts_.front()->stream->Send({FrameType::kInput, 0, std::move(bytes)});
 }
 
-// What is about this machine lies here already.
+// Traces of this machine's ranks are already here, so only other hosts send theirs.
 void HostAgents::End(LastWords wanted) {
   ending_ = true;
   trace_folder_ = std::move(wanted.trace_folder);
@@ -362,7 +369,7 @@ void HostAgents::End(LastWords wanted) {
   }
 }
 
-// Into a new file, as a rank of this machine would have made it.
+// Appends the part to the file of this rank's trace. The first part replaces the file.
 void HostAgents::HearTrace(const Frame& frame) {
   uint64_t& bytes = traced_bytes_[frame.rank];
   if (trace_folder_.empty() || bytes + frame.body.size() > base::TraceBytes(base::kMostTraceSlots))

@@ -28,113 +28,116 @@
 
 namespace dtrun::launcher {
 
-/// What the agents have to know.
+/// The job as its agents need it.
 struct AgentPlan {
-  std::string agent;                      ///< file of dtrun_agent, the same on all hosts
-  std::vector<std::string> remote_shell;  ///< words in front of a host and a command
-  std::string job;                        ///< its random name
+  std::string agent;                      ///< path of dtrun_agent, the same on all hosts
+  std::vector<std::string> remote_shell;  ///< words before a host and a command
+  std::string job;                        ///< the job's random name
   std::string folder;                     ///< of the job, on this machine
-  std::string remote_folder = {};         ///< the name of that on others, by chance
-  std::string daemon = {};                ///< file of the engine's that other hosts need; "": none
-  std::vector<base::HostSlots> hosts;     ///< of the ranks
+  std::string remote_folder = {};         ///< random name of the job's folder on other hosts
+  std::string daemon = {};                ///< path of the engine's daemon on other hosts; "": none
+  std::vector<base::HostSlots> hosts;     ///< hosts of the ranks
   std::vector<bool> on_this_machine;      ///< by host
-  std::string program;                    ///< file of the ranks' program
+  std::string program;                    ///< path of the ranks' program
   std::string cwd;
   bool stdin_to_rank_0 = false;
-  std::chrono::milliseconds host_timeout{30'000};  ///< a host not heard of for so long is lost
-  std::string secret = {};  ///< 32 bytes in hex, for the ranks of this job alone; "": none
+  std::chrono::milliseconds host_timeout{30'000};  ///< a host silent for this long is lost
+  std::string secret = {};  ///< 32 bytes in hex, known only to this job's ranks; "": none
 };
 
-/// The agents of a job's hosts, as dtrun sees them: starts them, has them check their host, gathers
-/// what they tell of the ranks, and has them end what is left.
+/// The agents of a job's hosts, seen from dtrun. Starts the agents, gathers their reports about
+/// hosts and ranks, and tells them to end the job.
 class HostAgents {
  public:
-  /// Output of the ranks goes to `output`. Throws LaunchError kInternal.
+  /// Writes the output of the ranks to `output`. Throws LaunchError kInternal.
   HostAgents(Poller& poller, AgentPlan plan, Output& output);
   ~HostAgents();
 
-  /// All hosts are ready for their ranks. Throws LaunchError for the first one that is not and will
-  /// not be: kUnavailable for a host that cannot be reached, and what its agent has refused.
+  /// Whether all hosts are ready for their ranks. Throws LaunchError for the first host that cannot
+  /// become ready: kUnavailable if the host cannot be reached, otherwise the error of its agent.
   bool Ready() const;
-  /// What they have told of their networks, by host. Empty of facts where all is this machine.
+  /// The networks of the hosts, by host. The entries are empty if all hosts are this machine.
   const std::vector<HostNetworks>& networks() const { return survey_.hosts(); }
   /// The hosts that have not answered yet.
   std::string Silent() const;
 
-  /// The other hosts none of whose addresses is among `addresses`, separated by commas.
+  /// The other hosts that have no address in `addresses`, separated by commas.
   std::string Without(const std::set<std::string>& addresses) const;
 
-  /// Sends and checks signs of life. Called every `host_timeout / 4` or more often.
+  /// Pings the other hosts and finds lost ones. Call it every `host_timeout / 4` or more often.
   void Beat();
-  /// Why the job cannot go on: "host h2 was lost: ..."; "" if it can.
+  /// Why the job cannot go on: "host h2 was lost: ..."; "": it can.
   std::string lost() const { return losses_.empty() ? "" : losses_.front().why; }
-  /// The connection to a host that ended while agents gave their last words; "": none did.
+  /// The connection that was lost while the agents sent their last frames, as text; "": none.
   const std::string& lost_at_end() const { return lost_at_end_; }
-  /// A host that did not give its last words in time; "": all did.
+  /// A host that did not send its last frame in time; "": none.
   std::string SilentAtEnd() const;
-  /// The number of that host.
+  /// The number of the first lost host. Requires a lost host (`lost()` is not "").
   size_t lost_host() const { return losses_.front().host; }
-  /// The job goes on without it.
+  /// Removes the first lost host: the job goes on without its ranks.
   void SpareLostHost();
-  /// A host has not answered for several signs of life: what is known of its ranks is not up to
-  /// date.
+  /// Whether a host has missed several pings. The reports about its ranks may then be out of date.
   bool SomeHostIsSilent() const;
-  /// Continues agents, or what leads to them, that something else has stopped.
+  /// Continues the processes of agents, or the ssh processes that lead to them, if a signal has
+  /// stopped them.
   void ContinueStopped();
 
-  /// Tells host 0 that `rank`, of any host, has ended: EndedNote of base/launch_env.h.
+  /// Tells host 0 that `rank`, on any host, has ended: EndedNote of base/launch_env.h.
   void TellEnded(int rank);
 
-  /// Asks how far the ranks are; the answers come later. What has come since the last call.
+  /// Asks the agents for the progress of the ranks. The answers come later; TakeProgress returns
+  /// those since its last call.
   void AskProgress();
   std::vector<base::FlightProgress> TakeProgress() { return reports_.TakeProgress(); }
   std::vector<base::FlightProgress> progress() const { return reports_.progress(); }
-  /// Ranks whose program runs.
+  /// The number of ranks with a running program.
   int running() const { return reports_.running(); }
 
-  /// While paused, nothing is read of what the ranks write, so that they have to wait.
+  /// While paused, dtrun reads no output of the ranks, so the ranks have to wait.
   void SetPaused(bool paused);
 
-  /// Tells the ranks that the job is going to be ended; what they have answered since.
+  /// Tells the ranks that the job is going to end. `answers` counts their answers since then.
   void GiveNotice();
   NoticeAnswers answers() const { return reports_.answers(); }
 
-  /// Sends SIGTERM to the programs of all ranks. The engine hears of none of their ends.
+  /// Sends SIGTERM to the programs of all ranks. Their wrappers go on, so the engine does not see
+  /// the programs end.
   void Terminate() { SendToAll(FrameType::kTerminate); }
 
-  /// Stops the ranks of all hosts; lets them go on. No host counts as lost for what it has not said
-  /// before Continue.
+  /// Stops the ranks of all hosts until Continue. Silence before Continue does not make a host
+  /// lost.
   void Stop();
   bool Stopped() const;
   void Continue();
 
-  /// What rank 0 reads from its stdin; "": it ends. `on_taken` learns how much of it the rank has
-  /// taken, and whether it can take more.
+  /// Sends bytes for the stdin of rank 0; "" ends the stdin. `on_taken` gets the number of bytes
+  /// that the rank has taken, and whether the rank can take more.
   void SendInput(std::string bytes);
   void SetOnTaken(std::function<void(size_t bytes, bool open)> on_taken) {
     on_taken_ = std::move(on_taken);
   }
 
-  /// Looks at the clocks of the other hosts, a few times each: the answers come later.
+  /// Starts to measure the clock offsets of the other hosts. The answers come later.
   void LookAtClocks();
-  /// By host, as far as they have answered.
+  /// The clock offsets measured so far, by host.
   std::vector<base::ClockOffset> clocks() const;
 
-  /// Has all agents end their ranks, and tell what is `wanted` of them. What ranks of other hosts
-  /// wrote for the timeline comes into this folder, as that of this machine's is in FlightFolder.
+  /// Makes all agents end their ranks and send their last reports. Flight records are sent if
+  /// `flights`. Traces of other hosts' ranks are written into `trace_folder`; those of this machine
+  /// are in FlightFolder.
   struct LastWords {
     bool flights;
-    std::string trace_folder;  ///< "": not wanted
+    std::string trace_folder;  ///< "": no traces
   };
   void End(LastWords wanted);
-  /// When a part of that came last.
+  /// When the last part of a trace came.
   std::chrono::steady_clock::time_point traced() const { return traced_; }
-  /// All agents have said all or are gone.
+  /// Whether all agents have sent their last frame or are gone.
   bool Done() const;
 
-  /// What is known of every rank whose wrapper was seen.
+  /// The records of all ranks whose wrappers have connected to an agent.
   std::vector<ExitRecord> records() const { return reports_.records(); }
-  /// In rank order.
+  /// The flight records, in rank order.
   std::vector<base::FlightRecord> flights() const { return reports_.flights(); }
   std::vector<pid_t> processes() const;
 

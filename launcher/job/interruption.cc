@@ -16,7 +16,7 @@ Interruption::Step Interruption::OnSignal(int signal, Time now) {
   signal_ = signal;
   signalled_ = now;
   if (phase_ == Phase::kTerminated) return Step::kNone;
-  // Nobody reads what the ranks write any more, so nobody waits for them either.
+  // After SIGPIPE, no process reads the ranks' output, so dtrun does not wait for the ranks.
   if (grace_.count() == 0 || signal == SIGPIPE) return Terminate(now);
   phase_ = Phase::kAsking;
   return Step::kNotice;

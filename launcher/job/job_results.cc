@@ -27,8 +27,8 @@ JobResults::JobResults(const Options& options, std::vector<base::HostSlots> host
   metrics_->Replace(OpenMetricsText(std::vector<RankMetrics>(ranks), hosts_));
 }
 
-// What is written is what the ranks have answered since the question before. A disk that is full
-// for a while is no reason to end the job: Finish tells.
+// Writes the answers to the previous AskProgress, then asks again. If a disk is full for a while,
+// the job goes on: Finish reports the error.
 void JobResults::Tick(std::chrono::steady_clock::time_point now, HostAgents& agents) {
   if (!metrics_ || now - asked_ < kBetweenMetrics) return;
   asked_ = now;

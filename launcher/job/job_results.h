@@ -15,32 +15,32 @@
 
 namespace dtrun::launcher {
 
-/// The files about its ranks that a job was asked for: opened before it starts, some kept up to
-/// date while it runs, all complete when it has ended.
+/// The result files that the user has asked for. They are opened before the job starts and complete
+/// when it has ended; metrics are also updated while it runs.
 class JobResults {
  public:
   /// Throws LaunchError kNoResult for a file that cannot be written.
   JobResults(const Options& options, std::vector<base::HostSlots> hosts);
 
-  /// What the ranks did last is wanted, however the job ends.
+  /// Whether flight records are wanted even if the job succeeds.
   bool wants_flights() const { return flights_.has_value(); }
 
-  /// The timeline of the ranks is wanted.
+  /// Whether the timeline of the ranks is wanted.
   bool wants_traces() const { return timeline_.has_value(); }
 
-  /// Called now and then while the job runs.
+  /// Call it now and then while the job runs.
   void Tick(std::chrono::steady_clock::time_point now, HostAgents& agents);
 
-  /// Where the traces of ranks lie that the agents of these hosts have told.
+  /// The folders that hold the traces of the ranks.
   struct TracePlaces {
-    std::string here, elsewhere;        ///< folders: of this machine's ranks, of others'
+    std::string here, elsewhere;        ///< for ranks of this machine, and of other hosts
     std::vector<bool> on_this_machine;  ///< by host
   };
 
-  /// The timeline that was written has nothing of any rank.
+  /// Whether the timeline was written without a trace of any rank.
   bool timeline_is_empty() const { return timeline_is_empty_; }
 
-  /// Writes all files; those that could not be.
+  /// Writes all files. Returns an error for each file that could not be written.
   std::vector<LaunchError> Finish(
       const JobStory& story, const HostAgents& agents, const TracePlaces& traces);
 

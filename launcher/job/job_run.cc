@@ -1,6 +1,7 @@
-// A job has three phases. Each host gets its agent, which says whether the host can run the
-// program; mpirun starts the ranks, whose output and ends come in through the agents; when mpirun
-// is gone, or has been told to go, the agents end what is left and tell what the ranks did last.
+// A job has three phases. First, each host gets an agent, which checks whether the host can run the
+// program. Then the engine (mpirun) starts the ranks; their output and ends come through the
+// agents. When the engine has ended, the agents end the remaining processes and send their last
+// reports.
 
 #include "launcher/job/job_run.h"
 
@@ -42,11 +43,11 @@ using base::Text;
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How long the agents may take for their last words.
+// How long the agents may take to send their last reports.
 constexpr std::chrono::seconds kLastWords{5};
-// How long mpirun may take to end by itself. With a host lost it waits for that host's daemon.
+// How long mpirun may take to end by itself after a host is lost: it waits for that host's daemon.
 constexpr std::chrono::seconds kWithoutHost{1};
-// How long it may take once all ranks are done.
+// How long mpirun may take to end once all ranks are done.
 constexpr std::chrono::seconds kToEnd{2};
 
 class Job {
@@ -82,8 +83,7 @@ class Job {
             [this] { supervisor_.Interrupt(SIGPIPE); }),
         results_(options, plan_.call.placement) {
     plan_.call.folder = folder_.path();
-    argv_ =
-        plan_.call.engine->Argv(plan_.call);  // what it refuses is said before anything is started
+    argv_ = plan_.call.engine->Argv(plan_.call);  // reports usage errors before any process starts
   }
 
   int Run() {
@@ -137,11 +137,12 @@ class Job {
     plan_.call.engine->Prepare(plan_.call, plan_.environment);
   }
 
-  // Time in which the job is stopped does not count.
+  // Waits for events. The time limits do not count time in which the job is stopped.
   void Wait(milliseconds longest) {
     const auto begin = Clock::now();
     poller_.Wait(longest);
-    // Whatever has stopped this process may have stopped the ranks too.
+    // A wait that is much too long means that this process was stopped. The ranks may have been
+    // stopped too.
     if (Clock::now() - begin > longest + milliseconds(1000)) rank_watch_.Restart(MonotonicNs());
     const Clock::duration stopped = pause_->Tick();
     if (stopped > Clock::duration::zero()) rank_watch_.Restart(MonotonicNs());
@@ -160,7 +161,8 @@ class Job {
     return base::Join(words, "; ");
   }
 
-  // Open MPI starts no rank before it has reached all hosts.
+  // Checks the time limits, the hosts and the ranks. Open MPI starts no rank before it has reached
+  // all hosts.
   void CheckTime() {
     const bool started =
         static_cast<int>(agents_->records().size()) >= base::RankCount(plan_.call.placement);
@@ -183,7 +185,7 @@ class Job {
     WatchRanks();
   }
 
-  // A job that would wait for ever is warned of, then ended.
+  // Warns of a job that would wait for ever, then ends it.
   void WatchRanks() {
     if (supervisor_.ContinueIfStopped())
       Say(Text(
@@ -218,7 +220,8 @@ class Job {
            lost_workers_.CanSpare(agents_->lost_host(), agents_->records());
   }
 
-  // With servers, what starts the ranks ends none of them for another's sake: that is done here.
+  // In a job with servers, mpirun does not end the other ranks when one fails. dtrun decides that
+  // here.
   void CareForWorkers() {
     if (options_.servers == 0 || ended_ || supervisor_.interruption() != 0) return;
     const std::vector<ExitRecord> records = agents_->records();
@@ -230,21 +233,22 @@ class Job {
     EndWithoutLost(records);
   }
 
-  // The first server waits for workers that have not come yet, but not for those.
+  // The first server waits for workers that have not connected yet. It must not wait for workers
+  // that have ended.
   void TellEnded(const std::vector<ExitRecord>& records) {
     for (const ExitRecord& record : records)
       if (record.rank >= options_.servers && record.time_ns > 0 && told_.insert(record.rank).second)
         agents_->TellEnded(record.rank);
   }
 
-  // mpirun never ends when it has lost a host.
+  // After mpirun has lost a host, it does not end by itself, even if all ranks are done.
   void EndWithoutLost(const std::vector<ExitRecord>& records) {
     if (!lost_workers_.AllDone(records)) return;
     if (all_done_by_ == Clock::time_point::max()) all_done_by_ = Clock::now() + kToEnd;
     if (Clock::now() > all_done_by_) End({0, "", -1, true}, kWithoutHost);
   }
 
-  // No rank is to blame.
+  // Ends the job with the verdict `why`. Only the first verdict counts.
   void End(Verdict why, std::chrono::seconds patience = Interruption::kKillAfter) {
     if (ended_) return;
     ended_ = std::move(why);
@@ -335,7 +339,7 @@ class Job {
           Text("ended by ", SignalName(supervisor_.interruption()))};
     if (ended_) return *ended_;
     if (spared > 0 && lost_workers_.AllDone(story_.records)) return {0, "", -1, true};
-    // mpirun itself was killed: no rank is to blame.
+    // A signal killed mpirun: no rank is the culprit.
     if (WIFSIGNALED(status))
       return {
           static_cast<int>(ExitCode::kInternal),
@@ -346,7 +350,7 @@ class Job {
     return JudgeRanks(WEXITSTATUS(status));
   }
 
-  // Ranks fail because a host is lost, but not by a signal such as SIGKILL.
+  // A lost host explains failed ranks, but not a culprit that was killed by a signal.
   Verdict JudgeRanks(int engine_code) const {
     const EngineEnd engine = plan_.call.engine->Explain(engine_code, plan_.call.placement, events_);
     const int daemon_host = HostOfDaemon(engine.daemon, OnThisMachine(plan_.call.placement));
@@ -355,7 +359,7 @@ class Job {
     const std::string lost = agents_->lost().empty() ? agents_->lost_at_end() : agents_->lost();
     const ExitRecord* culprit = RecordOf(story_, verdict.culprit);
     const bool killed = culprit != nullptr && culprit->end == RankEnd::kSignaled;
-    // mpirun may notice before dtrun that a host is out of reach.
+    // mpirun may notice an unreachable host before dtrun does.
     if (const std::string silent = agents_->SilentAtEnd(); culprit == nullptr && !silent.empty())
       return {static_cast<int>(ExitCode::kUnavailable), silent};
     if (lost.empty() || killed) return verdict;
@@ -393,7 +397,7 @@ class Job {
       if (const std::string line = StepLine(progress); !line.empty()) Say(line);
   }
 
-  // The job's own failure counts for more than that of a file.
+  // The job's own failure takes precedence over an error of a result file.
   void FailForFile(const LaunchError& error) {
     Say(error.what());
     FailFor(error.what(), error.code());
@@ -412,7 +416,7 @@ class Job {
   const Options& options_;
   JobStory& story_;
   std::vector<std::string> argv_;  // mpirun's
-  JobFolder folder_;               // forks: before anything that a child should not have
+  JobFolder folder_;               // forks: must come before members that a child must not inherit
   Poller poller_;
   std::chrono::seconds grace_;
   Supervisor supervisor_;
@@ -429,13 +433,13 @@ class Job {
   Clock::time_point all_done_by_ = Clock::time_point::max();
   RankWatch rank_watch_{plan_.call.placement};
   std::string events_;            // of the engine
-  std::set<int> told_;            // ranks that have ended, as the first host knows
+  std::set<int> told_;            // ended ranks that the first host knows of
   std::optional<Verdict> ended_;  // why dtrun itself ended the job
 };
 
 }  // namespace
 
-// The words may hold line breaks; what is said stays one line.
+// The message may contain line breaks. It is printed as one line.
 void Say(const std::string& message) {
   std::string line;
   for (char c : message) line += c == '\n' ? ' ' : c;

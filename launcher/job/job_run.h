@@ -12,9 +12,8 @@ namespace dtrun::launcher {
 /// Prints "dtrun: message" to stderr, as one line.
 void Say(const std::string& message);
 
-/// Starts the planned job, waits for its end and says why it failed, if it did. Adds to `story`
-/// what is known of its ranks then. Returns what dtrun exits with. Throws LaunchError when there is
-/// no job.
+/// Starts the planned job, waits for its end and prints why it failed. Adds the ranks' records and
+/// the verdict to `story`. Returns dtrun's exit code. Throws LaunchError if the job cannot start.
 int RunJob(Plan plan, const Options& options, JobStory& story);
 
 }  // namespace dtrun::launcher

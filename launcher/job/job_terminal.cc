@@ -30,7 +30,7 @@ void JobInput::Tick() {
   Update();
 }
 
-// stdin is shared with others, so it stays a blocking one and is read only when it has something.
+// Other programs share stdin, so it stays blocking and is read only when poll finds data.
 void JobInput::Update() {
   if (ended_ || in_background_ || under_way_ >= kWindow) return poller_.Forget(STDIN_FILENO);
   poller_.Watch(STDIN_FILENO, POLLIN, [this](short) { Read(); });
@@ -61,7 +61,8 @@ void JobPause::Continue() {
   agents_.Continue();
 }
 
-// SIGTSTP would not stop a process whose shell is gone, and then the ranks would wait for ever.
+// Uses SIGSTOP: SIGTSTP would not stop a process without a shell, and the ranks would wait for
+// ever.
 Clock::duration JobPause::Tick() {
   if (!stop_by_) return {};
   const Clock::time_point now = Clock::now();
@@ -74,7 +75,7 @@ Clock::duration JobPause::Tick() {
 namespace {
 
 constexpr std::chrono::seconds kBetweenLooks{1};
-constexpr std::chrono::seconds kBetweenLines{10};  // where nothing can be redrawn
+constexpr std::chrono::seconds kBetweenLines{10};  // if the status line cannot be redrawn
 
 }  // namespace
 

@@ -14,21 +14,22 @@
 
 namespace dtrun::launcher {
 
-/// dtrun's own stdin on its way to a rank. It reads no more than the rank takes: at most kWindow
-/// bytes are under way.
+/// Forwards dtrun's stdin to a rank. Reads ahead by at most kWindow bytes that the rank has not
+/// taken.
 class JobInput {
  public:
   static constexpr size_t kWindow = 256 * 1024;
 
-  /// `send` gets what was read, "" at the end.
+  /// `send` gets the bytes; "" at the end of stdin.
   JobInput(Poller& poller, std::function<void(std::string bytes)> send);
   ~JobInput();
   JobInput(const JobInput&) = delete;
   JobInput& operator=(const JobInput&) = delete;
 
-  /// The rank has taken so much, and will read more only if `open`.
+  /// The rank has taken `bytes` bytes. If `open` is false, the rank reads no more.
   void Taken(size_t bytes, bool open);
-  /// Called now and then: a terminal can be read by the job in its foreground alone.
+  /// Checks whether dtrun is in the foreground: only a foreground job can read a terminal. Call it
+  /// now and then.
   void Tick();
 
  private:
@@ -41,17 +42,18 @@ class JobInput {
   bool ended_ = false, in_background_ = false;
 };
 
-/// Ctrl-Z: the ranks of all hosts stop, then this process; when it goes on, so do they.
+/// Handles Ctrl-Z: stops the ranks of all hosts, then this process. When this process continues, so
+/// do the ranks.
 class JobPause {
  public:
   explicit JobPause(HostAgents& agents) : agents_(agents) {}
 
-  /// SIGTSTP has come: asks the agents to stop the ranks.
+  /// After SIGTSTP: asks the agents to stop the ranks.
   void Begin();
-  /// SIGCONT has come.
+  /// After SIGCONT: continues the ranks.
   void Continue();
-  /// Called whenever something was heard: stops this process once the ranks have stopped, or a
-  /// second has passed. Returns how long it was stopped.
+  /// Stops this process when the ranks have stopped, or after a second. Call it after each event.
+  /// Returns how long this process was stopped.
   std::chrono::steady_clock::duration Tick();
 
  private:
@@ -59,7 +61,7 @@ class JobPause {
   std::optional<std::chrono::steady_clock::time_point> stop_by_;
 };
 
-/// --progress: asks the agents once a second how far the ranks are, and shows it.
+/// Handles --progress: asks the agents once a second for the progress of the ranks and shows it.
 class ProgressDisplay {
  public:
   ProgressDisplay(HostAgents& agents, Output& output) : agents_(agents), output_(output) {}
@@ -67,7 +69,7 @@ class ProgressDisplay {
   ProgressDisplay(const ProgressDisplay&) = delete;
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
-  /// Called now and then, twice a second or more often.
+  /// Call it at least twice a second.
   void Tick(std::chrono::steady_clock::time_point now);
 
  private:

@@ -6,14 +6,14 @@
 
 namespace dtrun::launcher {
 
-// A failure that ends the job is the servers' own, whatever workers make of it.
+// If a server has ended, failures of workers no longer count.
 bool LostWorkers::ServersRun(const std::vector<ExitRecord>& records) const {
   return std::none_of(records.begin(), records.end(), [&](const ExitRecord& record) {
     return record.rank < servers_ && record.time_ns > 0;
   });
 }
 
-// Workers that go on, or have done all there was.
+// Whether at least one worker has not failed.
 bool LostWorkers::HasOthers(const std::vector<ExitRecord>& records) const {
   const auto failed = std::count_if(records.begin(), records.end(), [&](const ExitRecord& record) {
     return record.rank >= servers_ && IsLost(record);
@@ -86,8 +86,8 @@ std::optional<Verdict> LostWorkers::LastOne(
   return verdict;
 }
 
-// What starts the ranks may end the others before it is heard of the first, so one that was ended
-// like them is to blame only if nobody else turns out to be.
+// The engine may end the other ranks before dtrun hears of the first failure. A rank ended by
+// SIGTERM is therefore a candidate only if no other cause appears within kUntilSure.
 std::optional<Verdict> LostWorkers::LostServer(
     const std::vector<ExitRecord>& records, int64_t now_ns) const {
   std::vector<ExitRecord> failed;

@@ -12,34 +12,35 @@
 
 namespace dtrun::launcher {
 
-/// Ranks that a job with parameter servers goes on without: all but the servers, as long as one of
-/// them is left. Pure: it hears what happens and when, and says what is to be said.
+/// The lost workers of a job with parameter servers. The job goes on without them as long as one
+/// worker is left. Pure: the caller passes the records and the time, and prints the returned lines.
 class LostWorkers {
  public:
-  /// Ranks [0, servers) are servers; 0: the job has none, and nobody is spared.
+  /// Ranks [0, servers) are the servers. 0: the job has none, and every rank is needed.
   LostWorkers(int servers, std::vector<base::HostSlots> hosts)
       : servers_(servers), hosts_(std::move(hosts)) {}
 
-  /// What a worker that fails may still be: one that has seen its server go.
+  /// A worker counts as lost only this long after its failure: until then, a lost server may turn
+  /// out to be the cause.
   static constexpr std::chrono::milliseconds kUntilSure{400};
 
-  /// Whether the job can go on without the ranks of host `host`: they are workers, and not the
-  /// last.
+  /// Whether the job can go on without the ranks of `host`: all are workers, and other workers are
+  /// left.
   bool CanSpare(size_t host, const std::vector<ExitRecord>& records) const;
 
-  /// A line for each worker that the job turns out to have lost.
+  /// A line for each worker newly found to be lost.
   std::vector<std::string> Update(const std::vector<ExitRecord>& records, int64_t now_ns);
-  /// The same for those of whom it becomes known when a job is over whose servers ended well.
+  /// The same for workers found to be lost at the end of a job, if all servers ended well.
   std::vector<std::string> AtEnd(const std::vector<ExitRecord>& records);
-  /// What to end a job with whose last worker has failed: its servers would wait for others.
+  /// The verdict if the last worker has failed: the servers would wait for other workers.
   std::optional<Verdict> LastOne(const std::vector<ExitRecord>& records, int64_t now_ns) const;
-  /// What to end a job with one of whose servers has failed: nobody else ends it. The first that
-  /// has failed is to blame, be it a worker.
+  /// The verdict if a server has failed: the engine may not end such a job. The first rank that
+  /// failed is the culprit, even if it is a worker.
   std::optional<Verdict> LostServer(const std::vector<ExitRecord>& records, int64_t now_ns) const;
-  /// All servers have done their work, and no worker runs: nobody is waited for, whatever became of
-  /// what had started them.
+  /// Whether all servers have ended well and every worker has ended well or failed. The job is then
+  /// complete, even if the engine still runs.
   bool AllDone(const std::vector<ExitRecord>& records) const;
-  /// `records`, with `spared` where that is so.
+  /// `records`, with `spared` set for lost workers.
   std::vector<ExitRecord> Mark(std::vector<ExitRecord> records) const;
 
  private:

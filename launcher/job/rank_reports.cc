@@ -16,7 +16,7 @@ namespace {
 using base::Text;
 using nlohmann::json;
 
-// Exit codes, signals and errors of exec are all below.
+// Exit codes, signal numbers and errno values of exec are all smaller.
 constexpr int64_t kMostValue = 4095;
 
 [[noreturn]] void Refuse(const std::string& why) {
@@ -71,7 +71,8 @@ void RankReports::Hear(
         takes_notices_[frame.rank] = takes_notices_[frame.rank] || takes;
         break;
       }
-      // What lies in the folder of the records is not the agent's to answer for.
+      // The folder of flight records may hold other files, so a wrong rank is not the agent's
+      // error.
       case FrameType::kFlight:
         if (ranks.Contains(frame.rank)) HearFlight(frame);
         break;
@@ -97,7 +98,7 @@ void RankReports::HearState(const Frame& frame, int64_t now_ns) {
   state.stopped_ns = since(stopped, state.stopped_ns);
 }
 
-// Ends on different hosts are put in order by their hosts' clocks, not by who was heard first.
+// Orders the ends of ranks on different hosts by clock, not by the arrival of the frames.
 void RankReports::HearEnd(const Frame& frame, int64_t now_ns, std::optional<int64_t> clock_ns) {
   const json body = json::parse(frame.body);
   const auto end = WholeNumber(body, "end", 0, static_cast<int64_t>(RankEnd::kNotStarted));
@@ -128,7 +129,7 @@ void RankReports::LoseHost(const RankRange& ranks, int64_t now_ns) {
 }
 
 void RankReports::HearFlight(const Frame& frame) {
-  // What is read as words has to lie like words.
+  // ReadFlightRecord needs aligned memory.
   std::vector<base::FlightEntry> aligned(frame.body.size() / sizeof(base::FlightEntry) + 1);
   std::memcpy(static_cast<void*>(aligned.data()), frame.body.data(), frame.body.size());
   auto flight = base::ReadFlightRecord(aligned.data(), frame.body.size());

@@ -13,7 +13,7 @@
 
 namespace dtrun::launcher {
 
-/// Ranks [first, first + count): those of one host.
+/// The ranks [first, first + count) of one host.
 struct RankRange {
   int first = 0;
   int count = 0;
@@ -21,33 +21,33 @@ struct RankRange {
   bool Contains(int rank) const { return rank >= first && rank - first < count; }
 };
 
-/// What the agents have told of the ranks. An agent speaks of the ranks of its own host alone;
-/// whatever else it says is refused, for what is kept here is used without another look. Pure.
+/// The agents' reports about the ranks. An agent may report only ranks of its own host. A frame
+/// about another rank is refused, or ignored if it holds a flight record or progress. Pure.
 class RankReports {
  public:
-  /// Takes a frame of the agent that has these ranks, heard at `now_ns` on the monotonic clock; of
-  /// a type other than kStarted, kEnded, kFlight, kNoticed, kProgress and kState it does nothing.
-  /// `clock_ns`: by how much the clock of the agent's host is ahead of this one's; nothing: not
-  /// known. Throws LaunchError kInternal for a frame that is not what protocol/frame.h says.
+  /// Takes a frame from the agent of `ranks`, heard at `now_ns` on the monotonic clock. Ignores all
+  /// types but kStarted, kEnded, kFlight, kNoticed, kProgress and kState. `clock_ns`: how far the
+  /// clock of the agent's host is ahead of this host's; nullopt: not known. Throws LaunchError
+  /// kInternal for a frame that contradicts protocol/frame.h.
   void Hear(
       const Frame& frame, const RankRange& ranks, int64_t now_ns,
       std::optional<int64_t> clock_ns = std::nullopt);
 
-  /// Nothing will be heard of these ranks any more: those that ran have ended with their host.
+  /// Marks the running ranks among these as ended with their host: no more reports will come.
   void LoseHost(const RankRange& ranks, int64_t now_ns);
 
-  /// What is known of every rank whose wrapper was seen.
+  /// The records of all ranks whose wrappers have connected to an agent.
   std::vector<ExitRecord> records() const;
-  /// In rank order.
+  /// The flight records, in rank order.
   std::vector<base::FlightRecord> flights() const;
-  /// Ranks whose program runs.
+  /// The number of ranks with a running program.
   int running() const;
-  /// What has come since the last call.
+  /// The progress reports since the last call.
   std::vector<base::FlightProgress> TakeProgress();
-  /// The last that was told of every rank, in rank order.
+  /// The last progress report of each rank, in rank order.
   std::vector<base::FlightProgress> progress() const;
 
-  /// The answers to notices since they were forgotten.
+  /// The answers to notices since ForgetAnswers.
   NoticeAnswers answers() const;
   void ForgetAnswers() { takes_notices_.clear(); }
 
@@ -65,7 +65,7 @@ class RankReports {
   std::map<int, bool> takes_notices_;             // by rank
 };
 
-/// Throws LaunchError kInternal for a frame about a rank that is none of these.
+/// Throws LaunchError kInternal if the frame is about a rank outside `ranks`.
 void CheckRank(const Frame& frame, const RankRange& ranks);
 
 }  // namespace dtrun::launcher

@@ -1,6 +1,7 @@
-// A rank waits in Init from the moment at which its agent sees its note. The wait is hopeless when
-// another rank has ended well, and over when the program's own limit has passed: then a stopped
-// rank is to blame, else the first that has not come. A stopped rank has the same limit anywhere.
+// A rank waits in Init from the moment at which its agent sees its note. The wait cannot succeed if
+// another rank has ended without a failure. The wait also ends when the program's own limit has
+// passed: the culprit is then a stopped rank, or else the first rank that has not called Init. A
+// rank stopped outside Init has the same limit.
 
 #include "launcher/job/rank_watch.h"
 
@@ -32,7 +33,7 @@ std::string RankWatch::Name(int rank) const {
       "rank ", rank, " on ", hosts_[static_cast<size_t>(base::HostOfRank(hosts_, rank))].name);
 }
 
-// What keeps a rank from Init, to follow its name.
+// Why a rank is not in Init, as text that follows its name.
 std::string RankWatch::Describe(const ExitRecord* record, int64_t now_ns) const {
   if (record == nullptr || record->pid == 0) return "has not started";
   if (record->end == RankEnd::kExited && Ended(*record))
@@ -59,7 +60,7 @@ RankWatch::InitWait RankWatch::WaitOf(const std::vector<ExitRecord>& records) co
     if (record == nullptr) {
       wait.absent.push_back(rank);
     } else if (Ended(*record)) {
-      if (HasFailed(*record) || IsGone(*record)) continue;  // the engine's to end
+      if (HasFailed(*record) || IsGone(*record)) continue;  // the engine ends the job
       wait.ended.push_back(rank);
       if (wait.ended_ns == 0 || record->time_ns < wait.ended_ns) wait.ended_ns = record->time_ns;
     } else if (record->state.init_ns > 0) {

@@ -12,42 +12,47 @@
 
 namespace dtrun::launcher {
 
-/// Finds jobs that would wait for ever, by what the agents see of the ranks: a rank that never
-/// comes to Init while others wait there, a rank that a signal has stopped, an engine that does not
-/// react to the end of its ranks. The limits are the program's own: stall_warning_s and timeout_s.
-/// Pure: it is told what is known and when.
+/// Finds jobs that would wait for ever, from the agents' reports about the ranks. There are three
+/// cases:
+///
+/// - a rank does not call Init while others wait there,
+/// - a signal has stopped a rank,
+/// - the engine does not react to the end of a rank.
+///
+/// The limits are the program's own: stall_warning_s and timeout_s. Pure: the caller passes the
+/// records and the time.
 class RankWatch {
  public:
-  /// A rank that has ended was not going to come: the others need not wait for longer.
+  /// How long ranks wait in Init for a rank that has already ended.
   static constexpr std::chrono::seconds kUntilSure{2};
-  /// Ranks that wait for a stopped one report that themselves, a little earlier.
+  /// Ranks that wait for a stopped rank report it themselves, this much earlier than dtrun.
   static constexpr std::chrono::seconds kRanksFirst{2};
   /// How long an engine may take to end the other ranks, or itself, after a rank has ended.
   static constexpr std::chrono::seconds kEngineReacts{10};
 
   explicit RankWatch(std::vector<base::HostSlots> hosts) : hosts_(std::move(hosts)) {}
 
-  /// Lines about ranks that are waited for, each said once.
+  /// Warnings about ranks that others wait for. Each warning is returned once.
   std::vector<std::string> Warnings(const std::vector<ExitRecord>& records, int64_t now_ns);
 
-  /// Why dtrun has to end the job; nothing: it may go on.
+  /// Why dtrun has to end the job; nullopt: the job may go on.
   std::optional<Verdict> Judge(const std::vector<ExitRecord>& records, int64_t now_ns) const;
 
-  /// Whether the engine has not reacted to the end of ranks: all have ended, or one has failed,
-  /// kEngineReacts ago.
+  /// Whether the engine has not reacted for kEngineReacts since all ranks ended or one failed.
   bool EngineHangs(const std::vector<ExitRecord>& records, int64_t now_ns) const;
 
-  /// This process did not run for a while: until `now_ns`, nothing that is known is up to date.
+  /// Starts all waits anew at `now_ns`, because this process was stopped and its reports are out of
+  /// date.
   void Restart(int64_t now_ns) { restarted_ns_ = now_ns; }
 
  private:
   struct InitWait {
     std::vector<int> waiting;  ///< ranks that are in Init
-    int64_t since_ns = 0;      ///< the first of them
+    int64_t since_ns = 0;      ///< when the first of them came
     int timeout_s = 0, warning_s = 0;
-    std::vector<int> absent;  ///< ranks that run, or have not started, and have not come
-    std::vector<int> ended;   ///< ranks that have ended
-    int64_t ended_ns = 0;     ///< the first of them
+    std::vector<int> absent;  ///< ranks that have not started or not called Init
+    std::vector<int> ended;   ///< ranks that have ended without a failure
+    int64_t ended_ns = 0;     ///< when the first of them ended
   };
 
   InitWait WaitOf(const std::vector<ExitRecord>& records) const;

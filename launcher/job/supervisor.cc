@@ -1,3 +1,7 @@
+// The supervisor turns each signal into a step of Interruption: the ranks get a notice or SIGTERM,
+// then the process gets SIGTERM, then SIGKILL. Orphans of the process become children of this
+// program, which reaps or kills them.
+
 #include "launcher/job/supervisor.h"
 
 #include <fcntl.h>
@@ -31,7 +35,7 @@ bool IsIgnored(int signal) {
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// A blocked signal is seen by signalfd even where it is ignored.
+// signalfd receives a blocked signal even if it is ignored.
 sigset_t HandledSignals() {
   sigset_t handled;
   sigemptyset(&handled);
@@ -49,15 +53,15 @@ std::vector<char*> Pointers(const std::vector<std::string>& words) {
   return pointers;
 }
 
-// Between fork and exec: only what is safe there.
+// Runs between fork and exec, so it calls only async-signal-safe functions.
 [[noreturn]] void Become(
     char* const argv[], char* const environment[], const sigset_t& mask, pid_t parent,
     int messages) {
   setsid();
-  // mpirun told to end takes its ranks with it, those of other hosts too, and cleans up.
+  // On SIGTERM, mpirun ends its ranks on all hosts and cleans up.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
-  // What ranks leave behind becomes its child, so that their agent finds it there.
+  // Orphans of ranks become children of mpirun, where the agent finds them.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const int null = open("/dev/null", O_RDWR);
   dup2(null, STDIN_FILENO);
@@ -81,7 +85,8 @@ Supervisor::Supervisor(Poller& poller, std::chrono::seconds grace, Requests requ
     : poller_(poller), interruption_(grace), requests_(std::move(requests)) {
   const sigset_t handled = HandledSignals();
   sigprocmask(SIG_BLOCK, &handled, &original_mask_);
-  // Who reads our output and leaves is seen by write; a terminal that is not ours to read, by read.
+  // These signals stay blocked: write and read then report a closed output and a terminal of
+  // another job.
   sigset_t of_files;
   sigemptyset(&of_files);
   for (int signal : {SIGPIPE, SIGTTIN}) sigaddset(&of_files, signal);
@@ -157,7 +162,7 @@ bool Supervisor::ContinueIfStopped() {
   return process_ > 0 && !ended_ && stopped_process_.Look(process_);
 }
 
-// Orphans of the job become this program's children and are reaped on the way.
+// Orphans of the job become children of this program and are reaped here.
 void Supervisor::Reap() {
   int status = 0;
   for (pid_t child; process_ > 0 && (child = waitpid(-1, &status, WNOHANG)) > 0;) {
@@ -167,7 +172,8 @@ void Supervisor::Reap() {
   }
 }
 
-// The children of a killed process become ours in turn.
+// The children of a killed process become children of this program, so the loop goes on until none
+// is left.
 void Supervisor::KillLeftOvers(const std::vector<pid_t>& spared) {
   for (bool found = true; found;) {
     found = false;
@@ -189,7 +195,7 @@ AgentProcess StartAgentProcess(const std::vector<std::string>& words) {
                          pipe2(complaints, O_CLOEXEC) == 0;
   const pid_t child = connected ? fork() : -1;
   if (child == 0) {
-    setsid();  // the terminal's Ctrl-C is dtrun's to handle
+    setsid();  // dtrun handles the terminal's Ctrl-C
     dup2(channel[1], STDIN_FILENO);
     dup2(channel[1], STDOUT_FILENO);
     dup2(complaints[1], STDERR_FILENO);

@@ -15,56 +15,59 @@
 
 namespace dtrun::launcher {
 
-/// Starts one process (mpirun) and sees to it that nothing of it is left: it dies with this one,
-/// gets none of the terminal's signals, and whatever it leaves behind on this host is killed.
-/// One per program: it changes the program's signal mask and makes it the reaper of orphans.
+/// Starts one process (mpirun) and leaves nothing of it behind. The process ends when this program
+/// dies and gets no signals from the terminal. The supervisor kills all processes that mpirun
+/// leaves on this host. One Supervisor per program: the constructor changes the signal mask and
+/// makes the program the reaper of orphans.
 ///
-/// SIGINT, SIGTERM, SIGHUP or SIGQUIT ends it as interruption.h says, SIGUSR1 asks for the notice
-/// alone, SIGTSTP for a pause. SIGHUP or SIGTSTP that was ignored when this program started (nohup)
-/// stays ignored. SIGINT does not: whoever sends it to a job in the background means it.
+/// SIGINT, SIGTERM, SIGHUP or SIGQUIT ends the process in the steps of interruption.h. SIGUSR1 asks
+/// only for the notice, SIGTSTP for a pause. If SIGHUP or SIGTSTP was ignored when this program
+/// started (nohup), it stays ignored. SIGINT is handled even then, because a SIGINT sent to a
+/// background job is meant for it.
 class Supervisor {
  public:
   struct Requests {
     std::function<void()> notice;  ///< give the ranks an early notice
-    /// Send SIGTERM to the ranks. False: none runs, so the process can end at once.
+    /// Send SIGTERM to the ranks. False: no rank runs, so the process can end at once.
     std::function<bool()> terminate;
     std::function<void()> pause;   ///< stop the ranks, then this process
-    std::function<void()> resume;  ///< SIGCONT has come
+    std::function<void()> resume;  ///< after SIGCONT
   };
 
-  /// Signals are handled while `poller` waits.
+  /// Handles signals while `poller` waits.
   Supervisor(Poller& poller, std::chrono::seconds grace, Requests requests);
   ~Supervisor();
 
-  /// Starts `argv` with exactly `environment` (NAME=value), its stdin empty, in a session of its
-  /// own. Its stderr is the file `messages`; -1: nowhere. Throws LaunchError kInternal.
+  /// Starts `argv` with exactly `environment` (NAME=value) and an empty stdin, in a new session.
+  /// `messages` becomes its stderr; -1: /dev/null. Throws LaunchError kInternal.
   pid_t Start(
       const std::vector<std::string>& argv, const std::vector<std::string>& environment,
       int messages);
 
-  /// The process has ended; with this status of waitpid.
+  /// Whether the process has ended, and its status from waitpid.
   bool ended() const { return ended_; }
   int wait_status() const { return wait_status_; }
   /// The signal that told dtrun to end the job; 0: none.
   int interruption() const { return interruption_.signal(); }
-  /// It goes on for a while, since ranks take notices.
+  /// Whether the grace time runs, because ranks take notices.
   bool in_grace() const { return interruption_.in_grace(); }
 
-  /// Does what the signal would do.
+  /// Acts as if `signal` had come.
   void Interrupt(int signal);
-  /// Ends the ranks, then the process, without a signal to blame; kills it `patience` later.
+  /// Ends the ranks, then the process, although no signal has come. SIGKILL follows `patience`
+  /// later.
   void End(std::chrono::seconds patience = Interruption::kKillAfter);
-  /// The ranks were told to terminate, and the process was not told yet.
+  /// Whether the ranks were told to terminate, and the process was not told yet.
   bool ranks_terminate() const { return ranks_terminate_; }
-  /// Tells the process to end: its ranks have.
+  /// Tells the process to end, after its ranks have ended.
   void EndProcess();
-  /// Continues a process that something else has stopped; true when it was.
+  /// Continues the process if a signal has stopped it; true if it was stopped.
   bool ContinueIfStopped();
   pid_t process() const { return process_; }
-  /// Called now and then: ends or kills a process that has not ended in time.
+  /// Ends or kills a process that is late. Call it now and then.
   void Tick(const NoticeAnswers& answers);
 
-  /// Once the process has ended: kills its descendants on this host, but not the children `spared`.
+  /// Kills the ended process's descendants on this host, except the children in `spared`.
   void KillLeftOvers(const std::vector<pid_t>& spared);
 
  private:
@@ -83,18 +86,19 @@ class Supervisor {
   StoppedHelper stopped_process_;
 };
 
-/// What a process says on its stderr.
+/// The stderr of a process.
 class Complaints {
  public:
-  /// Owns `file`, the end of the pipe to read from.
+  /// Owns `file`, the read end of the pipe.
   Complaints(Poller& poller, int file);
   ~Complaints();
   Complaints(const Complaints&) = delete;
   Complaints& operator=(const Complaints&) = delete;
 
-  /// Why it ended; the lines before are banners. "": it has said nothing.
+  /// The last line, which says why the process ended: the lines before it are banners. "": no
+  /// output.
   std::string LastLine() const;
-  /// Reads to the end, or until nothing has come for a second.
+  /// Reads to the end, or until no bytes have come for a second.
   void Drain();
 
  private:
@@ -105,14 +109,14 @@ class Complaints {
   std::string text_;
 };
 
-/// The process of an agent, or of the ssh that leads to one.
+/// An agent's process, or the ssh process that leads to it.
 struct AgentProcess {
   pid_t process;
-  int channel;     ///< a socket: its stdin and stdout
-  int complaints;  ///< a pipe: its stderr
+  int channel;     ///< a socket: the process's stdin and stdout
+  int complaints;  ///< a pipe: the process's stderr
 };
 
-/// Starts it in a session of its own. Throws LaunchError kInternal.
+/// Starts the process in a new session. Throws LaunchError kInternal.
 AgentProcess StartAgentProcess(const std::vector<std::string>& words);
 
 }  // namespace dtrun::launcher

@@ -1,8 +1,7 @@
-// Open MPI 4 takes one list of networks for all hosts, and says a warning on each host that has no
-// interface in one of them. So the list is a single network wherever one can be found: that which
-// the hosts share, else the smallest that holds the addresses of all and none of what is to be left
-// out. Where there is none, Open MPI is told what to leave out; that list may name what a host does
-// not have.
+// Open MPI 4 takes one list of networks for all hosts. It prints a warning on each host that has no
+// interface in one of them. Decide therefore looks for a single network: the smallest that holds
+// the chosen interfaces of all hosts and none that is left out. If there is no such network, Open
+// MPI gets a list of networks to exclude. That list may contain networks that a host does not have.
 
 #include "launcher/networks/network_choice.h"
 
@@ -27,14 +26,14 @@ using base::Join;
 using base::Text;
 using Interfaces = std::vector<Interface>;
 
-constexpr int kFewestBits = 4;  // a network that holds more is none
+constexpr int kFewestBits = 4;  // a network with a shorter prefix is not used
 
-// The interface has an IPv4 address.
+// `interface` must have an IPv4 address.
 Ipv4Network NetworkOf(const Interface& interface) {
   return Ipv4Network::Of(*Ipv4(interface.address), interface.prefix);
 }
 
-// The two groups that the interfaces with an address fall into; loopback is in none.
+// The interfaces of a host that have an address, in two groups. Loopback is in neither group.
 struct Division {
   Interfaces chosen, left_out;
 };
@@ -60,7 +59,7 @@ Division DivideByRoute(const HostNetworks& host, bool& routed) {
   division = Divide(host.interfaces, [](const Interface& interface) {
     return interface.kind == InterfaceKind::kDevice;
   });
-  // In a container the only way out may have no hardware behind it.
+  // In a container, the only way out may be a virtual interface.
   if (division.chosen.empty()) std::swap(division.chosen, division.left_out);
   return division;
 }
@@ -85,7 +84,8 @@ std::optional<Ipv4Network> SmallestWithAll(const std::vector<Division>& hosts) {
   return block && block->bits >= kFewestBits ? block : std::nullopt;
 }
 
-// Nothing that is chosen lies in it.
+// The networks of the interfaces that are left out, and loopback. No chosen interface lies in any
+// of them. Empty if loopback is the only one.
 std::vector<std::string> NetworksLeftOut(const std::vector<Division>& hosts) {
   std::vector<std::string> networks = {"127.0.0.0/8"};
   for (const Division& host : hosts)
@@ -172,7 +172,8 @@ Division DivideByWish(
                                   Join(wanted, ","), known, "; it has ", ListedOf(host)));
 }
 
-// Docker's bridge, say. What is sent to the other host would stay on the own one.
+// Two hosts may have the same address, for example on Docker's bridges. Packets to that address
+// would never leave the sender.
 void CheckAddressesDiffer(
     const std::vector<HostNetworks>& hosts, const std::vector<Division>& divisions) {
   std::map<std::string, size_t> owners;
@@ -189,7 +190,7 @@ void CheckAddressesDiffer(
     }
 }
 
-// Open MPI warns on each host that lacks one of them, but does as it is told.
+// Open MPI warns on each host that lacks one of these networks, but still uses them.
 void UseEachNetwork(const std::vector<Division>& hosts, NetworkChoice& choice) {
   for (const Division& host : hosts)
     for (const Interface& interface : host.chosen) {

@@ -8,52 +8,53 @@
 
 namespace dtrun::launcher {
 
-/// What a host of a job says of its networks.
+/// The networks of one host of a job.
 struct HostNetworks {
   std::string host;
   std::vector<Interface> interfaces;
-  /// By host of the job: the own address from which packets to it leave, as the kernel routes them;
-  /// "" for itself and where nobody knows.
+  /// For each host of the job, the address from which this host's kernel sends packets to that
+  /// host; "": the host itself, or not known.
   std::vector<std::string> sources;
 };
 
-/// The networks that Open MPI is to use, and why.
+/// The networks that Open MPI is to use, with the reasons.
 struct NetworkChoice {
-  /// IPv4 networks in which every host has its chosen interfaces and no other. Empty where no such
-  /// list exists, or nobody knows the way between the hosts.
+  /// IPv4 networks that hold the chosen interfaces of all hosts and, if possible, no other
+  /// interface. Empty if there is no such list, or if the routes between the hosts are not known.
   std::vector<std::string> include = {};
-  /// Then this: what holds the interfaces that are not chosen, and loopback.
+  /// Used if `include` is empty: the networks of the interfaces that are not chosen, and loopback.
   std::vector<std::string> exclude = {};
-  /// By host: the address at which the others reach it; "" where nobody knows.
+  /// For each host, its address for the other hosts; "": not known.
   std::vector<std::string> addresses = {};
-  std::vector<std::string> reasons = {};  ///< for people, a line for each host and one for all
+  std::vector<std::string> reasons = {};  ///< for the user: a line for each host, one for all
 };
 
-/// Chooses, on each host, the interfaces through which the kernel routes to the other hosts, so
-/// that bridges and the like, which may have the same addresses on all hosts, are left out, and
-/// their names do not matter. Where routes are not known those count that have hardware behind
-/// them.
+/// Chooses, on each host, the interfaces through which the kernel routes to the other hosts. This
+/// leaves out bridges, which may have the same addresses on all hosts. The names of interfaces do
+/// not matter. If the routes of a host are not known, chooses its interfaces with hardware, or all
+/// if none has hardware.
 NetworkChoice ChooseNetworks(const std::vector<HostNetworks>& hosts);
 
-/// The same for what the user wants: networks ("10.1.0.0/16") and names of interfaces. A name
-/// stands for its networks among `here`, the interfaces of this machine, and for itself on a host
-/// that is in none of these. Throws UsageError as CheckNames does, and LaunchError kUnavailable for
-/// a host that has nothing of it, or shares an address with another one.
+/// Chooses the interfaces that the user wants: networks ("10.1.0.0/16") and names of interfaces. A
+/// name means the networks of that interface in `here`, the interfaces of this machine. On a host
+/// without an interface in these networks, a name means the interface of that name. Throws
+/// UsageError as CheckNames does. Throws LaunchError kUnavailable if a host has no wanted
+/// interface, or if two hosts have the same address there.
 NetworkChoice UseNetworks(
     const std::vector<HostNetworks>& hosts, const std::vector<std::string>& wanted,
     const std::vector<Interface>& here);
 
-/// Throws UsageError for a wanted name that no host has, nor `here`.
+/// Throws UsageError for the name of a wanted interface that neither a host nor `here` has.
 void CheckNames(
     const std::vector<HostNetworks>& hosts, const std::vector<std::string>& wanted,
     const std::vector<Interface>& here);
 
-/// The networks that are wanted, as far as `here` knows the names.
+/// The wanted networks. A name that `here` does not have is left out.
 std::vector<std::string> WantedNetworks(
     const std::vector<std::string>& wanted, const std::vector<Interface>& here);
 
-/// The items of --network-interfaces, names of interfaces or IPv4 networks ("10.1.0.0/16").
-/// Throws UsageError.
+/// The items of --network-interfaces: names of interfaces, or IPv4 networks ("10.1.0.0/16"). Throws
+/// UsageError.
 std::vector<std::string> ParseNetworks(const std::string& text);
 
 }  // namespace dtrun::launcher

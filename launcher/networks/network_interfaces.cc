@@ -26,7 +26,7 @@ int NumberIn(const std::filesystem::path& file, int otherwise) {
   return stream >> number ? number : otherwise;
 }
 
-// A VLAN and the like name what they stand on: "lower_eth0".
+// The interface below a VLAN or a similar interface, from an entry such as "lower_eth0"; "": none.
 std::string LowerOf(const std::filesystem::path& interface) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(interface, error)) {
@@ -66,7 +66,7 @@ InterfaceKind KindOf(const std::string& folder, const std::string& name) {
       std::filesystem::exists(interface / "bonding", ignored))
     return InterfaceKind::kDevice;
   const std::string lower = LowerOf(interface);
-  // Nothing stands on itself, but nobody has to believe what a folder says.
+  // An interface cannot be below itself, but the folder may say so.
   const bool on_device =
       !lower.empty() && lower != name &&
       std::filesystem::exists(std::filesystem::path(folder) / lower / "device", ignored);
@@ -105,8 +105,8 @@ uint32_t Mask(int bits) { return bits == 0 ? 0 : ~uint32_t{0} << (32 - bits); }
 
 }  // namespace
 
-// A line of net/tcp: "0: 0100007F:1F90 0200000A:D431 01 ... INODE ...", an address as its bytes lie
-// in memory, 01 for a connection.
+// A line of net/tcp: "0: 0100007F:1F90 0200000A:D431 01 ... INODE ...". Addresses are in memory
+// byte order. 01 means an established connection.
 std::set<std::string> AddressesConnectedTo(pid_t process) {
   const std::filesystem::path folder = Text("/proc/", process);
   std::set<std::string> sockets, addresses;

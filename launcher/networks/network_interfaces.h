@@ -12,20 +12,21 @@
 
 namespace dtrun::launcher {
 
-/// What the kernel says an interface is. A bond, and a VLAN of a device, count as devices.
+/// The kind of an interface, as the kernel describes it. A bond, and a VLAN of a device, count as
+/// devices.
 enum class InterfaceKind {
-  kDevice,    ///< hardware stands behind it
-  kLoopback,  ///< leads nowhere else
-  kBridge,    ///< joins what is on this machine, such as docker0
-  kVirtual,   ///< made by software: one end of a pair, a tunnel
+  kDevice,    ///< backed by hardware
+  kLoopback,  ///< reaches only this machine
+  kBridge,    ///< joins interfaces of this machine, such as docker0
+  kVirtual,   ///< made by software, such as a tunnel or one end of a pair
 };
 
-/// A network interface that is up, with one of its IPv4 addresses; "" where it has none.
+/// A network interface that is up, with one of its IPv4 addresses. Without one, `address` is "".
 struct Interface {
   std::string name;
   std::string address = {};
-  int prefix = 0;      ///< bits of the network in the address
-  int speed_mbit = 0;  ///< 0: the driver does not say
+  int prefix = 0;      ///< length of the network's prefix in bits
+  int speed_mbit = 0;  ///< 0: not known
   InterfaceKind kind = InterfaceKind::kDevice;
 
   bool operator==(const Interface&) const = default;
@@ -41,32 +42,32 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, address, prefix, speed_mbit,
 /// "docker0 (a bridge, 172.17.0.1/16)"
 std::string InterfaceInWords(const Interface& interface);
 
-/// Of interface `name`, as `folder` (/sys/class/net) describes it.
+/// The kind of interface `name`, as described in `folder` (/sys/class/net).
 InterfaceKind KindOf(const std::string& folder, const std::string& name);
 
-/// Those of this machine that are up, one entry for each IPv4 address.
+/// The interfaces of this machine that are up, with one entry for each IPv4 address.
 std::vector<Interface> OwnInterfaces();
 
-/// The IPv4 addresses to which `process`, one of this user's, has TCP connections.
+/// The remote IPv4 addresses of the TCP connections of `process`, which must belong to this user.
 std::set<std::string> AddressesConnectedTo(pid_t process);
 
-/// A number for an IPv4 address, whose bits compare; nothing for any other text.
+/// An IPv4 address as a number in host byte order; nullopt for any other text.
 std::optional<uint32_t> Ipv4(const std::string& address);
 std::string Ipv4Text(uint32_t address);
 
-/// A network of addresses that begin with the same bits.
+/// A network: all addresses with the same first `bits` bits.
 struct Ipv4Network {
   uint32_t first;
   int bits;  ///< 0 to 32
 
-  /// That of `address`.
+  /// The network of `address`.
   static Ipv4Network Of(uint32_t address, int bits);
 
   bool Has(uint32_t address) const;
   std::string text() const;  ///< "10.1.0.0/16"
 };
 
-/// Whether IPv4 `address` lies in `network`, "10.1.0.0/16".
+/// Whether the IPv4 `address` lies in `network` ("10.1.0.0/16").
 bool IsInNetwork(const std::string& address, const std::string& network);
 
 }  // namespace dtrun::launcher

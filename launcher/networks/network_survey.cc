@@ -1,3 +1,6 @@
+// ssh tells each remote host its own address and this machine's address (SSH_CONNECTION). A name
+// service adds missing addresses. Each agent then finds its source address for every other host.
+
 #include "launcher/networks/network_survey.h"
 
 #include <arpa/inet.h>
@@ -23,10 +26,11 @@ namespace {
 
 using nlohmann::json;
 
-// With a name service; what it does not know by then, it will not know.
+// How long to wait for a name service. A later answer is not expected.
 constexpr std::chrono::seconds kPatience{2};
 
-// Of an IPv4 address that means the same on every host.
+// Whether `address` is an IPv4 address that means the same on every host. 0.0.0.0 and loopback do
+// not.
 bool IsOfNetwork(const std::string& address) {
   const auto bits = Ipv4(address);
   return bits && *bits != 0 && (*bits >> 24) != 127;
@@ -55,7 +59,7 @@ std::string AddressOfName(const std::string& name) {
   return text;
 }
 
-// A name service that does not answer holds its thread, and nobody waits for it.
+// If a name service does not answer, only the detached thread for that name waits.
 std::vector<std::string> AddressesOfNames(
     const std::vector<std::string>& names, std::chrono::milliseconds patience) {
   struct Answers {
@@ -80,7 +84,7 @@ std::vector<std::string> AddressesOfNames(
   return answers->addresses;
 }
 
-// Connecting a UDP socket sends nothing, but has the kernel look the route up.
+// Connecting a UDP socket sends no packet, but makes the kernel look up the route.
 std::string SourceAddressTo(const std::string& address) {
   const auto bits = Ipv4(address);
   if (!bits) return "";
@@ -121,8 +125,8 @@ json NetworkSurvey::OwnRoutes(const json& peers) {
   return sources;
 }
 
-// SSH_CONNECTION is "client port server port". That of this machine speaks of the terminal that
-// the user is at.
+// SSH_CONNECTION is "client port server port". On this machine, it describes the user's own login,
+// so it is ignored.
 bool NetworkSurvey::HearFacts(size_t host, const json& facts) {
   if (missing_facts_ == 0 || contacts_[host].has_said) return false;
   for (const json& interface : facts.at("interfaces")) {
@@ -144,7 +148,7 @@ bool NetworkSurvey::HearFacts(size_t host, const json& facts) {
   return true;
 }
 
-// Where no ssh has said at which address a host is.
+// Asks for the hosts that have no address from ssh.
 void NetworkSurvey::AskNameService() {
   std::vector<std::string> names;
   std::vector<Contact*> contacts;
@@ -161,7 +165,7 @@ json NetworkSurvey::PeersOf(size_t host) const {
   const std::vector<Interface>* own = nullptr;  // of this machine
   for (size_t i = 0; i < hosts_.size(); ++i)
     if (contacts_[i].here) own = &hosts_[i].interfaces;
-  // With another host or an address translation between, ssh there has seen somebody else.
+  // If a jump host or an address translation is in between, ssh there saw another client address.
   const auto is_own = [&](const std::string& address) {
     return own != nullptr && std::any_of(own->begin(), own->end(), [&](const Interface& interface) {
              return interface.address == address;

@@ -10,26 +10,27 @@
 
 namespace dtrun::launcher {
 
-/// What dtrun learns of the hosts' networks from their agents, in two steps: each says which
-/// interfaces it has and how ssh has come to it; then each is told the addresses of the others and
-/// says from which of its own the kernel would send to them. Jobs on this machine alone need none
-/// of it.
+/// Collects the networks of all hosts from their agents, in two steps. First, each agent reports
+/// its interfaces and the addresses of its ssh connection. Then each agent gets the addresses of
+/// the other hosts. It reports the address from which its kernel would send to each of them. A job
+/// on this machine alone needs no survey.
 class NetworkSurvey {
  public:
-  /// The hosts of the job, and which are this machine.
+  /// The hosts of the job. `on_this_machine` tells which of them are this machine.
   NetworkSurvey(const std::vector<std::string>& hosts, const std::vector<bool>& on_this_machine);
 
-  /// The agent's part: what it says at first, and the answer to PeersOf.
+  /// The agent's two reports: its facts, and its routes to the addresses from PeersOf.
   static nlohmann::json OwnFacts();
   static nlohmann::json OwnRoutes(const nlohmann::json& peers);
 
-  /// The first answer of a host has come; true when it was the last one, and the hosts are to be
-  /// asked for routes; then it may wait 2 s for a name service. A second answer of a host counts
-  /// for nothing. Throws nlohmann::json::exception or LaunchError kInternal, like HearRoutes, for
-  /// what is no answer.
+  /// Stores the facts of a host. After the last host, waits up to 2 s for a name service and
+  /// returns true; the caller then asks all hosts for their routes. A second report of a host is
+  /// ignored. Throws nlohmann::json::exception or LaunchError kInternal for a malformed report,
+  /// like HearRoutes.
   bool HearFacts(size_t host, const nlohmann::json& facts);
-  /// The addresses of all hosts as `host` is to reach them; "" for itself and where nobody knows.
+  /// The addresses at which `host` can reach each host; "": the host itself, or not known.
   nlohmann::json PeersOf(size_t host) const;
+  /// Stores the routes of a host.
   void HearRoutes(size_t host, const nlohmann::json& routes);
 
   bool HasRoutes(size_t host) const { return complete() || !hosts_[host].sources.empty(); }
@@ -39,9 +40,9 @@ class NetworkSurvey {
  private:
   struct Contact {
     bool here;
-    bool has_said = false, has_routed = false;  // once each: no agent answers for another
-    std::string server = {};  // its address, as ssh there says, or a name service here
-    std::string client = {};  // this machine's address, as ssh there says
+    bool has_said = false, has_routed = false;  // later reports of the host are ignored
+    std::string server = {};  // the host's address, from ssh there or a name service here
+    std::string client = {};  // this machine's address, from ssh there
   };
 
   void AskNameService();
@@ -51,18 +52,19 @@ class NetworkSurvey {
   size_t missing_facts_ = 0, missing_routes_ = 0;
 };
 
-/// An IPv4 address of this name, "" when there is none; waits for a name service.
+/// An IPv4 address of this name; "": none. Waits for a name service.
 std::string AddressOfName(const std::string& name);
 
-/// The same for many names at once; "" too for what takes longer than `patience`.
+/// The same for many names at once. A name without an answer within `patience` gets "".
 std::vector<std::string> AddressesOfNames(
     const std::vector<std::string>& names, std::chrono::milliseconds patience);
 
-/// This machine's address from which packets to `address` leave; "" when there is no way.
+/// This machine's address from which packets to `address` leave; "": none.
 std::string SourceAddressTo(const std::string& address);
 
-/// What this machine alone can say of the networks of a job on `hosts`, without asking them: its
-/// own, the first entry, and of the others the address that a name service gives within 2 s.
+/// The networks of a job on `hosts`, as far as this machine knows them without asking the hosts.
+/// The first entry is this machine. The entry of each other host has only the address that a name
+/// service gives within 2 s.
 std::vector<HostNetworks> SurveyFromHere(
     const std::vector<std::string>& hosts, const std::vector<bool>& on_this_machine);
 

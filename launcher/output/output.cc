@@ -1,3 +1,7 @@
+// OutputLines turns the bytes of the ranks into whole lines. A Sink queues the lines until the
+// stream is ready. The bytes also go to the files of the ranks. Output keeps the end of each rank's
+// stderr for the failure report.
+
 #include "launcher/output/output.h"
 
 #include <fcntl.h>
@@ -23,8 +27,8 @@ namespace {
 using base::Text;
 
 constexpr size_t kMostQueued = 1 << 20;
-constexpr size_t kTail = 4096;  // bytes of a rank's stderr
-constexpr long kSeen = 20;      // so many lines later, somebody still sees a line
+constexpr size_t kTail = 4096;  // bytes kept of a rank's stderr
+constexpr long kSeen = 20;      // a line counts as visible until this many lines follow
 constexpr int kNoRank = -1;
 
 OutputTime Now() { return std::chrono::system_clock::now(); }
@@ -54,7 +58,7 @@ void MakeFolder(const std::string& folder) {
         ExitCode::kNoResult, Text(
                                  "cannot write into the output folder ", folder, ": ",
                                  error ? error.message() : std::string(std::strerror(errno))));
-  // There, somebody else could put links in place of the ranks' files.
+  // In such a folder, another user could put links in place of the ranks' files.
   struct stat status = {};
   if (stat(folder.c_str(), &status) == 0 && (status.st_mode & S_IWOTH) != 0 &&
       status.st_uid != geteuid())
@@ -76,11 +80,11 @@ void Sink::Write(std::string_view text) {
   if (broken_ || text.empty()) return;
   queue_ += text;
   line_ended_ = text.ends_with('\n');
-  // A file is always ready, and epoll-like waiting for it would only cost time.
+  // For a regular file, poll reports POLLOUT at once.
   poller_.Watch(file_, POLLOUT, [this](short) { WriteSome(); });
 }
 
-// dtrun shares its stdout with others, so that it stays a blocking one: a pipe that is ready takes
+// stdout stays blocking, because dtrun shares it with other processes. A pipe that is ready takes
 // PIPE_BUF bytes without blocking.
 void Sink::WriteSome() {
   struct stat status;
@@ -148,7 +152,7 @@ bool Output::IsShown(int rank) const {
   return ranks.empty() || std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
-// Of one rank nothing has to be kept apart.
+// The output of a single rank passes unchanged, because no other rank writes between its lines.
 bool Output::IsRaw() const {
   return options_.tag == Tag::kNone && !options_.timestamps && base::RankCount(hosts_) == 1;
 }
@@ -196,7 +200,8 @@ std::string Output::stream_error() const {
   return "";
 }
 
-// At once: a long job may still be told where else to write the rest.
+// Reports the error at once: during a long job, the user may still save the rest of the output
+// elsewhere.
 void Output::SayStreamError() {
   if (said_stream_error_ || out_sink_.error().empty()) return;
   said_stream_error_ = true;
@@ -231,7 +236,7 @@ void Output::Drain() {
   err_sink_.Drain();
 }
 
-// A full disk costs the file, not the job.
+// If a file cannot be written, as on a full disk, the job continues.
 void Output::Keep(int rank, int stream, std::string_view bytes) {
   if (options_.folder.empty() || !file_error_.empty()) return;
   const std::string path = FileOf(options_.folder, rank, stream);
@@ -305,7 +310,7 @@ void StatusLine::Show(bool line_ended) {
   if (may_show_) Draw();
 }
 
-// One column less: the cursor would go to the next line.
+// The last column stays empty, because the cursor would go to the next line.
 void StatusLine::Draw() {
   if (text_.empty()) return Hide();
   shown_ |= Write(terminal_, kClear + text_.substr(0, ColumnsOf(terminal_) - 1));

@@ -15,8 +15,9 @@
 
 namespace dtrun::launcher {
 
-/// A line at the end of a terminal that is redrawn in place. Whoever writes to that terminal hides
-/// it before, and shows it again after; a terminal that takes nothing just now is left alone.
+/// A line at the end of a terminal that is redrawn in place. Before other text is written to that
+/// terminal, call Hide; after it, call Show. If the terminal takes no output at the moment, the
+/// line is not drawn.
 class StatusLine {
  public:
   explicit StatusLine(int terminal) : terminal_(terminal) {}
@@ -24,10 +25,10 @@ class StatusLine {
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
 
-  /// Replaces the text, which is cut to the terminal's width. "": none.
+  /// Replaces the text, which is cut to the terminal's width. "": no line.
   void Set(const std::string& text);
   void Hide();
-  /// `line_ended`: what was written last was a whole line.
+  /// `line_ended`: the text written last ended a line.
   void Show(bool line_ended);
 
  private:
@@ -38,22 +39,23 @@ class StatusLine {
   bool shown_ = false, may_show_ = true;
 };
 
-/// Where a stream of dtrun's own goes to, without ever blocking: what is not taken yet is kept.
-/// After an error nothing more is written.
+/// Writes text to dtrun's own stdout or stderr. Write never blocks: it queues text that the stream
+/// does not take yet. After an error, all text is dropped.
 class Sink {
  public:
-  /// `on_broken` is called once, when nobody reads any more.
+  /// `on_broken` is called once, if the reader has closed the stream.
   Sink(Poller& poller, int file, std::function<void()> on_broken);
   ~Sink();
   void Write(std::string_view text);
   size_t queued() const { return queue_.size(); }
-  /// Nothing, or a whole line, was written last.
+  /// Whether the last text ended a line; true before the first text.
   bool line_ended() const { return line_ended_; }
-  /// Why nothing more is written although somebody may read: "No space left on device"; "": it is.
+  /// The error that ended the writing: "No space left on device"; "": none, or the reader has
+  /// closed the stream.
   const std::string& error() const { return error_; }
-  /// Kept out of the way of what is written, where this is a terminal.
+  /// Hides `line` while text is written, if the stream is a terminal.
   void SetStatusLine(StatusLine* line);
-  /// Waits until all is taken.
+  /// Blocks until the stream has taken all text.
   void Drain();
 
  private:
@@ -69,11 +71,11 @@ class Sink {
   std::string error_;
 };
 
-/// What the ranks write: on dtrun's own stdout and stderr in whole lines, and in files byte for
-/// byte.
+/// Writes the output of the ranks: in whole lines to dtrun's own stdout and stderr, and byte for
+/// byte to files.
 class Output {
  public:
-  /// Makes the folder. Throws LaunchError kNoResult when that is not possible. `hosts` are those of
+  /// Makes the output folder. Throws LaunchError kNoResult if that fails. `hosts` are the hosts of
   /// the ranks.
   Output(
       Poller& poller, const OutputOptions& options, std::vector<base::HostSlots> hosts,
@@ -83,30 +85,31 @@ class Output {
   /// `stream` is 1 or 2.
   void Write(int rank, int stream, std::string_view bytes);
   void End(int rank, int stream);
-  /// Shows whole lines that no rank wrote on stderr, between those of ranks.
+  /// Writes whole lines from other sources than the ranks to stderr, between the lines of the
+  /// ranks.
   void WriteOthers(std::string_view lines);
-  /// Shows lines that stay unfinished, and says once that stdout takes no more. Called now and then
-  /// while `waiting()`, and after whatever wrote.
+  /// Shows lines that have been unfinished for a while. Reports once that stdout takes no more
+  /// output. Call it regularly while `waiting()`, and after other writes.
   void Expire();
   bool waiting() const { return out_.waiting() || err_.waiting(); }
-  /// Shows `text` below all other output, where dtrun's stderr is a terminal; else false.
+  /// Shows `text` below all other output. Returns false if dtrun's stderr is not a terminal.
   bool SetStatus(const std::string& text);
-  /// Says "dtrun: text" on stderr, between the lines of ranks; false when there is an unfinished
-  /// one.
+  /// Writes "dtrun: text" to stderr, between the lines of the ranks. Returns false if a line there
+  /// is unfinished.
   bool Note(const std::string& text);
 
-  /// So much waits to be taken that no more should be read.
+  /// Whether so much output is queued that the caller should stop reading from the ranks.
   bool full() const;
   void Drain();
 
-  /// The last lines that `rank` wrote to stderr; "" if none.
+  /// The last lines that `rank` wrote to stderr; "": none.
   std::string LastLines(int rank) const;
-  /// They can still be seen: not many others have come after them.
+  /// Whether the user can still see these lines: few other lines came after them.
   bool ShowsEndOf(int rank) const;
-  /// What could not be kept in a file, "" if nothing: "rank 1's stdout could not be written ...".
+  /// The error of the first output file that could not be written, "cannot write PATH: ..."; "":
+  /// none. After it, no output file is written.
   const std::string& file_error() const { return file_error_; }
-  /// Which of dtrun's own streams could not be written, "" if none. What is said of stdout has been
-  /// said when Drain returns.
+  /// The error of dtrun's stdout or stderr; "": none. Drain reports an error of stdout to the user.
   std::string stream_error() const;
 
  private:
@@ -119,12 +122,12 @@ class Output {
   OutputOptions options_;
   std::vector<base::HostSlots> hosts_;
   OutputLines out_, err_;
-  std::unique_ptr<StatusLine> status_;  // null: none was ever set
+  std::unique_ptr<StatusLine> status_;  // null before the first SetStatus
   Sink out_sink_, err_sink_;
   std::map<std::pair<int, int>, int> files_;  // by rank and stream
-  std::map<int, std::string> tails_;          // of stderr, by rank
-  long shown_lines_ = 0;                      // on stderr
-  std::map<int, long> last_shown_;            // of them, by rank
+  std::map<int, std::string> tails_;          // the end of stderr, by rank
+  long shown_lines_ = 0;                      // lines shown on stderr
+  std::map<int, long> last_shown_;            // shown_lines_ after the rank's last output, by rank
   std::string file_error_;
   bool said_stream_error_ = false;
 };

@@ -1,3 +1,6 @@
+// Each rank has at most one unfinished line. Add shows the lines that the new bytes complete. If
+// the rank changes, Show ends the line of the other rank and writes a prefix.
+
 #include "launcher/output/output_lines.h"
 
 #include <optional>
@@ -12,8 +15,8 @@
 namespace dtrun::launcher {
 namespace {
 
-// Bytes of the first line with its end, '\n', '\r' or both; 0 when there is none. Whether a '\r' at
-// the very end stands alone only the next bytes tell.
+// The length of the first line with its end: '\n', '\r' or both; 0: no complete line. If the text
+// ends with '\r', the next bytes decide whether a '\n' belongs to the line end.
 size_t LineLength(std::string_view text) {
   const size_t end = text.find_first_of("\r\n");
   if (end == std::string_view::npos) return 0;

@@ -14,7 +14,7 @@ namespace {
 using base::Text;
 using Seconds = std::chrono::duration<double>;
 
-// Over so long the rates are taken.
+// Rates cover this time.
 constexpr std::chrono::seconds kWindow{5};
 constexpr double kClearDifference = 0.10;
 
@@ -31,7 +31,7 @@ int Percent(double share) { return static_cast<int>(std::lround(100 * share)); }
 void ProgressMeter::Add(
     const base::FlightProgress& progress, std::chrono::steady_clock::time_point now) {
   std::deque<Sample>& samples = samples_[progress.rank];
-  // A program that counts anew, for its next training say.
+  // The program counts anew, for example in its next training.
   const bool anew = !samples.empty() && (progress.step < samples.back().progress.step ||
                                          progress.examples < samples.back().progress.examples);
   if (anew) samples.clear();

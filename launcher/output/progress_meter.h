@@ -11,16 +11,19 @@
 
 namespace dtrun::launcher {
 
-/// Makes rates of what the ranks tell of their progress. Pure, but for what it has been told.
+/// Computes rates from the progress of the ranks. Reads no clock: the caller passes the time.
 class ProgressMeter {
  public:
-  /// What a rank's record said, seen at `now`.
+  /// Adds the progress of a rank, seen at `now`.
   void Add(const base::FlightProgress& progress, std::chrono::steady_clock::time_point now);
 
-  /// "4 ranks running, step 120 (10.0/s), 5120 examples/s, slowest rank 1 (waits 1 % of the time,
-  /// the others 60 % and more)". Rates are those of the last seconds, over all ranks. The step is
-  /// the last one that all have done. The slowest rank is the one for which the others wait, named
-  /// where it waits less than every other by more than a tenth of the time.
+  /// The progress of the job: "4 ranks running, step 120 (10.0/s), 5120 examples/s, slowest rank 1
+  /// (waits 1 % of the time, the others 60 % and more)".
+  ///
+  /// - The step is the last one that all ranks have done.
+  /// - Rates cover the last seconds: the lowest step rate of a rank, the examples of all ranks.
+  /// - The slowest rank is the rank that the others wait for. It is named if it waits less than
+  ///   every other rank by more than a tenth of the time.
   std::string Line(int running) const;
 
  private:
@@ -29,7 +32,7 @@ class ProgressMeter {
     std::chrono::steady_clock::time_point time;
   };
   struct Rates {
-    double steps = 0, examples = 0, waiting = 0;  // per second; a share of the time
+    double steps = 0, examples = 0, waiting = 0;  // per second; waiting: a share of the time
   };
   static std::optional<Rates> RatesOf(const std::deque<Sample>& samples);
   std::string Slowest() const;

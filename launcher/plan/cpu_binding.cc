@@ -1,3 +1,7 @@
+// BindCpus groups the CPUs of a host by core, socket or NUMA node. Each rank gets whole groups for
+// itself. If there are more ranks than groups, neighbouring ranks share a group. PlanCpus divides
+// single CPUs. The quota of the container limits the number of threads.
+
 #include "launcher/plan/cpu_binding.h"
 
 #include <sched.h>
@@ -29,7 +33,7 @@ std::pair<int, int> KeyOf(const Cpu& cpu, Bind bind) {
   return {bind == Bind::kSocket ? cpu.socket : cpu.numa, 0};
 }
 
-// CPUs that a rank gets together or not at all, in the machine's order.
+// Groups the CPUs that a rank gets together, in the machine's order.
 Groups GroupBy(const std::vector<Cpu>& cpus, Bind bind) {
   std::map<std::pair<int, int>, std::vector<int>> groups;
   for (const Cpu& cpu : cpus) groups[KeyOf(cpu, bind)].push_back(cpu.id);
@@ -44,7 +48,7 @@ int ThreadsOf(int cpus, int ranks_on_them, std::optional<double> quota, int loca
   return std::clamp(static_cast<int>(*quota) / local_size, 1, share);
 }
 
-// Each rank has one group or several of its own.
+// Each rank has one or more groups for itself.
 CpuPlan OwnGroups(
     const Groups& groups, std::optional<double> quota, int local_rank, int local_size) {
   const int count = static_cast<int>(groups.size());
@@ -58,7 +62,7 @@ CpuPlan OwnGroups(
   return plan;
 }
 
-// More ranks than groups: neighbours share one.
+// More ranks than groups: neighbouring ranks share a group.
 CpuPlan SharedGroup(
     const Groups& groups, std::optional<double> quota, int local_rank, int local_size) {
   const int count = static_cast<int>(groups.size());
@@ -142,7 +146,7 @@ std::optional<double> Number(const std::string& text) {
   return number;
 }
 
-// cpu.max: "max 100000" or "150000 100000", time per period.
+// Reads cpu.max: "max 100000" or "150000 100000", time per period.
 std::optional<double> LimitOfGroupV2(const ReadFile& read, const std::string& group) {
   const auto text = read(group + "/cpu.max");
   if (!text) return std::nullopt;
@@ -160,8 +164,8 @@ std::optional<double> LimitOfGroupV1(const ReadFile& read, const std::string& gr
   return *time / *period;
 }
 
-// A limit of an outer group holds too. Inside a container the path may be the host's; then only the
-// root of the mount exists, which is the container's own group.
+// The limits of outer groups hold too. Inside a container, the path may be the path on the host.
+// Then only the root of the mount exists, which is the container's own group.
 template <typename LimitOfGroup>
 std::optional<double> LimitUpwards(
     const ReadFile& read, const std::string& mount, std::string path, LimitOfGroup limit_of_group) {
@@ -180,7 +184,7 @@ int Topology(int cpu, const char* what) {
   return text ? static_cast<int>(Number(*text).value_or(0)) : 0;
 }
 
-// The folder of a CPU has a link to that of its node: "node0".
+// The folder of a CPU has a link to the folder of its NUMA node: "node0".
 int NumaNode(int cpu) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(Text(kCpuFolder, cpu), error)) {
@@ -243,7 +247,7 @@ std::vector<Cpu> AllowedCpus() {
     CPU_FREE(set);
     if (fits) break;
   }
-  // Hardware threads of one core often have numbers that lie far apart.
+  // Hardware threads of one core often have numbers that are far apart.
   std::sort(cpus.begin(), cpus.end(), [](const Cpu& a, const Cpu& b) {
     return std::tie(a.socket, a.core, a.id) < std::tie(b.socket, b.core, b.id);
   });

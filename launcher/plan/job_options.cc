@@ -1,3 +1,6 @@
+// FindHosts tries the sources in the order of kSources. The first source with a host wins. Hosts
+// without a number of slots then get slots_per_host.
+
 #include "launcher/plan/job_options.h"
 
 #include <algorithm>
@@ -24,7 +27,7 @@ std::vector<Host> FromHostfile(const Options& options, const Surroundings& surro
       options.hostfile, ReadNamedFile("host file", options.hostfile, surroundings));
 }
 
-// What is set for a rank of an outer job describes that job.
+// In a rank of an outer job, TF_CONFIG describes the outer job.
 std::vector<Host> FromTfConfig(const Options&, const Surroundings& surroundings) {
   const auto text = surroundings.get("TF_CONFIG");
   if (!text || text->empty() || surroundings.get("DTRUN_JOB")) return {};

@@ -13,7 +13,7 @@
 
 namespace dtrun::launcher {
 
-/// What dtrun is asked to do. All but kRun start no rank.
+/// The user's request. Only kRun starts ranks.
 enum class Action {
   kRun,
   kDryRun,
@@ -26,68 +26,73 @@ enum class Action {
   kHelp,
 };
 
-/// What the user said, understood. cli/option_table.cc has one row for each field that can be said.
+/// The parsed settings of the user. cli/option_table.cc has one row for each field that the user
+/// can set.
 struct Options {
   Action action = Action::kRun;
-  std::vector<std::string> program = {};  ///< with its arguments, untouched
+  std::vector<std::string> program = {};  ///< with its arguments, unchanged
   bool verbose = false;
 
   // Ranks and hosts.
-  int ranks = 0;                 ///< 0: as many as the hosts have slots
-  std::vector<Host> hosts = {};  ///< of -H; without them, FindHosts finds some
+  int ranks = 0;                 ///< 0: one for each slot of the hosts
+  std::vector<Host> hosts = {};  ///< of -H; empty: FindHosts uses another source
   std::string hostfile = {};
-  int slots_per_host = 0;  ///< of hosts whose source says no number; 0: one
+  int slots_per_host = 0;  ///< of hosts without a number of slots; 0: one
   bool oversubscribe = false;
-  const LaunchEngine* engine = LaunchEngines().front();  ///< what starts the ranks
-  int servers = 0;  ///< ranks that hold variables, the first ones
+  const LaunchEngine* engine = LaunchEngines().front();  ///< starts the ranks
+  int servers = 0;  ///< number of ranks that hold variables; the first ranks
 
-  // What a rank gets.
+  // Resources of a rank.
   Bind bind = Bind::kAuto;
   int threads = 0;                         ///< 0: its share of the CPUs
-  std::vector<std::string> exported = {};  ///< variables that other hosts get in any case
+  std::vector<std::string> exported = {};  ///< variables that other hosts always get
   std::vector<std::string> env_allow = {};
   std::vector<std::string> env_deny = {};
   bool stdin_to_rank_0 = false;
-  base::Environment knobs = {};  ///< DTRUN_ variables for the library, where they are said here
+  base::Environment knobs = {};  ///< DTRUN_ variables for the library, set by options
 
   // Time limits; 0: none.
   int timeout_s = 0;
   int start_timeout_s = 60;
   int host_timeout_s = 30;
-  int grace_s = 10;  ///< between the notice to the ranks and their end; 0: no notice
+  int grace_s = 10;  ///< from the notice to the ranks to their end; 0: no notice
 
-  // How hosts are reached.
-  std::vector<std::string> networks = {};  ///< names of interfaces, or CIDR
-  int ssh_port = 0;                        ///< 0: as the user's ssh configuration says
+  // Connections to hosts.
+  std::vector<std::string> networks = {};  ///< names of interfaces, or networks (CIDR)
+  int ssh_port = 0;                        ///< 0: from the user's ssh configuration
   std::string ssh_identity = {};
   std::vector<std::string> mpi_args = {};  ///< words for mpirun
 
-  // What is written.
-  OutputOptions output = {};       ///< but for the ranks that are shown
-  std::string shown_ranks = {};    ///< as it was said; "": all
-  std::string flight_record = {};  ///< file for what the ranks did last; "": none
-  std::string timeline = {};       ///< file for what the ranks did all the time; "": none
-  bool progress = false;           ///< show how far the ranks are
-  std::string metrics_file = {};   ///< that says so while they run; "": none
-  std::string report_json = {};    ///< file for how the job ended; "": none
-  std::string json = {};           ///< where --dry-run writes its plan as JSON; "": nowhere
+  // Output.
+  OutputOptions output = {};       ///< without the ranks to show
+  std::string shown_ranks = {};    ///< ranks to show, as the user wrote them; "": all
+  std::string flight_record = {};  ///< file for the last operations of the ranks; "": none
+  std::string timeline = {};       ///< file for the timeline of the ranks; "": none
+  bool progress = false;           ///< show the progress of the ranks
+  std::string metrics_file = {};   ///< file for the metrics of the running ranks; "": none
+  std::string report_json = {};    ///< file for the report on the end of the job; "": none
+  std::string json = {};           ///< file for the JSON of --dry-run and doctor; "": none
 };
 
-/// What is read besides the command line.
+/// Input besides the command line.
 struct Surroundings {
   std::function<std::string(const std::string& path)> read_file;  ///< throws UsageError
   base::GetEnv get;
 };
 
-/// Text of the file `path` that the user has named as `what`, which an error begins with, as in
-/// "host file /tmp: Is a directory". Throws UsageError.
+/// The text of the user's file `path`. An error begins with `what`, the purpose of the file: "host
+/// file /tmp: Is a directory". Throws UsageError.
 std::string ReadNamedFile(
     const std::string& what, const std::string& path, const Surroundings& surroundings);
 
-/// The hosts of a job, each with its slots and its origin, from the first of these that names any:
-/// what the user said (-H or --hostfile, on the command line or in the configuration), TF_CONFIG
-/// (not one that an outer dtrun has made for its rank), the Slurm allocation, this host
-/// with -np slots. None where nobody says how many ranks there are. Throws UsageError.
+/// The hosts of a job, each with its slots and its origin, from the first source that names any:
+///
+/// - -H or --hostfile, on the command line or in the configuration file,
+/// - TF_CONFIG, unless an outer dtrun has set it for its rank,
+/// - the Slurm allocation,
+/// - this host, with --slots-per-host or -np slots.
+///
+/// Empty if no source gives the number of ranks. Throws UsageError.
 std::vector<Host> FindHosts(const Options& options, const Surroundings& surroundings);
 
 }  // namespace dtrun::launcher

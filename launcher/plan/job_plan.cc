@@ -1,3 +1,6 @@
+// PlanRanks places the ranks and sets their environment. PlanCommand finds the programs of the job.
+// SettleNetworks chooses the networks, after all hosts have reported theirs.
+
 #include "launcher/plan/job_plan.h"
 
 #include <sys/ioctl.h>
@@ -44,7 +47,7 @@ std::string RandomHex(size_t bytes) {
   return name;
 }
 
-// The others are workers.
+// The ranks after the servers are the workers. A job needs at least one worker.
 void CheckServers(int servers, const std::vector<HostSlots>& placement) {
   const int ranks = base::RankCount(placement);
   if (servers >= ranks)
@@ -53,7 +56,7 @@ void CheckServers(int servers, const std::vector<HostSlots>& placement) {
         "; expected fewer parameter servers than ranks, since the others are the workers"));
 }
 
-// What is left of a line for the ranks, beside what stands in front of it.
+// The columns of a line that remain for a rank's text after the prefix.
 int TerminalColumns(const OutputOptions& output) {
   constexpr int kTagColumns = 20, kStampColumns = 24, kFewest = 20;
   if (!isatty(STDOUT_FILENO)) return 0;
@@ -64,7 +67,7 @@ int TerminalColumns(const OutputOptions& output) {
   return std::max(kFewest, (known ? size.ws_col : 80) - taken);
 }
 
-// How the ranks of other hosts reach the first one, and it itself.
+// The address at which all ranks reach the first host.
 std::string AddressOf(const std::string& host, bool only_this_machine) {
   if (only_this_machine) return "127.0.0.1";
   const std::string own_name = OwnHostName();
@@ -72,14 +75,15 @@ std::string AddressOf(const std::string& host, bool only_this_machine) {
   return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
 }
 
-// Sets the variable for all ranks, on other hosts too.
+// Sets the variable for all ranks, also on other hosts.
 void SetForAll(const std::string& name, const std::string& value, Plan& plan) {
   Set(plan.environment, name, value);
   plan.call.exported.push_back(name);
 }
 
-// What an outer dtrun and its mpirun have set for their rank, this job, is not meant for the ranks
-// of this one; mpirun would refuse to run. Nobody can tell which of it the user had set before.
+// If this process is a rank of an outer job, removes the variables that dtrun and mpirun set for
+// that rank. With them, mpirun would refuse to run. The user's own values of these variables are
+// removed too, because they cannot be told apart.
 void ForgetOuterJob(const LaunchEngine& engine, Variables& environment) {
   const bool in_job = Has(environment, base::LaunchVariables()[0]);
   for (const std::string& name : base::LaunchVariables()) Unset(environment, name);
@@ -145,7 +149,7 @@ void PlanEnvironment(const Options& options, Plan& plan) {
       plan.call.exported.push_back(name);
 }
 
-// What the user has said of a parameter of Open MPI; on the command line it counts more.
+// The user's value of a parameter of Open MPI. The command line wins.
 std::string ParameterOf(const std::string& parameter, const Plan& plan) {
   const Words& words = plan.call.mpi_args;
   const auto named = std::find(words.begin(), words.end(), parameter);
@@ -162,7 +166,8 @@ bool IsSetFor(const std::string& parameter, const Plan& plan) {
              plan.call.mpi_args.end();
 }
 
-// ssh would say so once per host, and go on with other keys. What it expands itself is left to it.
+// Without this check, ssh would report a missing key once per host and go on with other keys. Names
+// that ssh expands are not checked.
 void CheckIdentity(const std::string& file) {
   if (file.empty() || file.front() == '~' || file.find_first_of("%$") != std::string::npos) return;
   if (access(file.c_str(), R_OK) != 0)
@@ -232,7 +237,7 @@ namespace {
 constexpr const char* kParameters[] = {
     "btl_tcp_if_include", "btl_tcp_if_exclude", "oob_tcp_if_include", "oob_tcp_if_exclude"};
 
-// Open MPI's own files, the user's first.
+// The parameter files of Open MPI, the user's first.
 Words ParameterFiles(const Plan& plan) {
   const std::filesystem::path prefix = std::filesystem::path(plan.call.file) / "../..";
   return {
@@ -241,12 +246,12 @@ Words ParameterFiles(const Plan& plan) {
       "/etc/openmpi/openmpi-mca-params.conf"};
 }
 
-// "btl_tcp_if_exclude = lo" in one of them.
+// The value of a line such as "btl_tcp_if_exclude = lo" in the first file that has one.
 std::optional<std::string> ValueInFiles(const std::string& parameter, const Plan& plan) {
   constexpr char kBlanks[] = " \t\r";
   for (const std::string& file : ParameterFiles(plan)) {
     std::ifstream stream(file);
-    std::optional<std::string> value;  // the last one counts
+    std::optional<std::string> value;  // the last line wins
     for (std::string line; std::getline(stream, line);) {
       const size_t begin = line.find_first_not_of(kBlanks);
       if (begin == std::string::npos || line.compare(begin, parameter.size(), parameter) != 0)
@@ -263,15 +268,17 @@ std::optional<std::string> ValueInFiles(const std::string& parameter, const Plan
   return std::nullopt;
 }
 
-// Open MPI refuses to be told both what to use and what to leave out, wherever it is told so.
+// The parameter for networks that the user sets; nullopt: none. Open MPI refuses a list to include
+// together with a list to exclude, from any source.
 std::optional<std::string> WhatUserSets(const Plan& plan) {
   for (const std::string parameter : kParameters)
     if (IsSetFor(parameter, plan) || ValueInFiles(parameter, plan)) return parameter;
   return std::nullopt;
 }
 
-// The ranks of one host need no TCP where there is room for their shared memory: Open MPI takes
-// 4 MiB for each. A list of what to use, not of what to leave out, is the user's choice.
+// The ranks of one host need no TCP if /dev/shm has room for their shared memory. For each rank,
+// Open MPI takes 4 MiB; dtrun requires 8 MiB. A user's list of transports to use stays; a list of
+// transports to leave out gets tcp added.
 std::string TransportsWithoutTcp(const Plan& plan) {
   constexpr uintmax_t kRoomOfRank = 8 << 20;
   std::error_code error;

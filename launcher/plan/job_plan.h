@@ -12,50 +12,51 @@
 
 namespace dtrun::launcher {
 
-/// All that is known before the job starts.
+/// The plan of a job, made before the job starts.
 struct Plan {
-  EngineCall call;        ///< but for the job's folder
+  EngineCall call;        ///< complete except for the job's folder
   Variables environment;  ///< of mpirun, and so of the ranks on this machine
-  int ranks_here = 0;     ///< on this machine
-  std::string job;        ///< its random name
-  std::string secret;     ///< 32 bytes in hex that only its ranks come to know; "": none needed
-  std::string agent;      ///< file of dtrun_agent, the same on all hosts
+  int ranks_here = 0;     ///< number of ranks on this machine
+  std::string job;        ///< random name
+  std::string secret;     ///< 32 bytes in hex, known only to the ranks; "": not needed
+  std::string agent;      ///< path of dtrun_agent, the same on all hosts
   OutputOptions output;
-  std::vector<std::string> wanted_networks = {};  ///< by the user: networks, names of interfaces
+  std::vector<std::string> wanted_networks = {};  ///< from the user: networks, names of interfaces
   bool chooses_master_address = false;            ///< the user has set no MASTER_ADDR
 };
 
-/// Places the ranks on `hosts` (job_options.h) and decides which variables they get.
-/// Throws UsageError.
+/// Places the ranks on `hosts`, the result of FindHosts, and sets their variables. Throws
+/// UsageError.
 Plan PlanRanks(const Options& options, const std::vector<Host>& hosts);
 
-/// Adds how they are started: finds the program, mpirun and the wrapper. Throws LaunchError.
+/// Adds the command: finds the program, the engine's program, the wrapper and the agent. Throws
+/// LaunchError.
 void PlanCommand(const Options& options, Plan& plan);
 
-/// How other hosts are reached: what `options` say of it, and the user's own parameters of Open MPI
-/// among `plan`'s environment and mpi_args. Throws UsageError where they do not go together.
+/// How dtrun reaches other hosts, from `options` and from the user's own Open MPI parameters in
+/// `plan`'s environment and mpi_args. Throws UsageError if they contradict each other.
 Reach PlanReach(const Options& options, const Plan& plan);
 
-/// Those of this process.
+/// The variables of this process.
 Variables OwnVariables();
 
-/// Which hosts of the placement are this machine.
+/// For each host of the placement, whether it is this machine.
 std::vector<bool> OnThisMachine(const std::vector<base::HostSlots>& placement);
 
 std::string OwnHostName();
 
-/// Checks the names of interfaces where this machine is the only host; another one is asked for its
-/// own. Throws UsageError.
+/// Checks the names of the wanted interfaces if this machine is the only host. Otherwise the hosts
+/// are asked later. Throws UsageError.
 void CheckWantedNetworks(const Plan& plan);
 
-/// Decides, now that all hosts have told of their networks, which of them Open MPI is to use, and
-/// at which address the ranks of other hosts find the first host: completes `plan.call.reach` and
-/// the environment. What the user has told Open MPI stays. Returns the reasons, for people. Throws
-/// LaunchError kUnavailable where a host has nothing of what the user wants, and UsageError.
+/// Completes `plan.call.reach` and the environment from the networks of all hosts. Chooses the
+/// networks that Open MPI uses, and the address at which other ranks reach the first host.
+/// Parameters that the user has set for Open MPI stay. Returns the reasons, for the user. Throws
+/// UsageError, or LaunchError kUnavailable if a host has no wanted network.
 std::vector<std::string> SettleNetworks(const std::vector<HostNetworks>& hosts, Plan& plan);
 
-/// The same as far as this machine alone can tell, for --dry-run: whatever else it may choose, the
-/// job asks the hosts.
+/// The same for --dry-run, as far as this machine alone can tell. A job asks the hosts and may
+/// choose other networks.
 std::vector<std::string> GuessNetworks(Plan& plan);
 
 }  // namespace dtrun::launcher

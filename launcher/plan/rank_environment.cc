@@ -15,7 +15,7 @@ namespace {
 using base::Text;
 
 constexpr int kFirstPort = 20'000;
-constexpr int kLastPort = 32'767;            // Linux takes its own from 32768 on
+constexpr int kLastPort = 32'767;            // Linux takes outgoing ports from 32768 on
 constexpr size_t kMaxVariable = 128 * 1024;  // MAX_ARG_STRLEN of the kernel
 
 }  // namespace
@@ -64,7 +64,7 @@ int ChoosePort(unsigned random, int ranks_there, const std::function<bool(int)>&
 
 bool IsFreePort(int port) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listener < 0) return true;  // nobody can tell
+  if (listener < 0) return true;  // not known
   const int on = 1;
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in address = {};

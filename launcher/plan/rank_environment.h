@@ -9,28 +9,28 @@
 
 namespace dtrun::launcher {
 
-/// Where rank 0 may open a port, by the names that PyTorch and TensorFlow know.
+/// The variables for the address and the port at which rank 0 may listen, as PyTorch names them.
 inline constexpr char kMasterAddress[] = "MASTER_ADDR";
 inline constexpr char kMasterPort[] = "MASTER_PORT";
 
 /// The variables by which programs of other frameworks find their rank: RANK, WORLD_SIZE,
-/// LOCAL_RANK, LOCAL_WORLD_SIZE and TF_CONFIG, a worker on each rank whose ports follow
-/// `master_port`. Without TF_CONFIG where a job is too large for a variable.
+/// LOCAL_RANK, LOCAL_WORLD_SIZE and TF_CONFIG. In TF_CONFIG, each rank is a worker, and the ports
+/// follow `master_port`. If TF_CONFIG is too long for a variable, it is left out.
 base::Environment RankVariables(
     const std::vector<base::HostSlots>& hosts, int rank, const std::string& master_address,
     int master_port);
 
-/// All names that RankVariables and dtrun set for a rank's program: an outer dtrun's are not meant
-/// for an inner job.
+/// The names of all variables that RankVariables and dtrun set for a rank's program. An inner job
+/// must not inherit them from an outer dtrun.
 const std::vector<std::string>& RankVariableNames();
 
-/// A first port for a job on whose first host `ranks_there` ranks run: that one and as many after
-/// it as there are ranks. `random` decides; those are passed over that `is_free` refuses. It is
-/// below the range from which systems take ports for outgoing connections, so none of these takes
-/// it.
+/// The first port for a job with `ranks_there` ranks on its first host. The job uses this port and
+/// one more for each of these ranks; at most 1000 are checked. `random` selects the ports. If
+/// `is_free` refuses one of them, the next choice is tried, up to 20 choices. All ports are below
+/// the range from which systems take ports for outgoing connections.
 int ChoosePort(unsigned random, int ranks_there, const std::function<bool(int)>& is_free);
 
-/// Whether nothing on this machine listens on the port.
+/// Whether no process on this machine listens on the port.
 bool IsFreePort(int port);
 
 }  // namespace dtrun::launcher

@@ -53,7 +53,7 @@ void FrameStream::SetPaused(bool paused) {
   Update();
 }
 
-// A pipe has an end to read from and another to write to, a socket has one for both.
+// A pipe has two descriptors, one per direction. A socket has one for both.
 void FrameStream::Update() {
   const short in = ended_ || paused_ ? 0 : POLLIN;
   const short out = ended_ || queue_.empty() ? 0 : POLLOUT;
@@ -123,7 +123,7 @@ constexpr size_t kMostFiles = 2;
   throw LaunchError(ExitCode::kInternal, Text(what, ": ", std::strerror(error)));
 }
 
-// The job's name is random, so nobody can take the place of its agents beforehand.
+// The job's name is random, so no other process can take the agent's address in advance.
 socklen_t AddressOf(const std::string& job, int host, sockaddr_un& address) {
   const std::string name = Text("dtrun.", job, ".", host);
   address = {};

@@ -12,13 +12,13 @@
 
 namespace dtrun::launcher {
 
-/// A connection over which frames come and go, without ever blocking. Owns its descriptors, which
-/// may be one and the same.
+/// A non-blocking connection that carries frames. Owns its descriptors, which may be the same one.
 class FrameStream {
  public:
-  /// `on_frame` gets every frame; `on_end` is called once, when the other side is gone or says what
-  /// is no frame (`why` says so; "": it closed). Neither is called by a function of this class. The
-  /// stream may be destroyed by on_end alone.
+  /// `on_frame` gets every frame. `on_end` is called once, when the other side is gone or sends
+  /// bytes that are no frame. `why` is the error; "" for a closed connection. Both are called while
+  /// the poller waits; Flush may also call `on_end`. The stream may be destroyed in `on_end`, not
+  /// in `on_frame`.
   FrameStream(
       Poller& poller, int in, int out, std::function<void(const Frame&)> on_frame,
       std::function<void(const std::string& why)> on_end);
@@ -26,13 +26,13 @@ class FrameStream {
   FrameStream(const FrameStream&) = delete;
   FrameStream& operator=(const FrameStream&) = delete;
 
-  /// Queues the frame. Dropped once the other side is gone.
+  /// Queues the frame. Drops it if the other side is gone.
   void Send(const Frame& frame);
-  /// Bytes that the other side has not taken yet.
+  /// The number of queued bytes that the other side has not taken.
   size_t queued() const { return queue_.size(); }
-  /// Reads no more until told otherwise: the other side has to wait.
+  /// While paused, the stream reads nothing, so the other side has to wait.
   void SetPaused(bool paused);
-  /// Waits, for a second at most, until everything is on its way.
+  /// Writes the queue. Gives up if the other side takes no bytes for a second.
   void Flush();
 
  private:
@@ -50,25 +50,26 @@ class FrameStream {
   bool paused_ = false, ended_ = false;
 };
 
-// How the wrapper of a rank finds the agent of its host, and how each knows that the other is the
-// same user's: an abstract socket, which belongs to no file system and goes with its process.
+// The wrapper of a rank connects to the agent of its host through an abstract Unix socket. Such a
+// socket has no file and vanishes with its process. Both sides check that the other process belongs
+// to the same user.
 
-/// A socket at which the agent of host number `host` of job `job` listens. Throws LaunchError
+/// A listening socket for the agent of host number `host` of job `job`. Throws LaunchError
 /// kInternal.
 int ListenForRanks(const std::string& job, int host);
 
-/// A connection to that agent. Throws LaunchError kInternal when there is none, or it is not this
-/// user's.
+/// A connection to that agent. Throws LaunchError kInternal if there is no agent, or if it belongs
+/// to another user.
 int ConnectToAgent(const std::string& job, int host);
 
-/// The process at the other end of a connection, if it is this user's; -1 if not.
+/// The process at the other end of a connection; -1: it belongs to another user.
 pid_t TrustedPeer(int connection);
 
-/// Sends `bytes` with these descriptors, two at most. Throws LaunchError kInternal.
+/// Sends `bytes` with at most two descriptors. Throws LaunchError kInternal.
 void SendWithFiles(int connection, const std::string& bytes, const std::vector<int>& files);
 
-/// Receives at most `most` bytes, appends the descriptors that come with them. 0: the other side is
-/// gone; negative: nothing there yet.
+/// Receives at most `most` bytes and appends the descriptors that come with them. 0: the other side
+/// is gone; negative: no data yet.
 ssize_t ReceiveWithFiles(int connection, char* bytes, size_t most, std::vector<int>& files);
 
 }  // namespace dtrun::launcher

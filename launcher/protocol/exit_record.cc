@@ -1,3 +1,8 @@
+// The culprit is the rank that failed first by its host's clock. Ranks that the engine ended do not
+// count. A crash or kill shortly after the first failure is the cause of that failure, because
+// survivors may end before a killed process does. If no record explains the failure, the engine's
+// exit code and events do.
+
 #include "launcher/protocol/exit_record.h"
 
 #include <signal.h>
@@ -21,8 +26,8 @@ namespace {
 
 using base::Text;
 
-// A rank that the engine has ended is the culprit only if the engine says the same. (A wrapper that
-// mpirun kills by SIGKILL leaves no record.)
+// A rank that the engine has ended is the culprit only if the engine reports the same signal. A
+// wrapper that mpirun kills by SIGKILL leaves no record.
 bool IsVictim(const ExitRecord& record, int engine_code) {
   return EndedForAnother(record) && engine_code != 128 + SIGTERM;
 }
@@ -40,7 +45,7 @@ std::string RankAndHost(int rank, const std::vector<base::HostSlots>& hosts) {
       "rank ", rank, " on ", hosts[static_cast<size_t>(base::HostOfRank(hosts, rank))].name);
 }
 
-// A trainer that does not know of the error, or leaves as if nothing was, has no say in the code.
+// A program that still runs, exits with code 0 or aborts does not choose the job's exit code.
 Verdict BlameStalled(const ExitRecord& record, const std::string& who) {
   const bool unaware = record.end == RankEnd::kRunning || record.value == 0 ||
                        (record.end == RankEnd::kSignaled && record.value == SIGABRT);
@@ -106,7 +111,7 @@ bool IsGone(const ExitRecord& record) {
   return record.end == RankEnd::kRunning && record.time_ns > 0;
 }
 
-// The engine ends them by SIGTERM, and not one of them alone.
+// The engine sends SIGTERM to all processes of a rank, not to the program alone.
 bool EndedForAnother(const ExitRecord& record) {
   return record.end == RankEnd::kSignaled && record.value == SIGTERM && !record.alone;
 }
@@ -127,8 +132,8 @@ std::string ShutdownNote(const std::string& folder, int rank) {
 
 namespace {
 
-// No end of another rank brings this about, unlike an exit code, or the SIGABRT of an error that
-// nobody has caught.
+// Signals that the end of another rank does not cause. An exit code, or SIGABRT after an uncaught
+// exception, may be caused by another rank.
 bool IsCause(const ExitRecord& record) {
   if (record.end != RankEnd::kSignaled) return false;
   const int signal = record.value;
@@ -136,11 +141,11 @@ bool IsCause(const ExitRecord& record) {
          signal == SIGFPE || (signal == SIGTERM && record.alone);
 }
 
-// A process that was killed is waited for only when its memory is gone: by then others may have
-// seen its connections close, and ended.
+// A killed process counts as ended only when its memory is freed. By then, other ranks may have
+// seen closed connections and ended.
 constexpr int64_t kKilledLate = 2'000'000'000, kCrashedLate = 100'000'000;
 
-// A survivor may end before the one that it has lost is known to have ended.
+// The rank that caused the end of `first`: a survivor may end before the rank that it has lost.
 ExitRecord CauseOf(const ExitRecord& first, const std::vector<ExitRecord>& records) {
   if (IsCause(first)) return first;
   const auto cause = Earliest(records, [&](const ExitRecord& record) {
@@ -151,8 +156,8 @@ ExitRecord CauseOf(const ExitRecord& first, const std::vector<ExitRecord>& recor
   return cause.value_or(first);
 }
 
-// The wrapper that was killed before any rank failed, if it was killed alone: an engine that is
-// told to end kills all wrappers of a host together.
+// The wrapper that was killed before any rank failed. It counts only if it was killed alone: an
+// engine that is told to end kills all wrappers of a host together.
 std::optional<ExitRecord> KilledWrapper(
     const std::vector<ExitRecord>& records, const ExitRecord& first, int engine_code,
     const std::vector<base::HostSlots>& hosts) {
@@ -193,7 +198,7 @@ Verdict JudgeFailure(
     return Blame(wrapper ? *wrapper : CauseOf(*culprit, records), hosts);
   }
   if (records.empty()) return engine.none_started;
-  // One that gave up and was ended before it could say more.
+  // A rank that gave up waiting and was ended before it could exit.
   const auto stalled =
       Earliest(records, [](const ExitRecord& record) { return !record.gave_up.empty(); });
   if (stalled) {
@@ -208,12 +213,13 @@ Verdict JudgeFailure(
         static_cast<int>(ExitCode::kLeftEarly),
         Text(RankAndHost(left->rank, hosts), " exited with code ", left->value, engine.left),
         left->rank};
-  // A wrapper that was killed could not say how its program ended.
+  // A killed wrapper could not report how its program ended.
   const auto is_silent = [](const ExitRecord& record) { return record.end == RankEnd::kRunning; };
   auto silent = Earliest(
       records, [&](const ExitRecord& record) { return is_silent(record) && record.orphaned; });
   if (!silent) silent = Earliest(records, is_silent);
-  // Wrappers that the engine kills for the first one's sake end in the same moment.
+  // Wrappers that the engine kills because of the first one end at the same moment, so the engine's
+  // own order decides.
   if (const auto first = Earliest(records, [&](const ExitRecord& record) {
         return is_silent(record) && record.rank == engine.first_lost;
       }))
@@ -248,7 +254,7 @@ using base::Text;
 using nlohmann::json;
 
 constexpr char kCgroups[] = "/sys/fs/cgroup";
-// Version 1 says "no limit" by a number near the largest one.
+// Version 1 writes "no limit" as a number near the largest one.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::string Read(const std::string& path) { return ReadFileOfSystem(path).value_or(""); }
@@ -292,7 +298,8 @@ EndFacts EndFactsOf(const json& object) {
       .memory_cgroup = ValueOf<std::string>(object, "memory_cgroup", ""),
       .memory_limit = ValueOf<int64_t>(object, "memory_limit", 0),
       .address_limit = ValueOf<int64_t>(object, "address_limit", 0)};
-  // Not copied, which would call itself for each level of it, of which there may be any number.
+  // Reads the values in place: copying JSON recurses once per nesting level, and the nesting has no
+  // limit.
   const auto space = object.find("space");
   if (space == object.end() || !space->is_array()) return facts;
   for (const json& place : *space) {

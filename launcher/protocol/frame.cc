@@ -22,7 +22,7 @@ uint32_t Read32(const char* bytes) {
   return value;
 }
 
-// Without a default, so that no type is forgotten.
+// No default case, so the compiler reports a forgotten type.
 bool IsType(uint8_t type) {
   switch (static_cast<FrameType>(type)) {
     case FrameType::kJob:
@@ -60,8 +60,8 @@ bool IsType(uint8_t type) {
   return false;
 }
 
-// The first line, if these bytes are the text of somebody else: no length of a message is as large
-// as four letters are. "": they are none.
+// The first line if the bytes are text, for example from a login shell; otherwise "". Four letters
+// are never the length of a frame, because they exceed kMostBody.
 std::string LineOf(std::string_view bytes) {
   const auto is_text = [](char c) { return c == '\n' || c == '\r' || c == '\t' || c >= ' '; };
   constexpr size_t kLength = 4;
@@ -105,7 +105,7 @@ std::optional<Frame> FrameReader::Next() {
       static_cast<FrameType>(type), static_cast<int32_t>(Read32(header + 5)),
       bytes_.substr(start_ + kHeader, length)};
   start_ += kHeader + length;
-  // What has been read goes once it is most of it.
+  // Erases the frames already read once they fill more than half of the buffer.
   if (start_ > bytes_.size() / 2) {
     bytes_.erase(0, start_);
     start_ = 0;

@@ -7,74 +7,72 @@
 
 namespace dtrun::launcher {
 
-/// What dtrun, its host agents and the wrappers of ranks say to each other. The bodies of
-/// kOutput, kInput, kFlight and kTrace are bytes, all others JSON.
+/// The messages between dtrun, its host agents and the wrappers of ranks. The bodies of kOutput,
+/// kInput, kFlight and kTrace are bytes; all others are JSON.
 enum class FrameType : uint8_t {
   // dtrun to an agent
-  kJob = 1,          ///< {"version", "job", "host", "folder", "ranks", "program", "cwd", ...}
-  kPing = 2,         ///< {"sent_ns"}: dtrun is there, and when it said so by its clock
-  kEnd = 3,          ///< {"flights", "traces"}: end what still runs, say what is left to say of
-                     ///< these, and kDone
-  kNotice = 4,       ///< the job is going to be ended: tell the programs; also to a wrapper
-  kStop = 5,         ///< stop the ranks, and kStopped
-  kContinue = 6,     ///< let them go on
-  kInput = 7,        ///< what rank 0 reads from its stdin; no bytes: it ends
-  kAskProgress = 8,  ///< kProgress is wanted, once
-  kPeers = 9,        ///< the addresses of all hosts; "" for its own
-  kRankEnded = 10,   ///< to host 0: the rank, of any host, has ended (EndedNote)
+  kJob = 1,       ///< {"version", "job", "host", "folder", "ranks", "program", "cwd", ...}
+  kPing = 2,      ///< {"sent_ns"}: dtrun is alive; the time of its clock
+  kEnd = 3,       ///< {"flights", "traces"}: end all processes, send the last reports, then kDone
+  kNotice = 4,    ///< the job is going to end: tell the programs; also to a wrapper
+  kStop = 5,      ///< stop the ranks, then answer kStopped
+  kContinue = 6,  ///< continue the ranks
+  kInput = 7,     ///< bytes for the stdin of rank 0; empty: its end
+  kAskProgress = 8,  ///< send kProgress once
+  kPeers = 9,        ///< the address of each host; "" for its own or if not known
+  kRankEnded = 10,   ///< to host 0: a rank on any host has ended (EndedNote)
   kTerminate = 11,   ///< SIGTERM to the ranks; also to a wrapper, which then outlives its program
   // an agent to dtrun
-  kReady = 16,    ///< {"pid", perhaps "networks"}: ranks may start
-  kRefused = 17,  ///< {"code", "text"}: why none may
+  kReady = 16,    ///< {"pid", optional "networks"}: ranks may start
+  kRefused = 17,  ///< {"code", "text"}: why no rank may start
   kStarted = 18,  ///< {"pid"} of a rank's program
-  kOutput = 19,   ///< a byte for the stream (1 or 2), then what the rank wrote; none: it ends
-  kEnded =
-      20,  ///< {"end", "value", "age_ns", "at_ns", "in_order", "orphaned", "alone", "facts"}: how a
-           ///< rank ended, how long ago, when by the host's clock; facts if badly
-  kFlight = 21,    ///< a rank's flight record
-  kPong = 22,      ///< the answer to kPing: {"sent_ns", "now_ns"}, the latter by the host's clock
+  kOutput = 19,   ///< the stream (1 or 2), then the rank's bytes; none: its end
+  /// {"end", "value", "age_ns", "at_ns", "in_order", "orphaned", "alone", "facts"}: how a rank
+  /// ended, how long ago, and when by the host's clock; facts only after a failure
+  kEnded = 20,
+  kFlight = 21,    ///< the flight record of a rank
+  kPong = 22,      ///< the answer to kPing: {"sent_ns", "now_ns"}; now_ns is by the host's clock
   kDone = 23,      ///< the last frame
   kNoticed = 24,   ///< {"takes"}: whether the rank's program takes notices
-  kStopped = 25,   ///< no rank of this host runs
-  kTaken = 26,     ///< {"bytes", "open"}: of kInput; whether anybody may read more
-  kProgress = 27,  ///< of each rank that has a record {"rank", "step", "examples", "waited_ns",
-                   ///< "reduced"}; the last one before kDone
-  kTrace = 29,     ///< the next part of what a rank has written for the timeline
-  kState = 30,     ///< {"init", "joined", "stopped", "timeout_s", "warning_s"} of a running rank
-                   ///< (RankState), when it has changed
-  kRoutes = 28,    ///< the answer to kPeers: by host, the own address that leads to it
-  // a wrapper to its agent, and the answer
-  kHello = 32,    ///< with two file descriptors: what the program writes to stdout and stderr; the
-                  ///< body is the folder of Open MPI's daemon (engines/mpirun.h)
-  kWelcome = 33,  ///< {"folder"}: of the job on this host; perhaps with a descriptor, its stdin
-  kProgram = 34,  ///< {"pid"}: the program runs
-  kExit = 35,     ///< {"end", "value", "at_ns", "address_limit", "alone"}: it does no more, since
-                  ///< when
-  kTakes = 36,    ///< {"takes"}: the answer to kNotice, again once it has become true
+  kStopped = 25,   ///< all ranks of this host are stopped
+  kTaken = 26,     ///< {"bytes", "open"}: bytes of kInput taken; whether stdin takes more
+  kProgress = 27,  ///< for each rank that has a flight record: {"rank", "step", "examples",
+                   ///< "waited_ns", "reduced"}; sent a last time before kDone
+  kTrace = 29,     ///< the next part of a rank's trace for the timeline
+  kState = 30,     ///< {"init", "joined", "stopped", "timeout_s", "warning_s"}: a running rank's
+                   ///< RankState, after each change
+  kRoutes = 28,    ///< the answer to kPeers: for each host, the own address that leads to it
+  // a wrapper to its agent, and the agent's answer
+  kHello = 32,  ///< two descriptors with the program's stdout and stderr; the body is the folder of
+                ///< Open MPI's daemon (engines/mpirun.h)
+  kWelcome = 33,  ///< {"folder"}: of the job on this host; optional descriptor: stdin
+  kProgram = 34,  ///< {"pid"}: the program has started
+  kExit = 35,     ///< {"end", "value", "at_ns", "address_limit", "alone"}: how and when it ended
+  kTakes = 36,    ///< {"takes"}: answer to kNotice; sent again when it becomes true
 };
 
 struct Frame {
   FrameType type = FrameType::kPing;
-  int32_t rank = -1;  ///< that it is about; -1: none
+  int32_t rank = -1;  ///< the rank that the frame is about; -1: none
   std::string body = {};
 
   bool operator==(const Frame&) const = default;
 };
 
-/// No body is longer.
+/// The longest body, in bytes.
 inline constexpr size_t kMostBody = 1 << 20;
 
-/// 4 bytes of length, 1 of type, 4 of rank (little endian), the body.
+/// The frame as bytes: 4 of length, 1 of type, 4 of rank (little endian), then the body.
 std::string Encode(const Frame& frame);
 
-/// Frames out of bytes that come in pieces.
+/// Splits a stream of bytes into frames.
 class FrameReader {
  public:
   void Feed(const char* data, size_t bytes) { bytes_.append(data, bytes); }
-  /// The next whole frame. Throws LaunchError kInternal for bytes that are none; it is of no use
-  /// after that.
+  /// The next complete frame; nullopt: not yet complete. Throws LaunchError kInternal for bytes
+  /// that are no frame. The reader is unusable after that.
   std::optional<Frame> Next();
-  /// Bytes of a frame have come, but not all.
+  /// Whether only a part of a frame has come.
   bool in_frame() const { return start_ < bytes_.size(); }
 
  private:

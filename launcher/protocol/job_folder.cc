@@ -1,3 +1,9 @@
+// The keeper reads a pipe with dtrun as the only writer. Each value it reads is the process that
+// uses the folder now. When dtrun ends for any reason, the pipe ends. The keeper then waits for the
+// user process (which it kills after kGraceMs) and removes the folder. dtrun and the keeper share a
+// lock on a file in the folder. If both are killed, the user's next job finds the lock free and
+// removes the folder.
+
 #include "launcher/protocol/job_folder.h"
 
 #include <fcntl.h>
@@ -21,13 +27,6 @@
 #include "launcher/support/host_system.h"
 #include "launcher/support/launch_error.h"
 
-// The keeper reads a pipe whose only writer is dtrun. Each word it reads is the process that uses
-// the folder now. When dtrun ends, by whatever means, the pipe does too; then the keeper waits for
-// that process and removes the folder.
-//
-// Both hold a lock on a file of the folder. Should somebody kill both, the next job of the user
-// finds the lock free and removes the folder.
-
 namespace dtrun::launcher {
 namespace {
 
@@ -39,7 +38,7 @@ constexpr int kGraceMs = 10'000;
   throw LaunchError(code, what + ErrorWithLimit(errno));
 }
 
-// `user` is no child of the keeper, so it is waited for through a pidfd.
+// `user` is not a child of the keeper, so the keeper waits through a pidfd.
 void WaitUntilGone(pid_t user) {
   const int process = static_cast<int>(syscall(SYS_pidfd_open, user, 0));
   if (process < 0) return;
@@ -58,8 +57,8 @@ void RemoveFolders(const std::string& folder) {
 
 std::string LockFile(const std::string& folder) { return folder + "/lock"; }
 
-// Locked before it has its name, so that nobody finds it free. -1 where that cannot be: then nobody
-// cleans up after a killed keeper.
+// Locks the file before it gets its name, so other jobs never find it unlocked. -1: the lock
+// failed. The folder then stays if the keeper is killed.
 int Lock(const std::string& folder) {
   const std::string made = LockFile(folder) + ".new";
   const int file = open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -83,8 +82,8 @@ bool IsStale(const std::string& folder) {
 
 constexpr uint64_t kRoomBytes = 256 * 1024, kRoomFiles = 32;
 
-// Open MPI crashes without room for its files. Empty: there is enough. Some file systems count no
-// files.
+// How far `base` is short of room; "": it has enough. Open MPI crashes without room for its files.
+// Some file systems report no number of files.
 std::string WhatLacks(const std::string& base) {
   struct statvfs system = {};
   if (statvfs(base.c_str(), &system) != 0 || system.f_blocks == 0) return "";
@@ -115,8 +114,8 @@ void RemoveStaleFolders(const std::string& base) {
   }
 }
 
-// Reads the processes that the owner names, to the end of the owner. An agent on another host is
-// continued when something has stopped it: nobody else there would.
+// Reads the user processes from the pipe until the owner ends, and returns the last one. An owner
+// on another host is continued if it is stopped: no other process there would do so.
 pid_t LastUser(int pipe, bool continues_owner) {
   StoppedHelper owner;
   pid_t user = 0;
@@ -133,15 +132,15 @@ pid_t LastUser(int pipe, bool continues_owner) {
 
 [[noreturn]] void Keep(const std::string& folder, int pipe, bool continues_owner) {
   prctl(PR_SET_NAME, "dtrun-keeper");
-  setsid();  // the terminal's Ctrl-C is not for the keeper
-  // Nor what a service manager or a scheduler sends to every process of a job.
+  setsid();  // the keeper gets no Ctrl-C from the terminal
+  // Service managers and schedulers send these signals to every process of a job.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
     ::signal(signal, SIG_IGN);
   const int null = open("/dev/null", O_RDWR);
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, stream);
   close(null);
   if (const pid_t user = LastUser(pipe, continues_owner); user > 0) WaitUntilGone(user);
-  close(pipe);  // each level of folders takes an open file, and few may be allowed
+  close(pipe);  // frees a descriptor: removal opens one per folder level
   RemoveFolders(folder);
   _exit(0);
 }
@@ -162,7 +161,7 @@ std::string JobFolder::PathOf(const std::string& base, const std::string& name) 
 JobFolder::JobFolder(const std::string& base, const std::string& name) : path_(PathOf(base, name)) {
   RemoveStaleFolders(base);
   CheckRoom(base);
-  // Where two hosts of a job are one machine, the agent of the other one has made that folder.
+  // If two hosts of the job are one machine, the other agent has already made that folder.
   if (name.empty() || mkdir(path_.c_str(), 0700) != 0) MakeByChance(base);
   lock_ = Lock(path_);
   mkdir(MemoryFolder(path_).c_str(), 0700);
@@ -171,8 +170,7 @@ JobFolder::JobFolder(const std::string& base, const std::string& name) : path_(P
   keeper_ = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
   if (keeper_ < 0) {
     const int error = errno;
-    // They are empty, and to look into a folder would take an open file, of which there may be
-    // none.
+    // rmdir needs no descriptor. Listing the folders would need one, and none may be left.
     unlink(LockFile(path_).c_str());
     for (const std::string& empty : {FlightFolder(path_), MemoryFolder(path_), path_})
       rmdir(empty.c_str());
@@ -187,7 +185,7 @@ JobFolder::JobFolder(const std::string& base, const std::string& name) : path_(P
   pipe_ = ends[1];
 }
 
-// A keeper that was killed, or is stopped, leaves the folders to this process.
+// If the keeper was killed or is stopped, this process removes the folders.
 JobFolder::~JobFolder() {
   close(pipe_);
   AwaitChild(keeper_, std::chrono::seconds(5));
@@ -213,7 +211,7 @@ std::string MemoryFolder(const std::string& path) {
 
 std::string SecretFile(const std::string& path) { return path + "/secret"; }
 
-// Agents of several hosts that are one machine share the folder, and write the same.
+// If several hosts are one machine, their agents share the folder and write the same secret.
 void WriteSecret(const std::string& path, const std::string& secret) {
   const std::string written = Text(SecretFile(path), '.', getpid());
   const int file =

@@ -1,10 +1,10 @@
-// dtrun_rank +PROGRAM +ARGUMENT...: what mpirun or dtrun_local starts for each rank. It gives the
-// rank its CPUs and its number of threads, runs the program as its child in the same process group,
-// tells the agent of its host how it ended, and then ends the same way itself, so that mpirun sees
-// the truth. What the program writes goes to the agent, not to mpirun, which would mix it with that
-// of other ranks.
+// dtrun_rank +PROGRAM +ARGUMENT...: the wrapper that mpirun or dtrun_local starts for each rank. It
+// binds the rank to its CPUs, sets its number of threads, and runs the program as its child in the
+// same process group. It reports the end of the program to the agent of its host. Then it ends in
+// the same way, so that mpirun sees the same end. The program's output goes to the agent: mpirun
+// would mix it with the output of other ranks.
 //
-// If mpirun dies, this dies; if this dies, the program does.
+// If mpirun dies, the wrapper dies. If the wrapper dies, the program dies.
 
 #include <fcntl.h>
 #include <pty.h>
@@ -40,15 +40,15 @@
 
 namespace dtrun::launcher {
 
-/// The two ends of what a program writes to.
+/// The read end and the write end of a program's output stream.
 struct OutputPipe {
   int read = -1;
   int write = -1;
 };
 
-/// A terminal of `columns` columns (where the system has one to give; else a pipe), so that
-/// programs write line by line as they do for a person. It changes no byte. Throws LaunchError
-/// kInternal.
+/// A raw terminal of `columns` columns, so that programs write line by line, as for a user. It does
+/// not change the output. If the system has no terminal left, the result is a pipe. Throws
+/// LaunchError kInternal.
 OutputPipe MakeTerminal(int columns);
 
 /// Throws LaunchError kInternal.
@@ -76,12 +76,12 @@ void Pin(const std::vector<int>& cpus) {
   cpu_set_t* set = CPU_ALLOC(count);
   CPU_ZERO_S(CPU_ALLOC_SIZE(count), set);
   for (int cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu), CPU_ALLOC_SIZE(count), set);
-  sched_setaffinity(0, CPU_ALLOC_SIZE(count), set);  // slower, not wrong, where it is refused
+  sched_setaffinity(0, CPU_ALLOC_SIZE(count), set);  // if refused: slower, not wrong
   CPU_FREE(set);
 }
 
-// --threads decides, else a user who sets OMP_NUM_THREADS, of which the first number counts: "4,2"
-// is for nested teams.
+// The number of threads: from --threads, otherwise from the user's OMP_NUM_THREADS, otherwise the
+// planned one. Only the first number of OMP_NUM_THREADS counts: "4,2" is for nested teams.
 int DecideThreads(int said, int planned) {
   if (said > 0) return said;
   const std::string wish = ProcessEnv("OMP_NUM_THREADS").value_or("");
@@ -89,14 +89,14 @@ int DecideThreads(int said, int planned) {
   return threads && *threads > 0 && *threads < 1'000'000 ? static_cast<int>(*threads) : planned;
 }
 
-// Open MPI hands the rank both the folder of mpirun and the general one that it implies, and then
-// MPI_Init refuses to see both. That mpirun prints no trace when it crashes is mpirun's alone.
+// Open MPI gives the rank mpirun's folder and also the general one that follows from it. MPI_Init
+// refuses both together. The setting that disables stack traces is only for mpirun.
 void ForgetParametersOfMpirun() {
   unsetenv("OMPI_MCA_orte_local_tmpdir_base");
   if (ProcessEnv("OMPI_MCA_opal_signal") == "") unsetenv("OMPI_MCA_opal_signal");
 }
 
-// Of this user, with room for the files of as many ranks as Open MPI makes them.
+// Whether `folder` belongs to this user and has room for the shared-memory files of `ranks` ranks.
 bool HasRoom(const std::string& folder, int ranks) {
   constexpr uint64_t kBytesOfRank = 5 << 20;
   struct stat status;
@@ -106,9 +106,9 @@ bool HasRoom(const std::string& folder, int ranks) {
          system.f_bavail * system.f_frsize >= kBytesOfRank * static_cast<uint64_t>(ranks);
 }
 
-// Where dtrun cleans up, even after a killed mpirun: in memory, else on disk, where ranks that have
-// no other network than the loopback reach each other as well. The parameter has a name in Open MPI
-// 4 and another in 5.
+// Puts Open MPI's shared memory where dtrun cleans up even after mpirun is killed: in memory,
+// otherwise on disk. Even on disk, ranks without a network besides the loopback can reach each
+// other. Open MPI 4 and 5 have different names for the parameter.
 void KeepSharedMemoryIn(const std::string& memory, const std::string& disk, int ranks) {
   const std::string& folder = HasRoom(memory, ranks) ? memory : disk;
   if (!HasRoom(folder, ranks)) return;
@@ -116,8 +116,8 @@ void KeepSharedMemoryIn(const std::string& memory, const std::string& disk, int 
   setenv("OMPI_MCA_btl_sm_backing_directory", folder.c_str(), 0);
 }
 
-// Programs of other frameworks find themselves by these. What is left of an outer job, or of a
-// shell in which somebody has tried out another launcher, would make every rank the same one.
+// Programs of other frameworks find their rank in these variables. Values from an outer job or from
+// another launcher would give every rank the same number.
 void SetRankVariables(const base::LaunchEnv& launch, int rank) {
   const int port =
       static_cast<int>(base::ParseInteger(ProcessEnv(kMasterPort).value_or("")).value_or(0));
@@ -144,7 +144,7 @@ void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   const int threads = DecideThreads(launch.threads, plan.threads);
   if (launch.threads > 0 || !ProcessEnv("OMP_NUM_THREADS"))
     SetEnv("OMP_NUM_THREADS", Text(threads));
-  // Ranks that wait in turns for one CPU would otherwise burn each other's time.
+  // Ranks that share a CPU would otherwise waste each other's time by busy waiting.
   if (plan.oversubscribed && !ProcessEnv("OMPI_MCA_mpi_yield_when_idle"))
     SetEnv("OMPI_MCA_mpi_yield_when_idle", "1");
   if (launch.verbose) ReportCpus(launch, rank, plan, threads);
@@ -153,13 +153,14 @@ void PrepareRank(base::LaunchEnv launch, const std::string& folder, int rank) {
   launch.shutdown_note = ShutdownNote(folder, rank);
   launch.flight_folder = FlightFolder(folder);
   if (launch.servers > 0) {
-    launch.rank = rank;  // nobody asks MPI in such a job
+    launch.rank = rank;  // such a job does not ask MPI
     if (launch.hosts.size() > 1) launch.secret_file = SecretFile(folder);
   }
   for (const auto& [name, value] : base::WriteLaunchEnv(launch)) SetEnv(name, value);
 }
 
-// Has been a rank among others, and has not said goodbye. mpirun notices that of MPI's ranks.
+// Whether the rank joined a job of several ranks and ended without Shutdown. For ranks of MPI,
+// mpirun notices this.
 bool LeftEarly(const base::LaunchEnv& launch, const std::string& folder, int rank) {
   return base::RankCount(launch.hosts) > 1 &&
          access(base::FlightFile(FlightFolder(folder), rank).c_str(), F_OK) == 0 &&
@@ -172,9 +173,9 @@ int Main(const std::vector<std::string>& arguments) {
     std::fputs("dtrun: dtrun_rank is started by dtrun, not by hand\n", stderr);
     return static_cast<int>(ExitCode::kUsage);
   }
-  signal(NoticeSignal(), SIG_IGN);  // as the program will find it
+  signal(NoticeSignal(), SIG_IGN);  // the program inherits this
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() == 1) return static_cast<int>(ExitCode::kInternal);  // mpirun is gone already
+  if (getppid() == 1) return static_cast<int>(ExitCode::kInternal);  // mpirun is gone
   const bool by_mpi = launch->rank < 0;
   const int rank = by_mpi ? EngineSays("OMPI_COMM_WORLD_RANK", 0) : launch->rank;
   const OutputPipe out = MakeTerminal(launch->terminal_columns), err = MakePipe();

@@ -36,7 +36,7 @@ RankLink::~RankLink() {
   close(connection_);
 }
 
-// The first frame that an agent says; with it comes the program's stdin, if it has one.
+// The agent's first frame. The descriptor of the program's stdin may come with it.
 Frame RankLink::Welcome() {
   std::vector<int> files;
   for (;;) {

@@ -13,34 +13,34 @@
 
 namespace dtrun::launcher {
 
-/// What a wrapper has of the agent of its host.
+/// A wrapper's connection to the agent of its host.
 class RankLink {
  public:
-  /// Hands the agent the ends from which the program's stdout and stderr can be read. Throws
-  /// LaunchError kInternal when there is no agent, or it did not expect this rank.
+  /// Hands the agent the read ends of the program's stdout and stderr. Throws LaunchError kInternal
+  /// if there is no agent, or if the agent does not expect this rank.
   RankLink(const std::string& job, int host, int rank, int out, int err);
   ~RankLink();
   RankLink(const RankLink&) = delete;
   RankLink& operator=(const RankLink&) = delete;
 
-  /// Of the job, on this host.
+  /// The job's folder on this host.
   const std::string& folder() const { return folder_; }
-  /// What the program reads from its stdin; -1: nothing. Closed by CloseInput.
+  /// The descriptor for the program's stdin; -1: no input. CloseInput closes it.
   int input() const { return input_; }
   void CloseInput();
 
-  /// Readable when the agent has said something.
+  /// The connection's descriptor, readable when frames of the agent have come.
   int file() const { return connection_; }
-  /// What it has said; nothing: it is gone.
+  /// The frames that have come; nullopt: the agent is gone.
   std::optional<std::vector<Frame>> Hear();
 
-  /// An agent that is gone meanwhile does not matter: it takes this process with it.
+  /// The Say functions ignore errors: an agent that ends kills this process too.
   void SayStarted(pid_t program);
-  /// `at_ns`: when that was, by MonotonicNs. `alone`: the signal that ended the program was not
-  /// sent to the rank's process group.
+  /// `at_ns` is the time of the end, from MonotonicNs. `alone`: the signal that ended the program
+  /// was not sent to the rank's process group.
   void SayEnded(
       RankEnd end, int value, int64_t at_ns, int64_t address_limit = 0, bool alone = false);
-  /// Whether the program takes notices.
+  /// Reports whether the program takes notices.
   void SayTakes(bool takes);
 
  private:

@@ -1,3 +1,8 @@
+// The wrapper blocks all signals, starts the program with vfork and waits for its end on a pidfd.
+// Meanwhile it delivers the agent's notices and SIGTERM to the program. It reports the end to the
+// agent, then ends with the same exit code or by the same signal; wrapped_program.h lists the
+// exceptions.
+
 #include "launcher/rank/wrapped_program.h"
 
 #include <elf.h>
@@ -30,24 +35,24 @@
 
 namespace dtrun::launcher {
 
-/// The dynamic loader that a program asks for, from the start of its file; "" for a script, a
-/// static program, or one whose header names it beyond that start.
+/// The dynamic loader of a program, from the first bytes of its file. "": a script, a static
+/// program, or a program that names the loader beyond these bytes.
 std::string LoaderOf(const std::string& start);
 
-/// Whether `file` asks for a dynamic loader that, in this process's environment, does not find a
-/// shared library of it. The program is not run: the loader is, as by ldd.
+/// Whether the dynamic loader of `file` does not find one of its shared libraries, in the
+/// environment of this process. Runs the loader with --list, as ldd does, but not the program.
 bool LacksSharedLibrary(const std::string& file);
 
 namespace {
 
-// The child shares memory with its parent until exec, so errno comes back by itself.
+// The child shares its parent's memory until exec, so the parent sees the child's errno.
 struct Spawned {
   pid_t pid;
   int exec_errno;
 };
 
 struct Files {
-  int in, out, err;  // in: -1: as mpirun has set it, empty
+  int in, out, err;  // in is -1: mpirun's empty stdin
 };
 
 [[gnu::noinline]] Spawned Spawn(char* const* argv, const sigset_t& mask, const Files& files) {
@@ -69,10 +74,10 @@ struct Files {
 }
 
 [[noreturn]] void DieOf(int signal) {
-  const rlimit no_core = {0, 0};  // the program has written its own
+  const rlimit no_core = {0, 0};  // the program has dumped its own core
   setrlimit(RLIMIT_CORE, &no_core);
   ::signal(signal, SIG_DFL);
-  raise(signal);  // stays pending, as all signals are blocked here
+  raise(signal);  // stays pending: all signals are blocked here
   sigset_t others;
   sigfillset(&others);
   sigdelset(&others, signal);
@@ -80,7 +85,8 @@ struct Files {
   _exit(128 + signal);
 }
 
-// A program that is still starting may ask for notices later, so one that nobody took is kept.
+// An early notice. A starting program may install its handler later, so a notice without a taker is
+// repeated.
 class Notice {
  public:
   explicit Notice(RankLink& link) : link_(link) {}
@@ -105,25 +111,26 @@ class Notice {
   bool waiting_ = false;
 };
 
-// Returns whether the program was told to terminate.
+// Obeys the agent's frames until the program ends. Returns whether the program was told to
+// terminate.
 bool ObeyWhileItRuns(pid_t program, RankLink& link) {
   constexpr int kLookAgainMs = 200;
   bool terminated = false;
   const int ended = static_cast<int>(syscall(SYS_pidfd_open, program, 0));
   if (ended < 0) return terminated;
   Notice notice(link);
-  // What came with the agent's welcome was read with it.
+  // Frames that came with the agent's welcome are already read, so the loop starts with Hear.
   for (pollfd files[] = {{ended, POLLIN, 0}, {link.file(), POLLIN, POLLIN}}; files[0].revents == 0;
        poll(files, 2, notice.waiting() ? kLookAgainMs : -1)) {
     notice.Tick();
     if (files[1].revents == 0) continue;
     const std::optional<std::vector<Frame>> frames = link.Hear();
-    if (!frames) files[1].fd = -1;  // its agent is gone
+    if (!frames) files[1].fd = -1;  // the agent is gone
     for (const Frame& frame : frames.value_or(std::vector<Frame>{})) {
       if (frame.type == FrameType::kNotice) notice.Give();
       if (frame.type != FrameType::kTerminate || std::exchange(terminated, true)) continue;
-      const pid_t target = getpgrp() == getpid() ? 0 : program;  // 0: all of the group
-      kill(target, SIGTERM);                                     // blocked here
+      const pid_t target = getpgrp() == getpid() ? 0 : program;  // 0: the whole group
+      kill(target, SIGTERM);                                     // this process blocks it
       kill(target, SIGCONT);
     }
   }
@@ -131,15 +138,16 @@ bool ObeyWhileItRuns(pid_t program, RankLink& link) {
   return terminated;
 }
 
-// The engine ends all ranks when it sees the first one end. A rank that was told to terminate may
-// still be saving, so the engine sees none end before dtrun tells it to end the job.
+// The engine ends all ranks when it sees the first one end. After kTerminate, other ranks may still
+// be saving, so this wrapper stays until dtrun tells the engine to end the job.
 void OutliveProgram(RankLink& link) {
-  constexpr std::chrono::seconds kLongest{60};  // dtrun, or the agent, acts long before
+  constexpr std::chrono::seconds kLongest{60};  // dtrun or the agent acts long before
   sigset_t told;
   sigemptyset(&told);
   sigaddset(&told, SIGTERM);
   const timespec none = {0, 0};
-  sigtimedwait(&told, nullptr, &none);  // this process's own, from above
+  // Removes the SIGTERM that ObeyWhileItRuns sent to this process's group.
+  sigtimedwait(&told, nullptr, &none);
   const int signals = signalfd(-1, &told, SFD_CLOEXEC);
   const auto until = std::chrono::steady_clock::now() + kLongest;
   pollfd files[] = {{signals, POLLIN, 0}, {link.file(), POLLIN, 0}};
@@ -150,8 +158,8 @@ void OutliveProgram(RankLink& link) {
   if (signals >= 0) close(signals);
 }
 
-// What the program was limited to is known until it has been waited for: it may have set that
-// itself. Returns AddressLimitIn.
+// Waits for the program's end without reaping it, because /proc shows its limits only until then.
+// The program may have set its limits itself. Returns AddressLimitIn.
 int64_t AwaitEnd(pid_t program) {
   if (program <= 0) return 0;
   siginfo_t info;
@@ -163,7 +171,7 @@ int64_t AwaitEnd(pid_t program) {
 
 }  // namespace
 
-// Signals of mpirun reach the program by themselves: they go to the process group.
+// mpirun sends its signals to the process group, so they also reach the program.
 int RunProgram(
     const std::vector<std::string>& words, RankLink& link, int out, int err, bool expendable) {
   std::vector<char*> argv;
@@ -173,7 +181,7 @@ int RunProgram(
   sigset_t original;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &original);
-  sigdelset(&original, NoticeSignal());  // blocked, it is a wish for notices
+  sigdelset(&original, NoticeSignal());  // if blocked, the program would seem to take notices
   const Spawned program = Spawn(argv.data(), original, {link.input(), out, err});
   close(out);
   close(err);
@@ -192,7 +200,7 @@ int RunProgram(
         program.exec_errno == ENOENT ? ExitCode::kNotFound : ExitCode::kNotExecutable);
   }
   if (WIFSIGNALED(status)) {
-    // An engine signals the whole group, of which this process, too, has the signal pending.
+    // An engine signals the whole group, so its signal is also pending in this process.
     sigset_t pending;
     sigpending(&pending);
     const bool alone = sigismember(&pending, WTERMSIG(status)) == 0;
@@ -202,7 +210,7 @@ int RunProgram(
     DieOf(WTERMSIG(status));
   }
   const int code = WEXITSTATUS(status);
-  // What the dynamic loader ends with, too.
+  // The dynamic loader also exits with this code.
   if (code == static_cast<int>(ExitCode::kNotFound) && LacksSharedLibrary(words[0])) {
     link.SayEnded(RankEnd::kNotStarted, ELIBACC, ended);
     return static_cast<int>(ExitCode::kNotExecutable);
@@ -246,10 +254,10 @@ std::vector<pid_t> NoticeTakers() {
 
 namespace {
 
-constexpr size_t kStart = 64 << 10;     // linkers put both headers and the loader's name first
-constexpr int kLoaderCannotLoad = 127;  // of glibc
+constexpr size_t kStart = 64 << 10;     // linkers put the headers and the loader's name first
+constexpr int kLoaderCannotLoad = 127;  // glibc's code
 
-// A header at `offset`, if all of it is there.
+// Reads a header at `offset`; false: the text is too short.
 template <typename Header>
 bool ReadHeader(const std::string& text, uint64_t offset, Header& header) {
   if (offset > text.size() || text.size() - offset < sizeof header) return false;
@@ -257,7 +265,8 @@ bool ReadHeader(const std::string& text, uint64_t offset, Header& header) {
   return true;
 }
 
-// The exit code of `argv`, which neither reads nor shows anything; -1: a signal, or not started.
+// The exit code of `argv`, run with /dev/null as its standard streams; -1: killed by a signal, or
+// not started.
 int ExitCodeInSilence(char* const* argv) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);

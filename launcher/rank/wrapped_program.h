@@ -10,27 +10,29 @@
 
 namespace dtrun::launcher {
 
-/// Runs the program of a rank as a child in the same process group, to its end, and meanwhile does
-/// what the agent says over `link`, which hears how it ended. `out` and `err` become the program's
-/// and are closed here. Returns the exit code that is for mpirun; ends by the same signal as the
-/// program did.
+/// Runs the program of a rank to its end, as a child in the same process group. Meanwhile it obeys
+/// the agent's frames from `link`, and reports the end to `link`. `out` and `err` become the
+/// program's stdout and stderr and are closed here. Returns the exit code for mpirun. If a signal
+/// killed the program, this process dies of the same signal.
 ///
-/// Exit code 75 (pre-empted and saved) is for the agent alone: mpirun would kill the ranks that are
-/// still saving. Of an `expendable` rank every end is: the job goes on without it.
+/// Exit code 75 (pre-empted and saved) is reported to the agent only: mpirun would kill the ranks
+/// that are still saving. For an `expendable` rank, mpirun sees code 0 after any end of the
+/// program, because the job goes on without the rank. A program that cannot start gives 126 or 127
+/// in any case.
 int RunProgram(
     const std::vector<std::string>& words, RankLink& link, int out, int err,
     bool expendable = false);
 
-/// The signal by which a program is told that its job is going to be ended. A rank's program starts
-/// with it ignored, so that it can hurt none that does not ask for it.
+/// The signal that tells a program about the coming end of its job. The program starts with this
+/// signal ignored, so that a program without a handler is not killed.
 int NoticeSignal();
 
-/// Whether a process takes notices, by its /proc/PID/status: it has a handler for the signal, or
-/// blocks it in order to wait for it (signalfd, or sigwait in another thread).
+/// Whether a process takes notices, from the text of its /proc/PID/status. It has a handler for the
+/// signal, or it blocks the signal to wait for it (signalfd, or sigwait in another thread).
 bool TakesNotices(const std::string& status);
 
-/// The processes of this one's process group that take notices, without itself: the program of a
-/// rank, or what a script has started.
+/// The other processes in this process group that take notices: the program of a rank, or children
+/// of a script.
 std::vector<pid_t> NoticeTakers();
 
 }  // namespace dtrun::launcher

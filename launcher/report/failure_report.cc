@@ -1,3 +1,6 @@
+// FailureLines writes the report for people, and ReportJson the report for programs. HintsOf adds
+// causes that the facts about the culprit's end prove.
+
 #include "launcher/report/failure_report.h"
 
 #include <signal.h>
@@ -19,7 +22,7 @@ using base::Text;
 using nlohmann::json;
 using Lines = std::vector<std::string>;
 
-// More communicators with somebody behind say less, not more.
+// The report shows at most this many lags, because more would hide the cause.
 constexpr size_t kMostLags = 3;
 
 enum class Zone { kLocal, kUtc };
@@ -35,7 +38,7 @@ std::string Moment(std::chrono::system_clock::time_point time, const char* forma
   return text;
 }
 
-// "2026-11-21T10:04:04.123Z"; null for a time that is not known.
+// "2026-11-21T10:04:04.123Z"; null: the time is not known.
 json Iso(const JobStory& story, int64_t ns) {
   if (ns == 0) return nullptr;
   return Moment(TimeOf(story, ns), "%Y-%m-%dT%H:%M:%S", Zone::kUtc) + "Z";
@@ -73,7 +76,7 @@ std::string CulpritLine(const JobStory& story, const ExitRecord& culprit) {
   const bool waited_for = !RanksOf(story, RankRole::kGaveUp).empty();
   if (culprit.pid > 0) parts.push_back(Text("pid ", culprit.pid));
   parts.push_back(Text("local rank ", LocalRank(story, culprit.rank)));
-  // One that others gave up on has ended with the job.
+  // If other ranks gave up waiting for the culprit, it ended only with the job.
   if (culprit.time_ns > 0 && !waited_for) {
     parts.push_back("at " + Moment(TimeOf(story, culprit.time_ns), "%H:%M:%S", Zone::kLocal));
     parts.push_back(SecondsInWords(culprit.time_ns - story.started_ns) + " after the start");
@@ -96,7 +99,7 @@ void AddOthers(const JobStory& story, Lines& lines) {
         Text("  ", base::RankRanges(lost), lost.size() == 1 ? " was" : " were", " lost before it"));
 }
 
-// Who is behind, then what the ranks did that this does not name.
+// The lags, then the activity of the ranks that no lag names.
 void AddFlights(const JobStory& story, Lines& lines) {
   std::vector<FlightRecord> unnamed = story.flights;
   const std::vector<FlightLag> lags = FindLags(story.flights);
@@ -220,12 +223,13 @@ std::string ReportJson(const JobStory& story) {
       {"hints", Hints(story)},
       {"behind", std::move(behind)},
   };
-  // Words of programs and of the system may be any bytes; JSON may not.
+  // Messages of programs and of the system may hold any bytes; JSON may not.
   return report.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-// Each hint has two proofs that have to agree: how the program ended or what it said, and what its
-// host says.
+// OomKill, AddressLimit and FullDisk need two proofs that agree: the end or the last lines of the
+// program, and a fact about its host. BusError needs only the signal, and Stopped only the state
+// that the agent saw.
 
 namespace {
 

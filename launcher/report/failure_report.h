@@ -9,9 +9,9 @@
 
 namespace dtrun::launcher {
 
-/// What dtrun says of a job that failed, a line each: why, the culprit, who was only a victim, what
-/// the ranks were doing, and what is proved about the cause. None where the verdict has no message.
-/// `show_last_lines`: the culprit's last lines on stderr can no longer be seen.
+/// The report on a failed job, one line each: the reason, the culprit, the other ranks, their
+/// activity, and hints. Empty if the verdict has no message. If `show_last_lines`, the report
+/// begins with the culprit's last lines on stderr, because the user can no longer see them.
 ///
 ///   rank 1 on h2 was killed by SIGKILL
 ///     pid 4121, local rank 0, at 12:40:03.123, 62.345 s after the start
@@ -21,12 +21,13 @@ namespace dtrun::launcher {
 ///   hint: the kernel killed it for lack of memory: ...
 std::vector<std::string> FailureLines(const JobStory& story, bool show_last_lines);
 
-/// The file of --report-json: see docs/reference/options.md.
+/// The content of the --report-json file: see docs/reference/options.md.
 std::string ReportJson(const JobStory& story);
 
-/// What is proved about why this rank's program ended: never a guess. `last_lines` are those that
-/// it wrote to stderr.
-///   "the kernel killed it for lack of memory: in memory cgroup /train, limited to 64 MiB"
+/// The proved causes for the end of this rank's program, never guesses. `last_lines` are its last
+/// lines on stderr.
+///   "the kernel killed it for lack of memory: memory cgroup /train, limited to 64 MiB, counts 1
+///   more such kill than when it started"
 std::vector<std::string> HintsOf(const ExitRecord& record, const std::string& last_lines);
 
 /// "64 MiB", "1.5 GiB", "0 bytes"

@@ -1,3 +1,8 @@
+// FlightSummary and FlightJson print the records of the ranks. FindLags compares them. In each
+// communicator, every rank has a place: the first collective that it has called and not finished,
+// or else the last one that it has finished. The front is the last place where a rank waits. A rank
+// that has not called the front's collective is behind.
+
 #include "launcher/report/flight_report.h"
 
 #include <algorithm>
@@ -19,7 +24,7 @@ using base::FlightRecord;
 using base::Text;
 using nlohmann::json;
 
-// More different answers than this say less, not more.
+// The report names at most this many different activities, because more would hide the cause.
 constexpr size_t kMostAnswers = 8;
 
 int64_t Microseconds(int64_t ns, const FlightRecord& record) {
@@ -116,10 +121,6 @@ std::string FlightJson(const std::vector<FlightRecord>& records, int ranks) {
   return list.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-// Of each communicator, every rank has a place: the first collective that it has called and not
-// finished, or else the last one that it has finished. The front is the last place where somebody
-// waits. A rank that has not called the front's collective is behind.
-
 namespace {
 
 using base::FlightOperation;
@@ -129,12 +130,12 @@ using base::Text;
 using nlohmann::json;
 
 constexpr char kWorld[] = "world";
-// A name of this length may have been cut, and then be that of several communicators.
+// A name of this length may have been cut, so several communicators may share it.
 constexpr size_t kLongestName = base::FlightEntry::kNameWords * sizeof(uint64_t) - 1;
 
 struct Place {
   int rank = 0;
-  uint64_t called = 0;  // the last one
+  uint64_t called = 0;  // sequence number of the last call
   std::optional<FlightOperation> waits, finished;
 };
 
@@ -142,7 +143,8 @@ bool IsCollective(const FlightOperation& operation) {
   return !base::IsMessage(static_cast<base::CollectiveKind>(operation.call.kind));
 }
 
-// A rank that gave up waiting did wait.
+// Whether the rank waits in the operation. A failed operation counts if the rank gave up
+// waiting.
 bool Unfinished(const FlightOperation& operation, const FlightRecord& record) {
   return operation.state < FlightState::kDone ||
          (operation.state == FlightState::kFailed && !record.gave_up.empty());
@@ -150,19 +152,21 @@ bool Unfinished(const FlightOperation& operation, const FlightRecord& record) {
 
 std::map<std::string, Place> PlacesOf(const FlightRecord& record) {
   std::map<std::string, Place> places;
-  // All that it ever called is still there, so it has called nothing else.
+  // The record still holds all operations of the rank. So the rank has a place in the world even if
+  // it has called no collective there.
   if (record.operations.size() < base::kFlightEntries) places[kWorld].rank = record.rank;
   for (const FlightOperation& operation : record.operations) {
     if (!IsCollective(operation) || operation.communicator.size() >= kLongestName) continue;
     Place& place = places[operation.communicator];
-    // Numbers only rise: it is another communicator of this name, such as those that Init uses.
+    // Sequence numbers only rise. Another communicator of the same name begins here, such as those
+    // that Init uses.
     if (operation.sequence <= place.called) place = Place();
     place.rank = record.rank;
     place.called = operation.sequence;
     if (operation.state == FlightState::kDone) place.finished = operation;
     if (Unfinished(operation, record) && !place.waits) place.waits = operation;
   }
-  // What failed before others were done was no wait.
+  // A failed operation before a finished one was not a wait.
   for (auto& [communicator, place] : places)
     if (place.waits && place.waits->state == FlightState::kFailed && place.finished &&
         place.finished->sequence > place.waits->sequence)
@@ -190,7 +194,7 @@ std::string ShortName(const FlightOperation& operation) {
   return Text("#", operation.sequence, ", ", base::Describe(operation.call));
 }
 
-// What they did last, to follow "it " or "they ".
+// The last activity of the ranks, as text that follows "it " or "they ".
 std::string Last(const LaggingRank& rank, bool one) {
   if (!rank.last) return Text(one ? "has" : "have", " called none");
   switch (rank.last->state) {

@@ -1,3 +1,6 @@
+// CulpritOf corrects the verdict if its culprit only gave up waiting for another rank. RoleOf gives
+// each rank its role from the verdict and the rank's record.
+
 #include "launcher/report/job_story.h"
 
 #include <signal.h>
@@ -11,7 +14,8 @@
 namespace dtrun::launcher {
 namespace {
 
-// By what ends the others. Who has seen a peer go and fails for that has ended by itself.
+// Whether dtrun or Open MPI ended the rank. A rank that fails because a peer is gone has ended by
+// itself.
 bool WasEnded(const ExitRecord& record) {
   return record.end == RankEnd::kRunning ||
          (record.end == RankEnd::kSignaled && (record.value == SIGTERM || record.value == SIGKILL));
@@ -54,7 +58,8 @@ bool IsShutdown(const base::FlightOperation& operation) {
 
 }  // namespace
 
-// Who waits in Shutdown has left the others, and not they it; unless it is the one that gave up.
+// Ranks that wait in Shutdown have left the other ranks, so they are to blame. The exception is a
+// front at which the verdict's culprit waits too.
 int CulpritOf(
     const Verdict& verdict, const std::vector<ExitRecord>& records,
     const std::vector<base::FlightRecord>& flights) {

@@ -61,8 +61,8 @@ nlohmann::json StepJson(const base::FlightProgress& progress) {
       {"buckets", sums.buckets}};
 }
 
-// The format: OpenMetrics 1.0. Each family begins with its type, unit and help; a counter's samples
-// end with _total; the text ends with "# EOF".
+// The OpenMetrics 1.0 format: each family begins with its type, unit and help. The samples of a
+// counter end with _total. The text ends with "# EOF".
 
 namespace {
 
@@ -119,7 +119,7 @@ const std::vector<Family>& Families() {
   return families;
 }
 
-// As UTF-8, with what would end the label escaped. Only these three may be.
+// `text` as UTF-8, with escapes for the three characters that may be escaped in a label.
 std::string Label(const std::string& text) {
   using nlohmann::json;
   const std::string valid =

@@ -21,7 +21,7 @@ const Words& SecretPatterns() {
   return patterns;
 }
 
-// Devices are numbered by each host for itself.
+// Each host numbers its devices itself.
 const Words& HostPatterns() {
   static const Words patterns = {"OMPI_*", "PMIX_*", "*_VISIBLE_DEVICES"};
   return patterns;

@@ -17,29 +17,29 @@ std::string ValueOf(const Variables& variables, const std::string& name);
 void Set(Variables& variables, const std::string& name, const std::string& value);
 void Unset(Variables& variables, const std::string& name);
 
-/// Whether `name` looks like that of a secret: its value is never shown.
+/// Whether `name` looks like the name of a secret. The value of a secret is never shown.
 bool LooksSecret(const std::string& name);
 
-/// Which variables go to other hosts besides what they find there.
+/// The user's rules for forwarding variables to other hosts.
 struct ForwardingRules {
-  std::vector<std::string> named = {};  ///< in any case
-  std::vector<std::string> deny = {};   ///< patterns that stay here
-  std::vector<std::string> allow = {};  ///< patterns that go although they would stay by default
+  std::vector<std::string> named = {};  ///< always forwarded
+  std::vector<std::string> deny = {};   ///< patterns of names that are not forwarded
+  std::vector<std::string> allow = {};  ///< patterns of names forwarded against the default
 };
 
-/// The names that go. By default that is all but those that look like secrets, those that say which
-/// devices of this host to use and what belongs to this host's Open MPI. A name that no shell could
-/// set (BASH_FUNC_f%%) never goes. `deny` wins over `allow`, `named` over both; patterns are the
-/// shell's, * and ?, in any case of letters.
+/// The names of the forwarded variables. By default these are all names, except secrets, the choice
+/// of this host's devices, and variables of this host's Open MPI. A name that no shell can set
+/// (BASH_FUNC_f%%) is never forwarded. `deny` wins over `allow`, and `named` over both. Patterns
+/// use the shell's * and ? and ignore case.
 std::vector<std::string> ForwardedNames(
     const Variables& variables, const ForwardingRules& rules = {});
 
-/// Throw UsageError for what is no name or no pattern of names.
+/// Throw UsageError if `text` is not a valid name, or not a valid pattern.
 void CheckVariableName(const std::string& text);
 void CheckVariablePattern(const std::string& text);
 
-/// What --print-env prints: the variables that all ranks have and those that stay on this host, one
-/// a line as a shell reads them, without the values of secrets.
+/// The output of --print-env: the variables of all ranks, then those that stay on this host. Each
+/// line is quoted for a shell. Values of secrets are left out.
 std::string PrintedEnvironment(const Variables& variables, const std::vector<std::string>& names);
 
 }  // namespace dtrun::launcher

@@ -19,7 +19,7 @@
 
 namespace dtrun::launcher {
 
-// Not by a stream: that throws where a read fails.
+// A stream would throw if a read fails.
 std::optional<std::string> ReadFileOfSystem(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return std::nullopt;
@@ -40,14 +40,14 @@ using base::Text;
 
 }  // namespace
 
-// "PID (NAME) STATE PARENT ...", in which NAME may hold anything.
+// The format is "PID (NAME) STATE PARENT ...". NAME may contain any character.
 std::optional<ProcessView> ViewProcess(pid_t process) {
   const std::string stat = ReadFileOfSystem(Text("/proc/", process, "/stat")).value_or("");
   const size_t name_end = stat.rfind(')');
   if (process <= 0 || name_end == std::string::npos || stat.size() < name_end + 4)
     return std::nullopt;
   const std::string state = stat.substr(name_end + 2);
-  constexpr size_t kState = 3, kParent = 4, kStart = 22;  // counted from one, as proc(5) does
+  constexpr size_t kState = 3, kParent = 4, kStart = 22;  // numbered from one, as in proc(5)
   const std::vector<std::string> fields = base::Split(state, ' ');
   if (fields.size() <= kStart - kState) return std::nullopt;
   const auto number = [&](size_t field) {
@@ -95,10 +95,10 @@ void AwaitChild(pid_t child, std::chrono::milliseconds patience) {
 
 namespace {
 
-// mpirun 4.1.4 and the daemons of other hosts, without ranks and for each; measured.
+// The needs of mpirun 4.1.4 and the daemons of other hosts, without ranks and per rank (measured).
 constexpr uint64_t kFiles = 26, kFilesOfRank = 4;
 constexpr uint64_t kProcesses = 3, kProcessesOfRank = 2;
-// More than a job of dtrun's alone could reach: not worth looking at every process.
+// A job of dtrun does not reach such a limit, so the user's processes are not counted.
 constexpr uint64_t kFarAway = 8192;
 
 uint64_t LimitOf(__rlimit_resource resource) {
@@ -121,11 +121,12 @@ uint64_t ThreadsOfUser() {
   return threads;
 }
 
-// What the cgroups of this process say of processes and threads, version 1 or 2: "32". "": nothing.
+// The limit of this process's cgroups (version 1 or 2) on processes and threads, for example "32";
+// "": none.
 std::string PidsOfCgroup() {
   const std::string cgroups = ReadFileOfSystem("/proc/self/cgroup").value_or("");
   for (const std::string& line : base::Split(cgroups, '\n')) {
-    const std::vector<std::string> parts = base::Split(line, ':');  // 8:pids:/a/b or 0::/a/b
+    const std::vector<std::string> parts = base::Split(line, ':');  // "8:pids:/a/b" or "0::/a/b"
     if (parts.size() != 3 || (parts[1] != "pids" && !parts[1].empty())) continue;
     const std::string folder = Text("/sys/fs/cgroup/", parts[1], parts[2]);
     const std::string limit = ReadFileOfSystem(folder + "/pids.max").value_or("max");
@@ -136,7 +137,7 @@ std::string PidsOfCgroup() {
 
 }  // namespace
 
-// Root may start as many as it likes.
+// RLIMIT_NPROC does not apply to root.
 Limits LimitsOfHost() {
   Limits limits;
   limits.files = LimitOf(RLIMIT_NOFILE);
@@ -167,7 +168,7 @@ std::string ErrorWithLimit(int error) {
   std::string text = Text(": ", std::strerror(error));
   if (error == EMFILE) text += Text(" (ulimit -n is ", LimitOf(RLIMIT_NOFILE), ")");
   if (error != EAGAIN) return text;
-  // Root may start as many as it likes, but for the cgroup.
+  // The cgroup's limit applies to root, too; RLIMIT_NPROC does not.
   if (const std::string pids = PidsOfCgroup(); !pids.empty())
     text += Text(" (the cgroup allows ", pids, " processes and threads, pids.max)");
   else if (getuid() != 0 && LimitOf(RLIMIT_NPROC) != UINT64_MAX)

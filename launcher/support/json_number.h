@@ -9,8 +9,9 @@
 
 namespace dtrun::launcher {
 
-/// A whole number in [least, most] that an agent has said. Converting any other is undefined, so it
-/// is refused. Throws LaunchError kInternal, and json::exception for a key that is not there.
+/// A whole number in [least, most] from a JSON object that an agent has sent. Other values are
+/// refused, because their conversion is undefined. Throws LaunchError kInternal, or json::exception
+/// for a missing key.
 inline int64_t WholeNumber(
     const nlohmann::json& object, const char* key, int64_t least, int64_t most) {
   const nlohmann::json& value = object.at(key);

@@ -6,22 +6,22 @@
 
 namespace dtrun::launcher {
 
-/// What dtrun itself ends with. Otherwise it ends with the code of the first failing rank, and a
-/// rank may use the same numbers.
+/// The exit codes of dtrun itself. If a rank causes the failure, dtrun ends with that rank's code.
+/// A rank may use the same numbers.
 enum class ExitCode {
   kSuccess = 0,
-  kUsage = 2,         ///< the command line
+  kUsage = 2,         ///< wrong command line
   kUnavailable = 69,  ///< Open MPI or a host is missing
-  kInternal = 70,     ///< dtrun or Open MPI broke
+  kInternal = 70,     ///< dtrun or Open MPI failed
   kNoResult = 73,     ///< a result file could not be written
-  kPreempted = 75,    ///< the ranks were told to end, and had saved
-  kLeftEarly = 76,    ///< a rank stalled, or left while the others still needed it
+  kPreempted = 75,    ///< the ranks were told to end and have saved
+  kLeftEarly = 76,    ///< a rank stalled, or left while other ranks needed it
   kTimeout = 124,     ///< --timeout has passed
   kNotExecutable = 126,
   kNotFound = 127,
 };
 
-/// Why there is no job. `what()` is one line without "dtrun: " in front.
+/// The reason why there is no job. `what()` is one line without the prefix "dtrun: ".
 class LaunchError : public std::runtime_error {
  public:
   LaunchError(ExitCode code, const std::string& message)

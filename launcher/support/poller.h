@@ -11,18 +11,19 @@
 
 namespace dtrun::launcher {
 
-/// Calls back when file descriptors are ready: the one place where dtrun or an agent waits.
+/// Calls back when file descriptors are ready. dtrun and its agents wait for events only here.
 class Poller {
  public:
-  /// `events` and what the callback gets are those of poll(2). One watch per descriptor: another
-  /// one replaces it; with no events it only learns of POLLHUP and POLLERR. A callback may watch
-  /// and forget.
+  /// `events` and the callback's argument are those of poll(2). A descriptor has one watch: a new
+  /// one replaces it. Without events, the callback gets only POLLHUP and POLLERR. Callbacks may
+  /// call Watch and Forget.
   void Watch(int file, short events, std::function<void(short)> callback) {
     watches_[file] = {events, std::move(callback)};
   }
   void Forget(int file) { watches_.erase(file); }
 
-  /// Waits for something to be ready, `timeout` at most (negative: without end), and calls back.
+  /// Waits until a descriptor is ready, for at most `timeout` (negative: without a limit), and
+  /// calls back.
   void Wait(std::chrono::milliseconds timeout);
 
  private:
@@ -40,7 +41,7 @@ inline void Poller::Wait(std::chrono::milliseconds timeout) {
   for (const pollfd& ready : files) {
     if (ready.revents == 0) continue;
     const auto entry = watches_.find(ready.fd);
-    if (entry == watches_.end()) continue;  // another callback forgot it
+    if (entry == watches_.end()) continue;  // a callback has forgotten it
     const std::function<void(short)> callback = entry->second.callback;
     callback(ready.revents);
   }

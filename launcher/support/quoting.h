@@ -6,18 +6,18 @@
 
 namespace dtrun::launcher {
 
-/// `word` as bash reads it back, on one line.
+/// `word` quoted for bash, on one line.
 ///   ./train  ->  ./train      it's  ->  'it'\''s'      line break  ->  $'\n'
 std::string ShellQuoted(const std::string& word);
 
-/// `text` quoted for a message, its middle left out when it is long.
+/// `text` quoted for a message. A long text is cut, with its length.
 std::string Excerpt(const std::string& text);
 
-/// The words, quoted, with one space between them.
+/// The words, each quoted for bash, with one space between them.
 std::string ShellLine(const std::vector<std::string>& words);
 
-/// The words of `line`, divided as a shell does it: quotes and backslashes count, nothing is
-/// expanded. Throws UsageError when a quote stays open.
+/// Splits `line` into words as a shell does: quotes and backslashes count, but there is no
+/// expansion. Throws UsageError for an open quote.
 ///   "--mca btl 'self,tcp'"  ->  {"--mca", "btl", "self,tcp"}
 std::vector<std::string> SplitWords(const std::string& line);
 

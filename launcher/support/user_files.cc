@@ -65,7 +65,7 @@ void ResultFile::Add(const std::string& piece) {
 }
 
 void ResultFile::Close() {
-  // Some file systems tell only now.
+  // Some file systems report write errors only here.
   if (close(std::exchange(file_, -1)) != 0) Fail();
 }
 
@@ -99,7 +99,7 @@ ReplacedFile::ReplacedFile(std::string path) : path_(std::move(path)) {
     Fail(path_, "it is no regular file, and would be replaced by one");
 }
 
-// Beside it, for a rename stays within a file system.
+// Writes a file in the same folder first, because a rename needs the same file system.
 void ReplacedFile::Replace(const std::string& text) const {
   std::string other = path_ + ".XXXXXX";
   const int file = mkostemp(other.data(), O_CLOEXEC);

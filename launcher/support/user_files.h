@@ -5,13 +5,13 @@
 
 namespace dtrun::launcher {
 
-/// Text of a file that the user has named. Throws UsageError that begins with its name where it
-/// cannot be read or is larger than 64 MiB.
+/// The text of a file that the user has named. Throws UsageError, with the file's name first, if
+/// the file cannot be read or is larger than 64 MiB.
 std::string ReadUserFile(const std::string& path);
 
-/// A file that is written when the job has ended, but opened before it starts: nobody wants to
-/// learn after hours that a folder is missing. What stands in it stays until then. A new one is
-/// this user's alone: commands and what programs say may hold secrets.
+/// A result file that is written after the job has ended. It is opened before the job starts, so
+/// that a missing folder is reported at once. Old content stays until then. A new file is readable
+/// only by this user, because commands and output may hold secrets.
 class ResultFile {
  public:
   /// Throws LaunchError kNoResult.
@@ -22,8 +22,8 @@ class ResultFile {
 
   /// Replaces the content. Throws LaunchError kNoResult.
   void Write(const std::string& text);
-  /// The same in pieces, of which the first one replaces; Close is the end. Both throw LaunchError
-  /// kNoResult.
+  /// The same in pieces: the first piece replaces the content, Close ends it. Both throw
+  /// LaunchError kNoResult.
   void Add(const std::string& piece);
   void Close();
 
@@ -35,15 +35,15 @@ class ResultFile {
   bool begun_ = false;
 };
 
-/// A file that others read while it changes: each content takes the place of the one before by a
-/// rename, so nobody ever sees a part of one. Readable by all.
+/// A file that other programs read while it changes. Each new content replaces the old by a rename,
+/// so readers never see a part of it. Readable by all users.
 class ReplacedFile {
  public:
-  /// `path` may exist, as a regular file. Throws LaunchError kNoResult where it could not be
-  /// written.
+  /// `path` may exist as a regular file. Throws LaunchError kNoResult if it is another kind of
+  /// file.
   explicit ReplacedFile(std::string path);
 
-  /// Throws LaunchError kNoResult; then the content before it stays.
+  /// Throws LaunchError kNoResult; the old content then stays.
   void Replace(const std::string& text) const;
 
  private:

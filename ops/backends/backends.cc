@@ -1,5 +1,5 @@
-// Every rank probes every backend; the verdicts are gathered before anything is created, so all
-// ranks take the same one.
+// The backends are tried in the order of the table. All ranks probe a backend and gather their
+// verdicts before any rank creates it, so all ranks choose the same backend.
 
 #include "ops/backends/backends.h"
 
@@ -20,9 +20,9 @@ using base::Text;
 
 struct Backend {
   const char* name;
-  // For people: what it is made of.
+  // The parts of the backend, for the log.
   const char* parts;
-  // Why this rank does not use it; "" when it does. `wanted`: the user has asked for it by name.
+  // Returns why this rank cannot use the backend, or "". `wanted`: the user requested it by name.
   std::string (*probe)(const World&, bool wanted);
   std::unique_ptr<Communicator> (*create)(const World&, Engine&);
 };
@@ -92,7 +92,7 @@ constexpr Backend kBackends[] = {
      }},
 };
 
-// The first reason that any rank gave, with the rank; "" when all can use it.
+// The first reason of any rank, with its rank. "" if all ranks can use the backend.
 std::string Verdict(const World& world, const Backend& backend, bool wanted) {
   const std::string mine = backend.probe(world, wanted);
   if (world.bootstrap == nullptr) return mine;
@@ -110,7 +110,7 @@ std::unique_ptr<Communicator> CreateWorldCommunicator(
   const bool first = world.bootstrap == nullptr || world.bootstrap->rank() == 0;
   std::string refusals;
   for (const Backend& backend : kBackends) {
-    // A world of one needs nothing that could be wanted.
+    // A world of one ignores `wanted`, because it needs no backend but self.
     const bool considered =
         wanted == "auto" || wanted == backend.name || world.bootstrap == nullptr;
     if (!considered) continue;
@@ -129,7 +129,7 @@ std::unique_ptr<Communicator> CreateWorldCommunicator(
   throw Error(ErrorCode::kUnavailable, Text("no backend can serve these ranks (", refusals, ")"));
 }
 
-// "auto" needs no word from the others: every CPU has a best one, and all give the same bits.
+// "auto" needs no exchange: every CPU has a best set, and all sets give the same bits.
 InstructionSet ChooseInstructionSet(
     const std::string& wanted, const std::vector<InstructionSet>& here, Bootstrap* bootstrap) {
   if (wanted == "auto") return here.front();

@@ -16,37 +16,37 @@
 
 namespace dtrun::ops {
 
-/// What a user wants of GPUs.
+/// The user's settings for GPUs.
 struct DeviceSettings {
-  std::string backend = "auto";  ///< or the name of the only one to consider
-  uint64_t memory_bytes = 0;     ///< that this process may take of each GPU; 0: all
+  std::string backend = "auto";  ///< or the only backend to consider
+  uint64_t memory_bytes = 0;     ///< limit for this process on each GPU; 0: all
 };
 
-/// The backends of GPUs that this build has, in the order in which they are tried, which is a table
-/// in device_backends.cc. Built twice: without the CUDA toolkit no_device_backends.cc takes its
-/// place and throws kUnavailable for every group.
+/// The GPU backends of this build, in the order of the table in device_backends.cc. A build without
+/// the CUDA toolkit uses no_device_backends.cc instead, which throws kUnavailable for every group.
 DeviceGroupFactory DeviceBackends(const DeviceSettings& settings = {});
 
-/// What a backend may use to serve the ranks of `bootstrap`, as one of them sees it.
+/// The resources from which a rank can make the communicator of all ranks.
 struct World {
   Bootstrap* bootstrap = nullptr;       ///< null in a world of one
-  MpiJob* mpi = nullptr;                ///< null when no MPI launcher has started this process
+  MpiJob* mpi = nullptr;                ///< null if no MPI launcher started this process
   std::vector<int> host_of_rank = {0};  ///< equal numbers: the same host
   Members members = {};                 ///< the ranks' names
-  WireDType wire = WireDType::kNone;    ///< as what f32 gradients cross between hosts
-  DeviceSettings devices = {};          ///< of what lies on GPUs
+  WireDType wire = WireDType::kNone;    ///< the type in which f32 gradients cross between hosts
+  DeviceSettings devices = {};          ///< for buffers on GPUs
 };
 
-/// The communicator of all ranks on the best backend: the first one, in the order of the table in
-/// backends.cc, that every rank can use. `wanted` is "auto" or the name of the only backend to
-/// consider. Why a backend was passed over is logged once, by rank 0. Collective. Throws Error
-/// kUnavailable, on all ranks, when none is left.
+/// The communicator of all ranks, on the first backend in the table of backends.cc that every rank
+/// can use. `wanted` is "auto" or the name of the only backend to consider. Rank 0 logs why a
+/// backend was passed over. Collective. Throws Error kUnavailable, on all ranks, if no backend is
+/// left.
 std::unique_ptr<Communicator> CreateWorldCommunicator(
     const World& world, Engine& engine, const std::string& wanted, const base::LogSink& log);
 
-/// Returns the set named `wanted` among `here`, the sets of this rank's CPU; "auto": the first one.
-/// Collective over `bootstrap` (null: a world of one), with the same `wanted`. Throws Error
-/// kInvalidArgument, the same on all ranks, when the CPU of any of them lacks it.
+/// Returns the set named `wanted` from `here`, the sets of this rank's CPU. "auto" selects the
+/// first set. All ranks pass the same `wanted`. Collective over `bootstrap`, which is null in a
+/// world of one. Throws Error kInvalidArgument, the same on all ranks, if the CPU of any rank lacks
+/// the set.
 InstructionSet ChooseInstructionSet(
     const std::string& wanted, const std::vector<InstructionSet>& here, Bootstrap* bootstrap);
 

@@ -1,5 +1,5 @@
-// Every rank probes every backend of the table; the verdicts are gathered before anything is
-// created, so all ranks take the same one.
+// The backends are tried in the order of the table. All ranks probe a backend and gather their
+// verdicts before any rank creates it, so all ranks choose the same backend.
 
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ using base::Text;
 
 struct DeviceBackend {
   const char* name;
-  // Why this rank does not use it; "" when it does. `wanted`: the user has asked for it by name.
+  // Returns why this rank cannot use the backend, or "". `wanted`: the user requested it by name.
   // Collective.
   std::string (*probe)(Communicator& host, const gpu::Device& device, bool wanted);
   // Collective over the ranks of `host`.
@@ -41,7 +41,7 @@ const std::vector<DeviceBackend>& Backends() {
        [](Communicator& host, const gpu::Device& device, bool) {
          return cuda::CreateCudaIpcGroup(host, device);
        }},
-      // NCCL itself refuses ranks that share a GPU, but for those whose NCCL_HOSTID differs.
+      // NCCL itself refuses ranks that share a GPU, unless their NCCL_HOSTID differs.
       {"nccl",
        [](Communicator& host, const gpu::Device& device, bool wanted) {
          return wanted ? "" : ProbeNccl(host, device);
@@ -81,7 +81,7 @@ std::unique_ptr<DeviceGroup> CreateDeviceGroup(
     try {
       if (reason.empty()) return backend.create(host, *device, wanted);
     } catch (const Error& error) {
-      // What is found out on the way, by all ranks.
+      // All ranks found during creation that the backend cannot serve them.
       if (error.code() != ErrorCode::kUnavailable) throw;
       reason = error.what();
     }

@@ -1,5 +1,5 @@
-// A gather over all ranks carries, of a rank that takes part for its group, "+" and its bytes, and
-// of one that has finished, nothing.
+// Each gather runs over all ranks of the parent. A rank that gathers for its group sends "+" and
+// its bytes. A rank that has finished sends an empty string.
 
 #include "ops/bootstrap/bootstrap.h"
 

@@ -14,38 +14,38 @@ namespace dtrun::ops {
 
 class SegmentExchange;
 
-/// All that a backend may ask for before it exists. Every call is collective over the ranks of the
-/// communicator to be, in the same order. Implementations: MPI, a unix socket of one host
-/// (JoinLocally), an existing communicator, some ranks of another bootstrap, threads of one
+/// How ranks exchange data before their communicator exists. Every call is collective over the
+/// ranks of the future communicator, in the same order. Implementations: MPI, a unix socket of one
+/// host (JoinLocally), an existing communicator, some ranks of another bootstrap, threads of one
 /// process (tests).
 class Bootstrap {
  public:
   virtual ~Bootstrap() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// The bytes of every rank in rank order; lengths may differ.
+  /// Gathers the bytes of every rank, in rank order. Lengths may differ.
   virtual std::vector<std::string> AllGather(const std::string& bytes) = 0;
-  /// How the ranks of `ranks` (this, or a subset of it), which share a host, hand each other
-  /// memory.
+  /// Connects the ranks of `ranks`, which share a host, so that they can share memory. `ranks` is
+  /// this bootstrap or a subset of it.
   virtual std::unique_ptr<SegmentExchange> ConnectSegmentExchange(Bootstrap& ranks) = 0;
 };
 
-/// Lets some ranks of a bootstrap talk by means of gathers over all of it. Several such groups may
-/// exist at the same time, one on each rank, and need different numbers of gathers: every rank
-/// calls `Finish` in the end, also one that belongs to no group or has failed.
+/// Lets some ranks of a bootstrap exchange data through gathers over all of its ranks. Several such
+/// groups may exist at the same time, one on each rank, and may need different numbers of gathers.
+/// So every rank calls `Finish` in the end, also a rank that has no group or has failed.
 class SubsetBootstrap : public Bootstrap {
  public:
-  /// `ranks`: of `parent`, in the order that they get here.
+  /// `ranks` lists ranks of `parent`, in the order of their ranks here.
   SubsetBootstrap(Bootstrap& parent, std::vector<int> ranks)
       : parent_(parent), ranks_(std::move(ranks)) {}
 
   int rank() const override;
   int size() const override { return static_cast<int>(ranks_.size()); }
-  /// Throws Error kSystem when a rank of the group has called `Finish`: it has failed.
+  /// Throws Error kSystem if a rank of the group has called `Finish`, because that rank has failed.
   std::vector<std::string> AllGather(const std::string& bytes) override;
   std::unique_ptr<SegmentExchange> ConnectSegmentExchange(Bootstrap& ranks) override;
 
-  /// This rank wants nothing more; returns when that is true of all ranks of the parent.
+  /// Says that this rank is done. Returns when all ranks of the parent are done.
   void Finish();
 
  private:
@@ -53,61 +53,61 @@ class SubsetBootstrap : public Bootstrap {
   std::vector<int> ranks_;
 };
 
-/// Hands memory from rank to rank within one host.
+/// Passes memory from rank to rank within one host.
 class SegmentExchange {
  public:
   virtual ~SegmentExchange() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Collective: every rank brings one segment, or none (null), and gets everybody's, in rank
+  /// Collective: every rank passes a segment, or null, and gets the segments of all ranks in rank
   /// order.
   virtual std::vector<std::shared_ptr<Segment>> AllGather(std::shared_ptr<Segment> mine) = 0;
-  /// Collective: one more of the same kind, for the ranks of `bootstrap`, which
-  /// are all among these.
+  /// Collective: another exchange of the same kind, for the ranks of `bootstrap`, which all belong
+  /// to this exchange.
   virtual std::unique_ptr<SegmentExchange> ConnectAnother(Bootstrap& bootstrap) = 0;
 };
 
-/// Between processes: file descriptors over unix sockets in the abstract namespace (gone with the
-/// processes, and scoped to the network namespace). Rank 0 is the hub. Only processes of the same
-/// user are let in.
+/// An exchange between processes. It passes file descriptors over unix sockets in the abstract
+/// namespace, which end with the processes and belong to one network namespace. Rank 0 is the hub.
+/// Only processes of the same user may connect.
 std::unique_ptr<SegmentExchange> ConnectSocketExchange(
     Bootstrap& bootstrap, std::chrono::seconds timeout);
 
-/// Hands file descriptors from rank to rank within one host, of whatever they are.
+/// Passes file descriptors of any kind from rank to rank within one host.
 class DescriptorExchange {
  public:
   virtual ~DescriptorExchange() = default;
-  /// Collective: every rank brings a descriptor, or none (a negative number), and gets those of the
-  /// others, by rank; there is none at its own place.
+  /// Collective: every rank passes a descriptor, or a negative number for none. Returns the
+  /// descriptors of the other ranks, by rank. This rank's own entry is empty.
   virtual std::vector<FileDescriptor> AllGather(int mine) = 0;
 };
 
-/// In the same way; ranks may be threads of one process, too.
+/// The same for any descriptors. The ranks may also be threads of one process.
 std::unique_ptr<DescriptorExchange> ConnectDescriptorExchange(
     Bootstrap& bootstrap, std::chrono::seconds timeout);
 
-/// Where the ranks of one host meet, and who of them this one is.
+/// The meeting of the ranks of one host, and the rank of this process.
 struct LocalMeeting {
-  std::string name;  ///< any bytes, the same on all ranks and on those of no other job
+  std::string name;  ///< any bytes; the same on all ranks, different for every other job
   int rank = 0, size = 1;
   std::chrono::seconds timeout{600};       ///< of each wait
-  std::chrono::seconds warning_after{30};  ///< of waiting for ranks to come
-  /// Told once which ranks have not come, on one rank; and which rank does not answer. May be
-  /// empty.
+  std::chrono::seconds warning_after{30};  ///< of the wait for missing ranks
+  /// Called once on the hub with the ranks that have not come, and elsewhere with the rank that
+  /// does not answer. May be empty.
   std::function<void(const std::string& text)> warn = {};
-  /// Which rank a process of this host was started as, before that process says so itself. May be
-  /// empty.
+  /// Returns the rank as which a process of this host was started, before the process itself says
+  /// so. May be empty.
   std::function<std::optional<int>(int process)> rank_of = {};
 };
 
-/// The ranks of one host without MPI, over a unix socket in the abstract namespace: nothing is left
-/// of it, however its processes end. Only processes of this user are let in; the name is also that
-/// of no other user's meeting.
+/// Connects the ranks of one host without MPI, over a unix socket in the abstract namespace. The
+/// socket leaves no file, however its processes end. Only processes of this user may connect, and
+/// the meetings of different users have different names.
 ///
-/// Collective. Throws Error kTimeout that names who has not come, kInvalidArgument when two
-/// processes are the same rank, kMismatch when they were told of different numbers of ranks,
-/// kPeerLost, at once and naming the rank, when one ends meanwhile; kSystem. The gathers of what is
-/// returned throw kTimeout, kPeerLost and kSystem. After an error it is unusable.
+/// Collective. Throws Error kTimeout, which names the missing ranks; kInvalidArgument if two
+/// processes have the same rank; kMismatch if the processes expect different numbers of ranks;
+/// kPeerLost, at once and with the rank, if a process ends meanwhile; kSystem. Gathers of the
+/// result throw kTimeout, kPeerLost and kSystem. After an error the result is unusable.
 std::unique_ptr<Bootstrap> JoinLocally(const LocalMeeting& meeting);
 
 }  // namespace dtrun::ops

@@ -1,8 +1,9 @@
-// The first rank to come binds the meeting's name and becomes the hub: all others find the name
-// taken and connect. Hub and rank greet each other with who they are; when all are there the hub
-// gives up the name and says so. A gather goes up and down this star. Whoever fails tells the
-// others why, as far as it can; of those that can tell nothing any more, the end of the connection
-// does.
+// The first rank binds the name of the meeting and becomes the hub. The other ranks find the name
+// taken and connect to it. Hub and rank greet each other with their ranks. When all ranks are
+// there, the hub tells them so and releases the name. A gather goes to the hub and back (a star).
+//
+// If a rank fails, it sends the reason to the others, if it can. Otherwise the end of its
+// connection tells them.
 
 #include <poll.h>
 #include <unistd.h>
@@ -26,14 +27,15 @@ using Clock = std::chrono::steady_clock;
 using State = LocalFrameReader::State;
 
 constexpr uint64_t kMostBytes = 16 << 20;  // of one rank's part
-constexpr size_t kMostStrangers = 64;      // connections beside those of ranks
+constexpr size_t kMostStrangers = 64;      // unknown connections, beyond one per rank
 constexpr std::chrono::milliseconds kFirstPause{1}, kLongestPause{50};
 constexpr std::chrono::seconds kHubsWord{2}, kLeastWarning{1};
 
-// The number of a frame: of kGreeting the rank, of kError the ErrorCode.
+// The number of a frame is the rank for kGreeting and the ErrorCode for kError.
 enum Kind : uint32_t { kGreeting, kAllHere, kPart, kAll, kError };
 
-// Names of any length become one of a fixed length (FNV-1a, twice), and a user's own.
+// Turns a name of any length into a name of fixed length (two FNV-1a hashes) that contains the
+// user.
 std::string SocketName(const std::string& name) {
   uint64_t hashes[2] = {0xcbf29ce484222325, 0x84222325cbf29ce4};
   for (uint64_t& hash : hashes)
@@ -47,7 +49,7 @@ struct Peer {
   pid_t process = 0;
 };
 
-// Negative: a process that has not said which rank it is.
+// A negative rank stands for a process that has not told its rank.
 std::string NameOf(int rank, pid_t process) {
   if (rank < 0) return Text("the rank that is process ", process);
   return Text("rank ", rank, " (process ", process, ")");
@@ -134,7 +136,7 @@ class Hub : public Bootstrap {
         for (const std::optional<Peer>& peer : *connected) {
           try {
             if (peer) SendFrame(peer->socket.get(), frame, soon);
-          } catch (const Error&) {  // it learns it from the end of the connection
+          } catch (const Error&) {  // this peer learns it from the end of the connection
           }
         }
       }
@@ -198,7 +200,7 @@ class Hub : public Bootstrap {
     }
   }
 
-  // Lets in who has said who it is; what is no rank is shut out.
+  // Seats a process that has told its rank, and disconnects a process that is not a rank.
   void Greet(std::optional<Peer>& stranger) {
     State state = State::kEnded;
     try {
@@ -227,7 +229,7 @@ class Hub : public Bootstrap {
     stranger.reset();
   }
 
-  // Waits until somebody comes or says something; false when the deadline came first.
+  // Waits until a process connects or sends. Returns false if the deadline passes first.
   bool PollAll(int listener, Deadline deadline) {
     std::vector<pollfd> files;
     if (listener >= 0) files.push_back({listener, POLLIN, 0});
@@ -242,7 +244,7 @@ class Hub : public Bootstrap {
     return ready != 0;
   }
 
-  // Of a rank that waits for the hub, nothing comes but its end.
+  // A rank that waits for the hub sends no frames. Only the end of its connection can arrive.
   void CheckSilent(int rank) {
     std::optional<Peer>& peer = peers_[static_cast<size_t>(rank)];
     if (!peer) return;
@@ -315,7 +317,7 @@ class Hub : public Bootstrap {
   }
 
   LocalMeeting meeting_;
-  std::vector<std::optional<Peer>> peers_;  // by rank; none for this one
+  std::vector<std::optional<Peer>> peers_;  // by rank; none for this rank
   std::vector<std::optional<Peer>> strangers_;
 };
 
@@ -323,7 +325,7 @@ class Hub : public Bootstrap {
 
 class Spoke : public Bootstrap {
  public:
-  // Nothing where the hub has just given up the name.
+  // Returns null if the hub has just released the name.
   static std::unique_ptr<Spoke> Join(
       const LocalMeeting& meeting, FileDescriptor socket, pid_t process, Deadline deadline) {
     std::unique_ptr<Spoke> spoke(new Spoke(meeting, std::move(socket), process));
@@ -332,7 +334,7 @@ class Spoke : public Bootstrap {
     const std::optional<LocalFrame> hello = spoke->Receive(deadline);
     if (!hello) return nullptr;
     spoke->hub_rank_ = hello->number;
-    // The hub has waited for longer, and names who is missing.
+    // No warning from here on: the hub has waited longer, and its warning names the missing ranks.
     spoke->warning_ = Deadline::max();
     spoke->Expect(kAllHere, deadline + kHubsWord);
     return spoke;
@@ -348,7 +350,7 @@ class Spoke : public Bootstrap {
     if (!SendFrame(
             hub_.socket.get(), {kPart, meeting_.rank, bytes}, deadline,
             NameOf(hub_rank_, hub_.process)))
-      Expect(kError, deadline);  // why it went
+      Expect(kError, deadline);  // throws the reason that the hub sent
     return Unpack(Expect(kAll, deadline).bytes, meeting_.size);
   }
 
@@ -367,10 +369,10 @@ class Spoke : public Bootstrap {
     if (meeting.rank_of) hub_rank_ = meeting.rank_of(process).value_or(-1);
   }
 
-  // A hub that runs answers within this time, however soon the user wants to be warned.
+  // A running hub answers within kLeastWarning, even if the user wants to be warned earlier.
   void WarnLater() { warning_ = Clock::now() + std::max(meeting_.warning_after, kLeastWarning); }
 
-  // Nothing where the hub is gone. Throws what it has failed of.
+  // Returns nullopt if the hub is gone. Throws an error that the hub reports.
   std::optional<LocalFrame> Receive(Deadline deadline) {
     for (;;) {
       const State state = hub_.reader.Read(hub_.socket.get());
@@ -402,7 +404,7 @@ class Spoke : public Bootstrap {
   LocalMeeting meeting_;
   Peer hub_;
   int hub_rank_ = -1;  // not known yet
-  Deadline warning_;   // to say that the hub does not answer
+  Deadline warning_;   // when to warn that the hub does not answer
 };
 
 }  // namespace
@@ -424,7 +426,7 @@ std::unique_ptr<Bootstrap> JoinLocally(const LocalMeeting& meeting) {
             ErrorCode::kUnavailable, "a process of another user waits where the ranks should meet");
       if (auto spoke = Spoke::Join(meeting, std::move(socket), *process, deadline)) return spoke;
     }
-    // The name is bound but nobody listens yet, or no more; of that nothing tells.
+    // The owner of the name does not listen yet, or not any more. No event tells when that changes.
     if (Clock::now() >= deadline)
       throw Error(
           ErrorCode::kTimeout,

@@ -17,8 +17,8 @@
 namespace dtrun::ops {
 namespace {
 
-constexpr uint32_t kMark = 0x6e757274;  // another program's bytes do not begin like this
-constexpr uint64_t kChunk = 64 << 10;  // memory grows with what has come, not with what is promised
+constexpr uint32_t kMark = 0x6e757274;  // bytes of another program do not begin like this
+constexpr uint64_t kChunk = 64 << 10;   // memory grows with the bytes that arrive, in such steps
 
 struct Header {
   uint32_t mark, kind;
@@ -123,10 +123,10 @@ bool SendFrame(int socket, const LocalFrame& frame, Deadline deadline, const std
   return true;
 }
 
-// Rank 0 listens on an abstract socket with a random name and tells the name through the bootstrap;
-// the others connect and say who they are. An exchange then goes up and down this star, one packet
-// per segment: each rank sends its own to rank 0, rank 0 sends all of them to each. A packet
-// carries the rank, the size and, unless the size is 0, the file descriptor.
+// Rank 0 listens on an abstract socket with a random name and gathers the name through the
+// bootstrap. The others connect and send their ranks. An exchange then goes to rank 0 and back, one
+// packet per segment: each rank sends its segment to rank 0, and rank 0 sends all segments to each
+// rank. A packet carries the rank, the size and, unless the size is 0, the file descriptor.
 
 namespace {
 
@@ -209,10 +209,11 @@ Received Receive(int socket, Deadline deadline, const std::string& from) {
   return received;
 }
 
-// The sockets of one rank, and what goes over them.
+// The sockets of one rank, and the exchange over them.
 class Star {
  public:
-  // `peers`: on rank 0 the socket of every other rank, by rank; elsewhere the one to rank 0.
+  // `peers` has, on rank 0, the socket of every other rank, by rank; elsewhere the socket to rank
+  // 0.
   Star(int rank, int size, std::vector<FileDescriptor> peers, std::chrono::seconds timeout)
       : rank_(rank), size_(size), peers_(std::move(peers)), timeout_(timeout) {}
 
@@ -220,7 +221,7 @@ class Star {
   int size() const { return size_; }
   std::chrono::seconds timeout() const { return timeout_; }
 
-  // What every other rank has brought, by rank: `bytes` and a descriptor, or 0 and none.
+  // Returns the packets of the other ranks, by rank: `bytes` and a descriptor, or 0 and none.
   std::vector<Received> AllGather(uint64_t bytes, int fd) {
     const Deadline deadline = std::chrono::steady_clock::now() + timeout_;
     std::vector<Received> all(static_cast<size_t>(size_));

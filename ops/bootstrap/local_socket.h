@@ -14,8 +14,8 @@
 
 namespace dtrun::ops {
 
-// Unix sockets with a name in the abstract namespace: it is gone with the process that bound it,
-// and scoped to the network namespace.
+// Unix sockets with names in the abstract namespace. Such a name disappears with the process that
+// bound it, and belongs to one network namespace.
 
 using Deadline = std::chrono::steady_clock::time_point;
 
@@ -32,32 +32,32 @@ class LocalAddress {
   socklen_t length_;
 };
 
-/// Who is at the other end: its process id if it is one of this user, else nothing.
+/// The process id of the other end, if that process belongs to this user. Otherwise nullopt.
 std::optional<pid_t> TrustedPeer(int socket);
 
-/// Waits until `events` of poll can be had of `fd`, or it is broken; false when the deadline came
-/// first. Throws Error kSystem.
+/// Waits until poll reports one of `events` on `fd`, or until `fd` is broken. Returns false if the
+/// deadline passes first. Throws Error kSystem.
 bool AwaitReady(int fd, short events, Deadline deadline);
 
-/// One message on a stream: what it is, a number whose meaning depends on that, and bytes.
+/// One message on a stream: its kind, a number whose meaning depends on the kind, and bytes.
 struct LocalFrame {
   uint32_t kind = 0;
   int32_t number = 0;
   std::string bytes = {};
 };
 
-/// What of a stream has come. Lengths are checked before anything is allocated.
+/// Reads frames from a stream, as their bytes arrive. Checks lengths before it allocates memory.
 class LocalFrameReader {
  public:
   explicit LocalFrameReader(uint64_t most_bytes) : most_bytes_(most_bytes) {}
 
   enum class State {
-    kPartial,  ///< the next frame has not come as a whole
-    kWhole,    ///< `frame()` has come; the next call of Read goes on with the next one
+    kPartial,  ///< the next frame is not complete
+    kWhole,    ///< `frame()` is complete; the next Read continues with the next frame
     kEnded,    ///< the other end is closed
   };
-  /// Reads what is there of the non-blocking `socket`. Throws Error kSystem, also for what is
-  /// longer than allowed, or no frame.
+  /// Reads the available bytes of the non-blocking `socket`. Throws Error kSystem, also for a frame
+  /// that is too long and for bytes that are not a frame.
   State Read(int socket);
   LocalFrame& frame() { return frame_; }
 
@@ -65,12 +65,12 @@ class LocalFrameReader {
   uint64_t most_bytes_;
   std::string header_;
   LocalFrame frame_;
-  uint64_t missing_ = 0;  // bytes of the frame
+  uint64_t missing_ = 0;  // bytes of the frame that have not arrived
   bool whole_ = false;
 };
 
-/// Sends all of it; false when the other end is gone. Throws Error kTimeout, which names `to`, and
-/// kSystem.
+/// Sends the whole frame. Returns false if the other end is gone. Throws Error kTimeout, which
+/// names `to`, and kSystem.
 bool SendFrame(
     int socket, const LocalFrame& frame, Deadline deadline,
     const std::string& to = "a rank of this host");

@@ -30,11 +30,11 @@ namespace {
 
 constexpr uint64_t kHugePage = 2 << 20;
 
-// The file at an address at which its huge pages can be mapped as such. MAP_FAILED with errno.
+// Maps the file at an address that suits huge pages. On failure returns MAP_FAILED and sets errno.
 void* MapAligned(int fd, uint64_t bytes) {
   constexpr int kAccess = PROT_READ | PROT_WRITE;
   if (bytes < kHugePage) return ::mmap(nullptr, bytes, kAccess, MAP_SHARED, fd, 0);
-  // Room is reserved, and what the file does not take of it given back.
+  // Reserves more room than needed, and returns the rest.
   const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   const uint64_t whole = (bytes + page - 1) / page * page, room = whole + kHugePage;
   void* reserved = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -67,16 +67,16 @@ std::shared_ptr<Segment> Segment::Create(uint64_t bytes) {
 std::shared_ptr<Segment> Segment::Map(FileDescriptor fd, uint64_t bytes) {
   void* data = MapAligned(fd.get(), bytes);
   if (data == MAP_FAILED) ThrowErrno(base::Text("mmap of ", bytes, " bytes of shared memory"));
-  // A child of a fork must not keep gradients alive, nor write into them.
+  // A forked child must neither keep gradients alive nor write into them.
   ::madvise(data, bytes, MADV_DONTFORK);
   return std::shared_ptr<Segment>(new Segment(std::move(fd), static_cast<char*>(data), bytes));
 }
 
-// Walks over much memory lose up to a third of their time in tables of small pages. Shared memory
-// gets huge ones only by putting together those that it has (Linux 6.1 and later), so it takes them
-// all first, which also spares everybody's faults.
+// With small pages, long walks over memory lose up to a third of their time in page tables. Shared
+// memory gets huge pages only if the kernel collapses existing pages (Linux 6.1 and later). So
+// Populate first allocates all pages, which also avoids page faults later.
 void Segment::Populate(int part, int parts) {
-  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers do not have
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, which older headers lack
   const uint64_t pages = bytes_ / kHugePage;
   const auto begin_of = [&](int i) {
     return pages * static_cast<uint64_t>(i) / static_cast<uint64_t>(parts) * kHugePage;
@@ -95,8 +95,7 @@ void ThrowErrno(const std::string& call) {
 
 namespace {
 
-// The futex calls have no wrapper in the C library. Not FUTEX_PRIVATE: the word is shared between
-// processes.
+// The C library has no wrapper for futex calls. Not FUTEX_PRIVATE: processes share the word.
 long Futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* timeout) {
   return ::syscall(
       SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, timeout, nullptr, 0);

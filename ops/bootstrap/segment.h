@@ -25,18 +25,18 @@ class FileDescriptor {
   int fd_;
 };
 
-/// Zeroed memory that other processes of this host can map, backed by a memfd: nothing is left
-/// behind by a crash, and the size of /dev/shm does not matter. It is not inherited by a fork.
-/// Aligned to a page, from 2 MiB on to a huge one. Immutable but for the bytes.
+/// Zeroed memory that other processes of this host can map. It is a memfd: a crash leaves no file
+/// behind, and the size of /dev/shm does not matter. A forked child does not inherit the mapping.
+/// Aligned to a page, or to a huge page from 2 MiB on. Immutable except for the bytes.
 class Segment {
  public:
-  /// A new one. Throws Error kSystem. `bytes` > 0.
+  /// Creates a segment. `bytes` > 0. Throws Error kSystem.
   static std::shared_ptr<Segment> Create(uint64_t bytes);
-  /// One that another process created.
+  /// Maps a segment that another process created. Throws Error kSystem.
   static std::shared_ptr<Segment> Map(FileDescriptor fd, uint64_t bytes);
-  /// Memory that will all be used: takes part `part` of `parts` even ones at once, near the thread
-  /// that calls, and in huge pages where the kernel can. Only advice: what it does not take comes
-  /// when touched.
+  /// Allocates part `part` of `parts` equal parts at once, for memory that will all be used. The
+  /// pages lie near the calling thread, and are huge pages if the kernel can collapse them. Only
+  /// advice: other pages are allocated when they are touched.
   void Populate(int part, int parts);
   ~Segment();
   Segment(const Segment&) = delete;
@@ -58,27 +58,28 @@ class Segment {
 /// Throws Error kSystem: "<call> failed: <strerror(errno)>".
 [[noreturn]] void ThrowErrno(const std::string& call);
 
-/// Wakes the threads of one rank, from any process that maps it: one wait point for everything a
-/// rank can wait for. It lies in shared memory and is valid when zeroed.
+/// Wakes the threads of one rank from any process that maps the doorbell. A rank has one doorbell
+/// for all its waits. A doorbell lies in shared memory and is valid when zeroed.
 ///
-///   the sleeper:  ticket = bell.Prepare();  look whether there is work;  if not,
-///   bell.Sleep(ticket, deadline); a peer:       publish the work;  bell.Ring();
+///   the sleeper:  ticket = bell.Prepare();  look for work;
+///                 if there is none, bell.Sleep(ticket, timeout);
+///   a peer:       publish the work;  bell.Ring();
 ///
-/// Ring costs a fence and a load while nobody sleeps. A ring between Prepare and Sleep is not lost:
-/// Sleep returns at once.
+/// While no thread sleeps, Ring costs a fence and a load. A ring between Prepare and Sleep is not
+/// lost: Sleep returns at once.
 class Doorbell {
  public:
-  /// Announces a sleeper. Every Prepare is followed by one Sleep or Cancel.
+  /// Announces a sleeper. Each Prepare is followed by one Sleep or one Cancel.
   uint32_t Prepare() {
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     return rings_.load(std::memory_order_seq_cst);
   }
   void Cancel() { sleepers_.fetch_sub(1, std::memory_order_relaxed); }
-  /// Returns after a ring since Prepare, after `timeout`, or for no reason.
+  /// Returns after a ring since Prepare, after `timeout`, or spuriously.
   void Sleep(uint32_t ticket, base::Duration timeout);
 
   void Ring() {
-    // Orders what was published before the look at the sleepers; pairs with the fetch_add of
+    // Orders the published work before the look at the sleepers. Pairs with the fetch_add of
     // Prepare.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_relaxed) != 0) Wake();

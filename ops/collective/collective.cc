@@ -31,17 +31,18 @@ bool Contains(Ranks ranks, bool is_root) {
   return false;
 }
 
-// The root alone has the parts of all ranks, so that a call counts the elements of one part.
+// True for scatter: only the root has the parts of all ranks. Its calls count the elements of a
+// part.
 bool DealsRootsParts(CollectiveKind kind) {
   return TraitsOf(kind).input == Layout::kByRank && TraitsOf(kind).inputs == Ranks::kRoot;
 }
 
-// Each rank owns a part of the result.
+// True if each rank owns a part of the result.
 bool HasShares(CollectiveKind kind) {
   return Combines(kind) && TraitsOf(kind).input == Layout::kByRank;
 }
 
-// The buffer that says of which type the data is.
+// The buffer that gives the type of the data.
 const Buffer& Typed(const Collective& collective, int rank) {
   return UsesInput(collective, rank) ? collective.input : collective.output;
 }
@@ -70,14 +71,14 @@ class Checker {
   }
 
  private:
-  // How many elements a buffer has to have, and why.
+  // The number of elements that a buffer needs, and the reason.
   struct Expected {
     bool any = false;
     uint64_t count = 0;
     const char* why = "";
   };
 
-  // Stands for "p ranks of n".
+  // Stands for "p ranks of n elements".
   static constexpr const char* kEach = "";
 
   [[noreturn]] void Refuse(
@@ -198,7 +199,7 @@ class Checker {
     return c_.send_counts.empty() ? DealRows(c_.input.count, 1, size_) : c_.send_counts;
   }
 
-  // What all ranks have together when each has `count`.
+  // The elements of all ranks together, if each rank has `count`.
   Expected Each(uint64_t count) const {
     Expected expected{true, 0, kEach};
     if (__builtin_mul_overflow(count, Size(), &expected.count)) {
@@ -229,7 +230,7 @@ class Checker {
     Refuse("the input and the output overlap otherwise than in place");
   }
 
-  // The same memory, or this rank's part of the side that lies by rank.
+  // True if both are the same memory, or if one is this rank's part of the side that lies by rank.
   bool IsInPlace(const char* in, const char* out) const {
     if (UpdatesShares(c_.kind)) return false;
     const uint64_t element = SizeOf(c_.input.dtype);
@@ -255,8 +256,7 @@ class Checker {
   int rank_, size_;
 };
 
-// The scale to its last digit, and the divisor: what the description of a call rounds or leaves
-// out.
+// The details that the description of a call rounds or omits: the exact scale and the divisor.
 std::string Factors(const Call& call) {
   std::ostringstream text;
   text << std::setprecision(17) << " with factors " << call.before << " before and " << call.after
@@ -271,7 +271,7 @@ std::string List(const uint64_t* counts, int size) {
   return base::Join(texts, ", ");
 }
 
-// That of rank `rank` in a whole that lies by rank.
+// The part of rank `rank` in a whole that lies by rank.
 Range PartOf(Range whole, const Counts& counts, int rank, int size) {
   if (counts.empty()) {
     const uint64_t each = whole.count / static_cast<uint64_t>(size);
@@ -323,7 +323,8 @@ void* StreamOf(const Collective& collective, int rank) {
 }
 
 std::string Describe(const Collective& collective) {
-  // Whose rank it is matters only to root-sided kinds, of which the larger buffer tells more.
+  // The rank selects the input or the output, and only for kinds with a root. Without an input, the
+  // description uses a rank that is not the root.
   const bool typed_by_output =
       collective.input.data == nullptr && !base::OnlyMeets(collective.kind);
   Call call = CallOf(collective, typed_by_output ? -1 : collective.root);
@@ -365,13 +366,13 @@ std::string NameOperation(const Call& call, uint64_t sequence, const Members& me
 
 // --- the calls of all ranks ---------------------------------------------------------------------
 
-// Elements of one part where no table says how many.
+// The elements of one part, if no table gives the number.
 uint64_t Calls::PartOf(const Call& call) const {
   const bool whole = traits().input == Layout::kByRank && !DealsRootsParts(kind());
   return whole ? call.count / static_cast<uint64_t>(size_) : call.count;
 }
 
-// Whether data goes from one rank to the other. A root also sends to itself, though backends may
+// True if data goes from `source` to `destination`. A root also sends to itself, but a backend may
 // leave that part in place.
 bool Calls::Move(int source, int destination) const {
   if (traits().does != base::CollectiveTraits::Does::kMove) return false;
@@ -433,7 +434,7 @@ bool Calls::Agree() const {
   return true;
 }
 
-// Who called what; `exactly`: also what a description rounds or leaves out.
+// The ranks of each different call. `exactly` adds the details that a description rounds or omits.
 std::map<std::string, std::vector<int>> Calls::Descriptions(bool exactly) const {
   std::map<std::string, std::vector<int>> calls;
   for (int r = 0; r < size_; ++r) {

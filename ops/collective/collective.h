@@ -11,21 +11,21 @@
 
 namespace dtrun::ops {
 
-/// Who the ranks of a communicator are, for people: in errors, warnings and records.
+/// The names of a communicator's ranks, for errors, warnings and records.
 struct Members {
   std::string name = "world";
   std::vector<int> world_ranks;    ///< by rank of the communicator
-  std::vector<std::string> hosts;  ///< by rank of the communicator; empty when all share one
+  std::vector<std::string> hosts;  ///< by rank of the communicator; empty if all share one host
 
-  /// All ranks of a job of `size`.
+  /// All ranks of a job of `size` ranks.
   static Members World(int size);
-  /// Those of `ranks`, in that order, under this name followed by `suffix`.
+  /// The members `ranks`, in that order. The name is this name followed by `suffix`.
   Members Subset(const std::vector<int>& ranks, const std::string& suffix) const;
 
   bool SharesHost() const;
 
-  /// "rank 1", "ranks 1, 2 and 5": what these ranks of the communicator are called in the world,
-  /// each with its host when there are several.
+  /// Names ranks of the communicator by their world ranks: "rank 1", "ranks 1, 2 and 5". If there
+  /// are several hosts, each rank has its host.
   std::string List(const std::vector<int>& ranks) const;
 };
 
@@ -38,7 +38,7 @@ using base::UpdatesShares;
 /// Elements by rank. Empty: the same number for every rank.
 using Counts = std::vector<uint64_t>;
 
-/// One collective as its caller asked for it. Which fields mean something:
+/// One collective, as its caller requested it. The fields that each kind uses:
 ///
 ///   kind            input          output         send_counts      receive_counts
 ///   all_reduce      n              n
@@ -54,9 +54,10 @@ using Counts = std::vector<uint64_t>;
 ///   reduce_update          n                 shares, by rank
 ///   reduce_update_gather   n       n         shares, by rank
 ///
-/// The input and the output may be the same memory (all_reduce, reduce, broadcast), and the part of
-/// one that is this rank's own may be the other (all_gather, reduce_scatter, gather, scatter); any
-/// other overlap is refused. Without shares, reduce_scatter deals the elements as DealRows does.
+/// The input and the output may be the same memory in all_reduce, reduce and broadcast. In
+/// all_gather, reduce_scatter, gather and scatter, the smaller buffer may be this rank's own part
+/// of the larger buffer. Any other overlap is refused. Without shares, reduce_scatter deals the
+/// elements as DealRows does.
 struct Collective {
   CollectiveKind kind = CollectiveKind::kBarrier;
   Buffer input = {};
@@ -69,72 +70,74 @@ struct Collective {
   Counts receive_counts = {};
 };
 
-/// "all_reduce (f32, 4 elements, sum)"
+/// For example "all_reduce (f32, 4 elements, sum)".
 std::string Describe(const Collective& collective);
 
-/// Clears the counts by rank that mean nothing to rank `rank` (the table above), such as the
-/// receive counts of a gather elsewhere than at its root.
+/// Clears the counts by rank that rank `rank` does not use (see the table above). For example, only
+/// the root of a gather uses the receive counts.
 void DropIgnoredCounts(Collective& collective, int rank);
 
-/// Throws Error kInvalidArgument, or kUnavailable for updates of shares on a GPU, unless rank
-/// `rank` of `size` may start it.
+/// Checks that rank `rank` of `size` may start the collective. Otherwise throws Error
+/// kInvalidArgument, or kUnavailable for an update of shares on a GPU.
 void CheckArguments(const Collective& collective, int rank, int size);
 
-/// Whether rank `rank` brings the input, and gets the output.
+/// True if rank `rank` has an input, or an output.
 bool UsesInput(const Collective& collective, int rank);
 bool UsesOutput(const Collective& collective, int rank);
 
-/// The GPU that the buffers of rank `rank` lie on; negative: host memory. Only of checked ones.
+/// The GPU on which the buffers of rank `rank` lie. Negative: host memory. For checked collectives.
 int DeviceOf(const Collective& collective, int rank);
-/// The stream that a collective on a GPU is enqueued into.
+/// The stream into which a collective on a GPU is enqueued.
 void* StreamOf(const Collective& collective, int rank);
 
-/// A run of elements.
+/// A run of consecutive elements.
 struct Range {
   uint64_t begin = 0, count = 0;
 };
 
-/// Of kinds that only move data, as the caller alone knows them: what rank `rank` of `size` sends to
-/// `destination`, as elements of its input, and what it gets from `source`, as elements of its
-/// output. Only of checked ones.
+/// For kinds that only move data, from the caller's own arguments: the elements of rank `rank`'s
+/// input that it sends to `destination`, and the elements of its output that come from `source`.
+/// For checked collectives.
 Range SentTo(const Collective& collective, int rank, int size, int destination);
 Range ReceivedFrom(const Collective& collective, int rank, int size, int source);
 
-/// How `rows` rows are dealt to `size` ranks: the first rows % size ranks get one row more. In
-/// elements, `row_elements` to a row.
+/// Deals `rows` rows of `row_elements` elements to `size` ranks. The first rows % size ranks get
+/// one row more. Returns elements.
 Counts DealRows(uint64_t rows, uint64_t row_elements, int size);
 
 Call CallOf(const Collective& collective, int rank);
 
-/// "collective #12, all_reduce (f32, 4 elements, sum)"; "message #3 of world/1, send (f32, 4
-/// elements, to rank 1)".
+/// For example "collective #12, all_reduce (f32, 4 elements, sum)" or "message #3 of world/1, send
+/// (f32, 4 elements, to rank 1)".
 std::string NameOperation(const Call& call, uint64_t sequence, const Members& members);
 
-/// A call with its counts by rank (null where `tables` says that there are none).
+/// A call with its counts by rank. A pointer is null if `tables` says that there are no such
+/// counts.
 struct Called {
   const Call* call = nullptr;
   const uint64_t* sends = nullptr;
   const uint64_t* receives = nullptr;
 };
 
-/// The calls of all ranks: whether they fit together, and what then goes where.
+/// The calls of all ranks. Decides if they agree, and which elements go where.
 class Calls {
  public:
-  /// `by_rank` is kept by the caller.
+  /// `by_rank` outlives this object.
   Calls(const Called* by_rank, int size) : by_rank_(by_rank), size_(size) {}
 
-  /// All ranks called the same, and every rank expects what the others bring.
+  /// True if all ranks made the same call and every rank expects the counts that the others send.
   bool Agree() const;
-  /// For people: who called what. Only after Agree() was false.
+  /// A text for people: which ranks made which call. Only after Agree() returned false.
   std::string Disagreement(const Members& members) const;
 
-  /// Of kinds that do not combine: what `source` sends to `destination`, as elements of its input
-  /// and as elements of the other's output. Only after Agree() was true.
+  /// For kinds that do not combine: the elements that `source` sends to `destination`, as a range
+  /// of the source's input and as a range of the destination's output. Only after Agree() returned
+  /// true.
   Range InInput(int source, int destination) const;
   Range InOutput(int source, int destination) const;
-  /// Of reduce_scatter and updates of shares: what rank `rank` owns of the input.
+  /// For reduce_scatter and updates of shares: the part of the input that rank `rank` owns.
   Range Share(int rank) const;
-  /// Elements of rank `rank`'s input, and of its output.
+  /// The elements of rank `rank`'s input, and of its output.
   uint64_t InputCount(int rank) const;
   uint64_t OutputCount(int rank) const;
 

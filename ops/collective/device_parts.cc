@@ -1,19 +1,20 @@
-// The ranks 0 to rails - 1 of each host have a rail: one rank of each host. Data that crosses is
-// dealt to the rails, so that all of them carry it over the wire together, once. As in
-// ops/hierarchical/hierarchical_plan.cc, with the same arithmetic:
+// A rail connects one rank of each host: local ranks 0 to rails - 1 of each host have a rail. Data
+// that crosses is dealt to the rails, so all rails together carry it over the wire once. The
+// arithmetic is the same as in ops/hierarchical/hierarchical_plan.cc:
 //
-//   all_reduce      up: reduce-scatter, to the owners of the shards; across: all-reduce of each
-//                   shard; down: all-gather of the shards. In the output.
-//   reduce          the same in staging memory, but across to the root's host, down to the root.
+//   all_reduce      up: reduce-scatter to the owners of the shards; across: all-reduce of each
+//                   shard; down: all-gather of the shards. All in the output.
+//   reduce          the same in staging memory, but across to the root's host and down to the root.
 //   broadcast       up: broadcast within the root's host; across: each shard to all hosts; down:
 //                   all-gather within the other hosts.
-//   all_gather      a run of ranks that share a host has a run of the output. up: it is gathered
-//                   within that host; then as a broadcast from there. A run is a step.
-//   reduce_scatter  little data where hosts have as many ranks, one after the other: up: the shares
-//                   of each host are reduce-scattered to the ranks that stand for their owners;
-//                   across: reduce-scatter. Else a step has a piece for one rank of each host. up:
+//   all_gather      a step is a run of consecutive ranks that share a host, with its run of the
+//                   output. up: gathered within that host; then a broadcast from that host.
+//   reduce_scatter  at once, for little data, if all hosts have equally many ranks and the ranks of
+//                   a host are consecutive. up: the shares of each host are reduce-scattered to the
+//                   ranks on the rails of their owners; across: reduce-scatter to the owners.
+//                   in pieces, otherwise: a step has a piece for one rank of each host. up:
 //                   reduce-scatter of every piece to the rails; across: reduce-scatter between
-//                   hosts; down: the piece is gathered by the rank that it is for.
+//                   hosts; down: the rank that owns the piece gathers it.
 //   barrier         up, across, down.
 
 #include "ops/collective/device_parts.h"
@@ -32,7 +33,7 @@ using hierarchical::CombineHosts;
 using hierarchical::GatherShards;
 using hierarchical::ReduceToShards;
 
-constexpr uint64_t kLine = 64;  // bytes, of which shards are made
+constexpr uint64_t kLine = 64;  // bytes; shards are whole lines
 
 uint64_t CeilDivide(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
@@ -82,18 +83,18 @@ class StepPlanner {
   Buffer Own(const Buffer& whole, const Counts& shards) const {
     return whole.Slice(Before(shards, local_rank_), shards[static_cast<size_t>(local_rank_)]);
   }
-  // Of the next step's slot.
+  // A buffer in the slot of the next step.
   Buffer Staging(uint64_t count) const {
     Buffer buffer = typed_;
     buffer.data = staging_ + steps_.size() % 2 * slot_bytes_;
     buffer.count = count;
     return buffer;
   }
-  // Elements of a chunk of which `parts` travel together.
+  // The elements of one part of a chunk, if `parts` parts travel together.
   uint64_t ChunkElements(uint64_t parts = 1) const {
     return std::max(chunk_bytes_ / parts / kLine, uint64_t{1}) * kLine / SizeOf(typed_.dtype);
   }
-  // Calls `add` with the runs of the elements, one at least.
+  // Calls `add` for each run of elements, and at least once.
   template <typename Add>
   void ForChunks(uint64_t count, Add add) {
     const uint64_t chunk = ChunkElements();
@@ -101,9 +102,9 @@ class StepPlanner {
       add(begin, std::min(chunk, count - begin));
   }
 
-  // ---- what is done with them
+  // ---- data movement
 
-  // From the ranks of host `host`, which have it, to all others.
+  // Sends the buffer from the ranks of host `host`, which all have it, to all other ranks.
   void Spread(int host, const Buffer& buffer, Step& step) const {
     const Counts shards = Shards(buffer.count);
     const Buffer own = Own(buffer, shards);
@@ -229,7 +230,7 @@ class StepPlanner {
     steps_.push_back(std::move(step));
   }
 
-  // A part of the share of one rank; of no rank when its host has got everything.
+  // A part of the share of one rank. Empty if the ranks of its host have everything.
   struct Piece {
     int rank = 0;
     uint64_t begin = 0, count = 0;  // of the whole input
@@ -256,7 +257,7 @@ class StepPlanner {
     }
   }
 
-  // `pieces`: one for each host.
+  // `pieces` has one piece for each host.
   Step ReducePieces(const std::vector<Piece>& pieces) const {
     Step step;
     std::vector<Counts> shards;
@@ -303,7 +304,7 @@ class StepPlanner {
 }  // namespace
 
 uint64_t SlotBytes(const HostMap& hosts, uint64_t chunk_bytes) {
-  // A host's part may be a line more than its fraction, and so may a rail's part of it.
+  // A host's part may be one line longer than an equal part. So may a rail's part of it.
   const auto parts = static_cast<uint64_t>(hosts.host_count());
   const uint64_t lines = CeilDivide(chunk_bytes, kLine) + parts;
   return (CeilDivide(lines, static_cast<uint64_t>(hosts.rails())) + parts) * kLine;
@@ -348,7 +349,7 @@ DType DTypeOf(const Collective& c, int rank) {
   return UsesInput(c, rank) ? c.input.dtype : c.output.dtype;
 }
 
-// Part `index` of `count` elements that are dealt evenly to `chunks`.
+// Part `index` of `count` elements that are dealt evenly to `chunks` chunks.
 Range Dealt(uint64_t count, uint64_t index, uint64_t chunks) {
   const uint64_t each = count / chunks, more = count % chunks;
   return {each * index + std::min(index, more), each + (index < more ? 1 : 0)};
@@ -361,7 +362,7 @@ class ChunkMaker {
     uint64_t begin = 0;
     for (const uint64_t part : PartsOf(c, rank, size)) {
       const Range range = Dealt(part, index, chunks);
-      // As an element of the whole, and of its own part.
+      // The same elements, as a range of the whole and as a range of their part.
       in_whole_.push_back({begin + range.begin, range.count});
       in_part_.push_back(range);
       counts_.push_back(range.count);
@@ -434,7 +435,7 @@ HostChunk MakeChunk(
 }
 
 uint64_t ChunkBytes(uint64_t chunk_bytes, int size) {
-  // Each rank's part may have an element more than its fraction.
+  // Each rank's part may have one element more than an equal part.
   return chunk_bytes + static_cast<uint64_t>(size) * sizeof(uint64_t);
 }
 

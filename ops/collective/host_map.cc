@@ -33,7 +33,7 @@ Counts DealToRails(uint64_t count, DType dtype, int rails, int local_size) {
   const uint64_t line = kCacheLine / SizeOf(dtype);
   const uint64_t lines = (count + line - 1) / line;
   Counts shards = DealRows(lines, line, rails);
-  // The last line may not be a whole one.
+  // The last line may be shorter than a whole line.
   for (size_t r = shards.size(); r-- > 0;) {
     if (shards[r] == 0) continue;
     shards[r] -= lines * line - count;

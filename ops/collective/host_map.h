@@ -9,8 +9,8 @@
 
 namespace dtrun::ops {
 
-/// Which ranks of a communicator share a host. Hosts are numbered in the order of their first
-/// ranks, and the ranks of a host in their own order:
+/// The hosts of a communicator's ranks. Hosts are numbered in the order of their first ranks. The
+/// ranks of a host keep their order:
 ///
 ///   host_of_rank {7, 3, 7, 7}  ->  host 0: ranks 0, 2, 3; host 1: rank 1; one rail
 class HostMap {
@@ -21,14 +21,15 @@ class HostMap {
   int size() const { return static_cast<int>(host_.size()); }
   int host_count() const { return static_cast<int>(ranks_.size()); }
   int host(int rank) const { return host_[static_cast<size_t>(rank)]; }
-  /// The place of `rank` among the ranks of its host.
+  /// The position of `rank` among the ranks of its host.
   int local_rank(int rank) const { return local_rank_[static_cast<size_t>(rank)]; }
   const std::vector<int>& ranks(int host) const { return ranks_[static_cast<size_t>(host)]; }
   int local_size(int host) const { return static_cast<int>(ranks(host).size()); }
-  /// Of every host the ranks 0 to rails - 1 talk to their like on the other hosts.
+  /// The number of rails. Local ranks 0 to rails() - 1 of each host exchange data with the same
+  /// local rank of the other hosts.
   int rails() const { return rails_; }
 
-  /// Of some of the ranks, in the order given.
+  /// The map of the ranks in `ranks`, in that order.
   HostMap Subset(const std::vector<int>& ranks) const;
 
  private:
@@ -37,16 +38,16 @@ class HostMap {
   int rails_ = 0;
 };
 
-/// How `count` elements are dealt to the rails, in whole cache lines: by local rank of a host with
-/// `local_size` ranks, of which those without a rail get none.
+/// Deals `count` elements to the rails, in whole cache lines. Returns the counts by local rank of a
+/// host with `local_size` ranks. Ranks without a rail get 0.
 Counts DealToRails(uint64_t count, DType dtype, int rails, int local_size);
 
 }  // namespace dtrun::ops
 
 namespace dtrun::ops::hierarchical {
 
-/// A reduction over all ranks is one over the ranks of each host, then one over the hosts: inputs
-/// are scaled by the first, divided and scaled by the second alone.
+/// A reduction over all ranks is a reduction over the ranks of each host, then one over the hosts.
+/// Only the first scales the inputs. Only the second divides and scales the result.
 inline Arithmetic WithinHost(const Collective& collective) {
   const bool average = collective.op == ReduceOp::kAverage;
   return {
@@ -63,10 +64,10 @@ inline Arithmetic BetweenHosts(const Collective& collective, int size) {
   };
 }
 
-// The collectives that one over all ranks is made of: within a host, whose ranks own shards of the
-// data, and between hosts.
+// The collectives that make up a collective over all ranks: within a host, the ranks own shards of
+// the data; between hosts, the owners of the same shard combine it.
 
-/// Within a host: the first level of the reduction `whole`, each rank's shard of it to that rank.
+/// Within a host: the first level of the reduction `whole`. Each rank gets its own shard.
 inline Collective ReduceToShards(
     const Collective& whole, const Buffer& input, const Buffer& own_shard, const Counts& shards) {
   const Arithmetic arithmetic = WithinHost(whole);
@@ -80,7 +81,7 @@ inline Collective ReduceToShards(
   };
 }
 
-/// Between the ranks that own a shard: the second level of the reduction `whole` over `size` ranks.
+/// Between the owners of a shard: the second level of the reduction `whole` over `size` ranks.
 inline Collective CombineHosts(
     const Collective& whole, int size, CollectiveKind kind, const Buffer& input,
     const Buffer& output, int root_host = 0) {
@@ -96,7 +97,7 @@ inline Collective CombineHosts(
   };
 }
 
-/// Within a host: shards to all of its ranks, or to one.
+/// Within a host: brings the shards to all of its ranks, or to one rank.
 inline Collective AllGatherShards(
     const Buffer& own_shard, const Buffer& chunk, const Counts& shards) {
   return {

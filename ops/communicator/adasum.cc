@@ -1,19 +1,24 @@
-// The combination of the ranks in pairs is, for each tensor, a weighted sum of what the ranks bring
-// (AdasumTree). A level of pairs needs the products a.a, b.b and a.b of its groups, which are
-// added up over blocks. So every rank gets a share of the blocks of all ranks, at each level
-// computes the products of that share, from the weights so far, and tells them to the others; each
-// then knows the weights of the next level. After the last one a rank computes its share of the
-// result, and all get all shares. This is the paper's recursive halving of the vector and doubling
-// of the distance with all halvings made at once: as much goes over a wire, and nothing is rounded
-// between the levels.
+// For each tensor, the combination of the ranks in pairs is a weighted sum of the ranks' inputs
+// (AdasumTree computes the weights):
 //
-// The shares come by one of three ways, the same on all ranks:
+//   1. The tensors are cut into blocks. Each rank gets a share of the blocks of all ranks' inputs.
+//   2. A level of pairs needs the products a.a, b.b and a.b of its groups, summed over blocks.
+//      Each rank computes the products of its share with the weights so far.
+//   3. The ranks exchange the products. Then each rank knows the weights of the next level.
+//   4. After the last level, each rank computes its share of the result.
+//   5. All ranks get all shares of the result.
 //
-//   whole    up to kWholeBytes: everybody gets everything, by an all_gather, and does everything
-//   reached  ranks reach each other's buffers: read, and written, where they are
-//   sent     otherwise: by an all_to_all, and the result by an all_gather
+// The paper halves the vector and doubles the distance recursively. This code makes all halvings at
+// once. The traffic is the same, and nothing is rounded between the levels.
 //
-// Operations take turns on a communicator of their own.
+// The shares come in one of three ways, the same on all ranks:
+//
+//   whole    up to kWholeBytes: an all_gather brings all inputs to all ranks, and each rank
+//            computes everything
+//   reached  the ranks reach each other's buffers, and read and write them in place
+//   sent     otherwise: an all_to_all brings the inputs, and an all_gather the result
+//
+// The operations use a duplicate of the communicator, one operation after the other.
 
 #include "ops/communicator/adasum.h"
 
@@ -31,9 +36,9 @@ namespace {
 
 using base::Text;
 
-// So little is sent sooner than the ranks have met once more.
+// Sending an input of this size takes less time than another meeting of the ranks.
 constexpr uint64_t kWholeBytes = 16 << 10;
-// Results that are larger go past the cache.
+// Results of this size or more are stored past the cache.
 constexpr uint64_t kStreamingBytes = 8 << 20;
 
 }  // namespace
@@ -41,7 +46,8 @@ constexpr uint64_t kStreamingBytes = 8 << 20;
 bool AdasumTakes(int size) { return size > 0 && (size & (size - 1)) == 0; }
 bool AdasumTakes(DType dtype) { return HasWeightedSums(dtype); }
 
-// What the operations of the same ranks share on this rank. Used under the engine's lock.
+// The state that all Adasum operations of a communicator share on this rank. Used under the
+// engine's lock.
 struct Adasum::Group {
   explicit Group(Communicator& of)
       : communicator(of.Duplicate()),
@@ -49,9 +55,9 @@ struct Adasum::Group {
 
   std::unique_ptr<Communicator> communicator;
   std::shared_ptr<const Members> members;
-  uint64_t started = 0, served = 0;  // operations; the communicator's thread counts the former
-  std::exception_ptr broken;         // what ended an operation midway: nothing works after it
-  std::unique_ptr<Memory> scratch;   // kept: fresh pages cost more than a copy
+  uint64_t started = 0, served = 0;  // operations; the communicator's thread counts `started`
+  std::exception_ptr broken;  // the error that ended an operation midway: later ones fail with it
+  std::unique_ptr<Memory> scratch;  // kept, because fresh pages cost more than a copy
 
   char* Scratch(uint64_t bytes) {
     if (scratch == nullptr || scratch->bytes() < bytes) scratch = AllocatePrivate(bytes);
@@ -151,7 +157,7 @@ class AdasumOperation : public Operation {
         input, received, std::move(sent), Counts(Size(), own.count));
   }
 
-  // Those of the blocks that were dealt to rank `r`.
+  // The elements of the blocks that were dealt to rank `r`.
   Range ShareOfElements(int r) const {
     const auto begin = FirstElement(begins_[static_cast<size_t>(r)]);
     return {begin, FirstElement(begins_[static_cast<size_t>(r) + 1]) - begin};
@@ -197,7 +203,7 @@ class AdasumOperation : public Operation {
     phase_ = Phase::kTelling;
   }
 
-  // Where the elements of a block lie, by rank.
+  // The addresses of a block's elements, by rank.
   const void* const* InputsOf(const TensorBlock& block) {
     at_.clear();
     for (const char* input : inputs_) at_.push_back(input + (block.first - offset_) * element());
@@ -245,14 +251,14 @@ class AdasumOperation : public Operation {
   Collective whole_;
   Communicator::Reach reach_;
   std::vector<TensorBlock> blocks_;
-  std::vector<size_t> begins_;  // by rank: the first of its blocks; and the end
+  std::vector<size_t> begins_;  // by rank: the index of its first block; then the end
   AdasumTree tree_;
   Phase phase_ = Phase::kWaiting;
   Way way_ = Way::kWhole;
   Work part_;
-  size_t first_ = 0, end_ = 0;       // blocks that this rank computes
-  uint64_t offset_ = 0;              // the element with which they begin
-  std::vector<const char*> inputs_;  // by rank: where that lies
+  size_t first_ = 0, end_ = 0;       // the blocks that this rank computes
+  uint64_t offset_ = 0;              // the first element of these blocks
+  std::vector<const char*> inputs_;  // by rank: the address of element offset_
   std::vector<char*> outputs_;
   std::vector<Products> products_;
   std::vector<const void*> at_;
@@ -298,11 +304,12 @@ Work Adasum::Start(Buffer input, Buffer output, Counts tensors, Scale scale) {
 
 namespace {
 
-// A block of f32 stays in the first-level cache while two are read, and what is told of it (24
-// bytes for each pair of groups) is nothing beside it.
+// An f32 block stays in the first-level cache while two blocks are read. The products that are
+// exchanged (24 bytes per block and pair of groups) are small beside a block.
 constexpr uint64_t kBlockElements = 8192;
 
-// What is left of a vector of which `dot` of `square` lies in the direction of the other.
+// The factor of a vector in its pair: `square` is its product with itself, `dot` its product with
+// the other vector.
 double Share(double dot, double square) { return square == 0 ? 1 : 1 - dot / (2 * square); }
 
 }  // namespace

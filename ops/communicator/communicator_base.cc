@@ -279,21 +279,21 @@ std::unique_ptr<Memory> AllocatePrivate(uint64_t bytes) {
       nullptr, std::max<uint64_t>(bytes, 1), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
       -1, 0);
   if (data == MAP_FAILED) ThrowErrno(Text("mmap of ", bytes, " bytes"));
-  // Walks over much of it need fewer looks into the page table. Only advice.
+  // With huge pages, long walks need fewer page-table look-ups. The call is only advice.
   ::madvise(data, std::max<uint64_t>(bytes, 1), MADV_HUGEPAGE);
   return std::make_unique<PrivateMemory>(data, bytes);
 }
 
 void Keep(std::unique_ptr<Memory> memory) {
-  // Never destroyed itself, since nobody knows when peers end.
+  // Never destroyed: this process cannot know when its peers end.
   static auto* const mutex = new std::mutex;
   static auto* const kept = new std::vector<std::unique_ptr<Memory>>;
   std::lock_guard lock(*mutex);
   kept->push_back(std::move(memory));
 }
 
-// The parts of an update that every backend has: a reduce_scatter in place, the owner's pieces, and
-// an all_gather in place. What a backend can do in one pass (shm) goes before.
+// The generic update, for every backend: a reduce_scatter in place, the pieces of this rank's
+// share, and an all_gather in place. If the backend can update in one pass (shm), that comes first.
 
 Range ShareOf(const Counts& shares, int rank) {
   Range share;

@@ -16,23 +16,24 @@
 
 namespace dtrun::ops {
 
-/// As what f32 gradients cross from host to host.
+/// The type in which f32 gradients cross between hosts. kNone: f32.
 enum class WireDType : uint8_t { kNone, kF16, kBF16 };
 
-/// The way that data takes between hosts, where there is a choice.
+/// How data travels between hosts, for communicators that have a choice.
 struct Route {
   WireDType wire = WireDType::kNone;
-  /// What goes up, across and down in one piece: much against the latency of its steps, little
-  /// against the whole.
+  /// Bytes of a chunk, which goes up, across and down as one piece. A chunk is large beside the
+  /// latency of its steps, and small beside the whole buffer.
   uint64_t chunk_bytes = 2 << 20;
-  /// Reductions of all ranks go straight between all of them, as if each were a host of its own: in
-  /// fewer steps, but over the wire as often as there are ranks. Nothing is compressed then.
+  /// If true, reductions go straight between all ranks, as if each rank were a host. That takes
+  /// fewer steps, but the data crosses the wire once per rank. Nothing is compressed on a flat
+  /// route.
   bool flat = false;
 
   bool operator==(const Route&) const = default;
 };
 
-/// Memory that collectives can reach without a copy; freed with the object, on this rank alone.
+/// Memory that collectives can reach without a copy. The destructor frees it on this rank only.
 class Memory {
  public:
   Memory(void* data, uint64_t bytes) : data_(data), bytes_(bytes) {}
@@ -48,23 +49,24 @@ class Memory {
   uint64_t bytes_;
 };
 
-/// Where the buffers of all ranks lie in this process, for operations that are not the
-/// communicator's own.
+/// The addresses of all ranks' buffers in this process, for operations outside the communicator.
 class ReachedBuffers {
  public:
   virtual ~ReachedBuffers() = default;
-  /// All ranks can reach all buffers that have elements; the same on all of them.
+  /// True if all ranks can reach all buffers that have elements. The same on all ranks.
   virtual bool all() const = 0;
-  /// Of rank `rank`; only where that is so, and as long as this object.
+  /// The buffers of rank `rank`. Valid only if all() is true, and only while this object lives.
   virtual char* input(int rank) const = 0;
   virtual char* output(int rank) const = 0;
 };
 
-/// A fixed set of ranks that exchange data. Collectives are started by every rank, in the same
-/// order; what they do stands in <dtrun/communicator.h>. Messages between two ranks match in the
-/// order in which each side starts them; they and collectives do not wait for each other. Not
-/// thread-safe: one thread at a time per Communicator; `Duplicate()` gives another one. After
-/// kPeerLost or kTimeout it is unusable; destroy it. Started operations may outlive it.
+/// A fixed set of ranks that exchange data. Every rank starts the collectives in the same order.
+/// <dtrun/communicator.h> says what each collective does. Messages between two ranks match in the
+/// order in which each side starts them. Messages and collectives do not wait for each other.
+///
+/// Not thread-safe: one thread at a time per Communicator; `Duplicate()` gives another one. After
+/// kPeerLost or kTimeout the communicator is unusable; destroy it. Started operations may outlive
+/// it.
 class Communicator {
  public:
   explicit Communicator(Members members)
@@ -75,10 +77,10 @@ class Communicator {
   virtual const char* backend() const = 0;
   const Members& members() const { return *members_; }
 
-  /// Checks the arguments (throws Error kInvalidArgument or kUnavailable before anything is sent)
-  /// and starts the operation. One whose buffers lie on a GPU is enqueued into their stream, and
-  /// the Work is done at once: see DeviceGroup. A barrier is one of GPUs when its input names a
-  /// device.
+  /// Checks the arguments and starts the operation. Throws Error kInvalidArgument or kUnavailable
+  /// before anything is sent. If the buffers lie on a GPU, the operation is enqueued into their
+  /// stream and the Work is done at once: see DeviceGroup. A barrier runs on GPUs if its input
+  /// names a device.
   Work Start(Collective collective);
 
   Work StartAllReduce(Buffer input, Buffer output, ReduceOp op, Scale scale = {});
@@ -98,26 +100,28 @@ class Communicator {
   Work StartSend(Buffer buffer, int peer);
   Work StartReceive(Buffer buffer, int peer);
 
-  /// Reduces `input` over all ranks and updates `output`, which is the same on all of them, from
-  /// it, each rank its own share: `update` is called for the pieces of this rank's share, on this
-  /// thread, and changes what it has to in `output`, which then goes to the other ranks. Returns
-  /// when every share has come. The shares lie in rank order and cover the input, whose values are
-  /// unspecified afterwards. One pass over memory where `fuses_updates()`, and both buffers lie in
-  /// memory from Allocate; otherwise a reduce_scatter, the update and an all_gather, which give the
-  /// same bits.
+  /// Reduces `input` over all ranks and updates `output`, which is the same on all ranks. Each rank
+  /// updates its own share: `update` is called on this thread for the pieces of the share, and
+  /// changes `output`. The changed share then goes to the other ranks. Returns when every share has
+  /// arrived.
+  ///
+  /// The shares lie in rank order and cover the input. Afterwards, the values of the input are
+  /// unspecified. If `fuses_updates()` and both buffers lie in memory from Allocate, the update
+  /// takes one pass over memory. Otherwise it is a reduce_scatter, the update and an all_gather.
+  /// Both ways give the same bits.
   void ReduceUpdateGather(
       Buffer input, Buffer output, ReduceOp op, Scale scale, Counts shares,
       const ShareUpdate& update);
-  /// The same without the last part: what `update` changes stays with this rank, or lies in memory
-  /// that all ranks share. Returns when all ranks have updated.
+  /// The same without sending the changes: they stay on this rank, or lie in memory that all ranks
+  /// share. Returns when all ranks have updated.
   void ReduceUpdate(
       Buffer input, ReduceOp op, Scale scale, Counts shares, const ShareUpdate& update);
   virtual bool fuses_updates() const { return false; }
 
-  /// A collective that moves no data: when `work` is done, all ranks have called it with as many
-  /// elements of one type and the same op, and `buffers` has been filled in. What they agree to do
-  /// with the buffers then, and how they know that all have done it, is theirs. Only where ranks
-  /// may reach each other's memory. Checks no argument.
+  /// A collective that moves no data. When `work` is done, all ranks have called it with the same
+  /// number of elements, type and op, and `buffers` is filled in. The callers agree among
+  /// themselves how they use the buffers and how they learn that all ranks are done. Only if
+  /// `reaches_peers()`. Checks no argument.
   struct Reach {
     Work work;
     std::shared_ptr<const ReachedBuffers> buffers;
@@ -130,67 +134,67 @@ class Communicator {
   void AllGather(Buffer input, Buffer output) { StartAllGather(input, output).Wait(); }
   void Barrier() { StartBarrier().Wait(); }
 
-  /// Whether another rank may have started the collective that this rank would start next, as far
-  /// as can be told here; under the engine's lock. Where it rings, the first peer to do so rings
-  /// this rank's doorbell; elsewhere somebody has to ask again and again. Who has nothing to bring
-  /// by himself takes part when others ask for it.
+  /// True if another rank may have started the collective that this rank would start next, as far
+  /// as this rank can tell. Called under the engine's lock. If `RingsWhenAwaited()`, the first peer
+  /// that starts the collective rings this rank's doorbell. Otherwise the caller has to ask
+  /// repeatedly. A rank without input uses this to take part when others start a collective.
   virtual bool MayBeAwaited() { return true; }
   virtual bool RingsWhenAwaited() const { return false; }
 
-  /// Tells all ranks, without waiting for them, that this rank starts nothing more here or on any
-  /// communicator made from this one; and the ranks that have told so, as far as is known here.
-  /// Under the engine's lock.
+  /// Leave tells all ranks that this rank starts nothing more on this communicator or on any
+  /// communicator made from it. It does not wait for them. Left returns the ranks that have told
+  /// so, as far as this rank knows. Both are called under the engine's lock.
   virtual void Leave() {}
   virtual std::vector<int> Left() { return {}; }
 
-  /// How data crosses between hosts; none where there is no choice.
+  /// How data crosses between hosts. nullopt if there is no choice.
   virtual std::optional<Route> route() const { return std::nullopt; }
-  /// From the next operation on; all ranks change it between the same two. Waits for what is under
-  /// way. Only where there is a choice.
+  /// Sets the route from the next operation on. All ranks call it between the same two operations.
+  /// Waits for the operations under way. Only for communicators that have a route.
   virtual void SetRoute(const Route& /*route*/) {}
 
-  /// Collective: zeroed, page-aligned memory, reduced in place without a copy where the backend
-  /// can.
+  /// Collective: zeroed, page-aligned memory. If the backend can, collectives reduce it in place
+  /// without a copy.
   virtual std::unique_ptr<Memory> Allocate(uint64_t bytes) = 0;
 
-  /// Collective: zeroed, page-aligned memory of which all ranks have the same. Error kUnavailable,
-  /// on all ranks, where they do not share a host.
+  /// Collective: zeroed, page-aligned memory that all ranks share. Throws Error kUnavailable, on
+  /// all ranks, if the ranks do not share a host.
   virtual std::unique_ptr<Memory> AllocateShared(uint64_t bytes);
 
-  /// Who makes groups for buffers on GPUs, here and in communicators made from this one from now
-  /// on. Without one such buffers are refused.
+  /// Sets the factory of groups for GPU buffers, for this communicator and for communicators made
+  /// from it from now on. Without a factory, GPU buffers are refused.
   void UseDevices(DeviceGroupFactory factory) { make_device_group_ = std::move(factory); }
-  /// The group of this communicator, each rank's GPU being that which it names first. Collective
-  /// when there is none yet. Throws Error kUnavailable, and kInvalidArgument for another GPU.
+  /// The GPU group of this communicator. The first call creates the group, which is collective, and
+  /// decides this rank's GPU. Throws Error kUnavailable if no backend reaches the GPUs, and
+  /// kInvalidArgument for another GPU than before.
   DeviceGroup& device_group(int device);
-  /// Collective: as DeviceGroup::Allocate.
+  /// Collective: DeviceGroup::Allocate of this communicator's group.
   std::unique_ptr<Memory> AllocateOnDevice(int device, uint64_t bytes);
-  /// As DeviceGroup::Check; does nothing where nothing lies on a GPU.
+  /// Calls DeviceGroup::Check if this communicator has a GPU group.
   void CheckDevice();
 
-  /// What advances its operations and knows their deadlines; null where nothing has to be waited
-  /// for.
+  /// The engine that advances the operations and knows their deadlines. Null if no operation waits.
   virtual Engine* engine() { return nullptr; }
 
-  /// Collective: the same ranks, with operations of its own.
+  /// Collective: a communicator of the same ranks with its own sequence of operations.
   virtual std::unique_ptr<Communicator> Duplicate();
-  /// Collective: one communicator for the ranks of each colour, ordered by key, then by rank here;
-  /// null for a rank whose colour is negative.
+  /// Collective: one communicator for the ranks of each colour, ordered by key, then by rank here.
+  /// Null on a rank whose colour is negative.
   std::unique_ptr<Communicator> Split(int colour, int key);
-  /// Collective, also for the ranks that are not listed: one for these ranks, in the order of the
-  /// list, which is the same everywhere; null for the others.
+  /// Collective over all ranks, listed or not: a communicator of the listed ranks, in the order of
+  /// the list. All ranks pass the same list. Null on the other ranks.
   std::unique_ptr<Communicator> Subset(const std::vector<int>& ranks);
 
-  /// Collective over the ranks of `bootstrap`, all of which belong to this communicator:
-  /// `ranks` names them, as ranks here. What Duplicate, Split and Subset are made of.
+  /// Creates a communicator of the ranks of `bootstrap`, and is collective over them. `ranks` names
+  /// them as ranks of this communicator. Duplicate, Split and Subset call it.
   virtual std::unique_ptr<Communicator> Create(
       Bootstrap& bootstrap, const std::vector<int>& ranks, Members members) = 0;
 
  protected:
-  /// `collective` has been checked.
+  /// Starts the operation. The arguments of `collective` have been checked.
   virtual Work StartChecked(Collective collective) = 0;
-  /// Of a checked reduce_update or reduce_update_gather, in one pass. False, on all ranks alike,
-  /// when these buffers do not allow it: then nothing has happened.
+  /// Does a checked reduce_update or reduce_update_gather in one pass. Returns false, on all ranks,
+  /// if the buffers do not allow one pass. Then no rank has changed anything.
   virtual bool UpdateInOnePass(const Collective&, const ShareUpdate&) { return false; }
   const std::shared_ptr<const Members>& shared_members() const { return members_; }
 
@@ -204,17 +208,18 @@ class Communicator {
   int children_ = 0;  // communicators made from this one
 };
 
-/// Collective: the bytes of every rank in rank order; lengths may differ.
+/// Collective: gathers the bytes of every rank, in rank order. Lengths may differ.
 std::vector<std::string> AllGatherBytes(Communicator& communicator, const std::string& bytes);
 
-/// Collective: the bytes of rank `root` on every rank; `data` and `bytes` of others are ignored.
+/// Collective: brings the bytes of rank `root` to every rank. Other ranks' `data` and `bytes` are
+/// ignored.
 std::unique_ptr<Memory> BroadcastBytes(
     Communicator& communicator, const void* data, uint64_t bytes, int root);
 
-/// Zeroed, page-aligned memory of this process alone.
+/// Zeroed, page-aligned memory that belongs to this process alone.
 std::unique_ptr<Memory> AllocatePrivate(uint64_t bytes);
 
-/// The process keeps the memory until it ends: peers may write there for ever. Any thread.
+/// Keeps the memory until the process ends, because peers may still write to it. Any thread.
 void Keep(std::unique_ptr<Memory> memory);
 
 }  // namespace dtrun::ops

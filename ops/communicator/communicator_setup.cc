@@ -46,7 +46,7 @@ void AgreeOnCall(Communicator& host, const Collective& collective) {
   std::vector<base::Call> calls(size);
   host.AllGather(
       Buffer(&mine, sizeof mine, DType::kU8), Buffer(calls.data(), size * sizeof mine, DType::kU8));
-  // The counts by rank follow where any rank has some.
+  // If any rank has counts by rank, all ranks gather the counts.
   uint8_t tables = 0;
   for (const base::Call& call : calls) tables |= call.tables;
   Counts sends(size * size), receives(size * size);

@@ -9,7 +9,8 @@
 
 namespace dtrun::ops {
 
-/// Lets ranks that can talk already set up another communicator. What it is given outlives it.
+/// Lets the ranks of a communicator set up another communicator. `communicator` outlives the
+/// object.
 class CommunicatorBootstrap : public Bootstrap {
  public:
   explicit CommunicatorBootstrap(Communicator& communicator) : communicator_(communicator) {}
@@ -19,7 +20,7 @@ class CommunicatorBootstrap : public Bootstrap {
   std::vector<std::string> AllGather(const std::string& bytes) override {
     return AllGatherBytes(communicator_, bytes);
   }
-  /// Throws Error kUnavailable: only a backend that has shared memory can hand on some.
+  /// Throws Error kUnavailable: only a backend with shared memory can pass on shared memory.
   std::unique_ptr<SegmentExchange> ConnectSegmentExchange(Bootstrap& ranks) override;
 
  private:
@@ -30,16 +31,17 @@ class CommunicatorBootstrap : public Bootstrap {
 
 namespace dtrun::ops::cuda {
 
-/// Collective: what `ask` returns, or throws as an Error, on the first rank where that is not "",
-/// with the rank; "" when there is none. The same on all ranks.
+/// Collective: calls `ask` on every rank and returns the first non-empty text, preceded by its
+/// rank. An Error that `ask` throws counts as its text. Returns "" if no rank objects. The same on
+/// all ranks.
 std::string FirstObjection(Communicator& host, const std::function<std::string()>& ask);
 
-/// Collective: does a step of a setup that may fail on this rank alone. Throws Error kUnavailable
-/// on all ranks when it has failed on one.
+/// Collective: runs a step of a setup that may fail on single ranks. If the step fails on any rank,
+/// throws Error kUnavailable on all ranks.
 void AgreeOn(Communicator& host, const std::function<void()>& step);
 
-/// Collective: compares what the ranks of `host` have called, by whatever backend it is done.
-/// Throws Error kMismatch, on all ranks, with who called what.
+/// Collective: compares the calls that the ranks of `host` made, on any backend. If they differ,
+/// throws Error kMismatch on all ranks, with the call of each rank.
 void AgreeOnCall(Communicator& host, const Collective& collective);
 
 }  // namespace dtrun::ops::cuda

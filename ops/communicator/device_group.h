@@ -13,56 +13,56 @@ namespace dtrun::ops {
 class Communicator;
 class Memory;
 
-/// Collectives over memory of GPUs, for the ranks of one communicator, each with one GPU: what a
-/// backend of GPUs is. The ranks call the same, in the same order. Not thread-safe, as a
-/// communicator is not.
+/// Collectives over GPU memory for the ranks of one communicator: the interface of a GPU backend.
+/// Each rank has one GPU. All ranks make the same calls in the same order. Not thread-safe, like
+/// Communicator.
 ///
-/// A collective is enqueued into the stream of its buffers. The host waits for nobody; what is
-/// enqueued into that stream afterwards sees the result. Collectives of one group are done in the
-/// order in which they were enqueued, also from different streams.
+/// A collective is enqueued into the stream of its buffers. The host does not wait. Later work in
+/// the same stream sees the result. Collectives of one group run in the order in which they were
+/// enqueued, also from different streams.
 ///
-/// When ranks have called different things, or one of them does not come in time, nothing more is
-/// done on any of them, and the group has come to its end: the next call, or `Check`, throws the
-/// error.
+/// If ranks have called different things, or if a rank does not come in time, no rank does anything
+/// more and the group is unusable. The next call, or `Check`, throws the error.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
-  /// "cuda_ipc" and so on.
+  /// The name of the backend, for example "cuda_ipc".
   virtual const char* backend() const = 0;
   /// The GPU of this rank.
   virtual int device() const = 0;
 
-  /// Enqueues it. `collective` has been checked, and its buffers lie on this GPU. Throws Error
-  /// kUnavailable, before anything is enqueued, for what the backend cannot do (its stream is being
-  /// captured into a graph, say); kMismatch, kTimeout or kPeerLost when something enqueued before
-  /// has failed.
+  /// Enqueues a collective. Its arguments have been checked, and its buffers lie on this GPU.
+  /// Throws Error kUnavailable, before anything is enqueued, if the backend cannot do the call: its
+  /// stream is being captured into a graph, for example. Throws kMismatch, kTimeout or kPeerLost if
+  /// an earlier call has failed.
   virtual void Enqueue(const Collective& collective) = 0;
 
-  /// Throws the error of anything that has been enqueued, as far as it is known: of all of it once
-  /// the caller has waited for its streams. Waits for nothing.
+  /// Throws the error of any enqueued collective, as far as this rank knows. After the caller has
+  /// waited for its streams, this rank knows all errors. Check itself does not wait.
   virtual void Check() = 0;
 
-  /// Collective: zeroed memory on this GPU, aligned to 256 bytes, which the other ranks reach
-  /// without a copy where the backend can. `bytes` may differ between ranks.
+  /// Collective: zeroed memory on this GPU, aligned to 256 bytes. If the backend can, the other
+  /// ranks reach it without a copy. `bytes` may differ between ranks.
   virtual std::unique_ptr<Memory> Allocate(uint64_t bytes) = 0;
 
-  /// Collective: memory on this GPU that the program has allocated by itself becomes such memory,
-  /// where the backend makes a difference. `bytes` may differ between ranks, and be 0. The memory
-  /// stays the program's. All ranks destroy the result between the same two calls; the memory may
-  /// be freed when all have. Throws Error kInvalidArgument, on all ranks, when it does not lie on
-  /// the GPU, or not in one allocation.
+  /// Collective: makes the program's own memory on this GPU equal to memory from Allocate, if the
+  /// backend makes a difference. `bytes` may differ between ranks, and may be 0. The memory stays
+  /// the program's. All ranks destroy the result between the same two calls. The program may free
+  /// the memory when all ranks have done so. Throws Error kInvalidArgument, on all ranks, if the
+  /// memory does not lie on the GPU or not in one allocation.
   struct Registration {
     std::unique_ptr<Memory> memory;
-    /// Why the ranks do not reach it, which is then no difference from other memory: with the rank,
-    /// the same on all ranks. "" when they do.
+    /// The reason, with the rank, why the ranks do not reach the memory. "" if they reach it. The
+    /// same on all ranks. Memory with an obstacle is used like any other memory.
     std::string obstacle;
   };
   virtual Registration Register(void* data, uint64_t bytes);
 };
 
-/// Makes the group of a communicator's ranks, this one on GPU `device`, by the first backend that
-/// all of them can use. Collective over `host`, which outlives the group but for its destructor.
-/// Throws Error, on all ranks, when there is none: kUnavailable with the reason of each.
+/// Makes the group of the ranks of `host`, with the first backend that all ranks can use. This rank
+/// uses GPU `device`. Collective over `host`, which must live until the group's destructor begins.
+/// Throws Error, on all ranks, if there is no backend: kUnavailable with the reason of each
+/// backend.
 using DeviceGroupFactory =
     std::function<std::unique_ptr<DeviceGroup>(Communicator& host, int device)>;
 

@@ -12,29 +12,29 @@
 
 namespace dtrun::ops {
 
-/// Elements of a rank's share that are not reduced yet: what a fused update works on. All pointers
-/// are to the first of the elements.
+/// Elements of a rank's share that are not reduced yet: the argument of a fused update. All
+/// pointers point to the first element of the share.
 struct UnreducedShare {
-  const void* const* inputs;  ///< of all ranks, in their order
+  const void* const* inputs;  ///< of all ranks, in rank order
   int input_count;
-  Arithmetic arithmetic;  ///< with the stores that suit the copies
-  void* const* copies;    ///< the elements in the other ranks' outputs, which become equal to ours
+  Arithmetic arithmetic;  ///< its stores suit the copies
+  void* const* copies;    ///< these elements in the other ranks' outputs; become equal to ours
   int copy_count;
 };
 
-/// What a rank does with its share.
+/// The functions that update a rank's share.
 struct ShareUpdate {
-  /// With elements [first, first + count) of the whole buffer, of which `reduced` holds the
-  /// reduction, in memory that is free again when it returns. Pieces come in ascending order. It
-  /// does not throw, and calls nothing of the communicator.
+  /// Updates elements [first, first + count) of the whole buffer. `reduced` holds their reduction;
+  /// its memory is reused after the call. The pieces come in ascending order. A Piece does not
+  /// throw and does not call the communicator.
   using Piece = std::function<void(uint64_t first, uint64_t count, const void* reduced)>;
-  /// The same for all of the share at once, where this rank reaches all inputs and outputs: it
-  /// reduces as it goes, and stores the copies as well, with streaming stores unfenced.
+  /// Updates the whole share in one call, if this rank reaches all inputs and outputs. It reduces
+  /// the inputs and also stores the copies. Its streaming stores are not fenced.
   using Fused = std::function<void(uint64_t first, uint64_t count, const UnreducedShare& share)>;
 
   ShareUpdate(Piece of_piece, Fused of_share)
       : piece(std::move(of_piece)), fused(std::move(of_share)) {}
-  /// Without a fused one.
+  /// An update without a fused function.
   template <typename Callable>
   requires std::is_invocable_v<Callable&, uint64_t, uint64_t, const void*> ShareUpdate(
       Callable of_piece)  // NOLINT: a function of pieces is an update
@@ -44,15 +44,15 @@ struct ShareUpdate {
   Fused fused;  ///< may be empty
 };
 
-/// A share is updated in pieces of this size: the data that belongs to a piece, state included,
+/// The size of the pieces in which a share is updated. All data of a piece, including the state,
 /// stays in the second-level cache (1 MiB and more) from its reduction to its last store. Smaller
-/// pieces are slower: at each of them every stream of memory starts anew.
+/// pieces are slower, because every memory stream restarts at each piece.
 inline constexpr uint64_t kPieceBytes = 64 << 10;
 
-/// Calls `update` for the pieces of `share` of `reduced`, multiplied by `factor` if that is not 1.
+/// Calls `update` for the pieces of `share` in `reduced`. The values are multiplied by `factor`.
 void UpdateInPieces(Buffer reduced, Range share, double factor, const ShareUpdate::Piece& update);
 
-/// What rank `rank` owns where the shares of all ranks lie in rank order.
+/// The share of rank `rank`, if the shares of all ranks lie in rank order.
 Range ShareOf(const Counts& shares, int rank);
 
 }  // namespace dtrun::ops

@@ -1,41 +1,44 @@
 #ifndef DTRUN_OPS_CUDA_BLOCK_MEETING_H_
 #define DTRUN_OPS_CUDA_BLOCK_MEETING_H_
 
-// How the blocks of the ranks' kernels meet, for kernels. Block b of a rank meets block b of every
-// other one, and no other block: each writes a record with its count of meetings (the epoch) into
-// the memory of all others, and waits for theirs in its own. No block waits for another block of
-// its own kernel, so blocks may run one after the other; those of all ranks with the same number
-// have to be able to run at once.
+// Meetings of thread blocks across the kernels of all ranks. Block b of a rank meets block b of
+// every other rank, and no other block. At a meeting, a block writes a record into the memory of
+// every other rank. Then it waits for the other ranks' records in its own memory. A record carries
+// an epoch: the number of meetings of its block so far.
 //
-// Records and staging memory have two turns, by the epoch's last bit. A block writes those of epoch
-// e + 2 when all have told it of e + 1, and so have read what they were told at e.
+// No block waits for another block of its own kernel, so the blocks of a kernel may run one after
+// the other. The blocks with the same number on all ranks must be able to run at the same time.
+//
+// Records and staging memory are double-buffered: the last bit of the epoch selects one of two
+// turns. A block writes the data of epoch e + 2 only after all ranks have told it epoch e + 1. By
+// then, they have read its data of epoch e.
 
 #include "gpu/kernel.h"
 #include "ops/cuda/kernel_protocol.h"
 
 namespace dtrun::ops::cuda {
 
-/// How data goes from rank to rank, which all of them find out alike.
+/// The path of the data between ranks (collectives.cu). All ranks choose the same path.
 enum class Way : int { kStaged, kDirect, kRounds };
 
-/// What a reduction reads, and where all of the result goes; addresses of the first element.
+/// The inputs of a reduction and the places of its result: addresses of the first element.
 struct Ends {
   const char* inputs[kMostRanks];
   char* outputs[kMostRanks];
   int input_count, output_count;
 };
 
-/// What a block knows of a call, in its shared memory.
+/// The state of a block during a call, in the block's shared memory.
 struct BlockState {
-  Record heard[kMostRanks];        // what each rank has said first; its own, too
-  const char* inputs[kMostRanks];  // of each rank, where all reach all
+  Record heard[kMostRanks];        // the first record of each rank, this rank included
+  const char* inputs[kMostRanks];  // by rank; used if all ranks reach all buffers
   char* outputs[kMostRanks];
   Ends ends;
   uint64_t rounds;
   Way way;
   uint32_t failure;
   uint32_t missing;
-  bool tells;  // the others that it has failed
+  bool tells;  // whether this block reports the failure to all ranks
 };
 
 class Meeting {
@@ -56,13 +59,12 @@ class Meeting {
   __device__ int rank() const { return group_.rank; }
   __device__ int size() const { return group_.size; }
 
-  /// Where rank `rank`'s block stages what it tells at the next meeting, or has staged for the
-  /// last.
+  /// Staging memory of this rank for the next meeting, and of rank `rank` for the last meeting.
   __device__ char* next_stage() const { return Stage(group_.rank, epoch_ + 1); }
   __device__ const char* last_stage(int rank) const { return Stage(rank, epoch_); }
 
-  /// The first meeting of a call; false: it has failed, and the block leaves. Afterwards the state
-  /// says which way data goes.
+  /// Holds the first meeting of a call and then sets `way` and `rounds` in the state. Returns false
+  /// if the call has failed; the block then leaves.
   __device__ bool Open() {
     if (!Meet(true)) return false;
     if (threadIdx.x == 0) Decide();
@@ -70,7 +72,8 @@ class Meeting {
     return true;
   }
 
-  /// Another one: what all blocks with this number have done before lies behind it.
+  /// Holds a further meeting: all earlier work of the blocks with this number is complete after it.
+  /// Returns false as Open does.
   __device__ bool Meet() { return Meet(false); }
 
   __device__ void Close() {
@@ -97,12 +100,13 @@ class Meeting {
            StageOffset(group_.size, group_.most_blocks, epoch & 1, blockIdx.x);
   }
 
-  // Of nothing else that has been written, so that nobody waits until it is there.
+  // A volatile store, not a release: the host reads no other data by it, so no thread has to wait
+  // for its earlier writes.
   __device__ static void TellHost(uint32_t& word, uint32_t value) {
     *const_cast<volatile uint32_t*>(&word) = value;
   }
 
-  // The first threads of the block each speak with one rank.
+  // Thread `peer` of the block exchanges records with rank `peer`.
   __device__ bool Meet(bool first) {
     ++epoch_;
     __syncthreads();
@@ -112,7 +116,7 @@ class Meeting {
       Hear(peer, first);
     }
     if (first && peer == group_.rank) Fill(state_.heard[peer], peer);
-    // Who comes to a group that has failed leaves, though everybody may have told it something.
+    // A block that comes to a failed group leaves, even if all peers have told it their records.
     if (peer == group_.size) {
       if (first && blockIdx.x == 0) TellHost(group_.report->begun, epoch_);
       const uint32_t failure = gpu::LoadAcquire(&arena(group_.rank).poison.failure);
@@ -124,7 +128,7 @@ class Meeting {
     return false;
   }
 
-  // All but the epoch, which whoever waits for looks at.
+  // Writes all fields but the epoch. Peers wait for the epoch, so it is stored last.
   __device__ void Fill(Record& record, int peer) const {
     record.signature = args_.signature;
     record.input = reinterpret_cast<uint64_t>(args_.input) + args_.sends[peer].begin;
@@ -151,7 +155,7 @@ class Meeting {
       if (looks % 16 != 0) continue;
       uint32_t failure = gpu::LoadAcquire(&poison.failure);
       if (failure == kNone && looks % 256 == 0) {
-        // In the host's memory, which is far.
+        // The flag lies in host memory, which is slow to read.
         failure = gpu::LoadAcquire(&group_.report->abort);
         if (failure != kNone) atomicOr(&state_.missing, 1u << peer);
       }
@@ -185,7 +189,8 @@ class Meeting {
                                               : Way::kRounds;
   }
 
-  // Tells all ranks that it is over, unless somebody has done so, and this rank's host why.
+  // Writes the failure into the arenas of all ranks, unless this rank's arena holds a failure
+  // already. Then reports the failure to this rank's host.
   __device__ void Leave() {
     const int peer = static_cast<int>(threadIdx.x);
     Poison& mine = arena(group_.rank).poison;

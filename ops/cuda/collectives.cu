@@ -1,19 +1,20 @@
-// Every collective is one kernel on each rank, which meets the kernels of the others
-// (block_meeting.h). How data goes from rank to rank:
+// Every collective is one kernel on each rank. The kernels of all ranks meet (block_meeting.h).
+// Data goes from rank to rank in one of three ways:
 //
-//   staged  Little data: each block copies what its rank brings into staging memory before the
-//           ranks meet, and each takes what it needs out of that of the others. One meeting in
-//           all. Of reductions that is known as a one-shot all-reduce: "Latency-optimal allreduce
-//           and CUDA graph optimization" (vLLM, 2023) describes it and the next one.
-//   direct  Much data, in memory that all ranks reach: they meet, read each other's buffers (and
-//           write results there), and meet again. An all_reduce is a reduce-scatter and an
-//           all-gather in one pass, each rank computing its share of the result for all of them:
-//           Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in
-//           MPICH" (2005), section 4; the two-shot all-reduce of GPUs. Two ranks on one GPU read 2
-//           N bytes and write 2 N.
-//   rounds  Other memory: as staged, over and over, a piece at a time.
+//   staged  For little data. Each block copies its rank's data into staging memory before the ranks
+//           meet. After the meeting, it reads its part from the staging memory of the other ranks.
+//           There is one meeting in all. For reductions, this is the one-shot all-reduce.
+//           "Latency-optimal allreduce and CUDA graph optimization" (vLLM, 2023) describes it and
+//           the next way.
+//   direct  For much data, in memory that all ranks reach. The ranks meet, read each other's
+//           buffers (and write results there), and meet again. An all_reduce is a reduce-scatter
+//           and an all-gather in one pass: each rank computes its share of the result for all
+//           ranks. This is the two-shot all-reduce of GPUs, after Thakur, Rabenseifner and Gropp,
+//           "Optimization of Collective Communication Operations in MPICH" (2005), section 4. Two
+//           ranks on one GPU read 2 N bytes and write 2 N.
+//   rounds  For other memory. The ranks repeat the staged way for one piece after another.
 //
-// All ranks decide alike, by what each has told all others when they met.
+// All ranks choose the same way from the records that they exchange at the first meeting.
 
 #include <type_traits>
 
@@ -25,7 +26,8 @@
 namespace dtrun::ops::cuda {
 namespace {
 
-// Those of a block, or of all blocks of a kernel, that share a piece of work.
+// The threads that share a piece of work: this thread's index and their number. They are the
+// threads of a block, or of all blocks of a kernel.
 struct Lanes {
   uint64_t mine, count;
 };
@@ -49,7 +51,7 @@ __device__ void CopyWords(char* to, const char* from, uint64_t count, Lanes lane
   for (; i < count; i += lanes.count) target[i] = source[i];
 }
 
-// In the largest words that both are aligned to.
+// Copies in the largest words that both addresses are aligned to.
 __device__ void CopyBytes(char* to, const char* from, uint64_t bytes, Lanes lanes) {
   if (to == from) return;
   const uint64_t odd = reinterpret_cast<uint64_t>(to) | reinterpret_cast<uint64_t>(from);
@@ -67,9 +69,10 @@ __device__ void CopyBytes(char* to, const char* from, uint64_t bytes, Lanes lane
   CopyWords<uint8_t, 1>(to + whole, from + whole, bytes - whole, lanes);
 }
 
-// --- kinds that move ----------------------------------------------------------------------------
+// --- data movement ------------------------------------------------------------------------------
 
-// What a block stages in round `round` begins, in each piece that goes from rank to rank, here.
+// The offset, in each piece that goes from rank to rank, of the bytes that this block stages in a
+// round.
 __device__ inline uint64_t BlockBegin(const CollectiveArgs& args, uint64_t round) {
   return (round * gridDim.x + blockIdx.x) * args.piece_bytes;
 }
@@ -79,7 +82,8 @@ __device__ inline uint64_t BlockBytes(const CollectiveArgs& args, uint64_t round
   return begin >= bytes ? 0 : Least(args.piece_bytes, bytes - begin);
 }
 
-// Staging memory has room for one piece, which is for all, or for one for each rank.
+// Moves data without arithmetic. Staging memory holds one piece for all ranks, or one piece per
+// destination rank.
 class Move {
  public:
   __device__ static void Stage(const Meeting& meeting, uint64_t round) {
@@ -118,7 +122,7 @@ class Move {
     }
   }
 
-  // What this rank brings for itself.
+  // Copies the part that stays on this rank.
   __device__ static void KeepOwn(const Meeting& meeting) {
     const CollectiveArgs& args = meeting.args();
     CopyBytes(
@@ -130,7 +134,7 @@ class Move {
 
 // --- reductions ---------------------------------------------------------------------------------
 
-// A sum is an average with divisor 1.
+// The scale factors and the divisor of a reduction. A sum is an average with divisor 1.
 template <typename Type>
 struct Factors {
   double before, after;
@@ -152,7 +156,7 @@ struct Factors {
   }
 };
 
-// The tree over values [0, kCount), as ops/reduce has it.
+// Combines values [0, kCount) in the tree of ops/reduce.
 template <typename Op, int kCount, typename A>
 __device__ A Tree(const A* values) {
   if constexpr (kCount == 1) {
@@ -163,8 +167,8 @@ __device__ A Tree(const A* values) {
   }
 }
 
-// Elements, one at a time, of any number of inputs: the last values wait until what they are
-// combined with has come.
+// Reduces any number of inputs, one element at a time. A value waits in `waiting` until its partner
+// in the tree has come.
 template <typename Type, typename Op>
 __device__ void ReduceElements(
     const CollectiveArgs& args, const Ends& ends, uint64_t first, uint64_t count, Lanes lanes) {
@@ -192,8 +196,8 @@ union Vector {
   S elements[16 / sizeof(S)];
 };
 
-// 16 bytes at a time of kInputs inputs: vectors `at`, `at` + `stride` and so on, kAtOnce of them,
-// all of which are read before the first is written.
+// Reduces kAtOnce vectors of 16 bytes of kInputs inputs: vectors `at`, `at` + `stride` and so on.
+// All vectors are read before the first result is written.
 template <typename Type, typename Op, int kInputs, int kAtOnce>
 __device__ void ReduceVectorsAt(
     const Factors<Type>& factors, const uint4* const (&inputs)[kInputs], const Ends& ends,
@@ -216,7 +220,7 @@ __device__ void ReduceVectorsAt(
   }
 }
 
-// All whole vectors; returns the elements done.
+// Reduces all whole vectors. Returns the number of elements done.
 template <typename Type, typename Op, int kInputs, int kAtOnce>
 __device__ uint64_t
 ReduceVectors(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
@@ -233,8 +237,9 @@ ReduceVectors(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lane
   return vectors * kLanes;
 }
 
-// The same of any number of inputs, which wait as in ReduceElements. What waits is found by number,
-// so it lies in local memory, which the first cache holds; four inputs are on their way at a time.
+// The same for any number of inputs, which wait as in ReduceElements. The index into `waiting` is
+// known only at run time, so the array lies in local memory, which the L1 cache holds. Four inputs
+// are loaded at a time.
 template <typename Type, typename Op>
 __device__ uint64_t
 ReduceVectorsOfAny(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
@@ -271,7 +276,8 @@ ReduceVectorsOfAny(const CollectiveArgs& args, const Ends& ends, uint64_t count,
   return vectors * kLanes;
 }
 
-// Sums of floats, which is what gradients need, are made of vectors where everything is aligned.
+// Sums and averages of floats, which gradients need, use vectors if all addresses are aligned to 16
+// bytes.
 template <typename Type, typename Op, bool kVectors>
 __device__ void Reduce(const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
   uint64_t done = 0;
@@ -298,7 +304,7 @@ struct ByOp {
   __device__ static void Reduce(
       const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
     switch (args.op) {
-      // Of floats, the product with 1 has the sum's bits: one kernel less to compile for each type.
+      // For floats, an average with divisor 1 has the same bits: one instantiation less per type.
       case kSum:
         if constexpr (!kVectors) return cuda::Reduce<Type, Sum, false>(args, ends, count, lanes);
         [[fallthrough]];
@@ -316,7 +322,7 @@ template <>
 struct ByOp<Bool> {
   __device__ static void Reduce(
       const CollectiveArgs& args, const Ends& ends, uint64_t count, Lanes lanes) {
-    // A single one becomes 0 or 1 whatever the op.
+    // With a single input, too, the result is 0 or 1 for every op.
     const bool all = args.op == kMin || args.op == kProduct;
     if (all) return cuda::Reduce<Plain<uint8_t>, And, false>(args, ends, count, lanes);
     cuda::Reduce<Plain<uint8_t>, Or, false>(args, ends, count, lanes);
@@ -333,7 +339,7 @@ class Combine {
         BlockBytes(args, round, args.bytes), OfBlock());
   }
 
-  // What of the block's piece this rank wants.
+  // Reduces the part of the block's piece that this rank wants.
   __device__ static void Take(const Meeting& meeting, uint64_t round) {
     const CollectiveArgs& args = meeting.args();
     const uint64_t begin = BlockBegin(args, round);
@@ -353,7 +359,7 @@ class Combine {
     ByOp<Type>::Reduce(args, ends, (to - from) / sizeof(typename Type::S), OfBlock());
   }
 
-  // This rank's share, for all that want it.
+  // Reduces this rank's share, for all ranks that want it.
   __device__ static void TakeDirectly(const Meeting& meeting) {
     const CollectiveArgs& args = meeting.args();
     const BlockState& state = meeting.state();
@@ -377,8 +383,8 @@ class Combine {
   __device__ static void KeepOwn(const Meeting&) {}
 };
 
-// Where counts are those of two ranks and not of all, no output is touched before every rank has
-// found them right, which the second meeting tells.
+// If `checks_counts` is set, only the two ranks of a transfer know its count. No rank then touches
+// its output before the second meeting. At that meeting, every rank has checked its counts.
 template <typename Kind>
 __device__ void Run(const CollectiveArgs& args, BlockState& state) {
   Meeting meeting(args, state);

@@ -1,5 +1,6 @@
-// A call becomes the arguments of a kernel (kernel_call.cc), which is enqueued; the rest is between
-// the kernels of the ranks (collectives.cu), whose host hears of it only when something fails.
+// Enqueue turns a call into the arguments of a kernel (kernel_call.cc) and launches the kernel. The
+// kernels of the ranks do the rest among themselves (collectives.cu). The host learns of a call
+// only if the call fails.
 
 #include "ops/cuda/cuda_ipc_group.h"
 
@@ -52,7 +53,8 @@ const char* KernelOf(const Collective& collective) {
   return kReductions[static_cast<size_t>(collective.input.dtype)];
 }
 
-// How many blocks of a kernel surely run at once, when half of the GPU is for `ranks` alike.
+// The number of blocks of a kernel that can run at the same time if `ranks` ranks share half of the
+// GPU equally.
 uint32_t BlocksAtOnce(const gpu::Device& device, int ranks) {
   const gpu::DeviceScope scope(device);
   int least = kMostBlocks;
@@ -74,9 +76,10 @@ uint32_t BlocksAtOnce(const gpu::Device& device, int ranks) {
   return static_cast<uint32_t>(least);
 }
 
-// Reports in pinned memory: of collectives, and of messages to and from each rank. They are never
-// freed, but used again: to free them would wait for all that the process does on the GPU, so also
-// for kernels of other ranks, which may wait for this one's.
+// Reports in pinned memory: one for collectives, and one for each direction of messages with each
+// rank. The memory goes back to a pool and is never freed. Freeing would wait for all work of this
+// process on the GPU. That work may include a kernel of another rank that waits for a kernel of
+// this rank.
 class PooledReports {
  public:
   static constexpr int kCount = 1 + 2 * kMostRanks;
@@ -113,22 +116,22 @@ class PooledReports {
   gpu::PinnedMemory memory_;
 };
 
-// Kernels of some ranks that follow each other: those of collectives, or of the messages from one
+// The kernels of the same ranks, in order: those of collectives, or those of the messages from one
 // rank to another.
 struct Channel {
   explicit Channel(const gpu::Device& device) : done(device) {}
 
   Group group = {};
-  gpu::Event done;  // behind the last call that was enqueued, other than in a graph
+  gpu::Event done;  // after the last call that was enqueued outside a graph
   CUstream last_stream = nullptr;
   bool enqueued = false;
 };
 
-// What outlives the group while memory from it is in use.
+// The part of a group that lives on while memory from the group is in use.
 struct Core {
   Core(Communicator& host, const gpu::Device& gpu_in) : device(gpu_in), peers(host, gpu_in) {}
 
-  // For all that this rank has enqueued, other than in graphs.
+  // Waits for all calls that this rank has enqueued outside graphs.
   void Wait() const {
     for (const auto& [number, channel] : channels) {
       if (channel.enqueued) channel.done.Synchronize();
@@ -177,7 +180,7 @@ class CudaIpcGroup : public HostGroup {
       : host_(host), core_(std::make_shared<Core>(host, device)), hosts_(std::move(hosts)) {
     uint64_t blocks = 0;
     AgreeOn(host, [&] {
-      // Nothing can be loaded while a graph is captured.
+      // A kernel cannot be loaded while a graph is captured, so load it now.
       if (!hosts_.empty()) VerdictKernels().Find(device, "dtrun_hear_hosts");
       reports_ = std::make_unique<PooledReports>(device);
       blocks = BlocksAtOnce(device, core_->peers.ranks_of_gpu());
@@ -188,7 +191,7 @@ class CudaIpcGroup : public HostGroup {
     watch_ = std::make_unique<Watch>(reports_->get(), 1 + 2 * host.size(), host.engine());
   }
 
-  // With the watch, which ends a wait that is in vain.
+  // The watch still runs here. It ends a wait for a rank that does not come.
   ~CudaIpcGroup() override { core_->Wait(); }
 
   const char* backend() const override { return "cuda_ipc"; }
@@ -242,7 +245,7 @@ class CudaIpcGroup : public HostGroup {
   }
 
  private:
-  // A broadcast between two ranks, whose buffer is read here and written there.
+  // A message is a broadcast in a group of two ranks, with the sender as rank 0.
   void EnqueueMessage(const Collective& message, CUstream stream) {
     const bool sends = message.kind == CollectiveKind::kSend;
     Collective broadcast;
@@ -312,7 +315,7 @@ class CudaIpcGroup : public HostGroup {
     return channel;
   }
 
-  // Where the buffers lie, and whether others reach them.
+  // Adds the group, the call's number and the buffers, and whether peers reach the buffers.
   void Complete(Plan& plan, const Channel& channel, const Collective& collective) {
     CollectiveArgs& args = plan.args;
     args.group = channel.group;
@@ -344,14 +347,14 @@ class CudaIpcGroup : public HostGroup {
     return nullptr;
   }
 
-  // Of rank `rank` of a channel.
+  // The rank, in this group, of rank `rank` of channel `number`.
   int RankOf(int number, int rank) const {
     if (number == 0) return rank;
     const int peer = (number - 1) / 2, own_end = (number - 1) % 2;
     return rank == own_end ? host_.rank() : peer;
   }
 
-  // `ranks`: those of the channel.
+  // `ranks`: the ranks of the channel, by their numbers in this group.
   Error ErrorOf(const Poison& poison, uint32_t failure, const std::vector<int>& ranks) const {
     const Members& members = host_.members();
     const CallLog& log = core_->peers.log();
@@ -384,7 +387,7 @@ class CudaIpcGroup : public HostGroup {
     return Error(ErrorCode::kTimeout, Text(waited, ", and has given up"));
   }
 
-  // What has gone wrong between hosts, or on another one.
+  // The error for a failure between hosts or on another host.
   Error ErrorAcross(const Poison& poison, uint32_t failure) const {
     const int by = static_cast<int>(poison.by);
     const std::string rank = host_.members().List({by});
@@ -419,7 +422,7 @@ class CudaIpcGroup : public HostGroup {
 
   Communicator& host_;
   std::shared_ptr<Core> core_;
-  std::vector<std::string> hosts_;  // all of them; none where all ranks share one
+  std::vector<std::string> hosts_;  // the names of all hosts; empty if all ranks share a host
   std::unique_ptr<PooledReports> reports_;
   std::unique_ptr<Watch> watch_;
   uint32_t most_blocks_ = 1;

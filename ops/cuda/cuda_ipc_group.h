@@ -13,53 +13,56 @@
 
 namespace dtrun::ops::cuda {
 
-/// The backend cuda_ipc: ranks of one host, each a thread or a process with a GPU of its own or one
-/// that it shares. Kernels of the ranks read each other's memory and wait for each other by flags
-/// in it: see collectives.cu. A collective can be captured into a graph.
+/// The backend cuda_ipc, for ranks of one host. Each rank is a thread or a process, with its own
+/// GPU or a shared GPU. Kernels of the ranks read each other's memory, and wait for each other by
+/// flags in that memory (collectives.cu). A collective can be captured into a graph.
 ///
-/// A reduction combines the inputs in the tree of ops/reduce/reduce.h, in rank order: the bits are
-/// those of the CPU, the same on all ranks.
+/// A reduction combines the inputs in rank order, in the tree of ops/reduce/reduce.h. All ranks get
+/// the same bits as the CPU.
 ///
-/// Buffers from DeviceGroup::Allocate, and all buffers where the ranks are threads of one process
-/// that share the GPU, are read where they are; others go through staging memory, a piece at a
-/// time.
+/// Peers read a buffer in place if it comes from DeviceGroup::Allocate or is registered with
+/// DeviceGroup::Register. If the ranks are threads of one process and share the GPU, peers read
+/// every buffer in place. Other buffers go through staging memory, a piece at a time.
 ///
-/// Kernels wait for the other ranks', so these have to be able to run: a group uses at most half of
-/// a GPU for all its ranks there. At most two groups should have collectives under way on a GPU at
-/// once. A graph with collectives runs in the order of the others that its ranks have launched.
+/// A kernel waits for the kernels of the other ranks, so all of them must be able to run at once. A
+/// group therefore uses at most half of a GPU for all its ranks there. At most two groups should
+/// have collectives under way on a GPU at once. The group does not order a collective in a graph
+/// against collectives in other streams. The program orders them, in the same way on all ranks.
 
-/// Why the ranks of `host` cannot have one; "" when they can, as far as this rank knows.
+/// The reason why the ranks of `host` cannot have such a group, as far as this rank knows; "" if
+/// they can.
 std::string WhyNotCudaIpc(Communicator& host, const gpu::Device& device);
 
-/// Collective over `host`, which outlives the group, but for its destructor. That waits for what
-/// this rank has enqueued, other than in graphs.
+/// Collective over `host`. `host` must outlive the group; only the group's destructor may run after
+/// `host` is gone. The destructor waits for the calls that this rank has enqueued outside graphs.
 std::unique_ptr<DeviceGroup> CreateCudaIpcGroup(Communicator& host, const gpu::Device& device);
 
-/// Such a group of the ranks of one host that is a part of a larger one, with a group like it on
-/// each of the other hosts. A collective of the larger one is done in steps.
+/// The cuda_ipc group of the ranks of one host, as a part of a larger group. Each of the other
+/// hosts has such a part. A collective of the larger group is done in steps.
 ///
-/// When the group has failed, other hosts have to hear of it, and the other way round. Ranks tell
-/// each other between a first step, in which all ranks of a host meet, and a last one: TellHosts,
-/// an exchange between ranks of different hosts that is not this group's, and HearHosts. The rank
-/// that hears of a failure ends its host's group, and the last step tells all others there.
+/// If the group of one host fails, the other hosts must hear of the failure. All ranks of a host
+/// meet in the first step and in the last step of a collective. In between, each rank calls
+/// TellHosts, exchanges the states with ranks of other hosts by another backend, and calls
+/// HearHosts. A rank that hears of a failure ends its host's group. The last step tells all other
+/// ranks of that host.
 class HostGroup : public DeviceGroup {
  public:
-  /// Enqueues a step of `whole`, by which the ranks compare what they have called, and which errors
-  /// name. `signature` is that of `whole`.
+  /// Enqueues a step of `whole`. The ranks compare `whole`, and errors name it. `signature` is the
+  /// signature of `whole`.
   virtual void EnqueueStep(const Collective& step, const Collective& whole, uint64_t signature) = 0;
-  /// Enqueues writing the state of this host, of kStateBytes, into memory of this GPU: for the call
-  /// under way, and for HearHosts elsewhere.
+  /// Enqueues writing the state of this host, kStateBytes long, to `state` on this GPU. The state
+  /// belongs to the call under way, and HearHosts on the other hosts reads it.
   virtual void TellHosts(void* state, uint64_t signature, CUstream stream) = 0;
-  /// Enqueues reading the states of all hosts; without any, looks for GiveUp alone.
+  /// Enqueues reading the states of all hosts. If `states` is null, this only checks for GiveUp.
   virtual void HearHosts(const void* states, uint64_t signature, CUstream stream) = 0;
-  /// Something between the hosts has failed on this rank: HearHosts after this ends the group. Any
-  /// thread.
+  /// Reports a failure between the hosts on this rank: a later HearHosts ends the group.
+  /// Thread-safe.
   virtual void GiveUp() = 0;
 };
 
 constexpr uint64_t kStateBytes = 16;
 
-/// As CreateCudaIpcGroup. `hosts`: the names of all hosts, in the order of the states.
+/// Same as CreateCudaIpcGroup. `hosts`: the names of all hosts, in the order of the states.
 std::unique_ptr<HostGroup> CreateHostGroup(
     Communicator& host, const gpu::Device& device, std::vector<std::string> hosts);
 

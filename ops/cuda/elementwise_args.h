@@ -3,14 +3,15 @@
 
 #include <cstdint>
 
-// What the kernels of pack.cu are given. Plain data, for the host and for kernels alike.
+// Arguments of the kernels of pack.cu and reduce_pieces.cu. Plain data, for the host and for
+// kernels.
 
 namespace dtrun::ops::cuda {
 
-/// Part of a tensor; a block of threads takes one at a time.
+/// Part of a tensor. A block of threads takes one piece at a time.
 struct PackPiece {
-  void* data;      // of the part
-  uint64_t first;  // the element of the flat block that it lies at
+  void* data;      // of this part
+  uint64_t first;  // its first element in the flat block
   uint32_t count;  // elements
   uint32_t dtype;  // DTRUN_F16, DTRUN_BF16 or DTRUN_F32
 };
@@ -31,8 +32,8 @@ constexpr uint32_t kPieceElements = 16 * kPackThreads;
 
 constexpr int kMostGathered = 1024;
 
-/// Element i of `output` from elements i of `inputs` pieces, `stride` bytes apart, with the
-/// arithmetic of ops/reduce/reduce.h.
+/// Reduces `inputs` arrays into one: element i of `output` comes from element i of every array. The
+/// arrays begin `stride` bytes apart. The arithmetic is that of ops/reduce/reduce.h.
 struct ReducePiecesArgs {
   const char* pieces;
   char* output;
@@ -41,7 +42,7 @@ struct ReducePiecesArgs {
   int32_t inputs, divisor;
   int32_t dtype, op;  // of dtrun/types.h
   int32_t scaled;
-  uint8_t combines[kMostGathered];  // by input: how often to combine the last two when it has come
+  uint8_t combines[kMostGathered];  // by input: combinations of the last two values after it
 };
 
 }  // namespace dtrun::ops::cuda

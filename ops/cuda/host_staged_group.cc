@@ -1,14 +1,14 @@
-// A call that goes in chunks has two streams of its own for the copies, since the bus carries data
-// both ways at once:
+// A call in chunks uses two streams of the group for the copies, because the bus carries data in
+// both directions at once:
 //
 //   to the host        0 | 1 | 2 | 3 |
 //   the host's ranks       0 | 1 | 2 | 3
 //   back                       | 0 | 1 | 2 | 3
 //
-// Ranks whose calls differ may differ in the number of chunks. So they compare the calls first, as
-// wholes. A call that goes as a whole is compared by the host's communicator itself; when that
-// finds a mismatch, be it with the comparison of others, all ranks compare what they were really
-// called.
+// If ranks make different calls, their numbers of chunks may differ. So the ranks compare a call in
+// chunks as a whole, before its first chunk. For a call without chunks, the host's communicator
+// compares the calls. If it finds a mismatch, all ranks compare their original calls, because some
+// ranks may already be in the comparison for a call in chunks.
 
 #include "ops/cuda/host_staged_group.h"
 
@@ -41,7 +41,8 @@ class GpuMemory : public Memory {
   gpu::DeviceMemory memory_;
 };
 
-// Of chunks: its memory, and where the copies into it and out of it have come to.
+// The memory of one chunk at a time. `arrived` is the event after the copies into the memory,
+// `left` the event after the copies out of it.
 struct Slot {
   explicit Slot(const gpu::Device& device) : arrived(device), left(device) {}
 
@@ -68,7 +69,7 @@ class HostStagedGroup : public DeviceGroup {
       try {
         sent.work.Wait();
       } catch (const Error&) {
-        // The communicator has told of it, or will: here there is nobody to tell.
+        // The communicator reports this error itself, and a destructor cannot throw it.
       }
     }
   }
@@ -88,7 +89,8 @@ class HostStagedGroup : public DeviceGroup {
     }
     sent_.remove_if([](Sent& sent) { return sent.work.Test(); });
     if (collective.kind == CollectiveKind::kSend) return Send(collective, stream);
-    // What the last call copies back lies in the same memory, and may be what this one takes.
+    // The last call may still copy its result back from the pinned memory that this call uses. That
+    // result may be the input of this call.
     copied_.Synchronize();
     const uint64_t chunks = ChunkCount(collective, host_.rank(), host_.size(), chunk_bytes_);
     try {
@@ -113,7 +115,7 @@ class HostStagedGroup : public DeviceGroup {
   }
 
  private:
-  // A message whose receiver has not come.
+  // A message that its receiver may not have taken yet.
   struct Sent {
     PinnedBlock memory;
     Work work;
@@ -135,8 +137,8 @@ class HostStagedGroup : public DeviceGroup {
     sent.work = host_.Start(on_host);
   }
 
-  // The same call of buffers in pinned memory, apart from each other, into which the input is on
-  // its way.
+  // Returns the same call with separate buffers in pinned memory. Enqueues the copy of the input
+  // into them.
   Collective Stage(const Collective& collective, CUstream stream) {
     Collective on_host = collective;
     on_host.input = on_host.output = Buffer();
@@ -194,7 +196,7 @@ class HostStagedGroup : public DeviceGroup {
         TakeBack(slot);
       }
     } catch (...) {
-      // Nothing of the caller's is in use when he hears of it.
+      // The caller's buffers must not be in use any more when the caller gets the error.
       in_.Synchronize();
       out_.Synchronize();
       throw;
@@ -230,7 +232,7 @@ class HostStagedGroup : public DeviceGroup {
   const gpu::Device& device_;
   const uint64_t chunk_bytes_;
   gpu::Event copied_, called_;
-  PinnedBlock input_, output_;  // of what goes as a whole
+  PinnedBlock input_, output_;  // of calls without chunks
   gpu::Stream in_, out_;        // of chunks
   Slot slots_[kSlots];
   std::list<Sent> sent_;
@@ -254,7 +256,7 @@ struct Pool {
   std::map<uint64_t, std::vector<gpu::PinnedMemory>> blocks;  // by size
 };
 
-// Never destroyed: the driver may be gone before.
+// Never destroyed: the driver may be gone by then.
 Pool& ThePool() {
   static auto* const pool = new Pool;
   return *pool;

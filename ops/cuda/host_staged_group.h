@@ -11,34 +11,37 @@
 
 namespace dtrun::ops::cuda {
 
-/// The backend host_staged, for ranks that no other one serves: data goes to pinned host memory,
-/// the communicator of the host does what was called, and the result goes back to the GPU.
+/// The backend host_staged, for ranks that no other GPU backend serves. A call copies its data to
+/// pinned host memory, runs the collective on the host's communicator, and copies the result back.
 ///
-/// Larger all_reduces, reduces, broadcasts, reduce_scatters and all_gathers go in chunks through
-/// three blocks of pinned memory: while the host's communicator has chunk k, chunk k + 1 is on its
-/// way to the host and chunk k - 1 back. The bits are those that the whole would have. The other
-/// kinds, and messages, take as much pinned memory as they have data.
+/// Large all_reduces, reduces, broadcasts, reduce_scatters and all_gathers go in chunks through
+/// three blocks of pinned memory. While the host's communicator has chunk k, chunk k + 1 is on its
+/// way to the host and chunk k - 1 is on its way back. The bits are the same as without chunks.
+/// Other kinds, and messages, take as much pinned memory as they have data.
 ///
-/// Unlike other backends its calls wait: for the stream, and for the other ranks (sends do not). So
-/// they cannot be captured into a graph: kUnavailable. Errors are those of the host's communicator,
-/// thrown by the call itself. What ranks call is compared before anything is written.
+/// Unlike the calls of other backends, a call waits for the stream and for the other ranks. A send
+/// does not wait for its receiver. Calls cannot be captured into a graph: kUnavailable. Errors are
+/// those of the host's communicator, and the call itself throws them. The ranks compare their calls
+/// before they write any output.
 
-/// Of the data of a chunk. The bus takes about 80 us for 4 MiB at 50 GB/s, several times what it
-/// takes to start two copies and a collective; and a message of 64 MiB has 16, so that the first
-/// chunk's way to the host and the last one's way back, which nothing overlaps, are little of it.
+/// Bytes of data in a chunk. The bus takes about 80 us for 4 MiB at 50 GB/s, several times the cost
+/// of starting two copies and a collective. A message of 64 MiB has 16 chunks. Only the first
+/// chunk's way to the host and the last chunk's way back are not overlapped, so they are a small
+/// part of it.
 constexpr uint64_t kStagedChunkBytes = 4 << 20;
 
-/// "": any ranks can have one.
+/// Always "": any ranks can have such a group.
 std::string WhyNotHostStaged(Communicator& host, const gpu::Device& device);
 
-/// `host` outlives the group, but for its destructor, which waits for sends.
+/// `host` must outlive the group; only the group's destructor may run after `host` is gone. The
+/// destructor waits for sends.
 std::unique_ptr<DeviceGroup> CreateHostStagedGroup(
     Communicator& host, const gpu::Device& device, uint64_t chunk_bytes = kStagedChunkBytes);
 
-/// Pinned memory that goes back to a pool of this process. The pool frees none, since that would
-/// wait for all that the process does on a GPU, also for kernels that wait for another rank, which
-/// may wait for this one. Blocks have sizes of powers of two, and are used again. Movable; any
-/// thread.
+/// A block of pinned memory from a pool of this process. The destructor returns the block to the
+/// pool. The pool frees no memory, because freeing waits for all work of the process on a GPU. That
+/// work may include a kernel of another rank that waits for this rank. The sizes of blocks are
+/// powers of two. Movable. Different threads may create and destroy blocks at the same time.
 class PinnedBlock {
  public:
   PinnedBlock() = default;

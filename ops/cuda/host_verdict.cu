@@ -1,7 +1,8 @@
-// A group of the ranks of one host that is a part of a larger one (hierarchical_device_group.h):
-// each rank tells its like on the other hosts how its own host's group fares, by another backend,
-// and ends it when it hears that not all is well. Kernels that come to it later leave: see
-// block_meeting.h.
+// The exchange of failures between hosts, for a group that is one host's part of a larger group
+// (hierarchical_device_group.h). dtrun_tell_hosts writes the state of this host's group. Another
+// backend carries the state to the ranks of equal place on the other hosts. dtrun_hear_hosts reads
+// the states of all hosts. It ends this host's group if a host has failed or has made a different
+// call. Kernels that come to an ended group leave: see block_meeting.h.
 
 #include "gpu/kernel.h"
 #include "ops/cuda/kernel_protocol.h"
@@ -61,7 +62,7 @@ __device__ inline void TellHost(const VerdictArgs& args) {
 }  // namespace
 }  // namespace dtrun::ops::cuda
 
-// One thread.
+// Runs as one thread.
 DTRUN_KERNEL(dtrun_tell_hosts, dtrun::ops::cuda::VerdictArgs) {
   using namespace dtrun::ops::cuda;
   uint32_t* failure = &ArenaOf(args, args.group.rank).poison.failure;
@@ -69,7 +70,7 @@ DTRUN_KERNEL(dtrun_tell_hosts, dtrun::ops::cuda::VerdictArgs) {
   args.states->failure = dtrun::gpu::LoadAcquire(failure);
 }
 
-// One thread.
+// Runs as one thread.
 DTRUN_KERNEL(dtrun_hear_hosts, dtrun::ops::cuda::VerdictArgs) {
   using namespace dtrun::ops::cuda;
   uint32_t* failure = &ArenaOf(args, args.group.rank).poison.failure;

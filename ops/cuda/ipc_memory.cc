@@ -45,7 +45,7 @@ CUmemAccessDesc Reader(int index) {
   return reader;
 }
 
-// The device itself, and those of this process that reach it.
+// The device itself, and the devices of this process that reach it.
 std::vector<CUmemAccessDesc> ReadersOf(const gpu::Device& device) {
   std::vector<CUmemAccessDesc> readers = {Reader(device.index())};
   for (int index = 0; index < gpu::DeviceCount(); ++index) {
@@ -83,7 +83,7 @@ std::shared_ptr<ExportedMemory> ExportedMemory::Create(const gpu::Device& device
   if (result == CUDA_ERROR_OUT_OF_MEMORY) gpu::ThrowOutOfMemory(device, memory->bytes_);
   Check(result, "cuMemCreate");
   memory->Map(ReadersOf(device));
-  // On the default stream, which other streams may not wait for.
+  // The memset runs on the default stream. Other streams may not wait for it, so wait here.
   Check(
       Driver::Get().cuMemsetD8Async(memory->address_, 0, memory->bytes_, nullptr),
       "cuMemsetD8Async");
@@ -138,7 +138,8 @@ using base::Text;
 using gpu::Check;
 using gpu::Driver;
 
-// Less than that the driver keeps together with others in one block, all of which a handle opens.
+// The driver puts smaller allocations into one block with others, and a handle opens the whole
+// block.
 constexpr uint64_t kLeastAllocation = 2 << 20;
 
 template <typename T>
@@ -185,7 +186,7 @@ ForeignMemory LookUp(const gpu::Device& device, const void* data, uint64_t bytes
 
 std::string TakeHandle(const gpu::Device& device, ForeignMemory& memory) {
   const gpu::DeviceScope scope(device);
-  // A truth value, of which drivers write four bytes or one.
+  // A truth value: some drivers write four bytes, others write one.
   int capable = 0;
   Ask(CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, memory.base, capable);
   if ((capable & 0xFF) == 0)
@@ -206,7 +207,7 @@ bool StillIn(uint64_t id, const void* data) {
 
 namespace {
 
-// By device and handle.
+// The device and the handle.
 using Key = std::pair<int, std::array<char, sizeof(CUipcMemHandle)>>;
 
 Key KeyOf(const gpu::Device& device, const CUipcMemHandle& handle) {
@@ -246,7 +247,8 @@ std::shared_ptr<ForeignMapping> ForeignMapping::Open(
   return mapping;
 }
 
-// Somebody may have opened it again since nobody had it: drivers count.
+// Another thread may have mapped the allocation again after the last owner let go of this object.
+// The driver counts mappings, so each object closes its own.
 ForeignMapping::~ForeignMapping() {
   OpenMappings& open = OpenMappings::OfProcess();
   std::lock_guard lock(open.mutex);

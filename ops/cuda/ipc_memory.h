@@ -13,14 +13,14 @@
 
 namespace dtrun::ops::cuda {
 
-/// Memory of a GPU that other processes, and other GPUs, can map; unmapped with the object. It goes
-/// when all have unmapped it.
+/// Memory of a GPU that other processes and other GPUs can map. The destructor unmaps it here. The
+/// memory is freed when all processes have unmapped it.
 class ExportedMemory {
  public:
-  /// A new one, zeroed. Throws Error kUnavailable, with the bytes, when there is no room or the GPU
-  /// cannot export any.
+  /// Allocates zeroed memory. Throws Error kUnavailable, with the number of bytes, if there is no
+  /// room; kSystem if the driver refuses.
   static std::shared_ptr<ExportedMemory> Create(const gpu::Device& device, uint64_t bytes);
-  /// One of another process, mapped for `device`. Throws Error kSystem.
+  /// Maps memory of another process for `device`. Throws Error kSystem.
   static std::shared_ptr<ExportedMemory> Import(
       const gpu::Device& device, const FileDescriptor& handle, uint64_t bytes);
   ~ExportedMemory();
@@ -28,9 +28,9 @@ class ExportedMemory {
   ExportedMemory& operator=(const ExportedMemory&) = delete;
 
   char* data() const { return reinterpret_cast<char*>(address_); }
-  /// At least as many as were asked for.
+  /// At least the number of bytes that was requested.
   uint64_t bytes() const { return bytes_; }
-  /// What Import takes, for other processes.
+  /// A handle for Import in another process.
   FileDescriptor Export() const;
 
  private:
@@ -44,40 +44,41 @@ class ExportedMemory {
   bool counted_ = false, mapped_ = false;
 };
 
-/// Why a GPU cannot have any; "" when it can.
+/// The reason why a GPU cannot have exported memory; "" if it can.
 const char* WhyNotExported(const gpu::Device& device);
 
-/// The allocation that some memory of a GPU lies in, which the program has made by itself
-/// (cudaMalloc), as other ranks need to know it. Plain data.
+/// An allocation on a GPU that the program has made itself (cudaMalloc), as other ranks need to
+/// know it. Plain data.
 struct ForeignMemory {
   uint64_t base = 0, bytes = 0;
-  uint64_t id = 0;  ///< no other allocation of the process ever has it
+  uint64_t id = 0;  ///< unique among all allocations of the process, past and future
   CUipcMemHandle handle = {};
 };
 
-/// The allocation of [data, data + bytes), without its handle. Throws Error kInvalidArgument unless
-/// it lies on `device`, in one allocation.
+/// Finds the allocation of [data, data + bytes), without its handle. Throws Error kInvalidArgument
+/// unless the range lies on `device`, in one allocation.
 ForeignMemory LookUp(const gpu::Device& device, const void* data, uint64_t bytes);
 
-/// Adds the handle by which other processes map it; why there is none, or "".
+/// Adds the handle that other processes map. Returns the reason if there is no handle, otherwise
+/// "".
 std::string TakeHandle(const gpu::Device& device, ForeignMemory& memory);
 
-/// Whether `data` still lies in the allocation with this id, and not in a later one at the same
-/// address. Asks the driver, which waits for nothing, also while a graph is captured.
+/// Whether `data` still lies in the allocation with this id, and not in a later allocation at the
+/// same address. Asks the driver without waiting, also while a graph is captured.
 bool StillIn(uint64_t id, const void* data);
 
-/// An allocation of another process, mapped here; unmapped with the object.
+/// An allocation of another process, mapped here. The destructor unmaps it.
 class ForeignMapping {
  public:
-  /// One that is mapped already, for another communicator say, is shared: a driver may map it once
-  /// only. Throws Error kSystem. Any thread.
+  /// Maps the allocation, or shares an existing mapping, for example of another communicator: a
+  /// driver may allow only one mapping. Throws Error kSystem. Thread-safe.
   static std::shared_ptr<ForeignMapping> Open(
       const gpu::Device& device, const CUipcMemHandle& handle);
   ~ForeignMapping();
   ForeignMapping(const ForeignMapping&) = delete;
   ForeignMapping& operator=(const ForeignMapping&) = delete;
 
-  /// Where the allocation begins.
+  /// The address of the allocation in this process.
   uint64_t base() const { return base_; }
 
  private:
@@ -89,8 +90,8 @@ class ForeignMapping {
   const CUdeviceptr base_;
 };
 
-/// Lets kernels on `device` use memory that this process has allocated on GPU `other`. Throws Error
-/// kSystem.
+/// Lets kernels on `device` use the memory that this process has allocated on GPU `other`. Throws
+/// Error kSystem.
 void EnableAccess(const gpu::Device& device, int other);
 
 }  // namespace dtrun::ops::cuda

@@ -1,9 +1,9 @@
 #ifndef DTRUN_OPS_CUDA_KERNEL_ARITHMETIC_H_
 #define DTRUN_OPS_CUDA_KERNEL_ARITHMETIC_H_
 
-// The arithmetic of ops/reduce/reduce.h, for kernels: the same bits (but for which NaN a NaN is).
-// What includes this is compiled without contracting products and sums (-fmad=false), which would
-// round once where the CPU rounds twice.
+// The arithmetic of ops/reduce/reduce.h, for kernels. The results have the same bits, except for
+// the payload of a NaN. Files that include this header are compiled without contracting products
+// and sums (-fmad=false). A contracted product and sum would round once where the CPU rounds twice.
 
 #include <type_traits>
 
@@ -11,7 +11,7 @@
 
 namespace dtrun::ops::cuda {
 
-// How a dtype is stored and in which type it is accumulated.
+// The type S in which a dtype is stored, and the type A in which it is accumulated.
 template <typename T>
 struct Plain {
   using S = T;
@@ -46,7 +46,8 @@ struct BFloat16 {
   }
 };
 
-// Floats in their own arithmetic; integers in f64, truncated toward zero and kept inside the type.
+// Multiplies a value by a factor: floats in their own arithmetic, integers in f64. An integer
+// result is truncated toward zero and kept inside the type.
 __device__ inline float Scaled(float value, double factor) {
   return value * static_cast<float>(factor);
 }
@@ -64,7 +65,8 @@ __device__ A Scaled(A value, double factor) {
   return scaled > static_cast<double>(kLeast) ? static_cast<A>(scaled) : kLeast;
 }
 
-// Finish: of an average.
+// An op. Combine joins two values. Finish turns the combined value into the result: Average
+// divides, other numeric ops change no bit.
 struct Sum {
   // Integers wrap.
   template <typename A>
@@ -86,7 +88,7 @@ struct Average : Sum {
     return value * (1.0f / static_cast<float>(divisor));
   }
   __device__ static double Finish(double value, int divisor) { return value * (1.0 / divisor); }
-  // What the CPU computes in floats is this quotient.
+  // The CPU divides narrow integers in floating point. This quotient is the same.
   template <typename A>
   __device__ static A Finish(A value, int divisor) {
     if constexpr (sizeof(A) < 4) {
@@ -97,7 +99,7 @@ struct Average : Sum {
   }
 };
 
-// No comparison with a NaN holds, so `a` stays if it is one.
+// A NaN wins. No comparison with a NaN holds, so a NaN in `a` stays without a test.
 struct Min : Sum {
   template <typename A>
   __device__ static A Combine(A a, A b) {

@@ -1,3 +1,6 @@
+// MakePlan turns a collective into the arguments of its kernel: the pieces to move, or the shares
+// and the tree of a reduction. Watch polls the reports of kernels and ends waits that take too
+// long. CallLog keeps the last calls of each rank.
 #include "ops/cuda/kernel_call.h"
 
 #include <algorithm>
@@ -60,7 +63,7 @@ class Planner {
       PlanMoves();
     }
     args.signature = SignatureOf(c_, rank_, size_);
-    // Small calls need few threads, and it matters little to large ones that they have them all.
+    // Small calls need few threads, and large calls lose little by using all of them.
     const uint64_t of_a_block = (work_ / plan_.blocks + 15) / 16;
     while (plan_.threads < kMostThreads && plan_.threads < of_a_block) plan_.threads *= 2;
     const bool small = args.most * static_cast<uint64_t>(size_) <= kMostStagedBytes &&
@@ -72,7 +75,7 @@ class Planner {
  private:
   uint64_t element() const { return SizeOf(DTypeOf(c_, rank_)); }
 
-  // `bytes`: known to all ranks alike.
+  // `bytes` must be the same on all ranks.
   void SetBlocks(uint64_t bytes) {
     const uint64_t wanted = (bytes + 16 * kMostThreads - 1) / (16 * kMostThreads);
     plan_.blocks = static_cast<uint32_t>(std::clamp<uint64_t>(wanted, 1, most_blocks_));
@@ -93,7 +96,7 @@ class Planner {
     args.after = c_.scale.after;
     args.scaled = args.before != 1 || args.after != 1;
     SetCombines(0, size_);
-    // In whole vectors, the rest to the last rank.
+    // The shares are whole vectors of 16 bytes. The last rank also gets the rest.
     Counts shares = DealRows(bytes / 16, 16, size_);
     shares.back() += bytes % 16;
     const uint64_t begin = std::accumulate(shares.begin(), shares.begin() + rank_, uint64_t{0});
@@ -116,7 +119,8 @@ class Planner {
                                             (args.target == Target::kRoot && rank_ == c_.root));
   }
 
-  // The last `count` of inputs [0, first + count) are combined when the last has come.
+  // Makes the kernel combine the last `count` of inputs [0, first + count) when the last of them
+  // has come.
   void SetCombines(int first, int count) {
     if (count == 1) return;
     const int left = count - count / 2;
@@ -144,7 +148,7 @@ class Planner {
     }
   }
 
-  // What goes from one rank to another is known to these two alone.
+  // Only the two ranks of a transfer know its count.
   void CheckCounts() {
     plan_.args.checks_counts = 1;
     plan_.args.piece_bytes = kStageBytes / static_cast<uint64_t>(size_) / 16 * 16;
@@ -161,7 +165,7 @@ class Planner {
 
 }  // namespace
 
-// As Calls::Agree has it.
+// The digest covers the fields that Calls::Agree compares.
 uint64_t SignatureOf(const Collective& c, int rank, int size) {
   const bool typed = !base::OnlyMeets(c.kind);
   Digest digest;

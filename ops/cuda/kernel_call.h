@@ -17,41 +17,42 @@
 
 namespace dtrun::ops::cuda {
 
-/// What a rank tells its kernel of a call.
+/// The plan of a call: the arguments of its kernel, and the shape of the launch.
 struct Plan {
-  /// All but the group, the addresses, the regions and kReachable.
+  /// All fields but the group, the call's number, the addresses, the regions and kReachable.
   CollectiveArgs args = {};
-  /// The same on all ranks, when their calls agree.
+  /// The same on all ranks if their calls agree.
   uint32_t blocks = 1;
   uint32_t threads = kLeastThreads;
-  /// Whether others read this rank's input, and write its output.
+  /// Whether peers read this rank's input, and write its output.
   bool input_is_read = false, output_is_written = false;
 };
 
-/// Data up to this size is staged, in bytes that a rank brings for another one, times the other
-/// ranks.
+/// Data up to this size is staged. The size is the most bytes that a rank has for another rank,
+/// times the number of ranks.
 constexpr uint64_t kMostStagedBytes = 512 << 10;
 
-/// `collective` has been checked, and is no message. At most `most_blocks` blocks.
+/// Plans a kernel of at most `most_blocks` blocks. `collective` has been checked, and is no
+/// message.
 Plan MakePlan(const Collective& collective, int rank, int size, uint32_t most_blocks);
 
-/// A digest of what all ranks have to call alike, of any number of ranks.
+/// A digest of the parts of a call that all ranks must call alike. `size`: any number of ranks.
 uint64_t SignatureOf(const Collective& collective, int rank, int size);
 
-/// Looks, on a thread of its own, whether a kernel waits too long for those of other ranks, or in
-/// vain, and makes it leave. Kernels in graphs are watched as well: it knows nothing of calls but
-/// what they report themselves.
+/// Watches the kernels of this rank from its own thread. If a kernel waits too long for other
+/// ranks, or the job has lost a rank, the watch makes the kernel leave. It also watches kernels in
+/// graphs, because it reads only the reports that kernels write themselves.
 class Watch {
  public:
-  /// All outlive it: `count` reports of this rank's kernels. Without an engine, where nothing has
-  /// to be waited for, it never ends a wait.
+  /// Watches `count` reports of this rank's kernels. All arguments outlive the watch. Without an
+  /// engine, there is no rank to wait for, and the watch never ends a wait.
   Watch(Report* reports, int count, const Engine* engine);
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
  private:
-  // What it has seen of the calls under way of one report.
+  // The last observation of one report: the call under way, and since when.
   struct Seen {
     uint32_t begun = 0;
     base::TimePoint since = {};
@@ -69,8 +70,8 @@ class Watch {
   std::thread thread_;
 };
 
-/// What the ranks of a host have enqueued last, in memory that all of them map, for the texts of
-/// errors. Each writes its own and reads those of the others when something has failed.
+/// The last calls of all ranks of a host, for the texts of errors, in memory that all of them map.
+/// Each rank writes its own calls, and reads the calls of the others when a call has failed.
 class CallLog {
  public:
   static constexpr uint64_t kKept = 128;  // calls of a rank
@@ -81,16 +82,16 @@ class CallLog {
 
   /// This rank's call `number`, counted from 1.
   void Write(uint32_t number, const Collective& collective);
-  /// Whether this rank has given back its memory `region`, which the others may then unmap.
+  /// Records whether this rank has given back its memory `region`. The other ranks may then unmap
+  /// that memory.
   void MarkFreed(uint32_t region, bool freed);
   bool IsFreed(int rank, uint32_t region) const;
 
-  /// In which way the calls with these numbers, by rank, disagree: "rank 0 called ...; rank 1
-  /// called
-  /// ...".
+  /// Describes how the calls with these numbers, by rank, disagree: "rank 0 called ...; rank 1
+  /// called ...".
   std::string Disagreement(const uint32_t* numbers, const Members& members) const;
   bool IsMessage(int rank, uint32_t number) const;
-  /// "all_reduce (f32, 4 elements, sum)", of one rank.
+  /// Describes the call of one rank: "all_reduce (f32, 4 elements, sum)".
   std::string Describe(int rank, uint32_t number) const;
 
  private:

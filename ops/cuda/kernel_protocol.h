@@ -1,80 +1,80 @@
 #ifndef DTRUN_OPS_CUDA_KERNEL_PROTOCOL_H_
 #define DTRUN_OPS_CUDA_KERNEL_PROTOCOL_H_
 
-// What the kernels of ranks say to each other, and what they share with their hosts. Plain data,
-// for the host and for kernels alike.
+// The data that the kernels of different ranks exchange, and that kernels share with their hosts.
+// Plain data, for the host and for kernels.
 
 #include <cstdint>
 
 namespace dtrun::ops::cuda {
 
 constexpr int kMostRanks = 32;
-constexpr uint32_t kMostBlocks = 128;   // of a collective
-constexpr uint32_t kMessageBlocks = 4;  // of a message
+constexpr uint32_t kMostBlocks = 128;   // of a collective's kernel
+constexpr uint32_t kMessageBlocks = 4;  // of a message's kernel
 constexpr uint32_t kMostThreads = 512;
-constexpr uint32_t kLeastThreads = 64;  // more than kMostRanks: one for each peer, one that watches
-constexpr uint64_t kStageBytes = 32 << 10;  // of a block, for one of two turns
+constexpr uint32_t kLeastThreads = 64;  // more than kMostRanks: one per peer, and one that watches
+constexpr uint64_t kStageBytes = 32 << 10;  // for each block and turn
 constexpr int kMostRegions = 1024;
 
-// Memory that peers can reach, numbered alike on all ranks. What they add to an address of the
-// owner's stands in Group::offsets.
+// The numbers of memory that peers can reach, the same on all ranks. A peer adds an entry of
+// Group::offsets to an address of the owner.
 enum Region : uint16_t {
   kUnreachable = 0,
   kSameAddress = 1,  // the ranks are threads of one process and share the GPU
   kFirstAllocated = 2,
 };
 
-/// What a block of one rank tells the same block of another one when they meet. `epoch` is stored
-/// last.
+/// The message from a block of one rank (the writer) to the same block of another rank (the reader)
+/// at a meeting. `epoch` is stored last.
 struct alignas(64) Record {
-  uint64_t signature;  // what all ranks have to call alike
-  uint64_t input;      // where the owner has what the other one reads
-  uint64_t output;     // where the owner wants results, when others write them
-  uint64_t bytes;      // that the owner brings for the other one
-  uint64_t most;       // bytes that it brings for any rank
-  uint32_t call;       // its number on the owner
+  uint64_t signature;  // the digest of the call, the same on all ranks
+  uint64_t input;      // the writer's data for the reader
+  uint64_t output;     // the place for results that peers of the writer write
+  uint64_t bytes;      // of the writer's data for the reader
+  uint64_t most;       // the most bytes that the writer has for any rank
+  uint32_t call;       // the writer's number of the call
   uint16_t input_region, output_region;
   uint32_t flags;
   uint32_t unused[2];
-  uint32_t epoch;  // how often the block has met others
+  uint32_t epoch;  // the number of meetings of the block
 };
 
 enum RecordFlags : uint32_t {
-  kReachable = 1,  // every other rank can reach its buffers
-  kStaged = 2,     // all that it brings lies in its staging memory already
+  kReachable = 1,  // every other rank can reach the writer's buffers
+  kStaged = 2,     // the data fits into staging memory in one round
 };
 
-/// Why nothing more is done.
+/// The reason why a group has ended.
 enum Failure : uint32_t {
   kNone = 0,
-  kDisagreed = 1,  // ranks have called different things
+  kDisagreed = 1,  // ranks have made different calls
   kTimedOut = 2,   // a rank has waited too long for others
   kLost = 3,       // a rank's host knows that others will not come
-  // Of groups that are a part of a larger one, with groups on other hosts.
-  kHostsDisagreed = 4,      // ranks of other hosts have called something else
+  // Only in a group that is one host's part of a larger group:
+  kHostsDisagreed = 4,      // ranks of other hosts have made a different call
   kGaveUpAcross = 5,        // `by` has waited too long for ranks of other hosts
   kDisagreedElsewhere = 6,  // ranks of another host disagree among themselves
   kFailedElsewhere = 7,     // another host's group has failed in another way
 };
 
-/// What a rank leaves in the memory of all when it fails; `failure` is stored last.
+/// The failure of a rank, in the arenas of all ranks. `failure` is stored last.
 struct alignas(64) Poison {
-  uint32_t calls[kMostRanks];  // by rank: the number of what it has called
+  uint32_t calls[kMostRanks];  // by rank: the number of its call
   uint32_t by;                 // the rank that failed first
-  uint32_t missing;            // a bit for each rank that it has waited for in vain; or a host
+  uint32_t missing;            // a bit for each rank that did not come; or the number of a host
   uint32_t failure;
 };
 
-/// The beginning of each rank's memory for all: staging memory and records follow.
+/// The start of each rank's memory that all ranks map. Records and staging memory follow.
 struct alignas(64) Arena {
   Poison poison;
   uint32_t epochs[kMostBlocks];  // of the rank's own blocks
-  uint32_t begun;                // as in Report, of the call under way
-  uint32_t finished;             // its blocks that have come to their end
+  uint32_t begun;                // as Report::begun
+  uint32_t finished;             // the number of blocks that have finished the call
 };
 
-/// Where the records of a turn lie in the arena of a group of `size` ranks, whose kernels have at
-/// most `blocks` blocks: what block `block` of its owner heard from rank `from`.
+/// The offset, in the owner's arena, of the record that rank `from` writes for block `block` in
+/// turn `turn`. The group has `size` ranks. Their kernels have at most `blocks` blocks.
 constexpr uint64_t RecordOffset(
     int size, uint32_t blocks, uint32_t turn, uint32_t block, int from) {
   const uint64_t index =
@@ -82,15 +82,16 @@ constexpr uint64_t RecordOffset(
       static_cast<uint64_t>(from);
   return sizeof(Arena) + index * sizeof(Record);
 }
-/// Where the staging memory of block `block` lies.
+/// The offset of the staging memory of block `block` in turn `turn`.
 constexpr uint64_t StageOffset(int size, uint32_t blocks, uint32_t turn, uint32_t block) {
   return RecordOffset(size, blocks, 2, 0, 0) +
          (static_cast<uint64_t>(turn) * blocks + block) * kStageBytes;
 }
 constexpr uint64_t ArenaBytes(int size, uint32_t blocks) { return StageOffset(size, blocks, 2, 0); }
 
-// Messages from one rank to another are broadcasts in a group of these two, the sender being its
-// rank 0. Each pair has one for either direction, whose arenas lie behind those of collectives.
+// A message between two ranks is a broadcast in a group of these two ranks, with the sender as rank
+// 0. Each pair of ranks has one such group for each direction. Their arenas follow the arena of
+// collectives.
 enum Direction : int { kOut, kIn };
 constexpr uint64_t ChannelOffset(int size, int peer, Direction direction) {
   return ArenaBytes(size, kMostBlocks) +
@@ -98,18 +99,18 @@ constexpr uint64_t ChannelOffset(int size, int peer, Direction direction) {
 }
 constexpr uint64_t MemoryBytes(int size) { return ChannelOffset(size, size, kOut); }
 
-/// In pinned memory of a rank's host, which looks at it from time to time.
+/// The words between a rank's kernels and its host, in pinned host memory. The host polls them.
 struct alignas(64) Report {
-  uint32_t abort;         // by the host, a Failure: leave
-  uint32_t begun, ended;  // of the call under way: how often block 0 had met others
+  uint32_t abort;         // a Failure, set by the host: kernels leave
+  uint32_t begun, ended;  // block 0's epoch at the start of the last call that began, that ended
   Poison poison;          // why a kernel has left
 };
 
-/// The ranks of a group as one of them sees them.
+/// A group as one of its ranks sees it.
 struct Group {
   int32_t rank, size;
   uint32_t most_blocks;
-  char* arenas[kMostRanks];            // mapped here, by rank
+  char* arenas[kMostRanks];            // by rank, as mapped on this rank
   const int64_t* offsets[kMostRanks];  // by rank, [kMostRegions]
   Report* report;
 };
@@ -125,7 +126,7 @@ enum Op : int32_t { kSum, kAverage, kMin, kMax, kProduct };
 /// Where the results of a reduction go.
 enum class Target : int32_t { kAll, kRoot, kOwn };
 
-/// A call, as all of its kernels take it. Unused fields are zero.
+/// The arguments of a call, for every kernel of collectives.cu. Unused fields are zero.
 struct CollectiveArgs {
   Group group;
   uint64_t signature;
@@ -134,38 +135,38 @@ struct CollectiveArgs {
   uint32_t call;
   uint16_t input_region, output_region;
   uint32_t flags;
-  // Whether every rank has to have checked its peers' counts before any touches its output.
+  // Whether every rank must check its peers' counts before any rank touches its output.
   int32_t checks_counts;
   int32_t root;
-  uint64_t most;         // bytes that this rank brings for any other
-  uint64_t piece_bytes;  // what of it a block stages at a time
+  uint64_t most;         // the most bytes that this rank has for any other rank
+  uint64_t piece_bytes;  // the bytes of it that a block stages at a time
 
-  // Of kinds that move: to and from each rank.
+  // Data movement: the pieces to and from each rank.
   int32_t same_for_all;  // every rank gets the same piece
   Piece sends[kMostRanks];
   Piece receives[kMostRanks];
 
-  // Of reductions.
+  // Reductions.
   uint64_t bytes;  // of the input
-  Piece wanted;    // of the result, by this rank
-  Piece share;     // of the result, that this rank computes where all reach all
+  Piece wanted;    // the part of the result that this rank gets
+  Piece share;     // the part that this rank computes in the direct way
   Target target;
   int32_t op, divisor;
   int32_t scaled;
   double before, after;
-  uint8_t combines[kMostRanks];  // by input: how often to combine the last two when it has come
+  uint8_t combines[kMostRanks];  // by input: combinations of the last two values after it
 };
 
-/// What ranks of different hosts tell each other of the call under way.
+/// The state of a host's group for the call under way, exchanged between hosts.
 struct HostState {
   uint64_t signature;
   uint64_t failure;  // a Failure of this rank's group, or kNone
 };
 
-/// For the kernels of host_verdict.cu. Unused fields are zero.
+/// The arguments of the kernels of host_verdict.cu. Unused fields are zero.
 struct VerdictArgs {
   Group group;
-  HostState* states;  // this rank's; or those of all hosts
+  HostState* states;  // this rank's state; or the states of all hosts
   int32_t hosts;
   uint32_t call;
   uint64_t signature;

@@ -1,6 +1,6 @@
-// Many tensors and one flat block: all of them are copied, scaled and converted by one launch. A
-// block of threads takes a piece of a tensor at a time, four elements to a thread where they are
-// aligned.
+// One launch copies, scales and converts all elements between many tensors and one flat block. A
+// block of threads takes a piece of a tensor at a time. Each thread takes four elements at a time
+// if they are aligned.
 
 #include "gpu/kernel.h"
 #include "ops/cuda/elementwise_args.h"
@@ -40,7 +40,7 @@ __device__ void Convert(
 
 using Float32 = Plain<float>;
 
-// Into the block.
+// From a tensor into the flat block.
 struct Pack {
   template <typename Tensor, typename Block>
   __device__ static void Do(const PackArgs& args, const PackPiece& piece) {
@@ -50,7 +50,7 @@ struct Pack {
   }
 };
 
-// Out of it.
+// From the flat block into a tensor.
 struct Unpack {
   template <typename Tensor, typename Block>
   __device__ static void Do(const PackArgs& args, const PackPiece& piece) {

@@ -10,21 +10,22 @@
 
 namespace dtrun::ops::cuda {
 
-/// Tensors on a GPU that belong into one flat block there, side by side in their order: what brings
-/// gradients into the memory that is reduced, and back. Each call is one launch, however many
-/// tensors there are, and can be captured into a graph. Tensors and block are f32, f16 or bf16, the
-/// tensors each of its own; elements are multiplied in f32 and rounded once, to nearest even, as
-/// ops/reduce/reduce.h does. Immutable, so any thread.
+/// Copies tensors on a GPU into one flat block there, side by side in their order, and back.
+/// Gradients go into the memory that is reduced, and out of it. A call is one launch for any number
+/// of tensors, and can be captured into a graph. The block and each tensor are f32, f16 or bf16,
+/// independently. Elements are multiplied in f32 and rounded once, to nearest even, as in
+/// ops/reduce/reduce.h. Immutable and thread-safe.
 class Pack {
  public:
-  /// The tensors keep their places. Throws Error kInvalidArgument, naming the tensor by its number,
-  /// for other types or one that does not lie on the device.
+  /// The tensors must stay in their places. Throws Error kInvalidArgument, with the tensor's
+  /// number, for another type or a tensor that does not lie on the device.
   Pack(const gpu::Device& device, const std::vector<Buffer>& tensors, DType block_dtype);
 
   /// Elements of the block.
   uint64_t count() const { return count_; }
 
-  /// block[i] = scale * tensor[i], enqueued into `stream`; and back.
+  /// Gather enqueues block[i] = scale * tensor[i] into `stream`; Scatter, tensor[i] = scale *
+  /// block[i].
   void Gather(void* block, float scale, CUstream stream) const;
   void Scatter(const void* block, float scale, CUstream stream) const;
 

@@ -1,15 +1,18 @@
-// Whose memory lies where is agreed on when it is allocated or registered, by the host: a call then
-// only looks up the number of its region, and the kernels tell each other. So no call makes the
-// host wait.
+// The hosts agree on the place of memory when it is allocated or registered. A call only looks up
+// the number of its region, and the kernels tell each other that number. So no call makes the host
+// wait.
 //
-// Why a program's own memory is registered, and not exchanged behind the scenes when a collective
-// first sees it: its cudaIpc handle is good as long as the memory lives, and CUDA leaves undefined
-// what happens when it is freed while others have it mapped (they keep it from being used again).
-// A caching allocator, as LibTorch has, frees when it likes, often because it needs the room.
-// Whoever registers says how long the memory stays: a tensor's registration keeps the tensor
-// (dtrun/torch_registration.h), and a reducer registers gradients that lie still anyway.
-// Registered memory that was freed all the same, and taken again at the same address, is noticed by
-// the number that the driver gives each allocation: it goes through staging memory then.
+// A program registers its own memory. The group does not exchange that memory in the background
+// when a collective first sees it. The cudaIpc handle of memory is valid as long as the memory
+// lives. CUDA leaves the result undefined if memory is freed while other processes have it mapped
+// (the mappings keep it from being used again). A caching allocator, such as LibTorch's, frees
+// memory at any time, often because it needs the room. A registration states how long the memory
+// stays: a tensor's registration keeps the tensor (dtrun/torch_registration.h), and a reducer
+// registers gradients that stay in place anyway.
+//
+// A program may free registered memory in spite of that, and allocate memory at the same address
+// again. The driver gives each allocation a unique number, so the group notices the change. The new
+// memory goes through staging memory.
 
 #include "ops/cuda/peer_memory.h"
 
@@ -29,14 +32,15 @@ namespace {
 
 constexpr std::chrono::seconds kSetupTimeout(60);
 
-// Who a rank is, for the others to compare.
+// The identity of a rank, for comparison by the other ranks.
 struct Identity {
-  uint64_t process = 0;  // a number that no other process has
+  uint64_t process = 0;  // a random number of the process
   char gpu[32] = {};
-  int device = 0;  // its number in that process
+  int device = 0;  // the number of the GPU in that process
 };
 
-// Between processes, to map memory fails where it cannot be reached; threads share it as it is.
+// Throws unless `device` reaches GPU `other` of this process. Between processes, mapping the memory
+// fails instead; threads share memory without mapping it.
 void CheckReach(const gpu::Device& device, int other) {
   if (device.index() == other) return;
   int reaches = 0;
@@ -124,7 +128,8 @@ PeerMemory::Shared PeerMemory::Share(const std::shared_ptr<ExportedMemory>& mine
   Shared all(static_cast<size_t>(size_));
   all[static_cast<size_t>(rank_)] = mine;
   if (size_ == 1) return all;
-  // Threads of one process take each other's pointer; it stays where it is until all have.
+  // Threads of one process copy each other's pointer. `mine` stays in place until all of them have
+  // done so.
   const std::vector<const std::shared_ptr<ExportedMemory>*> pointers = Gather(host_, &mine);
   const std::vector<uint64_t> bytes = Gather(host_, mine == nullptr ? 0 : mine->bytes());
   FileDescriptor own;
@@ -144,11 +149,11 @@ PeerMemory::Shared PeerMemory::Share(const std::shared_ptr<ExportedMemory>& mine
   return all;
 }
 
-// A number is used again when all ranks have said that they use it no more. Its entries in the
-// table of offsets are written anew, which no kernel reads meanwhile.
+// Finds a free region number. A number is used again when all ranks have given it back. No kernel
+// reads its entries in the table of offsets while they are rewritten.
 uint32_t PeerMemory::NextRegion() {
   if (next_region_ < kMostRegions) {
-    log_->MarkFreed(next_region_, true);  // until it is taken: what follows may fail
+    log_->MarkFreed(next_region_, true);  // free until it is taken: the next steps may fail
     return next_region_++;
   }
   std::vector<uint8_t> freed(kMostRegions);
@@ -185,7 +190,7 @@ PeerMemory::Allocation PeerMemory::Allocate(uint64_t bytes) {
   WriteOffsets(allocation.region, offsets);
   regions_[allocation.region] = all;
   log_->MarkFreed(allocation.region, false);
-  // Nobody uses it before all can.
+  // No rank uses the region before all ranks can.
   AgreeOn(host_, [] {});
   return allocation;
 }
@@ -209,7 +214,7 @@ void PeerMemory::Free(const Allocation& allocation) {
 PeerMemory::Registration PeerMemory::Register(const void* data, uint64_t bytes) {
   ForgetFreed();
   ForeignMemory memory;
-  // What a caller has got wrong is told to all ranks.
+  // An invalid argument on one rank becomes an error on all ranks.
   const std::string refusal = FirstObjection(host_, [&]() -> std::string {
     if (bytes > 0) memory = LookUp(device_, data, bytes);
     return "";

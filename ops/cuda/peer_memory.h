@@ -16,48 +16,49 @@
 
 namespace dtrun::ops::cuda {
 
-/// The memory of the ranks of a host, on their GPUs, as one of them maps it. Between processes,
-/// what is allocated here goes as file descriptors, and what a program has allocated by itself, and
-/// registers, as cudaIpc handles; threads of one process share both as they are. Not thread-safe.
+/// The GPU memory of all ranks of a host, as one of the ranks maps it. Between processes, memory
+/// that is allocated here goes as file descriptors. Memory that a program has allocated itself is
+/// registered and goes as cudaIpc handles. Threads of one process share both kinds directly. Not
+/// thread-safe.
 class PeerMemory {
  public:
-  /// Collective over `host`, which outlives it but for its destructor. Throws Error kUnavailable,
-  /// on all ranks.
+  /// Collective over `host`. `host` must outlive this object; only the destructor may run after
+  /// `host` is gone. Throws Error kUnavailable, on all ranks.
   PeerMemory(Communicator& host, const gpu::Device& device);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// How many ranks share this rank's GPU, itself included.
+  /// The number of ranks on this rank's GPU, this rank included.
   int ranks_of_gpu() const { return ranks_of_gpu_; }
   char* arena(int rank) const { return arenas_[static_cast<size_t>(rank)]->data(); }
-  /// [kMostRegions]: what is added to an address of that rank's, on this device.
+  /// An array of kMostRegions numbers: on this device, each is added to an address of rank `rank`.
   const int64_t* offsets(int rank) const {
     return reinterpret_cast<int64_t*>(offsets_->data()) + static_cast<int64_t>(rank) * kMostRegions;
   }
   CallLog& log() const { return *log_; }
 
-  /// Collective: memory of this rank that all reach, as region `region()`.
+  /// Collective: allocates memory of this rank that all ranks reach, as region `region`.
   struct Allocation {
     std::shared_ptr<ExportedMemory> memory;
     uint32_t region = 0;
   };
   Allocation Allocate(uint64_t bytes);
-  /// This rank needs it no more, and uses it no more.
+  /// Gives the allocation back: this rank does not use it any more.
   void Free(const Allocation& allocation);
 
-  /// Collective: memory that a program has allocated by itself, on this rank's GPU. All reach it
-  /// from now on, unless there is an obstacle on any rank: then none does, and it goes through
-  /// staging memory as before. Ranks may bring different numbers of bytes, also none.
+  /// Collective: lets all ranks reach memory on this rank's GPU that a program has allocated
+  /// itself. If there is an obstacle on any rank, no rank reaches the memory, and its data goes
+  /// through staging memory as before. Ranks may pass different numbers of bytes, also 0.
   struct Registration {
     uint32_t region = 0;
-    std::string obstacle;  // with the rank; "" when there is none
+    std::string obstacle;  // with the rank; "" if there is none
   };
   Registration Register(const void* data, uint64_t bytes);
-  /// This rank uses no region of that number any more, of any rank. The memory of the others is
-  /// unmapped here; so a rank's own may be freed when all ranks have done this.
+  /// This rank does not use any rank's region of that number any more. The memory of the other
+  /// ranks is unmapped here. A rank may free its own memory when all ranks have called this.
   void Unregister(const Registration& registration);
 
-  /// The region that [data, data + bytes) lies in; kUnreachable when others cannot reach it.
+  /// The region of [data, data + bytes); kUnreachable if the other ranks cannot reach it.
   uint16_t RegionOf(const void* data, uint64_t bytes) const;
 
  private:
@@ -68,7 +69,7 @@ class PeerMemory {
   uint32_t NextRegion();
   void WriteOffsets(uint32_t region, const std::vector<int64_t>& offsets);
 
-  // What is registered as a region.
+  // The memory of all ranks that is registered as one region.
   struct Registered {
     const char* data = nullptr;  // this rank's
     uint64_t bytes = 0;
@@ -81,14 +82,14 @@ class PeerMemory {
   const gpu::Device& device_;
   int rank_, size_, ranks_of_gpu_ = 0;
   std::vector<bool> same_process_;
-  std::vector<int> devices_;  // of each rank, by its number there
-  bool same_address_ = true;  // all ranks: threads of this process, on this GPU
+  std::vector<int> devices_;  // by rank: the number of its GPU in its own process
+  bool same_address_ = true;  // all ranks are threads of this process, on this GPU
   std::unique_ptr<DescriptorExchange> exchange_;
   Shared arenas_;
   std::unique_ptr<CallLog> log_;
-  std::shared_ptr<ExportedMemory> offsets_;  // whose end waits for no kernel
+  std::shared_ptr<ExportedMemory> offsets_;  // freeing an ExportedMemory waits for no kernel
   uint32_t next_region_ = kFirstAllocated;
-  std::vector<Shared> regions_;  // by number; those of this rank alone as long as it needs them
+  std::vector<Shared> regions_;  // by number, then by rank; null when the rank has freed it
   std::map<uint32_t, Registered> registered_;  // by region
 };
 

@@ -34,7 +34,7 @@ uint64_t Nanoseconds(base::TimePoint time) {
   return static_cast<uint64_t>(time.time_since_epoch().count());
 }
 
-// Only as many words as the name has: what stands behind its zero does not count.
+// Stores only the words that the name needs. Readers ignore the bytes after its zero.
 void StoreName(const std::string& name, std::atomic<uint64_t> (&words)[FlightEntry::kNameWords]) {
   const size_t length = std::min(name.size(), sizeof words - 1);
   for (size_t word = 0; word <= length / sizeof(uint64_t); ++word) {
@@ -52,7 +52,7 @@ std::shared_ptr<FlightRecorder> FlightRecorder::InFile(
   const FileDescriptor file(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (file.get() < 0) ThrowErrno("open of " + path);
-  // Now, for a full disk would be a signal later.
+  // Allocated now, because a full disk would raise a signal later.
   errno = ::posix_fallocate(file.get(), 0, kBytes);
   if (errno != 0) {
     const int error = errno;

@@ -15,32 +15,33 @@
 
 namespace dtrun::ops {
 
-/// Writes down the last operations of a rank, in memory that other processes may read at any
-/// moment: see base/flight_record.h. No call takes a lock, enters the kernel or formats anything.
-/// One thread at a time.
+/// Records the last operations of a rank in memory that other processes may read at any moment: see
+/// base/flight_record.h. No call takes a lock, enters the kernel or formats text. One thread at a
+/// time.
 class FlightRecorder {
  public:
-  /// In a new file, which is there however this process ends. Throws Error kSystem.
+  /// Records into a new file, which remains however this process ends. Throws Error kSystem.
   static std::shared_ptr<FlightRecorder> InFile(
       const std::string& path, int rank, const std::string& host);
-  /// In memory of this process alone. Throws Error kSystem.
+  /// Records into memory of this process alone. Throws Error kSystem.
   static std::shared_ptr<FlightRecorder> InMemory(int rank, const std::string& host);
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-  /// Returns the operation's number among all of this rank.
+  /// Returns the operation's number among all operations of this rank.
   uint64_t Start(
       const std::string& communicator, uint64_t sequence, const base::Call& call,
       base::TimePoint now);
-  /// All ranks have called operation `ordinal`.
+  /// Records that all ranks have called operation `ordinal`.
   void Move(uint64_t ordinal);
-  /// It is done, or has failed.
+  /// Records that the operation is done or has failed.
   void End(uint64_t ordinal, base::FlightState state, base::TimePoint now);
-  /// The error with which this rank gave up waiting. The first one stays.
+  /// Records the error with which this rank gave up waiting. Only the first error is kept.
   void GiveUp(const std::string& error);
 
-  /// How far the rank has come: see base::FlightProgress. Any thread, each a store or two.
+  /// The progress of the rank: see base::FlightProgress. Any thread. Each call costs a few atomic
+  /// operations.
   void AddSteps(const base::StepTotals& steps);
   void ReportProgress(uint64_t step, uint64_t examples);
   void AddWaiting(base::Duration duration);
@@ -56,7 +57,8 @@ class FlightRecorder {
   base::FlightEntry& EntryOf(uint64_t ordinal) {
     return entries_[(ordinal - 1) % base::kFlightEntries];
   }
-  // A ring of operations may have passed since it started: its place is another's then.
+  // False if the ring has wrapped since operation `ordinal` started: another operation has its
+  // entry.
   static bool Holds(const base::FlightEntry& entry, uint64_t ordinal) {
     return entry.mark.load(std::memory_order_relaxed) >> 3 == ordinal;
   }
@@ -66,47 +68,47 @@ class FlightRecorder {
   uint64_t started_ = 0;
 };
 
-/// The record of a rank of the job, given its rank in the world; nothing when it cannot be read
-/// from here.
+/// Returns the record of a rank, given its rank in the world. nullopt if this process cannot read
+/// it.
 using PeerRecords = std::function<std::optional<base::FlightRecord>(int world_rank)>;
 
 class Operation;
 
-/// Sees every operation of a rank begin and end, but for those that are parts of others. Called by
-/// the Engine, one call at a time, from whichever thread moves the operation; it must be quick and
-/// must not call the engine.
+/// Sees every operation of a rank begin and end, except parts of other operations. The Engine calls
+/// it, one call at a time, from the thread that advances the operation. It must be quick and must
+/// not call the engine.
 class OperationObserver {
  public:
   virtual ~OperationObserver() = default;
-  /// `number` is 1, 2 and so on, in the order of the starts.
+  /// `number` counts the starts: 1, 2 and so on.
   virtual void Started(uint64_t number, const Operation& operation, base::TimePoint now) = 0;
-  /// `arrived`: when all ranks had called it; zero where that is not known.
+  /// `arrived` is the time at which all ranks had called the operation. Zero: not known.
   virtual void Ended(
       uint64_t number, base::TimePoint arrived, base::TimePoint now, bool failed) = 0;
 };
 
-/// Time that waits spent before all ranks had called what was waited for.
+/// Time that waits spent before all ranks had called the awaited operation.
 struct Lateness {
   base::Duration total = {};
-  /// Of it, by rank of the communicator: while that rank was known to be missing. Several may be
-  /// missing at a time.
+  /// By rank of the communicator: the part of `total` in which that rank was known to be missing.
+  /// Several ranks may be missing at the same time.
   std::vector<base::Duration> by_rank = {};
 };
 
 /// One wait for the ranks that have not called an operation yet. Pure.
 class ArrivalWatch {
  public:
-  /// `missing`: the ranks that have not called it, as far as this rank can see.
+  /// `missing` has the ranks that have not called the operation, as far as this rank knows.
   ArrivalWatch(base::TimePoint now, std::vector<int> missing)
       : begin_(now), looked_(now), missing_(std::move(missing)) {}
 
-  /// These are missing now.
+  /// Updates the missing ranks.
   void Look(base::TimePoint now, std::vector<int> missing) {
     Charge(now);
     missing_ = std::move(missing);
   }
 
-  /// All had come at `arrived`, or the operation has ended without them.
+  /// Ends the wait: all ranks had come at `arrived`, or the operation ended without them.
   void End(base::TimePoint arrived) {
     Charge(arrived);
     missing_.clear();

@@ -12,15 +12,16 @@ namespace {
 using base::FlightOperation;
 using base::FlightRecord;
 
-// Of a communicator of many ranks, this much is enough to find the fault.
+// In a communicator of many ranks, this many answers are enough to find the fault.
 constexpr size_t kMostAnswers = 8;
 
 bool IsMessage(const base::Call& call) {
   return base::IsMessage(static_cast<base::CollectiveKind>(call.kind));
 }
 
-// False only where the record proves it: the operations of this communicator that it still holds
-// end before this one, or it holds all that its rank ever called.
+// False only if the record proves that the rank has not called the operation. There are two proofs:
+// all operations of this communicator in the record come before this operation, or the record holds
+// every operation that the rank ever called.
 bool MayHaveCalled(const FlightRecord& record, const Operation& operation) {
   const std::string name =
       operation.members().name.substr(0, base::FlightEntry::kNameWords * sizeof(uint64_t) - 1);
@@ -65,8 +66,7 @@ std::string Activities(
 
 }  // namespace
 
-// The ranks that have not called it. A backend that cannot see that (MPI) names nobody; then the
-// records tell.
+// If the backend cannot see which ranks are missing (MPI), the records tell.
 std::vector<int> FindMissing(const Operation& operation, const PeerRecords& records) {
   std::vector<int> missing = operation.Missing();
   if (!missing.empty() || !records || operation.moving() || IsMessage(operation.call())) {

@@ -1,14 +1,16 @@
-// An entry is a word (1: this rank is here) and the rank's bytes. The entries of a host lie one
-// after the other in the order of its ranks, the hosts' blocks in the order of the hosts:
+// An entry is a word (1: this rank is here) and the bytes of the rank. The entries of a host make
+// up its block, in the order of its ranks. The blocks lie in the order of the hosts:
 //
 //   in       all-gather within the host: its block
 //   across   all-gather between the leaders: all blocks
-//   out      the leader broadcasts them within its host
+//   out      the leader broadcasts all blocks within its host
 //
-// A leader whose host is not complete sends, when its patience is over, a block that says who is
-// here. The others then know who is not, and try again at once; that leader tries again when its
-// host is complete, or after twice as long. A follower takes what the leader hands out until it is
-// complete; in between that may be word of a host from which nothing has come at all.
+// If a host is incomplete when its leader's patience is over, the leader sends a block that says
+// which ranks are here. Then the others know the missing ranks, and try again at once. That leader
+// tries again when its host is complete, or after twice the time.
+//
+// A follower receives all blocks again and again until they are complete. In between, a leader may
+// announce hosts from which nothing has come.
 
 #include "ops/hierarchical/call_exchange.h"
 
@@ -160,7 +162,7 @@ const char* Exchange::of(int rank) const {
 
 std::vector<int> Exchange::Missing() const {
   std::vector<int> missing;
-  // Of this host the present is known, of the others what they said last.
+  // The state of this host is current. The state of the other hosts is their last word.
   for (const int l : in_.Missing()) {
     missing.push_back(group_.hosts.ranks(group_.host)[static_cast<size_t>(l)]);
   }
@@ -183,12 +185,12 @@ void Exchange::Abandon() {
   for (Attempt& announcement : announcements_) announcement.out.Abandon();
 }
 
-// A record is the Call and a payload of as many bytes on every rank: the counts by rank if they fit
-// in, then the input if it fits in behind them.
+// A record is the Call and a payload of equal length on every rank. The payload has the counts by
+// rank if they fit, then the input if it fits behind the counts.
 
 namespace {
 
-// All records together: little enough to cost no more than their latency.
+// All records together. So few bytes cost only their latency.
 constexpr uint64_t kAllRecordsBytes = 16 << 10;
 constexpr uint64_t kMostPayloadBytes = 1024;
 
@@ -205,7 +207,7 @@ uint64_t TableBytes(const Call& call, int size) {
 
 bool TablesFit(const Call& call, int size) { return TableBytes(call, size) <= PayloadBytes(size); }
 
-// Where the input begins in the payload.
+// The offset of the input in the payload.
 uint64_t InputOffset(const Call& call, int size) {
   return TablesFit(call, size) ? TableBytes(call, size) : 0;
 }
@@ -317,7 +319,7 @@ void CallRecords::Move(const Collective& collective) const {
   }
 }
 
-// The same two levels, in the same order, as on the long way.
+// Combines on the same two levels, in the same order, as the chunks do.
 void CallRecords::Combine(const Collective& collective) const {
   const int rank = group_.rank, size = group_.hosts.size();
   if (collective.kind == CollectiveKind::kReduce && rank != collective.root) return;

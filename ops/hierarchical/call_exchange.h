@@ -10,24 +10,25 @@
 
 namespace dtrun::ops::hierarchical {
 
-/// Brings a few bytes of every rank to every rank, equally many of each: within the host, between
-/// the leaders, within the host. While a host waits for ranks of its own, its leader tells the
-/// others so now and then: every rank knows who is missing.
+/// Brings a few bytes of every rank to every rank, equally many of each rank. They travel within
+/// the host, between the leaders, and within the host again. While a host waits for its own ranks,
+/// its leader tells the other hosts so from time to time. So every rank knows which ranks are
+/// missing.
 class Exchange {
  public:
   Exchange(Group& group, const std::string& mine);
 
-  /// True once it is done. That a leader asks again and again is no progress.
+  /// Returns true once the exchange is done. Repeated attempts of a leader are no progress.
   bool Advance();
-  /// What `rank` brought. Only when done.
+  /// The bytes of `rank`. Only when the exchange is done.
   const char* of(int rank) const;
-  /// Ranks that have not come yet, as far as this one knows.
+  /// The ranks that have not come yet, as far as this rank knows.
   std::vector<int> Missing() const;
   void Abandon();
 
  private:
-  // One try to hand everything round, in the order of the hosts. It comes too early when some ranks
-  // were not here: then there is another one.
+  // One attempt to bring all entries to all ranks, in the order of the hosts. If some ranks have
+  // not come yet, another attempt follows.
   struct Attempt {
     std::string sent, all;
     Work across, out;
@@ -46,7 +47,7 @@ class Exchange {
   uint64_t OffsetOf(int rank) const;
 
   Group& group_;
-  uint64_t entry_bytes_;  // what a rank brings, behind a word that says that it is here
+  uint64_t entry_bytes_;  // the bytes of a rank, after a word that says that it is here
   std::string mine_, host_block_;
   Work in_;
   std::list<Attempt> attempts_, announcements_;
@@ -55,32 +56,33 @@ class Exchange {
   std::vector<uint64_t> host_offsets_;
   std::vector<int> absent_;     // as of the last attempt
   std::vector<int> announced_;  // to the followers, as absent
-  bool told_ = false;           // some attempt has said who is absent
-  bool complete_ = false;       // the last attempt has everything
+  bool told_ = false;           // an attempt has told which ranks are absent
+  bool complete_ = false;       // the last attempt has all entries
 };
 
 class Exchange;
 
-/// What a rank tells the others about its call: the Call and, as far as there is room, the counts
-/// by rank and the data. All ranks know of every rank what had room.
+/// The record of this rank's call for the other ranks: the Call and, if they fit, the counts by
+/// rank and the data. All ranks know for every rank which parts fit.
 std::string MakeRecord(const Group& group, const Collective& collective);
-/// The counts by rank alone, with room for all that there may be.
+/// The counts by rank alone, with room for all counts.
 std::string MakeTables(const Group& group, const Collective& collective);
 
-/// The records of all ranks.
+/// The records of all ranks' calls.
 class CallRecords {
  public:
   CallRecords(const Group& group, const Exchange& records);
 
-  /// Somebody's counts by rank had no room: another exchange, of MakeTables, brings everybody's.
+  /// True if the counts by rank of any rank did not fit. Then another exchange, of MakeTables,
+  /// brings the counts of all ranks.
   bool NeedTables() const;
   void AddTables(const Exchange& tables);
 
-  /// What follows is valid as long as the exchanges are.
+  /// The calls of all ranks. This and the rest are valid as long as the exchanges are.
   Calls calls() const { return Calls(called_.data(), static_cast<int>(called_.size())); }
-  /// Every rank's input had room. Only when the calls agree.
+  /// True if the input of every rank fitted. Only if the calls agree.
   bool AllInline() const;
-  /// Computes this rank's output from the inputs that came with the records.
+  /// Computes this rank's output from the inputs in the records.
   void FinishInline(const Collective& collective) const;
 
  private:

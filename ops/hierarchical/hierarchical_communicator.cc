@@ -44,7 +44,8 @@ class HierarchicalCommunicator : public Communicator {
   const char* backend() const override { return "hierarchical"; }
   Engine* engine() override { return &engine_; }
 
-  // What a rank starts shows on its host at once, and on others when its host is complete.
+  // A collective that a rank starts is visible on its host at once, and on other hosts when its
+  // host is complete.
   bool MayBeAwaited() override {
     if (group_->exchange != nullptr) return false;
     return group_->calls->MayBeAwaited() ||
@@ -66,7 +67,7 @@ class HierarchicalCommunicator : public Communicator {
     return group_->local->Allocate(bytes);
   }
 
-  // Ranks of one host need no wire, and ranks of as many hosts nothing else.
+  // Ranks of one host need only `local`. Ranks on different hosts need only `flat`.
   std::unique_ptr<Communicator> Create(
       Bootstrap& bootstrap, const std::vector<int>& ranks, Members members) override {
     BeQuiet();
@@ -96,13 +97,13 @@ class HierarchicalCommunicator : public Communicator {
   }
 
  private:
-  // From here on the thread that calls this has the inner communicators to itself.
+  // Waits for all collectives. Afterwards the calling thread has the inner communicators to itself.
   void BeQuiet() {
     for (; !under_way_.empty(); under_way_.pop_front()) {
       try {
         under_way_.front().Wait();
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::kMismatch) throw;  // else we can go on, as its caller can
+        if (error.code() != ErrorCode::kMismatch) throw;  // its caller can go on, and so can we
       }
     }
   }
@@ -123,7 +124,8 @@ class HierarchicalCommunicator : public Communicator {
     return group_->local->Create(bootstrap, local_ranks, std::move(members));
   }
 
-  // Of a subset, the part on this host. `hosts` are those of the subset.
+  // The communicator of those ranks of a subset that share this host. `hosts` is the map of the
+  // subset.
   std::unique_ptr<Communicator> CreateLocalPart(
       Bootstrap& bootstrap, const std::vector<int>& ranks, const HostMap& hosts,
       const Members& members) {

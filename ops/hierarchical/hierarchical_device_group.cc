@@ -1,7 +1,7 @@
-// A collective becomes steps (hierarchical_plan.cc), and a step what two other groups do: one of
-// the ranks of this host, and one of a rail, a rank of each host. The way up of a step is enqueued
-// before the step before it crosses. Where NCCL crosses, that is in a stream of its own, so that it
-// and the ranks of a host are busy at once:
+// A collective becomes steps (ops/collective/device_parts.cc). Two groups carry out a step: the
+// group of this host's ranks, and the group of a rail, which has one rank of each host. The way up
+// of a step is enqueued before the previous step crosses. NCCL crosses in a separate stream, so
+// that the rails and the ranks of a host work at the same time:
 //
 //   caller's stream   up 0, states | up 1    | down 0, up 2 | down 1 | down 2
 //   across                         | step 0  | step 1       | step 2 |
@@ -69,7 +69,7 @@ class HierarchicalGroup : public DeviceGroup {
     const int rank = host.rank(), local_rank = hosts_.local_rank(rank);
     local_ranks_ = host.Split(hosts_.host(rank), rank);
     rail_ranks_ = host.Split(local_rank < hosts_.rails() ? local_rank : -1, hosts_.host(rank));
-    // What fails on the ranks of one host fails on all.
+    // A failure on the ranks of one host fails on all ranks.
     AgreeOn(host, [&] {
       local_ = CreateHostGroup(*local_ranks_, device, NamesOf(hosts_, host.members()));
       staging_ = local_->Allocate(2 * slot_bytes_ + StatesBytes());
@@ -79,7 +79,7 @@ class HierarchicalGroup : public DeviceGroup {
     flat_ = CreateHostStagedGroup(host, device);
   }
 
-  // Memory of the group is in use until then, other than in graphs.
+  // Enqueued work uses the group's memory until then. Graphs are not waited for.
   ~HierarchicalGroup() override { done_.Synchronize(); }
 
   const char* backend() const override { return "hierarchical"; }
@@ -121,7 +121,7 @@ class HierarchicalGroup : public DeviceGroup {
     return local_->Allocate(bytes);
   }
 
-  // What one host's ranks are told all are told.
+  // All hosts get the first refusal or obstacle of any host.
   Registration Register(void* data, uint64_t bytes) override {
     Check();
     Registration made;
@@ -147,7 +147,8 @@ class HierarchicalGroup : public DeviceGroup {
     return nullptr;
   }
 
-  // This host's ranks know who has called what, or has not come; NCCL may know more of the rest.
+  // The ranks of this host know which ranks made another call or did not come. NCCL may know more
+  // about the other hosts.
   std::exception_ptr FindError() {
     const std::exception_ptr within = ErrorOf(*local_);
     const std::exception_ptr across = rail_ == nullptr ? nullptr : ErrorOf(*rail_);
@@ -158,7 +159,7 @@ class HierarchicalGroup : public DeviceGroup {
         Error(first.code(), Text(first.what(), " (", second.what(), ")")));
   }
 
-  // Of all ranks.
+  // The first non-empty text of all ranks.
   std::string FirstText(const std::string& mine) const {
     for (const std::string& text : AllGatherBytes(host_, mine)) {
       if (!text.empty()) return text;
@@ -174,7 +175,7 @@ class HierarchicalGroup : public DeviceGroup {
     }
   }
 
-  // Whether NCCL connects the ranks of every rail, as all ranks find.
+  // Connects the ranks of every rail with NCCL. Returns false, on all ranks, if any rail fails.
   bool ReachOverNccl(bool wanted) {
     if (!NcclRefusal([&] { return wanted ? "" : ProbeNccl(*rail_ranks_, device_); }).empty())
       return false;
@@ -269,14 +270,14 @@ class HierarchicalGroup : public DeviceGroup {
   std::unique_ptr<Communicator> local_ranks_;
   std::unique_ptr<Communicator> rail_ranks_;  // null on ranks without a rail
   std::unique_ptr<HostGroup> local_;
-  std::unique_ptr<DeviceGroup> rail_;  // null as well
+  std::unique_ptr<DeviceGroup> rail_;  // null on ranks without a rail
   std::unique_ptr<DeviceGroup> flat_;  // all ranks
-  bool waits_ = false;                 // host_staged goes between hosts
+  bool waits_ = false;                 // the rails use host_staged
   std::unique_ptr<Memory> staging_;    // two slots, and the states of hosts
   gpu::Stream crossing_;
-  gpu::Event up_[2];  // behind the way up of a step and of the next one
+  gpu::Event up_[2];  // after the way up of a step, and of the next step
   gpu::Event crossed_;
-  gpu::Event done_;  // behind the last call, other than in a graph
+  gpu::Event done_;  // after the last call outside graphs
   CUstream last_stream_ = nullptr;
   std::exception_ptr error_;
 };

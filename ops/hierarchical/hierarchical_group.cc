@@ -22,7 +22,7 @@ std::shared_ptr<char> StagingPool::Take(uint64_t bytes) {
     free_.erase(found);
   }
   char* data = block.data.get();
-  // The deleter has to be copyable, so it cannot own the block.
+  // The deleter must be copyable, so it cannot own the block.
   return std::shared_ptr<char>(
       data, [this, size = block.bytes, owned = block.data.release()](char*) {
         free_.push_back({std::unique_ptr<char[]>(owned), size});

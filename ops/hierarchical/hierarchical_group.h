@@ -14,11 +14,12 @@ namespace dtrun::ops::hierarchical {
 
 class Exchange;
 
-/// A communicator on which operations start their parts in turns, in the same order on all of its
-/// ranks. Whoever takes a place passes it on, also when he has nothing to start.
+/// The queue of a communicator on which operations start their parts one after the other, in the
+/// same order on all ranks. An operation that takes a place must pass it on, even if it starts no
+/// part.
 class Lane {
  public:
-  /// Places in the queue: the number of the first of `count`.
+  /// Takes `count` places in the queue. Returns the number of the first place.
   uint64_t Take(uint64_t count = 1) {
     taken_ += count;
     return taken_ - count;
@@ -30,11 +31,12 @@ class Lane {
   uint64_t taken_ = 0, served_ = 0;
 };
 
-/// Memory for chunks between two of their steps. What comes back is used again: fresh memory would
-/// have to be zeroed by the kernel each time.
+/// Memory for chunks between two of their steps. Returned memory is used again, because the kernel
+/// would have to zero fresh memory each time.
 class StagingPool {
  public:
-  /// `bytes` at least. It goes back when the last owner is gone; the pool outlives all owners.
+  /// Returns at least `bytes` of memory. The memory returns to the pool when its last owner is
+  /// gone. The pool outlives all owners.
   std::shared_ptr<char> Take(uint64_t bytes);
 
  private:
@@ -45,10 +47,10 @@ class StagingPool {
   std::vector<Block> free_;
 };
 
-/// What the operations of one hierarchical communicator share on this rank. It lives as long as the
-/// communicator or one of its operations. The communicators and lanes are used under the engine's
-/// lock, by operations that are advanced; `local` and `flat` also by the communicator's own thread
-/// while no operation is under way.
+/// The state that the operations of one hierarchical communicator share on this rank. It lives as
+/// long as the communicator or any of its operations. Operations use the communicators and lanes
+/// while they are advanced, under the engine's lock. The communicator's own thread also uses
+/// `local` and `flat`, while no operation is under way.
 struct Group {
   Group(HostMap map, Engine& the_engine) : hosts(std::move(map)), engine(the_engine) {}
 
@@ -60,16 +62,16 @@ struct Group {
 
   std::unique_ptr<Communicator> local;    ///< this host's ranks: chunks on their way up, memory
   std::unique_ptr<Communicator> down;     ///< this host's ranks: chunks on their way down
-  std::unique_ptr<Communicator> calls;    ///< this host's ranks: what is called
+  std::unique_ptr<Communicator> calls;    ///< this host's ranks: exchange of the calls
   std::unique_ptr<Communicator> leaders;  ///< the first rank of each host; null on other ranks
   std::unique_ptr<Communicator> rail;     ///< one rank of each host; null on ranks without a rail
   std::unique_ptr<Communicator> flat;     ///< all ranks
 
   StagingPool staging;
   Lane calls_lane, up_lane, across_lane, down_lane, flat_lane;
-  uint64_t started = 0;                ///< collectives; the communicator's thread counts
-  const Exchange* exchange = nullptr;  ///< under way: calls are exchanged one after the other
-  std::exception_ptr broken;           ///< what ended an operation midway: nothing works after it
+  uint64_t started = 0;                ///< collectives; counted by the communicator's thread
+  const Exchange* exchange = nullptr;  ///< under way; there is one exchange at a time
+  std::exception_ptr broken;  ///< the error that ended an operation midway: later ones fail too
 
   int local_size() const { return hosts.local_size(host); }
   int rails() const { return hosts.rails(); }
@@ -87,21 +89,21 @@ class Staging {
   const Buffer& buffer() const { return buffer_; }
 
  private:
-  std::shared_ptr<char> memory_;  // goes back to the group
+  std::shared_ptr<char> memory_;  // returns to the group's pool
   Buffer buffer_;
 };
 
-/// f32 numbers as they cross the wire when that is compressed: in 16 bits.
+/// f32 numbers in 16 bits, as they cross a compressed wire.
 class WireBuffer {
  public:
   WireBuffer() = default;
-  /// `values`, rounded to the group's wire dtype.
+  /// Rounds `values` to the group's wire dtype.
   WireBuffer(Group& group, const Buffer& values);
 
   bool used() const { return staging_.buffer().count > 0; }
   const Buffer& buffer() const { return buffer_; }
   WireBuffer Slice(const Range& range) const;
-  /// Does nothing when not used.
+  /// Does nothing if `used()` is false.
   void WidenInto(const Buffer& values) const;
 
  private:

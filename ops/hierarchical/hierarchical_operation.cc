@@ -1,7 +1,6 @@
-// A collective begins with an exchange of the ranks' calls, one collective after the other. What is
-// small travels with the calls, and each rank computes its result from them: nothing else is sent.
-// The rest moves in chunks (hierarchical_plan.cc), while the calls of the next collectives are
-// exchanged.
+// A collective begins with an exchange of the ranks' calls, one collective after the other. Small
+// data travels with the calls, and each rank computes its result from them. Other data moves in
+// chunks (hierarchical_plan.cc), while the next collectives exchange their calls.
 
 #include "ops/hierarchical/hierarchical_operation.h"
 
@@ -90,13 +89,13 @@ Operation::Progress HierarchicalOperation::Begin() {
 }
 
 // All ranks pass the turn on after the same exchange, and then take their places on the lanes of
-// the data: these have the order of the collectives too.
+// the data. So these lanes have the order of the collectives, too.
 void HierarchicalOperation::EndComparing() {
   group_->exchange = nullptr;
   group_->calls_lane.Pass();
 }
 
-// Who has not called an earlier collective has not called this one.
+// A rank that has not called an earlier collective has not called this one.
 std::vector<int> HierarchicalOperation::Missing() const {
   const bool called_by_all = phase_ == Phase::kMoving;
   if (called_by_all || group_->exchange == nullptr) return {};
@@ -132,16 +131,16 @@ std::vector<int> HierarchicalMessage::Missing() const {
   return work_.Missing().empty() ? std::vector<int>{} : std::vector<int>{collective_.root};
 }
 
-// up, across and down are lanes of their own, on communicators of their own: a chunk that goes down
-// waits for no other chunk that goes up. On each lane the parts are started in the order of the
-// operations and, within one, of the chunks, so the communicators see the same order on all ranks
-// without a word about it.
+// Up, across and down are separate lanes on separate communicators, so a chunk that goes down waits
+// for no chunk that goes up. On each lane, the parts start in the order of the operations, and
+// within an operation in the order of the chunks. So the communicators see the same order on all
+// ranks, without any exchange.
 
 namespace {
 
-// Chunks of an operation that are on their way to the other hosts at once: while some are on the
-// wire, the next ones are ready for it. What has crossed may be handed round later, so that a rank
-// that does not run at the moment does not leave the wire idle.
+// The most chunks of an operation that have not crossed yet, and the most chunks under way. While
+// some chunks are on the wire, the next chunks get ready. Chunks that have crossed may wait, so
+// that a rank that does not run at the moment does not leave the wire idle.
 constexpr uint64_t kCrossing = 6;
 constexpr uint64_t kUnderWay = 32;
 

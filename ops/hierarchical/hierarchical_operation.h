@@ -14,13 +14,13 @@
 
 namespace dtrun::ops::hierarchical {
 
-/// Sends the chunks of a plan up, across and down, several at a time. All ranks make their movers
-/// in the same order: each then has its turns on the lanes.
+/// Moves the chunks of a plan up, across and down, several at a time. All ranks make their movers
+/// in the same order, so each mover has the same places on the lanes of all ranks.
 class Mover {
  public:
   Mover(Group& group, std::unique_ptr<Plan> plan);
 
-  /// True when something was started or has ended.
+  /// Returns true if a step has started or ended.
   bool Advance();
   bool done() const { return first_ == plan_->chunk_count(); }
   void Abandon();
@@ -43,13 +43,13 @@ class Mover {
 
   Group& group_;
   std::unique_ptr<Plan> plan_;
-  uint64_t first_place_[kArrived] = {};  // on each lane: chunk 0's
+  uint64_t first_place_[kArrived] = {};  // on each lane: the place of chunk 0
   uint64_t first_ = 0;                   // chunks before this one have arrived
-  uint64_t waiting_to_cross_ = 0;        // of those under way: not yet across
+  uint64_t waiting_to_cross_ = 0;        // chunks under way that have not crossed yet
   std::deque<Journey> under_way_;        // chunks first_, first_ + 1, ...
 };
 
-/// One collective, made of others. See hierarchical_operation.cc.
+/// A collective over several hosts, made of other collectives. See hierarchical_operation.cc.
 class HierarchicalOperation : public Operation {
  public:
   HierarchicalOperation(const std::shared_ptr<Group>& group, Collective collective);

@@ -1,19 +1,19 @@
-// Every chunk is dealt to the rails: ranks 0 to rails - 1 of each host own a shard of it, the
+// Every chunk is dealt to the rails: local ranks 0 to rails - 1 of each host own a shard of it, the
 // others none. All rails together carry a chunk over the wire once.
 //
-//   all_reduce      up: reduce-scatter, to the owners of the shards; across: all-reduce of each
+//   all_reduce      up: reduce-scatter to the owners of the shards; across: all-reduce of each
 //                   shard; down: all-gather of the shards. In place, in the output.
-//   reduce          the same, but across to the root's host, and down to the root alone.
+//   reduce          the same in staging memory, but across to the root's host and down to the root.
 //   reduce_scatter  a chunk has a piece for one rank of each host. up: reduce-scatter of every
-//                   piece; across: reduce-scatter between the hosts; down: the host's piece is
-//                   gathered by the rank that it is for.
+//                   piece; across: reduce-scatter between the hosts; down: the rank that owns the
+//                   host's piece gathers it.
 //   broadcast       up: broadcast within the root's host; across: each shard to all hosts; down:
 //                   all-gather within the other hosts.
-//   all_gather      as many broadcasts as there are ranks, the chunks of all of them in turn, so
-//                   that all hosts send all the time.
+//   all_gather      a broadcast from each rank. The chunks of all broadcasts alternate, so that all
+//                   hosts send all the time.
 //   all_to_all, gather, scatter, and small all_gathers
 //                   straight between all ranks: no byte crosses the wire twice anyway. On a flat
-//                   route, reductions too.
+//                   route, reductions do the same.
 
 #include "ops/hierarchical/hierarchical_plan.h"
 
@@ -28,12 +28,12 @@ namespace dtrun::ops::hierarchical {
 namespace {
 
 constexpr uint64_t kCacheLine = 64;
-// Of an all_gather: inputs up to this part of a chunk go straight to all ranks.
+// In an all_gather, inputs up to this fraction of a chunk go straight to all ranks.
 constexpr uint64_t kSmallGatherPart = 128;
 
 uint64_t CeilDivide(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
-// Elements of a chunk when `parts` of them travel together.
+// The elements of one part of a chunk, if `parts` parts travel together.
 uint64_t ChunkElements(const Group& group, DType dtype, uint64_t parts = 1) {
   return std::max(group.route.chunk_bytes / parts / kCacheLine, uint64_t{1}) * kCacheLine /
          SizeOf(dtype);
@@ -96,11 +96,11 @@ class AllReduceChunk : public Chunk {
   const Collective& whole_;
   Buffer input_, output_;
   Counts shards_;
-  Buffer shard_;  // this rank's, in the output
+  Buffer shard_;  // of this rank, in the output
   WireBuffer on_wire_;
 };
 
-// A collective whose chunks are runs of the elements.
+// A plan whose chunks are runs of elements.
 template <typename ChunkType>
 class EvenPlan : public Plan {
  public:
@@ -159,7 +159,7 @@ class ReduceChunk : public Chunk {
 
 // --- reduce_scatter -----------------------------------------------------------------------------
 
-// A part of the share of one rank; of no rank when its host has got everything.
+// A part of the share of one rank. Empty if the ranks of its host have everything.
 struct Piece {
   int rank = 0;
   Range range = {};  // of the whole input
@@ -167,7 +167,8 @@ struct Piece {
 
 class ReduceScatterChunk : public Chunk {
  public:
-  // `pieces` has one for each host; `output` is where this host's piece goes, if it is this rank's.
+  // `pieces` has one piece for each host. `output` receives this host's piece, if this rank owns
+  // it.
   ReduceScatterChunk(
       Group& group, const Collective& whole, std::vector<Piece> pieces, const Buffer& output)
       : group_(group), whole_(whole), pieces_(std::move(pieces)), output_(output) {
@@ -225,7 +226,7 @@ class ReduceScatterChunk : public Chunk {
   const Collective& whole_;
   std::vector<Piece> pieces_;  // by host
   Buffer output_;
-  std::vector<Counts> shards_;  // by host: of its piece, by local rank
+  std::vector<Counts> shards_;  // by host: the shards of its piece, by local rank
   std::vector<Range> own_;      // by host: this rank's shard of its piece, in the staging
   Staging staging_;
   WireBuffer on_wire_;

@@ -10,11 +10,11 @@
 
 namespace dtrun::ops::hierarchical {
 
-/// Collectives of one lane that are started together.
+/// Collectives on one lane that start together.
 using Parts = std::vector<Collective>;
 
-/// A piece of a collective's data on its way: up within the host, across between the hosts, down
-/// within the host. Each is asked for when what came before has ended.
+/// A piece of a collective's data. It goes up within the host, across between the hosts, and down
+/// within the host. The parts of each step are requested when the step before has ended.
 class Chunk {
  public:
   virtual ~Chunk() = default;
@@ -23,17 +23,17 @@ class Chunk {
   virtual Parts Down() { return {}; }
 };
 
-/// How the data of one collective is cut. The chunks of all ranks correspond.
+/// How the data of one collective is cut into chunks. The chunks of all ranks correspond.
 class Plan {
  public:
   virtual ~Plan() = default;
   virtual uint64_t chunk_count() const = 0;
   virtual std::unique_ptr<Chunk> MakeChunk(uint64_t index) = 0;
-  /// The chunks go across on the communicator of all ranks, and neither up nor down.
+  /// True if the chunks only go across, on the communicator of all ranks.
   virtual bool flat() const { return false; }
 };
 
-/// For a collective on whose calls all ranks agree. `calls` is not kept.
+/// Plans a collective on whose calls all ranks agree. `calls` is used only during this call.
 std::unique_ptr<Plan> MakePlan(Group& group, const Collective& collective, const Calls& calls);
 
 }  // namespace dtrun::ops::hierarchical

@@ -10,7 +10,7 @@
 namespace dtrun::ops {
 namespace {
 
-// The folder of the object that holds this code: libdtrun.so, or a program it was linked into.
+// The folder of the file that holds this code: libdtrun.so, or a program that contains it.
 std::filesystem::path OwnDirectory() {
   Dl_info info{};
   ::dladdr(reinterpret_cast<void*>(&JoinMpiJob), &info);
@@ -27,7 +27,7 @@ std::unique_ptr<MpiJob> JoinMpiJob(
   const std::filesystem::path folder =
       directory.empty() ? OwnDirectory() : std::filesystem::path(directory);
   const std::string path = folder / "libdtrun_mpi.so";
-  // Global: Open MPI loads components that look for its symbols.
+  // RTLD_GLOBAL, because Open MPI loads components that look for its symbols.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     throw Error(

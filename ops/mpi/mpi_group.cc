@@ -42,9 +42,9 @@ void Scratch::Give(Block block) {
   blocks_.push_back(std::move(block));
 }
 
-// A header is one message: envelope, counts sent by rank, counts received by rank, data. Envelopes
-// carry context, channel and sequence, so headers need but one tag, may come in any order, and no
-// number of communicators or operations exhausts anything.
+// A header is one message: envelope, counts sent by rank, counts received by rank, data. An
+// envelope carries context, channel and sequence. So one tag serves all headers, and headers may
+// come in any order. The number of communicators and operations has no limit.
 
 namespace {
 

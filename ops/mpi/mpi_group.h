@@ -17,8 +17,8 @@
 
 namespace dtrun::ops::mpi {
 
-/// To which row of numbers the number of an operation belongs. kLeave is no operation: the source
-/// starts nothing more.
+/// The sequence that an operation's number belongs to. kLeave is no operation: the source starts no
+/// more operations.
 enum class Channel : int32_t { kCollective, kSend, kReceive, kLeave };
 
 /// The fixed part of a header.
@@ -27,21 +27,21 @@ struct Envelope {
   uint64_t sequence;  ///< of the operation, in its channel
   uint64_t bytes;     ///< of the whole header
   int32_t source;     ///< rank in the communicator
-  int32_t tags;       ///< first tag on which `source` takes the data of this operation; 0: none
+  int32_t tags;       ///< first tag on which `source` receives data of this operation; 0: none
   Channel channel;
-  int32_t has_data;  ///< what `source` brings to the receiver of this header lies in it
+  int32_t has_data;  ///< whether the header holds the source's data for its receiver
   Call call;
 };
 
-/// What a rank tells another one at the start of an operation: its call, its counts by rank, and
-/// the data itself when there is little. Copies share the memory.
+/// The message from one rank to another at the start of an operation. It holds the sender's call,
+/// its counts by rank, and its data if there is little. Copies share the memory.
 class Header {
  public:
   Header() = default;
-  /// Copies the call's tables; the data is the caller's to write.
+  /// Copies the counts by rank of the call. The caller writes the data.
   Header(
       const Envelope& envelope, const Counts& sends, const Counts& receives, uint64_t data_bytes);
-  /// A header that has come.
+  /// Copies a header that has come.
   explicit Header(const char* bytes);
 
   explicit operator bool() const { return memory_ != nullptr; }
@@ -55,34 +55,34 @@ class Header {
   std::shared_ptr<uint64_t[]> memory_;
 };
 
-/// The headers of one collective, as far as they have come.
+/// The headers of one collective that have come so far.
 struct Arrivals {
   std::vector<Header> by_rank;
   int count = 0;
 };
 
-/// The headers for one communicator, which may come before its operations start here, and before
-/// it is there itself.
+/// The headers for one communicator. They may come before their operations start on this rank, and
+/// before the communicator exists on this rank.
 struct Mailbox {
   std::unordered_map<uint64_t, std::shared_ptr<Arrivals>> collectives;  // by sequence
   std::map<std::pair<int, uint64_t>, Header> sends, receives;           // by source and sequence
 };
 
-/// The headers that an operation has sent, and how many of them MPI still needs.
+/// The headers that an operation has sent. `open` is the number of headers that MPI still needs.
 struct Outbox : Listener {
   void Ended(uint64_t) override { --open; }
   int open = 0;
   std::vector<Header> memory = {};
 };
 
-/// Takes every header that comes to this process and lays it in its mailbox. Some receives, which
-/// take a header from anybody, are open all the time.
+/// Receives every header that comes to this process, and puts it into its mailbox. Several receives
+/// from any source are open all the time.
 class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> {
  public:
   static constexpr int kTag = 0;
-  /// The most data that a header brings: as many bytes as `size` ranks may send to each other all
-  /// at once and still be as quick as in any other way, and at least so much that a header more
-  /// would not pay.
+  /// The most bytes of data in a header: 64 KiB divided by `size`, but at least 4 KiB. Up to this
+  /// limit, all ranks can send data to each other at once as fast as in any other way. Below 4 KiB,
+  /// one more message for the data would not pay.
   static uint64_t DataLimit(int size);
 
   /// `size`: of the job.
@@ -90,12 +90,12 @@ class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> 
   void Open();
 
   Mailbox& Box(uint64_t context);
-  /// Forgets, soon, the mailbox of a communicator that is gone. Thread-safe.
+  /// Removes the mailbox of a communicator that is gone, at the next call of Box. Thread-safe.
   void Drop(uint64_t context);
 
   void Ended(uint64_t slot) override;
 
-  /// Ranks of the job that have said that they start nothing more.
+  /// The ranks of the job that have announced that they start no more operations.
   const std::vector<int>& left() const { return left_; }
 
  private:
@@ -110,26 +110,26 @@ class Mailroom : public Listener, public std::enable_shared_from_this<Mailroom> 
   std::vector<uint64_t> dropped_;  // guarded by mutex_
 };
 
-/// Blocks of tags for the data of operations. The receiver of data names the tags, so they have to
-/// be different only among the operations under way on one rank.
+/// Blocks of tags for the data of operations. The receiver of data chooses the tags, so tags must
+/// differ only among the operations under way on one rank.
 class Tags {
  public:
-  /// Tags of one operation: two steps of this many pieces that may be under way.
+  /// The tags of one operation: two steps of at most this many pieces under way.
   static constexpr int kPieces = 64;
   static constexpr int kBlock = 2 * kPieces;
 
   explicit Tags(int largest) : last_(largest - kBlock + 1) {}
-  /// The first tag of a block. Throws Error kUnavailable when all are taken.
+  /// The first tag of a free block. Throws Error kUnavailable if all blocks are taken.
   int Take();
   void Give(int tags) { free_.push_back(tags); }
 
  private:
-  int last_;           // the last block starts here at the latest
-  int next_ = kBlock;  // never taken so far; the first block is for other things
+  int last_;           // the last block starts here or before
+  int next_ = kBlock;  // not taken so far; the first block is reserved
   std::vector<int> free_;
 };
 
-/// Memory for what is on its way, kept for the next operation: fresh pages cost more than a copy.
+/// Memory for data on its way, kept for the next operation: fresh pages cost more than a copy.
 class Scratch {
  public:
   struct Block {
@@ -143,7 +143,8 @@ class Scratch {
   std::vector<Block> blocks_;
 };
 
-/// What all communicators of this process share. Used under the engine's lock, once there is one.
+/// The state that all communicators of this process share. Used under the engine's lock, once there
+/// is an engine.
 struct Endpoint {
   Endpoint(MPI_Comm comm, int size)
       : messages(comm),
@@ -156,10 +157,10 @@ struct Endpoint {
   std::shared_ptr<Mailroom> mailroom;
   Tags tags;
   Scratch scratch;
-  std::atomic<uint64_t> named{1};  ///< communicators that this rank has given a context
+  std::atomic<uint64_t> named{1};  ///< the next number for a context that this rank gives
 };
 
-/// What the operations of one communicator share on this rank.
+/// The state that the operations of one communicator share on this rank.
 struct Group {
   ~Group() { endpoint->mailroom->Drop(context); }
 
@@ -168,7 +169,7 @@ struct Group {
   uint64_t context = 0;  ///< different for every communicator of the job
   int rank = 0, size = 1;
   std::vector<int> job_ranks;  ///< by rank
-  // Operations started so far; the communicator's thread counts.
+  // The operations started so far. The communicator's thread counts them.
   uint64_t collectives = 0;
   std::vector<uint64_t> sends = {}, receives = {};  // by peer
 };

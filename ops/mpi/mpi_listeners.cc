@@ -13,7 +13,7 @@
 namespace dtrun::ops::mpi {
 namespace {
 
-// A parameter of Open MPI, wherever it was set; "" where it has none of that name.
+// The value of a parameter of Open MPI, from any of its sources; "" if there is no such parameter.
 std::string ParameterOfMpi(const char* name) {
   int level = 0, index = 0, count = 0;
   if (MPI_T_init_thread(MPI_THREAD_SINGLE, &level) != MPI_SUCCESS) return "";
@@ -29,7 +29,7 @@ std::string ParameterOfMpi(const char* name) {
   return value.substr(0, value.find('\0'));
 }
 
-// The list may name interfaces too.
+// The list may also name interfaces.
 std::vector<base::AddressBlock> BlocksOf(const std::string& list) {
   std::vector<base::AddressBlock> blocks = base::ParseAddressBlocks(list);
   ifaddrs* all = nullptr;

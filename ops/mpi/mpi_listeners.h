@@ -5,10 +5,10 @@
 
 namespace dtrun::ops::mpi {
 
-/// Open MPI listens at all addresses of the host, whatever networks it is to use (its parameter
-/// btl_tcp_if_include). Has the sockets that MPI_Init has made since `before`, the listening
-/// sockets of this process then, take no connections from elsewhere. Does nothing where no networks
-/// are named.
+/// Limits Open MPI's listening sockets to the networks that it is to use (its parameter
+/// btl_tcp_if_include). Open MPI itself listens at all addresses of the host. The limited sockets
+/// are those that MPI_Init has made: `before` holds the listening sockets of this process before
+/// MPI_Init, in ascending order. If the parameter names no networks, all sockets stay as they are.
 void NarrowListeners(const std::vector<int>& before);
 
 }  // namespace dtrun::ops::mpi

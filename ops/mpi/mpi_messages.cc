@@ -13,7 +13,7 @@
 namespace dtrun::ops::mpi {
 namespace {
 
-constexpr int kIdlePolls = 100;  // some tens of microseconds: no peer on this host takes so long
+constexpr int kIdlePolls = 100;  // some tens of microseconds: a peer on this host needs less
 
 }  // namespace
 
@@ -21,11 +21,11 @@ Messages::Messages(MPI_Comm comm) : comm_(comm) {
   int* bound = nullptr;
   int found = 0;
   Check(MPI_Comm_get_attr(comm, MPI_TAG_UB, &bound, &found), "MPI_Comm_get_attr");
-  largest_tag_ = found != 0 ? *bound : 32767;  // what every MPI has at least
+  largest_tag_ = found != 0 ? *bound : 32767;  // the least that MPI guarantees
 }
 
 Messages::~Messages() {
-  // MPI may still write into the memory of what is open: nobody frees that any more.
+  // MPI may still write into the memory of open messages, so that memory is never freed.
   if (!open_.empty()) new std::vector<Open>(std::move(open_));
 }
 
@@ -73,13 +73,13 @@ void Messages::Poll(uint64_t& seen) {
     ended.clear();
     ended_ = std::move(ended);
   }
-  // Data takes its time on the wire; on a busy host, spinning on it would use up this process's
-  // share of the core before the data is there.
+  // Data takes time on the wire. On a busy host, spinning would use up this process's share of the
+  // core before the data has come.
   if (synchronous_ > 0 && idle_polls_ > kIdlePolls) ::sched_yield();
 }
 
-// Open MPI looks what has ended and only then, if nothing has, lets messages progress: what that
-// achieves is seen by the next call.
+// Open MPI first looks for ended messages. It lets messages progress only if none has ended, and
+// reports the result in the next call.
 bool Messages::TestSome() {
   CheckNotFinalized();
   if (!broken_.empty()) throw Error(ErrorCode::kSystem, broken_);
@@ -90,7 +90,7 @@ bool Messages::TestSome() {
   try {
     Check(result, "MPI_Testsome");
   } catch (const Error& error) {
-    // After an error nobody can say which messages are still good.
+    // After an error, the state of all other messages is unknown.
     broken_ = error.what();
     throw;
   }

@@ -26,8 +26,9 @@
 
 namespace dtrun::ops::mpi {
 
-/// All ranks of `comm`, where messages with these tags are the bootstrap's alone. A wait of more
-/// than `timeout` throws Error kTimeout, which names who has not come.
+/// The bootstrap of all ranks of `comm`. On `comm`, messages with these tags belong to the
+/// bootstrap alone. If a wait lasts longer than `timeout`, throws Error kTimeout with the ranks
+/// that have not come.
 class MpiBootstrap : public Bootstrap {
  public:
   static constexpr int kLengthTag = 1, kBytesTag = 2;
@@ -64,8 +65,9 @@ std::string NameOfLevel(int level) {
   return base::Text("MPI thread level ", level);
 }
 
-// Collective: the number of a new communicator, different from all others of the job: its first
-// rank gives it one, of its own rank and how many it has named before.
+// Collective: returns the number of a new communicator, different from all others of the job. The
+// first rank of the communicator makes it from its own rank and the count of numbers that it has
+// given.
 uint64_t AgreeOnContext(Bootstrap& bootstrap, int job_rank, std::atomic<uint64_t>& named) {
   constexpr int kRankBits = 24;
   const uint64_t mine = named++ << kRankBits | static_cast<uint64_t>(job_rank);
@@ -163,7 +165,7 @@ class MpiCommunicator : public Communicator {
   uint64_t polled_ = 0;
 };
 
-// The trainer's communicator: MPI_COMM_WORLD if it brought none.
+// The trainer's communicator, or MPI_COMM_WORLD if the trainer has passed none.
 MPI_Comm CommOf(const MpiHandle& handle) {
   if (handle.comm == nullptr) return MPI_COMM_WORLD;
   if (!handle.library.starts_with("Open MPI") || handle.bytes != sizeof(MPI_Comm)) {
@@ -181,7 +183,7 @@ MPI_Comm CommOf(const MpiHandle& handle) {
   return comm;
 }
 
-// What the loader has found may be another MPI under the same name.
+// The loader may have found another MPI under the same name.
 void CheckLibrary() {
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
@@ -189,7 +191,7 @@ void CheckLibrary() {
   CheckIsOpenMpi(library);
 }
 
-// Before MPI_Init there is no other one.
+// Before MPI_Init, MPI_COMM_WORLD is the only communicator.
 void CheckIsWorld(MPI_Comm comm) {
   if (comm == MPI_COMM_WORLD) return;
   throw Error(
@@ -223,11 +225,11 @@ void CheckThread(int level) {
                                        "; expected Init from the thread that called MPI_Init"));
 }
 
-// MPI that a job of this process has initialised. It can be initialised once per process, so it
-// stays until the process ends: then a job can be joined again.
+// The state of MPI if a job of this process has initialised it. MPI can be initialised once per
+// process, so it stays until the process ends. Then another job can be joined.
 struct OwnMpi {
   std::atomic<bool> initialized{false};
-  std::atomic<bool> left{false};  // after Shutdown, until the next Init: it may be finalised
+  std::atomic<bool> left{false};  // from Shutdown to the next Init: MPI may be finalised
   pid_t process = 0;
 };
 
@@ -236,16 +238,16 @@ OwnMpi& MpiOfThisProcess() {
   return own;
 }
 
-// A rank that has not shut down has not left in good order, which MPI's launcher then says. A child
-// of a fork is no rank.
+// Finalises MPI if the rank has shut down. If it has not, MPI's launcher reports that the rank has
+// not left in good order. A forked child is not a rank.
 void FinalizeAtExit() {
   if (!MpiOfThisProcess().left || ::getpid() != MpiOfThisProcess().process) return;
   int finalized = 0;
   if (MPI_Finalized(&finalized) == MPI_SUCCESS && finalized == 0) MPI_Finalize();
 }
 
-// Open MPI would print a backtrace of tens of lines after the message of an uncaught exception.
-// What the user says of its signal handlers stays.
+// Open MPI would print a backtrace of tens of lines after the message of an uncaught exception. A
+// value that the user has set stays.
 void LeaveSignalsAlone() { ::setenv("OMPI_MCA_opal_signal", "", 0); }
 
 void InitMpi(int wanted, int* level) {
@@ -256,7 +258,7 @@ void InitMpi(int wanted, int* level) {
   std::atexit(FinalizeAtExit);
 }
 
-// MPI calls this at the beginning of MPI_Finalize, while it still works.
+// MPI calls this at the beginning of MPI_Finalize, while MPI still works.
 int TellFinalized(MPI_Comm, int, void* messages, void*) {
   static_cast<Messages*>(messages)->SetFinalized();
   return MPI_SUCCESS;
@@ -272,7 +274,7 @@ class OpenMpiJob : public MpiJob {
     const MPI_Comm joined = CommOf(handle);
     if (initialized == 0) {
       CheckIsWorld(joined);
-      // The engine's lock lets one thread at a time call MPI, unless the trainer calls it as well.
+      // The engine's lock lets one thread at a time call MPI, unless the trainer also calls MPI.
       used_by_us_alone_ = handle.comm == nullptr;
       const int wanted = used_by_us_alone_ ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
       const std::vector<int> listening = base::ListeningSockets();
@@ -298,7 +300,8 @@ class OpenMpiJob : public MpiJob {
         "MPI_Comm_create_keyval");
     Check(MPI_Comm_set_attr(MPI_COMM_SELF, keyval_, &endpoint_->messages), "MPI_Comm_set_attr");
   }
-  // MPI itself may be gone; it keeps only what it has to call.
+  // Calls no function of MPI, because MPI may be finalised. Without Finalize, MPI keeps a pointer
+  // to the messages and their memory, so the endpoint is never freed.
   ~OpenMpiJob() override {
     if (comm_ != MPI_COMM_NULL) new std::shared_ptr<Endpoint>(std::move(endpoint_));
   }
@@ -330,7 +333,7 @@ class OpenMpiJob : public MpiJob {
   void Abort(int code) override { MPI_Abort(comm_, code); }
 
  private:
-  // MPI has no way to ask this that does not block; all ranks have just come here.
+  // MPI has no non-blocking call for this. All ranks have just come here, so the wait is short.
   void FindHost() {
     MPI_Comm host = MPI_COMM_NULL;
     Check(
@@ -383,11 +386,12 @@ extern "C" __attribute__((visibility("default"))) const dtrun::ops::MpiModule* d
 
 namespace dtrun::ops::mpi {
 
-// A gather is two rounds of messages from everybody to everybody: the lengths, then the bytes.
+// A gather takes two rounds of messages between all pairs of ranks: the lengths, then the bytes.
 
 namespace {
 
-// The messages of one round. Given up, it is left to MPI with the memory that it uses.
+// The messages of one round. After a timeout, the round is never freed, because MPI still uses its
+// memory.
 struct Round {
   std::string mine;
   std::vector<std::string> all;

@@ -1,7 +1,7 @@
-// Everything that only moves data from a rank to another: all_gather, all_to_all, gather, scatter,
-// small broadcasts, messages between two ranks. Every byte goes straight from its source to its
-// destination, once. What lies in the header is copied from there; else there is a stream per peer
-// and direction, in messages of which a window is under way.
+// Operations that only move data from one rank to another: all_gather, all_to_all, gather, scatter,
+// small broadcasts, and messages between two ranks. Every byte goes once, straight from its source
+// to its destination. Data in a header is copied from the header. Other data is a stream for each
+// peer and direction. A stream consists of messages, and a window of them is under way.
 
 #include <algorithm>
 #include <cstring>
@@ -73,7 +73,7 @@ void CopyOwn(const Agreed& agreed) {
   if (input != output) std::memcpy(output, input, from.count * agreed.element());
 }
 
-// Copies what lies in the headers; the rest are streams.
+// Copies the data in the headers. Returns a stream for each source of other data.
 std::vector<Stream> Incoming(const Agreed& agreed) {
   std::vector<Stream> streams;
   for (int i = 1; i < agreed.size(); ++i) {
@@ -91,7 +91,8 @@ std::vector<Stream> Incoming(const Agreed& agreed) {
   return streams;
 }
 
-// To the rank behind this one first, so that no rank is sent to by all the others at once.
+// Adds the stream to the next rank first, so that the ranks do not all send to the same rank at
+// once.
 void AddOutgoing(const Agreed& agreed, std::vector<Stream>& streams) {
   for (int i = 1; i < agreed.size(); ++i) {
     const int destination = (agreed.rank() + i) % agreed.size();

@@ -1,13 +1,13 @@
-// Only non-blocking messages of MPI are used, on bytes, and every operation begins with headers:
-// each rank tells each other one what it has called, straight away, in one message per pair, and
-// puts the data for that rank beside it when there is little. When the headers of all have come,
-// every rank knows what all have called, so all find the same disagreement or none. Then the rest
-// of the data moves (mpi_transfer.cc, mpi_move.cc), between ranks of which each knows that the
-// other is there. So a small operation takes the time of one message; a large one, one message
-// more than its data needs.
+// An operation uses only non-blocking MPI messages of bytes, and begins with headers. Each rank
+// immediately sends one header, with its call, to each other rank. If the data for that rank is
+// small, the header also holds the data. When all headers have come, every rank knows the calls of
+// all ranks. So all ranks find the same disagreement, or none. Then the rest of the data moves
+// (mpi_transfer.cc, mpi_move.cc). By then, each sender and receiver knows that the other has
+// started the operation. A small operation takes the time of one message. A large operation takes
+// one message more than its data needs.
 //
-// Nothing is in turn: headers say to which operation they belong, data comes with tags that its
-// receiver has chosen, so operations of one communicator and of others run side by side.
+// Operations run side by side, in one communicator and in several. A header names its operation,
+// and the receiver of data has chosen the tags of the data.
 
 #include "ops/mpi/mpi_operation.h"
 
@@ -99,7 +99,8 @@ void MpiOperation::SendHeader(const Header& header, int peer) {
 
 namespace {
 
-// What `source` brings to `destination`, as far as its own call says, in elements of its input.
+// The data of `source` for `destination`, as far as the source's own call says: elements of its
+// input.
 Range Brings(const Calls& calls, const Call& call, int source, int destination) {
   switch (static_cast<CollectiveKind>(call.kind)) {
     case CollectiveKind::kAllReduce: return {0, call.count};
@@ -109,7 +110,7 @@ Range Brings(const Calls& calls, const Call& call, int source, int destination) 
   }
 }
 
-// Whether `destination` has to take data besides the headers, as far as its own call says.
+// Whether `destination` must receive data outside the headers, as far as its own call says.
 bool TakesMore(const Calls& calls, const Call& call, int size, int destination) {
   const uint64_t element = SizeOf(static_cast<DType>(call.dtype));
   if (Combines(static_cast<CollectiveKind>(call.kind))) {
@@ -129,7 +130,7 @@ CollectiveOperation::CollectiveOperation(std::shared_ptr<Group> group, Collectiv
 void CollectiveOperation::Post() {
   const int size = group().size, rank = group().rank;
   const auto p = static_cast<size_t>(size);
-  // As if all had called what this rank has.
+  // Assumes that all ranks have made the same call as this rank.
   const std::vector<Called> alike(p, OwnCalled());
   const Calls calls(alike.data(), size);
   if (TakesMore(calls, call(), size, rank)) TakeTags();

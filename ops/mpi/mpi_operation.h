@@ -22,12 +22,14 @@ class MpiOperation : public Operation {
   bool NeedsPolling() const final { return true; }
 
  protected:
-  /// Sends this rank's header to those who need it; finds where those of the others arrive.
+  /// Sends this rank's header to the ranks that need it, and finds the place where their headers
+  /// arrive.
   virtual void Post() = 0;
   virtual bool AllCame() const = 0;
-  /// Nothing more arrives for it.
+  /// Removes the operation's headers from the mailbox. No more of them arrive.
   virtual void Forget() = 0;
-  /// Throws Error kMismatch, or starts moving the data; null when there is none to move.
+  /// Throws Error kMismatch if the calls disagree. Otherwise returns the transfer of the data, or
+  /// null if there is no more data to move.
   virtual std::shared_ptr<Transfer> Agree() = 0;
 
   Group& group() const { return *group_; }
@@ -38,12 +40,12 @@ class MpiOperation : public Operation {
   /// "the ranks disagree on collective #12 of world/1: "
   std::string Disagree() const;
 
-  /// Names the tags on which this rank takes data that does not lie in headers.
+  /// Reserves the tags on which this rank receives data outside headers.
   void TakeTags() { tags_ = group_->endpoint->tags.Take(); }
-  /// This rank's header with room for so much data.
+  /// This rank's header, with room for `data_bytes` of data.
   Header OwnHeader(bool has_data, uint64_t data_bytes) const;
   void SendHeader(const Header& header, int peer);
-  /// What this rank has called; valid as long as the operation is there.
+  /// This rank's call, valid as long as the operation.
   Called OwnCalled() const;
 
  private:
@@ -59,7 +61,7 @@ class MpiOperation : public Operation {
   std::shared_ptr<Transfer> transfer_;
 };
 
-/// What all ranks of a communicator do.
+/// An operation of all ranks of a communicator.
 class CollectiveOperation : public MpiOperation {
  public:
   CollectiveOperation(std::shared_ptr<Group> group, Collective collective);
@@ -88,7 +90,7 @@ class MessageOperation : public MpiOperation {
 
   bool sends() const { return collective().kind == CollectiveKind::kSend; }
   std::pair<int, uint64_t> key() const { return {collective().root, sequence()}; }
-  // Where the header of the other side comes.
+  // The headers among which the header of the other side arrives.
   std::map<std::pair<int, uint64_t>, Header>& headers() const;
   static uint64_t NextSequence(Group& group, const Collective& collective);
 

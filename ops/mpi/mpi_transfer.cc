@@ -36,9 +36,9 @@ void Transfer::Receive(int peer, int tag, char* data, uint64_t bytes, uint64_t k
 
 // --- in pieces ----------------------------------------------------------------------------------
 
-// A key names a place of the ring, a peer and what was sent: the piece stays in its place as long
-// as it has open messages. Messages of a piece have a tag per place and step, so pieces need not
-// end in order.
+// A key consists of a place in the ring, a peer, and the role of the message. A piece keeps its
+// place as long as it has open messages. Each place has one tag for each step, so pieces may end in
+// any order.
 
 namespace {
 
@@ -84,11 +84,12 @@ void PiecesTransfer::HandledAll() {
   }
 }
 
-// Broadcast of more than the headers hold, in pieces. Every rank but the root owns one slice of a
-// piece: the root sends it to the owner, who hands it to the others. So the root sends the bytes
-// once, everybody receives them once, and no rank sends more than the root: scatter and all-gather
-// (van de Geijn, "On global combine operations", 1994), but without a slice for the root, which
-// would have to send that one p - 1 times. Two ranks: the root sends, and that is all.
+// Broadcast of data that is too large for the headers, in pieces. Every rank but the root owns one
+// slice of a piece. The root sends the slice to its owner, and the owner sends it to the other
+// ranks. So the root sends each byte once, every other rank receives each byte once, and no rank
+// sends more than the root. This is scatter and all-gather (van de Geijn, "On global combine
+// operations", 1994), but without a slice for the root. The root would have to send such a slice p
+// - 1 times. With two ranks, the root sends the data and no other step is needed.
 
 namespace {
 
@@ -133,7 +134,7 @@ class BroadcastTransfer : public PiecesTransfer {
     const uint64_t begin = std::min(piece.index * stride_, bytes_);
     return begin + std::min(stride_, bytes_ - begin) * owner / owners_;
   }
-  // Owners are counted from the rank behind the root.
+  // Owners are counted from the rank after the root.
   uint64_t OwnerAt(int rank) const {
     return static_cast<uint64_t>((rank - root_ - 1 + size()) % size());
   }
@@ -153,22 +154,27 @@ std::shared_ptr<Transfer> Broadcast(Agreed agreed) {
   return std::make_shared<BroadcastTransfer>(std::move(agreed));
 }
 
-// all_reduce, reduce_scatter and reduce. All arithmetic is Reduce's, over the inputs of all ranks
+// all_reduce, reduce_scatter and reduce. Reduce does all arithmetic, over the inputs of all ranks
 // in rank order, so every backend gives the same bits.
 //
-// What lies in the headers is combined from there, by every rank that wants it.
+// If the data lies in the headers, every rank that wants the result combines it from there.
 //
-// Else the elements are cut into pieces, and of a piece each rank owns one slice. Step one brings
-// the owner everybody's version of its slice, which it combines; in step two it hands the result to
-// those who want it: all (all_reduce: reduce-scatter and all-gather by direct exchange), the root
-// (reduce), or nobody else (reduce_scatter, where the slices of a rank lie in its share). Each rank
-// sends and receives 2 (p - 1) / p of the bytes of an all_reduce, which is optimal, as with a ring
-// (Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms", 2009) or with halving and doubling
-// (Rabenseifner, "Optimization of collective reduction operations", 2004), in two steps of latency
-// instead of 2 (p - 1) or 2 log p, and with the same order of the inputs for every element.
+// Otherwise the elements are cut into pieces, and each rank owns one slice of every piece. In step
+// one, all ranks send the owner their inputs for its slice, and the owner combines them. In step
+// two, the owner sends the result to the ranks that want it:
 //
-// A window of pieces is under way, so that both directions of a wire always have something to
-// carry: while the result of one piece goes out, the inputs of the next ones do, and come in.
+//   all_reduce      all ranks; this is reduce-scatter and all-gather by direct exchange
+//   reduce          the root
+//   reduce_scatter  no other rank, because the slices of a rank lie in its share
+//
+// In an all_reduce, each rank sends and receives 2 (p - 1) / p of the bytes, which is optimal. A
+// ring (Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms", 2009) and halving and
+// doubling (Rabenseifner, "Optimization of collective reduction operations", 2004) move as many
+// bytes. Direct exchange takes two steps of latency instead of 2 (p - 1) or 2 log p. It also
+// combines the inputs in the same order for every element.
+//
+// A window of pieces is under way, so that both directions of a wire are always busy. While the
+// result of one piece goes out, the inputs of the next pieces go out and come in.
 
 namespace {
 
@@ -176,7 +182,7 @@ Arithmetic ArithmeticOf(const Collective& collective) {
   return {.op = collective.op, .divisor = collective.divisor, .scale = collective.scale};
 }
 
-// Which elements of the input are whose, piece by piece.
+// The slices of the input, by piece and owner.
 class Slices {
  public:
   explicit Slices(const Agreed& agreed)
@@ -193,7 +199,7 @@ class Slices {
   }
 
   uint64_t pieces() const { return pieces_; }
-  /// Elements of the longest slice.
+  /// The most elements of a slice.
   uint64_t capacity() const { return capacity_; }
 
   Range Of(uint64_t piece, int owner) const {
@@ -210,7 +216,7 @@ class Slices {
     return {range.begin + from, std::min(count, range.count - from)};
   }
 
-  // Empty when it went in the headers.
+  // Empty if the share went in the headers.
   Range Share(int rank) const {
     const Range share = calls_.Share(rank);
     return FitsHeader(share.count * element_, static_cast<int>(p_)) ? Range{} : share;
@@ -254,7 +260,7 @@ class CombineTransfer : public PiecesTransfer {
 
   void HandlePiece(Piece& piece, What what, int peer) override {
     if (what == What::kAtOwner && piece.arriving == 0) CombineOwn(piece);
-    // The result may lie where the input of this slice did: that has been sent now.
+    // The result may overwrite the input of this slice, which has been sent by now.
     if (what == What::kToOwner && Wants(rank())) {
       const Range slice = slices_.Of(piece.index, peer);
       ReceiveSlice(piece, What::kResultIn, peer, Output(slice), slice.count * element_);
@@ -268,7 +274,7 @@ class CombineTransfer : public PiecesTransfer {
     for (int r = 0; r < size(); ++r) {
       inputs.push_back(r == rank() ? Input(own) : Received(piece, r));
     }
-    // Who keeps no result puts it where a peer's input was.
+    // A rank that keeps no result writes it over the input of a peer.
     char* result = collective_.kind == CollectiveKind::kReduce && rank() != collective_.root
                        ? Received(piece, After(1))
                        : Output(own);
@@ -307,7 +313,7 @@ class CombineTransfer : public PiecesTransfer {
   Slices slices_;
   const Collective& collective_;
   uint64_t element_, slice_bytes_, blocks_;
-  Scratch::Block memory_;  // of a window of pieces, what has come from each peer
+  Scratch::Block memory_;  // the inputs from each peer, for a window of pieces
 };
 
 // The elements of the inputs that this rank combines from the headers.

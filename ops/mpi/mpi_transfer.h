@@ -10,45 +10,45 @@
 
 namespace dtrun::ops::mpi {
 
-/// One operation that all ranks have agreed on, as those see it who move its data.
+/// An operation on which all ranks have agreed, for its transfer.
 struct Agreed {
   std::shared_ptr<Group> group;
   Collective collective;
-  std::vector<Header> headers;  ///< by rank, the own one too; of a message, of the two alone
-  std::vector<Called> called;   ///< beside headers; not of a message
+  std::vector<Header> headers;  ///< by rank, this rank's too; for a message, only of the two ranks
+  std::vector<Called> called;   ///< parallel to headers; empty for a message
 
   int rank() const { return group->rank; }
   int size() const { return group->size; }
   const Call& own_call() const { return headers[static_cast<size_t>(rank())].envelope().call; }
   uint64_t element() const { return SizeOf(static_cast<DType>(own_call().dtype)); }
   Calls calls() const { return {called.data(), size()}; }
-  /// What `rank` has brought in its header; null when it has brought nothing.
+  /// The data in the header of `rank`; null if the header has no data for this rank.
   const char* DataFrom(int rank) const;
 };
 
-/// Whether so many bytes travel in the header.
+/// Whether this many bytes travel in a header.
 inline bool FitsHeader(uint64_t bytes, int size) { return bytes <= Mailroom::DataLimit(size); }
 
-/// The largest message of a transfer: such that most transports send it at once, without asking the
-/// receiver first (of TCP, Open MPI counts 64 KiB with the envelope as small). On a busy wire the
-/// question and the answer would wait their turn behind the data of both directions.
+/// The largest message of a transfer. Most transports send a message of this size at once, without
+/// asking the receiver first. Over TCP, Open MPI does so up to 64 KiB, its envelope included. On a
+/// busy wire, the question and the answer would wait behind the data of both directions.
 inline constexpr uint64_t kMessageBytes = 60 << 10;
-/// What a rank may have under way, in or out: several times what a wire carries while a rank is not
-/// running.
+/// The most bytes that a rank has under way, in or out: several times the amount that a wire
+/// carries while a rank is not running.
 inline constexpr uint64_t kWindowBytes = 4 << 20;
 
-/// How the data moves that is too large for the headers: a state machine that is told what has
-/// ended. Only synchronous sends are used: of a peer that is late no more waits in MPI than a
-/// window, and nothing is left for MPI to do when an operation is over.
+/// Moves the data that is too large for the headers: a state machine that is told which messages
+/// have ended. It uses only synchronous sends. So at most one window of data waits in MPI for a
+/// late peer, and MPI has no work left when an operation is over.
 class Transfer : public Listener, public std::enable_shared_from_this<Transfer> {
  public:
   explicit Transfer(Agreed agreed) : agreed_(std::move(agreed)) {}
 
   virtual void Start() = 0;
-  /// Goes on as far as it can; true if something had ended.
+  /// Handles the messages that have ended. Returns true if there were any.
   bool Advance();
   virtual bool Done() const = 0;
-  /// Gives back what it has borrowed. After Done() only.
+  /// Gives borrowed memory back. Only after Done().
   virtual void Release() {}
 
   void Ended(uint64_t key) final { ended_.push_back(key); }
@@ -61,11 +61,12 @@ class Transfer : public Listener, public std::enable_shared_from_this<Transfer> 
   int rank() const { return agreed_.group->rank; }
   int size() const { return agreed_.group->size; }
   Scratch& scratch() { return agreed_.group->endpoint->scratch; }
-  /// The rank `distance` places behind this one: who sends in this order hits everybody once.
+  /// The rank `distance` places after this rank. If all ranks send in this order, no rank is the
+  /// target of several ranks in the same step.
   int After(int distance) const { return (rank() + distance) % size(); }
   int Before(int distance) const { return (rank() + size() - distance) % size(); }
 
-  /// `tag`: which of the receiver's tags.
+  /// `tag`: the index of one of the receiver's tags.
   void Send(int peer, int tag, const char* data, uint64_t bytes, uint64_t key);
   void Receive(int peer, int tag, char* data, uint64_t bytes, uint64_t key);
 
@@ -74,8 +75,9 @@ class Transfer : public Listener, public std::enable_shared_from_this<Transfer> 
   std::vector<uint64_t> ended_, handling_;
 };
 
-/// A transfer in pieces, which start and retire in order, several under way at once. A piece takes
-/// two steps: data goes to the owners of its slices, then the owners hand their slices on.
+/// A transfer in pieces. Pieces start and retire in order, and several are under way at once. A
+/// piece takes two steps: data goes to the owners of its slices, then the owners send their slices
+/// on.
 class PiecesTransfer : public Transfer {
  public:
   using Transfer::Transfer;
@@ -84,12 +86,12 @@ class PiecesTransfer : public Transfer {
   bool Done() const override { return retired_ == pieces_; }
 
  protected:
-  /// What may be said of a message.
+  /// The role of a message on this rank.
   enum class What : uint64_t { kToOwner, kAtOwner, kResultOut, kResultIn };
   struct Piece {
     uint64_t index = 0;
     int arriving = 0;  ///< messages to this owner that have not come
-    int open = 0;      ///< all messages
+    int open = 0;      ///< all messages that have not ended
   };
 
   void set_pieces(uint64_t pieces, uint64_t window) {
@@ -103,7 +105,7 @@ class PiecesTransfer : public Transfer {
   virtual void StartPiece(Piece& piece) = 0;
   virtual void HandlePiece(Piece& piece, What what, int peer) = 0;
 
-  /// An empty slice is no message.
+  /// An empty slice needs no message.
   void SendSlice(Piece& piece, What what, int peer, const char* data, uint64_t bytes);
   void ReceiveSlice(Piece& piece, What what, int peer, char* data, uint64_t bytes);
 
@@ -116,14 +118,14 @@ class PiecesTransfer : public Transfer {
   std::vector<Piece> ring_;
 };
 
-/// Each of these first finishes what lies in the headers, and returns null if that was all.
-/// all_reduce, reduce_scatter, reduce:
+/// Each of these functions first finishes the data in the headers. It returns null if there is no
+/// other data. For all_reduce, reduce_scatter and reduce:
 std::shared_ptr<Transfer> Combine(Agreed agreed);
-/// A broadcast that is too large for the headers:
+/// For a broadcast that is too large for the headers:
 std::shared_ptr<Transfer> Broadcast(Agreed agreed);
-/// What else is done by all:
+/// For all other collectives with data:
 std::shared_ptr<Transfer> Move(Agreed agreed);
-/// send, receive:
+/// For send and receive:
 std::shared_ptr<Transfer> MoveMessage(Agreed agreed);
 
 }  // namespace dtrun::ops::mpi

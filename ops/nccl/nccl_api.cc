@@ -88,8 +88,9 @@ bool NcclWatch::aborted() const {
 }
 
 void NcclWatch::Run() {
-  // To look at an event is forbidden while any thread of the process captures a graph of the kind
-  // that PyTorch captures, and would break it, unless this thread has said that it knows.
+  // While a thread captures a graph in the mode that PyTorch uses, no thread of the process may
+  // query an event: a query would break the capture. The relaxed mode lets this thread query
+  // events.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   gpu::Driver::Get().cuThreadExchangeStreamCaptureMode(&mode);
   std::unique_lock lock(mutex_);
@@ -103,7 +104,7 @@ void NcclWatch::Run() {
   }
 }
 
-// Under the lock.
+// Called under the lock.
 void NcclWatch::Look() {
   try {
     while (!entries_.empty() && entries_.front().event->Reached()) {
@@ -135,7 +136,7 @@ void NcclWatch::Look() {
 void NcclWatch::Abort(std::exception_ptr error) {
   error_ = std::move(error);
   if (before_abort_ != nullptr) before_abort_();
-  // Its kernels end, so that nobody waits for a stream for ever.
+  // The kernels of the communicator end, so that no thread waits for a stream forever.
   api_.ncclCommAbort(comm_);
   entries_.clear();
 }

@@ -39,40 +39,45 @@ namespace dtrun::ops {
   X(ncclRedOpCreatePreMulSum)           \
   X(ncclRedOpDestroy)
 
-/// NCCL, libnccl.so.2, loaded by the first who asks and kept. Thread-safe.
+/// The functions of NCCL (libnccl.so.2). The first call of Get loads the library, which stays
+/// loaded. Thread-safe.
 struct NcclApi {
 #define DTRUN_NCCL_MEMBER(name) decltype(&::name) name = nullptr;
   DTRUN_FOR_EACH_NCCL_FUNCTION(DTRUN_NCCL_MEMBER)
 #undef DTRUN_NCCL_MEMBER
 
-  /// Throws Error kUnavailable, with the loader's reason, where it is not installed.
+  /// Throws Error kUnavailable, with the loader's reason, if NCCL is not installed.
   static const NcclApi& Get();
 
-  /// Throws Error kSystem, "`call` failed: ..." with NCCL's own words, unless it has done it.
+  /// Throws Error kSystem, "`call` failed: ..." with NCCL's own message, unless NCCL has accepted
+  /// the call.
   void Check(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) const;
 };
 
-/// Watches what a communicator of NCCL has under way, in a thread of its own, since the host may
-/// wait for a stream meanwhile: an operation that is not done in time, and NCCL's asynchronous
-/// errors. Then it aborts the communicator, whose kernels end. Thread-safe.
+/// Watches the operations under way on an NCCL communicator from its own thread, because the host
+/// may be waiting for a stream. If an operation misses its deadline, or NCCL reports an
+/// asynchronous error, the watch aborts the communicator. The communicator's kernels then end.
+/// Thread-safe.
 class NcclWatch {
  public:
-  /// How long an operation may take, and by which clock, which outlives the watch.
+  /// The time limit of an operation, and the clock for it. The clock outlives the watch.
   struct Patience {
     base::Duration timeout;
     const base::Clock& clock;
   };
 
-  /// `before_abort`, if there is one, is called by that thread; it outlives the watch.
+  /// The watch's thread calls `before_abort` before it aborts, unless `before_abort` is null. The
+  /// objects that `before_abort` uses outlive the watch.
   NcclWatch(
       const NcclApi& api, ncclComm_t comm, const gpu::Device& device, Patience patience,
       std::string ranks, std::function<void()> before_abort);
   /// Ends the thread.
   ~NcclWatch();
 
-  /// `name` has been enqueued into `stream`, and is under way until the stream is past this point.
+  /// Tells the watch that `name` has been enqueued into `stream`. It is under way until the stream
+  /// has passed this point.
   void Add(std::string name, CUstream stream);
-  /// Throws what has gone wrong.
+  /// Throws the error for which the watch has aborted the communicator, if any.
   void Check() const;
   bool aborted() const;
 

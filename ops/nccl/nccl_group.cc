@@ -1,17 +1,19 @@
-// NCCL does its operations in a stream of the group's own, of high priority, so that they are
-// enqueued in one order whichever streams the program uses, and go before its kernels where both
-// are ready. An event leads there from the stream of the buffers, and another one back; both become
-// parts of a graph while one is captured.
+// NCCL runs all operations of a group in one high-priority stream of the group. So they run in the
+// order of the calls, whichever streams the program uses. If both are ready, they run before the
+// program's kernels. One event makes this stream wait for the stream of the buffers. A second event
+// makes the stream of the buffers wait for the result. While a graph is captured, both events
+// become parts of it.
 //
-// What NCCL has no operation for is made of messages: a group of sends and receives is one
-// operation to it. What it has no arithmetic for (bools, 16-bit integers, averages and scales of
-// integers, scaled extrema and products) is gathered, in pieces, and reduced by a kernel of ours.
+// If NCCL has no operation for a collective, the group makes it of sends and receives. NCCL treats
+// a group of them as one operation. NCCL has no arithmetic for bools, 16-bit integers, averages and
+// scales of integers, and scaled extrema and products. For these, the ranks gather the inputs in
+// pieces, and a kernel of dtrun reduces them.
 //
-// A factor by which inputs can be multiplied without rounding is NCCL's to multiply by; any other
-// one is multiplied into the sum, as everywhere.
+// If a factor multiplies inputs without rounding, NCCL multiplies the inputs by it. Any other
+// factor is multiplied into the sum, as in all backends.
 //
-// Sums are NCCL's own: the same bits on all ranks and in every run over the same GPUs, but not
-// those of the balanced tree that the other backends add up in.
+// NCCL adds in its own order. Sums have the same bits on all ranks and in every run over the same
+// GPUs. The balanced tree of the other backends gives other bits.
 
 #include "ops/nccl/nccl_group.h"
 
@@ -42,7 +44,7 @@ namespace {
 
 using base::Text;
 
-// Types of which NCCL can combine elements.
+// NCCL's type for elements of `dtype`, if NCCL can combine them.
 std::optional<ncclDataType_t> CombinedType(DType dtype) {
   switch (dtype) {
     case DType::kU8: return ncclUint8;
@@ -64,14 +66,14 @@ bool IsFloat(DType dtype) {
          dtype == DType::kF64;
 }
 
-// Of each rank's input, where inputs are gathered to be reduced here.
+// Bytes of each rank's input in one gather, for reductions by a kernel of dtrun.
 constexpr uint64_t kPieceBytes = 256 << 10;
 
 bool AllEqual(const Counts& counts) {
   return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
 }
 
-// What every input is multiplied by before they are added.
+// The factor that multiplies every input before the sum.
 double FactorOf(const Collective& collective, int size) {
   const double divisor = collective.divisor == 0 ? size : collective.divisor;
   const double average = collective.op == ReduceOp::kAverage ? 1 / divisor : 1;
@@ -83,11 +85,11 @@ bool IsPowerOfTwo(double factor) {
   return factor > 0 && std::isfinite(factor) && std::frexp(factor, &exponent) == 0.5;
 }
 
-// Who does the arithmetic of a reduction.
+// The code that does the arithmetic of a reduction.
 enum class Way {
-  kNccl,        // a factor is one by which inputs can be multiplied without rounding
-  kThenFinish,  // NCCL adds, and a kernel of ours multiplies the sum
-  kHere,        // a kernel of ours
+  kNccl,        // NCCL; a factor multiplies inputs without rounding
+  kThenFinish,  // NCCL adds, and a kernel of dtrun multiplies the sum
+  kHere,        // a kernel of dtrun
 };
 
 Way WayOf(const Collective& collective, int size) {
@@ -102,7 +104,8 @@ Way WayOf(const Collective& collective, int size) {
   return collective.scale.before == 1 ? Way::kThenFinish : Way::kHere;
 }
 
-// Of inputs [first, first + count): the right half is the smaller one.
+// Counts the combinations of the tree over inputs [first, first + count). The right half is the
+// smaller one.
 void CountCombines(int first, int count, uint8_t* combines) {
   if (count == 1) return;
   const int left = count - count / 2;
@@ -118,7 +121,7 @@ cuda::ReducePiecesArgs PiecesArgs(int size) {
   return args;
 }
 
-// A bit pattern of the type, as NCCL takes a factor.
+// A factor as a bit pattern of its type, the form that NCCL takes.
 struct Factor {
   alignas(8) unsigned char bytes[8] = {};
 
@@ -169,7 +172,7 @@ class NcclGroup : public DeviceGroup {
         pieces_(device, static_cast<uint64_t>(host.size()) * kPieceBytes),
         watch_(std::make_unique<NcclWatch>(
             api, comm, device, patience, members_.name, std::move(before_abort))) {
-    // Nothing can be loaded while a graph is captured.
+    // A kernel cannot be loaded while a graph is captured, so load it now.
     PiecesKernels().Find(device, "dtrun_reduce_pieces_f32");
   }
 
@@ -177,7 +180,7 @@ class NcclGroup : public DeviceGroup {
     const bool aborted = watch_->aborted();
     watch_ = nullptr;
     const gpu::DeviceScope scope(device_);
-    // Waits for what is under way, which an abort has ended.
+    // Waits for the operations under way. If the watch has aborted, they have ended.
     if (!aborted) api_.ncclCommDestroy(comm_);
   }
 
@@ -205,7 +208,7 @@ class NcclGroup : public DeviceGroup {
   Buffer PartTo(const Collective& c, int destination) const;  // of the input
   Buffer PartFrom(const Collective& c, int source) const;     // of the output
   Counts SharesOf(const Collective& collective) const;
-  // NCCL sees one operation in all that `start` starts.
+  // Makes all operations that `start` starts one operation of NCCL.
   void AsOne(const std::function<void()>& start);
   void CheckNccl(ncclResult_t result, const char* call) const { api_.Check(result, call, comm_); }
   cudaStream_t stream() const { return reinterpret_cast<cudaStream_t>(stream_.get()); }
@@ -218,8 +221,8 @@ class NcclGroup : public DeviceGroup {
   gpu::Stream stream_;
   gpu::Event fork_, join_;
   gpu::DeviceMemory barrier_;
-  cuda::ReducePiecesArgs pieces_args_;  // what all reductions of pieces have in common
-  gpu::DeviceMemory pieces_;            // of all ranks, where they are reduced here
+  cuda::ReducePiecesArgs pieces_args_;  // common to all reductions of pieces
+  gpu::DeviceMemory pieces_;  // gathered from all ranks, for reductions by a kernel of dtrun
   uint64_t sequence_ = 0;
   std::unique_ptr<NcclWatch> watch_;
 };
@@ -232,7 +235,7 @@ void NcclGroup::Enqueue(const Collective& collective) {
   fork_.Record(caller);
   fork_.Delay(stream_.get());
   Do(collective);
-  // A graph's operations happen when it is launched, which nobody tells.
+  // Operations in a graph run when the graph is launched, and the group does not see that launch.
   if (!gpu::IsCapturing(stream_.get()))
     watch_->Add(NameOperation(CallOf(collective, rank_), sequence_, members_), stream_.get());
   join_.Record(stream_.get());
@@ -259,9 +262,10 @@ void NcclGroup::Do(const Collective& collective) {
   }
 }
 
-// ---- what NCCL combines
+// ---- reductions by NCCL
 
-// NCCL's name for a reduction; a factor needs one that lives until the operation is enqueued.
+// NCCL's op for a reduction. An op with a factor is created for the operation, and must exist until
+// the operation is enqueued.
 class NcclOp {
  public:
   NcclOp(const NcclApi& api, ncclComm_t comm, const Collective& collective, double factor)
@@ -343,9 +347,9 @@ Counts NcclGroup::SharesOf(const Collective& collective) const {
                                         : collective.send_counts;
 }
 
-// ---- what NCCL does not combine
+// ---- reductions by a kernel of dtrun
 
-// Each rank gathers pieces of all inputs and reduces what it needs of them itself.
+// Gathers the inputs of all ranks in pieces, and reduces the part that this rank needs.
 void NcclGroup::CombineHere(const Collective& collective) {
   const Buffer &input = collective.input, &output = collective.output;
   Range wanted{0, input.count};
@@ -379,7 +383,7 @@ void NcclGroup::CombineHere(const Collective& collective) {
   }
 }
 
-// The arithmetic of the collective, over pieces that lie as `args` says.
+// Applies the arithmetic of the collective to pieces that lie as `args` says.
 void NcclGroup::ReducePieces(
     const Collective& collective, cuda::ReducePiecesArgs args, const Buffer& result) {
   constexpr uint32_t kThreads = 256, kMostBlocks = 4096;
@@ -396,7 +400,7 @@ void NcclGroup::ReducePieces(
       stream_.get(), args);
 }
 
-// ---- what only moves
+// ---- data movement
 
 void NcclGroup::AsOne(const std::function<void()>& start) {
   CheckNccl(api_.ncclGroupStart(), "ncclGroupStart");
@@ -477,9 +481,9 @@ void NcclGroup::Move(const Collective& c) {
   });
 }
 
-// ---- how a group comes to be
+// ---- setup
 
-// Where a GPU is: two ranks may see the same number for different ones.
+// The host and the bus id of a GPU. Two ranks may use the same number for different GPUs.
 std::string PlaceOf(const gpu::Device& device) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string host;
@@ -517,7 +521,7 @@ std::unique_ptr<DeviceGroup> CreateNcclGroup(
     const gpu::DeviceScope scope(device);
     api->Check(api->ncclCommInitRank(&comm, host.size(), id, host.rank()), "ncclCommInitRank");
   });
-  static const base::SteadyClock steady;  // where nobody has to be waited for
+  static const base::SteadyClock steady;  // for a communicator without an engine
   const NcclWatch::Patience patience =
       host.engine() == nullptr
           ? NcclWatch::Patience{EngineOptions().timeout, steady}

@@ -11,13 +11,14 @@
 
 namespace dtrun::ops {
 
-/// Why NCCL does not serve the ranks of `host`: it is not installed, or two ranks use one GPU. ""
-/// when it does. Collective.
+/// Returns the reason why NCCL does not serve the ranks of `host` (two ranks use one GPU), or "".
+/// Throws Error kUnavailable if NCCL is not installed. Collective.
 std::string ProbeNccl(Communicator& host, const gpu::Device& device);
 
-/// The ranks of `host` over NCCL, on one host or several: see nccl_group.cc. Collective; throws
-/// Error, on all ranks alike, when any of them fails. When something that was enqueued has failed,
-/// `before_abort` is called by another thread before any stream goes on; it outlives the group.
+/// Creates a group of the ranks of `host` over NCCL, on one host or several: see nccl_group.cc.
+/// Collective. Throws Error on all ranks if any rank fails. If an enqueued operation fails, another
+/// thread calls `before_abort` before any stream goes on. The objects that `before_abort` uses
+/// outlive the group.
 std::unique_ptr<DeviceGroup> CreateNcclGroup(
     Communicator& host, const gpu::Device& device, std::function<void()> before_abort = nullptr);
 

@@ -1,5 +1,5 @@
-// Inputs that lie one behind the other become one result: the tree of ops/reduce/reduce.h, in which
-// a value waits until what it is combined with has come.
+// Reduces inputs that lie one after the other to one result, in the tree of ops/reduce/reduce.h. A
+// value waits in `waiting` until its partner in the tree has come.
 
 #include "gpu/kernel.h"
 #include "ops/cuda/elementwise_args.h"
@@ -31,7 +31,7 @@ __device__ void ReducePieces(const ReducePiecesArgs& args) {
   }
 }
 
-// The numbers of DTRUN_SUM ... DTRUN_PRODUCT.
+// The cases are the numbers of DTRUN_SUM ... DTRUN_PRODUCT.
 template <typename Type>
 __device__ void ByOp(const ReducePiecesArgs& args) {
   switch (args.op) {

@@ -2,7 +2,7 @@
 
 static constexpr unsigned long kHalfLanes = 16;
 
-// Masked, since GCC 12 warns of an uninitialised vector in the plain forms.
+// The masked forms, because GCC 12 warns of an uninitialised vector in the plain forms.
 static constexpr __mmask16 kAll = 0xffff;
 
 static inline void WidenHalves(const unsigned short* from, float* to) {

@@ -2,9 +2,9 @@
 
 static constexpr unsigned long kHalfLanes = 1;
 
-// Shifted into place, a half is a float with an exponent that is 112 too small: one exact
-// multiplication mends that, for subnormal halves too. Infinity gets the exponent of its kind,
-// and a NaN becomes quiet.
+// Shifted into place, a half is a float whose exponent is 112 too small. One exact multiplication
+// corrects the exponent, also for subnormal halves. An infinity gets the exponent of a float
+// infinity. A NaN becomes quiet.
 static inline void WidenHalves(const unsigned short* from, float* to) {
   const unsigned value = *from;
   const unsigned magnitude = value & 0x7fffu;
@@ -15,7 +15,7 @@ static inline void WidenHalves(const unsigned short* from, float* to) {
       float, __builtin_bit_cast(unsigned, scaled) | infinite | quiet | ((value & 0x8000u) << 16));
 }
 
-// Round to nearest even. Below 2^-14 the hardware rounds for us: adding 0.5 leaves exactly the
+// Rounds to nearest, ties to even. Below 2^-14 the hardware rounds: adding 0.5 leaves exactly the
 // bits of a subnormal half. A NaN keeps its sign and its first bits and becomes quiet.
 static inline void NarrowHalves(const float* from, unsigned short* to) {
   const unsigned bits = __builtin_bit_cast(unsigned, *from);

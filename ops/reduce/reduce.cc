@@ -14,8 +14,8 @@
 
 namespace dtrun::ops {
 
-/// A thread that flushes denormals or rounds another way would compute other bits than its peers
-/// do: while this lives, the thread rounds to nearest and keeps denormals.
+/// While this object lives, the thread rounds to nearest and keeps denormals. Otherwise a thread
+/// with another setting would compute different bits than its peers.
 class StandardFloatEnvironment {
  public:
   StandardFloatEnvironment() : before_(_mm_getcsr()) {
@@ -68,7 +68,7 @@ const InstructionSet& BestHere() {
       ->set;
 }
 
-// One of the table; null: nobody has asked for one. See UseInstructionSet.
+// An entry of kLevels. Null: UseInstructionSet was not called.
 constinit std::atomic<const InstructionSet*> asked_for = nullptr;
 
 const InstructionSet& Chosen() {
@@ -83,7 +83,7 @@ bool CanStream(const void* output, const void* const* inputs, int input_count) {
          std::find(inputs, inputs + input_count, output) == inputs + input_count;
 }
 
-// Those that can be streamed to come last; `sorted` keeps them.
+// Moves the outputs that can be streamed to the end. `sorted` owns the new order.
 void SortOutputs(KernelCall& call, std::vector<void*>& sorted) {
   sorted.assign(call.outputs, call.outputs + call.output_count);
   const auto first_streamed = std::partition(sorted.begin(), sorted.end(), [&](void* output) {
@@ -95,7 +95,7 @@ void SortOutputs(KernelCall& call, std::vector<void*>& sorted) {
 
 int FloatIndex(DType dtype) { return static_cast<int>(dtype) - static_cast<int>(DType::kF16); }
 
-// Without the fence.
+// Does not fence its stores.
 void CopyPastCache(const InstructionSet& instructions, void* to, const void* from, uint64_t bytes) {
   if (bytes == 0) return;
   auto* target = static_cast<char*>(to);
@@ -108,8 +108,8 @@ void CopyPastCache(const InstructionSet& instructions, void* to, const void* fro
   std::memcpy(target + head + streamed, source + head + streamed, bytes - head - streamed);
 }
 
-// Elements in front of the first place where all copies can be streamed to; `count` if there is
-// none.
+// The elements before the first position at which all copies can be streamed. `count` if there is
+// no such position.
 uint64_t HeadOf(const RecurrenceArrays& arrays, uint64_t count) {
   const auto gap = [&](int copy) {
     return -reinterpret_cast<uintptr_t>(arrays.copies[copy]) % uint64_t{kStreamAlignment};
@@ -120,7 +120,7 @@ uint64_t HeadOf(const RecurrenceArrays& arrays, uint64_t count) {
   return arrays.copy_count == 0 ? 0 : std::min(count, gap(0) / sizeof(float));
 }
 
-// One or two inputs: elements [first, first + count), with streaming stores or without.
+// For one or two inputs. Computes elements [first, first + count), with the given stores.
 void RecurInRegisters(
     const InstructionSet& instructions, const void* const* inputs, int input_count,
     const Arithmetic& arithmetic, const Recurrence& r, const RecurrenceArrays& arrays,
@@ -155,12 +155,12 @@ void RecurInRegisters(
   (average ? kernels.recur_two_average : kernels.recur_two_sum)(call);
 }
 
-// Reduced block by block, then as one input that is complete.
+// Reduces a block of all inputs into a buffer, then runs the recurrence on the buffer.
 void RecurByBlocks(
     const InstructionSet& instructions, const void* const* inputs, int input_count,
     const Arithmetic& arithmetic, const Recurrence& recurrence, const RecurrenceArrays& arrays,
     uint64_t count, uint64_t head) {
-  constexpr uint64_t kBlock = 1024;  // elements: a block stays in the first-level cache
+  constexpr uint64_t kBlock = 1024;  // elements; a block stays in the first-level cache
   alignas(64) float block[kBlock];
   std::vector<const void*> begin(static_cast<size_t>(input_count));
   std::vector<void*> copies(static_cast<size_t>(arrays.copy_count));

@@ -23,7 +23,7 @@ class SelfCommunicator : public Communicator {
   }
 
  protected:
-  // A message needs a peer, so there is none here.
+  // There are no messages here: a message needs a peer.
   Work StartChecked(Collective collective) override {
     const Buffer &input = collective.input, &output = collective.output;
     if (Combines(collective.kind)) {

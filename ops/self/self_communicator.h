@@ -7,7 +7,7 @@
 
 namespace dtrun::ops {
 
-/// A world of one: every operation is done when it has been started.
+/// A communicator of one rank. Every operation is done when Start returns.
 std::unique_ptr<Communicator> CreateSelfCommunicator(Members members = Members::World(1));
 
 }  // namespace dtrun::ops

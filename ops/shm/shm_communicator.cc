@@ -16,9 +16,10 @@
 
 namespace dtrun::ops::shm {
 
-/// A reduce_update or reduce_update_gather of the group's ranks, in one pass over memory that all
-/// of them map; see Walk below. Collective. False when a buffer of some rank is private: then
-/// nothing has happened. `barrier` is the communicator's. Throws the errors of a collective.
+/// Does a reduce_update or reduce_update_gather of the group's ranks in one pass, over memory that
+/// all ranks map; see Walk below. Collective. Returns false if a buffer of any rank is private;
+/// then no rank has changed anything. `barrier` is the communicator's barrier. Throws the errors of
+/// a collective.
 bool UpdateInOnePass(
     const std::shared_ptr<ShmGroup>& group, Engine& engine, const Collective& collective,
     const ShareUpdate& update, const std::function<void()>& barrier);
@@ -109,12 +110,12 @@ class ShmCommunicator : public Communicator {
   }
 
  private:
-  // This rank brings `mine` bytes to a new region, and uses `bytes` of the block of rank `owner`,
-  // of which part `part` of `parts` comes to lie near it.
+  // Adds a region with `mine` bytes of this rank. The result is `bytes` of the block of rank
+  // `owner`. Part `part` of `parts` of that block is allocated near this rank.
   std::unique_ptr<Memory> AllocateBlock(
       uint64_t mine, int owner, uint64_t bytes, int part, int parts) {
-    // Nobody may depend on this rank's progress in an earlier operation while it talks to the
-    // exchange.
+    // While this rank uses the exchange, it advances no operation. So no other rank may still
+    // depend on its progress in an earlier operation.
     Barrier();
     std::shared_ptr<const Region> region = group_->AddRegion(mine);
     Segment* block = region->blocks[static_cast<size_t>(owner)].get();
@@ -139,17 +140,22 @@ std::unique_ptr<Communicator> CreateShmCommunicator(
 
 namespace dtrun::ops::shm {
 
-// The ranks meet: each posts what it called and where its buffers lie, and compares. From there on
-// nobody needs the others: every rank goes through its own share in pieces that stay in its cache,
-// reduces a piece over all inputs into a small scratch buffer, lets the caller update its own
-// output from it, and stores the piece into the outputs of the others while it is at hand, past the
-// cache, because nobody reads them soon. An update that is fused does all of that itself, element
-// by element: every stream of memory runs all the time then. A barrier ends it. The walk belongs to
-// the thread that called: the engine goes on with other operations.
+// An update in one pass:
+//
+//   1. The ranks meet. Each rank posts its call and the places of its buffers, and compares the
+//      calls.
+//   2. Each rank walks over its own share in pieces that stay in its cache. It reduces a piece over
+//      all inputs into a small scratch buffer. The caller updates this rank's output from that
+//      buffer. The rank then stores the piece into the outputs of the others. Large outputs are
+//      stored past the cache, because they are not read soon.
+//   3. A barrier ends the update.
+//
+// A fused update does step 2 itself, element by element, so every memory stream runs without a
+// break. The walk runs on the calling thread, so the engine can advance other operations.
 
 namespace {
 
-// This rank's share of the update, piece by piece.
+// Updates this rank's share, in pieces or fused.
 class Walk {
  public:
   Walk(const Meeting& meeting, const ShareUpdate& update)

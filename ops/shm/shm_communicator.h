@@ -9,12 +9,12 @@
 
 namespace dtrun::ops {
 
-/// Whether ranks compare what they called before data moves. Only a benchmark that wants to know
-/// what that costs does without.
+/// Decides if ranks compare their calls before data moves. kOff only measures the cost of the
+/// comparison, in a benchmark.
 enum class CallChecks { kOn, kOff };
 
-/// Ranks of one host, which talk through memory that all of them map. Collective over the
-/// bootstrap's ranks. The engine outlives everything that is started. Throws Error.
+/// A communicator of the ranks of one host, over memory that all of them map. Collective over the
+/// ranks of `bootstrap`. The engine outlives all started operations. Throws Error.
 std::unique_ptr<Communicator> CreateShmCommunicator(
     Bootstrap& bootstrap, Engine& engine, Members members, CallChecks checks = CallChecks::kOn);
 

@@ -8,7 +8,7 @@
 namespace dtrun::ops::shm {
 namespace {
 
-// Behind rank 0's block of a region stands the count of the ranks that have released it.
+// After rank 0's block, a region has the number of ranks that have released it.
 constexpr uint64_t kPage = 4096;
 
 uint64_t Pages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -50,7 +50,7 @@ bool ShmGroup::SlotFree(uint64_t sequence) {
   for (int r = 0; r < size_; ++r) {
     oldest = std::min(oldest, layout_.retired(r).value.load(std::memory_order_acquire));
   }
-  // A peer that has not got as far as its constructor's end still says 0.
+  // A peer that has not finished its constructor still says 0.
   oldest_anywhere_ = std::max<uint64_t>(oldest, 1);
   return sequence < oldest_anywhere_ + kSlots;
 }

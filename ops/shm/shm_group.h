@@ -14,21 +14,21 @@
 
 namespace dtrun::ops::shm {
 
-/// Memory that every rank of the group maps: one block per rank, of possibly different sizes.
+/// Memory that every rank of the group maps: one block per rank. Blocks may have different sizes.
 struct Region {
   uint32_t id = 0;
-  std::vector<std::shared_ptr<Segment>> blocks;  // by rank; null where a rank asked for nothing
-  std::atomic<uint32_t>* released = nullptr;     // ranks that use it no more; shared
+  std::vector<std::shared_ptr<Segment>> blocks;  // by rank; null if a rank requested no memory
+  std::atomic<uint32_t>* released = nullptr;     // number of ranks that no longer use it; shared
 
   char* At(int rank, uint64_t offset) const {
     return blocks[static_cast<size_t>(rank)]->data() + offset;
   }
 };
 
-/// What the operations of one shm communicator share on this rank: the mapped segments, the
-/// doorbells of the peers, and the numbering of operations. It lives as long as the communicator,
-/// its memory or one of its operations. Operations are numbered by the communicator's one thread;
-/// everything else is safe to use from the threads that drive the engine.
+/// The state that the operations of one shm communicator share on this rank: the mapped segments,
+/// the doorbells of the peers, and the numbers of operations. It lives as long as the communicator,
+/// its memory or any of its operations. The communicator's one thread numbers the operations. The
+/// threads that drive the engine may use everything else.
 class ShmGroup {
  public:
   /// Collective.
@@ -41,42 +41,43 @@ class ShmGroup {
   int size() const { return size_; }
   const Layout& layout() const { return layout_; }
   SegmentExchange& exchange() { return *exchange_; }
-  /// There are more ranks than cores: whoever waits should give its core away.
+  /// True if there are more ranks than cores. Then a waiting rank should yield its core.
   bool crowded() const { return crowded_; }
 
-  /// Ranks tell each other what they called, and compare.
+  /// True if ranks post their calls and compare them.
   bool compares_calls() const { return compares_calls_; }
 
   uint64_t NextSequence() { return ++sequence_; }
-  /// The next message to, or from, rank `peer`.
+  /// The number of the next message to, or from, rank `peer`.
   uint64_t NextSend(int peer) { return ++sends_[static_cast<size_t>(peer)]; }
   uint64_t NextReceive(int peer) { return ++receives_[static_cast<size_t>(peer)]; }
 
-  /// A peer has started the collective that this rank would start next.
+  /// True if a peer has started the collective that this rank would start next.
   bool IsAwaited() const;
-  /// The slot of `sequence` is free: the operation that used it before has ended on every rank.
+  /// True if the slot of `sequence` is free: the operation that used it before has ended on every
+  /// rank.
   bool SlotFree(uint64_t sequence);
-  /// This rank needs nothing of operation `sequence` any more.
+  /// Says that this rank no longer needs operation `sequence`.
   void Retire(uint64_t sequence);
-  /// Every operation before `sequence` has ended on this rank.
+  /// True if every operation before `sequence` has ended on this rank.
   bool IsOldest(uint64_t sequence) const { return oldest_ == sequence; }
 
-  /// Rounds of staging that this rank has been through since the group exists.
+  /// The rounds of staging that this rank has completed in this group.
   uint64_t rounds = 0;
 
-  /// This rank starts nothing more; the ranks of which that is known.
+  /// Leave says that this rank starts nothing more. Left returns the ranks that have said so.
   void Leave();
   std::vector<int> Left() const;
 
   void RingPeers();
   void Ring(int peer);
 
-  /// Collective: adds a region to which this rank brings `bytes`.
+  /// Collective: adds a region with a block of `bytes` from this rank.
   std::shared_ptr<const Region> AddRegion(uint64_t bytes);
-  /// This rank uses it no more. It stays mapped until that is true of all ranks, which may still
-  /// name it.
+  /// Says that this rank no longer uses the region. The region stays mapped until all ranks have
+  /// said so, because the other ranks may still refer to it.
   void RemoveRegion(const std::shared_ptr<const Region>& region);
-  /// Where the bytes lie for the peers, in this rank's block of a region or in private memory.
+  /// The place of the bytes for the peers: in this rank's block of a region, or in private memory.
   Place Locate(const void* data, uint64_t bytes);
   std::shared_ptr<const Region> FindRegion(uint32_t id);
 
@@ -93,7 +94,7 @@ class ShmGroup {
   uint64_t sequence_ = 0;
   std::vector<uint64_t> sends_, receives_;  // by peer
 
-  // Under the engine's lock: only its advancing threads come here.
+  // Used under the engine's lock, by the threads that advance operations.
   uint64_t oldest_ = 1;
   std::set<uint64_t> retired_early_;
   uint64_t oldest_anywhere_ = 1;

@@ -11,40 +11,40 @@
 namespace dtrun::ops::shm {
 
 inline constexpr size_t kCacheLine = 64;
-/// Operations that may be under way at once; a further one waits until the oldest has ended on
+/// The most operations under way at once. A further operation waits until the oldest has ended on
 /// every rank.
 inline constexpr uint64_t kSlots = 16;
-/// A rank's contribution up to this size travels beside its arrival.
+/// An input up to this size travels with the rank's arrival.
 inline constexpr uint64_t kInlineBytes = 4096;
-/// A rank's staging area has this many parts, so that it can write one while its peers read others.
+/// The parts of a rank's staging area. The rank can write one part while its peers read others.
 inline constexpr uint64_t kStages = 4;
 inline constexpr uint64_t kMostStageBytes = 1 << 20;
-/// The same between two ranks, for messages.
+/// The parts of the staging area between two ranks, for messages.
 inline constexpr uint64_t kMessageStages = 4;
 inline constexpr uint64_t kMessageStageBytes = 64 << 10;
 
-/// Where a buffer lies for other ranks: in this rank's block of allocation `memory`, or (0) in
-/// private memory.
+/// The place of a buffer for other ranks: in this rank's block of region `memory`. If `memory` is
+/// 0, the buffer is private.
 struct Place {
   uint32_t memory;
   uint64_t offset;
 };
 
-/// What a rank has called, so that its peers can compare before data moves.
+/// The call of a rank. The peers compare it before data moves.
 struct Posting {
   Call call;
   Place input, output;
 };
 
-/// Two cache lines that say: this rank has started operation `sequence`, and which.
+/// Two cache lines that say that this rank has started operation `sequence`, with its call.
 struct alignas(kCacheLine) Arrival {
   std::atomic<uint64_t> sequence;
   Posting posting;
 };
 
-/// A counter that starts anew with every operation that uses its slot: the upper part names the
-/// operation, the lower part counts, so nobody has to reset it and a rank that is late cannot
-/// disturb the next operation.
+/// A counter that starts at 0 for every operation that uses its slot. The upper bits hold the
+/// number of the operation, the lower bits count. So the counter needs no reset, and a late rank
+/// cannot disturb the next operation.
 struct alignas(kCacheLine) TaggedCounter {
   std::atomic<uint64_t> word;
 
@@ -52,14 +52,14 @@ struct alignas(kCacheLine) TaggedCounter {
   static uint64_t Tag(uint64_t sequence) { return sequence << kCountBits; }
   static uint64_t Count(uint64_t word) { return word & ((uint64_t{1} << kCountBits) - 1); }
 
-  /// The count of operation `sequence`, which is `most` at most: takes the next number below
-  /// `most`, or returns `most`.
+  /// Takes the next number below `most` for operation `sequence`. Returns `most` if there is none
+  /// left.
   uint64_t Take(uint64_t sequence, uint64_t most);
-  /// Adds `n` to the count of operation `sequence` and returns the sum. The caller knows that the
-  /// operation is under way.
+  /// Adds `n` to the count of operation `sequence` and returns the sum. The operation must be under
+  /// way.
   uint64_t Add(uint64_t sequence, uint64_t n);
-  /// False too when the slot has gone to a later operation, which cannot start before `sequence`
-  /// has reached `target`.
+  /// True if the count of operation `sequence` is `target`. Also false if the slot belongs to a
+  /// later operation, but that cannot start before the count has reached `target`.
   bool Reached(uint64_t sequence, uint64_t target) const;
 };
 
@@ -70,37 +70,37 @@ struct alignas(kCacheLine) Counter {
 /// Messages from one rank to another, one at a time, numbered from 1.
 struct Mailbox {
   Arrival sender;
-  /// By turns: while the sender still reads one, the receiver may have ended that message and be at
-  /// the next, but not at the one after it.
+  /// Used alternately. While the sender still reads one, the receiver may have ended that message
+  /// and started the next one, but not the one after it.
   Arrival receivers[2];
   Counter received;       ///< messages that have ended
-  Counter refused;        ///< times that a side has found the two calls to differ
+  Counter refused;        ///< how often a side found that the two calls differ
   Counter staged, taken;  ///< pieces, over all messages
 };
 
-/// Where things lie in the segment that all ranks of a communicator map. Pure arithmetic over
-/// `size` ranks; zeroed memory is a valid start. Pages that nobody touches cost nothing.
+/// The layout of the segment that all ranks of a communicator map. Only arithmetic over `size`
+/// ranks. Zeroed memory is a valid start. Untouched pages cost no memory.
 class Layout {
  public:
   Layout(char* base, int size) : base_(base), size_(static_cast<uint64_t>(size)) {}
 
   static uint64_t Bytes(int size) { return Layout(nullptr, size).MessagesEnd(); }
 
-  /// Operation `sequence` of rank `rank`. Sequences start with 1.
+  /// The arrival of rank `rank` at operation `sequence`. Sequences start with 1.
   Arrival& arrival(uint64_t sequence, int rank) const {
     return At<Arrival>(SlotOffset(sequence) + Index(rank) * sizeof(Arrival));
   }
-  /// Chunks of rank `rank`'s part of the work that someone has taken.
+  /// The number of chunks of rank `rank`'s part that any rank has taken.
   TaggedCounter& taken(uint64_t sequence, int rank) const {
     return At<TaggedCounter>(
         SlotOffset(sequence) + size_ * sizeof(Arrival) + Index(rank) * sizeof(TaggedCounter));
   }
-  /// Chunks that are finished.
+  /// The number of finished chunks.
   TaggedCounter& finished(uint64_t sequence) const {
     return At<TaggedCounter>(
         SlotOffset(sequence) + size_ * (sizeof(Arrival) + sizeof(TaggedCounter)));
   }
-  /// The counts by rank that rank `rank` has given: `size` to send, `size` to receive.
+  /// The counts by rank that rank `rank` passed: `size` to send, then `size` to receive.
   uint64_t* counts(uint64_t sequence, int rank) const {
     return &At<uint64_t>(
         SlotOffset(sequence) + SlotHeaderBytes() + Index(rank) * 2 * size_ * sizeof(uint64_t));
@@ -112,7 +112,8 @@ class Layout {
 
   /// Every operation below this number has ended on rank `rank`.
   Counter& retired(int rank) const { return counter(rank, 0); }
-  /// Rounds that rank `rank` has written into its staging area, has combined, and needs no more.
+  /// The rounds that rank `rank` has written into its staging area, has combined, and no longer
+  /// needs.
   Counter& staged(int rank) const { return counter(rank, 1); }
   Counter& combined(int rank) const { return counter(rank, 2); }
   Counter& consumed(int rank) const { return counter(rank, 3); }
@@ -131,7 +132,7 @@ class Layout {
   }
 
  private:
-  static constexpr uint64_t kCounters = 5;  // of a rank
+  static constexpr uint64_t kCounters = 5;  // per rank
 
   static uint64_t Index(int rank) { return static_cast<uint64_t>(rank); }
   static uint64_t Align(uint64_t offset, uint64_t to) { return (offset + to - 1) / to * to; }
@@ -167,7 +168,7 @@ class Layout {
 inline uint64_t TaggedCounter::Take(uint64_t sequence, uint64_t most) {
   uint64_t seen = word.load(std::memory_order_relaxed);
   for (;;) {
-    if (seen >= Tag(sequence + 1)) return most;  // the slot has gone to a later operation
+    if (seen >= Tag(sequence + 1)) return most;  // the slot belongs to a later operation
     const uint64_t next = seen < Tag(sequence) ? 0 : Count(seen);
     if (next >= most) return most;
     if (word.compare_exchange_weak(seen, Tag(sequence) | (next + 1), std::memory_order_relaxed))
@@ -188,15 +189,15 @@ inline bool TaggedCounter::Reached(uint64_t sequence, uint64_t target) const {
   return word.load(std::memory_order_acquire) == (Tag(sequence) | target);
 }
 
-/// Results that are larger than this go past the cache: most of them would have left it again
-/// before anybody reads them.
+/// Results of this size or more are stored past the cache. Most of their lines would leave the
+/// cache before they are read.
 inline constexpr uint64_t kStreamingBytes = 8 << 20;
 
 inline Stores StoresFor(uint64_t bytes) {
   return bytes >= kStreamingBytes ? Stores::kStreaming : Stores::kCached;
 }
 
-/// Nothing when source and destination are the same place, as in operations in place.
+/// Copies unless source and destination are the same memory, as in operations in place.
 inline void Copy(char* to, const char* from, uint64_t bytes, Stores stores) {
   if (to != from && bytes > 0) ops::Copy(to, from, bytes, stores);
 }

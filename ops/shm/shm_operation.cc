@@ -1,14 +1,14 @@
-// Every collective begins alike. A rank posts what it was asked for and, if it is small, its data
-// beside it; when all ranks are here, each compares the calls. From there the data takes one of
-// three ways, on which all ranks decide alike because they see the same postings:
+// Every collective begins in the same way. A rank posts its call and, if its data is small, also
+// its data. When all ranks are here, each rank compares the calls. Then the data moves in one of
+// three ways. All ranks choose the same way, because they see the same postings:
 //
 //   inline   up to kInlineBytes from every rank: the data has come with the calls, and each rank
-//            takes what it needs.
-//   direct   ranks reach each other's buffers, which lie in memory that all of them map.
+//            reads the parts that it needs.
+//   direct   the ranks reach each other's buffers, which lie in memory that all ranks map.
 //   staged   otherwise: through areas that all ranks map, piece by piece.
 //
-// The combination is Reduce's balanced tree over the ranks in rank order, whoever computes it: all
-// ways give the same bits.
+// All ways combine the ranks in Reduce's balanced tree, in rank order, so all ways give the same
+// bits.
 
 #include "ops/shm/shm_operation.h"
 
@@ -125,7 +125,7 @@ void Meeting::Post() {
     std::memcpy(layout.inline_data(sequence_, rank()), collective_.input.data, bytes);
   }
   const uint64_t output_bytes = UsesOutput(collective_, rank()) ? Bytes(collective_.output) : 0;
-  // What is sure to travel beside the calls need not be found.
+  // Data that surely travels with the calls needs no place.
   if (bytes > kInlineBytes || output_bytes > kInlineBytes || call_.tables != 0) {
     if (bytes > 0) posting.input = group_->Locate(collective_.input.data, bytes);
     if (output_bytes > 0) {
@@ -183,7 +183,7 @@ bool Meeting::InputsMapped() const {
 }
 
 bool Meeting::OutputMapped(int rank) const {
-  // The root of a broadcast has what it would get.
+  // The root of a broadcast already has the data.
   if (kind() == CollectiveKind::kBroadcast && rank == collective_.root) return true;
   return posting(rank).output.memory != 0 || calls_.OutputCount(rank) == 0;
 }
@@ -244,10 +244,11 @@ void MeetingOperation::CompareCalls() const {
       base::Text("the ranks disagree on collective #", sequence(), ": ", disagreement));
 }
 
-// Two ranks have a mailbox for each direction, and messages go through it one by one. Both sides
-// post what they were asked for; when both have, each compares. Then the receiver copies from the
-// sender's buffer, if it can reach that, and otherwise from pieces that the sender stages. The
-// receiver's last word ends the message on both sides: a send is done when its data has arrived.
+// Two ranks have a mailbox for each direction. A mailbox carries one message at a time. Both sides
+// post their calls. When both calls are there, each side compares them. Then the receiver copies
+// from the sender's buffer if it can reach that buffer, otherwise from pieces that the sender
+// stages. The receiver ends the message for both sides, so a send is done when its data has
+// arrived.
 
 ShmMessage::ShmMessage(const std::shared_ptr<ShmGroup>& group, const Collective& collective)
     : Operation(
@@ -272,7 +273,7 @@ Operation::Progress ShmMessage::Advance() {
   return Progress::kNone;
 }
 
-// Messages end in order, so the mailbox is this one's when all before it have been received.
+// Messages end in order. So the mailbox is free when all earlier messages have been received.
 Operation::Progress ShmMessage::Post() {
   if (mailbox_.received.value.load(std::memory_order_acquire) + 1 != sequence()) {
     return Progress::kNone;
@@ -288,7 +289,8 @@ Operation::Progress ShmMessage::Post() {
 }
 
 Operation::Progress ShmMessage::Match() {
-  // What needs no piece of the sender's may have been received, and the mailbox be the next one's.
+  // The receiver may have received a message that needs no staged pieces. Then the mailbox may
+  // already belong to the next message.
   if (sending_ && mailbox_.received.value.load(std::memory_order_acquire) >= sequence()) {
     return Progress::kDone;
   }
@@ -309,7 +311,7 @@ Operation::Progress ShmMessage::Match() {
   return Progress::kSome;
 }
 
-// Both sides see the same two calls. The receiver takes the message off the mailbox.
+// Both sides see the same two calls. If the calls differ, both sides throw the same error.
 void ShmMessage::CheckCalls() {
   const Call &sent = mailbox_.sender.posting.call, &expected = receiver().posting.call;
   if (sent.count == expected.count && sent.dtype == expected.dtype) return;
@@ -321,7 +323,7 @@ void ShmMessage::CheckCalls() {
       "message #", sequence(), ": ", members().List({sending_ ? rank : peer_}), " sends ",
       describe(sent), ", ", members().List({sending_ ? peer_ : rank}), " expects ",
       describe(expected));
-  // Whoever sees it second ends the message, so that both have seen it.
+  // The second side that sees the mismatch ends the message, so both sides have seen it.
   if (mailbox_.refused.value.fetch_add(1, std::memory_order_acq_rel) % 2 == 1) EndReceive();
   throw Error(ErrorCode::kMismatch, text);
 }

@@ -12,8 +12,8 @@
 
 namespace dtrun::ops::shm {
 
-/// One collective on one rank: this rank's call and, once all have arrived, those of the others
-/// and where their buffers can be reached.
+/// One collective on one rank. It holds this rank's call and, once all ranks have arrived, the
+/// calls and the reachable buffers of the other ranks.
 class Meeting {
  public:
   Meeting(std::shared_ptr<ShmGroup> group, Collective collective, uint64_t sequence);
@@ -29,28 +29,28 @@ class Meeting {
   uint64_t element() const { return element_; }
   const Arithmetic& arithmetic() const { return arithmetic_; }
 
-  /// Writes this rank's call (and its data, when it is small) where the peers see it.
+  /// Writes this rank's call, and small data, to memory that the peers see.
   void Post();
-  /// All ranks have posted.
+  /// True if all ranks have posted.
   bool AllHere();
   std::vector<int> Missing() const;
 
-  /// The calls of all ranks. Only once all are here.
+  /// The calls of all ranks. Only after AllHere() returned true.
   const Calls& calls() const { return calls_; }
   const Posting& posting(int rank) const {
     return group_->layout().arrival(sequence_, rank).posting;
   }
-  /// Every rank that brings data brings so little that it came with the call.
+  /// True if the inputs of all ranks are small enough to travel with the calls.
   bool IsInline() const;
   const char* inline_data(int rank) const { return group_->layout().inline_data(sequence_, rank); }
 
-  /// Every input that is used (output that is filled) can be reached by all ranks.
+  /// True if all ranks can reach every input that is used, or every output that is filled.
   bool InputsMapped() const;
   bool OutputsMapped() const;
   bool OutputMapped(int rank) const;
-  /// Looks up where the buffers of the peers are mapped here.
+  /// Finds the addresses of the peers' buffers in this process.
   void Reach();
-  /// Null where a peer's buffer is private. This rank's own can always be reached.
+  /// Null if the buffer of a peer is private. This rank can always reach its own.
   char* input(int rank) const { return inputs_[static_cast<size_t>(rank)]; }
   char* output(int rank) const { return outputs_[static_cast<size_t>(rank)]; }
 
@@ -73,16 +73,16 @@ class Meeting {
 
 inline uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
-/// How the data of a collective moves once all ranks are here and agree.
+/// Moves the data of a collective, after all ranks have arrived and agree.
 class Transfer {
  public:
   virtual ~Transfer() = default;
   virtual Operation::Progress Advance() = 0;
 };
 
-/// Through memory that ranks reach directly; null when this collective's buffers do not allow it.
+/// A transfer through memory that ranks reach directly. Null if the buffers do not allow it.
 std::unique_ptr<Transfer> MakeDirectTransfer(Meeting& meeting);
-/// Through the ranks' staging areas.
+/// A transfer through the staging areas of the ranks.
 std::unique_ptr<Transfer> MakeStagedTransfer(Meeting& meeting);
 
 /// One collective of a shm group, on one rank. See shm_operation.cc for the algorithm.
@@ -107,7 +107,7 @@ class ShmOperation : public Operation {
   std::unique_ptr<Transfer> transfer_;
 };
 
-/// What the ranks have found out about each other.
+/// The buffers of all ranks after a meeting.
 struct Met : public ReachedBuffers {
   Met(const std::shared_ptr<ShmGroup>& group, const Collective& collective)
       : meeting(group, collective, group->NextSequence()) {}
@@ -117,11 +117,11 @@ struct Met : public ReachedBuffers {
   char* output(int rank) const override { return meeting.output(rank); }
 
   Meeting meeting;
-  bool mapped = false;  ///< all can reach all buffers
+  bool mapped = false;  ///< all ranks can reach all buffers
 };
 
-/// A collective in which no data moves: ends when all ranks have called it and know where the
-/// buffers of the others lie.
+/// A collective that moves no data. It ends when all ranks have called it and know the addresses of
+/// the other ranks' buffers.
 class MeetingOperation : public Operation {
  public:
   MeetingOperation(std::shared_ptr<Met> met, const Call& call);

@@ -1,15 +1,16 @@
-// The work is cut into chunks, and each chunk belongs to a rank. Whoever has time takes a chunk, of
-// its own part first and then, where it can reach all that the chunk needs, of the others': a rank
-// that is busy elsewhere is not waited for. The operation has ended when every chunk is finished.
+// The work is cut into chunks, and each chunk belongs to a rank. A rank takes chunks of its own
+// part first. Then it takes chunks of the other ranks, if it can reach all their buffers. So a rank
+// that is busy elsewhere does not delay the others. The operation ends when every chunk is
+// finished.
 //
 //   all_reduce      all inputs and outputs are mapped. Every rank owns an equal share of the
-//                   elements; a chunk is combined over all inputs and stored in all outputs.
+//                   elements. A chunk is combined over all inputs and stored in all outputs.
 //   reduce_scatter  all inputs are mapped. A rank owns its share.
-//   reduce          all inputs are mapped. The elements are shared out if the root's output is
-//                   mapped too; otherwise they belong to the root.
-//   the others      a chunk is a copy from one rank's input to another's output. It belongs to the
-//                   destination if all inputs are mapped, otherwise, if all outputs are, to the
-//                   source.
+//   reduce          all inputs are mapped. If the root's output is mapped too, all ranks share the
+//                   elements. Otherwise the root owns all elements.
+//   the others      a chunk is a copy from one rank's input to another rank's output. If all inputs
+//                   are mapped, it belongs to the destination. Otherwise all outputs are mapped,
+//                   and it belongs to the source.
 
 #include <algorithm>
 
@@ -19,8 +20,8 @@
 namespace dtrun::ops::shm {
 namespace {
 
-// Large enough that taking a chunk costs nothing beside its work, small enough to be shared out
-// evenly and to stay in the cache while it is walked over.
+// The cost of taking a chunk is small beside its work. A chunk is small enough for even shares and
+// for the cache.
 constexpr uint64_t kChunkBytes = 256 << 10;
 constexpr uint64_t kChunkAlignment = 64;  // elements
 constexpr uint64_t kMostChunks = 1 << 20;
@@ -45,13 +46,13 @@ class DirectTransfer : public Transfer {
   }
 
  protected:
-  /// To be called once the chunks are planned.
+  /// Call it when the chunks are planned.
   void CountChunks() {
     for (int r = 0; r < m_.size(); ++r) total_ += ChunksOf(r);
   }
 
   virtual uint64_t ChunksOf(int owner) const = 0;
-  /// Other ranks can run the chunks of `owner` too.
+  /// True if other ranks can run the chunks of `owner`.
   virtual bool Shared(int owner) const = 0;
   virtual void RunChunk(int owner, uint64_t chunk) = 0;
 
@@ -82,7 +83,7 @@ class DirectReduction : public DirectTransfer {
       shares_.push_back(ShareOf(r));
       largest = std::max(largest, shares_.back().count);
     }
-    // Every rank's share is cut into the same number of chunks, of equal size.
+    // The largest share decides the size of the chunks, which is the same for all shares.
     const uint64_t chunks = std::clamp<uint64_t>(
         DivideUp(largest * m_.element(), kChunkBytes), 1,
         kMostChunks / static_cast<uint64_t>(m_.size()));
@@ -128,7 +129,7 @@ class DirectReduction : public DirectTransfer {
     if (root_alone) return rank == m_.collective().root ? Range{0, count} : Range{};
     if (m_.kind() == CollectiveKind::kReduceScatter) return m_.calls().Share(rank);
     const auto p = static_cast<uint64_t>(m_.size()), r = static_cast<uint64_t>(rank);
-    // Whole cache lines: two ranks never write to one.
+    // Whole cache lines, so two ranks never write to the same line.
     const uint64_t even = DivideUp(DivideUp(count, p), kChunkAlignment) * kChunkAlignment;
     const uint64_t begin = std::min(r * even, count);
     return {begin, std::min(even, count - begin)};
@@ -186,7 +187,7 @@ class DirectMove : public DirectTransfer {
     int source, destination;
   };
 
-  // Destinations fetch what they can reach; otherwise sources bring it.
+  // If all inputs are mapped, the destination owns the copy. Otherwise the source owns it.
   Pair Ends(int owner, int peer) const {
     return inputs_mapped_ ? Pair{peer, owner} : Pair{owner, peer};
   }
@@ -226,28 +227,30 @@ std::unique_ptr<Transfer> MakeDirectTransfer(Meeting& meeting) {
   return std::make_unique<DirectMove>(meeting);
 }
 
-// In rounds: each rank copies a piece of its input into its staging area, and takes what it needs
-// from the pieces of the others. kStages rounds may be under way, so that a rank can write one
-// while its peers read others; the areas stay in the cache.
+// A staged transfer works in rounds. In each round, a rank copies a piece of its input into its
+// staging area. Then it reads the parts that it needs from the pieces of the others. kStages rounds
+// may be under way, so that a rank can write one part while its peers read others. The areas stay
+// in the cache.
 //
 //   all_reduce, reduce   A round covers one run of elements, cut into a slice per rank. A rank
-//                        stages the others' slices, combines its own over all ranks, publishes the
-//                        result, and collects those of the others.
-//   reduce_scatter       A round takes one slice of every rank's share; each combines its own.
-//   all_to_all, scatter  A round takes one slice of what goes to every rank.
-//   all_gather, gather,  What a rank stages is for all who want it.
+//                        stages the slices of the others, combines its own slice over all ranks,
+//                        publishes the result, and collects the results of the others.
+//   reduce_scatter       A round covers one slice of every rank's share. Each rank combines its
+//                        own slice.
+//   all_to_all, scatter  A round covers one slice of the data for every rank.
+//   all_gather, gather,  A rank stages one slice, which all ranks may read.
 //   broadcast
 //
-// The staging areas belong to one operation at a time, oldest first on every rank. Their rounds are
-// numbered through all operations of the group, so a part is free once every rank has consumed the
+// The staging areas belong to one operation at a time, oldest first on every rank. The rounds are
+// numbered through all operations of the group. So a part is free once every rank has consumed the
 // round kStages before.
 
 namespace {
 
 constexpr uint64_t kSliceAlignment = 64;  // elements
 
-// Two ranks on two cores work in lock step and profit from their second-level caches; the more
-// ranks there are, the more often one waits for a core, so each round should carry more.
+// Two ranks on two cores work in lock step and use their second-level caches. With more ranks, a
+// rank waits for a core more often, so each round should carry more.
 uint64_t StageBytes(int size) { return size == 2 ? 256 << 10 : kMostStageBytes; }
 
 class StagedTransfer : public Transfer {
@@ -257,7 +260,7 @@ class StagedTransfer : public Transfer {
         layout_(meeting.group().layout()),
         rank_(meeting.rank()),
         size_(meeting.size()),
-        // How far this rank runs ahead of the others is its own affair.
+        // Ranks may differ in how far they run ahead.
         ahead_(meeting.group().crowded() ? kStages : 2),
         stores_(StoresFor(meeting.collective().output.bytes())) {
     const uint64_t elements = StageBytes(size_) / m_.element();
@@ -291,16 +294,16 @@ class StagedTransfer : public Transfer {
   uint64_t Size() const { return static_cast<uint64_t>(size_); }
   CollectiveKind kind() const { return m_.kind(); }
   bool Combining() const { return Combines(kind()); }
-  // Results are published and collected.
+  // True if results are published and collected.
   bool Collecting() const { return Combining() && kind() != CollectiveKind::kReduceScatter; }
-  // A rank stages one slice that all may read, instead of one for each rank.
+  // True if a rank stages one slice for all readers, instead of one slice for each rank.
   bool ForAll() const {
     return kind() == CollectiveKind::kAllGather || kind() == CollectiveKind::kGather ||
            kind() == CollectiveKind::kBroadcast;
   }
   bool Brings(int rank) const { return m_.calls().InputCount(rank) > 0; }
 
-  // All that `source` sends to `destination`, as elements of its input.
+  // All data from `source` to `destination`, as elements of the source's input.
   Range Whole(int source, int destination) const {
     if (kind() == CollectiveKind::kReduceScatter) return m_.calls().Share(destination);
     if (Collecting()) return {0, m_.calls().InputCount(source)};
@@ -311,7 +314,7 @@ class StagedTransfer : public Transfer {
     return DivideUp(Whole(source, destination).count, Collecting() ? slice_ * Size() : slice_);
   }
 
-  // What `source` sends to `destination` in one round, as elements of its input.
+  // The data from `source` to `destination` in one round, as elements of the source's input.
   Range Slice(int source, int destination, uint64_t round) const {
     const Range whole = Whole(source, destination);
     if (Collecting()) {
@@ -333,7 +336,7 @@ class StagedTransfer : public Transfer {
   char* Input() const { return static_cast<char*>(m_.collective().input.data); }
   char* Output() const { return static_cast<char*>(m_.collective().output.data); }
 
-  // Every rank (that `counts`) has got through `round`.
+  // True if every rank for which `counts` returns true has completed `round`.
   template <typename Ranks>
   bool AllPast(Counter& (Layout::*counter)(int) const, uint64_t round, const Ranks& counts) const {
     for (int r = 0; r < size_; ++r) {
@@ -376,7 +379,7 @@ class StagedTransfer : public Transfer {
     return true;
   }
 
-  // Someone who reads what this rank stages for all.
+  // A rank that reads the slice that this rank stages for all.
   int Reader() const { return kind() == CollectiveKind::kGather ? m_.collective().root : 0; }
 
   bool Combine() {
