@@ -34,9 +34,10 @@ namespace {
 
 constexpr char kHelp[] =
     "With parameter servers (dtrun --ps N, --strategy parameter_server):\n"
-    "  --max-staleness N   Updates between the values that a gradient is computed from and those\n"
-    "                      that it is applied to, at most [no bound]\n"
-    "  --evaluator         The last rank is no worker, but scores each new checkpoint\n";
+    "  --max-staleness N         Apply a gradient only if at most N updates came between\n"
+    "                            reading the values and applying it [no bound]\n"
+    "  --evaluator               The last rank scores each new checkpoint instead of\n"
+    "                            training\n";
 
 constexpr int64_t kMostStaleness = 1'000'000'000;
 
@@ -103,7 +104,7 @@ ParameterOptions ReadParameterOptions(
   TrainOptions defaults;
   defaults.strategy = strategy;
   options.parsed = ParseOptions(static_cast<int>(words.size()), words.data(), defaults);
-  if (!options.parsed.help.empty()) options.parsed.help += kHelp;
+  if (options.parsed.help.find("--strategy") != std::string::npos) options.parsed.help += kHelp;
   if (max_staleness >= 0) options.servers.max_staleness = static_cast<uint64_t>(max_staleness);
   if (options.parsed.error.empty())
     options.parsed.error = options.has_servers() ? ErrorWithServers(options)

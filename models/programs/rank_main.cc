@@ -1,13 +1,16 @@
 #include "models/programs/rank_main.h"
 
+#include <dtrun/c.h>
 #include <dtrun/error.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 #include <numeric>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -57,16 +60,80 @@ std::string Unexpected(const CLI::App& app) {
   return "unknown option " + name + meant;
 }
 
+// `text` in lines of 80 columns. The first line begins at column `used`, the others at `indent`.
+std::string Wrapped(const std::string& text, size_t used, size_t indent) {
+  constexpr size_t kColumns = 80;
+  std::string lines;
+  std::istringstream words(text);
+  size_t column = used;
+  for (std::string word; words >> word;) {
+    if (column > indent && column + 1 + word.size() > kColumns) {
+      lines += '\n' + std::string(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      lines += ' ';
+      ++column;
+    }
+    lines += word;
+    column += word.size();
+  }
+  return lines + '\n';
+}
+
+// CLI11's own formatter does not wrap, and shows how it stores and checks values.
+class HelpPage : public CLI::Formatter {
+ public:
+  std::string make_description(const CLI::App* app) const override {
+    std::istringstream lines(app->get_description());
+    std::string wrapped;
+    for (std::string line; std::getline(lines, line);) wrapped += Wrapped(line, 0, 0);
+    return wrapped;
+  }
+
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    constexpr size_t kTextColumn = 28;
+    std::string left = "  " + NameOf(*option, is_positional);
+    if (left.size() + 2 > kTextColumn)
+      left += '\n' + std::string(kTextColumn, ' ');
+    else
+      left.resize(kTextColumn, ' ');
+    return left + Wrapped(option->get_description(), kTextColumn, kTextColumn);
+  }
+
+ private:
+  static std::string NameOf(const CLI::Option& option, bool is_positional) {
+    const std::string names = option.get_name(is_positional, !is_positional);
+    const std::string name = names.substr(0, names.find('{'));  // "--no-tf32{false}"
+    if (is_positional || option.get_items_expected_max() == 0) return name;
+    const std::string types = option.get_type_name();
+    const std::string type = types.substr(0, types.find(':'));  // "N:INT in [1 - 4096]"
+    return name + ' ' + (option.get_expected_min() == 0 ? '[' + type + ']' : type);
+  }
+};
+
+std::string HelpOf(const CLI::App& app) {
+  std::string help = app.help();
+  for (size_t at; (at = help.find("\n\n\n")) != std::string::npos;) help.erase(at, 1);
+  return help;
+}
+
 }  // namespace
 
 std::string ParseCommandLine(
     CLI::App& app, int argc, const char* const* argv, std::string& help,
     const std::function<std::string()>& check) {
+  app.formatter(std::make_shared<HelpPage>());
+  app.get_help_ptr()->description("Print this help and exit");
+  app.set_version_flag(
+         "--version", app.get_name() + " " + dtrun_version(), "Print the version of dtrun and exit")
+      ->group("Options");
   try {
     app.parse(argc, argv);
     return check ? check() : "";
   } catch (const CLI::CallForHelp&) {
-    help = app.help();
+    help = HelpOf(app);
+  } catch (const CLI::CallForVersion&) {
+    help = app.version() + '\n';
   } catch (const CLI::ExtrasError&) {
     return OneLine(Unexpected(app));
   } catch (const CLI::ParseError& error) {

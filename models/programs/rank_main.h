@@ -16,7 +16,7 @@ namespace dtrun::models {
 
 /// Parses a command line. Returns what is wrong, in one line: what CLI11 refuses, else what
 /// `check`, which sees the options, returns; empty when all is right. `help` becomes what --help
-/// prints if it is asked for. Neither prints nor exits, so that the ranks can agree on what to do
+/// or --version prints if one of them is given. Neither prints nor exits, so that the ranks can agree on what to do
 /// first.
 std::string ParseCommandLine(
     CLI::App& app, int argc, const char* const* argv, std::string& help,

@@ -54,6 +54,26 @@ incomplete() {
 }
 story "find_package says what is missing from an incomplete tree" incomplete
 
+# Each option of the help is on the page, which fits 80 columns.
+manual_page() { # manual_page PROGRAM HELP-OPTION
+  local option
+  run env MANWIDTH=80 LC_ALL=C.UTF-8 man --warnings --local-file "$prefix/share/man/man1/$1.1"
+  expect_status 0
+  expect_no_output "<standard input>:" # where groff warns of a line
+  expect_output "SYNOPSIS"
+  expect_output "EXIT STATUS"
+  ! grep -nE '^.{81}' <<<"$output" || unmet "lines of at most 80 columns"
+  while read -r option; do
+    grep -qE -- "(^| )$option( |,|$)" <<<"$output" || unmet "$option on the page"
+  done < <("$prefix/bin/$1" "$2" | grep -oE '^  -[^ ]+' | tr -d ' ' | tr ',' '\n')
+}
+
+manual_pages() {
+  manual_page dtrun --help-all
+  manual_page cnn_fmnist --help
+}
+story "man shows the pages of dtrun and cnn_fmnist, with every option" manual_pages
+
 with_pkg_config() {
   trainer_sources
   pkg_config_flags

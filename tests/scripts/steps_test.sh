@@ -77,6 +77,8 @@ built_tree() {
   cp /bin/true bazel-bin/launcher/dtrun_listen.so
   cp /bin/true bazel-bin/launcher/dtrun_local
   echo 'complete -F _dtrun dtrun' >bazel-bin/launcher/dtrun.bash
+  echo '.TH DTRUN 1' >bazel-bin/launcher/dtrun.1
+  echo '.TH CNN_FMNIST 1' >bazel-bin/models/cnn_fmnist.1
   cp /bin/true bazel-bin/launcher/dtrun_probe
   cp /bin/true bazel-bin/launcher/dtrun_rank
   cp /bin/true bazel-bin/launcher/dtrun_reach
