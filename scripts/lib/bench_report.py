@@ -79,29 +79,41 @@ def versions():
     yield "commit " + (output_of("git", "rev-parse", "--short", "HEAD") or "unknown")
 
 
-def time(row, name="time_us"):
+def microseconds(row, name="time_us"):
+    """The time of a row as text."""
     if row is None or row[name] is None:
         return "-"
-    microseconds = row[name]
-    if microseconds >= 100_000:
-        return f"{microseconds / 1000:.0f} ms"
-    if microseconds >= 1000:
-        return f"{microseconds / 1000:.2f} ms"
-    return f"{microseconds:.3g} us" if microseconds < 100 else f"{microseconds:.0f} us"
+    value = row[name]
+    if value < 100:
+        return f"{value:.3g}"
+    return f"{round(value, 0 if value < 1000 else -1 if value < 100_000 else -3):,.0f}"
 
 
-def ratio(row):
-    return "-" if row is None or row["ratio"] is None else f"{row['ratio']:.2f}"
+def ours(row):
+    """dtrun's time and, in parentheses, MPI's over it."""
+    ratio = "" if row is None or row["ratio"] is None else f" ({row['ratio']:.2f})"
+    return microseconds(row) + ratio
 
 
 def table(rows):
-    yield "| ranks | operation | type | bytes | mapped | private | MPI | MPI / mapped | MPI / private | mapped, GB/s |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    """A line for each operation, type and size, with a group of columns for each number of ranks."""
+    cases = {}  # {(op, dtype): {ranks: [(bytes, {memory: row})]}}, smallest size first
     for (ranks, op, dtype, size), memory in joined(rows).items():
-        mapped, private = memory.get("mapped"), memory.get("private")
-        speed = "-" if mapped is None else f"{mapped['algbw_gbps']:.3g}"
-        cells = (ranks, op, dtype, f"{size:,}", time(mapped), time(private), time(mapped or private, "mpi_time_us"))
-        yield "| " + " | ".join(map(str, cells)) + f" | {ratio(mapped)} | {ratio(private)} | {speed} |"
+        cases.setdefault((op, dtype), {}).setdefault(ranks, []).append((size, memory))
+    columns = sorted({row["ranks"] for row in rows})
+    heads = ["operation", "bytes", *(f"{name}, {ranks}" for ranks in columns for name in LINES.values())]
+    yield "| " + " | ".join(heads) + " |"
+    yield "|---" * len(heads) + "|"
+    for (op, dtype), by_ranks in cases.items():
+        name = op if dtype == "f32" else f"{op} {dtype}"
+        for i in range(max(map(len, by_ranks.values()))):
+            sizes, cells = [], []
+            for ranks in columns:
+                size, memory = by_ranks[ranks][i] if i < len(by_ranks.get(ranks, [])) else (None, {})
+                mapped, private = memory.get("mapped"), memory.get("private")
+                sizes += [] if size is None else [f"{size:,}"]
+                cells += [ours(mapped), ours(private), microseconds(mapped or private, "mpi_time_us")]
+            yield "| " + " | ".join([name, ", ".join(dict.fromkeys(sizes)), *cells]) + " |"
 
 
 ISAS = ("baseline", "avx2", "avx512")
@@ -113,41 +125,54 @@ def isa_table(rows):
     lines = {}
     for row in rows:
         lines.setdefault((row["dtype"], row["bytes"]), {})[row["isa"]] = row
-    yield f"| type | bytes | {' | '.join(isas)} | {' | '.join(isa + ', GB/s' for isa in isas)} |"
-    yield "|---|---" + "|---" * (2 * len(isas)) + "|"
+    yield f"| type | bytes | {' | '.join(isas)} |"
+    yield "|---|---" + "|---" * len(isas) + "|"
     for (dtype, size), by_isa in sorted(lines.items(), key=lambda item: (item[0][0] != "f32", item[0])):
-        times = [time(by_isa.get(isa)) for isa in isas]
-        speeds = [f"{by_isa[isa]['algbw_gbps']:.3g}" if isa in by_isa else "-" for isa in isas]
-        yield f"| {dtype} | {size:,} | " + " | ".join(times + speeds) + " |"
+        cells = [f"{microseconds(by_isa[isa])} ({by_isa[isa]['algbw_gbps']:.3g})" if isa in by_isa else "-" for isa in isas]
+        yield f"| {dtype} | {size:,} | " + " | ".join(cells) + " |"
 
 
 BY_ISA = """### By instruction set
 
-`dtrun -np 2 --reduce-isa avx2 ./all_reduce_perf --memory mapped`: all-reduces of mapped memory with each instruction set that
-the kernels of sums are compiled for and that the CPU has. All of them give the same bits."""
+`dtrun -np 2 --reduce-isa avx2 ./all_reduce_perf --memory mapped` measures all-reduces of mapped memory with one instruction set.
+The table has each instruction set that the CPU has and that dtrun's sums are compiled for. All of them give the same bits. The
+cells are microseconds, with GB/s in parentheses."""
 
 HOW = """# Benchmarks
 
-`all_reduce_perf` measures one operation beside the same call of raw MPI, in the same processes, in turn: a batch of
-dtrun's, a batch of MPI's, and so on. The time of a round is that of the slowest rank, a figure the median over 15 rounds or
-more, and a run in which other processes used more than 5 % of the CPU does not count. `bytes` is the largest
-buffer of one rank. *Mapped* is memory from `Communicator::Allocate`, *private* any other; MPI's buffers are
-private. Reductions are sums, roots are rank 0, and `send_receive` sends to the next rank and receives from the one before.
-Each result is checked element by element. In a batch, MPI's small operations with a root overlap with the next ones, since
-only some of the ranks wait in them.
+Most programs time dtrun and its peer alternately in the same processes: a batch of dtrun's operations, a batch of the peer's,
+and so on. The time of a round is the time of the slowest rank. A figure is a median over rounds. If other processes use more
+than 5 % of the CPU, the run does not count and the program repeats it. After three such runs the program prints `INVALID` and
+exits with code 1 (`init_perf` and `overhead_perf` do not check this). Every program has the options `--help` and `--json FILE`.
 
-```
+`scripts/bench` measures all collectives and writes the first two sections of this page. The other sections are written by hand."""
+
+
+TABLE = """```
 dtrun -np 2 ./all_reduce_perf --op all_to_all --dtype f32 --bytes 4096,1048576 --json rows.json
 ```
 
-`rows.json` is a list of `{"op", "dtype", "ranks", "bytes", "memory", "time_us", "mpi_time_us", "ratio", "algbw_gbps",
-"memcpy_gbps", "in_place_gbps", "isa", "wrong"}`: `ratio` is MPI's time over dtrun's, `algbw_gbps` bytes over time, `memcpy_gbps`
-what one core copies, `in_place_gbps` what all ranks read and write together when each adds two arrays into both and waits
-for nobody (an all-reduce of mapped memory on two ranks reads and writes 4 bytes for each of its own), `isa` the
-instruction set that sums are computed with, `wrong` the elements that differ from what they have to be. MPI does not add 16-bit floats; its fields are null
-there. With more ranks than cores MPI runs with `mpi_yield_when_idle 1`, which dtrun sets.
+| key of `rows.json` | meaning |
+|---|---|
+| `op`, `dtype`, `ranks` | the operation; reductions are sums, roots are rank 0 |
+| `bytes` | the largest buffer of one rank |
+| `memory` | `mapped`: from `Communicator::Allocate`; `private`: any other memory. MPI's buffers are private. |
+| `time_us`, `mpi_time_us`, `ratio` | medians over at least 15 rounds; `ratio` is MPI's time over dtrun's |
+| `algbw_gbps` | bytes over time |
+| `memcpy_gbps` | speed at which one core copies |
+| `in_place_gbps` | speed at which all ranks together read and write when each adds two arrays into both, without waiting |
+| `isa` | instruction set of the sums |
+| `wrong` | elements with a wrong result; every element is checked |
+| `cache_line_ns` | time of a cache line between the cores of ranks 0 and 1, before and after the run |
 
-`scripts/bench` makes all measurements and writes this page."""
+- `send_receive` sends to the next rank and receives from the previous rank.
+- MPI does not add 16-bit floats. `mpi_time_us` and `ratio` are null there.
+- In a batch, MPI's small operations with a root overlap with the next ones, because only some ranks wait in them.
+- If a host has more ranks than cores, dtrun sets `mpi_yield_when_idle 1` for MPI.
+
+The table shows microseconds, of f32 unless a row names another type. Column heads end with the number of ranks. The number in
+parentheses is `ratio`: below 1, MPI is faster. Each ratio uses the MPI time of its own rounds. The MPI columns show the rounds
+beside mapped memory."""
 
 
 def page(rows, by_isa, overhead, command, plot):
@@ -160,15 +185,18 @@ def page(rows, by_isa, overhead, command, plot):
         return
     wrong = sum(row["wrong"] for row in rows)
     copies = sorted(row["memcpy_gbps"] for row in rows)
-    yield f"`{command}` on {machine()}; {', '.join(versions())}; {datetime.date.today()}. One core copies"
+    yield f"`{command}` on {machine()};"
+    yield f"{', '.join(versions())}; {datetime.date.today()}."
     together = sorted(row["in_place_gbps"] for row in rows if row["ranks"] == 2)
-    yield f"{copies[0]:.1f} to {copies[-1]:.1f} GB/s, both together read and write"
-    yield f"{together[0]:.1f} to {together[-1]:.1f} GB/s in place. Wrong elements: {wrong}."
+    yield f"One core copies {copies[0]:.1f} to {copies[-1]:.1f} GB/s. Two ranks together read and write {together[0]:.1f} to"
+    yield f"{together[-1]:.1f} GB/s in place. Wrong elements: {wrong}."
     if overhead is not None:
         yield f"An all-reduce of 4 KiB of mapped memory takes {overhead['with_us']:.2f} us, {overhead['overhead_us']:.2f} us of which"
-        yield "go to the checks that are always on."
+        yield "go to the flight recorder and the comparison of calls (`overhead_perf`)."
     yield ""
     yield f"![All-reduce: bytes per second over size, dtrun and MPI]({plot})"
+    yield ""
+    yield TABLE
     yield ""
     yield from table(rows)
     yield ""
@@ -189,6 +217,22 @@ def hand_written(path):
     begin = old.find("\n## ", measured + 1)
     if begin >= 0:
         yield from old[begin + 1 :].rstrip("\n").split("\n")
+
+
+HEADINGS = {"Measured": "Collectives beside Open MPI"}  # headings that need a longer name in the contents
+
+
+def with_contents(lines):
+    """The page with a list of its sections below the title."""
+    title, *rest = "\n".join(lines).split("\n")
+    yield title
+    yield ""
+    for line in rest:
+        level, _, heading = line.partition(" ")
+        if level in ("##", "###"):
+            anchor = "".join(c for c in heading.lower().replace(" ", "-") if c.isalnum() or c in "-_")
+            yield f"{'  ' * (len(level) - 2)}- [{HEADINGS.get(heading, heading)}](#{anchor})"
+    yield from rest
 
 
 # --- the plot -------------------------------------------------------------------------------------
@@ -333,7 +377,7 @@ def main():
     sections = itertools.chain(
         page(rows, by_isa, overhead, options.command, os.path.basename(options.plot)), hand_written(options.page)
     )
-    write(options.page, sections)
+    write(options.page, with_contents(sections))
 
 
 main()
