@@ -17,9 +17,9 @@ CORE_FILES = {
     "libexec/dtrun/dtrun_reach": "//launcher:dtrun_reach",
     "bin/dtrun": "//launcher:dtrun",
     "share/bash-completion/completions/dtrun": "//launcher:dtrun.bash",
-    "share/man/man1/dtrun.1": "//launcher:dtrun.1",
+    "share/man/man1/dtrun.1": "//docs:man/dtrun.1",
     "bin/cnn_fmnist": "//models:cnn_fmnist",
-    "share/man/man1/cnn_fmnist.1": "//models:cnn_fmnist.1",
+    "share/man/man1/cnn_fmnist.1": "//docs:man/cnn_fmnist.1",
 }
 
 # All other targets: the training library, more programs, benchmarks.
