@@ -1,13 +1,16 @@
-// A wait goes through three stages: it advances what has been started and looks again (spinning,
-// while a core is free for that, otherwise giving the core away a few times), then sleeps on the
-// rank's doorbell, which peers ring when they have published something. Operations of MPI have
-// nobody to ring: while one is active, a sleep is short.
+// A waiting thread repeats three stages:
 //
-// Deadlines cost nothing while all is well: an operation notes when it was started, which its
-// flight record wants anyway, and the engine the earliest moment at which any could be late. The
-// clock is looked at when an operation starts, when somebody asks for one in vain, and before a
-// sleep. An operation that has advanced since the last look is not late, and a sleep that took much
-// too long was a stop of the whole process, which makes nothing late.
+//   1. It advances all operations and drivers.
+//   2. If nothing has advanced, it looks again: it spins if a core is free, otherwise it yields the
+//      core a few times.
+//   3. Then it sleeps on the rank's doorbell. Peers ring the doorbell when they have published
+//      something. MPI rings no doorbell: while an MPI operation is active, the sleep is short.
+//
+// Deadlines cost almost nothing while operations advance. Each operation stores its start time,
+// which its flight record needs anyway. The engine stores the earliest time at which any operation
+// could be late. The engine reads the clock when an operation starts, when Poll advances nothing,
+// and before a sleep. An operation that has advanced since the last look is not late. If a sleep
+// took much too long, the whole process was stopped: that time makes no operation late.
 
 #include "ops/engine/progress_engine.h"
 
@@ -23,30 +26,30 @@ namespace dtrun::ops {
 namespace {
 
 constexpr int kSpins =
-    4000;  // some tens of microseconds: longer than any peer that runs needs to answer
+    4000;  // some tens of microseconds: longer than any running peer needs to answer
 constexpr int kYields = 64;
 constexpr int kUntimedTurns = 32;
 constexpr base::Duration kPollPause = std::chrono::microseconds(50);
-// A lost wake-up would be a bug; this bounds what it could cost.
+// A lost wake-up would be a bug. This bounds its cost.
 constexpr base::Duration kLongestSleep = std::chrono::milliseconds(100);
-// Whoever wakes up so much later was stopped (Ctrl-Z), or its machine was.
+// A thread that wakes up this much too late was stopped (Ctrl-Z), or its machine was.
 constexpr base::Duration kLongestDelay = std::chrono::seconds(1);
-// A rank that leaves waits so long for the others before it tells them; these wait as long before
-// they believe that it will not come. What the two tell each other may overtake what they did.
+// A leaving rank waits this long for the other ranks before it tells them. The other ranks then
+// wait this long before they believe it: a farewell may overtake earlier calls of the same rank.
 constexpr base::Duration kFarewell = std::chrono::milliseconds(500);
-// What a rank of another host has called before it left can come later than its farewell: the two
-// take different connections, and one that was silent for a moment repeats a loss only seconds
-// later.
+// The same wait, if the leaving rank is on another host. Its last calls can arrive after its
+// farewell, because they take another connection. A connection that was silent for a moment repeats
+// a lost message only seconds later.
 constexpr base::Duration kFarewellOfHosts = std::chrono::seconds(10);
 
-// Somebody who finds something to advance every time looks at the clock this seldom.
+// A thread that advances something every time looks at the clock once in this many turns.
 constexpr uint32_t kTurnsPerLook = 1024;
 
 int64_t Seconds(base::Duration duration) {
   return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
 }
 
-// The one behind waits for the one before it, or for what that waits for.
+// True if the later operation waits for the earlier one, or for the same ranks.
 bool SameQueue(const Operation& a, const Operation& b) {
   const auto kind = [](const Operation& o) { return static_cast<CollectiveKind>(o.call().kind); };
   if (&a.members() != &b.members()) return false;
@@ -145,7 +148,7 @@ Work Engine::Start(std::unique_ptr<Operation> operation) {
     AdvanceEntry(*entry);
   }
   if (!entry->done.load(std::memory_order_relaxed)) {
-    entry->advanced = false;  // from now on, others have to act
+    entry->advanced = false;  // from now on, other ranks have to act
     active_.push_back(entry);
     if (!entry->is_part) next_alarm_ = std::min(next_alarm_, AlarmOf(*entry, now));
     if (entry->operation->NeedsPolling()) polling_ = true;
@@ -179,7 +182,8 @@ bool Engine::AdvanceEntry(Entry& entry) {
   advancing_ = outer;
   if (advanced && entry.is_part) {
     const auto whole = entry.whole.lock();
-    // Before all ranks have called it, its parts ask for them, which is no progress.
+    // Before all ranks have called the operation, its parts only ask for the ranks. That is no
+    // progress.
     if (whole != nullptr && whole->operation != nullptr && whole->operation->moving()) {
       whole->advanced = true;
     }
@@ -250,20 +254,20 @@ bool Engine::AdvanceAll(const Entry* awaited) {
                  return driver->NeedsPolling();
                });
   }
-  // Another thread of this rank may sleep until what was finished here is done.
+  // Another thread of this rank may be asleep and wait for an operation that is done now.
   if (others_done) doorbell().Ring();
   return advanced;
 }
 
-// The time of a wait is taken once it is longer than the fastest answers of peers, which must not
-// pay for a look at the clock.
+// The time of a wait is recorded only if the wait is longer than the fastest answers of peers. Fast
+// answers must not pay for a look at the clock.
 void Engine::Wait(Entry& entry) {
   WaitFor([&entry] { return entry.done.load(std::memory_order_acquire); }, &entry);
 }
 
 void Engine::WaitUntil(const std::function<bool()>& done) { WaitFor(done, nullptr); }
 
-// `entry`: what is waited for, if it is one operation.
+// `entry` is the awaited operation, or null.
 template <typename Done>
 void Engine::WaitFor(const Done& done, Entry* entry) {
   base::TimePoint since = {};  // unset: not timed yet
@@ -297,22 +301,23 @@ void Engine::WaitFor(const Done& done, Entry* entry) {
       continue;
     }
     doorbell().Sleep(ticket, std::min(left, polling_ ? kPollPause : kLongestSleep));
-    RecordWaiting(since);  // so that it shows while it lasts
+    RecordWaiting(since);  // now, so that readers see a wait that still lasts
     if (entry != nullptr && entry->arrival != nullptr) LookForArrival(*entry);
   }
   RecordWaiting(since);
 }
 
-// Adds the time since then, and starts anew.
+// Adds the time since `since` to the record, and sets `since` to now.
 void Engine::RecordWaiting(base::TimePoint& since) {
   if (since == base::TimePoint()) return;
   const base::TimePoint now = clock_.Now();
   options_.recorder->AddWaiting(now - std::exchange(since, now));
 }
 
-// --- who is late --------------------------------------------------------------------------------
+// --- lateness of ranks --------------------------------------------------------------------------
 
-// Only of an operation that is waited for and not called by all ranks yet: the rest costs nothing.
+// Watches an operation only if a thread waits for it before all ranks have called it. Other
+// operations cost nothing.
 void Engine::WatchArrival(Entry& entry) {
   std::lock_guard lock(mutex_);
   if (entry.done.load(std::memory_order_relaxed) || entry.operation->moving()) return;
@@ -326,8 +331,8 @@ void Engine::LookForArrival(Entry& entry) {
   entry.arrival->Look(clock_.Now(), entry.operation->Missing());
 }
 
-// Returns when all ranks had called it, if that is known. What is small comes with the calls: it is
-// done when all have called it.
+// Returns the time at which all ranks had called the operation, if known. Small data travels with
+// the calls, so a small operation is done when all ranks have called it.
 base::TimePoint Engine::EndArrival(Entry& entry) {
   const base::TimePoint arrived =
       entry.operation == nullptr ? base::TimePoint() : entry.operation->arrived();
@@ -338,8 +343,8 @@ base::TimePoint Engine::EndArrival(Entry& entry) {
 
 // --- deadlines ----------------------------------------------------------------------------------
 
-// Returns how long nothing can be late. `looked`: when a thread that waits began to, or did this
-// last.
+// Returns the time for which no operation can be late. `looked` is the time at which a waiting
+// thread began to wait or last called this.
 base::Duration Engine::LookAtClock(std::optional<base::TimePoint>* looked) {
   std::lock_guard lock(mutex_);
   const base::TimePoint now = clock_.Now();
@@ -357,7 +362,7 @@ void Engine::CheckDeadlines(base::TimePoint now) {
   for (size_t i = 0; i < active_.size(); ++i) {
     Entry& entry = *active_[i];
     const auto done = [&entry] { return entry.done.load(std::memory_order_relaxed); };
-    // Nobody may have looked at it for as long: it is late only if it is stuck.
+    // Perhaps no thread has advanced the operation since. It is late only if it is stuck.
     if (!done()) AdvanceEntry(entry);
     if (entry.is_part) continue;
     if (!done() && std::exchange(entry.advanced, false)) entry.since = now;
@@ -372,7 +377,7 @@ void Engine::CheckDeadlines(base::TimePoint now) {
   if (failed) doorbell().Ring();
 }
 
-// Between the start of an operation and the wait for it nobody may have looked: the process may
+// Perhaps no thread looked between the start of an operation and the wait for it: the process may
 // have been stopped.
 void Engine::BeginWait(Entry* entry, base::TimePoint now) {
   std::lock_guard lock(mutex_);
@@ -382,14 +387,14 @@ void Engine::BeginWait(Entry* entry, base::TimePoint now) {
   }
 }
 
-// The time in which this process was stopped counts for no operation: its peers were probably
-// stopped with it, and come when it does.
+// The time in which this process was stopped counts for no operation. Its peers were probably
+// stopped with it, and go on when it does.
 void Engine::Forgive(base::Duration slept, base::TimePoint now) {
   if (slept <= kLongestSleep + kLongestDelay) return;
   for (const auto& entry : active_) entry->since = std::min(entry->since + slept, now);
 }
 
-// When to look again: at the deadline, and often enough to see whether it advances.
+// The time of the next look: the deadline, or earlier to see whether the operation advances.
 base::TimePoint Engine::AlarmOf(const Entry& entry, base::TimePoint now) const {
   const base::TimePoint next = entry.warned ? now : entry.since;
   return std::min(next + options_.stall_warning, entry.since + options_.timeout);
@@ -422,16 +427,16 @@ void Engine::GiveUp(const std::shared_ptr<Entry>& entry, base::TimePoint now) {
 
 void Engine::FailLost(
     const std::shared_ptr<Entry>& entry, ErrorCode code, const std::string& error) {
-  // Only the engine has it, or nobody has ever asked for it: the error would be lost.
+  // If only the engine holds the entry, or if no thread ever asked for it, the error would be lost.
   const bool watched = entry->watched.load(std::memory_order_relaxed) && entry.use_count() > 1;
   if (!watched) log_(base::LogLevel::kError, error);
   Lose(*entry, code, error);
   Fail(*entry, std::make_exception_ptr(Error(code, error)));
 }
 
-// Before the operation fails, so that whoever learns of its error finds gave_up() true. What peers
-// and MPI still do with the buffers of its operations cannot be undone, so these are
-// kept for as long as the engine is there.
+// Called before the operation fails, so that a thread that sees the error finds gave_up() true.
+// Peers and MPI may still use the buffers of the communicator's operations. So the engine keeps
+// these operations until it ends.
 void Engine::Lose(Entry& entry, ErrorCode code, const std::string& error) {
   const std::shared_ptr<const Members> members = entry.operation->shared_members();
   const bool first = !gave_up_.exchange(true);
@@ -494,7 +499,7 @@ void Engine::Leave(Work last) {
   last.Wait();
 }
 
-// The peers see of everything that this rank has started that it has.
+// True if the peers can see everything that this rank has started.
 bool Engine::SaidAll() const {
   for (const auto& entry : active_) {
     if (entry->done.load(std::memory_order_relaxed)) continue;
@@ -514,7 +519,7 @@ bool Engine::Waits() const {
          std::any_of(drivers_.begin(), drivers_.end(), [](const auto& d) { return d->Waits(); });
 }
 
-// Only while something waits: to look may move messages of MPI.
+// Looks only while something waits, because a look may move messages of MPI.
 void Engine::LookForLeavers(base::TimePoint now) {
   if (!farewell_.leavers || !Waits()) return;
   leavers_ = farewell_.leavers();
@@ -528,7 +533,7 @@ void Engine::LookForLeavers(base::TimePoint now) {
       entry.deserted = {};
     } else if (entry.deserted == base::TimePoint()) {
       entry.deserted = now;
-    } else if (now - entry.deserted >= PatienceWith(entry, deserters)) {
+    } else if (now - entry.deserted >= PatienceWith(entry.operation->members(), deserters)) {
       Desert(active_[i], deserters, now);
       failed = true;
     }
@@ -536,7 +541,8 @@ void Engine::LookForLeavers(base::TimePoint now) {
   if (failed) doorbell().Ring();
 }
 
-// The ranks that will never call it. Who has left has called the end of the job.
+// The ranks that will never call the operation. A rank that has left has already called the
+// shutdown.
 std::vector<int> Engine::Deserters(const Entry& entry) const {
   const Operation& operation = *entry.operation;
   if (operation.moving()) return {};
@@ -550,14 +556,13 @@ std::vector<int> Engine::Deserters(const Entry& entry) const {
   return deserters;
 }
 
-base::Duration Engine::PatienceWith(const Entry& entry, const std::vector<int>& deserters) const {
-  const Members& members = entry.operation->members();
+base::Duration Engine::PatienceWith(const Members& members, const std::vector<int>& leavers) const {
   if (members.SharesHost()) return kFarewell;
   const auto host_of = [&](int rank) { return members.hosts[static_cast<size_t>(rank)]; };
   const auto& ranks = members.world_ranks;
   const auto self = std::find(ranks.begin(), ranks.end(), farewell_.self);
   const bool here =
-      self != ranks.end() && std::any_of(deserters.begin(), deserters.end(), [&](int rank) {
+      self != ranks.end() && std::any_of(leavers.begin(), leavers.end(), [&](int rank) {
         return host_of(rank) == host_of(static_cast<int>(self - ranks.begin()));
       });
   return here ? kFarewell : kFarewellOfHosts;
@@ -606,7 +611,7 @@ void Engine::SetObserver(std::shared_ptr<OperationObserver> observer) {
   observer_ = std::move(observer);
 }
 
-// --- its own thread -----------------------------------------------------------------------------
+// --- the engine's thread ------------------------------------------------------------------------
 
 void Engine::StartThread() {
   std::lock_guard lock(mutex_);

@@ -20,11 +20,11 @@
 
 namespace dtrun::ops {
 
-/// What a backend makes of a started collective: a state machine that the Engine advances.
+/// A started collective, as its backend carries it out: a state machine that the Engine advances.
 class Operation {
  public:
-  /// The `sequence`-th operation of the communicator with these members, counted from 1 (of a
-  /// message: the `sequence`-th to or from that peer).
+  /// The `sequence`-th operation of the communicator with these members, counted from 1. For a
+  /// message: the `sequence`-th message to or from that peer.
   Operation(std::shared_ptr<const Members> members, uint64_t sequence, const Call& call)
       : members_(std::move(members)), sequence_(sequence), call_(call) {}
 
@@ -35,33 +35,36 @@ class Operation {
   };
 
   virtual ~Operation() = default;
-  /// Advances as far as it can without blocking. Throws Error: the operation has failed and is not
-  /// advanced again.
+  /// Advances as far as possible without blocking. If it throws an Error, the operation has failed
+  /// and is not advanced again.
   virtual Progress Advance() = 0;
-  /// The ranks of the communicator that have not called it yet, as far as this rank can see.
+  /// The ranks of the communicator that have not called the operation yet, as far as this rank
+  /// knows.
   virtual std::vector<int> Missing() const = 0;
-  /// No peer rings the doorbell for it (MPI): it has to be looked at again and again.
+  /// True if no peer rings the doorbell for this operation (MPI). The engine then has to poll it.
   virtual bool NeedsPolling() const { return false; }
-  /// It has failed for lack of a peer, and stays as it is until the engine ends. Its parts must not
-  /// touch its buffers any more.
+  /// Called when a peer is lost. The operation stays as it is until the engine ends, and its parts
+  /// must not touch its buffers any more.
   virtual void GiveUp() {}
 
   const Members& members() const { return *members_; }
   const std::shared_ptr<const Members>& shared_members() const { return members_; }
   uint64_t sequence() const { return sequence_; }
   const Call& call() const { return call_; }
-  /// All ranks have called it.
+  /// True if all ranks have called the operation.
   bool moving() const { return moving_; }
-  /// From here on it notes when that happens: costs a look at the clock.
+  /// From now on, SetMoving also notes the time, which costs a look at the clock.
   void TimeArrival(const base::Clock& clock) { arrival_clock_ = &clock; }
-  /// When all ranks had called it; zero: they have not, or nobody asked in time.
+  /// The time at which all ranks had called the operation. Zero: they have not, or TimeArrival came
+  /// too late.
   base::TimePoint arrived() const { return arrived_; }
-  /// What it is, and whom it waits for where `missing` has not called it:
-  /// "collective #12, all_reduce (f32, 4 elements, sum), waits for rank 1 to call it".
+  /// Names the operation and the ranks for which it waits. `missing` has the ranks that have not
+  /// called it:
+  ///   "collective #12, all_reduce (f32, 4 elements, sum), waits for rank 1 to call it"
   std::string DescribeWaitFor(const std::vector<int>& missing) const;
 
  protected:
-  /// All ranks have called it, from here on data moves. Called by Advance.
+  /// Notes that all ranks have called the operation: data moves from now on. Called by Advance.
   void SetMoving() {
     moving_ = true;
     if (arrival_clock_ != nullptr) arrived_ = arrival_clock_->Now();
@@ -83,23 +86,24 @@ class Work {
  public:
   Work() = default;
 
-  /// Lets operations progress without blocking; true once this one has finished. Throws its error.
+  /// Lets operations progress without blocking. Returns true once this operation has finished.
+  /// Throws its error.
   bool Test();
-  /// Blocks, driving progress, until it has finished. Throws its error; kTimeout, which names who
-  /// has not come.
+  /// Blocks, driving progress, until the operation has finished. Throws its error. kTimeout names
+  /// the ranks that have not come.
   void Wait();
-  /// The same; adds to `lateness` for how long it had to wait for ranks that had not called it.
+  /// The same. Adds to `lateness` the time of the wait for ranks that had not called the operation.
   void Wait(Lateness& lateness);
 
-  /// For an Operation that is made of others: whether this part has finished, without progress;
-  /// throws its error. Its Missing(). And: the part is advanced no further, but what it is made of
-  /// stays alive with this Work.
+  /// For an Operation that is made of parts. Done returns true if this part has finished, without
+  /// driving progress, and throws its error. Missing returns the part's missing ranks. After
+  /// Abandon, the part is not advanced any more, but its operation stays alive with this Work.
   bool Done() const;
   std::vector<int> Missing() const;
   void Abandon();
 
-  /// What is added to the reports of a stall of this operation, in words; called under the engine's
-  /// lock, while the operation is under way.
+  /// Sets a text that is added to the stall reports of this operation. `purpose` is called under
+  /// the engine's lock, while the operation is under way.
   void SetPurpose(std::function<std::string()> purpose);
 
  private:
@@ -107,17 +111,17 @@ class Work {
   struct Entry : std::enable_shared_from_this<Entry> {
     std::unique_ptr<Operation> operation;
     bool is_part = false;
-    std::weak_ptr<Entry> whole;  // of which it is a part
+    std::weak_ptr<Entry> whole;  // the operation of which this is a part
     base::TimePoint since;       // its start, or when it was last seen to advance
-    uint64_t ordinal = 0;        // in the flight record
-    uint64_t observed = 0;       // its number for the observer; 0: not seen
+    uint64_t ordinal = 0;        // number in the flight record
+    uint64_t observed = 0;       // number for the observer; 0: not observed
     bool recorded_moving = false;
     bool advanced = false;  // since the engine last looked at the clock
     bool warned = false;
     base::TimePoint deserted = {};  // since when a rank that has left is missing; unset: none is
-    std::unique_ptr<ArrivalWatch> arrival = nullptr;  // of a wait that wants to know
+    std::unique_ptr<ArrivalWatch> arrival = nullptr;  // of a wait that measures lateness
     std::function<std::string()> purpose = nullptr;   // may be null
-    std::atomic<bool> watched{false};                 // somebody has waited for it or asked for it
+    std::atomic<bool> watched{false};                 // a thread has waited for it or tested it
     std::atomic<bool> done{false};
     std::exception_ptr error;  // set before `done`
   };
@@ -127,48 +131,49 @@ class Work {
   std::shared_ptr<Entry> entry_;
 };
 
-/// Starts operations as others end: what decides by itself what comes next. The engine drives it
-/// wherever it advances operations, one call at a time, from whichever thread does that.
+/// Starts operations when others end, and decides by itself which operations come next. The engine
+/// advances it together with the operations, one call at a time, from any thread that does so.
 class Driver {
  public:
   virtual ~Driver() = default;
-  /// Goes on as far as it can without blocking; true when it has. What it starts are operations
-  /// like any others, not parts of one.
+  /// Advances as far as possible without blocking. Returns true if it has advanced. The operations
+  /// that it starts are independent operations, not parts of another operation.
   virtual bool Advance() = 0;
-  /// The engine has looked at the clock. Returns when it has to look again at the latest.
+  /// Called when the engine has looked at the clock. Returns the latest time of the next look.
   virtual base::TimePoint Look(base::TimePoint now) = 0;
-  /// No peer rings the doorbell for what it waits for: it has to be advanced again and again.
+  /// True if no peer rings the doorbell for the driver. The engine then has to poll it.
   virtual bool NeedsPolling() const { return false; }
-  /// This rank has something to tell its peers that they have not been told; it waits for them.
+  /// HasNews: this rank has something to tell its peers that they have not been told yet. Waits:
+  /// the driver waits for its peers.
   virtual bool HasNews() const { return false; }
   virtual bool Waits() const { return false; }
 };
 
 struct EngineOptions {
-  /// An operation that has not finished after this time is reported once, and fails after that.
+  /// An operation that has not finished after `stall_warning` is reported once. After `timeout` it
+  /// fails.
   base::Duration stall_warning = std::chrono::seconds(30);
   base::Duration timeout = std::chrono::seconds(600);
-  /// A core is free for every rank of this host, so a waiting thread may spin before it sleeps.
+  /// True if every rank of this host has a core. Then a waiting thread spins before it sleeps.
   bool may_spin = true;
-  /// Null: nothing is recorded, for measuring what that costs.
+  /// Null: nothing is recorded. For measuring the cost of recording.
   std::shared_ptr<FlightRecorder> recorder = nullptr;
-  /// What other ranks did last, for the reports; may be null.
+  /// Reads the last operations of other ranks, for the reports. May be null.
   PeerRecords peer_records = nullptr;
-  /// Called once, with the error, when an operation has timed out or lost a peer; may be null. It
+  /// Called once, with the error, when an operation has timed out or lost a peer. May be null. It
   /// must not call the engine.
   std::function<void(const std::string& error)> on_give_up = nullptr;
 };
 
-/// The one place of a rank where operations progress. A thread that waits drives all of them; a
-/// thread of the engine's own does so besides where that is worth it. Thread-safe.
+/// Advances all operations of a rank. A thread that waits for any operation advances all of them.
+/// The engine's own thread, if it is started, does so too. Thread-safe.
 ///
-/// Every started operation has a deadline, whether anybody waits for it or not; it is looked at
-/// wherever the engine progresses. When one has passed, or a peer is lost, the communicator has
-/// come to its end: all its operations, also later ones, fail with the same code.
+/// Every started operation has a deadline, even if no thread waits for it. The engine checks the
+/// deadlines whenever it makes progress. If a deadline has passed or a peer is lost, the
+/// communicator is unusable: all its operations, also later ones, fail with the same code.
 ///
-/// An operation may start others while it is advanced, and look at them with Work::Done. These are
-/// parts of it: they are advanced like all others, but have no deadline or flight record of their
-/// own.
+/// An operation may start others while it is advanced, and check them with Work::Done. These parts
+/// are advanced like all other operations, but have no deadline and no flight record.
 class Engine {
  public:
   Engine(EngineOptions options, const base::Clock& clock, base::LogSink log);
@@ -176,45 +181,49 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Starts the operation and advances it as far as it goes.
+  /// Starts the operation and advances it as far as possible.
   Work Start(std::unique_ptr<Operation> operation);
-  /// Advances everything that has been started, and looks at the deadlines.
+  /// Advances all operations and checks the deadlines.
   void Poll();
-  /// Blocks, driving progress, until `done` says so: of what a Driver brings about.
+  /// Blocks, driving progress, until `done` returns true. For results of a Driver.
   void WaitUntil(const std::function<bool()>& done);
-  /// The engine's own thread, if there is one, looks what there is to do.
+  /// Wakes the engine's own thread, if there is one.
   void Wake();
 
-  /// From here on `driver` is driven; until it is removed.
+  /// The engine advances `driver` until it is removed.
   void AddDriver(std::shared_ptr<Driver> driver);
   void RemoveDriver(const Driver& driver);
 
-  /// How ranks tell each other that they start nothing more. All are called under the engine's
-  /// lock.
+  /// How ranks tell each other that they start no more operations. The functions are called under
+  /// the engine's lock.
   struct Farewell {
     int self = 0;                               ///< this rank in the world
-    std::function<void()> leave;                ///< tells the others
-    std::function<std::vector<int>()> leavers;  ///< ranks of the world that have told so
+    std::function<void()> leave;                ///< tells the other ranks
+    std::function<std::vector<int>()> leavers;  ///< world ranks that have told so
   };
-  /// From here on an operation that a leaver has not called fails with kPeerLost, which names it.
+  /// From now on, an operation that a leaver has not called fails with kPeerLost. The error names
+  /// the leaver.
   void WatchLeavers(Farewell farewell);
-  /// Waits for `last`, the last operation that this rank starts. If that lasts, it tells the others
-  /// that this rank leaves, so that nobody waits for it.
+  /// Waits for `last`, the last operation that this rank starts. If the wait takes long, tells the
+  /// other ranks that this rank leaves, so that they do not wait for it.
   void Leave(Work last);
-  /// Ranks of the world that have told so, as far as is known; under the engine's lock.
+  /// The world ranks that have left, as far as this rank knows. Called under the engine's lock.
   const std::vector<int>& leavers() const { return leavers_; }
+  /// How long an operation of `members` still waits for its ranks `leavers`, which have left: their
+  /// last calls may arrive after their farewell.
+  base::Duration PatienceWith(const Members& members, const std::vector<int>& leavers) const;
 
-  /// What peers ring when something has changed for this rank: a Doorbell at the start of the
-  /// segment.
+  /// The segment that starts with this rank's Doorbell. Peers ring it when something has changed
+  /// for this rank.
   const std::shared_ptr<Segment>& doorbell_segment() const { return doorbell_; }
 
-  /// From here on `observer` sees all operations that are started; null: nobody does.
+  /// From now on, `observer` sees all operations that start. Null: no observer.
   void SetObserver(std::shared_ptr<OperationObserver> observer);
 
   void set_may_spin(bool may_spin) { options_.may_spin = may_spin; }
   const EngineOptions& options() const { return options_; }
   const base::Clock& clock() const { return clock_; }
-  /// An operation has timed out or lost a peer: other ranks may never come again.
+  /// True if an operation has timed out or lost a peer: other ranks may never come again.
   bool gave_up() const { return gave_up_.load(std::memory_order_acquire); }
 
   /// Starts the engine's own thread.
@@ -224,7 +233,7 @@ class Engine {
   friend class Work;
   using Entry = Work::Entry;
 
-  // A communicator that has come to its end, and why.
+  // A communicator that is unusable, and the reason.
   struct Lost {
     std::shared_ptr<const Members> members;
     ErrorCode code;
@@ -259,7 +268,6 @@ class Engine {
   bool SaidAll() const;
   bool Waits() const;
   void LookForLeavers(base::TimePoint now);
-  base::Duration PatienceWith(const Entry& entry, const std::vector<int>& deserters) const;
   std::vector<int> Deserters(const Entry& entry) const;
   void Desert(
       const std::shared_ptr<Entry>& entry, const std::vector<int>& deserters, base::TimePoint now);
@@ -282,27 +290,28 @@ class Engine {
   std::recursive_mutex mutex_;                    // an operation that is advanced may start others
   std::vector<std::shared_ptr<Driver>> drivers_;  // guarded by mutex_
   std::vector<std::shared_ptr<Entry>> active_;    // guarded by mutex_, in the order of their start
-  base::TimePoint next_alarm_ = base::TimePoint::max();  // guarded: nothing can be late before
+  base::TimePoint next_alarm_ = base::TimePoint::max();  // guarded: no operation can be late before
   uint32_t turns_ = 0;                                   // guarded
-  Entry* advancing_ = nullptr;                           // guarded: in whose Advance we are
-  std::vector<Lost> lost_;                               // guarded
-  Farewell farewell_;                                    // guarded
-  std::vector<int> leavers_;                             // guarded
-  std::vector<std::unique_ptr<Operation>> abandoned_;    // guarded: of lost communicators
+  Entry* advancing_ = nullptr;  // guarded: the entry whose Advance is running
+  std::vector<Lost> lost_;      // guarded
+  Farewell farewell_;           // guarded
+  std::vector<int> leavers_;    // guarded
+  std::vector<std::unique_ptr<Operation>> abandoned_;  // guarded: of lost communicators
   std::atomic<bool> gave_up_{false};
   std::atomic<bool> polling_{false};  // some active operation needs polling
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
 
-/// What an operation is, whom it waits for, and what each of these did last, as far as `records`
-/// (which may be null) tells:
+/// The ranks that have not called the operation, as far as the operation or `records` can tell.
+/// `records` may be null.
+std::vector<int> FindMissing(const Operation& operation, const PeerRecords& records);
+
+/// Names the operation, the ranks for which it waits, and the last operation of each of these
+/// ranks. `records` may be null:
 ///   "collective #12, all_reduce (f32, 4 elements, sum), waits for ranks 1 and 3 to call it; rank 1
 ///   last finished collective #11, barrier, 31 s ago; rank 3 is in collective #9, broadcast (f32, 7
 ///   elements, root 0), since 45 s"
-/// The ranks of its communicator that have not called it, as far as it or the records can tell.
-std::vector<int> FindMissing(const Operation& operation, const PeerRecords& records);
-
 std::string DescribeStall(
     const Operation& operation, const PeerRecords& records, base::TimePoint now);
 

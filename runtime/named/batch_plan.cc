@@ -1,3 +1,7 @@
+// Two tensors go the same way if they can share a collective. Each way has at most one open batch.
+// A tensor joins the open batch of its way if there is room. Otherwise it opens a new batch, in
+// place of the old one.
+
 #include "runtime/named/batch_plan.h"
 
 #include <algorithm>
@@ -5,7 +9,7 @@
 namespace dtrun::runtime::named {
 namespace {
 
-// What an item takes of a batch, on the rank that has most.
+// The bytes of an item in a batch, on the rank with the most bytes.
 uint64_t BatchBytes(const Item& item, int size) {
   const uint64_t row = item.any->row_bytes();
   if (item.any->kind == Kind::kAllGather) {
@@ -23,7 +27,7 @@ uint64_t BatchBytes(const Item& item, int size) {
   return most * row;
 }
 
-// Whether two items can share a collective.
+// Returns true if two items can share a collective.
 bool GoTheSameWay(const Item& a, const Item& b) {
   const Request &one = *a.any, &other = *b.any;
   if (one.kind != other.kind || a.participants != b.participants) return false;
@@ -42,10 +46,10 @@ struct Open {
 
 std::vector<Batch> PlanBatches(std::vector<Ready> ready, int size, uint64_t batch_bytes) {
   std::vector<Batch> batches;
-  std::vector<Open> open;  // one of each way; the last one that was found is the first
+  std::vector<Open> open;  // at most one per way; the last match is in front
   for (Ready& one : ready) {
     const Request& any = one.request();
-    if (any.kind == Kind::kBarrier) continue;  // its tensor may be gone
+    if (any.kind == Kind::kBarrier) continue;  // moves no data; its tensor may be gone
     Item item{
         one.tensor == nullptr ? nullptr : one.tensor->mine, std::move(one.requests),
         std::move(one.participants), &any};

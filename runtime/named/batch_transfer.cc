@@ -1,14 +1,15 @@
-// How tensors lie in the memory of a batch. Kinds that only move data are moved as bytes, so that
-// tensors of several types share a batch.
+// The layout of tensors in the memory of a batch. Kinds that only move data move bytes, so that
+// tensors of different types share a batch.
 //
 //   all_reduce, broadcast   one tensor after the other
 //   all_gather              by source: its part of each tensor; this rank's part lies in place
 //   reduce_scatter          by destination: its share of each tensor; the result lies in place
 //   all_to_all              by destination, then a second area by source
 //
-// A rank that has joined brings nothing where data is moved, and the operation's identity element
-// where it is reduced; that of Adasum is a tensor of zeros. Where a factor would turn that into
-// something else (the maximum of products with -1, say), all ranks multiply before they reduce.
+// A rank that has joined contributes no data to a kind that moves data. To a kind that reduces, it
+// contributes the identity element of the operation; for Adasum, a tensor of zeros. If a factor
+// would change the identity element (for example, a factor of -1 before a maximum), all ranks
+// multiply before they reduce.
 
 #include "runtime/named/batch_transfer.h"
 
@@ -22,8 +23,9 @@
 
 namespace dtrun::runtime::named {
 
-/// Fills `count` elements of `dtype` at `to` with what changes no value that it is combined with: 0
-/// for a sum, the infinity above for a minimum, and so on; of integers their largest or smallest.
+/// Fills `count` elements of `dtype` at `to` with the identity element of `op`: 0 for a sum,
+/// infinity for a minimum, and so on. Integers have their largest or smallest value instead of an
+/// infinity.
 void FillIdentity(char* to, uint64_t count, DType dtype, ReduceOp op);
 
 Transfer::Transfer(Batch batch, int rank, int size)
@@ -39,7 +41,7 @@ bool Transfer::ScalesFirst() const {
   return Reduces(kind()) && !linear && first_->before != 1 && !batch_[0].participants.empty();
 }
 
-// Whole tensors count as what goes from everybody to everybody.
+// If a kind moves whole tensors, every rank sends all rows to every rank.
 uint64_t Transfer::RowsFromTo(const Item& item, int from, int to) const {
   switch (kind()) {
     case Kind::kAllGather: return item.RowsOf(from);
@@ -76,7 +78,7 @@ uint64_t Transfer::memory_bytes() const {
   return bytes;
 }
 
-// In elements of the collective: bytes where data is only moved.
+// Counts are in elements of the collective: bytes if data is only moved.
 ops::Counts Transfer::CountsFrom(int rank) const {
   ops::Counts counts(static_cast<size_t>(size_));
   const uint64_t element = Reduces(kind()) ? SizeOf(first_->dtype) : 1;
@@ -95,9 +97,9 @@ ops::Counts Transfer::CountsTo(int rank) const {
   return counts;
 }
 
-// --- before -------------------------------------------------------------------------------------
+// --- start ---------------------------------------------------------------------------------------
 
-// Where the result of this rank's part goes, and its shape.
+// Sets the place and the shape of the result of this rank's part.
 void Transfer::MakeResult(const Item& item) {
   Part& part = *item.part;
   const Request& request = *part.request;
@@ -160,7 +162,7 @@ void Transfer::Pack() {
   }
 }
 
-// This rank's whole input, as it takes part in the collective.
+// Writes this rank's whole contribution to the collective.
 void Transfer::PutWhole(const Item& item, char* to) const {
   const uint64_t count = item.any->count();
   if (count == 0) return;
@@ -187,7 +189,7 @@ void Transfer::PackWhole() {
 }
 
 void Transfer::PackByDestination() {
-  std::vector<std::unique_ptr<char[]>> prepared;  // inputs that are not the caller's as they are
+  std::vector<std::unique_ptr<char[]>> prepared;  // inputs that differ from the caller's
   std::vector<const char*> from;
   for (const Item& item : batch_) {
     const bool as_it_is = item.part != nullptr && !ScalesFirst();
@@ -282,12 +284,12 @@ ops::Collective Transfer::MakeCollective() {
   return collective;
 }
 
-// --- after --------------------------------------------------------------------------------------
+// --- finish --------------------------------------------------------------------------------------
 
 void Transfer::Finish() {
   if (direct_) {
     const Part& part = *batch_[0].part;
-    // The root of a broadcast has its result where its input is.
+    // At the root of a broadcast, the result is still in the input.
     const bool at_root = kind() == Kind::kBroadcast && rank_ == first_->root;
     if (at_root && part.result.data != part.input.data && part.result.count > 0)
       std::memcpy(part.result.data, part.input.data, part.result.bytes());
@@ -367,7 +369,7 @@ void Fill(char* to, uint64_t count, T value) {
   std::fill(first, first + count, value);
 }
 
-// Of a 16-bit float whose 1 and infinity have these bits.
+// The identity element of a 16-bit float type with these bits of 1 and infinity.
 uint16_t HalfIdentity(ReduceOp op, uint16_t one, uint16_t infinity) {
   switch (op) {
     case ReduceOp::kSum:

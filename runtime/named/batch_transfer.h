@@ -11,19 +11,19 @@
 
 namespace dtrun::runtime::named {
 
-/// One batch on its way.
+/// The transfer of one batch.
 class Transfer {
  public:
   Transfer(Batch batch, int rank, int size);
 
-  /// Memory that it needs besides the tensors' own, which is used where it lies if it is alone.
+  /// The bytes of memory that the transfer needs. 0 if the batch is one tensor that moves in place.
   uint64_t memory_bytes() const;
 
-  /// Starts the collective; `memory` has as many bytes as are needed, and is kept until the end.
+  /// Starts the collective. `memory` has memory_bytes() bytes and stays valid until the end.
   void Start(ops::Communicator& communicator, ops::Adasum& adasum, char* memory);
-  /// Throws its error.
+  /// Returns true once the collective has finished. Throws its error.
   bool Done() const { return work_.Done(); }
-  /// After Done: the results are where they belong.
+  /// Writes the results to their places. Only after Done.
   void Finish();
   const Batch& batch() const { return batch_; }
 

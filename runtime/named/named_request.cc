@@ -19,7 +19,8 @@ std::string Shape(const Request& request) {
   return Text(NameOf(request.dtype), '[', base::Join(dimensions, ", "), ']');
 }
 
-// To its last digit, so that factors that differ also look different.
+// Prints 17 digits if fewer would not show the exact value, so that different factors look
+// different.
 std::string Exactly(double value) {
   std::ostringstream text;
   text.precision(17);
@@ -115,13 +116,13 @@ Request ReadRequest(ByteReader& from) {
   return request;
 }
 
-// --- whether they fit together ------------------------------------------------------------------
+// --- checks between ranks ------------------------------------------------------------------------
 
 namespace {
 
 using RequestsByRank = std::vector<std::shared_ptr<const Request>>;
 
-// What of a shape all ranks have to have alike.
+// The part of a shape that must be equal on all ranks.
 std::vector<uint64_t> CommonShape(const Request& request) {
   std::vector<uint64_t> shape = request.shape;
   const bool by_rows = request.kind == Kind::kAllGather || request.kind == Kind::kAllToAll;
@@ -129,7 +130,7 @@ std::vector<uint64_t> CommonShape(const Request& request) {
   return shape;
 }
 
-// The first thing in which two requests may not differ and do; "" when there is none.
+// The first property in which two requests differ but must not. "" if there is none.
 std::string Difference(const Request& a, const Request& b) {
   if (a.kind != b.kind) return "the operation";
   if (a.kind == Kind::kBarrier) return "";
@@ -144,7 +145,7 @@ std::string Difference(const Request& a, const Request& b) {
   return "";
 }
 
-// Two groups of as many tensors: that their names differ can be seen here.
+// Tells apart two groups of equally many tensors: the digest shows that their names differ.
 std::string GroupName(const Request& request) {
   std::ostringstream text;
   text << " of names with the digest " << std::hex << request.group;
@@ -152,7 +153,7 @@ std::string GroupName(const Request& request) {
 }
 
 std::string Sides(const RequestsByRank& by_rank, const ops::Members& members, bool other_names) {
-  std::vector<std::pair<std::string, std::vector<int>>> sides;  // in the order of the first rank
+  std::vector<std::pair<std::string, std::vector<int>>> sides;  // in the order of their first ranks
   for (size_t r = 0; r < by_rank.size(); ++r) {
     if (by_rank[r] == nullptr) continue;
     std::string text = Describe(*by_rank[r], members);

@@ -20,7 +20,7 @@
 
 namespace dtrun::runtime::named {
 
-/// Numbers and names as bytes: small numbers take one.
+/// Writes numbers and names as bytes. Small numbers take one byte.
 class ByteWriter {
  public:
   void Number(uint64_t value) {
@@ -46,8 +46,8 @@ class ByteWriter {
   std::string bytes_;
 };
 
-/// The reverse. Throws Error kSystem when the bytes end too early: no rank of this build wrote
-/// them.
+/// Reads the bytes of a ByteWriter. Throws Error kSystem if the bytes are damaged: no rank of this
+/// build wrote them.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : rest_(bytes) {}
@@ -78,7 +78,7 @@ class ByteReader {
 
  private:
   static Error Damaged() {
-    return Error(ErrorCode::kSystem, "named queue: what a rank announced cannot be read");
+    return Error(ErrorCode::kSystem, "named queue: the announcement of a rank cannot be read");
   }
   std::string_view Take(uint64_t count) {
     if (count > rest_.size()) throw Damaged();
@@ -99,50 +99,51 @@ enum class Kind : uint8_t {
   kBarrier,
 };
 
-/// "all_reduce" and so on.
+/// The name of the kind: "all_reduce" and so on.
 const char* NameOf(Kind kind);
-/// all_reduce and reduce_scatter.
+/// True for all_reduce and reduce_scatter.
 bool Reduces(Kind kind);
 
-/// What one rank asks for under one name.
+/// The request of one rank under one name.
 struct Request {
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kU8;
-  ReduceOp op = ReduceOp::kSum;  ///< of kinds that reduce
-  int32_t root = 0;              ///< of a broadcast, in the process set
+  ReduceOp op = ReduceOp::kSum;  ///< for kinds that reduce
+  int32_t root = 0;              ///< for a broadcast, in the process set
   bool on_gpu = false;
-  double before = 1, after = 1;  ///< factors, of kinds that reduce
+  double before = 1, after = 1;  ///< factors, for kinds that reduce
   std::vector<uint64_t> shape = {};
-  std::vector<uint64_t> splits = {};  ///< of an all_to_all: rows to each rank; empty: all alike
-  uint32_t group_size = 1;            ///< tensors that are submitted, and complete, together
-  uint64_t group = 0;                 ///< digest of their names; 0: it is alone
+  std::vector<uint64_t> splits = {};  ///< for an all_to_all: rows to each rank; empty: evenly
+  uint32_t group_size = 1;            ///< tensors of the group, submitted and completed together
+  uint64_t group = 0;                 ///< digest of the group's names; 0: no group
 
   bool operator==(const Request&) const = default;
 
   uint64_t count() const;
   uint64_t bytes() const { return count() * SizeOf(dtype); }
-  /// The first dimension, and what one row of it has.
+  /// The size of the first dimension, and the elements of one of its rows.
   uint64_t rows() const { return shape.empty() ? 1 : shape[0]; }
   uint64_t row_elements() const;
   uint64_t row_bytes() const { return row_elements() * SizeOf(dtype); }
-  /// Rows that go to rank `to` of `size`, of kinds that send rows to ranks.
+  /// The rows for rank `to` of `size`, for kinds that send rows to ranks.
   uint64_t RowsTo(int to, int size) const;
 };
 
-/// "all_reduce (f32[17, 17], sum)"; "broadcast (f32[4], root rank 1)"
+/// Text for messages: "all_reduce (f32[17, 17], sum)"; "broadcast (f32[4], root rank 1)"
 std::string Describe(const Request& request, const ops::Members& members);
 
 void Write(const Request& request, ByteWriter& to);
 Request ReadRequest(ByteReader& from);
 
-/// A request that can never be done, whatever the other ranks ask for.
+/// The error with which a request ends, if it cannot be done.
 struct Refusal {
   ErrorCode code = ErrorCode::kInvalidArgument;
   std::string text;
 };
 
-/// Why the requests of the ranks for the tensor `name` do not fit together; nothing when they do.
-/// Null where a rank takes no part. It says who asks for what.
+/// Compares the requests of the ranks for the tensor `name`. An entry is null if its rank takes no
+/// part. Returns nullopt if the requests fit together. Otherwise returns the error, which names the
+/// ranks of each request.
 std::optional<Refusal> Judge(
     std::string_view name, const std::vector<std::shared_ptr<const Request>>& by_rank,
     const ops::Members& members);
@@ -150,33 +151,38 @@ std::optional<Refusal> Judge(
 struct Submission;
 struct Tensor;
 
+/// How long this rank has waited for others. Times are on the queue's patience clock; negative: not
+/// yet.
+struct OthersAwaited {
+  base::Duration since = base::Duration(-1);     ///< when the wait was first seen
+  base::Duration deserted = base::Duration(-1);  ///< when one of the others was first seen to leave
+  bool warned = false, withdrawn = false;
+};
+
 /// One tensor of a submission, on this rank.
 struct Part {
   Submission* submission = nullptr;
-  Tensor* tensor = nullptr;  ///< until it is done
+  Tensor* tensor = nullptr;  ///< null once the submission is done
   std::shared_ptr<const Request> request;
   Buffer input = {}, output = {};
-  /// When this rank first saw that others have not announced it, on the clock of the queue's
-  /// patience; negative: it has not.
-  base::Duration since = base::Duration(-1);
-  bool warned = false, withdrawn = false;
+  OthersAwaited others;  ///< that have not announced the tensor
 
   // The result; written before the submission is done.
-  std::unique_ptr<char[]> owned;  ///< the memory of `result`, where the queue made it
+  std::unique_ptr<char[]> owned;  ///< memory of `result`, if the queue allocated it
   Buffer result = {};
-  std::vector<uint64_t> result_shape = {};     ///< empty: that of the request
-  std::vector<uint64_t> received_splits = {};  ///< of an all_to_all: rows from each rank
+  std::vector<uint64_t> result_shape = {};     ///< empty: the shape of the request
+  std::vector<uint64_t> received_splits = {};  ///< for an all_to_all: rows from each rank
 };
 
 inline const std::vector<uint64_t>& ShapeOf(const Part& part) {
   return part.result_shape.empty() ? part.request->shape : part.result_shape;
 }
 
-/// Tensors that were submitted together, a barrier or a join: done as one. The queue writes it
-/// until `done`, whoever submitted it reads it then.
+/// Tensors that were submitted together, a barrier, or a join. The queue writes a submission until
+/// it is `done`. Afterwards, the submitter reads it.
 struct Submission {
  private:
-  Part only_;  // most submissions have one part: it needs no memory of its own
+  Part only_;  // saves an allocation: most submissions have one part
   std::vector<Part> several_;
 
  public:
@@ -187,12 +193,12 @@ struct Submission {
   Submission& operator=(const Submission&) = delete;
 
   const std::span<Part> parts;
-  size_t unfinished = 0;  ///< parts
+  size_t unfinished = 0;  ///< parts that are not done
   std::function<void(const std::shared_ptr<Submission>&)> callback = nullptr;
   std::exception_ptr error;
-  int last_joined = -1;  ///< of a join
+  int last_joined = -1;  ///< for a join: the last rank that joined
   std::atomic<bool> done{false};
-  std::shared_ptr<Submission> self = nullptr;  ///< the queue's, while it is under way
+  std::shared_ptr<Submission> self = nullptr;  ///< the queue's reference, until done
 };
 
 }  // namespace dtrun::runtime::named

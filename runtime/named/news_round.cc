@@ -1,6 +1,6 @@
-// A round is one all-gather of a small record per rank: how many bytes of news the rank has, and as
-// many of them as there is room for. What does not fit follows in a second all-gather, of which all
-// ranks know the counts from the first.
+// A round is one all-gather of a record per rank. A record has a fixed size. It holds the length of
+// the rank's news and the first bytes of the news. If news is longer than a record, the rest
+// follows in a second all-gather. All ranks know its counts from the first one.
 
 #include "runtime/named/news_round.h"
 
@@ -26,7 +26,7 @@ Round::Round(ops::Communicator& communicator)
   records_->all.resize(kRecordBytes * size_);
 }
 
-// Peers may still read or write what is under way.
+// Peers may still read or write the records of a round that is under way.
 Round::~Round() {
   if (under_way()) ops::Keep(std::move(records_));
 }
@@ -81,12 +81,11 @@ void Round::SetPurpose(std::function<std::string()> purpose) {
   work_.SetPurpose(std::move(purpose));
 }
 
-// What a rank tells in a round, in this order:
+// The news of a rank has three parts, in this order:
 //
-//   1  names that have a place in the cache, by the number of the place, with the request if that
-//      has changed since
-//   2  names that have none, with the request
-//   3  what it submitted last, whether it joins, and which tensors it waits for no more
+//   1  known names: the places of names in the cache, with the request if it has changed
+//   2  new names, which have no place in the cache, with the request
+//   3  the rest: the last submission, a join, and the tensors that it no longer waits for
 
 Announcements::Announcements(int rank, size_t cache_capacity)
     : rank_(rank), bits_((cache_capacity + 63) / 64) {}
@@ -112,7 +111,7 @@ const std::string& Announcements::Take() {
     bits_[slot / 64] |= uint64_t{1} << slot % 64;
     words = std::max<size_t>(words, slot / 64 + 1);
   }
-  // Runs of bits that are set: how many are not before it, how many are.
+  // Writes the bits as runs: the number of set bits, after the number of clear bits before them.
   uint64_t gap = 0, run = 0;
   const auto end_run = [&] {
     if (run == 0) return;

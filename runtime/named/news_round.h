@@ -15,28 +15,31 @@
 
 namespace dtrun::runtime::named {
 
-/// Every rank tells every other its news, again and again: see news_round.cc. Not thread-safe.
+/// A repeated all-gather in which every rank tells its news to every rank; see news_round.cc. Not
+/// thread-safe.
 class Round {
  public:
-  /// Collective over the ranks of `communicator`, of which it takes a duplicate.
+  /// Collective over the ranks of `communicator`. Uses a duplicate of it.
   explicit Round(ops::Communicator& communicator);
   ~Round();
 
   bool under_way() const { return phase_ != Phase::kIdle; }
-  /// Others may have begun one.
+  /// True if other ranks may have begun a round.
   bool MayBeAwaited() const { return communicator_->MayBeAwaited(); }
   bool RingsWhenAwaited() const { return communicator_->RingsWhenAwaited(); }
   const ops::Members& members() const { return communicator_->members(); }
 
   void Begin(const std::string& news);
-  /// What all ranks told, by rank, when the round has ended; until the next one. Throws its error.
+  /// Returns the news of all ranks, by rank, once the round has ended. Otherwise returns nullopt.
+  /// The news is valid until the next round. Throws the error of the round.
   std::optional<std::vector<std::string_view>> Advance();
-  /// What a report says that a round is for, asked for at most once in each.
+  /// Adds a text about the round's purpose to stall reports. Only the first call in a round has an
+  /// effect.
   void SetPurpose(std::function<std::string()> purpose);
 
  private:
   enum class Phase { kIdle, kGathering, kGatheringRest };
-  // What ranks tell each other; kept for a round that this object does not see the end of.
+  // The data that ranks exchange. It outlives this object if a round is still under way.
   struct Records : ops::Memory {
     Records() : Memory(nullptr, 0) {}
     std::string mine, all, rest, rests;
@@ -53,29 +56,32 @@ class Round {
 
 struct Part;
 
-/// What was submitted last, as it is told: nothing, the last new name of this round, or a place.
+/// The last submission of a rank in its news: none, the last new name of this round, or a place in
+/// the cache (kFirstLastSlot + place).
 inline constexpr uint64_t kNoLast = 0, kLastIsNew = 1, kFirstLastSlot = 2;
 
-/// Why a rank waits no more: after so many seconds, or because a rank of the set has left.
+/// Why a rank stops waiting: it waited for `after_s` seconds, or `leaver`, a rank of the set, has
+/// left.
 struct Impatience {
   int64_t after_s = 0;
   std::optional<int> leaver = std::nullopt;
 };
 
-/// What a rank has to tell in its next round: see news_round.cc. Not thread-safe.
+/// The news of a rank for its next round; see news_round.cc. Not thread-safe.
 class Announcements {
  public:
-  /// Of this rank, whose table gives so many names a place.
+  /// `rank` is this rank. `cache_capacity` is the number of places in its table's cache.
   Announcements(int rank, size_t cache_capacity);
 
-  /// A part that the rank has submitted.
+  /// Adds a part that this rank has submitted.
   void Add(Part& part) { parts_.push_back(&part); }
   void Join() { joins_ = true; }
-  /// It waits no more for that tensor, or for the others to join ("").
+  /// Adds that this rank waits no longer for the tensor `name`, or for the other ranks to join
+  /// ("").
   void Withdraw(std::string name, Impatience why) { withdrawn_.emplace_back(std::move(name), why); }
   bool empty() const { return parts_.empty() && !joins_ && withdrawn_.empty(); }
 
-  /// All of it, for the others; from here on it is told. Until the next call.
+  /// Returns all news as bytes, and forgets it. The bytes are valid until the next call.
   const std::string& Take();
 
  private:
@@ -83,7 +89,7 @@ class Announcements {
   std::vector<Part*> parts_;
   bool joins_ = false;
   std::vector<std::pair<std::string, Impatience>> withdrawn_;
-  std::vector<uint64_t> bits_;  // of places, while it is written
+  std::vector<uint64_t> bits_;  // by place; used while Take writes
   ByteWriter news_;
 };
 

@@ -13,14 +13,14 @@ namespace {
 
 using base::Text;
 
-// No tensor of a program's may have this name.
+// The name of barriers. No tensor may have it.
 constexpr std::string_view kBarrierName = "(barrier)";
 
 [[noreturn]] void Refuse(const NamedTensor& tensor, const std::string& what) {
   throw Error(ErrorCode::kInvalidArgument, Text("tensor '", tensor.name, "': ", what));
 }
 
-// FNV-1a, of the names in any order.
+// FNV-1a of the sorted names. Never 0, which means no group.
 uint64_t DigestOf(const std::vector<NamedTensor>& tensors) {
   std::vector<std::string_view> names;
   for (const NamedTensor& tensor : tensors) names.push_back(tensor.name);
@@ -41,7 +41,8 @@ void CheckTensor(const NamedTensor& tensor) {
   if (tensor.name.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "a tensor has no name; expected one");
   }
-  if (tensor.name == kBarrierName) Refuse(tensor, "its name is that of barriers; expected another");
+  if (tensor.name == kBarrierName)
+    Refuse(tensor, "the name is reserved for barriers; expected another name");
   if (SizeOf(input.dtype) == 0) {
     Refuse(tensor, Text("it has dtype ", static_cast<int>(input.dtype), ", which does not exist"));
   }
@@ -155,7 +156,7 @@ void CheckOutput(
   }
 }
 
-// What the queue of the process set gets of a tensor of this operation.
+// Checks a tensor, and makes its request to the queue of the process set.
 Submitted Prepare(
     const Operation& operation, NamedTensor& tensor, int root, const SetQueue& queue) {
   CheckTensor(tensor);
@@ -237,7 +238,7 @@ NamedWork NamedQueue::Submit(
   return NamedWork(std::move(queue), std::move(submission));
 }
 
-// Of a broadcast, in the process set.
+// The root of a broadcast, as a rank of the process set.
 int NamedQueue::RootOf(const Operation& operation, const NamedTensor& tensor) const {
   if (operation.kind != Kind::kBroadcast) return 0;
   const std::vector<int> ranks = RanksOf(operation.set);

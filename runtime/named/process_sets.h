@@ -15,11 +15,11 @@
 
 namespace dtrun::runtime::named {
 
-/// What is to be done with the tensors of a submission; see dtrun_named_operation.
+/// The operation of a submission; see dtrun_named_operation.
 struct Operation {
   Kind kind = Kind::kAllReduce;
   ReduceOp op = ReduceOp::kSum;
-  int root = 0;  ///< rank of the queue
+  int root = 0;  ///< a rank of the queue
   int set = 0;
   Scale scale = {};
 };
@@ -37,17 +37,19 @@ struct NamedTensor {
 /// One submission. Thread-safe.
 class NamedWork {
  public:
-  /// `queue` may be null when it is done.
+  /// `queue` may be null if the submission is done.
   NamedWork(std::shared_ptr<SetQueue> queue, std::shared_ptr<Submission> submission)
       : queue_(std::move(queue)), submission_(std::move(submission)) {}
 
-  /// True once it is done or has failed.
-  bool Test() { return queue_->Test(*submission_); }
-  /// Throws its error.
+  /// Returns true once the submission is done or has failed.
+  bool Test() { return queue_ == nullptr || queue_->Test(*submission_); }
+  /// Waits until the submission is done. Throws its error.
   void Wait();
-  /// Of tensor `index`, once it is done; throws Error kInvalidArgument before.
+  /// The result of tensor `index`. Throws Error kInvalidArgument unless the submission is done
+  /// without an error.
   const Part& result(size_t index) const;
-  /// Rank of the process set.
+  /// The rank of the process set that joined last. Throws Error kInvalidArgument unless the
+  /// submission is a join that is done.
   int last_joined() const;
 
  private:
@@ -55,8 +57,8 @@ class NamedWork {
   std::shared_ptr<Submission> submission_;
 };
 
-/// The queues of all process sets; see <dtrun/detail/c_named_queue.h>. Thread-safe, but for the
-/// collective calls, which are made by one thread.
+/// The queues of all process sets; see <dtrun/detail/c_named_queue.h>. Thread-safe, except that one
+/// thread at a time makes the collective calls.
 class NamedQueue {
  public:
   using Callback = SetQueue::Callback;
@@ -69,14 +71,14 @@ class NamedQueue {
   NamedQueue(const NamedQueue&) = delete;
   NamedQueue& operator=(const NamedQueue&) = delete;
 
-  /// Collective.
+  /// Collective: adds or removes a set.
   int AddSet(std::vector<int> ranks);
   void RemoveSet(int set);
-  /// In ascending order.
+  /// The ranks of the set, in ascending order.
   std::vector<int> RanksOf(int set) const;
 
   NamedWork Submit(const Operation& operation, NamedTensor tensor, Callback callback = nullptr);
-  /// A group.
+  /// Submits a group.
   NamedWork Submit(
       const Operation& operation, std::vector<NamedTensor> tensors, Callback callback = nullptr);
   NamedWork Barrier(int set = 0, Callback callback = nullptr);
@@ -84,8 +86,8 @@ class NamedQueue {
 
  private:
   struct Set {
-    std::vector<int> ranks;           // of the queue
-    std::shared_ptr<SetQueue> queue;  // null where this rank is not in it
+    std::vector<int> ranks;           // ranks of the queue
+    std::shared_ptr<SetQueue> queue;  // null if this rank is not in the set
   };
 
   std::shared_ptr<SetQueue> MemberOf(int set, const char* operation) const;
@@ -97,7 +99,7 @@ class NamedQueue {
   base::LogSink log_;
   Settings settings_;
   std::unique_ptr<ops::Communicator> control_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::map<int, Set> sets_;
   int next_set_ = 0;
 };

@@ -1,16 +1,16 @@
-// Ranks agree in rounds. In a round every rank tells every other what it has submitted since the
-// last one, and each then knows, by the same table, what all have submitted: that is done, in the
-// same order everywhere. A rank takes part when it has news, or when it waits for those of others
-// and another rank has begun: so a round happens only when there are news. There is no coordinator
-// and no clock.
+// Ranks agree in rounds. In a round, every rank tells every rank its submissions since the last
+// round. Then all ranks know from equal tables (tensor_table.h) which tensors all ranks have
+// submitted. They move these tensors in the same order everywhere. A rank takes part in a round if
+// it has news. It also takes part if it waits for news of other ranks and another rank has begun.
+// So a round happens only if there is news. There is no coordinator and no clock.
 //
-// Rounds and data have communicators of their own, so that ranks talk while data moves. Data starts
-// in the order of the rounds, on all ranks alike.
+// Rounds and data have separate communicators, so that ranks negotiate while data moves. Transfers
+// start in the order of the rounds, which is the same on all ranks.
 //
-// A burst of submissions is told in few rounds: a submission that nobody waits for yet is told when
-// as many have come since the last round that a submission began as had come until then. So the
-// first goes at once, and a thousand take ten rounds. Whoever waits, or drives progress in another
-// way, tells everything.
+// A burst of submissions is announced in few rounds. Without a wait, each announcement needs twice
+// as many submissions as the one before (or kBurstBytes). So the first submission is announced at
+// once, and a thousand submissions take ten rounds. A wait, or any other call that drives progress,
+// announces all submissions.
 
 #include "runtime/named/set_queue.h"
 
@@ -25,13 +25,13 @@ namespace {
 
 using base::Text;
 
-// As much is worth a round of its own.
+// This much data is worth its own round.
 constexpr uint64_t kBurstBytes = 1 << 20;
 constexpr base::Duration kAnswerAfter = std::chrono::milliseconds(100);
-// Of tensors in a report of a stall.
+// The maximum number of tensors that a stall report names.
 constexpr size_t kMostNames = 6;
-// A longer pause between two looks was spent elsewhere, or the process was stopped: no patience
-// was lost in it.
+// The longest pause between two looks that counts as waiting. In a longer pause, this rank was busy
+// elsewhere or its process was stopped.
 constexpr base::Duration kLongestLook = std::chrono::seconds(1);
 
 int64_t Seconds(base::Duration duration) {
@@ -79,7 +79,7 @@ void SetQueue::CheckNew(std::span<const Submitted> tensors) const {
       Text("tensor '", *twice, "' is twice in a group; expected different names"));
 }
 
-// Refuses all of them if one is under way.
+// Finds or creates the tensors. Refuses all of them if one of them is under way.
 void SetQueue::FindTensors(std::span<Submitted> tensors) {
   for (Submitted& submitted : tensors) {
     submitted.tensor = &table_.At(submitted.name);
@@ -115,7 +115,7 @@ std::shared_ptr<Submission> SetQueue::Submit(std::span<Submitted> tensors, Callb
       part.input = tensors[i].input;
       part.output = tensors[i].output;
       bytes += tensors[i].request.bytes();
-      // What is asked for as before is told by a number.
+      // A request that equals the one before is the same object, and is announced by a number.
       const auto& before = tensor.requests->by_rank[static_cast<size_t>(rank_)];
       part.request = before != nullptr && *before == tensors[i].request
                          ? before
@@ -139,8 +139,7 @@ std::shared_ptr<Submission> SetQueue::Join(Callback callback) {
     std::lock_guard lock(mutex_);
     CheckUsable();
     join_ = submission;
-    join_since_ = base::Duration(-1);
-    join_warned_ = join_withdrawn_ = false;
+    not_joined_ = {};
     submission->self = submission;
     table_.AnnounceJoin();
   }
@@ -201,7 +200,7 @@ bool SetQueue::Advance() {
   return advanced;
 }
 
-// Without the lock: a callback may submit.
+// Runs without the lock, because a callback may submit.
 void SetQueue::CallBack() {
   std::vector<std::shared_ptr<Submission>> ended;
   {
@@ -219,9 +218,10 @@ bool SetQueue::Step() {
   return true;
 }
 
-// In the rounds of others when something here depends on their news. Otherwise nothing of theirs
-// can be done before this rank has news of its own, and it waits for these: so a step in which
-// every rank submits the same takes one round, however late each is.
+// A rank takes part in the rounds of other ranks only if something here depends on their news.
+// Otherwise no tensor of theirs can be done before this rank has news, so the round waits for that
+// news. Then a step in which every rank submits the same tensors takes one round, however late each
+// rank is.
 bool SetQueue::TakesPart() const {
   if (table_.HasNews()) return true;
   const bool depends = table_.my_pending() > 0 || join_ != nullptr;
@@ -237,7 +237,7 @@ void SetQueue::BeginRound() {
 bool SetQueue::ContinueRound() {
   const auto news = round_.Advance();
   if (!news) return false;
-  join_since_ = base::Duration(-1);  // others go on
+  not_joined_.since = base::Duration(-1);  // other ranks continue
   Follow(table_.Apply(*news));
   return true;
 }
@@ -269,14 +269,14 @@ void SetQueue::FinishBatch(const Batch& batch) {
   }
 }
 
-// --- ends ---------------------------------------------------------------------------------------
+// --- completion and failure ----------------------------------------------------------------------
 
 void SetQueue::FinishPart(Part& part) {
   Submission& submission = *part.submission;
   if (--submission.unfinished == 0) End(submission);
 }
 
-// The other tensors of its group fail with it: by the table, or they are the same error's.
+// The other tensors of its group also fail: the table fails them, or they get the same error.
 void SetQueue::FailPart(Part& part, const std::exception_ptr& error) {
   Submission& submission = *part.submission;
   if (submission.error == nullptr) submission.error = error;
@@ -284,23 +284,23 @@ void SetQueue::FailPart(Part& part, const std::exception_ptr& error) {
 }
 
 void SetQueue::End(Submission& submission) {
-  // All of its names are free from here on.
+  // All names of the submission are free from here on.
   submitted_ -= submission.parts.size();
   for (Part& part : submission.parts) {
     Tensor* const tensor = std::exchange(part.tensor, nullptr);
     tensor->mine = nullptr;
     table_.Release(*tensor);
   }
-  // It may have no other owner.
+  // The submission may have no other owner.
   std::shared_ptr<Submission> self = std::move(submission.self);
   submission.done.store(true, std::memory_order_release);
   if (self->callback) ended_.push_back(std::move(self));
 }
 
-// Nothing works after this.
+// Fails all submissions. The queue is unusable from here on.
 void SetQueue::Break(const std::exception_ptr& error) {
   broken_ = error;
-  std::vector<std::shared_ptr<Submission>> submissions;  // the same one for each part of a group
+  std::vector<std::shared_ptr<Submission>> submissions;  // a group is here once per part
   for (const Part* part : table_.MyParts()) submissions.push_back(part->submission->self);
   for (const auto& submission : submissions) {
     if (submission->done.load(std::memory_order_relaxed)) continue;
@@ -336,10 +336,11 @@ void SetQueue::Close() {
 
 // --- stalls -------------------------------------------------------------------------------------
 //
-// A tensor that some rank does not submit is given up by a rank that has: it tells the others, and
-// all that have submitted it get the error, which names who has not. The queue goes on. That takes
-// a round, so it needs all ranks to be there. A rank that is not there holds up a round, and then
-// the engine reports that, and gives up in the end, which breaks the queue.
+// A rank gives up a tensor that it has submitted if the time limit passes or a missing rank has
+// left. It announces this in a round. All ranks that have submitted the tensor get the error, which
+// names the missing ranks. The queue continues. The round needs an answer from all ranks. If a rank
+// does not answer, the round stalls. Then the engine reports the stall and finally gives up, which
+// breaks the queue.
 
 base::TimePoint SetQueue::Look(base::TimePoint now) {
   std::lock_guard lock(mutex_);
@@ -353,13 +354,15 @@ base::TimePoint SetQueue::Look(base::TimePoint now) {
   base::Duration left = LookForOthers();
   for (const Tensor* tensor : table_.pending()) {
     const bool mine = tensor->mine != nullptr && tensor->announced[static_cast<size_t>(rank_)] != 0;
-    if (mine) left = std::min(left, LookAtTensor(*tensor));
+    if (mine)
+      left = std::min(left, LookAt(tensor->mine->others, table_.MissingOf(*tensor), tensor));
   }
-  if (join_ != nullptr) left = std::min(left, LookAtJoin());
+  if (join_ != nullptr) left = std::min(left, LookAt(not_joined_, table_.NotJoined(), nullptr));
   return left == base::Duration::max() ? base::TimePoint::max() : now + left;
 }
 
-// A rank on which nothing depends answers in the end, so that the others know that it is there.
+// An idle rank answers a round of other ranks after kAnswerAfter, so that they know that it is
+// alive.
 base::Duration SetQueue::LookForOthers() {
   answers_ = false;
   if (round_.under_way() || submitted_ > 0 || !round_.MayBeAwaited()) {
@@ -372,7 +375,7 @@ base::Duration SetQueue::LookForOthers() {
   return answers_ ? base::Duration::max() : kAnswerAfter - waited;
 }
 
-// Of these ranks, one that has left and so will never submit anything.
+// Returns the first of these ranks that has left, and so will never submit the tensor.
 std::optional<int> SetQueue::FirstLeaver(const std::vector<int>& ranks) const {
   const std::vector<int>& leavers = engine_.leavers();
   if (leavers.empty()) return std::nullopt;
@@ -383,49 +386,37 @@ std::optional<int> SetQueue::FirstLeaver(const std::vector<int>& ranks) const {
   return std::nullopt;
 }
 
-// Returns how long it has until something is to be done about it.
-base::Duration SetQueue::LookAtTensor(const Tensor& tensor) {
-  Part& part = *tensor.mine;
-  if (part.withdrawn) return base::Duration::max();
-  if (part.since < base::Duration(0)) part.since = patience_;
-  const base::Duration waited = patience_ - part.since;
-  const std::optional<int> leaver = FirstLeaver(table_.MissingOf(tensor));
-  if (leaver || waited >= settings_.timeout) {
-    part.withdrawn = true;
-    table_.Withdraw(&tensor, {.after_s = Seconds(waited), .leaver = leaver});
+// Warns or gives up if it is time. `tensor` is null for a join. Returns the time until the next
+// look.
+base::Duration SetQueue::LookAt(
+    OthersAwaited& others, const std::vector<int>& missing, const Tensor* tensor) {
+  if (others.withdrawn) return base::Duration::max();
+  if (others.since < base::Duration(0)) others.since = patience_;
+  const base::Duration waited = patience_ - others.since;
+  base::Duration left = settings_.timeout - waited;
+  const std::optional<int> leaver = FirstLeaver(missing);
+  if (leaver) {
+    if (others.deserted < base::Duration(0)) others.deserted = patience_;
+    const base::Duration patience = engine_.PatienceWith(table_.members(), {*leaver});
+    left = std::min(left, others.deserted + patience - patience_);
+  }
+  if (left <= base::Duration(0)) {
+    others.withdrawn = true;
+    table_.Withdraw(tensor, {.after_s = Seconds(waited), .leaver = leaver});
     return base::Duration(0);
   }
-  if (!part.warned && waited >= settings_.stall_warning) {
-    part.warned = true;
+  if (!others.warned && waited >= settings_.stall_warning) {
+    others.warned = true;
     log_(
         base::LogLevel::kWarning,
-        Text("waiting for ", Seconds(waited), " s: ", table_.DescribeWait(tensor)));
+        Text(
+            "waiting for ", Seconds(waited),
+            " s: ", tensor != nullptr ? table_.DescribeWait(*tensor) : table_.DescribeJoin()));
   }
-  return (part.warned ? settings_.timeout : std::min(settings_.stall_warning, settings_.timeout)) -
-         waited;
+  return others.warned ? left : std::min(left, settings_.stall_warning - waited);
 }
 
-base::Duration SetQueue::LookAtJoin() {
-  if (join_withdrawn_) return base::Duration::max();
-  if (join_since_ < base::Duration(0)) join_since_ = patience_;
-  const base::Duration waited = patience_ - join_since_;
-  const std::optional<int> leaver = FirstLeaver(table_.NotJoined());
-  if (leaver || waited >= settings_.timeout) {
-    join_withdrawn_ = true;
-    table_.Withdraw(nullptr, {.after_s = Seconds(waited), .leaver = leaver});
-    return base::Duration(0);
-  }
-  if (!join_warned_ && waited >= settings_.stall_warning) {
-    join_warned_ = true;
-    log_(
-        base::LogLevel::kWarning,
-        Text("waiting for ", Seconds(waited), " s: ", table_.DescribeJoin()));
-  }
-  return (join_warned_ ? settings_.timeout : std::min(settings_.stall_warning, settings_.timeout)) -
-         waited;
-}
-
-// What this rank has told, or will, that is not done: the oldest of it.
+// Names some submissions of this rank that are not done, announced or not.
 std::string SetQueue::DescribePending() const {
   std::lock_guard lock(mutex_);
   std::vector<std::string> names;

@@ -24,24 +24,24 @@
 namespace dtrun::runtime::named {
 
 struct Settings {
-  /// Of a batch: what is larger moves alone, and without a copy.
+  /// The size of a batch. A larger tensor moves alone, without a copy.
   uint64_t batch_bytes = 4 << 20;
-  /// Names that are announced by a number.
+  /// The number of names that can be announced by a number.
   size_t cache_capacity = 1024;
-  /// Process sets that are added before anything else.
+  /// The number of process sets that are added before anything else.
   size_t first_sets = 0;
-  /// How long a tensor waits for other ranks to submit it before that is reported, and before it
-  /// fails on the ranks that have.
+  /// How long a tensor waits for other ranks to submit it: until a warning, and until it fails on
+  /// the ranks that have submitted it.
   base::Duration stall_warning = std::chrono::seconds(30);
   base::Duration timeout = std::chrono::seconds(600);
 };
 
-/// What this rank wants to have done under one name.
+/// A tensor that this rank submits.
 struct Submitted {
   std::string_view name;
   Request request;
   Buffer input, output;
-  Tensor* tensor = nullptr;  // the queue's
+  Tensor* tensor = nullptr;  // set by the queue
 };
 
 /// The queue of one process set: see set_queue.cc. Thread-safe.
@@ -49,7 +49,7 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
  public:
   using Callback = std::function<void(const std::shared_ptr<Submission>&)>;
 
-  /// Collective over the ranks of `communicator`, of which it takes duplicates.
+  /// Collective over the ranks of `communicator`. Uses duplicates of it.
   SetQueue(
       ops::Communicator& communicator, ops::Engine& engine, base::LogSink log,
       const Settings& settings);
@@ -58,18 +58,19 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   int size() const { return size_; }
   const ops::Members& members() const { return round_.members(); }
 
-  /// Queues all of it or, with an Error, nothing: kInvalidArgument when a name is under way or this
-  /// rank has joined; what has broken the queue.
+  /// Queues all tensors, or throws an Error and queues none. kInvalidArgument: a name is twice in
+  /// the group or under way, or this rank has joined. If the queue is broken, throws the error that
+  /// broke it.
   std::shared_ptr<Submission> Submit(std::span<Submitted> tensors, Callback callback);
   std::shared_ptr<Submission> Join(Callback callback);
 
-  /// Drives progress until it is done.
+  /// Drives progress until the submission is done.
   void Wait(const Submission& submission);
   bool Test(const Submission& submission);
 
-  /// Nothing of this rank is under way.
+  /// True if no submission of this rank is under way.
   bool IsIdle() const;
-  /// What is under way ends with an error. It is no driver any more.
+  /// Ends all submissions under way with an error. The engine does not advance this queue any more.
   void Close();
 
   bool Advance() override;
@@ -100,8 +101,8 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
 
   base::Duration LookForOthers();
   std::optional<int> FirstLeaver(const std::vector<int>& ranks) const;
-  base::Duration LookAtTensor(const Tensor& tensor);
-  base::Duration LookAtJoin();
+  base::Duration LookAt(
+      OthersAwaited& others, const std::vector<int>& missing, const Tensor* tensor);
   std::string DescribePending() const;
 
   ops::Engine& engine_;
@@ -112,27 +113,25 @@ class SetQueue : public ops::Driver, public std::enable_shared_from_this<SetQueu
   int rank_, size_;
   bool rings_;
 
-  // Guards what follows; taken after the engine's lock. Recursive: starting an operation may make
-  // the engine report a stall, which asks what is pending here.
+  // Guards the members below. Taken after the engine's lock. Recursive: the start of an operation
+  // may make the engine report a stall, and the report asks this queue for its pending tensors.
   mutable std::recursive_mutex mutex_;
   TensorTable table_;
   std::exception_ptr broken_;
-  std::shared_ptr<Submission> join_;  // of this rank; null: it has not joined
-  base::Duration join_since_ = base::Duration(-1);
-  bool join_warned_ = false, join_withdrawn_ = false;
-  std::vector<std::shared_ptr<Submission>> ended_;  // whose callbacks have not been called
+  std::shared_ptr<Submission> join_;                // this rank's join; null: it has not joined
+  OthersAwaited not_joined_;                        // ranks that this rank's join waits for
+  std::vector<std::shared_ptr<Submission>> ended_;  // their callbacks have not been called
 
-  // A burst: submissions without a wait in between.
+  // A burst: submissions without a wait between them.
   size_t held_ = 0, held_most_ = 1;
   uint64_t held_bytes_ = 0;
-  std::atomic<bool> burst_ended_{false};  // by a wait, which takes no lock for that
+  std::atomic<bool> burst_ended_{false};  // set by a wait, without the lock
 
-  size_t submitted_ = 0;  // parts that are not done
-  bool answers_ =
-      false;  // it takes part in the next round of others, though nothing here depends on it
-  base::Duration patience_ = {};  // how long this rank has looked on
+  size_t submitted_ = 0;          // parts that are not done
+  bool answers_ = false;          // takes part in the next round only to answer other ranks
+  base::Duration patience_ = {};  // the patience clock: watched time
   base::TimePoint looked_ = {};
-  base::Duration awaited_since_ = base::Duration(-1);  // a round of others, that is; negative: not
+  base::Duration awaited_since_ = base::Duration(-1);  // a round of other ranks; negative: none
 };
 
 }  // namespace dtrun::runtime::named

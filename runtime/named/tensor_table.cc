@@ -1,12 +1,14 @@
-// A round of news (news_round.cc) is read in three passes over the ranks, so that all ranks give
-// places in the cache in the same order, and none that a rank of this round has announced by its
-// number: known names, new names, each of which is given a place if there is one, and the rest.
+// Apply reads the news of a round (news_round.cc) in three passes over the ranks: known names, new
+// names, and the rest. A new name gets a place in the cache if there is one. The passes make all
+// ranks give places in the same order. They also keep the place of each name that a rank announced
+// in this round by its number.
 //
-// Then what all ranks have announced is ready. A rank that has joined counts as one that has.
+// Then a tensor is ready if all ranks have announced it. A rank that has joined counts as
+// announced.
 //
-// The cache gives up the name that was done longest ago, but only when at least two capacities of
-// other names were done since: a program that goes round a few more names than there are places
-// keeps those that have one, instead of losing each before it comes round again.
+// The cache gives up the name that was done longest ago, but only after at least two capacities of
+// other names were done. So a program that cycles through a few more names than there are places
+// keeps the names in the cache. Otherwise, each name would lose its place before its next use.
 
 #include "runtime/named/tensor_table.h"
 
@@ -74,7 +76,7 @@ std::vector<Part*> TensorTable::MyParts() const {
   return parts;
 }
 
-// --- everybody's news ---------------------------------------------------------------------------
+// --- the news of all ranks ----------------------------------------------------------------------
 
 Outcome TensorTable::Apply(const std::vector<std::string_view>& news) {
   std::vector<Source> sources;
@@ -158,7 +160,7 @@ void TensorTable::Enter(Tensor& tensor, int rank) {
 }
 
 void TensorTable::Replace(Tensor& tensor, int rank, Request request) {
-  // Operations that were agreed on with the old ones go on with them.
+  // Operations that were agreed on with the old requests keep them.
   if (tensor.requests.use_count() > 1) {
     tensor.requests = std::make_shared<Requests>(*tensor.requests);
   }
@@ -167,10 +169,10 @@ void TensorTable::Replace(Tensor& tensor, int rank, Request request) {
   requests.refusal.reset();
   std::shared_ptr<const Request>& mine = requests.by_rank[static_cast<size_t>(rank)];
   if (rank == rank_ && tensor.mine != nullptr) {
-    mine = tensor.mine->request;  // so that the next one that is equal is the same
+    mine = tensor.mine->request;  // so that an equal request is the same object next time
     return;
   }
-  // Ranks mostly ask for the same.
+  // Ranks mostly request the same, so they share one object.
   for (const auto& other : requests.by_rank) {
     if (other == nullptr || *other != request) continue;
     mine = other;
@@ -196,7 +198,7 @@ void TensorTable::GiveSlot(Tensor& tensor) {
   Release(*oldest);
 }
 
-// --- what comes of it ---------------------------------------------------------------------------
+// --- outcome ------------------------------------------------------------------------------------
 
 bool TensorTable::IsComplete(const Tensor& tensor) const {
   if (tensor.announced_count == size_) return true;
@@ -207,7 +209,7 @@ bool TensorTable::IsComplete(const Tensor& tensor) const {
   return true;
 }
 
-// From here on others may announce it again.
+// From here on, ranks may announce the tensor again.
 void TensorTable::Leave(Tensor& tensor) {
   if (tensor.announced[static_cast<size_t>(rank_)] != 0) --my_pending_;
   std::fill(tensor.announced.begin(), tensor.announced.end(), uint8_t{0});
@@ -260,7 +262,7 @@ void TensorTable::JudgeReady(Outcome& outcome) {
   }
 }
 
-// Some rank has submitted both in one group.
+// Returns true if some rank has submitted both tensors in one group.
 bool TensorTable::ShareGroup(const Ready& one, const Ready& other) const {
   for (int r = 0; r < size_; ++r) {
     if (!one.Participates(r) || !other.Participates(r)) continue;
@@ -269,7 +271,7 @@ bool TensorTable::ShareGroup(const Ready& one, const Ready& other) const {
   return false;
 }
 
-// With a tensor that is refused its group is, on every rank that has submitted it in one.
+// If a tensor is refused, its group is refused on every rank that submitted it in a group.
 void TensorTable::Refuse(Outcome& outcome) {
   std::vector<std::optional<Refusal>> refusals;
   std::vector<size_t> spreading;
@@ -302,14 +304,14 @@ void TensorTable::Refuse(Outcome& outcome) {
   outcome.ready = std::move(accepted);
 }
 
-// What is pending of a group of rank `rank` that has failed.
+// Fails the pending tensors of a group of rank `rank` that has failed.
 void TensorTable::FailGroup(uint64_t group, int rank, const Refusal& refusal, Outcome& outcome) {
   if (group == 0) return;
   const auto r = static_cast<size_t>(rank);
   const auto in_group = [&](const Tensor* tensor) {
     return tensor->announced[r] != 0 && tensor->requests->by_rank[r]->group == group;
   };
-  // Each may take others with it.
+  // Each failed tensor may fail other tensors, so the search restarts.
   for (;;) {
     const auto next = std::find_if(pending_.begin(), pending_.end(), in_group);
     if (next == pending_.end()) return;
@@ -331,7 +333,7 @@ void TensorTable::Fail(Tensor& tensor, const Refusal& refusal, Outcome& outcome)
   for (const auto& [group, rank] : groups) FailGroup(group, rank, refusal, outcome);
 }
 
-// Joins of one round are given up together: none of these ranks is missing for another.
+// The joins of one round are withdrawn together: none of these ranks is missing for another.
 void TensorTable::CollectWithdrawnJoins(Outcome& outcome) {
   if (joined_count_ == size_) return;
   const std::string waited = DescribeJoin();
@@ -353,7 +355,7 @@ void TensorTable::CollectWithdrawn(Outcome& outcome) {
   for (const Withdrawal& withdrawal : withdrawals_) {
     if (withdrawal.name.empty()) continue;
     const auto found = tensors_.find(withdrawal.name);
-    // It may have become ready in this very round, or been withdrawn by another rank.
+    // The tensor may have become ready in this round, or another rank may have withdrawn it.
     if (found == tensors_.end() || !found->second.pending) continue;
     Tensor& tensor = found->second;
     if (tensor.announced[static_cast<size_t>(withdrawal.rank)] == 0) continue;
@@ -365,7 +367,7 @@ void TensorTable::CollectWithdrawn(Outcome& outcome) {
   }
 }
 
-// `waited`: for what.
+// `waited` describes the wait.
 std::string TensorTable::GaveUp(const Withdrawal& withdrawal, const std::string& waited) const {
   const Impatience& why = withdrawal.why;
   if (!why.leaver) return Text("gave up after ", why.after_s, " s: ", waited);
@@ -378,9 +380,9 @@ void TensorTable::EndJoins(Outcome& outcome) {
   joined_count_ = 0;
 }
 
-// --- for people ---------------------------------------------------------------------------------
+// --- messages -----------------------------------------------------------------------------------
 
-// Ranks that submitted the same last stand together.
+// Ranks with the same last submission are listed together.
 std::string TensorTable::LastOf(const std::vector<int>& ranks) const {
   std::vector<std::pair<std::string, std::vector<int>>> sides;
   for (const int rank : ranks) {

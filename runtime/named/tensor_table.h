@@ -18,27 +18,28 @@ namespace dtrun::runtime::named {
 
 struct Part;
 
-/// What the ranks have asked for under one name, by rank: the last that each announced. Shared by
-/// all operations that were agreed on with it; a change makes a new one.
+/// The latest request of each rank under one name. Shared by all operations that were agreed on
+/// with these requests. If it is shared, a changed request makes a new object.
 struct Requests {
   std::vector<std::shared_ptr<const Request>> by_rank;
-  bool judged = false;  ///< the requests of all ranks together
+  bool judged = false;  ///< true: `refusal` is the verdict on all requests
   std::optional<Refusal> refusal = std::nullopt;
 };
 
-/// A name that some rank has announced, or that has a place in the cache.
+/// A name that is announced, has a place in the cache, or has a part of this rank.
 struct Tensor {
-  std::string_view name;  ///< the table's
+  std::string_view name;  ///< owned by the table
   int32_t slot = -1;      ///< its place in the cache; -1: none
   std::shared_ptr<Requests> requests;
-  std::vector<uint8_t> announced;  ///< by rank: and not done yet
+  std::vector<uint8_t> announced;  ///< by rank: announced and not done yet
   int announced_count = 0;
-  bool pending = false;    ///< in the list of those
-  uint64_t last_used = 0;  ///< names done when this one was, last
-  Part* mine = nullptr;    ///< what this rank has submitted, until it is done here
+  bool pending = false;    ///< in the table's list of pending tensors
+  uint64_t last_used = 0;  ///< number of names done when this name was last done
+  Part* mine = nullptr;    ///< this rank's part, until it is done here
 };
 
-/// All ranks that take part have announced it, and what they ask for fits together.
+/// A tensor that all ranks have announced, except ranks that have joined, with requests that fit
+/// together.
 struct Ready {
   Tensor* tensor;  ///< null unless this rank has submitted it
   std::shared_ptr<const Requests> requests;
@@ -48,41 +49,43 @@ struct Ready {
     return participants.empty() || participants[static_cast<size_t>(rank)] != 0;
   }
   int participant_count() const;
-  /// Of any rank that takes part.
+  /// The request of any rank that takes part.
   const Request& request() const;
   const Request& request(int rank) const { return *requests->by_rank[static_cast<size_t>(rank)]; }
 };
 
-/// It will not be done, on any rank.
+/// A tensor that fails on every rank that submitted it.
 struct Failed {
   Part* part;  ///< this rank's
   Refusal refusal;
 };
 
-/// What comes of one round of announcements. The same on all ranks, but for whose part it is.
+/// The result of one round of announcements. The same on all ranks, except that the parts are this
+/// rank's.
 struct Outcome {
   std::vector<Ready> ready;
   std::vector<Failed> failed;
-  std::optional<int> last_joined;       ///< all ranks have joined: the last one
-  std::optional<Refusal> join_refused;  ///< this rank's join was withdrawn
+  std::optional<int> last_joined;       ///< the last rank that joined; set once all have joined
+  std::optional<Refusal> join_refused;  ///< set if this rank's join was withdrawn
 };
 
-/// What all ranks of a process set have announced and not seen done. Every rank keeps one and
-/// feeds it with the same rounds: all are the same at any time, so a name that has a place in its
-/// cache can be announced by the number of that place. Pure, but for the parts of its own rank that
-/// it points to. Not thread-safe.
+/// The tensors that ranks of a process set have announced and that are not done. Every rank has a
+/// table and feeds it with the same rounds. So all tables are equal at any time, and a name with a
+/// place in the cache can be announced by the number of that place. Pure, except for the parts of
+/// its own rank, to which it points. Not thread-safe.
 class TensorTable {
  public:
-  /// `cache_capacity`: names that have a place at a time.
+  /// `cache_capacity` is the number of names that can have a place at a time.
   TensorTable(ops::Members members, int rank, size_t cache_capacity);
 
-  /// The tensor of that name, made if there is none.
+  /// Returns the tensor of that name. Creates it if there is none.
   Tensor& At(std::string_view name);
-  /// Forgets it if nobody needs it any more.
+  /// Forgets the tensor unless it is pending, has a place in the cache, or has a part of this rank.
   void Release(Tensor& tensor);
 
-  /// This rank will announce, in its next round: a part that it has submitted, that it joins, that
-  /// it waits no more for a tensor, or for the others to join (null).
+  /// These add to this rank's news for the next round. Announce: a part that it has submitted.
+  /// AnnounceJoin: its join. Withdraw: it waits no longer for a tensor or, if null, for the other
+  /// ranks to join.
   void Announce(Part& part) { announcements_.Add(part); }
   void AnnounceJoin() { announcements_.Join(); }
   void Withdraw(const Tensor* tensor, Impatience why) {
@@ -90,30 +93,32 @@ class TensorTable {
   }
   bool HasNews() const { return !announcements_.empty(); }
 
-  /// The news, for the others; from here on they are told.
+  /// Returns this rank's news for the other ranks, and forgets it.
   const std::string& TakeNews() { return announcements_.Take(); }
-  /// What all ranks told in one round, by rank. Throws Error kSystem.
+  /// Applies the news that all ranks told in one round, by rank. Throws Error kSystem if the news
+  /// is damaged.
   Outcome Apply(const std::vector<std::string_view>& news);
 
-  /// Tensors that are announced and not done, oldest first.
+  /// The tensors that are announced and not done, oldest first.
   const std::vector<Tensor*>& pending() const { return pending_; }
-  /// Of these, how many this rank has announced.
+  /// The number of pending tensors that this rank has announced.
   int my_pending() const { return my_pending_; }
-  /// What this rank has submitted and not seen done.
+  /// This rank's parts that are not done.
   std::vector<Part*> MyParts() const;
   bool joined(int rank) const { return joined_[static_cast<size_t>(rank)] != 0; }
-  /// The ranks that have neither announced it nor joined; and those that have not joined.
+  /// MissingOf: the ranks that have neither announced the tensor nor joined. NotJoined: the ranks
+  /// that have not joined.
   std::vector<int> MissingOf(const Tensor& tensor) const;
   std::vector<int> NotJoined() const;
-  /// "all_reduce 'x' (f32[4], sum), submitted by rank 0, waits for rank 1, which submitted 'y'
-  /// last"
+  /// Text for messages: "tensor 'x', all_reduce (f32[4], sum), submitted by rank 0, waits for rank
+  /// 1; rank 1 submitted 'y' last, barrier"
   std::string DescribeWait(const Tensor& tensor) const;
-  /// The same of the join of this rank.
+  /// The same for the join of this rank.
   std::string DescribeJoin() const;
   const ops::Members& members() const { return members_; }
 
  private:
-  // Of one rank, while its news are read.
+  // The news of one rank, while it is read.
   struct Source;
 
   struct NameHash {
@@ -149,7 +154,7 @@ class TensorTable {
   std::vector<Tensor*> slots_;
   std::vector<Tensor*> pending_;
   int my_pending_ = 0;
-  uint64_t done_ = 0;  // names, so far
+  uint64_t done_ = 0;  // number of names done so far
 
   Announcements announcements_;
   std::vector<uint8_t> joined_;  // by rank
@@ -158,9 +163,9 @@ class TensorTable {
     std::string name;
     std::shared_ptr<const Request> request;
   };
-  std::vector<Last> last_;  // by rank: what it submitted last
+  std::vector<Last> last_;  // by rank: its last submission
 
-  // Of the round that is applied.
+  // State of the round that is applied.
   struct Withdrawal {
     std::string name;
     int rank;

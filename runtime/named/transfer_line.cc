@@ -11,7 +11,7 @@ TransferLine::TransferLine(
       piece_bytes_(piece_bytes),
       pieces_(communicator_->Allocate(kPieces * piece_bytes)) {}
 
-// Peers may still read or write what is under way.
+// Peers may still read or write the memory of transfers under way.
 TransferLine::~TransferLine() {
   for (Moving& moving : moving_) {
     if (moving.own_memory != nullptr) ops::Keep(std::move(moving.own_memory));
@@ -29,7 +29,7 @@ bool TransferLine::Advance(const std::function<void(const Batch&)>& finish) {
   return Start() || finished;
 }
 
-// Each as soon as there is memory for it.
+// Starts each transfer as soon as there is memory for it.
 bool TransferLine::Start() {
   bool advanced = false;
   for (; started_ < moving_.size(); ++started_) {
@@ -52,7 +52,7 @@ bool TransferLine::Start() {
   return advanced;
 }
 
-// In order as well: the pieces of memory go round.
+// Finishes transfers in order too, because the pieces of memory are used in a cycle.
 bool TransferLine::Finish(const std::function<void(const Batch&)>& finish) {
   bool advanced = false;
   while (started_ > 0 && moving_.front().transfer.Done()) {

@@ -13,18 +13,18 @@
 
 namespace dtrun::runtime::named {
 
-/// Batches on their way, which start and end in the order in which they were added: the same on all
-/// ranks. Two move at a time, through pieces of memory that all ranks of a host map; what needs
-/// more than a piece has memory of its own. Not thread-safe.
+/// Batches in transfer. They start and end in the order in which they were added, the same on all
+/// ranks. Two batches move at a time through pieces of memory that all ranks of a host map. A batch
+/// that needs more than a piece has its own memory. Not thread-safe.
 class TransferLine {
  public:
-  /// Collective over the ranks of `communicator`, of which it takes a duplicate.
+  /// Collective over the ranks of `communicator`. Uses a duplicate of it.
   TransferLine(ops::Communicator& communicator, ops::Engine& engine, uint64_t piece_bytes);
   ~TransferLine();
 
   void Add(Batch batch);
-  /// Ends what is done, calling `finish` with its batch, and starts what can start. Whether there
-  /// was any. Throws the error of a transfer.
+  /// Finishes each batch that is done and calls `finish` with it. Starts each batch that can start.
+  /// Returns true if it finished or started any. Throws the error of a transfer.
   bool Advance(const std::function<void(const Batch&)>& finish);
 
  private:
@@ -44,7 +44,7 @@ class TransferLine {
   uint64_t piece_bytes_;
   std::unique_ptr<ops::Memory> pieces_;
   std::deque<Moving> moving_;
-  size_t started_ = 0;  // of moving_
+  size_t started_ = 0;  // number of transfers of moving_ that have started
   size_t pieces_taken_ = 0, next_piece_ = 0;
 };
 

@@ -402,6 +402,48 @@ TEST_CASE("after a timeout nothing on that communicator hangs, and others go on"
   CHECK(rank.given_up == 1);
 }
 
+// Ranks 0 and 2 are on one host, 1 and 3 on another.
+std::shared_ptr<const Members> OnTwoHosts() {
+  Members members = Members::World(4);
+  members.hosts = {"h1", "h2", "h1", "h2"};
+  return std::make_shared<const Members>(std::move(members));
+}
+
+TEST_CASE("a farewell from another host is not believed before its last calls must have come") {
+  Rank rank;
+  std::vector<int> leavers;
+  rank.engine->WatchLeavers({.self = 0, .leave = [] {}, .leavers = [&] { return leavers; }});
+  const auto called = std::make_shared<Fate>(), deserted = std::make_shared<Fate>();
+  Work first = rank.Start(called, CollectiveKind::kBarrier, OnTwoHosts());
+  leavers = {1};
+  CHECK(ErrorOf(first) == "not yet");
+  rank.clock.Advance(9s);
+  CHECK(ErrorOf(first) == "not yet");
+  called->arrived = true;  // the call that the farewell has overtaken
+  rank.clock.Advance(20s);
+  CHECK(ErrorOf(first) == "not yet");
+  called->done = true;
+  CHECK(ErrorOf(first) == "finished");
+  Work second = rank.Start(deserted, CollectiveKind::kBarrier, OnTwoHosts());
+  CHECK(ErrorOf(second) == "not yet");
+  rank.clock.Advance(10s);
+  CHECK_THAT(
+      ErrorOf(second, ErrorCode::kPeerLost), Catch::EndsWith("rank 1 (h2) has called Shutdown"));
+}
+
+TEST_CASE("a farewell on the same host is believed soon") {
+  Rank rank;
+  rank.engine->WatchLeavers(
+      {.self = 0, .leave = [] {}, .leavers = [] { return std::vector<int>{2}; }});
+  const auto fate = std::make_shared<Fate>();
+  fate->missing = {2};
+  Work work = rank.Start(fate, CollectiveKind::kBarrier, OnTwoHosts());
+  CHECK(ErrorOf(work) == "not yet");
+  rank.clock.Advance(1s);
+  CHECK_THAT(
+      ErrorOf(work, ErrorCode::kPeerLost), Catch::EndsWith("rank 2 (h1) has called Shutdown"));
+}
+
 TEST_CASE("a lost peer ends the communicator, a mismatch does not") {
   const ErrorCode code = GENERATE(ErrorCode::kPeerLost, ErrorCode::kMismatch);
   Rank rank;

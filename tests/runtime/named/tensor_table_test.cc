@@ -175,7 +175,7 @@ TEST_CASE("a tensor is ready in the round in which the last rank announces it") 
 
 TEST_CASE("news that no rank of this build wrote are an error") {
   TensorTable table(ops::Members::World(1), 0, 8);
-  CHECK_THROWS_WITH(table.Apply({""}), "named queue: what a rank announced cannot be read");
+  CHECK_THROWS_WITH(table.Apply({""}), "named queue: the announcement of a rank cannot be read");
   const std::string unknown_slot("\x01\x05\x00\x00\x00\x00\x00\x00", 8);
   CHECK_THROWS_WITH(
       table.Apply({unknown_slot}), "named queue: a rank announced a name that is not in the cache");
