@@ -147,9 +147,7 @@ class Agent {
     } catch (const LaunchError& error) {
       Refuse(error.code(), error.what());
     } catch (const std::exception& error) {
-      Refuse(
-          ExitCode::kInternal,
-          Text("dtrun said what its agent does not understand: ", error.what()));
+      Refuse(ExitCode::kInternal, Text("invalid message from dtrun: ", error.what()));
     }
   }
 

@@ -20,7 +20,7 @@ using nlohmann::json;
 constexpr int64_t kMostValue = 4095;
 
 [[noreturn]] void Refuse(const std::string& why) {
-  throw LaunchError(ExitCode::kInternal, "an agent said what it cannot: " + why);
+  throw LaunchError(ExitCode::kInternal, "invalid message from an agent: " + why);
 }
 
 base::StepTotals StepsOf(const json& told) {

@@ -17,7 +17,7 @@ inline int64_t WholeNumber(
   const nlohmann::json& value = object.at(key);
   const auto refuse = [&](const std::string& what) {
     throw LaunchError(
-        ExitCode::kInternal, base::Text("an agent said what it cannot: ", key, " is ", what));
+        ExitCode::kInternal, base::Text("invalid message from an agent: ", key, " is ", what));
   };
   if (!value.is_number_integer()) refuse("no whole number");
   const auto number = value.get<int64_t>();

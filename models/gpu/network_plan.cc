@@ -1,3 +1,7 @@
+// Planner goes through the layers of the network. A convolution, a pool or a dense layer adds a
+// stage. A dropout layer changes the stage before it. TakeParameters places a stage's kernel and
+// bias in the flat block.
+
 #include "models/gpu/network_plan.h"
 
 #include <dtrun/error.h>
@@ -11,7 +15,8 @@ namespace dtrun::models {
 namespace {
 
 constexpr size_t kVector = 8;  // values that a thread takes at once
-// 256 bytes of a 16-bit type: where libraries expect matrices to begin.
+// In values. 128 values of a 16-bit type are 256 bytes, the alignment of matrices that libraries
+// expect.
 constexpr size_t kPlaceAlignment = 128;
 
 size_t Aligned(size_t count, size_t to) { return (count + to - 1) / to * to; }
@@ -20,7 +25,7 @@ bool IsConvolution(const Stage& stage) {
   return stage.kind == StageKind::kFirstConvolution || stage.kind == StageKind::kConvolution;
 }
 
-// What a block can sum by channel.
+// Whether a block can sum so many channels (AddByChannel).
 bool IsWidth(int channels) {
   return channels >= 8 && channels <= 256 && (channels & (channels - 1)) == 0;
 }
@@ -81,7 +86,7 @@ class Planner {
       if (settings.values().at(name) != value)
         Refuse("has another " + name, "3 x 3 without padding, with bias and ReLU");
     }
-    constexpr size_t kMostPixels = 10000;  // that a block has shared memory for
+    constexpr size_t kMostPixels = 10000;  // a block's shared memory holds so many as floats
     if (input.channels == 1 && input.pixels() > kMostPixels)
       Refuse("has larger images", Text("at most ", kMostPixels, " pixels"));
     if (!IsWidth(shape_.channels)) Refuse("has other filters", "8, 16, 32, ... or 256");
@@ -109,7 +114,7 @@ class Planner {
                         (plan_.stages.back().kind == StageKind::kPool ||
                          plan_.stages.back().kind == StageKind::kDense);
     if (!behind) Refuse("has the wrong place", "it behind a pool or a dense layer with ReLU");
-    // As models/layers/activations.cc makes them.
+    // The constants are those of models/layers/activations.cc.
     DropoutRule& rule = plan_.stages.back().dropout;
     const double rate = layer.settings().Number("rate");
     rule.keep_below = static_cast<uint32_t>(std::lround((1 - rate) * 65536));
@@ -132,7 +137,8 @@ class Planner {
     TakeParameters(ParameterPlace::Order::kAsIs, input.count());
   }
 
-  // A convolution's bias and ReLU are in the pool behind it.
+  // Only the first convolution applies its own bias and ReLU. Each other convolution needs a pool
+  // behind it, which applies them.
   void AddStage(StageKind kind, const Shape& input) {
     const bool needs_pool =
         !plan_.stages.empty() && plan_.stages.back().kind == StageKind::kConvolution;
@@ -145,7 +151,7 @@ class Planner {
     plan_.stages.push_back(stage);
   }
 
-  // A kernel of so many rows, and a bias.
+  // Takes places for a kernel with `rows` rows and for a bias.
   void TakeParameters(ParameterPlace::Order order, size_t rows) {
     Stage& stage = plan_.stages.back();
     const auto columns = static_cast<size_t>(shape_.channels);
@@ -201,7 +207,7 @@ NetworkPlan PlanNetwork(Sequential& model, uint64_t seed) {
       continue;
     throw Error(
         ErrorCode::kInvalidArgument,
-        Text("a network on a GPU: parameter ", i, " is not what its layer says"));
+        Text("a network on a GPU: parameter ", i, " does not fit its layer"));
   }
   return plan;
 }
@@ -220,7 +226,7 @@ double NetworkPlan::OperationsPerExample() const {
   return operations;
 }
 
-// By kernels, as DeviceNetwork enqueues them.
+// Counts the kernels that DeviceNetwork enqueues.
 double NetworkPlan::BytesPerExample(size_t value_size) const {
   double values = static_cast<double>(input.count());  // gathered
   double bytes = static_cast<double>(input.count());

@@ -1,5 +1,7 @@
-// cuBLASLt takes matrices column by column, which makes each of ours its transpose. So it is asked
-// for c' = b' * a', and nothing has to be moved.
+// cuBLASLt reads matrices in column-major order, so it sees each row-major matrix as its transpose.
+// Describe therefore asks for c' = b' * a', and no values have to move. Proposed asks cuBLASLt for
+// algorithms, and Choose times them. Algorithms keeps the fastest for later products with the same
+// Key.
 
 #include "models/gpu/product.h"
 
@@ -17,7 +19,7 @@
 namespace dtrun::models {
 namespace {
 
-constexpr uint32_t kAlignment = 256;  // in bytes, of a workspace
+constexpr uint32_t kAlignment = 256;  // of a workspace, in bytes
 
 cudaDataType_t TypeOf(DType dtype) {
   if (dtype == DType::kBF16) return CUDA_R_16BF;
@@ -36,18 +38,18 @@ cublasLtEpilogue_t EpilogueOf(Epilogue epilogue) {
     case Epilogue::kBiasRelu: return CUBLASLT_EPILOGUE_RELU_BIAS;
     case Epilogue::kBiasReluMask: return CUBLASLT_EPILOGUE_RELU_AUX_BIAS;
     case Epilogue::kMasked: return CUBLASLT_EPILOGUE_DRELU;
-    case Epilogue::kSums: return CUBLASLT_EPILOGUE_BGRADA;  // its a is our b
+    case Epilogue::kSums: return CUBLASLT_EPILOGUE_BGRADA;  // cuBLASLt's a is b here
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-// The largest power of two that divides the address, up to what cuBLASLt asks about.
+// The largest power of two that divides the address, at most kAlignment.
 uint32_t AlignmentOf(const void* data) {
   const auto address = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(data) | kAlignment);
   return address & (~address + 1);
 }
 
-// That of a product can be used for others of its kind.
+// The chosen algorithms, by Product::Key.
 ChoiceCache<cublasLtMatmulAlgo_t>& Algorithms() {
   static auto& algorithms = *new ChoiceCache<cublasLtMatmulAlgo_t>;
   return algorithms;
@@ -109,7 +111,7 @@ Product::Product(
   try {
     Describe();
     Choose();
-  } catch (...) {  // who asks for more than there is asks for less then
+  } catch (...) {  // the caller can make another product instead
     Release();
     throw;
   }
@@ -165,8 +167,9 @@ void Product::Describe() {
   lay_out(&c_, options_.c);
 }
 
-// Parts of a sum that is split go through the workspace, as floats, and are added in a step of
-// their own. Other ways round them to c's type first, and one of those adds them in c as they come.
+// CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE keeps the parts of a split sum in the workspace, as
+// floats, and adds them in a separate step. The other schemes first round the parts to c's type.
+// One of them adds the parts to c in the order in which they arrive.
 void Product::Prefer(cublasLtMatmulPreference_t preference) {
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     CublasLt::Check(
@@ -189,7 +192,7 @@ void Product::Choose() {
     const auto fastest = FindFastest(proposed.size(), LimitsOf(options_.selection), [&](size_t i) {
       return Milliseconds(proposed[i]);
     });
-    if (!fastest) ThrowNoAlgorithm("it computes with none of those that it proposes");
+    if (!fastest) ThrowNoAlgorithm("none of the proposed algorithms works");
     return proposed[fastest->candidate];
   });
 }
@@ -223,7 +226,7 @@ void Product::ThrowNoAlgorithm(const std::string& why) const {
           " in ", NameOf(options_.a.dtype), " (", why, ")"));
 }
 
-// GPUs of one model are alike, so what is chosen on one of them is also for the others.
+// GPUs of one model are alike, so a choice that was made on one GPU holds for the others.
 std::string Product::Key() const {
   const auto text = [](const Matrix& matrix) {
     return Text(
@@ -237,14 +240,14 @@ std::string Product::Key() const {
       device_.name(), " with ", device_.multiprocessors());
 }
 
-// Of a few in a row, after one that is not counted.
+// The mean time of a few products in a row, after one untimed product.
 double Product::Milliseconds(const cublasLtMatmulAlgo_t& algorithm) {
   constexpr int kTimes = 5;
   gpu::Event begin(device_, gpu::Event::Timing::kOn), end(device_, gpu::Event::Timing::kOn);
   try {
     Enqueue(algorithm);
   } catch (const Error&) {
-    return std::numeric_limits<double>::infinity();  // proposed, but not for this after all
+    return std::numeric_limits<double>::infinity();  // it was proposed, but fails
   }
   begin.Record(stream_);
   for (int i = 0; i < kTimes; ++i) Enqueue(algorithm);

@@ -95,7 +95,7 @@ std::vector<std::string> Unpack(const std::string& packed, int count) {
     at += length;
   }
   if (static_cast<int>(parts.size()) != count || at != packed.size())
-    throw Error(ErrorCode::kSystem, "what came from a rank of this host is no gather");
+    throw Error(ErrorCode::kSystem, "invalid message from a rank of this host: expected a gather");
   return parts;
 }
 

@@ -88,10 +88,11 @@ LocalFrameReader::State LocalFrameReader::Read(int socket) {
       std::memcpy(&header, header_.data(), sizeof header);
       if (header.mark != kMark || header.bytes > most_bytes_)
         throw Error(
-            ErrorCode::kSystem, base::Text(
-                                    "what came from a rank of this host is no message, or one of "
-                                    "more than ",
-                                    most_bytes_, " bytes"));
+            ErrorCode::kSystem,
+            base::Text(
+                "invalid message from a rank of this host; expected a message of at "
+                "most ",
+                most_bytes_, " bytes"));
       frame_.kind = header.kind;
       frame_.number = header.number;
       missing_ = header.bytes;

@@ -364,9 +364,8 @@ void NcclGroup::CombineHere(const Collective& collective) {
     throw Error(
         ErrorCode::kUnavailable,
         Text(
-            Describe(collective),
-            ": NCCL has no such arithmetic, and what it gathers is reduced for ",
-            cuda::kMostGathered, " ranks at most"));
+            Describe(collective), ": NCCL has no such arithmetic; dtrun computes it for at most ",
+            cuda::kMostGathered, " ranks, found ", size_));
   const uint64_t piece = kPieceBytes / SizeOf(input.dtype);
   for (uint64_t begin = 0; begin < input.count; begin += piece) {
     const Buffer part = input.Slice(begin, std::min(piece, input.count - begin));

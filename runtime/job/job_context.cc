@@ -1,5 +1,5 @@
-// Init goes through three steps: read what the launcher said, join the job (joined_job.h), and
-// build the engine and the communicator of all ranks.
+// Init has three steps: read the launcher's settings, join the job (joined_job.h), and build the
+// engine and the communicator of all ranks.
 
 #include "runtime/job/job_context.h"
 
@@ -27,7 +27,7 @@ namespace {
 
 using base::Text;
 
-// What dtrun says of ranks that disagree or stall; see docs/reference/options.md.
+// The exit code of a job that a stall or a lost peer ended; see docs/reference/options.md.
 constexpr int kAbortCode = 76;
 
 ops::WireDType WireDTypeOf(const std::string& option) {
@@ -35,17 +35,17 @@ ops::WireDType WireDTypeOf(const std::string& option) {
   return option == "bf16" ? ops::WireDType::kBF16 : ops::WireDType::kNone;
 }
 
-// Compute threads for a rank that nobody told: what OMP_NUM_THREADS says, or its share of the
-// host's CPUs.
+// The number of compute threads if the launcher has set none: OMP_NUM_THREADS, or this rank's share
+// of the host's CPUs.
 int DefaultThreads(const base::GetEnv& get, int cpus_of_host, int local_size) {
   const auto asked = base::ParseInteger(get("OMP_NUM_THREADS").value_or(""));
   if (asked && *asked >= 1 && *asked <= 4096) return static_cast<int>(*asked);
   return std::max(1, cpus_of_host / local_size);
 }
 
-// While it exists, the launcher knows that this rank waits in Init for the others, and for how long
-// it may. A communicator of the caller's may have fewer ranks than the launcher has started: then
-// the launcher cannot know who is waited for.
+// Tells the launcher, while it exists, that this rank waits in Init for the other ranks, and for
+// how long. A communicator of the caller may have fewer ranks than the launcher started. Then the
+// launcher cannot know the missing ranks, so there is no note.
 class InitNote {
  public:
   InitNote(
@@ -57,7 +57,7 @@ class InitNote {
     std::ofstream(base::InitNote(note_))
         << getpid() << ' ' << options.timeout_s << ' ' << options.stall_warning_s << '\n';
   }
-  // No file is written anew: the disk may be full by now.
+  // Renames the file instead of writing a new one, because the disk may be full by now.
   ~InitNote() {
     if (note_.empty()) return;
     const bool failed = std::uncaught_exceptions() > 0;
@@ -87,7 +87,7 @@ Context::Context(
   if (job_.apart) FindServers(get);
 }
 
-// From here on the option says what is used.
+// From here on, the option reduce_isa names the instruction set in use.
 void Context::ChooseInstructionSet() {
   const ops::InstructionSet chosen =
       ops::ChooseInstructionSet(options_.reduce_isa, ops::InstructionSetsHere(), job_.bootstrap());
@@ -95,7 +95,7 @@ void Context::ChooseInstructionSet() {
   options_.reduce_isa = chosen.name;
 }
 
-// The first server listens where dtrun says that frameworks meet (MASTER_ADDR, MASTER_PORT).
+// The first server listens at MASTER_ADDR and MASTER_PORT, the address at which frameworks meet.
 void Context::FindServers(const base::GetEnv& get) {
   ServerJob& servers = servers_.emplace();
   servers.job = launch_->job;
@@ -130,7 +130,8 @@ void Context::FindServers(const base::GetEnv& get) {
         Text("the job's secret cannot be read from '", launch_->secret_file, "'"));
 }
 
-// The CPUs of this host are those of its ranks together: each may be bound to some.
+// Counts the CPUs that the ranks of this host may use together, because each rank may be bound to
+// some of the CPUs. A CPU quota lowers the number.
 int Context::CountHostCpus() const {
   std::vector<std::string> masks = {AllowedCpus()};
   if (ops::Bootstrap* bootstrap = job_.bootstrap()) {
@@ -187,10 +188,10 @@ void Context::WatchLeavers() {
            }});
 }
 
-// Starts the engine's thread where it helps and is allowed; else says why not.
+// Starts the engine's thread if it helps and is allowed. Otherwise notes why not.
 void Context::StartEngineThread(int host_cpus) {
   const bool demanded = options_.engine_thread == "on";
-  // A thread beside those that compute needs a core of its own, on every rank of this host.
+  // The engine's thread needs a free CPU beside the compute threads, on every rank of this host.
   const bool room =
       threads_ < CountUnion({AllowedCpus()}) && topology().local_size * (threads_ + 1) <= host_cpus;
   const bool mpi_allows = job_.mpi == nullptr || job_.mpi->engine_thread_allowed() ||
@@ -233,7 +234,7 @@ std::string Context::Describe() const {
       base::Join(options, " "));
 }
 
-// Another host than the launcher's has no such folder; then nobody but this process reads it.
+// The folder exists only on the launcher's host. On other hosts, the record stays in memory.
 std::shared_ptr<ops::FlightRecorder> Context::MakeRecorder() const {
   const int rank = launch_rank();
   if (launch_ && !launch_->flight_folder.empty()) {
@@ -252,7 +253,7 @@ const std::string& Context::HostName() const {
   return job_.placement.hosts[static_cast<size_t>(host)].name;
 }
 
-// Before the first operation, so that a timeline of the whole job has it.
+// Runs before the first operation, so that a timeline of the whole job contains all operations.
 void Context::MakeTimeline() {
   timeline_ = std::make_unique<Timeline>(
       TraceBuffer::Owner{launch_rank(), topology().size, HostName()}, *engine_);
@@ -286,15 +287,15 @@ std::function<void(const std::string&)> Context::OnGiveUp() const {
   return [log = log_, mpi = job_.mpi.get()](const std::string& error) {
     log(base::LogLevel::kError, Text("ends the job (on_stall=abort): ", error));
     if (mpi != nullptr) mpi->Abort(kAbortCode);
-    // Who has started the ranks ends the others, or they give up themselves.
+    // The launcher ends the other ranks, or the other ranks give up.
     ::_exit(kAbortCode);
   };
 }
 
 Context::~Context() {
-  // Its own thread looks until the engine ends, after the communicator.
+  // The engine's thread looks for leavers until the engine ends, which is after the communicator.
   if (engine_ != nullptr) engine_->WatchLeavers({});
-  // One that gave up has said so.
+  // A rank that gave up has reported its error.
   const bool unfinished = !shut_down_ && world_ != nullptr && !engine_->gave_up();
   if (unfinished && topology().size > 1) {
     log_(
@@ -306,9 +307,10 @@ Context::~Context() {
 void Context::Shutdown() {
   if (shut_down_) throw Error(ErrorCode::kInvalidArgument, "Shutdown() was called twice");
   shut_down_ = true;
-  // Who is lost or stalled would be waited for here once more, and by MPI_Finalize without end.
+  // A shutdown collective would wait again for the lost or stalled rank. MPI_Finalize would wait
+  // for it without end.
   if (engine_->gave_up()) return;
-  std::exception_ptr lost_timeline;  // that it could not be written changes nothing else
+  std::exception_ptr lost_timeline;  // the timeline's error, thrown after the rest of the shutdown
   try {
     if (timeline_->stoppable()) timeline_->Stop();
   } catch (const Error&) {
@@ -320,7 +322,8 @@ void Context::Shutdown() {
   }
   engine_->Leave(world_->Start({.kind = ops::CollectiveKind::kShutdown}));
   if (job_.mpi != nullptr) job_.mpi->Finalize();
-  // On other hosts than the launcher's its folder is not there, and nobody would read the note.
+  // The folder exists only on the launcher's host. On other hosts the write fails, which does no
+  // harm.
   if (launch_ && !launch_->shutdown_note.empty()) std::ofstream(launch_->shutdown_note).flush();
   if (lost_timeline != nullptr) std::rethrow_exception(lost_timeline);
 }

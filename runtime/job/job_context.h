@@ -22,41 +22,41 @@
 
 namespace dtrun::runtime {
 
-/// This process as a rank: everything that a job of one process needs, with no global behind it
-/// but the instruction set of reductions (ops/reduce/reduce.h).
-/// See <dtrun/context.h>.
+/// A rank of a job: all state that one process needs for the job. The only global state is the
+/// instruction set of reductions (ops/reduce/reduce.h). See <dtrun/context.h>.
 class Context {
  public:
-  /// Collective. `get` is the environment, `given` the options that win over it; the ranks are
-  /// those of `handle`, if it has a communicator.
+  /// Collective. `get` reads the environment. The options in `given` win over the environment. If
+  /// `handle` has a communicator, its processes are the ranks.
   Context(
       const base::GetEnv& get, const std::vector<std::pair<std::string, std::string>>& given,
       const ops::MpiHandle& handle = {});
-  /// Logs an error that names this rank unless `Shutdown` was called.
+  /// Logs an error that names this rank if the job has other ranks, has not given up, and
+  /// `Shutdown` was not called.
   ~Context();
 
-  /// Collective. After a timeout or with a peer lost it only says that this rank leaves on purpose:
-  /// no barrier, and MPI is not finalised.
+  /// Collective. If the engine has given up (a timeout or a lost peer), Shutdown returns at once:
+  /// without a shutdown collective, and without finalising MPI.
   void Shutdown();
 
   const Topology& topology() const { return job_.topology; }
-  /// What the launcher calls this rank.
+  /// The launcher's number for this rank.
   int launch_rank() const { return job_.launch_rank(); }
   const Placement& placement() const { return job_.placement; }
   const std::vector<base::HostSlots>& hosts() const { return job_.placement.hosts; }
-  /// What this rank knows of the job's parameter servers; nothing where there are none.
+  /// The parameter servers of the job; nullopt if there are none.
   const std::optional<ServerJob>& servers() const { return servers_; }
   int threads() const { return threads_; }
   int terminal_columns() const { return terminal_columns_; }
   const base::Options& options() const { return options_; }
-  /// In one line what this process is and how it works, for people.
+  /// One line for people: the rank of this process, and how it works.
   std::string Describe() const;
   ops::Communicator& world() { return *world_; }
   ops::Engine& engine() { return *engine_; }
   ops::FlightRecorder& recorder() { return *engine_->options().recorder; }
   Timeline& timeline() { return *timeline_; }
   const base::LogSink& log() const { return log_; }
-  /// Collective: the timeline of all ranks in one file of rank 0's, from here to StopTimeline.
+  /// Collective. Starts a timeline of all ranks, until Timeline::Stop. Rank 0 writes it to `path`.
   void StartTimeline(const std::string& path);
 
  private:
@@ -79,7 +79,7 @@ class Context {
   Job job_;
   int threads_ = 1;
   int terminal_columns_ = 0;
-  std::string no_overlap_;  // why operations do not move between the trainer's calls; "": they do
+  std::string no_overlap_;  // why the engine has no thread; "": it has a thread
   base::LogSink log_;
   std::unique_ptr<ops::Engine> engine_;
   std::unique_ptr<Timeline> timeline_;

@@ -27,7 +27,7 @@ using Way = JoinPlan::Way;
                                        because, " (DTRUN_ALONE=1: a world of one)"));
 }
 
-// As -H wants it: an IPv6 address in brackets.
+// Formats a host for -H: an IPv6 address gets brackets.
 std::string InHostList(const std::string& host) {
   return host.find(':') == std::string::npos ? host : "[" + host + "]";
 }
@@ -43,7 +43,7 @@ std::string DtrunLine(
 
 // ---- TF_CONFIG ----------------------------------------------------------------------------------
 
-// In the order of the ranks, as dtrun numbers them: "h1:2,h2:1".
+// The host list for -H, in rank order as dtrun numbers ranks: "h1:2,h2:1".
 std::string HostsOf(const TfCluster& cluster) {
   std::vector<std::pair<std::string, int>> hosts;
   for (const std::string& address : cluster.addresses) {
@@ -77,7 +77,7 @@ std::optional<JoinPlan> PlanByTfConfig(const TfCluster& cluster, const Machine& 
           ErrorCode::kUnavailable,
           Text(
               "TF_CONFIG names ", HostOfAddress(address),
-              ", which is not this host, and nobody has started the ranks together",
+              ", which is not this host, and no launcher has started the ranks",
               InsteadType(DtrunLine(HostsOf(cluster), {}, machine))));
   return JoinPlan{
       .way = Way::kLocal,
@@ -89,7 +89,8 @@ std::optional<JoinPlan> PlanByTfConfig(const TfCluster& cluster, const Machine& 
 
 // ---- RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT -------------------------------------------------
 
-// "h1:2,h2:2" as far as it can be told: the first host is the master's, this one has a place too.
+// The host list for -H, as far as the variables tell it: "h1:2,h2:2". The first host is the
+// master's. If this host is another one, it comes second.
 std::string HostsOf(
     int size, std::optional<int> local_size, const std::string& master, const Machine& machine) {
   std::vector<std::string> hosts = {InHostList(master)};
@@ -147,7 +148,7 @@ JoinPlan PlanByRank(const base::GetEnv& get, int size, const Machine& machine) {
       .size = size};
 }
 
-// Nothing where the two do not speak of the same thing.
+// Throws if TF_CONFIG has tasks that contradict WORLD_SIZE or RANK.
 void CheckAgainst(const TfCluster& cluster, int size, const base::GetEnv& get) {
   if (cluster.addresses.empty()) return;
   const int tasks = static_cast<int>(cluster.addresses.size());
@@ -210,8 +211,8 @@ std::string Excerpt(const std::string& text) {
   return "'" + text.substr(0, kMost) + (text.size() > kMost ? "...'" : "'");
 }
 
-// A list or an object is not written out: that calls itself for each level, of which there may be
-// any number.
+// Names a list or an object by its type only. Dumping it recurses once per level, and the number of
+// levels is unlimited.
 std::string InWords(const json& value) {
   if (value.is_structured()) return Text("an ", value.type_name());
   return Excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace));
@@ -230,7 +231,7 @@ void AddTasks(const json& cluster, const std::string& job, TfCluster& read) {
 
 int ReadIndex(const json& task, const std::string& type, size_t tasks) {
   const auto index = task.find("index");
-  // Some write the number as text.
+  // Some programs write the index as text.
   const auto number = index == task.end()          ? std::nullopt
                       : index->is_string()         ? base::ParseInteger(index->get<std::string>())
                       : index->is_number_integer() ? std::optional(index->get<int64_t>())

@@ -1,6 +1,6 @@
-// The launcher that is nearest to the process has the word: dtrun, then those that MPI can ask,
-// then whoever has set the variables of PyTorch or TensorFlow. What speaks of several ranks
-// otherwise is refused.
+// The launcher nearest to the process decides how the process joins. dtrun is first, then launchers
+// that MPI can ask, then variables of PyTorch or TensorFlow that are set by hand. Any other
+// environment that describes several ranks is refused.
 
 #include "runtime/job/join_plan.h"
 
@@ -33,7 +33,8 @@ std::string Command(std::vector<std::string> words, const Machine& machine) {
 
 JoinPlan ThroughMpi() { return {.way = Way::kMpi, .description = "through MPI"}; }
 
-// A program that a rank of dtrun's starts in turn has inherited the variables.
+// Throws if WORLD_SIZE contradicts dtrun's number of ranks. Then a rank of dtrun ran another
+// launcher, and this process inherited dtrun's variables.
 void CheckNoLauncherBetween(const base::GetEnv& get, int ranks) {
   const std::optional<std::string> size = ValueOf(get, "WORLD_SIZE");
   if (!size || *size == Text(ranks)) return;
@@ -77,7 +78,8 @@ JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by
           "DTRUN_JOB"));
 }
 
-// MPICH, Intel MPI and MVAPICH start their ranks so; nothing of theirs is Open MPI's.
+// Throws if the launcher of MPICH, Intel MPI or MVAPICH started this process as one of several.
+// These launchers set the variables below.
 void RefuseOtherMpi(const base::GetEnv& get, const Machine& machine) {
   struct Row {
     const char* rank;
@@ -101,7 +103,8 @@ void RefuseOtherMpi(const base::GetEnv& get, const Machine& machine) {
   }
 }
 
-// The tasks of a step are ranks; one process in an allocation is none.
+// Throws if this process is one of several tasks of a Slurm step, because those tasks are ranks. A
+// single process in an allocation is no rank.
 void RefuseSlurm(const base::GetEnv& get, const Machine& machine) {
   const std::optional<std::string> task = ValueOf(get, "SLURM_PROCID");
   const std::optional<std::string> of_step = ValueOf(get, "SLURM_STEP_NUM_TASKS");
@@ -125,14 +128,15 @@ bool WantsToBeAlone(const base::GetEnv& get) {
 JoinPlan PlanJoin(
     const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch, const Machine& machine) {
   if (WantsToBeAlone(get)) return {.description = "alone (DTRUN_ALONE=1)"};
-  // Open MPI's own launcher says the size; those that speak PMIx (srun --mpi=pmix, prun) do not.
+  // Open MPI's own launcher sets the size. Launchers that speak PMIx (srun --mpi=pmix, prun) do
+  // not.
   const std::string open_mpi = ValueOf(get, "OMPI_COMM_WORLD_SIZE").value_or("");
   const bool by_mpi = open_mpi.empty() ? get("PMIX_RANK").has_value() : open_mpi != "1";
   if (launch) return ByDtrun(get, *launch, by_mpi);
   if (by_mpi) return ThroughMpi();
   if (const std::optional<JoinPlan> plan = PlanByHand(get, machine)) return *plan;
   if (!open_mpi.empty()) return {};
-  // srun sets PMI_RANK too (--mpi=pmi2); MPICH's launcher may itself have used srun.
+  // srun also sets PMI_RANK (--mpi=pmi2). MPICH's launcher may itself have used srun.
   if (!ValueOf(get, "MPI_LOCALNRANKS")) RefuseSlurm(get, machine);
   RefuseOtherMpi(get, machine);
   return {};
@@ -146,7 +150,7 @@ std::string OwnHostName() {
   return name;
 }
 
-// Only an address of this machine can be bound.
+// Only addresses of this machine can be bound.
 bool CanBind(const addrinfo& address) {
   const int file = ::socket(address.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const bool bound = file >= 0 && ::bind(file, address.ai_addr, address.ai_addrlen) == 0;

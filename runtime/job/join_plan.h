@@ -10,43 +10,44 @@
 
 namespace dtrun::runtime {
 
-/// What is asked of the machine that this process runs on. A value, so that tests can be another.
+/// The facts about the machine of this process that a plan needs. A value, so that tests can
+/// describe another machine.
 struct Machine {
   std::string host_name;
-  /// Whether a name or an address is one of this machine. May take as long as the system's
-  /// resolver does.
+  /// Returns true if a host name or an address belongs to this machine. It may wait for the
+  /// system's resolver.
   std::function<bool(const std::string& name)> is_own;
-  /// The words of this process's own command line.
+  /// Returns the words of this process's command line.
   std::function<std::vector<std::string>()> command;
 };
 
 Machine ThisMachine();
 
-/// The words as a shell reads them: "./train 'a b'".
+/// Joins words to a shell command, quoted where needed: "./train 'a b'".
 std::string ShellLine(const std::vector<std::string>& words);
 
 /// How a process finds the other ranks of its job.
 struct JoinPlan {
   enum class Way {
-    kAlone,  ///< there is none
-    kMpi,    ///< MPI knows
-    kLocal,  ///< all are on this host and meet there
-    kApart,  ///< they never do anything together: a job with parameter servers
+    kAlone,  ///< a world of one
+    kMpi,    ///< MPI connects the ranks
+    kLocal,  ///< all ranks are on this host and meet there
+    kApart,  ///< a job with parameter servers: its ranks share no collectives
   };
   Way way = Way::kAlone;
-  std::string description = "alone";  ///< for people: "through MPI", "by WORLD_SIZE on this host"
-  std::string meeting = {};           ///< of kLocal: what all ranks of the job call it
-  int rank = 0, size = 1;             ///< of kLocal and kApart
+  std::string description = "alone";  ///< for people: "through MPI", "by TF_CONFIG, on this host"
+  std::string meeting = {};           ///< for kLocal: a name that all ranks of the job share
+  int rank = 0, size = 1;             ///< for kLocal and kApart
 };
 
-/// Whether the user wants this process to be a world of one whatever its environment says
-/// (DTRUN_ALONE=1). Throws Error kInvalidArgument for another value than 0 or 1.
+/// Returns true if the user wants a world of one, regardless of the environment (DTRUN_ALONE=1).
+/// Throws Error kInvalidArgument if the value is neither 0 nor 1.
 bool WantsToBeAlone(const base::GetEnv& get);
 
-/// From the environment alone; never a world of one where that speaks of several ranks. Throws
-/// Error kInvalidArgument where variables are missing or contradict each other, and kUnavailable
-/// where ranks were started in a way in which they cannot join; the text has the line to type
-/// instead.
+/// Plans from the environment alone. Unless DTRUN_ALONE=1, an environment that describes several
+/// ranks never becomes a world of one. Throws Error kInvalidArgument if variables are missing or
+/// contradict each other. Throws kUnavailable, with the command line to type instead, if the ranks
+/// were started in a way in which they cannot join.
 JoinPlan PlanJoin(
     const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch, const Machine& machine);
 

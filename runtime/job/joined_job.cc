@@ -1,6 +1,8 @@
-// Who belongs together says the trainer (an MPI communicator of its own), else the environment
-// (join_plan.h): MPI is asked, or the ranks meet on this host, or there is one. Which rank runs on
-// which host says dtrun if it launched them, else MPI.
+// The trainer's MPI communicator, if there is one, decides which processes belong together.
+// Otherwise the environment decides (join_plan.h): MPI connects the ranks, the ranks meet on this
+// host, each rank stays apart (parameter servers), or there is a single rank. If dtrun launched the
+// ranks, the launcher's host list has the host of each rank. Otherwise MPI knows the hosts, or all
+// ranks are on this host.
 
 #include "runtime/job/joined_job.h"
 
@@ -19,7 +21,7 @@ namespace {
 
 using base::Text;
 
-// Everything that has to be equal on all ranks, a line each.
+// The settings that must be equal on all ranks, one per line.
 std::string AgreedLines(
     const std::optional<base::LaunchEnv>& launch, const base::Options& options) {
   std::vector<std::string> lines = base::AgreedOptions(options);
@@ -28,7 +30,7 @@ std::string AgreedLines(
   return base::Join(lines, "\n");
 }
 
-// Names the first line that differs, with its two values.
+// Throws an error with the first line that differs and its two values.
 [[noreturn]] void ThrowDisagreement(const std::vector<std::string>& all, size_t other) {
   const std::vector<std::string> first = base::Split(all[0], '\n'),
                                  second = base::Split(all[other], '\n');
@@ -60,7 +62,7 @@ std::vector<int> AllGatherInt(ops::Bootstrap& bootstrap, int mine) {
   return all;
 }
 
-// What the launcher said of its ranks, for those that are here.
+// The launcher's placement, reduced to the ranks in `launch_ranks`.
 Placement PlaceByLaunch(const Placement& launched, const std::vector<int>& launch_ranks) {
   std::vector<int> leaders;
   std::vector<std::string> names;
@@ -90,7 +92,7 @@ Placement Place(
   return PlaceByLaunch(launched, ranks);
 }
 
-// Without mpirun, each process is all of MPI's world.
+// Throws if no MPI launcher started the ranks. Then each process is alone in MPI_COMM_WORLD.
 void CheckMpiKnows(const JoinPlan& plan) {
   if (plan.way == JoinPlan::Way::kApart)
     throw Error(
@@ -107,7 +109,7 @@ void CheckMpiKnows(const JoinPlan& plan) {
           "dtrun --launcher mpirun, or call Init without a communicator"));
 }
 
-// MPI_Init sets PMIX_RANK itself in a process that no launcher has started.
+// Hides PMIX_RANK, because MPI_Init sets it in a process that no launcher started.
 base::GetEnv WithoutPmix(const base::GetEnv& get) {
   return [&get](const std::string& name) { return name == "PMIX_RANK" ? std::nullopt : get(name); };
 }
@@ -132,7 +134,8 @@ Job JoinApart(const JoinPlan& plan, const base::LaunchEnv& launch) {
 Job JoinOnThisHost(
     const JoinPlan& plan, const std::optional<base::LaunchEnv>& launch, const Machine& machine,
     const base::Options& options) {
-  // The launcher warns of a rank that does not come, and ends the job: it knows what became of it.
+  // If dtrun watches Init, dtrun warns of a missing rank and ends the job, because it knows the
+  // state of the missing rank. So this rank does not warn, and waits longer than dtrun.
   constexpr std::chrono::seconds kLauncherFirst{5};
   const bool judged = launch && !launch->shutdown_note.empty();
   const base::LogSink log = base::StderrSink(plan.rank, options.log_level);

@@ -14,33 +14,38 @@
 
 namespace dtrun::runtime {
 
-/// The ranks that a process belongs to, before anything but a bootstrap connects them.
+/// The ranks of a job before a communicator connects them.
 struct Job {
-  std::unique_ptr<ops::MpiJob> mpi;       ///< null where MPI has not joined them
-  std::unique_ptr<ops::Bootstrap> local;  ///< null where they have not met on this host
-  std::string description;                ///< how they were joined: "through MPI"
+  std::unique_ptr<ops::MpiJob> mpi;       ///< null if MPI does not connect the ranks
+  std::unique_ptr<ops::Bootstrap> local;  ///< null if the ranks have not met on this host
+  std::string description;                ///< how the ranks were joined: "through MPI"
   Placement placement;
   Topology topology{};
-  /// The ranks by what they were launched as, with their hosts if there are several; in a job with
-  /// parameter servers this one alone.
+  /// The ranks by their numbers in the launch, with their hosts if there are several. In a job with
+  /// parameter servers: only this rank.
   ops::Members members;
-  /// In a job with parameter servers each rank is a world of its own: who is lost is missed by
-  /// nobody's collectives.
+  /// True in a job with parameter servers. There, each rank is a world of its own, so no other
+  /// rank's collective waits for a lost rank.
   bool apart = false;
 
-  /// What the launcher calls this rank.
+  /// The launcher's number for this rank.
   int launch_rank() const {
     return members.world_ranks[apart ? 0 : static_cast<size_t>(topology.rank)];
   }
 
-  /// Between the ranks; null in a world of one that nobody has joined.
+  /// The bootstrap between the ranks. Null in a world of one without MPI, and in a job with
+  /// parameter servers.
   ops::Bootstrap* bootstrap() const { return mpi != nullptr ? &mpi->bootstrap() : local.get(); }
 };
 
-/// Joins the processes of `handle`, or without one those that were launched together with this one
-/// (join_plan.h; none: a world of one). Collective over them. Agrees with them on version, launch
-/// and options; throws Error kMismatch, which names the first difference, and what PlanJoin,
-/// ops::JoinLocally and ops::JoinMpiJob do.
+/// Joins this process with its job. If `handle` has a communicator, the job is its processes.
+/// Otherwise it is the processes that were launched together (join_plan.h). A process that was
+/// launched alone is a world of one. Collective over these processes.
+///
+/// Checks that the ranks agree on version, launch and options. Throws Error kMismatch with the
+/// first difference, and the errors of PlanJoin, ops::JoinLocally and ops::JoinMpiJob. A
+/// communicator of processes that MPI did not launch is kInvalidArgument. A communicator in a job
+/// with parameter servers is kUnavailable.
 Job JoinJob(
     const base::GetEnv& get, const std::optional<base::LaunchEnv>& launch,
     const base::Options& options, const ops::MpiHandle& handle);

@@ -1,3 +1,7 @@
+// Every rank sends a digest of its listing. Only if the digests differ, every rank sends its whole
+// listing, in which all ranks find the first difference. The result of a call travels as an
+// outcome: an error code, then a text.
+
 #include "runtime/job/rank_agreement.h"
 
 #include <algorithm>
@@ -14,7 +18,7 @@ namespace {
 
 using base::Text;
 
-// What ranks tell each other when all is well.
+// The 16 bytes that every rank sends. If all digests are equal, no rank sends its listing.
 struct Summary {
   uint64_t digest = 0;
   uint64_t holds = 0;
@@ -27,7 +31,7 @@ uint64_t DigestOf(const std::string& text) {
   return digest;
 }
 
-// The ranks by what they have, for the first line that is not the same everywhere.
+// Describes the first line that is not equal on all ranks, with the ranks of each version.
 std::string FirstDifference(const Listing& listing, const std::vector<std::string>& all) {
   std::vector<std::vector<std::string>> lines;
   size_t longest = 0;
@@ -72,7 +76,8 @@ bool Agree(ops::Communicator& communicator, const Listing& listing, bool holds) 
 
 namespace {
 
-// The code of an error, or 0, and the text that belongs to it.
+// Calls `act`. Returns one byte with the code of its error, or 0, then the error's text or the
+// result.
 std::string OutcomeOf(const std::function<std::string()>& act) {
   const auto failed = [](ErrorCode code, const char* what) {
     return std::string(1, static_cast<char>(code)) + what;

@@ -9,7 +9,7 @@
 
 namespace dtrun::runtime {
 
-/// What all ranks were told and have to have alike, in lines: the options, then one for each item.
+/// Settings that must be equal on all ranks, as lines of text: the options, then one line per item.
 struct Listing {
   std::string owner;  ///< "the reducer"
   std::string items;  ///< "gradients to reduce"
@@ -17,16 +17,17 @@ struct Listing {
   std::vector<std::string> lines;
 };
 
-/// Collective. Throws Error kMismatch on all ranks unless the lines are the same on all of them; it
-/// names the first line that differs, and the ranks by what they have. Costs an all-gather of 16
-/// bytes where they are the same. Returns whether `holds` is true on all ranks.
+/// Collective. Throws Error kMismatch, on all ranks, if the lines differ between ranks. The error
+/// names the first line that differs, and the ranks of each version. Returns true if `holds` is
+/// true on all ranks. Equal listings cost one all-gather of 16 bytes per rank.
 bool Agree(ops::Communicator& communicator, const Listing& listing, bool holds = true);
 
-/// Collective: rank 0 calls `act`; all ranks get its result, or throw the Error that it threw.
+/// Collective. Rank 0 calls `act`. All ranks return its result, or throw its Error.
 std::string OnRootForAll(ops::Communicator& communicator, const std::function<std::string()>& act);
 
-/// Collective: every rank calls `act`; all get the results of all, by rank, or throw the Error of
-/// the first rank that threw one, with its name.
+/// Collective. Every rank calls `act`. All ranks return the results of all ranks, by rank. If a
+/// rank fails, all ranks throw the Error of the first rank that failed. The error names that rank,
+/// unless it is rank 0.
 std::vector<std::string> OnAllForAll(
     ops::Communicator& communicator, const std::function<std::string()>& act);
 

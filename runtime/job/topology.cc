@@ -22,7 +22,7 @@ Placement PlaceByHostList(const std::vector<base::HostSlots>& hosts) {
 
 Placement PlaceByLeaders(const std::vector<int>& leaders, const std::vector<std::string>& names) {
   Placement placement;
-  std::vector<int> known;  // leader of each host
+  std::vector<int> known;  // the leader of each host
   for (size_t rank = 0; rank < leaders.size(); ++rank) {
     const auto found = std::find(known.begin(), known.end(), leaders[rank]);
     const auto host = static_cast<size_t>(found - known.begin());
@@ -53,7 +53,7 @@ Topology TopologyOf(const Placement& placement, int rank) {
 }
 
 std::string AllowedCpus() {
-  // The kernel's mask may be larger than cpu_set_t: grow until it fits.
+  // The kernel's mask may be larger than cpu_set_t, so the size doubles until the mask fits.
   for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
     cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(cpus));
     const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(cpus));
@@ -70,7 +70,7 @@ std::string AllowedCpus() {
 
 namespace {
 
-// "200000 100000": of every 100 ms, 200 ms of CPU time; "max 100000" and "-1": no limit.
+// "200000 100000" allows 200 ms of CPU time per 100 ms. "max 100000" and "-1" are no limit.
 std::optional<double> QuotaOf(const std::string& quota, const std::string& period) {
   const auto allowed = base::ParseInteger(quota), every = base::ParseInteger(period);
   if (!allowed || !every || *allowed <= 0 || *every <= 0) return std::nullopt;
@@ -95,7 +95,7 @@ std::optional<double> QuotaOfGroup(const std::filesystem::path& group) {
 std::optional<int> CpuQuota(const std::string& root) {
   std::optional<double> least;
   std::ifstream groups(root + "/proc/self/cgroup");
-  // "4:cpu,cpuacct:/a/b" (version 1) or "0::/a/b" (version 2).
+  // A line is "4:cpu,cpuacct:/a/b" (version 1) or "0::/a/b" (version 2).
   for (std::string line; std::getline(groups, line);) {
     const std::vector<std::string> fields = base::Split(line, ':');
     if (fields.size() < 3) continue;

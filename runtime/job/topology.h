@@ -10,34 +10,34 @@
 
 namespace dtrun::runtime {
 
-/// Which rank runs where.
+/// The host of each rank.
 struct Placement {
-  std::vector<base::HostSlots> hosts;  ///< with the ranks on each
+  std::vector<base::HostSlots> hosts;  ///< with the number of ranks on each
   std::vector<int> host_of_rank;       ///< index into `hosts`
 };
 
-/// From the launcher's word: ranks are numbered through the hosts.
+/// Places ranks by the launcher's host list: ranks are numbered through the hosts in order.
 Placement PlaceByHostList(const std::vector<base::HostSlots>& hosts);
 
-/// From what MPI says, in any order of ranks: the lowest rank on the host of each rank, and the
-/// host's name.
+/// Places ranks by MPI's view, in any order of ranks. `leaders` has, for each rank, the lowest rank
+/// on its host. `names` has the name of that host.
 ///
 ///   leaders {0, 1, 0}, names {"a", "b", "a"}  ->  hosts {a: 2, b: 1}, host_of_rank {0, 1, 0}
 Placement PlaceByLeaders(const std::vector<int>& leaders, const std::vector<std::string>& names);
 
-/// Where `rank` stands. local_rank counts the lower ranks of its host, cross_rank the lower hosts
-/// that have a rank of the same local_rank.
+/// The topology of `rank`. local_rank is the number of lower ranks on its host. cross_rank is the
+/// number of lower hosts that have a rank with the same local_rank.
 Topology TopologyOf(const Placement& placement, int rank);
 
-/// The CPUs that this process may run on, as a string of '0' and '1' by CPU number.
+/// The CPUs that this process may run on: a string of '0' and '1' by CPU number.
 std::string AllowedCpus();
 
-/// How many CPUs the control groups of this process let it use at a time, rounded up (versions 1
-/// and 2, its own group and those above); nothing when there is no limit. `root` stands before the
-/// paths of /proc and /sys.
+/// The number of CPUs that the control groups of this process let it use at a time, rounded up.
+/// nullopt if there is no limit. Reads control groups of versions 1 and 2: the process's group and
+/// all groups above it. `root` is prepended to the paths of /proc and /sys.
 std::optional<int> CpuQuota(const std::string& root = "");
 
-/// How many CPUs at least one of the masks has.
+/// The number of CPUs that at least one mask contains.
 int CountUnion(const std::vector<std::string>& masks);
 
 }  // namespace dtrun::runtime

@@ -58,7 +58,7 @@ TEST_CASE("a notice is answered by the ranks that run, as often as it is given")
 
 TEST_CASE("an agent speaks of the ranks of its own host alone") {
   const std::string ended = R"({"end": 2, "value": 9, "in_order": false, "orphaned": false})";
-  const std::string refusal = "an agent said what it cannot: it spoke of rank ";
+  const std::string refusal = "invalid message from an agent: it spoke of rank ";
   CHECK(RefusalOf({FrameType::kEnded, 3, ended}) == "taken");
   CHECK(RefusalOf({FrameType::kEnded, 4, ended}) == refusal + "4; its own begin at 2 and are 2");
   for (const FrameType type : {FrameType::kStarted, FrameType::kEnded, FrameType::kNoticed})
@@ -71,7 +71,7 @@ TEST_CASE("what no agent can say is refused") {
       RefusalOf(
           {FrameType::kEnded, 2,
            R"({"end": 2, "value": 2147483647, "in_order": false, "orphaned": false})"}) ==
-      "an agent said what it cannot: value is 2147483647");
+      "invalid message from an agent: value is 2147483647");
   for (const char* body :
        {"", "{", "[]", "{}", R"({"end": 4, "value": 0, "in_order": true, "orphaned": false})",
         R"({"end": 1, "value": -1, "in_order": true, "orphaned": false})",

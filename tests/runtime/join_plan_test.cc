@@ -188,8 +188,8 @@ TEST_CASE("a TF_CONFIG is a job on this host, or the line to type") {
       "1 of 2 at TF_CONFIG h1:2,h1:1");
   CHECK(
       RefusalOf({{"TF_CONFIG", TfConfig("\"h1:1\", \"h1:2\", \"h2:1\"")}}) ==
-      "unavailable: TF_CONFIG names h2, which is not this host, and nobody has started the ranks "
-      "together; type instead: dtrun -H h1:2,h2:1 ./train 'a b'   (DTRUN_ALONE=1: a world of one)");
+      "unavailable: TF_CONFIG names h2, which is not this host, and no launcher has started the "
+      "ranks; type instead: dtrun -H h1:2,h2:1 ./train 'a b'   (DTRUN_ALONE=1: a world of one)");
 }
 
 TEST_CASE("a TF_CONFIG that is none is refused with what it holds") {
