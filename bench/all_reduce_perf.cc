@@ -1,5 +1,5 @@
-// The time of a collective beside the same call of raw MPI, in the same processes and run, in turn:
-// dtrun, MPI, dtrun, MPI. Prints the columns of nccl-tests on rank 0. Run it under dtrun or mpirun.
+// Times a collective and the same call of raw MPI alternately, in the same processes and run:
+// dtrun, MPI, dtrun, MPI. Rank 0 prints the columns of nccl-tests. Run it under dtrun or mpirun.
 
 #include <dtrun/dtrun.h>
 
@@ -23,18 +23,19 @@ struct Row {
   uint64_t bytes, count, wrong;
   Times times;
   MemorySpeed memory;
-  std::string isa;  ///< what sums are computed with
+  std::string isa;  ///< the instruction set of sums
 
   double algbw_gbps() const { return static_cast<double>(bytes) / times.ours_us / 1e3; }
 };
 
-/// For people: the columns of nccl-tests, with MPI beside them.
+/// For people: prints the columns of nccl-tests, with those of MPI beside them.
 void PrintHeader(
     Op op, int ranks, const std::string& backend, const std::string& isa, const MemorySpeed& memory,
     const PeerSettings& peer);
 void PrintRow(const Row& row);
 
-/// For programs: the names of docs/reference/benchmarks.md. Without a peer its fields are null.
+/// For programs: uses the names of docs/reference/benchmarks.md. If MPI has no such call, its
+/// fields are null.
 nlohmann::json ToJson(const std::vector<Row>& rows);
 
 }  // namespace dtrun::bench

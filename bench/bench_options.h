@@ -13,37 +13,37 @@ namespace dtrun::bench {
 
 using Words = std::vector<std::string>;
 
-/// Where the value of an option goes.
+/// The variable that gets the value of an option.
 using Variable =
     std::variant<bool*, int*, uint64_t*, double*, std::string*, std::vector<uint64_t>*, Words*>;
 
-/// What an option accepts of the values of its type: all, some words, or numbers.
+/// The values that an option accepts: all values of its type, some words, or a range of numbers.
 template <class T>
 using Range = std::pair<T, T>;  ///< from the least to the most
 using Accepted = std::variant<std::monostate, Words, Range<int>, Range<uint64_t>, Range<double>>;
 
-/// Whether --help shows the value that an option has if it is not given.
+/// Whether --help shows the default value of an option.
 enum class Default { kShown, kHidden };
 
-/// The command line of a benchmark. It keeps the parser out of the benchmarks' sources: its headers
-/// take longer to compile than a benchmark. Variables outlive the set; one thread.
+/// The command line of a benchmark. The class hides the parser, because the parser's headers take
+/// longer to compile than a benchmark. Variables outlive the set; one thread.
 class OptionSet {
  public:
-  /// Without a name, --help shows the path that the program was started with.
+  /// If `name` is empty, --help shows the path that started the program.
   explicit OptionSet(const std::string& description, const std::string& name = "");
   ~OptionSet();
 
-  /// `flag` VALUE, written to `variable`; the flag alone for a bool. Lists are divided at commas.
+  /// Adds `flag` VALUE, which sets `variable`. A bool has no VALUE. Lists are split at commas.
   void Add(
       const std::string& flag, Variable variable, const std::string& help,
       const Accepted& accepted = {}, Default shown = Default::kShown);
-  /// `flag` VALUE, as often as it is given.
+  /// Adds `flag` VALUE, which may be given several times.
   void AddRepeated(const std::string& flag, Words& values, const std::string& help);
-  /// What --help calls the value of an option that has been added, instead of its type.
+  /// Sets the name that --help shows for the value of an added option, instead of its type.
   void NameValue(const std::string& flag, const std::string& name);
 
-  /// The exit status of a program that ends here, because --help was asked for or the command line
-  /// is wrong; either has been printed. Nothing if the program goes on.
+  /// Parses the command line. If the program has to end, prints the help or the error and returns
+  /// the exit status. Otherwise, returns nullopt.
   std::optional<int> Parse(int argc, char** argv);
 
  private:

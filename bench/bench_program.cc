@@ -19,11 +19,12 @@ namespace {
 
 using nlohmann::json;
 
-// Of the CPU, to other processes: more of that, and the figures are not the program's.
+// The largest share of the CPU that other processes may use. With more, the figures do not describe
+// the program.
 constexpr double kMostForeign = 0.05;
 constexpr int kUsage = 2, kNoResult = 73;
 
-// Rows of a run that nobody disturbed; none after three others. Collective.
+// Returns the rows of the first undisturbed run, or null after three disturbed runs. Collective.
 json MeasureUndisturbed(Context& job, const Program& program) {
   for (int attempt = 1; attempt <= 3; ++attempt) {
     const CpuWatch watch;
@@ -107,7 +108,8 @@ constexpr int kTrips = 5000, kSeries = 3;
 
 using Counter = std::atomic<uint64_t>;
 
-// Two ranks raise a counter by turns; the fastest series, since an interrupt only adds.
+// Two ranks increment a counter alternately. Returns the time of the fastest series, because
+// interrupts only add time.
 double LeastNs(Counter& counter, uint64_t rank) {
   double least = 1e9;
   uint64_t turn = rank;
@@ -123,7 +125,7 @@ double LeastNs(Counter& counter, uint64_t rank) {
   return least;
 }
 
-// 0 on the other ranks of the host. Collective.
+// Returns 0 on the other ranks of the host. Collective.
 double BetweenTheFirstTwo(MPI_Comm host) {
   int rank = 0;
   MPI_Comm_rank(host, &rank);

@@ -11,31 +11,33 @@
 
 namespace dtrun::bench {
 
-/// A benchmark: what is measured on all ranks, and told by rank 0.
+/// A benchmark. All ranks measure, and rank 0 prints.
 struct Program {
   std::string name;
-  /// Prints a row at a time on rank 0; the rows are for --json. A row whose "wrong" is not 0 fails
-  /// the program. Collective.
+  /// Prints one row at a time on rank 0, and returns the rows for --json. If "wrong" is not 0 in a
+  /// row, the program fails. Collective.
   std::function<nlohmann::json(Context& job)> measure;
-  /// Why this job cannot be measured; "" when it can.
+  /// The reason why this job cannot be measured, or "".
   std::function<std::string(Context& job)> obstacle;
-  /// There is one row, which --json writes without a list around it.
+  /// True: there is one row, and --json writes it without a list.
   bool one_row = false;
 };
 
-/// Parses the command line, to which it adds --json FILE, joins the job and measures; a run in
-/// which other processes used more than 5 % of the CPU is repeated, three runs at most. The exit
-/// code: 0; 1 INVALID or wrong; 2 usage; 73 the file cannot be written.
+/// Parses the command line, with --json FILE as an additional option, joins the job and measures.
+/// If other processes used more than 5 % of the CPU, the run is repeated, up to three runs. Returns
+/// the exit code: 0; 1 for INVALID or wrong results; 2 for usage and other errors; 73 if the file
+/// cannot be written.
 int Main(OptionSet& options, const Program& program, int argc, char** argv);
 
-/// The usual obstacles of a benchmark beside MPI: it has not been started as ranks of MPI, or MPI
-/// would burn the CPU that its peers need.
+/// The obstacle of a benchmark that compares with MPI: the program was not started as MPI ranks, or
+/// idle MPI ranks would take the CPU that other ranks need.
 std::string ObstacleBesideMpi(Context& job);
 
-/// How long a cache line takes from the core of rank 0 to that of rank 1, in nanoseconds: some 40
-/// where they share a last-level cache, some 200 where they do not and have a path to memory each,
-/// so that both together read and write twice as much. Virtual machines do not tell, and move
-/// between the two. 0 where these ranks share no host, or a core. Collective.
+/// The nanoseconds that a cache line takes from the core of rank 0 to the core of rank 1. If the
+/// cores share a last-level cache, the time is about 40 ns. If they do not, the time is about 200
+/// ns; each core then has a separate path to memory, and both together read and write twice as
+/// much. Virtual machines do not report the case and may move from one to the other. Returns 0 if
+/// ranks 0 and 1 are not on one host, or if they may share a core. Collective.
 double CacheLineNs(Context& job);
 
 }  // namespace dtrun::bench

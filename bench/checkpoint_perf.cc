@@ -1,8 +1,8 @@
-// What a checkpoint costs. "save": bytes per second of a synchronous one, beside a plain write and
-// fsync of the same bytes by the same process. "step": the time of steps with an asynchronous
-// checkpoint in every round, beside the same steps without, in turn. A step is a fixed amount of
-// computing, as long as one of network C's at batch 1,024, and the reduction of its gradients. Run
-// it under dtrun or mpirun.
+// The cost of a checkpoint. "save": bytes per second of a synchronous checkpoint, beside a plain
+// write and fsync of the same bytes by the same process. "step": the time of steps with an
+// asynchronous checkpoint in every round, beside the same steps without a checkpoint, alternately.
+// A step is a fixed amount of computation and the reduction of its gradients. The computation takes
+// as long as a step of network C at batch 1,024. Run it under dtrun or mpirun.
 
 #include <dtrun/dtrun.h>
 #include <fcntl.h>
@@ -45,7 +45,7 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// What a trainer keeps: weights and two moments.
+// The state of a trainer: weights and two moments.
 struct State {
   explicit State(uint64_t count) : values(3, std::vector<float>(count, 0.5F)) {}
   std::vector<dtrun::NamedTensor> Tensors() {
@@ -160,13 +160,13 @@ json MeasureSteps(dtrun::Context& job, const Settings& settings, const std::stri
     checkpoints.StartSave({.step = step}, state.Tensors());
     stops.push_back(Seconds(begin));
   };
-  save(0);  // takes the memory of the copies
+  save(0);  // allocates the memory of the copies
   checkpoints.Wait();
   for (int i = 0; i < settings.rounds; ++i) {
     without.push_back(round([] {}));
     with.push_back(round([&] { save(static_cast<uint64_t>(i) + 1); }));
     differences.push_back(with.back() - without.back());
-    checkpoints.Wait();  // of a round that was shorter than the disk took
+    checkpoints.Wait();  // the disk may take longer than the round
   }
   return {
       {"case", "step"},

@@ -10,8 +10,9 @@
 namespace dtrun::bench {
 namespace {
 
-// Of the first line of /proc/stat what ran, or was kept from running by the hypervisor. Interrupts,
-// which carry the job's own traffic between hosts, are nobody's.
+// Adds up the first line of /proc/stat: the time in which processes ran, and the time that the
+// hypervisor took from them (steal). Interrupts do not count, because they carry the job's traffic
+// between hosts and belong to no process.
 double HostCpuSeconds() {
   std::ifstream stat("/proc/stat");
   std::string label;

@@ -3,17 +3,17 @@
 
 namespace dtrun::bench {
 
-/// How busy this host was with other things than the calling process, since construction or
-/// `Restart()`. A benchmark whose machine did something else did not measure what it says.
+/// The CPU time of this host and of the calling process, since construction or `Restart()`. If
+/// other processes used much CPU meanwhile, the figures of a benchmark are not valid.
 class CpuWatch {
  public:
   CpuWatch() { Restart(); }
   void Restart();
 
-  /// CPU seconds of all processes of this host, and of this one with its children that have ended.
+  /// CPU seconds of all processes of this host, and of this process with its ended children.
   double HostSeconds() const;
   double OwnSeconds() const;
-  /// Seconds that passed, times the CPUs of the host.
+  /// Wall-clock seconds, times the number of CPUs of the host.
   double AvailableSeconds() const;
 
  private:

@@ -1,17 +1,19 @@
-// All-reduces on GPUs, as a ratio to what a GPU copies, which is measured in turn with them. The
-// ranks are threads of one process that share a GPU or, with --processes, processes that are dealt
-// to the GPUs. Prints one JSON object:
+// Times all-reduces on GPUs, alternately with a copy by one GPU. The ranks are threads of one
+// process that share a GPU. With --processes, the ranks are processes that are spread over the
+// GPUs. Prints one JSON object:
 //
-//   small   microseconds of one of `count` all-reduces, in a graph where the backend can be a part
-//           of one, by the GPU's clock
-//   large   microseconds; bytes_per_second of the memory that it has to read and write (each of p
-//           ranks reads and writes 1/p of p inputs and outputs: 2 p n bytes in all); copy: what a
-//           copy of as many bytes reads and writes in a second; share: of the first in the second
-//   foreign, registered (of processes)   the same as large, in memory from cuMemAlloc; registered
-//           with the communicator
-//   enqueue microseconds of the host to start one that is small
+//   small       microseconds of one of `count` all-reduces, by the GPU's clock. The all-reduces are
+//               in a graph, if the backend allows that.
+//   large       microseconds; bytes_per_second of the memory that an all-reduce has to read and
+//               write (each of p ranks reads and writes 1/p of p inputs and outputs: 2 p n bytes in
+//               all); copy_bytes_per_second that a copy reads and writes; share: the first rate
+//               divided by the second
+//   foreign     (with --processes) the same as large, in memory from cuMemAlloc
+//   registered  (with --processes) the same, after registration with the communicator
+//   enqueue     microseconds of the host to start a small all-reduce
 //
-// Medians of all runs, of the slowest rank each. Hosts (--hosts) exist by name alone.
+// All figures are medians over runs. The time of a run is that of the slowest rank. Hosts (--hosts)
+// exist by name only.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,7 +61,7 @@ double Median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// What one rank does, and the slowest rank's figures of each run.
+// The work of one rank. The figures of each run are those of the slowest rank.
 class Rank {
  public:
   Rank(const Options& options, ops::Communicator& communicator, int device)
@@ -68,7 +70,8 @@ class Rank {
         device_(gpu::Device::Get(device)),
         stream_(device_),
         memory_(communicator.AllocateOnDevice(device, options.large_bytes)),
-        // While kernels of the other ranks wait for this one, to take memory might wait for them.
+        // Allocated before any sum: an allocation may wait for kernels of other ranks, and these
+        // kernels may wait for this rank.
         from_(device_, options.large_bytes),
         to_(device_, options.large_bytes) {}
 
@@ -126,7 +129,8 @@ class Rank {
     return buffer;
   }
   void Reduce(const Buffer& buffer) { communicator_.StartAllReduce(buffer, dtrun::ReduceOp::kSum); }
-  // Of `count` small ones; none where the backend, which says so on all ranks, waits for the host.
+  // A graph of `count` small all-reduces. Empty if the backend waits for the host; such a backend
+  // refuses on all ranks.
   gpu::Graph GraphOf(const Buffer& buffer) {
     try {
       return gpu::Graph(stream_, [&] {
@@ -141,7 +145,7 @@ class Rank {
     if (graph) return graph.Launch(stream_.get());
     for (int i = 0; i < options_.count; ++i) Reduce(buffer);
   }
-  // The GPU is one rank's alone meanwhile.
+  // Only rank 0 copies, so the copy has the GPU alone.
   void Copy() const {
     if (communicator_.rank() == 0)
       gpu::CopyOnDevice(to_.address(), from_.address(), options_.large_bytes, stream_.get());
@@ -161,13 +165,13 @@ class Rank {
         {"share", reached / possible}};
   }
 
-  // The largest of all ranks.
+  // The largest value of all ranks.
   double Agreed(double value) {
     communicator_.AllReduce(Buffer(&value, 1), dtrun::ReduceOp::kMax);
     return value;
   }
 
-  // Microseconds on the GPU.
+  // Microseconds on the GPU, of the slowest rank.
   double Slowest(const std::function<void()>& enqueue) {
     gpu::Event begin(device_, gpu::Event::Timing::kOn), end(device_, gpu::Event::Timing::kOn);
     stream_.Synchronize();
@@ -179,7 +183,7 @@ class Rank {
     return Agreed(1000 * end.MillisecondsSince(begin));
   }
 
-  // Microseconds of the host for one of some.
+  // Microseconds of the host per call, over several calls.
   double Enqueue(const std::function<void()>& start) {
     using Clock = std::chrono::steady_clock;
     constexpr int kCalls = 10;
@@ -201,7 +205,7 @@ class Rank {
   std::string obstacle_;
 };
 
-// As many ranks on each host as can be, one after the other.
+// Each host has consecutive ranks, about as many as the other hosts.
 ops::Members MembersOf(const Options& options) {
   ops::Members members = ops::Members::World(options.ranks);
   for (int rank = 0; options.hosts > 1 && rank < options.ranks; ++rank)
@@ -226,7 +230,7 @@ nlohmann::json RunRank(const Options& options, const std::string& job, int rank)
   return Rank(options, *communicator, device).Run();
 }
 
-// Of a rank; where it fails, it says so.
+// Runs a rank. Rank 0 prints the result or the error.
 bool RunAndPrint(const Options& options, const std::string& job, int rank) {
   try {
     const nlohmann::json result = RunRank(options, job, rank);
@@ -250,7 +254,7 @@ bool RunThreads(const Options& options, const std::string& job) {
   return good;
 }
 
-// Each makes its own of everything, so they part before there is anything.
+// Forks before a rank makes anything, so that each process makes its own objects.
 bool RunProcesses(const Options& options, const std::string& job) {
   std::vector<pid_t> others;
   for (int rank = 1; rank < options.ranks; ++rank) {
@@ -289,8 +293,8 @@ int main(int argc, char** argv) {
   set.Add("--processes", &options.processes, "Ranks are processes, and use all GPUs");
   if (const auto status = set.Parse(argc, argv)) return *status;
   options.small_bytes = std::min(options.small_bytes, options.large_bytes);
-  // Streams of ranks that are threads wait for each other, so none may stand behind another one in
-  // a queue of the driver's, of which it has 8 unless it is told otherwise.
+  // Streams of ranks that are threads wait for each other. So no stream may stand behind another
+  // stream in a queue of the driver. By default, the driver has 8 queues.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const std::string job = "gpu_all_reduce_perf " + std::to_string(::getpid());
   return (options.processes ? RunProcesses(options, job) : RunThreads(options, job)) ? 0 : 1;

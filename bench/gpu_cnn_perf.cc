@@ -1,7 +1,8 @@
-// Training steps of cnn_fmnist's networks on one GPU, beside the least time that the same GPU needs
-// to move their bytes and to do their multiplications, at rates measured in the same run: a large
-// copy in its memory, and a large product of random matrices. And the optimizer's step over as many
-// parameters as ResNet-50 has, beside the copy.
+// Times training steps of cnn_fmnist's networks on one GPU. Compares them with the least time in
+// which the GPU moves their bytes and does their multiplications. Both rates are measured in the
+// same run: a large copy in GPU memory (CopyRate), and a large product of random matrices
+// (MatrixRate). Also compares the optimizer's step over as many parameters as ResNet-50 has with
+// the copy.
 
 #include <dtrun/dtrun.h>
 #include <dtrun/error.h>
@@ -56,7 +57,8 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-// Of several measurements, each of `times` calls in a row after one that is not counted.
+// The median over `rounds` of the seconds per call. A round has `times` calls in a row. One untimed
+// call precedes the rounds.
 double MedianSeconds(
     const gpu::Stream& stream, int rounds, int times, const std::function<void()>& enqueue) {
   std::vector<double> seconds;
@@ -83,7 +85,8 @@ double CopyRate(const gpu::Stream& stream, const Settings& s) {
   return 2 * static_cast<double>(s.copy_bytes) / seconds;
 }
 
-// A square matrix of numbers in [-1, 1): zeros would leave a GPU cooler, and so faster, than it is.
+// A square matrix of numbers in [-1, 1). With zeros, the GPU would be cooler than in practice, and
+// so faster.
 gpu::DeviceMemory RandomMatrix(const gpu::Stream& stream, uint64_t edge, DType dtype) {
   const uint64_t count = (edge * edge + 7) / 8 * 8;
   std::vector<float> values(count);
@@ -137,7 +140,7 @@ struct Rates {
   double bytes = 0, operations = 0;  // per second
 };
 
-// Steps of one size, with data that lies in one place.
+// Training steps with one batch size and one place of the data.
 class Training {
  public:
   Training(
@@ -162,7 +165,7 @@ class Training {
     std::iota(order.begin(), order.end(), 0u);
     std::shuffle(order.begin(), order.end(), std::mt19937(1));
     replica_->SetOrder(order);
-    SecondsOf(3);  // kernels are loaded, and the graph is made
+    SecondsOf(3);  // loads kernels and makes the graph
   }
 
   double SecondsOf(uint64_t steps) {
@@ -215,7 +218,8 @@ json MeasureSteps(
       {"share", std::max(copying, multiplying) / per_image}};
 }
 
-// By rounds that take turns: `ratio` is the median of theirs.
+// Rounds with resident and with streamed data alternate. `ratio` is the median of the rounds'
+// ratios.
 json MeasureStreaming(
     Context& job, const Settings& s, const Images& images, const std::string& dtype,
     uint64_t batch) {
@@ -236,7 +240,7 @@ json MeasureStreaming(
       {"ratio", Median(ratios)}};
 }
 
-// Adam in f32, and with the copy of the values that a step in bf16 computes with.
+// Adam, in f32 or with the copy of the values that a bf16 step computes with.
 json MeasureOptimizer(const gpu::Stream& stream, const Settings& s, DType dtype, double copy_rate) {
   const uint64_t count = (s.parameters + 7) / 8 * 8;
   const gpu::Device& device = stream.device();
@@ -248,7 +252,7 @@ json MeasureOptimizer(const gpu::Stream& stream, const Settings& s, DType dtype,
   {
     const gpu::DeviceScope scope(device);
     gpu::CopyToDevice(state.address(), &step, sizeof step, stream.get());
-    // Some number or other, about 0.01: roots of zero take a way of their own.
+    // All values are about 0.01. Square roots of zero would take a separate path.
     for (const gpu::DeviceMemory* each : {&values, &gradients, &m, &v})
       gpu::Fill(each->address(), 0x3C, each->bytes(), stream.get());
     stream.Synchronize();
@@ -263,7 +267,7 @@ json MeasureOptimizer(const gpu::Stream& stream, const Settings& s, DType dtype,
             dtype == DType::kF32 ? nullptr : copy.as<void>(), state.as<models::StepState>(), count,
             0.1f, 0.001f, 1e-7f});
   });
-  // Values, gradients and two moments are read, and all but the gradients written.
+  // Adam reads values, gradients and two moments, and writes all but the gradients.
   const double bytes = static_cast<double>(count) * (7 * 4 + (dtype == DType::kF32 ? 0.0 : 2.0));
   return {
       {"what", "optimizer"},
@@ -324,7 +328,7 @@ json MeasureAll(Context& job, const Settings& s) {
     rates.operations = MatrixRate(stream, s, DtypeOf(dtype));
     std::printf("# products in %s %.4g operations/s\n", dtype.c_str(), rates.operations);
     rows[0]["matrix_operations_per_s_" + dtype] = rates.operations;
-    // What does not fit is named, and the rest goes on.
+    // If a batch does not fit, its row has the error, and the measurement goes on.
     const auto measure = [&](const char* what, uint64_t batch, const auto& run) {
       try {
         add(run());

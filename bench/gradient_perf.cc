@@ -1,17 +1,17 @@
-// What a step costs after the backward pass. Run it under dtrun or mpirun.
+// The cost of a step after the backward pass. Run it under dtrun or mpirun.
 //
-// The time to reduce all gradients of a model that are ready at once, beside Horovod's way to do it
-// over raw MPI (copy into a buffer of 64 MiB, MPI_Allreduce, copy back), and beside the time in
-// which one core copies as many bytes while the other ranks are idle. The three take turns in the
-// same processes.
+// First, the time to reduce all gradients of a model that are ready at once. It is compared with
+// Horovod's method over raw MPI: copy into a buffer of 64 MiB, MPI_Allreduce, copy back. It is also
+// compared with the time in which one core copies as many bytes while the other ranks are idle. The
+// three alternate in the same processes.
 //
 //   mapped:    the gradients lie in the reducer's block, which the ranks of a host share
-//   scattered: each lies in memory of its own, as an existing trainer has it
+//   scattered: each gradient lies in separate memory, as in an existing trainer
 //
-// The time to reduce and to step with SGD and momentum, the modes by turns:
+// Second, the time to reduce and to step with SGD and momentum. The modes alternate:
 //
-//   local_step:            mapped gradients are reduced, then every rank steps the whole model
-//   sharded_step:          every rank steps a share of it, in one pass with the reduction
+//   local_step:            the mapped gradients are reduced, then every rank steps the whole model
+//   sharded_step:          every rank steps a share of the model, in one pass with the reduction
 //   sharded_step_one_copy: the same, and the ranks of a host share the parameters
 
 #include <dtrun/dtrun.h>
@@ -35,7 +35,7 @@
 
 namespace dtrun::bench {
 
-/// A model whose gradients are reduced, and how long to measure it.
+/// A model to measure, and the least number of timed rounds.
 struct GradientCase {
   std::string name;
   std::vector<Shape> shapes;
@@ -44,14 +44,14 @@ struct GradientCase {
   uint64_t count() const;
 };
 
-/// The reduction alone, mode "mapped" or "scattered", beside Horovod's way over raw MPI and beside
-/// a memcpy by one core while the others are idle. Collective.
+/// Times the reduction alone, in the mode "mapped" or "scattered". Compares it with Horovod's
+/// method over raw MPI, and with a memcpy by one core while the other cores are idle. Collective.
 nlohmann::json MeasureReduction(
     Communicator& comm, const GradientCase& measured, const std::string& mode);
 
-/// Reduction and a step of SGD with momentum, in the modes "local_step", "sharded_step" and
-/// "sharded_step_one_copy", which take turns; a row for each, in this order. The last is left out
-/// where the ranks do not share a host. Collective.
+/// Times the reduction with a step of SGD and momentum, in the modes "local_step", "sharded_step"
+/// and "sharded_step_one_copy", which alternate. Returns a row for each mode, in this order. The
+/// last mode is left out if the ranks do not share a host. Collective.
 std::vector<nlohmann::json> MeasureSteps(Communicator& comm, const GradientCase& measured);
 
 }  // namespace dtrun::bench
@@ -93,7 +93,7 @@ void PrintHeader(dtrun::Context& job) {
       dtrun::bench::ReadPeerSettings().version.c_str());
 }
 
-// What stands in every row.
+// Prints the columns that all rows have.
 void PrintStart(const json& row) {
   std::printf(
       "%-10s %-21s %8d %12lld %12.1f %12.1f %10.2f ", row["case"].get<std::string>().c_str(),
@@ -146,8 +146,8 @@ json MeasureAll(dtrun::Context& job, const Settings& settings) {
 
 namespace dtrun::bench {
 
-// The reduction of all gradients of a model that are ready at once, in dtrun's way and in
-// Horovod's.
+// The reduction of all gradients of a model that are ready at once, with dtrun and with Horovod's
+// method.
 
 namespace {
 
@@ -159,7 +159,7 @@ Tensors TensorsOf(const std::vector<Shape>& shapes) {
   return tensors;
 }
 
-// dtrun's reducer, with gradients in its block or in memory of their own.
+// dtrun's reducer, with gradients in its block or in separate memory.
 class Reduction {
  public:
   Reduction(Communicator& comm, const std::vector<Shape>& shapes, bool scattered)
@@ -168,13 +168,14 @@ class Reduction {
         reducer_(comm, GradientsOf(shapes)),
         count_(shapes.size()) {}
 
-  // As after a backward pass: from the last layer to the first.
+  // Marks the gradients in the order of a backward pass: from the last layer to the first.
   void Run() {
     for (size_t i = count_; i-- > 0;) reducer_.MarkReady(i);
     reducer_.Wait();
   }
 
-  // Elements that are not the average, over all ranks, of a run with inputs that are known.
+  // Runs with known inputs and returns the number of elements that are not the average, over all
+  // ranks.
   uint64_t Wrong() {
     for (size_t i = 0; i < count_; ++i) {
       const Buffer gradient = reducer_.gradient(i);
@@ -214,7 +215,8 @@ class Reduction {
   size_t count_;
 };
 
-// Horovod's way: tensors that are ready are copied into a fusion buffer, as many as fit.
+// Horovod's method: copies as many ready tensors as fit into a fusion buffer, then reduces the
+// buffer.
 class FusedMpi {
  public:
   explicit FusedMpi(const std::vector<Shape>& shapes)
@@ -245,7 +247,7 @@ class FusedMpi {
  private:
   static constexpr uint64_t kFusionBytes = 64 << 20;
 
-  Tensors tensors_;  // zeros, which stay zeros however often they are added
+  Tensors tensors_;  // zeros, which remain zeros in all sums
   std::vector<float> buffer_;
 };
 
@@ -283,12 +285,12 @@ nlohmann::json MeasureReduction(
       {"wrong", wrong}};
 }
 
-// What follows the reduction: every rank updates the whole model, or its share of it. The modes use
-// the same loop over the same sizes, and take turns.
+// The step after the reduction: every rank updates the whole model, or its share of the model. The
+// modes use the same loop over the same sizes, and alternate.
 
 namespace {
 
-// One mode: its model, and how it steps.
+// A mode: its model and its step.
 class Stepper {
  public:
   explicit Stepper(const GradientCase& measured) : sgd_(measured.shapes) {}

@@ -1,8 +1,9 @@
-// What joining a job costs, beside MPI: the time of Init and the resident memory of a rank after
-// it, and the same of a bare MPI_Init in as many processes under mpirun. Both jobs are started in
-// turn, several times; medians of the slowest, and the largest, rank of each.
+// The cost of joining a job, compared with MPI: the time of Init and the resident memory of a rank
+// after Init. The comparison is a bare MPI_Init in as many processes under mpirun. Both jobs are
+// started alternately, several times. Prints medians over jobs; each job counts its slowest and its
+// largest rank.
 //
-// Run it by itself, where dtrun and mpirun are in the PATH: it starts the ranks, which are this
+// Run the program alone, with dtrun and mpirun in the PATH. It starts the ranks, which are this
 // program again.
 
 #include <dtrun/dtrun.h>
@@ -27,7 +28,8 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-// Of this process, in KiB: without what it shares with other ranks to talk to them.
+// Resident memory of this process, in KiB. `shared` is memory that ranks share to communicate;
+// `own` is the rest.
 struct Resident {
   double own = 0, shared = 0;
 };
@@ -86,7 +88,7 @@ struct Figures {
   Resident resident;
 };
 
-// Nothing if the job failed.
+// Returns nullopt if the job failed.
 std::optional<Figures> RunJob(const std::string& command) {
   const Clock::time_point start = Clock::now();
   FILE* out = ::popen(command.c_str(), "r");

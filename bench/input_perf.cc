@@ -1,5 +1,5 @@
-// What the input pipeline costs a training step: cnn_fmnist's step with batches from files,
-// shuffled and made ahead, and the same step with its inputs already in memory, in turn.
+// The cost of the input pipeline for a training step. Times cnn_fmnist's step with batches from
+// files, which are shuffled and prefetched, alternately with the same step on inputs in memory.
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
@@ -88,7 +88,7 @@ class Trainer {
   std::vector<uint8_t> labels_;
 };
 
-// A pipeline, and what it has made its consumer wait.
+// A pipeline, and the seconds that its consumer has waited.
 struct Input {
   std::string name;
   Iterator batches;

@@ -16,8 +16,8 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The value of a variable of Open MPI in this process, whether a file, the environment or its own
-// judgement set it.
+// The value of an Open MPI variable in this process. A file, the environment or Open MPI itself may
+// have set the variable.
 bool ReadPeerFlag(const char* name) {
   int provided = 0, index = 0, count = 0, value = 0;
   MPI_T_cvar_handle handle;
@@ -31,7 +31,8 @@ bool ReadPeerFlag(const char* name) {
   return value != 0;
 }
 
-// What mpirun and dtrun tell the ranks besides how to communicate.
+// Whether mpirun or dtrun sets the variable to start ranks, and not to choose how ranks
+// communicate.
 bool StartsRanks(const std::string& variable) {
   for (const char* part :
        {"orte_", "ess", "pmix", "plm", "odls", "rmaps", "hwloc", "initial_wdir", "shmem_RUNTIME",
@@ -59,7 +60,7 @@ std::vector<double> MeasureInTurn(
     comm.AllReduce(Buffer(&seconds, 1), ReduceOp::kMax);
     return seconds * 1e6;
   };
-  // Calls of half a second and more need no more than one to be warm.
+  // If a call takes half a second or more, one call is enough to be warm.
   double once = 0.01;
   std::vector<bool> cools_down;
   for (const auto& side : sides) {
@@ -93,7 +94,7 @@ Times Measure(Communicator& comm, CollectiveCase& measured, int least_rounds) {
 MemorySpeed MeasureMemorySpeed(Communicator& comm) {
   constexpr size_t kBytes = 64 << 20;
   std::vector<float> first(kBytes / sizeof(float), 1), second(first);
-  // Seconds until the last rank is done, the median.
+  // The median of the seconds until the last rank is done.
   const auto timed = [&](const auto& work) {
     std::vector<double> times;
     for (int i = 0; i < 15; ++i) {
@@ -118,7 +119,8 @@ MemorySpeed MeasureMemorySpeed(Communicator& comm) {
   return {kBytes / copy / 1e9, comm.size() * 4.0 * kBytes / in_place / 1e9};
 }
 
-// The lowest rank of those that share a kernel: hosts may be namespaces of one machine.
+// Whether this rank is the lowest rank that uses this kernel. Several hosts may be namespaces of
+// one machine.
 bool SpeaksForItsKernel(Context& job) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -173,13 +175,13 @@ bool Combines(Op op) {
   return op == Op::kAllReduce || op == Op::kReduceScatter || op == Op::kReduce;
 }
 
-// The largest buffer is made of a part of every rank.
+// Whether the largest buffer consists of one part per rank.
 bool HasParts(Op op) {
   return op == Op::kReduceScatter || op == Op::kAllGather || op == Op::kAllToAll ||
          op == Op::kGather || op == Op::kScatter;
 }
 
-// MPI 3 has no 16-bit floats: they can be moved as integers, but not added.
+// MPI 3 has no 16-bit floats. It can move them as integers, but cannot add them.
 MPI_Datatype PeerType(Op op, DType dtype) {
   switch (dtype) {
     case DType::kU8:
@@ -205,7 +207,7 @@ void Store(void* to, unsigned value) {
   std::memcpy(to, &stored, sizeof stored);
 }
 
-// The bits of a whole number below 256, which every type has exactly.
+// Writes the bits of a small whole number, which every type represents exactly.
 void Encode(DType dtype, unsigned value, void* to) {
   switch (dtype) {
     case DType::kU8:
@@ -222,7 +224,7 @@ void Encode(DType dtype, unsigned value, void* to) {
     case DType::kF16:
     case DType::kBF16: break;
   }
-  // As a float, then with the exponent and mantissa of the narrower type.
+  // Narrows the exponent and the mantissa of the f32.
   const float wide = static_cast<float>(value);
   uint32_t bits;
   std::memcpy(&bits, &wide, sizeof bits);
@@ -307,8 +309,8 @@ CollectiveCase::CollectiveCase(
   peer_output_ = in_place_ ? peer_input_ : Take(output_count_, Placement::kPrivate);
 }
 
-// Written once, so that pages are where they will be used; on a cache line, as any allocator of
-// tensors does it.
+// Writes the memory once, so that this rank's pages lie where this rank uses them. Aligns the
+// memory to a cache line, as allocators of tensors do.
 void* CollectiveCase::Take(uint64_t count, Placement placement) {
   const uint64_t bytes = count * SizeOf(dtype_);
   if (placement == Placement::kMapped) {
@@ -369,7 +371,7 @@ unsigned CollectiveCase::Input(int rank, uint64_t i) const {
   return static_cast<unsigned>((i + static_cast<uint64_t>(rank)) % 16);
 }
 
-// Element i of this rank's output.
+// The expected element i of this rank's output.
 unsigned CollectiveCase::Expected(uint64_t i) const {
   const uint64_t own = static_cast<uint64_t>(rank_) * part_;
   const int source = static_cast<int>(i / part_);
@@ -409,7 +411,7 @@ uint64_t CollectiveCase::Wrong() {
   Ours();
   uint64_t wrong = WrongHere();
   comm_.AllReduce(Buffer(&wrong, 1));
-  // Sums of zeros stay zeros: no benchmark of denormals or infinities.
+  // The timed calls then add zeros, and never denormals or infinities.
   if (input_count_ > 0) std::memset(input_, 0, input_count_ * SizeOf(dtype_));
   return wrong;
 }

@@ -1,5 +1,6 @@
-// A training step of a network, as it is and deterministic, in turn with what oneDNN's primitives
-// alone need for its products, and with the same step in other frameworks.
+// Times a training step of a network, as it is and deterministic. The step alternates with the
+// products of the step as oneDNN's primitives alone (OnednnFloor), and with the same step in other
+// frameworks (Peers).
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
@@ -34,7 +35,7 @@
 
 namespace dtrun::bench {
 
-/// A network, and how many examples a step of it has. 0: see NetworkOptions and TrainingStep.
+/// A network and the sizes of its step. 0: the default of NetworkOptions or TrainingStep.
 struct StepSettings {
   std::string model = "C";
   int image = 0, classes = 0;
@@ -44,7 +45,7 @@ struct StepSettings {
 
 models::Network NetworkOf(const StepSettings& settings);
 
-/// The same made-up bytes in every run; their labels are 0, 1, 2 ... in turn.
+/// Made-up images: the same bytes in every run. The labels cycle through the classes.
 struct Images {
   models::Shape shape;
   std::vector<uint8_t> pixels;
@@ -53,12 +54,12 @@ struct Images {
 
 Images MadeUpImages(const models::Network& network, int count);
 
-/// A step as a rank takes it: images to floats, forward, loss, backward, reduction, optimizer. The
-/// optimizer is that of the network's recipe; micro-batches are those of training unless the
-/// settings say others.
+/// The step of a rank: images to floats, forward, loss, backward, reduction, optimizer. The
+/// optimizer is that of the network's recipe. The micro-batches are those of training, unless the
+/// settings name others.
 class TrainingStep {
  public:
-  /// With `leaves`, gradients are summed in a GradientTree of so many. `images` outlive it.
+  /// With `leaves`, a GradientTree of so many leaves sums the gradients. `images` outlive the step.
   TrainingStep(
       Context& job, const StepSettings& settings, const Images& images, DType dtype,
       std::optional<int> leaves = {});
@@ -89,7 +90,8 @@ struct Settings {
 
 constexpr int kLeaves = 8;  // of a deterministic step
 
-// What a network that was asked to compute in bf16 computes in here: "bf16", "f32", or both.
+// The types that a network computes in here: "f32", "bf16" or "bf16,f32". `remark` explains the
+// difference if bf16 was requested.
 struct Arithmetic {
   std::string computed_in, remark;
 };
@@ -136,7 +138,7 @@ class Peers {
       peers_.push_back(std::make_unique<Peer>(command, options, settings.peer_environment));
   }
 
-  // Throws Error kMismatch for a peer whose network is not this one.
+  // Throws Error kMismatch if a peer's network has another number of parameters.
   void CheckParameters(uint64_t parameters) const {
     for (const auto& peer : peers_) {
       if (peer->parameters() == parameters) continue;
@@ -154,7 +156,7 @@ class Peers {
         sides.emplace_back([&peer, variant] { peer->Step(variant); });
   }
 
-  // `us`: of the sides added, in their order. The fastest variant of a peer is the one that counts.
+  // `us` has the times of the added sides, in their order. The fastest variant of a peer counts.
   json Rows(const double* us, double images_us, double images_per_s) const {
     json rows = json::array();
     for (const auto& peer : peers_) {
@@ -198,7 +200,7 @@ json Measure(Context& job, const Settings& settings, const std::string& dtype) {
   std::fflush(stdout);
 
   std::vector<std::function<void()>> sides = {[&] { step.Run(); }, [&] { floor.Run(); }};
-  // A tree needs the gradients of parts of the batch.
+  // A GradientTree needs the gradients of parts of the batch.
   std::optional<TrainingStep> deterministic;
   if (!network.needs_whole_share) {
     deterministic.emplace(job, settings.step, images, type, kLeaves);
@@ -259,7 +261,7 @@ std::string CpuModel() {
   return "unknown CPU";
 }
 
-// Peers are limited as this process is.
+// Limits the peers to the instruction set of this process.
 std::vector<std::string> LimitPeers() {
   const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
   if (limit == nullptr) limit = std::getenv("DNNL_MAX_CPU_ISA");
@@ -306,8 +308,8 @@ models::SequentialOptions OptionsFor(
   return options;
 }
 
-// As the network's recipe has it, but for the rate: the images are made up, and a loss that runs
-// away would be computed at another speed.
+// The optimizer of the network's recipe, with another learning rate. The images are made up, so the
+// loss could diverge. A diverging loss would be computed at another speed.
 std::unique_ptr<models::RateOptimizer> OptimizerOf(
     const models::Recipe& recipe, models::Sequential& model) {
   models::OptimizerSettings settings;

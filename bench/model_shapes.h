@@ -7,7 +7,7 @@
 
 namespace dtrun::bench {
 
-/// A parameter of a model that is known for its sizes alone.
+/// A parameter of a model, reduced to its name and size.
 struct Shape {
   std::string name;
   uint64_t count;  ///< elements

@@ -3,7 +3,8 @@
 #include <cmath>
 #include <cstddef>
 
-// Made for each instruction set, of which the loader picks one. Sanitizers cannot run its choice.
+// The compiler makes a version for each instruction set, and the loader selects one. Sanitizers do
+// not work with this selection.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define DTRUN_BENCH_KERNEL \

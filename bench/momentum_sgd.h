@@ -34,8 +34,8 @@ class MomentumSgd : public SliceableOptimizer {
   std::vector<Parameter> parameters_;
 };
 
-/// Values that are not what two calls of `step` from zero make of known gradients, over all ranks;
-/// `step` averages the gradients and applies `sgd`. Collective.
+/// Calls `step` twice, from zero and with known gradients. Returns the number of wrong values over
+/// all ranks. `step` averages the gradients and applies `sgd`. Collective.
 uint64_t WrongAfterTwoSteps(
     Communicator& comm, MomentumSgd& sgd, const std::function<void()>& step);
 

@@ -1,19 +1,18 @@
-// What it costs to submit tensors by name. Run it under dtrun or mpirun.
+// The cost of submitting tensors by name. Run it under dtrun or mpirun.
 //
-//   latency    one all-reduce of 4 bytes after the other, each submitted and waited for, beside the
-//              same of the communicator itself, which needs no agreement, and of raw MPI
-//   idle       one such all-reduce after 10 ms in which no rank did anything; and one for which the
-//              other ranks have waited for so long
-//   thousand   1,000 all-reduces of 1 KiB, each submitted by itself, all waited for
-//   adasum     1,000 tensors of 1 KiB that are a group, and one of 64 MiB, combined by adaptive
-//              summation, as a multiple of the sum of the same; 0 unless the number of ranks is a
+//   latency    one all-reduce of 4 bytes after the other, each submitted and waited for. Compared
+//              with the communicator, which needs no agreement, and with raw MPI.
+//   idle       one such all-reduce after 10 ms without work on any rank; and one for which the
+//              other ranks have waited 10 ms
+//   thousand   1,000 all-reduces of 1 KiB: all are submitted one by one, then all are waited for
+//   adasum     adaptive summation of a group of 1,000 tensors of 1 KiB, and of one tensor of
+//              64 MiB, as multiples of the time of their sum; 0 unless the number of ranks is a
 //              power of two
-//   sets       4 ranks or more: two process sets of two ranks, each of which computes (sleeps, that
-//   is)
-//              for 500 us before each all-reduce of 4 KiB; both at once, as a multiple of the
-//              longer of the two alone
+//   sets       4 ranks or more: two process sets of two ranks. Each set computes (sleeps) for
+//              500 us before each all-reduce of 4 KiB. The time of both at once, as a multiple of
+//              the longer time of one alone.
 //
-// Medians over rounds; the time of a round is the slowest rank's.
+// Medians over rounds. The time of a round is that of the slowest rank.
 
 #include <dtrun/dtrun.h>
 #include <mpi.h>
@@ -46,7 +45,7 @@ double Percentile(std::vector<double> values, double share) {
   return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
 }
 
-// Of each round the slowest rank's time.
+// The time of the slowest rank in each round.
 std::vector<double> Slowest(dtrun::Communicator& comm, std::vector<double> times) {
   comm.AllReduce(dtrun::Buffer(times.data(), times.size()), dtrun::ReduceOp::kMax);
   return times;
@@ -62,7 +61,7 @@ class Measurement {
     }
   }
 
-  // Each operation by itself: what a caller waits.
+  // The time that a caller waits for each operation.
   std::vector<double> Latencies(const std::function<void()>& operation) {
     for (int i = 0; i < 1000; ++i) operation();
     std::vector<double> times;
@@ -78,7 +77,7 @@ class Measurement {
   void OneByOrder() { world_.AllReduce(dtrun::Buffer(&one_, 1)); }
   void OneOfMpi() { MPI_Allreduce(MPI_IN_PLACE, &one_, 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); }
 
-  // Ranks come from their sleep at different times: they meet first.
+  // Ranks end their sleep at different times, so they meet at a barrier first.
   std::vector<double> AfterIdleness() {
     std::vector<double> times;
     for (int i = 0; i < rounds_; ++i) {
@@ -91,7 +90,7 @@ class Measurement {
     return Slowest(world_, times);
   }
 
-  // Rank 0 comes last; the time is its own.
+  // Rank 0 comes last, and only its time counts.
   std::vector<double> OfSleepers() {
     std::vector<double> times;
     for (int i = 0; i < rounds_; ++i) {
@@ -116,13 +115,14 @@ class Measurement {
       }
       for (dtrun::NamedWork& work : works) work.Wait();
       const double time = MicrosecondsSince(start);
-      if (i >= 5) times.push_back(time);  // not the rounds in which the names are new
+      if (i >= 5) times.push_back(time);  // without the first rounds, in which the names are new
       Refill();
     }
     return Slowest(world_, times);
   }
 
-  // Sums and adaptive sums of the same group by turns; 0 where there is none of the latter.
+  // Sums and adaptive sums of the same group alternate. Returns 0 if the number of ranks is not a
+  // power of two.
   double AdasumRatio(const dtrun::NamedQueue::Tensors& tensors, int rounds) {
     const int size = world_.size();
     if ((size & (size - 1)) != 0) return 0;
@@ -152,7 +152,7 @@ class Measurement {
         std::min(rounds_, 20));
   }
 
-  // 0 where there are too few ranks.
+  // Returns 0 with fewer than 4 ranks.
   double SetsAtOnce() {
     if (world_.size() < 4) return 0;
     const int sets[] = {queue_.AddSet({0, 1}), queue_.AddSet({2, 3})};
@@ -172,7 +172,7 @@ class Measurement {
   uint64_t wrong() const { return wrong_; }
 
  private:
-  // The time of the slowest rank; a rank in no set has nothing to do.
+  // The time of the slowest rank. If `set` is -1, this rank does no work.
   double WorkInSet(int set) {
     constexpr int kSteps = 100;
     constexpr auto kCompute = std::chrono::microseconds(500);

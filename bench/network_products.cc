@@ -13,7 +13,7 @@ namespace {
 using models::LayerList;
 using models::Shape;
 
-// A convolution's, which writes down its padding in pixels, or as "same" or "valid".
+// The window of a convolution. The padding is a number of pixels, "same" or "valid".
 models::Window WindowOf(const models::LayerSettings& settings) {
   constexpr int kMost = 1 << 16;
   models::Window window = {
@@ -25,12 +25,13 @@ models::Window WindowOf(const models::LayerSettings& settings) {
   return window;
 }
 
-// Finds the products of layers, also of those inside residual blocks.
+// Finds the products of layers, including layers inside residual blocks.
 class ProductFinder {
  public:
   explicit ProductFinder(std::vector<LayerProduct>& products) : products_(products) {}
 
-  // Whether the layers' input has a gradient says `input_gradient`. Returns whether the output has.
+  // `input_gradient` says whether the layers' input has a gradient. Returns whether their output
+  // has a gradient.
   bool Walk(const LayerList& layers, Shape shape, bool input_gradient) {
     for (const auto& layer : layers) {
       input_gradient = Visit(*layer, shape, input_gradient);

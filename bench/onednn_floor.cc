@@ -1,3 +1,7 @@
+// For each product of the network (ProductsOf) and each direction, Chooser finds the fastest
+// implementation. Describer asks oneDNN for candidates in several formats. Finalists times all
+// candidates in a short trial. Choose times the finalists at several micro-batches.
+
 #include "bench/onednn_floor.h"
 
 #include <dtrun/error.h>
@@ -30,7 +34,8 @@ const char* NameOf(Direction direction) {
   return direction == Direction::kBackwardData ? "backward data" : "backward weights";
 }
 
-// The formats of activations in which a product is asked for. The weights' is left to oneDNN.
+// The formats of activations for which a product is requested. oneDNN chooses the format of the
+// weights.
 struct Formats {
   Tag source, destination;
 };
@@ -39,7 +44,7 @@ std::vector<Formats> FormatsFor(const ProductShape& shape) {
   if (!shape.convolves()) return {{Tag::any, Tag::any}, {Tag::nc, Tag::nc}};
   std::vector<Formats> formats = {{Tag::any, Tag::any}};
   for (Tag tag : {Tag::nchw, Tag::nhwc, Tag::nChw8c, Tag::nChw16c}) formats.push_back({tag, tag});
-  constexpr int kFew = 8;  // channels, that would fill no group
+  constexpr int kFew = 8;  // fewer channels do not fill a group
   if (shape.input.channels < kFew) {
     for (Tag source : {Tag::nchw, Tag::nhwc})
       for (Tag destination : {Tag::nChw8c, Tag::nChw16c}) formats.push_back({source, destination});
@@ -61,9 +66,10 @@ std::string NameOf(const memory::desc& description) {
   return "other";
 }
 
-// An implementation of a product: what it works on are values or gradients, by its direction.
+// An implementation of a product. Its direction decides which arguments are values and which are
+// gradients.
 struct Candidate {
-  std::string implementation, label;  // the latter with the formats
+  std::string implementation, label;  // the label also has the formats
   memory::desc source, weights, destination, bias;
   dnnl::primitive primitive = {};
 
@@ -73,10 +79,10 @@ struct Candidate {
   }
 };
 
-// Different ones; reference implementations only if there are no others.
+// Different candidates. Reference implementations count only if there are no others.
 class CandidateList {
  public:
-  // Takes those alone whose label is one of `labels`; empty: all.
+  // Accepts candidates that have a label in `labels`. If `labels` is empty, accepts all candidates.
   explicit CandidateList(const std::vector<std::string>& labels) : labels_(labels) {}
 
   template <typename Description>
@@ -116,7 +122,7 @@ class Describer {
 
   const dnnl::engine& engine() const { return engine_; }
 
-  // Of `n` examples.
+  // The candidates for `n` examples.
   std::vector<Candidate> Candidates(
       const ProductShape& shape, Direction direction, int n,
       const std::vector<std::string>& labels) const {
@@ -136,7 +142,7 @@ class Describer {
   }
 
  private:
-  // The weights' gradients are f32 in both types, as is the bias.
+  // The gradients of weights are f32 in both types. The bias is f32 too.
   memory::desc Weights(const memory::dims& dims, Direction direction) const {
     const bool gradient = direction == Direction::kBackwardWeights;
     return memory::desc(dims, gradient ? memory::data_type::f32 : type_, Tag::any);
@@ -171,7 +177,7 @@ class Describer {
         .destination = memory::desc({n, s.output.channels}, type_, formats.destination)};
   }
 
-  // `hint` is the product on its way forward, in the formats that oneDNN chooses.
+  // `hint` is the forward product, in the formats that oneDNN chooses.
   template <typename Product>
   void AddAll(
       const Product& hint, const Product& product, Direction direction, CandidateList& list) const {
@@ -200,9 +206,9 @@ class Describer {
   dnnl::engine engine_;
 };
 
-// Memory that all products share, a piece for each kind of argument. What is read is never written:
-// small numbers of both signs, whether they are taken as f32 or as bf16. No zeros, infinities or
-// denormals, which some units compute at another speed.
+// Memory that all products share, a piece for each kind of argument. Arguments that products read
+// are never written. Their values are small numbers of both signs, as f32 and as bf16. There are no
+// zeros, infinities or denormals, because some units compute these at another speed.
 class SharedMemory {
  public:
   memory Bind(int argument, const memory::desc& description, const dnnl::engine& engine) {
@@ -213,7 +219,7 @@ class SharedMemory {
   }
 
  private:
-  // Pieces that became too small stay for those who use them.
+  // Arrays that became too small stay, because bound primitives use them.
   using Piece = std::vector<models::FloatArray>;
 
   static models::FloatArray Filled(size_t values) {
@@ -238,8 +244,8 @@ double SecondsOf(const std::function<void()>& call, int calls) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// The fastest of three series of `least` seconds or more; a call that is much slower than `limit`
-// is not repeated.
+// The fastest of three series of about `least` seconds. A call that is much slower than `limit` is
+// not repeated.
 double SecondsPerCall(const std::function<void()>& call, double least, double limit) {
   constexpr double kMuch = 1.5, kVeryMuch = 4;
   const double first = SecondsOf(call, 1);  // its memory may be cold
@@ -252,9 +258,10 @@ double SecondsPerCall(const std::function<void()>& call, double least, double li
   return fastest;
 }
 
-// Products of more are tried at two micro-batches alone, and calls of more at none but the batch.
+// Products of more than kLargeMflop per example are tried at two micro-batches only. Other products
+// are not tried in calls of more than kLargestCallMflop.
 constexpr double kLargeMflop = 50, kLargestCallMflop = 8000;
-// Calls of about that much tell fast implementations from slow ones.
+// Calls of about this size separate fast implementations from slow ones.
 constexpr double kTrialMflop = 1000;
 constexpr size_t kFinalists = 3;
 

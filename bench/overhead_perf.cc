@@ -1,7 +1,6 @@
-// What a small collective pays for never being silent: the time of a 4 KiB all-reduce on memory
-// that all ranks map, with the flight recorder and the comparison of calls, beside the same
-// operation without them. In turn, in the same processes; medians. Run it under dtrun or mpirun on
-// one host.
+// The cost of the flight recorder and of the comparison of calls in a small collective. Times a 4
+// KiB all-reduce on memory that all ranks map, with and without both, alternately in the same
+// processes. Prints medians. Run it under dtrun or mpirun on one host.
 
 #include <mpi.h>
 #include <unistd.h>
@@ -82,7 +81,7 @@ class Side {
   Side& operator=(const Side&) = delete;
   ~Side() { ::unlink(RecordFile(communicator_->rank()).c_str()); }
 
-  // Microseconds per operation, over `batch` of them.
+  // Microseconds per operation, over `batch` operations.
   double Time(int batch) {
     const Buffer buffer(static_cast<float*>(memory_->data()), kBytes / sizeof(float));
     communicator_->Barrier();
@@ -94,7 +93,7 @@ class Side {
   }
 
  private:
-  // In shared memory, as under dtrun.
+  // The record lies in shared memory, as under dtrun.
   static std::string RecordFile(int rank) {
     return "/dev/shm/dtrun_overhead_perf." + std::to_string(::getpid()) + "." +
            std::to_string(rank);

@@ -1,13 +1,13 @@
-// How much of a reduction a step still waits for when it runs beside the backward pass. The pass is
-// a sleep in which gradients of equal size become ready one after the other. Of the time until the
-// last rank has all results, what goes beyond the pass is exposed. Run it under dtrun, on hosts
-// whose links are limited: within a host there is little to hide.
+// The exposed time of a reduction that runs beside the backward pass. The pass is a sleep in which
+// gradients of equal size become ready one after the other. The exposed time is the time beyond the
+// pass, until the last rank has all results. Run it under dtrun, on hosts with limited links:
+// within a host there is little to hide.
 //
 //   reduction   all gradients are ready at once
-//   after       the pass, then the reduction: a trainer that reduces when backward has ended
+//   after       the pass, then the reduction: a trainer that reduces after backward has ended
 //   overlapped  each gradient is marked when it is ready
 //
-// All take turns, and the pass alone with them.
+// All modes alternate, and the pass alone with them.
 
 #include <dtrun/dtrun.h>
 
@@ -60,7 +60,8 @@ class Step {
     Reduction();
   }
 
-  // Elements that are not the average over the ranks, of an overlapped step.
+  // Makes an overlapped step and returns the number of elements that are not the average over the
+  // ranks.
   uint64_t Wrong() {
     Fill();
     Overlapped();
@@ -89,7 +90,8 @@ class Step {
     return options;
   }
 
-  // From the last layer to the first, by a clock that a late wake-up does not put back.
+  // Gradients become ready from the last layer to the first, at fixed times. So a late wake-up does
+  // not delay later gradients.
   void Backward(bool marks) {
     const auto start = std::chrono::steady_clock::now();
     for (size_t i = count_; i-- > 0;) {
@@ -116,13 +118,14 @@ class Step {
   dtrun::GradientReducer reducer_;
 };
 
-// Elements of a gradient with which the reduction takes as long as asked for. Collective.
+// The number of elements per gradient with which the reduction takes `reduction_ms`. Collective.
 uint64_t FitElements(dtrun::Communicator& comm, const Settings& settings) {
   constexpr uint64_t kLeast = 16, kMost = 16 << 20;
   uint64_t elements = 1024;
   for (int tries = 0; tries < 10; ++tries) {
     Step step(comm, settings, elements);
-    // After a pause, as later: a link that is limited may save up what it did not need.
+    // A pause precedes each reduction, as in the measurement. A limited link may save unused
+    // capacity for later.
     const double us = dtrun::bench::MeasureInTurn(
         comm, {[&] { step.Compute(); }, [&] { step.Reduction(); }}, 9)[1];
     const double factor = settings.reduction_ms * 1e3 / us;

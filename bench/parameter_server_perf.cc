@@ -1,5 +1,6 @@
-// How much more two workers of a parameter server train than one, and what the server costs: the
-// same program as two jobs in turns, of one worker and of two, each worker with one thread.
+// The speed of two workers of a parameter server compared with one worker, and the cost of the
+// server. The same program runs alternately as a job with one worker and as a job with two workers.
+// Each worker has one thread.
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -27,7 +28,7 @@ struct Settings {
   int rounds = 5, steps = 150, batch_size = 128;
 };
 
-// The result of a job.
+// Runs a job and returns its result.
 json Train(const Settings& settings, int workers) {
   const std::string file = "/tmp/dtrun_parameter_server_perf." + std::to_string(::getpid());
   const std::vector<std::string> words = {
@@ -94,7 +95,7 @@ json Measure(const Settings& settings) {
         "1 worker %6.0f images/s, 2 workers %6.0f: %.2f\n", one.back(), two.back(), ratios.back());
     std::fflush(stdout);
   }
-  // What a worker computes for a gradient, had it the server for nothing.
+  // The time of a step in the job with one worker.
   const double gradient_us = settings.batch_size / Median(one) * 1e6;
   return {
       {"network", settings.network},

@@ -23,7 +23,7 @@ namespace {
 
 // A step of a large network on a slow CPU takes minutes.
 constexpr std::chrono::seconds kPatience{600};
-// From the end of its input to the end of the process.
+// The time limit from the end of the peer's input to the end of the process.
 constexpr std::chrono::seconds kFarewell{10};
 
 std::string NameIn(const std::string& entry) { return entry.substr(0, entry.find('=')); }
@@ -48,7 +48,7 @@ std::vector<char*> Pointers(std::vector<std::string>& words) {
   return pointers;
 }
 
-// Of what a program has written, for one line of ours.
+// Quotes and shortens the output of a peer for a one-line message.
 std::string Shown(std::string line) {
   constexpr size_t kMost = 200;
   if (line.size() > kMost) line = line.substr(0, kMost) + "...";
@@ -126,7 +126,7 @@ void Peer::ReadReady() {
 
 void Peer::Step(const std::string& variant) {
   const std::string request = "step " + variant + "\n";
-  // A peer that is gone is noticed by the answer that does not come.
+  // If the peer is gone, ReadLine finds no answer.
   (void)::send(socket_.get(), request.data(), request.size(), MSG_NOSIGNAL);
   const std::string answer = ReadLine();
   if (answer != "done") FailAfter(answer, "'done' after a step");
@@ -174,7 +174,7 @@ void Peer::Fail(const std::string& what) const {
   throw Error(ErrorCode::kUnavailable, "peer '" + command_ + "': " + what);
 }
 
-// A process that has closed its output is about to end.
+// An empty answer means that the process has closed its output and is about to end.
 void Peer::FailAfter(const std::string& answer, const std::string& expected) {
   if (!answer.empty()) Fail("said " + Shown(answer) + "; expected " + expected);
   const std::string end = HowItEnded(End(kFarewell)), complaint = LastComplaint();
@@ -197,7 +197,7 @@ std::vector<std::string> PeerEnvironment(const std::string& limit, const std::st
   struct Level {
     const char *isa, *aten, *mkl;
   };
-  // By the beginning of oneDNN's name for it.
+  // `isa` is the beginning of oneDNN's name for the level.
   constexpr Level kLevels[] = {
       {"AVX512", "avx512", "AVX512"},
       {"AVX10", "avx512", "AVX512"},

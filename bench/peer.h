@@ -26,20 +26,22 @@ class Descriptor {
   int fd_;
 };
 
-/// Another framework that takes the same training step, in a process of its own: bench/peers.
-/// Reads requests from its standard input and answers each with one line on its standard output:
+/// Another framework that takes the same training step in a separate process (bench/peers). The
+/// process reads requests from its standard input and answers each with one line on its standard
+/// output:
 ///
 ///   peer: ready {"name": "PyTorch 2.15.0", "variants": ["nchw", "nhwc"], "parameters": 1199882}
 ///   us:   step nhwc
 ///   peer: done
 ///
-/// and ends at the end of its input. Between requests it has no work. Not thread-safe.
+/// The process ends at the end of its input. It has no work between requests. Not thread-safe.
 class Peer {
  public:
-  /// Starts the shell command with `options` behind it and waits until it is ready. `environment`
-  /// holds what it has besides this process's own variables: "NAME=value", or "NAME" for one that
-  /// it does not have. Throws Error kUnavailable when it ends, does not answer in time, or answers
-  /// with anything else; the text has the command and the last line of the peer's standard error.
+  /// Starts the shell command, followed by `options`, and waits until the peer is ready.
+  /// `environment` changes the variables of this process for the peer: "NAME=value" sets a
+  /// variable, "NAME" removes it. Throws Error kUnavailable if the peer ends, does not answer in
+  /// time or gives an unexpected answer. The message has the command and, if the peer has ended,
+  /// the last line of its standard error.
   Peer(
       const std::string& command, const std::vector<std::string>& options,
       const std::vector<std::string>& environment);
@@ -51,19 +53,20 @@ class Peer {
   const std::string& command() const { return command_; }
   /// "PyTorch 2.15.0"
   const std::string& name() const { return name_; }
-  /// Ways in which it can take the step, such as formats of its tensors; one or more.
+  /// The variants of the step, such as formats of tensors; at least one.
   const std::vector<std::string>& variants() const { return variants_; }
   uint64_t parameters() const { return parameters_; }
 
-  /// Takes one step. Errors: those of the constructor.
+  /// Takes one step. Errors are those of the constructor.
   void Step(const std::string& variant);
 
  private:
   void Start(const std::vector<std::string>& options, const std::vector<std::string>& environment);
   void ReadReady();
-  /// "" when the process has closed its output.
+  /// Returns "" if the process has closed its output.
   std::string ReadLine();
-  /// Waits until the process has ended, with SIGKILL after `patience`; returns its status.
+  /// Closes the peer's input and waits until the process has ended, with SIGKILL after `patience`.
+  /// Returns the process's status.
   int End(std::chrono::seconds patience);
   [[noreturn]] void Fail(const std::string& what) const;
   [[noreturn]] void FailAfter(const std::string& answer, const std::string& expected);
@@ -73,15 +76,15 @@ class Peer {
   std::vector<std::string> variants_;
   uint64_t parameters_ = 0;
   pid_t process_ = -1;
-  Descriptor socket_;      // its standard input and output
-  Descriptor complaints_;  // a file in memory: its standard error
+  Descriptor socket_;      // the peer's standard input and output
+  Descriptor complaints_;  // the peer's standard error, a file in memory
   std::string received_;
 };
 
-/// What a peer's environment needs so that it is limited to the same instruction set as oneDNN here
-/// is by ONEDNN_MAX_CPU_ISA: {"ATEN_CPU_CAPABILITY=avx2", "MKL_ENABLE_INSTRUCTIONS=AVX2", ...}.
-/// `limit` is the variable's value, "" without one; `isa` what is in effect. Variables that would
-/// choose OpenBLAS's kernels for another CPU are removed in any case.
+/// The changes of a peer's environment that limit the peer to the instruction set of oneDNN in this
+/// process: {"ATEN_CPU_CAPABILITY=avx2", "MKL_ENABLE_INSTRUCTIONS=AVX2", ...}. `limit` is the value
+/// of ONEDNN_MAX_CPU_ISA, or "" if it is not set. `isa` is the instruction set in effect. The
+/// changes always remove the variables that select OpenBLAS kernels for another CPU.
 std::vector<std::string> PeerEnvironment(const std::string& limit, const std::string& isa);
 
 }  // namespace dtrun::bench

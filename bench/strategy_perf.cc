@@ -1,14 +1,14 @@
-// What a step costs under the strategies that one host has, and what their variables take there.
-// Run it under dtrun or mpirun, on one host.
+// The step time under the strategies for one host, and the memory of their variables. Run it under
+// dtrun or mpirun, on one host.
 //
-// The parameters are ResNet-50's, the optimizer is SGD with momentum; all gradients are ready at
-// once. Both strategies take turns in the same processes.
+// The parameters are those of ResNet-50, and the optimizer is SGD with momentum. All gradients are
+// ready at once. Both strategies alternate in the same processes.
 //
 //   mirrored:         every rank has a copy of the parameters and of the momentum, and updates it
-//   central_storage:  the host has one copy of each, of which every rank updates a share
+//   central_storage:  the host has one copy of each, and every rank updates a share
 //
-// Copies are counted in pages: those that are resident where the parameters lie, or where they lay
-// before the strategy took them, of all ranks together; what ranks share counts once.
+// Copies are counted in resident pages, of all ranks together: where the parameters lie, and where
+// they lay before the strategy moved them. Memory that ranks share counts once.
 
 #include <dtrun/dtrun.h>
 #include <sys/mman.h>
@@ -33,11 +33,11 @@ namespace {
 
 using nlohmann::json;
 
-// Bytes of the resident pages that these buffers, in ascending order, lie in.
+// Bytes of the resident pages of these buffers, which are in ascending order.
 uint64_t Resident(const std::vector<Buffer>& buffers) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   uint64_t pages = 0;
-  uintptr_t counted = 0;  // up to here: small tensors share pages
+  uintptr_t counted = 0;  // the end of the counted pages: small tensors share pages
   for (const Buffer& buffer : buffers) {
     const auto begin = reinterpret_cast<uintptr_t>(buffer.data);
     const uintptr_t first = std::max(begin / page * page, counted);
@@ -51,7 +51,7 @@ uint64_t Resident(const std::vector<Buffer>& buffers) {
   return pages * page;
 }
 
-// Of this process; what it shares is divided by those it shares it with.
+// The memory of this process. A shared page counts in equal parts for all processes that share it.
 uint64_t ProportionalSetSize() {
   std::ifstream rollup("/proc/self/smaps_rollup");
   for (std::string word; rollup >> word;) {
@@ -92,10 +92,10 @@ class Side {
   }
 
   uint64_t wrong() const { return wrong_; }
-  /// That the strategy has added, its gradients and momentum included.
+  /// Bytes that the strategy has added, with its gradients and momentum.
   uint64_t pss() const { return pss_; }
 
-  // Of the parameters, in bytes of all ranks of the host.
+  // Resident bytes of the parameters, of all ranks of the host.
   uint64_t ResidentBytes() {
     const std::vector<Buffer> now = ValuesOf(sgd_);
     const bool moved = now[0].data != before_[0].data;

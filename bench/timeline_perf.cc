@@ -1,6 +1,6 @@
-// What a timeline costs a step: the time of a step with it on and with it off, in turn in the same
-// processes. A step computes for a while between the gradients, as backward does, marks each and
-// waits for all. Run it under dtrun or mpirun.
+// The cost of a timeline for a step: the step time with and without a timeline, alternately in the
+// same processes. A step computes for a while between the gradients, as backward does. It marks
+// each gradient and waits for all. Run it under dtrun or mpirun.
 
 #include <dtrun/dtrun.h>
 #include <unistd.h>

@@ -1,16 +1,18 @@
-// LibTorch trainers under dtrun beside trainers that do without, in the same processes and run, in
-// turn, one thread per rank.
+// Times LibTorch trainers under dtrun beside trainers without dtrun. All run alternately in the
+// same processes, with one thread per rank.
 //
-//   cnn: the images/s of all ranks together, beside as many processes that each train alone; beside
-//        such processes whose tensors reuse memory as dtrun's do, which leaves what synchronous
-//        training costs; and beside the same that wait for each other after every step: what any
-//        synchronous trainer loses to unequal cores and interruptions. Every round has new
-//        trainers: where their memory lies makes a difference of several per cent. Ranks whose
-//        cores share a last-level cache disturb each other more when they work in step, so rounds
-//        with and without a cache for each core are told apart, too.
-//   mlp: the time of a step with 20 M parameters at batch 4, where communication weighs most,
-//        beside the same trainer with an MPI_Allreduce per parameter after backward(), and beside
-//        one without any communication.
+//   cnn: the images/s of all ranks together. The result is compared with three others:
+//        - as many processes that each train alone
+//        - such processes with tensors that reuse memory as under dtrun. The difference is the cost
+//          of synchronous training.
+//        - the same, with a wait for each other after every step. Any synchronous trainer loses
+//          this time to unequal cores and interruptions.
+//        Every round has new trainers, because the place of their memory makes a difference of
+//        several per cent. Ranks that share a last-level cache disturb each other more when they
+//        work in step. So rounds with and without a cache for each core are also told apart.
+//   mlp: the time of a step with 20 M parameters at batch 4, where communication weighs most. The
+//        result is compared with the same trainer with an MPI_Allreduce per parameter after
+//        backward(), and with a trainer without any communication.
 //
 // Run it under dtrun or mpirun.
 
@@ -72,7 +74,7 @@ torch::nn::Sequential Mlp() {
   return layers;
 }
 
-// One model with its optimizer, and a batch that it sees again and again.
+// A model, its optimizer, and the batch of every step.
 class Trainer {
  public:
   Trainer(
@@ -106,7 +108,7 @@ class Trainer {
     optimizer.step();
   }
 
-  // Seconds of this rank for `steps` steps that all ranks begin together.
+  // Seconds that this rank needs for `steps` steps. All ranks begin together.
   double Time(int steps) {
     world_.Barrier();
     const auto start = std::chrono::steady_clock::now();
@@ -121,7 +123,7 @@ class Trainer {
   }
 
  private:
-  // As it is written by hand.
+  // Averages the gradients as hand-written code does.
   void AverageWithMpi() {
     for (Tensor& parameter : network_->parameters()) {
       Tensor gradient = parameter.grad();
@@ -142,8 +144,7 @@ class Trainer {
   std::unique_ptr<dtrun::torch::internal::Arena::User> reuse_;
 };
 
-// The library that the matrix products of LibTorch come from: most of the compute beside which
-// communication is measured.
+// The library of LibTorch's matrix products, which are most of the computation.
 std::string BlasFile() {
   Dl_info info{};
   void* sgemm = dlsym(RTLD_DEFAULT, "sgemm_");
@@ -156,11 +157,11 @@ double Reduced(dtrun::Communicator& world, double value, dtrun::ReduceOp op) {
   return value;
 }
 
-// Of rounds in which the cores of ranks 0 and 1 did, or did not, share a last-level cache.
+// Shares of rounds, by whether the cores of ranks 0 and 1 shared a last-level cache.
 struct ByCache {
   std::vector<double> all, apart, one_cache;
 
-  // `ns` before and after the round: see CacheLineNs.
+  // `ns_before` and `ns_after` are CacheLineNs before and after the round.
   void Add(double share, double ns_before, double ns_after) {
     constexpr double kBetween = 100;
     all.push_back(share);
@@ -169,7 +170,7 @@ struct ByCache {
   }
 };
 
-// Null without such rounds.
+// Null if there are no values.
 json MedianOrNull(const std::vector<double>& values) {
   return values.empty() ? json() : json(Median(values));
 }
@@ -180,7 +181,7 @@ json MeasureCnn(dtrun::Context& job, Zero mode, int64_t batch, int rounds) {
     return Trainer(job.world(), how, mode, Cnn(), torch::rand({batch, 1, 28, 28}));
   };
   int64_t parameters = 0;
-  // Images a second of one process: of the slowest where they wait for each other.
+  // Images per second of this process.
   const auto rate = [&](How how) {
     Trainer one = trainer(how);
     parameters = one.parameter_count();
@@ -228,8 +229,8 @@ json MeasureCnn(dtrun::Context& job, Zero mode, int64_t batch, int rounds) {
 json MeasureMlp(dtrun::Context& job, Zero mode, int rounds) {
   constexpr int kBatch = 4, kSteps = 8;
   int64_t parameters = 0;
-  // Of the slowest rank. Each time with a new trainer, so that none changes what memory the others
-  // get.
+  // The step time of the slowest rank. Each call makes a new trainer, so that no trainer affects
+  // the memory of others.
   const auto step_us = [&](How how) {
     Trainer one(job.world(), how, mode, Mlp(), torch::randn({kBatch, 1536}));
     parameters = one.parameter_count();
@@ -273,7 +274,7 @@ void PrintCnn(const json& row) {
   print("both cores on one", "rounds_one_cache", "share_reusing_one_cache");
 }
 
-// Where a step's time goes: what it takes without communication, and what each adds to that.
+// Also prints the step time without communication, and the time that dtrun and MPI each add.
 void PrintMlp(const json& row) {
   const double step = row["step_us"], mpi = row["mpi_step_us"], alone = row["alone_step_us"];
   std::printf(

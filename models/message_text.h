@@ -8,7 +8,7 @@
 
 namespace dtrun::models {
 
-/// The parts, written one after the other.
+/// Returns the concatenation of the parts.
 ///   Text("rank ", 3, " of ", 4)  ->  "rank 3 of 4"
 template <typename... Parts>
 std::string Text(const Parts&... parts) {
@@ -17,7 +17,7 @@ std::string Text(const Parts&... parts) {
   return stream.str();
 }
 
-/// Throws Error kInvalidArgument. The text names what was found and what was expected.
+/// Throws Error kInvalidArgument. `text` names the value found and the value expected.
 [[noreturn]] inline void RefuseArgument(const std::string& text) {
   throw Error(ErrorCode::kInvalidArgument, text);
 }

@@ -1,13 +1,17 @@
-/// The stable C ABI of libdtrun.so. Everything the C++ headers do, they do through these functions.
+/// \file
+/// The stable C ABI of libdtrun.so. The C++ headers are built on these functions alone.
 ///
-/// Errors: a function that can fail returns NULL for success, or a `dtrun_error` that the caller
-/// destroys. Ownership: what a function hands out through its last parameter belongs to the caller,
-/// who calls its `_destroy`. Destroying NULL does nothing, and no `_destroy` communicates or
-/// blocks, but for that of a checkpoint manager, which waits for a disk. A context outlives
-/// everything made from it. Threads: one thread at a time per communicator and what was made from
-/// it; different communicators are independent. Processes: in a child that was forked after
-/// dtrun_init every function that can fail does, and destroys nothing; but dtrun_shutdown does
-/// nothing there.
+///  - Errors: a function that can fail returns NULL for success, or a `dtrun_error` that the caller
+///    destroys.
+///  - Ownership: the caller owns each object that a function returns through its last parameter,
+///    and frees it with the matching `_destroy`. A `_destroy` of NULL does nothing. No `_destroy`
+///    communicates. None blocks, except that of a checkpoint manager, which waits for the disk. A
+///    context outlives all objects made from it.
+///  - Threads: one thread at a time uses a communicator and the objects made from it. Different
+///    communicators are independent.
+///  - Processes: in a child that was forked after dtrun_init, the handles of the parent are
+///    unusable. Functions that can fail return DTRUN_INVALID_ARGUMENT for such a handle, except
+///    dtrun_shutdown, which does nothing. A `_destroy` leaves the handle alone.
 #ifndef DTRUN_C_H_
 #define DTRUN_C_H_
 
@@ -24,28 +28,40 @@
 extern "C" {
 #endif
 
+/// The error of a function that failed: a code for programs and a message for people.
 typedef struct dtrun_error dtrun_error;
+/// This process as a rank of its job. dtrun_init makes it.
 typedef struct dtrun_context dtrun_context;
+/// A fixed set of ranks that exchange data.
 typedef struct dtrun_communicator dtrun_communicator;
+/// Memory that dtrun allocated, or GPU memory of the program that dtrun registered.
 typedef struct dtrun_memory dtrun_memory;
+/// A started operation.
 typedef struct dtrun_work dtrun_work;
+/// A reducer: reduces the gradients of a model over all ranks, in buckets.
 typedef struct dtrun_reducer dtrun_reducer;
+/// The sharded parameters of a model. Each rank updates one share of them.
 typedef struct dtrun_shards dtrun_shards;
+/// A checkpoint manager: saves and loads the checkpoints of a job in one folder.
 typedef struct dtrun_checkpoint_manager dtrun_checkpoint_manager;
+/// A list of checkpoints. It owns their descriptions.
 typedef struct dtrun_checkpoint_list dtrun_checkpoint_list;
+/// The content of a safetensors file, in memory.
 typedef struct dtrun_tensor_file dtrun_tensor_file;
 
-/// What went wrong, for a program to act on. The message says who, what and where, for a person.
+/// Error codes, for programs. The message of an error is for people: it names the rank, the cause
+/// and the place.
 enum {
   DTRUN_INVALID_ARGUMENT = 1,  ///< the caller's mistake, found before anything was sent
   DTRUN_MISMATCH = 2,          ///< ranks called different operations, or with different arguments
   DTRUN_PEER_LOST = 3,         ///< a rank died or left
   DTRUN_TIMEOUT = 4,           ///< a rank did not arrive in time
-  DTRUN_UNAVAILABLE =
-      5,            ///< what was asked for is not built in, not installed or not possible here
-  DTRUN_SYSTEM = 6  ///< a call of the operating system or of a library failed
+  DTRUN_UNAVAILABLE = 5,       ///< not built in, not installed or not possible here
+  DTRUN_SYSTEM = 6             ///< a call of the operating system or of a library failed
 };
 
+/// The type of an element: an unsigned integer (U), a signed integer (I), a float (F) or a bool,
+/// with its width in bits. BF16 is bfloat16. A bool has one byte.
 enum {
   DTRUN_U8 = 0,
   DTRUN_I8 = 1,
@@ -62,32 +78,35 @@ enum {
   DTRUN_BOOL = 12
 };
 
+/// The operation of a reduction, element by element over the ranks.
 enum {
-  DTRUN_SUM = 0,
-  DTRUN_AVERAGE = 1,
-  DTRUN_MIN = 2,
-  DTRUN_MAX = 3,
-  DTRUN_PRODUCT = 4,
-  DTRUN_ADASUM = 5  ///< of an all_reduce of named tensors alone: see dtrun/detail/c_named_queue.h
+  DTRUN_SUM = 0,      ///< the sum
+  DTRUN_AVERAGE = 1,  ///< the sum, divided by the number of ranks
+  DTRUN_MIN = 2,      ///< the smallest element
+  DTRUN_MAX = 3,      ///< the largest element
+  DTRUN_PRODUCT = 4,  ///< the product
+  DTRUN_ADASUM = 5    ///< only all_reduce of named tensors: see dtrun/detail/c_named_queue.h
 };
 
-/// A typed view of memory that someone else owns.
+/// A typed view of memory. It does not own the memory.
 typedef struct dtrun_buffer {
-  void* data;
+  void* data;      ///< the first element; may be NULL if `count` is 0
   uint64_t count;  ///< elements
   int32_t dtype;   ///< DTRUN_U8 ... DTRUN_BOOL
   int32_t device;  ///< -1: host memory
-  void* stream;    ///< the stream that makes the data, NULL on the host
+  void* stream;    ///< the stream that produces the data; NULL for host memory
 } dtrun_buffer;
 
-/// Factors of a reduction: every input is multiplied by `before`, the result by `after`. Floats are
-/// multiplied in the type that they accumulate in; integers in f64, then truncated toward zero and
-/// kept inside their type. Both are finite; of bools, both are 1.
+/// The factors of a reduction: every input is multiplied by `before`, the result by `after`. Both
+/// factors are finite. Floats are multiplied in the type that they accumulate in. Integers are
+/// multiplied in f64, truncated toward zero and clamped to their type. Bools need factors of 1.
 typedef struct dtrun_scale {
-  double before, after;
+  double before,  ///< factor of every input
+      after;      ///< factor of the result
 } dtrun_scale;
 
-/// Host memory: in a buffer that is filled in by hand, `device` is easily left at 0, a GPU.
+/// A buffer in host memory. It sets `device` to -1: in a buffer that is filled with zeros, `device`
+/// 0 is a GPU.
 static inline dtrun_buffer dtrun_host_buffer(void* data, uint64_t count, int32_t dtype) {
   dtrun_buffer buffer;
   buffer.data = data;
@@ -98,249 +117,279 @@ static inline dtrun_buffer dtrun_host_buffer(void* data, uint64_t count, int32_t
   return buffer;
 }
 
-/// Where this process stands. Hosts come in the order of the host list; cross_rank counts hosts
-/// among the ranks of equal local_rank.
+/// The place of this process among the ranks of the job. Hosts are in the order of the host list.
 typedef struct dtrun_topology {
-  int32_t rank, size;
-  int32_t local_rank, local_size;
-  int32_t cross_rank, cross_size;
+  int32_t rank,        ///< number of this process, from 0
+      size;            ///< number of ranks in the job
+  int32_t local_rank,  ///< number of lower ranks on this host
+      local_size;      ///< number of ranks on this host
+  int32_t cross_rank,  ///< number of lower hosts that have this local_rank
+      cross_size;      ///< number of hosts that have this local_rank
 } dtrun_topology;
 
+/// An option of a job and its value, as text. dtrun_init copies both.
 typedef struct dtrun_option {
-  const char* name;  ///< as in docs/reference/options.md, for example "bucket_bytes"
-  const char* value;
+  const char* name;   ///< as in docs/reference/options.md, for example "bucket_bytes"
+  const char* value;  ///< for example "1048576"
 } dtrun_option;
 
+/// The code of an error: DTRUN_INVALID_ARGUMENT ... DTRUN_SYSTEM. 0 for NULL.
 DTRUN_API int32_t dtrun_error_code(const dtrun_error* error);
+/// The message of an error. "" for NULL. Valid as long as the error.
 DTRUN_API const char* dtrun_error_message(const dtrun_error* error);
+/// Frees an error.
 DTRUN_API void dtrun_error_destroy(dtrun_error* error);
 
-/// "0.1.0"
+/// The version of libdtrun.so, for example "0.1.0".
 DTRUN_API const char* dtrun_version(void);
 
-/// Whether the environment's TF_CONFIG, if there is one, describes this job: its number of tasks, the
-/// place of this task, and which tasks share a host. DTRUN_INVALID_ARGUMENT says what does not fit.
+/// Checks that the environment variable TF_CONFIG describes this job: its number of tasks, the
+/// index of this task, and the tasks that share a host. If TF_CONFIG is not set, the check
+/// succeeds. DTRUN_INVALID_ARGUMENT names the difference.
 DTRUN_API dtrun_error* dtrun_check_tf_config(const dtrun_context* context);
 
-/// Makes this process a rank: collective over all processes of the job. Started by nobody, it is a
-/// world of one. An option given here wins over the environment (DTRUN_BUCKET_BYTES and so on).
+/// Makes this process a rank of its job. Collective over all processes of the job. A process that
+/// was started alone is a job of one rank. Options given here win over the environment (for
+/// example, DTRUN_BUCKET_BYTES).
 DTRUN_API dtrun_error* dtrun_init(
     const dtrun_option* options, size_t option_count, dtrun_context** context);
-/// The same for the ranks of an MPI communicator that the caller owns; <dtrun/mpi.h> fills in the
-/// first three parameters: where the MPI_Comm lies, its size, and the text of
-/// MPI_Get_library_version.
+/// Makes this process a rank of an MPI communicator that the caller owns, otherwise as dtrun_init.
+/// <dtrun/mpi.h> passes the first three arguments: the address of the MPI_Comm, its size in bytes,
+/// and the text of MPI_Get_library_version.
 DTRUN_API dtrun_error* dtrun_init_mpi(
     const void* mpi_comm, size_t mpi_comm_bytes, const char* mpi_library,
     const dtrun_option* options, size_t option_count, dtrun_context** context);
-/// Collective. Afterwards only `dtrun_context_destroy` may be called on what came from this
-/// context. All ranks may call dtrun_init again. If dtrun_init has initialised MPI, MPI is
-/// finalised when the process ends: by exit, or a return from main.
+/// Ends the job on this rank. Collective. Afterwards, the objects of this context and the context
+/// itself may only be destroyed. All ranks may call dtrun_init again. If dtrun_init has initialised
+/// MPI, MPI is finalised when the process exits or returns from main.
 DTRUN_API dtrun_error* dtrun_shutdown(dtrun_context* context);
-/// Without a `dtrun_shutdown` before it, the job ends with an error that names this rank.
+/// Frees a context. If `dtrun_shutdown` was not called before, the job ends with an error that
+/// names this rank.
 DTRUN_API void dtrun_context_destroy(dtrun_context* context);
 
-/// One line for people and logs: version, rank, backend, threads, whether operations overlap with
-/// the caller's own work (and if not, why), options. Valid as long as the context.
+/// One line for people and logs: version, rank, backend, threads, options, and whether operations
+/// overlap with the caller's own work (and if not, why). Valid as long as the context.
 DTRUN_API const char* dtrun_context_description(const dtrun_context* context);
-/// The value in use of an option; NULL for an unknown name. Valid as long as the context.
+/// The value in use of an option. NULL for an unknown name. Valid as long as the context.
 DTRUN_API const char* dtrun_context_option(const dtrun_context* context, const char* name);
+/// The place of this process among the ranks of the job.
 DTRUN_API dtrun_topology dtrun_context_topology(const dtrun_context* context);
+/// The number of hosts of the job.
 DTRUN_API int32_t dtrun_context_host_count(const dtrun_context* context);
-/// NULL when `host` is out of range. Valid as long as the context.
+/// The name of host number `host`, in the order of the host list. NULL when `host` is out of range.
+/// Valid as long as the context.
 DTRUN_API const char* dtrun_context_host_name(const dtrun_context* context, int32_t host);
-/// Ranks on that host.
+/// The number of ranks on host number `host`. 0 when `host` is out of range.
 DTRUN_API int32_t dtrun_context_host_slots(const dtrun_context* context, int32_t host);
-/// Compute threads this rank should use, from the CPUs that are its own.
+/// The number of compute threads that this rank should use, from the CPUs that it may run on.
 DTRUN_API int32_t dtrun_context_threads(const dtrun_context* context);
-/// Width of the terminal that the user of the launcher looks at; 0 when output goes to a file or a
-/// pipe.
+/// The width of the user's terminal, in columns. 0 if the output goes to a file or a pipe.
 DTRUN_API int32_t dtrun_context_terminal_columns(const dtrun_context* context);
-/// All ranks. Belongs to the context.
+/// The communicator of all ranks. It belongs to the context.
 DTRUN_API dtrun_communicator* dtrun_context_world(dtrun_context* context);
-/// How far this rank has come since its start: steps done, and examples that it has computed
-/// itself. Two stores to memory, for `dtrun --progress` to show. Without it steps are counted by
-/// the reducers' waits. Any thread.
+/// Reports the progress of this rank since its start, for `dtrun --progress`: the steps done, and
+/// the examples that this rank has computed. If a rank reports nothing, each dtrun_reducer_wait and
+/// each step of a dtrun_shards counts as a step. The cost is two stores to memory. Any thread.
 DTRUN_API dtrun_error* dtrun_report_progress(
     dtrun_context* context, uint64_t step, uint64_t examples);
-/// Collective: from here on every rank writes down what it does, in memory, 16 MiB at most; what
-/// does not fit is counted and dropped. `path` is a file of rank 0, which can write it or all ranks
-/// get DTRUN_SYSTEM. One timeline at a time: a second start is DTRUN_INVALID_ARGUMENT, also in a
-/// job under `dtrun --timeline`.
+/// Starts a timeline of all ranks. Collective. From here on, every rank records its operations in
+/// memory, in at most 16 MiB. Further records are counted and dropped. `path` is a file of rank 0.
+/// DTRUN_SYSTEM, on all ranks: rank 0 cannot write the file. DTRUN_INVALID_ARGUMENT: a timeline is
+/// already running, from here or from `dtrun --timeline`. DTRUN_UNAVAILABLE: the job has parameter
+/// servers.
 DTRUN_API dtrun_error* dtrun_timeline_start(dtrun_context* context, const char* path);
-/// Collective: rank 0 writes the timeline of all ranks since the start (JSON in the trace event
-/// format of Chrome and Perfetto). Then another one may be started. dtrun_shutdown does it too.
+/// Stops the timeline. Collective. Rank 0 writes the timeline of all ranks since the start, as JSON
+/// in the trace event format of Chrome and Perfetto. Then another timeline may be started.
+/// dtrun_shutdown stops a running timeline.
 DTRUN_API dtrun_error* dtrun_timeline_stop(dtrun_context* context);
-/// GPUs that this process can use. DTRUN_UNAVAILABLE, with the reason, where there are none.
+/// The number of GPUs that this process can use. If there are none: DTRUN_UNAVAILABLE, with the
+/// reason.
 DTRUN_API dtrun_error* dtrun_cuda_device_count(int32_t* count);
 
+/// The rank of this process in the communicator, from 0.
 DTRUN_API int32_t dtrun_communicator_rank(const dtrun_communicator* communicator);
+/// The number of ranks of the communicator.
 DTRUN_API int32_t dtrun_communicator_size(const dtrun_communicator* communicator);
-/// "self", "shm", "hierarchical" or "mpi". Valid as long as the communicator.
+/// The backend that moves the data: "self", "shm", "hierarchical" or "mpi". Valid as long as the
+/// communicator.
 DTRUN_API const char* dtrun_communicator_backend(const dtrun_communicator* communicator);
-/// What errors and records call it: "world", "world/1" (the first one made from the world),
+/// The name in errors and records: "world", "world/1" (the first communicator made from the world),
 /// "world/2:0" (a split, with its colour). Valid as long as the communicator.
 DTRUN_API const char* dtrun_communicator_name(const dtrun_communicator* communicator);
-/// Collective: the same ranks, with operations of its own that never interleave with the
-/// original's.
+/// Makes a communicator of the same ranks. Collective. Operations of the two communicators never
+/// interleave.
 DTRUN_API dtrun_error* dtrun_communicator_duplicate(
     dtrun_communicator* communicator, dtrun_communicator** duplicate);
-/// Collective: one communicator for the ranks of each colour, ordered by key and then by rank here.
-/// `*part` is NULL for a rank whose colour is negative.
+/// Makes one communicator for the ranks of each colour, ordered by key and then by rank here.
+/// Collective. `*part` is NULL for a rank with a negative colour.
 ///
 ///   4 ranks, colours 0 1 0 1, keys 0 0 0 -1:   ranks {0, 2} and {3, 1}
 DTRUN_API dtrun_error* dtrun_communicator_split(
     dtrun_communicator* communicator, int32_t colour, int32_t key, dtrun_communicator** part);
-/// Collective, for the ranks that are not listed as well: a communicator of the `rank_count`
-/// different ranks in `ranks`, in this order. All ranks pass the same list; a difference is
-/// DTRUN_MISMATCH. `*subset` is NULL for a rank that is not listed.
+/// Makes a communicator of the `rank_count` different ranks in `ranks`, in this order. Collective
+/// over all ranks, listed or not. All ranks pass the same list, otherwise DTRUN_MISMATCH. `*subset`
+/// is NULL for a rank that is not listed.
 DTRUN_API dtrun_error* dtrun_communicator_subset(
     dtrun_communicator* communicator, const int32_t* ranks, size_t rank_count,
     dtrun_communicator** subset);
+/// Frees a communicator. The world is freed with its context, and is not changed here.
 DTRUN_API void dtrun_communicator_destroy(dtrun_communicator* communicator);
 
-/// Collective: zeroed memory which collectives of this communicator reduce in place, without a
-/// copy, where the backend can (shm: every rank of the host maps it). Ranks may ask for different
-/// sizes. Aligned to 4096 bytes.
+/// Allocates zeroed memory, aligned to 4096 bytes. Collective. If the backend can, collectives of
+/// this communicator reduce this memory in place, without a copy (shm: every rank of the host maps
+/// it). Ranks may ask for different sizes.
 DTRUN_API dtrun_error* dtrun_communicator_allocate(
     dtrun_communicator* communicator, uint64_t bytes, dtrun_memory** memory);
-/// Collective: zeroed memory of which all ranks have the same; `bytes` is the same on all of them.
-/// DTRUN_UNAVAILABLE where they do not share a host. What one rank writes and another reads is for
-/// the program to order, by a barrier say.
+/// Allocates zeroed memory that all ranks share. Collective. `bytes` is the same on all ranks. The
+/// program orders writes and reads of different ranks, for example by a barrier. DTRUN_UNAVAILABLE:
+/// the ranks do not share a host.
 DTRUN_API dtrun_error* dtrun_communicator_allocate_shared(
     dtrun_communicator* communicator, uint64_t bytes, dtrun_memory** memory);
+/// The first byte of the memory.
 DTRUN_API void* dtrun_memory_data(const dtrun_memory* memory);
+/// The size of the memory on this rank, in bytes.
 DTRUN_API uint64_t dtrun_memory_bytes(const dtrun_memory* memory);
+/// Frees memory. Registered memory stays the program's; only the registration ends.
 DTRUN_API void dtrun_memory_destroy(dtrun_memory* memory);
 
-/// Collective: `*received` becomes the bytes of rank `root`, on every rank, the root too. `data`
-/// and `bytes` of the other ranks are ignored.
+/// Copies the bytes of rank `root` to `*received` on every rank, the root included. Collective.
+/// `data` and `bytes` of the other ranks are ignored.
 DTRUN_API dtrun_error* dtrun_broadcast_bytes(
     dtrun_communicator* communicator, const void* data, uint64_t bytes, int32_t root,
     dtrun_memory** received);
 
-/// Operations. Each is started by a call and finished by `dtrun_work_wait`; until then it owns the
-/// buffers that it was given (tables of counts are read before the call returns). All ranks of a
-/// communicator start the same collectives in the same order; many may be under way. p is the
-/// number of ranks.
+/// \file
+/// \details **Operations.** A call starts an operation and `dtrun_work_wait` finishes it. Until
+/// then the operation owns the buffers that it was given; tables of counts are read before the call
+/// returns. All ranks of a communicator start the same collectives in the same order. Many
+/// operations may be under way. p is the number of ranks.
 ///
-/// Counts are elements. A table of counts has one entry per rank; NULL: the same for every rank.
-/// An empty buffer may have data NULL. A rank's own arguments are checked before anything is sent:
-/// the start returns DTRUN_INVALID_ARGUMENT (the text names the argument, what was found and what
-/// was expected) or DTRUN_UNAVAILABLE (device memory). What only all ranks together can see comes
-/// from the wait on every rank: DTRUN_MISMATCH (who called what), DTRUN_PEER_LOST, DTRUN_TIMEOUT
-/// (who has not come), DTRUN_SYSTEM. After DTRUN_MISMATCH the communicator goes on with the next
-/// operation; after DTRUN_PEER_LOST or DTRUN_TIMEOUT destroy it.
+/// **Counts** are in elements. A table of counts has one entry per rank; NULL means the same count
+/// for every rank. An empty buffer may have data NULL.
 ///
-/// In place means that two buffers of one call are the same memory. Where that is allowed, it is
-/// said; any other overlap of an input with an output is DTRUN_INVALID_ARGUMENT. An input that is
-/// not in place is not changed.
+/// **Errors.** A start checks this rank's own arguments before anything is sent. It returns
+/// DTRUN_INVALID_ARGUMENT (the text names the argument, the value found and the value expected) or
+/// DTRUN_UNAVAILABLE (device memory). A wait returns the errors that only all ranks together can
+/// detect, on every rank: DTRUN_MISMATCH (with the call of each rank), DTRUN_PEER_LOST,
+/// DTRUN_TIMEOUT (with the missing ranks), DTRUN_SYSTEM. After DTRUN_MISMATCH, the next operation
+/// of the communicator works. After DTRUN_PEER_LOST or DTRUN_TIMEOUT, destroy the communicator.
 ///
-/// Arithmetic of all_reduce, reduce_scatter and reduce: element by element over the ranks, combined
-/// in a balanced tree in rank order, 5 ranks: ((a + b) + c) + (d + e), so the result has the same
-/// bits on every rank and in every run. On several hosts (backend "hierarchical") the ranks of each
-/// host are combined so, then the hosts: the bits also depend on which ranks share a host. f16 and
-/// bf16 accumulate in f32 and are rounded once (on several hosts: once in each host, and once at
-/// the end), to nearest, ties to even. Integers wrap; their average is the wrapped sum, divided,
-/// truncated toward zero. The average of floats is the sum times 1 / p. Of a NaN and another float,
-/// min and max are NaN. On bools sum, max and average are "or", product and min "and". `scale`
-/// NULL: none.
+/// **In place** means that two buffers of one call are the same memory. Each operation says if it
+/// allows that. Any other overlap of an input with an output is DTRUN_INVALID_ARGUMENT. An input
+/// that is not in place is not changed.
+///
+/// **Arithmetic** of all_reduce, reduce_scatter and reduce. Each element is combined over the ranks
+/// in a balanced tree in rank order, for 5 ranks ((a + b) + c) + (d + e). Therefore the result has
+/// the same bits on every rank and in every run. On several hosts (backend "hierarchical") the
+/// ranks of each host are combined first, then the hosts. Then the bits also depend on which ranks
+/// share a host, and on the option wire_dtype.
+///  - f16 and bf16 accumulate in f32 and are rounded once, to nearest, ties to even. On several
+///    hosts they are rounded once in each host and once at the end.
+///  - Integers wrap. Their average is the wrapped sum, divided, truncated toward zero.
+///  - The average of floats is the sum times 1 / p.
+///  - The min and the max of a NaN and another float are NaN.
+///  - For bools, sum, max and average are "or"; product and min are "and".
+///  - If `scale` is NULL, nothing is scaled.
 
-/// `output` becomes the reduction of all inputs, on every rank. Same counts and types everywhere.
-/// In place: output.data == input.data.
+/// Starts an all-reduce: `output` becomes the reduction of all inputs, on every rank. All ranks
+/// pass the same count and type. In place: output.data == input.data.
 ///
 ///   inputs {1, 2} and {3, 5}, DTRUN_SUM   ->   outputs {4, 7} and {4, 7}
 DTRUN_API dtrun_error* dtrun_start_all_reduce(
     dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t reduce_op,
     const dtrun_scale* scale, dtrun_work** work);
-/// `output` becomes this rank's share of the reduction of all inputs. The shares lie in rank order
-/// and cover the input; `shares` (the same on all ranks) has their counts. NULL: the elements are
-/// dealt, so that the first input.count % p ranks get one more. In place: the output is this rank's
-/// share of the input; the rest of the input keeps its values or not.
+/// Starts a reduce-scatter: `output` becomes this rank's share of the reduction of all inputs. The
+/// shares lie in rank order and cover the input. `shares`, the same on all ranks, has the counts of
+/// the shares. If it is NULL, the elements are dealt: the first input.count % p ranks get one
+/// element more. In place: the output is this rank's share of the input. Afterwards the rest of the
+/// input is unspecified.
 ///
 ///   inputs {1, 2, 3} and {4, 5, 6}, DTRUN_SUM, NULL   ->   outputs {5, 7} and {9}
 DTRUN_API dtrun_error* dtrun_start_reduce_scatter(
     dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t reduce_op,
     const dtrun_scale* scale, const uint64_t* shares, dtrun_work** work);
-/// `output` becomes the reduction of all inputs on rank `root`; elsewhere it is ignored. In place:
-/// output.data == input.data.
+/// Starts a reduce: `output` becomes the reduction of all inputs on rank `root`. The other ranks'
+/// `output` is ignored. In place: output.data == input.data.
 ///
 ///   inputs {1, 2} and {3, 5}, root 1, DTRUN_SUM   ->   output of rank 1: {4, 7}
 DTRUN_API dtrun_error* dtrun_start_reduce(
     dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t root,
     int32_t reduce_op, const dtrun_scale* scale, dtrun_work** work);
-/// `buffer` becomes that of rank `root` on every rank.
+/// Starts a broadcast: the `buffer` of rank `root` is copied into the `buffer` of every other rank.
 ///
 ///   buffers {1, 2} and {3, 5}, root 1   ->   both {3, 5}
 DTRUN_API dtrun_error* dtrun_start_broadcast(
     dtrun_communicator* communicator, dtrun_buffer buffer, int32_t root, dtrun_work** work);
-/// `output` becomes the inputs of all ranks in rank order, on every rank. `receive_counts[r]` is
-/// the count of rank r's input; NULL: all bring as many as this rank. In place: the input is this
-/// rank's part of the output.
+/// Starts an all-gather: `output` becomes the inputs of all ranks in rank order, on every rank.
+/// `receive_counts[r]` is the count of rank r's input. NULL: all ranks have the same count as this
+/// rank. In place: the input is this rank's part of the output.
 ///
 ///   inputs {1, 2} and {3}, receive_counts {2, 1}   ->   both outputs {1, 2, 3}
 DTRUN_API dtrun_error* dtrun_start_all_gather(
     dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output,
     const uint64_t* receive_counts, dtrun_work** work);
-/// Every rank sends a part of its input to every rank, itself too. The parts lie in the input in
-/// the order of the ranks they go to, in the output in that of the ranks they come from.
-/// `send_counts[r]` goes to rank r, `receive_counts[r]` comes from it: what rank a expects from
-/// rank b is what b sends to a, else DTRUN_MISMATCH names the pair. Both NULL: input.count / p
-/// each, without rest. Never in place.
+/// Starts an all-to-all: every rank sends a part of its input to every rank, itself included. The
+/// input has the parts in the order of their destination ranks, the output in the order of their
+/// source ranks. `send_counts[r]` elements go to rank r, and `receive_counts[r]` elements come from
+/// rank r. If rank a expects a different count from rank b than b sends to a, DTRUN_MISMATCH names
+/// the pair. Both NULL: each part has input.count / p elements, and p divides input.count. Never in
+/// place.
 ///
 ///   inputs {1, 2, 3} and {4, 5}; send_counts {1, 2} and {0, 2}; receive_counts {1, 0} and {2, 2}
 ///   ->   outputs {1} and {2, 3, 4, 5}
 DTRUN_API dtrun_error* dtrun_start_all_to_all(
     dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output,
     const uint64_t* send_counts, const uint64_t* receive_counts, dtrun_work** work);
-/// `output` becomes the inputs of all ranks in rank order, on rank `root`; elsewhere it and
-/// `receive_counts` are ignored. `receive_counts[r]` is the count of rank r's input; NULL: all
-/// bring as many as the root. In place: the root's input is its part of the output.
+/// Starts a gather: `output` becomes the inputs of all ranks in rank order, on rank `root`. The
+/// other ranks' `output` and `receive_counts` are ignored. `receive_counts[r]` is the count of rank
+/// r's input. NULL: all ranks have the same count as the root. In place: the root's input is its
+/// part of the output.
 ///
 ///   inputs {1, 2} and {3}, root 0, receive_counts {2, 1}   ->   output of rank 0: {1, 2, 3}
 DTRUN_API dtrun_error* dtrun_start_gather(
     dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t root,
     const uint64_t* receive_counts, dtrun_work** work);
-/// The reverse: `output` becomes this rank's part of the input of rank `root`, in which the parts
-/// lie in rank order; elsewhere `input` and `send_counts` are ignored. `send_counts[r]` is the
-/// count of rank r's output; NULL: all get as many as the root. In place: the root's output is its
-/// part of the input.
+/// Starts a scatter: `output` becomes this rank's part of the input of rank `root`. The input
+/// has the parts in rank order. The other ranks' `input` and `send_counts` are ignored.
+/// `send_counts[r]` is the count of rank r's output. NULL: all ranks have the same count as the
+/// root. In place: the root's output is its part of the input.
 ///
 ///   input of rank 0: {1, 2, 3}, root 0, send_counts {2, 1}   ->   outputs {1, 2} and {3}
 DTRUN_API dtrun_error* dtrun_start_scatter(
     dtrun_communicator* communicator, dtrun_buffer input, dtrun_buffer output, int32_t root,
     const uint64_t* send_counts, dtrun_work** work);
-/// Done when every rank has started it.
+/// Starts a barrier. It is done when every rank has started it.
 DTRUN_API dtrun_error* dtrun_start_barrier(dtrun_communicator* communicator, dtrun_work** work);
 
-/// Messages. The n-th send of rank a to rank b meets the n-th receive of b from a, with the same
-/// count and type (else DTRUN_MISMATCH on both). They and collectives do not wait for each other.
-/// Start the sends and receives of an exchange, then wait for all of them: to wait for a send
-/// before the peer has started its receive may block.
+/// Starts sending `buffer` to rank `peer`, which is another rank. The n-th send of rank a to rank b
+/// matches the n-th receive of b from a. Both have the same count and type, otherwise
+/// DTRUN_MISMATCH on both ranks. Messages and collectives do not wait for each other. Start all
+/// sends and receives of an exchange before you wait for any of them: a wait for a send may block
+/// until the peer starts its receive.
 ///
 ///   right:   both start_receive(peer), start_send(peer), then wait for the two
 ///   wrong:   both start_send(peer) and wait for it, then start_receive(peer)
-///
-/// `peer` is another rank. The buffer belongs to the send until it is done.
 DTRUN_API dtrun_error* dtrun_start_send(
     dtrun_communicator* communicator, dtrun_buffer buffer, int32_t peer, dtrun_work** work);
+/// Starts receiving into `buffer` from rank `peer`. See dtrun_start_send.
 DTRUN_API dtrun_error* dtrun_start_receive(
     dtrun_communicator* communicator, dtrun_buffer buffer, int32_t peer, dtrun_work** work);
 
-/// How `rows` rows of `row_elements` elements are dealt to `size` ranks, as reduce_scatter deals
-/// elements: the first rows % size ranks get one row more. Fills `counts[size]`, in elements.
+/// Deals `rows` rows of `row_elements` elements to `size` ranks, as reduce_scatter deals elements:
+/// the first rows % size ranks get one row more. Fills `counts[size]`, in elements.
 ///
 ///   5 rows of 10 elements, 2 ranks   ->   {30, 20}
 DTRUN_API dtrun_error* dtrun_deal_rows(
     uint64_t rows, uint64_t row_elements, int32_t size, uint64_t* counts);
 
-/// Lets the operation progress without blocking; `*done` becomes 1 once it has finished.
+/// Advances the operation without blocking. `*done` becomes 1 once the operation has finished.
 DTRUN_API dtrun_error* dtrun_work_test(dtrun_work* work, int32_t* done);
-/// Blocks, driving progress, until the operation has finished or failed.
+/// Blocks until the operation has finished or failed, and advances it meanwhile.
 DTRUN_API dtrun_error* dtrun_work_wait(dtrun_work* work);
-/// An unfinished operation goes on without its handle and still owns its buffer.
+/// Frees a handle. An unfinished operation continues without its handle and still owns its buffers.
 DTRUN_API void dtrun_work_destroy(dtrun_work* work);
 
-/// Finishes what was started in the same line: waits, and destroys the work.
+/// Finishes an operation that was started in the same line: waits for the work and destroys it.
 ///
 ///   error = dtrun_finish(dtrun_start_barrier(communicator, &work), &work);
 static inline dtrun_error* dtrun_finish(dtrun_error* started, dtrun_work** work) {
@@ -352,84 +401,91 @@ static inline dtrun_error* dtrun_finish(dtrun_error* started, dtrun_work** work)
   return error;
 }
 
-/// One gradient of a reducer. With `buffer.data` NULL the reducer gives it a place in its own
-/// block, which is reduced without a copy; otherwise it is packed when marked and unpacked by the
-/// wait, unless it is large: then it is reduced where it lies.
+/// One gradient of a reducer. If `buffer.data` is NULL, the gradient gets a place in the reducer's
+/// own block and is reduced there without a copy. Otherwise the gradient lies in the caller's
+/// memory: its mark copies it into the block, and the wait copies the result back. A gradient that
+/// has its own bucket (`dtrun_reducer_is_alone`) is reduced in the caller's memory, without a copy.
 typedef struct dtrun_gradient {
-  const char* name;
-  dtrun_buffer buffer;
+  const char* name;     ///< not empty, and different from the other names of the reducer
+  dtrun_buffer buffer;  ///< its count, type and place
 } dtrun_gradient;
 
-/// Collective: all ranks pass the same names (none twice, none empty), counts and types in the same
-/// order; a difference is DTRUN_MISMATCH and names the first gradient that differs. `bucket_bytes`
-/// 0 means the option of that name.
+/// Creates a reducer of gradients. Collective. All ranks pass the same names (none twice, none
+/// empty), counts and types in the same order. DTRUN_MISMATCH names the first gradient that
+/// differs. `bucket_bytes` 0 means the option of that name.
 ///
-/// An error of a reducer that is not DTRUN_INVALID_ARGUMENT breaks it: later calls return it again.
+/// Any error of a reducer except DTRUN_INVALID_ARGUMENT breaks the reducer: later calls return the
+/// error again.
 DTRUN_API dtrun_error* dtrun_reducer_create(
     dtrun_communicator* communicator, const dtrun_gradient* gradients, size_t gradient_count,
     int32_t reduce_op, uint64_t bucket_bytes, dtrun_reducer** reducer);
 
-/// What the buckets of a reducer look like while they are reduced.
+/// The format of buckets while they are reduced.
 enum {
-  DTRUN_WIRE_NONE = 0,  ///< as they are
-  DTRUN_WIRE_F16 = 1,   ///< f32 and f64, rounded to f16; the result comes in the gradient's type
-  DTRUN_WIRE_BF16 = 2   ///< likewise
+  DTRUN_WIRE_NONE = 0,  ///< unchanged
+  DTRUN_WIRE_F16 = 1,   ///< f32 and f64, rounded to f16; the result has the gradient's type
+  DTRUN_WIRE_BF16 = 2   ///< the same with bf16
 };
 
-/// A format of one's own for buckets of f32 and f64: each rank compresses its gradients, what comes
-/// out is reduced element by element (with the reducer's operation and scale, in the arithmetic of
-/// `dtype`), and each rank decompresses the result. Called on the thread that marks, and by the
-/// wait. A function that does not return 0 has failed: its number is in the error (DTRUN_SYSTEM) of
-/// the call that it was called by. This rank's reducer is then of no more use, and the other ranks
-/// get DTRUN_TIMEOUT or DTRUN_PEER_LOST.
+/// A user-defined wire format for buckets of f32 and f64. Each rank compresses its gradients. The
+/// compressed elements are reduced one by one, with the reducer's operation and scale, in the
+/// arithmetic of `dtype`. Each rank decompresses the result.
 ///
-/// Buckets are numbered from 0. `gradients` is the bucket: gradients in a row, each followed by
-/// elements up to the next 64 bytes, which are zeros unless `decompress` has written others.
+/// The functions run on the thread that marks or waits. They return 0 for success. Any other number
+/// is a failure: the call that ran the function returns DTRUN_SYSTEM with that number. This rank's
+/// reducer is then unusable, and the other ranks get DTRUN_TIMEOUT or DTRUN_PEER_LOST.
+///
+/// Buckets are numbered from 0. `gradients` is the bucket: gradients in a row, each padded to a
+/// multiple of 64 bytes. The padding is zero unless `decompress` has written to it.
 typedef struct dtrun_wire_format {
   const char* name;  ///< compared between the ranks
-  int32_t dtype;     ///< of an element on the wire
+  int32_t dtype;     ///< the type of an element on the wire
   int32_t reserved;  ///< 0
-  void* context;     ///< handed to the functions; outlives the reducer
-  /// `*wire_count` becomes the number of elements on the wire; `gradients` has no data. Called for
-  /// each bucket, in their order, when the reducer is made, and again when the first step has ended
-  /// and buckets have changed: what was kept for a bucket belongs to others then.
+  void* context;     ///< passed to the functions; outlives the reducer
+  /// Sets `*wire_count` to the number of elements on the wire. `gradients` has no data. Called for
+  /// each bucket in order when the reducer is created, and again whenever the buckets have changed.
+  /// A change makes all state kept for a bucket invalid.
   int32_t (*count)(void* context, uint64_t bucket, dtrun_buffer gradients, uint64_t* wire_count);
+  /// Compresses `gradients` into `wire`, which has the number of elements from `count`.
   int32_t (*compress)(void* context, uint64_t bucket, dtrun_buffer gradients, dtrun_buffer wire);
+  /// Decompresses the reduced elements in `wire` into `gradients`.
   int32_t (*decompress)(void* context, uint64_t bucket, dtrun_buffer wire, dtrun_buffer gradients);
 } dtrun_wire_format;
 
-/// Gradients by their index.
+/// A set of gradients, by index.
 typedef struct dtrun_group {
-  const uint64_t* gradients;
-  size_t gradient_count;
+  const uint64_t* gradients;  ///< indices in the reducer's list of gradients
+  size_t gradient_count;      ///< length of `gradients`
 } dtrun_group;
 
-/// What a reducer can be told. Begin with `dtrun_default_reducer_options`: later versions may add
+/// The options of a reducer. Begin with `dtrun_default_reducer_options`: later versions may add
 /// members at the end.
 typedef struct dtrun_reducer_options {
-  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
+  uint64_t struct_bytes;  ///< size of this struct in the calling program
   int32_t reduce_op;      ///< DTRUN_SUM ... DTRUN_PRODUCT
   int32_t reserved;       ///< 0
   uint64_t bucket_bytes;  ///< 0: the option of that name
-  dtrun_scale scale;      ///< of DTRUN_SUM and DTRUN_AVERAGE, each factor in [1/1024, 1024]
-  /// Of the first bucket that a backward pass fills, so that the wire starts early; at most
-  /// `bucket_bytes`. 0: 1 MiB, or `bucket_bytes` if that is less.
+  dtrun_scale scale;      ///< for DTRUN_SUM and DTRUN_AVERAGE; each factor in [1/1024, 1024]
+  /// The size of the first bucket that a backward pass fills. A small first bucket starts the
+  /// communication early. At most `bucket_bytes`. 0: 1 MiB, or `bucket_bytes` if that is less.
   uint64_t first_bucket_bytes;
-  /// Gradients, of one type, that are reduced together: a bucket for each group, whatever its size.
+  /// Groups of gradients that are reduced together. The gradients of a group have one type. Each
+  /// group is one bucket of any size.
   const dtrun_group* groups;
-  size_t group_count;
-  /// In their place: all gradients, in their order, in so many groups, as equal in number as can
-  /// be; of several types, a bucket for each. 0: as `groups` says.
+  size_t group_count;  ///< length of `groups`
+  /// An alternative to `groups`: deals all gradients, in their order, to this many groups with
+  /// nearly equal numbers of gradients. A group of several types becomes one bucket per type. 0:
+  /// use `groups`.
   uint64_t equal_groups;
   int32_t wire;  ///< DTRUN_WIRE_NONE ... DTRUN_WIRE_BF16
-  /// 0: the buckets follow the order of the list for ever. Otherwise they are cut anew, once, at
-  /// the end of the first wait, for the order in which rank 0 marked gradients. Their places, and
-  /// which of them are alone, stay the same; so do the bits of results.
+  /// 0: the buckets always follow the order of the list. Otherwise the reducer forms new buckets
+  /// once, at the end of the first wait, in the order in which rank 0 marked the gradients. The
+  /// places of the gradients, `dtrun_reducer_is_alone` and the bits of the results stay the same.
   int32_t rebuild;
-  const dtrun_wire_format* wire_format;  ///< NULL: none; copied. Then `wire` is DTRUN_WIRE_NONE
+  const dtrun_wire_format* wire_format;  ///< NULL: none. Copied. If set, `wire` is DTRUN_WIRE_NONE
 } dtrun_reducer_options;
 
-/// The average, in buckets of the default sizes, unscaled, not compressed, rebuilt once.
+/// The average, in buckets of the default sizes, unscaled, uncompressed, with buckets rebuilt once.
 static inline dtrun_reducer_options dtrun_default_reducer_options(void) {
   dtrun_reducer_options options;
   options.struct_bytes = sizeof(dtrun_reducer_options);
@@ -448,58 +504,65 @@ static inline dtrun_reducer_options dtrun_default_reducer_options(void) {
   return options;
 }
 
-/// `dtrun_reducer_create` with all that there is to say; `options` are the same on all ranks.
+/// Creates a reducer as `dtrun_reducer_create` does, with all options. All ranks pass the same
+/// options.
 DTRUN_API dtrun_error* dtrun_reducer_create_with(
     dtrun_communicator* communicator, const dtrun_gradient* gradients, size_t gradient_count,
     const dtrun_reducer_options* options, dtrun_reducer** reducer);
-/// Where gradient `index` has to be written, before it is marked.
+/// The place of gradient `index`. Write the gradient there before you mark it.
 DTRUN_API dtrun_error* dtrun_reducer_gradient(
     const dtrun_reducer* reducer, size_t index, dtrun_buffer* buffer);
-/// The gradient is complete: its bucket starts once all of its gradients, and the buckets before
-/// it, are. Marking twice, in whatever way, before a wait is DTRUN_INVALID_ARGUMENT.
+/// Marks the gradient as complete. Its bucket starts when all gradients of the bucket are complete
+/// and all earlier buckets have started. DTRUN_INVALID_ARGUMENT: the gradient was already marked
+/// since the last wait, by any function.
 DTRUN_API dtrun_error* dtrun_reducer_mark_ready(dtrun_reducer* reducer, size_t index);
-/// The same for a gradient that lies at `source` (as many elements of its type): it is copied into
-/// the block, in pieces between which the buckets under way go on. The result comes to where
-/// `dtrun_reducer_gradient` says; `source` is not changed.
+/// The same for a gradient at `source`, with the same count and type. Copies the gradient into the
+/// block in pieces, and advances the started buckets between the pieces. The result goes to the
+/// place from `dtrun_reducer_gradient`. `source` is not changed.
 DTRUN_API dtrun_error* dtrun_reducer_mark_ready_from(
     dtrun_reducer* reducer, size_t index, const void* source);
-/// This rank has no such gradient in this step, and contributes zeros. A gradient that no rank had
-/// is told from the others by `dtrun_reducer_was_used`; in memory of one's own it keeps its values.
+/// Marks that this rank has no such gradient in this step, and contributes zeros. If no rank has
+/// the gradient, `dtrun_reducer_was_used` returns 0, and a gradient in the caller's memory keeps
+/// its values.
 DTRUN_API dtrun_error* dtrun_reducer_mark_unused(dtrun_reducer* reducer, size_t index);
-/// Whether the gradient has a bucket of its own: it is at least as large as `bucket_bytes`, and
-/// 1 MiB, and in no group with others.
+/// Whether the gradient has its own bucket: it has at least `bucket_bytes` and at least 1 MiB, and
+/// shares no group with other gradients.
 DTRUN_API dtrun_error* dtrun_reducer_is_alone(
     const dtrun_reducer* reducer, size_t index, int32_t* alone);
-/// For gradients that have a bucket of their own. The gradient is complete: it is reduced, and its
-/// result comes to, `place`, in this step: the place of any gradient of its size in the block,
-/// which no other uses in this step, or the caller's own memory, which is slower. Copied there from
-/// `source` (as many elements of its type) unless that is `place`.
+/// Marks a gradient that has its own bucket as complete. In this step the gradient is reduced at
+/// `place`, and the result stays there. `place` is in the block or in the caller's own memory,
+/// which is slower. In the block, `place` is the place of a gradient of the same size, and no other
+/// gradient uses it in this step. If `source` differs from `place`, the gradient is first copied
+/// from `source`. `source` has as many elements of the gradient's type.
 DTRUN_API dtrun_error* dtrun_reducer_mark_ready_at(
     dtrun_reducer* reducer, size_t index, const void* source, void* place);
-/// The same for a gradient that this rank does not have: zeros are written to `place`.
+/// The same for a gradient that this rank does not have: writes zeros to `place`.
 DTRUN_API dtrun_error* dtrun_reducer_mark_unused_at(
     dtrun_reducer* reducer, size_t index, void* place);
-/// Of the last wait, until the gradient is marked again: `*used` is 0 if every rank marked it
-/// unused, the same on all ranks. It costs no operation: the flags are a part of the last bucket.
+/// Sets `*used` to 0 if every rank marked the gradient as unused before the last wait. The result
+/// is the same on all ranks, and valid until the gradient is marked again. It costs no operation:
+/// the flags are a part of the last bucket.
 DTRUN_API dtrun_error* dtrun_reducer_was_used(
     const dtrun_reducer* reducer, size_t index, int32_t* used);
-/// Reduces what has not been marked as well, and returns when every gradient holds the result on
-/// this rank.
+/// Marks all remaining gradients as ready, reduces them, and returns when every gradient holds its
+/// result on this rank.
 DTRUN_API dtrun_error* dtrun_reducer_wait(dtrun_reducer* reducer);
 
-/// Where the time of steps went on this rank. A step lasts from the end of a wait to the end of the
-/// next; the first one begins with the reducer. Begin with `dtrun_new_step_statistics`: later
+/// The time that steps took on this rank. A step lasts from the end of a wait to the end of the
+/// next wait. The first step begins with the reducer. Begin with `dtrun_new_step_statistics`: later
 /// versions may add members at the end.
 typedef struct dtrun_step_statistics {
-  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
-  uint64_t steps;
-  double total_s;    ///< seconds
-  double exposed_s;  ///< of it, in the reducer: not hidden behind what the trainer computes
-  double late_s;     ///< of that, waiting for ranks that were not there yet
-  uint64_t bytes;    ///< that were reduced, padding included
-  uint64_t buckets;  ///< collectives that did it
+  uint64_t struct_bytes;  ///< size of this struct in the calling program
+  uint64_t steps;         ///< number of ended steps
+  double total_s;         ///< seconds
+  double exposed_s;       ///< part of total_s: in the reducer, not hidden behind the trainer's
+                          ///< computation
+  double late_s;          ///< part of exposed_s: waiting for ranks that arrived late
+  uint64_t bytes;         ///< reduced bytes, with padding
+  uint64_t buckets;       ///< collectives that reduced them
 } dtrun_step_statistics;
 
+/// The statistics of no step: all numbers are 0.
 static inline dtrun_step_statistics dtrun_new_step_statistics(void) {
   dtrun_step_statistics statistics;
   statistics.struct_bytes = sizeof(dtrun_step_statistics);
@@ -509,36 +572,39 @@ static inline dtrun_step_statistics dtrun_new_step_statistics(void) {
   return statistics;
 }
 
-/// Of the last step, and of all steps together; either may be NULL. It costs a step a few looks at
-/// the clock, so it is always there: marks that neither start a bucket, nor move one that is under
-/// way, nor copy 64 KiB are not timed.
+/// The statistics of the last step, and of all steps together. Either may be NULL. The measurement
+/// reads the clock a few times per step. A mark is timed only if it starts a bucket, advances a
+/// started bucket or copies at least 64 KiB.
 DTRUN_API dtrun_error* dtrun_reducer_statistics(
     const dtrun_reducer* reducer, dtrun_step_statistics* last, dtrun_step_statistics* total);
-/// Of all steps: `seconds[r]` of `late_s` in which rank r of the communicator was seen missing, for
-/// the first `count` ranks. Several may be missing at a time.
+/// Sets `seconds[r]` to the part of `late_s`, over all steps, in which rank r of the communicator
+/// was missing, for the first `count` ranks. Several ranks may be missing at a time.
 DTRUN_API dtrun_error* dtrun_reducer_late_ranks(
     const dtrun_reducer* reducer, double* seconds, size_t count);
+/// Frees a reducer and its block. Gradients in the caller's memory stay.
 DTRUN_API void dtrun_reducer_destroy(dtrun_reducer* reducer);
 
-/// Sharded parameters: gradients, values and the optimizer's state of a model, of which each rank
-/// updates a share and keeps the state of that share alone. Gradients and values lie in memory that
-/// dtrun gives; ranks of one host reduce, update and share out in one pass over it.
+/// A sharded parameter. Each rank updates one share of a model's parameters, and keeps the
+/// optimizer's state of that share only. The gradients and the values lie in memory from dtrun. The
+/// ranks of one host reduce, update and distribute in one pass over that memory.
 typedef struct dtrun_sharded_parameter {
-  const char* name;
-  dtrun_buffer value;  ///< where the values are before; its gradient has the same count and type
+  const char* name;    ///< the same on all ranks
+  dtrun_buffer value;  ///< the initial values; the gradient has the same count and type
 } dtrun_sharded_parameter;
 
-/// Begin with `dtrun_default_shards_options`: later versions may add members at the end.
+/// The options of sharded parameters. Begin with `dtrun_default_shards_options`: later versions may
+/// add members at the end.
 typedef struct dtrun_shards_options {
-  uint64_t struct_bytes;       ///< of this struct, as the program was compiled with it
+  uint64_t struct_bytes;       ///< size of this struct in the calling program
   int32_t reduce_op;           ///< DTRUN_AVERAGE or DTRUN_SUM
-  int32_t one_copy_per_host;   ///< 1: the ranks of a host have the same values in one memory
-  uint64_t bucket_bytes;       ///< 0: the option of that name; of no use within one host
-  uint64_t slot_count;         ///< pieces of state that each element has
-  const int32_t* slot_dtypes;  ///< of each: DTRUN_U8 ... DTRUN_BOOL, or -1, the parameter's own
+  int32_t one_copy_per_host;   ///< 1: the ranks of a host share one copy of the values
+  uint64_t bucket_bytes;       ///< 0: the option of that name; ignored within one host
+  uint64_t slot_count;         ///< state values per element
+  const int32_t* slot_dtypes;  ///< type of each slot: DTRUN_U8 ... DTRUN_BOOL; -1: the parameter's
+                               ///< type
 } dtrun_shards_options;
 
-/// The average, a copy for every rank, no state.
+/// The average, one copy of the values per rank, no state.
 static inline dtrun_shards_options dtrun_default_shards_options(void) {
   dtrun_shards_options options;
   options.struct_bytes = sizeof(dtrun_shards_options);
@@ -550,44 +616,49 @@ static inline dtrun_shards_options dtrun_default_shards_options(void) {
   return options;
 }
 
-/// Elements [first, first + count) of a parameter that are to be updated. The pointers point to the
-/// first of them.
+/// The elements [first, first + count) of a parameter, to be updated. The pointers point to the
+/// first of these elements.
 typedef struct dtrun_parameter_slice {
-  uint64_t parameter;  ///< index
-  uint64_t first, count;
-  const void* gradient;  ///< reduced
-  void* value;
-  void* const* slots;  ///< by slot; zeros in the first step
+  uint64_t parameter;    ///< index
+  uint64_t first,        ///< index of the first element in the parameter
+      count;             ///< number of elements
+  const void* gradient;  ///< the reduced gradient
+  void* value;           ///< the values, to be updated in place
+  void* const* slots;    ///< by slot; zeros in the first step
 } dtrun_parameter_slice;
 
-/// Updates the elements of a slice. It calls nothing of dtrun and throws nothing.
+/// Updates the elements of a slice. It does not call dtrun, and throws no exception.
 typedef void (*dtrun_update_function)(void* argument, const dtrun_parameter_slice* slice);
 
-/// Collective: all ranks pass the same names, counts, types and options; a difference is
-/// DTRUN_MISMATCH and names the first parameter that differs. The values of rank 0 become those of
-/// all ranks. With one copy per host shared memory connects the ranks of each host, else
-/// DTRUN_UNAVAILABLE; the pages where the values were go back to the system, and what stands there
-/// is unspecified until the program writes it.
+/// Creates sharded parameters. Collective. All ranks pass the same names, counts, types and
+/// options. DTRUN_MISMATCH names the first parameter that differs. All ranks start from rank 0's
+/// values.
+///
+/// One copy per host needs shared memory between the ranks of each host, otherwise
+/// DTRUN_UNAVAILABLE. The pages of the original values then go back to the system. Their contents
+/// are unspecified until the program writes them.
 DTRUN_API dtrun_error* dtrun_shards_create(
     dtrun_communicator* communicator, const dtrun_sharded_parameter* parameters,
     size_t parameter_count, const dtrun_shards_options* options, dtrun_shards** shards);
-/// Where gradient `index` has to be written, before it is marked; and where the values are from now
-/// on.
+/// The place of gradient `index`. Write the gradient there before you mark it.
 DTRUN_API dtrun_error* dtrun_shards_gradient(
     const dtrun_shards* shards, size_t index, dtrun_buffer* buffer);
+/// The place of the values of parameter `index`, as long as `shards` lives.
 DTRUN_API dtrun_error* dtrun_shards_value(
     const dtrun_shards* shards, size_t index, dtrun_buffer* buffer);
-/// The gradient is complete, and not touched before the step has ended: between hosts its reduction
-/// may start. Marking twice before a step is DTRUN_INVALID_ARGUMENT.
+/// Marks the gradient as complete. Do not touch it until the step has ended: between hosts its
+/// reduction may start. DTRUN_INVALID_ARGUMENT: the gradient was already marked since the last
+/// step.
 DTRUN_API dtrun_error* dtrun_shards_mark_ready(dtrun_shards* shards, size_t index);
-/// Collective, before a step that needs norms: completes the reduction, of what was not marked as
-/// well, and fills `gradients[n]` and `values[n]` with the sums of squares of each of the n
-/// parameters, the same on all ranks. They are f32 or f64. `values` may be NULL, on all ranks.
+/// Computes norms before a step. Collective. Completes the reduction, including gradients that were
+/// not marked. Fills `gradients[i]` and `values[i]` with the sums of squares of parameter i, the
+/// same on all ranks. The parameters are f32 or f64. `values` may be NULL, on all ranks.
 DTRUN_API dtrun_error* dtrun_shards_squared_norms(
     dtrun_shards* shards, double* gradients, double* values);
-/// Collective: reduces what is not reduced, and calls `update` on this thread for slices of this
-/// rank's share, in any order, each element once, with gradients that are multiplied by `factor`.
-/// When it returns, the values come to this rank: dtrun_shards_wait_for waits for them.
+/// Completes the reduction, multiplies the gradients by `factor`, and calls `update` for the slices
+/// of this rank's share. Collective. `update` runs on this thread, in any order of slices, once for
+/// each element. After the return, the new values are still on their way to this rank: wait with
+/// dtrun_shards_wait_for.
 DTRUN_API dtrun_error* dtrun_shards_step(
     dtrun_shards* shards, double factor, dtrun_update_function update, void* argument);
 
@@ -597,16 +668,21 @@ DTRUN_API dtrun_error* dtrun_shards_step(
 ///   m     = keep * m + take * g                       m: state slot 0
 ///   value = value + by_momentum * m + by_gradient * g
 ///
-/// Classic momentum: keep, take = 1, by_momentum = -rate. Keras writes it with take = -rate and
-/// by_momentum = 1. Nesterov's: by_momentum = -rate * keep, by_gradient = -rate. Without a slot
-/// there is no m. Begin with `dtrun_default_momentum_step`.
+/// Classic momentum: keep, take = 1, by_momentum = -rate. Keras: take = -rate, by_momentum = 1.
+/// Nesterov: by_momentum = -rate * keep, by_gradient = -rate. If there is no slot, there is no m.
+/// Begin with `dtrun_default_momentum_step`.
 typedef struct dtrun_momentum_step {
-  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
-  double keep, take, decay, by_momentum, by_gradient;
-  const uint8_t* frozen;  ///< by parameter: not 0: left as it is; NULL: none is
+  uint64_t struct_bytes;  ///< size of this struct in the calling program
+  double keep,            ///< factor of the last m
+      take,               ///< factor of g in m
+      decay,              ///< factor of the value in g
+      by_momentum,        ///< factor of m in the change of the value
+      by_gradient;        ///< factor of g in the change of the value
+  const uint8_t* frozen;  ///< by parameter; not 0: the parameter is not changed; NULL: none is
+                          ///< frozen
 } dtrun_momentum_step;
 
-/// Nothing moves.
+/// A step that changes no value.
 static inline dtrun_momentum_step dtrun_default_momentum_step(void) {
   dtrun_momentum_step step;
   step.struct_bytes = sizeof(dtrun_momentum_step);
@@ -619,76 +695,84 @@ static inline dtrun_momentum_step dtrun_default_momentum_step(void) {
   return step;
 }
 
-/// Collective: dtrun_shards_step with this update, which dtrun computes itself, in the very pass
-/// over memory that reduces: faster than any function that is called for slices. Parameters and
-/// state are f32, with at most one slot, else DTRUN_INVALID_ARGUMENT.
+/// Does dtrun_shards_step with this update. Collective. dtrun computes the update in the same pass
+/// over memory that reduces, which is faster than a function that is called for slices.
+/// DTRUN_INVALID_ARGUMENT: a parameter or its state is not f32, or there is more than one slot.
 DTRUN_API dtrun_error* dtrun_shards_step_momentum(
     dtrun_shards* shards, double factor, const dtrun_momentum_step* step);
 /// Returns when parameter `index` holds the values of the last step.
 DTRUN_API dtrun_error* dtrun_shards_wait_for(dtrun_shards* shards, size_t index);
-/// Collective: the whole of state `slot` of parameter `index`, as many elements as it has, comes to
-/// `output` on rank `root`, or on all ranks if that is -1.
+/// Gathers the whole of state `slot` of parameter `index` in `output` on rank `root`, or on all
+/// ranks if `root` is -1. Collective. `output` has as many elements as the parameter.
 DTRUN_API dtrun_error* dtrun_shards_gather_state(
     dtrun_shards* shards, size_t slot, size_t index, int32_t root, void* output);
-/// The other way round, on this rank alone: takes its share from the whole at `input`. The number
-/// of ranks may be another one than when the state was gathered.
+/// The reverse, on this rank alone: takes this rank's share from the whole state at `input`. The
+/// state may come from a job with another number of ranks.
 DTRUN_API dtrun_error* dtrun_shards_set_state(
     dtrun_shards* shards, size_t slot, size_t index, const void* input);
-/// Of the last step, and of all steps together, as dtrun_reducer_statistics; either may be NULL.
+/// The statistics of the last step, and of all steps together, as in dtrun_reducer_statistics.
+/// Either may be NULL.
 DTRUN_API dtrun_error* dtrun_shards_statistics(
     const dtrun_shards* shards, dtrun_step_statistics* last, dtrun_step_statistics* total);
+/// Frees sharded parameters, with the memory of their gradients, values and state.
 DTRUN_API void dtrun_shards_destroy(dtrun_shards* shards);
 
 /// A named array in host memory, row-major.
 typedef struct dtrun_tensor {
-  const char* name;  ///< UTF-8; not empty, and not "__metadata__"
-  dtrun_buffer buffer;
-  const uint64_t* shape;  ///< whose product is buffer.count
-  uint64_t dimensions;    ///< of shape; 0: a scalar
+  const char* name;       ///< UTF-8; not empty, and not "__metadata__"
+  dtrun_buffer buffer;    ///< the elements, in host memory
+  const uint64_t* shape;  ///< buffer.count is the product of these lengths
+  uint64_t dimensions;    ///< length of `shape`; 0: a scalar
 } dtrun_tensor;
 
-/// A remark that is saved with tensors, in UTF-8. Keys that begin with "dtrun." are dtrun's own.
+/// An annotation that is saved with tensors, in UTF-8. Keys that begin with "dtrun." are reserved
+/// for dtrun.
 typedef struct dtrun_metadata {
-  const char* key;
-  const char* value;
+  const char* key;    ///< the name of the annotation; the last entry of a key wins
+  const char* value;  ///< the text of the annotation
 } dtrun_metadata;
 
-/// One file in the safetensors format, by one process alone. It is written under a temporary name,
-/// flushed to the disk and then renamed: after any failure `path` is what it was before.
-/// DTRUN_INVALID_ARGUMENT: a tensor (its name twice, a shape that does not fit its count);
-/// DTRUN_SYSTEM: the file, and why. Any thread.
+/// Writes one file in the safetensors format, from one process alone. The data goes to a temporary
+/// file, is flushed to the disk, and is then renamed. After a failure `path` is unchanged.
+/// DTRUN_INVALID_ARGUMENT: a tensor is wrong (a name that occurs twice, a shape that does not match
+/// the count). DTRUN_SYSTEM: the file, and why. Any thread.
 DTRUN_API dtrun_error* dtrun_save_tensors(
     const char* path, const dtrun_tensor* tensors, size_t tensor_count,
     const dtrun_metadata* metadata, size_t metadata_count);
-/// Reads such a file, whoever wrote it, and checks all of it: the rules of the format and, where
-/// dtrun has written the file, the checksums. DTRUN_INVALID_ARGUMENT: it breaks a rule, or a byte
-/// has changed; DTRUN_UNAVAILABLE: it has a type of elements that dtrun has not; DTRUN_SYSTEM: it
-/// cannot be read. Any thread.
+/// Reads a safetensors file of any program and checks all bytes: the rules of the format and, if
+/// dtrun wrote the file, the checksums. DTRUN_INVALID_ARGUMENT: the file breaks a rule, or a byte
+/// has changed. DTRUN_UNAVAILABLE: the file has an element type that dtrun does not have.
+/// DTRUN_SYSTEM: the file cannot be read. Any thread.
 DTRUN_API dtrun_error* dtrun_load_tensors(const char* path, dtrun_tensor_file** file);
+/// The number of tensors in the file.
 DTRUN_API size_t dtrun_tensor_file_count(const dtrun_tensor_file* file);
-/// In the order of their names. What they point to belongs to the file, and is aligned to the size
-/// of its elements. NULL when `index` is out of range.
+/// The tensors in the order of their names. The file owns their data, which is aligned to the
+/// element size. NULL when `index` is out of range.
 DTRUN_API const dtrun_tensor* dtrun_tensor_file_tensor(const dtrun_tensor_file* file, size_t index);
+/// The number of annotations in the file, without dtrun's own keys.
 DTRUN_API size_t dtrun_tensor_file_metadata_count(const dtrun_tensor_file* file);
-/// In the order of their keys, without dtrun's own. NULL when `index` is out of range.
+/// The metadata in the order of the keys, without dtrun's own keys. NULL when `index` is out of
+/// range.
 DTRUN_API const dtrun_metadata* dtrun_tensor_file_metadata(
     const dtrun_tensor_file* file, size_t index);
+/// Frees the content of a file, with the data of its tensors.
 DTRUN_API void dtrun_tensor_file_destroy(dtrun_tensor_file* file);
 
-/// Which of two checkpoints is the better one, by the value that they were saved with.
+/// The rule that finds the better of two checkpoints, by the values that they were saved with.
 enum { DTRUN_BEST_NONE = 0, DTRUN_BEST_LOWEST = 1, DTRUN_BEST_HIGHEST = 2 };
 
-/// Begin with `dtrun_default_checkpoint_options`: later versions may add members at the end.
+/// The options of a checkpoint manager. Begin with `dtrun_default_checkpoint_options`: later
+/// versions may add members at the end.
 typedef struct dtrun_checkpoint_options {
-  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
-  uint64_t max_to_keep;   ///< of the newest checkpoints; 0: all
-  int32_t best;           ///< DTRUN_BEST_...: this one is kept besides
-  int32_t sharded;        ///< 1: every rank writes a part of the bytes, into a folder they share
-  int32_t read_only;      ///< 1: nothing is written and no lock taken
+  uint64_t struct_bytes;  ///< size of this struct in the calling program
+  uint64_t max_to_keep;   ///< keeps this many of the newest checkpoints; 0: all
+  int32_t best;           ///< DTRUN_BEST_...: the best checkpoint is also kept
+  int32_t sharded;        ///< 1: every rank writes a part of the bytes, into one shared folder
+  int32_t read_only;      ///< 1: writes no file and takes no lock
   int32_t reserved;       ///< 0
 } dtrun_checkpoint_options;
 
-/// All are kept; rank 0 writes.
+/// All checkpoints are kept. Rank 0 writes.
 static inline dtrun_checkpoint_options dtrun_default_checkpoint_options(void) {
   dtrun_checkpoint_options options;
   options.struct_bytes = sizeof(dtrun_checkpoint_options);
@@ -700,21 +784,23 @@ static inline dtrun_checkpoint_options dtrun_default_checkpoint_options(void) {
   return options;
 }
 
-/// Begin with `dtrun_default_save_options`: later versions may add members at the end.
+/// The options of a save. Begin with `dtrun_default_save_options`: later versions may add members
+/// at the end.
 typedef struct dtrun_save_options {
-  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
-  /// A file name: no '/', no '.' in front, not "latest" or "best". The checkpoint of that name is
-  /// replaced at the moment when the new one is complete. NULL: "ckpt_<step>".
+  uint64_t struct_bytes;  ///< size of this struct in the calling program
+  /// A file name: without '/', no '.' in front, not "latest" or "best". A checkpoint of that name
+  /// is replaced at the moment when the new one is complete. NULL: "ckpt_<step>".
   const char* name;
-  uint64_t step;
-  double value;       ///< finite
-  int32_t has_value;  ///< 1: `value` counts
-  /// 1: the call returns when the tensors are copied, and a thread of its own writes.
+  uint64_t step;      ///< the training step of the saved values
+  double value;       ///< finds the best checkpoint; finite
+  int32_t has_value;  ///< 1: `value` is set
+  /// 1: the call returns when the tensors are copied, and a background thread writes.
   int32_t asynchronous;
-  const dtrun_metadata* metadata;
-  uint64_t metadata_count;
+  const dtrun_metadata* metadata;  ///< annotations to save with the tensors
+  uint64_t metadata_count;         ///< length of `metadata`
 } dtrun_save_options;
 
+/// Step 0, the name "ckpt_0", no value, no metadata, and no background thread.
 static inline dtrun_save_options dtrun_default_save_options(void) {
   dtrun_save_options options;
   options.struct_bytes = sizeof(dtrun_save_options);
@@ -728,14 +814,16 @@ static inline dtrun_save_options dtrun_default_save_options(void) {
   return options;
 }
 
-/// Begin with `dtrun_default_load_options`: later versions may add members at the end.
+/// The options of a load. Begin with `dtrun_default_load_options`: later versions may add members
+/// at the end.
 typedef struct dtrun_load_options {
-  uint64_t struct_bytes;     ///< of this struct, as the program was compiled with it
-  const char* name;          ///< this checkpoint and no other; NULL: the newest valid one
+  uint64_t struct_bytes;     ///< size of this struct in the calling program
+  const char* name;          ///< only this checkpoint; NULL: the newest valid checkpoint
   int32_t best;              ///< 1: by value instead of by age
-  int32_t allow_unexpected;  ///< 1: the checkpoint may have tensors that are not asked for
+  int32_t allow_unexpected;  ///< 1: ignore tensors of the checkpoint that are not requested
 } dtrun_load_options;
 
+/// The newest valid checkpoint. A tensor of the checkpoint that is not requested is an error.
 static inline dtrun_load_options dtrun_default_load_options(void) {
   dtrun_load_options options;
   options.struct_bytes = sizeof(dtrun_load_options);
@@ -745,56 +833,63 @@ static inline dtrun_load_options dtrun_default_load_options(void) {
   return options;
 }
 
-/// What is known of a checkpoint. All of it belongs to the list that it is in.
+/// A description of a checkpoint. Its strings and metadata belong to the list that it is in.
 typedef struct dtrun_checkpoint {
-  const char* name;
+  const char* name;     ///< the name of its folder, for example "ckpt_7"
   const char* path;     ///< of its folder
-  const char* refused;  ///< why it is not valid, in a sentence; NULL: nothing is known against it
-  uint64_t step;
-  double value;
-  int32_t has_value;
-  int32_t reserved;
-  uint64_t bytes;  ///< of its files
-  const dtrun_metadata* metadata;
-  uint64_t metadata_count;
+  const char* refused;  ///< why it is not valid, in a sentence; NULL: no fault is known
+  uint64_t step;        ///< as saved; 0 if the checkpoint is not valid and its step is unknown
+  double value;         ///< as saved; 0 if there is none
+  int32_t has_value;    ///< 1: the checkpoint was saved with a value
+  int32_t reserved;     ///< 0
+  uint64_t bytes;       ///< total size of its files
+  const dtrun_metadata* metadata;  ///< the annotations that were saved, in the order of the keys
+  uint64_t metadata_count;         ///< length of `metadata`
 } dtrun_checkpoint;
 
-/// The checkpoints of a job in one folder, which is made if it is missing. Collective, like all
-/// functions of a manager but destroy; every rank gets the same error. While it exists no other
-/// manager writes there: DTRUN_UNAVAILABLE names the host and process that does. What a job that
-/// was killed has left unfinished is removed.
+/// Opens the folder with the checkpoints of a job, and creates the folder if it is missing.
+/// Collective, as are all functions of a manager except destroy. Every rank gets the same error.
+/// Only one manager writes to a folder at a time: DTRUN_UNAVAILABLE names the host and the process
+/// that holds it. Removes the unfinished checkpoint of a job that was killed.
 DTRUN_API dtrun_error* dtrun_checkpoint_manager_create(
     dtrun_communicator* communicator, const char* folder, const dtrun_checkpoint_options* options,
     dtrun_checkpoint_manager** manager);
-/// Saves tensors, which have the same names, types and shapes on all ranks: the values of rank 0,
-/// or, when sharded, of each rank for its part. When it returns without an error (asynchronous:
-/// when a later wait does), the checkpoint is on the disk, whatever happens to the processes then.
-/// After an error the folder has the checkpoints that it had. One is under way at a time: waits for
-/// the one before, and if that failed returns its error and saves nothing.
+/// Saves tensors, which have the same names, types and shapes on all ranks. The values are those of
+/// rank 0 or, when sharded, those of each rank for its part. After a return without an error, the
+/// checkpoint is on the disk and survives the processes. For an asynchronous save, this holds after
+/// a later wait. After an error the folder has the checkpoints that it had before. One save is
+/// under way at a time: this call waits for the previous save. If the previous save failed, this
+/// call returns its error and saves nothing.
 DTRUN_API dtrun_error* dtrun_checkpoint_manager_save(
     dtrun_checkpoint_manager* manager, const dtrun_tensor* tensors, size_t tensor_count,
     const dtrun_save_options* options);
-/// Returns when nothing is under way, with the error of what was.
+/// Waits for the save under way, and returns its error.
 DTRUN_API dtrun_error* dtrun_checkpoint_manager_wait(dtrun_checkpoint_manager* manager);
-/// The checkpoints, oldest first; of their files no more is looked at than that they are there.
+/// The checkpoints, oldest first, valid or not. The function checks that their files exist, but
+/// does not read the tensors.
 DTRUN_API dtrun_error* dtrun_checkpoint_manager_list(
     dtrun_checkpoint_manager* manager, dtrun_checkpoint_list** list);
-/// Fills the buffers, on all ranks, from a checkpoint of any number of ranks: rank 0 reads. The
-/// last of `*list` is the checkpoint that was loaded; before it come those that would have been
-/// preferred and are not valid, which rank 0 also says on stderr. An empty list: there is no
-/// checkpoint. Everything is checked before a buffer is touched: all of them are filled or none.
-/// DTRUN_INVALID_ARGUMENT: the checkpoint is one of another model (it lists tensors that are
-/// missing, unexpected, or have another type or shape), or none of those that there are is valid.
+/// Fills the buffers on all ranks from a checkpoint, which may come from any number of ranks. Rank
+/// 0 reads. Everything is checked before a buffer is touched: either all buffers are filled or
+/// none.
+///
+/// The last entry of `*list` is the loaded checkpoint. The entries before it are better candidates
+/// that are not valid; rank 0 also reports them on stderr. An empty list means that there is no
+/// checkpoint. DTRUN_INVALID_ARGUMENT: the checkpoint is of another model, no checkpoint has the
+/// given name, or no checkpoint is valid. For another model, the error lists the tensors that are
+/// missing, unexpected, or of another type or shape.
 DTRUN_API dtrun_error* dtrun_checkpoint_manager_load(
     dtrun_checkpoint_manager* manager, const dtrun_tensor* tensors, size_t tensor_count,
     const dtrun_load_options* options, dtrun_checkpoint_list** list);
-/// Waits until this rank's thread has written what is under way. It is not collective, and what
-/// went wrong is lost: call wait first.
+/// Frees a checkpoint manager, after this rank's thread has written the save under way. Not
+/// collective. An error of that save is lost: call wait first.
 DTRUN_API void dtrun_checkpoint_manager_destroy(dtrun_checkpoint_manager* manager);
+/// The number of checkpoints in the list.
 DTRUN_API size_t dtrun_checkpoint_list_count(const dtrun_checkpoint_list* list);
-/// NULL when `index` is out of range.
+/// Checkpoint `index` of the list. NULL when `index` is out of range. Valid as long as the list.
 DTRUN_API const dtrun_checkpoint* dtrun_checkpoint_list_at(
     const dtrun_checkpoint_list* list, size_t index);
+/// Frees a list of checkpoints, with their descriptions.
 DTRUN_API void dtrun_checkpoint_list_destroy(dtrun_checkpoint_list* list);
 
 #ifdef __cplusplus

@@ -15,78 +15,83 @@
 
 namespace dtrun {
 
-/// Which of two checkpoints is the better one, by the value that they were saved with.
+/// The rule that finds the better of two checkpoints, by the values that they were saved with.
 enum class Best : int32_t {
-  kNone = DTRUN_BEST_NONE,
-  kLowest = DTRUN_BEST_LOWEST,    ///< a loss
-  kHighest = DTRUN_BEST_HIGHEST,  ///< an accuracy
+  kNone = DTRUN_BEST_NONE,        ///< values are not compared
+  kLowest = DTRUN_BEST_LOWEST,    ///< for example, a loss
+  kHighest = DTRUN_BEST_HIGHEST,  ///< for example, an accuracy
 };
 
+/// The options of a CheckpointManager.
 struct CheckpointOptions {
-  uint64_t max_to_keep = 0;  ///< of the newest checkpoints; 0: all
-  Best best = Best::kNone;   ///< this one is kept besides
-  /// Every rank writes a part of the bytes, into a folder that all of them share. Otherwise rank 0
-  /// writes, and the folder is one of its host.
+  uint64_t max_to_keep = 0;  ///< keeps this many of the newest checkpoints; 0: all
+  Best best = Best::kNone;   ///< the best checkpoint is also kept
+  /// True: every rank writes a part of the bytes, into a folder that all ranks share. False: rank 0
+  /// writes, into a folder of its host.
   bool sharded = false;
-  bool read_only = false;  ///< nothing is written and no lock taken: beside a job that saves there
+  bool read_only = false;  ///< for a reader beside a job that saves: writes no file, takes no lock
 };
 
+/// The options of a save.
 struct SaveOptions {
-  uint64_t step = 0;
-  /// A file name: no '/', no '.' in front, not "latest" or "best". The checkpoint of that name is
-  /// replaced at the moment when the new one is complete. Empty: "ckpt_<step>".
+  uint64_t step = 0;  ///< the training step of the saved values
+  /// A file name: without '/', no '.' in front, not "latest" or "best". A checkpoint of that name
+  /// is replaced at the moment when the new one is complete. Empty: "ckpt_<step>".
   std::string name = {};
-  std::optional<double> value = {};  ///< by which the best one is found; finite
+  std::optional<double> value = {};  ///< finds the best checkpoint; finite
   Metadata metadata = {};            ///< epoch, position in the data, ...
 };
 
+/// The options of a load.
 struct LoadOptions {
-  std::string name = {};          ///< this checkpoint and no other; empty: the newest valid one
+  std::string name = {};          ///< only this checkpoint; empty: the newest valid one
   bool best = false;              ///< by value instead of by age, as CheckpointOptions::best says
-  bool allow_unexpected = false;  ///< the checkpoint may have tensors that are not asked for
+  bool allow_unexpected = false;  ///< ignore tensors of the checkpoint that are not requested
 };
 
-/// What is known of a checkpoint.
+/// A description of a checkpoint.
 struct Checkpoint {
-  std::string name;
-  std::string path;  ///< of its folder, which has model.safetensors (or its shards)
-  uint64_t step = 0;
-  std::optional<double> value;
-  uint64_t bytes = 0;  ///< of its files
-  Metadata metadata;
-  std::string refused;  ///< why it is not valid, in a sentence; empty: nothing is known against it
+  std::string name;   ///< the name of its folder, for example "ckpt_7"
+  std::string path;   ///< of its folder, which has model.safetensors (or its shards)
+  uint64_t step = 0;  ///< as saved; 0 if the checkpoint is not valid and its step is unknown
+  std::optional<double> value;  ///< as saved, for CheckpointOptions::best
+  uint64_t bytes = 0;           ///< total size of its files
+  Metadata metadata;            ///< the annotations that were saved
+  std::string refused;          ///< why it is not valid, in a sentence; empty: no fault is known
 };
 
+/// The result of a load.
 struct Loaded {
-  std::optional<Checkpoint> checkpoint;  ///< none: there is no checkpoint, and nothing was touched
-  std::vector<Checkpoint> refused;       ///< would have been preferred, but are not valid
+  std::optional<Checkpoint> checkpoint;  ///< empty: no checkpoint, no tensor changed
+  std::vector<Checkpoint> refused;       ///< better candidates that are not valid
 };
 
-/// The checkpoints of a job in one folder. Each is a folder in it with tensors in the safetensors
-/// format and a manifest; `latest` and `best` are symbolic links.
+/// The checkpoints of a job in one folder. Each checkpoint is a subfolder with tensors in the
+/// safetensors format and a manifest. `latest` and `best` are symbolic links.
 ///
 ///   dtrun::CheckpointManager checkpoints(job.world(), "training_checkpoints", {.max_to_keep = 3});
-///   const dtrun::Loaded loaded = checkpoints.Load(tensors);  // none yet: nothing happens
+///   const dtrun::Loaded loaded = checkpoints.Load(tensors);  // no checkpoint: does nothing
 ///   ...
-///   checkpoints.StartSave({.step = step}, tensors);          // goes on while this writes
+///   checkpoints.StartSave({.step = step}, tensors);          // writes while training continues
 ///   ...
 ///   checkpoints.Wait();                                      // before Shutdown
 ///
-/// A checkpoint is there as a whole or not at all: it appears under its name once all of it is on
-/// the disk, and a kill, a crash or a full disk at any moment leaves those before it as they are.
-/// What a job that was killed has left unfinished is removed by the next one.
+/// A checkpoint is complete or absent. It gets its name when all of it is on the disk. A kill, a
+/// crash or a full disk at any moment leaves the earlier checkpoints intact. If a job is killed
+/// during a save, the next job removes the unfinished checkpoint.
 ///
-/// All functions but the destructor are collective and are called by all ranks with the same
-/// arguments; every rank throws the same error. Not thread-safe. It talks over duplicates of the
-/// communicator, so that operations of the caller's own never interleave with it.
+/// All functions except the destructor are collective. All ranks pass the same arguments, and every
+/// rank throws the same error. The manager uses duplicates of the communicator, so it never
+/// interleaves with the caller's own operations. Not thread-safe.
 ///
-/// Errors: kInvalidArgument (an argument; a checkpoint that is not valid or one of another model),
-/// kMismatch (ranks passed different tensors), kUnavailable (another job saves in this folder,
-/// whose host and process it names), kSystem (the disk, and why), and those of every collective.
+/// Errors: kInvalidArgument (an argument, an invalid checkpoint, or a checkpoint of another model),
+/// kMismatch (ranks passed different tensors), kUnavailable (another job saves in this folder; the
+/// error names its host and process), kSystem (the disk, and why), and the errors of every
+/// collective.
 class CheckpointManager {
  public:
-  /// Makes the folder if it is missing and takes its lock, which ends with this object or with the
-  /// process, however that ends.
+  /// Creates the folder if it is missing, and locks it. The lock ends with this object, or with the
+  /// process in any case.
   CheckpointManager(
       Communicator& communicator, const std::string& folder,
       const CheckpointOptions& options = {}) {
@@ -102,39 +107,42 @@ class CheckpointManager {
   }
 
   /// Saves the values of rank 0 or, when sharded, of each rank for its part: ranks that train
-  /// together have the same. When it returns, the checkpoint is on the disk. After an error the
-  /// folder has the checkpoints that it had.
+  /// together have the same values. When it returns, the checkpoint is on the disk. After an error,
+  /// the folder has the checkpoints that it had before.
   void Save(const SaveOptions& options, const std::vector<NamedTensor>& tensors) {
     SaveTensorsOf(options, tensors, 0);
   }
 
-  /// The same in a thread of its own: returns when the tensors are copied, into memory that is kept
-  /// for the next time. One is under way at a time: waits for the one before, as Save does. The
-  /// error of one that failed is thrown once, by the next call of Wait, Save, StartSave or Load,
-  /// which then does nothing else; training may go on, and the next call saves again.
+  /// The same in a background thread. Returns when the tensors are copied. The memory of the copy
+  /// is kept for the next save. One save is under way at a time: this function and Save wait for
+  /// the previous save.
+  ///
+  /// If a save fails, the next call of Wait, Save, StartSave, List or Load throws its error once,
+  /// and does nothing else. Training may continue, and later saves work.
   void StartSave(const SaveOptions& options, const std::vector<NamedTensor>& tensors) {
     SaveTensorsOf(options, tensors, 1);
   }
 
-  /// Returns when nothing is under way. Throws the error of what was.
+  /// Waits for the save under way, and throws its error.
   void Wait() { detail::Check(dtrun_checkpoint_manager_wait(handle_.get())); }
 
-  /// The checkpoints, oldest first, also those that are not valid as far as that can be seen
-  /// without reading all of their bytes.
+  /// The checkpoints, oldest first. The list includes invalid checkpoints, and checks validity
+  /// without reading the tensors.
   std::vector<Checkpoint> List() {
     dtrun_checkpoint_list* list = nullptr;
     detail::Check(dtrun_checkpoint_manager_list(handle_.get(), &list));
     return Records(list);
   }
 
-  /// Fills the tensors' buffers, on all ranks, from the newest checkpoint that is valid, of any
-  /// number of ranks. Rank 0 reads, and holds all of it in memory meanwhile. Everything is checked
-  /// before a buffer is touched: all of them are filled or none. When it has to fall back to an
-  /// older one, rank 0 says which and why in a line on stderr, and so does the result.
+  /// Fills the tensors' buffers, on all ranks, from the newest valid checkpoint. The checkpoint may
+  /// come from any number of ranks. Rank 0 reads, and holds the whole checkpoint in memory
+  /// meanwhile. Everything is checked before a buffer is touched: either all buffers are filled or
+  /// none. If the newest checkpoint is not valid, an older one is loaded. Then rank 0 reports the
+  /// invalid ones on stderr, and the result lists them.
   ///
-  /// Throws kInvalidArgument when the checkpoint is one of another model (it lists the tensors that
-  /// are missing, unexpected, or have another type or shape), when there is none of that name, and
-  /// when there are checkpoints and none is valid.
+  /// Throws kInvalidArgument in three cases: the checkpoint is of another model, no checkpoint has
+  /// the given name, or there are checkpoints but none is valid. For another model, the error lists
+  /// the tensors that are missing, unexpected, or of another type or shape.
   Loaded Load(const std::vector<NamedTensor>& tensors, const LoadOptions& options = {}) {
     dtrun_load_options told = dtrun_default_load_options();
     told.name = options.name.empty() ? nullptr : options.name.c_str();

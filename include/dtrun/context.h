@@ -14,31 +14,42 @@
 
 namespace dtrun {
 
+/// A host of the job, with its number of ranks.
 struct Host {
-  std::string name;
-  int slots;  ///< ranks on it
+  std::string name;  ///< as in the host list
+  int slots;         ///< ranks on this host
 };
 
-/// This process as a rank of its job: what `Init()` returns. Movable; outlives everything made from
-/// it. Not thread-safe, but the world and its duplicates may each be used by a thread of their own.
+/// This process as a rank of its job, as returned by `Init()`. Movable. It outlives all objects
+/// made from it. Not thread-safe, but separate threads may use the world and each of its
+/// duplicates.
 class [[nodiscard]] Context {
  public:
+  /// Takes ownership of `handle`. To get a Context, call `Init()`.
   explicit Context(dtrun_context* handle)
       : handle_(handle), world_(dtrun_context_world(handle), Communicator::Ownership::kBorrowed) {}
 
+  /// The place of this process among the ranks of the job.
   Topology topology() const { return dtrun_context_topology(handle_.get()); }
+  /// The rank of this process in the job, from 0.
   int rank() const { return topology().rank; }
+  /// The number of ranks in the job.
   int size() const { return topology().size; }
+  /// The number of lower ranks on this host.
   int local_rank() const { return topology().local_rank; }
+  /// The number of ranks on this host.
   int local_size() const { return topology().local_size; }
+  /// The number of lower hosts that have a rank with this local_rank().
   int cross_rank() const { return topology().cross_rank; }
+  /// The number of hosts that have a rank with this local_rank().
   int cross_size() const { return topology().cross_size; }
 
-  /// Ranks that hold variables, the first ones (`dtrun --ps`); 0: a job like most. With them, every
-  /// rank is a world of its own: see parameter_server.h.
+  /// The number of parameter servers (`dtrun --ps`). The first ranks of the job are the servers,
+  /// which hold the variables. In most jobs it is 0. In a job with parameter servers, the world of
+  /// each rank has only that rank: see parameter_server.h.
   int parameter_servers() const { return dtrun_context_parameter_servers(handle_.get()); }
 
-  /// In the order of the host list.
+  /// The hosts, in the order of the host list.
   std::vector<Host> hosts() const {
     std::vector<Host> hosts;
     for (int32_t i = 0; i < dtrun_context_host_count(handle_.get()); ++i) {
@@ -48,55 +59,58 @@ class [[nodiscard]] Context {
     return hosts;
   }
 
-  /// Compute threads this rank should use, from the CPUs that are its own.
+  /// The number of compute threads that this rank should use, from the CPUs that it may run on.
   int threads() const { return dtrun_context_threads(handle_.get()); }
 
-  /// Width of the terminal that the user of the launcher looks at; 0 when output goes to a file or
-  /// a pipe.
+  /// The width of the user's terminal, in columns. 0 if the output goes to a file or a pipe.
   int terminal_columns() const { return dtrun_context_terminal_columns(handle_.get()); }
 
-  /// One line for people and logs: version, rank, how the ranks were joined, backend, threads,
-  /// whether operations overlap with the caller's own work (and if not, why), options.
+  /// One line for people and logs: version, rank, the way the ranks were joined, backend, threads,
+  /// options, and whether operations overlap with the caller's own work (and if not, why).
   std::string description() const { return dtrun_context_description(handle_.get()); }
 
-  /// The value in use of an option of docs/reference/options.md; none for an unknown name.
+  /// The value in use of an option of docs/reference/options.md. nullopt for an unknown name.
   std::optional<std::string> option(const std::string& name) const {
     const char* value = dtrun_context_option(handle_.get(), name.c_str());
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   }
 
-  /// All ranks of the job.
+  /// The communicator of all ranks of the job.
   Communicator& world() { return world_; }
 
-  /// How far this rank has come since its start: steps done, and examples that it has computed
-  /// itself. Two stores to memory, for `dtrun --progress` to show. Without it steps are counted by
-  /// the `Wait()` of each GradientReducer. Any thread.
+  /// Reports the progress of this rank since its start, for `dtrun --progress`: the steps done, and
+  /// the examples that this rank has computed. If a rank reports nothing, each `Wait()` of a
+  /// GradientReducer counts as a step, and so does each step of a ShardedOptimizer. The cost is two
+  /// stores to memory. Any thread.
   void ReportProgress(uint64_t step, uint64_t examples) {
     detail::Check(dtrun_report_progress(handle_.get(), step, examples));
   }
 
-  /// Collective: from here on every rank writes down what it does, for `StopTimeline` to write into
-  /// `path`, a file of rank 0: what is collective, each gradient's readiness, waits, all ranks in
-  /// one file, on one clock. It takes at most 16 MiB of memory per rank; what does not fit is
-  /// counted and dropped. kInvalidArgument while one is written already, also by `dtrun
-  /// --timeline`; kSystem where rank 0 cannot write the file.
+  /// Collective: starts a timeline of all ranks in one file, on one clock. From here on, every rank
+  /// records its collectives, its waits, and the moments when its gradients are ready. The records
+  /// of a rank take at most 16 MiB of memory; further records are counted and dropped.
+  /// `StopTimeline` writes the timeline into `path`, a file of rank 0.
+  ///
+  /// Errors: kInvalidArgument (a timeline is already running, from here or from `dtrun
+  /// --timeline`), kSystem (rank 0 cannot write the file), kUnavailable (the job has parameter
+  /// servers).
   void StartTimeline(const std::string& path) {
     detail::Check(dtrun_timeline_start(handle_.get(), path.c_str()));
   }
-  /// Collective: the file is complete afterwards, and another one may be started. JSON in the trace
-  /// event format of Chrome and Perfetto. `Shutdown()` does it too.
+  /// Collective: completes the file. Then another timeline may be started. The file is JSON in the
+  /// trace event format of Chrome and Perfetto. `Shutdown()` stops a running timeline.
   void StopTimeline() { detail::Check(dtrun_timeline_stop(handle_.get())); }
 
-  /// Throws kInvalidArgument unless the environment's TF_CONFIG, if there is one, describes this
-  /// job: as many tasks as it has ranks, and this process one of them.
+  /// Throws kInvalidArgument if the environment variable TF_CONFIG is set and does not describe
+  /// this job: as many tasks as the job has ranks, and this process as one of the tasks.
   void CheckTfConfig() const { detail::Check(dtrun_check_tf_config(handle_.get())); }
 
-  /// Collective: ends the job in good order. Leaving without it is reported as this rank's mistake.
-  /// Destroy what was made from this context before or after, but use none of it any more. All
-  /// ranks may call Init again. In a process that was forked after Init it does nothing.
+  /// Collective: ends the job in good order. If a rank ends without Shutdown, this is reported as a
+  /// mistake of that rank. Afterwards, objects made from this context may only be destroyed. All
+  /// ranks may call Init again. In a process that was forked after Init, Shutdown does nothing.
   void Shutdown() { detail::Check(dtrun_shutdown(handle_.get())); }
 
-  /// For the C ABI; belongs to this object.
+  /// The handle for the C ABI. It belongs to this object.
   dtrun_context* handle() const { return handle_.get(); }
 
  private:
@@ -109,7 +123,7 @@ using Options = std::map<std::string, std::string>;
 
 namespace detail {
 
-/// Valid as long as `options`.
+/// The result is valid as long as `options`.
 inline std::vector<dtrun_option> ToC(const Options& options) {
   std::vector<dtrun_option> list;
   for (const auto& option : options) list.push_back({option.first.c_str(), option.second.c_str()});
@@ -118,10 +132,10 @@ inline std::vector<dtrun_option> ToC(const Options& options) {
 
 }  // namespace detail
 
-/// Makes this process a rank of its job: collective over all processes that one launcher started,
+/// Makes this process a rank of its job. Collective over all processes that one launcher started,
 /// or that were started by hand on one host (docs/guides/embedding.md: how ranks find each other).
-/// Started by nobody, it is a world of one and everything still works. `options` (see
-/// docs/reference/options.md) win over the environment. Errors: kInvalidArgument (an option),
+/// A process that was started alone is a world of one rank, in which everything works. `options`
+/// (see docs/reference/options.md) win over the environment. Errors: kInvalidArgument (an option),
 /// kMismatch (ranks differ in version or options), kUnavailable, kTimeout, kSystem.
 inline Context Init(const Options& options = {}) {
   const std::vector<dtrun_option> list = detail::ToC(options);
@@ -130,7 +144,8 @@ inline Context Init(const Options& options = {}) {
   return Context(context);
 }
 
-/// GPUs this process can use; when there are none, `reason` (if not null) says why.
+/// The number of GPUs that this process can use. If there are none, `reason` (if not null) says
+/// why.
 inline int CudaDeviceCount(std::string* reason = nullptr) {
   int32_t count = 0;
   dtrun_error* error = dtrun_cuda_device_count(&count);

@@ -8,26 +8,29 @@
 
 namespace dtrun {
 
-/// What a choice of devices goes by. Pure data, so that it can be made for any machine.
+/// The input of ChooseDevice. Pure data: it can describe any machine.
 struct DeviceChoiceInput {
   std::string wish = "auto";  ///< auto, cpu, cuda or cuda:N
-  int local_rank = 0;
-  int local_size = 1;       ///< ranks on this host
-  int device_count = 0;     ///< GPUs that each of them may use: CudaDeviceCount
-  std::string why_no_gpu;   ///< where that is 0
-  bool share_gpus = false;  ///< whether several ranks may use one GPU that was asked for
+  int local_rank = 0;         ///< number of this rank on its host, from 0
+  int local_size = 1;         ///< ranks on this host
+  int device_count = 0;       ///< GPUs that each rank may use: CudaDeviceCount
+  std::string why_no_gpu;     ///< if device_count is 0
+  bool share_gpus = false;    ///< several ranks may use one requested GPU
 };
 
-/// Where this rank computes.
+/// The device of this rank.
 struct DeviceChoice {
-  Device device;
-  int sharers = 1;  ///< ranks of this host on that GPU, this one included
+  Device device;    ///< the CPU, or a GPU of this host
+  int sharers = 1;  ///< ranks of this host on that GPU, this rank included
 };
 
-/// One GPU per rank of the host, by local rank. More ranks than GPUs: with `auto` they share them
-/// evenly, with `cuda` they may if `share_gpus` says so. `auto` without a GPU is the CPU. Throws
-/// Error kInvalidArgument for a wish that is none of these, a GPU that there is not, or more ranks
-/// than GPUs; kUnavailable, with the reason, when a GPU was asked for and there is none.
+/// Chooses the device of a rank. Ranks of a host get one GPU each, by local rank. If there are more
+/// ranks than GPUs, ranks share GPUs evenly: with `auto` always, with `cuda` only if `share_gpus`
+/// is true. `auto` without a GPU is the CPU.
+///
+/// Throws Error kInvalidArgument for an unknown wish, a GPU that does not exist, or more ranks than
+/// GPUs without sharing. Throws kUnavailable, with the reason, if the wish is a GPU and there is
+/// none.
 ///
 ///   8 ranks, 2 GPUs, auto:  local rank 5 -> cuda:1, of which it is one of 4 sharers
 inline DeviceChoice ChooseDevice(const DeviceChoiceInput& input) {

@@ -10,16 +10,16 @@
 
 namespace dtrun {
 
-/// Collective: zeroed memory on GPU `device` of this rank, aligned to 256 bytes, which collectives
-/// of `communicator` reach without a copy where their backend can. `bytes` may differ between
-/// ranks. Freed with the object, before the communicator, when nothing that uses it is under way on
-/// any rank. Errors, on all ranks: kUnavailable, with the reason.
+/// Allocates zeroed memory on GPU `device` of this rank, aligned to 256 bytes. Collective. If the
+/// backend can, collectives of `communicator` reach the memory without a copy. `bytes` may differ
+/// between ranks. Destroy the object before the communicator, when no operation that uses the
+/// memory is under way on any rank. Errors, on all ranks: kUnavailable, with the reason.
 ///
 ///   dtrun::Memory memory = dtrun::AllocateOnDevice(world, 0, bytes);
 ///   dtrun::Buffer buffer(memory.data(), count, dtrun::DType::kF32);
 ///   buffer.device = 0;
 ///   buffer.stream = stream;
-///   world.AllReduce(buffer);  // enqueued: what comes after it in the stream sees the sum
+///   world.AllReduce(buffer);  // enqueued: later work in the stream sees the sum
 inline Memory AllocateOnDevice(Communicator& communicator, int device, uint64_t bytes) {
   dtrun_memory* memory = nullptr;
   detail::Check(
@@ -27,16 +27,16 @@ inline Memory AllocateOnDevice(Communicator& communicator, int device, uint64_t 
   return Memory(memory);
 }
 
-/// Collective until it has been asked once: what moves the data of GPUs, "cuda_ipc", "nccl",
-/// "hierarchical" or "host_staged". Errors as above.
+/// The backend that moves data between GPUs: "cuda_ipc", "nccl", "hierarchical" or "host_staged".
+/// The first call is collective. Errors as in AllocateOnDevice.
 inline std::string DeviceBackend(Communicator& communicator, int device) {
   const char* backend = nullptr;
   detail::Check(dtrun_communicator_device_backend(communicator.handle(), device, &backend));
   return backend;
 }
 
-/// Throws the error of a collective on a GPU that has been enqueued, as far as it is known: of all
-/// of them once the caller has waited for their streams.
+/// Throws the error of any enqueued collective on a GPU, as far as this rank knows. After the
+/// caller has waited for its streams, this rank knows all errors.
 inline void CheckDeviceCollectives(Communicator& communicator) {
   detail::Check(dtrun_communicator_check_device(communicator.handle()));
 }

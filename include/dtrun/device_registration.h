@@ -11,22 +11,22 @@
 
 namespace dtrun {
 
-/// Memory of a GPU that the program has allocated by itself (cudaMalloc), and that collectives of a
-/// communicator reach without a copy while this object lives, as they do memory of
-/// AllocateOnDevice, where the backend makes a difference. Worth it for what collectives of more
-/// than 256 KiB use again and again. One thread at a time, as the communicator.
+/// Registers GPU memory that the program has allocated itself (cudaMalloc). While this object
+/// lives, collectives of the communicator reach the memory without a copy, as they reach memory of
+/// AllocateOnDevice. Some backends make no difference. Registration pays off for memory that
+/// collectives of more than 256 KiB use repeatedly. One thread at a time, as for the communicator.
 ///
 ///   dtrun::RegisteredMemory registered(world, 0, gradients, bytes);
 ///   for (...) world.AllReduce(buffer);  // of `gradients`, or of a part of them
 ///
-/// All ranks destroy theirs between the same two calls, before the communicator, when nothing that
-/// uses it is under way on any rank. The memory is freed, and graphs with it are destroyed, when
-/// all ranks have.
+/// All ranks destroy their objects between the same two calls, before the communicator, when no
+/// operation that uses the memory is under way on any rank. After all ranks have done so, the
+/// program may free the memory and destroy graphs that use it.
 class RegisteredMemory {
  public:
-  /// Collective. `bytes` may differ between ranks, and be 0. Errors, on all ranks:
-  /// kInvalidArgument when a rank's memory is not of this GPU, or of more than one allocation;
-  /// kUnavailable as for AllocateOnDevice, and for more than 1022 pieces at once.
+  /// Collective. `bytes` may differ between ranks, and may be 0. Errors, on all ranks:
+  /// kInvalidArgument (a rank's memory is not on this GPU, or not in one allocation), kUnavailable
+  /// (as for AllocateOnDevice, or more than 1022 registrations at once).
   RegisteredMemory(Communicator& communicator, int device, void* data, uint64_t bytes) {
     dtrun_memory* memory = nullptr;
     detail::Check(
@@ -34,10 +34,12 @@ class RegisteredMemory {
     handle_.reset(memory);
   }
 
+  /// The address of the registered memory.
   void* data() const { return dtrun_memory_data(handle_.get()); }
+  /// The size of the registered memory on this rank, in bytes.
   uint64_t bytes() const { return dtrun_memory_bytes(handle_.get()); }
-  /// Why collectives take it as any other memory after all: the first rank that has a reason, and
-  /// its reason, the same on all ranks; "" when there is none.
+  /// The reason why collectives treat this memory as unregistered: the reason of the first rank
+  /// that has one, the same on all ranks. "" if there is none.
   std::string obstacle() const { return dtrun_memory_obstacle(handle_.get()); }
 
  private:

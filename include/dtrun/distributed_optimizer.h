@@ -22,24 +22,24 @@
 
 namespace dtrun {
 
-/// Wraps an optimizer so that each step uses the gradients of all ranks: they are reduced in
-/// buckets while the backward pass still runs, and `Step()` waits for them before the inner step.
-/// No negotiation, no cycle; no copy of gradients that live in its block.
+/// Wraps an optimizer so that each step uses the gradients of all ranks. Gradients are reduced in
+/// buckets while the backward pass still runs. `Step()` waits for them before the inner step. Ranks
+/// do not negotiate. Gradients in its own block are not copied.
 ///
 ///   optimizer.MarkReady(i)   optional: as soon as the gradient of parameter i is complete
-///   optimizer.Step()         reduces what was not marked, waits, and lets the inner optimizer step
+///   optimizer.Step()         reduces the gradients that were not marked, waits, steps
 ///
-/// With ReduceOp::kAdasum it is not the gradients that meet but the steps of the ranks, after each
-/// has made its own: see DistributedOptions::op.
+/// With ReduceOp::kAdasum, each rank steps with its own gradients, and the ranks then combine their
+/// steps instead of their gradients: see DistributedOptions::op.
 ///
-/// Parameters without gradient memory get it here, in a block that every rank of the host maps.
-/// Parameters with the same value memory are tied: they have one gradient, which is reduced when
-/// all of them are marked. Not thread-safe. The inner optimizer outlives it and keeps the gradient
-/// memory it gave; use it no more after this object is gone.
+/// Parameters without gradient memory get it from here, in a block that every rank of the host
+/// maps. Parameters with the same value memory are tied: they have one gradient, which is reduced
+/// when all of them are marked. Not thread-safe. The inner optimizer outlives this object and keeps
+/// the gradient memory from here. Do not use the inner optimizer after this object is destroyed.
 class DistributedOptimizer : public Optimizer {
  public:
-  /// Collective: all ranks wrap optimizers of the same parameters. Every parameter has a name of
-  /// its own.
+  /// Collective: all ranks wrap optimizers of the same parameters. Each parameter has a unique
+  /// name.
   DistributedOptimizer(
       Communicator& communicator, Optimizer& inner, DistributedOptions options = {})
       : communicator_(communicator.Duplicate()),
@@ -53,34 +53,35 @@ class DistributedOptimizer : public Optimizer {
   DistributedOptimizer(const DistributedOptimizer&) = delete;
   DistributedOptimizer& operator=(const DistributedOptimizer&) = delete;
 
-  /// Gradient `i` is complete in this pass; in the last pass of a step its reduction may start, and
-  /// it must not be touched before `Step()` or `Synchronize()`. Marked more often than there are
-  /// passes, it is kInvalidArgument.
+  /// Marks gradient `i` as complete in this backward pass. In the last pass of a step its reduction
+  /// may start: do not touch the gradient before `Step()` or `Synchronize()`. kInvalidArgument: it
+  /// was marked more often than there are passes.
   void MarkReady(size_t i) {
     if (BeginMark(i)) gradients_.Mark(i, true);
   }
 
-  /// This rank has no gradient `i` in this pass. A parameter that no rank has used in a step is not
-  /// updated (`Parameter::has_gradient`).
+  /// Marks that this rank has no gradient `i` in this pass. If no rank uses a parameter in a step,
+  /// the parameter is not updated (`Parameter::has_gradient`).
   void MarkUnused(size_t i) {
     if (BeginMark(i)) gradients_.Mark(i, false);
   }
 
-  /// Gradient `i` of this pass is `row_count` rows, in any order, also several times the same;
-  /// `values` are (row_count, row_length), and copied. The rows of all ranks are gathered in
-  /// `Step()`, those that are the same added up, and averaged like other gradients; with
-  /// `sparse_as_dense` they are added to the gradient instead. Errors: kInvalidArgument (a row that
-  /// does not exist, a wrong count or dtype, no `row_length`); kMismatch, from Step() on all ranks,
-  /// if one has called MarkReady(i) instead.
+  /// Gives gradient `i` of this pass as `row_count` rows, in any order, with repetitions allowed.
+  /// `values` has the shape (row_count, row_length) and is copied. `Step()` gathers the rows of all
+  /// ranks, adds up equal rows, and averages them as other gradients. With `sparse_as_dense`, the
+  /// rows are added to the gradient instead.
+  ///
+  /// Errors: kInvalidArgument (a row that does not exist, a wrong count or dtype, no `row_length`).
+  /// kMismatch, from Step() on all ranks, if a rank has called MarkReady(i) instead.
   void MarkRows(size_t i, const int64_t* rows, uint64_t row_count, const Buffer& values) {
     const bool counts = BeginMark(i);
     gradients_.MarkRows(i, rows, row_count, values, counts);
   }
 
-  /// Reduces what was not marked, and returns when every gradient holds the result, before the step
-  /// that would otherwise do it: for a trainer that looks at reduced gradients or changes them.
-  /// Nothing, the second time and under NoSync(). Where earlier steps had marks, a step without any
-  /// is kInvalidArgument: its backward pass is missing.
+  /// Reduces the gradients that were not marked, and returns when every gradient holds its result.
+  /// `Step()` calls it. Call it before, to read or to change the reduced gradients. A second call,
+  /// or a call under NoSync(), does nothing. kInvalidArgument: earlier steps had marks and this
+  /// step has none, so its backward pass is missing.
   void Synchronize() {
     if (synchronized_ || no_sync_ > 0) return;
     if (!is_away_) CheckBackward();
@@ -96,7 +97,8 @@ class DistributedOptimizer : public Optimizer {
     synchronized_ = true;
   }
 
-  /// Under NoSync() the inner optimizer steps with what this rank has.
+  /// Synchronizes, then lets the inner optimizer step. Under NoSync() the inner optimizer steps
+  /// with this rank's own gradients.
   void Step() override {
     Synchronize();
     if (!synchronized_) gradients_.TakeOwn();
@@ -113,14 +115,18 @@ class DistributedOptimizer : public Optimizer {
     ++steps_;
   }
 
-  /// For uneven data: this rank has no more. It takes part in the steps of the others without
-  /// gradients, until all ranks have joined; returns the rank that joined last (of those that came
-  /// before the same step, the highest). An average divides by the ranks that have data. The inner
-  /// optimizer steps here too, with what the others have found, so that parameters and its state
-  /// stay the same on all ranks (not with kAdasum: what the others have changed comes to the
-  /// parameters here without a step); what the trainer does itself in each step, such as setting a
-  /// learning rate, belongs into `before_step`. What was marked since the last step is not lost: it
-  /// makes a step of its own first. Steps in which all ranks have data cost nothing more.
+  /// For uneven data: this rank has no more data. It takes part in the steps of the other ranks
+  /// without gradients, until all ranks have joined. An average divides by the number of ranks that
+  /// have data. Steps in which all ranks have data have no extra cost.
+  ///
+  /// The inner optimizer also steps on this rank, with the gradients of the other ranks. Thus
+  /// parameters and optimizer state stay the same on all ranks. With kAdasum the inner optimizer
+  /// does not step here; the parameters get the changes of the other ranks. `before_step` runs
+  /// before each of these steps: do there the trainer's own work, for example, set a learning rate.
+  ///
+  /// If gradients were marked since the last step, Join first makes a step with them. Returns the
+  /// rank that joined last. If several ranks joined last, before the same step, it returns the
+  /// highest of them.
   int Join(const std::function<void()>& before_step = {}) {
     if (no_sync_ > 0)
       throw Error(ErrorCode::kInvalidArgument, "Join() under NoSync(); end its scope before");
@@ -141,22 +147,24 @@ class DistributedOptimizer : public Optimizer {
     return last;
   }
 
-  /// Before the next step's first mark: parameter `i` has no gradient from now on, and is not
-  /// updated; and the reverse. All ranks do so before the same step, else that step is kMismatch
-  /// and names parameter and ranks. What was frozen when the optimizer was wrapped is not reduced,
-  /// and has no gradient memory, before it is thawed; what is frozen later keeps its place in a
-  /// bucket.
+  /// Freezes parameter `i`: from now on it has no gradient and is not updated. Call Freeze and
+  /// Thaw between steps, before the first mark. All ranks call them before the same step, otherwise
+  /// that step is kMismatch and names the parameter and the ranks.
+  ///
+  /// A parameter that is frozen when the optimizer is wrapped is not reduced, and gets no gradient
+  /// memory, until it is thawed. A parameter that is frozen later keeps its place in a bucket.
   void Freeze(size_t i) {
     CheckBetweenSteps(i, "Freeze");
     inner_.parameters()[i].requires_gradient = false;
   }
+  /// Thaws parameter `i`: from now on it has a gradient and is updated. The rules of Freeze hold.
   void Thaw(size_t i) {
     CheckBetweenSteps(i, "Thaw");
     gradients_.Thaw(i);
   }
 
-  /// Sets all gradients to zero, for the next step's backward passes to add to. Gradients that were
-  /// marked and not stepped with are kInvalidArgument: peers may write them.
+  /// Sets all gradients to zero, for the next step's backward passes to add to. kInvalidArgument: a
+  /// gradient was marked and not yet used by a step, so peers may write to it.
   void ZeroGradients() {
     if (!synchronized_ && gradients_.marks().any_complete())
       throw Error(
@@ -168,18 +176,18 @@ class DistributedOptimizer : public Optimizer {
     gradients_.ForgetRows();
   }
 
-  /// While it lives, gradients are left as they are on this rank: a pass whose gradients are only
-  /// added up is not counted. All ranks use it alike. Ends before the optimizer does.
+  /// While the returned scope lives, this rank's gradients are not reduced, and its passes do not
+  /// count as passes of a step. All ranks use it alike. The scope ends before the optimizer does.
   detail::CountedScope NoSync() { return detail::CountedScope(no_sync_); }
 
-  /// Backward passes since the last step, with that which is going on.
+  /// The number of backward passes since the last step, the current pass included.
   int backward_passes() const { return gradients_.marks().passes(); }
 
-  /// The norm of the reduced gradients of the last step, before they were clipped; none without
+  /// The norm of the last step's reduced gradients before clipping. nullopt without
   /// `max_gradient_norm`.
   std::optional<double> gradient_norm() const { return norm_; }
 
-  /// Where the time of the steps went on this rank: see <dtrun/detail/statistics.h>.
+  /// The time that steps took on this rank: see <dtrun/detail/statistics.h>.
   ReducerStatistics statistics() const { return gradients_.statistics(); }
 
   std::vector<Parameter>& parameters() override { return inner_.parameters(); }
@@ -187,7 +195,7 @@ class DistributedOptimizer : public Optimizer {
   bool TakesRows() const override { return inner_.TakesRows(); }
 
  private:
-  // Returns the options if all ranks have the same ones, and all of them can be.
+  // Returns the options. Throws if they are invalid or differ between the ranks.
   static DistributedOptions Agreed(
       Communicator& communicator, const std::vector<Parameter>& parameters,
       DistributedOptions options) {
@@ -200,7 +208,7 @@ class DistributedOptimizer : public Optimizer {
     return options;
   }
 
-  // Of tied parameters, which have one value, the first.
+  // The parameters that all ranks share; of tied parameters, only the first.
   std::vector<size_t> FirstOfShared() const {
     const std::vector<size_t> first = detail::FirstOfTied(inner_.parameters());
     std::vector<size_t> shared;
@@ -209,7 +217,8 @@ class DistributedOptimizer : public Optimizer {
     return shared;
   }
 
-  // Each rank by itself, and then what that has changed, together. Who is away changes nothing.
+  // Each rank steps alone, then the ranks combine their changes. A rank that has joined changes no
+  // parameter.
   void StepTogether() {
     deltas_->Begin();
     if (!is_away_) inner_.Step();
@@ -224,7 +233,7 @@ class DistributedOptimizer : public Optimizer {
                                          std::to_string(gradients_.size()));
   }
 
-  // Whether a mark of parameter `i` is one of a pass that is counted.
+  // Returns true if a mark of parameter `i` belongs to a pass that counts.
   bool BeginMark(size_t i) {
     CheckIndex(i);
     backward_seen_ = true;
@@ -262,17 +271,17 @@ class DistributedOptimizer : public Optimizer {
   bool ChecksNow() const { return options_.check_every > 0 && steps_ % options_.check_every == 0; }
   std::string ThisStep() const { return " in step " + std::to_string(steps_); }
 
-  Communicator communicator_;  // of everything but the reducers
+  Communicator communicator_;  // for all but the reducers
   Optimizer& inner_;
   DistributedOptions options_;
   detail::StepGradients gradients_;
-  std::optional<detail::DeltaReduction> deltas_ = std::nullopt;  // none: gradients are reduced
+  std::optional<detail::DeltaReduction> deltas_ = std::nullopt;  // empty: gradients are reduced
   int64_t steps_ = 0;
-  int no_sync_ = 0;             // scopes
+  int no_sync_ = 0;             // living scopes
   bool is_away_ = false;        // it has joined
   bool marked_before_ = false;  // in an earlier step
 
-  // Of this step.
+  // The state of this step.
   bool backward_seen_ = false;
   bool synchronized_ = false;
   std::optional<double> norm_ = std::nullopt;

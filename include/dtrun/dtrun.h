@@ -1,5 +1,6 @@
-/// Everything a trainer needs. Start here: context.h (Init, Shutdown), distributed_optimizer.h,
-/// communicator.h.
+/// \file
+/// All headers that a trainer needs. Start with context.h (Init, Shutdown), distributed_optimizer.h
+/// and communicator.h.
 #ifndef DTRUN_DTRUN_H_
 #define DTRUN_DTRUN_H_
 

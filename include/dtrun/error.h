@@ -8,7 +8,7 @@
 
 namespace dtrun {
 
-/// What went wrong, for a program to act on; see the constants of the same name in c.h.
+/// Error codes, for programs. See the constants of the same name in c.h.
 enum class ErrorCode {
   kInvalidArgument = DTRUN_INVALID_ARGUMENT,
   kMismatch = DTRUN_MISMATCH,
@@ -18,10 +18,13 @@ enum class ErrorCode {
   kSystem = DTRUN_SYSTEM,
 };
 
-/// The one exception type of dtrun. `what()` is one line that says who, what and where.
+/// The one exception type of dtrun. `what()` is one line that names the rank, the cause and the
+/// place.
 class Error : public std::runtime_error {
  public:
+  /// Makes an error with the text `message`, which `what()` returns.
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  /// The code of the error, for programs.
   ErrorCode code() const { return code_; }
 
  private:
@@ -30,7 +33,7 @@ class Error : public std::runtime_error {
 
 namespace detail {
 
-/// Throws what a function of the C ABI returned, unless that was success.
+/// Throws the error that a function of the C ABI returned. Null is success.
 inline void Check(dtrun_error* error) {
   if (error == nullptr) return;
   Error thrown(static_cast<ErrorCode>(dtrun_error_code(error)), dtrun_error_message(error));

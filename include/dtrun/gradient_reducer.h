@@ -14,53 +14,56 @@
 
 namespace dtrun {
 
-/// One gradient of a GradientReducer. Without data (`Buffer(nullptr, count, dtype)`) the reducer
-/// gives it a place in its own block, which is reduced without a copy; otherwise it is packed when
-/// marked and unpacked by `Wait()`.
+/// One gradient of a GradientReducer. If it has no data (`Buffer(nullptr, count, dtype)`), it gets
+/// a place in the reducer's own block and is reduced there without a copy. Otherwise it is packed:
+/// its mark copies it into the block, and `Wait()` copies the result back. A packed gradient with
+/// its own bucket (`IsAlone`) is reduced in its own memory, without a copy.
 struct Gradient {
-  std::string name;
-  Buffer buffer;
+  std::string name;  ///< not empty, and different from the other names of the reducer
+  Buffer buffer;     ///< its count, dtype and place
 };
 
+/// The options of a GradientReducer. All ranks pass the same options.
 struct ReducerOptions {
-  ReduceOp op = ReduceOp::kAverage;
-  uint64_t bucket_bytes = 0;  ///< 0: the option `bucket_bytes`
-  /// Of kSum and kAverage: rides along with the reduction. Each factor in [1/1024, 1024].
+  ReduceOp op = ReduceOp::kAverage;  ///< any except kAdasum
+  uint64_t bucket_bytes = 0;         ///< 0: the option `bucket_bytes`
+  /// For kSum and kAverage, at no extra cost. Each factor is in [1/1024, 1024].
   Scale scale = {};
-  /// Of the first bucket that a backward pass fills, so that the wire starts early; at most
-  /// `bucket_bytes`. 0: 1 MiB, or `bucket_bytes` if that is less.
+  /// The size of the first bucket that a backward pass fills. A small first bucket starts the
+  /// communication early. At most `bucket_bytes`. 0: 1 MiB, or `bucket_bytes` if that is less.
   uint64_t first_bucket_bytes = 0;
-  /// Gradients, of one dtype, that are reduced together: a bucket for each list of indices,
-  /// whatever its size. The others as usual.
+  /// Lists of gradient indices. The gradients of a list have one dtype and are reduced together, in
+  /// one bucket of any size. Other gradients are reduced as usual.
   std::vector<std::vector<size_t>> groups = {};
-  /// In their place: all gradients, in their order, in so many groups, as equal in number as can
-  /// be; of several dtypes, a bucket for each. 0: as `groups` says.
+  /// An alternative to `groups`: deals all gradients, in their order, to this many groups with
+  /// nearly equal numbers of gradients. A group of several dtypes becomes one bucket per dtype. 0:
+  /// use `groups`.
   size_t equal_groups = 0;
-  Wire wire = Wire::kNone;
-  /// A format of your own, in place of `wire`.
+  Wire wire = Wire::kNone;  ///< the format of buckets while they are reduced
+  /// A user-defined format, instead of `wire`.
   std::shared_ptr<WireFormat> wire_format = nullptr;
-  /// Once, at the end of the first Wait, the buckets are cut anew for the order in which rank 0
-  /// marked gradients: one that comes late, or that no backward pass reaches, holds no others back
-  /// any more. `gradient(i)`, `IsAlone(i)` and the bits of results stay the same (with the option
-  /// `wire_dtype` they may not, since it leaves small buckets alone).
+  /// True: at the end of the first Wait, the reducer forms new buckets in the order in which rank 0
+  /// marked the gradients. Then a late or unused gradient no longer delays other gradients.
+  /// `gradient(i)`, `IsAlone(i)` and the bits of the results stay the same. With the option
+  /// `wire_dtype` the bits may change, because that option does not compress small buckets.
   bool rebuild = true;
 };
 
-/// Reduces the gradients of one model over all ranks, in buckets, while the backward pass still
-/// runs. The plan (which gradient lies in which bucket) is agreed once, at construction; a step
-/// negotiates nothing, and copies only gradients that have memory of their own.
+/// Reduces the gradients of a model over all ranks, in buckets, while the backward pass still runs.
+/// The constructor agrees on the plan, that is, on the bucket of each gradient. A step does not
+/// negotiate. It copies only gradients with their own memory.
 ///
-///   backward from the last layer to the first:   reducer.MarkReady(i)   as soon as gradient i is
-///   complete before the optimizer reads a gradient:       reducer.Wait()
+///   in backward, last layer first:           reducer.MarkReady(i) when gradient i is complete
+///   before the optimizer reads a gradient:   reducer.Wait()
 ///
-/// The gradient must not be touched between its MarkReady and Wait: a peer may already write there.
-/// After an error other than kInvalidArgument it is of no more use, and throws that error again.
-/// Not thread-safe.
+/// Do not touch a gradient between its MarkReady and Wait: a peer may already write there. After an
+/// error other than kInvalidArgument the reducer is unusable, and throws the error again. Not
+/// thread-safe.
 class GradientReducer {
  public:
-  /// Collective. All ranks pass the same names (none twice, none empty), counts and dtypes in the
-  /// same order, first layer first, and the same options; a difference is kMismatch and names the
-  /// first gradient that differs, with both sides' ranks.
+  /// Collective. All ranks pass the same options, and the same names (none twice, none empty),
+  /// counts and dtypes in the same order, first layer first. kMismatch names the first gradient
+  /// that differs, with the ranks of both sides.
   GradientReducer(
       Communicator& communicator, const std::vector<Gradient>& gradients,
       ReducerOptions options = {}) {
@@ -91,61 +94,61 @@ class GradientReducer {
     size_ = static_cast<size_t>(communicator.size());
   }
 
-  /// Where gradient `i` has to be written, before it is marked.
+  /// The place of gradient `i`. Write the gradient there before you mark it.
   Buffer gradient(size_t i) const {
     dtrun_buffer buffer{};
     detail::Check(dtrun_reducer_gradient(handle_.get(), i, &buffer));
     return detail::FromC(buffer);
   }
 
-  /// Gradient `i` is complete. Its bucket starts once all of its gradients, and the buckets before
-  /// it, are.
+  /// Marks gradient `i` as complete. Its bucket starts when all gradients of the bucket are
+  /// complete and all earlier buckets have started.
   void MarkReady(size_t i) { Check(dtrun_reducer_mark_ready(handle_.get(), i)); }
 
-  /// The same for a gradient that lies at `source`, as many elements of its dtype: it is copied
-  /// into the block, in pieces between which the buckets under way go on. The result comes to
-  /// `gradient(i)`; `source` is not changed.
+  /// The same for a gradient at `source`, with as many elements of its dtype. Copies the gradient
+  /// into the block in pieces, and advances the started buckets between the pieces. The result goes
+  /// to `gradient(i)`. `source` is not changed.
   void MarkReadyFrom(size_t i, const void* source) {
     Check(dtrun_reducer_mark_ready_from(handle_.get(), i, source));
   }
 
-  /// This rank has no gradient `i` in this step, and contributes zeros.
+  /// Marks that this rank has no gradient `i` in this step, and contributes zeros.
   void MarkUnused(size_t i) { Check(dtrun_reducer_mark_unused(handle_.get(), i)); }
 
-  /// Whether gradient `i` has a bucket of its own: it is at least as large as `bucket_bytes`, and
-  /// 1 MiB, and in no group with others.
+  /// Whether gradient `i` has its own bucket: it has at least `bucket_bytes` and at least 1 MiB,
+  /// and shares no group with other gradients.
   bool IsAlone(size_t i) const {
     int32_t alone = 0;
     detail::Check(dtrun_reducer_is_alone(handle_.get(), i, &alone));
     return alone != 0;
   }
 
-  /// For gradients that have a bucket of their own. Gradient `i` is complete: it is reduced, and
-  /// its result comes to, `place`, in this step: that of any gradient of its size
-  /// (`gradient(k).data`), which no other uses in this step, or memory of your own, which is
-  /// slower. Copied there from `source` unless that is `place`.
+  /// Marks gradient `i`, which has its own bucket, as complete. In this step the gradient is
+  /// reduced at `place`, and the result stays there. `place` is `gradient(k).data` of any gradient
+  /// k of the same size, or your own memory, which is slower. No other gradient uses the same place
+  /// in this step. If `source` differs from `place`, the gradient is first copied from `source`.
   void MarkReadyAt(size_t i, const void* source, void* place) {
     Check(dtrun_reducer_mark_ready_at(handle_.get(), i, source, place));
   }
-  /// The same for a gradient that this rank does not have: zeros are written to `place`.
+  /// The same for a gradient that this rank does not have: writes zeros to `place`.
   void MarkUnusedAt(size_t i, void* place) {
     Check(dtrun_reducer_mark_unused_at(handle_.get(), i, place));
   }
 
-  /// Reduces what has not been marked as well, and returns when every gradient holds the result. A
-  /// packed gradient that every rank marked unused keeps its values.
+  /// Marks all remaining gradients as ready, reduces them, and returns when every gradient holds
+  /// its result. If every rank marked a packed gradient as unused, the gradient keeps its values.
   void Wait() { Check(dtrun_reducer_wait(handle_.get())); }
 
-  /// Of the last Wait, until gradient `i` is marked again: false if every rank marked it unused.
-  /// The same on all ranks, at the cost of no operation.
+  /// Returns false if every rank marked gradient `i` as unused before the last Wait. Valid until
+  /// the gradient is marked again. The same on all ranks. It costs no operation.
   bool WasUsed(size_t i) const {
     int32_t used = 0;
     detail::Check(dtrun_reducer_was_used(handle_.get(), i, &used));
     return used != 0;
   }
 
-  /// Where the time of the steps went on this rank. Always there: it costs a step a few looks at
-  /// the clock.
+  /// The time that steps took on this rank. Always available: it reads the clock a few times per
+  /// step.
   ReducerStatistics statistics() const {
     dtrun_step_statistics last = dtrun_new_step_statistics(), total = dtrun_new_step_statistics();
     detail::Check(dtrun_reducer_statistics(handle_.get(), &last, &total));
@@ -164,7 +167,7 @@ class GradientReducer {
 
   std::unique_ptr<detail::WireFunctions> format_;  // outlives the handle
   std::unique_ptr<dtrun_reducer, detail::Destroyer<dtrun_reducer, dtrun_reducer_destroy>> handle_;
-  size_t size_ = 0;  // ranks
+  size_t size_ = 0;  // number of ranks
 };
 
 }  // namespace dtrun

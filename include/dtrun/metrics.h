@@ -16,13 +16,14 @@ namespace dtrun {
 /// Numbers by name.
 using Metrics = std::map<std::string, double>;
 
-/// The average of each metric over all ranks, the same bits on all of them. `weight`: what this
-/// rank's numbers count for, such as the examples they were computed from; its own, not the same
-/// everywhere. Collective. Errors on all ranks: kMismatch (a metric that only some ranks have, with
-/// their numbers), kInvalidArgument (a weight below 0, or all are 0).
+/// Returns the weighted average of each metric over all ranks, with the same bits on all ranks.
+/// `weight` is the weight of this rank's numbers, for example the number of examples behind them.
+/// Ranks may have different weights. Collective. Errors on all ranks: kMismatch (a metric is
+/// missing on some ranks; the error lists the ranks that have it), kInvalidArgument (a weight below
+/// 0, or all weights are 0).
 ///
-///   rank 0: {{"loss", 1}}, weight 30   rank 1: {{"loss", 2}}, weight 10   ->   both
-///   {{"loss", 1.25}}
+///   rank 0: {{"loss", 1}}, weight 30   rank 1: {{"loss", 2}}, weight 10
+///   ->  both {{"loss", 1.25}}
 inline Metrics AverageMetrics(
     Communicator& communicator, const Metrics& metrics, double weight = 1) {
   std::vector<std::string> names;

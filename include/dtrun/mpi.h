@@ -1,20 +1,22 @@
-/// For a trainer that speaks MPI itself: `Init(comm)` makes a rank of every process of an MPI
-/// communicator. Its ranks are those of `comm`, in its order. Errors and warnings name a rank by
-/// its number in MPI_COMM_WORLD.
+/// \file
+/// For a trainer that uses MPI itself: `Init(comm)` makes every process of an MPI communicator a
+/// rank. Ranks have the order of `comm`. Errors and warnings name a rank by its number in
+/// MPI_COMM_WORLD.
 ///
-/// **Before MPI_Init** `comm` is MPI_COMM_WORLD, and dtrun initialises MPI at MPI_THREAD_MULTIPLE;
-/// `Shutdown()` finalises it, so the trainer calls neither MPI_Init nor MPI_Finalize.
+/// **Before MPI_Init.** `comm` is MPI_COMM_WORLD. dtrun initialises MPI at MPI_THREAD_MULTIPLE. If
+/// `Shutdown()` was called, MPI is finalised when the process ends. The trainer calls neither
+/// MPI_Init nor MPI_Finalize.
 ///
-/// **After MPI_Init** at any thread level, `comm` is any intra-communicator. dtrun talks over a
-/// duplicate of it: the trainer's own messages never meet dtrun's. `Shutdown()` gives the duplicate
-/// back, MPI stays initialised, and the trainer calls MPI_Finalize after it. One context may follow
-/// another.
+/// **After MPI_Init**, at any thread level. `comm` is any intra-communicator. dtrun uses a
+/// duplicate of it, so the trainer's messages never mix with dtrun's messages. `Shutdown()` frees
+/// the duplicate, and MPI stays initialised. The trainer calls MPI_Finalize afterwards. One context
+/// may follow another.
 ///
-/// **Threads.** On one host operations go through shared memory and overlap with the trainer's own
-/// work at any level. Between hosts a thread of dtrun's has to call MPI: only at
-/// MPI_THREAD_MULTIPLE. Below, operations move while dtrun is called (MarkReady, Test, Wait), a
-/// warning of rank 0 says so, and at MPI_THREAD_SINGLE and MPI_THREAD_FUNNELED the thread that
-/// initialised MPI makes all calls of dtrun.
+/// **Threads.** On one host, operations go through shared memory and overlap with the trainer's own
+/// work at any thread level. Between hosts, they overlap only at MPI_THREAD_MULTIPLE, because a
+/// thread of dtrun calls MPI. At lower levels, operations advance only while the trainer calls
+/// dtrun (MarkReady, Test, Wait), and rank 0 prints a warning. At MPI_THREAD_SINGLE and
+/// MPI_THREAD_FUNNELED, the thread that initialised MPI makes all calls of dtrun.
 ///
 ///   MPI_Init(&argc, &argv);
 ///   dtrun::Context context = dtrun::Init(MPI_COMM_WORLD);
@@ -36,10 +38,10 @@
 
 namespace dtrun {
 
-/// Collective over `comm`; see the top of this file. Errors: those of `Init()`, and
-/// kInvalidArgument for a communicator that cannot be joined, also where a job of several ranks was
-/// started without MPI, so that MPI_COMM_WORLD has one, kUnavailable when libdtrun_mpi.so
-/// cannot be loaded.
+/// Makes this process a rank of `comm`; see the top of this file. Collective over `comm`. Errors:
+/// those of `Init()`, kUnavailable (libdtrun_mpi.so cannot be loaded), and kInvalidArgument (the
+/// communicator cannot be joined). A job of several ranks that was started without MPI is also
+/// kInvalidArgument, because its MPI_COMM_WORLD has one rank.
 inline Context Init(MPI_Comm comm, const Options& options = {}) {
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
@@ -54,7 +56,8 @@ inline Context Init(MPI_Comm comm, const Options& options = {}) {
 
 #else
 
-/// The same for C.
+/// Makes this process a rank of `comm`, for programs in C; see the top of this file. Collective
+/// over `comm`. Errors: those of `Init(comm)` in C++.
 static inline dtrun_error* dtrun_init_comm(
     MPI_Comm comm, const dtrun_option* options, size_t option_count, dtrun_context** context) {
   char library[MPI_MAX_LIBRARY_VERSION_STRING];

@@ -15,63 +15,66 @@
 
 namespace dtrun {
 
-/// Lengths of a tensor along its dimensions; none: a scalar.
+/// The lengths of a tensor along its dimensions. Empty: a scalar.
 using Shape = std::vector<uint64_t>;
 
 /// One tensor of a submission, in host memory, row-major. Its memory belongs to the queue until the
 /// work is done.
 struct QueuedTensor {
-  std::string name;
-  Buffer input;
-  Shape shape;  ///< whose product is input.count
-  /// Where the result goes. Without data: in place (AllReduce, Broadcast), or memory of the work's.
-  /// Of AllGather and AllToAll without data: only the ranks together know its size.
+  std::string name;  ///< the same on all ranks; free again when the work is done
+  Buffer input;      ///< the elements of this rank
+  Shape shape;       ///< input.count is the product of these lengths
+  /// The place of the result. Without data, the result is in place (AllReduce, Broadcast) or in
+  /// memory of the work. AllGather and AllToAll need it without data: only all ranks together know
+  /// the size.
   Buffer output = {};
-  /// Of AllToAll: rows to each rank; empty: the rows are dealt evenly.
+  /// For AllToAll: the rows for each rank. Empty: the rows are dealt evenly.
   Counts splits = {};
 
-  /// One dimension.
+  /// A tensor of one dimension.
   static QueuedTensor Flat(std::string name, Buffer input) {
     return {std::move(name), input, {input.count}};
   }
 };
 
-/// Submitted tensors, a barrier or a join. Any thread. Destroying it lets the work go on.
+/// Submitted tensors, a barrier or a join. Any thread. If it is destroyed, the work continues.
 class [[nodiscard]] NamedWork {
  public:
+  /// Takes ownership of `handle`.
   explicit NamedWork(dtrun_named_work* handle) : handle_(handle) {}
 
-  /// Lets the queue progress without blocking; true once the work is done or has failed.
+  /// Advances the queue without blocking. Returns true once the work is done or has failed.
   bool Test() {
     int32_t done = 0;
     detail::Check(dtrun_named_work_test(handle_.get(), &done));
     return done != 0;
   }
 
-  /// Blocks, driving progress, until the work is done. Throws its error, each time: kMismatch,
-  /// kTimeout, kUnavailable, kPeerLost.
+  /// Blocks until the work is done, and advances the queue meanwhile. Each call throws the work's
+  /// error: kMismatch, kTimeout, kUnavailable, kPeerLost.
   void Wait() { detail::Check(dtrun_named_work_wait(handle_.get())); }
 
-  /// Of work that is done: where the result of tensor `index` lies, and its shape. Valid as long as
-  /// this object.
+  /// The place of the result of tensor `index`. Only for work that is done. Valid as long
+  /// as this object.
   Buffer Result(size_t index = 0) const {
     dtrun_buffer result;
     detail::Check(dtrun_named_work_result(handle_.get(), index, &result, nullptr, nullptr));
     return detail::FromC(result);
   }
+  /// The shape of the result of tensor `index`. Only for work that is done.
   Shape ResultShape(size_t index = 0) const {
     const uint64_t* shape = nullptr;
     uint64_t dimensions = 0;
     detail::Check(dtrun_named_work_result(handle_.get(), index, nullptr, &shape, &dimensions));
     return Shape(shape, shape + dimensions);
   }
-  /// Of an AllToAll in a process set of `size` ranks: the rows that came from each.
+  /// For an AllToAll in a process set of `size` ranks: the number of rows from each rank.
   Counts ReceivedSplits(int size, size_t index = 0) const {
     const uint64_t* splits = nullptr;
     detail::Check(dtrun_named_work_received_splits(handle_.get(), index, &splits));
     return Counts(splits, splits + size);
   }
-  /// Of a join: the rank of the queue that was the last to join.
+  /// For a join: the rank of the queue that joined last.
   int LastJoined() const {
     int32_t rank = 0;
     detail::Check(dtrun_named_work_last_joined(handle_.get(), &rank));
@@ -83,40 +86,46 @@ class [[nodiscard]] NamedWork {
       handle_;
 };
 
-/// See dtrun_named_queue_options.
+/// The options of a queue, the same on all ranks.
 struct NamedQueueOptions {
-  uint64_t batch_bytes = 4 << 20;
+  uint64_t batch_bytes = 4 << 20;  ///< tensors up to this size move in batches of up to this size
+  /// The number of names that are announced by a number. Other names cost more bytes.
   uint64_t cache_capacity = 1024;
-  double stall_warning_s = 0, timeout_s = 0;  ///< 0: the job's options
-  std::vector<std::vector<int>> sets = {};    ///< process sets 1, 2 and so on
+  /// The seconds after which this rank warns of a tensor that other ranks have not submitted. 0:
+  /// the job's option.
+  double stall_warning_s = 0,
+         timeout_s = 0;  ///< seconds after which such a tensor fails; 0: the job's option
+  std::vector<std::vector<int>> sets = {};  ///< process sets 1, 2 and so on
 };
 
-/// What is to be done with the tensors of a submission, other than by default.
+/// The options of a submission.
 struct NamedOptions {
-  ReduceOp op = ReduceOp::kSum;  ///< of AllReduce and ReduceScatter
-  Scale scale = {};              ///< likewise
-  int root = 0;                  ///< of Broadcast: a rank of the queue, in whatever set
-  int set = 0;
+  ReduceOp op = ReduceOp::kSum;  ///< for AllReduce and ReduceScatter
+  Scale scale = {};              ///< for AllReduce and ReduceScatter
+  int root = 0;                  ///< for Broadcast: a rank of the queue, for any set
+  int set = 0;                   ///< the process set; 0: all ranks of the queue
 };
 
-/// Collectives of tensors by name. Every rank submits its tensors in the order in which it has
-/// them, and each is done when all ranks have submitted it: for graphs whose order is not the same
-/// everywhere. Where it is, a Communicator's own collectives need no agreement and are quicker.
+/// Collectives of tensors by name. Each rank submits its tensors in any order. A tensor is done
+/// when all ranks have submitted it. Use it if the order of the tensors differs between ranks. If
+/// the order is the same, a Communicator's own collectives are faster, because they need no
+/// agreement.
 ///
 ///   rank 0: a = queue.AllReduce("a", x);  b = queue.AllReduce("b", y);
 ///   rank 1: b = queue.AllReduce("b", y);  a = queue.AllReduce("a", x);      then both wait
 ///
-/// Several tensors of one call are a group: done as one, or failed as one. A name is free again
-/// when its work is done. Any thread may submit, test and wait; ranks that wait drive progress.
-/// Errors of one tensor reach every rank that submitted it, and the queue goes on: see
-/// dtrun_named_submit.
+/// Several tensors of one call are a group: either all are done or all have failed. A name is free
+/// again when its work is done. Any thread may submit, test and wait. Ranks that wait advance the
+/// queue. An error of one tensor reaches every rank that submitted the tensor, and the queue
+/// continues: see dtrun_named_submit.
 class NamedQueue {
  public:
+  /// The tensors of one call, which are a group.
   using Tensors = std::vector<QueuedTensor>;
-  /// See dtrun_named_callback. It throws nothing.
+  /// See dtrun_named_callback. It throws no exception.
   using Callback = void (*)(void* argument, const dtrun_named_work* work, const dtrun_error* error);
 
-  /// Collective over the ranks of `communicator`, of which it takes duplicates.
+  /// Collective over the ranks of `communicator`. The queue uses duplicates of the communicator.
   explicit NamedQueue(Communicator& communicator, const NamedQueueOptions& options = {}) {
     std::vector<std::vector<int32_t>> ranks;
     for (const auto& set : options.sets) ranks.emplace_back(set.begin(), set.end());
@@ -134,10 +143,11 @@ class NamedQueue {
     handle_.reset(handle);
   }
 
-  /// The reduction of all inputs, on every rank. Same shapes.
+  /// The reduction of all inputs, on every rank. All ranks pass the same shapes.
   NamedWork AllReduce(const Tensors& tensors, const NamedOptions& options = {}) {
     return Submit(DTRUN_NAMED_ALL_REDUCE, tensors, options);
   }
+  /// The same for one tensor of one dimension, in place.
   NamedWork AllReduce(const std::string& name, Buffer buffer, const NamedOptions& options = {}) {
     const dtrun_named_tensor tensor = {
         name.c_str(), detail::ToC(buffer), detail::ToC(Buffer()), &buffer.count, 1, nullptr};
@@ -147,34 +157,36 @@ class NamedQueue {
   NamedWork AllGather(const Tensors& tensors, const NamedOptions& options = {}) {
     return Submit(DTRUN_NAMED_ALL_GATHER, tensors, options);
   }
-  /// The input of rank `options.root`. Same shapes.
+  /// The input of rank `options.root`. All ranks pass the same shapes.
   NamedWork Broadcast(const Tensors& tensors, const NamedOptions& options = {}) {
     return Submit(DTRUN_NAMED_BROADCAST, tensors, options);
   }
-  /// Rows of the first dimension, which may differ, go to every rank; the result is what came.
+  /// Sends rows of the first dimension, which may differ, to every rank. The result is the rows
+  /// from all ranks.
   NamedWork AllToAll(const Tensors& tensors, const NamedOptions& options = {}) {
     return Submit(DTRUN_NAMED_ALL_TO_ALL, tensors, options);
   }
-  /// This rank's rows of the reduction: the first rows % p ranks get one more. Same shapes.
+  /// This rank's rows of the reduction: the first rows % p ranks get one row more. All ranks pass
+  /// the same shapes.
   NamedWork ReduceScatter(const Tensors& tensors, const NamedOptions& options = {}) {
     return Submit(DTRUN_NAMED_REDUCE_SCATTER, tensors, options);
   }
 
-  /// Done when every rank of the set has called it.
+  /// A barrier. It is done when every rank of the set has called it.
   NamedWork Barrier(int set = 0) {
     dtrun_named_work* work = nullptr;
     detail::Check(dtrun_named_barrier(handle_.get(), set, &work));
     return NamedWork(work);
   }
-  /// This rank has nothing more to submit; done when that is true of all ranks of the set. Until
-  /// then the others go on without it: see dtrun_named_join.
+  /// Declares that this rank has nothing more to submit. It is done when all ranks of the set have
+  /// joined. Until then the other ranks continue without this rank: see dtrun_named_join.
   NamedWork Join(int set = 0) {
     dtrun_named_work* work = nullptr;
     detail::Check(dtrun_named_join(handle_.get(), set, &work));
     return NamedWork(work);
   }
 
-  /// AllReduce and so on with a callback: `kind` is DTRUN_NAMED_...
+  /// AllReduce and so on with a callback. `kind` is one of DTRUN_NAMED_...
   NamedWork Submit(
       int32_t kind, const Tensors& tensors, const NamedOptions& options,
       Callback callback = nullptr, void* argument = nullptr) {
@@ -193,17 +205,17 @@ class NamedQueue {
     return Submitted(operation, list.data(), list.size());
   }
 
-  /// Collective over the queue, also for ranks outside the set: returns its number, which no other
-  /// set is ever given.
+  /// Adds a process set and returns its number. A number is never reused. Collective over all ranks
+  /// of the queue, inside or outside the set.
   int AddSet(const std::vector<int>& ranks) {
     const std::vector<int32_t> list(ranks.begin(), ranks.end());
     int32_t set = 0;
     detail::Check(dtrun_named_queue_add_set(handle_.get(), list.data(), list.size(), &set));
     return set;
   }
-  /// Collective. Nothing of it is under way on any rank.
+  /// Removes a process set. Collective. No rank has an operation under way in it.
   void RemoveSet(int set) { detail::Check(dtrun_named_queue_remove_set(handle_.get(), set)); }
-  /// In ascending order; set 0 is all ranks.
+  /// The ranks of a set, in ascending order. Set 0 is all ranks.
   std::vector<int> RanksOf(int set) const {
     size_t count = 0;
     detail::Check(dtrun_named_queue_set_ranks(handle_.get(), set, nullptr, &count));
@@ -229,7 +241,7 @@ class NamedQueue {
     return NamedWork(work);
   }
 
-  // The C ABI reads a number per rank.
+  // The C ABI reads one number per rank.
   void CheckSplits(const QueuedTensor& tensor, int set) const {
     const size_t size = RanksOf(set).size();
     if (tensor.splits.size() == size) return;

@@ -15,18 +15,18 @@
 
 namespace dtrun {
 
-/// Vectors of different length from every rank, one after the other in rank order.
+/// Vectors of different lengths from every rank, concatenated in rank order.
 template <typename T>
 struct Gathered {
-  std::vector<T> data;
-  Counts counts;  ///< elements of each rank
+  std::vector<T> data;  ///< elements of rank 0, then of rank 1, and so on
+  Counts counts;        ///< elements of each rank
 };
 
-/// What came from every rank, one after the other in rank order.
+/// Received elements from every rank, concatenated in rank order.
 template <typename T>
 struct Exchanged {
-  std::vector<T> data;
-  Counts splits;  ///< elements from each rank
+  std::vector<T> data;  ///< elements from rank 0, then from rank 1, and so on
+  Counts splits;        ///< elements from each rank
 };
 
 namespace detail {
@@ -44,7 +44,8 @@ inline uint64_t Sum(const Counts& counts) {
 
 }  // namespace detail
 
-/// The vectors of all ranks; their lengths may differ. Collective; all ranks use the same T.
+/// Gathers the vectors of all ranks. Their lengths may differ. Collective; all ranks use the same
+/// T.
 ///
 ///   rank 0: {1, 2}   rank 1: {3}   AllGatherV  ->  both data {1, 2, 3}, counts {2, 1}
 template <typename T>
@@ -56,9 +57,9 @@ Gathered<T> AllGatherV(Communicator& communicator, std::vector<T> mine) {
   return all;
 }
 
-/// Sends the first splits[0] elements of `data` to rank 0, the next splits[1] to rank 1 and so on;
-/// returns what they sent to this rank. Collective; all ranks use the same T. Throws
-/// kInvalidArgument unless there is a split for every rank and they add up to data.size().
+/// Sends the first splits[0] elements of `data` to rank 0, the next splits[1] elements to rank 1
+/// and so on. Returns the elements sent to this rank. Collective; all ranks use the same T. Throws
+/// kInvalidArgument unless there is a split for every rank and the splits add up to data.size().
 ///
 ///   rank 0: {1, 2, 3}, splits {1, 2}       rank 0: data {1}, splits {1, 0}
 ///   rank 1: {4, 5}, splits {0, 2}      ->  rank 1: data {2, 3, 4, 5}, splits {2, 2}
@@ -78,8 +79,8 @@ Exchanged<T> AllToAllV(Communicator& communicator, std::vector<T> data, const Co
   return received;
 }
 
-/// The bytes of rank `root`, on every rank: a serialised configuration, a checkpoint, an
-/// optimizer's state. What the others pass is ignored. Collective.
+/// Returns the bytes of rank `root` on every rank: for example, a serialised configuration, a
+/// checkpoint, an optimizer's state. The argument of other ranks is ignored. Collective.
 ///
 ///   rank 0: "lr=0.1"   rank 1: ""   BroadcastBytes(root 0)  ->  both "lr=0.1"
 inline std::string BroadcastBytes(
@@ -91,8 +92,8 @@ inline std::string BroadcastBytes(
   return std::string(static_cast<const char*>(memory.data()), memory.bytes());
 }
 
-/// The elements of rank `root`, on every rank; what the others pass is ignored. T is copied byte by
-/// byte. Collective; all ranks use the same T.
+/// Returns the elements of rank `root` on every rank. The argument of other ranks is ignored. T is
+/// copied byte by byte. Collective; all ranks use the same T.
 template <typename T>
 std::vector<T> BroadcastV(
     Communicator& communicator, const std::vector<T>& elements, int root = 0) {
@@ -108,7 +109,7 @@ std::vector<T> BroadcastV(
   return result;
 }
 
-/// The bytes of every rank, in rank order; their lengths may differ. Collective.
+/// Returns the bytes of every rank, in rank order. Their lengths may differ. Collective.
 ///
 ///   rank 0: "ok"   rank 1: ""   AllGatherBytes  ->  both {"ok", ""}
 inline std::vector<std::string> AllGatherBytes(
@@ -124,8 +125,8 @@ inline std::vector<std::string> AllGatherBytes(
   return result;
 }
 
-/// The vectors of every rank, in rank order; their lengths may differ. T is copied byte by byte.
-/// Collective; all ranks use the same T.
+/// Returns the vectors of every rank, in rank order. Their lengths may differ. T is copied byte by
+/// byte. Collective; all ranks use the same T.
 ///
 ///   rank 0: {{1, 0.5f}}   rank 1: {}   AllGatherObjects  ->  both {{{1, 0.5f}}, {}}
 template <typename T>
@@ -144,7 +145,7 @@ std::vector<std::vector<T>> AllGatherObjects(
   return result;
 }
 
-/// A list of strings from every rank, in rank order. Collective.
+/// Returns the list of strings of every rank, in rank order. Collective.
 inline std::vector<std::vector<std::string>> AllGatherStrings(
     Communicator& communicator, const std::vector<std::string>& strings) {
   std::vector<uint64_t> lengths;

@@ -9,55 +9,56 @@
 
 namespace dtrun {
 
-/// Some rows of a gradient; the others are zero.
+/// Some rows of a gradient. All other rows are zero.
 struct RowGradient {
-  const int64_t* rows = nullptr;  ///< ascending, each once
-  uint64_t count = 0;             ///< rows
-  Buffer values;                  ///< (count, row_length)
+  const int64_t* rows = nullptr;  ///< ascending, unique
+  uint64_t count = 0;             ///< number of rows
+  Buffer values;                  ///< shape (count, row_length)
 };
 
-/// One trained tensor. Value and gradient have the same count.
+/// A trained tensor. Its value and its gradient have the same count.
 struct Parameter {
-  std::string name;
-  Buffer value;
-  /// Where the backward pass writes and the optimizer reads. With null data a DistributedOptimizer
-  /// points it into memory that is reduced without a copy.
+  std::string name;  ///< unique in an optimizer; the same on all ranks
+  Buffer value;      ///< the values, which `Step()` updates
+  /// The backward pass writes the gradient here, and the optimizer reads it. If the data is null, a
+  /// DistributedOptimizer points it into memory that is reduced without a copy.
   Buffer gradient;
-  /// Elements of a row, of a parameter whose gradient is given by rows (an embedding); 0: it has
-  /// none. Set before the optimizer is wrapped; f32 or f64.
+  /// The elements of a row, for a parameter with a gradient by rows (an embedding). 0: no rows. Set
+  /// it before the optimizer is wrapped. Such a parameter is f32 or f64.
   uint64_t row_length = 0;
   /// False: frozen. Read when the optimizer is wrapped and at the start of every step.
   bool requires_gradient = true;
 
-  /// What a DistributedOptimizer says before each Step() of the optimizer that it wraps. False: the
-  /// parameter is left as it is, and so is its state, since no rank has used it, it is frozen, or
-  /// another parameter that is tied to it has the gradient of both.
+  /// Set by a DistributedOptimizer before each Step() of the inner optimizer. If false, do not
+  /// change the parameter or its state: no rank has used the parameter, it is frozen, or another
+  /// parameter that is tied to it holds the gradient.
   bool has_gradient = true;
-  /// The gradient, where the optimizer takes rows; `gradient` then has no data. Valid until the
-  /// next step.
+  /// The gradient by rows, if the optimizer takes rows. Then `gradient` has no data. Valid until
+  /// the next step.
   RowGradient rows = {};
 };
 
-/// A named piece of a model's or an optimizer's state, such as Adam's first moments.
+/// A named piece of a model's or an optimizer's state, for example Adam's first moments.
 struct NamedBuffer {
-  std::string name;
-  Buffer buffer;
+  std::string name;  ///< unique in a list, for example "momentum/weight"
+  Buffer buffer;     ///< the values, in memory of the model or the optimizer
 };
 
-/// What updates parameters from gradients. Derive from it to hand your own optimizer to
-/// DistributedOptimizer. Not thread-safe.
+/// An optimizer: updates parameters from gradients. To pass your own optimizer to
+/// DistributedOptimizer, derive from this class. Not thread-safe.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// The parameters it updates, first layer first; the same vector for the optimizer's whole life.
-  virtual std::vector<Parameter>& parameters() = 0;
-  /// Everything besides the parameters that the next update depends on. Views stay valid as long as
+  /// The parameters that it updates, first layer first. The vector stays the same for the life of
   /// the optimizer.
+  virtual std::vector<Parameter>& parameters() = 0;
+  /// The state, besides the parameters, that the next update depends on. The views are valid as
+  /// long as the optimizer.
   virtual std::vector<NamedBuffer> state() = 0;
-  /// Updates every parameter that has a gradient from it.
+  /// Updates every parameter that has a gradient.
   virtual void Step() = 0;
-  /// Whether Step() updates a parameter that has a `row_length` from its `rows`, touching no other
-  /// row. Otherwise it finds the rows in `gradient`, and zeros in the others.
+  /// True if Step() updates a parameter with a `row_length` from its `rows`, and changes only these
+  /// rows. If false, Step() reads the whole `gradient`, in which all other rows are zero.
   virtual bool TakesRows() const { return false; }
 };
 

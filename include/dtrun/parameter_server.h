@@ -25,54 +25,59 @@
 
 namespace dtrun {
 
-/// What a server's variables and optimizer are saved to, by the first server, while workers go on.
+/// The checkpoints of a parameter-server job. The first server saves the variables and the
+/// optimizers' state while the workers continue.
 struct ParameterCheckpoints {
-  std::string folder = {};   ///< "": nothing is saved
-  uint64_t every_steps = 0;  ///< 0: at the end alone
-  uint64_t max_to_keep = 3;
-  bool resume = true;  ///< begin with the newest one that is valid, if there is any
+  std::string folder = {};   ///< "": no checkpoints
+  uint64_t every_steps = 0;  ///< 0: only at the end
+  uint64_t max_to_keep = 3;  ///< keeps this many of the newest checkpoints; 0: all
+  bool resume = true;        ///< start from the newest valid checkpoint, if there is one
 };
 
-/// Where a server's time went, and what happened.
+/// The counters and times of a server.
 struct ParameterStatistics {
-  uint64_t updates = 0, pulls = 0;
-  uint64_t repeated_steps = 0;  ///< handed out again, since their worker was lost
-  uint64_t lost_workers = 0;
-  double update_s = 0, copy_s = 0;  ///< seconds in the optimizer, and in copies of values
-  double cpu_s = 0;                 ///< CPU time of the server's thread
+  uint64_t updates = 0,         ///< gradients applied
+      pulls = 0;                ///< times that values were sent
+  uint64_t repeated_steps = 0;  ///< handed out again because their worker was lost
+  uint64_t lost_workers = 0;    ///< workers lost before the end, counted on the first server
+  double update_s = 0,          ///< seconds in the optimizer
+      copy_s = 0;               ///< seconds in copies of values
+  double cpu_s = 0;             ///< CPU time of the server's thread
 };
 
-/// One of the ranks that hold the variables; the first one hands out the steps, too.
+/// A rank that holds variables. The first server also hands out the steps.
 ///
 ///   dtrun::ParameterServer server(job, variables, make_optimizer, options, {.folder = "ckpt"});
 ///   server.Serve();
 ///
-/// Variables are dealt to the servers round-robin; a large one is cut along its first axis
-/// (ParameterServerOptions). Each server updates its own by an optimizer of its own, in a thread
-/// that does nothing else than answer the workers: gradients are applied one after the other, so
-/// that the optimizer need not be thread-safe. A worker of the same host maps the memory that
-/// gradients and values pass through; one of another host sends them.
+/// Variables are dealt to the servers round-robin. A large variable is cut along its first axis
+/// (ParameterServerOptions). Each server has its own optimizer and updates its own shards, in a
+/// thread that only answers the workers. It applies one gradient after the other, so the optimizer
+/// need not be thread-safe. Workers on the same host map the memory of gradients and values.
+/// Workers on other hosts send and receive them.
 ///
-/// Errors of Serve: kPeerLost (another server, or the last worker; the text says how to go on),
-/// kMismatch (servers have other variables), what the optimizer throws, those of
-/// CheckpointManager. Whoever is connected then sees that this server is lost. Not thread-safe.
+/// Errors of Serve: kPeerLost (another server, or the last worker; the text says how to continue),
+/// kMismatch (servers have other variables), errors of the optimizer and of CheckpointManager.
+/// After an error, connected ranks see this server as lost. Not thread-safe.
 class ParameterServer {
  public:
-  /// Makes the optimizer of this server's shards, (rows, ...) each. A shard is named as its
-  /// variable, or "part_<i>_of_<n>/<variable>". The vector stays where it is.
+  /// Makes the optimizer of this server's shards. The shape of a shard is (rows, ...). A shard has
+  /// the name of its variable, or "part_<i>_of_<n>/<variable>". The vector keeps its address.
   using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(
       std::vector<Parameter>& shards, const std::vector<std::vector<uint64_t>>& shapes)>;
 
-  /// `variables` are the same on all ranks of the job but for their values, which are this server's
-  /// first ones, unless there is a checkpoint: its values then come into them. kInvalidArgument:
-  /// this rank is no server (RoleOf), a variable or an option is wrong, or a variable is cut whose
-  /// optimizer needs it whole (Muon; norms, as LARS and LAMB take them): set `min_partition_bytes`
-  /// to UINT64_MAX for these.
+  /// `variables` are the same on all ranks of the job, except for their values. The values on this
+  /// server are the initial values of its shards. If there is a checkpoint, its values are loaded
+  /// into `variables` first.
+  ///
+  /// kInvalidArgument: this rank is not a server (RoleOf), a variable or an option is wrong, or the
+  /// optimizer needs whole variables and a variable is cut. Muon, LARS and LAMB need whole
+  /// variables: set `min_partition_bytes` to UINT64_MAX for these.
   ParameterServer(
       Context& job, const std::vector<NamedTensor>& variables, const MakeOptimizer& make,
       const ParameterServerOptions& options, const ParameterCheckpoints& checkpoints = {})
       : job_(job), variables_(variables), options_(options), checkpoints_(checkpoints) {
-    RoleOf(job, options);  // complains
+    RoleOf(job, options);  // throws if this rank has no role
     std::string loaded;
     if (!checkpoints.folder.empty() && checkpoints.resume) loaded = LoadValues();
     Create();
@@ -83,18 +88,19 @@ class ParameterServer {
   ParameterServer(const ParameterServer&) = delete;
   ParameterServer& operator=(const ParameterServer&) = delete;
 
-  /// The step that the job begins with: not 0 after a checkpoint.
+  /// The first step of this run. Not 0 after a checkpoint.
   uint64_t first_step() const { return options_.first_step; }
+  /// The optimizer of this server's shards. It belongs to this object.
   Optimizer& optimizer() { return *optimizer_; }
-  /// Called before each update, on the server's thread, with the number of updates so far: to set a
-  /// learning rate, for example.
+  /// Sets a function that runs before each update, on the server's thread, with the number of
+  /// updates so far. For example, it sets a learning rate.
   void set_before_update(std::function<void(uint64_t update)> function) {
     before_update_ = std::move(function);
   }
 
-  /// Returns when all steps are done, the last checkpoint is on the disk, and no worker and no
-  /// reader is connected any more. On the first server the variables then have their last values.
-  /// That a checkpoint could not be written is thrown then, not before.
+  /// Serves until all steps are done, the last checkpoint is on the disk, and no worker and no
+  /// reader is connected. On the first server, `variables` then have their final values. If a
+  /// checkpoint could not be written, Serve throws that error at the end.
   void Serve() {
     Start();
     try {
@@ -104,22 +110,23 @@ class ParameterServer {
         WaitFor(UINT64_MAX);
       detail::Check(dtrun_parameter_server_finish(handle_.get()));
     } catch (...) {
-      handle_.reset();  // nobody waits for this server any more
+      handle_.reset();  // no rank waits for this server any more
       if (failure_ != nullptr) std::rethrow_exception(failure_);
       throw;
     }
     if (not_saved_ != nullptr) std::rethrow_exception(not_saved_);
   }
 
-  /// Any thread, also while it serves.
+  /// Any thread, also during Serve().
   ParameterStatistics statistics() const {
     dtrun_parameter_server_statistics told = dtrun_new_parameter_server_statistics();
     detail::Check(dtrun_parameter_server_read_statistics(handle_.get(), &told));
     return {told.updates,  told.pulls,  told.repeated_steps, told.lost_workers,
             told.update_s, told.copy_s, told.cpu_s};
   }
-  /// By staleness (updates between the values that a gradient was computed from and those that it
-  /// was applied to): how many gradients had it, on this server. Any thread.
+  /// Counts the gradients on this server by staleness. The staleness is the number of updates
+  /// between the values that a gradient was computed from and the values that it was applied to.
+  /// Any thread.
   std::vector<uint64_t> staleness() const {
     size_t needed = 0;
     detail::Check(dtrun_parameter_server_staleness(handle_.get(), nullptr, 0, &needed));
@@ -127,9 +134,9 @@ class ParameterServer {
     detail::Check(dtrun_parameter_server_staleness(handle_.get(), counts.data(), needed, nullptr));
     return counts;
   }
-  /// The same for people, in lines: "staleness 1: 1201 gradients, 64.0 %".
+  /// The same as text, in lines: "staleness 1: 1201 gradients, 64.0 %".
   std::string StalenessHistogram() const {
-    constexpr size_t kMost = 16;  // what is staler has one line
+    constexpr size_t kMost = 16;  // staler gradients share one line
     std::vector<uint64_t> counts = staleness();
     uint64_t all = 0;
     for (const uint64_t count : counts) all += count;
@@ -154,10 +161,11 @@ class ParameterServer {
     return CheckpointManager(job_.world(), checkpoints_.folder, options);
   }
 
-  // All servers take the same one: nothing is saved before they have come. "": there is none.
+  // Returns the name of the checkpoint; "" if there is none. All servers load the same checkpoint,
+  // because no server saves before all servers are connected.
   std::string LoadValues() {
     LoadOptions options;
-    options.allow_unexpected = true;  // the optimizer's
+    options.allow_unexpected = true;  // tensors of the optimizer
     const Loaded loaded = Reading().Load(variables_, options);
     if (!loaded.checkpoint) return "";
     options_.first_step = std::min(loaded.checkpoint->step, options_.steps);
@@ -199,7 +207,7 @@ class ParameterServer {
          variable.buffer.count});
   }
 
-  // An update that looks at a variable as a whole would look at a part of it.
+  // Refuses an optimizer that needs whole variables if a variable is cut.
   void CheckWhole() const {
     const auto* sliceable = dynamic_cast<const SliceableOptimizer*>(optimizer_.get());
     if (sliceable != nullptr && !sliceable->needs_norms()) return;
@@ -232,7 +240,7 @@ class ParameterServer {
         this, list.data(), list.size()));
   }
 
-  // On the server's thread.
+  // Runs on the server's thread.
   int32_t Update(const void* const* gradients) {
     try {
       if (before_update_) before_update_(updates_);
@@ -253,7 +261,7 @@ class ParameterServer {
     return done;
   }
 
-  // Reads the variables as any rank does, and saves them while the workers go on.
+  // Pulls the variables as any reader does, and saves them while the workers continue.
   void Coordinate() {
     ParameterReader reader(job_, variables_, options_);
     if (checkpoints_.folder.empty()) {
@@ -280,7 +288,7 @@ class ParameterServer {
     Quietly([&] { manager.Wait(); });
   }
 
-  // A disk that is full costs a checkpoint, not the training.
+  // If a save fails, for example on a full disk, the training continues.
   template <typename Save>
   void Quietly(const Save& save) {
     try {
@@ -304,7 +312,7 @@ class ParameterServer {
   std::unique_ptr<
       dtrun_parameter_server,
       detail::Destroyer<dtrun_parameter_server, dtrun_parameter_server_destroy>>
-      handle_;  // its thread uses all of the above
+      handle_;  // its thread uses all members above
 };
 
 }  // namespace dtrun

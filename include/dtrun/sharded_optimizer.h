@@ -24,56 +24,61 @@
 
 namespace dtrun {
 
-/// What a ShardedOptimizer can be told. The same on all ranks: a difference is kMismatch.
+/// The options of a ShardedOptimizer. All ranks pass the same options, otherwise kMismatch.
 struct ShardedOptions {
   /// kAverage, or kSum if the loss is already divided by the global batch.
   ReduceOp op = ReduceOp::kAverage;
-  /// Between hosts a reduction starts when this much is complete; 0: the option `bucket_bytes`.
+  /// The size of a bucket: between hosts, a bucket's reduction starts when all of the bucket is
+  /// complete. 0: the option `bucket_bytes`.
   uint64_t bucket_bytes = 0;
-  /// Clips by the norm of all reduced gradients together; 0: never. They are f32 or f64. The step
-  /// is then two passes over memory.
+  /// The largest norm of all reduced gradients together: larger gradients are clipped. 0: no
+  /// clipping. The gradients are f32 or f64. With clipping, the step takes two passes over memory.
   double max_gradient_norm = 0;
-  /// The ranks of a host read the same parameters, in memory that they share. On several hosts the
-  /// ranks of each host share out the update, and the state, of their host's copy among themselves.
-  /// The pages where the values were go back to the system.
+  /// True: the ranks of a host read the same parameters, in shared memory. On several hosts, the
+  /// ranks of each host divide the update and the state of their host's copy among themselves. The
+  /// pages of the original values go back to the system.
   bool one_copy_per_host = false;
-  /// `Step()` returns while the weights are still on their way; the next forward pass waits for
-  /// each layer's with `WaitForParameter(i)`, or for all with `WaitForParameters()`. Between hosts
-  /// only: within one, they have come.
+  /// True: `Step()` returns while the weights are still on their way. The next forward pass waits
+  /// for each layer with `WaitForParameter(i)`, or for all layers with `WaitForParameters()`. It
+  /// takes effect only between hosts. Within one host, the weights have arrived when `Step()`
+  /// returns.
   bool overlap_forward = false;
 };
 
 /// A named piece of state that owns its memory.
 struct StateBuffer {
-  std::string name;
-  DType dtype = DType::kF32;
-  uint64_t count = 0;
+  std::string name;              ///< as in the inner optimizer's `state()`
+  DType dtype = DType::kF32;     ///< the type of an element
+  uint64_t count = 0;            ///< the number of elements
   std::vector<uint64_t> memory;  ///< count elements, in whole words
 
+  /// A view of `memory`, as `count` elements.
   Buffer buffer() { return Buffer(memory.data(), count, dtype); }
 };
 
-/// Lets each rank update a share of the parameters, from gradients that are reduced over all ranks,
-/// and brings the result to all: ZeRO stage 1 (Rajbhandari et al., arXiv:1910.02054). The update is
-/// done once instead of on every rank, and each rank keeps the optimizer's state of its share
-/// alone. On one host reduction, update and exchange are one pass over memory.
+/// Divides the update of the parameters between the ranks. Each rank updates a share from gradients
+/// that are reduced over all ranks, and all ranks get the result: ZeRO stage 1 (Rajbhandari et al.,
+/// arXiv:1910.02054). Each rank keeps only the optimizer state of its share. On one host,
+/// reduction, update and exchange are one pass over memory.
 ///
 ///   optimizer.MarkReady(i)   optional: as soon as the gradient of parameter i is complete
 ///   optimizer.Step()         reduces, updates, and returns when all weights are there
 ///
-/// Gradients get their memory here, and the values move into memory of this object; when it goes,
-/// the values return to where they were. Between ranks of one host nothing is reduced before
-/// Step(); between hosts, bucket by bucket while backward still runs. No weight changes before
-/// Step(). Not thread-safe. The inner optimizer outlives it.
+/// This object gives the gradients their memory, and moves the values into its own memory. Its
+/// destructor copies the values back to their original place. Within one host, no gradient is
+/// reduced before Step(). Between hosts, buckets are reduced while backward still runs. No weight
+/// changes before Step(). Not thread-safe. The inner optimizer outlives this object.
 ///
-/// A parameter that is frozen (`requires_gradient` is false) when it is wrapped is not updated, nor
-/// is its state, and it needs no mark. All ranks have the same ones frozen, else kMismatch, and it
-/// stays so: a change after that is kInvalidArgument in the next Step(), on the rank that made it.
+/// A parameter that is frozen (`requires_gradient` is false) at construction is not updated, its
+/// state is not changed, and it needs no mark. All ranks freeze the same parameters, otherwise
+/// kMismatch. If a rank freezes or thaws a parameter later, its next Step() throws
+/// kInvalidArgument.
 class ShardedOptimizer {
  public:
-  /// Collective: all ranks wrap optimizers of the same parameters, which all start from rank 0's
-  /// values. kInvalidArgument: an optimizer whose update cannot be cut; parameters without a name
-  /// of their own, or that share memory (tied weights); a gradient that is not like its value.
+  /// Collective: all ranks wrap optimizers of the same parameters. All ranks start from rank 0's
+  /// values. kInvalidArgument: the optimizer is not a SliceableOptimizer, a parameter has no unique
+  /// name, or a gradient differs from its value in count or dtype. Parameters that share memory
+  /// (tied weights) are also kInvalidArgument.
   ShardedOptimizer(Communicator& communicator, Optimizer& inner, ShardedOptions options = {})
       : communicator_(communicator.Duplicate()),
         inner_(Sliceable(inner)),
@@ -110,11 +115,13 @@ class ShardedOptimizer {
   ShardedOptimizer(const ShardedOptimizer&) = delete;
   ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
 
-  /// The inner optimizer's, whose values and gradients lie where this object put them.
+  /// The parameters of the inner optimizer. Their values and gradients lie in memory of this
+  /// object.
   std::vector<Parameter>& parameters() { return inner_.parameters(); }
 
-  /// Gradient `i` is complete, and must not be touched before `Step()`. Marked twice before it is
-  /// kInvalidArgument. Of a frozen parameter it says only that there was a backward pass.
+  /// Marks gradient `i` as complete. Do not touch it before `Step()`. kInvalidArgument: it was
+  /// already marked since the last step. For a frozen parameter, the mark says only that there was
+  /// a backward pass.
   void MarkReady(size_t i) {
     if (i < marked_.size() && marked_[i])
       throw Error(
@@ -128,9 +135,10 @@ class ShardedOptimizer {
     marked_[i] = backward_seen_ = true;
   }
 
-  /// Collective. Reduces what was not marked as well. Where earlier steps had marks, a step without
-  /// any is kInvalidArgument, before anything is done: its backward pass is missing. What StepSlice
-  /// throws comes from here, after the step has ended on all ranks; the weights are then of no use.
+  /// Reduces all gradients, marked or not, updates the parameters, and returns when all weights are
+  /// there. Collective. If earlier steps had marks and this step has none, its backward pass is
+  /// missing: Step throws kInvalidArgument before it does anything. If StepSlice throws, Step
+  /// throws that exception after the step has ended on all ranks; the weights are then unusable.
   void Step() {
     CheckFrozen();
     CheckBackward();
@@ -149,14 +157,15 @@ class ShardedOptimizer {
     if (update.error) std::rethrow_exception(update.error);
   }
 
-  /// Returns when parameter `i` holds what the last step made of it.
+  /// Returns when parameter `i` holds its value of the last step.
   void WaitForParameter(size_t i) { detail::Check(dtrun_shards_wait_for(handle_.get(), i)); }
+  /// Returns when all parameters hold their values of the last step.
   void WaitForParameters() {
     for (size_t i = 0; i < parameters().size(); ++i) WaitForParameter(i);
   }
 
-  /// Sets all gradients to zero, for the next step's backward passes to add to. Gradients that were
-  /// marked and not stepped with are kInvalidArgument: peers may read them.
+  /// Sets all gradients to zero, for the next step's backward passes to add to. kInvalidArgument: a
+  /// gradient was marked since the last step, so peers may read the gradients.
   void ZeroGradients() {
     if (backward_seen_)
       throw Error(
@@ -168,20 +177,21 @@ class ShardedOptimizer {
         std::memset(parameter.gradient.data, 0, parameter.gradient.bytes());
   }
 
-  /// The norm of the reduced gradients of the last step, before they were clipped; none without
+  /// The norm of the last step's reduced gradients before clipping. nullopt without
   /// `max_gradient_norm`.
   std::optional<double> gradient_norm() const { return norm_; }
 
-  /// Where the time of the steps went on this rank. Where each host has a copy of its own, who was
-  /// late is told between hosts alone.
+  /// The time that steps took on this rank. `late_by_rank_s` is empty. With one copy per host on
+  /// several hosts, `late_s` has only the waits between hosts.
   ReducerStatistics statistics() const {
     dtrun_step_statistics last = dtrun_new_step_statistics(), total = dtrun_new_step_statistics();
     detail::Check(dtrun_shards_statistics(handle_.get(), &last, &total));
     return {detail::FromC(last), detail::FromC(total), {}};
   }
 
-  /// Collective: the whole state, named as the inner optimizer's `state()` names it, on rank
-  /// `root` (elsewhere: nothing), or, without one, on all ranks.
+  /// Collective: returns the whole state, with the names of the inner optimizer's `state()`. With a
+  /// `root`, only that rank gets the state; the result of other ranks is empty. Without a `root`,
+  /// all ranks get the state.
   std::vector<StateBuffer> ExportState(std::optional<int> root = std::nullopt) {
     const bool mine = !root || *root == communicator_.rank();
     std::vector<StateBuffer> state;
@@ -205,9 +215,10 @@ class ShardedOptimizer {
     return state;
   }
 
-  /// Takes the whole state of an optimizer of the same parameters, which may have been sharded over
-  /// any number of ranks, or not at all (its `state()`). Every rank passes all of it. A name that
-  /// is missing, unknown or of another size is kInvalidArgument, before anything is taken.
+  /// Takes the whole state of an optimizer of the same parameters. The state may come from any
+  /// number of shards, or from an optimizer without shards (its `state()`). Every rank passes the
+  /// whole state. kInvalidArgument: a name is missing or unknown, or has another size. Then no
+  /// state is changed.
   void ImportState(const std::vector<NamedBuffer>& state) {
     std::vector<NamedBuffer> expected;
     for (size_t s = 0; s < slots_.size(); ++s)
@@ -232,6 +243,7 @@ class ShardedOptimizer {
       if (from.count > 0) std::memcpy(scalar.buffer.data, from.data, from.bytes());
     }
   }
+  /// The same for state that owns its memory, for example from ExportState.
   void ImportState(std::vector<StateBuffer>& state) {
     std::vector<NamedBuffer> views;
     for (StateBuffer& buffer : state) views.push_back({buffer.name, buffer.buffer()});
@@ -242,7 +254,7 @@ class ShardedOptimizer {
   using Handle =
       std::unique_ptr<dtrun_shards, detail::Destroyer<dtrun_shards, dtrun_shards_destroy>>;
 
-  // No exception may pass through the library, nor leave the other ranks waiting.
+  // An exception must neither pass through the library nor leave the other ranks waiting.
   struct Update {
     SliceableOptimizer& inner;
     const std::vector<bool>& frozen;
@@ -304,8 +316,8 @@ class ShardedOptimizer {
     throw Error(ErrorCode::kInvalidArgument, "ShardedOptimizer: " + text);
   }
 
-  // For each parameter the first of those that have its memory. What both optimizers demand of the
-  // list is refused in the name of this one.
+  // For each parameter, the first parameter with the same memory. Rewrites the shared checks'
+  // errors in the name of this class.
   std::vector<size_t> CheckList() const {
     try {
       detail::CheckNames(inner_.parameters());
@@ -351,7 +363,7 @@ class ShardedOptimizer {
     }
   }
 
-  // What the plan of the shards does not compare.
+  // The options that the plan of the shards does not compare.
   std::string OptionsText() const {
     std::string text = "max_gradient_norm " + std::to_string(options_.max_gradient_norm) +
                        (inner_.needs_norms() ? ", with norms" : "") +
@@ -367,7 +379,7 @@ class ShardedOptimizer {
     return frozen;
   }
 
-  // Collective, when the ranks have agreed on the list of parameters.
+  // Collective. The ranks have already agreed on the list of parameters.
   void CheckSameFrozen() {
     const size_t count = frozen_.size();
     if (count == 0) return;
@@ -406,13 +418,14 @@ class ShardedOptimizer {
         "steps had marks; call MarkReady() for what backward has computed");
   }
 
-  // Their buckets wait for no mark. Not before backward: until then gradients may be set to zero.
+  // Marks the frozen parameters, so that their buckets do not wait for them. It runs at the first
+  // mark of a step: before that, gradients may still be set to zero.
   void MarkFrozen() {
     for (size_t i = 0; i < frozen_.size(); ++i)
       if (frozen_[i]) detail::Check(dtrun_shards_mark_ready(handle_.get(), i));
   }
 
-  // Peers write the values until then. An operation that has failed ends nothing more.
+  // Waits until peers no longer write the values. Stops at the first failed operation.
   void WaitQuietly() {
     for (size_t i = 0; i < values_before_.size(); ++i) {
       dtrun_error* const error = dtrun_shards_wait_for(handle_.get(), i);
@@ -422,7 +435,7 @@ class ShardedOptimizer {
     }
   }
 
-  // Gives the inner optimizer its norms; returns the factor of clipping.
+  // Passes the norms to the inner optimizer, and returns the factor of clipping.
   double PrepareNorms() {
     const double most = options_.max_gradient_norm;
     if (most == 0 && !inner_.needs_norms()) return 1;
@@ -497,11 +510,11 @@ class ShardedOptimizer {
   SliceableOptimizer& inner_;
   ShardedOptions options_;
   std::vector<StateSlot> slots_;
-  std::vector<bool> frozen_;  // by parameter, as it was wrapped
+  std::vector<bool> frozen_;  // by parameter, at construction
   Handle handle_;
   std::vector<Buffer> values_before_;
   std::vector<bool> marked_;    // by parameter, in this step
-  bool backward_seen_ = false;  // one of them is
+  bool backward_seen_ = false;  // a parameter was marked in this step
   bool marked_before_ = false;  // in an earlier step
   std::optional<double> norm_ = std::nullopt;
 };

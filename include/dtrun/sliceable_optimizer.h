@@ -15,72 +15,77 @@
 
 namespace dtrun {
 
-/// Elements [first, first + count) of one parameter that are to be updated. The pointers point to
-/// the first of them, as elements of the parameter's dtype (of state: of the slot's).
+/// The elements [first, first + count) of one parameter, to be updated. The pointers point to the
+/// first of these elements. Their type is the parameter's dtype or, for state, the slot's dtype.
 struct ParameterSlice {
-  size_t parameter = 0;  ///< index in parameters()
-  uint64_t first = 0, count = 0;
-  const void* gradient = nullptr;
-  void* value = nullptr;
-  void* const* slots = nullptr;  ///< by slot, in the order of slots()
+  size_t parameter = 0;            ///< index in parameters()
+  uint64_t first = 0,              ///< index of the first element in the parameter
+      count = 0;                   ///< number of elements
+  const void* gradient = nullptr;  ///< the reduced gradient
+  void* value = nullptr;           ///< the values, to be updated in place
+  void* const* slots = nullptr;    ///< by slot, in the order of slots()
 };
 
-/// A number that the optimizer keeps for each element, such as the momentum. 0 at first.
+/// State that the optimizer keeps for each element, for example the momentum. Initially 0.
 struct StateSlot {
-  std::string name;
-  std::optional<DType> dtype = std::nullopt;  ///< none: the parameter's
+  std::string name;                           ///< for example "momentum"
+  std::optional<DType> dtype = std::nullopt;  ///< nullopt: the parameter's
 };
 
-/// Euclidean norms of one parameter: of its gradient as the update sees it (0 where it has none),
-/// and of its values before the update.
+/// The Euclidean norms of one parameter.
 struct ParameterNorms {
-  double gradient = 0;
-  double value = 0;
+  double gradient = 0;  ///< of the gradient as the update sees it; 0 without a gradient
+  double value = 0;     ///< of the values before the update
 };
 
-/// SGD with momentum in one formula; see dtrun_momentum_step of c.h, which has it for Keras's way,
-/// the classic one and Nesterov's:
+/// SGD with momentum in one formula. See dtrun_momentum_step in c.h for the factors of Keras's,
+/// classic and Nesterov's momentum.
 ///
 ///   g     = gradient + decay * value
 ///   m     = keep * m + take * g
 ///   value = value + by_momentum * m + by_gradient * g
 struct MomentumRule {
-  double keep = 0, take = 1, decay = 0, by_momentum = 0, by_gradient = 0;
+  double keep = 0,      ///< factor of the last m
+      take = 1,         ///< factor of g in m
+      decay = 0,        ///< factor of the value in g
+      by_momentum = 0,  ///< factor of m in the change of the value
+      by_gradient = 0;  ///< factor of g in the change of the value
 };
 
-/// An optimizer that updates each element from its own gradient, value and state alone, so that the
-/// work can be cut anywhere: a ShardedOptimizer lets each rank update a share, and keeps the state
-/// of that share only. Used without one it is an optimizer like any other: `Step()` and `state()`
-/// are made of what it says about slices.
+/// An optimizer that updates each element from its own gradient, value and state. Therefore the
+/// update can be cut anywhere: a ShardedOptimizer lets each rank update a share, and keep the state
+/// of that share only. Without a ShardedOptimizer, it is an ordinary optimizer. `Step()` and
+/// `state()` are implemented here, with the functions about slices.
 ///
 ///   SGD with momentum:  slots() {"momentum"}; StepSlice: m = mu * m + g; value = value - rate * m
 ///
-/// What is the same for all elements in a step, such as the count of steps, is prepared in
-/// `BeginStep()` and kept in `scalars()`. An optimizer that needs norms of whole parameters (LARS,
-/// LAMB) says so, and gets them before each step.
+/// `BeginStep()` prepares the values that are the same for all elements in a step, for example the
+/// count of steps. `scalars()` keeps them. An optimizer that needs norms of whole parameters (LARS,
+/// LAMB) overrides `needs_norms()`, and gets the norms before each step.
 class SliceableOptimizer : public virtual Optimizer {
  public:
-  /// The same for the optimizer's whole life.
+  /// The state of each element. The same for the life of the optimizer.
   virtual std::vector<StateSlot> slots() const = 0;
-  /// State that belongs to no element: views that stay valid as long as the optimizer.
+  /// State that does not belong to an element. The views are valid as long as the optimizer.
   virtual std::vector<NamedBuffer> scalars() { return {}; }
-  /// Its parameters are then f32 or f64, else a step is kInvalidArgument.
+  /// True: the optimizer needs the norms of its parameters. The parameters are then f32 or f64,
+  /// otherwise a step throws kInvalidArgument.
   virtual bool needs_norms() const { return false; }
-  /// By parameter, before BeginStep(), if it needs them.
+  /// Passes the norms, by parameter. Called before BeginStep() if `needs_norms()`.
   virtual void SetNorms(const std::vector<ParameterNorms>& norms) { static_cast<void>(norms); }
-  /// Once in a step, before its first slice, on every rank.
+  /// Called on every rank, once in a step, before the first slice.
   virtual void BeginStep() {}
   /// Updates the values and the state of a slice. Slices come in any order, each element once in a
   /// step.
   virtual void StepSlice(const ParameterSlice& slice) = 0;
 
-  /// In this step, after BeginStep(): the formula that StepSlice computes, on f32 parameters, with
-  /// m as the only slot, f32 as well, or without a slot. A ShardedOptimizer then computes it itself
-  /// while it reduces, which saves time, and does not call StepSlice; the two may differ by
-  /// rounding. None: StepSlice computes something else.
+  /// The formula of StepSlice in this step. nullopt: StepSlice computes something else. Called
+  /// after BeginStep(). The parameters are f32. There is no slot, or m is the only slot and is f32.
+  /// With a formula, a ShardedOptimizer computes the update itself while it reduces, which is
+  /// faster, and does not call StepSlice. The two results may differ by rounding.
   virtual std::optional<MomentumRule> momentum_rule() const { return std::nullopt; }
 
-  /// "<slot>/<parameter>", the whole of it, slot by slot; then the scalars.
+  /// The whole state, slot by slot, with names "<slot>/<parameter>"; then the scalars.
   std::vector<NamedBuffer> state() override {
     AllocateSlots();
     std::vector<NamedBuffer> all;
@@ -95,7 +100,7 @@ class SliceableOptimizer : public virtual Optimizer {
     return all;
   }
 
-  /// Parameters that have no gradient are left as they are.
+  /// Updates the parameters that have a gradient. Other parameters are not changed.
   void Step() override {
     AllocateSlots();
     if (needs_norms()) SetNorms(LocalNorms());
@@ -109,15 +114,18 @@ class SliceableOptimizer : public virtual Optimizer {
     }
   }
 
+  /// The name of the state of one slot and parameter: "<slot>/<parameter>".
   static std::string StateName(const StateSlot& slot, const Parameter& parameter) {
     return slot.name + "/" + parameter.name;
   }
+  /// The type of the state of one slot and parameter: the slot's dtype or, without one, the
+  /// parameter's.
   static DType SlotDType(const StateSlot& slot, const Parameter& parameter) {
     return slot.dtype.value_or(parameter.value.dtype);
   }
 
  private:
-  // Only an optimizer that is not sharded needs the whole of it.
+  // Only an optimizer that is not sharded needs the whole state.
   void AllocateSlots() {
     if (!slot_data_.empty()) return;
     const std::vector<StateSlot> list = slots();

@@ -17,8 +17,8 @@ inline void BroadcastParameters(
   for (Work& work : works) work.Wait();
 }
 
-/// Makes named buffers of all ranks equal to those of rank `root`: what a model keeps besides its
-/// parameters, such as running statistics. Collective.
+/// Makes named buffers of all ranks equal to those of rank `root`, for state of a model besides its
+/// parameters, for example running statistics. Collective.
 inline void BroadcastBuffers(
     Communicator& communicator, const std::vector<NamedBuffer>& buffers, int root = 0) {
   std::vector<Work> works;
@@ -27,7 +27,7 @@ inline void BroadcastBuffers(
   for (Work& work : works) work.Wait();
 }
 
-/// Both at once. Collective.
+/// Broadcasts parameters and buffers. Collective.
 inline void BroadcastParameters(
     Communicator& communicator, const std::vector<Parameter>& parameters,
     const std::vector<NamedBuffer>& buffers, int root = 0) {

@@ -20,23 +20,26 @@
 
 namespace dtrun {
 
-/// The ranks that a strategy is made for: a Context, or a communicator of which one knows the
-/// hosts.
+/// The ranks that a strategy is made for: a Context, or a communicator with known hosts.
 struct StrategyJob {
+  /// The ranks of `job`, which outlives this object.
   StrategyJob(Context& job)
       : world(&job.world()), context(&job), hosts(job.hosts()), host(HostOf(job)) {}
-  /// `hosts_in` in the order in which the ranks lie on them.
+  /// The ranks of `world_in`, which outlives this object. `hosts_in` is in the order in which the
+  /// ranks are placed on the hosts.
   StrategyJob(Communicator& world_in, std::vector<Host> hosts_in)
       : world(&world_in), hosts(std::move(hosts_in)) {
     for (int left = world->rank(); left >= hosts[host].slots; ++host) left -= hosts[host].slots;
   }
 
-  Communicator* world;
-  Context* context = nullptr;
-  std::vector<Host> hosts;
-  size_t host = 0;  ///< this rank's
+  Communicator* world;         ///< all ranks of the strategy
+  Context* context = nullptr;  ///< the job; null: made from a communicator
+  std::vector<Host> hosts;     ///< in the order in which the ranks are placed on them
+  size_t host = 0;             ///< index of this rank's host in `hosts`
 
+  /// The number of ranks.
   int size() const { return world->size(); }
+  /// The number of ranks on this rank's host.
   int local_size() const { return hosts[host].slots; }
 
  private:
@@ -49,11 +52,12 @@ struct StrategyJob {
   }
 };
 
+/// Names of devices, as ParseDevice reads them: "cpu" or, for example, "cuda:1".
 using DeviceNames = std::vector<std::string>;
 
 namespace detail {
 
-/// What a strategy is made with: its name, and devices.
+/// The text of a strategy: its name and its devices.
 inline std::string SpecText(const std::string& name, const DeviceNames& devices) {
   std::string text = name;
   for (size_t i = 0; i < devices.size(); ++i) text += (i == 0 ? ":" : ",") + devices[i];
@@ -64,7 +68,7 @@ inline std::string SpecText(const std::string& name, const DeviceNames& devices)
   throw Error(ErrorCode::kInvalidArgument, "strategy " + name + ": " + text);
 }
 
-/// Each rank of a job with parameter servers would train by itself, and nobody would notice.
+/// Refuses a job with parameter servers: each rank would train alone, without any error.
 inline void CheckNoServers(const StrategyJob& job, const std::string& spec) {
   const int servers = job.context == nullptr ? 0 : job.context->parameter_servers();
   if (servers > 0)
@@ -74,8 +78,8 @@ inline void CheckNoServers(const StrategyJob& job, const std::string& spec) {
             "), and its ranks share no step; use parameter_server, or start it without --ps");
 }
 
-/// The strategy's own communicator of all ranks, if `check` lets it be made. Collective: all ranks
-/// make the same strategy (else kMismatch), and throw the same.
+/// Runs `check` and returns the strategy's own communicator of all ranks. Collective: all ranks
+/// make the same strategy, otherwise kMismatch. All ranks throw the same error.
 template <typename Check>
 Communicator Admit(const StrategyJob& job, const std::string& spec, const Check& check) {
   CheckNoServers(job, spec);
@@ -100,7 +104,7 @@ inline void CheckOneHost(const StrategyJob& job, const std::string& name) {
                 "); expected one; use multi_worker_mirrored");
 }
 
-/// A device for each rank of this host, or none: those that are found.
+/// Checks that there is one device for each rank of this host, or an empty list.
 inline void CheckDevices(
     const StrategyJob& job, const std::string& name, const DeviceNames& devices) {
   for (const std::string& device : devices) CheckDevice(ParseDevice(device));
@@ -114,8 +118,8 @@ inline void CheckDevices(
 
 }  // namespace detail
 
-/// A copy of the variables in each replica, and gradients that are added over all of them while the
-/// backward pass still runs. What the strategies of that kind have in common.
+/// The common part of strategies that keep a copy of the variables in each replica. Gradients are
+/// added over all replicas while the backward pass still runs.
 class MirroringStrategy : public Strategy {
  public:
   std::unique_ptr<StrategyOptimizer> Wrap(
@@ -127,21 +131,21 @@ class MirroringStrategy : public Strategy {
   using Strategy::Strategy;
 };
 
-/// No distribution: one rank, for which every call of a strategy works.
+/// No distribution: one rank. Every call of a strategy works.
 class DefaultStrategy : public MirroringStrategy {
  public:
-  /// kInvalidArgument in a job of several ranks.
+  /// kInvalidArgument: the job has several ranks.
   explicit DefaultStrategy(const StrategyJob& job)
       : MirroringStrategy(
             detail::Admit(job, "default", [&] { detail::CheckAlone(job, "default"); })) {}
   std::string name() const override { return "default"; }
 };
 
-/// All on one device, to try a program on: one rank.
+/// One rank on one device, to try a program.
 class OneDeviceStrategy : public MirroringStrategy {
  public:
-  /// kInvalidArgument in a job of several ranks, and for a name of no device; kUnavailable, with
-  /// the reason, for a device on which replicas cannot compute here.
+  /// kInvalidArgument: the job has several ranks, or the device name is wrong. kUnavailable, with
+  /// the reason: replicas cannot compute on that device here.
   explicit OneDeviceStrategy(const StrategyJob& job, const std::string& device = "cpu")
       : MirroringStrategy(detail::Admit(job, detail::SpecText("one_device", {device}), [&] {
           detail::CheckAlone(job, "one_device");
@@ -150,11 +154,12 @@ class OneDeviceStrategy : public MirroringStrategy {
   std::string name() const override { return "one_device"; }
 };
 
-/// The ranks of one host, each a replica on a device of its own.
+/// The ranks of one host, each a replica with its own device.
 class MirroredStrategy : public MirroringStrategy {
  public:
-  /// `devices`: by local rank; none: those that are found. kInvalidArgument in a job of several
-  /// hosts, and for another number of devices than ranks; kUnavailable as of OneDeviceStrategy.
+  /// `devices` is by local rank. Empty: the devices that are found. kInvalidArgument: the job has
+  /// several hosts, or the numbers of devices and ranks differ. kUnavailable as in
+  /// OneDeviceStrategy.
   explicit MirroredStrategy(const StrategyJob& job, const DeviceNames& devices = {})
       : MirroringStrategy(detail::Admit(job, detail::SpecText("mirrored", devices), [&] {
           detail::CheckOneHost(job, "mirrored");
@@ -163,12 +168,12 @@ class MirroredStrategy : public MirroringStrategy {
   std::string name() const override { return "mirrored"; }
 };
 
-/// The ranks of any number of hosts, which may have different numbers of them. TF_CONFIG is
-/// accepted: `Init()` joins by it what was started by hand on one host, and `dtrun` finds hosts in
-/// it.
+/// The ranks of any number of hosts. Hosts may have different numbers of ranks. TF_CONFIG is
+/// supported: `Init()` uses it to join processes that were started by hand on one host, and `dtrun`
+/// reads hosts from it.
 class MultiWorkerMirroredStrategy : public MirroringStrategy {
  public:
-  /// kInvalidArgument for a TF_CONFIG that describes another job.
+  /// kInvalidArgument: TF_CONFIG describes another job.
   explicit MultiWorkerMirroredStrategy(const StrategyJob& job)
       : MirroringStrategy(detail::Admit(job, "multi_worker_mirrored", [&] {
           if (job.context != nullptr) job.context->CheckTfConfig();
@@ -176,11 +181,11 @@ class MultiWorkerMirroredStrategy : public MirroringStrategy {
   std::string name() const override { return "multi_worker_mirrored"; }
 };
 
-/// One copy of the variables per host, in memory that its ranks map: the replicas compute, and
-/// gradients are reduced and applied once per host.
+/// One copy of the variables per host, in memory that all ranks of the host map. The replicas
+/// compute. Gradients are reduced and applied once per host.
 class CentralStorageStrategy : public Strategy {
  public:
-  /// `devices` as of MirroredStrategy, on each host.
+  /// `devices` as in MirroredStrategy, on each host.
   explicit CentralStorageStrategy(const StrategyJob& job, const DeviceNames& devices = {})
       : Strategy(detail::Admit(
             job, detail::SpecText("central_storage", devices),
@@ -188,8 +193,8 @@ class CentralStorageStrategy : public Strategy {
         host_(replicas().Split(static_cast<int>(job.host), replicas().rank())) {}
   std::string name() const override { return "central_storage"; }
 
-  /// kInvalidArgument for an optimizer whose update cannot be cut (SliceableOptimizer);
-  /// kUnavailable where the ranks of a host are not connected by shared memory.
+  /// kInvalidArgument: the optimizer is not a SliceableOptimizer. kUnavailable: the ranks of a host
+  /// are not connected by shared memory.
   std::unique_ptr<StrategyOptimizer> Wrap(
       Optimizer& optimizer, const StrategyOptimizerOptions& options) override {
     if (dynamic_cast<SliceableOptimizer*>(&optimizer) == nullptr)
@@ -209,8 +214,8 @@ class CentralStorageStrategy : public Strategy {
 
 namespace detail {
 
-/// With variables on ranks of their own there is no Strategy to make: nothing is collective among
-/// workers of which any may be lost.
+/// Throws: a job with parameter servers has no Strategy. Workers may be lost, so they have no
+/// collectives.
 [[noreturn]] inline void RefuseServers(const StrategyJob& job) {
   if (job.context == nullptr || job.context->parameter_servers() == 0)
     RefuseStrategy(
@@ -223,8 +228,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// The names that MakeStrategy knows. It makes all but "parameter_server", whose ranks are each a
-/// ParameterServer or a ParameterWorker instead (RoleOf).
+/// The names that MakeStrategy knows. MakeStrategy makes all of them except "parameter_server".
+/// There, each rank is a ParameterServer or a ParameterWorker instead (RoleOf).
 inline const std::vector<std::string>& StrategyNames() {
   static const std::vector<std::string> names = {"default",         "one_device",
                                                  "mirrored",        "multi_worker_mirrored",
@@ -232,11 +237,13 @@ inline const std::vector<std::string>& StrategyNames() {
   return names;
 }
 
-/// A strategy by name, with devices behind it where it takes them: "mirrored", "one_device:cpu",
-/// "central_storage:cpu,cpu". Collective; errors are the same on all ranks: kInvalidArgument (a
-/// name that is none, "parameter_server", and what the constructors say; any in a job with
-/// parameter servers), kMismatch (the ranks make different ones), kUnavailable (also for "tpu",
-/// with what to use instead).
+/// Makes a strategy from its name, with devices after the name if the strategy takes devices:
+/// "mirrored", "one_device:cpu", "central_storage:cpu,cpu". Collective; all ranks get the same
+/// error.
+///
+/// Errors: kInvalidArgument (an unknown name, "parameter_server", a job with parameter servers, and
+/// the errors of the constructors), kMismatch (the ranks make different strategies), kUnavailable
+/// (a device; also "tpu", and the text names alternatives).
 inline std::unique_ptr<Strategy> MakeStrategy(const StrategyJob& job, const std::string& spec) {
   const size_t colon = spec.find(':');
   const std::string name = spec.substr(0, colon);

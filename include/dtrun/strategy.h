@@ -24,14 +24,18 @@ namespace dtrun {
 
 class Strategy;
 
-/// What a replica knows of itself while it runs.
+/// The context of a replica while it runs.
 class ReplicaContext {
  public:
+  /// The context of this rank's replica. `replicas` outlives it.
   explicit ReplicaContext(Communicator& replicas) : replicas_(replicas) {}
 
+  /// The number of this replica, from 0.
   int replica_id_in_sync_group() const { return replicas_.rank(); }
+  /// The number of replicas in a step.
   int num_replicas_in_sync() const { return replicas_.size(); }
-  /// The values of all replicas, element by element, on all of them: kSum or kAverage. Collective.
+  /// Reduces the values of all replicas, element by element: kSum or kAverage. All replicas get the
+  /// result. Collective.
   template <typename T>
   Value<T> AllReduce(ReduceOp op, Value<T> value) {
     return detail::ReduceElements(replicas_, op, std::move(value));
@@ -41,21 +45,23 @@ class ReplicaContext {
   Communicator& replicas_;
 };
 
-/// What is made through it belongs to its strategy: variables, and optimizers of what all replicas
-/// train. Lives no longer than the strategy.
+/// Makes variables and distributed optimizers of a strategy. The strategy outlives them and this
+/// scope.
 class StrategyScope {
  public:
+  /// A scope of `strategy`, as Strategy::Scope returns it.
   explicit StrategyScope(Strategy& strategy) : strategy_(strategy) {}
 
-  /// Collective: all replicas make the same ones, in the same order; a difference is kMismatch. It
-  /// starts from the chief's `initial`. kInvalidArgument for a name that exists already.
+  /// Makes a variable. Collective: all replicas make the same variables in the same order,
+  /// otherwise kMismatch. The initial values are the chief's `initial`. kInvalidArgument: the name
+  /// exists already.
   template <typename T>
   Variable<T> MakeVariable(
       const std::string& name, std::vector<T> initial, VariableOptions options = {});
 
-  /// Collective: from now on the optimizer's steps are the strategy's. `optimizer` outlives the
-  /// result, and steps no more by itself. kInvalidArgument, on all replicas, for one that the
-  /// strategy cannot take.
+  /// Makes a distributed optimizer, which steps with the gradients of all replicas. Collective.
+  /// `optimizer` outlives the result, and no longer steps by itself. kInvalidArgument, on all
+  /// replicas: the strategy does not support this optimizer.
   std::unique_ptr<StrategyOptimizer> Distribute(
       Optimizer& optimizer, const StrategyOptimizerOptions& options = {});
 
@@ -63,10 +69,10 @@ class StrategyScope {
   Strategy& strategy_;
 };
 
-/// How a training is spread over replicas, each a rank of the job: where variables live, how
-/// gradients come together, what each replica computes on. A trainer that is written for one runs
-/// with any other: only the line that makes it changes. Synchronous: at every step all replicas
-/// have the same parameters.
+/// A way to distribute training over replicas: the place of variables, the reduction of gradients,
+/// the device of each replica. Each replica is a rank of the job. A trainer that is written for one
+/// strategy runs with any other: only the line that makes the strategy changes. Synchronous: at
+/// every step all replicas have the same parameters.
 ///
 ///   dtrun::Context job = dtrun::Init();
 ///   dtrun::MirroredStrategy strategy(job);                          // the line
@@ -78,31 +84,32 @@ class StrategyScope {
 ///     mean = strategy.Reduce(ReduceOp::kAverage, losses, 0).number();
 ///   }
 ///
-/// What is collective is called by all replicas in the same order. Not thread-safe. The context
-/// outlives it.
+/// All replicas call the collective functions in the same order. Not thread-safe. The context
+/// outlives the strategy.
 class Strategy {
  public:
-  /// `replicas` is its own. Derive from it for a strategy of your own.
+  /// Takes ownership of `replicas`. To make your own strategy, derive from this class.
   explicit Strategy(Communicator replicas) : replicas_(std::move(replicas)) {}
   virtual ~Strategy() = default;
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
 
-  /// As `MakeStrategy` knows it: "mirrored".
+  /// The name that `MakeStrategy` uses, for example "mirrored".
   virtual std::string name() const = 0;
 
-  /// Replicas whose gradients make one step.
+  /// The number of replicas in a step.
   int num_replicas_in_sync() const { return replicas_.size(); }
-  /// Worker 0 is the chief: what it has becomes everybody's, and it writes what is written once.
+  /// Whether this is worker 0, the chief. All replicas start with the chief's values. Only the
+  /// chief writes files that are written once.
   bool is_chief() const { return replicas_.rank() == 0; }
-  /// Of the replicas, for what the strategy has no call of its own.
+  /// The communicator of the replicas, for operations that the strategy does not have.
   Communicator& replicas() { return replicas_; }
 
+  /// Returns a scope, which makes variables and distributed optimizers of this strategy.
   StrategyScope Scope() { return StrategyScope(*this); }
 
-  /// Calls `function` with `arguments`, and with a ReplicaContext& in front of them if it takes
-  /// one, as this rank's replica, and returns what it returned: this replica's part of what the
-  /// replicas have together. Local.
+  /// Calls `function` with `arguments`, as this rank's replica, and returns its result. If
+  /// `function` takes a ReplicaContext& before them, it gets one. Local.
   template <typename Function, typename... Arguments>
   auto Run(Function&& function, Arguments&&... arguments) {
     if constexpr (std::is_invocable_v<Function, ReplicaContext&, Arguments...>) {
@@ -113,23 +120,24 @@ class Strategy {
     }
   }
 
-  /// The values of all replicas as one, the same bits on all: kSum or kAverage. Collective. Without
-  /// `axis`, element by element over the replicas. With one, first over that dimension of each
-  /// replica's value, which may differ in extent, and then over the replicas; the mean divides by
-  /// the true number of examples.
+  /// Reduces the values of all replicas to one value, with the same bits on all replicas: kSum or
+  /// kAverage. Collective. Without `axis`, it reduces element by element over the replicas. With an
+  /// `axis`, it first reduces over that dimension of each replica's value, then over the replicas.
+  /// The extents of that dimension may differ. The mean divides by the actual number of examples.
   ///
   ///   replica 0: (4) {1, 1, 1, 1}   replica 1: (2) {4, 4}   mean over axis 0  ->  12 / 6 = 2
   ///
   /// Floats are summed over an axis in f64. Errors, on all replicas: kMismatch (shapes, op, axis or
-  /// dtype differ), kInvalidArgument (another op, an axis that does not exist, a mean of nothing).
+  /// dtype differ), kInvalidArgument (another op, an axis that does not exist, a mean of no
+  /// elements).
   template <typename T>
   Value<T> Reduce(ReduceOp op, Value<T> value, std::optional<int> axis = std::nullopt) {
     if (!axis) return detail::ReduceElements(replicas_, op, std::move(value));
     return detail::ReduceOverAxis(replicas_, op, value, *axis);
   }
 
-  /// The values of all replicas one behind the other along `axis`, in which their extents may
-  /// differ, in rank order. Collective; errors as of Reduce.
+  /// Concatenates the values of all replicas along `axis`, in rank order. The extents of that
+  /// dimension may differ. Collective; errors as in Reduce.
   ///
   ///   replica 0: (2, 1) {1, 2}   replica 1: (1, 1) {3}   axis 0  ->  (3, 1) {1, 2, 3}
   template <typename T>
@@ -137,21 +145,21 @@ class Strategy {
     return detail::GatherAlong(replicas_, value, axis);
   }
 
-  /// The values of the replicas of this process, of which a rank has one. Local; Gather has those
-  /// of all.
+  /// Returns the values of the replicas of this process: one, because a rank has one replica.
+  /// Local. Gather returns the values of all replicas.
   template <typename T>
   std::vector<T> LocalResults(const T& value) const {
     return {value};
   }
 
-  /// A data set that says its global batch, cut into the replicas' parts. Collective.
+  /// Splits a data set with global batches into the replicas' parts. Collective.
   std::unique_ptr<DistributedDataset> DistributeDataset(
       const Dataset& dataset, InputSplit split = InputSplit::kData) {
     return dataset.Distribute(replicas_, split);
   }
 
-  /// Every replica's own data set, with its own batches. Collective; what `function` throws on one
-  /// replica is thrown on all, naming it.
+  /// Makes each replica's own data set, with its own batches. Collective. If `function` throws on
+  /// one replica, all replicas throw that error with the replica's number.
   std::unique_ptr<DistributedDataset> DistributeDatasetFromFunction(
       const DatasetFunction& function) {
     InputContext input;
@@ -166,10 +174,10 @@ class Strategy {
     return dataset->DistributePerReplica(replicas_);
   }
 
-  /// What a strategy is made of; called by its scope. Collective.
+  /// Wraps an optimizer. StrategyScope calls it. Collective.
   virtual std::unique_ptr<StrategyOptimizer> Wrap(
       Optimizer& optimizer, const StrategyOptimizerOptions& options) = 0;
-  /// A place for a variable that all replicas have alike.
+  /// Makes the place of a variable that is the same on all replicas.
   virtual std::unique_ptr<VariablePlace> PlaceMirrored(uint64_t bytes) {
     return std::make_unique<OwnPlace>(bytes);
   }

@@ -15,20 +15,21 @@
 
 namespace dtrun {
 
-/// A named array in host memory that someone else owns, row-major.
+/// A named array in host memory, row-major. It does not own the memory.
 struct NamedTensor {
-  std::string name;  ///< UTF-8; not empty, and not "__metadata__"
-  Buffer buffer;
-  std::vector<uint64_t> shape;  ///< whose product is buffer.count; empty: a scalar
+  std::string name;             ///< UTF-8; not empty, and not "__metadata__"
+  Buffer buffer;                ///< the elements
+  std::vector<uint64_t> shape;  ///< buffer.count is their product; empty: a scalar
 
+  /// A tensor of any number of dimensions.
   NamedTensor(std::string name_in, Buffer buffer_in, std::vector<uint64_t> shape_in)
       : name(std::move(name_in)), buffer(buffer_in), shape(std::move(shape_in)) {}
-  /// (count): one dimension.
+  /// A tensor of one dimension.
   NamedTensor(std::string name_in, Buffer buffer_in)
       : NamedTensor(std::move(name_in), buffer_in, {buffer_in.count}) {}
 };
 
-/// An optimizer's state, as tensors of one dimension. `prefix` comes before each name.
+/// An optimizer's state as tensors of one dimension. `prefix` comes before each name.
 ///
 ///   TensorsOf(optimizer.state(), "optimizer/")
 inline std::vector<NamedTensor> TensorsOf(
@@ -46,13 +47,13 @@ inline std::vector<NamedTensor> TensorsOf(
   return tensors;
 }
 
-/// Remarks that are saved with tensors, in UTF-8 without '\0'. Keys that begin with "dtrun." are
-/// dtrun's own.
+/// Annotations that are saved with tensors, in UTF-8 without '\0'. Keys that begin with "dtrun."
+/// are reserved for dtrun.
 using Metadata = std::map<std::string, std::string>;
 
 namespace detail {
 
-/// Valid as long as `tensors`.
+/// The result is valid as long as `tensors`.
 inline std::vector<dtrun_tensor> ToC(const std::vector<NamedTensor>& tensors) {
   std::vector<dtrun_tensor> list;
   for (const NamedTensor& tensor : tensors)
@@ -61,7 +62,7 @@ inline std::vector<dtrun_tensor> ToC(const std::vector<NamedTensor>& tensors) {
   return list;
 }
 
-/// Valid as long as `metadata`.
+/// The result is valid as long as `metadata`.
 inline std::vector<dtrun_metadata> MetadataToC(const Metadata& metadata) {
   std::vector<dtrun_metadata> list;
   for (const auto& [key, value] : metadata) {
@@ -75,10 +76,11 @@ inline std::vector<dtrun_metadata> MetadataToC(const Metadata& metadata) {
 
 }  // namespace detail
 
-/// Writes one file in the safetensors format, by this process alone, with the CRC32C of each tensor
-/// in its metadata. It is written under a temporary name, flushed to the disk and then renamed:
-/// after any failure `path` is what it was before. Throws kInvalidArgument (a tensor: its name
-/// twice, a shape that does not fit its count) or kSystem (the file, and why). Any thread.
+/// Writes one file in the safetensors format, from this process alone, with the CRC32C of each
+/// tensor in its metadata. The data goes to a temporary file, is flushed to the disk, and is then
+/// renamed. After a failure `path` is unchanged. Throws kInvalidArgument (a tensor is wrong: a name
+/// that occurs twice, a shape that does not match the count) or kSystem (the file, and why). Any
+/// thread.
 inline void SaveTensors(
     const std::string& path, const std::vector<NamedTensor>& tensors,
     const Metadata& metadata = {}) {
@@ -88,9 +90,10 @@ inline void SaveTensors(
       dtrun_save_tensors(path.c_str(), list.data(), list.size(), remarks.data(), remarks.size()));
 }
 
-/// What was read from a safetensors file.
+/// The content of a safetensors file.
 class TensorFile {
  public:
+  /// Takes ownership of `handle`.
   explicit TensorFile(dtrun_tensor_file* handle) : handle_(handle) {
     for (size_t i = 0; i < dtrun_tensor_file_count(handle); ++i) {
       const dtrun_tensor& tensor = *dtrun_tensor_file_tensor(handle, i);
@@ -103,15 +106,16 @@ class TensorFile {
     }
   }
 
-  /// In the order of their names. The data belongs to this object, and is aligned to the size of
-  /// its elements.
+  /// The tensors in the order of their names. This object owns their data, which is aligned to the
+  /// element size.
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
-  /// Null if there is none of that name.
+  /// Null if there is no tensor of that name.
   const NamedTensor* Find(const std::string& name) const {
     for (const NamedTensor& tensor : tensors_)
       if (tensor.name == name) return &tensor;
     return nullptr;
   }
+  /// The annotations of the file, without dtrun's own keys.
   const Metadata& metadata() const { return metadata_; }
 
  private:
@@ -122,10 +126,11 @@ class TensorFile {
   Metadata metadata_;
 };
 
-/// Reads a file in the safetensors format, whoever wrote it, and checks all of it: the rules of the
-/// format and, where dtrun has written the file, the checksums. Throws kInvalidArgument (it breaks
-/// a rule, or a byte has changed), kUnavailable (it has a type of elements that dtrun has not) or
-/// kSystem (it cannot be read). Any thread.
+/// Reads a safetensors file of any program and checks all bytes: the rules of the format and, if
+/// dtrun wrote the file, the checksums. Any thread.
+///
+/// Throws kInvalidArgument (the file breaks a rule, or a byte has changed), kUnavailable (an
+/// element type that dtrun lacks) or kSystem (the file cannot be read).
 inline TensorFile LoadTensors(const std::string& path) {
   dtrun_tensor_file* file = nullptr;
   detail::Check(dtrun_load_tensors(path.c_str(), &file));

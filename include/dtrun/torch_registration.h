@@ -10,21 +10,21 @@
 namespace dtrun {
 namespace torch {
 
-/// A tensor on a GPU that collectives of a communicator reach without a copy while this object
-/// lives, and that lives as long: its memory is not given back to the GPU meanwhile. For large
-/// tensors that are reduced again and again; the gradients of a DistributedOptimizer lie in such
-/// memory anyway. A tensor of the CPU is as it was. See dtrun/device_registration.h.
+/// Registers a tensor on a GPU: collectives of a communicator reach it without a copy while this
+/// object lives. The object keeps the tensor alive, so LibTorch does not free its memory meanwhile.
+/// Use it for large tensors that are reduced repeatedly. The gradients of a DistributedOptimizer
+/// need no registration. A CPU tensor is not changed. See dtrun/device_registration.h.
 ///
 ///   dtrun::torch::RegisteredTensor running(world, statistics);
 ///   for (...) dtrun::torch::AllReduce(world, statistics);
 ///
-/// All ranks destroy theirs between the same two calls. Where LibTorch takes memory otherwise than
-/// with cudaMalloc (its expandable segments, its backend cudaMallocAsync), obstacle() says so, and
-/// collectives go on as without.
+/// All ranks destroy their objects between the same two calls. If LibTorch does not allocate with
+/// cudaMalloc (expandable segments, or the backend cudaMallocAsync), obstacle() says so, and
+/// collectives treat the tensor as unregistered.
 class RegisteredTensor {
  public:
-  /// Collective; every rank brings a tensor of the same device type. Throws kInvalidArgument for
-  /// one that is not contiguous: collectives would use a copy of it.
+  /// Collective. All ranks pass tensors of the same device type. Throws kInvalidArgument if the
+  /// tensor is not contiguous, because collectives would use a copy of it.
   RegisteredTensor(Communicator& communicator, const Tensor& tensor) : tensor_(tensor) {
     const at::Device device = internal::CheckedDevice("register: the tensor", tensor);
     if (tensor.layout() != at::kStrided || !tensor.is_contiguous())
@@ -36,8 +36,9 @@ class RegisteredTensor {
     memory_.emplace(communicator, device.index(), tensor.data_ptr(), tensor.nbytes());
   }
 
+  /// The tensor that was passed to the constructor.
   const Tensor& tensor() const { return tensor_; }
-  /// "" when there is none.
+  /// The reason why the tensor is treated as unregistered. "" if there is none.
   std::string obstacle() const { return memory_ ? memory_->obstacle() : ""; }
 
  private:

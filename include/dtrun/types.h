@@ -11,8 +11,12 @@
 #include <cstdint>
 #include <type_traits>
 
+/// Data-parallel training: communicators, distributed optimizers, strategies and checkpoints. A
+/// program starts with `Init()`.
 namespace dtrun {
 
+/// The type of an element: an unsigned integer (U), a signed integer (I), a float (F) or a bool,
+/// with its width in bits. BF16 is bfloat16. A bool has one byte.
 enum class DType : int32_t {
   kU8 = DTRUN_U8,
   kI8 = DTRUN_I8,
@@ -29,25 +33,26 @@ enum class DType : int32_t {
   kBool = DTRUN_BOOL,
 };
 
+/// The operation of a reduction, element by element over the ranks.
 enum class ReduceOp : int32_t {
-  kSum = DTRUN_SUM,
-  kAverage = DTRUN_AVERAGE,
-  kMin = DTRUN_MIN,
-  kMax = DTRUN_MAX,
-  kProduct = DTRUN_PRODUCT,
-  /// Of NamedQueue::AllReduce and of DistributedOptimizers alone: see dtrun_named_operation.
+  kSum = DTRUN_SUM,          ///< the sum
+  kAverage = DTRUN_AVERAGE,  ///< the sum, divided by the number of ranks
+  kMin = DTRUN_MIN,          ///< the smallest element
+  kMax = DTRUN_MAX,          ///< the largest element
+  kProduct = DTRUN_PRODUCT,  ///< the product
+  /// Only for NamedQueue::AllReduce and DistributedOptimizers: see dtrun_named_operation.
   kAdasum = DTRUN_ADASUM,
 };
 
-/// Factors of a reduction: every input is multiplied by `before`, the result by `after`. Floats are
-/// multiplied in the type that they accumulate in; integers in f64, then truncated toward zero and
-/// kept inside their type. Both are finite; of bools, both are 1.
+/// The factors of a reduction: every input is multiplied by `before`, the result by `after`. Both
+/// factors are finite. Floats are multiplied in the type that they accumulate in. Integers are
+/// multiplied in f64, truncated toward zero and clamped to their type. Bools need factors of 1.
 struct Scale {
-  double before = 1;
-  double after = 1;
+  double before = 1;  ///< factor of every input
+  double after = 1;   ///< factor of the result
 };
 
-/// Bytes of one element; 0 for a value that is no DType.
+/// Bytes of one element. 0 for a value that is not a DType.
 inline uint64_t SizeOf(DType dtype) {
   switch (dtype) {
     case DType::kU8:
@@ -67,7 +72,7 @@ inline uint64_t SizeOf(DType dtype) {
   return 0;
 }
 
-/// "f32" and so on.
+/// The name of the type, for example "f32".
 inline const char* NameOf(DType dtype) {
   switch (dtype) {
     case DType::kU8: return "u8";
@@ -87,6 +92,7 @@ inline const char* NameOf(DType dtype) {
   return "unknown dtype";
 }
 
+/// The name of the operation, for example "sum".
 inline const char* NameOf(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum: return "sum";
@@ -101,8 +107,8 @@ inline const char* NameOf(ReduceOp op) {
 
 namespace detail {
 
-/// The DType of an arithmetic C++ type of 1, 2, 4 or 8 bytes; `char` is the integer that it is
-/// here.
+/// The DType of an arithmetic C++ type of 1, 2, 4 or 8 bytes. `char` is signed or unsigned as on
+/// this platform.
 template <typename T>
 constexpr DType DTypeOf() {
   static_assert(
@@ -128,23 +134,27 @@ constexpr DType DTypeOf() {
 
 }  // namespace detail
 
-/// A typed view of memory that someone else owns. Copying it copies the view.
+/// A typed view of memory. It does not own the memory. A copy is another view of the same memory.
 struct Buffer {
-  void* data = nullptr;
-  uint64_t count = 0;  ///< elements
-  DType dtype = DType::kF32;
-  int32_t device = -1;     ///< -1: host memory
-  void* stream = nullptr;  ///< the stream that makes the data, null on the host
+  void* data = nullptr;       ///< the first element; may be null if `count` is 0
+  uint64_t count = 0;         ///< elements
+  DType dtype = DType::kF32;  ///< the type of the elements
+  int32_t device = -1;        ///< -1: host memory
+  void* stream = nullptr;     ///< the stream that produces the data; null for host memory
 
+  /// A buffer without elements.
   Buffer() = default;
+  /// A view of host memory.
   Buffer(void* data_in, uint64_t count_in, DType dtype_in)
       : data(data_in), count(count_in), dtype(dtype_in) {}
+  /// A view of host memory, with the dtype of T, an arithmetic type of at most 8 bytes.
   template <typename T>
   Buffer(T* data_in, uint64_t count_in) : Buffer(data_in, count_in, detail::DTypeOf<T>()) {}
 
+  /// The size in bytes.
   uint64_t bytes() const { return count * SizeOf(dtype); }
 
-  /// Elements [first, first + n). The caller sees to it that they exist.
+  /// The elements [first, first + n). The caller makes sure that they exist.
   Buffer Slice(uint64_t first, uint64_t n) const {
     Buffer slice = *this;
     slice.data = static_cast<char*>(data) + first * SizeOf(dtype);
@@ -153,7 +163,7 @@ struct Buffer {
   }
 };
 
-/// Where this process stands among the ranks of the job; see c.h.
+/// The place of this process among the ranks of the job; see c.h.
 using Topology = dtrun_topology;
 
 namespace detail {
@@ -172,9 +182,10 @@ inline Buffer FromC(const dtrun_buffer& buffer) {
   return result;
 }
 
-/// Owns what the C ABI handed out.
+/// Owns a handle of the C ABI.
 template <typename T, void (*Destroy)(T*)>
 struct Destroyer {
+  /// Destroys `handle`.
   void operator()(T* handle) const { Destroy(handle); }
 };
 

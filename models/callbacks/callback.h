@@ -18,16 +18,16 @@ namespace dtrun::models {
 /// Numbers by name: "loss", "accuracy", "val_loss", "learning_rate".
 using Logs = std::map<std::string, double>;
 
-/// Where a run is. All counts are those of things done: in the first batch of a run all are 0.
+/// The position of a run. All counts are of completed items: before the first batch all are 0.
 struct TrainingPosition {
   uint64_t epoch = 0;
-  uint64_t batch = 0;  ///< of the epoch
-  uint64_t step = 0;   ///< of the optimizer, of all epochs
+  uint64_t batch = 0;  ///< in the epoch
+  uint64_t step = 0;   ///< steps of the optimizer in all epochs
   bool operator==(const TrainingPosition&) const = default;
 };
 
-/// A training, test or prediction that goes on, as callbacks see it. The trainer owns it; what
-/// stands here may be read at any turn.
+/// A running training, test or prediction, as callbacks see it. The trainer owns the Run. Every
+/// callback may read all members.
 class Run {
  public:
   Run(Replica& replica, std::span<Metric* const> metrics) : replica_(replica), metrics_(metrics) {}
@@ -36,23 +36,25 @@ class Run {
   Communicator& world() { return replica_.world(); }
   Sequential& model() { return replica_.model(); }
   RateOptimizer& optimizer() { return replica_.optimizer(); }
-  /// Of the epoch, with the loss as the first one; sums of this rank's examples.
+  /// The metrics of the epoch, the loss first. They hold sums over this rank's examples.
   std::span<Metric* const> metrics() { return metrics_; }
   bool is_rank_0() { return world().rank() == 0; }
 
   double learning_rate() const { return replica_.optimizer().learning_rate(); }
   void set_learning_rate(double rate) { replica_.optimizer().set_learning_rate(rate); }
 
-  /// Ends training after this batch or epoch on all ranks, also when one rank alone asks for it.
+  /// Ends training on all ranks after this batch or epoch. One rank's call is enough.
   void StopTraining() { stop_ = true; }
   bool stop() const { return stop_; }
 
-  /// Something could not be written. Training goes on; the History has it, the same on all ranks.
+  /// Reports a failed write. Training continues. The History has `why`. All ranks must report the
+  /// same.
   void NotWritten(const std::string& why) { not_written_.push_back(why); }
   const std::vector<std::string>& not_written() const { return not_written_; }
 
-  /// In OnTrainBegin: goes on at `position`, because what training needs was read from a file. The
-  /// sums of `metrics` are then those of the epoch's batches before it.
+  /// Call Resume in OnTrainBegin, after loading the state of a training from a file. Training
+  /// continues at `position`. If the position is inside an epoch, first set the sums of `metrics`
+  /// to those of the epoch's earlier batches.
   void Resume(const TrainingPosition& to) {
     position = to;
     resumed = true;
@@ -61,16 +63,16 @@ class Run {
   }
 
   TrainingPosition position = {};
-  uint64_t epochs = 0;          ///< after which training ends
-  uint64_t steps = 0;           ///< of an epoch; 0: not known yet
-  uint64_t global_batch = 0;    ///< examples of all ranks in the batch at hand
-  uint64_t examples = 0;        ///< of this rank in it
+  uint64_t epochs = 0;          ///< training ends after so many epochs
+  uint64_t steps = 0;           ///< in an epoch; 0: not known yet
+  uint64_t global_batch = 0;    ///< examples of all ranks in the current batch
+  uint64_t examples = 0;        ///< of this rank in the current batch
   double batch_loss = 0;        ///< this rank's part of the batch's loss: AverageLoss
   uint64_t epoch_examples = 0;  ///< of all ranks, trained on in the epoch
-  bool validating = false;      ///< whether a test is an epoch's validation
+  bool validating = false;      ///< true if a test is the validation of an epoch
   bool resumed = false;
-  /// Of a training that scales its loss. Checkpoints have it: what training goes on with, if the
-  /// one that it goes on from has had one.
+  /// The loss scale, if the training scales its loss. Checkpoints save it. ResumeFrom sets it if
+  /// the checkpoint has one.
   std::optional<LossScale> loss_scale = {};
   bool cut_short = false;  ///< in OnEpochEnd: the epoch ended before its last batch
 
@@ -81,33 +83,36 @@ class Run {
   std::vector<std::string> not_written_;
 };
 
-/// What happens besides training, at its turns. Derive from it and override what you need.
+/// Code that runs at fixed points of a training, test or prediction. Derive from it and override
+/// the functions that you need.
 ///
-/// Every rank has the same callbacks in the same order and calls them at the same turns, so a
-/// callback may use the run's communicator; what is to be printed or written is rank 0's.
+/// Every rank must have the same callbacks in the same order. All ranks call them at the same
+/// points, so a callback may use the run's communicator. Rank 0 prints and writes files.
 ///
-/// The logs of a batch are this rank's: "loss" and the metrics since the epoch began. Those of an
-/// epoch, a test and the whole training are all ranks' together; a callback may add to an epoch's
-/// logs for those after it and for the History, the same names on all ranks.
+/// The logs of a batch cover this rank's examples: "loss" and the metrics since the start of the
+/// epoch. The logs of an epoch, a test or the whole training cover all ranks. A callback may add
+/// numbers to an epoch's logs, with the same names on all ranks. Later callbacks and the History
+/// see them.
 ///
-/// An error that a callback throws on one rank ends training on all of them, with its text and the
+/// If a callback throws an error on one rank, training ends on all ranks. The error's text starts
+/// with the callback's name.
 /// name of the callback in front.
 class Callback {
  public:
   virtual ~Callback() = default;
 
-  /// What errors call it: "EarlyStopping".
+  /// The name for error messages: "EarlyStopping".
   virtual std::string name() const = 0;
 
   virtual void OnTrainBegin(Run&) {}
   virtual void OnTrainEnd(Run&, const Logs&) {}
   virtual void OnEpochBegin(Run&) {}
-  /// After the epoch's validation.
+  /// Runs after the epoch's validation.
   virtual void OnEpochEnd(Run&, Logs&) {}
   virtual void OnBatchBegin(Run&) {}
   virtual void OnBatchEnd(Run&, const Logs&) {}
 
-  /// Of Evaluate, and of the validation in an epoch.
+  /// For Evaluate, and for the validation in an epoch.
   virtual void OnTestBegin(Run&) {}
   virtual void OnTestEnd(Run&, const Logs&) {}
   virtual void OnTestBatchBegin(Run&) {}

@@ -121,7 +121,7 @@ LearningRateWarmup::LearningRateWarmup(const WarmupOptions& options) : options_(
   }
 }
 
-// The last one sets the full rate, in the first batch after the warm-up.
+// The last call sets the full rate, in the first batch after the warm-up.
 void LearningRateWarmup::OnBatchBegin(Run& run) {
   const TrainingPosition& at = run.position;
   if (at.epoch > options_.epochs || (at.epoch == options_.epochs && at.batch > 0)) return;

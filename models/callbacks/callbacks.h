@@ -18,18 +18,17 @@ namespace dtrun::models {
 struct EarlyStoppingOptions {
   std::string monitor = "val_loss";
   MonitorMode mode = MonitorMode::kAuto;
-  double min_delta = 0;           ///< a change of no more than this is no improvement
-  uint64_t patience = 0;          ///< epochs without improvement after which it is enough; 0 and 1
-                                  ///< both mean the first one
-  uint64_t start_from_epoch = 0;  ///< epochs before it do not count
-  bool restore_best_weights = false;  ///< at the end: parameters and buffers of the best epoch
-  Print print = {};                   ///< says why training ended
+  double min_delta = 0;               ///< a change counts as an improvement only if it is larger
+  uint64_t patience = 0;              ///< stop after so many epochs without improvement; 0 means 1
+  uint64_t start_from_epoch = 0;      ///< ignore earlier epochs
+  bool restore_best_weights = false;  ///< of parameters and buffers, at the end of training
+  Print print = {};                   ///< prints the reason for the end of training
 };
 
-/// Ends training when a number has stopped to get better.
+/// Ends training when a number of the logs stops improving.
 class EarlyStopping : public Callback {
  public:
-  /// Throws what Monitor throws.
+  /// Throws the errors of Monitor's constructor.
   explicit EarlyStopping(EarlyStoppingOptions options = {});
 
   std::string name() const override { return "EarlyStopping"; }
@@ -37,7 +36,7 @@ class EarlyStopping : public Callback {
   void OnEpochEnd(Run& run, Logs& logs) override;
   void OnTrainEnd(Run& run, const Logs& logs) override;
 
-  /// Of the epoch, from 0, with the best value so far.
+  /// The epoch with the best value so far, from 0.
   uint64_t best_epoch() const { return best_epoch_; }
 
  private:
@@ -48,13 +47,14 @@ class EarlyStopping : public Callback {
   std::vector<float> best_weights_;
 };
 
-/// At the beginning of each epoch: the learning rate becomes schedule(epoch, rate so far), epochs
-/// counted from 0. A schedule that returns no positive number ends training with an error.
+/// Sets the learning rate at the start of each epoch to schedule(epoch, current rate). Epochs count
+/// from 0. If the schedule returns a number that is not positive and finite, training ends with an
+/// error.
 class LearningRateScheduler : public Callback {
  public:
   using Schedule = std::function<double(uint64_t epoch, double rate)>;
 
-  /// With `print`, rank 0 says each epoch's rate.
+  /// With `print`, rank 0 prints each epoch's rate.
   explicit LearningRateScheduler(Schedule schedule, Print print = {})
       : schedule_(std::move(schedule)), print_(std::move(print)) {}
   std::string name() const override { return "LearningRateScheduler"; }
@@ -65,7 +65,7 @@ class LearningRateScheduler : public Callback {
   Print print_;
 };
 
-/// Before each batch: the learning rate becomes schedule(step), steps of all epochs counted from 0.
+/// Sets the learning rate before each batch to schedule(step). Steps count from 0, over all epochs.
 class StepSchedule : public Callback {
  public:
   using Schedule = std::function<double(uint64_t step)>;
@@ -79,20 +79,20 @@ class StepSchedule : public Callback {
 };
 
 struct WarmupOptions {
-  double base_rate = 1e-3;  ///< what is right for one rank alone
-  uint64_t epochs = 5;      ///< that it lasts
-  double factor = 0;        ///< from base_rate to factor times it; 0: the number of ranks
+  double base_rate = 1e-3;  ///< the learning rate that suits a single rank
+  uint64_t epochs = 5;      ///< duration of the warm-up
+  double factor = 0;        ///< final rate / base_rate; 0: the number of ranks
 };
 
-/// The linear scaling rule with a gradual warm-up: N ranks take a global batch N times as large, so
-/// N times the rate; but not from the start, when weights change fast. Over the first `epochs` the
-/// rate grows in a straight line, batch by batch:
+/// The linear scaling rule with a gradual warm-up. N ranks take a global batch N times as large, so
+/// the rate becomes N times as large. At the start of training, weights change too fast for that
+/// rate. So the rate grows linearly over the first `epochs`, batch by batch:
 ///   rate = base_rate * (1 + (factor - 1) * (epoch + batch / steps) / epochs)
-/// and is left to others afterwards. P. Goyal et al., "Accurate, Large Minibatch SGD: Training
-/// ImageNet in 1 Hour", 2017, sections 2.1 and 2.2.
+/// Afterwards this callback leaves the rate alone. P. Goyal et al., "Accurate, Large Minibatch SGD:
+/// Training ImageNet in 1 Hour", 2017, sections 2.1 and 2.2.
 class LearningRateWarmup : public Callback {
  public:
-  /// Throws Error kInvalidArgument when base_rate is not above 0, epochs is 0 or factor is below 0.
+  /// Throws Error kInvalidArgument if base_rate is not above 0, epochs is 0 or factor is below 0.
   explicit LearningRateWarmup(const WarmupOptions& options);
   std::string name() const override { return "LearningRateWarmup"; }
   void OnBatchBegin(Run& run) override;
@@ -101,7 +101,7 @@ class LearningRateWarmup : public Callback {
   WarmupOptions options_;
 };
 
-/// At the end of each epoch rank 0 prints the learning rate: "Learning rate for epoch 1 is 0.001".
+/// Rank 0 prints the learning rate after each epoch: "Learning rate for epoch 1 is 0.001".
 class PrintLearningRate : public Callback {
  public:
   explicit PrintLearningRate(Print print = PrintLine) : print_(std::move(print)) {}
@@ -112,10 +112,13 @@ class PrintLearningRate : public Callback {
   Print print_;
 };
 
-/// How fast it goes. Adds to an epoch's logs: "seconds", from the first to the last batch, without
-/// validation, rank 0's; "images_per_s", of all ranks together in that time; "exposed_share", the
-/// part of it in which ranks exchanged gradients, or waited for others to, and did not compute (a
-/// fraction, the ranks' mean). All ranks begin an epoch together.
+/// Measures the speed. Adds three numbers to the logs of an epoch:
+/// - "seconds": rank 0's time from the start of the epoch to the end of its last batch.
+/// - "images_per_s": of all ranks together in that time.
+/// - "exposed_share": the fraction of that time in which a rank exchanges gradients or waits for
+///   other ranks, and does not compute. The mean over the ranks.
+///
+/// The validation does not count. All ranks start an epoch together.
 class Throughput : public Callback {
  public:
   std::string name() const override { return "Throughput"; }
@@ -129,10 +132,10 @@ class Throughput : public Callback {
   double seconds_ = 0, exposed_before_ = 0, exposed_ = 0;
 };
 
-/// Keeps the loss of every global batch, the same on all ranks.
+/// Records the loss of every global batch, the same on all ranks.
 class StepLosses : public Callback {
  public:
-  /// `losses` are appended to at the end of each epoch, and outlive it.
+  /// Appends to `losses` at the end of each epoch. `losses` must outlive this object.
   explicit StepLosses(std::vector<double>& losses) : losses_(losses) {}
   std::string name() const override { return "StepLosses"; }
   void OnEpochBegin(Run& run) override;
@@ -141,20 +144,20 @@ class StepLosses : public Callback {
 
  private:
   std::vector<double>& losses_;
-  std::vector<double> of_epoch_;  // this rank's parts
+  std::vector<double> of_epoch_;  // this rank's parts of the losses
 };
 
 struct TimelineOptions {
   std::string path = "timeline.json";
-  uint64_t first_step = 1;  ///< of all epochs, from 0; the very first one is like no other
+  uint64_t first_step = 1;  ///< over all epochs, from 0; step 0 is not typical
   uint64_t steps = 10;
 };
 
-/// Writes what all ranks do in some steps into one file for Chrome or Perfetto: see
-/// Context::StartTimeline. Training that ends before it, ends the timeline.
+/// Writes the events of all ranks in some steps to one file for Chrome or Perfetto; see
+/// Context::StartTimeline. If training ends before `steps` steps, the timeline ends too.
 class Timeline : public Callback {
  public:
-  /// Throws Error kInvalidArgument when path is empty or steps is 0. `job` outlives it.
+  /// Throws Error kInvalidArgument if path is empty or steps is 0. `job` must outlive this object.
   Timeline(Context& job, TimelineOptions options);
 
   std::string name() const override { return "Timeline"; }
@@ -170,10 +173,10 @@ class Timeline : public Callback {
   bool runs_ = false;
 };
 
-/// Tells the launcher how far this rank has come, for `dtrun --progress`.
+/// Reports this rank's progress to the launcher, for `dtrun --progress`.
 class ReportProgress : public Callback {
  public:
-  /// `job` outlives it.
+  /// `job` must outlive this object.
   explicit ReportProgress(Context& job) : job_(job) {}
   std::string name() const override { return "ReportProgress"; }
   void OnBatchEnd(Run& run, const Logs& logs) override;
@@ -183,8 +186,8 @@ class ReportProgress : public Callback {
   uint64_t examples_ = 0;
 };
 
-/// Before training: makes parameters and optimizer state of all ranks those of rank `root`. A
-/// Replica has done so when it was made; this is for what has been changed since, such as weights
+/// Copies the parameters and optimizer state of rank `root` to all ranks, before training. The
+/// constructor of Replica does the same. Use this callback after a later change, such as weights
 /// that one rank has read from a file.
 class BroadcastVariables : public Callback {
  public:
@@ -196,9 +199,9 @@ class BroadcastVariables : public Callback {
   int root_;
 };
 
-/// At the end of an epoch: replaces every number in its logs by the mean over all ranks. The loss
-/// and the metrics are those of all ranks already; this is for what callbacks before it have added
-/// from their own rank.
+/// Replaces every number in an epoch's logs by the mean over all ranks. The loss and the metrics
+/// already cover all ranks. Use this callback for numbers that earlier callbacks have added on each
+/// rank.
 class MetricAverage : public Callback {
  public:
   std::string name() const override { return "MetricAverage"; }

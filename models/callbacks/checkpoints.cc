@@ -18,7 +18,7 @@
 namespace dtrun::models {
 namespace {
 
-// What a manager throws, it throws on all ranks.
+// A CheckpointManager throws the same error on all ranks. Open throws it as an AgreedError.
 std::unique_ptr<CheckpointManager> Open(
     Run& run, const std::string& folder, const CheckpointOptions& options) {
   try {
@@ -28,7 +28,7 @@ std::unique_ptr<CheckpointManager> Open(
   }
 }
 
-// A disk that is full does not end a training.
+// A full disk does not end training.
 void Write(Run& run, const Print& print, const std::function<void()>& write) {
   try {
     write();
@@ -90,7 +90,7 @@ void ModelCheckpoint::OnEpochEnd(Run& run, Logs& logs) {
     Consider(run, logs, run.position.epoch);
 }
 
-// Inside an epoch the ranks have logs of their own: rank 0's decide, and make the name.
+// Inside an epoch, each rank has different logs. Rank 0's logs decide and give the name.
 void ModelCheckpoint::Consider(Run& run, const Logs& logs, uint64_t epoch) {
   SaveOptions save;
   save.step = run.position.step;
@@ -138,7 +138,7 @@ void BackupAndRestore::Restore(Run& run) {
     if (!loaded.checkpoint) return;
     ResumeFrom(run, loaded.checkpoint->metadata);
   } catch (const Error& error) {
-    // Without its peers, no rank knows what is wrong with a checkpoint.
+    // After these errors, the ranks cannot agree on the state of the checkpoint.
     if (error.code() == ErrorCode::kPeerLost || error.code() == ErrorCode::kTimeout) throw;
     throw AgreedError(error.code(), kDataUnusable, error.what());
   }
@@ -162,8 +162,8 @@ void BackupAndRestore::OnBatchEnd(Run& run, const Logs&) {
       {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf(run));
 }
 
-// Also when a batch's backup was just made: this one says that the epoch is over. Of one that was
-// cut short nobody may say so.
+// Also runs if the last batch was just backed up: only this backup says that the epoch has ended.
+// An epoch that was cut short gets no such backup.
 void BackupAndRestore::OnEpochEnd(Run& run, Logs&) {
   if (run.cut_short) return;
   Save(
@@ -179,7 +179,7 @@ void BackupAndRestore::OnTrainEnd(Run& run, const Logs&) {
   if (run.is_rank_0()) Remove(backups);
 }
 
-// Nothing but what was made here: the folder may hold other things.
+// Removes only the backups and links of this callback. The folder may hold other files.
 void BackupAndRestore::Remove(const std::vector<Checkpoint>& backups) const {
   if (backups.empty()) return;
   const std::filesystem::path folder = options_.folder;
@@ -222,7 +222,7 @@ uint64_t CountIn(const Metadata& metadata, const std::string& key) {
       Text("the checkpoint says '", key, "' is ", number, ", expected a count"));
 }
 
-// Old checkpoints, and those of trainings that scale nothing, have none.
+// Old checkpoints, and those of trainings without loss scaling, do not have these keys.
 constexpr char kLossScale[] = "loss_scale";
 constexpr char kGoodSteps[] = "loss_scale_good_steps";
 constexpr char kSkippedSteps[] = "loss_scale_skipped_steps";
@@ -246,7 +246,7 @@ std::vector<double> SumsOf(Run& run) {
   return sums;
 }
 
-// One line per rank, each number with all its bits.
+// One line per rank. "%a" keeps all bits of a number.
 std::string SumsOfAllRanks(Run& run) {
   std::string text;
   for (const std::vector<double>& of_rank : AllGatherObjects(run.world(), SumsOf(run))) {

@@ -14,32 +14,31 @@
 namespace dtrun::models {
 
 struct ModelCheckpointOptions {
-  /// Folder and name; the name may have {epoch}, counted from 1, and numbers of the logs: see
-  /// log_values.h. One without any is written again and again.
+  /// Folder and name. The name may contain {epoch}, counted from 1, and numbers of the logs; see
+  /// FillIn. A name without such a field is overwritten every time.
   std::string path = "./training_checkpoints/ckpt_{epoch}";
   uint64_t every_epochs = 1;
-  uint64_t every_batches = 0;  ///< of all epochs, instead of every_epochs; 0: at the epochs' ends
+  uint64_t every_batches = 0;  ///< over all epochs, instead of every_epochs; 0: use every_epochs
   bool save_best_only = false;
-  std::string monitor = "val_loss";  ///< what `best` is about
+  std::string monitor = "val_loss";  ///< the number for save_best_only
   MonitorMode mode = MonitorMode::kAuto;
   bool save_weights_only = false;  ///< without the optimizer's state
-  uint64_t max_to_keep = 0;        ///< newest ones; 0: all
-  bool sharded = false;            ///< every rank writes its part; the folder is shared by all
-  bool asynchronous = true;        ///< training goes on while the file is written
-  Print print = {};                ///< says what could not be saved; also in the History
+  uint64_t max_to_keep = 0;        ///< keeps the newest checkpoints; 0: all
+  bool sharded = false;            ///< every rank writes its part; all hosts must share the folder
+  bool asynchronous = true;        ///< training continues while the file is written
+  Print print = {};                ///< prints failed saves; the History has them too
 };
 
-/// Saves the model while it trains, its buffers as the mean of all ranks', for
-/// dtrun::CheckpointManager to load. A checkpoint that cannot
-/// be written does not end training: see Run::NotWritten.
+/// Saves the model during training for dtrun::CheckpointManager to load. The saved buffers are the
+/// mean over all ranks. If a checkpoint cannot be written, training continues: see Run::NotWritten.
 class ModelCheckpoint : public Callback {
  public:
-  /// Throws Error kInvalidArgument for a path without a name, every_epochs of 0, and what Monitor
-  /// throws.
+  /// Throws Error kInvalidArgument for a path without a name and for every_epochs of 0. Throws the
+  /// errors of Monitor's constructor.
   explicit ModelCheckpoint(ModelCheckpointOptions options = {});
 
   std::string name() const override { return "ModelCheckpoint"; }
-  /// Throws AgreedError when the folder cannot be used, or another job uses it.
+  /// Throws AgreedError if the folder cannot be used, or another job uses it.
   void OnTrainBegin(Run& run) override;
   void OnBatchEnd(Run& run, const Logs& logs) override;
   void OnEpochEnd(Run& run, Logs& logs) override;
@@ -56,26 +55,26 @@ class ModelCheckpoint : public Callback {
 
 struct BackupAndRestoreOptions {
   std::string folder = "./training_backup";
-  uint64_t every_batches = 0;  ///< besides at each epoch's end; 0: at the epochs' ends
-  uint64_t max_to_keep = 1;    ///< newest ones; 0: all
-  bool restore = true;         ///< or begin anew, beside what is there
-  bool delete_at_end = true;   ///< of a training that ended as it should
-  bool sharded = false;        ///< every rank writes its part; the folder is shared by all
-  bool asynchronous = true;    ///< training goes on while the file is written
-  Print print = {};            ///< says where it goes on, and what could not be saved
+  uint64_t every_batches = 0;  ///< also at the end of each epoch; 0: only there
+  uint64_t max_to_keep = 1;    ///< keeps the newest backups; 0: all
+  bool restore = true;         ///< false: start anew, beside existing backups
+  bool delete_at_end = true;   ///< only if training ends without an error
+  bool sharded = false;        ///< every rank writes its part; all hosts must share the folder
+  bool asynchronous = true;    ///< training continues while the file is written
+  Print print = {};            ///< prints the position of a restart, and failed saves
 };
 
-/// Makes a training that was broken off go on where its last backup was made, also inside an epoch.
-/// With as many ranks as before it is the same training, bit for bit; with another number it is
-/// the same but for rounding, as long as the global batch is the same. Losses and metrics of a
-/// broken epoch are those of the whole epoch.
+/// Lets an interrupted training continue from its last backup, even inside an epoch. With the same
+/// number of ranks, the results are the same bits. With another number of ranks and the same global
+/// batch, the results differ only by rounding. Losses and metrics of an interrupted epoch cover the
+/// whole epoch.
 class BackupAndRestore : public Callback {
  public:
-  /// Throws Error kInvalidArgument when the folder is empty.
+  /// Throws Error kInvalidArgument if the folder's name is empty.
   explicit BackupAndRestore(BackupAndRestoreOptions options = {});
 
   std::string name() const override { return "BackupAndRestore"; }
-  /// Throws AgreedError when the folder cannot be used, another job uses it, or what it holds is no
+  /// Throws AgreedError if the folder cannot be used, another job uses it, or its content is not a
   /// backup of this model.
   void OnTrainBegin(Run& run) override;
   void OnBatchEnd(Run& run, const Logs& logs) override;
@@ -90,27 +89,27 @@ class BackupAndRestore : public Callback {
   std::unique_ptr<CheckpointManager> manager_;
 };
 
-/// What a checkpoint holds of a run, so that it goes on as if it had not been broken off: the
-/// parameters, the network's buffers and the optimizer's state ("optimizer/..."), and in its
-/// metadata the position, the learning rate, the loss's scale if there is one, and what the metrics
-/// of the epoch add up to on each rank. The order of examples and the dropout masks need nothing
-/// more: they are functions of the position.
+/// A checkpoint of a run has the full state to continue the run. Its tensors are the parameters,
+/// the network's buffers and the optimizer's state ("optimizer/..."). Its metadata has the
+/// position, the learning rate, the loss scale if there is one, and each rank's sums of the epoch's
+/// metrics. The order of examples and the dropout masks are functions of the position, so they need
+/// no further state.
 
 /// The values of the parameters and of the network's buffers.
 std::vector<NamedTensor> WeightsOf(Run& run);
-/// And the optimizer's state, to be saved; valid until the next step. Collective.
+/// The values and the optimizer's state, for saving. Valid until the next step. Collective.
 std::vector<NamedTensor> StateOf(Run& run);
-/// The same to be loaded into; what was loaded counts after TakeState. Collective, both.
+/// The same tensors, for loading. Call TakeState after the load. Both are collective.
 std::vector<NamedTensor> StateToLoad(Run& run);
 void TakeState(Run& run);
 
-/// Collective.
+/// The metadata of a checkpoint of the run. Collective.
 Metadata RemarksOf(Run& run);
 
-/// Goes on where the metadata says. In the same number of ranks it is the same bit for bit; in
-/// another, rank 0 has the sums of all. An epoch of another number of steps begins again. Without
-/// a loss scale in it, `run.loss_scale` stays what it is. Throws
-/// Error kInvalidArgument when the metadata is not that of a run.
+/// Continues at the position in `metadata`. With the same number of ranks, the sums of metrics are
+/// restored bit for bit. With another number of ranks, rank 0 gets the sums of all ranks. If the
+/// number of steps per epoch differs, the epoch starts again. If `metadata` has no loss scale,
+/// `run.loss_scale` is unchanged. Throws Error kInvalidArgument if `metadata` is not from a run.
 void ResumeFrom(Run& run, const Metadata& metadata);
 
 }  // namespace dtrun::models

@@ -68,7 +68,7 @@ double ValueOf(const std::string& pattern, const std::string& name, const Logs& 
   Refuse(pattern, Text("{", name, "} is not known, expected one of ", names));
 }
 
-// Without a format, whole numbers are written as such.
+// Without a format, a whole number has no decimal point.
 std::string Written(const std::string& pattern, const std::string& format, double value) {
   static const std::regex known("(0?[0-9]{0,2})(\\.[0-9]{1,2})?([dfeg])");
   std::smatch parts;

@@ -24,7 +24,7 @@ bool IsAboutSpeed(const std::string& name) {
          name == "learning_rate";
 }
 
-// ", loss 0.2500, accuracy 0.8000": the loss first, what was validated last.
+// ", loss 0.2500, accuracy 0.8000": the loss comes first, numbers of the validation come last.
 std::string NumbersOf(const Logs& logs) {
   std::string trained, validated;
   for (const auto& [name, value] : logs) {

@@ -10,16 +10,17 @@
 
 namespace dtrun::models {
 
-/// "Epoch 2/8: loss 0.5123, accuracy 0.8123, val_loss 0.4100, val_accuracy 0.8521, 9.1 s, 6600
-/// images/s, communication exposed 2.1 %": the loss and the metrics of the logs and, where
-/// Throughput has added them, the last three; exposed communication is that of more than one rank.
+/// The line of an epoch: "Epoch 2/8: loss 0.5123, accuracy 0.8123, val_loss 0.4100, val_accuracy
+/// 0.8521, 9.1 s, 6600 images/s, communication exposed 2.1 %". The last three numbers are present
+/// if Throughput has added them to the logs. Exposed communication is present only with several
+/// ranks.
 std::string EpochLine(uint64_t epoch, uint64_t epochs, const Logs& logs, int ranks);
 
-/// How far an epoch has come on this rank.
+/// The progress of an epoch on this rank.
 struct EpochProgress {
-  uint64_t epoch = 1, epochs = 1;  ///< from 1
-  uint64_t batch = 0, steps = 0;   ///< done; of the epoch, 0: not known
-  uint64_t resumed_at = 0;         ///< batches that an earlier run has done
+  uint64_t epoch = 1, epochs = 1;  ///< both count from 1
+  uint64_t batch = 0, steps = 0;   ///< batches done, and batches of the epoch; 0: not known
+  uint64_t resumed_at = 0;         ///< batches that an earlier run did
   uint64_t examples = 0;           ///< of all ranks, in this run
   double seconds = 0;
 };
@@ -29,13 +30,14 @@ struct EpochProgress {
 std::string ProgressLine(const EpochProgress& progress, const Logs& logs, int columns);
 
 struct ProgressBarOptions {
-  /// Of the terminal in which a line is redrawn while an epoch runs, at most ten times a second; 0:
-  /// there is none (Context::terminal_columns), and an epoch is one line at its end.
+  /// The width of the terminal; see Context::terminal_columns. During an epoch, a line there is
+  /// redrawn at most ten times a second. 0: no terminal; only the line at an epoch's end is
+  /// printed.
   int columns = 0;
-  Print print = PrintLine;  ///< the line at an epoch's end
+  Print print = PrintLine;  ///< prints the line at an epoch's end
 };
 
-/// Shows on rank 0 how training goes.
+/// Shows the progress of training on rank 0.
 class ProgressBar : public Callback {
  public:
   explicit ProgressBar(ProgressBarOptions options = {});
@@ -51,7 +53,7 @@ class ProgressBar : public Callback {
   ProgressBarOptions options_;
   EpochProgress progress_;
   std::chrono::steady_clock::time_point start_;
-  double next_ = 0;  // seconds into the epoch
+  double next_ = 0;  // time of the next drawing, in seconds since the start of the epoch
   bool drawn_ = false;
 };
 

@@ -67,7 +67,7 @@ void TensorBoard::Flush() {
   }
 }
 
-// The ranks have to know alike what was not written.
+// All ranks must report the same failed write.
 void TensorBoard::OnTrainEnd(Run& run, const Logs&) {
   Flush();
   train_.reset();

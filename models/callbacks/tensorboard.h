@@ -12,21 +12,21 @@ namespace dtrun::models {
 
 struct TensorBoardOptions {
   std::string log_dir = "logs";
-  /// Also "batch_loss" and so on, of rank 0's examples, every so many batches; 0: never.
+  /// Interval, in batches, of "batch_loss" and so on, over rank 0's examples. 0: never.
   uint64_t update_every_batches = 0;
-  uint64_t histogram_every_epochs = 0;  ///< of each parameter's values; 0: never
+  uint64_t histogram_every_epochs = 0;  ///< for each parameter's values; 0: never
   bool write_graph = true;              ///< of the network
 };
 
-/// Writes the logs where TensorBoard finds them, with Keras's tags: in log_dir/train the epoch's
-/// "epoch_loss", "epoch_accuracy", "epoch_learning_rate", at step = epoch from 0; in
-/// log_dir/validation those of "val_loss" and so on without the "val_"; "batch_loss" at step =
-/// batches of all epochs, from 1. What the logs of an evaluation say:
-/// "evaluation_loss_vs_iterations", in log_dir/validation. Rank 0 writes; what cannot be written
-/// does not end training: see Run::NotWritten.
+/// Writes the logs for TensorBoard, with Keras's tags. Rank 0 writes. If a file cannot be written,
+/// training continues: see Run::NotWritten. All runs are in log_dir:
+/// - train: "epoch_loss", "epoch_accuracy", "epoch_learning_rate" at step = epoch, from 0.
+/// - train: "batch_loss" at step = number of batches in all epochs, from 1.
+/// - validation: the numbers "val_loss" and so on, as "epoch_loss" and so on.
+/// - validation: the logs of an evaluation, as "evaluation_loss_vs_iterations".
 class TensorBoard : public Callback {
  public:
-  /// Throws Error kInvalidArgument when log_dir is empty.
+  /// Throws Error kInvalidArgument if log_dir is empty.
   explicit TensorBoard(TensorBoardOptions options);
 
   std::string name() const override { return "TensorBoard"; }

@@ -9,6 +9,11 @@
 #include "models/data/sampling.h"
 #include "models/message_text.h"
 
+// BatchMaker reads the example numbers of the next batch from a Stream and selects this rank's
+// part. Then BatchMaker fills the batch: with rows of the source if the pipeline has no Map, else
+// with the values that an Evaluator computes. An Evaluator runs the functions in stages. Each Cache
+// ends a stage. The stages before a Cache run only for values that are missing in its table.
+
 namespace dtrun::models {
 
 void ExpectBatches(const Pipeline& pipeline, uint64_t batches) {
@@ -43,7 +48,7 @@ void BatchMaker::Seek(const Position& position) {
   started_ = false;
 }
 
-// An exception leaves `started_` false: the stream has gone on, the position has not.
+// After an exception `started_` is false, because the stream has moved on but the position has not.
 bool BatchMaker::Make(Batch* batch) {
   if (position_.batch >= plan_->batches) {
     Seek({position_.epoch + 1, 0});
@@ -55,7 +60,7 @@ bool BatchMaker::Make(Batch* batch) {
     refs_stream_->Skip(position_.batch);
   }
   started_ = false;
-  if (!refs_stream_->Next(&refs_)) refs_.clear();  // this rank's stream is shorter than others'
+  if (!refs_stream_->Next(&refs_)) refs_.clear();  // other ranks' streams are longer
   Place(batch);
   Fill(batch);
   started_ = true;
@@ -150,7 +155,7 @@ uint64_t BatchSizes::BatchesBefore(size_t step) const {
   return count;
 }
 
-// The way back from a batch's number behind the last step to the one behind Batch.
+// Traces a batch number back from the last step to the output of Batch.
 uint64_t BatchSizes::size(uint64_t batch) const {
   if (batch >= batches()) return 0;
   for (size_t i = numbers_.size(); i > kFirstStep; i -= 2) {
@@ -203,7 +208,7 @@ void Evaluator::Evaluate(const ExampleRef& ref, float* values, int32_t* label) {
   RunStage(stages_.size() - 1, ref, values, label);
 }
 
-// From one scratch array into the other, and the last function into `values`.
+// Each function reads one scratch array and writes the other. The last one writes to `values`.
 void Evaluator::RunStage(size_t i, const ExampleRef& ref, float* values, int32_t* label) {
   Stage& stage = stages_[i];
   if (stage.maps.empty()) return ReadInput(i, ref, values, label);

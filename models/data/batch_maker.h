@@ -11,52 +11,52 @@
 
 namespace dtrun::models {
 
-/// One pass through what comes out of a pipeline's step, and then the next: a pure function of the
-/// pipeline and the pass's number. Only numbers of examples flow here, nothing is computed of them;
-/// so it is cheap to pass over some. Not thread-safe. Allocates in its first pass only.
+/// The output of one pipeline step, pass by pass: a pure function of the pipeline and the pass
+/// number. A stream carries example numbers and computes no values, so skipping is cheap. Not
+/// thread-safe. Only the first pass allocates memory.
 template <typename T>
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  /// Begins pass `pass`, from 0. Comes before the other functions.
+  /// Begins pass `pass`, counted from 0. Call Start before the other functions.
   virtual void Start(uint64_t pass) = 0;
-  /// False at the pass's end, and from then on.
+  /// Writes the next element to `out`. Returns false at the end of the pass and after it.
   virtual bool Next(T* out) = 0;
-  /// Passes over `count`, or as many as there are; returns how many.
+  /// Skips `count` elements, or all that are left if these are fewer. Returns the number skipped.
   virtual uint64_t Skip(uint64_t count) = 0;
 };
 
 using RefBatch = std::vector<ExampleRef>;
 
-/// What comes out of `node`, when the source has the files of `share` only. `node` outlives it and
-/// has no Batch before it.
+/// Opens the output of `node`, with only the files of `share` as source. `node` must outlive the
+/// stream. No step up to `node` is a Batch.
 std::unique_ptr<Stream<ExampleRef>> OpenExamples(const Node& node, const FileShare& share);
 
-/// The same for a node that has one, with `batch` examples in a full batch.
+/// The same for a `node` at or behind a Batch. A full batch has `batch` examples.
 std::unique_ptr<Stream<RefBatch>> OpenBatches(
     const Node& node, const FileShare& share, uint64_t batch);
 
-/// What `cache`, a Cache, keeps of the files of `share`.
+/// The table of `cache`, a Cache step, for the files of `share`.
 std::shared_ptr<CacheTable> CacheTableOf(const Node& cache, const FileShare& share);
 
-/// How many examples each batch of an epoch has: all that other ranks need to know of a rank's
-/// pipeline. Plain numbers, so that ranks can exchange it.
+/// The number of examples in each batch of an epoch. Other ranks need no more of a rank's pipeline.
+/// The packed form is plain numbers, so that ranks can exchange it.
 class BatchSizes {
  public:
-  /// Of the batches that `node` makes of the examples of `share`, with `batch` examples in a full
-  /// one. `node` has a Batch.
+  /// Describes the batches that `node` makes from the examples of `share`. A full batch has `batch`
+  /// examples. `node` is at or behind a Batch.
   BatchSizes(const Node& node, const FileShare& share, uint64_t batch);
-  /// What `Pack` returned.
+  /// Reads the result of `Pack`.
   explicit BatchSizes(const std::vector<uint64_t>& packed);
 
   std::vector<uint64_t> Pack() const { return numbers_; }
 
-  /// Examples of a full batch.
+  /// Examples in a full batch.
   uint64_t full_batch() const { return numbers_[kBatch]; }
-  /// Of one epoch; kInfinite.
+  /// Batches in an epoch, or kInfinite.
   uint64_t batches() const;
-  /// Examples of a batch; 0 behind the last one.
+  /// Examples in batch number `batch`; 0 behind the last batch.
   uint64_t size(uint64_t batch) const;
 
  private:
@@ -65,30 +65,30 @@ class BatchSizes {
 
   uint64_t BatchesBefore(size_t step) const;
 
-  // Examples, batch, whether a rest is dropped; then kind and number of each step behind Batch.
+  // [examples, full batch, 1 to drop the remainder], then kind and number of each later step.
   std::vector<uint64_t> numbers_;
 };
 
-/// What a pipeline's functions make of an example, by way of its Caches. Not thread-safe. Allocates
-/// when it is made, only.
+/// Computes an example with a pipeline's functions and Caches. Not thread-safe. Allocates
+/// memory in its constructor and when a Cache stores its first value.
 class Evaluator {
  public:
-  /// `node` outlives it.
+  /// `node` must outlive the Evaluator.
   Evaluator(const Node& node, const FileShare& share);
 
-  /// Whether there is anything to compute.
+  /// True if the pipeline has a Map.
   bool computes() const { return computes_; }
-  /// Reads the files of the share into memory. Throws Error.
+  /// Reads the share's files into memory. Throws Error.
   void LoadFiles() const;
-  /// Where nothing is computed: the example as the source has it.
+  /// The example as stored in the source. Only if computes() is false.
   ExampleRow Row(const ExampleRef& ref) const;
-  /// Writes the values and the label.
+  /// Writes the example's values and its label.
   void Evaluate(const ExampleRef& ref, float* values, int32_t* label);
 
  private:
-  // The functions behind the source, or behind a Cache.
+  // The functions behind the source or behind a Cache, up to the next Cache.
   struct Stage {
-    std::shared_ptr<CacheTable> table;  // null at the source
+    std::shared_ptr<CacheTable> table;  // null: this stage reads the source
     std::vector<const Node*> maps;
     std::vector<float> scratch[2];
   };
@@ -99,29 +99,30 @@ class Evaluator {
 
   const ExampleSource& source_;
   FileShare share_;
-  std::vector<Stage> stages_;  // from the source on
+  std::vector<Stage> stages_;  // the first one reads the source
   bool computes_ = false;
 };
 
-/// What one rank reads of a pipeline.
+/// The part of a pipeline that one rank reads.
 struct ReadPlan {
   Pipeline pipeline;
   int rank = 0, ranks = 1;
-  uint64_t batches = 0;  ///< of one epoch, on every rank
-  /// Where each rank has a stream of its own: the files it reads, the examples of its full batches,
-  /// and what all ranks' batches hold. Else, `own_batch` being 0, every rank has the same stream of
-  /// global batches and takes its part of each.
+  uint64_t batches = 0;  ///< in an epoch, the same on all ranks
+  /// If `own_batch` is above 0, each rank has a separate stream: `files` are the files that this
+  /// rank reads, `own_batch` the examples of its full batch, and `sizes` the batch sizes of all
+  /// ranks. If `own_batch` is 0, every rank has the same stream of global batches and takes its
+  /// part of each batch.
   FileShare files = {};
   uint64_t own_batch = 0;
   std::vector<BatchSizes> sizes = {};
   int compute_threads = 0;
 };
 
-/// The plan of a world of one. Throws Error kInvalidArgument when there is no Batch
-/// or an epoch has no batch.
+/// The plan for a single rank. Throws Error kInvalidArgument if the pipeline has no Batch, or an
+/// epoch has no batch.
 ReadPlan PlanAlone(const Pipeline& pipeline);
 
-/// Throws Error kInvalidArgument when an epoch has none.
+/// Throws Error kInvalidArgument if `batches` is 0. The message describes `pipeline`.
 void ExpectBatches(const Pipeline& pipeline, uint64_t batches);
 
 /// Makes a rank's batches, one after the other. Not thread-safe.
@@ -129,8 +130,8 @@ class BatchMaker {
  public:
   BatchMaker(std::shared_ptr<const ReadPlan> plan, const Position& start);
 
-  /// Makes the next batch; false at the end of an epoch. After an exception the next call tries the
-  /// same batch again.
+  /// Makes the next batch. Returns false at the end of an epoch. After an exception, the next call
+  /// tries the same batch again.
   bool Make(Batch* batch);
   void Seek(const Position& position);
   const Position& position() const { return position_; }
@@ -147,9 +148,9 @@ class BatchMaker {
   Evaluator evaluator_;
   std::unique_ptr<Stream<RefBatch>> refs_stream_;
   RefBatch refs_;
-  size_t first_ref_ = 0;  // of this rank's part
+  size_t first_ref_ = 0;  // the first example of this rank's part in refs_
   Position position_;
-  bool started_ = false;  // the stream stands at the position
+  bool started_ = false;  // refs_stream_ is at position_
 };
 
 }  // namespace dtrun::models

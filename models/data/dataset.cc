@@ -102,10 +102,11 @@ Dataset LoadDataset(const std::string& directory) {
 
 namespace {
 
-// The file starts with 0, 0, the element type (8: unsigned byte) and the number of dimensions; each
-// dimension follows as a big-endian 32-bit number, then the elements.
+// An IDX file starts with 0, 0, the element type (8: unsigned byte) and the number of dimensions.
+// Then follow each dimension as a big-endian 32-bit number, and the elements.
 constexpr uint32_t kUnsignedBytes = 0x0800;
-// Grown by this much, so that a header which promises more than the file holds costs no memory.
+// The buffer grows by this much. So a header that promises more than the file holds costs no
+// memory.
 constexpr uint64_t kChunk = 16 << 20;
 
 [[noreturn]] void Unusable(const std::string& path, const std::string& what) {
@@ -122,11 +123,11 @@ std::string Hex(uint32_t value) {
   return text.str();
 }
 
-// A file's bytes in order, inflated when the file is gzipped.
+// The bytes of a file in order. A gzipped file is inflated.
 class InflatedFile {
  public:
   explicit InflatedFile(const std::string& path) : path_(path) {
-    // Who opens a pipe would wait for its other end.
+    // Without O_NONBLOCK, opening a pipe waits for its other end.
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) Unreadable(path, std::strerror(errno));
     struct stat status {};
@@ -141,7 +142,7 @@ class InflatedFile {
     gzbuffer(file_.get(), 1 << 18);
   }
 
-  // Up to `count` bytes; fewer only at the file's end.
+  // Reads up to `count` bytes; fewer only at the end of the file.
   uint64_t Read(uint8_t* out, uint64_t count) {
     uint64_t total = 0;
     while (total < count) {
@@ -160,7 +161,7 @@ class InflatedFile {
     void operator()(gzFile file) const { gzclose(file); }
   };
 
-  // zlib hands out what it has before it says that the gzip stream itself was cut short.
+  // zlib first returns the bytes that it has, and only then reports a gzip stream cut short.
   void CheckGzipEnd() {
     int code = Z_OK;
     gzerror(file_.get(), &code);

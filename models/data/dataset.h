@@ -8,8 +8,8 @@
 
 namespace dtrun::models {
 
-/// Labelled grey images of equal size. Pixels stay bytes in memory: 60,000 of 28x28 are 47 MB, four
-/// times that as floats.
+/// Labelled grey images of equal size. The pixels stay bytes in memory: 60,000 images of 28x28 take
+/// 47 MB. As floats they would take four times as much.
 struct Images {
   uint64_t count = 0;
   int height = 0, width = 0;
@@ -21,30 +21,33 @@ struct Images {
 
 struct Dataset {
   Images train, test;
-  int classes = 0;  ///< labels are below it: the largest training label + 1
+  int classes = 0;  ///< the largest training label + 1; all labels are below it
 };
 
-/// Where Debian's package dataset-fashion-mnist puts its files.
+/// The folder of Debian's package dataset-fashion-mnist.
 inline constexpr char kFashionMnistDir[] = "/usr/share/datasets/fashion-mnist";
 
-/// Reads `directory`'s train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-/// t10k-labels-idx1-ubyte, each as it is or with .gz. Throws Error, one line that names the file:
-/// what ReadIdx throws, and kInvalidArgument when the four do not belong together.
+/// Reads train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
+/// t10k-labels-idx1-ubyte in `directory`. Each file may also have the suffix .gz. Throws Error with
+/// one line that names the file: the errors of ReadIdx, and kInvalidArgument if the four files do
+/// not belong together.
 Dataset LoadDataset(const std::string& directory);
 
-/// Unsigned bytes in `dims`, row-major: the content of an IDX file (the format of MNIST, described
-/// at yann.lecun.com/exdb/mnist).
+/// Unsigned bytes of the shape `dims`, row-major: the content of an IDX file. IDX is the format of
+/// MNIST, described at yann.lecun.com/exdb/mnist.
 struct IdxArray {
-  std::vector<uint64_t> dims;  ///< dims[0] counts the items; none is 0
-  std::vector<uint8_t> bytes;  ///< as many as the product of dims
+  std::vector<uint64_t> dims;  ///< dims[0] is the number of items; no entry is 0
+  std::vector<uint8_t> bytes;  ///< its size is the product of dims
 };
 
-/// Reads an IDX file of unsigned bytes with `dimensions` dimensions, gzipped or not. Throws Error,
-/// one line with the path, what was found and what was expected: kSystem when the file cannot be
-/// opened or read, kInvalidArgument when its content is not such a file, whole and nothing more.
+/// Reads an IDX file of unsigned bytes with `dimensions` dimensions, gzipped or not. Throws Error
+/// with one line: the path, the value found and the value expected. kSystem: the file cannot be
+/// opened or read. kInvalidArgument: the content is not such an IDX file, ends early, or has bytes
+/// left over.
 IdxArray ReadIdx(const std::string& path, int dimensions);
 
-/// Only the dimensions, from the file's header; the same errors, as far as the header tells.
+/// Reads only the dimensions, from the file's header. Throws the errors of ReadIdx, as far as the
+/// header shows them.
 std::vector<uint64_t> ReadIdxDims(const std::string& path, int dimensions);
 
 /// out = bytes / 255

@@ -16,15 +16,19 @@
 #include "models/data/sampling.h"
 #include "models/message_text.h"
 
+// Each rank computes a Proposal: its error, or the description of its pipeline and its batch sizes.
+// Exchange sends the proposals of all ranks to all ranks. So all ranks throw the same error, or all
+// ranks know the size of every batch of every rank.
+
 namespace dtrun::models {
 namespace {
 
-// What each rank tells the others of its pipeline.
+// A rank's description of its pipeline for the other ranks.
 struct Proposal {
-  int code = 0;          // of an error
-  std::string error;     // empty: none
-  std::string identity;  // what has to be the same on all ranks
-  std::string examples;  // which examples it has
+  int code = 0;          // of the error
+  std::string error;     // empty if there is none
+  std::string identity;  // must be the same on all ranks
+  std::string examples;  // names the examples that the rank reads
   std::vector<uint64_t> sizes;
 };
 
@@ -41,7 +45,7 @@ Proposal Unpack(const std::vector<std::string>& strings) {
   return p;
 }
 
-// The first error of a rank, for all; with the rank's name, unless all ranks have that error.
+// Throws the first rank's error on all ranks. The error names the rank, unless all ranks have it.
 void ThrowFirstError(const std::vector<Proposal>& of_ranks) {
   const auto failed = std::find_if(
       of_ranks.begin(), of_ranks.end(), [](const Proposal& p) { return !p.error.empty(); });
@@ -63,7 +67,7 @@ void ThrowFirstDifference(const std::vector<Proposal>& of_ranks) {
   }
 }
 
-// One round in which all ranks learn of all; what `propose` throws is thrown everywhere.
+// Gathers the proposals of all ranks in one round. All ranks throw an exception of any `propose`.
 template <typename Propose>
 std::vector<Proposal> Exchange(Communicator& communicator, const Propose& propose) {
   Proposal mine;
@@ -107,7 +111,7 @@ void CheckPossible(const Pipeline& pipeline, Sharding sharding, int ranks) {
   }
 }
 
-// Ranks with the same examples, though each was to have its own.
+// The warning for ranks with the same examples under Sharding::kOff.
 std::string WarningOf(const std::vector<Proposal>& of_ranks) {
   std::vector<std::string> examples;
   for (const Proposal& p : of_ranks) examples.push_back(p.examples);
@@ -130,7 +134,7 @@ struct DistributedPipeline::Plan {
   Sharding sharding = Sharding::kData;
   std::string warning = {};
 
-  // For ranks with streams of their own.
+  // Only for ranks with separate streams.
   void TakeSizes(const std::vector<Proposal>& of_ranks) {
     read.batches = 0;
     for (const Proposal& p : of_ranks) {
@@ -239,7 +243,7 @@ DistributedPipelineDataset::DistributedPipelineDataset(const DistributedPipeline
       largest_(pipeline.largest_local_batch()),
       iterator_(pipeline.Begin()) {}
 
-// An epoch that follows the one before needs no Seek: batches made ahead are for it.
+// If `epoch` follows the finished epoch, Seek would discard the batches that are made ahead.
 void DistributedPipelineDataset::StartEpoch(uint64_t epoch, uint64_t first_batch) {
   const Position& at = iterator_.position();
   if (batches_ > 0 && at.batch == batches_ && at.epoch + 1 == epoch) iterator_.Next();

@@ -14,19 +14,21 @@
 
 namespace dtrun::models {
 
-/// Which examples a rank gets.
+/// The way in which the examples are split between the ranks.
 enum class Sharding {
-  kAuto,  ///< kFile where there are several files, and one or more for each rank; else kData
-  /// Whole files are dealt to the ranks, file i to rank i % ranks, and each rank passes its own
-  /// through the pipeline. No rank reads another's files, and no global batch is what one rank
-  /// would compute. Ranks whose files have fewer examples end an epoch with empty batches.
+  kAuto,  ///< kFile if there are several files, at least one for each rank; else kData
+  /// Whole files are dealt to the ranks: rank i % ranks reads file i and passes its examples
+  /// through the pipeline. No rank reads another rank's files. A global batch differs from the
+  /// batch that one rank alone would make. Ranks with fewer examples end an epoch with empty
+  /// batches.
   kFile,
-  /// Every global batch is cut into one contiguous part per rank, of sizes that differ by at most
-  /// one: N ranks together compute what one rank would, example by example, position by position.
-  /// A Position means the same examples for any number of ranks.
+  /// Every global batch is cut into one contiguous part per rank. The sizes of the parts differ by
+  /// at most one. So N ranks together compute the same as one rank, example by example and position
+  /// by position. A Position means the same examples for any number of ranks.
   kData,
-  /// Every rank passes all examples through the pipeline, its share of the global batch at a time,
-  /// so that ranks see the same examples: for pipelines that differ between ranks on purpose.
+  /// Every rank passes all examples through the pipeline, its share of the global batch at a time.
+  /// So the ranks see the same examples. Use kOff for pipelines that differ between ranks on
+  /// purpose.
   kOff,
 };
 
@@ -34,28 +36,30 @@ const char* NameOf(Sharding sharding);
 
 struct DistributeOptions {
   Sharding sharding = Sharding::kAuto;
-  /// With how many threads this rank computes, as Context::threads() says: a Prefetch's thread
-  /// runs on another CPU if this process has one to spare, and else does not push them aside when
-  /// it wakes up. 0: as many as the process has CPUs.
+  /// The number of threads with which this rank computes; see Context::threads(). If the process
+  /// may use a further CPU, the thread of a Prefetch runs there. Else the thread shares a CPU, but
+  /// does not preempt a computing thread when it wakes up. 0: as many threads as the process has
+  /// CPUs.
   int compute_threads = 0;
 };
 
 struct InputContext {
   int rank = 0, ranks = 1;
 };
-/// Makes one rank's own pipeline, as with Sharding::kOff; but its Batch counts this rank's examples
-/// only.
+/// Makes one rank's own pipeline, as for Sharding::kOff. Its Batch counts only this rank's
+/// examples.
 using PipelineFunction = std::function<Pipeline(const InputContext&)>;
 
-/// The pipeline of all ranks of a communicator, as this rank sees it. In each epoch all ranks get
-/// the same number of batches, with the true number of examples in each, so that they can step
-/// together. Immutable; thread-safe.
+/// The input pipeline of all ranks of a communicator, as this rank sees it. All ranks get the same
+/// number of batches in each epoch, so that they can step together. Each batch has the actual
+/// number of examples of all ranks. Immutable; thread-safe.
 class DistributedPipeline {
  public:
-  /// Collective. Errors, the same on all ranks: kMismatch, naming a rank whose pipeline or options
-  /// differ from rank 0's; kInvalidArgument: no Batch; a global batch with fewer examples than
-  /// ranks; with kFile fewer files than ranks, naming both numbers. What a rank's own `function`
-  /// throws is thrown on all, naming the rank.
+  /// Collective. All ranks get the same error:
+  /// - kMismatch: a rank's pipeline or options differ from rank 0's. The error names the rank.
+  /// - kInvalidArgument: no Batch; a global batch with fewer examples than ranks; with kFile, fewer
+  ///   files than ranks. The error names both numbers.
+  /// - An exception of a rank's `function`. The error names the rank, unless all ranks have it.
   DistributedPipeline(
       Communicator& communicator, const Pipeline& pipeline, const DistributeOptions& options = {});
   DistributedPipeline(
@@ -64,15 +68,15 @@ class DistributedPipeline {
 
   Iterator Begin(const Position& start = {}) const;
 
-  /// Of one epoch, the same number on all ranks; kInfinite.
+  /// Batches in an epoch, the same number on all ranks; or kInfinite.
   uint64_t batches() const;
   uint64_t global_batch() const;
-  /// Examples of this rank in a full batch, at most: what a network has to have room for.
+  /// The largest number of examples of this rank in a batch. A network needs room for as many.
   uint64_t largest_local_batch() const;
   const ExampleShape& shape() const;
-  /// What kAuto has become.
+  /// The sharding in use. Never kAuto.
   Sharding sharding() const;
-  /// One line for the user, the same on all ranks, when ranks see the same examples; else "".
+  /// A warning of one line if ranks see the same examples, the same on all ranks; else "".
   const std::string& warning() const;
 
  private:
@@ -80,8 +84,8 @@ class DistributedPipeline {
   std::shared_ptr<const Plan> plan_;
 };
 
-/// A distributed pipeline as one replica sees it. Inputs go from the data set's memory straight to
-/// where they are read; targets are the labels, i32.
+/// A distributed pipeline as one replica sees it. write_inputs copies the inputs from the data
+/// set's memory straight to the caller's memory. Targets are the labels, i32.
 class DistributedPipelineDataset : public DistributedDataset {
  public:
   explicit DistributedPipelineDataset(const DistributedPipeline& pipeline);
@@ -96,7 +100,8 @@ class DistributedPipelineDataset : public DistributedDataset {
   Iterator iterator_;
 };
 
-/// A pipeline as what a strategy distributes. Errors: those of DistributedPipeline. Thread-safe.
+/// A pipeline as a data set that a strategy can distribute. Throws the errors of
+/// DistributedPipeline. Thread-safe.
 class PipelineDataset : public dtrun::Dataset {
  public:
   /// `compute_threads`: see DistributeOptions.

@@ -8,9 +8,13 @@
 #include "models/data/pipeline.h"
 #include "models/data/sampling.h"
 
+// OpenExamples and OpenBatches build one stream per step, from the source on. Each stream reads
+// elements from its input. Skip passes over elements without reading them, if the step allows that.
+// A shard, and a shuffle through a small buffer, must read each element.
+
 namespace dtrun::models {
 
-/// Take, Skip and Repeat, of examples or of batches.
+/// The steps Take, Skip and Repeat, for examples and for batches.
 
 template <typename T>
 using StreamPtr = std::unique_ptr<Stream<T>>;
@@ -57,7 +61,7 @@ class SkipStream : public Stream<T> {
   uint64_t count_;
 };
 
-/// Repetition k of pass n is the input's pass n * times + k.
+/// Repetition k of pass n is the input's pass n * times + k. Without end, it is n * 2^32 + k.
 template <typename T>
 class RepeatStream : public Stream<T> {
  public:
@@ -95,7 +99,7 @@ class RepeatStream : public Stream<T> {
     empty_ = true;
     if (!ended_) input_->Start(first_pass_ + repetition_);
   }
-  // Nothing, repeated without end, would keep the caller for ever.
+  // An empty input ends the stream. Without this rule, an endless repetition would never return.
   void EndRepetition() {
     ended_ = empty_ || ++repetition_ == times_;
     StartRepetition();
@@ -106,7 +110,7 @@ class RepeatStream : public Stream<T> {
   bool empty_ = true, ended_ = true;
 };
 
-/// A shuffle whose buffer holds all `count` examples of its input: EpochOrder.
+/// A shuffle through a buffer that holds all `count` examples of its input, in EpochOrder.
 class WholeShuffleStream : public Stream<ExampleRef> {
  public:
   WholeShuffleStream(
@@ -127,8 +131,8 @@ class WholeShuffleStream : public Stream<ExampleRef> {
   std::vector<uint32_t> order_;
 };
 
-/// A shuffle with a smaller buffer: one of those in it is drawn, and the next of the input takes
-/// its place.
+/// A shuffle through a smaller buffer. Each draw takes a random entry of the buffer, and the next
+/// example of the input replaces it.
 class BufferShuffleStream : public Stream<ExampleRef> {
  public:
   BufferShuffleStream(std::unique_ptr<Stream<ExampleRef>> input, const ShuffleOptions& options);
@@ -152,7 +156,7 @@ namespace {
 using Examples = std::unique_ptr<Stream<ExampleRef>>;
 using Batches = std::unique_ptr<Stream<RefBatch>>;
 
-// The share's files, one after the other.
+// The examples of the share's files, file by file.
 class SourceStream : public Stream<ExampleRef> {
  public:
   SourceStream(const ExampleSource& source, const FileShare& share)
@@ -223,7 +227,7 @@ class ShardStream : public Stream<ExampleRef> {
   uint64_t before_next_ = 0;
 };
 
-// What is kept, in its order.
+// The examples in a Cache, in the order of their table.
 class CacheStream : public Stream<ExampleRef> {
  public:
   explicit CacheStream(std::shared_ptr<const CacheTable> table) : table_(std::move(table)) {}
@@ -287,7 +291,7 @@ std::unique_ptr<Stream<T>> OpenBasic(const Node& node, std::unique_ptr<Stream<T>
     return std::make_unique<SkipStream<T>>(std::move(input), skip->count);
   if (const auto* repeat = node.as<RepeatStep>())
     return std::make_unique<RepeatStream<T>>(std::move(input), repeat->times);
-  return input;  // changes no order: Map, Prefetch
+  return input;  // Map and Prefetch change no order
 }
 
 }  // namespace
@@ -311,7 +315,7 @@ Batches OpenBatches(const Node& node, const FileShare& share, uint64_t batch) {
   return OpenBasic(node, OpenBatches(*node.input, share, batch));
 }
 
-// The first pass of what comes before it.
+// The table lists the first pass of the steps before the Cache.
 std::shared_ptr<CacheTable> CacheTableOf(const Node& cache, const FileShare& share) {
   return cache.as<CacheStep>()->tables->Get({share.rank, share.ranks}, [&] {
     const Examples input = OpenExamples(*cache.input, share);

@@ -14,10 +14,10 @@
 
 #include "models/message_text.h"
 
-// The first rank puts the bytes into a memory file without a name, seals it and tells the others
-// where it is to be found while it is open: among the open files of its process. They open it there
-// and map it. The file is not reachable any more when all have done so, and its memory is freed
-// with the last mapping, so a crash leaves nothing behind.
+// The first rank writes the bytes to an anonymous memory file (memfd) and seals it. It sends the
+// other ranks the file's address: process and file descriptor. All ranks open the file under /proc
+// and map it. Then the first rank closes the file, so no other process can reach it. The kernel
+// frees the memory with the last mapping. So a crash leaks no memory.
 
 namespace dtrun::models {
 namespace {
@@ -39,7 +39,7 @@ class OpenFile {
   int fd_;
 };
 
-// Where the file is; `device` and `inode` tell it from another one at the same place.
+// The address of a memory file. `device` and `inode` detect another file at the same address.
 struct Address {
   int64_t process, fd;
   uint64_t device, inode, bytes;
@@ -83,7 +83,7 @@ Address AddressOf(const OpenFile& file, size_t bytes) {
   return {getpid(), file.fd(), status.st_dev, status.st_ino, bytes};
 }
 
-// Null when it cannot be reached.
+// Returns null if this rank cannot reach or map the file.
 std::shared_ptr<const HostMemory> MapAt(const Address& address) {
   const std::string path = Text("/proc/", address.process, "/fd/", address.fd);
   const OpenFile file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -95,7 +95,7 @@ std::shared_ptr<const HostMemory> MapAt(const Address& address) {
   return std::make_shared<const HostMemory>(static_cast<const uint8_t*>(data), address.bytes);
 }
 
-// What failed on the first rank is thrown on all.
+// All ranks throw an error of the first rank.
 template <typename Make>
 std::vector<Address> FromFirst(Communicator& host, const Make& make) {
   std::vector<Address> address;

@@ -11,18 +11,18 @@
 
 namespace dtrun::models {
 
-/// Read-only memory that the ranks of a host share; gone with the last of them, however they end.
-/// Thread-safe.
+/// Read-only memory that the ranks of a host share. The kernel frees the memory when the last rank
+/// ends, even after a crash. Thread-safe.
 class HostMemory {
  public:
-  /// Collective over `host`, the ranks of one host. The first of them has `parts`, one after the
-  /// other; what the others pass is ignored. Ranks that cannot reach the first one's memory, such
-  /// as those in containers of their own, get a copy. Throws Error: kSystem, and those of
-  /// Communicator.
+  /// Shares the first rank's `parts`, one after the other. The other ranks' `parts` are ignored.
+  /// Collective over `host`, the ranks of one host. If a rank cannot map the first rank's memory,
+  /// for example from another container, every rank gets a copy. Throws Error: kSystem, and the
+  /// errors of Communicator.
   static std::shared_ptr<const HostMemory> Share(
       Communicator& host, const std::vector<std::span<const uint8_t>>& parts);
 
-  /// What Share falls back to: each rank has memory of its own with the same `bytes` bytes.
+  /// The fallback of Share: copies the first rank's `bytes` bytes into each rank's private memory.
   static std::shared_ptr<const HostMemory> Copy(
       Communicator& host, const std::vector<std::span<const uint8_t>>& parts, size_t bytes);
 

@@ -19,11 +19,11 @@
 namespace dtrun::models {
 namespace {
 
-// What the first rank of a host found. Plain numbers, for the others.
+// The sizes of a data set as plain numbers, so that ranks can exchange them.
 struct Facts {
   uint64_t train_count, test_count;
   int32_t height, width, classes;
-  uint32_t digest;  // of all bytes
+  uint32_t digest;  // CRC-32 of all bytes
   bool operator==(const Facts&) const = default;
 };
 
@@ -49,7 +49,7 @@ ImageDataset Assemble(
       {directory, facts.train_count, facts.test_count, shape, facts.classes}};
 }
 
-// What the first rank of a host tells the others.
+// The result of reading the files, sent from the first rank of a host to all ranks.
 struct Finding {
   std::string error;
   int code = 0;
@@ -72,7 +72,7 @@ Finding Read(const std::string& directory, Dataset* data) {
   }
 }
 
-// Ranks are numbered host by host.
+// The index of the rank's host. Ranks are numbered host by host.
 int HostOf(int rank, const std::vector<Host>& hosts) {
   int host = 0;
   for (; rank >= hosts[static_cast<size_t>(host)].slots; ++host)
@@ -80,11 +80,11 @@ int HostOf(int rank, const std::vector<Host>& hosts) {
   return host;
 }
 
-// The same verdict on all ranks.
+// All ranks throw the same error.
 void CheckDirectories(
     Communicator& world, const std::vector<Host>& hosts, const std::string& directory) {
   const std::vector<std::vector<std::string>> of_ranks = AllGatherStrings(world, {directory});
-  size_t first = 0;  // rank of its host
+  size_t first = 0;  // the first rank of the host
   for (size_t rank = 0; rank < of_ranks.size(); ++rank) {
     const int host = HostOf(static_cast<int>(rank), hosts);
     if (host != HostOf(static_cast<int>(first), hosts)) first = rank;
@@ -97,7 +97,7 @@ void CheckDirectories(
   }
 }
 
-// In the order of the hosts.
+// Returns one finding per host, in the order of the hosts.
 std::vector<Finding> Exchange(Communicator& world, const Finding& mine) {
   const std::vector<std::vector<std::string>> texts =
       AllGatherStrings(world, {Text(mine.code), mine.error});
@@ -118,7 +118,7 @@ std::string Describe(const Facts& f) {
       ", checksum ", f.digest);
 }
 
-// The same verdict on all ranks.
+// All ranks throw the same error.
 void CheckFindings(
     const std::vector<Finding>& of_hosts, const std::vector<Host>& hosts,
     const std::string& directory) {

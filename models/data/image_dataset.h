@@ -12,7 +12,7 @@
 
 namespace dtrun::models {
 
-/// What a data set holds.
+/// The directory and sizes of a data set.
 struct DatasetInfo {
   std::string directory;
   uint64_t train_examples = 0, test_examples = 0;
@@ -20,29 +20,31 @@ struct DatasetInfo {
   int classes = 0;
 };
 
-/// A training and a test set of labelled images: Fashion-MNIST, MNIST's digits, or others in the
-/// same format.
+/// A training set and a test set of labelled images, such as Fashion-MNIST or the digits of MNIST.
 struct ImageDataset {
   Pipeline train, test;
   DatasetInfo info;
 };
 
-/// What is wrong with the data itself: it is missing, cannot be read, or is damaged.
+/// The data set itself is missing, unreadable or damaged.
 class UnusableDataError : public Error {
  public:
   using Error::Error;
 };
 
-/// Reads the four files of LoadDataset, which says names and errors.
+/// Reads the four files of LoadDataset, with its errors.
 ImageDataset LoadImageDataset(const std::string& directory);
 
-/// Collective: the same, read once per host into memory that all ranks of the host map, and that is
-/// gone with the last of them. Errors are the same on all ranks and name the host where not all
-/// hosts have them: those of LoadDataset, as UnusableDataError; kMismatch when the hosts' data
-/// differ, or a rank names another directory than the first one of its host, which reads it;
-/// kUnavailable when a host has not enough memory for it. Besides, those of every collective.
+/// Reads the same files once per host. All ranks of the host map the data into their memory. The
+/// memory is freed when the last of them ends. Collective. All ranks get the same error. The error
+/// names the host, unless all hosts have the same error:
+/// - UnusableDataError: an error of LoadDataset.
+/// - kMismatch: the hosts have different data, or a rank passes another directory than the
+///   first rank of its host. The first rank reads the files.
+/// - kUnavailable: a host has too little memory to read the files.
+/// - The errors of HostMemory::Share and of every collective.
 ImageDataset LoadImageDataset(const std::string& directory, Context& job);
-/// For ranks that have no Context: `hosts` in the order in which the ranks lie on them.
+/// For ranks without a Context. `hosts` is in rank order: the first ranks run on hosts[0].
 ImageDataset LoadImageDataset(
     const std::string& directory, Communicator& world, const std::vector<Host>& hosts);
 

@@ -23,7 +23,7 @@ namespace {
 
 bool HasBatch(const Node& node) { return Find<BatchStep>(&node) != nullptr; }
 
-// For what is done with single examples.
+// Throws if a step for single examples follows a Batch.
 void ExpectNoBatch(const Node& node, const char* step) {
   if (HasBatch(node)) Refuse(node, Text(step, " behind Batch: expected before it"));
 }
@@ -238,11 +238,11 @@ const float* Batch::inputs() const {
 
 namespace {
 
-// Domains of random numbers, one for each function.
+// The random domains, one for each function.
 enum Augmentation : uint32_t { kFlip = 0, kCrop = 1 };
 
 std::array<uint32_t, 4> RandomWords(uint64_t seed, Augmentation use, const MapCall& call) {
-  // Numbers beyond 2^32 would only make words coincide, so the rest is mixed into the key.
+  // The counter has room for 32 bits of each number. The upper bits are mixed into the key.
   PhiloxKey key = KeyOfSeed(seed);
   key[0] ^= static_cast<uint32_t>(call.example >> 32);
   key[1] ^= static_cast<uint32_t>(call.epoch >> 32);
@@ -252,7 +252,7 @@ std::array<uint32_t, 4> RandomWords(uint64_t seed, Augmentation use, const MapCa
       key);
 }
 
-// Uniform in [0, bound), but for a deviation of bound / 2^32.
+// A number in [0, bound). Its distribution deviates from uniform by at most bound / 2^32.
 int Below(uint32_t word, int bound) {
   return static_cast<int>(uint64_t{word} * static_cast<uint64_t>(bound) >> 32);
 }
@@ -268,7 +268,7 @@ void FlipRows(const MapCall& call) {
   }
 }
 
-// Output (h, w) is input (h + down, w + right), or 0 outside.
+// Output (h, w) is input (h + down, w + right), or 0 outside the image.
 void Shift(const MapCall& call, int down, int right) {
   const int height = call.shape.height, width = call.shape.width, channels = call.shape.channels;
   const int begin = std::clamp(-right, 0, width), end = std::clamp(width - right, begin, width);

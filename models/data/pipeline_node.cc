@@ -23,7 +23,7 @@ uint64_t CountOfFiles(const ExampleSource& source, const FileShare& share) {
   return count;
 }
 
-// The input's count, as one step changes it.
+// The number of elements behind a step, from the number before it.
 struct Counter {
   uint64_t count;
 
@@ -51,7 +51,7 @@ bool ComputesSinceCache(const Node& node) {
   return false;
 }
 
-// An order matters where only some of the examples follow.
+// A shuffle matters only if a later step takes some of the examples.
 std::string ExamplesOf(const Node& node) {
   std::string text;
   bool picked = false;
@@ -137,7 +137,7 @@ void CheckCount(
       Text("examples of ", Times(dims), ": found ", found, " ", what, ", expected ", expected));
 }
 
-// Of all labels, and of the beginning of the values.
+// The CRC-32 of all labels and of the first MiB of the values.
 std::string DigestOf(
     const void* values, size_t value_bytes, const void* labels, size_t label_bytes) {
   constexpr size_t kBeginning = 1 << 20;
@@ -211,7 +211,7 @@ ExampleSource::ExampleSource(const ExampleShape& shape, const std::vector<uint64
     : shape_(shape), file_begins_(BeginsOf(file_sizes)) {}
 
 ExampleShape ShapeOfDims(const std::vector<uint64_t>& dims) {
-  constexpr uint64_t kLargest = 1 << 30, kMost = uint64_t{1} << 33;  // their product is no overflow
+  constexpr uint64_t kLargest = 1 << 30, kMost = uint64_t{1} << 33;  // their product fits 64 bits
   if (dims.empty() || dims[0] == 0)
     throw Error(ErrorCode::kInvalidArgument, "examples in memory: found none, expected at least 1");
   if (dims[0] > kMost) {
@@ -229,7 +229,8 @@ ExampleShape ShapeOfDims(const std::vector<uint64_t>& dims) {
                                            kLargest, " values in each example"));
     }
     count *= dim;
-    // (channels); (height, width); the last three of more, the first ones being one with height.
+    // One dimension: channels. Two: height, width. More: the last two are width and channels, and
+    // the product of the others is the height.
     const size_t rank = dims.size() - 1;
     const size_t side = rank == 1 ? 2 : rank == 2 ? i - 1 : i + 2 > rank ? i + 2 - rank : 0;
     sides[side] *= dim;
@@ -271,7 +272,7 @@ Dims ImageDims(const IdxFiles& files) {
   return images;
 }
 
-// Each file's images stay in memory from the first use on.
+// Each file's images stay in memory after their first use.
 class IdxFileSource : public ExampleSource {
  public:
   IdxFileSource(std::vector<IdxFiles> files, const ExampleShape& shape, const Dims& sizes)

@@ -16,27 +16,28 @@
 
 namespace dtrun::models {
 
-/// An example on its way through a pipeline, before anything is computed of it: its number in the
-/// source or, behind a Cache, among what is kept; and which pass through that it is.
+/// A reference to one example, before any function computes values of it. `example` is the number
+/// in the source, or behind a Cache the position in its table. `epoch` is the number of the pass.
 struct ExampleRef {
   uint64_t example = 0, epoch = 0;
 };
 
-/// What a Cache keeps. Thread-safe.
+/// The contents of a Cache. Thread-safe.
 class CacheTable {
  public:
-  /// `refs`: what comes out of the steps before the Cache in their first pass. `floats` of each
-  /// example are kept; 0: nothing is computed there.
+  /// `refs` are the examples of the first pass of the steps before the Cache. Each entry has room
+  /// for `floats` floats. 0: no Map stands between this Cache and its source or previous Cache, so
+  /// the table keeps no values.
   CacheTable(std::vector<ExampleRef> refs, size_t floats);
 
   uint64_t count() const { return refs_.size(); }
   const ExampleRef& ref(uint64_t position) const { return refs_[position]; }
 
-  /// Copies the values and the label at `position`; false if they are not there yet.
+  /// Copies the values and the label at `position`. Returns false if they are not stored yet.
   bool Find(uint64_t position, float* values, int32_t* label);
-  /// Keeps them, unless somebody else was faster.
+  /// Stores the values, unless another thread already has.
   void Store(uint64_t position, const float* values, int32_t label);
-  /// Whether it keeps values at all.
+  /// True if the table keeps values.
   bool keeps_values() const { return floats_ > 0; }
 
  private:
@@ -48,7 +49,7 @@ class CacheTable {
   std::vector<uint8_t> there_;
 };
 
-/// The tables of one Cache: one for each share of the files that somebody passes through it.
+/// The tables of one Cache, one for each share of the files.
 class CacheTables {
  public:
   std::shared_ptr<CacheTable> Get(
@@ -59,14 +60,14 @@ class CacheTables {
   std::map<std::pair<int, int>, std::shared_ptr<CacheTable>> tables_;
 };
 
-/// One example where it lies: bytes or floats, the other is null.
+/// Pointers to one stored example: `bytes` or `floats`. The other pointer is null.
 struct ExampleRow {
   const uint8_t* bytes = nullptr;
   const float* floats = nullptr;
   int32_t label = 0;
 };
 
-/// Labelled examples of one shape, in one or more files, or in memory, which counts as one file.
+/// Labelled examples of one shape, in one or more files or in memory. Memory counts as one file.
 /// Thread-safe.
 class ExampleSource {
  public:
@@ -78,15 +79,15 @@ class ExampleSource {
   /// The examples of file i are [file_begins()[i], file_begins()[i + 1]).
   const std::vector<uint64_t>& file_begins() const { return file_begins_; }
 
-  /// Tells this source from others: names of files, or a digest.
+  /// Identifies this source: the names of its files, or a digest.
   virtual std::string identity() const = 0;
-  /// Reads a file into memory, unless it is there. Throws Error.
+  /// Reads a file into memory, unless it is loaded. Throws Error.
   virtual void Load(uint64_t /*file*/) const {}
-  /// Of a file that is loaded. Lives as long as the source.
+  /// The file of `example` must be loaded. The row lives as long as the source.
   virtual ExampleRow Row(uint64_t example) const = 0;
 
  protected:
-  /// `file_sizes`: examples of each file.
+  /// `file_sizes` are the numbers of examples in the files.
   ExampleSource(const ExampleShape& shape, const std::vector<uint64_t>& file_sizes);
 
  private:
@@ -94,7 +95,8 @@ class ExampleSource {
   std::vector<uint64_t> file_begins_;
 };
 
-/// Of `dims` (N, ...), as Pipeline::FromMemory says. Throws Error kInvalidArgument.
+/// The shape of examples of `dims` (N, ...), as in Pipeline::FromMemory. Throws Error
+/// kInvalidArgument.
 ExampleShape ShapeOfDims(const std::vector<uint64_t>& dims);
 
 using SourcePtr = std::shared_ptr<const ExampleSource>;
@@ -103,13 +105,13 @@ SourcePtr MemorySource(
     const std::vector<uint64_t>& dims, std::vector<float> values, std::vector<int32_t> labels);
 SourcePtr MemorySource(
     const std::vector<uint64_t>& dims, std::vector<uint8_t> bytes, std::vector<int32_t> labels);
-/// (count, shape) bytes and (count) labels in memory that `owner` keeps.
+/// `bytes` (count, shape) and `labels` (count) in memory that `owner` keeps alive.
 SourcePtr MappedSource(
     const ExampleShape& shape, uint64_t count, const uint8_t* bytes, const uint8_t* labels,
     std::shared_ptr<const void> owner);
 SourcePtr FileSource(const std::vector<IdxFiles>& files);
 
-/// The steps of a pipeline. Take, Skip and Repeat count batches behind a Batch, else examples.
+/// The steps of a pipeline. Behind a Batch, Take, Skip and Repeat count batches; else examples.
 struct SourceStep {
   SourcePtr source;
 };
@@ -146,11 +148,11 @@ using Step = std::variant<
     SourceStep, MapStep, TakeStep, SkipStep, ShardStep, CacheStep, ShuffleStep, RepeatStep,
     BatchStep, PrefetchStep>;
 
-/// A step and what comes before it (null before the source).
+/// A step and the node before it. The node of the source has none.
 struct Pipeline::Node {
   Step step;
   std::shared_ptr<const Node> input;
-  ExampleShape shape;  ///< of its output
+  ExampleShape shape;  ///< of the output
 
   template <typename S>
   const S* as() const {
@@ -160,7 +162,7 @@ struct Pipeline::Node {
 
 using Node = Pipeline::Node;
 
-/// The nearest step of a kind, from `node` backwards; null if there is none.
+/// The nearest step of a kind, from `node` backwards. Null if there is none.
 template <typename S>
 const S* Find(const Node* node) {
   for (; node != nullptr; node = node->input.get()) {
@@ -171,25 +173,25 @@ const S* Find(const Node* node) {
 
 const ExampleSource& SourceOf(const Node& node);
 
-/// Whether a Map stands between `node` and the source, or the Cache before it; `node` included.
+/// True if `node` or a step before it is a Map, back to the source or the nearest Cache.
 bool ComputesSinceCache(const Node& node);
 
-/// The files that a rank reads: those i with i % ranks == rank.
+/// The files that a rank reads: the files i with i % ranks == rank.
 struct FileShare {
   int rank = 0, ranks = 1;
   bool operator==(const FileShare&) const = default;
   auto operator<=>(const FileShare&) const = default;
 };
 
-/// Examples of one epoch, when the source has the files of `share` only; kInfinite. No step up to
-/// `node` is a Batch.
+/// Examples in one epoch, with only the files of `share`; or kInfinite. No step up to `node` is a
+/// Batch.
 uint64_t CountOf(const Node& node, const FileShare& share);
 
-/// Names the examples that come out of `node`, whatever their order and what is computed of them:
-/// equal for equal examples of the same source.
+/// Identifies the set of examples that come out of `node`, without their order and values. Equal
+/// examples of the same source give equal text.
 std::string ExamplesOf(const Node& node);
 
-/// What Skip and Repeat make of a count; kInfinite remains, and an overflow becomes, infinite.
+/// The count after Skip and after Repeat. kInfinite stays kInfinite. An overflow becomes kInfinite.
 uint64_t SkippedCount(uint64_t count, uint64_t skipped);
 uint64_t RepeatedCount(uint64_t count, uint64_t times);
 

@@ -13,9 +13,9 @@
 
 namespace dtrun::models {
 
-/// A thread that works beside `compute_threads` computing ones. If this process may use more CPUs
-/// than those, it runs on the last of the others. The kernel does not let it push a computing
-/// thread aside when it wakes up (SCHED_BATCH). Signals are left to the other threads.
+/// Starts the worker thread, beside `compute_threads` computing threads. If the process may use
+/// more CPUs than computing threads, the worker runs on the last CPU. With SCHED_BATCH, the worker
+/// does not preempt a computing thread when it wakes up. The worker blocks all signals.
 std::thread StartWorker(int compute_threads, const std::function<void()>& body);
 
 Prefetcher::Prefetcher(std::unique_ptr<BatchMaker> maker, uint64_t batches, int compute_threads)
@@ -128,7 +128,7 @@ double Iterator::wait_seconds() const { return state_->wait_seconds(); }
 
 namespace {
 
-// The last CPU of those that may be used, if computing threads leave one.
+// Moves this thread to the process's last CPU, if there are more CPUs than computing threads.
 void MoveToSpareCpu(int compute_threads) {
   cpu_set_t own;
   if (compute_threads <= 0 || sched_getaffinity(0, sizeof(own), &own) != 0) return;
@@ -146,7 +146,7 @@ void MoveToSpareCpu(int compute_threads) {
 std::thread StartWorker(int compute_threads, const std::function<void()>& body) {
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the thread inherits it
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the new thread inherits the mask
   std::thread thread([compute_threads, body] {
     pthread_setname_np(pthread_self(), "dtrun-input");
     const sched_param none{};

@@ -16,21 +16,22 @@
 
 namespace dtrun::models {
 
-/// A thread that makes batches before they are asked for, across the ends of epochs. It starts with
-/// the first call and ends with this object. One thread at a time may call.
+/// A thread that makes batches before the caller asks for them, also across the ends of epochs. The
+/// first Next starts the thread, and the destructor ends it. Not thread-safe: one caller at a time.
 class Prefetcher {
  public:
-  /// At most `batches` are ready, beside the one that the caller has.
+  /// Keeps at most `batches` batches ready, besides the caller's batch.
   Prefetcher(std::unique_ptr<BatchMaker> maker, uint64_t batches, int compute_threads);
   ~Prefetcher();
 
-  /// As BatchMaker::Make; the batch is valid until the next call. Null at the end of an epoch.
+  /// Returns the next batch, valid until the next call; null at the end of an epoch. Throws the
+  /// errors of BatchMaker::Make.
   const Batch* Next();
-  /// Forgets what is ready and goes on from there.
+  /// Discards the ready batches and continues at `position`.
   void Seek(const Position& position);
 
  private:
-  // What one call of BatchMaker::Make gave.
+  // The result of one call of BatchMaker::Make.
   struct Result {
     Batch batch;
     bool end_of_epoch = false;
@@ -44,21 +45,21 @@ class Prefetcher {
 
   std::unique_ptr<BatchMaker> maker_;
   int compute_threads_;
-  // A result is the worker's while it is made, then waits, and is the caller's from its Next to the
-  // next one: one more than may be ready.
+  // The worker owns a result while it makes the result. Then the result waits. The caller owns it
+  // from one Next to the following one. So the ring has one entry more than the ready batches.
   std::vector<Result> ring_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t made_ = 0, taken_ = 0;  // results, the one that the caller has included
-  bool held_ = false;              // the caller has result taken_ - 1
-  bool working_ = false;           // the worker is inside Make
+  uint64_t made_ = 0, taken_ = 0;  // counts of results; taken_ includes the caller's result
+  bool held_ = false;              // the caller owns result taken_ - 1
+  bool working_ = false;           // the worker is inside BatchMaker::Make
   bool paused_ = false;            // after an error, and during Seek
   bool stop_ = false;
   std::thread thread_;
 };
 
-/// Makes batches itself or has them made by a Prefetcher.
+/// The state of an Iterator. Makes the batches itself, or takes them from a Prefetcher.
 class Iterator::State {
  public:
   State(const ReadPlan& plan, const Position& start);
@@ -71,9 +72,9 @@ class Iterator::State {
  private:
   std::unique_ptr<BatchMaker> maker_;
   std::unique_ptr<Prefetcher> prefetcher_;
-  Batch batch_;  // without a Prefetcher
+  Batch batch_;  // used without a Prefetcher
   Position position_;
-  bool failed_ = false;  // the last Next threw
+  bool failed_ = false;  // the last Next threw an exception
   std::chrono::steady_clock::duration wait_{};
 };
 

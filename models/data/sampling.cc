@@ -10,8 +10,8 @@ ShuffleWords::ShuffleWords(uint64_t seed, uint64_t epoch)
     : counter_{0, static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32), RandomDomain(RandomUse::kShuffle, 0)},
       key_(KeyOfSeed(seed)) {}
 
-// The high half of a 64-bit product, drawn again in the rare case that would favour some numbers.
-// D. Lemire, "Fast random integer generation in an interval", 2019.
+// The result is the high half of a 64-bit product. Rarely, the product would make some results more
+// likely, and is drawn again. D. Lemire, "Fast random integer generation in an interval", 2019.
 uint32_t ShuffleWords::Below(uint32_t bound) {
   uint64_t product = uint64_t{Next()} * bound;
   const uint32_t unfair = -bound % bound;  // 2^32 modulo bound
@@ -28,7 +28,8 @@ uint32_t ShuffleWords::Next() {
   return words_[used_++];
 }
 
-// Fisher and Yates's shuffle, as Durstenfeld wrote it: position i takes one of those not yet taken.
+// The shuffle of Fisher and Yates, in Durstenfeld's form: position i takes one of the entries that
+// are not taken yet.
 void WriteEpochOrder(uint64_t seed, uint64_t epoch, std::span<uint32_t> order) {
   std::iota(order.begin(), order.end(), 0);
   ShuffleWords words(seed, epoch);

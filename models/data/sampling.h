@@ -11,11 +11,11 @@
 
 namespace dtrun::models {
 
-/// Which examples a rank trains on, as pure functions: an epoch is a permutation of all examples,
-/// cut into global batches, each cut into one part per rank. So every example is used exactly once
-/// per epoch, and a global batch holds the same examples however many ranks share it.
+/// Pure functions that give the examples of a rank. An epoch is a permutation of all examples. It
+/// is cut into global batches, and each global batch into one part per rank. So an epoch uses every
+/// example exactly once. The examples of a global batch do not depend on the number of ranks.
 
-/// Indices [begin, end).
+/// The indices [begin, end).
 struct Range {
   uint64_t begin = 0, end = 0;
 
@@ -23,18 +23,18 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-/// The order in which epoch `epoch` uses the examples 0 .. count - 1: a permutation, equal on every
-/// rank and machine. count is below 2^32.
+/// The order in which epoch `epoch` uses the examples 0 .. count - 1: a permutation, the same on
+/// every rank and machine. `count` is below 2^32.
 std::vector<uint32_t> EpochOrder(uint64_t seed, uint64_t epoch, uint64_t count);
-/// The same, written to `order`, which has `count` entries.
+/// Writes the same order to `order`, which has `count` entries.
 void WriteEpochOrder(uint64_t seed, uint64_t epoch, std::span<uint32_t> order);
 
-/// The random numbers of one shuffle, in order: a pure function of seed and epoch.
+/// The sequence of random numbers for one shuffle: a pure function of seed and epoch.
 class ShuffleWords {
  public:
   ShuffleWords(uint64_t seed, uint64_t epoch);
 
-  /// Uniform in [0, bound).
+  /// Returns a uniform number in [0, bound).
   uint32_t Below(uint32_t bound);
 
  private:
@@ -46,16 +46,16 @@ class ShuffleWords {
   size_t used_ = 4;
 };
 
-/// Global batches of an epoch, the ragged last one included.
+/// The number of global batches in an epoch. A shorter last batch counts.
 ///   BatchesPerEpoch(10, 4) -> 3
 uint64_t BatchesPerEpoch(uint64_t count, uint64_t global_batch);
 
-/// Positions in the epoch's order that global batch `step` holds; the last may be shorter.
+/// The positions of global batch `step` in the epoch's order. The last batch may be shorter.
 ///   GlobalBatch(2, 10, 4) -> [8, 10)
 Range GlobalBatch(uint64_t step, uint64_t count, uint64_t global_batch);
 
-/// The part of `whole` that belongs to `rank` of `size`: contiguous, in rank order, and of lengths
-/// that differ by at most one.
+/// The part of `whole` that belongs to `rank` of `size`. Parts are contiguous and in rank order.
+/// Their lengths differ by at most one.
 ///   PartOf([0, 10), 1, 3) -> [3, 6)
 Range PartOf(const Range& whole, int rank, int size);
 

@@ -9,13 +9,13 @@ enum WireType { kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5 };
 
 }  // namespace
 
-// Seven bits a byte, the lowest first; the eighth says that more follow.
+// Each byte holds seven bits, the lowest first. The eighth bit says that more bytes follow.
 void ProtobufWriter::Varint(uint64_t value) {
   for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(0x80 | (value & 0x7f));
   bytes_ += static_cast<char>(value);
 }
 
-// Little-endian, on any machine.
+// Little-endian on every machine.
 template <typename Bits>
 void ProtobufWriter::Fixed(Bits bits) {
   for (size_t i = 0; i < sizeof(Bits); ++i) bytes_ += static_cast<char>(bits >> (8 * i));

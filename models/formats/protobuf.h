@@ -8,9 +8,9 @@
 
 namespace dtrun::models {
 
-/// Writes one message in the wire format of Protocol Buffers (protobuf.dev, "Encoding"): as much of
-/// it as TensorBoard's and ONNX's messages need. Fields are given by their numbers and are written
-/// in the order of the calls, whatever their values. Not thread-safe.
+/// Writes one message in the wire format of Protocol Buffers (protobuf.dev, "Encoding"). Supports
+/// only the types that TensorBoard's and ONNX's messages need. The caller gives field numbers.
+/// Every field is written, in the order of the calls, even with its default value. Not thread-safe.
 ///
 ///   ProtobufWriter dimension;
 ///   dimension.Int(1, 28);
@@ -18,14 +18,14 @@ namespace dtrun::models {
 ///   shape.Message(2, dimension);
 class ProtobufWriter {
  public:
-  /// int32, int64, bool, enum: a varint; negative numbers take ten bytes.
+  /// For int32, int64, bool and enum: a varint. A negative number takes ten bytes.
   void Int(int field, int64_t value);
   void Float(int field, float value);
   void Double(int field, double value);
-  /// string, bytes
+  /// For string and bytes.
   void Bytes(int field, std::string_view value);
   void Message(int field, const ProtobufWriter& message) { Bytes(field, message.bytes()); }
-  /// repeated, packed
+  /// For repeated fields, packed.
   void Ints(int field, std::span<const int64_t> values);
   void Doubles(int field, std::span<const double> values);
 

@@ -44,7 +44,7 @@ bool WriteAll(int file, const std::string& content) {
   return fsync(file) == 0;
 }
 
-// Removes the file unless `Keep` was called.
+// Deletes the file, unless Keep was called.
 class Temporary {
  public:
   explicit Temporary(const std::string& path) : path_(path) {}
@@ -86,7 +86,7 @@ std::string ReadFile(const std::string& path, size_t most_bytes) {
   }
 }
 
-// The folder is flushed as well: the new name stands in it.
+// The folder is flushed too, because it holds the new name.
 void ReplaceFile(const std::string& path, const std::string& content) {
   Temporary temporary(NewNameBeside(path));
   {

@@ -6,12 +6,13 @@
 
 namespace dtrun::models {
 
-/// The file's content. Throws Error, one line with the path: kSystem when it cannot be read,
-/// kInvalidArgument when it is longer than `most_bytes`.
+/// Returns the file's content. Throws Error, one line with the path: kSystem if the file cannot be
+/// read, kInvalidArgument if it is longer than `most_bytes`.
 std::string ReadFile(const std::string& path, size_t most_bytes);
 
-/// Replaces the file by one with this content, or leaves it as it is: it is written under another
-/// name beside it, flushed to the disk and renamed. Throws Error kSystem with path and reason.
+/// Replaces a file atomically. Writes the content to a new file in the same folder, flushes that
+/// file to disk and renames it. Until the rename, the old file is unchanged. Throws Error kSystem
+/// with the path and the reason.
 void ReplaceFile(const std::string& path, const std::string& content);
 
 }  // namespace dtrun::models

@@ -1,5 +1,6 @@
-// cuDNN's classic functions: a fixed set of algorithms for each direction, of which cuDNN says how
-// fast it expects them to be, how much workspace they take and whether they are deterministic.
+// Ways of cuDNN's classic functions, which have a fixed set of algorithms for each direction.
+// Propose asks cuDNN for the expected speed, the workspace and the determinism of each algorithm.
+// WaysOf keeps the first deterministic algorithms that fit into the workspace.
 
 #include <cstddef>
 #include <utility>
@@ -10,7 +11,8 @@
 namespace dtrun::models {
 namespace {
 
-// Of those that may be used: the first ones are the ones that are worth a try.
+// The most ways per direction. Propose returns algorithms that cuDNN expects to be fast first, so
+// only the first usable ones are worth a trial.
 constexpr size_t kMostWays = 3;
 
 cudnnMathType_t MathOf(const Convolution::Options& options) {
@@ -18,7 +20,7 @@ cudnnMathType_t MathOf(const Convolution::Options& options) {
   return options.tf32 == Tf32::kAllowed ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
 }
 
-// The descriptors of a convolution.
+// The cuDNN descriptors of a convolution.
 class Shapes {
  public:
   explicit Shapes(const Convolution::Options& options) {
@@ -72,7 +74,7 @@ class Shapes {
 constexpr int kMostProposed = 16;
 constexpr float kOne = 1, kZero = 0;
 
-// What the functions of the three directions are called: Propose fills `proposed` and `count`.
+// The cuDNN functions of the three directions. Propose fills `proposed` and `count`.
 struct Forward {
   using Proposed = cudnnConvolutionFwdAlgoPerf_t;
   static void Propose(cudnnHandle_t handle, const Shapes& s, int* count, Proposed* proposed) {
@@ -142,7 +144,8 @@ class ClassicWay : public ConvolutionWay {
  public:
   ClassicWay(const ConvolutionSetting& setting, const typename Functions::Proposed& proposed)
       : setting_(setting), shapes_(setting.options), algorithm_(proposed.algo) {
-    // What was found for multiply-adds of f32 may be called by another name, but is to remain that.
+    // If the options ask for multiply-adds in f32, the math type stays CUDNN_FMA_MATH, even if
+    // cuDNN proposes the algorithm with another math type.
     math_ = MathOf(setting.options) == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : proposed.mathType;
     shapes_.Use(math_);
   }

@@ -1,5 +1,7 @@
-// A direction has a few ways that cuDNN expects to be fast. They are tried on the device, those of
-// the graph API and of the classic functions by turns, each in the order of cuDNN's expectations.
+// Choose lists the ways that cuDNN proposes for a direction. ByTurns alternates between the ways of
+// the graph API and those of the classic functions, each in cuDNN's order of expected speed.
+// FindFastest times the ways on the device. Choices keeps the result for later convolutions with
+// the same KeyOf.
 
 #include "models/gpu/convolution.h"
 
@@ -17,7 +19,7 @@ namespace dtrun::models {
 namespace {
 
 struct Choice {
-  std::string way;  // its name
+  std::string way;  // the name of the way
   double milliseconds = 0;
 };
 
@@ -42,7 +44,7 @@ std::string Describe(const Convolution::Options& options) {
       dtrun::NameOf(options.dtype), narrow ? " as TF32" : "", ", ", options.rows, " rows");
 }
 
-// GPUs of one model are alike, so what is chosen on one of them is also for the others.
+// GPUs of one model are alike, so a choice that was made on one GPU holds for the others.
 std::string KeyOf(const ConvolutionSetting& setting, Direction direction) {
   const gpu::Device& device = setting.handle.stream().device();
   return Text(
@@ -51,7 +53,8 @@ std::string KeyOf(const ConvolutionSetting& setting, Direction direction) {
       setting.workspace.bytes, " bytes, ", device.name(), " with ", device.multiprocessors());
 }
 
-// What a library cannot do is no reason to do without the other; `problem` says what it was.
+// If one API cannot list its ways, the other API can still be used. Then `problem` gets the message
+// of the error.
 ConvolutionWays Listed(
     ConvolutionWays (*list)(const ConvolutionSetting&, Direction),
     const ConvolutionSetting& setting, Direction direction, std::string& problem) {
@@ -128,7 +131,7 @@ std::unique_ptr<ConvolutionWay> Convolution::Choose(
   return std::move(*chosen);
 }
 
-// What is only read is not written.
+// The casts are safe: each direction writes one tensor and only reads the other two.
 void Convolution::Forward(const void* input, const void* filters, void* output) {
   const gpu::DeviceScope scope(handle_->stream().device());
   forward_->Enqueue({const_cast<void*>(input), const_cast<void*>(filters), output});

@@ -18,7 +18,7 @@ class CudnnHandle;
 struct ConvolutionTensors;
 enum class Direction;
 
-/// Memory that libraries compute in, for one call after the other.
+/// Scratch memory that library calls use one after the other.
 struct Workspace {
   void* data = nullptr;
   size_t bytes = 0;
@@ -26,16 +26,17 @@ struct Workspace {
 
 enum class Tf32 { kOff, kAllowed };
 
-/// One 3 x 3 convolution without padding, channels last, of a fixed number of rows, computed by
-/// cuDNN on its tensor units: forward and both ways back. Each goes the fastest way there is, of
-/// cuDNN's graph API or of its classic functions, among those that give the same bits in every run.
+/// One 3 x 3 convolution without padding, channels last, for a fixed number of rows. cuDNN computes
+/// the output, the filters' gradient and the input's gradient. Each direction uses the fastest way
+/// among cuDNN's graph API and its classic functions. Only ways that give the same bits in every
+/// run are candidates.
 ///
-/// Which one that is, is timed by the first convolution of this kind (shapes, rows, dtype, TF32,
-/// workspace) in the process on this kind of GPU; those that are made later do what it does, and so
-/// compute the same bits. Another process may choose otherwise, but with Selection::kFirst.
+/// The first convolution of a kind (shapes, rows, dtype, TF32, workspace, GPU model) in the process
+/// times the ways. Later convolutions of that kind use the same way, so they compute the same bits.
+/// Another process may choose another way, unless it uses Selection::kFirst.
 ///
-/// Enqueues into the stream that it was made with; what it enqueues may be captured. One thread at
-/// a time; several may be made at once by several threads.
+/// All work goes to the constructor's stream and may be captured. One thread at a time, but several
+/// threads may make convolutions at once.
 class Convolution {
  public:
   struct Options {
@@ -46,8 +47,9 @@ class Convolution {
     Selection selection = Selection::kFastest;
   };
 
-  /// Memory is aligned to 16 bytes at least, here and in the calls. The buffers are written over
-  /// while ways are tried. Throws Error kUnavailable without cuDNN, or when it has no way for this.
+  /// All buffers, here and in the calls, are aligned to at least 16 bytes. The trials overwrite the
+  /// buffers. Throws Error kUnavailable without cuDNN, or if cuDNN has no way to compute the
+  /// convolution.
   Convolution(
       const gpu::Stream& stream, const Options& options, const Workspace& workspace, void* input,
       void* filters, void* output);
@@ -59,8 +61,8 @@ class Convolution {
   void BackwardFilters(const void* input, const void* output_gradient, void* filters_gradient);
   void BackwardInput(const void* output_gradient, const void* filters, void* input_gradient);
 
-  /// "forward graph engine 62 2=4 13=0 (0.21 ms), filters classic algorithm 1 (0.40 ms), ...":
-  /// cuDNN's numbers of engines and their knobs, and of algorithms.
+  /// "forward graph engine 62 2=4 13=0 (0.21 ms), filters classic algorithm 1 math 1 (0.40 ms),
+  /// ...": the chosen ways, with cuDNN's numbers for engines, knobs, algorithms and math types.
   const std::string& choice() const { return choice_; }
 
  private:

@@ -1,8 +1,8 @@
-// The first convolution. With one input channel there is nothing for a matrix unit to do: 9
-// products per output, and what costs time is to write the outputs, and to read their gradients
-// again. So each does it in one pass over memory, with everything else in registers: a thread has 8
-// filters, and the threads of a block go through the pixels of an image, which lies in shared
-// memory. What the way back has to know of the outputs is a bit of each.
+// The first convolution. With one input channel, an output needs only 9 products, so matrix units
+// do not help. Most of the time goes into writing the outputs and reading their gradients. So the
+// forward and the backward kernel each make one pass over memory and keep all else in registers. A
+// thread has 8 filters. The threads of a block walk over the pixels of an image in shared memory.
+// The backward kernel needs only one bit of each output (the mask).
 
 #include "gpu/kernel.h"
 #include "models/gpu/device_math.cuh"
@@ -20,9 +20,8 @@ __device__ void LoadImage(const T* image, uint32_t pixels, float* shared) {
   __syncthreads();
 }
 
-// Where a thread is among the outputs of an image, and the first of the 3 x 3 inputs that this one
-// is made of. A thread goes through every `step`-th output; there are two fewer in a row than
-// inputs.
+// The position of a thread among the outputs of an image. `corner` is the first of the 3 x 3 inputs
+// of this output. A thread takes every `step`-th output. A row has two fewer outputs than inputs.
 class Walk {
  public:
   __device__ Walk(uint32_t first, uint32_t step, uint32_t width)
@@ -87,9 +86,9 @@ __device__ void FirstConvolution(const FirstConvolutionArgs& args) {
   }
 }
 
-// The sums of a thread over its pixels; then those of the threads with the same filters, first in a
-// warp and then in the block; then those of the blocks. A thread asks for the gradients of its next
-// pixel before it adds those of this one.
+// Each thread first sums over its pixels. Then the sums of threads with the same filters are added,
+// first in a warp, then in the block. The last block adds the sums of all blocks. A thread loads
+// the gradients of its next pixel before it adds the gradients of the current pixel.
 template <typename T>
 __device__ void FirstConvolutionGradient(const FirstConvolutionGradientArgs& args) {
   float* const image = gpu::SharedMemory<float>();
@@ -128,7 +127,7 @@ __device__ void FirstConvolutionGradient(const FirstConvolutionGradientArgs& arg
       }
     }
   }
-  // One tap after the other, through the same 8 KiB of shared memory.
+  // All taps use the same 8 KiB of shared memory, one tap after the other.
   __shared__ float of_warps[kThreads / 32 * 32 * kVector];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, width = args.filters;
   const uint32_t all = (kTaps + 1) * width;

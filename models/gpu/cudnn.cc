@@ -75,7 +75,8 @@ namespace {
 
 const CudnnGraph& Functions() { return *Cudnn::Get().graph; }
 
-// The numbers are those of CudnnGraph in cudnn.h.
+// The message contains the values that `type` and `name` have in cuDNN's enumerations
+// cudnnBackendDescriptorType_t and cudnnBackendAttributeName_t.
 void Check(cudnnStatus_t status, const char* call, int type, int name = -1) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   const std::string attribute = name < 0 ? "" : Text(", attribute ", name);
@@ -129,7 +130,8 @@ int64_t BackendDescriptor::GetElements(
   return most == 0 ? count : std::min(count, most);
 }
 
-// They are made before they are asked for, and filled.
+// cuDNN fills descriptors that the caller has created. So this function creates `most` descriptors
+// and drops those that cuDNN did not fill.
 std::vector<BackendDescriptor> BackendDescriptor::GetDescriptors(
     cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type, size_t most) const {
   std::vector<BackendDescriptor> descriptors;

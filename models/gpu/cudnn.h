@@ -12,7 +12,7 @@
 
 namespace dtrun::models {
 
-// The functions of cuDNN that are called; it is loaded when the first network needs it.
+// The cuDNN functions that dtrun calls. The first call of Cudnn::Get loads the library.
 // clang-format off
 #define DTRUN_FOR_EACH_CUDNN_FUNCTION(X)                                                          \
   X(cudnnCreate) X(cudnnDestroy) X(cudnnSetStream) X(cudnnGetErrorString)                         \
@@ -24,7 +24,7 @@ namespace dtrun::models {
   X(cudnnGetConvolutionBackwardFilterAlgorithm_v7) X(cudnnConvolutionForward)                     \
   X(cudnnConvolutionBackwardData) X(cudnnConvolutionBackwardFilter)
 
-// Those of its graph API, which NVIDIA also calls the backend.
+// The functions of cuDNN's graph API. NVIDIA also calls this API the backend.
 #define DTRUN_FOR_EACH_CUDNN_GRAPH_FUNCTION(X)                                                    \
   X(cudnnBackendCreateDescriptor) X(cudnnBackendDestroyDescriptor) X(cudnnBackendSetAttribute)    \
   X(cudnnBackendGetAttribute) X(cudnnBackendFinalize) X(cudnnBackendExecute)                      \
@@ -36,25 +36,27 @@ struct CudnnGraph {
   DTRUN_FOR_EACH_CUDNN_GRAPH_FUNCTION(DTRUN_CUDNN_MEMBER)
 };
 
-/// NVIDIA's cuDNN 9. Thread-safe.
+/// The functions of NVIDIA's cuDNN 9. Thread-safe.
 struct Cudnn {
   DTRUN_FOR_EACH_CUDNN_FUNCTION(DTRUN_CUDNN_MEMBER)
-  std::optional<CudnnGraph> graph;  ///< none: a library without one of these functions
+  std::optional<CudnnGraph> graph;  ///< none if the library lacks one of them
 
-  /// Throws Error kUnavailable, with the loader's words, where there is none.
+  /// Loads cuDNN in the first call. Throws Error kUnavailable, with the loader's message, without
+  /// cuDNN.
   static const Cudnn& Get();
-  /// Throws Error kSystem, "`call` failed: ..." with cuDNN's words, unless cuDNN has done it.
+  /// Throws Error kSystem, "`call` failed: ..." with cuDNN's message, unless `status` is success.
   void Check(cudnnStatus_t status, const char* call) const;
 };
 #undef DTRUN_CUDNN_MEMBER
 
-/// The type of cuDNN's for f32, bf16 or f16.
+/// The cuDNN data type for f32, bf16 or f16.
 cudnnDataType_t CudnnTypeOf(DType dtype);
 
-/// What cuDNN needs to enqueue into a stream. One thread at a time.
+/// A cuDNN handle that enqueues into one stream. The stream outlives the handle. One thread at a
+/// time.
 class CudnnHandle {
  public:
-  /// Throws Error kUnavailable without cuDNN, kSystem when it refuses.
+  /// Throws Error kUnavailable without cuDNN, and kSystem if a call of cuDNN fails.
   explicit CudnnHandle(const gpu::Stream& stream);
   ~CudnnHandle();
   CudnnHandle(const CudnnHandle&) = delete;
@@ -68,7 +70,7 @@ class CudnnHandle {
   cudnnHandle_t handle_ = nullptr;
 };
 
-/// The type by which cuDNN's graph API knows values of T.
+/// The attribute type that cuDNN's graph API has for values of T.
 template <typename T>
 struct BackendType;
 #define DTRUN_BACKEND_TYPE(type, constant)                          \
@@ -87,9 +89,9 @@ DTRUN_BACKEND_TYPE(cudnnBackendKnobType_t, CUDNN_TYPE_KNOB_TYPE)
 DTRUN_BACKEND_TYPE(cudnnBackendNumericalNote_t, CUDNN_TYPE_NUMERICAL_NOTE)
 #undef DTRUN_BACKEND_TYPE
 
-/// An object of cuDNN's graph API: it is given attributes, then finalized, and can then be asked
-/// for attributes. What it refers to lives as long. All throw Error kSystem with cuDNN's words.
-/// Movable; one thread at a time.
+/// An object of cuDNN's graph API. The caller sets attributes, calls Finalize, and can then read
+/// attributes. Objects that an attribute refers to must live as long. All methods throw Error
+/// kSystem with cuDNN's message. Movable; one thread at a time.
 ///
 ///   BackendDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
 ///   tensor.Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, int64_t{1});
@@ -97,7 +99,7 @@ DTRUN_BACKEND_TYPE(cudnnBackendNumericalNote_t, CUDNN_TYPE_NUMERICAL_NOTE)
 ///   tensor.Finalize();
 class BackendDescriptor {
  public:
-  /// Of a library that has the graph API.
+  /// The library must have the graph API (Cudnn::graph).
   explicit BackendDescriptor(cudnnBackendDescriptorType_t type);
   ~BackendDescriptor();
   BackendDescriptor(BackendDescriptor&& other) noexcept;
@@ -129,7 +131,7 @@ class BackendDescriptor {
         static_cast<size_t>(GetElements(name, BackendType<T>::kValue, most, values.data())));
     return values;
   }
-  /// At most `most`, all of `type`.
+  /// Returns at most `most` descriptors, all of type `type`.
   std::vector<BackendDescriptor> GetDescriptors(
       cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type, size_t most) const;
 
@@ -139,7 +141,8 @@ class BackendDescriptor {
   void SetElements(
       cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
       const void* values);
-  // How many there are of `most`; of 0: how many there are.
+  // Reads at most `most` elements into `values` and returns the number of elements read. If `most`
+  // is 0, returns the number of elements that exist.
   int64_t GetElements(
       cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t most,
       void* values) const;

@@ -1,23 +1,25 @@
-// Dense layers. What follows a product is done while its result is in registers, where that saves
-// passes over memory:
+// Dense layers. Each layer has three products: forward makes the outputs, to_kernel the gradient of
+// the kernel, and to_input the gradient of the inputs. An epilogue applies further operations while
+// the product is in registers, if this saves passes over memory:
 //
-//   forward          bias and ReLU. Not dropout: that is a kernel in place.
-//   hidden, back     the product behind the layer makes the gradient of its outputs. Dropout and
-//                    ReLU let it pass where a mask of bits is set, and the dropout's scale is the
-//                    product's. The layer's own product with that gradient sums the bias's besides,
-//                    in f32. That leaves nothing for dtrun_relu_gradient to do, which reads outputs
-//                    and gradients and writes these.
-//   output, back     its gradient and its bias's come from dtrun_loss in one pass, which an
-//                    epilogue could not shorten.
-//   behind a pool    the gradient goes by winners, two bits of each byte, which no epilogue knows.
+//   forward           The epilogue applies bias and ReLU. Dropout is a separate kernel, in place.
+//   hidden, backward  The product of the layer behind makes the gradient of this layer's
+//                     outputs. Its epilogue applies the backward pass of dropout and ReLU: a mask
+//                     of bits says where the gradient passes, and the scale is the dropout's scale.
+//                     to_kernel also sums the gradient of the bias, in f32. So dtrun_relu_gradient,
+//                     which reads outputs and gradients and writes gradients, is not needed.
+//   output, backward  dtrun_loss makes the gradients of the outputs and of the bias in one pass. An
+//                     epilogue could not shorten that pass.
+//   behind a pool     The pool's winners say where a gradient goes. No epilogue can read winners.
 //
-// Without dropout the forward product writes the mask, and with it the dropout kernel does. The
-// epilogue that masks and sums the bias's gradient at once is not used, since it leaves that in the
-// gradient's type.
+// If a layer has no dropout, the forward product writes the mask. Otherwise the dropout kernel
+// writes it. cuBLASLt also has an epilogue that masks the gradient and sums the gradient of the
+// bias. That epilogue is not used, because it leaves the bias's gradient in the type of the layer's
+// gradient.
 //
-// Not every product has an algorithm with an epilogue, and those that have may be slower without
-// one: the large product with the layer's inputs could lose more than a small pass takes. So both
-// ways are timed.
+// Some products have no algorithm with an epilogue. Other products are slower with an epilogue: the
+// large product with the layer's inputs could lose more time than the separate pass takes. So
+// ChooseHiddenProducts times both.
 
 #include <dtrun/error.h>
 
@@ -32,8 +34,7 @@ namespace {
 constexpr char kByEpilogues[] = "cuBLASLt masks its gradient";
 constexpr char kByKernel[] = "a kernel masks its gradient";
 
-// The next network that is like one before it computes in the same way, and so leaves the same
-// bits, whatever the clock says.
+// The choices of this process. Equal networks use the same choice, so they compute the same bits.
 ChoiceCache<HiddenProductsChoice>& HiddenProductsChoices() {
   static auto& choices = *new ChoiceCache<HiddenProductsChoice>;
   return choices;
@@ -80,7 +81,7 @@ std::unique_ptr<Product> DeviceNetwork::KernelGradientProduct(size_t i, Epilogue
        .selection = options_.selection});
 }
 
-// kMasked: by the layer before.
+// kMasked uses the mask of the layer before.
 std::unique_ptr<Product> DeviceNetwork::InputGradientProduct(size_t i, Epilogue epilogue) const {
   const Stage& stage = plan_.stages[i];
   const Stage& before = plan_.stages[i - 1];
@@ -106,7 +107,7 @@ DeviceNetwork::HiddenProducts DeviceNetwork::HiddenProductsOf(size_t i, bool fus
 }
 
 void DeviceNetwork::MakeProducts(size_t i) {
-  // That of a layer behind a hidden one is made with the hidden one's.
+  // If the layer before is hidden, that layer's MakeHiddenProducts makes this product.
   if (i > 0 && plan_.stages[i - 1].kind != StageKind::kDense)
     stages_[i].to_input = InputGradientProduct(i, Epilogue::kNone);
   if (plan_.stages[i].kind == StageKind::kDense) return MakeHiddenProducts(i);
@@ -116,7 +117,7 @@ void DeviceNetwork::MakeProducts(size_t i) {
 
 void DeviceNetwork::MakeHiddenProducts(size_t i) {
   const Stage& stage = plan_.stages[i];
-  // All that decides.
+  // Everything that the choice depends on.
   const std::string layer = Text(
       device().name(), " ", device().multiprocessors(), " ", options_.rows, " ",
       stage.input.count(), " ", stage.width(), " ", plan_.stages[i + 1].width(), " ",
@@ -152,7 +153,7 @@ HiddenProductsChoice DeviceNetwork::ChooseHiddenProducts(size_t i) {
                      alone, " ms in a kernel)")};
 }
 
-// Of what differs.
+// The time of the work that differs between the two choices.
 double DeviceNetwork::Milliseconds(size_t i, const HiddenProducts& products, bool fused) {
   return MillisecondsInGraph(stream_, [&] {
     products.forward->Enqueue();

@@ -4,13 +4,13 @@
 #include "gpu/kernel.h"
 #include "models/gpu/kernel_args.h"
 
-// What the kernels of this folder have in common: eight values at a time, Philox, and sums over a
-// grid that come out as the same bits in every run.
+// Functions that the kernels of this folder share: access to eight values at a time, Philox, and
+// sums over a grid. The sums have the same bits in every run.
 
 namespace dtrun::models {
 
 constexpr int kVector = 8;     // values that a thread works on at once
-constexpr int kThreads = 256;  // of every block here
+constexpr int kThreads = 256;  // of every block
 constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
 // ---- Eight values as floats ---------------------------------------------------------------------
@@ -39,7 +39,7 @@ struct alignas(16) Eight {
   T values[kVector];
 };
 
-// 16 bytes of a 16-bit type.
+// Eight values of a 16-bit type are 16 bytes.
 template <typename T>
 __device__ inline void Load8(const T* from, float* values) {
   const Eight<T> eight = *reinterpret_cast<const Eight<T>*>(from);
@@ -59,7 +59,7 @@ struct PhiloxWords {
   uint32_t word[4];
 };
 
-// Philox4x32-10, as models/random/philox.h has it and says where it is from.
+// Philox4x32-10, as in models/random/philox.h, which names its source.
 __device__ inline PhiloxWords Philox(
     uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t k0, uint32_t k1) {
   for (int round = 0; round < 10; ++round) {
@@ -74,13 +74,15 @@ __device__ inline PhiloxWords Philox(
   return {{c0, c1, c2, c3}};
 }
 
-// Which of 8 consecutive values of an example are kept: a bit each. The lanes of a warp have 32
-// consecutive octets of one example, the first of which is a multiple of 32; all of them call it.
+// Returns which of 8 consecutive values of an example dropout keeps, as a bit for each value. The
+// lanes of a warp have 32 consecutive octets of one example. The first octet is a multiple of 32.
+// All lanes call the function.
 //
-// The layer's mask goes in groups of 128 values, made of 16 counters: value p of a group is decided
-// by word (p % 64) / 16 of counter p % 16, by its lower half if p < 64 and else by its upper. So a
-// lane makes one counter's words, whose 8 halves decide about 8 values, and the lanes exchange them
-// by ballot: octet t of a group has half-word t / 2 of the counters 8 * (t % 2) to 8 * (t % 2) + 7.
+// A layer's mask is made in groups of 128 values, each from 16 counters. Word (p % 64) / 16 of
+// counter p % 16 decides about value p of a group: the word's lower half if p < 64, else its upper
+// half. So a lane makes the words of one counter, and the 8 halves decide about 8 values. The lanes
+// exchange these decisions by ballot. Octet t of a group has half-word t / 2 of the counters
+// 8 * (t % 2) to 8 * (t % 2) + 7.
 __device__ inline uint32_t KeptOfOctet(
     const DropoutRule& rule, uint64_t step, uint32_t position, uint32_t first_octet) {
   const uint32_t lane = threadIdx.x % 32;
@@ -104,7 +106,7 @@ __device__ inline float SumOfWarp(float value) {
   return value;
 }
 
-/// The sum over the threads of the block, in thread 0; called by all of them.
+/// Returns the sum over the threads of the block, in thread 0. All threads of the block call it.
 __device__ inline float SumOfBlock(float value) {
   __shared__ float sums[kThreads / 32];
   value = SumOfWarp(value);
@@ -117,8 +119,9 @@ __device__ inline float SumOfBlock(float value) {
   return sum;
 }
 
-/// Whether this block is the last one of the grid to come here: what the others have written before
-/// is then there to be read. Called by all threads of a block; leaves the counter at 0.
+/// Whether this block is the last block of the grid that calls this function. The last block can
+/// read all values that the other blocks wrote before their calls. All threads of a block call it.
+/// Leaves the counter at 0.
 __device__ inline bool IsLastBlock(uint32_t* counter) {
   __shared__ uint32_t last[1];
   __threadfence();
@@ -136,8 +139,8 @@ __device__ inline void Add(const float4& from, float4& to) {
   to.x += from.x, to.y += from.y, to.z += from.z, to.w += from.w;
 }
 
-/// Four sums of every `parts`-th block from `part` on. Past the nearest cache, since other blocks
-/// have written them meanwhile.
+/// Adds up four sums of every `parts`-th block from `part` on. The loads bypass the L1 cache,
+/// because other blocks have written the sums during this kernel.
 __device__ inline float4 SumOfBlocks(
     const float* partials, uint32_t stride, uint32_t quad, uint32_t part, uint32_t parts) {
   float4 sum = {0, 0, 0, 0};
@@ -146,10 +149,10 @@ __device__ inline float4 SumOfBlocks(
   return sum;
 }
 
-/// The partial sums of all blocks, `width` of each block's `stride`, added up: four sums by a
-/// thread at a time, or by several threads, if there are enough, which take the blocks in turn.
-/// Widths and strides are multiples of 4, and addresses of 16 bytes. Called by all threads of the
-/// last block.
+/// Adds up the partial sums of all blocks: `width` of the `stride` values of each block. A thread
+/// adds four sums at a time. If there are enough threads, several threads share four sums and split
+/// the blocks. Widths and strides are multiples of 4, and addresses are multiples of 16 bytes. All
+/// threads of the last block call it.
 __device__ inline void AddPartials(
     const float* partials, uint32_t stride, uint32_t width, float* sums) {
   __shared__ float4 of_parts[kThreads];
@@ -171,9 +174,10 @@ __device__ inline void AddPartials(
   to[quad] = sum;
 }
 
-/// Sums by channel: a thread has those of the 8 channels of octet threadIdx.x % octets, of which
-/// there are 1, 2, 4, ... 32. `sums` gets the sums of all blocks, (8 * octets), of the last one
-/// that comes; `partials` has room for (blocks, 8 * octets). Called by all threads.
+/// Adds up sums by channel. Each thread has the sums of the 8 channels of octet
+/// threadIdx.x % octets. `octets` is 1, 2, 4, ... 32. The last block writes the sums over all
+/// blocks to `sums`, (8 * octets). `partials` has room for (blocks, 8 * octets). All threads call
+/// it.
 __device__ inline void AddByChannel(
     float* values, uint32_t octets, float* partials, uint32_t* counter, float* sums) {
   __shared__ float of_warps[kThreads / 32 * 32 * kVector];
@@ -193,7 +197,7 @@ __device__ inline void AddByChannel(
   if (IsLastBlock(counter)) AddPartials(partials, width, width, sums);
 }
 
-// One more update, and the rate that it has: Adam::BeginStep of models/optim/adam.h.
+// Counts one more update and computes its learning rate, as Adam::BeginStep (models/optim/adam.h).
 __device__ inline void AdvanceUpdate(const RateRule& rule, StepState& state) {
   ++state.updates;
   double rate = static_cast<double>(state.now.rate);

@@ -1,6 +1,9 @@
-// The way back reuses memory: what a pool has read nobody reads again, since one byte per output
-// says where each gradient goes. So the gradients of a convolution with a pool behind it are
-// written over its outputs.
+// EnqueueForward goes through the stages of the plan and enqueues the kernel or the library call of
+// each stage. EnqueueBackward goes back through the stages.
+//
+// The backward pass reuses memory. It does not need the inputs of a pool, because one byte per
+// output says where each gradient goes (the winners). So the gradients of a convolution with a pool
+// behind it overwrite the outputs of that convolution (GradientOf).
 
 #include "models/gpu/device_network.h"
 
@@ -21,7 +24,7 @@ extern const unsigned long long dtrun_model_update_kernels[];
 
 namespace dtrun::models {
 
-// By the beginning of the kernel's name.
+// The beginning of a kernel's name selects the image.
 gpu::Kernels& ImageWith(const std::string& kernel) {
   static auto& input = *new gpu::Kernels(dtrun_model_input_kernels, "model_input_kernels");
   static auto& convolution =
@@ -74,7 +77,7 @@ void DeviceNetwork::Allocate(size_t i) {
   }
   if (!HasPoolBehind(i)) memory.gradients = gpu::DeviceMemory(device(), bytes);
   if (stage.kind == StageKind::kPool) memory.winners = gpu::DeviceMemory(device(), values);
-  // With a pool behind it, that knows.
+  // With a pool behind it, the pool's winners replace the mask.
   if (stage.kind == StageKind::kFirstConvolution && !HasPoolBehind(i))
     memory.mask = gpu::DeviceMemory(device(), values / 8);
   if (stage.kind == StageKind::kDense)
@@ -106,7 +109,7 @@ void* DeviceNetwork::Computed(size_t parameter) const {
 void DeviceNetwork::SetGradients(float* gradients) {
   gradients_ = gpu::DeviceMemory();
   other_gradients_ = gradients;
-  // These write to fixed places.
+  // These products write to fixed addresses, so they are made again.
   for (size_t i = 0; i < stages_.size(); ++i)
     if (stages_[i].to_kernel != nullptr) MakeProducts(i);
 }

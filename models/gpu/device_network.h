@@ -18,10 +18,10 @@
 
 namespace dtrun::models {
 
-/// The image with a kernel of this folder.
+/// The image (gpu::Kernels) that contains `kernel`, a kernel of this folder.
 gpu::Kernels& ImageWith(const std::string& kernel);
 
-/// Enqueues a kernel of this folder: what the headers *_kernels.h say.
+/// Enqueues a kernel of this folder. kernel_args.h describes the kernels and their arguments.
 template <typename Args>
 void Launch(
     const gpu::Device& device, const std::string& kernel, const gpu::Shape& shape, CUstream stream,
@@ -29,38 +29,41 @@ void Launch(
   ImageWith(kernel).Launch(device, kernel.c_str(), shape, stream, args);
 }
 
-/// The way back through a hidden dense layer's dropout and ReLU, and its bias's gradient.
+/// How a hidden dense layer computes its backward pass through dropout and ReLU, and the gradient
+/// of its bias.
 enum class Fusion {
-  kMeasured,  ///< whatever is faster; the same for all networks of a process that are alike
-  kAlways,    ///< in epilogues of products, where cuBLASLt has them
-  kNever,     ///< in a kernel of their own
+  kMeasured,  ///< the faster one; the same for all equal networks of a process
+  kAlways,    ///< in epilogues of products, if cuBLASLt has them
+  kNever,     ///< in a separate kernel
 };
 
-/// Of such a layer. Fused: its gradient comes masked, and to_kernel sums the bias's besides.
+/// The choice for a hidden dense layer. If fused, the gradient of the layer's outputs arrives
+/// masked, and to_kernel also sums the gradient of the bias.
 struct HiddenProductsChoice {
   bool is_fused = false;
-  std::string text;  ///< why
+  std::string text;  ///< the reason
 };
 
-/// A network in a device's memory: parameters, activations and gradients of a fixed number of rows,
-/// and what computes them. Everything is enqueued into the stream that it was made with, and may be
+/// A network in a device's memory: its parameters, activations and gradients, and the calls that
+/// compute them. The number of rows is fixed. All work goes to the constructor's stream and may be
 /// captured. One thread at a time.
 class DeviceNetwork {
  public:
   struct Options {
-    DType dtype = DType::kF32;  ///< f32, bf16 or f16: what is computed in; parameters are f32
+    DType dtype = DType::kF32;  ///< f32, bf16 or f16, for computing; parameters are f32
     Tf32 tf32 = Tf32::kAllowed;
-    Selection selection = Selection::kFastest;  ///< of libraries' algorithms
+    Selection selection = Selection::kFastest;  ///< of the libraries' algorithms
     uint32_t rows = 0;
-    uint64_t workspace_bytes = 128 << 20;  ///< for libraries, at most
-    /// What stands behind products of hidden dense layers on their way back.
+    uint64_t workspace_bytes = 128 << 20;  ///< for libraries
+    /// How hidden dense layers compute their backward pass.
     Fusion fusion = Fusion::kMeasured;
   };
 
-  /// Throws Error kUnavailable: no room, a library that is not there, nothing that computes this.
+  /// Throws Error kUnavailable if memory, a library or an algorithm of a library is missing.
   DeviceNetwork(const gpu::Stream& stream, NetworkPlan plan, const Options& options);
 
-  /// For sums over a batch, which blocks make parts of; besides what NetworkPlan::Bytes counts.
+  /// Bytes for the partial sums that blocks make over a batch. NetworkPlan::Bytes does not include
+  /// them.
   static uint64_t PartialBytes(const gpu::Device& device, const NetworkPlan& plan, uint64_t rows);
 
   const NetworkPlan& plan() const { return plan_; }
@@ -73,29 +76,30 @@ class DeviceNetwork {
   float* gradients() const {
     return other_gradients_ != nullptr ? other_gradients_ : gradients_.as<float>();
   }
-  /// From now on the gradients are written there, such as where other ranks reach them. Nothing is
-  /// under way.
+  /// From now on, writes the gradients to `gradients`, for example to memory that other ranks can
+  /// access. No work may be running.
   void SetGradients(float* gradients);
-  /// The values in the dtype that is computed in: who changes `values` renews it. Null in f32.
+  /// The values in the dtype of the computation; null in f32. Code that changes `values` must renew
+  /// the copy, for example with EnqueueCopy.
   void* copy() const { return copy_.as<void>(); }
   void EnqueueCopy();
 
-  /// (rows, pixels) and (rows), which the gather kernel writes.
+  /// The inputs, (rows, pixels), and the labels, (rows). The gather kernel writes both.
   void* inputs() const { return inputs_.as<void>(); }
   int32_t* wanted() const { return wanted_.as<int32_t>(); }
-  /// (rows, stride of the last stage), in f32.
+  /// The logits, (rows, width of the last stage), in f32.
   const float* logits() const { return logits_.as<float>(); }
 
-  /// Inputs to logits; with dropout in training.
+  /// Computes the logits from the inputs. Applies dropout in training.
   enum class Mode { kTraining, kTest };
   void EnqueueForward(Mode mode, const StepState* state);
-  /// Logits to what the metrics count in `state`; in training their gradients, and the batch's loss
-  /// into `losses`.
+  /// Adds the metrics of the logits to `state`. In training, also computes the gradients of the
+  /// logits, and writes the batch's loss to `losses`.
   void EnqueueLoss(Mode mode, StepState* state, float* losses);
-  /// The logits' gradients to all of gradients().
+  /// Computes all of gradients() from the gradients of the logits.
   void EnqueueBackward();
 
-  /// What the libraries have been asked for, a line per layer.
+  /// The chosen algorithms of the libraries, one line per layer.
   std::string choices() const;
 
  private:
@@ -105,13 +109,14 @@ class DeviceNetwork {
     std::unique_ptr<Product> forward, to_kernel, to_input;
     HiddenProductsChoice hidden_choice;  // kDense
   };
-  // Of a hidden dense layer; the last one belongs to the layer behind it.
+  // The products of a hidden dense layer. next_to_input belongs to the layer behind it.
   struct HiddenProducts {
     std::unique_ptr<Product> forward, to_kernel, next_to_input;
   };
 
   static constexpr uint32_t kThreads = 256;
-  // What a kernel that sums over the grid leaves partial sums of, at most, per multiprocessor.
+  // The most blocks per multiprocessor of a kernel that sums over the grid. Each block leaves
+  // partial sums.
   static constexpr uint32_t kSummingBlocks = 4;
 
   bool is_f32() const { return options_.dtype == DType::kF32; }
@@ -155,15 +160,16 @@ class DeviceNetwork {
   std::vector<StageMemory> stages_;
 };
 
-// What goes between the host and a device now and then. All of it waits.
+// Copies between the host and a device. All functions wait for the end of the copy.
 
-/// Bytes, to `offset` of `to`.
+/// Copies `bytes` bytes from the host to `offset` of `to`.
 void WriteBytes(
     const gpu::Stream& stream, const gpu::DeviceMemory& to, uint64_t offset, const void* from,
     uint64_t bytes);
 
-/// The parameters' values, or what an optimizer keeps for each of them, in the order of the
-/// parameters: from the host's order to the flat block of the plan, and back.
+/// Copies the values of the parameters, or an optimizer's state for each of them. `values` has the
+/// order of the parameters and host memory. WriteBlock copies to a flat block of the plan,
+/// ReadBlock from it.
 void WriteBlock(
     const gpu::Stream& stream, const NetworkPlan& plan, float* block,
     const std::vector<NamedBuffer>& values);

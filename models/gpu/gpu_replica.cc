@@ -1,3 +1,8 @@
+// Step first enqueues the values of the step (EnqueueBegin). EnqueueRest then enqueues the work
+// that is the same in every step: gather, forward, loss, backward, sum over the ranks, update. The
+// first step enqueues the kernels one by one. Later steps launch a CUDA graph of this work. If the
+// sum goes through host memory, the graph ends before the sum, and a second graph has the update.
+
 #include "models/gpu/gpu_replica.h"
 
 #include <dtrun/device_memory.h>
@@ -192,7 +197,7 @@ class CudaReplica : public GpuReplica {
     return {options_.optimizer.beta1, options_.optimizer.beta2};
   }
 
-  // What was read behind a sum that has failed is this rank's own, and no step's result.
+  // Throws if a sum has failed. Results behind a failed sum contain only this rank's part.
   void CheckSums() {
     if (world_.size() > 1) CheckDeviceCollectives(world_);
   }
@@ -226,7 +231,7 @@ class CudaReplica : public GpuReplica {
     return nullptr;
   }
 
-  // In the order of the parameters; empty: the optimizer has no such slot.
+  // The buffers of a slot, in the order of the parameters. Empty if the optimizer has no such slot.
   std::vector<NamedBuffer> SlotIn(const std::vector<NamedBuffer>& state, size_t slot) const {
     if (!slots_[slot]) return {};
     const std::string name = !is_adam() ? "sgd.velocity/" : slot == 0 ? "adam.m/" : "adam.v/";
@@ -249,7 +254,7 @@ class CudaReplica : public GpuReplica {
     return feed == nullptr ? 0 : feed->count();
   }
 
-  // True: it lies on the device.
+  // Returns true if the data is on the device.
   bool Load(const ByteImages& data, std::unique_ptr<ImageFeed>& to) {
     const size_t pixels = network_.plan().input.count();
     if (data.pixels != pixels || data.count >= uint64_t{1} << 32) {
@@ -258,7 +263,7 @@ class CudaReplica : public GpuReplica {
           Text(data.count, " images of ", data.pixels, " pixels, expected below 2^32 of ", pixels));
     }
     to.reset();
-    // The gradients move when the first step is made.
+    // The first step allocates other memory for the gradients (ShareGradients).
     const uint64_t later = world_.size() > 1 ? count() * sizeof(float) : 0;
     const bool resident = IsResident(device(), options_, data.count, pixels, later);
     to =
@@ -326,10 +331,10 @@ class CudaReplica : public GpuReplica {
     network_.EnqueueBackward();
   }
 
-  // What is the same in each step.
+  // Enqueues the work that is the same in every step.
   void EnqueueRest() {
-    // The first step loads kernels and makes what the ranks need to sum, which has no place in a
-    // graph.
+    // The first step loads kernels and makes the resources that the sum needs. A graph cannot
+    // contain this work.
     const bool captures = options_.graph && steps_++ > 0;
     if (captures && !compute_graph_) {
       compute_graph_ = gpu::Graph(stream_, [&] {
@@ -346,14 +351,15 @@ class CudaReplica : public GpuReplica {
     captures ? update_graph_.Launch(stream_.get()) : EnqueueUpdate();
   }
 
-  // Collective. The gradients move to where the other ranks reach them.
+  // Collective. Moves the gradients to memory that the other ranks can access.
   void ShareGradients() {
     const uint64_t bytes = count() * sizeof(float);
     stream_.Synchronize();
     summed_.emplace(AllocateOnDevice(world_, options_.device, bytes));
     network_.SetGradients(static_cast<float*>(summed_->data()));
     through_host_ = DeviceBackend(world_, options_.device) == "host_staged";
-    // To free memory may wait for all kernels of the process, of which none may wait for this rank.
+    // Freeing the old gradients may wait for all kernels of the process. No kernel of another rank
+    // may wait for this rank meanwhile, so no rank goes on before all have freed.
     world_.Barrier();
   }
 
@@ -365,7 +371,7 @@ class CudaReplica : public GpuReplica {
     world_.AllReduce(gradients);
   }
 
-  // The call waits for the stream and for the other ranks.
+  // Waits for the stream, then for the other ranks. Only the second wait is exposed.
   void SumThroughHost() {
     stream_.Synchronize();
     const auto start = std::chrono::steady_clock::now();
@@ -409,10 +415,10 @@ class CudaReplica : public GpuReplica {
   DeviceNetwork network_;
   gpu::DeviceMemory counter_, state_, test_state_, losses_;
   std::vector<gpu::DeviceMemory> slots_{2};
-  std::optional<Memory> summed_;  // the gradients of more than one rank
-  bool through_host_ = false;     // they are summed by calls that wait
+  std::optional<Memory> summed_;  // the gradients, if the world has more than one rank
+  bool through_host_ = false;     // the sum goes through host memory and waits
   std::unique_ptr<ImageFeed> train_, test_;
-  gpu::Graph compute_graph_;  // the whole step, but for a sum through the host and what follows it
+  gpu::Graph compute_graph_;  // the step, up to a sum through host memory
   gpu::Graph update_graph_;
   uint64_t steps_ = 0;
   double exposed_seconds_ = 0;

@@ -1,11 +1,12 @@
-// cuDNN's graph API: the convolution is described as a graph of one operation, for which cuDNN's
-// heuristics propose engines with settings of their knobs, such as the sizes of tiles. Notes of an
-// engine say what it does to numbers. The kernels for the tensor units of Hopper and later are
-// reached in this way alone.
+// Ways of cuDNN's graph API. OperationGraph describes the convolution as a graph of one operation.
+// cuDNN's heuristics propose engines for the graph, with settings of their knobs, such as tile
+// sizes. The numerical notes of an engine say how the engine rounds and adds values; IsAllowed
+// checks the notes. Only this API gives access to the kernels for the tensor units of Hopper and
+// later GPUs.
 //
-// The bias and the ReLU are not in the graph: the pool behind adds them to the maxima, a quarter of
-// the values, which it has in registers. So they cost no memory traffic there either, and engines
-// that cannot fuse them are candidates too.
+// The graph contains neither the bias nor the ReLU. The pool behind the convolution applies both to
+// the maxima, which are a quarter of the values and are in the pool's registers. So the bias and
+// the ReLU cost no memory traffic there, and engines that cannot fuse them remain candidates.
 
 #include <dtrun/error.h>
 
@@ -23,7 +24,7 @@ namespace {
 
 constexpr int64_t kInputId = 1, kFiltersId = 2, kOutputId = 3;
 
-// What cuDNN calls a direction, and the attributes of its operation.
+// cuDNN's names for a direction: the operation and the operation's attributes.
 struct OperationNames {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t alpha, beta, convolution, input, filters, output;
@@ -63,7 +64,7 @@ const OperationNames& NamesOf(Direction direction) {
   return kBackwardInput;
 }
 
-// Dimensions are (images, channels, height, width); they lie with the channels last.
+// The dimensions are (images, channels, height, width). In memory, the channels come last.
 BackendDescriptor Tensor(
     int64_t id, DType dtype, int64_t images, int64_t channels, int64_t height, int64_t width) {
   using Sizes = std::vector<int64_t>;
@@ -96,7 +97,7 @@ BackendDescriptor PlainConvolution() {
   return convolution;
 }
 
-// A graph of one operation, with what it is made of.
+// A graph of one operation, with the descriptors that the graph refers to.
 class OperationGraph {
  public:
   OperationGraph(const ConvolutionSetting& setting, Direction direction)
@@ -121,7 +122,7 @@ class OperationGraph {
     graph_.Finalize();
   }
 
-  // Engines with settings, those that are expected to be fast first.
+  // Returns engines with settings. Engines that cuDNN expects to be fast come first.
   std::vector<BackendDescriptor> Proposed(cudnnBackendHeurMode_t mode) const {
     constexpr size_t kMost = 64;
     BackendDescriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -149,7 +150,7 @@ bool IsAllowed(cudnnBackendNumericalNote_t note, const Convolution::Options& opt
     case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
     case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS: return false;
     case CUDNN_NUMERICAL_NOTE_TENSOR_CORE: return !is_f32 || options.tf32 == Tf32::kAllowed;
-    // What they transform is rounded to the type of the tensors in between.
+    // These algorithms round the transformed values to the type of the tensors.
     case CUDNN_NUMERICAL_NOTE_FFT:
     case CUDNN_NUMERICAL_NOTE_WINOGRAD:
     case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
@@ -158,7 +159,7 @@ bool IsAllowed(cudnnBackendNumericalNote_t note, const Convolution::Options& opt
     case CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP: return true;
     case CUDNN_NUMERICAL_NOTE_TYPE_COUNT: break;
   }
-  return false;  // of a later cuDNN: nobody knows what it says
+  return false;  // a note of a later cuDNN, with an unknown meaning
 }
 
 bool IsAllowed(const BackendDescriptor& engine, const Convolution::Options& options) {
@@ -168,7 +169,7 @@ bool IsAllowed(const BackendDescriptor& engine, const Convolution::Options& opti
   return true;
 }
 
-// "graph engine 62 2=4 13=0": with its knobs, by their numbers.
+// "graph engine 62 2=4 13=0": the number of the engine, then the number and the value of each knob.
 std::string NameOf(const BackendDescriptor& config, const BackendDescriptor& engine) {
   std::string name = Text("graph engine ", engine.Get<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
   for (const BackendDescriptor& knob : config.GetDescriptors(
@@ -193,7 +194,7 @@ class GraphWay : public ConvolutionWay {
 
   std::string name() const override { return name_; }
 
-  // Of an engine that is compiled at run time, this compiles it.
+  // If the engine is compiled at run time, this call compiles the engine.
   void Prepare() override {
     if (plan_) return;
     BackendDescriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -234,7 +235,8 @@ class GraphWay : public ConvolutionWay {
 
 }  // namespace
 
-// The fallbacks are slow, and more general than what the first mode proposes.
+// CUDNN_HEUR_MODE_FALLBACK proposes engines that are slower and more general than those of
+// CUDNN_HEUR_MODE_A.
 ConvolutionWays GraphWays(const ConvolutionSetting& setting, Direction direction) {
   ConvolutionWays ways;
   if (!Cudnn::Get().graph) return ways;

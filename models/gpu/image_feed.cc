@@ -63,16 +63,16 @@ std::unique_ptr<ImageFeed> MakeResidentFeed(const gpu::Stream& stream, const Byt
   return std::make_unique<ResidentFeed>(stream, data);
 }
 
-// Batches take turns in two slots, each with pinned memory of the host and memory of the device:
+// Batches use two slots by turns. Each slot has pinned memory of the host and memory of the device:
 //
 //   the thread          gather s+1 -> pinned      gather s+2 -> pinned
 //   the copies' stream                  copy s+1             copy s+2
 //   the steps' stream   step s                    step s+1
 //
-// The pinned half of a slot is free again when it has been copied, for which the thread waits; the
-// device's half when the step that read it is done, for which the copy waits, on the device. A step
-// waits on the device for its copy. On the host, who takes a batch waits until its copy has been
-// enqueued: so the host is at most two steps ahead.
+// The thread waits until the last copy from a slot's pinned memory is done, and then fills that
+// memory again. A copy into a slot's device memory waits, on the device, until the step that read
+// the memory is done. A step waits on the device for its copy. On the host, Take waits until the
+// copy of its batch is enqueued. So the host is at most two steps ahead.
 
 namespace {
 
@@ -96,7 +96,7 @@ class StreamedFeed : public ImageFeed {
         order_(data.count),
         slots_{{stream.device(), Bytes()}, {stream.device(), Bytes()}} {
     std::iota(order_.begin(), order_.end(), 0u);
-    // Signals are left to the program's own threads.
+    // The thread blocks all signals, so the program's other threads handle them.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -114,7 +114,7 @@ class StreamedFeed : public ImageFeed {
     try {
       copies_.Synchronize();
     } catch (const std::exception&) {
-      // Whoever reads results has heard of it.
+      // Calls that read results report this error.
     }
   }
 
@@ -160,7 +160,7 @@ class StreamedFeed : public ImageFeed {
     changed_.notify_all();
   }
 
-  // Until the thread has nothing to do.
+  // Waits until the thread is idle.
   void Settle() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !wanted_; });
@@ -206,17 +206,17 @@ class StreamedFeed : public ImageFeed {
   const ByteImages data_;
   const uint64_t rows_;
 
-  // The caller's, and the thread's while a batch is wanted.
+  // The caller owns these members. While `wanted_` is set, the thread owns them.
   std::vector<uint32_t> order_;
   Slot slots_[2];
   size_t next_ = 0;  // the slot that the next batch is taken from
   size_t taken_ = 0;
-  std::exception_ptr failure_;          // of the batch that was expected
-  std::optional<BatchRange> expected_;  // what the next slot has been filled with
+  std::exception_ptr failure_;          // the error of gathering the expected batch
+  std::optional<BatchRange> expected_;  // the batch that fills the next slot
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<BatchRange> wanted_;  // what the thread fills the next slot with now
+  std::optional<BatchRange> wanted_;  // the batch that the thread has to gather
   bool ends_ = false;
   std::thread thread_;
 };
@@ -232,14 +232,14 @@ std::unique_ptr<ImageFeed> MakeStreamedFeed(
 
 namespace {
 
-// A replica's part that is taken at once, besides the data.
+// Bytes that a replica allocates at once, without the data set.
 uint64_t BytesFor(
     const gpu::Device& device, const NetworkPlan& plan, const GpuOptions& options, uint64_t rows) {
   return plan.Bytes(rows, SizeOf(options.dtype)) + DeviceNetwork::PartialBytes(device, plan, rows) +
          options.workspace_bytes;
 }
 
-// Of a data set, when a step has so many rows: all of it, or the batches on their way.
+// Bytes for a data set if a step has `rows` rows: for the whole data set, or for streamed batches.
 uint64_t DataBytes(
     const NetworkPlan& plan, const GpuOptions& options, uint64_t count, uint64_t rows) {
   const uint64_t resident = ResidentBytes(count, plan.input.count());
@@ -254,7 +254,7 @@ uint64_t DataBytes(
 
 uint64_t Less(uint64_t from, uint64_t what) { return from > what ? from - what : 0; }
 
-// What libraries and kernels may take of a device for themselves is left free.
+// Device memory that stays free for libraries and kernels.
 uint64_t Reserve(const gpu::Device::MemoryInfo& memory) {
   return std::min<uint64_t>(memory.total / 32, 1 << 30);
 }
@@ -265,7 +265,7 @@ uint64_t RoomOn(const gpu::Device& device, const GpuOptions& options, int sharer
   return options.memory_bytes == 0 ? room : std::min(room, options.memory_bytes);
 }
 
-// cuDNN's tensors have fewer than 2^31 elements.
+// A cuDNN tensor has fewer than 2^31 elements.
 uint64_t MostRows(const NetworkPlan& plan) {
   uint64_t widest = plan.input.count();
   for (const Stage& stage : plan.stages) widest = std::max(widest, stage.output.count());
@@ -293,7 +293,8 @@ void CheckRoom(const gpu::Device& device, const NetworkPlan& plan, const GpuOpti
           " are free; expected a smaller batch (--batch-size auto takes the largest that fits)"));
 }
 
-// An equal part of the device for each rank that shares it, whoever of them comes first.
+// Each rank that shares the device has an equal part. The part does not depend on the order in
+// which the ranks start.
 bool IsResident(
     const gpu::Device& device, const GpuOptions& options, uint64_t count, uint64_t pixels,
     uint64_t later) {

@@ -12,8 +12,8 @@
 
 namespace dtrun::models {
 
-/// Where the examples of a batch lie on the device: `order` says which images, or is null: as they
-/// lie there.
+/// The examples of a batch in device memory. Example i is image `order[i]`, or image i if `order`
+/// is null.
 struct DeviceBatch {
   const uint8_t* images = nullptr;  // (all, pixels)
   const uint8_t* labels = nullptr;  // (all)
@@ -26,8 +26,8 @@ struct BatchRange {
   bool operator==(const BatchRange&) const = default;
 };
 
-/// A data set from which batches are taken, one after the other, by work of one stream. One thread
-/// at a time.
+/// A data set that gives batches to the work of one stream, one after the other. One thread at a
+/// time.
 class ImageFeed {
  public:
   virtual ~ImageFeed() = default;
@@ -35,14 +35,15 @@ class ImageFeed {
   uint64_t count() const { return count_; }
   uint64_t pixels() const { return pixels_; }
 
-  /// Indices of examples, `count()` at most; the data's own order until then. Waits.
+  /// Sets the order of examples: at most `count()` indices. The first order is the order of the
+  /// data. Waits until the new order is set.
   virtual void SetOrder(std::span<const uint32_t> order) = 0;
-  /// Work that is enqueued from now on, until Used, may read the batch.
+  /// Returns a batch. Work that is enqueued between Take and Used may read the batch.
   virtual DeviceBatch Take(const BatchRange& range) = 0;
   virtual void Used() = 0;
-  /// The batch that is taken next is likely to be this one. Does not wait.
+  /// Names the batch that the next Take is likely to request. Does not wait.
   virtual void Expect(const BatchRange& range) = 0;
-  /// Whether the data lies in host memory, which has to stay as long as this object.
+  /// Whether the data lies in host memory. That memory must stay as long as this object.
   virtual bool streams() const = 0;
 
  protected:
@@ -52,25 +53,26 @@ class ImageFeed {
   uint64_t count_, pixels_;
 };
 
-/// All of it in the device's memory. Throws Error kUnavailable without room.
+/// A feed with the whole data set in device memory. Throws Error kUnavailable if there is no room.
 std::unique_ptr<ImageFeed> MakeResidentFeed(const gpu::Stream& stream, const ByteImages& data);
 uint64_t ResidentBytes(uint64_t count, uint64_t pixels);
 
-/// In host memory: two batches of `rows` at most are in the device's, and two more in pinned memory
-/// on their way there. A thread gathers the batch that is expected next while the one before it is
-/// used, and a stream of its own copies it. Throws Error kUnavailable without room for that.
+/// A feed with the data set in host memory. Two batches of at most `rows` examples are in device
+/// memory, and two more are in pinned memory on their way to the device. A thread gathers the
+/// expected batch while the batch before it is used. A separate stream copies the batch. Throws
+/// Error kUnavailable if there is no room for the batches.
 std::unique_ptr<ImageFeed> MakeStreamedFeed(
     const gpu::Stream& stream, const ByteImages& data, uint64_t rows);
-/// Of the device, and as much pinned memory.
+/// Bytes of device memory. The feed takes as much pinned memory.
 uint64_t StreamedBytes(uint64_t rows, uint64_t pixels);
 
-/// Throws Error kUnavailable where the network of these rows does not fit into what is free, with
-/// the bytes needed and free.
+/// Throws Error kUnavailable if the network with `options.rows` rows does not fit into free device
+/// memory. The message has the needed and the free bytes.
 void CheckRoom(const gpu::Device& device, const NetworkPlan& plan, const GpuOptions& options);
 
-/// Whether a data set of so many examples is to lie in the device's memory as a whole: it does if
-/// it fits into what is left to this rank, and `options` leave it open. `later`: bytes that are
-/// still needed besides.
+/// Whether a data set of `count` examples lies in device memory as a whole. With GpuData::kAuto, it
+/// does if it fits into the rest of this rank's part of the memory. `later` is the number of bytes
+/// that are needed afterwards.
 bool IsResident(
     const gpu::Device& device, const GpuOptions& options, uint64_t count, uint64_t pixels,
     uint64_t later);

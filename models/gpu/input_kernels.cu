@@ -1,4 +1,5 @@
-// Where a step begins: its numbers, and the examples of its batch.
+// The first kernels of a step. dtrun_begin_step writes the step's values to StepState. dtrun_gather
+// copies the examples of the batch and converts their pixels.
 
 #include "gpu/kernel.h"
 #include "models/gpu/device_math.cuh"
@@ -7,7 +8,7 @@
 namespace dtrun::models {
 namespace {
 
-// Sixteen pixels are one load where a row of them is aligned; else pixel by pixel.
+// If a row has a multiple of 16 pixels, a thread loads 16 pixels at once, otherwise one pixel.
 template <typename T>
 __device__ void Gather(const GatherArgs& args) {
   T* const inputs = static_cast<T*>(args.inputs);

@@ -1,5 +1,6 @@
-// The end of the forward pass and the beginning of the way back, in one pass over the logits: a
-// thread has a row of them. Sums over rows go by block, and then over blocks in their order.
+// The end of the forward pass and the beginning of the backward pass, in one pass over the logits.
+// Each thread has one row of logits. Each block sums over its rows. The last block then adds the
+// sums of all blocks, in the order of the blocks.
 
 #include "gpu/kernel.h"
 #include "models/gpu/device_math.cuh"
@@ -8,7 +9,7 @@
 namespace dtrun::models {
 namespace {
 
-// Of one row.
+// The softmax of one row.
 struct Softmax {
   float largest = 0, sum = 0;
   bool is_right = false;
@@ -16,7 +17,7 @@ struct Softmax {
   __device__ float Exponential(float logit) const { return expf(logit - largest); }
 };
 
-// Of equal logits the first counts; one that is NaN is never the largest.
+// Of several equal largest logits, the first one counts. A NaN is never the largest.
 __device__ inline Softmax SoftmaxOf(const float* logits, uint32_t classes, int32_t label) {
   Softmax softmax;
   softmax.largest = logits[0];

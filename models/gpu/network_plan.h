@@ -12,16 +12,16 @@
 
 namespace dtrun::models {
 
-/// How a network's parameters lie on a device, and by which steps it is computed there: pure data,
-/// made from the network of the CPU, which keeps names, shapes and values.
+/// The layout of a network's parameters on a device, and the stages that compute the network there.
+/// A plan is pure data. PlanNetwork makes a plan from the CPU's network, which keeps names, shapes
+/// and values.
 
-/// Where a parameter lies in the flat block of all of them, and in which order. On the host it is
-/// (rows, columns), as Keras has it.
+/// The place and the order of a parameter in the flat block of all parameters. On the host, a
+/// parameter is (rows, columns), as in Keras.
 struct ParameterPlace {
   enum class Order {
-    kAsIs,     ///< (rows, columns), columns filled up with zeros to `padded_columns`
-    kFilters,  ///< (columns, rows): a convolution's filters one after the other, as cuDNN wants
-               ///< them
+    kAsIs,     ///< (rows, padded_columns), padded with zeros
+    kFilters,  ///< (columns, rows): one filter after the other, as cuDNN expects
   };
 
   size_t offset = 0;  ///< in values; a multiple of 128
@@ -29,14 +29,15 @@ struct ParameterPlace {
   Order order = Order::kAsIs;
 
   size_t count() const { return rows * padded_columns; }
-  /// `from` (rows, columns) to `to` (count) and back. Zeros between the rows are written.
+  /// Copies `from` (rows, columns) to `to` (count), and back. ToDevice also writes the zeros of the
+  /// padding.
   void ToDevice(const float* from, float* to) const;
   void ToHost(const float* from, float* to) const;
 };
 
 enum class StageKind {
-  kFirstConvolution,  ///< with its bias and ReLU
-  kConvolution,       ///< without: the pool behind it adds them
+  kFirstConvolution,  ///< with bias and ReLU
+  kConvolution,       ///< without bias and ReLU: the pool behind it applies them
   kPool,
   kDense,   ///< with bias and ReLU
   kOutput,  ///< the last dense layer: logits in f32
@@ -45,40 +46,45 @@ enum class StageKind {
 struct Stage {
   StageKind kind = StageKind::kOutput;
   Shape input = {}, output = {};
-  size_t kernel = 0, bias = 0;  ///< parameters, of all but pools; a pool's bias: see adds_bias
-  bool adds_bias = false;       ///< a pool adds the bias of the convolution before it, and its ReLU
-  DropoutRule dropout = {};     ///< behind it; of pools and kDense
+  size_t kernel = 0, bias = 0;  ///< indices of parameters; of a pool: see adds_bias
+  bool adds_bias = false;       ///< a pool applies `bias` and ReLU of the convolution before it
+  DropoutRule dropout = {};     ///< behind a pool or kDense
   bool drops = false;
 
-  /// Values of a row in memory: of the logits, more than there are classes.
+  /// Values per row in memory, a multiple of 8. Rows of logits may be wider than the number of
+  /// classes.
   size_t width() const { return (output.count() + 7) / 8 * 8; }
 };
 
 struct NetworkPlan {
-  Shape input;  ///< of an example
+  Shape input;  ///< the shape of an example
   int classes = 0;
   std::vector<Stage> stages;
-  std::vector<ParameterPlace> parameters;  ///< by parameter of the network
-  size_t parameter_count = 0;              ///< of the flat block; a multiple of 128
+  std::vector<ParameterPlace> parameters;  ///< in the order of the network's parameters
+  size_t parameter_count = 0;              ///< values in the flat block; a multiple of 128
 
-  /// Multiplications and additions of one example, forward and backward: 2 for each product that a
-  /// layer's kernel takes part in, thrice, but twice in the first layer, whose input needs no
-  /// gradient.
+  /// Multiplications and additions for one example, forward and backward. A product with a value of
+  /// a layer's kernel is 2 operations. It occurs once forward and twice backward. In the first
+  /// layer, it occurs only once backward, because the input needs no gradient.
   double OperationsPerExample() const;
-  /// What a step moves at least per example: every tensor that lies in memory between two kernels
-  /// of `value_size` bytes a value, once for each kernel that reads or writes it.
+  /// A lower bound of the bytes that a step moves per example. Each tensor that lies in memory
+  /// between two kernels counts once for each kernel that reads or writes the tensor. A value has
+  /// `value_size` bytes.
   double BytesPerExample(size_t value_size) const;
-  /// Device memory for `rows` examples at a time, parameters and optimizer state included, without
-  /// the data set and without libraries' workspace.
+  /// Bytes of device memory for `rows` examples at a time, with parameters and optimizer state. The
+  /// data set and the workspace of libraries are not included.
   uint64_t Bytes(uint64_t rows, size_t value_size) const;
 };
 
-/// `seed`: that of the network, which selects the dropout masks. Throws Error kInvalidArgument,
-/// naming the layer, for a network with something that cannot be computed on a GPU: layers are 3 x
-/// 3 convolutions without padding with 8, 16, 32, ... 256 filters and a ReLU, the first one of one
-/// channel and each other with a pool behind it; 2 x 2 max pools behind convolutions; dropout
-/// behind pools and hidden dense layers; flatten and reshape; dense layers with 8, 16, ... 256
-/// units and a ReLU, and one without as the last one.
+/// Makes the plan of `model`. `seed` is the network's seed, which selects the dropout masks. Throws
+/// Error kInvalidArgument, naming the layer, if a GPU cannot compute a layer. Allowed layers:
+///   - 3 x 3 convolutions without padding, with 8, 16, 32, ... 256 filters and a ReLU. The first
+///     layer has one input channel. Each other convolution has a pool behind it.
+///   - 2 x 2 max pools behind convolutions
+///   - dropout behind pools and hidden dense layers
+///   - flatten and reshape
+///   - dense layers with 8, 16, 32, ... 256 units and a ReLU
+///   - a dense layer without a ReLU, which is the last layer
 NetworkPlan PlanNetwork(Sequential& model, uint64_t seed);
 
 }  // namespace dtrun::models

@@ -1,7 +1,7 @@
-// Max pooling with what stands around it in one pass: the bias and the ReLU of the convolution
-// before (a maximum commutes with both), and the dropout behind. On the way back one byte per
-// output says all that has to be known, so the convolution's output, by far the largest tensor of
-// network C, is written once and read once.
+// Max pooling in one pass with the operations before and behind it: the bias and the ReLU of the
+// convolution before, and dropout. Bias and ReLU follow the maximum, which commutes with both. For
+// the backward pass, one byte per output says where its gradient goes. So the convolution's output,
+// by far the largest tensor of network C, is written once and read once.
 
 #include "gpu/kernel.h"
 #include "models/gpu/device_math.cuh"
@@ -16,12 +16,12 @@ struct alignas(8) EightBytes {
   uint8_t values[kVector];
 };
 
-// Items are fewer than 2^31 everywhere here, since tensors have fewer values than that: a division
-// of 64 bits costs as much as half of all the rest.
+// Tensors have fewer than 2^31 values, so 32 bits are enough for items. A 64-bit division costs
+// half as much as all the other work.
 __device__ inline uint32_t FirstOf32Bits() { return static_cast<uint32_t>(gpu::FirstItem()); }
 __device__ inline uint32_t StrideOf32Bits() { return static_cast<uint32_t>(gpu::ItemStride()); }
 
-// A warp takes 32 octets of an example at a time, as KeptOfOctet wants it.
+// A warp takes 32 octets of an example at a time, as KeptOfOctet requires.
 template <typename T>
 __device__ void Pool(const PoolArgs& args) {
   const uint32_t height = args.height / 2, width = args.width / 2;
@@ -67,9 +67,9 @@ __device__ void Pool(const PoolArgs& args) {
   }
 }
 
-// By windows, those that stick out included: what they hold was not seen, so its gradient is zero.
-// A thread has the same channels in all its windows, since the threads of a grid are a multiple of
-// an output pixel's octets.
+// Goes through the windows, including windows that stick out. The forward pass did not read the
+// elements of these, so their gradients are zero. A thread has the same channels in all its
+// windows, because the grid's number of threads is a multiple of an output pixel's octets.
 template <typename T>
 __device__ void PoolGradient(const PoolGradientArgs& args) {
   const uint32_t height = args.height / 2, width = args.width / 2;

@@ -13,7 +13,7 @@
 
 namespace dtrun::models {
 
-// The functions of cuBLASLt that are called; it is loaded when the first network needs it.
+// The cuBLASLt functions that dtrun calls. The first call of CublasLt::Get loads the library.
 #define DTRUN_FOR_EACH_CUBLASLT_FUNCTION(X) \
   X(cublasLtCreate)                         \
   X(cublasLtDestroy)                        \
@@ -27,46 +27,50 @@ namespace dtrun::models {
   X(cublasLtMatmulPreferenceCreate)         \
   X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)
 
-/// NVIDIA's cuBLASLt 12 or 13. Thread-safe.
+/// The functions of NVIDIA's cuBLASLt 12 or 13. Thread-safe.
 struct CublasLt {
 #define DTRUN_CUBLASLT_MEMBER(name) decltype(&::name) name = nullptr;
   DTRUN_FOR_EACH_CUBLASLT_FUNCTION(DTRUN_CUBLASLT_MEMBER)
 #undef DTRUN_CUBLASLT_MEMBER
 
-  /// Throws Error kUnavailable, with the loader's words, where there is none.
+  /// Loads cuBLASLt in the first call. Throws Error kUnavailable, with the loader's message,
+  /// without cuBLASLt.
   static const CublasLt& Get();
-  /// Throws Error kSystem, "`call` failed: ...", unless it was done.
+  /// Throws Error kSystem, "`call` failed: ...", unless `status` is success.
   static void Check(cublasStatus_t status, const char* call);
 };
 
-/// What is done with a product while it is in registers.
+/// The operation that follows a product, while the product is in registers.
 enum class Epilogue {
   kNone,
   kBias,          ///< c + bias
   kBiasRelu,      ///< max(c + bias, 0)
-  kBiasReluMask,  ///< the same, and the mask gets where c + bias is above zero
-  kMasked,        ///< c where the mask is set, else 0
-  kSums,          ///< c, and the sums of b's columns besides
+  kBiasReluMask,  ///< as kBiasRelu; mask bits say where c + bias is above zero
+  kMasked,        ///< c where the mask bit is set, else 0
+  kSums,          ///< c, and also the sums of b's columns
 };
 
-/// Bytes of a mask's row: a bit for each column, the first one the lowest of its byte, filled up to
-/// 128 bits, as cuBLASLt has them.
+/// Bytes of a row of a mask. Each column has one bit. Column 0 is the lowest bit of the first byte.
+/// Rows are padded to 128 bits, as cuBLASLt requires.
 inline uint64_t MaskBytes(uint64_t columns) { return (columns + 127) / 128 * 16; }
 
-/// A matrix in memory, row by row.
+/// A row-major matrix in memory.
 struct Matrix {
   void* data = nullptr;
   uint64_t rows = 0, columns = 0;
   DType dtype = DType::kF32;
-  bool transposed = false;  ///< it is the matrix's transpose that is multiplied
+  bool transposed = false;  ///< the product takes the transpose of this matrix
 };
 
-/// c = scale * a * b of matrices that lie row by row at fixed places, computed by cuBLASLt, with
-/// sums in f32. Of the algorithms that it proposes, the fastest is used: they are timed when the
-/// first product of its kind (extents, types, alignments, epilogue, TF32, workspace) in the process
-/// on this kind of GPU is made, which writes what the product does. None is used that adds up parts
-/// of a sum in the type of c, nor in an order that might change. One thread at a time; several may
-/// be made at once by several threads.
+/// c = scale * a * b of row-major matrices at fixed addresses, computed by cuBLASLt with sums in
+/// f32.
+///
+/// The first product of a kind (extents, types, alignments, epilogue, TF32, workspace, GPU model)
+/// in the process times the algorithms that cuBLASLt proposes. The trial writes the outputs of the
+/// product. Later products of that kind use the same algorithm. Algorithms that add parts of a sum
+/// in the type of c, or in an order that may change, are not used.
+///
+/// One thread at a time, but several threads may make products at once.
 class Product {
  public:
   struct Options {
@@ -80,8 +84,9 @@ class Product {
     Selection selection = Selection::kFastest;
   };
 
-  /// `workspace` begins at a multiple of 256 bytes. Throws Error kInvalidArgument for matrices that
-  /// do not fit, kUnavailable without cuBLASLt or when it has no algorithm for this.
+  /// `workspace` begins at a multiple of 256 bytes. Throws Error kInvalidArgument if the extents of
+  /// the matrices do not match, and kUnavailable if cuBLASLt or an algorithm for the product is
+  /// missing.
   Product(
       const gpu::Device& device, CUstream stream, const Options& options,
       const Workspace& workspace);
@@ -90,7 +95,7 @@ class Product {
   Product& operator=(const Product&) = delete;
 
   void Enqueue();
-  /// Multiplications and additions: 2 * rows * columns * depth.
+  /// The number of multiplications and additions: 2 * rows * columns * depth.
   double operations() const { return operations_; }
 
  private:

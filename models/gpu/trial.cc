@@ -9,11 +9,11 @@
 
 namespace dtrun::models {
 
-// The launches stand in the stream one behind the other, with events between them, so that the host
-// is ahead of the device from the second one on.
+// All launches are enqueued one after the other, with events between them. So the host is ahead of
+// the device from the second launch on.
 double MillisecondsInGraph(const gpu::Stream& stream, const std::function<void()>& enqueue) {
   constexpr size_t kLaunches = 5;
-  enqueue();  // loads kernels, which has no place in a graph
+  enqueue();  // loads kernels, which is not possible in a graph
   const gpu::Graph graph(stream, enqueue);
   std::vector<std::unique_ptr<gpu::Event>> events;
   for (size_t i = 0; i <= kLaunches; ++i) {

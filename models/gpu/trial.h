@@ -12,23 +12,23 @@
 
 namespace dtrun::models {
 
-/// Which of several ways to compute the same is the fastest: found out on the device itself.
+/// Trials on the device that find the fastest of several ways to compute the same result.
 
-/// Milliseconds of what `enqueue` enqueues into `stream`, as a part of a CUDA graph, which is how
-/// it will be launched: the shortest of some launches in a row, after one that does not count.
-/// Waits for the stream. Throws what `enqueue` throws, and Error kSystem when it cannot be in a
-/// graph.
+/// Returns the milliseconds of the work that `enqueue` enqueues into `stream`. The work is launched
+/// as a CUDA graph, as in training. The result is the shortest of several launches in a row, after
+/// one untimed run. Waits for the stream. Throws the errors of `enqueue`, and Error kSystem if the
+/// work cannot be in a graph.
 double MillisecondsInGraph(const gpu::Stream& stream, const std::function<void()>& enqueue);
 
-/// Of ways to compute the same: which one is taken.
+/// The rule that selects one of several ways to compute the same result.
 enum class Selection {
-  kFastest,  ///< as timed
-  kFirst,    ///< that the library proposes and that works: the same in every process
+  kFastest,  ///< the fastest way in a trial
+  kFirst,    ///< the first proposed way that works: the same in every process
 };
 
 struct TrialLimits {
-  size_t most = 12;    ///< candidates
-  double seconds = 5;  ///< after so many no further candidate is begun with, if there is one
+  size_t most = 12;    ///< usable candidates to time
+  double seconds = 5;  ///< after this time, no further candidate starts if one is usable
 };
 
 struct Fastest {
@@ -36,28 +36,29 @@ struct Fastest {
   double milliseconds = 0;
 };
 
-/// None is tried for its speed's sake when the first one is wanted.
+/// With Selection::kFirst, the trial ends with the first usable candidate.
 inline TrialLimits LimitsOf(Selection selection) {
   return selection == Selection::kFirst ? TrialLimits{.seconds = 0} : TrialLimits{};
 }
 
-/// A time counts as shorter than another below this share of it: the rest is chance.
+/// A time counts as shorter than another time only if it is below this share of the other time.
+/// Smaller differences are chance.
 inline constexpr double kChance = 0.98;
 
-/// The fastest of candidates 0, 1, ... count - 1, which are tried in this order: `try_one` returns
-/// the milliseconds of one, infinity if it cannot be used. One that is faster by chance alone
-/// does not take the place of one before it. None: no candidate that was tried can be used.
+/// Times candidates 0, 1, ... count - 1 in this order and returns the fastest. `try_one` returns
+/// the milliseconds of a candidate, or infinity if the candidate cannot be used. A candidate
+/// replaces an earlier one only if its time counts as shorter (kChance). Returns none if no tried
+/// candidate can be used.
 std::optional<Fastest> FindFastest(
     size_t count, const TrialLimits& limits, const std::function<double(size_t)>& try_one);
 
-/// What was chosen by its speed, by what it was chosen for. Times differ from try to try, and
-/// another algorithm may mean other bits, so one that was chosen is used for the same again.
-/// Thread-safe.
+/// Choices that were made by speed, by key. Times differ from trial to trial, and another algorithm
+/// may give other bits. So all later requests for a key get its first choice. Thread-safe.
 template <typename Choice>
 class ChoiceCache {
  public:
-  /// What was chosen for `key`. For a new one that is what `choose` returns, while other threads
-  /// that want the same wait for it; if it throws, so does this, and the key is as new.
+  /// Returns the choice for `key`. For a new key, calls `choose`, while other threads that need the
+  /// same key wait. If `choose` throws, Get throws the same error, and the key remains new.
   Choice Get(const std::string& key, const std::function<Choice()>& choose) {
     Entry& entry = EntryOf(key);
     const std::lock_guard<std::mutex> lock(entry.mutex);
@@ -71,7 +72,7 @@ class ChoiceCache {
     std::optional<Choice> choice;
   };
 
-  // Where it is once and for all.
+  // The address of an entry never changes.
   Entry& EntryOf(const std::string& key) {
     const std::lock_guard<std::mutex> lock(mutex_);
     return entries_[key];

@@ -1,8 +1,9 @@
-// The optimizer's step over all parameters at once. It does nothing but move memory: with f32
-// state, Adam reads four floats per parameter and writes three and a copy, all in one pass. A
-// thread takes four values of each at a time, which are 16 bytes beside its neighbours' 16, so that
-// a warp touches whole sectors. Nobody reads any of it again before the next step, by when a step's
-// activations have been through the caches: so it makes room for what is used sooner.
+// The optimizer's step over all parameters, in one pass. Its cost is memory traffic: with f32
+// state, Adam reads four floats per parameter, and writes three floats and a copy. A thread takes
+// four values of each array at a time. These 16 bytes are adjacent to the 16 bytes of the next
+// thread, so a warp accesses whole sectors. Loads and stores are streaming (__ldcs, __stcs). Before
+// the next step reads this data again, that step's activations have gone through the caches. So
+// this data leaves the caches to data that is used sooner.
 
 #include "gpu/kernel.h"
 #include "models/gpu/device_math.cuh"
@@ -27,7 +28,8 @@ struct alignas(8) Four {
   T values[kQuad];
 };
 
-// Values that somebody multiplies by are copied into the type he computes in, soon; floats are not.
+// Writes the copy in the type that the next step computes with. The next step reads the copy soon,
+// so these stores are not streaming. In f32, there is no copy.
 __device__ inline void StoreCopy(const float*, uint64_t, float*) {}
 template <typename T>
 __device__ inline void StoreCopy(const float* values, uint64_t at, T* copy) {
@@ -90,8 +92,8 @@ __device__ void Narrow(const NarrowArgs& args) {
   }
 }
 
-// Of a LossScale (models/train/replica.h). All ranks have the same reduced gradients, so all
-// come to the same.
+// The rule of LossScale (models/train/replica.h). All ranks have the same reduced gradients, so all
+// ranks decide the same.
 __device__ inline void Decide(const CheckGradientsArgs& args, bool finite, StepState& state) {
   state.unscale = 1 / state.scale;
   state.skip = finite ? 0 : 1;
@@ -114,7 +116,7 @@ DTRUN_KERNEL(dtrun_check_gradients, CheckGradientsArgs) {
   for (uint64_t i = gpu::FirstItem(); i < args.count / kQuad; i += gpu::ItemStride()) {
     float gradients[kQuad];
     LoadQuad(args.gradients + i * kQuad, gradients);
-    // Infinity minus itself is NaN, and so is NaN.
+    // x - x is 0 if x is finite. It is NaN if x is infinity or NaN.
     for (int k = 0; k < kQuad; ++k) wrong |= gradients[k] - gradients[k] == 0 ? 0u : 1u;
   }
   StepState& state = *args.state;

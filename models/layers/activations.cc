@@ -16,7 +16,7 @@
 
 namespace dtrun::models {
 
-// From here on the tensor has a ReLU: whoever writes its gradient applies it.
+// The tensor has a ReLU from now on. The layer that writes its gradient applies the ReLU.
 Tensor* Relu::BuildForward(Builder& builder, Tensor* input) {
   batch_ = builder.batch();
   tensor_ = input;
@@ -31,7 +31,7 @@ void Relu::Forward(const Pass&) {
 
 namespace {
 
-// Exponents are taken below the largest, so that none overflows.
+// Subtracts the largest value from all exponents, so that no exponential overflows.
 void SoftmaxOf(const float* x, size_t channels, float* y) {
   const float largest = *std::max_element(x, x + channels);
   float sum = 0;
@@ -47,8 +47,8 @@ void Softmax::Compute(const Pass& pass, const float* x, float* y) {
   for (size_t i = 0; i < count; i += channels) SoftmaxOf(x + i, channels, y + i);
 }
 
-// dx(k) = y(k) * (dy(k) - sum over j of dy(j) * y(j)), from probabilities computed once more: the
-// output may have been written over since.
+// dx(k) = y(k) * (dy(k) - sum over j of dy(j) * y(j)). Computes the probabilities y again, because
+// another layer may have overwritten the output.
 void Softmax::ComputeGradients(
     const Pass& pass, const float* x, const float* y_gradient, float* x_gradient) {
   if (x_gradient == nullptr) return;
@@ -64,7 +64,7 @@ void Softmax::ComputeGradients(
 
 namespace {
 
-// 16 bits decide about one element.
+// The mask uses 16 random bits per element.
 constexpr size_t kElementsPerGroup = 2 * kPhiloxGroupWords;
 constexpr double kSteps = 65536;
 
@@ -109,7 +109,7 @@ void Dropout::BackwardData(const Pass&) {
   ForEachExample(batch_, [&](size_t i) { ApplyTo(tensor_->gradient, i); });
 }
 
-// Of the examples' data or gradients, those of one.
+// Applies the mask to the values of one example.
 void Dropout::ApplyTo(float* values, size_t example) const {
   const size_t at = example * tensor_->stride();
   if (tensor_->dtype == DType::kBF16) {
@@ -136,7 +136,8 @@ void Dropout::MakeMask(const Pass& pass, size_t example) {
   }
 }
 
-// The mask is in the plain format: if the tensor is not, its channels are picked group by group.
+// The mask is in the plain format. If the tensor has another format, the loop takes its channels
+// group by group.
 template <typename Value>
 void Dropout::Apply(size_t example, Value* values) const {
   const uint8_t* keep = keep_->data + example * mask_stride_;
@@ -182,12 +183,12 @@ Tensor* Reshape::BuildForward(Builder& builder, Tensor* input) {
   return output_;
 }
 
-// Whoever wrote the gradient has applied the input's ReLU, which the output has as well.
+// The output has the ReLU of the input. The layer that wrote the gradient has applied the ReLU.
 void Reshape::BuildBackward(Builder& builder, bool input_gradient) {
   if (input_gradient && input_->gradient == nullptr) builder.PutGradient(input_, output_->gradient);
 }
 
-// Where the input has a gradient of its own, it is the first layer of a path.
+// If the input has separate memory for its gradient, this layer is the first layer of a path.
 void Reshape::BackwardData(const Pass&) {
   if (input_->gradient != output_->gradient)
     std::memcpy(input_->gradient, output_->gradient, count_ * sizeof(float));
@@ -220,8 +221,8 @@ float* PlainLayer::gradient(size_t i) const {
 
 void PlainLayer::Forward(const Pass& pass) { Compute(pass, input_->data, output_->data); }
 
-// One call of ComputeGradients makes both kinds of gradients: where there are parameters here, else
-// in BackwardData.
+// One call of ComputeGradients computes both kinds of gradients. BackwardWeights calls it if the
+// layer has parameters, otherwise BackwardData calls it.
 void PlainLayer::BackwardWeights(const Pass& pass) {
   for (size_t i = 0; pass.first && i < parameter_count_; ++i)
     std::memset(parameters_[i].gradient.data, 0, parameters_[i].gradient.bytes());
@@ -232,7 +233,8 @@ void PlainLayer::BackwardData(const Pass& pass) {
   if (parameter_count_ == 0) GoBack(pass);
 }
 
-// The layer before takes the whole chunk, so that examples which do not count get zeros.
+// The layer before reads the gradients of the whole chunk: examples from pass.examples on get
+// zeros.
 void PlainLayer::GoBack(const Pass& pass) {
   float* gradient = input_gradient_ ? input_->gradient : nullptr;
   ComputeGradients(pass, input_->data, output_->gradient, gradient);
@@ -244,7 +246,7 @@ void PlainLayer::GoBack(const Pass& pass) {
 
 namespace {
 
-// Exponents are taken below the largest logit, so that none overflows.
+// Subtracts the largest logit from all exponents, so that no exponential overflows.
 Tally AddExample(const float* logits, uint8_t label, size_t classes) {
   const float* largest = std::max_element(logits, logits + classes);
   double sum = 0;

@@ -12,7 +12,8 @@ namespace dtrun::models {
 
 struct Memo;
 
-/// y = max(0, x). Cheaper as Activation::kRelu of the layer before, where that has one.
+/// y = max(0, x). Activation::kRelu of the layer before computes the same and is faster, if that
+/// layer has it.
 class Relu : public Layer {
  public:
   std::string kind() const override { return "relu"; }
@@ -30,8 +31,8 @@ class Relu : public Layer {
   Tensor* tensor_ = nullptr;
 };
 
-/// Over the channels of each pixel: y(k) = exp(x(k)) / sum over j of exp(x(j)). For outputs that
-/// are probabilities; a loss that takes logits has it inside, and is more exact.
+/// Softmax over the channels of each pixel: y(k) = exp(x(k)) / sum over j of exp(x(j)). The outputs
+/// are probabilities. A loss that takes logits contains the softmax and is more exact.
 class Softmax : public PlainLayer {
  public:
   std::string kind() const override { return "softmax"; }
@@ -43,13 +44,13 @@ class Softmax : public PlainLayer {
       const Pass& pass, const float* x, const float* y_gradient, float* x_gradient) override;
 };
 
-/// In training, sets elements to zero with probability `rate` and multiplies the others by
-/// 1 / (1 - rate); otherwise does nothing. N. Srivastava et al., JMLR 15 (2014), scaled as in
-/// Keras.
+/// In training, sets each element to zero with probability `rate` and multiplies the other elements
+/// by 1 / (1 - rate). Outside training, changes no element. N. Srivastava et al., JMLR 15 (2014),
+/// scaled as in Keras.
 ///
-/// Whether an element is kept is a pure function of seed, step, layer, position of the example in
-/// the global batch, and position (h, w, c) of the element in the example: neither micro-batches
-/// nor the number of ranks have a part in it. The rate is rounded to a multiple of 2^-16.
+/// The mask is a pure function of the seed, the step, the layer, the position of the example in the
+/// global batch, and the position (h, w, c) in the example. The mask does not depend on
+/// micro-batches or on the number of ranks. The rate is rounded to a multiple of 2^-16.
 class Dropout : public Layer {
  public:
   explicit Dropout(double rate);
@@ -74,7 +75,7 @@ class Dropout : public Layer {
 
   double rate_;
 
-  uint32_t keep_below_ = 0;  // of 2^16
+  uint32_t keep_below_ = 0;  // in units of 2^-16
   float scale_ = 0;
   int batch_ = 0;
   PhiloxKey key_{};
@@ -84,10 +85,11 @@ class Dropout : public Layer {
   Memo* keep_ = nullptr;  // bytes (batch, height, width, channels)
 };
 
-/// The same values, in the order height, width, channels, seen in another shape. Copies nothing.
+/// A view of the same values in another shape, in the order height, width, channels. Copies no
+/// values.
 class Reshape : public Layer {
  public:
-  /// To a shape with as many values.
+  /// `shape` has the same number of values as the input.
   explicit Reshape(const Shape& shape) : shape_(shape) {}
 
   std::string kind() const override { return "reshape"; }
@@ -104,13 +106,13 @@ class Reshape : public Layer {
   Reshape() = default;
 
  private:
-  std::optional<Shape> shape_;  // none: flat
+  std::optional<Shape> shape_;  // nullopt: flat
 
-  size_t count_ = 0;  // of a chunk
+  size_t count_ = 0;  // values of a chunk
   Tensor *input_ = nullptr, *output_ = nullptr;
 };
 
-/// To 1 x 1 x as many channels as there are values. Dense does that itself.
+/// Reshapes to 1 x 1 x n, where n is the number of values. Dense does not need a Flatten before it.
 class Flatten : public Reshape {
  public:
   std::string kind() const override { return "flatten"; }

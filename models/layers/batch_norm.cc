@@ -16,7 +16,7 @@
 namespace dtrun::models {
 namespace {
 
-// Two sums per channel and, behind them, the number of values that went in: what ranks add up.
+// Two sums per channel, followed by the number of values. The ranks add them with one all-reduce.
 struct ChannelSums {
   explicit ChannelSums(size_t n) : channels(n), values(2 * n + 1) {}
   double& first(size_t c) { return values[c]; }
@@ -33,24 +33,24 @@ struct ChannelSums {
 //   forward   y = gamma r x + (beta - gamma r mean)
 //   backward  d beta = S1 = sum dy,   d gamma = S2 = r sum dy (x - mean)
 //             dx = gamma r dy - (gamma r^2 S2 / N) (x - mean) - gamma r S1 / N
-// Sums run over each example first, then over the examples in their order, so that the number of
-// threads has no part in the result. When synchronised, sums and N in mean, variance and dx are
-// those of all ranks; d beta and d gamma stay this rank's, as all gradients.
+// Sums run over each example first, then over the examples in their order. Therefore the result
+// does not depend on the number of threads. If synchronised, mean, variance and dx use the sums and
+// N of all ranks. d beta and d gamma remain those of this rank, like all gradients.
 //
-// dx overwrites x: the layer before does not read its output again, so that a deep network keeps
-// two tensors per normalised convolution and not three.
+// dx overwrites x, because the layer before does not read its output again. Therefore a deep
+// network keeps two tensors per normalised convolution, not three.
 //
-// Each pass over a tensor that is larger than the caches costs as much as its memory traffic. So
-// the ReLU, and the sum at the end of a residual block (TakeSum), belong to the pass that writes y;
-// and the ReLU's way back to those that read dy, which compute the sign of y from x again. To the
-// layer behind, the output is a tensor without a ReLU.
+// If a tensor is larger than the caches, a pass over it costs as much as its memory traffic.
+// Therefore the pass that writes y also applies the ReLU, and adds the sum at the end of a residual
+// block (TakeSum). The passes that read dy compute the sign of y from x again, and apply the
+// backward pass of the ReLU. For the layer behind, the output is a tensor without a ReLU.
 struct BatchNorm::Impl {
   BatchNormOptions options;
   Builder& builder;
   Tensor *input, *output;
-  const Tensor* term = nullptr;  // of a sum behind the normalisation; null: none
-  bool relu;                     // behind that sum
-  size_t channels, padded;       // those that fill up the last group included
+  const Tensor* term = nullptr;  // added to the normalised values; may be null
+  bool relu;                     // after the term is added
+  size_t channels, padded;       // padded: with the padding of the last group
   float *moving_mean, *moving_variance;
   Parameter *gamma_parameter, *beta_parameter;
   std::vector<float> center, mean, scale, offset, dx_of_dy, dx_of_x, dx_offset;
@@ -78,11 +78,11 @@ struct BatchNorm::Impl {
       values->resize(padded);
   }
 
-  // Where they lie now: values may move.
+  // The current addresses: the values of the parameters may move.
   const float* gamma() const { return Floats(gamma_parameter->value); }
   const float* beta() const { return Floats(beta_parameter->value); }
 
-  // Calls body(offset of the group in the tensor, its first channel, its example), in parallel.
+  // Calls body(offset of the group in the tensor, first channel, example) in parallel.
   template <typename Body>
   void ForEachGroup(int examples, const Body& body) const {
     const auto blocks = size_t(input->blocks()), block = size_t(input->block);
@@ -94,7 +94,7 @@ struct BatchNorm::Impl {
 
   ChannelGroup group() const { return {input->shape.pixels(), size_t(input->block)}; }
   ChannelLines NormalizationOf(size_t c) const { return {scale.data() + c, offset.data() + c}; }
-  // The ReLU of a sum has its way back elsewhere.
+  // The layers that write dy apply the backward pass of a ReLU behind a sum.
   bool masks_gradient() const { return options.activation == Activation::kRelu; }
 
   void AddUpExamples(int examples) {
@@ -113,14 +113,14 @@ struct BatchNorm::Impl {
     builder.communicator->AllReduce(Buffer(sums.values.data(), sums.values.size()));
   }
 
-  // Each channel's first value.
+  // Uses the first value of each channel.
   void ChooseCenters() {
     const auto block = size_t(input->block);
     for (size_t c = 0; c < channels; ++c)
       center[c] = input->data[c / block * block * input->shape.pixels() + c % block];
   }
 
-  // Leaves the sums of x and x^2 of all ranks, from centered ones of this rank.
+  // Computes the sums of x and x^2 over all ranks, from the centered sums of this rank.
   void SumInputs(int examples) {
     ChooseCenters();
     ForEachGroup(examples, [&](size_t at, size_t c, size_t i) {
@@ -208,7 +208,7 @@ struct BatchNorm::Impl {
     });
   }
 
-  // The layer before takes the whole chunk: examples that do not count get zeros.
+  // The layer before reads the gradients of the whole chunk: examples from `examples` on get zeros.
   void ClearRest(int examples) {
     const size_t stride = input->stride();
     std::memset(

@@ -11,35 +11,36 @@
 
 namespace dtrun::models {
 
-/// Momentum and epsilon are Keras's; PyTorch's momentum is 1 minus this one.
+/// The defaults of momentum and epsilon are Keras's. PyTorch's momentum is 1 minus this momentum.
 struct BatchNormOptions {
   double momentum = 0.99;
   double epsilon = 1e-3;
   Activation activation = Activation::kNone;
-  /// In training, means and variances are those of the global batch, over all ranks: two small
-  /// all-reduces per step, one each way. Needs SequentialOptions::communicator.
+  /// In training, uses the means and variances of the global batch, over all ranks. Costs two small
+  /// all-reduces per step, one per direction. Needs SequentialOptions::communicator.
   bool synchronized = false;
-  /// What gamma starts with. 0 in the last normalisation of a residual block lets the block start
-  /// as the identity: P. Goyal et al., "Accurate, large minibatch SGD", 2017, section 5.1.
+  /// Initial value of gamma. With 0 in its last normalisation, a residual block starts as the
+  /// identity: P. Goyal et al., "Accurate, large minibatch SGD", 2017, section 5.1.
   float initial_gamma = 1;
 };
 
-/// Normalises every channel over examples and pixels, in training by the mean and variance of the
-/// rank's share of the batch (or of the global batch, see above), otherwise by moving averages of
-/// them. S. Ioffe, C. Szegedy, ICML 2015.
+/// Normalises each channel over examples and pixels. In training, uses the mean and variance of the
+/// rank's share of the batch, or of the global batch if `synchronized`. Outside training, uses
+/// their moving averages. S. Ioffe, C. Szegedy, ICML 2015.
 ///
 ///   y = act(gamma * (x - mean) / sqrt(variance + epsilon) + beta)
-///   moving = momentum * moving + (1 - momentum) * that of the batch
+///   moving = momentum * moving + (1 - momentum) * statistic of the batch
 ///
-/// Variances are those of the population, divided by the number of values; so are the moving ones.
+/// All variances, also the moving variances, are population variances: divided by the number of
+/// values.
 ///
 /// Parameters: gamma (channels), beta (channels). Buffers: moving_mean (channels), moving_variance
-/// (channels). Without synchronisation every rank has moving averages of its own shares: before
-/// evaluating or saving, take those of one rank (BroadcastBuffers), as PyTorch does, or their mean
-/// (AverageBuffers), as Keras does.
+/// (channels). Without synchronisation, the moving averages differ between ranks, because each rank
+/// sees only its shares. Before you evaluate or save, copy the averages of one rank to all ranks
+/// (BroadcastBuffers), as PyTorch does, or compute their mean (AverageBuffers), as Keras does.
 ///
-/// Needs the whole share of a rank in one pass: see SequentialOptions. A batch without a single
-/// value changes nothing.
+/// Needs the whole share of a rank in one pass: see SequentialOptions. An empty batch does not
+/// change the moving averages.
 class BatchNorm : public Layer {
  public:
   explicit BatchNorm(const BatchNormOptions& options = {});
@@ -54,11 +55,11 @@ class BatchNorm : public Layer {
   std::vector<ParameterSpec> BufferSpecs(const Shape& input) const override;
   bool needs_whole_share() const override { return true; }
   bool synchronizes() const override { return options_.synchronized; }
-  /// Throws Error kInvalidArgument when it is to synchronise and there is no communicator.
+  /// Throws Error kInvalidArgument if `synchronized` is set and there is no communicator.
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   bool TakeSum(const Tensor& term, bool relu) override;
-  /// Throws what Communicator::AllReduce does, when synchronised.
+  /// If `synchronized` is set, throws the errors of Communicator::AllReduce.
   void Forward(const Pass& pass) override;
   void BackwardWeights(const Pass& pass) override;
   void BackwardData(const Pass& pass) override;
@@ -70,8 +71,8 @@ class BatchNorm : public Layer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Makes the buffers of all ranks equal: each the mean over the ranks. For the moving averages of a
-/// BatchNorm that is not synchronised, before all ranks evaluate or one saves them. Collective.
+/// Sets each buffer on all ranks to its mean over the ranks. Collective. Call it for the moving
+/// averages of a BatchNorm that is not synchronised, before all ranks evaluate or one rank saves.
 inline void AverageBuffers(Communicator& communicator, const std::vector<NamedBuffer>& buffers) {
   std::vector<Work> works;
   for (const NamedBuffer& buffer : buffers)

@@ -21,7 +21,7 @@ memory::format_tag TagOf(int block, const Shape& shape) {
   return memory::format_tag::nChw16c;
 }
 
-// Room for so many bytes, in floats.
+// Number of floats with room for `bytes` bytes.
 size_t FloatsFor(size_t bytes) { return (bytes + sizeof(float) - 1) / sizeof(float); }
 
 }  // namespace
@@ -43,7 +43,8 @@ memory::data_type DataTypeOf(DType dtype) {
   return dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
 
-// Sets of instructions are sets of bits: those that contain others have their bits as well.
+// An instruction set is a set of bits. It includes the bits of every instruction set that it
+// contains.
 bool HasBf16() {
   const auto needed = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
@@ -66,7 +67,7 @@ BoundPrimitive::BoundPrimitive(dnnl::primitive primitive, std::unordered_map<int
   for (const auto& [argument, piece] : owned_) arguments_.push_back({argument, piece.get(true)});
 }
 
-// Not primitive::execute, which makes this list in each call.
+// primitive::execute would build the list of arguments in each call.
 void BoundPrimitive::Run(dnnl::stream& stream) const {
   dnnl::error::wrap_c_api(
       dnnl_primitive_execute(
@@ -137,7 +138,8 @@ void Builder::GiveGradient(Tensor* tensor) {
   PutGradient(tensor, by_micro_batch ? NewFloats(count) : gradients_.Take(count));
 }
 
-// Made for a whole chunk, and taken by micro-batch: the gradient of what stands between the two.
+// A tensor may be made by micro-batch and read by chunk. Its gradient is then made for a whole
+// chunk and read by micro-batch.
 void Builder::PutGradient(Tensor* tensor, float* memory) {
   tensor->gradient = memory;
   if (!by_micro_batch && tensor->step != 0) MoveWithMicroBatch(tensor->gradient, *tensor);
@@ -162,7 +164,7 @@ memory::desc Builder::DescriptionOf(const Tensor& tensor) const {
   return DescribeActivations(tensor.shape, tensor.block, batch(), DataTypeOf(tensor.dtype));
 }
 
-// A view of what `pointer` points to, wherever that moves.
+// A view of the memory at `pointer`. Select moves the view with the pointer.
 memory Builder::Bind(const Tensor& tensor, float* const& pointer) {
   const memory view(DescriptionOf(tensor), engine_, pointer);
   for (const Moving<float**>& moving : moving_floats_) {
@@ -201,7 +203,7 @@ void Builder::Report(const std::string& direction, const std::string& implementa
   implementations_.push_back({layer_name, direction, implementation});
 }
 
-// The smallest free piece that is large enough; a new one only if there is none.
+// Takes the smallest free piece that is large enough. Makes a new piece only if there is none.
 float* GradientPool::Take(size_t count) {
   Piece* best = nullptr;
   for (Piece& piece : pieces_) {
@@ -228,7 +230,8 @@ struct Reorder::Impl {
 Reorder::Reorder() = default;
 Reorder::~Reorder() = default;
 
-// The output has the input's ReLU, so that whoever writes its gradient has applied it.
+// The output has the ReLU flag of the input. Therefore the layer that writes its gradient applies
+// the ReLU.
 Tensor* Reorder::BuildForward(Builder& builder, Tensor* input) {
   const int block = builder.plain_output ? input->shape.channels : input->block;
   Tensor* output = builder.NewTensor(input->shape, block, input->relu);

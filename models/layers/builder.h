@@ -16,14 +16,16 @@
 
 namespace dtrun::models {
 
-/// Memory for the gradients of activations, which live shortly: from the way back of the layer that
-/// reads a tensor to that of the layer which made it. A deep network needs as much as its two or
-/// three largest tensors, not as all of them together. Not thread-safe.
+/// Memory for the gradients of activations. The backward pass of the layer that reads a tensor
+/// writes its gradient. The backward pass of the layer that made the tensor is the last to read it.
+/// Therefore a deep network needs memory for its two or three largest tensors, not for all of them.
+/// Not thread-safe.
 class GradientPool {
  public:
-  /// `count` floats that are nobody else's until they are released; zeroed when they are new.
+  /// Returns `count` floats that belong to the caller until Release. New memory is zeroed, reused
+  /// memory is not.
   float* Take(size_t count);
-  /// No effect on memory that is not from here.
+  /// Ignores memory that is not from this pool.
   void Release(const float* memory);
 
  private:
@@ -35,7 +37,7 @@ class GradientPool {
   std::deque<Piece> pieces_;
 };
 
-/// A oneDNN primitive with its arguments bound, so that running it builds nothing.
+/// A oneDNN primitive with bound arguments. Running it builds no oneDNN objects.
 class BoundPrimitive {
  public:
   BoundPrimitive() = default;
@@ -48,62 +50,66 @@ class BoundPrimitive {
   std::vector<dnnl_exec_arg_t> arguments_;  // views of owned_
 };
 
-/// Copies `from` to `to`, which says the format.
+/// Copies `from` to `to` and converts to the format of `to`.
 BoundPrimitive BoundReorder(const dnnl::memory& from, const dnnl::memory& to);
 
 dnnl::memory::data_type DataTypeOf(DType dtype);
 
-/// Whether the CPU multiplies bf16 values: on x86, AVX512_BF16. With AVX-512 alone oneDNN emulates
-/// such products, three times slower than those of f32.
+/// Whether the CPU multiplies bf16 values; on x86 this needs AVX512_BF16. With AVX-512 alone,
+/// oneDNN emulates bf16 products, three times slower than f32 products.
 bool HasBf16();
 
-/// What computes one direction of a layer.
+/// The implementation of one direction of a layer.
 struct LayerImplementation {
   std::string layer;      ///< "layer 2 (conv2d 64 3x3 relu)"
   std::string direction;  ///< "forward", "backward data", "backward weights"
   std::string
-      implementation;  ///< oneDNN's name: "jit:avx2"; one of dtrun's own: "dtrun:few_channels"
+      implementation;  ///< oneDNN's name: "jit:avx2"; or a kernel of dtrun: "dtrun:few_channels"
 };
 
-/// A line for each of `parts` that oneDNN computes without its vector code, with the reason.
+/// One line, with the reason, for each of `parts` that oneDNN computes without its vector code.
 ///   "layer 0 (conv2d 32 3x3): backward weights is computed slowly, by ref:any: oneDNN 2.6.3 has
 ///   ..."
 std::vector<std::string> SlowParts(const std::vector<LayerImplementation>& parts);
 
-/// Bytes that a layer remembers from a pass for the way back.
+/// Bytes that a layer keeps from the forward pass for the backward pass.
 struct Memo {
-  uint8_t* data = nullptr;  ///< those of the micro-batch at hand
+  uint8_t* data = nullptr;  ///< of the selected micro-batch
 };
 
-/// What layers are built with: owns the memory they share, and outlives them.
+/// Gives layers memory and oneDNN objects while they are built. Owns the memory and outlives the
+/// layers.
 ///
-/// A chunk is `micro_batches` times `micro_batch` examples. Layers before the first dense one take
-/// a micro-batch at a time, the others a whole chunk. What the former have to remember for the way
-/// back is there once per micro-batch; `Select` points all of them to the one at hand.
+/// A chunk is `micro_batches` times `micro_batch` examples. The head of the network takes one
+/// micro-batch at a time, the other layers take a whole chunk (see SequentialOptions). If the
+/// backward pass of the head reads a value, there is memory for the value per micro-batch. `Select`
+/// points the layers to one micro-batch.
 class Builder {
  public:
   Builder(int micro_batch, int micro_batches, uint64_t seed);
 
-  /// About the layer that is being built, set by Sequential: its index in the network; the
-  /// parameters and buffers it asked for, in that order; whether its output is read in the plain
-  /// format; whether its output is read again on the way back; whether it takes micro-batches or
-  /// chunks.
+  /// The layer that is being built, set by Sequential:
+  ///   layer_index           index in the network
+  ///   parameters, buffers   first of those that the layer asked for, in the order of its specs
+  ///   plain_output          the output is read in the plain format
+  ///   output_kept           the output is read again in the backward pass
+  ///   by_micro_batch        the layer takes micro-batches, not chunks
   uint32_t layer_index = 0;
   dtrun::Parameter* parameters = nullptr;
   dtrun::NamedBuffer* buffers = nullptr;
   bool plain_output = false;
   bool output_kept = true;
   bool by_micro_batch = false;
-  /// Whether the gradient of the layer's input is needed: some layer before has parameters.
+  /// True if a layer before has parameters: the gradient of the input is then needed.
   bool input_gradient = true;
-  /// Its place and description, for `Report`.
+  /// Position and description of the layer, for `Report`.
   std::string layer_name;
-  /// For layers that exchange data between ranks; null: there is none.
+  /// For layers that exchange data between ranks. May be null.
   dtrun::Communicator* communicator = nullptr;
-  /// What the layer computes in, and so the type of its output.
+  /// The dtype that the layer computes in, and the dtype of its output.
   DType dtype = DType::kF32;
 
-  /// Examples per pass of that layer.
+  /// Examples per pass of the layer that is being built.
   int batch() const { return by_micro_batch ? micro_batch_ : chunk(); }
   int micro_batch() const { return micro_batch_; }
   int micro_batches() const { return micro_batches_; }
@@ -112,43 +118,44 @@ class Builder {
   dnnl::engine& engine() { return engine_; }
   dnnl::stream& stream() { return stream_; }
 
-  /// A tensor with data, that layer's output.
+  /// Returns a new tensor with data: the output of the layer that is being built.
   Tensor* NewTensor(const Shape& shape, int block, bool relu);
-  /// The same memory as `tensor`, seen in another shape with as many values; both are plain.
+  /// Returns a view of the memory of `tensor` in another shape with as many values. Both are plain.
   Tensor* NewView(const Tensor& tensor, const Shape& shape);
-  /// Gives that layer's input, or what Sequential says, memory for its gradient, unless it has
-  /// some.
+  /// Gives `tensor` memory for its gradient, if it has none.
   void GiveGradient(Tensor* tensor);
-  /// The input's gradient overwrites what `memory` points to: the input's data, when neither that
-  /// layer nor the one before reads it again, or the gradient of the layer's output.
+  /// Makes `memory` the gradient of `tensor`. `memory` may be the tensor's data, if neither this
+  /// layer nor the layer before reads the data again, or the gradient of the layer's output.
   void PutGradient(Tensor* tensor, float* memory);
-  /// Nobody has a use for the gradient any more when layers before run their way back.
+  /// Lets other tensors reuse the memory of this gradient. Call it when no later backward pass
+  /// reads the gradient.
   void ReleaseGradient(const Tensor& tensor) { gradients_.Release(tensor.gradient); }
   Memo* NewMemo(size_t bytes);
-  /// Zeroed memory.
+  /// Returns zeroed memory.
   float* NewFloats(size_t count);
 
-  /// oneDNN's view of a tensor's format, and of its data or gradient.
+  /// oneDNN's descriptions of a tensor's format, data and gradient.
   dnnl::memory::desc DescriptionOf(const Tensor& tensor) const;
   dnnl::memory DataOf(const Tensor& tensor);
   dnnl::memory GradientOf(const Tensor& tensor);
-  /// Memory of its own for `description`, zeroed.
+  /// Returns new zeroed memory for `description`.
   dnnl::memory NewMemory(const dnnl::memory::desc& description);
 
-  /// Scratch memory of a primitive: one piece for all, since one primitive runs at a time. Its
-  /// place is known after `PlaceScratch`.
+  /// Returns scratch memory for a primitive. All primitives share one block, because only one runs
+  /// at a time. The memory has data after `PlaceScratch`, which is called when all layers are
+  /// built.
   dnnl::memory NewScratch(const dnnl::memory::desc& description);
   void PlaceScratch();
 
-  /// Points to micro-batch `i` of the chunk.
+  /// Points all layers to micro-batch `i` of the chunk.
   void Select(int i);
 
-  /// Notes what computes a direction of the layer that is being built.
+  /// Records the implementation of a direction of the layer that is being built.
   void Report(const std::string& direction, const std::string& implementation);
   const std::vector<LayerImplementation>& implementations() const { return implementations_; }
 
  private:
-  // A pointer, or oneDNN's copy of one, that moves by `step` from micro-batch to micro-batch.
+  // A pointer, or oneDNN's copy of a pointer. It moves by `step` from one micro-batch to the next.
   template <typename T>
   struct Moving {
     T target;
@@ -175,19 +182,20 @@ class Builder {
   std::vector<LayerImplementation> implementations_;
 };
 
-/// oneDNN's view of `batch` activations in the format that Tensor describes.
+/// Describes `batch` activations to oneDNN, in the format of Tensor.
 dnnl::memory::desc DescribeActivations(
     const Shape& shape, int block, int batch, dnnl::memory::data_type type);
 
-/// A primitive, and reorders around it where it takes other formats than the tensors have. Built in
-/// the order Reads and Writes, Append; then run as often as needed.
+/// A primitive, with reorders before and after it if its formats differ from the tensors' formats.
+/// Call Reads and Writes, then Append. Run may then be called any number of times.
 class PrimitiveSequence {
  public:
-  /// Returns the memory that the primitive reads: the tensor's, or a copy in the format `wanted`.
+  /// Returns the memory that the primitive reads: the tensor's memory, or a copy in the format
+  /// `wanted`.
   dnnl::memory Reads(
       Builder& builder, const dnnl::memory& tensor, const dnnl::memory::desc& wanted);
-  /// Returns the memory that the primitive writes: the tensor's, or room in the format `made`,
-  /// which is copied to the tensor afterwards.
+  /// Returns the memory that the primitive writes: the tensor's memory, or new memory in the format
+  /// `made`. New memory is copied to the tensor afterwards.
   dnnl::memory Writes(Builder& builder, const dnnl::memory& tensor, const dnnl::memory::desc& made);
   void Append(BoundPrimitive primitive);
   void Run(dnnl::stream& stream) const;
@@ -196,8 +204,8 @@ class PrimitiveSequence {
   std::vector<BoundPrimitive> steps_, deliveries_;
 };
 
-/// `block` of the format that oneDNN chose for the activations of `batch` examples; 0 when it is
-/// none that Tensor can say.
+/// Returns `block` of the format that oneDNN chose for the activations of `batch` examples. Returns
+/// 0 if Tensor cannot describe that format.
 int BlockOf(const dnnl::memory::desc& description, const Shape& shape, int batch);
 
 }  // namespace dtrun::models

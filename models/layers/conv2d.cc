@@ -23,31 +23,32 @@ float* DataOf(const memory& piece) { return static_cast<float*>(piece.get_data_h
 
 }  // namespace
 
-// The parameters keep Keras's order; oneDNN computes on copies of them in the formats it likes,
-// made once per step (they are small); these are bf16 if the layer computes in that. A weight
-// gradient is summed over the micro-batches in oneDNN's format, in f32, and brought into the
-// parameter's order once, at the end.
+// The parameters keep Keras's order. oneDNN computes on copies in its own formats, made once per
+// step; the copies are bf16 if the layer computes in bf16. The weight gradient is summed over the
+// micro-batches in oneDNN's format, in f32. The last pass converts the sum to the parameter's
+// order.
 //
-// PlanConvolution chooses the activations' format and an implementation for each direction. On
-// AVX-512 the format is nChw16c. Network C's convolutions at micro-batch 32 on one thread, us per
-// image: 323 so, 478 with channels last, whose weight gradients take twice as long.
+// PlanConvolution chooses the format of the activations and an implementation for each direction.
+// On AVX-512 the format is nChw16c. At micro-batch 32 on one thread, network C's convolutions take
+// 323 us per image with nChw16c and 478 us with channels last. With channels last, the weight
+// gradients take twice as long.
 struct Conv2D::Impl {
   Builder* builder;
   int batch;
   ConvolutionProblem problem;
   ConvolutionPlan plan;
   Tensor *input, *output;
-  Parameter *kernel, *bias;  // without bias: null
+  Parameter *kernel, *bias;  // null: without bias
 
   PrimitiveSequence forward, backward_data;
   BoundPrimitive pack_for_forward, pack_for_backward;
-  // The parameters' values, where they lie when weights are prepared.
+  // Views of the parameters' values. PrepareWeights updates their addresses.
   memory kernel_value, bias_value;
-  // Gradients of the micro-batches so far, and of the one at hand when it is not the first.
+  // Gradients: the sum of the micro-batches so far, and the term of a micro-batch after the first.
   memory kernel_sum, bias_sum, kernel_term, bias_term, kernel_gradient;
   PrimitiveSequence backward_to_sum, backward_to_term;
   BoundPrimitive unpack_gradient;
-  std::unique_ptr<WeightGradient> own_gradient;  // instead of all these
+  std::unique_ptr<WeightGradient> own_gradient;  // replaces all gradients above
 
   memory KerasOrder(void* values) const {
     const memory::desc description(
@@ -65,7 +66,7 @@ struct Conv2D::Impl {
     const onednn::ConvolutionForward& description = plan.forward.description;
     const memory packed = builder->NewMemory(description.weights_desc());
     kernel_value = KerasOrder(kernel->value.data);
-    // Without bias: a description of nothing.
+    // Without bias, bias_desc() is an empty description.
     bias_value = memory(
         description.bias_desc(), builder->engine(), bias == nullptr ? nullptr : bias->value.data);
     pack_for_forward = BoundReorder(kernel_value, packed);

@@ -17,13 +17,14 @@ struct Conv2DOptions {
   double kernel_l2 = 0;  ///< regulariser, see ParameterSpec
 };
 
-/// Two-dimensional convolution with square kernels and, if asked for, a ReLU that costs no pass of
-/// its own. With stride s and `before` pixels of padding above and to the left:
+/// Two-dimensional convolution with square kernels and an optional ReLU. oneDNN's convolution
+/// applies the ReLU, unless a separate pass is estimated to be cheaper. With stride s and `before`
+/// pixels of padding above and to the left:
 ///
 ///   y(h, w, f) = act(bias(f) + sum over i, j, c of
 ///                    x(s * h + i - before, s * w + j - before, c) * kernel(i, j, c, f))
 ///
-/// Parameters: kernel (size, size, input channels, filters), bias (filters). Both as in Keras.
+/// Parameters, as in Keras: kernel (size, size, input channels, filters), bias (filters).
 class Conv2D : public Layer {
  public:
   /// Stride 1, without padding, with bias.

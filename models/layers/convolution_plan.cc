@@ -1,8 +1,8 @@
 // oneDNN's forward primitive chooses the format of the output, and the backward primitives get that
-// format. For some formats oneDNN has only reference code, which is a hundred times slower, and
-// does not report it. So the planner asks each direction for the names of its implementations,
-// first in the tensors' formats, then in other formats with reorders around the primitive. The
-// combination with the lowest estimated cost wins.
+// format. For some formats, oneDNN has only reference code, which is a hundred times slower, and
+// oneDNN does not report it. Therefore the planner asks each direction for the names of its
+// implementations. It first tries the formats of the tensors, then other formats with reorders
+// before and after the primitive. It chooses the combination with the lowest estimated cost.
 
 #include "models/layers/convolution_plan.h"
 
@@ -24,26 +24,26 @@ namespace {
 
 using dnnl::memory;
 
-// Rough speeds, of one core. Their ratios decide, and those differ by factors.
+// Rough speeds of one core. Only their ratios matter, and the ratios are large.
 constexpr double kReorderedBytesPerCycle = 4, kReferenceFlopsPerCycle = 0.05;
-// Share of the peak that the kernel for few channels reaches: it loads a value for every product.
+// Share of the peak that the kernel for few channels reaches. It loads a value for every product.
 constexpr double kOwnShare = 0.4;
-// GEMM on unfolded inputs reaches this share for large matrices, and little of it where the
-// smallest side is far below this one.
+// Share of the peak that GEMM on unfolded inputs reaches for large matrices. If the smallest side
+// is far below kGemmSide, GEMM reaches only a small part of it.
 constexpr double kGemmShare = 0.9, kGemmSide = 40;
-// A batch-reduced GEMM multiplies row by row. Below so many pixels it waits for the weights:
-// convolutions of 512 x 512 channels on 4 x 4 pixels take 18 ms with it and 10 ms without.
+// A batch-reduced GEMM multiplies row by row. If a row has fewer pixels than this, it waits for the
+// weights. Convolutions of 512 x 512 channels on 4 x 4 pixels take 18 ms with it and 10 ms without.
 constexpr double kBatchReducedRow = 8;
 constexpr int kMostChannelsOfAnImage = 4;
-// Padding of channels up to a whole vector that is accepted without a look at other formats.
+// If padding the channels to whole vectors costs at most this factor, no other formats are tried.
 constexpr double kAcceptedWaste = 1.25;
 
 bool Contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
 
-// By the instruction set in an implementation's name, or that of the machine: lanes times two
-// operations of a fused multiplication times two units; AVX and SSE4.1 have no fused one.
+// Peak of one core for the instruction set in `name`: lanes, times 2 operations of a fused
+// multiply-add, times 2 units. AVX and SSE4.1 have no fused multiply-add.
 double FlopsPerCycleOf(const std::string& name) {
   if (Contains(name, "avx512") || Contains(name, "AVX512") || Contains(name, "avx10")) return 64;
   if (Contains(name, "avx2") || Contains(name, "AVX2")) return 32;
@@ -51,8 +51,8 @@ double FlopsPerCycleOf(const std::string& name) {
   return 8;
 }
 
-// `side`: the smallest one of the matrices that a GEMM would multiply; `row`: pixels of a row of
-// the output.
+// `side` is the smallest side of the matrices that a GEMM would multiply. `row` is the number of
+// pixels in a row of the output.
 double FlopsPerCycle(const std::string& implementation, double side, double row) {
   if (IsReference(implementation)) return kReferenceFlopsPerCycle;
   const bool names_isa = Contains(implementation, "avx") || Contains(implementation, "sse");
@@ -125,9 +125,9 @@ class Planner {
     return convolution;
   }
 
-  // oneDNN chooses the format; if a Tensor cannot express it, channels come last. oneDNN tends to
-  // keep the source's format. An image has few channels, and its format says nothing about the
-  // speed of the layers behind it, so oneDNN chooses freely there.
+  // oneDNN chooses the format. If a Tensor cannot describe the format, channels come last. oneDNN
+  // tends to keep the format of the source. An image has few channels, and its format does not
+  // predict the speed of the layers behind it. Therefore oneDNN chooses freely for an image.
   int FavouriteBlock() const {
     const bool is_image = p_.input.channels <= kMostChannelsOfAnImage;
     const memory::desc source = Source(p_.input_block);
@@ -140,8 +140,8 @@ class Planner {
     return block == 0 ? p_.output.channels : block;
   }
 
-  // The tensors' own formats; one or both of the primitive's choice; the plain ones, in which GEMM
-  // works with every instruction set.
+  // First the formats of the tensors. Then one or both formats as the primitive chooses. Last the
+  // two plain formats, in which GEMM works with every instruction set.
   std::vector<Formats> Candidates(int output_block) const {
     const memory::desc source = Source(p_.input_block), destination = Destination(output_block);
     const memory::desc any_source = InAnyFormat(source), any = InAnyFormat(destination);
@@ -156,7 +156,7 @@ class Planner {
     return static_cast<double>(has.get_size() + wants.get_size()) / kReorderedBytesPerCycle;
   }
 
-  // Weights that are filled up to whole vectors of channels are multiplied in vain.
+  // Products with the padding of weights to whole vectors of channels are wasted.
   double ComputeCost(const std::string& implementation, const memory::desc& weights) const {
     const double bytes = static_cast<double>(memory::data_type_size(onednn::TypeOf(weights)));
     const double waste = static_cast<double>(weights.get_size()) / (Elements(weights) * bytes);
@@ -166,7 +166,7 @@ class Planner {
 
   double DirectionCost() const { return flops_ / FlopsPerCycleOf(onednn::InstructionSet()); }
 
-  // That of all directions at the speed of the machine, with a little padding.
+  // The cost of all directions at the speed of the machine, with a little padding.
   double AcceptedCost() const {
     return (p_.input_gradient ? 3 : 2) * kAcceptedWaste * DirectionCost();
   }
@@ -175,13 +175,14 @@ class Planner {
     return plan.forward.cost + plan.backward_data.cost + plan.backward_weights.cost;
   }
 
-  // The next layer most likely wants oneDNN's favourite as well, there and back.
+  // The cost of reorders in both directions: the next layer most likely needs oneDNN's favourite
+  // too.
   double CostOfOtherFormat(int block) const {
     return 4 * static_cast<double>(Destination(block).get_size()) / kReorderedBytesPerCycle;
   }
 
-  // `for_each(formats, visit)` visits the direction's implementations; `formats_of` and
-  // `weights_of` say what one of them takes.
+  // `for_each(formats, visit)` visits the implementations of the direction. `formats_of` and
+  // `weights_of` return the formats and the weights of a description.
   template <typename Description, typename ForEach, typename FormatsOf, typename WeightsOf>
   ConvolutionWay<Description> Cheapest(
       int output_block, const ForEach& for_each, const FormatsOf& formats_of,
@@ -224,7 +225,7 @@ class Planner {
     };
     plan.forward = with_relu(p_.relu);
     plan.fuses_relu = p_.relu;
-    // A pass of its own for the ReLU, in place.
+    // The alternative is a separate in-place pass for the ReLU.
     if (!p_.relu || p_.dtype != DType::kF32) return;
     if (plan.forward.cost <= kAcceptedWaste * DirectionCost()) return;
     auto apart = with_relu(false);

@@ -8,7 +8,7 @@
 
 namespace dtrun::models {
 
-/// A convolution of a micro-batch, and the format that its input has.
+/// A convolution of a micro-batch, and the format of its input.
 struct ConvolutionProblem {
   int batch = 1;
   Shape input, output;
@@ -17,39 +17,38 @@ struct ConvolutionProblem {
   DType dtype = DType::kF32;
   int input_block = 1;  ///< see Tensor
   bool bias = true, relu = false;
-  bool input_gradient = true;  ///< whether the way back to the input is needed
+  bool input_gradient = true;  ///< whether the gradient of the input is needed
 };
 
-/// One direction of a convolution: an implementation of oneDNN's. Where its description names
-/// another format than the tensors have, the layer reorders around it.
+/// oneDNN's implementation of one direction of a convolution. If its formats differ from the
+/// tensors' formats, the layer reorders before and after it.
 template <typename Description>
 struct ConvolutionWay {
   Description description;
-  std::string implementation;  ///< oneDNN's name for it
-  double cost = 0;             ///< clock cycles of one core per micro-batch, estimated
+  std::string implementation;  ///< oneDNN's name
+  double cost = 0;             ///< estimated clock cycles of one core per micro-batch
 };
 
 struct ConvolutionPlan {
   int output_block = 1;  ///< format of the output
   ConvolutionWay<onednn::ConvolutionForward> forward;
-  bool fuses_relu = false;  ///< else the layer applies it
+  bool fuses_relu = false;  ///< false: the layer applies the ReLU itself
   ConvolutionWay<onednn::ConvolutionBackwardData> backward_data;
-  /// Without a description the layer uses the kernel of `cpu_kernels.h`.
+  /// If the description is empty, the layer uses the kernel of `cpu_kernels.h`.
   ConvolutionWay<onednn::ConvolutionBackwardWeights> backward_weights;
 };
 
-/// Chooses the output's format and an implementation for each direction. oneDNN's own choice for
-/// the forward direction stands if every direction then runs at the speed of the machine's
-/// instruction set. Otherwise all formats are compared by an estimate of their cost. The choice
-/// depends on the problem, on oneDNN and its instruction set alone, never on a clock. Throws Error
-/// kUnavailable when oneDNN has no implementation of a direction.
+/// Chooses the format of the output and an implementation for each direction. Keeps oneDNN's own
+/// choice for the forward direction if all directions then run at the speed of the machine's
+/// instruction set. Otherwise compares the estimated costs of all formats. The choice depends only
+/// on the problem, on oneDNN and on its instruction set; it never depends on measured times. Throws
+/// Error kUnavailable if oneDNN has no implementation of a direction.
 ConvolutionPlan PlanConvolution(const dnnl::engine& engine, const ConvolutionProblem& problem);
 
-/// What PlanConvolution calls the weight gradient kernel of cpu_kernels.h.
+/// PlanConvolution's name for the weight gradient kernel of cpu_kernels.h.
 inline constexpr char kOwnWeightGradient[] = "dtrun:few_channels";
 
-/// Whether oneDNN's name for an implementation says that it is not made for speed: "ref:any",
-/// "simple:any".
+/// True if oneDNN's name marks a reference implementation, which is slow: "ref:any", "simple:any".
 bool IsReference(const std::string& implementation);
 
 }  // namespace dtrun::models

@@ -8,7 +8,7 @@
 #include "models/function_clones.h"
 #include "models/layers/tensor.h"
 
-// Vectors are returned only by functions that are inlined.
+// Only inlined functions return vectors.
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace dtrun::models {
@@ -45,7 +45,8 @@ DTRUN_KERNEL void MaskByRelu(
   for (size_t i = 0; i < count; ++i) gradient[i] = activation[i] > 0 ? gradient[i] : 0;
 }
 
-// Positive floats are positive integers; -0 and NaNs with a sign are no positive ones.
+// The bits of a positive float are a positive integer. The bits of -0 and of NaNs with a sign are
+// negative.
 DTRUN_KERNEL void MaskByRelu(
     const Bf16* __restrict activation, size_t count, Bf16* __restrict gradient) {
   for (size_t i = 0; i < count; ++i) {
@@ -65,7 +66,7 @@ void MaskByRelu(const Tensor& tensor, size_t examples) {
 
 DTRUN_KERNEL void AddBias(
     const float* __restrict bias, size_t rows, size_t count, bool relu, float* __restrict values) {
-  // So low that it changes nothing when there is no ReLU.
+  // Without a ReLU, the bound is so low that it changes no value.
   const float least = relu ? 0.0f : -__builtin_inff();
   for (size_t row = 0; row < rows; ++row, values += count) {
     for (size_t i = 0; i < count; ++i) {
@@ -83,7 +84,7 @@ DTRUN_KERNEL void SumRows(
   }
 }
 
-// In tiles that fit the first-level cache on both sides.
+// Tiles fit the first-level cache in both matrices.
 DTRUN_KERNEL void Transpose(
     const float* __restrict from, size_t rows, size_t columns, float* __restrict to) {
   constexpr size_t kTile = 16;
@@ -100,8 +101,7 @@ DTRUN_KERNEL void ScaleKept(
   for (size_t i = 0; i < count; ++i) values[i] = keep[i] != 0 ? values[i] * scale : 0;
 }
 
-// A product of a bf16 and a float that is NaN keeps its upper bits, so the rounding cannot make it
-// anything else.
+// A product that is NaN keeps its upper bits when it is rounded. Therefore it stays NaN.
 DTRUN_KERNEL void ScaleKept(
     const uint8_t* __restrict keep, size_t count, float scale, Bf16* __restrict values) {
   for (size_t i = 0; i < count; ++i) {
@@ -122,7 +122,7 @@ DTRUN_KERNEL void KeepBelow(
 }
 
 DTRUN_KERNEL void AddTwo(const float* a, const float* b, size_t count, bool relu, float* y) {
-  // So low that no value is lower, where there is no ReLU.
+  // Without a ReLU, the bound is so low that it changes no value.
   const float least = relu ? 0.0f : -__builtin_inff();
   for (size_t i = 0; i < count; ++i) {
     const float value = a[i] + b[i];
@@ -140,7 +140,7 @@ DTRUN_KERNEL void AddMasked(
   for (size_t i = 0; i < count; ++i) gradient[i] = data[i] > 0 ? gradient[i] + more[i] : 0;
 }
 
-// Channel by channel: only shapes that oneDNN has no common format for come here.
+// Slow, channel by channel: used only for shapes without a common oneDNN format.
 void ConvertFormat(const Tensor& from, const float* x, const Tensor& to, float* y) {
   const auto channels = size_t(to.shape.channels), pixels = to.shape.pixels();
   const auto from_block = size_t(from.block), to_block = size_t(to.block);
@@ -154,12 +154,12 @@ void ConvertFormat(const Tensor& from, const float* x, const Tensor& to, float* 
 
 namespace {
 
-// Floats are summed over so many pixels before they are added to doubles: fast, and exact to a few
-// units in the last place of a float.
+// Sums this many pixels in f32 before it adds to f64. This is fast, and the error is a few units in
+// the last place of a float.
 constexpr size_t kPixels = 32;
 
 // Calls body(first channel, constant number of channels) for all channels of a group: 16 at a time,
-// 8, and one by one what is left. The compiler makes vectors of a constant number alone.
+// then 8, then single channels. The compiler makes vectors only for a constant number.
 template <typename Body>
 DTRUN_KERNEL_PART void ForEachVector(size_t channels, const Body& body) {
   size_t c = 0;
@@ -168,7 +168,8 @@ DTRUN_KERNEL_PART void ForEachVector(size_t channels, const Body& body) {
   for (; c < channels; ++c) body(c, std::integral_constant<size_t, 1>());
 }
 
-// One vector of channels. Written with vectors, since GCC 12 makes none of loops that select.
+// A vector of channels. The kernels use vector types, because GCC 12 does not vectorise loops with
+// a selection.
 template <size_t kLanes>
 struct VectorOf {
   typedef float Floats __attribute__((vector_size(kLanes * sizeof(float))));
@@ -188,7 +189,8 @@ DTRUN_KERNEL_PART void AddTo(const Vector<kLanes>& terms, double* sums) {
   for (size_t c = 0; c < kLanes; ++c) sums[c] += double{terms[c]};
 }
 
-// A line of one vector of channels, and dy behind a ReLU of it.
+// The linear functions of a vector of channels, and dy after the backward pass of a ReLU behind
+// them.
 template <size_t kLanes>
 struct LineOf {
   Vector<kLanes> scale, offset;
@@ -250,7 +252,7 @@ DTRUN_KERNEL_PART void ScaleLanes(
   }
 }
 
-// Vector by vector, so that dx may be x.
+// Reads each vector before it writes the result, so dx may be x.
 template <size_t kLanes, typename Pass>
 DTRUN_KERNEL_PART void CombineLanes(
     const float* x, const float* dy, const ChannelGroup& group, const float* a,
@@ -280,7 +282,7 @@ DTRUN_KERNEL void CenteredSums(
 DTRUN_KERNEL void ScaleChannels(
     const float* x, const ChannelGroup& group, const ChannelLines& line, const float* term,
     bool relu, float* y) {
-  // So low that no value is lower, where there is no ReLU.
+  // Without a ReLU, the bound is so low that it changes no value.
   const float least = relu ? 0.0f : -__builtin_inff();
   ForEachVector(
       group.block, [&](size_t c, auto lanes) __attribute__((always_inline)) {

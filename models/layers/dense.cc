@@ -17,16 +17,16 @@
 
 namespace dtrun::models {
 
-/// What a dense layer works on.
+/// The tensors, parameters and sizes of a dense layer.
 struct DenseTensors {
   Tensor *input = nullptr, *output = nullptr;    // (batch, inputs), (batch, units)
   Parameter *kernel = nullptr, *bias = nullptr;  // (inputs, units), (units)
   int batch = 0, inputs = 0, units = 0;
-  bool relu = false;  // the layer's own: a block may give its output another one
+  bool relu = false;  // of this layer; a residual block may set another output->relu
 };
 
-/// The products of a dense layer, in one dtype. The functions are those of Layer, of which
-/// BuildBackwardData is called when the input has a gradient.
+/// The products of a dense layer in one dtype, with the functions of Layer. BuildBackwardData is
+/// called only if the input has a gradient.
 class DenseProducts {
  public:
   virtual ~DenseProducts() = default;
@@ -35,7 +35,7 @@ class DenseProducts {
   virtual void PrepareWeights() = 0;
   virtual void Forward() = 0;
   virtual void BackwardWeights(const Pass& pass) = 0;
-  /// Before the ReLU of what made the input.
+  /// Does not apply the ReLU of the input.
   virtual void BackwardData() = 0;
 };
 
@@ -116,17 +116,18 @@ void Dense::BackwardData(const Pass&) {
   if (input.relu) MaskByRelu(input, size_t(impl_->tensors.batch));
 }
 
-// Matrix products straight on the parameters and, summing over the micro-batches, straight into
-// their gradients: neither has another format here. Only the input gradient wants the kernel the
-// other way round; transposing it once per step is cheaper than letting every product do it
-// (network C at micro-batch 32, us per image: 11 against 22).
+// f32: matrix products on the parameters themselves. The gradients are summed over the
+// micro-batches directly in the parameters' gradients. Only the input gradient needs the transposed
+// kernel. One transposition per step is cheaper than a transposition in every product: 11 against
+// 22 us per image of network C at micro-batch 32.
 
 namespace {
 
-// oneDNN gives its sgemm no name to ask for; on x86 it is generated for every instruction set.
+// oneDNN reports no implementation name for sgemm. On x86, oneDNN generates sgemm for every
+// instruction set.
 constexpr char kGemm[] = "dnnl_sgemm";
 
-// c (m, n) = a (m, k) times b (k, n), plus c itself if `add`; 'T': the operand is stored
+// c (m, n) = a (m, k) times b (k, n); plus the old c if `add`. 'T': the operand is stored
 // transposed.
 void Multiply(
     char transpose_a, char transpose_b, int m, int n, int k, const float* a, const float* b,
@@ -191,9 +192,9 @@ std::unique_ptr<DenseProducts> MakeDenseF32(Builder& builder, const DenseTensors
   return std::make_unique<DenseF32>(builder, tensors);
 }
 
-// oneDNN's inner products on bf16 copies of the kernel, made once per step in the formats that it
-// likes. Each call writes a gradient of its own in f32; those of a step are summed in oneDNN's
-// format and brought into the parameter's order once, at the end.
+// bf16: oneDNN's inner products on bf16 copies of the kernel, made once per step in oneDNN's
+// formats. Each call writes a gradient in f32. The gradients of a step are summed in oneDNN's
+// format. The last pass converts the sum to the parameter's order.
 
 namespace {
 
@@ -223,7 +224,8 @@ class DenseBf16 : public DenseProducts {
          {DNNL_ARG_BIAS, bias_value_},
          {DNNL_ARG_DST, View(product_.destination, t_.output->data)},
          {DNNL_ARG_SCRATCHPAD, builder.NewScratch(forward_description_.scratchpad_desc())}}};
-    // In two steps: rounding to bf16 reads f32 once for both formats.
+    // Two steps: the values are rounded to bf16 once, and both formats are made from the rounded
+    // values.
     rounded_ = builder.NewMemory(KerasOrder(memory::data_type::bf16));
     round_ = BoundReorder(kernel_value_, rounded_);
     pack_for_forward_ = BoundReorder(rounded_, packed);
@@ -325,11 +327,11 @@ class DenseBf16 : public DenseProducts {
   DenseTensors t_;
   onednn::InnerProduct product_;
   onednn::InnerProductForward forward_description_;
-  memory kernel_value_, bias_value_;  // where they lie when weights are prepared
+  memory kernel_value_, bias_value_;  // PrepareWeights updates their addresses
   memory rounded_;
   BoundPrimitive round_, pack_for_forward_, pack_for_backward_, forward_, backward_data_;
   bool packs_for_backward_ = false;
-  // Gradients of the passes so far, and of the one at hand when it is not the first.
+  // Gradients: the sum of the passes so far, and the term of a pass after the first.
   memory kernel_sum_, bias_sum_, kernel_term_, bias_term_, kernel_gradient_;
   BoundPrimitive backward_to_sum_, backward_to_term_, unpack_gradient_;
 };

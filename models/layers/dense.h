@@ -12,10 +12,10 @@ struct DenseOptions {
   double kernel_l2 = 0;  ///< regulariser, see ParameterSpec
 };
 
-/// Every output is connected with every input: y(u) = act(bias(u) + sum over i of x(i) * kernel(i,
-/// u)), where x is the input flattened in the order height, width, channels.
+/// Fully connected layer: y(u) = act(bias(u) + sum over i of x(i) * kernel(i, u)). x is the input,
+/// flattened in the order height, width, channels.
 ///
-/// Parameters: kernel (inputs, units), bias (units). Both as in Keras.
+/// Parameters, as in Keras: kernel (inputs, units), bias (units).
 class Dense : public Layer {
  public:
   explicit Dense(int units, Activation activation = Activation::kNone);

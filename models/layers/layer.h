@@ -14,40 +14,42 @@ namespace dtrun::models {
 
 enum class Activation { kNone, kRelu };
 
-/// One trip of some examples through a part of the network.
+/// One pass of some examples through a part of the network.
 struct Pass {
   bool training = false;
-  /// Those that count; what lies behind them is left over from others. Set by Sequential.
+  /// Number of valid examples. Values behind them are left over from earlier passes. Set by
+  /// Sequential.
   int examples = 0;
-  /// Training only. The optimizer steps done before, and the position in the global batch of the
-  /// first example: both select the dropout masks.
+  /// Training only: the optimizer steps done before, and the position of the first example in the
+  /// global batch. Both select the dropout masks.
   uint64_t step = 0;
   uint32_t first_example = 0;
-  /// Whether it is the first or last one of this rank's step: gradients are overwritten in the
-  /// first, added to in the following ones, and complete after the last.
+  /// `first` is true in the first pass of this rank's step, `last` in the last pass. The first pass
+  /// overwrites the gradients, later passes add to them. They are complete after the last pass.
   bool first = true, last = true;
-  /// The gradients get this times the gradient of Sequential::RegularizationLoss(). Where ranks sum
-  /// their gradients it is 1 / ranks (ScaleRegularization).
+  /// Backward adds the gradient of Sequential::RegularizationLoss() times this factor. If ranks sum
+  /// their gradients, the factor is 1 / ranks (ScaleRegularization).
   double regularization_scale = 1;
 };
 
-/// How a kernel starts.
+/// Initial distribution of a kernel.
 enum class Initializer {
-  /// Uniform in +-sqrt(6 / (fan_in + fan_out)), Keras's choice: X. Glorot, Y. Bengio, AISTATS 2010.
+  /// Uniform in +-sqrt(6 / (fan_in + fan_out)), Keras's default: X. Glorot, Y. Bengio, AISTATS
+  /// 2010.
   kGlorotUniform,
-  /// Normal with variance 2 / fan_out, for ReLUs behind a normalisation: K. He et al., ICCV 2015,
+  /// Normal with variance 2 / fan_out, for ReLUs after a normalisation: K. He et al., ICCV 2015,
   /// section 2.2, backward case.
   kHeNormal,
 };
 
-/// A parameter or a buffer before it exists.
+/// The name, shape and initial values of a parameter or a buffer.
 struct ParameterSpec {
   std::string name;
   std::vector<int> shape;
-  int fan_in = 0, fan_out = 0;  ///< 0: starts as `value` everywhere
+  int fan_in = 0, fan_out = 0;  ///< 0: all elements start as `value`
   float value = 0;
   Initializer initializer = Initializer::kGlorotUniform;
-  /// Its part of the regularisation loss is l2 * sum of its squares (Keras's regularizers.L2).
+  /// Weight in the regularisation loss: l2 * sum of squares (Keras's regularizers.L2).
   double l2 = 0;
 
   size_t count() const;
@@ -55,13 +57,14 @@ struct ParameterSpec {
 
 class Builder;
 
-/// A part of a Sequential. Your own layers derive from PlainLayer, which works on plain arrays;
-/// this is what the fast ones are made of.
+/// A layer of a Sequential. Derive your own layers from PlainLayer, which works on plain arrays.
+/// The built-in fast layers derive from Layer.
 ///
-/// Sequential calls these functions in this order: OutputShape, ParameterSpecs and BufferSpecs;
-/// BuildForward through all layers and BuildBackward through them in reverse; then
-/// per step PrepareWeights and, pass by pass, Forward through all layers and
-/// BackwardWeights and BackwardData through them in reverse. Nothing allocates once it is built.
+/// Sequential calls the functions in this order. Nothing allocates after BuildBackward.
+///   once:       OutputShape, ParameterSpecs and BufferSpecs of all layers
+///               BuildForward of all layers, then BuildBackward of all layers in reverse order
+///   per step:   PrepareWeights of all layers
+///   per pass:   Forward of all layers; then, in reverse order, BackwardWeights and BackwardData
 /// Not thread-safe.
 class Layer {
  public:
@@ -71,50 +74,54 @@ class Layer {
   virtual std::string kind() const = 0;
   /// "conv2d 32 3x3 relu"
   virtual std::string description() const = 0;
-  /// What a LayerRegistry makes the same layer from.
+  /// The settings from which a LayerRegistry makes the same layer.
   virtual LayerSettings settings() const { return {}; }
-  /// Throws Error kInvalidArgument when the layer cannot work on such an input; the text says what
-  /// it needs.
+  /// Throws Error kInvalidArgument if the layer cannot work on such an input. The text names the
+  /// requirement of the layer.
   virtual Shape OutputShape(const Shape& input) const = 0;
   virtual std::vector<ParameterSpec> ParameterSpecs(const Shape&) const { return {}; }
-  /// What it keeps besides its parameters, such as running statistics: broadcast, saved and
-  /// restored like them, but not trained.
+  /// State besides the parameters, for example running statistics. Buffers are broadcast, saved and
+  /// restored like parameters, but they are not trained.
   virtual std::vector<ParameterSpec> BufferSpecs(const Shape&) const { return {}; }
-  /// Whether it reads its input in the plain format (see Tensor) only.
+  /// True: the layer reads its input only in the plain format (see Tensor).
   virtual bool needs_plain_input() const { return false; }
-  /// Whether it, and all layers behind it, take a whole chunk at a time and no micro-batches.
+  /// True: this layer and all layers behind it take a whole chunk at a time, not micro-batches.
   virtual bool takes_chunks() const { return needs_whole_share(); }
-  /// Whether it trains on all examples of a rank's share at once, which then are one chunk.
+  /// True: the layer trains on all examples of a rank's share at once. The share is then one chunk.
   virtual bool needs_whole_share() const { return false; }
-  /// Whether its forward pass in training exchanges data between ranks, so that a rank without
-  /// examples has to take part.
+  /// True: the forward pass in training exchanges data between ranks. Ranks without examples must
+  /// then take part.
   virtual bool synchronizes() const { return false; }
-  /// Whether it writes its output over its input.
+  /// True: the layer overwrites its input with its output.
   virtual bool in_place() const { return false; }
-  /// Whether it can compute on bf16 tensors. Then the builder says whether it does, and its input
-  /// is of the same dtype; parameters and their gradients remain f32. Otherwise its input is f32.
+  /// True: the layer can compute on bf16 tensors. Builder::dtype then decides, and the input has
+  /// the same dtype. Parameters and their gradients remain f32. False: the input is f32.
   virtual bool computes_in_bf16() const { return false; }
-  /// Whether it reads its input again on the way back.
+  /// True: the backward pass reads the input again.
   virtual bool keeps_input() const { return true; }
 
-  /// Chooses the output's format, makes what Forward needs, and returns the output. `input`, the
-  /// parameters and the output live as long as the Sequential.
+  /// Chooses the format of the output, makes all objects that Forward needs, and returns the
+  /// output. `input`, the parameters and the output live as long as the Sequential.
   virtual Tensor* BuildForward(Builder& builder, Tensor* input) = 0;
-  /// Called from the last layer to the first, when the output has its gradient memory. Makes what
-  /// the backward functions need and, if somebody reads it, gives the input its gradient memory.
+  /// Called from the last layer to the first, when the output has memory for its gradient. Makes
+  /// all objects that the backward functions need. If `input_gradient` is set, gives the input
+  /// memory for its gradient.
   virtual void BuildBackward(Builder& builder, bool input_gradient) = 0;
 
-  /// Called after BuildForward by a layer that adds `term` to this one's output, with a ReLU behind
-  /// the sum or not. Returns true if Forward does both from now on, in the pass that writes the
-  /// output: `term` holds its data by then. Otherwise nothing changes.
+  /// Asks this layer to add `term` to its output, followed by a ReLU if `relu`. A layer that needs
+  /// the sum calls this after BuildForward. Returns true if Forward now does both in the pass that
+  /// writes the output; `term` must then hold its data before Forward. Returns false if nothing
+  /// changes.
   virtual bool TakeSum(const Tensor& /*term*/, bool /*relu*/) { return false; }
 
-  /// The parameters have changed.
+  /// Called after the parameters have changed.
   virtual void PrepareWeights() {}
   virtual void Forward(const Pass& pass) = 0;
-  /// Output gradient -> gradients of the parameters, complete after the pass marked `last`.
+  /// Computes the gradients of the parameters from the gradient of the output. They are complete
+  /// after the pass marked `last`.
   virtual void BackwardWeights(const Pass&) {}
-  /// Output gradient -> input gradient. Not called when nobody reads the input gradient.
+  /// Computes the gradient of the input from the gradient of the output. Not called if the gradient
+  /// of the input is not needed.
   virtual void BackwardData(const Pass& pass) = 0;
 };
 

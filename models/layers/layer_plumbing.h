@@ -10,16 +10,16 @@ namespace dtrun::models {
 
 inline float* Floats(const Buffer& buffer) { return static_cast<float*>(buffer.data); }
 
-/// Calls body(i) for i = 0 .. count - 1 on OpenMP's threads, the ones that oneDNN computes with.
+/// Calls body(i) for i = 0 .. count - 1 on the OpenMP threads, which oneDNN also uses.
 template <typename Body>
 void ForEachExample(int count, const Body& body) {
 #pragma omp parallel for schedule(static)
   for (int i = 0; i < count; ++i) body(static_cast<size_t>(i));
 }
 
-/// Brings its input into the format and the dtype that the builder says. Sequential puts one
-/// where a layer needs another format or dtype than the one before it gives: after a convolution
-/// without pooling, and where the network changes between f32 and bf16.
+/// Converts its input to the format and the dtype that the builder requests. Sequential inserts a
+/// Reorder where a layer needs another format or dtype than the layer before produces: after a
+/// convolution without pooling, and at changes between f32 and bf16.
 class Reorder : public Layer {
  public:
   Reorder();

@@ -6,8 +6,8 @@
 
 namespace dtrun::models {
 
-/// What examples add up to. Sums, so that those of micro-batches and ranks can be added again; the
-/// mean is taken once, by the true number of examples.
+/// Sums over examples. The sums of micro-batches and ranks can be added. The mean is computed once,
+/// from the total number of examples.
 struct Tally {
   double loss = 0;       ///< sum of the per-example losses
   uint64_t correct = 0;  ///< examples whose label has the largest logit
@@ -20,11 +20,11 @@ struct Tally {
 
 /// Cross-entropy of softmax(logits) against the labels, per example:
 ///   loss = log(sum over k of exp(logit(k))) - logit(label)
-/// `logits` is (examples, classes); labels are below `classes`.
+/// `logits` has shape (examples, classes). Labels are below `classes`.
 Tally SoftmaxCrossEntropy(
     const float* logits, const uint8_t* labels, size_t examples, size_t classes);
 
-/// The same, and the gradient of scale * sum of the losses by the logits:
+/// Also writes the gradient of scale * sum of the losses with respect to the logits:
 ///   gradient(k) = scale * (softmax(k) - (k == label))
 Tally SoftmaxCrossEntropy(
     const float* logits, const uint8_t* labels, size_t examples, size_t classes, float scale,

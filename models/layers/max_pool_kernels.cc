@@ -1,3 +1,6 @@
+// Windows of 2 x 2 are taken row by row, with PoolRow and UnpoolRow, 16 or 8 channels at a time, if
+// both formats allow it. ForEachWindow takes all other windows, value by value.
+
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -8,13 +11,12 @@
 namespace dtrun::models {
 namespace {
 
-// 2 x 2 windows along two rows of the input, `kLanes` channels at a time: 8 or 16, as the format
-// has them. `column` and `to_column` are the steps from pixel to pixel in the input and in the
-// output.
+// Takes 2 x 2 windows along two rows of the input, `kLanes` channels at a time: 8 or 16, as the
+// format allows. `column` is the step between pixels in the input, `to_column` in the output.
 //
-// The loops over the lanes are written so that the compiler turns each of them into a few vector
-// instructions: without a condition that could become a branch, and with one width per loop. That
-// matters: the plain form takes 20 us per image of network C, this one less than the memory does.
+// The compiler must turn each loop over the lanes into a few vector instructions. Therefore the
+// loops have no condition that could become a branch, and one width per loop. The plain form takes
+// 20 us per image of network C. This form takes less time than the memory traffic.
 template <int kLanes>
 DTRUN_KERNEL_PART void PoolRowOf(
     const float* __restrict upper, const float* __restrict lower, size_t column, size_t to_column,
@@ -61,12 +63,13 @@ DTRUN_KERNEL_PART void UnpoolRowOf(
   }
 }
 
-// As an integer that is the greater, the greater the bf16; its own inverse.
+// Maps the bits of a bf16 to an integer with the same order. The map is its own inverse.
 DTRUN_KERNEL_PART int16_t Order(int16_t bits) {
   return static_cast<int16_t>(bits ^ (bits >> 15 & 0x7fff));
 }
 
-// The same on bf16, whose order is that of 16-bit integers but for the negative ones.
+// The same for bf16. Values of bf16 order like 16-bit integers, except for negative values, which
+// Order() corrects.
 template <int kLanes>
 DTRUN_KERNEL_PART void PoolRowOf(
     const Bf16* __restrict upper, const Bf16* __restrict lower, size_t column, size_t to_column,
@@ -116,7 +119,7 @@ DTRUN_KERNEL_PART void UnpoolRowOf(
   }
 }
 
-// For each of them the compiler makes both widths, for every vector unit.
+// For each of these functions, the compiler makes both widths for every instruction set.
 DTRUN_KERNEL void PoolRow(
     int lanes, const float* upper, const float* lower, size_t column, size_t to_column, int windows,
     float least, float* output, uint8_t* winners) {
@@ -157,8 +160,8 @@ DTRUN_KERNEL void UnpoolRow(
   }
 }
 
-// How values compare, and what the largest of a window has to be above to win: zero behind a ReLU,
-// else something that no value is below.
+// The order of values, and the bound that the maximum of a window must exceed to have a winner. The
+// bound is zero after a ReLU. Otherwise the bound is the least value of the order.
 template <typename Value>
 struct Ordered;
 template <>
@@ -177,8 +180,8 @@ size_t OffsetOf(const Tensor& t, int h, int w, int c) {
   return (size_t(c / t.block) * t.shape.pixels() + pixel) * size_t(t.block) + size_t(c % t.block);
 }
 
-// Channels that lie beside each other in both formats and can be taken at a time; 0: each by
-// itself.
+// The number of channels to take at a time: they must be adjacent in both formats. 0: ForEachWindow
+// takes single channels.
 int LanesOf(const Tensor& from, const Tensor& to, int window) {
   for (const int lanes : {16, 8}) {
     if (window == 2 && from.block % lanes == 0 && to.block % lanes == 0 &&
@@ -188,8 +191,8 @@ int LanesOf(const Tensor& from, const Tensor& to, int window) {
   return 0;
 }
 
-// Calls body(offset of the first window's upper left pixel, of its output) for every row of windows
-// and `lanes` channels.
+// Calls body(x, y) for every row of windows and every `lanes` channels. x is the offset of the
+// upper left pixel of the first window, y is the offset of its output.
 template <typename Body>
 void ForEachRow(const Tensor& from, const Tensor& to, int lanes, const Body& body) {
   for (int c = 0; c < to.shape.channels; c += lanes) {
@@ -198,7 +201,8 @@ void ForEachRow(const Tensor& from, const Tensor& to, int lanes, const Body& bod
   }
 }
 
-// Calls body(offset of the window's upper left pixel, of its output) for every value of the output.
+// Calls body(x, y) for every value of the output. x is the offset of the window's upper left pixel,
+// y is the offset of the value.
 template <typename Body>
 void ForEachWindow(const Tensor& from, const Tensor& to, int window, const Body& body) {
   for (int c = 0; c < to.shape.channels; ++c) {
@@ -209,12 +213,12 @@ void ForEachWindow(const Tensor& from, const Tensor& to, int window, const Body&
   }
 }
 
-// Steps in the input from a pixel to the one below and the one to its right.
+// Steps in the input from a pixel to the pixel below and to the pixel on its right.
 struct Steps {
   explicit Steps(const Tensor& t)
       : row(size_t(t.shape.width) * size_t(t.block)), column(size_t(t.block)) {}
 
-  // From the window's upper left pixel to its pixel `p`, counted row by row.
+  // The step from the upper left pixel of a window to its pixel `p`, counted row by row.
   size_t To(int p, int window) const {
     return size_t(p / window) * row + size_t(p % window) * column;
   }

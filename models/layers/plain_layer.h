@@ -5,8 +5,8 @@
 
 namespace dtrun::models {
 
-/// The base of your own layers: they see plain arrays, example by example, channels last, and
-/// nothing of formats, micro-batches or memory.
+/// The base class of your own layers. They read and write plain arrays, example by example,
+/// channels last. Formats, micro-batches and memory are hidden.
 ///
 ///   // y = x * sigmoid(x): P. Ramachandran et al., "Searching for activation functions", 2017.
 ///   class Swish : public PlainLayer {
@@ -28,9 +28,9 @@ namespace dtrun::models {
 ///     }
 ///   };
 ///
-/// With parameters, override ParameterSpecs, read `value(i)` and add to `gradient(i)`. Errors are
-/// for OutputShape: throw Error kInvalidArgument there, saying what the layer needs. Not
-/// thread-safe.
+/// If the layer has parameters, override ParameterSpecs, read `value(i)` and add to `gradient(i)`.
+/// Report errors in OutputShape: throw Error kInvalidArgument, with a text that says what the layer
+/// needs. Not thread-safe.
 class PlainLayer : public Layer {
  public:
   std::string description() const override { return kind(); }
@@ -42,18 +42,18 @@ class PlainLayer : public Layer {
   void BackwardData(const Pass& pass) final;
 
  protected:
-  /// Inputs x -> outputs y, both of `pass.examples` examples, one after the other.
+  /// Computes outputs y from inputs x. Both hold `pass.examples` examples, one after the other.
   virtual void Compute(const Pass& pass, const float* x, float* y) = 0;
-  /// The way back through the same pass. Writes the gradient of the inputs, unless it is null, and
-  /// adds those of the parameters to `gradient(i)`.
+  /// The backward pass of the same pass. Writes the gradient of the inputs, unless `x_gradient` is
+  /// null, and adds the gradients of the parameters to `gradient(i)`.
   virtual void ComputeGradients(
       const Pass& pass, const float* x, const float* y_gradient, float* x_gradient) = 0;
 
-  /// Values of one example; of the output in the order height, width, channels.
+  /// Number of input and output values of one example. Their order is height, width, channels.
   size_t inputs() const { return inputs_; }
   size_t outputs() const { return outputs_; }
   const Shape& input_shape() const { return input_->shape; }
-  /// Parameter `i`, in the order of ParameterSpecs, and its gradient.
+  /// Values and gradient of parameter `i`, in the order of ParameterSpecs.
   const float* value(size_t i) const;
   float* gradient(size_t i) const;
 

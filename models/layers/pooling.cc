@@ -35,7 +35,7 @@ LayerSettings MaxPool2D::settings() const {
 
 Shape MaxPool2D::OutputShape(const Shape& input) const {
   if (general_) return general_->OutputShape(input);
-  // A winner is a byte, and 255 stands for none.
+  // A winner is a byte, and 255 is kPoolNone.
   if (window_ < 1 || window_ > 15)
     throw Error(ErrorCode::kInvalidArgument, Text("needs a window from 1 to 15, got ", window_));
   if (input.height < window_ || input.width < window_) {
@@ -46,8 +46,8 @@ Shape MaxPool2D::OutputShape(const Shape& input) const {
   return {input.height / window_, input.width / window_, input.channels};
 }
 
-// Pooling reads 4 times what it writes, so where the next layer wants another format than the
-// previous one gives, this is the place that changes it for free.
+// If the next layer needs another format than the previous layer produces, pooling converts the
+// format for free: it reads 4 times as much as it writes.
 Tensor* MaxPool2D::BuildForward(Builder& builder, Tensor* input) {
   if (general_) return general_->BuildForward(builder, input);
   const Shape shape = OutputShape(input->shape);
@@ -58,8 +58,8 @@ Tensor* MaxPool2D::BuildForward(Builder& builder, Tensor* input) {
   return output_;
 }
 
-// The input's gradient overwrites the input: neither this layer nor the one before reads it again,
-// because the winners already say where its ReLU lets something through.
+// The input gradient overwrites the input. Neither this layer nor the layer before reads the input
+// again, because the winners already contain the ReLU of the input.
 void MaxPool2D::BuildBackward(Builder& builder, bool input_gradient) {
   if (general_) return general_->BuildBackward(builder, input_gradient);
   if (!input_gradient) return;
@@ -105,9 +105,9 @@ using dnnl::memory;
 
 }  // namespace
 
-// The output has the input's format, unless oneDNN has only reference implementations for that one
-// and others for another format. For the way back of a maximum oneDNN keeps where it was, per
-// micro-batch.
+// The output has the format of the input. If oneDNN has only reference implementations for this
+// format, the layer tries other formats. For the backward pass of a maximum, oneDNN stores its
+// position in a workspace, per micro-batch.
 struct WindowPool2D::Impl {
   Builder* builder;
   size_t batch;
@@ -124,7 +124,7 @@ struct WindowPool2D::Impl {
     return DescribeActivations(shape, block, builder->batch(), DataTypeOf(builder->dtype));
   }
 
-  // Whether both directions have an implementation that is made for speed.
+  // Describes both directions. Returns true if both have an implementation that is not a reference.
   bool Describe(int block) {
     pooling.source = Activations(input->shape, block);
     pooling.destination = Activations(output_shape, block);
@@ -235,7 +235,7 @@ void WindowPool2D::BackwardData(const Pass&) {
 
 namespace {
 
-// The channels of one group, summed pixel by pixel.
+// The mean of the channels of one group.
 void MeanOf(const float* x, size_t pixels, size_t block, size_t channels, float* mean) {
   std::fill_n(mean, channels, 0.0f);
   for (size_t p = 0; p < pixels; ++p, x += block) {
@@ -244,7 +244,7 @@ void MeanOf(const float* x, size_t pixels, size_t block, size_t channels, float*
   for (size_t c = 0; c < channels; ++c) mean[c] /= static_cast<float>(pixels);
 }
 
-// The channels that fill up a group get 0.
+// Writes mean / pixels to the gradient of each pixel. Padding channels get 0.
 void SpreadOver(
     const float* data, bool relu, size_t pixels, size_t block, size_t channels, const float* mean,
     float* gradient) {
@@ -255,7 +255,7 @@ void SpreadOver(
   }
 }
 
-// body(offset of the group in the example, its first channel, its channels)
+// Calls body(offset of the group in the example, first channel, number of channels).
 template <typename Body>
 void ForEachGroup(const Tensor& tensor, const Body& body) {
   const auto channels = size_t(tensor.shape.channels), block = size_t(tensor.block);

@@ -11,8 +11,8 @@ namespace dtrun::models {
 
 struct Memo;
 
-/// Pooling over windows of any stride and padding, by oneDNN's primitives. Padding takes no part in
-/// maximum or mean.
+/// Pooling over windows of any stride and padding, with oneDNN's primitives. Padding does not count
+/// in the maximum or the mean.
 class WindowPool2D : public Layer {
  public:
   enum class Operation { kMax, kAverage };
@@ -38,9 +38,9 @@ class WindowPool2D : public Layer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The largest value of each window, channel by channel. Windows lie side by side, and rows and
-/// columns that fill none are left out, unless a Window says otherwise; what lies outside the image
-/// is never the largest. The gradient goes to the first of equal values, as in Keras.
+/// The maximum of each window, per channel. By default, windows lie side by side, and rows and
+/// columns that fill no window are ignored. A Window sets another stride and padding. Padding is
+/// never the maximum. The gradient goes to the first of equal values, as in Keras.
 class MaxPool2D : public Layer {
  public:
   explicit MaxPool2D(int window = 2);
@@ -64,12 +64,12 @@ class MaxPool2D : public Layer {
 
   int batch_ = 0;
   Tensor *input_ = nullptr, *output_ = nullptr;
-  // Which pixel of its window was the largest, in the output's format; kPoolNone where the input's
-  // ReLU lets nothing through.
+  // The position of the maximum in its window, in the format of the output. kPoolNone: the ReLU of
+  // the input clips all values of the window.
   Memo* winners_ = nullptr;
 };
 
-/// The mean of each window, channel by channel, over the pixels that are inside the image.
+/// The mean of each window, per channel, over the pixels inside the image.
 class AveragePool2D : public WindowPool2D {
  public:
   /// Windows side by side.

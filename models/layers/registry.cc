@@ -14,11 +14,11 @@
 namespace dtrun::models {
 namespace {
 
-// What a file may ask for: far more than anybody computes with, and little enough that products of
-// two of them stay far from overflow.
+// Limits of the settings in a file. They are far above any real network, and the product of two
+// limits fits in a size_t.
 constexpr int kMostChannels = 1 << 16;
 constexpr int kMostUnits = 1 << 20;
-constexpr int kMostPixels = 1 << 7;  // of a window's side
+constexpr int kMostPixels = 1 << 7;  // side of a window
 
 double L2Of(const LayerSettings& s) { return s.Has("kernel_l2") ? s.Number("kernel_l2") : 0; }
 
@@ -42,7 +42,7 @@ std::unique_ptr<Layer> MakeConv2D(const LayerSettings& s) {
           .kernel_l2 = L2Of(s)});
 }
 
-// Without strides, windows lie side by side.
+// If the settings have no strides, windows lie side by side.
 Window PoolOf(const LayerSettings& s, int most) {
   const int size = s.Int("pool_size", 1, most);
   return WindowOf(s, "pool_size", most, {size, size});

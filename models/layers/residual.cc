@@ -16,31 +16,32 @@
 
 namespace dtrun::models {
 
-/// Layers one after the other inside a composite layer, such as a residual block, which passes its
-/// own calls on. They take whole chunks. May be empty. Not thread-safe.
+/// Layers in sequence inside a composite layer, such as a residual block, which forwards its own
+/// calls to the Path. The layers take whole chunks. May be empty. Not thread-safe.
 class Path {
  public:
-  /// `name` stands in front of the names of its parameters and in its errors: "main".
+  /// `name`, for example "main", is the prefix of parameter names and errors.
   Path(std::string name, std::vector<std::unique_ptr<Layer>> layers);
 
   bool empty() const { return entries_.empty(); }
   /// "conv2d 64 1x1, batch_norm relu"
   std::string description() const;
   std::vector<LayerConfig> configs() const;
-  /// Throws Error kInvalidArgument, naming the layer, when one cannot follow the one before it, or
-  /// the first or last one works in place: others read what stands there.
+  /// Throws Error kInvalidArgument, with the name of the layer, if a layer cannot follow the layer
+  /// before it. Also throws if the first or the last layer works in place, because other layers
+  /// read these tensors.
   Shape OutputShape(const Shape& input) const;
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const;
   std::vector<ParameterSpec> BufferSpecs(const Shape& input) const;
   bool needs_whole_share() const;
   bool synchronizes() const;
 
-  /// Takes the first of the parameters and buffers that the builder has, and leaves it pointing
-  /// behind them.
+  /// Takes the first parameters and buffers of the builder, and moves the builder's pointers behind
+  /// them.
   Tensor* BuildForward(Builder& builder, Tensor* input);
-  /// The output has gradient memory, which belongs to the caller.
+  /// The caller has given the output memory for its gradient, and owns the memory.
   void BuildBackward(Builder& builder, bool input_gradient);
-  /// Layer::TakeSum of the last layer.
+  /// Calls Layer::TakeSum of the last layer.
   bool TakeSum(const Tensor& term, bool relu);
   void PrepareWeights();
   void Forward(const Pass& pass);
@@ -63,14 +64,16 @@ class Path {
   std::vector<Entry> entries_;
 };
 
-// Both paths read the input through a view of their own, so that each writes its own gradient; the
-// two are added at the end, where the input's ReLU is applied to the sum.
+// Forward adds the outputs of the two paths. Each path reads the input through its own view, and
+// writes its own input gradient. Return adds the two gradients and applies the ReLU of the input.
 //
-// The sum overwrites the main path's output unless that has a ReLU of its own, for whose way back
-// it is needed, or is the input's memory. Where it does, the last layer of the main path takes the
-// sum over if it can: a normalisation does, in the pass that writes its output. The gradient of the
-// sum is that of both paths' outputs: a path gets a copy of it only where it has a ReLU of its own
-// or its values lie in another format.
+// The sum overwrites the main path's output, with two exceptions. If this output has a ReLU, its
+// backward pass needs the output. If this output is a view of the input, other layers read it. If
+// the sum overwrites the output, the last layer of the main path also computes the sum, provided
+// that it can (TakeSum). A normalisation computes the sum in the pass that writes its output.
+//
+// The gradient of the sum is also the gradient of both outputs. The main path needs a copy if the
+// sum has separate memory. The shortcut needs a copy if its output has a ReLU or another format.
 struct Residual::Impl {
   Path main, shortcut;
   bool relu;
@@ -78,10 +81,10 @@ struct Residual::Impl {
   int batch = 0;
   bool input_gradient = false, has_parameters = false;
   Tensor *input = nullptr, *output = nullptr;
-  Tensor main_input = {}, shortcut_input = {};  // the input, without its ReLU
+  Tensor main_input = {}, shortcut_input = {};  // views of the input without its ReLU
   Tensor *main_output = nullptr, *shortcut_output = nullptr;
-  Tensor shortcut_term = {};  // the shortcut's output in the sum's format
-  bool main_sums = false;     // the main path's last layer adds the term
+  Tensor shortcut_term = {};  // the shortcut's output in the format of the sum
+  bool main_sums = false;     // the last layer of the main path adds the term
   Tensor returned = {};       // the shortcut's input gradient in the input's format
 
   static bool SameFormat(const Tensor& a, const Tensor& b) { return a.block == b.block; }
@@ -142,7 +145,7 @@ struct Residual::Impl {
         to, [&](size_t at, size_t n) { MaskByRelu(to.data + at, n, to.gradient + at); });
   }
 
-  // The gradients of the two views of the input, added into the input's.
+  // Prepares Return, which adds the gradients of the two views of the input.
   void BuildReturn(Builder& builder) {
     returned = shortcut_input;
     if (!shortcut.empty() || SameFormat(*output, *input)) return;
@@ -243,7 +246,7 @@ Tensor* Residual::BuildForward(Builder& builder, Tensor* input) {
   return impl_->output;
 }
 
-// Memory is released in the order in which the way back has done with it.
+// Releases memory in the order in which the backward pass finishes with it.
 void Residual::BuildBackward(Builder& builder, bool input_gradient) {
   Impl& impl = *impl_;
   impl.input_gradient = input_gradient;
@@ -277,8 +280,8 @@ void Residual::Forward(const Pass& pass) {
   if (!impl_->main_sums) impl_->Sum();
 }
 
-// Sequential calls this only for layers with parameters, and BackwardData only where the input
-// gradient is read: the whole way back belongs to the first of the two.
+// Sequential calls BackwardWeights only for layers with parameters, and BackwardData only if the
+// input gradient is read. The first of the two calls runs the whole backward pass.
 void Residual::BackwardWeights(const Pass& pass) { impl_->Backward(pass); }
 
 void Residual::BackwardData(const Pass& pass) {
@@ -302,7 +305,7 @@ std::vector<LayerConfig> Path::configs() const {
   return configs;
 }
 
-// Calls visit(index, layer, its input) from layer to layer and returns the output's shape.
+// Calls visit(index, layer, its input) for each layer, and returns the shape of the output.
 template <typename Visit>
 Shape Path::Walk(const Shape& input, const Visit& visit) const {
   Shape shape = input;
@@ -363,7 +366,7 @@ bool Path::synchronizes() const {
   });
 }
 
-// A layer that needs the plain format gets a Reorder in front of it where it finds another one.
+// If a layer needs the plain format and its input has another format, inserts a Reorder before it.
 Tensor* Path::BuildForward(Builder& builder, Tensor* input) {
   const uint32_t outer = builder.layer_index;
   const bool plain_output = builder.plain_output, output_kept = builder.output_kept;
@@ -371,7 +374,8 @@ Tensor* Path::BuildForward(Builder& builder, Tensor* input) {
   const std::string layer_name = builder.layer_name;
   builder.output_kept = true;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    // Random numbers of layers inside others never are those of another layer.
+    // No other layer has this index. Therefore the random numbers also differ from all other
+    // layers.
     builder.layer_index = 0x800000 | ((outer * 64 + uint32_t(i)) & 0x7fffff);
     if (entries_[i].layer->needs_plain_input() && !input->plain()) {
       Entry reorder{std::make_unique<Reorder>()};
@@ -403,7 +407,7 @@ Tensor* Path::BuildEntry(Builder& builder, size_t i, Tensor* input) {
   return entry.output;
 }
 
-// A gradient is needed wherever a layer before has parameters, or the input wants it.
+// A layer needs the gradient of its input if a layer before has parameters, or if `input_gradient`.
 void Path::BuildBackward(Builder& builder, bool input_gradient) {
   const std::string layer_name = builder.layer_name;
   size_t first = 0;

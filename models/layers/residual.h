@@ -8,18 +8,17 @@
 
 namespace dtrun::models {
 
-/// Two paths from one input, whose outputs are added: y = act(main(x) + shortcut(x)). An empty
-/// shortcut is the input itself. K. He et al., "Deep residual learning for image recognition", CVPR
-/// 2016.
+/// Adds the outputs of two paths from one input: y = act(main(x) + shortcut(x)). An empty shortcut
+/// is the input itself. K. He et al., "Deep residual learning for image recognition", CVPR 2016.
 ///
 ///   Residual(
 ///       Layers(Conv2D(64, 3, {.padding = Padding::Same()}), BatchNorm({.activation = kRelu}),
 ///              Conv2D(64, 3, {.padding = Padding::Same()}), BatchNorm()),
 ///       Layers(Conv2D(64, 1), BatchNorm()), Activation::kRelu)
 ///
-/// Parameters: those of the main path, then those of the shortcut; "main0.conv2d.kernel". Their
-/// gradients are complete when the whole block has gone its way back. Paths neither begin nor end
-/// with a layer that works in place (Relu, Dropout).
+/// Parameters: first of the main path, then of the shortcut, with names like "main0.conv2d.kernel".
+/// Their gradients are complete after the backward pass of the whole block. The first and the last
+/// layer of a path must not work in place (Relu, Dropout).
 class Residual : public Layer {
  public:
   explicit Residual(

@@ -1,3 +1,8 @@
+// Forward runs the entries before head_ once per micro-batch, then the other entries once per
+// chunk. Backward runs the other entries first, then the entries before head_ once per micro-batch.
+// It reports each parameter as soon as its gradient is complete. BuildForward inserts a Reorder
+// where two layers disagree on the format or the dtype of a tensor.
+
 #include "models/layers/sequential.h"
 
 #include <dtrun/error.h>
@@ -15,8 +20,8 @@
 
 namespace dtrun::models {
 
-/// Writes what parameter `index` of the network starts with (see ParameterSpec): a pure function of
-/// its arguments.
+/// Writes the initial value of parameter `index` of the network (see ParameterSpec). A pure
+/// function of its arguments.
 void WriteInitialWeights(const ParameterSpec& spec, uint64_t seed, uint32_t index, float* value);
 
 Sequential::Sequential(const Shape& input, LayerList layers, const SequentialOptions& options)
@@ -105,16 +110,16 @@ void Sequential::MakeBuffers(const std::vector<LayerSpecs>& specs) {
   }
 }
 
-// What a layer computes in. The last one's output is seen from outside; a conversion is done for
-// the sake of the layer behind it.
+// The dtype that entry `i` computes in. The last layer computes in f32, because its output is
+// public. A conversion has the dtype of the layer behind it.
 DType Sequential::DtypeOf(size_t i) const {
   while (i < entries_.size() && entries_[i].converts) ++i;
   const bool can = i + 1 < entries_.size() && entries_[i].layer->computes_in_bf16();
   return can ? dtype_ : DType::kF32;
 }
 
-// What the layers from `reader` on want of the tensor before them. Those that work in place read it
-// too; the first that does not decides about its format.
+// Tells the builder how the layers from `reader` on read the tensor before them. Layers that work
+// in place also read the tensor. The first layer that does not work in place decides the format.
 void Sequential::SayWhatIsRead(size_t reader) {
   builder_.output_kept = reader >= head_;
   wanted_dtype_ = DtypeOf(reader);
@@ -150,8 +155,8 @@ void Sequential::BuildForward(const Shape& input) {
   output_ = tensor;
 }
 
-// In front of entry `i`, in the part of the network in which its input was made or is read by
-// micro-batch.
+// Inserts a Reorder before entry `i`. The Reorder takes micro-batches if its input is made or read
+// by micro-batch.
 Tensor* Sequential::InsertReorder(size_t i, Tensor* input) {
   Entry entry;
   entry.layer = std::make_unique<Reorder>();
@@ -178,14 +183,15 @@ Tensor* Sequential::BuildEntry(size_t i, Tensor* input) {
   }
 }
 
-// By its place in the user's list; a conversion belongs to the layer that reads it.
+// Names an entry by its index in the user's list. A conversion gets the index of the layer that
+// reads it.
 void Sequential::NameEntry(size_t i) {
   size_t index = 0;
   for (size_t before = 0; before < i; ++before) index += !entries_[before].converts;
   builder_.layer_name = Text("layer ", index, " (", entries_[i].layer->description(), ")");
 }
 
-// A gradient is needed wherever a layer before has parameters.
+// A layer needs the gradient of its input if a layer before has parameters.
 void Sequential::BuildBackward() {
   builder_.by_micro_batch = false;
   builder_.GiveGradient(output_);
@@ -201,8 +207,8 @@ void Sequential::BuildBackward() {
   }
 }
 
-// Once the layer that made a tensor has gone its way back, unless it works in place. The output's
-// gradient belongs to the loss.
+// Releases the gradient of a tensor after the backward pass of the layer that made it, unless the
+// layer works in place. The gradient of the network's output belongs to the loss.
 void Sequential::ReleaseGradientOf(size_t i) {
   const Tensor &input = i > 0 ? *entries_[i - 1].output : *input_tensor_,
                &output = *entries_[i].output;
@@ -274,7 +280,7 @@ Pass Sequential::PassOf(const Pass& chunk, int micro_batch, int micro_batches) c
   return pass;
 }
 
-// Micro-batch by micro-batch up to the first dense layer, and all together from there on.
+// The layers before head_ take micro-batches, the others take the chunk.
 void Sequential::Forward(const Pass& chunk, int examples) {
   CheckWholeShare(chunk);
   Pass pass = chunk;
@@ -326,12 +332,12 @@ void Sequential::ZeroGradients(const Pass& pass, const OnReady& on_ready) {
 
 namespace {
 
-// Uniform in (-1, 1), symmetric, from the upper 24 bits: all that a float can tell apart.
+// Uniform in (-1, 1) and symmetric. Uses the upper 24 bits, the precision of a float.
 float SymmetricUniform(uint32_t word) {
   return (static_cast<float>(word >> 8) + 0.5f) * 0x1p-23f - 1.0f;
 }
 
-// Normal numbers by pairs: G. E. P. Box, M. E. Muller, Annals of Mathematical Statistics 29 (1958).
+// Normal numbers in pairs: G. E. P. Box, M. E. Muller, Annals of Mathematical Statistics 29 (1958).
 void WriteNormal(double deviation, PhiloxKey key, uint32_t domain, size_t count, float* value) {
   PhiloxCounter counter{0, 0, 0, domain};
   for (size_t i = 0; i < count; i += 2, ++counter[0]) {

@@ -18,7 +18,7 @@
 
 namespace dtrun::models {
 
-/// Called with the index of a parameter whose gradient is complete.
+/// Called with the index of a parameter when its gradient is complete.
 using OnReady = std::function<void(size_t)>;
 using LayerList = std::vector<std::unique_ptr<Layer>>;
 
@@ -30,81 +30,89 @@ LayerList Layers(Ls... layers) {
   return list;
 }
 
-/// Layers before the first dense one take `micro_batch` examples at a time: so few that what passes
-/// from one to the next stays in a core's own cache. The others take `micro_batches` times as many:
-/// so many that reading their large kernels does not count.
+/// Sizes of the passes, the seed and the dtype of a Sequential.
 ///
-/// A network with a layer that needs the whole share of a rank at once (BatchNorm) has to have room
-/// for it: micro_batch * micro_batches examples.
+/// The head of the network takes `micro_batch` examples at a time. These are so few that the
+/// activations between layers stay in a core's private cache. The first layer that needs a plain
+/// input or whole chunks ends the head: Dense, Reshape, BatchNorm, Residual, or a PlainLayer. This
+/// layer and all layers behind it take a chunk of `micro_batch` * `micro_batches` examples. A chunk
+/// is so large that the cost of reading large kernels does not matter.
+///
+/// If a layer needs the whole share of a rank at once (BatchNorm), a chunk must have room for the
+/// share.
 struct SequentialOptions {
   int micro_batch = 16;
   int micro_batches = 8;
   uint64_t seed = 0;  ///< of the initial weights and the dropout masks
-  /// What layers compute in: kF32 or kBF16.
+  /// The dtype that layers compute in: kF32 or kBF16.
   ///
-  /// In bf16, activations, their gradients and what layers multiply by are bf16; products are
-  /// summed in f32. Parameters stay f32, and so do their gradients, which are summed in f32: bf16
-  /// copies of the weights are made once per step. Layers that know no bf16 compute in f32, and so
-  /// does the last one, whose output the loss reads. Where the CPU has no AVX512_BF16, all is f32;
-  /// where it has, but without AVX512_BF16, oneDNN emulates it, which is right and slow.
+  /// With kBF16, activations, their gradients and the factors of products are bf16. Products are
+  /// summed in f32. Parameters and their gradients stay f32, and gradients are summed in f32. The
+  /// weights are copied to bf16 once per step. Layers without bf16 support compute in f32, and so
+  /// does the last layer, because the loss reads its output. If the CPU has no AVX512_BF16, all
+  /// layers compute in f32.
   DType dtype = DType::kF32;
-  /// Between the ranks, for layers that exchange data (synchronised BatchNorm). Sequential's
-  /// constructor duplicates it and so is collective then; destroy it before the Context.
+  /// For layers that exchange data between ranks (synchronised BatchNorm). If there is such a
+  /// layer, the constructor of Sequential is collective and duplicates the communicator. Destroy
+  /// the Sequential before the Context.
   Communicator* communicator = nullptr;
 };
 
-/// Layers one after the other, for chunks of a fixed number of examples. Activations pass from
-/// layer to layer in the formats that oneDNN computes fastest; what is seen from outside is always
-/// in the same order: input (chunk, height, width, channels), output (chunk, channels), and the
-/// parameters as in Keras, one after the other, first layer first, in one block of floats.
+/// Layers in sequence, for chunks of a fixed number of examples. Between layers, activations have
+/// the formats that oneDNN computes fastest. The public order is always the same: input (chunk,
+/// height, width, channels) and output (chunk, channels). Parameters are in Keras's order, first
+/// layer first, in one block of floats.
 ///
-///   model.PrepareWeights();              after every change of the parameters, also of their place
+///   model.PrepareWeights();          after every change of the parameters or of their addresses
 ///   per chunk of the step:
 ///     write model.input();
 ///     model.Forward(pass, examples);
 ///     write model.output_gradient();
 ///     model.Backward(pass, examples, on_ready);
 ///
-/// A chunk may hold fewer examples; then the gradients of the other outputs have to be zero.
-/// Not thread-safe. Computes on OpenMP's threads; results are the same bits for the same number of
-/// them on the same kind of machine.
+/// If a chunk holds fewer examples, set the gradients of the other outputs to zero. Not
+/// thread-safe. Computes on OpenMP threads. The result has the same bits for the same number of
+/// threads on the same kind of machine.
 class Sequential {
  public:
-  /// Throws Error kInvalidArgument, naming the layer, when one cannot follow the one before it.
+  /// Throws Error kInvalidArgument, with the name of the layer, if a layer cannot follow the layer
+  /// before it.
   Sequential(const Shape& input, LayerList layers, const SequentialOptions& options);
   Sequential(const Sequential&) = delete;
   Sequential& operator=(const Sequential&) = delete;
 
-  /// With initial weights, equal for equal seeds. Their gradients have no memory yet: give them
-  /// some (a DistributedOptimizer does) before the first Backward.
+  /// The parameters with their initial weights. Equal seeds give equal weights. The gradients have
+  /// no memory at first: assign memory before the first Backward, for example with a
+  /// DistributedOptimizer.
   std::vector<Parameter>& parameters() { return parameters_; }
   size_t parameter_count() const { return values_.count(); }
-  /// What the layers keep besides: broadcast, save and restore it together with the parameters.
+  /// State of the layers besides the parameters. Broadcast, save and restore it together with the
+  /// parameters.
   const std::vector<NamedBuffer>& buffers() const { return buffers_; }
-  /// By parameter: {3, 3, 32, 64}, {64}.
+  /// Shapes of the parameters: {3, 3, 32, 64}, {64}.
   const std::vector<std::vector<int>>& parameter_shapes() const { return parameter_shapes_; }
   int chunk() const { return builder_.chunk(); }
   const Shape& input_shape() const { return input_shape_; }
-  /// The layers that it was made with, in that order.
+  /// The layers passed to the constructor, in the same order.
   const std::vector<const Layer*>& layers() const { return layers_; }
-  /// Values of one example, and of its output.
+  /// Number of input and output values of one example.
   size_t inputs() const { return input_shape_.count(); }
   size_t classes() const { return output_->shape.count(); }
-  /// Sum over the parameters with a regulariser of l2 * sum of squares: what is added to the mean
-  /// loss of a global batch. Backward adds its gradient.
+  /// Sum of l2 * sum of squares over the parameters with a regulariser. The mean loss of a global
+  /// batch plus this sum is the total loss. Backward adds the gradient.
   double RegularizationLoss() const;
-  /// Whether a layer exchanges data between ranks in training: then a rank without examples calls
-  /// Forward and Backward as well, with 0 examples.
+  /// True if a layer exchanges data between ranks in training. A rank without examples must then
+  /// call Forward and Backward with 0 examples.
   bool synchronizes() const;
-  /// What it computes in here: kF32 or kBF16.
+  /// The dtype in use on this machine: kF32 or kBF16.
   DType dtype() const { return dtype_; }
   /// "conv2d 32 3x3 relu, max_pool2d 2x2, dense 10"
   std::string description() const;
-  /// What computes the heavy layers, direction by direction, in the order in which they were built.
+  /// The implementations of the heavy layers, per direction, in the order in which they were built.
   const std::vector<LayerImplementation>& implementations() const {
     return builder_.implementations();
   }
-  /// SlowParts of these; empty: none.
+  /// SlowParts of implementations(). Empty: there are no slow parts.
   std::vector<std::string> slow_parts() const { return SlowParts(implementations()); }
 
   float* input() { return input_; }
@@ -112,23 +120,23 @@ class Sequential {
   float* output_gradient() { return output_->gradient; }
 
   void PrepareWeights();
-  /// Throws Error kInvalidArgument, naming the layer, when one needs the whole share and the pass
-  /// is only a part of it.
+  /// If a layer needs the whole share and a training pass holds only a part of it, throws Error
+  /// kInvalidArgument with the name of the layer.
   void Forward(const Pass& pass, int examples);
   /// In the pass marked `last`, calls on_ready(i) as soon as the gradient of parameter i is
   /// complete, last layer first.
   void Backward(const Pass& pass, int examples, const OnReady& on_ready);
-  /// Instead of both, for a share without examples: its part of the losses' gradients is zero.
+  /// For a share without examples, instead of Forward and Backward: its loss gradients are zero.
   void ZeroGradients(const Pass& pass, const OnReady& on_ready);
 
  private:
-  // A layer with the parameters [first_parameter, first_parameter + parameter_count).
+  // A layer and its parameters [first_parameter, first_parameter + parameter_count).
   struct Entry {
     std::unique_ptr<Layer> layer;
     size_t first_parameter = 0, parameter_count = 0, first_buffer = 0;
     Tensor* output = nullptr;
     bool input_gradient = false;
-    bool converts = false;  // not the user's: brings tensors into another format or dtype
+    bool converts = false;  // inserted by Sequential: converts format or dtype
   };
   struct LayerSpecs {
     std::vector<ParameterSpec> parameters, buffers;
@@ -157,12 +165,12 @@ class Sequential {
   std::optional<Communicator> communicator_;
   Builder builder_;
   DType dtype_;
-  DType wanted_dtype_ = DType::kF32;  // by who reads the tensor at hand
+  DType wanted_dtype_ = DType::kF32;  // of the layer that reads the current tensor
   std::vector<Entry> entries_;
-  size_t head_ = 0;  // entries that take micro-batches
+  size_t head_ = 0;  // number of entries that take micro-batches
   FloatArray values_;
   std::vector<Parameter> parameters_;
-  std::vector<double> l2_;  // of the parameters
+  std::vector<double> l2_;  // by parameter
   FloatArray buffer_values_;
   std::vector<NamedBuffer> buffers_;
   Tensor* input_tensor_ = nullptr;

@@ -12,7 +12,7 @@
 namespace dtrun::models {
 namespace {
 
-// As JSON has it, shortened.
+// Describes a value in an error message. Long texts are cut.
 struct Describe {
   std::string operator()(bool value) const { return value ? "true" : "false"; }
   std::string operator()(int64_t value) const { return models::Text(value); }
@@ -126,7 +126,7 @@ const std::vector<LayerConfig>& LayerSettings::Layers(const std::string& name) c
 
 namespace {
 
-// Padding of a whole window would make windows of zeros alone.
+// If the padding were as large as a window, some windows would hold only zeros.
 void CheckSettings(const Window& window) {
   if (window.size < 1) RefuseArgument(Text("needs a window of at least 1x1, got ", window.size));
   if (window.stride < 1) RefuseArgument(Text("needs a stride of at least 1, got ", window.stride));
@@ -170,7 +170,7 @@ std::string ToString(const Window& window) {
 
 namespace {
 
-// Pixels are a number.
+// Stores a padding in pixels as a number, and other paddings by name.
 void SetPadding(const Padding& padding, LayerSettings& settings) {
   if (padding.is_same() || padding.is_valid()) {
     settings.Set("padding", padding.is_same() ? "same" : "valid");

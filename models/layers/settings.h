@@ -12,11 +12,11 @@ namespace dtrun::models {
 
 struct LayerConfig;
 
-/// What a layer was made with, by Keras's names: {"filters": 32, "kernel_size": 3, "activation":
-/// "relu"}. A layer that holds others has lists of them: {"main": [...], "shortcut": [...]}.
+/// The settings of a layer, with Keras's names: {"filters": 32, "kernel_size": 3, "activation":
+/// "relu"}. A layer that holds other layers has lists of them: {"main": [...], "shortcut": [...]}.
 ///
-/// The functions that read throw Error kInvalidArgument, one line with the name, what was found and
-/// what was expected:
+/// If a setting is missing or has another type or range, the reading functions throw Error
+/// kInvalidArgument. The text is one line with the name, the value found and the value expected:
 ///   pool_size: 0, expected an integer from 1 to 15
 class LayerSettings {
  public:
@@ -32,11 +32,11 @@ class LayerSettings {
 
   bool Has(const std::string& name) const;
   bool Flag(const std::string& name) const;
-  /// From `least` to `most`.
+  /// An integer from `least` to `most`.
   int Int(const std::string& name, int least, int most) const;
   double Number(const std::string& name) const;
   const std::string& Text(const std::string& name) const;
-  /// One of `names`.
+  /// A text that is one of `names`.
   const std::string& OneOf(const std::string& name, std::initializer_list<const char*> names) const;
   const std::vector<LayerConfig>& Layers(const std::string& name) const;
 
@@ -49,7 +49,7 @@ class LayerSettings {
   std::map<std::string, Value> values_;
 };
 
-/// A layer as it is written down.
+/// The kind and settings of a layer, as in a file.
 struct LayerConfig {
   std::string kind;
   LayerSettings settings;

@@ -12,7 +12,8 @@
 
 namespace dtrun::models {
 
-/// One example's activation. Flat ones, such as a dense layer's output, are 1 x 1 x channels.
+/// The shape of one example's activation. A flat shape, such as a dense layer's output, is 1 x 1 x
+/// channels.
 struct Shape {
   int height = 1, width = 1, channels = 1;
 
@@ -21,54 +22,54 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-/// "26x26x32"; "128" for a flat one.
+/// "26x26x32", or "128" for a flat shape.
 std::string ToString(const Shape& shape);
 
-/// The upper half of a float's bits.
+/// The upper 16 bits of a float.
 using Bf16 = uint16_t;
 
-/// Activations of several examples, in the format that the layer which makes them computes fastest.
+/// Activations of several examples, in the format in which the layer that makes them is fastest.
 ///
-/// The channels of an example are stored in groups of `block`: value (h, w, c) lies at
+/// The channels of an example are stored in groups of `block`. Value (h, w, c) is at
 ///   (c / block * height * width + h * width + w) * block + c % block
-/// where the last group is filled up with zeros. block = channels is the plain format (channels
-/// last, HWC), in which a flattened example is read; 16 is what oneDNN calls nChw16c; 1 is NCHW.
+/// Zeros pad the last group. If block == channels, the format is plain: channels last (HWC).
+/// Flattening reads an example in the plain format. block 16 is oneDNN's nChw16c; block 1 is NCHW.
 ///
-/// Whoever writes `gradient` writes that of what stood before the tensor's ReLU, if it has one: it
-/// lets through only where data is greater than zero.
+/// If `relu` is set, `data` has passed a ReLU. The layer that writes `gradient` also applies the
+/// backward pass of this ReLU: `gradient` is zero where `data` is not above zero.
 ///
-/// Values are floats. Those of layers that compute in bf16 (Layer::computes_in_bf16) are half as
-/// long: `data` and `gradient` then point to Bf16, which `As` says.
+/// Values are floats. If a layer computes in bf16 (Layer::computes_in_bf16), `data` and `gradient`
+/// point to Bf16 values: use `As`.
 struct Tensor {
   Shape shape;
   int block = 1;
   bool relu = false;
-  /// Others read the data as well, also on the way back: nobody may write over it.
+  /// Other layers read the data, also in the backward pass: do not overwrite it.
   bool shared = false;
-  /// In the part of the network that works on micro-batches: values from the data of one
-  /// micro-batch to those of the next; 0 where there is room for one only, because nobody reads
-  /// them again on the way back. `data` and `gradient` point to the micro-batch that is at hand.
+  /// For the part of the network that works on micro-batches: number of values from the data of one
+  /// micro-batch to the data of the next. `data` and `gradient` point to the selected micro-batch.
+  /// 0: there is memory for one micro-batch only, because the backward pass does not read the data.
   size_t step = 0;
   float* data = nullptr;
-  /// Null where nobody needs it: the input data's. May be the memory of `data`, when the one who
-  /// writes it has no more use for the data and the one who reads it has none either.
+  /// Null if the gradient is not needed, as for the input data. May be the same memory as `data`,
+  /// if neither the writer nor the reader of the gradient reads the data again.
   float* gradient = nullptr;
   DType dtype = DType::kF32;  ///< or kBF16
 
   int blocks() const { return (shape.channels + block - 1) / block; }
   bool plain() const { return block == shape.channels; }
-  /// Values of one example, those that fill up the last group included.
+  /// Number of values of one example, with the padding of the last group.
   size_t stride() const { return size_t(blocks()) * size_t(block) * shape.pixels(); }
   size_t value_size() const { return dtype == DType::kBF16 ? sizeof(Bf16) : sizeof(float); }
 };
 
-/// A tensor's data or gradient as what it points to.
+/// Casts a tensor's data or gradient to its value type.
 template <typename Value>
 Value* As(float* values) {
   return reinterpret_cast<Value*>(values);
 }
 
-/// Owns zeroed floats, aligned for any vector unit.
+/// Owns floats, zeroed at first and aligned for all vector units.
 class FloatArray {
  public:
   FloatArray() = default;

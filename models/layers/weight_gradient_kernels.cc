@@ -1,11 +1,11 @@
-// Eight filters are a vector. For a row of the output, a row i of the kernel and an input channel,
-// the sums of all columns j of the kernel stay in registers:
+// A vector holds eight filters. The inner loop takes a row of the output, a row i of the kernel and
+// an input channel c. The sums of all columns j of the kernel stay in registers:
 //
 //   for each pixel w of the row:  sum[j] += gradient(w) * input(s * w + j)     j = 0 .. size - 1
 //
-// Each value of the gradient is loaded once per (i, c) and comes from the first-level cache but for
-// the first time. Examples are dealt to a fixed number of parts, whose sums are added in their
-// order at the end: threads take parts and groups of filters.
+// Each value of the gradient is loaded once per (i, c). After the first load, it comes from the
+// first-level cache. The examples are divided into a fixed number of parts. Each task of a thread
+// is one part of one group of filters. Write adds the sums of the parts in their order.
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +19,7 @@ namespace {
 constexpr size_t kLanes = 8;
 constexpr int kParts = 4, kLargestSize = 7, kMostChannels = 4;
 
-// Eight floats anywhere in memory.
+// Eight floats at any address.
 using Lanes = float __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
 
 DTRUN_KERNEL_PART const Lanes& At(const float* values) {
@@ -27,9 +27,9 @@ DTRUN_KERNEL_PART const Lanes& At(const float* values) {
 }
 DTRUN_KERNEL_PART Lanes& At(float* values) { return *reinterpret_cast<Lanes*>(values); }
 
-// One row of the output against one row and channel of the input.
+// A row of the output, with a row and a channel of the input.
 struct Row {
-  const float* input;  // its first pixel, of that channel
+  const float* input;  // the channel of the first pixel
   int width, channels, stride, before;
   const float* gradient;
   size_t pixel;  // floats from one pixel of the gradient to the next
@@ -37,7 +37,7 @@ struct Row {
   float* sums;  // (size, lanes)
 };
 
-// Pixels whose windows reach over an edge of the input.
+// Adds a pixel if its window reaches over an edge of the input.
 template <int kSize>
 DTRUN_KERNEL_PART void AddEdge(const Row& row, int w, Lanes (&sums)[kSize]) {
   const Lanes gradient = At(row.gradient + size_t(w) * row.pixel);
@@ -52,7 +52,7 @@ DTRUN_KERNEL_PART void AddRowOf(const Row& row) {
   Lanes sums[kSize];
   for (int j = 0; j < kSize; ++j) sums[j] = At(row.sums + size_t(j) * kLanes);
   const int first = std::min((row.before + row.stride - 1) / row.stride, row.outputs);
-  const int room = row.width - kSize + row.before;  // of the last window that fits
+  const int room = row.width - kSize + row.before;  // start of the last window that fits
   const int end = room < 0 ? first : std::clamp(room / row.stride + 1, first, row.outputs);
   for (int w = 0; w < first; ++w) AddEdge<kSize>(row, w, sums);
   for (int w = first; w < end; ++w) {
@@ -121,7 +121,7 @@ void WeightGradient::Add(const float* input, const float* gradient, int examples
   }
 }
 
-// Of one group of filters.
+// Adds the examples of one part to the sums of one group of filters.
 void WeightGradient::AddPart(
     const float* input, const float* gradient, int examples, size_t group, float* sums) {
   const size_t block = size_t(block_), channel = group * kLanes;

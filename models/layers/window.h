@@ -8,8 +8,8 @@
 
 namespace dtrun::models {
 
-/// How far a window may reach over the edges of its input, where it finds zeros (a pooling's
-/// window: nothing).
+/// How far a window may reach over the edges of its input. Convolutions read zeros there. Poolings
+/// ignore these pixels.
 ///   Padding::Valid()    not at all: output = (input - size) / stride + 1, rounded down
 ///   Padding::Same()     output = input / stride, rounded up; an odd pixel goes to the right and
 ///                       below, as in Keras
@@ -22,7 +22,7 @@ class Padding {
 
   constexpr bool is_same() const { return pixels_ == kSame; }
   constexpr bool is_valid() const { return pixels_ == 0; }
-  /// 0 for Valid(); not for Same().
+  /// 0 for Valid(). Do not call it for Same().
   constexpr int pixels() const { return pixels_; }
   bool operator==(const Padding&) const = default;
 
@@ -33,35 +33,34 @@ class Padding {
   int pixels_;
 };
 
-/// Square windows over an image, the upper left ones first.
+/// Square windows over an image, from the upper left corner.
 struct Window {
   int size = 1, stride = 1;
   Padding padding = Padding::Valid();
 };
 
-/// Where the windows lie along one side of the input.
+/// The number of windows and the padding along one side of the input.
 struct WindowExtent {
   int before = 0, after = 0;  ///< pixels of padding
-  int output = 0;             ///< windows
+  int output = 0;             ///< number of windows
 };
 
-/// `input` at least 1 and all of `window` checked by WindowOutput.
+/// `input` must be at least 1, and WindowOutput must have checked `window`.
 WindowExtent ExtentOf(const Window& window, int input);
 
-/// Height and width of the output, with `channels`. Throws Error kInvalidArgument when a setting is
-/// out of range or the input has no room for one window.
+/// The height and width of the output, with `channels`. Throws Error kInvalidArgument if a setting
+/// is out of range, or if the input is too small for one window.
 Shape WindowOutput(const Window& window, const Shape& input, int channels);
 
 /// "3x3", "3x3 stride 2", "3x3 stride 2 same", "7x7 stride 2 padding 3"
 std::string ToString(const Window& window);
 
-/// A window as a layer writes it down: its size by the name `size_name`, "strides", and "padding",
-/// which is
-/// "valid", "same" or the pixels at each edge, a number.
+/// Writes a window to the settings of a layer: its size as `size_name`, its stride as "strides",
+/// and "padding". Padding is "valid", "same" or the number of pixels at each edge.
 void SetWindow(const std::string& size_name, const Window& window, LayerSettings& settings);
 
-/// And reads it again. What is not there is `otherwise`'s stride, and "valid". Sides and strides
-/// are at most `most`.
+/// Reads the window of a layer from its settings. The default of "strides" is the stride of
+/// `otherwise`; the default of "padding" is "valid". Sizes, strides and padding are at most `most`.
 Window WindowOf(
     const LayerSettings& settings, const std::string& size_name, int most,
     const Window& otherwise = {});

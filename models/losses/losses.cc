@@ -116,7 +116,7 @@ void CheckLabels(const Outputs& outputs, const Targets& targets) {
           outputs.width, " as the network has that many outputs"));
 }
 
-// Exponents are taken below the largest logit, so that none overflows.
+// Subtracts the largest logit from all exponents, so that no exponential overflows.
 double LossOfLogits(std::span<const float> logits, size_t label) {
   const float largest = *std::max_element(logits.begin(), logits.end());
   double sum = 0;
@@ -176,7 +176,7 @@ void SparseCategoricalCrossentropy::PerExample(
   for (size_t i = 0; i < outputs.examples; ++i) {
     const std::span<const float> row = outputs.row(i);
     const size_t label = targets.label(i);
-    // A NaN is no number to take the larger of: it stays one.
+    // The comparison is false for a NaN, so that a NaN stays a NaN.
     const float probability = row[label] < kLeastProbability ? kLeastProbability : row[label];
     losses[i] = from_ == From::kLogits ? LossOfLogits(row, label) : -std::log(double{probability});
   }

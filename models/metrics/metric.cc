@@ -17,7 +17,7 @@ void Metric::Reset() {
   std::fill(sums.begin(), sums.end(), 0.0);
 }
 
-// As doubles: counts stay exact below 2^53.
+// Sums in f64: counts are exact below 2^53.
 void SumOverRanks(Communicator& communicator, std::span<Metric* const> metrics) {
   std::vector<double> sums;
   for (Metric* metric : metrics) {
@@ -45,7 +45,7 @@ bool IsLargest(std::span<const float> outputs, size_t label) {
 bool IsAmongLargest(std::span<const float> outputs, size_t label, size_t k) {
   const auto at_least_as_large = static_cast<size_t>(std::count_if(
       outputs.begin(), outputs.end(), [&](float output) { return !(output < outputs[label]); }));
-  return at_least_as_large <= k;  // itself included
+  return at_least_as_large <= k;  // counts the label's output too
 }
 
 }  // namespace

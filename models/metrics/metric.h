@@ -14,12 +14,12 @@
 
 namespace dtrun::models {
 
-/// What a step shows to metrics: some of this rank's examples.
+/// The input of the metrics in a step: some of this rank's examples.
 struct MetricInput {
   Outputs outputs;
   Targets targets;
-  std::span<const double> losses = {};  ///< per example, not scaled
-  /// What each example counts for; empty: 1.
+  std::span<const double> losses = {};  ///< per example, unscaled
+  /// The weight of each example. Empty: each weight is 1.
   std::span<const float> sample_weights = {};
 
   double weight(size_t example) const {
@@ -27,22 +27,22 @@ struct MetricInput {
   }
 };
 
-/// A number that many examples add up to. All it knows are sums and counts, so that those of other
-/// ranks can be added: a mean over all ranks is one division of sums, not a mean of means. Derive
-/// from it for your own. Not thread-safe.
+/// A number computed from many examples. Its state holds only sums and counts, so that the states
+/// of the ranks can be added. A mean over all ranks is then one division of sums, not a mean of
+/// means. Derive your own metrics from Metric. Not thread-safe.
 class Metric {
  public:
   virtual ~Metric() = default;
 
-  /// What it is called in logs: "accuracy".
+  /// The name in logs: "accuracy".
   virtual std::string name() const = 0;
   /// Adds some examples.
   virtual void Update(const MetricInput& input) = 0;
-  /// Of all examples since the last Reset; NaN of none.
+  /// The result for all examples since the last Reset. NaN if there are none.
   virtual double Result() const = 0;
-  /// Everything that Result is computed from, in an order that is the same on all ranks.
+  /// All values from which Result is computed, in the same order on all ranks.
   virtual std::span<double> state() = 0;
-  /// Back to no examples.
+  /// Forgets all examples.
   void Reset();
 };
 
@@ -56,12 +56,12 @@ MetricList MakeMetrics(Ms... metrics) {
   return list;
 }
 
-/// Adds up the states of all ranks, of all metrics in one all-reduce: afterwards every rank's
-/// metrics give the result of all ranks' examples. To be called once before Reset, since another
-/// sum would count the other ranks' examples again. Collective.
+/// Adds up the states of all ranks, for all metrics in one all-reduce. Afterwards, the metrics of
+/// every rank give the result for the examples of all ranks. Call it once before Reset: a second
+/// call would count the examples of other ranks again. Collective.
 void SumOverRanks(Communicator& communicator, std::span<Metric* const> metrics);
 
-/// A metric that is a weighted sum, divided by the sum of the weights.
+/// A metric that is a weighted sum divided by the sum of the weights.
 class Ratio : public Metric {
  public:
   double Result() const override {
@@ -82,7 +82,7 @@ class Ratio : public Metric {
   double sums_[2] = {0, 0};  // of values times weights, of weights
 };
 
-/// The mean of the per-example losses, or of any numbers given to `Add`.
+/// The mean of the per-example losses, or of the numbers passed to `Add`.
 class Mean : public Ratio {
  public:
   explicit Mean(std::string name = "loss") : name_(std::move(name)) {}
@@ -97,8 +97,8 @@ class Mean : public Ratio {
   std::string name_;
 };
 
-/// The share of examples whose label has the largest output; of equal ones the first counts, and an
-/// output that is NaN is never the largest.
+/// The share of examples for which the label has the largest output. Of equal outputs, the first
+/// counts. An output that is NaN is never the largest.
 class SparseCategoricalAccuracy : public Ratio {
  public:
   explicit SparseCategoricalAccuracy(std::string name = "accuracy") : name_(std::move(name)) {}
@@ -109,11 +109,11 @@ class SparseCategoricalAccuracy : public Ratio {
   std::string name_;
 };
 
-/// The share of examples whose label is among the k largest outputs (Keras's
-/// SparseTopKCategoricalAccuracy): fewer than k other outputs are at least as large.
+/// The share of examples for which the label is among the k largest outputs: fewer than k other
+/// outputs are at least as large. Keras's SparseTopKCategoricalAccuracy.
 class TopK : public Ratio {
  public:
-  /// Throws Error kInvalidArgument unless k is at least 1.
+  /// Throws Error kInvalidArgument if k is below 1.
   explicit TopK(int k = 5, std::string name = "");
   std::string name() const override { return name_; }
   void Update(const MetricInput& input) override;
@@ -123,13 +123,13 @@ class TopK : public Ratio {
   std::string name_;
 };
 
-/// How often each class was taken for each other one: `At(label, predicted)`. The prediction is the
-/// largest output, of equal ones the first. Its Result, one number for the logs, is the mean over
-/// the classes that occur of the share of their examples that were recognised (balanced accuracy):
-/// unlike accuracy, it does not overlook a rare class.
+/// Counts the examples by label and prediction: `At(label, predicted)`. The prediction is the
+/// largest output; of equal outputs, the first. Result is the balanced accuracy: the mean, over the
+/// classes that occur, of the share of recognised examples. Unlike accuracy, it does not overlook a
+/// rare class.
 class ConfusionMatrix : public Metric {
  public:
-  /// Throws Error kInvalidArgument unless there is at least 1 class.
+  /// Throws Error kInvalidArgument if there is no class.
   explicit ConfusionMatrix(int classes, std::string name = "balanced_accuracy");
 
   std::string name() const override { return name_; }
@@ -138,9 +138,10 @@ class ConfusionMatrix : public Metric {
   std::span<double> state() override { return counts_; }
 
   int classes() const { return static_cast<int>(classes_); }
-  /// Examples (their weights) of class `label` that were taken for `predicted`.
+  /// The sum of the weights of the examples of class `label` with the prediction `predicted`.
   double At(int label, int predicted) const;
-  /// A row per label, a column per prediction, in columns that line up; ends with a new line.
+  /// A table with a row per label and a column per prediction. The columns line up. Ends with a
+  /// newline.
   std::string ToText() const;
 
  private:

@@ -46,7 +46,7 @@ Network NetworkCWithRecipe(const NetworkOptions& o) {
   return {"C", ImageOf(o), NetworkC(Or(o.classes, 10)), {.batch_size = 1024, .epochs = 8}};
 }
 
-// Takes flat examples, and sees them as images itself.
+// The examples are flat. The network reshapes them to images.
 Network NetworkD(const NetworkOptions& o) {
   const Shape image = ImageOf(o);
   return {
@@ -68,7 +68,7 @@ Network Mlp(const NetworkOptions& o) {
       {.batch_size = 64, .epochs = 5}};
 }
 
-// The stem for small images, and the recipe of section 4.2 of the paper by K. He et al.
+// Has the stem for small images and the recipe of section 4.2 of the paper by K. He et al.
 Network NetworkResNet18(const NetworkOptions& o) {
   const int edge = Or(o.image, 32);
   ResNetOptions options;
@@ -90,15 +90,15 @@ Network NetworkResNet18(const NetworkOptions& o) {
       true};
 }
 
-// P. Goyal et al., "Accurate, large minibatch SGD", 2017, section 2.3 and 5.1: 0.1 per 256
-// examples, divided by 10 at epochs 30, 60 and 80.
+// P. Goyal et al., "Accurate, large minibatch SGD", 2017, sections 2.3 and 5.1: the learning rate
+// is 0.1 per 256 examples, divided by 10 at epochs 30, 60 and 80.
 Network NetworkResNet50(const NetworkOptions& o) {
   constexpr double kRate = 0.1 * 32 / 256;
   const int edge = Or(o.image, 224);
   ResNetOptions options;
   options.classes = Or(o.classes, 1000);
   options.synchronized = o.synchronized;
-  options.kernel_l2 = 0.5e-4;  // whose gradient is a weight decay of 1e-4
+  options.kernel_l2 = 0.5e-4;  // equals a weight decay of 1e-4
   return {
       "resnet50",
       {edge, edge, 3},
@@ -182,7 +182,7 @@ SequentialOptions OptionsFor(const Network& network, uint64_t share, uint64_t se
 
 namespace {
 
-// Momentum and epsilon as the paper's authors published them.
+// Momentum and epsilon are those that the paper's authors published.
 BatchNorm Norm(const ResNetOptions& options, Activation activation, float initial_gamma = 1) {
   return BatchNorm(
       {.momentum = 0.9,
@@ -213,7 +213,7 @@ LayerList MainPath(const ResNetOptions& options, int width, int stride) {
       Convolution(options, 4 * width, 1, 1), Norm(options, Activation::kNone, 0));
 }
 
-// Where a block changes the shape, its shortcut has to as well.
+// If the main path changes the shape, the shortcut must change it too.
 Residual Block(const ResNetOptions& options, int width, int stride, bool projects) {
   LayerList shortcut;
   if (projects) {

@@ -1,4 +1,4 @@
-// What is the same in every version of oneDNN.
+// Functions that are the same in every version of oneDNN.
 
 #include "models/onednn/onednn.h"
 
@@ -27,7 +27,7 @@ constexpr NamedIsa kIsas[] = {
 
 bool IsEmpty(const dnnl::memory::desc& description) { return description.get_size() == 0; }
 
-// A value without a name here is of a oneDNN that is newer than this list.
+// A value without a name in kIsas comes from a newer oneDNN.
 std::string InstructionSet() {
   const dnnl::cpu_isa effective = dnnl::get_effective_cpu_isa();
   for (const NamedIsa& known : kIsas)

@@ -7,15 +7,15 @@
 
 namespace dtrun::models::onednn {
 
-/// The calls whose form differs between oneDNN 2 and oneDNN 3. onednn_2.cc and onednn_3.cc
-/// implement this header; the build picks one of them by the version of the headers it finds. No
-/// other file of the project depends on the version.
+/// The functions that differ between oneDNN 2 and oneDNN 3. onednn_2.cc and onednn_3.cc implement
+/// this header. The build picks one of them by the version of oneDNN's headers. No other file of
+/// the project depends on the version.
 ///
-/// Each `Describe...` returns an empty description, which `Exists` tells, when oneDNN has no
-/// implementation. All throw dnnl::error on descriptions that contradict each other.
+/// If oneDNN has no implementation, `Describe...` returns an empty description: see `Exists`. All
+/// functions throw dnnl::error if descriptions contradict each other.
 
-/// A convolution of images (N, C, H, W) with weights (O, I, H, W). Formats may be `any`.
-/// Dimensions of `stride`, `before` and `after` (padding): rows, columns.
+/// A convolution of images (N, C, H, W) with weights (O, I, H, W). Formats may be `any`. The
+/// dimensions of `stride`, `before` and `after` (padding) are rows, columns.
 struct Convolution {
   dnnl::memory::desc source, weights;
   dnnl::memory::desc bias;  ///< empty: none
@@ -30,7 +30,8 @@ struct InnerProduct {
   dnnl::memory::desc destination;
 };
 
-/// Pooling of windows of `size`; all dimensions are rows, columns.
+/// Pooling of windows of `size`. The dimensions of `stride`, `size`, `before` and `after` are rows,
+/// columns.
 struct Pooling {
   dnnl::algorithm how;
   dnnl::memory::desc source, destination;
@@ -71,14 +72,14 @@ PoolingBackward DescribeBackward(
     const dnnl::engine& engine, const Pooling& pooling, const dnnl::primitive_attr& attribute,
     const PoolingForward& forward);
 
-/// Whether oneDNN has an implementation of what was described.
+/// True if oneDNN has an implementation: the description is not empty.
 template <typename Description>
 bool Exists(const Description& description) {
   return description.get(true) != nullptr;
 }
 
-/// An independent copy. A description of oneDNN 3 changes in place when it goes on to the next
-/// implementation, and so do its ordinary copies.
+/// Returns an independent copy. In oneDNN 3, next_impl() changes a description and its ordinary
+/// copies.
 template <typename Description>
 Description Copy(const Description& description) {
   dnnl_primitive_desc_t made = nullptr;
@@ -90,32 +91,32 @@ Description Copy(const Description& description) {
   return copy;
 }
 
-/// The name that oneDNN gives the implementation: "jit:avx2", "x64:gemm:jit", "ref:any".
+/// oneDNN's name for the implementation: "jit:avx2", "x64:gemm:jit", "ref:any".
 template <typename Description>
 std::string ImplementationOf(const Description& description) {
   return description.impl_info_str();
 }
 
-/// An attribute that makes primitives take scratch memory from their caller; with `relu` the result
+/// An attribute for primitives that take scratch memory from their caller. If `relu`, the result
 /// passes a ReLU before it is stored.
 dnnl::primitive_attr ScratchAttribute(bool relu);
 
 dnnl::memory::data_type TypeOf(const dnnl::memory::desc& description);
 dnnl::memory::dims DimsOf(const dnnl::memory::desc& description);
-/// No description of anything: its size is zero.
+/// True if the description is empty: its size is zero.
 bool IsEmpty(const dnnl::memory::desc& description);
 
-/// The instruction set that oneDNN generates code for at most here, by the names of
-/// ONEDNN_MAX_CPU_ISA: "SSE41", "AVX2", "AVX512_CORE_BF16".
+/// The highest instruction set for which oneDNN generates code on this machine. The names are those
+/// of ONEDNN_MAX_CPU_ISA: "SSE41", "AVX2", "AVX512_CORE_BF16".
 std::string InstructionSet();
 
 /// "2.6.3"
 std::string Version();
 
-/// Calls visit(description) with each implementation that oneDNN has of a product, in oneDNN's
-/// order of preference, until visit returns false: the first is what Describe... returns. A
-/// description is valid during the visit, a Copy of it and primitives made from it stay valid. No
-/// visit: oneDNN has none.
+/// Calls visit(description) with each of oneDNN's implementations, in oneDNN's order of preference,
+/// until visit returns false. The first is the result of Describe... If oneDNN has no
+/// implementation, visit is not called. A description is valid during the visit. A Copy of it, and
+/// primitives made from it, stay valid.
 
 template <typename Description>
 using Visit = std::function<bool(const Description&)>;

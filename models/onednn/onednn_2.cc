@@ -1,4 +1,4 @@
-// oneDNN 2: an operation is described first, then an implementation of it is looked for.
+// oneDNN 2: the caller describes an operation, and then looks for an implementation.
 
 #include "models/onednn/onednn.h"
 
@@ -13,7 +13,7 @@ namespace {
 constexpr auto kTraining = prop_kind::forward_training;
 constexpr bool kMayBeEmpty = true;
 
-// The implementation that `for_each` visits first; empty: there is none.
+// Returns the implementation that `for_each` visits first, or an empty description.
 template <typename Description, typename ForEach>
 Description First(const ForEach& for_each) {
   Description first;
@@ -105,7 +105,7 @@ dnnl::memory::data_type TypeOf(const dnnl::memory::desc& description) {
 
 dnnl::memory::dims DimsOf(const dnnl::memory::desc& description) { return description.dims(); }
 
-// oneDNN 2: next_impl() reads the operation again, so the operation must outlive the iteration.
+// oneDNN 2: next_impl() reads the operation again. The operation must outlive the iteration.
 
 namespace {
 

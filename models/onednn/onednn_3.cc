@@ -1,4 +1,4 @@
-// oneDNN 3: operation and implementation are described in one step.
+// oneDNN 3: one step describes both the operation and the implementation.
 
 #include "models/onednn/onednn.h"
 
@@ -94,7 +94,7 @@ dnnl::memory::data_type TypeOf(const dnnl::memory::desc& description) {
 
 dnnl::memory::dims DimsOf(const dnnl::memory::desc& description) { return description.get_dims(); }
 
-// oneDNN 3: a description steps to its next implementation by itself.
+// oneDNN 3: next_impl() moves a description to its next implementation.
 
 namespace {
 

@@ -24,17 +24,17 @@ struct AdamWOptions {
   LastWords not_decayed = BiasesAndNorms();
 };
 
-/// Adam, D. P. Kingma and J. Ba, ICLR 2015, in the form that closes its section 2, which is also
-/// Keras's. In step t = 1, 2, ...:
+/// Adam: D. P. Kingma and J. Ba, ICLR 2015. This is the form at the end of section 2, which Keras
+/// also uses. In step t = 1, 2, ...:
 ///   m = m + (gradient - m) * (1 - beta1)
 ///   v = v + (gradient^2 - v) * (1 - beta2)
 ///   value = value - learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)
-/// State: "adam.m/<parameter>" and "adam.v/<parameter>" as f32; "adam.step", the steps done, one
-/// u64.
+/// State: "adam.m/<parameter>" and "adam.v/<parameter>" as f32; "adam.step", the number of steps
+/// done, one u64.
 class Adam : public RateOptimizer, public SliceableOptimizer {
  public:
-  /// `parameters` are f32 and outlive it. Throws Error kInvalidArgument when they are not f32, or
-  /// an option is out of range.
+  /// `parameters` must be f32 and outlive the optimizer. Throws Error kInvalidArgument if a
+  /// parameter is not f32 or an option is out of range.
   Adam(std::vector<Parameter>& parameters, const AdamOptions& options);
 
   std::vector<Parameter>& parameters() override { return parameters_; }
@@ -55,13 +55,15 @@ class Adam : public RateOptimizer, public SliceableOptimizer {
   AdamOptions options_;
   std::vector<double> decay_;  // by parameter
   uint64_t step_ = 0;
-  double rate_ = 0;  // of this step, corrected
+  double rate_ = 0;  // of this step, with the corrections
 };
 
-/// Adam with decoupled weight decay, I. Loshchilov and F. Hutter, ICLR 2019, algorithm 2: before
-/// Adam's update, of parameters whose names do not end with a word of `not_decayed`,
+/// Adam with decoupled weight decay: I. Loshchilov and F. Hutter, ICLR 2019, algorithm 2. Before
+/// Adam's update, decays all parameters, except those with names that end with a word of
+/// `not_decayed`:
 ///   value = value - learning_rate * weight_decay * value
-/// State: Adam's, under the same names, so that one can go on where the other stopped.
+/// The state has the same names as Adam's. Therefore Adam and AdamW can continue from each other's
+/// state.
 class AdamW : public Adam {
  public:
   AdamW(std::vector<Parameter>& parameters, const AdamWOptions& options)

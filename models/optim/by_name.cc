@@ -24,7 +24,7 @@ std::string List(const Words& words) {
   return list;
 }
 
-// Something by name, and which of the settings it has.
+// A name, the settings that it has, and a function that makes the object.
 template <typename Make>
 struct Row {
   std::string name;
@@ -39,7 +39,7 @@ Words NamesOf(const std::vector<Row<Make>>& table) {
   return names;
 }
 
-// Refuses a name that is not in the table, and settings that its row does not have.
+// Returns the row of `name`. Refuses an unknown name, and settings that its row does not have.
 template <typename Make>
 const Row<Make>& Find(
     const std::vector<Row<Make>>& table, const std::string& kind, const std::string& name,
@@ -216,7 +216,8 @@ const std::vector<std::string>& ScheduleNames() {
   return names;
 }
 
-// A warm-up as long as the training leaves the schedule behind it one step that never comes.
+// If the warm-up is as long as the training, the schedule after it gets 1 step, which is never
+// reached.
 Schedule MakeSchedule(const std::string& name, const ScheduleSettings& s) {
   Words given;
   AddIfGiven(given, "fraction", s.fraction);

@@ -13,25 +13,25 @@ struct LambOptions {
   double beta1 = 0.9, beta2 = 0.999;
   double epsilon = 1e-6;
   double weight_decay = 0.01;
-  LastWords excluded = BiasesAndNorms();  ///< from weight decay and from the ratio
+  LastWords excluded = BiasesAndNorms();  ///< no weight decay, and ratio 1
 };
 
-/// Layer-wise adaptive moments for large batches, Y. You et al., ICLR 2020 (arXiv:1904.00962),
-/// algorithm 2: Adam's direction, by which each parameter moves by a like share of its own norm.
-/// In step t = 1, 2, ...:
+/// Layer-wise adaptive moments for large batches: Y. You et al., ICLR 2020 (arXiv:1904.00962),
+/// algorithm 2. The direction is Adam's. The length of the update is proportional to the norm of
+/// the parameter. In step t = 1, 2, ...:
 ///   m = m + (gradient - m) * (1 - beta1)
 ///   v = v + (gradient^2 - v) * (1 - beta2)
 ///   update = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + epsilon) + weight_decay * value
 ///   value = value - learning_rate * |value| / |update| * update
-/// |x| is the Euclidean norm over the whole parameter. The ratio is 1 where one of the norms is 0,
-/// and of parameters whose names end with a word of `excluded`, which are not decayed either. The
-/// norm of the update is known only when all of it is, so this is no SliceableOptimizer.
-/// State: "lamb.m/<parameter>" and "lamb.v/<parameter>" as f32; "lamb.step", the steps done, one
-/// u64.
+/// |x| is the Euclidean norm over the whole parameter. The ratio |value| / |update| is 1 if one of
+/// the norms is 0. If the name of a parameter ends with a word of `excluded`, its ratio is 1 and
+/// its weight decay is 0. The norm needs the whole update before the first value changes. Therefore
+/// Lamb is not a SliceableOptimizer. State: "lamb.m/<parameter>" and "lamb.v/<parameter>" as f32;
+/// "lamb.step", the number of steps done, one u64.
 class Lamb : public RateOptimizer {
  public:
-  /// `parameters` are f32 and outlive it. Throws Error kInvalidArgument when they are not f32, or
-  /// an option is out of range.
+  /// `parameters` must be f32 and outlive the optimizer. Throws Error kInvalidArgument if a
+  /// parameter is not f32 or an option is out of range.
   Lamb(std::vector<Parameter>& parameters, const LambOptions& options);
 
   std::vector<Parameter>& parameters() override { return parameters_; }

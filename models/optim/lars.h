@@ -15,21 +15,22 @@ struct LarsOptions {
   bool nesterov = false;
   double weight_decay = 1e-4;
   double trust_coefficient = 1e-3;
-  LastWords excluded = BiasesAndNorms();  ///< from weight decay and from the ratio
+  LastWords excluded = BiasesAndNorms();  ///< no weight decay, and ratio 1
 };
 
-/// Layer-wise adaptive rate scaling for large batches, Y. You, I. Gitman and B. Ginsburg,
-/// arXiv:1708.03888, algorithm 1: each parameter moves by a like share of its own norm.
+/// Layer-wise adaptive rate scaling for large batches: Y. You, I. Gitman and B. Ginsburg,
+/// arXiv:1708.03888, algorithm 1. The length of the update is proportional to the norm of the
+/// parameter.
 ///   ratio = trust_coefficient * |value| / (|gradient| + weight_decay * |value|)
 ///   v = momentum * v - learning_rate * ratio * (gradient + weight_decay * value)
 ///   value = value + v              (Nesterov's momentum: as in sgd.h)
-/// |x| is the Euclidean norm over the whole parameter. The ratio is 1 where |value| or |gradient|
-/// is 0, and of parameters whose names end with a word of `excluded`, which are not decayed either.
-/// State: "lars.velocity/<parameter>", the v, as f32.
+/// |x| is the Euclidean norm over the whole parameter. The ratio is 1 if |value| or |gradient| is
+/// 0. If the name of a parameter ends with a word of `excluded`, its ratio is 1 and its weight
+/// decay is 0. State: "lars.velocity/<parameter>", the v, as f32.
 class Lars : public RateOptimizer, public SliceableOptimizer {
  public:
-  /// `parameters` are f32 and outlive it. Throws Error kInvalidArgument when they are not f32, or
-  /// an option is out of range.
+  /// `parameters` must be f32 and outlive the optimizer. Throws Error kInvalidArgument if a
+  /// parameter is not f32 or an option is out of range.
   Lars(std::vector<Parameter>& parameters, const LarsOptions& options);
 
   std::vector<Parameter>& parameters() override { return parameters_; }

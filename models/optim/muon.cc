@@ -1,3 +1,8 @@
+// StepMatrix writes the momentum of a matrix into the Orthogonaliser, which subtracts the
+// orthogonal matrix from the values. The Orthogonaliser computes the product of all polynomials of
+// the iteration in ComputeFactor, and applies the product to the matrix once, with MultiplyRows.
+// StepOther updates all other parameters with Adam's formula.
+
 #include "models/optim/muon.h"
 
 #include <algorithm>
@@ -11,18 +16,18 @@
 
 namespace dtrun::models {
 
-/// Rows, columns and strides of all matrices are multiples of this. Matrices are row-major.
+/// The rows, columns and strides of all matrices are multiples of this. Matrices are row-major.
 constexpr size_t kMatrixBlock = 16;
 
-/// Rows [first, first + kMatrixBlock) of gram = x' x, from the diagonal's block on: x is (rows,
-/// stride), gram (stride, stride). Sums in f32 over 256 rows and in f64 over these sums.
+/// Writes rows [first, first + kMatrixBlock) of gram = x' x, from column `first` on. x is (rows,
+/// stride), gram is (stride, stride). Sums 256 rows in f32, and these sums in f64.
 void GramRows(const float* x, size_t rows, size_t stride, size_t first, double* gram);
 
-/// Rows [first, first + kMatrixBlock) of c = a b; all are (size, size).
+/// Writes rows [first, first + kMatrixBlock) of c = a b. All matrices are (size, size).
 void ProductRows(const double* a, const double* b, size_t size, size_t first, double* c);
 
-/// Rows [first, first + kMatrixBlock) of x = x b; x is (rows, stride), b (stride, stride).
-/// `scratch` holds kMatrixBlock * stride elements.
+/// Overwrites rows [first, first + kMatrixBlock) of x with x b. x is (rows, stride), b is (stride,
+/// stride). `scratch` holds kMatrixBlock * stride elements.
 void MultiplyRows(float* x, const float* b, size_t stride, size_t first, float* scratch);
 
 namespace {
@@ -150,8 +155,8 @@ constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 
 size_t RoundUp(size_t n) { return (n + kMatrixBlock - 1) / kMatrixBlock * kMatrixBlock; }
 
-// body(first) for first = 0, kMatrixBlock, ... below `rows`. What a block computes does not depend
-// on who computes it.
+// Calls body(first) for first = 0, kMatrixBlock, ... below `rows`. The result of a block does not
+// depend on the thread that computes it.
 template <typename Body>
 void ForEachBlock(size_t rows, const Body& body) {
   const auto blocks = static_cast<int64_t>(rows / kMatrixBlock);
@@ -188,11 +193,12 @@ void Orthogonaliser::ComputeGram() {
     for (size_t j = 0; j < i; ++j) gram_[i * stride_ + j] = gram_[j * stride_ + i];
 }
 
-// The iteration multiplies X by a polynomial Q of X' X. The products of these are gathered, and X'
-// X follows without X, so that the long side of the matrix is seen twice and not at each iteration:
-//   G = X' X,  P = I;   Q = a I + b G + c G^2,  P = P Q,  G = G Q^2   (all of them commute)
-// These are kept in f64: five iterations make small singular values 480 times larger, and errors of
-// G the square of that.
+// Each iteration multiplies X by a polynomial Q of X' X. P is the product of the polynomials, and G
+// is X' X of the next iteration, computed without X. Therefore two passes over the long side of the
+// matrix are enough, instead of one pass per iteration:
+//   G = X' X,  P = I;   Q = a I + b G + c G^2,  P = P Q,  G = G Q^2   (all matrices commute)
+// P, Q and G are f64: five iterations multiply small singular values by 480, and errors of G by the
+// square of 480.
 bool Orthogonaliser::ComputeFactor(int iterations) {
   const size_t n = stride_;
   double squares = 0;
@@ -230,7 +236,7 @@ void Orthogonaliser::Apply(int iterations, float keep, float rate, float* value)
 
 namespace {
 
-// Eight rows of a vector each: what the registers of AVX2 and of AVX-512 hold.
+// Eight rows of one vector each fit the registers of AVX2 and of AVX-512.
 constexpr size_t kRows = 8;
 typedef float Floats __attribute__((vector_size(16 * sizeof(float))));
 typedef double Doubles __attribute__((vector_size(8 * sizeof(double))));

@@ -133,7 +133,7 @@ void Lars::SetNorms(const std::vector<ParameterNorms>& norms) {
   }
 }
 
-// The ratio rides along with the learning rate.
+// The rate passed to the kernel includes the ratio.
 void Lars::StepSlice(const ParameterSlice& slice) {
   const size_t i = slice.parameter;
   const DescentFactors factors{

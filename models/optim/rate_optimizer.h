@@ -9,28 +9,29 @@
 
 namespace dtrun::models {
 
-/// An optimizer whose learning rate may change between steps. Gradients are clipped before it sees
-/// them: see max_gradient_norm of DistributedOptions and ShardedOptions.
+/// An optimizer with a learning rate that may change between steps. The optimizer does not clip
+/// gradients: see max_gradient_norm of DistributedOptions and ShardedOptions.
 class RateOptimizer : public virtual Optimizer {
  public:
-  /// That of the next step.
+  /// The learning rate of the next step.
   virtual double learning_rate() const = 0;
-  /// From the next step on. Throws Error kInvalidArgument unless `rate` is a number from 0 on.
+  /// Sets the learning rate from the next step on. Throws Error kInvalidArgument if `rate` is
+  /// negative, infinite or NaN.
   virtual void set_learning_rate(double rate) = 0;
 };
 
-/// The last words of names: "bias" stands for "layer0.conv2d.bias" and for "dense/bias".
+/// The last words of parameter names: "bias" matches "layer0.conv2d.bias" and "dense/bias".
 using LastWords = std::vector<std::string>;
 
-/// Parameters that are neither decayed nor adapted by layer: biases, and the scale and offset of
-/// normalisation. They are few, and their size says nothing about the network's.
+/// Parameters without weight decay and without a ratio per layer: biases, and the scale and offset
+/// of normalisations. They are few, and their size does not indicate the size of the network's
+/// weights.
 inline LastWords BiasesAndNorms() { return {"bias", "gamma", "beta"}; }
 
-/// Whether what follows the last '.' or '/' of `name` is one of `words`.
+/// True if the part of `name` after the last '.' or '/' is one of `words`.
 bool EndsWithOneOf(const std::string& name, const LastWords& words);
 
-/// A number per element of every parameter, zero at first, as optimizers keep them that are not
-/// sliceable.
+/// One number per element of every parameter, initially 0. For optimizers that are not sliceable.
 class Moments {
  public:
   explicit Moments(const std::vector<Parameter>& parameters) {
@@ -39,7 +40,7 @@ class Moments {
 
   float* of(size_t parameter) { return values_[parameter].data(); }
 
-  /// Appends "<name>/<parameter>" of all parameters.
+  /// Appends "<name>/<parameter>" for every parameter.
   void AppendTo(
       std::vector<NamedBuffer>& state, const std::string& name,
       const std::vector<Parameter>& parameters) {

@@ -15,7 +15,7 @@ void CheckSteps(const std::string& name, uint64_t steps) {
   if (steps == 0) RefuseArgument(Text(name, " is 0, expected 1 or more"));
 }
 
-// How much of `steps` is done at `step`, at most 1.
+// The part of `steps` that is done at `step`, at most 1.
 double PartDone(uint64_t step, uint64_t steps) {
   return std::min(1.0, static_cast<double>(step) / static_cast<double>(steps));
 }
@@ -63,7 +63,7 @@ void CosineRestarts::Check() const {
   CheckPositive("base_factor", base_factor);
 }
 
-// Decays that keep their length are counted by a division, since there may be many.
+// If all decays have the same length, a division counts them, because there may be many.
 double CosineRestarts::rate(uint64_t step) const {
   auto length = static_cast<double>(steps), left = static_cast<double>(step);
   double decays = 0;

@@ -9,16 +9,16 @@
 
 namespace dtrun::models {
 
-/// The learning rate of each step of a training, from step 0 on: any of the values below, or a type
-/// of your own with `double rate(uint64_t step) const` and `void Check() const`, which throws Error
-/// kInvalidArgument when it makes no sense.
+/// The learning rate of each step of a training, from step 0 on. A schedule holds one of the
+/// structs below, or your own type with `double rate(uint64_t step) const` and `void Check()
+/// const`. Check throws Error kInvalidArgument if a member is invalid.
 ///
-///   Schedule schedule = LinearWarmup{.steps = 100, .after = CosineDecay{.base = 0.1, .steps =
-///   900}};
+///   Schedule schedule =
+///       LinearWarmup{.steps = 100, .after = CosineDecay{.base = 0.1, .steps = 900}};
 ///   optimizer.set_learning_rate(schedule.rate(step));
 class Schedule {
  public:
-  /// Throws what `value.Check()` throws.
+  /// Throws the errors of `value.Check()`.
   template <
       typename Value, typename = std::enable_if_t<!std::is_same_v<std::decay_t<Value>, Schedule>>>
   Schedule(Value value) {  // NOLINT: a value is a schedule
@@ -32,7 +32,7 @@ class Schedule {
   std::function<double(uint64_t)> rate_;
 };
 
-/// base
+/// The rate is always base.
 struct ConstantRate {
   double base = 1e-3;
 
@@ -40,7 +40,8 @@ struct ConstantRate {
   double rate(uint64_t step) const;
 };
 
-/// rates[i], where i boundaries are at most `step`. Of the latter there is one less, ascending.
+/// The rate is rates[i] if i of the boundaries are at most `step`. The boundaries ascend, and there
+/// is one boundary less than rates.
 ///   boundaries {3, 7}, rates {1, 0.1, 0.01}  ->  1, 1, 1, 0.1, 0.1, 0.1, 0.1, 0.01, ...
 struct PiecewiseConstantRate {
   std::vector<uint64_t> boundaries;
@@ -50,8 +51,9 @@ struct PiecewiseConstantRate {
   double rate(uint64_t step) const;
 };
 
-/// Half a cosine, I. Loshchilov and F. Hutter, "SGDR", ICLR 2017, equation 5:
-///   final + (base - final) * (1 + cos(pi * step / steps)) / 2, from `steps` on final
+/// Half a cosine: I. Loshchilov and F. Hutter, "SGDR", ICLR 2017, equation 5. From `steps` on, the
+/// rate is final.
+///   final + (base - final) * (1 + cos(pi * step / steps)) / 2
 struct CosineDecay {
   double base = 1e-3;
   uint64_t steps = 0;
@@ -61,7 +63,7 @@ struct CosineDecay {
   double rate(uint64_t step) const;
 };
 
-/// That again and again, the same paper: the n-th decay, n = 0, 1, ..., takes steps *
+/// CosineDecay with restarts, from the same paper. Decay n = 0, 1, ... takes steps *
 /// length_factor^n steps, and its base is base * base_factor^n.
 struct CosineRestarts {
   double base = 1e-3;
@@ -74,8 +76,8 @@ struct CosineRestarts {
   double rate(uint64_t step) const;
 };
 
-/// final + (base - final) * (1 - step / steps)^power, from `steps` on final. With power 2 that of
-/// the LARS paper (Y. You et al., arXiv:1708.03888), with power 1 a straight line.
+/// final + (base - final) * (1 - step / steps)^power. From `steps` on, the rate is final. Power 2
+/// is the schedule of the LARS paper (Y. You et al., arXiv:1708.03888), power 1 is a straight line.
 struct PolynomialDecay {
   double base = 1e-3;
   uint64_t steps = 0;
@@ -86,7 +88,7 @@ struct PolynomialDecay {
   double rate(uint64_t step) const;
 };
 
-/// base * factor^(step / every); in stairs, the exponent is rounded down.
+/// base * factor^(step / every). If `stairs` is set, the exponent is rounded down.
 struct ExponentialDecay {
   double base = 1e-3;
   double factor = 0.9;
@@ -97,10 +99,10 @@ struct ExponentialDecay {
   double rate(uint64_t step) const;
 };
 
-/// Constant, then over the last `fraction` of `steps` down to almost 0 in a straight line. Training
-/// at a constant rate ends wherever its noise has just thrown it; the cooldown lets it settle. A.
-/// Haegele et al., "Scaling Laws and Compute-Optimal Training Beyond Fixed Training Durations",
-/// NeurIPS 2024.
+/// Constant, then a straight line to almost 0 over the last `fraction` of `steps`. At a constant
+/// rate, the final weights depend on the noise of the last steps. The cooldown lets the weights
+/// settle. A. Haegele et al., "Scaling Laws and Compute-Optimal Training Beyond Fixed Training
+/// Durations", NeurIPS 2024.
 ///   base 1, 8 steps, fraction 0.5  ->  1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2
 struct Cooldown {
   double base = 1e-3;
@@ -111,9 +113,9 @@ struct Cooldown {
   double rate(uint64_t step) const;
 };
 
-/// In a straight line from `start` to the first rate of `after`, which it reaches after `steps`
-/// steps, and then `after`. P. Goyal et al., "Accurate, Large Minibatch SGD", arXiv:1706.02677,
-/// section 2.2. With start 0 and the first rate R:
+/// A straight line from `start` to the first rate of `after`, then `after`. The last of `steps`
+/// warm-up steps has this first rate. P. Goyal et al., "Accurate, Large Minibatch SGD",
+/// arXiv:1706.02677, section 2.2. With start 0 and the first rate R:
 ///   R / steps, 2 R / steps, ..., R, after.rate(0), after.rate(1), ...
 struct LinearWarmup {
   uint64_t steps = 0;
@@ -124,11 +126,11 @@ struct LinearWarmup {
   double rate(uint64_t step) const;
 };
 
-/// The linear scaling rule (the same paper, section 2.1): with `factor` times the global batch,
-/// such as that of so many ranks, the learning rate is so many times as large. For SGD.
+/// The linear scaling rule, for SGD (the same paper, section 2.1). If more ranks make the global
+/// batch `factor` times as large, the rule multiplies the learning rate by `factor`.
 inline double LinearlyScaled(double rate, double factor) { return rate * factor; }
-/// The square root rule (S. Malladi et al., "On the SDEs and Scaling Rules for Adaptive Gradient
-/// Algorithms", NeurIPS 2022). For Adam and its kin.
+/// The square root rule, for Adam and similar optimizers: S. Malladi et al., "On the SDEs and
+/// Scaling Rules for Adaptive Gradient Algorithms", NeurIPS 2022.
 double SquareRootScaled(double rate, double factor);
 
 }  // namespace dtrun::models

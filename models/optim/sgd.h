@@ -14,20 +14,20 @@ struct SgdOptions {
   double learning_rate = 1e-2;
   double momentum = 0;  ///< 0: plain gradient descent, without state
   bool nesterov = false;
-  double weight_decay = 0;  ///< L2 regularisation: what is added to the gradient, times the value
+  double weight_decay = 0;  ///< L2 regularisation: adds weight_decay * value to the gradient
 };
 
-/// Stochastic gradient descent with momentum, as Keras's SGD has it (I. Sutskever et al., "On the
-/// importance of initialization and momentum in deep learning", ICML 2013):
+/// Stochastic gradient descent with momentum, as in Keras: I. Sutskever et al., "On the importance
+/// of initialization and momentum in deep learning", ICML 2013.
 ///   g = gradient + weight_decay * value
 ///   v = momentum * v - learning_rate * g
 ///   value = value + v                                  or, with Nesterov's momentum,
 ///   value = value + momentum * v - learning_rate * g
-/// State, when momentum is not 0: "sgd.velocity/<parameter>", the v, as f32.
+/// State: "sgd.velocity/<parameter>", the v, as f32. If momentum is 0, there is no state.
 class Sgd : public RateOptimizer, public SliceableOptimizer {
  public:
-  /// `parameters` are f32 and outlive it. Throws Error kInvalidArgument when they are not f32, or
-  /// an option is out of range.
+  /// `parameters` must be f32 and outlive the optimizer. Throws Error kInvalidArgument if a
+  /// parameter is not f32 or an option is out of range.
   Sgd(std::vector<Parameter>& parameters, const SgdOptions& options);
 
   std::vector<Parameter>& parameters() override { return parameters_; }

@@ -12,8 +12,8 @@
 namespace dtrun::models {
 namespace {
 
-// Sums of squares are kept in f64, in so many parts: without them a loop that adds is not
-// vectorised, and with them the sum does not depend on the instruction set.
+// Sums of squares are f64, in this many parts. With the parts, the compiler can vectorise the loop,
+// and the sum does not depend on the instruction set.
 constexpr size_t kParts = 16;
 
 double TreeSum(const double* parts) {

@@ -9,10 +9,10 @@
 
 namespace dtrun::models {
 
-// The optimizers' formulas over `count` elements, one pass over memory each. What a step has of
-// numbers that are the same for all elements is prepared in f64 and rounded once.
+// The formulas of the optimizers over `count` elements. Each function makes one pass over memory.
+// Factors that are the same for all elements of a step are computed in f64 and rounded once.
 
-/// Of adam.h.
+/// Factors of the formula in adam.h.
 struct AdamFactors {
   float rate = 0;                  ///< with the corrections for the first steps
   float m_share = 0, v_share = 0;  ///< 1 - beta1, 1 - beta2
@@ -23,7 +23,7 @@ void UpdateAdam(
     const float* gradient, size_t count, const AdamFactors& factors, float* m, float* v,
     float* value);
 
-/// Of lamb.h, whose step needs two passes.
+/// Factors of the formula in lamb.h. Its step needs two passes.
 struct LambFactors {
   float m_share = 0, v_share = 0;            ///< 1 - beta1, 1 - beta2
   float m_correction = 0, v_correction = 0;  ///< 1 / (1 - beta^step)
@@ -33,18 +33,18 @@ struct LambFactors {
 struct SquaredNorms {
   double update = 0, value = 0;
 };
-/// Renews the moments, and returns the squared norms of the update they make and of the values.
+/// Updates the moments. Returns the squared norms of the resulting update and of the values.
 SquaredNorms UpdateLambMoments(
     const float* gradient, size_t count, const LambFactors& factors, float* m, float* v,
     const float* value);
-/// value = value - rate * update, which is made again from the moments.
+/// value = value - rate * update. Computes the update again from the moments.
 void ApplyLamb(
     const float* m, const float* v, size_t count, const LambFactors& factors, float rate,
     float* value);
 
-/// Of sgd.h and lars.h: gradient descent along `gradient + decay * value`, over `count` elements in
-/// one pass over memory. Every operation is rounded by itself, as in dtrun's own step with momentum
-/// (SliceableOptimizer::momentum_rule), whose bits these are.
+/// Factors of the formulas in sgd.h and lars.h: gradient descent along `gradient + decay * value`.
+/// Each operation is rounded separately. Therefore the bits are the same as in dtrun's own momentum
+/// step (SliceableOptimizer::momentum_rule).
 struct DescentFactors {
   float rate = 0;
   float momentum = 0;
@@ -56,14 +56,14 @@ void DescendWithMomentum(
     const float* gradient, size_t count, const DescentFactors& factors, float* velocity,
     float* value);
 
-/// What optimizers and schedules demand of their arguments. Each throws Error kInvalidArgument that
-/// names what it found and what it expected.
+/// Checks of the arguments of optimizers and schedules. Each throws Error kInvalidArgument with the
+/// value found and the value expected.
 void CheckF32(const std::vector<Parameter>& parameters);
-/// Above 0.
+/// The value must be above 0 and finite.
 void CheckPositive(const std::string& name, double value);
-/// From 0 on.
+/// The value must be at least 0 and finite.
 void CheckNotNegative(const std::string& name, double value);
-/// At least 0 and below 1.
+/// The value must be at least 0 and below 1.
 void CheckFraction(const std::string& name, double value);
 
 }  // namespace dtrun::models

@@ -1,4 +1,4 @@
-// Trains a network by name on Fashion-MNIST, or another IDX data set, as any number of ranks.
+// Trains a network on Fashion-MNIST, or another IDX data set, on any number of ranks.
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
@@ -25,7 +25,7 @@ int Report(const std::string& problem, int exit_code) {
   return Complain("cnn_fmnist", problem, exit_code);
 }
 
-// Only rank 0 has something to write.
+// Runs on rank 0 only.
 int WriteResult(
     const Trained& trained, const RunReport& page, const TrainOptions& options, Sequential& model) {
   try {

@@ -1,3 +1,7 @@
+// The ranks choose a device together. Each rank looks for its GPU, and AgreeOn combines the
+// verdicts. If any rank has no usable GPU, all ranks use the CPU with `auto`, and fail if a GPU was
+// requested.
+
 #include <dtrun/device_choice.h>
 
 #include <algorithm>
@@ -14,21 +18,21 @@
 
 namespace dtrun::models {
 
-/// GPUs that stand behind a strategy's name: "mirrored:cuda:0,cuda:1". A strategy itself has its
-/// variables in host memory; who trains on GPUs takes these, and makes a strategy without devices.
+/// The GPUs in a strategy's name: "mirrored:cuda:0,cuda:1". A strategy has its variables in host
+/// memory. So the trainer takes these GPUs and makes the strategy without devices.
 struct NamedGpus {
   std::string spec, strategy;   ///< as given, and "mirrored"
-  std::vector<Device> devices;  ///< by local rank; none: this is about the CPU, or no such list
+  std::vector<Device> devices;  ///< by local rank; empty: no list, or CPUs only
 
   explicit operator bool() const { return !devices.empty(); }
 };
 
-/// Of one_device and mirrored; for others, and lists without a GPU, none. Throws Error
-/// kInvalidArgument for a list of GPUs and other devices.
+/// The GPUs in the name of one_device or mirrored. Empty for other strategies and for lists without
+/// a GPU. Throws Error kInvalidArgument for a list of GPUs and other devices.
 NamedGpus GpusNamedIn(const std::string& strategy);
 
-/// What ChooseDevice goes by on this rank, besides the GPUs that there are. Throws Error
-/// kInvalidArgument for another number of GPUs than ranks on this host.
+/// The input of ChooseDevice on this rank, without the existing GPUs. Throws Error kInvalidArgument
+/// if the number of named GPUs differs from the number of ranks on this host.
 DeviceChoiceInput WishOf(const NamedGpus& gpus, int local_rank, int local_size);
 
 namespace {
@@ -80,7 +84,8 @@ DeviceChoiceInput WishOf(const std::string& device, const Context& job) {
   return input;
 }
 
-// This rank's own view: no problem means a GPU.
+// This rank's own verdict. kSuccess means that a GPU exists. A problem with kSuccess is an obstacle
+// to its use.
 Verdict LookForGpu(
     const TrainOptions& options, const NamedGpus& named, const Context& job, PreparedGpu& gpu) {
   try {
@@ -101,7 +106,7 @@ Verdict LookForGpu(
   return {kSuccess, GpuObstacle(options)};
 }
 
-// The same on all ranks.
+// All ranks get the same verdict.
 Verdict FindNamedGpus(const TrainOptions& options, NamedGpus& named) {
   try {
     named = GpusNamedIn(options.strategy);
@@ -121,7 +126,7 @@ bool AnyRank(Context& job, bool mine) {
   return any != 0;
 }
 
-// The least that a rank has room for.
+// The largest batch that fits on every rank: the minimum over the ranks.
 Verdict FindLargestBatch(Context& job, Preparation& ready) {
   uint64_t largest = 0;
   Verdict verdict;
@@ -188,7 +193,7 @@ void ChooseDeviceTogether(Context& job, Preparation& ready) {
   ready.gpu.asked_for = !automatic;
   Verdict mine = LookForGpu(given, named, job, ready.gpu);
   const bool exists = AnyRank(job, mine.exit_code == kSuccess);
-  // An obstacle is one for `auto` as well, where it says why.
+  // An obstacle counts as a failure, also for `auto`, which shows the reason.
   if (mine.exit_code == kSuccess && !mine.problem.empty()) mine.exit_code = kUsage;
   const Verdict all = AgreeOn(mine, job);
   if (all.exit_code != kSuccess && automatic)
@@ -239,7 +244,7 @@ NamedGpus GpusNamedIn(const std::string& strategy) {
   const bool takes_gpus = gpus.strategy == "one_device" || gpus.strategy == "mirrored";
   if (!takes_gpus || colon == std::string::npos) return gpus;
   const std::vector<std::string> names = Split(strategy.substr(colon + 1));
-  // Several are for the strategy itself to refuse.
+  // The strategy itself refuses several devices.
   if (gpus.strategy == "one_device" && names.size() > 1) return gpus;
   for (const std::string& name : names) gpus.devices.push_back(ParseDevice(name));
   const auto count = std::count_if(gpus.devices.begin(), gpus.devices.end(), IsGpu);

@@ -1,5 +1,5 @@
-// The loop of Trainer::Fit, with the steps on a GPU. The host runs ahead of it, and waits for it at
-// the last step of an epoch alone, and where a checkpoint is made.
+// The loop of Trainer::Fit, with steps on a GPU. The host enqueues steps ahead of the GPU. It waits
+// for the GPU only after the last step of an epoch and before a checkpoint.
 
 #include <cmath>
 #include <memory>
@@ -19,7 +19,7 @@
 namespace dtrun::models {
 namespace {
 
-// What Throughput takes from the reducer of the CPU.
+// Adds the exposed share of the GPU. Throughput knows only the reducer of the CPU.
 class ExposedOnGpu : public Callback {
  public:
   explicit ExposedOnGpu(const GpuReplica& gpu) : gpu_(gpu) {}
@@ -58,7 +58,7 @@ class GpuLoop {
     return run_.position.batch < run_.steps &&
            (options_.max_steps == 0 || run_.position.step < options_.max_steps);
   }
-  // Whoever may look at the parameters between epochs.
+  // True if a callback may read the parameters between epochs.
   bool is_watched() const {
     return !options_.checkpoint_dir.empty() || options_.early_stopping > 0;
   }
@@ -174,7 +174,7 @@ void GpuLoop::RunStep() {
   ++run_.position.batch;
   replica_.set_step(++run_.position.step);
   run_.epoch_examples += global.size();
-  // While the GPU computes what is enqueued.
+  // The host computes the next order while the GPU works on its queue.
   if (!has_steps_left() && run_.position.epoch + 1 < options_.epochs)
     OrderOf(run_.position.epoch + 1);
   if (makes_checkpoint()) FromGpu();
@@ -192,7 +192,7 @@ void GpuLoop::AddLosses(uint64_t first_batch) {
       step_losses_.end(), losses.begin() + static_cast<ptrdiff_t>(first_batch), losses.end());
 }
 
-// Kept until another one is asked for.
+// Caches the order of one epoch.
 const std::vector<uint32_t>& GpuLoop::OrderOf(uint64_t epoch) {
   if (order_.empty() || order_epoch_ != epoch) order_ = EpochOrder(options_.seed, epoch, images());
   order_epoch_ = epoch;
@@ -259,7 +259,7 @@ Trained GpuLoop::Fit() {
   FromGpu();
   Call([&](Callback& callback) { callback.OnTrainEnd(run_, last); });
   Settle();
-  // EarlyStopping goes back to the best ones.
+  // EarlyStopping may have restored the best parameters.
   gpu_.SetParameters();
   callbacks_.clear();
   const Logs test = Evaluate();

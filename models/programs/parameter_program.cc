@@ -41,7 +41,8 @@ constexpr char kHelp[] =
 
 constexpr int64_t kMostStaleness = 1'000'000'000;
 
-// No rank sees all steps, and none waits for all others.
+// With parameter servers, no rank has all steps, and no rank waits for all other ranks. Returns the
+// error for an option that needs either.
 std::string ErrorWithServers(const ParameterOptions& options) {
   const TrainOptions& train = options.parsed.options;
   if (options.servers.evaluator && train.checkpoint_dir.empty())
@@ -83,7 +84,7 @@ std::string ErrorWithoutServers(const ParameterOptions& options, bool bounded) {
 
 }  // namespace
 
-// Both options are taken away, and ParseOptions reads what is left.
+// Parses its two options and passes the other words to ParseOptions.
 ParameterOptions ReadParameterOptions(
     int argc, const char* const* argv, const std::string& strategy) {
   ParameterOptions options;
@@ -112,7 +113,7 @@ ParameterOptions ReadParameterOptions(
   return options;
 }
 
-// A trainer evaluates a replica, which has an optimizer; this one is never asked to step.
+// A Trainer needs a Replica, and a Replica needs an optimizer. This optimizer never makes a step.
 Score ScoreOf(Context& job, Sequential& model, const Pipeline& images) {
   constexpr uint64_t kBatch = 1000;
   Sgd unused(model.parameters(), {});
@@ -208,8 +209,8 @@ std::string ToText(const ParameterResult& result) {
                     s.repeated_steps == 1 ? " step was" : " steps were", " handed out again\n"));
 }
 
-// A checkpoint that is there when the job is done is scored before this ends. The folder is made by
-// the server that saves the first one.
+// The loop ends only after it has scored the last checkpoint. The server that saves the first
+// checkpoint creates the folder.
 void ScoreCheckpoints(
     Context& job, const ParameterServerOptions& servers, const std::string& folder,
     Sequential& model, const Pipeline& test) {
@@ -229,7 +230,7 @@ void ScoreCheckpoints(
     if (!list.empty() && list.back().name != scored) {
       LoadOptions load;
       load.name = scored = list.back().name;
-      load.allow_unexpected = true;  // the optimizer's
+      load.allow_unexpected = true;  // tensors of the optimizer
       checkpoints->Load(variables, load);
       std::printf("%s: test accuracy %.4f\n", scored.c_str(), ScoreOf(job, model, test).accuracy);
       std::fflush(stdout);
@@ -243,13 +244,13 @@ void ScoreCheckpoints(
 
 namespace {
 
-// What every rank has.
+// The data and the network of a rank, in any role.
 struct Ready {
   std::optional<ImageDataset> data;
   std::unique_ptr<Sequential> model;
 };
 
-// The network has the servers' last values.
+// `model` has the servers' final values.
 int WriteResult(
     const std::string& program, const TrainOptions& options, const ParameterResult& result,
     Sequential& model) {
@@ -272,7 +273,7 @@ int WriteResult(
   return kSuccess;
 }
 
-// The first server says at the end how it was.
+// At the end, the first server prints the result and writes the files.
 int Serve(
     Context& job, const std::string& program, const ParameterOptions& options,
     const ParameterServerOptions& servers, Ready& ready) {
@@ -296,7 +297,7 @@ int Serve(
   return WriteResult(program, train, result, *ready.model);
 }
 
-// Every worker passes over the same batches, and computes those that are its steps.
+// Every worker iterates over the same batches and computes only its steps.
 int Work(
     Context& job, const TrainOptions& train, const ParameterServerOptions& servers, Ready& ready) {
   ParameterWorker worker(job, VariablesOf(*ready.model), ready.model->parameters(), servers);
@@ -307,9 +308,9 @@ int Work(
       job.world(), ready.data->train.Shuffle({.seed = train.seed}).Batch(train.batch_size))};
   const uint64_t per_epoch = StepsPerEpoch(train, ready.data->info.train_examples, 1);
   ReplicaBatch batch;
-  uint64_t at = UINT64_MAX, steps = 0, examples = 0;  // at: the step whose batch comes next
+  uint64_t at = UINT64_MAX, steps = 0, examples = 0;  // at: the step of the next batch
   while (const auto step = worker.NextStep()) {
-    // Those between were other workers'.
+    // The batches in between belong to other workers.
     if (at > *step || at / per_epoch != *step / per_epoch)
       batches.StartEpoch(*step / per_epoch, (at = *step) % per_epoch);
     for (; at <= *step; ++at) batches.Next(batch);
@@ -322,7 +323,7 @@ int Work(
   return kSuccess;
 }
 
-// A server holds parameters, and nothing that layers learn besides.
+// A server holds parameters but no buffers, such as running statistics.
 void CheckNetwork(const Sequential& model, const std::string& name) {
   if (model.buffers().empty()) return;
   throw Error(
@@ -337,7 +338,7 @@ void CheckNetwork(const Sequential& model, const std::string& name) {
 int TrainWithServers(Context& job, const std::string& program, const ParameterOptions& options) {
   const ParsedOptions& parsed = options.parsed;
   const TrainOptions& train = parsed.options;
-  // What is wrong is the same on all ranks, which cannot agree on it.
+  // All ranks find the same problem, so rank 0 alone prints it. The ranks cannot agree on it here.
   const auto refuse = [&](const std::string& problem, int exit_code) {
     return job.rank() == 0 ? Complain(program, problem, exit_code) : exit_code;
   };

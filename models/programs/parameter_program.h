@@ -16,32 +16,31 @@
 
 namespace dtrun::models {
 
-/// The command line of a trainer that may have parameter servers: that of ParseOptions,
-/// --max-staleness and --evaluator. With them a batch is what one worker computes one gradient
-/// from.
+/// The command line of a trainer that may have parameter servers: the options of ParseOptions,
+/// --max-staleness and --evaluator. With parameter servers, a batch is the input of one gradient of
+/// one worker.
 struct ParameterOptions {
   ParsedOptions parsed;
-  ParameterServerOptions servers;  ///< but for the steps
+  ParameterServerOptions servers;  ///< without the number of steps
   bool has_servers() const { return parsed.options.strategy == "parameter_server"; }
 };
-/// What does not go with the strategy is an error of `parsed`. `strategy`: what is meant where none
-/// is named.
+/// If an option does not fit the strategy, `parsed` has the error. `strategy` is the default of
+/// --strategy.
 ParameterOptions ReadParameterOptions(
     int argc, const char* const* argv, const std::string& strategy = TrainOptions().strategy);
 
-/// Makes the optimizer that the options name, for a server's shards.
+/// Returns a function that makes the optimizer of the options for a server's shards.
 ParameterServer::MakeOptimizer OptimizerMaker(const TrainOptions& options);
 
-/// What ParameterServerOptions::min_partition_bytes has to be on all ranks: one that cuts no
-/// variable where the optimizer looks at a variable as a whole (Muon; norms, as LARS and LAMB take
-/// them), so that each has one server as its owner. Throws Error kInvalidArgument for settings that
-/// the optimizer does not take.
+/// Returns the value of ParameterServerOptions::min_partition_bytes for all ranks. If the optimizer
+/// reads whole variables (Muon) or their norms (LARS, LAMB), the value keeps every variable on one
+/// server. Throws Error kInvalidArgument for settings that the optimizer does not accept.
 uint64_t LeastPartition(const TrainOptions& options, Sequential& model);
 
-/// A network's parameters with their shapes, for servers and workers alike.
+/// A network's parameters with their shapes, for servers and workers.
 std::vector<NamedTensor> VariablesOf(Sequential& model);
 
-/// An optimizer whose steps are the servers': a Replica that has it trains their variables.
+/// An optimizer for workers: Step pushes the gradients to the servers, which make the step.
 class PushingOptimizer : public RateOptimizer {
  public:
   explicit PushingOptimizer(ParameterWorker& worker, std::vector<Parameter>& parameters)
@@ -50,7 +49,7 @@ class PushingOptimizer : public RateOptimizer {
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<NamedBuffer> state() override { return {}; }
   void Step() override { worker_.Push(); }
-  /// The servers' own, which nobody asks for here.
+  /// The servers have the learning rate. This value is not used.
   double learning_rate() const override { return 0; }
   void set_learning_rate(double) override {}
 
@@ -59,13 +58,13 @@ class PushingOptimizer : public RateOptimizer {
   std::vector<Parameter>& parameters_;
 };
 
-/// How well a network does.
+/// The accuracy and loss of a network on a data set.
 struct Score {
   double accuracy = 0, loss = 0;
 };
 Score ScoreOf(Context& job, Sequential& model, const Pipeline& images);
 
-/// How fast gradients come, without the time before the first one.
+/// Measures the rate of gradients, without the time before the first one.
 class UpdateClock {
  public:
   void Tick();
@@ -76,32 +75,33 @@ class UpdateClock {
   std::chrono::steady_clock::time_point first_, last_;
 };
 
-/// What the first server knows when all is done.
+/// The results that the first server has at the end of the job.
 struct ParameterResult {
-  int workers = 0;  ///< that the job began with
+  int workers = 0;  ///< at the start of the job
   uint64_t steps = 0;
   Score test;
-  double images_per_s = 0;  ///< that all workers together trained on
+  double images_per_s = 0;  ///< of all workers together
   ParameterStatistics statistics;
   std::vector<uint64_t> staleness;
-  std::string histogram;  ///< of it, in lines
+  std::string histogram;  ///< of the staleness, in lines
 };
 ParameterResult ResultOf(const ParameterServer& server, const Score& test);
 /// {"workers": 2, "steps": 938, "test_accuracy": 0.89, "test_loss": 0.3, "images_per_s": 5100,
 ///  "updates": 938, "repeated_steps": 0, "lost_workers": 0, "server_update_s": 0.7,
 ///  "server_copy_s": 0.4, "server_cpu_s": 1.2, "staleness": [40, 880, 18]}
 std::string ToJson(const ParameterResult& result);
-/// The same for people, in lines.
+/// The same as lines of text.
 std::string ToText(const ParameterResult& result);
 
-/// The evaluator: says the test accuracy of each new checkpoint in `folder`, until the job is done.
+/// The evaluator: prints the test accuracy of each new checkpoint in `folder`, until the job is
+/// done.
 void ScoreCheckpoints(
     Context& job, const ParameterServerOptions& servers, const std::string& folder,
     Sequential& model, const Pipeline& test);
 
-/// What a rank of a job with parameter servers does, be it server, worker or evaluator: trains what
-/// the options name. Returns the exit code, having said as `program` what is wrong with them.
-/// Throws Error as ParameterServer and ParameterWorker do.
+/// The work of a rank in a job with parameter servers: as server, worker or evaluator, with the
+/// training of the options. Returns the exit code. If the options are wrong, rank 0 prints the
+/// problem with the name `program`. Throws the errors of ParameterServer and ParameterWorker.
 int TrainWithServers(Context& job, const std::string& program, const ParameterOptions& options);
 
 }  // namespace dtrun::models

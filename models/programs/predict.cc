@@ -1,3 +1,6 @@
+// Loads a saved model and predicts the images of a data set. The ranks share the images: each rank
+// predicts a contiguous range, and rank 0 writes the results of all ranks.
+
 #include <dtrun/dtrun.h>
 #include <omp.h>
 
@@ -24,17 +27,17 @@ struct PredictOptions {
   std::string model;
   std::string data_dir = kFashionMnistDir;
   std::string split = "test";  ///< or "train"
-  int threads = 0;             ///< 0: those that are this rank's own
+  int threads = 0;             ///< 0: this rank's CPUs
   std::string output, json;    ///< "": no file
 };
 
 struct ParsedPredictOptions {
   PredictOptions options;
-  std::string help;   ///< what --help prints; empty unless it was asked for
-  std::string error;  ///< one line; empty when the command line is right
+  std::string help;   ///< text of --help or --version, if given; else empty
+  std::string error;  ///< one line; empty if the command line is valid
 };
 
-/// Neither prints nor exits, so that the ranks can agree on what to do first.
+/// Does not print or exit, so that the ranks can first agree on the result.
 ParsedPredictOptions ParsePredictOptions(int argc, const char* const* argv);
 
 namespace {
@@ -79,11 +82,9 @@ ParsedPredictOptions ParsePredictOptions(int argc, const char* const* argv) {
   return parsed;
 }
 
-// Loads a saved model and predicts the images of a data set, which the ranks share.
-
 namespace {
 
-// What a rank has before the prediction, or why it has not.
+// The inputs of a rank's prediction. The verdict has the reason if they are missing.
 struct Preparation {
   Verdict verdict;
   Dataset data;
@@ -115,7 +116,7 @@ std::string WhyUnfit(const PredictOptions& options, const Preparation& ready) {
 }
 
 std::string WhyNoResults(const PredictOptions& options, const Context& job) {
-  if (job.rank() != 0) return "";  // rank 0 writes them
+  if (job.rank() != 0) return "";  // rank 0 writes the files
   const std::pair<const char*, const std::string&> files[] = {
       {"--output", options.output}, {"--json", options.json}};
   for (const auto& [name, path] : files) {
@@ -125,7 +126,7 @@ std::string WhyNoResults(const PredictOptions& options, const Context& job) {
   return "";
 }
 
-// Ranks with other models or data would add up what does not belong together.
+// The model and the labels must be the same on all ranks, because the ranks combine their results.
 std::string SettingsOf(const PredictOptions& options, const Preparation& ready) {
   const Images& images = ready.images(options);
   return Text(

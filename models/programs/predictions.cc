@@ -13,7 +13,7 @@
 namespace dtrun::models {
 namespace {
 
-// softmax(log(p)) = p: so that both kinds of networks go one way from here.
+// softmax(log(p)) = p, so probabilities can be treated as logits from here on.
 void ToLogits(std::span<float> probabilities) {
   for (float& p : probabilities) p = std::log(p);
 }
@@ -70,7 +70,7 @@ std::string ToCsv(const std::vector<float>& probabilities, size_t classes) {
   for (auto row = probabilities.begin(); row != probabilities.end(); row += ptrdiff_t(classes)) {
     text += std::to_string(std::max_element(row, row + ptrdiff_t(classes)) - row);
     for (auto p = row; p != row + ptrdiff_t(classes); ++p) {
-      // The fewest digits that give the same float again.
+      // The fewest digits that give back the same float.
       char digits[32];
       text.append(",").append(digits, std::to_chars(digits, digits + sizeof digits, *p).ptr);
     }

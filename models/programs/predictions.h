@@ -13,20 +13,20 @@
 
 namespace dtrun::models {
 
-/// What a network says about images.
+/// A network's predictions for images.
 struct Predictions {
   Tally tally;
   std::vector<float> probabilities;  ///< (images, classes), in the order of the images
 };
 
-/// Of the images [range.begin, range.end). The network's outputs are logits, or probabilities if it
-/// ends with a softmax. Labels are below its number of outputs.
+/// Predicts the images [range.begin, range.end). The network's outputs are logits, or probabilities
+/// if the network ends with a softmax. Labels must be below the number of outputs.
 Predictions Predict(Sequential& model, const Images& images, const Range& range);
 
-/// Collective: every rank brings those of its range, in rank order, and leaves with all of them.
+/// Gathers the predictions of all ranks, in rank order, on every rank. Collective.
 Predictions GatherPredictions(Communicator& world, Predictions mine);
 
-/// A line with names, then one per image:
+/// A line of column names, then one line per image:
 ///   prediction,p0,p1,p2
 ///   1,0.25,0.5,0.25
 std::string ToCsv(const std::vector<float>& probabilities, size_t classes);

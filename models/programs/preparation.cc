@@ -44,7 +44,7 @@ Verdict CheckBatch(const TrainOptions& options, uint64_t global_batch, uint64_t 
   return {};
 }
 
-// The folder is made, as it will be.
+// Creates the folder, because saving will need it.
 std::string WhyNoFolder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -52,7 +52,7 @@ std::string WhyNoFolder(const std::string& folder) {
   return WhyNotWritable(std::filesystem::path(folder) / "model.json");
 }
 
-// Before training, not after it.
+// Checks the output files before training, not after it.
 Verdict CheckFiles(const TrainOptions& options) {
   const std::string json = options.json.empty() ? "" : WhyNotWritable(options.json);
   if (!json.empty()) return {kResultNotWritten, Text("--json: ", json)};
@@ -124,7 +124,7 @@ std::unique_ptr<Sequential> MakeModel(
                                          "images of ", image.height, "x", image.width,
                                          ", expected square ones for network ", network.name));
   }
-  // Of a GPU's network this one keeps the parameters alone.
+  // On a GPU, this network only holds the parameters.
   const bool on_gpu = options.device.rfind("cuda", 0) == 0;
   const ChunkPlan plan = PlanChunks(on_gpu ? 1 : share);
   return std::make_unique<Sequential>(
@@ -141,7 +141,8 @@ int ComputeThreads(const TrainOptions& options, const Context& job) {
   return options.deterministic > 0 ? 1 : job.threads();
 }
 
-// The command line first, since a rank with another one may not come to what is collective here.
+// The ranks compare their command lines first. A rank with other options might skip the collective
+// calls below.
 Preparation Prepare(const ParsedOptions& parsed, Context& job) {
   Preparation ready;
   const TrainOptions& options = parsed.options;
@@ -155,7 +156,7 @@ Preparation Prepare(const ParsedOptions& parsed, Context& job) {
     ready.verdict = {kDataUnusable, error.what()};
     return ready;
   } catch (const Error& error) {
-    // Other errors need not have come to all ranks, or are those of ranks that are not there.
+    // Other errors may not reach all ranks, or may report lost ranks.
     if (error.code() != ErrorCode::kMismatch && error.code() != ErrorCode::kUnavailable) throw;
     ready.verdict = {ExitCodeOf(error.code()), error.what()};
     return ready;

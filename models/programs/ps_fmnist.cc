@@ -1,6 +1,6 @@
 // Trains a network by name on Fashion-MNIST, or another IDX data set, with parameter servers:
 //   dtrun -np 3 --ps 1 ps_fmnist --batch-size 64 --epochs 2
-// What each rank then does is models/programs/parameter_program.cc.
+// models/programs/parameter_program.cc has the work of each rank.
 
 #include <dtrun/dtrun.h>
 

@@ -27,7 +27,7 @@ std::string OneLine(std::string text) {
   return text;
 }
 
-// Letters to insert, remove or replace between two words: Levenshtein's distance, by rows.
+// Levenshtein distance: the letters to insert, remove or replace between two words. Row by row.
 size_t Distance(const std::string& a, const std::string& b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -42,7 +42,7 @@ size_t Distance(const std::string& a, const std::string& b) {
   return row.back();
 }
 
-// CLI11 lists the words that it did not expect from the last to the first.
+// CLI11 lists unexpected words from the last to the first.
 std::string Unexpected(const CLI::App& app) {
   const std::vector<std::string> words = app.remaining();
   const auto option = std::find_if(
@@ -50,7 +50,7 @@ std::string Unexpected(const CLI::App& app) {
   if (option == words.end()) return "unexpected argument '" + words.front() + "'";
   const std::string name = option->substr(0, option->find('='));
   std::string meant;
-  size_t least = 3;  // what is further away is another word
+  size_t least = 3;  // more distant words are not suggested
   for (const CLI::Option* known : app.get_options())
     for (const std::string& spelling : known->get_lnames()) {
       const size_t distance = Distance("--" + spelling, name);
@@ -60,7 +60,7 @@ std::string Unexpected(const CLI::App& app) {
   return "unknown option " + name + meant;
 }
 
-// `text` in lines of 80 columns. The first line begins at column `used`, the others at `indent`.
+// Wraps `text` at 80 columns. The first line begins at column `used`, the others at `indent`.
 std::string Wrapped(const std::string& text, size_t used, size_t indent) {
   constexpr size_t kColumns = 80;
   std::string lines;
@@ -80,7 +80,7 @@ std::string Wrapped(const std::string& text, size_t used, size_t indent) {
   return lines + '\n';
 }
 
-// CLI11's own formatter does not wrap, and shows how it stores and checks values.
+// CLI11's own formatter does not wrap lines, and shows internal types and checks.
 class HelpPage : public CLI::Formatter {
  public:
   std::string make_description(const CLI::App* app) const override {

@@ -14,10 +14,10 @@ class App;
 
 namespace dtrun::models {
 
-/// Parses a command line. Returns what is wrong, in one line: what CLI11 refuses, else what
-/// `check`, which sees the options, returns; empty when all is right. `help` becomes what --help
-/// or --version prints if one of them is given. Neither prints nor exits, so that the ranks can agree on what to do
-/// first.
+/// Parses a command line. Returns the problem in one line: an error of CLI11, or the result of
+/// `check`, which may read the parsed options. Returns "" if there is no problem. If --help or
+/// --version is given, `help` becomes its text. Does not print or exit, so that the ranks can first
+/// agree on the result.
 std::string ParseCommandLine(
     CLI::App& app, int argc, const char* const* argv, std::string& help,
     const std::function<std::string()>& check = {});
@@ -25,13 +25,13 @@ std::string ParseCommandLine(
 /// Prints "program: problem" to stderr and returns `exit_code`.
 int Complain(const std::string& program, const std::string& problem, int exit_code);
 
-/// The life of a program that is a rank: Init, `body`, Shutdown. Returns what `body` returned or,
-/// having said what went wrong, the exit code of the error that it or the runtime has thrown: an
-/// AgreedError is said by rank 0 alone.
+/// Runs a program as a rank: Init, `body`, Shutdown. Returns the result of `body`. After an error
+/// of `body` or the runtime, prints the error and returns its exit code. Only rank 0 prints an
+/// AgreedError.
 int RunAsRank(const std::string& program, const std::function<int(Context& job)>& body);
 
-/// MakeStrategy for what a user has written on a command line. Collective. Throws AgreedError with
-/// exit code kUsage for what cannot be made.
+/// MakeStrategy for a strategy from the command line. Collective. Throws AgreedError, with exit
+/// code kUsage if the strategy is invalid or unavailable.
 std::unique_ptr<Strategy> MakeNamedStrategy(Context& job, const std::string& spec);
 
 }  // namespace dtrun::models

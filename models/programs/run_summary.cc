@@ -26,7 +26,7 @@ std::string RateLine(const TrainOptions& o, int ranks) {
   return Text(line, " (falling over the last ", 100 * o.cooldown, " % of the steps)");
 }
 
-// How the ranks come together, where that is not the usual way.
+// The way in which the ranks' gradients or steps are combined. Empty for the usual way.
 std::string TogetherText(const TrainOptions& o) {
   if (o.adasum) return ", steps combined by adaptive summation";
   if (o.deterministic == 0) return "";
@@ -46,13 +46,13 @@ std::string GpuLine(const TrainOptions& o, const PreparedGpu& gpu) {
       gpu.shared_somewhere ? Text(", shared: ", gpu.sharers, " ranks on GPU ", gpu.index) : "");
 }
 
-// What the layers compute in, where that is not plain f32 as asked.
+// The dtype of the layers. Empty for f32, unless bf16 was requested.
 std::string DtypeText(const TrainOptions& o, const Preparation& ready) {
   if (ready.model->dtype() == DType::kBF16) return ", bf16";
   return o.dtype == "bf16" ? ", f32 instead of bf16, which this CPU has no arithmetic for" : "";
 }
 
-// One line for each part of the network that oneDNN has no fast code for; in most networks none.
+// One line for each part of the network for which oneDNN has no fast code. Most networks have none.
 std::string SlowLines(const Preparation& ready) {
   if (ready.gpu.replica != nullptr) return "";
   std::string lines;

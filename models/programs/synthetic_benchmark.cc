@@ -1,3 +1,7 @@
+// Measures training steps on random images, on the ranks of a dtrun job. Every rank repeats steps
+// on one batch in memory. The result shows the speed of hardware, network and reduction without
+// input.
+
 #include <dtrun/dtrun.h>
 #include <omp.h>
 
@@ -23,16 +27,17 @@
 
 namespace dtrun::models {
 
-/// Training steps of a network on one batch of random images and labels per rank, by SGD with a
-/// rate of 0.01: what a step costs, without any input. Not thread-safe.
+/// Training steps of a network on one batch of random images and labels per rank, with SGD at a
+/// learning rate of 0.01. Measures a step without input. Not thread-safe.
 class MadeUpSteps {
  public:
-  /// Collective: all ranks start from rank 0's parameters. `world` outlives it. Throws Error
-  /// kInvalidArgument when the network cannot be built.
+  /// All ranks start from rank 0's parameters. Collective. `world` must outlive this object. Throws
+  /// Error kInvalidArgument if the network cannot be built.
   MadeUpSteps(Communicator& world, Network network, uint64_t batch_size, bool overlap);
 
   size_t parameter_count() const { return model_.parameter_count(); }
-  /// Collective: `count` optimizer steps. Returns the sum of this rank's losses in the last one.
+  /// Makes `count` optimizer steps. Returns the sum of this rank's losses in the last step.
+  /// Collective.
   double Run(uint64_t count);
 
  private:
@@ -78,7 +83,7 @@ MadeUpSteps::MadeUpSteps(Communicator& world, Network network, uint64_t batch_si
   FillWithNoise();
 }
 
-// The same numbers in every chunk: they stay where they are from step to step.
+// Fills the input once. Every chunk of every step reads the same numbers.
 void MadeUpSteps::FillWithNoise() {
   const size_t count = size_t(model_.chunk()) * model_.inputs();
   PhiloxCounter counter{};
@@ -129,9 +134,6 @@ double MadeUpSteps::Step() {
   return loss;
 }
 
-// Measures training steps on made-up images: what hardware, network and reduction give without any
-// input, as the ranks of a dtrun job.
-
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -151,8 +153,8 @@ Network NetworkOf(const SyntheticOptions& options) {
       options.model, {.image = options.image_size, .synchronized = options.synchronized});
 }
 
-// Whether the network can be built for such images is a question of shapes alone: it is asked on a
-// small batch, before the ranks meet in what is collective.
+// Shapes alone decide if the network can be built. So this function builds it for a batch of 1,
+// before the ranks build their networks together.
 Verdict CheckModel(const SyntheticOptions& options, Context& job) {
   try {
     SyntheticOptions alone = options;
@@ -177,7 +179,7 @@ Verdict Check(const ParsedSyntheticOptions& parsed, Context& job) {
   return CheckModel(parsed.options, job);
 }
 
-// Images per second of all ranks together. Each rank's own time counts: they need not end at once.
+// Images per second of all ranks together: the sum of the ranks' rates, each by its own clock.
 double TimeIteration(Context& job, MadeUpSteps& steps, const SyntheticOptions& options) {
   const Clock::time_point start = Clock::now();
   steps.Run(options.num_batches_per_iter);

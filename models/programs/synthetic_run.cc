@@ -13,7 +13,7 @@
 namespace dtrun::models {
 namespace {
 
-// An integer from `least` to `most`, and nothing else.
+// Accepts only an integer from `least` to `most`.
 CLI::Validator Integer(uint64_t least, uint64_t most) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {

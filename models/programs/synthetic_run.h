@@ -14,27 +14,28 @@ struct SyntheticOptions {
   uint64_t num_warmup_batches = 10;
   uint64_t num_batches_per_iter = 10;
   uint64_t num_iters = 10;
-  int image_size = 0;  ///< 0: the model's own
+  int image_size = 0;  ///< 0: the model's default
   bool synchronized = false;
-  bool overlap = true;  ///< of the reduction and the backward pass
-  int threads = 0;      ///< 0: those that are this rank's own
+  bool overlap = true;  ///< overlaps the reduction with the backward pass
+  int threads = 0;      ///< 0: this rank's CPUs
   std::string json;     ///< "": no file
 };
 
 struct ParsedSyntheticOptions {
   SyntheticOptions options;
-  std::string help;   ///< what --help prints; empty unless it was asked for
-  std::string error;  ///< one line; empty when the command line is right
+  std::string help;   ///< text of --help or --version, if given; else empty
+  std::string error;  ///< one line; empty if the command line is valid
 };
 
-/// Neither prints nor exits, so that the ranks can agree on what to do first.
+/// Does not print or exit, so that the ranks can first agree on the result.
 ParsedSyntheticOptions ParseSyntheticOptions(int argc, const char* const* argv);
 
-/// What has to be equal on all ranks: "name=value" per line.
+/// The options that must be equal on all ranks, one "name=value" per line.
 std::string SharedSettings(const SyntheticOptions& options);
 
-/// Images per second: the mean over the iterations, and 1.96 standard deviations of an iteration,
-/// within which 95 % of them are if they are distributed normally.
+/// Images per second: the mean over the iterations, and 1.96 standard deviations of an iteration.
+/// If the iterations are normally distributed, 95 % of them are within this deviation from the
+/// mean.
 struct Rate {
   double mean = 0, deviation = 0;
 };
@@ -51,8 +52,8 @@ struct SyntheticResult {
 
 /// "Img/sec per rank: 10.0 +-0.2\nTotal img/sec on 2 ranks: 20.0 +-0.4"
 std::string SummaryOf(const SyntheticResult& result);
-/// One object: model, ranks, threads, batch_size, parameters, images_per_s_per_rank, images_per_s
-/// (each with _deviation) and iterations.
+/// A JSON object with model, ranks, threads, batch_size, parameters, images_per_s_per_rank,
+/// images_per_s (each with _deviation) and iterations.
 std::string ToJson(const SyntheticResult& result);
 
 }  // namespace dtrun::models

@@ -25,7 +25,7 @@
 namespace dtrun::models {
 namespace {
 
-// What both loops train with.
+// The objects that both training loops use.
 class Session {
  public:
   Session(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready)
@@ -113,7 +113,7 @@ Trained Session::Fit() {
   return trained;
 }
 
-// One epoch over the parts that Fit is made of, too.
+// One epoch of the custom loop, made of the same parts as Fit.
 Logs Session::TrainOneEpoch(uint64_t epoch, std::vector<double>& step_losses) {
   Mean mean_loss;
   SparseCategoricalAccuracy accuracy;
@@ -181,7 +181,7 @@ void Session::Finish(Trained& trained) {
   if (job_.rank() == 0) PrintLine(ResultLine(result, ready_.data->info.test_examples));
 }
 
-// What cannot be spread is the same error on all ranks.
+// If the strategy refuses the network or the optimizer, all ranks get the same error.
 std::unique_ptr<Session> MakeSession(
     Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready) {
   try {

@@ -24,11 +24,11 @@
 
 namespace dtrun::models {
 
-/// A data set's images where they lie, and its labels as bytes, for a GPU.
+/// Pointers to a data set's images in host memory, and the labels as bytes, for a GPU.
 class ImageBytes {
  public:
-  /// Of images that lie one behind the other, as those of LoadImageDataset do; throws Error
-  /// kInvalidArgument for others. The pipeline's source outlives it.
+  /// The images must lie one behind the other, as those of LoadImageDataset do. Else throws Error
+  /// kInvalidArgument. The pipeline's source must outlive this object.
   explicit ImageBytes(const Pipeline& pipeline);
   ByteImages view() const { return {labels_.size(), pixels_, images_, labels_.data()}; }
 
@@ -38,92 +38,95 @@ class ImageBytes {
   std::vector<uint8_t> labels_;
 };
 
-/// The GPU that a rank trains on.
+/// The GPU of a rank.
 struct PreparedGpu {
   std::unique_ptr<ImageBytes> train, test;
-  std::unique_ptr<GpuReplica> replica;                  ///< null: it trains on the CPU
-  bool streams_training = false, streams_test = false;  ///< what lies on the host, on any rank
-  int index = 0, sharers = 1;     ///< ranks of this host on it, this one included
-  bool shared_somewhere = false;  ///< by several ranks, on any host
-  bool asked_for = false;         ///< no CPU instead
-  std::string why_not;            ///< what keeps a GPU that there is from training; or ""
+  std::unique_ptr<GpuReplica> replica;                  ///< null: the rank trains on the CPU
+  bool streams_training = false, streams_test = false;  ///< from host memory, on any rank
+  int index = 0, sharers = 1;     ///< ranks of this host on the GPU, this rank included
+  bool shared_somewhere = false;  ///< true if ranks share a GPU on any host
+  bool asked_for = false;         ///< the user requested a GPU; no fallback to the CPU
+  std::string why_not;            ///< the reason for not using an existing GPU, or ""
 };
 
-/// What a rank trains with.
+/// The result of Prepare: the objects for a training.
 struct Preparation {
   Verdict verdict;  ///< equal on all ranks
-  /// As given, with the batch size that `auto` has come to, the device, and the strategy without
-  /// the GPUs that it has named.
+  /// The given options with three changes: the chosen device, the batch size for `auto`, and the
+  /// strategy without its list of GPUs.
   TrainOptions options;
-  std::optional<ImageDataset> data;  ///< like what follows: there when the verdict is kSuccess
+  std::optional<ImageDataset> data;  ///< like the following members, set if the verdict is kSuccess
   uint64_t global_batch = 0;
-  int threads = 1;  ///< that this rank computes with
+  int threads = 1;  ///< compute threads of this rank
   std::unique_ptr<Sequential> model;
   std::unique_ptr<RateOptimizer> optimizer;
   PreparedGpu gpu;
 };
 
-/// The network that the options name, for examples like these and batches of at most `share` of
-/// them. Throws Error kInvalidArgument.
+/// Makes the network of the options for images like `data`'s and batches of at most `share`
+/// examples. Throws Error kInvalidArgument.
 std::unique_ptr<Sequential> MakeModel(
     const DatasetInfo& data, uint64_t share, const TrainOptions& options);
 
-/// Threads that this rank computes with.
+/// The number of compute threads of this rank.
 int ComputeThreads(const TrainOptions& options, const Context& job);
 
-/// Collective. Everything that can be wrong is found here, and told by the verdict.
+/// Prepares a training and finds all errors of options, data and devices. The verdict has the
+/// error. Collective.
 Preparation Prepare(const ParsedOptions& parsed, Context& job);
 
-/// What of these options no GPU can do yet, and what is expected; "" if there is nothing.
-///   "--adasum: not on a GPU; expected --device cpu"
+/// Returns the first of these options that a GPU does not support, with the expected value. "" if a
+/// GPU supports all of them.
+///   "--adasum: not on a GPU; expected sums of gradients, or --device cpu"
 std::string GpuObstacle(const TrainOptions& options);
 
-/// Collective: which device the options mean, the same kind on all ranks: `ready.options.device` is
-/// "cpu" or "cuda" then, and the batch size a number. Needs the options and the data. What is wrong
-/// is in the verdict.
+/// Chooses the device, of the same kind on all ranks. Sets `ready.options.device` to "cpu" or
+/// "cuda", and the batch size to a number. Needs the options and the data. Errors are in the
+/// verdict. Collective.
 void ChooseDeviceTogether(Context& job, Preparation& ready);
 
-/// Collective: makes the replica on the GPU that was chosen, with the data set in its memory or
-/// streamed to it. Needs the model. There is none where the verdict is another than kSuccess.
+/// Makes the replica on the chosen GPU. The data set is copied to the GPU's memory or streamed.
+/// Needs the model. Makes no replica if the verdict is not kSuccess. Collective.
 Verdict MakeGpuReplica(Context& job, Preparation& ready);
 
-/// Instead of a GPU that was tried for `auto`.
+/// Switches `ready` to the CPU. `why_not` is the reason why `auto` does not use an existing GPU.
 void UseCpu(const TrainOptions& given, const std::string& why_not, Preparation& ready);
 
 struct Trained {
   TrainingResult result;
-  std::vector<std::string> not_written;  ///< checkpoints that a disk had no room for
-  RankTime time;                         ///< where this rank's training time went
+  std::vector<std::string> not_written;  ///< for example checkpoints, on a full disk
+  RankTime time;                         ///< the parts of this rank's training time
 };
 
-/// Trains as the options say and evaluates the test set. Collective. Rank 0 prints. Throws what
-/// Trainer::Fit throws, and Error kMismatch when the ranks' parameters differ in the end.
-/// What a strategy refuses, such as an optimizer that it cannot take, is thrown as AgreedError.
+/// Trains as the options say and evaluates the test set. Collective. Rank 0 prints. Throws the
+/// errors of Trainer::Fit, and Error kMismatch if the ranks' final parameters differ. If the
+/// strategy refuses the network or the optimizer, throws AgreedError.
 Trained Train(Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready);
 
-/// What the options ask for besides training, in the order in which it is called: what sets the
-/// rate is before what reports it. `rate`: of a step. `after_throughput`, which may be null, is
-/// called behind what measures the speed and before what shows it. Without StepLosses.
+/// The callbacks for the options, in calling order: callbacks that set the learning rate come
+/// before callbacks that report it. `rate` is the learning rate of a step. `after_throughput`,
+/// which may be null, comes after Throughput and before the callbacks that show its numbers.
+/// StepLosses is not in the list.
 CallbackList MakeRunCallbacks(
     Context& job, const TrainOptions& options, const std::function<double(uint64_t)>& rate,
     std::unique_ptr<Callback> after_throughput);
 
-/// An epoch's numbers, from what callbacks are given.
+/// Converts an epoch's logs.
 EpochResult EpochResultOf(const Logs& logs);
 
-/// Train, on the GPU of `ready`. The network of the CPU has the parameters and the optimizer's
-/// state whenever a callback wants them: after steps of which a checkpoint is made, at the ends of
-/// epochs where somebody looks, and at the end. Inside an epoch nobody knows the loss.
+/// Like Train, on the GPU of `ready`. The CPU's network gets the parameters and the optimizer's
+/// state when a callback needs them: for a checkpoint, at the end of an epoch with checkpoints or
+/// early stopping, and at the end of training. Inside an epoch, the loss is not known.
 Trained TrainOnGpu(
     Context& job, Strategy& strategy, const TrainOptions& options, Preparation& ready);
 
-/// What is about to train, a line per question; ends with a new line.
+/// Describes the training, one topic per line. Ends with a new line.
 std::string Heading(Context& job, const TrainOptions& options, const Preparation& ready);
 
 /// "Test: loss 0.2312, accuracy 0.9163 on 10000 images; parameters 9f86d081884c7d65 on all 2 ranks"
 std::string ResultLine(const TrainingResult& result, uint64_t test_images);
 
-/// What the page about a run says. Collective: every rank brings its own times.
+/// The content of the page about a run. Every rank passes its own times. Collective.
 RunReport PageOf(
     Context& job, const TrainOptions& options, const Preparation& ready, const Trained& trained);
 

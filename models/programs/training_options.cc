@@ -15,7 +15,7 @@
 namespace dtrun::models {
 namespace {
 
-// An integer from `least` to `most`, and nothing else.
+// Accepts only an integer from `least` to `most`.
 CLI::Validator Integer(uint64_t least, uint64_t most) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {
@@ -28,7 +28,7 @@ CLI::Validator Integer(uint64_t least, uint64_t most) {
       "", "integer");
 }
 
-// A number above (or from) `least` and below `most`.
+// Accepts only a number above (or from) `least` and below `most`.
 enum class Bound { kIncluded, kExcluded };
 CLI::Validator Number(double least, Bound bound, double most) {
   return CLI::Validator(
@@ -65,7 +65,7 @@ CLI::Validator OneOf(const std::vector<std::string>& names) {
 
 constexpr uint64_t kMost = 1000000000;
 
-// "auto", or such an integer.
+// Accepts "auto" or such an integer.
 CLI::Validator AutoOrInteger(uint64_t least, uint64_t most) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {

@@ -9,7 +9,8 @@ constexpr int kRounds = 10;
 constexpr uint32_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
 constexpr uint32_t kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
 
-// One round: two 32x32-bit products, whose high halves are mixed with the other words and the key.
+// One round: two products of 32 by 32 bits. The high halves are mixed with the other words and the
+// key.
 DTRUN_KERNEL_PART void Round(
     uint32_t& c0, uint32_t& c1, uint32_t& c2, uint32_t& c3, uint32_t k0, uint32_t k1) {
   const uint64_t product0 = uint64_t{kMultiplier0} * c0;

@@ -51,7 +51,7 @@ ChartLine LineOf(const Curve& curve, const std::vector<ReportEpoch>& epochs, con
 
 using MakeAxis = std::function<Axis(const Extent&)>;
 
-// The legend tells the value in the last epoch that has one.
+// The legend shows the value of the last epoch that has a value.
 std::string FigureOf(
     const std::string& heading, const std::vector<Curve>& curves,
     const std::vector<ReportEpoch>& epochs, const MakeAxis& y_axis, const ToText& text,
@@ -79,7 +79,7 @@ std::string FigureOf(
   return Figure(heading, legend, ToSvg(chart), caption + space + crosses);
 }
 
-// The epoch in which a value was best; it is finite there.
+// The epoch with the best finite value.
 std::optional<size_t> BestEpoch(
     const std::vector<ReportEpoch>& epochs, Value value,
     const std::function<bool(double, double)>& better) {
@@ -100,7 +100,7 @@ std::string BestCaption(
   return Text(what, ": ", text(*(epochs[*best].*value)), " in epoch ", *best + 1);
 }
 
-// As MedianRate, of rates that are known already.
+// The median that MedianRate computes, from known rates.
 std::string MedianCaption(const std::vector<ReportEpoch>& epochs, const std::string& unit) {
   std::vector<double> rates;
   for (size_t i = 1; i < epochs.size(); ++i) {
@@ -194,7 +194,7 @@ std::string ScalingFigure(const std::vector<ScalingRow>& rows, const std::string
 
 namespace {
 
-// Few ranks have thick bars, many thin ones, with a label on some of them.
+// Few ranks have thick bars. Many ranks have thin bars, and only some bars have a label.
 struct Rows {
   double pitch = 0;
   size_t labelled_every = 1;
@@ -214,7 +214,7 @@ Axis SecondsAxis(const std::vector<ReportRank>& ranks) {
   return RoundAxis("training time (s)", extent);
 }
 
-// A part of no length, or of one that is not finite, is not drawn.
+// Skips parts without a positive, finite length.
 std::string Bar(
     const Frame& frame, const Axis& x, const ReportRank& rank, size_t index, double y,
     double height) {

@@ -9,11 +9,11 @@
 
 namespace dtrun::models {
 
-/// The pictures of a report: each is a <figure> with a heading, a legend that has the last values,
-/// the drawing, and a line of numbers. Empty when nothing was measured of what it shows.
+/// The figures of a report. Each is a <figure> with a heading, a legend with the last values, the
+/// drawing, and a line of numbers. Empty if there are no measurements to show.
 std::string LossFigure(const std::vector<ReportEpoch>& epochs);
 std::string AccuracyFigure(const std::vector<ReportEpoch>& epochs);
-/// `example`: what an example is called, in the singular.
+/// `example` is the name of an example, in the singular.
 std::string RateFigure(const std::vector<ReportEpoch>& epochs, const std::string& example);
 std::string TimeFigure(const std::vector<ReportRank>& ranks);
 std::string ScalingFigure(const std::vector<ScalingRow>& rows, const std::string& example);
@@ -21,15 +21,15 @@ std::string ScalingFigure(const std::vector<ScalingRow>& rows, const std::string
 /// The parts of a RankTime, in the order of the bars.
 struct TimePart {
   const char* name;   ///< "compute"
-  const char* style;  ///< the class that the page gives a colour
+  const char* style;  ///< a class that has a colour in the page's style
   double RankTime::*seconds;
 };
 const std::vector<TimePart>& TimeParts();
 
-/// One stacked bar per rank, from above, as an <svg> for the page.
+/// One stacked bar per rank, from top to bottom, as an <svg> for the page.
 std::string TimeBars(const std::vector<ReportRank>& ranks);
 
-/// All ranks together; `ranks` is not empty.
+/// The sum over all ranks. `ranks` must not be empty.
 RankTime SumOf(const std::vector<ReportRank>& ranks);
 
 }  // namespace dtrun::models

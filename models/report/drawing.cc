@@ -8,7 +8,7 @@
 namespace dtrun::models {
 namespace {
 
-constexpr double kLetter = 6.6;  // a generous mean of digits, at the page's 12 units
+constexpr double kLetter = 6.6;  // generous mean width of a digit, at the page's 12 units
 constexpr double kAbove = 26, kBelow = 40, kRight = 14;
 
 std::string Line(const std::string& name, double x1, double y1, double x2, double y2) {
@@ -50,7 +50,7 @@ Frame FrameOf(double room, double height) {
 
 Frame FrameFor(const Axis& x, const Axis& y) {
   Frame frame = FrameOf(WidestLabel(y) + 12, 170);
-  // The last label of x is centred below its tick.
+  // The last label of x is centred at its tick, so half of it may extend to the right.
   if (!x.ticks.empty())
     frame.width -=
         std::max(0.0, static_cast<double>(x.ticks.back().label.size()) * kLetter / 2 - kRight);
@@ -102,7 +102,7 @@ std::string DrawingElement(
 namespace {
 
 constexpr int kMostTicks = 7;
-constexpr double kMostShown = 1e300;  // a picture's arithmetic stays finite
+constexpr double kMostShown = 1e300;  // keeps a drawing's arithmetic finite
 
 // The smallest of 1, 2, 5, 10, 20, ... (and 0.5, 0.2, ...) that is not below `step`.
 double RoundUp(double step) {
@@ -113,7 +113,7 @@ double RoundUp(double step) {
   return 10 * power;
 }
 
-// An extent with a positive length that a double can step through.
+// Returns a range of positive length that a double can divide into steps.
 Extent WithRoom(const Extent& extent) {
   if (extent.empty) return {0, 1, false};
   const double length = extent.most - extent.least;
@@ -123,7 +123,7 @@ Extent WithRoom(const Extent& extent) {
   return {extent.least - room, extent.most + room, false};
 }
 
-// Ticks need as many digits as tell them apart.
+// The number of digits that makes the labels of ticks differ.
 int DigitsFor(double step, double most) {
   const double size = std::max(std::abs(most), step);
   return std::clamp(static_cast<int>(std::floor(std::log10(size / step))) + 2, 2, 15);
@@ -187,7 +187,7 @@ Axis DoublingAxis(const std::string& label, double most) {
 
 namespace {
 
-// With more points than these, markers would hide the line.
+// With more points than this, markers would hide the line.
 constexpr size_t kMostMarkers = 30;
 
 std::string ClassOf(LineStyle style) {
@@ -199,7 +199,7 @@ std::string ClassOf(LineStyle style) {
   return "";
 }
 
-// A disc for the first line, a square for the second.
+// A disc for the first line, a square for the second line.
 std::string Marker(LineStyle style, double x, double y, const std::string& content = "") {
   const std::string name = "mark " + ClassOf(style);
   if (style == LineStyle::kSecond) {
@@ -264,7 +264,8 @@ class Drawing {
     return points;
   }
 
-  // At the upper edge, where one looks for what has left the picture; the second line's are lower.
+  // At the upper edge, because the value is outside the picture. The second line's crosses are
+  // lower.
   std::string Cross(LineStyle style, const ChartPoint& point) const {
     const double x = X(point), y = frame_.top + (style == LineStyle::kSecond ? 16 : 6), r = 4;
     const std::string path = "M" + Length(x - r) + "," + Length(y - r) + "L" + Length(x + r) + "," +

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kReplacement[] = "\xEF\xBF\xBD";
 
-// Bytes of the UTF-8 character that begins at `i`; 0 where none does (Unicode 15, table 3-7).
+// The length of the UTF-8 character that begins at `i`. 0 if it is invalid (Unicode 15, table 3-7).
 size_t CharacterAt(const std::string& text, size_t i) {
   const auto byte = [&](size_t at) {
     return at < text.size() ? static_cast<uint8_t>(text[at]) : uint8_t{0};

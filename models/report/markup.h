@@ -7,30 +7,30 @@
 
 namespace dtrun::models {
 
-/// Text as it stands in HTML, SVG and their quoted attributes. Bytes that are not UTF-8 and control
-/// characters, which no page may contain, become U+FFFD.
+/// Escapes text for HTML, SVG and their quoted attributes. Bytes that are not UTF-8, and control
+/// characters, become U+FFFD.
 std::string Escape(const std::string& text);
 
 using Attributes = std::vector<std::pair<std::string, std::string>>;
 
-/// <name attribute="value">content</name>. Values are escaped here; content is markup already.
+/// <name attribute="value">content</name>. Escapes the values. `content` must be markup already.
 std::string Element(
     const std::string& name, const Attributes& attributes, const std::string& content = "");
 
-/// A length or place in a drawing, in its own units.
+/// A length or position in a drawing, in its units.
 std::string Length(double value);
 
-/// Numbers as people read them. What is not finite is "NaN", "infinity" or "-infinity".
+/// Numbers for readers. Values that are not finite become "NaN", "infinity" or "-infinity".
 
 /// 66175.6 -> "66,176"
 std::string WithThousands(double value);
 
-/// With at least `digits` significant digits, and no zeros at the end of a fraction; integers keep
-/// all of theirs, in thousands.
+/// At least `digits` significant digits, without zeros at the end of a fraction. Integers keep all
+/// their digits, with separators for thousands.
 ///   4 digits: 0.41234 -> "0.4123", 12.5 -> "12.5", 66175.6 -> "66,176", 1e-9 -> "1e-09"
 std::string Significant(double value, int digits);
 
-/// With so many decimals, zeros included.
+/// With exactly `decimals` decimals, zeros included.
 ///   (0.9, 4) -> "0.9000"
 std::string Fixed(double value, int decimals);
 

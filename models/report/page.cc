@@ -14,9 +14,9 @@
 
 namespace dtrun::models {
 
-/// The style sheet of a report's page, and of the drawings in it. Colours are those of M. Okabe and
-/// K. Ito, "Color Universal Design" (2008), which people with any colour vision can tell apart; the
-/// dark page has its lighter ones. What colours say, form or order says as well.
+/// The style sheet of a report's page and its drawings. The colours are from M. Okabe and K. Ito,
+/// "Color Universal Design" (2008): people with any colour vision can distinguish them. The dark
+/// page uses lighter colours. Forms or order carry the same information as colours.
 std::string PageStyle();
 
 namespace {
@@ -26,8 +26,8 @@ std::string Section(const std::string& heading, const std::string& content) {
   return Element("section", {}, Element("h2", {}, Escape(heading)) + content) + "\n";
 }
 
-// Cells are text. Numbers stand on the right, and so do their headings: all columns from
-// `first_number` on.
+// Cells are text. The columns from `first_number` on are numbers. Their cells and headings are
+// aligned to the right.
 struct Table {
   std::vector<std::string> headings;
   size_t first_number = 0;
@@ -44,7 +44,7 @@ std::string Row(
   return Element("tr", {}, row) + "\n";
 }
 
-// A long table scrolls on a screen, on which the keyboard can reach it, too.
+// A long table scrolls on a screen. The tabindex lets keyboard users scroll it too.
 std::string ToMarkup(const Table& table) {
   std::string body;
   for (const std::vector<std::string>& row : table.rows) body += Row(table, "td", row);
@@ -136,7 +136,7 @@ std::string Settings(const std::vector<ReportFact>& settings) {
   return Section("Settings", Element("dl", {{"class", "settings"}}, list));
 }
 
-// The policy lets the page load nothing at all, wherever it is opened.
+// The policy forbids the page to load any external resource.
 std::string Head(const std::string& title) {
   return Text(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -268,7 +268,7 @@ path.cross { stroke-dasharray: none; stroke-width: 2.5; }
 .input { fill: var(--third); background: var(--third); }
 )";
 
-// Browsers leave out backgrounds when they print, unless told that one says something.
+// Browsers do not print backgrounds, except for elements with this property.
 constexpr char kPrint[] = R"(
 @media print {
   body { font-size: 12px; }

@@ -71,7 +71,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A positive, finite number of a member.
+// Returns a member's number, which must be positive and finite.
 double PositiveNumber(const Json& object, const char* name) {
   const auto member = object.find(name);
   const bool good = member != object.end() && member->is_number() &&
@@ -105,7 +105,7 @@ ScalingRun ParseRun(const Json& result) {
 
 constexpr double kBarWidth = 40;
 
-// "######    |": as long as the speed-up; the mark is where the ideal one would end.
+// "######    |": the length is the speed-up, and the mark is the ideal speed-up.
 std::string Bar(const ScalingRow& row, double widest) {
   const auto columns = [&](double speed_up) {
     return static_cast<size_t>(std::lround(std::clamp(speed_up / widest, 0.0, 1.0) * kBarWidth));

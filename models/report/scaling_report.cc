@@ -1,4 +1,4 @@
-// Makes the scaling table from the results of the same training on several numbers of ranks.
+// Makes a scaling table from the results of one training on several numbers of ranks.
 
 #include <dtrun/error.h>
 

@@ -1,5 +1,5 @@
-// A training loop of one's own under any strategy: what TensorFlow's guide to custom training with
-// tf.distribute.Strategy does, on ranks. One line says how it is spread.
+// A custom training loop under any strategy, as in TensorFlow's guide to custom training with
+// tf.distribute.Strategy, on ranks. The call of MakeNamedStrategy selects the strategy.
 //
 //   dtrun -np 2 ./custom_training_loop [DATA-DIR [STRATEGY [EPOCHS]]]
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr uint64_t kBatchPerReplica = 64;
 
-// The mean loss of an epoch: each replica adds its examples, and reading adds up the replicas'.
+// The mean loss of an epoch. Each replica adds its own losses. Read adds up all replicas.
 class MeanLoss {
  public:
   MeanLoss(StrategyScope scope, const std::string& name)
@@ -42,7 +42,7 @@ class MeanLoss {
 };
 
 int Train(Context& job, const std::string& folder, const std::string& name, uint64_t epochs) {
-  const auto strategy = MakeNamedStrategy(job, name);  // this line
+  const auto strategy = MakeNamedStrategy(job, name);  // selects the strategy
   const uint64_t replicas = static_cast<uint64_t>(strategy->num_replicas_in_sync());
   const ImageDataset images = LoadImageDataset(folder, job);
   const auto distribute = [&](const Pipeline& pipeline) {
@@ -57,19 +57,19 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
   const SequentialOptions options = OptionsFor(network, train.largest_batch(), 1);
   Sequential model(network.input, std::move(network.layers), options);
   Adam optimizer(model.parameters(), {});
-  Replica replica(*strategy, model, optimizer);  // the parameters are the strategy's now
+  Replica replica(*strategy, model, optimizer);  // the strategy owns the parameters now
 
   const SparseCategoricalCrossentropy loss;
   MeanLoss train_loss(strategy->Scope(), "train_loss"), test_loss(strategy->Scope(), "test_loss");
   SparseCategoricalAccuracy train_accuracy, test_accuracy;
   Metric* const train_metrics[] = {&train_accuracy};
   Metric* const test_metrics[] = {&test_accuracy};
-  // One batch counts once, however many replicas have a part of it.
+  // Each replica counts a batch as 1/replicas, so that all replicas together count it once.
   const double part = 1 / static_cast<double>(replicas);
   const auto train_step = [&](const ReplicaBatch& batch) {
     const double mine = ComputeGradients(replica, batch, loss, train_metrics);
     replica.Apply();
-    return mine;  // the replicas' parts add up to the loss of the global batch
+    return mine;  // the parts of all replicas add up to the loss of the global batch
   };
 
   CheckpointManager checkpoints(job.world(), "training_checkpoints");

@@ -1,6 +1,6 @@
-// Fit with callbacks under a strategy: what TensorFlow's guide to distributed training with Keras
-// does, on ranks. It logs for TensorBoard, saves a checkpoint per epoch, lets the learning rate
-// fall, and saves the model.
+// Fit with callbacks under a strategy, as in TensorFlow's guide to distributed training with Keras,
+// on ranks. The callbacks write logs for TensorBoard, save a checkpoint per epoch and lower the
+// learning rate. At the end, the chief saves the model.
 //
 //   dtrun -np 2 ./fit_with_callbacks [DATA-DIR [STRATEGY [EPOCHS]]]
 
@@ -67,7 +67,7 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
       PrintLine(
           Format("Eval loss: %.4f, Eval accuracy: %.4f", logs.at("loss"), logs.at("accuracy")));
     }
-  }  // the parameters are the model's own again
+  }  // the model owns its parameters again
   if (strategy->is_chief()) SaveModel(model, "saved_model");
   return kSuccess;
 }

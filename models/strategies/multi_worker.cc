@@ -1,5 +1,5 @@
-// Workers that a TF_CONFIG describes: what TensorFlow's guide to multi-worker training with Keras
-// does, on ranks. A training that is broken off goes on where it was; the chief saves the model.
+// Workers that TF_CONFIG describes, as in TensorFlow's guide to multi-worker training with Keras,
+// on ranks. An interrupted training continues from its last backup. The chief saves the model.
 //
 //   TF_CONFIG='{"cluster": {"worker": ["localhost:2222", "localhost:2223"]},
 //               "task": {"type": "worker", "index": 0}}' ./multi_worker &    and index 1
@@ -36,7 +36,7 @@ constexpr uint64_t kBatchPerWorker = 64;
 int Train(Context& job, const std::string& folder, uint64_t epochs) {
   const auto strategy = MakeNamedStrategy(job, "multi_worker_mirrored");
   const int workers = strategy->num_replicas_in_sync();
-  // Each worker has a data set of its own making: all examples, in an order of its own.
+  // Each worker makes its own data set: all examples, in a different order.
   const ImageDataset images = LoadImageDataset(folder, job);
   const uint64_t steps =
       images.info.train_examples / (kBatchPerWorker * static_cast<uint64_t>(workers));

@@ -1,5 +1,6 @@
-// What was saved under a strategy is restored without one, and under any other: the last part of
-// TensorFlow's guides, on ranks. A checkpoint knows nothing of who saved it.
+// Restores a checkpoint that was saved under a strategy, without a strategy or under another one:
+// the last part of TensorFlow's guides, on ranks. A checkpoint does not depend on the strategy that
+// saved it.
 //
 //   ./restore_without_strategy A training_checkpoints [DATA-DIR]               alone, no strategy
 //   dtrun -np 2 ./restore_without_strategy A training_checkpoints DATA-DIR mirrored
@@ -28,13 +29,13 @@ namespace {
 
 constexpr uint64_t kBatch = 250;
 
-// What the user asks for.
+// The arguments of the command line.
 struct Request {
   std::string network, checkpoints, data;
   std::string strategy;  // "": none
 };
 
-// The test set's loss and accuracy, by whatever `replica` is a part of.
+// Returns the loss and accuracy on the test set. `replica` may belong to any strategy.
 Logs Evaluate(Replica& replica, StrategyBatches& test) {
   const SparseCategoricalCrossentropy loss;
   return Trainer(replica, loss, MakeMetrics(SparseCategoricalAccuracy())).Evaluate(test);
@@ -55,7 +56,7 @@ int Restore(Context& job, const Request& request) {
         Text(request.checkpoints, ": there is no checkpoint, expected those of a training"));
   }
 
-  Sgd optimizer(model.parameters(), {});  // which does no step here
+  Sgd optimizer(model.parameters(), {});  // never makes a step
   Logs logs;
   if (request.strategy.empty()) {
     StrategyBatches test(dataset.Distribute(job.world(), InputSplit::kData));

@@ -132,7 +132,7 @@ Verdict CheckSettings(const std::vector<Verdict>& of_ranks, const std::vector<st
   return {};
 }
 
-// Code, problem and settings with their lengths in front.
+// Exit code, length of the problem, problem, settings.
 std::string Pack(const Verdict& v) {
   return Text(v.exit_code, " ", v.problem.size(), " ", v.problem, v.settings);
 }

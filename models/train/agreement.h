@@ -14,18 +14,19 @@
 
 namespace dtrun::models {
 
-/// What a trainer's exit code says: the numbers that dtrun documents, some of them sysexits.h's.
+/// The exit codes of a trainer. They are the codes that dtrun documents, some of them from
+/// sysexits.h.
 enum ExitCode : int {
   kSuccess = 0,
   kUsage = 2,
-  kDiverged = 65,  ///< the loss is not a number
+  kDiverged = 65,  ///< the loss is not finite
   kDataUnusable = 66,
   kInternal = 70,
   kResultNotWritten = 73,
-  kRanksDisagree = 76,  ///< or one of them is lost or stalled
+  kRanksDisagree = 76,  ///< also: a rank is lost or stalled
 };
 
-/// For an error that the runtime reports.
+/// The exit code for an error of the runtime.
 inline int ExitCodeOf(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument: return kUsage;
@@ -38,45 +39,46 @@ inline int ExitCodeOf(ErrorCode code) {
   return kInternal;
 }
 
-/// An error that every rank throws with the same text: nobody waits for anybody, the job can still
-/// end with Shutdown(), and one rank is to say it.
+/// An error that every rank throws with the same text. No rank waits for another rank afterwards.
+/// The job can still end with Shutdown(). Print the text on one rank only.
 class AgreedError : public Error {
  public:
   AgreedError(ErrorCode code, int exit_code, const std::string& message)
       : Error(code, message), exit_code_(exit_code) {}
-  /// What a trainer should end with: see ExitCode.
+  /// The exit code for the trainer; see ExitCode.
   int exit_code() const { return exit_code_; }
 
  private:
   int exit_code_;
 };
 
-/// What one rank brings to an agreement.
+/// The failure of one rank.
 struct Complaint {
   ErrorCode code = ErrorCode::kInvalidArgument;
   int exit_code = 0;
   std::string text;
 };
 
-/// Turns what happens on one rank into what happens on all: errors, and the wish to stop. Ranks
-/// collect what they have in `Run`, `Fail` and `RequestStop`, which are local, and settle it
-/// together: one all-reduce of 8 bytes when there is nothing to say. Not thread-safe.
+/// Makes the state of one rank the state of all ranks: errors, and requests to stop. `Run`, `Fail`
+/// and `RequestStop` are local. `Settle` combines the states of all ranks, with one all-reduce of 8
+/// bytes if there is no failure. Not thread-safe.
 class Agreement {
  public:
   explicit Agreement(Communicator& world) : world_(world) {}
 
-  /// Calls `body`; what it throws is kept for Settle, with `what` in front of its text (unless
-  /// empty). Not an error that every rank throws anyway, nor one after which the ranks cannot talk
-  /// any more (kPeerLost, kTimeout): these are thrown on. Nothing is called after a failure. False
-  /// when there is a failure.
+  /// Calls `body`, unless a failure is pending. Keeps an exception of `body` for Settle, with
+  /// `what` and a colon before its text. Three exceptions are rethrown instead: AgreedError,
+  /// because every rank throws it, and kPeerLost and kTimeout, because the ranks can no longer
+  /// communicate. Returns false if there is a failure.
   bool Run(const std::string& what, const std::function<void()>& body);
-  /// The first complaint counts.
+  /// Keeps `complaint`, unless a failure is pending.
   void Fail(Complaint complaint);
   bool failed() const { return complaint_.has_value(); }
   void RequestStop() { stop_ = true; }
 
-  /// Collective: whether any rank wants to stop. Throws AgreedError on all ranks when any has
-  /// failed; the text names the ranks unless all say the same: "rank 2: loss is nan".
+  /// Returns true if any rank has requested to stop. If any rank has failed, throws AgreedError on
+  /// all ranks. The text names the ranks, unless all ranks have the same text: "rank 2: loss is
+  /// nan". Collective.
   bool Settle();
 
  private:
@@ -87,42 +89,42 @@ class Agreement {
   bool stop_ = false;
 };
 
-/// The complaint of the lowest rank that has one, with the ranks that share it. `of_ranks` has one
-/// entry per rank; at least one has a text.
+/// Returns the complaint of the lowest rank that has one, with the names of the ranks that share
+/// it. `of_ranks` has one entry per rank. At least one entry has a text.
 ///   {"", "x", "x"}  ->  "ranks 1 and 2: x"
 Complaint CombineComplaints(const std::vector<Complaint>& of_ranks);
 
-/// Whether a rank is ready to train.
+/// The readiness of a rank for training.
 struct Verdict {
   int exit_code = kSuccess;
-  std::string problem = {};  ///< one line, when the code is not kSuccess
-  /// What has to be equal on all ranks, "name=value" per line: options, the data's extent.
+  std::string problem = {};  ///< one line, if exit_code is not kSuccess
+  /// The settings that must be equal on all ranks, one "name=value" per line.
   std::string settings = {};
 };
 
-/// What the ranks, each of which has one verdict, do together: go on, or leave with one code and
-/// one line. Which ranks have the problem is said unless all have it.
+/// Combines the verdicts of all ranks: all ranks continue, or all ranks exit with the same code and
+/// line. The line names the ranks with the problem, unless all ranks have it.
 ///   ranks 0 and 1: ready; rank 2: 66, "x: missing"  ->  66, "rank 2 (host b): x: missing"
-/// `host_of_rank` has the names of the ranks' hosts.
+/// `host_of_rank` has the host's name of each rank.
 Verdict Combine(const std::vector<Verdict>& of_ranks, const std::vector<std::string>& host_of_rank);
 
-/// Collective: every rank brings its own verdict and leaves with the combined one.
+/// Combines the verdicts of all ranks. Collective.
 Verdict AgreeOn(const Verdict& mine, Context& job);
 
-/// 64 bits of `bytes` (FNV-1a). `start` is an earlier digest to go on from.
+/// The FNV-1a digest of `bytes` bytes, 64 bits. `start` is an earlier digest to continue.
 constexpr uint64_t kEmptyDigest = 0xcbf29ce484222325;
 uint64_t Digest(const void* data, size_t bytes, uint64_t start = kEmptyDigest);
 
-/// Of all values, in order: equal digests, equal bits.
+/// The digest of all values, in order. Equal values give equal digests.
 uint64_t DigestOf(const std::vector<Parameter>& parameters);
 
-/// 16 hexadecimal digits.
+/// Formats a digest as 16 hexadecimal digits.
 std::string ToHex(uint64_t digest);
 
-/// Collective. Throws Error kMismatch, naming the ranks, when digests differ.
+/// Throws Error kMismatch, with the names of the ranks, if the digests differ. Collective.
 void CheckEqualOnAllRanks(uint64_t digest, Communicator& world);
 
-/// What CheckEqualOnAllRanks says about the digests of all ranks; empty when they are equal.
+/// The error text of CheckEqualOnAllRanks for the digests of all ranks. Empty if they are equal.
 ///   {1, 1, 2}  ->  "... rank 0 has 0000000000000001, rank 2 has 0000000000000002"
 std::string DifferenceBetween(const std::vector<uint64_t>& digests);
 

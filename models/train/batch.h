@@ -14,38 +14,38 @@
 
 namespace dtrun::models {
 
-/// This replica's share of one global batch: what a step of a loop works on. Views of what its
-/// BatchSource owns.
+/// This replica's share of one global batch, for one step of a loop. The views point to memory of
+/// the BatchSource.
 struct ReplicaBatch {
-  size_t examples = 0;  ///< of this replica; none is possible
-  /// Of its first example in the global batch: selects the dropout masks, so that these do not
-  /// depend on the number of replicas.
+  size_t examples = 0;  ///< of this replica; may be 0
+  /// The position of this replica's first example in the global batch. It selects the dropout
+  /// masks, so that these do not depend on the number of replicas.
   uint32_t first_position = 0;
   uint64_t global_batch = 0;  ///< examples of all replicas together
-  Targets targets = {};       ///< of `examples` examples
-  /// What each example counts for in the loss and the metrics; empty: 1.
+  Targets targets = {};       ///< of the `examples` examples
+  /// The weight of each example in the loss and the metrics. Empty: all weights are 1.
   std::span<const float> sample_weights = {};
   /// Writes the inputs of the examples [first, first + count) as floats, (count, height, width,
-  /// channels), straight to where the network reads them.
+  /// channels), straight to the network's input memory.
   std::function<void(size_t first, size_t count, float* inputs)> write_inputs = {};
 };
 
-/// Where a loop's batches come from, epoch by epoch. All replicas draw their shares of the same
-/// global batches. Not thread-safe.
+/// The source of a loop's batches, epoch by epoch. All replicas get their shares of the same global
+/// batches. Not thread-safe.
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
 
-  /// Global batches of an epoch; 0: it does not end by itself.
+  /// Global batches in an epoch. 0: the epoch has no end.
   virtual uint64_t steps_per_epoch() const = 0;
-  /// The next batch is number `first_step` of epoch `epoch`, both from 0: a run that was broken off
-  /// goes on from there with the same examples.
+  /// Sets the next batch: number `first_step` of epoch `epoch`, both from 0. So an interrupted run
+  /// can continue with the same examples.
   virtual void StartEpoch(uint64_t epoch, uint64_t first_step = 0) = 0;
-  /// Fills `batch`, which is valid until the next call; false at the end of the epoch.
+  /// Fills `batch`, which is valid until the next call. Returns false at the end of the epoch.
   virtual bool Next(ReplicaBatch& batch) = 0;
 };
 
-/// The rest of an epoch, for `for (const ReplicaBatch& batch : RestOf(source))`.
+/// A range over the rest of an epoch: `for (const ReplicaBatch& batch : RestOf(source))`.
 class RestOf {
  public:
   class Iterator {
@@ -71,8 +71,8 @@ class RestOf {
   BatchSource& source_;
 };
 
-/// What a strategy has distributed, as a loop's batches: its targets are labels (i32) or values
-/// (f32), which Next() checks.
+/// The batches of a data set that a strategy has distributed. Targets must be labels (i32) or
+/// values (f32). Else Next() throws Error kInvalidArgument.
 class StrategyBatches : public BatchSource {
  public:
   explicit StrategyBatches(std::unique_ptr<DistributedDataset> data) : data_(std::move(data)) {}
@@ -83,9 +83,9 @@ class StrategyBatches : public BatchSource {
   }
   bool Next(ReplicaBatch& batch) override;
 
-  /// Examples of this replica in a batch, at most: what a network has to have room for.
+  /// The largest number of examples of this replica in a batch. A network needs room for as many.
   uint64_t largest_batch() const { return data_->largest_batch(); }
-  /// For how long this rank has waited for batches, in seconds.
+  /// The seconds that this rank has waited for batches.
   double wait_seconds() const { return wait_seconds_; }
 
  private:
@@ -94,8 +94,8 @@ class StrategyBatches : public BatchSource {
   double wait_seconds_ = 0;
 };
 
-/// A distributed pipeline as a loop's batches. Inputs go from the data set's memory straight to
-/// where the network reads them.
+/// The batches of a distributed pipeline. Inputs go from the data set's memory straight to the
+/// network's input memory.
 class PipelineBatches : public StrategyBatches {
  public:
   explicit PipelineBatches(const DistributedPipeline& pipeline)

@@ -19,10 +19,10 @@ uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-// The limits suit network C: an example's activations take 230 kB, and per pass of the dense layers
-// 14 MB of kernels and gradients come from memory. One training step of 1,024 images on one thread
-// of a Zen 5 core (second-level cache of 1 MiB), us per image, micro-batch x micro-batches per
-// chunk:
+// The limits suit network C. An example's activations take 230 kB. Each pass of the dense layers
+// reads 14 MB of kernels and gradients from memory. The table is for one training step of 1,024
+// images on one thread of a Zen 5 core (second-level cache of 1 MiB). It has microseconds per image
+// for micro-batch x micro-batches per chunk:
 //   AVX-512  16x8 332, 8x16 336, 32x4 347, 32x1 353; oneDNN's primitives alone 312
 //   AVX2     16x8 716, 8x16 710, 32x4 744
 // The best sizes for 512 KiB and 2 MiB are scaled from these figures; they are not measured.
@@ -48,7 +48,7 @@ namespace {
 
 bool IsPowerOfTwo(int n) { return n > 0 && std::has_single_bit(static_cast<unsigned>(n)); }
 
-// Whether the ranks of each host follow each other. Collective.
+// Returns true if the ranks of each host are consecutive. Collective.
 bool HostsAreRuns(Context& job) {
   uint32_t apart = job.rank() != job.cross_rank() * job.local_size() + job.local_rank();
   job.world().AllReduce(Buffer(&apart, 1), ReduceOp::kMax);
@@ -57,10 +57,10 @@ bool HostsAreRuns(Context& job) {
 
 }  // namespace
 
-// Like a binary counter: leaf n's gradients are written to the level that has as many sums below it
-// as n has ones, and then added to the sum below as often as n ends with ones. So level 0 holds the
-// largest subtree done, level 1 the next one, and so on. The last leaf is written where the result
-// goes, and all levels are added to it.
+// The sums work like a binary counter. The gradients of leaf n are written to level popcount(n).
+// Then each trailing one in n adds this level to the level below it. So level 0 holds the largest
+// finished subtree, level 1 the next one, and so on. The last leaf is written to the result, and
+// all levels are added to the result.
 //
 //   leaf 0 -> level 0     leaf 1 -> level 1, added to 0     leaf 2 -> level 1
 //   leaf 3 -> the result, to which level 1 is added, then level 0

@@ -13,68 +13,68 @@
 
 namespace dtrun::models {
 
-/// How a rank's share of a batch goes through the network: see SequentialOptions.
+/// The chunks in which a rank's share of a batch passes through the network; see SequentialOptions.
 struct ChunkPlan {
   int micro_batch = 1, micro_batches = 1;
   bool operator==(const ChunkPlan&) const = default;
 };
 
-/// Bytes of a core's second-level cache; 0 where the system does not tell.
+/// The size of a core's second-level cache. 0 if the system does not report it.
 uint64_t SecondLevelCacheBytes();
 
-/// The most examples of a micro-batch that are fast with such a cache: 8 with 512 KiB, 16 with 1
-/// MiB or an unknown one, 32 with 2 MiB.
+/// The largest micro-batch that is fast with such a cache: 8 examples with 512 KiB, 16 with 1 MiB
+/// or an unknown cache, 32 with 2 MiB.
 uint64_t LargestMicroBatch(uint64_t cache_bytes);
 
-/// Cuts `examples` into as few chunks of at most 128 as possible, of about equal size, and these
-/// into micro-batches likewise: what fills the last ones up is computed in vain. Equal on all ranks
-/// whose CPUs have equal caches. With 1 MiB:
+/// Cuts `examples` into as few chunks of at most 128 examples as possible, of about equal size.
+/// Cuts the chunks into micro-batches in the same way. The last chunk and micro-batch may have
+/// unused places, which are computed too. All ranks with equal caches get the same plan. Examples
+/// with 1 MiB:
 ///   PlanChunks(1024) -> {16, 8}: 8 chunks of 128      PlanChunks(100) -> {15, 7}: 1 chunk of 105
 ChunkPlan PlanChunks(uint64_t examples, uint64_t cache_bytes = SecondLevelCacheBytes());
 
-/// Sums gradients so that 1, 2, 4, ... ranks get the same bits of the same global batch.
+/// Sums gradients so that 1, 2, 4, ... ranks get the same bits for the same global batch.
 ///
-/// The global batch is cut by position into a fixed number of leaves, a power of two that has
-/// nothing to do with the number of ranks. Their gradients are added in a balanced binary tree. A
-/// rank computes a whole subtree of it; dtrun's reduction adds the ranks' sums in the rest of it.
+/// The global batch is cut by position into a fixed number of leaves. The number is a power of two
+/// and does not depend on the number of ranks. The leaves' gradients are added in a balanced binary
+/// tree. Each rank computes one subtree. dtrun's reduction adds the ranks' sums in the upper part
+/// of the tree.
 ///
 ///   8 leaves on 2 ranks:   rank 0: (0 + 1) + (2 + 3)   rank 1: (4 + 5) + (6 + 7)   then the two
 ///
-/// The bits are equal if, besides, the ranks compute with the same number of threads on the same
-/// kind of CPU, and the network is built alike: by PlanChunks of LargestLeaf. Costs memory of
-/// log2(leaves per rank) further gradients, and one addition of all gradients per leaf. A Replica
-/// that is given a tree computes with it. Not thread-safe.
+/// The bits are equal under two conditions. The ranks compute with the same number of threads on
+/// the same kind of CPU. The network has the chunks of PlanChunks(LargestLeaf). The tree costs
+/// memory for log2(leaves per rank) more sets of gradients, and one addition of all gradients per
+/// leaf. Pass the tree to a Replica in ReplicaOptions. Not thread-safe.
 class GradientTree {
  public:
-  /// `parameters` are f32 and outlive it. Collective. Throws Error kInvalidArgument, on all ranks
-  /// alike, when Obstacle has something to say, or when the ranks of a host do not follow each
-  /// other.
+  /// `parameters` are f32 and must outlive this object. Collective. Throws Error kInvalidArgument
+  /// on all ranks if Obstacle returns a text, or if the ranks of a host are not consecutive.
   GradientTree(std::vector<Parameter>& parameters, int leaves, Context& job);
 
-  /// Why the tree cannot be continued over these ranks, or "". `leaves` has to be a power of two,
-  /// `ranks` another that is not larger, and the hosts have to hold the same number of ranks each,
-  /// since a reduction adds those of a host first.
+  /// Returns the reason why these ranks cannot form a tree, or "". `leaves` and `ranks` must be
+  /// powers of two, with `ranks` not above `leaves`. Every host must have the same number of ranks,
+  /// because a reduction first adds the sums of a host's ranks.
   static std::string Obstacle(int leaves, int ranks, const std::vector<Host>& hosts);
 
-  /// Examples of the largest leaf.
+  /// The number of examples in the largest leaf.
   static uint64_t LargestLeaf(uint64_t global_batch, int leaves);
 
   int leaves() const { return leaves_; }
-  /// The leaves of this rank.
+  /// The leaves of this rank are [first_leaf, first_leaf + leaf_count).
   int first_leaf() const { return first_leaf_; }
   int leaf_count() const { return leaf_count_; }
-  /// Positions in the global batch that leaf `leaf` of all holds: contiguous, in order.
+  /// The positions of leaf `leaf` in the global batch. `leaf` counts the leaves of all ranks.
   Range PositionsOf(int leaf, uint64_t global_batch) const;
 
-  /// The gradients of leaf `n` of this rank, from 0, are computed next: until EndLeaf, the
-  /// parameters' `gradient` points to where they go. In order, every leaf once per step.
+  /// Begins leaf `n` of this rank, from 0. Until EndLeaf, the parameters' `gradient` points to the
+  /// leaf's memory. Every step computes every leaf once, in order.
   void BeginLeaf(int n);
   void EndLeaf();
-  /// In the last leaf of this rank, whose gradients go where the sum belongs: parameter `i` is
-  /// complete there. Makes its gradient the sum of all leaves of this rank.
+  /// Call AddEarlierLeaves in the last leaf of this rank, when the gradient of parameter `i` is
+  /// complete. It adds the sums of all earlier leaves of this rank to that gradient.
   void AddEarlierLeaves(size_t i);
-  /// Ends a leaf that could not be computed to the end: the parameters' `gradient` points where it
-  /// did before.
+  /// Ends a leaf after an error. The parameters' `gradient` points to its earlier memory again.
   void AbandonLeaf();
 
  private:
@@ -82,13 +82,13 @@ class GradientTree {
 
   std::vector<Parameter>& parameters_;
   int leaves_, first_leaf_ = 0, leaf_count_ = 0;
-  int leaf_ = 0;                  // of this rank: the one that was begun last
+  int leaf_ = 0;                  // of this rank: the last leaf that was begun
   std::vector<size_t> offsets_;   // of each parameter in a sum
   std::vector<FloatArray> sums_;  // of subtrees, the largest first
-  std::vector<void*> results_;    // where the gradients belong, while they go elsewhere
+  std::vector<void*> results_;    // the parameters' own gradients while a leaf has redirected them
 };
 
-/// The sum of the values, as many as a power of two, added in a balanced binary tree.
+/// Adds the values in a balanced binary tree. Their number must be a power of two.
 double SumInTree(std::span<const double> values);
 
 }  // namespace dtrun::models

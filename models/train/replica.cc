@@ -21,7 +21,7 @@ void CheckTree(const Sequential& model) {
           "': expected no layer that keeps running statistics"));
 }
 
-// How the optimizer's steps are made.
+// The options for the optimizer's steps.
 StrategyOptimizerOptions StepsOf(const ReplicaOptions& options) {
   if (options.adasum && options.tree != nullptr) {
     throw Error(
@@ -35,8 +35,9 @@ StrategyOptimizerOptions StepsOf(const ReplicaOptions& options) {
 
 }  // namespace
 
-// With a tree, a leaf of it is what the whole share is without: its chunks add up by themselves,
-// and the tree adds the leaves. Leaves without examples, as in a ragged last batch, are zeros.
+// With a GradientTree, a replica computes leaf by leaf. The gradients of a leaf's chunks add up in
+// the leaf, and the tree adds the leaves. A leaf without examples, as in a smaller last batch, has
+// zero gradients. Without a tree, the whole share is one leaf.
 
 Targets Chunk::targets(size_t outputs) const {
   Targets part;
@@ -138,7 +139,7 @@ uint64_t Replica::LossExamples(const ReplicaBatch& batch) const {
   return options_.adasum ? batch.examples : batch.global_batch;
 }
 
-// Inputs of an earlier chunk that lie behind this one's examples get no gradient.
+// The rows behind this chunk's examples have inputs of an earlier chunk. They get zero gradients.
 void Replica::Backward(const Chunk& chunk, const Loss& loss) {
   if (chunk.is_first()) BeginLeaf(chunk.leaf);
   const Outputs outputs{model_.output(), chunk.examples, model_.classes()};
@@ -155,7 +156,7 @@ void Replica::Backward(const Chunk& chunk, const Loss& loss) {
   if (chunk.is_last()) EndLeaf();
 }
 
-// Those before it that are not done have no examples.
+// Earlier leaves that are not done have no examples.
 void Replica::BeginLeaf(int leaf) {
   while (leaves_done_ < leaf) PassNothing();
   if (options_.tree) options_.tree->BeginLeaf(leaf);
@@ -186,8 +187,9 @@ Pass Replica::EmptyPass() const {
   return pass;
 }
 
-// A leaf without examples, or all of a replica that has none: zero. Where layers synchronise, the
-// others wait in them for this one's part of their sums.
+// Computes a leaf without examples, or the empty share of a replica: its gradients are zero. If
+// layers synchronise, the passes run anyway, because the other replicas wait for this replica's
+// part of their sums.
 void Replica::PassNothing() {
   if (options_.tree) options_.tree->BeginLeaf(leaves_done_);
   const Pass pass = EmptyPass();
@@ -215,7 +217,8 @@ void Replica::Apply() {
   std::fill(marked_.begin(), marked_.end(), false);
 }
 
-// Gradients that are marked belong to the other replicas already, so the rest is marked as it is.
+// The other replicas may already have the marked gradients. So the remaining gradients are marked
+// as they are.
 void Replica::Abandon() {
   if (options_.tree) options_.tree->AbandonLeaf();
   if (leaves_done_ < leaf_count() && model_.synchronizes()) PassNothing();

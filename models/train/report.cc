@@ -38,7 +38,7 @@ std::string StepsMember(const std::vector<double>& losses) {
   return Text(",\n \"steps\": [", list, "]");
 }
 
-// A device or a pipe is written to; only a regular file can be replaced.
+// Only a regular file can be replaced. Devices and pipes are written directly.
 bool IsSpecial(const std::string& path) {
   struct stat status {};
   return stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
@@ -50,7 +50,7 @@ std::string TemporaryName(const std::string& path) { return Text(path, ".tmp.", 
   throw Error(ErrorCode::kSystem, Text(path, ": cannot be written: ", std::strerror(errno)));
 }
 
-// A file that is closed, and unlinked unless it was kept.
+// The destructor closes the file. It also deletes a temporary file that was not renamed.
 class NewFile {
  public:
   NewFile(const std::string& name, const std::string& wanted)

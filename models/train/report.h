@@ -7,14 +7,14 @@
 
 namespace dtrun::models {
 
-/// One epoch, over all ranks. Accuracies are fractions.
+/// The results of one epoch, over all ranks. Accuracies are fractions.
 struct EpochResult {
   double loss = 0, train_accuracy = 0;
   double test_loss = 0, test_accuracy = 0;
   double seconds = 0;       ///< of the training part
-  double images_per_s = 0;  ///< that all ranks together trained on in that time
-  /// Of that time, the part in which ranks exchanged gradients, or waited for others to, and did
-  /// not compute: a fraction, the ranks' mean.
+  double images_per_s = 0;  ///< of all ranks together in that time
+  /// The fraction of that time in which a rank exchanges gradients or waits for other ranks, and
+  /// does not compute. The mean over the ranks.
   double exposed_share = 0;
 };
 
@@ -23,18 +23,18 @@ struct TrainingResult {
   std::vector<EpochResult> epochs;
   double test_loss = 0, test_accuracy = 0;
   std::string parameter_digest;
-  std::vector<double> step_losses;  ///< of the global batches, when asked for
+  std::vector<double> step_losses;  ///< of the global batches, if requested
 };
 
-/// The JSON object that docs call cnn_fmnist's result. Numbers have all their digits; what is not
-/// finite is null.
+/// The JSON object that the documentation calls the result of cnn_fmnist. Numbers have all their
+/// digits. Infinities and NaNs become null.
 std::string ToJson(const TrainingResult& result);
 
-/// Why a file could not be written to `path`; empty when it could. Leaves nothing behind.
+/// Returns the reason why a file cannot be written to `path`, or "". Leaves no file behind.
 std::string WhyNotWritable(const std::string& path);
 
-/// Replaces the file by one that holds `text`, whole or not at all. Throws Error kSystem with the
-/// path and the reason.
+/// Replaces the file atomically by a file with `text`. Writes directly to a device or a pipe.
+/// Throws Error kSystem with the path and the reason.
 void WriteAtomically(const std::string& path, const std::string& text);
 
 }  // namespace dtrun::models

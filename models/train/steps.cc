@@ -6,8 +6,8 @@ namespace dtrun::models {
 
 namespace {
 
-// Shows the chunk's outputs to the metrics, every example's loss with `penalty` of the parameters;
-// the part of the global batch's loss without it.
+// Updates the metrics with the chunk's outputs. The loss of each example includes `penalty`, the
+// regularisation. Returns the chunk's part of the global batch's loss, without the penalty.
 double Observe(
     const Chunk& chunk, const Outputs& outputs, const Loss& loss, double penalty,
     std::span<Metric* const> metrics) {
@@ -64,8 +64,8 @@ void PredictStep(Replica& replica, const ReplicaBatch& batch, std::vector<float>
   }
 }
 
-// Every part of a step in plain view: forward, loss, backward by chunks that suit the caches, then
-// the sum of all replicas' gradients and the optimizer.
+// This loop spells out every part of a step. Forward, loss and backward run in chunks that fit the
+// caches. Apply sums the gradients of all replicas and makes the optimizer's step.
 double ForEachBatch(
     Replica& replica, BatchSource& data, const Loss& loss, std::span<Metric* const> metrics) {
   double sum = 0;
@@ -105,7 +105,7 @@ double TrainSteps(
   for (uint64_t step = 0; step < steps; ++step) {
     if (!data.Next(batch)) {
       data.StartEpoch(++*epoch);
-      if (!data.Next(batch)) return sum;  // no data at all
+      if (!data.Next(batch)) return sum;  // the data set is empty
     }
     sum += TrainStep(replica, batch, loss, metrics);
   }

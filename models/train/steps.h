@@ -11,21 +11,22 @@
 
 namespace dtrun::models {
 
-/// What a loop does with one batch, made of Replica's parts. `metrics` are updated with every
-/// example. The value is this replica's part of the global batch's loss: the parts of all replicas
-/// add up to it (AverageLoss), regularisation included, as it is in the losses that metrics see.
+/// The work of a loop for one batch, made of Replica's parts. `metrics` are updated with every
+/// example. Each function returns this replica's part of the global batch's loss. The parts of all
+/// replicas add up to that loss (AverageLoss). The returned loss and the losses for the metrics
+/// include regularisation.
 
-/// Forward with dropout, loss, backward. `replica.Apply()` is left to the caller.
+/// Computes forward with dropout, loss and backward. The caller calls `replica.Apply()`.
 double ComputeGradients(
     Replica& replica, const ReplicaBatch& batch, const Loss& loss,
     std::span<Metric* const> metrics);
 
-/// ComputeGradients and Apply. Collective.
+/// Calls ComputeGradients and Apply. Collective.
 double TrainStep(
     Replica& replica, const ReplicaBatch& batch, const Loss& loss,
     std::span<Metric* const> metrics);
 
-/// Forward without dropout, and loss.
+/// Computes forward without dropout, and loss.
 double TestStep(
     Replica& replica, const ReplicaBatch& batch, const Loss& loss,
     std::span<Metric* const> metrics);
@@ -33,22 +34,22 @@ double TestStep(
 /// Appends the outputs, (examples, outputs), to `outputs`.
 void PredictStep(Replica& replica, const ReplicaBatch& batch, std::vector<float>& outputs);
 
-/// Three training loops to copy and change, each one function. All train the
-/// replicas of all ranks together, update `metrics` with this rank's examples (SumOverRanks makes
-/// them those of all), and return this rank's part of the sum of the global batches' losses. They
-/// compute the same; Trainer::Fit does too, with callbacks and validation around it.
+/// Three training loops to copy and change, each in one function. All train the replicas of all
+/// ranks together and compute the same. Each updates `metrics` with this rank's examples;
+/// SumOverRanks adds those of all ranks. Each returns this rank's part of the sum of the global
+/// batches' losses. Trainer::Fit computes the same, with callbacks and validation.
 
-/// For-each over a distributed data set: what is left of the epoch.
+/// A for-each loop over the rest of the epoch.
 double ForEachBatch(
     Replica& replica, BatchSource& data, const Loss& loss, std::span<Metric* const> metrics);
 
-/// An iterator and a number of steps, which may span epochs: `*epoch` is the one that `data` is in,
-/// and grows with it.
+/// An iterator and a number of steps, which may span epochs. `*epoch` is the current epoch of
+/// `data`. The function increases it.
 double TrainSteps(
     Replica& replica, BatchSource& data, uint64_t steps, const Loss& loss,
     std::span<Metric* const> metrics, uint64_t* epoch);
 
-/// A whole epoch as one call.
+/// A whole epoch in one call.
 double TrainEpoch(
     Replica& replica, BatchSource& data, uint64_t epoch, const Loss& loss,
     std::span<Metric* const> metrics);

@@ -12,8 +12,8 @@
 
 namespace dtrun::models {
 
-// Ranks settle after every step what happened in it: one all-reduce of 8 bytes. Until then a rank
-// that has failed plays along, so that no other one waits for it.
+// After every step, the ranks settle its outcome with one all-reduce of 8 bytes. Until then, a rank
+// that has failed still takes part in the step, so that no other rank waits for it.
 
 std::vector<double> History::Of(const std::string& name) const {
   std::vector<double> values;
@@ -113,7 +113,7 @@ void Trainer::RunEpoch(
   history.logs.push_back(logs);
 }
 
-// False at the end of the epoch's data.
+// Returns false at the end of the epoch's data.
 bool Trainer::RunBatch(Run& run, BatchSource& data, const CallbackList& callbacks) {
   const uint64_t steps = data.steps_per_epoch();
   if (steps > 0 && run.position.batch >= steps) return false;
@@ -203,7 +203,7 @@ std::vector<float> Trainer::Predict(
 
 namespace {
 
-// Rank by rank to batch by batch.
+// Reorders the outputs from rank by rank to batch by batch.
 std::vector<float> InOrderOfData(
     const std::vector<float>& by_rank, const std::vector<std::vector<uint64_t>>& counts) {
   std::vector<size_t> next(counts.size());

@@ -23,59 +23,60 @@ struct OutputShares {
   std::vector<uint64_t> counts;  ///< floats of each batch
 };
 
-/// The outputs of all ranks in the order of the data: batch by batch, the shares of a batch in rank
-/// order. On rank 0 alone unless `on_all_ranks`. Collective; all ranks have the same batches.
+/// Returns the outputs of all ranks in the order of the data: batch by batch, and in a batch in
+/// rank order. Only rank 0 gets them, unless `on_all_ranks`. Collective. All ranks have the same
+/// batches.
 ///   rank 0: {a0, b0}   rank 1: {a1, b1}  ->  {a0, a1, b0, b1}
 std::vector<float> Gather(Communicator& world, OutputShares mine, bool on_all_ranks);
 
-/// What Fit has seen, the same on all ranks.
+/// The results of Fit, the same on all ranks.
 struct History {
-  std::vector<uint64_t> epochs;  ///< which ones ended in this run, from 0
-  std::vector<Logs> logs;        ///< of each of them
-  /// What a callback could not write, such as a checkpoint on a full disk: training went on.
+  std::vector<uint64_t> epochs;  ///< the epochs that ended in this run, from 0
+  std::vector<Logs> logs;        ///< of each of these epochs
+  /// The failed writes of callbacks, such as a checkpoint on a full disk. Training continued.
   std::vector<std::string> not_written;
 
-  /// The values of one number, epoch by epoch; NaN where an epoch had none.
+  /// The values of one number, epoch by epoch. NaN for an epoch without the number.
   std::vector<double> Of(const std::string& name) const;
 };
 
 struct FitOptions {
-  uint64_t epochs = 1;           ///< after which training ends, those before initial_epoch included
-  uint64_t initial_epoch = 0;    ///< the first one to train
-  uint64_t steps_per_epoch = 0;  ///< 0: as many as the data has
-  uint64_t max_steps = 0;        ///< of all epochs; 0: no limit
+  uint64_t epochs = 1;           ///< training ends after so many epochs, counted from epoch 0
+  uint64_t initial_epoch = 0;    ///< the first epoch to train
+  uint64_t steps_per_epoch = 0;  ///< 0: all batches of the data
+  uint64_t max_steps = 0;        ///< over all epochs; 0: no limit
   BatchSource* validation_data = nullptr;  ///< evaluated at the end of each epoch
 };
 
 enum class PredictTo { kAllRanks, kRank0 };
 
-/// Fit, evaluate and predict, in data-parallel: a replica per rank, each with its share of every
-/// global batch. N ranks compute what one would. The same can be written as a loop of your own over
-/// Replica, in ten lines: see ForEachBatch in steps.h.
+/// Data-parallel fit, evaluate and predict. Each rank has a replica and a share of every global
+/// batch. N ranks compute the same as one rank. For a loop of your own over Replica, see
+/// ForEachBatch in steps.h.
 ///
-/// All functions are collective. What goes wrong on one rank (its data, a callback, a loss that is
-/// not a number) is thrown as AgreedError on all of them. Not thread-safe.
+/// All functions are collective. If one rank fails (its data, a callback, a loss that is not
+/// finite), all ranks throw AgreedError. Not thread-safe.
 class Trainer {
  public:
-  /// What is given outlives it. Throws Error kInvalidArgument when the loss does not fit the
-  /// network (Loss::CheckLastLayer), or two metrics have one name.
+  /// The arguments must outlive this object. Throws Error kInvalidArgument if the loss does not fit
+  /// the network (Loss::CheckLastLayer), or two metrics have the same name.
   Trainer(Replica& replica, const Loss& loss, MetricList metrics = {});
 
-  /// Trains. An epoch's logs are "loss", the metrics, "learning_rate" at its end and, with
-  /// validation data, "val_loss" and so on. Throws AgreedError with exit code kDiverged when the
-  /// loss of a batch is not a finite number; the text names step and rank.
+  /// Trains. The logs of an epoch are "loss", the metrics, "learning_rate" at its end and, with
+  /// validation data, "val_loss" and so on. If the loss of a batch is not finite, throws
+  /// AgreedError with exit code kDiverged. The text names the step and the rank.
   History Fit(BatchSource& data, const FitOptions& options, const CallbackList& callbacks = {});
 
-  /// "loss" and the metrics over one epoch of `data`, without dropout.
+  /// Returns "loss" and the metrics over one epoch of `data`, without dropout.
   Logs Evaluate(BatchSource& data, const CallbackList& callbacks = {});
 
-  /// The outputs for one epoch of `data`, (examples, outputs), in the order of the data, each rank
-  /// having computed its share. Those of kRank0 are empty elsewhere.
+  /// Returns the outputs for one epoch of `data`, (examples, outputs), in the order of the data.
+  /// Each rank computes its share. With kRank0, the other ranks get an empty result.
   std::vector<float> Predict(
       BatchSource& data, PredictTo to = PredictTo::kAllRanks, const CallbackList& callbacks = {});
 
   Replica& replica() { return replica_; }
-  /// As they are after Fit's last epoch, or Evaluate: of all ranks' examples.
+  /// The metrics of the last epoch of Fit, or of Evaluate, over the examples of all ranks.
   const MetricList& metrics() const { return metrics_; }
 
  private:

@@ -9,37 +9,37 @@
 
 namespace dtrun::runtime {
 
-/// Gradients of one trainer on a GPU, which are copied and cleared in the trainer's stream and
-/// reduced in another one, so that a bucket is reduced while the backward pass goes on. The host
-/// waits for nothing but in the destructor. Throws Error kSystem when the driver fails.
+/// The gradients of one trainer on a GPU. They are copied and cleared in the trainer's stream and
+/// reduced in a second stream, so that a bucket is reduced while the backward pass goes on. The
+/// host waits only in Synchronize. Throws Error kSystem if the driver fails.
 class DeviceGradients {
  public:
   virtual ~DeviceGradients() = default;
 
-  /// Of the trainer, and of the reductions.
+  /// The stream of the trainer, and the stream of the reductions.
   virtual void* trainer_stream() const = 0;
   virtual void* reduction_stream() const = 0;
 
-  /// In the trainer's stream.
+  /// Enqueue into the trainer's stream.
   virtual void Copy(const Buffer& to, const void* from) = 0;
   virtual void Clear(const Buffer& buffer) = 0;
-  /// What the trainer has enqueued so far comes before what is reduced from now on.
+  /// Reductions that start from now on run after the trainer's work so far.
   virtual void BeginReduction() = 0;
-  /// What has been reduced so far comes before what the trainer enqueues from now on.
+  /// Work that the trainer enqueues from now on runs after all reductions so far.
   virtual void EndReductions() = 0;
   /// Waits for all reductions.
   virtual void Synchronize() = 0;
 };
 
-/// Built twice: device_gradients.cc where the CUDA toolkit is found, no_device_gradients.cc
-/// elsewhere. Throws Error kUnavailable where there are no GPUs.
+/// Built twice: from device_gradients.cc if the CUDA toolkit is found, otherwise from
+/// no_device_gradients.cc. Throws Error kUnavailable if there are no GPUs.
 std::unique_ptr<DeviceGradients> MakeDeviceGradients(int device, void* trainer_stream);
 
-/// Fills a buffer on a GPU with zeros, in its stream. Errors as above.
+/// Fills a buffer on a GPU with zeros, in the buffer's stream. Throws the same errors.
 void ClearOnDevice(const Buffer& buffer);
 
-/// GPUs that this process can use, at least one. Throws Error kUnavailable with the reason where
-/// there are none. Built twice, as above.
+/// The number of GPUs that this process can use, at least 1. Throws Error kUnavailable, with the
+/// reason, if there are none. Built twice, like MakeDeviceGradients.
 int CudaDeviceCount();
 
 struct CudaDevice {
@@ -47,8 +47,8 @@ struct CudaDevice {
   uint64_t memory_bytes = 0;
 };
 
-/// Takes nothing of the GPU. The result stays. Throws as CudaDeviceCount, kInvalidArgument for a
-/// GPU that there is not. Any thread.
+/// Describes a GPU without using any of its resources. The result stays valid. Throws the errors of
+/// CudaDeviceCount, and kInvalidArgument if the GPU does not exist. Any thread.
 const CudaDevice& DescribeCudaDevice(int index);
 
 }  // namespace dtrun::runtime

@@ -1,5 +1,6 @@
-// Steps are timed on every rank, and the slowest rank's time is agreed on by a reduction of one
-// number: from equal scores, all ranks' searches go the same way without another word.
+// Every rank times its steps. A reduction of one number tells all ranks the time of the slowest
+// rank. From equal scores, the searches of all ranks choose the same trials without further
+// messages.
 
 #include "runtime/reducer/autotuner.h"
 
@@ -27,7 +28,7 @@ using ops::WireDType;
 // The dimensions of the box, in the order in which they are searched.
 enum Dimension : size_t { kFlat, kChunk, kBucket, kWire, kDimensions };
 
-// Memory, caches and connections find their state in them.
+// In these steps, memory, caches and connections reach their steady state.
 constexpr uint64_t kWarmUpSteps = 5;
 
 const char* NameOf(WireDType wire) {
@@ -48,7 +49,7 @@ Tuning TuningOf(const std::vector<uint64_t>& values) {
           .flat = values[kFlat] != 0}};
 }
 
-// `value`, halved and doubled so many times as the limits allow.
+// `value`, and its halves and doubles within the limits.
 TuningDimension Around(
     const char* name, uint64_t value, int halvings, int doublings, uint64_t least, uint64_t most) {
   TuningDimension dimension{.name = name, .values = {}, .start = 0};
@@ -60,7 +61,7 @@ TuningDimension Around(
   return dimension;
 }
 
-// "2+2 ranks"
+// The number of ranks on each host: "2+2 ranks".
 std::string PlacementOf(const ops::Communicator& communicator) {
   const std::vector<std::string>& hosts = communicator.members().hosts;
   if (hosts.empty()) return Text(communicator.size(), " ranks");
@@ -117,7 +118,8 @@ Autotuner::Autotuner(
     UseCache(std::string(static_cast<const char*>(bytes->data()), bytes->bytes()));
 }
 
-// Returns what is wrong with them, while there is still time to say so.
+// Opens the files before the search, so that a file that cannot be written is reported early.
+// Returns the error, or "".
 std::string Autotuner::OpenFiles() {
   if (!options_.log_file.empty()) {
     log_.open(options_.log_file);
@@ -134,7 +136,7 @@ std::string Autotuner::OpenFiles() {
 
 std::string Autotuner::BesideCache() const { return Text(options_.cache_file, ".", ::getpid()); }
 
-// The same verdict on all ranks.
+// Throws the error of rank 0, if there is one, on all ranks.
 void Autotuner::CheckOnRank0(const std::string& error) {
   const auto bytes = ops::BroadcastBytes(communicator_, error.data(), error.size(), 0);
   if (bytes->bytes() == 0) return;
@@ -166,7 +168,7 @@ void Autotuner::UseCache(const std::string& text) {
   constexpr uint64_t kMost = uint64_t{1} << 40;
   if (wire > 2 || flat > 1 || bucket == 0 || bucket > kMost || chunk == 0 || chunk > kMost)
     refuse("a number out of its range for " + key_);
-  // One that rounds where rounding is not allowed any more is no result for this job.
+  // If the wire type must not change, a result with another wire type is ignored.
   if (!options_.tune_wire && wire != static_cast<uint64_t>(tuning_.route.wire)) return;
   tuning_ = {bucket, {static_cast<WireDType>(wire), chunk, flat != 0}};
   frozen_ = true;
@@ -209,7 +211,8 @@ void Autotuner::Log(const char* state, double seconds) {
        << NameOf(tuning_.route.wire) << ',' << seconds << std::endl;
 }
 
-// What others have added meanwhile stays; whole or not at all.
+// Keeps results that other jobs have added meanwhile. The file is replaced as a whole or stays as
+// it is. Returns the error, or "".
 std::string Autotuner::WriteCache() const {
   json all = json::parse(ReadWhole(options_.cache_file), nullptr, false);
   if (!all.is_object()) all = json::object();
@@ -263,7 +266,7 @@ void TuningSearch::Record(double seconds) {
   trial_[dimension_] = dimensions_[dimension_].values[value_];
 }
 
-// The default, unless another is clearly faster.
+// The fastest value, or the default if no value is clearly faster.
 size_t TuningSearch::Fastest() const {
   const size_t start = dimensions_[dimension_].start;
   size_t fastest = start;

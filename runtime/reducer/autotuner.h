@@ -12,40 +12,41 @@
 
 namespace dtrun::runtime {
 
-/// Something that can be set, and what to try for it.
+/// A setting, and the values to try for it.
 struct TuningDimension {
   std::string name;
   std::vector<uint64_t> values;
-  size_t start = 0;  ///< where the search begins: the default is in the box
+  size_t start = 0;  ///< index of the default in `values`
 };
 
 struct TuningSearchOptions {
-  /// Each value is tried so often, in turn with the others: what changes meanwhile changes for all.
+  /// The number of trials of each value. The values take turns, so that a change outside affects
+  /// all values alike.
   int rounds = 5;
-  /// By how much another value has to be faster than the default to take its place, as a fraction:
-  /// noise moves nothing.
+  /// The fraction by which a value must be faster than the default to replace it. It keeps noise
+  /// from changing a setting.
   double least_gain = 0.02;
 };
 
-/// Looks for the fastest of a box of settings, one dimension after the other, each from where the
-/// dimensions before it have come to (coordinate descent, once through). It decides by medians
-/// alone: the same scores give the same result on every rank. Pure.
+/// Searches a box of settings for the fastest ones, by one pass of coordinate descent. Dimensions
+/// are searched one after the other, each from the best values of the dimensions before it. The
+/// search decides by medians alone, so equal scores give equal results on every rank. Pure.
 ///
 ///   while (!search.done()) search.Record(SecondsOfAStepWith(search.trial()));
 class TuningSearch {
  public:
-  /// `dimensions` have values, and `start` is one of them.
+  /// Every dimension has values, and its `start` is the index of one of them.
   explicit TuningSearch(
       std::vector<TuningDimension> dimensions, const TuningSearchOptions& options = {});
 
   bool done() const { return dimension_ == dimensions_.size(); }
-  /// A value for each dimension: what to try next; when done, the best.
+  /// The value of each dimension in the next trial; if done, in the result.
   const std::vector<uint64_t>& trial() const { return trial_; }
-  /// How long a step took with `trial()`. Not when done.
+  /// Records the time of a step with `trial()`. Only if not done.
   void Record(double seconds);
-  /// The median that the result had when it was chosen; 0 before the first dimension is through.
+  /// The median time of the result when it was chosen. 0 until the first dimension is complete.
   double seconds() const { return seconds_; }
-  /// Trials of the whole search.
+  /// The number of trials in the whole search.
   uint64_t trial_count() const;
 
  private:
@@ -58,12 +59,12 @@ class TuningSearch {
   std::vector<uint64_t> trial_;
   double seconds_ = 0;
 
-  // Of the dimension that is searched.
+  // State of the dimension that is searched.
   size_t dimension_ = 0, value_ = 0;
   std::vector<std::vector<double>> scores_;  // by value
 };
 
-/// What can be chosen about the reduction of gradients.
+/// The settings of gradient reduction that can be tuned.
 struct Tuning {
   uint64_t bucket_bytes = 0;
   ops::Route route = {};
@@ -72,35 +73,35 @@ struct Tuning {
 };
 
 struct AutotuneOptions {
-  /// Where each trial is written to, a line of CSV; "": nowhere.
+  /// The CSV file with one line per trial; "": none.
   std::string log_file = {};
-  /// Where results are kept, by what they hold for; "": nowhere. Read at the start: a result that
-  /// is there is used, and nothing is searched.
+  /// The file that keeps results for later jobs; "": none. Read at the start. If it has a result
+  /// for this job, the autotuner uses that result and searches no more.
   std::string cache_file = {};
-  /// Other wire types are tried too. They round, so what training computes changes.
+  /// True: other wire types are tried too. They round, so they change the results of training.
   bool tune_wire = false;
 };
 
-/// Looks for the tuning with the fastest steps while a trainer trains: after a few steps, each
-/// trial is one step to settle and one that counts, by the slowest rank. Then it is frozen for
-/// good. All ranks come to the same result. Only rank 0 touches the files. Not thread-safe.
+/// Finds the tuning with the fastest steps during training. After the first few steps, each trial
+/// takes two steps: one to settle, and one that is timed by the slowest rank. At the end, the
+/// tuning is frozen. All ranks get the same result. Only rank 0 uses the files. Not thread-safe.
 class Autotuner {
  public:
-  /// Collective. `subject` says what the result holds for besides the ranks' placement and backend:
-  /// a word or two on what is reduced. Throws on all ranks: kSystem when the log cannot be written,
-  /// kInvalidArgument when the cache does not hold what Autotuner writes.
+  /// Collective. `subject` describes the reduced data in a few words. A cached result holds for one
+  /// subject, placement of ranks, and backend. Throws Error, on all ranks: kSystem if a file cannot
+  /// be written, kInvalidArgument if the cache file was not written by Autotuner.
   Autotuner(
       ops::Communicator& communicator, const Tuning& defaults, const std::string& subject,
       const AutotuneOptions& options);
 
-  /// For the next step.
+  /// The tuning of the next step.
   const Tuning& tuning() const { return tuning_; }
   bool frozen() const { return frozen_; }
-  /// Steps until it is frozen, if it starts from nothing.
+  /// The number of steps until the tuning is frozen, without a cached result.
   uint64_t step_count() const;
 
-  /// A step with `tuning()` took `duration`. Collective until frozen; returns whether tuning() has
-  /// changed. Throws kSystem, on all ranks, when a result cannot be written.
+  /// Reports that a step with `tuning()` took `duration`. Collective until frozen. Returns true if
+  /// tuning() has changed. Throws kSystem, on all ranks, if a file cannot be written.
   bool EndStep(base::Duration duration);
 
  private:
@@ -119,13 +120,14 @@ class Autotuner {
   Tuning tuning_;
   bool searching_ = false, frozen_ = false;
   uint64_t steps_ = 0;
-  uint64_t settling_;  // steps that do not count
+  uint64_t settling_;  // steps before the next one that is timed
   std::ofstream log_;
 };
 
-/// The box that is searched, with the defaults in it: buckets from an eighth to eight times the
-/// default, within 64 KiB and 64 MiB; where the communicator has a choice of routes, the ways that
-/// there are, chunks from an eighth to four times the default, and with `tune_wire` all wire types.
+/// The box to search, with the defaults in it. Bucket sizes reach from 1/8 to 8 times the default,
+/// within 64 KiB and 64 MiB. If the communicator has routes, the box also has both paths, and chunk
+/// sizes from 1/8 to 4 times the default within the same limits. With `tune_wire`, it then has all
+/// wire types.
 std::vector<TuningDimension> TuningBox(const Tuning& defaults, bool has_routes, bool tune_wire);
 
 }  // namespace dtrun::runtime

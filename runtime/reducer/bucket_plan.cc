@@ -1,12 +1,12 @@
-// On an axis of bytes that have become ready every gradient is an interval, and a bucket spans from
-// the first of its gradients to the last. What it spans beyond its own bytes belongs to others:
-// that is how long, in bytes, its first gradient waits for its last. No bucket waits for more than
-// a full bucket would hold, in front of which the next gradient begins another one.
+// Time is measured in bytes that have become ready: each gradient is an interval of its size. A
+// bucket spans the time from its first gradient to its last. Bytes of other buckets in this span
+// delay the first gradient. If this delay exceeds the limit of the bucket, the next gradient begins
+// another bucket.
 //
-// Laying out: gradients are dealt to drafts of buckets in the order in which they become ready; a
-// draft is done when it is full. Drafts lie in the block in the order in which they become
-// complete, which is also the order in which they are started. Replanning may not move anything, so
-// it walks along the block and cuts it anew.
+// PlanBuckets deals gradients to drafts of buckets in the order in which they become ready. A draft
+// is done when it is full. Drafts lie in the block in the order in which they become complete, and
+// start in this order. Replan must not move a gradient. It walks along the block and cuts it into
+// new pieces.
 
 #include "runtime/reducer/bucket_plan.h"
 
@@ -40,11 +40,11 @@ bool IsLarge(const BucketPlan& plan, size_t i) {
   return BytesOf(plan.gradients[i]) >= plan.settings.single_bytes;
 }
 
-// Gradients that will be a bucket.
+// The gradients of a future bucket.
 struct Draft {
   std::vector<size_t> gradients = {};
-  uint64_t begin = 0;  // when the first of them began to be ready
-  uint64_t end = 0;    // when all of them are
+  uint64_t begin = 0;  // ready bytes when its first gradient began
+  uint64_t end = 0;    // ready bytes when its last gradient was ready
   uint64_t bytes = 0;
   uint64_t limit = 0;
 };
@@ -97,13 +97,13 @@ class Drafts {
 
   const BucketPlan& plan_;
   std::vector<size_t> group_of_;
-  std::vector<size_t> of_group_;  // the draft of each group, if it has one
+  std::vector<size_t> of_group_;  // the draft of each group, or kNone
   uint64_t ready_ = 0;            // bytes
-  std::map<DType, size_t> open_;  // the draft that fills up
+  std::map<DType, size_t> open_;  // the draft that has room, or kNone
   std::vector<Draft> drafts_;
 };
 
-// At the end of the plan, with gradients that lie at their offsets, in a row.
+// Appends a bucket of gradients that lie in a row at their offsets.
 void AppendBucket(BucketPlan& plan, std::vector<size_t> gradients) {
   const size_t first = gradients.front(), last = gradients.back();
   const DType dtype = plan.gradients[first].dtype;
@@ -124,7 +124,7 @@ bool CarriesFlags(const BucketPlan& plan, const Bucket& bucket) {
          bucket.offset + bucket.count * SizeOf(bucket.dtype) == plan.flags.offset;
 }
 
-// Their dtype and place are settled.
+// Appends a bucket of flags alone. The dtype and the place of the flags are settled.
 void AppendFlagsBucket(BucketPlan& plan) {
   plan.buckets.push_back(
       {.offset = plan.flags.offset,
@@ -134,7 +134,7 @@ void AppendFlagsBucket(BucketPlan& plan) {
        .gradients = {}});
 }
 
-// Room for them behind the gradients.
+// Appends room for the flags, behind the gradients.
 void AppendFlags(BucketPlan& plan) {
   plan.flags = {.offset = plan.block_bytes, .count = 0, .dtype = DType::kF32};
   if (plan.gradients.empty()) return;
@@ -143,11 +143,12 @@ void AppendFlags(BucketPlan& plan) {
   if (!carried) AppendFlagsBucket(plan);
   const uint64_t element = SizeOf(plan.flags.dtype);
   plan.flags.count = Aligned(plan.gradients.size() * element) / element;
-  // As much for any dtype: a plan of the same gradients in another order fits the same block.
+  // The room has the same size for every dtype of flags, so that a plan in another order fits the
+  // same block.
   plan.block_bytes += Aligned(plan.gradients.size() * SizeOf(DType::kF64));
 }
 
-// When gradients become ready, in bytes of all gradients.
+// The time in which a gradient becomes ready, in ready bytes of all gradients.
 struct Interval {
   uint64_t begin = 0, end = 0;
 };
@@ -162,7 +163,7 @@ std::vector<Interval> IntervalsOf(const BucketPlan& plan, const std::vector<size
   return intervals;
 }
 
-// A bucket that is being cut from the block.
+// A bucket that is cut from the block.
 struct Piece {
   std::vector<size_t> gradients;
   Interval span;

@@ -1,22 +1,23 @@
-// Marking a gradient counts its bucket down. A bucket starts when it and all buckets before it are
-// complete, so every rank starts them in the same order without a word. The wait marks what is
-// left, waits for the buckets in their order, and copies packed gradients back. Large ones are not
-// packed: each is a bucket, and reduced where it lies. Copies go by
-// cache-sized pieces, between which the buckets that are under way are moved on: the wire does not
-// wait for a copy.
+// A mark counts down the missing gradients of a bucket. A bucket starts when it and all buckets
+// before it are complete. So every rank starts the buckets in the same order without negotiation.
+// Wait marks the remaining gradients, waits for the buckets in their order, and copies packed
+// gradients back. A large gradient is not packed: it is a bucket, and is reduced where it lies.
+// Copies go in cache-sized pieces. Between the pieces, the started buckets advance, so that the
+// wire does not wait for a copy.
 //
-// Whether any rank used a gradient in a step travels with the gradients: a flag for each, reduced
-// like them, at the end of the last bucket. That bucket starts after all gradients are marked, so
+// A flag per gradient tells whether any rank used the gradient in a step. The flags lie at the end
+// of the last bucket and are reduced with it. That bucket starts after all gradients are marked, so
 // all flags are set by then.
 //
-// The first wait ends with the plan of all further steps: rank 0 tells in which order its gradients
-// became ready. Nothing is under way at that moment, and the reduction of an element does not
-// depend on the bucket that it is in. At such a moment the autotuner may change the size of the
-// buckets and their route, too.
+// At the end of the first wait, the reducer makes the plan of all further steps. Rank 0 broadcasts
+// the order in which its gradients became ready. At that moment no operation is under way, and the
+// reduction of an element does not depend on its bucket. At such a moment the autotuner may also
+// change the size of the buckets and their route.
 //
-// On a GPU all of this is enqueued: copies in the trainer's stream, reductions in another one,
-// which waits for the first where a bucket starts, and for which the first waits in the end. The
-// flags stay with the hosts, which do not wait for their GPUs: they are an operation of their own.
+// On a GPU all work is enqueued: copies in the trainer's stream, reductions in a second stream.
+// When a bucket starts, the second stream waits for the trainer's stream. At the end of the step,
+// the trainer's stream waits for the second stream. The hosts do not wait for their GPUs, so the
+// flags stay in host memory and are reduced by their own operation.
 
 #include "runtime/reducer/bucketed_reducer.h"
 
@@ -34,7 +35,7 @@ namespace {
 
 using base::Text;
 
-// A reducer that cannot be made sends nothing.
+// Checks the arguments before anything is sent.
 std::vector<Gradient> Checked(std::vector<Gradient> gradients, const ReducerSettings& settings) {
   CheckGradients(gradients);
   CheckSettings(settings, gradients);
@@ -80,14 +81,14 @@ GradientReducer::GradientReducer(
   Reset();
 }
 
-// Returns whether no rank has gradients in the block.
+// Returns true if no rank has gradients in the block.
 bool GradientReducer::AgreeOnPlan() {
   return Agree(
       *communicator_, {"the reducer", "gradients to reduce", "gradient", Lines(settings_, plan_)},
       AreAllPacked(gradients_));
 }
 
-// Left in the middle of a step, by an exception say, the process keeps the memory.
+// If a step is not complete, for example after an exception, the process keeps the memory.
 GradientReducer::~GradientReducer() {
   if (block_->IsIdle(works_)) return;
   block_->Keep();
@@ -215,11 +216,11 @@ void GradientReducer::MarkUnusedAt(size_t i, void* place) {
   });
 }
 
-// A mark that does nothing here pays for no look at the clock.
+// A mark that can neither start nor advance a bucket does not read the clock.
 void GradientReducer::StartReadyBuckets() {
   if (works_.empty() && (missing_.empty() || missing_[0] != 0)) return;
   const StepMeter::Scope timed(meter_);
-  // Between two layers of a backward pass is a good moment to move what is under way.
+  // A mark lies between two layers of the backward pass, a good moment to advance started buckets.
   Progress();
   while (works_.size() < plan_.buckets.size() && missing_[works_.size()] == 0) Start(works_.size());
 }
@@ -274,7 +275,7 @@ void GradientReducer::FinishBuckets() {
   if (block_->flags_are_apart()) flags_work_.Wait(meter_.lateness());
   for (size_t b = 0; b < works_.size(); ++b) Finish(b);
   for (size_t i = 0; i < gradients_.size(); ++i) was_used_[i] = flags_.WasUsed(i);
-  // Only the last bucket tells whether others used these.
+  // Only the last bucket tells whether other ranks used these gradients.
   for (size_t i = 0; i < gradients_.size(); ++i) {
     if (unused_here_[i] && was_used_[i]) Unpack(i);
   }
@@ -296,7 +297,7 @@ void GradientReducer::Rebuild() {
   Cut();
 }
 
-// Nothing is under way.
+// Cuts new buckets. No operation is under way.
 void GradientReducer::Cut() {
   BucketPlan plan =
       movable_ ? PlanBuckets(plan_.gradients, plan_.settings, order_) : Replan(plan_, order_);
@@ -318,7 +319,7 @@ void GradientReducer::StartTuning() {
   Apply(tuner_->tuning());
 }
 
-// Before the first step of the next plan.
+// Runs before the first step of the next plan.
 void GradientReducer::Tune() {
   Communicate([this] {
     if (!tuner_->EndStep(std::chrono::nanoseconds(meter_.last().total_ns))) return;
@@ -327,7 +328,8 @@ void GradientReducer::Tune() {
   });
 }
 
-// How large a gradient has to be to stand alone does not change: trainers have asked.
+// The minimum size of a gradient with its own bucket does not change, because trainers have asked
+// which gradients are alone.
 void GradientReducer::Apply(const Tuning& tuning) {
   if (communicator_->route() && tuning.route != *communicator_->route())
     communicator_->SetRoute(tuning.route);

@@ -20,18 +20,18 @@ namespace dtrun::runtime {
 /// thread-safe.
 class GradientReducer {
  public:
-  /// Collective. Takes a duplicate of `communicator`, so the caller's own collectives never
-  /// interleave.
+  /// Collective. Uses a duplicate of `communicator`, so that its operations never interleave with
+  /// the caller's collectives.
   GradientReducer(
       ops::Communicator& communicator, std::vector<Gradient> gradients, ReducerSettings settings,
       std::unique_ptr<ReducerObserver> observer = nullptr);
 
-  /// Operations that are under way keep the memory.
+  /// If operations are under way, the process keeps the memory.
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// Where gradient `i` has to be written.
+  /// The place where gradient `i` must be written.
   Buffer gradient(size_t i) const;
   void MarkReady(size_t i);
   void MarkReadyFrom(size_t i, const void* source);
@@ -43,7 +43,7 @@ class GradientReducer {
   bool IsAlone(size_t i) const;
 
   const BucketPlan& plan() const { return plan_; }
-  /// Of the steps so far.
+  /// The statistics of the steps so far.
   const StepMeter& meter() const { return meter_; }
 
  private:
@@ -70,7 +70,7 @@ class GradientReducer {
   void Apply(const Tuning& tuning);
   bool AgreeOnPlan();
   void LayWire();
-  // Throws what has broken it before, and remembers what breaks it now.
+  // Throws the error that broke the reducer earlier. Stores an error that breaks it now.
   template <typename Body>
   void Communicate(const Body& body);
 
@@ -84,20 +84,20 @@ class GradientReducer {
   UsedFlags flags_;
   std::vector<bool> was_used_;         // by gradient, of the last step
   std::vector<uint64_t> ready_order_;  // of the first step, until the plan is rebuilt
-  std::vector<size_t> order_;          // of readiness, as the plan has it
+  std::vector<size_t> order_;          // the ready order of the plan
   bool rebuilt_;
-  std::unique_ptr<Autotuner> tuner_;  // null: without
+  std::unique_ptr<Autotuner> tuner_;  // null: no tuning
   StepMeter meter_;
   std::unique_ptr<ReducerObserver> observer_;  // may be null
-  std::exception_ptr error_;                   // what broke it
+  std::exception_ptr error_;                   // the error that broke the reducer
 
-  // Of this step.
+  // State of the current step.
   std::vector<bool> ready_;        // by gradient
   std::vector<bool> unused_here_;  // by gradient
   std::vector<size_t> missing_;    // by bucket: gradients that are not ready
-  std::vector<void*> places_;      // by bucket: where it is reduced, if not in the block
+  std::vector<void*> places_;      // by bucket: where it is reduced; null: in the block
   std::vector<ops::Work> works_;   // of the buckets started so far
-  ops::Work flags_work_;           // where they are apart
+  ops::Work flags_work_;           // if the flags are apart
 };
 
 }  // namespace dtrun::runtime

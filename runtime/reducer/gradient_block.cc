@@ -1,3 +1,7 @@
+// A HostBlock copies gradients in pieces and has the flags behind the last bucket. A DeviceBlock
+// enqueues copies into the trainer's stream and keeps the flags in host memory. A WireBlock
+// converts buckets to the wire format and back, in pieces if the format is element-wise.
+
 #include "runtime/reducer/gradient_block.h"
 
 #include <algorithm>
@@ -56,7 +60,7 @@ class HostBlock : public GradientBlock {
   void EndReductions() override {}
   void Register(ops::Communicator&, const std::vector<Gradient>&) override {}
 
-  // An operation that was given up: its peers may still write.
+  // If an operation was given up, its peers may still write.
   bool IsIdle(const std::vector<ops::Work>& works) override {
     return std::all_of(works.begin(), works.end(), [](const ops::Work& work) {
       try {
@@ -130,12 +134,12 @@ class DeviceBlock : public GradientBlock {
   int device_;
   std::unique_ptr<DeviceGradients> gpu_;
   std::unique_ptr<ops::Memory> memory_;
-  std::vector<std::unique_ptr<ops::Memory>> registered_;  // the trainer's
+  std::vector<std::unique_ptr<ops::Memory>> registered_;  // the trainer's memory
   std::vector<char> flags_;
 };
 
-// The trainer keeps them where they are as long as the reducer lives. On a rank that has them in
-// the block there is nothing to register.
+// Large gradients of the trainer stay in place as long as the reducer lives. A rank with gradients
+// in the block has no such memory and registers empty places.
 void DeviceBlock::Register(
     ops::Communicator& communicator, const std::vector<Gradient>& gradients) {
   const auto place_of = [&](const Bucket& bucket) {
@@ -155,7 +159,8 @@ void DeviceBlock::Register(
       registered_.push_back(group.Register(place.data, place.bytes()).memory);
     }
   } catch (const Error& error) {
-    // On all ranks: there are more than can be registered. The rest is reduced as it is.
+    // All ranks get this error together: no more memory can be registered. The other gradients are
+    // reduced without registration.
     if (error.code() != ErrorCode::kUnavailable) throw;
   }
 }
@@ -175,11 +180,11 @@ namespace {
 
 // --- flags --------------------------------------------------------------------------------------
 
-// The value of a flag that changes nothing in the reduction of others: it stays only if no rank
-// used the gradient.
+// The neutral value of the reduction. A reduced flag has this value only if no rank used the
+// gradient.
 double Unused(ReduceOp op) { return op == ReduceOp::kMin || op == ReduceOp::kProduct ? 1 : 0; }
 
-// The bytes of 0 or 1.
+// The bits of 0 or 1.
 uint64_t BitsOf(DType dtype, double value) {
   if (value == 0) return 0;
   if (dtype == DType::kF64) return 0x3ff0000000000000u;

@@ -16,44 +16,45 @@
 
 namespace dtrun::runtime {
 
-/// The memory that a plan describes, which the backend reduces without a copy where it can, and
-/// what moves gradients into it and out of it. It lies where the gradients do: in host memory, or
-/// on a GPU, where all of this is enqueued and nothing waits. Not thread-safe.
+/// The memory of a plan, and the copies of gradients into it and out of it. If the backend can, it
+/// reduces this memory without a copy. The memory lies where the gradients lie: in host memory or
+/// on a GPU. On a GPU, copies and clears are enqueued, and the host does not wait for them. Not
+/// thread-safe.
 class GradientBlock {
  public:
   virtual ~GradientBlock() = default;
 
   virtual Buffer gradient(size_t i) const = 0;
-  /// Without the flags.
+  /// Bucket `b`, without the flags.
   virtual Buffer bucket(size_t b) const = 0;
-  /// In host memory: behind the last bucket, reduced with it, or else apart, reduced by an
-  /// operation of their own.
+  /// The flags, in host memory. They lie behind the last bucket and are reduced with it, or lie
+  /// apart and are reduced by their own operation.
   virtual Buffer flags() = 0;
   virtual bool flags_are_apart() const = 0;
 
-  /// Calls `progress` between pieces that fit into a cache.
+  /// Copies into `to`. In host memory, calls `progress` between pieces that fit into a cache.
   virtual void Copy(const Buffer& to, const void* from, const std::function<void()>& progress) = 0;
   virtual void Clear(const Buffer& buffer) = 0;
-  /// After the plan has changed: between gradients there are zeros again.
+  /// After the plan has changed: makes the padding between gradients zero again.
   void Clear();
 
-  /// Reductions from now on see all writes of the trainer so far.
+  /// Reductions from now on see all earlier writes of the trainer.
   virtual void BeginReduction() = 0;
-  /// Reads of the trainer from now on see all reductions so far.
+  /// Reads of the trainer from now on see all earlier reductions.
   virtual void EndReductions() = 0;
 
-  /// Collective. Gradients may be reduced where the trainer has them.
+  /// Collective. Lets collectives reduce large gradients in the trainer's own memory.
   virtual void Register(
       ops::Communicator& communicator, const std::vector<Gradient>& gradients) = 0;
-  /// Waits for enqueued work. Returns whether no peer reads or writes here any more;
-  /// `works` are the reductions of this step.
+  /// Waits for enqueued work. Returns true if no peer reads or writes this memory any more. `works`
+  /// are the reductions of this step.
   virtual bool IsIdle(const std::vector<ops::Work>& works) = 0;
-  /// Peers may read and write here for ever.
+  /// Keeps the memory until the process ends, because peers may still read and write it.
   virtual void Keep() = 0;
 
  protected:
   explicit GradientBlock(const BucketPlan& plan) : plan_(plan) {}
-  /// At these places of `memory`.
+  /// The gradient or bucket at its place in `memory`.
   Buffer GradientAt(ops::Memory& memory, size_t i) const;
   Buffer BucketAt(ops::Memory& memory, size_t b) const;
   const BucketPlan& plan() const { return plan_; }
@@ -62,27 +63,27 @@ class GradientBlock {
   const BucketPlan& plan_;
 };
 
-/// Collective. `plan` is kept, and may become another one of the same size. Throws Error
-/// kUnavailable where gradients lie on a GPU that cannot be used.
+/// Collective. The block refers to `plan`, which may become another plan of the same size. Throws
+/// Error kUnavailable if the gradients lie on a GPU that cannot be used.
 std::unique_ptr<GradientBlock> MakeGradientBlock(
     ops::Communicator& communicator, const BucketPlan& plan,
     const std::vector<Gradient>& gradients);
 
-/// Whether any rank used a gradient in a step: a number for each, which is reduced like gradients.
-/// 0 and 1 stand for it in any float type; which of them says "used" depends on the operation, so
-/// that one rank's yes outweighs all others' no.
+/// A flag per gradient that tells whether any rank used the gradient in a step. The flags are
+/// reduced like gradients. A flag is 0 or 1 in any float type. The operation decides which of the
+/// two means "used", so that the yes of one rank outweighs the no of all others.
 class UsedFlags {
  public:
   UsedFlags() = default;
-  /// The numbers lie in `where`.
+  /// The flags lie in `where`.
   UsedFlags(ReduceOp op, Buffer where);
 
   void Set(size_t i, bool used) { Store(i, used ? used_ : unused_); }
-  /// After the reduction: whether a rank has set it.
+  /// After the reduction: returns true if any rank has set the flag.
   bool WasUsed(size_t i) const { return Load(i) != unused_; }
 
  private:
-  // Once for each gradient of a step, and mostly of 4 bytes.
+  // Called once per gradient and step. Most flags have 4 bytes.
   void Store(size_t i, uint64_t bits) {
     if (bytes_ == 4)
       std::memcpy(data_ + 4 * i, &bits, 4);
@@ -99,36 +100,36 @@ class UsedFlags {
   }
 
   char* data_ = nullptr;
-  size_t bytes_ = 0;  // of one
+  size_t bytes_ = 0;  // of one flag
   uint64_t used_ = 0, unused_ = 0;
 };
 
-/// Where buckets lie in the format in which they cross the wire. Without a format, or for buckets
-/// that it is not for, there is nothing here. The flags of a plan follow its last bucket.
+/// The buckets in the format in which they cross the wire. Without a format, the block is empty. It
+/// holds only buckets that the format compresses. The flags of a plan follow its last bucket.
 class WireBlock {
  public:
   /// `progress` is called between the pieces of a bucket.
   WireBlock(std::shared_ptr<WireFormat> format, std::function<void()> progress)
       : format_(std::move(format)), progress_(std::move(progress)) {}
 
-  /// Collective. Nothing of the plan before is under way.
+  /// Collective. Lays out the buckets of `plan`. No operation of the plan before is under way.
   void Lay(ops::Communicator& communicator, const BucketPlan& plan);
 
   bool Has(size_t bucket) const { return bucket < slices_.size() && slices_[bucket].is_used; }
-  /// Only if the last bucket is here.
+  /// The flags. Empty unless the last bucket is here.
   Buffer flags() const { return flags_; }
 
-  /// Fills the bucket from its gradients; returns what has to be reduced, flags included.
+  /// Fills the bucket from its gradients. Returns the buffer to reduce, with the flags.
   Buffer Compress(size_t bucket, const Buffer& gradients);
   void Decompress(size_t bucket, const Buffer& gradients);
 
-  /// Peers may write there for ever.
+  /// Keeps the memory until the process ends, because peers may still write to it.
   void Keep() { ops::Keep(std::move(memory_)); }
 
  private:
   struct Slice {
     Buffer buffer = {};
-    uint64_t flags = 0;  // elements behind it
+    uint64_t flags = 0;  // elements behind the buffer
     bool is_used = false;
   };
 

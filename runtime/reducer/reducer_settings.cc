@@ -26,7 +26,7 @@ uint64_t FirstBucketBytes(const ReducerSettings& settings) {
   return std::min(kFirstBucketBytes, settings.bucket_bytes);
 }
 
-// The flags are scaled as well, and have to survive it in 16 bits.
+// The factors also scale the flags, which must survive scaling in 16 bits.
 void CheckScale(const ReducerSettings& settings) {
   constexpr double kMost = 1024;
   for (const double factor : {settings.scale.before, settings.scale.after}) {
@@ -177,7 +177,7 @@ std::vector<std::string> Lines(const ReducerSettings& settings, const BucketPlan
   for (size_t g = 0; g < plan.settings.groups.size(); ++g) {
     for (const size_t i : plan.settings.groups[g]) items[i] += Text(" in group ", g);
   }
-  // Those without elements last: they may be there for their flag alone, and follow the others.
+  // Gradients without elements come last. They may exist for their flag alone.
   std::vector<std::string> lines = {text};
   for (const bool empty : {false, true})
     for (size_t i = 0; i < items.size(); ++i)

@@ -15,49 +15,49 @@
 
 namespace dtrun::runtime {
 
-/// One gradient: with null data it lives in the reducer's block.
+/// One gradient. With null data, it lives in the reducer's block.
 struct Gradient {
   std::string name;
   Buffer buffer;
 };
 
-/// What a reducer is told; the same on all ranks.
+/// The settings of a reducer. The same on all ranks.
 struct ReducerSettings {
   ReduceOp op = ReduceOp::kAverage;
   uint64_t bucket_bytes = 0;  ///< 0: AutoBucketBytes
-  Scale scale = {};           ///< of kSum and kAverage, each factor in [1/1024, 1024]
+  Scale scale = {};           ///< for kSum and kAverage, each factor in [1/1024, 1024]
   /// At most `bucket_bytes`; 0: 1 MiB, or `bucket_bytes` if that is less.
   uint64_t first_bucket_bytes = 0;
-  /// Gradients that are reduced together, a bucket for each list.
+  /// Lists of gradients that are reduced together, in one bucket per list.
   std::vector<std::vector<size_t>> groups = {};
-  /// In place of `groups`: all gradients, in their order, in so many. 0: as `groups` says.
+  /// An alternative to `groups`: all gradients, in their order, in this number of groups. 0: use
+  /// `groups`.
   uint64_t group_count = 0;
-  /// Null: as they are.
+  /// The format on the wire. Null: gradients keep their format.
   std::shared_ptr<WireFormat> wire = nullptr;
-  /// After the first step the buckets follow rank 0's order of readiness.
+  /// True: after the first step, the buckets follow rank 0's ready order.
   bool rebuild = true;
-  /// Looks for better than all this while steps are done.
+  /// Tunes these settings while the trainer trains. nullopt: no tuning.
   std::optional<AutotuneOptions> autotune = std::nullopt;
-  bool on_gpu = false;                 ///< where the gradients lie; filled in by Settled
-  const base::Clock* clock = nullptr;  ///< of the statistics; null: the steady clock
+  bool on_gpu = false;                 ///< the gradients lie on a GPU; set by Settled
+  const base::Clock* clock = nullptr;  ///< for the statistics; null: the steady clock
 };
 
-/// Throws Error kInvalidArgument or kUnavailable, which names what cannot be.
+/// Check the arguments. Throw Error kInvalidArgument or kUnavailable, which names the fault.
 void CheckGradients(const std::vector<Gradient>& gradients);
 void CheckSettings(const ReducerSettings& settings, const std::vector<Gradient>& gradients);
 
-/// `settings`, which have been checked, with the size of buckets in place of a 0, and where the
-/// gradients lie.
+/// Completes checked settings: chooses the bucket size if it is 0, and sets `on_gpu`.
 ReducerSettings Settled(
     ReducerSettings settings, const std::vector<Gradient>& gradients, bool within_one_host);
 
 std::vector<GradientSpec> SpecsOf(const std::vector<Gradient>& gradients);
 
-/// Both have been checked.
+/// The arguments have been checked.
 PlanSettings PlanSettingsOf(
     const ReducerSettings& settings, const std::vector<GradientSpec>& gradients);
 
-/// Everything that has to be the same on all ranks, in lines: the settings, then each gradient.
+/// The facts that must be the same on all ranks, as lines: the settings, then each gradient.
 std::vector<std::string> Lines(const ReducerSettings& settings, const BucketPlan& plan);
 
 }  // namespace dtrun::runtime

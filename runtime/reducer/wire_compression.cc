@@ -9,8 +9,8 @@
 namespace dtrun::runtime {
 namespace {
 
-// f64 as f32, rounded to odd: what is not exact gets an odd last bit, so that rounding the result
-// once more, to 16 bits, gives what rounding the f64 itself to 16 bits would.
+// Rounds f64 to f32, to odd: a result that is not exact gets an odd last bit. Then rounding the
+// result to 16 bits gives the same bits as rounding the f64 itself to 16 bits.
 float RoundedToOdd(double value) {
   const float nearest = static_cast<float>(value);
   if (static_cast<double>(nearest) == value || std::isnan(value)) return nearest;

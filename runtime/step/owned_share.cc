@@ -1,3 +1,6 @@
+// Every bucket is cut into one share per rank. A SliceCursor hands the parameters in each piece of
+// a share to the optimizer. A MomentumUpdate steps whole runs of parameters that are not frozen.
+
 #include "runtime/step/owned_share.h"
 
 #include <sys/mman.h>
@@ -107,7 +110,7 @@ void SliceCursor::Update(
        .slots = slots_.data()});
 }
 
-// Parameters that follow each other without a gap are one run.
+// Parameters that follow each other without a gap form one run.
 MomentumUpdate::MomentumUpdate(const OwnedShare& share, const MomentumStep& step)
     : share_(&share), step_(&step) {
   for (const ShardSlice& slice : share.slices) {
@@ -155,7 +158,7 @@ struct Extent {
   uintptr_t begin, end;
 };
 
-// Ascending; those that touch are one.
+// The extents of the pieces, in ascending order. Adjacent extents are joined.
 std::vector<Extent> Joined(const std::vector<Buffer>& pieces) {
   std::vector<Extent> extents;
   for (const Buffer& piece : pieces) {
@@ -177,7 +180,7 @@ std::vector<Extent> Joined(const std::vector<Buffer>& pieces) {
 
 }  // namespace
 
-// Pages that the system does not take, such as locked ones, stay as they are.
+// Pages that the system does not take, such as locked pages, stay as they are.
 void ReleasePages(const std::vector<Buffer>& pieces) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   for (const Extent& extent : Joined(pieces)) {

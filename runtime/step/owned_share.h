@@ -13,73 +13,74 @@
 
 namespace dtrun::runtime {
 
-/// A part of a parameter that lies in one bucket.
+/// A part of a parameter within one bucket.
 struct ShardSlice {
   size_t parameter = 0;
   uint64_t first = 0, count = 0;  ///< elements of the parameter
-  uint64_t place = 0;             ///< of `first`, in elements of the bucket
+  uint64_t place = 0;             ///< position of `first`, in elements of the bucket
 };
 
-/// Which rank updates what. Parameters and their gradients lie alike, each kind in a block of its
-/// own. Pure data, equal on all ranks.
+/// The share that each rank updates. Parameters and gradients have the same layout, each in a block
+/// of their own. Pure data, equal on all ranks.
 struct ShardPlan {
   BucketPlan layout;
-  std::vector<ops::Counts> shares;  ///< of each bucket, in elements by rank
+  std::vector<ops::Counts> shares;  ///< by bucket: the elements of each rank
 
-  /// What rank `rank` owns of bucket `bucket`.
+  /// The elements of bucket `bucket` that rank `rank` owns.
   ops::Range Share(size_t bucket, int rank) const;
-  /// The parts of parameters in elements `range` of bucket `bucket`, in their order; padding
-  /// belongs to none.
+  /// Appends the parts of parameters in elements `range` of bucket `bucket`, in order. Padding
+  /// belongs to no part.
   void AppendSlices(size_t bucket, ops::Range range, std::vector<ShardSlice>& slices) const;
   /// The part of parameter `i` that rank `rank` owns.
   ShardSlice Owned(size_t i, int rank) const;
 
-  /// Elements of each parameter.
+  /// The number of elements of each parameter.
   std::vector<uint64_t> counts;
 
  private:
   uint64_t PlaceOf(size_t i) const;
 };
 
-/// Every bucket is shared out evenly, in whole cache lines, so that two ranks never write to one.
+/// Divides every bucket evenly among the ranks, in whole cache lines. So two ranks never write to
+/// the same cache line.
 ShardPlan PlanShards(const std::vector<GradientSpec>& parameters, uint64_t bucket_bytes, int ranks);
 
-/// Elements of one parameter to be updated.
+/// The elements of one parameter that are to be updated.
 struct ParameterSlice {
   size_t parameter = 0;
   uint64_t first = 0, count = 0;
-  const void* gradient = nullptr;  ///< of these elements: reduced
-  void* value = nullptr;           ///< of these elements, as is the state
+  const void* gradient = nullptr;  ///< the reduced gradient of these elements
+  void* value = nullptr;           ///< these elements; `slots` has their state
   void* const* slots = nullptr;
 };
 
-/// Called for slices that are each rank's own, in any order, each element once in a step. It does
-/// not throw.
+/// Updates a slice of this rank's share. The slices come in any order, and each element comes once
+/// per step. It does not throw.
 using SliceUpdate = std::function<void(const ParameterSlice&)>;
 
-/// What a rank owns of one bucket.
+/// The share of one bucket that a rank owns.
 struct OwnedShare {
-  /// Data that the share's elements have, element by element.
+  /// An array with one entry per element of the share.
   struct Column {
-    char* data = nullptr;  ///< of the share's first element
-    uint64_t element = 0;  ///< bytes
+    char* data = nullptr;  ///< the entry of the share's first element
+    uint64_t element = 0;  ///< bytes of an entry
   };
 
   ops::Range range;                ///< of the bucket, in elements
-  std::vector<ShardSlice> slices;  ///< the parameters in it, in order of place
+  std::vector<ShardSlice> slices;  ///< the parts of parameters in it, in order of place
   Column gradients, values;
   std::vector<Column> state;  ///< by slot
 };
 
-/// Hands the pieces of a share, as they come in ascending order, to the optimizer as slices of
-/// parameters. Pieces are small: nothing is searched for, and nothing allocated.
+/// Splits the pieces of a share into slices of parameters for the optimizer. The pieces come in
+/// ascending order. Pieces are small, so the cursor neither searches nor allocates.
 class SliceCursor {
  public:
-  /// Both outlive it.
+  /// Both arguments outlive the cursor.
   SliceCursor(const OwnedShare& share, const SliceUpdate& update)
       : share_(&share), update_(&update), slots_(share.state.size()) {}
 
-  /// Elements [first, first + count) of the bucket, of which `reduced` has the gradient.
+  /// Updates elements [first, first + count) of the bucket. `reduced` has their gradient.
   void operator()(uint64_t first, uint64_t count, const void* reduced);
 
  private:
@@ -87,36 +88,36 @@ class SliceCursor {
 
   const OwnedShare* share_;
   const SliceUpdate* update_;
-  size_t next_ = 0;  // slices before it lie before the next piece
+  size_t next_ = 0;  // slices before this index end before the next piece
   std::vector<void*> slots_;
 };
 
-/// SGD with momentum as ops::Recurrence has it: what is reduced is x, state slot 0 the accumulator
-/// (none: without one).
+/// SGD with momentum as an ops::Recurrence of the reduced gradient. State slot 0 is the
+/// accumulator. Without a slot there is no accumulator.
 struct MomentumStep {
   ops::Recurrence recurrence;
-  std::vector<bool> frozen;  ///< by parameter: left as it is; empty: none is
+  std::vector<bool> frozen;  ///< by parameter: not updated; empty: all are updated
 };
 
-/// Steps a share of f32 parameters, as pieces of what is reduced or all at once.
+/// Updates a share of f32 parameters, in reduced pieces or, unreduced, all at once.
 class MomentumUpdate {
  public:
-  /// Both outlive it.
+  /// Both arguments outlive the update.
   MomentumUpdate(const OwnedShare& share, const MomentumStep& step);
 
-  /// Elements [first, first + count) of the bucket.
+  /// Updates elements [first, first + count) of the bucket.
   void operator()(uint64_t first, uint64_t count, const void* reduced) const;
   void operator()(uint64_t first, uint64_t count, const ops::UnreducedShare& unreduced) const;
 
  private:
   const OwnedShare* share_;
   const MomentumStep* step_;
-  std::vector<ops::Range> runs_;  // of the bucket: elements of parameters that are not frozen
+  std::vector<ops::Range> runs_;  // ranges of the bucket with parameters that are not frozen
 };
 
-/// Gives the whole pages inside these pieces of host memory back to the system, as far as it takes
-/// them. What stood there is lost; the memory itself may be written and read again. Pieces that lie
-/// side by side, as the parameters of one model do, share pages.
+/// Returns the whole pages inside these pieces of host memory to the system, if the system takes
+/// them. The content is lost, but the memory can be written and read again. Adjacent pieces, such
+/// as the parameters of one model, count as one piece.
 void ReleasePages(const std::vector<Buffer>& pieces);
 
 }  // namespace dtrun::runtime

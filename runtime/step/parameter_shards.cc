@@ -1,15 +1,15 @@
-// Gradients lie in one block and parameters in another, bucket by bucket alike, and every rank owns
-// a share of each bucket. Where all ranks map these blocks, a step is one pass over memory for each
-// bucket (ReduceUpdateGather), and buckets are as large as can be. Elsewhere a bucket's
-// reduce_scatter starts while backward runs, as soon as it and all before it are marked; the step
-// waits for the reductions, updates this rank's shares, and starts the all_gathers, those of the
-// first layers first, because the next forward pass needs them first.
+// Gradients lie in one block and parameters in another, with the same buckets. Every rank owns a
+// share of each bucket. If all ranks map these blocks, a step is one pass over memory per bucket
+// (ReduceUpdateGather), and buckets are as large as possible. Otherwise, the reduce_scatter of a
+// bucket starts during the backward pass, when the bucket and all buckets before it are marked. The
+// step waits for the reductions, updates this rank's shares, and starts the all_gathers. The
+// buckets of the first layers come first, because the next forward pass needs them first.
 //
-// Whoever wants norms before the update takes the reduction by itself: then the step is two passes.
+// A caller that needs norms before the update calls Reduce first. Then the step is two passes.
 //
-// With one copy per host on several hosts, every rank gets the whole reduction (all_reduce), of
-// which the ranks of each host update their host's copy together: the update is made once per host,
-// from the same bits, and no value crosses the wire.
+// With one copy per host on several hosts, every rank gets the whole reduction by an all_reduce.
+// The ranks of each host update their host's copy together. The update is computed once per host
+// from the same bits, so no value crosses the wire.
 
 #include "runtime/step/parameter_shards.h"
 
@@ -39,7 +39,7 @@ std::vector<Buffer> ValuesOf(const std::vector<ShardedParameter>& parameters) {
   return values;
 }
 
-// Equal numbers for ranks that share a host: that of its first rank.
+// By rank: the first rank on the same host.
 std::vector<int> HostsOf(const ops::Communicator& communicator) {
   const std::vector<std::string>& names = communicator.members().hosts;
   std::vector<int> hosts(static_cast<size_t>(communicator.size()));
@@ -54,7 +54,7 @@ const base::Clock& SteadyClock() {
   return steady;
 }
 
-// In parts, of which a compiler makes vectors.
+// Adds up independent parts, so that the compiler can use vector instructions.
 template <typename T>
 double SumInParts(const T* values, uint64_t count) {
   constexpr uint64_t kParts = 16;
@@ -73,7 +73,7 @@ double SumInParts(const T* values, uint64_t count) {
   return sum;
 }
 
-// Of f32 or f64, added in f64 in an order that never changes.
+// For f32 or f64. Adds in f64, in a fixed order.
 double SumOfSquares(const Buffer& buffer) {
   if (buffer.dtype == DType::kF64)
     return SumInParts(static_cast<const double*>(buffer.data), buffer.count);
@@ -121,11 +121,11 @@ ParameterShards::~ParameterShards() {
       try {
         return !work.Done();
       } catch (const Error&) {
-        return true;  // given up: nobody knows whether its peers still write
+        return true;  // given up: its peers may still write
       }
     });
   };
-  // Left in the middle of a step, by an exception say: the process keeps the memory.
+  // If a step is not complete, for example after an exception, the process keeps the memory.
   if (under_way(reductions_)) ops::Keep(std::move(gradients_));
   if (under_way(gathers_)) ops::Keep(std::move(values_));
 }
@@ -160,7 +160,7 @@ void ParameterShards::JoinHost() {
   host_ = communicator_->Split(mine, communicator_->rank());
 }
 
-// The same verdict on all ranks, where hosts may differ.
+// Throws on all ranks if the check fails on any rank, because hosts may differ.
 void ParameterShards::CheckHost() {
   const bool shares = owners().fuses_updates() || owners().size() == 1;
   uint8_t fails = shares ? 0 : 1;
@@ -187,7 +187,7 @@ void ParameterShards::AgreeOnPlan() {
       {"the sharded optimizer", "parameters in the sharded optimizer", "parameter", lines});
 }
 
-// Every rank writes its own block first: pages are placed by first touch.
+// Every rank writes its own block first, because pages are placed by first touch.
 void ParameterShards::TakeValues() {
   for (size_t i = 0; i < size(); ++i)
     if (parameters_[i].value.count > 0)
@@ -195,8 +195,8 @@ void ParameterShards::TakeValues() {
   for (size_t b = 0; b < bucket_count(); ++b) communicator_->Broadcast(InBucket(*values_, b), 0);
 }
 
-// Rank 0 has the values, and sends them to the first rank of every host; but every rank writes its
-// share.
+// Rank 0 sends its values to the first rank of every host. That rank scatters them, so that every
+// rank writes its own share.
 void ParameterShards::TakeValuesTogether() {
   const bool first = own_rank() == 0;
   const std::unique_ptr<ops::Memory> packed =
@@ -301,7 +301,7 @@ void ParameterShards::MarkReady(size_t i) {
 void ParameterShards::StartReadyBuckets() {
   if (reductions_.empty() && (missing_.empty() || missing_[0] != 0)) return;
   const StepMeter::Scope timed(meter_);
-  // Between two layers of a backward pass is a good moment to move what is under way.
+  // A mark lies between two layers of the backward pass, a good moment to advance started buckets.
   if (!reductions_.empty()) reductions_.back().Test();
   while (reductions_.size() < bucket_count() && missing_[reductions_.size()] == 0) {
     const size_t b = reductions_.size();
@@ -347,7 +347,8 @@ void ParameterShards::SquaredNorms(double* gradients, double* values) {
   }
   const Buffer all(sums.data(), sums.size());
   if (host_) {
-    // Hosts with other numbers of ranks round otherwise: rank 0's sums are those of all.
+    // Hosts with different numbers of ranks round differently, so all ranks take the sums of rank
+    // 0.
     host_->AllReduce(all, ReduceOp::kSum);
     communicator_->Broadcast(all, 0);
   } else {
@@ -422,8 +423,8 @@ void ParameterShards::UpdateShares(double factor, const MakeUpdate& make) {
   Reset();
 }
 
-// The one pass does not tell how long it had to wait for the others: nobody is late in it when all
-// have met.
+// Waits until all ranks have arrived, and measures their lateness. The one pass does not measure
+// it.
 void ParameterShards::Meet() {
   if (bucket_count() > 0) communicator_->StartBarrier().Wait(meter_.lateness());
 }
@@ -446,7 +447,7 @@ void ParameterShards::UpdateReduced(size_t bucket, double factor, const ops::Sha
 }
 
 void ParameterShards::StartGathers() {
-  // Of a host's ranks nobody says here who was late: they are numbered otherwise.
+  // The ranks of a host are numbered differently, so this wait does not count as lateness.
   if (host_) return host_->Barrier();
   if (settings_.one_copy) return communicator_->StartBarrier().Wait(meter_.lateness());
   for (size_t b = bucket_count(); b-- > 0;) {
@@ -466,7 +467,7 @@ void ParameterShards::WaitForAll() {
   for (size_t b = bucket_count(); b-- > 0;) WaitForBucket(b);
 }
 
-// A bucket has several parameters: the first wait counts.
+// Several parameters share a bucket. Only the first wait for the bucket waits.
 void ParameterShards::WaitForBucket(size_t bucket) {
   const StepMeter::Scope timed(meter_);
   gathers_[bucket].Wait(meter_.lateness());
@@ -509,7 +510,7 @@ void ParameterShards::GatherState(size_t slot, size_t i, int root, void* output)
   const Buffer all(output, parameters_[i].value.count, dtype);
   if (root < 0) return owners().StartAllGather(mine, all, counts).Wait();
   if (!host_) return communicator_->StartGather(mine, all, root, counts).Wait();
-  // Every host has the whole state.
+  // Every host has the whole state, so only the root's host gathers it.
   const auto here = std::find(host_ranks_.begin(), host_ranks_.end(), root);
   if (here == host_ranks_.end()) return;
   host_->StartGather(mine, all, static_cast<int>(here - host_ranks_.begin()), counts).Wait();

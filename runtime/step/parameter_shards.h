@@ -21,54 +21,58 @@ struct ShardedParameter {
 };
 
 struct ShardSettings {
-  ReduceOp op = ReduceOp::kAverage;  ///< or kSum
-  uint64_t bucket_bytes = 0;         ///< where the update is not one pass; 0: AutoBucketBytes
-  bool one_copy = false;             ///< the ranks of a host use the same parameters in one memory
-  /// The element-wise state of the optimizer, all zeros at first; none: the parameter's dtype.
+  ReduceOp op = ReduceOp::kAverage;  ///< kAverage or kSum
+  uint64_t bucket_bytes = 0;         ///< unless the update is one pass; 0: AutoBucketBytes
+  bool one_copy = false;             ///< the ranks of a host share one copy of the parameters
+  /// The optimizer's element-wise state by slot, all zeros at first. nullopt: the parameter's
+  /// dtype.
   std::vector<std::optional<DType>> slots = {};
 };
 
-/// The gradients and parameters of a model in memory that collectives reach, of which each rank
-/// updates a share and keeps the optimizer's state for that share alone; see
-/// <dtrun/sharded_optimizer.h>. With one copy per host on several hosts, the ranks of each host
-/// share out the whole of it among themselves. Not thread-safe.
+/// The gradients and parameters of a model, in memory that collectives reach. Each rank updates its
+/// share and keeps the optimizer's state for that share only; see <dtrun/sharded_optimizer.h>. With
+/// one copy per host on several hosts, the ranks of each host divide all parameters among
+/// themselves. Not thread-safe.
 class ParameterShards {
  public:
-  /// Collective. The values become rank 0's, and move here.
+  /// Collective. Copies rank 0's values into this object's memory on all ranks. With one copy per
+  /// host, also gives the pages of the parameters back to the system.
   ParameterShards(
       ops::Communicator& communicator, std::vector<ShardedParameter> parameters,
       ShardSettings settings);
 
-  /// Operations that are under way keep the memory.
+  /// If operations are under way, the process keeps the memory.
   ~ParameterShards();
   ParameterShards(ParameterShards&&) = default;
 
   size_t size() const { return parameters_.size(); }
-  /// Where gradient `i` has to be written, and where parameter `i` lies.
+  /// The place where gradient `i` must be written, and the place of parameter `i`.
   Buffer gradient(size_t i) const;
   Buffer value(size_t i) const;
 
   void MarkReady(size_t i);
-  /// Completes the reduction, of what was not marked as well: each rank has its share of it.
-  /// Nothing, the second time before a step.
+  /// Completes the reduction, including gradients that are not marked. Then each rank has its share
+  /// of the result. A second call before a step has no effect.
   void Reduce();
-  /// Sums of squares of each gradient, as reduced, and, unless null, of each value: the same
-  /// choice on all ranks. Collective, after Reduce().
+  /// Collective, after Reduce(). Computes the sum of squares of each reduced gradient and, unless
+  /// `values` is null, of each value. All ranks pass null, or none does. Throws Error
+  /// kInvalidArgument if the gradients are not reduced, or a parameter is neither f32 nor f64.
   void SquaredNorms(double* gradients, double* values);
-  /// Calls `update` for this rank's share, with the reduced gradients times `factor`, and starts
-  /// bringing the values to all ranks, which `WaitFor` completes. Collective.
+  /// Collective. Calls `update` for this rank's share, with the reduced gradients times `factor`.
+  /// Then starts to send the values to all ranks; `WaitFor` completes the transfer.
   void Step(double factor, const SliceUpdate& update);
-  /// The same with an update that is computed here, in the pass over memory that reduces. Error
-  /// kInvalidArgument unless all parameters and the state are f32, with at most one slot.
+  /// The same with a built-in update, in the pass over memory that reduces, if the step is one
+  /// pass. Throws Error kInvalidArgument unless all parameters and the state are f32, with at most
+  /// one slot.
   void Step(double factor, const MomentumStep& step);
-  /// Returns when parameter `i` holds what the last step made of it on all ranks.
+  /// Returns when parameter `i` holds the results of the last step from all ranks.
   void WaitFor(size_t i);
   void WaitForAll();
 
-  /// The whole of state slot `slot` of parameter `i` to `output`, on rank `root`; -1: on all.
-  /// Collective.
+  /// Collective. Gathers the whole of state slot `slot` of parameter `i` into `output` on rank
+  /// `root`. If `root` is -1, on all ranks.
   void GatherState(size_t slot, size_t i, int root, void* output);
-  /// The other way round, from memory of this rank's: takes its own share of it.
+  /// The reverse: takes this rank's share from `input`, which has the whole state of the slot.
   void SetState(size_t slot, size_t i, const void* input);
   DType SlotDType(size_t slot, size_t i) const;
 
@@ -98,7 +102,7 @@ class ParameterShards {
   void Meet();
   void WaitForBucket(size_t bucket);
   void CheckMomentum(const MomentumStep& step) const;
-  /// What a step does with what this rank owns of a bucket.
+  /// Makes the update of this rank's share of a bucket.
   using MakeUpdate = std::function<ops::ShareUpdate(const OwnedShare&)>;
   void StepShares(double factor, const MakeUpdate& make);
   void UpdateReduced(size_t bucket, double factor, const ops::ShareUpdate& update);
@@ -108,9 +112,9 @@ class ParameterShards {
   void Reset();
 
   std::unique_ptr<ops::Communicator> communicator_;
-  // Of the ranks of this host, where each host has a copy; null: all ranks share out one step.
+  // The ranks of this host, if each host has a copy. Null: all ranks share one step.
   std::unique_ptr<ops::Communicator> host_;
-  std::vector<int> host_ranks_;  // of it, as ranks of communicator_
+  std::vector<int> host_ranks_;  // ranks of host_, as ranks of communicator_
   std::vector<ShardedParameter> parameters_;
   ShardSettings settings_;
   ShardPlan plan_;
@@ -122,7 +126,7 @@ class ParameterShards {
 
   std::vector<ops::Work> gathers_;  // of the last step, by bucket
 
-  // Of this step.
+  // State of the current step.
   std::vector<bool> ready_;            // by parameter
   std::vector<size_t> missing_;        // by bucket: gradients that are not ready
   std::vector<ops::Work> reductions_;  // of the buckets started so far

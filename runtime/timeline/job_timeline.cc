@@ -1,7 +1,7 @@
-// The engine and the reducers tell a Tracer what happens, which writes it into the buffer that is
-// on. When the program stops a timeline, rank 0 gathers the buffers of all ranks and writes them as
-// one file. Ranks of a host share a clock; for each other host, its first rank and rank 0 look at
-// theirs in turns when the timeline starts.
+// The engine and the reducers tell a Tracer their events, and the Tracer writes them into the
+// active buffer. When the program stops a timeline, rank 0 gathers the buffers of all ranks and
+// writes them to one file. The ranks of a host share a clock. When the timeline starts, rank 0
+// compares its clock with the clock of the first rank on each other host.
 
 #include "runtime/timeline/job_timeline.h"
 
@@ -35,13 +35,14 @@ using File = std::unique_ptr<std::FILE, FileCloser>;
 base::TimePoint Now() { return std::chrono::steady_clock::now(); }
 int64_t NowNs() { return Now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
-// What rank 0 has to say of a file, to all.
+// Throws the first error of any rank on all ranks.
 void ShareError(ops::Communicator& communicator, const std::string& mine) {
   for (const std::string& error : ops::AllGatherBytes(communicator, mine))
     if (!error.empty()) throw Error(ErrorCode::kSystem, error);
 }
 
-// What the clock of `peer` is ahead of this rank's; it calls ShowClock.
+// Measures how far the clock of `peer` is ahead of this rank's clock. `peer` calls ShowClock. The
+// fastest of kClockLooks answers counts.
 base::ClockOffset LookAtClockOf(ops::Communicator& communicator, int peer) {
   base::ClockOffset best = {.uncertainty_ns = INT64_MAX};
   for (int i = 0; i < kClockLooks; ++i) {
@@ -66,7 +67,7 @@ void ShowClock(ops::Communicator& communicator, int peer) {
   }
 }
 
-// By rank, known to rank 0 alone.
+// The clock offset of each rank. Only rank 0 knows it.
 std::vector<base::ClockOffset> MeasureClocks(
     ops::Communicator& communicator, const std::vector<int>& host_of_rank) {
   std::map<int, int> first_rank;  // by host
@@ -85,13 +86,13 @@ std::vector<base::ClockOffset> MeasureClocks(
 
 }  // namespace
 
-// Writes down what the engine and the reducers of a rank do.
+// Writes down the actions of the engine and the reducers of a rank.
 class Timeline::Tracer : public ops::OperationObserver {
  public:
   explicit Tracer(int launch_rank) : launch_rank_(launch_rank) {}
 
-  // Not while another thread is in a call of this object, but for those that only find it off.
-  // Buffers stay for as long as this object, since a thread may be in the middle of a record.
+  // During this call, other threads may call this object only if they find no buffer on. Buffers
+  // live as long as this object, because a thread may be in the middle of a record.
   void WriteTo(std::shared_ptr<TraceBuffer> buffer) {
     std::lock_guard lock(mutex_);
     if (std::find(buffers_.begin(), buffers_.end(), buffer) == buffers_.end())
@@ -144,7 +145,7 @@ class Timeline::Tracer : public ops::OperationObserver {
     uint32_t communicator, own_rank;
   };
 
-  // Called by the engine alone, one call at a time; WriteTo is what it takes the lock for.
+  // Only the engine calls it, one call at a time. The lock protects it from WriteTo.
   Place PlaceOf(TraceBuffer& buffer, const ops::Members& members) {
     std::lock_guard lock(mutex_);
     const auto number = static_cast<uint32_t>(communicators_.size());
@@ -175,8 +176,8 @@ class Timeline::Tracer : public ops::OperationObserver {
 // A timeline that the program has started and will stop.
 struct Timeline::Session {
   std::string path;
-  File file;                              // of rank 0
-  std::vector<base::ClockOffset> clocks;  // by rank, likewise
+  File file;                              // null except on rank 0
+  std::vector<base::ClockOffset> clocks;  // by rank; known to rank 0 only
 };
 
 Timeline::Timeline(TraceBuffer::Owner owner, ops::Engine& engine)
@@ -213,7 +214,7 @@ std::unique_ptr<ReducerObserver> Timeline::ObserveReducer(std::vector<std::strin
 }
 
 void Timeline::StartInFile(const std::string& path) {
-  in_file_ = true;  // on every rank, also where there is no room for the file
+  in_file_ = true;  // on every rank, even if there is no room for the file
   tracer_->WriteTo(TraceBuffer::InFile(path, owner_));
   engine_.SetObserver(tracer_);
 }
@@ -266,7 +267,7 @@ void Timeline::Stop() {
   ShareError(*communicator_, error);
 }
 
-// At rank 0: the trace of every rank. The others get nothing.
+// On rank 0, returns the trace of every rank. On other ranks, all traces are empty.
 std::vector<std::string> Timeline::GatherTraces() {
   uint64_t mine = memory_->used_bytes();
   std::vector<uint64_t> sizes(static_cast<size_t>(communicator_->size()));
@@ -294,7 +295,7 @@ std::vector<std::string> Timeline::GatherTraces() {
   return traces;
 }
 
-// Returns why it could not, or "".
+// Returns the error, or "".
 std::string Timeline::WriteTimeline(Session& session, const std::vector<std::string>& traces) {
   std::vector<base::TraceSource> sources;
   for (size_t rank = 0; rank < traces.size(); ++rank)

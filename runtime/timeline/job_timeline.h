@@ -15,30 +15,33 @@
 
 namespace dtrun::runtime {
 
-/// The timeline of a rank: on and off, by the launcher for the whole job or by the program. See
-/// <dtrun/context.h>. Start and Stop are for one thread at a time; everything else may go on.
+/// The timeline of a rank. The launcher turns it on for the whole job, or the program turns it on
+/// and off. See <dtrun/context.h>. One thread at a time calls Start and Stop; other threads may go
+/// on with their operations.
 class Timeline {
  public:
-  /// `owner.rank` is what the launcher calls this rank.
+  /// `owner.rank` is the launcher's number for this rank.
   Timeline(TraceBuffer::Owner owner, ops::Engine& engine);
   ~Timeline();
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  /// On until the process ends, for the launcher to read from this file. Throws Error kSystem.
+  /// Turns the timeline on until the process ends. The launcher reads it from the file `path`.
+  /// Throws Error kSystem.
   void StartInFile(const std::string& path);
 
-  /// Collective over `world`, whose rank r runs on host `host_of_rank[r]`. Rank 0 opens `path`;
-  /// where it cannot, all ranks throw Error kSystem. kInvalidArgument if one runs already.
+  /// Collective over `world`, where rank r runs on host `host_of_rank[r]`. Rank 0 opens `path`. If
+  /// rank 0 cannot open it, or a rank has no memory, all ranks throw Error kSystem. Throws
+  /// kInvalidArgument if a timeline is running already.
   void Start(
       ops::Communicator& world, const std::vector<int>& host_of_rank, const std::string& path);
-  /// Collective: rank 0 writes the timeline of all ranks; where it cannot, all throw Error kSystem.
-  /// kInvalidArgument if none runs that Start has started.
+  /// Collective: rank 0 writes the timeline of all ranks. If it cannot, all ranks throw Error
+  /// kSystem. Throws kInvalidArgument if no timeline from Start is running.
   void Stop();
-  /// One runs that Start has started.
+  /// True if a timeline from Start is running.
   bool stoppable() const { return session_ != nullptr; }
 
-  /// For a reducer of these gradients, which the timeline outlives.
+  /// Returns an observer for a reducer of these gradients. The timeline outlives the reducer.
   std::unique_ptr<ReducerObserver> ObserveReducer(std::vector<std::string> gradients);
 
  private:
@@ -51,7 +54,7 @@ class Timeline {
   TraceBuffer::Owner owner_;
   ops::Engine& engine_;
   std::shared_ptr<Tracer> tracer_;
-  std::shared_ptr<TraceBuffer> memory_;  // of Start
+  std::shared_ptr<TraceBuffer> memory_;  // for Start
   std::unique_ptr<ops::Communicator> communicator_;
   std::unique_ptr<Session> session_;
   bool in_file_ = false;

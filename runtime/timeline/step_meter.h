@@ -10,13 +10,12 @@
 
 namespace dtrun::runtime {
 
-/// Adds up where the time of steps goes: see <dtrun/detail/statistics.h>. Not
-/// thread-safe.
+/// Measures the time of steps and its parts: see <dtrun/detail/statistics.h>. Not thread-safe.
 class StepMeter {
  public:
   explicit StepMeter(const base::Clock& clock) : clock_(&clock), began_(clock.Now()) {}
 
-  /// While it lives, the time is the reducer's own. Of scopes inside each other the outer one
+  /// While a scope lives, time counts as the reducer's own. If scopes are nested, the outer one
   /// counts.
   class [[nodiscard]] Scope {
    public:
@@ -35,7 +34,7 @@ class StepMeter {
     }
 
    private:
-    StepMeter* meter_ = nullptr;  // null: inside another
+    StepMeter* meter_ = nullptr;  // null: nested in another scope
     base::TimePoint entered_ = {};
   };
 
@@ -43,14 +42,14 @@ class StepMeter {
     ++running_.buckets;
     running_.bytes += bytes;
   }
-  /// For waits to add to.
+  /// Waits add their lateness here.
   ops::Lateness& lateness() { return lateness_; }
-  /// The scope of its wait has just ended.
+  /// Ends the step. The scope of the step's wait has just ended.
   void EndStep();
 
   const base::StepTotals& last() const { return last_; }
   const base::StepTotals& total() const { return total_; }
-  /// Of all steps.
+  /// The lateness of all steps.
   const ops::Lateness& total_lateness() const { return lateness_; }
 
  private:
@@ -58,17 +57,18 @@ class StepMeter {
   base::TimePoint began_, left_ = {};
   base::Duration exposed_ = {};
   ops::Lateness lateness_;            // of all steps
-  base::Duration counted_late_ = {};  // of it, in steps that have ended
+  base::Duration counted_late_ = {};  // the part of steps that have ended
   bool inside_ = false;
   base::StepTotals running_, last_, total_;
 };
 
-/// Sees what a GradientReducer does, from the thread that uses it. It must be quick.
+/// Receives the events of a GradientReducer, on the thread that uses the reducer. Its functions
+/// must be quick.
 class ReducerObserver {
  public:
   virtual ~ReducerObserver() = default;
   virtual void Marked(size_t gradient) = 0;
-  /// The next operation that this thread starts is that of the bucket.
+  /// The next operation that this thread starts reduces the bucket.
   virtual void BucketStarts(size_t bucket) = 0;
   virtual void WaitBegins() = 0;
   virtual void WaitEnds() = 0;

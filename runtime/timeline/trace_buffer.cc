@@ -47,7 +47,7 @@ std::shared_ptr<TraceBuffer> TraceBuffer::InFile(const std::string& path, const 
   const ops::FileDescriptor file(
       ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (file.get() < 0) ops::ThrowErrno("open of " + path);
-  // Now, for a full disk would be a signal later.
+  // Allocates the disk space now. Later, a full disk would end the process by a signal.
   for (uint64_t slots = base::kMostTraceSlots;; slots /= 2) {
     const size_t bytes = base::TraceBytes(slots);
     errno = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes));
@@ -92,7 +92,8 @@ void TraceBuffer::TurnOn() {
   on_.store(true, std::memory_order_relaxed);
 }
 
-// The header is small and stays; pages of slots are given back, and come again as zeros.
+// Clears the slots of the first page one by one, because the header stays. The other pages are
+// returned to the system, and come back as zeros.
 void TraceBuffer::Clear() {
   header_->used.store(0, std::memory_order_relaxed);
   header_->dropped.store(0, std::memory_order_relaxed);
@@ -114,7 +115,7 @@ TraceSlot* TraceBuffer::Reserve(uint64_t slots) {
   return slots_ + first;
 }
 
-// There are few of them, and the one that marks gradients is mostly the first.
+// A linear search is enough: threads are few, and the thread that marks gradients is usually first.
 uint8_t TraceBuffer::ThreadNumber() {
   const auto self = static_cast<uint64_t>(::pthread_self());
   const uint32_t known = std::min(threads_.load(std::memory_order_relaxed), kMostThreads);
@@ -154,8 +155,8 @@ void TraceBuffer::AddText(
   Store(type, id, ThreadNumber(), all.data(), all.size());
 }
 
-// The length of what is begun stands there before anything else does: whoever reads the trace of a
-// process that was killed meanwhile knows where to go on.
+// The length of the record is stored before its words, with type kBegun. So a reader of the trace
+// of a killed process can skip a record that is not complete.
 void TraceBuffer::Store(
     TraceType type, uint32_t id, uint8_t thread, const uint64_t* words, size_t count) {
   const uint64_t slots = count / 2 + 1;

@@ -13,8 +13,9 @@
 
 namespace dtrun::runtime {
 
-/// Where a rank writes its trace (base/trace.h), in memory that other processes may read at any
-/// moment. While it is off, a record costs one load. Any thread; no lock, no call of the kernel.
+/// The memory in which a rank writes its trace (base/trace.h). Other processes may read it at any
+/// time. While the buffer is off, a record costs one load. Any thread may write. Writing takes no
+/// lock, and no system call after the thread's first record.
 class TraceBuffer {
  public:
   struct Owner {
@@ -22,37 +23,38 @@ class TraceBuffer {
     std::string host;
   };
 
-  /// In a new file, which is there however this process ends; smaller where there is little room.
-  /// Throws Error kSystem.
+  /// Creates a buffer in a new file, which stays however this process ends. If there is little room
+  /// on the disk, the buffer is smaller. Throws Error kSystem.
   static std::shared_ptr<TraceBuffer> InFile(const std::string& path, const Owner& owner);
-  /// In memory of this process alone. Throws Error kSystem.
+  /// Creates a buffer in memory of this process alone. Throws Error kSystem.
   static std::shared_ptr<TraceBuffer> InMemory(const Owner& owner);
   ~TraceBuffer();
   TraceBuffer(const TraceBuffer&) = delete;
   TraceBuffer& operator=(const TraceBuffer&) = delete;
 
-  /// From here on records are written, after those that are there.
+  /// From here on, records are written, behind the existing ones.
   void TurnOn();
   void TurnOff() { on_.store(false, std::memory_order_relaxed); }
   bool on() const { return on_.load(std::memory_order_relaxed); }
-  /// Of one in memory, which is off: takes all records away. A thread that was in the middle of one
+  /// Removes all records. For a buffer in memory that is off. A thread in the middle of a record
   /// may still write it.
   void Clear();
 
-  /// The trace as it is now.
+  /// The current trace.
   const void* data() const { return header_; }
   size_t used_bytes() const { return base::UsedTraceBytes(header_, bytes_); }
 
-  /// Records of one slot, and of several, by the thread that calls. Nothing while it is off.
+  /// Add a record of the calling thread: AddMark of one slot, Add of several. No effect while the
+  /// buffer is off.
   void AddMark(uint32_t reducer, uint32_t gradient, base::TimePoint now);
   void Add(base::TraceType type, uint32_t id, std::initializer_list<uint64_t> words);
-  /// `words`, then the text, which is cut at 4,000 bytes.
+  /// Adds `words`, then the text, which is cut at 4,000 bytes.
   void AddText(
       base::TraceType type, uint32_t id, std::initializer_list<uint64_t> words,
       const std::string& text);
 
  private:
-  static constexpr uint32_t kMostThreads = 255;  // more share a number
+  static constexpr uint32_t kMostThreads = 255;  // further threads share a number
 
   TraceBuffer(void* data, size_t bytes, bool in_file, const Owner& owner);
   base::TraceSlot* Reserve(uint64_t slots);

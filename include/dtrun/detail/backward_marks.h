@@ -13,17 +13,17 @@
 #include <utility>
 #include <vector>
 
-// How DistributedOptimizer counts backward passes; not for trainers.
+// Counts the backward passes of a DistributedOptimizer. Internal.
 
 namespace dtrun {
 namespace detail {
 
-/// What the trainer has said of its gradients since the last step: each parameter is marked once in
-/// every backward pass, as ready or as unused. Tied parameters have one gradient, known by the
-/// first of them: it is complete when all are. Frozen ones wait for no mark.
+/// The marks of gradients since the last step. Each parameter is marked once in every backward
+/// pass, as ready or as unused. Tied parameters have one gradient, identified by the first of them,
+/// which is complete when all of them are complete. Frozen parameters need no mark.
 class BackwardMarks {
  public:
-  /// `first`: for each parameter the first of those it is tied to.
+  /// `first`: for each parameter, the first parameter that it is tied to.
   BackwardMarks(std::vector<size_t> first, int passes)
       : first_(std::move(first)),
         passes_(passes),
@@ -31,7 +31,7 @@ class BackwardMarks {
         used_(first_.size(), 0),
         left_(first_.size(), 0) {}
 
-  /// A new step, with the parameters that are `frozen` in it.
+  /// Starts a new step. `frozen` has 1 for each parameter that is frozen in this step.
   void Begin(const std::vector<uint8_t>& frozen) {
     std::fill(marks_.begin(), marks_.end(), 0);
     std::fill(used_.begin(), used_.end(), uint8_t{0});
@@ -39,8 +39,8 @@ class BackwardMarks {
     for (size_t i = 0; i < first_.size(); ++i) left_[first_[i]] += frozen[i] == 0;
   }
 
-  /// One pass more; true if the gradient is complete now. Throws if the parameter was already:
-  /// `name` is for the text.
+  /// Counts one pass. Returns true if the gradient is complete now. Throws if the parameter was
+  /// already complete; `name` is for the text.
   bool Mark(size_t i, bool used, const std::string& name) {
     if (marks_[i] >= passes_)
       throw Error(
@@ -52,7 +52,7 @@ class BackwardMarks {
     if (used) used_[first_[i]] = 1;
     return ++marks_[i] == passes_ && --left_[first_[i]] == 0;
   }
-  /// No mark will come for it any more; true if the gradient is complete now.
+  /// Ends the marks of a parameter. Returns true if the gradient is complete now.
   bool End(size_t i, bool used) {
     if (marks_[i] >= passes_) return false;
     marks_[i] = passes_;
@@ -61,12 +61,13 @@ class BackwardMarks {
   }
 
   bool is_complete(size_t i) const { return marks_[i] >= passes_; }
-  /// Marked ready in a pass, of a gradient's first parameter.
+  /// Returns true if the gradient was marked ready in a pass. `first` is the gradient's first
+  /// parameter.
   bool is_used(size_t first) const { return used_[first] != 0; }
   bool any_complete() const {
     return std::any_of(marks_.begin(), marks_.end(), [this](int m) { return m >= passes_; });
   }
-  /// Passes that have begun.
+  /// The number of passes that have begun.
   int passes() const {
     return marks_.empty() ? 0 : *std::max_element(marks_.begin(), marks_.end());
   }
@@ -76,10 +77,10 @@ class BackwardMarks {
   int passes_;
   std::vector<int> marks_;     // passes, by parameter
   std::vector<uint8_t> used_;  // by first parameter
-  std::vector<int> left_;      // tied parameters that are not complete, by the first of them
+  std::vector<int> left_;      // incomplete tied parameters, by the first of them
 };
 
-/// While it lives, the count it was given is one more.
+/// Increments a counter while it lives.
 class [[nodiscard]] CountedScope {
  public:
   explicit CountedScope(int& scopes) : scopes_(&scopes) { ++*scopes_; }
@@ -93,10 +94,11 @@ class [[nodiscard]] CountedScope {
   int* scopes_;
 };
 
-// How DistributedOptimizer knows what is frozen; not for trainers.
+// The frozen parameters of a DistributedOptimizer. Internal.
 
-/// What the ranks that are not `away` (by rank), or all if nobody else is there, have frozen (by
-/// parameter, 1 or 0). Throws kMismatch on all ranks unless it is the same. Collective.
+/// Returns the frozen parameters (1 or 0 by parameter) that the ranks agree on. Ranks that are
+/// `away` (by rank) do not count, unless all ranks are away. Throws kMismatch on all ranks if the
+/// ranks differ. Collective.
 inline std::vector<uint8_t> AgreeOnFrozen(
     Communicator& communicator, const std::vector<Parameter>& parameters,
     const std::vector<uint8_t>& frozen, const std::vector<uint8_t>& away, const std::string& when) {
@@ -120,11 +122,11 @@ inline std::vector<uint8_t> AgreeOnFrozen(
   return mine;
 }
 
-/// Which parameters are frozen in a step, as their `requires_gradient` says, and what the ranks
-/// last agreed upon. Local ones are each rank's own affair.
+/// The parameters that are frozen in a step, from their `requires_gradient`, and the last agreement
+/// of the ranks. Ranks need not agree on local parameters.
 class FrozenParameters {
  public:
-  /// `first`: for each parameter the first of those it is tied to; `is_local`: 1 or 0.
+  /// `first`: for each parameter, the first parameter that it is tied to. `is_local`: 1 or 0.
   FrozenParameters(
       const std::vector<Parameter>& parameters, const std::vector<size_t>& first,
       const std::vector<uint8_t>& is_local)
@@ -145,14 +147,14 @@ class FrozenParameters {
   }
 
   bool is_frozen(size_t i) const { return frozen_[i] != 0; }
-  /// The parameter and all that are tied to it.
+  /// Returns true if the parameter and all parameters that are tied to it are frozen.
   bool gradient_is_frozen(size_t i) const { return gradients_[first_[i]] != 0; }
   const std::vector<uint8_t>& by_parameter() const { return frozen_; }
-  /// Something has changed here since the ranks agreed.
+  /// Returns true if a parameter of this rank has changed since the agreement.
   bool has_changed() const { return shared_ != agreed_; }
 
-  /// See AgreeOnFrozen: a rank that is away follows the others, whatever it has frozen itself.
-  /// True, on all ranks, if what they agree upon has changed. Collective.
+  /// Agrees as AgreeOnFrozen does. A rank that is away takes over the agreement of the other ranks.
+  /// Returns true, on all ranks, if the agreement has changed. Collective.
   bool Agree(
       Communicator& communicator, std::vector<Parameter>& parameters,
       const std::vector<uint8_t>& away, const std::string& when) {
@@ -169,7 +171,7 @@ class FrozenParameters {
  private:
   std::vector<size_t> first_;
   std::vector<uint8_t> is_local_;
-  std::vector<uint8_t> frozen_, shared_, agreed_;  // by parameter; the latter without local ones
+  std::vector<uint8_t> frozen_, shared_, agreed_;  // by parameter; the last two without local ones
   std::vector<uint8_t> gradients_;                 // by first parameter
 };
 

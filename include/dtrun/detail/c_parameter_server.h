@@ -1,6 +1,7 @@
-/// The part of the C ABI about parameter servers: ranks that hold the variables of a model, while
-/// others, the workers, push gradients to them and pull values from them, each at its own pace. A
-/// part of <dtrun/c.h>, which includes it and says how errors, ownership and threads are.
+/// The part of the C ABI about parameter servers. Parameter servers are ranks that hold the
+/// variables of a model. The other ranks, the workers, pull values and push gradients, each at its
+/// own pace. <dtrun/c.h> includes this file, and its rules for errors, ownership and threads hold
+/// here.
 #ifndef DTRUN_DETAIL_C_PARAMETER_SERVER_H_
 #define DTRUN_DETAIL_C_PARAMETER_SERVER_H_
 
@@ -13,30 +14,31 @@ extern "C" {
 typedef struct dtrun_parameter_server dtrun_parameter_server;
 typedef struct dtrun_parameter_client dtrun_parameter_client;
 
-/// How many ranks hold variables (dtrun --ps): they are the first ones. 0: none.
+/// The number of parameter servers (dtrun --ps). They are the first ranks. 0: none.
 ///
-/// In such a job every rank is a world of its own: dtrun_context_world has size 1, and nothing is
-/// collective but what says so below. dtrun ends the job when a server is lost, and goes on when
-/// another rank is.
+/// In a job with parameter servers, every rank is a world of one: dtrun_context_world has size 1.
+/// Only functions that say so are collective. If a server is lost, dtrun ends the job. If another
+/// rank is lost, the job continues.
 DTRUN_API int32_t dtrun_context_parameter_servers(const dtrun_context* context);
 
 enum {
-  DTRUN_WORKER = 0,  ///< pulls values, pushes gradients, and is given steps to do
-  DTRUN_READER = 1   ///< pulls values alone, such as for inference
+  DTRUN_WORKER = 0,  ///< pulls values, pushes gradients, and gets steps to do
+  DTRUN_READER = 1   ///< only pulls values, for example for inference
 };
 
-/// Begin with `dtrun_default_parameter_server_options`: later versions may add members at the end.
+/// The options of a parameter server, the same on all servers. Begin with
+/// `dtrun_default_parameter_server_options`: later versions may add members at the end.
 typedef struct dtrun_parameter_server_options {
-  uint64_t struct_bytes;         ///< of this struct, as the program was compiled with it
+  uint64_t struct_bytes;         ///< size of this struct in the calling program
   uint64_t first_step;           ///< steps [first_step, steps) are handed out to workers
-  uint64_t steps;                ///< the same on all servers, like all of this
+  uint64_t steps;                ///< the end of the steps
   uint64_t max_staleness;        ///< of a gradient, in updates; UINT64_MAX: no bound
-  uint64_t min_partition_bytes;  ///< of a part of a variable
-  int32_t workers;               ///< ranks that are expected to be workers
-  int32_t readers;               ///< and only to read, besides
+  uint64_t min_partition_bytes;  ///< the least size of a part of a variable
+  int32_t workers;               ///< the number of workers to expect
+  int32_t readers;               ///< the number of readers to expect
 } dtrun_parameter_server_options;
 
-/// No step, no bound, parts of 256 KiB or more, one worker, no reader.
+/// No steps, no bound, parts of at least 256 KiB, one worker, no reader.
 static inline dtrun_parameter_server_options dtrun_default_parameter_server_options(void) {
   dtrun_parameter_server_options options;
   options.struct_bytes = sizeof(dtrun_parameter_server_options);
@@ -48,53 +50,56 @@ static inline dtrun_parameter_server_options dtrun_default_parameter_server_opti
   return options;
 }
 
-/// Elements [first, first + value.count) of a variable, whole rows of its first axis, which a
-/// server holds.
+/// The elements [first, first + value.count) of a variable, which one server holds. They are whole
+/// rows of the variable's first axis.
 typedef struct dtrun_parameter_shard {
   uint64_t variable;     ///< index
   uint64_t first;        ///< element
-  uint64_t part, parts;  ///< which one, of how many that the variable is cut into
+  uint64_t part, parts;  ///< number of this part, and of all parts of the variable
   dtrun_buffer value;
 } dtrun_parameter_shard;
 
-/// Updates the server's shards: `gradients[i]` is that of shard i. It is called on the server's
-/// thread, calls nothing of dtrun and throws nothing. 0: done; otherwise the server gives up.
+/// Updates the server's shards: `gradients[i]` is the gradient of shard i. It runs on the server's
+/// thread. It does not call dtrun, and throws no exception. It returns 0 for success. After any
+/// other number the server gives up.
 typedef int32_t (*dtrun_parameter_update)(void* argument, const void* const* gradients);
 
-/// On each of the first ranks. The variables are the same on all ranks of the job, but for their
-/// values: each server takes those of its shards as they are here. Variables are dealt round-robin;
-/// one of at least twice `min_partition_bytes` is cut along its first axis, into as many parts as
-/// there are servers at most. DTRUN_INVALID_ARGUMENT: this rank is no server, a variable or an
-/// option is wrong.
+/// Creates a server, on each of the first ranks. The variables are the same on all ranks of the
+/// job, except for their values. The values here are the initial values of this server's shards.
+/// Variables are dealt to the servers round-robin. A variable of at least twice
+/// `min_partition_bytes` is cut along its first axis into at most one part per server.
+/// DTRUN_INVALID_ARGUMENT: this rank is not a server, or a variable or an option is wrong.
 DTRUN_API dtrun_error* dtrun_parameter_server_create(
     dtrun_context* context, const dtrun_tensor* variables, size_t variable_count,
     const dtrun_parameter_server_options* options, dtrun_parameter_server** server);
 DTRUN_API size_t dtrun_parameter_server_shard_count(const dtrun_parameter_server* server);
-/// Its value is the server's thread's from dtrun_parameter_server_start on.
+/// Describes shard `index`. From dtrun_parameter_server_start on, its value belongs to the server's
+/// thread.
 DTRUN_API dtrun_error* dtrun_parameter_server_shard(
     const dtrun_parameter_server* server, size_t index, dtrun_parameter_shard* shard);
-/// Begins to serve, in a thread of its own. `state` are tensors that `update` changes besides, such
-/// as momentum; ranks can read them. They are there until the server is destroyed.
+/// Starts to serve, in a thread. `state` has the other tensors that `update` changes, for example
+/// momentum. Ranks can read them. They stay valid until the server is destroyed.
 DTRUN_API dtrun_error* dtrun_parameter_server_start(
     dtrun_parameter_server* server, dtrun_parameter_update update, void* argument,
     const dtrun_tensor* state, size_t state_count);
-/// On the first server: returns when `step` steps are done, or all of them. On another one: when
-/// the first has finished. `*done` is how many are done. DTRUN_PEER_LOST: a server, or every
-/// worker; DTRUN_MISMATCH: the servers have other variables; DTRUN_INVALID_ARGUMENT: the update has
-/// failed.
+/// On the first server: returns when `step` steps, or all steps, are done. On other servers:
+/// returns when the first server has finished. `*done` is the number of done steps.
+/// DTRUN_PEER_LOST: a server, or all workers, are lost. DTRUN_MISMATCH: the servers have different
+/// variables. DTRUN_INVALID_ARGUMENT: the update has failed.
 DTRUN_API dtrun_error* dtrun_parameter_server_wait(
     dtrun_parameter_server* server, uint64_t step, uint64_t* done);
-/// On the first server, after all that it has to save is saved: ends the others, and returns when
-/// no client is left. One that is expected and has never come is waited for, for half a minute.
-/// Elsewhere after dtrun_parameter_server_wait.
+/// On the first server, call it after everything is saved. It ends the other servers and returns
+/// when no client is connected. It waits up to 30 s for expected clients that have never connected.
+/// On other servers, call it after dtrun_parameter_server_wait.
 DTRUN_API dtrun_error* dtrun_parameter_server_finish(dtrun_parameter_server* server);
 
-/// Begin with `dtrun_new_parameter_server_statistics`: later versions may add members at the end.
+/// The statistics of a server. Begin with `dtrun_new_parameter_server_statistics`: later versions
+/// may add members at the end.
 typedef struct dtrun_parameter_server_statistics {
-  uint64_t struct_bytes;    ///< of this struct, as the program was compiled with it
+  uint64_t struct_bytes;    ///< size of this struct in the calling program
   uint64_t updates;         ///< gradients applied
-  uint64_t pulls;           ///< times that values were given
-  uint64_t repeated_steps;  ///< handed out again, since a worker was lost
+  uint64_t pulls;           ///< times that values were sent
+  uint64_t repeated_steps;  ///< handed out again because a worker was lost
   uint64_t lost_workers;
   double update_s;  ///< seconds in updates
   double copy_s;    ///< seconds in copies of values
@@ -113,46 +118,50 @@ static inline dtrun_parameter_server_statistics dtrun_new_parameter_server_stati
 /// Any thread.
 DTRUN_API dtrun_error* dtrun_parameter_server_read_statistics(
     const dtrun_parameter_server* server, dtrun_parameter_server_statistics* statistics);
-/// `counts[s]`, of the first `count`: how many gradients had staleness s, updates between the
-/// values that they were computed from and those that they were applied to. `*needed` is one more
-/// than the largest staleness. Any thread.
+/// Sets `counts[s]`, for the first `count` values of s, to the number of gradients with staleness
+/// s. The staleness is the number of updates between the values that a gradient was computed from
+/// and the values that it was applied to. `*needed` is the largest staleness plus one. Any thread.
 DTRUN_API dtrun_error* dtrun_parameter_server_staleness(
     const dtrun_parameter_server* server, uint64_t* counts, size_t count, size_t* needed);
-/// Stops serving, if that goes on: who is connected sees that a server is lost.
+/// Stops serving. If the server was still serving, connected ranks see it as lost.
 DTRUN_API void dtrun_parameter_server_destroy(dtrun_parameter_server* server);
 
-/// On any rank: a worker, or a reader, of the variables that the servers have too. Returns when all
-/// of them have let it in. DTRUN_MISMATCH: they have other variables; the text names the first one.
+/// Connects a worker or a reader to all servers. The variables are the same as on the servers.
+/// Returns when all servers have accepted the client. DTRUN_MISMATCH: the servers have other
+/// variables; the text names the first variable that differs.
 DTRUN_API dtrun_error* dtrun_parameter_client_create(
     dtrun_context* context, const dtrun_tensor* variables, size_t variable_count,
     uint64_t min_partition_bytes, int32_t role, dtrun_parameter_client** client);
-/// Memory of the client's, 64-byte aligned: what a pull fills, and what a push takes.
+/// The client's memory, 64-byte aligned: a pull fills the values, and a push sends the gradients.
 DTRUN_API dtrun_error* dtrun_parameter_client_value(
     const dtrun_parameter_client* client, size_t index, dtrun_buffer* buffer);
 DTRUN_API dtrun_error* dtrun_parameter_client_gradient(
     const dtrun_parameter_client* client, size_t index, dtrun_buffer* buffer);
-/// A worker's step before is done; `*step` is the next one, `*ended` 1 when there is none left. A
-/// step is handed out at least once: again when its worker is lost. It waits while others might
-/// still lose theirs, and while as many steps are out as the bound of staleness allows.
+/// Declares the worker's previous step done, and returns the next one in `*step`. `*ended` is 1
+/// when there is none left. A step is handed out at least once, and again if its worker is lost. If
+/// no step is left but other workers still have steps, the call waits, because those workers may be
+/// lost. It also waits while the staleness bound allows no further step.
 DTRUN_API dtrun_error* dtrun_parameter_client_next_step(
     dtrun_parameter_client* client, uint64_t* step, int32_t* ended);
-/// Fills all values. `*version` (may be NULL) is the number of updates of the first server's.
+/// Fills all values. `*version` (may be NULL) is the number of updates on the first server.
 DTRUN_API dtrun_error* dtrun_parameter_client_pull(
     dtrun_parameter_client* client, uint64_t* version);
-/// A worker's gradient of the values that it has pulled last; returns when all servers have applied
-/// it. `*staleness` (may be NULL) is that of the first server.
+/// Pushes a worker's gradients, which belong to the values of its last pull. Returns when all
+/// servers have applied them. `*staleness` (may be NULL) is the staleness on the first server.
 DTRUN_API dtrun_error* dtrun_parameter_client_push(
     dtrun_parameter_client* client, uint64_t* staleness);
-/// What all servers were started with as `state`, as it is now, server by server.
+/// Reads the present values of the servers' `state` (dtrun_parameter_server_start), server by
+/// server.
 DTRUN_API dtrun_error* dtrun_parameter_client_read_state(
     dtrun_parameter_client* client, dtrun_tensor_file** state);
 
-/// Begin with `dtrun_new_parameter_progress`: later versions may add members at the end.
+/// The progress of a job. Begin with `dtrun_new_parameter_progress`: later versions may add members
+/// at the end.
 typedef struct dtrun_parameter_progress {
-  uint64_t struct_bytes;  ///< of this struct, as the program was compiled with it
+  uint64_t struct_bytes;  ///< size of this struct in the calling program
   uint64_t steps_done, steps;
   uint64_t workers;   ///< connected now
-  uint64_t finished;  ///< 1: the first server has finished, and has saved what it saves
+  uint64_t finished;  ///< 1: the first server has finished, and has saved everything
 } dtrun_parameter_progress;
 
 static inline dtrun_parameter_progress dtrun_new_parameter_progress(void) {
@@ -164,7 +173,7 @@ static inline dtrun_parameter_progress dtrun_new_parameter_progress(void) {
 
 DTRUN_API dtrun_error* dtrun_parameter_client_progress(
     dtrun_parameter_client* client, dtrun_parameter_progress* progress);
-/// Leaves in good order.
+/// Disconnects in good order.
 DTRUN_API void dtrun_parameter_client_destroy(dtrun_parameter_client* client);
 
 #ifdef __cplusplus

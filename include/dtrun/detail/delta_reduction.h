@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
-// What DistributedOptimizer combines with ReduceOp::kAdasum; not for trainers.
+// Adasum in a DistributedOptimizer. Internal.
 
 namespace dtrun {
 namespace detail {
 
-/// Throws kInvalidArgument unless so many ranks can combine by adasum: a power of two.
+/// Throws kInvalidArgument unless `size` is a power of two: adasum needs that.
 inline void CheckAdasumRanks(int size) {
   if (size > 0 && (size & (size - 1)) == 0) return;
   throw Error(
@@ -27,17 +27,17 @@ inline void CheckAdasumRanks(int size) {
                                        " ranks; expected a number of ranks that is a power of two");
 }
 
-/// Steps that each rank makes by itself, and then takes with the others: what the steps of all
-/// ranks have added to a parameter is combined by adaptive summation, and that is added instead.
+/// Combines the steps of the ranks. Each rank steps alone. The changes of a parameter on all ranks
+/// are combined by adaptive summation, and the combination replaces the rank's own change.
 ///
 ///   before the step w;  after it w + d on each rank, d its own   ->   w + adasum(d of all ranks)
 ///
-/// (S. Maleki et al., "Scaling Distributed Training with Adaptive Summation", arXiv:2006.02924: so
-/// it is the optimizer's update that is combined, whatever the optimizer makes of a gradient, and
-/// its state stays with each rank.)
+/// (S. Maleki et al., "Scaling Distributed Training with Adaptive Summation", arXiv:2006.02924.)
+/// Adasum combines the optimizer's updates, not the gradients. The optimizer's state stays with
+/// each rank.
 class DeltaReduction {
  public:
-  /// Collective. The `which` of the parameters, of f32 or f64, that all ranks share.
+  /// Collective. `which` has the parameters, of f32 or f64, that all ranks share.
   DeltaReduction(
       Communicator& communicator, std::vector<Parameter>& parameters, std::vector<size_t> which)
       : parameters_(parameters), which_(std::move(which)), queue_(communicator) {
@@ -51,7 +51,7 @@ class DeltaReduction {
 
   const std::vector<size_t>& which() const { return which_; }
 
-  /// Before the step.
+  /// Called before the step: saves the values.
   void Begin() {
     for (size_t k = 0; k < which_.size(); ++k) {
       const Buffer& value = Value(k);
@@ -59,7 +59,7 @@ class DeltaReduction {
     }
   }
 
-  /// After it: the values become what all ranks have. Collective.
+  /// Called after the step: sets the values to the combined result. Collective.
   void End() {
     if (which_.empty()) return;
     ForEach([](auto value, auto before) { return value - before; });
@@ -89,7 +89,7 @@ class DeltaReduction {
 
   std::vector<Parameter>& parameters_;
   std::vector<size_t> which_;
-  std::vector<std::vector<uint64_t>> before_;  // values, by place in which_
+  std::vector<std::vector<uint64_t>> before_;  // values, by index in which_
   NamedQueue::Tensors tensors_;
   NamedOptions options_;
   NamedQueue queue_;

@@ -16,22 +16,23 @@ namespace dtrun {
 
 enum class DeviceKind { kCpu, kCuda, kTpu };
 
-/// Where a replica computes, by name: "cpu", "cuda:1". Kind, and number on its host.
+/// A device of a replica: its kind, and its number on the host. The names are "cpu" and, for
+/// example, "cuda:1".
 struct Device {
   DeviceKind kind = DeviceKind::kCpu;
   int index = 0;
 
   bool operator==(const Device& other) const { return kind == other.kind && index == other.index; }
 
-  /// "cpu" for any of the host's CPUs, which the launcher gives out.
+  /// "cpu" is any of the host's CPUs. The launcher assigns CPUs to ranks.
   std::string name() const {
     if (kind == DeviceKind::kCpu) return "cpu";
     return (kind == DeviceKind::kCuda ? "cuda:" : "tpu:") + std::to_string(index);
   }
 };
 
-/// What a name means: "cpu", "cpu:0", "cuda:N", or as TensorFlow writes them, "/cpu:0" and "/gpu:N"
-/// ("GPU:N"). kInvalidArgument for any other.
+/// Parses the name of a device: "cpu", "cpu:0", "cuda:N", or the TensorFlow names "/cpu:0" and
+/// "/gpu:N" ("GPU:N"). kInvalidArgument for any other name.
 inline Device ParseDevice(const std::string& name) {
   std::string text = name;
   if (!text.empty() && text[0] == '/') text.erase(0, 1);
@@ -57,11 +58,11 @@ struct DeviceDescription {
   Device device;
   std::string model;          ///< of a GPU: "NVIDIA H200"
   std::string bus_id;         ///< of a GPU: "0000:1B:00.0", the same in all processes of the host
-  uint64_t memory_bytes = 0;  ///< of a GPU, used or not
+  uint64_t memory_bytes = 0;  ///< of a GPU: used and free memory together
 };
 
-/// The CPU, and the GPUs that there are (CUDA_VISIBLE_DEVICES narrows them down), in the order of
-/// their numbers. Nothing is taken of any. Any thread.
+/// The CPU, then the available GPUs in the order of their numbers. CUDA_VISIBLE_DEVICES limits the
+/// GPUs. The call allocates nothing on a GPU. Any thread.
 inline std::vector<DeviceDescription> Devices() {
   std::vector<DeviceDescription> devices(1);
   for (int index = 0, count = CudaDeviceCount(); index < count; ++index) {
@@ -73,7 +74,8 @@ inline std::vector<DeviceDescription> Devices() {
   return devices;
 }
 
-/// Throws kUnavailable, with the reason and what to use instead, unless replicas can compute there.
+/// Throws kUnavailable, with the reason and an alternative, unless replicas can compute on the
+/// device.
 inline void CheckDevice(const Device& device) {
   if (device.kind == DeviceKind::kCpu) return;
   std::string reason;
@@ -85,8 +87,8 @@ inline void CheckDevice(const Device& device) {
   throw Error(ErrorCode::kUnavailable, "device " + device.name() + ": " + reason + "; use cpu");
 }
 
-/// Fills a buffer with zeros; one on a GPU when its stream gets there. Throws kUnavailable where
-/// there is no such GPU, kSystem when the driver fails.
+/// Fills a buffer with zeros. On a GPU, the fill is enqueued into the buffer's stream. Throws
+/// kUnavailable if there is no such GPU, kSystem if the driver fails.
 inline void Clear(const Buffer& buffer) {
   if (buffer.count == 0) return;
   if (buffer.device >= 0)

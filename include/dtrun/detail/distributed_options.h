@@ -16,58 +16,63 @@
 
 namespace dtrun {
 
-/// What a DistributedOptimizer can be told. The same on all ranks: a difference is kMismatch.
+/// The options of a DistributedOptimizer. All ranks pass the same options, otherwise kMismatch.
 struct DistributedOptions {
-  /// kAverage, or kSum if the loss is already divided by the global batch. Or kAdasum: gradients
-  /// stay with their rank, the inner optimizer steps with them, its state stays with the rank as
-  /// well, and what the steps of all ranks have added to the parameters is combined by adaptive
-  /// summation (see dtrun_named_operation). Then the loss is divided by the rank's own batch, the
-  /// number of ranks is a power of two, parameters are f32 or f64 and the same on all ranks from
-  /// the start, and there is nothing to clip, predivide, group or compress.
+  /// kAverage, or kSum if the loss is already divided by the global batch, or kAdasum.
+  ///
+  /// With kAdasum, gradients are not reduced. The inner optimizer of each rank steps with the
+  /// rank's own gradients, and each rank has its own optimizer state. Then the ranks combine the
+  /// changes of their parameters by adaptive summation (see dtrun_named_operation). The loss is
+  /// divided by the rank's own batch. The number of ranks is a power of two. Parameters are f32 or
+  /// f64, and the same on all ranks from the start. Options that clip, predivide, group or compress
+  /// gradients are not allowed.
   ReduceOp op = ReduceOp::kAverage;
-  /// A reduction starts when this much is complete; 0: the option `bucket_bytes`.
+  /// The size of a bucket: a bucket's reduction starts when all of the bucket is complete. 0: the
+  /// option `bucket_bytes`.
   uint64_t bucket_bytes = 0;
-  /// Backward passes before a step. The trainer's backward adds to the gradients, as it would in
-  /// one process; they are reduced once, in the last pass, and `ZeroGradients()` clears them.
+  /// The number of backward passes before a step. The trainer's backward adds to the gradients, as
+  /// in one process. They are reduced once, in the last pass, and `ZeroGradients()` clears them.
   int backward_passes_per_step = 1;
-  /// The step uses the average of the passes instead of their sum. It costs nothing: the factor
-  /// rides along with the reduction.
+  /// True: the step uses the average of the passes instead of their sum, at no extra cost.
   bool average_aggregated_gradients = false;
-  /// Of kAverage: gradients are divided by this before they are added and by the rest of the number
-  /// of ranks after, so that a sum in 16 bits stays in range. In [1/1024, 1024].
+  /// For kAverage: gradients are divided by this factor before the sum, and by number of ranks /
+  /// factor after the sum. This keeps sums in 16 bits in range. In [1/1024, 1024].
   double gradient_predivide_factor = 1;
-  /// Clips by the norm of all reduced gradients together; 0: never. They are f32 or f64.
+  /// The largest norm of all reduced gradients together: larger gradients are clipped. 0: no
+  /// clipping. The gradients are f32 or f64.
   double max_gradient_norm = 0;
   /// Parameters that each rank keeps for itself: their gradients are not reduced.
   std::vector<std::string> local_parameters = {};
-  /// Every so many steps, this one included that is a multiple of it: gradients that are infinite
-  /// or no numbers, and parameters that are not the same on all ranks, are kMismatch on all ranks,
-  /// with the first such parameter, the ranks and the step. 0: never.
+  /// Checks every step with a number that is a multiple of this; 0: no check. The check finds
+  /// gradients that are infinite or NaN, and parameters that differ between ranks. Either is
+  /// kMismatch on all ranks, with the first such parameter, the ranks and the step.
   int check_every = 0;
-  /// Gradients that are given by rows are added to a whole gradient and reduced like the others,
-  /// instead of gathering the rows of all ranks.
+  /// True: gradients by rows are added to a whole gradient and reduced as other gradients. False:
+  /// the rows of all ranks are gathered.
   bool sparse_as_dense = false;
-  /// Of the first bucket that a backward pass fills; 0: 1 MiB, or `bucket_bytes` if that is less.
+  /// The size of the first bucket that a backward pass fills. 0: 1 MiB, or `bucket_bytes` if that
+  /// is less.
   uint64_t first_bucket_bytes = 0;
-  /// Parameters, by name and of one dtype, whose gradients are reduced together. Or all of them, in
-  /// their order, in so many groups.
+  /// `groups` lists parameters, by name and of one dtype, whose gradients are reduced together.
+  /// `equal_groups` instead deals all parameters, in their order, to this many groups.
   std::vector<std::vector<std::string>> groups = {};
   size_t equal_groups = 0;
-  /// What gradients look like while they are reduced; or a format of your own.
+  /// The wire format: `wire`, or a user-defined `wire_format`.
   Wire wire = Wire::kNone;
   std::shared_ptr<WireFormat> wire_format = nullptr;
-  /// After the first step the buckets follow the order in which rank 0 marked gradients.
+  /// True: after the first step, the buckets follow the order in which rank 0 marked gradients.
   bool rebuild = true;
 };
 
 namespace detail {
 
-/// Gradients are not reduced, but what the inner optimizer makes of them.
+/// Returns true if the ranks combine the changes of parameters instead of gradients.
 inline bool CombinesDeltas(const DistributedOptions& options) {
   return options.op == ReduceOp::kAdasum;
 }
 
-/// The parameters that all ranks share, by index. Throws unless the local ones exist.
+/// Returns the indices of the parameters that all ranks share. Throws if a local parameter does not
+/// exist.
 inline std::vector<size_t> SharedOf(
     const std::vector<Parameter>& parameters, const DistributedOptions& options) {
   const auto& local = options.local_parameters;
@@ -85,14 +90,14 @@ inline std::vector<size_t> SharedOf(
   return shared;
 }
 
-/// Those of them whose gradients are reduced.
+/// Returns the shared parameters with gradients that are reduced.
 inline std::vector<size_t> ReducedOf(
     const std::vector<Parameter>& parameters, const DistributedOptions& options) {
   if (CombinesDeltas(options)) return {};
   return SharedOf(parameters, options);
 }
 
-/// The groups as indices of parameters. Throws unless these are `reduced`.
+/// Returns the groups as indices of parameters. Throws if a parameter is not in `reduced`.
 inline std::vector<std::vector<size_t>> GroupsOf(
     const std::vector<Parameter>& parameters, const std::vector<size_t>& reduced,
     const DistributedOptions& options) {
@@ -112,8 +117,8 @@ inline std::vector<std::vector<size_t>> GroupsOf(
   return groups;
 }
 
-/// What a reducer is told, but for the groups. The average over the ranks is a sum between two
-/// factors.
+/// Returns the reducer's options, without the groups. With a predivide factor, the average over the
+/// ranks becomes a sum between two factors.
 inline ReducerOptions ReducerOptionsOf(int size, const DistributedOptions& options) {
   ReducerOptions told;
   told.op = CombinesDeltas(options) ? ReduceOp::kSum : options.op;
@@ -132,7 +137,7 @@ inline ReducerOptions ReducerOptionsOf(int size, const DistributedOptions& optio
   return told;
 }
 
-/// What goes with the reduction of gradients alone. Throws kInvalidArgument.
+/// Checks the options and parameters for adasum. Throws kInvalidArgument.
 template <typename Refuse>
 void CheckDeltaOptions(
     const DistributedOptions& options, const std::vector<Parameter>& parameters,
@@ -156,7 +161,8 @@ void CheckDeltaOptions(
   }
 }
 
-/// Of parameters on GPUs: what looks at gradients on the host cannot be. Throws kUnavailable.
+/// Checks parameters on GPUs: options that read gradients on the host are refused. Throws
+/// kUnavailable.
 inline void CheckPlaces(
     const DistributedOptions& options, const std::vector<Parameter>& parameters) {
   for (const Parameter& parameter : parameters) {
@@ -175,7 +181,7 @@ inline void CheckPlaces(
   }
 }
 
-/// Throws kInvalidArgument unless each option can be, with the `shared` of the parameters.
+/// Checks every option, with the `shared` parameters. Throws kInvalidArgument.
 inline void CheckOptions(
     const DistributedOptions& options, const std::vector<Parameter>& parameters,
     const std::vector<size_t>& shared) {
@@ -226,7 +232,7 @@ inline void CheckOptions(
   }
 }
 
-/// Everything that is not compared with the plan of the reduction.
+/// Returns the options that the plan of the reduction does not compare, as text.
 inline std::string TextOf(
     const DistributedOptions& options, const std::vector<Parameter>& parameters) {
   std::string text =

@@ -18,12 +18,12 @@
 #include <unordered_map>
 #include <vector>
 
-// What DistributedOptimizer looks at besides reducing; not for trainers.
+// Checks of DistributedOptimizer. Internal.
 
 namespace dtrun {
 namespace detail {
 
-/// Whether an element of a float type is infinite or no number. False for other types.
+/// Returns true if an element of a float type is infinite or NaN. False for other types.
 inline bool HasNonFinite(const Buffer& buffer) {
   const auto any = [&](auto exponent) {
     using Bits = decltype(exponent);
@@ -45,7 +45,7 @@ inline bool HasNonFinite(const Buffer& buffer) {
   }
 }
 
-/// 64-bit FNV-1a over words of eight bytes and the rest.
+/// 64-bit FNV-1a over words of eight bytes and the remaining bytes.
 inline uint64_t DigestOf(const Buffer& buffer) {
   uint64_t digest = 0xcbf29ce484222325u;
   const auto* bytes = static_cast<const unsigned char*>(buffer.data);
@@ -66,7 +66,7 @@ inline std::string RankList(const std::vector<int>& ranks) {
   return text;
 }
 
-/// Throws kMismatch on all ranks unless `mine` is the same text on all of them. Collective.
+/// Throws kMismatch on all ranks unless all ranks pass the same text. Collective.
 inline void CheckSameText(
     Communicator& communicator, const std::string& what, const std::string& mine) {
   std::map<std::string, std::vector<int>> sides;
@@ -79,8 +79,8 @@ inline void CheckSameText(
   throw Error(ErrorCode::kMismatch, "the ranks have different " + what + ": " + listing);
 }
 
-/// Throws kMismatch on all ranks if one has found a gradient infinite or no number: `found` is the
-/// parameter, or none. `when` ends the text: " in step 7". Collective.
+/// Throws kMismatch on all ranks if a rank has found an infinite or NaN gradient. `found` is the
+/// index of its parameter. `when` ends the text, for example " in step 7". Collective.
 inline void CheckFinite(
     Communicator& communicator, const std::vector<Parameter>& parameters,
     std::optional<size_t> found, const std::string& when) {
@@ -97,8 +97,8 @@ inline void CheckFinite(
                                 "' is infinite or no number on " + RankList(ranks) + when);
 }
 
-/// Throws kMismatch on all ranks unless the values of `which` parameters are the same on all of
-/// them. Collective.
+/// Throws kMismatch on all ranks unless the values of the parameters `which` are the same on all
+/// ranks. Collective.
 inline void CheckSameValues(
     Communicator& communicator, const std::vector<Parameter>& parameters,
     const std::vector<size_t>& which, const std::string& when) {
@@ -117,9 +117,9 @@ inline void CheckSameValues(
   }
 }
 
-// How DistributedOptimizer clips; not for trainers.
+// Clipping of DistributedOptimizer. Internal.
 
-/// Sum of squares of a gradient of f32 or f64, in f64, in four parts whose order never changes.
+/// Sum of squares of a gradient of f32 or f64, in f64, in four parts with a fixed order.
 inline double SquaredNorm(const Buffer& buffer) {
   const auto sum = [&](const auto* values) {
     double parts[4] = {0, 0, 0, 0};
@@ -143,8 +143,7 @@ inline void Multiply(const Buffer& buffer, double factor) {
   }
 }
 
-/// Clips gradients so that the norm of all of them together is at most `most`; returns the norm
-/// that they had.
+/// Clips gradients so that their common norm is at most `most`. Returns the norm before clipping.
 inline double ClipByNorm(const std::vector<Buffer>& gradients, double most) {
   double squares = 0;
   for (const Buffer& gradient : gradients) squares += SquaredNorm(gradient);
@@ -154,13 +153,13 @@ inline double ClipByNorm(const std::vector<Buffer>& gradients, double most) {
   return norm;
 }
 
-// What DistributedOptimizer demands of a list of parameters; not for trainers.
+// Checks of the parameter list of a DistributedOptimizer. Internal.
 
 [[noreturn]] inline void Refuse(const std::string& text) {
   throw Error(ErrorCode::kInvalidArgument, "DistributedOptimizer: " + text);
 }
 
-/// Errors and the other ranks know parameters by their names.
+/// Checks that names are unique: errors and other ranks identify parameters by their names.
 inline void CheckNames(const std::vector<Parameter>& parameters) {
   std::unordered_map<std::string, size_t> first;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -175,7 +174,7 @@ inline void CheckNames(const std::vector<Parameter>& parameters) {
   }
 }
 
-/// A row_length divides the parameter, whose elements are f32 or f64.
+/// Checks that a row_length divides the parameter, and that the parameter is f32 or f64.
 inline void CheckRows(const std::vector<Parameter>& parameters) {
   for (const Parameter& parameter : parameters) {
     if (parameter.row_length == 0) continue;
@@ -189,8 +188,9 @@ inline void CheckRows(const std::vector<Parameter>& parameters) {
   }
 }
 
-/// For each parameter the first of those that have its memory (tied weights), itself where it is
-/// alone. Throws if two parameters share a part of their memory.
+/// For each parameter, returns the first parameter with the same memory (tied weights). For a
+/// parameter without ties, this is the parameter itself. Throws if two parameters share only a part
+/// of their memory.
 inline std::vector<size_t> FirstOfTied(const std::vector<Parameter>& parameters) {
   std::vector<size_t> first(parameters.size()), order;
   std::iota(first.begin(), first.end(), size_t{0});
@@ -215,7 +215,7 @@ inline std::vector<size_t> FirstOfTied(const std::vector<Parameter>& parameters)
   return first;
 }
 
-/// Tied parameters have one gradient: the memory that one of them brings, or none yet.
+/// Gives tied parameters one gradient: the memory that one of them has, or no memory yet.
 inline void TieGradients(std::vector<Parameter>& parameters, const std::vector<size_t>& first) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     Buffer& mine = parameters[i].gradient;
@@ -230,8 +230,8 @@ inline void TieGradients(std::vector<Parameter>& parameters, const std::vector<s
     parameters[i].gradient = parameters[first[i]].gradient;
 }
 
-/// Takes all but the first of tied parameters out of `reduced`, and returns, for each parameter, 1
-/// if it was not in it. Throws if tied parameters differ in that.
+/// Removes all but the first of tied parameters from `reduced`. Returns 1 for each parameter that
+/// was not in `reduced`, else 0. Throws if only one of two tied parameters was in `reduced`.
 inline std::vector<uint8_t> LocalOf(
     const std::vector<Parameter>& parameters, const std::vector<size_t>& first,
     std::vector<size_t>& reduced) {
@@ -248,7 +248,7 @@ inline std::vector<uint8_t> LocalOf(
   return is_local;
 }
 
-/// "a", or "a' and 'b" where they are tied: texts put it in quotes.
+/// Returns "a", or "a' and 'b" for tied parameters: the callers put the result in quotes.
 inline std::string NamesOf(
     const std::vector<Parameter>& parameters, const std::vector<size_t>& first, size_t i) {
   std::string names;

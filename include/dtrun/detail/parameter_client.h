@@ -18,37 +18,38 @@
 
 namespace dtrun {
 
-/// Training with parameter servers: the first ranks of the job (`dtrun --ps N`) hold the variables
-/// of a model and its optimizer; the others are workers, each of which pulls the values, computes a
-/// gradient and pushes it, at its own pace. A job goes on when a worker is lost.
+/// Roles in a job with parameter servers. The first ranks of the job (`dtrun --ps N`) hold the
+/// variables of a model and its optimizer. The other ranks are workers: each pulls the values,
+/// computes a gradient and pushes it, at its own pace. If a worker is lost, the job continues.
 ///
-/// In such a job every rank is a world of its own (`job.world().size()` is 1), since whoever may be
-/// lost can be in nobody's collective; `job.rank()` and `job.size()` are those of the job.
+/// A rank that may be lost cannot take part in collectives. Therefore every rank is a world of one
+/// (`job.world().size()` is 1). `job.rank()` and `job.size()` are those of the job.
 enum class ParameterRole {
-  kServer,     ///< is a ParameterServer
-  kWorker,     ///< is a ParameterWorker
-  kEvaluator,  ///< the last rank, where there is one: scores checkpoints
+  kServer,     ///< runs a ParameterServer
+  kWorker,     ///< runs a ParameterWorker
+  kEvaluator,  ///< the last rank, if the job has an evaluator: evaluates checkpoints
 };
 
-/// The same on all ranks.
+/// The options of the servers and the workers. The same on all ranks.
 struct ParameterServerOptions {
-  uint64_t first_step = 0;  ///< steps [first_step, steps) are handed out, to whoever asks first
+  uint64_t first_step = 0;  ///< steps [first_step, steps) are handed out to workers on demand
   uint64_t steps = 0;
-  /// Of a gradient: updates between the values that it was computed from and those that it is
-  /// applied to. None: as it comes, about one less than there are workers.
+  /// The largest staleness of a gradient: the number of updates between the values that it was
+  /// computed from and the values that it is applied to. nullopt: no bound. The staleness is then
+  /// about the number of workers minus one.
   std::optional<uint64_t> max_staleness = {};
-  /// A variable of at least twice this is cut along its first axis, into as many parts as there are
-  /// servers at most.
+  /// A variable of at least twice this size is cut along its first axis into at most one part per
+  /// server.
   uint64_t min_partition_bytes = 256 * 1024;
-  bool evaluator = false;  ///< the last rank is no worker
+  bool evaluator = false;  ///< the last rank is not a worker
 };
 
-/// Ranks that are neither servers nor the evaluator.
+/// The number of ranks that are neither servers nor the evaluator.
 inline int WorkersOf(const Context& job, const ParameterServerOptions& options) {
   return job.size() - job.parameter_servers() - (options.evaluator ? 1 : 0);
 }
 
-/// What this rank is. kInvalidArgument: the job has no parameter servers, or no rank would be a
+/// The role of this rank. kInvalidArgument: the job has no parameter servers, or no rank would be a
 /// worker.
 inline ParameterRole RoleOf(const Context& job, const ParameterServerOptions& options = {}) {
   const int servers = job.parameter_servers();
@@ -67,22 +68,22 @@ inline ParameterRole RoleOf(const Context& job, const ParameterServerOptions& op
                                                            : ParameterRole::kWorker;
 }
 
-/// How far a job is.
+/// The progress of a job.
 struct ParameterProgress {
   uint64_t steps_done = 0, steps = 0;
   uint64_t workers = 0;   ///< connected now
-  bool finished = false;  ///< nothing will be computed or saved any more
+  bool finished = false;  ///< no step and no checkpoint will follow
 };
 
 namespace detail {
 
-/// A rank's end of all servers.
+/// A rank's connections to all servers.
 class ParameterConnection {
  public:
   ParameterConnection(
       Context& job, const std::vector<NamedTensor>& variables,
       const ParameterServerOptions& options, int32_t role) {
-    RoleOf(job, options);  // complains
+    RoleOf(job, options);  // throws if this rank has no role
     const std::vector<dtrun_tensor> list = ToC(variables);
     dtrun_parameter_client* client = nullptr;
     Check(dtrun_parameter_client_create(
@@ -120,21 +121,22 @@ class ParameterConnection {
 ///   dtrun::ParameterWorker worker(job, variables, model.parameters(), options);
 ///   while (const auto step = worker.NextStep()) {
 ///     worker.Pull();
-///     ...                 // compute the gradients of batch *step, of the values that are there
-///     now worker.Push();
+///     ...                 // compute the gradients of batch *step from the pulled values
+///     worker.Push();
 ///   }
 ///
-/// A step is handed out at least once: when its worker is lost before it has asked for the next
-/// one, another worker gets it too, and its gradient may then have been applied already.
+/// A step is handed out at least once. If its worker is lost before it asks for the next step,
+/// another worker gets the step too. The lost worker's gradient may already have been applied.
 ///
-/// Errors: kPeerLost (a server; the text says how to go on), kTimeout, kMismatch (the servers have
-/// other variables, the first of which is named), kSystem. After one it is of no use. Not
-/// thread-safe.
+/// Errors: kPeerLost (a server; the text says how to continue), kTimeout, kMismatch (the servers
+/// have other variables; the text names the first variable that differs), kSystem. After an error
+/// the worker is unusable. Not thread-safe.
 class ParameterWorker {
  public:
-  /// Returns when all servers are there. `variables` are those of the servers, and `parameters` the
-  /// same in the same order. Their gradients get their memory here, where the servers of this host
-  /// read them, as long as this object lives; values stay where they are.
+  /// Returns when all servers are connected. `variables` are those of the servers, and `parameters`
+  /// are the same in the same order. This object gives the gradients their memory, which the
+  /// servers of this host read. The memory is valid as long as this object. Values stay at their
+  /// place.
   ParameterWorker(
       Context& job, const std::vector<NamedTensor>& variables, std::vector<Parameter>& parameters,
       const ParameterServerOptions& options = {})
@@ -149,15 +151,16 @@ class ParameterWorker {
   ParameterWorker(const ParameterWorker&) = delete;
   ParameterWorker& operator=(const ParameterWorker&) = delete;
 
-  /// The step before is done; the next one, or nothing when all are. Waits while others might still
-  /// lose theirs, and while as many are out as `max_staleness` allows.
+  /// Declares the previous step done, and returns the next one; nullopt when all steps are done. If
+  /// no step is left but other workers still have steps, the call waits, because those workers may
+  /// be lost. It also waits while `max_staleness` allows no further step.
   std::optional<uint64_t> NextStep() {
     uint64_t step = 0;
     int32_t ended = 0;
     detail::Check(dtrun_parameter_client_next_step(connection_.get(), &step, &ended));
     return ended != 0 ? std::nullopt : std::optional<uint64_t>(step);
   }
-  /// Fills the values of all parameters. How many updates the first server had done.
+  /// Fills the values of all parameters. Returns the number of updates on the first server.
   uint64_t Pull() {
     const uint64_t version = connection_.Pull();
     for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -166,7 +169,8 @@ class ParameterWorker {
     }
     return version;
   }
-  /// Returns when all servers have applied the gradients. Their staleness on the first one.
+  /// Pushes the gradients. Returns their staleness on the first server, when all servers have
+  /// applied them.
   uint64_t Push() {
     uint64_t staleness = 0;
     detail::Check(dtrun_parameter_client_push(connection_.get(), &staleness));
@@ -188,17 +192,17 @@ class ParameterWorker {
   std::vector<Parameter>& parameters_;
 };
 
-/// A rank that reads the variables while others train them, such as for inference. Errors are those
-/// of ParameterWorker.
+/// A rank that reads the variables while other ranks train them, for example for inference. The
+/// errors are those of ParameterWorker.
 class ParameterReader {
  public:
-  /// Returns when all servers are there.
+  /// Returns when all servers are connected.
   ParameterReader(
       Context& job, const std::vector<NamedTensor>& variables,
       const ParameterServerOptions& options = {})
       : connection_(job, variables, options, DTRUN_READER), variables_(variables) {}
 
-  /// Fills the buffers of the variables. How many updates the first server had done.
+  /// Fills the buffers of the variables. Returns the number of updates on the first server.
   uint64_t Pull() {
     const uint64_t version = connection_.Pull();
     for (size_t i = 0; i < variables_.size(); ++i) {
@@ -207,7 +211,7 @@ class ParameterReader {
     }
     return version;
   }
-  /// What the servers' optimizers keep, server by server, named by shard.
+  /// Reads the state of the servers' optimizers, server by server, with the names of the shards.
   TensorFile ReadState() {
     dtrun_tensor_file* state = nullptr;
     detail::Check(dtrun_parameter_client_read_state(connection_.get(), &state));

@@ -19,21 +19,24 @@
 namespace dtrun {
 namespace detail {
 
-/// A part of a variable that is cut between parameter servers: "part_1_of_2/dense/kernel".
+/// The name of a part of a variable that is cut between parameter servers:
+/// "part_1_of_2/dense/kernel".
 inline std::string ShardName(const std::string& variable, uint64_t part, uint64_t parts) {
   if (parts == 1) return variable;
   return "part_" + std::to_string(part) + "_of_" + std::to_string(parts) + "/" + variable;
 }
 
-/// Where a shard belongs: elements [first, first + count) of `variable`, which has `whole`.
+/// The place of a shard: the elements [first, first + count) of `variable`, which has `whole`
+/// elements.
 struct ShardPlace {
   std::string shard, variable;
   uint64_t first = 0, count = 0, whole = 0;
 };
 
-/// The optimizers' state of all servers as one checkpoint has it, whatever their number: parts are
-/// put together, "momentum/part_1_of_2/kernel" into "momentum/kernel". What belongs to no variable,
-/// such as a count of steps, is that of the first server. Names begin with "optimizer/".
+/// The optimizer state of all servers in the form of a checkpoint, which does not depend on the
+/// number of servers. Parts are concatenated: "momentum/part_1_of_2/kernel" becomes a part of
+/// "momentum/kernel". State that belongs to no variable, for example a count of steps, comes from
+/// the first server. Names begin with "optimizer/".
 class GatheredState {
  public:
   explicit GatheredState(TensorFile parts) : parts_(std::move(parts)) {
@@ -55,7 +58,7 @@ class GatheredState {
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
 
  private:
-  // The name without its "part_1_of_2/", if it has one.
+  // Removes "part_1_of_2/" from the name, if the name has it.
   void Add(const NamedTensor& tensor) {
     const std::string& name = tensor.name;
     for (size_t begin = 0; begin < name.size();) {
@@ -78,8 +81,8 @@ class GatheredState {
   std::vector<std::unique_ptr<char[]>> memory_;
 };
 
-/// The other way round: room for the state of whole variables, to be loaded from a checkpoint, and
-/// what a server takes of it.
+/// The reverse: memory for the state of whole variables, which a checkpoint fills, and the copy of
+/// a server's parts from there.
 class LoadedState {
  public:
   LoadedState(const std::vector<NamedBuffer>& state, const std::vector<ShardPlace>& places) {

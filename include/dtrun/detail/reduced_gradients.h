@@ -16,25 +16,26 @@
 #include <utility>
 #include <vector>
 
-// What DistributedOptimizer reduces; not for trainers.
+// The reduction of a DistributedOptimizer. Internal.
 
 namespace dtrun {
 namespace detail {
 
-/// The gradients of an optimizer in a reducer; those that come to it later (thawed) in further
-/// ones.
+/// The gradients of an optimizer in a reducer. Gradients of parameters that are thawed later are in
+/// further reducers.
 ///
-/// With them rides a flag, an empty gradient that is used by the ranks that have something to say
-/// in a step. It is a part of the last bucket and costs no operation: when nobody has anything to
-/// say, which is nearly always, nobody asks.
+/// The first reducer also has a flag: an empty gradient. A rank that has news in a step marks the
+/// flag as used. The flag is a part of the last bucket and costs no operation. In nearly all steps,
+/// no rank has news, and the ranks exchange nothing more.
 class ReducedGradients {
  public:
-  /// `groups` are of parameters, by index; or all are dealt to so many as the options say.
+  /// `groups` has indices of parameters. If `options` has equal_groups, all parameters are dealt to
+  /// groups instead.
   ReducedGradients(
       size_t parameters, ReducerOptions options, std::vector<std::vector<size_t>> groups)
       : options_(std::move(options)), groups_(std::move(groups)), places_(parameters) {}
 
-  /// Takes `which` parameters, called `names`; those without memory get it. Collective.
+  /// Adds the parameters `which`, called `names`. Gradients without memory get it. Collective.
   void Add(
       Communicator& communicator, std::vector<Parameter>& parameters,
       const std::vector<size_t>& which, const std::vector<std::string>& names) {
@@ -65,7 +66,8 @@ class ReducedGradients {
   void MarkReady(size_t i) { Of(i).MarkReady(places_[i].index); }
   void MarkUnused(size_t i) { Of(i).MarkUnused(places_[i].index); }
 
-  /// The last of a step's marks. True if a rank has `something_to_say`, the same on all ranks.
+  /// Ends the marks of a step, and waits. Returns true, on all ranks, if any rank has
+  /// `something_to_say`.
   bool Wait(bool something_to_say) {
     if (something_to_say)
       reducers_[0].MarkReady(0);
@@ -74,12 +76,12 @@ class ReducedGradients {
     for (GradientReducer& reducer : reducers_) reducer.Wait();
     return reducers_[0].WasUsed(0);
   }
-  /// Of those that were added last.
+  /// Waits for the reducer that was added last.
   void WaitForAdded() { reducers_.back().Wait(); }
-  /// Whether any rank has used it in this step.
+  /// Returns true if any rank has used the gradient in this step.
   bool WasUsed(size_t i) const { return reducers_[At(i)].WasUsed(places_[i].index); }
 
-  /// Of all reducers together: their steps are the same.
+  /// The statistics of all reducers together. All reducers have the same steps.
   ReducerStatistics statistics() const {
     ReducerStatistics all = reducers_[0].statistics();
     for (size_t k = 1; k < reducers_.size(); ++k) {
@@ -93,13 +95,13 @@ class ReducedGradients {
   }
 
  private:
-  // Where the other one lies.
+  // Puts the buffer on the device and the stream of `other`.
   static void PlaceLike(Buffer& buffer, const Buffer& other) {
     buffer.device = other.device;
     buffer.stream = other.stream;
   }
 
-  // What is spent in another reducer is no computation.
+  // Time in another reducer is not computation.
   static void AddReducer(const StepStatistics& more, StepStatistics* all) {
     all->compute_s -= more.exposed_s;
     all->exposed_s += more.exposed_s;
@@ -114,8 +116,8 @@ class ReducedGradients {
     size_t index = 0;
   };
 
-  // Of the reducer that comes next. Those that are thawed later are reduced as they are where the
-  // format is the program's own, since what that keeps belongs to the buckets of one reducer.
+  // The options of the next reducer. Later reducers do not use a user-defined format, because its
+  // state belongs to the buckets of one reducer.
   ReducerOptions OptionsFor(const std::vector<Gradient>& gradients) const {
     ReducerOptions options = options_;
     options.equal_groups = 0;
@@ -130,7 +132,7 @@ class ReducedGradients {
     }
     if (reducer == 0 && options_.equal_groups > 0)
       options.groups = Dealt(gradients, options_.equal_groups);
-    // With the flag goes the group of the gradient that is ready last, which has its dtype.
+    // The flag joins the group of the gradient that is ready last, which has the flag's dtype.
     for (std::vector<size_t>& group : options.groups)
       if (reducer == 0 && Contains(group, 1)) group.push_back(0);
     return options;
@@ -140,7 +142,8 @@ class ReducedGradients {
     return std::find(indices.begin(), indices.end(), index) != indices.end();
   }
 
-  // All but the flag, in their order, to groups as equal in number as can be, of one dtype each.
+  // Deals all gradients except the flag, in their order, to groups with nearly equal numbers of
+  // gradients, of one dtype each.
   static std::vector<std::vector<size_t>> Dealt(
       const std::vector<Gradient>& gradients, size_t group_count) {
     std::vector<std::vector<size_t>> groups;

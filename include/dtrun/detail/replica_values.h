@@ -19,8 +19,8 @@
 
 namespace dtrun {
 
-/// Numbers in a shape, row-major: what a replica has computed, or what became of all replicas'. A
-/// number by itself has no dimensions.
+/// Numbers in a shape, row-major: the value of one replica, or the combined value of all replicas.
+/// A single number has no dimensions.
 ///
 ///   Value<float>(0.5f)      Value<float>({1, 2, 3})      Value<float>({1, 2, 3, 4, 5, 6}, {3, 2})
 template <typename T>
@@ -35,7 +35,7 @@ struct Value {
   Value() : data(1) {}
   Value(T number) : data{number} {}
   Value(std::vector<T> vector) : data(std::move(vector)), shape{data.size()} {}
-  /// kInvalidArgument: `dims` that do not multiply to data_in.size().
+  /// kInvalidArgument: the product of `dims` is not data_in.size().
   Value(std::vector<T> data_in, std::vector<uint64_t> dims)
       : data(std::move(data_in)), shape(std::move(dims)) {
     const uint64_t count =
@@ -46,7 +46,7 @@ struct Value {
                                            " numbers in a shape of " + std::to_string(count));
   }
 
-  /// Of a value that is one number.
+  /// The number of a value with one element.
   T number() const {
     if (data.size() == 1) return data[0];
     throw Error(
@@ -63,13 +63,13 @@ inline std::string ShapeText(const std::vector<uint64_t>& shape) {
   return text + ")";
 }
 
-/// What a replica brings to a reduction or a gathering of values: compared before anything else is
-/// sent, so that a mistake on one replica is the same error on all.
+/// The arguments of a replica for a reduction or a gather. The replicas compare them before
+/// anything else is sent, so that a mistake on one replica is the same error on all replicas.
 struct ValueCall {
   static constexpr int64_t kNoAxis = INT64_MIN;
 
-  const char* name;  // "reduce"
-  int64_t op = 0;    // of ReduceOp
+  const char* name;  // for example "reduce"
+  int64_t op = 0;    // a ReduceOp
   int64_t axis = kNoAxis;
   int64_t dtype = 0;
   std::vector<uint64_t> shape = {};
@@ -90,7 +90,7 @@ struct ValueCall {
            NameOf(static_cast<DType>(dtype)) + ShapeText(shape) +
            (axis == kNoAxis ? " over no axis" : " over axis " + std::to_string(axis));
   }
-  // Equal, but for the extent of the axis.
+  // Equal except for the extent of the axis.
   bool Fits(const ValueCall& other) const {
     if (op != other.op || axis != other.axis || dtype != other.dtype ||
         shape.size() != other.shape.size())
@@ -101,9 +101,9 @@ struct ValueCall {
   }
 };
 
-/// What every replica calls with, in rank order. Collective. Throws, on all of them, kMismatch for
-/// calls that do not fit together, kInvalidArgument for an op that is none of the two, and for an
-/// axis that the values do not have.
+/// Returns the calls of all replicas in rank order. Collective. Throws on all replicas: kMismatch
+/// (the calls differ), kInvalidArgument (an op other than sum or average, or an axis that the
+/// values do not have).
 inline std::vector<ValueCall> AgreeOnCall(Communicator& replicas, const ValueCall& mine) {
   std::vector<ValueCall> all;
   for (const std::vector<int64_t>& words : AllGatherObjects(replicas, mine.Pack()))
@@ -134,13 +134,13 @@ inline uint64_t Product(const std::vector<uint64_t>& dims, size_t begin, size_t 
   return product;
 }
 
-/// Sums of T are made in this type.
+/// The type in which values of T are summed.
 template <typename T>
 using SumOf = std::conditional_t<
     std::is_floating_point_v<T>, double,
     std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
 
-/// `value` summed over `axis`, which its shape has no more.
+/// Sums `value` over `axis`. The result's shape does not have that axis.
 template <typename T>
 std::vector<SumOf<T>> SumOverAxis(const Value<T>& value, size_t axis) {
   const uint64_t outer = Product(value.shape, 0, axis), extent = value.shape[axis];
@@ -162,7 +162,7 @@ Value<T> ReduceElements(Communicator& replicas, ReduceOp op, Value<T> value) {
   return value;
 }
 
-/// The mean divides by the examples that all replicas truly have.
+/// The mean divides by the actual number of examples of all replicas.
 template <typename T>
 Value<T> ReduceOverAxis(Communicator& replicas, ReduceOp op, const Value<T>& value, int axis) {
   const std::vector<ValueCall> all = AgreeOnCall(
@@ -187,7 +187,7 @@ Value<T> ReduceOverAxis(Communicator& replicas, ReduceOp op, const Value<T>& val
   return result;
 }
 
-/// The values of all replicas one behind the other along `axis`, in rank order.
+/// Concatenates the values of all replicas along `axis`, in rank order.
 template <typename T>
 Value<T> GatherAlong(Communicator& replicas, const Value<T>& value, int axis) {
   const std::vector<ValueCall> all =

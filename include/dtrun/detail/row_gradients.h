@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
-// How DistributedOptimizer gathers gradients that are given by rows; not for trainers.
+// Gathers the gradients by rows of a DistributedOptimizer. Internal.
 
 namespace dtrun {
 namespace detail {
 
-/// Rows of one parameter, as they come: a row may be there more than once.
+/// Rows of one parameter, in the order of their arrival. A row may occur more than once.
 struct RowList {
   std::vector<int64_t> rows;
   std::vector<unsigned char> values;
@@ -30,8 +30,8 @@ struct RowList {
   }
 };
 
-/// The same sum with every row once, ascending; what belongs to one row is added in the order of
-/// the list, and then multiplied by `factor`.
+/// Adds up equal rows. The result has every row once, in ascending order. The values of a row are
+/// added in the order of the list, then multiplied by `factor`.
 template <typename T>
 RowList AddedUp(const RowList& list, uint64_t row_length, double factor) {
   std::vector<size_t> order(list.rows.size());
@@ -63,7 +63,7 @@ inline RowList AddedUp(const RowList& list, uint64_t row_length, DType dtype, do
                               : AddedUp<float>(list, row_length, factor);
 }
 
-/// Adds rows to a gradient that has them all.
+/// Adds rows to a whole gradient.
 template <typename T>
 void AddRows(const int64_t* rows, uint64_t count, uint64_t length, const T* values, T* gradient) {
   for (uint64_t k = 0; k < count; ++k)
@@ -110,10 +110,10 @@ inline void CheckRowsOf(
           std::to_string(height - 1));
 }
 
-/// The rows that a rank has of one parameter in this step, and those that all have.
+/// The rows of one parameter in this step: the rows of this rank, and the rows of all ranks.
 class RowGradients {
  public:
-  /// `is_local`: the rank's own rows are all there is.
+  /// `is_local`: the rows of other ranks are not gathered.
   RowGradients(size_t parameter, bool is_local) : parameter_(parameter), is_local_(is_local) {}
 
   size_t parameter() const { return parameter_; }
@@ -124,16 +124,16 @@ class RowGradients {
     const auto* bytes = static_cast<const unsigned char*>(values.data);
     mine_.values.insert(mine_.values.end(), bytes, bytes + values.bytes());
   }
-  /// The trainer has marked the whole gradient, by mistake.
+  /// Records that the trainer has marked the whole gradient by mistake.
   void set_whole() { is_whole_ = true; }
 
-  /// Rows that this rank brings, or -1: it has marked the whole gradient.
+  /// Returns the number of this rank's rows, or -1 if the rank has marked the whole gradient.
   int64_t Bring(const Parameter& parameter) {
     mine_ = AddedUp(mine_, parameter.row_length, parameter.value.dtype, 1);
     return is_whole_ ? -1 : static_cast<int64_t>(mine_.rows.size());
   }
 
-  /// Starts gathering the rows of all ranks, which bring `counts`. Collective.
+  /// Starts gathering the rows of all ranks. `counts` has the number of rows by rank. Collective.
   void StartGather(
       Communicator& communicator, const Parameter& parameter, const Counts& counts,
       std::vector<Work>* works) {
@@ -149,13 +149,13 @@ class RowGradients {
     works->push_back(communicator.StartAllGather(
         mine_.ValuesOf(length, dtype), all_.ValuesOf(length, dtype), elements));
   }
-  /// What StartGather would bring, of this rank alone.
+  /// Takes only this rank's own rows, without the other ranks.
   void TakeOwn(const Parameter& parameter) {
     all_ = AddedUp(mine_, parameter.row_length, parameter.value.dtype, 1);
   }
 
-  /// Hands the sum of what was gathered, times `factor`, to the parameter: to its gradient where
-  /// that has memory, as rows otherwise.
+  /// Passes the sum of the gathered rows, times `factor`, to the parameter: to its gradient if that
+  /// has memory, otherwise as rows.
   void Give(Parameter& parameter, double factor) {
     const uint64_t length = parameter.row_length;
     all_ = AddedUp(all_, length, parameter.value.dtype, factor);
@@ -174,7 +174,7 @@ class RowGradients {
     given_ = all_.rows;
   }
 
-  /// Before the rows of the next step.
+  /// Clears this rank's rows before the next step.
   void Reset() {
     mine_ = RowList();
     is_whole_ = false;
@@ -188,8 +188,8 @@ class RowGradients {
   std::vector<int64_t> given_;  // rows of the gradient that are not zero
 };
 
-/// Gathers the rows of all ranks, of all parameters that have them. Throws kMismatch on all ranks
-/// if one has marked a whole gradient. Collective.
+/// Gathers the rows of all ranks, for all parameters that have rows. Throws kMismatch on all ranks
+/// if a rank has marked a whole gradient. Collective.
 inline void GatherRows(
     Communicator& communicator, const std::vector<Parameter>& parameters,
     std::vector<RowGradients>& gradients) {

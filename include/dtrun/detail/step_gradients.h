@@ -19,17 +19,17 @@
 #include <string>
 #include <vector>
 
-// What DistributedOptimizer does with the gradients of a step; not for trainers.
+// The gradients of a DistributedOptimizer's step. Internal.
 
 namespace dtrun {
 namespace detail {
 
-/// The gradients of one step after the other, from their marks to what the inner optimizer sees of
-/// them. Tied parameters have one, known by the first of them. A gradient is reduced in buckets, or
-/// gathered by rows, or local; frozen ones are none of it.
+/// The gradients of each step, from their marks to the inner optimizer's input. Tied parameters
+/// have one gradient, identified by the first of them. A gradient is reduced in buckets, gathered
+/// by rows, local, or frozen.
 class StepGradients {
  public:
-  /// Collective. `options` have been checked; both outlive it.
+  /// Collective. `options` have been checked. `inner` and `options` outlive this object.
   StepGradients(Communicator& communicator, Optimizer& inner, const DistributedOptions& options)
       : communicator_(communicator),
         parameters_(inner.parameters()),
@@ -58,12 +58,12 @@ class StepGradients {
   /// The gradients that all ranks share, by the first of their parameters.
   const std::vector<size_t>& shared() const { return reduced_; }
   ReducerStatistics statistics() const { return gradients_.statistics(); }
-  /// Ranks that had data in the last step that was waited for.
+  /// The number of ranks that had data in the last completed step.
   int participants() const { return participants_; }
-  /// The first parameter of which Mark or MarkRows saw a number that is none; then forgets it.
+  /// Returns and clears the first parameter for which a mark found an infinite or NaN number.
   std::optional<size_t> TakeNonFinite() { return std::exchange(first_non_finite_, {}); }
 
-  /// Nothing, the second time. `checks`: whether numbers are looked at in this step.
+  /// Begins a step. A second call does nothing. `checks`: check numbers in this step.
   void Begin(bool checks) {
     if (begun_) return;
     begun_ = true;
@@ -74,7 +74,8 @@ class StepGradients {
       if (gradients_.has(i) && frozen_.gradient_is_frozen(i)) gradients_.MarkUnused(i);
   }
 
-  /// Under NoSync() no step begins, but parameters may have been frozen or thawed before.
+  /// Updates the frozen parameters. Under NoSync() no step begins, but parameters may have been
+  /// frozen or thawed before.
   void Look() {
     if (!begun_) frozen_.Look(parameters_);
   }
@@ -84,7 +85,7 @@ class StepGradients {
     if (used && rows_of_[i] != kNone) rows_[rows_of_[i]].set_whole();
     MarkPass(i, used);
   }
-  /// `counts`: it is a pass of the step.
+  /// `counts`: the pass counts as a pass of the step.
   void MarkRows(size_t i, const int64_t* rows, uint64_t count, const Buffer& values, bool counts) {
     CheckRowsOf(parameters_[i], rows, count, values);
     if (frozen_.is_frozen(i)) return;
@@ -98,15 +99,16 @@ class StepGradients {
     if (counts) MarkPass(i, true);
   }
 
-  /// No mark will come any more: what has none is used, unless this rank is away.
+  /// Ends the marks of this step. Parameters without a mark count as used, unless this rank is
+  /// away.
   void EndMarks(bool is_away) {
     is_away_ = is_away;
-    for (size_t i = first_.size(); i-- > 0;)  // as a backward pass would
+    for (size_t i = first_.size(); i-- > 0;)  // in the order of a backward pass
       if (!frozen_.is_frozen(i) && marks_.End(i, !is_away)) Reduce(first_[i]);
   }
 
-  /// Every gradient holds its result, and `has_gradient` and `rows` of the parameters say what
-  /// there is. Collective. `when` is for errors.
+  /// Waits until every gradient holds its result, and sets `has_gradient` and `rows` of the
+  /// parameters. Collective. `when` is for errors.
   void Wait(const std::string& when) {
     participants_ = communicator_.size();
     if (gradients_.Wait(is_away_ || frozen_.has_changed())) Listen(when);
@@ -115,7 +117,7 @@ class StepGradients {
     GiveRows(RowFactor());
   }
 
-  /// The same without the other ranks: what this one has.
+  /// The same with this rank's own gradients only.
   void TakeOwn() {
     Look();
     for (size_t i = 0; i < first_.size(); ++i)
@@ -124,7 +126,7 @@ class StepGradients {
     GiveRows(1);
   }
 
-  /// What was reduced or gathered, and is not zero.
+  /// Returns the reduced or gathered gradients that some rank has used.
   std::vector<Buffer> Results() const {
     std::vector<Buffer> results;
     for (const size_t i : reduced_) {
@@ -136,8 +138,8 @@ class StepGradients {
     return results;
   }
 
-  /// Throws kMismatch if a result is infinite or no number, although what the ranks gave was finite
-  /// (that is looked at before): the same on all ranks, which have the same results.
+  /// Throws kMismatch if a result is infinite or NaN. The inputs of all ranks were checked before
+  /// and are finite. All ranks have the same results, so all ranks throw.
   void CheckResults(const std::string& when) const {
     for (const size_t i : reduced_) {
       const Parameter& parameter = parameters_[i];
@@ -162,7 +164,7 @@ class StepGradients {
     for (RowGradients& rows : rows_) rows.Reset();
   }
 
-  /// A parameter gets a gradient, and memory for it.
+  /// Thaws a parameter, and gives its gradient memory.
   void Thaw(size_t i) {
     parameters_[i].requires_gradient = true;
     if (rows_of_[i] == kNone || !takes_rows_) GiveMemory(i);
@@ -171,7 +173,8 @@ class StepGradients {
  private:
   static constexpr size_t kNone = static_cast<size_t>(-1);
 
-  // Where the inner optimizer takes rows, such a parameter has no other gradient.
+  // Finds the parameters with gradients by rows. If the inner optimizer takes rows, such a
+  // parameter has no other gradient.
   void TakeRows() {
     std::vector<uint8_t> by_rows(first_.size(), options_.sparse_as_dense ? 0 : 1);
     for (size_t i = 0; i < first_.size(); ++i)
@@ -190,7 +193,7 @@ class StepGradients {
     }
   }
 
-  // Of tied parameters, the first.
+  // The groups; tied parameters are replaced by the first of them.
   std::vector<std::vector<size_t>> GroupsOfFirst() const {
     std::vector<std::vector<size_t>> groups =
         GroupsOf(parameters_, ReducedOf(parameters_, options_), options_);
@@ -199,7 +202,7 @@ class StepGradients {
     return groups;
   }
 
-  // Adds those to the reducers that have a gradient and are in none yet. Collective.
+  // Adds the gradients that are in no reducer yet to a new reducer. Collective.
   std::vector<size_t> AddGradients() {
     std::vector<size_t> added;
     std::vector<std::string> names;
@@ -237,7 +240,8 @@ class StepGradients {
     if (marks_.Mark(i, used, parameters_[i].name)) Reduce(first_[i]);
   }
 
-  // It is complete. Rows are gathered by Wait; one that was thawed is added when all ranks say so.
+  // Reduces a complete gradient. Wait gathers gradients by rows. A thawed gradient is added later,
+  // when all ranks agree.
   void Reduce(size_t i) {
     if (rows_of_[i] != kNone) return;
     if (marks_.is_used(i) && checks_ && HasNonFinite(parameters_[i].gradient)) NoteNonFinite(i);
@@ -250,7 +254,7 @@ class StepGradients {
       gradients_.MarkUnused(i);
   }
 
-  // A rank has something to say: it is away, or has frozen or thawed a parameter.
+  // Exchanges news. A rank is away, or has frozen or thawed a parameter.
   void Listen(const std::string& when) {
     std::vector<uint8_t> away(static_cast<size_t>(communicator_.size()));
     uint8_t mine = is_away_ ? 1 : 0;
@@ -265,7 +269,8 @@ class StepGradients {
       CorrectAverages();
   }
 
-  // On a rank that was away when the others thawed it.
+  // Gives gradients by rows their memory on a rank that was away when the other ranks thawed the
+  // parameter.
   void GiveThawedRowsMemory() {
     for (size_t i = 0; i < first_.size(); ++i)
       if (rows_of_[i] != kNone && !takes_rows_ && parameters_[i].requires_gradient) GiveMemory(i);
@@ -282,7 +287,8 @@ class StepGradients {
     return false;
   }
 
-  // They were divided by all ranks. A world of one multiplies in every dtype.
+  // Corrects averages, which were divided by all ranks. A communicator of one rank multiplies in
+  // every dtype.
   void CorrectAverages() {
     if (!alone_) alone_ = communicator_.Split(communicator_.rank());
     const double factor = static_cast<double>(communicator_.size()) / participants_;
@@ -291,7 +297,7 @@ class StepGradients {
         alone_->AllReduce(parameters_[i].gradient, ReduceOp::kSum, {factor, 1});
   }
 
-  // By a rank; of a local one by this rank.
+  // Returns true if any rank has used the gradient; for a local gradient, if this rank has.
   bool IsUsed(size_t i) const {
     return marks_.is_used(i) || (gradients_.has(i) && gradients_.WasUsed(i));
   }
@@ -301,7 +307,7 @@ class StepGradients {
     parameter.has_gradient = false;
     if (first_[i] != i || rows_of_[i] != kNone || frozen_.gradient_is_frozen(i)) return;
     parameter.has_gradient = IsUsed(i);
-    // For optimizers that do not ask.
+    // For optimizers that do not read `has_gradient`.
     if (!parameter.has_gradient) Clear(parameter.gradient);
   }
 
@@ -319,16 +325,16 @@ class StepGradients {
   std::vector<Parameter>& parameters_;
   const DistributedOptions& options_;
   bool takes_rows_;
-  std::vector<size_t> first_;      // by parameter: of those it is tied to
-  std::vector<size_t> reduced_;    // first ones that are not local
+  std::vector<size_t> first_;      // by parameter: the first of its ties
+  std::vector<size_t> reduced_;    // first parameters that are not local
   std::vector<uint8_t> is_local_;  // by parameter
   FrozenParameters frozen_;
-  std::vector<size_t> rows_of_;  // by parameter: in rows_, or kNone
+  std::vector<size_t> rows_of_;  // by parameter: index in rows_, or kNone
   std::vector<RowGradients> rows_;
   std::list<std::vector<uint64_t>> memory_;  // of gradients that had none and are in no reducer
   std::optional<Communicator> alone_ = std::nullopt;
 
-  // Of this step.
+  // The state of this step.
   BackwardMarks marks_;
   ReducedGradients gradients_;
   bool begun_ = false, checks_ = false, is_away_ = false;

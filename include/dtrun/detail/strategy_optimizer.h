@@ -15,20 +15,23 @@
 
 namespace dtrun {
 
-/// What a StrategyOptimizer can be told. The same on all replicas.
+/// The options of a StrategyOptimizer. The same on all replicas.
 struct StrategyOptimizerOptions {
-  /// kSum, since the loss is divided by the global batch; or kAverage. Or kAdasum, where each
-  /// replica has a copy: see DistributedOptions::op; the state is then each replica's own.
+  /// kSum if the loss is divided by the global batch, else kAverage. For strategies with a copy per
+  /// replica also kAdasum (see DistributedOptions::op): each replica then has its own optimizer
+  /// state.
   ReduceOp op = ReduceOp::kSum;
-  /// Clips by the norm of all reduced gradients together; 0: never.
+  /// The largest norm of all reduced gradients together: larger gradients are clipped. 0: no
+  /// clipping.
   double max_gradient_norm = 0;
-  /// A reduction starts when this much is complete; 0: the option `bucket_bytes`.
+  /// The size of a bucket: a bucket's reduction starts when all of the bucket is complete. 0: the
+  /// option `bucket_bytes`.
   uint64_t bucket_bytes = 0;
 };
 
-/// An optimizer whose steps a strategy makes: at every step, with the gradients of all replicas.
-/// Parameters without gradient memory get it when they are wrapped; where values and gradients lie
-/// is for the strategy to say (`Parameter::value` and `gradient`). Not thread-safe.
+/// An optimizer that a strategy steps, with the gradients of all replicas. Parameters without
+/// gradient memory get it when they are wrapped. The strategy decides the place of values and
+/// gradients (`Parameter::value` and `gradient`). Not thread-safe.
 ///
 ///   optimizer.MarkReady(i)   optional: as soon as the gradient of parameter i is complete
 ///   optimizer.Step()         reduces, updates, and returns when all values are there
@@ -40,29 +43,30 @@ class StrategyOptimizer {
   /// Collective.
   virtual void Step() = 0;
 
-  /// The inner optimizer's whole state on this replica, named as its `state()` names it, for a
-  /// checkpoint to be made of or written into; valid until the next Step(). Collective.
+  /// Returns the inner optimizer's whole state on this replica, with the names of its `state()`.
+  /// Read it to save a checkpoint, or write to it to load one. Valid until the next Step().
+  /// Collective.
   virtual std::vector<NamedBuffer> BorrowState() = 0;
-  /// What has been written into the borrowed state since, the same on all replicas, counts from now
-  /// on. Collective.
+  /// Applies the changes of the borrowed state. All replicas have written the same values.
+  /// Collective.
   virtual void ReturnState() = 0;
 
-  /// The parameters' values for something else than Step() to write, all of them and the same on
-  /// all replicas, such as a checkpoint that is loaded. Where replicas share memory, one of them
-  /// has it and the others scratch memory. Local.
+  /// Returns the parameters' values, for writers other than Step(), for example to load a
+  /// checkpoint. All replicas write all values, and the same values. If replicas share memory, one
+  /// replica gets that memory, and the others get scratch memory. Local.
   virtual std::vector<NamedBuffer> BorrowValues() = 0;
-  /// What has been written is what every replica reads from now on. Collective.
+  /// Makes the written values visible to every replica. Collective.
   virtual void ReturnValues() = 0;
 
-  /// Where the time of the steps went on this rank.
+  /// The time that steps took on this rank.
   virtual ReducerStatistics statistics() const = 0;
 };
 
-/// A copy of the parameters and of the optimizer's state in each replica; all start from those of
-/// replica 0.
+/// Keeps a copy of the parameters and of the optimizer's state in each replica. All replicas start
+/// from the copy of replica 0.
 class MirroredOptimizer : public StrategyOptimizer {
  public:
-  /// Collective. `inner` outlives it.
+  /// Collective. `inner` outlives this object.
   MirroredOptimizer(
       Communicator& replicas, Optimizer& inner, const StrategyOptimizerOptions& options = {})
       : inner_(inner), optimizer_(replicas, inner, ToDistributed(options)) {
@@ -96,13 +100,13 @@ class MirroredOptimizer : public StrategyOptimizer {
   DistributedOptimizer optimizer_;
 };
 
-/// One copy of the parameters per host, in memory that its ranks map, and one of the optimizer's
-/// state, a share of it with each of them. Gradients are reduced and applied once per host. All
-/// start from replica 0's values; the elements' state starts at zero. kInvalidArgument for an
-/// optimizer whose update cannot be cut (SliceableOptimizer).
+/// Keeps one copy of the parameters per host, in memory that all ranks of the host map. Each host
+/// has one copy of the optimizer's state, and each of its ranks holds a share. Gradients are
+/// reduced and applied once per host. All ranks start from replica 0's values, with zero element
+/// state. kInvalidArgument: the optimizer is not a SliceableOptimizer.
 class CentralOptimizer : public StrategyOptimizer {
  public:
-  /// Collective. `host` has the replicas of this host; it and `inner` outlive this.
+  /// Collective. `host` has the replicas of this host. `host` and `inner` outlive this object.
   CentralOptimizer(
       Communicator& replicas, Communicator& host, Optimizer& inner,
       const StrategyOptimizerOptions& options = {})

@@ -12,14 +12,14 @@
 #include <string>
 #include <vector>
 
-// What strategies make of an error on one rank; not for trainers.
+// Errors of one rank in strategies. Internal.
 
 namespace dtrun {
 namespace detail {
 
-/// Calls `body`, which talks to nobody. Where it has thrown on some ranks, the first one's error is
-/// thrown on all of them, with the ranks that have the same, each a `word`, unless all have it.
-/// Collective.
+/// Calls `body`, which does not communicate. If it throws on some ranks, all ranks throw the error
+/// of the first of them. Unless all ranks have that error, the text lists the ranks that have it,
+/// each as a `word`. Collective.
 template <typename Body>
 void ThrowTogether(Communicator& communicator, const std::string& word, const Body& body) {
   int code = 0;

@@ -13,17 +13,17 @@
 #include <string>
 #include <vector>
 
-// What DistributedOptimizer combines with ReduceOp::kAdasum; not for trainers.
+// Adasum in a DistributedOptimizer. Internal.
 
 namespace dtrun {
 namespace torch {
 namespace internal {
 
-/// As dtrun::detail::DeltaReduction, for parameters of LibTorch in any of its float types: the
-/// difference that a step makes is computed and added in that type.
+/// The same as dtrun::detail::DeltaReduction for LibTorch parameters of any float type. The change
+/// of a step is computed and added in that type.
 class DeltaReduction {
  public:
-  /// Collective: throws kMismatch, with the first parameter that differs between the ranks.
+  /// Collective. Throws kMismatch, with the first parameter that differs between the ranks.
   DeltaReduction(Communicator& communicator, const NamedTensors& parameters)
       : queue_(Agreed(communicator, parameters)) {
     for (const auto& parameter : parameters) {
@@ -41,13 +41,13 @@ class DeltaReduction {
     options_.op = ReduceOp::kAdasum;
   }
 
-  /// Before the step.
+  /// Called before the step: saves the values.
   void Begin() {
     ::torch::NoGradGuard no_grad;
     for (size_t i = 0; i < values_.size(); ++i) before_[i].copy_(values_[i]);
   }
 
-  /// After it: the values become what all ranks have. Collective.
+  /// Called after the step: sets the values to the combined result. Collective.
   void End() {
     if (values_.empty()) return;
     ::torch::NoGradGuard no_grad;

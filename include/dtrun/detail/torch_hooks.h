@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-// What DistributedOptimizer hangs into autograd; not for trainers.
+// The autograd hooks of DistributedOptimizer. Internal.
 
 namespace dtrun {
 namespace torch {
@@ -49,8 +49,8 @@ class BeforeAccumulation : public ::torch::autograd::FunctionPreHook {
   std::function<void()> run_;
 };
 
-/// Zeros that nobody has written: memory that the system fills in when it is touched, so that a
-/// gradient is zeroed at no cost.
+/// Untouched zeros: memory that the system fills with zeros at the first touch. They zero a
+/// gradient at no cost.
 class Blank {
  public:
   explicit Blank(const Tensor& like)
@@ -67,12 +67,12 @@ class Blank {
     zeros_ = ::torch::from_blob(data, like.sizes(), like.strides(), keep, options);
   }
 
-  /// Zeros; undefined if there is no memory for them.
+  /// Returns the zeros. Undefined if there is no memory for them.
   Tensor Zeros() {
     if (memory_ != nullptr && madvise(memory_.get(), bytes_, MADV_DONTNEED) != 0) return Tensor();
     return zeros_;
   }
-  /// Whether `gradient` is these zeros, and no page of them has been touched.
+  /// Returns true if `gradient` is these zeros and no page of them has been touched.
   bool Is(const Tensor& gradient) const {
     if (memory_ == nullptr || !gradient.is_same(zeros_)) return false;
     std::vector<unsigned char> pages((bytes_ + kPage - 1) / kPage);
@@ -84,16 +84,16 @@ class Blank {
   }
 
  private:
-  static constexpr size_t kPage = 4096;  // the least of any system
+  static constexpr size_t kPage = 4096;  // the smallest page of any system
 
   size_t bytes_;
   std::shared_ptr<void> memory_;
   Tensor zeros_;
 };
 
-// The options of parameter groups; not for trainers.
+// The options of parameter groups. Internal.
 
-/// The options of a group as they last were in both optimizers, and what may have changed since.
+/// The options of a group as both optimizers last had them. They detect later changes.
 class SharedOptions {
  public:
   using Options = ::torch::optim::OptimizerOptions;
@@ -102,18 +102,18 @@ class SharedOptions {
     comparable_ = AreBothKnown(options, options, &whole_);
     try {
       comparable_ = comparable_ || options.get_lr() >= 0;
-    } catch (const c10::Error&) {  // a type of the user's own, without a learning rate
+    } catch (const c10::Error&) {  // a user-defined type without a learning rate
     }
   }
 
-  /// Of types that are not LibTorch's own, only the learning rate can be compared, or nothing.
+  /// For types that are not LibTorch's, only the learning rate is compared, or nothing.
   bool AreSame(const Options& a, const Options& b) const {
     bool same = !comparable_;
     if (!comparable_ || AreBothKnown(a, b, &same)) return same;
     return a.get_lr() == b.get_lr();
   }
   bool HasChanged(const Options& options) const { return !AreSame(options, *options_); }
-  /// Whether HasChanged sees every change.
+  /// Returns true if HasChanged detects every change.
   bool whole() const { return whole_; }
   void Take(const Options& options) { options_ = options.clone(); }
 
@@ -140,9 +140,9 @@ class SharedOptions {
   bool comparable_ = false;
 };
 
-// The groups of a wrapped optimizer; not for trainers.
+// The groups of a wrapped optimizer. Internal.
 
-/// What stands for a parameter in errors, and what the ranks compare.
+/// The names of parameters, for errors and for the comparison between ranks.
 using Names = std::map<const at::TensorImpl*, std::string>;
 
 inline Names NamesOf(const ::torch::nn::Module& module) {
@@ -152,16 +152,16 @@ inline Names NamesOf(const ::torch::nn::Module& module) {
   return names;
 }
 
-/// The groups of parameters as they were when the optimizer was wrapped, and their options as they
-/// last were in the wrapper and in the optimizer inside it. LibTorch copies groups by value, and
-/// whoever has an optimizer may change them.
+/// The parameter groups at construction, and the last options of the wrapper and of the inner
+/// optimizer. LibTorch copies groups by value, and a user may change the groups of either
+/// optimizer.
 class Groups {
  public:
   using Group = ::torch::optim::OptimizerParamGroup;
 
   explicit Groups(Names names) : names_(std::move(names)) {}
 
-  /// The next group.
+  /// Adds the next group.
   void Add(const Group& group) {
     members_.emplace_back();
     for (const Tensor& parameter : group.params())
@@ -175,7 +175,7 @@ class Groups {
     return Text("group ", group, ", parameter ", k);
   }
 
-  /// Throws kInvalidArgument unless `groups` have the parameters that were wrapped.
+  /// Throws kInvalidArgument unless `groups` have the same parameters as at construction.
   void Check(const std::vector<Group>& groups) const {
     for (size_t g = 0; g < groups.size(); ++g) {
       const std::vector<Tensor>& parameters = groups[g].params();
@@ -194,8 +194,8 @@ class Groups {
     }
   }
 
-  /// Options that were changed in the wrapper's groups reach those of the optimizer inside it, and
-  /// the other way round. Throws kInvalidArgument if they were changed differently in both.
+  /// Copies changed options of the wrapper's groups to the inner optimizer, and the reverse. Throws
+  /// kInvalidArgument if both were changed differently.
   void ShareOptions(std::vector<Group>& wrappers, std::vector<Group>& inners) {
     for (size_t g = 0; g < wrappers.size(); ++g) {
       SharedOptions& shared = shared_[g];

@@ -22,48 +22,50 @@
 #include <utility>
 #include <vector>
 
-// Memory of large tensors that is used again; not for trainers.
+// Memory of large tensors, for reuse. Internal.
 //
-// A training step makes the same large tensors as the one before. From malloc, which maps large
-// blocks and gives them back, each of them is made of new pages, which the system has to zero: that
-// can take as long as the computation. While a trainer asks for it, large tensors get their memory
-// from an arena: one reserved range of addresses in huge pages, where the system grants them. A
-// tensor gets the smallest free range that is large enough, of equal ones the lowest; ranges beside
-// each other become one. So each step takes the addresses of the one before, and their pages.
+// Each training step makes the same large tensors as the step before. malloc maps large blocks and
+// unmaps them, so each large tensor gets new pages. The system zeroes new pages, which can take as
+// long as the computation. Therefore large tensors get their memory from an arena, as long as a
+// trainer asks for it. The arena is one reserved range of addresses, in huge pages if the system
+// grants them. A tensor gets the smallest free range that fits; among equal ranges, the lowest one.
+// Adjacent free ranges are merged. Thus each step reuses the addresses and pages of the step
+// before.
 //
-// Pages of free ranges are bounded: with those in use they are at most a quarter more than tensors
-// have taken at once, and 32 MiB. Beyond that, all of them go back to the system.
+// The pages of free ranges are bounded. Free and used pages together are at most 1.25 times the
+// largest amount that tensors have used at once, plus 32 MiB. Beyond that bound, the pages of all
+// free ranges go back to the system.
 
 namespace dtrun {
 namespace torch {
 namespace internal {
 
-/// Where memory of tensors comes from.
+/// A source of tensor memory.
 class MemorySource {
  public:
   MemorySource() = default;
   MemorySource(const MemorySource&) = delete;
   MemorySource& operator=(const MemorySource&) = delete;
   virtual ~MemorySource() = default;
-  /// Takes back what it has given.
+  /// Takes back memory that it has given.
   virtual void GiveBack(void* data) = 0;
 };
 
-/// Thread-safe.
+/// An arena: see the top of this file. Thread-safe.
 class Arena : public MemorySource {
  public:
-  /// Smaller tensors are malloc's.
+  /// Smaller tensors use malloc.
   static constexpr size_t kLeast = 1 << 18;
-  /// What may be kept in any case.
+  /// This much may be kept in any case.
   static constexpr size_t kSpare = 32 << 20;
 
-  /// The process's. It is never destroyed: tensors may be freed last of all.
+  /// The arena of the process. It is never destroyed, because tensors may be freed at the very end.
   static Arena& OfProcess() {
     static Arena* const arena = new Arena;
     return *arena;
   }
 
-  /// Pages are kept while one of these lives.
+  /// Pages are kept while a User lives.
   class User {
    public:
     User() { OfProcess().Enter(); }
@@ -72,8 +74,8 @@ class Arena : public MemorySource {
     User& operator=(const User&) = delete;
   };
 
-  /// In whole pages. Null if nobody wants pages to be kept, the tensor is small, or it does not
-  /// fit.
+  /// Returns memory in whole pages. Null if there is no User, if the tensor is small, or if it does
+  /// not fit.
   void* Take(size_t bytes) {
     if (bytes < kLeast || users_.load(std::memory_order_relaxed) == 0) return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -105,12 +107,12 @@ class Arena : public MemorySource {
     if (users_.load(std::memory_order_relaxed) == 0) ReturnPages();
   }
 
-  /// Of free ranges, at most.
+  /// An upper bound of the pages of free ranges.
   size_t kept_bytes() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return kept_bytes_;
   }
-  /// Of tensors.
+  /// The bytes that tensors use.
   size_t taken_bytes() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return taken_bytes_;
@@ -120,7 +122,7 @@ class Arena : public MemorySource {
   static constexpr size_t kPage = 4096;
   static constexpr size_t kHugePage = 1 << 21;
 
-  // A free range; behind `kept` it has no pages.
+  // A free range. Only its first `kept` bytes have pages.
   struct Range {
     size_t bytes, kept;
   };
@@ -132,7 +134,7 @@ class Arena : public MemorySource {
     RaiseThresholds();
   }
 
-  // As much as the machine has, or what the system lets a process have.
+  // Reserves as many addresses as the machine has memory, or as many as the system allows.
   void Reserve() {
     const auto pages = static_cast<size_t>(sysconf(_SC_PHYS_PAGES));
     const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -150,7 +152,7 @@ class Arena : public MemorySource {
     }
   }
 
-  // What nobody may touch yet does not count as this process's memory.
+  // Makes addresses usable. Unusable addresses do not count as memory of the process.
   bool MakeUsable(size_t end) {
     if (end <= usable_) return true;
     const size_t to = std::min(bytes_, (end + kSpare - 1) / kSpare * kSpare);
@@ -159,10 +161,10 @@ class Arena : public MemorySource {
     return true;
   }
 
-  // glibc takes larger blocks than before from its heap, and keeps more of that, when a block that
-  // it had mapped is freed: so the first large tensors of a process make it. Those do not come to
-  // it any more; for what libraries beside LibTorch allocate in every step, this has the same
-  // effect. Nothing is touched, so it costs no memory.
+  // Raises glibc's thresholds. When a mapped block is freed, glibc takes larger blocks from its
+  // heap from then on, and keeps more of the heap. Normally, the first large tensors of a process
+  // cause that. With the arena, those tensors no longer reach glibc. This function has the same
+  // effect, for the allocations of other libraries. It touches no page, so it costs no memory.
   static void RaiseThresholds() {
     void* volatile block = std::malloc((size_t{32} << 20) - 2 * kPage);
     std::free(block);
@@ -230,7 +232,7 @@ class Arena : public MemorySource {
 
   char* begin_ = nullptr;
   size_t bytes_ = 0;
-  size_t usable_ = 0;  // of these
+  size_t usable_ = 0;  // usable part of bytes_
 
   std::mutex mutex_;
   std::atomic<int> users_{0};
@@ -239,16 +241,16 @@ class Arena : public MemorySource {
   size_t kept_bytes_ = 0, taken_bytes_ = 0, most_taken_ = 0;
 };
 
-// How autograd comes to make large gradients where they are reduced; not for trainers.
+// Autograd makes large gradients in the memory where they are reduced. Internal.
 //
-// LibTorch asks its allocator for the memory of every tensor. While a DistributedOptimizer expects
-// gradients, allocations of a backward pass that have the size of one of them get a place in its
-// block, which all ranks of the host map: the gradient is reduced where autograd has made it, and
-// the place is free again when the gradient is dropped. It does not matter which gradient, or which
-// intermediate result, takes which place. Of all other allocations, large ones come from
-// an arena (Arena), and the rest is LibTorch's.
+// LibTorch asks its allocator for the memory of every tensor. A DistributedOptimizer has a block
+// that all ranks of the host map. While it expects gradients, an allocation of a backward pass with
+// the size of a gradient gets a place in the block. The gradient is then reduced at the place where
+// autograd has made it. When the gradient is dropped, its place is free again. Any gradient or
+// intermediate result may use any place of its size. Other large allocations come from the arena,
+// and all other allocations from LibTorch.
 
-/// Places of gradients. Thread-safe: a tensor can be dropped by any thread.
+/// Places of gradients. Thread-safe: any thread may drop a tensor.
 class Places : public MemorySource, public std::enable_shared_from_this<Places> {
  public:
   /// Places live as long as `block`.
@@ -256,7 +258,7 @@ class Places : public MemorySource, public std::enable_shared_from_this<Places> 
 
   void Add(void* data, size_t bytes) { places_.push_back({data, bytes, false}); }
 
-  /// A place of exactly this size; null if none is free.
+  /// Returns a place of exactly this size. Null if none is free.
   void* Take(size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (Place& place : places_) {
@@ -267,7 +269,7 @@ class Places : public MemorySource, public std::enable_shared_from_this<Places> 
     return nullptr;
   }
 
-  /// The same, taken until the last copy of the result is destroyed.
+  /// The same. The place is taken until the last copy of the result is destroyed.
   std::shared_ptr<void> Borrow(size_t bytes) {
     void* const data = Take(bytes);
     if (data == nullptr) return nullptr;
@@ -282,7 +284,7 @@ class Places : public MemorySource, public std::enable_shared_from_this<Places> 
     }
   }
 
-  /// Whether `data` is a place.
+  /// Returns true if `data` is a place.
   bool Contain(const void* data) const {
     for (const Place& place : places_) {
       if (place.data == data) return true;
@@ -290,7 +292,7 @@ class Places : public MemorySource, public std::enable_shared_from_this<Places> 
     return false;
   }
 
-  /// Whether allocations may take places.
+  /// True: allocations may take places.
   std::atomic<bool> open{false};
 
  private:
@@ -305,8 +307,8 @@ class Places : public MemorySource, public std::enable_shared_from_this<Places> 
   std::vector<Place> places_;
 };
 
-// What an allocator has to override has changed: `allocate` was const, and `copy_data` was not
-// there.
+// Adapts to allocator interfaces of different versions: `allocate` was const in earlier versions,
+// and they had no `copy_data`.
 template <typename Base, typename = void>
 class WithCopy : public Base {};
 template <typename Base>
@@ -338,9 +340,10 @@ class WithAllocate<Base, true> : public WithCopy<Base> {
   virtual c10::DataPtr Allocate(size_t bytes) const = 0;
 };
 
-/// LibTorch's allocator for the CPU, with places and an arena. Installed once, for the rest of
-/// the process, unless another one with a higher priority is. LibTorch also takes memory from it
-/// without a tensor, and gives that back by its address: so it knows what it has given.
+/// LibTorch's CPU allocator with places and an arena. It is installed once, for the rest of the
+/// process, unless another allocator has a higher priority. LibTorch also allocates without a
+/// tensor, and frees such memory by its address. Therefore this allocator keeps a table of its
+/// memory.
 class PlaceAllocator : public WithAllocate<c10::Allocator> {
  public:
   static PlaceAllocator& Installed() {
@@ -379,7 +382,7 @@ class PlaceAllocator : public WithAllocate<c10::Allocator> {
   explicit PlaceAllocator(c10::Allocator* inner) : inner_(inner) { c10::SetCPUAllocator(this); }
 
   void* TakePlace(size_t bytes) const {
-    // First what is cheap, and almost always so.
+    // Cheap checks first: they decide nearly all calls.
     if (bytes < kLeastPlace || !any_.load(std::memory_order_relaxed) ||
         c10::GradMode::is_enabled()) {
       return nullptr;

@@ -21,28 +21,30 @@ namespace dtrun {
 namespace torch {
 
 struct DistributedOptions {
-  /// kAverage, or kSum if the loss is already divided by the global batch. Or kAdasum: the inner
-  /// optimizer steps with this rank's own gradients, and what the steps of all ranks have added to
-  /// the parameters is combined by adaptive summation, in step(): see
-  /// dtrun::DistributedOptions::op. No gradient is reduced, backward() needs no other rank, and
-  /// the options that say how gradients are reduced mean nothing.
+  /// kAverage, or kSum if the loss is already divided by the global batch, or kAdasum. With
+  /// kAdasum, the inner optimizer steps with this rank's own gradients. Then step() combines the
+  /// parameter changes of all ranks by adaptive summation: see dtrun::DistributedOptions::op. No
+  /// gradient is reduced, backward() needs no other rank, and the options for the reduction of
+  /// gradients have no effect.
   ReduceOp op = ReduceOp::kAverage;
-  /// A reduction starts when this much is complete; 0: the option `bucket_bytes`.
+  /// The size of a bucket: a bucket's reduction starts when all of the bucket is complete. 0: the
+  /// option `bucket_bytes`.
   uint64_t bucket_bytes = 0;
-  /// Calls of backward() before a step. Their gradients add up, as they do in one process, and are
-  /// reduced once, in the last one.
+  /// The number of backward() calls before a step. Their gradients add up, as in one process, and
+  /// are reduced once, in the last call.
   int backward_passes_per_step = 1;
-  /// Given a module: start from rank 0's parameters and buffers.
+  /// With a module: all ranks start from rank 0's parameters and buffers.
   bool broadcast = true;
-  /// Given a module: after each step, rank 0's buffers (the running statistics of a BatchNorm) go
-  /// to all ranks. Otherwise each rank keeps its own.
+  /// With a module, true: after each step, rank 0's buffers (the running statistics of a BatchNorm)
+  /// go to all ranks. False: each rank keeps its own buffers.
   bool sync_buffers = false;
-  /// Of the first bucket that a backward pass fills; 0: 1 MiB, or `bucket_bytes` if that is less.
+  /// The size of the first bucket that a backward pass fills. 0: 1 MiB, or `bucket_bytes` if that
+  /// is less.
   uint64_t first_bucket_bytes = 0;
-  /// What gradients of f32 and f64 look like while they are reduced.
+  /// The wire format of f32 and f64 gradients.
   Wire wire = Wire::kNone;
-  /// Large tensors of the process get the memory of freed ones, as long as this object lives,
-  /// instead of new pages from the system: see torch_memory.h. Of the CPU's.
+  /// True: while this object lives, large CPU tensors of the process reuse the memory of freed
+  /// tensors, instead of new pages from the system: see torch_memory.h.
   bool reuse_memory = true;
 };
 
@@ -50,50 +52,56 @@ struct DistributedOptions {
 /// torch::optim::Optimizer itself: code that takes one by reference works unchanged, with learning
 /// rate schedulers, closures and torch::save.
 ///
-/// **When.** As a gradient is complete, reduction of its bucket starts, in memory that all ranks of
-/// the host map: autograd makes large gradients there, small ones are copied there. `backward()`
-/// returns when all gradients are reduced; of several passes per step, the last one does. Ranks
-/// whose backward pass reaches none of the parameters take part in `step()`.
+/// **Overlap.** When all gradients of a bucket are complete, the bucket's reduction starts, in
+/// memory that all ranks of the host map. Autograd makes large gradients in that memory; small
+/// gradients are copied there. `backward()` returns when all gradients are reduced. With several
+/// passes per step, only the last pass reduces. If a rank's backward pass reaches no parameter,
+/// that rank takes part in `step()`.
 ///
-/// **zero_grad** in both modes, on the optimizer, the module or each gradient. `zero_grad()` of
-/// this class writes nothing: it points gradients at zeros that the system makes when they are
-/// touched, and lets a trainer drop a step, which may go on with the next backward pass. Zeroed
-/// otherwise, gradients stay in the mapped memory and autograd adds to the zeros there.
+/// **zero_grad** works in both modes, on the optimizer, the module or each gradient. `zero_grad()`
+/// of this class writes no memory: it points gradients at zeros that the system makes at the first
+/// touch. After it, a trainer may drop a step and start the next backward pass. With other ways to
+/// zero, gradients stay in the mapped memory, and autograd adds to the zeros there.
 ///
-/// **Memory.** For large gradients, this class stands in front of LibTorch's allocator for the CPU:
-/// see torch_memory.h. It does so for the rest of the process. It also keeps the memory of freed
-/// tensors for the next ones (`reuse_memory`).
+/// **Memory.** For large gradients, this class wraps LibTorch's CPU allocator, for the rest of the
+/// process: see torch_memory.h. It also keeps the memory of freed tensors for new tensors
+/// (`reuse_memory`).
 ///
-/// **Unused parameters.** Without a gradient on some ranks: those contribute zeros. On all ranks:
-/// it stays undefined, and the inner optimizer passes the parameter over, as in one process.
-/// Parameters that do not require a gradient are left alone. Tied ones are reduced once.
+/// **Unused parameters.** If some ranks have no gradient, they contribute zeros. If all ranks have
+/// none, the gradient stays undefined, and the inner optimizer skips the parameter, as in one
+/// process. Parameters that do not require a gradient are not changed. Tied parameters are reduced
+/// once.
 ///
-/// **Groups and options.** Those of this object count: what a scheduler sets here reaches the inner
-/// optimizer before its step. Options changed in the inner optimizer are taken over as well;
-/// changed differently in both, they are refused. State is the inner optimizer's.
+/// **Groups and options.** The groups of this object count: options that a scheduler sets here
+/// reach the inner optimizer before its step. Options that were changed in the inner optimizer are
+/// copied here. If both were changed differently, step() refuses. The inner optimizer holds the
+/// state.
 ///
-/// **Errors** are dtrun::Error, also out of `backward()`, and name the parameter. After one of
-/// backward(), `step()` finishes what the ranks had begun, throws it again and updates nothing.
+/// **Errors** are dtrun::Error, also from `backward()`, and name the parameter. After an error of
+/// backward(), `step()` finishes the round that the ranks had begun, throws the error again and
+/// updates nothing.
 ///
-/// **On a GPU**, all parameters on the same one, nothing of it waits for other ranks but step(),
-/// which tells them which gradients there are: gradients are copied into the block in the stream
-/// that makes them, and reduced in another one while the backward pass goes on. What the options
-/// that are for gradients on GPUs refuse (`wire`, kAdasum) is refused here.
+/// **GPUs.** All parameters lie on the same GPU. Gradients are copied into the block in the stream
+/// that makes them. They are reduced in another stream while the backward pass continues. The host
+/// waits for other ranks only at the end of the last backward pass, or in step(), to learn which
+/// gradients exist. Options that do not support gradients on GPUs are refused (`wire`, kAdasum).
 ///
-/// Not thread-safe. Gradients lie in its memory: destroy it before the Context. Use the inner
-/// optimizer for nothing that changes parameters.
+/// Not thread-safe. Gradients lie in memory of this object: destroy it before the Context. Do not
+/// change parameters through the inner optimizer.
 class DistributedOptimizer : public ::torch::optim::Optimizer {
  public:
-  /// Collective: all ranks pass optimizers of the same parameters. The module, which holds some or
-  /// all of them, names them; see also DistributedOptions. `inner` outlives this object. Throws
-  /// kMismatch, which names the first parameter that differs and the ranks; kInvalidArgument for
-  /// LBFGS, for types that have no average and for parameters on several devices; kUnavailable for
-  /// parameters on other devices than the CPU and the GPUs that CUDA knows.
+  /// Collective: all ranks pass optimizers of the same parameters. The module holds some or all of
+  /// the parameters and gives them their names; see also DistributedOptions. `inner` outlives this
+  /// object.
+  ///
+  /// Errors: kMismatch (names the first parameter that differs, and the ranks), kInvalidArgument
+  /// (LBFGS, types without an average, several devices), kUnavailable (a device other than the CPU
+  /// and CUDA GPUs).
   DistributedOptimizer(
       Communicator& communicator, ::torch::optim::Optimizer& inner,
       const ::torch::nn::Module& module, DistributedOptions options = {})
       : DistributedOptimizer(communicator, Borrowed(inner), module, options) {}
-  /// The same with an optimizer that belongs to this object; a unique_ptr does as well.
+  /// The same with an optimizer that belongs to this object. A unique_ptr also works.
   DistributedOptimizer(
       Communicator& communicator, std::shared_ptr<::torch::optim::Optimizer> inner,
       const ::torch::nn::Module& module, DistributedOptions options = {})
@@ -103,7 +111,8 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     buffers_ = internal::BuffersOf(module);
     buffer_communicator_ = std::make_unique<Communicator>(communicator.Duplicate());
   }
-  /// Without a module: parameters are named by group and position, and nothing is broadcast.
+  /// Without a module: the names of parameters are their group and position, and nothing is
+  /// broadcast.
   DistributedOptimizer(
       Communicator& communicator, ::torch::optim::Optimizer& inner, DistributedOptions options = {})
       : DistributedOptimizer(communicator, Borrowed(inner), internal::Names{}, options) {}
@@ -123,7 +132,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     places_->open = false;
   }
 
-  /// Collective. Calls the closure, if there is one, which calls backward(); then the inner
+  /// Collective. Calls the closure, if there is one, which calls backward(). Then calls the inner
   /// optimizer's step with the reduced gradients. Returns the closure's loss.
   Tensor step(LossClosure closure = nullptr) override {
     Tensor loss;
@@ -141,11 +150,12 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     return loss;
   }
 
-  /// Where the time of the steps went on this rank: see <dtrun/detail/statistics.h>.
+  /// The time that steps took on this rank: see <dtrun/detail/statistics.h>.
   ReducerStatistics statistics() const { return reducer_->statistics(); }
 
-  /// Collective: afterwards all gradients hold the result, as after backward(). Only needed before
-  /// step() where the last backward pass did not reduce: in a NoSync scope, or when there was none.
+  /// Collective: afterwards all gradients hold the result, as after backward(). step() calls it.
+  /// Call it yourself to read reduced gradients before step(), if the last backward pass did not
+  /// reduce them: it ran in a NoSync scope, or there was no pass.
   void Synchronize() {
     groups_.Check(param_groups_);
     groups_.Check(inner_->param_groups());
@@ -161,7 +171,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     std::rethrow_exception(error);
   }
 
-  /// While it lives, backward() reduces nothing and gradients add up on this rank alone.
+  /// While it lives, backward() reduces nothing, and gradients add up on this rank alone.
   ///
   ///   { auto scope = optimizer.NoSync();  loss(first).backward(); }
   ///   loss(second).backward();  optimizer.step();  // reduces the gradients of both
@@ -177,7 +187,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   };
   NoSyncScope NoSync() { return NoSyncScope(no_sync_); }
 
-  /// As LibTorch's; afterwards a backward pass may begin, whether step() was called or not.
+  /// The same as LibTorch's. Afterwards a backward pass may begin, with or without a step() before.
   void zero_grad() { zero_grad(false); }
   void zero_grad(bool set_to_none) {
     for (auto& group : param_groups_) {
@@ -201,16 +211,17 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   void load(::torch::serialize::InputArchive& archive) override { inner_->load(archive); }
 
  private:
-  // One parameter that is reduced.
+  // A parameter that is reduced.
   struct Slot {
     Tensor parameter;
     std::string name;
     bool alone = false;  // in its bucket
-    Tensor place;   // its part of the reducer's block, in the parameter's strides; alone: anyone's
-    Tensor result;  // alone, where it lies in this round if autograd made none
+    Tensor place;   // its part of the reducer's block, in the parameter's strides; if alone, any
+                    // gradient may use it
+    Tensor result;  // if alone: the place in this round when autograd made no gradient
     std::shared_ptr<::torch::autograd::Node> accumulator;
     uintptr_t hook = 0;
-    std::unique_ptr<internal::Blank> blank;  // once it has been zeroed
+    std::unique_ptr<internal::Blank> blank;  // set when it has been zeroed
     bool marked = false;                     // in this round
   };
 
@@ -296,8 +307,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     }
   }
 
-  // ---- Registration
-  // ------------------------------------------------------------------------------
+  // ---- Registration ----
 
   void Register(size_t group, size_t k) {
     const Tensor& parameter = param_groups_[group].params()[k];
@@ -334,7 +344,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   }
   bool OnCpu() const { return lane_->device().is_cpu(); }
 
-  // With its shape as a part of the name: ranks that differ in it should not reduce.
+  // The name includes the shape: ranks with different shapes should not reduce.
   Gradient GradientOf(const Slot& slot) const {
     return {
         internal::Describe(slot.name, slot.parameter),
@@ -346,11 +356,11 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     Slot& slot = slots_[i];
     const Tensor& parameter = slot.parameter;
     void* data = reducer_->gradient(i).data;
-    // Autograd makes gradients of the CPU in places; those of a GPU are copied, which is cheap.
+    // Autograd makes CPU gradients in places. GPU gradients are copied, which is cheap.
     slot.alone = OnCpu() && reducer_->IsAlone(i);
     if (slot.alone) places_->Add(data, SizeOf(slot));
     auto place = at::for_blob(data, parameter.sizes());
-    // Autograd gives a gradient the strides of its parameter, if these cover its memory.
+    // Autograd gives a gradient the strides of its parameter if these cover its memory.
     if (parameter.is_non_overlapping_and_dense()) place.strides(parameter.strides());
     slot.place = place.deleter([block = reducer_](void*) {})
                      .options(parameter.options().requires_grad(false))
@@ -365,7 +375,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   void Watch(size_t i) {
     Slot& slot = slots_[i];
     slot.accumulator = ::torch::autograd::impl::grad_accumulator(slot.parameter);
-    // It stays with the node, which only this object and autograd's graph know.
+    // The hook stays with the node, which only this object and autograd's graph know.
     slot.accumulator->add_pre_hook(std::make_unique<internal::BeforeAccumulation>(
         [this, i, alive = std::weak_ptr<int>(alive_)] {
           if (!alive.expired()) BeforeGradient(i);
@@ -374,7 +384,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
         std::make_unique<internal::AfterAccumulation>([this, i] { OnGradient(i); }));
   }
 
-  // Nothing is written: other zeros take the place of the gradient, to which autograd need not add.
+  // Writes no memory: other zeros replace the gradient, so autograd need not add to them.
   void Zero(const Tensor& parameter, Tensor& gradient) {
     for (Slot& slot : slots_) {
       if (slot.parameter.unsafeGetTensorImpl() != parameter.unsafeGetTensorImpl()) continue;
@@ -395,13 +405,14 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     return gradient.defined() && slot.blank != nullptr && slot.blank->Is(gradient);
   }
 
-  // Called by autograd before it adds to a gradient: what it would add to zeros it hands over.
+  // Autograd calls this before it adds to a gradient. If the gradient is zeros, autograd then hands
+  // its own gradient over instead.
   void BeforeGradient(size_t i) {
     Tensor& gradient = slots_[i].parameter.mutable_grad();
     if (IsBlank(slots_[i], gradient)) gradient.reset();
   }
 
-  // The parameter goes on without this object.
+  // The parameter continues without this object.
   void LeaveBlock(Slot& slot) {
     Tensor& gradient = slot.parameter.mutable_grad();
     if (!gradient.defined() ||
@@ -414,10 +425,9 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     }
   }
 
-  // ---- Backward
-  // ----------------------------------------------------------------------------------
+  // ---- Backward ----
 
-  // Called by autograd, in the thread that runs backward().
+  // Autograd calls this in the thread that runs backward().
   void OnGradient(size_t i) {
     if (no_sync_ > 0) return;
     try {
@@ -491,7 +501,8 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
            places_->Contain(gradient.data_ptr());
   }
 
-  // A small gradient is copied into the block once, while the cache still has it, and re-pointed.
+  // A small gradient is copied into the block once, while it is still in the cache, and then points
+  // there.
   void Mark(size_t i) {
     Slot& slot = slots_[i];
     slot.marked = true;
@@ -513,8 +524,8 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     if (!is_there) slot.parameter.mutable_grad() = slot.place;
   }
 
-  // Autograd has made the gradient in a place, or it is copied to one. If there is none, because
-  // the trainer keeps gradients of earlier steps, it is reduced where it lies.
+  // Autograd has made the gradient in a place, or it is copied to one. If no place is free, because
+  // the trainer keeps gradients of earlier steps, it is reduced in its own memory.
   void MarkAlone(size_t i) {
     Slot& slot = slots_[i];
     Tensor& gradient = slot.parameter.mutable_grad();
@@ -533,7 +544,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     if (place.defined()) gradient = place;
   }
 
-  // Undefined if there is none.
+  // Undefined if no place is free.
   Tensor FreePlace(const Slot& slot) {
     const std::shared_ptr<void> place = places_->Borrow(SizeOf(slot));
     if (place == nullptr) return Tensor();
@@ -552,10 +563,10 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     reducer_->MarkUnusedAt(i, slot.result.data_ptr());
   }
 
-  // ---- A round: what lies between two steps
-  // ------------------------------------------------------
+  // ---- A round: the time between two steps ----
 
-  // Gradients that no hook has marked: set by hand, or of earlier passes; or there is none.
+  // Marks the gradients that no hook has marked: gradients that were set by hand or come from
+  // earlier passes, and missing gradients.
   void MarkTheRest() {
     for (size_t i = slots_.size(); i-- > 0;) {
       Slot& slot = slots_[i];
@@ -598,7 +609,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     places_->open = false;
   }
 
-  // What is under way on other ranks has to be finished first, by step().
+  // If a gradient is marked, other ranks wait for this round: step() must finish it first.
   void DropRound() {
     if (error_ != nullptr && !finished_) return;
     for (const Slot& slot : slots_) {
@@ -619,10 +630,10 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   std::unique_ptr<internal::DeltaReduction> deltas_;  // null: gradients are reduced
   internal::NamedTensors buffers_;                    // to be synchronised
   std::unique_ptr<Communicator> buffer_communicator_;
-  int no_sync_ = 0;                                        // scopes
+  int no_sync_ = 0;                                        // living scopes
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // as long as this object
 
-  // Of this round.
+  // The state of this round.
   bool finished_ = false;  // the gradients are reduced
   bool in_backward_ = false;
   int passes_ = 0;

@@ -14,12 +14,12 @@
 namespace dtrun {
 namespace torch {
 
-/// What ranks get when the examples cannot be dealt evenly.
+/// The rule for examples that cannot be dealt evenly.
 enum class Remainder {
-  kRepeat,  ///< as many on every rank; the first examples of the epoch come twice
-  kDrop,    ///< as many on every rank; the last examples of the epoch are left out
-  /// every example exactly once; the first ranks get one more. Ranks may then make different
-  /// numbers of batches: for evaluation, not around an optimizer's step, which is collective.
+  kRepeat,  ///< all ranks get the same number; the first examples of the epoch occur twice
+  kDrop,    ///< all ranks get the same number; the last examples of the epoch are dropped
+  /// every example exactly once; the first ranks get one more. Ranks may then have different
+  /// numbers of batches. Use it for evaluation, not with an optimizer's step, which is collective.
   kUneven,
 };
 
@@ -29,14 +29,14 @@ struct SamplerOptions {
   Remainder remainder = Remainder::kRepeat;
 };
 
-/// Deals the examples of a data set to the ranks; a sampler for torch::data::make_data_loader. All
-/// ranks shuffle alike, by seed and epoch, and rank r of p takes positions r, r + p, r + 2 p: the
-/// ranks' n-th batches of size b together are what one process takes as its n-th batch of size p b.
+/// Deals the examples of a data set to the ranks: a sampler for torch::data::make_data_loader. All
+/// ranks shuffle alike, by seed and epoch. Rank r of p takes positions r, r + p, r + 2 p. The
+/// ranks' n-th batches of size b together are the n-th batch of size p b in one process.
 ///
 ///   5 examples in the order 3 0 4 1 2, 2 ranks, kRepeat  ->  {3, 4, 2} and {0, 1, 3}
 ///
-/// `reset()`, which a data loader calls at the start of each pass, goes on to the next epoch once
-/// an index has been drawn of this one. Not thread-safe.
+/// A data loader calls `reset()` at the start of each pass. If an index of the present epoch was
+/// drawn, `reset()` moves to the next epoch. Not thread-safe.
 class DistributedSampler : public ::torch::data::samplers::Sampler<> {
  public:
   DistributedSampler(const Communicator& communicator, size_t size, SamplerOptions options = {})
@@ -47,14 +47,13 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
     Deal();
   }
 
-  /// Starts this epoch from its beginning: a resumed training goes on with the order it would have
-  /// had.
+  /// Starts this epoch from its beginning. Thus a resumed training continues with the same order.
   void set_epoch(size_t epoch) {
     epoch_ = epoch;
     Deal();
   }
   size_t epoch() const { return epoch_; }
-  /// How many indices this rank gets in an epoch.
+  /// The number of indices that this rank gets in an epoch.
   size_t local_size() const { return indices_.size(); }
 
   void reset(c10::optional<size_t> new_size = c10::nullopt) override {
@@ -101,7 +100,7 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
     next_ = 0;
   }
 
-  // Fisher and Yates. std::shuffle may differ between standard libraries, and so between hosts.
+  // Fisher-Yates. std::shuffle may differ between standard libraries, and therefore between hosts.
   void Shuffle(std::vector<size_t>& order) const {
     std::seed_seq seeds{
         static_cast<uint32_t>(options_.seed), static_cast<uint32_t>(options_.seed >> 32),
@@ -115,7 +114,7 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
   size_t rank_, ranks_, size_;
   size_t epoch_ = 0;
   std::vector<size_t> indices_;  // of this rank, in this epoch
-  size_t next_ = 0;              // of indices_
+  size_t next_ = 0;              // index in indices_
 };
 
 }  // namespace torch

@@ -12,9 +12,9 @@ namespace dtrun {
 namespace torch {
 
 /// Makes the state of the optimizer (momenta, moments, step counts) and the options of its groups
-/// on all ranks equal to those of rank `root`; the other ranks need not have any state yet.
-/// Collective. For the optimizers of LibTorch and those that override `save` and `load` as they do;
-/// a DistributedOptimizer's inner one is meant by it.
+/// on all ranks equal to those of rank `root`. The other ranks need not have any state yet.
+/// Collective. It works for LibTorch's optimizers, and for optimizers that override `save` and
+/// `load` in the same way. For a DistributedOptimizer, it broadcasts the inner optimizer.
 inline void BroadcastOptimizerState(
     Communicator& communicator, ::torch::optim::Optimizer& optimizer, int root = 0) {
   auto* wrapper = dynamic_cast<DistributedOptimizer*>(&optimizer);
@@ -40,7 +40,7 @@ inline void BroadcastOptimizerState(
   if (communicator.rank() == root) return;
   try {
     ::torch::serialize::InputArchive archive, state;
-    // Every rank has its own GPU.
+    // Each rank loads to the device of its own parameters.
     ::torch::Device device = at::kCPU;
     for (const auto& group : optimizer.param_groups())
       if (!group.params().empty()) device = group.params()[0].device();

@@ -25,8 +25,8 @@ static_assert(
 #include <utility>
 #include <vector>
 
-// Where tensors lie, and the streams of GPUs; not for trainers. All of it goes through LibTorch's
-// own interface to devices, so that a trainer for the CPU needs nothing of CUDA.
+// The place of tensors, and the streams of GPUs. Internal. This file uses only LibTorch's own
+// device interface, so a trainer for the CPU needs no CUDA.
 
 namespace dtrun {
 namespace torch {
@@ -47,7 +47,8 @@ template <typename... Parts>
   throw Error(code, Text(parts...));
 }
 
-/// The device of a tensor that a collective can take. `what` for errors: "parameter 'fc.weight'".
+/// Returns the device of a tensor, or refuses a device that collectives do not support. `what` is
+/// for errors: "parameter 'fc.weight'".
 inline at::Device CheckedDevice(const std::string& what, const Tensor& tensor) {
   if (!tensor.defined()) Refuse(ErrorCode::kInvalidArgument, what, " is undefined");
   if (tensor.device().is_cpu() || tensor.device().is_cuda()) return tensor.device();
@@ -56,13 +57,12 @@ inline at::Device CheckedDevice(const std::string& what, const Tensor& tensor) {
       "; expected the CPU or a GPU of CUDA's: no backend here reaches other memory");
 }
 
-/// Into which this thread's operations on a GPU are enqueued.
+/// The stream into which this thread enqueues its operations on a GPU.
 inline c10::Stream CurrentStream(const at::Device& device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-/// What is enqueued into `later` from now on comes after what is in `earlier`. The host does not
-/// wait.
+/// Makes later work in `later` wait for the present work in `earlier`. The host does not wait.
 inline void Order(const c10::Stream& earlier, const c10::Stream& later) {
   if (earlier == later) return;
   c10::Event event(earlier.device_type());
@@ -70,8 +70,9 @@ inline void Order(const c10::Stream& earlier, const c10::Stream& later) {
   event.block(later);
 }
 
-/// The stream of a GPU that is dtrun's, and CUDA's name of it. From 2.11 on, LibTorch says what the
-/// current stream is; before, that is known of the default one alone.
+/// The stream that dtrun uses on a GPU, and its CUDA handle. From LibTorch 2.11 on, it is the
+/// current stream. Earlier versions do not give the current stream's handle, so dtrun uses the
+/// default stream.
 template <typename Stream, typename = void>
 struct KnownStream {
   static Stream Of(const Stream& current) {
@@ -85,7 +86,7 @@ struct KnownStream<Stream, std::void_t<decltype(std::declval<const Stream&>().na
   static void* NameOf(const Stream& stream) { return stream.native_handle(); }
 };
 
-/// Where dtrun's part of a trainer's work on a device is enqueued. On the CPU nothing is.
+/// The stream into which dtrun enqueues its work on a device. On the CPU there is no stream.
 class Lane {
  public:
   explicit Lane(const at::Device& device) : device_(device) {
@@ -94,16 +95,16 @@ class Lane {
 
   const at::Device& device() const { return device_; }
 
-  /// What comes into the lane from now on comes after what this thread has enqueued.
+  /// Makes later work in the lane wait for the work that this thread has enqueued.
   void Enter() const {
     if (stream_) Order(CurrentStream(device_), *stream_);
   }
-  /// What this thread enqueues from now on comes after what is in the lane.
+  /// Makes later work of this thread wait for the work in the lane.
   void Leave() const {
     if (stream_) Order(*stream_, CurrentStream(device_));
   }
 
-  /// Contiguous elements on the device or, without data, a place for them.
+  /// Contiguous elements on the device. With null data, a place for them.
   Buffer BufferOf(void* data, int64_t count, DType dtype) const {
     Buffer buffer(data, static_cast<uint64_t>(count), dtype);
     if (!stream_) return buffer;
@@ -117,7 +118,7 @@ class Lane {
   std::optional<c10::Stream> stream_;
 };
 
-/// True for the types of LibTorch that have a DType; then `*dtype` is it.
+/// Returns true for LibTorch types that have a DType, and sets `*dtype`.
 inline bool FindDType(at::ScalarType type, DType* dtype) {
   static const std::map<at::ScalarType, DType> kTypes = {
       {at::kByte, DType::kU8},   {at::kChar, DType::kI8},       {at::kShort, DType::kI16},
@@ -139,8 +140,8 @@ inline DType CheckedDType(const std::string& what, const Tensor& tensor) {
       "; expected f16, bf16, f32, f64, bool or integers");
 }
 
-/// A tensor as the contiguous memory that a collective needs: its own, or a copy that goes back
-/// with Finish(), which comes after the collective.
+/// A tensor as contiguous memory for a collective: the tensor's own memory, or a copy. Call
+/// Finish() after the collective: it copies the result back.
 class Staged {
  public:
   Staged(const std::string& what, const Tensor& tensor)
@@ -172,7 +173,7 @@ class Staged {
   Buffer buffer_;
 };
 
-/// "fc.weight [10, 64]"; memory that is not row by row shows its strides.
+/// For example "fc.weight [10, 64]". If the memory is not row-major, the text has the strides.
 inline std::string Describe(const std::string& name, const Tensor& tensor) {
   if (tensor.is_contiguous()) return Text(name, " ", tensor.sizes());
   return Text(name, " ", tensor.sizes(), " strides ", tensor.strides());
@@ -185,8 +186,8 @@ inline std::string RankList(const std::vector<size_t>& ranks) {
   return list;
 }
 
-/// Collective: throws kMismatch on all ranks unless all have the same lines; it names the first
-/// line that differs, and the ranks.
+/// Collective: throws kMismatch on all ranks unless all ranks have the same lines. The error names
+/// the first line that differs, and the ranks.
 inline void AgreeOn(
     Communicator& communicator, const std::string& what, const std::vector<std::string>& lines) {
   std::string listing;
@@ -234,9 +235,9 @@ inline NamedTensors BuffersOf(const ::torch::nn::Module& module) {
 }  // namespace internal
 
 /// Replaces the elements of `tensor` by their reduction over all ranks. Collective; all ranks pass
-/// the same shape and type. Any dense tensor of the CPU or a GPU; one that is not contiguous goes
-/// through a copy. On a GPU (here and below) it is enqueued into the current stream, and the host
-/// waits for nobody: see dtrun/device_memory.h.
+/// the same shape and type. `tensor` is any dense tensor of the CPU or a GPU. A tensor that is not
+/// contiguous goes through a copy. On a GPU, this function and the following ones enqueue into the
+/// current stream, and the host does not wait: see dtrun/device_memory.h.
 ///
 ///   rank 0: {1, 2}   rank 1: {3, 5}   AllReduce(world, t)  ->  both {4, 7}
 inline void AllReduce(
@@ -246,16 +247,16 @@ inline void AllReduce(
   staged.Finish();
 }
 
-/// Replaces the elements of `tensor` by those of rank `root`. Collective; the same shape and type
-/// everywhere.
+/// Replaces the elements of `tensor` by the elements of rank `root`. Collective; all ranks pass the
+/// same shape and type.
 inline void Broadcast(Communicator& communicator, const Tensor& tensor, int root = 0) {
   internal::Staged staged("broadcast: the tensor", tensor);
   communicator.Broadcast(staged.buffer(), root);
   staged.Finish();
 }
 
-/// The tensors of all ranks, one after the other along dimension 0, which may differ between ranks;
-/// a scalar counts as {1}. Collective. Different types or other dimensions are kMismatch.
+/// Concatenates the tensors of all ranks along dimension 0, which may differ between ranks. A
+/// scalar counts as {1}. Collective. kMismatch: the types or the other dimensions differ.
 ///
 ///   rank 0: {{1, 2}}   rank 1: {{3, 4}, {5, 6}}   AllGather  ->  both {{1, 2}, {3, 4}, {5, 6}}
 inline Tensor AllGather(Communicator& communicator, const Tensor& tensor) {
@@ -274,7 +275,7 @@ inline Tensor AllGather(Communicator& communicator, const Tensor& tensor) {
     sizes[0] += static_cast<int64_t>(n);
   }
   Tensor all = ::torch::empty(sizes, tensor.options().requires_grad(false));
-  staged.lane().Enter();  // after what has made the memory of the result
+  staged.lane().Enter();  // after the allocation of the result
   communicator.AllGather(
       staged.buffer(), staged.lane().BufferOf(all.data_ptr(), all.numel(), staged.buffer().dtype),
       counts);
@@ -283,8 +284,8 @@ inline Tensor AllGather(Communicator& communicator, const Tensor& tensor) {
 }
 
 /// Makes the parameters and buffers of `module` on all ranks equal to those of rank `root`.
-/// Collective; a difference between the ranks' models is kMismatch and names the first one. The
-/// constructor of DistributedOptimizer does it, given the module.
+/// Collective. kMismatch names the first difference between the ranks' models. A
+/// DistributedOptimizer with a module does this in its constructor.
 inline void BroadcastParameters(
     Communicator& communicator, const ::torch::nn::Module& module, int root = 0) {
   internal::NamedTensors tensors;

@@ -14,18 +14,18 @@
 
 namespace dtrun {
 
-/// When the replicas' copies of a variable come together.
+/// The moment when the replicas' copies of a variable are combined.
 enum class VariableSynchronization {
-  kOnWrite,  ///< when it is assigned: all replicas have the same, as of a weight
-  kOnRead,   ///< when it is read: each replica writes its own, as of a metric
+  kOnWrite,  ///< at assignment: all replicas have the same value, as for a weight
+  kOnRead,   ///< at a read: each replica writes its own value, as for a metric
 };
 
-/// What becomes of the values of all replicas then.
+/// The way in which the values of all replicas are combined.
 enum class VariableAggregation {
-  kNone,  ///< they cannot be put together
+  kNone,  ///< the values cannot be combined
   kSum,
   kMean,
-  kOnlyFirstReplica,  ///< replica 0's
+  kOnlyFirstReplica,  ///< the value of replica 0
 };
 
 struct VariableOptions {
@@ -43,16 +43,16 @@ inline const char* NameOf(VariableAggregation aggregation) {
   return "unknown aggregation";
 }
 
-/// Where a variable's numbers lie. A strategy makes them.
+/// The memory of a variable's numbers. A strategy makes it.
 class VariablePlace {
  public:
   virtual ~VariablePlace() = default;
   virtual void* data() = 0;
-  /// Collective: replaces all of it by `bytes`, which are the same on all replicas.
+  /// Collective: copies `count` bytes from `bytes` to the memory. All replicas pass the same bytes.
   virtual void Write(const void* bytes, uint64_t count) = 0;
 };
 
-/// A copy in each replica.
+/// One copy in each replica.
 class OwnPlace : public VariablePlace {
  public:
   explicit OwnPlace(uint64_t bytes) : words_((bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t)) {}
@@ -65,7 +65,7 @@ class OwnPlace : public VariablePlace {
   std::vector<uint64_t> words_;
 };
 
-/// One copy for the ranks of `host`, which outlives it.
+/// One copy for the ranks of `host`, which outlives this object.
 class SharedPlace : public VariablePlace {
  public:
   /// Collective over the host.
@@ -73,7 +73,7 @@ class SharedPlace : public VariablePlace {
       : host_(host), memory_(host.AllocateShared(bytes)) {}
   void* data() override { return memory_.data(); }
   void Write(const void* bytes, uint64_t count) override {
-    host_.Barrier();  // nobody reads the old ones any more
+    host_.Barrier();  // all ranks have read the old numbers
     if (host_.rank() == 0 && count > 0) std::memcpy(memory_.data(), bytes, count);
     host_.Barrier();
   }
@@ -83,9 +83,9 @@ class SharedPlace : public VariablePlace {
   Memory memory_;
 };
 
-/// Numbers that belong to all replicas of a strategy, besides the parameters of a network: counts
-/// of steps, moving averages, metrics. Made by StrategyScope::MakeVariable; the strategy outlives
-/// it. What is collective is called by all replicas. Not thread-safe.
+/// Numbers of all replicas of a strategy, other than the parameters of a network: counts of steps,
+/// moving averages, metrics. StrategyScope::MakeVariable makes it. The strategy outlives it. All
+/// replicas call the collective functions. Not thread-safe.
 ///
 ///   written, synchronised on write, sum: replica 0 assigns 1, replica 1 assigns 2  ->  both have 3
 ///   read, synchronised on read, sum:     replica 0 has 1, replica 1 has 2  ->  both Read() 3
@@ -104,32 +104,33 @@ class Variable {
   const std::string& name() const { return name_; }
   uint64_t count() const { return count_; }
   const VariableOptions& options() const { return options_; }
-  /// What this replica has, `count()` numbers: of a variable that is synchronised on read, what it
-  /// has written itself. Local.
+  /// The `count()` numbers of this replica. With kOnRead, they are the numbers that this replica
+  /// has written. Local.
   const T* data() const { return static_cast<const T*>(place_->data()); }
 
-  /// What all replicas have together, the same bits on all. Collective where it is synchronised on
-  /// read, which needs an aggregation (else kInvalidArgument).
+  /// Returns the combined numbers of all replicas, with the same bits on all replicas. With kOnRead
+  /// it is collective and needs an aggregation, otherwise kInvalidArgument.
   std::vector<T> Read() const {
     std::vector<T> values(data(), data() + count_);
     if (on_read()) Aggregate("read", values);
     return values;
   }
 
-  /// Of a variable that is synchronised on read: what this replica has from now on; local. Else
-  /// collective: what the replicas pass, aggregated, is what all of them have then; where there is
-  /// no aggregation that is kInvalidArgument. Also for another number of values than count().
+  /// With kOnRead, sets this replica's numbers; local. With kOnWrite, it is collective: all
+  /// replicas get the aggregate of the replicas' arguments. kInvalidArgument: kOnWrite without an
+  /// aggregation, or a number of values other than count().
   void Assign(std::vector<T> values) {
     CheckCount(values);
     if (!on_read()) Aggregate("assign", values);
     place_->Write(values.data(), values.size() * sizeof(T));
   }
-  /// The same with the present values plus, or minus, the aggregated `change`.
+  /// The same with the present numbers plus, or minus, the aggregated `change`.
   void AssignAdd(std::vector<T> change) { AssignChange(std::move(change), false); }
   void AssignSub(std::vector<T> change) { AssignChange(std::move(change), true); }
 
-  /// Collective, for all replicas with the same values, as from a checkpoint: what Read() then
-  /// returns. A sum that is synchronised on read is replica 0's then, and zeros elsewhere.
+  /// Sets the numbers that Read() will return, for example from a checkpoint. Collective; all
+  /// replicas pass the same values. With kOnRead and kSum, replica 0 gets the values and the others
+  /// get zeros.
   void Set(std::vector<T> values) {
     CheckCount(values);
     const bool elsewhere = on_read() && options_.aggregation == VariableAggregation::kSum;

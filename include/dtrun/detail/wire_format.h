@@ -14,34 +14,34 @@
 
 namespace dtrun {
 
-/// What the buckets of a reducer look like while they are reduced.
+/// The format of buckets while they are reduced.
 enum class Wire : int32_t {
-  kNone = DTRUN_WIRE_NONE,  ///< as they are
+  kNone = DTRUN_WIRE_NONE,  ///< unchanged
   kF16 = DTRUN_WIRE_F16,    ///< f32 and f64, rounded to f16; the result has the gradient's dtype
-  kBF16 = DTRUN_WIRE_BF16,  ///< likewise
+  kBF16 = DTRUN_WIRE_BF16,  ///< the same with bf16
 };
 
-/// A format of your own for buckets of f32 and f64: each rank compresses its gradients, what comes
-/// out is reduced element by element (with the reducer's operation and scale, in the arithmetic of
-/// `dtype()`), and each rank decompresses the result. All ranks use formats of the same name and
-/// dtype.
+/// A user-defined wire format for buckets of f32 and f64. Each rank compresses its gradients. The
+/// compressed elements are reduced one by one, with the reducer's operation and scale, in the
+/// arithmetic of `dtype()`. Each rank decompresses the result. All ranks use formats with the same
+/// name and dtype.
 ///
-/// Buckets are numbered from 0. `gradients` is the bucket: gradients in a row, each followed by
-/// elements up to the next 64 bytes, which are zeros unless Decompress has written others. State
-/// may be kept by bucket, such as what compression lost, to be added in the next step; a format
+/// Buckets are numbered from 0. `gradients` is the bucket: gradients in a row, each padded to a
+/// multiple of 64 bytes. The padding is zero unless Decompress has written to it. A format may keep
+/// state by bucket, for example the error of compression, to add it in the next step. A format
 /// serves one reducer.
 ///
-/// Called on the thread that calls the reducer. What it throws comes out of that call; the reducer
-/// is then of no more use on this rank, and the other ranks get kTimeout or kPeerLost.
+/// The functions run on the thread that calls the reducer. An exception of a function comes out of
+/// that call. This rank's reducer is then unusable, and the other ranks get kTimeout or kPeerLost.
 class WireFormat {
  public:
   virtual ~WireFormat() = default;
   virtual std::string name() const = 0;
-  /// Of an element on the wire.
+  /// The type of an element on the wire.
   virtual DType dtype() const = 0;
-  /// Elements on the wire; `gradients` has no data. Called for each bucket, in their order, when
-  /// the reducer is made, and again when the first step has ended and buckets have changed: what
-  /// was kept for a bucket belongs to others then.
+  /// Returns the number of elements on the wire. `gradients` has no data. Called for each bucket in
+  /// order when the reducer is created, and again whenever the buckets have changed. A change makes
+  /// all state kept for a bucket invalid.
   virtual uint64_t Count(size_t bucket, const Buffer& gradients) = 0;
   virtual void Compress(size_t bucket, const Buffer& gradients, const Buffer& wire) = 0;
   virtual void Decompress(size_t bucket, const Buffer& wire, const Buffer& gradients) = 0;
@@ -49,7 +49,7 @@ class WireFormat {
 
 namespace detail {
 
-/// A WireFormat as the C ABI calls it. No exception crosses that: it waits here.
+/// Adapts a WireFormat to the C ABI. Exceptions do not cross the C ABI: they are stored here.
 class WireFunctions {
  public:
   explicit WireFunctions(std::shared_ptr<WireFormat> format)
@@ -82,7 +82,7 @@ class WireFunctions {
 
   const dtrun_wire_format* functions() const { return &functions_; }
 
-  /// Throws what the format has thrown, or the error.
+  /// Throws the stored exception of the format, or the error.
   void Check(dtrun_error* error) const {
     if (error != nullptr && thrown_ != nullptr) {
       dtrun_error_destroy(error);

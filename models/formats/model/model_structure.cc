@@ -14,11 +14,11 @@ using nlohmann::json;
 
 constexpr char kFormat[] = "dtrun model";
 constexpr int64_t kVersion = 1;
-constexpr int64_t kMostPixels = 1 << 16;  // of a side, and channels
-constexpr int kDeepest = 8;               // layers within layers
+constexpr int64_t kMostPixels = 1 << 16;  // limit of a side and of the channels
+constexpr int kDeepest = 8;               // limit of layers inside layers
 constexpr size_t kMostLayers = 10000;
 
-// Shortened: it may be anything, also bytes that are no UTF-8.
+// Shortened, because the value may be anything, even bytes that are not UTF-8.
 std::string Excerpt(const json& value) {
   constexpr size_t kLongest = 60;
   if (value.is_array() && value.size() > 8) return Text("a list of ", value.size());
@@ -115,7 +115,7 @@ std::vector<LayerConfig> ParseLayers(const json& list, int depth) {
   return layers;
 }
 
-// It stands beside model.json, so it is no path.
+// The weights file is in the folder of model.json, so its name must not be a path.
 std::string ParseWeights(const json& root) {
   const std::string expected = "the name of a file in the same folder";
   const std::string name = TextOf(root, "weights", expected);

@@ -12,7 +12,7 @@
 
 namespace dtrun::models {
 
-/// A network as it is written down: what model.json holds.
+/// The content of model.json: the structure of a saved network.
 ///
 ///   {"format": "dtrun model", "version": 1, "input_shape": [28, 28, 1], "weights":
 ///    "weights-1.safetensors", "layers": [{"kind": "dense", "settings": {"units": 10, "activation":
@@ -20,7 +20,7 @@ namespace dtrun::models {
 struct ModelStructure {
   Shape input;
   std::vector<LayerConfig> layers;
-  std::string weights;  ///< name of the file beside it
+  std::string weights;  ///< name of the weights file in the same folder
   std::map<std::string, std::string> metadata;
 
   bool operator==(const ModelStructure&) const = default;
@@ -28,26 +28,25 @@ struct ModelStructure {
 
 std::string ToJson(const ModelStructure& structure);
 
-/// Throws Error kInvalidArgument: one line with the place, what was found and what was expected.
+/// Throws Error kInvalidArgument with one line: the place, the value found and the value expected.
 ///   input_shape: [28, 28], expected 3 integers from 1 to 65536
 ///   layer 2: settings: filters: null, expected a number, text, true, false or a list of layers
-/// Whether there are layers of these kinds, and whether they have these settings, is another
-/// question (LayerRegistry).
+/// Does not check the kinds of layers and their settings; LayerRegistry does.
 ModelStructure ParseStructure(const std::string& json);
 
-/// What a layer of a network has to do with, without the network being built.
+/// The shapes of a layer at its place in a network. The network need not exist.
 struct LayerShapes {
   const Layer* layer = nullptr;
   Shape input, output;
   std::vector<ParameterSpec> parameters, buffers;
 };
 
-/// Of layers one after the other. Throws Error kInvalidArgument, naming the layer, when one cannot
-/// follow the one before it, or is so large that its sizes could not be counted (more than 2^24
-/// activations of one example, or 2^31 parameters).
+/// The shapes of layers in sequence. Throws Error kInvalidArgument that names the layer, if a layer
+/// does not fit the output of the layer before it. Also if a layer has more than 2^24 activations
+/// per example, or more than 2^31 values in one parameter or buffer.
 std::vector<LayerShapes> ShapesOf(const Shape& input, const std::vector<const Layer*>& layers);
 
-/// Of all values of parameters and buffers.
+/// The number of values in all parameters and buffers.
 uint64_t CountOf(const std::vector<LayerShapes>& layers);
 
 }  // namespace dtrun::models

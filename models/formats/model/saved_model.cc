@@ -21,7 +21,7 @@ constexpr char kStructureFile[] = "model.json";
 constexpr char kWeightsFiles[][24] = {"weights-1.safetensors", "weights-2.safetensors"};
 constexpr size_t kMostStructureBytes = size_t(16) << 20;
 
-// Errors of `use` say the file first.
+// Puts the path before the message of an Error from `use`.
 template <typename Use>
 auto AboutFile(const std::string& path, const Use& use) {
   try {
@@ -41,7 +41,7 @@ std::vector<uint64_t> ShapeOf(const ParameterSpec& spec) {
   return {spec.shape.begin(), spec.shape.end()};
 }
 
-// Views of all that is saved of a network, in its order.
+// Views of all saved tensors of a network, in its order.
 std::vector<NamedTensor> TensorsOf(Sequential& model) {
   std::vector<NamedTensor> tensors;
   auto parameter = model.parameters().begin();
@@ -70,7 +70,7 @@ ModelStructure ReadStructure(const std::string& folder) {
   return AboutFile(path, [&] { return ParseStructure(text); });
 }
 
-// Also in the layers that layers hold.
+// Also applies to layers inside layers.
 std::vector<LayerConfig> WithoutSynchronisation(std::vector<LayerConfig> layers) {
   for (LayerConfig& layer : layers) {
     const LayerSettings settings = layer.settings;
@@ -83,7 +83,7 @@ std::vector<LayerConfig> WithoutSynchronisation(std::vector<LayerConfig> layers)
   return layers;
 }
 
-// "" where there is no model that can be read, and so none that can be kept.
+// Returns "" if the folder has no readable model. Such a folder has no old weights to keep.
 std::string WeightsThere(const std::string& folder) {
   try {
     return ReadStructure(folder).weights;
@@ -98,7 +98,7 @@ std::string ToString(const std::vector<uint64_t>& shape) {
   return text.empty() ? "a scalar" : text;
 }
 
-// `found` is null where there is none of that name.
+// `found` is null if the file has no tensor of that name.
 void CheckTensor(const NamedTensor& wanted, const NamedTensor* found) {
   const std::string expected = Text("f32 ", ToString(wanted.shape));
   if (found == nullptr)
@@ -111,7 +111,7 @@ void CheckTensor(const NamedTensor& wanted, const NamedTensor* found) {
   }
 }
 
-// Before it is built: a network of another size than its weights takes no memory.
+// Runs before the network is built. So a wrong structure does not make the process allocate memory.
 void CheckCount(
     const std::vector<LayerShapes>& layers, const TensorFile& weights, const std::string& path) {
   uint64_t count = 0;
@@ -136,7 +136,8 @@ void FillFrom(const TensorFile& weights, Sequential& model) {
 
 }  // namespace
 
-// The new weights have the name that the old ones do not have.
+// SaveModel alternates between two names for the weights file, so it never overwrites weights that
+// model.json still refers to.
 void SaveModel(
     Sequential& model, const std::string& folder,
     const std::map<std::string, std::string>& metadata) {

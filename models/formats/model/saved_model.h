@@ -10,36 +10,39 @@
 
 namespace dtrun::models {
 
-/// Saved models: a folder with model.json (the structure, see ModelStructure) and the weights in
-/// the safetensors format, by the names that Sequential gives its parameters. Whoever loads one
-/// needs nothing of the code that has built it.
+/// A saved model is a folder with model.json and the weights. model.json has the structure; see
+/// ModelStructure. The weights are in the safetensors format, with Sequential's parameter names as
+/// keys. Loading a model needs no code of the program that built it.
 ///
 ///   SaveModel(model, "fmnist");
 ///   std::unique_ptr<Sequential> again = LoadModel("fmnist");
 
-/// Saves into the folder, which is made. A model that is there already is replaced at once, or not
-/// at all: the new weights have a name of their own, and model.json, written last, says it. Other
-/// files of the folder stay. In a job one rank saves. Throws Error kSystem with the path and the
-/// reason.
+/// Saves the model into `folder`, which is created if necessary. An old model is replaced
+/// atomically: the new weights get a new file name, and model.json, written last, refers to it.
+/// Other files of the folder stay. In a job, one rank saves. Throws Error kSystem with the path and
+/// the reason.
 void SaveModel(
     Sequential& model, const std::string& folder,
     const std::map<std::string, std::string>& metadata = {});
 
 struct LoadModelOptions {
-  /// How examples go through the network; its seed is that of dropout in further training.
+  /// The options of the network. `seed` is the seed of dropout in further training.
   SequentialOptions sequential = {};
-  LayerRegistry registry = LayerRegistry::BuiltIn();  ///< with your own layers
+  LayerRegistry registry = LayerRegistry::BuiltIn();  ///< add your own layers here
 };
 
-/// Throws Error, one line that names the file, what was found and what was expected:
-/// kInvalidArgument when the folder has no model, or one that is not whole or not right, kSystem
-/// when a file cannot be read. A structure that its weights do not fit is refused before the
-/// network is built. Layers that were trained with the statistics of all ranks ("synchronized") are
-/// made without that: what they compute of an example is the same.
+/// Throws Error with one line: the file, the value found and the value expected.
+///
+/// - kInvalidArgument: the folder has no model, or the model is incomplete or wrong.
+/// - kSystem: a file cannot be read.
+///
+/// If the numbers of weights and parameters differ, LoadModel fails before it builds the network.
+/// Layers with the setting "synchronized" (statistics of all ranks) are made without it. Their
+/// outputs for an example stay the same.
 std::unique_ptr<Sequential> LoadModel(
     const std::string& folder, const LoadModelOptions& options = {});
 
-/// What was given to SaveModel. Throws as LoadModel does.
+/// Returns the metadata that was passed to SaveModel. Throws the errors of LoadModel.
 std::map<std::string, std::string> LoadModelMetadata(const std::string& folder);
 
 }  // namespace dtrun::models

@@ -27,7 +27,7 @@ OnnxValue Probabilities(const OnnxValue& output, OnnxGraph& graph) {
   return {node, output.shape, output.flat};
 }
 
-// Goes through layers, and through those that they hold, with the converters of their kinds.
+// Converts layers, and the layers inside them, with the converters of their kinds.
 class Exporter {
  public:
   Exporter(Sequential& model, const OnnxOptions& options, OnnxGraph& graph)
@@ -39,8 +39,8 @@ class Exporter {
       tensors_[buffer.name] = FloatsOf(buffer.buffer);
   }
 
-  /// The layers' names begin with `prefix`; so do those of their tensors, followed by the layer's
-  /// index and kind.
+  /// The names of the layers and their tensors begin with `prefix`, followed by the layer's index
+  /// and kind.
   OnnxValue Convert(
       const std::vector<const Layer*>& layers, const Shape& input, const std::string& prefix,
       OnnxValue value) const {
@@ -127,7 +127,7 @@ std::string TextOf(const OnnxLayer& layer, const char* setting, const char* othe
   return layer.settings.Has(setting) ? layer.settings.Text(setting) : otherwise;
 }
 
-// "valid", "same" or a number of pixels, which layers write down as a number or as a text.
+// Returns "valid", "same" or a number of pixels. Layers save the number as a number or as a text.
 std::string PaddingOf(const OnnxLayer& layer) {
   const auto padding = layer.settings.values().find("padding");
   if (padding == layer.settings.values().end()) return "valid";
@@ -135,7 +135,7 @@ std::string PaddingOf(const OnnxLayer& layer) {
   return pixels != nullptr ? std::to_string(*pixels) : layer.settings.Text("padding");
 }
 
-// Before and after one side, by Keras's rule for "same": an odd pixel comes after.
+// The padding before and after one side. Keras's rule for "same": an odd pixel comes after.
 std::pair<int64_t, int64_t> PixelsOf(
     const std::string& padding, int64_t size, int64_t stride, int input, int output) {
   if (padding == "valid") return {0, 0};
@@ -144,7 +144,7 @@ std::pair<int64_t, int64_t> PixelsOf(
   return {total / 2, total - total / 2};
 }
 
-// Of the windows of a convolution or pooling.
+// The window attributes of a convolution or pooling.
 std::map<std::string, OnnxAttribute> WindowOf(
     const OnnxLayer& layer, const char* size_setting, int64_t usual_stride) {
   const int64_t size = IntOf(layer, size_setting);
@@ -158,7 +158,7 @@ std::map<std::string, OnnxAttribute> WindowOf(
       {"pads", std::vector<int64_t>{rows.first, columns.first, rows.second, columns.second}}};
 }
 
-// The output of `node`, through the layer's activation if it has one.
+// The output of `node`, after the layer's activation if it has one.
 OnnxValue Activated(const OnnxLayer& layer, OnnxValue node, OnnxGraph& graph) {
   if (TextOf(layer, "activation", "linear") == "relu")
     node.name = graph.Add("Relu", layer.name + ".relu", {node.name});
@@ -203,7 +203,7 @@ OnnxValue ConvertMaxPool2D(const OnnxLayer& layer, const OnnxValue& input, OnnxG
   return ConvertPool2D("MaxPool", layer, input, graph);
 }
 
-// Padding takes no part in the mean, as is AveragePool's rule, too.
+// The padding does not count in the mean. ONNX's AveragePool has the same default.
 OnnxValue ConvertAveragePool2D(const OnnxLayer& layer, const OnnxValue& input, OnnxGraph& graph) {
   return ConvertPool2D("AveragePool", layer, input, graph);
 }
@@ -239,7 +239,7 @@ OnnxValue ConvertRelu(const OnnxLayer& layer, const OnnxValue& input, OnnxGraph&
   return {graph.Add("Relu", layer.name, {input.name}), input.shape, input.flat};
 }
 
-// Over the channels, which are the second dimension of images and of what is flat.
+// Over the channels: the second dimension of images and of flat values.
 OnnxValue ConvertSoftmax(const OnnxLayer& layer, const OnnxValue& input, OnnxGraph& graph) {
   const std::string node = graph.Add("Softmax", layer.name, {input.name}, {{"axis", int64_t{1}}});
   return {node, input.shape, input.flat};

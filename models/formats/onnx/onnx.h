@@ -17,9 +17,9 @@
 
 namespace dtrun::models {
 
-/// What a node of an OnnxGraph gives. Images are (batch, channels, height, width), as ONNX's
-/// operators want them; what is flat is (batch, values) and has the values of an image in the order
-/// height, width, channels, as Dense reads it.
+/// The output of a node in an OnnxGraph. An image is (batch, channels, height, width), as ONNX's
+/// operators require. A flat value is (batch, values). Its values are in the order height, width,
+/// channels, which Dense reads.
 struct OnnxValue {
   std::string name;
   Shape shape;
@@ -28,31 +28,32 @@ struct OnnxValue {
 
 using OnnxAttribute = std::variant<int64_t, float, std::vector<int64_t>>;
 
-/// A network in ONNX's words, node by node (onnx.ai, "Open Neural Network Exchange Intermediate
+/// A network as an ONNX graph, node by node (onnx.ai, "Open Neural Network Exchange Intermediate
 /// Representation"). Not thread-safe.
 class OnnxGraph {
  public:
   explicit OnnxGraph(const std::string& name) : name_(name) {}
 
-  /// The graph's input.
+  /// Declares the input of the graph.
   OnnxValue Input(const std::string& name, const Shape& shape);
-  /// Makes `value` the graph's output, under this name.
+  /// Makes `value` the output of the graph, under the name `name`.
   void Output(const OnnxValue& value, const std::string& name);
 
-  /// Adds a node and returns the name of its output, which is the node's.
+  /// Adds a node and returns the name of its output. The output has the node's name.
   std::string Add(
       const std::string& op, const std::string& name, const std::vector<std::string>& inputs,
       const std::map<std::string, OnnxAttribute>& attributes = {});
-  /// Adds constants and returns their name.
+  /// These add constants and return their name.
   std::string Floats(
       const std::string& name, const std::vector<int64_t>& shape, std::span<const float> values);
   std::string Ints(const std::string& name, std::span<const int64_t> values);
 
-  /// The same values, flat or as an image; `name` is that of the nodes which this takes, if any.
+  /// Return the same values as a flat value or as an image. They add nodes with the prefix `name`
+  /// if the order or shape has to change.
   OnnxValue Flat(const OnnxValue& value, const std::string& name);
   OnnxValue Image(const OnnxValue& value, const Shape& shape, const std::string& name);
 
-  /// The model: ONNX's ModelProto of this operator set, in IR version 8.
+  /// Serialises the graph as an ONNX ModelProto with this operator set, in IR version 8.
   std::string ToModel(int opset) const;
 
  private:
@@ -63,47 +64,49 @@ class OnnxGraph {
   ProtobufWriter nodes_, constants_, ends_;
 };
 
-/// A layer that is to be said in ONNX's words.
+/// The arguments of an OnnxConverter for one layer.
 struct OnnxLayer {
-  std::string name;  ///< of its nodes: "layer3.conv2d"
+  std::string name;  ///< prefix of its nodes: "layer3.conv2d"
   LayerSettings settings;
   Shape input, output;
-  /// Parameters and buffers by the names that the layer gives them, in the layer's own order:
+  /// Parameters and buffers by the layer's own names, in the layer's own order. For example,
   /// "kernel" of a Conv2D is (size, size, input channels, filters).
   std::map<std::string, std::span<const float>> tensors;
-  /// Adds the nodes of layers that this one holds, one after the other: those of its setting
-  /// `path`, whose parameters have names such as "main0.conv2d.kernel". Returns what the last
-  /// gives.
+  /// Adds the nodes of the layers in this layer's setting `path`, one after the other. Their
+  /// parameters have names such as "main0.conv2d.kernel". Returns the output of the last layer.
   std::function<OnnxValue(const std::string& path, const OnnxValue& input)> convert_path;
 };
 
-/// Adds the layer's nodes, which read `input`, as they are when nothing is trained (no dropout).
+/// Adds the nodes of a layer for inference (without dropout). The nodes read `input`.
 using OnnxConverter =
     std::function<OnnxValue(const OnnxLayer& layer, const OnnxValue& input, OnnxGraph& graph)>;
 
-/// For this library's layers, by their kinds.
+/// The converters of this library's layers, by kind.
 std::map<std::string, OnnxConverter> BuiltInOnnxConverters();
 
 struct OnnxOptions {
   int opset = 13;  ///< 13 to 17
-  /// The output is "probabilities": a network that ends without a softmax gets one. Otherwise it is
-  /// "output", as the network has it.
+  /// True: the output is "probabilities", and a network without a softmax at its end gets one.
+  /// False: the output is "output", as the network computes it.
   bool probabilities = true;
-  /// For layers of your own, by kind; they come before the library's. Where layers hold others, the
-  /// registry has yours as well.
+  /// Converters of your own layers, by kind. They take precedence over the library's converters. If
+  /// your layers are inside other layers, `registry` must have them too.
   std::map<std::string, OnnxConverter> converters = {};
   LayerRegistry registry = LayerRegistry::BuiltIn();
 };
 
-/// The network, as it is now, for ONNX Runtime and others: IR version 8. Its input is "input":
-/// images (batch, channels, height, width) of the values that the network was trained on (pixels /
-/// 255), or (batch, channels) where there is one pixel. Throws Error kInvalidArgument when there is
-/// a layer that cannot be said in ONNX's words, which it names, another operator set is asked for,
-/// or the model has more than the 2 GB that the format can hold.
+/// Converts the network, with its current weights, to an ONNX model for ONNX Runtime and others, in
+/// IR version 8. The input is "input": images (batch, channels, height, width) with the values of
+/// the training, pixels / 255. For networks with one pixel as input, it is (batch, channels).
+///
+/// Throws Error kInvalidArgument:
+/// - A layer has no converter. The error names the layer.
+/// - The operator set is outside 13 to 17.
+/// - The parameters exceed the 2 GB of the format.
 std::string ToOnnx(Sequential& model, const OnnxOptions& options = {});
 
-/// Writes that into a file, which is replaced as a whole. Throws Error kSystem, too, with the path
-/// and the reason.
+/// Writes the model of ToOnnx to a file. An existing file is replaced atomically. Throws Error
+/// kSystem too, with the path and the reason.
 void ExportOnnx(Sequential& model, const std::string& path, const OnnxOptions& options = {});
 
 }  // namespace dtrun::models

@@ -7,7 +7,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "ONNX's raw data is little-endian");
 
-// Field numbers, by message (onnx/onnx.proto).
+// The field numbers of each message (onnx/onnx.proto).
 namespace model {
 enum { kIrVersion = 1, kProducerName = 2, kGraph = 7, kOpsetImport = 8 };
 }
@@ -39,7 +39,7 @@ struct WriteValue {
     to.Float(attribute::kFloat, value);
     to.Int(attribute::kType, attribute::kTypeFloat);
   }
-  // In proto2 repeated numbers are not packed.
+  // proto2 does not pack repeated numbers.
   void operator()(const std::vector<int64_t>& values) const {
     for (int64_t value : values) to.Int(attribute::kInts, value);
     to.Int(attribute::kType, attribute::kTypeInts);
@@ -70,7 +70,7 @@ void OnnxGraph::Output(const OnnxValue& value, const std::string& name) {
   Declare(kOutput, {name, value.shape, value.flat});
 }
 
-// A tensor of floats, its first dimension named.
+// Declares a float tensor with a first dimension named "batch".
 void OnnxGraph::Declare(int field, const OnnxValue& value) {
   ProtobufWriter shape, tensor_type, type, info, batch;
   batch.Bytes(2, "batch");
@@ -124,7 +124,7 @@ std::string OnnxGraph::Ints(const std::string& name, std::span<const int64_t> va
   return name;
 }
 
-// One channel, or one pixel, has the same order either way.
+// With one channel or one pixel, both orders are the same.
 OnnxValue OnnxGraph::Flat(const OnnxValue& value, const std::string& name) {
   if (value.flat) return value;
   std::string last = value.name;
@@ -140,7 +140,7 @@ OnnxValue OnnxGraph::Image(const OnnxValue& value, const Shape& shape, const std
   if (!value.flat && value.shape == shape) return value;
   const OnnxValue flat = Flat(value, name);
   const bool turns = shape.channels > 1 && shape.pixels() > 1;
-  // 0: as many as the input has.
+  // 0: keep the size of the input.
   std::vector<int64_t> sizes = {0, shape.channels, shape.height, shape.width};
   if (turns) sizes = {0, shape.height, shape.width, shape.channels};
   std::string last =

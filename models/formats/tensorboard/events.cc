@@ -21,7 +21,7 @@
 namespace dtrun::models {
 namespace {
 
-// Field numbers, by message.
+// The field numbers of each message.
 namespace event {
 enum { kWallTime = 1, kStep = 2, kFileVersion = 3, kGraphDef = 4, kSummary = 5, kSource = 10 };
 }
@@ -45,7 +45,7 @@ ProtobufWriter HeadOf(double wall_time, int64_t step) {
   return message;
 }
 
-// An event with one value, which `fill` writes.
+// An event with one value. `fill` writes the value.
 template <typename Fill>
 std::string SummaryEvent(const EventHead& head, const Fill& fill) {
   ProtobufWriter one, all, message = HeadOf(head.wall_time, head.step);
@@ -76,7 +76,7 @@ struct WriteAttribute {
   void operator()(const std::vector<LayerConfig>&) const {}
 };
 
-// A map is a list of pairs: key 1, value 2.
+// A protobuf map is a list of entries: key is field 1, value is field 2.
 void WriteEntry(const std::string& key, const ProtobufWriter& attribute, ProtobufWriter& node) {
   ProtobufWriter entry;
   entry.Bytes(1, key);
@@ -94,7 +94,7 @@ ProtobufWriter NodeMessage(const GraphNode& node) {
     std::visit(WriteAttribute{one}, setting);
     if (!one.bytes().empty()) WriteEntry(name, one, message);
   }
-  // What TensorBoard writes beside an edge.
+  // TensorBoard writes these shapes beside the edges.
   shapes.Message(attr_value::kShape, ShapeMessage(node.shape));
   output_shapes.Message(attr_value::kList, shapes);
   WriteEntry("_output_shapes", output_shapes, message);
@@ -115,7 +115,7 @@ std::string VersionEvent(double wall_time) {
 std::string GraphEvent(double wall_time, const std::vector<GraphNode>& nodes) {
   ProtobufWriter graph, versions, message = HeadOf(wall_time, 0);
   for (const GraphNode& node : nodes) graph.Message(1, NodeMessage(node));
-  versions.Int(1, 22);  // the oldest whose graphs look like this
+  versions.Int(1, 22);  // the oldest version with graphs of this form
   graph.Message(4, versions);
   message.Message(event::kGraphDef, graph);
   return message.bytes();
@@ -137,7 +137,7 @@ std::string HistogramEvent(const EventHead& head, const Histogram& h) {
   return SummaryEvent(head, [&](ProtobufWriter& to) { to.Message(value::kHistogram, message); });
 }
 
-// A tensor of one string, which the plugin named in the metadata shows.
+// The text is a tensor of one string. TensorBoard shows it with the plugin that the metadata names.
 std::string TextEvent(const EventHead& head, const std::string& text) {
   constexpr int kString = 7, kTensorClass = 2;
   ProtobufWriter plugin, metadata, tensor;
@@ -205,7 +205,7 @@ Histogram HistogramOf(std::span<const float> values) {
 
 namespace {
 
-// Of each byte: eight steps of the division by the polynomial, bits reversed.
+// The CRC of each byte: eight steps of the division by the polynomial, with reversed bits.
 constexpr std::array<uint32_t, 256> MakeTable() {
   constexpr uint32_t kPolynomial = 0x82f63b78;
   std::array<uint32_t, 256> table{};
@@ -293,7 +293,7 @@ void EventFile::Append(const std::string& records) {
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote < 0) {
       problem_ = Because(path_, "cannot be written", errno);
-      // Where even that fails, readers find a record that is not whole and stop before it.
+      // If this fails too, readers stop before the incomplete record.
       [[maybe_unused]] const int cut = ftruncate(file_, size_);
       return;
     }

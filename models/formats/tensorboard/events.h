@@ -11,30 +11,31 @@
 
 namespace dtrun::models {
 
-/// How values are distributed over buckets of equal width between the smallest and the largest.
+/// The distribution of values over buckets of equal width between the smallest and the largest
+/// value.
 struct Histogram {
   double count = 0, min = 0, max = 0, sum = 0, sum_of_squares = 0;
-  std::vector<double> upper_limits;  ///< of the buckets, ascending; the last is max
-  std::vector<double> counts;        ///< of values in each; the last takes max too
+  std::vector<double> upper_limits;  ///< of the buckets, ascending; the last one is max
+  std::vector<double> counts;        ///< of values in each bucket; the last bucket includes max
 };
 
-/// With 30 buckets, as Keras has them; one when all values are equal, none without a value. What is
-/// not finite is left out.
+/// Makes 30 buckets, as Keras does. One bucket if all values are equal, no bucket without values.
+/// Skips infinities and NaNs.
 Histogram HistogramOf(std::span<const float> values);
 
-/// A node of the graph that TensorBoard shows. A "/" in the name puts it into a box with the others
-/// of the same beginning.
+/// A node of the graph that TensorBoard shows. TensorBoard draws a box around nodes with the same
+/// prefix before a "/" in their names.
 struct GraphNode {
   std::string name;                 ///< "layer0_conv2d/relu"
   std::string op;                   ///< "Relu"
   std::vector<std::string> inputs;  ///< names of nodes
-  std::vector<int64_t> shape;       ///< of its output; -1: any
-  LayerSettings attributes;         ///< lists of layers among them are left out
+  std::vector<int64_t> shape;       ///< of the output; -1: any size
+  LayerSettings attributes;         ///< except lists of layers
 };
 
-/// The messages of event files: tensorflow.Event, serialised. TensorBoard's source has their
-/// definitions (compat/proto/event.proto, summary.proto, graph.proto). `wall_time` is in seconds
-/// since 1970.
+/// The messages of event files: serialised tensorflow.Event messages. TensorBoard's source defines
+/// them in compat/proto/event.proto, summary.proto and graph.proto. `wall_time` is in seconds since
+/// 1970.
 double SecondsSince1970();
 std::string VersionEvent(double wall_time);
 std::string GraphEvent(double wall_time, const std::vector<GraphNode>& nodes);
@@ -53,28 +54,29 @@ std::string ImageEvent(
 /// CRC-32C (Castagnoli; RFC 3720, appendix B.4).
 uint32_t Crc32c(std::string_view bytes);
 
-/// `data` as a record of a TFRecord file, which is what event files consist of:
-///   length (8 bytes) | masked CRC-32C of these | data | masked CRC-32C of data
-/// all little-endian. Masked: rotated right by 15 bits, plus 0xa282ead8, so that the checksum of
-/// bytes which contain checksums stays a good one.
+/// Makes `data` a record of a TFRecord file. An event file is a sequence of such records:
+///   length (8 bytes) | masked CRC-32C of the length | data | masked CRC-32C of the data
+/// All numbers are little-endian. Masking rotates a CRC right by 15 bits and adds 0xa282ead8. So a
+/// checksum over bytes that contain checksums stays effective.
 std::string ToRecord(std::string_view data);
 
 /// An event file that grows by whole records. Not thread-safe.
 class EventFile {
  public:
-  /// Makes the folder and in it a file of a new name, which begins with the format's version.
-  /// Throws Error kSystem with the path and the reason.
+  /// Creates the folder and a new file in it. The file begins with the format's version. Throws
+  /// Error kSystem with the path and the reason.
   explicit EventFile(const std::string& folder);
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  /// Appends records. After an error, which `problem` then tells, the file ends with its last whole
-  /// piece and stays as it is.
+  /// Appends whole records. After an error, `problem` is set, the file is cut back to its size
+  /// before the call, and later calls return at once.
   void Append(const std::string& records);
 
   const std::string& path() const { return path_; }
-  /// "logs/events...: cannot be written: No space left on device"; empty as long as all is well
+  /// The error, such as "logs/events...: cannot be written: No space left on device". Empty without
+  /// one.
   const std::string& problem() const { return problem_; }
 
  private:

@@ -18,24 +18,24 @@
 
 namespace dtrun::models {
 
-/// A PNG file (W3C, "Portable Network Graphics Specification") of `pixels` (height, width,
-/// channels), 8 bits each; channels is 1 (grey) or 3 (red, green, blue). Throws Error
-/// kInvalidArgument when a size is not positive, the number of channels is another one, or that of
-/// the pixels is not their product.
+/// Encodes `pixels` (height, width, channels), 8 bits each, as a PNG file (W3C, "Portable Network
+/// Graphics Specification"). `channels` is 1 (grey) or 3 (red, green, blue). Throws Error
+/// kInvalidArgument for sides below 1 or above 32768, other numbers of channels, and a number of
+/// pixels that is not the product.
 std::string ToPng(int height, int width, int channels, std::span<const uint8_t> pixels);
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The thread writes at once what is more than the former; who brings more than the latter waits.
+// Above kUrgentBytes the thread writes at once. At kMostBytes the callers of Add wait.
 constexpr size_t kUrgentBytes = size_t(1) << 20, kMostBytes = size_t(64) << 20;
 
 }  // namespace
 
-// Events wait as functions that serialise them: that, and the writing, is done by the thread, which
-// sleeps until the oldest has waited for flush_seconds, much has come together, or somebody wants
-// all of it to be in the file.
+// Events wait as functions that serialise them. The thread serialises and writes the events. It
+// sleeps until the oldest event has waited for flush_seconds, kUrgentBytes are pending, or Flush is
+// called.
 class SummaryWriter::Impl {
  public:
   using Serialise = std::function<std::string()>;
@@ -109,9 +109,9 @@ class SummaryWriter::Impl {
   std::mutex mutex_;
   std::condition_variable wake_, written_;
   std::vector<Serialise> waiting_;
-  size_t bytes_ = 0;  // of them
+  size_t bytes_ = 0;  // of the waiting events
   Clock::time_point due_;
-  uint64_t added_ = 0, in_file_ = 0;  // events
+  uint64_t added_ = 0, in_file_ = 0;  // counts of events
   std::string problem_;
   bool stopping_ = false;
   std::thread thread_;
@@ -168,7 +168,7 @@ std::string BigEndian(size_t value) {
   return bytes;
 }
 
-// Length, name and data, and the checksum of the latter two.
+// A chunk: the length, the name, the data, and the checksum of name and data.
 std::string Chunk(const std::string& name, const std::string& data) {
   const std::string sealed = name + data;
   const auto* bytes = reinterpret_cast<const Bytef*>(sealed.data());
@@ -206,7 +206,8 @@ void Check(int height, int width, int channels, size_t pixels) {
 
 }  // namespace
 
-// Signature, header, pixels, end. Every row is preceded by the number of its filter: 0, none.
+// A PNG file: signature, header, pixels, end. Each row begins with the number of its filter, 0 for
+// no filter.
 std::string ToPng(int height, int width, int channels, std::span<const uint8_t> pixels) {
   Check(height, width, channels, pixels.size());
   constexpr char kGrey = 0, kRgb = 2;
@@ -235,7 +236,7 @@ bool HasRelu(const LayerSettings& settings) {
   return settings.Has("activation") && settings.Text("activation") == "relu";
 }
 
-// Appends the nodes of one layer that reads `input`; returns the name of the one that others read.
+// Appends the nodes of a layer that reads `input`. Returns the name of its output node.
 std::string AppendLayer(
     const Layer& layer, const std::string& box, const std::string& input, const Shape& shape,
     std::vector<GraphNode>& nodes) {

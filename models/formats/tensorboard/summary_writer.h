@@ -15,7 +15,7 @@
 namespace dtrun::models {
 
 struct SummaryWriterOptions {
-  /// What was written is in the file after so many seconds at the latest.
+  /// The longest time until an event is in the file.
   double flush_seconds = 10;
 };
 
@@ -26,37 +26,38 @@ struct SummaryWriterOptions {
 ///
 ///   tensorboard --logdir logs
 ///
-/// The file is `folder`/events.out.tfevents.<seconds>.<host>.<pid>.<number>; the folder is made. A
-/// new writer makes a new file, and TensorBoard shows all files of a folder as one run. In a job
-/// one rank writes.
+/// The file is `folder`/events.out.tfevents.<seconds>.<host>.<pid>.<number>. The folder is created
+/// if necessary. Every writer makes a new file, and TensorBoard shows all files of a folder as one
+/// run. In a job, one rank writes.
 ///
-/// The functions keep a copy of what they are given and return; a thread of the writer's own puts
-/// it into the file. They wait for that thread only while 64 MiB are kept. When the file cannot be
-/// written any more, on a full disk, say, it is cut after its last whole record, what comes after
-/// is dropped, and `Flush` says why: training goes on. Thread-safe.
+/// The functions copy their arguments and return. A thread of the writer writes the file. A
+/// function waits only while 64 MiB of copies are pending. If the file cannot be written, for
+/// example on a full disk, training continues: the file is cut after its last whole record, later
+/// events are dropped, and `Flush` throws the reason. Thread-safe.
 class SummaryWriter {
  public:
-  /// Throws Error kSystem, with the path and the reason, when the file cannot be made.
+  /// Throws Error kSystem, with the path and the reason, if the file cannot be created.
   explicit SummaryWriter(const std::string& folder, const SummaryWriterOptions& options = {});
-  /// Writes what is left, and says nothing of errors: Flush before.
+  /// Writes the pending events and ignores errors. Call Flush before it to see errors.
   ~SummaryWriter();
   SummaryWriter(const SummaryWriter&) = delete;
   SummaryWriter& operator=(const SummaryWriter&) = delete;
 
   void Scalar(const std::string& tag, double value, int64_t step);
-  /// The distribution of `values` (see Histogram).
+  /// Writes the distribution of `values`; see Histogram.
   void Histogram(const std::string& tag, std::span<const float> values, int64_t step);
-  /// Markdown.
+  /// Writes `text` in Markdown.
   void Text(const std::string& tag, const std::string& text, int64_t step);
-  /// `pixels` (height, width, channels), grey or red, green, blue. Throws Error as ToPng does.
+  /// `pixels` is (height, width, channels): grey, or red, green and blue. Throws the errors of
+  /// ToPng.
   void Image(
       const std::string& tag, int height, int width, int channels, std::span<const uint8_t> pixels,
       int64_t step);
-  /// Once per folder (see GraphOf).
+  /// Call Graph once per folder. GraphOf makes the nodes of a network.
   void Graph(std::vector<GraphNode> nodes);
 
-  /// Returns when all of it is in the file. Throws Error kSystem, with the path and the reason,
-  /// when it is not.
+  /// Returns when all events are in the file. Throws Error kSystem, with the path and the reason,
+  /// if the file could not be written.
   void Flush();
 
   const std::string& path() const;
@@ -66,14 +67,14 @@ class SummaryWriter {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The graph of a network for TensorBoard: "input", then a box per layer with the layer, its
-/// parameters and, if it has one, its activation.
+/// The graph of a network for TensorBoard: the node "input", then one box per layer. The box has
+/// the layer, its parameters and its ReLU activation.
 ///   writer.Graph(GraphOf(model.input_shape(), model.layers()));
 std::vector<GraphNode> GraphOf(const Shape& input, const std::vector<const Layer*>& layers);
 
-/// Writes how the values of each parameter are distributed, with Keras's tag: its name and
-/// "/histogram". The values are copied, those of a large network take a while. Throws Error
-/// kInvalidArgument when they are not f32.
+/// Writes a histogram of each parameter's values. The tag is Keras's: the parameter's name and
+/// "/histogram". The values are copied, so a large network takes some time. Throws Error
+/// kInvalidArgument if the values are not f32.
 void WriteHistograms(const std::vector<Parameter>& parameters, int64_t step, SummaryWriter& writer);
 
 }  // namespace dtrun::models
