@@ -13,7 +13,7 @@ namespace {
 
 using base::Text;
 
-// The functions of a program.
+// A wire format that calls the functions of a program.
 class ProgramsFormat : public WireFormat {
  public:
   explicit ProgramsFormat(const dtrun_wire_format& functions)
@@ -78,7 +78,8 @@ std::shared_ptr<WireFormat> ReadWireFormat(int32_t wire, const dtrun_wire_format
   return std::make_shared<ProgramsFormat>(*format);
 }
 
-// A program that was compiled with a later version has a longer struct: the rest stays as it is.
+// A program that was compiled with a later version has a longer struct. The other members do not
+// change.
 void TellStatistics(
     const base::StepTotals& totals, const char* name, dtrun_step_statistics* statistics) {
   if (statistics == nullptr) return;

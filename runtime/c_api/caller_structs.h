@@ -18,8 +18,9 @@
 
 namespace dtrun::runtime::c_api {
 
-/// Options of the caller's, who may have been compiled with a later version: its struct is then
-/// longer, and what this library does not know of has to be zero.
+/// Copies the caller's options. A caller that was compiled with a later version has a longer
+/// struct. The members that this library does not know must then be zero. Throws Error kUnavailable
+/// if they are not, or kInvalidArgument if the struct is too short.
 template <typename Options>
 Options ReadSized(const Options* options, const char* how_to_begin) {
   CheckNotNull(options, "options");
@@ -41,22 +42,22 @@ Options ReadSized(const Options* options, const char* how_to_begin) {
   return known;
 }
 
-/// What a program asked for by DTRUN_WIRE_... or by a format of its own (may be null); null for
-/// none. Throws Error kInvalidArgument.
+/// The wire format that the program selects, by DTRUN_WIRE_... or by its own `format` (may be
+/// null). Returns null if the program selects no format. Throws Error kInvalidArgument.
 std::shared_ptr<WireFormat> ReadWireFormat(int32_t wire, const dtrun_wire_format* format);
 
-/// Fills in what the caller has begun with dtrun_new_step_statistics; nothing where that is null.
-/// `name` is the parameter's, for errors.
+/// Fills in a struct that the caller has created with dtrun_new_step_statistics. Null is allowed.
+/// `name` is the name of the parameter, for errors.
 void TellStatistics(
     const base::StepTotals& totals, const char* name, dtrun_step_statistics* statistics);
 
 std::vector<Tensor> ReadTensors(const dtrun_tensor* tensors, size_t count);
 Metadata ReadMetadata(const dtrun_metadata* metadata, size_t count);
 
-/// Tensors for the caller, with the memory that they lie in.
+/// A new handle for the tensors of a file and their memory.
 dtrun_tensor_file* NewTensorFile(TensorFile file);
 
-/// As C sees it; valid as long as `metadata`.
+/// Views of the metadata for C. They are valid as long as `metadata`.
 std::vector<dtrun_metadata> ToC(const Metadata& metadata);
 
 }  // namespace dtrun::runtime::c_api

@@ -34,7 +34,7 @@ dtrun::ops::Counts ToCounts(const dtrun::ops::Communicator& communicator, const 
   return dtrun::ops::Counts(counts, counts + communicator.size());
 }
 
-// A communicator made from `parent`; NULL for none.
+// A handle for a communicator made from `parent`; NULL if `owned` is null.
 dtrun_communicator* NewCommunicator(
     const dtrun_communicator& parent, std::unique_ptr<dtrun::ops::Communicator> owned) {
   if (owned == nullptr) return nullptr;
@@ -97,7 +97,7 @@ dtrun_error* dtrun_communicator_subset(
 }
 
 void dtrun_communicator_destroy(dtrun_communicator* communicator) {
-  // The world is a part of its context.
+  // The world belongs to its context.
   if (communicator != nullptr && communicator->owned != nullptr) Destroy(communicator);
 }
 

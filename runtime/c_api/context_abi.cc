@@ -68,7 +68,7 @@ dtrun_error* dtrun_check_tf_config(const dtrun_context* context) {
 dtrun_error* dtrun_shutdown(dtrun_context* context) {
   return Guard([&] {
     CheckNotNull(context, "context");
-    // A child that ends as its parent does (atexit) has nothing to end.
+    // A forked child may call this function from atexit. It has no job to end.
     if (!context->owner.watch.forked()) context->context.Shutdown();
   });
 }

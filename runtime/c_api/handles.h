@@ -19,30 +19,31 @@
 #include "runtime/reducer/bucketed_reducer.h"
 #include "runtime/step/parameter_shards.h"
 
-// What is behind the opaque types of c.h, and how each of its functions uses them: it unwraps its
-// handles with `Use`, calls one method, and turns an exception into a dtrun_error with `Guard`.
+// The structs behind the opaque types of c.h. Each function of c.h unwraps its handles with `Use`,
+// calls one method, and turns an exception into a dtrun_error with `Guard`.
 
 namespace dtrun::runtime::c_api {
 
-/// The process that a handle belongs to, and what it is called.
+/// The process that a handle belongs to, and pointers to objects of its context. The context
+/// outlives all handles.
 struct Owner {
   base::ForkWatch watch = {};
   int launch_rank = 0;
-  ops::FlightRecorder* recorder = nullptr;  // the context's, which outlives all handles
-  Timeline* timeline = nullptr;             // likewise; null: none
-  const base::LogSink* log = nullptr;       // likewise
-  ops::Engine* engine = nullptr;            // likewise
+  ops::FlightRecorder* recorder = nullptr;  // of the context
+  Timeline* timeline = nullptr;             // of the context; null: none
+  const base::LogSink* log = nullptr;       // of the context
+  ops::Engine* engine = nullptr;            // of the context
 };
 
-/// What the job's options say of all reducers.
+/// Defaults for all reducers, from the job's options.
 struct ReducerDefaults {
   uint64_t bucket_bytes = 0;
   std::optional<AutotuneOptions> autotune = std::nullopt;
-  /// Reducers of the job that have been told to tune: each writes a log of its own.
+  /// The number of reducers that write an autotuning log. Each has its own file.
   std::shared_ptr<std::atomic<int>> tuned = std::make_shared<std::atomic<int>>(0);
 };
 
-/// Throws Error kInvalidArgument in a child of the owner.
+/// Throws Error kInvalidArgument in a forked child of the owner.
 void CheckProcess(const Owner& owner);
 
 }  // namespace dtrun::runtime::c_api
@@ -74,7 +75,7 @@ struct dtrun_context {
 struct dtrun_memory {
   dtrun::runtime::c_api::Owner owner;
   std::unique_ptr<dtrun::ops::Memory> memory;
-  std::string obstacle = {};  // of registered memory
+  std::string obstacle = {};  // why ranks cannot reach registered memory; "": none
 };
 
 struct dtrun_work {
@@ -96,7 +97,7 @@ namespace dtrun::runtime::c_api {
 
 dtrun_error* NewError(ErrorCode code, const char* message);
 
-/// No exception may cross the C ABI.
+/// Calls `body` and returns its exception as an error: no exception may cross the C ABI.
 template <typename Body>
 dtrun_error* Guard(const Body& body) {
   try {
@@ -113,7 +114,7 @@ dtrun_error* Guard(const Body& body) {
 
 void CheckNotNull(const void* pointer, const char* name);
 
-/// What `handle` points to, if this process may use it.
+/// Dereferences `handle`. Throws Error kInvalidArgument if it is NULL or of another process.
 template <typename Handle>
 Handle& Use(Handle* handle, const char* name) {
   CheckNotNull(handle, name);
@@ -121,7 +122,7 @@ Handle& Use(Handle* handle, const char* name) {
   return *handle;
 }
 
-/// A child of the owner leaves what it inherited alone: peers rely on it.
+/// Deletes `handle`, except in a forked child: its peers rely on the inherited resources.
 template <typename Handle>
 void Destroy(Handle* handle) {
   if (handle != nullptr && !handle->owner.watch.forked()) delete handle;

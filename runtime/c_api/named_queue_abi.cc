@@ -107,7 +107,7 @@ NamedWork Submit(
   return queue.Submit(operation, std::move(group), std::move(callback));
 }
 
-// With a work of the callback's own: the caller may not have got his yet.
+// The callback gets its own work handle, because the caller may not have received its handle yet.
 NamedQueue::Callback ReadCallback(
     const Owner& owner, dtrun_named_callback callback, void* argument) {
   if (callback == nullptr) return nullptr;

@@ -20,12 +20,12 @@ using dtrun::runtime::c_api::Use;
 
 namespace {
 
-// The members that the first version had.
+// The size of the members that the first version had.
 constexpr uint64_t kLeastBytes = offsetof(dtrun_reducer_options, first_bucket_bytes);
 
-// A program that was compiled with an earlier version has a shorter struct: the rest is as by
-// default. One that was compiled with a later version has a longer struct: what this library does
-// not know of has to be zero.
+// A program that was compiled with an earlier version has a shorter struct. The missing members get
+// their defaults. A program that was compiled with a later version has a longer struct. The members
+// that this library does not know must be zero.
 dtrun_reducer_options ReadOptions(const dtrun_reducer_options* options) {
   CheckNotNull(options, "options");
   dtrun_reducer_options known = dtrun_default_reducer_options();
@@ -59,7 +59,7 @@ std::vector<std::vector<size_t>> ReadGroups(const dtrun_reducer_options& told) {
   return groups;
 }
 
-// FILE, FILE.2, FILE.3, ...
+// Each reducer that tunes gets its own log file: FILE, FILE.2, FILE.3, ...
 std::optional<dtrun::runtime::AutotuneOptions> AutotuneOf(
     const dtrun::runtime::c_api::ReducerDefaults& defaults) {
   std::optional<dtrun::runtime::AutotuneOptions> autotune = defaults.autotune;

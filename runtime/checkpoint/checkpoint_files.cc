@@ -1,3 +1,8 @@
+// A save writes tensor files into a draft folder, and then commits the draft with a manifest. A
+// load tries the candidates in order. It reads a candidate and verifies all of its bytes. The first
+// valid checkpoint must match the tensors that were asked for. Only then does the load fill their
+// buffers.
+
 #include "runtime/checkpoint/checkpoint_files.h"
 
 #include <algorithm>
@@ -43,7 +48,7 @@ Manifest ManifestOf(const SaveJob& job, const std::vector<WrittenFile>& files) {
   return manifest;
 }
 
-// A file on its own tells the same of itself as the manifest.
+// The file repeats the metadata and the step of the manifest, for readers of the file alone.
 Metadata FileMetadata(const SaveJob& job) {
   Metadata metadata = job.request.metadata;
   metadata["dtrun.step"] = std::to_string(job.request.step);
@@ -92,7 +97,7 @@ void WriteTogether(
     const SaveJob& job) {
   std::string draft;
   try {
-    // The name in the folder, which ranks may have mounted at different places.
+    // Ranks may mount the shared folder at different paths, so rank 0 sends only the draft's name.
     draft = OnRootForAll(communicator, [&] {
       return std::filesystem::path(folder->Begin(job.request.name)).filename().string();
     });
@@ -139,7 +144,7 @@ std::string Some(const std::vector<std::string>& items) {
 
 std::string Quoted(const std::string& name) { return Text('\'', name, '\''); }
 
-// In the order of trying.
+// The checkpoints to try, in order.
 std::vector<StoredCheckpoint> Candidates(const CheckpointFolder& folder, const Wanted& wanted) {
   if (!wanted.name.empty()) {
     std::optional<StoredCheckpoint> found = folder.Find(wanted.name);
@@ -269,7 +274,7 @@ std::vector<std::vector<TensorPiece>> PlanPieces(const std::vector<Tensor>& tens
   const uint64_t share = std::max<uint64_t>(
       1, (total + static_cast<uint64_t>(parts) - 1) / static_cast<uint64_t>(parts));
   std::vector<std::vector<TensorPiece>> plan(static_cast<size_t>(parts));
-  // The byte at `at` of all tensors in a row belongs to the part `at / share`.
+  // Byte `at` of the concatenated tensors belongs to part `at / share`.
   uint64_t at = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Buffer& buffer = tensors[i].buffer;

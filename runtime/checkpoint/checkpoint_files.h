@@ -13,24 +13,25 @@
 
 namespace dtrun::runtime {
 
-/// Elements [first, first + count) of a tensor, which lie in one file.
+/// Elements [first, first + count) of a tensor. They lie in one file.
 struct TensorPiece {
-  size_t tensor = 0;  ///< index
+  size_t tensor = 0;  ///< index of the tensor
   uint64_t first = 0, count = 0;
 
   bool operator==(const TensorPiece&) const = default;
 };
 
-/// The tensors' bytes in `parts` parts that are as equal as can be with tensors of less than 1 MiB
-/// in one piece; by part, in the tensors' order.
+/// Divides the bytes of the tensors into `parts` parts of nearly equal size. A tensor of less than
+/// 1 MiB stays in one piece. Returns the pieces by part, in the order of the tensors.
 std::vector<std::vector<TensorPiece>> PlanPieces(const std::vector<Tensor>& tensors, int parts);
 
-/// What a piece is called in its file: the tensor's name or, of a part, "name[first:end]".
+/// The name of a piece in its file: the tensor's name or, for a part of the tensor,
+/// "name[first:end]".
 std::string NameOfPiece(const Tensor& tensor, const TensorPiece& piece);
-/// A piece as a tensor: of the shape of the whole, or (count).
+/// A view of the piece. It has the shape of the whole tensor or, for a part, the shape (count).
 Tensor TensorOf(const Tensor& whole, const TensorPiece& piece);
 
-/// What is to be saved, and as what.
+/// The description of a checkpoint to save.
 struct SaveRequest {
   std::string name;
   uint64_t step = 0;
@@ -38,34 +39,36 @@ struct SaveRequest {
   Metadata metadata = {};
 };
 
-/// A save that a thread can do without its caller.
+/// The complete input of a save. A background thread needs no other data of the caller.
 struct SaveJob {
   SaveRequest request;
-  uint64_t ranks = 0;                ///< that train together
-  std::vector<Tensor> tensors = {};  ///< as they are called; their data is not looked at
+  uint64_t ranks = 0;                ///< the number of ranks that train together
+  std::vector<Tensor> tensors = {};  ///< names, types and shapes; their data is not used
   std::vector<std::vector<TensorPiece>> plan = {};  ///< by file
-  std::vector<Tensor> pieces = {};                  ///< this rank's, with their data
+  std::vector<Tensor> pieces = {};                  ///< this rank's pieces, with their data
 };
 
-/// Throws Error; the folder then has the checkpoints that it had.
+/// Writes a checkpoint with one file. After an Error, the folder has the checkpoints that it had
+/// before.
 void WriteAlone(CheckpointFolder& folder, const SaveJob& job);
 
-/// Collective: each rank writes the file of its number. `folder` is rank 0's, NULL elsewhere;
-/// `path` is what the others call it.
+/// Collective: each rank writes one file, and rank 0 commits the checkpoint. `folder` is NULL
+/// except on rank 0. `path` is the path of the folder on this rank.
 void WriteTogether(
     ops::Communicator& communicator, CheckpointFolder* folder, const std::string& path,
     const SaveJob& job);
 
-/// A checkpoint in memory, all of whose bytes have been checked.
+/// A checkpoint in memory. All of its bytes have been verified.
 class CheckpointContent {
  public:
-  /// Throws Error kInvalidArgument or kSystem when it is not valid.
+  /// Reads all files. Throws Error if a file cannot be read or the checkpoint is not valid.
   explicit CheckpointContent(const StoredCheckpoint& stored);
 
-  /// Throws Error kInvalidArgument that lists the tensors which are missing, of another type or
-  /// shape or, unless that is allowed, not asked for.
+  /// Throws Error kInvalidArgument if the checkpoint does not match the `asked` tensors. The error
+  /// lists tensors that are missing or have another type or shape. Unless `allow_unexpected`, it
+  /// also lists tensors that were not asked for.
   void CheckAgainst(const std::vector<Tensor>& asked, bool allow_unexpected) const;
-  /// After CheckAgainst.
+  /// Fills the buffers of `asked`. Requires a successful CheckAgainst.
   void CopyTo(const std::vector<Tensor>& asked) const;
 
  private:
@@ -75,16 +78,16 @@ class CheckpointContent {
   std::vector<TensorFile> files_;
 };
 
-/// What a folder's checkpoints are tried for.
+/// The rule that selects the checkpoint to load.
 struct Wanted {
   std::string name = {};  ///< "": any
   bool best = false;
   bool allow_unexpected = false;
 };
 
-/// Fills the buffers of `asked` from the checkpoint that is wanted. Returns those that were refused
-/// and, last, the one that was loaded; nothing if there is no checkpoint. Throws Error as
-/// dtrun_checkpoint_manager_load; then no buffer has been touched.
+/// Fills the buffers of `asked` from the wanted checkpoint. Returns the refused checkpoints and,
+/// last, the loaded checkpoint. The result is empty if there is no checkpoint. Throws the errors of
+/// dtrun_checkpoint_manager_load. After an error, no buffer has changed.
 std::vector<CheckpointRecord> LoadFrom(
     const CheckpointFolder& folder, const Wanted& wanted, const std::vector<Tensor>& asked);
 

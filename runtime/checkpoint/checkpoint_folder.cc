@@ -1,6 +1,11 @@
-// A checkpoint is made in a folder whose name nobody takes for one, and then gets its own by one
-// rename: so it is there as a whole or not at all. What is removed goes the same way back: it loses
-// its name first. So whatever is found under the other names is never of use to anybody.
+// A checkpoint is written into a draft folder with a temporary name. A single rename then gives the
+// draft its final name, so a checkpoint is complete or absent. A removal first renames the
+// checkpoint to a temporary name, and then deletes it. So no folder with a temporary name is
+// useful, and the next writer deletes them all.
+//
+// If the file system cannot exchange two folders, a checkpoint is replaced in two steps: NAME is
+// renamed to .old-NAME, and the draft to NAME. If a process dies between the steps, the next writer
+// renames .old-NAME back.
 
 #include "runtime/checkpoint/checkpoint_folder.h"
 
@@ -28,10 +33,10 @@ namespace {
 using base::Text;
 
 constexpr char kTemporary[] = ".tmp-";
-constexpr char kReplaced[] = ".old-";  // only where two folders cannot change places in one step
+constexpr char kReplaced[] = ".old-";  // only if two folders cannot be exchanged in one step
 constexpr char kLatest[] = "latest";
 constexpr char kBest[] = "best";
-constexpr size_t kLongestName = 200;  // of 255; a temporary name has more in front
+constexpr size_t kLongestName = 200;  // of 255; a temporary name has a prefix
 
 std::vector<std::string> EntriesOf(const std::string& folder) {
   std::error_code error;
@@ -44,7 +49,7 @@ std::vector<std::string> EntriesOf(const std::string& folder) {
   return names;
 }
 
-// Of what is called as checkpoints are: whether it is one, or once was.
+// True if the folder has a manifest or a tensor file: it is, or was, a checkpoint.
 bool LooksLikeCheckpoint(const std::string& path) {
   if (KindOf(path + "/" + kManifestName) != PathKind::kNone) return true;
   std::error_code error;
@@ -159,7 +164,7 @@ std::vector<StoredCheckpoint> CheckpointFolder::List() const {
 void CheckpointFolder::SortByValue(std::vector<StoredCheckpoint>* checkpoints) const {
   const double sign = retention_.best == BestBy::kLowest ? 1 : -1;
   const auto rank_of = [&](const StoredCheckpoint& stored) {
-    // Without a manifest it may be the best.
+    // A checkpoint without a manifest may be the best.
     if (!stored.manifest) return -HUGE_VAL;
     return stored.manifest->value ? sign * *stored.manifest->value : HUGE_VAL;
   };
@@ -204,7 +209,7 @@ void CheckpointFolder::Commit(
   }
   SyncFolder(path_);
   ++next_sequence_;
-  Discard(draft);  // what was there before, if it has changed places
+  Discard(draft);  // after an exchange, the replaced checkpoint
   PlaceLinks(name);
 }
 
@@ -221,14 +226,14 @@ const StoredCheckpoint* CheckpointFolder::Best(
     if (!stored.manifest || !stored.manifest->value) continue;
     const double value = *stored.manifest->value;
     const double before = best == nullptr ? value : *best->manifest->value;
-    // The first of several that are as good.
+    // Of equal values, the first is the best.
     const bool better = retention_.best == BestBy::kLowest ? value < before : value > before;
     if (best == nullptr || better) best = &stored;
   }
   return best;
 }
 
-// They are a convenience: where there are no symbolic links, there are none.
+// The links are a convenience, so an error in placing them is ignored.
 void CheckpointFolder::PlaceLinks(const std::string& latest) {
   PlaceLink(latest, PathOf(kLatest), TemporaryPath(kLatest));
   if (retention_.best == BestBy::kNone) return;
@@ -291,7 +296,7 @@ using base::Text;
 std::string Holder(int file) {
   std::array<char, 300> text{};
   const ssize_t got = ::pread(file, text.data(), text.size() - 1, 0);
-  // Between its lock and its line the other one has not said who it is.
+  // The holder writes its name after it takes the lock, so the file may still be empty.
   return got > 0 ? std::string(text.data()) : "another process";
 }
 
@@ -316,7 +321,7 @@ FolderLock::FolderLock(const std::string& folder) {
             "checkpoint folder '", folder, "' is in use: ", Holder(file_.number()),
             " saves there; expected a folder for each job"));
   }
-  // On a full disk the lock holds all the same.
+  // If the disk is full, the lock still holds, without this text.
   const std::string self = Self();
   if (::ftruncate(file_.number(), 0) == 0) {
     [[maybe_unused]] const ssize_t written = ::pwrite(file_.number(), self.data(), self.size(), 0);

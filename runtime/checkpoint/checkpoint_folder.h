@@ -12,81 +12,85 @@
 
 namespace dtrun::runtime {
 
-/// What ranks are told of a checkpoint. See dtrun_checkpoint.
+/// A description of a checkpoint, as rank 0 sends it to the other ranks. See dtrun_checkpoint.
 struct CheckpointRecord {
   std::string name, path;
-  std::string refused = {};  ///< why it is not valid; "": nothing is known against it
+  std::string refused = {};  ///< why it is not valid; "": no fault is known
   uint64_t step = 0;
   std::optional<double> value = {};
   uint64_t bytes = 0;
   Metadata metadata = {};
 };
 
-/// As text, for other ranks of the same build. Bytes that are not UTF-8 are replaced.
+/// Formats records for other ranks of the same build. Replaces bytes that are not UTF-8.
 std::string FormatRecords(const std::vector<CheckpointRecord>& records);
 std::vector<CheckpointRecord> ParseRecords(const std::string& text);
 
-/// The right to write into a folder: a lock of the kernel's (flock) on its file ".lock", which ends
-/// with this object or with the process. The file stays, and means nothing by itself; what stands
-/// in it is for the error of another one.
+/// The right to write into a folder: an flock lock on the file ".lock" of the folder. The lock ends
+/// with this object or with the process. The file remains, but alone it is no lock. Its text
+/// names the holder, for the error message of another process.
 class FolderLock {
  public:
-  /// Throws Error kUnavailable when another process has it, whose host and process it names, and
-  /// kSystem when nothing can be written there.
+  /// Throws Error kUnavailable if another process holds the lock; the error names its host and
+  /// process. Throws kSystem if the file cannot be written or locked.
   explicit FolderLock(const std::string& folder);
 
  private:
   Descriptor file_;
 };
 
-/// Which of two checkpoints is the better one, by their values.
+/// The rule that finds the better of two checkpoints by their values.
 enum class BestBy : int32_t { kNone, kLowest, kHighest };
 
 struct RetentionOptions {
-  uint64_t max_to_keep = 0;  ///< of the newest; 0: all
+  uint64_t max_to_keep = 0;  ///< keeps this many of the newest checkpoints; 0: all
   BestBy best = BestBy::kNone;
 };
 
-/// A checkpoint as it lies there.
+/// A checkpoint as found in the folder. It may be invalid.
 struct StoredCheckpoint {
   std::string name, path;
   std::optional<Manifest> manifest;
-  std::string refused;  ///< why it has no manifest that could be used
+  std::string refused;  ///< why it is not valid; "": no fault is known
 
   CheckpointRecord Record() const;
 };
 
-/// The checkpoints of a folder, as one process sees them, which is the only one to write there:
+/// The checkpoints of a folder. At most one process at a time writes there:
 ///
 ///   FOLDER/ckpt_7/MANIFEST.json, model.safetensors
-///   FOLDER/latest -> ckpt_7, best -> ckpt_3        for people
+///   FOLDER/latest -> ckpt_7, best -> ckpt_3         symbolic links for people
 ///   FOLDER/.lock
-///   FOLDER/.tmp-...                                 not complete, or no longer wanted
+///   FOLDER/.tmp-...                                 incomplete, or about to be removed
+///   FOLDER/.old-ckpt_7                              replaced in two steps, not yet removed
 ///
-/// Throws Error kSystem and those of FolderLock. Not thread-safe.
+/// Errors: kSystem and those of FolderLock. Not thread-safe.
 class CheckpointFolder {
  public:
-  /// Makes the folder, takes its lock, and removes what another process has left unfinished.
+  /// Creates the folder if it is missing, locks it, and removes the remains of an earlier process.
   static CheckpointFolder OpenForWriting(const std::string& path, RetentionOptions retention);
-  /// To look at. kSystem if there is no such folder.
+  /// Takes no lock and writes no file. Throws kSystem if the folder cannot be read.
   static CheckpointFolder OpenForReading(const std::string& path, RetentionOptions retention);
 
-  /// Oldest first; those without a manifest come last, by name, since they may be the newest.
+  /// Oldest first. Checkpoints without a manifest come last, by name: they may be the newest.
   std::vector<StoredCheckpoint> List() const;
-  /// The best one first, then the newest; without values last.
+  /// Best value first; of equal values, the newest first; without a value last. Checkpoints without
+  /// a manifest come first of all: they may be the best.
   void SortByValue(std::vector<StoredCheckpoint>* checkpoints) const;
-  /// What is there of that name.
+  /// The checkpoint `name`, valid or not; nullopt: the folder has no such entry. Throws
+  /// kInvalidArgument if `name` is not allowed.
   std::optional<StoredCheckpoint> Find(const std::string& name) const;
 
-  /// A new folder for the files of a checkpoint, whose path has no meaning. Throws kInvalidArgument
-  /// when there is something else of that name.
+  /// Creates a draft folder for the files of checkpoint `name`, and returns its path. Throws
+  /// kInvalidArgument if something other than a checkpoint has that name.
   std::string Begin(const std::string& name);
-  /// The files in `draft` are on the disk: makes them the checkpoint `name`, the newest one.
+  /// Writes the manifest into `draft` and makes `draft` the checkpoint `name`, the newest one. The
+  /// files in `draft` must be on the disk.
   void Commit(const std::string& draft, const std::string& name, Manifest manifest);
-  /// Removes a draft; never throws.
+  /// Removes a draft, and ignores errors.
   void Discard(const std::string& draft) noexcept;
 
-  /// Removes those that are not to be kept. Returns what could not be removed, and why; "": none.
+  /// Removes the checkpoints beyond the retention limit. Returns the first error; "": none.
   std::string Prune();
 
   const std::string& path() const { return path_; }
@@ -109,7 +113,7 @@ class CheckpointFolder {
   uint64_t temporaries_ = 0;
 };
 
-/// Throws Error kInvalidArgument unless a checkpoint can have this name.
+/// Throws Error kInvalidArgument unless `name` is allowed for a checkpoint.
 void CheckCheckpointName(const std::string& name);
 
 }  // namespace dtrun::runtime

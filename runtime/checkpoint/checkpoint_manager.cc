@@ -1,7 +1,7 @@
-// Every call begins by agreeing: ranks that were told different things all throw, before anything
-// is written or read. Then rank 0, or each rank for its file, does the work, alone on its disk, and
-// all learn how it went. In the background the same happens on a thread; how it went is learnt by
-// the next call.
+// Save and Load first compare the arguments of all ranks. If they differ, all ranks throw before a
+// file is written or read. Then rank 0 does the file operations; in a sharded save, each rank
+// writes its own file. The call ends with the same result on all ranks. A background save does the
+// same work on a thread, and the next call reports its result.
 
 #include "runtime/checkpoint/checkpoint_manager.h"
 
@@ -165,7 +165,7 @@ void CheckpointManager::WriteShard(ops::Communicator& communicator, const SaveJo
   if (folder_) Prune();
 }
 
-// The new checkpoint is there whether or not an old one goes.
+// The new checkpoint is complete, so a failure to remove an old one is only a warning.
 void CheckpointManager::Prune() {
   const std::string kept = folder_->Prune();
   if (!kept.empty() && log_ != nullptr)
@@ -198,7 +198,8 @@ std::vector<CheckpointRecord> CheckpointManager::Load(
     if (wanted.best && options_.retention.best == BestBy::kNone)
       throw Error(
           ErrorCode::kInvalidArgument,
-          "the best checkpoint is asked for, and the options do not say what is better");
+          "the best checkpoint was requested, but the options name no order; expected the "
+          "lowest or the highest value as the best");
     return std::string();
   });
   Agree(
@@ -227,7 +228,7 @@ void CheckpointManager::LogRefused(const std::vector<CheckpointRecord>& records)
 }
 
 BackgroundTask::BackgroundTask() {
-  // The thread inherits the mask of signals.
+  // The thread inherits the signal mask: all signals are blocked.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -266,7 +267,7 @@ void BackgroundTask::Finish() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-// A task that was started is done, even if the end has come.
+// A started task runs even if the destructor has begun.
 void BackgroundTask::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -303,7 +304,7 @@ void Snapshot::Reserve(const std::vector<Tensor>& tensors) {
   bytes_ = 0;
   memory_.reset();
   memory_.reset(new char[bytes]);
-  // Touched now, so that the kernel finds the pages before a training step waits for them.
+  // Touches all pages, so that Copy has no page faults.
   std::memset(memory_.get(), 0, bytes);
   bytes_ = bytes;
 }

@@ -20,27 +20,27 @@
 
 namespace dtrun::runtime {
 
-/// A thread for one task at a time. It takes no signals. For one thread.
+/// A thread that runs one task at a time, with all signals blocked. Not thread-safe.
 class BackgroundTask {
  public:
-  /// Throws std::system_error where there can be no thread.
+  /// Throws std::system_error if no thread can be created.
   BackgroundTask();
   /// Waits for the task.
   ~BackgroundTask();
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-  /// After Finish, or as the first.
+  /// Requires that no task is under way.
   void Start(std::function<void()> task);
-  /// Started, and Finish was not called.
+  /// True between Start and Finish.
   bool under_way() const { return under_way_; }
-  /// Returns when the task has ended. Throws what it threw.
+  /// Waits for the end of the task. Throws the exception that the task threw.
   void Finish();
 
  private:
   void Run();
 
-  bool under_way_ = false;  // of the caller alone
+  bool under_way_ = false;  // used only by the caller's thread
   std::mutex mutex_;
   std::condition_variable changed_;
   std::function<void()> task_;
@@ -49,12 +49,12 @@ class BackgroundTask {
   std::thread thread_;
 };
 
-/// Memory that tensors are copied into, kept for the next time.
+/// Memory for a copy of tensors. The next copy reuses it.
 class Snapshot {
  public:
-  /// Takes the memory that a copy of these needs. Throws std::bad_alloc.
+  /// Allocates the memory for a copy of `tensors`. Throws std::bad_alloc.
   void Reserve(const std::vector<Tensor>& tensors);
-  /// The same tensors, with data of the snapshot's own; it has been reserved.
+  /// Copies `tensors` into the snapshot and returns the copies. Requires Reserve.
   std::vector<Tensor> Copy(const std::vector<Tensor>& tensors);
 
  private:
@@ -94,14 +94,14 @@ class CheckpointManager {
   void LogRefused(const std::vector<CheckpointRecord>& records) const;
 
   std::unique_ptr<ops::Communicator> communicator_;
-  std::unique_ptr<ops::Communicator> background_communicator_;  // of the thread; when sharded
+  std::unique_ptr<ops::Communicator> background_communicator_;  // null unless sharded
   std::string path_;
   CheckpointManagerOptions options_;
   const base::LogSink* log_;
-  std::optional<CheckpointFolder> folder_;  // of rank 0; the thread's while a save is under way
+  std::optional<CheckpointFolder> folder_;  // rank 0 only; the thread uses it during a save
   Snapshot snapshot_;
   bool under_way_ = false;                // the same on all ranks
-  std::unique_ptr<BackgroundTask> task_;  // last: it uses the others
+  std::unique_ptr<BackgroundTask> task_;  // last: its task uses the other members
 };
 
 }  // namespace dtrun::runtime

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr uint64_t kVersion = 1;
 constexpr char kFormat[] = "dtrun checkpoint";
-// The text around the digits of the checksum and around the body.
+// The text around the checksum's digits and around the body.
 constexpr std::string_view kBegin = R"({"crc32c":")";
 constexpr std::string_view kMiddle = R"(","manifest":)";
 constexpr std::string_view kEnd = "}\n";

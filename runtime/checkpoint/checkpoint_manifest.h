@@ -18,9 +18,9 @@ struct ManifestFile {
   uint32_t header_crc = 0;
 };
 
-/// Some elements of a tensor: the whole of a tensor of that name in that file.
+/// Some elements of a tensor. In its file, the piece is a whole tensor with the piece's name.
 struct ManifestPiece {
-  uint64_t file = 0;  ///< index
+  uint64_t file = 0;  ///< index of the file
   std::string name;
   uint64_t count = 0;
 };
@@ -32,12 +32,12 @@ struct ManifestTensor {
   std::vector<ManifestPiece> pieces;  ///< in the order of the elements
 };
 
-/// What makes files a checkpoint: it is written when they are on the disk.
+/// The description that completes a checkpoint. It is written when all files are on the disk.
 struct Manifest {
-  uint64_t sequence = 0;  ///< of all saves into the folder, ascending
+  uint64_t sequence = 0;  ///< ascends with every save into the folder
   uint64_t step = 0;
   std::optional<double> value = {};
-  uint64_t ranks = 0;  ///< that have saved it
+  uint64_t ranks = 0;  ///< the number of ranks that train together
   Metadata metadata = {};
   std::vector<ManifestFile> files = {};
   std::vector<ManifestTensor> tensors = {};
@@ -47,12 +47,12 @@ struct Manifest {
 
 constexpr char kManifestName[] = "MANIFEST.json";
 
-/// JSON: {"crc32c": of what follows, "manifest": {...}}
+/// JSON: {"crc32c": checksum of the object that follows, "manifest": {...}}
 std::string FormatManifest(const Manifest& manifest);
-/// Throws Error kInvalidArgument that says what is wrong, or kUnavailable: a later version wrote
-/// it.
+/// Throws Error kInvalidArgument with the reason, or kUnavailable for a format version or dtype
+/// that this version of dtrun does not support.
 Manifest ParseManifest(std::string_view text);
-/// The same of the inner object, whatever its checksum.
+/// Parses the inner object, without its checksum. Same errors.
 Manifest ParseManifestBody(std::string_view body);
 
 }  // namespace dtrun::runtime

@@ -5,12 +5,12 @@
 
 namespace dtrun::runtime {
 
-/// SHA-256 (FIPS 180-4) and HMAC with it (RFC 2104), 32 bytes each. libdtrun needs no library but
-/// the compiler's own, and proves with these alone that a peer belongs to the job.
+/// SHA-256 (FIPS 180-4) and HMAC-SHA-256 (RFC 2104): 32 bytes each. They prove that a peer belongs
+/// to the job. They are here because libdtrun needs no library but the compiler's own.
 std::string Sha256(const std::string& bytes);
 std::string HmacSha256(const std::string& key, const std::string& bytes);
 
-/// In a time that does not depend on where they differ.
+/// Compares in a time that does not depend on the position of a difference.
 bool EqualInConstantTime(const std::string& a, const std::string& b);
 
 }  // namespace dtrun::runtime

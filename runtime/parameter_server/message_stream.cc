@@ -1,3 +1,7 @@
+// A message is a header and the bytes after it. Receive reads the header first, and then the bytes,
+// either into the target's pieces or into the text. It stops when the socket has no more bytes, and
+// continues there at the next call. Flush sends the queued messages in the same manner.
+
 #include "runtime/parameter_server/message_stream.h"
 
 #include <poll.h>
@@ -20,8 +24,8 @@
 namespace dtrun::runtime {
 namespace {
 
-constexpr uint32_t kMark = 0x73707464;  // another program's bytes do not begin like this
-constexpr uint64_t kChunk = 1 << 20;  // memory grows with what has come, not with what is promised
+constexpr uint32_t kMark = 0x73707464;  // bytes of other programs do not begin with it
+constexpr uint64_t kChunk = 1 << 20;    // memory grows with received bytes, not announced ones
 
 bool IsGone(int error) { return error == ECONNRESET || error == EPIPE || error == ETIMEDOUT; }
 
@@ -49,7 +53,7 @@ uint64_t BytesOf(const Pieces& pieces) {
 
 MessageStream::MessageStream(ops::FileDescriptor socket) : socket_(std::move(socket)) {}
 
-// True when all of it is there.
+// Returns true when all bytes have been received.
 bool MessageStream::ReadInto(char* data, uint64_t bytes, uint64_t& had, State& state) {
   while (had < bytes) {
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -79,7 +83,7 @@ bool MessageStream::ReadInto(char* data, uint64_t bytes, uint64_t& had, State& s
 
 void MessageStream::BeginBody(const Target& target) {
   if (header_.mark != kMark)
-    throw Error(ErrorCode::kSystem, "what came from a peer is no message of a parameter server");
+    throw Error(ErrorCode::kSystem, "invalid message: expected a message of a parameter server");
   body_.clear();
   text_.clear();
   body_piece_ = 0;
@@ -107,7 +111,7 @@ MessageStream::State MessageStream::Receive(const Target& target) {
     if (!ReadInto(piece.data, piece.bytes, piece_had_, state)) return state;
   }
   while (body_.empty() && text_.size() < header_.bytes) {
-    const uint64_t begun = text_.size() - piece_had_;  // piece_had_: of the chunk that is not whole
+    const uint64_t begun = text_.size() - piece_had_;  // piece_had_: of the incomplete chunk
     const uint64_t wanted = std::min(kChunk, header_.bytes - begun);
     text_.resize(begun + wanted);
     const bool all = ReadInto(text_.data() + begun, wanted, piece_had_, state);
@@ -220,7 +224,7 @@ namespace {
 
 using base::Text;
 
-constexpr std::chrono::milliseconds kRetry{5};  // nobody can wait for a listener to appear
+constexpr std::chrono::milliseconds kRetry{5};  // no call waits until a listener appears
 
 std::string DidNotCome(const ServerJob& job, int server) {
   return Text(
@@ -231,11 +235,12 @@ std::string DidNotCome(const ServerJob& job, int server) {
 [[noreturn]] void RefuseProof(const ServerJob& job, int server) {
   throw Error(
       ErrorCode::kSystem, Text(
-                              "what listens as parameter server ", server, " (", job.Name(server),
-                              ") does not know the secret of this job"));
+                              "the process that listens as parameter server ", server, " (",
+                              job.Name(server), ") does not know the secret of this job"));
 }
 
-// Both show that they know the secret, by two random texts that never come again.
+// Both sides prove that they know the secret. A proof covers random bytes of both sides, so it is
+// valid for one connection only.
 void ProveEachOther(
     const ServerJob& job, int server, MessageStream& stream, PeerDeadline deadline) {
   const std::string late = DidNotCome(job, server);

@@ -16,30 +16,29 @@
 
 namespace dtrun::runtime {
 
-/// What ranks and parameter servers say to each other. `number`, `value` and the bytes that follow
-/// mean what stands here.
+/// The messages between ranks and parameter servers. The comments describe `number`, `value` and
+/// the bytes after the header.
 enum class MessageKind : uint32_t {
-  // a rank to a server
-  kHello = 1,      ///< number: rank, value: PeerRole; bytes: HelloText. With a file, the memory
-                   ///< that both map
-  kNext = 2,       ///< to the first server: my step is done if I had one, give me another one
-  kPull = 3,       ///< the values, please. value: 1: I shall compute a gradient from them
-  kPush = 4,       ///< here is a gradient; bytes: it, unless the memory is mapped
-  kReadState = 5,  ///< what your optimizer keeps, please
-  kProgress = 6,   ///< how far is everybody?
-  kBye = 7,        ///< I leave in good order
-  kProof = 8,      ///< bytes: 32 random ones, and the proof that the sender knows the secret
-  // the answers
-  kWelcome = 16,     ///< bytes: by server, where it listens for other hosts, in lines
-  kRefused = 17,     ///< bytes: why; the connection ends
-  kStep = 18,        ///< number: that step is yours
-  kEnd = 19,         ///< there is no step left; to a server: all is done
-  kValues = 20,      ///< number: version; bytes: they, unless the memory is mapped
+  // requests of a rank
+  kHello = 1,      ///< number: rank; value: PeerRole; bytes: HelloText; file: memory that both map
+  kNext = 2,       ///< to the first server: the current step, if any, is done; requests a step
+  kPull = 3,       ///< requests the values; value: 1 if a gradient will be computed from them
+  kPush = 4,       ///< bytes: a gradient, unless the memory is mapped
+  kReadState = 5,  ///< requests the state of the optimizer
+  kProgress = 6,   ///< requests a ServerProgress
+  kBye = 7,        ///< the rank leaves in good order
+  kProof = 8,      ///< bytes: 32 random bytes, and the proof that the sender knows the secret
+  // answers of a server
+  kWelcome = 16,     ///< bytes: the TcpPlace of each server, one per line
+  kRefused = 17,     ///< bytes: the reason; the connection ends
+  kStep = 18,        ///< number: the step that is handed out
+  kEnd = 19,         ///< to a worker: no step is left; to a server: the first server finishes
+  kValues = 20,      ///< number: version; bytes: the values, unless the memory is mapped
   kPushed = 21,      ///< number: staleness of the gradient
   kState = 22,       ///< bytes: see EncodeTensors
   kProgressIs = 23,  ///< bytes: a ServerProgress
-  kChallenge = 24,   ///< bytes: 32 random ones; the first message between hosts
-  kProven = 25       ///< bytes: the server's own proof
+  kChallenge = 24,   ///< bytes: 32 random bytes; the first message between hosts
+  kProven = 25       ///< bytes: the server's proof
 };
 
 enum class PeerRole : uint64_t { kWorker = 0, kReader = 1, kServer = 2 };
@@ -48,10 +47,10 @@ struct MessageHeader {
   uint32_t mark = 0;  ///< filled in by Send
   MessageKind kind = MessageKind::kHello;
   uint64_t number = 0, value = 0;
-  uint64_t bytes = 0;  ///< that follow
+  uint64_t bytes = 0;  ///< the number of bytes after the header
 };
 
-/// A part of a message, in memory of its owner's.
+/// A part of a message. It does not own its memory.
 struct Piece {
   char* data = nullptr;
   uint64_t bytes = 0;
@@ -59,41 +58,42 @@ struct Piece {
 using Pieces = std::vector<Piece>;
 uint64_t BytesOf(const Pieces& pieces);
 
-/// Messages over a stream socket, without ever waiting. Not thread-safe.
+/// Sends and receives messages over a stream socket, and never blocks. Not thread-safe.
 class MessageStream {
  public:
   explicit MessageStream(ops::FileDescriptor socket);
 
-  /// Where the bytes of a message go that begins to arrive; none: into `text()`.
+  /// Returns the memory for the bytes of a message that begins to arrive. If it returns no pieces,
+  /// the bytes go into `text()`.
   using Target = std::function<Pieces(const MessageHeader&)>;
   enum class State { kPartial, kWhole, kEnded };
-  /// Reads what is there, one message at most. kWhole: `header()` and `text()` are those of the
-  /// message until the next call. Throws Error kSystem for what is no message, or longer than
-  /// allowed.
+  /// Reads the available bytes of at most one message. kWhole: `header()` and `text()` describe the
+  /// message until the next call. kEnded: the connection has ended. Throws Error kSystem if the
+  /// bytes are not a message, or the message is too long.
   State Receive(const Target& target = nullptr);
   const MessageHeader& header() const { return header_; }
   const std::string& text() const { return text_; }
-  /// A file that came with a message since the last call.
+  /// Takes the last received file. Invalid if no file has come since the last call.
   ops::FileDescriptor TakeFile() { return std::move(file_); }
 
-  /// Queues a message. What `pieces` point to does not change before all is sent. `file` goes with
-  /// its first byte and stays open until then.
+  /// Queues a message. The memory of `pieces` must not change until the message is sent. `file` is
+  /// sent with the first byte, and must stay open until then.
   void Send(MessageHeader header, const Pieces& pieces, int file = -1);
   void Send(MessageHeader header, std::string text = "", int file = -1);
-  /// Sends what the socket takes; false when the other end is gone.
+  /// Sends as many bytes as the socket accepts. Returns false if the connection has ended.
   bool Flush();
   bool sending() const { return !outgoing_.empty(); }
 
   int socket() const { return socket_.get(); }
-  /// Of a text that the other end may send from now on.
+  /// The maximum size of a text that the peer may send from now on.
   void set_most_text(uint64_t bytes) { most_text_ = bytes; }
 
  private:
   struct Outgoing {
     std::string own;  // header and text
-    Pieces pieces;    // after them
+    Pieces pieces;    // sent after `own`
     int file = -1;
-    size_t piece = 0;  // 0: own
+    size_t piece = 0;  // 0: own; i + 1: pieces[i]
     uint64_t sent = 0;
   };
 
@@ -112,29 +112,30 @@ class MessageStream {
   std::deque<Outgoing> outgoing_;
 };
 
-/// Tensors of one dimension as the bytes of a message, and back. Throws Error kSystem for bytes
-/// that are none. In front of each tensor stand its dtype, its count and the length of its name, 8
-/// bytes each, then its name.
+/// Encodes tensors of one dimension as the bytes of a message. Each tensor is its dtype, its count
+/// and the length of its name (8 bytes each), then its name and its data.
 std::string EncodeTensors(const std::vector<Tensor>& tensors);
-/// Adds them, and the memory that they lie in, to `tensors`.
+/// Appends the decoded tensors and their memory to `tensors`. Throws Error kSystem if the bytes are
+/// invalid.
 void DecodeTensors(const std::string& bytes, TensorFile& tensors);
 
 using PeerDeadline = std::chrono::steady_clock::time_point;
 
-/// Connects to a server, as soon as it is there, and proves what a peer of another host has to
-/// prove; `place` is where it listens for those. Null when `give_up` (asked now and then) says so.
-/// Throws Error kTimeout, which names the server; kSystem.
+/// Connects to a server, and retries until the server listens. If the server is on another host, it
+/// listens at `place`, and both sides prove that they know the secret. Returns null if `give_up`,
+/// which is called after each failed attempt, returns true. Throws Error kTimeout, which names the
+/// server, or kSystem.
 std::unique_ptr<MessageStream> VisitServer(
     const ServerJob& job, int server, const TcpPlace& place, PeerDeadline deadline,
     const std::function<bool()>& give_up = nullptr);
 
-/// Waits until a message is there as a whole, and sends meanwhile what is to be sent. False when
-/// the other end is gone. Throws Error kTimeout with `late`; kSystem.
+/// Waits for a whole message, and meanwhile sends queued messages. Returns false if the connection
+/// has ended. Throws Error kTimeout with the text `late`, or kSystem.
 bool AwaitMessage(
     MessageStream& stream, PeerDeadline deadline, const std::string& late,
     const MessageStream::Target& target = nullptr);
 
-/// What kHello carries: everything that has to be the same in all processes.
+/// The text of kHello: all settings that must be equal in all processes.
 std::string HelloText(const VariableLayout& layout);
 
 }  // namespace dtrun::runtime

@@ -56,7 +56,7 @@ ops::FileDescriptor NewSocket(int family) {
 
 void SetNonBlocking(int socket) { ::fcntl(socket, F_SETFL, O_NONBLOCK); }
 
-// A silent host is noticed within half a minute, and nothing waits for a full packet.
+// Detects a silent host within 30 s. Sends small packets without delay.
 void PrepareTcp(int socket) {
   const int on = 1, idle_s = 10, interval_s = 5, probes = 4, patience_ms = 30'000;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -13,54 +13,57 @@
 
 namespace dtrun::runtime {
 
-// How ranks and parameter servers reach each other: on one host by unix sockets in the abstract
-// namespace, whose kernel says who is at the other end; between hosts by TCP, where both prove that
-// they know the job's secret. All sockets are non-blocking and close with their process, so an end
-// of file says that a peer is lost.
+// Connections between ranks and parameter servers. On one host, they use unix sockets in the
+// abstract namespace, and the kernel identifies the user of the peer. Between hosts, they use TCP,
+// and both sides prove that they know the job's secret. All sockets are non-blocking and close with
+// their process, so an end of file means that the peer is lost.
 
-/// Where a server listens for other hosts: an address of its host, and a port.
+/// The address and port where a server listens for other hosts.
 struct TcpPlace {
   std::string host;
   int port = 0;
 
-  /// "10.0.0.1 20000"; "-" for one that listens on its own host alone.
+  /// "10.0.0.1 20000"; "-" for a server that listens only on its own host.
   std::string Text() const;
   static TcpPlace Read(const std::string& text);
 };
 
-/// Throws Error kSystem.
+/// Listens on the unix socket of `server`. Throws Error kSystem.
 ops::FileDescriptor ListenLocally(const std::string& job, int server);
-/// The same on `place.host` alone; port 0: any, which is filled in.
+/// Listens on TCP at `place.host` only. Port 0: any free port. Stores the port in `place`. Throws
+/// Error kSystem.
 ops::FileDescriptor ListenOn(TcpPlace& place);
 
-/// -1: nobody listens there yet. Throws Error kSystem (another reason; the server is another
-/// user's).
+/// Connect to a server. Return -1 if no process listens there yet. Throw Error kSystem for any
+/// other failure, and if a process of another user listens on the unix socket.
 ops::FileDescriptor ConnectLocally(const std::string& job, int server);
 ops::FileDescriptor ConnectTo(const TcpPlace& place);
 
-/// The next one that waits; -1: none, or (unix) one of another user, which is turned away.
+/// Accepts the next waiting connection. Returns -1 if none waits. Closes a unix connection from
+/// another user, and returns -1.
 ops::FileDescriptor AcceptFrom(int listener, bool local);
 
-/// The own address of a TCP connection.
+/// The local address of a TCP connection.
 std::string OwnAddress(int socket);
 
 /// 32 random bytes.
 std::string RandomBytes();
-/// What a peer that knows the secret answers to the two random texts of a connection.
+/// The proof that its sender knows the secret. `both` is the random bytes of both sides.
 std::string ClientProof(const std::string& secret, const std::string& both);
 std::string ServerProof(const std::string& secret, const std::string& both);
 
-/// What a process knows of the job's parameter servers: ranks [0, servers) hold the variables.
+/// The description of the job's parameter servers for one process. Ranks [0, servers) are servers
+/// and hold the variables.
 struct ServerJob {
-  std::string job;  ///< random, unique
+  std::string job;  ///< a random, unique name
   int rank = 0, size = 1, servers = 1;
   std::vector<int> host_of_rank;        ///< by rank
   std::vector<std::string> host_names;  ///< by host
-  TcpPlace first;                       ///< of server 0; of no use where all share a host
-  std::string secret;                   ///< that ranks of several hosts prove to know
-  /// Whether the launcher knows that a rank has ended, which is then not waited for.
+  TcpPlace first;                       ///< of server 0; unused if all ranks share a host
+  std::string secret;                   ///< known to all ranks; proven between hosts
+  /// Returns true if the launcher knows that the rank has ended. No server waits for such a rank.
   std::function<bool(int rank)> has_ended = [](int) { return false; };
-  std::chrono::seconds timeout{600};  ///< of each wait for a peer that should answer
+  std::chrono::seconds timeout{600};  ///< of each wait for a peer's answer
   base::LogSink log = [](base::LogLevel, const std::string&) {};
 
   bool several_hosts() const { return host_names.size() > 1; }
@@ -71,26 +74,26 @@ struct ServerJob {
   std::string Name(int of_rank) const;
 };
 
-/// Throws Error kPeerLost. A little later, since the connections of a process end before it does:
-/// who launched the job is to see that one's end first, not that of those who fail for want of it.
+/// Throws Error kPeerLost after a short delay. The connections of a process end before the process
+/// itself. The delay lets the launcher see the end of the culprit before the failures of its peers.
 [[noreturn]] void ThrowPeerLost(const std::string& text);
-/// The same for a server.
+/// Throws this error for a lost server.
 [[noreturn]] void ThrowServerLost(const ServerJob& job, int server);
 
-/// How far a training is, as its first server knows it.
+/// The progress of a training, as the first server knows it.
 struct ServerProgress {
   uint64_t steps_done = 0, steps = 0;
   uint64_t workers = 0;   ///< connected now
   uint64_t finished = 0;  ///< 1: no step and no checkpoint will follow
 };
 
-/// Where a server's time went, and what it did.
+/// Counts of a server's work, and the time that the work took.
 struct ServerStatistics {
   uint64_t updates = 0, pulls = 0;
   uint64_t repeated_steps = 0, lost_workers = 0;
   double update_s = 0;  ///< in the optimizer
-  double copy_s = 0;    ///< giving values to ranks
-  double cpu_s = 0;     ///< of the server's thread, all together
+  double copy_s = 0;    ///< copying values for ranks
+  double cpu_s = 0;     ///< total CPU time of the server's thread
 };
 
 }  // namespace dtrun::runtime

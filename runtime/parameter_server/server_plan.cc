@@ -89,7 +89,8 @@ std::optional<uint64_t> StepQueue::Lose(int worker) {
   return step;
 }
 
-// The others, earliest deadline first, would be applied to the versions after this one.
+// After this update, the other gradients are applied to the next versions, earliest deadline first.
+// Each of them must meet its deadline.
 bool StalenessGate::MayApply(int worker) const {
   if (!bound_) return true;
   std::vector<uint64_t> others;

@@ -13,62 +13,62 @@
 
 namespace dtrun::runtime {
 
-/// Elements [first, first + count) of a variable, which one server holds: whole rows of its first
-/// axis.
+/// Elements [first, first + count) of a variable: whole rows of its first axis, on one server.
 struct VariableShard {
   size_t variable = 0;
   uint64_t first = 0, count = 0;
-  int part = 0, parts = 1;  ///< of those that the variable is cut into
+  int part = 0, parts = 1;  ///< index of this part; number of parts of the variable
   int server = 0;
   uint64_t offset = 0;  ///< bytes from the beginning of a block to the first element
 
   bool operator==(const VariableShard&) const = default;
 };
 
-/// Where every variable lies: which server holds which part of it, and where in a block. A block is
+/// The placement of all variables: the server of each part, and its offset in a block. A block is
 /// the memory of a connection between a rank and a server: the gradients of all variables, then
-/// their values. Every process of a job plans the same.
+/// their values. Every process of a job computes the same layout.
 struct VariableLayout {
   std::vector<VariableShard> shards;  ///< by variable, then by row
   std::vector<uint64_t> offsets;      ///< by variable: bytes from the beginning of a block
-  uint64_t half = 0;                  ///< bytes of all gradients, and where the values begin
-  std::string description;            ///< what has to be the same in all processes, in lines
+  uint64_t half = 0;                  ///< bytes of all gradients; the values begin there
+  std::string description;            ///< settings that must be equal in all processes, in lines
 
   uint64_t block_bytes() const { return 2 * half; }
   std::vector<VariableShard> OfServer(int server) const;
 };
 
-/// Variables are dealt to the servers round-robin, in their order. One of at least twice
-/// `min_partition_bytes` is cut along its first axis first, into parts of at least that size, as
-/// many as there are servers at most, of which the first ones have a row more ("div"):
+/// Assigns the variables to the servers round-robin, in their order. A variable of at least twice
+/// `min_partition_bytes` is first cut along its first axis. The number of parts is its size divided
+/// by `min_partition_bytes`, at most the number of rows and the number of servers. If the rows do
+/// not divide evenly, the first parts have one more row ("div"):
 ///
 ///   13 rows, 5 servers   ->   3, 3, 3, 2, 2
 ///
-/// Throws Error kInvalidArgument for no variable, two of a name, one whose shape does not fit its
-/// count, or one outside host memory.
+/// Throws Error kInvalidArgument if there are no variables, and the errors of CheckTensors.
 VariableLayout PlanVariables(
     const std::vector<Tensor>& variables, int servers, uint64_t min_partition_bytes);
 
-/// The steps of a training, handed out to workers: each at least once. That of a worker which is
-/// lost goes to another one, and is then done twice if its gradient had been applied already, by
-/// all servers or by some. Pure.
+/// The steps of a training. Each step is handed out to a worker at least once. If a worker is lost,
+/// its step goes to another worker. If some or all servers have applied the lost worker's gradient,
+/// they apply a second gradient for that step. Pure.
 class StepQueue {
  public:
-  /// Steps [first, end). At most `most_out` are out at a time.
+  /// Steps [first, end). At most `most_out` steps are out at a time: handed out, but not done.
   StepQueue(uint64_t first, uint64_t end, uint64_t most_out);
 
-  /// The next step for `worker`, which has none; nothing while it has to wait, or when all is over.
+  /// The next step for `worker`, which must not have a step. Returns nullopt if `most_out` steps
+  /// are out, or no step is left to hand out.
   std::optional<uint64_t> Take(int worker);
-  /// Its step is done.
+  /// The step of `worker` is done.
   void Done(int worker);
-  /// It will not do its step, which is returned: it is the next one to be handed out.
+  /// Takes the step of `worker` back and returns it. Lost steps are handed out before new steps.
   std::optional<uint64_t> Lose(int worker);
 
-  /// No step is left, and none is out.
+  /// True if no step is left to hand out, and no step is out.
   bool over() const { return next_ >= end_ && again_.empty() && out_.empty(); }
-  /// How many are done, those before `first` included.
+  /// The number of steps done, including the steps before `first`.
   uint64_t done() const { return done_; }
-  /// How many were handed out more than once.
+  /// The number of times that a step was taken back.
   uint64_t repeated() const { return repeated_; }
 
  private:
@@ -78,34 +78,35 @@ class StepQueue {
   std::map<int, uint64_t> out_;  // by worker
 };
 
-/// Counts the updates of a server's variables, and decides when a gradient may be the next one. The
-/// staleness of a gradient is the number of updates between the values that it was computed from
-/// and those that it is applied to (Q. Ho et al., "More effective distributed ML via a stale
-/// synchronous parallel parameter server", NIPS 2013, bound the clocks of workers; this bounds what
-/// their gradients meet).
+/// Counts the updates of a server's variables, and decides when a gradient may be applied. The
+/// staleness of a gradient is the number of updates between two versions of the values: the version
+/// that the gradient was computed from, and the version that it is applied to. Compare Q. Ho et
+/// al., "More effective distributed ML via a stale synchronous parallel parameter server", NIPS
+/// 2013. That paper bounds the clocks of workers; this class bounds the staleness of gradients.
 ///
-/// With a bound, every gradient that is being computed has a deadline: the version that it was
-/// computed from, plus the bound. An update may go first if all others can still keep theirs, one
-/// after the other. The one with the earliest deadline always may, so nobody waits for ever; at
-/// most bound + 1 gradients may be computed at a time (StepQueue sees to that).
+/// With a bound, every gradient in computation has a deadline: the version that it is computed
+/// from, plus the bound. A gradient may be applied if all others can still meet their deadlines
+/// after it, one after the other. The gradient with the earliest deadline is always allowed, so no
+/// worker waits forever. At most bound + 1 gradients may be in computation at a time. StepQueue
+/// enforces that limit.
 ///
-/// Pure: it knows no time, no sockets and no threads.
+/// Pure: it uses no time, sockets or threads.
 class StalenessGate {
  public:
   explicit StalenessGate(std::optional<uint64_t> bound = std::nullopt) : bound_(bound) {}
 
-  /// `worker` computes a gradient from the values as they are now.
+  /// `worker` begins to compute a gradient from the current values.
   void Begin(int worker) { begun_[worker] = version_; }
-  /// Whether its gradient may be applied now.
+  /// True if the gradient of `worker` may be applied now.
   bool MayApply(int worker) const;
-  /// It is; returns its staleness.
+  /// Counts the update with the gradient of `worker`. Returns the staleness of the gradient.
   uint64_t Apply(int worker);
-  /// It will not come.
+  /// The gradient of `worker` will not come.
   void Forget(int worker) { begun_.erase(worker); }
 
-  /// Updates so far.
+  /// The number of updates so far.
   uint64_t version() const { return version_; }
-  /// By staleness: how many updates had it.
+  /// The number of updates, by staleness.
   const std::vector<uint64_t>& histogram() const { return histogram_; }
 
  private:

@@ -1,6 +1,7 @@
-// Every call asks all servers first and then waits for each of them, so that they work at the same
-// time. What goes to a server on another host is sent while others are waited for no longer than
-// its socket takes it; a server reads all the time, so nobody waits in a circle.
+// Each call sends its request to all servers first, and then waits for each answer, so the servers
+// work at the same time. A request to a server on another host may be longer than the socket
+// accepts at once. The rest is sent during the wait for that server. This cannot deadlock, because
+// a server never stops reading.
 
 #include "runtime/parameter_server/variable_client.h"
 
@@ -37,12 +38,13 @@ ParameterClient::~ParameterClient() {
     try {
       stream->Flush();
     } catch (const Error&) {
-      // It sees that this rank is gone; that this was in order is lost.
+      // The server still sees that this rank is gone, but not that it left in good order.
     }
   }
 }
 
-// For the steps of others, too: a worker that hangs is given up by the servers in that time.
+// Twice the time limit: an answer may wait for the step of another worker, and the servers drop a
+// worker that hangs after one time limit.
 PeerDeadline ParameterClient::Deadline() const {
   return std::chrono::steady_clock::now() + 2 * job_.timeout;
 }
@@ -69,7 +71,7 @@ Buffer ParameterClient::value(size_t index) const {
   return buffer;
 }
 
-// Empty for a server that maps the memory.
+// Empty for a server on this host: it maps the memory.
 Pieces ParameterClient::PiecesOf(int server, uint64_t half) const {
   Pieces pieces;
   if (!is_remote(server)) return pieces;
@@ -96,8 +98,7 @@ void ParameterClient::Await(int server, MessageKind kind, const MessageStream::T
   if (from.header().kind != kind &&
       !(kind == MessageKind::kStep && from.header().kind == MessageKind::kEnd))
     throw Error(
-        ErrorCode::kSystem,
-        Text("parameter server ", server, " answered what nobody has asked it for"));
+        ErrorCode::kSystem, Text("parameter server ", server, " sent an answer without a request"));
 }
 
 std::optional<uint64_t> ParameterClient::NextStep() {

@@ -14,29 +14,31 @@
 
 namespace dtrun::runtime {
 
-/// A rank's end of all parameter servers, as dtrun/parameter_server.h describes it: a worker's, or
-/// that of one who only reads. Not thread-safe.
+/// The connections of a worker or a reader to all parameter servers. See dtrun/parameter_server.h.
+/// Not thread-safe.
 class ParameterClient {
  public:
-  /// Returns when all servers have let it in. Throws Error kMismatch: a server has other variables;
-  /// kPeerLost, kTimeout, kSystem.
+  /// Returns when all servers have accepted this rank. Throws Error kMismatch if a server has other
+  /// variables, or kPeerLost, kTimeout, kSystem.
   ParameterClient(
       const ServerJob& job, const std::vector<Tensor>& variables, uint64_t min_partition_bytes,
       PeerRole role);
   ~ParameterClient();
 
-  /// Of variable `index`, in memory of this object: what Pull fills and Push takes.
+  /// The memory of variable `index`, owned by this object. Pull fills the value. Push sends the
+  /// gradient.
   Buffer value(size_t index) const;
   Buffer gradient(size_t index) const;
 
-  /// The step before is done; the next one, or nothing when there is none left.
+  /// Reports the previous step as done, and returns the next step; nullopt: no step is left.
   std::optional<uint64_t> NextStep();
-  /// Fills all values; a worker has said by it that it begins to compute a gradient. The version of
-  /// the first server's.
+  /// Fills all values, and returns the version of the first server's values. On a worker, this call
+  /// begins the computation of a gradient.
   uint64_t Pull();
-  /// Returns when all servers have applied the gradient. Its staleness on the first one.
+  /// Returns when all servers have applied the gradient. The result is its staleness on the first
+  /// server.
   uint64_t Push();
-  /// What the servers' optimizers keep, server by server.
+  /// The state of the servers' optimizers, server by server.
   TensorFile ReadState();
   ServerProgress Progress();
 

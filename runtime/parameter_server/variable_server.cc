@@ -1,8 +1,10 @@
-// One thread, one loop: wait until a connection can be read, hear one message of each that can,
-// then do what has become possible (hand out steps, apply gradients), and send what the sockets
-// take. A rank of this host shares one block of memory with the server: its gradients are read
-// where it wrote them, and values are written where it reads them, so that a message is a header
-// alone. With a rank of another host the same block exists twice, and messages carry its halves.
+// One thread runs one loop. It waits until a connection can be read, and receives at most one
+// message from each connection. Then it applies the gradients and hands out the steps that have
+// become possible, and sends as many bytes as the sockets accept.
+//
+// A rank on the server's host shares one block of memory with the server. The server reads the
+// rank's gradients and writes the values in place, so a message is a header only. For a rank on
+// another host, each side has its own block, and messages carry the halves of the block.
 
 #include "runtime/parameter_server/variable_server.h"
 
@@ -33,7 +35,7 @@ constexpr std::chrono::seconds kProofTime{5};
 constexpr std::chrono::seconds kLateComers{30};
 constexpr int kMostUnproven = 64;
 constexpr uint64_t kMostUnprovenText = 256, kMostProvenText = uint64_t{4} << 30;
-constexpr int kLookMs = 500;  // for those that have fallen silent
+constexpr int kLookMs = 500;  // interval of the check for silent peers
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -54,16 +56,16 @@ struct ParameterServer::Connection {
   MessageStream stream;
   bool local;  // on this host
   bool proven = false, known = false, welcomed = false, gone = false, said_bye = false;
-  std::string random;  // of the challenge
+  std::string random;  // the bytes of the challenge
   int rank = -1;
   PeerRole role = PeerRole::kReader;
   std::shared_ptr<ops::Segment> memory;
-  // has_step: the first server has given it one; computes: it has values for a gradient.
+  // has_step: the first server has handed out a step to it. computes: it has values for a gradient.
   bool wants_step = false, has_step = false, computes = false, pushing = false;
-  Clock::time_point since = Clock::now();  // connected; then: does what it was last seen to begin
+  Clock::time_point since = Clock::now();  // of the connection; later, of its last step or pull
 };
 
-// ---- Its life -----------------------------------------------------------------------------------
+// ---- Life cycle ---------------------------------------------------------------------------------
 
 ParameterServer::ParameterServer(
     const ServerJob& job, const std::vector<Tensor>& variables, const TrainingPlan& plan)
@@ -152,7 +154,7 @@ std::vector<uint64_t> ParameterServer::staleness() const {
   return status_.staleness;
 }
 
-// ---- The thread ---------------------------------------------------------------------------------
+// ---- The server's thread ------------------------------------------------------------------------
 
 void ParameterServer::Serve() {
   try {
@@ -162,7 +164,7 @@ void ParameterServer::Serve() {
     const std::lock_guard lock(mutex_);
     status_.error = std::current_exception();
   }
-  peers_.clear();  // whoever is still there sees that this server is gone
+  peers_.clear();  // the remaining peers see that this server is gone
   first_ = nullptr;
   local_listener_ = ops::FileDescriptor();
   tcp_listener_ = ops::FileDescriptor();
@@ -223,9 +225,9 @@ void ParameterServer::Publish() {
   if (news) changed_.notify_all();
 }
 
-// ---- Who comes ----------------------------------------------------------------------------------
+// ---- New connections and messages ---------------------------------------------------------------
 
-// The first server has to know where this one listens for other hosts before it lets ranks in.
+// The first server must know where this server listens for other hosts before it welcomes ranks.
 void ParameterServer::JoinFirst() {
   const auto give_up = [this] {
     const std::lock_guard lock(mutex_);
@@ -254,14 +256,14 @@ void ParameterServer::Accept(int listener, bool local) {
   ops::FileDescriptor socket = AcceptFrom(listener, local);
   if (socket.get() < 0 || unproven >= kMostUnproven) return;
   Connection& peer = peers_.emplace_back(MessageStream(std::move(socket)), local);
-  peer.proven = local;  // the kernel has said who it is
+  peer.proven = local;  // the kernel has identified its user
   if (local) return;
   peer.random = RandomBytes();
   peer.stream.set_most_text(kMostUnprovenText);
   peer.stream.Send({.kind = MessageKind::kChallenge}, peer.random);
 }
 
-// Whatever is wrong with one connection ends that one alone.
+// An error on a connection ends that connection only, except the connection to the first server.
 void ParameterServer::HearFrom(Connection& peer) {
   if (peer.gone) return;
   try {
@@ -337,7 +339,7 @@ void ParameterServer::HearHello(Connection& peer) {
   const std::string hello = peer.stream.text();
   peer.rank = static_cast<int>(std::min<uint64_t>(peer.stream.header().number, INT_MAX));
   peer.role = static_cast<PeerRole>(peer.stream.header().value);
-  // One that is refused has come, too.
+  // A refused peer counts as seen.
   if (peer.role == PeerRole::kWorker) workers_seen_.insert(peer.rank);
   if (peer.role == PeerRole::kReader && peer.rank >= job_.servers) readers_seen_.insert(peer.rank);
   if (const std::string why = WhyRefused(peer, hello); !why.empty()) {
@@ -353,7 +355,8 @@ void ParameterServer::HearHello(Connection& peer) {
   Welcome();
 }
 
-// The first line of what has to be the same that is not.
+// Returns the reason to refuse a peer: a rank that does not exist, or the first line of the hello
+// that differs. "": accepted.
 std::string ParameterServer::WhyRefused(const Connection& peer, const std::string& hello) const {
   const bool server = peer.role == PeerRole::kServer;
   if (peer.rank >= job_.size || peer.role > PeerRole::kServer ||
@@ -372,7 +375,7 @@ std::string ParameterServer::WhyRefused(const Connection& peer, const std::strin
   return "";
 }
 
-// Memory of this host is that of the rank itself; that of another host is mirrored here.
+// Maps the memory of a rank on this host. For a rank on another host, creates a mirror of it.
 void ParameterServer::AdoptMemory(Connection& peer) {
   ops::FileDescriptor file = peer.stream.TakeFile();
   if (!peer.local) {
@@ -386,7 +389,8 @@ void ParameterServer::AdoptMemory(Connection& peer) {
   peer.memory = ops::Segment::Map(std::move(file), layout_.block_bytes());
 }
 
-// Nobody is let in before all servers are there: the answer says where they are.
+// The first server welcomes peers only after all servers have connected, because the answer has
+// the places of all servers.
 void ParameterServer::Welcome() {
   if (std::any_of(
           places_.begin(), places_.end(), [](const auto& place) { return place.empty(); }) &&
@@ -399,7 +403,7 @@ void ParameterServer::Welcome() {
   }
 }
 
-// ---- What they are given ------------------------------------------------------------------------
+// ---- Steps, values and gradients ----------------------------------------------------------------
 
 void ParameterServer::HandOutSteps() {
   for (Connection& peer : peers_) {
@@ -440,7 +444,7 @@ void ParameterServer::GiveValues(Connection& peer) {
   statistics_.copy_s += SecondsSince(begin);
 }
 
-// Each update may allow another one.
+// An update may allow another gradient, so the search starts again after each update.
 void ParameterServer::ApplyGradients() {
   for (auto peer = peers_.begin(); peer != peers_.end();) {
     if (peer->pushing && !peer->gone && gate_.MayApply(peer->rank)) {
@@ -461,7 +465,7 @@ void ParameterServer::Apply(Connection& peer) {
   peer.pushing = peer.computes = false;
   peer.stream.Send({.kind = MessageKind::kPushed, .number = gate_.Apply(peer.rank)});
   statistics_.update_s += SecondsSince(begin);
-  // The rank computes while the next gradient is applied.
+  // Sends the answer now, so that the rank computes while the next gradient is applied.
   peer.gone = !peer.stream.Flush();
 }
 
@@ -480,7 +484,7 @@ void ParameterServer::GiveProgress(Connection& peer) {
       std::string(reinterpret_cast<const char*>(&progress), sizeof progress));
 }
 
-// ---- Who goes -----------------------------------------------------------------------------------
+// ---- Lost peers and the end ---------------------------------------------------------------------
 
 int ParameterServer::Count(PeerRole role) const {
   return static_cast<int>(std::count_if(peers_.begin(), peers_.end(), [&](const Connection& peer) {
@@ -488,7 +492,7 @@ int ParameterServer::Count(PeerRole role) const {
   }));
 }
 
-// A worker that has stopped, and a stranger that says nothing.
+// Drops workers that do not complete their step in time, and peers that send no proof in time.
 void ParameterServer::DropTheSilent() {
   for (Connection& peer : peers_) {
     const auto silent = Clock::now() - peer.since;
@@ -527,7 +531,7 @@ void ParameterServer::LoseWorker(Connection& peer) {
     ThrowPeerLost(Text("no worker is left after ", queue_.done(), " of ", plan_.steps, " steps"));
 }
 
-// Or have ended before they did.
+// True if all expected ranks have connected. A rank that has ended counts, too.
 bool ParameterServer::AllHaveCome() const {
   int come = 0;
   for (int rank = job_.servers; rank < job_.size; ++rank)
@@ -535,8 +539,9 @@ bool ParameterServer::AllHaveCome() const {
   return come >= std::min(plan_.workers + plan_.readers, job_.size - job_.servers);
 }
 
-// Readers may want the values until the end; the other servers end when the first one says so. A
-// rank that has not come would look for servers that are not there any more.
+// A server stays until all workers and readers have left. The first server also waits a limited
+// time for ranks that have not connected yet: without servers, they would wait in vain. At its end,
+// the first server tells the other servers to finish.
 void ParameterServer::EndIfFinished() {
   if (!finishing_ || Count(PeerRole::kWorker) + Count(PeerRole::kReader) > 0) return;
   if (is_first() && !AllHaveCome() && Clock::now() - finishing_since_ < kLateComers) return;

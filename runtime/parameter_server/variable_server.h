@@ -25,36 +25,37 @@ struct TrainingPlan {
   uint64_t first_step = 0, steps = 0;  ///< steps [first_step, steps) are handed out
   std::optional<uint64_t> max_staleness = std::nullopt;
   uint64_t min_partition_bytes = 256 << 10;
-  int workers = 1;  ///< ranks that are expected to come
-  int readers = 0;  ///< likewise, besides the servers' own
+  int workers = 1;  ///< the expected number of workers
+  int readers = 0;  ///< the expected number of readers, without those of the servers
 };
 
-/// One rank that holds variables, as dtrun/parameter_server.h describes it. A thread of its own
-/// does everything: it waits for its connections alone, so that updates and copies never overlap
-/// and need no lock.
+/// A rank that holds variables. See dtrun/parameter_server.h. One thread does all the work, so
+/// updates and copies never overlap and need no lock. The thread waits only for its connections.
 class ParameterServer {
  public:
-  /// Updates the own shards: `gradients[i]` is that of shard i.
+  /// Updates the shards of this server. `gradients[i]` is the gradient of shard i.
   using Update = std::function<void(const std::vector<const void*>& gradients)>;
 
-  /// Listens. The values of the own shards are those that `variables` have now.
+  /// Listens for connections. Copies the initial values of this server's shards from `variables`.
   ParameterServer(
       const ServerJob& job, const std::vector<Tensor>& variables, const TrainingPlan& plan);
   ~ParameterServer();
 
   const std::vector<VariableShard>& shards() const { return shards_; }
-  /// Of own shard `index`, for the updates; of the server's thread from Start to Finish.
+  /// The value of shard `index`. From Start to Finish, only the update function may use it.
   Buffer value(size_t index) const;
 
-  /// Begins to serve. `state` is what readers are given besides the values.
+  /// Starts the server's thread. Ranks can read `state` besides the values.
   void Start(Update update, std::vector<Tensor> state);
-  /// Returns when `step` steps are done, or all; of another server than the first, when the first
-  /// one has finished. How many are done. Throws Error: what the server could not go on with.
+  /// On the first server: waits until `step` steps or all steps are done, and returns the number of
+  /// steps done. On another server: waits until the first server has finished. If the server has
+  /// failed, throws its Error.
   uint64_t WaitFor(uint64_t step);
-  /// Returns when no rank is connected any more. Before it, all steps are done, or given up.
+  /// Ends the service. Returns when no rank is connected any more. Call it when all steps are done
+  /// or given up.
   void Finish();
 
-  /// Any thread.
+  /// Thread-safe.
   ServerStatistics statistics() const;
   std::vector<uint64_t> staleness() const;
 
@@ -100,9 +101,9 @@ class ParameterServer {
   ServerJob job_;
   TrainingPlan plan_;
   VariableLayout layout_;
-  std::vector<VariableShard> shards_;  // own
+  std::vector<VariableShard> shards_;  // of this server
   std::vector<uint64_t> value_offsets_;
-  std::vector<DType> dtypes_;  // by own shard
+  std::vector<DType> dtypes_;  // by shard of this server
   std::shared_ptr<ops::Segment> values_;
   Update update_;
   std::vector<Tensor> state_;
@@ -110,8 +111,8 @@ class ParameterServer {
   ops::FileDescriptor local_listener_, tcp_listener_, wake_;
   TcpPlace place_;
   std::list<Connection> peers_;
-  Connection* first_ = nullptr;      // to the first server; null on itself
-  std::vector<std::string> places_;  // by server, of those that have come
+  Connection* first_ = nullptr;      // to the first server; null on the first server
+  std::vector<std::string> places_;  // by server; empty: not connected yet
   StalenessGate gate_;
   StepQueue queue_;
   std::set<int> workers_seen_, readers_seen_;  // ranks
@@ -121,7 +122,7 @@ class ParameterServer {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Status status_;  // under the mutex
+  Status status_;  // guarded by mutex_
   std::thread thread_;
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 using base::Text;
 
-constexpr uint64_t kMostAtOnce = 1 << 30;  // a call takes 2 GiB at most
+constexpr uint64_t kMostAtOnce = 1 << 30;  // a call transfers at most 2 GiB
 
 [[noreturn]] void Throw(const char* what, const std::string& path, int error_number) {
   throw Error(ErrorCode::kSystem, Reason(what, path, error_number));
@@ -90,7 +90,7 @@ FileBytes ReadWhole(const std::string& path, Links links) {
         file.number(), bytes.data.get() + bytes.size, std::min(size - bytes.size, kMostAtOnce));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) Throw("read", path, errno);
-    if (got == 0) break;  // it has become shorter meanwhile
+    if (got == 0) break;  // the file has become shorter meanwhile
     bytes.size += static_cast<uint64_t>(got);
   }
   return bytes;
@@ -98,7 +98,7 @@ FileBytes ReadWhole(const std::string& path, Links links) {
 
 void SyncFolder(const std::string& path) {
   const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // Some network file systems have nothing to flush here, and say so.
+  // EINVAL: some network file systems cannot flush a folder.
   if (folder.number() < 0 || (::fsync(folder.number()) != 0 && errno != EINVAL))
     Throw("write", path, errno);
 }
@@ -118,7 +118,7 @@ void MakeFolders(const std::string& path) {
   if (path.empty() || std::filesystem::is_directory(path, ignored)) return;
   const std::string parent = std::filesystem::path(path).parent_path();
   MakeFolders(parent);
-  // Of "a/b/" the last part is empty, and the folder is there.
+  // The parent of "a/b/" is "a/b", so the folder may exist by now.
   if (::mkdir(path.c_str(), 0755) != 0 && !std::filesystem::is_directory(path, ignored))
     Throw("make the folder", path, errno);
   SyncFolder(parent.empty() ? "." : parent);

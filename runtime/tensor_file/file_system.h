@@ -7,9 +7,9 @@
 
 namespace dtrun::runtime {
 
-/// Calls of the operating system. Each throws Error kSystem that names the path and the reason.
+/// File operations. Each throws Error kSystem with the path and the reason.
 
-/// A file descriptor that is closed at the end.
+/// A file descriptor. The destructor closes it.
 class Descriptor {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
@@ -34,15 +34,16 @@ class Descriptor {
   int number_;
 };
 
-/// A new file. Whatever was at its path before is replaced only by renaming.
+/// A file that is written from its beginning. To replace a file in one step, write the new file
+/// under another name and rename it.
 class OutputFile {
  public:
-  /// Makes the file, or empties it.
+  /// Creates the file, or empties it.
   explicit OutputFile(const std::string& path);
 
   void Write(const void* data, uint64_t bytes);
   void WriteAt(uint64_t offset, const void* data, uint64_t bytes);
-  /// Returns when all of it is on the disk, and closes it.
+  /// Flushes the file to the disk and closes it.
   void Finish();
 
  private:
@@ -57,26 +58,28 @@ struct FileBytes {
   uint64_t size = 0;
 };
 
-/// Whether a symbolic link may stand for the file.
+/// The treatment of a path that is a symbolic link.
 enum class Links { kFollow, kRefuse };
 
-/// All of a regular file: Error kInvalidArgument for anything else, without waiting for a FIFO.
+/// Reads a whole regular file. Throws Error kInvalidArgument for any other kind of file, and does
+/// not wait for a FIFO.
 FileBytes ReadWhole(const std::string& path, Links links);
 
-/// What was renamed in a folder stays so after a loss of power.
+/// Flushes the folder at `path`, so that renames in it survive a loss of power.
 void SyncFolder(const std::string& path);
 void Rename(const std::string& from, const std::string& to);
-/// Puts `from` at the place of `to`, which exists, in one step, and `to` at that of `from`. False
-/// where the file system cannot.
+/// Exchanges `from` and `to`, which both exist, in one step. Returns false if the file system does
+/// not support the exchange.
 bool Exchange(const std::string& from, const std::string& to);
-/// With all folders above it.
+/// Creates the folder and all missing folders above it.
 void MakeFolders(const std::string& path);
 void MakeFolder(const std::string& path);
-/// A symbolic link at `path`, also in the place of another. False where it cannot be.
+/// Creates a symbolic link at `path`, or replaces the link there. The new link has the path
+/// `temporary` at first. Returns false if the link cannot be created.
 bool PlaceLink(const std::string& target, const std::string& path, const std::string& temporary);
 
 enum class PathKind { kNone, kFolder, kFile, kLink, kOther };
-/// What is there itself, not what a link points to.
+/// The kind of the entry at `path`. Does not follow links.
 PathKind KindOf(const std::string& path);
 
 /// "cannot write 'a/b': No space left on device"

@@ -1,3 +1,7 @@
+// ReadHeaderJson parses the JSON of a header. CheckOffsets then compares the offsets with the
+// shapes and with the size of the data. ReadChecksums reads the checksums, which dtrun stores as
+// metadata with a fixed number of digits. So a draft of a header has its final length.
+
 #include "runtime/tensor_file/safetensors.h"
 
 #include <algorithm>
@@ -16,9 +20,8 @@
 
 namespace dtrun::runtime {
 
-/// What stands in the JSON of a safetensors header; offsets and shapes are not compared with
-/// anything yet. Takes memory in proportion to what is well-formed of `text`. Errors as those of
-/// ParseHeader.
+/// Parses the JSON of a safetensors header. Does not compare the offsets and shapes with anything.
+/// Takes memory in proportion to the well-formed beginning of `text`. Errors: those of ParseHeader.
 SafetensorsHeader ReadHeaderJson(std::string_view text);
 
 namespace {
@@ -28,7 +31,7 @@ using base::Text;
 constexpr char kCrcKey[] = "dtrun.crc32c";
 constexpr char kNoCrc[] = "00000000";
 constexpr size_t kCrcDigits = 8;
-// How a header of dtrun's begins; then come the digits of its own checksum.
+// The beginning of a header that dtrun writes. The digits of the header's checksum follow.
 constexpr std::string_view kFirst = R"({"__metadata__":{"dtrun.crc32c":")";
 
 [[noreturn]] void Refuse(const std::string& why) {
@@ -47,7 +50,7 @@ std::optional<uint32_t> ParseHex(std::string_view digits) {
   return value;
 }
 
-// The header's own checksum is that of the header with zeros in its place.
+// The header's checksum is computed with zeros in place of its digits.
 uint32_t CrcOfHeader(std::string_view text) {
   const uint32_t first = Crc32c(text.data(), kFirst.size());
   const uint32_t zeros = Crc32c(kNoCrc, kCrcDigits, first);
@@ -55,8 +58,8 @@ uint32_t CrcOfHeader(std::string_view text) {
   return Crc32c(rest.data(), rest.size(), zeros);
 }
 
-// Sorted by offset each begins where the one before it ended, the first at 0, the last ends with
-// the file; and each has as many bytes as its shape.
+// The tensors are sorted by offset. The first must begin at 0, and each of the others at the end of
+// the tensor before it. The last must end with the file. Each has as many bytes as its shape.
 void CheckOffsets(const std::vector<TensorEntry>& tensors, uint64_t data_bytes) {
   uint64_t at = 0;
   for (const TensorEntry& tensor : tensors) {
@@ -107,7 +110,7 @@ const char* SafetensorsName(DType dtype) {
 SafetensorsHeader ParseHeader(std::string_view text, uint64_t data_bytes) {
   if (text.empty() || text.front() != '{') Refuse("the header does not begin with '{'");
   SafetensorsHeader header = ReadHeaderJson(text);
-  // Of tensors without elements several may begin at the same place.
+  // Several tensors without elements may begin at the same offset.
   std::stable_sort(
       header.tensors.begin(), header.tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
         return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
@@ -174,8 +177,9 @@ Checksums ReadChecksums(std::string_view text, const SafetensorsHeader& header) 
   return sums;
 }
 
-// The header is read event by event, never as a tree: what may come next is known at every point,
-// so that the first thing that is not in the format ends it, however deep or large the rest is.
+// The header is parsed event by event, never as a tree. HeaderEvents knows the allowed next events
+// at every point, and refuses the header at the first other event. So the depth and size of the
+// rest do not matter.
 
 namespace {
 
@@ -185,7 +189,7 @@ using base::Text;
   throw Error(ErrorCode::kInvalidArgument, "the header: " + why);
 }
 
-// What is shown of a name that may be anything.
+// The beginning of a name, for an error message: a name may be of any length.
 std::string Shown(const std::string& name) {
   constexpr size_t kMost = 100;
   return name.size() <= kMost ? name : name.substr(0, kMost) + "...";
@@ -289,7 +293,7 @@ class HeaderEvents : public nlohmann::json::json_sax_t {
     kEntry,  // a tensor or the metadata
     kMetadata,
     kMetadataValue,
-    kTensor,  // a member of it or its end
+    kTensor,  // a member of the tensor, or the end
     kDType,
     kShape,
     kShapeItems,

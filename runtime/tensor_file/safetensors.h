@@ -11,17 +11,18 @@
 
 namespace dtrun::runtime {
 
-/// Of a file in the safetensors format: 8 bytes (the header's length, little-endian), the header (a
-/// JSON object), and the data of all tensors without gaps.
+/// The largest header of a file in the safetensors format. The file has three parts: 8 bytes (the
+/// length of the header, little-endian), the header (a JSON object), and the data of all tensors
+/// without gaps.
 /// Source: https://github.com/huggingface/safetensors, "Format".
 constexpr uint64_t kMostHeaderBytes = 100'000'000;
 
-/// A tensor as the header has it.
+/// A tensor as the header describes it.
 struct TensorEntry {
   std::string name;
   DType dtype;
   Shape shape;
-  uint64_t begin, end;  ///< bytes of the data
+  uint64_t begin, end;  ///< byte offsets in the data
 };
 
 struct SafetensorsHeader {
@@ -29,55 +30,56 @@ struct SafetensorsHeader {
   Metadata metadata;
 };
 
-/// "F32"
+/// The name of the type in a header, for example "F32".
 const char* SafetensorsName(DType dtype);
 
-/// Throws Error kInvalidArgument, in a sentence that says which rule of the format `text` breaks,
-/// or kUnavailable: dtrun has no such type. `data_bytes` is what follows the header in the file.
+/// Parses the header `text`. The file has `data_bytes` bytes after the header. Throws Error
+/// kInvalidArgument with the rule of the format that `text` breaks, or kUnavailable for a type that
+/// dtrun does not have.
 SafetensorsHeader ParseHeader(std::string_view text, uint64_t data_bytes);
 
-/// A header that is written before the checksums are known. Digits take their place, so that it
-/// keeps its length.
+/// A header that is written before the checksums are known. Zeros reserve their places, so the
+/// length of the header does not change.
 class HeaderDraft {
  public:
-  /// Tensors in the order of their data.
+  /// The tensors of `header` are in the order of their data.
   explicit HeaderDraft(const SafetensorsHeader& header);
 
   void SetCrc(size_t tensor, uint32_t crc);
-  /// Once all are set. It fills the checksum of the header itself in as well.
+  /// Fills in the checksum of the header. Requires SetCrc for all tensors.
   void Finish();
-  /// The length and the header, a multiple of 8 bytes.
+  /// The length and the header: a multiple of 8 bytes.
   const std::string& bytes() const { return bytes_; }
-  /// Of the header's text.
+  /// The checksum of the header.
   uint32_t crc() const { return crc_; }
 
  private:
   std::string bytes_;
-  std::vector<size_t> places_;  // of the digits in bytes_, by tensor
+  std::vector<size_t> places_;  // offsets of the digits in bytes_, by tensor
   uint32_t crc_ = 0;
 };
 
-/// What a header written by dtrun says of itself and of its tensors.
+/// The checksums in a header that dtrun has written.
 struct Checksums {
   bool present = false;
   uint32_t header = 0;
-  std::vector<uint32_t> tensors;  ///< in the order of the header's
+  std::vector<uint32_t> tensors;  ///< in the order of the header's tensors
 };
 
-/// Throws Error kInvalidArgument when the header has checksums and they are not all there, or its
-/// own is wrong.
+/// Reads the checksums of a header, if any. Throws Error kInvalidArgument if some are missing or
+/// the header's checksum is wrong.
 Checksums ReadChecksums(std::string_view text, const SafetensorsHeader& header);
 
-/// "e3069283"
+/// 8 hexadecimal digits, for example "e3069283".
 std::string HexOf(uint32_t crc);
 
-/// CRC-32C (Castagnoli; RFC 3720, appendix B.4) of the bytes. `before`: that of the bytes in front
-/// of them.
+/// CRC-32C (Castagnoli; RFC 3720, appendix B.4) of the bytes. `before` is the checksum of the
+/// preceding bytes.
 ///
 ///   Crc32c("123456789", 9)  ->  0xe3069283
 uint32_t Crc32c(const void* data, uint64_t bytes, uint32_t before = 0);
 
-/// The same without instructions of the processor's for it.
+/// The same function without CRC instructions of the processor.
 uint32_t Crc32cByTable(const void* data, uint64_t bytes, uint32_t before = 0);
 
 }  // namespace dtrun::runtime

@@ -1,5 +1,6 @@
-// A file is written from its beginning to its end while the checksums are computed, a piece at a
-// time so that the piece is still in the cache; then the header is written again, with them.
+// A file is written from its beginning to its end. The checksum of each piece of data is computed
+// just before the write, so the write finds the piece in the cache. At the end, the header is
+// written again, with the checksums.
 
 #include "runtime/tensor_file/tensor_file.h"
 
@@ -24,7 +25,7 @@ using base::Text;
 
 constexpr uint64_t kPieceBytes = 256 << 10;
 
-// The order of the format's own writer: large elements first, so that all are aligned.
+// The order of the reference writer of the format: large elements first, so that all are aligned.
 std::vector<const Tensor*> InFileOrder(const std::vector<Tensor>& tensors) {
   std::vector<const Tensor*> order;
   for (const Tensor& tensor : tensors) order.push_back(&tensor);
@@ -69,7 +70,7 @@ void CheckData(const SafetensorsHeader& header, const Checksums& sums, const cha
   }
 }
 
-// The tensors where they lie, or, where that is not aligned, elsewhere.
+// Uses the tensors in place. Copies a tensor that is not aligned to its element size.
 void PlaceTensors(const SafetensorsHeader& header, char* data, TensorFile* result) {
   for (const TensorEntry& entry : header.tensors) {
     const uint64_t bytes = entry.end - entry.begin, size = SizeOf(entry.dtype);

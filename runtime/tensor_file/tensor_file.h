@@ -15,62 +15,63 @@ namespace dtrun::runtime {
 using Shape = std::vector<uint64_t>;
 using Metadata = std::map<std::string, std::string>;
 
-/// A named array in host memory that someone else owns, row-major.
+/// A named row-major array in host memory. It does not own its data.
 struct Tensor {
   std::string name;
   Buffer buffer;
-  Shape shape;  ///< whose product is buffer.count; empty: a scalar
+  Shape shape;  ///< its product is buffer.count; empty: a scalar
 };
 
-/// Of metadata that is dtrun's own: keys begin with it.
+/// The prefix of the metadata keys that dtrun reserves.
 constexpr char kOwnPrefix[] = "dtrun.";
 
-/// "f32 (3, 3, 1, 32)"; of a scalar "f32 ()".
+/// For example "f32 (3, 3, 1, 32)", or "f32 ()" for a scalar.
 std::string Describe(DType dtype, const Shape& shape);
 
-/// The product; false when it does not fit.
+/// Sets `count` to the product of the shape. Returns false if the product overflows.
 bool CountOf(const Shape& shape, uint64_t* count);
 
-/// What is shown of a text that may be anything: its beginning.
+/// The first 400 bytes of `text`, for an error message: the text may be of any length.
 std::string Shortened(const std::string& text);
 
 bool IsUtf8(const std::string& text);
 
-/// Throws Error kInvalidArgument (kUnavailable: device memory) that names the first tensor which
-/// cannot be written or filled.
+/// Throws Error kInvalidArgument if a tensor cannot be saved or loaded, or kUnavailable if a tensor
+/// is in device memory. The error names the tensor.
 void CheckTensors(const std::vector<Tensor>& tensors);
-/// Likewise for what a caller wants to be saved.
+/// Throws Error kInvalidArgument if a key or value is not UTF-8, or a key is reserved.
 void CheckMetadata(const Metadata& metadata);
 
-/// What a manifest keeps of a file, to know it again.
+/// The facts that a manifest keeps about a file, to recognize the file.
 struct WrittenFile {
   uint64_t bytes = 0;
   uint32_t header_crc = 0;
 };
 
-/// Writes a safetensors file and returns when it is on the disk. The tensors' data is read once.
-/// Throws Error kInvalidArgument or kSystem; the file may then be there in part.
+/// Writes a safetensors file and returns when the file is on the disk. Reads the data of the
+/// tensors once. Throws Error kInvalidArgument or kSystem. After an error, a part of the file may
+/// remain.
 WrittenFile WriteTensorFile(
     const std::string& path, const std::vector<Tensor>& tensors, const Metadata& metadata);
 
-/// Tensors and the memory that they lie in.
+/// Tensors of a file, and their memory.
 struct TensorFile {
-  std::vector<Tensor> tensors;  ///< by name; aligned to the size of their elements
-  Metadata metadata;            ///< without dtrun's own
+  std::vector<Tensor> tensors;  ///< sorted by name; aligned to their element size
+  Metadata metadata;            ///< without reserved keys
   uint64_t bytes = 0;
   uint32_t header_crc = 0;  ///< 0: the file has no checksums
   FileBytes file = {};
-  std::vector<std::unique_ptr<char[]>> moved = {};  // tensors that were not aligned
+  std::vector<std::unique_ptr<char[]>> moved = {};  // copies of tensors that were not aligned
 };
 
-/// Checks all of the file's bytes: the format, and the checksums if there are any. Throws Error
-/// kInvalidArgument or kUnavailable, without a path.
+/// Parses a file and verifies all of its bytes: the format, and the checksums if present. Throws
+/// Error kInvalidArgument or kUnavailable. The error does not name a path.
 TensorFile ParseTensorFile(FileBytes file);
 
-/// Reads and checks. Throws Error kSystem as well; all errors begin with the path.
+/// Reads and parses a file. Throws kSystem too. All errors name the path.
 TensorFile ReadTensorFile(const std::string& path, Links links);
 
-/// dtrun_save_tensors: under a temporary name, then renamed.
+/// Implements dtrun_save_tensors. Writes under a temporary name, then renames.
 void SaveTensorFile(
     const std::string& path, const std::vector<Tensor>& tensors, const Metadata& metadata);
 

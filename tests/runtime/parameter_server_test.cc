@@ -337,7 +337,8 @@ TEST_CASE("who does not know the job's secret is not let in, and disturbs nobody
   stranger.secret = std::string(32, 'x');
   CHECK(
       CodeAndText([&] { ParameterClient(stranger, model.variables(), 24, PeerRole::kWorker); }) ==
-      "6: what listens as parameter server 0 (rank 0 on h0) does not know the secret of this job");
+      "6: the process that listens as parameter server 0 (rank 0 on h0) does not know the secret "
+      "of this job");
   const auto client = rig.Client(1, own);
   CHECK(Work(*client).size() == 4);
   CHECK_THAT(rig.Said(), Catch::Contains("it does not know the secret of this job"));
