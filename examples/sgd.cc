@@ -2,8 +2,9 @@
 
 #include <cstdio>
 
-struct Sgd : dtrun::Optimizer {  // any optimizer: it knows nothing of ranks
+struct Sgd : dtrun::Optimizer {  // your optimizer: no code about ranks
   float weight = 5;
+  // Name, value, gradient. {}: DistributedOptimizer allocates the gradient.
   std::vector<dtrun::Parameter> list{{"weight", dtrun::Buffer(&weight, 1), {}}};
   std::vector<dtrun::Parameter>& parameters() override { return list; }
   std::vector<dtrun::NamedBuffer> state() override { return {}; }

@@ -30,7 +30,8 @@ run     (\./)?scripts/install [^ ]+
 run     cd [^ ]+
 run     export PATH=.*
 run     (dist/bin/)?dtrun --(help|version)
-run     bazel build [^ ]+
+run     c\+\+ .* -o [^ ]+
+run     dtrun -np [0-9]+ sgd
 short   ([^ ]*/)?dtrun -np [0-9]+ ([^ ]*/)?cnn_fmnist( .*)?
 short   ([^ ]*/)?dtrun -np [0-9]+ (\./)?bazel-bin/[^ ]+( .*)?
 others  ([^ ]*/)?dtrun -np [0-9]+ -H .*
