@@ -409,11 +409,25 @@ std::shared_ptr<const Members> OnTwoHosts() {
   return std::make_shared<const Members>(std::move(members));
 }
 
+// An operation that `leaver` has not called fails after this time.
+void CheckDeserted(
+    Rank& rank, const std::shared_ptr<const Members>& members, int leaver,
+    std::chrono::seconds after) {
+  const auto fate = std::make_shared<Fate>();
+  fate->missing = {leaver};
+  Work work = rank.Start(fate, CollectiveKind::kBarrier, members);
+  CHECK(ErrorOf(work) == "not yet");
+  rank.clock.Advance(after);
+  CHECK_THAT(
+      ErrorOf(work, ErrorCode::kPeerLost),
+      Catch::EndsWith(members->List({leaver}) + " has called Shutdown"));
+}
+
 TEST_CASE("a farewell from another host is not believed before its last calls must have come") {
   Rank rank;
   std::vector<int> leavers;
   rank.engine->WatchLeavers({.self = 0, .leave = [] {}, .leavers = [&] { return leavers; }});
-  const auto called = std::make_shared<Fate>(), deserted = std::make_shared<Fate>();
+  const auto called = std::make_shared<Fate>();
   Work first = rank.Start(called, CollectiveKind::kBarrier, OnTwoHosts());
   leavers = {1};
   CHECK(ErrorOf(first) == "not yet");
@@ -424,24 +438,14 @@ TEST_CASE("a farewell from another host is not believed before its last calls mu
   CHECK(ErrorOf(first) == "not yet");
   called->done = true;
   CHECK(ErrorOf(first) == "finished");
-  Work second = rank.Start(deserted, CollectiveKind::kBarrier, OnTwoHosts());
-  CHECK(ErrorOf(second) == "not yet");
-  rank.clock.Advance(10s);
-  CHECK_THAT(
-      ErrorOf(second, ErrorCode::kPeerLost), Catch::EndsWith("rank 1 (h2) has called Shutdown"));
+  CheckDeserted(rank, OnTwoHosts(), 1, 10s);
 }
 
 TEST_CASE("a farewell on the same host is believed soon") {
   Rank rank;
   rank.engine->WatchLeavers(
       {.self = 0, .leave = [] {}, .leavers = [] { return std::vector<int>{2}; }});
-  const auto fate = std::make_shared<Fate>();
-  fate->missing = {2};
-  Work work = rank.Start(fate, CollectiveKind::kBarrier, OnTwoHosts());
-  CHECK(ErrorOf(work) == "not yet");
-  rank.clock.Advance(1s);
-  CHECK_THAT(
-      ErrorOf(work, ErrorCode::kPeerLost), Catch::EndsWith("rank 2 (h1) has called Shutdown"));
+  CheckDeserted(rank, OnTwoHosts(), 2, 1s);
 }
 
 TEST_CASE("a lost peer ends the communicator, a mismatch does not") {
