@@ -214,17 +214,18 @@ class Mpirun final : public LaunchEngine {
          base::Text(
              "Open MPI could not start the job on ", HostList(hosts), " (mpirun ended with code ",
              exit_code, "); --verbose shows what it says")},
-        " without MPI_Finalize; Open MPI then ended the job",
+        TellsOfLeft(events) ? " without MPI_Finalize; Open MPI then ended the job" : "",
         exit_code == kDaemonLost ? "Open MPI's daemon" : "",
         Unexplained(exit_code, hosts, events),
         First(events, kKilled, '1', base::RankCount(hosts)),
-        LostDaemon(events, static_cast<int>(hosts.size()))};
+        LostDaemon(exit_code, events, static_cast<int>(hosts.size()))};
   }
 
  private:
   static constexpr const char* kProcess = "] ACTIVATE PROC [[";
   static constexpr const char* kAborts = " STATE CALLED ABORT ";
   static constexpr const char* kKilled = " STATE ABORTED BY SIGNAL ";
+  static constexpr const char* kLeft = " STATE TERMINATED WITHOUT SYNC ";
   static constexpr const char* kUnreached = " STATE FAILED TO START ";
   static constexpr const char* kLost = " STATE COMMUNICATION FAILURE ";
   static constexpr const char* kDaemonsEnd = " STATE DAEMONS TERMINATED ";
@@ -243,6 +244,11 @@ class Mpirun final : public LaunchEngine {
         base::ParseInteger(std::string(event.substr(number + 2, end - number - 2))).value_or(-1));
   }
 
+  // Whether a rank may have ended without MPI_Finalize. Open MPI 5 shows no events.
+  static bool TellsOfLeft(const std::string& events) {
+    return events.empty() || events.find(kLeft) != std::string::npos;
+  }
+
   // The number of the first process with such an event; -1: none.
   static int First(const std::string& events, const char* state, char job_number, int count) {
     for (const std::string& event : base::Split(events, '\n')) {
@@ -254,13 +260,14 @@ class Mpirun final : public LaunchEngine {
 
   // A daemon is lost if its connection to mpirun, or the ssh that leads to it, has ended. Later
   // events do not count: once a rank has failed or mpirun has told the daemons to end, connections
-  // end normally.
-  static int LostDaemon(const std::string& events, int hosts) {
+  // end normally. If a signal told mpirun to end, a connection may end before mpirun has read the
+  // daemon's own event; only the exit code shows that.
+  static int LostDaemon(int exit_code, const std::string& events, int hosts) {
     size_t end = events.size();
     for (const char* later : {kAborts, kKilled, kDaemonsEnd})
       end = std::min(end, events.find(later));
     const std::string before = events.substr(0, end);
-    const int lost = First(before, kLost, '0', hosts + 1);
+    const int lost = exit_code == kToldToEnd ? -1 : First(before, kLost, '0', hosts + 1);
     return std::max(lost > 0 ? lost : First(before, kUnreached, '0', hosts + 1), 0);
   }
 

@@ -48,9 +48,12 @@ std::string RankWatch::Describe(const ExitRecord* record, int64_t now_ns) const 
 }
 
 std::string RankWatch::Waiting(const InitWait& wait, int64_t now_ns) {
+  const int64_t shortest_s = (now_ns - wait.last_since_ns) / kSecond;
+  const bool together = wait.last_since_ns - wait.since_ns < kSecond;
   return Text(
       base::RankRanges(wait.waiting), wait.waiting.size() == 1 ? " has" : " have",
-      " been waiting in Init for ", (now_ns - wait.since_ns) / kSecond, " s");
+      " been waiting in Init for ", together ? "" : Text(shortest_s, " to "),
+      (now_ns - wait.since_ns) / kSecond, " s");
 }
 
 RankWatch::InitWait RankWatch::WaitOf(const std::vector<ExitRecord>& records) const {
@@ -67,6 +70,7 @@ RankWatch::InitWait RankWatch::WaitOf(const std::vector<ExitRecord>& records) co
       wait.waiting.push_back(rank);
       if (wait.since_ns == 0 || record->state.init_ns < wait.since_ns)
         wait.since_ns = record->state.init_ns;
+      wait.last_since_ns = std::max(wait.last_since_ns, record->state.init_ns);
       wait.timeout_s = record->state.timeout_s;
       wait.warning_s = record->state.warning_s;
     } else if (!record->state.joined) {

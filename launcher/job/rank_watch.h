@@ -47,8 +47,9 @@ class RankWatch {
 
  private:
   struct InitWait {
-    std::vector<int> waiting;  ///< ranks that are in Init
-    int64_t since_ns = 0;      ///< when the first of them came
+    std::vector<int> waiting;   ///< ranks that are in Init
+    int64_t since_ns = 0;       ///< when the first of them came
+    int64_t last_since_ns = 0;  ///< when the last of them came
     int timeout_s = 0, warning_s = 0;
     std::vector<int> absent;  ///< ranks that have not started or not called Init
     std::vector<int> ended;   ///< ranks that have ended without a failure

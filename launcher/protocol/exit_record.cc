@@ -208,7 +208,7 @@ Verdict JudgeFailure(
   }
   const auto left =
       Earliest(records, [](const ExitRecord& record) { return record.end == RankEnd::kExited; });
-  if (left && engine_code == kLeftCode)
+  if (left && engine_code == kLeftCode && !engine.left.empty())
     return {
         static_cast<int>(ExitCode::kLeftEarly),
         Text(RankAndHost(left->rank, hosts), " exited with code ", left->value, engine.left),

@@ -182,6 +182,17 @@ TEST_CASE("connections of daemons that mpirun has told to end are not lost") {
   CHECK(mpirun.Explain(137, kHosts, start + lost + start + told).daemon == 1);
 }
 
+TEST_CASE("an mpirun that a signal has told to end has lost no daemon, and no rank has left") {
+  const std::string events =
+      "[h1:1] [[4695,0],0] ACTIVATE PROC [[4695,0],1] STATE COMMUNICATION FAILURE AT oob.c:1086\n";
+  const Records ended = {{0, RankEnd::kExited, 0, 9}, {1, RankEnd::kRunning, 0, 8}};
+  const EngineEnd end = FindLaunchEngine("mpirun")->Explain(1, kHosts, events);
+  const Verdict verdict =
+      JudgeFailure(ended, 1, kHosts, end, HostOfDaemon(end.daemon, {true, false}));
+  CHECK(verdict.exit_code == 70);
+  CHECK_THAT(verdict.message, Contains("told to end by a signal from outside"));
+}
+
 TEST_CASE("a daemon that is lost when its ranks have ended is named, too") {
   const Records ended = {{0, RankEnd::kExited, 0, 9}, {1, RankEnd::kExited, 0, 8}};
   const EngineEnd end = FindLaunchEngine("mpirun")->Explain(205, kHosts, "");

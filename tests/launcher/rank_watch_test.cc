@@ -59,9 +59,8 @@ TEST_CASE("ranks may take their time on the way to Init, and in it") {
   CHECK(Message(records, 64 * kSecond).empty());
   CHECK(
       Message(records, 66 * kSecond) ==
-      "rank 2 on h2 has not called Init (pid 102); ranks 0 and 1 have been waiting in Init for 61 "
-      "s "
-      "(--stall-timeout)");
+      "rank 2 on h2 has not called Init (pid 102); ranks 0 and 1 have been waiting in Init for "
+      "60 to 61 s (--stall-timeout)");
   CHECK(TwoHosts().Judge(records, 66 * kSecond)->culprit == 2);
   CHECK(TwoHosts().Judge(records, 66 * kSecond)->exit_code == 76);
 }
