@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 
@@ -100,7 +101,12 @@ std::vector<std::string> MissingLibraries(
   if (!asked->loader.empty() && asked->loader != own->loader) return {};
   std::vector<std::pair<std::string, std::string>> variables = {{"LC_ALL", "C"}};
   if (!library_path.empty()) variables.emplace_back("LD_LIBRARY_PATH", library_path);
-  const std::string path = file.find('/') == std::string::npos ? "./" + file : file;
+  std::string path = file.find('/') == std::string::npos ? "./" + file : file;
+  // Where a program is started through a link, $ORIGIN is the folder of the file behind the link.
+  std::error_code failed;
+  if (const auto target = std::filesystem::canonical(path, failed);
+      !asked->loader.empty() && !failed)
+    path = target;
   const Said said =
       RunToEnd({own->loader, "--list", path}, Child::Clock::now() + kPatience, variables);
   return MissingIn(said.out + said.err);

@@ -97,6 +97,21 @@ TEST_CASE("doctor names a shared library that is not there, without running the 
   CHECK_FALSE(std::filesystem::exists(folder + "/ran"));
 }
 
+TEST_CASE("doctor finds the libraries beside a program that is named by a link") {
+  const DoctorTest test;
+  const std::string folder = test.temp.path();
+  test.temp.Write("f.c", "int f(void) { return 0; }\n");
+  test.temp.Write("main.c", "int f(void);\nint main(void) { return f(); }\n");
+  const std::string line = "cd " + folder +
+                           " && gcc -shared -fPIC -o libdtrunf.so f.c && gcc -o main main.c -L. "
+                           "-ldtrunf -Wl,-rpath,'$ORIGIN' && mkdir bin && ln -s ../main bin/train";
+  REQUIRE(Run({{"sh", "-c", line}}).exit_code == 0);
+  REQUIRE(Run({{folder + "/bin/train"}}).exit_code == 0);
+  const CommandResult result = test.Doctor({folder + "/bin/train"});
+  CAPTURE(result.out);
+  CHECK(result.exit_code == 0);
+}
+
 TEST_CASE("doctor tells of an Open MPI that is missing or another MPI") {
   DoctorTest test;
   test.environment = {{"PATH", test.temp.path()}};
