@@ -759,7 +759,11 @@ DTRUN_API const dtrun_metadata* dtrun_tensor_file_metadata(
 DTRUN_API void dtrun_tensor_file_destroy(dtrun_tensor_file* file);
 
 /// The rule that finds the better of two checkpoints, by the values that they were saved with.
-enum { DTRUN_BEST_NONE = 0, DTRUN_BEST_LOWEST = 1, DTRUN_BEST_HIGHEST = 2 };
+enum {
+  DTRUN_BEST_NONE = 0,    ///< no checkpoint is the best
+  DTRUN_BEST_LOWEST = 1,  ///< the lowest value is the best
+  DTRUN_BEST_HIGHEST = 2  ///< the highest value is the best
+};
 
 /// The options of a checkpoint manager. Begin with `dtrun_default_checkpoint_options`: later
 /// versions may add members at the end.

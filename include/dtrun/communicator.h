@@ -100,9 +100,11 @@ inline Counts DealRows(uint64_t rows, uint64_t row_elements, int size) {
 /// communicator is unusable; destroy it.
 class Communicator {
  public:
-  /// kOwned: the Communicator destroys the handle. kBorrowed: it does not (the world belongs to its
-  /// Context).
-  enum class Ownership { kOwned, kBorrowed };
+  /// The owner of a handle.
+  enum class Ownership {
+    kOwned,    ///< the Communicator destroys the handle
+    kBorrowed  ///< it does not: the world belongs to its Context
+  };
   /// Wraps `handle`, which is not null.
   Communicator(dtrun_communicator* handle, Ownership ownership)
       : handle_(handle), owned_(ownership == Ownership::kOwned ? handle : nullptr) {}

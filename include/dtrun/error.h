@@ -8,14 +8,16 @@
 
 namespace dtrun {
 
-/// Error codes, for programs. See the constants of the same name in c.h.
+/// Error codes, for programs.
 enum class ErrorCode {
+  /// the caller's mistake, found before anything was sent
   kInvalidArgument = DTRUN_INVALID_ARGUMENT,
+  /// ranks called different operations, or with different arguments
   kMismatch = DTRUN_MISMATCH,
-  kPeerLost = DTRUN_PEER_LOST,
-  kTimeout = DTRUN_TIMEOUT,
-  kUnavailable = DTRUN_UNAVAILABLE,
-  kSystem = DTRUN_SYSTEM,
+  kPeerLost = DTRUN_PEER_LOST,       ///< a rank died or left
+  kTimeout = DTRUN_TIMEOUT,          ///< a rank did not arrive in time
+  kUnavailable = DTRUN_UNAVAILABLE,  ///< not built in, not installed or not possible here
+  kSystem = DTRUN_SYSTEM,            ///< a call of the operating system or of a library failed
 };
 
 /// The one exception type of dtrun. `what()` is one line that names the rank, the cause and the

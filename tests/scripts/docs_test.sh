@@ -22,6 +22,8 @@ site_is_built() {
   done < <(cd docs && find . -name '*.md' ! -name index.md)
   grep -q '<h1 id="dtrun">' ../site/index.html || unmet "the README as the first page"
   grep -q 'StartAllReduce' ../site/api/classdtrun_1_1Communicator.html || unmet "the methods of Communicator"
+  grep -q 'late_by_rank_s' ../site/api/structdtrun_1_1ReducerStatistics.html || unmet "a public type of a header in detail/"
+  [[ -z $(find ../site/api -name '*1_1detail*' -o -name '*1_1internal*') ]] || unmet "no internal names"
   grep -q 'dtrun_init' ../site/api/c_8h.html || unmet "the functions of c.h"
   grep -q 'unknown option' ../site/reference/messages.html || unmet "the list of messages"
   grep -q 'examples/sgd.cc<a' ../site/source/examples/sgd.cc.html || unmet "the example that a page links to"
@@ -51,9 +53,13 @@ dead_links_are_named() {
 undocumented_functions_are_named() {
   copy_of_repository
   sed -i 's,^}  // namespace dtrun$,void NobodySaysWhy();\n&,' include/dtrun/context.h
+  sed -i 's,^}  // namespace dtrun$,void NorHere();\n&,' include/dtrun/detail/statistics.h
+  sed -i 's,^}  // namespace detail$,void Internal();\n&,' include/dtrun/detail/statistics.h
   run scripts/docs --no-install ../site
   expect_output "context.h:"
   expect_output "NobodySaysWhy() (function) of namespace dtrun is not documented"
+  expect_output "NorHere() (function) of namespace dtrun is not documented"
+  expect_no_output "Internal()"
   ((status != 0)) || unmet "another exit code than 0"
 }
 
@@ -67,5 +73,5 @@ fi
 story "the site has each page, the README, the API and the sources that pages link to, without a warning" site_is_built
 story "a folder with other files is not replaced" site_is_replaced
 story "a link to a heading or a page that is not there is named" dead_links_are_named
-story "a function of a public header without a comment is named" undocumented_functions_are_named
+story "a public function without a comment is named, an internal one is not" undocumented_functions_are_named
 end_of_stories

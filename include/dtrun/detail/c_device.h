@@ -1,3 +1,4 @@
+/// \file
 /// The part of the C ABI about GPU memory. <dtrun/c.h> includes this file, and its rules for
 /// errors, ownership and threads hold here. A buffer with a `device` lies on that GPU. Operations
 /// on the buffer are enqueued into its `stream` (a CUstream or cudaStream_t; NULL is the default

@@ -1,3 +1,4 @@
+/// \file
 /// Named collectives: ranks submit tensors by name, in any order. A tensor is done when all ranks
 /// have submitted it. <dtrun/c.h> includes this file, and its rules hold here, with one difference:
 /// any thread may call any function of a queue and of its works. Sets are added and removed by one
@@ -11,7 +12,9 @@
 extern "C" {
 #endif
 
+/// A queue: collectives of tensors by name.
 typedef struct dtrun_named_queue dtrun_named_queue;
+/// Submitted tensors, a barrier or a join.
 typedef struct dtrun_named_work dtrun_named_work;
 
 /// The operations. p is the number of ranks of the process set. A row is the part of a tensor for
@@ -31,9 +34,10 @@ enum {
   DTRUN_NAMED_REDUCE_SCATTER = 4
 };
 
+/// The ranks of a process set.
 typedef struct dtrun_rank_list {
-  const int32_t* ranks;
-  size_t rank_count;
+  const int32_t* ranks;  ///< ranks of the queue, in any order, each once
+  size_t rank_count;     ///< length of `ranks`
 } dtrun_rank_list;
 
 /// The options of a queue, the same on all ranks. Begin with `dtrun_default_named_queue_options`:
@@ -42,13 +46,15 @@ typedef struct dtrun_named_queue_options {
   uint64_t struct_bytes;    ///< size of this struct in the calling program
   uint64_t batch_bytes;     ///< tensors up to this size move in batches of up to this size
   uint64_t cache_capacity;  ///< names that are announced by a number; others cost more bytes
-  /// Time limits for a tensor that some ranks have not submitted. After the first, this rank logs a
-  /// warning. After the second, the tensor fails with DTRUN_TIMEOUT on the ranks that have
-  /// submitted it. 0: the job's options.
-  double stall_warning_s, timeout_s;
+  /// The seconds after which this rank warns of a tensor that other ranks have not submitted. At
+  /// most 1000000. 0: the job's option.
+  double stall_warning_s,
+      /// The seconds after which such a tensor fails with DTRUN_TIMEOUT on the ranks that have
+      /// submitted it. At most 1000000. 0: the job's option.
+      timeout_s;
   /// Process sets that exist from the start, with the numbers 1, 2 and so on.
   const dtrun_rank_list* sets;
-  size_t set_count;
+  size_t set_count;  ///< length of `sets`
 } dtrun_named_queue_options;
 
 /// 4 MiB, 1024 names, the job's time limits, no sets except the set of all ranks.
@@ -92,8 +98,8 @@ DTRUN_API dtrun_error* dtrun_named_queue_set_ranks(
 /// One tensor, in host memory, row-major. Its memory belongs to the queue until the work is done.
 /// All other data is copied.
 typedef struct dtrun_named_tensor {
-  const char* name;
-  dtrun_buffer input;
+  const char* name;    ///< the same on all ranks; free again when the work is done
+  dtrun_buffer input;  ///< the elements of this rank
   /// The place of the result. If its data is NULL, the result is in place (all_reduce, broadcast)
   /// or in memory of the work. all_gather and all_to_all need NULL: only all ranks together know
   /// the size.
@@ -130,8 +136,8 @@ typedef struct dtrun_named_operation {
   /// batch. A NaN or an infinity on any rank makes the whole tensor NaN. `scale` multiplies as in a
   /// sum.
   int32_t reduce_op;
-  int32_t root;  ///< for broadcast: a rank of the queue, for any set
-  int32_t set;
+  int32_t root;                   ///< for broadcast: a rank of the queue, for any set
+  int32_t set;                    ///< the process set; 0: all ranks of the queue
   dtrun_scale scale;              ///< for all_reduce and reduce_scatter
   dtrun_named_callback callback;  ///< NULL: none
   void* argument;                 ///< passed to the callback

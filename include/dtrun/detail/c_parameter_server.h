@@ -1,3 +1,4 @@
+/// \file
 /// The part of the C ABI about parameter servers. Parameter servers are ranks that hold the
 /// variables of a model. The other ranks, the workers, pull values and push gradients, each at its
 /// own pace. <dtrun/c.h> includes this file, and its rules for errors, ownership and threads hold
@@ -11,7 +12,9 @@
 extern "C" {
 #endif
 
+/// A parameter server: holds shards of the variables, and updates them in a thread.
 typedef struct dtrun_parameter_server dtrun_parameter_server;
+/// A worker or a reader, connected to all servers.
 typedef struct dtrun_parameter_client dtrun_parameter_client;
 
 /// The number of parameter servers (dtrun --ps). They are the first ranks. 0: none.
@@ -21,6 +24,7 @@ typedef struct dtrun_parameter_client dtrun_parameter_client;
 /// rank is lost, the job continues.
 DTRUN_API int32_t dtrun_context_parameter_servers(const dtrun_context* context);
 
+/// The role of a client.
 enum {
   DTRUN_WORKER = 0,  ///< pulls values, pushes gradients, and gets steps to do
   DTRUN_READER = 1   ///< only pulls values, for example for inference
@@ -53,10 +57,11 @@ static inline dtrun_parameter_server_options dtrun_default_parameter_server_opti
 /// The elements [first, first + value.count) of a variable, which one server holds. They are whole
 /// rows of the variable's first axis.
 typedef struct dtrun_parameter_shard {
-  uint64_t variable;     ///< index
-  uint64_t first;        ///< element
-  uint64_t part, parts;  ///< number of this part, and of all parts of the variable
-  dtrun_buffer value;
+  uint64_t variable;   ///< index
+  uint64_t first;      ///< element
+  uint64_t part,       ///< number of this part, from 0
+      parts;           ///< number of parts of the variable
+  dtrun_buffer value;  ///< the elements, in the server's memory
 } dtrun_parameter_shard;
 
 /// Updates the server's shards: `gradients[i]` is the gradient of shard i. It runs on the server's
@@ -72,9 +77,10 @@ typedef int32_t (*dtrun_parameter_update)(void* argument, const void* const* gra
 DTRUN_API dtrun_error* dtrun_parameter_server_create(
     dtrun_context* context, const dtrun_tensor* variables, size_t variable_count,
     const dtrun_parameter_server_options* options, dtrun_parameter_server** server);
+/// The number of shards of this server.
 DTRUN_API size_t dtrun_parameter_server_shard_count(const dtrun_parameter_server* server);
 /// Describes shard `index`. From dtrun_parameter_server_start on, its value belongs to the server's
-/// thread.
+/// thread. DTRUN_INVALID_ARGUMENT: there is no shard `index`.
 DTRUN_API dtrun_error* dtrun_parameter_server_shard(
     const dtrun_parameter_server* server, size_t index, dtrun_parameter_shard* shard);
 /// Starts to serve, in a thread. `state` has the other tensors that `update` changes, for example
@@ -100,12 +106,13 @@ typedef struct dtrun_parameter_server_statistics {
   uint64_t updates;         ///< gradients applied
   uint64_t pulls;           ///< times that values were sent
   uint64_t repeated_steps;  ///< handed out again because a worker was lost
-  uint64_t lost_workers;
-  double update_s;  ///< seconds in updates
-  double copy_s;    ///< seconds in copies of values
-  double cpu_s;     ///< CPU time of the server's thread
+  uint64_t lost_workers;    ///< workers lost before the end, counted on the first server
+  double update_s;          ///< seconds in updates
+  double copy_s;            ///< seconds in copies of values
+  double cpu_s;             ///< CPU time of the server's thread
 } dtrun_parameter_server_statistics;
 
+/// Statistics to be filled in, with `struct_bytes` set.
 static inline dtrun_parameter_server_statistics dtrun_new_parameter_server_statistics(void) {
   dtrun_parameter_server_statistics statistics;
   statistics.struct_bytes = sizeof(dtrun_parameter_server_statistics);
@@ -115,7 +122,7 @@ static inline dtrun_parameter_server_statistics dtrun_new_parameter_server_stati
   return statistics;
 }
 
-/// Any thread.
+/// Fills `statistics` with the counters and times so far. Any thread.
 DTRUN_API dtrun_error* dtrun_parameter_server_read_statistics(
     const dtrun_parameter_server* server, dtrun_parameter_server_statistics* statistics);
 /// Sets `counts[s]`, for the first `count` values of s, to the number of gradients with staleness
@@ -132,9 +139,12 @@ DTRUN_API void dtrun_parameter_server_destroy(dtrun_parameter_server* server);
 DTRUN_API dtrun_error* dtrun_parameter_client_create(
     dtrun_context* context, const dtrun_tensor* variables, size_t variable_count,
     uint64_t min_partition_bytes, int32_t role, dtrun_parameter_client** client);
-/// The client's memory, 64-byte aligned: a pull fills the values, and a push sends the gradients.
+/// The client's memory for the value of variable `index`, 64-byte aligned. A pull fills it. Valid
+/// as long as the client. DTRUN_INVALID_ARGUMENT: there is no variable `index`.
 DTRUN_API dtrun_error* dtrun_parameter_client_value(
     const dtrun_parameter_client* client, size_t index, dtrun_buffer* buffer);
+/// The client's memory for the gradient of variable `index`, 64-byte aligned. A push sends it.
+/// Valid as long as the client. DTRUN_INVALID_ARGUMENT: there is no variable `index`.
 DTRUN_API dtrun_error* dtrun_parameter_client_gradient(
     const dtrun_parameter_client* client, size_t index, dtrun_buffer* buffer);
 /// Declares the worker's previous step done, and returns the next one in `*step`. `*ended` is 1
@@ -159,11 +169,13 @@ DTRUN_API dtrun_error* dtrun_parameter_client_read_state(
 /// at the end.
 typedef struct dtrun_parameter_progress {
   uint64_t struct_bytes;  ///< size of this struct in the calling program
-  uint64_t steps_done, steps;
-  uint64_t workers;   ///< connected now
-  uint64_t finished;  ///< 1: the first server has finished, and has saved everything
+  uint64_t steps_done,    ///< number of done steps, with those before `first_step`
+      steps;              ///< number of all steps
+  uint64_t workers;       ///< connected now
+  uint64_t finished;      ///< 1: the first server has finished, and has saved everything
 } dtrun_parameter_progress;
 
+/// Progress to be filled in, with `struct_bytes` set.
 static inline dtrun_parameter_progress dtrun_new_parameter_progress(void) {
   dtrun_parameter_progress progress;
   progress.struct_bytes = sizeof(dtrun_parameter_progress);
@@ -171,6 +183,7 @@ static inline dtrun_parameter_progress dtrun_new_parameter_progress(void) {
   return progress;
 }
 
+/// Asks the first server for the progress of the job.
 DTRUN_API dtrun_error* dtrun_parameter_client_progress(
     dtrun_parameter_client* client, dtrun_parameter_progress* progress);
 /// Disconnects in good order.

@@ -14,14 +14,20 @@
 
 namespace dtrun {
 
-enum class DeviceKind { kCpu, kCuda, kTpu };
+/// The kind of a device.
+enum class DeviceKind {
+  kCpu,   ///< all CPUs of the host together
+  kCuda,  ///< a GPU
+  kTpu    ///< a TPU: no replica computes on one (CheckDevice)
+};
 
 /// A device of a replica: its kind, and its number on the host. The names are "cpu" and, for
 /// example, "cuda:1".
 struct Device {
-  DeviceKind kind = DeviceKind::kCpu;
-  int index = 0;
+  DeviceKind kind = DeviceKind::kCpu;  ///< the kind of the device
+  int index = 0;                       ///< number of the device on the host, from 0
 
+  /// True if kind and index are equal.
   bool operator==(const Device& other) const { return kind == other.kind && index == other.index; }
 
   /// "cpu" is any of the host's CPUs. The launcher assigns CPUs to ranks.
@@ -55,7 +61,7 @@ inline Device ParseDevice(const std::string& name) {
 
 /// A device of this host that this process may use.
 struct DeviceDescription {
-  Device device;
+  Device device;              ///< its kind and its number
   std::string model;          ///< of a GPU: "NVIDIA H200"
   std::string bus_id;         ///< of a GPU: "0000:1B:00.0", the same in all processes of the host
   uint64_t memory_bytes = 0;  ///< of a GPU: used and free memory together

@@ -53,12 +53,14 @@ struct DistributedOptions {
   /// The size of the first bucket that a backward pass fills. 0: 1 MiB, or `bucket_bytes` if that
   /// is less.
   uint64_t first_bucket_bytes = 0;
-  /// `groups` lists parameters, by name and of one dtype, whose gradients are reduced together.
-  /// `equal_groups` instead deals all parameters, in their order, to this many groups.
+  /// Lists of parameter names. The gradients of a list have one dtype and are reduced together, in
+  /// one bucket of any size.
   std::vector<std::vector<std::string>> groups = {};
+  /// An alternative to `groups`: deals all parameters, in their order, to this many groups. 0: use
+  /// `groups`. kInvalidArgument: both are set.
   size_t equal_groups = 0;
-  /// The wire format: `wire`, or a user-defined `wire_format`.
-  Wire wire = Wire::kNone;
+  Wire wire = Wire::kNone;  ///< the wire format of f32 and f64 gradients
+  /// A user-defined wire format, instead of `wire`.
   std::shared_ptr<WireFormat> wire_format = nullptr;
   /// True: after the first step, the buckets follow the order in which rank 0 marked gradients.
   bool rebuild = true;

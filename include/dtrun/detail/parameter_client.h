@@ -33,7 +33,7 @@ enum class ParameterRole {
 /// The options of the servers and the workers. The same on all ranks.
 struct ParameterServerOptions {
   uint64_t first_step = 0;  ///< steps [first_step, steps) are handed out to workers on demand
-  uint64_t steps = 0;
+  uint64_t steps = 0;       ///< the end of the steps
   /// The largest staleness of a gradient: the number of updates between the values that it was
   /// computed from and the values that it is applied to. nullopt: no bound. The staleness is then
   /// about the number of workers minus one.
@@ -70,9 +70,10 @@ inline ParameterRole RoleOf(const Context& job, const ParameterServerOptions& op
 
 /// The progress of a job.
 struct ParameterProgress {
-  uint64_t steps_done = 0, steps = 0;
-  uint64_t workers = 0;   ///< connected now
-  bool finished = false;  ///< no step and no checkpoint will follow
+  uint64_t steps_done = 0,  ///< number of done steps, with those before `first_step`
+      steps = 0;            ///< number of all steps
+  uint64_t workers = 0;     ///< connected now
+  bool finished = false;    ///< no step and no checkpoint will follow
 };
 
 namespace detail {
@@ -217,6 +218,7 @@ class ParameterReader {
     detail::Check(dtrun_parameter_client_read_state(connection_.get(), &state));
     return TensorFile(state);
   }
+  /// Asks the first server for the progress of the job.
   ParameterProgress progress() {
     dtrun_parameter_progress told = dtrun_new_parameter_progress();
     detail::Check(dtrun_parameter_client_progress(connection_.get(), &told));

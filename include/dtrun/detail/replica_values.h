@@ -29,13 +29,16 @@ struct Value {
       std::is_arithmetic_v<T> && !std::is_same_v<T, bool>,
       "dtrun: a Value holds numbers; use uint8_t for bool");
 
-  std::vector<T> data;
-  std::vector<uint64_t> shape;
+  std::vector<T> data;          ///< the numbers, row-major
+  std::vector<uint64_t> shape;  ///< lengths along the dimensions; empty: a single number
 
+  /// A single number, 0.
   Value() : data(1) {}
+  /// A single number.
   Value(T number) : data{number} {}
+  /// Numbers in one dimension.
   Value(std::vector<T> vector) : data(std::move(vector)), shape{data.size()} {}
-  /// kInvalidArgument: the product of `dims` is not data_in.size().
+  /// Numbers in the shape `dims`. kInvalidArgument: the product of `dims` is not data_in.size().
   Value(std::vector<T> data_in, std::vector<uint64_t> dims)
       : data(std::move(data_in)), shape(std::move(dims)) {
     const uint64_t count =
@@ -46,7 +49,7 @@ struct Value {
                                            " numbers in a shape of " + std::to_string(count));
   }
 
-  /// The number of a value with one element.
+  /// The number of a value with one element. kInvalidArgument: it has more, or none.
   T number() const {
     if (data.size() == 1) return data[0];
     throw Error(

@@ -11,7 +11,7 @@ namespace dtrun {
 /// The time that one or more steps took on this rank. A step lasts from the end of a wait for its
 /// gradients to the end of the next wait. The first step begins with the reducer.
 struct StepStatistics {
-  uint64_t steps = 0;
+  uint64_t steps = 0;    ///< number of ended steps
   double total_s = 0;    ///< seconds
   double compute_s = 0;  ///< part of total_s: outside the reducer, in the trainer
   double exposed_s = 0;  ///< the rest: in the reducer, not hidden behind computation
@@ -21,6 +21,7 @@ struct StepStatistics {
   uint64_t buckets = 0;  ///< collectives that reduced them
 };
 
+/// The time that the steps of a reducer or an optimizer took on this rank.
 struct ReducerStatistics {
   StepStatistics last;   ///< the last step
   StepStatistics total;  ///< all steps

@@ -39,7 +39,10 @@ class StrategyOptimizer {
  public:
   virtual ~StrategyOptimizer() = default;
 
+  /// Marks the gradient of parameter `i` as complete: its reduction may start. Do not touch the
+  /// gradient before Step(). kInvalidArgument: it was already marked since the last step.
   virtual void MarkReady(size_t i) = 0;
+  /// Reduces the gradients, updates the parameters, and returns when all values are there.
   /// Collective.
   virtual void Step() = 0;
 

@@ -20,6 +20,7 @@
 namespace dtrun {
 namespace torch {
 
+/// The options of a dtrun::torch::DistributedOptimizer. All ranks pass the same options.
 struct DistributedOptions {
   /// kAverage, or kSum if the loss is already divided by the global batch, or kAdasum. With
   /// kAdasum, the inner optimizer steps with this rank's own gradients. Then step() combines the
@@ -101,7 +102,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       Communicator& communicator, ::torch::optim::Optimizer& inner,
       const ::torch::nn::Module& module, DistributedOptions options = {})
       : DistributedOptimizer(communicator, Borrowed(inner), module, options) {}
-  /// The same with an optimizer that belongs to this object. A unique_ptr also works.
+  /// The same with an optimizer that this object keeps alive. A unique_ptr also works.
   DistributedOptimizer(
       Communicator& communicator, std::shared_ptr<::torch::optim::Optimizer> inner,
       const ::torch::nn::Module& module, DistributedOptions options = {})
@@ -116,6 +117,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   DistributedOptimizer(
       Communicator& communicator, ::torch::optim::Optimizer& inner, DistributedOptions options = {})
       : DistributedOptimizer(communicator, Borrowed(inner), internal::Names{}, options) {}
+  /// Without a module, and with an optimizer that this object keeps alive.
   DistributedOptimizer(
       Communicator& communicator, std::shared_ptr<::torch::optim::Optimizer> inner,
       DistributedOptions options = {})
@@ -177,6 +179,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   ///   loss(second).backward();  optimizer.step();  // reduces the gradients of both
   class [[nodiscard]] NoSyncScope {
    public:
+    /// Begins the scope. NoSync() calls it. `depth` outlives the scope.
     explicit NoSyncScope(int& depth) : depth_(depth) { ++depth_; }
     ~NoSyncScope() { --depth_; }
     NoSyncScope(const NoSyncScope&) = delete;
@@ -185,10 +188,12 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
    private:
     int& depth_;
   };
+  /// Returns a scope. All ranks use it in the same passes. It ends before step().
   NoSyncScope NoSync() { return NoSyncScope(no_sync_); }
 
   /// The same as LibTorch's. Afterwards a backward pass may begin, with or without a step() before.
   void zero_grad() { zero_grad(false); }
+  /// The same. `set_to_none`: gradients become undefined instead of zero.
   void zero_grad(bool set_to_none) {
     for (auto& group : param_groups_) {
       for (Tensor& parameter : group.params()) {
@@ -205,9 +210,12 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     if (!finished_) places_->open = true;
   }
 
+  /// The inner optimizer, which holds the state.
   ::torch::optim::Optimizer& inner() { return *inner_; }
 
+  /// Saves the inner optimizer. Local.
   void save(::torch::serialize::OutputArchive& archive) const override { inner_->save(archive); }
+  /// Loads the inner optimizer. Local: all ranks load the same state.
   void load(::torch::serialize::InputArchive& archive) override { inner_->load(archive); }
 
  private:

@@ -23,9 +23,11 @@ enum class Remainder {
   kUneven,
 };
 
+/// The options of a DistributedSampler. The same on all ranks.
 struct SamplerOptions {
-  bool shuffle = true;
-  uint64_t seed = 0;  ///< the same on all ranks
+  bool shuffle = true;  ///< true: another order in each epoch; false: the order of the data set
+  uint64_t seed = 0;    ///< together with the epoch, decides the order
+  /// The rule for examples that cannot be dealt evenly.
   Remainder remainder = Remainder::kRepeat;
 };
 
@@ -39,6 +41,7 @@ struct SamplerOptions {
 /// drawn, `reset()` moves to the next epoch. Not thread-safe.
 class DistributedSampler : public ::torch::data::samplers::Sampler<> {
  public:
+  /// Deals the examples 0 to `size` - 1 to the ranks of `communicator`, from epoch 0. Local.
   DistributedSampler(const Communicator& communicator, size_t size, SamplerOptions options = {})
       : options_(options),
         rank_(static_cast<size_t>(communicator.rank())),
@@ -52,15 +55,20 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
     epoch_ = epoch;
     Deal();
   }
+  /// The present epoch, from 0.
   size_t epoch() const { return epoch_; }
   /// The number of indices that this rank gets in an epoch.
   size_t local_size() const { return indices_.size(); }
 
+  /// Starts an epoch: the next epoch if an index of the present epoch was drawn, otherwise the
+  /// present epoch. A `new_size` replaces the number of examples.
   void reset(c10::optional<size_t> new_size = c10::nullopt) override {
     size_ = new_size.value_or(size_);
     set_epoch(next_ > 0 ? epoch_ + 1 : epoch_);
   }
 
+  /// Returns the next `batch_size` indices, or those that are left. nullopt at the end of the
+  /// epoch.
   c10::optional<std::vector<size_t>> next(size_t batch_size) override {
     const size_t count = std::min(batch_size, indices_.size() - next_);
     if (count == 0) return c10::nullopt;
@@ -69,11 +77,14 @@ class DistributedSampler : public ::torch::data::samplers::Sampler<> {
     return std::vector<size_t>(first, first + static_cast<std::ptrdiff_t>(count));
   }
 
+  /// Saves the epoch and the position in it.
   void save(::torch::serialize::OutputArchive& archive) const override {
     archive.write("epoch", ::torch::tensor(static_cast<int64_t>(epoch_)), /*is_buffer=*/true);
     archive.write("next", ::torch::tensor(static_cast<int64_t>(next_)), /*is_buffer=*/true);
   }
 
+  /// Continues at the saved epoch and position. The size, the number of ranks and the options are
+  /// those of this sampler.
   void load(::torch::serialize::InputArchive& archive) override {
     set_epoch(Read(archive, "epoch"));
     next_ = std::min(Read(archive, "next"), indices_.size());

@@ -22,17 +22,21 @@ enum class VariableSynchronization {
 
 /// The way in which the values of all replicas are combined.
 enum class VariableAggregation {
-  kNone,  ///< the values cannot be combined
-  kSum,
-  kMean,
+  kNone,              ///< the values cannot be combined
+  kSum,               ///< the sum
+  kMean,              ///< the mean
   kOnlyFirstReplica,  ///< the value of replica 0
 };
 
+/// The options of a Variable. The same on all replicas.
 struct VariableOptions {
+  /// The moment when the copies are combined.
   VariableSynchronization synchronization = VariableSynchronization::kOnWrite;
+  /// The way in which the copies are combined.
   VariableAggregation aggregation = VariableAggregation::kNone;
 };
 
+/// The name of the aggregation: "none", "sum", "mean" or "only_first_replica".
 inline const char* NameOf(VariableAggregation aggregation) {
   switch (aggregation) {
     case VariableAggregation::kNone: return "none";
@@ -47,6 +51,7 @@ inline const char* NameOf(VariableAggregation aggregation) {
 class VariablePlace {
  public:
   virtual ~VariablePlace() = default;
+  /// The first byte of the memory. Local. Valid as long as this object.
   virtual void* data() = 0;
   /// Collective: copies `count` bytes from `bytes` to the memory. All replicas pass the same bytes.
   virtual void Write(const void* bytes, uint64_t count) = 0;
@@ -55,6 +60,7 @@ class VariablePlace {
 /// One copy in each replica.
 class OwnPlace : public VariablePlace {
  public:
+  /// Allocates `bytes` bytes of zeros. Local.
   explicit OwnPlace(uint64_t bytes) : words_((bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t)) {}
   void* data() override { return words_.data(); }
   void Write(const void* bytes, uint64_t count) override {
@@ -68,7 +74,7 @@ class OwnPlace : public VariablePlace {
 /// One copy for the ranks of `host`, which outlives this object.
 class SharedPlace : public VariablePlace {
  public:
-  /// Collective over the host.
+  /// Allocates `bytes` bytes that all ranks of the host map. Collective over the host.
   SharedPlace(Communicator& host, uint64_t bytes)
       : host_(host), memory_(host.AllocateShared(bytes)) {}
   void* data() override { return memory_.data(); }
@@ -92,6 +98,7 @@ class SharedPlace : public VariablePlace {
 template <typename T>
 class Variable {
  public:
+  /// Makes a variable of `count` numbers, which lie in `place`. `replicas` outlives this object.
   Variable(
       Communicator& replicas, std::string name, uint64_t count, VariableOptions options,
       std::unique_ptr<VariablePlace> place)
@@ -101,8 +108,11 @@ class Variable {
         options_(options),
         place_(std::move(place)) {}
 
+  /// The name, which no other variable of the strategy has.
   const std::string& name() const { return name_; }
+  /// The number of elements.
   uint64_t count() const { return count_; }
+  /// The options from MakeVariable.
   const VariableOptions& options() const { return options_; }
   /// The `count()` numbers of this replica. With kOnRead, they are the numbers that this replica
   /// has written. Local.
@@ -124,8 +134,9 @@ class Variable {
     if (!on_read()) Aggregate("assign", values);
     place_->Write(values.data(), values.size() * sizeof(T));
   }
-  /// The same with the present numbers plus, or minus, the aggregated `change`.
+  /// The same as Assign, with the present numbers plus the aggregated `change`.
   void AssignAdd(std::vector<T> change) { AssignChange(std::move(change), false); }
+  /// The same as Assign, with the present numbers minus the aggregated `change`.
   void AssignSub(std::vector<T> change) { AssignChange(std::move(change), true); }
 
   /// Sets the numbers that Read() will return, for example from a checkpoint. Collective; all

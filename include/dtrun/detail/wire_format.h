@@ -36,6 +36,7 @@ enum class Wire : int32_t {
 class WireFormat {
  public:
   virtual ~WireFormat() = default;
+  /// The name, which is compared between the ranks.
   virtual std::string name() const = 0;
   /// The type of an element on the wire.
   virtual DType dtype() const = 0;
@@ -43,7 +44,9 @@ class WireFormat {
   /// order when the reducer is created, and again whenever the buckets have changed. A change makes
   /// all state kept for a bucket invalid.
   virtual uint64_t Count(size_t bucket, const Buffer& gradients) = 0;
+  /// Compresses `gradients` into `wire`, which has the number of elements from Count.
   virtual void Compress(size_t bucket, const Buffer& gradients, const Buffer& wire) = 0;
+  /// Decompresses the reduced elements in `wire` into `gradients`.
   virtual void Decompress(size_t bucket, const Buffer& wire, const Buffer& gradients) = 0;
 };
 
