@@ -163,8 +163,9 @@ class Agent {
     if (version != base::kVersion)
       throw LaunchError(
           ExitCode::kUnavailable, Text(
-                                      "dtrun here is version ", base::kVersion, "; expected ",
-                                      version, ", that of the host where it was started"));
+                                      "found dtrun ", base::kVersion, "; expected dtrun ", version,
+                                      ", as on the host where the job was started; install the "
+                                      "same version on all hosts"));
     job_ = body.at("job");
     host_timeout_ = milliseconds(body.at("host_timeout_ms").get<int64_t>());
     for (const int rank : body.at("ranks")) expected_.insert(rank);
@@ -195,8 +196,9 @@ class Agent {
     if (program.front() != '/') std::filesystem::current_path(cwd, error);
     if (error)
       throw LaunchError(
-          ExitCode::kNotFound,
-          Text("there is no folder ", cwd, ", in which ", program, " was expected"));
+          ExitCode::kNotFound, Text(
+                                   "folder ", cwd, " does not exist; expected the folder of ",
+                                   program, " at the same path on all hosts"));
     FindProgram(program, "");
   }
 
@@ -206,8 +208,8 @@ class Agent {
     throw LaunchError(
         ExitCode::kUnavailable,
         Text(
-            "Open MPI's ", file, " cannot be run here: ", std::strerror(errno),
-            "; expected the Open MPI of the host where dtrun was started"));
+            "cannot run Open MPI's ", file, ": ", std::strerror(errno),
+            "; expected Open MPI at the same path as on the host where the job was started"));
   }
 
   void Accept(int listener) {
@@ -240,7 +242,10 @@ class Agent {
   void HearFrame(int connection, Wrapper& wrapper, const Frame& frame) {
     if (frame.type == FrameType::kHello) {
       if (wrapper.rank >= 0 || wrapper.files.size() != 2 || expected_.erase(frame.rank) == 0)
-        throw LaunchError(ExitCode::kInternal, "this rank was not expected");
+        throw LaunchError(
+            ExitCode::kInternal, Text(
+                                     "found a second or unknown rank ", frame.rank,
+                                     "; expected each rank of this host once"));
       wrapper.rank = frame.rank;
       wrapper.starter = ViewProcess(wrapper.process).value_or(ProcessView()).parent;
       wrapper.view = RankView(folder_, frame.rank, wrapper.process);

@@ -50,7 +50,7 @@ struct Parser {
   if (meant.empty() && word[1] == '-') meant = ClosestTo(word.substr(1), known);
   throw UsageError(Text(
       "unknown option ", Excerpt(word),
-      meant.empty() ? " (dtrun --help lists the options; those of the program come after it)"
+      meant.empty() ? " (dtrun --help lists the options; options of the program follow the program)"
                     : "; did you mean " + meant + "?"));
 }
 
@@ -182,10 +182,11 @@ Request ReadRequest(const std::vector<std::string>& arguments, const Surrounding
   request.options = UnderstandSettings(request.settings);
   request.options.program = line.program;
   if (!request.options.json.empty() && request.options.action != Action::kDryRun)
-    throw UsageError("--json belongs to --dry-run");
+    throw UsageError("--json needs --dry-run; add --dry-run");
   if (line.program.empty() && NeedsProgram(request.options.action))
     throw UsageError(
-        "the program to run is missing, as in dtrun -np 2 ./train; dtrun --help lists the options");
+        "the program is missing; expected a program after the options, as in dtrun -np 2 ./train "
+        "(dtrun --help lists the options)");
   return request;
 }
 

@@ -200,7 +200,8 @@ class ConfigReader {
     if (!key.IsScalar()) Refuse(key.Mark(), "expected the name of an option");
     const std::string& name = key.Scalar();
     const OptionRow& option = FindOption(key, name);
-    if (!seen_.insert(name).second) Refuse(key.Mark(), Text(name, " stands here twice"));
+    if (!seen_.insert(name).second)
+      Refuse(key.Mark(), Text(name, " is set twice; expected each option once"));
     // The parser places an empty value on the next line, so the message names the place of the key.
     if (value.IsNull()) Refuse(key.Mark(), Text(name, ": expected a value, found nothing"));
     Setting setting = {&option, Source::kConfig, {}};
@@ -290,7 +291,9 @@ void RefuseLeftOvers(const std::string& text, const ConfigReader& reader) {
   YAML::Parser parser(stream);
   LastMark last;
   parser.HandleNextDocument(last);
-  if (parser) reader.Refuse(last.mark(), "the document ends here, but the file goes on");
+  if (parser)
+    reader.Refuse(
+        last.mark(), "found text after the end of the document; expected one YAML document");
 }
 
 }  // namespace
@@ -303,7 +306,7 @@ Settings ParseConfig(const std::string& name, const std::string& text) {
     RefuseLeftOvers(text, reader);
     return reader.Read(YAML::Load(text));
   } catch (const YAML::Exception& error) {
-    reader.Refuse(error.mark, Text("no YAML: ", error.msg));
+    reader.Refuse(error.mark, Text("invalid YAML: ", error.msg));
   }
 }
 

@@ -28,11 +28,11 @@ void CheckInstallation(const InstallationFacts& found, Findings& findings) {
   if (!found.missing_files.empty())
     findings.push_back(
         {true, "dtrun", Join(found.missing_files, " and ") + " is missing", "a whole installation",
-         "install dtrun there again"});
+         "install dtrun again on the host"});
   if (!found.missing_libraries.empty())
     findings.push_back(
         {true, "libraries of dtrun", "missing: " + Join(found.missing_libraries, ", "),
-         "all of them", "install Open MPI there, of the same version as here"});
+         "all libraries", "install the same version of Open MPI as here"});
 }
 
 void CheckOpenMpi(
@@ -44,16 +44,18 @@ void CheckOpenMpi(
     findings.push_back(
         {true, "Open MPI", here.mpirun.empty() ? "no mpirun in PATH" : "no " + here.mpirun,
          &found == &here ? supported : expected,
-         "install it (Debian, Ubuntu: apt-get install openmpi-bin)"});
+         "install Open MPI (Debian, Ubuntu: apt-get install openmpi-bin)"});
   } else if (!IsSupportedMpirun(found.mpirun_version)) {
-    findings.push_back({true, "Open MPI", Excerpt(found.mpirun_version), supported, ""});
+    findings.push_back(
+        {true, "Open MPI", Excerpt(found.mpirun_version), supported,
+         "install Open MPI, first in PATH"});
   } else if (found.mpirun_version != here.mpirun_version) {
     findings.push_back(
         {true, "Open MPI", found.mpirun_version, expected, "install the same version everywhere"});
   } else if (!found.has_orted) {
     findings.push_back(
-        {true, "Open MPI", Text(found.mpirun, " without orted beside it"), "the whole of Open MPI",
-         "install it again"});
+        {true, "Open MPI", Text(found.mpirun, " without orted beside it"), "mpirun and orted",
+         "install Open MPI again"});
   }
 }
 
@@ -66,13 +68,15 @@ void CheckProgram(const ProgramFacts& found, const ProgramFacts& here, Findings&
   if (!found.missing_libraries.empty())
     findings.push_back(
         {true, "libraries of the program", "missing: " + Join(found.missing_libraries, ", "),
-         "all of them", "install them there, or name their folder in LD_LIBRARY_PATH"});
+         "all libraries",
+         "install the libraries on the host, or name their folder in LD_LIBRARY_PATH"});
   constexpr size_t kDigits = 12;
   if (!found.sha256.empty() && !here.sha256.empty() && found.sha256 != here.sha256)
     findings.push_back(
         {true, "program",
          Text(ShellQuoted(found.file), " with SHA-256 ", found.sha256.substr(0, kDigits), "..."),
-         Text(here.sha256.substr(0, kDigits), "..., as here"), "copy this one to all hosts"});
+         Text(here.sha256.substr(0, kDigits), "..., as here"),
+         "copy the same program to all hosts"});
 }
 
 std::string Number(double number) {
@@ -84,8 +88,8 @@ std::string Number(double number) {
 void CheckCpus(const CpuFacts& cpus, int slots, Findings& findings) {
   const double usable = cpus.quota > 0 ? std::min<double>(cpus.quota, cpus.allowed) : cpus.allowed;
   if (usable <= 0 || slots <= usable) return;
-  const char* why = cpus.quota > 0 && cpus.quota < cpus.allowed ? " (quota of its control group)"
-                    : cpus.allowed < cpus.total                 ? " (its cpuset)"
+  const char* why = cpus.quota > 0 && cpus.quota < cpus.allowed ? " (quota of the control group)"
+                    : cpus.allowed < cpus.total                 ? " (cpuset)"
                                                                 : "";
   findings.push_back(
       {false, "CPUs", Text(Number(usable), why), Text("one for each of ", slots, " ranks"),
@@ -96,16 +100,16 @@ void CheckMemory(const MemoryFacts& memory, Findings& findings) {
   const std::string folder = ShellQuoted(memory.temporary_folder);
   if (!memory.temporary_writable)
     findings.push_back(
-        {true, folder, "it cannot be written to", "a folder for temporary files",
-         "set TMPDIR to one"});
+        {true, folder, "no permission to write", "a folder for temporary files",
+         "set TMPDIR to a folder that you may write to"});
   else if (memory.temporary_free_bytes < kLittleTemporary)
     findings.push_back(
         {false, folder, Text(memory.temporary_free_bytes / kMiB, " MiB free"),
-         Text("at least ", kLittleTemporary / kMiB, " MiB"), "remove what is not needed there"});
+         Text("at least ", kLittleTemporary / kMiB, " MiB"), "remove files that nobody needs"});
   if (memory.available_bytes < kLittleMemory)
     findings.push_back(
         {false, "memory", Text(memory.available_bytes / kMiB, " MiB free"),
-         Text("at least ", kLittleMemory / kMiB, " MiB"), "see what else runs there"});
+         Text("at least ", kLittleMemory / kMiB, " MiB"), "end other programs on the host"});
 }
 
 void CheckClock(const HostLook& look, Findings& findings) {
@@ -113,7 +117,8 @@ void CheckClock(const HostLook& look, Findings& findings) {
   if (std::abs(offset) - look.clock_uncertainty_s <= kMostClockOffset) return;
   findings.push_back(
       {false, "clock", Text(Number(std::abs(offset)), " s ", offset > 0 ? "ahead" : "behind"),
-       "within 1 s of this host's", "let NTP or chrony set it; times in logs will not compare"});
+       "within 1 s of this host's",
+       "let NTP or chrony set the clock; otherwise times in logs do not compare"});
 }
 
 }  // namespace

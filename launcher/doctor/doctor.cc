@@ -177,7 +177,7 @@ DoctorRequest ReadDoctorRequest(
     if (!IsTaken(*setting.option))
       throw UsageError(Text(
           "dtrun doctor does not take ", TypedName(*setting.option),
-          " (dtrun doctor --help lists what it takes)"));
+          " (dtrun doctor --help lists its options)"));
   Settings settings = line.settings;
   DoctorRequest request;
   request.options = UnderstandSettings(MergeSettings(settings));

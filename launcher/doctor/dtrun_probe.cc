@@ -81,8 +81,7 @@ ProgramFacts ExamineProgram(const ProbeRequest& request) {
   try {
     std::error_code error;
     if (request.program.front() != '/') std::filesystem::current_path(request.cwd, error);
-    if (error)
-      throw LaunchError(ExitCode::kNotFound, "there is no folder " + request.cwd + " to look in");
+    if (error) throw LaunchError(ExitCode::kNotFound, "folder " + request.cwd + " does not exist");
     FindProgram(request.program, "");
     facts.missing_libraries = MissingLibraries(request.program, request.library_path);
   } catch (const LaunchError& error) {

@@ -91,7 +91,7 @@ bool FindAddress(const SshTarget& target, const LookPlan& plan, HostLook& look) 
   if (error != 0) {
     look.reach.push_back(
         {true, "name", Text(target.name, ": ", gai_strerror(error)), "a name with an address",
-         "see /etc/hosts, DNS and ~/.ssh/config"});
+         "check /etc/hosts, DNS and ~/.ssh/config"});
     return false;
   }
   const auto patience = std::min(plan.deadline, Clock::now() + kKnockPatience);
@@ -104,7 +104,8 @@ bool FindAddress(const SshTarget& target, const LookPlan& plan, HostLook& look) 
   }
   look.reach.push_back(
       {true, "ssh port", found, "an sshd that answers",
-       "see whether the host is up, sshd runs there (--ssh-port) and no firewall is between"});
+       "check that the host is up, that sshd listens on this port (--ssh-port), and that no "
+       "firewall blocks the port"});
   return false;
 }
 
@@ -122,8 +123,9 @@ bool ReadGreeting(Child& probe, const LookPlan& plan, HostLook& look) {
     if (line->starts_with(kProbeGreeting)) {
       if (!noise.empty())
         look.reach.push_back(
-            {true, "shell", Excerpt(noise) + " on stdout", "silence where nobody is logged in",
-             "its startup file (~/.bashrc) should write for interactive shells alone"});
+            {true, "shell", Excerpt(noise) + " on stdout",
+             "no output of a shell without a terminal",
+             "let the startup file of the shell (~/.bashrc) write in interactive shells only"});
       const std::string version = line->substr(line->find(' ') + 1);
       if (version == base::kVersion) return true;
       look.reach.push_back(
@@ -137,8 +139,8 @@ bool ReadGreeting(Child& probe, const LookPlan& plan, HostLook& look) {
   look.reach.push_back(
       exit_code ? FailureOf(look.host, plan.probe, probe.complaint(), *exit_code)
                 : Finding{
-                      true, "ssh", Text("no answer within the time of --start-timeout"),
-                      "an answer", "see whether the host is overloaded"});
+                      true, "ssh", "no answer within the time of --start-timeout", "an answer",
+                      "check whether the host is overloaded"});
   return false;
 }
 
@@ -184,8 +186,8 @@ void AskProbe(const Target& target, const LookPlan& plan, HostLook& look) {
       {true, "probe",
        !exit_code     ? "no answer within the time of --start-timeout"
        : !why.empty() ? why
-                      : Text("it ended with ", *exit_code),
-       "the facts of the host", "see whether the host is overloaded"});
+                      : Text("exit code ", *exit_code),
+       "the facts of the host", "check whether the host is overloaded"});
 }
 
 }  // namespace
@@ -216,18 +218,19 @@ struct KnownFailure {
 };
 
 constexpr KnownFailure kKnown[] = {
-    {"Permission denied", "ssh login", "a login that asks for nothing",
-     "ssh-copy-id brings your key there, --ssh-identity FILE names another one"},
-    {"Too many authentication failures", "ssh login", "a login that asks for nothing",
-     "--ssh-identity FILE names the right key"},
-    {"Host key verification failed", "ssh host key", "a host key that is known",
-     "look with ssh, by hand, whether it is the right host"},
+    {"Permission denied", "ssh login", "a login without a password",
+     "copy your key to the host with ssh-copy-id, or name another key with --ssh-identity FILE"},
+    {"Too many authentication failures", "ssh login", "a login without a password",
+     "name the right key with --ssh-identity FILE"},
+    {"Host key verification failed", "ssh host key", "a known host key",
+     "log in once with ssh, and compare the host key"},
     {"Could not resolve hostname", "name", "a name with an address",
-     "see /etc/hosts, DNS and ~/.ssh/config"},
+     "check /etc/hosts, DNS and ~/.ssh/config"},
     {"Connection refused", "ssh port", "an sshd that listens",
-     "start sshd there, or give its --ssh-port"},
-    {"No route to host", "ssh port", "a way to it", "see cables, addresses and firewalls"},
-    {"timed out", "ssh port", "an answer", "see whether it is up, and firewalls"},
+     "start sshd on the host, or name its port with --ssh-port"},
+    {"No route to host", "ssh port", "a route to the host",
+     "check cables, addresses and firewalls"},
+    {"timed out", "ssh port", "an answer", "check whether the host is up, and firewalls"},
 };
 
 bool Has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
@@ -250,16 +253,16 @@ Finding FailureOf(
   if (Has(why, "error while loading shared libraries"))
     return {
         true, "dtrun", why, "a probe that starts",
-        "install the packages that dtrun needs there: openmpi-bin brings them all"};
+        "install the packages that dtrun needs on the host: openmpi-bin depends on all of them"};
   for (const KnownFailure& known : kKnown)
     if (exit_code == 255 && Has(why, known.part))
       return {true, known.thing, why, known.expected, known.advice};
   if (exit_code == 126 || exit_code == 127)
     return {
-        true, "dtrun", why.empty() ? "nothing that can be run" : why, installed,
-        "install it there at the same place, or share that folder"};
+        true, "dtrun", why.empty() ? "no program that can be run" : why, installed,
+        "install dtrun at the same path on the host, or share the folder of dtrun"};
   return {
-      true, "ssh", why.empty() ? Text("it ended with ", exit_code, " and without a word") : why,
+      true, "ssh", why.empty() ? Text("exit code ", exit_code, " and no message") : why,
       "a probe that answers", Text("try: ssh -o BatchMode=yes ", ShellQuoted(host), " true")};
 }
 

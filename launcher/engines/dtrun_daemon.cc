@@ -80,9 +80,11 @@ int Main(char** words) {
   const std::string networks = words[2];
   char** command = words + 3;
   if (!IsPrivateFolder(folder))
-    return Fail(Text("there is no folder ", folder, " of this job"), ExitCode::kInternal);
+    return Fail(
+        Text("the job's folder ", folder, " is missing, or other users may use the folder"),
+        ExitCode::kInternal);
   if (!PutFilesIn(folder.data(), command))
-    return Fail("mpirun has not said where its files are", ExitCode::kInternal);
+    return Fail("mpirun passed no folder for its files", ExitCode::kInternal);
   if (networks != "-") Preload(networks);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   execvp(command[0], command);

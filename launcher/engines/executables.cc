@@ -65,14 +65,13 @@ std::string FindMpirun(const std::string& path) {
     throw LaunchError(
         ExitCode::kUnavailable,
         "mpirun was not found in PATH; install Open MPI (Debian, Ubuntu: apt-get install "
-        "openmpi-bin), or start ranks of this host alone without it (--launcher local)");
+        "openmpi-bin), or start ranks of this host alone without mpirun (--launcher local)");
   const std::string version = MpirunVersion(*mpirun);
   if (!IsSupportedMpirun(version))
     throw LaunchError(
-        ExitCode::kUnavailable,
-        Text(
-            "dtrun works with mpirun of Open MPI 4 or 5, but ", ShellQuoted(*mpirun), " says ",
-            ShellQuoted(version), " of itself"));
+        ExitCode::kUnavailable, Text(
+                                    ShellQuoted(*mpirun), " is version ", ShellQuoted(version),
+                                    "; expected mpirun of Open MPI 4 or 5, first in PATH"));
   // The folder is resolved: if mpirun is started as /bin/mpirun and /bin is a link, it looks for
   // Open MPI below "/". The file name is not resolved: it is often a link to a program that depends
   // on its own name.
@@ -94,8 +93,9 @@ std::string FindHelper(const std::string& name) {
   for (const std::filesystem::path& file : {installed, here / name})
     if (access(file.c_str(), X_OK) == 0) return file;
   throw LaunchError(
-      ExitCode::kInternal,
-      Text("the installation is incomplete: ", installed.string(), " is missing"));
+      ExitCode::kInternal, Text(
+                               "the installation is incomplete: ", installed.string(),
+                               " is missing; install dtrun again"));
 }
 
 // The libraries are in ../lib of dtrun, or ../../lib of a helper. In the build tree they are in
@@ -181,7 +181,7 @@ std::string FindNamed(const std::string& name, const std::string& path) {
       ExitCode::kNotFound,
       Text(
           ShellQuoted(name), " was not found in PATH",
-          IsFile(name) ? Text("; for the one in this folder type ", ShellQuoted("./" + name))
+          IsFile(name) ? Text("; to run the file in this folder, type ", ShellQuoted("./" + name))
                        : ""));
 }
 
@@ -204,7 +204,7 @@ std::string FindProgram(const std::string& name, const std::string& path) {
     throw LaunchError(ExitCode::kNotFound, Text(ShellQuoted(file), ": ", std::strerror(errno)));
   }
   if (S_ISDIR(status.st_mode)) NotExecutable(file, "it is a folder");
-  if (!S_ISREG(status.st_mode)) NotExecutable(file, "it is no file");
+  if (!S_ISREG(status.st_mode)) NotExecutable(file, "it is not a regular file");
   if (access(file.c_str(), X_OK) != 0) NotExecutable(file, "permission denied");
   CheckFormat(file);
   return file;

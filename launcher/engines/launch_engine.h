@@ -72,7 +72,7 @@ class LaunchEngine {
   virtual std::string program() const = 0;
   /// Whether the program is part of dtrun.
   virtual bool is_own() const = 0;
-  /// Where the user finds more if the engine fails: "--verbose shows what Open MPI says". "": no
+  /// Where the user finds more if the engine fails: "--verbose shows Open MPI's messages". "": no
   /// such place.
   virtual std::string more_words() const = 0;
   /// Whether the engine reports a lost rank as a failure even if the job goes on without the rank.

@@ -30,7 +30,7 @@ class Local final : public LaunchEngine {
           "--launcher local starts ranks on this host alone, but the hosts are ",
           HostList(call.placement), "; --launcher mpirun reaches others");
     if (!call.mpi_args.empty())
-      return "--mpi-args is for mpirun; with --launcher local there is none";
+      return "--mpi-args needs mpirun; expected no --mpi-args with --launcher local";
     return "";
   }
 

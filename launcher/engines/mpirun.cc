@@ -162,7 +162,7 @@ class Mpirun final : public LaunchEngine {
   std::string summary() const override { return ""; }
   std::string program() const override { return "mpirun"; }
   bool is_own() const override { return false; }
-  std::string more_words() const override { return "--verbose shows what Open MPI says"; }
+  std::string more_words() const override { return "--verbose shows Open MPI's messages"; }
   bool blames_lost_ranks() const override { return true; }
 
   std::string Find(const std::string& path) const override { return FindMpirun(path); }
@@ -213,7 +213,7 @@ class Mpirun final : public LaunchEngine {
         {static_cast<int>(ExitCode::kUnavailable),
          base::Text(
              "Open MPI could not start the job on ", HostList(hosts), " (mpirun ended with code ",
-             exit_code, "); --verbose shows what it says")},
+             exit_code, "); --verbose shows Open MPI's messages")},
         TellsOfLeft(events) ? " without MPI_Finalize; Open MPI then ended the job" : "",
         exit_code == kDaemonLost ? "Open MPI's daemon" : "",
         Unexplained(exit_code, hosts, events),
@@ -288,7 +288,7 @@ class Mpirun final : public LaunchEngine {
     return {
         internal, base::Text(
                       "mpirun ended the job with code ", exit_code,
-                      " though no rank had failed; --verbose shows what it says")};
+                      " though no rank had failed; --verbose shows Open MPI's messages")};
   }
 };
 

@@ -151,7 +151,8 @@ std::vector<Host> SlurmHosts(const std::string& node_list, const std::string& ta
     hosts.push_back({nodes[i], tasks[i], 0, kNodes});
     slots += tasks[i];
   }
-  if (slots > kMaxRanks) throw UsageError(Text(kTasks, " has more than ", kMaxRanks, " tasks"));
+  if (slots > kMaxRanks)
+    throw UsageError(Text(kTasks, " has ", slots, " tasks; expected at most ", kMaxRanks));
   return hosts;
 }
 
@@ -185,7 +186,7 @@ void AddTasks(const json& cluster, const std::string& job, std::vector<Host>& ho
   const auto tasks = cluster.find(job);
   if (tasks == cluster.end()) return;
   if (!tasks->is_array())
-    throw UsageError(Text(kName, ": cluster.", job, " is no list of \"host:port\""));
+    throw UsageError(Text(kName, ": cluster.", job, " is not a list of \"host:port\""));
   for (const json& task : *tasks) {
     const std::string name = HostOfTask(task, job);
     const auto known = std::find_if(
@@ -207,12 +208,12 @@ std::vector<Host> TfConfigHosts(const std::string& text) {
   const auto cluster = config.find("cluster");
   if (cluster == config.end()) return {};
   if (!cluster->is_object())
-    throw UsageError(Text(kName, ": cluster is no object of lists of \"host:port\""));
+    throw UsageError(Text(kName, ": cluster is not an object of lists of \"host:port\""));
   if (cluster->contains("ps"))
     throw UsageError(Text(
         kName,
-        ": the cluster has parameter servers; dtrun starts these by --ps N, with the hosts from "
-        "-H"));
+        ": the cluster has parameter servers (ps); expected chief, master and worker; start "
+        "parameter servers with dtrun --ps N and the hosts from -H"));
   std::vector<Host> hosts;
   for (const char* job : {"chief", "master", "worker"}) AddTasks(*cluster, job, hosts);
   return hosts;

@@ -75,7 +75,7 @@ std::string Counted(int64_t count, const char* what) {
   throw UsageError(Text(
       "requested ", Counted(ranks, "rank"), ", but the host list has ", Counted(slots, "slot"),
       oversubscribe ? " at most" : "", " (", shown, ")",
-      oversubscribe ? "" : "; --oversubscribe lets ranks share them"));
+      oversubscribe ? "" : "; --oversubscribe lets ranks share slots"));
 }
 
 // Gives one rank to each host in turn, up to max_slots. Returns the number of ranks without a
@@ -119,9 +119,10 @@ std::vector<Host> ParseHosts(const std::string& text) {
   for (const std::string& item : base::Split(text, ',')) {
     hosts.push_back(ParseHost(item, column));
     if (!names.insert(hosts.back().name).second)
-      Refuse(item, column, "this host stands there twice");
+      Refuse(item, column, "found this host twice, expected each host once");
     slots += std::max(hosts.back().slots, 1);
-    if (slots > kMaxRanks) Refuse(item, column, Text("more than ", kMaxRanks, " slots"));
+    if (slots > kMaxRanks)
+      Refuse(item, column, Text("found ", slots, " slots, expected at most ", kMaxRanks));
     column += item.size() + 1;
   }
   return hosts;
@@ -242,7 +243,7 @@ class LineReader {
     if (next_ + 2 >= words_.size())
       Refuse(end + 1, "nothing", Text("a number of slots from 1 to ", kMaxRanks));
     int& slots = is_most ? host.max_slots : host.slots;
-    if (slots != 0) Refuse(name.column, Text(name.text, " once more"), "it once");
+    if (slots != 0) Refuse(name.column, Text(name.text, " twice"), Text(name.text, " once"));
     slots = SlotsOf(words_[next_ + 2]);
     next_ += 3;
   }
@@ -266,9 +267,9 @@ std::vector<Host> ParseHostfile(const std::string& name, const std::string& text
     if (!host) continue;
     const auto [earlier, is_new] = places.emplace(host->name, host->origin);
     if (!is_new)
-      reader.Refuse(1, host->name + " again", "each host once; it stands at " + earlier->second);
+      reader.Refuse(1, host->name + " again", "each host once; the first is at " + earlier->second);
     slots += std::max(host->slots, 1);
-    if (slots > kMaxRanks) reader.Refuse(1, "more slots", Text("at most ", kMaxRanks));
+    if (slots > kMaxRanks) reader.Refuse(1, Text(slots, " slots"), Text("at most ", kMaxRanks));
     hosts.push_back(*host);
   }
   if (hosts.empty())

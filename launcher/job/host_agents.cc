@@ -224,15 +224,15 @@ void HostAgents::HearEnd(Host& host, const std::string& why) {
           host.remote
               ? Text(
                     "host ", host.name,
-                    " cannot be used: ", reason.empty() ? "ssh ended without a word" : reason)
+                    " cannot be used: ", reason.empty() ? "ssh ended without a message" : reason)
               : Text("the agent of this host could not be started: ", reason));
     return;
   }
   losses_.push_back(
       {static_cast<size_t>(host.number),
        Text(
-           "host ", host.name,
-           " was lost: ", reason.empty() ? "its agent is gone, or the connection to it" : reason)});
+           "host ", host.name, " was lost: ",
+           reason.empty() ? "its agent has ended, or the connection to the agent" : reason)});
 }
 
 bool HostAgents::Ready() const {
@@ -277,7 +277,7 @@ void HostAgents::Beat() {
     losses_.push_back(
         {static_cast<size_t>(host->number),
          Text(
-             "host ", host->name, " was lost: nothing was heard of it for ",
+             "host ", host->name, " was lost: no message from the host for ",
              std::chrono::duration_cast<std::chrono::seconds>(plan_.host_timeout).count(), " s")});
   }
 }
@@ -374,7 +374,8 @@ void HostAgents::HearTrace(const Frame& frame) {
   uint64_t& bytes = traced_bytes_[frame.rank];
   if (trace_folder_.empty() || bytes + frame.body.size() > base::TraceBytes(base::kMostTraceSlots))
     throw LaunchError(
-        ExitCode::kInternal, Text("an agent told more than rank ", frame.rank, " can have traced"));
+        ExitCode::kInternal,
+        Text("an agent sent more data than the trace of rank ", frame.rank, " can hold"));
   std::ofstream file(
       base::TraceFile(trace_folder_, frame.rank),
       bytes == 0 ? std::ios::binary | std::ios::trunc : std::ios::binary | std::ios::app);

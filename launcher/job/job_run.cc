@@ -190,7 +190,7 @@ class Job {
     if (supervisor_.ContinueIfStopped())
       Say(Text(
           "warning: ", plan_.call.engine->program(), " (pid ", supervisor_.process(),
-          ") was stopped by a signal from outside, and was continued"));
+          ") was stopped by a signal from outside; dtrun continued the process"));
     agents_->ContinueStopped();
     if (options_.servers > 0 || ended_ || supervisor_.interruption() != 0) return;
     if (agents_->SomeHostIsSilent()) return;
@@ -207,8 +207,8 @@ class Job {
     const std::string program = plan_.call.engine->program();
     if (std::none_of(records.begin(), records.end(), failed)) {
       Say(Text(
-          "warning: all ranks have ended, and ", program, " has not within ",
-          RankWatch::kEngineReacts.count(), " s: it was ended"));
+          "warning: all ranks have ended, but ", program, " was still running after ",
+          RankWatch::kEngineReacts.count(), " s; dtrun ended ", program));
       return End({0, "", -1, true}, kWithoutHost);
     }
     const EngineEnd engine = plan_.call.engine->Explain(1, plan_.call.placement);
@@ -298,8 +298,8 @@ class Job {
     supervisor_.Tick(agents_->answers());
     if (in_grace || !supervisor_.in_grace()) return;
     Say(Text(
-        SignalName(supervisor_.interruption()), ": the ranks were told, and have ", grace_.count(),
-        " s (--grace) to end by themselves; a second signal ends them at once"));
+        SignalName(supervisor_.interruption()), ": the ranks have ", grace_.count(),
+        " s (--grace) to save and end; a second signal ends the ranks at once"));
   }
 
   void CareForOutput() {

@@ -33,7 +33,9 @@ base::StepTotals StepsOf(const json& told) {
       .bytes = static_cast<uint64_t>(number("bytes")),
       .buckets = static_cast<uint64_t>(number("buckets"))};
   if (totals.late_ns > totals.exposed_ns || totals.exposed_ns > totals.total_ns)
-    Refuse("of steps, a part is longer than the whole");
+    Refuse(Text(
+        "found steps of ", totals.total_ns, " ns with ", totals.exposed_ns, " ns exposed and ",
+        totals.late_ns, " ns late; expected late <= exposed <= total"));
   return totals;
 }
 
@@ -42,8 +44,8 @@ base::StepTotals StepsOf(const json& told) {
 void CheckRank(const Frame& frame, const RankRange& ranks) {
   if (!ranks.Contains(frame.rank))
     Refuse(Text(
-        "it spoke of rank ", frame.rank, "; its own begin at ", ranks.first, " and are ",
-        ranks.count));
+        "found rank ", frame.rank, "; expected a rank from ", ranks.first, " to ",
+        ranks.first + ranks.count - 1));
 }
 
 void RankReports::Hear(

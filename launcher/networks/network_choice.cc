@@ -137,9 +137,10 @@ void Decide(const std::vector<Division>& hosts, bool all_routed, NetworkChoice& 
     choice.reasons.push_back("Open MPI uses all networks but " + Join(choice.exclude, ", "));
   else
     choice.reasons.push_back(Text(
-        "Open MPI chooses", AnyLeftOut(hosts) ? ": no network tells them apart; "
-                                                "--network-interfaces names the ones to use"
-                                              : ""));
+        "Open MPI chooses", AnyLeftOut(hosts)
+                                ? ": no network separates the chosen interfaces from the others; "
+                                  "name the networks to use with --network-interfaces"
+                                : ""));
 }
 
 bool IsInAny(const Interface& interface, const std::vector<std::string>& networks) {
@@ -169,7 +170,7 @@ Division DivideByWish(
   throw LaunchError(
       ExitCode::kUnavailable, Text(
                                   "host ", host.host, " has no interface for --network-interfaces ",
-                                  Join(wanted, ","), known, "; it has ", ListedOf(host)));
+                                  Join(wanted, ","), known, "; found ", ListedOf(host)));
 }
 
 // Two hosts may have the same address, for example on Docker's bridges. Packets to that address
@@ -185,8 +186,8 @@ void CheckAddressesDiffer(
           ExitCode::kUnavailable,
           Text(
               "hosts ", hosts[owner->second].host, " and ", hosts[i].host,
-              " cannot reach each other through ", interface.name,
-              " (--network-interfaces): both are ", interface.address, " there"));
+              " cannot reach each other through ", interface.name, ": both have the address ",
+              interface.address, "; choose other networks with --network-interfaces"));
     }
 }
 
@@ -313,7 +314,9 @@ std::vector<std::string> ParseNetworks(const std::string& text) {
   for (const std::string& item : items)
     if (!IsNetwork(item) && !IsInterfaceName(item))
       throw UsageError(Text(
-          Excerpt(item), " is no interface and no IPv4 network; expected eth0 or 10.1.0.0/16"));
+          Excerpt(item),
+          " is neither an interface nor an IPv4 network; expected a name such as eth0 or a network "
+          "such as 10.1.0.0/16"));
   return items;
 }
 

@@ -39,9 +39,10 @@ bool IsOfNetwork(const std::string& address) {
 void CheckInterface(const std::string& host, const Interface& interface) {
   if (!interface.address.empty() && !Ipv4(interface.address))
     throw LaunchError(
-        ExitCode::kInternal, base::Text(
-                                 host, " speaks of an interface with the address ",
-                                 interface.address.substr(0, 40), '/', interface.prefix));
+        ExitCode::kInternal,
+        base::Text(
+            host, ": found an interface with the address ", interface.address.substr(0, 40), '/',
+            interface.prefix, "; expected an IPv4 address"));
 }
 
 }  // namespace
@@ -187,7 +188,7 @@ void NetworkSurvey::HearRoutes(size_t host, const json& routes) {
   if (sources.size() != hosts_.size())
     throw LaunchError(
         ExitCode::kInternal, base::Text(
-                                 hosts_[host].host, " knows ways to ", sources.size(),
+                                 hosts_[host].host, " has routes to ", sources.size(),
                                  " hosts; expected ", hosts_.size()));
   hosts_[host].sources = std::move(sources);
   contact.has_routed = true;

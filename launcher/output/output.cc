@@ -66,7 +66,8 @@ void MakeFolder(const std::string& folder) {
         ExitCode::kNoResult,
         Text(
             "the output folder ", folder, " belongs to user ", status.st_uid,
-            " and everybody may write to it; expected one of your own, such as ", folder, "/logs"));
+            " and everybody may write to it; expected a folder of your own, such as ", folder,
+            "/logs"));
 }
 
 }  // namespace

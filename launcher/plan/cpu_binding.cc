@@ -107,8 +107,8 @@ CpuPlan BindCpus(
     return OwnGroups(groups, quota, local_rank, local_size);
   if (bind == Bind::kCore)
     throw UsageError(Text(
-        "--bind core: the host has ", local_size, " ranks, but only ", groups.size(),
-        groups.size() == 1 ? " core" : " cores", " that they may use"));
+        "--bind core: the host has ", local_size, " ranks and ", groups.size(),
+        groups.size() == 1 ? " usable core" : " usable cores", "; expected a core for each rank"));
   return SharedGroup(groups, quota, local_rank, local_size);
 }
 

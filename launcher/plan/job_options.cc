@@ -71,7 +71,8 @@ std::vector<Host> FindHosts(const Options& options, const Surroundings& surround
     if (host.max_slots > 0) host.slots = std::min(host.slots, host.max_slots);
   }
   if (SlotCount(hosts) > kMaxRanks)
-    throw UsageError(Text(hosts[0].origin, ": more than ", kMaxRanks, " slots"));
+    throw UsageError(Text(
+        hosts[0].origin, ": found ", SlotCount(hosts), " slots; expected at most ", kMaxRanks));
   return hosts;
 }
 

@@ -37,7 +37,8 @@ using Words = std::vector<std::string>;
 std::string RandomHex(size_t bytes) {
   std::vector<unsigned char> bits(bytes);
   if (getrandom(bits.data(), bytes, 0) != static_cast<ssize_t>(bytes))
-    throw LaunchError(ExitCode::kInternal, "the system gives no random numbers");
+    throw LaunchError(
+        ExitCode::kInternal, Text("cannot get random numbers: ", std::strerror(errno)));
   std::string name;
   for (unsigned char byte : bits) {
     char hex[3];
@@ -52,8 +53,9 @@ void CheckServers(int servers, const std::vector<HostSlots>& placement) {
   const int ranks = base::RankCount(placement);
   if (servers >= ranks)
     throw UsageError(Text(
-        "--ps ", servers, ": there ", ranks == 1 ? "is 1 rank" : Text("are ", ranks, " ranks"),
-        "; expected fewer parameter servers than ranks, since the others are the workers"));
+        "--ps ", servers, ": found ", ranks, ranks == 1 ? " rank" : " ranks",
+        "; expected at least ", int64_t{servers} + 1,
+        ", because the ranks after the parameter servers are the workers"));
 }
 
 // The columns of a line that remain for a rank's text after the prefix.
@@ -196,7 +198,8 @@ Reach PlanReach(const Options& options, const Plan& plan) {
   reach.by_ssh = !IsSetFor("plm_rsh_agent", plan) && !IsSetFor("plm_rsh_args", plan);
   if (!reach.by_ssh && (options.ssh_port > 0 || !options.ssh_identity.empty()))
     throw UsageError(
-        "--ssh-port and --ssh-identity do not go with plm_rsh_agent or plm_rsh_args of your own");
+        "found --ssh-port or --ssh-identity together with plm_rsh_agent or plm_rsh_args of Open "
+        "MPI; expected one of the two");
   CheckIdentity(options.ssh_identity);
   reach.remote_shell = ParameterOf("plm_rsh_agent", plan);
   reach.ssh_port = options.ssh_port;
@@ -327,7 +330,9 @@ std::vector<std::string> Apply(NetworkChoice choice, Plan& plan) {
   const bool wanted = !plan.wanted_networks.empty();
   const auto parameter = WhatUserSets(plan);
   if (wanted && parameter && parameter->ends_with("_exclude"))
-    throw UsageError(Text("--network-interfaces does not go with ", *parameter, " of your own"));
+    throw UsageError(Text(
+        "found --network-interfaces together with ", *parameter,
+        " of Open MPI; expected one of the two"));
   if (!wanted && parameter) return {Text("Open MPI uses the networks that ", *parameter, " says")};
   plan.call.reach.networks = choice.include;
   plan.call.reach.networks_left_out = choice.exclude;

@@ -76,7 +76,8 @@ void FrameStream::Read() {
   char bytes[65536];
   const ssize_t got = read(in_, bytes, sizeof bytes);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return End(reader_.in_frame() ? "it ended in the middle of a message" : "");
+  if (got <= 0)
+    return End(reader_.in_frame() ? "the connection ended in the middle of a message" : "");
   reader_.Feed(bytes, static_cast<size_t>(got));
   try {
     while (const std::optional<Frame> frame = reader_.Next()) on_frame_(*frame);
@@ -152,7 +153,7 @@ int ConnectToAgent(const std::string& job, int host) {
   sockaddr_un address;
   const socklen_t length = AddressOf(job, host, address);
   if (connect(file, reinterpret_cast<const sockaddr*>(&address), length) != 0)
-    Fail("the agent of this host is not there", file);
+    Fail("cannot connect to the agent of this host", file);
   if (TrustedPeer(file) < 0) {
     errno = EPERM;
     Fail("the agent of this host belongs to another user", file);
@@ -183,7 +184,7 @@ void SendWithFiles(int connection, const std::string& bytes, const std::vector<i
     std::memcpy(CMSG_DATA(header), files.data(), files.size() * sizeof(int));
   }
   if (sendmsg(connection, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size()))
-    Fail("cannot talk to the agent of this host");
+    Fail("cannot send to the agent of this host");
 }
 
 ssize_t ReceiveWithFiles(int connection, char* bytes, size_t most, std::vector<int>& files) {

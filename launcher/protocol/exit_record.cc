@@ -78,9 +78,10 @@ Verdict Blame(const ExitRecord& record, const std::vector<base::HostSlots>& host
           static_cast<int>(missing ? ExitCode::kNotFound : ExitCode::kNotExecutable),
           Text(
               who, " could not run its program: ",
-              lacks_library ? "a shared library was not found (ldd lists those that it needs)"
+              lacks_library ? "a shared library was not found (ldd lists the libraries that the "
+                              "program needs)"
                             : std::strerror(record.value),
-              missing ? " (the program or the loader it names)" : ""),
+              missing ? " (the program, or the loader that the program names)" : ""),
           record.rank};
     }
     case RankEnd::kHostLost:

@@ -76,7 +76,10 @@ std::string LineOf(std::string_view bytes) {
 
 std::string Encode(const Frame& frame) {
   if (frame.body.size() > kMostBody)
-    throw LaunchError(ExitCode::kInternal, "a message between dtrun and an agent is too long");
+    throw LaunchError(
+        ExitCode::kInternal, base::Text(
+                                 "a message between dtrun and an agent has ", frame.body.size(),
+                                 " bytes; expected at most ", kMostBody));
   std::string bytes;
   bytes.reserve(kHeader + frame.body.size());
   Append32(bytes, static_cast<uint32_t>(frame.body.size()));
@@ -94,12 +97,12 @@ std::optional<Frame> FrameReader::Next() {
   if (const std::string text = LineOf(std::string_view(bytes_).substr(start_)); !text.empty())
     throw LaunchError(
         ExitCode::kInternal,
-        base::Text("found the text ", Excerpt(text), "; expected a message of dtrun's"));
+        base::Text("found the text ", Excerpt(text), "; expected a message of dtrun"));
   if (length > kMostBody || !IsType(type))
     throw LaunchError(
         ExitCode::kInternal, base::Text(
                                  "found a message of type ", int{type}, " and ", length,
-                                 " bytes; expected one of dtrun's"));
+                                 " bytes; expected a message of dtrun"));
   if (there < kHeader + length) return std::nullopt;
   Frame frame{
       static_cast<FrameType>(type), static_cast<int32_t>(Read32(header + 5)),

@@ -47,7 +47,7 @@ Frame RankLink::Welcome() {
                             : 0;
     if (got < 0) continue;
     if (got == 0)
-      throw LaunchError(ExitCode::kInternal, "the agent of this host does not take this rank");
+      throw LaunchError(ExitCode::kInternal, "the agent of this host did not answer this rank");
     if (!files.empty()) input_ = files.back();
     reader_.Feed(bytes, static_cast<size_t>(got));
     if (const std::optional<Frame> frame = reader_.Next()) return *frame;

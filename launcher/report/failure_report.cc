@@ -169,8 +169,8 @@ Lines Hints(const JobStory& story) {
   if (culprit->rank < story.servers)
     hints.push_back(Text(
         "rank ", culprit->rank,
-        " held variables (--ps), which are lost with it; start the job again: it goes on from its "
-        "newest checkpoint, if it saves any"));
+        " held variables (--ps), which are lost; start the job again (a job that saves checkpoints "
+        "continues from the newest)"));
   return hints;
 }
 
@@ -249,10 +249,10 @@ std::string OomKill(const ExitRecord& record) {
   const EndFacts& facts = record.facts;
   if (!KilledBy(record, SIGKILL) || facts.oom_kills <= 0) return "";
   return Text(
-      "the kernel killed it for lack of memory: memory cgroup ", facts.memory_cgroup,
+      "the kernel killed the rank for lack of memory: memory cgroup ", facts.memory_cgroup,
       facts.memory_limit > 0 ? Text(", limited to ", BytesInWords(facts.memory_limit), ",") : "",
-      " counts ", facts.oom_kills, " more such ", facts.oom_kills == 1 ? "kill" : "kills",
-      " than when it started");
+      " counts ", facts.oom_kills, facts.oom_kills == 1 ? " such kill" : " such kills",
+      " since the rank started");
 }
 
 std::string AddressLimit(const ExitRecord& record, const std::string& lines) {
@@ -260,7 +260,7 @@ std::string AddressLimit(const ExitRecord& record, const std::string& lines) {
   if (!Says(lines, {"bad_alloc", "Cannot allocate memory", "MemoryError", "out of memory"}))
     return "";
   return Text(
-      "it ran out of memory, and its address space was limited to ",
+      "the rank ran out of memory: its address space was limited to ",
       BytesInWords(record.facts.address_limit), " (RLIMIT_AS: ulimit -v or prlimit --as)");
 }
 
@@ -270,17 +270,19 @@ std::string FullDisk(const ExitRecord& record, const std::string& lines) {
   for (const FreeSpace& space : record.facts.space)
     if (space.free_bytes == 0) full.push_back(space.folder);
   if (full.empty()) return "";
-  return Text("the file system of ", base::Join(full, " and that of "), " is full");
+  return Text(
+      full.size() == 1 ? "the file system of " : "the file systems of ", base::Join(full, " and "),
+      full.size() == 1 ? " is full" : " are full");
 }
 
 std::string Stopped(const ExitRecord& record) {
   if (!WasStopped(record)) return "";
   return Text(
-      "its program was stopped by a signal (SIGSTOP, SIGTSTP) or a debugger",
+      "the rank's program was stopped by a signal (SIGSTOP, SIGTSTP) or a debugger",
       record.time_ns > record.state.stopped_ns
           ? Text(
                 ", ", (record.time_ns - record.state.stopped_ns) / 1'000'000'000,
-                " s before it ended")
+                " s before the rank ended")
           : "");
 }
 
@@ -290,9 +292,8 @@ std::string BusError(const ExitRecord& record) {
   for (const FreeSpace& space : record.facts.space)
     free.push_back(Text(BytesInWords(space.free_bytes), " in ", space.folder));
   return Text(
-      "SIGBUS: it used mapped memory that has nothing behind it, such as that of a file that was "
-      "cut "
-      "short or for which its file system has no room",
+      "SIGBUS: the rank used mapped memory without a page: a mapped file was cut short, or the "
+      "file system of the mapped file is full",
       free.empty() ? "" : Text("; free: ", base::Join(free, ", ")));
 }
 

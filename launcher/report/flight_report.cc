@@ -115,7 +115,7 @@ std::string FlightJson(const std::vector<FlightRecord>& records, int ranks) {
     list.push_back(
         record != records.end()
             ? JsonOf(*record)
-            : json{{"rank", rank}, {"missing", "there is no record of it on this host"}});
+            : json{{"rank", rank}, {"missing", "this host has no record of the rank"}});
   }
   // A record may hold any bytes; JSON may not.
   return list.dump(1, ' ', false, json::error_handler_t::replace) + "\n";

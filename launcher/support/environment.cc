@@ -84,7 +84,8 @@ std::vector<std::string> ForwardedNames(const Variables& variables, const Forwar
 
 void CheckVariableName(const std::string& text) {
   if (text.find('=') != std::string::npos)
-    throw UsageError("expected a name alone; give it its value in dtrun's own environment");
+    throw UsageError(
+        "expected a name without a value; set the variable in dtrun's own environment");
   if (!IsShellName(text))
     throw UsageError("expected the name of an environment variable (letters, digits and '_')");
 }

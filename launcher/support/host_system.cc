@@ -152,9 +152,10 @@ void CheckLimits(const Limits& limits, int ranks) {
   const uint64_t files = kFiles + kFilesOfRank * count;
   if (limits.files < files)
     throw LaunchError(
-        ExitCode::kUnavailable, Text(
-                                    "this host allows a process ", limits.files,
-                                    " open files (ulimit -n); ", ranks, needs, files));
+        ExitCode::kUnavailable,
+        Text(
+            "this host allows a process ", limits.files, " open files; ", ranks, needs, files,
+            " (ulimit -n ", files, " raises the limit)"));
   const uint64_t processes = kProcesses + kProcessesOfRank * count;
   if (limits.processes < limits.running + processes)
     throw LaunchError(

@@ -79,7 +79,7 @@ std::vector<std::string> SplitWords(const std::string& line) {
       words.back() += c;
     }
   }
-  if (quote != '\0') throw UsageError("a quote stays open");
+  if (quote != '\0') throw UsageError("a quote has no end; expected a closing quote");
   return words;
 }
 

@@ -96,7 +96,7 @@ bool WriteAll(int file, const std::string& text) {
 ReplacedFile::ReplacedFile(std::string path) : path_(std::move(path)) {
   struct stat status = {};
   if (stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
-    Fail(path_, "it is no regular file, and would be replaced by one");
+    Fail(path_, "it exists and is not a regular file; expected a new or a regular file");
 }
 
 // Writes a file in the same folder first, because a rename needs the same file system.

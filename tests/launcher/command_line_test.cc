@@ -99,11 +99,11 @@ TEST_CASE("a wrong value is one line with the option, the value and what was exp
       {"--stall-timeout", "0", "a number of seconds from 1"},
       {"--on-stall", "wait", "error or abort"},
       {"--log-level", "debug", "error, warning or info"},
-      {"--env", "A=b", "a name alone"},
+      {"--env", "A=b", "a name without a value"},
       {"--env", "a.b", "letters, digits"},
       {"--env-deny", "A|B", "a pattern"},
-      {"--network-interfaces", "10.0.0.0/33", "eth0 or 10.1.0.0/16"},
-      {"--mpi-args", "'x", "a quote stays open"},
+      {"--network-interfaces", "10.0.0.0/33", "such as 10.1.0.0/16"},
+      {"--mpi-args", "'x", "a closing quote"},
   }));
   CAPTURE(option, value);
   CHECK_THROWS_WITH(

@@ -70,7 +70,7 @@ TEST_CASE("what is wrong in a configuration is shown with its place") {
   const auto [text, place, message] = GENERATE(table<std::string, std::string, std::string>({
       {"np: 4\nnpp: 2\n", "job.yaml:2:1:", "unknown key npp; did you mean np?"},
       {"frobnicate: 2\n", "job.yaml:1:1:", "unknown key frobnicate"},
-      {"np: 4\nhosts: a\nnp: 5\n", "job.yaml:3:1:", "np stands here twice"},
+      {"np: 4\nhosts: a\nnp: 5\n", "job.yaml:3:1:", "np is set twice"},
       {"np: four\n", "job.yaml:1:5:", "np four: expected a whole number"},
       {"np: [4]\n", "job.yaml:1:5:", "np: expected one value, found a list"},
       {"hosts: {a: 2}\n", "job.yaml:1:8:", "expected a value or a list of values, found a map"},
@@ -83,11 +83,11 @@ TEST_CASE("what is wrong in a configuration is shown with its place") {
       {"dry-run: true\n", "job.yaml:1:1:", "belongs on the command line"},
       {"config: other\n", "job.yaml:1:1:", "belongs on the command line"},
       {"- np\n", "job.yaml:1:1:", "expected a map"},
-      {"np: 4\n--- \nnp: 5\n", "job.yaml:1:5:", "the file goes on"},
+      {"np: 4\n--- \nnp: 5\n", "job.yaml:1:5:", "one YAML document"},
       {"np: 4\n]\nverbose: true\n", "job.yaml:", ""},
       {",N(tx3)ionE1", "job.yaml:1:1:", ""},
-      {"np: [4\n", "job.yaml:", "no YAML"},
-      {"np: 4\n\tverbose: true\n", "job.yaml:2:", "no YAML"},
+      {"np: [4\n", "job.yaml:", "invalid YAML"},
+      {"np: 4\n\tverbose: true\n", "job.yaml:2:", "invalid YAML"},
       {"hosts: a:1\nhostfile: f\n", "job.yaml:1:8: hosts and job.yaml:2:11: hostfile", "give one"},
   }));
   CAPTURE(text);

@@ -108,7 +108,7 @@ TEST_CASE("bound to cores, a rank has whole cores of its own") {
 TEST_CASE("more ranks than cores cannot be bound to cores") {
   CHECK_THROWS_WITH(
       Bound(Bind::kCore, 0, 5),
-      "--bind core: the host has 5 ranks, but only 4 cores that they may use");
+      "--bind core: the host has 5 ranks and 4 usable cores; expected a core for each rank");
 }
 
 TEST_CASE("bound to sockets or NUMA nodes, neighbours share one") {

@@ -103,9 +103,9 @@ TEST_CASE("more ranks than CPUs are a warning that says what limits them") {
   look.slots = 9;
   CHECK(Warning(look).found == "8");
   look.facts.cpus.allowed = 4;
-  CHECK(Warning(look).found == "4 (its cpuset)");
+  CHECK(Warning(look).found == "4 (cpuset)");
   look.facts.cpus.quota = 1.5;
-  CHECK(Warning(look).found == "1.5 (quota of its control group)");
+  CHECK(Warning(look).found == "1.5 (quota of the control group)");
   look.slots = 0;
   CHECK(Findings(look).empty());
 }
@@ -140,8 +140,9 @@ TEST_CASE("what ssh says is sorted by what helps") {
       thing("Banner\r\nroot@h2: Permission denied (publickey).\r\n", 255) ==
       Finding{
           true, "ssh login", "root@h2: Permission denied (publickey).",
-          "a login that asks for nothing",
-          "ssh-copy-id brings your key there, --ssh-identity FILE names another one"});
+          "a login without a password",
+          "copy your key to the host with ssh-copy-id, or name another key with --ssh-identity "
+          "FILE"});
   CHECK(thing("Host key verification failed.\n", 255).thing == "ssh host key");
   CHECK(thing("connect to host h2 port 7: Connection refused\n", 255).thing == "ssh port");
   CHECK(thing("sh: 1: /opt/dtrun_probe: not found\n", 127).thing == "dtrun");
@@ -149,7 +150,7 @@ TEST_CASE("what ssh says is sorted by what helps") {
   CHECK_THAT(
       thing("x: error while loading shared libraries: libhwloc.so.15: cannot open\n", 127).found,
       Contains("libhwloc.so.15"));
-  CHECK(thing("", 255).found == "it ended with 255 and without a word");
+  CHECK(thing("", 255).found == "exit code 255 and no message");
 }
 
 TEST_CASE("the table has a line for each host, and then one for each finding") {

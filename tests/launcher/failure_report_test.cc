@@ -94,7 +94,7 @@ TEST_CASE("who is behind is said once, beside what the others did, and hints com
       "rank 2 is 1 collective behind on world: it last finished #8, barrier; rank 0 waits in #9, "
       "barrier");
   CHECK(lines[5] == "rank 3 last finished collective #9, barrier");
-  CHECK_THAT(lines[6], Catch::StartsWith("hint: the kernel killed it"));
+  CHECK_THAT(lines[6], Catch::StartsWith("hint: the kernel killed the rank"));
 }
 
 TEST_CASE("a rank that others gave up on is the culprit, if there is just one") {

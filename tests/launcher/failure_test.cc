@@ -208,7 +208,7 @@ TEST_CASE("a helper that something has stopped goes on, and so does the job") {
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Catch::EndsWith("done\ndone\n"));
   CHECK(
-      (result.err.find(" was stopped by a signal from outside, and was continued\n") !=
+      (result.err.find(" was stopped by a signal from outside; dtrun continued the process\n") !=
        std::string::npos) == (helper == "engine"));
   CHECK(test.temp.Entries().empty());
 }

@@ -115,7 +115,7 @@ TEST_CASE("the file holds all ranks and their operations, oldest first") {
   CHECK(operations[2]["state"] == "moving");
   CHECK(operations[3]["op"] == "sum");
   CHECK_FALSE(operations[3].contains("end_us"));
-  CHECK(list[1] == json{{"rank", 1}, {"missing", "there is no record of it on this host"}});
+  CHECK(list[1] == json{{"rank", 1}, {"missing", "this host has no record of the rank"}});
 }
 
 TEST_CASE("a record of odd bytes still makes valid JSON") {

@@ -25,9 +25,8 @@ TEST_CASE("a kill for lack of memory needs the kernel's count, and SIGKILL") {
   const EndFacts counted = {.oom_kills = 1, .memory_cgroup = "/job", .memory_limit = 64 << 20};
   CHECK(
       HintsOf(KilledBy(SIGKILL, counted), "") ==
-      Hints{
-          "the kernel killed it for lack of memory: memory cgroup /job, limited to 64 MiB, counts "
-          "1 more such kill than when it started"});
+      Hints{"the kernel killed the rank for lack of memory: memory cgroup /job, limited to 64 MiB, "
+            "counts 1 such kill since the rank started"});
   CHECK(HintsOf(KilledBy(SIGKILL, {.memory_cgroup = "/job"}), "").empty());
   CHECK(HintsOf(KilledBy(SIGSEGV, counted), "").empty());
 }
@@ -36,8 +35,9 @@ TEST_CASE("a limit of the address space is named to those that ran out of memory
   const ExitRecord limited = KilledBy(SIGABRT, {.address_limit = 3 << 29});
   CHECK(
       HintsOf(limited, kBadAlloc) ==
-      Hints{"it ran out of memory, and its address space was limited to 1.5 GiB (RLIMIT_AS: ulimit "
-            "-v or prlimit --as)"});
+      Hints{
+          "the rank ran out of memory: its address space was limited to 1.5 GiB (RLIMIT_AS: ulimit "
+          "-v or prlimit --as)"});
   CHECK(HintsOf(limited, "no such layer").empty());
   CHECK(HintsOf(KilledBy(SIGABRT, {}), kBadAlloc).empty());
 }
@@ -46,6 +46,10 @@ TEST_CASE("a full disk needs a program that says so and a file system without ro
   const std::string lines = "write: No space left on device";
   const EndFacts full = {.space = {{"/tmp", 0}, {"/data", 4096}}};
   CHECK(HintsOf(KilledBy(SIGABRT, full), lines) == Hints{"the file system of /tmp is full"});
+  const EndFacts both = {.space = {{"/tmp", 0}, {"/data", 0}}};
+  CHECK(
+      HintsOf(KilledBy(SIGABRT, both), lines) ==
+      Hints{"the file systems of /tmp and /data are full"});
   CHECK(HintsOf(KilledBy(SIGABRT, full), "").empty());
   CHECK(HintsOf(KilledBy(SIGABRT, {.space = {{"/tmp", 1}}}), lines).empty());
 }

@@ -58,7 +58,7 @@ TEST_CASE("more ranks than slots are refused with both numbers") {
   CHECK_THROWS_WITH(
       PlaceRanks({{"localhost", 2}}, 3),
       "requested 3 ranks, but the host list has 2 slots (localhost:2); --oversubscribe lets ranks "
-      "share them");
+      "share slots");
 }
 
 TEST_CASE("ranks beyond the slots are dealt out in turns, up to what a host bears") {
@@ -112,15 +112,15 @@ TEST_CASE("what is wrong in a host file is shown with its place, what was found 
           {"h1 slots", "f:1:9:", "no '='", "slots=N"},
           {"h1 slot=2", "f:1:4:", "slot", "slots=N or max_slots=N"},
           {"h1 4", "f:1:4:", "4", "slots=N or max_slots=N"},
-          {"h1 slots=1 slots=2", "f:1:12:", "slots once more", "once"},
+          {"h1 slots=1 slots=2", "f:1:12:", "slots twice", "slots once"},
           {"h1 slots=3 max_slots=2", "f:1:1:", "slots=3", "no more slots than max_slots"},
           {"h1:x", "f:1:4:", "x", "a number of slots"},
-          {"h1\n\nh1 slots=2", "f:3:1:", "h1 again", "it stands at f:1"},
+          {"h1\n\nh1 slots=2", "f:3:1:", "h1 again", "the first is at f:1"},
           {"-oProxyCommand=x", "f:1:1:", "-oProxyCommand", "a host of letters"},
           {"a;b", "f:1:1:", "a;b", "a host of letters"},
           {"", "f:1:1:", "the end", "a host"},
           {"# nothing\n# here\n", "f:3:1:", "the end", "a host"},
-          {"a slots=900000\nb slots=900000", "f:2:1:", "more slots", "at most 1000000"},
+          {"a slots=900000\nb slots=900000", "f:2:1:", "1800000 slots", "at most 1000000"},
       }));
   CAPTURE(text);
   CHECK_THROWS_WITH(

@@ -101,7 +101,7 @@ TEST_CASE("what a host allows is held against what Open MPI needs") {
   };
   CHECK(
       error({.files = 29}, 1) ==
-      "this host allows a process 29 open files (ulimit -n); 1 rank needs 30");
+      "this host allows a process 29 open files; 1 rank needs 30 (ulimit -n 30 raises the limit)");
   CHECK(
       error({.processes = 9, .running = 3}, 2) ==
       "this host allows this user 9 processes and threads (ulimit -u), of which 3 run; 2 ranks "

@@ -30,7 +30,8 @@ TEST_CASE("a host that allows too few open files says so, and how many it takes"
   CHECK(result.exit_code == 69);
   CHECK(
       result.err ==
-      "dtrun: this host allows a process 16 open files (ulimit -n); 2 ranks need 34\n");
+      "dtrun: this host allows a process 16 open files; 2 ranks need 34 (ulimit -n 34 raises the "
+      "limit)\n");
   CHECK(test.temp.Entries().empty());
 }
 

@@ -86,7 +86,9 @@ TEST_CASE("other hosts and options for mpirun are refused in one line") {
   }
   const CommandResult result = test.Run({"-np", "2", "--mpi-args", "-q", "/bin/true"});
   CHECK(result.exit_code == 2);
-  CHECK(result.err == "dtrun: --mpi-args is for mpirun; with --launcher local there is none\n");
+  CHECK(
+      result.err ==
+      "dtrun: --mpi-args needs mpirun; expected no --mpi-args with --launcher local\n");
 }
 
 TEST_CASE("--dry-run shows what would be started, and --check-build misses no mpirun") {

@@ -76,7 +76,7 @@ TEST_CASE("what would leave a host without its way is never left out") {
        {"h2", {Device("eth0", "10.0.0.2"), kDocker}, {"10.0.0.2", ""}}});
   CHECK(choice.include.empty());
   CHECK(choice.exclude.empty());
-  CHECK_THAT(choice.reasons.back(), Contains("--network-interfaces names the ones to use"));
+  CHECK_THAT(choice.reasons.back(), Contains("name the networks to use with --network-interfaces"));
 }
 
 TEST_CASE("where the way is not known, devices count, and Open MPI is kept from the rest") {
@@ -103,11 +103,11 @@ TEST_CASE("networks that the user names are used, and a host without one is name
   }
   CHECK_THROWS_WITH(
       UseNetworks(hosts, {"10.8.0.0/24"}, hosts[0].interfaces),
-      "host h1 has no interface for --network-interfaces 10.8.0.0/24; it has eth0 (a device, "
+      "host h1 has no interface for --network-interfaces 10.8.0.0/24; found eth0 (a device, "
       "10.1.2.1/24), ib0 (a device, 10.9.0.1/24)");
   CHECK_THROWS_WITH(
       UseNetworks({hosts[0], {"h2", {hosts[1].interfaces[0]}, {}}}, {"ib0"}, hosts[0].interfaces),
-      "host h2 has no interface for --network-interfaces ib0, which is 10.9.0.0/24 here; it has "
+      "host h2 has no interface for --network-interfaces ib0, which is 10.9.0.0/24 here; found "
       "eth0 (a device, 10.1.2.2/24)");
 }
 
@@ -140,8 +140,8 @@ TEST_CASE("hosts with the same address do not reach each other by it, and are na
       {"h2", {Device("eth0", "10.1.2.2"), kDocker}, {}}};
   CHECK_THROWS_WITH(
       UseNetworks(hosts, {"docker0"}, hosts[0].interfaces),
-      "hosts h1 and h2 cannot reach each other through docker0 (--network-interfaces): both are "
-      "172.17.0.1 there");
+      "hosts h1 and h2 cannot reach each other through docker0: both have the address "
+      "172.17.0.1; choose other networks with --network-interfaces");
 }
 
 TEST_CASE("an address is in a network by its first bits") {

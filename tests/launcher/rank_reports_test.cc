@@ -58,9 +58,9 @@ TEST_CASE("a notice is answered by the ranks that run, as often as it is given")
 
 TEST_CASE("an agent speaks of the ranks of its own host alone") {
   const std::string ended = R"({"end": 2, "value": 9, "in_order": false, "orphaned": false})";
-  const std::string refusal = "invalid message from an agent: it spoke of rank ";
+  const std::string refusal = "invalid message from an agent: found rank ";
   CHECK(RefusalOf({FrameType::kEnded, 3, ended}) == "taken");
-  CHECK(RefusalOf({FrameType::kEnded, 4, ended}) == refusal + "4; its own begin at 2 and are 2");
+  CHECK(RefusalOf({FrameType::kEnded, 4, ended}) == refusal + "4; expected a rank from 2 to 3");
   for (const FrameType type : {FrameType::kStarted, FrameType::kEnded, FrameType::kNoticed})
     for (const int rank : {-1, 0, 4, INT32_MAX, INT32_MIN})
       CHECK_THAT(RefusalOf({type, rank, ended}), Catch::StartsWith(refusal));

@@ -182,7 +182,7 @@ TEST_CASE("a rank that the kernel killed for lack of memory is told so") {
   CHECK(result.exit_code == 137);
   CHECK_THAT(result.err, Contains("dtrun: rank 1 on localhost was killed by SIGKILL\n"));
   CHECK_THAT(
-      result.err, Contains("dtrun: hint: the kernel killed it for lack of memory: ") &&
+      result.err, Contains("dtrun: hint: the kernel killed the rank for lack of memory: ") &&
                       Contains("limited to 128 MiB"));
 }
 

@@ -88,7 +88,7 @@ TEST_CASE("ranks that take a notice have time to save, and dtrun ends with 75") 
   CHECK(result.exit_code == 75);
   CHECK_THAT(result.out, Contains("noticed\nnoticed\n"));
   CHECK_THAT(
-      result.err, Contains("the ranks were told, and have 10 s (--grace) to end by themselves") &&
+      result.err, Contains("the ranks have 10 s (--grace) to save and end") &&
                       Catch::EndsWith("dtrun: pre-empted: the ranks had saved and ended\n"));
   CHECK(LineCount(result.err) == 2);
   CHECK(job.test.temp.Entries().empty());

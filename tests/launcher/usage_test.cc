@@ -53,9 +53,9 @@ TEST_CASE("a usage error names the option, what was found and what was expected"
       {Words{"-np", "2", "--ps", "-1"}, "--ps -1: expected a whole number"},
       {Words{"-np", "2", "--ps", "some"}, "--ps some: expected a whole number"},
       {Words{"-np", "2", "--ps", "2"},
-       "--ps 2: there are 2 ranks; expected fewer parameter servers than ranks, since the others "
+       "--ps 2: found 2 ranks; expected at least 3, because the ranks after the parameter servers "
        "are the workers"},
-      {Words{"-np", "1", "--ps", "1"}, "--ps 1: there is 1 rank; expected fewer"},
+      {Words{"-np", "1", "--ps", "1"}, "--ps 1: found 1 rank; expected at least 2"},
       {Words{"-np", "-1"}, "-np -1: expected a whole number"},
       {Words{"-np", "abc"}, "-np abc: expected a whole number"},
       {Words{"-np", "2.5"}, "-np 2.5: expected a whole number"},
@@ -80,7 +80,7 @@ TEST_CASE("a usage error names the option, what was found and what was expected"
       {Words{"-np", "1", "-x", "NOT_SET"}, "-x NOT_SET: this variable is not set"},
       {Words{"-np", "1", "-x", "DOTTED.NAME"}, "expected the name of an environment variable"},
       {Words{"-np", "1", "-x", "BASH_FUNC_f%%"}, "expected the name of an environment variable"},
-      {Words{"-np", "1", "-x", "A=b"}, "expected a name alone"},
+      {Words{"-np", "1", "-x", "A=b"}, "expected a name without a value"},
       {Words{"-H", "h1", "--ssh-identity", "no_such_key"},
        "no_such_key: No such file or directory"},
   }));
@@ -164,7 +164,7 @@ TEST_CASE("a program of which a shared library is missing cannot be run, exit co
       result.err,
       Contains("libq.so.6: cannot open shared object file") &&
           Contains("dtrun: rank 0 on localhost could not run its program: a shared library was not "
-                   "found (ldd lists those that it needs)\n"));
+                   "found (ldd lists the libraries that the program needs)\n"));
   // A program that ends with the loader's code is no such one.
   CHECK_THAT(test.RunScript(1, "exit 127").err, Contains("exited with code 127"));
 }

@@ -92,8 +92,9 @@ TEST_CASE("a host without Open MPI is named, and no other") {
   CHECK(result.exit_code == 69);
   CHECK(result.out == "");
   CHECK_THAT(
-      result.err, Contains("dtrun: h2: Open MPI's /usr/bin/orted cannot be run here: Permission "
-                           "denied; expected the Open MPI of the host where dtrun was started\n"));
+      result.err,
+      Contains("dtrun: h2: cannot run Open MPI's /usr/bin/orted: Permission denied; "
+               "expected Open MPI at the same path as on the host where the job was started\n"));
 }
 
 TEST_CASE("a host on which Open MPI's daemon hangs is named when the time to start is over") {
@@ -107,8 +108,8 @@ TEST_CASE("a host on which Open MPI's daemon hangs is named when the time to sta
   CHECK(result.out == "");
   CHECK_THAT(
       result.err, Contains("dtrun: not all ranks had started after 5 s (--start-timeout); mpirun "
-                           "has no connection to its daemon on h2; --verbose shows what Open MPI "
-                           "says\n"));
+                           "has no connection to its daemon on h2; --verbose shows Open MPI's "
+                           "messages\n"));
 }
 
 TEST_CASE("a rank that is killed on another host is named with host and signal") {
@@ -152,13 +153,14 @@ TEST_CASE("a host that hears and is not heard is named after --host-timeout") {
       "nsenter --net=/run/rig/h2/net ip neigh replace $(getent hosts h1 | cut -d' ' -f1) "
       "lladdr 02:00:00:00:00:99 nud permanent dev eth0; wait $!; echo code $?"));
   CHECK(result.out == "code 69\n");
-  CHECK_THAT(result.err, Contains("dtrun: host h2 was lost: nothing was heard of it for 4 s\n"));
+  CHECK_THAT(result.err, Contains("dtrun: host h2 was lost: no message from the host for 4 s\n"));
 }
 
 TEST_CASE("an ssh that is killed, dtrun's or mpirun's, is a host that was lost") {
   if (Skipped()) return;
   const auto [killed, message] = GENERATE(table<std::string, std::string>({
-      {"*dtrun_agent*", "dtrun: host h2 was lost: its agent is gone, or the connection to it\n"},
+      {"*dtrun_agent*",
+       "dtrun: host h2 was lost: its agent has ended, or the connection to the agent\n"},
       {"*dtrun_daemon*", "dtrun: the connection to h2 was lost; the ranks were ended\n"},
   }));
   CAPTURE(killed);

@@ -142,20 +142,21 @@ TEST_CASE("a host that has nothing of what was named is named before any rank st
       "nsenter --net=/run/rig/h2/net ip address flush dev eth1; " + job + "eth1 echo started",
       {"--nics", "eth0,eth1"}));
   CheckRefused(lacks, 69, "host h2 has no interface for --network-interfaces eth1, which is 10.");
-  CHECK_THAT(lacks.err, Contains("/24 here; it has eth0 (virtual, 10."));
+  CHECK_THAT(lacks.err, Contains("/24 here; found eth0 (virtual, 10."));
   CheckRefused(
       Run(ScriptOnHosts(job + "192.168.200.0/24 echo started")), 69,
-      "host h1 has no interface for --network-interfaces 192.168.200.0/24; it has eth0 (virtual");
+      "host h1 has no interface for --network-interfaces 192.168.200.0/24; found eth0 (virtual");
   CheckRefused(
       Run(ScriptOnHosts(job + "eth7 echo started")), 2,
       "--network-interfaces eth7: no host has such an interface with an IPv4 address; h1 has eth0");
   CheckRefused(
       Run(ScriptOnHosts(kDocker + job + "docker0 echo started")), 69,
-      "hosts h1 and h2 cannot reach each other through docker0 (--network-interfaces): both are "
-      "172.17.0.1 there\n");
+      "hosts h1 and h2 cannot reach each other through docker0: both have the address "
+      "172.17.0.1; choose other networks with --network-interfaces\n");
   CheckRefused(
       Run(ScriptOnHosts(job + "eth0 --mpi-args '--mca btl_tcp_if_exclude lo' echo started")), 2,
-      "--network-interfaces does not go with btl_tcp_if_exclude of your own\n");
+      "found --network-interfaces together with btl_tcp_if_exclude of Open MPI; expected one of "
+      "the two\n");
 }
 
 TEST_CASE("the ranks meet at an address of the first host that the others reach") {

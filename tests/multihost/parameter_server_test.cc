@@ -68,10 +68,9 @@ TEST_CASE("a server that is lost ends the job on all hosts, with the way to go o
   const CommandResult result = Run(OnHosts(Serving({"2000", "server"})));
   CHECK(result.exit_code == 137);
   CHECK_THAT(
-      result.err,
-      Contains("dtrun: rank 0 on h1 was killed by SIGKILL\n") &&
-          Contains("hint: rank 0 held variables (--ps), which are lost with it; start the job "
-                   "again: it goes on from its newest checkpoint, if it saves any\n"));
+      result.err, Contains("dtrun: rank 0 on h1 was killed by SIGKILL\n") &&
+                      Contains("hint: rank 0 held variables (--ps), which are lost; start the job "
+                               "again (a job that saves checkpoints continues from the newest)\n"));
 }
 
 TEST_CASE("a host that holds variables ends the job when it is lost") {

@@ -118,8 +118,8 @@ TEST_CASE("the loss of a server ends the job, and the next one goes on from the 
   CHECK_THAT(
       lost.err,
       Contains("dtrun: rank 0 on localhost was killed by SIGKILL\n") &&
-          Contains("hint: rank 0 held variables (--ps), which are lost with it; start the "
-                   "job again: it goes on from its newest checkpoint, if it saves any\n"));
+          Contains("hint: rank 0 held variables (--ps), which are lost; start the "
+                   "job again (a job that saves checkpoints continues from the newest)\n"));
   // With another number of servers: variables and the optimizer's state are cut anew.
   const CommandResult again =
       ServingJob({"--launcher", launcher, "-np", "3", "--ps", "1"}, {"32", "", folder.path()});

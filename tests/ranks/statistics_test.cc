@@ -39,7 +39,7 @@ TEST_CASE("the report has the sums of every rank's steps, and --verbose says the
   CHECK(std::regex_search(
       result.err,
       std::regex("dtrun: rank 0: 12 steps of [0-9.]+ ms: [0-9.]+ ms of computing, [0-9.]+ ms of "
-                 "communication that it did not hide, [0-9.]+ ms of that waiting for late ranks; "
+                 "exposed communication \\([0-9.]+ ms of waiting for late ranks\\); "
                  "12[0-9.]+ kB in 1 bucket a step\n")));
   const json report = json::parse(std::ifstream(folder.path() + "/report"));
   REQUIRE(report["ranks"].size() == std::stoul(ranks));
