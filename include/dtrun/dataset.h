@@ -80,9 +80,10 @@ struct InputContext {
     const auto replicas = static_cast<uint64_t>(num_replicas_in_sync);
     if (global_batch > 0 && global_batch % replicas == 0) return global_batch / replicas;
     throw Error(
-        ErrorCode::kInvalidArgument, "a global batch of " + std::to_string(global_batch) +
-                                         " examples for " + std::to_string(replicas) +
-                                         " replicas; expected a multiple of that, more than 0");
+        ErrorCode::kInvalidArgument,
+        "a global batch of " + std::to_string(global_batch) + " examples for " +
+            std::to_string(replicas) +
+            " replicas; expected a multiple of the number of replicas, more than 0");
   }
 };
 

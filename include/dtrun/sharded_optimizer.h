@@ -483,7 +483,8 @@ class ShardedOptimizer {
       const std::map<std::string, const NamedBuffer*>& state, const NamedBuffer& expected) {
     const auto found = state.find(expected.name);
     if (found == state.end())
-      throw Error(ErrorCode::kInvalidArgument, "ImportState: there is no '" + expected.name + "'");
+      throw Error(
+          ErrorCode::kInvalidArgument, "ImportState: state '" + expected.name + "' is missing");
     const NamedBuffer& each = *found->second;
     if (each.buffer.count == expected.buffer.count && each.buffer.dtype == expected.buffer.dtype)
       return each;
@@ -503,7 +504,7 @@ class ShardedOptimizer {
         name = each.name;
     throw Error(
         ErrorCode::kInvalidArgument,
-        "ImportState: '" + name + "' is unknown here, or there more than once");
+        "ImportState: '" + name + "' is unknown to this optimizer, or listed more than once");
   }
 
   Communicator communicator_;

@@ -75,7 +75,7 @@ inline void CheckNoServers(const StrategyJob& job, const std::string& spec) {
     RefuseStrategy(
         spec.substr(0, spec.find(':')),
         "this job has parameter servers (dtrun --ps " + std::to_string(servers) +
-            "), and its ranks share no step; use parameter_server, or start it without --ps");
+            "), whose workers step apart; use parameter_server, or start the job without --ps");
 }
 
 /// Runs `check` and returns the strategy's own communicator of all ranks. Collective: all ranks
@@ -200,7 +200,8 @@ class CentralStorageStrategy : public Strategy {
     if (dynamic_cast<SliceableOptimizer*>(&optimizer) == nullptr)
       detail::RefuseStrategy(
           name(),
-          "the ranks of a host share out the update, and that of this optimizer cannot be cut; use "
+          "the ranks of a host share the update, but the update of this optimizer cannot be cut "
+          "into slices; use "
           "multi_worker_mirrored");
     return std::make_unique<CentralOptimizer>(replicas(), *host_, optimizer, options);
   }
@@ -222,8 +223,8 @@ namespace detail {
         "parameter_server", "this job has no parameter servers; start it with dtrun --ps N");
   RefuseStrategy(
       "parameter_server",
-      "its workers never wait for each other, so what a Strategy does with all replicas cannot be "
-      "done; be a ParameterServer or a ParameterWorker (dtrun/parameter_server.h)");
+      "the workers never wait for each other, and a Strategy needs all replicas together; use a "
+      "ParameterServer or a ParameterWorker (dtrun/parameter_server.h)");
 }
 
 }  // namespace detail

@@ -169,7 +169,9 @@ class Strategy {
     detail::ThrowTogether(replicas_, "replica", [&] {
       dataset = function(input);
       if (dataset == nullptr)
-        throw Error(ErrorCode::kInvalidArgument, "the data set function has returned none");
+        throw Error(
+            ErrorCode::kInvalidArgument,
+            "the data set function returned null; expected a data set");
     });
     return dataset->DistributePerReplica(replicas_);
   }
@@ -200,7 +202,8 @@ Variable<T> StrategyScope::MakeVariable(
           (options.synchronization == VariableSynchronization::kOnRead ? "read" : "write") +
           ", aggregation " + NameOf(options.aggregation));
   if (!strategy_.variables_.insert(name).second)
-    throw Error(ErrorCode::kInvalidArgument, "there is a variable '" + name + "' already");
+    throw Error(
+        ErrorCode::kInvalidArgument, "variable '" + name + "' exists already; expected a new name");
   const uint64_t bytes = initial.size() * sizeof(T);
   const bool on_read = options.synchronization == VariableSynchronization::kOnRead;
   Variable<T> variable(

@@ -30,8 +30,9 @@ class RegisteredTensor {
     if (tensor.layout() != at::kStrided || !tensor.is_contiguous())
       internal::Refuse(
           ErrorCode::kInvalidArgument,
-          "register: the tensor is not contiguous, of which "
-          "collectives make a copy; expected contiguous()");
+          "register: the tensor is not contiguous; expected a contiguous tensor, because "
+          "collectives "
+          "copy other tensors");
     if (device.is_cpu()) return;
     memory_.emplace(communicator, device.index(), tensor.data_ptr(), tensor.nbytes());
   }

@@ -145,8 +145,9 @@ InstructionSet ChooseInstructionSet(
         ErrorCode::kInvalidArgument,
         Text(
             "reduce_isa is '", wanted, "', which ",
-            bootstrap == nullptr ? "this CPU" : Text("the CPU of rank ", rank), " lacks (it has ",
-            lacking[rank], "); expected auto, or what the CPUs of all ranks have"));
+            bootstrap == nullptr ? "this CPU" : Text("the CPU of rank ", rank), " lacks (found ",
+            lacking[rank],
+            "); expected auto, or an instruction set that the CPUs of all ranks have"));
   }
   return here[static_cast<size_t>(found - names.begin())];
 }

@@ -215,8 +215,8 @@ class Hub : public Bootstrap {
       throw Error(
           ErrorCode::kMismatch,
           Text(
-              NameOf(meeting_.rank, ::getpid()), " was told of ", meeting_.size, " ranks, ",
-              NameOf(rank, stranger->process), " of ", greeting.bytes.substr(0, 20)));
+              NameOf(meeting_.rank, ::getpid()), " expects ", meeting_.size, " ranks, but ",
+              NameOf(rank, stranger->process), " expects ", greeting.bytes.substr(0, 20)));
     if (rank < 0 || rank >= meeting_.size) return stranger.reset();
     std::optional<Peer>& seat = peers_[static_cast<size_t>(rank)];
     if (rank == meeting_.rank || seat)
@@ -257,7 +257,8 @@ class Hub : public Bootstrap {
 
   void SendTo(int rank, const LocalFrame& frame, Deadline deadline) {
     std::optional<Peer>& peer = peers_[static_cast<size_t>(rank)];
-    if (!peer) throw Error(ErrorCode::kPeerLost, "the ranks have parted after an error");
+    if (!peer)
+      throw Error(ErrorCode::kPeerLost, "the connection to the rank was closed after an error");
     if (SendFrame(peer->socket.get(), frame, deadline, NameOf(rank, peer->process))) return;
     const Error lost = LostPeer(rank, peer->process);
     peer.reset();
@@ -301,7 +302,8 @@ class Hub : public Bootstrap {
 
   void TakePart(int rank, std::optional<std::string>& part) {
     std::optional<Peer>& peer = peers_[static_cast<size_t>(rank)];
-    if (!peer) throw Error(ErrorCode::kPeerLost, "the ranks have parted after an error");
+    if (!peer)
+      throw Error(ErrorCode::kPeerLost, "the connection to the rank was closed after an error");
     const State state = peer->reader.Read(peer->socket.get());
     if (state == State::kPartial) return;
     LocalFrame& frame = peer->reader.frame();
@@ -423,7 +425,8 @@ std::unique_ptr<Bootstrap> JoinLocally(const LocalMeeting& meeting) {
       const std::optional<pid_t> process = TrustedPeer(socket.get());
       if (!process)
         throw Error(
-            ErrorCode::kUnavailable, "a process of another user waits where the ranks should meet");
+            ErrorCode::kUnavailable,
+            "a process of another user listens at the meeting place of the ranks");
       if (auto spoke = Spoke::Join(meeting, std::move(socket), *process, deadline)) return spoke;
     }
     // The owner of the name does not listen yet, or not any more. No event tells when that changes.

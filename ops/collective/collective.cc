@@ -131,8 +131,8 @@ class Checker {
   void CheckArithmetic() const {
     if (c_.op == ReduceOp::kAdasum) {
       Refuse(
-          "the reduce op is adasum, which is one of named tensors; expected sum, average, min, max "
-          "or product");
+          "the reduce op is adasum, which only named tensors support; expected sum, average, min, "
+          "max or product");
     }
     if (c_.op < ReduceOp::kSum || c_.op > ReduceOp::kProduct) {
       Refuse(Text("reduce op ", static_cast<int>(c_.op), " does not exist"));
@@ -191,7 +191,7 @@ class Checker {
     if (!c_.receive_counts.empty())
       return Counted(c_.receive_counts, "the sum of the receive counts");
     if (traits_.input == Layout::kPart) return Each(c_.input.count);
-    if (!c_.send_counts.empty()) Refuse("there are send counts, but no receive counts");
+    if (!c_.send_counts.empty()) Refuse("found send counts, but no receive counts; expected both");
     return {true, c_.input.count, "as many as the input"};
   }
 
@@ -227,7 +227,7 @@ class Checker {
     const char* out = static_cast<const char*>(c_.output.data);
     if (in >= out + c_.output.bytes() || out >= in + c_.input.bytes()) return;
     if (IsInPlace(in, out)) return;
-    Refuse("the input and the output overlap otherwise than in place");
+    Refuse("the input and the output overlap; expected the same memory or separate memory");
   }
 
   // True if both are the same memory, or if one is this rank's part of the side that lies by rank.

@@ -21,7 +21,7 @@ Work Communicator::Start(Collective collective) {
   if (UpdatesShares(collective.kind)) {
     throw Error(
         ErrorCode::kInvalidArgument,
-        Text(NameOf(collective.kind), " is no operation that can be started and waited for"));
+        Text(NameOf(collective.kind), " cannot be started as an operation"));
   }
   DropIgnoredCounts(collective, rank());
   CheckArguments(collective, rank(), size());
@@ -259,9 +259,10 @@ void Communicator::CheckDevice() {
 
 std::unique_ptr<Memory> Communicator::AllocateShared(uint64_t bytes) {
   throw Error(
-      ErrorCode::kUnavailable, Text(
-                                   bytes, " bytes of memory that all ranks share: the backend is ",
-                                   backend(), "; expected shm, ranks of one host"));
+      ErrorCode::kUnavailable,
+      Text(
+          "cannot allocate ", bytes, " bytes of memory that all ranks share: the backend is ",
+          backend(), "; expected shm, with all ranks on one host"));
 }
 
 namespace {

@@ -405,13 +405,13 @@ class CudaIpcGroup : public HostGroup {
             ErrorCode::kMismatch,
             Text(
                 rank, " called ", called, " on a GPU, in which the ranks of host ", host,
-                " disagree; they say how"));
+                " disagree; the errors of those ranks name the difference"));
       case kFailedElsewhere:
         return Error(
             ErrorCode::kTimeout,
             Text(
                 rank, " called ", called, " on a GPU, in which the ranks of host ", host,
-                " have given up; they say why"));
+                " have given up; the errors of those ranks name the reason"));
       default:
         return Error(
             ErrorCode::kTimeout, Text(

@@ -163,11 +163,11 @@ uint32_t PeerMemory::NextRegion() {
   const auto found = std::find(freed.begin() + kFirstAllocated, freed.end(), 1);
   if (found == freed.end()) {
     throw Error(
-        ErrorCode::kUnavailable,
-        base::Text(
-            host_.members().name, " has ", kMostRegions - kFirstAllocated,
-            " pieces of memory on GPUs that its ranks reach, which is as many as it can; allocate "
-            "more at once"));
+        ErrorCode::kUnavailable, base::Text(
+                                     host_.members().name, " has ", kMostRegions - kFirstAllocated,
+                                     " pieces of GPU memory that the ranks share, the largest "
+                                     "possible number; allocate fewer, "
+                                     "larger pieces"));
   }
   return static_cast<uint32_t>(found - freed.begin());
 }

@@ -37,9 +37,10 @@ std::unique_ptr<MpiJob> JoinMpiJob(
   const std::string version = entry == nullptr ? "none" : entry()->version;
   if (version != base::kVersion) {
     throw Error(
-        ErrorCode::kUnavailable, base::Text(
-                                     path, " is of version ", version, "; expected ",
-                                     base::kVersion, ", that of libdtrun.so"));
+        ErrorCode::kUnavailable,
+        base::Text(
+            path, " is of version ", version, "; expected ", base::kVersion,
+            ", the version of libdtrun.so; install dtrun again"));
   }
   return entry()->join(handle, timeout);
 }

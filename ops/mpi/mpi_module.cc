@@ -172,14 +172,15 @@ MPI_Comm CommOf(const MpiHandle& handle) {
     throw Error(
         ErrorCode::kInvalidArgument,
         base::Text(
-            "the MPI_Comm is one of ", NameOfLibrary(handle.library), " (", handle.bytes,
-            " bytes); expected one of Open MPI (", sizeof(MPI_Comm),
+            "the MPI_Comm belongs to ", NameOfLibrary(handle.library), " (", handle.bytes,
+            " bytes); expected a communicator of Open MPI (", sizeof(MPI_Comm),
             " bytes), which libdtrun_mpi.so was built for"));
   }
   MPI_Comm comm = MPI_COMM_NULL;
   std::memcpy(&comm, handle.comm, sizeof comm);
   if (comm == MPI_COMM_NULL)
-    throw Error(ErrorCode::kInvalidArgument, "the MPI_Comm is MPI_COMM_NULL; expected one to join");
+    throw Error(
+        ErrorCode::kInvalidArgument, "the MPI_Comm is MPI_COMM_NULL; expected a communicator");
   return comm;
 }
 
@@ -196,7 +197,7 @@ void CheckIsWorld(MPI_Comm comm) {
   if (comm == MPI_COMM_WORLD) return;
   throw Error(
       ErrorCode::kInvalidArgument,
-      "MPI is not initialised yet; expected MPI_COMM_WORLD, or MPI_Init before it");
+      "MPI is not initialised yet; expected MPI_COMM_WORLD, or MPI_Init before Init");
 }
 
 void CheckIsIntra(MPI_Comm comm) {

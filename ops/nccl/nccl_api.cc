@@ -127,7 +127,7 @@ void NcclWatch::Look() {
         Text(
             entries_.front().name, " of ", ranks_, " is not done on GPU ", device_.index(),
             " after ", std::chrono::duration_cast<std::chrono::seconds>(patience_.timeout).count(),
-            " s: a rank has not called it, or has called something else"));
+            " s: a rank has not called the operation, or has called another operation"));
   } catch (...) {
     Abort(std::current_exception());
   }

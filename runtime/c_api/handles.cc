@@ -39,7 +39,7 @@ void CheckProcess(const Owner& owner) {
       ErrorCode::kInvalidArgument,
       base::Text(
           "process ", ::getpid(), " was forked from rank ", owner.launch_rank,
-          " after Init; only the process that called Init may use what came from it"));
+          " after Init; only the process that called Init may use objects of dtrun"));
 }
 
 dtrun_error* NewError(ErrorCode code, const char* message) {

@@ -47,8 +47,7 @@ const ServerJob& ServersOf(dtrun_context* context) {
 dtrun::runtime::TrainingPlan PlanOf(const dtrun_parameter_server_options& told) {
   if (told.workers < 1)
     throw Error(
-        ErrorCode::kInvalidArgument,
-        Text("workers is ", told.workers, "; expected at least 1 rank that is no server"));
+        ErrorCode::kInvalidArgument, Text("workers is ", told.workers, "; expected at least 1"));
   if (told.readers < 0)
     throw Error(
         ErrorCode::kInvalidArgument, Text("readers is ", told.readers, "; expected at least 0"));
@@ -80,7 +79,7 @@ void CheckSize(const Struct* told, const char* name, const char* how_to_begin) {
 void CheckIndex(size_t index, size_t count, const char* what) {
   if (index < count) return;
   throw Error(
-      ErrorCode::kInvalidArgument, Text("there is no ", what, " ", index, " among ", count));
+      ErrorCode::kInvalidArgument, Text(what, " ", index, " does not exist; found ", count));
 }
 
 }  // namespace
@@ -100,7 +99,9 @@ dtrun_error* dtrun_parameter_server_create(
     if (job.rank >= job.servers)
       throw Error(
           ErrorCode::kInvalidArgument,
-          Text("rank ", job.rank, " is no parameter server; expected a rank below ", job.servers));
+          Text(
+              "rank ", job.rank, " is not a parameter server; expected a rank below ",
+              job.servers));
     *server = new dtrun_parameter_server{
         .owner = context->owner,
         .server = {job, ReadTensors(variables, variable_count), PlanOf(told)}};

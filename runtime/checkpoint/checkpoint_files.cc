@@ -128,7 +128,9 @@ TensorFile ReadFile(const StoredCheckpoint& stored, const ManifestFile& told) {
   if (file.bytes != told.bytes)
     Refuse(Text(told.name, " has ", file.bytes, " bytes; expected ", told.bytes));
   if (file.header_crc != told.header_crc)
-    Refuse(Text(told.name, " is not the file that was saved: its header is another one"));
+    Refuse(Text(
+        told.name,
+        " is not the file that was saved: found another header than the manifest lists"));
   return file;
 }
 
@@ -152,8 +154,8 @@ std::vector<StoredCheckpoint> Candidates(const CheckpointFolder& folder, const W
     std::vector<std::string> names;
     for (const StoredCheckpoint& stored : folder.List()) names.push_back(Quoted(stored.name));
     Refuse(Text(
-        "there is no checkpoint '", wanted.name, "' in '", folder.path(), "'; there ",
-        names.empty() ? "are none" : "is " + Some(names)));
+        "checkpoint '", wanted.name, "' does not exist in '", folder.path(), "'; found ",
+        names.empty() ? "no checkpoint" : Some(names)));
   }
   std::vector<StoredCheckpoint> list = folder.List();
   if (wanted.best) {
@@ -206,17 +208,20 @@ void CheckpointContent::CheckAgainst(
     const ManifestTensor& told = *found->second;
     if (told.dtype != tensor.buffer.dtype || told.shape != tensor.shape)
       different.push_back(Text(
-          Quoted(tensor.name), " is ", Describe(told.dtype, told.shape), " there and ",
-          Describe(tensor.buffer.dtype, tensor.shape), " here"));
+          Quoted(tensor.name), " is ", Describe(told.dtype, told.shape), " and not ",
+          Describe(tensor.buffer.dtype, tensor.shape)));
     saved.erase(found);
   }
   if (!allow_unexpected)
     for (const auto& [name, tensor] : saved) unexpected.push_back(Quoted(name));
   std::vector<std::string> all;
   if (!different.empty()) all.push_back(Some(different));
-  if (!missing.empty()) all.push_back("it lacks " + Some(missing));
-  if (!unexpected.empty()) all.push_back("it has besides " + Some(unexpected));
-  if (!all.empty()) Refuse("it is one of another model: " + base::Join(all, "; "));
+  if (!missing.empty())
+    all.push_back(Some(missing) + (missing.size() == 1 ? " is missing" : " are missing"));
+  if (!unexpected.empty())
+    all.push_back(
+        Some(unexpected) + (unexpected.size() == 1 ? " is unexpected" : " are unexpected"));
+  if (!all.empty()) Refuse("it does not fit the model: " + base::Join(all, "; "));
 }
 
 void CheckpointContent::CopyTo(const std::vector<Tensor>& asked) const {

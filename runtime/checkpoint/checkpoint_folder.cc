@@ -183,7 +183,7 @@ std::string CheckpointFolder::Begin(const std::string& name) {
   if (kind != PathKind::kNone && (kind != PathKind::kFolder || !LooksLikeCheckpoint(path)))
     throw Error(
         ErrorCode::kInvalidArgument,
-        Text("'", path, "' exists and is no checkpoint; expected a name that is free"));
+        Text("'", path, "' exists and is not a checkpoint; expected a free name"));
   const std::string draft = TemporaryPath(name);
   MakeFolder(draft);
   return draft;

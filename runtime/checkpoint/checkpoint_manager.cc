@@ -88,10 +88,11 @@ void CheckpointManager::CheckFolderIsShared() {
   OnAllForAll(*communicator_, [&] {
     if (KindOf(path_ + "/.lock") != PathKind::kFile)
       throw Error(
-          ErrorCode::kInvalidArgument, Text(
-                                           "checkpoint folder '", path_,
-                                           "' is not that of rank 0; sharded checkpoints expect a "
-                                           "folder that all ranks share"));
+          ErrorCode::kInvalidArgument,
+          Text(
+              "checkpoint folder '", path_,
+              "' is not the folder of rank 0; expected a folder that all "
+              "ranks share, because the checkpoints are sharded"));
     return std::string();
   });
 }
@@ -117,7 +118,9 @@ void CheckpointManager::Save(
     if (options_.read_only)
       throw Error(
           ErrorCode::kInvalidArgument,
-          Text("checkpoint folder '", path_, "' was opened read-only; nothing can be saved"));
+          Text(
+              "checkpoint folder '", path_,
+              "' was opened read-only; open the folder without read_only to save"));
     CheckRequest(request);
     CheckTensors(tensors);
     job = JobOf(request, tensors);
@@ -198,8 +201,8 @@ std::vector<CheckpointRecord> CheckpointManager::Load(
     if (wanted.best && options_.retention.best == BestBy::kNone)
       throw Error(
           ErrorCode::kInvalidArgument,
-          "the best checkpoint was requested, but the options name no order; expected the "
-          "lowest or the highest value as the best");
+          "the best checkpoint was requested, but the option best is none; expected lowest or "
+          "highest");
     return std::string();
   });
   Agree(

@@ -27,7 +27,8 @@ constexpr size_t kCrcDigits = 8;
 }
 
 uint64_t Unsigned(const json& value) {
-  if (!value.is_number_unsigned()) RefuseManifest("a number is not a whole one");
+  if (!value.is_number_unsigned())
+    RefuseManifest("found a number that is not a whole number of at least 0");
   return value.get<uint64_t>();
 }
 
@@ -36,7 +37,7 @@ DType DTypeNamed(const std::string& name) {
     if (name == SafetensorsName(static_cast<DType>(i))) return static_cast<DType>(i);
   throw Error(
       ErrorCode::kUnavailable,
-      Text("it has the dtype '", Shortened(name), "', which dtrun has not"));
+      Text("found the dtype '", Shortened(name), "', which dtrun does not have"));
 }
 
 json ToJson(const ManifestFile& file) {
@@ -59,7 +60,8 @@ ManifestFile FileOf(const json& told) {
       told.at("name").get<std::string>(), Unsigned(told.at("bytes")),
       static_cast<uint32_t>(Unsigned(told.at("header_crc32c")))};
   if (file.name.empty() || file.name.front() == '.' || file.name.find('/') != std::string::npos)
-    RefuseManifest(Text("it has a file '", file.name, "'; expected one of its own folder"));
+    RefuseManifest(
+        Text("found the file '", file.name, "'; expected a file in the folder of the checkpoint"));
   return file;
 }
 
@@ -76,14 +78,16 @@ ManifestTensor TensorOf(const json& told, size_t files) {
         {Unsigned(piece.at("file")), piece.at("name").get<std::string>(),
          Unsigned(piece.at("count"))});
     if (tensor.pieces.back().file >= files)
-      RefuseManifest(Text("tensor '", tensor.name, "' lies in a file that is not listed"));
+      RefuseManifest(
+          Text("tensor '", tensor.name, "' lies in a file that the manifest does not list"));
     if (__builtin_add_overflow(of_pieces, tensor.pieces.back().count, &of_pieces))
       RefuseManifest(Text("tensor '", tensor.name, "' has more elements than 64 bits can count"));
   }
   if (!CountOf(tensor.shape, &count) || count != of_pieces || tensor.pieces.empty())
     RefuseManifest(Text(
         "tensor '", tensor.name, "' is ", Describe(tensor.dtype, tensor.shape),
-        " and has pieces of ", of_pieces, " elements"));
+        " and has pieces of ", of_pieces,
+        " elements in all; expected as many elements as the shape has"));
   return tensor;
 }
 
@@ -113,11 +117,11 @@ Manifest ParseManifest(std::string_view text) {
   constexpr size_t kBody = kBegin.size() + kCrcDigits + kMiddle.size();
   if (text.size() < kBody + kEnd.size() || !text.starts_with(kBegin) || !text.ends_with(kEnd) ||
       text.substr(kBegin.size() + kCrcDigits, kMiddle.size()) != kMiddle)
-    RefuseManifest(Text("its ", text.size(), " bytes are no manifest, or not all of one"));
+    RefuseManifest(Text("found ", text.size(), " bytes that are not a whole manifest"));
   const std::string_view told = text.substr(kBegin.size(), kCrcDigits);
   const std::string_view body = text.substr(kBody, text.size() - kBody - kEnd.size());
   const std::string found = HexOf(Crc32c(body.data(), body.size()));
-  if (found != told) RefuseManifest(Text("it has CRC32C ", found, "; expected ", told));
+  if (found != told) RefuseManifest(Text("found CRC32C ", found, "; expected ", told));
   return ParseManifestBody(body);
 }
 
@@ -125,12 +129,13 @@ Manifest ParseManifestBody(std::string_view body) {
   try {
     const json told = json::parse(body);
     if (told.at("format").get<std::string>() != kFormat)
-      RefuseManifest(Text("its format is not '", kFormat, "'"));
+      RefuseManifest(Text("found another format; expected '", kFormat, "'"));
     const uint64_t version = Unsigned(told.at("version"));
     if (version != kVersion)
       throw Error(
-          ErrorCode::kUnavailable,
-          Text("it has version ", version, "; this dtrun (", base::kVersion, ") reads ", kVersion));
+          ErrorCode::kUnavailable, Text(
+                                       "found version ", version, "; this dtrun (", base::kVersion,
+                                       ") reads version ", kVersion));
     Manifest manifest{
         .sequence = Unsigned(told.at("sequence")),
         .step = Unsigned(told.at("step")),
@@ -143,7 +148,7 @@ Manifest ParseManifestBody(std::string_view body) {
       manifest.tensors.push_back(TensorOf(tensor, manifest.files.size()));
     return manifest;
   } catch (const json::exception& error) {
-    RefuseManifest(Text("it is not as expected: ", error.what()));
+    RefuseManifest(Text("found an invalid manifest: ", error.what()));
   }
 }
 

@@ -269,9 +269,8 @@ void Context::StartTimeline(const std::string& path) {
   if (job_.apart)
     throw Error(
         ErrorCode::kUnavailable,
-        "StartTimeline gathers from all ranks, of which a job with parameter servers may lose "
-        "some; "
-        "start it with dtrun --timeline instead");
+        "StartTimeline needs all ranks, but a job with parameter servers may lose ranks; start the "
+        "job with dtrun --timeline instead");
   timeline_->Start(*world_, job_.placement.host_of_rank, path);
 }
 

@@ -17,14 +17,15 @@ using Way = JoinPlan::Way;
 [[noreturn]] void Contradict(const std::string& what) {
   throw Error(
       ErrorCode::kInvalidArgument,
-      Text("the environment contradicts itself: ", what, " (DTRUN_ALONE=1: a world of one)"));
+      Text(
+          "the environment contradicts itself: ", what, " (set DTRUN_ALONE=1 for a world of one)"));
 }
 
 [[noreturn]] void Miss(const char* missing, const std::string& because) {
   throw Error(
       ErrorCode::kInvalidArgument, Text(
                                        "environment variable ", missing, " is missing, but ",
-                                       because, " (DTRUN_ALONE=1: a world of one)"));
+                                       because, " (set DTRUN_ALONE=1 for a world of one)"));
 }
 
 // Formats a host for -H: an IPv6 address gets brackets.
@@ -69,7 +70,7 @@ std::optional<JoinPlan> PlanByTfConfig(const TfCluster& cluster, const Machine& 
     throw Error(
         ErrorCode::kInvalidArgument, Text(
                                          "environment variable TF_CONFIG has ", size,
-                                         " tasks and does not say which is this one",
+                                         " tasks, but no task.type and task.index for this process",
                                          InsteadType(DtrunLine(HostsOf(cluster), {}, machine))));
   for (const std::string& address : cluster.addresses)
     if (!machine.is_own(HostOfAddress(address)))
@@ -178,7 +179,7 @@ std::optional<int> NumberOf(const base::GetEnv& get, const std::string& name, in
 }
 
 std::string InsteadType(const std::string& line) {
-  return Text("; type instead: ", line, "   (DTRUN_ALONE=1: a world of one)");
+  return Text("; type instead: ", line, "   (set DTRUN_ALONE=1 for a world of one)");
 }
 
 std::optional<JoinPlan> PlanByHand(const base::GetEnv& get, const Machine& machine) {
@@ -221,7 +222,7 @@ std::string InWords(const json& value) {
 void AddTasks(const json& cluster, const std::string& job, TfCluster& read) {
   const auto tasks = cluster.find(job);
   if (tasks == cluster.end()) return;
-  if (!tasks->is_array()) Refuse(Text("cluster.", job, " is no list of \"host:port\""));
+  if (!tasks->is_array()) Refuse(Text("cluster.", job, " is not a list of \"host:port\""));
   for (const json& task : *tasks) {
     if (!task.is_string() || HostOfAddress(task.get<std::string>()).empty())
       Refuse(Text("cluster.", job, " holds ", InWords(task), ", expected \"host:port\""));
@@ -238,8 +239,8 @@ int ReadIndex(const json& task, const std::string& type, size_t tasks) {
                                                    : std::nullopt;
   if (!number || *number < 0 || *number >= static_cast<int64_t>(tasks))
     Refuse(Text(
-        "task.index is ", index == task.end() ? "missing" : InWords(*index), "; cluster.", type,
-        " has ", tasks, " tasks"));
+        "task.index is ", index == task.end() ? "missing" : InWords(*index),
+        "; expected a number below ", tasks, ", the number of tasks in cluster.", type));
   return static_cast<int>(*number);
 }
 
@@ -259,11 +260,11 @@ TfCluster ReadTfCluster(const std::string& text) {
   if (!config.is_object()) Refuse(Text("found ", Excerpt(text), ", expected a JSON object"));
   const auto cluster = config.find("cluster");
   if (cluster == config.end()) return {};
-  if (!cluster->is_object()) Refuse("cluster is no object of lists of \"host:port\"");
+  if (!cluster->is_object()) Refuse("cluster is not an object of lists of \"host:port\"");
   if (cluster->contains("ps"))
     Refuse(
-        "the cluster has parameter servers (ps); a job of parameter servers is started by dtrun "
-        "--ps N");
+        "the cluster has parameter servers (ps); expected chief, master and worker; start "
+        "parameter servers with dtrun --ps N");
   const auto task = config.find("task");
   const bool has_task = task != config.end() && task->is_object();
   const std::string type =
@@ -291,7 +292,8 @@ void CheckTfJob(const base::GetEnv& get, int rank, const std::vector<int>& host_
         "the cluster has ", tasks, tasks == 1 ? " task" : " tasks", "; expected ",
         host_of_rank.size(), ", as many as the job has ranks"));
   if (cluster.rank >= 0 && cluster.rank != rank)
-    Refuse(Text("its task is number ", cluster.rank, "; expected ", rank, ", the rank"));
+    Refuse(Text(
+        "found task ", cluster.rank, "; expected task ", rank, ", as this process is rank ", rank));
   for (size_t task = 1; task < tasks; ++task)
     for (size_t other = 0; other < task; ++other) {
       const std::string host = HostOfAddress(cluster.addresses[task]);

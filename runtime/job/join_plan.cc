@@ -42,8 +42,8 @@ void CheckNoLauncherBetween(const base::GetEnv& get, int ranks) {
       ErrorCode::kInvalidArgument,
       Text(
           "dtrun started ", ranks, ranks == 1 ? " rank" : " ranks", ", but WORLD_SIZE is ", *size,
-          "; another launcher stands between: start the program with one of them (DTRUN_ALONE=1: a "
-          "world of one)"));
+          "; expected one launcher: start the program with dtrun or with the other launcher (set "
+          "DTRUN_ALONE=1 for a world of one)"));
 }
 
 JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by_mpi) {
@@ -64,8 +64,8 @@ JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by
           .size = ranks};
     throw Error(
         ErrorCode::kInvalidArgument,
-        "the environment says that dtrun started parameter servers, but not which rank this is; "
-        "start it with dtrun, or unset DTRUN_JOB");
+        "found DTRUN_JOB of a job with parameter servers, but no rank of this process; start the "
+        "program with dtrun, or unset DTRUN_JOB");
   }
   if (ranks == 1 && (launch.rank == 0 || !by_mpi)) return {};
   if (launch.rank >= 0) return local;
@@ -73,8 +73,8 @@ JoinPlan ByDtrun(const base::GetEnv& get, const base::LaunchEnv& launch, bool by
   throw Error(
       ErrorCode::kInvalidArgument,
       Text(
-          "the environment says that dtrun started ", ranks,
-          " ranks, but mpirun did not start this process; start it with dtrun, or unset "
+          "found DTRUN_JOB of a job of ", ranks,
+          " ranks, but mpirun did not start this process; start the program with dtrun, or unset "
           "DTRUN_JOB"));
 }
 
@@ -113,10 +113,10 @@ void RefuseSlurm(const base::GetEnv& get, const Machine& machine) {
   throw Error(
       ErrorCode::kUnavailable,
       Text(
-          "Slurm says that this is task ", *task, " of ", tasks,
-          ", but has started it without PMIx, by which the tasks find each other; type instead: ",
+          "Slurm started this process as task ", *task, " of ", tasks,
+          " without PMIx; expected PMIx, through which the tasks find each other; type instead: ",
           Command({"srun", "--mpi=pmix"}, machine), " or, in the allocation: ",
-          Command({"dtrun"}, machine), "   (DTRUN_ALONE=1: a world of one)"));
+          Command({"dtrun"}, machine), "   (set DTRUN_ALONE=1 for a world of one)"));
 }
 
 }  // namespace

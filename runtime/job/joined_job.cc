@@ -97,16 +97,15 @@ void CheckMpiKnows(const JoinPlan& plan) {
   if (plan.way == JoinPlan::Way::kApart)
     throw Error(
         ErrorCode::kUnavailable,
-        "a job with parameter servers (dtrun --ps) goes on without a rank that is lost, and MPI "
-        "does not; call Init without a communicator");
+        "Init got an MPI communicator in a job with parameter servers (dtrun --ps): the job "
+        "continues without a lost rank, but MPI does not; call Init without a communicator");
   if (plan.way != JoinPlan::Way::kLocal) return;
   throw Error(
       ErrorCode::kInvalidArgument,
       Text(
           "this is rank ", plan.rank, " of ", plan.size, " (joined ", plan.description,
-          "), but no MPI launcher has started it, so its MPI_COMM_WORLD has one rank; start it "
-          "with "
-          "dtrun --launcher mpirun, or call Init without a communicator"));
+          "), but no MPI launcher has started it, so MPI_COMM_WORLD has one rank; start the "
+          "program with dtrun --launcher mpirun, or call Init without a communicator"));
 }
 
 // Hides PMIX_RANK, because MPI_Init sets it in a process that no launcher started.

@@ -44,20 +44,23 @@ void CheckTensor(const NamedTensor& tensor) {
   if (tensor.name == kBarrierName)
     Refuse(tensor, "the name is reserved for barriers; expected another name");
   if (SizeOf(input.dtype) == 0) {
-    Refuse(tensor, Text("it has dtype ", static_cast<int>(input.dtype), ", which does not exist"));
+    Refuse(tensor, Text("found dtype ", static_cast<int>(input.dtype), ", which does not exist"));
   }
   uint64_t count = 1;
   for (const uint64_t dimension : tensor.shape) {
-    if (__builtin_mul_overflow(count, dimension, &count)) Refuse(tensor, "its shape overflows");
+    if (__builtin_mul_overflow(count, dimension, &count))
+      Refuse(tensor, "the product of the shape has more than 64 bits");
   }
   if (count != input.count) {
-    Refuse(tensor, Text("it has ", input.count, " elements, but its shape ", count));
+    Refuse(
+        tensor,
+        Text("found ", input.count, " elements; expected ", count, ", the product of the shape"));
   }
   if (count > UINT64_MAX / 2 / SizeOf(input.dtype)) {
-    Refuse(tensor, Text("it has ", count, " elements: more than memory can hold"));
+    Refuse(tensor, Text("found ", count, " elements, more than memory can hold"));
   }
   if (input.data == nullptr && count > 0) {
-    Refuse(tensor, Text("it is null but has ", count, " elements"));
+    Refuse(tensor, Text("found null data for ", count, " elements"));
   }
 }
 
@@ -105,7 +108,8 @@ void CheckRows(const Operation& operation, const NamedTensor& tensor, int size) 
   if (!by_rows) return;
   if (tensor.shape.empty()) {
     Refuse(
-        tensor, Text("it is a scalar; ", NameOf(operation.kind), " needs at least one dimension"));
+        tensor,
+        Text("found a scalar; expected at least one dimension for ", NameOf(operation.kind)));
   }
   if (operation.kind != Kind::kAllToAll) return;
   const uint64_t rows = tensor.shape[0];
@@ -113,15 +117,17 @@ void CheckRows(const Operation& operation, const NamedTensor& tensor, int size) 
     if (rows % static_cast<uint64_t>(size) == 0) return;
     Refuse(
         tensor,
-        Text(
-            "it has ", rows, " rows, which ", size, " ranks cannot share evenly; expected splits"));
+        Text("found ", rows, " rows, which ", size, " ranks cannot share evenly; give splits"));
   }
   uint64_t sum = 0;
   for (const uint64_t split : tensor.splits) {
-    if (__builtin_add_overflow(sum, split, &sum)) Refuse(tensor, "the sum of its splits overflows");
+    if (__builtin_add_overflow(sum, split, &sum))
+      Refuse(tensor, "the sum of the splits has more than 64 bits");
   }
   if (sum != rows) {
-    Refuse(tensor, Text("the sum of its splits is ", sum, "; expected ", rows, ", its rows"));
+    Refuse(
+        tensor,
+        Text("the sum of the splits is ", sum, "; expected ", rows, ", the number of rows"));
   }
 }
 
@@ -144,7 +150,7 @@ void CheckOutput(
   if (output.count != count || output.dtype != tensor.input.dtype) {
     Refuse(
         tensor, Text(
-                    "its output has ", output.count, " elements of ", NameOf(output.dtype),
+                    "the output has ", output.count, " elements of ", NameOf(output.dtype),
                     "; expected ", count, " of ", NameOf(tensor.input.dtype)));
   }
   const char* in = static_cast<const char*>(tensor.input.data);
@@ -152,7 +158,7 @@ void CheckOutput(
   const bool apart = in >= out + output.bytes() || out >= in + tensor.input.bytes();
   const bool in_place = kind != Kind::kReduceScatter && in == out;
   if (output.bytes() > 0 && tensor.input.bytes() > 0 && !apart && !in_place) {
-    Refuse(tensor, "its input and its output overlap otherwise than in place");
+    Refuse(tensor, "the input and the output overlap; expected the same memory or separate memory");
   }
 }
 
@@ -206,7 +212,7 @@ const Part& NamedWork::result(size_t index) const {
 int NamedWork::last_joined() const {
   const bool done = submission_->done.load(std::memory_order_acquire);
   if (!done || submission_->last_joined < 0) {
-    throw Error(ErrorCode::kInvalidArgument, "the work is no join that is done");
+    throw Error(ErrorCode::kInvalidArgument, "the work is not a finished join");
   }
   return submission_->last_joined;
 }
@@ -319,7 +325,7 @@ void NamedQueue::CheckSet(const std::vector<int>& ranks) const {
   }
   std::lock_guard lock(mutex_);
   for (const auto& [id, set] : sets_) {
-    if (set.ranks == ranks) refuse(Text(" is there already: it is process set ", id));
+    if (set.ranks == ranks) refuse(Text(" exists already, as process set ", id));
   }
 }
 
@@ -357,8 +363,8 @@ void NamedQueue::RemoveSet(int set) {
        .lines = {"", Text("to remove, number ", set)}},
       queue == nullptr || queue->IsIdle());
   const char* obstacle = !exists    ? " does not exist"
-                         : set == 0 ? " is that of all ranks and stays"
-                         : !idle    ? " has something under way; expected a wait for it before"
+                         : set == 0 ? " has all ranks and cannot be removed"
+                         : !idle    ? " has work under way; wait for the work first"
                                     : nullptr;
   if (obstacle != nullptr) {
     throw Error(ErrorCode::kInvalidArgument, Text("process set ", set, obstacle));

@@ -64,7 +64,7 @@ void SetQueue::CheckUsable() const {
   if (join_ == nullptr) return;
   throw Error(
       ErrorCode::kInvalidArgument,
-      "this rank has joined: it can submit again when the join is done");
+      "this rank has joined; wait for the join before you submit again");
 }
 
 void SetQueue::CheckNew(std::span<const Submitted> tensors) const {
@@ -91,8 +91,8 @@ void SetQueue::FindTensors(std::span<Submitted> tensors) {
         ErrorCode::kInvalidArgument,
         Text(
             "tensor '", submitted.name,
-            "' is under way: it was submitted before and is not done; expected another name, or a "
-            "wait before",
+            "' is under way from an earlier submission; wait for that work first, or use another "
+            "name",
             tensors.size() > 1 ? "; nothing of the group was submitted" : ""));
   }
 }
@@ -328,8 +328,8 @@ void SetQueue::Close() {
   {
     std::lock_guard lock(mutex_);
     if (broken_ != nullptr) return;
-    Break(std::make_exception_ptr(
-        Error(ErrorCode::kInvalidArgument, "the named queue was destroyed before this was done")));
+    Break(std::make_exception_ptr(Error(
+        ErrorCode::kInvalidArgument, "the named queue was destroyed before the work was done")));
   }
   CallBack();
 }

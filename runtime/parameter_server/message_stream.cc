@@ -201,7 +201,7 @@ void DecodeTensors(const std::string& bytes, TensorFile& tensors) {
   for (size_t at = 0; at < bytes.size();) {
     const auto take = [&](void* to, uint64_t wanted) {
       if (wanted > bytes.size() - at)
-        throw Error(ErrorCode::kSystem, "a parameter server's state ended in the middle");
+        throw Error(ErrorCode::kSystem, "a parameter server sent an incomplete state");
       std::memcpy(to, bytes.data() + at, wanted);
       at += wanted;
     };
@@ -210,7 +210,7 @@ void DecodeTensors(const std::string& bytes, TensorFile& tensors) {
     const auto dtype = static_cast<DType>(head.dtype);
     const uint64_t left = bytes.size() - at;
     if (SizeOf(dtype) == 0 || head.count > left || head.name_bytes > left)
-      throw Error(ErrorCode::kSystem, "a parameter server's state is none");
+      throw Error(ErrorCode::kSystem, "a parameter server sent an invalid state");
     std::string name(head.name_bytes, '\0');
     take(name.data(), name.size());
     tensors.moved.push_back(std::make_unique<char[]>(head.count * SizeOf(dtype) + 1));

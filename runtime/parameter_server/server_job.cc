@@ -31,13 +31,12 @@ void ThrowPeerLost(const std::string& text) {
   std::this_thread::sleep_for(kCulpritFirst);
   throw Error(
       ErrorCode::kPeerLost,
-      text + "; start the job again: it goes on from its newest checkpoint, if it saves any");
+      text + "; start the job again (a job that saves checkpoints continues from the newest)");
 }
 
 void ThrowServerLost(const ServerJob& job, int server) {
   ThrowPeerLost(base::Text(
-      "parameter server ", server, " (", job.Name(server),
-      ") is lost, and the variables that it held with it"));
+      "parameter server ", server, " (", job.Name(server), ") is lost with its variables"));
 }
 
 namespace {
@@ -76,8 +75,9 @@ Addresses Resolve(const TcpPlace& place) {
       ::getaddrinfo(place.host.c_str(), base::Text(place.port).c_str(), &hints, &found);
   if (error != 0)
     throw Error(
-        ErrorCode::kSystem,
-        base::Text("the host of a parameter server, ", place.host, ": ", ::gai_strerror(error)));
+        ErrorCode::kSystem, base::Text(
+                                "cannot resolve the host of a parameter server, ", place.host, ": ",
+                                ::gai_strerror(error)));
   return {found, &::freeaddrinfo};
 }
 

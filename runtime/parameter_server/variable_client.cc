@@ -142,7 +142,7 @@ ServerProgress ParameterClient::Progress() {
   Await(0, MessageKind::kProgressIs);
   ServerProgress progress;
   if (stream(0).text().size() != sizeof progress)
-    throw Error(ErrorCode::kSystem, "parameter server 0 does not say how far it is");
+    throw Error(ErrorCode::kSystem, "parameter server 0 sent an invalid progress report");
   std::memcpy(&progress, stream(0).text().data(), sizeof progress);
   return progress;
 }

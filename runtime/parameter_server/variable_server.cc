@@ -288,32 +288,33 @@ void ParameterServer::Hear(Connection& peer) {
   const auto refuse = [&](const char* why) { throw Error(ErrorCode::kSystem, why); };
   if (&peer == first_) return HearFirst();
   if (!peer.proven) {
-    if (header.kind != MessageKind::kProof) refuse("it does not prove that it knows the job");
+    if (header.kind != MessageKind::kProof)
+      refuse("found no proof that the peer knows the secret of this job");
     return HearProof(peer);
   }
   if (!peer.known) {
-    if (header.kind != MessageKind::kHello) refuse("it does not say who it is");
+    if (header.kind != MessageKind::kHello) refuse("found no rank of the peer");
     return HearHello(peer);
   }
   switch (header.kind) {
     case MessageKind::kNext:
       if (!is_first() || peer.role != PeerRole::kWorker || peer.wants_step || peer.pushing)
-        refuse("it asks for a step out of turn");
+        refuse("found a request for a step out of turn");
       if (std::exchange(peer.has_step, false)) queue_.Done(peer.rank);
       peer.wants_step = true;
       return;
     case MessageKind::kPull:
-      if (peer.memory == nullptr) refuse("it has no memory for values");
+      if (peer.memory == nullptr) refuse("found no memory for values");
       return GiveValues(peer);
     case MessageKind::kPush:
       if (peer.memory == nullptr || peer.role != PeerRole::kWorker || peer.pushing)
-        refuse("it pushes a gradient out of turn");
+        refuse("found a gradient out of turn");
       peer.pushing = true;
       return;
     case MessageKind::kReadState: return GiveState(peer);
     case MessageKind::kProgress: return GiveProgress(peer);
     case MessageKind::kBye: peer.said_bye = true; return;
-    default: refuse("it sends what no rank sends");
+    default: refuse("found an unknown message");
   }
 }
 
@@ -329,7 +330,7 @@ void ParameterServer::HearProof(Connection& peer) {
   const std::string both = peer.random + text.substr(0, kRandom);
   if (text.size() != kRandom + kProof ||
       !EqualInConstantTime(text.substr(kRandom), ClientProof(job_.secret, both)))
-    throw Error(ErrorCode::kSystem, "it does not know the secret of this job");
+    throw Error(ErrorCode::kSystem, "the peer does not know the secret of this job");
   peer.proven = true;
   peer.stream.set_most_text(kMostProvenText);
   peer.stream.Send({.kind = MessageKind::kProven}, ServerProof(job_.secret, both));
@@ -361,7 +362,7 @@ std::string ParameterServer::WhyRefused(const Connection& peer, const std::strin
   const bool server = peer.role == PeerRole::kServer;
   if (peer.rank >= job_.size || peer.role > PeerRole::kServer ||
       (server && (!is_first() || peer.rank < 1 || peer.rank >= job_.servers)))
-    return Text("there is no such rank ", peer.rank);
+    return Text("rank ", peer.rank, " does not exist");
   std::vector<std::string> theirs = base::Split(hello, '\n');
   const std::vector<std::string> own = base::Split(HelloText(layout_), '\n');
   if (server) theirs.pop_back();
@@ -385,7 +386,7 @@ void ParameterServer::AdoptMemory(Connection& peer) {
   struct stat status = {};
   if (file.get() < 0 || ::fstat(file.get(), &status) != 0 ||
       static_cast<uint64_t>(status.st_size) < layout_.block_bytes())
-    throw Error(ErrorCode::kSystem, "it brings no memory, or too little");
+    throw Error(ErrorCode::kSystem, "found no memory, or too little");
   peer.memory = ops::Segment::Map(std::move(file), layout_.block_bytes());
 }
 

@@ -151,7 +151,7 @@ void Autotuner::UseCache(const std::string& text) {
         ErrorCode::kInvalidArgument,
         Text(
             "autotune_cache: ", options_.cache_file, " holds no results of autotune (", reason,
-            "); remove it, or name another file"));
+            "); remove the file, or name another file"));
   };
   const json all = json::parse(text, nullptr, false);
   if (!all.is_object()) refuse("not a JSON object");

@@ -123,7 +123,7 @@ void GradientReducer::CheckAlone(size_t i) const {
       ErrorCode::kInvalidArgument,
       Text(
           "gradient ", i, " ", Describe(plan_.gradients[i]),
-          " shares its bucket with others, so that it cannot be reduced in a place of its own"));
+          " shares its bucket with other gradients and cannot be reduced in a separate place"));
 }
 
 bool GradientReducer::WasUsed(size_t i) const {

@@ -331,7 +331,10 @@ void ParameterShards::Reduce() {
 }
 
 void ParameterShards::SquaredNorms(double* gradients, double* values) {
-  if (!reduced_) throw Error(ErrorCode::kInvalidArgument, "norms before the reduction");
+  if (!reduced_)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "norms were requested before the reduction; complete the reduction first");
   std::vector<double> sums(2 * size());
   for (size_t i = 0; i < size(); ++i) {
     const DType dtype = parameters_[i].value.dtype;

@@ -67,7 +67,7 @@ void CheckOffsets(const std::vector<TensorEntry>& tensors, uint64_t data_bytes) 
     if (tensor.begin != at || tensor.end < tensor.begin)
       Refuse(Text(
           "the header: tensor '", tensor.name, "' lies at [", tensor.begin, ", ", tensor.end,
-          "); expected it to begin at ", at, ", where the one before it ends"));
+          "); expected a begin at ", at, ", where the tensor before ends"));
     if (!CountOf(tensor.shape, &count) ||
         __builtin_mul_overflow(count, SizeOf(tensor.dtype), &bytes) ||
         bytes != tensor.end - tensor.begin)
@@ -77,7 +77,7 @@ void CheckOffsets(const std::vector<TensorEntry>& tensors, uint64_t data_bytes) 
     at = tensor.end;
   }
   if (at != data_bytes)
-    Refuse(Text("the header tells of ", at, " bytes of data, and ", data_bytes, " follow"));
+    Refuse(Text("the header describes ", at, " bytes of data; found ", data_bytes));
 }
 
 }  // namespace
@@ -161,7 +161,8 @@ Checksums ReadChecksums(std::string_view text, const SafetensorsHeader& header) 
   if (!sums.present) return sums;
   if (!text.starts_with(kFirst) || text.size() < kFirst.size() + kCrcDigits)
     Refuse(
-        "the header's checksum is not where dtrun writes it: something else has changed the file");
+        "the checksum of the header is at another place than dtrun writes: another program has "
+        "changed the file");
   const auto told = ParseHex(text.substr(kFirst.size(), kCrcDigits));
   sums.header = CrcOfHeader(text);
   if (told != sums.header)
@@ -201,7 +202,7 @@ DType DTypeNamed(const std::string& name, const std::string& tensor) {
   throw Error(
       ErrorCode::kUnavailable, Text(
                                    "the header: tensor '", Shown(tensor), "' has dtype '",
-                                   Shown(name), "', which dtrun has not"));
+                                   Shown(name), "', which dtrun does not have"));
 }
 
 class HeaderEvents : public nlohmann::json::json_sax_t {
@@ -223,7 +224,7 @@ class HeaderEvents : public nlohmann::json::json_sax_t {
   }
   bool key(string_t& key) override {
     if (place_ == Place::kTop) {
-      if (!names_.insert(key).second) RefuseHeader(Text("'", Shown(key), "' is there twice"));
+      if (!names_.insert(key).second) RefuseHeader(Text("'", Shown(key), "' occurs twice"));
       name_ = key;
       place_ = Place::kEntry;
     } else if (place_ == Place::kMetadata) {
@@ -242,7 +243,7 @@ class HeaderEvents : public nlohmann::json::json_sax_t {
   bool string(string_t& value) override {
     if (place_ == Place::kMetadataValue) {
       if (!header_.metadata.emplace(name_, value).second)
-        RefuseHeader(Text("metadata '", Shown(name_), "' is there twice"));
+        RefuseHeader(Text("metadata '", Shown(name_), "' occurs twice"));
       place_ = Place::kMetadata;
       return true;
     }
@@ -263,7 +264,7 @@ class HeaderEvents : public nlohmann::json::json_sax_t {
   }
   bool end_array() override {
     if (place_ == Place::kOffsetItems && offsets_.size() != 2)
-      RefuseHeader(Text("tensor '", Shown(tensor_.name), "' has not two data_offsets"));
+      RefuseHeader(Text("tensor '", Shown(tensor_.name), "' does not have two data_offsets"));
     place_ = Place::kTensor;
     return true;
   }
@@ -283,7 +284,7 @@ class HeaderEvents : public nlohmann::json::json_sax_t {
   bool boolean(bool) override { return Unexpected("true or false"); }
   bool binary(binary_t&) override { return Unexpected("bytes"); }
   bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
-    RefuseHeader(Text("no JSON in UTF-8 at byte ", at));
+    RefuseHeader(Text("found invalid JSON or UTF-8 at byte ", at));
   }
 
  private:

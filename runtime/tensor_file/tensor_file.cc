@@ -198,9 +198,10 @@ void CheckTensors(const std::vector<Tensor>& tensors) {
       throw Error(code, Text("tensor '", tensor.name, "' ", what));
     };
     if (tensor.name.empty() || tensor.name == "__metadata__" || !IsUtf8(tensor.name))
-      refuse(ErrorCode::kInvalidArgument, "has no name that can be saved; expected one in UTF-8");
+      refuse(
+          ErrorCode::kInvalidArgument, "has no name that can be saved; expected a name in UTF-8");
     if (!names.insert(tensor.name).second)
-      refuse(ErrorCode::kInvalidArgument, "is there twice; expected different names");
+      refuse(ErrorCode::kInvalidArgument, "occurs twice; expected different names");
     if (SizeOf(tensor.buffer.dtype) == 0)
       refuse(
           ErrorCode::kInvalidArgument,
@@ -226,7 +227,7 @@ void CheckMetadata(const Metadata& metadata) {
   for (const auto& [key, value] : metadata) {
     if (!IsUtf8(key) || !IsUtf8(value))
       throw Error(
-          ErrorCode::kInvalidArgument, Text("metadata '", key, "' is no text; expected UTF-8"));
+          ErrorCode::kInvalidArgument, Text("metadata '", key, "' is not text; expected UTF-8"));
     if (key.starts_with(kOwnPrefix))
       throw Error(
           ErrorCode::kInvalidArgument,

@@ -254,9 +254,10 @@ void Timeline::Start(
 void Timeline::Stop() {
   if (session_ == nullptr)
     throw Error(
-        ErrorCode::kInvalidArgument,
-        in_file_ ? "StopTimeline: that of dtrun --timeline ends with the job"
-                 : "StopTimeline: no timeline is being written");
+        ErrorCode::kInvalidArgument, in_file_
+                                         ? "StopTimeline: the timeline of dtrun --timeline ends "
+                                           "with the job; expected a timeline of StartTimeline"
+                                         : "StopTimeline: no timeline is being written");
   engine_.SetObserver(nullptr);
   memory_->TurnOff();
   const std::unique_ptr<Session> session = std::move(session_);

@@ -62,7 +62,7 @@ missing_libmpi() {
 
 not_started_by_mpirun() {
   rank_of_two
-  expect_output "consumer: the environment says that dtrun started 2 ranks, but mpirun did not start this process"
+  expect_output "consumer: found DTRUN_JOB of a job of 2 ranks, but mpirun did not start this process"
 }
 
 missing_mpirun() {

@@ -174,7 +174,7 @@ TEST_CASE(
     optimizer.Step();
   });
   for (const std::string& error : errors)
-    CHECK(error == "parameter 'p1' of rank 1 is not that of rank 0 any more in step 0");
+    CHECK(error == "parameter 'p1' of rank 1 differs from rank 0 in step 0");
   const auto others = OnRanks(2, [](Communicator& world) {
     Model model;
     DistributedOptions options = Adasum();
@@ -184,7 +184,7 @@ TEST_CASE(
     optimizer.Step();
   });
   for (const std::string& error : others)
-    CHECK(error == "the gradient of 'p0' is infinite or no number on rank 1 in step 0");
+    CHECK(error == "the gradient of 'p0' is infinite or NaN on rank 1 in step 0");
 }
 
 TEST_CASE("what does not go with adasum is refused, on every rank, with its name") {
@@ -210,7 +210,7 @@ TEST_CASE("what does not go with adasum is refused, on every rank, with its name
   CHECK_THAT(refused(2, options), Contains("with equal_groups;"));
   options = Adasum();
   options.gradient_predivide_factor = 2;
-  CHECK_THAT(refused(2, options), Contains("goes with the reduce op average"));
+  CHECK_THAT(refused(2, options), Contains("needs the reduce op average"));
   options = Adasum();
   options.op = ReduceOp::kMax;
   CHECK_THAT(refused(2, options), Contains("is max; expected average, sum or adasum"));

@@ -135,7 +135,7 @@ TEST_CASE("a gradient that is no number is named, with the rank and the step") {
     }
   });
   for (const std::string& text : texts)
-    CHECK(text == "the gradient of 'p1' is infinite or no number on rank 1 in step 2");
+    CHECK(text == "the gradient of 'p1' is infinite or NaN on rank 1 in step 2");
 }
 
 TEST_CASE("a reduction that overflows is named on all ranks, though each rank's own is finite") {
@@ -154,7 +154,7 @@ TEST_CASE("a reduction that overflows is named on all ranks, though each rank's 
        }))
     CHECK(
         error ==
-        "the reduced gradient of 'p1' is infinite or no number on all ranks in step 2, though each "
+        "the reduced gradient of 'p1' is infinite or NaN on all ranks in step 2, though each "
         "rank's own is finite: the reduction overflows");
 }
 
@@ -168,7 +168,8 @@ TEST_CASE("a gradient that does not fit its parameter is refused before anything
        }))
     CHECK(
         error ==
-        "DistributedOptimizer: the gradient of 'p1' is f32[2]; expected that of its value, f32[4]");
+        "DistributedOptimizer: the gradient of 'p1' is f32[2]; expected the count and dtype of the "
+        "value, f32[4]");
 }
 
 TEST_CASE("what is frozen is frozen under NoSync too") {
@@ -198,7 +199,7 @@ TEST_CASE("parameters that have become different are named, with the rank and th
     }
   });
   for (const std::string& text : texts)
-    CHECK(text == "parameter 'p0' of rank 2 is not that of rank 0 any more in step 1");
+    CHECK(text == "parameter 'p0' of rank 2 differs from rank 0 in step 1");
 }
 
 TEST_CASE("options that are not the same on all ranks are an error on all of them") {
@@ -232,7 +233,7 @@ TEST_CASE("an option that cannot be is refused by name") {
         }) == "DistributedOptimizer: the reduce op is max; expected average, sum or adasum");
   CHECK(refusal([](auto& o) {
           o.op = ReduceOp::kSum, o.gradient_predivide_factor = 2;
-        }) == "DistributedOptimizer: gradient_predivide_factor goes with the reduce op average");
+        }) == "DistributedOptimizer: gradient_predivide_factor needs the reduce op average");
   CHECK(refusal([](auto& o) {
           o.gradient_predivide_factor = 4096;
         }) == "gradients are scaled by 0.000244141; expected a factor in [1/1024, 1024]");

@@ -204,8 +204,8 @@ TEST_CASE("rows that are not the parameter's are refused by name") {
   CHECK(
       refusal(
           [](auto& o) { o.MarkRows(1, nullptr, 0, Buffer(static_cast<float*>(nullptr), 0)); }) ==
-      "the rows of parameter 'w': it has none; set Parameter::row_length before the optimizer is "
-      "wrapped");
+      "the rows of parameter 'w': found no row_length; set Parameter::row_length before the "
+      "optimizer is wrapped");
   CHECK_THAT(
       refusal([](auto& o) {
         Mark<float>(o, {1}, {0, 0}), Mark<float>(o, {1}, {0, 0});
@@ -223,7 +223,7 @@ TEST_CASE("a row that is no number is named, with rank and step") {
     optimizer.Step();
   });
   for (const std::string& text : texts)
-    CHECK(text == "the gradient of 'table' is infinite or no number on rank 1 in step 0");
+    CHECK(text == "the gradient of 'table' is infinite or NaN on rank 1 in step 0");
 }
 
 }  // namespace

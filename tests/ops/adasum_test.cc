@@ -374,8 +374,8 @@ TEST_CASE("what adaptive summation cannot do is refused on every rank before any
         }) == "adasum: the tensors have 3 elements, but the input 4");
   CHECK(
       refused([&](Rank& r) { r.world.AllReduce(Buffer(values.data(), 4), ReduceOp::kAdasum); }) ==
-      "all_reduce: the reduce op is adasum, which is one of named tensors; expected sum, average, "
-      "min, max or product");
+      "all_reduce: the reduce op is adasum, which only named tensors support; expected sum, "
+      "average, min, max or product");
 }
 
 }  // namespace

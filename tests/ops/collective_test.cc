@@ -110,8 +110,8 @@ TEST_CASE("an operation has to exist, a scale to be finite, and bools are not sc
   c.op = ReduceOp::kAdasum;
   CHECK(
       Refusal(c) ==
-      "all_reduce: the reduce op is adasum, which is one of named tensors; expected sum, average, "
-      "min, max or product");
+      "all_reduce: the reduce op is adasum, which only named tensors support; expected sum, "
+      "average, min, max or product");
   c.op = static_cast<ReduceOp>(-1);
   CHECK(Refusal(c) == "all_reduce: reduce op -1 does not exist");
   c.op = ReduceOp::kSum;
@@ -203,7 +203,7 @@ TEST_CASE("counts by rank have one entry for each and add up to the buffer") {
 
   c = Of(K::kAllToAll, Floats(6), Floats(4, 8));
   c.send_counts = {1, 2, 3};
-  CHECK(Refusal(c) == "all_to_all: there are send counts, but no receive counts");
+  CHECK(Refusal(c) == "all_to_all: found send counts, but no receive counts; expected both");
   c.receive_counts = {1, 2, 2};
   CHECK(
       Refusal(c) ==
@@ -232,7 +232,8 @@ TEST_CASE("sums of counts that 64 bits cannot hold do not wrap to something smal
 }
 
 TEST_CASE("in place is the place that is a rank's own, and nothing else") {
-  const std::string overlap = ": the input and the output overlap otherwise than in place";
+  const std::string overlap =
+      ": the input and the output overlap; expected the same memory or separate memory";
   CHECK(Refusal(Of(K::kAllReduce, Floats(8), Floats(8))) == "");
   CHECK(Refusal(Of(K::kAllReduce, Floats(8), Floats(8, 8))) == "");
   CHECK(Refusal(Of(K::kAllReduce, Floats(8), Floats(8, 7))) == "all_reduce" + overlap);

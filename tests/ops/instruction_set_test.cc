@@ -71,8 +71,8 @@ TEST_CASE("what all CPUs have is taken where it is asked for") {
 
 TEST_CASE("what one CPU lacks is refused on all ranks, with what that CPU has") {
   const std::string refusal =
-      "reduce_isa is 'avx512', which the CPU of rank 1 lacks (it has avx2, baseline); expected "
-      "auto, or what the CPUs of all ranks have";
+      "reduce_isa is 'avx512', which the CPU of rank 1 lacks (found avx2, baseline); expected "
+      "auto, or an instruction set that the CPUs of all ranks have";
   CHECK(
       ChooseOnRanks("avx512", {{kAvx512, kAvx2, kBaseline}, {kAvx2, kBaseline}, {kBaseline}}) ==
       std::vector<std::string>{refusal, refusal, refusal});
@@ -85,8 +85,8 @@ TEST_CASE("what one CPU lacks is refused on all ranks, with what that CPU has") 
   }
   CHECK(
       alone ==
-      "reduce_isa is 'avx2', which this CPU lacks (it has baseline); expected auto, or what the "
-      "CPUs of all ranks have");
+      "reduce_isa is 'avx2', which this CPU lacks (found baseline); expected auto, or an "
+      "instruction set that the CPUs of all ranks have");
 }
 
 // --- with each of them --------------------------------------------------------------------------

@@ -155,7 +155,7 @@ TEST_CASE("two processes that are the same rank are refused, and so is another n
   meetings[1].size = 3;
   for (const std::string& error : RunThreads(meetings, [](Bootstrap&) { FAIL("joined"); }))
     CHECK_THAT(
-        error, Catch::StartsWith(Code(ErrorCode::kMismatch)) && Catch::Contains(" was told of "));
+        error, Catch::StartsWith(Code(ErrorCode::kMismatch)) && Catch::Contains(" ranks, but "));
 }
 
 TEST_CASE("a rank that fails takes the others with it at once, and they say which") {

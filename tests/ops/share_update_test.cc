@@ -196,14 +196,17 @@ TEST_CASE("arguments that cannot be are refused before anything is sent") {
   CHECK(refusal([&](Communicator& world, Buffer in, Buffer out) {
           world.ReduceUpdateGather(in, out.Slice(0, 3), ReduceOp::kSum, {}, {4}, nothing);
         }) == "reduce_update_gather: the output has 3 elements; expected 4 (as many as the input)");
-  CHECK(refusal([&](Communicator& world, Buffer in, Buffer) {
-          world.ReduceUpdateGather(in, in, ReduceOp::kSum, {}, {4}, nothing);
-        }) == "reduce_update_gather: the input and the output overlap otherwise than in place");
+  CHECK(
+      refusal([&](Communicator& world, Buffer in, Buffer) {
+        world.ReduceUpdateGather(in, in, ReduceOp::kSum, {}, {4}, nothing);
+      }) ==
+      "reduce_update_gather: the input and the output overlap; expected the same memory or "
+      "separate memory");
   CHECK_THAT(
       refusal([&](Communicator& world, Buffer in, Buffer) {
         static_cast<void>(world.Start({.kind = ops::CollectiveKind::kReduceUpdate, .input = in}));
       }),
-      Contains("reduce_update is no operation that can be started"));
+      Contains("reduce_update cannot be started as an operation"));
 }
 
 }  // namespace

@@ -127,8 +127,8 @@ TEST_CASE("a program that wants MPI's ranks is told that there are none") {
   CHECK(result.exit_code == 3);
   CHECK_THAT(
       result.out, Contains("of 2 (joined by dtrun, on this host), but no MPI launcher has started "
-                           "it, so its MPI_COMM_WORLD has one rank; start it with dtrun --launcher "
-                           "mpirun, or call Init without a communicator\n"));
+                           "it, so MPI_COMM_WORLD has one rank; start the program with dtrun "
+                           "--launcher mpirun, or call Init without a communicator\n"));
 }
 
 // ---- By hand ------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ TEST_CASE("what cannot join says what to type, and never trains alone") {
   CHECK_THAT(
       said(far), Contains("MASTER_ADDR is 192.0.2.1, which is not this host") &&
                      Contains("type instead: dtrun -np 2 -H 192.0.2.1:1,") &&
-                     Contains(":1 tests/ranks/misbehave 'a b'   (DTRUN_ALONE=1"));
+                     Contains(":1 tests/ranks/misbehave 'a b'   (set DTRUN_ALONE=1"));
   CHECK_THAT(
       said({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}),
       Contains("srun --mpi=pmix tests/ranks/misbehave 'a b'"));

@@ -99,13 +99,13 @@ TEST_CASE("where MPI does not allow overlap it is off, and rank 0 says so once")
 
 TEST_CASE("a communicator that cannot be joined is refused in one line that says why") {
   const auto [level, what, text] = GENERATE(
-      std::make_tuple("single", "null", "the MPI_Comm is MPI_COMM_NULL; expected one to join"),
+      std::make_tuple("single", "null", "the MPI_Comm is MPI_COMM_NULL; expected a communicator"),
       std::make_tuple(
           "single", "inter",
           "the MPI_Comm is an inter-communicator; expected an intra-communicator"),
       std::make_tuple(
           "none", "self",
-          "MPI is not initialised yet; expected MPI_COMM_WORLD, or MPI_Init before it"),
+          "MPI is not initialised yet; expected MPI_COMM_WORLD, or MPI_Init before Init"),
       std::make_tuple(
           "funneled", "thread",
           "MPI was initialised at MPI_THREAD_FUNNELED; expected Init from the thread that called "
@@ -132,8 +132,8 @@ TEST_CASE("a child that was forked from a rank is told so, shuts nothing down an
   CHECK(result.exit_code == 0);
   CHECK_THAT(
       result.out,
-      Contains(" was forked from rank 1 after Init; only the process that called Init may use what "
-               "came from it"));
+      Contains(" was forked from rank 1 after Init; only the process that called Init may use "
+               "objects of dtrun"));
   CHECK(std::count(result.out.begin(), result.out.end(), '\n') == 4);
   CHECK(result.err == "");
 }

@@ -70,7 +70,7 @@ TEST_CASE("what ranks do not do alike is named by all of them") {
     for (std::string line; std::getline(out, line); ++lines) CHECK(line.substr(3) == text);
     CHECK(std::to_string(lines) == np);
   };
-  all_say("not_a_number", "the gradient of 'bias' is infinite or no number on rank 1 in step 1");
+  all_say("not_a_number", "the gradient of 'bias' is infinite or NaN on rank 1 in step 1");
   all_say(
       "frozen_on_one", "parameter 'bias' is frozen on rank 1 and not on " + others +
                            " in step 0; all ranks Freeze() and Thaw() it before the same step");

@@ -81,7 +81,9 @@ TEST_CASE("a bad argument is refused by the rank that gave it, which can go on")
   both("no_op", "all_reduce: reduce op 9 does not exist");
   both("no_root", "broadcast: root is 2; expected a rank from 0 to 1");
   both("no_peer", "send: the peer is -1; expected a rank from 0 to 1");
-  both("overlap", "all_reduce: the input and the output overlap otherwise than in place");
+  both(
+      "overlap",
+      "all_reduce: the input and the output overlap; expected the same memory or separate memory");
   both(
       "short_table",
       "all_gather: the receive counts: found 1 counts; expected one for each of 2 ranks");

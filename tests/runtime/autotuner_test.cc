@@ -219,7 +219,7 @@ TEST_CASE("files that cannot be used are named before the first step") {
     CAPTURE(text);
     CHECK_THAT(
         error({.cache_file = folder.Write("cache", text)}),
-        Contains("holds no results of autotune") && Contains("remove it"));
+        Contains("holds no results of autotune") && Contains("remove the file"));
   }
 }
 

@@ -169,10 +169,10 @@ TEST_CASE("a checkpoint of another model is refused with both shapes, and nothin
           const std::string error = ErrorOf([&] { checkpoints.Load(other); });
           Expect(
               error == "checkpoint '" + folder.path() +
-                           "/ckpt_1': it is one of another model: "
-                           "'conv/kernel' is f32 (7, 100000) there and f32 (100000, 7) here, "
-                           "'conv/bias' is f64 (5) there and f32 (5) here; "
-                           "it lacks 'head/kernel'; it has besides 'nothing', 'steps'",
+                           "/ckpt_1': it does not fit the model: "
+                           "'conv/kernel' is f32 (7, 100000) and not f32 (100000, 7), "
+                           "'conv/bias' is f64 (5) and not f32 (5); "
+                           "'head/kernel' is missing; 'nothing', 'steps' are unexpected",
               error);
           Expect(a == std::vector<float>(6, 9) && b == std::vector<float>(700'000, 9), "untouched");
           // A part of the model alone.
@@ -180,7 +180,7 @@ TEST_CASE("a checkpoint of another model is refused with both shapes, and nothin
           std::vector<NamedTensor> some = part.tensors();
           some.erase(some.begin());
           Expect(
-              ErrorOf([&] { checkpoints.Load(some); }).find("besides 'conv/kernel'") <
+              ErrorOf([&] { checkpoints.Load(some); }).find("'conv/kernel' is unexpected") <
                   std::string::npos,
               "strict");
           checkpoints.Load(some, {.allow_unexpected = true});
@@ -242,8 +242,8 @@ TEST_CASE("arguments that cannot be saved are named") {
   expect("'latest' cannot be the name", {.name = "latest"}, good);
   expect("the value of checkpoint 'ckpt_0' is nan; expected a finite", {.value = NAN}, good);
   expect("metadata 'dtrun.x': keys that begin with", {.metadata = {{"dtrun.x", ""}}}, good);
-  expect("metadata 'k' is no text; expected UTF-8", {.metadata = {{"k", "\xff"}}}, good);
-  expect("tensor 'w' is there twice", {}, {good[0], good[0]});
+  expect("metadata 'k' is not text; expected UTF-8", {.metadata = {{"k", "\xff"}}}, good);
+  expect("tensor 'w' occurs twice", {}, {good[0], good[0]});
   expect("tensor '' has no name", {}, {{"", Buffer(data, 6)}});
   expect("tensor '__metadata__' has no name", {}, {{"__metadata__", Buffer(data, 6)}});
   Buffer device(data, 6);

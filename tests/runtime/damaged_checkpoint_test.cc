@@ -152,7 +152,8 @@ TEST_CASE("when none is valid that is an error with every reason, and nothing is
       error = thrown.what();
     }
     Expect(
-        error.find("/old' is not valid: MANIFEST.json: its 2 bytes are no manifest") <
+        error.find(
+            "/old' is not valid: MANIFEST.json: found 2 bytes that are not a whole manifest") <
                 std::string::npos &&
             error.find("/new' is not valid: ") < std::string::npos,
         error);

@@ -100,11 +100,11 @@ TEST_CASE("dtrun is believed before all others") {
                    {"SLURM_NTASKS", "8"}})) == "1 of 2 at job j");
   CHECK_THAT(
       RefusalOf({{"DTRUN_JOB", "j"}, {"DTRUN_HOSTS", "h:2"}}),
-      Catch::StartsWith(
-          "invalid: the environment says that dtrun started 2 ranks, but mpirun did"));
+      Catch::StartsWith("invalid: found DTRUN_JOB of a job of 2 ranks, but mpirun did"));
   CHECK_THAT(
       RefusalOf(With(launch, {{"DTRUN_HOSTS", "h:1"}, {"DTRUN_RANK", "0"}, {"WORLD_SIZE", "2"}})),
-      Catch::StartsWith("invalid: dtrun started 1 rank, but WORLD_SIZE is 2; another launcher"));
+      Catch::StartsWith(
+          "invalid: dtrun started 1 rank, but WORLD_SIZE is 2; expected one launcher"));
 }
 
 TEST_CASE("what torchrun sets is a job on this host") {
@@ -124,7 +124,7 @@ TEST_CASE("variables that miss or contradict each other are named") {
     rest.erase(name);
     return RefusalOf(rest);
   };
-  const std::string alone = " (DTRUN_ALONE=1: a world of one)";
+  const std::string alone = " (set DTRUN_ALONE=1 for a world of one)";
   for (const char* name : {"RANK", "MASTER_ADDR", "MASTER_PORT"})
     CHECK(
         without(name) == std::string("invalid: environment variable ") + name +
@@ -157,7 +157,7 @@ TEST_CASE("ranks on several hosts get the line to type") {
     const std::string refusal = RefusalOf(With(kTorch, more));
     CHECK_THAT(refusal, Catch::StartsWith("unavailable: "));
     const size_t begin = refusal.find("type instead: ") + 14;
-    return refusal.substr(begin, refusal.find("   (DTRUN_ALONE=1") - begin);
+    return refusal.substr(begin, refusal.find("   (set DTRUN_ALONE=1") - begin);
   };
   CHECK(
       line({{"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "h0"}}) ==
@@ -189,7 +189,8 @@ TEST_CASE("a TF_CONFIG is a job on this host, or the line to type") {
   CHECK(
       RefusalOf({{"TF_CONFIG", TfConfig("\"h1:1\", \"h1:2\", \"h2:1\"")}}) ==
       "unavailable: TF_CONFIG names h2, which is not this host, and no launcher has started the "
-      "ranks; type instead: dtrun -H h1:2,h2:1 ./train 'a b'   (DTRUN_ALONE=1: a world of one)");
+      "ranks; type instead: dtrun -H h1:2,h2:1 ./train 'a b'   (set DTRUN_ALONE=1 for a world of "
+      "one)");
 }
 
 TEST_CASE("a TF_CONFIG that is none is refused with what it holds") {
@@ -197,7 +198,8 @@ TEST_CASE("a TF_CONFIG that is none is refused with what it holds") {
   const std::string start = "invalid: environment variable TF_CONFIG: ";
   CHECK(refusal("oops") == start + "found 'oops', expected a JSON object");
   CHECK(refusal("[1]") == start + "found '[1]', expected a JSON object");
-  CHECK(refusal("{\"cluster\": 3}") == start + "cluster is no object of lists of \"host:port\"");
+  CHECK(
+      refusal("{\"cluster\": 3}") == start + "cluster is not an object of lists of \"host:port\"");
   CHECK_THAT(refusal("{\"cluster\": {\"ps\": [\"a:1\"]}}"), Catch::Contains("parameter servers"));
   CHECK_THAT(
       refusal(TfConfig("\"h1\", 7")),
@@ -208,23 +210,23 @@ TEST_CASE("a TF_CONFIG that is none is refused with what it holds") {
       start + "cluster.worker holds an array, expected \"host:port\"");
   CHECK(
       refusal(TfConfig("\"h1:1\", \"h1:2\"", "\"worker\", \"index\": 2")) ==
-      start + "task.index is '2'; cluster.worker has 2 tasks");
+      start +
+          "task.index is '2'; expected a number below 2, the number of tasks in cluster.worker");
   CHECK_THAT(
       refusal(TfConfig("\"h1:1\", \"h1:2\"", "\"evaluator\"")),
       Catch::Contains("task.type is 'evaluator'; expected chief, master or worker"));
   CHECK_THAT(
       refusal("{\"cluster\": {\"worker\": [\"h1:1\", \"h1:2\"]}}"),
-      Catch::Contains("does not say which is this one; type instead: dtrun -H h1:2 ./train"));
+      Catch::Contains(
+          "no task.type and task.index for this process; type instead: dtrun -H h1:2 ./train"));
 }
 
 TEST_CASE("the launcher of another MPI is named") {
   CHECK(
       RefusalOf({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}}) ==
       "unavailable: MPICH's or Intel MPI's launcher has started this process (PMI_SIZE is 2); "
-      "dtrun "
-      "works with Open MPI 4 or 5; type instead: dtrun -np 2 ./train 'a b'   (DTRUN_ALONE=1: a "
-      "world "
-      "of one)");
+      "dtrun works with Open MPI 4 or 5; type instead: dtrun -np 2 ./train 'a b'   (set "
+      "DTRUN_ALONE=1 for a world of one)");
   CHECK_THAT(
       RefusalOf({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"I_MPI_MPIRUN", "mpirun"}}),
       Catch::StartsWith("unavailable: Intel MPI's launcher"));
@@ -237,9 +239,9 @@ TEST_CASE("tasks that srun started without PMIx are refused, one process in an a
   const std::string refusal = RefusalOf({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}});
   CHECK(
       refusal ==
-      "unavailable: Slurm says that this is task 2 of 4, but has started it without PMIx, by which "
-      "the tasks find each other; type instead: srun --mpi=pmix ./train 'a b' or, in the "
-      "allocation: dtrun ./train 'a b'   (DTRUN_ALONE=1: a world of one)");
+      "unavailable: Slurm started this process as task 2 of 4 without PMIx; expected PMIx, through "
+      "which the tasks find each other; type instead: srun --mpi=pmix ./train 'a b' or, in the "
+      "allocation: dtrun ./train 'a b'   (set DTRUN_ALONE=1 for a world of one)");
   const Variables pmi2 = {{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}, {"PMI_RANK", "2"}};
   CHECK(RefusalOf(pmi2) == refusal);
   CHECK_THAT(RefusalOf(With(pmi2, {{"MPI_LOCALNRANKS", "4"}})), Catch::Contains("MPICH's"));

@@ -216,8 +216,8 @@ TEST_CASE("without workers there is nothing to wait for") {
   client.reset();
   CHECK(
       CodeAndText([&] { server->WaitFor(10); }) ==
-      "3: no worker is left after 0 of 10 steps; start the job again: it goes on from its newest "
-      "checkpoint, if it saves any");
+      "3: no worker is left after 0 of 10 steps; start the job again (a job that saves checkpoints "
+      "continues from the newest)");
 }
 
 TEST_CASE("the loss of a server is everybody's error, and says how to go on") {
@@ -231,8 +231,8 @@ TEST_CASE("the loss of a server is everybody's error, and says how to go on") {
   worker->NextStep();
   second.reset();
   const std::string lost =
-      "3: parameter server 1 (rank 1 on h0) is lost, and the variables that it held with it; start "
-      "the job again: it goes on from its newest checkpoint, if it saves any";
+      "3: parameter server 1 (rank 1 on h0) is lost with its variables; start "
+      "the job again (a job that saves checkpoints continues from the newest)";
   CHECK(CodeAndText([&] { first->WaitFor(10); }) == lost);
   CHECK(CodeAndText([&] {
           worker->Pull();
@@ -341,7 +341,7 @@ TEST_CASE("who does not know the job's secret is not let in, and disturbs nobody
       "of this job");
   const auto client = rig.Client(1, own);
   CHECK(Work(*client).size() == 4);
-  CHECK_THAT(rig.Said(), Catch::Contains("it does not know the secret of this job"));
+  CHECK_THAT(rig.Said(), Catch::Contains("the peer does not know the secret of this job"));
 }
 
 TEST_CASE("bytes that are no message, or too many, end their connection alone") {

@@ -133,20 +133,20 @@ TEST_CASE("files of other writers are read, and refused for what breaks the rule
   };
   refused("", 0, "does not begin with '{'");
   refused(" {}", 0, "does not begin with '{'");
-  refused("{" + a, 8, "no JSON in UTF-8 at byte");
-  refused("{" + a + "} x", 8, "no JSON in UTF-8 at byte");
-  refused("{\"\xff\":1}", 0, "no JSON in UTF-8 at byte");
-  refused("{" + a + "," + a + "}", 8, "'a' is there twice");
-  refused(R"({"__metadata__":{"k":"v","k":"w"}})", 0, "metadata 'k' is there twice");
+  refused("{" + a, 8, "found invalid JSON or UTF-8 at byte");
+  refused("{" + a + "} x", 8, "found invalid JSON or UTF-8 at byte");
+  refused("{\"\xff\":1}", 0, "found invalid JSON or UTF-8 at byte");
+  refused("{" + a + "," + a + "}", 8, "'a' occurs twice");
+  refused(R"({"__metadata__":{"k":"v","k":"w"}})", 0, "metadata 'k' occurs twice");
   refused(R"({"__metadata__":{"k":1}})", 0, "a number where none is expected, near 'k'");
-  refused("{" + a + "}", 9, "the header tells of 8 bytes of data, and 9 follow");
-  refused("{" + a + "}", 7, "the header tells of 8 bytes of data, and 7 follow");
+  refused("{" + a + "}", 9, "the header describes 8 bytes of data; found 9");
+  refused("{" + a + "}", 7, "the header describes 8 bytes of data; found 7");
   refused("{" + Entry("a", "[3]", "[0,8]") + "}", 8, "f32 (3), lies at [0, 8)");
-  refused("{" + Entry("a", "[2]", "[4,12]") + "}", 12, "expected it to begin at 0");
+  refused("{" + Entry("a", "[2]", "[4,12]") + "}", 12, "expected a begin at 0");
   refused("{" + a + "," + Entry("b", "[1]", "[4,8]") + "}", 8, "'b' lies at [4, 8)");
-  refused("{" + a + "," + Entry("b", "[1]", "[12,16]") + "}", 16, "expected it to begin at 8");
+  refused("{" + a + "," + Entry("b", "[1]", "[12,16]") + "}", 16, "expected a begin at 8");
   refused("{" + Entry("a", "[2]", "[8,0]") + "}", 8, "expected");
-  refused("{" + Entry("a", "[2]", "[0]") + "}", 8, "has not two data_offsets");
+  refused("{" + Entry("a", "[2]", "[0]") + "}", 8, "does not have two data_offsets");
   refused("{" + Entry("a", "[2]", "[0,8,8]") + "}", 8, "a number where none is expected");
   refused("{" + Entry("a", "[-2]", "[0,8]") + "}", 8, "a negative number");
   refused("{" + Entry("a", "[2.0]", "[0,8]") + "}", 8, "a fraction");
@@ -159,7 +159,7 @@ TEST_CASE("files of other writers are read, and refused for what breaks the rule
   refused(R"({"a":{"dtype":"F32","shape":[]}})", 0, "lacks its dtype, shape or data_offsets");
   refused(
       R"({"a":{"dtype":"F8_E5M2","shape":[1],"data_offsets":[0,1]}})", 1,
-      "has dtype 'F8_E5M2', which dtrun has not");
+      "has dtype 'F8_E5M2', which dtrun does not have");
   CHECK_THAT(
       RefusalOf("{}", 0, uint64_t{1} << 63),
       Contains("the header is 9223372036854775808 bytes long; expected 2 at most"));
@@ -191,8 +191,8 @@ TEST_CASE("a manifest of a later version says so") {
   CHECK(manifest.metadata == runtime::Metadata{{"k", "v"}});
   CHECK_THROWS_WITH(
       runtime::ParseManifestBody(R"({"format":"dtrun checkpoint","version":2})"),
-      Contains("it has version 2; this dtrun (") && Contains(") reads 1"));
-  CHECK_THROWS_WITH(runtime::ParseManifestBody("[]"), Contains("it is not as expected: "));
+      Contains("found version 2; this dtrun (") && Contains(") reads version 1"));
+  CHECK_THROWS_WITH(runtime::ParseManifestBody("[]"), Contains("found an invalid manifest: "));
 }
 
 }  // namespace

@@ -537,7 +537,8 @@ TEST_CASE("state that does not fit is refused by name, and nothing is taken") {
           const auto is = [](const std::string& found, const std::string& expected) {
             Expect(found == expected, expected + ", but: " + found);
           };
-          is(refusal([](auto& state) { state.pop_back(); }), "ImportState: there is no 'steps'");
+          is(refusal([](auto& state) { state.pop_back(); }),
+             "ImportState: state 'steps' is missing");
           is(refusal([](auto& state) { state[1].count = 1; }),
              "ImportState: 'first/p1' is f32[1]; expected f32[2]");
           is(refusal([](auto& state) { state[2].dtype = DType::kF32; }),
@@ -546,7 +547,7 @@ TEST_CASE("state that does not fit is refused by name, and nothing is taken") {
                state.push_back(state[0]);
                state.back().name = "third/p0";
              }),
-             "ImportState: 'third/p0' is unknown here, or there more than once");
+             "ImportState: 'third/p0' is unknown to this optimizer, or listed more than once");
           is(refusal([](auto&) {}), "");
         }) == Nothing(1));
 }

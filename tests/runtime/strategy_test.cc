@@ -119,7 +119,7 @@ TEST_CASE("values that do not fit together are the same error on all replicas") 
         refused("reduce: the op is max; expected sum or average", [&] {
           strategy.Reduce(ReduceOp::kMax, Value<float>(1));
         });
-        refused("reduce: the mean over axis 0 of nothing: no replica has any", [&] {
+        refused("reduce: the mean over axis 0: found no elements on any replica", [&] {
           strategy.Reduce(ReduceOp::kAverage, Value<float>(Floats{}), 0);
         });
         // The communicator goes on.
@@ -169,7 +169,7 @@ TEST_CASE("variables that are synchronised on write are the same everywhere") {
     Variable<float> plain = scope.MakeVariable<float>("plain", {3});
     Expect(
         RefusalText([&] { plain.Assign({rank}); }) ==
-            "variable 'plain': assign needs the values of all replicas together, and its "
+            "variable 'plain': assign combines the values of all replicas, but the "
             "aggregation is none; expected sum, mean or only_first_replica",
         "no aggregation");
     plain.Set({5});
@@ -181,7 +181,7 @@ TEST_CASE("variables that are synchronised on write are the same everywhere") {
         "another count");
     Expect(
         RefusalText([&] { scope.MakeVariable<float>("plain", {1}); }) ==
-            "there is a variable 'plain' already",
+            "variable 'plain' exists already; expected a new name",
         "the name");
   });
 }

@@ -47,7 +47,8 @@ TEST_CASE("a TF_CONFIG of another job, or that is none, is refused with what it 
   CHECK(
       Refusal(
           R"({"cluster": {"worker": ["a:1", "a:2"]}, "task": {"type": "worker", "index": 0}})",
-          2) == "environment variable TF_CONFIG: its task is number 0; expected 1, the rank");
+          2) ==
+      "environment variable TF_CONFIG: found task 0; expected task 1, as this process is rank 1");
   CHECK(
       Refusal(R"({"cluster": {"worker": ["a:1", "b:1", "a:2"]}})", 3) ==
       "environment variable TF_CONFIG: tasks 0 and 2 are both on a; the job has these ranks on two "
@@ -57,7 +58,8 @@ TEST_CASE("a TF_CONFIG of another job, or that is none, is refused with what it 
   CHECK_THAT(
       Refusal(
           R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 5}})", 2),
-      Contains("task.index is '5'; cluster.worker has 2 tasks"));
+      Contains(
+          "task.index is '5'; expected a number below 2, the number of tasks in cluster.worker"));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ ranks, isa, program, op, dtype = int(option("-np")), option("--reduce-isa"), wor
 with open("calls", "a") as calls:
     print(ranks, program.split("/")[-1], op, dtype, *[isa] * (isa != "auto"), file=calls)
 if isa == "avx512":
-    print("all_reduce_perf: reduce_isa is 'avx512', which the CPU of rank 0 lacks (it has avx2, baseline); expected auto")
+    print("all_reduce_perf: reduce_isa is 'avx512', which the CPU of rank 0 lacks (found avx2, baseline); expected auto")
     sys.exit(2)
 if f"{op} {ranks}" in open("broken").read():
     print("INVALID: other processes used more than 5 % of the CPU in three runs")

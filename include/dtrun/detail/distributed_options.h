@@ -158,7 +158,7 @@ void CheckDeltaOptions(
     const DType dtype = parameters[i].value.dtype;
     if (dtype != DType::kF32 && dtype != DType::kF64)
       refuse(
-          "the reduce op is adasum and parameter '" + parameters[i].name + "' " + NameOf(dtype) +
+          "the reduce op is adasum and parameter '" + parameters[i].name + "' is " + NameOf(dtype) +
           "; expected f32 or f64");
   }
 }
@@ -197,8 +197,8 @@ inline void CheckOptions(
         (gradient.count != value.count || gradient.dtype != value.dtype))
       refuse(
           "the gradient of '" + parameter.name + "' is " + NameOf(gradient.dtype) + "[" +
-          std::to_string(gradient.count) + "]; expected that of its value, " + NameOf(value.dtype) +
-          "[" + std::to_string(value.count) + "]");
+          std::to_string(gradient.count) + "]; expected the count and dtype of the value, " +
+          NameOf(value.dtype) + "[" + std::to_string(value.count) + "]");
   }
   CheckPlaces(options, parameters);
   if (CombinesDeltas(options))
@@ -212,7 +212,7 @@ inline void CheckOptions(
         "backward_passes_per_step is " + std::to_string(options.backward_passes_per_step) +
         "; expected 1 or more");
   if (options.gradient_predivide_factor != 1 && options.op != ReduceOp::kAverage)
-    refuse("gradient_predivide_factor goes with the reduce op average");
+    refuse("gradient_predivide_factor needs the reduce op average");
   if (!(options.gradient_predivide_factor > 0))
     refuse(
         "gradient_predivide_factor is " + std::to_string(options.gradient_predivide_factor) +

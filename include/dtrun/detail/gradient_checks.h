@@ -94,7 +94,7 @@ inline void CheckFinite(
     if (all[rank] == *first) ranks.push_back(static_cast<int>(rank));
   throw Error(
       ErrorCode::kMismatch, "the gradient of '" + parameters[static_cast<size_t>(*first)].name +
-                                "' is infinite or no number on " + RankList(ranks) + when);
+                                "' is infinite or NaN on " + RankList(ranks) + when);
 }
 
 /// Throws kMismatch on all ranks unless the values of the parameters `which` are the same on all
@@ -113,7 +113,7 @@ inline void CheckSameValues(
     if (others.empty()) continue;
     throw Error(
         ErrorCode::kMismatch, "parameter '" + parameters[which[i]].name + "' of " +
-                                  RankList(others) + " is not that of rank 0 any more" + when);
+                                  RankList(others) + " differs from rank 0" + when);
   }
 }
 

@@ -186,7 +186,9 @@ class ParameterWorker {
              variables[i].buffer.dtype == parameters_[i].value.dtype;
     if (!same)
       throw Error(
-          ErrorCode::kInvalidArgument, "the parameters of a ParameterWorker are not its variables");
+          ErrorCode::kInvalidArgument,
+          "the parameters of a ParameterWorker differ from its variables; expected the same counts "
+          "and dtypes in the same order");
   }
 
   detail::ParameterConnection connection_;

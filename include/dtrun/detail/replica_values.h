@@ -176,8 +176,8 @@ Value<T> ReduceOverAxis(Communicator& replicas, ReduceOp op, const Value<T>& val
   for (const ValueCall& call : all) extent += call.shape[dimension];
   if (op == ReduceOp::kAverage && extent == 0)
     throw Error(
-        ErrorCode::kInvalidArgument,
-        "reduce: the mean over axis " + std::to_string(axis) + " of nothing: no replica has any");
+        ErrorCode::kInvalidArgument, "reduce: the mean over axis " + std::to_string(axis) +
+                                         ": found no elements on any replica");
   std::vector<SumOf<T>> sums = SumOverAxis(value, dimension);
   replicas.AllReduce(Buffer(sums.data(), sums.size()), ReduceOp::kSum);
   Value<T> result;

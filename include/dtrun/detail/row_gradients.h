@@ -92,7 +92,7 @@ inline void CheckRowsOf(
         ErrorCode::kInvalidArgument, "the rows of parameter '" + parameter.name + "': " + text);
   };
   if (parameter.row_length == 0)
-    refuse("it has none; set Parameter::row_length before the optimizer is wrapped");
+    refuse("found no row_length; set Parameter::row_length before the optimizer is wrapped");
   if (values.dtype != parameter.value.dtype)
     refuse(
         std::string("their values are ") + NameOf(values.dtype) + "; expected " +

@@ -149,7 +149,7 @@ class StepGradients {
       if (HasNonFinite(result))
         throw Error(
             ErrorCode::kMismatch, "the reduced gradient of '" + NamesOf(parameters_, first_, i) +
-                                      "' is infinite or no number on all ranks" + when +
+                                      "' is infinite or NaN on all ranks" + when +
                                       ", though each rank's own is finite: the reduction "
                                       "overflows");
     }

@@ -289,9 +289,9 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     if (dynamic_cast<const ::torch::optim::LBFGS*>(inner) != nullptr) {
       internal::Refuse(
           ErrorCode::kInvalidArgument,
-          "DistributedOptimizer: LBFGS takes several gradients in one step and chooses by the "
-          "loss of one rank how many; expected an optimizer that takes one (SGD, Adam, AdamW, "
-          "RMSprop, Adagrad)");
+          "DistributedOptimizer: LBFGS takes several gradients in one step, and their number "
+          "depends on the loss of one rank; expected an optimizer with one gradient per step (SGD, "
+          "Adam, AdamW, RMSprop, Adagrad)");
     }
     return inner->param_groups();
   }
@@ -495,7 +495,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     if (gradient.requires_grad()) {
       internal::Refuse(
           ErrorCode::kInvalidArgument, what,
-          " has a graph of its own (create_graph), which a reduction would cut off");
+          " has a graph of its own (create_graph); expected backward() without create_graph");
     }
   }
 

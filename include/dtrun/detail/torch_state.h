@@ -55,8 +55,8 @@ inline void BroadcastOptimizerState(
     }
   } catch (const c10::Error& error) {
     internal::Refuse(
-        ErrorCode::kMismatch, "broadcast_optimizer_state: what rank ", root,
-        " has does not fit the optimizer of rank ", communicator.rank(), ": ",
+        ErrorCode::kMismatch, "broadcast_optimizer_state: the state of rank ", root,
+        " does not fit the optimizer of rank ", communicator.rank(), ": ",
         error.what_without_backtrace());
   }
 }

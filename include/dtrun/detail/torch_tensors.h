@@ -54,7 +54,7 @@ inline at::Device CheckedDevice(const std::string& what, const Tensor& tensor) {
   if (tensor.device().is_cpu() || tensor.device().is_cuda()) return tensor.device();
   Refuse(
       ErrorCode::kUnavailable, what, " lies on ", tensor.device(),
-      "; expected the CPU or a GPU of CUDA's: no backend here reaches other memory");
+      "; expected the CPU or a CUDA GPU");
 }
 
 /// The stream into which this thread enqueues its operations on a GPU.

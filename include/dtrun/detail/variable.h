@@ -171,7 +171,7 @@ class Variable {
     throw Error(
         ErrorCode::kInvalidArgument,
         std::string("variable '") + name_ + "': " + call +
-            " needs the values of all replicas together, and its aggregation is none; expected "
+            " combines the values of all replicas, but the aggregation is none; expected "
             "sum, mean or only_first_replica");
   }
 

@@ -191,7 +191,7 @@ TEST_CASE("a strategy and the kind of the job that do not go together are one li
   CHECK(
       refusal({"-np", "3", "--ps", "1"}, {}) ==
       "cnn_fmnist: strategy multi_worker_mirrored: this job has parameter servers (dtrun --ps 1), "
-      "and its ranks share no step; use parameter_server, or start it without --ps\n");
+      "whose workers step apart; use parameter_server, or start the job without --ps\n");
   CHECK(
       refusal({"-np", "2"}, {"--max-staleness", "1"}) ==
       "cnn_fmnist: --max-staleness: given with --strategy multi_worker_mirrored, expected "

@@ -273,10 +273,11 @@ TEST_CASE("an optimizer that sees whole layers is refused by central storage, on
   const Texts refusals = OnReplicas(
       {"central_storage", 2}, [](Strategy& strategy) { StrategyRig rig(strategy, "lamb", 0.1); });
   CHECK(
-      refusals == Texts(
-                      2,
-                      "strategy central_storage: the ranks of a host share out the update, and "
-                      "that of this optimizer cannot be cut; use multi_worker_mirrored"));
+      refusals ==
+      Texts(
+          2,
+          "strategy central_storage: the ranks of a host share the update, but the "
+          "update of this optimizer cannot be cut into slices; use multi_worker_mirrored"));
 }
 
 TEST_CASE("a data set function is asked once per replica, and its batches are the replica's own") {
@@ -312,8 +313,8 @@ TEST_CASE("what a data set function throws on one replica is thrown on all") {
       errors ==
       Texts(
           2,
-          "replica 1: a global batch of 7 examples for 2 replicas; expected a multiple of that, "
-          "more than 0"));
+          "replica 1: a global batch of 7 examples for 2 replicas; expected a multiple of the "
+          "number of replicas, more than 0"));
 }
 
 }  // namespace

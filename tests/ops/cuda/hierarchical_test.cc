@@ -328,8 +328,9 @@ TEST_CASE("ranks of one host that disagree are a mismatch on all hosts") {
     CHECK_THAT(
         texts[static_cast<size_t>(rank)],
         Catch::StartsWith("mismatch: rank ") &&
-            Catch::EndsWith("called all_reduce (f32, 10 elements, sum) on a GPU, in which the "
-                            "ranks of host h0 disagree; they say how"));
+            Catch::EndsWith(
+                "called all_reduce (f32, 10 elements, sum) on a GPU, in which the "
+                "ranks of host h0 disagree; the errors of those ranks name the difference"));
   }
 }
 

@@ -139,7 +139,7 @@ TEST_CASE("a rank that does not come is a timeout for the others, and so is all 
   CHECK(
       texts[0] ==
       "collective #2, all_reduce (f32, 8 elements, sum) of world is not done on GPU 0 after 1 s: a "
-      "rank has not called it, or has called something else");
+      "rank has not called the operation, or has called another operation");
 }
 
 TEST_CASE("ranks that share a GPU are told so, unless NCCL is what they have asked for") {

@@ -325,9 +325,8 @@ TEST_CASE("a name that is under way is refused before anything is queued, the fi
                 [&] { static_cast<void>(r.Submit(kind, "x", Buffer(value.data(), 2), {2})); });
             ExpectEqual(
                 error,
-                "1: tensor 'x' is under way: it was submitted before and is not done; expected "
-                "another "
-                "name, or a wait before");
+                "1: tensor 'x' is under way from an earlier submission; wait for that work first, "
+                "or use another name");
             r.world.Barrier();
           }
           first.Wait();
@@ -346,9 +345,8 @@ TEST_CASE("of a group with a name that is under way nothing is queued") {
                 ErrorOfCall([&] {
                   static_cast<void>(r.queue.Submit({}, Group({"a", "b", "c"}, memory)));
                 }),
-                "1: tensor 'b' is under way: it was submitted before and is not done; expected "
-                "another "
-                "name, or a wait before; nothing of the group was submitted");
+                "1: tensor 'b' is under way from an earlier submission; wait for that work first, "
+                "or use another name; nothing of the group was submitted");
             ExpectEqual(
                 ErrorOfCall([&] {
                   static_cast<void>(r.queue.Submit({}, Group({"a", "c", "a"}, memory)));
@@ -378,23 +376,23 @@ TEST_CASE("what a rank can see by itself is refused at once") {
           };
           refused(
               Kind::kAllToAll, Of(memory, 4), {4}, {},
-              "1: tensor 'x': it has 4 rows, which 3 ranks cannot share evenly; expected splits");
+              "1: tensor 'x': found 4 rows, which 3 ranks cannot share evenly; give splits");
           for (const Kind kind : {Kind::kAllGather, Kind::kAllToAll, Kind::kReduceScatter}) {
             refused(
                 kind, Of(memory, 1), {}, {},
                 Text(
-                    "1: tensor 'x': it is a scalar; ", NameOf(kind),
-                    " needs at least one dimension"));
+                    "1: tensor 'x': found a scalar; expected at least one dimension for ",
+                    NameOf(kind)));
           }
           refused(
               Kind::kAllReduce, Of(memory, 4), {5}, {},
-              "1: tensor 'x': it has 4 elements, but its shape 5");
+              "1: tensor 'x': found 4 elements; expected 5, the product of the shape");
           refused(
               Kind::kAllReduce, Buffer(nullptr, 4, DType::kF32), {4}, {},
-              "1: tensor 'x': it is null but has 4 elements");
+              "1: tensor 'x': found null data for 4 elements");
           refused(
               Kind::kAllReduce, Of(memory, 4, static_cast<DType>(77)), {4}, {},
-              "1: tensor 'x': it has dtype 77, which does not exist");
+              "1: tensor 'x': found dtype 77, which does not exist");
           refused(
               Kind::kReduceScatter, Of(memory, 4), {4}, {.op = static_cast<ReduceOp>(9)},
               "1: tensor 'x': reduce op 9 does not exist");
@@ -412,17 +410,18 @@ TEST_CASE("what a rank can see by itself is refused at once") {
           ExpectEqual(
               ErrorOfCall(
                   [&] { static_cast<void>(r.queue.Submit({.kind = Kind::kAllToAll}, {splits})); }),
-              "1: tensor 'x': the sum of its splits is 3; expected 2, its rows");
+              "1: tensor 'x': the sum of the splits is 3; expected 2, the number of rows");
           NamedTensor output{.name = "x", .input = Of(memory, 4)};
           output.shape = {4};
           output.output = Buffer(memory.data() + 2, 4);
           ExpectEqual(
               ErrorOfCall([&] { static_cast<void>(r.queue.Submit({}, {output})); }),
-              "1: tensor 'x': its input and its output overlap otherwise than in place");
+              "1: tensor 'x': the input and the output overlap; expected the same memory or "
+              "separate memory");
           output.output = Buffer(memory.data() + 50, 3);
           ExpectEqual(
               ErrorOfCall([&] { static_cast<void>(r.queue.Submit({}, {output})); }),
-              "1: tensor 'x': its output has 3 elements of f32; expected 4 of f32");
+              "1: tensor 'x': the output has 3 elements of f32; expected 4 of f32");
           ExpectItGoesOn(r);
         }) == Nothing(3));
 }
@@ -509,7 +508,8 @@ TEST_CASE("what is under way when the queue is destroyed ends with an error") {
           }
           Expect(called == (r.rank == 0 ? 1 : 0), "the callback is told");
           if (work)
-            ExpectEqual(ErrorOf(*work), "1: the named queue was destroyed before this was done");
+            ExpectEqual(
+                ErrorOf(*work), "1: the named queue was destroyed before the work was done");
         }) == Nothing(2));
 }
 

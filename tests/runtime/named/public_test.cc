@@ -111,14 +111,12 @@ TEST_CASE(
             Expect(found == expected, found + "\nexpected: " + expected);
           };
           expect_refused(
-              {{0, 1}, {0, 1}},
-              "1: process set of ranks 0 and 1 is there already: it is process set 1");
+              {{0, 1}, {0, 1}}, "1: process set of ranks 0 and 1 exists already, as process set 1");
           expect_refused(
               {{2}, {0, 1}, {1, 0}},
-              "1: process set of ranks 0 and 1 is there already: it is process set 2");
+              "1: process set of ranks 0 and 1 exists already, as process set 2");
           expect_refused(
-              {{2, 0, 1}},
-              "1: process set of ranks 0, 1 and 2 is there already: it is process set 0");
+              {{2, 0, 1}}, "1: process set of ranks 0, 1 and 2 exists already, as process set 0");
           expect_refused(
               {{0, 3}},
               "1: process set of ranks 0 and 3: rank 3 does not exist; expected ranks from 0 to 2");
@@ -229,7 +227,7 @@ TEST_CASE("a C program is told what it does wrong") {
               dtrun_named_work_received_splits(work, 0, &splits), "1: the work is no all_to_all");
           int32_t rank = 0;
           ExpectError(
-              dtrun_named_work_last_joined(work, &rank), "1: the work is no join that is done");
+              dtrun_named_work_last_joined(work, &rank), "1: the work is not a finished join");
           dtrun_named_work_destroy(work);
           dtrun_named_queue_destroy(queue);
           dtrun_named_queue_destroy(nullptr);

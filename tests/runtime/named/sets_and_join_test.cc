@@ -177,10 +177,10 @@ TEST_CASE("sets are added and removed by all ranks alike; a number is never give
           const auto remove = [&](int set) { return ErrorOfCall([&] { r.queue.RemoveSet(set); }); };
           Expect(r.queue.AddSet({0}) == 1 && r.queue.AddSet({1, 2}) == 2, "1 and 2");
           ExpectEqual(
-              add({2, 1}), "1: process set of ranks 1 and 2 is there already: it is process set 2");
+              add({2, 1}), "1: process set of ranks 1 and 2 exists already, as process set 2");
           ExpectEqual(
               add({2, 0, 1}),
-              "1: process set of ranks 0, 1 and 2 is there already: it is process set 0");
+              "1: process set of ranks 0, 1 and 2 exists already, as process set 0");
           ExpectEqual(
               add({0, 3}),
               "1: process set of ranks 0 and 3: rank 3 does not exist; expected ranks from 0 to 2");
@@ -193,7 +193,7 @@ TEST_CASE("sets are added and removed by all ranks alike; a number is never give
               "ranks 0 and 1 on rank 1, to add, of ranks 0 and 2 on ranks 0 and 2");
           ExpectEqual(remove(1), "");
           ExpectEqual(remove(1), "1: process set 1 does not exist");
-          ExpectEqual(remove(0), "1: process set 0 is that of all ranks and stays");
+          ExpectEqual(remove(0), "1: process set 0 has all ranks and cannot be removed");
           Expect(r.queue.AddSet({0, 2}) == 3, "3, not 1");
           Expect(r.queue.AddSet({0}) == 4, "the ranks of set 1 again, with another number");
           if (r.rank != 1) {
@@ -205,8 +205,7 @@ TEST_CASE("sets are added and removed by all ranks alike; a number is never give
           std::vector<float> y = {1};
           std::optional<NamedWork> work;
           if (r.rank == 2) work = r.AllReduce("y", y, ReduceOp::kSum, {}, 2);
-          ExpectEqual(
-              remove(2), "1: process set 2 has something under way; expected a wait for it before");
+          ExpectEqual(remove(2), "1: process set 2 has work under way; wait for the work first");
           if (r.rank == 1) work = r.AllReduce("y", y, ReduceOp::kSum, {}, 2);
           if (work) work->Wait();
           ExpectEqual(y, {r.rank == 0 ? 1.0f : 2.0f}, "y");
@@ -378,7 +377,7 @@ TEST_CASE("what a rank submitted before it joined is done, and nothing is submit
             NamedWork join = r.queue.Join();
             ExpectEqual(
                 ErrorOfCall([&] { static_cast<void>(r.AllReduce("y", y)); }),
-                "1: this rank has joined: it can submit again when the join is done");
+                "1: this rank has joined; wait for the join before you submit again");
             r.world.Barrier();
             work->Wait();
             ExpectEqual(x, {2}, "x");
@@ -411,7 +410,7 @@ TEST_CASE("a join for which a rank never comes is given up, names that rank, and
               NamedWork join = r.queue.Join();
               ExpectEqual(
                   ErrorOfCall([&] { static_cast<void>(r.queue.Join()); }),
-                  "1: this rank has joined: it can submit again when the join is done");
+                  "1: this rank has joined; wait for the join before you submit again");
               ExpectEqual(
                   ErrorOf(join),
                   "4: gave up after 1 s: join waits for rank 1; rank 1 submitted 'y' last, "
