@@ -200,7 +200,7 @@ const std::string& Remark(const Metadata& metadata, const std::string& key) {
   if (found != metadata.end()) return found->second;
   throw Error(
       ErrorCode::kInvalidArgument,
-      Text("the checkpoint does not say '", key, "', expected one that a training has saved"));
+      Text("the checkpoint has no metadata '", key, "', expected a checkpoint of a training"));
 }
 
 double NumberIn(const Metadata& metadata, const std::string& key) {

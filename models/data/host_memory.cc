@@ -79,7 +79,7 @@ OpenFile MakeFile(const Parts& parts) {
 
 Address AddressOf(const OpenFile& file, size_t bytes) {
   struct stat status {};
-  if (fstat(file.fd(), &status) != 0) Fail("cannot be looked at");
+  if (fstat(file.fd(), &status) != 0) Fail("cannot be examined");
   return {getpid(), file.fd(), status.st_dev, status.st_ino, bytes};
 }
 

@@ -25,14 +25,15 @@ bool HasBatch(const Node& node) { return Find<BatchStep>(&node) != nullptr; }
 
 // Throws if a step for single examples follows a Batch.
 void ExpectNoBatch(const Node& node, const char* step) {
-  if (HasBatch(node)) Refuse(node, Text(step, " behind Batch: expected before it"));
+  if (HasBatch(node)) Refuse(node, Text(step, " after Batch: expected before Batch"));
 }
 
 uint64_t ExamplesBefore(const Node& node) { return CountOf(node, FileShare{}); }
 
 template <typename S>
 Pipeline Append(const std::shared_ptr<const Node>& input, S step, const ExampleShape& shape) {
-  if (input->as<PrefetchStep>() != nullptr) Refuse(*input, "a step behind Prefetch: expected last");
+  if (input->as<PrefetchStep>() != nullptr)
+    Refuse(*input, "a step after Prefetch: expected Prefetch as the last step");
   return Pipeline(std::make_shared<const Node>(Node{std::move(step), input, shape}));
 }
 
@@ -146,7 +147,10 @@ Pipeline Pipeline::Shard(uint64_t shards, uint64_t index) const {
 
 Pipeline Pipeline::Cache() const {
   ExpectNoBatch(*node_, "Cache");
-  if (ExamplesBefore(*node_) == kInfinite) Refuse(*node_, "Cache of examples without end");
+  if (ExamplesBefore(*node_) == kInfinite)
+    Refuse(
+        *node_,
+        "Cache after Repeat without end: expected Cache before Repeat, or a number of repetitions");
   return Append(node_, CacheStep{std::make_shared<CacheTables>()});
 }
 
@@ -155,7 +159,7 @@ Pipeline Pipeline::Shuffle(const ShuffleOptions& options) const {
   ExpectNoBatch(*node_, "Shuffle");
   const uint64_t waiting = std::min(options.buffer, ExamplesBefore(*node_));
   if (waiting == kInfinite)
-    Refuse(*node_, "Shuffle of examples without end: expected a number for its buffer");
+    Refuse(*node_, "Shuffle of examples without end: expected a number for ShuffleOptions::buffer");
   if (options.buffer == 0 || waiting > kLargest) {
     Refuse(
         *node_, Text("Shuffle: found a buffer of ", options.buffer, ", expected 1 to ", kLargest));
@@ -178,7 +182,7 @@ Pipeline Pipeline::Batch(uint64_t global_batch, Remainder remainder) const {
 
 Pipeline Pipeline::Prefetch(uint64_t batches) const {
   constexpr uint64_t kMost = 1024;
-  if (!HasBatch(*node_)) Refuse(*node_, "Prefetch before Batch: expected behind it");
+  if (!HasBatch(*node_)) Refuse(*node_, "Prefetch before Batch: expected after Batch");
   if (batches == 0 || batches > kMost)
     Refuse(*node_, Text("Prefetch: found ", batches, " batches, expected 1 to ", kMost));
   return Append(node_, PrefetchStep{batches});

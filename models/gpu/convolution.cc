@@ -98,7 +98,7 @@ Convolution::~Convolution() {
 std::unique_ptr<ConvolutionWay> Convolution::Choose(
     Direction direction, const ConvolutionTensors& tensors) {
   const ConvolutionSetting setting{*handle_, options_, workspace_};
-  std::string problem = "it proposes none";
+  std::string problem = "cuDNN proposes no algorithm";
   ConvolutionWays of_graph = Listed(GraphWays, setting, direction, problem);
   ConvolutionWays classic = Listed(ClassicWays, setting, direction, problem);
   ConvolutionWays ways = ByTurns(std::move(of_graph), std::move(classic));

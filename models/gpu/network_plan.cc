@@ -40,9 +40,9 @@ class Planner {
   NetworkPlan Plan() {
     for (; layer_ < model_.layers().size(); ++layer_) Add(*model_.layers()[layer_]);
     if (plan_.stages.empty() || plan_.stages.back().kind != StageKind::kOutput)
-      Refuse("is the last one", "a dense layer without activation there");
+      Refuse("is the last layer", "a dense layer without activation as the last layer");
     if (!model_.buffers().empty())
-      Refuse("is in a network with running statistics", "a network without");
+      Refuse("is in a network with running statistics", "a network without batch normalisation");
     return plan_;
   }
 
@@ -69,7 +69,7 @@ class Planner {
     } else if (kind == "dense") {
       AddDense(layer, input);
     } else if (kind != "flatten" && kind != "reshape") {
-      Refuse("is of a kind", "conv2d, max_pool2d, dropout, dense, flatten or reshape");
+      Refuse("is of another kind", "conv2d, max_pool2d, dropout, dense, flatten or reshape");
     }
   }
 
@@ -92,7 +92,9 @@ class Planner {
     if (!IsWidth(shape_.channels)) Refuse("has other filters", "8, 16, 32, ... or 256");
     const bool first = plan_.stages.empty();
     if (first != (input.channels == 1))
-      Refuse("has the wrong place", "one input channel in the first layer, and only there");
+      Refuse(
+          Text("has ", input.channels, " input channels"),
+          "one input channel in the first layer, and more in all others");
     AddStage(first ? StageKind::kFirstConvolution : StageKind::kConvolution, input);
     TakeParameters(
         first ? ParameterPlace::Order::kAsIs : ParameterPlace::Order::kFilters,
@@ -100,9 +102,9 @@ class Planner {
   }
 
   void AddPool(const Layer& layer, const Shape& input) {
-    if (layer.description() != "max_pool2d 2x2") Refuse("has another window", "2 x 2");
+    if (layer.description() != "max_pool2d 2x2") Refuse("has another window", "a window of 2 x 2");
     if (plan_.stages.empty() || !IsConvolution(plan_.stages.back()))
-      Refuse("does not follow a convolution", "one before it");
+      Refuse("does not follow a convolution", "a convolution before each pool");
     const Stage before = plan_.stages.back();
     AddStage(StageKind::kPool, input);
     plan_.stages.back().adds_bias = before.kind == StageKind::kConvolution;
@@ -113,7 +115,8 @@ class Planner {
     const bool behind = !plan_.stages.empty() && !plan_.stages.back().drops &&
                         (plan_.stages.back().kind == StageKind::kPool ||
                          plan_.stages.back().kind == StageKind::kDense);
-    if (!behind) Refuse("has the wrong place", "it behind a pool or a dense layer with ReLU");
+    if (!behind)
+      Refuse("follows another layer", "a dropout after a pool or a dense layer with ReLU");
     // The constants are those of models/layers/activations.cc.
     DropoutRule& rule = plan_.stages.back().dropout;
     const double rate = layer.settings().Number("rate");

@@ -119,7 +119,7 @@ void LayerRegistry::Add(const std::string& kind, Make make) {
 
 void LayerRegistry::AddNested(const std::string& kind, MakeNested make) {
   const bool added = makers_.emplace(kind, std::move(make)).second;
-  if (!added) RefuseArgument(Text("there is a layer of kind '", kind, "' already"));
+  if (!added) RefuseArgument(Text("a layer of kind '", kind, "' exists already"));
 }
 
 std::unique_ptr<Layer> LayerRegistry::MakeLayer(const LayerConfig& config) const {

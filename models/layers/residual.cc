@@ -327,7 +327,8 @@ Shape Path::OutputShape(const Shape& input) const {
     if (layer.in_place() && (i == 0 || i + 1 == entries_.size())) {
       throw Error(
           ErrorCode::kInvalidArgument,
-          "works in place, expected a layer that does not as the first and the last one of a path");
+          "works in place, expected a layer that does not work in place as the first and the last "
+          "layer of a path");
     }
   });
 }

@@ -157,8 +157,8 @@ void SparseCategoricalCrossentropy::CheckLastLayer(const std::string& last_layer
         ErrorCode::kInvalidArgument,
         Text(
             "sparse_categorical_crossentropy from logits after the last layer (", last_layer,
-            "), which puts out probabilities: that is a softmax of a softmax; expected the loss "
-            "from probabilities, or a network without the softmax"));
+            "), which puts out probabilities: the loss would apply a second softmax; expected the "
+            "loss from probabilities, or a network without the softmax"));
   }
   if (from_ == From::kProbabilities && !EndsInSoftmax(last_layer)) {
     throw Error(

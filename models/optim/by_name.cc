@@ -52,7 +52,7 @@ const Row<Make>& Find(
     if (std::find(found->settings.begin(), found->settings.end(), each) == found->settings.end())
       RefuseArgument(Text(
           each, ": given with ", kind, " ", name, ", which has ",
-          found->settings.empty() ? "none" : List(found->settings)));
+          found->settings.empty() ? "no settings" : List(found->settings)));
   }
   return *found;
 }

@@ -165,7 +165,7 @@ std::string GpuObstacle(const TrainOptions& options) {
     return Text(what, ": not on a GPU; expected ", expected, ", or --device cpu");
   };
   if (options.adasum) return refused("--adasum", "sums of gradients");
-  if (options.deterministic > 0) return refused("--deterministic", "it left out");
+  if (options.deterministic > 0) return refused("--deterministic", "no --deterministic");
   if (options.optimizer != "adam" && options.optimizer != "sgd")
     return refused("--optimizer " + options.optimizer, "adam or sgd");
   const char* const mirrored[] = {"multi_worker_mirrored", "mirrored", "one_device"};
@@ -250,7 +250,9 @@ NamedGpus GpusNamedIn(const std::string& strategy) {
   const auto count = std::count_if(gpus.devices.begin(), gpus.devices.end(), IsGpu);
   if (count == 0) gpus.devices.clear();
   if (static_cast<size_t>(count) == gpus.devices.size()) return gpus;
-  throw Error(ErrorCode::kInvalidArgument, "expected GPUs for all ranks, or cpu for all");
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "found GPUs and cpu; expected GPUs for all ranks, or cpu for all ranks");
 }
 
 DeviceChoiceInput WishOf(const NamedGpus& gpus, int local_rank, int local_size) {

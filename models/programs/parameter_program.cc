@@ -48,12 +48,15 @@ std::string ErrorWithServers(const ParameterOptions& options) {
   if (options.servers.evaluator && train.checkpoint_dir.empty())
     return "--evaluator scores checkpoints, so it needs --checkpoint-dir";
   if (train.deterministic > 0)
-    return "--deterministic: gradients come to parameter servers as they may";
+    return "--deterministic: gradients reach parameter servers in any order; expected no "
+           "--deterministic";
   if (train.device.rfind("cuda", 0) == 0)
     return Text("--device ", train.device, ": with parameter servers, expected cpu");
   if (train.dtype == "f16") return "--dtype f16: with parameter servers, expected f32 or bf16";
   if (train.largest_batch) return "--batch-size auto: with parameter servers, expected a number";
-  if (train.adasum) return "--adasum: workers of parameter servers do not wait for each other";
+  if (train.adasum)
+    return "--adasum: workers of parameter servers do not wait for each other; expected no "
+           "--adasum";
   if (train.global_batch_size > 0)
     return "--global-batch-size: workers of parameter servers share no batch; expected "
            "--batch-size";
@@ -70,7 +73,7 @@ std::string ErrorWithServers(const ParameterOptions& options) {
     if (given)
       return Text(
           option,
-          ": with parameter servers no rank sees all steps; leave it out, or take "
+          ": with parameter servers no rank sees all steps; leave the option out, or use "
           "another --strategy");
   return "";
 }

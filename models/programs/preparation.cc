@@ -181,8 +181,10 @@ ImageBytes::ImageBytes(const Pipeline& pipeline) : pixels_(pipeline.shape().coun
     if (i == 0) images_ = row.bytes;
     if (row.bytes == nullptr || row.bytes != images_ + i * pixels_) {
       throw Error(
-          ErrorCode::kInvalidArgument,
-          Text("a data set for a GPU: image ", i, " is not behind the one before it, as bytes"));
+          ErrorCode::kInvalidArgument, Text(
+                                           "a data set for a GPU: image ", i,
+                                           " does not follow the image before; expected all images "
+                                           "as bytes, one after the other"));
     }
     labels_.push_back(static_cast<uint8_t>(row.label));
   }

@@ -17,7 +17,7 @@ int Main(int argc, char** argv) {
   ParameterOptions options = ReadParameterOptions(argc, argv, kStrategy);
   if (!options.has_servers() && options.parsed.error.empty())
     options.parsed.error = "--strategy " + options.parsed.options.strategy +
-                           ": cnn_fmnist has it; expected " + kStrategy;
+                           ": expected parameter_server; run cnn_fmnist for other strategies";
   return RunAsRank(
       kProgram, [&](Context& job) { return TrainWithServers(job, kProgram, options); });
 }

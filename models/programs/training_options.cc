@@ -150,7 +150,8 @@ void AddOptimizerOptions(CLI::App& app, TrainOptions& o) {
   auto* nesterov = app.add_flag_callback(
       "--nesterov", [&s] { s.nesterov = true; }, "Nesterov's momentum, of sgd, lars and muon");
   app.add_flag_callback(
-         "--no-nesterov", [&s] { s.nesterov = false; }, "Without it: muon has it by default")
+         "--no-nesterov", [&s] { s.nesterov = false; },
+         "No Nesterov momentum; muon has Nesterov momentum by default")
       ->excludes(nesterov);
   add_setting("--weight-decay", s.weight_decay, "Of all but adam [of each optimizer's own]", 1000);
   add_setting("--beta1", s.beta1, "Of adam, adamw, lamb and muon [0.9]", 1);

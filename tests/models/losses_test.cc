@@ -137,8 +137,8 @@ TEST_CASE("a softmax together with logits is refused, both ways round") {
   CHECK_THROWS_WITH(
       from_logits.CheckLastLayer(LastLayerOf("dense 10, softmax")),
       "sparse_categorical_crossentropy from logits after the last layer (softmax), which puts out "
-      "probabilities: that is a softmax of a softmax; expected the loss from probabilities, or a "
-      "network without the softmax");
+      "probabilities: the loss would apply a second softmax; expected the loss from probabilities, "
+      "or a network without the softmax");
   CHECK_THROWS_WITH(
       from_probabilities.CheckLastLayer("dense 10"),
       "sparse_categorical_crossentropy from probabilities after the last layer (dense 10), which "

@@ -101,7 +101,7 @@ LayerConfig ParseLayer(const json& value, int depth) {
 
 std::vector<LayerConfig> ParseLayers(const json& list, int depth) {
   if (depth > kDeepest)
-    RefuseArgument(Text("layers within layers within layers, expected at most ", kDeepest));
+    RefuseArgument(Text("layers at depth ", depth, ", expected a depth of at most ", kDeepest));
   if (list.size() > kMostLayers)
     RefuseArgument(Text(list.size(), " layers, expected at most ", kMostLayers));
   std::vector<LayerConfig> layers;
@@ -197,7 +197,8 @@ constexpr double kMostActivations = 1 << 24, kMostParameters = 1u << 31;
 
 void CheckSize(const Shape& shape) {
   if (shape.height < 1 || shape.width < 1 || shape.channels < 1)
-    RefuseArgument(Text("gives an output of ", ToString(shape), ", expected one with values"));
+    RefuseArgument(Text(
+        "gives an output of ", ToString(shape), ", expected sides and channels of at least 1"));
   if (double(shape.height) * shape.width * shape.channels > kMostActivations)
     RefuseArgument(Text("is too large: ", ToString(shape), " values of one example"));
 }

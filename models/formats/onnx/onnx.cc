@@ -80,7 +80,7 @@ class Exporter {
   [[noreturn]] void RefuseKind(size_t index, const Layer& layer) const {
     RefuseArgument(Text(
         "layer ", index, " (", layer.description(),
-        ") cannot be said in ONNX's words, expected one of the kinds ", KindsOf(converters_)));
+        ") has no counterpart in ONNX, expected one of the kinds ", KindsOf(converters_)));
   }
 
   const LayerRegistry& registry_;

@@ -276,16 +276,17 @@ TEST_CASE("a step that cannot stand where it does is refused, with what is befor
   const Pipeline batched = numbers.Batch(2);
   CHECK(ErrorOf([&] {
           batched.Shuffle({});
-        }) == "Shuffle behind Batch: expected before it (after 5 examples of 1x1x1, batch 2)");
-  CHECK_THAT(ErrorOf([&] { batched.Batch(2); }), Catch::StartsWith("Batch behind Batch"));
-  CHECK_THAT(ErrorOf([&] { batched.Cache(); }), Catch::StartsWith("Cache behind Batch"));
-  CHECK_THAT(ErrorOf([&] { batched.Shard(2, 0); }), Catch::StartsWith("Shard behind Batch"));
+        }) == "Shuffle after Batch: expected before Batch (after 5 examples of 1x1x1, batch 2)");
+  CHECK_THAT(ErrorOf([&] { batched.Batch(2); }), Catch::StartsWith("Batch after Batch"));
+  CHECK_THAT(ErrorOf([&] { batched.Cache(); }), Catch::StartsWith("Cache after Batch"));
+  CHECK_THAT(ErrorOf([&] { batched.Shard(2, 0); }), Catch::StartsWith("Shard after Batch"));
   CHECK_THAT(
       ErrorOf([&] { numbers.Repeat().Shuffle({}); }),
-      Catch::StartsWith("Shuffle of examples without end: expected a number for its buffer"));
+      Catch::StartsWith(
+          "Shuffle of examples without end: expected a number for ShuffleOptions::buffer"));
   CHECK_THAT(
       ErrorOf([&] { numbers.Repeat().Cache(); }),
-      Catch::StartsWith("Cache of examples without end"));
+      Catch::StartsWith("Cache after Repeat without end"));
   CHECK_THAT(
       ErrorOf([&] { numbers.Shuffle({.buffer = 0}); }),
       Catch::StartsWith("Shuffle: found a buffer of 0"));
@@ -302,7 +303,7 @@ TEST_CASE("a step that cannot stand where it does is refused, with what is befor
       Catch::StartsWith("Map to 0x1x1"));
   CHECK_THAT(ErrorOf([&] { numbers.Prefetch(2); }), Catch::StartsWith("Prefetch before Batch"));
   CHECK_THAT(
-      ErrorOf([&] { batched.Prefetch(1).Take(1); }), Catch::StartsWith("a step behind Prefetch"));
+      ErrorOf([&] { batched.Prefetch(1).Take(1); }), Catch::StartsWith("a step after Prefetch"));
   CHECK_THAT(
       ErrorOf([&] { Iterator iterator(numbers); }),
       Catch::Contains("found no Batch, expected one"));

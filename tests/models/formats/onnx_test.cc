@@ -233,7 +233,7 @@ TEST_CASE("a layer that ONNX does not know is named, unless its converter is giv
   Sequential model({4, 4, 1}, Layers(Dense(5), Unknown(0.5), Dense(2)), kOptions);
   CHECK_THROWS_WITH(
       ToOnnx(model),
-      Catch::StartsWith("layer 1 (dropout 0.5) cannot be said in ONNX's words, expected one of the "
+      Catch::StartsWith("layer 1 (dropout 0.5) has no counterpart in ONNX, expected one of the "
                         "kinds average_pool2d, batch_norm, conv2d, "));
   CHECK_THROWS_WITH(ToOnnx(model, {.opset = 12}), "ONNX operator set 12, expected 13 to 17");
   if (testing::PythonIsMissing()) return;

@@ -87,7 +87,7 @@ TEST_CASE("layers within layers end somewhere") {
       layer = {{"kind", "residual"}, {"settings", {{"main", json::array({layer})}}}};
     j["layers"] = json::array({layer});
   });
-  CHECK_THAT(error, Catch::EndsWith("expected at most 8"));
+  CHECK_THAT(error, Catch::EndsWith("expected a depth of at most 8"));
 }
 
 TEST_CASE("the shapes of a network are known before it is built, and too large ones refused") {

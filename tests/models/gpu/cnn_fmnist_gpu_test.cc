@@ -225,7 +225,8 @@ TEST_CASE("what no GPU can do is refused in one line, the same for all ranks") {
         "rank, or --share-gpus"},
        {2,
         {"--strategy", "mirrored:cpu,cuda:0"},
-        "--strategy mirrored:cpu,cuda:0: expected GPUs for all ranks, or cpu for all"},
+        "--strategy mirrored:cpu,cuda:0: found GPUs and cpu; expected GPUs for all ranks, or cpu "
+        "for all ranks"},
        {1,
         {"--strategy", "one_device:cuda:0", "--device", "cpu"},
         "--device cpu: given with --strategy one_device:cuda:0, which names GPUs; expected one of "
@@ -235,7 +236,7 @@ TEST_CASE("what no GPU can do is refused in one line, the same for all ranks") {
         "--adasum: not on a GPU; expected sums of gradients, or --device cpu"},
        {1,
         {"--device", "cuda", "--deterministic"},
-        "--deterministic: not on a GPU; expected it left out, or --device cpu"},
+        "--deterministic: not on a GPU; expected no --deterministic, or --device cpu"},
        {1,
         {"--device", "cuda", "--optimizer", "lamb"},
         "--optimizer lamb: not on a GPU; expected adam or sgd, or --device cpu"},

@@ -91,12 +91,13 @@ TEST_CASE("what a GPU cannot compute is refused by the layer's name") {
       Catch::Contains("has another window"));
   CHECK_THAT(
       refusal(Layers(Conv2D(8, 3, kRelu), Dropout(0.5), Dense(3))),
-      Catch::Contains("layer 1 (dropout 0.5) has the wrong place"));
+      Catch::Contains("layer 1 (dropout 0.5) follows another layer"));
   CHECK_THAT(refusal(Layers(Dense(12, kRelu), Dense(3))), Catch::Contains("has other units"));
   CHECK_THAT(refusal(Layers(Dense(8), Dense(3))), Catch::Contains("layer 0 (dense 8) has no ReLU"));
   CHECK_THAT(refusal(Layers(Dense(8, kRelu))), Catch::Contains("a dense layer without activation"));
   CHECK_THAT(
-      refusal(Layers(BatchNorm(), Dense(3))), Catch::Contains("layer 0 (batch_norm) is of a kind"));
+      refusal(Layers(BatchNorm(), Dense(3))),
+      Catch::Contains("layer 0 (batch_norm) is of another kind"));
 }
 
 }  // namespace

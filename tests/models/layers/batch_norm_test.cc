@@ -320,7 +320,8 @@ TEST_CASE("a block whose paths do not meet is refused with both shapes") {
   CHECK_THROWS_WITH(
       build(Residual(Layers(Conv2D(3, 3, kSame), Dropout(0.5)))),
       "layer 0 (residual [conv2d 3 3x3 same, dropout 0.5] + [input] relu) main 1 (dropout 0.5) "
-      "works in place, expected a layer that does not as the first and the last one of a path");
+      "works in place, expected a layer that does not work in place as the first and the last "
+      "layer of a path");
   CHECK_THROWS_WITH(
       build(Residual({})),
       "layer 0 (residual [] + [input] relu) needs at least one layer in its main path");

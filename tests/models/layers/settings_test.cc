@@ -146,7 +146,7 @@ TEST_CASE("layers of one's own are made like the library's") {
   const auto layer = registry.MakeLayer(ConfigOf(Renamed(0.25)));
   CHECK(dynamic_cast<Renamed*>(layer.get()) != nullptr);
   CHECK(ConfigOf(*layer) == ConfigOf(Renamed(0.25)));
-  CHECK(Refusal([&] { registry.Add("dense", {}); }) == "there is a layer of kind 'dense' already");
+  CHECK(Refusal([&] { registry.Add("dense", {}); }) == "a layer of kind 'dense' exists already");
 }
 
 TEST_CASE("a network knows the layers that it was made with, not those that it put in between") {

@@ -103,7 +103,7 @@ TEST_CASE("unknown schedules and settings that one does not have are refused") {
       "power: given with schedule cosine, which has final");
   CHECK_THROWS_WITH(
       MakeSchedule("constant", {.steps = 9, .final = 0}),
-      "final: given with schedule constant, which has none");
+      "final: given with schedule constant, which has no settings");
   CHECK_THROWS_WITH(
       MakeSchedule("cosine", {.steps = 9, .warmup_steps = 10}),
       "warmup_steps is 10, expected at most the 9 steps");

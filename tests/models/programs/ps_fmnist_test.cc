@@ -222,12 +222,13 @@ TEST_CASE("a wrong command line is one line and code 2, unusable data 66") {
           {"--evaluator"},
           2,
           "ps_fmnist: --evaluator scores checkpoints, so it needs --checkpoint-dir (see --help)\n"},
-      Row{{"--ps", "1"}, {"--deterministic", "2"}, 2, "ps_fmnist: --deterministic: gradients come"},
+      Row{{"--ps", "1"}, {"--deterministic", "2"}, 2, "ps_fmnist: --deterministic: gradients"},
       Row{{"--ps", "1"}, {"--network", "none"}, 2, "ps_fmnist: --network"},
       Row{{"--ps", "1"},
           {"--strategy", "mirrored"},
           2,
-          "ps_fmnist: --strategy mirrored: cnn_fmnist has it; expected parameter_server "},
+          "ps_fmnist: --strategy mirrored: expected parameter_server; run cnn_fmnist for other "
+          "strategies "},
       Row{{"--ps", "1"}, {"--tensorboard", "logs"}, 2, "ps_fmnist: --tensorboard: with parameter"},
       Row{{}, {}, 2, "ps_fmnist: this job has no parameter servers; start it with dtrun --ps N\n"},
       Row{{"--ps", "1"}, {"--data-dir", "/nowhere"}, 66, "ps_fmnist: /nowhere"});
