@@ -5,8 +5,11 @@ import re
 
 FOLDERS = {
     "launcher": "The launcher",
+    "include": "The C++ headers",
     "runtime": "The library",
     "ops": "Collectives",
+    "gpu": "GPUs",
+    "base": "Options and environment variables",
     "models": "The training library and its programs",
 }
 CALL = re.compile(

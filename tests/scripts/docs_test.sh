@@ -26,6 +26,7 @@ site_is_built() {
   [[ -z $(find ../site/api -name '*1_1detail*' -o -name '*1_1internal*') ]] || unmet "no internal names"
   grep -q 'dtrun_init' ../site/api/c_8h.html || unmet "the functions of c.h"
   grep -q 'unknown option' ../site/reference/messages.html || unmet "the list of messages"
+  grep -q 'Join() under NoSync()' ../site/reference/messages.html || unmet "the messages of the headers"
   grep -q 'examples/sgd.cc<a' ../site/source/examples/sgd.cc.html || unmet "the example that a page links to"
 }
 
