@@ -214,10 +214,13 @@ std::vector<CheckpointRecord> CheckpointManager::Load(
       *communicator_, [&] { return FormatRecords(LoadFrom(*folder_, wanted, tensors)); }));
   LogRefused(records);
   if (records.empty()) return records;
+  // Two broadcasts are under way: see BroadcastInTurn in <dtrun/state_broadcast.h>.
   std::vector<ops::Work> works;
-  for (const Tensor& tensor : tensors)
+  for (const Tensor& tensor : tensors) {
     works.push_back(communicator_->StartBroadcast(tensor.buffer, 0));
-  for (ops::Work& work : works) work.Wait();
+    if (works.size() > 1) works[works.size() - 2].Wait();
+  }
+  if (!works.empty()) works.back().Wait();
   return records;
 }
 

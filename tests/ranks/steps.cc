@@ -1,6 +1,7 @@
-// A rank of a job that takes some steps, in which rank 1 comes late: `steps [STEPS] [END]`. END
-// "kill" is the end of rank 1 by SIGKILL after its steps, while rank 0 waits for one more; any
-// other is a file for the timeline of the steps.
+// A rank of a job that takes some steps, in which rank 1 comes late: `steps [STEPS] [END]
+// [FOLDER]`. END "kill" is the end of rank 1 by SIGKILL after its steps, while rank 0 waits for one
+// more. "broadcast" and "load" are a start with 20 tensors instead: from rank 0's memory, or from a
+// checkpoint in FOLDER. Any other is a file for the timeline of the steps.
 
 #include <dtrun/dtrun.h>
 #include <signal.h>
@@ -10,6 +11,26 @@
 #include <string>
 #include <vector>
 
+namespace {
+
+void ShareTensors(dtrun::Context& job, const std::string& way, const std::string& folder) {
+  constexpr size_t kTensors = 20, kCount = 1000;
+  std::vector<std::vector<float>> values(kTensors, std::vector<float>(kCount));
+  std::vector<dtrun::NamedBuffer> buffers;
+  std::vector<dtrun::NamedTensor> tensors;
+  for (size_t i = 0; i < kTensors; ++i) {
+    const dtrun::Buffer buffer(values[i].data(), kCount);
+    buffers.push_back({std::to_string(i), buffer});
+    tensors.emplace_back(std::to_string(i), buffer);
+  }
+  if (way == "broadcast") return dtrun::BroadcastBuffers(job.world(), buffers);
+  dtrun::CheckpointManager checkpoints(job.world(), folder);
+  checkpoints.Save({}, tensors);
+  checkpoints.Load(tensors);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 10;
   const std::string end = argc > 2 ? argv[2] : "";
@@ -18,7 +39,9 @@ int main(int argc, char** argv) {
   dtrun::GradientReducer reducer(
       job.world(), {{"conv \"1\"\\\n\x01/w\xff", {nullptr, 30'000, dtrun::DType::kF32}},
                     {"dense/\xc3\xa4", {nullptr, 1000, dtrun::DType::kF32}}});
-  if (!end.empty() && end != "kill") job.StartTimeline(end);
+  const bool shares = end == "broadcast" || end == "load";
+  if (shares) ShareTensors(job, end, argc > 3 ? argv[3] : "");
+  if (!end.empty() && end != "kill" && !shares) job.StartTimeline(end);
   for (int step = 0; step < steps; ++step) {
     if (job.rank() == 1) usleep(2000);
     reducer.MarkReady(1);

@@ -63,6 +63,39 @@ TEST_CASE("--timeline has all ranks of a job, from their start to their end") {
   CHECK(folder.Entries() == Words{"trace.json"});
 }
 
+// The rows of collectives that a rank has, by name.
+Words RowsOfCollectives(const json& timeline, int rank) {
+  Words rows;
+  for (const json& event : timeline["traceEvents"]) {
+    if (event["name"] != "thread_name" || event["pid"] != rank) continue;
+    const std::string row = event["args"]["name"];
+    if (row.rfind("collectives", 0) == 0) rows.push_back(row);
+  }
+  return rows;
+}
+
+TEST_CASE("a start that broadcasts or loads many tensors takes two rows of collectives at most") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/trace.json";
+  const std::string way = GENERATE("broadcast", "load");
+  const CommandResult result = RunJob(
+      {"-np", "2", "--timeline", path, "tests/ranks/steps", "3", way,
+       folder.path() + "/checkpoints"});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  const std::string found = Validated(path);
+  const json timeline = json::parse(std::ifstream(path));
+  for (int rank : {0, 1}) {
+    CAPTURE(way, rank, found);
+    const int at_least = 20;
+    int broadcasts = 0;
+    for (const json& event : timeline["traceEvents"])
+      broadcasts += event["ph"] == "X" && event["name"] == "broadcast" && event["pid"] == rank;
+    CHECK(broadcasts >= at_least);
+    CHECK(RowsOfCollectives(timeline, rank).size() <= 2);
+  }
+}
+
 TEST_CASE("what a rank did until it was killed is in the timeline, also what it did not finish") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/trace";
