@@ -258,71 +258,157 @@ using base::Join;
 using base::Split;
 using base::Text;
 
-// The arguments of compgen that list the values of an option.
+// The arguments of compgen that list the values of an option. A choice may have placeholders, in
+// capitals, besides its words: "auto|MIB".
 std::string Candidates(const OptionRow& row) {
   const std::string value = row.value;
   if (value.starts_with("FILE")) return "-f";
+  if (value == "DIR") return "-d";
   if (row.spellings == std::string("-x,--env")) return "-e";
-  if (std::islower(static_cast<unsigned char>(value[0])) == 0) return "-W ''";
-  return Text("-W '", Join(Split(value, '|'), " "), "'");
+  std::vector<std::string> words;
+  for (const std::string& word : Split(value, '|'))
+    if (std::islower(word[0]) != 0 || std::isdigit(word[0]) != 0) words.push_back(word);
+  return Text("-W '", Join(words, " "), "'");
 }
+
+// The case labels of _dtrun_value. An alias is completed too, although no list of options has it.
+std::string CandidateCases() {
+  std::map<std::string, std::vector<std::string>> patterns;  // spellings by their Candidates
+  for (const OptionRow& row : OptionTable()) {
+    if (!TakesValue(row)) continue;
+    for (const std::string& typed : {std::string(row.spellings), std::string(row.aliases)})
+      for (const std::string& spelling : Split(typed, ','))
+        if (!spelling.empty()) patterns[Candidates(row)].push_back(spelling);
+  }
+  std::string cases;
+  for (const auto& [candidates, spellings] : patterns)
+    cases += Text("    ", Join(spellings, " | "), ") printf '%s' \"", candidates, "\" ;;\n");
+  return cases;
+}
+
+constexpr char kCompletionHead[] =
+    R"(# bash completion for dtrun; written by dtrun --completion
+
+# The words up to the cursor, in `words`. Bash also divides them at = and :, which dtrun does not.
+# `starts` has the number of the first part of each.
+_dtrun_words() {
+  local rest=$COMP_LINE part i
+  words=() starts=()
+  for ((i = 0; i <= COMP_CWORD; i++)); do
+    part=${COMP_WORDS[i]}
+    if ((i > 0)) && [[ $rest != [[:space:]]* ]]; then
+      words[-1]+=$part
+    else
+      words+=("$part")
+      starts+=("$i")
+    fi
+    rest=${rest#*"$part"}
+  done
+}
+
+# Programs that can run: by name those of PATH, by path any other. Also the folders on the way.
+_dtrun_programs() {
+  local folders folder file
+  compgen -d -- "$1"
+  if [[ $1 == */* ]]; then
+    while IFS= read -r file; do
+      if [[ -f ${file/#\~/$HOME} && -x ${file/#\~/$HOME} ]]; then printf '%s\n' "$file"; fi
+    done < <(compgen -f -- "$1")
+    return
+  fi
+  IFS=: read -ra folders <<<"$PATH"
+  for folder in "${folders[@]}"; do
+    while IFS= read -r file; do
+      if [[ -f $file && -x $file ]]; then printf '%s\n' "${file##*/}"; fi
+    done < <(compgen -f -- "$folder/$1")
+  done
+}
+
+# The candidates for an argument of the program, which is word $1: those of the program's own
+# completion, or files.
+_dtrun_argument() {
+  local program=${words[$1]} how i
+  how=$(complete -p "${program##*/}" 2>/dev/null)
+  if [[ -z $how ]] && declare -F _completion_loader >/dev/null; then
+    _completion_loader "$program"
+    how=$(complete -p "${program##*/}" 2>/dev/null)
+  fi
+  if [[ ! $how =~ ' -F '([^ ]+) ]]; then
+    compgen -f -- "${words[-1]}"
+    return
+  fi
+  COMP_LINE=${words[*]:$1} COMP_POINT=${#COMP_LINE}
+  COMP_WORDS=("${COMP_WORDS[@]:${starts[$1]}}") COMP_CWORD=$((COMP_CWORD - ${starts[$1]})) COMPREPLY=()
+  i=$COMP_CWORD
+  "${BASH_REMATCH[1]}" "$program" "${COMP_WORDS[i]}" "${COMP_WORDS[i - 1]}"
+  if ((${#COMPREPLY[@]})); then printf '%s\n' "${COMPREPLY[@]}"; fi
+}
+
+# What may follow option $1, for compgen; fails where nothing may.
+_dtrun_value() {
+  case $1 in
+)";
+
+constexpr char kCompletionBody[] =
+    R"(    *) return 1 ;;
+  esac
+}
+
+# The candidates for the last of `words`, a line each.
+_dtrun_candidates() {
+  local word=${words[-1]} last=$((${#words[@]} - 1)) first=1 i value
+  if ((last > 1)) && [[ ${words[1]} == doctor ]]; then
+    first=2
+    options=$doctor_options
+  fi
+  for ((i = first; i < last; i++)); do
+    if value=$(_dtrun_value "${words[i]}"); then
+      if ((i == last - 1)); then
+        eval "compgen $value -- \"\$word\""
+        return
+      fi
+      i=$((i + 1))
+    elif [[ ${words[i]} != -?* ]] || { [[ ${words[i]} == -- ]] && ((i < last - 1)); }; then
+      if [[ ${words[i]} == -- ]]; then i=$((i + 1)); fi
+      _dtrun_argument "$i"
+      return
+    fi
+  done
+  if [[ $word == -*=* ]] && value=$(_dtrun_value "${word%%=*}"); then
+    eval "compgen -P \"\${word%%=*}=\" $value -- \"\${word#*=}\""
+  elif [[ $word == -* ]]; then
+    compgen -W "$options" -- "$word"
+  else
+    if ((last == 1)); then compgen -W doctor -- "$word"; fi
+    _dtrun_programs "$word"
+  fi
+}
+
+_dtrun() {
+  local words starts kept part=${COMP_WORDS[COMP_CWORD]}
+)";
+
+constexpr char kCompletionEnd[] =
+    R"(  _dtrun_words
+  mapfile -t COMPREPLY < <(_dtrun_candidates)
+  # Bash keeps the word as far as its last = or :.
+  kept=${words[-1]}
+  if [[ $part != [=:]* ]]; then kept=${kept%"$part"}; fi
+  COMPREPLY=("${COMPREPLY[@]#"$kept"}")
+}
+
+complete -o filenames -F _dtrun dtrun
+)";
 
 }  // namespace
 
 std::string BashCompletion(const std::vector<std::string>& doctor_options) {
   std::vector<std::string> options;
-  std::map<std::string, std::vector<std::string>> patterns;  // spellings by their Candidates
   for (const OptionRow& row : OptionTable())
-    for (const std::string& spelling : Split(row.spellings, ',')) {
-      options.push_back(spelling);
-      if (TakesValue(row)) patterns[Candidates(row)].push_back(spelling);
-    }
-  std::string cases;
-  for (const auto& [candidates, spellings] : patterns)
-    cases += Text("    ", Join(spellings, " | "), ") printf '%s' \"", candidates, "\" ;;\n");
+    for (const std::string& spelling : Split(row.spellings, ',')) options.push_back(spelling);
   return Text(
-      "# bash completion for dtrun; written by dtrun --completion\n"
-      "\n"
-      "# What may follow option $1, for compgen; fails where nothing may.\n"
-      "_dtrun_value() {\n"
-      "  case $1 in\n",
-      cases,
-      "    *) return 1 ;;\n"
-      "  esac\n"
-      "}\n"
-      "\n"
-      "_dtrun() {\n"
-      "  local word=${COMP_WORDS[COMP_CWORD]} value i first=1 commands=doctor\n"
-      "  local options='",
-      Join(options, " "),
-      "'\n"
-      "  if ((COMP_CWORD > 1)); then commands=; fi\n"
-      "  if ((COMP_CWORD > 1)) && [[ ${COMP_WORDS[1]} == doctor ]]; then\n"
-      "    first=2\n"
-      "    options='",
-      Join(doctor_options, " "),
-      "'\n"
-      "  fi\n"
-      "  for ((i = first; i < COMP_CWORD; i++)); do\n"
-      "    if value=$(_dtrun_value \"${COMP_WORDS[i]}\"); then\n"
-      "      if ((i == COMP_CWORD - 1)); then\n"
-      "        eval \"mapfile -t COMPREPLY < <(compgen $value -- \\\"\\$word\\\")\"\n"
-      "        return\n"
-      "      fi\n"
-      "      i=$((i + 1))\n"
-      "    elif [[ ${COMP_WORDS[i]} != -* ]]; then\n"
-      "      mapfile -t COMPREPLY < <(compgen -f -- \"$word\") # an argument of the program\n"
-      "      return\n"
-      "    fi\n"
-      "  done\n"
-      "  if [[ $word == -* ]]; then\n"
-      "    mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$word\")\n"
-      "  else\n"
-      "    mapfile -t COMPREPLY < <(compgen -c -f -W \"$commands\" -- \"$word\")\n"
-      "  fi\n"
-      "}\n"
-      "\n"
-      "complete -o filenames -F _dtrun dtrun\n");
+      kCompletionHead, CandidateCases(), kCompletionBody, "  local options='", Join(options, " "),
+      "'\n  local doctor_options='", Join(doctor_options, " "), "'\n", kCompletionEnd);
 }
 
 }  // namespace dtrun::launcher

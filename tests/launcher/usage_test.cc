@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/launcher/process_test.h"
+#include "tests/support/completed_line.h"
 
 namespace dtrun::testing {
 namespace {
@@ -269,25 +271,78 @@ TEST_CASE("root is told so in one line, and can ask for silence") {
   CHECK(test.Run({"-np", "1", "true"}).err.empty());
 }
 
-TEST_CASE("bash completes options, their values and files") {
-  const DtrunTest test;
-  const std::string script = test.temp.Write("dtrun.bash", test.Run({"--completion"}).out);
-  const auto complete = [&](const std::string& words) {
-    return Run({{"bash", "-c",
-                 "source " + script + "; COMP_WORDS=(dtrun " + words +
-                     "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _dtrun; "
-                     "printf '%s ' \"${COMPREPLY[@]}\""}})
-        .out;
-  };
-  CHECK(complete("--print") == "--print-config --print-env ");
-  CHECK(complete("-np 2 --bind s") == "socket ");
-  CHECK(complete("--hostfile " + script) == script + " ");
-  CHECK(complete("--verbose -x TMPDI") == "TMPDIR ");
-  CHECK(complete("-np 2 prog --pri") == " ");
-  CHECK(complete("docto") == "doctor ");
-  CHECK(complete("doctor --ssh") == "--ssh-port --ssh-identity ");
-  CHECK(complete("doctor --bi") == " ");
-  CHECK(complete("doctor --hostfile " + script) == script + " ");
+// Bash with dtrun's completion, in a folder with files, folders and programs.
+class CompletingBash {
+ public:
+  CompletingBash() {
+    const std::string& folder = test_.temp.path();
+    test_.temp.Write("dtrun.bash", test_.Run({"--completion"}).out);
+    test_.temp.Write("hosts.txt", "localhost\n");
+    test_.temp.Write("train_it", "#!/bin/sh\n", 0755);
+    test_.temp.Write("train_notes", "none\n");
+    for (const char* name : {"/logs", "/train_data", "/path"})
+      std::filesystem::create_directory(folder + name);
+    test_.temp.Write("path/zz_program", "#!/bin/sh\n", 0755);
+    test_.temp.Write("path/zz_text", "text\n");
+  }
+
+  std::string operator()(const std::string& line, const std::string& setup = ":") const {
+    const std::string& folder = test_.temp.path();
+    return CompletedLine(folder, "source dtrun.bash; PATH=" + folder + "/path; " + setup, line);
+  }
+
+ private:
+  DtrunTest test_;
+};
+
+TEST_CASE("bash completes options, their values, files and folders") {
+  const CompletingBash complete;
+  CHECK(complete("dtrun --print") == "dtrun --print-config --print-env ");
+  CHECK(complete("dtrun -np 2 --bind s") == "dtrun -np 2 --bind socket ");
+  CHECK(complete("dtrun -np 2 --bind=s") == "dtrun -np 2 --bind=socket ");
+  CHECK(complete("dtrun --launcher=") == "dtrun --launcher=local mpirun ");
+  CHECK(complete("dtrun --bucket-mb ") == "dtrun --bucket-mb auto ");
+  CHECK(complete("dtrun --hostfile h") == "dtrun --hostfile hosts.txt ");
+  CHECK(complete("dtrun --hostfile=h") == "dtrun --hostfile=hosts.txt ");
+  CHECK(complete("dtrun --output-dir l") == "dtrun --output-dir logs ");
+  CHECK(complete("dtrun --output-dir=l") == "dtrun --output-dir=logs ");
+  CHECK(complete("dtrun --output-dir h") == "dtrun --output-dir h");
+  CHECK(complete("dtrun --output-filename l") == "dtrun --output-filename logs ");  // an alias
+  CHECK(complete("dtrun --verbose -x INPUTR") == "dtrun --verbose -x INPUTRC ");
+}
+
+TEST_CASE("bash completes programs that can run, then files, which are the program's") {
+  const CompletingBash complete;
+  CHECK(complete("dtrun -np 2 zz_") == "dtrun -np 2 zz_program ");
+  CHECK(complete("dtrun -np=2 --bind=none zz_") == "dtrun -np=2 --bind=none zz_program ");
+  CHECK(complete("dtrun -n 2 -H h1:1,h2:1 zz_") == "dtrun -n 2 -H h1:1,h2:1 zz_program ");
+  CHECK(complete("dtrun -np 2 -- zz_") == "dtrun -np 2 -- zz_program ");
+  CHECK(complete("dtrun -np 2 ./train_") == "dtrun -np 2 ./train_data ./train_it ");
+  CHECK(complete("dtrun -np 2 train_") == "dtrun -np 2 train_data ");
+  CHECK(complete("dtrun -np 2 ./train_it train_n") == "dtrun -np 2 ./train_it train_notes ");
+  CHECK(complete("dtrun -np 2 ./train_it --pri") == "dtrun -np 2 ./train_it --pri");
+  CHECK(complete("dtrun -H h1:1 -- ./train_it --pri") == "dtrun -H h1:1 -- ./train_it --pri");
+}
+
+TEST_CASE("bash completes the arguments of a program as without dtrun") {
+  const CompletingBash complete;
+  const std::string setup =
+      "_train_it() { COMPREPLY=($(compgen -W \"$1-$COMP_CWORD --fast\" -- \"$2\")); }; "
+      "complete -F _train_it train_it";
+  CHECK(
+      complete("dtrun -np=2 ./train_it a ", setup) ==
+      "dtrun -np=2 ./train_it a --fast ./train_it-2 ");
+  CHECK(complete("dtrun -H a:1 train_it --f", setup) == "dtrun -H a:1 train_it --fast ");
+  CHECK(complete("dtrun -np 2 other --f", setup) == "dtrun -np 2 other --f");
+}
+
+TEST_CASE("bash completes dtrun doctor") {
+  const CompletingBash complete;
+  CHECK(complete("dtrun docto") == "dtrun doctor ");
+  CHECK(complete("dtrun doctor --ssh") == "dtrun doctor --ssh-identity --ssh-port ");
+  CHECK(complete("dtrun doctor --bi") == "dtrun doctor --bi");
+  CHECK(complete("dtrun doctor --hostfile=h") == "dtrun doctor --hostfile=hosts.txt ");
+  CHECK(complete("dtrun doctor -H h1:2 zz_") == "dtrun doctor -H h1:2 zz_program ");
 }
 
 TEST_CASE("--verbose shows the command before it starts") {

@@ -1,0 +1,18 @@
+#ifndef DTRUN_TESTS_SUPPORT_COMPLETED_LINE_H_
+#define DTRUN_TESTS_SUPPORT_COMPLETED_LINE_H_
+
+#include <string>
+
+namespace dtrun::testing {
+
+/// What bash's line editor makes of `line` in `folder` when the key Alt-* inserts all completions,
+/// each with a space behind it. Bash runs the line `setup` first. Writes files into the folder.
+///
+///   CompletedLine(folder, "source dtrun.bash", "dtrun --print")
+///     ->  "dtrun --print-config --print-env "
+std::string CompletedLine(
+    const std::string& folder, const std::string& setup, const std::string& line);
+
+}  // namespace dtrun::testing
+
+#endif
