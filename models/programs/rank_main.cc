@@ -142,6 +142,24 @@ std::string ParseCommandLine(
   return "";
 }
 
+std::string CommandText(int argc, const char* const* argv) {
+  constexpr char kPlain[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./=:,+@%";
+  std::string command;
+  for (int i = 0; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (i > 0) command += ' ';
+    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
+      command += word;
+      continue;
+    }
+    command += '\'';
+    for (char c : word) command += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    command += '\'';
+  }
+  return command;
+}
+
 int Complain(const std::string& program, const std::string& problem, int exit_code) {
   std::fprintf(stderr, "%s: %s\n", program.c_str(), problem.c_str());
   return exit_code;

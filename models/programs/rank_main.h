@@ -22,6 +22,10 @@ std::string ParseCommandLine(
     CLI::App& app, int argc, const char* const* argv, std::string& help,
     const std::function<std::string()>& check = {});
 
+/// The command line as a shell reads it.
+///   {"train", "--data-dir", "my data"}  ->  "train --data-dir 'my data'"
+std::string CommandText(int argc, const char* const* argv);
+
 /// Prints "program: problem" to stderr and returns `exit_code`.
 int Complain(const std::string& program, const std::string& problem, int exit_code);
 

@@ -1,3 +1,8 @@
+#include <dtrun/c.h>
+#include <unistd.h>
+
+#include <ctime>
+
 #include "models/callbacks/log_values.h"
 #include "models/data/sampling.h"
 #include "models/message_text.h"
@@ -96,16 +101,48 @@ std::string ResultLine(const TrainingResult& r, uint64_t test_images) {
              r.ranks == 1 ? "" : Text(" on all ", r.ranks, " ranks"));
 }
 
+namespace {
+
+enum class Zone { kUtc, kLocal };
+
+std::string Now(Zone zone, const char* format) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  zone == Zone::kUtc ? gmtime_r(&now, &parts) : localtime_r(&now, &parts);
+  char text[100] = {};
+  std::strftime(text, sizeof text, format, &parts);
+  return text;
+}
+
+// "node1 (8 ranks), node2 (8 ranks)". Readers elsewhere do not know which host "localhost" was.
+std::string HostNames(const Context& job) {
+  std::string names;
+  for (const Host& host : job.hosts()) {
+    char own[256] = {};
+    const bool has_name = host.name == "localhost" && gethostname(own, sizeof own - 1) == 0;
+    names += Text(
+        names.empty() ? "" : ", ", has_name ? own : host.name.c_str(), " (", host.slots,
+        host.slots == 1 ? " rank)" : " ranks)");
+  }
+  return names;
+}
+
+}  // namespace
+
 RunReport PageOf(
     Context& job, const TrainOptions& options, const Preparation& ready, const Trained& trained) {
   const TrainingResult& result = trained.result;
   RunReport page;
   page.title = Text("cnn_fmnist on ", job.size(), job.size() == 1 ? " rank" : " ranks");
   page.results = {
-      {"test accuracy", Format("%.4f", result.test_accuracy)},
-      {"test loss", Format("%.4f", result.test_loss)},
+      {"test accuracy", AccuracyText(result.test_accuracy)},
+      {"test loss", LossText(result.test_loss)},
       {"parameters", result.parameter_digest}};
   page.settings = {
+      {"finished", Now(Zone::kLocal, "%Y-%m-%d %H:%M:%S %z (%Z)")},
+      {"hosts", HostNames(job)},
+      {"command", options.command},
+      {"dtrun", dtrun_version()},
       {"data", options.data_dir},
       {"network", ready.model->description()},
       {"strategy", options.strategy},

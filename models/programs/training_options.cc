@@ -317,6 +317,7 @@ std::vector<std::string> TrainableNetworks() { return {"A", "B", "C", "D", "mlp"
 ParsedOptions ParseOptions(int argc, const char* const* argv, const TrainOptions& defaults) {
   ParsedOptions parsed;
   parsed.options = defaults;
+  parsed.options.command = CommandText(argc, argv);
   CLI::App app(
       "Trains a convolutional network on Fashion-MNIST, alone or as the ranks of a dtrun job.\n"
       "Exit codes: 0 success, 2 usage, 65 the loss is not a number, 66 data or checkpoint "

@@ -53,6 +53,7 @@ struct TrainOptions {
   bool log_steps = false;
   bool overlap = true;  ///< overlaps the reduction with the backward pass
   bool adasum = false;  ///< each rank steps alone, and the steps are combined
+  std::string command;  ///< the whole command line, quoted for a shell; not an option
 };
 
 struct ParsedOptions {

@@ -113,9 +113,6 @@ std::string MedianCaption(const std::vector<ReportEpoch>& epochs, const std::str
   return Text("Median of the epochs after the first: ", WithThousands(median), " ", unit);
 }
 
-std::string LossText(double value) { return Significant(value, 4); }
-std::string AccuracyText(double value) { return Percent(value, 2); }
-
 }  // namespace
 
 std::string LossFigure(const std::vector<ReportEpoch>& epochs) {
@@ -218,6 +215,7 @@ Axis SecondsAxis(const std::vector<ReportRank>& ranks) {
 std::string Bar(
     const Frame& frame, const Axis& x, const ReportRank& rank, size_t index, double y,
     double height) {
+  const TimeScale scale = TimeScaleFor(rank.time.total_s());
   std::string bar;
   double before = 0;
   for (const TimePart& part : TimeParts()) {
@@ -226,7 +224,7 @@ std::string Bar(
     const double from = x.Share(before) * frame.width, length = x.Share(seconds) * frame.width;
     before += seconds;
     const std::string tip = Text(
-        "rank ", index, ", ", part.name, ": ", Significant(seconds, 4), " s, ",
+        "rank ", index, ", ", part.name, ": ", scale.Text(seconds), " ", scale.unit, ", ",
         Percent(seconds / rank.time.total_s(), 1));
     bar += Element(
         "rect",

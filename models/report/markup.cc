@@ -117,4 +117,17 @@ std::string Percent(double fraction, int decimals) {
   return Fixed(100 * fraction, decimals) + " %";
 }
 
+TimeScale TimeScaleFor(double longest_s) {
+  const bool is_short = longest_s > 0 && longest_s < 1;
+  TimeScale scale = {is_short ? "ms" : "s", is_short ? 1000.0 : 1.0, 3};
+  for (double limit = 10; scale.decimals > 0 && longest_s * scale.units_per_s >= limit; limit *= 10)
+    --scale.decimals;
+  return scale;
+}
+
+std::string TimeScale::Text(double seconds) const {
+  return decimals == 0 ? WithThousands(seconds * units_per_s)
+                       : Fixed(seconds * units_per_s, decimals);
+}
+
 }  // namespace dtrun::models

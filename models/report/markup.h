@@ -38,6 +38,19 @@ std::string Fixed(double value, int decimals);
 ///   (0.7534, 1) -> "75.3 %"
 std::string Percent(double fraction, int decimals);
 
+/// How a column of times is written: all with one unit and as many decimals.
+struct TimeScale {
+  const char* unit;  ///< "s" or "ms"
+  double units_per_s;
+  int decimals;
+
+  std::string Text(double seconds) const;
+};
+
+/// The scale in which the longest of the times has four digits.
+///   75.318 s -> "75.32" s   0.11064 s -> "110.6" ms
+TimeScale TimeScaleFor(double longest_s);
+
 }  // namespace dtrun::models
 
 #endif  // DTRUN_MODELS_REPORT_MARKUP_H_

@@ -3,6 +3,7 @@
 #include <dtrun/objects.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -69,18 +70,21 @@ std::string Results(const std::vector<ReportFact>& results) {
 
 std::string Epochs(const RunReport& report) {
   if (report.epochs.empty()) return "";
+  double longest_s = 0;
+  for (const ReportEpoch& epoch : report.epochs)
+    longest_s = std::max(longest_s, epoch.seconds.value_or(0));
+  const TimeScale scale = TimeScaleFor(longest_s);
   Table table{
       {"epoch", "loss", "accuracy", "validation loss", "validation accuracy",
-       report.example + "s/s", "seconds"},
+       report.example + "s/s", Text("time (", scale.unit, ")")},
       0};
-  const auto loss = [](double value) { return Significant(value, 4); };
-  const auto accuracy = [](double value) { return Percent(value, 2); };
-  const auto seconds = [](double value) { return Significant(value, 4); };
+  const auto time = [&](double seconds) { return scale.Text(seconds); };
   for (const ReportEpoch& epoch : report.epochs) {
     table.rows.push_back(
-        {Text(table.rows.size() + 1), Cell(epoch.loss, loss), Cell(epoch.accuracy, accuracy),
-         Cell(epoch.validation_loss, loss), Cell(epoch.validation_accuracy, accuracy),
-         Cell(epoch.examples_per_s, WithThousands), Cell(epoch.seconds, seconds)});
+        {Text(table.rows.size() + 1), Cell(epoch.loss, LossText),
+         Cell(epoch.accuracy, AccuracyText), Cell(epoch.validation_loss, LossText),
+         Cell(epoch.validation_accuracy, AccuracyText), Cell(epoch.examples_per_s, WithThousands),
+         Cell(epoch.seconds, time)});
   }
   return Section("Epoch by epoch", ToMarkup(table));
 }
@@ -92,21 +96,25 @@ std::string Curves(const RunReport& report) {
                          : Section("Training", Element("div", {{"class", "figures"}}, figures));
 }
 
-// "9.12 s, 91.2 %"
-std::string PartOfTime(double seconds, double total) {
-  return Text(Significant(seconds, 4), " s, ", Percent(total > 0 ? seconds / total : 0, 1));
+// "9.12 (91.2 %)"
+std::string PartOfTime(const TimeScale& scale, double seconds, double total) {
+  return Text(scale.Text(seconds), " (", Percent(total > 0 ? seconds / total : 0, 1), ")");
 }
 
 std::string Times(const RunReport& report) {
   if (report.ranks.empty()) return "";
+  double longest_s = 0;
+  for (const ReportRank& rank : report.ranks) longest_s = std::max(longest_s, rank.time.total_s());
+  const TimeScale scale = TimeScaleFor(longest_s);
   Table table{{"host", "rank"}, 1};
-  for (const TimePart& part : TimeParts()) table.headings.push_back(part.name);
-  table.headings.push_back("in all");
+  for (const TimePart& part : TimeParts())
+    table.headings.push_back(Text(part.name, " (", scale.unit, ")"));
+  table.headings.push_back(Text("in all (", scale.unit, ")"));
   for (const ReportRank& rank : report.ranks) {
     std::vector<std::string> row = {rank.host, Text(table.rows.size())};
     for (const TimePart& part : TimeParts())
-      row.push_back(PartOfTime(rank.time.*part.seconds, rank.time.total_s()));
-    row.push_back(Significant(rank.time.total_s(), 4) + " s");
+      row.push_back(PartOfTime(scale, rank.time.*part.seconds, rank.time.total_s()));
+    row.push_back(scale.Text(rank.time.total_s()));
     table.rows.push_back(std::move(row));
   }
   return Section(
@@ -148,6 +156,15 @@ std::string Head(const std::string& title) {
 }
 
 }  // namespace
+
+std::string AccuracyText(double fraction) { return Percent(fraction, 2); }
+
+// Losses that four decimals would hide, or that are no losses of use, have four digits.
+std::string LossText(double loss) {
+  const double size = std::abs(loss);
+  const bool is_usual = size == 0 || (size >= 0.001 && size < 1000);
+  return is_usual ? Fixed(loss, 4) : Significant(loss, 4);
+}
 
 std::string ToHtml(const RunReport& report) {
   const std::string body = Element("h1", {}, Escape(report.title)) + "\n" +
@@ -216,7 +233,7 @@ h3 { font-size: 1rem; margin: 0 0 4px; }
   display: grid; gap: 16px;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 320px), 1fr));
 }
-.beside { align-items: start; grid-template-columns: minmax(320px, 2fr) minmax(0, 3fr); }
+.beside { align-items: start; grid-template-columns: minmax(320px, 1fr) minmax(0, 2fr); }
 @media (max-width: 760px) {
   main { padding: 14px 10px 32px; }
   .beside { grid-template-columns: minmax(0, 1fr); }
@@ -241,6 +258,7 @@ th {
   vertical-align: bottom;
 }
 td { white-space: nowrap; }
+td.name { white-space: normal; overflow-wrap: anywhere; min-width: 6em; }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; }
 td.number { font-weight: 400; }
 .settings {

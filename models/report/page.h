@@ -51,6 +51,11 @@ struct RunReport {
   std::vector<ScalingRow> scaling;   ///< see ScalingTable
 };
 
+/// The one form of accuracies and losses on a page, also in its results.
+///   0.91634 -> "91.63 %"   0.231249 -> "0.2312"
+std::string AccuracyText(double fraction);
+std::string LossText(double loss);
+
 /// The report as one self-contained HTML page, without network, fonts or scripts. Figures are SVG.
 /// Every number in a figure is also in a table. The page follows the reader's choice of light or
 /// dark, fits the width of a phone, and can be printed.

@@ -1,13 +1,16 @@
 // Real processes: cnn_fmnist alone and under dtrun.
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -296,6 +299,38 @@ TEST_CASE(
   const std::string page = ReadText(folder / "run.html");
   CHECK_THAT(page, Catch::Contains("cnn_fmnist on 2 ranks"));
   CHECK_THAT(page, Catch::Contains(result["parameter_digest"].get<std::string>()));
+}
+
+// What the page says under `name`.
+std::string FactOf(const std::string& page, const std::string& name) {
+  const std::string before = "<dt>" + name + "</dt><dd>";
+  const size_t begin = page.find(before);
+  if (begin == std::string::npos) return "not there";
+  return page.substr(begin + before.size(), page.find("</dd>", begin) - begin - before.size());
+}
+
+TEST_CASE(
+    "the page of a run says when, where, by which command and which dtrun, and its accuracy once") {
+  Trained trained(64);
+  TemporaryFolder folder;
+  const std::string file = folder / "the run.html";
+  const auto result = trained.Run(2, {"--batch-size", "16", "--max-steps", "3", "--report", file});
+  const std::string page = ReadText(file);
+  char percent[32], host[256] = {};
+  std::snprintf(percent, sizeof percent, "%.2f %%", 100 * result["test_accuracy"].get<double>());
+  CHECK(FactOf(page, "test accuracy") == percent);
+  REQUIRE(gethostname(host, sizeof host - 1) == 0);
+  CHECK(FactOf(page, "hosts") == std::string(host) + " (2 ranks)");
+  CHECK_THAT(
+      FactOf(page, "command"),
+      Catch::EndsWith(
+          "/cnn_fmnist --threads 1 --batch-size 16 --max-steps 3 --report '" + file +
+          "' --data-dir " + trained.folder() + " --json " + trained.folder() + "/result.json"));
+  const CommandResult version = Run({.argv = {"models/cnn_fmnist", "--version"}});
+  CHECK("cnn_fmnist " + FactOf(page, "dtrun") + "\n" == version.out);
+  CHECK(std::regex_match(
+      FactOf(page, "finished"),
+      std::regex("20\\d\\d-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d [+-]\\d{4} \\(.+\\)")));
 }
 
 std::vector<float> GradientOf(int np, const TemporaryFolder& folder) {

@@ -78,6 +78,8 @@ window.onload = () => {
   seen.width = root.clientWidth;
   seen.content_width = root.scrollWidth;
   seen.background = getComputedStyle(frame.body).backgroundColor;
+  seen.scrolling = [...frame.querySelectorAll('.scroll')]
+    .filter(table => table.scrollWidth > table.clientWidth).map(table => table.textContent.slice(0, 60));
   seen.drawings = frame.querySelectorAll('svg.drawing').length;
   for (const svg of frame.querySelectorAll('svg.drawing')) {
     const box = svg.getBoundingClientRect();
@@ -116,7 +118,7 @@ TEST_CASE("a browser shows the numbers of a run and has nothing to complain of")
   CHECK(opened.console == Words{});
   // Of epoch 8: the loss is 0.18 + 0.5 exp(-2.8); of rank 3: 3 s + cos 5.1 s are exposed.
   for (const char* number :
-       {"0.2104", "92.78 %", "3.378 s, 4.6 %", "12,453", "94.3 %", "9f86d081884c7d65"})
+       {"0.2104", "92.78 %", "3.38 (4.6 %)", "12,453", "94.3 %", "9f86d081884c7d65"})
     CHECK(Has(opened.dom, number));
   CHECK(Has(opened.dom, "<dd>/usr/share/datasets/fashion-mnist &amp; more</dd>"));
 }
@@ -145,6 +147,18 @@ TEST_CASE("nothing sticks out of the page, on a desk or on a phone, whatever the
       CHECK(seen["overlapping"].empty());
       CHECK(seen["small"] == 0);
     }
+  }
+}
+
+TEST_CASE("every table fits a window of 1,200 pixels, whatever the hosts and the times") {
+  RunReport reports[] = {ExampleReport(100, 64), ExampleReport(8, 2), DivergedReport()};
+  reports[1].ranks[0] = {"ip-10-31-207-118.eu-central-1.compute.internal", {0.1079, 0.0022, 4e-4}};
+  reports[2].ranks[1] = {"node1", {123456.7, 12345.6, 1234.5}};
+  for (const RunReport& report : reports) {
+    const Json seen = LookAt(ToHtml(report), 1200);
+    INFO(report.title << ": " << seen.dump());
+    CHECK(seen["content_width"] <= seen["width"]);
+    CHECK(seen["scrolling"] == Json::array());
   }
 }
 

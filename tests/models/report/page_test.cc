@@ -33,14 +33,44 @@ TEST_CASE("the numbers of a report stand in its tables") {
   report.ranks = {{"node1", {6, 3, 1}}, {"node2", {8, 2, 0}}};
   report.scaling = {{1, 3281.25, 1, 1}, {2, 6299.4, 1.9198, 0.9599}};
   const std::string page = ToHtml(report);
-  for (const char* cell : {"0.5123", "81.23 %", "0.41", "85.21 %", "6,612", "9.074"})
+  for (const char* cell : {"0.5123", "81.23 %", "0.4100", "85.21 %", "6,612", "9.074"})
     CHECK(Has(page, NumberCell(cell)));
   for (const char* cell :
-       {"6 s, 60.0 %", "3 s, 30.0 %", "1 s, 10.0 %", "8 s, 80.0 %", "0 s, 0.0 %"})
+       {"6.00 (60.0 %)", "3.00 (30.0 %)", "1.00 (10.0 %)", "8.00 (80.0 %)", "0.00 (0.0 %)",
+        "10.00"})
     CHECK(Has(page, NumberCell(cell)));
   for (const char* cell : {"3,281", "6,299", "1.92", "96.0 %"}) CHECK(Has(page, NumberCell(cell)));
   CHECK(Has(page, "<dt>test accuracy</dt><dd>91.63 %</dd>"));
   CHECK(Has(page, "<dt>optimizer</dt><dd>adam</dd>"));
+}
+
+TEST_CASE("the times of a table have one unit and as many decimals, whatever their size") {
+  const auto page_of = [](double scale) {
+    RunReport report;
+    report.epochs = {{.seconds = scale * 0.110642}, {.seconds = scale * 0.0000314}};
+    report.ranks = {{"node1", {scale * 0.107911, scale * 0.002231, scale * 0.0004225}}};
+    return ToHtml(report);
+  };
+  const std::string brief = page_of(1);
+  CHECK(Has(brief, "compute (ms)</th>"));
+  for (const char* cell : {"110.6", "0.0", "107.9 (97.6 %)", "2.2 (2.0 %)", "0.4 (0.4 %)"})
+    CHECK(Has(brief, NumberCell(cell)));
+  const std::string usual = page_of(100);
+  CHECK(Has(usual, "compute (s)</th>"));
+  for (const char* cell : {"11.06", "0.00", "10.79 (97.6 %)", "0.22 (2.0 %)", "0.04 (0.4 %)"})
+    CHECK(Has(usual, NumberCell(cell)));
+  const std::string lengthy = page_of(100000);
+  for (const char* cell : {"11,064", "3", "10,791 (97.6 %)", "223 (2.0 %)", "42 (0.4 %)"})
+    CHECK(Has(lengthy, NumberCell(cell)));
+}
+
+TEST_CASE("accuracies and losses have one form") {
+  CHECK(AccuracyText(0.4731) == "47.31 %");
+  CHECK(AccuracyText(1) == "100.00 %");
+  CHECK(LossText(1.95231) == "1.9523");
+  CHECK(LossText(0.41) == "0.4100");
+  CHECK(LossText(0.000123456) == "0.0001235");
+  CHECK(LossText(98765.4) == "98,765");
 }
 
 TEST_CASE("a page asks for nothing from anywhere") {
@@ -114,11 +144,11 @@ TEST_CASE("the page of a job has the times of all its ranks") {
   REQUIRE(result.exit_code == 0);
   const std::string page = ReadText(path);
   // Rank r trained for 10 + r s, waited 1 s for gradients and r / 4 s for input.
-  CHECK(Has(page, NumberCell("9 s, 90.0 %")));
-  CHECK(Has(page, NumberCell("9.75 s, 88.6 %")));
-  CHECK(Has(page, NumberCell("10.5 s, 87.5 %")));
-  CHECK(Has(page, NumberCell("0.25 s, 2.3 %")));
-  CHECK(Has(page, NumberCell("12 s")));
+  CHECK(Has(page, NumberCell("9.00 (90.0 %)")));
+  CHECK(Has(page, NumberCell("9.75 (88.6 %)")));
+  CHECK(Has(page, NumberCell("10.50 (87.5 %)")));
+  CHECK(Has(page, NumberCell("0.25 (2.3 %)")));
+  CHECK(Has(page, NumberCell("12.00")));
   CHECK(folder.Entries() == std::vector<std::string>{"run.html"});
 }
 
