@@ -14,13 +14,29 @@ TensorBoard::TensorBoard(TensorBoardOptions options) : options_(std::move(option
     throw Error(ErrorCode::kInvalidArgument, "TensorBoard: log_dir is '', expected a folder");
 }
 
+// After OnTrainEnd, there is no session.
+TensorBoard::~TensorBoard() {
+  if (session_ != nullptr && !options_.hparams.empty())
+    session_->EndSession(SessionStatus::kFailure);
+}
+
 SummaryWriter& TensorBoard::In(std::unique_ptr<SummaryWriter>& writer, const std::string& folder) {
   if (writer == nullptr) writer = std::make_unique<SummaryWriter>(options_.log_dir + "/" + folder);
   return *writer;
 }
 
 void TensorBoard::OnTrainBegin(Run& run) {
-  if (!run.is_rank_0() || !options_.write_graph) return;
+  if (!run.is_rank_0()) return;
+  if (!options_.hparams.empty()) {
+    for (const Metric* metric : run.metrics())
+      for (const char* prefix : {"", "val_"}) session_logs_.push_back(prefix + metric->name());
+    std::vector<std::string> tags;
+    for (const std::string& name : session_logs_) tags.push_back("hparam/" + name);
+    In(session_, "").BeginSession(options_.hparams, tags);
+  }
+  // Markdown shows indented lines as they are.
+  if (!options_.command.empty()) In(session_, "").Text("command", "    " + options_.command, 0);
+  if (!options_.write_graph) return;
   In(train_, "train").Graph(GraphOf(run.model().input_shape(), run.model().layers()));
 }
 
@@ -46,6 +62,8 @@ void TensorBoard::OnEpochEnd(Run& run, Logs& logs) {
     SummaryWriter& writer = validates ? In(validation_, "validation") : In(train_, "train");
     writer.Scalar("epoch_" + (validates ? name.substr(4) : name), value, epoch);
   }
+  for (const std::string& name : session_logs_)
+    if (logs.contains(name)) session_->Scalar("hparam/" + name, logs[name], epoch);
   const uint64_t every = options_.histogram_every_epochs;
   if (every > 0 && run.position.epoch % every == 0) {
     for (const Parameter& parameter : run.model().parameters()) {
@@ -58,7 +76,7 @@ void TensorBoard::OnEpochEnd(Run& run, Logs& logs) {
 }
 
 void TensorBoard::Flush() {
-  for (SummaryWriter* writer : {train_.get(), validation_.get()}) {
+  for (SummaryWriter* writer : {session_.get(), train_.get(), validation_.get()}) {
     try {
       if (writer != nullptr) writer->Flush();
     } catch (const Error& error) {
@@ -69,7 +87,10 @@ void TensorBoard::Flush() {
 
 // All ranks must report the same failed write.
 void TensorBoard::OnTrainEnd(Run& run, const Logs&) {
+  if (session_ != nullptr && !options_.hparams.empty())
+    session_->EndSession(SessionStatus::kSuccess);
   Flush();
+  session_.reset();
   train_.reset();
   validation_.reset();
   const std::string problem = BroadcastBytes(run.world(), std::exchange(problem_, {}));

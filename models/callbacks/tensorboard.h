@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "models/callbacks/callback.h"
 #include "models/formats/tensorboard/summary_writer.h"
@@ -16,6 +17,9 @@ struct TensorBoardOptions {
   uint64_t update_every_batches = 0;
   uint64_t histogram_every_epochs = 0;  ///< for each parameter's values; 0: never
   bool write_graph = true;              ///< of the network
+  /// For the HParams plugin, with the loss and the metrics of the last epoch. Empty: not written.
+  HParams hparams = {};
+  std::string command = {};  ///< the command line, as the text "command"; "": not written
 };
 
 /// Writes the logs for TensorBoard, with Keras's tags. Rank 0 writes. If a file cannot be written,
@@ -24,10 +28,15 @@ struct TensorBoardOptions {
 /// - train: "batch_loss" at step = number of batches in all epochs, from 1.
 /// - validation: the numbers "val_loss" and so on, as "epoch_loss" and so on.
 /// - validation: the logs of an evaluation, as "evaluation_loss_vs_iterations".
+/// - log_dir itself: the hyper-parameters, beside them "hparam/loss", "hparam/val_loss" and so on,
+///   and the command. A training that ends by an error has
+///   the status "failure".
 class TensorBoard : public Callback {
  public:
   /// Throws Error kInvalidArgument if log_dir is empty.
   explicit TensorBoard(TensorBoardOptions options);
+  ~TensorBoard() override;
+  TensorBoard(TensorBoard&&) = default;
 
   std::string name() const override { return "TensorBoard"; }
   void OnTrainBegin(Run& run) override;
@@ -41,8 +50,9 @@ class TensorBoard : public Callback {
   void Flush();
 
   TensorBoardOptions options_;
-  std::unique_ptr<SummaryWriter> train_, validation_;
-  std::string problem_;  // of rank 0
+  std::unique_ptr<SummaryWriter> session_, train_, validation_;
+  std::vector<std::string> session_logs_;  // names of the logs that the HParams plugin shows
+  std::string problem_;                    // of rank 0
 };
 
 }  // namespace dtrun::models

@@ -129,6 +129,22 @@ std::string HostNames(const Context& job) {
 
 }  // namespace
 
+HParams HParamsOf(const TrainOptions& o, int ranks) {
+  const auto number = [](auto value) { return static_cast<double>(value); };
+  return {
+      {"dtype", o.dtype},
+      {"epochs", number(o.epochs)},
+      {"global_batch", number(GlobalBatchOf(o, ranks))},
+      {"learning_rate", o.learning_rate},
+      {"network", o.network},
+      {"optimizer", o.optimizer},
+      {"ranks", number(ranks)},
+      {"schedule", o.schedule},
+      {"seed", number(o.seed)},
+      {"strategy", o.strategy},
+      {"warmup_epochs", number(o.warmup_epochs)}};
+}
+
 RunReport PageOf(
     Context& job, const TrainOptions& options, const Preparation& ready, const Trained& trained) {
   const TrainingResult& result = trained.result;

@@ -232,8 +232,10 @@ CallbackList MakeRunCallbacks(
     list.push_back(std::make_unique<ProgressBar>(ProgressBarOptions{.columns = columns}));
   }
   if (!options.tensorboard.empty())
-    list.push_back(
-        std::make_unique<TensorBoard>(TensorBoardOptions{.log_dir = options.tensorboard}));
+    list.push_back(std::make_unique<TensorBoard>(TensorBoardOptions{
+        .log_dir = options.tensorboard,
+        .hparams = HParamsOf(options, job.size()),
+        .command = options.command}));
   if (options.early_stopping > 0) {
     list.push_back(std::make_unique<EarlyStopping>(EarlyStoppingOptions{
         .patience = options.early_stopping, .restore_best_weights = true, .print = PrintLine}));

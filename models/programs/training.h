@@ -14,6 +14,7 @@
 #include "models/callbacks/callback.h"
 #include "models/data/image_dataset.h"
 #include "models/data/pipeline.h"
+#include "models/formats/tensorboard/events.h"
 #include "models/gpu/gpu_replica.h"
 #include "models/layers/sequential.h"
 #include "models/optim/rate_optimizer.h"
@@ -125,6 +126,10 @@ std::string Heading(Context& job, const TrainOptions& options, const Preparation
 
 /// "Test: loss 0.2312, accuracy 0.9163 on 10000 images; parameters 9f86d081884c7d65 on all 2 ranks"
 std::string ResultLine(const TrainingResult& result, uint64_t test_images);
+
+/// The options of a training that readers compare, for TensorBoard. Every training has the same
+/// names.
+HParams HParamsOf(const TrainOptions& options, int ranks);
 
 /// The content of the page about a run. Every rank passes its own times. Collective.
 RunReport PageOf(

@@ -153,6 +153,90 @@ std::string TextEvent(const EventHead& head, const std::string& text) {
   });
 }
 
+namespace {
+
+namespace plugin_data {
+enum { kVersion = 1, kExperiment = 2, kSessionStart = 3, kSessionEnd = 4 };
+}
+
+// google.protobuf.Value
+struct WriteHParam {
+  ProtobufWriter& to;
+
+  void operator()(double x) const { to.Double(2, x); }
+  void operator()(const std::string& x) const { to.Bytes(3, x); }
+  void operator()(bool x) const { to.Int(4, x); }
+};
+
+// tensorboard.hparams.DataType
+struct HParamType {
+  int64_t operator()(const std::string&) const { return 1; }
+  int64_t operator()(bool) const { return 2; }
+  int64_t operator()(double) const { return 3; }
+};
+
+// The message is in the metadata. The tensor is an empty list of floats.
+std::string HParamsEvent(
+    double wall_time, const char* name, int field, const ProtobufWriter& message) {
+  constexpr int kFloat = 1;
+  ProtobufWriter data, plugin, metadata, tensor;
+  data.Int(plugin_data::kVersion, 0);
+  data.Message(field, message);
+  plugin.Bytes(1, "hparams");
+  plugin.Message(2, data);
+  metadata.Message(1, plugin);
+  tensor.Int(1, kFloat);
+  tensor.Message(2, ShapeMessage({0}));
+  const EventHead head = {wall_time, 0, Text("_hparams_/", name)};
+  return SummaryEvent(head, [&](ProtobufWriter& to) {
+    to.Message(value::kMetadata, metadata);
+    to.Message(value::kTensor, tensor);
+  });
+}
+
+}  // namespace
+
+std::string HParamsExperimentEvent(
+    double wall_time, const HParams& hparams, const std::vector<std::string>& metrics) {
+  enum { kTimeCreated = 3, kHParamInfo = 4, kMetricInfo = 5 };
+  ProtobufWriter experiment;
+  experiment.Double(kTimeCreated, wall_time);
+  for (const auto& [name, value] : hparams) {
+    ProtobufWriter info;
+    info.Bytes(1, name);
+    info.Int(4, std::visit(HParamType(), value));
+    experiment.Message(kHParamInfo, info);
+  }
+  for (const std::string& tag : metrics) {
+    ProtobufWriter name, info;
+    name.Bytes(2, tag);
+    info.Message(1, name);
+    experiment.Message(kMetricInfo, info);
+  }
+  return HParamsEvent(wall_time, "experiment", plugin_data::kExperiment, experiment);
+}
+
+std::string HParamsStartEvent(double wall_time, const HParams& hparams) {
+  enum { kHParams = 1, kStartTime = 5 };
+  ProtobufWriter start;
+  for (const auto& [name, value] : hparams) {
+    ProtobufWriter one, entry;
+    std::visit(WriteHParam{one}, value);
+    entry.Bytes(1, name);
+    entry.Message(2, one);
+    start.Message(kHParams, entry);
+  }
+  start.Double(kStartTime, wall_time);
+  return HParamsEvent(wall_time, "session_start_info", plugin_data::kSessionStart, start);
+}
+
+std::string HParamsEndEvent(double wall_time, SessionStatus status) {
+  ProtobufWriter end;
+  end.Int(1, static_cast<int64_t>(status));
+  end.Double(2, wall_time);
+  return HParamsEvent(wall_time, "session_end_info", plugin_data::kSessionEnd, end);
+}
+
 std::string ImageEvent(
     const EventHead& head, int height, int width, int channels, const std::string& png) {
   ProtobufWriter image;

@@ -2,9 +2,11 @@
 #define DTRUN_MODELS_FORMATS_TENSORBOARD_EVENTS_H_
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "models/layers/settings.h"
@@ -50,6 +52,21 @@ std::string HistogramEvent(const EventHead& head, const Histogram& histogram);
 std::string TextEvent(const EventHead& head, const std::string& text);
 std::string ImageEvent(
     const EventHead& head, int height, int width, int channels, const std::string& png);
+
+/// What a training was started with, by name, for TensorBoard's HParams plugin.
+///   {{"optimizer", "adam"}, {"learning_rate", 1e-3}, {"overlap", true}}
+using HParams = std::map<std::string, std::variant<bool, double, std::string>>;
+
+/// How a training ended.
+enum class SessionStatus { kSuccess = 1, kFailure = 2 };
+
+/// The summaries of the HParams plugin: kinds of hyper-parameters and tags of metrics, values at
+/// the start, status at the end. TensorBoard's source defines their messages in
+/// plugins/hparams/plugin_data.proto and api.proto.
+std::string HParamsExperimentEvent(
+    double wall_time, const HParams& hparams, const std::vector<std::string>& metrics);
+std::string HParamsStartEvent(double wall_time, const HParams& hparams);
+std::string HParamsEndEvent(double wall_time, SessionStatus status);
 
 /// CRC-32C (Castagnoli; RFC 3720, appendix B.4).
 uint32_t Crc32c(std::string_view bytes);

@@ -151,6 +151,20 @@ void SummaryWriter::Image(
       });
 }
 
+void SummaryWriter::BeginSession(HParams hparams, std::vector<std::string> metrics) {
+  const double now = SecondsSince1970();
+  impl_->Add(100 * (hparams.size() + metrics.size()), [now, hparams, metrics = std::move(metrics)] {
+    return HParamsExperimentEvent(now, hparams, metrics);
+  });
+  impl_->Add(100 * hparams.size(), [now, hparams = std::move(hparams)] {
+    return HParamsStartEvent(now, hparams);
+  });
+}
+
+void SummaryWriter::EndSession(SessionStatus status) {
+  impl_->Add(100, [now = SecondsSince1970(), status] { return HParamsEndEvent(now, status); });
+}
+
 void SummaryWriter::Graph(std::vector<GraphNode> nodes) {
   impl_->Add(100 * nodes.size(), [now = SecondsSince1970(), nodes = std::move(nodes)] {
     return GraphEvent(now, nodes);

@@ -53,6 +53,10 @@ class SummaryWriter {
   void Image(
       const std::string& tag, int height, int width, int channels, std::span<const uint8_t> pixels,
       int64_t step);
+  /// Begin and end a session of the HParams plugin, once per folder. `metrics` are tags of scalars
+  /// in this folder; the plugin shows their last values. A session without an end has no status.
+  void BeginSession(HParams hparams, std::vector<std::string> metrics);
+  void EndSession(SessionStatus status);
   /// Call Graph once per folder. GraphOf makes the nodes of a network.
   void Graph(std::vector<GraphNode> nodes);
 

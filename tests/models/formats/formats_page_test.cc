@@ -42,6 +42,12 @@ void WriteEvents(Sequential& model) {
     validation.Scalar("epoch_loss", 1.5 / (epoch + 1), epoch);
   }
   train.Flush();
+
+  SummaryWriter session("logs");
+  session.BeginSession(
+      {{"optimizer", "adam"}, {"learning_rate", 1e-3}}, {"hparam/loss", "hparam/val_loss"});
+  session.Scalar("hparam/val_loss", 0.5, 2);
+  session.EndSession(SessionStatus::kSuccess);
 }
 
 void WriteModels(Sequential& model) {
@@ -82,7 +88,7 @@ std::vector<std::string> BlocksOf(const std::string& language) {
 TEST_CASE("the page shows code that is compiled here") {
   const std::string code = testing::ReadText(kThisFile);
   const std::vector<std::string> blocks = BlocksOf("cpp");
-  REQUIRE(blocks.size() == 4);
+  REQUIRE(blocks.size() == 5);
   for (const std::string& block : blocks) {
     std::istringstream lines(block);
     for (std::string line; std::getline(lines, line);) CHECK_THAT(code, Catch::Contains(line));

@@ -1,10 +1,14 @@
 """Prints as JSON what TensorBoard's own readers make of a folder of event files: the runs below it, and of each run
-scalars, histograms, texts, images and the graph."""
+scalars, histograms, texts, images, the graph, and what the HParams plugin shows of its session."""
 import json
 import sys
 
-from tensorboard.backend.event_processing import event_accumulator, plugin_event_multiplexer
+from google.protobuf import json_format
+from tensorboard import context
+from tensorboard.backend.event_processing import data_provider, event_accumulator, plugin_event_multiplexer
+from tensorboard.plugins import base_plugin
 from tensorboard.plugins.graph import metadata as graphs
+from tensorboard.plugins.hparams import api_pb2, backend_context, list_session_groups
 from tensorboard.util import tensor_util
 
 EVERYTHING = {kind: 0 for kind in event_accumulator.DEFAULT_SIZE_GUIDANCE}
@@ -45,9 +49,28 @@ def run_of(folder):
     return run
 
 
-def shown(folder):
+def sessions(multiplexer):
+    """The sessions by run, as the HParams plugin lists them: hyper-parameters, metrics by tag, and status."""
+    provider = data_provider.MultiplexerDataProvider(multiplexer, "")
+    backend = backend_context.Context(base_plugin.TBContext(data_provider=provider))
+    request = api_pb2.ListSessionGroupsRequest(
+        slice_size=100, allowed_statuses=[status for _, status in api_pb2.Status.items()]
+    )
+    answer = list_session_groups.Handler(context.RequestContext(), backend, "", request).run()
+    found = {}
+    for group in answer.session_groups:
+        for session in group.sessions:
+            found[session.name] = {
+                "hparams": {name: json_format.MessageToDict(value) for name, value in group.hparams.items()},
+                "metrics": {metric.name.tag: metric.value for metric in session.metric_values},
+                "status": api_pb2.Status.Name(session.status),
+                "seconds": session.end_time_secs - session.start_time_secs,
+            }
+    return found
+
+
+def shown(multiplexer):
     """Runs, and what TensorBoard's plugins find in them once it has brought all events to the newest form."""
-    multiplexer = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(folder).Reload()
     plugins = ["scalars", "histograms", "text", "images", graphs.PLUGIN_NAME]
     found = {run: {} for run in multiplexer.Runs()}
     for plugin in plugins:
@@ -61,5 +84,17 @@ def shown(folder):
 
 
 folder = sys.argv[1]
-runs = shown(folder)
-print(json.dumps({run: {"shown": runs[run], **run_of(folder if run == "." else f"{folder}/{run}")} for run in runs}))
+events_of_runs = plugin_event_multiplexer.EventMultiplexer().AddRunsFromDirectory(folder).Reload()
+runs, session_of = shown(events_of_runs), sessions(events_of_runs)
+print(
+    json.dumps(
+        {
+            run: {
+                "shown": runs[run],
+                "session": session_of.get(run),
+                **run_of(folder if run == "." else f"{folder}/{run}"),
+            }
+            for run in runs
+        }
+    )
+)

@@ -108,6 +108,37 @@ TEST_CASE("TensorBoard reads histograms, texts and images") {
   CHECK(run["shown"]["images"] == json{"examples"});
 }
 
+TEST_CASE("TensorBoard's HParams plugin shows what a run was started with and how it ended") {
+  if (testing::PythonIsMissing()) return;
+  TemporaryFolder folder;
+  const auto write = [&](const std::string& run, double rate, bool overlap) {
+    const std::string place = folder.path() + "/" + run;
+    SummaryWriter session(place);
+    session.BeginSession(
+        {{"optimizer", "adam"}, {"learning_rate", rate}, {"overlap", overlap}},
+        {"hparam/loss", "hparam/val_loss"});
+    for (int epoch = 0; epoch < 3; ++epoch)
+      session.Scalar("hparam/loss", rate / (epoch + 1), epoch);
+    if (run == "first") session.EndSession(SessionStatus::kSuccess);
+    if (run == "second") session.EndSession(SessionStatus::kFailure);
+  };
+  write("first", 0.75, true);
+  write("second", 0.375, false);
+  write("third", 1e-3, false);
+  const json runs = Read(folder.path());
+  const json first = runs["first"]["session"];
+  CHECK(first["status"] == "STATUS_SUCCESS");
+  CHECK(
+      first["hparams"] == json{{"optimizer", "adam"}, {"learning_rate", 0.75}, {"overlap", true}});
+  CHECK(first["metrics"] == json{{"hparam/loss", 0.25}});  // of the last epoch
+  CHECK(first["seconds"] >= 0);
+  const json second = runs["second"]["session"];
+  CHECK(second["status"] == "STATUS_FAILURE");
+  CHECK(second["hparams"]["learning_rate"] == 0.375);
+  CHECK(second["hparams"]["overlap"] == false);
+  CHECK(runs["third"]["session"]["status"] == "STATUS_UNKNOWN");  // killed, or still running
+}
+
 TEST_CASE("TensorBoard reads the network's graph, layer by layer") {
   if (testing::PythonIsMissing()) return;
   TemporaryFolder folder;

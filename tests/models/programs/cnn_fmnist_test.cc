@@ -296,6 +296,12 @@ TEST_CASE(
   CHECK_THAT(trained.out, Catch::Contains("EarlyStopping: val_loss has not improved for 2 epochs"));
   CHECK(std::filesystem::exists(folder / "logs/train"));
   CHECK(std::filesystem::exists(folder / "logs/validation"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "logs")) {
+    if (!entry.is_regular_file()) continue;
+    const std::string session = ReadText(entry.path());
+    CHECK_THAT(session, Catch::Contains("_hparams_/session_end_info"));
+    CHECK_THAT(session, Catch::Contains("    models/cnn_fmnist --threads 1 --batch-size 16 "));
+  }
   const std::string page = ReadText(folder / "run.html");
   CHECK_THAT(page, Catch::Contains("cnn_fmnist on 2 ranks"));
   CHECK_THAT(page, Catch::Contains(result["parameter_digest"].get<std::string>()));

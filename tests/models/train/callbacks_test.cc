@@ -275,6 +275,7 @@ TEST_CASE("names have the numbers of the logs, formatted as Python does") {
 std::pair<int, std::string> EventsIn(const std::string& folder) {
   std::pair<int, std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
     std::ifstream stream(entry.path(), std::ios::binary);
     found.second.append(std::istreambuf_iterator<char>(stream), {});
     ++found.first;
@@ -307,6 +308,35 @@ TEST_CASE("TensorBoard's tags and folders are Keras's, and rank 0 alone writes")
     INFO(tag);
     CHECK(validation.find(tag) != std::string::npos);
   }
+}
+
+class Throws : public Callback {
+ public:
+  std::string name() const override { return "Throws"; }
+  void OnBatchEnd(Run&, const Logs&) override { throw Error(ErrorCode::kSystem, "in a batch"); }
+};
+
+TEST_CASE("TensorBoard's session has the command, and fails if training ends by an error") {
+  testing::TemporaryFolder folder;
+  const std::string logs = folder.path() + "/logs";
+  const bool fails = GENERATE(false, true);
+  const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
+    CallbackList callbacks = Callbacks(
+        TensorBoard({.log_dir = logs, .hparams = {{"ranks", 2.0}}, .command = "train --epochs 1"}));
+    if (fails) callbacks.push_back(std::make_unique<Throws>());
+    rig.trainer.Fit(rig.train, {.epochs = 1, .steps_per_epoch = 2}, callbacks);
+  });
+  CHECK((errors == Nothing(2)) == !fails);
+  const auto [files, session] = EventsIn(logs);
+  CHECK(files == 1);
+  CHECK(session.find("    train --epochs 1") != std::string::npos);
+  CHECK(session.find("_hparams_/session_start_info") != std::string::npos);
+  CHECK(session.find("hparam/val_loss") != std::string::npos);
+  // SessionEndInfo: field 1, a varint, is the status.
+  const size_t end = session.find("_hparams_/session_end_info");
+  REQUIRE(end != std::string::npos);
+  CHECK(
+      session.find(std::string("\x08") + (fails ? '\2' : '\1') + '\x11', end) != std::string::npos);
 }
 
 TEST_CASE("a progress line fits its terminal") {
