@@ -27,7 +27,9 @@ int Report(const std::string& problem, int exit_code) {
 
 // Runs on rank 0 only.
 int WriteResult(
-    const Trained& trained, const RunReport& page, const TrainOptions& options, Sequential& model) {
+    const Context& job, const Trained& trained, const RunReport& page, const Preparation& ready) {
+  const TrainOptions& options = ready.options;
+  Sequential& model = *ready.model;
   try {
     if (!options.json.empty()) WriteAtomically(options.json, ToJson(trained.result));
   } catch (const Error& error) {
@@ -39,7 +41,7 @@ int WriteResult(
     return Report(Text("--report: ", error.what()), kResultNotWritten);
   }
   try {
-    if (!options.save.empty()) SaveModel(model, options.save);
+    if (!options.save.empty()) SaveModel(model, options.save, MetadataOf(job, ready, trained));
   } catch (const Error& error) {
     return Report(Text("--save: ", error.what()), kResultNotWritten);
   }
@@ -71,7 +73,7 @@ int TrainAsRank(Context& job, const ParsedOptions& parsed) {
   }
   const Trained trained = Train(job, *strategy, options, ready);
   const RunReport page = PageOf(job, options, ready, trained);
-  return job.rank() == 0 ? WriteResult(trained, page, options, *ready.model) : kSuccess;
+  return job.rank() == 0 ? WriteResult(job, trained, page, ready) : kSuccess;
 }
 
 int Main(int argc, char** argv) {

@@ -265,6 +265,7 @@ Trained GpuLoop::Fit() {
   const Logs test = Evaluate();
   const uint64_t digest = DigestOf(ready_.model->parameters());
   CheckEqualOnAllRanks(digest, job_.world());
+  trained.steps = run_.position.step;
   result.ranks = job_.size();
   result.test_loss = test.at("loss");
   result.test_accuracy = test.at("accuracy");

@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
+#include "models/callbacks/log_values.h"
 #include "models/data/distribute.h"
 #include "models/formats/model/saved_model.h"
 #include "models/formats/onnx/onnx.h"
@@ -254,10 +256,23 @@ struct Ready {
   std::unique_ptr<Sequential> model;
 };
 
+// Every step has --batch-size examples, of one worker.
+std::map<std::string, std::string> MetadataOf(
+    const Context& job, const std::string& program, const TrainOptions& options,
+    const ParameterResult& result) {
+  std::map<std::string, std::string> metadata = OriginOf(program, job, options);
+  metadata["batch"] = std::to_string(options.batch_size);
+  metadata["steps"] = std::to_string(result.steps);
+  metadata["workers"] = std::to_string(result.workers);
+  metadata["test_accuracy"] = Format("%.17g", result.test.accuracy);
+  metadata["test_loss"] = Format("%.17g", result.test.loss);
+  return metadata;
+}
+
 // `model` has the servers' final values.
 int WriteResult(
-    const std::string& program, const TrainOptions& options, const ParameterResult& result,
-    Sequential& model) {
+    const Context& job, const std::string& program, const TrainOptions& options,
+    const ParameterResult& result, Sequential& model) {
   std::fputs(ToText(result).c_str(), stdout);
   const struct {
     const char* option;
@@ -265,7 +280,8 @@ int WriteResult(
     std::function<void()> write;
   } files[] = {
       {"--json", options.json, [&] { WriteAtomically(options.json, ToJson(result)); }},
-      {"--save", options.save, [&] { SaveModel(model, options.save); }},
+      {"--save", options.save,
+       [&] { SaveModel(model, options.save, MetadataOf(job, program, options, result)); }},
       {"--export-onnx", options.export_onnx, [&] { ExportOnnx(model, options.export_onnx); }}};
   for (const auto& file : files) {
     try {
@@ -298,7 +314,7 @@ int Serve(
   result.workers = WorkersOf(job, servers);
   result.steps = servers.steps;
   result.images_per_s = clock.updates_per_s() * static_cast<double>(train.batch_size);
-  return WriteResult(program, train, result, *ready.model);
+  return WriteResult(job, program, train, result, *ready.model);
 }
 
 // Every worker iterates over the same batches and computes only its steps.

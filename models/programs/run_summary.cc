@@ -145,6 +145,38 @@ HParams HParamsOf(const TrainOptions& o, int ranks) {
       {"warmup_epochs", number(o.warmup_epochs)}};
 }
 
+std::map<std::string, std::string> OriginOf(
+    const std::string& program, const Context& job, const TrainOptions& options) {
+  return {
+      {"program", program},
+      {"dtrun", dtrun_version()},
+      {"date", Now(Zone::kUtc, "%Y-%m-%dT%H:%M:%SZ")},
+      {"command", options.command},
+      {"data", options.data_dir},
+      {"network", options.network},
+      {"strategy", options.strategy},
+      {"ranks", Text(job.size())},
+      {"optimizer", options.optimizer},
+      {"learning_rate", Text(options.learning_rate)},
+      {"dtype", options.dtype},
+      {"seed", Text(options.seed)}};
+}
+
+std::map<std::string, std::string> MetadataOf(
+    const Context& job, const Preparation& ready, const Trained& trained) {
+  const TrainOptions& options = ready.options;
+  const double per_epoch =
+      static_cast<double>(StepsPerEpoch(options, ready.data->info.train_examples, job.size()));
+  std::map<std::string, std::string> metadata = OriginOf("cnn_fmnist", job, options);
+  metadata["global_batch"] = Text(ready.global_batch);
+  metadata["steps"] = Text(trained.steps);
+  metadata["epochs"] = Format("%.6g", static_cast<double>(trained.steps) / per_epoch);
+  metadata["test_accuracy"] = Format("%.17g", trained.result.test_accuracy);
+  metadata["test_loss"] = Format("%.17g", trained.result.test_loss);
+  metadata["parameters"] = trained.result.parameter_digest;
+  return metadata;
+}
+
 RunReport PageOf(
     Context& job, const TrainOptions& options, const Preparation& ready, const Trained& trained) {
   const TrainingResult& result = trained.result;

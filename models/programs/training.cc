@@ -170,6 +170,7 @@ void Session::Finish(Trained& trained) {
   const Logs test = trainer_.Evaluate(test_);
   const uint64_t digest = DigestOf(ready_.model->parameters());
   CheckEqualOnAllRanks(digest, job_.world());
+  trained.steps = replica_.step();
   result.ranks = job_.size();
   result.test_loss = test.at("loss");
   result.test_accuracy = test.at("accuracy");

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -95,6 +96,7 @@ void UseCpu(const TrainOptions& given, const std::string& why_not, Preparation& 
 
 struct Trained {
   TrainingResult result;
+  uint64_t steps = 0;                    ///< of the whole training, also before a resume
   std::vector<std::string> not_written;  ///< for example checkpoints, on a full disk
   RankTime time;                         ///< the parts of this rank's training time
 };
@@ -130,6 +132,15 @@ std::string ResultLine(const TrainingResult& result, uint64_t test_images);
 /// The options of a training that readers compare, for TensorBoard. Every training has the same
 /// names.
 HParams HParamsOf(const TrainOptions& options, int ranks);
+
+/// The metadata of a model that a program saves, without the results of the training: what made the
+/// model, when, from which data and with which options.
+std::map<std::string, std::string> OriginOf(
+    const std::string& program, const Context& job, const TrainOptions& options);
+
+/// OriginOf, and how long and how well the model was trained.
+std::map<std::string, std::string> MetadataOf(
+    const Context& job, const Preparation& ready, const Trained& trained);
 
 /// The content of the page about a run. Every rank passes its own times. Collective.
 RunReport PageOf(

@@ -339,6 +339,46 @@ TEST_CASE(
       std::regex("20\\d\\d-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d [+-]\\d{4} \\(.+\\)")));
 }
 
+TEST_CASE("a saved model says what made it, and its weights do not depend on when") {
+  Trained trained(64);
+  TemporaryFolder folder;
+  const Words options = {"--network", "mlp",    "--batch-size",  "16", "--epochs", "2", "--seed",
+                         "5",         "--save", folder / "model"};
+  const auto result = trained.Run(2, options);
+  const auto read = [&] { return nlohmann::json::parse(ReadText(folder / "model/model.json")); };
+  auto metadata = read()["metadata"];
+  CHECK(std::regex_match(
+      metadata["date"].get<std::string>(),
+      std::regex("20\\d\\d-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ")));
+  CHECK_THAT(metadata["command"].get<std::string>(), Catch::Contains("--network mlp "));
+  CHECK(std::stod(metadata["test_accuracy"].get<std::string>()) == result["test_accuracy"]);
+  CHECK(std::stod(metadata["test_loss"].get<std::string>()) == result["test_loss"]);
+  CHECK(metadata["parameters"] == result["parameter_digest"]);
+  CHECK(!metadata["dtrun"].get<std::string>().empty());
+  const nlohmann::json expected = {
+      {"program", "cnn_fmnist"},
+      {"data", trained.folder()},
+      {"network", "mlp"},
+      {"strategy", "multi_worker_mirrored"},
+      {"ranks", "2"},
+      {"optimizer", "adam"},
+      {"learning_rate", "0.001"},
+      {"dtype", "f32"},
+      {"seed", "5"},
+      {"global_batch", "32"},
+      {"epochs", "2"},
+      {"steps", "4"}};
+  for (const auto& [name, value] : expected.items()) CHECK(metadata[name] == value);
+
+  const std::string weights = ReadText(folder / "model/weights-1.safetensors");
+  std::filesystem::remove_all(folder / "model");
+  trained.Run(2, options);
+  CHECK(ReadText(folder / "model/weights-1.safetensors") == weights);
+  auto again = read()["metadata"];
+  for (auto* of : {&again, &metadata}) of->erase("date");
+  CHECK(again == metadata);
+}
+
 std::vector<float> GradientOf(int np, const TemporaryFolder& folder) {
   const std::string file = folder / "gradient";
   const CommandResult result = Run(UnderDtrun(np, {"tests/models/programs/step_gradient", file}));

@@ -16,6 +16,7 @@
 
 #include "tests/models/idx_files.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/text.h"
 
 namespace dtrun::testing {
 namespace {
@@ -171,7 +172,17 @@ TEST_CASE("--strategy parameter_server makes cnn_fmnist such a program") {
   CHECK_THAT(result.out, Contains("staleness 0: "));
   CHECK(trained.Result()["updates"] == 200);
   CHECK(trained.Result()["test_accuracy"].get<double>() > 0.9);
-  CHECK(std::filesystem::exists(model + "/model.json"));
+  const auto metadata = nlohmann::json::parse(ReadText(model + "/model.json"))["metadata"];
+  CHECK(metadata["program"] == "cnn_fmnist");
+  CHECK(metadata["strategy"] == "parameter_server");
+  CHECK(metadata["workers"] == "2");
+  CHECK(metadata["steps"] == "200");
+  CHECK_THAT(
+      metadata["command"].get<std::string>(),
+      Contains("--strategy parameter_server --save " + model));
+  CHECK(
+      std::stod(metadata["test_accuracy"].get<std::string>()) ==
+      trained.Result()["test_accuracy"].get<double>());
 }
 
 TEST_CASE("a strategy and the kind of the job that do not go together are one line and code 2") {
