@@ -111,7 +111,7 @@ ParameterOptions ReadParameterOptions(
   defaults.strategy = strategy;
   options.parsed = ParseOptions(static_cast<int>(words.size()), words.data(), defaults);
   options.parsed.options.command = CommandText(argc, argv);
-  if (options.parsed.help.find("--strategy") != std::string::npos) options.parsed.help += kHelp;
+  if (options.parsed.help.find("\nUsage: ") != std::string::npos) options.parsed.help += kHelp;
   if (max_staleness >= 0) options.servers.max_staleness = static_cast<uint64_t>(max_staleness);
   if (options.parsed.error.empty())
     options.parsed.error = options.has_servers() ? ErrorWithServers(options)

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -117,12 +118,87 @@ std::string HelpOf(const CLI::App& app) {
   return help;
 }
 
+// The arguments of compgen that list the values of an option. The alternatives are in what a check
+// says, as in "NAME:fit|custom", or in the type, as in "N|auto", which has placeholders in
+// capitals.
+std::string Candidates(const CLI::Option& option) {
+  const std::string types = option.get_type_name();
+  const size_t colon = types.find(':');
+  const std::string type = types.substr(0, colon);
+  if (type == "DIR") return "-d";
+  if (type == "FILE") return "-f";
+  const bool has_check = colon != std::string::npos;
+  if (has_check && types.find('|', colon) == std::string::npos) return "-W ''";
+  std::istringstream alternatives(has_check ? types.substr(colon + 1) : type);
+  std::string words;
+  for (std::string word; std::getline(alternatives, word, '|');)
+    if (has_check || std::isupper(static_cast<unsigned char>(word[0])) == 0) words += ' ' + word;
+  return "-W '" + words + "'";
+}
+
+std::string Replaced(std::string text, const std::string& name, const std::string& value) {
+  for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size())
+    text.replace(at, name.size(), value);
+  return text;
+}
+
+constexpr char kCompletion[] = R"bash(# bash completion for PROGRAM; written by PROGRAM --completion
+
+# What may follow option $1, for compgen; fails where nothing may.
+_PROGRAM_value() {
+  case $1 in
+CASES    *) return 1 ;;
+  esac
+}
+
+_PROGRAM() {
+  local word=${COMP_WORDS[COMP_CWORD]} option=${COMP_WORDS[COMP_CWORD - 1]} value
+  # Bash divides words at =.
+  if [[ $word == = ]]; then
+    word=
+  elif [[ $option == = ]]; then
+    option=${COMP_WORDS[COMP_CWORD - 2]}
+  fi
+  if value=$(_PROGRAM_value "$option"); then
+    eval "mapfile -t COMPREPLY < <(compgen $value -- \"\$word\")"
+  elif [[ $word == -* ]]; then
+    mapfile -t COMPREPLY < <(compgen -W 'OPTIONS' -- "$word")
+  else
+    mapfile -t COMPREPLY < <(compgen -f -- "$word")
+  fi
+}
+
+complete -o filenames -F _PROGRAM PROGRAM
+)bash";
+
+std::string BashCompletion(const CLI::App& app) {
+  std::string options, cases;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_positional()) continue;
+    const std::string names = option->get_name(false, true);  // "-h,--help"
+    std::istringstream spellings(names.substr(0, names.find('{')));
+    std::string pattern;
+    for (std::string spelling; std::getline(spellings, spelling, ',');) {
+      options += (options.empty() ? "" : " ") + spelling;
+      pattern += (pattern.empty() ? "" : " | ") + spelling;
+    }
+    if (option->get_items_expected_max() > 0 && option->get_expected_min() > 0)
+      cases += "    " + pattern + ") printf '%s' \"" + Candidates(*option) + "\" ;;\n";
+  }
+  const std::string script = Replaced(kCompletion, "CASES", cases);
+  return Replaced(Replaced(script, "OPTIONS", options), "PROGRAM", app.get_name());
+}
+
 }  // namespace
 
 std::string ParseCommandLine(
     CLI::App& app, int argc, const char* const* argv, std::string& help,
     const std::function<std::string()>& check) {
   app.formatter(std::make_shared<HelpPage>());
+  app.add_flag_callback(
+         "--completion", [] { throw CLI::Success(); },
+         "Print a completion script for bash and exit")
+      ->group("Options");
   app.get_help_ptr()->description("Print this help and exit");
   app.set_version_flag(
          "--version", app.get_name() + " " + dtrun_version(), "Print the version of dtrun and exit")
@@ -134,6 +210,8 @@ std::string ParseCommandLine(
     help = HelpOf(app);
   } catch (const CLI::CallForVersion&) {
     help = app.version() + '\n';
+  } catch (const CLI::Success&) {
+    help = BashCompletion(app);
   } catch (const CLI::ExtrasError&) {
     return OneLine(Unexpected(app));
   } catch (const CLI::ParseError& error) {

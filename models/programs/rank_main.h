@@ -15,9 +15,9 @@ class App;
 namespace dtrun::models {
 
 /// Parses a command line. Returns the problem in one line: an error of CLI11, or the result of
-/// `check`, which may read the parsed options. Returns "" if there is no problem. If --help or
-/// --version is given, `help` becomes its text. Does not print or exit, so that the ranks can first
-/// agree on the result.
+/// `check`, which may read the parsed options. Returns "" if there is no problem. If --help,
+/// --version or --completion is given, `help` becomes its text. Does not print or exit, so that the
+/// ranks can first agree on the result.
 std::string ParseCommandLine(
     CLI::App& app, int argc, const char* const* argv, std::string& help,
     const std::function<std::string()>& check = {});

@@ -54,13 +54,25 @@ std::string Alternatives(const std::vector<std::string>& names) {
   return text;
 }
 
+// The names as a completion needs them: "fit|custom".
+std::string Choice(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += Text(text.empty() ? "" : "|", name);
+  return text;
+}
+
+// Accepts anything, and proposes the names to a completion.
+CLI::Validator Such(const std::vector<std::string>& names) {
+  return CLI::Validator([](std::string&) { return std::string(); }, Choice(names), "name");
+}
+
 CLI::Validator OneOf(const std::vector<std::string>& names) {
   return CLI::Validator(
       [=](std::string& text) -> std::string {
         if (std::find(names.begin(), names.end(), text) != names.end()) return "";
         return Text("'", text, "', expected ", Alternatives(names));
       },
-      "", "name");
+      Choice(names), "name");
 }
 
 constexpr uint64_t kMost = 1000000000;
@@ -82,7 +94,7 @@ CLI::Validator DeviceWish() {
         if (numbered || text == "auto" || text == "cpu" || text == "cuda") return "";
         return Text("'", text, "', expected auto, cpu, cuda or cuda:N");
       },
-      "", "name");
+      "auto|cpu|cuda", "name");
 }
 
 void AddBatchOptions(CLI::App& app, TrainOptions& o) {
@@ -205,6 +217,7 @@ void AddStrategyOptions(CLI::App& app, TrainOptions& o) {
              ": how training is spread over the ranks; one_device, mirrored and central_storage "
              "take devices (mirrored:cpu,cpu); parameter_server is for jobs of dtrun --ps "
              "[multi_worker_mirrored]")
+      ->check(Such(StrategyNames()))
       ->type_name("NAME");
 }
 

@@ -58,7 +58,7 @@ struct TrainOptions {
 
 struct ParsedOptions {
   TrainOptions options;
-  std::string help;   ///< text of --help or --version, if given; else empty
+  std::string help;   ///< text of --help, --version or --completion, if given; else empty
   std::string error;  ///< one line; empty if the command line is valid
 };
 

@@ -20,6 +20,7 @@ CORE_FILES = {
     "share/man/man1/dtrun.1": "//docs:man/dtrun.1",
     "bin/cnn_fmnist": "//models:cnn_fmnist",
     "share/man/man1/cnn_fmnist.1": "//docs:man/cnn_fmnist.1",
+    "share/bash-completion/completions/cnn_fmnist": "//docs:completion/cnn_fmnist.bash",
 }
 
 # All other targets: the training library, more programs, benchmarks.
@@ -28,6 +29,9 @@ MORE_FILES = {
     "bin/ps_fmnist": "//models:ps_fmnist",
     "bin/synthetic_benchmark": "//models:synthetic_benchmark",
     "bin/predict": "//models:predict",
+    "share/bash-completion/completions/ps_fmnist": "//docs:completion/ps_fmnist.bash",
+    "share/bash-completion/completions/synthetic_benchmark": "//docs:completion/synthetic_benchmark.bash",
+    "share/bash-completion/completions/predict": "//docs:completion/predict.bash",
     "bin/all_reduce_perf": "//bench:all_reduce_perf",
     "bin/gradient_perf": "//bench:gradient_perf",
     "bin/model_perf": "//bench:model_perf",

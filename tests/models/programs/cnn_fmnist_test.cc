@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tests/models/idx_files.h"
+#include "tests/support/completed_line.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/text.h"
 
@@ -448,6 +449,30 @@ TEST_CASE("help is printed once and documents the defaults") {
   for (const char* group :
        {"Network and batches:", "Optimizer:", "Training loop:", "Results:", "Data and machine:"})
     CHECK_THAT(result.out, Catch::Contains(group));
+}
+
+TEST_CASE("bash completes the options, values, folders and files of cnn_fmnist") {
+  TemporaryFolder folder;
+  const CommandResult script = Run({.argv = {"models/cnn_fmnist", "--completion"}});
+  REQUIRE(script.exit_code == 0);
+  CHECK(Run({.argv = {"bash", "-n", folder.Write("cnn_fmnist.bash", script.out)}}).exit_code == 0);
+  folder.Write("result.json", "{}");
+  std::filesystem::create_directory(folder / "results");
+  const auto complete = [&](const std::string& line) {
+    return CompletedLine(folder.path(), "source cnn_fmnist.bash", line);
+  };
+  CHECK(complete("cnn_fmnist --warm") == "cnn_fmnist --warmup-epochs --warmup-steps ");
+  CHECK(complete("cnn_fmnist --no-t") == "cnn_fmnist --no-tf32 ");
+  CHECK(complete("cnn_fmnist --dtype b") == "cnn_fmnist --dtype bf16 ");
+  CHECK(complete("cnn_fmnist --dtype=b") == "cnn_fmnist --dtype=bf16 ");
+  CHECK(complete("cnn_fmnist --network ") == "cnn_fmnist --network A B C D mlp ");
+  CHECK(complete("cnn_fmnist --verbose=") == "cnn_fmnist --verbose=0 1 2 ");
+  CHECK(complete("cnn_fmnist --device cu") == "cnn_fmnist --device cuda ");
+  CHECK(complete("cnn_fmnist --strategy central") == "cnn_fmnist --strategy central_storage ");
+  CHECK(complete("cnn_fmnist --save r") == "cnn_fmnist --save results ");
+  CHECK(complete("cnn_fmnist --json r") == "cnn_fmnist --json result.json results ");
+  CHECK(complete("cnn_fmnist --epochs r") == "cnn_fmnist --epochs r");
+  CHECK(complete("cnn_fmnist --deterministic --adas") == "cnn_fmnist --deterministic --adasum ");
 }
 
 // Runs two ranks with `options`, which must end with `exit_code` and one line, said once.
