@@ -98,15 +98,19 @@ std::string FindHelper(const std::string& name) {
                                " is missing; install dtrun again"));
 }
 
-// The libraries are in ../lib of dtrun, or ../../lib of a helper. In the build tree they are in
-// ../runtime or ../../runtime.
+// The libraries are in ../lib of dtrun, or ../../lib of a helper. Debian's packages have them
+// below, in the folder of the architecture. In the build tree they are in ../runtime or
+// ../../runtime.
 std::vector<OwnLibrary> OwnLibraries() {
   std::vector<OwnLibrary> libraries = {{"libdtrun.so.0", ""}, {"libdtrun_mpi.so", ""}};
   for (OwnLibrary& library : libraries)
-    for (const char* folder : {"../lib", "../../lib", "../runtime", "../../runtime"}) {
-      const std::filesystem::path file = (OwnFolder() / folder / library.name).lexically_normal();
-      if (library.file.empty() && access(file.c_str(), R_OK) == 0) library.file = file;
-    }
+    for (const char* folder :
+         {"lib", "runtime", "lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu/dtrun"})
+      for (const char* up : {"..", "../.."}) {
+        const std::filesystem::path file =
+            (OwnFolder() / up / folder / library.name).lexically_normal();
+        if (library.file.empty() && access(file.c_str(), R_OK) == 0) library.file = file;
+      }
   return libraries;
 }
 

@@ -20,13 +20,21 @@ std::filesystem::path OwnDirectory() {
   return file.parent_path();
 }
 
+// Beside the library, or else in its folder dtrun/: Debian's packages have the module there.
+std::filesystem::path ModuleIn(const std::filesystem::path& folder) {
+  const std::filesystem::path name = "libdtrun_mpi.so";
+  std::error_code ignored;
+  const bool is_apart = !std::filesystem::exists(folder / name, ignored) &&
+                        std::filesystem::exists(folder / "dtrun" / name, ignored);
+  return is_apart ? folder / "dtrun" / name : folder / name;
+}
+
 }  // namespace
 
 std::unique_ptr<MpiJob> JoinMpiJob(
     const std::string& directory, const MpiHandle& handle, base::Duration timeout) {
-  const std::filesystem::path folder =
-      directory.empty() ? OwnDirectory() : std::filesystem::path(directory);
-  const std::string path = folder / "libdtrun_mpi.so";
+  const std::string path =
+      ModuleIn(directory.empty() ? OwnDirectory() : std::filesystem::path(directory));
   // RTLD_GLOBAL, because Open MPI loads components that look for its symbols.
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {

@@ -50,11 +50,12 @@ class MpiJob {
   virtual void Abort(int code) = 0;
 };
 
-/// Loads libdtrun_mpi.so and joins the processes of `handle`. The library lies beside this library,
-/// or in the folder `directory` if that is not empty. Collective over the processes. Initialises
-/// MPI if it is not initialised. Throws Error kUnavailable if the library or Open MPI cannot be
-/// loaded, or has another version; kInvalidArgument for a handle that cannot be used; kSystem if
-/// MPI fails. A wait of the bootstrap lasts `timeout` at most.
+/// Loads libdtrun_mpi.so and joins the processes of `handle`. The library lies beside this library
+/// or in the folder dtrun/ there. If `directory` is not empty, it stands for this library's folder.
+/// Collective over the processes. Initialises MPI if it is not initialised. Throws Error
+/// kUnavailable if the library or Open MPI cannot be loaded, or has another version;
+/// kInvalidArgument for a handle that cannot be used; kSystem if MPI fails. A wait of the bootstrap
+/// lasts `timeout` at most.
 std::unique_ptr<MpiJob> JoinMpiJob(
     const std::string& directory, const MpiHandle& handle, base::Duration timeout);
 
