@@ -36,6 +36,9 @@ class Dtrun(ConanFile):
         text = load(self, os.path.join(self._source, "base", "version.h"))
         self.version = re.search(r'kVersion\[\] = "([0-9.]+)"', text)[1]
 
+    def export(self):
+        copy(self, "packages.txt", src=os.path.join(self._source, "scripts"), dst=self.export_folder)
+
     def export_sources(self):
         copy(self, "*", src=self._source, dst=self.export_sources_folder, excludes=EXCLUDED)
 
@@ -49,16 +52,10 @@ class Dtrun(ConanFile):
 
     # scripts/packages.txt names the packages of Debian and Ubuntu: package, group, probe, use.
     def system_requirements(self):
-        rows = re.findall(r"^(\S+) +(build|run) ", load(self, self._packages_file), re.M)
+        beside = os.path.join(self.recipe_folder, "packages.txt")
+        file = beside if os.path.exists(beside) else os.path.join(self._source, "scripts", "packages.txt")
+        rows = re.findall(r"^(\S+) +(build|run) ", load(self, file), re.M)
         Apt(self).install([package for package, _ in rows], check=True)
-
-    @property
-    def _packages_file(self):
-        for folder in (self._source, self.export_sources_folder or ""):
-            path = os.path.join(folder, "scripts", "packages.txt")
-            if os.path.exists(path):
-                return path
-        raise ConanInvalidConfiguration("scripts/packages.txt was not found beside the recipe")
 
     # Bazel keeps its files in the home of its user and reads .bazelrc there: this build has a home of its own.
     def _run_install(self, words):
@@ -78,13 +75,14 @@ class Dtrun(ConanFile):
     def package(self):
         self._run_install(f"'{self.package_folder}'")
 
+    # The package has files for CMake and pkg-config, which name dtrun::dtrun and dtrun::models.
     def package_info(self):
-        self.cpp_info.components["runtime"].libs = ["dtrun"]
+        runtime = self.cpp_info.components["runtime"]
+        runtime.libs = ["dtrun"]
+        runtime.builddirs = [os.path.join("lib", "cmake", "dtrun")]
         if not self.options.core:
             self.cpp_info.components["models"].libs = ["dtrun_models"]
             self.cpp_info.components["models"].requires = ["runtime"]
-        # The package has files for CMake and pkg-config, which name dtrun::dtrun and dtrun::models.
         self.cpp_info.set_property("cmake_find_mode", "none")
-        self.cpp_info.builddirs = [os.path.join("lib", "cmake", "dtrun")]
         self.runenv_info.prepend_path("PATH", os.path.join(self.package_folder, "bin"))
         self.buildenv_info.prepend_path("PKG_CONFIG_PATH", os.path.join(self.package_folder, "lib", "pkgconfig"))

@@ -133,4 +133,21 @@ moved_together() {
 }
 story "a trainer installed beside dtrun moves with it" moved_together
 
+# As in the packages of scripts/debian, whose programs name no folder of libraries.
+debian_folders() {
+  local lib=$PWD/usr/lib/x86_64-linux-gnu
+  cp -a "$prefix" usr
+  mkdir -p "$lib/dtrun"
+  mv usr/lib/libdtrun_mpi.so "$lib/dtrun/"
+  mv usr/lib/libdtrun* "$lib/"
+  run usr/bin/dtrun --check-build
+  expect_output "[x] libdtrun.so: $lib/libdtrun.so.0"
+  expect_output "[x] libdtrun_mpi.so: $lib/dtrun/libdtrun_mpi.so"
+  trainer_sources
+  c++ "${cxx_flags[@]}" trainer.cc -Iusr/include -L"$lib" -ldtrun -o trainer
+  run env LD_LIBRARY_PATH="$lib" usr/bin/dtrun --tag none -np 2 ./trainer
+  expect_equal "$output" "2: shm"
+}
+story "dtrun and its library find each other in the folders of Debian's packages" debian_folders
+
 end_of_stories

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# packaging/conan: `conan create` builds dtrun and a trainer on it. With --core, which is half of the build, and on one core.
+# packaging/conan: `conan create` builds dtrun and a trainer on it. With core=True, which is half of the build, and on one core.
 source tests/scripts/stories.sh
 
 real=$(dirname "$(readlink -f "$tree/CONTRIBUTING.md")")
@@ -7,9 +7,10 @@ conan=$real/build/conan/bin/conan
 
 package_is_created() {
   export CONAN_HOME=$PWD/conan
+  copy_of_repository
   run "$conan" profile detect
   expect_status 0
-  limit_s=1700 run "$conan" create "$real/packaging/conan" -o 'dtrun/*:core=True' -s build_type=Release \
+  limit_s=1700 run "$conan" create packaging/conan -o 'dtrun/*:core=True' -s build_type=Release \
     -c tools.build:jobs=1 -c tools.system.package_manager:mode=check
   expect_status 0
   expect_output "2 ranks, sum 3"

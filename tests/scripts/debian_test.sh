@@ -2,12 +2,8 @@
 # scripts/debian --chroot on a copy of the repository: two clean chroots, one to build in, one to install and test in.
 source tests/scripts/stories.sh
 
-real=$(dirname "$(readlink -f "$tree/CONTRIBUTING.md")")
-
 packages_work() {
-  mkdir copy
-  tar -C "$real" --exclude=./.git --exclude=./build --exclude=./dist --exclude='./bazel-*' -cf - . | tar -C copy -xf -
-  cd copy
+  copy_of_repository
   # One core: other tests run meanwhile.
   limit_s=3400 run env DEB_BUILD_OPTIONS=parallel=1 scripts/debian --no-install --chroot ../packages
   tail -n 40 build/log/debian/*.log

@@ -2,14 +2,7 @@
 # scripts/docs, on a copy of the repository.
 source tests/scripts/stories.sh
 
-real=$(dirname "$(readlink -f "$tree/CONTRIBUTING.md")")
 limit_s=120
-
-copy_of_repository() {
-  mkdir copy
-  tar -C "$real" --exclude=./.git --exclude=./build --exclude=./dist --exclude='./bazel-*' -cf - . | tar -C copy -xf -
-  cd copy
-}
 
 site_is_built() {
   local page

@@ -66,6 +66,15 @@ fresh_clone() {
   cd clone
 }
 
+# A copy of the whole repository. The test names //:CONTRIBUTING.md in `data`.
+copy_of_repository() {
+  local real
+  real=$(dirname "$(readlink -f "$tree/CONTRIBUTING.md")")
+  mkdir copy
+  tar -C "$real" --exclude=./.git --exclude=./build --exclude=./dist --exclude='./bazel-*' -cf - . | tar -C copy -xf -
+  cd copy
+}
+
 # A machine: a PATH with this system's tools but those that would change it or that the story replaces.
 machine() { # machine: sets PATH
   mkdir machine
