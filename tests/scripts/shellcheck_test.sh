@@ -4,7 +4,7 @@ source tests/scripts/stories.sh
 
 scripts_are_clean() {
   cd "$tree"
-  mapfile -t programs < <(grep -lE '^#!.*bash' scripts/* scripts/lib/* tests/abi/*.sh tests/consumers/*.sh tests/scripts/{run_stories,shellcheck_test}.sh 2>/dev/null)
+  mapfile -t programs < <(grep -lE '^#!.*(bash|/sh)$' scripts/* scripts/*/* debian/tests/* tests/abi/*.sh tests/consumers/*.sh tests/scripts/{run_stories,shellcheck_test}.sh 2>/dev/null)
   ((${#programs[@]} >= 5)) || unmet "five scripts at least, got ${programs[*]}"
   shellcheck -x "${programs[@]}"
 }
