@@ -54,6 +54,21 @@ incomplete() {
 }
 story "find_package says what is missing from an incomplete tree" incomplete
 
+# As scripts/install --core leaves it, and with the library alone missing.
+without_training_library() {
+  local version
+  version=$(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --modversion dtrun)
+  cp -a "$prefix" core
+  rm core/lib/libdtrun_models.so*
+  prefix=$PWD/core ask_cmake_for ""
+  output=$(tr -s ' \n' ' ' <<<"$output")
+  expect_output "The installed dtrun is incomplete: $PWD/core/lib/libdtrun_models.so"
+  rm -r core/include/dtrun/models
+  prefix=$PWD/core ask_cmake_for ""
+  expect_output "found $version"
+}
+story "find_package finds a dtrun without the training library" without_training_library
+
 # Each option of the help is on the page, which fits 80 columns.
 manual_page() { # manual_page PROGRAM HELP-OPTION
   local option
