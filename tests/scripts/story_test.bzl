@@ -1,7 +1,4 @@
-"""A test of scripts: NAME.sh, or several `stories`, which tell stories (stories.sh) about a copy of //scripts.
-
-It needs one core (tag "one_core"): scripts/test runs as many of them at a time as there are cores.
-"""
+"""A test of scripts: NAME.sh, or several `stories`, which tell stories (stories.sh) about a copy of //scripts."""
 
 def story_test(name, stories = None, size = "medium", data = [], tags = []):
     native.sh_test(
@@ -13,5 +10,5 @@ def story_test(name, stories = None, size = "medium", data = [], tags = []):
             "//scripts",
             "//tests/scripts:stories.sh",
         ],
-        tags = tags + ["one_core"],
+        tags = tags,
     )
