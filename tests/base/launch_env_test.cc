@@ -28,7 +28,7 @@ std::string RefusalOfLaunch(const Environment& environment) {
   return "accepted";
 }
 
-TEST_CASE("what the launcher writes, the runtime reads") {
+TEST_CASE("the runtime reads the variables that the launcher writes") {
   const LaunchEnv launch{
       .job = "c0ffee",
       .version = "0.1.0",
@@ -47,7 +47,7 @@ TEST_CASE("what the launcher writes, the runtime reads") {
   CHECK(ReadLaunchEnv(From(WriteLaunchEnv(launch))) == launch);
 }
 
-TEST_CASE("all variables of a launch are known by name, so that they can be taken back") {
+TEST_CASE("LaunchVariables lists all variables of a launch so that they can be removed") {
   LaunchEnv launch{
       .job = "1",
       .threads = 1,
@@ -63,11 +63,11 @@ TEST_CASE("all variables of a launch are known by name, so that they can be take
   }
 }
 
-TEST_CASE("a process that dtrun did not start has no launch") {
+TEST_CASE("outside a dtrun job there is no launch environment") {
   CHECK(ReadLaunchEnv(From({})) == std::nullopt);
 }
 
-TEST_CASE("a damaged launch is refused by variable, value and expectation") {
+TEST_CASE("an invalid launch variable is refused with its value and the expected value") {
   CHECK(
       RefusalOfLaunch({{"DTRUN_JOB", "1"}, {"DTRUN_HOSTS", "h1:2,h2"}}) ==
       "environment variable DTRUN_HOSTS is 'h1:2,h2'; expected host:slots,host:slots,... (dtrun "
@@ -86,7 +86,7 @@ TEST_CASE("a damaged launch is refused by variable, value and expectation") {
       "the 2 ranks (dtrun sets it)");
 }
 
-TEST_CASE("more ranks than can be counted are refused in a line that can be read") {
+TEST_CASE("too many ranks are refused in a short message") {
   std::string hosts = "a:1000000";
   for (int i = 0; i < 3000; ++i) hosts += ",a:1000000";
   CHECK(
@@ -95,7 +95,7 @@ TEST_CASE("more ranks than can be counted are refused in a line that can be read
           "...'; expected at most 1000000 ranks (dtrun sets it)");
 }
 
-TEST_CASE("ranks are numbered through the hosts") {
+TEST_CASE("ranks are numbered through the hosts in order") {
   const std::vector<HostSlots> hosts = {{"a", 2}, {"b", 1}, {"c", 3}};
   CHECK(RankCount(hosts) == 6);
   std::vector<int> found;

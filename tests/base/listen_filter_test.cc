@@ -14,7 +14,7 @@ namespace {
 
 using Blocks = std::vector<AddressBlock>;
 
-TEST_CASE("networks are read from a list, and what is none is left out") {
+TEST_CASE("a list of networks is parsed and invalid items are left out") {
   CHECK(
       ParseAddressBlocks("10.1.2.3/16,127.0.0.1/32") ==
       Blocks{{0x0a010000, 0xffff0000}, {0x7f000001, 0xffffffff}});
@@ -26,7 +26,7 @@ TEST_CASE("networks are read from a list, and what is none is left out") {
   CHECK(ParseAddressBlocks("eth0,10.0.0.0/8") == Blocks{{0x0a000000, 0xff000000}});
 }
 
-// Whether somebody takes a connection to this address soon.
+// Whether a connection to this address succeeds within 300 ms.
 bool Connects(const char* address, in_port_t port) {
   const int file = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
   sockaddr_in there = {};
@@ -42,7 +42,7 @@ bool Connects(const char* address, in_port_t port) {
   return error == 0;
 }
 
-TEST_CASE("a socket that listens everywhere takes connections in its networks alone") {
+TEST_CASE("a filtered listening socket accepts connections only in its networks") {
   const int file = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in any = {};
   any.sin_family = AF_INET;

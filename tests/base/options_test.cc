@@ -31,7 +31,7 @@ std::string RefusalOf(
   return "accepted";
 }
 
-TEST_CASE("an option given to Init wins over the environment, which wins over the default") {
+TEST_CASE("an option given to Init overrides the environment which overrides the default") {
   CHECK(Read({}) == Options{});
   CHECK(Read({{"DTRUN_BUCKET_BYTES", "100"}}).bucket_bytes == 100);
   CHECK(Read({{"DTRUN_BUCKET_BYTES", "100"}}, {{"bucket_bytes", "7"}}).bucket_bytes == 7);
@@ -47,7 +47,7 @@ TEST_CASE("an option given to Init wins over the environment, which wins over th
   CHECK(tuned.autotune_cache == "b");
 }
 
-TEST_CASE("a bad value is refused by name, value and expectation") {
+TEST_CASE("an invalid value is refused with its name and the expected value") {
   CHECK(
       RefusalOf({{"DTRUN_TIMEOUT_S", "soon"}}) ==
       "environment variable DTRUN_TIMEOUT_S is 'soon'; expected a number of seconds from 1 to "
@@ -66,7 +66,7 @@ TEST_CASE("a bad value is refused by name, value and expectation") {
       "autotune_cache, autotune_wire, log_level");
 }
 
-TEST_CASE("what belongs to autotune is refused without it") {
+TEST_CASE("autotune options are refused without autotune") {
   CHECK(
       RefusalOf({{"DTRUN_AUTOTUNE_LOG", "a.csv"}}) ==
       "autotune_log is given, but autotune is off; expected both");
@@ -79,7 +79,7 @@ TEST_CASE("what belongs to autotune is refused without it") {
   CHECK(RefusalOf({{"DTRUN_AUTOTUNE_WIRE", "on"}}, {{"autotune", "on"}}) == "accepted");
 }
 
-TEST_CASE("a warning comes no later than the timeout") {
+TEST_CASE("the stall warning comes no later than the timeout") {
   CHECK(Read({{"DTRUN_TIMEOUT_S", "7"}}).stall_warning_s == 7);
   CHECK(Read({{"DTRUN_TIMEOUT_S", "70"}}).stall_warning_s == 30);
   CHECK(Read({{"DTRUN_TIMEOUT_S", "70"}}, {{"stall_warning_s", "70"}}).stall_warning_s == 70);
@@ -92,14 +92,14 @@ TEST_CASE("a warning comes no later than the timeout") {
       "1000000");
 }
 
-TEST_CASE("what a stalled rank does is one of two things") {
+TEST_CASE("on_stall accepts only error and abort") {
   CHECK(Read({}).on_stall == "error");
   CHECK(Read({{"DTRUN_ON_STALL", "abort"}}).on_stall == "abort");
   CHECK(
       RefusalOf({}, {{"on_stall", "die"}}) == "option on_stall is 'die'; expected error or abort");
 }
 
-TEST_CASE("the ranks have to agree on when and how they give up") {
+TEST_CASE("the stall options and the timeout must agree on all ranks") {
   const auto differs = [](const std::map<std::string, std::string>& env) {
     return AgreedOptions(Read(env)) != AgreedOptions(Read({}));
   };
@@ -108,7 +108,7 @@ TEST_CASE("the ranks have to agree on when and how they give up") {
   CHECK(differs({{"DTRUN_ON_STALL", "abort"}}));
 }
 
-TEST_CASE("what an option accepts can be asked for one value") {
+TEST_CASE("ExpectedOption checks a single value and describes the accepted values") {
   CHECK(ExpectedOption("on_stall", "abort") == std::nullopt);
   CHECK(ExpectedOption("on_stall", "wait") == "error or abort");
   CHECK(OptionVariable("on_stall") == "DTRUN_ON_STALL");

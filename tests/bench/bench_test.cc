@@ -1,4 +1,5 @@
-// Benchmarks as ranks of dtrun. The machine may be busy, so a run may be INVALID, which is said.
+// Benchmarks as ranks of dtrun. On a busy machine a run may be invalid, and the benchmark prints
+// INVALID.
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -22,7 +23,7 @@ CommandResult UnderDtrun(const std::string& ranks, const Words& program) {
   return Run({.argv = argv, .timeout = std::chrono::minutes(2)});
 }
 
-// The rows that a program measured and wrote, or none when it was disturbed and said so.
+// The rows that a program measured, or none if the program reported an invalid run.
 nlohmann::json Rows(const std::string& ranks, Words program) {
   TemporaryFolder folder;
   const std::string file = folder.path() + "/rows.json";
@@ -38,7 +39,7 @@ nlohmann::json Rows(const std::string& ranks, Words program) {
   return nlohmann::json::parse(std::ifstream(file));
 }
 
-TEST_CASE("gradient_perf reduces gradients right, wherever they lie") {
+TEST_CASE("gradient_perf reduces gradients correctly in every mode") {
   const auto [ranks, model] = GENERATE(
       std::pair<std::string, std::string>("2", "thousand"),
       std::pair<std::string, std::string>("3", "resnet50"));
@@ -48,7 +49,7 @@ TEST_CASE("gradient_perf reduces gradients right, wherever they lie") {
   CHECK_THAT(
       result.out, Contains("mapped") && Contains("scattered") && Contains("local_step") &&
                       Contains("sharded_step") && Contains("sharded_step_one_copy"));
-  // The last column counts what is wrong.
+  // The last column counts wrong results.
   std::istringstream lines(result.out);
   int rows = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -60,7 +61,7 @@ TEST_CASE("gradient_perf reduces gradients right, wherever they lie") {
   CHECK((result.exit_code == 0 || result.out.find("INVALID: ") != std::string::npos));
 }
 
-TEST_CASE("the rows of a benchmark say what was measured") {
+TEST_CASE("the JSON rows of a benchmark contain its settings and results") {
   for (const auto& row : Rows("2", {"bench/gradient_perf", "--mode", "mapped"})) {
     CHECK(row.at("case") == "resnet50");
     CHECK(row.at("mode") == "mapped");
@@ -85,7 +86,7 @@ TEST_CASE("the rows of a benchmark say what was measured") {
   }
 }
 
-TEST_CASE("overlap_perf says how much of a reduction is exposed, and that it was right") {
+TEST_CASE("overlap_perf reports the exposed share of a correct reduction") {
   const Words program = {"bench/overlap_perf", "--gradients", "7", "--compute-ms", "2"};
   for (const Words& size : {Words{"--bytes", "2800"}, Words{"--reduction-ms", "0.2"}}) {
     Words sized = program;
@@ -105,7 +106,7 @@ TEST_CASE("overlap_perf says how much of a reduction is exposed, and that it was
   }
 }
 
-TEST_CASE("named_perf reduces tensors by name, and writes one object") {
+TEST_CASE("named_perf reduces tensors by name and writes one JSON object") {
   const std::string ranks = GENERATE("2", "3");
   const auto row = Rows(ranks, {"bench/named_perf"});
   if (row.empty()) return;
@@ -116,11 +117,11 @@ TEST_CASE("named_perf reduces tensors by name, and writes one object") {
     CHECK(row.at(name) > 0);
   CHECK(row.at("latency_us_p99") >= row.at("latency_us_p50"));
   for (const char* name : {"adasum_thousand_ratio", "adasum_64mib_ratio"})
-    CHECK((row.at(name) > 0) == (ranks == "2"));  // a power of two
+    CHECK((row.at(name) > 0) == (ranks == "2"));  // adasum needs a power of two
   CHECK(row.at("wrong") == 0);
 }
 
-TEST_CASE("input_perf has a step with inputs in memory beside those with a pipeline") {
+TEST_CASE("input_perf compares steps with an input pipeline and steps with inputs in memory") {
   const auto rows = Rows("2", {"bench/input_perf", "--batch", "32"});
   for (const auto& row : rows) {
     CHECK(row.at("ranks") == 2);
@@ -130,7 +131,7 @@ TEST_CASE("input_perf has a step with inputs in memory beside those with a pipel
   }
 }
 
-TEST_CASE("model_perf says what share of the floor a training step reaches") {
+TEST_CASE("model_perf reports the share of the floor that a training step reaches") {
   TemporaryFolder folder;
   const std::string file = folder.path() + "/rows.json";
   const CommandResult result = Run(
@@ -157,7 +158,7 @@ TEST_CASE("model_perf says what share of the floor a training step reaches") {
   }
 }
 
-TEST_CASE("a benchmark that cannot measure says why, with exit code 2") {
+TEST_CASE("a benchmark that cannot measure exits with code 2 and the reason") {
   const CommandResult alone = Run({{"bench/gradient_perf"}});
   CHECK(alone.exit_code == 2);
   CHECK(

@@ -1,5 +1,4 @@
-// The benchmark of GPUs runs for a moment, on a real GPU or on the simulated one, and says what it
-// has measured.
+// The GPU benchmark with few runs, on a real or on the simulated GPU.
 
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -14,7 +13,7 @@ using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
 
-TEST_CASE("gpu_all_reduce_perf says what an all-reduce and a copy have taken") {
+TEST_CASE("gpu_all_reduce_perf reports the times of an all-reduce and of a copy") {
   const std::string ranks = GENERATE("1", "2");
   const CommandResult result = Run(Command{
       .argv =
@@ -40,7 +39,7 @@ TEST_CASE("gpu_all_reduce_perf says what an all-reduce and a copy have taken") {
           large["bytes_per_second"].get<double>() / large["copy_bytes_per_second"].get<double>()));
 }
 
-// Of ranks with `words`.
+// The JSON output of gpu_all_reduce_perf with the options `words`.
 nlohmann::json Measured(const std::vector<std::string>& words) {
   Command command{
       .argv =
@@ -53,7 +52,7 @@ nlohmann::json Measured(const std::vector<std::string>& words) {
   return nlohmann::json::parse(result.out);
 }
 
-TEST_CASE("gpu_all_reduce_perf measures the backends that wait for the host, without a graph") {
+TEST_CASE("gpu_all_reduce_perf measures backends that wait for the host without a CUDA graph") {
   const auto staged = Measured({"--backend", "host_staged"});
   CHECK(staged["backend"] == "host_staged");
   CHECK(staged["small"]["in_a_graph"] == false);
@@ -64,7 +63,7 @@ TEST_CASE("gpu_all_reduce_perf measures the backends that wait for the host, wit
   CHECK(hierarchical["large"]["share"] > 0);
 }
 
-TEST_CASE("gpu_all_reduce_perf measures memory of processes' own, registered or not") {
+TEST_CASE("gpu_all_reduce_perf measures foreign and registered memory between processes") {
   const auto json = Measured({"--processes"});
   CHECK(json["backend"] == "cuda_ipc");
   CHECK(json["small"]["in_a_graph"] == true);
@@ -75,7 +74,7 @@ TEST_CASE("gpu_all_reduce_perf measures memory of processes' own, registered or 
   }
 }
 
-TEST_CASE("gpu_all_reduce_perf names a GPU that there is not") {
+TEST_CASE("gpu_all_reduce_perf refuses a GPU that does not exist") {
   const CommandResult result = Run(Command{
       .argv = {"bench/gpu_all_reduce_perf", "--ranks", "1", "--device", "99"},
       .timeout = std::chrono::seconds(60)});

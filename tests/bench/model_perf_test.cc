@@ -1,5 +1,5 @@
-// model_perf with every kind of network, and beside made-up peers that speak the protocol of
-// bench/peer.h. The machine may be busy, so a run may be INVALID, which is said.
+// model_perf with several networks, and with made-up peers that speak the protocol of bench/peer.h.
+// On a busy machine a run may be invalid, and the benchmark prints INVALID.
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -15,7 +15,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;
 
-// A row is written when nobody disturbed the measurement: "" when somebody did.
+// A run of model_perf. `rows` is empty if the run was invalid.
 struct Measured {
   CommandResult result;
   nlohmann::json rows = nlohmann::json::array();
@@ -36,7 +36,7 @@ Measured ModelPerf(
   return measured;
 }
 
-// What a peer does, as a shell script.
+// A peer as a shell script.
 class Script {
  public:
   explicit Script(const std::string& text) : file_(folder_.Write("peer.sh", text)) {}
@@ -47,7 +47,7 @@ class Script {
   std::string file_;
 };
 
-// Of the multilayer perceptron; the second variant is the faster one.
+// A peer for the multilayer perceptron. Its second variant is the faster one.
 constexpr char kPeer[] = R"(
 echo 'ready {"name": "Made-up 1.0", "variants": ["slow", "fast"], "parameters": 101770}'
 while read request variant; do
@@ -57,7 +57,7 @@ while read request variant; do
 done
 )";
 
-TEST_CASE("a peer's variants are measured in turn with the step, and the fastest one counts") {
+TEST_CASE("the variants of a peer are measured in turn with the step and the fastest counts") {
   const Script peer(kPeer);
   const Measured measured =
       ModelPerf({"--model", "mlp", "--dtype", "f32", "--batch", "4", "--peer", peer.command()});
@@ -75,7 +75,7 @@ TEST_CASE("a peer's variants are measured in turn with the step, and the fastest
   }
 }
 
-TEST_CASE("a peer is told what to compute, and is limited to the instruction set of oneDNN") {
+TEST_CASE("a peer gets its task as options and is limited to the instruction set of oneDNN") {
   const Script peer(R"(
 echo "$* $ATEN_CPU_CAPABILITY $MKL_ENABLE_INSTRUCTIONS $ONEDNN_MAX_CPU_ISA ${OPENBLAS_CORETYPE-none}" >&2
 exit 3
@@ -95,7 +95,7 @@ exit 3
                "--image 0 --classes 0 default SSE4_2 SSE41 none; expected 'ready "));
 }
 
-TEST_CASE("what is wrong with a peer is one line, with exit code 2") {
+TEST_CASE("a failure of a peer is reported in one line with exit code 2") {
   const auto expect = [](const std::string& script, const std::string& line) {
     const Script peer(script);
     const Measured measured =
@@ -121,7 +121,7 @@ TEST_CASE("what is wrong with a peer is one line, with exit code 2") {
       "its network has 5 parameters; expected the 101770 of network mlp");
 }
 
-TEST_CASE("a network that does not exist is named in one line") {
+TEST_CASE("an unknown network is refused with the list of networks") {
   const Measured measured = ModelPerf({"--model", "vgg"});
   CHECK(measured.result.exit_code == 2);
   CHECK_THAT(
@@ -129,7 +129,7 @@ TEST_CASE("a network that does not exist is named in one line") {
       Contains("model_perf: network 'vgg' is not known, expected one of A, B, C, D, mlp, "));
 }
 
-TEST_CASE("a residual network has a floor, and a deterministic step only without batch norms") {
+TEST_CASE("a residual network has a floor but no deterministic step if it has batch norms") {
   const Measured residual =
       ModelPerf({"--model", "resnet18", "--image", "8", "--batch", "2", "--dtype", "f32"});
   CAPTURE(residual.result.out, residual.result.err);
@@ -147,7 +147,7 @@ TEST_CASE("a residual network has a floor, and a deterministic step only without
   for (const auto& row : plain.rows) CHECK(row.at("deterministic_images_per_s") > 0);
 }
 
-TEST_CASE("without bf16 arithmetic model_perf says what is computed instead") {
+TEST_CASE("without bf16 arithmetic model_perf reports that it computes in f32") {
   const Measured measured = ModelPerf(
       {"--model", "mlp", "--dtype", "bf16", "--batch", "2"}, {{"ONEDNN_MAX_CPU_ISA", "SSE41"}});
   CAPTURE(measured.result.out, measured.result.err);

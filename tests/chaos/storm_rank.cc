@@ -1,5 +1,5 @@
-// A rank that goes through all phases of a training job and says in a file which one it is in:
-// `storm_rank FOLDER PHASE`. PHASE is made longer, so that a fault has time to come in it.
+// A rank that goes through all phases of a training job and writes the current phase to a file:
+// `storm_rank FOLDER PHASE`. PHASE lasts longer, so that a fault can happen during it. The phases:
 //
 //   start, init, step, evaluation, save, end
 
@@ -19,14 +19,14 @@ class Phases {
   Phases(const std::string& folder, const std::string& longest)
       : file_(folder + "/" + std::getenv("RANK")), longest_(longest) {}
 
-  // "PHASE PID", whole at any moment.
+  // Writes "PHASE PID". The rename keeps the file complete at any time.
   void Begin(const std::string& phase) {
     phase_ = phase;
     const std::string next = file_ + ".next";
     std::ofstream(next) << phase << ' ' << getpid() << '\n';
     std::rename(next.c_str(), file_.c_str());
   }
-  // Short, or long enough for a fault.
+  // The length of a phase: short, or long enough for a fault.
   useconds_t Moment() const { return phase_ == longest_ ? 400'000 : 20'000; }
 
  private:
@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
   phases.Begin("start");
   usleep(phases.Moment());
   phases.Begin("init");
-  // The last rank lets the others wait in Init.
+  // The last rank makes the others wait in Init.
   if (longest == "init" &&
       std::getenv("RANK") == std::to_string(std::atoi(std::getenv("WORLD_SIZE")) - 1))
     usleep(phases.Moment());
@@ -71,6 +71,6 @@ int main(int argc, char** argv) {
   phases.Begin("end");
   job.Shutdown();
   usleep(phases.Moment());
-  std::puts(std::string(5000, '.').c_str());  // more than a page of a disk that is full
+  std::puts(std::string(5000, '.').c_str());  // more than one page, so that a full disk refuses it
   return 0;
 }

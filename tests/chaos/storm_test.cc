@@ -1,4 +1,4 @@
-// Jobs that are struck at random: see storm.
+// Jobs with random faults: see storm.
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -27,11 +27,11 @@ void CheckPromises(Command command) {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("whatever becomes of a process of a job, dtrun keeps its promises", "[here]") {
+TEST_CASE("dtrun keeps its promises after a random fault in a job on this host", "[here]") {
   CheckPromises({});
 }
 
-TEST_CASE("whatever becomes of a host of a job, dtrun keeps its promises", "[hosts]") {
+TEST_CASE("dtrun keeps its promises after a random fault in a job on several hosts", "[hosts]") {
   if (Skipped()) return;
   const std::string hosts = GENERATE(as<std::string>(), "h1,h2", "h1,h2,h3");
   CheckPromises(OnHosts({"env", "STORM_HOSTS=" + hosts}, {"--names", hosts}));

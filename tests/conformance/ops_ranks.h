@@ -8,7 +8,7 @@
 
 namespace dtrun::testing {
 
-/// A communicator of ops/, as the conformance suite sees it.
+/// Adapts a communicator of ops/ to the conformance suite.
 std::unique_ptr<Ranks> OverOps(ops::Communicator& communicator);
 
 }  // namespace dtrun::testing

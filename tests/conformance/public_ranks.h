@@ -9,7 +9,7 @@
 
 namespace dtrun::testing {
 
-/// A communicator of the public API, as the conformance suite sees it.
+/// Adapts a communicator of the public API to the conformance suite.
 std::unique_ptr<Ranks> OverPublicApi(Communicator& communicator);
 
 }  // namespace dtrun::testing

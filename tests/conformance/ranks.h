@@ -28,7 +28,8 @@ constexpr Kind kKinds[] = {Kind::kAllReduce, Kind::kReduceScatter, Kind::kReduce
 
 const char* NameOf(Kind kind);
 
-/// The arguments of one collective. A broadcast has an input at the root and an output elsewhere.
+/// The arguments of one collective. A broadcast has an input at the root and an output on the other
+/// ranks.
 struct Operation {
   Kind kind = Kind::kAllReduce;
   Buffer input = {}, output = {};
@@ -46,8 +47,8 @@ class Started {
   virtual void Wait() = 0;
 };
 
-/// What the conformance suite needs of whatever carries data between ranks: the communicators of
-/// ops/ and of the public API look alike through it.
+/// The interface that the conformance suite tests. The communicators of ops/ and of the public API
+/// have adapters to it.
 class Ranks {
  public:
   virtual ~Ranks() = default;
@@ -59,7 +60,7 @@ class Ranks {
   virtual std::unique_ptr<Started> StartSend(Buffer buffer, int peer) = 0;
   virtual std::unique_ptr<Started> StartReceive(Buffer buffer, int peer) = 0;
 
-  /// Memory that collectives can reach without a copy; freed with the last pointer.
+  /// Memory that collectives reach without a copy. Freed with the last pointer.
   virtual std::shared_ptr<void> Allocate(uint64_t bytes) = 0;
   virtual std::unique_ptr<Ranks> Duplicate() = 0;
   virtual std::unique_ptr<Ranks> Split(int colour, int key) = 0;

@@ -8,7 +8,7 @@
 namespace dtrun::testing {
 namespace {
 
-// How an element is stored (S) and what it is computed in (A).
+// The storage type S of an element, and the type A for its arithmetic.
 template <typename T>
 struct Plain {
   using S = T;
@@ -49,10 +49,11 @@ struct Half {
     const S sign = std::signbit(value) ? 0x8000 : 0;
     const float size = std::fabs(value);
     if (size >= 65520.0f) return sign | 0x7c00;
-    // What one unit in the last place is worth; then rounded to even, as the current mode does.
+    // `exponent` gives the value of one unit in the last place. nearbyint rounds to even in the
+    // current rounding mode.
     const int exponent = size < std::ldexp(1.0f, -14) ? -14 : std::ilogb(size);
     const auto units = static_cast<int>(std::nearbyint(std::ldexp(size, 10 - exponent)));
-    // 2048 units carry into the exponent by themselves.
+    // A carry to 2048 units increases the exponent without further code.
     return static_cast<S>(sign + ((exponent + 14) << 10) + units);
   }
 };
@@ -83,7 +84,7 @@ A Combined(A a, A b, ReduceOp op) {
     case ReduceOp::kMin: return b < a ? b : a;
     case ReduceOp::kMax: return b > a ? b : a;
     case ReduceOp::kProduct: return static_cast<A>(static_cast<U>(a) * static_cast<U>(b));
-    case ReduceOp::kAdasum: break;  // of whole tensors, which this is not about
+    case ReduceOp::kAdasum: break;  // combines whole tensors, not single elements
   }
   return a;
 }
@@ -93,7 +94,7 @@ uint8_t CombinedBools(uint8_t a, uint8_t b, ReduceOp op) {
   return either ? (a | b) : (a & b);
 }
 
-// Over elements [first, first + n): ((a + b) + c) + (d + e).
+// Combines values[0, n) as a balanced tree: ((a + b) + c) + (d + e).
 template <typename Type>
 typename Type::A Tree(const typename Type::A* values, size_t n, ReduceOp op) {
   if (n == 1) return values[0];
@@ -152,7 +153,8 @@ typename Type::S AnyValue(uint64_t hash) {
   if constexpr (std::is_same_v<Type, Bool>) {
     return hash % 2;
   } else if constexpr (std::is_floating_point_v<typename Type::A>) {
-    // 1/4 to 4 with either sign: no zero, whose sign a minimum would leave open.
+    // Magnitudes from 1/4 to 4 with either sign. Zero is excluded: a minimum may return either
+    // zero.
     const double size = std::ldexp(static_cast<double>(hash >> 11 | 1), -53) * 3.75 + 0.25;
     return Type::Narrow(static_cast<typename Type::A>(hash % 2 == 0 ? size : -size));
   } else {
@@ -173,7 +175,7 @@ Bytes ValuesAs(
   return bytes;
 }
 
-// Calls `body` with the type that stands for `dtype`.
+// Calls `body` with the type that represents `dtype`.
 template <typename Body>
 Bytes WithType(DType dtype, const Body& body) {
   switch (dtype) {
@@ -196,7 +198,7 @@ Bytes WithType(DType dtype, const Body& body) {
 
 }  // namespace
 
-// The finalizer of splitmix64 (Steele, Lea, Flood 2014), once per argument.
+// Applies the finalizer of splitmix64 (Steele, Lea, Flood 2014) once per argument.
 uint64_t Hash(uint64_t seed, uint64_t a, uint64_t b) {
   const auto mix = [](uint64_t x) {
     x += 0x9e3779b97f4a7c15;

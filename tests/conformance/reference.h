@@ -16,13 +16,13 @@ constexpr DType kDTypes[] = {DType::kU8,  DType::kI8,  DType::kU16, DType::kI16,
 constexpr ReduceOp kReduceOps[] = {
     ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
 
-/// What the elements of inputs look like.
+/// The values of input elements.
 enum class Values {
   kExact,  ///< small integers: sums and products over up to 8 ranks are exact in every type
-  kAny,    ///< all bits of integers; floats of both signs, sums of which round
+  kAny,    ///< integers of all bits; floats of both signs, so that sums round
 };
 
-/// 64 bits that look random and depend on all of these.
+/// 64 bits that look random and depend on all arguments.
 uint64_t Hash(uint64_t seed, uint64_t a, uint64_t b = 0);
 
 /// Elements [first, first + count) of the input of rank `rank`.
@@ -30,8 +30,8 @@ Bytes MakeValues(
     Values values, DType dtype, ReduceOp op, uint64_t seed, int rank, uint64_t first,
     uint64_t count);
 
-/// The arithmetic that <dtrun/communicator.h> promises, written down a second time and as simply
-/// as can be: one element after the other, a balanced tree over the inputs in their order.
+/// A second, simple implementation of the arithmetic that <dtrun/communicator.h> promises: element
+/// by element, with a balanced tree over the inputs in their order.
 Bytes Reduced(const std::vector<Bytes>& inputs, DType dtype, ReduceOp op, Scale scale);
 
 }  // namespace dtrun::testing

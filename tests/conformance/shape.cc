@@ -63,7 +63,7 @@ bool Part::has_output() const {
   return !at_root_alone || rank_ == shape_.root;
 }
 
-// Different sizes with some that are empty.
+// With counts by rank, the pieces have different sizes, and some are empty.
 uint64_t Part::Piece(int a, int b) const {
   if (!shape_.by_rank) return shape_.count;
   const uint64_t hash =
@@ -78,7 +78,7 @@ Counts Part::Shares() const {
     for (uint64_t r = 0; r < shape_.count % p; ++r) ++shares[r];
     return shares;
   }
-  // Every rank hands a part of its share to one of the others.
+  // Every rank gives a part of its share to a pseudo-random rank.
   shares[0] += shape_.count % p;
   for (uint64_t r = 0; r < p; ++r) {
     const uint64_t hash = Hash(shape_.seed, r, 77),

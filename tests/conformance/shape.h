@@ -10,22 +10,21 @@
 
 namespace dtrun::testing {
 
-/// Whether the kind combines the ranks' elements with a ReduceOp.
+/// Whether the kind combines the elements of the ranks with a ReduceOp.
 bool Combines(Kind kind);
 
-/// Where buffers lie: in memory of one process, in memory from Allocate, or here one and there the
-/// other.
+/// The memory of buffers: private to the process, from Allocate, or a mixture of both.
 enum class Placement { kPrivate, kMapped, kMixed };
 
-/// One collective as all ranks together do it. Everything about it follows from these values, so
-/// every rank knows what every other rank brings and what has to come out.
+/// One collective over all ranks. From these values, every rank can compute the input and the
+/// output of every other rank.
 struct Shape {
   Kind kind = Kind::kAllReduce;
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   Scale scale = {};
   int root = 0;
-  uint64_t count = 0;  ///< of the whole, where ranks bring or get the whole; else of a rank's part
+  uint64_t count = 0;    ///< of the whole, if a rank has the whole; otherwise of a rank's part
   bool by_rank = false;  ///< parts of different sizes, given as counts by rank
   bool in_place = false;
   Placement placement = Placement::kPrivate;
@@ -36,7 +35,7 @@ struct Shape {
 /// "all_reduce (f32, 7 elements, sum, in place, private memory), seed 5"
 std::string Describe(const Shape& shape);
 
-/// What one rank does in a Shape.
+/// The part of one rank in a Shape.
 class Part {
  public:
   Part(const Shape& shape, int rank, int size) : shape_(shape), rank_(rank), size_(size) {}
@@ -47,7 +46,8 @@ class Part {
   uint64_t output_count() const;
   Counts send_counts() const;
   Counts receive_counts() const;
-  /// Whether one buffer lies inside the other; then where the smaller begins in the larger one.
+  /// Whether one buffer lies inside the other, and where the smaller buffer begins in the larger
+  /// one.
   bool in_place() const;
   uint64_t offset() const;
 
@@ -55,7 +55,8 @@ class Part {
   Bytes ExpectedOutput() const;
 
  private:
-  // Elements that go from `source` to `destination`; where they begin in the input of `source`.
+  // The number of elements from `source` to `destination`, and where they begin in the input of
+  // `source`.
   uint64_t Moved(int source, int destination) const;
   uint64_t Begin(int source, int destination) const;
   uint64_t Piece(int a, int b) const;

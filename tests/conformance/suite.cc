@@ -14,7 +14,8 @@ namespace {
 
 constexpr unsigned char kUntouched = 0xa5;
 
-// Memory for the buffers of operations: given out from the front, taken back as a whole.
+// Memory for the buffers of operations. Take hands out memory from the front, and Reset takes all
+// of it back.
 class Arena {
  public:
   Arena(Ranks& ranks, uint64_t bytes)
@@ -22,7 +23,8 @@ class Arena {
 
   void Reset() { mapped_used_ = private_used_ = 0; }
 
-  // Aligned as an element has to be, and no better. `kGuard` bytes lie around it.
+  // Returns memory that is aligned to one element, but no better, with `kGuard` bytes on both
+  // sides.
   unsigned char* Take(bool mapped, uint64_t bytes, uint64_t element) {
     uint64_t& used = mapped ? mapped_used_ : private_used_;
     const uint64_t begin = used + kGuard + element;
@@ -54,7 +56,7 @@ std::string Hex(const unsigned char* element, uint64_t size) {
   return text.str();
 }
 
-// One operation of this rank from its start to the comparison of what came out.
+// One operation of this rank, from its start to the check of its output.
 class Trial {
  public:
   Trial(Ranks& ranks, Arena& arena, const Shape& shape)
@@ -140,7 +142,7 @@ class Trial {
   const Part part_;
   Bytes input_values_;
   unsigned char *input_ = nullptr, *output_ = nullptr;
-  // The buffers as they were taken: in place there is one.
+  // The buffers as taken from the arena. An operation in place has only one.
   unsigned char *larger_ = nullptr, *smaller_ = nullptr;
   uint64_t larger_bytes_ = 0, smaller_bytes_ = 0;
   std::unique_ptr<Started> started_;
@@ -148,7 +150,7 @@ class Trial {
 
 constexpr uint64_t kArenaBytes = 16 << 20;
 
-// Numbers drawn one after the other, the same on all ranks.
+// A sequence of pseudo-random numbers that depends only on the seed.
 class Draw {
  public:
   explicit Draw(uint64_t seed) : seed_(seed) {}
@@ -167,7 +169,7 @@ constexpr Placement kPlacements[] = {Placement::kPrivate, Placement::kMapped, Pl
 constexpr uint64_t kSmallCounts[] = {0, 1, 7, 999, 1000, 1001, 1023, 1024, 1025, 4097};
 constexpr uint64_t kLargeCount = 100'003;
 
-// What of a shape is left open by its kind, type, op, root and size.
+// The number of variants of a shape: in place, counts by rank, placement and scale.
 constexpr int kVariants = 24;
 
 void SetVariant(Shape& shape, int variant) {
@@ -197,7 +199,7 @@ class EveryKind {
   }
 
  private:
-  // Another one for each kind and op.
+  // With kOfOneType, the dtype with all variants differs by kind and op.
   bool HasAllVariants(Kind kind, DType dtype, ReduceOp op) const {
     if (op != ReduceOp::kSum && op != ReduceOp::kAverage) return false;
     const size_t chosen =
@@ -205,14 +207,14 @@ class EveryKind {
     return variants_ == Variants::kOfAllTypes || dtype == kDTypes[chosen];
   }
 
-  // All variants at two odd sizes; of the other sizes one each, the next in turn.
+  // Two odd sizes run with all variants. Each other size runs with one variant, in turn.
   void RunSizes(Kind kind, DType dtype, ReduceOp op) {
     for (const uint64_t count : kSmallCounts) {
       const bool in_full = (count == 7 || count == 1001) && HasAllVariants(kind, dtype, op);
       for (int v = 0; v < (in_full ? kVariants : 1); ++v) RunOne(kind, dtype, op, count);
     }
     if (op != ReduceOp::kSum) return;
-    // Parts of the large size for every rank would be more than it takes to find a mistake.
+    // If each rank has its own part, a smaller size is enough to find a mistake.
     const bool of_whole = Combines(kind) || kind == Kind::kBroadcast;
     RunOne(
         kind, dtype, op,
@@ -240,7 +242,7 @@ class EveryKind {
 Shape RandomShape(Draw& draw, int size, bool any_values) {
   Shape shape{.kind = draw.Of(kKinds), .dtype = draw.Of(kDTypes), .op = draw.Of(kReduceOps)};
   shape.root = static_cast<int>(draw.Below(static_cast<uint64_t>(size)));
-  // As many of each order of magnitude.
+  // Each order of magnitude is equally likely.
   shape.count = draw.Below(uint64_t{1} << (1 + draw.Below(13)));
   shape.seed = draw.Below(UINT64_MAX);
   SetVariant(shape, static_cast<int>(draw.Below(kVariants)));
@@ -255,7 +257,7 @@ void Shuffle(std::vector<size_t>& order, Draw& draw) {
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw.Below(i)]);
 }
 
-// A few collectives of other kinds and sizes, to see that a communicator works.
+// Runs a few random collectives to check that a communicator works.
 void CheckBriefly(Ranks& ranks, Findings& findings, uint64_t seed) {
   CheckRandomOperations(ranks, findings, seed, 12, /*any_values=*/false);
 }
@@ -278,7 +280,7 @@ struct Message {
   uint64_t Large() const { return Hash(round, Pair(), 4) % 20'000; }
 };
 
-// One message as one of its two ranks sees it.
+// One message, seen from one of its two ranks.
 class Transfer {
  public:
   Transfer(Ranks& ranks, Arena& arena, const Message& message)
@@ -321,13 +323,13 @@ void StartAll(Ranks& ranks, Arena& arena, uint64_t round, std::vector<Transfer>&
 
 void CheckSplit(Ranks& ranks, Findings& findings) {
   const int rank = ranks.rank(), size = ranks.size();
-  // Even and odd ranks, each from the last to the first.
+  // Even and odd ranks form two parts, each in descending order of the ranks.
   const auto part = ranks.Split(rank % 2, -rank);
   const int members = (size + 1 - rank % 2) / 2;
   findings.Count(part != nullptr && part->size() == members, "split: wrong number of ranks");
   findings.Count(part->rank() == members - 1 - rank / 2, "split: ordered otherwise than by key");
   CheckBriefly(*part, findings, 31);
-  // Equal keys: by rank. The last one stays out.
+  // With equal keys, the order is by rank. The last rank has a negative colour and gets no part.
   const auto but_last = ranks.Split(rank == size - 1 ? -1 : 7, 0);
   findings.Count(
       (but_last == nullptr) == (rank == size - 1), "split: a negative colour got a part");
@@ -340,19 +342,19 @@ void CheckSplit(Ranks& ranks, Findings& findings) {
 void CheckSubset(Ranks& ranks, Findings& findings) {
   const int rank = ranks.rank(), size = ranks.size();
   std::vector<int> listed;
-  for (int r = size - 1; r > 0; --r) listed.push_back(r);  // from the last; without rank 0
+  for (int r = size - 1; r > 0; --r) listed.push_back(r);  // in descending order, without rank 0
   const auto subset = ranks.Subset(listed);
   findings.Count((subset == nullptr) == (rank == 0), "subset: who is not listed got one");
   if (subset == nullptr) return;
   findings.Count(subset->rank() == size - 1 - rank, "subset: ordered otherwise than listed");
   CheckBriefly(*subset, findings, 33);
-  const auto again = subset->Duplicate();  // of a part, too
+  const auto again = subset->Duplicate();  // a duplicate of a subset
   findings.Count(again->rank() == subset->rank(), "duplicate: another rank");
   CheckBriefly(*again, findings, 34);
 }
 
-// {0, 1}, {1, 2}, {0, 2}: each rank has an operation under way on both of its pairs, and starts
-// and finishes them in an order of its own.
+// The pairs {0, 1}, {1, 2} and {0, 2}. Each rank runs an operation on both of its pairs at once,
+// and starts the two in an order that differs by rank.
 void CheckOverlapping(Ranks& ranks, Findings& findings) {
   if (ranks.size() < 3) return;
   std::unique_ptr<Ranks> pairs[3];
@@ -386,7 +388,7 @@ void CheckDuplicate(Ranks& ranks, Findings& findings) {
   const auto on_first = ranks.Start({.kind = Kind::kAllReduce, .input = first, .output = first});
   const auto on_second =
       other->Start({.kind = Kind::kAllReduce, .input = second, .output = second});
-  // In different orders, which one communicator would not allow.
+  // Even and odd ranks wait in opposite orders.
   (ranks.rank() % 2 == 0 ? on_first : on_second)->Wait();
   (ranks.rank() % 2 == 0 ? on_second : on_first)->Wait();
   findings.Count(a == ranks.size() && b == 10 * ranks.size(), "a duplicate interleaves");
@@ -412,7 +414,7 @@ void CheckRandomOperations(
     Ranks& ranks, Findings& findings, uint64_t seed, int operations, bool any_values) {
   Arena arena(ranks, kArenaBytes);
   Draw draw(seed);                                              // the same on all ranks
-  Draw order(Hash(seed, static_cast<uint64_t>(ranks.rank())));  // of this rank alone
+  Draw order(Hash(seed, static_cast<uint64_t>(ranks.rank())));  // different on each rank
   while (operations > 0) {
     arena.Reset();
     std::vector<std::unique_ptr<Trial>> trials;
@@ -440,7 +442,7 @@ void CheckSameBits(Ranks& ranks, Findings& findings) {
           shape.values = Values::kAny;
           arena.Reset();
           Trial trial(ranks, arena, shape);
-          Findings not_the_tree;  // hierarchies may add in another order
+          Findings not_the_tree;  // ignored: a hierarchical backend may add in another order
           trial.Finish(not_the_tree);
           uint64_t digest = 0;
           for (const unsigned char byte : trial.Output()) digest = Hash(digest, byte);
@@ -483,7 +485,7 @@ void CheckMessages(Ranks& ranks, Findings& findings) {
     first.Finish(findings);
     second.Finish(findings);
     start_at(2);
-    // Four rounds are under way at once.
+    // Four rounds are in flight at once.
     if (round % 4 == 3) {
       for (Transfer& transfer : under_way) transfer.Finish(findings);
       under_way.clear();

@@ -9,7 +9,7 @@
 
 namespace dtrun::testing {
 
-/// What these ranks saw that was wrong; each text says which operation, where, and with which seed.
+/// The errors that these ranks found. Each text names the operation, the place and the seed.
 struct Findings {
   uint64_t checks = 0;
   uint64_t wrong = 0;
@@ -19,29 +19,29 @@ struct Findings {
 };
 
 /// Each function is collective over `ranks` and checks one promise of <dtrun/communicator.h>. An
-/// operation that throws ends it.
+/// exception from an operation ends the function.
 
-/// Every kind with every dtype, reduce op, root and odd size; in place and not; counts by rank or
-/// not; private, mapped and mixed memory; scaled or not. Results are compared bit by bit, inputs
-/// and what lies around the outputs too.
+/// Every kind with every dtype, reduce op, root and odd size: in place or not, with counts by rank
+/// or not, with private, mapped and mixed memory, scaled or not. Compares results, inputs and the
+/// memory around the buffers bit by bit.
 void CheckEveryKind(Ranks& ranks, Findings& findings);
-/// The same for what is slow, with a third of the operations: in place or not, by rank or not, each
-/// memory and scale are all tried with one dtype, another one for each kind and op, and one after
-/// the other with the rest.
+/// The same for slow communicators, with a third of the operations. For each kind and op, only one
+/// dtype runs with all variants: in place, counts by rank, memory and scale. The other dtypes run
+/// with one variant after another.
 void CheckEveryKindInTurn(Ranks& ranks, Findings& findings);
 
-/// Random operations, several under way at once, waited for in any order.
-/// `any_values`: sums that round are compared too, with the balanced tree over all ranks.
+/// Random operations, several in flight at once, finished in any order. With `any_values`, also
+/// compares sums that round, with the balanced tree over all ranks.
 void CheckRandomOperations(
     Ranks& ranks, Findings& findings, uint64_t seed, int operations, bool any_values);
 
-/// Sums that round have the same bits on all ranks, in repeated runs, wherever they lie.
+/// Sums that round have the same bits on all ranks, in repeated runs and in every placement.
 void CheckSameBits(Ranks& ranks, Findings& findings);
 
 /// Messages between all pairs in both directions, while collectives run.
 void CheckMessages(Ranks& ranks, Findings& findings);
 
-/// Split, Subset and Duplicate; communicators that overlap, under way at once.
+/// Split, Subset and Duplicate, and overlapping communicators with operations in flight at once.
 void CheckSubCommunicators(Ranks& ranks, Findings& findings);
 
 }  // namespace dtrun::testing

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trainers in a Bazel workspace of their own, which has an installed dtrun as a repository.
+# Trainers in their own Bazel workspace, with an installed dtrun as a repository.
 source tests/scripts/stories.sh
 source tests/consumers/installed.sh
 install_and_move
@@ -19,6 +19,6 @@ local_repository() {
   expect_network_learns bazel-bin/network
   own_bazel shutdown
 }
-story "a local_repository at the installed tree builds trainers in C++17 and in C99, and on the training library" local_repository
+story "a local_repository at the installed tree builds trainers in C++17 and C99 and with the training library" local_repository
 
 end_of_stories

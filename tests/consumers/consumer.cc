@@ -1,6 +1,6 @@
-// A program that knows dtrun as it is installed: it calls what the headers compile into it
-// (strings, vectors, exceptions, virtual functions) on all ranks, and prints one line when
-// everything came out right.
+// A program that uses an installed dtrun. It calls functions that the headers compile into the
+// program (strings, vectors, exceptions, virtual functions) on all ranks. It prints one line if all
+// results are right.
 #include <dtrun/dtrun.h>
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// What a consumer expects, or an exception of the library's own type.
+// Throws an exception of the library's own type if an expectation is not met.
 void Expect(bool met, const std::string& what) {
   if (!met) throw dtrun::Error(dtrun::ErrorCode::kSystem, "expected " + what);
 }

@@ -10,7 +10,7 @@ install_and_move
 with_cmake() {
   trainer_sources
   cp -L "$tree"/tests/consumers/cmake/* .
-  # As headers of others the compiler would not look at them closely.
+  # The option below makes the compiler check dtrun's headers, which are system headers otherwise.
   run env CXXFLAGS="${cxx_flags[*]}" CFLAGS="${c_flags[*]}" \
     cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_NO_SYSTEM_FROM_IMPORTED=ON
   expect_status 0
@@ -23,7 +23,7 @@ with_cmake() {
 story "find_package(dtrun) builds trainers in C++17 and in C99" with_cmake
 
 # shellcheck disable=SC2016 # CMake's variables
-ask_cmake_for() { # ask_cmake_for VERSION: `output` says "found" or why not
+ask_cmake_for() { # ask_cmake_for VERSION: `output` has "found" or the reason
   printf '%s\n' 'cmake_minimum_required(VERSION 3.19)' 'project(ask NONE)' "find_package(dtrun $1 REQUIRED)" \
     'message(STATUS "found ${dtrun_VERSION}")' >CMakeLists.txt
   run cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix"
@@ -43,7 +43,7 @@ cmake_versions() {
     expect_no_output "found $version"
   done
 }
-story "find_package takes the version that fits and refuses another" cmake_versions
+story "find_package accepts a version that fits and refuses other versions" cmake_versions
 
 incomplete() {
   cp -a "$prefix" incomplete
@@ -52,7 +52,7 @@ incomplete() {
   output=$(tr -s ' \n' ' ' <<<"$output") # CMake breaks lines
   expect_output "The installed dtrun is incomplete: $PWD/incomplete/lib/libdtrun.so.0 is missing."
 }
-story "find_package says what is missing from an incomplete tree" incomplete
+story "find_package names the missing file of an incomplete tree" incomplete
 
 # As scripts/install --core leaves it, and with the library alone missing.
 without_training_library() {
@@ -69,12 +69,12 @@ without_training_library() {
 }
 story "find_package finds a dtrun without the training library" without_training_library
 
-# Each option of the help is on the page, which fits 80 columns.
+# Checks that the page has each option of the help and fits 80 columns.
 manual_page() { # manual_page PROGRAM HELP-OPTION
   local option
   run env MANWIDTH=80 LC_ALL=C.UTF-8 man --warnings --local-file "$prefix/share/man/man1/$1.1"
   expect_status 0
-  expect_no_output "<standard input>:" # where groff warns of a line
+  expect_no_output "<standard input>:" # the prefix of groff's warnings
   expect_output "SYNOPSIS"
   expect_output "EXIT STATUS"
   ! grep -nE '^.{81}' <<<"$output" || unmet "lines of at most 80 columns"
@@ -87,7 +87,7 @@ manual_pages() {
   manual_page dtrun --help-all
   manual_page cnn_fmnist --help
 }
-story "man shows the pages of dtrun and cnn_fmnist, with every option" manual_pages
+story "man shows the pages of dtrun and cnn_fmnist with every option" manual_pages
 
 with_pkg_config() {
   trainer_sources
@@ -104,7 +104,7 @@ stricter() {
   pkg_config_flags
   mkdir -p alone/detail
   for header in $(cd "$prefix/include/dtrun" && echo ./*.h detail/*.h); do
-    # Those that stand between dtrun and another library need it; their own tests compile them.
+    # Headers for another library need that library. Their own tests compile them.
     if [[ $header == */mpi.h || $header == */torch*.h ]]; then continue; fi
     echo "#include <dtrun/${header#./}>" >"alone/$header.cc"
   done
@@ -114,7 +114,7 @@ stricter() {
       $compiler "${cxx_flags[@]}" -pedantic -Wshadow -Wold-style-cast "${flags[@]:0:1}" -fsyntax-only
   done
 }
-story "each header compiles alone, with more warnings as errors" stricter
+story "each header compiles alone with more warnings as errors" stricter
 
 too_old() {
   trainer_sources
@@ -123,7 +123,7 @@ too_old() {
   output=$(grep -m 1 error: <<<"$output")
   expect_output "dtrun's C++ headers need C++17: compile with -std=c++17 or later"
 }
-story "an older standard than C++17 is the first thing the compiler complains about" too_old
+story "under an older standard the compiler's first error asks for C++17" too_old
 
 old_strings() {
   trainer_sources

@@ -1,6 +1,6 @@
-// The C++ of docs/guides/embedding.md, which shows pieces of this file: a trainer with weights,
-// gradients and a backward pass of its own, as it becomes a rank. Its model is a chain of layers
-// with y = w x each, which learns y = 2 x.
+// The C++ code of docs/guides/embedding.md, which shows pieces of this file. A trainer with its own
+// weights, gradients and backward pass becomes a rank. Its model is a chain of layers with y = w x
+// each, which learns y = 2 x.
 #include <dtrun/dtrun.h>
 
 #include <cmath>
@@ -110,7 +110,7 @@ bool Accumulated(dtrun::GradientReducer& reducer, std::vector<Layer>& layers, in
   return std::isfinite(layers[0].gradient[0]);
 }
 
-// An optimizer for three weights, as the page's readers have one.
+// An optimizer for three weights, as a reader of the page may have.
 struct Descent : dtrun::Optimizer {
   std::vector<float> weights{3};
   std::vector<dtrun::Parameter> list{{"w", {weights.data(), weights.size()}, {}}};
@@ -163,7 +163,7 @@ bool UnevenData(dtrun::Communicator& world) {
   return last == world.size() - 1;
 }
 
-// Gradient descent on an embedding, which touches the rows that it has gradients for.
+// Gradient descent on an embedding. A step touches only the rows with gradients.
 struct Table : dtrun::Optimizer {
   std::vector<float> values = std::vector<float>(1000 * 4);
   std::vector<dtrun::Parameter> list{{"table", {values.data(), values.size()}, {}, 4}};
@@ -192,7 +192,7 @@ bool Rows(dtrun::Communicator& world) {
   return table.values[7 * 4] < table.values[981 * 4];
 }
 
-// SGD with momentum that says how to update some elements of one parameter.
+// SGD with momentum. StepSlice updates some elements of one parameter.
 class Momentum : public dtrun::SliceableOptimizer {
  public:
   std::vector<dtrun::Parameter>& parameters() override { return list_; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC2016 # Markdown's marks of code look like commands of the shell
-# Holds docs/guides/embedding.md to its word: its code is that of programs which are built and run here, its commands are run, and
-# what its tables name exists.
+# Checks docs/guides/embedding.md: its code blocks are pieces of programs that are built and run here, its commands run, and
+# the names in its tables exist.
 source tests/scripts/stories.sh
 source tests/consumers/installed.sh
 source scripts/lib/readme.sh
@@ -20,12 +20,12 @@ build_and_run() { # build_and_run NAME EXPECTED-OF-TWO-RANKS
 }
 
 pieces_run() { build_and_run embedding "2 ranks learn 2.000, well"; }
-story "the program of which the page shows pieces trains" pieces_run
+story "the program with the code blocks of the page trains" pieces_run
 
 tables_run() { build_and_run migration "1 of 2"; }
-story "what stands on our side of the tables runs" tables_run
+story "the dtrun side of the migration tables runs" tables_run
 
-# Whole lines, in a row, of one program; how far all of them are indented does not count.
+# Whether the block is a sequence of whole lines of one program. Their common indentation does not count.
 shown_in_a_program() { # shown_in_a_program BLOCK
   python3 - "$1" "${programs[@]}" <<'PY'
 import sys
@@ -83,7 +83,7 @@ commands_run() {
     number=$((number + 1))
     echo "page: $command"
     case $command in
-      scripts/install*) expect_equal "$command" "scripts/install ~/dtrun" ;; # it has happened when this runs
+      scripts/install*) expect_equal "$command" "scripts/install ~/dtrun" ;; # done by install_and_move
       *) eval "$command" </dev/null || unmet "that '$command' works" ;;
     esac
   done 3< <(readme_commands "$page")
@@ -97,7 +97,7 @@ commands_run() {
 }
 story "the commands of the page run in their order" commands_run
 
-# The code of the second column of the tables below "Coming from", a line each.
+# Prints the code in the second column of the tables below "Coming from", one piece per line.
 our_side() {
   awk -F'|' '/^## /{ coming = /^## Coming from/ } coming && /^\| / { print $3 }' "$page" | grep -o '`[^`]*`' | tr -d '`'
 }
@@ -120,9 +120,9 @@ our_side_exists() {
   done 3< <(our_side)
   ((number >= 60)) || unmet "sixty calls at least, got $number"
 }
-story "everything on our side of the tables is compiled, or is an option" our_side_exists
+story "every entry on the dtrun side of the migration tables is compiled or is an option" our_side_exists
 
-# The rows of the table of headers: "context.h `Init`, `Context`: rank ..."
+# Prints the rows of the table of headers: "context.h `Init`, `Context`: rank ..."
 headers_table() { sed -n 's,^| `dtrun/\([a-z_0-9/]*\.h\)` | \(.*\) |$,\1 \2,p' "$page"; }
 
 headers_have() {
@@ -134,7 +134,7 @@ headers_have() {
     done
   done 3< <(headers_table)
 }
-story "the table of headers has every header, and the headers what it says" headers_have
+story "the table of headers lists every header and only names that exist in the header" headers_have
 
 codes_listed() {
   local code
@@ -142,6 +142,6 @@ codes_listed() {
     grep -q "^| .*\`$code\`.*|" "$page" || unmet "$code in a table"
   done 3< <(sed -n 's/^ *\(k[A-Za-z]*\) = DTRUN_.*/\1/p' "$prefix/include/dtrun/error.h")
 }
-story "every code of an error is in the table of errors" codes_listed
+story "every error code is in the table of errors" codes_listed
 
 end_of_stories

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# An installed dtrun: the real scripts/install puts there what Bazel has built for this test, and then it is moved.
-# Needs stories.sh.
+# Installs dtrun with the real scripts/install from the files that Bazel built for this test, and then moves the installed
+# tree. Needs stories.sh.
 
-# Compilers, Open MPI and Bazel leave nothing elsewhere.
+# Compilers, Open MPI and Bazel write no files elsewhere.
 export TMPDIR=$TEST_TMPDIR HOME=$TEST_TMPDIR
 
 # Sets `prefix`.
@@ -23,7 +23,7 @@ install_and_move() {
   mv "$folder/first" "$prefix"
 }
 
-# Everything is built already, and every package there.
+# Stand-ins for the tools, because all targets are built and all packages are present.
 install_from_runfiles() { # install_from_runfiles PREFIX
   machine && fresh_clone
   tool dpkg-query <<<"printf 'install ok installed'"
@@ -34,19 +34,19 @@ install_from_runfiles() { # install_from_runfiles PREFIX
   scripts/install "$1"
 }
 
-# The sources of a trainer in C++ and of one in C.
+# Copies the sources of a trainer in C++ and of a trainer in C.
 trainer_sources() {
   cp -L "$tree/tests/consumers/consumer.cc" trainer.cc
   cp -L "$tree/examples/sgd_c99.c" trainer.c
 }
 
-# Sets `flags` to what the installed pkg-config file says.
+# Sets `flags` to the flags of the installed pkg-config file.
 pkg_config_flags() {
   read -ra flags < <(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs dtrun)
 }
 
-# A Bazel of this test's own: the one that runs it is busy. In place of what it would download come the stand-ins that
-# the build of dtrun itself uses, and no rc file of this machine's users is read.
+# Runs a second Bazel, because the Bazel that runs this test is busy. The stand-ins of dtrun's own build replace downloads. The
+# rc files of this machine's users are not read.
 own_bazel() { # own_bazel ARGUMENT...: prints as Bazel does
   local real stand_ins=()
   real=$(dirname "$(dirname "$(readlink -f "$tree/scripts/install")")")
@@ -57,7 +57,7 @@ own_bazel() { # own_bazel ARGUMENT...: prints as Bazel does
     "$1" "${stand_ins[@]}" "${@:2}"
 }
 
-# What the two trainers print, alone and as two ranks of the installed dtrun.
+# Check the output of the two trainers, alone and as two ranks of the installed dtrun.
 expect_trainer_runs() { # expect_trainer_runs PROGRAM
   run "$1"
   expect_equal "$output" "1: self"
@@ -74,7 +74,7 @@ expect_c_trainer_runs() { # expect_c_trainer_runs PROGRAM
   expect_status 0
 }
 
-# What the program on the training library prints.
+# Checks the output of the program that uses the training library.
 expect_network_learns() { # expect_network_learns PROGRAM
   run "$1"
   expect_equal "$output" "1 learnt"

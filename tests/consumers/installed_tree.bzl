@@ -1,4 +1,4 @@
-"""What scripts/install installs, as Bazel builds it: the data of tests that call it."""
+"""The files that scripts/install installs, as Bazel builds them: the data of tests that call scripts/install."""
 
 load("//scripts:install.d/files.bzl", "INSTALLED_FILES", "MORE_FOLDERS")
 

@@ -1,5 +1,5 @@
-// Our side of the tables of docs/guides/embedding.md: everything that stands there in C++ stands
-// here too, and is run.
+// The dtrun side of the migration tables in docs/guides/embedding.md. This program contains and
+// runs all C++ code of that side.
 #include <dtrun/dtrun.h>
 
 #include <cstdint>

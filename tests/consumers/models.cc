@@ -1,5 +1,5 @@
-// A program that knows the training library as it is installed: it trains a small network on all
-// ranks, as data-parallel training goes, and prints one line when everything came out right.
+// A program that uses the installed training library. It trains a small network data-parallel on
+// all ranks. It prints one line if all results are right.
 #include <dtrun/dtrun.h>
 #include <dtrun/models/layers/conv2d.h>
 #include <dtrun/models/layers/dense.h>
@@ -19,7 +19,7 @@ using dtrun::models::Tally;
 
 constexpr int kExamples = 64;  // of all ranks
 
-// What a consumer expects, or an exception of the library's own type.
+// Throws an exception of the library's own type if an expectation is not met.
 void Expect(bool met, const std::string& what) {
   if (!met) throw dtrun::Error(dtrun::ErrorCode::kSystem, "expected " + what);
 }
@@ -68,7 +68,7 @@ uint64_t CorrectAfterTraining(dtrun::Communicator& world) {
   return correct;
 }
 
-// An error of the library is caught by its type, with its code.
+// Catches an error of the library by its type, and checks the code.
 std::string RefusedLayer() {
   try {
     Sequential({1, 1, 2}, dtrun::models::Layers(dtrun::models::Conv2D(4, 9)), {});

@@ -13,7 +13,7 @@ models_flags() {
 with_cmake() {
   cp -L "$tree/tests/consumers/models.cc" network.cc
   cp -L "$tree"/tests/consumers/cmake_models/* .
-  # As headers of others the compiler would not look at them closely.
+  # The option below makes the compiler check dtrun's headers, which are system headers otherwise.
   run env CXXFLAGS="-Wall -Wextra -Werror" \
     cmake -S . -B build -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_NO_SYSTEM_FROM_IMPORTED=ON
   expect_status 0
@@ -22,21 +22,21 @@ with_cmake() {
   expect_output "-I$prefix/include"
   expect_network_learns build/network
 }
-story "find_package(dtrun) builds a trainer on the training library" with_cmake
+story "find_package(dtrun) builds a trainer with the training library" with_cmake
 
 with_pkg_config() {
   models_flags
   c++ "${cxx_flags[@]}" "$tree/tests/consumers/models.cc" "${flags[@]}" -o network
   expect_network_learns ./network
 }
-story "pkg-config builds a trainer on the training library" with_pkg_config
+story "pkg-config builds a trainer with the training library" with_pkg_config
 
-# Its own copy of the type is then another one than that of the library.
+# With hidden symbols, the program has its own copy of the error type, apart from the library's copy.
 hidden_symbols() {
   models_flags
   c++ "${cxx_flags[@]}" -fvisibility=hidden "$tree/tests/consumers/models.cc" "${flags[@]}" -o network
   expect_network_learns ./network
-  nm -DC "$prefix/lib/libdtrun_models.so" >shown # not into grep -q, which would end nm
+  nm -DC "$prefix/lib/libdtrun_models.so" >shown # a file, because grep -q would end nm early
   grep -q ' V typeinfo for dtrun::Error@@' shown ||
     unmet "the type of its errors in what the library shows"
 }
@@ -45,13 +45,13 @@ story "errors of the library are caught in a program that hides its own symbols"
 only_own_symbols() {
   local others
   others=$(nm -DC --defined-only "$prefix/lib/libdtrun_models.so" | sed 's/^[0-9a-f]* . //' |
-    grep -vE 'dtrun::|^DTRUN_MODELS_|^std::' || true) # of the standard library's headers a part is compiled into it
+    grep -vE 'dtrun::|^DTRUN_MODELS_|^std::' || true) # std: code of the standard library's headers
   expect_equal "$others" ""
   readelf -d "$prefix/lib/libdtrun_models.so" >dynamic
   grep -qF 'Library soname: [libdtrun_models.so.0.1]' dynamic || unmet "the versioned soname"
   grep -qF 'Shared library: [libdtrun.so.0]' dynamic || unmet "that it loads libdtrun.so.0"
 }
-story "the library shows what is dtrun's, and nothing else" only_own_symbols
+story "the library exports only symbols of dtrun" only_own_symbols
 
 soname_is_version() {
   local version major minor patch
@@ -59,7 +59,7 @@ soname_is_version() {
   IFS=. read -r major minor patch <<<"$version"
   [[ -e $prefix/lib/libdtrun_models.so.$major.$minor ]] || unmet "libdtrun_models.so.$major.$minor of version $version.$patch"
 }
-story "the soname has the numbers of the version" soname_is_version
+story "the soname has the major and minor version" soname_is_version
 
 headers_alone() {
   local header
@@ -74,11 +74,11 @@ headers_alone() {
 }
 story "each header of the training library compiles alone" headers_alone
 
-# Users of the library need no other's headers, but oneDNN's where they build layers of their own.
+# Users of the library need oneDNN's headers only to build their own layers, and no other library's headers.
 other_headers() {
   expect_equal "$(cd "$prefix/include/dtrun/models" && grep -rlE '# *include *<(nlohmann|CLI|zlib|openssl|dnnl|oneapi)' . | sort)" \
     ./layers/builder.h
 }
-story "one header of the training library needs oneDNN's, and none those of others" other_headers
+story "only builder.h of the training library needs oneDNN's headers and no header needs other libraries" other_headers
 
 end_of_stories

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A machine without MPI: this one, seen from a mount namespace in which no file of Open MPI exists.
+# A machine without MPI: a mount namespace of this machine in which no file of Open MPI exists.
 source tests/scripts/stories.sh
 source tests/consumers/installed.sh
 install_and_move
@@ -10,8 +10,8 @@ pkg_config_flags
 c++ -std=c++17 trainer.cc "${flags[@]}" -o trainer
 cc -std=c99 trainer.c "${flags[@]}" -o trainer_c
 
-# In place of each folder that holds a part of Open MPI stands one of links to all that is not. The loader's cache still
-# names the libraries; they are just not there, as after a removal.
+# Replaces each folder that holds files of Open MPI by a folder of links to all other files. The loader's cache still names the
+# libraries, as after a removal of Open MPI.
 cat >"$TEST_TMPDIR/hide_mpi" <<'SH'
 #!/usr/bin/env bash
 # hide_mpi COMMAND...: in a mount namespace of its own
@@ -48,7 +48,7 @@ alone() {
   expect_equal "$output" "1 ranks agree on y = 3.00 x -2.00"
 }
 
-rank_of_two() { # rank_of_two VARIABLE=VALUE...: the one line that a rank of such a job says
+rank_of_two() { # rank_of_two VARIABLE=VALUE...: runs a rank of a job of two, which prints one line
   without_mpi env DTRUN_JOB=1 DTRUN_HOSTS=localhost:2 "$@" ../trainer
   expect_status 1
   expect_equal "$(wc -l <<<"$output")" 1
@@ -92,10 +92,10 @@ if unshare --mount mount --bind "$TEST_TMPDIR" "$TEST_TMPDIR" 2>/dev/null; then 
 skip_on_this_machine() { skip_story "$1" "hiding MPI takes the right to mount in a namespace"; }
 
 $on_bare_machine "the namespace of these stories has no MPI" hidden
-$on_bare_machine "trainers that nobody launched work as a world of one" alone
-$on_bare_machine "a rank of a job says which library of MPI is missing" missing_libmpi
-$on_bare_machine "a rank that mpirun did not start says so" not_started_by_mpirun
-$on_bare_machine "dtrun says that mpirun is missing" missing_mpirun
+$on_bare_machine "trainers without a launcher run as the only rank" alone
+$on_bare_machine "a rank of a job names the missing MPI library" missing_libmpi
+$on_bare_machine "a rank that mpirun did not start reports this" not_started_by_mpirun
+$on_bare_machine "dtrun reports that mpirun is missing" missing_mpirun
 $on_bare_machine "dtrun --launcher local needs no MPI" without_mpirun
 $on_bare_machine "ranks started by hand need no MPI" by_hand
 end_of_stories

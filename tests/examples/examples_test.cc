@@ -10,7 +10,7 @@ using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
 using dtrun::testing::TemporaryFolder;
 
-// What `program` prints as a job of `ranks`, or when nobody launches it.
+// The output of `program`, without a launcher or as a job of `ranks`.
 std::string Alone(const std::string& program) { return Run(Command{.argv = {program}}).out; }
 
 std::string AsJob(int ranks, const std::string& program) {
@@ -26,14 +26,14 @@ TEST_CASE("the example of the README runs alone and as a job") {
   CHECK(AsJob(4, "examples/sgd") == "4 ranks agree on 1.500\n");
 }
 
-TEST_CASE("the C example finds the line through all points, however they are dealt") {
+TEST_CASE("the C example finds the same line with any number of ranks") {
   const std::string line = " ranks agree on y = 3.00 x -2.00\n";
   CHECK(Alone("examples/sgd_c99") == "1" + line);
   CHECK(AsJob(2, "examples/sgd_c99") == "2" + line);
   CHECK(AsJob(3, "examples/sgd_c99") == "3" + line);
 }
 
-TEST_CASE("the example with checkpoints goes on where it was stopped, with other ranks") {
+TEST_CASE("the checkpoint example resumes with another number of ranks") {
   const TemporaryFolder folder;
   const auto train = [&](const std::string& ranks, const std::string& steps) {
     const CommandResult result = Run(Command{
@@ -49,7 +49,7 @@ TEST_CASE("the example with checkpoints goes on where it was stopped, with other
   CHECK(train("2", "0") == "begins after step 40\n");
 }
 
-TEST_CASE("tensors by name from C, and from Python by ctypes alone") {
+TEST_CASE("the named queue works in C and in Python with ctypes alone") {
   CHECK(
       Alone("examples/named_queue") == "1 ranks: weight 0, bias 1, 1 rows, the last from rank 0\n");
   CHECK(
@@ -62,7 +62,7 @@ TEST_CASE("tensors by name from C, and from Python by ctypes alone") {
   CHECK(result.out == "2 ranks: weight [0.5], bias [1.0, 2.0], rows [0.0, 1.0, 1.0]\n");
 }
 
-TEST_CASE("the MPI example trains on its own communicator, whoever starts it") {
+TEST_CASE("the MPI example trains alone and under dtrun and under plain mpirun") {
   const std::string line = " ranks, all equal\n";
   CHECK(Alone("examples/mpi_sgd") == "y = 3.00x + 2.00 on 1" + line);
   CHECK(AsJob(2, "examples/mpi_sgd") == "y = 3.00x + 2.00 on 2" + line);

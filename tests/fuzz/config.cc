@@ -1,4 +1,4 @@
-// --config: any YAML.
+// --config with any YAML.
 
 #include "launcher/cli/option_settings.h"
 #include "tests/fuzz/refused.h"

@@ -1,5 +1,5 @@
-// The place of libFuzzer where a build has none: runs each target once for each of its kept inputs,
-// the files in corpus/TARGET.
+// Replaces libFuzzer in builds without it: runs each target on each kept input, the files in
+// corpus/TARGET.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,7 +29,7 @@ std::vector<std::string> SortedNames(const fs::path& folder) {
 
 bool Replay(dtrun::fuzz::Target target, const fs::path& path) {
   std::printf("%s\n", path.c_str());
-  std::fflush(stdout);  // the last one named is the one that fails
+  std::fflush(stdout);  // the last printed path is the input that fails
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     std::fprintf(stderr, "%s cannot be read\n", path.c_str());

@@ -1,4 +1,4 @@
-// What an agent says of a rank that ended badly: any JSON; and what the kernel says of its limits.
+// An agent's facts about a failed rank (any JSON), and the kernel's text about limits of a process.
 
 #include <nlohmann/json.hpp>
 

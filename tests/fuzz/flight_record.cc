@@ -1,5 +1,4 @@
-// Flight records as they come from other hosts, one behind the other in the input, and all that is
-// said of them.
+// Flight records from other hosts, one after the other in the input, and all reports about them.
 
 #include "base/flight_record.h"
 
@@ -15,10 +14,10 @@ using namespace dtrun;
 
 namespace {
 
-// A header and this many entries.
+// The size of a header and four entries.
 constexpr size_t kPiece = base::FlightBytes(4);
 
-// At the end of its memory, so that a read past it is one past that.
+// The record ends at the end of its memory, so that a read past the record is found.
 std::optional<base::FlightRecord> Read(const uint8_t* data, size_t size) {
   if (size % sizeof(base::FlightEntry) != 0) return std::nullopt;
   std::vector<base::FlightEntry> aligned(size / sizeof(base::FlightEntry));

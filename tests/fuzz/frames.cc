@@ -1,5 +1,5 @@
-// The protocol of the host agents: frames come out the same however their bytes are cut, are
-// encoded as they came, and nothing is kept for a frame that claims to be larger than it may.
+// The protocol of the host agents. The same bytes give the same frames for every split of the
+// input. Encoding restores the bytes. A frame that claims to be too large takes no memory.
 
 #include <vector>
 
@@ -10,7 +10,7 @@ using namespace dtrun;
 
 namespace {
 
-// The frames until the first bytes that are none.
+// The frames before the first invalid bytes.
 std::vector<launcher::Frame> FramesOf(const std::string& bytes, size_t piece) {
   std::vector<launcher::Frame> frames;
   launcher::FrameReader reader;

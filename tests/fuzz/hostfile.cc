@@ -1,4 +1,4 @@
-// --hostfile: names that can be handed to ssh, slots that are some.
+// --hostfile: accepted names are valid for ssh, and slots are not negative.
 
 #include "launcher/hosts/hosts.h"
 #include "tests/fuzz/refused.h"

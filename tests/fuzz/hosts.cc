@@ -1,4 +1,4 @@
-// -H, and the names of hosts and networks: what was taken can be written down and read again.
+// -H and names of networks. Accepted host names are valid for ssh, and slots are not negative.
 
 #include "launcher/hosts/hosts.h"
 

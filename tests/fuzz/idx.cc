@@ -1,5 +1,4 @@
-// IDX files, gzipped or not: the header alone, and the whole file. What is taken is complete; the
-// rest is refused in one line.
+// IDX files, gzipped or not: the header alone and the whole file. An accepted file is complete.
 
 #include <sys/mman.h>
 #include <unistd.h>

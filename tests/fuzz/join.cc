@@ -1,4 +1,5 @@
-// The variables by which a process finds the other ranks of its job: lines of NAME=VALUE.
+// The environment variables that tell a process how to find the other ranks of its job. The input
+// has lines of NAME=VALUE.
 
 #include <map>
 
@@ -51,7 +52,7 @@ FUZZ_TARGET(join) {
       [] {
         return std::vector<std::string>{"./train", "a b"};
       }};
-  // A refusal has the line to type instead, with all hosts.
+  // An error contains the command to type instead, with all hosts.
   const size_t longest = 2000 + 2 * size;
   fuzz::TakesOrRefuses(
       [&] {

@@ -1,4 +1,4 @@
-// What libFuzzer calls: the one target of this program.
+// The function that libFuzzer calls. It runs the only target of this program.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The manifest of a checkpoint. The input is what stands inside, so that its checksum is no
-// obstacle.
+// The manifest of a checkpoint. The input is the body of a manifest, so that the checksum does not
+// stop the fuzzer.
 
 #include "runtime/checkpoint/checkpoint_manifest.h"
 #include "tests/fuzz/refused.h"

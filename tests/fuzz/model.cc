@@ -1,5 +1,5 @@
-// The structure of a saved model: what is taken can be written and read again, and its settings can
-// be asked for as any layer would.
+// The structure of a saved model. An accepted structure survives writing and reading, and its
+// settings can be read as layers read them.
 
 #include "models/formats/model/model_structure.h"
 #include "tests/fuzz/refused.h"
@@ -8,7 +8,7 @@ using namespace dtrun;
 
 namespace {
 
-// By names as layers have them: short ones.
+// Reads settings as layers do. The names that layers read are short.
 void Ask(const std::vector<models::LayerConfig>& layers) {
   for (const models::LayerConfig& layer : layers) {
     for (const auto& [name, value] : layer.settings.values()) {

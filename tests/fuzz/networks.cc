@@ -1,4 +1,4 @@
-// What the agents of two hosts say of their networks, answer by answer, and what is then chosen.
+// The answers of two host agents about their networks, and the networks that dtrun then chooses.
 
 #include <nlohmann/json.hpp>
 
@@ -12,7 +12,7 @@ FUZZ_TARGET(networks) {
   const auto said =
       nlohmann::json::parse(fuzz::TextOf(data, size), nullptr, /*allow_exceptions=*/false);
   if (!said.is_array()) return 0;
-  // An address for a name: nobody is asked for it.
+  // The hosts are addresses, so no name is resolved.
   launcher::NetworkSurvey survey({"10.9.0.1", "10.9.0.2"}, {true, false});
   size_t answers = 0;
   for (const nlohmann::json& answer : said) {
@@ -21,7 +21,7 @@ FUZZ_TARGET(networks) {
       try {
         if (answer.is_object() && survey.HearFacts(host, answer)) survey.PeersOf(1 - host);
         if (answer.is_array()) survey.HearRoutes(host, answer);
-      } catch (const nlohmann::json::exception&) {  // no answer
+      } catch (const nlohmann::json::exception&) {  // not an answer
       }
     });
   }

@@ -1,5 +1,4 @@
-// What the agent of a host says of its ranks, frame by frame, and what dtrun then says of a job
-// that has failed.
+// The frames of a host agent about its ranks, and dtrun's report of a failed job.
 
 #include "launcher/job/rank_reports.h"
 

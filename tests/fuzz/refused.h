@@ -11,10 +11,10 @@
 #include "dtrun/error.h"
 #include "launcher/support/launch_error.h"
 
-// What the fuzz targets have in common; scripts/fuzz builds and runs them.
+// Common parts of the fuzz targets. scripts/fuzz builds and runs the targets.
 
-/// Defines a target: what is run with each input, `size` bytes at `data`. It returns 0, and ends
-/// the program where it finds a defect.
+/// Defines a target: a function that runs on each input, `size` bytes at `data`. The function
+/// returns 0, or ends the program at a defect.
 ///
 ///   FUZZ_TARGET(words) {
 ///     fuzz::Expect(...);
@@ -30,7 +30,7 @@ namespace dtrun::fuzz {
 
 using Target = int (*)(const uint8_t* data, size_t size);
 
-/// The targets of this program, by name: all of them in corpus_test, one with libFuzzer.
+/// The targets of this program by name: all targets in corpus_test, one target with libFuzzer.
 inline std::map<std::string, Target>& Targets() {
   static std::map<std::string, Target> targets;
   return targets;
@@ -44,8 +44,8 @@ inline void Expect(bool holds) {
   if (!holds) std::abort();
 }
 
-/// Runs a parser, which takes its input or refuses it in a sentence that can be read: any other
-/// exception ends the program, and so does an answer as long as what was asked.
+/// Runs a parser, which accepts its input or refuses it with an error. Any other exception ends the
+/// program, and so does an error that is empty or longer than `longest_answer`.
 template <typename Parse>
 void TakesOrRefuses(const Parse& parse, size_t longest_answer = 1000) {
   const auto check = [&](const std::string& said) {

@@ -1,4 +1,4 @@
-// A file in the safetensors format, of anybody's.
+// A file in the safetensors format from an untrusted source.
 
 #include <cstring>
 #include <memory>
@@ -14,7 +14,7 @@ FUZZ_TARGET(safetensors) {
     runtime::FileBytes bytes{std::unique_ptr<char[]>(new char[size]), size};
     if (size > 0) std::memcpy(bytes.data.get(), data, size);
     const runtime::TensorFile file = runtime::ParseTensorFile(std::move(bytes));
-    // What was taken lies in the file, aligned, and can be saved.
+    // Accepted tensors lie in the file, are aligned and can be saved.
     runtime::CheckTensors(file.tensors);
     uint64_t sum = 0;
     for (const runtime::Tensor& tensor : file.tensors) {

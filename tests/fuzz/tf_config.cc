@@ -1,4 +1,4 @@
-// TF_CONFIG: any JSON, as dtrun reads it for its hosts and a process started by hand for its peers.
+// TF_CONFIG with any JSON. dtrun reads its hosts from it, and a process started by hand its peers.
 
 #include "launcher/hosts/cluster_environment.h"
 #include "launcher/hosts/hosts.h"

@@ -1,5 +1,5 @@
-// What ranks of other hosts have traced, and the timeline that is made of it. The input is a trace
-// without its magic word; it stands there twice, as of two ranks.
+// Traces of ranks on other hosts, and the timeline made from them. The input is a trace without its
+// magic word. It serves as the trace of two ranks.
 
 #include "base/trace.h"
 

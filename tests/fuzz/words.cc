@@ -1,5 +1,4 @@
-// --mpi-args is split as a shell would, and words are quoted for a shell to read: each undoes the
-// other.
+// --mpi-args is split as a shell does, and words are quoted for a shell. Splitting undoes quoting.
 
 #include <cctype>
 
@@ -12,13 +11,13 @@ namespace {
 
 bool IsControl(char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; }
 
-// Words with control characters are quoted in bash's own way, which the words of an option are not
-// read in.
+// Words with control characters are quoted in bash's own syntax $'...', which SplitWords does not
+// read.
 bool IsOnlyBashs(const std::string& word) {
   return std::any_of(word.begin(), word.end(), IsControl);
 }
 
-// $'it\'s\n\001', as bash reads it.
+// Reads $'it\'s\n\001' as bash does.
 std::string UnquotedByBash(const std::string& quoted) {
   fuzz::Expect(quoted.size() >= 3 && quoted.substr(0, 2) == "$'" && quoted.back() == '\'');
   std::string word;

@@ -1,5 +1,5 @@
-// gpu/, on a real GPU or on the simulated one: what its parts promise, and that the simulator keeps
-// to what kernels need of a GPU.
+// The contracts of gpu/ on a real or a simulated GPU, and the simulator's support of the features
+// that kernels need.
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -48,7 +48,7 @@ std::vector<T> Download(const Stream& stream, const DeviceMemory& memory) {
   return values;
 }
 
-TEST_CASE("a device is what its driver says, and memory begins as zeros") {
+TEST_CASE("a device has the properties of its driver and new memory is zero") {
   const Device& device = Device::Get(0);
   CHECK(gpu::DeviceCount() >= 1);
   CHECK(device.name() != "");
@@ -64,7 +64,7 @@ TEST_CASE("a device is what its driver says, and memory begins as zeros") {
                                            Catch::Matchers::Contains("expected a number from 0"));
 }
 
-TEST_CASE("memory that does not fit is refused with what is needed and what is free") {
+TEST_CASE("memory that does not fit is refused with the needed and the free bytes") {
   const Device& device = Device::Get(0);
   const uint64_t before = gpu::MemoryTaken(0);
   const uint64_t too_much = device.Memory().total + 1;
@@ -84,7 +84,7 @@ TEST_CASE("memory that does not fit is refused with what is needed and what is f
   CHECK(gpu::MemoryTaken(0) == before);
 }
 
-TEST_CASE("kernels loop, add up, share memory and convert") {
+TEST_CASE("kernels can loop and reduce and use shared memory and convert types") {
   const Device& device = Device::Get(0);
   Stream stream(device);
   std::vector<float> values(10'007);
@@ -130,14 +130,14 @@ TEST_CASE("kernels loop, add up, share memory and convert") {
       std::vector<uint16_t>{0x3C00, 0xC100, 0x7BFF, 0x0000, 0x4248});
 }
 
-TEST_CASE("a kernel that does not exist is named") {
+TEST_CASE("an unknown kernel is named in the error") {
   const Device& device = Device::Get(0);
   CHECK_THROWS_WITH(
       TestKernels().Find(device, "dtrun_test_nothing"),
       Catch::Matchers::Contains("dtrun_test_nothing") && Catch::Matchers::Contains("NOT_FOUND"));
 }
 
-TEST_CASE("kernels of two streams wait for each other") {
+TEST_CASE("kernels of two streams can wait for each other") {
   const Device& device = Device::Get(0);
   Stream a(device), b(device);
   const DeviceMemory flags(device, 8);
@@ -153,12 +153,12 @@ TEST_CASE("kernels of two streams wait for each other") {
     a.Synchronize();
     b.Synchronize();
   }
-  // y doubles each time, before or after x has read it.
+  // y doubles in each epoch, before or after x has read it.
   CHECK(Download<float>(a, y)[0] == 80);
   CHECK(Download<float>(a, x)[0] >= 71);
 }
 
-TEST_CASE("events order streams, and a graph does again what was enqueued") {
+TEST_CASE("events order streams and a graph repeats the captured work") {
   const Device& device = Device::Get(0);
   Stream stream(device), other(device);
   const DeviceMemory memory = Upload<float>(stream, {3});
@@ -199,7 +199,7 @@ TEST_CASE("events order streams, and a graph does again what was enqueued") {
 }
 
 TEST_CASE(
-    "what cannot be a part of a graph ends its capture with an error, and the next one works") {
+    "work that a graph cannot hold ends the capture with an error and a later capture works") {
   const Device& device = Device::Get(0);
   Stream stream(device), other(device);
   CHECK_THROWS_AS(gpu::Graph(stream, [&] { DeviceMemory(device, 16); }), Error);
@@ -228,7 +228,7 @@ TEST_CASE(
   CHECK(Download<float>(stream, memory)[0] == 4);
 }
 
-TEST_CASE("memory moves, and pinned memory is its own") {
+TEST_CASE("device memory can be moved and pinned memory starts as zeros") {
   const Device& device = Device::Get(0);
   DeviceMemory a(device, 64), b;
   const CUdeviceptr address = a.address();

@@ -1,5 +1,5 @@
-// The threads of a block are fibers, which a stream takes from those that no other one uses. A
-// thread that waits for others of its block is passed over until they have come.
+// The threads of a block are fibers. A stream takes a spare block with its fibers. A thread that
+// waits for other threads of its block is skipped until they arrive.
 
 #include "tests/gpu_simulator/block.h"
 
@@ -28,7 +28,8 @@ namespace {
 
 constexpr unsigned kWarp = 32;
 
-// Threads that meet: how many have come, how many there are, and how often they have met.
+// A barrier of threads: the threads that have come, the threads that still run, and the number of
+// completed meetings.
 struct Meeting {
   unsigned came = 0, living = 0;
   uint64_t met = 0;
@@ -49,7 +50,7 @@ struct Thread {
   Fiber fiber;
   Place place;
   const Meeting* waits_for = nullptr;
-  uint64_t met = 0;  // how often they had met before
+  uint64_t met = 0;  // `waits_for->met` at the start of the wait
   bool ended = false;
 
   bool CanRun() const { return !ended && (waits_for == nullptr || waits_for->met != met); }
@@ -59,7 +60,7 @@ class Block {
  public:
   void Run(const Launch& launch, void** parameters, Index index);
 
-  // For the thread that runs.
+  // The functions below are for the running thread.
   void Yield() { current_->fiber.Leave(); }
   void Meet(Meeting& meeting) {
     const uint64_t before = meeting.met;
@@ -72,9 +73,9 @@ class Block {
     Yield();
     current_->waits_for = nullptr;
   }
-  // When all threads have had their turn: who sleeps is woken once for all that they have done.
+  // Rings the bell once after all threads have had their turn.
   void RingLater() { rings_ = true; }
-  // A thread that looks for what another stream does is no reason to think that all wait for ever.
+  // Marks a thread that polls for another stream, so that the block does not count as deadlocked.
   void Look() {
     looks_ = true;
     Yield();
@@ -98,8 +99,9 @@ class Block {
   std::vector<std::max_align_t> shared_;
 };
 
-// Kernels that wait for those of other ranks sleep, as far as these belong to the same process: the
-// machine may have fewer cores than there are streams. Kernels of other processes are looked for.
+// Wakes kernels that wait for kernels of other ranks in the same process. Such kernels sleep,
+// because the machine may have fewer cores than streams. Kernels of other processes cannot ring the
+// bell, so a sleep also has a time limit.
 class Bell {
  public:
   uint32_t rung() const { return rung_.load(); }
@@ -107,7 +109,7 @@ class Bell {
     ++rung_;
     if (sleepers_.load() > 0) syscall(SYS_futex, &rung_, FUTEX_WAKE_PRIVATE, 1 << 20);
   }
-  // Until it has rung more often.
+  // Waits until the bell has rung more often than `rung`, or for a short time.
   void Wait(uint32_t rung) {
     const timespec at_most{.tv_sec = 0, .tv_nsec = 50'000};
     ++sleepers_;
@@ -121,7 +123,7 @@ class Bell {
 };
 constinit Bell bell;
 
-// Of this thread of the system, on which all threads of the block run.
+// The block on this system thread. All threads of the block run on it.
 thread_local Block* running = nullptr;
 
 void Block::Body() {
@@ -144,7 +146,7 @@ void Block::Prepare(const Launch& launch, Index index) {
   const unsigned threads = launch.block.x;
   launch_ = &launch;
   shared_.resize(launch.shared_bytes / sizeof(std::max_align_t) + 1);
-  // Shared memory begins with anything.
+  // Fills shared memory with garbage, because it starts undefined.
   std::memset(static_cast<void*>(shared_.data()), 0xFF, shared_.size() * sizeof shared_[0]);
   meeting_ = {.came = 0, .living = threads, .met = 0};
   warps_.assign((threads + kWarp - 1) / kWarp, Warp());
@@ -164,7 +166,7 @@ void Block::Run(const Launch& launch, void** parameters, Index index) {
   parameters_ = parameters;
   running = this;
   const unsigned threads = launch.block.x;
-  unsigned idle = 0;  // turns in which all have only looked
+  unsigned idle = 0;  // turns in which all threads have only polled
   const bool backwards = (index.x + index.y) % 2 == 1;
   for (;;) {
     progress_ = looks_ = rings_ = false;
@@ -188,7 +190,7 @@ void Block::Run(const Launch& launch, void** parameters, Index index) {
           launch.name, index.x, index.y);
       std::abort();
     }
-    // Others that are about to run do what it waits for within a few turns, or not for long.
+    // A stream that is about to run answers within a few turns. Otherwise the wait is long.
     if (++idle % 8 != 0) {
       sched_yield();
     } else {
@@ -198,7 +200,7 @@ void Block::Run(const Launch& launch, void** parameters, Index index) {
   running = nullptr;
 }
 
-// Those that no stream uses, with their fibers.
+// The blocks that no stream uses, with their fibers.
 class SpareBlocks {
  public:
   std::unique_ptr<Block> Take() {

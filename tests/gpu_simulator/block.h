@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-// How the threads of a block run on a CPU: as fibers of one thread of the system, one after the
-// other, each until it waits for others. The order is by number in every other block and backwards
-// in the rest, so that what lacks a barrier comes out wrong in one of them.
+// Runs the threads of a block on a CPU, as fibers of one system thread. Each fiber runs until it
+// waits for others. Blocks alternate between ascending and descending order of threads. So a
+// missing barrier gives a wrong result in one of the two orders.
 
 namespace dtrun::gpu_simulator {
 
@@ -13,7 +13,7 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
-/// Of the thread of a kernel that runs now.
+/// The indices of the running thread of a kernel.
 struct Place {
   Index thread, block, block_size, grid;
 };
@@ -21,18 +21,20 @@ extern constinit thread_local const Place* here;
 inline const Place& Here() { return *here; }
 void* DynamicShared();
 
-/// Other threads of the block run. When all of a block's that run at all have done no more than
-/// this, the stream sleeps until the bell rings, or some time has passed.
+/// Lets other threads of the block run. If all runnable threads of a block only yield, the stream
+/// sleeps until the bell rings or some time has passed.
 void Yield();
-/// Another kernel of the process may wait for what has been done now.
+/// Wakes other kernels of the process, which may wait for a store of this kernel.
 void RingBell();
-/// Until all threads of the block have come, or have ended.
+/// Waits until all threads of the block have come or ended.
 void SyncBlock();
-/// Until all threads of the warp have come, or have ended.
+/// Waits until all threads of the warp have come or ended.
 void SyncWarp();
-/// What thread `lane` of the warp brings, of at most 8 bytes; all of its threads call it.
+/// Copies to `theirs` the value `mine` of thread `lane` of the warp, at most 8 bytes. All threads
+/// of the warp call it.
 void Exchange(const void* mine, void* theirs, unsigned bytes, unsigned lane);
-/// A bit for each thread of the warp that says yes; all of them call it.
+/// Returns one bit per thread of the warp, set if the thread passes true. All threads of the warp
+/// call it.
 unsigned Ballot(bool yes);
 
 using Kernel = void (*)(void** parameters);
@@ -44,11 +46,11 @@ struct Launch {
   unsigned shared_bytes = 0;
 };
 
-/// Runs all blocks, in their order, on this thread. Ends the process with a line when a block's
-/// threads wait for each other for ever.
+/// Runs all blocks in order on this thread. If the threads of a block deadlock, prints a line and
+/// aborts the process.
 void Run(const Launch& launch, void** parameters);
 
-/// A kernel that the driver finds by name, with the bytes of its parameter.
+/// A kernel that the driver finds by name, and the size of its parameter.
 struct Known {
   Kernel kernel = nullptr;
   unsigned parameter_bytes = 0;
@@ -56,7 +58,7 @@ struct Known {
 struct Registration {
   Registration(const char* name, Known known);
 };
-/// Without a kernel where there is none.
+/// Returns a Known without a kernel if the name is unknown.
 Known FindKernel(const char* name);
 
 }  // namespace dtrun::gpu_simulator

@@ -1,5 +1,5 @@
-// Three taps of a row and their channels lie one behind the other, in the input as in a filter. So
-// all is made of sums over such rows, which compilers make vectors of.
+// The taps of a filter row and their channels are contiguous, in the input and in the filter. So
+// all computations are sums over such rows, which compilers vectorize.
 
 #include "tests/gpu_simulator/convolution_math.h"
 
@@ -27,7 +27,7 @@ void AddScaled(double factor, const double* from, double* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
 }
 
-// visit(the first input of a window, the first output of its pixel)
+// Calls visit(first input of a window, first output of its pixel).
 template <typename Visit>
 void ForEachWindow(const ConvolutionCall& call, const Visit& visit) {
   const ConvolutionTensor &x = call.x, &y = call.y;
@@ -37,7 +37,8 @@ void ForEachWindow(const ConvolutionCall& call, const Visit& visit) {
         visit(((n * x.h + h) * x.w + w) * x.c, ((n * y.h + h) * y.w + w) * y.c);
 }
 
-// Filters as (taps and channels, filters), so that those of one input lie side by side.
+// Transposes the filters to (taps and channels, filters), so that the weights of one input are
+// contiguous.
 Values ByInput(const Values& filters, const ConvolutionTensor& w) {
   const int64_t inputs = w.h * w.w * w.c;
   Values flipped(filters.size());

@@ -5,12 +5,12 @@
 
 #include <cstdint>
 
-// Convolutions of stride 1 without padding, by their definition, with sums in f64: what simulated
-// cuDNN computes, whichever way it is called.
+// The convolutions of both APIs of simulated cuDNN: stride 1, no padding, by their definition, with
+// sums in f64.
 
 namespace dtrun::gpu_simulator {
 
-/// (n, h, w, c) in memory; of filters, n is how many there are.
+/// The layout in memory is (n, h, w, c). For filters, n is the number of filters.
 struct ConvolutionTensor {
   cudaDataType_t type = CUDA_R_32F;
   int64_t n = 0, c = 0, h = 0, w = 0;
@@ -26,9 +26,9 @@ struct ConvolutionCall {
   void *x_data = nullptr, *w_data = nullptr, *y_data = nullptr;
 
   bool Fits() const;
-  /// Writes y, w or x.
+  /// Writes the result: y, w or x, as `kind` says.
   void Compute() const;
-  /// Writes something else, and never the same twice: what nobody should use.
+  /// Writes a wrong result, another one on each call, for algorithms that dtrun must not choose.
   void ComputeByChance() const;
 
  private:

@@ -1,9 +1,11 @@
-// The functions of libcublasLt.so.13 that dtrun calls: products of matrices that lie column by
-// column, by their definition, with sums in f64, and with what can be done behind them: a bias, a
-// ReLU, its mask and its gradient, and sums of what was multiplied. Two algorithms are proposed,
-// which are the same, so that who chooses has something to time; but who allows it gets one that
-// rounds halves of a sum to the result's type. An epilogue whose number stands in
-// DTRUN_SIMULATED_CUBLASLT_WITHOUT is refused, as the real library refuses some, depending on much.
+// The functions of libcublasLt.so.13 that dtrun calls: products of column-major matrices, by their
+// definition, with sums in f64. The epilogues are a bias, a ReLU, its mask and its gradient, and
+// the sums of a bias gradient.
+//
+// The heuristics propose two equal algorithms, so that dtrun has a choice to time. If the caller
+// allows rounding reduction schemes, the algorithms round the halves of a sum to the type of the
+// result. The epilogue with the number in DTRUN_SIMULATED_CUBLASLT_WITHOUT is refused, because the
+// real library also refuses some epilogues.
 
 #include <cublasLt.h>
 
@@ -31,11 +33,11 @@ struct Layout {
 struct Operation {
   int32_t transposes_a = CUBLAS_OP_N, transposes_b = CUBLAS_OP_N;
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  void* bias = nullptr;  // or where a bias's gradient goes
+  void* bias = nullptr;  // or the output of a bias gradient
   uint8_t* mask = nullptr;
   int64_t mask_stride = 0;  // in bits
 
-  // An epilogue's number is made of these.
+  // The bits of an epilogue's number.
   bool has_relu() const { return (epilogue & 2) != 0; }
   bool adds_bias() const { return (epilogue & 4) != 0; }
   bool is_masked() const { return (epilogue & 8) != 0; }
@@ -43,20 +45,20 @@ struct Operation {
   bool sums_a() const { return epilogue == CUBLASLT_EPILOGUE_BGRADA; }
 };
 
-// Minimum alignments of a, b, c and d.
+// The alignments are of a, b, c and d, in bytes.
 struct Preference {
   uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_MASK;
   uint32_t alignments[4] = {256, 256, 256, 256};
 };
 
-// In cublasLtMatmulAlgo_t.
+// The content of a cublasLtMatmulAlgo_t.
 struct Algorithm {
   uint32_t alignments[4];
   uint32_t rounds_halves;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 
-// What the library's opaque structs are made of here: a pointer in front.
+// The library's opaque structs begin with a pointer to the simulator's struct.
 template <typename T, typename Opaque>
 T*& Inside(Opaque* opaque) {
   return *reinterpret_cast<T**>(opaque);
@@ -83,7 +85,7 @@ bool IsRefused(uint32_t epilogue) {
   return without != nullptr && std::strtoul(without, nullptr, 10) == epilogue;
 }
 
-// What the documentation asks of a mask.
+// The documented requirements of a mask.
 bool MaskFits(const Operation& op, const Layout& d) {
   if (!op.has_mask()) return true;
   return op.mask != nullptr && reinterpret_cast<uintptr_t>(op.mask) % 16 == 0 &&
@@ -96,7 +98,7 @@ float Rounded(double value, cudaDataType_t type) {
   return static_cast<float>(LoadValue(&wide, 0, type));
 }
 
-// What stands behind a sum.
+// Applies the epilogue to one sum.
 double Finished(const Operation& op, double sum, uint64_t i, uint64_t j, cudaDataType_t type) {
   if (op.adds_bias()) sum += LoadValue(op.bias, i, type);
   if (op.has_mask()) {
@@ -117,7 +119,7 @@ void Multiply(
     const Layout& b, const void* b_data, const Layout& d, void* d_data) {
   const Shape shape = ShapeOf(op, a, b, d);
   const bool ta = op.transposes_a == CUBLAS_OP_T, tb = op.transposes_b == CUBLAS_OP_T;
-  // The sums of a column go on side by side, which compilers make vectors of.
+  // All sums of a column advance together, so compilers can vectorize them.
   std::vector<double> left(shape.k * shape.m), right(shape.n * shape.k);
   for (uint64_t k = 0; k < shape.k; ++k)
     for (uint64_t i = 0; i < shape.m; ++i)

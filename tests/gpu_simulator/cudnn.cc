@@ -1,7 +1,7 @@
 // The classic functions of libcudnn.so.9 that dtrun calls: convolutions of stride 1 without
-// padding, channels last. Of algorithms there are three for each direction: the first one would not
-// give the same bits in every run, the second one takes more memory than there is, so who does not
-// look is refused when it computes.
+// padding, channels last. Each direction has three algorithms. The first algorithm is not
+// deterministic, and the second algorithm needs more memory than exists. Both compute wrong
+// results, so a caller that does not check them fails.
 
 #include "tests/gpu_simulator/convolution_math.h"
 #include "tests/gpu_simulator/cudnn_handle.h"
@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kTooLarge = size_t{1} << 50;
 
-// The numbers of the three: `right` is the one that can be used.
+// Proposes three algorithms. Only `right` can be used.
 template <typename Proposed, typename Algorithm>
 cudnnStatus_t Propose(
     const ConvolutionCall& call, cudnnConvolutionDescriptor_t convolution, Algorithm right,

@@ -11,8 +11,7 @@
 
 #include "tests/gpu_simulator/convolution_math.h"
 
-// What the graph API of simulated cuDNN is made of: engines, descriptors, and the attributes that a
-// descriptor takes.
+// The data of the graph API of simulated cuDNN: engines, descriptors and their attributes.
 
 namespace dtrun::gpu_simulator {
 
@@ -21,7 +20,7 @@ struct Knob {
   int64_t value;
 };
 
-/// What is wrong with an engine.
+/// The defect of an engine, if it has one.
 enum class Fault { kNone, kInPlan, kInExecution, kInCapture, kComputesByChance };
 
 struct Engine {
@@ -34,14 +33,14 @@ struct Engine {
 
 using Engines = std::vector<Engine>;
 
-/// Those that a mode of the heuristics proposes for any convolution. Of the first mode there are
-/// some that nobody should use, which is what their notes and their workspaces say. The others give
-/// the same bits, whichever of them is the fastest by chance.
+/// The engines that a mode of the heuristics proposes for any convolution. Some engines of the
+/// first mode are unusable: their notes or workspaces say so, or they fail. All usable engines give
+/// the same bits, so the result does not depend on which is fastest.
 const Engines& EnginesOf(cudnnBackendHeurMode_t mode);
 
 struct State;
 
-// As many elements as `count`: bytes, or other descriptors.
+// `count` elements: bytes or other descriptors.
 struct Attribute {
   int64_t count = 0;
   std::vector<char> bytes;
@@ -52,9 +51,9 @@ struct State {
   cudnnBackendDescriptorType_t type = CUDNN_BACKEND_TENSOR_DESCRIPTOR;
   bool finalized = false;
   std::map<cudnnBackendAttributeName_t, Attribute> attributes;
-  const Engine* engine = nullptr;  // of engines, configurations, plans
+  const Engine* engine = nullptr;  // for engines, configurations and plans
   const Knob* knob = nullptr;
-  ConvolutionCall call;                 // of operations and what is made of them
+  ConvolutionCall call;                 // for operations and descriptors made from them
   std::array<int64_t, 3> tensors = {};  // the ids of x, w and y
 
   template <typename T>
@@ -78,7 +77,7 @@ struct State {
   }
 };
 
-/// An attribute that may be set, and has to be before its descriptor is finalized.
+/// An attribute that must be set before its descriptor is finalized.
 struct Rule {
   cudnnBackendAttributeName_t name;
   cudnnBackendAttributeType_t type;

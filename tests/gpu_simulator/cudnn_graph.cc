@@ -1,5 +1,6 @@
-// The graph API of libcudnn.so.9, as far as dtrun uses it: graphs of one convolution. A descriptor
-// is a type and attributes, which are checked when they are set and when it is finalized.
+// The part of the graph API of libcudnn.so.9 that dtrun uses: graphs of one convolution. A
+// descriptor has a type and attributes. Attributes are checked when they are set and when the
+// descriptor is finalized.
 
 #include <algorithm>
 #include <string>
@@ -11,7 +12,7 @@ namespace {
 
 using namespace dtrun::gpu_simulator;  // NOLINT: their names are the subject
 
-// What a cudnnBackendDescriptor_t points to.
+// The target of a cudnnBackendDescriptor_t.
 struct Descriptor {
   std::shared_ptr<State> state;
 };
@@ -64,7 +65,8 @@ ConvolutionTensor TensorOf(const State& state) {
       sizes[2], sizes[3]};
 }
 
-// The rules of an operation have its attributes in one order: alpha, beta, convolution, x, w, y.
+// The rules of an operation list its attributes in a fixed order: alpha, beta, convolution, x, w,
+// y.
 cudnnStatus_t FinalizeOperation(State& state, ConvolutionKind kind) {
   const std::vector<Rule>& rules = RulesOf(state.type);
   state.call.kind = kind;
@@ -85,7 +87,7 @@ cudnnStatus_t FinalizePlan(State& state) {
       CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING, "nothing to compile it with");
 }
 
-// To a caller's array of `requested` elements.
+// Copies `values` to a caller's array of `requested` elements.
 template <typename T>
 cudnnStatus_t Give(const std::vector<T>& values, int64_t requested, int64_t* count, void* to) {
   const auto all = static_cast<int64_t>(values.size());
@@ -94,7 +96,7 @@ cudnnStatus_t Give(const std::vector<T>& values, int64_t requested, int64_t* cou
   return CUDNN_STATUS_SUCCESS;
 }
 
-// To descriptors that the caller has made.
+// Moves `states` into descriptors that the caller has made.
 cudnnStatus_t GiveDescriptors(
     std::vector<State> states, int64_t requested, int64_t* count, void* to) {
   const auto all = static_cast<int64_t>(states.size());

@@ -1,8 +1,8 @@
 #ifndef DTRUN_TESTS_GPU_SIMULATOR_DEVICE_CODE_H_
 #define DTRUN_TESTS_GPU_SIMULATOR_DEVICE_CODE_H_
 
-// Stands in for gpu/kernel.h where a .cu file is compiled for the CPU: the compiler includes it
-// first (simulated_kernels.bzl), and gpu/kernel.h finds its own guard.
+// Replaces gpu/kernel.h when a .cu file is compiled for the CPU. The compiler includes this file
+// first (simulated_kernels.bzl), and its include guard makes gpu/kernel.h empty.
 #define DTRUN_GPU_KERNEL_H_
 
 #include <cuda_bf16.h>
@@ -20,7 +20,7 @@
 #define DTRUN_KERNEL(name, Args)                                \
   static void name##_body(const Args& args);                    \
   static void name##_call(void** parameters) {                  \
-    /* Each thread has its own copy, which it cannot change. */ \
+    /* On a GPU, each thread has its own constant copy. */      \
     name##_body(*static_cast<const Args*>(parameters[0]));      \
   }                                                             \
   static const dtrun::gpu_simulator::Registration name##_known( \
@@ -28,7 +28,7 @@
   static void name##_body([[maybe_unused]] const Args& args)
 #define DTRUN_BOUNDED_KERNEL(name, Args, threads, blocks) DTRUN_KERNEL(name, Args)
 
-// A block's threads run on one thread of the system.
+// All threads of a block run on one system thread, so a thread_local variable is shared by a block.
 #undef __shared__
 #define __shared__ static thread_local
 
@@ -54,7 +54,8 @@ T FromLane(T value, unsigned lane) {
   return result;
 }
 
-// Lanes of a group of `width`; one outside of it gets its own value.
+// Reads from `lane` within a group of `width` lanes. A lane outside the group gives the thread's
+// own value.
 template <typename T>
 T FromLaneOf(T value, int64_t lane, int width) {
   const int64_t mine = Here().thread.x % 32, first = mine / width * width;

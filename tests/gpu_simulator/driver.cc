@@ -1,7 +1,6 @@
-// The functions of libcuda.so.1 that dtrun calls, on a machine without a GPU. Stricter than a real
-// driver where that finds mistakes: nothing that could wait or allocate is allowed while the thread
-// captures a graph, a module cannot be loaded then either, and every call about memory, streams or
-// kernels wants a current context.
+// The functions of libcuda.so.1 that dtrun calls, for a machine without a GPU. To find mistakes,
+// some checks are stricter than a real driver's. During a capture, a thread may not wait, allocate
+// memory or load a module. Most calls about memory, streams or kernels need a current context.
 
 #include <cuda.h>
 #include <fcntl.h>
@@ -38,10 +37,10 @@ using dtrun::gpu_simulator::Task;
 struct CUctx_st {
   int device;
   std::shared_ptr<Stream> default_stream;
-  // Shared with who waits for all of them while another thread destroys one.
+  // Shared pointers: cuCtxSynchronize waits for a stream that another thread may destroy.
   std::set<std::shared_ptr<Stream>> streams;
   std::mutex mutex;
-  std::set<int> peers = {};  // devices whose memory it may use
+  std::set<int> peers = {};  // devices with memory that the context may use
 };
 struct CUstream_st {
   std::shared_ptr<Stream> stream;
@@ -80,7 +79,7 @@ std::map<int, CUctx_st*>& Contexts() {
 }
 
 thread_local std::vector<CUcontext> current;
-thread_local int captures = 0;  // begun by this thread
+thread_local int captures = 0;  // captures that this thread has begun
 thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 bool NoContext() { return current.empty() || current.back() == nullptr; }
@@ -102,7 +101,7 @@ void CopyLater(CUstream stream, void* to, const void* from, size_t bytes) {
   Enqueue(stream, [=] { std::memcpy(to, from, bytes); });
 }
 
-constexpr unsigned kMostParameterBytes = 4096;  // of compute capability 6
+constexpr unsigned kMostParameterBytes = 4096;  // the limit of compute capability 6
 
 void* Host(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
@@ -364,7 +363,7 @@ cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr add
   }
 }
 
-// ---- memory for others
+// ---- memory shared between processes
 
 EXPORT CUresult cuMemGetAllocationGranularity(
     size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
@@ -403,7 +402,7 @@ EXPORT CUresult cuMemCreate(
   return CUDA_SUCCESS;
 }
 
-// The memory goes with the last mapping on a GPU; its room is given back here already.
+// On a GPU, the last mapping frees the memory. Here the bytes are free again at once.
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   auto* shareable = reinterpret_cast<Shareable*>(handle);
   if (shareable->own) dtrun::gpu_simulator::GiveBack(shareable->device, shareable->bytes);
@@ -471,7 +470,7 @@ EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   return CUDA_SUCCESS;
 }
 
-// DTRUN_SIMULATED_IPC=0: as where processes are kept from each other.
+// DTRUN_SIMULATED_IPC=0 simulates a machine that isolates processes from each other.
 EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned) {
   NEED_CONTEXT;
   NOT_WHILE_CAPTURING;
@@ -479,9 +478,9 @@ EXPORT CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, 
   if (allowed != nullptr && std::string(allowed) == "0") return CUDA_ERROR_INVALID_CONTEXT;
   IpcHandle given;
   std::memcpy(&given, &handle, sizeof given);
-  // As a real driver: a process does not open what is its own.
+  // Like a real driver, a process cannot open its own handle.
   if (given.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
-  // Drivers before CUDA 11 do not open a handle again.
+  // Drivers before CUDA 11 do not open a handle twice.
   std::lock_guard lock(open_handles_mutex);
   for (const auto& [at, open] : OpenHandles()) {
     if (std::memcmp(&open, &given, sizeof open) == 0) return CUDA_ERROR_ALREADY_MAPPED;
@@ -675,7 +674,7 @@ EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char* 
   return CUDA_SUCCESS;
 }
 
-// Nothing is left to be loaded.
+// All functions are loaded already.
 EXPORT CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule) {
   *count = 0;
   return CUDA_SUCCESS;
@@ -705,7 +704,7 @@ EXPORT CUresult cuLaunchKernel(
       shared_bytes > static_cast<unsigned>(function->shared_bytes) ||
       function->known.parameter_bytes > kMostParameterBytes)
     return CUDA_ERROR_INVALID_VALUE;
-  // The parameter is what it is now.
+  // The launch copies the parameter, because the caller may change it afterwards.
   const auto* begin = static_cast<const unsigned char*>(parameters[0]);
   auto copy = std::make_shared<std::vector<std::max_align_t>>(
       function->known.parameter_bytes / sizeof(std::max_align_t) + 1);

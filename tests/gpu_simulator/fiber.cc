@@ -24,8 +24,8 @@ Fiber::~Fiber() { munmap(stack_, kStackBytes); }
 
 #if DTRUN_FIBERS_SWITCH_STACKS
 
-// Leaves what a function has to keep on the stack that it is called on, and its pointer at `from`;
-// goes on where a call of the same has left the stack `to`.
+// Pushes the callee-saved registers on the current stack and stores the stack pointer at `from`.
+// Then continues on the stack `to`, after the call of dtrun_switch_stacks that left `to`.
 extern "C" void dtrun_switch_stacks(void** from, void* to);
 asm(R"(
   .text
@@ -51,8 +51,8 @@ dtrun_switch_stacks:
   .size dtrun_switch_stacks, .-dtrun_switch_stacks
 )");
 
-// As if a function had called `body`, whose first instruction had called dtrun_switch_stacks: six
-// registers, where that returns to, and where nobody returns to.
+// Prepares the stack as if `body` had called dtrun_switch_stacks: six registers, the address of
+// `body` as the return address, and a null return address of `body`, which never returns.
 void Fiber::Start(void (*body)()) {
   constexpr size_t kRegisters = 6;
   auto* const top = reinterpret_cast<uintptr_t*>(static_cast<char*>(stack_) + kStackBytes);

@@ -3,8 +3,8 @@
 
 #include <ucontext.h>
 
-// On x86-64 a fiber is resumed with a few instructions. Elsewhere, and for sanitizers, which have
-// to see it, by swapcontext, which calls the kernel each time.
+// On x86-64, a few instructions resume a fiber. On other CPUs, and under sanitizers, which must see
+// the switch, swapcontext resumes a fiber. It makes a system call each time.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define DTRUN_FIBERS_SWITCH_STACKS 1
 #else
@@ -13,7 +13,7 @@
 
 namespace dtrun::gpu_simulator {
 
-/// A function with a stack of its own, which runs while a thread has resumed it.
+/// A function with its own stack. It runs while a thread resumes it.
 class Fiber {
  public:
   Fiber();
@@ -21,17 +21,17 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// `body` begins when the fiber is resumed next. It does not return, it leaves for good.
+  /// `body` begins at the next Resume. It never returns; its last call is Leave.
   void Start(void (*body)());
-  /// Until the fiber leaves.
+  /// Runs the fiber until it leaves.
   void Resume();
-  /// For the fiber that runs: back to who has resumed it.
+  /// Called by the running fiber: returns to the thread that resumed it.
   void Leave();
 
  private:
   void* stack_ = nullptr;
 #if DTRUN_FIBERS_SWITCH_STACKS
-  void *here_ = nullptr, *resumer_ = nullptr;  // stack pointers of who does not run
+  void *here_ = nullptr, *resumer_ = nullptr;  // stack pointers while suspended
 #else
   ucontext_t here_ = {}, resumer_ = {};
 #endif

@@ -9,11 +9,11 @@ SIMULATED_GPU = [
     "//tests/gpu_simulator:libnccl.so.2",
 ]
 
-# And what networks are computed with.
+# The libraries that neural networks need too.
 SIMULATED_GPU_LIBRARIES = SIMULATED_GPU + [
     "//tests/gpu_simulator:libcublasLt.so.13",
     "//tests/gpu_simulator:libcudnn.so.9",
 ]
 
-# In front of the machine's own, if there are any. Relative to where Bazel starts tests.
+# The simulated libraries come before the machine's own. The path is relative to the folder where Bazel starts tests.
 SIMULATED_GPU_ENV = {"LD_LIBRARY_PATH": "tests/gpu_simulator"}

@@ -12,8 +12,8 @@
 #include <memory>
 #include <utility>
 
-// What the simulated libraries have in common: values of several types as doubles, and work that is
-// enqueued into a stream of the simulated driver, in its order and as a part of its graphs.
+// The common parts of the simulated libraries: conversion of values to and from double, and work in
+// a stream of the simulated driver. The work keeps the order of the stream and can be captured.
 
 namespace dtrun::gpu_simulator {
 
@@ -35,15 +35,15 @@ inline void StoreValue(double value, void* to, uint64_t at, cudaDataType_t type)
   }
 }
 
-/// A function of the simulated driver; null where there is none.
+/// Returns a function of the simulated driver, or null if the driver does not have it.
 template <typename Function>
 Function* DriverFunction(const char* name) {
   static void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   return driver == nullptr ? nullptr : reinterpret_cast<Function*>(::dlsym(driver, name));
 }
 
-/// False: there is no driver, or it refuses. A task that is a part of a graph is done often, so it
-/// is never freed.
+/// Returns false if there is no driver or the driver refuses the task. The task is never freed,
+/// because a graph may run it many times.
 inline bool EnqueueOnStream(CUstream stream, std::function<void()> task) {
   static auto* const launch = DriverFunction<decltype(::cuLaunchHostFunc)>("cuLaunchHostFunc");
   if (launch == nullptr) return false;

@@ -27,7 +27,7 @@ void Note(Allocation made) {
 
 uint64_t RoundUp(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
-// The allocation ends at a page that nobody may touch.
+// Maps `bytes` in front of an inaccessible guard page.
 uint64_t MapBeforeGuard(int file, uint64_t bytes, uint64_t& mapped, uint64_t& mapped_bytes) {
   const uint64_t room = RoundUp(RoundUp(bytes, 256), kPage);
   mapped_bytes = room + kPage;

@@ -3,36 +3,37 @@
 
 #include <cstdint>
 
-// Device memory: pages of this process, each allocation a file without a name (memfd), so that
-// other processes can map it. It begins as NaNs, and ends at a page that nobody may touch.
+// Device memory consists of pages of this process. Each allocation is an unnamed file (memfd), so
+// that other processes can map it. New memory is filled with 0xFF bytes, which are NaNs. An
+// inaccessible guard page follows each allocation.
 
 namespace dtrun::gpu_simulator {
 
 struct Allocation {
   int device = 0;
-  uint64_t base = 0, bytes = 0;  // what was asked for
+  uint64_t base = 0, bytes = 0;  // the requested range
   uint64_t mapped = 0, mapped_bytes = 0;
   int file = -1;
-  uint64_t id = 0;  // that no other one of this process has had
+  uint64_t id = 0;  // unique over all allocations of this process
 };
 
 constexpr uint64_t kGranularity = 2 << 20;
 
-/// 0: there is no room. `file` < 0: a new one.
+/// Returns the address of a new allocation, or 0 if the memory does not fit.
 uint64_t Allocate(int device, uint64_t bytes);
-/// Of another process, as FindFile there has said.
+/// Maps an allocation of another process: the file at `path`, from `offset`. Returns 0 on failure.
 uint64_t MapForeign(int device, const char* path, uint64_t bytes, uint64_t offset);
 bool Free(uint64_t base);
-/// The allocation that holds an address; false: none does.
+/// Finds the allocation that holds `address`. Returns false if there is none.
 bool FindAllocation(uint64_t address, Allocation& found);
-/// Address ranges that are reserved and mapped by hand.
+/// Note and forget address ranges that the caller maps itself.
 void NoteRange(int device, uint64_t base, uint64_t bytes);
 void ForgetRange(uint64_t base);
 
-/// Bytes of a simulated GPU: DTRUN_SIMULATED_GPU_BYTES, 1 GiB without.
+/// The memory of a simulated GPU: DTRUN_SIMULATED_GPU_BYTES, 1 GiB by default.
 uint64_t TotalBytes();
 uint64_t TakenBytes(int device);
-/// False: they do not fit.
+/// Returns false if the bytes do not fit.
 bool Take(int device, uint64_t bytes);
 void GiveBack(int device, uint64_t bytes);
 

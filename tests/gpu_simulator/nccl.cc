@@ -1,8 +1,8 @@
-// The functions of libnccl.so.2 that dtrun calls, between ranks that are threads or processes of
-// this host. Each pair of ranks has nothing of its own: all meet in one file in memory, named by
-// the unique id, in which each rank has a slot; a collective goes through the slots in pieces, a
-// message too. Sums are made in rank order, in f64 (integers in 64 bits). Only what is enqueued in
-// one order on all ranks works, as with the real one.
+// The functions of libnccl.so.2 that dtrun calls, for ranks that are threads or processes of this
+// host. All ranks of a communicator share one file in memory, named by the unique id. Each rank has
+// a slot in the file, and collectives go through the slots in pieces. Each ordered pair of ranks
+// has a place for one piece of a message. Sums are computed in rank order, in f64 (integers in 64
+// bits). As with the real library, all ranks must enqueue operations in the same order.
 
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -29,15 +29,15 @@
 namespace {
 
 constexpr int kMostRanks = 16;
-constexpr int kFirstMade = 16;  // of the operations that a program makes
+constexpr int kFirstMade = 16;  // the first number of ops that a program creates
 constexpr size_t kSlotBytes = 64 << 10;
 
 struct Shared {
   std::atomic<int> joined, ended;
-  // How many have come to the barrier, and how often it has opened.
+  // The ranks that have come to the barrier, and the number of times that it has opened.
   std::atomic<uint32_t> came, opened;
   std::atomic<bool> aborted;
-  // Messages: what rank r says to rank s, and the pieces that have been written and read.
+  // Messages from rank r to rank s: the number of pieces written and read.
   struct Message {
     std::atomic<uint64_t> written, read;
   } messages[kMostRanks][kMostRanks];
@@ -60,7 +60,7 @@ size_t SizeOf(ncclDataType_t type) {
   }
 }
 
-// What is done with inputs, each of which is multiplied before.
+// A reduce op. Each input is multiplied by `factor` first.
 struct Op {
   ncclRedOp_t combines = ncclSum;
   double factor = 1;
@@ -133,11 +133,11 @@ void ReduceTyped(
   }
 }
 
-// As a task of the stream.
+// Enqueues `task` into the stream.
 void Later(CUstream stream, std::function<void()> task) {
   static auto* const launch = reinterpret_cast<decltype(&::cuLaunchHostFunc)>(
       dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuLaunchHostFunc"));
-  // Kept: a graph runs it again.
+  // Never freed, because a graph may run the task again.
   auto* kept = new std::function<void()>(std::move(task));
   launch(
       stream, [](void* data) { (*static_cast<std::function<void()>*>(data))(); }, kept);
@@ -148,10 +148,10 @@ void Later(CUstream stream, std::function<void()> task) {
 struct ncclComm {
   Shared* shared = nullptr;
   int rank = 0, size = 0;
-  std::vector<double> factors = {};  // of the operations that were made, from kFirstMade on
+  std::vector<double> factors = {};  // of the created ops, from number kFirstMade on
 
-  // Here. Elsewhere, as with the real one, its operations go on waiting until that rank has heard
-  // of it (ncclCommGetAsyncError) and aborts, too.
+  // True after an abort on this rank. As with the real library, operations of other ranks keep
+  // waiting. They end when those ranks learn of the abort (ncclCommGetAsyncError) and abort too.
   std::atomic<bool> ended = false;
 
   bool aborted() const { return ended; }
@@ -163,7 +163,8 @@ struct ncclComm {
     }
     while (shared->opened == opened && !aborted()) sched_yield();
   }
-  // Calls `take` with the slots of all, when all have put `bytes` of theirs there.
+  // Calls `put` for this rank's slot. When all ranks have done so, calls `take`, which reads all
+  // slots.
   template <typename Put, typename Take>
   void Meet(Put put, Take take) {
     if (aborted()) return;
@@ -176,7 +177,7 @@ struct ncclComm {
 
 namespace {
 
-// Of a group: what is started when it ends.
+// The operations of a group, which start when the group ends.
 thread_local int group_depth = 0;
 struct Grouped {
   CUstream stream;
@@ -194,7 +195,7 @@ ncclResult_t Start(ncclComm* comm, CUstream stream, std::function<void()> task) 
   return ncclSuccess;
 }
 
-// Pieces of messages, so that all sends and receives of a group make progress together.
+// One message. It moves in pieces, so that all sends and receives of a group progress together.
 struct Transfer {
   ncclComm* comm;
   unsigned char* data;
@@ -230,7 +231,7 @@ void RunTransfers(std::vector<Transfer> all) {
   for (bool left = true; left;) {
     left = false;
     for (Transfer& transfer : all) {
-      // Messages between two ranks come in their order.
+      // Messages between two ranks keep their order.
       bool first = true;
       for (Transfer* before = all.data(); before != &transfer; ++before)
         first = first && (before->done == before->bytes || before->peer != transfer.peer ||
@@ -305,7 +306,7 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// The mapping stays: a task of a stream may still look.
+// The mapping stays, because a task of a stream may still read it.
 EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
   comm->shared->aborted = true;
   comm->ended = true;
@@ -379,7 +380,7 @@ EXPORT ncclResult_t ncclReduce(
   if (comm->rank == root) return ncclAllReduce(input, output, count, type, op, comm, stream);
   auto unused = std::make_shared<std::vector<unsigned char>>(count * SizeOf(type));
   const ncclResult_t result = ncclAllReduce(input, unused->data(), count, type, op, comm, stream);
-  // Until it has been done.
+  // This task keeps `unused` alive until the reduction is done.
   Start(comm, reinterpret_cast<CUstream>(stream), [unused] {});
   return result;
 }

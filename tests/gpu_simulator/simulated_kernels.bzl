@@ -21,14 +21,14 @@ def simulated_kernels(name, srcs, hdrs):
     cc_library(
         name = name,
         srcs = [name + "/" + file for file in files],
-        # CUDA's headers cast as they like.
+        # CUDA's headers do not follow all warnings of this project.
         copts = [
             "-include",
             "tests/gpu_simulator/device_code.h",
             "-Wno-unused-parameter",
         ],
         target_compatible_with = NEEDS_CUDA,
-        # Files of several folders, which share names.
+        # The files of several folders define the same names.
         unity = False,
         deps = hdrs + [":device_code"],
         alwayslink = True,

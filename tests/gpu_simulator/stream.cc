@@ -88,7 +88,7 @@ void Stream::Delay(const std::shared_ptr<Event>& event) {
       capture = event->capture;
       capture->enqueued[this];
     }
-    // What follows here counts as what has to be waited for.
+    // The work that follows on this stream must be joined again before the capture ends.
     if (this != capture->origin) ++capture->enqueued[this];
     return;
   }

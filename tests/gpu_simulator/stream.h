@@ -18,23 +18,24 @@ using Task = std::function<void()>;
 
 class Stream;
 
-/// What is enqueued between the begin and the end of a capture, in the order of its calls, which is
-/// an order that its dependencies allow.
+/// The tasks of a capture, in the order of the calls. The dependencies of the tasks allow this
+/// order.
 struct Capture {
   Stream* origin = nullptr;
   std::vector<Task> tasks;
-  /// For streams that have joined: tasks of theirs, and how many of them something has waited for.
+  /// For each stream in the capture: the number of its tasks, and the number that another stream
+  /// waits for.
   std::map<Stream*, uint64_t> enqueued, joined;
   bool invalid = false;
 };
 
-/// Of the driver's event: what was recorded, and what has been reached.
+/// The driver's event: the number of records, and the last record that the stream has reached.
 struct Event {
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t recorded = 0, reached = 0;
-  uint64_t work = 0;                 // of its stream, before the last record
-  std::shared_ptr<Capture> capture;  // the last record is a part of it
+  uint64_t work = 0;                 // of its stream before the last record
+  std::shared_ptr<Capture> capture;  // of the last record, or null
   Stream* capture_stream = nullptr;
   uint64_t capture_position = 0;
 
@@ -42,18 +43,18 @@ struct Event {
   void WaitFor(uint64_t record);
 };
 
-/// What the time between two events is made of: as if each piece of work took as long. A clock
-/// would have tests choose by chance where the product chooses by speed.
+/// The time between two events, per piece of work. It is constant, because real times would make
+/// the product's choices by speed random in tests.
 constexpr float kMillisecondsOfWork = 0.01f;
 
-/// A thread that does what is enqueued, in its order.
+/// A thread that runs the enqueued tasks in order.
 class Stream {
  public:
   explicit Stream(int device);
   ~Stream();
   int device() const { return device_; }
 
-  /// Does it later, or notes it in the capture. It is as much work as so many pieces.
+  /// Runs the task later, or adds it to the capture. The task counts as `pieces` pieces of work.
   void Enqueue(Task task, uint64_t pieces = 1);
   void Synchronize();
   bool Idle();

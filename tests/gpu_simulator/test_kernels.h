@@ -11,20 +11,20 @@ struct ScaleArgs {
   float factor;
 };
 
-/// Sums of the blocks' parts.
+/// Each block writes the sum of its part to `sums`.
 struct SumArgs {
   const float* values;
   uint64_t count;
   float* sums;
 };
 
-/// values[i] of a block becomes values[(i + by) % threads].
+/// In each block, values[i] becomes values[(i + by) % threads].
 struct RotateArgs {
   uint32_t* values;
   uint32_t by;
 };
 
-/// Says `mine`, and waits until the other has said `theirs`.
+/// Sets `mine` to `epoch` and waits until the other kernel has set `theirs`.
 struct MeetArgs {
   uint32_t* mine;
   uint32_t* theirs;

@@ -1,6 +1,6 @@
-// What an autograd calls in the backward pass of a collective: its transpose. All collectives are
-// linear maps of what all ranks have together; B is the gradient of A exactly if, for every input x
-// and every gradient g of the output, the sum over the ranks of A(x) * g is that of x * B(g).
+// The gradient of a collective in a backward pass is the collective's transpose. A collective is a
+// linear map of the inputs of all ranks. B is the gradient of A if A(x) * g and x * B(g) have the
+// same sum over the ranks. This holds for all inputs x and all output gradients g.
 
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace {
 using Values = std::vector<double>;
 using Map = std::function<Values(Communicator&, Values)>;
 
-// Small whole numbers, other ones on every rank: all sums are exact.
+// Small whole numbers, so that all sums are exact. The seed makes them differ between ranks.
 Values Numbers(size_t count, int seed) {
   Values values(count);
   for (size_t i = 0; i < count; ++i)
@@ -32,7 +32,7 @@ double Product(const Values& a, const Values& b) {
 
 Buffer View(Values& values) { return Buffer(values.data(), values.size()); }
 
-// How many elements a rank puts in and gets out.
+// The number of elements in the input or output of a rank.
 using Count = std::function<size_t(int rank)>;
 
 void CheckTransposed(int size, const Count& in, const Count& out, const Map& map, const Map& back) {
@@ -49,7 +49,7 @@ void CheckTransposed(int size, const Count& in, const Count& out, const Map& map
 
 size_t Ranks(const Communicator& world) { return static_cast<size_t>(world.size()); }
 
-// The rows of rank r: r + 1, each of 3 elements.
+// Rank r has r + 1 rows of 3 elements.
 size_t RowElements(int rank) { return 3 * (static_cast<size_t>(rank) + 1); }
 Counts AllRows(int size) {
   Counts counts;
@@ -75,7 +75,7 @@ TEST_CASE("the gradient of an all-reduce is an all-reduce") {
   }
 }
 
-TEST_CASE("the gradient of an all-gather is a reduce-scatter, and the reverse") {
+TEST_CASE("the gradient of an all-gather is a reduce-scatter and vice versa") {
   const int size = GENERATE(1, 2, 3, 4);
   const Map gather = [](Communicator& world, Values x) {
     Values all(Total(world.size()));
@@ -92,7 +92,7 @@ TEST_CASE("the gradient of an all-gather is a reduce-scatter, and the reverse") 
   CheckTransposed(size, whole, RowElements, scatter, gather);
 }
 
-TEST_CASE("the gradient of a broadcast is a reduce to its root, and the reverse") {
+TEST_CASE("the gradient of a broadcast is a reduce to its root and vice versa") {
   const int size = GENERATE(1, 2, 3, 4);
   for (int root = 0; root < size; ++root) {
     const Map broadcast = [root](Communicator& world, Values x) {
@@ -102,7 +102,7 @@ TEST_CASE("the gradient of a broadcast is a reduce to its root, and the reverse"
     const Map reduce = [root](Communicator& world, Values x) {
       Values sum(x.size());
       world.Reduce(View(x), View(sum), root);
-      return sum;  // zeros on other ranks: they had no part in it
+      return sum;  // zeros on ranks other than the root
     };
     const Count five = [](int) { return 5; };
     CheckTransposed(size, five, five, broadcast, reduce);
@@ -138,7 +138,7 @@ TEST_CASE("the gradient of an all-to-all is an all-to-all with the counts exchan
   CheckTransposed(size, count(true), count(false), exchange(true), exchange(false));
 }
 
-TEST_CASE("gradients of ones: the number of ranks, the sum of the splits, the root alone") {
+TEST_CASE("output gradients of one sum up to the number of ranks") {
   const int size = GENERATE(2, 4);
   CHECK(OnRanks(size, [](Communicator& world) {
           const double ranks = world.size();

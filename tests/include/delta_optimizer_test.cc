@@ -1,4 +1,5 @@
-// A DistributedOptimizer that combines steps instead of gradients, by adaptive summation.
+// DistributedOptimizer with adasum, which combines the steps of the ranks instead of their
+// gradients.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -48,7 +49,7 @@ class Momentum : public Optimizer {
   std::vector<Parameter> list_;
 };
 
-TEST_CASE("ranks with the same gradients step as one process does") {
+TEST_CASE("ranks with equal gradients step like one process") {
   const int size = GENERATE(1, 2, 4);
   CHECK(OnRanks(size, [](Communicator& world) {
           Momentum together(0.5f, 0.5f, {8, -4, 2}), alone(0.5f, 0.5f, {8, -4, 2});
@@ -68,7 +69,7 @@ TEST_CASE("ranks with the same gradients step as one process does") {
         }) == Nothing(size));
 }
 
-TEST_CASE("steps in orthogonal directions are all made, and each rank's state is its own") {
+TEST_CASE("orthogonal steps of all ranks add up and each rank keeps its own state") {
   const int size = GENERATE(2, 4);
   CHECK(OnRanks(size, [](Communicator& world) {
           const auto p = static_cast<size_t>(world.size()), r = static_cast<size_t>(world.rank());
@@ -90,7 +91,7 @@ TEST_CASE("steps in orthogonal directions are all made, and each rank's state is
         }) == Nothing(size));
 }
 
-TEST_CASE("each parameter is combined by itself, and one that no rank has used stays as it is") {
+TEST_CASE("each parameter is combined separately and an unused parameter does not change") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model({2, 3, 1});
           DistributedOptimizer optimizer(world, model, Adasum());
@@ -102,7 +103,7 @@ TEST_CASE("each parameter is combined by itself, and one that no rank has used s
             for (int k = 0; k < 3; ++k) model.gradient(1)[k] = 2;
             optimizer.MarkUnused(2);
             if (first)
-              optimizer.MarkUnused(1);  // the other rank's step is made as it is
+              optimizer.MarkUnused(1);  // the other rank's step is used alone
             else
               optimizer.MarkReady(1);
             optimizer.MarkReady(0);
@@ -115,7 +116,7 @@ TEST_CASE("each parameter is combined by itself, and one that no rank has used s
         }) == Nothing(2));
 }
 
-TEST_CASE("gradients of several passes add up on their rank before the step") {
+TEST_CASE("the gradients of several passes add up on each rank before the step") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptions options = Adasum();
@@ -126,13 +127,13 @@ TEST_CASE("gradients of several passes add up on their rank before the step") {
             MarkAll(optimizer);
           }
           optimizer.Step();
-          // Steps of -3 and of -33 in all elements: their mean.
+          // The steps are -3 and -33 in all elements. For parallel steps, adasum is the mean.
           Expect(model.value(0) == std::vector<float>(3, -18), "the first");
           Expect(model.value(1) == std::vector<float>(2, -18), "the second");
         }) == Nothing(2));
 }
 
-TEST_CASE("local parameters keep their own steps") {
+TEST_CASE("each rank keeps its own steps of local parameters") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptions options = Adasum();
@@ -145,7 +146,7 @@ TEST_CASE("local parameters keep their own steps") {
         }) == Nothing(2));
 }
 
-TEST_CASE("a rank without data follows the steps of the others, and its state stays") {
+TEST_CASE("a rank in Join follows the steps of other ranks and keeps its optimizer state") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Momentum model(1, 0.5f, {0, 0});
           DistributedOptimizer optimizer(world, model, Adasum());
@@ -157,17 +158,18 @@ TEST_CASE("a rank without data follows the steps of the others, and its state st
           }
           const int last = optimizer.Join();
           Expect(last == 1, "the last to join");
-          // Alike, 1; then those of rank 1 alone, 1.5 and 1.75.
+          // One equal step of 1, then steps of rank 1 alone: 1.5 and 1.75.
           Expect(model.value == std::vector<float>({-4.25f, 0}), "the steps of all");
           Expect(model.velocity[0] == (first ? 1.0f : 1.75f), "of the steps that it has made");
         }) == Nothing(2));
 }
 
 TEST_CASE(
-    "values that are not the same after a step are found, and gradients that are no numbers") {
+    "check_every finds values that differ after a step and gradients that are infinite or not a "
+    "number") {
   const auto errors = OnRanks(2, [](Communicator& world) {
     Model model;
-    if (world.rank() == 1) model.value(1)[0] = 3;  // not the same from the start
+    if (world.rank() == 1) model.value(1)[0] = 3;  // differs from the start
     DistributedOptions options = Adasum();
     options.check_every = 1;
     DistributedOptimizer optimizer(world, model, options);
@@ -187,7 +189,7 @@ TEST_CASE(
     CHECK(error == "the gradient of 'p0' is infinite or NaN on rank 1 in step 0");
 }
 
-TEST_CASE("what does not go with adasum is refused, on every rank, with its name") {
+TEST_CASE("options that adasum does not support are refused by name on every rank") {
   const auto refused = [](int size, const DistributedOptions& options) {
     const Texts errors = OnRanks(size, [&](Communicator& world) {
       Model model;

@@ -15,7 +15,7 @@ DeviceChoiceInput Host(const std::string& wish, int ranks, int gpus, int local_r
   return input;
 }
 
-TEST_CASE("each rank of a host has a GPU of its own where there are as many") {
+TEST_CASE("each rank of a host gets its own GPU if the host has enough GPUs") {
   for (const char* wish : {"auto", "cuda"}) {
     for (int rank = 0; rank < 3; ++rank) {
       const DeviceChoice choice = ChooseDevice(Host(wish, 3, 4, rank));
@@ -25,7 +25,7 @@ TEST_CASE("each rank of a host has a GPU of its own where there are as many") {
   }
 }
 
-TEST_CASE("more ranks than GPUs share them evenly, unasked with auto alone") {
+TEST_CASE("more ranks than GPUs share them evenly with device auto or with --share-gpus") {
   int on_first = 0;
   for (int rank = 0; rank < 7; ++rank) {
     const DeviceChoice choice = ChooseDevice(Host("auto", 7, 2, rank));
@@ -48,7 +48,7 @@ TEST_CASE("more ranks than GPUs share them evenly, unasked with auto alone") {
   CHECK(ChooseDevice(shared).sharers == 2);
 }
 
-TEST_CASE("without a GPU auto is the CPU, and who asks for one hears why") {
+TEST_CASE("without a GPU the device auto is the CPU and cuda is refused with the reason") {
   CHECK(ChooseDevice(Host("auto", 2, 0)).device == Device{});
   CHECK(ChooseDevice(Host("cpu", 2, 4)).device == Device{});
   CHECK_THROWS_WITH(ChooseDevice(Host("cuda", 1, 0)), "device cuda: no GPU: none here");

@@ -12,7 +12,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-TEST_CASE("several backward passes make one step, with their sum or their average") {
+TEST_CASE("several backward passes make one step with the sum or average of their gradients") {
   const int size = GENERATE(1, 2, 3);
   const bool average = GENERATE(false, true);
   const bool marks = GENERATE(false, true);
@@ -35,26 +35,26 @@ TEST_CASE("several backward passes make one step, with their sum or their averag
         }) == Nothing(size));
 }
 
-TEST_CASE("gradients divided before they are added have the same average, and stay in range") {
+TEST_CASE("gradient_predivide_factor keeps the average and avoids overflow") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptions options;
           options.gradient_predivide_factor = 2;
           DistributedOptimizer optimizer(world, model, options);
           optimizer.ZeroGradients();
-          model.Backward(3e38f);  // two of them are infinite
+          model.Backward(3e38f);  // the sum of two is infinite
           optimizer.Step();
           Expect(model.value(0)[2] == -3e38f, "the average");
         }) == Nothing(2));
 }
 
-TEST_CASE("gradients are clipped by the norm of all of them together, after they were reduced") {
+TEST_CASE("reduced gradients are clipped by the norm of all gradients together") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model({1, 1});
           DistributedOptions options;
           options.max_gradient_norm = 5;
           DistributedOptimizer optimizer(world, model, options);
-          model.gradient(0)[0] = world.rank() == 0 ? 12 : 0;  // 6 and 8 on average: 10 in all
+          model.gradient(0)[0] = world.rank() == 0 ? 12 : 0;  // averages 6 and 8: the norm is 10
           model.gradient(1)[0] = world.rank() == 0 ? 0 : 16;
           optimizer.Step();
           Expect(std::abs(*optimizer.gradient_norm() - 10) < 1e-9, "the norm");
@@ -66,7 +66,7 @@ TEST_CASE("gradients are clipped by the norm of all of them together, after they
         }) == Nothing(2));
 }
 
-TEST_CASE("a trainer may look at reduced gradients and change them before the step") {
+TEST_CASE("a trainer can read and change reduced gradients before the step") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptimizer optimizer(world, model);
@@ -82,7 +82,7 @@ TEST_CASE("a trainer may look at reduced gradients and change them before the st
         }) == Nothing(2));
 }
 
-TEST_CASE("under NoSync nothing is reduced, and passes are not counted") {
+TEST_CASE("passes under NoSync reduce no gradients and are not counted") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptimizer optimizer(world, model);
@@ -103,7 +103,7 @@ TEST_CASE("under NoSync nothing is reduced, and passes are not counted") {
         }) == Nothing(2));
 }
 
-TEST_CASE("local parameters keep their own gradients") {
+TEST_CASE("gradients of local parameters are not reduced") {
   CHECK(OnRanks(3, [](Communicator& world) {
           Model model({3, 2, 4});
           DistributedOptions options;
@@ -118,7 +118,7 @@ TEST_CASE("local parameters keep their own gradients") {
         }) == Nothing(3));
 }
 
-TEST_CASE("a gradient that is no number is named, with the rank and the step") {
+TEST_CASE("a gradient that is infinite or not a number is named with its rank and step") {
   const float bad =
       GENERATE(std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity());
   const Texts texts = OnRanks(3, [&](Communicator& world) {
@@ -138,7 +138,7 @@ TEST_CASE("a gradient that is no number is named, with the rank and the step") {
     CHECK(text == "the gradient of 'p1' is infinite or NaN on rank 1 in step 2");
 }
 
-TEST_CASE("a reduction that overflows is named on all ranks, though each rank's own is finite") {
+TEST_CASE("a reduction that overflows is reported on all ranks even if every input is finite") {
   for (const std::string& error : OnRanks(2, [](Communicator& world) {
          Model model;
          DistributedOptions options;
@@ -158,7 +158,7 @@ TEST_CASE("a reduction that overflows is named on all ranks, though each rank's 
         "rank's own is finite: the reduction overflows");
 }
 
-TEST_CASE("a gradient that does not fit its parameter is refused before anything is reduced") {
+TEST_CASE("a gradient of another size than its parameter is refused") {
   float value[4] = {}, gradient[4] = {};
   for (const std::string& error : OnRanks(2, [&](Communicator& world) {
          Model model;
@@ -172,7 +172,7 @@ TEST_CASE("a gradient that does not fit its parameter is refused before anything
         "value, f32[4]");
 }
 
-TEST_CASE("what is frozen is frozen under NoSync too") {
+TEST_CASE("a frozen parameter stays frozen under NoSync") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptimizer optimizer(world, model);
@@ -186,7 +186,7 @@ TEST_CASE("what is frozen is frozen under NoSync too") {
         }) == Nothing(2));
 }
 
-TEST_CASE("parameters that have become different are named, with the rank and the step") {
+TEST_CASE("parameters that differ between ranks are named with the rank and the step") {
   const Texts texts = OnRanks(3, [](Communicator& world) {
     Model model;
     DistributedOptions options;
@@ -202,7 +202,7 @@ TEST_CASE("parameters that have become different are named, with the rank and th
     CHECK(text == "parameter 'p0' of rank 2 differs from rank 0 in step 1");
 }
 
-TEST_CASE("options that are not the same on all ranks are an error on all of them") {
+TEST_CASE("options that differ between ranks are an error on all ranks") {
   const Texts texts = OnRanks(3, [](Communicator& world) {
     Model model;
     DistributedOptions options;
@@ -216,7 +216,7 @@ TEST_CASE("options that are not the same on all ranks are an error on all of the
                   Contains("backward_passes_per_step 2") && Contains("on rank 1"));
 }
 
-TEST_CASE("an option that cannot be is refused by name") {
+TEST_CASE("an invalid option is refused by name") {
   const auto refusal = [](const std::function<void(DistributedOptions&)>& set) {
     return OnRanks(1, [&](Communicator& world) {
       Model model;
@@ -245,7 +245,7 @@ TEST_CASE("an option that cannot be is refused by name") {
         }) == "local_parameters: the optimizer has no parameter 'p7'");
 }
 
-TEST_CASE("a gradient that is marked too often is named, with what to do") {
+TEST_CASE("a gradient that is marked too often is refused with the call to make instead") {
   const auto marked = [](int passes, int times) {
     return OnRanks(1, [&](Communicator& world) {
       Model model;
@@ -263,7 +263,7 @@ TEST_CASE("a gradient that is marked too often is named, with what to do") {
   CHECK_THAT(marked(2, 3), Contains("more than 2 times since the last step"));
 }
 
-TEST_CASE("gradients that are being reduced are not set to zero") {
+TEST_CASE("ZeroGradients is refused while gradients are being reduced") {
   const Texts texts = OnRanks(2, [](Communicator& world) {
     Model model;
     DistributedOptimizer optimizer(world, model);
@@ -280,7 +280,7 @@ TEST_CASE("gradients that are being reduced are not set to zero") {
   CHECK(texts[0] == texts[1]);
 }
 
-TEST_CASE("a gradient that travels in 16 bits comes back in its own type, as its cast") {
+TEST_CASE("a gradient reduced in 16 bits keeps its own type and gets rounded values") {
   const int size = GENERATE(1, 2, 4);
   CHECK(OnRanks(size, [](Communicator& world) {
           Model model({3, 40});
@@ -300,7 +300,7 @@ TEST_CASE("a gradient that travels in 16 bits comes back in its own type, as its
         }) == Nothing(size));
 }
 
-TEST_CASE("two optimizers of one process keep out of each other's way") {
+TEST_CASE("two optimizers in one process do not disturb each other") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model first({5}), second({300'000, 7});
           DistributedOptimizer one(world, first), other(world, second);

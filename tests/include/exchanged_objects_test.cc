@@ -1,4 +1,4 @@
-// What is not a tensor: objects, strings, metrics, running statistics.
+// Collectives of objects, strings, metrics and running statistics.
 
 #include <dtrun/dtrun.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-TEST_CASE("an object of one rank comes to all, those of all ranks in rank order") {
+TEST_CASE("objects are broadcast from one rank or gathered from all ranks in rank order") {
   const int size = GENERATE(1, 2, 3, 4);
   CHECK(OnRanks(size, [](Communicator& world) {
           for (int root = 0; root < world.size(); ++root) {
@@ -42,13 +42,13 @@ TEST_CASE("an object of one rank comes to all, those of all ranks in rank order"
         }) == Nothing(size));
 }
 
-TEST_CASE("metrics are averaged, by the examples behind them where there are any") {
+TEST_CASE("metrics are averaged with the number of examples as weight if it is given") {
   CHECK(OnRanks(3, [](Communicator& world) {
           const double rank = world.rank();
           const Metrics plain = AverageMetrics(world, {{"loss", rank}, {"accuracy", 1 - rank}});
           Expect(plain == Metrics{{"accuracy", 0}, {"loss", 1}}, "plain");
-          const double examples = world.rank() == 2 ? 0 : 30 - 20 * rank;  // 30, 10, none
-          const double loss = world.rank() == 2 ? NAN : rank + 1;          // of none
+          const double examples = world.rank() == 2 ? 0 : 30 - 20 * rank;  // 30, 10, 0
+          const double loss = world.rank() == 2 ? NAN : rank + 1;          // no examples
           Expect(
               AverageMetrics(world, {{"loss", loss}}, examples) == Metrics{{"loss", 1.25}},
               "weighted");
@@ -56,7 +56,7 @@ TEST_CASE("metrics are averaged, by the examples behind them where there are any
         }) == Nothing(3));
 }
 
-TEST_CASE("a metric that only some ranks have is named, with the ranks") {
+TEST_CASE("a metric that only some ranks have is named with those ranks") {
   const Texts texts = OnRanks(3, [](Communicator& world) {
     Metrics metrics = {{"loss", 1}};
     if (world.rank() != 1) metrics["top5"] = 2;
@@ -71,7 +71,7 @@ TEST_CASE("a metric that only some ranks have is named, with the ranks") {
     CHECK_THAT(text, Contains("the metrics of rank 1 have the weight -2"));
 }
 
-TEST_CASE("running statistics are sent with the parameters") {
+TEST_CASE("BroadcastParameters also sends running statistics") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           std::vector<double> mean(3, world.rank());

@@ -1,4 +1,4 @@
-// Parameters that are unused, frozen or tied, and what a trainer can get wrong with them.
+// Unused, frozen and tied parameters, and a trainer's mistakes with them.
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -13,7 +13,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-TEST_CASE("a parameter that no rank has used is not updated; one that some have is") {
+TEST_CASE("a parameter is updated only if at least one rank used it") {
   const bool own_memory = GENERATE(false, true);
   CHECK(OnRanks(3, [&](Communicator& world) {
           Model model({2, 3, 2});
@@ -24,7 +24,7 @@ TEST_CASE("a parameter that no rank has used is not updated; one that some have 
           }
           DistributedOptimizer optimizer(world, model);
           optimizer.ZeroGradients();
-          model.Backward(3);  // also into those that are unused, as a stale gradient would be
+          model.Backward(3);  // also writes unused gradients, as stale values
           optimizer.MarkUnused(2);
           if (world.rank() == 1)
             optimizer.MarkReady(1);
@@ -38,7 +38,7 @@ TEST_CASE("a parameter that no rank has used is not updated; one that some have 
         }) == Nothing(3));
 }
 
-TEST_CASE("a parameter that one of several passes has used is used") {
+TEST_CASE("a parameter counts as used if one of several passes used it") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptions options;
@@ -55,7 +55,7 @@ TEST_CASE("a parameter that one of several passes has used is used") {
         }) == Nothing(2));
 }
 
-// One step in which every rank's gradients are its rank.
+// One step with gradients of value `rank`.
 void StepOnce(DistributedOptimizer& optimizer, Model& model, int rank) {
   optimizer.ZeroGradients();
   for (size_t i = 0; i < model.parameters().size(); ++i)
@@ -66,7 +66,7 @@ void StepOnce(DistributedOptimizer& optimizer, Model& model, int rank) {
   optimizer.Step();
 }
 
-TEST_CASE("parameters are frozen and thawed while training goes on") {
+TEST_CASE("parameters can be frozen and thawed during training") {
   const bool frozen_at_first = GENERATE(false, true);
   CHECK(OnRanks(3, [&](Communicator& world) {
           Model model({2, 3, 2});
@@ -93,7 +93,7 @@ TEST_CASE("parameters are frozen and thawed while training goes on") {
         }) == Nothing(3));
 }
 
-TEST_CASE("groups hold what of them is not frozen, and every wire format serves what thaws") {
+TEST_CASE("groups and wire formats work with parameters that are frozen first and thawed later") {
   const bool frozen_first = GENERATE(false, true);
   const Wire wire = GENERATE(Wire::kNone, Wire::kF16);
   CHECK(OnRanks(3, [&](Communicator& world) {
@@ -113,7 +113,7 @@ TEST_CASE("groups hold what of them is not frozen, and every wire format serves 
         }) == Nothing(3));
 }
 
-TEST_CASE("a thawed parameter is corrected for ranks that have joined") {
+TEST_CASE("the average of a thawed parameter divides by the ranks that have data") {
   CHECK(OnRanks(3, [](Communicator& world) {
           Model model({2, 3});
           model.parameters()[1].requires_gradient = false;
@@ -126,7 +126,7 @@ TEST_CASE("a thawed parameter is corrected for ranks that have joined") {
         }) == Nothing(3));
 }
 
-TEST_CASE("a rank that has joined follows what the others freeze and thaw") {
+TEST_CASE("a rank in Join follows the Freeze and Thaw calls of other ranks") {
   CHECK(OnRanks(3, [](Communicator& world) {
           Model model({2, 3, 2});
           model.parameters()[1].requires_gradient = false;
@@ -150,7 +150,7 @@ TEST_CASE("a rank that has joined follows what the others freeze and thaw") {
         }) == Nothing(3));
 }
 
-TEST_CASE("a parameter that is not frozen on all ranks is named, with the ranks") {
+TEST_CASE("a parameter that is frozen only on some ranks is named with those ranks") {
   const Texts frozen = OnRanks(3, [](Communicator& world) {
     Model model;
     DistributedOptimizer optimizer(world, model);
@@ -172,7 +172,7 @@ TEST_CASE("a parameter that is not frozen on all ranks is named, with the ranks"
     CHECK_THAT(text, Contains("different options") && Contains("frozen 'p0' on rank 1"));
 }
 
-TEST_CASE("Freeze and Thaw come between two steps") {
+TEST_CASE("Freeze in the middle of a step is refused") {
   const Texts texts = OnRanks(1, [](Communicator& world) {
     Model model;
     DistributedOptimizer optimizer(world, model);
@@ -182,7 +182,8 @@ TEST_CASE("Freeze and Thaw come between two steps") {
   CHECK_THAT(texts[0], Contains("Freeze() of 'p1' in the middle of a step"));
 }
 
-// Two parameters of a model in the same memory, as an embedding that is also the output layer.
+// A model with two parameters in the same memory, such as an embedding that is also the output
+// layer.
 class TiedModel : public Model {
  public:
   TiedModel() : Model({4, 2, 4}) {
@@ -191,7 +192,7 @@ class TiedModel : public Model {
   }
 };
 
-TEST_CASE("tied weights have one gradient, which is reduced once, when both are marked") {
+TEST_CASE("tied weights have one gradient that is reduced once when both are marked") {
   CHECK(OnRanks(2, [](Communicator& world) {
           TiedModel model;
           DistributedOptimizer optimizer(world, model);
@@ -201,7 +202,7 @@ TEST_CASE("tied weights have one gradient, which is reduced once, when both are 
             model.gradient(2)[3] += static_cast<float>(2 * world.rank());
             optimizer.MarkReady(2);
             optimizer.MarkReady(1);
-            model.gradient(0)[3] += static_cast<float>(4 * world.rank());  // not under way yet
+            model.gradient(0)[3] += static_cast<float>(4 * world.rank());  // not reduced yet
             optimizer.MarkReady(0);
             optimizer.Step();
             Expect(model.value(0)[3] == -3 * static_cast<float>(step), "one update");
@@ -210,7 +211,7 @@ TEST_CASE("tied weights have one gradient, which is reduced once, when both are 
         }) == Nothing(2));
 }
 
-TEST_CASE("errors name both of two tied weights") {
+TEST_CASE("errors name both tied weights") {
   const Texts texts = OnRanks(2, [](Communicator& world) {
     TiedModel model;
     std::vector<float> wide(5);
@@ -224,7 +225,7 @@ TEST_CASE("errors name both of two tied weights") {
                   Contains("'embedding' and 'output' f32[5] on rank 1"));
 }
 
-TEST_CASE("lists of parameters that cannot be are refused by name") {
+TEST_CASE("an invalid list of parameters is refused with the parameter's name") {
   const auto refusal = [](const std::function<void(std::vector<Parameter>&)>& change,
                           DistributedOptions options = {}) {
     return OnRanks(1, [&](Communicator& world) {
@@ -259,7 +260,7 @@ TEST_CASE("lists of parameters that cannot be are refused by name") {
       Contains("parameter 'p1' has rows of 3 elements but 2; expected whole rows"));
 }
 
-TEST_CASE("a step whose backward pass is missing says what to do") {
+TEST_CASE("Step without a backward pass is refused with the calls to make") {
   const Texts texts = OnRanks(2, [](Communicator& world) {
     Model model;
     DistributedOptimizer optimizer(world, model);
@@ -267,7 +268,7 @@ TEST_CASE("a step whose backward pass is missing says what to do") {
     try {
       optimizer.Step();
     } catch (const Error& error) {
-      StepOnce(optimizer, model, world.rank());  // nothing was sent
+      StepOnce(optimizer, model, world.rank());  // the refused step sent no data
       Expect(model.value(0)[0] == -1, "two steps");
       throw;
     }
@@ -278,7 +279,7 @@ TEST_CASE("a step whose backward pass is missing says what to do") {
                   Contains("Join()"));
 }
 
-TEST_CASE("passes under NoSync are a backward pass too, and trainers need not mark at all") {
+TEST_CASE("Step accepts passes under NoSync and trainers that never mark gradients") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model, silent;
           DistributedOptimizer optimizer(world, model), other(world, silent);
@@ -293,7 +294,7 @@ TEST_CASE("passes under NoSync are a backward pass too, and trainers need not ma
         }) == Nothing(2));
 }
 
-TEST_CASE("the step after Synchronize reduces nothing again") {
+TEST_CASE("Step after Synchronize does not reduce again") {
   CHECK(OnRanks(3, [](Communicator& world) {
           Model model;
           DistributedOptions options;
@@ -306,14 +307,15 @@ TEST_CASE("the step after Synchronize reduces nothing again") {
           optimizer.Synchronize();
           optimizer.Synchronize();
           Expect(model.gradient(0)[0] == 3, "reduced once");
-          if (world.rank() != 2) model.gradient(0)[0] = 5;  // would be summed again
+          if (world.rank() != 2) model.gradient(0)[0] = 5;  // a second sum would change it
           optimizer.Step();
           Expect(model.value(0)[0] == (world.rank() != 2 ? -5 : -3), "used as it is");
         }) == Nothing(3));
 }
 
-TEST_CASE("four passes a step, ten batches: x and y follow the sum or the average") {
-  // loss = x - y[0], and an optimizer that adds: x' = 1, y' = {-1, 0}.
+TEST_CASE("ten batches with four passes per step update by the sum or the average of the passes") {
+  // The loss is x - y[0], so the gradients are x' = 1 and y' = {-1, 0}. The optimizer adds
+  // gradients.
   const bool average = GENERATE(false, true);
   const int size = GENERATE(1, 2, 4);
   CHECK(OnRanks(size, [&](Communicator& world) {
@@ -337,7 +339,7 @@ TEST_CASE("four passes a step, ten batches: x and y follow the sum or the averag
         }) == Nothing(size));
 }
 
-TEST_CASE("an infinite gradient in one aggregation is gone in the next") {
+TEST_CASE("an infinite gradient in one aggregation does not affect the next aggregation") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptions options;
@@ -353,7 +355,7 @@ TEST_CASE("an infinite gradient in one aggregation is gone in the next") {
             }
             optimizer.Synchronize();
             Expect(std::isinf(model.gradient(0)[0]) == (step == 0), "the reduced gradient");
-            if (step == 0) optimizer.ZeroGradients();  // this step is left out
+            if (step == 0) optimizer.ZeroGradients();  // discards this step
             optimizer.Step();
             optimizer.ZeroGradients();
           }

@@ -1,4 +1,4 @@
-// Uneven data: ranks that are done take part without gradients until all have joined.
+// Uneven data: ranks without more data take part without gradients until all ranks have joined.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// One epoch: rank r has `batches[r]` of them; the gradient of each is r + 1.
+// One epoch of a rank: `batches` batches, each with gradients of rank + 1.
 int Epoch(DistributedOptimizer& optimizer, Model& model, int rank, int batches) {
   for (int batch = 0; batch < batches; ++batch) {
     optimizer.ZeroGradients();
@@ -24,7 +24,7 @@ int Epoch(DistributedOptimizer& optimizer, Model& model, int rank, int batches) 
   return optimizer.Join();
 }
 
-// What the epoch does to every weight.
+// The change of every weight in an epoch.
 float ChangeOf(const std::vector<int>& batches, ReduceOp op) {
   float change = 0;
   for (int step = 0;; ++step) {
@@ -36,7 +36,7 @@ float ChangeOf(const std::vector<int>& batches, ReduceOp op) {
   }
 }
 
-TEST_CASE("ranks that are done wait in Join, and the average divides by those that have data") {
+TEST_CASE("ranks without data wait in Join and the average divides by the ranks with data") {
   const auto batches = GENERATE(
       std::vector<int>{3}, std::vector<int>{1, 4}, std::vector<int>{2, 2},
       std::vector<int>{5, 0, 2}, std::vector<int>{3, 1, 2, 6});
@@ -50,7 +50,7 @@ TEST_CASE("ranks that are done wait in Join, and the average divides by those th
           Model model({3, size == 2 ? 300'000u : 300u, 2});
           DistributedOptions options;
           options.op = op;
-          options.check_every = 1;  // the same parameters everywhere, in every step
+          options.check_every = 1;  // compares the parameters of all ranks in every step
           DistributedOptimizer optimizer(world, model, options);
           const int mine = batches[static_cast<size_t>(world.rank())];
           for (int epoch = 1; epoch <= 2; ++epoch) {
@@ -66,7 +66,7 @@ TEST_CASE("ranks that are done wait in Join, and the average divides by those th
         }) == Nothing(size));
 }
 
-TEST_CASE("an average of several types is corrected in each of them") {
+TEST_CASE("the average of f16 and bf16 and f64 gradients divides by the ranks with data") {
   CHECK(OnRanks(4, [](Communicator& world) {
           // 16-bit floats: 1.0 is 0x3c00 and 0x3f80, 2.0 is 0x4000 in both.
           std::vector<uint16_t> half(5), brain(5), half_gradient(5), brain_gradient(5);
@@ -99,7 +99,7 @@ TEST_CASE("an average of several types is corrected in each of them") {
         }) == Nothing(4));
 }
 
-TEST_CASE("a rank that joins in the middle of an aggregation brings what it has") {
+TEST_CASE("a rank that joins in the middle of an aggregation contributes its partial gradients") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptions options;
@@ -113,12 +113,12 @@ TEST_CASE("a rank that joins in the middle of an aggregation brings what it has"
             if (batch % 4 == 3) optimizer.Step();
           }
           Expect(optimizer.Join() == 1, "rank 0 has made the step with the others");
-          // 4 in the first step; in the second the average of 2 and 4.
+          // The first step is 4. The second step is 3, the average of 2 and 4.
           Expect(model.value(0)[0] == -7, "nothing is lost");
         }) == Nothing(2));
 }
 
-TEST_CASE("clipping, predivision and averaged passes hold in steps without all ranks") {
+TEST_CASE("clipping and predivision and averaged passes work after some ranks have joined") {
   CHECK(OnRanks(4, [](Communicator& world) {
           Model model({1, 1});
           DistributedOptions options;
@@ -145,7 +145,7 @@ TEST_CASE("clipping, predivision and averaged passes hold in steps without all r
         }) == Nothing(4));
 }
 
-TEST_CASE("what a trainer does in each step it does on ranks that have joined too") {
+TEST_CASE("the callback of Join runs before each step of the other ranks") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptimizer optimizer(world, model);
@@ -158,7 +158,7 @@ TEST_CASE("what a trainer does in each step it does on ranks that have joined to
         }) == Nothing(2));
 }
 
-TEST_CASE("local parameters of a rank that has joined stay as they are") {
+TEST_CASE("local parameters of a rank in Join do not change") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptions options;
@@ -170,7 +170,7 @@ TEST_CASE("local parameters of a rank that has joined stay as they are") {
         }) == Nothing(2));
 }
 
-TEST_CASE("a rank that has joined and one that never comes: who is missing is named") {
+TEST_CASE("Join names a rank that never comes") {
   const Texts texts = OnRanks(
       2,
       [](Communicator& world) {
@@ -182,12 +182,12 @@ TEST_CASE("a rank that has joined and one that never comes: who is missing is na
   CHECK_THAT(texts[0], Contains("waits for rank 1 to call it"));
 }
 
-TEST_CASE("ranks that wait for others which call something else learn who called what") {
+TEST_CASE("after a mismatch every rank reports the calls of all ranks") {
   const bool gathers = GENERATE(true, false);
   const Texts texts = OnRanks(3, [&](Communicator& world) {
     std::vector<float> mine(4), all(12);
     if (world.rank() == 1)
-      world.Barrier();  // done, and waiting for the others
+      world.Barrier();  // as a rank that is done and waits
     else if (gathers)
       world.AllGather(Buffer(mine.data(), 4), Buffer(all.data(), 12));
     else
@@ -201,7 +201,7 @@ TEST_CASE("ranks that wait for others which call something else learn who called
                   Contains("rank 1 called barrier"));
 }
 
-TEST_CASE("what a rank freezes before it joins, alone, the others' steps undo") {
+TEST_CASE("steps of other ranks override a Freeze of a rank that then joins") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model;
           DistributedOptions options;
@@ -213,7 +213,7 @@ TEST_CASE("what a rank freezes before it joins, alone, the others' steps undo") 
         }) == Nothing(2));
 }
 
-TEST_CASE("ranks that join at once and have frozen different parameters all learn of it") {
+TEST_CASE("ranks that join together with different frozen parameters all get an error") {
   const Texts errors = OnRanks(3, [](Communicator& world) {
     Model model;
     DistributedOptimizer optimizer(world, model);
@@ -225,7 +225,7 @@ TEST_CASE("ranks that join at once and have frozen different parameters all lear
     CHECK_THAT(error, Contains("parameter 'p1' is frozen on rank 2 and not on ranks 0, 1"));
 }
 
-TEST_CASE("the norm of the last step is known after Join, too") {
+TEST_CASE("gradient_norm of the last step is available after Join") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Model model({1});
           DistributedOptions options;
@@ -236,7 +236,7 @@ TEST_CASE("the norm of the last step is known after Join, too") {
         }) == Nothing(2));
 }
 
-TEST_CASE("Join under NoSync says what to do") {
+TEST_CASE("Join inside a NoSync scope is refused") {
   const Texts texts = OnRanks(1, [](Communicator& world) {
     Model model;
     DistributedOptimizer optimizer(world, model);

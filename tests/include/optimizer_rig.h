@@ -1,7 +1,7 @@
 #ifndef DTRUN_TESTS_INCLUDE_OPTIMIZER_RIG_H_
 #define DTRUN_TESTS_INCLUDE_OPTIMIZER_RIG_H_
 
-// Ranks as threads, each with the public classes over a communicator of its own.
+// Ranks as threads. Each rank uses the public classes on its own communicator.
 
 #include <dtrun/distributed_optimizer.h>
 
@@ -17,7 +17,8 @@
 
 namespace dtrun::testing {
 
-// What each rank threw, "" if nothing. A rank that fails leaves the others waiting until `timeout`.
+// Runs `rank_main` on `size` ranks and returns their errors ("" for none). If a rank fails, the
+// other ranks wait until `timeout`.
 inline Texts OnRanks(
     int size, const std::function<void(Communicator&)>& rank_main,
     base::Duration timeout = std::chrono::seconds(20)) {
@@ -55,7 +56,7 @@ class Model : public Optimizer {
 
   float* gradient(size_t i) { return static_cast<float*>(list_[i].gradient.data); }
   std::vector<float>& value(size_t i) { return values_[i]; }
-  // Adds `amount` to all elements, as a backward pass does.
+  // Adds `amount` to all gradient elements, as a backward pass does.
   void Backward(float amount) {
     for (size_t i = 0; i < list_.size(); ++i)
       for (size_t k = 0; k < values_[i].size(); ++k) gradient(i)[k] += amount;

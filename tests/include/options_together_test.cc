@@ -1,4 +1,4 @@
-// Options of the optimizer in all combinations, against one process that does it in double.
+// All combinations of the optimizer's options, compared with one process that computes in double.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -20,7 +20,7 @@ struct Case {
 
 constexpr int kSteps = 3;
 
-// The gradient of parameter i on a rank, in a pass of a step: exact in float.
+// The gradient of parameter i on a rank, in a pass of a step. The value is exact in float.
 double GradientOf(int rank, int step, int pass, size_t i) {
   return (rank + 1) * 0.5 + step + 2 * pass - static_cast<double>(i);
 }
@@ -29,12 +29,12 @@ double GradientOf(int rank, int step, int pass, size_t i) {
 bool IsUsed(const Case& c, int rank, size_t i) {
   return !c.marks_unused || i < 2 || (i == 2 && rank % 2 == 0);
 }
-// The last rank has one step less.
+// With `joins`, the last rank has one step less.
 int StepsOf(const Case& c, int rank) { return kSteps - (c.joins && rank == c.size - 1 ? 1 : 0); }
 bool IsLocal(const Case& c, size_t i) { return c.has_local && i == 1; }
 
-// What one step leaves in the gradient of a rank, before it is reduced. With `skips` one more pass
-// under NoSync comes before.
+// The gradient of a rank in one step, before the reduction. With `skips`, a pass under NoSync comes
+// first.
 double SumOfPasses(const Case& c, int rank, int step, size_t i) {
   if (step >= StepsOf(c, rank)) return 0;
   double sum = 0;
@@ -114,7 +114,7 @@ void Train(const Case& c, Communicator& world) {
             std::to_string(model.value(i)[0]) + " for " + std::to_string(expected[i]));
 }
 
-TEST_CASE("every combination of options trains as one process would") {
+TEST_CASE("every combination of options trains like one process") {
   Case c;
   c.size = GENERATE(1, 2, 4);
   c.passes = GENERATE(1, 3);
@@ -126,7 +126,7 @@ TEST_CASE("every combination of options trains as one process would") {
   CHECK(OnRanks(c.size, [&](Communicator& world) { Train(c, world); }) == Nothing(c.size));
 }
 
-TEST_CASE("two independent jobs in one process keep out of each other's way") {
+TEST_CASE("two independent jobs in one process do not disturb each other") {
   Case first, second;
   first.size = 2, first.passes = 3, first.clips = true;
   second.size = 3, second.joins = true, second.marks_unused = true;

@@ -1,4 +1,4 @@
-// The options of reducers as programs set them: in C++, and in C by programs of other versions.
+// Reducer options set in C++, and in C by programs of earlier and later versions.
 
 #include <dtrun/distributed_optimizer.h>
 #include <dtrun/gradient_reducer.h>
@@ -22,7 +22,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// What each rank threw, "" if nothing. A rank waits for others for 1 s.
+// Runs `rank_main` on `size` ranks with a time limit of 1 s and returns their errors ("" for none).
 Texts OnImpatientRanks(int size, const std::function<void(Communicator&)>& rank_main) {
   const base::SteadyClock clock;
   return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
@@ -49,7 +49,7 @@ float* DataOf(const GradientReducer& reducer, size_t i) {
   return static_cast<float*>(reducer.gradient(i).data);
 }
 
-TEST_CASE("a reducer is told of groups, the first bucket, the wire and the rebuild") {
+TEST_CASE("a reducer obeys groups and first_bucket_bytes and wire and rebuild") {
   CHECK(OnImpatientRanks(2, [](Communicator& world) {
           ReducerOptions options;
           options.op = ReduceOp::kSum;
@@ -63,7 +63,8 @@ TEST_CASE("a reducer is told of groups, the first bucket, the wire and the rebui
             for (size_t i = 5; i-- > 0;) reducer.MarkReady(i);
             reducer.Wait();
             for (size_t i = 0; i < 5; ++i) Expect(DataOf(reducer, i)[99] == 2, "the rounded sum");
-            // Two groups, and one gradient; in 16 bits, with five flags.
+            // Two groups and one gradient make three buckets. Elements have 16 bits, with five
+            // flags.
             const StepStatistics last = reducer.statistics().last;
             Expect(last.buckets == 3, "the buckets");
             Expect(last.bytes == (5 * 112 + 5) * 2, "the bytes on the wire");
@@ -71,7 +72,7 @@ TEST_CASE("a reducer is told of groups, the first bucket, the wire and the rebui
         }) == Nothing(2));
 }
 
-// Halves on the way: what is reduced is half of every gradient.
+// A wire format that halves every gradient.
 class Halves : public WireFormat {
  public:
   std::string name() const override { return "halves"; }
@@ -88,7 +89,7 @@ class Halves : public WireFormat {
   bool fails = false;
 };
 
-TEST_CASE("a format of one's own is a class; its exceptions come out as they are, and stay") {
+TEST_CASE("a custom wire format works and its exception is rethrown by every later Wait") {
   const Texts texts = OnImpatientRanks(2, [](Communicator& world) {
     const auto format = std::make_shared<Halves>();
     ReducerOptions options;
@@ -111,7 +112,7 @@ TEST_CASE("a format of one's own is a class; its exceptions come out as they are
   CHECK_THAT(texts[0], Contains("waits for rank 1 to call it"));
 }
 
-TEST_CASE("an optimizer's groups name parameters, or are so many") {
+TEST_CASE("groups of an optimizer are set by parameter names or by their number") {
   struct Model : Optimizer {
     std::vector<float> values = std::vector<float>(4);
     std::vector<Parameter> list;
@@ -187,10 +188,10 @@ std::string Make(Communicator& world, const dtrun_reducer_options& options) {
   return message;
 }
 
-TEST_CASE("options of earlier and later versions are understood") {
+TEST_CASE("options of earlier and later versions are accepted and unknown options are refused") {
   CHECK(OnImpatientRanks(1, [](Communicator& world) {
           dtrun_reducer_options options = dtrun_default_reducer_options();
-          // What lies behind a shorter struct is not looked at.
+          // Fields behind the end of a shorter struct are ignored.
           options.struct_bytes = offsetof(dtrun_reducer_options, first_bucket_bytes);
           options.wire = 77;
           CHECK(Make(world, options) == "");
@@ -207,7 +208,7 @@ TEST_CASE("options of earlier and later versions are understood") {
         }) == Nothing(1));
 }
 
-TEST_CASE("a wire format in C that cannot be is refused, one that fails is named") {
+TEST_CASE("an invalid wire format in C is refused and a failing wire format is named") {
   CHECK(OnImpatientRanks(1, [](Communicator& world) {
           dtrun_wire_format format = {};
           format.name = "zip";

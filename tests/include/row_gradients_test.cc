@@ -1,4 +1,4 @@
-// Gradients that are some rows of a parameter.
+// Gradients of some rows of a parameter (MarkRows).
 
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Rows = std::vector<int64_t>;
 
-// Gradient descent on an embedding of 6 rows of 2, and a vector.
+// Gradient descent on an embedding of 6 rows with 2 elements each, and on a vector.
 template <typename T>
 class Embedding : public Optimizer {
  public:
@@ -55,7 +55,7 @@ void Mark(DistributedOptimizer& optimizer, const Rows& rows, std::vector<T> valu
   optimizer.MarkRows(0, rows.data(), rows.size(), Buffer(values.data(), values.size()));
 }
 
-// Three ranks: one marks a row twice, one a row of the first's and another, one none.
+// Rank 0 marks row 4 twice and row 1 once. Rank 1 marks rows 0 and 4. Rank 2 marks no row.
 template <typename T>
 void CheckRows(bool takes_rows, bool as_dense, ReduceOp op) {
   CHECK(OnRanks(3, [&](Communicator& world) {
@@ -84,7 +84,7 @@ void CheckRows(bool takes_rows, bool as_dense, ReduceOp op) {
         }) == Nothing(3));
 }
 
-TEST_CASE("rows of all ranks are gathered, and those that are the same added up") {
+TEST_CASE("the rows of all ranks are gathered and equal rows are added up") {
   const bool takes_rows = GENERATE(true, false);
   const bool as_dense = GENERATE(true, false);
   const ReduceOp op = GENERATE(ReduceOp::kAverage, ReduceOp::kSum);
@@ -92,7 +92,7 @@ TEST_CASE("rows of all ranks are gathered, and those that are the same added up"
   CheckRows<double>(takes_rows, as_dense, op);
 }
 
-TEST_CASE("rows that no rank has are no gradient") {
+TEST_CASE("a parameter has no gradient if no rank marked a row") {
   CHECK(OnRanks(2, [](Communicator& world) {
           const bool takes_rows = false;
           Embedding<float> embedding(takes_rows);
@@ -107,7 +107,7 @@ TEST_CASE("rows that no rank has are no gradient") {
         }) == Nothing(2));
 }
 
-TEST_CASE("rows of several passes, under NoSync too, come together") {
+TEST_CASE("the rows of several passes are combined even under NoSync") {
   CHECK(OnRanks(2, [](Communicator& world) {
           Embedding<float> embedding(true);
           DistributedOptions options;
@@ -130,14 +130,14 @@ TEST_CASE("rows of several passes, under NoSync too, come together") {
         }) == Nothing(2));
 }
 
-TEST_CASE("rows are clipped with everything else") {
+TEST_CASE("row gradients are clipped together with all other gradients") {
   const bool takes_rows = GENERATE(true, false);
   CHECK(OnRanks(2, [&](Communicator& world) {
           Embedding<float> embedding(takes_rows);
           DistributedOptions options;
           options.max_gradient_norm = 5;
           DistributedOptimizer optimizer(world, embedding, options);
-          Mark<float>(optimizer, {world.rank()}, {0, 12});  // 6 and 6 on average
+          Mark<float>(optimizer, {world.rank()}, {0, 12});  // averages of 6 and 6
           static_cast<float*>(optimizer.parameters()[1].gradient.data)[0] = 0;
           optimizer.Step();
           Expect(std::abs(*optimizer.gradient_norm() - std::sqrt(72)) < 1e-5, "the norm");
@@ -145,7 +145,7 @@ TEST_CASE("rows are clipped with everything else") {
         }) == Nothing(2));
 }
 
-TEST_CASE("a rank that has joined has no rows, and the average divides by the others") {
+TEST_CASE("a rank in Join has no rows and the average divides by the other ranks") {
   const bool as_dense = GENERATE(true, false);
   CHECK(OnRanks(3, [&](Communicator& world) {
           Embedding<float> embedding(true);
@@ -162,7 +162,7 @@ TEST_CASE("a rank that has joined has no rows, and the average divides by the ot
         }) == Nothing(3));
 }
 
-TEST_CASE("rows on one rank and the whole gradient on another are named on all, not waited for") {
+TEST_CASE("row and whole gradients of one parameter on different ranks are an error on all ranks") {
   const Texts texts = OnRanks(3, [](Communicator& world) {
     Embedding<float> embedding(true);
     DistributedOptimizer optimizer(world, embedding);
@@ -179,7 +179,7 @@ TEST_CASE("rows on one rank and the whole gradient on another are named on all, 
         "mark it with MarkRows() on all ranks, or set sparse_as_dense");
 }
 
-TEST_CASE("rows that are not the parameter's are refused by name") {
+TEST_CASE("invalid rows are refused with the name of the parameter") {
   const auto refusal = [](const std::function<void(DistributedOptimizer&)>& mark) {
     return OnRanks(1, [&](Communicator& world) {
       Embedding<float> embedding(true);
@@ -213,7 +213,7 @@ TEST_CASE("rows that are not the parameter's are refused by name") {
       Contains("the gradient of 'table' was marked ready more than once"));
 }
 
-TEST_CASE("a row that is no number is named, with rank and step") {
+TEST_CASE("an infinite row gradient is named with the rank and the step") {
   const Texts texts = OnRanks(2, [](Communicator& world) {
     Embedding<float> embedding(true);
     DistributedOptions options;

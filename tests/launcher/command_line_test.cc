@@ -14,7 +14,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;
 
-TEST_CASE("-np, hosts and the program are understood") {
+TEST_CASE("the command line gives the ranks and the hosts and the program") {
   const Options options = OptionsOf({"-np", "64", "-H", "a:60,b:4", "./train"});
   CHECK(options.action == Action::kRun);
   CHECK(options.ranks == 64);
@@ -22,7 +22,7 @@ TEST_CASE("-np, hosts and the program are understood") {
   CHECK(options.program == Words{"./train"});
 }
 
-TEST_CASE("options may be written with their value attached") {
+TEST_CASE("an option may have its value attached") {
   const Options options = OptionsOf({"--np=2", "-Ha:3", "-xHOME", "-env=B", "p"});
   CHECK(options.ranks == 2);
   CHECK(options.hosts == OptionsOf({"--hosts=a:3", "p"}).hosts);
@@ -30,7 +30,7 @@ TEST_CASE("options may be written with their value attached") {
   CHECK(OptionsOf({"-np=2", "-H", "[::1]", "p"}).hosts == std::vector<Host>{{"[::1]", 0}});
 }
 
-TEST_CASE("Horovod's and mpirun's names of an option are understood") {
+TEST_CASE("dtrun accepts the option names of Horovod and mpirun") {
   const Options options =
       OptionsOf({"--num-proc", "2", "-hostfile", "hosts", "--fusion-threshold-mb", "0.5", "p"});
   CHECK(options.ranks == 2);
@@ -39,25 +39,25 @@ TEST_CASE("Horovod's and mpirun's names of an option are understood") {
   CHECK(OptionsOf({"-machinefile", "m", "p"}).hostfile == "m");
 }
 
-TEST_CASE("-x may be repeated and never takes the program") {
+TEST_CASE("-x may be repeated and takes only one name each time") {
   const Options options = OptionsOf({"-x", "A", "-np", "1", "-x", "B_2", "prog", "-x", "C"});
   CHECK(options.exported == Words{"A", "B_2"});
   CHECK(options.program == Words{"prog", "-x", "C"});
 }
 
-TEST_CASE("all that follows the program belongs to it") {
+TEST_CASE("all words after the program belong to the program") {
   const Words program = {"./train", "--help", "-H", "b:1", "--", "", "-np", "7", "--version"};
   Words line = {"-np", "2"};
   line.insert(line.end(), program.begin(), program.end());
   CHECK(OptionsOf(line).program == program);
 }
 
-TEST_CASE("two dashes may stand before the program") {
+TEST_CASE("two dashes may precede the program") {
   CHECK(OptionsOf({"-np", "2", "--", "./train", "--", "x"}).program == Words{"./train", "--", "x"});
   CHECK(OptionsOf({"-np", "2", "--", "--odd-name"}).program == Words{"--odd-name"});
 }
 
-TEST_CASE("--mpi-args is divided into words, even when it begins with a dash") {
+TEST_CASE("--mpi-args is split into words even if its value begins with a dash") {
   CHECK(
       OptionsOf({"-np", "1", "--mpi-args", "--mca btl 'self,tcp'", "p"}).mpi_args ==
       Words{"--mca", "btl", "self,tcp"});
@@ -66,7 +66,7 @@ TEST_CASE("--mpi-args is divided into words, even when it begins with a dash") {
       Words{"--oversubscribe"});
 }
 
-TEST_CASE("help and version need nothing else") {
+TEST_CASE("help and version need no other option") {
   CHECK(OptionsOf({"--help"}).action == Action::kHelp);
   CHECK(OptionsOf({"-h"}).action == Action::kHelp);
   CHECK(OptionsOf({"--version"}).action == Action::kVersion);
@@ -75,7 +75,7 @@ TEST_CASE("help and version need nothing else") {
   CHECK(OptionsOf({"--dry-run", "--version"}).action == Action::kVersion);
 }
 
-TEST_CASE("a wrong number of ranks is shown with what was expected") {
+TEST_CASE("an invalid number of ranks is refused with the expected range") {
   const std::string value =
       GENERATE(as<std::string>(), "0", "-1", "x", "2.5", "99999999999", "2 ", "0x2");
   CHECK_THROWS_WITH(
@@ -83,7 +83,7 @@ TEST_CASE("a wrong number of ranks is shown with what was expected") {
       Contains("-np " + (value == "2 " ? "'2 '" : value)) && Contains("from 1 to 1000000"));
 }
 
-TEST_CASE("a wrong value is one line with the option, the value and what was expected") {
+TEST_CASE("an invalid value is refused with the option and the value and the expected form") {
   const auto [option, value, expected] = GENERATE(table<std::string, std::string, std::string>({
       {"--bind", "cpu", "auto|none|core|socket|numa"},
       {"--launcher", "ssh", "mpirun|local"},
@@ -111,13 +111,13 @@ TEST_CASE("a wrong value is one line with the option, the value and what was exp
       Catch::StartsWith(option + " ") && Contains(value.substr(0, 2)) && Contains(expected));
 }
 
-TEST_CASE("knobs that do not go together are refused") {
+TEST_CASE("a stall warning later than the stall timeout is refused") {
   CHECK_THROWS_WITH(
       OptionsOf({"-np", "1", "--stall-warning", "9", "--stall-timeout", "5", "p"}),
       Contains("9") && Contains("5") && Contains("expected a warning no later"));
 }
 
-TEST_CASE("every option of the library is one of dtrun") {
+TEST_CASE("every option of the library is an option of dtrun") {
   for (const auto& [name, value] : base::OptionValues({})) {
     const auto& table = OptionTable();
     CAPTURE(name);
@@ -127,7 +127,7 @@ TEST_CASE("every option of the library is one of dtrun") {
   }
 }
 
-TEST_CASE("an unknown option is refused, with the one that was meant") {
+TEST_CASE("an unknown option is refused and a similar option is suggested") {
   CHECK_THROWS_WITH(OptionsOf({"--nmp", "2", "p"}), Contains("did you mean -np?"));
   CHECK_THROWS_WITH(OptionsOf({"--dryrun", "p"}), Contains("did you mean --dry-run?"));
   CHECK_THROWS_WITH(OptionsOf({"--host-file", "x", "p"}), Contains("did you mean --hostfile?"));
@@ -135,7 +135,7 @@ TEST_CASE("an unknown option is refused, with the one that was meant") {
       OptionsOf({"--frobnicate", "p"}), Contains("--frobnicate") && !Contains("did you mean"));
 }
 
-TEST_CASE("an option given twice is named") {
+TEST_CASE("an option given twice is refused by name") {
   CHECK_THROWS_WITH(OptionsOf({"-np", "2", "-np", "3", "p"}), "-np is given twice");
   CHECK_THROWS_WITH(OptionsOf({"-H", "a", "--hosts", "b", "p"}), "--hosts is given twice");
   CHECK_THROWS_WITH(
@@ -143,7 +143,7 @@ TEST_CASE("an option given twice is named") {
       "--hosts and --hostfile both name hosts; give one of them");
 }
 
-TEST_CASE("a command line that says too little or too much is refused") {
+TEST_CASE("an incomplete or malformed command line is refused") {
   const Words line = GENERATE(
       Words{"-np", "2"}, Words{"-np"}, Words{"-np", "", "p"}, Words{"-np=", "2", "p"}, Words{"-H"},
       Words{"-np", "2", "--"}, Words{"-np", "2", "--flight-record"},
@@ -152,7 +152,7 @@ TEST_CASE("a command line that says too little or too much is refused") {
   CHECK_THROWS_AS(OptionsOf(line), UsageError);
 }
 
-TEST_CASE("options of other launchers are understood, or answered with what is here instead") {
+TEST_CASE("options of other launchers are accepted or refused with dtrun's alternative") {
   CHECK(OptionsOf({"-n", "3", "p"}).ranks == 3);
   CHECK(OptionsOf({"-n4", "p"}).ranks == 4);
   CHECK(OptionsOf({"-np", "1", "--timeline-filename", "t", "p"}).timeline == "t");
@@ -168,7 +168,7 @@ TEST_CASE("options of other launchers are understood, or answered with what is h
   CHECK_THROWS_WITH(OptionsOf({}), Contains("dtrun --help lists the options"));
 }
 
-TEST_CASE("the help shows the options in groups, as they are typed") {
+TEST_CASE("the full help lists the options by group in the spelling that users type") {
   CHECK_THAT(
       HelpText(true), Contains("\n  -np,") && Contains("\nTime limits:\n") && !Contains(" --np") &&
                           Contains("\n\nKnobs of the library:\n") &&

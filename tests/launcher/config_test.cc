@@ -27,7 +27,7 @@ std::string Printed(const Words& line, const Texts& files, const Texts& variable
   return PrintedConfig(request.settings, request.options, FindHosts(request.options, surroundings));
 }
 
-TEST_CASE("a configuration says what the command line can say") {
+TEST_CASE("a configuration file can set the options of the command line") {
   const Options options = FromConfig(
       "# the job\n"
       "np: 4\n"
@@ -46,12 +46,12 @@ TEST_CASE("a configuration says what the command line can say") {
   CHECK(options.mpi_args == Words{"--mca", "btl", "self,tcp"});
 }
 
-TEST_CASE("an empty configuration says nothing") {
+TEST_CASE("an empty configuration file sets no option") {
   CHECK(FromConfig("", {"-np", "1"}).ranks == 1);
   CHECK(FromConfig("# only words\n", {"-np", "1"}).ranks == 1);
 }
 
-TEST_CASE("the command line wins over the configuration, and that over the environment") {
+TEST_CASE("the command line overrides the configuration file which overrides the environment") {
   const Texts variables = {{"DTRUN_BACKEND", "mpi"}, {"DTRUN_ON_STALL", "abort"}};
   const Options options =
       FromConfig("np: 4\nbackend: shm\nhosts: a:4\nenv: [A]\n", {"-np", "2", "-x", "B"}, variables);
@@ -60,13 +60,13 @@ TEST_CASE("the command line wins over the configuration, and that over the envir
   CHECK(options.knobs == base::Environment{{"DTRUN_BACKEND", "shm"}, {"DTRUN_ON_STALL", "abort"}});
 }
 
-TEST_CASE("hosts of the command line replace a host file of the configuration") {
+TEST_CASE("hosts on the command line replace a host file from the configuration file") {
   const Options options = FromConfig("hostfile: f\n", {"-H", "a:1"});
   CHECK(options.hostfile.empty());
   CHECK(options.hosts == std::vector<Host>{{"a", 1}});
 }
 
-TEST_CASE("what is wrong in a configuration is shown with its place") {
+TEST_CASE("an error in a configuration file is reported with its line and column") {
   const auto [text, place, message] = GENERATE(table<std::string, std::string, std::string>({
       {"np: 4\nnpp: 2\n", "job.yaml:2:1:", "unknown key npp; did you mean np?"},
       {"frobnicate: 2\n", "job.yaml:1:1:", "unknown key frobnicate"},
@@ -95,14 +95,14 @@ TEST_CASE("what is wrong in a configuration is shown with its place") {
       FromConfig(text, {"--slots-per-host", "1"}), StartsWith(place) && Contains(message));
 }
 
-TEST_CASE("a wrong variable of the environment is named") {
+TEST_CASE("an invalid environment variable is refused by name") {
   CHECK_THROWS_WITH(
       OptionsOf({"-np", "1", "p"}, {}, {{"DTRUN_BUCKET_BYTES", "4MB"}}),
       "environment variable DTRUN_BUCKET_BYTES 4MB: expected auto or a number of bytes from 1 "
       "to 1099511627776");
 }
 
-TEST_CASE("--print-config shows every value with where it comes from") {
+TEST_CASE("--print-config shows every value with its source") {
   const std::string text = Printed(
       {"--print-config", "--config", "c", "-np", "3", "--stall-timeout", "20"},
       {{"c", "bind: core\nhostfile: h\n"}, {"h", "a slots=2\nb slots=2\n"}},
@@ -118,7 +118,7 @@ TEST_CASE("--print-config shows every value with where it comes from") {
   CHECK_THAT(text, Contains("# timeout:  # not set\n"));
 }
 
-TEST_CASE("what --print-config prints is a configuration that says the same") {
+TEST_CASE("the output of --print-config is a configuration file with the same values") {
   const Words line = {
       "--print-config",
       "-np",

@@ -20,7 +20,7 @@ ReadFile Files(std::map<std::string, std::string> files) {
   };
 }
 
-TEST_CASE("a rank alone on its host uses all CPUs and is not pinned") {
+TEST_CASE("a single rank on a host uses all CPUs and is not pinned") {
   CHECK(PlanCpus({0, 1, 2, 3}, {}, 0, 1) == CpuPlan{{}, 4, false});
 }
 
@@ -44,22 +44,22 @@ TEST_CASE("every CPU goes to exactly one rank") {
   }
 }
 
-TEST_CASE("more ranks than CPUs are not pinned and have one thread each") {
+TEST_CASE("with more ranks than CPUs no rank is pinned and each rank has one thread") {
   CHECK(PlanCpus({0, 1}, {}, 2, 3) == CpuPlan{{}, 1, true});
 }
 
-TEST_CASE("a quota bounds the threads, not the CPUs") {
+TEST_CASE("a quota limits the number of threads but not the CPUs") {
   CHECK(PlanCpus({0, 1, 2, 3}, 2.0, 0, 1) == CpuPlan{{}, 2, false});
   CHECK(PlanCpus({0, 1, 2, 3}, 2.5, 1, 2) == CpuPlan{{2, 3}, 1, false});
   CHECK(PlanCpus({0, 1, 2, 3}, 100.0, 1, 2) == CpuPlan{{2, 3}, 2, false});
   CHECK(PlanCpus({0, 1, 2, 3}, 0.5, 0, 1) == CpuPlan{{}, 1, false});
 }
 
-TEST_CASE("more ranks than the quota has CPUs take turns") {
+TEST_CASE("with more ranks than CPUs in the quota no rank is pinned") {
   CHECK(PlanCpus({0, 1, 2, 3}, 1.5, 0, 2) == CpuPlan{{}, 1, true});
 }
 
-TEST_CASE("the quota of control groups version 2 is the tightest on the way up") {
+TEST_CASE("under cgroup version 2 the quota is the lowest limit of the group and its parents") {
   CHECK(
       CpuQuota(Files({
           {"/proc/self/cgroup", "0::/a/b\n"},
@@ -68,7 +68,7 @@ TEST_CASE("the quota of control groups version 2 is the tightest on the way up")
       })) == 1.5);
 }
 
-TEST_CASE("the quota of control groups version 1 is found, also at a container's own root") {
+TEST_CASE("under cgroup version 1 the quota is found at the root that a container sees") {
   CHECK(
       CpuQuota(Files({
           {"/proc/self/cgroup", "5:memory:/x\n4:cpu,cpuacct:/docker/1f2e\n0::/\n"},
@@ -88,7 +88,7 @@ TEST_CASE("without a limit there is no quota") {
       })) == std::nullopt);
 }
 
-TEST_CASE("this process may run somewhere") { CHECK_FALSE(AllowedCpus().empty()); }
+TEST_CASE("this process may run on at least one CPU") { CHECK_FALSE(AllowedCpus().empty()); }
 
 // Two sockets, each a NUMA node, of two cores with two hardware threads.
 const std::vector<Cpu> kMachine = {{0, 0, 0, 0}, {4, 0, 0, 0}, {1, 1, 0, 0}, {5, 1, 0, 0},
@@ -98,20 +98,20 @@ CpuPlan Bound(Bind bind, int local_rank, int local_size, std::optional<double> q
   return BindCpus(kMachine, quota, bind, local_rank, local_size);
 }
 
-TEST_CASE("bound to cores, a rank has whole cores of its own") {
+TEST_CASE("--bind core gives each rank whole cores") {
   CHECK(Bound(Bind::kCore, 0, 4) == CpuPlan{{0, 4}, 2, false});
   CHECK(Bound(Bind::kCore, 3, 4) == CpuPlan{{3, 7}, 2, false});
   CHECK(Bound(Bind::kCore, 0, 1) == CpuPlan{{0, 4, 1, 5, 2, 6, 3, 7}, 8, false});
   CHECK(Bound(Bind::kCore, 2, 3) == CpuPlan{{2, 6, 3, 7}, 4, false});
 }
 
-TEST_CASE("more ranks than cores cannot be bound to cores") {
+TEST_CASE("--bind core is refused if there are more ranks than cores") {
   CHECK_THROWS_WITH(
       Bound(Bind::kCore, 0, 5),
       "--bind core: the host has 5 ranks and 4 usable cores; expected a core for each rank");
 }
 
-TEST_CASE("bound to sockets or NUMA nodes, neighbours share one") {
+TEST_CASE("with --bind socket or numa neighbouring ranks share a unit if there are too few") {
   const Bind bind = GENERATE(Bind::kSocket, Bind::kNuma);
   CHECK(Bound(bind, 1, 4) == CpuPlan{{0, 4, 1, 5}, 2, false});
   CHECK(Bound(bind, 2, 4) == CpuPlan{{2, 6, 3, 7}, 2, false});
@@ -119,16 +119,16 @@ TEST_CASE("bound to sockets or NUMA nodes, neighbours share one") {
   CHECK(Bound(bind, 9, 10) == CpuPlan{{2, 6, 3, 7}, 1, true});
 }
 
-TEST_CASE("bound to nothing, ranks use all CPUs and share the threads") {
+TEST_CASE("--bind none lets ranks use all CPUs and divides the threads") {
   CHECK(Bound(Bind::kNone, 1, 2) == CpuPlan{{}, 4, false});
 }
 
-TEST_CASE("a quota bounds the threads of bound ranks") {
+TEST_CASE("a quota limits the threads of bound ranks") {
   CHECK(Bound(Bind::kSocket, 0, 2, 4.0) == CpuPlan{{0, 4, 1, 5}, 2, false});
   CHECK(Bound(Bind::kCore, 0, 4, 1.0) == CpuPlan{{0, 4}, 1, false});
 }
 
-TEST_CASE("lists of CPUs are short") {
+TEST_CASE("a list of CPUs shows consecutive CPUs as a range") {
   CHECK(CpuList({}) == "");
   CHECK(CpuList({3}) == "3");
   CHECK(CpuList({4, 0, 1, 5, 2, 8}) == "0-2,4-5,8");

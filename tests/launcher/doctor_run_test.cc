@@ -22,7 +22,7 @@ struct DoctorTest : DtrunTest {
   }
 };
 
-TEST_CASE("doctor finds this host ready, and leaves nothing") {
+TEST_CASE("doctor reports this host as ready and leaves no file") {
   const DoctorTest test;
   const CommandResult result = test.Doctor({"/bin/sh"});
   CAPTURE(result.out);
@@ -33,7 +33,7 @@ TEST_CASE("doctor finds this host ready, and leaves nothing") {
   CHECK(test.temp.Entries().empty());
 }
 
-TEST_CASE("doctor tells all it knows as JSON, to stdout or to a file") {
+TEST_CASE("doctor writes all facts as JSON to stdout or to a file") {
   const DoctorTest test;
   const auto facts = json::parse(test.Doctor({"--json", "-"}).out)["hosts"][0]["facts"];
   CHECK(facts["cpus"]["total"] > 0);
@@ -50,7 +50,7 @@ TEST_CASE("doctor tells all it knows as JSON, to stdout or to a file") {
   CHECK(test.Doctor({"--json", "/no/such/folder/x"}).exit_code == 73);
 }
 
-TEST_CASE("doctor's checksum of a program is what sha256sum says") {
+TEST_CASE("doctor reports the same checksum of a program as sha256sum") {
   const DoctorTest test;
   const std::string program = test.temp.Write("train", "#!/bin/sh\n", 0755);
   const auto host = json::parse(test.Doctor({"--json", "-", program}).out)["hosts"][0];
@@ -58,7 +58,7 @@ TEST_CASE("doctor's checksum of a program is what sha256sum says") {
   CHECK(host["facts"]["program"]["sha256"].get<std::string>() == sum.out.substr(0, 64));
 }
 
-TEST_CASE("doctor names a program that cannot be run, and what it lacks, without running it") {
+TEST_CASE("doctor reports why a program cannot be run and does not run the program") {
   DoctorTest test;
   test.folder = test.temp.path();
   const std::string script =
@@ -74,7 +74,7 @@ TEST_CASE("doctor names a program that cannot be run, and what it lacks, without
   CHECK(test.temp.Entries() == Words{"script", "text"});
 }
 
-TEST_CASE("doctor names a shared library that is not there, without running the program") {
+TEST_CASE("doctor reports a missing shared library and does not run the program") {
   DoctorTest test;
   const std::string folder = test.temp.path();
   test.temp.Write("f.c", "int f(void) { return 0; }\n");
@@ -112,7 +112,7 @@ TEST_CASE("doctor finds the libraries beside a program that is named by a link")
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("doctor tells of an Open MPI that is missing or another MPI") {
+TEST_CASE("doctor reports a missing Open MPI and an mpirun of another MPI") {
   DoctorTest test;
   test.environment = {{"PATH", test.temp.path()}};
   const CommandResult none = test.Doctor({});
@@ -124,14 +124,14 @@ TEST_CASE("doctor tells of an Open MPI that is missing or another MPI") {
   CHECK_THAT(other.out, Contains("found 'HYDRA build details:'; expected mpirun of Open MPI 4"));
 }
 
-TEST_CASE("doctor warns of more ranks than CPUs, which stops no job") {
+TEST_CASE("doctor only warns about more ranks than CPUs") {
   const DoctorTest test;
   const CommandResult result = test.Doctor({"-H", "localhost:9999"});
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("warning localhost: CPUs: found "));
 }
 
-TEST_CASE("a name without an address is named, and the other hosts are told all the same") {
+TEST_CASE("doctor reports an unknown host name and still checks the other hosts") {
   const DoctorTest test;
   const CommandResult result = test.Doctor({"-H", "localhost:1,nosuch.invalid:1"});
   CAPTURE(result.out);
@@ -140,7 +140,7 @@ TEST_CASE("a name without an address is named, and the other hosts are told all 
   CHECK_THAT(result.out, Contains("PROBLEM nosuch.invalid: name: found nosuch.invalid: "));
 }
 
-TEST_CASE("what doctor does not take is one line and exit code 2") {
+TEST_CASE("doctor refuses an invalid command line in one line with exit code 2") {
   const DoctorTest test;
   for (const Words& line :
        {Words{"-np", "2"}, Words{"--bind", "core"}, Words{"--dry-run"}, Words{"--nosuch"},
@@ -154,7 +154,7 @@ TEST_CASE("what doctor does not take is one line and exit code 2") {
   CHECK_THAT(test.Doctor({"--help"}).out, Contains("Usage: dtrun doctor [OPTIONS] [PROGRAM]"));
 }
 
-TEST_CASE("a program called doctor runs where that is not the first word") {
+TEST_CASE("a program named doctor runs if doctor is not the first word") {
   DtrunTest test;
   test.folder = test.temp.path();
   test.temp.Write("doctor", "#!/bin/sh\necho the program\n", 0755);
@@ -163,7 +163,7 @@ TEST_CASE("a program called doctor runs where that is not the first word") {
   CHECK(test.Run({"-np", "1", "doctor"}).out == "the program\n");
 }
 
-TEST_CASE("the probe is not started by hand") {
+TEST_CASE("dtrun_probe fails if it is started without a request") {
   const std::string probe = std::filesystem::path(DtrunTest::Dtrun()).parent_path() / "dtrun_probe";
   CHECK(Run({{probe}}).exit_code != 0);  // stdin is empty
 }

@@ -1,4 +1,4 @@
-// From what is known of hosts to what dtrun doctor says of them.
+// The findings and the report of dtrun doctor, from the facts about hosts.
 
 #include "launcher/doctor/doctor.h"
 
@@ -31,7 +31,7 @@ HostLook Healthy(const std::string& host) {
 
 std::vector<Finding> Findings(const HostLook& look) { return FindingsOf(look, Healthy("here")); }
 
-// The only finding, which stops a job.
+// Returns the only finding. It stops a job.
 Finding Problem(const HostLook& look) {
   const std::vector<Finding> findings = Findings(look);
   REQUIRE(findings.size() == 1);
@@ -46,11 +46,11 @@ Finding Warning(const HostLook& look) {
   return findings[0];
 }
 
-TEST_CASE("nothing is found on a host that is like this one") {
+TEST_CASE("a host that equals this host has no findings") {
   CHECK(Findings(Healthy("h2")).empty());
 }
 
-TEST_CASE("another Open MPI, or none, stops a job") {
+TEST_CASE("a different or missing Open MPI stops a job") {
   HostLook look = Healthy("h2");
   look.facts.installation.mpirun_version = "mpirun (Open MPI) 4.1.2";
   CHECK(Problem(look).found == "mpirun (Open MPI) 4.1.2");
@@ -66,7 +66,7 @@ TEST_CASE("another Open MPI, or none, stops a job") {
   CHECK_THAT(Problem(look).found, Contains("without orted"));
 }
 
-TEST_CASE("where there is no Open MPI at all, this host is told how to get one") {
+TEST_CASE("if this host has no Open MPI then doctor tells how to install it") {
   HostLook here = Healthy("here");
   here.facts.installation.mpirun = here.facts.installation.mpirun_version = "";
   const std::vector<Finding> findings = FindingsOf(here, here);
@@ -75,7 +75,7 @@ TEST_CASE("where there is no Open MPI at all, this host is told how to get one")
   CHECK_THAT(findings[0].advice, Contains("openmpi-bin"));
 }
 
-TEST_CASE("a program stops a job that is missing, another one, or lacks a library") {
+TEST_CASE("a program that is missing or different or lacks a library stops a job") {
   HostLook look = Healthy("h2");
   look.facts.program.problem = "/bin/train: No such file or directory";
   look.facts.program.sha256 = "";
@@ -98,7 +98,7 @@ TEST_CASE("an incomplete installation stops a job") {
   CHECK_THAT(Problem(look).found, Contains("libmpi.so.40"));
 }
 
-TEST_CASE("more ranks than CPUs are a warning that says what limits them") {
+TEST_CASE("more ranks than CPUs are a warning that names the limit") {
   HostLook look = Healthy("h2");
   look.slots = 9;
   CHECK(Warning(look).found == "8");
@@ -110,7 +110,7 @@ TEST_CASE("more ranks than CPUs are a warning that says what limits them") {
   CHECK(Findings(look).empty());
 }
 
-TEST_CASE("little room is a warning, a folder that takes nothing stops a job") {
+TEST_CASE("low memory or disk space is a warning and an unwritable folder stops a job") {
   HostLook look = Healthy("h2");
   look.facts.memory.temporary_free_bytes = 5 << 20;
   CHECK(Warning(look).found == "5 MiB free");
@@ -121,7 +121,7 @@ TEST_CASE("little room is a warning, a folder that takes nothing stops a job") {
   CHECK(Warning(look).thing == "memory");
 }
 
-TEST_CASE("a clock counts as wrong when it is off by more than a second and what is uncertain") {
+TEST_CASE("a clock offset of more than one second plus the uncertainty is a warning") {
   HostLook look = Healthy("h2");
   look.clock_offset_s = -1.5;
   look.clock_uncertainty_s = 0.6;
@@ -132,7 +132,7 @@ TEST_CASE("a clock counts as wrong when it is off by more than a second and what
   CHECK(Warning(look).found == "7.2e+03 s ahead");
 }
 
-TEST_CASE("what ssh says is sorted by what helps") {
+TEST_CASE("each error from ssh is reported as the step that failed") {
   const auto thing = [](const std::string& complaint, int code) {
     return FailureOf("h2", "/opt/dtrun_probe", complaint, code);
   };
@@ -153,7 +153,7 @@ TEST_CASE("what ssh says is sorted by what helps") {
   CHECK(thing("", 255).found == "exit code 255 and no message");
 }
 
-TEST_CASE("the table has a line for each host, and then one for each finding") {
+TEST_CASE("the table has one line per host and then one line per finding") {
   HostLook bad = Healthy("h2");
   bad.facts.program.problem = "/bin/train:\nno such file";
   HostLook dead = {.host = "a-long-name", .slots = 1, .address = ""};
@@ -181,7 +181,7 @@ TEST_CASE("the table has a line for each host, and then one for each finding") {
       "2 of 3 hosts would stop a job: h2, a-long-name\n");
 }
 
-TEST_CASE("GPUs are counted by kind, with the ways between them") {
+TEST_CASE("GPUs are counted by model and shown with their links") {
   HostLook look = Healthy("h1");
   look.facts.gpus = {
       {"H200", int64_t{140} << 30, {"itself", "NVLink"}},
@@ -190,7 +190,7 @@ TEST_CASE("GPUs are counted by kind, with the ways between them") {
   CHECK_THAT(DoctorText({{look, {}}}, look), Contains("The host is ready.\n"));
 }
 
-TEST_CASE("the JSON has every fact, and none of a host that did not answer") {
+TEST_CASE("the JSON holds all facts of a host or null if the host did not answer") {
   const HostLook here = Healthy("h1");
   const HostLook dead = {.host = "h2", .slots = 1, .address = "10.0.0.3"};
   const auto report = nlohmann::json::parse(DoctorJson({{here, {}}, {dead, {}}}, here));
@@ -200,13 +200,13 @@ TEST_CASE("the JSON has every fact, and none of a host that did not answer") {
   CHECK(report["hosts"][1]["facts"].is_null());
 }
 
-TEST_CASE("facts come out of JSON as they went in") {
+TEST_CASE("facts survive the conversion to JSON and back") {
   const HostFacts facts = Healthy("h1").facts;
   CHECK(nlohmann::json(nlohmann::json(facts).get<HostFacts>()) == nlohmann::json(facts));
   CHECK_THROWS(nlohmann::json::parse("{\"host_name\": 3}").get<HostFacts>());
 }
 
-TEST_CASE("what the loader cannot find is read from its list") {
+TEST_CASE("missing libraries are read from the loader's output") {
   CHECK(MissingIn("\tlibc.so.6 => /lib/libc.so.6 (0x0000)\n\t/lib64/ld.so (0x00)\n").empty());
   CHECK(
       MissingIn("\tlibx.so.1 => not found\n\tlibm.so.6 => /lib/libm.so.6\n\tlibx.so.1 => not "
@@ -222,7 +222,7 @@ TEST_CASE("what the loader cannot find is read from its list") {
   CHECK(MissingLibraries("/no/such/file", "").empty());
 }
 
-TEST_CASE("doctor takes what says where hosts are, and refuses the rest by name") {
+TEST_CASE("doctor takes the options about reaching hosts and refuses all others by name") {
   const auto read = [](const std::vector<std::string>& line) {
     return ReadDoctorRequest(line, Around({{"c.yaml", "np: 4\nhosts: [a:1]\nbucket-mb: 8\n"}}));
   };

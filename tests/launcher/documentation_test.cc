@@ -1,4 +1,4 @@
-// docs/reference/options.md and the options of dtrun say the same.
+// docs/reference/options.md lists the same options as dtrun.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -38,7 +38,7 @@ std::string RowOfTable(const OptionRow& option) {
          (initial.empty() || initial == "false" ? "" : "  " + initial);
 }
 
-TEST_CASE("the page lists every option with its value and default, and no other") {
+TEST_CASE("the page lists exactly the options of dtrun with their values and defaults") {
   std::vector<std::string> page;
   for (const std::string& line : base::Split(Page(), '\n'))
     if (line.starts_with("| `-")) page.push_back(RowOfPage(line));
@@ -47,14 +47,14 @@ TEST_CASE("the page lists every option with its value and default, and no other"
   CHECK(page == table);
 }
 
-TEST_CASE("the page lists the spellings of other launchers") {
+TEST_CASE("the page lists the option names of other launchers") {
   for (const OptionRow& option : OptionTable())
     for (const std::string& alias : base::Split(option.aliases, ','))
       if (!alias.empty())
         CHECK_THAT(Page(), Catch::Contains("\n- `" + alias + "`: `" + TypedName(option) + "`\n"));
 }
 
-TEST_CASE("no line of the help is longer than 80 columns, and the short one fits a screen") {
+TEST_CASE("help lines have at most 80 columns and the short help has at most 50 lines") {
   for (const bool all : {false, true})
     for (const std::string& line : base::Split(HelpText(all), '\n')) {
       CAPTURE(line);
@@ -66,7 +66,7 @@ TEST_CASE("no line of the help is longer than 80 columns, and the short one fits
 TEST_CASE("the help lists every option") {
   std::string help = HelpText(true);
   for (size_t gap; (gap = help.find("\n" + std::string(30, ' '))) != std::string::npos;)
-    help.replace(gap, 31, " ");  // what was wrapped
+    help.replace(gap, 31, " ");  // join wrapped lines
   for (const OptionRow& option : OptionTable()) {
     const std::string value = option.value;
     CHECK_THAT(

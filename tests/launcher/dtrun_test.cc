@@ -1,4 +1,4 @@
-// What a rank finds when dtrun has started it.
+// The arguments, environment, CPUs and rendezvous of a rank that dtrun has started.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -21,7 +21,7 @@ std::map<std::string, std::string> ReadEnvironment(const std::string& text) {
   return environment;
 }
 
-TEST_CASE("every rank runs, and nothing else is printed") {
+TEST_CASE("every rank runs and dtrun prints no line of its own") {
   const DtrunTest test;
   const CommandResult result = test.RunScript(2, "echo rank $OMPI_COMM_WORLD_RANK");
   CHECK(result.exit_code == 0);
@@ -30,7 +30,7 @@ TEST_CASE("every rank runs, and nothing else is printed") {
   CHECK_THAT(result.out, Catch::Contains("rank 0\n") && Catch::Contains("rank 1\n"));
 }
 
-TEST_CASE("more ranks than CPUs run, and more than mpirun starts without threads of its own") {
+TEST_CASE("a job runs with more ranks than CPUs and than mpirun forks from one thread by default") {
   const DtrunTest test;
   const CommandResult result = test.RunScript(40, "sleep 0.3; echo x");
   CHECK(result.exit_code == 0);
@@ -52,7 +52,7 @@ TEST_CASE("arguments reach the program byte for byte") {
   CHECK(result.err.empty());
 }
 
-TEST_CASE("variables reach the ranks of this host byte for byte, whatever their names") {
+TEST_CASE("environment variables of any name reach the ranks of this host byte for byte") {
   DtrunTest test;
   const std::string odd = "a b;c\nd 'e' \"f\" $(id) \\ =\xff\x01", large(100'000, 'x');
   test.environment = {
@@ -66,7 +66,7 @@ TEST_CASE("variables reach the ranks of this host byte for byte, whatever their 
   CHECK((result.out == "<" + odd + "><><() { :\n}><1><" + large + ">"));
 }
 
-TEST_CASE("a script and a program named by its path are run") {
+TEST_CASE("a script runs by an absolute and by a relative path") {
   DtrunTest test;
   const std::string script = test.temp.Write("a script.sh", "#!/bin/sh\necho \"$0 $1\"\n", 0755);
   CHECK(test.Run({"-np", "1", script, "x"}).out == script + " x\n");
@@ -79,7 +79,7 @@ TEST_CASE("stdin of the ranks is empty") {
   CHECK(test.RunScript(2, "cat; echo end").out == "end\nend\n");
 }
 
-TEST_CASE("a rank is told the job, the hosts and its threads") {
+TEST_CASE("the environment tells a rank its job and the hosts and its number of threads") {
   const DtrunTest test;
   const auto environment = ReadEnvironment(test.Run({"-np", "1", "env"}).out);
   const auto launch = base::ReadLaunchEnv([&](const std::string& name) {
@@ -101,13 +101,13 @@ TEST_CASE("two jobs have different names") {
   CHECK(first != test.RunScript(1, "echo $DTRUN_JOB").out);
 }
 
-TEST_CASE("a user's OMP_NUM_THREADS is also the number of threads of dtrun") {
+TEST_CASE("OMP_NUM_THREADS also sets the number of threads of dtrun") {
   DtrunTest test;
   test.environment = {{"OMP_NUM_THREADS", "5,2"}};
   CHECK(test.RunScript(1, "echo $OMP_NUM_THREADS $DTRUN_THREADS").out == "5,2 5\n");
 }
 
-TEST_CASE("ranks that take turns on a CPU have one thread and all CPUs, and yield") {
+TEST_CASE("with more ranks than CPUs each rank has one thread and all CPUs and yields when idle") {
   const DtrunTest test;
   const int ranks = static_cast<int>(std::thread::hardware_concurrency()) + 1;
   const CommandResult result = test.RunScript(
@@ -120,16 +120,16 @@ TEST_CASE("ranks that take turns on a CPU have one thread and all CPUs, and yiel
   CHECK(result.out == all);
 }
 
-TEST_CASE("ranks that fit on their host have CPUs of their own") {
+TEST_CASE("ranks that fit on their host have separate CPUs") {
   const DtrunTest test;
-  if (test.RunScript(1, "echo $DTRUN_THREADS").out == "1\n") return;  // one CPU
+  if (test.RunScript(1, "echo $DTRUN_THREADS").out == "1\n") return;  // one CPU cannot be divided
   const Words lines =
       base::Split(test.RunScript(2, "grep Cpus_allowed: /proc/self/status").out, '\n');
   REQUIRE(lines.size() == 3);
   CHECK(lines[0] != lines[1]);
 }
 
-TEST_CASE("several names of this machine are several hosts of the job") {
+TEST_CASE("several names of this machine count as several hosts of the job") {
   const DtrunTest test;
   const CommandResult result =
       test.Run({"-H", "localhost:1,127.0.0.1:2", "sh", "-c", "echo $DTRUN_HOSTS"});
@@ -138,10 +138,10 @@ TEST_CASE("several names of this machine are several hosts of the job") {
   CHECK_THAT(result.out, Catch::StartsWith("localhost:1,127.0.0.1:2\n"));
 }
 
-TEST_CASE("a host that stands before this machine has the first rank") {
+TEST_CASE("the first host of the list has rank 0 even if it is not this machine") {
   DtrunTest test;
-  // In place of ssh: another host name on this machine. Where that is not allowed, there is no
-  // test.
+  // Replaces ssh: runs the command on this machine under another host name. If that is not allowed,
+  // the test ends here.
   if (Run({{"unshare", "-u", "true"}}).exit_code != 0) return;
   test.temp.Write(
       "ssh",
@@ -164,7 +164,8 @@ TEST_CASE("a host that stands before this machine has the first rank") {
                       Catch::Contains("1 h1.example.org a b\n") && Catch::Contains("2 "));
 }
 
-// The variables of the first rank, started under another host name where that is allowed.
+// Starts rank 0 on this machine under another host name and with an empty environment. Needs
+// CanRename().
 struct RemoteTest : DtrunTest {
   std::string agent = temp.Write(
       "agent",
@@ -183,11 +184,11 @@ struct RemoteTest : DtrunTest {
 
 bool CanRename() { return testing::Run({{"unshare", "-u", "true"}}).exit_code == 0; }
 
-TEST_CASE("variables reach another host byte for byte, long ones too") {
+TEST_CASE("even the longest environment variables reach another host byte for byte") {
   if (!CanRename()) return;
   RemoteTest test;
   const std::string odd = "a;b  'c' \"d\" $(id) \n * =\\\t\xff";
-  const std::string large(128 * 1024 - 10, 'x');  // as much as Linux lets a variable have
+  const std::string large(128 * 1024 - 10, 'x');  // close to the limit of Linux
   test.environment = {{"ODD", odd}, {"LARGE", large}, {"EMPTY", ""}};
   const CommandResult result =
       test.RunRemotely({}, "printf '%s|%s|%s' \"$ODD\" ${#LARGE} \"${EMPTY-unset}\"");
@@ -195,7 +196,7 @@ TEST_CASE("variables reach another host byte for byte, long ones too") {
   CHECK(result.err.empty());
 }
 
-TEST_CASE("secrets and devices of this host reach another one only when they are named") {
+TEST_CASE("secrets and device variables of this host reach another host only on request") {
   if (!CanRename()) return;
   RemoteTest test;
   test.environment = {
@@ -209,7 +210,7 @@ TEST_CASE("secrets and devices of this host reach another one only when they are
           .out == "t|3||\n");
 }
 
-TEST_CASE("a shell script and a Python script find their rank") {
+TEST_CASE("shell and Python scripts find their rank in the environment") {
   DtrunTest test;
   test.environment = {{"RANK", "7"}, {"TF_CONFIG", "{}"}};  // left over in the user's shell
   const std::string shell = test.temp.Write(
@@ -217,7 +218,7 @@ TEST_CASE("a shell script and a Python script find their rank") {
   const CommandResult ranks = test.Run({"-np", "2", shell});
   CHECK_THAT(ranks.out, Catch::Contains("0/2 0/2\n") && Catch::Contains("1/2 1/2\n"));
 
-  // Rank 0 listens where the variables say, as PyTorch's does, and rank 1 finds it.
+  // Rank 0 listens at MASTER_ADDR and MASTER_PORT, as in PyTorch, and rank 1 connects.
   const std::string python = test.temp.Write("train.py", R"(
 import json, os, socket, time
 rank, where = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -239,13 +240,13 @@ else:
   CHECK(met.err.empty());
 }
 
-TEST_CASE("a port and an address that the user sets stay") {
+TEST_CASE("MASTER_ADDR and MASTER_PORT of the user are kept") {
   DtrunTest test;
   test.environment = {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}};
   CHECK(test.RunScript(1, "echo $MASTER_ADDR:$MASTER_PORT").out == "10.0.0.1:29500\n");
 }
 
-TEST_CASE("a job within a job has a rendezvous and threads of its own") {
+TEST_CASE("a job inside a job has its own rendezvous port and threads") {
   DtrunTest test;
   const CommandResult result = test.RunScript(
       1, "echo $MASTER_PORT $WORLD_SIZE; " + DtrunTest::Dtrun() +
@@ -257,7 +258,7 @@ TEST_CASE("a job within a job has a rendezvous and threads of its own") {
   CHECK(lines[0].substr(0, 5) != lines[1].substr(0, 5));
 }
 
-TEST_CASE("knobs of the library reach the ranks, and --threads decides over OMP_NUM_THREADS") {
+TEST_CASE("library options reach the ranks and --threads overrides OMP_NUM_THREADS") {
   DtrunTest test;
   test.environment = {{"OMP_NUM_THREADS", "7"}, {"DTRUN_BACKEND", "mpi"}};
   const CommandResult result = test.Run(
@@ -270,7 +271,7 @@ TEST_CASE("knobs of the library reach the ranks, and --threads decides over OMP_
   CHECK(tuned.out == "auto on l.csv\n");
 }
 
-TEST_CASE("--bind none pins nobody, and --verbose reports what each rank has") {
+TEST_CASE("--bind none pins no rank and --verbose reports the CPUs of each rank") {
   const DtrunTest test;
   const std::string all = Run({{"grep", "Cpus_allowed:", "/proc/self/status"}}).out;
   CHECK(
@@ -282,7 +283,7 @@ TEST_CASE("--bind none pins nobody, and --verbose reports what each rank has") {
                       Catch::Contains("dtrun: rank 1 on localhost: CPU"));
 }
 
-TEST_CASE("hosts of a host file take the ranks") {
+TEST_CASE("--hostfile names the hosts that get the ranks") {
   const DtrunTest test;
   const std::string file =
       test.temp.Write("hosts", "localhost slots=1\n127.0.0.1 slots=1 max_slots=2\n");
@@ -293,7 +294,7 @@ TEST_CASE("hosts of a host file take the ranks") {
   CHECK(test.Run({"--hostfile", file, "-np", "9", "true"}).exit_code == 2);
 }
 
-TEST_CASE("no ssh is needed on one host") {
+TEST_CASE("a job on one host needs no ssh") {
   DtrunTest test;
   const std::string mpirun = base::Split(Run({{"which", "mpirun"}}).out, '\n')[0];
   std::filesystem::create_symlink(mpirun, test.temp.path() + "/mpirun");
@@ -301,8 +302,8 @@ TEST_CASE("no ssh is needed on one host") {
   CHECK(test.Run({"-np", "1", "/bin/echo", "hi"}).out == "hi\n");
 }
 
-// Started as /bin/mpirun it would take "/" for where Open MPI is.
-TEST_CASE("mpirun is found through a link to its folder, as /bin is one") {
+// mpirun called as /bin/mpirun takes "/" for the installation folder of Open MPI.
+TEST_CASE("mpirun is found through a link to its folder") {
   DtrunTest test;
   if (!std::filesystem::exists("/bin/mpirun")) return;
   test.environment = {{"PATH", "/bin"}};
@@ -311,9 +312,9 @@ TEST_CASE("mpirun is found through a link to its folder, as /bin is one") {
   CHECK(result.out == "hi\n");
 }
 
-TEST_CASE("runs leave nothing in the temporary folder") {
+TEST_CASE("a job leaves no file in the temporary folder") {
   const DtrunTest test;
-  CHECK(test.RunScript(2, "ls -d $TMPDIR/dtrun.*").exit_code == 0);  // there is one meanwhile
+  CHECK(test.RunScript(2, "ls -d $TMPDIR/dtrun.*").exit_code == 0);  // during the job
   CHECK(test.RunScript(2, "exit 1").exit_code == 1);
   CHECK(test.temp.Entries().empty());
 }

@@ -14,7 +14,7 @@ constexpr char kEpoll[] =
     "[warn] Epoll MOD(1) on fd 27 failed. Old events were 6; read change was 0 (none): Bad file "
     "descriptor";
 
-// A process that starts ranks, as far as its stderr goes.
+// The stderr of a process that starts ranks.
 struct Engine {
   explicit Engine(bool show_idle_warnings = false)
       : messages(
@@ -31,7 +31,7 @@ struct Engine {
   EngineMessages messages;
 };
 
-TEST_CASE("warnings of nothing are left out of what mpirun says, and nothing else is") {
+TEST_CASE("only harmless warnings are left out of mpirun's messages") {
   Engine engine;
   engine.Write(std::string("a host is lost\n\n") + kSetpgid + "\n" + kEpoll + "\nthe job ends\n");
   CHECK(engine.shown == "a host is lost\n\nthe job ends\n");
@@ -41,31 +41,31 @@ TEST_CASE("warnings of nothing are left out of what mpirun says, and nothing els
       "a host is lost\n\nthe job ends\nplm:rsh: setpgid is fine\nsome [warn] Epoll text\n");
 }
 
-TEST_CASE("--verbose shows warnings of nothing too") {
+TEST_CASE("--verbose also shows harmless warnings") {
   Engine engine(true);
   engine.Write(std::string(kSetpgid) + "\n");
   CHECK(engine.shown == std::string(kSetpgid) + "\n");
 }
 
-TEST_CASE("a line is shown when it is whole, or when nothing more can come") {
+TEST_CASE("a line of mpirun is shown when it is complete or at the end of the job") {
   Engine engine;
   engine.Write("ssh: connect to host h2");
   CHECK(engine.shown.empty());
   engine.Write(" port 22\nlast words");
   CHECK(engine.shown == "ssh: connect to host h2 port 22\n");
   SECTION("the process has ended") { engine.messages.HandedOver(); }
-  SECTION("another one still holds its stderr") {}
+  SECTION("another process still holds the stderr") {}
   engine.messages.Finish();
   CHECK(engine.shown == "ssh: connect to host h2 port 22\nlast words\n");
 }
 
-TEST_CASE("without a line's end, memory stays bounded") {
+TEST_CASE("a line without an end is shown in parts to bound the memory") {
   Engine engine;
   for (int i = 0; i < 40; ++i) engine.Write(std::string(4096, 'x'));
   CHECK(engine.shown.size() >= 2 * 65536);
 }
 
-TEST_CASE("who writes while nothing can be shown is read later") {
+TEST_CASE("messages written while output is paused are shown later") {
   Engine engine;
   engine.messages.SetPaused(true);
   engine.Write("late\n");
@@ -75,7 +75,7 @@ TEST_CASE("who writes while nothing can be shown is read later") {
   CHECK(engine.shown == "late\n");
 }
 
-TEST_CASE("once the process is gone nobody waits for its stderr in vain") {
+TEST_CASE("a closed stderr does not wake the poller") {
   Engine engine;
   engine.messages.HandedOver();
   engine.poller.Wait(std::chrono::milliseconds(0));

@@ -12,7 +12,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;
 
-TEST_CASE("secrets, this host's devices and names that no shell sets are not forwarded") {
+TEST_CASE("secrets and device variables and names that no shell can set are not forwarded") {
   CHECK(
       ForwardedNames(
           {"PATH=/bin", "HF_TOKEN=x", "my_secret_=x", "DB_PASSWORD=x", "API_KEY=x", "AWS_REGION=x",
@@ -21,7 +21,7 @@ TEST_CASE("secrets, this host's devices and names that no shell sets are not for
            "DTRUN_BUCKET_BYTES=9"}) == Words{"PATH", "KEYBOARD", "_x9", "DTRUN_BUCKET_BYTES"});
 }
 
-TEST_CASE("what is allowed goes, what is denied stays, what is named goes in any case") {
+TEST_CASE("allowed secrets are forwarded unless denied and named variables are always forwarded") {
   const Variables variables = {"HF_TOKEN=x",    "WANDB_TOKEN=x",          "PATH=/bin",
                                "PYTHONPATH=/p", "CUDA_VISIBLE_DEVICES=0", "BASH_FUNC_f%%=x"};
   CHECK(
@@ -33,7 +33,7 @@ TEST_CASE("what is allowed goes, what is denied stays, what is named goes in any
       Words{"PATH", "CUDA_VISIBLE_DEVICES"});
 }
 
-TEST_CASE("the printed environment is one that a shell reads, without secrets") {
+TEST_CASE("the printed environment is valid shell code without secrets") {
   CHECK(
       PrintedEnvironment({"B=x y", "A=1", "MY_TOKEN=hush", "C=n\nl"}, {"A", "B"}) ==
       "# all ranks\n"
@@ -44,7 +44,7 @@ TEST_CASE("the printed environment is one that a shell reads, without secrets") 
       "MY_TOKEN=<not shown>\n");
 }
 
-TEST_CASE("a rank finds itself by the names of PyTorch and TensorFlow") {
+TEST_CASE("a rank gets the variables of PyTorch and TensorFlow") {
   const std::vector<base::HostSlots> hosts = {{"h1", 2}, {"h2", 3}};
   CHECK(
       RankVariables(hosts, 3, "m", 100) ==
@@ -57,11 +57,11 @@ TEST_CASE("a rank finds itself by the names of PyTorch and TensorFlow") {
                         R"("task":{"index":3,"type":"worker"}})"}});
 }
 
-TEST_CASE("a job too large for a variable has no TF_CONFIG") {
+TEST_CASE("TF_CONFIG is left out if it does not fit into a variable") {
   CHECK(RankVariables({{"host", 100'000}}, 7, "m", 100).size() == 4);
 }
 
-TEST_CASE("ports are chosen by chance below those that the system gives away, past those in use") {
+TEST_CASE("the rendezvous ports are random and free and below the ephemeral ports") {
   CHECK(ChoosePort(0, 2, [](int) { return true; }) == 20'000);
   CHECK(ChoosePort(0, 2, [](int port) { return port != 20'001; }) == 20'003);
   for (unsigned random : {1U, 77U, 0xfffffffU}) {

@@ -29,7 +29,7 @@ Verdict Judge(const Records& records, int engine_code) {
   return JudgeByMpirun(records, engine_code, kHosts);
 }
 
-TEST_CASE("a rank that left in good order has said itself why its code is not 0") {
+TEST_CASE("after Shutdown an exit code of a rank needs no message from dtrun") {
   const ExitRecord left = {1, RankEnd::kExited, 66, 5, true};
   const Verdict verdict =
       JudgeByMpirun({left, {0, RankEnd::kRunning, 0, 0, false}}, 66, {{"h", 2}});
@@ -37,7 +37,7 @@ TEST_CASE("a rank that left in good order has said itself why its code is not 0"
   CHECK(verdict.message.empty());
 }
 
-TEST_CASE("the rank that failed first is to blame, whatever mpirun saw first") {
+TEST_CASE("the rank that failed first is the culprit even if mpirun reports another rank") {
   const Verdict verdict = Judge(
       {{0, RankEnd::kExited, 76, 20}, {1, RankEnd::kExited, 3, 10}, {2, RankEnd::kExited, 0, 5}},
       76);
@@ -45,13 +45,13 @@ TEST_CASE("the rank that failed first is to blame, whatever mpirun saw first") {
   CHECK(verdict.message == "rank 1 on h2 exited with code 3");
 }
 
-TEST_CASE("a signal is named and counts from 128") {
+TEST_CASE("a death by signal is reported by name and as exit code 128 + signal") {
   const Verdict verdict = Judge({{0, RankEnd::kSignaled, SIGSEGV, 1}}, 139);
   CHECK(verdict.exit_code == 139);
   CHECK(verdict.message == "rank 0 on h1 was killed by SIGSEGV");
 }
 
-TEST_CASE("ranks that mpirun ended are victims") {
+TEST_CASE("a rank that mpirun ended with SIGTERM is not the culprit") {
   const Verdict verdict = Judge(
       {{0, RankEnd::kSignaled, SIGTERM, 5},
        {1, RankEnd::kExited, 3, 10},
@@ -60,14 +60,14 @@ TEST_CASE("ranks that mpirun ended are victims") {
   CHECK(verdict.message == "rank 1 on h2 exited with code 3");
 }
 
-TEST_CASE("a rank that somebody ended by SIGTERM is no victim when mpirun says so too") {
+TEST_CASE("a rank killed by SIGTERM is the culprit if mpirun's exit code says the same") {
   const Verdict verdict =
       Judge({{2, RankEnd::kSignaled, SIGTERM, 5}, {1, RankEnd::kExited, 76, 10}}, 143);
   CHECK(verdict.exit_code == 143);
   CHECK(verdict.message == "rank 2 on h2 was killed by SIGTERM");
 }
 
-TEST_CASE("a rank that left while the others needed it is named") {
+TEST_CASE("a rank that exited with code 0 while others needed it is named") {
   const Verdict verdict = Judge(
       {{0, RankEnd::kSignaled, SIGTERM, 5},
        {1, RankEnd::kExited, 0, 1},
@@ -83,7 +83,7 @@ ExitRecord Stalled(int rank, RankEnd end, int value, int64_t time_ns) {
   return {rank, end, value, time_ns, false, 0, kGaveUp};
 }
 
-TEST_CASE("a rank that gave up waiting says why, and an exit code of its own counts") {
+TEST_CASE("a rank that gave up waiting gives the reason and its own exit code is kept") {
   const auto [end, value, code] = GENERATE(
       std::tuple(RankEnd::kExited, 0, 76), std::tuple(RankEnd::kExited, 76, 76),
       std::tuple(RankEnd::kExited, 9, 9), std::tuple(RankEnd::kSignaled, SIGABRT, 76),
@@ -94,14 +94,14 @@ TEST_CASE("a rank that gave up waiting says why, and an exit code of its own cou
   CHECK(verdict.message == std::string("rank 0 on h1: ") + kGaveUp);
 }
 
-TEST_CASE("a rank that failed before others gave up is to blame") {
+TEST_CASE("a rank that failed before other ranks gave up is the culprit") {
   const Verdict verdict =
       Judge({Stalled(0, RankEnd::kExited, 76, 9), {1, RankEnd::kExited, 3, 5}}, 3);
   CHECK(verdict.exit_code == 3);
   CHECK(verdict.message == "rank 1 on h2 exited with code 3");
 }
 
-TEST_CASE("a job that a stalled rank aborted, or one elsewhere left, is told by who gave up") {
+TEST_CASE("a rank that gave up waiting gives the reason even if the engine then ends the rank") {
   const Records records = {Stalled(0, RankEnd::kSignaled, SIGTERM, 5)};
   const auto [engine_code, code] = GENERATE(std::pair(76, 76), std::pair(1, 76), std::pair(7, 7));
   const Verdict verdict = JudgeByMpirun(records, engine_code, kHosts);
@@ -109,7 +109,7 @@ TEST_CASE("a job that a stalled rank aborted, or one elsewhere left, is told by 
   CHECK(verdict.message == std::string("rank 0 on h1: ") + kGaveUp);
 }
 
-TEST_CASE("MPI_Abort is blamed on the rank that called it, and on nobody where none did") {
+TEST_CASE("MPI_Abort is blamed on the rank that called it or on no rank if that is unknown") {
   const Records all = {
       {0, RankEnd::kSignaled, SIGTERM, 5},
       {1, RankEnd::kSignaled, SIGTERM, 5},
@@ -129,7 +129,7 @@ TEST_CASE("MPI_Abort is blamed on the rank that called it, and on nobody where n
   CHECK(signal.culprit == -1);
 }
 
-TEST_CASE("a signal death outweighs what survivors make of it") {
+TEST_CASE("a rank killed by a signal is the culprit even if a survivor ended first") {
   const ExitRecord survivor = {0, RankEnd::kSignaled, SIGABRT, 1'000'000'000};
   const auto verdict = [&](int signal, int64_t time_ns, bool alone = true) {
     ExitRecord killed = {1, RankEnd::kSignaled, signal, time_ns};
@@ -139,14 +139,14 @@ TEST_CASE("a signal death outweighs what survivors make of it") {
   CHECK(verdict(SIGKILL, 2'500'000'000) == "rank 1 on h2 was killed by SIGKILL");
   CHECK(verdict(SIGSEGV, 1'050'000'000) == "rank 1 on h2 was killed by SIGSEGV");
   CHECK(verdict(SIGTERM, 1'100'000'000) == "rank 1 on h2 was killed by SIGTERM");
-  SECTION("but not one that the engine, or the end of the job, has brought about") {
+  SECTION("not if the signal came from the engine or too late") {
     CHECK(verdict(SIGTERM, 1'001'000'000, false) == "rank 0 on h1 was killed by SIGABRT");
     CHECK(verdict(SIGSEGV, 1'500'000'000) == "rank 0 on h1 was killed by SIGABRT");
     CHECK(verdict(SIGKILL, 4'000'000'000) == "rank 0 on h1 was killed by SIGABRT");
   }
 }
 
-TEST_CASE("a wrapper that was killed alone outweighs what survivors make of it") {
+TEST_CASE("a rank is the culprit if its wrapper was killed alone before other ranks failed") {
   const ExitRecord gone = {1, RankEnd::kRunning, 0, 1'000'000'000};
   const ExitRecord survivor = {0, RankEnd::kExited, 1, 1'100'000'000};
   const ExitRecord other = {2, RankEnd::kSignaled, SIGTERM, 1'200'000'000};
@@ -158,7 +158,7 @@ TEST_CASE("a wrapper that was killed alone outweighs what survivors make of it")
   CHECK(Judge({gone, survivor}, 1).message == "rank 0 on h1 exited with code 1");
 }
 
-TEST_CASE("an ssh of mpirun's that was killed is a connection that was lost") {
+TEST_CASE("a killed ssh of mpirun is reported as a lost connection") {
   const Records gone = {
       {0, RankEnd::kRunning, 0, 9}, {1, RankEnd::kRunning, 0, 8}, {2, RankEnd::kRunning, 0, 9}};
   const std::string events =
@@ -170,7 +170,7 @@ TEST_CASE("an ssh of mpirun's that was killed is a connection that was lost") {
   CHECK(verdict.message == "the connection to h2 was lost; the ranks were ended");
 }
 
-TEST_CASE("connections of daemons that mpirun has told to end are not lost") {
+TEST_CASE("a daemon that mpirun has told to end does not count as lost") {
   const std::string told = GENERATE(
       as<std::string>(), "JOB NULL STATE DAEMONS TERMINATED AT orted_comm.c:382\n",
       "PROC [[4695,1],1] STATE ABORTED BY SIGNAL AT plm_base_receive.c:352\n",
@@ -182,7 +182,7 @@ TEST_CASE("connections of daemons that mpirun has told to end are not lost") {
   CHECK(mpirun.Explain(137, kHosts, start + lost + start + told).daemon == 1);
 }
 
-TEST_CASE("an mpirun that a signal has told to end has lost no daemon, and no rank has left") {
+TEST_CASE("if a signal ended mpirun then no daemon and no rank is blamed") {
   const std::string events =
       "[h1:1] [[4695,0],0] ACTIVATE PROC [[4695,0],1] STATE COMMUNICATION FAILURE AT oob.c:1086\n";
   const Records ended = {{0, RankEnd::kExited, 0, 9}, {1, RankEnd::kRunning, 0, 8}};
@@ -193,13 +193,13 @@ TEST_CASE("an mpirun that a signal has told to end has lost no daemon, and no ra
   CHECK_THAT(verdict.message, Contains("told to end by a signal from outside"));
 }
 
-TEST_CASE("a daemon that is lost when its ranks have ended is named, too") {
+TEST_CASE("a daemon that is lost after its ranks have ended is still named") {
   const Records ended = {{0, RankEnd::kExited, 0, 9}, {1, RankEnd::kExited, 0, 8}};
   const EngineEnd end = FindLaunchEngine("mpirun")->Explain(205, kHosts, "");
   CHECK_THAT(JudgeFailure(ended, 205, kHosts, end, 1).message, Contains("daemon on h2 was lost"));
 }
 
-TEST_CASE("a lost daemon is named by the host that mpirun lost first") {
+TEST_CASE("the message names the host of the daemon that mpirun lost first") {
   const Records gone = {
       {0, RankEnd::kRunning, 0, 9}, {1, RankEnd::kRunning, 0, 8}, {2, RankEnd::kRunning, 0, 9}};
   const std::string events =
@@ -215,12 +215,12 @@ TEST_CASE("a lost daemon is named by the host that mpirun lost first") {
   CHECK_THAT(JudgeFailure(gone, 205, kHosts, end).message, Contains("daemon on h2 was lost"));
 }
 
-TEST_CASE("a job of which no rank was seen did not start") {
+TEST_CASE("a job without a record of any rank did not start") {
   CHECK(Judge({}, 1).exit_code == 69);
   CHECK(Judge({}, 255).exit_code == 69);
 }
 
-TEST_CASE("a rank that died with its wrapper is named when mpirun saw a kill") {
+TEST_CASE("a rank killed together with its wrapper is named if mpirun reports a kill") {
   const Verdict verdict =
       Judge({{0, RankEnd::kSignaled, SIGTERM, 5}, {2, RankEnd::kRunning, 0, 4}}, 137);
   CHECK(verdict.exit_code == 137);
@@ -229,7 +229,8 @@ TEST_CASE("a rank that died with its wrapper is named when mpirun saw a kill") {
 }
 
 TEST_CASE(
-    "the daemon that is gone is the one whose ranks were left, whoever's end is heard first") {
+    "a lost daemon is found by the ranks that it leaves orphaned and not by the first rank that "
+    "ended") {
   const Verdict verdict = Judge(
       {{.rank = 0, .end = RankEnd::kRunning, .time_ns = 10},
        {.rank = 1, .end = RankEnd::kRunning, .time_ns = 20, .orphaned = true}},
@@ -238,7 +239,7 @@ TEST_CASE(
   CHECK(verdict.message == "Open MPI's daemon on h2 was lost; its ranks were ended");
 }
 
-TEST_CASE("a program that the kernel refuses gives the codes of a shell") {
+TEST_CASE("if the kernel refuses the program then dtrun uses the exit codes of a shell") {
   CHECK(Judge({{0, RankEnd::kNotStarted, ENOENT, 1}}, 127).exit_code == 127);
   CHECK(Judge({{0, RankEnd::kNotStarted, EACCES, 1}}, 126).exit_code == 126);
 }

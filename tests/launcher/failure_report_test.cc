@@ -45,7 +45,7 @@ ExitRecord Ended(int rank, RankEnd end, int value, double at_s) {
       .start_ns = 100 * kSecond + kSecond / 2};
 }
 
-// Of four ranks on two hosts, rank 2 is killed after 62.345 s.
+// A job of four ranks on two hosts. Rank 2 is killed after 62.345 s.
 JobStory KilledStory() {
   setenv("TZ", "UTC", 1);
   tzset();
@@ -62,7 +62,7 @@ JobStory KilledStory() {
   return story;
 }
 
-TEST_CASE("the culprit stands apart from the victims and from those that failed after it") {
+TEST_CASE("the report lists the culprit and then the victims and the ranks that failed later") {
   CHECK(
       FailureLines(KilledStory(), false) ==
       Lines{
@@ -71,7 +71,7 @@ TEST_CASE("the culprit stands apart from the victims and from those that failed 
           "  ranks 0 and 3 were ended because of it", "  rank 1 failed after it"});
 }
 
-TEST_CASE("its last lines are repeated where they cannot be seen any more") {
+TEST_CASE("the culprit's last lines are repeated if they are no longer visible") {
   JobStory story = KilledStory();
   story.last_lines = "one\ntwo";
   CHECK(FailureLines(story, false).front() == story.verdict.message);
@@ -81,7 +81,7 @@ TEST_CASE("its last lines are repeated where they cannot be seen any more") {
       Lines{"rank 2 wrote last to stderr:", "  one", "  two", story.verdict.message});
 }
 
-TEST_CASE("who is behind is said once, beside what the others did, and hints come last") {
+TEST_CASE("lagging ranks are listed once beside the activity of the others and hints come last") {
   JobStory story = KilledStory();
   story.flights = {
       Flight(0, 9, base::FlightState::kStarted), Flight(2, 8, base::FlightState::kDone),
@@ -97,7 +97,7 @@ TEST_CASE("who is behind is said once, beside what the others did, and hints com
   CHECK_THAT(lines[6], Catch::StartsWith("hint: the kernel killed the rank"));
 }
 
-TEST_CASE("a rank that others gave up on is the culprit, if there is just one") {
+TEST_CASE("a rank that others gave up on is the culprit if it is the only one") {
   JobStory story = KilledStory();
   story.records = {
       Ended(0, RankEnd::kExited, 0, 3), Ended(1, RankEnd::kExited, 0, 3),
@@ -122,7 +122,7 @@ TEST_CASE("a rank that others gave up on is the culprit, if there is just one") 
   CHECK(found() == 0);
 }
 
-TEST_CASE("a job of many ranks is told in as few lines as one of two") {
+TEST_CASE("the report of a job with many ranks is as short as that of a small job") {
   JobStory story = KilledStory();
   story.hosts = {{"h", 64}};
   story.verdict.culprit = 5;
@@ -134,13 +134,13 @@ TEST_CASE("a job of many ranks is told in as few lines as one of two") {
   CHECK(lines[2] == "  ranks 0-4 and 6-63 were ended because of it");
 }
 
-TEST_CASE("a verdict without a message needs no more words") {
+TEST_CASE("without a message the report is empty") {
   JobStory story = KilledStory();
   story.verdict.message = "";
   CHECK(FailureLines(story, true).empty());
 }
 
-TEST_CASE("the report tells the same to programs") {
+TEST_CASE("the JSON report holds the same facts as the text") {
   JobStory story = KilledStory();
   story.last_lines = "one\n\xff";
   story.flights = {Flight(2, 8, base::FlightState::kDone)};
@@ -174,7 +174,7 @@ TEST_CASE("the report tells the same to programs") {
   CHECK(report["ranks"][3]["started"] == "2026-11-21T10:40:00.500Z");
 }
 
-TEST_CASE("in a report, ranks that never started have no process") {
+TEST_CASE("ranks that never started have no process in the JSON report") {
   JobStory story = KilledStory();
   story.records.clear();
   story.verdict = {127, "./train: not found"};

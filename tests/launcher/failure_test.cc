@@ -1,4 +1,4 @@
-// How a job ends when something goes wrong. Most stories hold whatever starts the ranks.
+// The end of a job after a failure. Most test cases run with both launchers.
 
 #include <signal.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A rank that says its own process and that of a child of it, and stays.
+// Script of a rank: prints its process id and that of a child, then waits.
 constexpr char kStay[] = "sleep 600 & echo $$; echo $!; wait";
 
 std::string AnyLauncher() { return GENERATE(as<std::string>(), "mpirun", "local"); }
@@ -39,7 +39,7 @@ struct WaitingJob {
   Subprocess dtrun;
   std::vector<ProcessWatch> processes;
 
-  // Each rank prints `lines` lines with a process id.
+  // Each rank prints `lines` lines, each with a process id.
   explicit WaitingJob(const std::string& launcher, const std::string& script = kStay, int lines = 2)
       : test{.launcher = launcher}, dtrun(test.Line({"-np", "2", "sh", "-c", script})) {
     REQUIRE(dtrun.WaitForLines(2 * lines));
@@ -48,7 +48,7 @@ struct WaitingJob {
     for (const ProcessWatch& process : processes) REQUIRE(process.found());
   }
 
-  // What has started the ranks.
+  // The process that started the ranks: mpirun or dtrun_local.
   pid_t Engine() const {
     return ChildNamed(dtrun.pid(), test.launcher == "mpirun" ? "mpirun" : "dtrun_local");
   }
@@ -60,7 +60,7 @@ struct WaitingJob {
   }
 };
 
-// The others stay; the last rank goes on once all of them run.
+// Script: rank `last` continues when all other ranks run. The other ranks wait.
 std::string OthersAreThere(int last) {
   const std::string here = "$TMPDIR/here.";
   std::string script =
@@ -70,7 +70,7 @@ std::string OthersAreThere(int last) {
   return script;
 }
 
-TEST_CASE("the exit code of a rank is passed on, with a line that names it") {
+TEST_CASE("dtrun passes on the exit code of a rank and names the rank") {
   const DtrunTest test = {.launcher = AnyLauncher()};
   const int code = GENERATE(1, 3, 66, 255);
   const CommandResult result =
@@ -83,7 +83,7 @@ TEST_CASE("the exit code of a rank is passed on, with a line that names it") {
   CHECK(LineCount(result.err) == 4);
 }
 
-TEST_CASE("a rank that a signal killed is named with the signal") {
+TEST_CASE("a rank killed by a signal is reported with the signal") {
   const DtrunTest test = {.launcher = AnyLauncher()};
   const auto [name, code] = GENERATE(
       std::pair<std::string, int>("SEGV", 139), std::pair<std::string, int>("ABRT", 134),
@@ -96,7 +96,7 @@ TEST_CASE("a rank that a signal killed is named with the signal") {
                       Catch::EndsWith("dtrun:   ranks 0 and 1 were ended because of it\n"));
 }
 
-TEST_CASE("when all ranks fail, one of them is named") {
+TEST_CASE("if all ranks fail then one of them is named") {
   const DtrunTest test = {.launcher = AnyLauncher()};
   const CommandResult result = test.RunScript(4, "exit 9");
   CHECK(result.exit_code == 9);
@@ -104,7 +104,7 @@ TEST_CASE("when all ranks fail, one of them is named") {
       result.err, Catch::StartsWith("dtrun: rank ") && Catch::Contains(" exited with code 9\n"));
 }
 
-TEST_CASE("a program whose loader is missing is reported once, exit code 127") {
+TEST_CASE("a program with a missing interpreter is reported once with exit code 127") {
   const DtrunTest test = {.launcher = AnyLauncher()};
   const std::string interpreter = test.temp.Write("shell", "#!/no/such/shell\n", 0755);
   const std::string script = test.temp.Write("script", "#!" + interpreter + "\n", 0755);
@@ -115,16 +115,16 @@ TEST_CASE("a program whose loader is missing is reported once, exit code 127") {
   CHECK(result.err.find("could not run its program", first + 1) == std::string::npos);
 }
 
-TEST_CASE("an mpirun that starts nothing is reported with the way to learn more") {
+TEST_CASE("if mpirun starts no rank then the message points to --verbose") {
   const DtrunTest test;
   const CommandResult result = test.Run({"-np", "1", "--mpi-args", "--no-such-option", "true"});
   CHECK(result.exit_code == 69);
   CHECK_THAT(result.err, Catch::Contains("--verbose"));
 }
 
-// What mpirun says stands between the lines of ranks. The real one is started by this one, which
-// warns as Open MPI does when an ssh is faster than it.
-TEST_CASE("what mpirun says is shown, but for warnings of nothing") {
+// A stand-in for mpirun prints two messages and then runs the real mpirun. The first message is
+// Open MPI's harmless warning about an ssh that was faster than mpirun.
+TEST_CASE("mpirun's messages are shown without harmless warnings unless --verbose is set") {
   DtrunTest test;
   const std::string real = base::Split(Run({{"which", "mpirun"}}).out, '\n')[0];
   test.temp.Write(
@@ -164,7 +164,7 @@ TEST_CASE("a signal to dtrun ends the whole job") {
   CHECK(job.test.temp.Entries().empty());
 }
 
-TEST_CASE("ranks have ten seconds to save after SIGTERM, whoever ends first") {
+TEST_CASE("ranks have ten seconds to save after SIGTERM even if another rank ends first") {
   const std::string save = "echo saved >&2; exit 0";
   WaitingJob job(
       AnyLauncher(),
@@ -179,7 +179,7 @@ TEST_CASE("ranks have ten seconds to save after SIGTERM, whoever ends first") {
   CHECK(job.test.temp.Entries().empty());
 }
 
-TEST_CASE("a signal to mpirun is not taken for MPI_Abort") {
+TEST_CASE("a signal to mpirun is not reported as MPI_Abort") {
   WaitingJob job("mpirun");
   kill(job.Engine(), GENERATE(SIGTERM, SIGINT, SIGHUP));
   const CommandResult result = job.dtrun.Wait();
@@ -190,7 +190,7 @@ TEST_CASE("a signal to mpirun is not taken for MPI_Abort") {
   CHECK(job.AllGone());
 }
 
-TEST_CASE("a helper that something has stopped goes on, and so does the job") {
+TEST_CASE("a stopped helper process is continued and the job goes on") {
   const DtrunTest test = {.launcher = AnyLauncher()};
   const std::string helper = GENERATE(as<std::string>(), "engine", "wrapper", "agent", "keeper");
   CAPTURE(helper);
@@ -213,7 +213,7 @@ TEST_CASE("a helper that something has stopped goes on, and so does the job") {
   CHECK(test.temp.Entries().empty());
 }
 
-TEST_CASE("what a rank leaves behind ends with the job, and by its own end nothing") {
+TEST_CASE("child processes of a rank may outlive the rank but end with the job") {
   const DtrunTest test = {.launcher = AnyLauncher()};
   const CommandResult ended =
       test.RunScript(2, "[ $RANK = 0 ] && { (sleep 0.2; exit 3) & exit 0; }; sleep 1; echo done");
@@ -230,7 +230,7 @@ TEST_CASE("what a rank leaves behind ends with the job, and by its own end nothi
   CHECK(child.Ends(5s));
 }
 
-TEST_CASE("dtrun does not wait for a keeper that was killed, and leaves nothing") {
+TEST_CASE("dtrun does not wait for a killed keeper and removes all files") {
   WaitingJob job(AnyLauncher());
   kill(ChildNamed(job.dtrun.pid(), "dtrun-keeper"), SIGKILL);
   job.dtrun.Signal(SIGTERM);
@@ -238,7 +238,7 @@ TEST_CASE("dtrun does not wait for a keeper that was killed, and leaves nothing"
   CHECK(job.test.temp.Entries().empty());
 }
 
-TEST_CASE("a second signal ends a job whose mpirun does not react") {
+TEST_CASE("a second signal ends the job even if mpirun does not react") {
   WaitingJob job(AnyLauncher());
   REQUIRE(job.Engine() > 0);
   kill(job.Engine(), SIGSTOP);
@@ -260,13 +260,13 @@ TEST_CASE("killing dtrun leaves no rank and no file") {
   CHECK(job.test.temp.Entries().empty());
 }
 
-// A rank kills the keeper of its job, a child of dtrun, and perhaps dtrun; then it says which
-// folder in memory belongs to the job.
+// A rank prints the job's folder in memory, then kills the job's keeper, a child of dtrun. $dtrun
+// is dtrun's process id.
 const std::string kKillKeeper =
     "up() { ps -o ppid= -p $1 | tr -d ' '; }; dtrun=$(up $(up $PPID)); "
     "echo ${DTRUN_FLIGHT_FOLDER%/flight}; pkill -KILL -P $dtrun dtrun-keeper; ";
 
-TEST_CASE("a killed keeper leaves nothing, with either launcher") {
+TEST_CASE("if the keeper is killed then the job still leaves no file") {
   const DtrunTest test = {.launcher = GENERATE(as<std::string>(), "mpirun", "local")};
   const CommandResult result = test.RunScript(1, kKillKeeper);
   CHECK(result.exit_code == 0);
@@ -274,7 +274,7 @@ TEST_CASE("a killed keeper leaves nothing, with either launcher") {
   CHECK(test.temp.Entries().empty());
 }
 
-TEST_CASE("what a killed job with a killed keeper has left goes with the user's next job") {
+TEST_CASE("the user's next job removes the files of a job with a killed dtrun and keeper") {
   const DtrunTest test = {.launcher = GENERATE(as<std::string>(), "mpirun", "local")};
   Subprocess running(test.Line({"-np", "1", "sh", "-c", "echo up; exec sleep 60"}));
   REQUIRE(running.WaitForLines(1));
@@ -284,7 +284,7 @@ TEST_CASE("what a killed job with a killed keeper has left goes with the user's 
   CHECK(killed.exit_code == 137);
   CHECK(test.temp.Entries().size() == 2);
   CHECK(std::filesystem::exists(memory));
-  // Neither the folder of the job that runs, nor what only looks like one.
+  // The next job keeps the folder of the running job and a folder with a similar name.
   std::filesystem::create_directory(test.temp.path() + "/dtrun.other");
   CHECK(test.Run({"-np", "1", "true"}).exit_code == 0);
   CHECK(test.temp.Entries().size() == 2);
@@ -294,7 +294,7 @@ TEST_CASE("what a killed job with a killed keeper has left goes with the user's 
   CHECK(test.temp.Entries() == Words{"dtrun.other"});
 }
 
-TEST_CASE("killing mpirun leaves no rank and no file, and is reported") {
+TEST_CASE("killing the launch engine leaves no rank and no file and is reported") {
   WaitingJob job(AnyLauncher());
   REQUIRE(job.Engine() > 0);
   kill(job.Engine(), SIGKILL);
@@ -306,7 +306,7 @@ TEST_CASE("killing mpirun leaves no rank and no file, and is reported") {
   CHECK(job.test.temp.Entries().empty());
 }
 
-TEST_CASE("an mpirun that crashes is reported in one line, and ranks keep their own traces") {
+TEST_CASE("a crash of mpirun is reported in one line and ranks keep their own stack traces") {
   WaitingJob job("mpirun");
   kill(job.Engine(), SIGSEGV);
   const CommandResult result = job.dtrun.Wait();
@@ -315,7 +315,7 @@ TEST_CASE("an mpirun that crashes is reported in one line, and ranks keep their 
   CHECK(job.test.RunScript(1, "echo ${OMPI_MCA_opal_signal-default}").out == "default\n");
 }
 
-TEST_CASE("ranks die with mpirun even when dtrun cannot help") {
+TEST_CASE("ranks die with the launch engine even if dtrun is stopped") {
   WaitingJob job(AnyLauncher(), "echo $$; exec sleep 600", 1);
   const pid_t engine = job.Engine();
   REQUIRE(engine > 0);
@@ -335,7 +335,7 @@ TEST_CASE("killing the wrapper of a rank ends the job") {
   CHECK(job.AllGone());
 }
 
-TEST_CASE("a file for the records that cannot be made is refused before anything starts") {
+TEST_CASE("an unwritable flight record file is refused before the ranks start") {
   const DtrunTest test;
   const CommandResult result = test.Run(
       {"-np", "2", "--flight-record", test.temp.path() + "/no/such/file", "echo", "started"});
@@ -346,7 +346,7 @@ TEST_CASE("a file for the records that cannot be made is refused before anything
   CHECK(test.temp.Entries().empty());
 }
 
-TEST_CASE("a job's own failure counts for more than that of the file for its records") {
+TEST_CASE("a failure of the job outweighs a failure to write the flight record file") {
   const DtrunTest test;
   const Words line = {"-np", "2", "--flight-record", "/dev/full", "sh", "-c"};
   const auto run = [&](const std::string& script) {
@@ -360,7 +360,7 @@ TEST_CASE("a job's own failure counts for more than that of the file for its rec
   CHECK(run("exit 5") == 5);
 }
 
-TEST_CASE("damaged records never break the report") {
+TEST_CASE("damaged flight records never break the failure report") {
   const DtrunTest test;
   const std::string damage = GENERATE(
       as<std::string>(), "echo garbage > $file", "head -c 40000 /dev/zero > $file", "mkfifo $file",
@@ -376,7 +376,7 @@ TEST_CASE("damaged records never break the report") {
   CHECK(test.temp.Entries() == Words{"records.json"});
 }
 
-TEST_CASE("ranks that know nothing of dtrun have no record, and the file says so") {
+TEST_CASE("ranks without dtrun's library have no flight record and the file says so") {
   const DtrunTest test;
   const std::string file = test.temp.path() + "/records.json";
   CHECK(test.Run({"-np", "2", "--flight-record", file, "true"}).exit_code == 0);
@@ -396,7 +396,7 @@ TEST_CASE("--timeout ends the job with code 124") {
   CHECK(test.Run({"-np", "1", "--timeout", "50", "sh", "-c", "exit 3"}).exit_code == 3);
 }
 
-TEST_CASE("--start-timeout ends a job whose hosts do not answer, and only such a one") {
+TEST_CASE("--start-timeout ends only a job with hosts that do not answer") {
   const DtrunTest test;
   const std::string agent = test.temp.Write("agent", "#!/bin/sh\nexec sleep 50\n", 0755);
   const CommandResult result = test.Run(

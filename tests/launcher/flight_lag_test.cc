@@ -61,14 +61,14 @@ TEST_CASE("a rank is behind by the collectives that it has not called") {
           "; ranks 0, 2 and 3 wait in #121" + kCall);
 }
 
-TEST_CASE("one of many that are in flight is the one that is waited in") {
+TEST_CASE("a rank with several collectives in flight waits in the first of them") {
   CHECK(
       LagTextOf({Rank(0, {Done(120), Waits(121), Waits(122), Waits(123)}), Rank(1, {Done(120)})}) ==
       "rank 1 is 1 collective behind on world: it last finished #120" + kCall +
           "; rank 0 waits in #121" + kCall);
 }
 
-TEST_CASE("ranks behind by as much, in the same, are named together, as a range") {
+TEST_CASE("ranks with the same lag in the same collective are named together as a range") {
   std::vector<FlightRecord> records = {Rank(0, {Waits(9)})};
   for (int rank = 1; rank < 64; ++rank) records.push_back(Rank(rank, {Waits(7)}));
   CHECK(
@@ -76,14 +76,14 @@ TEST_CASE("ranks behind by as much, in the same, are named together, as a range"
                                 kCall + "; rank 0 waits in #9" + kCall);
 }
 
-TEST_CASE("a rank that has called nothing is behind on the world, and on nothing else") {
+TEST_CASE("a rank that called no collective is behind on the world only") {
   CHECK(
       LagTextOf({Rank(0, {Waits(2)}), Rank(1, {})}) ==
       "rank 1 is 2 collectives behind on world: it has called none; rank 0 waits in #2" + kCall);
   CHECK(LagTextOf({Rank(0, {Waits(2, "world/1:0")}), Rank(1, {})}) == "0 lags");
 }
 
-TEST_CASE("sequence numbers are compared within a communicator alone") {
+TEST_CASE("sequence numbers are compared only within one communicator") {
   CHECK(LagTextOf({Rank(0, {Waits(9, "world/1")}), Rank(1, {Done(3, "world/2")})}) == "0 lags");
   CHECK_THAT(
       LagTextOf(
@@ -91,24 +91,24 @@ TEST_CASE("sequence numbers are compared within a communicator alone") {
       Catch::StartsWith("rank 1 is 1 collective behind on world/1: "));
 }
 
-TEST_CASE("where no rank waits for another nobody is behind") {
+TEST_CASE("no rank is behind if no rank waits for another") {
   CHECK(LagTextOf({}) == "0 lags");
   CHECK(LagTextOf({Rank(0, {Done(5)}), Rank(1, {Done(3)})}) == "0 lags");
   CHECK(LagTextOf({Rank(0, {Waits(5)}), Rank(1, {Waits(5)})}) == "0 lags");
 }
 
-TEST_CASE("a full record that no longer holds the world proves nothing about it") {
+TEST_CASE("a full record without entries of the world proves no lag on the world") {
   Operations others;
   for (uint64_t i = 1; i <= base::kFlightEntries; ++i) others.push_back(Done(i, "world/1"));
   CHECK(LagTextOf({Rank(0, {Waits(2)}), Rank(1, others)}) == "0 lags");
 }
 
-TEST_CASE("names that may have been cut short are not compared") {
+TEST_CASE("communicator names that may be cut off are not compared") {
   const std::string name(base::FlightEntry::kNameWords * 8 - 1, 'w');
   CHECK(LagTextOf({Rank(0, {Waits(2, name)}), Rank(1, {Done(1, name)})}) == "0 lags");
 }
 
-TEST_CASE("numbers that begin anew are those of another communicator of the same name") {
+TEST_CASE("sequence numbers that restart belong to a new communicator of the same name") {
   const Operations earlier = {Done(7), Done(8)};
   Operations front = earlier, behind = earlier;
   front.insert(front.end(), {Done(1), Waits(2)});
@@ -118,12 +118,12 @@ TEST_CASE("numbers that begin anew are those of another communicator of the same
       Catch::StartsWith("rank 1 is 1 collective behind on world: it last finished #1,"));
 }
 
-TEST_CASE("messages are no collectives") {
+TEST_CASE("messages do not count as collectives") {
   const auto send = Operation(9, FlightState::kStarted, "world", CollectiveKind::kSend);
   CHECK(LagTextOf({Rank(0, {send}), Rank(1, {Done(1)})}) == "0 lags");
 }
 
-TEST_CASE("who gave up waiting did wait; who failed otherwise did not") {
+TEST_CASE("a rank that gave up waiting counts as waiting but another failed rank does not") {
   FlightRecord gave_up = Rank(0, {Done(1), Operation(2, FlightState::kFailed)});
   CHECK(LagTextOf({gave_up, Rank(1, {Done(1)})}) == "0 lags");
   gave_up.gave_up = "gave up";
@@ -132,7 +132,7 @@ TEST_CASE("who gave up waiting did wait; who failed otherwise did not") {
       Catch::StartsWith("rank 1 is 1 collective behind") && Catch::Contains("rank 0 waits in #2"));
 }
 
-TEST_CASE("many that are each elsewhere are still a short line") {
+TEST_CASE("many ranks with different lags still give a short line") {
   std::vector<FlightRecord> records = {Rank(0, {Waits(500)})};
   for (int rank = 1; rank < 100; ++rank)
     records.push_back(Rank(rank, {Done(static_cast<uint64_t>(rank))}));
@@ -141,7 +141,7 @@ TEST_CASE("many that are each elsewhere are still a short line") {
       LagTextOf(records), Catch::Contains("; 91 other ranks are behind too; rank 0 waits in"));
 }
 
-TEST_CASE("the same as JSON") {
+TEST_CASE("a lag has the same facts as JSON") {
   const auto lags = FindLags({Rank(0, {Waits(3)}), Rank(1, {Done(1)}), Rank(2, {})});
   REQUIRE(lags.size() == 1);
   CHECK(

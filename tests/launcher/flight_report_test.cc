@@ -50,7 +50,7 @@ const FlightOperation kBarrier = TimedOperation(11, CollectiveKind::kBarrier, Fl
 const FlightOperation kAllReduce =
     TimedOperation(12, CollectiveKind::kAllReduce, FlightState::kStarted);
 
-TEST_CASE("ranks with the same answer are named together") {
+TEST_CASE("ranks with the same activity are named together") {
   CHECK(
       FlightSummary(
           {RecordOf(0, {kBarrier, kAllReduce}), RecordOf(1, {kBarrier}),
@@ -59,7 +59,7 @@ TEST_CASE("ranks with the same answer are named together") {
       "finished collective #11, barrier");
 }
 
-TEST_CASE("ranks of which nothing is known make no line") {
+TEST_CASE("ranks without any known activity give no line") {
   CHECK(FlightSummary({}) == "");
   CHECK(FlightSummary({RecordOf(0, {}), RecordOf(1, {})}) == "");
   CHECK(
@@ -67,7 +67,7 @@ TEST_CASE("ranks of which nothing is known make no line") {
       "rank 0 called nothing; rank 1 last finished collective #11, barrier");
 }
 
-TEST_CASE("a thousand ranks that are all elsewhere are still one short line") {
+TEST_CASE("a thousand ranks with different activities still give one short line") {
   std::vector<FlightRecord> records;
   for (int rank = 0; rank < 1000; ++rank) {
     const auto sequence = static_cast<uint64_t>(rank) + 1;
@@ -79,7 +79,7 @@ TEST_CASE("a thousand ranks that are all elsewhere are still one short line") {
   CHECK_THAT(summary, Catch::EndsWith("; 992 other ranks were elsewhere"));
 }
 
-TEST_CASE("the file holds all ranks and their operations, oldest first") {
+TEST_CASE("the flight record file holds all ranks with their operations from oldest to newest") {
   FlightRecord first = RecordOf(
       0, {kBarrier, TimedOperation(3, CollectiveKind::kBroadcast, FlightState::kFailed),
           TimedOperation(4, CollectiveKind::kSend, FlightState::kMoving), kAllReduce});
@@ -118,7 +118,7 @@ TEST_CASE("the file holds all ranks and their operations, oldest first") {
   CHECK(list[1] == json{{"rank", 1}, {"missing", "this host has no record of the rank"}});
 }
 
-TEST_CASE("a record of odd bytes still makes valid JSON") {
+TEST_CASE("a record with invalid bytes still gives valid JSON") {
   FlightOperation odd = kAllReduce;
   odd.communicator = "\xff\xfe\x80";
   odd.call.kind = odd.call.dtype = odd.call.op = 250;
@@ -130,7 +130,7 @@ TEST_CASE("a record of odd bytes still makes valid JSON") {
   CHECK_FALSE(FlightSummary({record}).empty());
 }
 
-TEST_CASE("damaged files are left out, wherever they stand") {
+TEST_CASE("damaged record files are left out") {
   const testing::TemporaryFolder folder;
   folder.Write("0", "");
   folder.Write("1", std::string(100'000, 'x'));
@@ -149,7 +149,7 @@ int CodeOf(const std::string& path, const std::string& text) {
   return 0;
 }
 
-TEST_CASE("a result replaces what stood in its file, and one that cannot be written is 73") {
+TEST_CASE("a result replaces the old file and an unwritable result gives exit code 73") {
   const testing::TemporaryFolder folder;
   const std::string file = folder.Write("result", std::string(1000, 'x'));
   CHECK(CodeOf(file, "[]\n") == 0);

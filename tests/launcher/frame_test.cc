@@ -15,7 +15,7 @@ std::vector<Frame> ReadAll(FrameReader& reader) {
   return frames;
 }
 
-TEST_CASE("text in place of a message is quoted, its first line") {
+TEST_CASE("text in place of a message is reported with its first line") {
   const auto [text, quoted] = GENERATE(table<std::string, std::string>({
       {"Welcome to h2\nas of today\n", "'Welcome to h2'"},
       {"\r\n\n\nhello\n", "hello"},
@@ -28,7 +28,7 @@ TEST_CASE("text in place of a message is quoted, its first line") {
                          Catch::EndsWith("; expected a message of dtrun"));
 }
 
-TEST_CASE("frames come out as they went in, however the bytes are cut") {
+TEST_CASE("frames arrive unchanged however the bytes are split") {
   const std::vector<Frame> sent = {
       {FrameType::kOutput, 3, std::string("\1a\0\n\xff", 5)},
       {FrameType::kPing},
@@ -49,7 +49,7 @@ TEST_CASE("frames come out as they went in, however the bytes are cut") {
   CHECK_FALSE(reader.in_frame());
 }
 
-TEST_CASE("what is no frame is refused before anything is made room for") {
+TEST_CASE("bytes that are no frame are refused before memory is allocated") {
   FrameReader reader;
   const std::string bytes = GENERATE(
       as<std::string>(), "Last login: Sat Nov 21", std::string("\xff\xff\xff\xff\x01\0\0\0\0", 9),
@@ -58,7 +58,7 @@ TEST_CASE("what is no frame is refused before anything is made room for") {
   CHECK_THROWS_AS(reader.Next(), LaunchError);
 }
 
-TEST_CASE("a frame of which bytes are missing waits for them") {
+TEST_CASE("an incomplete frame waits for its missing bytes") {
   const std::string bytes = Encode({FrameType::kWelcome, 0, "{\"folder\": \"/tmp\"}"});
   FrameReader reader;
   reader.Feed(bytes.data(), bytes.size() - 1);
@@ -66,7 +66,7 @@ TEST_CASE("a frame of which bytes are missing waits for them") {
   CHECK(reader.in_frame());
 }
 
-TEST_CASE("a body that no reader would take is not sent") {
+TEST_CASE("a body larger than the limit is not sent") {
   CHECK_THROWS_AS(Encode({FrameType::kFlight, 0, std::string(kMostBody + 1, 'x')}), LaunchError);
 }
 

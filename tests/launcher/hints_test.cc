@@ -21,7 +21,7 @@ ExitRecord KilledBy(int signal, EndFacts facts) {
 constexpr char kBadAlloc[] =
     "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc";
 
-TEST_CASE("a kill for lack of memory needs the kernel's count, and SIGKILL") {
+TEST_CASE("the hint about lack of memory needs SIGKILL and a kill counted by the kernel") {
   const EndFacts counted = {.oom_kills = 1, .memory_cgroup = "/job", .memory_limit = 64 << 20};
   CHECK(
       HintsOf(KilledBy(SIGKILL, counted), "") ==
@@ -31,7 +31,7 @@ TEST_CASE("a kill for lack of memory needs the kernel's count, and SIGKILL") {
   CHECK(HintsOf(KilledBy(SIGSEGV, counted), "").empty());
 }
 
-TEST_CASE("a limit of the address space is named to those that ran out of memory alone") {
+TEST_CASE("the hint about the address space limit needs a program that ran out of memory") {
   const ExitRecord limited = KilledBy(SIGABRT, {.address_limit = 3 << 29});
   CHECK(
       HintsOf(limited, kBadAlloc) ==
@@ -42,7 +42,7 @@ TEST_CASE("a limit of the address space is named to those that ran out of memory
   CHECK(HintsOf(KilledBy(SIGABRT, {}), kBadAlloc).empty());
 }
 
-TEST_CASE("a full disk needs a program that says so and a file system without room") {
+TEST_CASE("the hint about a full disk needs a matching error message and a full file system") {
   const std::string lines = "write: No space left on device";
   const EndFacts full = {.space = {{"/tmp", 0}, {"/data", 4096}}};
   CHECK(HintsOf(KilledBy(SIGABRT, full), lines) == Hints{"the file system of /tmp is full"});
@@ -54,14 +54,14 @@ TEST_CASE("a full disk needs a program that says so and a file system without ro
   CHECK(HintsOf(KilledBy(SIGABRT, {.space = {{"/tmp", 1}}}), lines).empty());
 }
 
-TEST_CASE("SIGBUS is said as what it is") {
+TEST_CASE("the hint about SIGBUS lists the free space") {
   const Hints hints =
       HintsOf(KilledBy(SIGBUS, {.space = {{"/tmp", 5 << 20}, {"/dev/shm", 0}}}), "");
   REQUIRE(hints.size() == 1);
   CHECK_THAT(hints[0], Catch::EndsWith("; free: 5 MiB in /tmp, 0 bytes in /dev/shm"));
 }
 
-TEST_CASE("bytes are told in the largest unit that fits") {
+TEST_CASE("a number of bytes is shown in the largest fitting unit") {
   CHECK(BytesInWords(0) == "0 bytes");
   CHECK(BytesInWords(1) == "1 byte");
   CHECK(BytesInWords(1023) == "1023 bytes");
@@ -69,7 +69,7 @@ TEST_CASE("bytes are told in the largest unit that fits") {
   CHECK(BytesInWords(int64_t{64} << 40) == "64 TiB");
 }
 
-TEST_CASE("the memory cgroup is that of version 1 where there is one") {
+TEST_CASE("the memory cgroup of version 1 is preferred to that of version 2") {
   bool unified = false;
   CHECK(MemoryCgroupIn("9:cpu,cpuacct:/a\n4:hugetlb,memory:/b:c\n0::/d\n", &unified) == "/b:c");
   CHECK_FALSE(unified);
@@ -79,7 +79,7 @@ TEST_CASE("the memory cgroup is that of version 1 where there is one") {
   CHECK(MemoryCgroupIn("garbage\n1:\n", &unified) == "");
 }
 
-TEST_CASE("the limit of the address space is the soft one") {
+TEST_CASE("the address space limit is the soft limit") {
   const std::string name = "Max address space         ";
   CHECK(AddressLimitIn("Max cpu time  5 6 seconds\n" + name + "1024   2048   bytes\n") == 1024);
   CHECK(AddressLimitIn(name + "unlimited   unlimited   bytes\n") == 0);
@@ -87,7 +87,7 @@ TEST_CASE("the limit of the address space is the soft one") {
   CHECK(AddressLimitIn("") == 0);
 }
 
-TEST_CASE("facts come through as they were sent, and what is none counts as not known") {
+TEST_CASE("facts survive the transfer as JSON and malformed facts count as unknown") {
   const EndFacts facts = {
       .oom_kills = 2,
       .memory_cgroup = "/m",
@@ -100,20 +100,20 @@ TEST_CASE("facts come through as they were sent, and what is none counts as not 
       EndFactsOf(nlohmann::json::parse(R"({"oom_kills": "x", "space": {"a": 1}})")) == EndFacts());
 }
 
-// As many brackets as a message of an agent holds; the JSON library copies a list by calling
-// itself.
-TEST_CASE("facts of nothing but brackets count as not known") {
+// As many brackets as fit into a message from an agent. The JSON library copies nested lists
+// recursively.
+TEST_CASE("facts with deeply nested brackets count as unknown") {
   const std::string brackets = std::string(500'000, '[') + std::string(500'000, ']');
   CHECK(EndFactsOf(nlohmann::json::parse(R"({"space": )" + brackets + "}")) == EndFacts());
 }
 
-TEST_CASE("a file system is listed once, under its first folder") {
+TEST_CASE("a file system is listed once with its first folder") {
   const auto space = FreeSpaceOf({"/nonexistent", "/dev/shm", "/dev/shm/."});
   REQUIRE(space.size() == 1);
   CHECK(space[0].folder == "/dev/shm");
 }
 
-TEST_CASE("a cgroup counts from when the program started") {
+TEST_CASE("a cgroup counts only the kills since the program started") {
   EndFacts facts;
   MemoryCgroup::Of(getpid()).AddTo(facts);
   CHECK(facts.oom_kills == 0);

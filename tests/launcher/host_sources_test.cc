@@ -21,7 +21,7 @@ Hosts HostsOf(const Names& line, const Texts& files = {}, const Texts& variables
   return FindHosts(ReadRequest(line, surroundings).options, surroundings);
 }
 
-TEST_CASE("the hosts that the user names count for more than those of an allocation") {
+TEST_CASE("hosts given by the user override those of an allocation") {
   CHECK(HostsOf({"-H", "a:2", "p"}, {}, kAllocation) == Hosts{{"a", 2, 0, ""}});
   CHECK(
       HostsOf({"--hostfile", "f", "p"}, {{"f", "b slots=3"}}, kAllocation) ==
@@ -31,7 +31,7 @@ TEST_CASE("the hosts that the user names count for more than those of an allocat
       Hosts{{"a", 1, 0, ""}, {"b", 2, 0, ""}});
 }
 
-TEST_CASE("without a word of the user the hosts come from TF_CONFIG, then from Slurm") {
+TEST_CASE("without hosts from the user the hosts come from TF_CONFIG or else from Slurm") {
   CHECK(
       HostsOf({"p"}, {}, kAllocation) ==
       Hosts{{"n1", 4, 0, "SLURM_JOB_NODELIST"}, {"n2", 4, 0, "SLURM_JOB_NODELIST"}});
@@ -40,13 +40,13 @@ TEST_CASE("without a word of the user the hosts come from TF_CONFIG, then from S
   CHECK(HostsOf({"p"}, {}, both) == Hosts{{"w1", 2, 0, "TF_CONFIG"}, {"w2", 1, 0, "TF_CONFIG"}});
 }
 
-TEST_CASE("the TF_CONFIG that an outer dtrun made for its rank is no source of hosts") {
+TEST_CASE("a TF_CONFIG written by an outer dtrun is not a source of hosts") {
   CHECK(
       HostsOf({"-np", "2", "p"}, {}, {{"TF_CONFIG", kTfConfig}, {"DTRUN_JOB", "1f"}}) ==
       Hosts{{"localhost", 2, 0, "this host"}});
 }
 
-TEST_CASE("with nobody to ask, this host has as many slots as there are ranks") {
+TEST_CASE("without any source of hosts this host has one slot per rank") {
   CHECK(HostsOf({"-np", "9", "p"}) == Hosts{{"localhost", 9, 0, "this host"}});
   CHECK(
       HostsOf({"-np", "9", "--slots-per-host", "4", "p"}) ==
@@ -54,7 +54,7 @@ TEST_CASE("with nobody to ask, this host has as many slots as there are ranks") 
   CHECK(HostsOf({"p"}).empty());
 }
 
-TEST_CASE("a host whose source names no slots has one, or --slots-per-host") {
+TEST_CASE("a host without a given number of slots has one or --slots-per-host") {
   CHECK(HostsOf({"-H", "a,b:2", "p"}) == Hosts{{"a", 1}, {"b", 2}});
   CHECK(HostsOf({"-H", "a,b:2", "--slots-per-host", "4", "p"}) == Hosts{{"a", 4}, {"b", 2}});
   CHECK(
@@ -74,7 +74,7 @@ TEST_CASE("node lists of Slurm are expanded") {
   CHECK(ExpandTaskCounts("2(x3),1") == std::vector<int>{2, 2, 2, 1});
 }
 
-TEST_CASE("what is no node list is refused with the column") {
+TEST_CASE("an invalid node list is refused with the column of the error") {
   const auto [text, column] = GENERATE(table<std::string, std::string>({
       {"", "column 1"},
       {"n[1-3", "column 6"},
@@ -92,21 +92,21 @@ TEST_CASE("what is no node list is refused with the column") {
   CHECK_THROWS_WITH(ExpandNodeList(text), Contains("SLURM_JOB_NODELIST") && Contains(column));
 }
 
-TEST_CASE("an allocation whose counts do not fit its nodes is refused") {
+TEST_CASE("task counts that do not match the nodes of an allocation are refused") {
   for (const char* tasks : {"2(x3)", "0(x2)", "2(y2)", "2(x2", "2,", "2(x99999999)"}) {
     CAPTURE(tasks);
     CHECK_THROWS_AS(SlurmHosts("n[1-2]", tasks), UsageError);
   }
 }
 
-TEST_CASE("TF_CONFIG names a slot for each chief and worker") {
+TEST_CASE("TF_CONFIG gives one slot for each chief and worker") {
   CHECK(
       TfConfigHosts(R"({"cluster": {"worker": ["b:1", "a:2"], "chief": ["a:1"]}, "task": {}})") ==
       Hosts{{"a", 2, 0, "TF_CONFIG"}, {"b", 1, 0, "TF_CONFIG"}});
   CHECK(TfConfigHosts("{}").empty());
 }
 
-TEST_CASE("a TF_CONFIG that makes no job of dtrun's is refused") {
+TEST_CASE("an invalid or unsupported TF_CONFIG is refused") {
   for (const char* text :
        {"", "{", "[]", R"({"cluster": 1})", R"({"cluster": {"worker": "a:1"}})",
         R"({"cluster": {"worker": [1]}})", R"({"cluster": {"worker": ["a;b:1"]}})",
@@ -116,8 +116,8 @@ TEST_CASE("a TF_CONFIG that makes no job of dtrun's is refused") {
   }
 }
 
-// As many brackets as a variable holds; the JSON library writes a list by calling itself.
-TEST_CASE("a TF_CONFIG of nothing but brackets is refused in a line that can be read") {
+// As many brackets as fit into a variable. The JSON library writes nested lists recursively.
+TEST_CASE("a TF_CONFIG with deeply nested brackets is refused in a short line") {
   const std::string text =
       R"({"cluster": {"worker": [)" + std::string(65'000, '[') + std::string(65'000, ']') + "]}}";
   CHECK_THROWS_WITH(

@@ -14,16 +14,16 @@ using Catch::Matchers::StartsWith;
 using Hosts = std::vector<Host>;
 using Placement = std::vector<HostSlots>;
 
-TEST_CASE("a host list names hosts and their slots") {
+TEST_CASE("a host list gives hosts and their slots") {
   CHECK(ParseHosts("h1:2,[::1]:3") == Hosts{{"h1", 2}, {"[::1]", 3}});
   CHECK(ParseHosts("node-1.example.org:16") == Hosts{{"node-1.example.org", 16}});
 }
 
-TEST_CASE("a host without a number does not say its slots") {
+TEST_CASE("the number of slots in a host list is optional") {
   CHECK(ParseHosts("a,[fd00::2],b_c:2") == Hosts{{"a", 0}, {"[fd00::2]", 0}, {"b_c", 2}});
 }
 
-TEST_CASE("what is no host list is refused") {
+TEST_CASE("an invalid host list is refused") {
   const std::string text = GENERATE(
       as<std::string>(), "", ",", "a,,b", "a:", "a:0", "a:-2", "a:x", "a:1:2", "a:2 ", ":2",
       "a:1000001", "a:99999999999999999999", "-oProxyCommand=touch:1", "a;touch x:1", "a b:1",
@@ -33,12 +33,12 @@ TEST_CASE("what is no host list is refused") {
   CHECK_THROWS_AS(ParseHosts(std::string(300, 'h') + ":1"), UsageError);
 }
 
-TEST_CASE("a wrong host list is shown by item and column") {
+TEST_CASE("an error in a host list is reported with its item and column") {
   CHECK_THROWS_WITH(ParseHosts("node1:2,node2:x"), Contains("node2:x (column 9)"));
   CHECK_THROWS_WITH(ParseHosts("a:1,b:1,a:2"), Contains("a:2 (column 9)") && Contains("twice"));
 }
 
-TEST_CASE("a megabyte of slots is refused in a line that can be read") {
+TEST_CASE("a very long number of slots is refused in a short message") {
   try {
     ParseHosts("a:" + std::string(1 << 20, '9'));
     FAIL("it was read");
@@ -47,7 +47,7 @@ TEST_CASE("a megabyte of slots is refused in a line that can be read") {
   }
 }
 
-TEST_CASE("ranks fill the hosts in order, and an unused host is not part of the job") {
+TEST_CASE("ranks fill the hosts in order and an unused host is not part of the job") {
   const Hosts hosts = {{"a", 2}, {"b", 3}, {"c", 1}};
   CHECK(PlaceRanks(hosts, 1) == Placement{{"a", 1}});
   CHECK(PlaceRanks(hosts, 4) == Placement{{"a", 2}, {"b", 2}});
@@ -61,7 +61,7 @@ TEST_CASE("more ranks than slots are refused with both numbers") {
       "share slots");
 }
 
-TEST_CASE("ranks beyond the slots are dealt out in turns, up to what a host bears") {
+TEST_CASE("with --oversubscribe extra ranks go to the hosts in turn up to max_slots") {
   const Hosts hosts = {{"a", 2, 3}, {"b", 1}};
   CHECK(PlaceRanks(hosts, 2, true) == Placement{{"a", 2}});
   CHECK(PlaceRanks(hosts, 4, true) == Placement{{"a", 3}, {"b", 1}});
@@ -71,14 +71,14 @@ TEST_CASE("ranks beyond the slots are dealt out in turns, up to what a host bear
       "requested 3 ranks, but the host list has 2 slots at most (a:2)");
 }
 
-TEST_CASE("this machine is known by its names") {
+TEST_CASE("this machine is recognized by its names") {
   for (const char* name : {"localhost", "127.0.0.1", "[::1]", "me", "me.example.org"})
     CHECK(IsThisMachine(name, "me.example.org"));
   for (const char* name : {"you", "me.example.com", "10.0.0.1"})
     CHECK_FALSE(IsThisMachine(name, "me.example.org"));
 }
 
-TEST_CASE("a host file is read as Open MPI's and Horovod's users write it") {
+TEST_CASE("a host file in the format of Open MPI or Horovod is read") {
   CHECK(
       ParseHostfile(
           "f",
@@ -96,13 +96,13 @@ TEST_CASE("a host file is read as Open MPI's and Horovod's users write it") {
                           {"node5", 0, 0, "f:7"}});
 }
 
-TEST_CASE("line ends of Windows and a byte order mark are understood") {
+TEST_CASE("a host file may have Windows line ends and a byte order mark") {
   CHECK(
       ParseHostfile("f", "\xef\xbb\xbfh1 slots=1\r\nh2 slots=2\r\n") ==
       Hosts{{"h1", 1, 0, "f:1"}, {"h2", 2, 0, "f:2"}});
 }
 
-TEST_CASE("what is wrong in a host file is shown with its place, what was found and expected") {
+TEST_CASE("an error in a host file is reported with its place and the found and expected text") {
   const auto [text, place, found, expected] =
       GENERATE(table<std::string, std::string, std::string, std::string>({
           {"h1\nh2 slots=abc", "f:2:10:", "abc", "from 1 to 1000000"},
@@ -127,7 +127,7 @@ TEST_CASE("what is wrong in a host file is shown with its place, what was found 
       ParseHostfile("f", text), StartsWith(place) && Contains(found) && Contains(expected));
 }
 
-TEST_CASE("a line of a megabyte is refused in a line that can be read") {
+TEST_CASE("a very long line in a host file is refused in a short message") {
   try {
     ParseHostfile("f", "h1\n" + std::string(1 << 20, 'x'));
     FAIL("it was read");

@@ -1,4 +1,4 @@
-// A program that takes and uses as many MiB of memory as argv[1] says.
+// Allocates and fills argv[1] MiB of memory.
 
 #include <cstdlib>
 #include <cstring>

@@ -17,7 +17,7 @@ using Step = Interruption::Step;
 constexpr Interruption::Time kStart{};
 constexpr NoticeAnswers kNoAnswer{.awaited = 2}, kNobody{}, kSome{.awaited = 1, .takers = 1};
 
-TEST_CASE("a job whose ranks take no notice is ended at once") {
+TEST_CASE("if no rank takes notices then the job is ended as soon as all ranks have answered") {
   Interruption job(10s);
   CHECK(job.OnTime(kNobody, kStart) == Step::kNone);
   CHECK(job.OnSignal(SIGTERM, kStart) == Step::kNotice);
@@ -28,13 +28,13 @@ TEST_CASE("a job whose ranks take no notice is ended at once") {
   CHECK(job.OnTime(kNobody, kStart + 10999ms) == Step::kKill);
 }
 
-TEST_CASE("ranks that do not answer are not waited for") {
+TEST_CASE("ranks that do not answer a notice are waited for only one second") {
   Interruption job(10s);
   job.OnSignal(SIGINT, kStart);
   CHECK(job.OnTime(kNoAnswer, kStart + 1s) == Step::kTerminate);
 }
 
-TEST_CASE("the grace is for jobs of which one rank at least takes notices") {
+TEST_CASE("the grace time runs if at least one rank takes notices") {
   Interruption job(10s);
   job.OnSignal(SIGTERM, kStart);
   CHECK(job.OnTime(kSome, kStart + 1ms) == Step::kNone);
@@ -45,7 +45,7 @@ TEST_CASE("the grace is for jobs of which one rank at least takes notices") {
   CHECK(job.OnTime(kSome, kStart + 20s) == Step::kKill);
 }
 
-TEST_CASE("a second signal kills at any time, the first one sent twice does not") {
+TEST_CASE("a second signal kills the job unless it repeats the first within 200 ms") {
   Interruption job(10s);
   job.OnSignal(SIGTERM, kStart);
   const bool in_grace = GENERATE(false, true);
@@ -56,7 +56,7 @@ TEST_CASE("a second signal kills at any time, the first one sent twice does not"
   CHECK(job.signal() == SIGTERM);
 }
 
-TEST_CASE("SIGUSR1 gives notice, as often as it comes, and ends nothing") {
+TEST_CASE("SIGUSR1 gives notice each time and does not end the job") {
   Interruption job(10s);
   CHECK(job.OnSignal(SIGUSR1, kStart) == Step::kNotice);
   CHECK(job.OnSignal(SIGUSR1, kStart + 1s) == Step::kNotice);
@@ -66,7 +66,7 @@ TEST_CASE("SIGUSR1 gives notice, as often as it comes, and ends nothing") {
   CHECK(job.OnSignal(SIGUSR1, kStart + 1000s) == Step::kNone);
 }
 
-TEST_CASE("without a grace, or with nobody to see it, there is no notice") {
+TEST_CASE("SIGPIPE and OnEnd and a grace time of 0 end the job without a notice") {
   Interruption none(0s), broken(10s), ended(10s);
   CHECK(none.OnSignal(SIGTERM, kStart) == Step::kTerminate);
   CHECK(broken.OnSignal(SIGPIPE, kStart) == Step::kTerminate);
@@ -75,7 +75,7 @@ TEST_CASE("without a grace, or with nobody to see it, there is no notice") {
   CHECK(ended.OnTime(kSome, kStart + 10s) == Step::kKill);
 }
 
-TEST_CASE("who takes notices is read from a process's status") {
+TEST_CASE("the status of a process shows whether the process takes notices") {
   CHECK(TakesNotices("Name:\tx\nSigBlk:\t0000000000000000\nSigCgt:\t0000000000000200\n"));
   CHECK(TakesNotices("Name:\tx\nSigBlk:\t0000000000000200\nSigCgt:\t0000000000000000\n"));
   CHECK_FALSE(TakesNotices("Name:\tx\nSigBlk:\t0000000000000100\nSigCgt:\tfffffffffffffdff\n"));
@@ -87,7 +87,7 @@ ExitRecord Exited(int rank, int code, int64_t time_ns = 1) {
   return {.rank = rank, .end = RankEnd::kExited, .value = code, .time_ns = time_ns};
 }
 
-TEST_CASE("what a host allows is held against what Open MPI needs") {
+TEST_CASE("the limits of a host are checked against the needs of Open MPI") {
   CHECK_NOTHROW(CheckLimits({}, 1'000'000));
   CHECK_NOTHROW(CheckLimits({.files = 34, .processes = 10, .running = 3}, 2));
   const auto error = [](const Limits& limits, int ranks) -> std::string {
@@ -108,7 +108,7 @@ TEST_CASE("what a host allows is held against what Open MPI needs") {
       "need 7 more");
 }
 
-TEST_CASE("a job has saved when every rank has, or had nothing to save") {
+TEST_CASE("a job has saved if every rank has saved or had no work left") {
   CHECK(HaveSaved({Exited(0, 75), Exited(1, 75)}, 2, false));
   CHECK(HaveSaved({Exited(0, 0), Exited(1, 75)}, 2, false));
   CHECK(HaveSaved({Exited(0, 0), Exited(1, 0)}, 2, true));
@@ -118,7 +118,7 @@ TEST_CASE("a job has saved when every rank has, or had nothing to save") {
   CHECK_FALSE(HaveSaved({Exited(0, 75), {.rank = 1}}, 2, true));
 }
 
-TEST_CASE("a rank that has saved waits for the others no longer than the grace") {
+TEST_CASE("a rank that still runs after another has saved is named after the grace time") {
   const std::vector<base::HostSlots> hosts = {{"h1", 1}, {"h2", 1}};
   const std::vector<ExitRecord> records = {Exited(0, 75, 5'000'000'000), {.rank = 1}};
   CHECK_FALSE(JudgeLate(records, hosts, 10s, 14'999'999'999));

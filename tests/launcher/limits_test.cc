@@ -1,4 +1,4 @@
-// Hosts that allow little: dtrun works, or says what is missing.
+// Hosts with low limits. dtrun works, or names the limit.
 
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 
-// `script` has dtrun as $1 and may end in "$@".
+// `script` runs in bash. "$@" is the command line of dtrun, and $1 is dtrun.
 CommandResult UnderLimit(const DtrunTest& test, const std::string& script, int ranks = 2) {
   return Run(
       {.argv =
@@ -24,7 +24,7 @@ CommandResult UnderLimit(const DtrunTest& test, const std::string& script, int r
        .environment = {{"TMPDIR", test.temp.path()}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}}});
 }
 
-TEST_CASE("a host that allows too few open files says so, and how many it takes") {
+TEST_CASE("too few open files are reported with the number that the job needs") {
   const DtrunTest test;
   const CommandResult result = UnderLimit(test, "ulimit -n 16; exec \"$@\"");
   CHECK(result.exit_code == 69);
@@ -35,7 +35,7 @@ TEST_CASE("a host that allows too few open files says so, and how many it takes"
   CHECK(test.temp.Entries().empty());
 }
 
-TEST_CASE("with as many open files as it asks for, a job runs; with any fewer, one line says why") {
+TEST_CASE("with enough open files a job runs and otherwise one line names the limit") {
   const DtrunTest test;
   const int files = GENERATE(4, 6, 8, 10, 14, 22, 33, 34, 42);
   const CommandResult result = UnderLimit(test, base::Text("ulimit -n ", files, "; exec \"$@\""));
@@ -52,13 +52,14 @@ TEST_CASE("with as many open files as it asks for, a job runs; with any fewer, o
   CHECK(test.temp.Entries().empty());
 }
 
-TEST_CASE("a user who may start too few processes is told so") {
+TEST_CASE("a user with too few processes gets one line that names the limit") {
   if (geteuid() != 0) {
     std::printf("SKIPPED: only root can become another user\n");
     return;
   }
   const DtrunTest test;
-  // Nobody else is this user, and she cannot reach what root has built.
+  // No other process belongs to this user. The user cannot read root's build, so the programs are
+  // copied.
   const std::string become =
       "mkdir -m 777 $TMPDIR/bin $TMPDIR/tmp && chmod 755 $TMPDIR && "
       "cp -L $1 ${1%dtrun}dtrun_agent ${1%dtrun}dtrun_rank ${1%dtrun}dtrun_listen.so $TMPDIR/bin "
@@ -103,7 +104,7 @@ TEST_CASE("a cgroup that allows too few processes is named") {
   CHECK(test.temp.Entries().empty());
 }
 
-TEST_CASE("a job that cannot begin for want of open files leaves nothing in memory") {
+TEST_CASE("a job that cannot start for lack of open files leaves no file in /dev/shm") {
   const DtrunTest test;
   const int files = GENERATE(4, 5, 6, 7, 8, 10, 20, 33, 34);
   const CommandResult result = UnderLimit(
@@ -120,7 +121,7 @@ TEST_CASE("a job that cannot begin for want of open files leaves nothing in memo
   CHECK(result.out == "");
 }
 
-TEST_CASE("a folder for temporary files that takes no file is named, and why") {
+TEST_CASE("an unusable temporary folder is reported with the reason") {
   const DtrunTest test;
   const auto [how, why] = GENERATE(table<std::string, std::string>({
       {"mount -t tmpfs -o ro tmpfs $TMPDIR", ": Read-only file system"},

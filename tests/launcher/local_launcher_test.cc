@@ -1,4 +1,4 @@
-// Ranks that dtrun starts without mpirun. How such jobs fail is told beside those of mpirun.
+// Ranks that dtrun starts without mpirun. failure_test.cc covers the failures of such jobs.
 
 #include <signal.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using Catch::Contains;
 
-// On a machine where no mpirun is found.
+// A machine without mpirun in PATH.
 struct LocalTest : DtrunTest {
   LocalTest() {
     launcher = "local";
@@ -34,7 +34,7 @@ pid_t LocalEngineOf(pid_t dtrun) {
   return -1;
 }
 
-TEST_CASE("where there is no mpirun, ranks run all the same, each with its rank") {
+TEST_CASE("--launcher local needs no mpirun and gives each rank its number") {
   const LocalTest test;
   const CommandResult result =
       test.Run({"-np", "3", "/bin/sh", "-c", "echo $RANK $LOCAL_RANK $WORLD_SIZE $DTRUN_HOSTS"});
@@ -50,7 +50,7 @@ TEST_CASE("where there is no mpirun, ranks run all the same, each with its rank"
   CHECK_THAT(by_mpirun.err, Contains("--launcher local"));
 }
 
-TEST_CASE("many ranks are no harder than a few, and arguments stay as they are") {
+TEST_CASE("many ranks run and get their arguments unchanged") {
   const LocalTest test;
   const CommandResult result =
       test.Run({"-np", "40", "/bin/sh", "-c", "printf '<%s>\\n' \"$@\"", "sh", "+", "a b", ":"});
@@ -59,7 +59,7 @@ TEST_CASE("many ranks are no harder than a few, and arguments stay as they are")
   CHECK_THAT(result.out, Contains("<+>\n<a b>\n<:>\n"));
 }
 
-TEST_CASE("output is tagged and CPUs are dealt out as with mpirun") {
+TEST_CASE("output tags and CPU binding work as with mpirun") {
   const LocalTest test;
   const CommandResult tagged = test.Run({"--tag", "rank", "-np", "1", "/bin/echo", "hi"});
   CHECK(tagged.out == "[1,0]<stdout>:hi\n");
@@ -73,7 +73,7 @@ TEST_CASE("output is tagged and CPUs are dealt out as with mpirun") {
                     Contains("dtrun: rank 1 on localhost: "));
 }
 
-TEST_CASE("other hosts and options for mpirun are refused in one line") {
+TEST_CASE("--launcher local refuses other hosts and --mpi-args in one line") {
   const LocalTest test;
   for (const char* hosts : {"localhost:1,127.0.0.1:1", "elsewhere:2"}) {
     const CommandResult result = test.Run({"-H", hosts, "/bin/true"});
@@ -91,7 +91,7 @@ TEST_CASE("other hosts and options for mpirun are refused in one line") {
       "dtrun: --mpi-args needs mpirun; expected no --mpi-args with --launcher local\n");
 }
 
-TEST_CASE("--dry-run shows what would be started, and --check-build misses no mpirun") {
+TEST_CASE("--dry-run shows dtrun_local and --check-build accepts a missing mpirun") {
   const LocalTest test;
   const CommandResult text = test.Run({"-np", "2", "--dry-run", "/bin/true"});
   CHECK_THAT(
@@ -106,7 +106,7 @@ TEST_CASE("--dry-run shows what would be started, and --check-build misses no mp
   CHECK_THAT(build.out, Contains("[ ] mpirun: ") && Contains("[x] dtrun_local: /"));
 }
 
-TEST_CASE("what an outer mpirun has set is not meant for these ranks") {
+TEST_CASE("variables of an outer mpirun do not reach the ranks") {
   LocalTest test;
   test.environment.insert(
       test.environment.end(),
@@ -116,7 +116,7 @@ TEST_CASE("what an outer mpirun has set is not meant for these ranks") {
   CHECK(result.out == "0/1\n");
 }
 
-TEST_CASE("a job within a job works, either within the other") {
+TEST_CASE("a job with either launcher runs inside a job with the other launcher") {
   const DtrunTest test;
   const std::string inner = GENERATE(as<std::string>(), "local", "mpirun");
   const std::string outer = inner == "local" ? "mpirun" : "local";
@@ -128,7 +128,7 @@ TEST_CASE("a job within a job works, either within the other") {
   CHECK_THAT(result.out, Contains("0/2\n") && Contains("1/2\n"));
 }
 
-TEST_CASE("a rank that does not heed SIGTERM ends with the others") {
+TEST_CASE("after a failure a rank that ignores SIGTERM is ended too") {
   DtrunTest test{.launcher = "local"};
   const CommandResult result = test.Run(
       {"-np", "2", "sh", "-c",
@@ -139,7 +139,7 @@ TEST_CASE("a rank that does not heed SIGTERM ends with the others") {
   CHECK(test.temp.Entries().empty());
 }
 
-TEST_CASE("SIGUSR1 and SIGUSR2 to what has started the ranks reach each of them") {
+TEST_CASE("SIGUSR1 and SIGUSR2 to dtrun_local reach every rank") {
   const DtrunTest test{.launcher = "local"};
   const auto [signal, name] = GENERATE(std::pair(SIGUSR1, "USR1"), std::pair(SIGUSR2, "USR2"));
   Subprocess dtrun(test.Line(
@@ -154,7 +154,7 @@ TEST_CASE("SIGUSR1 and SIGUSR2 to what has started the ranks reach each of them"
   CHECK(std::count(result.out.begin(), result.out.end(), 'h') == 2);
 }
 
-TEST_CASE("whoever ends dtrun_local alone is told what has happened") {
+TEST_CASE("SIGTERM to dtrun_local alone is reported") {
   const DtrunTest test{.launcher = "local"};
   Subprocess dtrun(test.Line({"-np", "2", "sh", "-c", "echo ready; exec sleep 600"}));
   REQUIRE(dtrun.WaitForLines(2));

@@ -1,4 +1,4 @@
-// Whom a job with parameter servers goes on without, and what is said of it.
+// The lost workers that a job with parameter servers can do without, and the messages about them.
 
 #include "launcher/job/lost_workers.h"
 
@@ -25,7 +25,7 @@ ExitRecord ExitedAt(int rank, int code, int64_t at_ms) {
   return {.rank = rank, .end = RankEnd::kExited, .value = code, .time_ns = at_ms * kMs};
 }
 
-TEST_CASE("a lost worker is said once, and has no part in what the job ends with") {
+TEST_CASE("a lost worker is reported once and does not affect the verdict on the job") {
   LostWorkers workers(1, kTwoAndOneSlots);
   const std::vector<ExitRecord> records = {Running(0), KilledAt(1, 1000), Running(2)};
   CHECK(workers.Update(records, 1100 * kMs).empty());
@@ -46,14 +46,14 @@ TEST_CASE("a lost worker is said once, and has no part in what the job ends with
   CHECK(RoleOf(story, 1) == RankRole::kLost);
 }
 
-TEST_CASE("a worker that fails because a server does is no loss of its own") {
+TEST_CASE("a worker that fails because of a server does not count as lost") {
   LostWorkers workers(1, kTwoAndOneSlots);
   CHECK(workers.Update({KilledAt(0, 1000), ExitedAt(1, 76, 1001), Running(2)}, 9000 * kMs).empty());
   CHECK(workers.Update({ExitedAt(0, 0, 2000), ExitedAt(1, 76, 1001), Running(2)}, 9000 * kMs)
             .empty());
 }
 
-TEST_CASE("without a worker the job ends, for the last one's reason") {
+TEST_CASE("if no worker is left then the job ends with the reason of the last one") {
   LostWorkers workers(1, kTwoAndOneSlots);
   const std::vector<ExitRecord> records = {Running(0), ExitedAt(1, 66, 1000), KilledAt(2, 1200)};
   CHECK(workers.Update(records, 5000 * kMs).empty());
@@ -65,7 +65,7 @@ TEST_CASE("without a worker the job ends, for the last one's reason") {
   CHECK(verdict->message == "rank 2 on h2 was killed by SIGKILL; no worker is left");
 }
 
-TEST_CASE("workers that have done their work are none that are missed") {
+TEST_CASE("if a worker has finished its work then the loss of the last one does not end the job") {
   LostWorkers workers(1, kTwoAndOneSlots);
   const std::vector<ExitRecord> records = {Running(0), ExitedAt(1, 0, 1000), KilledAt(2, 1000)};
   CHECK(workers.Update(records, 5000 * kMs).size() == 1);
@@ -77,7 +77,7 @@ ExitRecord EndedWithOthers(int rank, int64_t at_ms) {
 }
 ExitRecord Gone(int rank, int64_t at_ms) { return {.rank = rank, .time_ns = at_ms * kMs}; }
 
-TEST_CASE("a worker whose wrapper was killed is lost like one that was killed itself") {
+TEST_CASE("a worker with a killed wrapper is lost like a killed worker") {
   LostWorkers workers(1, kTwoAndOneSlots);
   const std::vector<ExitRecord> records = {Running(0), Gone(1, 1000), Running(2)};
   CHECK(
@@ -86,7 +86,7 @@ TEST_CASE("a worker whose wrapper was killed is lost like one that was killed it
             "worker (--ps)"});
 }
 
-TEST_CASE("a server that fails ends the job, and the first that has failed is to blame") {
+TEST_CASE("a failed server ends the job and the rank that failed first is the culprit") {
   constexpr int64_t kNow = 1301 * kMs;
   LostWorkers workers(1, kTwoAndOneSlots);
   CHECK_FALSE(workers.LostServer({Running(0), KilledAt(1, 1000), Running(2)}, kNow));
@@ -98,18 +98,18 @@ TEST_CASE("a server that fails ends the job, and the first that has failed is to
   REQUIRE(gone);
   CHECK(gone->exit_code == 137);
   CHECK(gone->message == "rank 0 on h1 was killed together with its wrapper");
-  // One that has lost its server may leave before that is known to have ended.
+  // A worker that has lost its server may end before the end of the server is known.
   CHECK(
       workers.LostServer({KilledAt(0, 1300), ExitedAt(1, 76, 1000), Running(2)}, kNow)->culprit ==
       0);
-  // One that was lost long before has no part in it.
+  // A worker that was lost long before is not the culprit.
   workers.Update({Running(0), KilledAt(1, 100), Running(2)}, 1000 * kMs);
   CHECK(
       workers.LostServer({KilledAt(0, 2000), KilledAt(1, 100), Running(2)}, 2001 * kMs)->culprit ==
       0);
 }
 
-TEST_CASE("a server that was ended as all are is to blame if nobody else is") {
+TEST_CASE("a server that was ended with all other ranks is the culprit if no other rank is") {
   const LostWorkers workers(2, kTwoAndOneSlots);
   const std::vector<ExitRecord> ended = {Running(0), EndedWithOthers(1, 1000), Running(2)};
   CHECK_FALSE(workers.LostServer(ended, 1100 * kMs));
@@ -119,18 +119,18 @@ TEST_CASE("a server that was ended as all are is to blame if nobody else is") {
   CHECK(workers.LostServer(ended, 1500 * kMs)->culprit == 1);
 }
 
-TEST_CASE("a host is spared if it has workers alone, and is not the last that has any") {
+TEST_CASE("a host can be spared if it has only workers and other workers are left") {
   const LostWorkers workers(1, kTwoAndOneSlots);
   const std::vector<ExitRecord> running = {Running(0), Running(1), Running(2)};
   CHECK(workers.CanSpare(1, running));
   CHECK_FALSE(workers.CanSpare(0, running));
   CHECK_FALSE(workers.CanSpare(1, {Running(0), KilledAt(1, 1), Running(2)}));
-  CHECK_FALSE(workers.CanSpare(1, {Running(0), Running(1)}));  // it may never have started
+  CHECK_FALSE(workers.CanSpare(1, {Running(0), Running(1)}));  // rank 2 may never have started
   CHECK_FALSE(workers.CanSpare(1, {KilledAt(0, 1), Running(1), Running(2)}));
   CHECK_FALSE(LostWorkers(0, kTwoAndOneSlots).CanSpare(1, running));
 }
 
-TEST_CASE("what becomes known when the job is over is said too, if its servers ended well") {
+TEST_CASE("workers found lost at the end of the job are reported if the servers ended well") {
   LostWorkers workers(1, kTwoAndOneSlots);
   CHECK(workers.AtEnd({ExitedAt(0, 3, 2000), KilledAt(1, 1900), ExitedAt(2, 0, 2000)}).empty());
   const std::vector<ExitRecord> records = {
@@ -142,7 +142,7 @@ TEST_CASE("what becomes known when the job is over is said too, if its servers e
   CHECK(workers.AtEnd(records).empty());
 }
 
-TEST_CASE("all is done when the servers have ended well, and no worker runs") {
+TEST_CASE("the job is complete when the servers have ended well and no worker runs") {
   LostWorkers workers(1, kTwoAndOneSlots);
   ExitRecord lost = Running(2);
   lost.end = RankEnd::kHostLost;
@@ -156,7 +156,7 @@ TEST_CASE("all is done when the servers have ended well, and no worker runs") {
   CHECK_FALSE(workers.AllDone({ExitedAt(0, 1, 3000), ExitedAt(1, 0, 3000), lost}));
 }
 
-TEST_CASE("in a job without servers nobody is spared") {
+TEST_CASE("without parameter servers no rank counts as a lost worker") {
   LostWorkers workers(0, kTwoAndOneSlots);
   const std::vector<ExitRecord> records = {KilledAt(0, 1), KilledAt(1, 1), KilledAt(2, 1)};
   CHECK(workers.Update(records, 5000 * kMs).empty());

@@ -24,14 +24,14 @@ EngineCall TwoRanks() {
   return call;
 }
 
-TEST_CASE("mpirun gets the ranks, the hosts and the marked program under the wrapper") {
+TEST_CASE("mpirun gets the ranks and the hosts and the wrapper with the marked program") {
   const std::string line = ShellLine(MpirunArgv(TwoRanks()));
   CHECK_THAT(
       line, Catch::StartsWith("/usr/bin/mpirun -np 2 ") && Contains(" -H localhost:2 ") &&
                 Catch::EndsWith(" /opt/dtrun_rank +./train +--epochs +3"));
 }
 
-TEST_CASE("the ranks of several hosts are given one by one, in the order of the hosts") {
+TEST_CASE("with several hosts mpirun gets one host per rank in the order of the hosts") {
   EngineCall call = TwoRanks();
   call.placement = {{"h2", 2}, {"localhost", 1}};
   CHECK_THAT(
@@ -39,14 +39,14 @@ TEST_CASE("the ranks of several hosts are given one by one, in the order of the 
       Contains(" -np 3 ") && Contains(" -H h2,h2,localhost ") && Contains(" --map-by seq "));
 }
 
-TEST_CASE("only root is allowed to run as root") {
+TEST_CASE("only root gets --allow-run-as-root") {
   EngineCall call = TwoRanks();
   CHECK_THAT(ShellLine(MpirunArgv(call)), !Contains("--allow-run-as-root"));
   call.as_root = true;
   CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("--allow-run-as-root"));
 }
 
-TEST_CASE("orted gets the job's folder and networks from what starts it, unless the user does") {
+TEST_CASE("dtrun_daemon gives orted the job's folder and networks unless its path has a space") {
   EngineCall call = TwoRanks();
   call.placement = {{"h1", 1}, {"h2", 1}};
   call.daemon = "/opt/dtrun_daemon";
@@ -59,7 +59,7 @@ TEST_CASE("orted gets the job's folder and networks from what starts it, unless 
   CHECK_THAT(agent(), !Contains("orte_launch_agent"));
 }
 
-TEST_CASE("mpirun is told in its environment where to listen, and what the user preloads stays") {
+TEST_CASE("DTRUN_LISTEN_IN tells mpirun where to listen and the user's LD_PRELOAD is kept") {
   EngineCall call = TwoRanks();
   call.engine = FindLaunchEngine("mpirun");
   call.listener = "/opt/dtrun_listen.so";
@@ -78,7 +78,7 @@ TEST_CASE("mpirun is told in its environment where to listen, and what the user 
   CHECK(prepared() == Variables{"LD_PRELOAD=mine.so"});
 }
 
-TEST_CASE("a job that goes on without a host reaches hosts by what hides an ssh that fails") {
+TEST_CASE("a job that survives the loss of a host starts ssh through dtrun_reach") {
   EngineCall call = TwoRanks();
   call.reacher = "/opt/dtrun_reach";
   CHECK_THAT(ShellLine(MpirunArgv(call)), !Contains("dtrun_reach"));
@@ -91,13 +91,13 @@ TEST_CASE("a job that goes on without a host reaches hosts by what hides an ssh 
   CHECK_THAT(ShellLine(MpirunArgv(call)), !Contains("dtrun_reach"));
 }
 
-TEST_CASE("variables travel by name alone") {
+TEST_CASE("mpirun gets environment variables by name and without values") {
   EngineCall call = TwoRanks();
   call.exported = {"DTRUN_JOB", "HOME"};
   CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("-x DTRUN_JOB -x HOME"));
 }
 
-TEST_CASE("an option of the user takes the place of dtrun's, which mpirun would refuse twice") {
+TEST_CASE("a user's option replaces dtrun's own because mpirun refuses an option given twice") {
   EngineCall call = TwoRanks();
   call.mpi_args = {"--mca", "orte_keep_fqdn_hostnames", "0", "--bind-to", "core"};
   const Words argv = MpirunArgv(call);
@@ -106,7 +106,7 @@ TEST_CASE("an option of the user takes the place of dtrun's, which mpirun would 
   CHECK(std::count(argv.begin(), argv.end(), "odls_base_sigkill_timeout") == 1);
 }
 
-TEST_CASE("an IPv6 host is refused, but for this machine's own address") {
+TEST_CASE("an IPv6 host is refused unless it is this machine's loopback address") {
   EngineCall call = TwoRanks();
   call.placement = {{"[::1]", 2}};
   CHECK_THAT(ShellLine(MpirunArgv(call)), Contains("-H localhost:2"));
@@ -114,14 +114,14 @@ TEST_CASE("an IPv6 host is refused, but for this machine's own address") {
   CHECK_THROWS_AS(MpirunArgv(call), UsageError);
 }
 
-TEST_CASE("marked words hold nothing that mpirun looks for, and come back as they were") {
+TEST_CASE("marked words contain no option of mpirun and are restored unchanged") {
   const Words words = {"", ":", "--tune", "-am", "+x", "++"};
   CHECK(MarkWords(words) == Words{"+", "+:", "+--tune", "+-am", "++x", "+++"});
   CHECK(UnmarkWords(MarkWords(words)) == words);
 }
 
 TEST_CASE(
-    "ssh never asks and hands nothing on, and a silent host is lost in the time that was said") {
+    "ssh runs without prompts or forwarding and a silent host is lost after the host timeout") {
   EngineCall call = TwoRanks();
   call.placement = {{"h1", 1}, {"h2", 1}};
   call.reach = {
@@ -139,7 +139,7 @@ TEST_CASE(
   CHECK_THAT(ShellLine(MpirunArgv(call)), !Contains("keepalive"));
 }
 
-TEST_CASE("only Open MPI 4 and 5 will do") {
+TEST_CASE("only Open MPI 4 and 5 are supported") {
   CHECK(IsSupportedMpirun("mpirun (Open MPI) 4.1.4"));
   CHECK(IsSupportedMpirun("mpirun (Open MPI) 5.0.8"));
   CHECK_FALSE(IsSupportedMpirun("mpirun (Open MPI) 3.1.6"));

@@ -1,4 +1,4 @@
-// Which networks carry a job.
+// The choice of the networks that carry a job.
 
 #include "launcher/networks/network_choice.h"
 
@@ -41,7 +41,7 @@ TEST_CASE("a bridge with the same address on both hosts is left out") {
           "Open MPI uses 10.1.2.0/24"});
 }
 
-TEST_CASE("a bridge that leads to the other hosts is used, whatever stands behind it") {
+TEST_CASE("a bridge that leads to the other hosts is preferred to a hardware interface") {
   const Interface bridge = {"br0", "10.1.2.1", 24, 0, InterfaceKind::kBridge};
   const NetworkChoice choice = ChooseNetworks(
       {{"h1", {bridge, Device("bmc", "169.254.0.2", 16)}, {"", "10.1.2.1"}},
@@ -49,7 +49,7 @@ TEST_CASE("a bridge that leads to the other hosts is used, whatever stands behin
   CHECK(choice.include == Words{"10.1.2.0/24"});
 }
 
-TEST_CASE("hosts in different networks share the smallest one that holds them all") {
+TEST_CASE("hosts in different networks share the smallest network that contains them all") {
   const NetworkChoice choice = ChooseNetworks(
       {{"h1", {Device("eth0", "10.1.2.1"), kDocker}, {"", "10.1.2.1", "10.1.2.1"}},
        {"h2", {Device("eth0", "10.1.3.2"), kDocker}, {"10.1.3.2", "", "10.1.3.2"}},
@@ -57,7 +57,7 @@ TEST_CASE("hosts in different networks share the smallest one that holds them al
   CHECK(choice.include == Words{"10.1.0.0/20"});
 }
 
-TEST_CASE("where no network tells them apart, Open MPI is told what to leave out") {
+TEST_CASE("if no network separates the chosen interfaces then Open MPI gets a list to exclude") {
   const NetworkChoice far = ChooseNetworks(
       {{"h1", {Device("eth0", "10.1.2.1"), kDocker}, {"", "10.1.2.1"}},
        {"h2", {Device("eth0", "192.168.7.2"), kDocker}, {"192.168.7.2", ""}}});
@@ -70,7 +70,7 @@ TEST_CASE("where no network tells them apart, Open MPI is told what to leave out
   CHECK(between.exclude == Words{"127.0.0.0/8", "172.17.0.0/16"});
 }
 
-TEST_CASE("what would leave a host without its way is never left out") {
+TEST_CASE("a network that a host needs is never excluded") {
   const NetworkChoice choice = ChooseNetworks(
       {{"h1", {Device("eth0", "172.17.0.9", 16)}, {"", "172.17.0.9"}},
        {"h2", {Device("eth0", "10.0.0.2"), kDocker}, {"10.0.0.2", ""}}});
@@ -79,20 +79,20 @@ TEST_CASE("what would leave a host without its way is never left out") {
   CHECK_THAT(choice.reasons.back(), Contains("name the networks to use with --network-interfaces"));
 }
 
-TEST_CASE("where the way is not known, devices count, and Open MPI is kept from the rest") {
+TEST_CASE("without known routes hardware interfaces count and Open MPI excludes the others") {
   const NetworkChoice choice = ChooseNetworks(
       {{"h1", {kLo, Device("eth0", "10.1.2.1"), kDocker}, {"", ""}},
        {"h2", {Device("eth0", "10.1.2.2")}, {"", ""}}});
   CHECK(choice.include.empty());
   CHECK(choice.exclude == Words{"127.0.0.0/8", "172.17.0.0/16"});
-  // The only way out of a container.
+  // A virtual interface is used if the host has no other, as in a container.
   const Interface veth = {"eth0", "10.1.2.1", 24, 0, InterfaceKind::kVirtual};
   CHECK(ChooseNetworks({{"h1", {kLo, veth}, {""}}}).exclude.empty());
   CHECK(ChooseNetworks({{"h1", {kLo, veth}, {""}}}).addresses == Words{"10.1.2.1"});
   CHECK(ChooseNetworks({{"h1", {}, {}}}).addresses == Words{""});
 }
 
-TEST_CASE("networks that the user names are used, and a host without one is named") {
+TEST_CASE("networks named by the user are used and a host without one is reported") {
   const std::vector<HostNetworks> hosts = {
       {"h1", {Device("eth0", "10.1.2.1"), Device("ib0", "10.9.0.1")}, {"", "10.1.2.1"}},
       {"h2", {Device("eth0", "10.1.2.2"), Device("ib7", "10.9.0.2")}, {"10.1.2.2", ""}}};
@@ -111,7 +111,7 @@ TEST_CASE("networks that the user names are used, and a host without one is name
       "eth0 (a device, 10.1.2.2/24)");
 }
 
-TEST_CASE("an interface stands for all its networks on this machine") {
+TEST_CASE("an interface name means all networks of that interface on this machine") {
   const std::vector<Interface> own = {
       kLo, Device("eth0", "10.1.2.1", 16), Device("eth0", "10.2.2.1", 16)};
   CHECK(
@@ -120,7 +120,7 @@ TEST_CASE("an interface stands for all its networks on this machine") {
   CHECK(WantedNetworks({"ib0"}, own).empty());
 }
 
-TEST_CASE("a name that this machine does not have stands for the interface of the host that has") {
+TEST_CASE("a name unknown on this machine means the interface of that name on other hosts") {
   const std::vector<HostNetworks> hosts = {
       {"h1", {Device("eth0", "10.1.2.1"), Device("ib0", "10.9.0.1"), kDocker}, {}},
       {"h2", {Device("eth0", "10.1.3.2"), Device("ib7", "10.9.1.2"), kDocker}, {}}};
@@ -134,7 +134,7 @@ TEST_CASE("a name that this machine does not have stands for the interface of th
           Contains("; h1 has eth0 (a device, 10.1.2.1/24), ib0 "));
 }
 
-TEST_CASE("hosts with the same address do not reach each other by it, and are named") {
+TEST_CASE("hosts with the same address in the wanted network are refused by name") {
   const std::vector<HostNetworks> hosts = {
       {"h1", {Device("eth0", "10.1.2.1"), kDocker}, {}},
       {"h2", {Device("eth0", "10.1.2.2"), kDocker}, {}}};
@@ -144,7 +144,7 @@ TEST_CASE("hosts with the same address do not reach each other by it, and are na
       "172.17.0.1; choose other networks with --network-interfaces");
 }
 
-TEST_CASE("an address is in a network by its first bits") {
+TEST_CASE("an address belongs to a network by its prefix") {
   CHECK(IsInNetwork("10.1.2.3", "10.1.0.0/16"));
   CHECK(IsInNetwork("10.1.2.3", "10.1.2.3/32"));
   CHECK(IsInNetwork("10.1.2.3", "0.0.0.0/0"));
@@ -154,13 +154,13 @@ TEST_CASE("an address is in a network by its first bits") {
   CHECK_FALSE(IsInNetwork("", "10.1.0.0/16"));
 }
 
-TEST_CASE("the address at which ssh has come is told to the others") {
+TEST_CASE("hosts learn each other's addresses from their ssh connections") {
   NetworkSurvey survey({"h1", "h2", "h3"}, {true, false, false});
   CHECK_FALSE(survey.complete());
   const auto facts = [](const Interface& interface, const std::string& ssh) {
     return nlohmann::json{{"interfaces", std::vector{interface}}, {"ssh", ssh}};
   };
-  // That of this machine speaks of the user's own terminal.
+  // On this machine, the ssh address belongs to the user's own terminal and is ignored.
   CHECK_FALSE(survey.HearFacts(0, facts(Device("e", "10.1.0.1"), "10.7.7.7 1 10.7.7.8 22")));
   CHECK_FALSE(survey.HearFacts(1, facts(Device("e", "10.1.0.2"), "10.1.0.1 5 10.1.0.2 22")));
   CHECK(survey.HearFacts(2, facts(Device("e", "10.1.0.3"), "10.1.0.1 5 10.1.0.3 22")));
@@ -174,17 +174,17 @@ TEST_CASE("the address at which ssh has come is told to the others") {
   CHECK_THROWS(NetworkSurvey({"h2"}, {false}).HearFacts(0, {{"ssh", 3}}));
 }
 
-TEST_CASE("a job on this machine alone asks nobody") {
+TEST_CASE("a job on this machine alone needs no survey") {
   CHECK(NetworkSurvey({"localhost"}, {true}).complete());
 }
 
-TEST_CASE("loopback leads to nobody else") {
+TEST_CASE("loopback leads to no other host") {
   CHECK(SourceAddressTo("127.0.0.1") == "");
   CHECK(SourceAddressTo("no address") == "");
   CHECK(AddressesOfNames({"localhost"}, std::chrono::seconds(5)) == Words{"127.0.0.1"});
 }
 
-TEST_CASE("an interface is what the kernel's folder of it says, whatever its name") {
+TEST_CASE("the kind of an interface comes from the kernel and not from its name") {
   const dtrun::testing::TemporaryFolder folder;
   for (const char* part :
        {"eth0/device", "docker7/device", "corp/bridge", "bond0/bonding", "eth0.5/lower_eth0",
@@ -203,21 +203,21 @@ TEST_CASE("an interface is what the kernel's folder of it says, whatever its nam
   CHECK(kind("lo") == InterfaceKind::kLoopback);
 }
 
-TEST_CASE("this machine has loopback") {
+TEST_CASE("this machine has a loopback interface") {
   const auto interfaces = OwnInterfaces();
   CHECK(std::any_of(interfaces.begin(), interfaces.end(), [](const Interface& interface) {
     return interface.address == "127.0.0.1" && interface.kind == InterfaceKind::kLoopback;
   }));
 }
 
-TEST_CASE("addresses are numbers") {
+TEST_CASE("IPv4 addresses are converted to numbers and back") {
   CHECK(Ipv4("10.1.2.3") == 0x0a010203u);
   CHECK(Ipv4Text(0x0a010203u) == "10.1.2.3");
   for (const char* text : {"", "10.1.2", "::1", "10.1.2.256", "h1"})
     CHECK(Ipv4(text) == std::nullopt);
 }
 
-TEST_CASE("what is no interface and no network is refused") {
+TEST_CASE("an invalid --network-interfaces value is refused") {
   for (const char* text :
        {"", "eth0,", "10.1.0.0/", "10.1/16", "10.1.0.0/0", "a b", "-x", "fd00::/8"})
     CHECK_THROWS_AS(ParseNetworks(text), UsageError);

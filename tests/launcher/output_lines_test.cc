@@ -15,7 +15,7 @@ const OutputTime kOutputStart{};
 
 std::string Bracket(int rank, OutputTime) { return "[" + std::to_string(rank) + "]"; }
 
-TEST_CASE("a line is shown when it is whole, whoever wrote in between") {
+TEST_CASE("a line is shown when it is complete even if another rank writes in between") {
   OutputLines lines(Bracket);
   CHECK(lines.Add(0, "ab", kOutputStart) == "");
   CHECK(lines.Add(1, "x\ny", kOutputStart) == "[1]x\n");
@@ -25,7 +25,7 @@ TEST_CASE("a line is shown when it is whole, whoever wrote in between") {
   CHECK_FALSE(lines.waiting());
 }
 
-TEST_CASE("a line that stays unfinished is shown after a while, and goes on without a second tag") {
+TEST_CASE("an unfinished line is shown after a delay and continues without a second tag") {
   OutputLines lines(Bracket);
   CHECK(lines.Add(0, "continue? ", kOutputStart) == "");
   CHECK(lines.Expire(kOutputStart + 199ms) == "");
@@ -33,7 +33,7 @@ TEST_CASE("a line that stays unfinished is shown after a while, and goes on with
   CHECK(lines.Add(0, "yes\n", kOutputStart + 1s) == "yes\n");
 }
 
-TEST_CASE("an unfinished line that was shown is broken off when another rank writes") {
+TEST_CASE("an unfinished line that was shown ends when another rank writes") {
   OutputLines lines(Bracket);
   lines.Add(0, "continue? ", kOutputStart);
   lines.Expire(kOutputStart + 1s);
@@ -41,20 +41,20 @@ TEST_CASE("an unfinished line that was shown is broken off when another rank wri
   CHECK(lines.Add(0, "yes\n", kOutputStart + 1s) == "[0]yes\n");
 }
 
-TEST_CASE("a progress bar is shown step by step") {
+TEST_CASE("each step of a progress bar is shown") {
   OutputLines lines(Bracket);
   CHECK(lines.Add(0, "\r10 %", kOutputStart) == "[0]\r");
   CHECK(lines.Add(0, "\r20 %", kOutputStart) == "[0]10 %\r");
   CHECK(lines.Add(0, "\rdone\n", kOutputStart) == "[0]20 %\r[0]done\n");
 }
 
-TEST_CASE("lines of other systems end with two bytes, wherever they are cut") {
+TEST_CASE("a Windows line end stays together even if it arrives in two parts") {
   OutputLines lines(Bracket);
   CHECK(lines.Add(0, "a\r\nb\r", kOutputStart) == "[0]a\r\n");
   CHECK(lines.Add(0, "\n", kOutputStart) == "[0]b\r\n");
 }
 
-TEST_CASE("a line without an end does not grow without an end") {
+TEST_CASE("an unfinished line is shown at once when it reaches the limit") {
   OutputLines lines(Bracket);
   const std::string piece(OutputLines::kLongest / 2, 'x');
   CHECK(lines.Add(0, piece, kOutputStart) == "");
@@ -62,7 +62,7 @@ TEST_CASE("a line without an end does not grow without an end") {
   CHECK_FALSE(lines.waiting());
 }
 
-TEST_CASE("each line knows when it began") {
+TEST_CASE("each line keeps the time of its beginning") {
   OutputLines lines([](int, OutputTime time) {
     return std::to_string((time - kOutputStart) / std::chrono::milliseconds(1)) + " ";
   });
@@ -71,7 +71,7 @@ TEST_CASE("each line knows when it began") {
   CHECK(lines.Add(0, "d\n", kOutputStart + 9ms) == "5 cd\n");
 }
 
-TEST_CASE("no byte is lost or moved among those of its rank, however ranks and pieces mix") {
+TEST_CASE("output of many ranks in random pieces is complete and in order for each rank") {
   std::mt19937 random(GENERATE(1, 2, 3, 4));
   const std::string alphabet = "ab\r\n";
   OutputLines lines(Bracket);
@@ -90,7 +90,8 @@ TEST_CASE("no byte is lost or moved among those of its rank, however ranks and p
     take(lines.Expire(now));
   }
   for (int rank = 0; rank < 3; ++rank) take(lines.End(rank));
-  // Read back: "[r]" says whose bytes follow; a line break in front of it may be ours.
+  // Reads the output back: "[r]" starts the bytes of rank r. A line end before "[r]" may be an
+  // added one.
   size_t rank = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i] != '[') {

@@ -1,4 +1,4 @@
-// What ranks write, from their program to dtrun's own streams and to files.
+// The output of ranks, on dtrun's own streams and in files.
 
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ std::set<std::string> Lines(const std::string& text) {
   return {lines.begin(), lines.end()};
 }
 
-TEST_CASE("each line says whose it is, and stays on the stream that it was written to") {
+TEST_CASE("each line is tagged with its rank and stays on its stream") {
   const DtrunTest test;
   const CommandResult result = test.Run(
       {"--tag", "rank", "-np", "2", "sh", "-c", "echo out; echo err >&2; printf 'no end'"});
@@ -35,7 +35,7 @@ TEST_CASE("each line says whose it is, and stays on the stream that it was writt
   CHECK(Lines(result.err) == std::set<std::string>{"[1,0]<stderr>:err", "[1,1]<stderr>:err", ""});
 }
 
-TEST_CASE("a tag may name the host, and a stamp the moment") {
+TEST_CASE("--tag host shows the host and --timestamps shows the time") {
   const DtrunTest test;
   const CommandResult result =
       test.Run({"--tag", "host", "--timestamps", "-np", "1", "echo", "hello"});
@@ -44,7 +44,7 @@ TEST_CASE("a tag may name the host, and a stamp the moment") {
       std::regex(R"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} \[localhost,0\]<stdout>:hello\n)")));
 }
 
-TEST_CASE("two ranks that write at the same time never share a line") {
+TEST_CASE("ranks that write at the same time never share a line") {
   const DtrunTest test;
   const std::string line(300, 'x');
   const CommandResult result = test.RunScript(
@@ -54,7 +54,7 @@ TEST_CASE("two ranks that write at the same time never share a line") {
   CHECK(LineCount(result.out) == 2000);
 }
 
-TEST_CASE("what only some ranks say can be left out, but not from the files") {
+TEST_CASE("--ranks limits the shown output but not the output files") {
   const DtrunTest test;
   const CommandResult result = test.Run(
       {"-np", "4", "--ranks", "0,2-3", "--output-dir", test.temp.path() + "/logs", "sh", "-c",
@@ -63,7 +63,7 @@ TEST_CASE("what only some ranks say can be left out, but not from the files") {
   CHECK(ReadText(test.temp.path() + "/logs/rank.1/stdout") == "1\n");
 }
 
-TEST_CASE("files have what was written, byte for byte") {
+TEST_CASE("output files hold the output byte for byte") {
   const DtrunTest test;
   const CommandResult result = test.Run(
       {"-np", "2", "--output-dir", test.temp.path() + "/logs", "sh", "-c",
@@ -75,7 +75,7 @@ TEST_CASE("files have what was written, byte for byte") {
   }
 }
 
-TEST_CASE("a folder for output that cannot be made is refused before anything starts") {
+TEST_CASE("an unusable output folder is refused before the ranks start") {
   const DtrunTest test;
   const std::string file = test.temp.Write("file", "");
   const CommandResult result =
@@ -86,13 +86,13 @@ TEST_CASE("a folder for output that cannot be made is refused before anything st
 }
 
 TEST_CASE(
-    "a folder for output that others could fill with links is refused, and a link is not "
+    "an output folder that belongs to another user is refused and symbolic links are not "
     "followed") {
   const DtrunTest test;
   const std::string foreign = test.temp.path() + "/foreign", own = test.temp.path() + "/own";
   std::filesystem::create_directory(foreign);
   std::filesystem::permissions(foreign, std::filesystem::perms::all);
-  if (chown(foreign.c_str(), 65534, 65534) == 0) {  // root's right
+  if (chown(foreign.c_str(), 65534, 65534) == 0) {  // only root may change the owner
     const CommandResult refused =
         test.Run({"-np", "1", "--output-dir", foreign, "echo", "started"});
     CHECK(refused.exit_code == 73);
@@ -108,7 +108,7 @@ TEST_CASE(
   CHECK(Run({{"cat", victim}}).out == "precious\n");
 }
 
-TEST_CASE("a full disk costs the files, not the job") {
+TEST_CASE("a full disk stops the output files but not the job") {
   const DtrunTest test;
   const std::string logs = test.temp.path() + "/logs";
   std::filesystem::create_directories(logs + "/rank.0");
@@ -119,7 +119,7 @@ TEST_CASE("a full disk costs the files, not the job") {
   CHECK_THAT(result.err, Catch::Contains("cannot write " + logs + "/rank.0/stdout"));
 }
 
-// A file system of 64 KiB, in which the output lies.
+// Runs a job. `redirected` sends its output to a file system of 64 KiB.
 CommandResult WithoutRoom(const DtrunTest& test, const std::string& redirected) {
   return Run(
       {.argv =
@@ -132,7 +132,7 @@ CommandResult WithoutRoom(const DtrunTest& test, const std::string& redirected) 
        .environment = {{"TMPDIR", test.temp.path()}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}}});
 }
 
-TEST_CASE("output that stdout does not take is lost, but not in silence: said once, exit code 73") {
+TEST_CASE("output lost on a full stdout is reported once and gives exit code 73") {
   DtrunTest test = {.launcher = GENERATE(as<std::string>(), "mpirun", "local")};
   const std::string lost =
       "dtrun: cannot write to stdout: No space left on device; the rest of what the ranks write "
@@ -155,7 +155,7 @@ TEST_CASE("output that stdout does not take is lost, but not in silence: said on
   CHECK_THAT(result.out, Catch::Contains("000000001\n000000002\n"));
 }
 
-TEST_CASE("a job that failed keeps its code where stdout takes nothing") {
+TEST_CASE("a failed job keeps its exit code if stdout is full") {
   const DtrunTest test;
   const std::string report = test.temp.path() + "/report";
   const auto run = [&](const std::string& code) {
@@ -174,18 +174,18 @@ TEST_CASE("a job that failed keeps its code where stdout takes nothing") {
       Catch::Contains("\"reason\": \"cannot write to stdout: No space left on device\""));
 }
 
-TEST_CASE("programs write to a terminal, line by line, but for the way out nothing changes") {
+TEST_CASE("stdout of a rank is a terminal and stderr is not") {
   const DtrunTest test;
   const CommandResult result = test.RunScript(1, "test -t 1 && echo yes; test -t 2 || echo no");
   CHECK(result.out == "yes\nno\n");
 }
 
-TEST_CASE("output that comes late, from a child of a rank, is still shown") {
+TEST_CASE("late output from a child of a rank is still shown") {
   const DtrunTest test;
   CHECK(test.RunScript(1, "(sleep 0.3; echo late) & echo early; wait").out == "early\nlate\n");
 }
 
-TEST_CASE("whoever reads dtrun's output and leaves ends the job") {
+TEST_CASE("the job ends when the reader of dtrun's output leaves") {
   const DtrunTest test;
   const CommandResult result = Run(
       {{"bash", "-c",
@@ -194,7 +194,7 @@ TEST_CASE("whoever reads dtrun's output and leaves ends the job") {
   CHECK(result.err == "");
 }
 
-TEST_CASE("ranks wait while nobody reads dtrun's output, and memory does not grow") {
+TEST_CASE("while dtrun's output is not read the ranks wait and the memory stays bounded") {
   const DtrunTest test;
   const CommandResult result = Run(
       {{"bash", "-c",
@@ -208,7 +208,7 @@ TEST_CASE("ranks wait while nobody reads dtrun's output, and memory does not gro
   CHECK(processes >= 1);
 }
 
-TEST_CASE("what the rank that failed said last is shown again where others have covered it") {
+TEST_CASE("the last lines of the failed rank are repeated if other output has hidden them") {
   const DtrunTest test;
   const std::string others = GENERATE("1 5", "1 50");
   const CommandResult result = test.RunScript(
@@ -225,7 +225,7 @@ TEST_CASE("what the rank that failed said last is shown again where others have 
                       std::string("dtrun: rank 1 on localhost exited with code 4\n")));
 }
 
-TEST_CASE("ranks to show are numbers of this job") {
+TEST_CASE("--ranks accepts only rank numbers of the job") {
   const DtrunTest test;
   const std::string list = GENERATE(as<std::string>(), "0,4", "-1", "2-1", "x", "0,,1", "");
   const CommandResult result = test.Run({"-np", "4", "--ranks", list, "true"});

@@ -1,13 +1,15 @@
-// What the pages of docs/ tell their readers to type works, and prints what they show.
+// The commands of the pages in docs/ work, and print the output shown there.
 //
-// The language of a block says where it can run:
-//   sh            anywhere; here
-//   sh hosts      on node1 of the hosts node1 and node2; tests/multihost runs these
-//   sh slurm      in a Slurm allocation; here, with the variables that Slurm would set
-//   sh gpu        on a machine with a GPU; tests/models/gpu runs these on the simulated one
-//   sh elsewhere  nowhere here: it takes Slurm itself, a cluster, or a machine for itself
-// docs/guides/embedding.md is about an installed dtrun: tests/consumers runs its commands, and
-// docs/guides/package.md about an archive: tests/scripts/package_test.sh runs them.
+// The language of a block says where the block can run:
+//   sh            anywhere; this test runs it
+//   sh hosts      on node1 of the hosts node1 and node2; tests/multihost runs it
+//   sh slurm      in a Slurm allocation; this test sets the variables of Slurm
+//   sh gpu        on a machine with a GPU; tests/models/gpu runs it on the simulated GPU
+//   sh elsewhere  only with Slurm, on a cluster or on an exclusive machine; no test runs it
+//
+// Other tests run the commands of two pages. tests/consumers runs those of
+// docs/guides/embedding.md, about an installed dtrun. tests/scripts/package_test.sh runs those of
+// docs/guides/package.md, about an archive.
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -26,7 +28,8 @@ namespace {
 
 constexpr char kEmbedding[] = "embedding.md", kPackage[] = "package.md";
 
-// What the pages call their programs: trainers, one that saves, and one whose rank 1 never comes.
+// Creates the programs that the pages use: trainers, one with checkpoints, and `stuck`, in which
+// rank 1 never arrives.
 void PutPrograms(const TemporaryFolder& folder) {
   namespace fs = std::filesystem;
   fs::create_symlink(fs::absolute("examples/sgd"), folder.path() + "/train");
@@ -49,7 +52,7 @@ std::vector<PageBlock> AllBlocks() {
 void Check(const PageBlock& block, const TemporaryFolder& folder) {
   const std::string programs = std::filesystem::path(DtrunTest::Dtrun()).parent_path();
   Command command = {{"bash", "-c", ScriptOf(block, folder.path(), programs)}};
-  command.timeout = std::chrono::minutes(5);  // there are blocks that train three times
+  command.timeout = std::chrono::minutes(5);  // some blocks train three times
   if (block.language == "sh slurm")
     command.environment = {
         {"SLURM_JOB_NODELIST", "node[01-02]"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}};
@@ -62,13 +65,13 @@ void Check(const PageBlock& block, const TemporaryFolder& folder) {
   }
 }
 
-TEST_CASE("the commands of the pages run and print what the pages show") {
+TEST_CASE("the commands of the pages run and print the output shown there") {
   int ran = 0;
   std::string page;
   std::optional<TemporaryFolder> folder;
   for (const PageBlock& block : AllBlocks()) {
     if (block.language != "sh" && block.language != "sh slurm") continue;
-    // The commands of a page see each other's files.
+    // The commands of one page share a folder.
     const std::string here = block.where.substr(0, block.where.find(':'));
     if (here != page) {
       folder.emplace();
@@ -81,7 +84,7 @@ TEST_CASE("the commands of the pages run and print what the pages show") {
   CHECK(ran > 10);
 }
 
-TEST_CASE("the code of the page of checkpoints is that of its example") {
+TEST_CASE("the code on the checkpoint page is part of its example") {
   const std::string page = ReadText("docs/guides/checkpoints.md");
   const std::string example = ReadText("examples/checkpoint.cc");
   const std::string begin = "```cpp\n", end = "```\n";
@@ -96,7 +99,7 @@ TEST_CASE("the code of the page of checkpoints is that of its example") {
   CHECK(blocks == 4);
 }
 
-TEST_CASE("every block of commands says where it runs") {
+TEST_CASE("every command block says where it runs") {
   const std::set<std::string> known = {"sh", "sh hosts", "sh slurm", "sh gpu", "sh elsewhere"};
   for (const PageBlock& block : AllBlocks()) {
     CAPTURE(block.where, block.language);
@@ -104,7 +107,7 @@ TEST_CASE("every block of commands says where it runs") {
   }
 }
 
-TEST_CASE("a block is read with its output, and dots stand for anything") {
+TEST_CASE("a block is read with its output and dots match any text") {
   const TemporaryFolder folder;
   const std::string path = folder.Write(
       "page.md",
@@ -139,7 +142,7 @@ std::vector<std::string> CodesOf(const std::string& page) {
   return codes;
 }
 
-TEST_CASE("the page of the exit codes has those of the options' page, in that order") {
+TEST_CASE("the exit code page lists the codes of the options page in the same order") {
   CHECK(CodesOf("docs/reference/exit-codes.md").size() > 10);
   CHECK(CodesOf("docs/reference/exit-codes.md") == CodesOf("docs/reference/options.md"));
 }

@@ -1,7 +1,11 @@
-// A rank that knows of notices, as a trainer would; argv[1] says what it does with one:
-//   save     ends with 75        done    ends with 0      ignore  goes on
-//   rank0    rank 0 does as `save`, all others go on      wait    as `save`, by signalfd
-//   silent   has no handler
+// A rank that takes notices, as a trainer does. argv[1] is its reaction to a notice:
+//
+//   save    exits with code 75
+//   wait    the same; waits for the notice with signalfd
+//   rank0   rank 0 does `save`, all other ranks continue
+//   done    exits with code 0
+//   ignore  continues
+//   silent  has no handler for notices
 
 #include <signal.h>
 #include <sys/signalfd.h>

@@ -14,7 +14,7 @@ namespace dtrun::testing {
 
 using Words = std::vector<std::string>;
 
-/// dtrun with a temporary folder of its own, so that what it leaves there can be seen.
+/// Runs dtrun with its own temporary folder, so that a test sees the files that dtrun leaves there.
 struct DtrunTest {
   TemporaryFolder temp = {};
   std::vector<std::pair<std::string, std::string>> environment = {};
@@ -25,7 +25,7 @@ struct DtrunTest {
 
   Command Line(const Words& arguments) const {
     Command command = {{Dtrun()}, {{"TMPDIR", temp.path()}}, folder};
-    // What is tagged is told by the stories of that alone.
+    // Only the tests of tags expect tagged output.
     if (std::find(arguments.begin(), arguments.end(), "--tag") == arguments.end())
       command.argv.insert(command.argv.end(), {"--tag", "none"});
     if (launcher != "mpirun") command.argv.insert(command.argv.end(), {"--launcher", launcher});
@@ -36,7 +36,7 @@ struct DtrunTest {
 
   CommandResult Run(const Words& arguments) const { return testing::Run(Line(arguments)); }
 
-  /// `script` as program of all ranks.
+  /// Runs `script` as the program of all ranks.
   CommandResult RunScript(int ranks, const std::string& script) const {
     return Run({"-np", std::to_string(ranks), "sh", "-c", script});
   }

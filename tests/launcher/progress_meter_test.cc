@@ -13,13 +13,13 @@ std::chrono::steady_clock::time_point At(double seconds) {
       milliseconds(static_cast<int64_t>(100'000 + seconds * 1000)));
 }
 
-// `waits`: a share of the time until `seconds`.
+// `waits`: the share of the time until `seconds` in which the rank waited.
 base::FlightProgress Progress(
     int rank, uint64_t step, uint64_t examples, double waits, double seconds) {
   return {rank, step, examples, static_cast<int64_t>(waits * seconds * 1e9)};
 }
 
-// Every second for `seconds`, 10 steps of 32 examples.
+// Adds 10 steps of 32 examples every second, for `seconds` seconds.
 void AddSteady(ProgressMeter& meter, int rank, double waits, int seconds = 4) {
   for (int s = 0; s <= seconds; ++s) {
     const auto step = static_cast<uint64_t>(10 * s);
@@ -27,12 +27,12 @@ void AddSteady(ProgressMeter& meter, int rank, double waits, int seconds = 4) {
   }
 }
 
-TEST_CASE("nothing is known before a rank has said anything") {
+TEST_CASE("before any progress only the number of running ranks is known") {
   CHECK(ProgressMeter().Line(1) == "1 rank running");
   CHECK(ProgressMeter().Line(64) == "64 ranks running");
 }
 
-TEST_CASE("one look gives the step, two a rate") {
+TEST_CASE("one sample gives the step and two samples give a rate") {
   ProgressMeter meter;
   meter.Add(Progress(0, 5, 0, 0, 1), At(1));
   CHECK(meter.Line(1) == "1 rank running, step 5");
@@ -40,7 +40,7 @@ TEST_CASE("one look gives the step, two a rate") {
   CHECK(meter.Line(1) == "1 rank running, step 10 (2.5/s)");
 }
 
-TEST_CASE("examples are those of all ranks, steps are done by all") {
+TEST_CASE("examples are summed over all ranks and a step counts when all ranks have done it") {
   ProgressMeter meter;
   AddSteady(meter, 0, 0.5);
   AddSteady(meter, 1, 0.5);
@@ -49,14 +49,14 @@ TEST_CASE("examples are those of all ranks, steps are done by all") {
   CHECK(meter.Line(2).starts_with("2 ranks running, step 40 ("));
 }
 
-TEST_CASE("rates are those of the last seconds") {
+TEST_CASE("rates cover only the last seconds") {
   ProgressMeter meter;
   AddSteady(meter, 0, 0);
   for (int s = 5; s <= 30; ++s) meter.Add(Progress(0, 40, 0, 0, s), At(s));
   CHECK(meter.Line(1) == "1 rank running, step 40 (0.0/s)");
 }
 
-TEST_CASE("the slowest rank waits least, and is named only where that is clear") {
+TEST_CASE("the slowest rank waits least and is named only if the difference is clear") {
   const auto line = [](double first, double second, double third) {
     ProgressMeter meter;
     AddSteady(meter, 0, first);
@@ -71,7 +71,7 @@ TEST_CASE("the slowest rank waits least, and is named only where that is clear")
   CHECK_THAT(line(0.1, 0.1, 0.9), Catch::EndsWith("examples/s"));
 }
 
-TEST_CASE("ranks that make no step are not slow") {
+TEST_CASE("a rank without steps is not called slow") {
   ProgressMeter meter;
   for (int s = 0; s < 4; ++s) {
     meter.Add(Progress(0, 7, 0, 0.9, s), At(s));
@@ -80,7 +80,7 @@ TEST_CASE("ranks that make no step are not slow") {
   CHECK(meter.Line(2) == "2 ranks running, step 7 (0.0/s)");
 }
 
-TEST_CASE("a program that counts anew has no rate until it is counted again") {
+TEST_CASE("if a program counts its steps anew then the rate is unknown at first") {
   ProgressMeter meter;
   AddSteady(meter, 0, 0);
   meter.Add(Progress(0, 1, 32, 0, 5), At(5));

@@ -22,7 +22,7 @@ std::string RefusalOf(const Frame& frame) {
   return "taken";
 }
 
-TEST_CASE("a rank runs from its start to its end") {
+TEST_CASE("a rank runs from its start report to its end report") {
   RankReports reports;
   reports.Hear({FrameType::kStarted, 2, R"({"pid": 40})"}, kRanks, 5);
   CHECK(reports.running() == 1);
@@ -35,7 +35,7 @@ TEST_CASE("a rank runs from its start to its end") {
   CHECK(reports.records() == std::vector<ExitRecord>{expected});
 }
 
-TEST_CASE("a rank has ended when its host says, not when that was heard") {
+TEST_CASE("the end time of a rank is the time at which its host saw the end") {
   RankReports reports;
   const std::string rest = R"("value": 9, "in_order": false, "orphaned": false})";
   reports.Hear({FrameType::kEnded, 2, R"({"end": 2, "age_ns": 10, )" + rest}, kRanks, 1000);
@@ -45,7 +45,7 @@ TEST_CASE("a rank has ended when its host says, not when that was heard") {
   CHECK(reports.records()[1].time_ns == 701);
 }
 
-TEST_CASE("a notice is answered by the ranks that run, as often as it is given") {
+TEST_CASE("running ranks answer each notice anew") {
   RankReports reports;
   reports.Hear({FrameType::kStarted, 2, R"({"pid": 40})"}, kRanks, 5);
   reports.Hear({FrameType::kStarted, 3, R"({"pid": 41})"}, kRanks, 5);
@@ -56,7 +56,7 @@ TEST_CASE("a notice is answered by the ranks that run, as often as it is given")
   CHECK(reports.answers().awaited == 2);
 }
 
-TEST_CASE("an agent speaks of the ranks of its own host alone") {
+TEST_CASE("an agent may report only on the ranks of its own host") {
   const std::string ended = R"({"end": 2, "value": 9, "in_order": false, "orphaned": false})";
   const std::string refusal = "invalid message from an agent: found rank ";
   CHECK(RefusalOf({FrameType::kEnded, 3, ended}) == "taken");
@@ -66,7 +66,7 @@ TEST_CASE("an agent speaks of the ranks of its own host alone") {
       CHECK_THAT(RefusalOf({type, rank, ended}), Catch::StartsWith(refusal));
 }
 
-TEST_CASE("what no agent can say is refused") {
+TEST_CASE("an invalid message from an agent is refused") {
   CHECK(
       RefusalOf(
           {FrameType::kEnded, 2,
@@ -86,7 +86,7 @@ TEST_CASE("what no agent can say is refused") {
   }
 }
 
-TEST_CASE("steps whose parts are longer than the whole are refused") {
+TEST_CASE("step times with parts longer than the total are refused") {
   for (const char* parts :
        {R"("total_ns": 1, "exposed_ns": 2, "late_ns": 0)",
         R"("total_ns": 3, "exposed_ns": 2, "late_ns": 3)",
@@ -101,7 +101,7 @@ TEST_CASE("steps whose parts are longer than the whole are refused") {
   }
 }
 
-TEST_CASE("progress and records of ranks that the host does not have are left out") {
+TEST_CASE("progress of ranks on other hosts and unreadable flight records are left out") {
   RankReports reports;
   const std::string rest = R"(, "step": 1, "examples": 2, "waited_ns": 3, "reduced": {)"
                            R"("steps": 1, "total_ns": 9, "exposed_ns": 8, "late_ns": 7, )"

@@ -13,7 +13,7 @@ using Records = std::vector<ExitRecord>;
 
 constexpr int64_t kSecond = 1'000'000'000;
 
-// A rank with the limits of its program: it warns after 10 s and gives up after 60 s.
+// A joined rank. Its program warns after 10 s and gives up after 60 s.
 ExitRecord Joined(int rank) {
   ExitRecord record = {.rank = rank, .pid = 100 + rank, .start_ns = 1};
   record.state = {.joined = true, .timeout_s = 60, .warning_s = 10};
@@ -54,7 +54,7 @@ std::string Message(const Records& records, int64_t now_ns) {
   return verdict ? verdict->message : "";
 }
 
-TEST_CASE("ranks may take their time on the way to Init, and in it") {
+TEST_CASE("a rank that does not call Init is named once the others have waited too long") {
   const Records records = {InInit(0, 5 * kSecond), InInit(1, 6 * kSecond), BeforeInit(2)};
   CHECK(Message(records, 64 * kSecond).empty());
   CHECK(
@@ -65,25 +65,25 @@ TEST_CASE("ranks may take their time on the way to Init, and in it") {
   CHECK(TwoHosts().Judge(records, 66 * kSecond)->exit_code == 76);
 }
 
-TEST_CASE("a rank that has not even started is named as well") {
+TEST_CASE("a rank that has not started is named too") {
   CHECK(
       Message({InInit(0, kSecond), InInit(1, kSecond)}, 62 * kSecond) ==
       "rank 2 on h2 has not started; ranks 0 and 1 have been waiting in Init for 61 s "
       "(--stall-timeout)");
 }
 
-TEST_CASE("a rank that has ended is waited for two seconds more, a joined one not at all") {
+TEST_CASE("ranks in Init wait two seconds for an ended rank and joined ranks do not wait") {
   const Records records = {InInit(0, kSecond), Left(1, 0, 3 * kSecond), InInit(2, 2 * kSecond)};
   CHECK(Message(records, 4 * kSecond).empty());
   CHECK(
       Message(records, 6 * kSecond) ==
       "rank 1 on h1 exited with code 0 while ranks 0 and 2 wait for it in Init");
   CHECK(Message({Joined(0), Left(1, 0, kSecond), Joined(2)}, 600 * kSecond).empty());
-  // The engine ends a job of which a rank has failed.
+  // If a rank has failed, the engine ends the job.
   CHECK(Message({InInit(0, kSecond), Left(1, 3, kSecond), InInit(2, 1)}, 6 * kSecond).empty());
 }
 
-TEST_CASE("a stopped rank is given up on a little later than its peers would") {
+TEST_CASE("dtrun gives up on a stopped rank a little later than the other ranks do") {
   const Records records = {Joined(0), Halted(1, 10 * kSecond), Joined(2)};
   RankWatch watch = TwoHosts();
   CHECK(watch.Warnings(records, 19 * kSecond).empty());
@@ -94,13 +94,13 @@ TEST_CASE("a stopped rank is given up on a little later than its peers would") {
   CHECK(watch.Warnings(records, 22 * kSecond).empty());
   CHECK(!watch.Judge(records, 71 * kSecond));
   CHECK(watch.Judge(records, 73 * kSecond)->culprit == 1);
-  // A program that never called Init has no such limit.
+  // No limit applies to a program that never called Init.
   ExitRecord foreign = Halted(1, 10 * kSecond);
   foreign.state.timeout_s = 0;
   CHECK(!watch.Judge({Joined(0), foreign, Joined(2)}, 7'300 * kSecond));
 }
 
-TEST_CASE("time in which dtrun did not run does not count") {
+TEST_CASE("the time while dtrun was stopped does not count") {
   const Records records = {Joined(0), Halted(1, 10 * kSecond), Joined(2)};
   RankWatch watch = TwoHosts();
   watch.Restart(100 * kSecond);
@@ -108,7 +108,7 @@ TEST_CASE("time in which dtrun did not run does not count") {
   CHECK(watch.Judge(records, 163 * kSecond).has_value());
 }
 
-TEST_CASE("an engine has ten seconds to react to the end of ranks") {
+TEST_CASE("an engine has ten seconds to react after ranks have ended") {
   const RankWatch watch = TwoHosts();
   const Records done = {Left(0, 0, kSecond), Left(1, 0, kSecond), Left(2, 0, 2 * kSecond)};
   CHECK(!watch.EngineHangs(done, 11 * kSecond));

@@ -1,4 +1,4 @@
-// What is told of a job's end: to people, and to programs by --report-json.
+// The report at the end of a job: for people, and for programs with --report-json.
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -23,7 +23,7 @@ using nlohmann::json;
 struct ReportTest : DtrunTest {
   std::string file = temp.path() + "/report.json";
 
-  // Runs `arguments` and reads the report.
+  // Runs `arguments` and returns the report.
   json Report(const Words& arguments, int expected_code) const {
     Words words = {"--report-json", file};
     words.insert(words.end(), arguments.begin(), arguments.end());
@@ -46,7 +46,7 @@ bool IsTime(const json& time) {
   return time.is_string() && std::regex_match(time.get<std::string>(), pattern);
 }
 
-TEST_CASE("the report of a job that went well") {
+TEST_CASE("the report of a successful job has no culprit") {
   const ReportTest test;
   const json report = test.Report({"-np", "2", "sh", "-c", "exit 0"}, 0);
   CHECK(report["whose"] == "rank");
@@ -69,7 +69,7 @@ TEST_CASE("the report of a job that went well") {
   CHECK((status.st_mode & 0777) == 0600);
 }
 
-TEST_CASE("the report of a job of which a rank failed names it with its last words") {
+TEST_CASE("the report of a failed rank names the rank and its last lines") {
   const ReportTest test;
   const json report =
       test.Report({"-np", "2", "sh", "-c", kOnRankOne + "echo a >&2; echo b >&2; exit 3"}, 3);
@@ -88,7 +88,7 @@ TEST_CASE("the report of a job of which a rank failed names it with its last wor
   CHECK(report["ranks"][1]["role"] == "culprit");
 }
 
-TEST_CASE("the report of a rank that was killed has the signal, and no guess at its cause") {
+TEST_CASE("the report of a killed rank has the signal and no guess at the cause") {
   const ReportTest test;
   const json report = test.Report({"-np", "2", "sh", "-c", kOnRankOne + "kill -KILL $$"}, 137);
   CHECK(report["whose"] == "rank");
@@ -98,7 +98,7 @@ TEST_CASE("the report of a rank that was killed has the signal, and no guess at 
   CHECK(report["hints"] == json::array());
 }
 
-TEST_CASE("the report of a job that could not start says why, and that the code is dtrun's") {
+TEST_CASE("the report of a job that could not start attributes the exit code to dtrun") {
   const ReportTest test;
   const json report = test.Report({"-np", "2", "./no-such-program"}, 127);
   CHECK(report["whose"] == "dtrun");
@@ -109,7 +109,7 @@ TEST_CASE("the report of a job that could not start says why, and that the code 
   CHECK(report["ranks"][1]["pid"] == nullptr);
 }
 
-TEST_CASE("the report of a job that took too long blames no rank") {
+TEST_CASE("the report of a job that exceeded --timeout blames no rank") {
   const ReportTest test;
   const json report = test.Report({"-np", "2", "--timeout", "1", "sleep", "50"}, 124);
   CHECK(report["whose"] == "dtrun");
@@ -117,12 +117,12 @@ TEST_CASE("the report of a job that took too long blames no rank") {
   CHECK(report["ranks"][0]["role"] == "ended");
 }
 
-TEST_CASE("a rank's code that is also one of dtrun's is told from it") {
+TEST_CASE("an exit code of a rank is attributed to the rank even if dtrun uses the same code") {
   const ReportTest test;
   CHECK(test.Report({"-np", "1", "sh", "-c", "exit 124"}, 124)["whose"] == "rank");
 }
 
-TEST_CASE("a report that cannot be written is refused before anything starts") {
+TEST_CASE("an unwritable report is refused before the ranks start") {
   const DtrunTest test;
   const CommandResult result = test.Run(
       {"-np", "2", "--report-json", test.temp.path() + "/no/such/file", "echo", "started"});
@@ -136,7 +136,7 @@ TEST_CASE("a report that cannot be written is refused before anything starts") {
       (script == "exit 0" ? 73 : 5));
 }
 
-TEST_CASE("a rank that runs out of its address space is told of the limit") {
+TEST_CASE("a rank that exceeds its address space limit gets a hint with the limit") {
   const ReportTest test;
   const json report = test.Report(
       {"-np", "2", "sh", "-c",
@@ -148,7 +148,7 @@ TEST_CASE("a rank that runs out of its address space is told of the limit") {
       Contains("ran out of memory") && Contains("95 MiB") && Contains("prlimit --as"));
 }
 
-// A memory cgroup of its own, or why there is none.
+// A memory cgroup with a limit. `usable` is false if the cgroup cannot be made.
 struct LimitedMemory {
   std::string folder = base::Text("/sys/fs/cgroup/memory/dtrun-test-", getpid());
   bool usable = false;
@@ -163,7 +163,7 @@ struct LimitedMemory {
   ~LimitedMemory() { rmdir(folder.c_str()); }
 };
 
-TEST_CASE("a rank that the kernel killed for lack of memory is told so") {
+TEST_CASE("a rank that the kernel killed for lack of memory gets a hint") {
   const LimitedMemory memory(128);
   if (!memory.usable) {
     WARN(
@@ -186,7 +186,7 @@ TEST_CASE("a rank that the kernel killed for lack of memory is told so") {
                       Contains("limited to 128 MiB"));
 }
 
-TEST_CASE("a rank that found its disk full is told which one") {
+TEST_CASE("a rank that failed on a full disk gets a hint with the file system") {
   const DtrunTest test;
   const std::string disk = test.temp.path() + "/disk";
   std::filesystem::create_directory(disk);
@@ -204,7 +204,7 @@ TEST_CASE("a rank that found its disk full is told which one") {
   CHECK_THAT(result.err, Contains("dtrun: hint: the file system of " + disk + " is full\n"));
 }
 
-TEST_CASE("a bus error is told with the room that is left") {
+TEST_CASE("a bus error gets a hint with the free space") {
   const DtrunTest test;
   const CommandResult result = test.RunScript(2, kOnRankOne + "kill -BUS $$");
   CHECK(result.exit_code == 128 + SIGBUS);

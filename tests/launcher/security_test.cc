@@ -1,5 +1,5 @@
-// What docs/reference/security.md says of other users of this host, and of how the programs are
-// built. What they see of a job on several hosts: tests/multihost.
+// Protection against other users of this host, and the hardening of the programs:
+// docs/reference/security.md. tests/multihost covers jobs on several hosts.
 
 #include <unistd.h>
 
@@ -13,9 +13,9 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Asks the agent of the only host of job argv[1] to take it for a rank; argv[2] is the user to be,
-// argv[3] the type of its message, if it sends one. Prints how many bytes come back before the
-// agent hangs up.
+// Asks the agent of job argv[1], which has only one host, to accept this process as a rank. The
+// process runs as user argv[2]. argv[3] is the type of the message that it sends, or "none". Prints
+// the number of bytes that come back before the agent hangs up.
 constexpr char kStranger[] = R"(
 import os, socket, struct, sys
 os.setuid(int(sys.argv[2]))
@@ -33,12 +33,12 @@ except (BrokenPipeError, ConnectionResetError):
     print(0, flush=True)
 )";
 
-TEST_CASE("an agent hangs up on another user, and on one who speaks like no wrapper") {
+TEST_CASE("an agent hangs up on another user and on invalid messages") {
   const DtrunTest test;
   const bool stranger = GENERATE(true, false);
-  if (stranger && geteuid() != 0) return;  // nobody else to be
+  if (stranger && geteuid() != 0) return;  // only root can become another user
   const std::string user = stranger ? "65534" : std::to_string(geteuid());
-  const std::string message = stranger ? "none" : "255";  // there is no such type
+  const std::string message = stranger ? "none" : "255";  // 255 is no message type
   const std::string script = test.temp.Write("stranger.py", kStranger);
   const CommandResult result = test.Run(
       {"-np", "1", "sh", "-c", "python3 \"$0\" $DTRUN_JOB \"$1\" \"$2\"; echo the job goes on",
@@ -48,20 +48,22 @@ TEST_CASE("an agent hangs up on another user, and on one who speaks like no wrap
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("a rank's environment holds no secret of dtrun's") {
+TEST_CASE("the environment of a rank holds no secret of dtrun") {
   const DtrunTest test;
   const CommandResult result =
       test.RunScript(1, "env | grep -oE '^DTRUN_[A-Z_]*' | sort | tr '\\n' ' '");
-  // The name of the job opens nothing: both ends of a socket ask the kernel who the other is.
+  // The name of the job is no secret: both ends of a socket ask the kernel for the identity of the
+  // other end.
   CHECK(
       result.out ==
       "DTRUN_BIND DTRUN_FLIGHT_FOLDER DTRUN_HOSTS DTRUN_JOB DTRUN_LAUNCHER_VERSION "
       "DTRUN_SHUTDOWN_NOTE DTRUN_TERMINAL_COLUMNS DTRUN_THREADS ");
 }
 
-TEST_CASE("neither dtrun, nor its agent, nor a rank's wrapper listens on the network") {
+TEST_CASE("neither dtrun nor its agent nor the wrapper of a rank listens on the network") {
   const DtrunTest test;
-  // The rank looks at its wrapper, at the agent and at dtrun: all that has their names.
+  // The rank inspects its wrapper, dtrun, and the children of dtrun with names that begin with
+  // dtrun.
   const CommandResult result = test.Run(
       {"-np", "1", "python3", "-c",
        R"(

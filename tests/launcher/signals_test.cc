@@ -1,4 +1,4 @@
-// What comes from outside while a job runs: signals, and the keys that make a terminal send them.
+// Events from outside during a job: signals, and the keys by which a terminal sends signals.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -28,7 +28,7 @@ std::vector<pid_t> Numbers(const std::string& text) {
   return numbers;
 }
 
-// Two ranks that have said their process and wait.
+// Two ranks that have printed their process ids and wait.
 struct TwoRanks {
   DtrunTest test;
   Subprocess dtrun;
@@ -78,7 +78,7 @@ bool Soon(const Condition& condition) {
   return condition();
 }
 
-TEST_CASE("ranks that take a notice have time to save, and dtrun ends with 75") {
+TEST_CASE("ranks that take a notice get time to save and dtrun exits with code 75") {
   const auto [behaviour, signal] =
       GENERATE(std::pair("save", SIGTERM), std::pair("wait", SIGINT), std::pair("done", SIGHUP));
   TwoRanks job(behaviour);
@@ -94,13 +94,13 @@ TEST_CASE("ranks that take a notice have time to save, and dtrun ends with 75") 
   CHECK(job.test.temp.Entries().empty());
 }
 
-TEST_CASE("what a script has started gets the notice") {
+TEST_CASE("a program started by a script gets the notice") {
   TwoRanks job(Words{"sh", "-c", Preemptible() + " save; exit $?"});
   job.dtrun.Signal(SIGTERM);
   CHECK(job.dtrun.Wait().exit_code == 75);
 }
 
-TEST_CASE("SIGUSR1 gives the notice and ends nothing") {
+TEST_CASE("SIGUSR1 to dtrun gives the notice and does not end the job") {
   const auto [behaviour, code] = GENERATE(std::pair("save", 75), std::pair("done", 0));
   TwoRanks job(behaviour);
   job.dtrun.Signal(SIGUSR1);
@@ -115,14 +115,14 @@ TEST_CASE("SIGUSR1 gives the notice and ends nothing") {
   CHECK(unaware.dtrun.Wait().exit_code == 143);
 }
 
-TEST_CASE("SIGUSR1 from elsewhere ends no program that has not asked for it") {
+TEST_CASE("SIGUSR1 does not end a program without a handler") {
   const DtrunTest test;
   const CommandResult result = test.RunScript(2, "kill -USR1 0; kill -USR1 $$; echo alive");
   CHECK(result.out == "alive\nalive\n");
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("ranks that do not end in their grace are ended") {
+TEST_CASE("ranks that outlive the grace time are ended") {
   const auto [behaviour, grace, noticed] =
       GENERATE(std::tuple("ignore", "1", true), std::tuple("save", "0", false));
   TwoRanks job(behaviour, {"--grace", grace});
@@ -134,7 +134,7 @@ TEST_CASE("ranks that do not end in their grace are ended") {
   CHECK(job.AllGone());
 }
 
-TEST_CASE("a second signal ends the grace") {
+TEST_CASE("a second signal ends the grace time") {
   TwoRanks job("ignore", {"--grace", "600"});
   job.dtrun.Signal(SIGINT);
   REQUIRE(job.dtrun.WaitForLines(4));
@@ -144,7 +144,7 @@ TEST_CASE("a second signal ends the grace") {
   CHECK(job.test.temp.Entries().empty());
 }
 
-TEST_CASE("what is killed while the grace runs leaves nothing") {
+TEST_CASE("a process killed during the grace time leaves no rank and no file") {
   TwoRanks job("ignore", {"--grace", "600"});
   const std::string victim = GENERATE("dtrun", "mpirun", "rank");
   job.dtrun.Signal(SIGTERM);
@@ -166,7 +166,7 @@ TEST_CASE("what is killed while the grace runs leaves nothing") {
   CHECK(Soon([&] { return job.test.temp.Entries().empty(); }));
 }
 
-TEST_CASE("a rank that goes on when another has saved is named, exit code 76") {
+TEST_CASE("a rank that runs on after another has saved is named and gives exit code 76") {
   TwoRanks job("rank0", {"--grace", "1"});
   job.dtrun.Signal(SIGUSR1);
   const CommandResult result = job.dtrun.Wait();
@@ -175,11 +175,11 @@ TEST_CASE("a rank that goes on when another has saved is named, exit code 76") {
       result.err,
       Catch::StartsWith("dtrun: rank 1 on localhost still ran 1 s (--grace) after rank 0 had saved "
                         "and ended with code 75\n"));
-  CHECK(LineCount(result.err) == 2);  // its pid and the time, and of rank 0 nothing
+  CHECK(LineCount(result.err) == 2);  // the second line: pid and time
 }
 
-// A wrapper is one connection to the agent; this one has not said yet which rank it is.
-TEST_CASE("a rank still on its way when the job is ended hears nothing before its welcome") {
+// A wrapper is a connection to the agent. This wrapper has not yet said which rank it is.
+TEST_CASE("a wrapper that has not introduced itself gets no message when the job ends") {
   const DtrunTest test;
   Subprocess dtrun(test.Line(
       {"-np", "1", "python3", "-uc",
@@ -205,14 +205,14 @@ except TimeoutError:
   CHECK(result.out == "up\nheard nothing\n");
 }
 
-TEST_CASE("a signal that nohup ignores does not end the job") {
+TEST_CASE("SIGHUP does not end a job that was started to ignore SIGHUP") {
   TwoRanks job(kUnaware, {}, {"sh", "-c", "trap '' HUP; exec \"$@\"", "sh"});
   job.dtrun.Signal(SIGHUP);
   job.dtrun.Signal(SIGTERM);
   CHECK(job.dtrun.Wait().exit_code == 143);
 }
 
-TEST_CASE("Ctrl-Z stops the ranks and dtrun, fg lets them go on") {
+TEST_CASE("Ctrl-Z stops dtrun and the ranks and fg continues them") {
   TwoRanks job("save", {"--timeout", "20"});
   job.dtrun.Signal(SIGTSTP);
   siginfo_t stopped = {};
@@ -226,7 +226,7 @@ TEST_CASE("Ctrl-Z stops the ranks and dtrun, fg lets them go on") {
   CHECK_THAT(result.out, Contains("noticed\nnoticed\n"));
 }
 
-TEST_CASE("a stopped job can be ended, and killing dtrun ends it too") {
+TEST_CASE("a stopped job can be ended by a signal and ends when dtrun is killed") {
   TwoRanks job(kUnaware);
   const auto [signal, code] = GENERATE(std::pair(SIGTERM, 143), std::pair(SIGKILL, 137));
   job.dtrun.Signal(SIGTSTP);

@@ -1,4 +1,4 @@
-// dtrun's own stdin, and which rank reads it.
+// dtrun's stdin and the rank that reads it.
 
 #include <catch2/catch.hpp>
 
@@ -10,14 +10,14 @@ namespace {
 using Catch::Matchers::Contains;
 using Catch::Matchers::StartsWith;
 
-// A shell line in which $D is dtrun.
+// Runs a shell line. In the line, $D is dtrun.
 CommandResult Shell(const DtrunTest& test, const std::string& script) {
   return Run(
       {.argv = {"bash", "-c", "D='" + DtrunTest::Dtrun() + " --tag none'; " + script},
        .environment = {{"TMPDIR", test.temp.path()}}});
 }
 
-TEST_CASE("rank 0 alone reads dtrun's stdin, byte for byte to its end") {
+TEST_CASE("with --stdin 0 only rank 0 reads dtrun's stdin byte for byte") {
   const DtrunTest test;
   const CommandResult result = Shell(
       test,
@@ -30,20 +30,20 @@ TEST_CASE("rank 0 alone reads dtrun's stdin, byte for byte to its end") {
   CHECK(result.err == "0\n");
 }
 
-TEST_CASE("without --stdin every rank finds an empty one") {
+TEST_CASE("without --stdin the stdin of every rank is empty") {
   const DtrunTest test;
   CHECK(Shell(test, "echo some | $D -np 2 wc -c").out == "0\n0\n");
   CHECK(Shell(test, "echo some | $D -np 2 --stdin none wc -c").out == "0\n0\n");
 }
 
-TEST_CASE("a stdin that is closed is empty") {
+TEST_CASE("a closed stdin of dtrun counts as empty") {
   const DtrunTest test;
   const CommandResult result = Shell(test, "$D --stdin 0 -np 2 wc -c <&-");
   CHECK(result.out == "0\n0\n");
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("a rank that reads no more, or has ended, does not hold up or end dtrun") {
+TEST_CASE("a rank that stops reading or ends does not block or end dtrun") {
   const DtrunTest test;
   CHECK(Shell(test, "yes | $D --stdin 0 -np 2 sh -c 'read line; echo $line'").exit_code == 0);
   const CommandResult closed =
@@ -51,9 +51,10 @@ TEST_CASE("a rank that reads no more, or has ended, does not hold up or end dtru
   CHECK(closed.out == "100000\n100000\n0\n");
 }
 
-TEST_CASE("no more is read than rank 0 takes") {
+TEST_CASE("dtrun reads little more of its stdin than rank 0 takes") {
   const DtrunTest test;
-  // Its stdin stays where dtrun has left it: the rank's pipe and the window are all that is gone.
+  // `wc -c` counts the rest of stdin. Only the bytes in the rank's pipe and in the window are
+  // missing.
   const CommandResult result = Shell(
       test,
       "head -c 50000000 /dev/zero >$TMPDIR/bytes; exec <$TMPDIR/bytes; "
@@ -63,7 +64,7 @@ TEST_CASE("no more is read than rank 0 takes") {
   CHECK(std::stol(result.out.substr(7)) >= 50'000'000 - 1'000'000);
 }
 
-TEST_CASE("a terminal is read a line at a time, and Ctrl-D ends it") {
+TEST_CASE("a terminal is read line by line and Ctrl-D ends the input") {
   const DtrunTest test;
   const std::string script = test.temp.Write("terminal.py", R"(
 import os, pty, sys
@@ -92,7 +93,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("any other --stdin is refused") {
+TEST_CASE("--stdin accepts only none and 0") {
   const DtrunTest test;
   const std::string value = GENERATE("all", "1");
   const CommandResult result = test.Run({"--stdin", value, "-np", "2", "cat"});

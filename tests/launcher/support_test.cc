@@ -21,7 +21,7 @@ const Words kDifficult = {"",      "a b",  "$(id)", "x'y\"z",   "n\nl",  "*",   
                           "`id`",  "\\n",  "\t",    "\x01",     "!",     "~",   "#",
                           "a=b c", "'\n'", ":",     "\xc3\xa9", "{a,b}", "$'x'"};
 
-TEST_CASE("a rank that is killed while it is stopped was stopped to its end") {
+TEST_CASE("a rank that is killed while it is stopped stays reported as stopped") {
   const testing::TemporaryFolder folder;
   const testing::Subprocess program({{"sleep", "600"}});
   RankView view(folder.path(), 0, getpid());
@@ -35,7 +35,7 @@ TEST_CASE("a rank that is killed while it is stopped was stopped to its end") {
   CHECK(view.Look() == std::nullopt);
 }
 
-TEST_CASE("bash reads quoted words back as they were") {
+TEST_CASE("bash reads quoted words back unchanged") {
   std::string expected;
   for (const std::string& word : kDifficult) expected += "<" + word + ">";
   const auto result = testing::Run({{"bash", "-c", "printf '<%s>' " + ShellLine(kDifficult)}});
@@ -46,11 +46,11 @@ TEST_CASE("a quoted line has no line break") {
   CHECK(ShellLine(kDifficult).find('\n') == std::string::npos);
 }
 
-TEST_CASE("plain words stay readable") {
+TEST_CASE("plain words are not quoted") {
   CHECK(ShellLine({"mpirun", "-H", "h1:2,h2:2", "./train"}) == "mpirun -H h1:2,h2:2 ./train");
 }
 
-TEST_CASE("words are divided at spaces outside quotes") {
+TEST_CASE("a line is split into words at spaces outside quotes") {
   CHECK(SplitWords("").empty());
   CHECK(SplitWords("  a   b\t") == Words{"a", "b"});
   CHECK(SplitWords("a 'b c' \"d e\"f '' g\\ h") == Words{"a", "b c", "d ef", "", "g h"});
@@ -58,16 +58,16 @@ TEST_CASE("words are divided at spaces outside quotes") {
   CHECK_THROWS_AS(SplitWords("a 'b"), UsageError);
 }
 
-TEST_CASE("a file of the system is read whole, zeros included") {
+TEST_CASE("a system file is read completely with its zero bytes") {
   const auto line = ReadFileOfSystem("/proc/self/cmdline");
   REQUIRE(line);
   CHECK(line->back() == '\0');
-  CHECK(ReadFileOfSystem("/proc/self/maps")->size() > 4096);  // one read gives less
+  CHECK(ReadFileOfSystem("/proc/self/maps")->size() > 4096);  // more than one read returns
 }
 
-TEST_CASE("what cannot be opened or read is nothing, and no exception") {
+TEST_CASE("an unreadable system file gives no value and no exception") {
   CHECK_FALSE(ReadFileOfSystem("/proc/self/no-such-file"));
-  CHECK_FALSE(ReadFileOfSystem("/proc/self"));  // opens, but the read fails
+  CHECK_FALSE(ReadFileOfSystem("/proc/self"));  // can be opened but not read
 }
 
 }  // namespace

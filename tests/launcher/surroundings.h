@@ -14,7 +14,7 @@ namespace dtrun::launcher {
 
 using Texts = std::map<std::string, std::string>;
 
-/// Files and variables that are there for one test.
+/// The files and variables of one test.
 inline Surroundings Around(const Texts& files, const Texts& variables = {}) {
   return {
       [files](const std::string& path) {

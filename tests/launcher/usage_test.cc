@@ -1,4 +1,4 @@
-// What dtrun says before anything is started.
+// The messages of dtrun before it starts any rank.
 
 #include <unistd.h>
 
@@ -24,7 +24,7 @@ void CheckOneLine(const CommandResult& result, int exit_code) {
   CHECK(result.out.empty());
 }
 
-TEST_CASE("a usage error is one line and exit code 2") {
+TEST_CASE("a usage error is reported in one line with exit code 2") {
   const DtrunTest test;
   const Words line = GENERATE(
       Words{}, Words{"true"}, Words{"-np", "0", "true"}, Words{"-np", "a\nb", "true"},
@@ -42,7 +42,7 @@ TEST_CASE("a usage error is one line and exit code 2") {
   CheckOneLine(test.Run(line), 2);
 }
 
-TEST_CASE("a usage error names the option, what was found and what was expected") {
+TEST_CASE("a usage error names the option and the value and the expected form") {
   DtrunTest test;
   test.folder = test.temp.path();
   test.environment = {{"BASH_FUNC_f%%", "() { :; }"}, {"DOTTED.NAME", "x"}};
@@ -95,7 +95,7 @@ TEST_CASE("a usage error names the option, what was found and what was expected"
   CHECK(test.temp.Entries().size() == 2);
 }
 
-TEST_CASE("a host that looks like an option or a command is only refused") {
+TEST_CASE("a host that looks like an option or a command is refused and not executed") {
   const DtrunTest test;
   CheckOneLine(
       test.Run({"-H", "-oProxyCommand=touch${IFS}" + test.temp.path() + "/x:1", "true"}), 2);
@@ -103,7 +103,7 @@ TEST_CASE("a host that looks like an option or a command is only refused") {
   CHECK(test.temp.Entries().empty());
 }
 
-TEST_CASE("help and version go to stdout") {
+TEST_CASE("--help and --version print to stdout") {
   const DtrunTest test;
   CHECK_THAT(test.Run({"--help"}).out, Contains("-np"));
   CHECK_THAT(test.Run({"--version"}).out, StartsWith("dtrun "));
@@ -111,7 +111,7 @@ TEST_CASE("help and version go to stdout") {
   CHECK(test.Run({"--version"}).err.empty());
 }
 
-TEST_CASE("a program that is not there is named, exit code 127") {
+TEST_CASE("a missing program is reported with exit code 127") {
   DtrunTest test;
   const CommandResult result = test.Run({"-np", "2", "no_such_program"});
   CheckOneLine(result, 127);
@@ -119,7 +119,7 @@ TEST_CASE("a program that is not there is named, exit code 127") {
   CheckOneLine(test.Run({"-np", "2", "./no/such/program"}), 127);
 }
 
-TEST_CASE("a bare name of a program in this folder is answered with how to type it") {
+TEST_CASE("if a program name exists only in the current folder then dtrun suggests the ./ form") {
   DtrunTest test;
   test.temp.Write("local_program", "#!/bin/sh\n", 0755);
   test.folder = test.temp.path();
@@ -129,7 +129,7 @@ TEST_CASE("a bare name of a program in this folder is answered with how to type 
   CHECK_THAT(result.err, Contains("./local_program"));
 }
 
-TEST_CASE("a program that cannot be run is named, exit code 126") {
+TEST_CASE("a program that cannot be run is reported with exit code 126") {
   const DtrunTest test;
   const Words files = {
       test.temp.path(),
@@ -151,7 +151,7 @@ TEST_CASE("a program that cannot be run is named, exit code 126") {
   }
 }
 
-TEST_CASE("a program of which a shared library is missing cannot be run, exit code 126") {
+TEST_CASE("a program with a missing shared library is reported with exit code 126") {
   DtrunTest test = {.launcher = GENERATE(as<std::string>(), "mpirun", "local")};
   const std::string program = test.temp.path() + "/program";
   REQUIRE(
@@ -167,11 +167,11 @@ TEST_CASE("a program of which a shared library is missing cannot be run, exit co
       Contains("libq.so.6: cannot open shared object file") &&
           Contains("dtrun: rank 0 on localhost could not run its program: a shared library was not "
                    "found (ldd lists the libraries that the program needs)\n"));
-  // A program that ends with the loader's code is no such one.
+  // Exit code 127 of a program is not mistaken for the loader's error.
   CHECK_THAT(test.RunScript(1, "exit 127").err, Contains("exited with code 127"));
 }
 
-TEST_CASE("without mpirun dtrun says what to install, exit code 69") {
+TEST_CASE("without mpirun dtrun names the package to install and exits with code 69") {
   DtrunTest test;
   test.environment = {{"PATH", "/nonexistent"}};
   const CommandResult result = test.Run({"-np", "1", "/bin/true"});
@@ -179,7 +179,7 @@ TEST_CASE("without mpirun dtrun says what to install, exit code 69") {
   CHECK_THAT(result.err, Contains("openmpi-bin"));
 }
 
-TEST_CASE("an mpirun of another MPI is named, exit code 69") {
+TEST_CASE("an mpirun of another MPI is reported with exit code 69") {
   DtrunTest test;
   test.temp.Write("mpirun", "#!/bin/sh\necho 'HYDRA build details:'\n", 0755);
   test.environment = {{"PATH", test.temp.path() + ":/usr/bin:/bin"}};
@@ -188,7 +188,7 @@ TEST_CASE("an mpirun of another MPI is named, exit code 69") {
   CHECK_THAT(result.err, Contains("HYDRA build details:"));
 }
 
-TEST_CASE("what the loader says of a library to preload is not taken for mpirun's version") {
+TEST_CASE("a loader warning about LD_PRELOAD is not mistaken for the version of mpirun") {
   DtrunTest test;
   test.environment = {{"LD_PRELOAD", "/no/such/library.so"}};
   const CommandResult result = test.Run({"-np", "1", "echo", "started"});
@@ -197,7 +197,7 @@ TEST_CASE("what the loader says of a library to preload is not taken for mpirun'
   CHECK_THAT(result.err, Contains("/no/such/library.so") && !Contains("dtrun:"));
 }
 
-TEST_CASE("--dry-run shows the command and where the ranks go, and starts nothing") {
+TEST_CASE("--dry-run shows the command and the places of the ranks and starts no process") {
   const DtrunTest test;
   const CommandResult result = test.Run(
       {"--dry-run", "-np", "3", "-H", "localhost:2,far.example.org:2", "-x", "PATH", "touch",
@@ -213,7 +213,7 @@ TEST_CASE("--dry-run shows the command and where the ranks go, and starts nothin
   CHECK(test.temp.Entries().empty());
 }
 
-TEST_CASE("--dry-run writes its plan as JSON, to a file or to stdout") {
+TEST_CASE("--dry-run writes its plan as JSON to a file or to stdout") {
   const DtrunTest test;
   const std::string file = test.temp.path() + "/plan";
   const Words line = {"-np", "2", "-H", "localhost:1,h2:1", "echo", "a 'b'"};
@@ -230,7 +230,7 @@ TEST_CASE("--dry-run writes its plan as JSON, to a file or to stdout") {
   CheckOneLine(test.Run({"--dry-run", "--json", "/no/such/folder/x", "-np", "1", "true"}), 73);
 }
 
-TEST_CASE("--print-config and --print-env start nothing and show where values come from") {
+TEST_CASE("--print-config and --print-env show the values and start no process") {
   DtrunTest test;
   test.environment = {{"DTRUN_BACKEND", "shm"}, {"SOME_TOKEN", "hush"}, {"MARK", "x y"}};
   const std::string file = test.temp.Write("job.yaml", "np: 3\n");
@@ -247,7 +247,7 @@ TEST_CASE("--print-config and --print-env start nothing and show where values co
                            Contains("MASTER_ADDR=h1\n") && !Contains("hush"));
 }
 
-TEST_CASE("--check-build lists the parts, and fails where no job can start") {
+TEST_CASE("--check-build lists the parts of dtrun and fails if no job can start") {
   DtrunTest test;
   const CommandResult result = test.Run({"--check-build"});
   CHECK(result.exit_code == 0);
@@ -258,7 +258,7 @@ TEST_CASE("--check-build lists the parts, and fails where no job can start") {
   CHECK_THAT(broken.out, Contains("[ ] mpirun: mpirun was not found in PATH"));
 }
 
-TEST_CASE("root is told so in one line, and can ask for silence") {
+TEST_CASE("root gets a warning in one line and can turn it off") {
   if (geteuid() != 0) return;
   DtrunTest test;
   test.environment = {{"OMPI_ALLOW_RUN_AS_ROOT", ""}};
@@ -345,7 +345,7 @@ TEST_CASE("bash completes dtrun doctor") {
   CHECK(complete("dtrun doctor -H h1:2 zz_") == "dtrun doctor -H h1:2 zz_program ");
 }
 
-TEST_CASE("--verbose shows the command before it starts") {
+TEST_CASE("--verbose shows the command before the job starts") {
   const DtrunTest test;
   const CommandResult result = test.Run({"--verbose", "-np", "1", "echo", "hi"});
   CHECK(result.exit_code == 0);

@@ -16,7 +16,7 @@ Bytes BigEndian(uint32_t n) {
 
 constexpr uint32_t kSide = 12, kClasses = 4;
 
-// Bright in quarter `label`, darker elsewhere, and not quite the same for every `index`.
+// An image that is bright in quarter `label` and darker elsewhere, with noise from `index`.
 Bytes ToyImage(uint32_t label, uint32_t index) {
   Bytes image;
   for (uint32_t h = 0; h < kSide; ++h) {

@@ -21,8 +21,8 @@ Bytes Idx(const std::vector<uint32_t>& dims, const Bytes& elements);
 Bytes Gzipped(const Bytes& bytes);
 void WriteFile(const std::string& path, const Bytes& bytes);
 
-/// Writes a learnable set of `count` training and `count` test images of 12x12 in 4 classes: the
-/// class says which quarter of the image is bright.
+/// Writes a learnable data set of `count` training and `count` test images of 12x12 in 4 classes.
+/// The class is the bright quarter of the image.
 void WriteToySet(const TemporaryFolder& folder, uint32_t count);
 
 }  // namespace dtrun::testing

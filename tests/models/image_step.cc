@@ -8,8 +8,8 @@
 namespace dtrun::models {
 namespace {
 
-// Puts images into the network's input. Those of an earlier chunk that lie behind them fill it up:
-// they get no gradient and are counted nowhere.
+// Copies images into the network's input. Images of an earlier chunk may remain after them. The
+// remaining images get no gradient and are not counted.
 template <typename IndexOf>
 void LoadChunk(
     Sequential& model, const Images& images, size_t count, const IndexOf& index_of,
@@ -37,7 +37,7 @@ Tally TrainChunk(
   return tally;
 }
 
-// With weights that are prepared.
+// The weights must be prepared.
 Tally ComputeShare(
     Sequential& model, const Images& images, const Share& share, const OnReady& on_ready) {
   if (share.examples.empty() && !model.synchronizes()) {
@@ -50,7 +50,7 @@ Tally ComputeShare(
   const auto chunk = size_t(model.chunk());
   std::vector<uint8_t> labels(chunk);
   Tally tally;
-  // At least once: a rank without examples may have to exchange data.
+  // Runs at least once: a rank without examples may have to exchange data.
   for (size_t done = 0; done == 0 || done < share.examples.size(); done += chunk) {
     const auto examples =
         share.examples.subspan(done, std::min(chunk, share.examples.size() - done));

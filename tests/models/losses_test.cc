@@ -17,10 +17,10 @@ TEST_CASE("the parts of two replicas add up to the loss of the global batch") {
   CHECK(a == 1.25);
   CHECK(b == 2.25);
   CHECK(a + b == 3.5);         // the mean of 2, 3, 4 and 5
-  CHECK((a + b) / 2 == 1.75);  // the mistake: divided by the replicas once more
+  CHECK((a + b) / 2 == 1.75);  // wrong: divided by the number of replicas once more
 }
 
-TEST_CASE("four replicas that share a batch of 64 divide by 64, not by 16") {
+TEST_CASE("four replicas that share a batch of 64 divide by 64 and not by 16") {
   std::vector<double> all(64);
   std::iota(all.begin(), all.end(), 1.0);
   double sum = 0, sum_of_means = 0;
@@ -30,10 +30,10 @@ TEST_CASE("four replicas that share a batch of 64 divide by 64, not by 16") {
     sum_of_means += AverageLoss(share, {}, 16);
   }
   CHECK(sum == 32.5);
-  CHECK(sum_of_means == 4 * 32.5);  // what a mean in every replica would train with
+  CHECK(sum_of_means == 4 * 32.5);  // wrong: a mean in every replica
 }
 
-TEST_CASE("a ragged share counts its examples like the others") {
+TEST_CASE("an uneven share counts its examples like the other shares") {
   const std::vector<double> four = {1, 1, 1, 1}, two = {4, 4};
   CHECK(AverageLoss(four, {}, 6) + AverageLoss(two, {}, 6) == Approx(2));
   CHECK(AverageLoss({}, {}, 6) == 0);
@@ -50,7 +50,7 @@ TEST_CASE("sample weights scale the losses and the gradient alike") {
   CHECK(factors == std::vector<float>{0.25f, 0.25f});
 }
 
-TEST_CASE("a global batch that cannot be, and weights that do not fit, are named") {
+TEST_CASE("an impossible global batch and mismatched sample weights are refused") {
   const std::vector<double> losses = {2, 3};
   const std::vector<float> weights = {1, 1, 1};
   CHECK_THROWS_WITH(
@@ -61,13 +61,13 @@ TEST_CASE("a global batch that cannot be, and weights that do not fit, are named
       "AverageLoss: 3 sample weights, expected 2 as there are losses, or none");
 }
 
-TEST_CASE("the regularisation of weights that replicas share is added once") {
+TEST_CASE("the regularization of weights that replicas share is added once") {
   CHECK(4 * ScaleRegularization(0.5, 4) == 0.5);
   CHECK_THROWS_WITH(
       ScaleRegularization(0.5, 0), "ScaleRegularization: 0 replicas, expected at least 1");
 }
 
-// Outputs, and the loss of each example as a function of them, for finite differences in float64.
+// Outputs and labels of two examples, for finite differences in float64.
 const std::vector<float> kOutputs = {1.5f, -0.5f, 0.25f, 0.1f, 2.0f, -1.0f};
 const std::vector<int32_t> kLabels = {2, 0};
 
@@ -90,7 +90,7 @@ void CheckGradient(const Loss& loss, const std::vector<float>& at, const Targets
   }
 }
 
-TEST_CASE("cross-entropy from logits is the one of their softmax") {
+TEST_CASE("cross-entropy from logits equals cross-entropy of their softmax") {
   const SparseCategoricalCrossentropy loss;
   std::vector<double> losses(2);
   loss.PerExample({kOutputs.data(), 2, 3}, {.labels = kLabels}, losses);
@@ -99,7 +99,7 @@ TEST_CASE("cross-entropy from logits is the one of their softmax") {
   CheckGradient(loss, kOutputs, {.labels = kLabels});
 }
 
-TEST_CASE("cross-entropy of large logits does not overflow, and NaN stays NaN") {
+TEST_CASE("cross-entropy of large logits does not overflow and NaN stays NaN") {
   const std::vector<float> outputs = {1000, -1000, std::numeric_limits<float>::quiet_NaN(), 0};
   const std::vector<int32_t> labels = {1, 1};
   std::vector<double> losses(2);
@@ -108,7 +108,7 @@ TEST_CASE("cross-entropy of large logits does not overflow, and NaN stays NaN") 
   CHECK(std::isnan(losses[1]));
 }
 
-TEST_CASE("cross-entropy from probabilities equals that from logits, before their softmax") {
+TEST_CASE("cross-entropy from probabilities equals cross-entropy from their logits") {
   std::vector<float> probabilities;
   for (size_t i = 0; i < 2; ++i) {
     double sum = 0;
@@ -129,7 +129,7 @@ TEST_CASE("cross-entropy from probabilities equals that from logits, before thei
   CHECK(gradient == std::vector<float>{0, 0, -2, -0.5f / 0.6f, 0, 0});
 }
 
-TEST_CASE("a softmax together with logits is refused, both ways round") {
+TEST_CASE("a loss that does not match the network's last layer is refused") {
   const SparseCategoricalCrossentropy from_logits, from_probabilities(From::kProbabilities);
   from_logits.CheckLastLayer(LastLayerOf("flatten, dense 128 relu, dense 10"));
   from_probabilities.CheckLastLayer(LastLayerOf("dense 10, softmax"));
@@ -147,7 +147,7 @@ TEST_CASE("a softmax together with logits is refused, both ways round") {
   CHECK(SparseCategoricalCrossentropy::For("dense 10 relu").from() == From::kLogits);
 }
 
-TEST_CASE("labels that the network has no output for are named") {
+TEST_CASE("a label beyond the network's outputs is refused") {
   const std::vector<int32_t> labels = {0, 3};
   std::vector<double> losses(2);
   CHECK_THROWS_WITH(
@@ -158,7 +158,7 @@ TEST_CASE("labels that the network has no output for are named") {
       "outputs");
 }
 
-TEST_CASE("the mean squared error is per example, against values or labels") {
+TEST_CASE("the mean squared error is per example and against values or labels") {
   const MeanSquaredError loss;
   const std::vector<float> outputs = {1, 2, 3, 0, 0, 2}, values = {1, 0, 3, 3, 0, 0};
   std::vector<double> losses(2);

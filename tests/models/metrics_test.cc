@@ -8,7 +8,7 @@
 namespace dtrun::models {
 namespace {
 
-// Four examples of three classes, each shown by the output that is largest.
+// Outputs, labels and losses of four examples with three classes.
 const std::vector<float> kFourOutputs = {5, 1, 2, 0, 3, 9, 1, 1, 0, 2, 4, 3};
 const std::vector<int32_t> kFourLabels = {0, 1, 0, 2};
 const std::vector<double> kLosses = {1, 2, 3, 6};
@@ -20,18 +20,18 @@ MetricInput Input(size_t first, size_t count) {
       std::span(kLosses).subspan(first, count)};
 }
 
-TEST_CASE("a metric adds up over updates, and starts again after a reset") {
+TEST_CASE("a metric adds up over updates and starts again after a reset") {
   SparseCategoricalAccuracy accuracy;
   CHECK(std::isnan(accuracy.Result()));
   accuracy.Update(Input(0, 3));
   accuracy.Update(Input(3, 1));
-  CHECK(accuracy.Result() == 0.5);  // the tie of the third example is the first output's
+  CHECK(accuracy.Result() == 0.5);  // a tie counts for the first output
   accuracy.Reset();
   accuracy.Update(Input(1, 1));
   CHECK(accuracy.Result() == 0);
 }
 
-TEST_CASE("a mean is one of examples, not of updates") {
+TEST_CASE("a mean is over examples and not over updates") {
   Mean loss;
   loss.Update(Input(0, 3));
   loss.Update(Input(3, 1));
@@ -45,18 +45,18 @@ TEST_CASE("a mean is one of examples, not of updates") {
   CHECK(weighted.name() == "weighted");
 }
 
-TEST_CASE("the label is looked for among the k largest outputs") {
+TEST_CASE("TopK looks for the label among the k largest outputs") {
   TopK second(2);
   second.Update(Input(0, 4));
   CHECK(second.Result() == 1);
   TopK first(1);
   first.Update(Input(0, 4));
-  CHECK(first.Result() == 0.25);  // a tie for the first place is no first place
+  CHECK(first.Result() == 0.25);  // a tie for the first place does not count
   CHECK(second.name() == "top_2_accuracy");
   CHECK_THROWS_WITH(TopK(0), "TopK: k is 0, expected at least 1");
 }
 
-TEST_CASE("outputs that are not numbers are never right") {
+TEST_CASE("a NaN output is never a correct prediction") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const std::vector<float> outputs = {nan, nan, nan, 1, nan, 0};
   const std::vector<int32_t> labels = {0, 0};
@@ -72,7 +72,7 @@ TEST_CASE("a confusion matrix counts labels against predictions") {
   CHECK(matrix.At(1, 2) == 1);
   CHECK(matrix.At(2, 1) == 1);
   CHECK(matrix.At(1, 1) == 0);
-  CHECK(matrix.Result() == Approx(1.0 / 3));  // class 0 always, the others never
+  CHECK(matrix.Result() == Approx(1.0 / 3));  // class 0 is always correct, the other classes never
   CHECK(
       matrix.ToText() ==
       "label\\predicted 0 1 2\n"
@@ -85,7 +85,7 @@ TEST_CASE("a confusion matrix counts labels against predictions") {
       "ConfusionMatrix: 4 outputs, expected one for each of 3 classes");
 }
 
-TEST_CASE("metrics are made in one list") {
+TEST_CASE("MakeMetrics makes a list of metrics") {
   const MetricList list = MakeMetrics(SparseCategoricalAccuracy(), TopK(3), ConfusionMatrix(10));
   CHECK(list[1]->name() == "top_3_accuracy");
   CHECK(list[2]->state().size() == 100);

@@ -8,7 +8,7 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// The vectors that come with the paper's own implementation (Random123, kat_vectors).
+// The test vectors of the paper's own implementation (Random123, kat_vectors).
 TEST_CASE("Philox gives the published words") {
   CHECK(Philox4x32({0, 0, 0, 0}, {0, 0}) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   const uint32_t ones = 0xffffffff;
@@ -20,7 +20,7 @@ TEST_CASE("Philox gives the published words") {
       Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("groups hold the words of consecutive counters, word by word") {
+TEST_CASE("a Philox group holds the words of consecutive counters word by word") {
   const PhiloxCounter first{7, 1, 2, 3};
   const PhiloxKey key{4, 5};
   std::vector<uint32_t> words(3 * kPhiloxGroupWords);

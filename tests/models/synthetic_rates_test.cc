@@ -21,7 +21,7 @@ TEST_CASE("rates are the mean and 1.96 standard deviations of the iterations") {
   CHECK(RateOf({5}).deviation == 0);
 }
 
-TEST_CASE("the summary has the images per second of a rank and of all") {
+TEST_CASE("the summary has the images per second of a rank and of all ranks") {
   const SyntheticResult result{"resnet50", 2, 1, 32, 25557032, {18, 22}};
   CHECK(SummaryOf(result) == "Img/sec per rank: 10.0 +-2.0\nTotal img/sec on 2 ranks: 20.0 +-3.9");
   const nlohmann::json json = nlohmann::json::parse(ToJson(result));
@@ -34,7 +34,7 @@ TEST_CASE("the summary has the images per second of a rank and of all") {
   CHECK(json["iterations"] == std::vector<double>{18, 22});
 }
 
-TEST_CASE("the defaults are the field's: ResNet-50, 32 images, 10 iterations of 10 batches") {
+TEST_CASE("the defaults are ResNet-50 and 32 images and 10 iterations of 10 batches") {
   std::string error;
   const SyntheticOptions options = ParseSynthetic({}, error);
   CHECK(error.empty());
@@ -44,7 +44,7 @@ TEST_CASE("the defaults are the field's: ResNet-50, 32 images, 10 iterations of 
   CHECK(options.num_iters == 10);
 }
 
-TEST_CASE("a wrong option is one line that names it, what was found and what was expected") {
+TEST_CASE("an invalid option is one line with the found and the expected value") {
   std::string error;
   ParseSynthetic({"--model", "vgg"}, error);
   CHECK(

@@ -9,8 +9,8 @@
 
 namespace dtrun::testing {
 
-/// Runs `rank_main` on `size` ranks that are threads of this process; what each threw, "" if
-/// nothing, in rank order.
+/// Runs `rank_main` on `size` threads of this process as ranks. Returns the error of each rank in
+/// rank order, "" for none.
 std::vector<std::string> OnRanks(int size, const std::function<void(Communicator&)>& rank_main);
 
 }  // namespace dtrun::testing

@@ -22,7 +22,7 @@ ParsedOptions Parse(std::vector<const char*> words) {
   return ParseOptions(int(words.size()), words.data());
 }
 
-TEST_CASE("the defaults are a good run") {
+TEST_CASE("the defaults are 8 epochs of Adam with a batch of 1024 and a cooldown") {
   const ParsedOptions parsed = Parse({});
   CHECK(parsed.error == "");
   CHECK(parsed.options.epochs == 8);
@@ -31,7 +31,7 @@ TEST_CASE("the defaults are a good run") {
   CHECK(parsed.options.schedule == "cooldown");
 }
 
-TEST_CASE("values are read as given") {
+TEST_CASE("option values are parsed as given") {
   const ParsedOptions parsed = Parse(
       {"--learning-rate", "1e-2", "--optimizer=sgd", "--momentum", "0.9", "--seed",
        "18446744073709551615", "--global-batch-size", "77"});
@@ -55,7 +55,7 @@ TEST_CASE("values are read as given") {
   CHECK(parsed.options.global_batch_size == 77);
 }
 
-TEST_CASE("a value that cannot be is named with what was expected") {
+TEST_CASE("an invalid option value is refused with the expected values") {
   CHECK(
       Parse({"--batch-size", "0"}).error ==
       "--batch-size: '0', expected an integer from 1 to 1000000000");
@@ -86,31 +86,31 @@ TEST_CASE("a value that cannot be is named with what was expected") {
 const Verdict kReady{kSuccess, "", "--seed=1\n"};
 const std::vector<std::string> kHosts = {"a", "a", "b"};
 
-TEST_CASE("ranks that are all ready go on") {
+TEST_CASE("ranks that are all ready continue") {
   CHECK(Combine({kReady, kReady, kReady}, kHosts).exit_code == kSuccess);
 }
 
-TEST_CASE("a problem of all ranks is told without names") {
+TEST_CASE("a problem of all ranks is reported without their names") {
   const Verdict missing{kDataUnusable, "x: missing"};
   const Verdict combined = Combine({missing, missing, missing}, kHosts);
   CHECK(combined.exit_code == kDataUnusable);
   CHECK(combined.problem == "x: missing");
 }
 
-TEST_CASE("a problem of some ranks is told with their names, and one rank's with its host") {
+TEST_CASE("a problem of some ranks is reported with the ranks and a single rank with its host") {
   const Verdict missing{kDataUnusable, "x: missing"};
   CHECK(Combine({kReady, kReady, missing}, kHosts).problem == "rank 2 (host b): x: missing");
   CHECK(Combine({missing, kReady, missing}, kHosts).problem == "ranks 0 and 2: x: missing");
 }
 
-TEST_CASE("the first rank's problem wins") {
+TEST_CASE("the problem of the first rank wins") {
   const Verdict usage{kUsage, "--x"}, missing{kDataUnusable, "y"};
   const Verdict combined = Combine({kReady, usage, missing}, kHosts);
   CHECK(combined.exit_code == kUsage);
   CHECK(combined.problem == "rank 1 (host a): --x");
 }
 
-TEST_CASE("ranks with other settings are found") {
+TEST_CASE("ranks with different settings are reported") {
   Verdict other = kReady;
   other.settings = "--seed=2\n";
   const Verdict combined = Combine({kReady, kReady, other}, kHosts);
@@ -120,13 +120,13 @@ TEST_CASE("ranks with other settings are found") {
       "the ranks were started differently: rank 0 has --seed=1, rank 2 (host b) has --seed=2");
 }
 
-// The value that the authors of FNV publish for "foobar".
+// The published FNV value for "foobar".
 TEST_CASE("the digest is FNV-1a") {
   CHECK(Digest("foobar", 6) == 0x85944171f73967e8);
   CHECK(ToHex(0xf73967e8) == "00000000f73967e8");
 }
 
-TEST_CASE("ranks with other parameters than rank 0 are named") {
+TEST_CASE("ranks with other parameters than rank 0 are reported") {
   CHECK(DifferenceBetween({5, 5, 5}) == "");
   CHECK(
       DifferenceBetween({1, 1, 2}) ==
@@ -134,7 +134,7 @@ TEST_CASE("ranks with other parameters than rank 0 are named") {
       "0000000000000002");
 }
 
-TEST_CASE("a result replaces the old one and leaves nothing else behind") {
+TEST_CASE("a result replaces the old result and leaves no other files") {
   TemporaryFolder folder;
   const std::string path = folder.Write("result.json", "old");
   CHECK(WhyNotWritable(path) == "");
@@ -144,14 +144,14 @@ TEST_CASE("a result replaces the old one and leaves nothing else behind") {
   CHECK(folder.Entries() == std::vector<std::string>{"result.json"});
 }
 
-TEST_CASE("a place that cannot be written to is named with the reason") {
+TEST_CASE("a path that cannot be written is reported with the reason") {
   TemporaryFolder folder;
   CHECK(WhyNotWritable(folder.path()) == folder.path() + ": cannot be written: Is a directory");
   const std::string path = folder.path() + "/none/result.json";
   CHECK(WhyNotWritable(path) == path + ": cannot be written: No such file or directory");
 }
 
-TEST_CASE("a device is written to, not replaced") {
+TEST_CASE("a device is written to and not replaced") {
   WriteAtomically("/dev/null", "text");
   struct stat status {};
   REQUIRE(stat("/dev/null", &status) == 0);
@@ -161,7 +161,7 @@ TEST_CASE("a device is written to, not replaced") {
       "/dev/full: cannot be written: No space left on device");
 }
 
-TEST_CASE("the JSON is the documented one") {
+TEST_CASE("the JSON has the documented form") {
   TrainingResult result;
   result.ranks = 2;
   result.test_loss = 0.25;

@@ -1,4 +1,4 @@
-// What dtrun doctor says of other hosts.
+// dtrun doctor on other hosts.
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -14,10 +14,10 @@ using Catch::Matchers::Contains;
 const std::string kDoctor = "$PWD/launcher/dtrun doctor ";
 const std::string kProgram = " $PWD/examples/sgd";
 
-// Runs `words` on h2, in its own view of the files.
+// Runs `words` on h2, which has its own mounts.
 std::string OnH2(const std::string& words) { return "ssh h2 '" + words + "'; "; }
 
-// Whether nothing but h2 is complained of, and it only once.
+// Checks that h2 is the only host with a problem, and has only one problem.
 void CheckOneProblem(const CommandResult& result, const std::string& beginning) {
   CAPTURE(result.out, result.err);
   CHECK(result.exit_code == 69);
@@ -28,7 +28,7 @@ void CheckOneProblem(const CommandResult& result, const std::string& beginning) 
   CHECK_THAT(result.out, Contains("\n1 of 2 hosts would stop a job: h2\n"));
 }
 
-TEST_CASE("four hosts that are well have one line each, and nothing is left on them") {
+TEST_CASE("doctor prints one line for each of four healthy hosts and leaves no process or file") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       kDoctor + "-H h1:1,h2:1,h3:1,h4:2" + kProgram +
@@ -40,7 +40,7 @@ TEST_CASE("four hosts that are well have one line each, and nothing is left on t
     CHECK_THAT(result.out, Contains("\n" + std::string(host) + "    ok "));
 }
 
-TEST_CASE("doctor looks at hosts from a machine that is not one of them") {
+TEST_CASE("doctor checks hosts from a machine that is not part of the job") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(kDoctor + "-H h2:1" + kProgram));
   CAPTURE(result.out);
@@ -48,7 +48,7 @@ TEST_CASE("doctor looks at hosts from a machine that is not one of them") {
   CHECK_THAT(result.out, Contains("\nh2    ok ") && Contains("\nh1    ok     this host"));
 }
 
-TEST_CASE("a key that a host does not know is named as that") {
+TEST_CASE("doctor reports a host that refuses the user's ssh key") {
   if (Skipped()) return;
   CheckOneProblem(
       Run(ScriptOnHosts(
@@ -60,7 +60,7 @@ TEST_CASE("a key that a host does not know is named as that") {
       "ssh login: found root@h2: Permission denied (publickey");
 }
 
-TEST_CASE("a host whose key is not known is named, and nobody is asked") {
+TEST_CASE("doctor reports a host with an unknown host key and does not prompt") {
   if (Skipped()) return;
   CheckOneProblem(
       Run(ScriptOnHosts(
@@ -71,7 +71,7 @@ TEST_CASE("a host whose key is not known is named, and nobody is asked") {
       "ssh host key: found Host key verification failed.");
 }
 
-TEST_CASE("an sshd that is not there is told apart from a host that is not") {
+TEST_CASE("doctor distinguishes a missing sshd from an unreachable host") {
   if (Skipped()) return;
   CheckOneProblem(
       Run(ScriptOnHosts(kDoctor + "-H h1:1,h2:1 --ssh-port 7" + kProgram)), "ssh port: found 10.");
@@ -84,16 +84,16 @@ TEST_CASE("an sshd that is not there is told apart from a host that is not") {
   CheckOneProblem(unplugged, "ssh port: found 10.");
 }
 
-TEST_CASE("a host that is switched off is named, and the others are told all the same") {
+TEST_CASE("doctor reports a host that is off and still checks the other hosts") {
   if (Skipped()) return;
   CheckOneProblem(
       Run(ScriptOnHosts("ssh h2 kill 1 2>/dev/null; exec " + kDoctor + "-H h1:1,h2:1" + kProgram)),
       "ssh port: found 10.");
 }
 
-TEST_CASE("a host that stops answering in the middle does not hold doctor up") {
+TEST_CASE("a host that stops answering does not block doctor") {
   if (Skipped()) return;
-  // The connection is taken, but nobody speaks.
+  // The port accepts connections and sends no data.
   Command command = ScriptOnHosts(
       "nsenter --net=/run/rig/h2/net python3 -c 'import socket, time; s = socket.socket(); "
       "s.bind((\"\", 2222)); s.listen(); print(\"up\", flush=True); time.sleep(60)' "
@@ -106,9 +106,9 @@ TEST_CASE("a host that stops answering in the middle does not hold doctor up") {
   CHECK_THAT(result.out, Contains("PROBLEM h2: ssh") && Contains("\nh1    ok "));
 }
 
-TEST_CASE("a program that is missing on one host, or is another one there, is named") {
+TEST_CASE("doctor reports a program that is missing or different on one host") {
   if (Skipped()) return;
-  // Each host has a $TMPDIR of its own.
+  // Each host has its own $TMPDIR.
   const std::string copy = "cp /bin/true $TMPDIR/train; ";
   const std::string look = "exec " + kDoctor + "-H h1:1,h2:1 $TMPDIR/train";
   CheckOneProblem(
@@ -121,7 +121,7 @@ TEST_CASE("a program that is missing on one host, or is another one there, is na
       "program: found cannot run /run/tmp/train: permission denied");
 }
 
-TEST_CASE("an installation that is missing on one host, or is of another version, is named") {
+TEST_CASE("doctor reports an installation that is missing or incomplete or of another version") {
   if (Skipped()) return;
   const std::string copy = "mkdir $TMPDIR/bin; cp -L launcher/dtrun* $TMPDIR/bin; ";
   const std::string look = "exec $TMPDIR/bin/dtrun doctor -H h1:1,h2:1" + kProgram;
@@ -144,7 +144,7 @@ TEST_CASE("an installation that is missing on one host, or is of another version
       "dtrun: found dtrun_rank and dtrun_agent is missing");
 }
 
-TEST_CASE("an Open MPI that is missing on one host, or is another one there, is named") {
+TEST_CASE("doctor reports an Open MPI of another version on one host") {
   if (Skipped()) return;
   const std::string look = "exec " + kDoctor + "-H h1:1,h2:1" + kProgram;
   CheckOneProblem(
@@ -156,7 +156,7 @@ TEST_CASE("an Open MPI that is missing on one host, or is another one there, is 
       "Open MPI: found mpirun (Open MPI) 4.0.9; expected mpirun (Open MPI) ");
 }
 
-TEST_CASE("a startup file that writes to stdout is named, since it would spoil a job's messages") {
+TEST_CASE("doctor reports a startup file that writes to stdout and would break dtrun's messages") {
   if (Skipped()) return;
   CheckOneProblem(
       Run(ScriptOnHosts(

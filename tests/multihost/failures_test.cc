@@ -1,4 +1,4 @@
-// What goes wrong on other hosts, and what dtrun says of it.
+// Failures on other hosts, and the messages of dtrun about them.
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -13,9 +13,9 @@ using Catch::Matchers::Contains;
 
 const std::string kJob = "$PWD/launcher/dtrun --tag none -H h1:1,h2:1 ";
 
-TEST_CASE("a program that is missing on one host is named with it, before any rank starts") {
+TEST_CASE("a program missing on one host is reported with the host before any rank starts") {
   if (Skipped()) return;
-  // Each host has a $TMPDIR of its own.
+  // Each host has its own $TMPDIR.
   const CommandResult result = Run(
       ScriptOnHosts("cp /bin/echo $TMPDIR/only-here; exec " + kJob + "$TMPDIR/only-here started"));
   CHECK(result.exit_code == 127);
@@ -23,7 +23,7 @@ TEST_CASE("a program that is missing on one host is named with it, before any ra
   CHECK_THAT(result.err, Contains("dtrun: h2: ") && Contains("only-here"));
 }
 
-TEST_CASE("a program that cannot be run on one host is named with it, exit code 126") {
+TEST_CASE("a program that cannot be run on one host is reported with the host and exit code 126") {
   if (Skipped()) return;
   const auto [change, message] = GENERATE(table<std::string, std::string>({
       {"chmod 644 $TMPDIR/program", "program: permission denied\n"},
@@ -37,11 +37,11 @@ TEST_CASE("a program that cannot be run on one host is named with it, exit code 
   CAPTURE(change);
   CHECK(result.exit_code == 126);
   CHECK_THAT(result.err, Contains(message) && Contains("h2"));
-  // A library is looked for by the loader, when the rank starts.
+  // Only the loader looks for libraries, when the rank starts.
   if (change.find("libq") == std::string::npos) CHECK(result.out == "");
 }
 
-TEST_CASE("a host that does not know the key, or is not known itself, is named; nobody is asked") {
+TEST_CASE("a host with an unknown user key or host key is reported and ssh does not prompt") {
   if (Skipped()) return;
   const auto [change, message] = GENERATE(table<std::string, std::string>({
       {"s|user_key|other_key|", "root@h2: Permission denied (publickey"},
@@ -56,7 +56,7 @@ TEST_CASE("a host that does not know the key, or is not known itself, is named; 
   CHECK_THAT(result.err, Contains("dtrun: host h2 cannot be used: " + message));
 }
 
-TEST_CASE("a host that lets nobody in is named, with what ssh says") {
+TEST_CASE("a host without sshd is reported with the error from ssh") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       "ssh h2 'kill $(cat /run/sshd.pid 2>/dev/null || pgrep -o sshd)' 2>/dev/null; sleep 0.5; "
@@ -67,7 +67,7 @@ TEST_CASE("a host that lets nobody in is named, with what ssh says") {
   CHECK_THAT(result.err, Contains("host h2 cannot be used: ") && Contains("refused"));
 }
 
-TEST_CASE("a host whose shell prints at login is named, with what it prints") {
+TEST_CASE("a host with a shell that prints at login is reported with the printed text") {
   if (Skipped()) return;
   const std::string text = GENERATE("Welcome to $host", "hi", "");
   const CommandResult result = Run(ScriptOnHosts(
@@ -83,7 +83,7 @@ TEST_CASE("a host whose shell prints at login is named, with what it prints") {
                       Contains("(does its shell print when somebody logs in?)\n"));
 }
 
-TEST_CASE("a host without Open MPI is named, and no other") {
+TEST_CASE("only the host without Open MPI is reported") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       "ssh h2 mount --bind /dev/null $(readlink -f $(command -v orted)); exec launcher/dtrun "
@@ -97,7 +97,7 @@ TEST_CASE("a host without Open MPI is named, and no other") {
                "expected Open MPI at the same path as on the host where the job was started\n"));
 }
 
-TEST_CASE("a host on which Open MPI's daemon hangs is named when the time to start is over") {
+TEST_CASE("a host with a hanging daemon of Open MPI is reported after --start-timeout") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       "ssh h2 'printf \"#!/bin/sh\\nexec sleep 600\\n\" >$TMPDIR/hangs; chmod +x $TMPDIR/hangs; "
@@ -112,7 +112,7 @@ TEST_CASE("a host on which Open MPI's daemon hangs is named when the time to sta
                            "messages\n"));
 }
 
-TEST_CASE("a rank that is killed on another host is named with host and signal") {
+TEST_CASE("a rank killed on another host is reported with the host and the signal") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       "exec " + kJob +
@@ -123,7 +123,7 @@ TEST_CASE("a rank that is killed on another host is named with host and signal")
   CHECK_THAT(result.err, Contains("dtrun: rank 1 on h2 was killed by SIGSEGV\n"));
 }
 
-TEST_CASE("what every rank was doing is told of ranks on other hosts too") {
+TEST_CASE("after a failure dtrun reports the last collective of ranks on other hosts too") {
   if (Skipped()) return;
   const CommandResult result = Run(OnHosts(
       {"launcher/dtrun", "--tag", "none", "-H", "h1:1,h2:2", "tests/ranks/in_vain", "killed"}));
@@ -144,7 +144,7 @@ TEST_CASE("a host that is switched off ends the job") {
   CHECK_THAT(result.err, Contains("h2"));
 }
 
-TEST_CASE("a host that hears and is not heard is named after --host-timeout") {
+TEST_CASE("a host that receives but cannot send is reported after --host-timeout") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       kJob +
@@ -156,7 +156,7 @@ TEST_CASE("a host that hears and is not heard is named after --host-timeout") {
   CHECK_THAT(result.err, Contains("dtrun: host h2 was lost: no message from the host for 4 s\n"));
 }
 
-TEST_CASE("an ssh that is killed, dtrun's or mpirun's, is a host that was lost") {
+TEST_CASE("a killed ssh of dtrun or mpirun is reported as a lost host or connection") {
   if (Skipped()) return;
   const auto [killed, message] = GENERATE(table<std::string, std::string>({
       {"*dtrun_agent*",
@@ -174,7 +174,7 @@ TEST_CASE("an ssh that is killed, dtrun's or mpirun's, is a host that was lost")
   CHECK_THAT(result.err, Contains(message));
 }
 
-TEST_CASE("killing dtrun, or interrupting it, leaves nothing on any host") {
+TEST_CASE("killing or interrupting dtrun leaves no process and no file on any host") {
   if (Skipped()) return;
   const std::string signal = GENERATE("KILL", "INT", "TERM");
   const CommandResult result = Run(ScriptOnHosts(
@@ -190,7 +190,7 @@ TEST_CASE("killing dtrun, or interrupting it, leaves nothing on any host") {
 }
 
 TEST_CASE(
-    "what a rank leaves on any host, with a session and an environment of its own, is ended") {
+    "a process that a rank leaves on any host is ended even with its own session and environment") {
   if (Skipped()) return;
   const std::string left = "env -i setsid bash -c \"exec -a left-over sleep 600\" & ";
   const std::string counts = "for h in h1 h2; do ssh $h 'pgrep -fc \"^left-ove[r]\"'; done; ";
@@ -202,7 +202,7 @@ TEST_CASE(
   CHECK(killed.out == "1\n1\n0\n0\n");
 }
 
-TEST_CASE("a killed daemon of Open MPI on another host ends the job, is named and leaves nothing") {
+TEST_CASE("a killed Open MPI daemon on another host is named and the job ends without leftovers") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       kJob +

@@ -1,4 +1,5 @@
-// Jobs over hosts. They share kernel and boot id, so it matters that no backend takes them for one.
+// Jobs over several hosts. The hosts share a kernel and its boot id, but no backend may take them
+// for one host.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -15,12 +16,13 @@ TEST_CASE("a job runs over two hosts") {
   if (Skipped()) return;
   const CommandResult result =
       Run(OnHosts({kDtrun, "--tag", "none", "-np", "4", "-H", "h1:2,h2:2", "examples/sgd"}));
-  // stderr is not asserted: Open MPI's ssh starter loses a setpgid race now and then and says so.
+  // stderr is not checked: Open MPI's ssh starter sometimes loses a setpgid race and prints a
+  // warning.
   CHECK(result.out == "4 ranks agree on 1.500\n");
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("ranks stand on the hosts that were asked for") {
+TEST_CASE("ranks run on the requested hosts") {
   if (Skipped()) return;
   const CommandResult result = Run(OnHosts(
       {kDtrun, "--tag", "none", "-H", "h1:1,h2:3", "sh", "-c",
@@ -29,7 +31,7 @@ TEST_CASE("ranks stand on the hosts that were asked for") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("the conformance suite passes across hosts, on the backend hierarchical") {
+TEST_CASE("the conformance suite passes across hosts on the hierarchical backend") {
   if (Skipped()) return;
   const std::string hosts = GENERATE("h1:2,h2:2", "h1:1,h2:3", "h1:3,h2:1");
   const CommandResult result = Run(OnHosts(
@@ -41,7 +43,7 @@ TEST_CASE("the conformance suite passes across hosts, on the backend hierarchica
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("plain mpirun starts a job over hosts too") {
+TEST_CASE("plain mpirun also starts a job over several hosts") {
   if (Skipped()) return;
   const CommandResult result = Run(OnHosts(
       {"mpirun", "--allow-run-as-root", "-np", "4", "-H", "h1:2,h2:2", "--bind-to", "none",
@@ -50,7 +52,7 @@ TEST_CASE("plain mpirun starts a job over hosts too") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("between hosts, a trainer's MPI decides whether reduction overlaps, and it is told") {
+TEST_CASE("without MPI_THREAD_MULTIPLE reductions between hosts do not overlap and dtrun warns") {
   if (Skipped()) return;
   const bool multiple = GENERATE(false, true);
   const CommandResult result = Run(OnHosts(
@@ -68,9 +70,9 @@ TEST_CASE("between hosts, a trainer's MPI decides whether reduction overlaps, an
   CHECK((result.err.find(warning) == std::string::npos) == multiple);
 }
 
-TEST_CASE("the exit code of a rank on another host is dtrun's") {
+TEST_CASE("dtrun exits with the exit code of a rank on another host") {
   if (Skipped()) return;
-  TemporaryFolder shared;  // rank 1 fails when rank 0 is there
+  TemporaryFolder shared;  // rank 1 fails after rank 0 has started
   const std::string script = "cd " + shared.path() +
                              "; [ $(hostname) = h1 ] && touch up && exec sleep 50; "
                              "until [ -e up ]; do sleep 0.1; done; exit 9";
@@ -80,7 +82,7 @@ TEST_CASE("the exit code of a rank on another host is dtrun's") {
   CHECK(!result.timed_out);
 }
 
-TEST_CASE("a host that does not exist is named") {
+TEST_CASE("a host name that does not exist is reported") {
   if (Skipped()) return;
   Command command = OnHosts({kDtrun, "--tag", "none", "-H", "h1:1,nosuch.example:1", "true"});
   command.timeout = std::chrono::seconds(20);

@@ -1,4 +1,4 @@
-// What dtrun says to other hosts, and how it reaches them.
+// The data that dtrun sends to other hosts, and the connections to them.
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -12,7 +12,7 @@ namespace {
 using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 
-TEST_CASE("arguments and variables reach another host byte for byte, secrets do not") {
+TEST_CASE("arguments and variables reach another host byte for byte but secrets do not") {
   if (Skipped()) return;
   const std::string odd = "a;b  'c' \"d\" $(id) \n * =\\\t\xff\x01", large(100'000, 'x');
   const CommandResult result = Run(OnHosts(
@@ -46,7 +46,7 @@ TEST_CASE("arguments and variables reach another host byte for byte, secrets do 
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("large and empty variables reach another host, those that no shell can name do not") {
+TEST_CASE("another host gets large and empty variables but none without a shell name") {
   if (Skipped()) return;
   const std::string large = "\n" + std::string(100'000, 'x') + "'\xff";
   const CommandResult result = Run(OnHosts(
@@ -59,7 +59,7 @@ TEST_CASE("large and empty variables reach another host, those that no shell can
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("the first host is where the ranks of other hosts meet") {
+TEST_CASE("MASTER_ADDR of a rank on another host is the first host") {
   if (Skipped()) return;
   const CommandResult result = Run(OnHosts(
       {kDtrun, "--tag", "none", "-H", "h2:1,h1:2", "sh", "-c",
@@ -68,7 +68,7 @@ TEST_CASE("the first host is where the ranks of other hosts meet") {
   CHECK_THAT(result.out, Catch::StartsWith("1/2 10.") && Catch::EndsWith(" h2\n"));
 }
 
-TEST_CASE("a network is named by this host's interface, whatever others call theirs") {
+TEST_CASE("--network-interfaces takes the names of this host even if other hosts use other names") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       "nsenter --net=/run/rig/h2/net sh -c 'ip link set eth1 down && ip link set eth1 name ib0 && "
@@ -79,7 +79,7 @@ TEST_CASE("a network is named by this host's interface, whatever others call the
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("an sshd that is not there is reported, and nobody is asked for anything") {
+TEST_CASE("a missing sshd is reported and ssh does not prompt") {
   if (Skipped()) return;
   Command command =
       OnHosts({kDtrun, "--tag", "none", "-H", "h1:1,h2:1", "--ssh-port", "7", "true"});

@@ -1,4 +1,4 @@
-// Which of their networks hosts use for a job.
+// The networks that hosts use for a job.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -11,15 +11,15 @@ using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 
 const std::string kVerboseJob = "$PWD/launcher/dtrun --verbose --tag none -H h1:1,h2:1 ";
-// MPI over TCP alone carries it.
+// MPI uses only TCP for this program.
 const std::string kTcpProgram = "--mpi-args '--mca btl tcp,self --mca pml ob1' examples/sgd";
 
-// What Docker makes on every host: another network of the same addresses.
+// Creates Docker's bridge on every host: separate networks with the same addresses.
 const std::string kDocker =
     "for h in h1 h2; do nsenter --net=/run/rig/$h/net sh -c 'ip link add docker0 type bridge; "
     "ip address add 172.17.0.1/16 dev docker0; ip link set docker0 up'; done; ";
 
-// h2 moves to another network, `$net`.2, to which h1 knows the way.
+// Moves h2 to another network, with the address `$net`.2. h1 has a route to it.
 const std::string kMoveH2 =
     "own=$(hostname -I | cut -d. -f1-3); ip route add $net.0/24 dev eth0; "
     "nsenter --net=/run/rig/h2/net sh -c \"ip address flush dev eth0; "
@@ -32,11 +32,11 @@ void CheckWorks(const CommandResult& result) {
   CHECK_FALSE(result.timed_out);
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, Contains("2 ranks agree on 0.500\n"));
-  // Open MPI's ways to say that it does not like a list of networks.
+  // Open MPI prints a warning if it rejects a list of networks.
   CHECK_THAT(result.err, !Contains("WARNING: "));
 }
 
-TEST_CASE("a bridge with the same addresses on both hosts is kept out of a job") {
+TEST_CASE("a bridge with the same address on both hosts is not used") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(kDocker + "exec " + kVerboseJob + kTcpProgram));
   CheckWorks(result);
@@ -46,7 +46,7 @@ TEST_CASE("a bridge with the same addresses on both hosts is kept out of a job")
                       Contains("--mca btl_tcp_if_include 10."));
 }
 
-TEST_CASE("the network between hosts is found whatever each host calls it") {
+TEST_CASE("the network between hosts is found even if the interfaces have different names") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       kDocker +
@@ -57,7 +57,7 @@ TEST_CASE("the network between hosts is found whatever each host calls it") {
   CHECK_THAT(result.err, Contains("dtrun: network of h2: ib0 (virtual, 10."));
 }
 
-TEST_CASE("hosts in different networks are told one that holds both") {
+TEST_CASE("hosts in different networks use one network that contains both") {
   if (Skipped()) return;
   const CommandResult result =
       Run(ScriptOnHosts(kDocker + "net=10.77.7; " + kMoveH2 + "exec " + kVerboseJob + kTcpProgram));
@@ -65,7 +65,7 @@ TEST_CASE("hosts in different networks are told one that holds both") {
   CHECK_THAT(result.err, Contains("dtrun: Open MPI uses 10."));
 }
 
-TEST_CASE("hosts in networks far apart are told what to leave out") {
+TEST_CASE("for hosts in distant networks Open MPI gets a list of networks to exclude") {
   if (Skipped()) return;
   const CommandResult result = Run(
       ScriptOnHosts(kDocker + "net=192.168.77; " + kMoveH2 + "exec " + kVerboseJob + kTcpProgram));
@@ -73,7 +73,7 @@ TEST_CASE("hosts in networks far apart are told what to leave out") {
   CHECK_THAT(result.err, Contains("--mca btl_tcp_if_exclude 127.0.0.0/8,172.17.0.0/16 "));
 }
 
-TEST_CASE("what the user has told Open MPI of networks stays") {
+TEST_CASE("a user's network parameters for Open MPI are kept") {
   if (Skipped()) return;
   const CommandResult result = Run(
       ScriptOnHosts("export OMPI_MCA_btl_tcp_if_exclude=lo; exec " + kVerboseJob + kTcpProgram));
@@ -83,13 +83,13 @@ TEST_CASE("what the user has told Open MPI of networks stays") {
                       !Contains("if_include 10."));
 }
 
-// h2 calls eth1 by another name, and has docker0 as h1 has.
+// Renames eth1 of h2. Both hosts have docker0.
 const std::string kRenameOnH2 =
     kDocker +
     "nsenter --net=/run/rig/h2/net sh -c 'ip link set eth1 down; ip link set eth1 name ib0; "
     "ip link set ib0 up'; ";
 
-TEST_CASE("a named interface stands for its network on hosts that call it otherwise") {
+TEST_CASE("a named interface means its network on hosts with another name for it") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       kRenameOnH2 + "exec " + kVerboseJob + "--network-interfaces eth1 " + kTcpProgram,
@@ -100,9 +100,9 @@ TEST_CASE("a named interface stands for its network on hosts that call it otherw
                       Contains("as --network-interfaces says; not eth0 (virtual, 10."));
 }
 
-TEST_CASE("names that some hosts have are enough where every host has one") {
+TEST_CASE("interface names from different hosts are enough if every host has one of them") {
   if (Skipped()) return;
-  // eth0 of this host is another network than ib0, which it does not have.
+  // This host has no ib0. Its eth0 is in another network than ib0 of h2.
   const CommandResult result = Run(ScriptOnHosts(
       kRenameOnH2 + "ip link set eth1 down; ip link set eth1 name ib7; ip link set ib7 up; exec " +
           kVerboseJob + "--network-interfaces ib0,ib7 " + kTcpProgram,
@@ -113,7 +113,7 @@ TEST_CASE("names that some hosts have are enough where every host has one") {
                       Contains("dtrun: network of h2: ib0 (virtual, 10."));
 }
 
-TEST_CASE("a network may be named by its addresses") {
+TEST_CASE("--network-interfaces accepts a network address") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       kRenameOnH2 +
@@ -135,7 +135,7 @@ void CheckRefused(const CommandResult& result, int code, const std::string& line
   CHECK_THAT(result.err, Contains("dtrun: " + line));
 }
 
-TEST_CASE("a host that has nothing of what was named is named before any rank starts") {
+TEST_CASE("a host without the wanted interface is reported before any rank starts") {
   if (Skipped()) return;
   const std::string job = "exec launcher/dtrun -H h1:1,h2:1 --network-interfaces ";
   const CommandResult lacks = Run(ScriptOnHosts(
@@ -159,9 +159,9 @@ TEST_CASE("a host that has nothing of what was named is named before any rank st
       "the two\n");
 }
 
-TEST_CASE("the ranks meet at an address of the first host that the others reach") {
+TEST_CASE("MASTER_ADDR is an address of the first host that the other hosts reach") {
   if (Skipped()) return;
-  // As Debian writes it: a host calls itself by an address that no other one can use.
+  // As on Debian, a host's own name means a loopback address that no other host can use.
   const CommandResult result = Run(ScriptOnHosts(
       kDocker +
       "sed 's/.* h1$/127.0.1.1 h1/' /etc/hosts >$TMPDIR/hosts; "
@@ -173,7 +173,7 @@ TEST_CASE("the ranks meet at an address of the first host that the others reach"
   CHECK(result.out == first + first);
 }
 
-TEST_CASE("a dry run shows the networks as this host sees them") {
+TEST_CASE("a dry run shows the networks of this host") {
   if (Skipped()) return;
   const CommandResult result =
       Run(ScriptOnHosts(kDocker + "exec launcher/dtrun --dry-run -H h1:1,h2:1 true"));

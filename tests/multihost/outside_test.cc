@@ -1,4 +1,4 @@
-// What comes to a job over several hosts from outside: notices, Ctrl-Z, stdin.
+// Events from outside a job over several hosts: notices, Ctrl-Z, stdin.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -10,8 +10,8 @@ namespace {
 using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 
-// Runs the ranks in the background, waits until both have said their process, and does `then`;
-// $! is dtrun.
+// Runs two ranks in the background, waits until both have printed their process ids, and runs
+// `then`. $! is dtrun's process id.
 CommandResult While(
     const std::string& options, const std::string& behaviour, const std::string& then) {
   return Run(ScriptOnHosts(
@@ -22,7 +22,7 @@ CommandResult While(
       then + "; wait $!; echo code $?; grep -c noticed $out"));
 }
 
-TEST_CASE("the notice reaches the ranks of all hosts, and what they say reaches dtrun") {
+TEST_CASE("a notice reaches the ranks of all hosts and their answers reach dtrun") {
   if (Skipped()) return;
   const auto [signal, behaviour, said] = GENERATE(
       std::tuple("TERM", "save", "code 75\n2\n"), std::tuple("USR1", "save", "code 75\n2\n"),
@@ -32,13 +32,13 @@ TEST_CASE("the notice reaches the ranks of all hosts, and what they say reaches 
   CHECK(result.out == said);
 }
 
-TEST_CASE("a rank of another host that does not end in its grace is ended") {
+TEST_CASE("a rank on another host that outlives the grace time is ended") {
   if (Skipped()) return;
   const CommandResult result = While("--grace 1", "ignore", "kill -TERM $!");
   CHECK(result.out == "code 143\n2\n");
 }
 
-TEST_CASE("a job that is stopped for longer than --host-timeout goes on") {
+TEST_CASE("a job that was stopped for longer than --host-timeout continues") {
   if (Skipped()) return;
   const std::string states =
       "for h in h1 h2; do ssh $h 'ps -o stat= -C preemptible'; done | cut -c1";
@@ -50,7 +50,7 @@ TEST_CASE("a job that is stopped for longer than --host-timeout goes on") {
   CHECK(result.out == "T\nT\ncode 75\n2\n");
 }
 
-TEST_CASE("rank 0 reads dtrun's stdin on whatever host it is") {
+TEST_CASE("rank 0 reads dtrun's stdin on any host") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       "head -c 5000000 /dev/urandom >$TMPDIR/bytes; sha1sum <$TMPDIR/bytes; "

@@ -1,4 +1,5 @@
-// What the pages of docs/ show of several hosts: their blocks of the language "sh hosts", on node1.
+// The commands of the pages in docs/ for several hosts: the blocks of language "sh hosts". They run
+// on node1.
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -10,7 +11,7 @@ namespace {
 
 using namespace dtrun::testing;
 
-TEST_CASE("the commands of the pages for several hosts run and print what the pages show") {
+TEST_CASE("the commands of the pages for several hosts run and print the output shown there") {
   if (Skipped()) return;
   const TemporaryFolder folder;
   std::filesystem::create_symlink(

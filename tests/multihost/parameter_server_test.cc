@@ -1,4 +1,4 @@
-// Parameter servers over hosts: what is lost there, and what goes on.
+// Parameter servers over several hosts: losses that end the job, and losses that do not.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -10,7 +10,7 @@ namespace {
 using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 
-// Ranks 0 (the server) and 1 are on h1, 2 and 3 on h2.
+// Rank 0 is the server. Ranks 0 and 1 are on h1, ranks 2 and 3 on h2.
 Words Serving(const Words& program) {
   Words words = {"launcher/dtrun", "--tag", "none", "-H",
                  "h1:2,h2:2",      "--ps",  "1",    "tests/ranks/serving"};
@@ -18,7 +18,7 @@ Words Serving(const Words& program) {
   return words;
 }
 
-// Does `fault` to h2, when its workers have been at work for a while.
+// Runs a job and, 3 s later, `fault`, which strikes h2.
 Command WithFault(const std::string& fault) {
   return ScriptOnHosts(
       "launcher/dtrun --tag none --host-timeout 5 -H h1:2,h2:2 --ps 1 tests/ranks/serving 8000 "
@@ -27,7 +27,7 @@ Command WithFault(const std::string& fault) {
       fault + "; wait $!");
 }
 
-TEST_CASE("workers of two hosts train what a server of one of them holds") {
+TEST_CASE("workers on two hosts train variables of a server on one of them") {
   if (Skipped()) return;
   const CommandResult result = Run(OnHosts(Serving({"64"})));
   CAPTURE(result.err);
@@ -35,7 +35,7 @@ TEST_CASE("workers of two hosts train what a server of one of them holds") {
   CHECK_THAT(result.out, Contains("from 0: w0 0.9375, count 64, updates 64, lost 0\n"));
 }
 
-TEST_CASE("a worker that is killed on another host does not end the job") {
+TEST_CASE("a killed worker on another host does not end the job") {
   if (Skipped()) return;
   const std::string how = GENERATE("worker", "wrapper");
   const CommandResult result = Run(OnHosts(Serving({"2000", how})));
@@ -48,7 +48,7 @@ TEST_CASE("a worker that is killed on another host does not end the job") {
                       Contains(" on without this worker (--ps)\n"));
 }
 
-TEST_CASE("a host with workers alone may be lost, or Open MPI's daemon there") {
+TEST_CASE("a job survives the loss of a host with workers only or of Open MPI's daemon there") {
   if (Skipped()) return;
   const auto [fault, line] = GENERATE(table<std::string, std::string>({
       {"ssh h2 kill 1", "dtrun: host h2 was lost: "},
@@ -63,7 +63,7 @@ TEST_CASE("a host with workers alone may be lost, or Open MPI's daemon there") {
   CHECK_THAT(result.out, Contains(", lost 2\n"));
 }
 
-TEST_CASE("a server that is lost ends the job on all hosts, with the way to go on") {
+TEST_CASE("a lost server ends the job on all hosts with a hint about restarting") {
   if (Skipped()) return;
   const CommandResult result = Run(OnHosts(Serving({"2000", "server"})));
   CHECK(result.exit_code == 137);
@@ -73,7 +73,7 @@ TEST_CASE("a server that is lost ends the job on all hosts, with the way to go o
                                "again (a job that saves checkpoints continues from the newest)\n"));
 }
 
-TEST_CASE("a host that holds variables ends the job when it is lost") {
+TEST_CASE("the loss of a host with a server ends the job") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       "launcher/dtrun --tag none -H h1:1,h2:2 --ps 2 tests/ranks/serving 8000 wait & sleep 3; "

@@ -15,8 +15,8 @@ using Words = std::vector<std::string>;
 
 inline constexpr char kDtrun[] = "launcher/dtrun";
 
-/// `command` on the first of the hosts that `options` describe: see with_hosts. Its time limit is for
-/// machines that other programs keep busy.
+/// `command` on the first of the hosts that `options` describe: see with_hosts. The time limit
+/// allows for busy machines.
 inline Command OnHosts(
     const Words& command, const Words& options = {},
     std::vector<std::pair<std::string, std::string>> environment = {}) {
@@ -32,8 +32,8 @@ inline Command ScriptOnHosts(const std::string& script, const Words& options = {
   return OnHosts({"sh", "-c", script}, options);
 }
 
-/// Whether hosts cannot be made on this machine; then it says why, once per call. Each test case
-/// asks this first.
+/// Whether this machine cannot make hosts. If so, each call prints the reason. Every test case
+/// calls this first.
 inline bool Skipped() {
   static const CommandResult result = Run(OnHosts({"true"}));
   constexpr int kMissing = 77;

@@ -1,4 +1,4 @@
-// What other users of the hosts, and the network, see of a job: docs/reference/security.md.
+// A job over several hosts as other users and the network see it: docs/reference/security.md.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -10,8 +10,8 @@ namespace {
 using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 
-// Prints what `look` prints on each of the hosts while both ranks of a job run. A rank says so by a
-// file in $TMPDIR, and ends when that file is gone.
+// Runs `look` on each host while both ranks of a job run, and returns its output. Each rank makes a
+// file in $TMPDIR, and ends when the file is removed.
 CommandResult WhileAJobRuns(const std::string& look) {
   return Run(ScriptOnHosts(
       "export MY_TOKEN=hush-a1b2 OTHER_TOKEN=hush-c3d4 PLAIN=plain-e5f6; "
@@ -24,7 +24,7 @@ CommandResult WhileAJobRuns(const std::string& look) {
       "done; for h in h1 h2; do ssh $h 'rm $TMPDIR/running'; done; wait $!"));
 }
 
-TEST_CASE("no command line on any host holds the value of a variable") {
+TEST_CASE("no command line on any host contains the value of a variable") {
   if (Skipped()) return;
   const CommandResult result = WhileAJobRuns(
       "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done | "
@@ -38,20 +38,20 @@ TEST_CASE("no command line on any host holds the value of a variable") {
     CHECK_THAT(result.out, !Contains(value));
 }
 
-TEST_CASE("every ssh asks nothing, hands nothing on, and checks host keys as the user wants") {
+TEST_CASE("every ssh runs without prompts and forwarding and keeps the user's host key check") {
   if (Skipped()) return;
   const CommandResult result = WhileAJobRuns(
       "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done | "
       "grep -E '^[^ ]*ssh .* h2 .*(dtrun_agent|orted)' | sed -E 's/ h2 .*//' | LC_ALL=C sort");
   CAPTURE(result.out, result.err);
-  // mpirun's and dtrun's own.
+  // The ssh of mpirun, then the ssh of dtrun.
   CHECK(
       result.out ==
       "/usr/bin/ssh -x -x -a -o BatchMode=yes -o ConnectTimeout=60\n"
       "ssh -x -a -o BatchMode=yes -o ConnectTimeout=60 --\n");
 }
 
-TEST_CASE("nothing listens on the network but Open MPI's own processes") {
+TEST_CASE("of all processes of a job only those of Open MPI listen on the network") {
   if (Skipped()) return;
   const CommandResult result = WhileAJobRuns(
       "ss -Hltnp | sed -E 's/.*users:\\(\\(\"([^\"]*)\".*/\\1/' | sort -u | tr '\\n' ' '; "
@@ -60,14 +60,15 @@ TEST_CASE("nothing listens on the network but Open MPI's own processes") {
   CHECK(result.out == "mpirun sshd 0\norted sshd 0\n");
 }
 
-// What listens on a host, sshd apart: "mpirun 127.0.0.1;mpirun own;", where "own" is its eth0.
+// The listening processes of a host, without sshd: "mpirun 127.0.0.1;mpirun own;". "own" is the
+// address of eth0.
 const std::string kListeners =
     "ss -Hltnp | grep -v sshd | "
     "sed -E \"s/^\\S+ +\\S+ +\\S+ +(.*):[0-9]+ .*users:\\(\\(.([^,]*).,.*/\\2 \\1/; "
     "s/ $(ip -4 -o address show eth0 | awk '{print $4}' | cut -d/ -f1)/ own/\" | "
     "sort -u | tr '\\n' ';'; echo; ";
 
-// A job of dtrun's own program goes on for long while `look` happens on each of `hosts`.
+// Runs a long job of a dtrun program, and meanwhile `look` on each of `hosts`.
 CommandResult WhileRanksCompute(
     const std::string& options, const std::string& hosts, const std::string& look) {
   return Run(ScriptOnHosts(
@@ -78,7 +79,7 @@ CommandResult WhileRanksCompute(
       {"--names", "h1,h2,h3", "--nics", "eth0,eth1"}));
 }
 
-TEST_CASE("a job on one host listens on loopback or nowhere") {
+TEST_CASE("a job on one host listens only on loopback or not at all") {
   if (Skipped()) return;
   const auto [options, listeners] = GENERATE(table<std::string, std::string>({
       {"-np 2", "mpirun 127.0.0.1;\n"},
@@ -90,9 +91,9 @@ TEST_CASE("a job on one host listens on loopback or nowhere") {
   CHECK(result.out == listeners);
 }
 
-TEST_CASE("a job on three hosts listens in its network alone") {
+TEST_CASE("a job on three hosts listens only in its own network") {
   if (Skipped()) return;
-  // Every port that somebody listens at, tried at the host's address in each of its networks.
+  // Tries every listening port at the host's address in each of its networks.
   const std::string try_ports =
       "for port in $(ss -Hltnp | grep -v sshd | grep -v 127.0.0.1 | sed -E "
       "'s/^\\S+ +\\S+ +\\S+ +\\S*:([0-9]+) .*/\\1/' | sort -u); do for nic in eth0 eth1; do "
@@ -102,14 +103,14 @@ TEST_CASE("a job on three hosts listens in its network alone") {
   const CommandResult result =
       WhileRanksCompute("-H h1:1,h2:1,h3:1", "h1 h2 h3", kListeners + try_ports);
   CAPTURE(result.err);
-  // Of a rank's two sockets one is of IPv6 and takes nothing.
+  // A rank has one IPv4 and one IPv6 socket. The IPv6 socket accepts no connections.
   const std::string ranks = "summing 0.0.0.0;summing [::];\neth0 2\n";
   CHECK(
       result.out == "mpirun 127.0.0.1;mpirun own;" + ranks + "orted 127.0.0.1;orted own;" + ranks +
                         "orted 127.0.0.1;orted own;" + ranks);
 }
 
-TEST_CASE("the network of --network-interfaces is where a job listens") {
+TEST_CASE("a job listens only in the network of --network-interfaces") {
   if (Skipped()) return;
   const CommandResult result = WhileRanksCompute(
       "-H h1:1,h2:1 --network-interfaces eth1", "h1 h2",
@@ -120,7 +121,7 @@ TEST_CASE("the network of --network-interfaces is where a job listens") {
   CHECK(result.out == "1\n1\n1\n1\n");
 }
 
-TEST_CASE("who has chosen Open MPI's networks or transports keeps them") {
+TEST_CASE("a user's choice of Open MPI networks or transports is kept") {
   if (Skipped()) return;
   const auto [arguments, listener] = GENERATE(table<std::string, std::string>({
       {"--mca btl_tcp_if_include eth0", "mpirun 0.0.0.0;"},
@@ -132,12 +133,12 @@ TEST_CASE("who has chosen Open MPI's networks or transports keeps them") {
   CHECK_THAT(result.out, Contains(listener));
 }
 
-// h2 finds its shell in a folder for temporary files that the shell of h1 does not know.
+// On h2, a login shell has a $TMPDIR that the shell of h1 does not know.
 const std::string kOtherFolderOnH2 =
     "printf '#!/bin/sh\\nhost=$1; shift; exec ssh $host \"export TMPDIR=/dev/shm; $*\"\\n' "
     ">/run/shell; chmod +x /run/shell; export OMPI_MCA_plm_rsh_agent=/run/shell; ";
 
-TEST_CASE("what another user has put where Open MPI keeps its files does no harm") {
+TEST_CASE("files of another user at the paths of Open MPI do no harm") {
   if (Skipped()) return;
   const std::string attack = GENERATE(
       "touch $TMPDIR/ompi.h2.0",
@@ -155,7 +156,7 @@ TEST_CASE("what another user has put where Open MPI keeps its files does no harm
                                                     "/run/tmp/ompi.h2.0\n"));
 }
 
-TEST_CASE("Open MPI's files lie in the job's private folder on every host, and go with it") {
+TEST_CASE("Open MPI's files are in the job's private folder on every host and go with it") {
   if (Skipped()) return;
   const bool other_folder = GENERATE(false, true);
   const CommandResult result = Run(ScriptOnHosts(
@@ -173,7 +174,7 @@ TEST_CASE("Open MPI's files lie in the job's private folder on every host, and g
                         "/dtrun.X/ompi.h2.0\n");
 }
 
-TEST_CASE("the job's folders are for its user alone on every host") {
+TEST_CASE("only the job's user can access the job's folders on every host") {
   if (Skipped()) return;
   const CommandResult result = WhileAJobRuns(
       "stat -c '%a %U' $TMPDIR/dtrun.* /dev/shm/dtrun.* /dev/shm/dtrun.*/flight | sort -u");

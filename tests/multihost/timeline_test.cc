@@ -1,5 +1,5 @@
-// The timeline of ranks on two hosts. They share a kernel and so a clock: what is measured of it
-// has to be 0, give or take what it can be wrong by.
+// The timeline of ranks on two hosts. The hosts share one clock, so a measured offset must be 0
+// within its uncertainty.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -55,7 +55,7 @@ TEST_CASE("--timeline merges the ranks of two hosts on one clock") {
   CheckClocks(document);
 }
 
-TEST_CASE("a timeline at run time, and of a rank that was killed on another host") {
+TEST_CASE("timelines written at run time and after a killed rank hold the ranks of both hosts") {
   if (Skipped()) return;
   const TemporaryFolder folder;
   const std::string own = folder.path() + "/own", path = folder.path() + "/trace";

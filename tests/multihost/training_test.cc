@@ -1,5 +1,5 @@
-// What people train, over hosts: the same losses as on one, and the command lines that users of
-// Horovod know.
+// Training over several hosts: the same losses as on one host, and the command lines known to users
+// of Horovod.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace dtrun::testing {
 namespace {
 
-// The loss of every step, of 20 in all, at the same global batch whatever the ranks.
+// Returns the losses of 20 steps. The global batch does not depend on the number of ranks.
 nlohmann::json Losses(
     const TemporaryFolder& folder, const std::string& hosts,
     const std::string& strategy = "multi_worker_mirrored") {
@@ -50,7 +50,7 @@ nlohmann::json Losses(
   return nlohmann::json::parse(std::ifstream(file)).at("steps");
 }
 
-TEST_CASE("over hosts, equal and unequal, training has the losses of one host") {
+TEST_CASE("training over equal and unequal hosts has the losses of one host") {
   if (Skipped()) return;
   TemporaryFolder folder;
   WriteToySet(folder, 400);
@@ -69,7 +69,7 @@ TEST_CASE("over hosts, equal and unequal, training has the losses of one host") 
   }
 }
 
-TEST_CASE("mirrored over two hosts is refused in one line that says what to use") {
+TEST_CASE("strategy mirrored over two hosts is refused in one line with the alternative") {
   if (Skipped()) return;
   TemporaryFolder folder;
   WriteToySet(folder, 40);
@@ -83,8 +83,8 @@ TEST_CASE("mirrored over two hosts is refused in one line that says what to use"
       "multi_worker_mirrored\n");
 }
 
-// Each host has a folder of its own with the data of `folder`, changed by `change` on h2, which
-// finds files in $other.
+// Trains with one data folder per host, each a copy of `folder`. On h2, `change` modifies the copy,
+// and $other is the path of `other`.
 CommandResult TrainWithDataPerHost(
     const TemporaryFolder& folder, const TemporaryFolder& other, const std::string& change) {
   return Run(ScriptOnHosts(
@@ -95,11 +95,11 @@ CommandResult TrainWithDataPerHost(
       "--verbose 0"));
 }
 
-TEST_CASE("data that one host lacks, or has otherwise, is named with it, and nobody hangs") {
+TEST_CASE("missing or different data on one host is reported with the host and no rank hangs") {
   if (Skipped()) return;
   TemporaryFolder folder, other;
   WriteToySet(folder, 40);
-  Bytes labels;  // but for one as those that WriteToySet writes
+  Bytes labels;  // as WriteToySet writes them, except for one
   for (int i = 0; i < 40; ++i) labels.push_back(uint8_t(i == 12 ? 3 : i % 4));
   WriteFile(other / "t10k-labels-idx1-ubyte.gz", Gzipped(Idx({40}, labels)));
   const CommandResult well = TrainWithDataPerHost(folder, other, "true");
@@ -119,7 +119,8 @@ TEST_CASE("data that one host lacks, or has otherwise, is named with it, and nob
   CHECK(result.err.find("cnn_fmnist: ") == result.err.rfind("cnn_fmnist: "));
 }
 
-// A folder with `train` and `cnn_fmnist`, and dtrun in PATH, as a reader of Horovod's pages has.
+// A script that runs `line` in a folder with `train` and `cnn_fmnist` and with dtrun in PATH, as
+// Horovod's documentation assumes.
 std::string InFolder(const TemporaryFolder& folder, const std::string& line) {
   namespace fs = std::filesystem;
   fs::create_symlink(fs::absolute("examples/sgd"), folder / "train");
@@ -128,7 +129,7 @@ std::string InFolder(const TemporaryFolder& folder, const std::string& line) {
          line;
 }
 
-TEST_CASE("Horovod's line for one machine works as it stands") {
+TEST_CASE("Horovod's command line for one machine works unchanged with dtrun") {
   if (Skipped()) return;
   TemporaryFolder folder;
   const CommandResult result = Run(ScriptOnHosts(InFolder(folder, "dtrun -np 4 ./train")));
@@ -136,7 +137,7 @@ TEST_CASE("Horovod's line for one machine works as it stands") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("Horovod's line for four machines works as it stands") {
+TEST_CASE("Horovod's command line for four machines works unchanged with dtrun") {
   if (Skipped()) return;
   TemporaryFolder folder;
   const CommandResult result = Run(ScriptOnHosts(
@@ -147,7 +148,7 @@ TEST_CASE("Horovod's line for four machines works as it stands") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("the line with arguments for mpirun and a program's own works as it stands") {
+TEST_CASE("a command line with --mpi-args and program options works unchanged") {
   if (Skipped()) return;
   constexpr char kDataSet[] = "/usr/share/datasets/fashion-mnist";
   if (!std::filesystem::exists(kDataSet)) {

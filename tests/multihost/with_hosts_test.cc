@@ -1,4 +1,4 @@
-// The hosts themselves.
+// The simulated hosts of with_hosts.
 
 #include <signal.h>
 #include <unistd.h>
@@ -25,7 +25,7 @@ std::string Mounts() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Whether a process is in the network namespace "net:[4026532000]".
+/// Whether a process is in this network namespace, such as "net:[4026532000]".
 bool HasProcess(const std::string& network_namespace) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     std::error_code ignored;
@@ -44,7 +44,7 @@ bool IsEmptyWithin(seconds timeout, const std::string& network_namespace) {
   return true;
 }
 
-TEST_CASE("hosts have names of their own and reach each other by ssh without a prompt") {
+TEST_CASE("hosts have their own names and reach each other by ssh without a prompt") {
   if (Skipped()) return;
   const CommandResult two = Run(ScriptOnHosts("hostname; ssh h2 hostname; ssh h2 ssh h1 hostname"));
   CHECK(two.out == "h1\nh2\nh1\n");
@@ -55,7 +55,7 @@ TEST_CASE("hosts have names of their own and reach each other by ssh without a p
   CHECK(three.err == "");
 }
 
-TEST_CASE("hosts share no processes, no shared memory and no temporary files") {
+TEST_CASE("hosts share no processes and no shared memory and no temporary files") {
   if (Skipped()) return;
   const CommandResult result = Run(ScriptOnHosts(
       "sleep 1000 & touch /dev/shm/mine $TMPDIR/mine; "
@@ -63,14 +63,14 @@ TEST_CASE("hosts share no processes, no shared memory and no temporary files") {
   CHECK(result.out == "/dev/shm:\n\n/run/tmp:\n");
 }
 
-TEST_CASE("a host has the interfaces it is given, and loopback") {
+TEST_CASE("a host has loopback and exactly the given interfaces") {
   if (Skipped()) return;
   const CommandResult result =
       Run(ScriptOnHosts("ssh h2 ls /sys/class/net", {"--nics", "eth0,eth1"}));
   CHECK(result.out == "eth0\neth1\nlo\n");
 }
 
-TEST_CASE("the command's words and exit code are passed on") {
+TEST_CASE("with_hosts passes on the command's words and exit code") {
   if (Skipped()) return;
   const CommandResult result = Run(OnHosts({"sh", "-c", "echo \"$1\"; exit 7", "sh", "a  '$b"}));
   CHECK(result.out == "a  '$b\n");
@@ -80,7 +80,7 @@ TEST_CASE("the command's words and exit code are passed on") {
   CHECK(Run(OnHosts({"true"}, {"--names", "h1,h1"})).exit_code == 2);
 }
 
-TEST_CASE("nothing of the hosts is left when the command ends or the rig is killed") {
+TEST_CASE("with_hosts leaves no process and no mount when the command ends or the rig is killed") {
   if (Skipped()) return;
   const auto [signal, exit_code] =
       GENERATE(table<int, int>({{0, 3}, {SIGTERM, 128 + SIGTERM}, {SIGKILL, 128 + SIGKILL}}));
@@ -104,7 +104,7 @@ TEST_CASE("nothing of the hosts is left when the command ends or the rig is kill
   CHECK(!std::filesystem::exists("/run/rig"));
 }
 
-TEST_CASE("two rigs at once do not see each other") {
+TEST_CASE("two rigs at the same time do not see each other") {
   if (Skipped()) return;
   Subprocess first(ScriptOnHosts("echo up; ssh h2 sleep 2; ssh h2 hostname"));
   REQUIRE(first.WaitForLines(1));
@@ -112,8 +112,8 @@ TEST_CASE("two rigs at once do not see each other") {
   CHECK(first.Wait().out == "up\nh2\n");
 }
 
-// Of 2.4 MB, two bursts of 128 KiB pass at once; the rest takes 1.7 s. Load only adds to that.
-TEST_CASE("a link is limited in both directions") {
+// Of 2.4 MB, two bursts of 128 KiB pass at once. The rest takes 1.7 s. Load only lengthens that.
+TEST_CASE("--rate limits a link in both directions") {
   if (Skipped()) return;
   const std::string script = GENERATE(
       "head -c 2400000 /dev/zero | ssh h2 'cat >/dev/null'",

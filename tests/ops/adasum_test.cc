@@ -1,5 +1,5 @@
-// Adaptive summation as an operation: its kernels, how tensors are cut and dealt, and that every
-// way in which data moves gives the same bits.
+// Adaptive summation as an operation: its kernels, the cut of tensors into blocks, the deal of
+// blocks to ranks, and equal bits for every location of the data.
 
 #include "ops/communicator/adasum.h"
 
@@ -40,7 +40,7 @@ Vector RandomVector(size_t count, uint64_t seed) {
   return values;
 }
 
-// Elements of `dtype` with these values, rounded by way of f32.
+// Elements of `dtype` with these values. f16 and bf16 are rounded from f32.
 std::vector<char> Elements(const Vector& values, DType dtype) {
   std::vector<char> bytes(values.size() * SizeOf(dtype));
   const std::vector<float> narrow(values.begin(), values.end());
@@ -74,7 +74,7 @@ double Epsilon(DType dtype) {
   if (dtype == DType::kF16) return std::ldexp(1, -11);
   if (dtype == DType::kBF16) return std::ldexp(1, -8);
   if (dtype == DType::kF32) return std::ldexp(1, -24);
-  return std::ldexp(1, -46);  // products have lost some digits where groups nearly cancel out
+  return std::ldexp(1, -46);  // products lose some digits if groups nearly cancel out
 }
 
 // --- kernels ------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ TEST_CASE("products and weighted sums have the same bits on every instruction se
     CHECK(products.back().ab == Approx(Dot(a, b)).epsilon(1e-9).margin(1e-11));
     CHECK(std::memcmp(&products.back(), &products.front(), sizeof(Products)) == 0);
 
-    sums.emplace_back(count * SizeOf(dtype) + 8, '\x55');  // and what lies behind
+    sums.emplace_back(count * SizeOf(dtype) + 8, '\x55');  // with 8 bytes behind the output
     void* output = sums.back().data();
     ops::WeightedSumWith(
         set, pointers.data(), weights.data(), 2 * half, &output, 1, count, dtype,
@@ -122,7 +122,7 @@ TEST_CASE("products and weighted sums have the same bits on every instruction se
   CHECK(RelativeDifference(Values(sums[0], dtype), sum) <= Epsilon(dtype));
 }
 
-TEST_CASE("a weighted sum is stored in all outputs, past the cache or in place of an input") {
+TEST_CASE("a weighted sum is stored in all outputs with streaming stores and over an input") {
   const size_t count = 1003;
   std::vector<float> a(count, 2), b(count, 3);
   struct alignas(64) Line {
@@ -138,9 +138,9 @@ TEST_CASE("a weighted sum is stored in all outputs, past the cache or in place o
   CHECK(std::memcmp(aligned.data(), a.data(), count * sizeof(float)) == 0);
 }
 
-// --- blocks, and who has them -------------------------------------------------------------------
+// --- blocks and their ranks ---------------------------------------------------------------------
 
-TEST_CASE("a tensor is cut in the same way in any company, and empty ones are not there") {
+TEST_CASE("a tensor is cut the same alone and among others and an empty tensor has no block") {
   const auto alone = ops::CutIntoBlocks({20000});
   const auto among = ops::CutIntoBlocks({0, 5, 20000, 0, 8192, 1});
   REQUIRE(alone.size() == 3);
@@ -155,7 +155,7 @@ TEST_CASE("a tensor is cut in the same way in any company, and empty ones are no
   CHECK(ops::CutIntoBlocks({0, 0}).empty());
 }
 
-TEST_CASE("blocks are dealt in order, all of them, and in about equal parts") {
+TEST_CASE("all blocks are dealt in order and in about equal parts") {
   const int size = GENERATE(1, 2, 4, 16);
   const Counts tensors =
       GENERATE(Counts{}, Counts{1}, Counts{1000000}, Counts(100, 700), Counts{5, 200000, 3, 9000});
@@ -183,7 +183,7 @@ struct Rank {
   ops::Adasum& adasum;
   Where where;
 
-  // The result of tensors of this rank, one after the other.
+  // The result for the tensors in `input`, which lie one after the other.
   std::vector<char> Combined(
       const std::vector<char>& input, DType dtype, const Counts& tensors, Scale scale = {},
       bool in_place = true) {
@@ -244,7 +244,7 @@ Vector InputOf(int rank, size_t count) {
   return values;
 }
 
-// By where the data lies, for rank 0; all ranks have the same.
+// The result of rank 0. All ranks have the same result.
 std::vector<char> CombinedWhere(
     Where where, int size, DType dtype, const Counts& tensors, Scale scale, bool in_place) {
   uint64_t count = 0;
@@ -260,7 +260,7 @@ std::vector<char> CombinedWhere(
   return results[0];
 }
 
-TEST_CASE("the tensors of a buffer are combined as by the paper, with the same bits everywhere") {
+TEST_CASE("tensors are combined as in the paper with the same bits on every backend") {
   const int size = GENERATE(1, 2, 4, 8);
   const DType dtype = GENERATE(DType::kF16, DType::kBF16, DType::kF32, DType::kF64);
   const Counts tensors = GENERATE(
@@ -283,7 +283,7 @@ TEST_CASE("the tensors of a buffer are combined as by the paper, with the same b
     };
     std::vector<Vector> parts;
     for (const Vector& input : inputs) parts.push_back(part(input));
-    // What the ranks bring may cancel out in part.
+    // The inputs may cancel out in part, so the bound is relative to the largest of them.
     const Vector expected = AdasumOf(parts);
     double largest = Dot(expected, expected);
     for (const Vector& one : parts) largest = std::max(largest, Dot(one, one));
@@ -296,7 +296,7 @@ TEST_CASE("the tensors of a buffer are combined as by the paper, with the same b
   }
 }
 
-TEST_CASE("a tensor has the same bits alone and in company") {
+TEST_CASE("a tensor has the same result bits alone and among other tensors") {
   const Where where = GENERATE(Where::kMapped, Where::kPrivate);
   const Counts tensors = {17, 40000, 1, 9000};
   const auto together = [&] { return CombinedWhere(where, 4, DType::kF32, tensors, {}, true); }();
@@ -323,7 +323,7 @@ TEST_CASE("both factors of a scale multiply the result") {
   CHECK(Values(scaled, DType::kF64) == expected);
 }
 
-TEST_CASE("large results go past the cache, and several operations are under way at once") {
+TEST_CASE("several operations with large streamed results can be in flight at once") {
   const Where where = GENERATE(Where::kMapped, Where::kPrivate);
   const auto errors = RunAdasum(2, where, [](Rank& r) {
     constexpr uint64_t kLarge = 3 << 20;
@@ -333,7 +333,7 @@ TEST_CASE("large results go past the cache, and several operations are under way
     for (int i = 0; i < 3; ++i) {
       memory.push_back(mapped ? r.world.Allocate(8 * kLarge) : ops::AllocatePrivate(8 * kLarge));
       float* const values = static_cast<float*>(memory.back()->data());
-      // Orthogonal: each rank has every other element.
+      // Orthogonal inputs: each rank sets every other element.
       for (uint64_t k = static_cast<uint64_t>(r.world.rank()); k < kLarge; k += 2)
         values[k] = static_cast<float>(i + 1);
       works.push_back(
@@ -351,7 +351,7 @@ TEST_CASE("large results go past the cache, and several operations are under way
   CHECK(errors == Nothing(2));
 }
 
-TEST_CASE("what adaptive summation cannot do is refused on every rank before anything moves") {
+TEST_CASE("adaptive summation refuses invalid arguments on every rank") {
   const auto errors = RunAdasum(3, Where::kMapped, [](Rank& r) {
     std::vector<float> values(4);
     static_cast<void>(r.adasum.Start(Buffer(values.data(), 4), Buffer(values.data(), 4), {4}));

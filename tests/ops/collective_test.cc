@@ -1,4 +1,4 @@
-// What a rank is refused by itself, and what the calls of all ranks say together.
+// The checks of one rank's arguments, and the comparison of the calls of all ranks.
 
 #include "ops/collective/collective.h"
 
@@ -26,7 +26,7 @@ using dtrun::ops::Range;
 
 using K = CollectiveKind;
 
-// Room for buffers that are only looked at, never read.
+// Memory for buffers. No test reads the elements.
 float storage[64];
 
 Buffer Floats(uint64_t count, uint64_t first = 0) { return Buffer(storage + first, count); }
@@ -39,7 +39,7 @@ Collective Of(K kind, Buffer input, Buffer output) {
   return collective;
 }
 
-// What rank 1 of 3 is told; "" when it may start.
+// The error of rank 1 of 3, "" if the call is valid.
 std::string Refusal(const Collective& collective, ErrorCode code = ErrorCode::kInvalidArgument) {
   try {
     dtrun::ops::CheckArguments(collective, 1, 3);
@@ -50,7 +50,7 @@ std::string Refusal(const Collective& collective, ErrorCode code = ErrorCode::kI
   return "";
 }
 
-TEST_CASE("a buffer has to have memory, a type that exists, and a size that memory can hold") {
+TEST_CASE("a buffer needs memory and a valid type and a possible size and the right device") {
   Collective c = Of(K::kAllReduce, Buffer(nullptr, 4, DType::kF32), Floats(4));
   CHECK(Refusal(c) == "all_reduce: the input is null but has 4 elements");
   c = Of(K::kAllReduce, Floats(4), Buffer(nullptr, 4, DType::kF32));
@@ -85,7 +85,7 @@ TEST_CASE("a buffer has to have memory, a type that exists, and a size that memo
       "reduce_update: the input lies on GPU 2; shares are updated in host memory alone");
 }
 
-TEST_CASE("a root is one of the ranks, a peer another one") {
+TEST_CASE("a root must be a rank and a peer must be another rank") {
   Collective c = Of(K::kBroadcast, Floats(4), Floats(4));
   c.root = 3;
   CHECK(Refusal(c) == "broadcast: root is 3; expected a rank from 0 to 2");
@@ -103,7 +103,7 @@ TEST_CASE("a root is one of the ranks, a peer another one") {
   CHECK(Refusal(c) == "receive: the peer is 1, this rank itself; expected another one");
 }
 
-TEST_CASE("an operation has to exist, a scale to be finite, and bools are not scaled") {
+TEST_CASE("unknown reduce ops and infinite scales and scaled bools are refused") {
   Collective c = Of(K::kAllReduce, Floats(4), Floats(4));
   c.op = static_cast<ReduceOp>(6);
   CHECK(Refusal(c) == "all_reduce: reduce op 6 does not exist");
@@ -122,13 +122,13 @@ TEST_CASE("an operation has to exist, a scale to be finite, and bools are not sc
   c.scale = {2, 1};
   c.input.dtype = c.output.dtype = DType::kBool;
   CHECK(Refusal(c) == "all_reduce: bools cannot be scaled");
-  c.kind = K::kAllGather;  // computes nothing
+  c.kind = K::kAllGather;  // not a reduction, so the scale is ignored
   c.output.count = 12;
   c.input = Buffer(storage + 40, 4, DType::kBool);
   CHECK(Refusal(c) == "");
 }
 
-TEST_CASE("counts of inputs and outputs have to fit together") {
+TEST_CASE("the counts of the input and the output must match") {
   CHECK(
       Refusal(Of(K::kAllReduce, Floats(4), Floats(5, 8))) ==
       "all_reduce: the output has 5 elements; expected 4 (as many as the input)");
@@ -155,14 +155,14 @@ TEST_CASE("counts of inputs and outputs have to fit together") {
   CHECK(Refusal(at_root) == "reduce: the output has 4 elements; expected 8 (as many as the input)");
 }
 
-TEST_CASE("elsewhere than at the root its buffer and its counts are ignored") {
+TEST_CASE("a rank other than the root may pass any values for the buffer and counts of the root") {
   const Buffer nonsense(nullptr, 99, static_cast<DType>(99));
   CHECK(Refusal(Of(K::kReduce, Floats(4), nonsense)) == "");
   CHECK(Refusal(Of(K::kGather, Floats(4), nonsense)) == "");
   CHECK(Refusal(Of(K::kScatter, nonsense, Floats(4))) == "");
   CHECK(Refusal(Of(K::kBroadcast, nonsense, Floats(4))) == "");
 
-  // A backend copies what is left to where there is room for a count of each rank.
+  // A backend has room for one count per rank, so ignored counts are dropped first.
   Collective gather = Of(K::kGather, Floats(4), nonsense);
   gather.receive_counts = Counts(1000, 1);
   gather.send_counts = Counts(1000, 1);
@@ -176,7 +176,7 @@ TEST_CASE("elsewhere than at the root its buffer and its counts are ignored") {
   CHECK(at_root.send_counts.empty());
 }
 
-TEST_CASE("counts by rank have one entry for each and add up to the buffer") {
+TEST_CASE("counts by rank need one entry per rank and must add up to the buffer") {
   Collective c = Of(K::kAllGather, Floats(2), Floats(6, 8));
   c.receive_counts = {1, 2};
   CHECK(
@@ -214,7 +214,7 @@ TEST_CASE("counts by rank have one entry for each and add up to the buffer") {
       "all_to_all: the input has 6 elements; expected 7 (the sum of the send counts)");
 }
 
-TEST_CASE("sums of counts that 64 bits cannot hold do not wrap to something small") {
+TEST_CASE("a sum of counts that overflows 64 bits is refused") {
   const uint64_t half = uint64_t{1} << 63;
   Collective c = Of(K::kAllToAll, Floats(0), Floats(0, 8));
   c.send_counts = {half, half, 0};
@@ -223,7 +223,7 @@ TEST_CASE("sums of counts that 64 bits cannot hold do not wrap to something smal
   c = Of(K::kReduceScatter, Floats(0), Floats(0, 8));
   c.send_counts = {half, half, 0};
   CHECK(Refusal(c) == "reduce_scatter: the sum of the shares overflows");
-  // 3 times this is 2^64 + 2: as u8 the buffer itself is possible.
+  // 3 times this is 2^64 + 2. A u8 buffer of this size is possible.
   const uint64_t third = (UINT64_MAX / 3) + 1;
   c = Of(K::kAllGather, Buffer(storage, third, DType::kU8), Buffer(storage, 2, DType::kU8));
   CHECK(
@@ -231,7 +231,7 @@ TEST_CASE("sums of counts that 64 bits cannot hold do not wrap to something smal
       "all_gather: 3 ranks of 6148914691236517206 elements are more than memory can hold");
 }
 
-TEST_CASE("in place is the place that is a rank's own, and nothing else") {
+TEST_CASE("buffers may overlap only if one is the rank's own place in the other") {
   const std::string overlap =
       ": the input and the output overlap; expected the same memory or separate memory";
   CHECK(Refusal(Of(K::kAllReduce, Floats(8), Floats(8))) == "");
@@ -256,7 +256,7 @@ TEST_CASE("in place is the place that is a rank's own, and nothing else") {
   c.output = Floats(2, 6);
   CHECK(Refusal(c) == "scatter" + overlap);
 
-  // Nothing overlaps nothing.
+  // An empty input does not overlap.
   c = Of(K::kAllGather, Floats(0, 2), Floats(9));
   c.receive_counts = {5, 0, 4};
   CHECK(Refusal(c) == "");
@@ -264,7 +264,7 @@ TEST_CASE("in place is the place that is a rank's own, and nothing else") {
 
 // --- all ranks ----------------------------------------------------------------------------------
 
-// The calls of all ranks, by rank.
+// The calls of all ranks, in rank order.
 class Job {
  public:
   explicit Job(std::vector<Collective> by_rank) : collectives_(std::move(by_rank)) {
@@ -283,7 +283,7 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   Calls calls() const { return Calls(called_.data(), static_cast<int>(called_.size())); }
-  // "" when they agree.
+  // The description of the mismatch, "" if the calls agree.
   std::string Disagreement() const {
     if (calls().Agree()) return "";
     return calls().Disagreement(Members::World(static_cast<int>(called_.size())));
@@ -295,7 +295,7 @@ class Job {
   std::vector<Called> called_;
 };
 
-TEST_CASE("ranks that call different things are told who called what") {
+TEST_CASE("calls that differ are described with the call of each rank") {
   Collective sum = Of(K::kAllReduce, Floats(4), Floats(4));
   Collective max = sum, longer = Of(K::kAllReduce, Floats(5), Floats(5)), ints = sum, scaled = sum;
   max.op = ReduceOp::kMax;
@@ -323,7 +323,7 @@ TEST_CASE("ranks that call different things are told who called what") {
       "rank 1 called all_reduce (f32, 4 elements, sum); rank 0 called barrier");
 }
 
-TEST_CASE("what rounds to the same text is still told apart") {
+TEST_CASE("factors that round to the same text are printed with all digits") {
   Collective third = Of(K::kAllReduce, Floats(4), Floats(4));
   third.scale.before = 1.0 / 3;
   Collective almost = third, divided = third;
@@ -337,7 +337,7 @@ TEST_CASE("what rounds to the same text is still told apart") {
   CHECK(Job({third, divided}).Disagreement().find("divided by 6") != std::string::npos);
 }
 
-TEST_CASE("roots and shares that differ are named") {
+TEST_CASE("calls with different roots or shares are described") {
   Collective at_0 = Of(K::kBroadcast, Floats(4), Floats(4)), at_1 = at_0;
   at_1.root = 1;
   CHECK(
@@ -358,7 +358,7 @@ TEST_CASE("roots and shares that differ are named") {
       "elements, sum) with shares of 3, 1");
 }
 
-TEST_CASE("a rank that expects otherwise than what it is sent is named with its peer") {
+TEST_CASE("a rank that expects another count than its peer sends is named with its peer") {
   Collective a = Of(K::kAllToAll, Floats(3), Floats(1, 8)),
              b = Of(K::kAllToAll, Floats(2), Floats(4, 8));
   a.send_counts = {1, 2}, a.receive_counts = {1, 0};
@@ -385,7 +385,7 @@ TEST_CASE("a rank that expects otherwise than what it is sent is named with its 
       "scatter: rank 0 sends 3 elements to rank 1, which expects 4");
 }
 
-// What rank `source` sends to each rank covers its input in order, and what each rank gets covers
+// The parts that a rank sends must cover its input in order. The parts that it receives must cover
 // its output.
 void CheckTiles(const Calls& calls, int size) {
   for (int r = 0; r < size; ++r) {
@@ -403,7 +403,7 @@ void CheckTiles(const Calls& calls, int size) {
   }
 }
 
-TEST_CASE("what goes where covers every input and every output") {
+TEST_CASE("the parts that ranks exchange cover every input and every output") {
   Collective a = Of(K::kAllToAll, Floats(6), Floats(4, 8)),
              b = Of(K::kAllToAll, Floats(2), Floats(4, 8));
   a.send_counts = {2, 4}, a.receive_counts = {2, 2};
@@ -414,7 +414,7 @@ TEST_CASE("what goes where covers every input and every output") {
   const Collective even = Of(K::kAllToAll, Floats(6), Floats(6, 8));
   CheckTiles(Job({even, even, even}).calls(), 3);
 
-  // Shares may be empty, and dealt ones differ by one.
+  // Given shares may be empty. Dealt shares differ by at most one.
   Collective shares = Of(K::kReduceScatter, Floats(7), Floats(0, 8)), dealt = shares;
   shares.send_counts = {0, 7, 0};
   const Job given({shares, shares, shares}), without({dealt, dealt, dealt});
@@ -426,7 +426,7 @@ TEST_CASE("what goes where covers every input and every output") {
   CHECK(dtrun::ops::DealRows(2, 10, 3) == Counts{10, 10, 0});
 }
 
-TEST_CASE("an operation is described by what a person would call it") {
+TEST_CASE("a description has the kind and type and count and op and root of an operation") {
   Collective c = Of(K::kReduce, Floats(4), Floats(4));
   c.root = 2;
   c.scale.before = 0.25;

@@ -1,4 +1,4 @@
-// The same stories for every backend that can run as threads of one process.
+// Communicators over shared memory, with threads of one process as ranks.
 
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -29,7 +29,7 @@ struct ShmRank {
   Communicator& comm;
 };
 
-// Runs `rank_main` on `size` ranks over shared memory and returns what each rank threw.
+// Runs `rank_main` on `size` ranks over shared memory and returns the error of each rank.
 Errors RunShm(
     int size, const std::function<void(ShmRank)>& rank_main,
     EngineOptions options = {.may_spin = false}) {
@@ -42,7 +42,7 @@ Errors RunShm(
   });
 }
 
-// Small integers, so that every float sum is exact and comparable with ==.
+// Small integers: every float sum is exact and comparable with ==.
 float Value(int rank, uint64_t i) {
   return static_cast<float>((i * 7 + static_cast<uint64_t>(rank) * 3) % 32);
 }
@@ -53,7 +53,7 @@ float SumOverRanks(int size, uint64_t i) {
   return sum;
 }
 
-// The three ways data takes (inline, mapped, staged) are chosen by size and memory.
+// The size and the memory select one of three paths of the data: inline, mapped or staged.
 constexpr uint64_t kCounts[] = {0, 1, 17, 1024, 1025, 40'001, 300'000};
 
 TEST_CASE("all_reduce sums private memory of every size") {
@@ -70,7 +70,7 @@ TEST_CASE("all_reduce sums private memory of every size") {
         }) == Errors(static_cast<size_t>(size)));
 }
 
-TEST_CASE("all_reduce sums memory that all ranks map, in place and in slices") {
+TEST_CASE("all_reduce sums memory that all ranks map in place and in slices") {
   const int size = GENERATE(2, 3, 4, 8);
   CHECK(RunShm(size, [&](ShmRank rank) {
           const auto memory = rank.comm.Allocate(2'000'000);
@@ -87,7 +87,7 @@ TEST_CASE("all_reduce sums memory that all ranks map, in place and in slices") {
         }) == Errors(static_cast<size_t>(size)));
 }
 
-TEST_CASE("some ranks may bring mapped and others private memory") {
+TEST_CASE("mapped memory of one rank and private memory of others can be combined") {
   CHECK(RunShm(3, [&](ShmRank rank) {
           const uint64_t count = 100'000;
           const auto memory = rank.comm.Allocate(rank.comm.rank() == 1 ? 400'000 : 0);
@@ -102,7 +102,7 @@ TEST_CASE("some ranks may bring mapped and others private memory") {
         }) == Errors(3));
 }
 
-TEST_CASE("broadcast hands on the root's memory from every root") {
+TEST_CASE("broadcast copies the root's memory to all ranks from every root") {
   const int size = GENERATE(1, 2, 4);
   CHECK(RunShm(size, [&](ShmRank rank) {
           const auto memory = rank.comm.Allocate(1'200'000);
@@ -118,7 +118,8 @@ TEST_CASE("broadcast hands on the root's memory from every root") {
                   if (data[i] != root * 1000 + static_cast<int32_t>(i))
                     throw std::runtime_error("wrong value");
                 }
-                // Whoever leaves early may write at once: nobody may still be reading.
+                // A rank may write as soon as its call returns, because no rank reads its memory
+                // any more.
                 for (uint64_t i = 0; i < count; ++i) data[i] = -1;
               }
             }
@@ -148,12 +149,12 @@ TEST_CASE("all_gather joins the inputs in rank order") {
         }) == Errors(static_cast<size_t>(size)));
 }
 
-TEST_CASE("many operations may be under way at once, and be waited for in any order") {
+TEST_CASE("many operations can be in flight at once and be waited for in any order") {
   CHECK(RunShm(3, [&](ShmRank rank) {
           std::vector<std::vector<float>> data(50, std::vector<float>(3000));
           std::vector<Work> works;
           for (size_t k = 0; k < data.size(); ++k) {
-            // Some inline, some staged.
+            // Every third operation is staged, the others are inline.
             const uint64_t count = k % 3 == 0 ? 3000 : 10;
             for (uint64_t i = 0; i < count; ++i) data[k][i] = Value(rank.comm.rank(), i + k);
             works.push_back(
@@ -166,7 +167,7 @@ TEST_CASE("many operations may be under way at once, and be waited for in any or
         }) == Errors(3));
 }
 
-TEST_CASE("a rank that is busy elsewhere is not waited for once it has brought mapped memory") {
+TEST_CASE("an all_reduce of mapped memory finishes while another rank is busy elsewhere") {
   std::vector<float> seen(2);
   dtrun::testing::RunRanks(2, [&](dtrun::ops::Bootstrap& bootstrap) {
     const dtrun::base::SteadyClock clock;
@@ -188,13 +189,13 @@ TEST_CASE("a rank that is busy elsewhere is not waited for once it has brought m
   CHECK(seen == std::vector<float>{3, 3});
 }
 
-TEST_CASE("a duplicate does not interleave with its original") {
+TEST_CASE("a duplicate and its original can be used in different orders on the ranks") {
   CHECK(RunShm(2, [&](ShmRank rank) {
           const auto other = rank.comm.Duplicate();
           float a = 1, b = 10;
           Work first = rank.comm.StartAllReduce(Buffer(&a, 1), ReduceOp::kSum);
-          // The ranks use the two communicators in different orders, which one communicator would
-          // not allow.
+          // The ranks use the two communicators in different orders. A single communicator would
+          // not allow that.
           if (rank.comm.rank() == 0) {
             other->AllReduce(Buffer(&b, 1), ReduceOp::kSum);
             first.Wait();
@@ -206,7 +207,7 @@ TEST_CASE("a duplicate does not interleave with its original") {
         }) == Errors(2));
 }
 
-TEST_CASE("ranks that call different collectives all get the same error, and can go on") {
+TEST_CASE("ranks that call different collectives all get the same error and can go on") {
   const Errors errors = RunShm(3, [&](ShmRank rank) {
     std::vector<float> data(8);
     std::string error;
@@ -229,7 +230,7 @@ TEST_CASE("ranks that call different collectives all get the same error, and can
   CHECK(errors == Errors(3, expected));
 }
 
-TEST_CASE("a rank that never comes is named within the deadline") {
+TEST_CASE("a rank that never comes is named within the time limit") {
   EngineOptions options{.may_spin = false};
   options.timeout = std::chrono::milliseconds(200);
   const Errors errors = RunShm(
@@ -243,7 +244,7 @@ TEST_CASE("a rank that never comes is named within the deadline") {
   CHECK(errors[2] == errors[0]);
 }
 
-TEST_CASE("bad arguments are refused before anything is sent") {
+TEST_CASE("invalid arguments of a communicator are refused and the communicator stays usable") {
   CHECK(RunShm(2, [&](ShmRank rank) {
           const auto refused = [](const auto& call, const std::string& expected) {
             try {
@@ -275,7 +276,7 @@ TEST_CASE("bad arguments are refused before anything is sent") {
         }) == Errors(2));
 }
 
-TEST_CASE("an engine thread finishes operations that nobody waits for") {
+TEST_CASE("an operation finishes with an engine thread") {
   CHECK(RunShm(2, [&](ShmRank rank) {
           rank.engine.StartThread();
           std::vector<float> data(300'000, 1.0f);

@@ -28,11 +28,11 @@ using dtrun::testing::Ranks;
 struct Backend {
   std::string name;
   std::vector<int> sizes;
-  bool adds_in_a_tree;  // over all ranks in their order: sums that round are known in advance
+  bool adds_in_a_tree;  // over all ranks in order, so the suite can predict sums with rounding
   std::unique_ptr<Communicator> (*create)(Bootstrap&, Engine&);
 };
 
-// Shared memory within hosts that exist by name alone, and between them.
+// Shared memory within and between hosts. The hosts exist in name only.
 std::unique_ptr<Communicator> CreateOverHosts(Bootstrap& bootstrap, Engine& engine) {
   const std::vector<int> placements[] = {{0, 1}, {0, 0, 1}, {0, 1, 1, 1}, {0, 1, 0, 2, 0, 2}};
   for (const auto& host_of_rank : placements) {
@@ -64,7 +64,7 @@ const Backend kBackends[] = {
     {"hierarchical", {2, 3, 4, 6}, false, CreateOverHosts},
 };
 
-// Runs `check` on every size of the backend; every rank found something to check and nothing wrong.
+// Runs `check` on every size of the backend. Every rank must make checks and find no error.
 void Conforms(const Backend& backend, const std::function<void(Ranks&, Findings&)>& check) {
   const dtrun::base::SteadyClock clock;
   for (const int size : backend.sizes) {
@@ -86,11 +86,11 @@ void Conforms(const Backend& backend, const std::function<void(Ranks&, Findings&
   }
 }
 
-TEST_CASE("every kind, type, op, root, size and placement gives the promised bits") {
+TEST_CASE("every collective gives the promised bits for all types and ops and roots and sizes") {
   for (const Backend& backend : kBackends) Conforms(backend, dtrun::testing::CheckEveryKind);
 }
 
-TEST_CASE("random operations under way at once give the promised bits") {
+TEST_CASE("random operations in flight at once give the promised bits") {
   for (const Backend& backend : kBackends) {
     Conforms(backend, [&](Ranks& ranks, Findings& findings) {
       for (const uint64_t seed : {11, 12, 13}) {
@@ -100,15 +100,15 @@ TEST_CASE("random operations under way at once give the promised bits") {
   }
 }
 
-TEST_CASE("sums that round have the same bits on all ranks and in every run") {
+TEST_CASE("sums with rounding have the same bits on all ranks and in every run") {
   for (const Backend& backend : kBackends) Conforms(backend, dtrun::testing::CheckSameBits);
 }
 
-TEST_CASE("messages of all pairs and collectives do not wait for each other") {
+TEST_CASE("messages between all pairs and collectives do not wait for each other") {
   for (const Backend& backend : kBackends) Conforms(backend, dtrun::testing::CheckMessages);
 }
 
-TEST_CASE("communicators of fewer ranks, duplicates and overlapping ones work side by side") {
+TEST_CASE("subsets and duplicates and overlapping communicators work side by side") {
   for (const Backend& backend : kBackends) Conforms(backend, dtrun::testing::CheckSubCommunicators);
 }
 

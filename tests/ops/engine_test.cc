@@ -1,4 +1,4 @@
-// Deadlines, warnings and the flight record, on a clock that the test owns.
+// Timeouts, stall warnings and the flight record of the engine, on a clock that the test controls.
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -29,7 +29,7 @@ using base::FlightState;
 using Catch::Matchers::Contains;
 using Lines = std::vector<std::string>;
 
-// What a peer would do to an operation.
+// The state of an operation that its peers decide.
 struct Fate {
   std::atomic<bool> arrived{false}, done{false}, advances{false};
   std::optional<ErrorCode> error;
@@ -56,7 +56,7 @@ class FakeOperation : public Operation {
   std::shared_ptr<Fate> fate_;
 };
 
-// One rank of four and what it says.
+// Rank 0 of four, with the lines that its engine logs.
 struct Rank {
   testing::ManualClock clock;
   std::mutex mutex;
@@ -68,7 +68,7 @@ struct Rank {
   std::unique_ptr<Engine> engine;
   uint64_t sequence = 0;
 
-  // Null: it records nothing.
+  // Null: no record.
   explicit Rank(std::shared_ptr<FlightRecorder> own = FlightRecorder::InMemory(0, "h"))
       : recorder(std::move(own)) {
     for (int r = 0; r < 4; ++r) peers.push_back(FlightRecorder::InMemory(r, "h"));
@@ -126,9 +126,9 @@ bool Soon(const Condition& condition) {
   return condition();
 }
 
-// Time that passes under the eyes of a thread that waits: in one jump, the thread would have been
-// stopped. Every other look of such a thread is one for deadlines, and the first that is counted
-// here may have been under way before.
+// Advances the clock in steps of 1 s while a thread waits and looks at the clock. One large step
+// would count as a stopped process. Every second look checks for timeouts, and the first counted
+// look may have begun before the step. So each step waits for three looks.
 void Pass(Rank& rank, std::chrono::seconds time) {
   auto& doorbell = *reinterpret_cast<Doorbell*>(rank.engine->doorbell_segment()->data());
   for (; time > 0s && !rank.engine->gave_up(); time -= 1s) {
@@ -141,7 +141,7 @@ void Pass(Rank& rank, std::chrono::seconds time) {
   }
 }
 
-TEST_CASE("an operation that a rank never calls is reported once, and then fails") {
+TEST_CASE("an operation that a rank never calls is reported once and then fails") {
   Rank rank;
   Work work = rank.Start(std::make_shared<Fate>());
   rank.clock.Advance(29s);
@@ -165,7 +165,7 @@ TEST_CASE("an operation that a rank never calls is reported once, and then fails
   CHECK(rank.given_up == 1);
 }
 
-TEST_CASE("whoever is waited for is named with what it did last") {
+TEST_CASE("a stall warning names each missing rank with its last operation") {
   Rank rank;
   Call barrier{}, broadcast{};
   barrier.kind = static_cast<uint8_t>(CollectiveKind::kBarrier);
@@ -192,7 +192,7 @@ TEST_CASE("whoever is waited for is named with what it did last") {
           "(f32, 7 elements, root 0), since 45 s"});
 }
 
-TEST_CASE("ranks that did the same are named together") {
+TEST_CASE("missing ranks with the same last operation are named together") {
   Rank rank;
   const auto fate = std::make_shared<Fate>();
   fate->missing = {1, 2, 3};
@@ -209,7 +209,7 @@ TEST_CASE("ranks that did the same are named together") {
       ErrorOf(work), Contains("; rank 1 called nothing yet; ranks 2 and 3 are in collective #1"));
 }
 
-TEST_CASE("where the backend cannot see who is missing, the records tell") {
+TEST_CASE("flight records show the missing rank if the backend cannot") {
   Rank rank;
   Call barrier{};
   barrier.kind = static_cast<uint8_t>(CollectiveKind::kBarrier);
@@ -226,7 +226,7 @@ TEST_CASE("where the backend cannot see who is missing, the records tell") {
                                "it; rank 2 is in collective #1 of world/1, barrier, since 30 s"});
 }
 
-TEST_CASE("operations that wait for the same are one warning") {
+TEST_CASE("collectives that wait for the same ranks cause one warning") {
   Rank rank;
   std::vector<Work> works;
   for (int i = 0; i < 5; ++i) works.push_back(rank.Start(std::make_shared<Fate>()));
@@ -240,7 +240,7 @@ TEST_CASE("operations that wait for the same are one warning") {
   CHECK_THAT(rank.Warnings()[1], Contains("message #6, receive"));
 }
 
-TEST_CASE("a wait ends at the deadline") {
+TEST_CASE("a wait ends at the time limit") {
   Rank rank;
   Work work = rank.Start(std::make_shared<Fate>());
   std::string error;
@@ -261,7 +261,7 @@ TEST_CASE("a wait ends at the deadline") {
   CHECK(rank.Errors().empty());
 }
 
-TEST_CASE("the time of a wait is recorded while it lasts") {
+TEST_CASE("the time of a wait is recorded during the wait") {
   const testing::TemporaryFolder folder;
   const std::string path = base::FlightFile(folder.path(), 0);
   Rank rank(FlightRecorder::InFile(path, 0, "h"));
@@ -269,7 +269,7 @@ TEST_CASE("the time of a wait is recorded while it lasts") {
   const auto fate = std::make_shared<Fate>();
   Work work = rank.Start(fate);
   std::thread waiter([&] { work.Wait(); });
-  // Each look of the waiting thread at the clock may be before or after this.
+  // The waiting thread may look at the clock before or after each advance.
   CHECK(Soon([&] {
     rank.clock.Advance(1ms);
     return base::ReadFlightProgress(path)->waited_ns > 0;
@@ -282,7 +282,7 @@ TEST_CASE("the time of a wait is recorded while it lasts") {
   CHECK(waited_s() < 100);
 }
 
-TEST_CASE("an operation that nobody waits for is given up by the engine's thread, aloud") {
+TEST_CASE("the engine's thread gives up an unwaited operation and logs the error") {
   Rank rank;
   rank.engine->StartThread();
   rank.Start(std::make_shared<Fate>());
@@ -294,7 +294,7 @@ TEST_CASE("an operation that nobody waits for is given up by the engine's thread
   CHECK(rank.engine->gave_up());
 }
 
-TEST_CASE("an hour in which the process was stopped is no stall") {
+TEST_CASE("an hour with the process stopped during a wait is not a stall") {
   Rank rank;
   rank.engine->StartThread();
   rank.Start(std::make_shared<Fate>());
@@ -310,7 +310,7 @@ TEST_CASE("an hour in which the process was stopped is no stall") {
   CHECK_THAT(rank.Warnings()[0], Catch::StartsWith("waiting for 30 s: collective #1"));
 }
 
-TEST_CASE("an hour in which the process was stopped before it waited is no stall either") {
+TEST_CASE("an hour with the process stopped before a wait is not a stall") {
   Rank rank;
   const auto fate = std::make_shared<Fate>();
   Work work = rank.Start(fate);
@@ -328,7 +328,7 @@ TEST_CASE("an hour in which the process was stopped before it waited is no stall
   CHECK(rank.Errors().empty());
 }
 
-TEST_CASE("an operation that nobody waits for is given up while others are started or waited for") {
+TEST_CASE("an unwaited operation is given up while another operation is started or waited for") {
   Rank rank;
   const auto other = std::make_shared<const Members>(rank.world->Subset({0, 1}, "/1"));
   rank.Start(std::make_shared<Fate>());
@@ -349,7 +349,7 @@ TEST_CASE("an operation that nobody waits for is given up while others are start
   CHECK(rank.given_up == 1);
 }
 
-TEST_CASE("an operation that advances is not late, however long it takes") {
+TEST_CASE("an operation that advances does not time out") {
   Rank rank;
   const auto fate = std::make_shared<Fate>();
   Work work = rank.Start(fate);
@@ -370,7 +370,7 @@ TEST_CASE("an operation that advances is not late, however long it takes") {
   CHECK_THAT(ErrorOf(work), Catch::StartsWith("gave up after"));
 }
 
-TEST_CASE("an operation that others finished while nobody looked is not late") {
+TEST_CASE("an operation that peers finished before the next look is not late") {
   Rank rank;
   const auto fate = std::make_shared<Fate>();
   Work work = rank.Start(fate);
@@ -381,7 +381,7 @@ TEST_CASE("an operation that others finished while nobody looked is not late") {
   CHECK_FALSE(rank.engine->gave_up());
 }
 
-TEST_CASE("after a timeout nothing on that communicator hangs, and others go on") {
+TEST_CASE("after a timeout all calls on the communicator fail and other communicators go on") {
   Rank rank;
   const auto other = std::make_shared<const Members>(rank.world->Subset({0, 1}, "/1"));
   Work first = rank.Start(std::make_shared<Fate>());
@@ -409,7 +409,7 @@ std::shared_ptr<const Members> OnTwoHosts() {
   return std::make_shared<const Members>(std::move(members));
 }
 
-// An operation that `leaver` has not called fails after this time.
+// Checks that an operation that `leaver` has not called fails after the time `after`.
 void CheckDeserted(
     Rank& rank, const std::shared_ptr<const Members>& members, int leaver,
     std::chrono::seconds after) {
@@ -423,7 +423,7 @@ void CheckDeserted(
       Catch::EndsWith(members->List({leaver}) + " has called Shutdown"));
 }
 
-TEST_CASE("a farewell from another host is not believed before its last calls must have come") {
+TEST_CASE("an operation waits 10 s for the last calls of a rank that left on another host") {
   Rank rank;
   std::vector<int> leavers;
   rank.engine->WatchLeavers({.self = 0, .leave = [] {}, .leavers = [&] { return leavers; }});
@@ -433,7 +433,7 @@ TEST_CASE("a farewell from another host is not believed before its last calls mu
   CHECK(ErrorOf(first) == "not yet");
   rank.clock.Advance(9s);
   CHECK(ErrorOf(first) == "not yet");
-  called->arrived = true;  // the call that the farewell has overtaken
+  called->arrived = true;  // the farewell has overtaken this call
   rank.clock.Advance(20s);
   CHECK(ErrorOf(first) == "not yet");
   called->done = true;
@@ -441,14 +441,14 @@ TEST_CASE("a farewell from another host is not believed before its last calls mu
   CheckDeserted(rank, OnTwoHosts(), 1, 10s);
 }
 
-TEST_CASE("a farewell on the same host is believed soon") {
+TEST_CASE("an operation fails within 1 s after a missing rank left on the same host") {
   Rank rank;
   rank.engine->WatchLeavers(
       {.self = 0, .leave = [] {}, .leavers = [] { return std::vector<int>{2}; }});
   CheckDeserted(rank, OnTwoHosts(), 2, 1s);
 }
 
-TEST_CASE("a lost peer ends the communicator, a mismatch does not") {
+TEST_CASE("a lost peer ends the communicator and a mismatch does not") {
   const ErrorCode code = GENERATE(ErrorCode::kPeerLost, ErrorCode::kMismatch);
   Rank rank;
   const auto fate = std::make_shared<Fate>();
@@ -463,7 +463,7 @@ TEST_CASE("a lost peer ends the communicator, a mismatch does not") {
                                    : "not yet"));
 }
 
-TEST_CASE("the record follows an operation to its end") {
+TEST_CASE("the flight record has each state of an operation up to its end") {
   Rank rank;
   const auto fate = std::make_shared<Fate>(), stuck = std::make_shared<Fate>();
   Work work = rank.Start(fate), lost = rank.Start(stuck);
@@ -487,7 +487,7 @@ TEST_CASE("the record follows an operation to its end") {
   CHECK(rank.recorder->Read().gave_up == error);
 }
 
-TEST_CASE("an engine without a recorder works the same") {
+TEST_CASE("an engine works without a recorder") {
   Rank rank(nullptr);
   const auto fate = std::make_shared<Fate>();
   Work work = rank.Start(fate), stuck = rank.Start(std::make_shared<Fate>());
@@ -497,7 +497,7 @@ TEST_CASE("an engine without a recorder works the same") {
   CHECK_THAT(ErrorOf(stuck), Catch::StartsWith("gave up after 600 s"));
 }
 
-// Starts operations one after the other, each when the one before it has ended.
+// Starts each operation after the previous operation has ended.
 class Relay : public Driver {
  public:
   explicit Relay(Rank& rank) : rank_(rank) {}
@@ -523,7 +523,7 @@ class Relay : public Driver {
   Work work_;
 };
 
-TEST_CASE("a driver goes on wherever the engine progresses, until it is removed") {
+TEST_CASE("every poll and wait of the engine advances a driver until it is removed") {
   Rank rank;
   const auto relay = std::make_shared<Relay>(rank);
   relay->fate->done = true;
@@ -531,7 +531,7 @@ TEST_CASE("a driver goes on wherever the engine progresses, until it is removed"
   relay->wanted = 3;
   rank.engine->Poll();
   CHECK(relay->started == 3);
-  // By a wait for something else, and by one for what it brings about.
+  // A wait for another operation advances the driver, and a wait for the driver's own result.
   relay->wanted = 4;
   const auto other = std::make_shared<Fate>();
   other->done = true;
@@ -547,7 +547,7 @@ TEST_CASE("a driver goes on wherever the engine progresses, until it is removed"
 }
 
 TEST_CASE(
-    "a thread that waits lets drivers look at the clock, and a sleep ends when one asked for it") {
+    "a waiting thread lets drivers look at the clock and ends its sleep for their next look") {
   Rank rank;
   const auto relay = std::make_shared<Relay>(rank);
   rank.engine->AddDriver(relay);
@@ -555,7 +555,7 @@ TEST_CASE(
   CHECK(relay->looks >= 3);
 }
 
-TEST_CASE("a stall is reported with what the operation is for") {
+TEST_CASE("a stall warning and the timeout include the purpose of the operation") {
   Rank rank;
   Work work = rank.Start(std::make_shared<Fate>());
   work.SetPurpose([] { return std::string("it carries the mail"); });

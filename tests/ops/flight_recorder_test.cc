@@ -42,7 +42,7 @@ base::Call AllReduceOf(uint64_t count) {
 
 base::TimePoint At(int64_t ns) { return base::TimePoint(base::Duration(ns)); }
 
-TEST_CASE("a record says what was called, where, when, and how far it came") {
+TEST_CASE("a record has the call and communicator and times and state of each operation") {
   const auto recorder = FlightRecorder::InMemory(3, "node1");
   const uint64_t first = recorder->Start("world", 7, AllReduceOf(4), At(100));
   recorder->Start("world/1", 1, AllReduceOf(5), At(200));
@@ -66,13 +66,13 @@ TEST_CASE("a record says what was called, where, when, and how far it came") {
   CHECK(record.operations[1].state == FlightState::kStarted);
 }
 
-TEST_CASE("when the ring is full the oldest operations go") {
+TEST_CASE("a full ring drops the oldest operations") {
   const auto recorder = FlightRecorder::InMemory(0, "h");
   const uint64_t forgotten = recorder->Start("world", 1, AllReduceOf(1), At(1));
   for (uint64_t i = 2; i <= 1000; ++i) {
     recorder->End(recorder->Start("world", i, AllReduceOf(i), At(1)), FlightState::kDone, At(2));
   }
-  // Its place is another's by now.
+  // A newer operation has the entry by now, so these calls must have no effect.
   recorder->Move(forgotten);
   recorder->End(forgotten, FlightState::kFailed, At(9));
   const FlightRecord record = recorder->Read();
@@ -83,7 +83,7 @@ TEST_CASE("when the ring is full the oldest operations go") {
   }
 }
 
-TEST_CASE("a long name is cut short, and a short one after it is whole") {
+TEST_CASE("a long name is truncated and later short names are complete") {
   const auto recorder = FlightRecorder::InMemory(0, "h");
   const std::string name(100, 'x');
   recorder->Start(name, 1, AllReduceOf(1), At(1));
@@ -97,7 +97,7 @@ TEST_CASE("a long name is cut short, and a short one after it is whole") {
   }
 }
 
-// All that the writer says about operation `ordinal` follows from that number.
+// All fields that the writer records for operation `ordinal` follow from `ordinal`.
 std::string NameFor(uint64_t ordinal) {
   return std::string(ordinal % 50, static_cast<char>('a' + ordinal % 26));
 }
@@ -110,7 +110,7 @@ bool IsWhole(const FlightOperation& operation) {
          (!ended || operation.end_ns == ns + 1) && operation.communicator == NameFor(ordinal);
 }
 
-TEST_CASE("a reader beside a live writer never sees half an operation") {
+TEST_CASE("a reader never sees a partly written operation of a live writer") {
   const auto recorder = FlightRecorder::InMemory(0, "h");
   std::atomic<bool> stop{false};
   std::thread writer([&] {
@@ -123,7 +123,7 @@ TEST_CASE("a reader beside a live writer never sees half an operation") {
     }
   });
   uint64_t seen = 0, torn = 0, unordered = 0;
-  // The writer may run for the first time when all 300 reads are over.
+  // The writer may start only after 300 reads, so the loop continues until the writer has run.
   const auto has_begun = [&] { return seen > 0 && !recorder->Read().gave_up.empty(); };
   for (int reads = 0; reads < 300 || !has_begun(); ++reads) {
     const FlightRecord record = recorder->Read();
@@ -159,7 +159,7 @@ TEST_CASE("the record of a process that was killed can be read") {
       base::PastActivity(*record) == "waited in collective #5, all_reduce (f32, 4 elements, sum)");
 }
 
-TEST_CASE("how far a rank has come is read without its operations") {
+TEST_CASE("the progress of a rank can be read without its operations") {
   const testing::TemporaryFolder folder;
   const std::string path = base::FlightFile(folder.path(), 2);
   const auto recorder = FlightRecorder::InFile(path, 2, "h");
@@ -175,7 +175,7 @@ TEST_CASE("how far a rank has come is read without its operations") {
   CHECK(
       base::ReadFlightProgress(path) ==
       base::FlightProgress{.rank = 2, .step = 2, .waited_ns = 7'000'000, .reduced = twice});
-  // What the program says itself counts.
+  // Progress that the program reports replaces the counted steps.
   recorder->ReportProgress(1, 32);
   CHECK(
       base::ReadFlightProgress(path) ==
@@ -186,7 +186,7 @@ TEST_CASE("how far a rank has come is read without its operations") {
   CHECK_FALSE(base::ReadFlightProgress(folder.Write("zeros", std::string(40'000, '\0'))));
 }
 
-TEST_CASE("the file is new, and for its owner alone") {
+TEST_CASE("a record file must not exist before and only its owner can read it") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/0";
   const auto recorder = FlightRecorder::InFile(path, 0, "h");
@@ -205,7 +205,7 @@ TEST_CASE("the file is new, and for its owner alone") {
   CHECK_THROWS_AS(FlightRecorder::InFile("/nonexistent/0", 0, "h"), Error);
 }
 
-TEST_CASE("what is no record is not read as one") {
+TEST_CASE("a file that is not a complete record is rejected") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/0";
   FlightRecorder::InFile(path, 0, "h")->Start("world", 1, AllReduceOf(1), At(1));
@@ -215,7 +215,8 @@ TEST_CASE("what is no record is not read as one") {
   for (const size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{2048}, good.size() - 1}) {
     CHECK_FALSE(base::ReadFlightFile(folder.Write("cut", good.substr(0, bytes))));
   }
-  // Magic, version, number of entries (which then do not fit, or are no power of two), entry size.
+  // The bytes change the magic, the version, the number of entries (too many, or not a power of
+  // two) and the entry size.
   for (const size_t byte : {0, 8, 12, 13, 15, 16}) {
     std::string bad = good;
     bad[byte] = static_cast<char>(bad[byte] ^ 0x7f);
@@ -229,7 +230,7 @@ TEST_CASE("what is no record is not read as one") {
   CHECK_FALSE(base::ReadFlightFile(folder.path() + "/fifo"));
 }
 
-TEST_CASE("garbage in a record becomes text, not harm") {
+TEST_CASE("garbage in a record is described without a crash or control characters") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/0";
   FlightRecorder::InFile(path, 0, "h")->Start("world", 1, AllReduceOf(1), At(1));
@@ -247,7 +248,7 @@ TEST_CASE("garbage in a record becomes text, not harm") {
   CHECK_FALSE(base::PastActivity(*record).empty());
 }
 
-TEST_CASE("a rank is told by what it is stuck in, else by what it did last") {
+TEST_CASE("a rank is described by the operation in flight or else by its last operation") {
   const auto recorder = FlightRecorder::InMemory(0, "h");
   const auto now = At(60'000'000'000);
   CHECK(base::PresentActivity(recorder->Read(), now) == "called nothing yet");

@@ -1,5 +1,5 @@
-// Threads as ranks of hosts that exist by name alone: what connects the ranks within a host and
-// between them is the reference communicator, and so is the oracle.
+// The hierarchical communicator on threads as ranks. The hosts exist in name only. The reference
+// communicator connects the ranks within a host and between hosts. It is also the oracle.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -42,19 +42,19 @@ using dtrun::ops::Work;
 using Errors = std::vector<std::string>;
 using Slots = std::vector<int>;
 
-// Small, so that little data goes in many chunks.
+// The chunks are small, so that little data fills many chunks.
 constexpr Route kSmallChunks = {.chunk_bytes = 1024};
 
 struct Rank {
   Engine& engine;
   Communicator& comm;
-  Communicator& oracle;  // the same ranks
+  Communicator& oracle;  // of the same ranks
 };
 
 using RankMain = std::function<void(Rank)>;
 using LocalBackend = std::unique_ptr<Communicator> (*)(Bootstrap&, Engine&, Members);
 
-// By rank: host 0 as often as it has slots, and so on.
+// The host of each rank: host 0 once per slot, then host 1, and so on.
 std::vector<int> HostOfRank(const Slots& slots) {
   std::vector<int> hosts;
   for (size_t h = 0; h < slots.size(); ++h) {
@@ -88,7 +88,7 @@ struct Setup {
   EngineOptions engine = {.may_spin = false};
 };
 
-// Runs `rank_main` on the ranks of these hosts and returns what each threw.
+// Runs `rank_main` on the ranks of these hosts and returns the error of each rank.
 Errors RunHosts(
     const std::vector<int>& host_of_rank, const RankMain& rank_main, const Setup& setup = {}) {
   const dtrun::base::SteadyClock clock;
@@ -133,8 +133,8 @@ void Store(char* at, DType dtype, int value) {
   }
 }
 
-// A typed array of small integers that floats of every size hold, add and (over 6 ranks) multiply
-// exactly.
+// A typed array of small integers. Floats of every size hold them exactly, and also their sums and
+// (over 6 ranks) products.
 struct Array {
   Array(DType type, uint64_t n) : dtype(type), bytes(n * SizeOf(type)) {}
   Array(DType type, uint64_t n, uint64_t seed) : Array(type, n) {
@@ -149,15 +149,15 @@ struct Array {
   std::vector<char> bytes;
 };
 
-// What all ranks call, as seen by one of them.
+// The call that all ranks make.
 struct Case {
   CollectiveKind kind = CollectiveKind::kBarrier;
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   Scale scale = {};
   int root = 0;
-  uint64_t count = 0;          // of the table in ops/collective/collective.h
-  std::vector<Counts> counts;  // [source][destination], or empty: even
+  uint64_t count = 0;          // as in the table in ops/collective/collective.h
+  std::vector<Counts> counts;  // [source][destination]; empty if even
   bool in_place = false;
   uint64_t seed = 0;
 };
@@ -189,7 +189,7 @@ class Caller {
   }
 
   const Collective& call() const { return call_; }
-  // Everything this rank can see afterwards.
+  // The output of this rank, empty if it has none.
   std::string result() const {
     const Buffer& output = call_.output;
     if (case_.kind == CollectiveKind::kBarrier) return "";
@@ -260,7 +260,7 @@ class Caller {
     }
   }
 
-  // The smaller of input and output is this rank's part of the other.
+  // In place: the smaller of the two buffers is this rank's part of the larger buffer.
   void PutInPlace() {
     const Buffer input = input_->buffer(), output = output_->buffer();
     call_.input = input;
@@ -321,9 +321,9 @@ constexpr DType kDTypes[] = {DType::kU8,  DType::kI8,  DType::kU16, DType::kI16,
 constexpr ReduceOp kOps[] = {
     ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
 
-// --- stories ------------------------------------------------------------------------------------
+// --- tests --------------------------------------------------------------------------------------
 
-TEST_CASE("hosts are numbered by their first ranks, and rails by the smallest host") {
+TEST_CASE("first ranks number the hosts and the smallest host sets the number of rails") {
   const HostMap hosts({7, 3, 7, 7, 3});
   CHECK(hosts.host_count() == 2);
   CHECK(hosts.ranks(0) == std::vector<int>{0, 2, 3});
@@ -336,7 +336,7 @@ TEST_CASE("hosts are numbered by their first ranks, and rails by the smallest ho
   CHECK(subset.rails() == 1);
 }
 
-TEST_CASE("every collective gives what the oracle gives, of every size, in place and not") {
+TEST_CASE("every collective gives the result of the oracle at every size and also in place") {
   const LocalBackend local = GENERATE(from_range(kLocalBackends));
   const Slots slots = GENERATE(from_range(kShapes));
   const auto size = std::accumulate(slots.begin(), slots.end(), 0);
@@ -363,7 +363,7 @@ TEST_CASE("every collective gives what the oracle gives, of every size, in place
           {.local = local}) == Errors(static_cast<size_t>(size)));
 }
 
-TEST_CASE("every op combines every type, small and large, scaled or not") {
+TEST_CASE("every reduce op gives the result of the oracle for every type and size and scale") {
   const LocalBackend local = GENERATE(from_range(kLocalBackends));
   const Slots slots = GENERATE(from_range(kShapes));
   const auto size = std::accumulate(slots.begin(), slots.end(), 0);
@@ -407,7 +407,8 @@ Case RandomCase(uint64_t seed, int size) {
   const auto p = static_cast<size_t>(size);
   if (below(2) == 0) {
     test.counts.assign(p, Counts(p));
-    // The even kinds of a row or column alone are used: the rest must agree with them.
+    // Kinds other than all_to_all use one row or column, so all other rows or columns must equal
+    // it.
     const bool by_source =
         test.kind == CollectiveKind::kAllGather || test.kind == CollectiveKind::kGather;
     for (size_t s = 0; s < p; ++s) {
@@ -422,7 +423,7 @@ Case RandomCase(uint64_t seed, int size) {
   return test;
 }
 
-TEST_CASE("random calls give what the oracle gives") {
+TEST_CASE("random calls give the results of the oracle") {
   const LocalBackend local = GENERATE(from_range(kLocalBackends));
   const Slots slots = GENERATE(from_range(kShapes));
   const auto size = std::accumulate(slots.begin(), slots.end(), 0);
@@ -435,7 +436,7 @@ TEST_CASE("random calls give what the oracle gives") {
           {.local = local}) == Errors(static_cast<size_t>(size)));
 }
 
-TEST_CASE("many random calls are under way at once, and waited for in any order") {
+TEST_CASE("many random calls can be in flight at once and be waited for in any order") {
   const LocalBackend local = GENERATE(from_range(kLocalBackends));
   const Slots slots = GENERATE(Slots{2, 2}, Slots{3, 1, 2});
   const auto size = std::accumulate(slots.begin(), slots.end(), 0);
@@ -467,12 +468,12 @@ TEST_CASE("many random calls are under way at once, and waited for in any order"
           {.local = local}) == Errors(static_cast<size_t>(size)));
 }
 
-TEST_CASE("the route may change between operations, of which some are still under way") {
+TEST_CASE("the route may change while operations are in flight") {
   const std::vector<Route> routes = {
       {.chunk_bytes = 4096}, {.flat = true}, {.chunk_bytes = 1024}, {.chunk_bytes = 64 << 10}};
   CHECK(RunHosts({0, 0, 1, 1, 1}, [&](Rank rank) {
           for (uint64_t seed = 0; seed < 60; ++seed) {
-            // The ranks come to the change at different times.
+            // The ranks reach the change of the route at different times.
             Caller before(RandomCase(seed + 500, 5), rank.comm.rank(), 5);
             Work under_way = rank.comm.Start(before.call());
             rank.comm.SetRoute(routes[seed % routes.size()]);
@@ -484,7 +485,7 @@ TEST_CASE("the route may change between operations, of which some are still unde
         }) == Errors(5));
 }
 
-TEST_CASE("a flat route gives a reduction the bits of the ranks between hosts") {
+TEST_CASE("a reduction on a flat route has the bits of the communicator between hosts") {
   CHECK(RunHosts({0, 0, 1, 1}, [](Rank rank) {
           rank.comm.SetRoute({.wire = WireDType::kBF16, .flat = true});
           std::mt19937 random(static_cast<unsigned>(rank.comm.rank()));
@@ -498,14 +499,14 @@ TEST_CASE("a flat route gives a reduction the bits of the ranks between hosts") 
         }) == Errors(4));
 }
 
-TEST_CASE("an engine thread finishes what nobody waits for") {
+TEST_CASE("operations over hosts finish with an engine thread") {
   CHECK(RunHosts({0, 0, 1, 1}, [](Rank rank) {
           rank.engine.StartThread();
           for (uint64_t seed = 0; seed < 50; ++seed) Check(rank, RandomCase(seed, 4));
         }) == Errors(4));
 }
 
-TEST_CASE("a subset in any order, within a host or across, gives results in its own order") {
+TEST_CASE("a subset of ranks in any order within or across hosts gives results in its own order") {
   const std::vector<int> ranks = GENERATE(
       std::vector<int>{5, 0, 3, 2, 4, 1}, std::vector<int>{4, 1, 0}, std::vector<int>{3, 0, 4},
       std::vector<int>{2, 1}, std::vector<int>{4}, std::vector<int>{5, 2, 4});
@@ -520,7 +521,7 @@ TEST_CASE("a subset in any order, within a host or across, gives results in its 
         }) == Errors(6));
 }
 
-TEST_CASE("ranks interleaved over hosts, and splits of splits, keep their order") {
+TEST_CASE("ranks interleaved over hosts and duplicates of splits keep their order") {
   CHECK(RunHosts({0, 1, 0, 2, 1, 0}, [](Rank rank) {
           for (uint64_t seed = 0; seed < 60; ++seed) Check(rank, RandomCase(seed, 6));
           const int r = rank.comm.rank();
@@ -532,7 +533,7 @@ TEST_CASE("ranks interleaved over hosts, and splits of splits, keep their order"
         }) == Errors(6));
 }
 
-TEST_CASE("communicators are named by who serves them") {
+TEST_CASE("a communicator reports its backend") {
   CHECK(RunHosts({0, 0, 1, 1}, [](Rank rank) {
           const auto backend = [&rank](const std::vector<int>& ranks) {
             const auto comm = rank.comm.Subset(ranks);
@@ -548,7 +549,7 @@ TEST_CASE("communicators are named by who serves them") {
         }) == Errors(4));
 }
 
-TEST_CASE("memory of the communicator is combined in place, in slices and into other memory") {
+TEST_CASE("memory of the communicator is reduced in place and in slices and into other memory") {
   const Slots slots = GENERATE(from_range(kShapes));
   const auto size = std::accumulate(slots.begin(), slots.end(), 0);
   CHECK(
@@ -582,11 +583,11 @@ TEST_CASE("memory of the communicator is combined in place, in slices and into o
       Errors(static_cast<size_t>(size)));
 }
 
-TEST_CASE("messages reach a rank of the same host and of another one") {
+TEST_CASE("messages reach ranks of the same host and of another host") {
   CHECK(RunHosts({0, 0, 1}, [](Rank rank) {
           const int r = rank.comm.rank();
           int32_t next = -1, previous = -1, mine = 100 + r;
-          // Round the ring, both ways at once.
+          // Around the ring in both directions at once.
           std::vector<Work> works;
           works.push_back(rank.comm.StartReceive(Buffer(&previous, 1), (r + 2) % 3));
           works.push_back(rank.comm.StartSend(Buffer(&mine, 1), (r + 1) % 3));
@@ -599,14 +600,14 @@ TEST_CASE("messages reach a rank of the same host and of another one") {
         }) == Errors(3));
 }
 
-TEST_CASE("more ranks than counts by rank have room for beside a call") {
+TEST_CASE("counts by rank work with more ranks than fit beside a call") {
   Slots slots(12, 4);
   CHECK(RunHosts(HostOfRank(slots), [](Rank rank) {
           for (uint64_t seed = 0; seed < 12; ++seed) Check(rank, RandomCase(seed, 48));
         }) == Errors(48));
 }
 
-TEST_CASE("the result is the tree of each host, then the tree of the hosts, to the last bit") {
+TEST_CASE("the result has the bits of a tree within each host and then a tree over the hosts") {
   const Slots slots = GENERATE(from_range(kShapes));
   const auto size = std::accumulate(slots.begin(), slots.end(), 0);
   const uint64_t count = GENERATE(50, 5000);
@@ -642,7 +643,7 @@ TEST_CASE("the result is the tree of each host, then the tree of the hosts, to t
         }) == Errors(static_cast<size_t>(size)));
 }
 
-TEST_CASE("a compressed wire rounds each host's sum and the result, the same on all ranks") {
+TEST_CASE("a 16-bit wire rounds host sums and the result to the same bits on all ranks") {
   const WireDType wire = GENERATE(WireDType::kF16, WireDType::kBF16);
   const Slots slots = GENERATE(from_range(kShapes));
   const float rounding = wire == WireDType::kF16 ? 0x1p-11f : 0x1p-8f;
@@ -696,7 +697,7 @@ TEST_CASE("a compressed wire rounds each host's sum and the result, the same on 
   for (int r = 1; r < size; ++r) CHECK(results[static_cast<size_t>(r)] == results[0]);
 }
 
-TEST_CASE("beyond f16's range a wire of f16 gives infinity, and one of bf16 a number") {
+TEST_CASE("beyond the range of f16 an f16 wire gives infinity and a bf16 wire a number") {
   const WireDType wire = GENERATE(WireDType::kF16, WireDType::kBF16);
   CHECK(
       RunHosts(
@@ -710,7 +711,7 @@ TEST_CASE("beyond f16's range a wire of f16 gives infinity, and one of bf16 a nu
           {.route = {.wire = wire, .chunk_bytes = 1024}}) == Errors(3));
 }
 
-TEST_CASE("ranks that disagree all hear who called what, and go on") {
+TEST_CASE("ranks that disagree over hosts get an error with the call of each rank and can go on") {
   const Errors errors = RunHosts({0, 0, 1}, [](Rank rank) {
     std::vector<float> data(1000), other(8);
     std::string error;
@@ -732,7 +733,7 @@ TEST_CASE("ranks that disagree all hear who called what, and go on") {
                     "sum)"));
 }
 
-TEST_CASE("a rank that does not come is named on all hosts, with its host") {
+TEST_CASE("an absent rank is named with its host on all hosts") {
   EngineOptions options{.may_spin = false};
   options.timeout = std::chrono::milliseconds(1500);
   const int missing = GENERATE(0, 1, 2, 3);
@@ -752,7 +753,7 @@ TEST_CASE("a rank that does not come is named on all hosts, with its host") {
   }
 }
 
-TEST_CASE("after a wait was given up the communicator says so") {
+TEST_CASE("after a timeout the next call on the communicator reports the timeout") {
   EngineOptions options{.may_spin = false};
   options.timeout = std::chrono::milliseconds(300);
   const Errors errors = RunHosts(

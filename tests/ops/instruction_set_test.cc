@@ -1,5 +1,5 @@
-// What sums are computed with: which instruction set is chosen, and that all-reduces conform with
-// each that this CPU has.
+// The choice of the instruction set for reductions, and the conformance of the collectives with
+// each instruction set of this CPU.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -38,7 +38,8 @@ using dtrun::testing::Findings;
 const InstructionSet kBaseline = {"baseline", nullptr}, kAvx2 = {"avx2", nullptr},
                      kAvx512 = {"avx512", nullptr};
 
-// What each rank gets that asks for `wanted` with a CPU of its own, or why it gets nothing.
+// The instruction set or the error of each rank, if all ranks ask for `wanted`. Each rank has its
+// own CPU.
 std::vector<std::string> ChooseOnRanks(
     const std::string& wanted, const std::vector<std::vector<InstructionSet>>& cpus) {
   std::vector<std::string> chosen(cpus.size());
@@ -53,14 +54,14 @@ std::vector<std::string> ChooseOnRanks(
   return chosen;
 }
 
-TEST_CASE("auto takes the best that each CPU has") {
+TEST_CASE("auto chooses the best instruction set of each CPU") {
   CHECK(
       ChooseOnRanks("auto", {{kAvx512, kAvx2, kBaseline}, {kAvx2, kBaseline}}) ==
       std::vector<std::string>{"avx512", "avx2"});
   CHECK(ChooseInstructionSet("auto", {kAvx2, kBaseline}, nullptr).name == std::string("avx2"));
 }
 
-TEST_CASE("what all CPUs have is taken where it is asked for") {
+TEST_CASE("an instruction set that all CPUs have can be chosen by name") {
   CHECK(
       ChooseOnRanks("avx2", {{kAvx512, kAvx2, kBaseline}, {kAvx2, kBaseline}}) ==
       std::vector<std::string>{"avx2", "avx2"});
@@ -69,7 +70,7 @@ TEST_CASE("what all CPUs have is taken where it is asked for") {
       std::string("baseline"));
 }
 
-TEST_CASE("what one CPU lacks is refused on all ranks, with what that CPU has") {
+TEST_CASE("an instruction set that one CPU lacks is refused on all ranks") {
   const std::string refusal =
       "reduce_isa is 'avx512', which the CPU of rank 1 lacks (found avx2, baseline); expected "
       "auto, or an instruction set that the CPUs of all ranks have";
@@ -89,9 +90,9 @@ TEST_CASE("what one CPU lacks is refused on all ranks, with what that CPU has") 
       "instruction set that the CPUs of all ranks have");
 }
 
-// --- with each of them --------------------------------------------------------------------------
+// --- each instruction set -----------------------------------------------------------------------
 
-// Runs `check` as ranks on shared memory that sum with `set`.
+// Runs `check` on ranks that share memory and reduce with `set`.
 void OnRanks(
     const InstructionSet& set, int size, const std::function<void(Communicator& world)>& check) {
   UseInstructionSet(set);
@@ -137,7 +138,7 @@ TEST_CASE("all-reduces and all other kinds conform with every instruction set") 
   }
 }
 
-// Of `size` ranks: sums that round, one after the other, as rank 0 gets them.
+// The sums of `size` ranks that need rounding, one after the other, from rank 0.
 std::vector<float> SumsOf(const InstructionSet& set, int size) {
   std::vector<float> sums;
   OnRanks(set, size, [&](Communicator& world) {
@@ -152,7 +153,7 @@ std::vector<float> SumsOf(const InstructionSet& set, int size) {
   return sums;
 }
 
-TEST_CASE("sums of odd sizes that round have the same bits with every instruction set") {
+TEST_CASE("sums with rounding and odd sizes have the same bits with every instruction set") {
   for (const int size : {2, 3}) {
     const std::vector<float> best = SumsOf(InstructionSetsHere().front(), size);
     for (const InstructionSet& set : InstructionSetsHere()) {

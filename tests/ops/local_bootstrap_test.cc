@@ -1,4 +1,5 @@
-// Ranks of one host that find each other by a name, as threads and as processes.
+// The bootstrap of ranks on one host, which find each other by a name. Ranks are threads or
+// processes.
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -31,13 +32,13 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using Texts = std::vector<std::string>;
 
-// A name that no other test, nor another run of this one, uses.
+// A name that is unique over tests and runs.
 std::string NewName() {
   static int count = 0;
   return Text("test ", getpid(), ' ', Clock::now().time_since_epoch().count(), ' ', ++count);
 }
 
-// What `rank_main` throws, "" if nothing: "<code>: <text>".
+// The error of each rank, as "<code>: <text>"; "" if the rank succeeds.
 Texts RunThreads(
     const std::vector<LocalMeeting>& meetings, const std::function<void(Bootstrap&)>& rank_main) {
   Texts errors(meetings.size());
@@ -66,7 +67,7 @@ std::vector<LocalMeeting> Meetings(int size, std::chrono::seconds timeout = 20s)
 
 std::string Code(ErrorCode code) { return Text(static_cast<int>(code), ": "); }
 
-TEST_CASE("every rank gets the bytes of all, of any length and again and again") {
+TEST_CASE("every rank gets the bytes of all ranks at any length and repeatedly") {
   const int size = GENERATE(1, 2, 3, 8, 100);
   const Texts errors = RunThreads(Meetings(size), [size](Bootstrap& bootstrap) {
     for (int round = 0; round < 20; ++round) {
@@ -83,7 +84,7 @@ TEST_CASE("every rank gets the bytes of all, of any length and again and again")
   CHECK(errors == Texts(static_cast<size_t>(size)));
 }
 
-TEST_CASE("the memory of one rank reaches the others") {
+TEST_CASE("every rank can map the memory of the other ranks") {
   const Texts errors = RunThreads(Meetings(3), [](Bootstrap& bootstrap) {
     const auto exchange = bootstrap.ConnectSegmentExchange(bootstrap);
     auto mine = dtrun::ops::Segment::Create(4096);
@@ -96,7 +97,7 @@ TEST_CASE("the memory of one rank reaches the others") {
   CHECK(errors == Texts(3));
 }
 
-TEST_CASE("memory that is populated is zero, is there, and is where huge pages can be mapped") {
+TEST_CASE("populated memory is resident and zero and aligned to huge pages") {
   constexpr uint64_t kHuge = 2 << 20, kBytes = 3 * kHuge + 5;
   const auto segment = dtrun::ops::Segment::Create(kBytes);
   const auto resident = [&] {
@@ -113,7 +114,7 @@ TEST_CASE("memory that is populated is zero, is there, and is where huge pages c
   CHECK(resident() == 3 * kHuge);
   CHECK(std::count(segment->data(), segment->data() + kBytes, 0) == int64_t{kBytes});
   CHECK(reinterpret_cast<uintptr_t>(segment->data()) % kHuge == 0);
-  // A rank that maps it sees what another wrote, wherever that lies.
+  // A second mapping shows the writes of the first mapping at every place.
   const auto peers =
       dtrun::ops::Segment::Map(dtrun::ops::FileDescriptor(::dup(segment->fd())), kBytes);
   CHECK(reinterpret_cast<uintptr_t>(peers->data()) % kHuge == 0);
@@ -123,7 +124,7 @@ TEST_CASE("memory that is populated is zero, is there, and is where huge pages c
   }
 }
 
-TEST_CASE("ranks that do not come are named to all that wait, and once before") {
+TEST_CASE("one warning and the timeout of every waiting rank name the missing ranks") {
   std::vector<LocalMeeting> meetings = Meetings(5, 1s);
   std::mutex mutex;
   Texts warnings;
@@ -141,14 +142,14 @@ TEST_CASE("ranks that do not come are named to all that wait, and once before") 
   CHECK(warnings.size() == 1);
 }
 
-TEST_CASE("two processes that are the same rank are refused, and so is another number of ranks") {
+TEST_CASE("two processes with the same rank or different numbers of ranks are refused") {
   std::vector<LocalMeeting> meetings = Meetings(3, 2s);
   meetings[2].rank = 1;
   const Texts errors = RunThreads(meetings, [](Bootstrap&) { FAIL("joined"); });
   const std::string refused = Code(ErrorCode::kInvalidArgument) + "two processes are rank 1: ";
   CHECK_THAT(errors[1], Catch::StartsWith(refused));
   CHECK_THAT(errors[2], Catch::StartsWith(refused));
-  // Rank 0 may come when the two have met and are gone.
+  // Rank 0 may come after the other two have met and ended.
   CHECK_THAT(errors[0], Catch::StartsWith(refused) || Catch::StartsWith(Code(ErrorCode::kTimeout)));
 
   meetings = Meetings(2);
@@ -158,7 +159,7 @@ TEST_CASE("two processes that are the same rank are refused, and so is another n
         error, Catch::StartsWith(Code(ErrorCode::kMismatch)) && Catch::Contains(" ranks, but "));
 }
 
-TEST_CASE("a rank that fails takes the others with it at once, and they say which") {
+TEST_CASE("a rank that ends during Init ends Init on all ranks with an error that names it") {
   const Texts errors = RunThreads(Meetings(4), [](Bootstrap& bootstrap) {
     bootstrap.AllGather("");
     if (bootstrap.rank() == 2) return;
@@ -171,7 +172,7 @@ TEST_CASE("a rank that fails takes the others with it at once, and they say whic
             Catch::EndsWith(") ended during Init"));
 }
 
-// A process that is a rank and ends by itself or by SIGKILL in `rank_main`.
+// Starts a process that runs `rank_main` as a rank. The process ends by exit or by SIGKILL.
 pid_t Fork(const LocalMeeting& meeting, const std::function<void(Bootstrap&)>& rank_main) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -190,7 +191,7 @@ int StatusOf(pid_t process) {
   return status;
 }
 
-TEST_CASE("a process that is killed is named by the others, whoever was the first to come") {
+TEST_CASE("the other ranks name a killed process whichever rank it has") {
   const std::vector<LocalMeeting> meetings = Meetings(3, 60s);
   const int victim = GENERATE(0, 1, 2);
   std::vector<pid_t> processes;
@@ -213,7 +214,7 @@ TEST_CASE("a process that is killed is named by the others, whoever was the firs
   }
 }
 
-TEST_CASE("a name is free again after its ranks were killed or have met") {
+TEST_CASE("a name can be used again after its ranks were killed or have met") {
   const std::vector<LocalMeeting> meetings = Meetings(2, 60s);
   int ready[2];
   REQUIRE(pipe(ready) == 0);
@@ -222,7 +223,7 @@ TEST_CASE("a name is free again after its ranks were killed or have met") {
   first.warn = [&](const std::string&) { CHECK(write(ready[1], "x", 1) == 1); };
   const pid_t alone = Fork(first, [](Bootstrap&) {});
   char byte;
-  REQUIRE(read(ready[0], &byte, 1) == 1);  // it waits for rank 1
+  REQUIRE(read(ready[0], &byte, 1) == 1);  // rank 0 waits for rank 1
   kill(alone, SIGKILL);
   CHECK(WTERMSIG(StatusOf(alone)) == SIGKILL);
   close(ready[0]);
@@ -232,7 +233,7 @@ TEST_CASE("a name is free again after its ranks were killed or have met") {
   }
 }
 
-TEST_CASE("more than a rank may bring is refused") {
+TEST_CASE("a contribution above the limit of 16 MiB is refused") {
   const Texts errors = RunThreads(Meetings(2), [](Bootstrap& bootstrap) {
     bootstrap.AllGather(std::string(bootstrap.rank() == 0 ? 1 : (16 << 20) + 1, 'x'));
   });

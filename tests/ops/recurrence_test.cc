@@ -9,7 +9,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// What a recurrence works on: whole arrays, of which a part is used.
+// The arrays of a recurrence. A test uses a part of each array.
 struct State {
   State(size_t count, int input_count, int copy_count, std::mt19937& random)
       : inputs(size_t(input_count)), copies(size_t(copy_count), Floats(count, 99)) {
@@ -30,7 +30,7 @@ struct State {
   std::vector<Floats> inputs, copies;
 };
 
-// Reduce, and then the formula of the header in its plainest form.
+// Calls Reduce, then applies the formula of the header element by element.
 void StepPlainly(
     State& s, size_t first, size_t count, const Arithmetic& a, const Recurrence& r,
     bool with_accumulator) {
@@ -54,7 +54,7 @@ void StepPlainly(
   }
 }
 
-TEST_CASE("a fused recurrence has the bits of a reduction and the formula, wherever it stops") {
+TEST_CASE("a fused recurrence has the bits of a reduction and the formula at all offsets") {
   std::mt19937 random(7);
   const Recurrence classic{.keep = 0.9f, .by_accumulator = -0.1f};
   const Recurrence nesterov{

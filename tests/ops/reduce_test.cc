@@ -48,8 +48,8 @@ float FromBF16(uint16_t bits) {
 
 using Bytes = std::vector<unsigned char>;
 
-// Any bits for integers, 0 and 1 for bools, for floats numbers of every size and now and then an
-// infinity or a NaN.
+// Random bits for integers, 0 or 1 for bools, and random numbers of every size for floats,
+// sometimes with an infinity or a NaN.
 Bytes RandomElements(DType dtype, size_t count, std::mt19937_64& random) {
   const size_t size = SizeOf(dtype);
   Bytes bytes(count * size);
@@ -67,7 +67,7 @@ Bytes RandomElements(DType dtype, size_t count, std::mt19937_64& random) {
   return bytes;
 }
 
-// Which of two NaNs survives is the compiler's choice: they become one.
+// The compiler chooses which of two NaNs survives, so all NaNs become the same NaN.
 Bytes WithOneNaN(Bytes bytes, DType dtype) {
   const size_t size = SizeOf(dtype);
   uint64_t magnitude = 0, infinity = 0;
@@ -84,7 +84,7 @@ Bytes WithOneNaN(Bytes bytes, DType dtype) {
   return bytes;
 }
 
-// Elements [begin, end) reduced into `output`.
+// Reduces elements [begin, end) into `output`.
 void ReduceRange(
     const InstructionSet& instructions, const std::vector<Bytes>& inputs, DType dtype,
     const Arithmetic& arithmetic, size_t begin, size_t end, Bytes& output) {
@@ -97,7 +97,7 @@ void ReduceRange(
       arithmetic);
 }
 
-// The definition: the left half has n - n / 2 inputs.
+// The tree of the definition: the left half has n - n / 2 inputs.
 template <typename A, typename Combine>
 A Tree(const std::vector<A>& values, size_t first, size_t n, Combine combine) {
   if (n == 1) return values[first];
@@ -111,7 +111,7 @@ A Sum(const std::vector<A>& values) {
 }
 
 TEST_CASE("floats are summed in a balanced tree over the ranks") {
-  // 2^24 + 1 is not a float: a sum from left to right would lose every 1.
+  // 2^24 + 1 is not a float, so a sum from left to right would lose every 1.
   const float big = 16777216.0f;
   CHECK(
       Reduced<float>({{big}, {1}, {1}, {1}}, DType::kF32, {.op = ReduceOp::kSum})[0] ==
@@ -131,16 +131,15 @@ TEST_CASE("the average of integers truncates toward zero") {
 }
 
 TEST_CASE("bf16 accumulates in f32 and is rounded once") {
-  // 256 + 1 rounds back to 256 in bf16, so that rounding after each addition would end at 256.
+  // 256 + 1 rounds to 256 in bf16, so rounding after each addition would give 256.
   const uint16_t k256 = 0x4380, k1 = 0x3f80;
   CHECK(
       FromBF16(Reduced<uint16_t>(
           {{k256}, {k1}, {k1}, {k1}}, DType::kBF16, {.op = ReduceOp::kSum})[0]) == 260.0f);
 }
 
-TEST_CASE("f16 survives every kind of number") {
-  // Adding zero to each of the 65,536 halves gives the same half: widening is exact and narrowing
-  // its inverse.
+TEST_CASE("f16 sums are right for every f16 value and round to even and overflow to infinity") {
+  // A half plus zero is the same half, because widening is exact and narrowing is its inverse.
   std::vector<uint16_t> all(65536), zero(65536, 0);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
   const auto sum = Reduced<uint16_t>({all, zero}, DType::kF16, {.op = ReduceOp::kSum});
@@ -152,7 +151,7 @@ TEST_CASE("f16 survives every kind of number") {
       REQUIRE(sum[i] == i);
     }
   }
-  // 2048 + 1 lies between two halves: to even. 65504 + 32 is beyond the largest one.
+  // 2048 + 1 lies between two halves and rounds to even. 65504 + 32 is beyond the largest half.
   CHECK(Reduced<uint16_t>({{0x6800}, {0x3c00}}, DType::kF16, {.op = ReduceOp::kSum})[0] == 0x6800);
   CHECK(Reduced<uint16_t>({{0x7bff}, {0x5000}}, DType::kF16, {.op = ReduceOp::kSum})[0] == 0x7c00);
 }
@@ -167,7 +166,7 @@ TEST_CASE("a minimum with a NaN on either side is NaN") {
   }
 }
 
-TEST_CASE("bools: sum and max are or, product and min are and") {
+TEST_CASE("on bools sum and max are or and product and min are and") {
   const std::vector<std::vector<uint8_t>> inputs = {{0, 0, 1, 1}, {0, 1, 0, 1}};
   const std::vector<uint8_t> either = {0, 1, 1, 1}, both = {0, 0, 0, 1};
   CHECK(Reduced(inputs, DType::kBool, {.op = ReduceOp::kSum}) == either);
@@ -176,7 +175,7 @@ TEST_CASE("bools: sum and max are or, product and min are and") {
   CHECK(Reduced(inputs, DType::kBool, {.op = ReduceOp::kMin}) == both);
 }
 
-TEST_CASE("outputs may be the inputs, at every count around a block") {
+TEST_CASE("the outputs may be the inputs at every count around the block size") {
   for (const size_t count : {1, 15, 16, 17, 1023, 1024, 1025, 5000}) {
     for (const int ranks : {2, 3, 4, 7}) {
       std::vector<std::vector<int64_t>> data(
@@ -196,8 +195,8 @@ TEST_CASE("outputs may be the inputs, at every count around a block") {
   }
 }
 
-TEST_CASE("every input is scaled before, and the result after the reduction") {
-  // 0.1 is not a float: the factors are rounded to the type first, and each product is.
+TEST_CASE("every input is scaled before the reduction and the result after it") {
+  // 0.1 is not a float. The factor is rounded to the type first, then each product is rounded.
   const float third = 1.0f / 3.0f, tenth = 0.1f, seven = 7.0f;
   CHECK(
       Reduced<float>({{third}, {seven}}, DType::kF32, {.scale = {.before = 0.1, .after = 3}})[0] ==
@@ -205,13 +204,13 @@ TEST_CASE("every input is scaled before, and the result after the reduction") {
   CHECK(
       Reduced<double>({{0.3}, {7}}, DType::kF64, {.scale = {.before = 0.1, .after = 3}})[0] ==
       (0.3 * 0.1 + 7 * 0.1) * 3);
-  // Each input is truncated on its own: 2 + 2, not 5.
+  // Each input is truncated separately: 2 + 2, not 5.
   CHECK(Reduced<int32_t>({{5}, {5}}, DType::kI32, {.scale = {.before = 0.5, .after = 1}})[0] == 4);
   CHECK(
       Reduced<int32_t>({{-5}, {0}}, DType::kI32, {.scale = {.before = 1, .after = 0.5}})[0] == -2);
 }
 
-TEST_CASE("an average divides by the number of inputs or by what it is told") {
+TEST_CASE("an average divides by the number of inputs or by the given divisor") {
   CHECK(Reduced<float>({{6}, {6}}, DType::kF32, {.op = ReduceOp::kAverage})[0] == 6);
   CHECK(Reduced<float>({{6}, {6}}, DType::kF32, {.op = ReduceOp::kAverage, .divisor = 4})[0] == 3);
   CHECK(Reduced<int8_t>({{-128}}, DType::kI8, {.op = ReduceOp::kAverage, .divisor = 256})[0] == 0);
@@ -231,14 +230,14 @@ TEST_CASE("scaled integers stay inside their type") {
 }
 
 TEST_CASE("a factor of 1 leaves 64-bit integers alone") {
-  const int64_t odd = (1ll << 53) + 1;  // no f64
+  const int64_t odd = (1ll << 53) + 1;  // not exact in f64
   CHECK(Reduced<int64_t>({{odd}}, DType::kI64, {.scale = {.before = 1, .after = 1}})[0] == odd);
   CHECK(
       Reduced<int64_t>({{odd}}, DType::kI64, {.scale = {.before = 1, .after = 0.5}})[0] ==
       (1ll << 52));
 }
 
-TEST_CASE("for every number of inputs the tree is the one that the header promises") {
+TEST_CASE("floats are summed in the tree of the header for every number of inputs") {
   std::mt19937_64 random(7);
   for (size_t n = 1; n <= 20; ++n) {
     bool differs_from_left_to_right = false;
@@ -261,7 +260,7 @@ TEST_CASE("for every number of inputs the tree is the one that the header promis
   }
 }
 
-TEST_CASE("every instruction set and every cut give the same bits") {
+TEST_CASE("every instruction set and every cut of the elements give the same bits") {
   std::mt19937_64 random(11);
   const auto sets = InstructionSetsHere();
   const Arithmetic plain[] = {{}, {.scale = {.before = 0.3, .after = 1.7}}};
@@ -294,7 +293,7 @@ TEST_CASE("every instruction set and every cut give the same bits") {
   }
 }
 
-// What the header says about one element, in plain C++.
+// The header's contract for one element, in plain C++.
 template <typename T>
 T ScaledInteger(T value, double factor) {
   if (factor == 1) return value;
@@ -337,19 +336,19 @@ T OneElement(std::vector<T> values, const Arithmetic& arithmetic) {
     case ReduceOp::kMax: result = tree([](T a, T b) { return std::max(a, b); }); break;
     case ReduceOp::kProduct:
       result = tree([](T a, T b) {
-        // In 64 bits without a sign, where products wrap and nothing is promoted to int.
+        // Unsigned 64-bit products wrap, and no operand is promoted to int.
         if constexpr (std::is_integral_v<T>) {
           return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
         }
         return static_cast<T>(a * b);
       });
       break;
-    case ReduceOp::kAdasum: break;  // adasum_test.cc
+    case ReduceOp::kAdasum: break;  // see adasum_test.cc
   }
   return Multiplied(result, arithmetic.scale.after);
 }
 
-// Small enough that no sum of a few overflows, large enough that a scale of 3 does.
+// Values so small that a sum of a few does not overflow, but large enough that a scale of 3 does.
 template <typename T>
 T SomeValue(std::mt19937_64& random) {
   if constexpr (std::is_integral_v<T>) {
@@ -370,8 +369,8 @@ const Arithmetic kArithmetics[] = {
 };
 
 TEMPLATE_TEST_CASE(
-    "every arithmetic is what plain C++ makes of one element", "", uint8_t, int8_t, uint16_t,
-    int16_t, uint32_t, int32_t, uint64_t, int64_t, float, double) {
+    "every arithmetic gives the result of plain C++ for each element", "", uint8_t, int8_t,
+    uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t, float, double) {
   std::mt19937_64 random(3);
   const DType dtype = dtrun::detail::DTypeOf<TestType>();
   for (size_t ranks = 1; ranks <= 9; ++ranks) {
@@ -403,7 +402,7 @@ std::vector<To> Converted(
   return output;
 }
 
-TEST_CASE("16-bit floats are reduced in f32 and rounded once, whatever is scaled and divided") {
+TEST_CASE("16-bit floats are reduced in f32 and rounded once with every scale and divisor") {
   std::mt19937_64 random(5);
   const InstructionSet set = InstructionSetsHere().front();
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
@@ -431,7 +430,7 @@ TEST_CASE("16-bit floats are reduced in f32 and rounded once, whatever is scaled
   }
 }
 
-// The value of a 16-bit float, from its fields.
+// Computes the value of a 16-bit float from its fields.
 float ValueOf(uint16_t bits, int mantissa_bits) {
   const int exponent_bits = 15 - mantissa_bits, bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = (bits & 0x7fff) >> mantissa_bits;
@@ -447,7 +446,7 @@ float ValueOf(uint16_t bits, int mantissa_bits) {
   return static_cast<float>((bits & 0x8000) != 0 ? -value : value);
 }
 
-TEST_CASE("conversion widens all 65,536 values exactly and narrows them back") {
+TEST_CASE("conversion widens all 16-bit floats exactly and narrows them back") {
   std::vector<uint16_t> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<uint16_t>(i);
   for (const InstructionSet& set : InstructionSetsHere()) {
@@ -461,7 +460,7 @@ TEST_CASE("conversion widens all 65,536 values exactly and narrows them back") {
           REQUIRE(std::isnan(wide[i]));
           REQUIRE(std::isnan(ValueOf(narrow[i], dtype == DType::kF16 ? 10 : 7)));
         } else {
-          REQUIRE(std::memcmp(&wide[i], &expected, sizeof expected) == 0);  // -0 is not 0
+          REQUIRE(std::memcmp(&wide[i], &expected, sizeof expected) == 0);  // -0 differs from 0
           REQUIRE(narrow[i] == all[i]);
         }
       }
@@ -469,7 +468,7 @@ TEST_CASE("conversion widens all 65,536 values exactly and narrows them back") {
   }
 }
 
-TEST_CASE("conversion rounds to the nearest, and to the even one from the middle") {
+TEST_CASE("conversion rounds to nearest with ties to even") {
   for (const InstructionSet& set : InstructionSetsHere()) {
     for (const DType dtype : {DType::kF16, DType::kBF16}) {
       const int mantissa_bits = dtype == DType::kF16 ? 10 : 7;
@@ -478,7 +477,7 @@ TEST_CASE("conversion rounds to the nearest, and to the even one from the middle
       std::vector<uint16_t> expected;
       for (uint16_t low = 0; low < infinity; ++low) {
         const auto high = static_cast<uint16_t>(low + 1);
-        // Beyond the largest number the next step would be as long as the one before.
+        // The step beyond the largest number is as long as the step before it.
         const double upper =
             high == infinity ? 2.0 * ValueOf(low, mantissa_bits) - ValueOf(low - 1, mantissa_bits)
                              : ValueOf(high, mantissa_bits);
@@ -495,7 +494,7 @@ TEST_CASE("conversion rounds to the nearest, and to the even one from the middle
   }
 }
 
-TEST_CASE("conversion of any other pair is refused") {
+TEST_CASE("conversion between any other pair of types is refused") {
   float value = 0;
   try {
     dtrun::ops::Convert(&value, DType::kF32, &value, DType::kI32, 1);
@@ -505,7 +504,7 @@ TEST_CASE("conversion of any other pair is refused") {
   }
 }
 
-TEST_CASE("infinities add up to infinity, opposite ones to NaN") {
+TEST_CASE("infinity plus a number is infinity and opposite infinities add up to NaN") {
   const float inf = std::numeric_limits<float>::infinity();
   const auto sum = Reduced<float>({{inf, inf, 1}, {1, -inf, 2}}, DType::kF32, {});
   CHECK(sum[0] == inf);
@@ -513,9 +512,9 @@ TEST_CASE("infinities add up to infinity, opposite ones to NaN") {
   CHECK(sum[2] == 3);
 }
 
-// Three inputs and four outputs, of which two are inputs, in one block of memory with a gap of
-// 0xee between any two.
-TEST_CASE("outputs are written exactly, wherever they begin and however they are stored") {
+// Three inputs and four outputs in one block of memory. Two outputs are also inputs. The bytes
+// between the arrays are 0xee.
+TEST_CASE("stores write exactly the outputs at every offset with cached and streaming stores") {
   constexpr size_t kRow = 2048;  // elements
   for (const InstructionSet& set : InstructionSetsHere()) {
     for (const Stores stores : {Stores::kCached, Stores::kStreaming}) {
@@ -548,7 +547,7 @@ TEST_CASE("outputs are written exactly, wherever they begin and however they are
   }
 }
 
-TEST_CASE("streaming stores give the same bits for every dtype, op and number of inputs") {
+TEST_CASE("streaming stores give the same bits for every dtype and op and number of inputs") {
   std::mt19937_64 random(13);
   for (const InstructionSet& set : InstructionSetsHere()) {
     for (const DType dtype : kDTypes) {
@@ -575,7 +574,7 @@ TEST_CASE("streaming stores give the same bits for every dtype, op and number of
   }
 }
 
-TEST_CASE("a thread that flushes denormals computes the same bits as its peers") {
+TEST_CASE("a thread that flushes denormals and rounds up computes the same bits as its peers") {
   const float tiny = std::numeric_limits<float>::denorm_min();
   const std::vector<uint16_t> least_half = {1};
   const unsigned before = _mm_getcsr();
@@ -588,10 +587,10 @@ TEST_CASE("a thread that flushes denormals computes the same bits as its peers")
   CHECK(sum[0] == 2 * tiny);
   CHECK(sum[1] == 1);
   CHECK(halves[0] == 2);
-  CHECK(after == unusual);  // the caller gets its own way back
+  CHECK(after == unusual);  // the caller's mode is restored
 }
 
-TEST_CASE("a copy is a copy, wherever it begins and ends") {
+TEST_CASE("a copy writes exactly its bytes at every offset and size") {
   std::vector<unsigned char> from(3000);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i * 7 + 1);
   for (const InstructionSet& set : InstructionSetsHere()) {

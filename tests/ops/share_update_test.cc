@@ -1,4 +1,5 @@
-// Updates of shares: in one pass over memory that all ranks map, and composed of other operations.
+// Updates of shares: fused in one pass over memory that all ranks map, and composed of other
+// operations.
 
 #include "ops/communicator/share_update.h"
 
@@ -35,7 +36,7 @@ std::unique_ptr<Communicator> Create(
   return CreateReferenceCommunicator(bootstrap, engine, members);
 }
 
-// What each rank threw, "" if nothing.
+// The error of each rank, "" if the rank succeeds.
 Texts OnRanks(int size, Backend backend, const std::function<void(Communicator&)>& rank_main) {
   const base::SteadyClock clock;
   return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
@@ -44,7 +45,7 @@ Texts OnRanks(int size, Backend backend, const std::function<void(Communicator&)
   });
 }
 
-// Uneven, and one rank has nothing.
+// Uneven shares. The share of rank 1 is empty.
 Counts SharesOf(uint64_t count, int size) {
   Counts shares(static_cast<size_t>(size));
   uint64_t left = count;
@@ -67,7 +68,7 @@ void Fill(const Buffer& buffer, int rank) {
   }
 }
 
-TEST_CASE("an update that stores what was reduced is an all_reduce, to the bit") {
+TEST_CASE("an update that only stores the reduced values gives the bits of all_reduce") {
   const int size = GENERATE(1, 2, 3, 4);
   const Backend backend = GENERATE(Backend::kShm, Backend::kReference);
   const DType dtype = GENERATE(DType::kF32, DType::kF64, DType::kBF16, DType::kF16);
@@ -98,7 +99,7 @@ TEST_CASE("an update that stores what was reduced is an all_reduce, to the bit")
   }
 }
 
-TEST_CASE("without a gather every rank keeps what it made of its share") {
+TEST_CASE("without a gather each rank gets the reduced values of its own share only") {
   const int size = GENERATE(2, 3);
   const Backend backend = GENERATE(Backend::kShm, Backend::kReference);
   CHECK(OnRanks(size, backend, [&](Communicator& world) {
@@ -119,7 +120,7 @@ TEST_CASE("without a gather every rank keeps what it made of its share") {
         }) == Nothing(size));
 }
 
-TEST_CASE("memory that is shared is the same on all ranks") {
+TEST_CASE("all ranks see the same values in shared memory") {
   CHECK(OnRanks(3, Backend::kShm, [&](Communicator& world) {
           const auto memory = world.AllocateShared(3 * sizeof(int64_t));
           auto* values = static_cast<volatile int64_t*>(memory->data());
@@ -134,7 +135,7 @@ TEST_CASE("memory that is shared is the same on all ranks") {
     CHECK_THAT(text, Contains("8 bytes of memory that all ranks share: the backend is "));
 }
 
-TEST_CASE("ranks that disagree on an update are told who called what, and go on") {
+TEST_CASE("ranks that disagree on an update get the call of each rank and can go on") {
   const auto disagree = [](const std::function<void(Communicator&, Buffer, Buffer)>& other) {
     const Texts texts = OnRanks(3, Backend::kShm, [&](Communicator& world) {
       const auto memory = world.Allocate(2000 * sizeof(float));
@@ -179,7 +180,7 @@ TEST_CASE("ranks that disagree on an update are told who called what, and go on"
       Contains("rank 1 called all_reduce (f32, 900 elements, sum)"));
 }
 
-TEST_CASE("arguments that cannot be are refused before anything is sent") {
+TEST_CASE("invalid arguments of an update are refused before any data is sent") {
   const auto refusal = [](const std::function<void(Communicator&, Buffer, Buffer)>& call) {
     return OnRanks(1, Backend::kShm, [&](Communicator& world) {
       float in[4] = {}, out[4] = {};

@@ -1,4 +1,4 @@
-// A program that joins its job again after it has left it, three times in all.
+// A program that joins its job and leaves it, three times.
 
 #include <dtrun/dtrun.h>
 

@@ -17,7 +17,7 @@ CommandResult JobAgain(const std::string& launcher) {
   return RunJob({"--launcher", launcher, "-np", "3", "tests/ranks/again"});
 }
 
-TEST_CASE("ranks join their job again after they have left it") {
+TEST_CASE("ranks can call Init again after Shutdown") {
   const std::string launcher = GENERATE("local", "mpirun");
   const CommandResult result = JobAgain(launcher);
   CAPTURE(launcher, result.err);
@@ -26,7 +26,7 @@ TEST_CASE("ranks join their job again after they have left it") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("under plain mpirun, too, and it sees all ranks end well") {
+TEST_CASE("under plain mpirun ranks can call Init again and mpirun reports no error") {
   const CommandResult result = Run(Command{
       .argv = {
           "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3", "tests/ranks/again"}});
@@ -35,7 +35,7 @@ TEST_CASE("under plain mpirun, too, and it sees all ranks end well") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("a world of one begins again") {
+TEST_CASE("a process without a launcher can call Init again after Shutdown") {
   const CommandResult result = Run(Command{.argv = {"tests/ranks/again"}});
   CHECK(result.out == "1: 1 ranks, 1 and 1\n2: 1 ranks, 1 and 1\n3: 1 ranks, 1 and 1\n");
 }

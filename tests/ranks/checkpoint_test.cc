@@ -1,4 +1,5 @@
-// Checkpoints of processes: which are killed, whose disk is full, and who meet each other.
+// Checkpoints of processes: kills while saving, full and read-only disks, and two jobs in one
+// folder.
 
 #include <signal.h>
 
@@ -22,13 +23,13 @@ using Words = std::vector<std::string>;
 
 Words Saver(int ranks, const Words& arguments) {
   Words argv = {"launcher/dtrun", "--tag", "none", "--oversubscribe", "-np", std::to_string(ranks)};
-  if (ranks == 0) argv.clear();  // launched by nobody
+  if (ranks == 0) argv.clear();  // no launcher
   argv.push_back("tests/ranks/saver");
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   return argv;
 }
 
-// The number of the last whole line that begins with `what`; 0: there is none.
+// The number after the last `what` in the complete lines of `text`, or 0.
 int LastNumber(const std::string& text, const std::string& what) {
   const size_t end = text.rfind('\n');
   if (end == std::string::npos) return 0;
@@ -36,7 +37,7 @@ int LastNumber(const std::string& text, const std::string& what) {
   return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + what.size());
 }
 
-TEST_CASE("what four ranks save in shards two go on from") {
+TEST_CASE("two ranks load a checkpoint that four ranks saved in shards") {
   const TemporaryFolder folder;
   const CommandResult four =
       Run({.argv = Saver(4, {folder.path(), "sharded", "saves=3", "elements=600000"})});
@@ -51,7 +52,8 @@ TEST_CASE("what four ranks save in shards two go on from") {
   CHECK(two.exit_code == 0);
 }
 
-// Kills a saver at a random moment and looks what is there; returns the last one that was saved.
+// Starts a saver, checks that it resumes from checkpoint `*saved` or a later one, and kills the
+// saver at a random moment. Sets `*saved` to the last reported checkpoint.
 void KillAndResume(
     const TemporaryFolder& folder, std::mt19937& random, const Words& settings, int* saved) {
   Words arguments = {folder.path(), "keep=2"};
@@ -61,7 +63,7 @@ void KillAndResume(
   CAPTURE(saver.out(), saver.err());
   CHECK(CountOf(saver.out(), "rank 0 has all of ") == 1);
   const int resumed = LastNumber(saver.out(), "has all of ");
-  // Nothing that was said to be saved is lost; of the one under way nobody knows.
+  // A reported checkpoint is never lost. An interrupted save may have left a checkpoint or not.
   CHECK(resumed >= *saved);
   CHECK(resumed <= *saved + 2);
   std::this_thread::sleep_for(std::chrono::microseconds(random() % 15'000));
@@ -71,7 +73,7 @@ void KillAndResume(
   *saved = std::max(resumed, LastNumber(killed.out, "saved "));
 }
 
-TEST_CASE("no checkpoint is lost to two hundred kills at random moments of saving") {
+TEST_CASE("two hundred kills at random moments of saving lose no checkpoint") {
   const TemporaryFolder folder;
   const auto seed = static_cast<unsigned>(std::random_device()());
   CAPTURE(seed);
@@ -85,7 +87,7 @@ TEST_CASE("no checkpoint is lost to two hundred kills at random moments of savin
     for (const std::string& name : folder.Entries())
       if (name.starts_with(".tmp-")) ++interrupted;
   }
-  // Some of them were in the middle.
+  // Some kills interrupted a save.
   CHECK(interrupted > 20);
   const CommandResult last = Run({.argv = Saver(0, {folder.path(), "saves=1", "keep=2"})});
   CAPTURE(last.out, last.err);
@@ -94,7 +96,7 @@ TEST_CASE("no checkpoint is lost to two hundred kills at random moments of savin
   CHECK(folder.Entries().size() == 4);  // the lock, two checkpoints, and latest
 }
 
-TEST_CASE("rank 0 that is killed takes no checkpoint with it") {
+TEST_CASE("a kill of rank 0 loses no checkpoint") {
   const TemporaryFolder folder;
   int saved = 0;
   for (int round = 0; round < 4; ++round) {
@@ -111,7 +113,7 @@ TEST_CASE("rank 0 that is killed takes no checkpoint with it") {
   CHECK(saved > 0);
 }
 
-// A shell with `FOLDER` on a disk of 1 MB of its own.
+// Runs `script` in a shell where $FOLDER is a file system of 1 MB.
 CommandResult OnSmallDisk(const std::string& script) {
   const TemporaryFolder folder;
   Words argv = {
@@ -128,28 +130,29 @@ bool Impossible(const CommandResult& result) {
   return true;
 }
 
-TEST_CASE("on a full disk the old checkpoints stay, and training goes on") {
+TEST_CASE("on a full disk the old checkpoints remain and training continues") {
   const std::string mode = GENERATE("", "background", "sharded", "sharded background");
   const CommandResult result = OnSmallDisk(
       "saver $FOLDER elements=40000 saves=5 " + mode +
       "; echo \"code $?\"; ls -A $FOLDER; saver $FOLDER elements=40000 saves=0 " + mode);
   CAPTURE(mode, result.out, result.err);
   if (Impossible(result)) return;
-  // 320 kB each.
+  // Each checkpoint has 320 kB.
   CHECK_THAT(result.out, Contains("saved 2\n") && !Contains("saved 4\n"));
   for (const char* rank : {"rank 0: ", "rank 1: "})
     CHECK(
         CountOf(result.out, rank) ==
         CountOf(result.out, std::string(rank) + "checkpoint '") +
             CountOf(result.out, std::string(rank) + "rank 1: checkpoint '"));
-  CHECK(CountOf(result.out, "No space left on device") == 4);  // 4 and 5, on both ranks
+  CHECK(CountOf(result.out, "No space left on device") == 4);  // saves 4 and 5 on both ranks
   CHECK_THAT(
       result.out, Contains("code 73\n.lock\nckpt_1\nckpt_2\nckpt_3\nlatest\n") &&
                       Contains("rank 0 has all of 3\n") && Contains("rank 1 has all of 3\n"));
 }
 
 TEST_CASE(
-    "a folder that is read-only is refused by a job that saves, and read by one that does not") {
+    "a read-only folder is an error for a job that saves but not for a job with the option "
+    "read_only") {
   const CommandResult result = OnSmallDisk(
       "saver $FOLDER saves=1 elements=100; mount -o remount,ro $FOLDER; "
       "saver $FOLDER saves=1 elements=100; echo \"code $?\"; "
@@ -161,7 +164,7 @@ TEST_CASE(
   CHECK(CountOf(result.out, "has all of 1\n") == 2);
 }
 
-TEST_CASE("a second job is told who saves in its folder, and a killed one is no obstacle") {
+TEST_CASE("a folder in use is refused with the owner's process id until the owner is killed") {
   const TemporaryFolder folder;
   Subprocess first({.argv = Saver(0, {folder.path(), "keep=1"})});
   REQUIRE(first.WaitForLines(2));
@@ -177,7 +180,7 @@ TEST_CASE("a second job is told who saves in its folder, and a killed one is no 
   CHECK(Run({.argv = Saver(2, {folder.path(), "saves=1"})}).exit_code == 0);
 }
 
-TEST_CASE("rank 0 says which checkpoint is not valid, and why, in a line") {
+TEST_CASE("rank 0 warns of an invalid checkpoint in one line and loads the checkpoint before it") {
   const TemporaryFolder folder;
   CHECK(Run({.argv = Saver(2, {folder.path(), "saves=2"})}).exit_code == 0);
   std::filesystem::resize_file(folder.path() + "/ckpt_2/model.safetensors", 1000);

@@ -1,6 +1,6 @@
-// The conformance suite over the public API, on the backend that the job runs on. Prints one line
-// on rank 0, "<backend>: many checks, <m> wrong", and on any rank what was wrong; exits with 1 if
-// any rank saw something wrong.
+// Runs the conformance suite through the public API, on the backend of the job. Rank 0 prints
+// "<backend>: many checks, <m> wrong", and every rank prints its failed checks. Exits with 1 if a
+// check failed on any rank.
 
 #include <dtrun/dtrun.h>
 
@@ -18,7 +18,7 @@ namespace {
 using dtrun::Counts;
 using dtrun::testing::Findings;
 
-// Rank r brings r % 3 elements: r, r, ...
+// The input of rank r: r % 3 elements with the value r.
 template <typename T>
 std::vector<T> Own(int rank) {
   return std::vector<T>(static_cast<size_t>(rank) % 3, static_cast<T>(rank));
@@ -38,7 +38,7 @@ void CheckVectors(dtrun::Communicator& comm, Findings& findings) {
   findings.Count(
       comm.AllGatherCounts(Own<int8_t>(comm.rank()).size()) == counts, "AllGatherCounts");
 
-  // Rank a sends b + 1 elements to rank b, each of them 100 a + b.
+  // Rank a sends b + 1 elements to rank b, each with the value 100 a + b.
   std::vector<double> data, received;
   Counts splits;
   for (size_t b = 0; b < size; ++b) {
@@ -68,7 +68,7 @@ void CheckVectors(dtrun::Communicator& comm, Findings& findings) {
   }
 }
 
-// As an exception in a backward pass leaves it.
+// Destroys a reducer with buckets in flight, as an exception in a backward pass does.
 void CheckAbandonedReducer(dtrun::Communicator& comm, Findings& findings) {
   const dtrun::Buffer gradient(nullptr, 4 << 20, dtrun::DType::kF32);
   {
@@ -90,7 +90,7 @@ void CheckNames(dtrun::Communicator& comm, Findings& findings) {
   findings.Count(dtrun::DealRows(5, 10, 2) == Counts{30, 20}, "DealRows");
 }
 
-// Every rank refuses by itself, before anything is sent.
+// Each rank refuses these calls locally, before it sends data.
 void CheckRefusals(dtrun::Communicator& comm, Findings& findings) {
   const auto refused = [&](const std::string& expected, const auto& call) {
     std::string text = "nothing";
@@ -124,7 +124,8 @@ void CheckAll(dtrun::Communicator& comm, int random_operations, Findings& findin
   CheckRefusals(comm, findings);
   const auto ranks = dtrun::testing::OverPublicApi(comm);
   dtrun::testing::CheckEveryKind(*ranks, findings);
-  // Hosts are added up one by one: what rounds has other bits than the tree over all ranks.
+  // The hierarchical backend adds one host after another. Rounded sums therefore differ from those
+  // of the tree over all ranks.
   const bool any_values = comm.backend() != "hierarchical";
   dtrun::testing::CheckRandomOperations(*ranks, findings, 21, random_operations, any_values);
   dtrun::testing::CheckSameBits(*ranks, findings);
@@ -134,7 +135,7 @@ void CheckAll(dtrun::Communicator& comm, int random_operations, Findings& findin
 
 }  // namespace
 
-// The argument "core": with few random operations, for many ranks.
+// The argument "core" means few random operations, for jobs with many ranks.
 int main(int argc, char** argv) {
   const bool core = argc > 1 && std::string(argv[1]) == "core";
   dtrun::Context job = dtrun::Init();

@@ -1,4 +1,4 @@
-// The conformance suite as real processes under dtrun.
+// The conformance suite in processes that dtrun starts.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -21,18 +21,20 @@ void Conforms(const std::string& backend, const std::string& np) {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("processes on shared memory conform", "[shm]") {
+TEST_CASE("the shm backend conforms between processes", "[shm]") {
   Conforms("shm", GENERATE("2", "3", "4", "8"));
 }
 
-TEST_CASE("processes on shared memory and MPI conform", "[hierarchical]") {
+TEST_CASE("the hierarchical backend conforms between processes", "[hierarchical]") {
   Conforms("hierarchical", GENERATE("2", "3", "4", "8"));
 }
 
-TEST_CASE("processes over MPI conform", "[mpi]") { Conforms("mpi", GENERATE("2", "3", "4", "8")); }
+TEST_CASE("the mpi backend conforms between processes", "[mpi]") {
+  Conforms("mpi", GENERATE("2", "3", "4", "8"));
+}
 
-TEST_CASE("processes that sum with the instruction set of --reduce-isa conform", "[shm]") {
-  // One that the CPU lacks is refused: tests/ops/instruction_set_test.cc.
+TEST_CASE("ranks with --reduce-isa baseline conform", "[shm]") {
+  // tests/ops/instruction_set_test.cc tests an instruction set that the CPU lacks.
   const CommandResult result = Run(Command{
       .argv =
           {"launcher/dtrun", "--reduce-isa", "baseline", "--tag", "none", "-np", "2",
@@ -44,7 +46,7 @@ TEST_CASE("processes that sum with the instruction set of --reduce-isa conform",
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("64 processes start, conform and end", "[many]") {
+TEST_CASE("64 ranks conform under mpirun and under the local launcher", "[many]") {
   const std::string launcher = GENERATE("mpirun", "local");
   const CommandResult result = Run(Command{
       .argv =

@@ -1,5 +1,5 @@
-// A rank of a job whose rank 1 calls Shutdown while the others still wait for it; argv[1] says in
-// what. Each of the others prints "<rank>: <code>: <text>".
+// Rank 1 calls Shutdown while the other ranks wait for it. argv[1] names the operation in which
+// they wait. A rank with an error prints "<rank>: <code>: <text>".
 
 #include <dtrun/dtrun.h>
 
@@ -23,7 +23,7 @@ void Print(int rank, const dtrun::Error& error) {
   std::fflush(stdout);
 }
 
-// `wait` is what rank 1 does not come to.
+// All ranks but rank 1 call `wait`.
 int LeaveOrWait(dtrun::Context& job, const std::function<void()>& wait) {
   bool failed = false;
   try {

@@ -1,4 +1,4 @@
-// Rank 1 shuts down while the others wait for it.
+// Rank 1 calls Shutdown while the other ranks wait for it.
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -16,7 +16,7 @@ using dtrun::testing::CommandResult;
 using dtrun::testing::CountOf;
 using dtrun::testing::RunJob;
 
-// Nothing here waits for a time limit: that would be ten minutes.
+// The time limits are longer than a test may take, so no test passes by waiting for them.
 CommandResult Leave(const std::string& backend, const std::string& what) {
   return RunJob(
       {"-np", "3", "tests/ranks/early_leaver", what},
@@ -28,7 +28,7 @@ void CheckNobodyWaits(
   const CommandResult result = Leave(backend, what);
   CAPTURE(backend, what, result.out, result.err);
   CHECK(result.exit_code != 0);
-  CHECK(CountOf(result.out, ": 3: gave up: ") >= 1);  // kPeerLost; who comes second may be ended
+  CHECK(CountOf(result.out, ": 3: gave up: ") >= 1);  // kPeerLost; dtrun may end the second rank
   CHECK_THAT(result.out, Contains(waits) && Contains("; rank 1 has called Shutdown\n"));
 }
 
@@ -38,7 +38,7 @@ TEST_CASE("no collective waits for a rank that has called Shutdown") {
       "collective #2 of world/1, all_reduce (f32, 4 elements, sum), waits for rank 1 to call it");
 }
 
-TEST_CASE("dtrun calls the rank that has called Shutdown the culprit") {
+TEST_CASE("dtrun reports a rank that called Shutdown too early as the culprit") {
   const dtrun::testing::TemporaryFolder folder;
   const std::string file = folder.path() + "/report.json";
   const CommandResult result = RunJob(
@@ -64,7 +64,7 @@ TEST_CASE("no named tensor and no join waits for a rank that has called Shutdown
   CheckNobodyWaits("shm", "joined", "join waits for ");
 }
 
-TEST_CASE("a rank that shuts down where others reduce is named with what it called") {
+TEST_CASE("a Shutdown that meets an all-reduce of other ranks is reported as a mismatch") {
   const CommandResult result = Leave(GENERATE("shm", "mpi", "hierarchical"), "world");
   CHECK_THAT(
       result.out, Contains("ranks 0 and 2 called all_reduce (f32, 4 elements, sum); rank 1 called "
@@ -72,7 +72,7 @@ TEST_CASE("a rank that shuts down where others reduce is named with what it call
   CHECK(result.exit_code == 3);
 }
 
-TEST_CASE("ranks may shut down at very different times") {
+TEST_CASE("ranks may call Shutdown at different times") {
   const CommandResult result = Leave(GENERATE("shm", "mpi", "hierarchical"), "late");
   CHECK(result.out == "");
   CHECK(result.err == "");

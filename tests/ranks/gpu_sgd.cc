@@ -1,5 +1,5 @@
-// A trainer whose parameters lie on GPUs: a DistributedOptimizer starts all ranks alike, reduces
-// gradients that the trainer writes there, and steps. Each rank says what came out.
+// A trainer with parameters on GPUs. It broadcasts the parameters, writes gradients to GPU memory
+// and steps a DistributedOptimizer. Each rank prints its parameters.
 
 #include <dtrun/device_registration.h>
 #include <dtrun/dtrun.h>
@@ -16,7 +16,7 @@ namespace {
 
 using dtrun::Buffer;
 
-// SGD by way of the host.
+// SGD that updates the parameters on the host.
 class Sgd : public dtrun::Optimizer {
  public:
   Sgd(const dtrun::gpu::Stream& stream, const std::vector<uint64_t>& counts) : stream_(stream) {
@@ -72,7 +72,7 @@ void Train(dtrun::Context& job) {
     optimizer.ZeroGradients();
     for (size_t i = 3; i-- > 0;) {
       dtrun::Parameter& parameter = optimizer.parameters()[i];
-      // The last step has no gradient for p1 on any rank, and for p0 on rank 0 alone.
+      // In the last step, no rank has a gradient for p1, and only rank 0 has a gradient for p0.
       if (step == 3 && (i == 1 || (i == 0 && job.rank() > 0))) {
         optimizer.MarkUnused(i);
         continue;
@@ -107,7 +107,7 @@ std::string RefusalOf(dtrun::Context& job, const dtrun::DistributedOptions& opti
   }
 }
 
-// Sums in memory that is the program's own, before, while and after it is registered.
+// All-reduces the program's own memory before, during and after its registration.
 std::string RegisteredSums(dtrun::Context& job) {
   constexpr uint64_t kCount = 1 << 20;
   const int index = job.local_rank() % dtrun::gpu::DeviceCount();
@@ -140,7 +140,7 @@ std::string RegisteredSums(dtrun::Context& job) {
   return text;
 }
 
-// What the public list of devices says, beside what the driver says of each.
+// The public list of devices, compared with the driver's facts about each device.
 std::string DeviceList() {
   const std::vector<dtrun::DeviceDescription> devices = dtrun::Devices();
   std::string text = devices[0].device.name();
@@ -153,7 +153,7 @@ std::string DeviceList() {
   return text;
 }
 
-// Of a GPU that there is not.
+// The error of dtrun_describe_cuda_device for a GPU that does not exist.
 std::string DescriptionError() {
   const char* text = "";
   uint64_t bytes = 0;

@@ -1,4 +1,4 @@
-// DistributedOptimizer on GPUs, or on simulated ones, in processes.
+// DistributedOptimizer in processes on real or simulated GPUs.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -11,14 +11,15 @@ using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 using dtrun::testing::Run;
 
-TEST_CASE("parameters on GPUs are trained as one, whatever reduces") {
+TEST_CASE("ranks agree on GPU parameters with cuda_ipc or nccl or hierarchical") {
   const std::string backend = GENERATE("cuda_ipc", "nccl", "hierarchical");
   const CommandResult result = Run(Command{
       .argv = {
           "launcher/dtrun", "--launcher", "local", "--tag", "none", "--device-backend", backend,
           "-np", "2", "tests/ranks/gpu_sgd"}});
   CAPTURE(backend, result.err);
-  // Averages 0.5, 1.5, 2.5, and 3.5 of both, or 3 of rank 0 and nothing of rank 1, steps of 0.5.
+  // The rate is 0.5. The average gradients are 0.5, 1.5 and 2.5. In the last step they are 1.5 for
+  // p0 and 3.5 for p2.
   CHECK_THAT(result.out, Catch::Contains("rank 0: 0 0.75 -1\n"));
   CHECK_THAT(result.out, Catch::Contains("rank 1: 0 0.75 -1\n"));
   CHECK_THAT(
@@ -35,7 +36,7 @@ TEST_CASE("parameters on GPUs are trained as one, whatever reduces") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("a memory limit of a GPU is told with what is needed") {
+TEST_CASE("a --gpu-memory limit that is too small ends the job with an error") {
   const CommandResult result = Run(Command{
       .argv = {
           "launcher/dtrun", "--launcher", "local", "--tag", "none", "--gpu-memory", "1000000",

@@ -1,5 +1,5 @@
-// A rank of a job whose rank 1 does not come to the second collective; argv[1] says what it does
-// instead, and what the others do about it.
+// Rank 1 never calls the second collective. argv[1] selects the behaviour of rank 1 and of the
+// waiting ranks. If argv[1] is absent or empty, all ranks only call Init and Shutdown.
 
 #include <dtrun/dtrun.h>
 #include <signal.h>
@@ -15,7 +15,8 @@ void WaitInVain(dtrun::Communicator& world, const std::string& what) {
   float data[4] = {};
   world.Barrier();
   if (world.rank() == 1) {
-    // The others should be waiting by then; nothing depends on it but what they are seen doing.
+    // The delay lets the other ranks reach the all-reduce. Only their reported activity depends on
+    // it.
     if (what == "killed") usleep(500'000), raise(SIGKILL);
     for (;;) pause();
   }

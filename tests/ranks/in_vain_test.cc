@@ -1,4 +1,4 @@
-// Ranks that wait in vain: what they are told, what dtrun says of them, and how the job ends.
+// Ranks that wait for an absent rank: their errors, dtrun's report and the end of the job.
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -20,7 +20,7 @@ using dtrun::testing::Run;
 using dtrun::testing::TemporaryFolder;
 using nlohmann::json;
 
-// Rank 1 stops after collective #1.
+// Runs a job in which rank 1 stops after collective #1.
 CommandResult JobInVain(
     const std::string& what, std::vector<std::pair<std::string, std::string>> environment = {},
     const std::vector<std::string>& launcher = {kDtrun}, const std::string& timeout_s = "2") {
@@ -38,7 +38,7 @@ const std::string kBehind =
     "#2, all_reduce (f32, 4 elements, sum)\n";
 const std::string kSecond = "collective #2, all_reduce (f32, 4 elements, sum)";
 
-TEST_CASE("a rank that never comes is named, with what it did last, and the job ends with 76") {
+TEST_CASE("a rank that never comes is named with its last collective and the job ends with 76") {
   const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   const std::string what = GENERATE("absent", "uncaught");
   const CommandResult result = JobInVain(what, {{"DTRUN_BACKEND", backend}});
@@ -56,7 +56,7 @@ TEST_CASE("a rank that never comes is named, with what it did last, and the job 
   CHECK(CountOf(result.err, kBehind) == 1);
 }
 
-TEST_CASE("of a job whose rank was killed, dtrun says what every rank was doing") {
+TEST_CASE("after a rank was killed dtrun reports the last collective of every rank") {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/records.json";
   const CommandResult result = JobInVain("killed", {}, {kDtrun, "--flight-record", file}, "60");
@@ -73,14 +73,14 @@ TEST_CASE("of a job whose rank was killed, dtrun says what every rank was doing"
   CHECK(records[1]["operations"].back()["sequence"] == 1);
 }
 
-TEST_CASE("whoever interrupts a job that hangs learns what it hung in") {
+TEST_CASE("an interrupt of a hanging job reports the collective in which the job hung") {
   const CommandResult result =
       JobInVain("absent", {}, {"timeout", "--preserve-status", "-s", "INT", "5", kDtrun}, "60");
   CHECK(result.exit_code == 130);
   CHECK(result.err == "dtrun: ended by SIGINT\ndtrun: " + kBehind);
 }
 
-TEST_CASE("where the job's folder is not there, a rank keeps its record to itself") {
+TEST_CASE("if the flight folder is missing then the flight record stays in the process") {
   const CommandResult result = Run(Command{
       .argv = {"tests/ranks/in_vain"},
       .environment = {
@@ -93,7 +93,7 @@ TEST_CASE("where the job's folder is not there, a rank keeps its record to itsel
       CountOf(result.err, "the flight record stays in this process: open of /nonexistent/0") == 1);
 }
 
-TEST_CASE("on_stall=abort ends a job whose program looks at no error, and one without dtrun") {
+TEST_CASE("on_stall=abort ends a job that ignores errors under dtrun and under plain mpirun") {
   const std::vector<std::string> launcher = GENERATE(
       std::vector<std::string>{kDtrun},
       std::vector<std::string>{"mpirun", "--allow-run-as-root", "--oversubscribe"});

@@ -1,4 +1,4 @@
-// Ranks without MPI: started by dtrun, by a stranger's launcher, or each by hand.
+// Ranks without MPI: started by dtrun, by another launcher or by hand.
 
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ CommandResult Local(const std::string& np, const Words& program, const Environme
   return Run(Command{.argv = argv, .environment = more, .timeout = std::chrono::seconds(240)});
 }
 
-TEST_CASE("ranks that dtrun starts without mpirun conform") {
+TEST_CASE("ranks started by the local launcher conform") {
   const std::string np = GENERATE("2", "4");
   const CommandResult result =
       Local(np, {"tests/ranks/conformance"}, {{"DTRUN_BACKEND", "shm"}, {"DTRUN_TIMEOUT_S", "30"}});
@@ -35,13 +35,13 @@ TEST_CASE("ranks that dtrun starts without mpirun conform") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("without mpirun, one rank is a world of one, and no backend needs MPI") {
+TEST_CASE("the local launcher runs one rank on the self backend and refuses the mpi backend") {
   CHECK(Local("1", {"tests/ranks/conformance"}).out == "self: many checks, 0 wrong\n");
   const CommandResult result = Local("2", {"tests/ranks/in_vain", ""}, {{"DTRUN_BACKEND", "mpi"}});
   CHECK_THAT(result.err, Contains("mpi: rank 0: no MPI launcher has started this process"));
 }
 
-TEST_CASE("a rank that is killed, stalls or leaves ends such a job as it ends one of mpirun") {
+TEST_CASE("without mpirun a rank that is killed or stalls or exits early ends the job") {
   CHECK_THAT(
       Local("3", {"tests/ranks/in_vain", "killed"}, {{"DTRUN_TIMEOUT_S", "60"}}).err,
       Catch::StartsWith("dtrun: rank 1 on localhost was killed by SIGKILL\n") &&
@@ -62,7 +62,7 @@ TEST_CASE("a rank that is killed, stalls or leaves ends such a job as it ends on
   CHECK(refused.err == "misbehave: refused\n");
 }
 
-TEST_CASE("on_stall=abort ends a job without MPI, too") {
+TEST_CASE("on_stall=abort ends a job without MPI") {
   const CommandResult result = Local(
       "3", {"tests/ranks/in_vain", "forgotten"},
       {{"DTRUN_TIMEOUT_S", "2"}, {"DTRUN_ON_STALL", "abort"}, {"DTRUN_ENGINE_THREAD", "on"}});
@@ -70,7 +70,7 @@ TEST_CASE("on_stall=abort ends a job without MPI, too") {
   CHECK_THAT(result.err, Contains("error: ends the job (on_stall=abort): gave up after 2 s: "));
 }
 
-TEST_CASE("a rank that never calls Init is named by those that wait in it") {
+TEST_CASE("a rank that never calls Init is named by the ranks that wait in Init") {
   const CommandResult result = Local(
       "3", {"sh", "-c", "[ $RANK = 1 ] && exec sleep 60; exec tests/ranks/misbehave kind"},
       {{"DTRUN_TIMEOUT_S", "2"}, {"DTRUN_STALL_WARNING_S", "1"}});
@@ -84,7 +84,8 @@ TEST_CASE("a rank that never calls Init is named by those that wait in it") {
   CHECK(result.exit_code == 76);
 }
 
-// Rank 0 stands alone where all meet, as nobody else comes before it is stopped there.
+// Script: rank 0 is stopped while it listens for the other ranks in Init. The other ranks call Init
+// after that.
 constexpr char kStopsInInit[] = R"(
 if [ $RANK = 0 ]; then
   tests/ranks/misbehave kind & process=$!
@@ -98,7 +99,7 @@ fi
 until [ -e $STOPPED ]; do sleep 0.02; done
 exec tests/ranks/misbehave kind)";
 
-TEST_CASE("a rank that is stopped in Init is named, by dtrun, which knows that it is stopped") {
+TEST_CASE("dtrun names a rank that is stopped by a signal in Init") {
   const dtrun::testing::TemporaryFolder folder;
   const CommandResult result = Local(
       "3", {"sh", "-c", kStopsInInit},
@@ -114,14 +115,14 @@ TEST_CASE("a rank that is stopped in Init is named, by dtrun, which knows that i
   CHECK_THAT(result.out + result.err, !Contains("rank -1"));
 }
 
-TEST_CASE("options that differ are named without MPI, too") {
+TEST_CASE("without MPI options that differ between ranks are named with both values") {
   const CommandResult result = Local(
       "2",
       {"sh", "-c", "[ $RANK = 1 ] && export DTRUN_BUCKET_BYTES=7; exec tests/ranks/misbehave"});
   CHECK_THAT(result.out, Contains("rank 0 has bucket_bytes=auto, rank 1 has bucket_bytes=7"));
 }
 
-TEST_CASE("a program that wants MPI's ranks is told that there are none") {
+TEST_CASE("Init with an MPI communicator is refused under the local launcher") {
   const CommandResult result =
       Local("2", {"tests/ranks/mpi_trainer", GENERATE("none", "multiple")});
   CHECK(result.exit_code == 3);
@@ -133,7 +134,7 @@ TEST_CASE("a program that wants MPI's ranks is told that there are none") {
 
 // ---- By hand ------------------------------------------------------------------------------------
 
-// No other run of this test uses it at the same time.
+// A port that no other run of this test uses at the same time.
 std::string NewPort() {
   static int port = 20'000 + static_cast<int>(getpid() % 20'000);
   return std::to_string(++port);
@@ -148,7 +149,7 @@ Environment ByRank(int rank, int size, const std::string& port) {
       {"DTRUN_TIMEOUT_S", "30"}};
 }
 
-// What each of these processes, all there at the same time, ends with.
+// Runs one process per environment, all at the same time, and returns their results.
 std::vector<CommandResult> Together(
     const Words& program, const std::vector<Environment>& environments) {
   std::vector<std::unique_ptr<Subprocess>> processes;
@@ -160,7 +161,7 @@ std::vector<CommandResult> Together(
   return results;
 }
 
-TEST_CASE("programs started by hand in several shells are a job") {
+TEST_CASE("processes started by hand with RANK and WORLD_SIZE form a job") {
   const std::string port = NewPort();
   const auto results = Together(
       {"tests/ranks/conformance"}, {ByRank(1, 3, port), ByRank(2, 3, port), ByRank(0, 3, port)});
@@ -171,7 +172,7 @@ TEST_CASE("programs started by hand in several shells are a job") {
   }
 }
 
-TEST_CASE("workers of a TF_CONFIG on this host are a job") {
+TEST_CASE("processes with a TF_CONFIG on one host form a job") {
   const std::string port = NewPort();
   const auto worker = [&](int index) {
     return Environment{
@@ -184,7 +185,7 @@ TEST_CASE("workers of a TF_CONFIG on this host are a job") {
   CHECK(results[1].exit_code == 0);
 }
 
-TEST_CASE("a job can follow another one at the same port") {
+TEST_CASE("a job can reuse the port of an earlier job") {
   const std::string port = NewPort();
   for (int job = 0; job < 3; ++job) {
     const auto results =
@@ -194,9 +195,8 @@ TEST_CASE("a job can follow another one at the same port") {
   }
 }
 
-TEST_CASE("two processes of the same rank, and ranks that do not come, are named") {
+TEST_CASE("Init names a rank that two processes claim and ranks that do not come") {
   const std::string port = NewPort();
-  // "<rank of the job>: <code>: <text>"; there is none yet.
   const auto results =
       Together({"tests/ranks/misbehave", "kind"}, {ByRank(1, 3, port), ByRank(1, 3, port)});
   for (const CommandResult& result : results) {
@@ -210,7 +210,7 @@ TEST_CASE("two processes of the same rank, and ranks that do not come, are named
       Contains("waited 1 s for ranks 0 and 2 of 3 to call Init"));
 }
 
-TEST_CASE("what cannot join says what to type, and never trains alone") {
+TEST_CASE("a process that cannot join its job fails and names the command to type") {
   const auto said = [](const Environment& environment) {
     const CommandResult result =
         Run(Command{.argv = {"tests/ranks/misbehave", "a b"}, .environment = environment});
@@ -235,7 +235,7 @@ TEST_CASE("what cannot join says what to type, and never trains alone") {
       "self: many checks, 0 wrong\n");
 }
 
-TEST_CASE("an MPI program without mpirun is told so where its environment speaks of ranks") {
+TEST_CASE("Init with an MPI communicator is refused in a process that was started by hand") {
   const CommandResult result = Run(Command{
       .argv = {"tests/ranks/mpi_trainer", "multiple"}, .environment = ByRank(0, 2, NewPort())});
   CHECK(result.exit_code == 3);

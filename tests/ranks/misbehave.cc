@@ -1,8 +1,6 @@
-// A rank of a job in which something is wrong; argv[1] says what. Each rank prints what it was
-// told:
-// "<rank>: <code>: <text>". In the cases of a collective, all ranks then go on with a barrier
-// (those that still can) and leave in good order. With "uncaught" as argv[2], nobody catches the
-// error.
+// Ranks that misuse dtrun; argv[1] names the case. Each rank prints its error as "<rank>: <code>:
+// <text>". If the communicator is still usable, all ranks then call a barrier and Shutdown. With
+// "uncaught" as argv[2], the error is not caught.
 
 #include <dtrun/dtrun.h>
 
@@ -27,9 +25,10 @@ float in[12], out[24];
 Buffer In(uint64_t count) { return Buffer(in, count); }
 Buffer Out(uint64_t count) { return Buffer(out, count); }
 
-// What each rank does wrong, or finds that another one did. Two ranks at least.
+// Every rank calls the function of a case and finds its own mistake or that of another rank. A case
+// needs at least two ranks.
 const std::map<std::string, std::function<void(Communicator&)>> kCases = {
-    // refused by every rank itself
+    // each rank refuses its own call
     {"null", [](Communicator& c) { c.AllReduce(Buffer(nullptr, 4, DType::kF32)); }},
     {"null_output", [](Communicator& c) { c.AllGather(In(1), Buffer(nullptr, 2, DType::kF32)); }},
     {"no_dtype", [](Communicator& c) { c.AllReduce(Buffer(in, 4, static_cast<DType>(77))); }},
@@ -51,7 +50,7 @@ const std::map<std::string, std::function<void(Communicator&)>> kCases = {
      [](Communicator& c) {
        c.Subset({0, 0});
      }},
-    // found by all together
+    // the ranks find the mismatch together
     {"kind",
      [](Communicator& c) {
        if (c.rank() == 0) c.Barrier();
@@ -89,7 +88,7 @@ const std::map<std::string, std::function<void(Communicator&)>> kCases = {
        if (c.rank() == 0) c.Send(In(4), 1);
        if (c.rank() == 1) c.Receive(Out(3), 0);
      }},
-    // ended by the deadline
+    // the time limit ends the wait
     {"never",
      [](Communicator& c) {
        if (c.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(30));
@@ -97,7 +96,7 @@ const std::map<std::string, std::function<void(Communicator&)>> kCases = {
      }},
     {"no_receive",
      [](Communicator& c) {
-       // Larger than what may be taken along without the receiver.
+       // Too large to be sent before the receiver is ready.
        std::vector<float> large(10'000'000);
        if (c.rank() != 0) std::this_thread::sleep_for(std::chrono::seconds(30));
        c.Send(Buffer(large.data(), large.size()), 1);
@@ -109,7 +108,7 @@ void Print(const dtrun::Context& job, const dtrun::Error& error) {
   std::fflush(stdout);
 }
 
-// Whether the communicator goes on after it.
+// Whether the communicator is usable after the error.
 bool Usable(const dtrun::Error& error) {
   return error.code() != ErrorCode::kTimeout && error.code() != ErrorCode::kPeerLost;
 }
@@ -126,9 +125,10 @@ int Run(const std::string& what) {
     Print(job, error);
     usable = Usable(error);
   }
-  // Who waits in vain for a rank has nobody to shut down with.
+  // After these time limits, the other ranks do not come to Shutdown. Case "leave" tests a rank
+  // that exits without Shutdown.
   if (what == "never" || what == "no_receive" || (what == "leave" && job.rank() == 1)) return 0;
-  // Before Shutdown: the first rank to exit ends the others.
+  // Prints before Shutdown, because the first rank to exit ends the other ranks.
   if (what == "refuse" && job.rank() == 0) std::fprintf(stderr, "misbehave: refused\n");
   try {
     if (usable) job.world().Barrier();

@@ -1,5 +1,6 @@
-// A trainer that speaks MPI itself. argv[1]: how it initialises MPI ("none": not at all, "single",
-// "funneled", "serialized", "multiple"). argv[2]: what it joins or does wrong.
+// A trainer that uses MPI itself. argv[1] is the thread level of MPI_Init_thread: "none" (no call),
+// "single", "funneled", "serialized" or "multiple". argv[2] names the communicator to join or the
+// mistake to make.
 
 #include <dtrun/dtrun.h>
 #include <dtrun/mpi.h>
@@ -45,7 +46,7 @@ MPI_Comm CommFor(const std::string& what) {
   return comm;
 }
 
-// The sum of what MPI and dtrun reduce in turns, over the same ranks.
+// Reduces with dtrun and with MPI in turns over the same ranks, and returns the sum of all results.
 float ReduceInTurns(dtrun::Context& job, MPI_Comm comm) {
   float sum = 0;
   for (int i = 0; i < 20; ++i) {
@@ -65,7 +66,7 @@ void Say(dtrun::Context& job, MPI_Comm comm) {
       job.world().backend().c_str(), static_cast<double>(sum));
 }
 
-// What a forked child is told when it goes on as if it were the rank.
+// Forks a child that uses the job as its parent does, and prints the child's error.
 void UseInChild(dtrun::Context& job) {
   std::fflush(stdout);
   const pid_t child = fork();
@@ -75,7 +76,7 @@ void UseInChild(dtrun::Context& job) {
     } catch (const dtrun::Error& error) {
       std::printf("child: %s\n", error.what());
     }
-    job.Shutdown();  // as in what runs at the end of every process
+    job.Shutdown();  // as a handler at the end of a process would
     return;
   }
   int status = 0;
@@ -131,7 +132,8 @@ int main(int argc, char** argv) {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (level != "none" && finalized == 0) MPI_Finalize();
-  // What Init has initialised is there until the process ends, and finalised then, or mpirun fails.
+  // If Init has initialised MPI, MPI stays initialised until the process ends. It is finalised at
+  // that point, or mpirun reports an error.
   if (level == "none" && finalized != 0) std::printf("MPI was finalised before the end\n");
   return exit_code;
 }

@@ -1,4 +1,4 @@
-// dtrun inside programs that speak MPI themselves, started by mpirun or dtrun.
+// dtrun in programs that use MPI themselves, started by mpirun or by dtrun.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -39,7 +39,8 @@ std::vector<std::string> Sorted(const std::string& text) {
 using Lines = std::vector<std::string>;
 
 TEST_CASE(
-    "a trainer's own communicator makes the job, at any thread level, before or after MPI_Init") {
+    "Init with MPI_COMM_WORLD works at every thread level of MPI and also before MPI is "
+    "initialised") {
   const std::string level = GENERATE("none", "single", "funneled", "serialized", "multiple");
   const auto launcher = GENERATE(kMpirun, kUntaggedDtrun);
   const std::string backend = GENERATE("shm", "mpi");
@@ -52,7 +53,7 @@ TEST_CASE(
                                 "1 is rank 1 of 2 over " + backend + ", sum 80"});
 }
 
-TEST_CASE("the ranks are those of the communicator, in its order") {
+TEST_CASE("the job has the ranks of the communicator in the communicator's order") {
   const auto launcher = GENERATE(kMpirun, kUntaggedDtrun);
   CAPTURE(launcher[0]);
   CHECK(
@@ -70,14 +71,14 @@ TEST_CASE("the ranks are those of the communicator, in its order") {
       Lines{"0 is rank 0 of 1 over self, sum 40", "1 is rank 0 of 1 over self, sum 40"});
 }
 
-TEST_CASE("one job may follow another in the same MPI") {
+TEST_CASE("an MPI program can call Init again after Shutdown") {
   const CommandResult result = Trainer(kMpirun, "2", "single", "again");
   CHECK(result.exit_code == 0);
   CHECK(Sorted(result.out).size() == 4);
 }
 
-TEST_CASE("where MPI does not allow overlap it is off, and rank 0 says so once") {
-  // One thread for each of two ranks leaves CPUs to dtrun's own.
+TEST_CASE("engine_thread=on is refused below MPI_THREAD_MULTIPLE") {
+  // With one OpenMP thread per rank, CPUs remain for dtrun's engine thread.
   const CommandResult result = Trainer(
       kMpirun, "2", "single", "describe",
       {{"DTRUN_BACKEND", "mpi"}, {"OMP_NUM_THREADS", "1"}, {"DTRUN_ENGINE_THREAD", "on"}});
@@ -97,7 +98,7 @@ TEST_CASE("where MPI does not allow overlap it is off, and rank 0 says so once")
                        Contains("engine_thread=on"));
 }
 
-TEST_CASE("a communicator that cannot be joined is refused in one line that says why") {
+TEST_CASE("an unusable MPI communicator is refused in one line with the reason") {
   const auto [level, what, text] = GENERATE(
       std::make_tuple("single", "null", "the MPI_Comm is MPI_COMM_NULL; expected a communicator"),
       std::make_tuple(
@@ -115,7 +116,7 @@ TEST_CASE("a communicator that cannot be joined is refused in one line that says
   CHECK(Sorted(result.out) == Lines{text, text});
 }
 
-TEST_CASE("MPI_Finalize before Shutdown is named, and nothing crashes") {
+TEST_CASE("MPI_Finalize before Shutdown is reported without a crash") {
   const std::string backend = GENERATE("shm", "mpi");
   const CommandResult result =
       Trainer(kMpirun, "2", "single", "finalized", {{"DTRUN_BACKEND", backend}});
@@ -124,7 +125,7 @@ TEST_CASE("MPI_Finalize before Shutdown is named, and nothing crashes") {
   CHECK_THAT(result.out, Contains("MPI_Finalize was called before Shutdown\n"));
 }
 
-TEST_CASE("a child that was forked from a rank is told so, shuts nothing down and harms nobody") {
+TEST_CASE("a forked child of a rank gets an error and does not disturb the job") {
   const std::string backend = GENERATE("shm", "mpi");
   const CommandResult result =
       Trainer(kUntaggedDtrun, "2", "single", "fork", {{"DTRUN_BACKEND", backend}});

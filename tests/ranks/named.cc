@@ -1,5 +1,5 @@
-// A job that uses a named queue for all that it is for. Prints what is wrong, and rank 0 at the end
-// that nothing was.
+// A job that uses all operations of a named queue. Each rank prints its failed checks. Rank 0
+// prints "<backend>: all is right" if it has none.
 
 #include <dtrun/dtrun.h>
 
@@ -105,7 +105,8 @@ void Sets(dtrun::Context& job, NamedQueue& queue) {
   Expect(job, queue.AddSet(ranks[0]) == odd + 1, "a new number");
 }
 
-// Together, in pairs of ranks, and without a rank that has joined; small, in a batch, and alone.
+// Adasum of all ranks, of pairs of ranks, and after some ranks have joined. The sizes cover small
+// tensors, tensors in a batch and tensors reduced alone.
 void Adasum(dtrun::Context& job, NamedQueue& queue) {
   constexpr size_t kCounts[] = {5, 30000, 2 << 20};
   const auto combine = [&](size_t count, int members, int member, int set) {
@@ -146,7 +147,7 @@ void Adasum(dtrun::Context& job, NamedQueue& queue) {
     if (job.rank() < 4) combine(count, 2, job.rank() % 2, sets[job.rank() / 2]);
   }
   for (const int set : sets) queue.RemoveSet(set);
-  // Half of the ranks leave; those that stay have the same.
+  // Ranks 0 and 1 combine equal values while the other ranks wait in Join.
   if (job.rank() < 2) {
     std::vector<float> values(30000, 4);
     queue.AllReduce("x", Buffer(values.data(), values.size()), NamedOptions{ReduceOp::kAdasum})
@@ -158,7 +159,7 @@ void Adasum(dtrun::Context& job, NamedQueue& queue) {
 
 void Join(dtrun::Context& job, NamedQueue& queue) {
   for (int step = 0; step < 3 * (job.rank() + 1); ++step) {
-    int32_t mean = 5;  // whose average is exact for any number of ranks
+    int32_t mean = 5;  // the average is exact for any number of ranks
     queue.AllReduce("mean", Buffer(&mean, 1), NamedOptions{ReduceOp::kAverage}).Wait();
     Expect(job, mean == 5, "the mean of those that take part");
   }

@@ -1,4 +1,4 @@
-// Named collectives between real processes.
+// Named collectives between processes.
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -33,7 +33,7 @@ TEST_CASE("processes submit tensors by name on every backend") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("a thread of dtrun's own drives the queue too") {
+TEST_CASE("the named queue works with engine_thread=on") {
   const CommandResult result = Job("2", "shm", "on");
   CHECK(result.err == "");
   CHECK(result.out == "shm: all is right\n");
@@ -51,7 +51,7 @@ TEST_CASE("64 processes submit tensors by name") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("a world of one has a queue") {
+TEST_CASE("a process without a launcher can use a named queue") {
   const CommandResult result = Run(Command{.argv = {"tests/ranks/named"}});
   CHECK(result.out == "self: all is right\n");
   CHECK(result.exit_code == 0);

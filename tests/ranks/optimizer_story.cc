@@ -1,5 +1,5 @@
-// A rank that trains a small model in the way that the first argument names. Rank 0 says the
-// weights; what is refused, every rank says.
+// A rank that trains a small model. The first argument names the story. Rank 0 prints the weights,
+// and every rank prints its error.
 
 #include <dtrun/dtrun.h>
 
@@ -19,7 +19,7 @@ using dtrun::Communicator;
 using dtrun::DistributedOptimizer;
 using dtrun::DistributedOptions;
 
-// Gradient descent with rate 1 on a vector and on a table of 4 rows of 2.
+// Gradient descent with rate 1 on a vector and on a table of 4 rows with 2 elements each.
 struct Model : dtrun::Optimizer {
   std::vector<float> bias = std::vector<float>(2), table = std::vector<float>(8);
   std::vector<dtrun::Parameter> list{
@@ -49,7 +49,7 @@ void MarkRows(DistributedOptimizer& optimizer, const std::vector<int64_t>& rows,
   optimizer.MarkRows(1, rows.data(), rows.size(), Buffer(values.data(), values.size()));
 }
 
-// Rank r has r + 1 batches, the gradients of which are r + 1; its rows are 0 and r % 4.
+// Rank r has r + 1 batches with gradients of r + 1 and marks rows 0 and r % 4.
 void Uneven(Communicator& world, Model& model, DistributedOptions options) {
   options.check_every = 1;
   DistributedOptimizer optimizer(world, model, options);

@@ -1,4 +1,4 @@
-// DistributedOptimizer in processes under dtrun, at two and four ranks.
+// DistributedOptimizer in processes under dtrun, with two and four ranks.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -34,33 +34,34 @@ std::string Says(
   return result.out;
 }
 
-TEST_CASE("ranks with uneven data and gradients by rows agree on the same weights") {
+TEST_CASE("ranks with uneven data and row gradients agree on the weights") {
   const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   const bool as_dense = GENERATE(false, true);
-  // Steps with ranks 1, 2 and with 2: (1 + 2) / 2 + 2. Rank 0 has row 0 twice, rank 1 has 0 and 1.
+  // The first step averages both ranks and the second has only rank 1: (1 + 2) / 2 + 2. Rank 0
+  // marks row 0 twice, and rank 1 marks rows 0 and 1.
   CHECK(Says("2", "uneven", backend, as_dense) == "last 1: -3.5 -3.5  -4 -4 -3 -3 0 0 0 0\n");
-  // (1 + 2 + 3 + 4) / 4 + (2 + 3 + 4) / 3 + (3 + 4) / 2 + 4 for the bias.
+  // The bias is (1 + 2 + 3 + 4) / 4 + (2 + 3 + 4) / 3 + (3 + 4) / 2 + 4.
   CHECK(
       Says("4", "uneven", backend, as_dense) ==
       "last 3: -13 -13  -13.25 -13.25 -1.16667 -1.16667 -3.25 -3.25 -8.33333 -8.33333\n");
 }
 
-TEST_CASE("what is frozen and thawed is so in processes too") {
+TEST_CASE("processes can freeze and thaw parameters between steps") {
   CHECK(Says("2", "frozen", "shm") == "-2 -2  0 0 0 0 0 0 -2 -2\n");
   CHECK(Says("4", "frozen", "shm", true) == "-2 -2  0 0 0 0 0 0 -12 -12\n");
 }
 
-TEST_CASE("ten batches are two steps of four passes") {
+TEST_CASE("ten batches with four passes per step make two steps") {
   CHECK(Says("2", "passes", "shm") == "-1 -1  0 0 0 0 0 0 0 0\n");
   CHECK(Says("4", "passes", "mpi") == "-3 -3  0 0 0 0 0 0 0 0\n");
 }
 
-TEST_CASE("strings and metrics of all ranks") {
+TEST_CASE("strings are gathered and metrics are averaged over all ranks") {
   CHECK_THAT(Says("2", "objects", "shm"), Contains("1 strings, loss 1.000"));
   CHECK_THAT(Says("4", "objects", "hierarchical"), Contains("6 strings, loss 2.333"));
 }
 
-TEST_CASE("what ranks do not do alike is named by all of them") {
+TEST_CASE("every rank reports a NaN gradient or a mismatched parameter of one rank") {
   const std::string np = GENERATE("2", "4");
   const std::string others = np == "2" ? "rank 0" : "ranks 0, 2, 3";
   const auto all_say = [&](const std::string& story, const std::string& text) {
@@ -80,13 +81,13 @@ TEST_CASE("what ranks do not do alike is named by all of them") {
           "; mark it with MarkRows() on all ranks, or set sparse_as_dense");
 }
 
-TEST_CASE("a rank in Join while the others gather: who waits for whom is told in time") {
+TEST_CASE("a Join that meets an all-gather ends with an error at the time limit") {
   const CommandResult result = Story("2", "elsewhere", "shm", false, "1");
   CHECK(result.exit_code == 1);
   CHECK_THAT(result.out, Contains("gave up after 1 s") && Contains("to call it"));
 }
 
-TEST_CASE("a rank that leaves while another waits in Join is named") {
+TEST_CASE("a rank that exits while another rank waits in Join is named") {
   const CommandResult result = Story("2", "leaves", "shm");
   CHECK(result.exit_code == 76);
   CHECK_THAT(

@@ -1,5 +1,4 @@
-// Ranks that compute together while something outside stops one of them or all, or leaves them
-// little room.
+// External disturbances of a job: a stopped or killed rank, a stopped job, a tiny /dev/shm.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -20,7 +19,7 @@ using namespace dtrun::testing;
 using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;
 
-// stdout and stderr in one, so that a line of either can be waited for.
+// stdout and stderr share one stream, so that a test can wait for lines of both.
 Command Summing(const std::string& steps, const Words& options) {
   Words argv = {"sh",  "-c", "exec \"$@\" 2>&1", "sh", "launcher/dtrun", "--tag", "none",
                 "-np", "2"};
@@ -29,7 +28,7 @@ Command Summing(const std::string& steps, const Words& options) {
   return {.argv = argv, .environment = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"}}};
 }
 
-// The processes of both ranks; which is whose does not matter.
+// The process ids of both ranks, in any order.
 std::vector<pid_t> Started(Subprocess& job) {
   REQUIRE(job.WaitForLines(2));
   std::istringstream lines(job.out());
@@ -39,7 +38,7 @@ std::vector<pid_t> Started(Subprocess& job) {
   return pids;
 }
 
-TEST_CASE("a rank that is stopped is named, and the job goes on when the rank does") {
+TEST_CASE("a stopped rank is reported and the job continues when the rank continues") {
   Subprocess job(Summing("100", {"--stall-warning", "1", "--stall-timeout", "50"}));
   const pid_t victim = Started(job)[1];
   kill(victim, SIGSTOP);
@@ -51,7 +50,7 @@ TEST_CASE("a rank that is stopped is named, and the job goes on when the rank do
   CHECK_THAT(result.out, Catch::EndsWith("sum 600.0\n"));
 }
 
-TEST_CASE("a rank that stays stopped ends the job with 76, and is named") {
+TEST_CASE("a rank that stays stopped is reported and ends the job with code 76") {
   Subprocess job(Summing("500", {"--stall-warning", "1", "--stall-timeout", "2"}));
   const std::vector<pid_t> pids = Started(job);
   const ProcessWatch victim(pids[1]), other(pids[0]);
@@ -66,11 +65,11 @@ TEST_CASE("a rank that stays stopped ends the job with 76, and is named") {
   CHECK(other.Ends(std::chrono::seconds(2)));
 }
 
-TEST_CASE("a rank that is killed amid collectives, rank 0 too, is named, and nothing is left") {
+TEST_CASE("a rank killed during collectives is named and the job leaves no process or file") {
   const TemporaryFolder temporary;
   const std::string victim = GENERATE("0", "1"), launcher = GENERATE("mpirun", "local");
   Command command = Summing("5000", {"--tag", "rank", "--launcher", launcher});
-  command.argv.erase(command.argv.begin() + 5, command.argv.begin() + 7);  // another --tag
+  command.argv.erase(command.argv.begin() + 5, command.argv.begin() + 7);  // drops --tag none
   command.environment.emplace_back("TMPDIR", temporary.path());
   Subprocess job(command);
   REQUIRE(job.WaitForLines(2));
@@ -95,7 +94,7 @@ TEST_CASE("a rank that is killed amid collectives, rank 0 too, is named, and not
   CHECK_FALSE(std::filesystem::exists("/dev/shm/" + folders[0]));
 }
 
-TEST_CASE("a job that is stopped for longer than its time limits comes to the same result") {
+TEST_CASE("a job stopped for longer than its time limits continues to the same result") {
   Command command = Summing("100", {"--stall-warning", "1", "--stall-timeout", "2"});
   command.environment.emplace_back("DTRUN_ENGINE_THREAD", GENERATE("on", "off"));
   Subprocess job(command);
@@ -112,7 +111,7 @@ TEST_CASE("a job that is stopped for longer than its time limits comes to the sa
   CHECK(result.out.find("warning") == std::string::npos);
 }
 
-TEST_CASE("a tiny /dev/shm is enough, also where no network but the loopback is") {
+TEST_CASE("a job needs only a tiny /dev/shm and a loopback network") {
   const std::string size = GENERATE("4m", "4k"), backend = GENERATE("shm", "mpi");
   const bool network = GENERATE(true, false);
   Command command = Summing("5", {"--backend", backend});

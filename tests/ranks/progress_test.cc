@@ -1,4 +1,4 @@
-// What --progress shows of real ranks, on a terminal.
+// The --progress line of real ranks on a terminal.
 
 #include <catch2/catch.hpp>
 #include <regex>
@@ -18,7 +18,7 @@ bool Finds(const std::string& text, const std::string& pattern) {
   return std::regex_search(text, std::regex(pattern));
 }
 
-// stdout and stderr are one terminal; a program of util-linux makes it.
+// The job's stdout and stderr are one terminal, made by `script` of util-linux.
 std::string OnTerminal(const std::string& job) {
   const CommandResult result = Run(Command{
       .argv = {
@@ -30,7 +30,7 @@ std::string OnTerminal(const std::string& job) {
 
 const std::string kClear = "\r\x1b[K";
 
-TEST_CASE("--progress shows ranks, steps, examples and the slowest rank, apart from all output") {
+TEST_CASE("the --progress line shows steps and the slowest rank and stays apart from output") {
   const std::string shown = OnTerminal("--progress tests/ranks/uneven report");
   CHECK(Finds(
       shown, R"(3 ranks running, step \d+ \([0-9.]+/s\), [0-9.]+ examples/s, )"
@@ -38,17 +38,18 @@ TEST_CASE("--progress shows ranks, steps, examples and the slowest rank, apart f
   CHECK(Finds(shown, "line 10 of rank 0\r\n"));
   CHECK_FALSE(Finds(shown, "\\)line"));
   CHECK_FALSE(Finds(shown, "running[^\r\n]*line"));
-  // It is gone at the end.
+  // The line is cleared at the end.
   CHECK(shown.substr(shown.rfind("running")).find(kClear) != std::string::npos);
 }
 
-TEST_CASE("steps are counted for a trainer that reports nothing") {
+TEST_CASE("the --progress line counts steps without ReportProgress") {
   const std::string shown = OnTerminal("--progress tests/ranks/uneven");
   CHECK(Finds(shown, R"(3 ranks running, step \d+ \([0-9.]+/s\), slowest rank 1 )"));
 }
 
 TEST_CASE(
-    "without --progress nothing is shown, and ranks that know nothing of dtrun have no step") {
+    "no progress line is shown without --progress and no step is shown for a program without "
+    "dtrun") {
   CHECK(OnTerminal("sleep 1.5") == "");
   const std::string shown = OnTerminal("--progress sleep 2.5");
   CHECK_THAT(shown, Contains("3 ranks running" + kClear));

@@ -1,4 +1,4 @@
-// Real processes under dtrun and Open MPI.
+// Processes under dtrun and Open MPI.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -29,13 +29,13 @@ CommandResult Job(
   return RunJob(words, environment);
 }
 
-TEST_CASE("a program that nobody launched is a world of one") {
+TEST_CASE("the self backend conforms in a process without a launcher") {
   const CommandResult result = Run(Command{.argv = {"tests/ranks/conformance"}});
   CHECK(result.out == "self: many checks, 0 wrong\n");
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("plain mpirun starts a job too") {
+TEST_CASE("ranks started by plain mpirun conform") {
   const CommandResult result = Run(Command{
       .argv = {
           "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "2",
@@ -44,12 +44,12 @@ TEST_CASE("plain mpirun starts a job too") {
   CHECK(result.exit_code == 0);
 }
 
-// One call that is wrong, and what ranks 0 and 1 are told about it: code and text.
+// A wrong call of tests/ranks/misbehave.cc, and the errors of ranks 0 and 1: code and text.
 struct Mistake {
   std::string name, rank_0, rank_1;
 };
 
-// What a job in which every rank makes the mistake prints, a line for each rank.
+// Runs a job in which every rank makes the mistake. Returns the output lines, sorted.
 std::vector<std::string> Told(
     const Mistake& mistake, const std::string& backend, const std::string& np, int* exit_code) {
   const CommandResult result =
@@ -71,7 +71,7 @@ void CheckTold(const Mistake& mistake, const std::string& backend) {
   CHECK(exit_code == 0);
 }
 
-TEST_CASE("a bad argument is refused by the rank that gave it, which can go on") {
+TEST_CASE("a rank refuses a bad argument and can continue") {
   const auto both = [](const std::string& name, const std::string& text) {
     CheckTold({name, "1: " + text, "1: " + text}, "auto");
   };
@@ -96,7 +96,7 @@ TEST_CASE("a bad argument is refused by the rank that gave it, which can go on")
       "auto");
 }
 
-TEST_CASE("ranks that call different things all learn who called what, and can go on") {
+TEST_CASE("after a mismatch every rank reports the calls of all ranks and can continue") {
   const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   const auto both = [&](const std::string& name, const std::string& text) {
     CheckTold({name, "2: " + text, "2: " + text}, backend);
@@ -131,7 +131,7 @@ TEST_CASE("ranks that call different things all learn who called what, and can g
       "the ranks disagree on the members of a subset: rank 0 listed rank 0; rank 1 listed rank 1");
 }
 
-TEST_CASE("a message that is expected otherwise than it is sent is named on both sides") {
+TEST_CASE("a message of another size than expected is an error on both sides") {
   const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   int exit_code = 1;
   const auto lines = Told({"message", "", ""}, backend, "2", &exit_code);
@@ -144,7 +144,7 @@ TEST_CASE("a message that is expected otherwise than it is sent is named on both
   }
 }
 
-TEST_CASE("of three ranks, those that agree are named together") {
+TEST_CASE("a mismatch error names ranks with equal calls together") {
   const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   int exit_code = 1;
   const std::string text =
@@ -156,7 +156,7 @@ TEST_CASE("of three ranks, those that agree are named together") {
   CHECK(exit_code == 0);
 }
 
-TEST_CASE("a rank that does not come in time is named by those that waited") {
+TEST_CASE("ranks that give up waiting name the rank that did not come") {
   const std::string backend = GENERATE("shm", "mpi", "hierarchical");
   const auto start = std::chrono::steady_clock::now();
   const CommandResult never =
@@ -164,10 +164,10 @@ TEST_CASE("a rank that does not come in time is named by those that waited") {
           {{"DTRUN_BACKEND", backend}, {"DTRUN_TIMEOUT_S", "1"}});
   const std::string text =
       ": 4: gave up after 1 s: collective #1, barrier, waits for rank 1 to call it";
-  // Whoever is first to say so may end the job before the other can.
+  // The first rank that gives up may end the job before the other rank prints.
   CHECK((never.out.find("0" + text) == 0 || never.out.find("2" + text) == 0));
   CHECK(never.exit_code == 76);
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));  // it sleeps for 30
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));  // rank 1 sleeps 30
 
   const CommandResult message =
       Job("2", {"tests/ranks/misbehave", "no_receive"},
@@ -177,7 +177,7 @@ TEST_CASE("a rank that does not come in time is named by those that waited") {
           "0: 4: gave up after 1 s: message #1, send (f32, 10000000 elements, to rank 1)") == 0);
 }
 
-TEST_CASE("an option that does not exist is named") {
+TEST_CASE("an unknown option is refused with the list of options") {
   const CommandResult result = Run(Command{.argv = {"tests/ranks/misbehave", "option"}});
   CHECK(
       result.out ==
@@ -187,7 +187,7 @@ TEST_CASE("an option that does not exist is named") {
 }
 
 TEST_CASE("options that differ between ranks are named with both values") {
-  // A variable that is set for one rank only, as it would be on one host only.
+  // The variable is set for one rank only, as if it were set on one host only.
   const CommandResult result = Job(
       "2",
       {"sh", "-c",
@@ -199,13 +199,13 @@ TEST_CASE("options that differ between ranks are named with both values") {
   CHECK(result.exit_code == 2);
 }
 
-TEST_CASE("a rank that leaves without Shutdown is named") {
+TEST_CASE("a rank that exits without Shutdown is named") {
   const CommandResult result = Job("2", {"tests/ranks/misbehave", "leave"});
   CHECK(result.err.find("dtrun: rank 1: error: left without Shutdown()") != std::string::npos);
   CHECK(result.exit_code == 76);
 }
 
-TEST_CASE("an error that nobody catches is the last word of its rank") {
+TEST_CASE("an uncaught error is the last output of its rank in the report") {
   const dtrun::testing::TemporaryFolder folder;
   const std::string file = folder.path() + "/report.json";
   const CommandResult result =
@@ -220,19 +220,19 @@ TEST_CASE("an error that nobody catches is the last word of its rank") {
   CHECK(lines[1].starts_with("  what():  the ranks disagree on collective #1: rank 0 called "));
 }
 
-TEST_CASE("what the user says of Open MPI's signal handlers stays") {
+TEST_CASE("the user's setting of Open MPI's signal handlers is kept") {
   const CommandResult result = RunJob(
       {"-np", "2", "tests/ranks/misbehave", "count", "uncaught"}, {{"OMPI_MCA_opal_signal", "6"}});
   CHECK(result.err.find("Process received signal") != std::string::npos);
 }
 
-TEST_CASE("ranks that refuse together, in good order, have the only word") {
+TEST_CASE("dtrun adds no message if all ranks call Shutdown and then exit with an error") {
   const CommandResult result = Job("2", {"tests/ranks/misbehave", "refuse"});
   CHECK(result.err == "misbehave: refused\n");
   CHECK(result.exit_code == 66);
 }
 
-TEST_CASE("ranks do not wait in Init for one that cannot come") {
+TEST_CASE("ranks in Init give up on a rank that exited or stopped or never calls Init") {
   const std::string launcher = GENERATE("mpirun", "local");
   const auto [why, what, signal] = GENERATE(
       std::tuple<std::string, std::string, bool>(
@@ -255,7 +255,7 @@ TEST_CASE("ranks do not wait in Init for one that cannot come") {
   CHECK(warned == signal);
 }
 
-TEST_CASE("a rank that something has stopped is blamed, not those that gave up on it") {
+TEST_CASE("a stopped rank is the culprit and not the rank that gave up on it") {
   const std::string launcher = GENERATE("mpirun", "local");
   const int stopped = GENERATE(0, 1);
   CAPTURE(launcher, stopped);

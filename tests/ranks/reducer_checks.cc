@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// Element k of a gradient on rank r: so small that the sum over the ranks is exact in 16 bits.
+// Element k of a gradient on a rank. Values are small, so sums over the ranks are exact in 16 bits.
 uint64_t ValueOf(int rank, uint64_t k) { return static_cast<uint64_t>(rank + 1) * (k % 3); }
 
 template <typename T>
@@ -53,7 +53,7 @@ void CheckReducer(
       {"counts", Buffer(nullptr, 3, DType::kI64)},      {"small", Buffer(nullptr, 7, DType::kF32)},
       {"never", Buffer(nullptr, 9, DType::kF32)},
   };
-  const size_t count = gradients.size() - 1;  // the last is never used
+  const size_t count = gradients.size() - 1;  // the last gradient is never used
   GradientReducer reducer(comm, gradients, options);
   for (size_t step = 0; step < kSteps; ++step) {
     for (size_t i = 0; i < count; ++i) Fill(reducer.gradient(i), comm.rank());

@@ -7,8 +7,8 @@
 
 namespace dtrun::testing {
 
-/// Reducers with all kinds of buckets, marked in orders of their own on each rank and in each step,
-/// compressed and not: their sums are exact.
+/// Checks that reducers compute exact sums with all kinds of buckets and wire formats. The order of
+/// marks differs on each rank and in each step.
 void CheckReducers(Communicator& comm, Findings& findings);
 
 }  // namespace dtrun::testing

@@ -1,6 +1,6 @@
-// A trainer that does nothing but save: goes on after the newest checkpoint of a folder, and saves
-// tensors full of the step's number after every step. Rank 0 prints what is on the disk, as soon as
-// it is; every rank, what went wrong.
+// A trainer that only saves checkpoints. It resumes from the newest checkpoint of a folder. After
+// every step it saves tensors with the step's number in all elements. Rank 0 prints each checkpoint
+// as soon as it is on the disk. Every rank prints its errors.
 //
 //   saver FOLDER [sharded] [background] [read_only] [saves=N] [keep=N] [elements=N]
 //
@@ -58,7 +58,7 @@ class Trainer {
     std::fflush(stdout);
   }
 
-  // Whether all was saved.
+  // Runs all steps. Returns whether all checkpoints were saved.
   bool Run() {
     for (uint64_t i = 0; i < settings_.saves; ++i) {
       Step();
@@ -96,7 +96,7 @@ class Trainer {
     started_ = step_;
   }
 
-  // What was started is on the disk.
+  // Reports the started checkpoint as saved.
   void Saved() {
     if (started_ == 0) return;
     if (job_.rank() == 0) {

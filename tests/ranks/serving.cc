@@ -1,16 +1,17 @@
-// serving STEPS [WHAT] [FOLDER]: trains "w" (300, 2) and "b" (3) with parameter servers; every
-// gradient is 1/1024, and momentum adds the number of updates. WHAT happens:
+// serving STEPS [CASE] [FOLDER]: trains "w" (300, 2) and "b" (3) with parameter servers. Every
+// gradient is 1/1024, and the optimizer counts the updates of each element. The cases:
 //   worker      the last worker kills itself in its 3rd step
-//   wrapper     the last worker kills what has started it, in its 3rd step
+//   wrapper     the last worker kills its parent process in its 3rd step
 //   workers     every worker kills itself in its 3rd step
-//   gone        server 0 kills what has started it, in its 5th update
-//   absent      the last worker ends with 0 before it comes
-//   wait        the workers take their time: a millisecond for a step
+//   gone        server 0 kills its parent process in its 5th update
+//   absent      the last worker exits with 0 before it connects to a server
+//   wait        every worker sleeps for a millisecond in each step
 //   server      server 0 kills itself in its 5th update
-//   fail        every worker ends with 9 before it comes
+//   fail        every worker exits with 9 before it connects to a server
 //   evaluator   the last rank reads until the job is done
-//   other       the last worker has other variables
-// The first server prints "w0 U" (the first value of w) and what its optimizer has counted.
+//   other       the last worker has a variable of another shape
+// The first server prints its first step, the first value and the update count of w, the number of
+// updates and lost workers, and the histogram of staleness.
 
 #include <dtrun/dtrun.h>
 #include <signal.h>
@@ -27,10 +28,10 @@ namespace {
 using dtrun::Buffer;
 using dtrun::NamedTensor;
 
-// value -= gradient, and a count of updates for each element.
+// value -= gradient, with a count of updates for each element.
 class Counting : public dtrun::SliceableOptimizer {
  public:
-  // In its 5th update it kills process `dies`, if there is one.
+  // Kills process `dies` in the 5th update, unless `dies` is 0.
   Counting(std::vector<dtrun::Parameter>& parameters, pid_t dies)
       : parameters_(parameters), dies_(dies) {}
   std::vector<dtrun::Parameter>& parameters() override { return parameters_; }

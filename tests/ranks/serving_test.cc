@@ -28,7 +28,7 @@ CommandResult ServingJob(const Words& launch, const Words& program) {
   return RunJob(words);
 }
 
-TEST_CASE("workers train what servers hold") {
+TEST_CASE("workers train variables that servers hold") {
   const std::string launcher = GENERATE("mpirun", "local");
   const std::string servers = GENERATE("1", "2");
   const CommandResult result = ServingJob(
@@ -40,7 +40,7 @@ TEST_CASE("workers train what servers hold") {
   CHECK(result.err.empty());
 }
 
-TEST_CASE("a worker that is killed does not end the job") {
+TEST_CASE("a killed worker does not end the job") {
   const std::string launcher = GENERATE("mpirun", "local");
   const TemporaryFolder folder;
   const std::string report = folder.path() + "/report.json";
@@ -57,7 +57,7 @@ TEST_CASE("a worker that is killed does not end the job") {
   CHECK(told["ranks"][3]["signal_name"] == "SIGKILL");
 }
 
-TEST_CASE("a worker that is killed together with its wrapper does not end the job either") {
+TEST_CASE("a worker killed together with its wrapper does not end the job") {
   const std::string launcher = GENERATE("mpirun", "local");
   const CommandResult result =
       ServingJob({"--launcher", launcher, "-np", "4", "--ps", "1"}, {"2000", "wrapper"});
@@ -68,10 +68,10 @@ TEST_CASE("a worker that is killed together with its wrapper does not end the jo
       result.err,
       Contains("dtrun: rank 3 on localhost was killed together with its wrapper; the job ") &&
           Contains(" on without this worker (--ps)\n"));
-  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 2);  // the server's, and this
+  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 2);  // one from the server
 }
 
-TEST_CASE("a server that is killed together with its wrapper ends the job, and is named") {
+TEST_CASE("a server killed together with its wrapper is named and ends the job") {
   const std::string launcher = GENERATE("mpirun", "local");
   const CommandResult result =
       ServingJob({"--launcher", launcher, "-np", "4", "--ps", "2"}, {"2000", "gone"});
@@ -81,12 +81,12 @@ TEST_CASE("a server that is killed together with its wrapper ends the job, and i
       result.err, Contains("dtrun: rank 0 on localhost was killed together with its wrapper\n"));
 }
 
-TEST_CASE("a worker that has ended before it came is not waited for") {
+TEST_CASE("servers do not wait for a worker that exited before it connected") {
   const std::string launcher = GENERATE("mpirun", "local");
   Words argv = {
       "launcher/dtrun",      "--tag", "none",  "--launcher", launcher, "-np", "3", "--ps", "1",
       "tests/ranks/serving", "64",    "absent"};
-  // Half of what one that may still come is waited for.
+  // The limit is half of the time that servers wait for a missing worker.
   const CommandResult result = Run(Command{.argv = argv, .timeout = std::chrono::seconds(15)});
   CAPTURE(launcher, result.err);
   CHECK_FALSE(result.timed_out);
@@ -94,7 +94,7 @@ TEST_CASE("a worker that has ended before it came is not waited for") {
   CHECK_THAT(result.out, Contains("updates 64, lost 0\n"));
 }
 
-TEST_CASE("without any worker the job ends, and says whose fault it was") {
+TEST_CASE("the job ends and names the cause when no worker is left") {
   const std::string launcher = GENERATE("mpirun", "local");
   CAPTURE(launcher);
   const CommandResult killed =
@@ -107,7 +107,7 @@ TEST_CASE("without any worker the job ends, and says whose fault it was") {
   CHECK_THAT(failed.err, Contains("exited with code 9; no worker is left\n"));
 }
 
-TEST_CASE("the loss of a server ends the job, and the next one goes on from the checkpoint") {
+TEST_CASE("the loss of a server ends the job and the next job resumes from the checkpoint") {
   const std::string launcher = GENERATE("mpirun", "local");
   const TemporaryFolder folder;
   const Words launch = {"--launcher", launcher, "-np", "4", "--ps", "2"};
@@ -120,7 +120,7 @@ TEST_CASE("the loss of a server ends the job, and the next one goes on from the 
       Contains("dtrun: rank 0 on localhost was killed by SIGKILL\n") &&
           Contains("hint: rank 0 held variables (--ps), which are lost; start the "
                    "job again (a job that saves checkpoints continues from the newest)\n"));
-  // With another number of servers: variables and the optimizer's state are cut anew.
+  // The next job has another number of servers, so variables and optimizer state are cut again.
   const CommandResult again =
       ServingJob({"--launcher", launcher, "-np", "3", "--ps", "1"}, {"32", "", folder.path()});
   CAPTURE(again.err);
@@ -128,7 +128,7 @@ TEST_CASE("the loss of a server ends the job, and the next one goes on from the 
   CHECK_THAT(again.out, Contains("from 16: w0 0.96875, count 32, updates 16, lost 0\n"));
 }
 
-TEST_CASE("a rank that only reads sees the last values") {
+TEST_CASE("an evaluator reads the last values") {
   const CommandResult result =
       ServingJob({"--launcher", "local", "-np", "4", "--ps", "1"}, {"64", "evaluator"});
   CAPTURE(result.err);
@@ -136,7 +136,7 @@ TEST_CASE("a rank that only reads sees the last values") {
   CHECK_THAT(result.out, Contains("evaluator: w0 0.9375\n"));
 }
 
-TEST_CASE("a worker with other variables is told which, and the job goes on") {
+TEST_CASE("a worker with different variables gets an error with both and the job continues") {
   const CommandResult result =
       ServingJob({"--launcher", "local", "-np", "3", "--ps", "1"}, {"2000", "other"});
   CHECK(result.exit_code == 0);
@@ -146,7 +146,7 @@ TEST_CASE("a worker with other variables is told which, and the job goes on") {
                "has variable b: f32 (1, 3) in 1 part\n"));
 }
 
-TEST_CASE("what cannot be is refused in a line") {
+TEST_CASE("a job without servers or without workers is refused in one line") {
   const CommandResult none = ServingJob({"--launcher", "local", "-np", "2"}, {"8"});
   CHECK(none.exit_code == 11);
   CHECK_THAT(

@@ -1,5 +1,6 @@
-// Ranks of a job that train shards of a model, with a copy of it for each or one for all, hand its
-// state on, and say at the end whether it is what one rank alone computes.
+// Ranks that train with ShardedOptimizer, with one copy of the model per rank and with one copy per
+// host. They pass the optimizer state to a second optimizer. Rank 0 prints whether the result
+// equals that of one rank alone.
 
 #include <dtrun/dtrun.h>
 
@@ -33,7 +34,7 @@ class Momentum : public dtrun::SliceableOptimizer {
     }
   }
 
-  // Whole numbers, whose average over the ranks is exact for 1, 2 and 4 ranks.
+  // Whole numbers with an exact average over 1, 2 or 4 ranks.
   void Backward(int rank, uint64_t step) {
     for (dtrun::Parameter& parameter : list_)
       for (uint64_t k = 0; k < parameter.gradient.count; ++k)
@@ -55,7 +56,8 @@ class Momentum : public dtrun::SliceableOptimizer {
   uint64_t steps_ = 0;
 };
 
-// Two steps, then two with another optimizer that got the state and the values of the first.
+// Trains two steps, then two steps with a second optimizer that gets the state and the values of
+// the first.
 std::vector<float> Train(dtrun::Communicator& world, bool one_copy) {
   dtrun::ShardedOptions options;
   options.one_copy_per_host = one_copy;
@@ -69,7 +71,7 @@ std::vector<float> Train(dtrun::Communicator& world, bool one_copy) {
       optimizer.Step();
     }
     state = optimizer.ExportState();
-    world.Barrier();  // nobody steps on while others still read
+    world.Barrier();  // no rank steps while others still read
   }
   for (size_t i = 0; i < second.parameters().size(); ++i)
     second.parameters()[i].value = first.parameters()[i].value;
@@ -84,7 +86,7 @@ std::vector<float> Train(dtrun::Communicator& world, bool one_copy) {
   return values;
 }
 
-// What one rank computes from the average of all gradients.
+// The values that one rank computes from the average of all gradients.
 std::vector<float> TrainAlone(int size) {
   Momentum alone;
   std::vector<std::vector<float>> gradients;

@@ -1,4 +1,4 @@
-// A sharded optimizer as processes.
+// ShardedOptimizer in processes.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -18,7 +18,7 @@ CommandResult Sharded(const std::string& ranks, const std::string& backend) {
   });
 }
 
-TEST_CASE("shards of processes train what one rank alone does, and hand their state on") {
+TEST_CASE("sharded ranks compute the values of one rank and pass on their optimizer state") {
   const std::string ranks = GENERATE("2", "4");
   const CommandResult mapped = Sharded(ranks, "auto");
   CAPTURE(mapped.err);
@@ -30,7 +30,7 @@ TEST_CASE("shards of processes train what one rank alone does, and hand their st
   CHECK(copying.exit_code == 0);
 }
 
-TEST_CASE("a program that nobody launched has all shards") {
+TEST_CASE("a process without a launcher holds all shards") {
   const CommandResult alone = Run({.argv = {"tests/ranks/sharded"}});
   CHECK(alone.out == "self: both ways, 0 wrong\n");
   CHECK(alone.exit_code == 0);

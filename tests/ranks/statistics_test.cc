@@ -1,4 +1,4 @@
-// What dtrun tells of where the time of real ranks went: --verbose, --report-json, --metrics-file.
+// Step statistics of real ranks in --verbose, --report-json and --metrics-file.
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -19,7 +19,7 @@ using Catch::Matchers::Contains;
 using nlohmann::json;
 using Words = std::vector<std::string>;
 
-// The samples, as the parser of another project understands the file.
+// The samples of `file`, read by the OpenMetrics parser of the Prometheus client.
 std::string SamplesOf(const std::string& file) {
   const CommandResult result =
       Run(Command{.argv = {"/usr/bin/python3", "tests/support/check_open_metrics.py", file}});
@@ -28,7 +28,7 @@ std::string SamplesOf(const std::string& file) {
   return result.out;
 }
 
-TEST_CASE("the report has the sums of every rank's steps, and --verbose says them") {
+TEST_CASE("the report has the step statistics of every rank and --verbose prints them") {
   const std::string ranks = GENERATE("2", "4");
   const TemporaryFolder folder;
   const CommandResult result = RunJob(
@@ -57,7 +57,7 @@ TEST_CASE("the report has the sums of every rank's steps, and --verbose says the
   CHECK(report["ranks"][1]["steps"]["compute_seconds"] >= 12 * 0.002);
 }
 
-TEST_CASE("a job that fails tells its steps too; one that knows nothing of dtrun has none") {
+TEST_CASE("a failed job reports its steps and a program without dtrun reports none") {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/report";
   CHECK(
@@ -73,13 +73,13 @@ TEST_CASE("a job that fails tells its steps too; one that knows nothing of dtrun
   CHECK(report["ranks"][0]["steps"] == nullptr);
 }
 
-TEST_CASE("--metrics-file is OpenMetrics for every rank, at any moment and at the end") {
+TEST_CASE("the metrics file is valid OpenMetrics for every rank during and after the job") {
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/metrics";
   Command command{
       .argv = {"launcher/dtrun", "-np", "2", "--metrics-file", file, "tests/ranks/steps", "4000"}};
   Subprocess job(command);
-  // It is there before the first rank runs, and whole whenever one looks.
+  // The file exists before the first rank runs, and is complete at every moment.
   std::string seen;
   const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(40);
   while (seen.find("dtrun_rank_running{1,localhost} 1") == std::string::npos) {
@@ -96,7 +96,7 @@ TEST_CASE("--metrics-file is OpenMetrics for every rank, at any moment and at th
   CHECK(folder.Entries() == Words{"metrics"});
 }
 
-TEST_CASE("a metrics file that cannot be written is said before anything starts") {
+TEST_CASE("an unwritable metrics file is reported before any rank starts") {
   const TemporaryFolder folder;
   for (const std::string& path : {folder.path() + "/none/metrics", folder.path()}) {
     CAPTURE(path);

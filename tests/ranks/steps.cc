@@ -1,7 +1,7 @@
-// A rank of a job that takes some steps, in which rank 1 comes late: `steps [STEPS] [END]
-// [FOLDER]`. END "kill" is the end of rank 1 by SIGKILL after its steps, while rank 0 waits for one
-// more. "broadcast" and "load" are a start with 20 tensors instead: from rank 0's memory, or from a
-// checkpoint in FOLDER. Any other is a file for the timeline of the steps.
+// A rank that takes some steps: `steps [STEPS] [END] [FOLDER]`. Rank 1 is late in each step. With
+// END "kill", rank 1 ends by SIGKILL after its steps while rank 0 waits in one more reduction. With
+// END "broadcast" or "load", the ranks first share 20 tensors, from the memory of rank 0 or from a
+// checkpoint in FOLDER. Any other END is the file for the timeline of the steps.
 
 #include <dtrun/dtrun.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   const int steps = argc > 1 ? std::atoi(argv[1]) : 10;
   const std::string end = argc > 2 ? argv[2] : "";
   dtrun::Context job = dtrun::Init();
-  // Any bytes may stand in a name.
+  // A name may contain any bytes.
   dtrun::GradientReducer reducer(
       job.world(), {{"conv \"1\"\\\n\x01/w\xff", {nullptr, 30'000, dtrun::DType::kF32}},
                     {"dense/\xc3\xa4", {nullptr, 1000, dtrun::DType::kF32}}});
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
     job.ReportProgress(static_cast<uint64_t>(step) + 1, 8 * (static_cast<uint64_t>(step) + 1));
   }
   if (end == "kill") {
-    // Rank 0 has begun another reduction before rank 1 goes.
+    // Rank 1 waits until rank 0 has begun another reduction.
     int begun = 1;
     const dtrun::Buffer message(&begun, 1);
     if (job.rank() == 1) {

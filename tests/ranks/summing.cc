@@ -1,5 +1,5 @@
-// A rank that says its process and then, with the others, sums up in argv[1] steps of 20 ms; rank 0
-// says the result.
+// A rank that prints its process id and then all-reduces in argv[1] steps of 20 ms. Rank 0 prints
+// the sum.
 
 #include <dtrun/dtrun.h>
 #include <unistd.h>

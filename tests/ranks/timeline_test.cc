@@ -1,5 +1,5 @@
-// The timeline of real ranks, by dtrun --timeline and by the program; and that the validator which
-// judges it does judge.
+// The timeline of real ranks, written by dtrun --timeline or by the program, and tests of the
+// validator that checks it.
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -18,7 +18,7 @@ using Catch::Matchers::Contains;
 using nlohmann::json;
 using Words = std::vector<std::string>;
 
-// How the validator shows the name of a gradient of tests/ranks/steps.cc.
+// The name of a gradient of tests/ranks/steps.cc, as the validator prints it.
 const std::string kOddName = R"("conv \"1\"\\\n\u0001/w\ufffd")";
 
 CommandResult Judge(const std::string& path) {
@@ -32,7 +32,7 @@ std::string Validated(const std::string& path) {
   return result.out;
 }
 
-TEST_CASE("--timeline has all ranks of a job, from their start to their end") {
+TEST_CASE("dtrun --timeline records all ranks of a job from start to end") {
   const std::string ranks = GENERATE("2", "4");
   const std::string backend = GENERATE("shm", "mpi");
   const TemporaryFolder folder;
@@ -96,7 +96,7 @@ TEST_CASE("a start that broadcasts or loads many tensors takes two rows of colle
   }
 }
 
-TEST_CASE("what a rank did until it was killed is in the timeline, also what it did not finish") {
+TEST_CASE("the timeline of a failed job contains finished and unfinished operations") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/trace";
   CHECK(
@@ -106,7 +106,7 @@ TEST_CASE("what a rank did until it was killed is in the timeline, also what it 
   CAPTURE(found);
   CHECK_THAT(found, Contains("1 X \"step\" 5\n"));
   CHECK_THAT(found, Contains("0 X \"all_reduce\" 6\n"));
-  // Rank 0 was ended in it, or has learnt before that its peer is gone.
+  // dtrun ended rank 0 in the operation, or the operation failed because rank 1 was gone.
   int undone = 0;
   const json document = json::parse(std::ifstream(path));
   for (const json& event : document["traceEvents"]) {
@@ -116,7 +116,7 @@ TEST_CASE("what a rank did until it was killed is in the timeline, also what it 
   CHECK(undone == 1);
 }
 
-TEST_CASE("a program writes its own timeline: under dtrun, mpirun, or alone") {
+TEST_CASE("a program writes its own timeline under dtrun or mpirun or alone") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/trace";
   CommandResult result;
@@ -140,7 +140,7 @@ TEST_CASE("a program writes its own timeline: under dtrun, mpirun, or alone") {
   CHECK_THAT(found, Contains("0 i " + kOddName + " 7\n"));
 }
 
-TEST_CASE("under --timeline a program cannot start another one, and is told so") {
+TEST_CASE("StartTimeline is refused under dtrun --timeline") {
   const TemporaryFolder folder;
   const CommandResult result = RunJob(
       {"-np", "2", "--timeline", folder.path() + "/a", "tests/ranks/steps", "1",
@@ -152,7 +152,7 @@ TEST_CASE("under --timeline a program cannot start another one, and is told so")
   CHECK(folder.Entries() == Words{"a"});
 }
 
-TEST_CASE("a program that knows nothing of dtrun has an empty timeline, and dtrun says so") {
+TEST_CASE("dtrun --timeline reports that the timeline of a program without dtrun is empty") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/trace";
   const CommandResult result = RunJob({"-np", "2", "--timeline", path, "true"});
@@ -162,7 +162,7 @@ TEST_CASE("a program that knows nothing of dtrun has an empty timeline, and dtru
   CHECK_THAT(Validated(path), Catch::StartsWith("arrows 0\n"));
 }
 
-TEST_CASE("a timeline that cannot be written is said before anything starts, or by code 73") {
+TEST_CASE("an unwritable timeline file is an error with exit code 73") {
   const TemporaryFolder folder;
   const CommandResult result =
       RunJob({"-np", "1", "--timeline", folder.path() + "/none/trace", "echo", "ran"});
@@ -184,7 +184,7 @@ std::string Event(const std::string& phase, int pid, double ts, const std::strin
          R"(,"tid":1,"ts":)" + std::to_string(ts) + more + "}";
 }
 
-TEST_CASE("the validator takes what the format allows, and nothing else") {
+TEST_CASE("the validator accepts only events that the trace format allows") {
   const TemporaryFolder folder;
   const std::string one = Slice(0, "a", 1, 10), other = Slice(1, "a", 2, 10);
   const std::string flow = R"(,"cat":"c","id":7)";

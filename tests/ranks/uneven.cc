@@ -1,5 +1,5 @@
-// A rank of a job that trains for about six seconds, in which rank 1 takes long for its own part of
-// each step. Every rank writes a line now and then. With an argument it reports its examples.
+// A rank that trains for about six seconds. Rank 1 is slow in each step. Every rank prints a line
+// after each tenth step. With an argument, the ranks call ReportProgress.
 
 #include <dtrun/dtrun.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// The tuner on made-up step times, over ranks that are threads and with files that are real.
+// The autotuner on synthetic step times. Ranks are threads, and files are real.
 
 #include "runtime/reducer/autotuner.h"
 
@@ -28,7 +28,7 @@ using dtrun::runtime::Tuning;
 using dtrun::runtime::TuningBox;
 using dtrun::testing::TemporaryFolder;
 
-// A rank alone, which has a choice of routes all the same.
+// A world of one rank that still has a choice of routes.
 class RoutedCommunicator : public Communicator {
  public:
   RoutedCommunicator()
@@ -64,7 +64,8 @@ dtrun::base::Duration Milliseconds(double ms) {
       std::chrono::duration<double, std::milli>(ms));
 }
 
-// A link on which 1 MiB buckets, small chunks and all ranks at once are the fastest.
+// The step time on a link where 1 MiB buckets, chunks of 512 KiB, a flat route and a bf16 wire are
+// the fastest.
 double StepMs(const Tuning& tuning) {
   double ms = 10;
   if (tuning.bucket_bytes != 1 << 20) ms += 3;
@@ -74,7 +75,7 @@ double StepMs(const Tuning& tuning) {
   return ms;
 }
 
-// Steps until it is frozen.
+// Does steps until the tuner is frozen. Returns the number of steps.
 uint64_t Tune(Autotuner& tuner) {
   uint64_t steps = 0;
   for (; !tuner.frozen(); ++steps) {
@@ -91,7 +92,7 @@ std::vector<std::string> LinesOf(const std::string& file) {
   return lines;
 }
 
-TEST_CASE("the box holds the defaults, and stays in its limits") {
+TEST_CASE("the tuning box has the defaults and stays within its limits") {
   for (const uint64_t bucket :
        {uint64_t{1}, uint64_t{100'000}, uint64_t{4} << 20, uint64_t{1} << 40})
     for (const bool routes : {false, true}) {
@@ -110,7 +111,7 @@ TEST_CASE("the box holds the defaults, and stays in its limits") {
     }
 }
 
-TEST_CASE("the tuner finds what is fastest, and then leaves it for good") {
+TEST_CASE("the tuner finds the fastest settings and then keeps them") {
   RoutedCommunicator communicator;
   Autotuner tuner(communicator, kDefaults, "a model", {.tune_wire = true});
   CHECK(tuner.tuning() == kDefaults);
@@ -122,12 +123,12 @@ TEST_CASE("the tuner finds what is fastest, and then leaves it for good") {
   CHECK(tuner.tuning() == best);
 }
 
-TEST_CASE("a trial changes one thing at a time, and its first step does not count") {
+TEST_CASE("the first step of a trial does not count and rounding stays off by default") {
   RoutedCommunicator communicator;
   Autotuner tuner(communicator, kDefaults, "a model", {});
   bool settled = true;
   for (int step = 0; !tuner.frozen(); ++step) {
-    // Slow at first, as caches would have it.
+    // The first step after a change is slow, as with cold caches.
     const double ms = StepMs(tuner.tuning()) + (settled ? 0 : 50);
     settled = !tuner.EndStep(Milliseconds(ms));
     CHECK(tuner.tuning().route.wire == WireDType::kNone);
@@ -136,7 +137,7 @@ TEST_CASE("a trial changes one thing at a time, and its first step does not coun
   CHECK(tuner.tuning() == Tuning{1 << 20, {.chunk_bytes = 512 << 10, .flat = true}});
 }
 
-TEST_CASE("ranks whose steps take different times come to the same result") {
+TEST_CASE("ranks with different step times get the same result") {
   std::mutex mutex;
   std::vector<uint64_t> found;
   const dtrun::base::SteadyClock clock;
@@ -146,7 +147,7 @@ TEST_CASE("ranks whose steps take different times come to the same result") {
         dtrun::ops::CreateShmCommunicator(bootstrap, engine, dtrun::ops::Members::World(3));
     Autotuner tuner(*comm, kDefaults, "a model", {});
     while (!tuner.frozen()) {
-      // Each rank alone would choose another; the slowest counts.
+      // The ranks prefer different buckets. The slowest rank decides.
       const uint64_t liked = comm->rank() == 0 ? 512 << 10 : 8 << 20;
       const double slowness = comm->rank() == 2 ? 100 : 1;
       tuner.EndStep(Milliseconds(slowness * (tuner.tuning().bucket_bytes == liked ? 1 : 2)));
@@ -171,7 +172,7 @@ TEST_CASE("the log has a line per trial") {
   CHECK(lines.back() == dtrun::base::Text(steps, ",frozen,1048576,flat,524288,none,0.014"));
 }
 
-TEST_CASE("a result is kept for its topology and its model, and for no other") {
+TEST_CASE("a cached result is used only for its topology and model") {
   const TemporaryFolder folder;
   const AutotuneOptions options{.cache_file = folder.path() + "/cache.json"};
   RoutedCommunicator communicator;
@@ -187,7 +188,7 @@ TEST_CASE("a result is kept for its topology and its model, and for no other") {
   CHECK(Autotuner(communicator, kDefaults, "another model", options).frozen());
 }
 
-TEST_CASE("a wire type that a result has is not used where rounding is not allowed") {
+TEST_CASE("a cached result with a wire type is not used if rounding is not allowed") {
   const TemporaryFolder folder;
   AutotuneOptions options{.cache_file = folder.path() + "/cache.json", .tune_wire = true};
   RoutedCommunicator communicator;
@@ -197,7 +198,7 @@ TEST_CASE("a wire type that a result has is not used where rounding is not allow
   CHECK_FALSE(Autotuner(communicator, kDefaults, "a model", options).frozen());
 }
 
-TEST_CASE("files that cannot be used are named before the first step") {
+TEST_CASE("unusable files are named before the first step") {
   const TemporaryFolder folder;
   RoutedCommunicator communicator;
   const auto error = [&](const AutotuneOptions& options) -> std::string {

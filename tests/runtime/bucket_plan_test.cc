@@ -33,7 +33,7 @@ std::vector<Indices> BucketsOf(const BucketPlan& plan) {
   return buckets;
 }
 
-// What holds for every plan.
+// Checks the properties of every plan.
 void CheckPlan(const BucketPlan& plan) {
   std::vector<int> found(plan.gradients.size());
   for (size_t b = 0; b < plan.buckets.size(); ++b) {
@@ -58,13 +58,13 @@ void CheckPlan(const BucketPlan& plan) {
   CHECK(plan.flags.offset + plan.flags.count * SizeOf(plan.flags.dtype) <= plan.block_bytes);
 }
 
-TEST_CASE("without a bucket size it is a sixteenth of the gradients, within limits") {
+TEST_CASE("the default bucket size is a sixteenth of the gradients within limits") {
   const auto size = [](uint64_t mib_64ths, bool within_one_host) {
     return AutoBucketBytes(
         {{"a", mib_64ths << 12, DType::kF32}, {"b", mib_64ths << 11, DType::kF64}},
         within_one_host);
   };
-  // In all: twice as many 64ths of a MiB.
+  // The two gradients together have 2 * `mib_64ths` / 64 MiB.
   CHECK(size(1, false) == 64 << 10);
   CHECK(size(1, true) == 1 << 20);
   CHECK(size(64, false) == 128 << 10);
@@ -80,14 +80,14 @@ TEST_CASE("buckets go through the gradients from the last layer to the first") {
   REQUIRE(plan.buckets.size() == 2);
   CHECK(plan.buckets[0].gradients == Indices{2});
   CHECK(plan.buckets[1].gradients == Indices{1, 0});
-  // Each gradient starts on a cache line, and the padding is a part of its bucket.
+  // Each gradient starts on a cache line. The padding is part of the bucket.
   CHECK(plan.offsets == std::vector<uint64_t>{320, 256, 0});
   CHECK(plan.buckets[1].count == 32);
   CHECK(plan.flags.offset == 384);
   CheckPlan(plan);
 }
 
-TEST_CASE("a large gradient has a bucket of its own, without padding, and flags have another") {
+TEST_CASE("a large gradient has its own bucket without padding and the flags have another") {
   const BucketPlan plan = Plan({{"a", 262'145}, {"b", 4}, {"c", 262'144}, {"d", 4}}, 1 << 20, 64);
   REQUIRE(plan.buckets.size() == 5);
   CHECK(plan.buckets[0].gradients == Indices{3});
@@ -99,20 +99,20 @@ TEST_CASE("a large gradient has a bucket of its own, without padding, and flags 
   CheckPlan(plan);
 }
 
-TEST_CASE("each dtype fills buckets of its own, which start when they are complete") {
+TEST_CASE("each dtype fills its own buckets in the order in which they are complete") {
   const BucketPlan plan = Plan({{"a", 4}, {"b", 4, DType::kBF16}, {"c", 4}}, 1 << 20);
   CHECK(BucketsOf(plan) == std::vector<Indices>{{1}, {2, 0}});
   CHECK(plan.buckets[0].dtype == DType::kBF16);
   CheckPlan(plan);
 }
 
-TEST_CASE("no gradients are no buckets") {
+TEST_CASE("a plan without gradients has no buckets") {
   const BucketPlan plan = Plan({}, 1024);
   CHECK(plan.buckets.empty());
   CHECK(Replan(plan, {}).buckets.empty());
 }
 
-TEST_CASE("the flags are a part of the last bucket, however full, if that holds floats") {
+TEST_CASE("the flags are part of the last bucket if that bucket holds floats") {
   const BucketPlan plan = Plan({{"a", 4}, {"b", 4}, {"c", 64}}, 128);
   CHECK(plan.flags.offset == 384);
   CHECK(plan.buckets.size() == 2);
@@ -124,20 +124,20 @@ TEST_CASE("the flags are a part of the last bucket, however full, if that holds 
   CheckPlan(counts);
 }
 
-TEST_CASE("the first bucket is small, and no other") {
+TEST_CASE("only the first bucket is small") {
   const BucketPlan plan = Plan(Lines(10), 256, 128);
   CHECK(BucketsOf(plan) == std::vector<Indices>{{9, 8}, {7, 6, 5, 4}, {3, 2, 1, 0}});
   CheckPlan(plan);
 }
 
-TEST_CASE("a group is one bucket, started when its last gradient is ready; the rest as usual") {
+TEST_CASE("a group is one bucket at the place of its last gradient and the rest is as usual") {
   const BucketPlan plan = Plan(Lines(8), 128, 128, {{6, 2}, {0}, {5, 4, 3}});
   CHECK(BucketsOf(plan) == std::vector<Indices>{{7}, {5, 4, 3}, {6, 2}, {1}, {0}});
   CheckPlan(plan);
   CheckPlan(Replan(plan, {0, 1, 2, 3, 4, 5, 6, 7}));
 }
 
-TEST_CASE("a large gradient in a group of several is not alone") {
+TEST_CASE("a large gradient in a group of several shares the bucket of the group") {
   const BucketPlan plan =
       Plan({{"a", 1 << 20}, {"b", 4}, {"c", 1 << 20}}, 1 << 20, 0, {{0, 1}, {2}});
   CHECK_FALSE(plan.buckets[plan.bucket_of[0]].is_single);
@@ -145,7 +145,7 @@ TEST_CASE("a large gradient in a group of several is not alone") {
   CheckPlan(plan);
 }
 
-TEST_CASE("groups by number are equal in number, and have one dtype each") {
+TEST_CASE("groups by number have about equal counts and one dtype each") {
   CHECK(DealGroups(Lines(5), 2) == std::vector<Indices>{{0, 1, 2}, {3, 4}});
   CHECK(DealGroups(Lines(3), 3) == std::vector<Indices>{{0}, {1}, {2}});
   std::vector<GradientSpec> mixed = Lines(4);
@@ -153,35 +153,35 @@ TEST_CASE("groups by number are equal in number, and have one dtype each") {
   CHECK(DealGroups(mixed, 1) == std::vector<Indices>{{1}, {0, 2, 3}});
 }
 
-TEST_CASE("replanned for the order that was expected, a plan stays as it is") {
+TEST_CASE("a plan stays unchanged when it is replanned for the expected order") {
   const uint64_t first = GENERATE(64, 128, 256);
   const BucketPlan plan = Plan(Lines(23), 256, first);
   CHECK(Replan(plan, ReverseOrder(23)).buckets == plan.buckets);
 }
 
-TEST_CASE("a bucket does not wait for more of others than it may hold itself") {
+TEST_CASE("a bucket is cut if it would wait for more bytes of other dtypes than it may hold") {
   std::vector<GradientSpec> gradients = Lines(6);
   for (size_t i = 1; i < 5; ++i) gradients[i].dtype = DType::kI32;
   CHECK(BucketsOf(Plan(gradients, 256)) == std::vector<Indices>{{4, 3, 2, 1}, {5, 0}});
   CHECK(BucketsOf(Plan(gradients, 128)) == std::vector<Indices>{{5}, {4, 3}, {2, 1}, {0}});
 }
 
-TEST_CASE("replanned, a gradient that comes late holds no other back") {
+TEST_CASE("a replanned late gradient does not delay other gradients") {
   const BucketPlan plan = Plan(Lines(8), 128);
   REQUIRE(BucketsOf(plan) == std::vector<Indices>{{7, 6}, {5, 4}, {3, 2}, {1, 0}});
-  // 6 comes last: registered late, but used by the first layer.
+  // Gradient 6 is ready last: it was registered late, but the first layer uses it.
   const BucketPlan late = Replan(plan, {7, 5, 4, 3, 2, 1, 0, 6});
   CHECK(BucketsOf(late) == std::vector<Indices>{{7}, {5, 4}, {3, 2}, {1, 0}, {6}, {}});
   CHECK(late.offsets == plan.offsets);
   CheckPlan(late);
 }
 
-TEST_CASE("replanned, neighbours that come in another order stay together") {
+TEST_CASE("replanned neighbours in another order stay together") {
   const BucketPlan plan = Plan(Lines(8), 256);
   CHECK(BucketsOf(Replan(plan, {6, 7, 4, 5, 2, 3, 0, 1})) == BucketsOf(plan));
 }
 
-TEST_CASE("replanned for the reverse, the block is cut from its end") {
+TEST_CASE("a plan replanned for the reverse order is cut from the end of its block") {
   const BucketPlan plan = Plan(Lines(8), 128, 64);
   const BucketPlan reversed = Replan(plan, {0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(reversed.buckets.front().gradients.back() == 0);
@@ -189,7 +189,7 @@ TEST_CASE("replanned for the reverse, the block is cut from its end") {
   CheckPlan(reversed);
 }
 
-TEST_CASE("whatever the order, replanned gradients stay in place, and large ones alone") {
+TEST_CASE("replanned gradients stay in place and large gradients stay alone in any order") {
   std::mt19937 random(1234);
   for (int round = 0; round < 200; ++round) {
     const size_t count = 1 + random() % 30;
@@ -220,7 +220,7 @@ TEST_CASE("whatever the order, replanned gradients stay in place, and large ones
       for (const size_t i : group) CHECK(replanned.bucket_of[i] == replanned.bucket_of[group[0]]);
       CHECK(replanned.buckets[replanned.bucket_of[group[0]]].gradients.size() == group.size());
     }
-    // Laid out anew, the same gradients fit the same block.
+    // A new layout of the same gradients needs a block of the same size.
     const BucketPlan anew = PlanBuckets(gradients, plan.settings, order);
     CheckPlan(anew);
     CHECK(anew.block_bytes == plan.block_bytes);

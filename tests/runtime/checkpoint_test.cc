@@ -1,4 +1,4 @@
-// Checkpoints as a trainer uses them: ranks are threads, files are real.
+// Checkpoints as a trainer uses them. Ranks are threads, and files are real.
 
 #include <dtrun/checkpoint.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A model with a large and some small tensors, which is told from others by `seed`.
+// A model with one large tensor and some small tensors. The values depend on `seed`.
 struct Model {
   explicit Model(float seed = 0) : kernel(700'000), bias(5), steps(1) { Fill(seed); }
   void Fill(float seed) {
@@ -56,7 +56,7 @@ std::vector<std::string> NamesOf(const std::vector<Checkpoint>& checkpoints) {
   return names;
 }
 
-TEST_CASE("what was saved by some ranks is loaded by others") {
+TEST_CASE("a checkpoint can be loaded by another number of ranks than saved it") {
   const auto [savers, loaders] = GENERATE(std::pair(1, 2), std::pair(4, 2), std::pair(3, 5));
   const bool sharded = GENERATE(false, true);
   const bool background = GENERATE(false, true);
@@ -71,7 +71,7 @@ TEST_CASE("what was saved by some ranks is loaded by others") {
               .step = 12, .value = 0.5, .metadata = {{"epoch", "3"}, {"note", "a\nb \"ü\""}}};
           if (background) {
             checkpoints.StartSave(what, model.tensors());
-            model.Fill(8);  // the next step goes on
+            model.Fill(8);  // the next step changes the values
             checkpoints.Wait();
           } else {
             checkpoints.Save(what, model.tensors());
@@ -95,7 +95,7 @@ TEST_CASE("what was saved by some ranks is loaded by others") {
   CHECK(fs::exists(path + "/latest/model.safetensors") == (!sharded || savers == 1));
 }
 
-TEST_CASE("an empty folder has nothing to load, and nothing is touched") {
+TEST_CASE("a load from an empty folder finds no checkpoint and changes no values") {
   const TemporaryFolder folder;
   CHECK(OnRanks(2, Backend::kShm, [&](Communicator& world) {
           CheckpointManager checkpoints(world, folder.path());
@@ -106,7 +106,7 @@ TEST_CASE("an empty folder has nothing to load, and nothing is touched") {
         }) == Nothing(2));
 }
 
-TEST_CASE("the last ones are kept, and the best") {
+TEST_CASE("the last checkpoints and the best checkpoint are kept") {
   const TemporaryFolder folder;
   const auto save = [&](Best best, const std::vector<double>& values) {
     CHECK(OnRanks(2, Backend::kShm, [&](Communicator& world) {
@@ -133,12 +133,12 @@ TEST_CASE("the last ones are kept, and the best") {
               "by name");
           Expect(NamesOf(checkpoints.List()) == Texts{"ckpt_2", "ckpt_4", "ckpt_5"}, "list");
         }) == Nothing(2));
-  save(Best::kLowest, {0.3});  // ckpt_1, the newest and the best
+  save(Best::kLowest, {0.3});  // ckpt_1 becomes the newest and the best
   CHECK(fs::read_symlink(folder.path() + "/best") == "ckpt_1");
   CHECK(folder.Entries() == Texts{".lock", "best", "ckpt_1", "ckpt_5", "latest"});
 }
 
-TEST_CASE("a checkpoint of the same name is replaced, and becomes the newest") {
+TEST_CASE("a new checkpoint replaces one with the same name and becomes the newest") {
   const TemporaryFolder folder;
   CHECK(OnRanks(1, Backend::kShm, [&](Communicator& world) {
           CheckpointManager checkpoints(world, folder.path());
@@ -155,7 +155,7 @@ TEST_CASE("a checkpoint of the same name is replaced, and becomes the newest") {
   CHECK(folder.Entries() == Texts{".lock", "backup", "latest", "other"});
 }
 
-TEST_CASE("a checkpoint of another model is refused with both shapes, and nothing is touched") {
+TEST_CASE("a checkpoint of another model is refused with both shapes and changes no values") {
   const TemporaryFolder folder;
   CHECK(OnRanks(2, Backend::kShm, [&](Communicator& world) {
           CheckpointManager checkpoints(world, folder.path());
@@ -175,7 +175,7 @@ TEST_CASE("a checkpoint of another model is refused with both shapes, and nothin
                            "'head/kernel' is missing; 'nothing', 'steps' are unexpected",
               error);
           Expect(a == std::vector<float>(6, 9) && b == std::vector<float>(700'000, 9), "untouched");
-          // A part of the model alone.
+          // A model with only a part of the tensors.
           Model part;
           std::vector<NamedTensor> some = part.tensors();
           some.erase(some.begin());
@@ -188,7 +188,7 @@ TEST_CASE("a checkpoint of another model is refused with both shapes, and nothin
         }) == Nothing(2));
 }
 
-// Collective, with other arguments on rank 1; all ranks have to say the same.
+// Calls `call` on all ranks, with other arguments on rank 1. All ranks must get the same error.
 void ExpectOnAll(
     const std::string& expected, const std::function<void(CheckpointManager&, bool other)>& call) {
   const TemporaryFolder folder;
@@ -197,7 +197,7 @@ void ExpectOnAll(
           CheckpointManager checkpoints(world, folder.path());
           const bool other = world.rank() == 1;
           errors[static_cast<size_t>(world.rank())] = ErrorOf([&] { call(checkpoints, other); });
-          // It goes on.
+          // The manager stays usable.
           Model model(1);
           checkpoints.Save({.step = 99}, model.tensors());
         }) == Nothing(2));
@@ -206,7 +206,7 @@ void ExpectOnAll(
   CHECK(folder.Entries() == Texts{".lock", "ckpt_99", "latest"});
 }
 
-TEST_CASE("what is wrong on one rank is told by all, and nothing is saved") {
+TEST_CASE("invalid arguments on one rank are an error on all ranks and no checkpoint is saved") {
   float data[6] = {};
   ExpectOnAll("rank 1: tensor 'w' has data NULL", [&](CheckpointManager& checkpoints, bool other) {
     checkpoints.Save({}, {{"w", Buffer(other ? nullptr : data, 6)}});
@@ -228,7 +228,7 @@ TEST_CASE("what is wrong on one rank is told by all, and nothing is saved") {
       });
 }
 
-TEST_CASE("arguments that cannot be saved are named") {
+TEST_CASE("arguments that cannot be saved are refused by name") {
   float data[6] = {};
   const auto expect = [&](const std::string& expected, const SaveOptions& options,
                           const std::vector<NamedTensor>& tensors) {
@@ -251,7 +251,7 @@ TEST_CASE("arguments that cannot be saved are named") {
   expect("tensor 'w' lies on device 0; expected host memory", {}, {{"w", device}});
 }
 
-TEST_CASE("two jobs do not save into one folder, and one may look while the other saves") {
+TEST_CASE("two jobs cannot save into one folder but one job can read while the other saves") {
   const TemporaryFolder folder;
   CHECK(OnRanks(1, Backend::kShm, [&](Communicator& world) {
           CheckpointManager checkpoints(world, folder.path());
@@ -277,13 +277,13 @@ TEST_CASE("two jobs do not save into one folder, and one may look while the othe
         }) == Nothing(1));
 }
 
-TEST_CASE("what was saved in the background fails at the next call, once") {
+TEST_CASE("the error of a background save is reported once at the next call") {
   const TemporaryFolder folder;
   const bool sharded = GENERATE(false, true);
   CHECK(OnRanks(2, Backend::kShm, [&](Communicator& world) {
           CheckpointManager checkpoints(world, folder.path(), {.sharded = sharded});
           Model model(1);
-          // Something else has the name.
+          // Another folder has the name.
           if (world.rank() == 0) fs::create_directory(folder.path() + "/ckpt_5");
           world.Barrier();
           checkpoints.StartSave({.step = 5}, model.tensors());
@@ -293,13 +293,13 @@ TEST_CASE("what was saved in the background fails at the next call, once") {
           checkpoints.Wait();
           checkpoints.Wait();
           Expect(NamesOf(checkpoints.List()) == Texts{"ckpt_6"}, "saved again");
-          // Left without Wait: what is under way gets done.
+          // No Wait: the destructor finishes the save.
           checkpoints.StartSave({.step = 7}, model.tensors());
         }) == Nothing(2));
   CHECK(folder.Entries() == Texts{".lock", "ckpt_5", "ckpt_6", "ckpt_7", "latest"});
 }
 
-TEST_CASE("a folder that cannot be one is refused on all ranks") {
+TEST_CASE("a folder that cannot be made or read is refused on all ranks") {
   const TemporaryFolder folder;
   const std::string file = folder.Write("file", "");
   CHECK(OnRanks(2, Backend::kShm, [&](Communicator& world) {

@@ -10,7 +10,7 @@ namespace {
 using dtrun::runtime::CountUnion;
 using dtrun::runtime::CpuQuota;
 
-// A folder that stands for / with the files that tell a process its control groups.
+// A folder that replaces / and has the control group files of a process.
 class FakeRoot {
  public:
   FakeRoot() {
@@ -35,14 +35,14 @@ TEST_CASE("the CPUs of several ranks are counted once") {
   CHECK(CountUnion({"1100", "0110", "1"}) == 3);
 }
 
-TEST_CASE("a quota of version 2 is found, rounded up") {
+TEST_CASE("a CPU quota of cgroup version 2 is found and rounded up") {
   FakeRoot root;
   root.Write("/proc/self/cgroup", "0::/job/rank");
   root.Write("/sys/fs/cgroup/job/rank/cpu.max", "150000 100000");
   CHECK(root.Quota() == 2);
 }
 
-TEST_CASE("the least quota on the way up counts") {
+TEST_CASE("the smallest quota among the parent groups counts") {
   FakeRoot root;
   root.Write("/proc/self/cgroup", "0::/job/rank");
   root.Write("/sys/fs/cgroup/job/rank/cpu.max", "max 100000");
@@ -51,7 +51,7 @@ TEST_CASE("the least quota on the way up counts") {
   CHECK(root.Quota() == 4);
 }
 
-TEST_CASE("a quota of version 1 is found") {
+TEST_CASE("a CPU quota of cgroup version 1 is found") {
   FakeRoot root;
   root.Write("/proc/self/cgroup", "5:memory:/a\n4:cpu,cpuacct:/a\n0::/");
   root.Write("/sys/fs/cgroup/cpu,cpuacct/a/cpu.cfs_quota_us", "50000");
@@ -59,7 +59,7 @@ TEST_CASE("a quota of version 1 is found") {
   CHECK(root.Quota() == 1);
 }
 
-TEST_CASE("no limit, no groups and nonsense are no quota") {
+TEST_CASE("no limit and no groups and invalid text are no quota") {
   CHECK(FakeRoot().Quota() == std::nullopt);
   FakeRoot root;
   root.Write("/proc/self/cgroup", "0::/");

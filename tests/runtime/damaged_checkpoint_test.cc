@@ -1,5 +1,5 @@
-// Files that were cut, changed or exchanged: each is refused with its reason, and the newest
-// checkpoint that is whole takes its place.
+// Damaged files: a cut, changed or exchanged file is refused with the reason, and the newest valid
+// checkpoint is loaded instead.
 
 #include <dtrun/checkpoint.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ void WriteText(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
 
-// A folder with two checkpoints, "old" of ones and "new" of twos.
+// A folder with two checkpoints: "old" has ones, "new" has twos.
 class TwoCheckpoints {
  public:
   TwoCheckpoints() {
@@ -49,7 +49,7 @@ class TwoCheckpoints {
           }) == Nothing(1));
   }
 
-  /// Why "new" is refused; "old" has to take its place.
+  /// The reason why "new" is refused, "" if it is loaded. "old" must be loaded instead.
   std::string Refusal() const {
     std::string why;
     On([&](CheckpointManager& checkpoints, std::vector<float>& values) {
@@ -70,7 +70,7 @@ class TwoCheckpoints {
   TemporaryFolder folder;
 };
 
-TEST_CASE("a file that is cut anywhere is refused") {
+TEST_CASE("a truncated or extended file is refused") {
   const TwoCheckpoints two;
   const std::string file = GENERATE("model.safetensors", "MANIFEST.json");
   const std::string whole = ReadText(two.In(file));
@@ -85,7 +85,7 @@ TEST_CASE("a file that is cut anywhere is refused") {
   CHECK(two.Refusal() == "");
 }
 
-TEST_CASE("a bit that has changed anywhere is found") {
+TEST_CASE("a changed bit is found at any place") {
   const TwoCheckpoints two;
   const std::string file = GENERATE("model.safetensors", "MANIFEST.json");
   const std::string whole = ReadText(two.In(file));
@@ -98,7 +98,7 @@ TEST_CASE("a bit that has changed anywhere is found") {
   }
 }
 
-TEST_CASE("of data that has changed both checksums are told") {
+TEST_CASE("the error for changed data has both checksums") {
   const TwoCheckpoints two;
   std::string text = ReadText(two.Model());
   text.back() = static_cast<char>(text.back() + 1);
@@ -108,7 +108,7 @@ TEST_CASE("of data that has changed both checksums are told") {
                          Contains("; expected "));
 }
 
-TEST_CASE("what is no regular file is refused without waiting for it") {
+TEST_CASE("a file that is not regular is refused without blocking") {
   const TwoCheckpoints two;
   const std::string file = GENERATE("model.safetensors", "MANIFEST.json");
   fs::rename(two.In(file), two.In("kept"));
@@ -124,7 +124,7 @@ TEST_CASE("what is no regular file is refused without waiting for it") {
   CHECK_THAT(two.Refusal(), Contains(file + " is missing"));
 }
 
-TEST_CASE("a link in the place of a checkpoint is refused") {
+TEST_CASE("a symbolic link in place of a checkpoint is refused") {
   const TwoCheckpoints two;
   const TemporaryFolder elsewhere;
   fs::rename(two.folder.path() + "/new", elsewhere.path() + "/new");
@@ -140,7 +140,7 @@ TEST_CASE("a valid file of another save is refused") {
   CHECK_THAT(two.Refusal(), Contains("is not the file that was saved"));
 }
 
-TEST_CASE("when none is valid that is an error with every reason, and nothing is touched") {
+TEST_CASE("no valid checkpoint is an error with every reason and changes no values") {
   const TwoCheckpoints two;
   WriteText(two.Model(), "");
   WriteText(two.folder.path() + "/old/MANIFEST.json", "{}");
@@ -158,7 +158,7 @@ TEST_CASE("when none is valid that is an error with every reason, and nothing is
             error.find("/new' is not valid: ") < std::string::npos,
         error);
     Expect(values == std::vector<float>(11, 0), "untouched");
-    // A name that was asked for has no substitute.
+    // A checkpoint that is requested by name has no substitute.
     try {
       checkpoints.Load(TwoCheckpoints::TensorsIn(values), {.name = "new"});
       Expect(false, "refused");
@@ -167,13 +167,13 @@ TEST_CASE("when none is valid that is an error with every reason, and nothing is
   });
 }
 
-TEST_CASE("what a killed job has left is removed by the next, and nothing else") {
+TEST_CASE("the next job removes only the leftovers of a killed job") {
   const TwoCheckpoints two;
   const std::string& path = two.folder.path();
   fs::create_directories(path + "/.tmp-7-1-ckpt_9");
   WriteText(path + "/.tmp-7-1-ckpt_9/model.safetensors", "half");
   fs::create_symlink("gone", path + "/.tmp-7-2-latest");
-  // Where folders cannot change places in one step, it was killed between the two.
+  // If folders cannot be swapped in one step, a job may be killed between the two steps.
   fs::rename(path + "/new", path + "/.old-new");
   fs::create_directory(path + "/notes");
   WriteText(path + "/notes/mine", "text");
@@ -182,7 +182,7 @@ TEST_CASE("what a killed job has left is removed by the next, and nothing else")
   CHECK(ReadText(path + "/notes/mine") == "text");
 }
 
-TEST_CASE("NaNs and infinities are values like others") {
+TEST_CASE("NaNs and infinities are saved and loaded with the same bits") {
   const TwoCheckpoints two;
   two.On([&](CheckpointManager& checkpoints, std::vector<float>& values) {
     values[0] = NAN;

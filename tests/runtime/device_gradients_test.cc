@@ -1,4 +1,4 @@
-// Gradients on GPUs, on real ones or on the simulated one.
+// Gradients on real GPUs or on the simulated GPU.
 
 #include <catch2/catch.hpp>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 
 using runtime::GradientReducer;
 
-// A trainer's stream, and what it does to buffers by way of the host.
+// A trainer's stream, with access to GPU buffers from the host.
 class Trainer {
  public:
   explicit Trainer(int rank = 0)
@@ -63,7 +63,8 @@ std::vector<float> Values(uint64_t count, double scale) {
 }
 
 TEST_CASE(
-    "placed and packed gradients on GPUs come back averaged, also when buckets are cut anew") {
+    "placed and packed gradients on GPUs are averaged over ranks also after the buckets are "
+    "rebuilt") {
   const int size = GENERATE(1, 2, 3);
   CHECK(RunGpus(size, [&](ops::Communicator& comm, Trainer& trainer) {
           const gpu::DeviceMemory packed(trainer.device(), 5000 * sizeof(float));
@@ -98,7 +99,8 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "a gradient on a GPU that only another rank has used counts as used, one of nobody does not") {
+    "a gradient on a GPU counts as used if any rank has used it and as unused if no rank has used "
+    "it") {
   CHECK(RunGpus(2, [&](ops::Communicator& comm, Trainer& trainer) {
           GradientReducer reducer(
               comm, {trainer.Placed("a", 10), trainer.Placed("b", 10), trainer.Placed("c", 10)},
@@ -120,7 +122,7 @@ TEST_CASE(
         }) == Nothing(2));
 }
 
-TEST_CASE("gradients in several places, and what needs the host, are refused") {
+TEST_CASE("gradients in several places and autotuning on a GPU are refused") {
   Calls calls;
   RecordingCommunicator comm(calls);
   Trainer trainer;
@@ -139,7 +141,7 @@ TEST_CASE("gradients in several places, and what needs the host, are refused") {
       "GPU 0: no backend here reaches GPU memory");
 }
 
-TEST_CASE("one rank's gradients on a GPU and another's in host memory are named") {
+TEST_CASE("gradients on a GPU of one rank and in host memory of another rank are refused") {
   const Texts texts = RunGpus(2, [&](ops::Communicator& comm, Trainer& trainer) {
     const bool gpu = comm.rank() == 1;
     GradientReducer(comm, {gpu ? trainer.Placed("a", 4) : Placed("a", 4)}, {});

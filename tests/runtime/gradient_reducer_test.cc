@@ -17,16 +17,16 @@ TEST_CASE("a bucket is started only after the buckets before it") {
   Calls calls;
   RecordingCommunicator comm(calls);
   GradientReducer reducer(comm, {Placed("a", 16), Placed("b", 32)}, {ReduceOp::kSum, 64});
-  reducer.MarkReady(0);  // in the second bucket: backward runs from the last layer
+  reducer.MarkReady(0);  // in the second bucket, because backward runs from the last layer
   CHECK(calls.empty());
   reducer.MarkReady(1);
-  // The second one with the flags behind it.
+  // The second bucket with the flags behind it.
   CHECK(calls == Calls{"f32 32", "f32 32"});
   reducer.Wait();
   CHECK(calls.size() == 2);
 }
 
-TEST_CASE("the wait reduces what nobody marked, and the next step starts anew") {
+TEST_CASE("the wait reduces unmarked gradients and the next step starts from the beginning") {
   Calls calls;
   RecordingCommunicator comm(calls);
   GradientReducer reducer(comm, {Placed("a", 16), Placed("b", 32)}, {ReduceOp::kSum, 64});
@@ -37,7 +37,7 @@ TEST_CASE("the wait reduces what nobody marked, and the next step starts anew") 
   CHECK(calls == Calls{"f32 32", "f32 32", "f32 32", "f32 32"});
 }
 
-TEST_CASE("a gradient marked twice, or one that does not exist, is an error that says what to do") {
+TEST_CASE("a gradient that is marked twice or does not exist is an error with advice") {
   Calls calls;
   RecordingCommunicator comm(calls);
   GradientReducer reducer(
@@ -54,10 +54,10 @@ TEST_CASE("a gradient marked twice, or one that does not exist, is an error that
   CHECK_THROWS_WITH(reducer.MarkReady(1), "gradient 1 does not exist; the reducer has 1");
 }
 
-TEST_CASE("placed and packed gradients of several types come back averaged over the ranks") {
+TEST_CASE("placed and packed gradients of several types are averaged over the ranks") {
   const int size = GENERATE(1, 2, 3);
   CHECK(RunShm(size, [&](ops::Communicator& comm) {
-          std::vector<double> packed(300'000);  // large: reduced where it is
+          std::vector<double> packed(300'000);  // large, so it is reduced in place
           GradientReducer reducer(
               comm,
               {Placed("a", 100'000),
@@ -85,7 +85,7 @@ TEST_CASE("placed and packed gradients of several types come back averaged over 
         }) == Nothing(size));
 }
 
-TEST_CASE("a gradient comes from a source that stays as it was") {
+TEST_CASE("a gradient can come from a source that stays unchanged") {
   CHECK(RunShm(2, [&](ops::Communicator& comm) {
           const std::vector<float> source(200'000, static_cast<float>(comm.rank() + 1));
           GradientReducer reducer(comm, {Placed("a", source.size())}, {ReduceOp::kSum, 64 << 10});
@@ -98,7 +98,7 @@ TEST_CASE("a gradient comes from a source that stays as it was") {
         }) == std::vector<std::string>(2));
 }
 
-TEST_CASE("gradients of a size may change places, from step to step and from rank to rank") {
+TEST_CASE("gradients of equal size may swap places between steps and between ranks") {
   constexpr uint64_t kCount = 300'000;
   CHECK(RunShm(3, [&](ops::Communicator& comm) {
           GradientReducer reducer(
@@ -107,7 +107,7 @@ TEST_CASE("gradients of a size may change places, from step to step and from ran
           if (!reducer.IsAlone(0) || reducer.IsAlone(2)) throw std::runtime_error("not alone?");
           std::vector<float> own(kCount);
           for (int step = 0; step < 4; ++step) {
-            // Rank 0 keeps the places, 1 changes them, 2 has memory of its own for gradient 1.
+            // Rank 0 keeps the places. Rank 1 swaps them. Rank 2 has its own memory for gradient 1.
             const bool changes = comm.rank() == 1 && step % 2 == 1;
             float* a = static_cast<float*>(reducer.gradient(changes ? 1 : 0).data);
             float* b = static_cast<float*>(reducer.gradient(changes ? 0 : 1).data);
@@ -127,7 +127,7 @@ TEST_CASE("gradients of a size may change places, from step to step and from ran
         }) == std::vector<std::string>(3));
 }
 
-TEST_CASE("a gradient that shares its bucket has one place, and can still be marked there") {
+TEST_CASE("a gradient that shares its bucket can be marked only at its own place") {
   CHECK(RunShm(1, [&](ops::Communicator& comm) {
           GradientReducer reducer(comm, {Placed("a", 4), Placed("b", 4)}, {ReduceOp::kSum, 1024});
           float place[4] = {};
@@ -139,7 +139,7 @@ TEST_CASE("a gradient that shares its bucket has one place, and can still be mar
         }) == std::vector<std::string>(1));
 }
 
-TEST_CASE("all ranks know after the wait which gradients no rank used, whatever they are made of") {
+TEST_CASE("all ranks know after the wait which gradients no rank used for every type and op") {
   const ReduceOp op = GENERATE(ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kProduct);
   const DType last = GENERATE(DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kI32);
   const size_t ranks = 3;
@@ -151,7 +151,8 @@ TEST_CASE("all ranks know after the wait which gradients no rank used, whatever 
                {"packed", Buffer(packed.data(), packed.size())},
                Placed("b", 5)},
               {op, 64});
-          // Gradient 0 is used by all, 2 by rank 1 alone, 1 in every second step.
+          // All ranks use gradient 0. Only rank 1 uses gradient 2. Every second step uses gradient
+          // 1.
           for (int step = 0; step < 4; ++step) {
             packed.assign(packed.size(), 7);
             if (comm.rank() == 1) reducer.MarkReady(2);
@@ -165,7 +166,7 @@ TEST_CASE("all ranks know after the wait which gradients no rank used, whatever 
         }) == std::vector<std::string>(ranks));
 }
 
-TEST_CASE("a rank that did not use a gradient contributes zeros and gets what the others have") {
+TEST_CASE("a rank that did not use a gradient contributes zeros and gets the sum of the others") {
   CHECK(RunShm(2, [&](ops::Communicator& comm) {
           std::vector<double> packed(4);
           GradientReducer reducer(
@@ -185,7 +186,8 @@ TEST_CASE("a rank that did not use a gradient contributes zeros and gets what th
 }
 
 TEST_CASE(
-    "different models on the ranks: all get an error that names the first gradient that differs") {
+    "different models on the ranks are an error on all ranks that names the first different "
+    "gradient") {
   const auto errors = RunShm(3, [](ops::Communicator& comm) {
     std::vector<Gradient> gradients = {
         {"conv/kernel", Buffer(nullptr, 288, DType::kF32)},
@@ -200,7 +202,7 @@ TEST_CASE(
                     "'dense/kernel' f32[64] on ranks 0 and 2"));
 }
 
-TEST_CASE("one rank with a gradient more is named as well") {
+TEST_CASE("an additional gradient on one rank is named in the error") {
   const auto errors = RunShm(2, [](ops::Communicator& comm) {
     std::vector<Gradient> gradients = {Placed("a", 1)};
     if (comm.rank() == 1) gradients.push_back({"extra", Buffer(nullptr, 2, DType::kF64)});
@@ -213,7 +215,7 @@ TEST_CASE("one rank with a gradient more is named as well") {
   CHECK(errors[1] == errors[0]);
 }
 
-TEST_CASE("every option that is not the same on all ranks is named, and so are groups") {
+TEST_CASE("every option and group that differs between the ranks is named") {
   const auto error = [](const std::function<void(ReducerSettings&)>& on_rank_1) {
     const Texts errors = RunShm(2, [&](ops::Communicator& comm) {
       ReducerSettings settings{ReduceOp::kSum, 1024};
@@ -248,7 +250,7 @@ TEST_CASE("every option that is not the same on all ranks is named, and so are g
       "in group 0 on rank 1");
 }
 
-TEST_CASE("gradients and settings that cannot be are refused before anything is sent") {
+TEST_CASE("invalid gradients and settings are refused") {
   Calls calls;
   RecordingCommunicator comm(calls);
   const auto refusal = [&](std::vector<Gradient> gradients, const ReducerSettings& settings) {
@@ -290,7 +292,7 @@ TEST_CASE("gradients and settings that cannot be are refused before anything is 
   CHECK(grouped({}, 4) == "gradients are dealt to 4 groups; expected at most 3, one for each");
 }
 
-TEST_CASE("the gradients of a group are reduced by one operation, those of others as usual") {
+TEST_CASE("one operation reduces the gradients of a group and others are reduced as usual") {
   Calls calls;
   RecordingCommunicator comm(calls);
   ReducerSettings settings{ReduceOp::kSum, 64};
@@ -307,7 +309,7 @@ TEST_CASE("the gradients of a group are reduced by one operation, those of other
   }
 }
 
-TEST_CASE("grouped by number, placed and packed, every gradient is reduced") {
+TEST_CASE("every placed and packed gradient is reduced with groups by number") {
   const uint64_t groups = GENERATE(1, 2, 5);
   const int size = GENERATE(1, 2, 3);
   CHECK(RunShm(size, [&](ops::Communicator& comm) {

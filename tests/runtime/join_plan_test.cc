@@ -1,4 +1,4 @@
-// What a process does of the variables that it finds.
+// The job that a process finds in its environment variables.
 
 #include "runtime/job/join_plan.h"
 
@@ -16,7 +16,7 @@ using dtrun::ErrorCode;
 using Variables = std::map<std::string, std::string>;
 using Way = JoinPlan::Way;
 
-// On a host "h1" that is also 10.0.0.1; the program is "./train 'a b'".
+// The plan on host "h1", which is also 10.0.0.1. The program is "./train 'a b'".
 JoinPlan PlanOf(const Variables& variables) {
   const auto get = [&](const std::string& name) -> std::optional<std::string> {
     const auto found = variables.find(name);
@@ -41,7 +41,7 @@ std::string Described(const Variables& variables) {
   return dtrun::base::Text(plan.rank, " of ", plan.size, " at ", plan.meeting);
 }
 
-// "<code>: <text>"
+// The error as "invalid: <text>" or "unavailable: <text>".
 std::string RefusalOf(const Variables& variables) {
   try {
     return "accepted: " + Described(variables);
@@ -65,7 +65,7 @@ std::string TfConfig(
   return "{\"cluster\": {\"worker\": [" + workers + "]}, \"task\": {\"type\": " + task + "}}";
 }
 
-TEST_CASE("without a word of others, a process is a world of one") {
+TEST_CASE("a process without launcher variables is a world of one rank") {
   CHECK(Described({}) == "alone");
   CHECK(Described({{"WORLD_SIZE", "1"}, {"RANK", "0"}}) == "alone");
   CHECK(Described({{"WORLD_SIZE", ""}, {"RANK", ""}, {"TF_CONFIG", ""}}) == "alone");
@@ -78,7 +78,7 @@ TEST_CASE("without a word of others, a process is a world of one") {
   CHECK(PlanOf({}).description == "alone");
 }
 
-TEST_CASE("launchers that MPI can ask are believed before any variable of others") {
+TEST_CASE("variables of an MPI launcher take precedence over other variables") {
   CHECK(Described(With(kTorch, {{"OMPI_COMM_WORLD_SIZE", "2"}})) == "mpi");
   CHECK(Described({{"PMIX_RANK", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}}) == "mpi");
   CHECK(
@@ -86,7 +86,7 @@ TEST_CASE("launchers that MPI can ask are believed before any variable of others
       "mpi");
 }
 
-TEST_CASE("dtrun is believed before all others") {
+TEST_CASE("variables of dtrun take precedence over all others") {
   const Variables launch = {{"DTRUN_JOB", "j"}, {"DTRUN_HOSTS", "h:2"}, {"DTRUN_RANK", "1"}};
   CHECK(Described(launch) == "1 of 2 at job j");
   CHECK(Described(With(launch, {{"OMPI_COMM_WORLD_SIZE", "7"}})) == "1 of 2 at job j");
@@ -107,7 +107,7 @@ TEST_CASE("dtrun is believed before all others") {
           "invalid: dtrun started 1 rank, but WORLD_SIZE is 2; expected one launcher"));
 }
 
-TEST_CASE("what torchrun sets is a job on this host") {
+TEST_CASE("the variables of torchrun give a job on this host") {
   CHECK(Described(kTorch) == "3 of 4 at address localhost:29500");
   CHECK(
       Described(With(kTorch, {{"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "4"}})) ==
@@ -118,7 +118,7 @@ TEST_CASE("what torchrun sets is a job on this host") {
   CHECK(PlanOf(kTorch).description == "by MASTER_ADDR and MASTER_PORT, on this host");
 }
 
-TEST_CASE("variables that miss or contradict each other are named") {
+TEST_CASE("missing and contradictory variables are named") {
   const auto without = [](const char* name) {
     Variables rest = kTorch;
     rest.erase(name);
@@ -152,7 +152,7 @@ TEST_CASE("variables that miss or contradict each other are named") {
   CHECK_THAT(with("MASTER_PORT", "0"), Catch::Contains("expected a number from 1 to 65535"));
 }
 
-TEST_CASE("ranks on several hosts get the line to type") {
+TEST_CASE("ranks on several hosts are refused with the dtrun command to type") {
   const auto line = [](const Variables& more) {
     const std::string refusal = RefusalOf(With(kTorch, more));
     CHECK_THAT(refusal, Catch::StartsWith("unavailable: "));
@@ -176,7 +176,7 @@ TEST_CASE("ranks on several hosts get the line to type") {
       Catch::Contains("MASTER_ADDR is h0, which is not this host"));
 }
 
-TEST_CASE("a TF_CONFIG is a job on this host, or the line to type") {
+TEST_CASE("a TF_CONFIG gives a job on this host or an error with the dtrun command to type") {
   CHECK(
       Described({{"TF_CONFIG", TfConfig("\"h1:1\", \"10.0.0.1:2\", \"[::1]:3\"")}}) ==
       "1 of 3 at TF_CONFIG h1:1,10.0.0.1:2,[::1]:3");
@@ -193,7 +193,7 @@ TEST_CASE("a TF_CONFIG is a job on this host, or the line to type") {
       "one)");
 }
 
-TEST_CASE("a TF_CONFIG that is none is refused with what it holds") {
+TEST_CASE("an invalid TF_CONFIG is refused with its content") {
   const auto refusal = [](const std::string& text) { return RefusalOf({{"TF_CONFIG", text}}); };
   const std::string start = "invalid: environment variable TF_CONFIG: ";
   CHECK(refusal("oops") == start + "found 'oops', expected a JSON object");
@@ -204,7 +204,7 @@ TEST_CASE("a TF_CONFIG that is none is refused with what it holds") {
   CHECK_THAT(
       refusal(TfConfig("\"h1\", 7")),
       Catch::StartsWith(start + "cluster.worker holds '\"h1\"', expected \"host:port\""));
-  // As many brackets as a variable holds; the JSON library writes a list by calling itself.
+  // As many nested brackets as a variable can hold. The JSON library prints a list recursively.
   CHECK(
       refusal(TfConfig(std::string(65'000, '[') + std::string(65'000, ']'))) ==
       start + "cluster.worker holds an array, expected \"host:port\"");
@@ -235,7 +235,7 @@ TEST_CASE("the launcher of another MPI is named") {
   CHECK(Described({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"MPI_LOCALNRANKS", "1"}}) == "alone");
 }
 
-TEST_CASE("tasks that srun started without PMIx are refused, one process in an allocation is not") {
+TEST_CASE("tasks of srun without PMIx are refused and one process in an allocation is accepted") {
   const std::string refusal = RefusalOf({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}});
   CHECK(
       refusal ==
@@ -252,7 +252,7 @@ TEST_CASE("tasks that srun started without PMIx are refused, one process in an a
       "alone");
 }
 
-TEST_CASE("DTRUN_ALONE makes a world of one of any of them") {
+TEST_CASE("DTRUN_ALONE makes a world of one rank from any variables") {
   const Variables alone = {{"DTRUN_ALONE", "1"}};
   CHECK(Described(With(kTorch, alone)) == "alone");
   CHECK(Described({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "2"}, {"DTRUN_ALONE", "1"}}) == "alone");

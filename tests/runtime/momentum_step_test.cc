@@ -1,5 +1,5 @@
-// A sharded step whose update dtrun computes itself, beside the same update as a function of
-// slices. Ranks are threads.
+// The fused momentum update of dtrun in a sharded step, compared with the same update by slices.
+// Ranks are threads.
 
 #include <dtrun/sharded_optimizer.h>
 
@@ -15,7 +15,8 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// SGD with momentum in the formula of MomentumRule, told as one or not.
+// SGD with momentum. If `tells` is true, momentum_rule() returns the formula, so dtrun computes the
+// update.
 template <typename T>
 class Momentum : public Moments<T> {
  public:
@@ -96,9 +97,11 @@ TEST_CASE("a step that dtrun computes has the bits of the same step by slices") 
     CheckSameBits(size, backend, {.rule = kClassic, .slots = {{"momentum"}}, .one_copy = true});
 }
 
-TEST_CASE("over hosts too") { CheckSameBits(5, Backend::kHosts, {kNesterov, {{"momentum"}}}); }
+TEST_CASE("a step that dtrun computes has the same bits over hosts") {
+  CheckSameBits(5, Backend::kHosts, {kNesterov, {{"momentum"}}});
+}
 
-TEST_CASE("a rule for what is not f32, or has more state, is refused by name on all ranks") {
+TEST_CASE("a momentum rule with f64 values or other state is refused by name on all ranks") {
   const Texts doubles = OnRanks(2, Backend::kShm, [](Communicator& world) {
     Momentum<double> model(kClassic, true, {{"momentum"}});
     ShardedOptimizer(world, model).Step();

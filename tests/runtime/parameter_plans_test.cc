@@ -1,4 +1,5 @@
-// Which server holds what, who gets which step, and when a gradient may be applied.
+// The plans of parameter servers: the layout of variables, the queue of steps and the staleness
+// bound.
 
 #include <catch2/catch.hpp>
 #include <optional>
@@ -34,7 +35,7 @@ std::string ErrorOf(const std::vector<Tensor>& variables) {
   return "accepted";
 }
 
-TEST_CASE("variables are dealt round-robin, small ones as a whole") {
+TEST_CASE("small variables are dealt round-robin without a cut") {
   const VariableLayout layout = PlanVariables(
       {Variable("a", {3, 5}), Variable("b", {7}), Variable("c", {}), Variable("d", {2})}, 2, 1024);
   REQUIRE(layout.shards.size() == 4);
@@ -51,7 +52,7 @@ TEST_CASE("variables are dealt round-robin, small ones as a whole") {
   CHECK(layout.block_bytes() == 2 * 4 * 64);
 }
 
-TEST_CASE("a large variable is cut along its first axis, the first parts one row larger") {
+TEST_CASE("a large variable is cut along its first axis and the first parts get one row more") {
   const VariableLayout layout = PlanVariables({Variable("w", {13, 4})}, 5, 8);
   std::vector<uint64_t> rows, firsts;
   for (const VariableShard& shard : layout.shards) {
@@ -64,14 +65,14 @@ TEST_CASE("a large variable is cut along its first axis, the first parts one row
   CHECK(firsts == std::vector<uint64_t>{0, 3, 6, 9, 11});
 }
 
-TEST_CASE("no part is smaller than asked for, and none is less than a row") {
+TEST_CASE("no part is smaller than the minimum or smaller than a row") {
   CHECK(PlanVariables({Variable("w", {13, 4})}, 5, 100).shards.size() == 2);  // 208 bytes
   CHECK(PlanVariables({Variable("w", {13, 4})}, 5, 105).shards.size() == 1);
   CHECK(PlanVariables({Variable("w", {2, 64})}, 5, 8).shards.size() == 2);
   CHECK(PlanVariables({Variable("w", {0, 64})}, 5, 8).shards.size() == 1);
 }
 
-TEST_CASE("variables that are wrong are refused by name") {
+TEST_CASE("invalid variables are refused by name") {
   CHECK(ErrorOf({}) == "there are no variables for the parameter servers");
   CHECK(ErrorOf({Variable("a", {2}), Variable("a", {2})}).find("'a'") != std::string::npos);
   Tensor wrong = Variable("b", {2, 3});
@@ -79,7 +80,7 @@ TEST_CASE("variables that are wrong are refused by name") {
   CHECK(ErrorOf({wrong}).find("'b'") != std::string::npos);
 }
 
-TEST_CASE("steps go out in order, each to one worker, and all is over when the last is done") {
+TEST_CASE("each step goes to one worker in order and the queue is over after the last step") {
   StepQueue queue(3, 6, UINT64_MAX);
   CHECK(queue.Take(1) == 3);
   CHECK(queue.Take(2) == 4);
@@ -95,7 +96,7 @@ TEST_CASE("steps go out in order, each to one worker, and all is over when the l
   CHECK(StepQueue(4, 4, 1).over());
 }
 
-TEST_CASE("the step of a lost worker goes to the next one that asks") {
+TEST_CASE("the step of a lost worker goes to the next worker that asks") {
   StepQueue queue(0, 3, UINT64_MAX);
   queue.Take(1);
   queue.Take(2);
@@ -111,7 +112,7 @@ TEST_CASE("the step of a lost worker goes to the next one that asks") {
   CHECK(queue.done() == 3);
 }
 
-TEST_CASE("no more steps are out than allowed") {
+TEST_CASE("the number of steps in flight is limited") {
   StepQueue queue(0, 9, 2);
   queue.Take(1);
   queue.Take(2);
@@ -120,7 +121,7 @@ TEST_CASE("no more steps are out than allowed") {
   CHECK(queue.Take(3) == 2);
 }
 
-TEST_CASE("staleness is what has been applied meanwhile") {
+TEST_CASE("staleness counts the updates applied since the worker began") {
   StalenessGate gate;
   gate.Begin(1);
   gate.Begin(2);
@@ -132,22 +133,22 @@ TEST_CASE("staleness is what has been applied meanwhile") {
   CHECK(gate.histogram() == std::vector<uint64_t>{2, 0, 1});
 }
 
-TEST_CASE("a gradient waits for one that would become too stale") {
+TEST_CASE("a gradient waits for another gradient that would become too stale") {
   StalenessGate gate(1);
   gate.Begin(1);
   gate.Begin(2);
   CHECK(gate.MayApply(1));
   gate.Apply(1);
   gate.Begin(1);
-  CHECK_FALSE(gate.MayApply(1));  // 2 would have staleness 2 then
+  CHECK_FALSE(gate.MayApply(1));  // then worker 2 would have staleness 2
   CHECK(gate.MayApply(2));
-  SECTION("until that comes") { CHECK(gate.Apply(2) == 1); }
-  SECTION("or never will") { gate.Forget(2); }
+  SECTION("until the other gradient is applied") { CHECK(gate.Apply(2) == 1); }
+  SECTION("until the other worker is lost") { gate.Forget(2); }
   CHECK(gate.MayApply(1));
 }
 
-// Workers of every speed, in any order, with as many steps out as the bound allows.
-TEST_CASE("whatever the order, no gradient is staler than the bound, and one may always go") {
+// Workers of every speed in any order. At most bound + 1 steps are in flight.
+TEST_CASE("in any order no gradient exceeds the staleness bound and no deadlock occurs") {
   std::mt19937 random(7);
   for (const uint64_t bound : {0u, 1u, 2u, 5u}) {
     StalenessGate gate(bound);
@@ -175,7 +176,7 @@ TEST_CASE("whatever the order, no gradient is staler than the bound, and one may
           applied = true;
         }
       }
-      REQUIRE((waiting.empty() || waiting.size() < out.size()));  // else all would wait for ever
+      REQUIRE((waiting.empty() || waiting.size() < out.size()));  // otherwise a deadlock
     }
     CHECK(gate.version() > 1000);
     CHECK(gate.histogram().size() == bound + 1);
@@ -192,8 +193,8 @@ std::string Hex(const std::string& bytes) {
   return hex;
 }
 
-// The examples of FIPS 180-2, and lengths on both sides of a block's end.
-TEST_CASE("SHA-256 is that of the standard") {
+// The examples of FIPS 180-2, and lengths around the end of a block.
+TEST_CASE("SHA-256 gives the digests of the standard") {
   CHECK(Hex(Sha256("abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   CHECK(Hex(Sha256("")) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   CHECK(
@@ -208,7 +209,7 @@ TEST_CASE("SHA-256 is that of the standard") {
 }
 
 // RFC 4231, cases 2 and 6.
-TEST_CASE("HMAC is that of the standard, also with a key longer than a block") {
+TEST_CASE("HMAC gives the digests of the standard also with a key longer than a block") {
   CHECK(
       Hex(HmacSha256("Jefe", "what do ya want for nothing?")) ==
       "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");

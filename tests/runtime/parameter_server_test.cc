@@ -1,4 +1,5 @@
-// Servers and workers as threads of this process, over real sockets: of one host, and of several.
+// Parameter servers and workers as threads of this process, over real sockets, on one simulated
+// host or on several.
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ struct ServedModel {
   }
 };
 
-// What all processes of a job know; each rank on a host of its own, or all on one.
+// The job that all ranks share. All ranks are on one host, or each rank is on its own host.
 struct Rig {
   explicit Rig(int size_in, int servers_in, bool apart_in = false)
       : size(size_in), servers(servers_in), apart(apart_in) {
@@ -79,7 +80,7 @@ struct Rig {
   std::string said;
 };
 
-// value -= gradient, of every shard.
+// Starts `server` with the update value -= gradient on every shard.
 void StartSubtracting(ParameterServer& server, std::vector<Tensor> state = {}) {
   server.Start(
       [&server](const std::vector<const void*>& gradients) {
@@ -94,7 +95,7 @@ void StartSubtracting(ParameterServer& server, std::vector<Tensor> state = {}) {
 
 float* Floats(const Buffer& buffer) { return static_cast<float*>(buffer.data); }
 
-// Element k of the gradient of a variable is (k + 1) / 1024: sums of a few are exact.
+// Element k of a gradient is (k + 1) / 1024, so the sums of a few gradients are exact.
 void WriteGradient(ParameterClient& client) {
   for (size_t v = 0; v < 2; ++v)
     for (uint64_t k = 0; k < client.gradient(v).count; ++k)
@@ -109,7 +110,7 @@ void CheckValues(ParameterClient& client, uint64_t updates) {
           1 - static_cast<float>(updates) * static_cast<float>(k + 1) / 1024);
 }
 
-// Does steps until there is none left; which.
+// Works until no step is left. Returns the steps that this worker did.
 std::vector<uint64_t> Work(ParameterClient& client) {
   std::vector<uint64_t> steps;
   while (const std::optional<uint64_t> step = client.NextStep()) {
@@ -170,22 +171,22 @@ void CheckTraining(Rig& rig) {
   CHECK(rig.Said() == "");
 }
 
-TEST_CASE("workers push and pull until all steps are done, each once") {
+TEST_CASE("workers push and pull until each step is done once") {
   SECTION("one server") {
     Rig rig(3, 1);
     CheckTraining(rig);
   }
-  SECTION("two servers, between which a variable is cut") {
+  SECTION("two servers that share a variable") {
     Rig rig(4, 2);
     CheckTraining(rig);
   }
-  SECTION("hosts of their own") {
+  SECTION("one host per rank") {
     Rig rig(4, 2, true);
     CheckTraining(rig);
   }
 }
 
-TEST_CASE("a lost worker's step is done by another one, and nothing ends") {
+TEST_CASE("another worker repeats the step of a lost worker and the job goes on") {
   Rig rig(3, 1);
   ServedModel model;
   const auto server = rig.Server(0, model, {.steps = 10, .workers = 2});
@@ -195,7 +196,7 @@ TEST_CASE("a lost worker's step is done by another one, and nothing ends") {
   const auto left = rig.Client(2, two);
   CHECK(lost->NextStep() == 0);
   lost->Pull();
-  lost.reset();  // with a step in its hands
+  lost.reset();  // while the worker has a step
   std::vector<uint64_t> steps = Work(*left);
   std::sort(steps.begin(), steps.end());
   CHECK(steps == std::vector<uint64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
@@ -206,7 +207,7 @@ TEST_CASE("a lost worker's step is done by another one, and nothing ends") {
       "rank 1 on h0, a worker, has left; its step 0 is handed out again; 1 worker is left\n");
 }
 
-TEST_CASE("without workers there is nothing to wait for") {
+TEST_CASE("a server without workers fails with the number of finished steps") {
   Rig rig(2, 1);
   ServedModel model, own;
   const auto server = rig.Server(0, model, {.steps = 10});
@@ -220,7 +221,7 @@ TEST_CASE("without workers there is nothing to wait for") {
       "continues from the newest)");
 }
 
-TEST_CASE("the loss of a server is everybody's error, and says how to go on") {
+TEST_CASE("a lost server is an error on the other server and the worker with advice to restart") {
   Rig rig(4, 2);
   ServedModel model, one, two;
   const auto first = rig.Server(0, model, {.steps = 10, .workers = 2});
@@ -240,7 +241,7 @@ TEST_CASE("the loss of a server is everybody's error, and says how to go on") {
         }).substr(0, 21) == "3: parameter server 0");
 }
 
-TEST_CASE("a bound of staleness holds, however slow a worker is") {
+TEST_CASE("the staleness bound holds with a slow worker") {
   Rig rig(3, 1);
   ServedModel model, one, two;
   const auto server = rig.Server(0, model, {.steps = 40, .max_staleness = 1, .workers = 2});
@@ -254,7 +255,7 @@ TEST_CASE("a bound of staleness holds, however slow a worker is") {
   });
   while (server->statistics().updates < 1) std::this_thread::yield();
   WriteGradient(*slow);
-  CHECK(slow->Push() == 1);  // the other one was allowed one update, and no second
+  CHECK(slow->Push() == 1);  // the other worker was allowed one update and no second
   Work(*slow);
   slow.reset();
   other.join();
@@ -263,7 +264,7 @@ TEST_CASE("a bound of staleness holds, however slow a worker is") {
   CHECK(server->statistics().updates == 40);
 }
 
-TEST_CASE("a worker that does not finish its step is taken for lost") {
+TEST_CASE("a worker that does not finish its step within the time limit counts as lost") {
   Rig rig(3, 1);
   rig.timeout_s = 1;
   ServedModel model, one, two;
@@ -277,7 +278,7 @@ TEST_CASE("a worker that does not finish its step is taken for lost") {
   CHECK_THAT(CodeAndText([&] { hangs->Pull(); }), Catch::StartsWith("3: parameter server 0"));
 }
 
-TEST_CASE("a rank with other variables is told which") {
+TEST_CASE("a rank with a different variable is refused with both descriptions") {
   Rig rig(2, 1);
   ServedModel model;
   const auto server = rig.Server(0, model, {.steps = 3});
@@ -290,7 +291,7 @@ TEST_CASE("a rank with other variables is told which") {
       "(1, 2) in 1 part");
 }
 
-TEST_CASE("what optimizers keep can be read from all servers") {
+TEST_CASE("a reader can read the optimizer state of all servers") {
   Rig rig(3, 2);
   ServedModel model, own;
   float momentum[2] = {3, 4};
@@ -326,9 +327,9 @@ TEST_CASE("an update that fails ends the server with its error") {
   CHECK(CodeAndText([&] { server->WaitFor(1); }) == "1: the rate is no number");
 }
 
-// ---- Between hosts ------------------------------------------------------------------------------
+// ---- between hosts ------------------------------------------------------------------------------
 
-TEST_CASE("who does not know the job's secret is not let in, and disturbs nobody") {
+TEST_CASE("a connection without the job's secret is refused and does not disturb the job") {
   Rig rig(2, 1, true);
   ServedModel model, own;
   const auto server = rig.Server(0, model, {.steps = 4});
@@ -344,7 +345,7 @@ TEST_CASE("who does not know the job's secret is not let in, and disturbs nobody
   CHECK_THAT(rig.Said(), Catch::Contains("the peer does not know the secret of this job"));
 }
 
-TEST_CASE("bytes that are no message, or too many, end their connection alone") {
+TEST_CASE("invalid or oversized messages end only their own connection") {
   Rig rig(2, 1, true);
   ServedModel model, own;
   const auto server = rig.Server(0, model, {.steps = 4});

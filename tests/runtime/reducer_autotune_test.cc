@@ -1,4 +1,4 @@
-// What the autotuner tries is felt by the buckets, and by nobody else.
+// Trials of the autotuner change the buckets, and the results stay right.
 
 #include <catch2/catch.hpp>
 #include <mutex>
@@ -16,7 +16,7 @@ using runtime::Gradient;
 using runtime::GradientReducer;
 using runtime::ReducerSettings;
 
-// A large one, which stands alone, among smaller ones of 3 MiB in all.
+// A large gradient with its own bucket, among smaller gradients of 2.9 MB in total.
 std::vector<uint64_t> Counts() {
   std::vector<uint64_t> counts(30, 25'000);
   counts[11] = 300'000;
@@ -34,7 +34,7 @@ float ValueOf(int rank, size_t gradient, int step) {
   return static_cast<float>(100 * rank + 10 * step) + static_cast<float>(gradient);
 }
 
-// One step in which every gradient is one number over and over; throws unless it is the sum.
+// Does one step. All elements of a gradient are equal. Throws if a result is not the sum.
 void CheckedStep(ops::Communicator& comm, GradientReducer& reducer, int step) {
   const std::vector<uint64_t> counts = Counts();
   for (size_t i = counts.size(); i-- > 0;) {
@@ -59,7 +59,7 @@ ReducerSettings Tuned(const AutotuneOptions& options = {}) {
   return settings;
 }
 
-TEST_CASE("while buckets of every size are tried, each step is right, and who is alone stays it") {
+TEST_CASE("each step is right while bucket sizes are tried and a large gradient keeps its bucket") {
   const bool packed = GENERATE(false, true);
   std::mutex mutex;
   std::vector<size_t> ends;
@@ -87,7 +87,7 @@ TEST_CASE("while buckets of every size are tried, each step is right, and who is
   CHECK(ends == std::vector<size_t>(3, ends[0]));
 }
 
-TEST_CASE("frozen, the buckets stay, and a later job begins with them") {
+TEST_CASE("frozen buckets do not change and a later job begins with them") {
   const TemporaryFolder folder;
   const AutotuneOptions options{
       .log_file = folder.path() + "/log.csv", .cache_file = folder.path() + "/cache.json"};
@@ -107,7 +107,7 @@ TEST_CASE("frozen, the buckets stay, and a later job begins with them") {
         }) == Nothing(2));
 }
 
-TEST_CASE("a log that cannot be written is the error of all ranks") {
+TEST_CASE("a log file that cannot be written is an error on all ranks") {
   for (const std::string& error : RunShm(3, [&](ops::Communicator& comm) {
          GradientReducer(comm, InBlock(), Tuned({.log_file = "/no/such/log"}));
        }))

@@ -1,4 +1,4 @@
-// After the first step the buckets follow the order in which gradients really became ready.
+// After the first step, the buckets follow the real order in which gradients became ready.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -21,7 +21,7 @@ std::vector<Gradient> PlacedLines(size_t count) {
   return gradients;
 }
 
-// Operations that were started before each mark of `order`.
+// Marks gradients in `order`. Returns the number of operations started before each mark.
 std::vector<size_t> StartedBefore(GradientReducer& reducer, const Calls& calls, Indices order) {
   std::vector<size_t> started;
   const size_t before = calls.size();
@@ -33,7 +33,7 @@ std::vector<size_t> StartedBefore(GradientReducer& reducer, const Calls& calls, 
   return started;
 }
 
-TEST_CASE("a parameter that comes late holds the others back in the first step alone") {
+TEST_CASE("a late parameter delays the others only in the first step") {
   Calls calls;
   RecordingCommunicator comm(calls);
   GradientReducer reducer(comm, PlacedLines(8), {ReduceOp::kSum, 128});
@@ -44,7 +44,7 @@ TEST_CASE("a parameter that comes late holds the others back in the first step a
   CHECK(StartedBefore(reducer, calls, order) == rebuilt);
 }
 
-TEST_CASE("an unused parameter that is told at the end holds nothing back either") {
+TEST_CASE("an unused parameter marked at the end delays others only in the first step") {
   Calls calls;
   RecordingCommunicator comm(calls);
   GradientReducer reducer(comm, PlacedLines(8), {ReduceOp::kSum, 128});
@@ -57,7 +57,7 @@ TEST_CASE("an unused parameter that is told at the end holds nothing back either
   }
 }
 
-TEST_CASE("on request the buckets stay as they are") {
+TEST_CASE("buckets do not change if rebuild is off") {
   Calls calls;
   RecordingCommunicator comm(calls);
   ReducerSettings settings{ReduceOp::kSum, 128};
@@ -67,7 +67,7 @@ TEST_CASE("on request the buckets stay as they are") {
     CHECK(StartedBefore(reducer, calls, {7, 5, 4, 3, 2, 1, 0, 6}) == Indices(8, 0));
 }
 
-TEST_CASE("gradients with memory of their own are packed in the order in which they come") {
+TEST_CASE("gradients with their own memory are packed in the order in which they become ready") {
   Calls calls;
   RecordingCommunicator comm(calls);
   std::vector<std::vector<float>> own(8, std::vector<float>(16));
@@ -81,7 +81,7 @@ TEST_CASE("gradients with memory of their own are packed in the order in which t
   CHECK(calls == Calls{"f32 32", "f32 32", "f32 32", "f32 48"});  // the last with the flags
 }
 
-TEST_CASE("gradients that nobody marked come last") {
+TEST_CASE("unmarked gradients come last") {
   Calls calls;
   RecordingCommunicator comm(calls);
   GradientReducer reducer(comm, PlacedLines(8), {ReduceOp::kSum, 128});
@@ -94,9 +94,10 @@ TEST_CASE("gradients that nobody marked come last") {
   }
 }
 
-// ---- Ranks as threads
+// ---- ranks as threads
 
-// A model whose gradients lie in the block (even), or elsewhere (odd, if `mixed`; else all).
+// A model with gradients in the reducer's block (placed) or in their own memory (packed). In a
+// mixed model, odd gradients are packed.
 struct Model {
   std::vector<std::vector<float>> own;
   std::vector<Gradient> gradients;
@@ -116,7 +117,7 @@ Model MakeModel(Memory memory) {
   return model;
 }
 
-// An order that differs from rank to rank.
+// A random order that differs between ranks.
 Indices OrderOf(int rank, size_t count) {
   Indices order = runtime::ReverseOrder(count);
   std::mt19937 random(static_cast<unsigned>(rank));
@@ -124,7 +125,7 @@ Indices OrderOf(int rank, size_t count) {
   return order;
 }
 
-// Values whose sums depend on the order of summation.
+// Fills with values for which the order of summation changes the sum.
 void Fill(const Buffer& gradient, uint32_t& state) {
   auto* data = static_cast<float*>(gradient.data);
   for (uint64_t k = 0; k < gradient.count; ++k) {
@@ -133,7 +134,7 @@ void Fill(const Buffer& gradient, uint32_t& state) {
   }
 }
 
-// All results of some steps of one rank, in which odd ranks do not use gradient 4.
+// The results of three steps on one rank. Odd ranks do not use gradient 4.
 std::vector<float> Train(ops::Communicator& comm, Memory memory, bool rebuild) {
   Model model = MakeModel(memory);
   ReducerSettings settings{ReduceOp::kAverage, 1024};
@@ -164,7 +165,7 @@ std::vector<float> Train(ops::Communicator& comm, Memory memory, bool rebuild) {
   return results;
 }
 
-TEST_CASE("rebuilt or not, on all ranks and in any order of marks: the same bits") {
+TEST_CASE("results have the same bits with and without rebuild in any order of marks") {
   const int size = GENERATE(1, 2, 3, 4);
   const Memory memory = GENERATE(Memory::kPlaced, Memory::kPacked, Memory::kMixed);
   std::vector<std::vector<float>> rebuilt(static_cast<size_t>(size)), fixed(rebuilt);
@@ -179,7 +180,7 @@ TEST_CASE("rebuilt or not, on all ranks and in any order of marks: the same bits
   }
 }
 
-TEST_CASE("all ranks rebuild alike, also where some have memory of their own and some have not") {
+TEST_CASE("all ranks rebuild the same buckets also if only some ranks have packed gradients") {
   std::vector<std::vector<runtime::Bucket>> buckets(3);
   CHECK(RunShm(3, [&](ops::Communicator& comm) {
           Model model = MakeModel(comm.rank() == 1 ? Memory::kPlaced : Memory::kPacked);
@@ -194,7 +195,7 @@ TEST_CASE("all ranks rebuild alike, also where some have memory of their own and
   CHECK((buckets[1] == buckets[0] && buckets[2] == buckets[0]));
 }
 
-TEST_CASE("gradients that no rank used are known as such after the rebuild, whatever rank 0 does") {
+TEST_CASE("all ranks know the unused gradients after the rebuild") {
   CHECK(RunShm(3, [&](ops::Communicator& comm) {
           GradientReducer reducer(comm, PlacedLines(8), {ReduceOp::kSum, 128});
           for (size_t step = 0; step < 4; ++step) {
@@ -209,7 +210,7 @@ TEST_CASE("gradients that no rank used are known as such after the rebuild, what
         }) == Nothing(3));
 }
 
-TEST_CASE("a reducer without gradients has nothing to do, in any step") {
+TEST_CASE("a reducer without gradients finishes every step") {
   CHECK(RunShm(2, [&](ops::Communicator& comm) {
           GradientReducer reducer(comm, {}, {ReduceOp::kSum, 128});
           for (int step = 0; step < 2; ++step) reducer.Wait();

@@ -18,7 +18,7 @@ namespace dtrun::testing {
 
 using Calls = std::vector<std::string>;
 
-/// A Communicator of one rank that writes down its reductions: "all_reduce f32 16".
+/// A communicator of one rank that records its all_reduces as dtype and count: "f32 16".
 class RecordingCommunicator : public ops::Communicator {
  public:
   explicit RecordingCommunicator(Calls& calls)
@@ -55,7 +55,8 @@ inline runtime::Gradient Placed(
   return {name, Buffer(nullptr, count, dtype)};
 }
 
-/// What each of `size` ranks threw, on threads that share memory.
+/// Runs `rank_main` on `size` ranks, which are threads that share memory. Returns the error of each
+/// rank, "" if the rank succeeds.
 inline Texts RunShm(
     int size, const std::function<void(ops::Communicator&)>& rank_main,
     std::chrono::milliseconds timeout = std::chrono::seconds(600)) {

@@ -1,4 +1,4 @@
-// Gradients that cross the wire in a format of their own.
+// Gradients in a compressed format on the wire.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -26,7 +26,7 @@ ReducerSettings Settings(
   return settings;
 }
 
-// An f32 in 16 bits and back.
+// Converts an f32 to 16 bits and back.
 float Cast(float value, DType wire) {
   uint16_t narrow = 0;
   float wide = 0;
@@ -35,7 +35,7 @@ float Cast(float value, DType wire) {
   return wide;
 }
 
-TEST_CASE("gradients of f32 and f64 come back as such, with the values of 16 bits") {
+TEST_CASE("f32 and f64 gradients keep their type and get the values rounded to 16 bits") {
   const DType wire = GENERATE(DType::kF16, DType::kBF16);
   const int size = GENERATE(1, 2, 3, 4);
   const bool placed = GENERATE(false, true);
@@ -80,7 +80,7 @@ TEST_CASE("gradients of f32 and f64 come back as such, with the values of 16 bit
 
 TEST_CASE("an f64 is rounded to 16 bits once") {
   const auto wire = CreateCast(DType::kF16);
-  // Just above and below the middle of two neighbours in f16, less than f32 can tell.
+  // Just above and below the middle of two f16 neighbours, by less than f32 can resolve.
   const double up = 1 + std::ldexp(1, -11) + std::ldexp(1, -40);
   const double middle = 1 + std::ldexp(1, -11);
   const double down = 1 + 3 * std::ldexp(1, -11) - std::ldexp(1, -40);
@@ -110,7 +110,7 @@ TEST_CASE("an f64 is rounded to 16 bits once") {
   CHECK(std::isinf(back[8]));
 }
 
-TEST_CASE("sums of 16 bits are formed in f32 and rounded once") {
+TEST_CASE("sums of 16-bit values are computed in f32 and rounded once") {
   CHECK(RunShm(4, [&](ops::Communicator& comm) {
           GradientReducer reducer(comm, {Placed("g", 2)}, Settings(CreateCast(DType::kF16)));
           auto* g = static_cast<float*>(reducer.gradient(0).data);
@@ -121,7 +121,7 @@ TEST_CASE("sums of 16 bits are formed in f32 and rounded once") {
         }) == Nothing(4));
 }
 
-TEST_CASE("on the wire there are 16 bits, and nothing else for the flags") {
+TEST_CASE("gradients and flags cross the wire in 16 bits") {
   Calls calls;
   RecordingCommunicator comm(calls);
   GradientReducer reducer(
@@ -131,7 +131,7 @@ TEST_CASE("on the wire there are 16 bits, and nothing else for the flags") {
   CHECK(calls == Calls{"i32 16", "f16 300000", "f16 19"});
 }
 
-TEST_CASE("what no rank used is known with compression as well, and places may be swapped") {
+TEST_CASE("unused gradients are known and places may be swapped with compression too") {
   const DType wire = GENERATE(DType::kF16, DType::kBF16);
   constexpr uint64_t kLarge = 300'000;
   CHECK(RunShm(3, [&](ops::Communicator& comm) {
@@ -165,7 +165,7 @@ TEST_CASE("what no rank used is known with compression as well, and places may b
         }) == Nothing(3));
 }
 
-// One bit per gradient and a scale: what is lost in a step is added in the next.
+// Sends the sign of each element. With feedback, the next step adds the error of this step.
 class Signs : public WireFormat {
  public:
   explicit Signs(bool feedback) : feedback_(feedback) {}
@@ -197,7 +197,7 @@ class Signs : public WireFormat {
   std::vector<std::vector<float>> lost_;  // by bucket
 };
 
-TEST_CASE("a format may keep what it lost, and add it in the next step") {
+TEST_CASE("a format may keep its error and add it in the next step") {
   const bool feedback = GENERATE(false, true);
   const int size = GENERATE(1, 2, 4);
   CHECK(RunShm(size, [&](ops::Communicator& comm) {
@@ -223,7 +223,7 @@ TEST_CASE("a format may keep what it lost, and add it in the next step") {
         }) == Nothing(size));
 }
 
-// Fails at one bucket of one step.
+// Throws in the function that `where` names.
 class Failing : public WireFormat {
  public:
   explicit Failing(const char* where) : where_(where) {}
@@ -249,7 +249,7 @@ class Failing : public WireFormat {
   std::string where_;
 };
 
-TEST_CASE("what a format throws reaches its rank; the others wait no longer than their deadline") {
+TEST_CASE("an exception of a format reaches its rank and other ranks time out") {
   const char* where = GENERATE("compress", "decompress");
   const Texts texts = RunShm(
       3,
@@ -275,7 +275,7 @@ TEST_CASE("what a format throws reaches its rank; the others wait no longer than
     CHECK_THAT(texts[rank], Catch::Contains("waits for rank 1 to call it"));
 }
 
-TEST_CASE("formats that differ between the ranks are named") {
+TEST_CASE("different formats on the ranks are named in the error") {
   const Texts texts = RunShm(2, [&](ops::Communicator& comm) {
     std::shared_ptr<WireFormat> wire = CreateCast(DType::kF16);
     if (comm.rank() == 1) wire = std::make_shared<Failing>("");

@@ -1,4 +1,4 @@
-// Files in the safetensors format, exchanged with the format's own library.
+// Files in the safetensors format, exchanged with the Python library of the format.
 
 #include <dtrun/tensors.h>
 
@@ -24,7 +24,7 @@ std::string HexOf(const Buffer& buffer) {
   return text;
 }
 
-TEST_CASE("the library reads what is written here, and what it writes is read here") {
+TEST_CASE("files of dtrun and of the safetensors library can be read by each other") {
   if (PythonIsMissing()) return;
   const TemporaryFolder folder;
   std::vector<uint8_t> bytes(96);

@@ -1,4 +1,4 @@
-// One file in the safetensors format: what is written, and what is refused.
+// Writing, reading and refusing files in the safetensors format, and the plan of checkpoint shards.
 
 #include "runtime/tensor_file/safetensors.h"
 
@@ -20,7 +20,7 @@ using Catch::Matchers::Contains;
 using runtime::TensorPiece;
 using Pieces = std::vector<std::vector<TensorPiece>>;
 
-TEST_CASE("CRC-32C is that of RFC 3720, with the processor's instruction and without") {
+TEST_CASE("CRC-32C matches RFC 3720 with and without the instruction of the processor") {
   CHECK(runtime::Crc32c("123456789", 9) == 0xe3069283);
   const std::string zeros(32, '\0');
   CHECK(runtime::Crc32c(zeros.data(), 32) == 0x8a9136aa);
@@ -35,7 +35,7 @@ TEST_CASE("CRC-32C is that of RFC 3720, with the processor's instruction and wit
     }
 }
 
-TEST_CASE("a file is written as the format says") {
+TEST_CASE("a written file follows the format") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/a.safetensors";
   uint8_t bytes[3] = {1, 2, 3};
@@ -68,7 +68,7 @@ TEST_CASE("a file is written as the format says") {
   CHECK(read.Find("none") == nullptr);
 }
 
-TEST_CASE("all types come back as they were") {
+TEST_CASE("all types are loaded with the saved bytes") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/a";
   std::vector<char> data(80);
@@ -89,7 +89,7 @@ TEST_CASE("all types come back as they were") {
   }
 }
 
-TEST_CASE("a file that cannot be written leaves what was there") {
+TEST_CASE("a failed write leaves no file behind") {
   const TemporaryFolder folder;
   float value = 1;
   CHECK_THROWS_WITH(
@@ -100,7 +100,7 @@ TEST_CASE("a file that cannot be written leaves what was there") {
   CHECK(folder.Entries().empty());
 }
 
-// A file of others: a header and so many bytes of data.
+// The error of a file with this header and `data_bytes` bytes of data, "" if the file is read.
 std::string RefusalOf(const std::string& header, size_t data_bytes, uint64_t length = UINT64_MAX) {
   const TemporaryFolder folder;
   if (length == UINT64_MAX) length = header.size();
@@ -119,7 +119,7 @@ std::string Entry(const std::string& name, const std::string& shape, const std::
          "}";
 }
 
-TEST_CASE("files of other writers are read, and refused for what breaks the rules") {
+TEST_CASE("valid files of other writers are read and invalid files are refused with the reason") {
   const std::string a = Entry("a", "[2]", "[0,8]");
   CHECK(RefusalOf("{" + a + "}", 8) == "");
   CHECK(RefusalOf("{}", 0) == "");
@@ -165,7 +165,7 @@ TEST_CASE("files of other writers are read, and refused for what breaks the rule
       Contains("the header is 9223372036854775808 bytes long; expected 2 at most"));
 }
 
-TEST_CASE("shards have equal parts of the bytes, and small tensors in one piece") {
+TEST_CASE("shards have about equal bytes and small tensors stay in one piece") {
   std::vector<float> data(1 << 20);  // 4 MiB
   const auto tensor = [&](const char* name, uint64_t count) {
     return runtime::Tensor{name, Buffer(data.data(), count), {count}};
@@ -182,7 +182,7 @@ TEST_CASE("shards have equal parts of the bytes, and small tensors in one piece"
   CHECK(runtime::NameOfPiece(tensor("b", 9), {1, 3, 4}) == "b[3:7]");
 }
 
-TEST_CASE("a manifest of a later version says so") {
+TEST_CASE("a manifest of a later version is refused with both versions") {
   const runtime::Manifest manifest = runtime::ParseManifest(runtime::FormatManifest(
       {.sequence = 3, .step = 7, .value = 0.1, .ranks = 2, .metadata = {{"k", "v"}}}));
   CHECK(manifest.sequence == 3);

@@ -1,4 +1,4 @@
-// Ranks as threads, each with the public classes over a communicator of its own.
+// ShardedOptimizer compared with DistributedOptimizer. Ranks are threads.
 
 #include <dtrun/distributed_optimizer.h>
 #include <dtrun/sharded_optimizer.h>
@@ -67,12 +67,12 @@ TEST_CASE("sharded training has the bits of training without shards") {
   SECTION("f64, a copy per rank") { CheckShardedLikeUnsharded<double>(size, Backend::kShm, false); }
   SECTION("f32, one copy") { CheckShardedLikeUnsharded<float>(size, Backend::kShm, true); }
   SECTION("f64, one copy") { CheckShardedLikeUnsharded<double>(size, Backend::kShm, true); }
-  SECTION("where memory is not mapped") {
+  SECTION("without mapped memory") {
     CheckShardedLikeUnsharded<float>(size, Backend::kCopying, false);
   }
 }
 
-TEST_CASE("one pass over mapped memory has the bits of separate operations") {
+TEST_CASE("a fused pass over mapped memory has the bits of separate operations") {
   const int size = GENERATE(2, 3, 4);
   std::vector<std::vector<float>> values(2);
   for (const Backend backend : {Backend::kShm, Backend::kCopying}) {
@@ -84,8 +84,8 @@ TEST_CASE("one pass over mapped memory has the bits of separate operations") {
   CHECK(values[0] == values[1]);
 }
 
-// On several hosts an all_reduce and a reduce_scatter may round otherwise.
-TEST_CASE("sharded training over several hosts is training without shards") {
+// On several hosts, the rounding of all_reduce and reduce_scatter may differ.
+TEST_CASE("sharded training over several hosts gives the values of training without shards") {
   const int size = GENERATE(3, 4, 5);
   CHECK(OnRanks(size, Backend::kHosts, [&](Communicator& world) {
           ShardedOptions options;
@@ -106,9 +106,9 @@ TEST_CASE("sharded training over several hosts is training without shards") {
         }) == Nothing(size));
 }
 
-// Hosts of two ranks, the last one of what is left.
+// Hosts of two ranks. The last host may have one rank.
 TEST_CASE(
-    "over several hosts with one copy each, training has the bits of training without shards") {
+    "over several hosts with one copy per host training has the bits of training without shards") {
   const int size = GENERATE(3, 4, 5);
   CHECK(OnRanks(size, Backend::kHosts, [&](Communicator& world) {
           const auto sharded = TrainSharded<double>(world, OneCopy(true), 4);
@@ -116,7 +116,7 @@ TEST_CASE(
         }) == Nothing(size));
 }
 
-TEST_CASE("the ranks of a host have one copy, and those of another host another one") {
+TEST_CASE("the ranks of a host share one copy and different hosts have different copies") {
   std::vector<const float*> places(5);
   CHECK(OnRanks(5, Backend::kHosts, [&](Communicator& world) {
           Moments<float> model(kCounts);
@@ -132,8 +132,8 @@ TEST_CASE("the ranks of a host have one copy, and those of another host another 
   CHECK(places[2] != places[4]);
 }
 
-// Hosts with different numbers of ranks add up norms in different orders.
-TEST_CASE("with one copy per host, norms and what comes of them have the same bits on all hosts") {
+// Hosts with different numbers of ranks add norms in different orders.
+TEST_CASE("with one copy per host clipped training has the same bits on all hosts") {
   std::vector<std::vector<float>> values(5);
   CHECK(OnRanks(5, Backend::kHosts, [&](Communicator& world) {
           Moments<float> model(kCounts);
@@ -151,7 +151,7 @@ TEST_CASE("with one copy per host, norms and what comes of them have the same bi
   for (int rank = 1; rank < 5; ++rank) CHECK(values[static_cast<size_t>(rank)] == values[0]);
 }
 
-TEST_CASE("with one copy per host, every host has the whole state, for any rank to have") {
+TEST_CASE("with one copy per host any rank can export the whole state") {
   CHECK(OnRanks(5, Backend::kHosts, [&](Communicator& world) {
           Moments<float> model(kCounts), alike(kCounts);
           ShardedOptimizer optimizer(world, model, OneCopy(true));
@@ -183,7 +183,7 @@ TEST_CASE("with one copy per host, every host has the whole state, for any rank 
         }) == Nothing(5));
 }
 
-TEST_CASE("with one copy the pages of the values before go back to the system") {
+TEST_CASE("with one copy the pages of the original values are freed until the values return") {
   CHECK(OnRanks(2, Backend::kShm, [&](Communicator& world) {
           Moments<float> model({1 << 20});
           const float* before = model.value(0);
@@ -197,7 +197,7 @@ TEST_CASE("with one copy the pages of the values before go back to the system") 
         }) == Nothing(2));
 }
 
-TEST_CASE("all ranks start from rank 0's values, and have them again at the end") {
+TEST_CASE("all ranks start from the values of rank 0 and get the values back at the end") {
   const bool one_copy = GENERATE(false, true);
   CHECK(OnRanks(3, Backend::kShm, [&](Communicator& world) {
           Moments<float> model({5, 100});
@@ -221,7 +221,7 @@ TEST_CASE("all ranks start from rank 0's values, and have them again at the end"
         }) == Nothing(3));
 }
 
-TEST_CASE("values that are still under way have come when they return to where they were") {
+TEST_CASE("values in flight arrive before the destructor moves the values back") {
   std::vector<std::vector<float>> values(4);
   CHECK(OnRanks(4, Backend::kHosts, [&](Communicator& world) {
           const size_t count = 300'000;
@@ -244,7 +244,7 @@ TEST_CASE("values that are still under way have come when they return to where t
 
 // --- frozen parameters --------------------------------------------------------------------------
 
-TEST_CASE("a frozen parameter is not updated, and the others are as without it") {
+TEST_CASE("a frozen parameter is not updated and the others match training without shards") {
   const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
   const double most = GENERATE(0.0, 0.5);
   const bool marks = GENERATE(false, true);
@@ -282,7 +282,7 @@ TEST_CASE("a frozen parameter is not updated, and the others are as without it")
         }) == Nothing(2));
 }
 
-TEST_CASE("what is frozen on one rank alone, or after wrapping, is refused by name") {
+TEST_CASE("a parameter frozen on one rank only or after wrapping is refused by name") {
   const Texts texts = OnRanks(2, Backend::kShm, [](Communicator& world) {
     Moments<float> model({4, 5});
     model.parameters()[1].requires_gradient = world.rank() == 0;
@@ -316,7 +316,7 @@ TEST_CASE("what is frozen on one rank alone, or after wrapping, is refused by na
 
 // --- norms --------------------------------------------------------------------------------------
 
-TEST_CASE("gradients are clipped by the norm of all of them together, before the update") {
+TEST_CASE("gradients are clipped by their common norm before the update") {
   const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
   const bool one_copy = GENERATE(false, true);
   if (one_copy && backend != Backend::kShm) return;
@@ -341,7 +341,7 @@ TEST_CASE("gradients are clipped by the norm of all of them together, before the
         }) == Nothing(3));
 }
 
-// The rate of each parameter follows its norms, as in LARS.
+// An optimizer with a rate per parameter that depends on its norms, as in LARS.
 class Lars : public Moments<double> {
  public:
   using Moments::Moments;
@@ -358,7 +358,7 @@ class Lars : public Moments<double> {
   std::vector<ParameterNorms> norms_;
 };
 
-TEST_CASE("an optimizer that needs norms of whole parameters gets them") {
+TEST_CASE("an optimizer that needs norms gets the norms of whole parameters") {
   const int size = GENERATE(1, 2, 4);
   const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
   CHECK(OnRanks(size, backend, [&](Communicator& world) {
@@ -387,7 +387,7 @@ class LarsOfHalf : public Moments<double> {
   uint16_t half_[2] = {};
 };
 
-TEST_CASE("without shards a parameter that has no gradient has norm 0, and 16 bits are refused") {
+TEST_CASE("without shards a parameter without gradient has norm 0 and 16-bit types are refused") {
   CHECK(OnRanks(2, Backend::kShm, [](Communicator& world) {
           Lars model({4, 5});
           model.parameters()[0].requires_gradient = false;
@@ -397,7 +397,7 @@ TEST_CASE("without shards a parameter that has no gradient has norm 0, and 16 bi
           optimizer.Step();
           Expect(std::equal(before.begin(), before.end(), model.value(0)), "it is as it was");
         }) == Nothing(2));
-  Lars alone({4});  // its gradient has no memory
+  Lars alone({4});  // a null gradient buffer
   alone.Step();
   CHECK(alone.AllValues() == Lars({4}).AllValues());
   LarsOfHalf half;
@@ -406,9 +406,9 @@ TEST_CASE("without shards a parameter that has no gradient has norm 0, and 16 bi
       "the optimizer needs norms: the value of parameter 'p0' is f16; expected f32 or f64");
 }
 
-// --- where the time goes ------------------------------------------------------------------------
+// --- statistics ---------------------------------------------------------------------------------
 
-TEST_CASE("a rank that others wait for is late in a sharded step") {
+TEST_CASE("a rank that others wait for counts as late in a sharded step") {
   const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
   std::atomic<ops::FlightRecorder*> first{nullptr};
   CHECK(OnRanks(2, backend, [&](Communicator& world) {
@@ -442,8 +442,8 @@ struct ExportedState {
   std::vector<StateBuffer> state;
 };
 
-// Gradients that are the same on all ranks and exact, so that their average does not depend on the
-// number of ranks.
+// Sets gradients that are exact and equal on all ranks. Their average does not depend on the number
+// of ranks.
 void EqualBackward(Moments<float>& model, int step) {
   for (size_t i = 0; i < kCounts.size(); ++i)
     for (size_t k = 0; k < kCounts[i]; ++k)
@@ -464,7 +464,7 @@ ExportedState TrainAndExport(int size, Backend backend, int steps, std::optional
   return saved;
 }
 
-// Two steps from the checkpoint.
+// Does two steps from the saved state. Returns the values.
 std::vector<float> GoOn(int size, Backend backend, ExportedState& saved, bool one_copy) {
   std::vector<float> values;
   std::vector<std::vector<StateBuffer>> copies(static_cast<size_t>(size), saved.state);
@@ -486,7 +486,7 @@ std::vector<float> GoOn(int size, Backend backend, ExportedState& saved, bool on
   return values;
 }
 
-TEST_CASE("state goes from four ranks to any number of ranks") {
+TEST_CASE("state of four ranks can be loaded by any number of ranks") {
   const Backend from = GENERATE(Backend::kShm, Backend::kHosts);
   ExportedState saved =
       TrainAndExport(4, from, 3, GENERATE(std::optional<int>(), std::optional(2)));
@@ -520,7 +520,7 @@ TEST_CASE("state has the names and values of the optimizer without shards") {
   CHECK(state.back().name == "steps");
 }
 
-TEST_CASE("state that does not fit is refused by name, and nothing is taken") {
+TEST_CASE("state that does not match is refused by name") {
   CHECK(OnRanks(1, Backend::kShm, [](Communicator& world) {
           Moments<float> model({3, 2});
           ShardedOptimizer optimizer(world, model);
@@ -552,9 +552,9 @@ TEST_CASE("state that does not fit is refused by name, and nothing is taken") {
         }) == Nothing(1));
 }
 
-// --- mistakes -----------------------------------------------------------------------------------
+// --- errors -------------------------------------------------------------------------------------
 
-TEST_CASE("models that are not the same on all ranks are an error on all of them") {
+TEST_CASE("models that differ between ranks are an error on all ranks") {
   const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
   const Texts texts = OnRanks(3, backend, [](Communicator& world) {
     Moments<float> model({4, world.rank() == 1 ? size_t{7} : size_t{6}, 5});
@@ -567,7 +567,7 @@ TEST_CASE("models that are not the same on all ranks are an error on all of them
         "on ranks 0 and 2, 'p1' f32[7] on rank 1");
 }
 
-TEST_CASE("options that are not the same on all ranks are an error on all of them") {
+TEST_CASE("options that differ between ranks are an error on all ranks") {
   const auto disagree = [](const std::function<void(ShardedOptions&)>& set) {
     const Texts texts = OnRanks(2, Backend::kShm, [&](Communicator& world) {
       Moments<float> model({4});
@@ -593,7 +593,7 @@ TEST_CASE("options that are not the same on all ranks are an error on all of the
           Contains(", overlap_forward, state") && Contains("on rank 1"));
 }
 
-TEST_CASE("buckets of automatic size are called so") {
+TEST_CASE("messages describe buckets of automatic size") {
   const Texts texts = OnRanks(2, Backend::kCopying, [](Communicator& world) {
     world.handle()->reducer_defaults.bucket_bytes = 0;
     Moments<float> model({4});
@@ -606,7 +606,7 @@ TEST_CASE("buckets of automatic size are called so") {
                     Contains("average in buckets of 4096 bytes, a copy per rank"));
 }
 
-// An update that cannot be cut.
+// An optimizer that cannot update slices.
 class Whole : public Optimizer {
  public:
   std::vector<Parameter>& parameters() override { return list_; }
@@ -617,7 +617,7 @@ class Whole : public Optimizer {
   std::vector<Parameter> list_;
 };
 
-TEST_CASE("what cannot be sharded is refused by name") {
+TEST_CASE("optimizers and options that cannot be sharded are refused by name") {
   const auto refusal = [](Backend backend, const std::function<void(Communicator&)>& rank_main) {
     return OnRanks(2, backend, rank_main)[0];
   };
@@ -653,7 +653,7 @@ TEST_CASE("what cannot be sharded is refused by name") {
       Contains("ShardedOptimizer: max_gradient_norm is -1"));
 }
 
-TEST_CASE("a gradient that is marked twice is named, with what to do") {
+TEST_CASE("a gradient that is marked twice is named in an error with advice") {
   const Texts texts = OnRanks(2, Backend::kCopying, [](Communicator& world) {
     Moments<float> model({4, 2});
     ShardedOptimizer optimizer(world, model);
@@ -682,7 +682,7 @@ TEST_CASE("a gradient that is marked twice is named, with what to do") {
                   Contains("ZeroGradients() between MarkReady()"));
 }
 
-TEST_CASE("parameters that cannot be told apart, or come apart, are refused by name") {
+TEST_CASE("parameters with equal names or shared memory or wrong gradients are refused by name") {
   const auto refusal = [](const std::function<void(Moments<float>&)>& change) {
     return OnRanks(1, Backend::kShm, [&](Communicator& world) {
       Moments<float> model({4, 4});
@@ -722,13 +722,13 @@ TEST_CASE("parameters that cannot be told apart, or come apart, are refused by n
         }).empty());
 }
 
-TEST_CASE("a step without a backward pass is refused, once gradients have been marked") {
+TEST_CASE("a step without a backward pass is refused after an earlier step had marks") {
   const Backend backend = GENERATE(Backend::kShm, Backend::kCopying);
   CHECK(OnRanks(2, backend, [](Communicator& world) {
           Moments<float> model({4, 2});
           ShardedOptimizer optimizer(world, model);
           optimizer.Step();
-          optimizer.Step();  // a trainer that never marks
+          optimizer.Step();  // a trainer without marks
           optimizer.MarkReady(1);
           optimizer.Step();
           const auto values = model.AllValues();
@@ -755,7 +755,7 @@ class Failing : public Moments<float> {
   void StepSlice(const ParameterSlice&) override { throw std::runtime_error("no rate"); }
 };
 
-TEST_CASE("an update that throws on one rank lets the others end their step") {
+TEST_CASE("an update that throws on one rank does not stop the step of the others") {
   const Texts texts = OnRanks(3, Backend::kShm, [](Communicator& world) {
     Moments<float> good({1000});
     Failing bad({1000});
@@ -766,7 +766,7 @@ TEST_CASE("an update that throws on one rank lets the others end their step") {
   CHECK(texts == Texts{"", "no rate", ""});
 }
 
-TEST_CASE("two optimizers of one process keep out of each other's way") {
+TEST_CASE("two optimizers of one process do not disturb each other") {
   CHECK(OnRanks(2, Backend::kShm, [](Communicator& world) {
           Moments<float> first({5, 300}), second({70'000}), alone_first({5, 300}),
               alone_second({70'000});

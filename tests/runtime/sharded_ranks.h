@@ -11,18 +11,19 @@
 
 namespace dtrun::testing {
 
-/// What connects the ranks: memory that all map; a backend that copies, as between hosts; or hosts
-/// of two ranks (the last one of what is left) that exist by name alone.
+/// The connection of the ranks. kShm: memory that all ranks map. kCopying: a backend that copies,
+/// as between hosts. kHosts: hosts of two ranks (the last may have one), which exist in name only.
 enum class Backend { kShm, kCopying, kHosts };
 
-/// Runs `rank_main` as `size` ranks, threads of this process, and returns what each threw, "" if
-/// nothing.
+/// Runs `rank_main` on `size` ranks, which are threads of this process. Returns the error of each
+/// rank, "" if the rank succeeds.
 Texts OnRanks(int size, Backend backend, const std::function<void(Communicator&)>& rank_main);
 
 /// The element counts of some parameters. One parameter is empty.
 inline const std::vector<size_t> kCounts = {3, 1, 0, 1000, 17, 9001};
 
-/// Adam-like: two numbers of state per element and a count of steps. In the dtype of T.
+/// An optimizer like Adam, in the dtype of T: two numbers of state per element and a count of
+/// steps.
 template <typename T>
 class Moments : public SliceableOptimizer {
  public:
@@ -54,7 +55,7 @@ class Moments : public SliceableOptimizer {
 
   T* value(size_t i) { return static_cast<T*>(list_[i].value.data); }
   T* gradient(size_t i) { return static_cast<T*>(list_[i].gradient.data); }
-  /// Gradients that differ by rank, step and element; none is exact in binary.
+  /// Sets gradients that differ by rank, step and element. Most of them are not exact in binary.
   void Backward(int rank, int step) {
     for (size_t i = 0; i < list_.size(); ++i)
       for (size_t k = 0; k < list_[i].value.count; ++k)

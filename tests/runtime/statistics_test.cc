@@ -1,4 +1,4 @@
-// Where the time of steps goes, as a reducer and a DistributedOptimizer tell it.
+// The step statistics of a reducer and a DistributedOptimizer.
 
 #include <dtrun/distributed_optimizer.h>
 
@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 constexpr int64_t kMs = 1'000'000;  // ns
 
-TEST_CASE("a step lasts from wait to wait, and what lies outside of the reducer is computation") {
+TEST_CASE("a step lasts from wait to wait and time outside of the reducer is computation") {
   ManualClock clock;
   StepMeter meter(clock);
   clock.Advance(milliseconds(5));
@@ -62,7 +62,7 @@ TEST_CASE("a step lasts from wait to wait, and what lies outside of the reducer 
   CHECK(meter.total().late_ns == kMs);
 }
 
-TEST_CASE("a wait is charged to the ranks that were missing, each while it was") {
+TEST_CASE("a wait is charged to each missing rank for the time that it is missing") {
   const base::TimePoint begin{};
   ops::ArrivalWatch watch(begin, {1, 3});
   watch.Look(begin + milliseconds(10), {3});
@@ -80,7 +80,7 @@ struct Rank {
   ops::FlightRecorder& recorder;
 };
 
-// What each rank threw, "" if nothing.
+// Returns the error of each rank, "" if the rank succeeds.
 Texts OnRanks(int size, const std::function<void(Rank)>& rank_main) {
   const base::SteadyClock clock;
   return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
@@ -94,8 +94,8 @@ Texts OnRanks(int size, const std::function<void(Rank)>& rank_main) {
   });
 }
 
-TEST_CASE("the rank that others wait for is told, and that it does not wait itself") {
-  // Large enough to move after all are there, or not.
+TEST_CASE("statistics name the rank that others wait for and count no wait for the rank itself") {
+  // Only the large gradient moves its data after all ranks have come.
   const uint64_t count = GENERATE(4, 300'000);
   std::atomic<ops::FlightRecorder*> first{nullptr};
   const Texts errors = OnRanks(3, [&](Rank rank) {
@@ -108,7 +108,7 @@ TEST_CASE("the rank that others wait for is told, and that it does not wait itse
     reducer.Wait();
     const ReducerStatistics statistics = reducer.statistics();
     const StepStatistics& last = statistics.last;
-    // A large gradient has a bucket of its own, apart from the flags.
+    // A large gradient has its own bucket, and the flags have another.
     Expect(last.steps == 1 && last.buckets == (count == 4 ? 1 : 2), "its buckets");
     Expect(last.bytes >= count * 4, "it was reduced");
     Expect(last.total_s >= last.exposed_s && last.exposed_s >= last.late_s, "parts are parts");
@@ -124,7 +124,7 @@ TEST_CASE("the rank that others wait for is told, and that it does not wait itse
   CHECK(errors == Texts(3));
 }
 
-TEST_CASE("a world of one computes, and waits for nobody") {
+TEST_CASE("statistics of a world of one rank have three steps and no late rank") {
   CHECK(OnRanks(1, [](Rank rank) {
           std::vector<float> value(8), gradient(8);
           class Nothing : public Optimizer {
@@ -151,7 +151,7 @@ TEST_CASE("a world of one computes, and waits for nobody") {
         }) == Texts(1));
 }
 
-TEST_CASE("a struct of an unknown length is refused with what it should be") {
+TEST_CASE("a statistics struct of an unknown length is refused with the expected length") {
   CHECK(OnRanks(1, [](Rank rank) {
           std::vector<dtrun_gradient> gradients(1);
           gradients[0] = {"g", dtrun_host_buffer(nullptr, 4, DTRUN_F32)};

@@ -1,4 +1,4 @@
-// Strategies over ranks that are threads of this process, on one host and on several by name.
+// Strategies over ranks that are threads of this process, on one host or on several hosts by name.
 
 #include <dtrun/strategies.h>
 
@@ -16,7 +16,7 @@ namespace {
 using Catch::Matchers::Contains;
 using Floats = std::vector<float>;
 
-// The hosts of OnRanks: all ranks on one, or two on each.
+// The hosts of OnRanks: one host with all ranks, or hosts with two ranks each.
 std::vector<Host> HostsOf(int size, Backend backend) {
   std::vector<Host> hosts;
   if (backend != Backend::kHosts) return {{"h0", size}};
@@ -25,7 +25,7 @@ std::vector<Host> HostsOf(int size, Backend backend) {
   return hosts;
 }
 
-// What each rank threw while `rank_main` had the strategy.
+// Runs `rank_main` with the strategy on each rank. Returns the error of each rank.
 Texts OnReplicas(
     int size, Backend backend, const std::string& spec,
     const std::function<void(Strategy&)>& rank_main) {
@@ -35,10 +35,10 @@ Texts OnReplicas(
   });
 }
 
-// The same for every strategy that takes so many ranks there.
+// Runs OnReplicas for every strategy that accepts `size` ranks on `backend`.
 void OnEachStrategy(int size, Backend backend, const std::function<void(Strategy&)>& rank_main) {
   for (const std::string& name : StrategyNames()) {
-    if (name == "parameter_server") continue;  // which is refused
+    if (name == "parameter_server") continue;  // refused
     if (size > 1 && (name == "default" || name == "one_device")) continue;
     if (backend == Backend::kHosts && size > 2 && name == "mirrored") continue;
     CAPTURE(name, size);
@@ -62,7 +62,7 @@ std::string RefusalText(const Body& body) {
   return refusal.empty() ? "" : refusal.substr(2);
 }
 
-TEST_CASE("a mean over an axis divides by the examples that there truly are") {
+TEST_CASE("a mean over an axis divides by the real number of examples") {
   OnEachStrategy(2, Backend::kShm, [](Strategy& strategy) {
     const bool first = strategy.is_chief();
     const Value<float> losses =
@@ -75,7 +75,7 @@ TEST_CASE("a mean over an axis divides by the examples that there truly are") {
   });
 }
 
-TEST_CASE("any axis can be reduced and gathered, with extents that differ") {
+TEST_CASE("any axis can be reduced and gathered with different extents on the ranks") {
   OnEachStrategy(3, Backend::kShm, [](Strategy& strategy) {
     const int r = strategy.replicas().rank();
     // (2, r, 2), the numbers 100 r + 0, 1, ...
@@ -95,7 +95,7 @@ TEST_CASE("any axis can be reduced and gathered, with extents that differ") {
   });
 }
 
-TEST_CASE("values that do not fit together are the same error on all replicas") {
+TEST_CASE("values that do not match are the same error on all replicas") {
   CHECK(
       OnReplicas(2, Backend::kShm, "mirrored", [](Strategy& strategy) {
         const bool first = strategy.is_chief();
@@ -122,12 +122,12 @@ TEST_CASE("values that do not fit together are the same error on all replicas") 
         refused("reduce: the mean over axis 0: found no elements on any replica", [&] {
           strategy.Reduce(ReduceOp::kAverage, Value<float>(Floats{}), 0);
         });
-        // The communicator goes on.
+        // The communicator stays usable.
         Expect(strategy.Reduce(ReduceOp::kSum, Value<float>(1)).number() == 2, "the next one");
       }) == Nothing(2));
 }
 
-TEST_CASE("run calls once for the replica, with its context where that is wanted") {
+TEST_CASE("run calls a function once per replica and passes the context if the function takes it") {
   OnEachStrategy(1, Backend::kShm, [](Strategy& strategy) {
     Expect(strategy.Run([](int a, int b) { return a + b; }, 1, 2) == 3, "plain");
   });
@@ -143,7 +143,7 @@ TEST_CASE("run calls once for the replica, with its context where that is wanted
   });
 }
 
-TEST_CASE("variables that are synchronised on write are the same everywhere") {
+TEST_CASE("variables synchronised on write have the same value on all replicas") {
   const int size = GENERATE(1, 2, 3, 5);
   const Backend backend = size < 3 ? Backend::kShm : GENERATE(Backend::kShm, Backend::kHosts);
   OnEachStrategy(size, backend, [size](Strategy& strategy) {
@@ -186,7 +186,7 @@ TEST_CASE("variables that are synchronised on write are the same everywhere") {
   });
 }
 
-TEST_CASE("variables that are synchronised on read are each replica's own until then") {
+TEST_CASE("variables synchronised on read differ between replicas until they are read") {
   const Backend backend = GENERATE(Backend::kShm, Backend::kHosts);
   OnEachStrategy(4, backend, [](Strategy& strategy) {
     const int64_t rank = strategy.replicas().rank();
@@ -207,20 +207,20 @@ TEST_CASE("variables that are synchronised on read are each replica's own until 
   });
 }
 
-TEST_CASE("a host of central storage has one copy of a variable") {
+TEST_CASE("central storage keeps one copy of a variable per host") {
   std::vector<const float*> places(4);
   CHECK(OnReplicas(4, Backend::kHosts, "central_storage", [&](Strategy& strategy) {
           Variable<float> variable = strategy.Scope().MakeVariable<float>("v", {1});
           places[static_cast<size_t>(strategy.replicas().rank())] = variable.data();
           strategy.replicas().Barrier();
         }) == Nothing(4));
-  // Ranks that are threads map a segment at one address.
+  // Ranks that are threads map a segment at the same address.
   CHECK(places[0] == places[1]);
   CHECK(places[2] == places[3]);
   CHECK(places[0] != places[2]);
 }
 
-TEST_CASE("what cannot be made is the same error on all ranks, and says what to use instead") {
+TEST_CASE("a strategy that cannot be made is the same error with advice on all ranks") {
   const auto refusals = [](int size, Backend backend, const std::string& spec) {
     return OnReplicas(size, backend, spec, [](Strategy&) {});
   };
@@ -285,7 +285,7 @@ TEST_CASE("what cannot be made is the same error on all ranks, and says what to 
           2, "the ranks have different strategies: central_storage on rank 1; mirrored on rank 0"));
 }
 
-TEST_CASE("devices are read as they are written here and in TensorFlow") {
+TEST_CASE("device names of dtrun and of TensorFlow are parsed") {
   CHECK(ParseDevice("cpu") == Device{});
   CHECK(ParseDevice("/cpu:0") == Device{});
   CHECK(ParseDevice("/device:GPU:1") == Device{DeviceKind::kCuda, 1});

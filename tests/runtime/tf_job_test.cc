@@ -1,4 +1,4 @@
-// Whether a TF_CONFIG describes the job that a strategy is made for.
+// The check that TF_CONFIG describes the job of a strategy.
 
 #include <catch2/catch.hpp>
 #include <optional>
@@ -13,7 +13,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Rank 1 of so many, two on a host.
+// The error for rank 1 of `ranks` ranks, with two ranks per host.
 std::string Refusal(const std::optional<std::string>& config, int ranks) {
   std::vector<int> hosts;
   for (int rank = 0; rank < ranks; ++rank) hosts.push_back(rank / 2);
@@ -28,7 +28,7 @@ std::string Refusal(const std::optional<std::string>& config, int ranks) {
   return "";
 }
 
-TEST_CASE("a job without a TF_CONFIG, or with its own, is as it should be") {
+TEST_CASE("a job without TF_CONFIG or with a matching TF_CONFIG is accepted") {
   CHECK(Refusal(std::nullopt, 4).empty());
   CHECK(Refusal("", 4).empty());
   CHECK(Refusal("{}", 4).empty());
@@ -39,7 +39,7 @@ TEST_CASE("a job without a TF_CONFIG, or with its own, is as it should be") {
             .empty());
 }
 
-TEST_CASE("a TF_CONFIG of another job, or that is none, is refused with what it holds") {
+TEST_CASE("a TF_CONFIG of another job or an invalid TF_CONFIG is refused with its content") {
   CHECK(
       Refusal(R"({"cluster": {"worker": ["a:1", "b:1"]}})", 3) ==
       "environment variable TF_CONFIG: the cluster has 2 tasks; expected 3, as many as the job has "

@@ -1,4 +1,4 @@
-// Timelines of ranks that are threads, on and off at run time.
+// Timelines of ranks that are threads, started and stopped at run time.
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -36,7 +36,7 @@ struct TimelineRank {
   }
 };
 
-// What each rank threw, "" if nothing.
+// Returns the error of each rank, "" if the rank succeeds.
 Texts OnTimelineRanks(int size, const std::function<void(TimelineRank)>& rank_main) {
   const base::SteadyClock clock;
   return RunRanks(size, [&](ops::Bootstrap& bootstrap) {
@@ -76,7 +76,7 @@ void TakeSteps(GradientReducer& reducer, size_t gradients, int steps) {
   }
 }
 
-// What the validator says of a file that it finds good.
+// Checks that the file is valid. Returns the validator's summary.
 std::string Validated(const std::string& path) {
   const CommandResult result =
       Run(Command{.argv = {"/usr/bin/python3", "tests/support/check_trace.py", path}});
@@ -85,7 +85,7 @@ std::string Validated(const std::string& path) {
   return result.out;
 }
 
-TEST_CASE("a timeline has the steps, marks and collectives of every rank, tied by arrows") {
+TEST_CASE("a timeline has the steps and marks and collectives of every rank tied by arrows") {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/trace.json";
   const int size = GENERATE(2, 3);
@@ -94,7 +94,7 @@ TEST_CASE("a timeline has the steps, marks and collectives of every rank, tied b
             rank.Start(path);
             TakeSteps(reducer, 2, 5);
             rank.timeline.Stop();
-            TakeSteps(reducer, 2, 1);  // not in it
+            TakeSteps(reducer, 2, 1);  // not in the timeline
           }) == Texts(static_cast<size_t>(size)));
   const std::string found = Validated(path);
   CAPTURE(found);
@@ -131,7 +131,7 @@ TEST_CASE("two jobs of one process write a timeline each") {
   }
 }
 
-TEST_CASE("timelines to five files in a row have each what was done meanwhile") {
+TEST_CASE("each of five successive timelines has only the work of its time") {
   const TemporaryFolder folder;
   const auto path = [&](int i) { return folder.path() + "/" + std::to_string(i); };
   REQUIRE(OnTimelineRanks(2, [&](TimelineRank rank) {
@@ -162,7 +162,7 @@ TEST_CASE("timelines to five files in a row have each what was done meanwhile") 
   CHECK(folder.Entries() == Texts{"0", "1", "2", "3", "4"});
 }
 
-TEST_CASE("a file that rank 0 cannot write is an error of all ranks, and another may follow") {
+TEST_CASE("a file that rank 0 cannot write is an error on all ranks and another start may follow") {
   const TemporaryFolder folder;
   const std::string good = folder.path() + "/good";
   REQUIRE(OnTimelineRanks(2, [&](TimelineRank rank) {
@@ -193,7 +193,7 @@ TEST_CASE("names may hold any bytes") {
   CHECK_THAT(Validated(path), Contains(R"(i "\u00e4 \"quoted\" \\" 1)"));
 }
 
-TEST_CASE("what does not fit is counted, and the rest is a timeline") {
+TEST_CASE("records that do not fit are counted and the rest is a valid timeline") {
   const auto buffer = TraceBuffer::InMemory({0, 1, "here"});
   buffer->TurnOn();
   const uint64_t most = base::kMostTraceSlots;
@@ -208,7 +208,7 @@ TEST_CASE("what does not fit is counted, and the rest is a timeline") {
   CHECK(base::ReadTrace(buffer->data(), buffer->used_bytes())->marks.empty());
 }
 
-TEST_CASE("a record that was begun and not finished is left out, and the next ones are read") {
+TEST_CASE("an unfinished record is skipped and the records after it are read") {
   const auto buffer = TraceBuffer::InMemory({0, 1, "here"});
   buffer->TurnOn();
   buffer->AddText(base::TraceType::kCommunicator, 1, {}, "a communicator with a long name");
@@ -217,7 +217,7 @@ TEST_CASE("a record that was begun and not finished is left out, and the next on
   std::memcpy(static_cast<void*>(copy.data()), buffer->data(), buffer->used_bytes());
   const auto read = [&] { return base::ReadTrace(copy.data(), buffer->used_bytes()); };
   REQUIRE(read()->communicators.size() == 2);
-  // The first one as a process leaves it that is killed in the middle of it.
+  // Makes the first record unfinished, as a process leaves it when it is killed.
   for (base::TraceSlot& slot : copy) {
     base::TraceHead head = base::TraceHead::Unpack(slot.words[0]);
     if (head.type != base::TraceType::kCommunicator || head.id != 1) continue;
@@ -229,7 +229,7 @@ TEST_CASE("a record that was begun and not finished is left out, and the next on
   CHECK(left == std::map<uint32_t, std::string>{{2, "another"}});
 }
 
-TEST_CASE("any bytes in the place of a trace are read without harm") {
+TEST_CASE("arbitrary bytes in place of a trace are read without a crash") {
   std::vector<base::TraceSlot> noise(4096);
   auto& header = *reinterpret_cast<base::TraceHeader*>(noise.data());
   for (uint64_t seed = 1; seed <= 200; ++seed) {

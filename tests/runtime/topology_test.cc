@@ -18,7 +18,7 @@ Ints Of(const Placement& placement, int32_t dtrun::Topology::*field) {
   return values;
 }
 
-TEST_CASE("equal hosts: local and cross ranks form a grid") {
+TEST_CASE("on equal hosts the local and cross ranks form a grid") {
   const Placement placement = PlaceByHostList({{"w0", 2}, {"w1", 2}});
   CHECK(Of(placement, &dtrun::Topology::local_rank) == Ints{0, 1, 0, 1});
   CHECK(Of(placement, &dtrun::Topology::local_size) == Ints{2, 2, 2, 2});
@@ -26,25 +26,25 @@ TEST_CASE("equal hosts: local and cross ranks form a grid") {
   CHECK(Of(placement, &dtrun::Topology::cross_size) == Ints{2, 2, 2, 2});
 }
 
-TEST_CASE("unequal hosts: a rank without a counterpart crosses alone") {
+TEST_CASE("on unequal hosts a rank without a counterpart crosses alone") {
   const Placement placement = PlaceByHostList({{"w0", 1}, {"w1", 2}});
   CHECK(Of(placement, &dtrun::Topology::local_rank) == Ints{0, 0, 1});
   CHECK(Of(placement, &dtrun::Topology::cross_rank) == Ints{0, 1, 0});
   CHECK(Of(placement, &dtrun::Topology::cross_size) == Ints{2, 2, 1});
 }
 
-TEST_CASE("ranks that MPI dealt out in turn find their hosts by leader") {
+TEST_CASE("ranks that MPI deals to hosts in turn are placed by the leaders of their hosts") {
   const Placement placement = PlaceByLeaders({0, 1, 0, 1}, {"a", "b", "a", "b"});
   CHECK(placement.hosts == std::vector<dtrun::base::HostSlots>{{"a", 2}, {"b", 2}});
   CHECK(Of(placement, &dtrun::Topology::local_rank) == Ints{0, 0, 1, 1});
   CHECK(Of(placement, &dtrun::Topology::cross_rank) == Ints{0, 1, 0, 1});
 }
 
-TEST_CASE("two hosts of one name stay two hosts") {
+TEST_CASE("two hosts with the same name stay two hosts") {
   CHECK(PlaceByLeaders({0, 1}, {"node", "node"}).hosts.size() == 2);
 }
 
-TEST_CASE("CPUs of a host are those of its ranks together") {
+TEST_CASE("the CPUs of a host are the union of the CPUs of its ranks") {
   CHECK(dtrun::runtime::CountUnion({"1", "01", "0110"}) == 3);
   CHECK(dtrun::runtime::CountUnion({dtrun::runtime::AllowedCpus()}) >= 1);
 }

@@ -1,4 +1,4 @@
-// The search against made-up step times.
+// The tuning search on synthetic step times.
 
 #include <catch2/catch.hpp>
 #include <functional>
@@ -17,8 +17,8 @@ Values Search(TuningSearch search, const Seconds& seconds) {
   return search.trial();
 }
 
-TEST_CASE("the search finds the fastest of each dimension, the others being what they are then") {
-  // The best chunk depends on the bucket that was found before.
+TEST_CASE("the search finds the fastest value of each dimension in turn") {
+  // The best chunk depends on the bucket, which is found first.
   const Seconds seconds = [](const Values& v) {
     const double bucket = v[0] == 4 ? 1 : 2, chunk = v[1] == 2 * v[0] ? 0.1 : 0.5;
     return bucket + chunk;
@@ -28,7 +28,7 @@ TEST_CASE("the search finds the fastest of each dimension, the others being what
       Values{4, 8});
 }
 
-TEST_CASE("what is not clearly faster than the default does not take its place") {
+TEST_CASE("only a clearly faster value replaces the default") {
   const auto tiny_gain = [](const Values& v) { return v[0] == 7 ? 0.99 : 1.0; };
   const auto gain = [](const Values& v) { return v[0] == 7 ? 0.97 : 1.0; };
   const TuningSearch search({{"bucket", {3, 5, 7}, 1}});
@@ -36,7 +36,7 @@ TEST_CASE("what is not clearly faster than the default does not take its place")
   CHECK(Search(search, gain) == Values{7});
 }
 
-TEST_CASE("every trial is in the box, in turns, and their number is known before") {
+TEST_CASE("trials take the values of each dimension in turn and their number is known before") {
   TuningSearch search({{"a", {1, 2, 3}, 2}, {"alone", {9}, 0}, {"b", {0, 1}, 0}}, {.rounds = 4});
   CHECK(search.trial_count() == 4 * 3 + 4 * 2);
   std::vector<uint64_t> tried;
@@ -53,7 +53,7 @@ TEST_CASE("every trial is in the box, in turns, and their number is known before
   CHECK(search.seconds() == 1);
 }
 
-TEST_CASE("a step that something else made slow decides nothing") {
+TEST_CASE("a step with a disturbance does not decide the search") {
   int step = 0;
   const auto seconds = [&](const Values& v) {
     const bool disturbed = ++step % 7 == 0;
@@ -62,7 +62,7 @@ TEST_CASE("a step that something else made slow decides nothing") {
   CHECK(Search(TuningSearch({{"bucket", {1, 2, 3, 4}, 0}}), seconds) == Values{2});
 }
 
-TEST_CASE("where there is no choice there is no search") {
+TEST_CASE("a search without choices is done at once") {
   CHECK(TuningSearch({}).done());
   const TuningSearch single({{"bucket", {5}, 0}});
   CHECK(single.done());

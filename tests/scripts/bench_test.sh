@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The measurements of scripts/bench and the page it writes, with benchmarks that only say that they ran.
+# The measurements of scripts/bench and the page that it writes. The benchmarks are stand-ins that only record their calls.
 source tests/scripts/stories.sh
 
-# A clone in which everything is built. `dtrun` writes down each call and the rows the benchmark would write; what is
-# named in $PWD/broken fails.
+# A clone in which everything is built. `dtrun` is a stand-in: it records each call and writes the rows of a benchmark. The
+# calls listed in $PWD/broken fail.
 built_clone() {
   machine && fresh_clone
   tool dpkg-query <<<"printf 'install ok installed'"
@@ -63,12 +63,12 @@ everything() {
   one='67,110 | 67,110 | - |'
   grep -qxF "| all_reduce bf16 | 67,108,864 | $one $one $one" docs/reference/benchmarks.md || unmet "a row without MPI"
   grep -q "takes 0.81 us, 0.06 us of which" docs/reference/benchmarks.md || unmet "the overhead"
-  # An instruction set that the CPU lacks is no column.
+  # An instruction set that the CPU lacks gets no column.
   expect_output "left out: this CPU has no avx512"
   grep -qx '| type | bytes | baseline | avx2 |' docs/reference/benchmarks.md || unmet "the head by instruction set"
   grep -qx '| bf16 | 1,048,576 | 1,050 (0.5) | 1,050 (0.5) |' docs/reference/benchmarks.md || unmet "a row by instruction set"
 }
-story "every operation is measured once on 2, 4 and 8 ranks and stands in the table" everything
+story "every operation is measured once on 2, 4 and 8 ranks and listed in the table" everything
 
 picture() {
   built_clone
@@ -101,7 +101,7 @@ places = sorted((text.get("x"), float(text.get("y"))) for text in labels)
 assert all(a[0] != b[0] or b[1] - a[1] >= 14 for a, b in zip(places, places[1:])), places
 PY
 }
-story "the plot is an SVG whose lines and labels lie inside and apart, and what was written by hand is kept" picture
+story "the plot's lines and labels lie inside the SVG and apart, and hand-written sections of the page are kept" picture
 
 failing() {
   built_clone
@@ -114,7 +114,7 @@ failing() {
   expect_equal "$(cat docs/reference/benchmarks.md)" "the old page"
   grep -qx "8 all_reduce_perf send_receive f32" calls || unmet "that the others were measured"
 
-  # The next call makes what is missing.
+  # The next call measures only the missing row.
   rm calls
   echo >broken
   run scripts/bench
@@ -122,7 +122,7 @@ failing() {
   expect_equal "$(cat calls)" "4 all_reduce_perf gather f32"
   grep -q '^| gather | ' docs/reference/benchmarks.md || unmet "the page"
 }
-story "a measurement that does not count is named, and made by the next call" failing
+story "an invalid measurement is reported and repeated by the next call" failing
 
 quick() {
   built_clone
@@ -135,6 +135,6 @@ quick() {
   grep -q "^.scripts/bench --quick. on " out/benchmarks.md || unmet "that the page says how it was made"
   [[ -e out/benchmarks.svg && ! -e docs/reference/benchmarks.md ]] || unmet "the files in the folder given"
 }
-story "--quick measures everything as well, and never writes into docs/" quick
+story "--quick also measures every operation and never writes into docs/" quick
 
 end_of_stories

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# check_layers on a small tree that obeys every arrow, and on the same tree with each of them broken.
+# check_layers on a small tree that obeys every arrow, and on the same tree with each arrow broken.
 source tests/scripts/stories.sh
 
-# The system libraries as empty repositories; Bazel's own tools need the others, from the real tree.
+# A workspace with empty repositories for the system libraries. Bazel's own tools need the repositories of the real tree.
 workspace() {
   local library real
-  # Always the same folder, so that one Bazel server serves all stories.
+  # All stories use the same folder, so that one Bazel server is enough.
   rm -rf "$TEST_TMPDIR/tree" && mkdir "$TEST_TMPDIR/tree" && cd "$TEST_TMPDIR/tree"
   real=$(dirname "$(dirname "$(readlink -f "$tree/scripts/check_layers")")")
   fresh_clone
@@ -58,7 +58,7 @@ obeying_tree() {
   echo 'x = getenv("HOME");' >base/a.cc
 }
 
-# A Bazel of this story's own: the one that runs this test is busy.
+# A separate Bazel server: the server that runs this test is busy.
 own_bazel() {
   mkdir "$TEST_TMPDIR/path" 2>/dev/null || return 0
   printf '#!/bin/bash\nunset TEST_TMPDIR\nexec %s --output_user_root="%s" --max_idle_secs=15 "$@"\n' "$(command -v bazel)" "$TEST_TMPDIR/bazel" \
@@ -139,7 +139,7 @@ engines_together() {
   expect_output $'FAIL  launch engines know of each other\n        launcher/job/a.cc names OneEngine\n        launcher/engines/other.cc includes one.h'
 }
 
-# A row that names a part below itself is an error of the table.
+# A row that names a part below the row itself is an error in the table.
 rows_out_of_order() {
   obeying_tree
   sed -i -E 's/^( *)(engine +collective bootstrap)$/\1\2 communicator/' scripts/check_layers
@@ -187,12 +187,12 @@ absent_folder() {
 }
 
 own_bazel
-story "a tree that obeys passes" obeys
+story "a tree that obeys every arrow passes" obeys
 story "a dependency against an arrow fails with the path" broken_graph
-story "a part that uses one above it, or has no row, fails with the edge" broken_parts
-story "an engine that another file names, or another engine includes, fails" engines_together
+story "a part that uses a higher part or has no row fails with the edge" broken_parts
+story "an engine that another file names or another engine includes fails" engines_together
 story "a table out of order fails" rows_out_of_order
 story "an include, a getenv or an #if in the wrong folder fails with the file" broken_sources
-story "a folder that does not exist is named, not checked" absent_folder
+story "a missing folder is reported and not checked" absent_folder
 (cd "$TEST_TMPDIR/tree/clone" && "$TEST_TMPDIR/path/bazel" shutdown)
 end_of_stories

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# scripts/check and scripts/lib/compile_commands.py, with a Bazel, a clang-format and a clang-tidy that are actors.
+# scripts/check and scripts/lib/compile_commands.py, with stand-ins for Bazel, clang-format and clang-tidy.
 source tests/scripts/stories.sh
 
-# A repository with one commit. The files in $PWD/answers are what the actors say.
+# A repository with one commit. The files in $PWD/answers hold the output of the stand-ins.
 repository() {
   machine && fresh_clone
   mkdir base ops answers
@@ -96,7 +96,7 @@ tidied() {
   expect_call "clang-format --dry-run -Werror base/a.h"
   expect_last_line "8 passed, 1 failed, 0 skipped"
 }
-story "with compile_commands.json, clang-tidy reads changed sources; a new file counts as changed" tidied
+story "with compile_commands.json, clang-tidy reads changed and new sources" tidied
 
 changed_build_file() {
   repository
@@ -105,7 +105,7 @@ changed_build_file() {
   expect_status 0
   grep -q 'query .*--keep_going set(//base:all)' calls || unmet "all targets of the package"
 }
-story "a changed BUILD file stands for the targets of its package" changed_build_file
+story "a changed BUILD file counts as a change of all targets of its package" changed_build_file
 
 against_a_base() {
   repository
@@ -126,7 +126,7 @@ nothing_changed() {
   expect_no_call "bazel test"
   expect_last_line "2 passed, 0 failed, 1 skipped"
 }
-story "without a change only the arrows are checked" nothing_changed
+story "without a change, only the layers are checked" nothing_changed
 
 without_tools() {
   repository
@@ -137,7 +137,7 @@ without_tools() {
   expect_output "SKIPPED: clang-format was not found; install Debian's package clang-format"
   expect_output "SKIPPED: clang-tidy was not found; install Debian's package clang-tidy"
 }
-story "a tool that is missing is named and skipped" without_tools
+story "a missing tool is reported and its checks are skipped" without_tools
 
 usage() {
   repository
@@ -151,7 +151,7 @@ usage() {
   expect_status 0
   expect_output "Usage: scripts/check [--base REVISION]"
 }
-story "a wrong call is refused in one line" usage
+story "wrong arguments are refused in one line" usage
 
 compile_commands() {
   repository
@@ -169,6 +169,6 @@ JSON
     "/usr/bin/gcc -Wall -std=c++20 -iquote . -Iinclude -isystem /cache/external/cli11/include -c base/a.cc"
   grep -q 'bazel aquery .*mnemonic("CppCompile", //...)' calls || unmet "all targets"
 }
-story "compile_commands.json has each source once, in words that Clang knows" compile_commands
+story "compile_commands.json lists each source once with arguments that Clang accepts" compile_commands
 
 end_of_stories

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# What CONTRIBUTING.md and docs/internals/architecture.md name is there: files, folders, links, labels and scripts.
+# CONTRIBUTING.md and docs/internals/architecture.md name only existing files, folders, links, labels and scripts.
 source tests/scripts/stories.sh
 
-# The pages name files of the whole repository, so they are looked up there and not among the runfiles.
+# The pages name files of the whole repository, so the tests look in the repository and not in the runfiles.
 real=$(dirname "$(readlink -f "$tree/CONTRIBUTING.md")")
 
-# The words between backquotes, one a line; blocks of commands are no words.
+# Prints the words between backquotes, one per line, without the command blocks.
 quoted_words() { # quoted_words PAGE
   # shellcheck disable=SC2016 # the backquotes are Markdown's
   awk '/^```/ { inside = !inside; next } !inside' "$1" | grep -oE '`[^`]+`' | tr -d '`'
 }
 
-# A path may begin anywhere: detail/statistics.h is include/dtrun/detail/statistics.h. NAME is the reader's own word, and what
-# begins with a hyphen, a bracket or a dollar sign is no path.
+# A page may shorten a path at its beginning: detail/statistics.h is include/dtrun/detail/statistics.h. NAME is a placeholder.
+# Words that begin with a hyphen, a bracket or a dollar sign are no paths.
 is_there() { # is_there WORD
   local name=${1%/}
   [[ -e $real/$name ]] || grep -qE "(^|/)${name//./\\.}$" <<<"$listed"
@@ -51,7 +51,7 @@ links_lead_somewhere() {
   expect_equal "$missing" ""
 }
 
-# All pages are in the index, and the README fits two screens.
+# The index lists all pages, and the README fits two screens.
 pages_are_found() {
   local page missing=""
   while read -r page; do
@@ -61,7 +61,7 @@ pages_are_found() {
   (($(wc -l <"$real/README.md") <= 100)) || unmet "a README of at most 100 lines"
 }
 
-# //a/b:c is a name in a/b/BUILD.bazel, or a file that lies there; names made by a loop are known by their end.
+# //a/b:c is a name in a/b/BUILD.bazel. A name that a loop makes is recognized by the part after its first underscore.
 label_is_there() { # label_is_there LABEL
   local package=${1#//} name
   name=${package#*:}
@@ -98,8 +98,8 @@ every_command_is_known() {
   expect_equal "$unknown" ""
 }
 
-story "every file and folder that the pages name is there" paths_exist
-story "every link of the pages leads to a file" links_lead_somewhere
+story "every file and folder that the pages name exists" paths_exist
+story "every link of the pages leads to an existing file" links_lead_somewhere
 story "the index lists every page, and the README has at most 100 lines" pages_are_found
 story "every label that the pages name is in a BUILD file" labels_exist
 story "every recipe ends with the test that covers it" recipes_are_tested

@@ -64,8 +64,8 @@ if [[ -n $missing ]]; then
   end_of_stories
   exit
 fi
-story "the site has each page, the README, the API and the sources that pages link to, without a warning" site_is_built
-story "a folder with other files is not replaced" site_is_replaced
-story "a link to a heading or a page that is not there is named" dead_links_are_named
-story "a public function without a comment is named, an internal one is not" undocumented_functions_are_named
+story "the site holds each page, the README, the API and the linked sources, without a warning" site_is_built
+story "an output folder with other files is not replaced" site_is_replaced
+story "a link to a missing heading or page is reported" dead_links_are_named
+story "a public function without a comment is reported, an internal function is not" undocumented_functions_are_named
 end_of_stories

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# scripts/fuzz, with targets that only say how they were called and end as the story wants.
+# scripts/fuzz, with stand-ins for the fuzz targets. They record their calls and end as each story needs.
 source tests/scripts/stories.sh
 
-# A clone with two targets. Each writes down its call; what is named in $PWD/broken fails.
+# A clone with two targets. Each target records its call. The targets listed in $PWD/broken fail.
 built_clone() {
   machine && fresh_clone
   mkdir -p built/tests/fuzz tests/fuzz/corpus/frames
@@ -35,7 +35,7 @@ all_targets() {
   grep -q 'frames -max_total_time=15 .* build/fuzz/frames/corpus tests/fuzz/corpus/frames$' calls ||
     unmet "what was found and what is kept as inputs"
 }
-story "without arguments all targets run, each for its time, beginning with the kept inputs" all_targets
+story "without arguments, each target runs for its time and starts with the kept inputs" all_targets
 
 named() {
   built_clone
@@ -45,7 +45,7 @@ named() {
   expect_equal "$(grep -c . calls)" 1
   grep -q '^hosts -max_total_time=3 ' calls || unmet "three seconds of hosts"
 }
-story "a target runs alone, for the time that is said" named
+story "a named target runs alone for the given time" named
 
 failing() {
   built_clone
@@ -57,7 +57,7 @@ failing() {
   expect_output "ok    hosts"
   expect_last_line "1 passed, 1 failed, 0 skipped"
 }
-story "a target that fails is shown and counted, and the others run" failing
+story "a failing target is shown and counted, and the other targets run" failing
 
 refused() {
   built_clone
@@ -80,6 +80,6 @@ refused() {
   expect_last_line "fuzz: clang was not found; expected Debian's packages clang and libclang-rt-14-dev"
   [[ ! -e calls ]] || unmet "that nothing ran"
 }
-story "wrong words, and a machine without Clang, are refused in one line" refused
+story "wrong arguments and a missing Clang are refused in one line" refused
 
 end_of_stories

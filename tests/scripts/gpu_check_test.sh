@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# scripts/gpu_check on an archive whose programs are made up, with and without a GPU that is made up as well.
+# scripts/gpu_check on an archive of stand-in programs, with and without a simulated GPU.
 source tests/scripts/stories.sh
 
-# An unpacked archive. Programs that nothing is said of are not in it.
+# An unpacked archive. It holds only the programs that a story adds.
 archive() {
   mkdir -p archive/{scripts/lib,bench/peers} archive/checks/{launcher,models,bench,tests/{ops/cuda,ranks,models/{layers,optim}}}
   cp -L "$tree/scripts/gpu_check" archive/scripts/
@@ -15,7 +15,7 @@ program() { # program PLACE: its text from standard input
   chmod +x "archive/checks/$1"
 }
 
-# A driver: what cuInit returns, and how many GPUs there are.
+# A simulated driver. CODE is the result of cuInit, COUNT the number of GPUs.
 driver() { # driver CODE COUNT
   mkdir -p driver
   cat >driver/cuda.c <<C
@@ -32,7 +32,7 @@ C
 
 gpu_check() { limit_s=60 run archive/scripts/gpu_check --data-dir . --json found.json "$@"; }
 
-# What the JSON file says of a row.
+# Prints a field of a row in the JSON file.
 field() { python3 -c 'import json, sys; print({row["id"]: row for row in json.load(open("found.json"))["rows"]}[sys.argv[1]][sys.argv[2]])' "$@"; }
 top() { python3 -c 'import json, sys; print(json.load(open("found.json"))[sys.argv[1]])' "$@"; }
 
@@ -59,7 +59,7 @@ verdicts() {
   expect_output "reductions failed: exit code 3; last: 1 wrong"
   expect_last_line "$(top passed) passed, 5 failed, $(top skipped) skipped"
 }
-story "a row passes, fails or is skipped, and the table and the JSON file say why" verdicts
+story "the table and the JSON file give the verdict of each row with a reason" verdicts
 
 no_gpu() {
   archive
@@ -77,7 +77,7 @@ no_gpu() {
   gpu_check --only gpu_ops
   expect_equal "$(field gpu_ops reason)" "the driver lists no GPU"
 }
-story "without a GPU every row of one is skipped with the driver's reason" no_gpu
+story "without a GPU, every GPU row is skipped with the driver's reason" no_gpu
 
 gpu_rows() {
   archive
@@ -102,9 +102,9 @@ PY
   expect_status 0
   expect_equal "$(field torch_cnn verdict): $(field torch_cnn reason)" "skipped: no torch"
 }
-story "with a GPU its rows run, those whose program is missing are skipped, and benchmarks are set beside each other" gpu_rows
+story "with a GPU, its rows run, rows without a program are skipped, and benchmarks are compared" gpu_rows
 
-# The daemon of MPS is ended however its row ends.
+# gpu_check ends the MPS daemon after its row passes, fails or hangs.
 mps() {
   archive
   driver 0 1
@@ -129,7 +129,7 @@ mps() {
   gpu_check --only cuda_ipc_mps
   expect_equal "$(field cuda_ipc_mps verdict): $(field cuda_ipc_mps reason)" "skipped: MPS does not start"
 }
-story "what was started for a row is ended, however the row ends" mps
+story "a daemon started for a row is ended however the row ends" mps
 
 hanging() {
   archive
@@ -139,7 +139,7 @@ hanging() {
   expect_equal "$(field version verdict): $(field version reason)" "failed: ended after 0.5 s; last: started"
   [[ ! -e /proc/$(cat archive/child) ]] || unmet "that what it started has ended"
 }
-story "a row that hangs is ended at its limit, with all that it started" hanging
+story "a hanging row is ended at its time limit with all its child processes" hanging
 
 ended_from_outside() {
   archive
@@ -153,14 +153,14 @@ ended_from_outside() {
   expect_status 143
   [[ ! -e /proc/$(cat archive/started) ]] || unmet "that what it started has ended"
 }
-story "an end from outside ends the row that runs" ended_from_outside
+story "SIGTERM to gpu_check ends the running row" ended_from_outside
 
 libraries() {
   archive
   mkdir -p site/nvidia/{cudnn,nccl}/lib
   echo 'int made_up(void) { return 7; }' >made_up.c
   cc -shared -fPIC -o site/nvidia/cudnn/lib/libmade_up.so.9 made_up.c
-  # A Python whose packages lie in site/.
+  # A stand-in for a Python with its packages in site/.
   printf '#!/bin/sh\necho "[\\"%s\\"]"\n' "$PWD/site" >python
   chmod +x python
   cat >look.py <<'PY'
@@ -176,7 +176,7 @@ PY
   run env PYTHONPATH=archive/scripts/lib python3 -B look.py
   expect_status 0
 }
-story "NVIDIA's libraries that the loader does not find are found among the packages of a Python" libraries
+story "NVIDIA libraries unknown to the loader are found among the packages of a Python" libraries
 
 made_up_data() {
   archive
@@ -191,7 +191,7 @@ PY
   run env PYTHONPATH=archive/scripts/lib python3 -B look.py
   expect_status 0
 }
-story "a data set that is made up has Fashion-MNIST's format" made_up_data
+story "a generated data set has the format of Fashion-MNIST" made_up_data
 
 command_line() {
   archive
@@ -210,6 +210,6 @@ command_line() {
   expect_status 2
   expect_output "archive/bazel-bin is not there; build it with scripts/package --build-only"
 }
-story "what is wrong on the command line is named" command_line
+story "wrong arguments are refused by name" command_line
 
 end_of_stories

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The archive of scripts/package, made of what Bazel has built for this test, on a machine that has a C library, a shell and
-# nothing else: a mount namespace whose root holds no more.
+# The archive of scripts/package, made of the files that Bazel has built for this test. It runs on a bare machine with
+# only a C library and a shell: a mount namespace with an almost empty root.
 source tests/scripts/stories.sh
 source tests/consumers/installed.sh
 
-# Everything is built already, and every package there.
+# A clone in which everything is built and every package is installed.
 clone_with_build() {
   machine && fresh_clone
   tool dpkg-query <<<'[[ $1 == -S ]] && exec /usr/bin/dpkg-query "$@"; printf "install ok installed"'
@@ -16,7 +16,7 @@ clone_with_build() {
   cp -rL "$tree/bench/peers" bench/
 }
 
-# Sets `archive`, and `unpacked`, the folder that comes out of it.
+# Makes the archive. Sets `archive`, and `unpacked`, the folder with its content.
 make_archive() {
   local status=0
   mkdir "$TEST_TMPDIR/made"
@@ -37,7 +37,7 @@ make_archive() {
 
 make_archive
 
-# The other machine: /archive is what was unpacked, /data a data set; it has these files of the C library, and a shell.
+# The bare machine has only these files of the C library and a shell. /archive is the unpacked archive, /data a data set.
 cat >"$TEST_TMPDIR/bare_machine" <<'SH'
 #!/usr/bin/env bash
 # bare_machine FOLDER DATA COMMAND...: in a mount namespace of its own
@@ -77,7 +77,7 @@ small() {
   ! grep -rIlE "@[a-z]+@|$TEST_TMPDIR|bazel-out" "$unpacked" || unmet "no path of this machine and no placeholder"
 }
 
-# Every program of the tables can be packed, and rows of gpu_check that need no GPU find theirs.
+# The archive holds every program of the tables, and the programs of the gpu_check rows that need no GPU.
 complete() {
   local from
   while read -r from; do
@@ -89,7 +89,7 @@ complete() {
   done < <(grep -E '^[a-z_0-9]+ +cpu ' <<<"$output" | grep -oE '(launcher|models|bench|tests)(/[a-z_0-9]+)+')
 }
 
-# What the loader takes, as it says itself.
+# The loader reports the libraries that it takes.
 own_libraries() {
   local file taken
   local glibc='^(/lib64/ld-linux-x86-64\.so\.2|/lib/x86_64-linux-gnu/lib(c|m|mvec|pthread|dl|rt|util|resolv)\.so\.[0-9]+)$'
@@ -99,7 +99,7 @@ own_libraries() {
     grep -q . <<<"$taken" || unmet "that $file takes something"
     if grep -vF "$unpacked/" <<<"$taken" | grep -vE "$glibc"; then unmet "nothing else of this system in $file"; fi
   done
-  # Those beside Open MPI miss Open MPI alone.
+  # Programs that use Open MPI lack only Open MPI.
   run env -u LD_LIBRARY_PATH LD_LIBRARY_PATH="$unpacked/lib/dtrun/open-mpi" ldd "$unpacked/bin/model_perf"
   if grep -vF "$unpacked/" <<<"$output" | grep -vE 'linux-vdso|/lib64/ld-linux|lib(c|m)\.so\.6'; then unmet "all from the archive"; fi
 }
@@ -155,7 +155,7 @@ gpu_check() {
   python3 -c 'import json; row = json.load(open("found.json"))["rows"][2]; assert row["result"]["ranks"] == 2, row'
 }
 
-# docs/guides/package.md, in one shell as its reader has it. What it makes with scripts/package is made; of gpu_check some rows do.
+# The commands of docs/guides/package.md, in one shell. The archive is already made, and gpu_check runs only some rows.
 page() {
   local command commands
   source "$tree/scripts/lib/readme.sh"
@@ -176,7 +176,7 @@ page() {
   grep -q '"id": "doctor"' gpu_check.json || unmet "the JSON file of gpu_check"
 }
 
-# A program that links the library of the archive keeps its own C++ library, and finds the rest.
+# A program that links the library of the archive keeps its own C++ library and finds all other libraries.
 trainer() {
   prefix=$unpacked
   trainer_sources
@@ -216,15 +216,15 @@ broken() {
   expect_output "program links libcudnn.so.9; expected it to be loaded at run time"
 }
 
-story "the archive is small and complete, and knows no path of the machine that made it" small
-story "it holds every program of its table, and those that gpu_check runs" complete
-story "programs take nothing but the C library from the system" own_libraries
+story "the archive is small and complete and holds no path of the build machine" small
+story "the archive holds every program of its table and of gpu_check" complete
+story "programs take only the C library from the system" own_libraries
 story "glibc 2.36 is new enough" glibc_version
 story "gpu_check runs from the archive" gpu_check
 story "the commands of docs/guides/package.md run" page
-story "a trainer is built against it" trainer
+story "a trainer can be built against the archive" trainer
 story "an archive that cannot be written is refused at once" again
-story "a program that links a library of NVIDIA's is refused" broken
+story "a program that links an NVIDIA library is refused" broken
 if unshare --mount mount --bind "$TEST_TMPDIR" "$TEST_TMPDIR" 2>/dev/null; then on_bare_machine=story; else on_bare_machine=skip_on_this_machine; fi
 skip_on_this_machine() { skip_story "$1" "another machine takes the right to mount in a namespace"; }
 trains_if_there_is_data=$on_bare_machine
@@ -233,9 +233,9 @@ if [[ ! -d $data ]]; then
   trains_if_there_is_data=skip_without_data
 fi
 skip_without_data() { skip_story "$1" "the package dataset-fashion-mnist is not installed"; }
-$on_bare_machine "the other machine of these stories has a C library and a shell" hidden
-$trains_if_there_is_data "two ranks train there" trains
-$on_bare_machine "tests run there, as threads and as processes" tests_run
-$on_bare_machine "dtrun doctor runs there" doctor
-$on_bare_machine "benchmarks beside Open MPI start there with the archive's Open MPI" beside_mpi
+$on_bare_machine "the bare machine has only a C library and a shell" hidden
+$trains_if_there_is_data "two ranks train on the bare machine" trains
+$on_bare_machine "tests run on the bare machine as threads and as processes" tests_run
+$on_bare_machine "dtrun doctor runs on the bare machine" doctor
+$on_bare_machine "on the bare machine, benchmarks that need Open MPI start with the archive's Open MPI" beside_mpi
 end_of_stories

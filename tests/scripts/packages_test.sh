@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What quickstart, install and test do about missing packages. No story installs anything: apt is an actor.
+# The behaviour of quickstart, install and test if packages are missing. No story installs a package: apt is a stand-in.
 source tests/scripts/stories.sh
 
-# A Debian on which nothing is installed, and a user who is not root.
+# A Debian without installed packages, and a user without root's rights.
 bare_debian() {
   machine
   tool dpkg-query <<<'[[ -e $APT_LOG.installed ]] && printf "install ok installed"'
@@ -36,7 +36,7 @@ no_install() {
   expect_nothing_installed
   [[ ! -e prefix ]] || unmet "no prefix"
 }
-story "--no-install lists what is missing, says how to install it and exits with 2" no_install
+story "--no-install lists the missing packages and the install command, and exits with 2" no_install
 
 no_terminal() {
   bare_debian && with_sudo && fresh_clone
@@ -45,7 +45,7 @@ no_terminal() {
   expect_output "no terminal to ask at"
   expect_nothing_installed
 }
-story "without a terminal and without --yes nothing is installed and nothing hangs" no_terminal
+story "without a terminal and without --yes, no package is installed and no step hangs" no_terminal
 
 no_root() {
   bare_debian && fresh_clone
@@ -54,7 +54,7 @@ no_root() {
   expect_output "root or sudo"
   expect_output "libdnnl-dev"
 }
-story "without root and without sudo the list comes even with --yes" no_root
+story "without root and without sudo, --yes only lists the missing packages" no_root
 
 sudo_with_password() {
   bare_debian && with_sudo && fresh_clone
@@ -63,14 +63,14 @@ sudo_with_password() {
   expect_output "sudo wants a password"
   expect_nothing_installed
 }
-story "--yes with a sudo that wants a password does not wait for it" sudo_with_password
+story "--yes does not wait for the password of sudo" sudo_with_password
 
 announcement() {
   bare_debian && with_sudo && fresh_clone
   run scripts/quickstart
   expect_output "213 MB to download, 689 MB on disk"
 }
-story "the size that is announced is apt's own" announcement
+story "the announced download size comes from apt" announcement
 
 no_lists() {
   bare_debian && with_sudo && fresh_clone
@@ -79,7 +79,7 @@ no_lists() {
   expect_status 2
   expect_output "apt has no package lists yet"
 }
-story "an apt without package lists still lets the size be guessed" no_lists
+story "without apt's package lists, the announced size is an estimate" no_lists
 
 answer() { # answer TEXT: quickstart at a terminal, where a person types TEXT
   limit_s=20 run bash -c "printf '$1\n' | script -qec scripts/quickstart /dev/null"
@@ -93,7 +93,7 @@ declined() {
   expect_output "nothing was installed"
   expect_nothing_installed
 }
-story "at a terminal a person is asked, and n installs nothing" declined
+story "at a terminal the script asks, and the answer n installs no package" declined
 
 asked_nothing() {
   bare_debian && with_root && fresh_clone
@@ -106,7 +106,7 @@ asked_nothing() {
   expect_status 1
   grep -q 'install.*bazel-bootstrap' "$APT_LOG" || unmet "that apt-get installs"
 }
-story "CI=true asks nothing; root needs no sudo" asked_nothing
+story "with CI=true the script does not ask, and root needs no sudo" asked_nothing
 
 apt_fails() {
   bare_debian && with_root && fresh_clone
@@ -119,7 +119,7 @@ apt_fails() {
   expect_output "build/log/quickstart/1-packages.log"
   expect_output "Run scripts/quickstart again"
 }
-story "a failing step shows the last lines of its log and where it is" apt_fails
+story "a failing step shows the last lines and the path of its log" apt_fails
 
 no_apt() {
   machine && fresh_clone
@@ -133,7 +133,7 @@ no_apt() {
   expect_output "zalandoresearch"
   expect_output "train-images-idx3-ubyte.gz"
 }
-story "without apt comes the list, and where to get the data" no_apt
+story "without apt, the message lists the packages and the source of the data" no_apt
 
 own_data() {
   machine && fresh_clone
@@ -145,7 +145,7 @@ own_data() {
   expect_status 2
   expect_last_line "quickstart: --data-dir: 'nowhere' is not a folder"
 }
-story "data of one's own stands in for the packaged data set" own_data
+story "--data-dir replaces the packaged data set" own_data
 
 unknown_option() {
   machine && fresh_clone

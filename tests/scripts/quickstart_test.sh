@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What the quickstart announces, what it does with its measurements and what it says at the end. Nothing is compiled and
-# nothing is trained: the compiler, Bazel and dtrun are actors. (packages_test.sh has what it does about packages.)
+# The estimates, measurements and final report of the quickstart. The compiler, Bazel and dtrun are stand-ins: no story compiles
+# or trains. packages_test.sh covers missing packages.
 source tests/scripts/stories.sh
 
 estimate() { run python3 "$tree/scripts/lib/quickstart_estimate.py" "$@"; }
 
 build_time() {
-  # 436 files in groups, a third of the measured file's time each, of 6 s on 2 cores, and Bazel's start: (2 + 148 / 2) * 6 s = 457 s
+  # Each of 436 files takes 0.34 units of 6 s, on 2 cores. Bazel's start takes 2 units: (2 + 148 / 2) * 6 s = 457 s.
   estimate build --unit-s 6 --cores 2 --source-files 436
   expect_equal "$output" $'450\nbuilding takes about 7 min 30 s on these 2 cores, measured: one file in 6.0 s'
   estimate build --unit-s 6 --cores 1 --source-files 436 --partly
@@ -15,27 +15,27 @@ build_time() {
   estimate build --unit-s 6 --cores 2 --source-files 436 --cuda
   expect_output "about 9 min on"
 }
-story "the build's time is the measured file's, times the files, over the cores" build_time
+story "the build estimate is the time of one file times the number of files over the cores" build_time
 
 many_cores() {
   estimate build --unit-s 2 --cores 1000 --source-files 436
   expect_equal "${output%%$'\n'*}" 15 # (2 + 6) * 2 s
   estimate build --unit-s 2 --cores 1000 --source-files 436 --cuda
-  expect_equal "${output%%$'\n'*}" 40 # (2 + 17) * 2 s, to the next five
+  expect_equal "${output%%$'\n'*}" 40 # (2 + 17) * 2 s, rounded to a multiple of 5 s
 }
-story "with many cores the longest file decides" many_cores
+story "with many cores, the longest file decides the build estimate" many_cores
 
 training_time() {
   cat >probe.json <<'JSON'
 {"epochs": [{"images_per_s": 100, "seconds": 5.12}, {"images_per_s": 1200, "seconds": 0.4},
             {"images_per_s": 1300, "seconds": 0.4}, {"images_per_s": 9999, "seconds": 0.08}]}
 JSON
-  # 1 s for the start; two epochs of 60,000 images at 1,300 images/s and of 10,000 at twice that: 100 s. The comparison: 2 * 1 s,
-  # and 8 epochs of at most 3 s in steps of 256 images: 7 steps, 22 s
+  # Training: 1 s for the start, and 100 s for two epochs of 60,000 images at 1,300 images/s and 10,000 test images at twice that
+  # rate. Comparison: 2 * 1 s for the starts, and 8 epochs of at most 3 s, each of 7 steps of 256 images: 22 s.
   estimate training --probe probe.json --probe-s 7 --train-images 60000 --test-images 10000
   expect_equal "$output" $'130 256 7\ntraining and comparing take about 2 min 10 s, measured: 1,300 images/s on 2 ranks'
 }
-story "the training's time follows from the median of the probe, without its first epoch" training_time
+story "the training estimate comes from the median of the probe without its first epoch" training_time
 
 after_build() {
   cat >all_speeds.py <<'PY'
@@ -58,7 +58,7 @@ PY
   run python3 all_speeds.py "$tree/scripts/lib"
   expect_status 0
 }
-story "at 500 images/s per core and above, all that follows the build takes at most 150 s" after_build
+story "at 500 images/s per core or more, all steps after the build take at most 150 s" after_build
 
 # An IDX data set of 3,000 and 300 images of 2 x 2 pixels.
 small_data() {
@@ -74,7 +74,7 @@ for name, count in (("train", 3000), ("t10k", 300)):
 PY
 }
 
-# A clone with all packages, where Bazel's work is done in no time. $PWD/../built: it was done before.
+# A clone with all packages, and a stand-in for Bazel that takes no time. If $PWD/../built exists, everything was built before.
 quick_clone() {
   machine && fresh_clone && small_data
   tool dpkg-query <<<"printf 'install ok installed'"
@@ -94,11 +94,11 @@ quick_clone() {
   done < <(installed FILES)
   while read -r _ target; do mkdir -p "build_result/$(target_path "$target")"; done < <(installed FOLDERS)
   dtrun_actor >build_result/launcher/dtrun
-  # The link is there once Bazel has built.
+  # A build creates the link bazel-bin.
   tool bazel <<<'if [[ $* == *--check_up_to_date* ]]; then [[ -e ../built ]]; else ln -sfn build_result bazel-bin; fi'
 }
 
-# Trains at 600 images/s on each rank, in no time.
+# A stand-in for dtrun that reports 600 images/s per rank and takes no time.
 dtrun_actor() {
   cat <<'PY'
 #!/usr/bin/env python3
@@ -131,7 +131,7 @@ whole_quickstart() {
   expect_equal "$(grep -c -e '--steps-per-epoch 5 --batch-size 256' ../calls)" 2 # of 3,000 images, 1 and 2 ranks
   expect_equal "$(grep -c -e '-c launcher/plan/job_plan.cc' ../compiled)" 2
 }
-story "what was announced and what was taken stand side by side at the end" whole_quickstart
+story "the final report lists announced and measured times side by side" whole_quickstart
 
 without_gpu() {
   quick_clone
@@ -147,7 +147,7 @@ without_gpu() {
   ! grep -v '^CUDA 0:' ../built_with || unmet "that Bazel always hears of it"
   ! grep -E '_perf|ps_fmnist|libdtrun_models' ../built_with || unmet "that only what runs is built"
 }
-story "the quickstart builds what it runs, and for GPUs only if there is one" without_gpu
+story "the quickstart builds only the programs that it runs, and for GPUs only if there is one" without_gpu
 
 sample() {
   quick_clone
@@ -157,7 +157,7 @@ sample() {
   expect_equal "$(stat -c %s build/quickstart_sample/t10k-images-idx3-ubyte)" $((16 + 4 * 200))
   cmp build/quickstart_sample/train-images-idx3-ubyte.gz ../data/train-images-idx3-ubyte.gz
 }
-story "short measurements test on few images" sample
+story "short measurements use a small sample of the test images" sample
 
 built_before() {
   quick_clone
@@ -174,7 +174,7 @@ built_before() {
   expect_output "  build                    nothing to build, took"
   [[ ! -e ../compiled ]] || unmet "that nothing is compiled"
 }
-story "a build that is there is no reason to announce one" built_before
+story "the quickstart announces no build if everything is built" built_before
 
 no_compiler() {
   quick_clone
@@ -190,7 +190,7 @@ SH
   [[ $output == *"once there is a compiler"*"[1/5] Debian packages ... done"*"building takes about"*"[2/5]"* ]] ||
     unmet "the build's time between the first step and the second"
 }
-story "without a compiler the build's time is said once the packages are there" no_compiler
+story "without a compiler, the build estimate follows the installation of packages" no_compiler
 
 broken_compiler() {
   quick_clone
@@ -200,7 +200,7 @@ broken_compiler() {
   expect_output "how long building takes is unknown: launcher/plan/job_plan.cc did not compile (build/log/quickstart/compiler.log)"
   expect_output "  build                    took"
 }
-story "an estimate that fails stops nothing" broken_compiler
+story "a failing estimate does not stop the quickstart" broken_compiler
 
 no_data() {
   quick_clone
@@ -216,7 +216,7 @@ no_data() {
   expect_output "Run scripts/quickstart again"
   expect_no_output "Traceback"
 }
-story "a data set that is not there is missed before the build, a broken one before the training" no_data
+story "a missing data set is reported before the build, and a broken one before the training" no_data
 
 interrupted_measurement() {
   quick_clone
@@ -249,6 +249,6 @@ wrong_words() {
   expect_output "Usage: scripts/quickstart"
   [[ ! -e build ]] || unmet "no folder build"
 }
-story "wrong words are refused before anything is done" wrong_words
+story "wrong arguments are refused before the first step" wrong_words
 
 end_of_stories

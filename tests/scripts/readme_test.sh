@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Taking a README apart and running it.
+# Extracting the commands of a README and running them.
 source tests/scripts/stories.sh
 
 clone_with_readme() { # the README comes from standard input
@@ -15,7 +15,7 @@ extraction() {
   expect_equal "$(readme_commands README.md)" $'one\ntwo more\nthree'
   expect_equal "$(readme_blocks README.md cpp)" $'int x;\n\f'
 }
-story "commands are taken without comments, with continued lines joined" extraction
+story "commands are extracted without comments and with joined lines" extraction
 
 unclosed() {
   source "$tree/scripts/lib/readme.sh"
@@ -24,7 +24,7 @@ unclosed() {
   expect_status 1
   expect_output "not closed"
 }
-story "a block that is not closed is an error" unclosed
+story "an unclosed block is an error" unclosed
 
 unknown_command() {
   clone_with_readme <<<$'```sh\nrm -rf /nowhere\n```'
@@ -33,7 +33,7 @@ unknown_command() {
   expect_output "FAIL  rm -rf /nowhere is not in the table"
   expect_last_line "0 passed, 1 failed, 0 skipped"
 }
-story "a command that nobody has said how to run fails" unknown_command
+story "a command that is not in the table fails" unknown_command
 
 commands_run() {
   clone_with_readme <<'MD'
@@ -55,7 +55,7 @@ MD
   expect_last_line "3 passed, 0 failed, 1 skipped"
   expect_equal "$(cat calls)" "$PWD/dist/bin: -np 8 ./cnn_fmnist --epochs 1 --max-steps 2 --batch-size 64"
 }
-story "commands run in order in one shell, training shortened" commands_run
+story "commands run in order in one shell with shortened training" commands_run
 
 failing_command() {
   clone_with_readme <<<$'```sh\nscripts/quickstart\n```'
@@ -65,7 +65,7 @@ failing_command() {
   expect_output "FAIL  scripts/quickstart failed with exit code 3"
   expect_output "    it is broken"
 }
-story "a command that fails shows what it said" failing_command
+story "a failing command shows its output" failing_command
 
 cpp_blocks() {
   clone_with_readme <<<$'```cpp\n#include <dtrun/dtrun.h>\n\nint main() {}\n```'

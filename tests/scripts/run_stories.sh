@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the scripts that are named, each in a bash and an empty TEST_TMPDIR of its own, and adds up their last lines. A script
-# that ends badly without a failed story counts as one.
+# Runs the given scripts, each in its own bash and its own empty TEST_TMPDIR, and adds up the counts in their last lines. A
+# script that fails without a failed story counts as one failed story.
 set -euo pipefail
 
 passed=0

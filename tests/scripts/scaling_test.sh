@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# scripts/scaling with a trainer that only says how fast it was, and the real program that makes the table.
+# scripts/scaling with a stand-in for the trainer and the real program that makes the table.
 source tests/scripts/stories.sh
 
-# A clone in which everything is built. `dtrun` writes down each call and the result that the trainer would write: 1,000
-# images/s per rank, less 100 for each further one, but for the first epoch.
+# A clone in which everything is built. `dtrun` is a stand-in: it records each call and writes a trainer's result. After the
+# first epoch, each rank has 1,000 images/s, less 100 for each further rank.
 built_clone() {
   machine && fresh_clone
   tool dpkg-query <<<"printf 'install ok installed'"
@@ -42,7 +42,7 @@ table() {
   expect_output "      2       1,800       1.80       90.0 %   ################## "
   expect_output "      4       2,800       2.80       70.0 %   ############################  "
 }
-story "the ranks double up to the CPUs of the machine, and the table says how that went" table
+story "the number of ranks doubles up to the number of CPUs, and a table shows the speed-up" table
 
 files() {
   built_clone
@@ -60,7 +60,7 @@ assert result["program"].startswith("cnn_fmnist --epochs 4"), result
 PY
   grep -q '<td class="number">2,400</td>' out/scaling.html || unmet "the page"
 }
-story "the largest number need not be a power of two, and the table goes into files" files
+story "-np need not be a power of two, and the table can be written to files" files
 
 own_program() {
   built_clone
@@ -71,7 +71,7 @@ own_program() {
   expect_equal "$(sort -u calls | tail -n 1)" "-np 2 $PWD/../trainer --batch 3 two words"
   expect_output "trainer --batch 3 two words"
 }
-story "any trainer that writes its result can be run, with arguments of its own" own_program
+story "--program runs another trainer with its own arguments" own_program
 
 failing() {
   built_clone
@@ -81,7 +81,7 @@ failing() {
   expect_output "cnn_fmnist: there is no data"
   expect_no_output "efficiency"
 }
-story "a training that fails ends the run with its exit code" failing
+story "a failing training ends the run with its exit code" failing
 
 short_run() {
   built_clone
@@ -90,7 +90,7 @@ short_run() {
   expect_status 66
   expect_output "scaling_report: 1 rank: 1 epoch; expected at least 2, since the first one warms up and does not count"
 }
-story "a run of one epoch gives no figure" short_run
+story "a run of one epoch gives no result" short_run
 
 wrong_calls() {
   built_clone
@@ -107,6 +107,6 @@ wrong_calls() {
   expect_status 2
   [[ ! -e calls ]] || unmet "that nothing ran"
 }
-story "a wrong call is refused before anything runs" wrong_calls
+story "wrong arguments are refused before any training runs" wrong_calls
 
 end_of_stories

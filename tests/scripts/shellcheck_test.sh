@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every shell script passes shellcheck; files that are only sourced are checked as part of who sources them.
+# Every shell script passes shellcheck. Files that are only sourced are checked as part of the scripts that source them.
 source tests/scripts/stories.sh
 
 scripts_are_clean() {
@@ -8,6 +8,6 @@ scripts_are_clean() {
   ((${#programs[@]} >= 5)) || unmet "five scripts at least, got ${programs[*]}"
   shellcheck -x "${programs[@]}"
 }
-story "shellcheck has nothing to say" scripts_are_clean
+story "shellcheck reports no problem" scripts_are_clean
 
 end_of_stories

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The numbered steps: what they print, what an interrupt leaves, how an install is put in place.
+# The numbered steps of scripts: their output, their end after an interrupt, and the installation of files.
 source tests/scripts/stories.sh
 
-# A script of two steps, the commands of which are given.
+# Writes a script of two steps with the given commands.
 two_steps() { # two_steps FIRST SECOND
   fresh_clone
   cat >scripts/two_steps <<SH
@@ -29,7 +29,7 @@ good_steps() {
   expect_no_output "noise"
   expect_equal "$(cat build/log/two_steps/1-first.log)" noise
 }
-story "a step's output goes to its log, a live step's to the screen" good_steps
+story "a step's output goes to its log, and a live step's output to the screen" good_steps
 
 bad_command() {
   two_steps "false; echo must not come here" "true"
@@ -39,7 +39,7 @@ bad_command() {
   expect_no_output "must not come here"
   expect_no_output "[2/2]"
 }
-story "a step ends at its first failing command, and the script with it" bad_command
+story "a step and its script end at the first failing command" bad_command
 
 interrupted_by() { # interrupted_by SIGNAL
   two_steps "sleep 1000 & sleep 1001 & jobs -p >$PWD/pids; touch $PWD/started; wait" "true"
@@ -62,7 +62,7 @@ terminated() {
   interrupted_by TERM
   expect_status 143
 }
-story "an interrupt ends everything that the step started" terminated
+story "an interrupt ends all processes that the step started" terminated
 
 # A built tree for scripts/install: programs, libraries and headers, without Bazel.
 built_tree() {
@@ -95,7 +95,7 @@ built_tree() {
   cp /bin/true bazel-bin/runtime/libdtrun_mpi.so
   cp /bin/true bazel-bin/models/library/libdtrun_models.so.0.1
   echo '#pragma once' >bazel-bin/models/library/headers/layers/layer.h
-  chmod a-w bazel-bin/models/library/headers/layers/layer.h # as Bazel leaves it
+  chmod a-w bazel-bin/models/library/headers/layers/layer.h # as after a build by Bazel
   echo '#pragma once' >include/dtrun/any_name.h
   echo '#pragma once' >include/dtrun/detail/part.h
   echo 'inline constexpr char kVersion[] = "1.2.3";' >base/version.h
@@ -115,7 +115,7 @@ story "install puts programs, libraries and every public header below PREFIX" in
 core_only() {
   built_tree
   run scripts/install ../prefix
-  rm bazel-bin/bench/*_perf # neither built nor wanted
+  rm bazel-bin/bench/*_perf # --core neither builds nor installs these
   run scripts/install --core ../prefix
   expect_status 0
   expect_equal "$(cd ../prefix/bin && echo *)" "cnn_fmnist dtrun"
@@ -124,7 +124,7 @@ core_only() {
   run scripts/install ../prefix
   expect_status 1
 }
-story "install --core leaves nothing of a whole installation behind but dtrun, its library and cnn_fmnist" core_only
+story "install --core removes all files of a full installation except dtrun, its library and cnn_fmnist" core_only
 
 install_fails() {
   built_tree
@@ -137,14 +137,14 @@ install_fails() {
   run scripts/install ../old
   expect_equal "$(find ../old -mindepth 1)" ../old/file
 }
-story "an install that fails leaves PREFIX as it was" install_fails
+story "a failing install leaves PREFIX unchanged" install_fails
 
 packages_versioned() {
   built_tree
   run scripts/install ../prefix
   grep -qx 'Version: 1.2.3' ../prefix/lib/pkgconfig/dtrun.pc || unmet "the version for pkg-config"
   grep -qx 'set(PACKAGE_VERSION 1.2.3)' ../prefix/lib/cmake/dtrun/dtrunConfigVersion.cmake || unmet "the version for CMake"
-  # Neither the final place nor the build's, nor a gap that was not filled in.
+  # The files hold no path of the installation or the build, and no unfilled placeholder.
   ! grep -rIE "prefix/|@[a-z]+@|$PWD|bazel-" ../prefix/lib/cmake ../prefix/lib/pkgconfig ../prefix/*.bazel ||
     unmet "no path and no placeholder"
   echo 'no version' >base/version.h
@@ -152,7 +152,7 @@ packages_versioned() {
   expect_status 70
   expect_output "base/version.h: expected a version such as 1.2.3, found ''"
 }
-story "the packages for CMake, pkg-config and Bazel have the library's version and no path" packages_versioned
+story "the packages for CMake, pkg-config and Bazel hold the library's version and no path" packages_versioned
 
 bad_prefix() {
   built_tree
@@ -172,7 +172,7 @@ bad_prefix() {
   run scripts/install ../prefix
   expect_status 0
 }
-story "a PREFIX that is a file, or a Bazel repository of somebody else's, is refused at once" bad_prefix
+story "a PREFIX that is a file or a foreign Bazel repository is refused at once" bad_prefix
 
 old_header() {
   built_tree
@@ -181,6 +181,6 @@ old_header() {
   run scripts/install ../prefix
   expect_equal "$(cd ../prefix/include/dtrun && find . -type f | sort | xargs)" "./detail/part.h ./models/layers/layer.h ./new_name.h"
 }
-story "a header that left the API leaves the installed tree" old_header
+story "a header removed from the API is also removed from PREFIX" old_header
 
 end_of_stories

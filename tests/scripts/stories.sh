@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Stories about scripts: each `story` runs alone in a subshell and an empty folder and fails at its first unmet
-# expectation. Ends with the line that scripts/test counts.
+# Test cases for scripts. Each `story` is a test case: it runs alone in a subshell and an empty folder, and fails at its first
+# unmet expectation. `end_of_stories` prints the line that scripts/test counts.
 
 set -euo pipefail
 
-tree=$PWD # the runfiles: scripts/, tools/ and what else the test names in `data`
+tree=$PWD # the runfiles: scripts/, tools/ and the other files that the test lists in `data`
 stories_passed=0
 stories_failed=0
 stories_skipped=0
@@ -26,7 +26,7 @@ story() { # story SENTENCE FUNCTION
   fi
 }
 
-# A story that cannot be told on this machine.
+# A story that cannot run on this machine.
 skip_story() { # skip_story SENTENCE REASON
   stories_skipped=$((stories_skipped + 1))
   echo "      $1"
@@ -38,7 +38,7 @@ end_of_stories() {
   ((stories_failed == 0))
 }
 
-# Runs a command that must end by itself, without a terminal or standard input; `status` and `output` tell the rest.
+# Runs a command that must end by itself, without a terminal or standard input. Sets `status` and `output`.
 run() { # run COMMAND...
   set +e
   output=$(setsid timeout "${limit_s:-20}" "$@" 2>&1 </dev/null)
@@ -59,7 +59,7 @@ unmet() {
   exit 1
 }
 
-# A clone of the scripts that a story may write into.
+# A copy of the scripts. A story may write into the copy.
 fresh_clone() {
   mkdir clone
   cp -rL "$tree/scripts" clone/
@@ -75,7 +75,7 @@ copy_of_repository() {
   cd copy
 }
 
-# A machine: a PATH with this system's tools but those that would change it or that the story replaces.
+# A simulated machine: a PATH with this system's tools. It lacks tools that change the system or that stories replace.
 machine() { # machine: sets PATH
   mkdir machine
   machine=$PWD/machine

@@ -2,7 +2,7 @@
 # Counting test cases from Bazel's build events and the tests' logs.
 source tests/scripts/stories.sh
 
-# Events as `bazel test` writes them, one JSON object a line.
+# Events in the format of `bazel test`, one JSON object per line.
 configured() { # configured LABEL [TAG]
   echo "{\"id\":{\"targetConfigured\":{\"label\":\"$1\"}},\"configured\":{\"testSize\":\"MEDIUM\",\"tag\":[\"${2:-}\"]}}"
 }
@@ -29,7 +29,7 @@ catch2_counts() {
   expect_status 1
   expect_last_line "6 passed, 2 failed, 0 skipped"
 }
-story "Catch2's cases are added up over the targets" catch2_counts
+story "test cases of Catch2 are added up over all targets" catch2_counts
 
 failing_case() {
   {
@@ -45,7 +45,7 @@ failing_case() {
   expect_output "| Segmentation fault"
   expect_no_output "a log"
 }
-story "which case failed is told, and why" failing_case
+story "the summary shows the failed test case and the reason" failing_case
 
 all_passed() {
   { target //a:a PASSED <<<'All tests passed (1 assertion in 1 test case)' && finished SUCCESS; } >events
@@ -53,7 +53,7 @@ all_passed() {
   expect_status 0
   expect_last_line "1 passed, 0 failed, 0 skipped"
 }
-story "the exit code is 0 only when nothing failed" all_passed
+story "the exit code is 0 only if no test failed" all_passed
 
 crash() {
   {
@@ -65,7 +65,7 @@ crash() {
   expect_last_line "1 passed, 2 failed, 0 skipped"
   expect_output TIMEOUT
 }
-story "a crash and a time-out are failures whatever the log says" crash
+story "a crash and a time-out are failures even if the log reports success" crash
 
 no_build() {
   {
@@ -78,7 +78,7 @@ no_build() {
   expect_output "DID NOT BUILD"
   expect_last_line "1 passed, 1 failed, 0 skipped"
 }
-story "a test that does not compile is a failure" no_build
+story "a test that does not compile counts as a failure" no_build
 
 filtered() {
   {
@@ -96,7 +96,7 @@ filtered() {
   expect_last_line "0 passed, 1 failed, 0 skipped"
   expect_output //c:c
 }
-story "a test that its tags left out is not counted" filtered
+story "a test excluded by its tags is not counted" filtered
 
 skips() {
   {
@@ -110,7 +110,7 @@ skips() {
   expect_output "skipped: ip netns needs root"
   expect_last_line "2 passed, 0 failed, 2 skipped"
 }
-story "a skipped case is not counted as passed and says why" skips
+story "a skipped test case counts as skipped and shows the reason" skips
 
 own_line() {
   { target //a:a PASSED <<<$'1 passed, 0 failed, 0 skipped\n7 passed, 0 failed, 1 skipped' && finished SUCCESS; } >events
@@ -119,7 +119,7 @@ own_line() {
   expect_status 1
   expect_last_line "11 passed, 1 failed, 1 skipped"
 }
-story "a closing line of the project's own is believed, of Bazel's tests and of other checks" own_line
+story "the project's own summary line counts in Bazel tests and in other checks" own_line
 
 no_tests() {
   finished NO_TESTS_FOUND >events
@@ -130,6 +130,6 @@ no_tests() {
   summary --events events
   expect_last_line "0 passed, 1 failed, 0 skipped"
 }
-story "a run without any test is a failure" no_tests
+story "a run without any test counts as a failure" no_tests
 
 end_of_stories

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench/peers/torch_cnn.py on the CPU, where the python3 of PATH has PyTorch.
+# bench/peers/torch_cnn.py on the CPU, if python3 in PATH has PyTorch.
 source tests/scripts/stories.sh
 
 peer=$tree/bench/peers/torch_cnn.py
@@ -7,7 +7,7 @@ limit_s=240
 export PYTHONDONTWRITEBYTECODE=1
 
 is_python() { python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$peer"; }
-story "it is a program" is_python
+story "torch_cnn.py is valid Python" is_python
 
 no_torch() {
   echo 'raise ImportError("none here")' >torch.py
@@ -15,9 +15,9 @@ no_torch() {
   expect_status 69
   expect_equal "$output" "torch_cnn: the Python package torch is not installed"
 }
-story "without PyTorch it says so" no_torch
+story "torch_cnn reports a missing PyTorch" no_torch
 
-# 130 images in IDX files, of two kinds that are easily told apart.
+# Writes 130 images in IDX files, of two classes that are easy to distinguish.
 data() {
   python3 - <<'PY'
 import gzip
@@ -62,7 +62,7 @@ refused() {
 
 if reason=$(python3 -c 'import torch' 2>&1); then with_torch=story; else with_torch=skip_without_torch; fi
 skip_without_torch() { skip_story "$1" "$(tail -n 1 <<<"$reason")"; }
-$with_torch "network C learns in f32, with every batch size that the data set has" in_f32
+$with_torch "network C learns in f32 with every batch size that fits the data set" in_f32
 $with_torch "network C learns in bf16" in_bf16
-$with_torch "wrong options and missing data are named" refused
+$with_torch "wrong options and missing data are refused by name" refused
 end_of_stories

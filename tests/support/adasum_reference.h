@@ -16,7 +16,7 @@ inline double Dot(const Vector& a, const Vector& b) {
   return static_cast<double>(sum);
 }
 
-/// Adaptive summation as the paper writes it: the halves of the ranks by themselves, then the two.
+/// Adaptive summation as in the paper: combines each half of the ranks, then the two results.
 inline Vector AdasumOf(const std::vector<Vector>& ranks) {
   if (ranks.size() == 1) return ranks[0];
   const auto middle = ranks.begin() + static_cast<std::ptrdiff_t>(ranks.size() / 2);
@@ -36,7 +36,7 @@ inline double RelativeDifference(const Vector& found, const Vector& expected) {
   return std::sqrt(Dot(difference, difference)) / (norm == 0 ? 1 : norm);
 }
 
-/// The columns of Q of a QR decomposition of `columns`: Gram and Schmidt, twice.
+/// The columns of Q from a QR decomposition of `columns`, by Gram-Schmidt with two rounds.
 inline std::vector<Vector> Orthonormal(std::vector<Vector> columns) {
   for (size_t k = 0; k < columns.size(); ++k) {
     for (int round = 0; round < 2; ++round) {

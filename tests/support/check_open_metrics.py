@@ -1,5 +1,5 @@
-"""Reads a file of dtrun --metrics-file as a monitoring system would, with the parser of Prometheus' own client, and
-prints every sample as `name{rank,host} value`. Anything that is no OpenMetrics is an error."""
+"""Reads a file of dtrun --metrics-file with the OpenMetrics parser of the Prometheus client and prints every sample as
+`name{rank,host} value`. Invalid OpenMetrics is an error."""
 import sys
 
 from prometheus_client.openmetrics import parser

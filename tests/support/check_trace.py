@@ -1,8 +1,8 @@
-"""Reads a timeline as strictly as any viewer could, by the rules of the trace event format: JSON without duplicate keys
-or NaN, valid UTF-8, times that never go back within a row, slices that lie inside each other or apart, B and E in
-pairs, and arrows (s, t, f of one id) that begin once, end once, go forward and lie in slices of several processes.
-What is wrong is an error with the number of the event. Prints what is in it, a line each: `PID PHASE NAME COUNT`, the
-number of arrows and otherData."""
+"""Validates a timeline strictly by the rules of the trace event format. The file is JSON in valid UTF-8, without duplicate
+keys or NaN. Times never go back within a row. Slices of a row are nested or disjoint. B and E events come in pairs. Each
+arrow (s, t and f events of one id) begins once, ends once, goes forward in time and lies in slices of several processes.
+An error in an event has the event's number. Prints one line `PID PHASE NAME COUNT` for each kind of event, the number of
+arrows and otherData."""
 import collections
 import json
 import math
@@ -52,7 +52,7 @@ def nanoseconds(microseconds):
 
 
 class Row:
-    """One thread of one process: what is open, and all slices that have been there."""
+    """One thread of one process: its open events and all its slices."""
 
     def __init__(self):
         self.last = -math.inf

@@ -7,7 +7,7 @@
 
 namespace dtrun::testing {
 
-/// A clock that stands still until it is told to go on. Thread-safe. It begins at 1000 s.
+/// A clock that moves only with Advance. It begins at 1000 s. Thread-safe.
 class ManualClock : public base::Clock {
  public:
   base::TimePoint Now() const override {
@@ -16,7 +16,7 @@ class ManualClock : public base::Clock {
     return now;
   }
   void Advance(base::Duration by) { now_ += by.count(); }
-  /// How often somebody has looked at it.
+  /// The number of calls of Now.
   int64_t looks() const { return looks_; }
 
  private:

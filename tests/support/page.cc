@@ -11,7 +11,7 @@ namespace {
 struct Fence {
   int line;
   std::string language, text;
-  bool follows;  // nothing but blank lines since the block before
+  bool follows;  // only blank lines since the block before
 };
 
 std::vector<Fence> Fences(const std::string& path) {
@@ -69,7 +69,7 @@ std::string ScriptOf(
          Quoted(folder) + "\n" + block.commands;
 }
 
-// The first piece begins the text, the last one ends it, and the others stand between in order.
+// The text begins with the first piece, ends with the last piece and contains the others in order.
 bool IsShown(const std::string& shown, const std::string& text) {
   constexpr char kAnything[] = "...";
   size_t at = 0, begin = 0;

@@ -8,11 +8,12 @@
 
 namespace dtrun::testing {
 
-/// The Python with other projects' readers of our formats (build/python, made by scripts/test). Who
-/// has it in `deps` has its list of packages among the runfiles, and with it the repository's
-/// place.
+/// The Python in build/python, which scripts/test installs. It has packages of other projects that
+/// read dtrun's file formats. A target with this library in `deps` has the list of packages among
+/// its runfiles. That runfile is a link into the repository.
 
-/// Whether there is none; then it has said so, in the line by which a test is counted as skipped.
+/// Whether build/python is missing or out of date. If so, prints the line that counts the test as
+/// skipped.
 ///
 ///   TEST_CASE("...") {
 ///     if (PythonIsMissing()) return;

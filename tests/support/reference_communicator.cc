@@ -21,7 +21,7 @@ using ops::CollectiveKind;
 
 using Bytes = std::vector<char>;
 
-// One collective: what each rank called, and how it ended.
+// One collective: the calls of all ranks and the result.
 struct Round {
   explicit Round(size_t size) : called(size), calls(size), here(size) {}
   std::vector<Collective> called;
@@ -37,7 +37,7 @@ struct Message {
   bool sent = false, awaited = false, done = false;
 };
 
-// What all ranks of a communicator share.
+// The state that all ranks of a communicator share.
 struct Table {
   std::mutex mutex;
   std::vector<std::shared_ptr<ops::Segment>> doorbells;
@@ -57,7 +57,7 @@ class Oracle {
     const auto size = static_cast<int>(round_.called.size());
     std::vector<Bytes> outputs;
     for (int r = 0; r < size; ++r) outputs.push_back(OutputOf(r));
-    // Only now, for outputs may be inputs.
+    // Writes outputs only after all are computed, because an output may be an input.
     for (int r = 0; r < size; ++r) {
       const auto& output = outputs[static_cast<size_t>(r)];
       if (!output.empty()) std::memcpy(of(r).output.data, output.data(), output.size());
@@ -197,7 +197,7 @@ class MessageOperation : public ops::Operation {
   Progress Advance() override {
     std::lock_guard lock(table_->mutex);
     Message& message = table_->messages[key_];
-    if (message.done) {  // the other side has moved it
+    if (message.done) {  // the other rank has copied the data
       table_->messages.erase(key_);
       return Progress::kDone;
     }
@@ -223,7 +223,7 @@ class MessageOperation : public ops::Operation {
   std::pair<std::pair<int, int>, uint64_t> key_;
 };
 
-// Rank 0 makes the table and tells the others where it is: they are threads of one process.
+// Rank 0 makes the table and sends its address. All ranks are threads of one process.
 std::shared_ptr<Table> ShareTable(ops::Bootstrap& bootstrap, const ops::Engine& engine) {
   auto mine = bootstrap.rank() == 0 ? std::make_shared<Table>() : nullptr;
   const auto address = reinterpret_cast<uintptr_t>(&mine);
@@ -233,7 +233,7 @@ std::shared_ptr<Table> ShareTable(ops::Bootstrap& bootstrap, const ops::Engine& 
     std::lock_guard lock(table->mutex);
     table->doorbells.push_back(engine.doorbell_segment());
   }
-  bootstrap.AllGather("");  // nobody leaves before all have looked
+  bootstrap.AllGather("");  // rank 0 keeps `mine` until all ranks have copied it
   return table;
 }
 

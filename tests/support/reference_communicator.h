@@ -9,10 +9,10 @@
 
 namespace dtrun::testing {
 
-/// Ranks as threads of one process that share a table of calls: the last rank to come computes
-/// everybody's result from everybody's buffers, by the book. Slow, and simple enough to be right:
-/// the oracle for backends, and what composed communicators are composed of in tests. Every kind,
-/// messages too. Collective.
+/// A communicator for ranks that are threads of one process and share a table of calls. The last
+/// rank that arrives computes the results of all ranks. Supports messages and every kind of
+/// collective. It is slow and simple: the oracle for backends, and the part of composed
+/// communicators in tests. Collective.
 std::unique_ptr<ops::Communicator> CreateReferenceCommunicator(
     ops::Bootstrap& bootstrap, ops::Engine& engine, ops::Members members);
 

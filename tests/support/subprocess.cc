@@ -54,7 +54,7 @@ Subprocess::Subprocess(const Command& command) : deadline_(Clock::now() + comman
   pid_ = fork();
   Require(pid_ >= 0, "fork");
   if (pid_ == 0) Become(command, out[1], err[1]);
-  setpgid(pid_, pid_);  // whichever of the two is first
+  setpgid(pid_, pid_);  // the child does it too
   close(out[1]);
   close(err[1]);
   out_ = out[0];
@@ -84,7 +84,8 @@ void Subprocess::Drain(int& file, std::string& text) {
   }
 }
 
-// poll skips files that are -1. What a child of the program still writes after its end is not read.
+// poll skips files that are -1. If a child of the program writes after the program's end, that
+// output is not read.
 Subprocess::Progress Subprocess::ReadSome() {
   pollfd ready[] = {{process_, POLLIN, 0}, {out_, POLLIN, 0}, {err_, POLLIN, 0}};
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());

@@ -15,7 +15,7 @@ struct Command {
   std::vector<std::string> argv;  ///< the first word is looked up in PATH
   std::vector<std::pair<std::string, std::string>> environment = {};  ///< added to this process's
   std::string folder = {};                                            ///< "": the current one
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);       ///< then it is killed
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  ///< then the program is killed
 };
 
 struct CommandResult {
@@ -25,8 +25,8 @@ struct CommandResult {
   std::string err;
 };
 
-/// A program that runs in its own process group, its output collected. One thread at a time.
-/// The destructor kills the group.
+/// A program that runs in its own process group, with its output collected. Use it on one thread at
+/// a time. The destructor kills the group.
 class Subprocess {
  public:
   explicit Subprocess(const Command& command);
@@ -41,10 +41,10 @@ class Subprocess {
   /// Sends `signal` to the program alone, not to its group.
   void Signal(int signal);
 
-  /// Reads until stdout has `lines` lines; false when the program ends or the time is up before.
+  /// Reads until stdout has `lines` lines. False if the program ends or the time is up first.
   bool WaitForLines(int lines);
 
-  /// Reads until the program ends; kills its group when the time is up.
+  /// Reads until the program ends. Kills its group when the time is up.
   CommandResult Wait();
 
  private:
@@ -64,24 +64,24 @@ class Subprocess {
 /// Runs `command` to its end.
 CommandResult Run(const Command& command);
 
-/// Watches a process that need not be a child. Made while the process is alive, it cannot take
-/// another one of the same id for it.
+/// Watches a process, which need not be a child. Make the watch while the process is alive: then a
+/// later process with the same id is not taken for it.
 class ProcessWatch {
  public:
   explicit ProcessWatch(pid_t pid);
   ~ProcessWatch();
   ProcessWatch(ProcessWatch&& other) noexcept : process_(std::exchange(other.process_, -1)) {}
 
-  /// Whether it was there when this was made.
+  /// Whether the process existed when the watch was made.
   bool found() const { return process_ >= 0; }
-  /// Whether it ends within `timeout`.
+  /// Whether the process ends within `timeout`.
   bool Ends(std::chrono::milliseconds timeout) const;
 
  private:
   int process_;
 };
 
-/// A new empty folder (mode 0700) that is removed at the end.
+/// A new empty folder with mode 0700. The destructor removes the folder.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -90,9 +90,9 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Names of what lies in it, sorted.
+  /// The names of the entries, sorted.
   std::vector<std::string> Entries() const;
-  /// Writes a file into it and returns its path.
+  /// Writes a file into the folder and returns the file's path.
   std::string Write(const std::string& name, const std::string& text, int mode = 0644) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace dtrun::testing {
 namespace {
 
-// A meeting point of `size` threads: everybody brings a value and leaves with everybody's.
+// A meeting point of `size` threads: each thread brings a value and gets the values of all.
 template <typename T>
 class Exchange {
  public:
@@ -39,7 +39,7 @@ class Exchange {
 
 using Segments = Exchange<std::shared_ptr<ops::Segment>>;
 
-// What the ranks of a process share: the exchanges of all their groups, by number.
+// The state that all ranks share: the exchanges of all their groups, by number.
 struct Job {
   explicit Job(int size) : bytes(size) {}
 
@@ -121,7 +121,8 @@ std::vector<std::string> RunRanks(int size, const std::function<void(ops::Bootst
 
 void ReturnWhenWaitedFor(const std::atomic<ops::FlightRecorder*>& record) {
   while (record.load() == nullptr) std::this_thread::yield();
-  // It tells every now and then while it waits; the first time may be about what came before.
+  // A waiting rank updates its waited time now and then. The first update may belong to an earlier
+  // wait.
   for (int told = 0; told < 2; ++told) {
     const base::Duration before = record.load()->waited();
     while (record.load()->waited() == before) std::this_thread::yield();

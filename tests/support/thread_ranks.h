@@ -15,21 +15,22 @@ namespace dtrun::testing {
 
 using Texts = std::vector<std::string>;
 
-/// Runs `rank_main` as `size` ranks, each a thread of this process with a bootstrap of its own, and
-/// returns what each threw ("" if nothing), in rank order. Ranks share segments by address, so a
-/// sanitizer sees one memory.
+/// Runs `rank_main` on `size` ranks. Each rank is a thread of this process with its own bootstrap.
+/// Returns the error of each rank in rank order ("" for none). Ranks share segments by address, so
+/// a sanitizer sees one memory.
 Texts RunRanks(int size, const std::function<void(ops::Bootstrap&)>& rank_main);
 
-/// What `size` ranks throw if none of them fails.
+/// The result of RunRanks for `size` ranks without errors.
 inline Texts Nothing(int size) { return Texts(static_cast<size_t>(size)); }
 
-/// A check on the thread of a rank, where Catch's own macros may not be used.
+/// A check on the thread of a rank, where Catch's macros must not be used.
 inline void Expect(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("not so: " + what);
 }
 
-/// Returns when another rank is known to wait. `record` is that rank's, null until it has left its
-/// earlier operations: a wait that ends counts as one, too.
+/// Returns when another rank is known to wait. `record` is the flight recorder of that rank. It is
+/// null until that rank has finished its earlier operations, because the end of a wait counts as
+/// well.
 void ReturnWhenWaitedFor(const std::atomic<ops::FlightRecorder*>& record);
 
 }  // namespace dtrun::testing

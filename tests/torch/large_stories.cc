@@ -1,5 +1,5 @@
-// Stories of torch_ranks.cc whose gradients are large: each has a bucket of its own, and autograd
-// makes it in memory that the ranks share.
+// Stories of torch_ranks.cc with large gradients. Each large gradient has its own bucket, and
+// autograd creates it in memory that the ranks share.
 
 #include <dtrun/torch.h>
 
@@ -20,7 +20,7 @@ using namespace torch_stories;
 
 constexpr int64_t kWidth = 520;  // 1 MiB of weights
 
-// Two layers of equal size, an optional third one, and a small one.
+// Two layers of equal size, an optional third layer of that size, and a small layer.
 struct WideImpl : torch::nn::Module {
   WideImpl() {
     for (torch::nn::Linear* layer : {&first, &second, &spare})
@@ -60,7 +60,7 @@ Tensor Rows(const Communicator& world, int64_t step, bool all) {
 
 Tensor LossOf(Wide& net, const Tensor& x) { return net(x).square().mean(); }
 
-// Memory of dtrun that other ranks map.
+// Whether a tensor lies in memory of dtrun that other ranks map.
 bool IsShared(const Tensor& tensor) {
   const auto address = reinterpret_cast<uintptr_t>(tensor.data_ptr());
   std::ifstream maps("/proc/self/maps");
@@ -113,7 +113,7 @@ void ZeroedByModule(Communicator& world) {
       world, [](auto&, auto& net) { net->zero_grad(false); }, false);
 }
 
-// Gradients of earlier steps keep their values, although all places are taken then.
+// Gradients of earlier steps keep their values even when all places in shared memory are taken.
 void Kept(Communicator& world) {
   Wide net = MakeWide();
   torch::optim::SGD inner = Sgd(*net);
@@ -124,7 +124,7 @@ void Kept(Communicator& world) {
       optimizer.zero_grad(true);
       LossOf(net, Rows(world, step, false)).backward();
       for (const Tensor& parameter : net->parameters()) {
-        if (parameter.numel() < kWidth * kWidth) continue;  // the others' places stay theirs
+        if (parameter.numel() < kWidth * kWidth) continue;  // a small gradient keeps its place
         kept.push_back(parameter.grad());
         copies.push_back(parameter.grad().clone());
       }
@@ -138,7 +138,7 @@ void Kept(Communicator& world) {
   Expect(places.size() == kept.size(), "each has memory of its own");
 }
 
-// A layer that some ranks do not use, or none.
+// A layer that all ranks use, only rank 0 uses, or no rank uses.
 void Spare(Communicator& world) {
   Wide net = MakeWide(), alone = MakeWide();
   torch::optim::SGD inner = Sgd(*net), sgd = Sgd(*alone);
@@ -149,7 +149,7 @@ void Spare(Communicator& world) {
     alone->zero_grad();
     net->use_spare = world.rank() == 0 ? by_rank_0 : by_others;
     LossOf(net, Rows(world, step, false)).backward();
-    for (int rank = 0; rank < world.size(); ++rank) {  // what the ranks do, in one process
+    for (int rank = 0; rank < world.size(); ++rank) {  // the passes of all ranks
       alone->use_spare = rank == 0 ? by_rank_0 : by_others;
       const auto rows = torch::indexing::Slice(4 * rank, 4 * rank + 4);
       (LossOf(alone, Rows(world, step, true).index({rows})) / world.size()).backward();
@@ -197,7 +197,7 @@ void Accumulated(Communicator& world) {
   }
 }
 
-// Two models of the same sizes in turns, each with an optimizer.
+// Two models of equal size, each with its own optimizer.
 void TwoModels(Communicator& world) {
   Wide one = MakeWide(), two = MakeWide(), alone = MakeWide();
   torch::optim::SGD inner_one = Sgd(*one), inner_two = Sgd(*two), sgd = Sgd(*alone);
@@ -207,7 +207,7 @@ void TwoModels(Communicator& world) {
     first.zero_grad();
     second->zero_grad();
     alone->zero_grad();
-    // One pass through both.
+    // One backward pass through both models.
     (LossOf(one, Rows(world, step, false)) + LossOf(two, Rows(world, step, false))).backward();
     LossOf(alone, Rows(world, step, true)).backward();
     ExpectClose(GradientsOf(*one), GradientsOf(*alone), 1e-5, "the gradient of the first");

@@ -1,4 +1,4 @@
-// Stories of torch_ranks.cc: what becomes of the memory of large tensors.
+// Stories of torch_ranks.cc about the memory of large tensors.
 
 #include <c10/core/CPUAllocator.h>
 #include <dtrun/torch.h>
@@ -21,7 +21,7 @@ constexpr int64_t kMiB = 1 << 20;
 
 Tensor Make(int64_t bytes) { return torch::empty({bytes}, torch::kUInt8); }
 
-// As long as it lives, memory is kept; of one small parameter.
+// A trainer of one small parameter. dtrun keeps freed memory as long as the trainer lives.
 struct Trainer {
   explicit Trainer(Communicator& world, bool reuse = true)
       : w(torch::ones({3}, torch::requires_grad())), optimizer(world, Sgd(w), Options(reuse)) {}
@@ -75,7 +75,7 @@ void Reused(Communicator& world) {
   Expect(arena.kept_bytes() == 0, "without reuse_memory nothing is kept");
 }
 
-// The memory of a tensor is its own as long as it lives.
+// No two living tensors share memory.
 void Own(Communicator& world) {
   const Trainer keeper(world);
   torch::manual_seed(3);
@@ -97,12 +97,12 @@ void Own(Communicator& world) {
   for (const Tensor& tensor : tensors) expect_whole(tensor);
   tensors.clear();
   Expect(Arena::OfProcess().taken_bytes() == 0, "all is free");
-  // Ranges beside each other have become one.
+  // Adjacent free ranges are merged.
   void* const first = Make(5 * kMiB).data_ptr();
   Expect(Make(30 * kMiB).data_ptr() == first, "the lowest addresses are taken first");
 }
 
-// A trainer whose tensors have another size in every step.
+// Kept memory stays bounded although the size of tensors changes in every step.
 void Bounded(Communicator& world) {
   const Trainer keeper(world);
   Arena& arena = Arena::OfProcess();
@@ -118,7 +118,8 @@ void Bounded(Communicator& world) {
   }
 }
 
-// Tensors that are freed by another thread, after the optimizer, or never made by it.
+// Tensors that are freed on another thread, freed after the optimizer, or made before the
+// optimizer.
 void Freed(Communicator& world) {
   Tensor before = Make(3 * kMiB), later;
   {
@@ -144,7 +145,7 @@ void Freed(Communicator& world) {
   Expect(Arena::OfProcess().taken_bytes() == 0, "and then its memory goes back");
 }
 
-// LibTorch takes scratch memory without a tensor, and frees it by its address.
+// LibTorch allocates scratch memory without a tensor and frees it by its address.
 void Raw(Communicator& world) {
   Tensor w = torch::ones({kMiB}, torch::requires_grad());
   DistributedOptions alone;
@@ -153,7 +154,7 @@ void Raw(Communicator& world) {
   optimizer.zero_grad(true);
   c10::Allocator& allocator = *c10::GetCPUAllocator();
   torch::NoGradGuard backward;
-  // The first has the size of a gradient, for which there is a place.
+  // The first size is that of a gradient, for which dtrun has a place.
   for (const size_t bytes : {4 * kMiB, 2 * kMiB, 100 * kMiB, int64_t{100}}) {
     std::vector<void*> all;
     for (int i = 0; i < 3; ++i) {

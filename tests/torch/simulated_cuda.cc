@@ -31,7 +31,7 @@ using c10::Stream;
 using c10::impl::DeviceGuardImplInterface;
 
 thread_local DeviceIndex current_device = 0;
-thread_local c10::StreamId current_stream = 0;  // 1: the one of OwnStream
+thread_local c10::StreamId current_stream = 0;  // 1: the stream of OwnStream
 
 const gpu::Device& GpuOf(DeviceIndex device) { return gpu::Device::Get(device); }
 
@@ -82,23 +82,24 @@ struct Guard final : DeviceGuardImplInterface {
   }
 };
 
-// Without these, autograd takes it that there are no streams to come back to. Found by their name.
+// Without these hooks, autograd assumes that there are no streams to return to. LibTorch finds the
+// hooks by name.
 struct CUDAHooks final : at::CUDAHooksInterface {
   explicit CUDAHooks(at::CUDAHooksArgs) {}
   void initCUDA() const override {}
   bool hasCUDA() const override { return true; }
   bool hasPrimaryContext(int64_t) const override { return true; }
   int64_t current_device() const override { return testing::current_device; }
-  int getNumGPUs() const override { return 0; }  // none that has a generator of random numbers
+  int getNumGPUs() const override { return 0; }  // no GPU with a random number generator
 };
 
-// Results that are on their way to the GPU, in the stream of OwnStream.
+// Results that are still being copied to the GPU, in the stream of OwnStream.
 std::vector<Tensor>& OnTheirWay() {
   thread_local auto* const results = new std::vector<Tensor>;
   return *results;
 }
 
-// What has been enqueued into the current streams so far is done.
+// Waits until all work in the current streams is done.
 void WaitForStreams() {
   for (DeviceIndex device = 0; device < Guard().deviceCount(); ++device) {
     gpu::Event event(GpuOf(device));
@@ -138,7 +139,8 @@ Tensor Empty(
 
 // --- Operations ----------------------------------------------------------------------------------
 
-// Tensors of an operation beside those that the CPU's kernel works on: the same elements.
+// Pairs of tensors with equal elements: a tensor of an operation on the GPU and its twin for the
+// CPU kernel.
 class Twins {
  public:
   explicit Twins(Device device = Guard().getDevice()) : device_(device) {}
@@ -147,7 +149,7 @@ class Twins {
     if (!tensor.defined() || !tensor.is_cuda()) return tensor;
     device_ = tensor.device();
     const auto options = tensor.options().device(at::kCPU).requires_grad(false);
-    if (tensor.numel() == 0) {  // the operation may give it another size
+    if (tensor.numel() == 0) {  // the operation may resize it
       twins_.emplace_back(tensor, at::empty(tensor.sizes(), options));
       return twins_.back().second;
     }
@@ -165,12 +167,13 @@ class Twins {
     return twins_.back().second;
   }
 
-  // What the operation has written to.
+  // Copies the tensors that the operation has written to the GPU.
   void BringWritten() const {
     for (const auto& [tensor, twin] : written_) Bring(tensor, twin, twin.storage().nbytes());
   }
 
-  // Of a result: what the operation was given, a part of that, or something new.
+  // The GPU tensor of a result: an argument of the operation, a view of an argument or a new
+  // tensor.
   Tensor OnGpu(const Tensor& result) const {
     if (!result.defined() || result.is_cuda()) return result;
     for (const auto& [tensor, twin] : twins_) {
@@ -191,8 +194,8 @@ class Twins {
     return made;
   }
 
-  // Into the default stream at once. Into the other one some time later, so that whoever reads
-  // it in the wrong order finds what was there before.
+  // Copies at once in the default stream. In the stream of OwnStream the copy takes time, so that a
+  // read in the wrong order finds the old values.
   void Bring(const Tensor& to, const Tensor& result, size_t bytes) const {
     if (current_stream == 0) {
       std::memcpy(to.data_ptr(), result.data_ptr(), bytes);
@@ -248,7 +251,7 @@ bool MakesView(const c10::FunctionSchema& schema) {
          !results[0].alias_info()->isWrite();
 }
 
-// Any operation that has no kernel of its own below.
+// Runs any operation that has no kernel below.
 void Compute(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = operation.schema();
   if (!MakesView(schema)) WaitForStreams();

@@ -5,16 +5,16 @@
 
 namespace dtrun::testing {
 
-/// Gives a LibTorch that was built for the CPU tensors on "cuda", which lie in the simulated GPU's
-/// memory. An operation waits for the current stream and is then done by LibTorch's kernels for the
-/// CPU, which reach that memory as well. So it sees what dtrun has enqueued before it, and does not
-/// see what dtrun has failed to put in its order.
+/// Adds tensors on "cuda" to a LibTorch that was built for the CPU. The tensors lie in the memory
+/// of the simulated GPU. An operation waits for the current stream and then runs LibTorch's CPU
+/// kernel, which can access this memory. An operation therefore sees the work that dtrun enqueued
+/// before it, and misses work that dtrun failed to put in order.
 ///
-/// Call it once, before the first tensor there is made. With a LibTorch that was built for CUDA
-/// there is nothing to do: leave it out.
+/// Call this once, before the first tensor on "cuda" is made. Do not call it with a LibTorch that
+/// was built for CUDA.
 void SimulateCuda();
 
-/// A stream of the GPU besides the default one, which is current while this lives.
+/// A second stream of the GPU, which is the current stream while this object lives.
 class OwnStream {
  public:
   OwnStream();

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-// What the programs of stories about training with LibTorch have in common.
+// Common parts of the programs that run stories about training with LibTorch.
 
 namespace torch_stories {
 
@@ -25,7 +25,7 @@ inline void Expect(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error("not true: " + what);
 }
 
-// That `call` throws an Error whose text contains `part`.
+// Checks that `call` throws an Error with a text that contains `part`.
 template <typename Call>
 void ExpectError(const Call& call, const std::string& part) {
   try {
@@ -66,7 +66,7 @@ struct NetImpl : ::torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// The same weights on every rank, and in the model that one process trains.
+// A model with the same weights on every rank and in the reference of one process.
 inline Net MakeNet() {
   ::torch::manual_seed(7);
   return Net();
@@ -116,8 +116,8 @@ using Stories = std::map<std::string, std::function<void(Communicator&)>>;
 Stories LargeStories();   ///< large_stories.cc
 Stories MemoryStories();  ///< memory_stories.cc
 
-/// Runs the stories that argv names, and prints for each "<rank>: <story> ok", or what was wrong,
-/// or for a story that ends in an error of dtrun "<rank>: <code>: <text>".
+/// Runs the stories that argv names. For each story, prints "<rank>: <story> ok" or the failed
+/// check. For a story that ends in an error of dtrun, prints "<rank>: <code>: <text>".
 inline int RunStories(int argc, char** argv, const Stories& stories) {
   at::set_num_threads(1);
   dtrun::Context job = dtrun::Init();

@@ -9,11 +9,11 @@
 
 #include "tests/support/subprocess.h"
 
-// Programs of stories (stories.h) under dtrun, and what their ranks say.
+// Runs programs of stories (stories.h) under dtrun and checks the output of their ranks.
 
 namespace dtrun::testing {
 
-/// What the ranks print, in rank order.
+/// The output lines of the ranks, in rank order.
 inline std::vector<std::string> Told(
     const std::string& np, const std::vector<std::string>& stories,
     const std::string& program = "tests/torch/torch_ranks") {

@@ -1,5 +1,5 @@
-// A rank of a job that trains with LibTorch on a GPU, the simulated one; argv names stories. What a
-// rank computes there is compared with what one process computes on the CPU.
+// A rank that trains with LibTorch on the simulated GPU. argv names stories. The stories compare
+// the results of a rank with those of one process on the CPU.
 
 #include <dtrun/torch.h>
 #include <dtrun/torch_registration.h>
@@ -59,7 +59,7 @@ void TrainBeside(Communicator& world, Zero mode, DistributedOptions options = {}
       OnCpu(Flat(net->parameters())), Flat(alone->parameters()).detach(), 1e-4, "the last weights");
 }
 
-// A gradient that has a bucket of its own, in each of the types.
+// A gradient with its own bucket, in each of the types.
 void Large(Communicator& world) {
   const at::Device gpu = GpuOf(world);
   for (const auto type : {torch::kFloat32, torch::kBFloat16, torch::kFloat16, torch::kFloat64}) {
@@ -89,7 +89,7 @@ void Unused(Communicator& world) {
   torch::optim::SGD inner(w, torch::optim::SGDOptions(0.5).weight_decay(0.5));
   DistributedOptimizer optimizer(world, inner);
   optimizer.zero_grad(true);
-  Tensor loss = w[0].sum();  // 0 on all ranks, 1 on the first, 2 nowhere
+  Tensor loss = w[0].sum();  // w[0] on all ranks, w[1] on rank 0, w[2] on none
   if (world.rank() == 0) loss = loss + w[1].sum();
   loss.backward();
   Expect(!w[2].grad().defined(), "nobody's gradient stays undefined");

@@ -1,5 +1,5 @@
-// <dtrun/torch.h> with tensors on GPUs, in processes under dtrun; what they do stands in
-// torch_gpu_ranks.cc.
+// <dtrun/torch.h> with tensors on GPUs, in processes under dtrun. torch_gpu_ranks.cc has the
+// stories.
 
 #include <catch2/catch.hpp>
 
@@ -16,17 +16,17 @@ TEST_CASE("ranks on GPUs compute the gradients and losses of one process on the 
   CheckStories(ranks, {"zeroed", "none", "sum", "own_stream"}, kProgram);
 }
 
-TEST_CASE("large gradients on GPUs, unused ones, and those of several passes") {
+TEST_CASE("large and unused and accumulated gradients are reduced on GPUs") {
   const int ranks = GENERATE(2, 3);
   CheckStories(ranks, {"large", "unused", "accumulation"}, kProgram);
 }
 
-TEST_CASE("tensors and optimizers' state on GPUs go to all ranks") {
+TEST_CASE("tensors and optimizer state on GPUs are sent to all ranks") {
   const int ranks = GENERATE(2, 3);
   CheckStories(ranks, {"tensors", "registered", "state"}, kProgram);
 }
 
-TEST_CASE("what ranks on GPUs cannot do is refused by the parameter's name") {
+TEST_CASE("unsupported options and mixed devices are refused with the name of the parameter") {
   CheckStories(2, {"refused"}, kProgram);
 }
 

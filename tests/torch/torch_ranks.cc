@@ -1,5 +1,5 @@
-// A rank of a job that trains with LibTorch; argv[1] names the story. Every story compares with
-// what one process computes, which each rank computes besides.
+// A rank that trains with LibTorch; argv names stories. Most stories compare the results of the
+// ranks with those of one process, which each rank computes as well.
 
 #include <dtrun/torch.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using namespace torch_stories;
 
-// Trains 20 steps beside one process on the global batch.
+// Trains 20 steps and compares with one process on the global batch.
 void TrainBeside(Communicator& world, Zero mode, DistributedOptions options = {}) {
   Net net = MakeNet(), alone = MakeNet();
   torch::optim::SGD inner = Sgd(*net), sgd = Sgd(*alone);
@@ -39,15 +39,16 @@ void TrainBeside(Communicator& world, Zero mode, DistributedOptions options = {}
   ExpectClose(Flat(net->parameters()), Flat(alone->parameters()), 1e-4, "the last weights");
 }
 
-// Code that has never heard of ranks.
+// Training code that does not know of ranks.
 void TrainAnything(torch::optim::Optimizer& optimizer, const std::function<Tensor()>& loss) {
   optimizer.zero_grad();
   loss().backward();
   optimizer.step();
 }
 
-// Of updates: on the same batch the ranks do what one process does, with every optimizer; on others
-// each keeps its own state, and all have the same weights.
+// Adasum combines updates. On equal batches the ranks compute the weights of one process, with any
+// optimizer. On different batches each rank keeps its own optimizer state, and all ranks have equal
+// weights.
 template <typename Make>
 void AdasumBeside(Communicator& world, const Make& make) {
   DistributedOptions options;
@@ -80,7 +81,8 @@ void Adasum(Communicator& world) {
   });
 }
 
-// A weight for each rank, in every type, of which a rank uses its own: all steps are made.
+// One weight per rank, in every type. Each rank uses only its own weight, so adasum applies all
+// steps.
 void AdasumOfTypes(Communicator& world) {
   for (const auto type : {torch::kFloat16, torch::kBFloat16, torch::kFloat32, torch::kFloat64}) {
     const auto make = [&](double value) {
@@ -124,7 +126,7 @@ void Schedulers(Communicator& world) {
   DistributedOptimizer optimizer(world, inner, *net);
   const Batch mine = Mine(world, GlobalBatch(world, 0));
   torch::optim::StepLR scheduler(optimizer, 1, 0.5);
-  const auto moved = [&] {  // by how much of the gradient
+  const auto moved = [&] {  // step divided by gradient
     const Tensor before = Flat(net->parameters()).clone();
     TrainAnything(optimizer, [&] { return mine.Loss(net); });
     return (before - Flat(net->parameters())).norm().item<double>() /
@@ -132,7 +134,7 @@ void Schedulers(Communicator& world) {
   };
   const auto close = [](double a, double b) { return std::abs(a - b) < 1e-4; };
   Expect(close(moved(), 0.1), "the first rate counts");
-  scheduler.step();  // LibTorch's first one changes nothing
+  scheduler.step();  // LibTorch's first step has no effect
   scheduler.step();
   Expect(close(moved(), 0.05), "a scheduler of the wrapper reaches the inner optimizer");
   Expect(inner.param_groups()[0].options().get_lr() == 0.05, "the inner optimizer has the rate");
@@ -154,7 +156,7 @@ void Schedulers(Communicator& world) {
       moved, "the options of group 0 were changed in the DistributedOptimizer and otherwise");
 }
 
-// An optimizer of the user's own, whose options LibTorch does not know.
+// A user's optimizer with options that LibTorch does not know.
 struct PlainOptions : torch::optim::OptimizerCloneableOptions<PlainOptions> {
   double factor = 1;
 };
@@ -177,7 +179,7 @@ void OwnOptimizer(Communicator& world) {
   Expect(torch::equal(w, torch::full({3}, -(world.size() + 1.0))), "its options are handed on");
 }
 
-// Parameters that a step leaves out, on all ranks or on some.
+// Parameters that a step does not use, on all ranks or on some.
 void Unused(Communicator& world) {
   for (const Zero mode : {Zero::kZeroed, Zero::kNone}) {
     const auto make = [] { return std::vector<Tensor>(3, torch::ones({4})); };
@@ -192,7 +194,7 @@ void Unused(Communicator& world) {
       sgd.zero_grad();
       if (mode == Zero::kNone)
         for (Tensor& p : alone) p.mutable_grad() = Tensor();
-      // 0 on all ranks, 1 on rank 1, 2 nowhere.
+      // w[0] is used on all ranks, w[1] on rank 1 and w[2] on none.
       Tensor loss = (w[0] * w[0]).sum();
       if (world.rank() == 1) loss = loss + 3 * w[1].sum();
       loss.backward();
@@ -207,7 +209,7 @@ void Unused(Communicator& world) {
   }
 }
 
-// The zeros of zero_grad() are there for whoever looks, and what is written to them counts.
+// zero_grad() leaves gradients of zeros. A value that a trainer adds to them counts.
 void Zeros(Communicator& world) {
   torch::nn::Linear layer(3, 2);
   torch::optim::SGD sgd(layer->parameters(), 0.1);
@@ -237,7 +239,7 @@ void Zeros(Communicator& world) {
   Expect(gradient().eq(3).all().item<bool>(), "three gradients that add up");
   optimizer.zero_grad();
   Expect(gradient().count_nonzero().item<int64_t>() == 0, "zeros again");
-  optimizer.step();  // with zeros: nothing moves
+  optimizer.step();  // with zeros
 }
 
 void TiedFrozenGroups(Communicator& world) {
@@ -252,7 +254,7 @@ void TiedFrozenGroups(Communicator& world) {
   torch::optim::SGD inner(groups(net), 0.1), sgd(groups(alone), 0.1);
   DistributedOptimizer optimizer(world, inner, *net);
   const Batch all = GlobalBatch(world, 0), mine = Mine(world, all);
-  // One weight in two places of the network.
+  // The network uses one weight in two places.
   const auto tied = [](Net& of, const Batch& batch) {
     const Tensor twice =
         of->conv(torch::relu(of->conv(batch.x.expand({-1, 1, 8, 8})).mean(1, true)));
@@ -265,7 +267,7 @@ void TiedFrozenGroups(Communicator& world) {
   }
   ExpectClose(Flat(net->parameters()), Flat(alone->parameters()), 1e-6, "the weights");
 
-  // The same tensor in two lists of one group is one gradient.
+  // A tensor that is twice in a group has one gradient.
   Tensor w = torch::ones({2}, torch::requires_grad());
   torch::optim::SGD both({{w}}, 1.0);
   both.param_groups()[0].params().push_back(w);
@@ -329,7 +331,7 @@ void Closure(Communicator& world) {
   }
 }
 
-// Gradients are final when backward() returns: clipping means what it means in one process.
+// Gradients are final when backward() returns, so clipping works as in one process.
 void Clipping(Communicator& world) {
   Net net = MakeNet(), alone = MakeNet();
   torch::optim::SGD inner = Sgd(*net), sgd = Sgd(*alone);
@@ -348,7 +350,7 @@ void Clipping(Communicator& world) {
   ExpectClose(Flat(net->parameters()), Flat(alone->parameters()), 1e-5, "the weights");
 }
 
-// Nobody waits for what does not come, and the next step is a good one.
+// A step without backward() does not hang, and the next step works.
 void NoBackward(Communicator& world) {
   Net net = MakeNet();
   torch::optim::SGD inner = Sgd(*net);
@@ -359,9 +361,9 @@ void NoBackward(Communicator& world) {
 
   const Batch all = GlobalBatch(world, 0);
   Mine(world, all).Loss(net).backward();
-  optimizer.zero_grad(true);  // the trainer did not like this step
+  optimizer.zero_grad(true);  // the trainer discards this step
   if (world.rank() == 0) Mine(world, all).Loss(net).backward();
-  optimizer.step();  // the others have no gradient, and take part here
+  optimizer.step();  // ranks without a gradient take part here
   const Tensor mine = GradientsOf(*net);
   Tensor first = mine.clone();
   dtrun::torch::Broadcast(world, first, 0);
@@ -388,7 +390,7 @@ void SecondPass(Communicator& world) {
   Expect(!torch::equal(before, Flat(net->parameters())), "the next step is a good one");
 }
 
-// A backward pass that fails on all ranks; what had begun is finished by step().
+// A backward pass that fails on all ranks. step() finishes the reductions that had begun.
 void FailedPass(Communicator& world) {
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 3).sparse(true));
   Tensor w = torch::ones({3}, torch::requires_grad());
@@ -484,7 +486,7 @@ void DifferentModels(Communicator& world) {
   DistributedOptimizer optimizer(world, inner, *layer);
 }
 
-void DifferentShapes(Communicator& world) {  // as many elements, which would be reduced happily
+void DifferentShapes(Communicator& world) {  // with equal numbers of elements
   torch::nn::Linear layer(world.rank() == 1 ? 2 : 4, world.rank() == 1 ? 4 : 2);
   layer->bias.set_requires_grad(false);
   torch::optim::SGD inner(layer->parameters(), 0.1);
@@ -511,8 +513,8 @@ void Types(Communicator& world) {
   }
 }
 
-// Memory that is not row by row: a parameter in channels-last order, one with gaps, and a gradient
-// in another order than its parameter's.
+// Memory that is not row-major: a parameter in channels-last order, a parameter with gaps, and a
+// gradient in another order than its parameter.
 void Strides(Communicator& world) {
   const auto make = [] {
     torch::manual_seed(3);
@@ -568,7 +570,7 @@ void Buffers(Communicator& world) {
   Expect(torch::equal(first, net->norm->running_mean), "they are rank 0's after a step");
 }
 
-// Gradients cross as f16 and come back in their own type.
+// Gradients are reduced as f16 and keep their own type.
 void InSixteenBits(Communicator& world) {
   Tensor weight = torch::ones({5}).set_requires_grad(true);
   Tensor wide = torch::ones({3}, torch::kDouble).set_requires_grad(true);
@@ -591,7 +593,7 @@ void InSixteenBits(Communicator& world) {
   }
 }
 
-// Rank 0 has trained; the others begin.
+// Rank 0 has trained and sends its state to ranks that have not.
 template <typename Optimizer, typename Options>
 void CheckState(Communicator& world, Options options, const std::string& name) {
   Net net = MakeNet(), alone = MakeNet();
@@ -614,7 +616,7 @@ void CheckState(Communicator& world, Options options, const std::string& name) {
   }
   ExpectClose(Flat(net->parameters()), Flat(alone->parameters()), 1e-5, name.c_str());
 
-  // A root without any state takes the others' away.
+  // A root without state clears the state of the other ranks.
   Tensor w = torch::ones({2}, torch::requires_grad());
   Optimizer fresh(std::vector<Tensor>{w}, options);
   if (world.rank() != 0) {
@@ -633,7 +635,7 @@ void States(Communicator& world) {
   CheckState<RMSprop>(world, RMSpropOptions(0.01).momentum(0.5), "RMSprop");
 }
 
-void StateOfAdagrad(Communicator& world) {  // it has state from the beginning
+void StateOfAdagrad(Communicator& world) {  // Adagrad has state from the start
   torch::optim::AdagradOptions options(0.01);
   Net net = MakeNet();
   torch::optim::Adagrad inner(net->parameters(), options);
@@ -699,7 +701,7 @@ void Sampler(Communicator& world) {
   const auto batch = dropped.next(2);
   Expect((*batch)[1] == static_cast<size_t>(world.rank()) + p, "every p-th is mine");
 
-  // In a data loader.
+  // The sampler in a data loader.
   struct Numbers : torch::data::datasets::Dataset<Numbers> {
     torch::data::Example<> get(size_t i) override {
       return {torch::tensor(static_cast<int64_t>(i)), torch::tensor(0)};
@@ -739,7 +741,7 @@ void Tensors(Communicator& world) {
       "all_gather: the ranks differ in tensor 0: f32 rows of [2] on rank");
 }
 
-// A gradient outlives the optimizer that had it reduced.
+// A gradient outlives the optimizer that reduced it.
 void Afterwards(Communicator& world) {
   Net net = MakeNet();
   torch::optim::SGD inner = Sgd(*net);
@@ -751,7 +753,7 @@ void Afterwards(Communicator& world) {
     gradient = GradientsOf(*net);
   }
   Expect(torch::equal(gradient, GradientsOf(*net)), "it stays");
-  mine.Loss(net).backward();  // of this rank alone, and more than once
+  mine.Loss(net).backward();  // this rank alone, more than once
   mine.Loss(net).backward();
   inner.step();
 }

@@ -1,4 +1,4 @@
-// <dtrun/torch.h> in processes under dtrun; what they do stands in torch_ranks.cc.
+// <dtrun/torch.h> in processes under dtrun. torch_ranks.cc has the stories.
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -22,43 +22,43 @@ TEST_CASE("N ranks compute the gradients and losses of one process on the global
   CheckStories(ranks, {"zeroed", "none", "sum", "clipping"});
 }
 
-TEST_CASE("steps that each rank makes by itself are combined by adaptive summation") {
+TEST_CASE("adasum combines the optimizer steps of all ranks") {
   const int ranks = GENERATE(1, 2, 4);
   CheckStories(ranks, {"adasum", "adasum_of_types"});
   CheckStories(3, {"adasum_refused"});
 }
 
-TEST_CASE("large gradients are made where they are reduced, whatever becomes of them") {
+TEST_CASE("large gradients are created in the memory where they are reduced") {
   const int ranks = GENERATE(2, 3);
   CheckStories(
       ranks, {"own_zeroed", "own_none", "of_the_module", "zeroed_by_module", "kept", "spare",
               "accumulated", "two_models"});
 }
 
-TEST_CASE("large tensors get the memory of freed ones, as long as a trainer is there") {
+TEST_CASE("large tensors reuse freed memory while a trainer exists") {
   const int ranks = GENERATE(1, 2);
   CheckStories(ranks, {"reused", "own", "bounded", "freed", "raw"});
 }
 
-TEST_CASE("schedulers and options reach the inner optimizer, whoever changes them") {
+TEST_CASE("schedulers and options reach the inner optimizer and the wrapper") {
   CheckStories(2, {"schedulers", "own_optimizer"});
 }
 
-TEST_CASE("unused, tied and frozen parameters behave as in one process") {
+TEST_CASE("unused and tied and frozen parameters behave as in one process") {
   const int ranks = GENERATE(2, 3);
   CheckStories(ranks, {"unused", "zeros", "tied_frozen_groups"});
 }
 
-TEST_CASE("several passes per step, closures and steps without a pass") {
+TEST_CASE("a step works with several passes or a closure or no pass") {
   const int ranks = GENERATE(2, 3);
   CheckStories(ranks, {"accumulation", "closure", "no_backward"});
 }
 
-TEST_CASE("what cannot be right is refused and named, and training can go on") {
+TEST_CASE("mistakes of a trainer are refused and training can continue") {
   CheckStories(2, {"second_pass", "failed_pass", "group_errors", "refusals"});
 }
 
-TEST_CASE("different models on the ranks: all are told the first difference, and who differs") {
+TEST_CASE("all ranks report the first difference of their models and the ranks that differ") {
   CHECK(
       Told("3", {"different_models"}) ==
       std::vector<std::string>{
@@ -84,7 +84,7 @@ TEST_CASE("different models on the ranks: all are told the first difference, and
       "2, 'weight' Float[3, 4] on rank 1");
 }
 
-TEST_CASE("a LibTorch that is too old is refused by name when the trainer is compiled") {
+TEST_CASE("a LibTorch that is too old is refused at compile time") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder.path() + "/torch");
   folder.Write(
@@ -100,16 +100,16 @@ TEST_CASE("a LibTorch that is too old is refused by name when the trainer is com
       Catch::Contains("dtrun/torch.h: this LibTorch is too old; expected 1.13 or newer"));
 }
 
-TEST_CASE("16-bit and double parameters, and memory in any order") {
+TEST_CASE("parameters of every float type and with any strides are reduced") {
   CheckStories(2, {"types", "strides", "wire"});
 }
 
-TEST_CASE("buffers, optimizer state, samplers and tensors go to all ranks") {
+TEST_CASE("buffers and optimizer state and samplers and tensors work across ranks") {
   const int ranks = GENERATE(2, 3);
   CheckStories(ranks, {"buffers", "states", "state_of_adagrad", "sampler", "tensors"});
 }
 
-TEST_CASE("the example trains, and says how far it came") {
+TEST_CASE("the example trains and prints its accuracy") {
   const CommandResult result = Run(Command{
       .argv = {
           "launcher/dtrun", "--tag", "none", "-np", "2", "examples/torch_fmnist", "--steps", "50",
@@ -119,10 +119,10 @@ TEST_CASE("the example trains, and says how far it came") {
   REQUIRE_THAT(
       result.out,
       Catch::StartsWith("step 50: loss ") && Catch::Contains("\naccuracy on 2000 test images 0."));
-  CHECK(std::stod(result.out.substr(result.out.rfind(' '))) > 0.5);  // a tenth by guessing
+  CHECK(std::stod(result.out.substr(result.out.rfind(' '))) > 0.5);  // guessing gives 0.1
 }
 
-TEST_CASE("a model goes on without the optimizer that wrapped it") {
+TEST_CASE("a model works after its DistributedOptimizer is destroyed") {
   CheckStories(2, {"afterwards"});
 }
 

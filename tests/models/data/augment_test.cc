@@ -10,7 +10,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// What a function makes of one image.
+// The image that `function` makes of `input`.
 Floats Apply(
     const MapFunction& function, const ExampleShape& shape, const Floats& input, uint64_t example,
     uint64_t epoch) {
@@ -25,7 +25,7 @@ const ExampleShape kShape{2, 3, 2};
 const Floats kImage = {0, 1, 10, 11, 20, 21, 30, 31, 40, 41, 50, 51};
 const Floats kMirrored = {20, 21, 10, 11, 0, 1, 50, 51, 40, 41, 30, 31};
 
-TEST_CASE("a random flip mirrors about half of the images, channels in their order") {
+TEST_CASE("a random flip mirrors about half of the images and keeps the order of channels") {
   const MapFunction flip = RandomFlip(1);
   int mirrored = 0;
   for (uint64_t example = 0; example < 2000; ++example) {
@@ -37,7 +37,7 @@ TEST_CASE("a random flip mirrors about half of the images, channels in their ord
   CHECK(mirrored < 1100);
 }
 
-TEST_CASE("a random crop shifts by up to its padding in both directions, and zeros come in") {
+TEST_CASE("a random crop shifts by up to its padding in both directions and fills with zeros") {
   const ExampleShape shape{2, 2, 1};
   const Floats image = {1, 2, 3, 4};
   std::map<Floats, int> seen;
@@ -54,14 +54,14 @@ TEST_CASE("a random crop shifts by up to its padding in both directions, and zer
   CHECK(Apply(RandomCrop(0, 1), kShape, kImage, 3, 0) == kImage);
 }
 
-TEST_CASE("a padding wider than the image may leave nothing of it") {
+TEST_CASE("a random crop with a padding wider than the image may give only zeros") {
   std::set<Floats> seen;
   for (uint64_t example = 0; example < 500; ++example)
     seen.insert(Apply(RandomCrop(5, 1), {1, 1, 2}, {7, 8}, example, 0));
   CHECK(seen == std::set<Floats>{{0, 0}, {7, 8}});
 }
 
-TEST_CASE("what is random depends on seed, example and epoch, and on nothing else") {
+TEST_CASE("random flips and crops depend only on the seed and the example and the epoch") {
   for (const bool flips : {false, true}) {
     const auto outputs = [&](uint64_t seed, uint64_t epoch, uint64_t first) {
       const MapFunction function = flips ? RandomFlip(seed) : RandomCrop(1, seed);
@@ -79,12 +79,12 @@ TEST_CASE("what is random depends on seed, example and epoch, and on nothing els
   }
 }
 
-TEST_CASE("normalising takes a mean and a deviation of each channel, or of all") {
+TEST_CASE("Normalize takes a mean and a deviation of each channel or one pair for all channels") {
   CHECK(Apply(Normalize({1}, {2}), {1, 2, 2}, {1, 2, 3, 5}, 0, 0) == Floats{0, 0.5f, 1, 2});
   CHECK(Apply(Normalize({1, 2}, {2, 1}), {1, 2, 2}, {1, 2, 3, 5}, 0, 0) == Floats{0, 0, 1, 3});
 }
 
-TEST_CASE("settings that cannot be are refused") {
+TEST_CASE("invalid settings of augmentations are refused") {
   CHECK(ErrorOf([] {
           RandomCrop(-1, 1);
         }) == "RandomCrop: found a padding of -1, expected 0 to 32768");

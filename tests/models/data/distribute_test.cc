@@ -1,4 +1,4 @@
-// Pipelines over ranks that are threads.
+// Distributed pipelines on threads as ranks.
 
 #include "models/data/distribute.h"
 
@@ -24,12 +24,12 @@ using Texts = std::vector<std::string>;
 
 Texts Nothing(int ranks) { return Texts(static_cast<size_t>(ranks)); }
 
-// On a rank, which is a thread.
+// CHECK for the thread of a rank: throws on failure.
 void Expect(bool holds) {
   if (!holds) throw std::runtime_error("not as expected");
 }
 
-// A rank's batch, as it was seen.
+// A copy of one batch of a rank.
 struct Seen {
   Ids labels;
   std::vector<float> inputs;
@@ -47,7 +47,7 @@ Epoch ReadEpoch(Iterator& iterator) {
   return epoch;
 }
 
-// Each rank's batches of an epoch.
+// The batches of an epoch on each rank.
 std::vector<Epoch> EpochOnRanks(
     int ranks, const Pipeline& pipeline, uint64_t epoch, const DistributeOptions& options = {}) {
   std::vector<Epoch> of_ranks(static_cast<size_t>(ranks));
@@ -59,7 +59,7 @@ std::vector<Epoch> EpochOnRanks(
   return of_ranks;
 }
 
-// What the ranks have of step `step` together, in rank order; checks positions and counts.
+// The parts of all ranks of step `step`, joined in rank order. Checks positions and counts.
 Seen Together(const std::vector<Epoch>& of_ranks, size_t step) {
   Seen all{{}, {}, of_ranks[0][step].global_size, 0};
   for (const Epoch& epoch : of_ranks) {
@@ -73,7 +73,7 @@ Seen Together(const std::vector<Epoch>& of_ranks, size_t step) {
   return all;
 }
 
-TEST_CASE("the parts of the ranks make up the batches of one rank, functions and all") {
+TEST_CASE("the parts of all ranks together are the same batches as on a single rank") {
   const Pipeline pipelines[] = {
       Numbers(103).Shuffle({}).Batch(16),
       Numbers(103).Shuffle({.buffer = 11}).Map(RandomCrop(1, 5)).Batch(16, Remainder::kDrop),
@@ -97,7 +97,7 @@ TEST_CASE("the parts of the ranks make up the batches of one rank, functions and
   }
 }
 
-TEST_CASE("of a last batch with fewer examples than ranks some ranks have none") {
+TEST_CASE("some ranks get no examples if the last batch has fewer examples than ranks") {
   const std::vector<Epoch> of_ranks = EpochOnRanks(5, Numbers(13).Batch(10), 0);
   const Seen last = Together(of_ranks, 1);
   CHECK(last.labels == Ids{10, 11, 12});
@@ -106,14 +106,14 @@ TEST_CASE("of a last batch with fewer examples than ranks some ranks have none")
   CHECK(std::count_if(of_ranks.begin(), of_ranks.end(), empty) == 2);
 }
 
-TEST_CASE("fewer examples than ranks, and a batch larger than the data, make one smaller batch") {
+TEST_CASE("a data set smaller than the batch and the number of ranks makes one smaller batch") {
   const std::vector<Epoch> of_ranks = EpochOnRanks(5, Numbers(2).Batch(8), 0);
   for (const Epoch& epoch : of_ranks) CHECK(epoch.size() == 1);
   CHECK(Together(of_ranks, 0).labels == Ids{0, 1});
   CHECK(Together(of_ranks, 0).global_size == 2);
 }
 
-TEST_CASE("a run that stops inside an epoch goes on with as many ranks, or others") {
+TEST_CASE("a distributed pipeline resumes inside an epoch on any number of ranks") {
   const Pipeline pipeline = Numbers(50).Shuffle({}).Batch(8).Prefetch(2);
   const Pipeline whole = Numbers(50).Shuffle({}).Batch(8);
   for (int ranks : {2, 3}) {
@@ -128,7 +128,7 @@ TEST_CASE("a run that stops inside an epoch goes on with as many ranks, or other
   }
 }
 
-// Files of 1x1 images: example i of all is the byte i, and its label too.
+// Files of 1x1 images. Example i over all files has the byte i as its image and its label.
 std::vector<IdxFiles> WriteFiles(
     const TemporaryFolder& folder, const std::vector<uint32_t>& sizes) {
   std::vector<IdxFiles> files;
@@ -145,12 +145,12 @@ std::vector<IdxFiles> WriteFiles(
   return files;
 }
 
-TEST_CASE("files are dealt to the ranks, and an epoch ends for all at the same time") {
+TEST_CASE("files are dealt to the ranks and an epoch has the same number of steps on every rank") {
   TemporaryFolder folder;
   const Pipeline pipeline = Pipeline::FromFiles(WriteFiles(folder, {5, 7, 2})).Batch(4);
   CHECK(OrderOf(Pipeline::FromFiles(WriteFiles(folder, {5, 7, 2}))).size() == 14);
   const std::vector<Epoch> of_ranks = EpochOnRanks(2, pipeline, 0);
-  // Rank 0 has files 0 and 2, rank 1 has file 1; two examples a step each.
+  // Rank 0 has files 0 and 2, rank 1 has file 1. Each rank reads two examples per step.
   using Labels = std::vector<Ids>;
   const auto labels = [](const Epoch& epoch) {
     Labels all;
@@ -161,18 +161,18 @@ TEST_CASE("files are dealt to the ranks, and an epoch ends for all at the same t
   CHECK(labels(of_ranks[1]) == Labels{{5, 6}, {7, 8}, {9, 10}, {11}});
   CHECK(Together(of_ranks, 3).global_size == 2);
   const std::vector<Epoch> of_three = EpochOnRanks(3, pipeline, 0);
-  // One example a step for ranks 0 and 1, two for rank 2; rank 1 has seven.
+  // Ranks 0 and 1 read one example per step, rank 2 reads two. Rank 1 has seven examples.
   CHECK(labels(of_three[2]) == Labels{{12, 13}, {}, {}, {}, {}, {}, {}});
   CHECK(Together(of_three, 0).global_size == 4);
   CHECK(Together(of_three, 3).global_size == 2);
   CHECK(Together(of_three, 6).labels == Ids{11});
 }
 
-TEST_CASE("a rank reads no other rank's files") {
+TEST_CASE("a rank reads no files of other ranks") {
   TemporaryFolder folder;
   const std::vector<IdxFiles> files = WriteFiles(folder, {4, 4});
   const Pipeline pipeline = Pipeline::FromFiles(files).Batch(4);
-  WriteFile(files[1].images, Idx({3, 1, 1}, {1, 2, 3}));  // fewer since its header was read
+  WriteFile(files[1].images, Idx({3, 1, 1}, {1, 2, 3}));  // fewer items than when opened
   const Texts errors = OnRanks(2, [&](Communicator& world) {
     Iterator iterator = DistributedPipeline(world, pipeline).Begin();
     iterator.Next();
@@ -180,7 +180,7 @@ TEST_CASE("a rank reads no other rank's files") {
   CHECK(errors == Texts{"", files[1].images + ": 3 items, expected 4 as when it was opened"});
 }
 
-TEST_CASE("automatic sharding is by file where there are enough of several, else by data") {
+TEST_CASE("automatic sharding is by file if there are several files and at least one per rank") {
   TemporaryFolder folder;
   const Pipeline two = Pipeline::FromFiles(WriteFiles(folder, {6, 6})).Batch(6);
   const auto sharding_of = [](int ranks, const Pipeline& pipeline) {
@@ -196,7 +196,7 @@ TEST_CASE("automatic sharding is by file where there are enough of several, else
   CHECK(sharding_of(2, Numbers(12).Batch(6)) == "data");
 }
 
-TEST_CASE("fewer files than ranks are an error with both numbers, on all ranks") {
+TEST_CASE("fewer files than ranks are an error with both numbers on all ranks") {
   TemporaryFolder folder;
   const Pipeline pipeline = Pipeline::FromFiles(WriteFiles(folder, {6, 6})).Batch(6);
   const Texts errors = OnRanks(3, [&](Communicator& world) {
@@ -215,7 +215,7 @@ TEST_CASE("a global batch with fewer examples than ranks is an error on all rank
       Texts(3, "a global batch of 2: expected at least 1 example for each of the 3 ranks"));
 }
 
-TEST_CASE("pipelines that differ are named with the rank, and nobody is left waiting") {
+TEST_CASE("different pipelines are an error on all ranks and the error names the differing rank") {
   const Texts errors = OnRanks(3, [&](Communicator& world) {
     const uint64_t batch = world.rank() == 2 ? 8 : 4;
     DistributedPipeline(world, Numbers(9).Batch(batch), {.sharding = Sharding::kData});
@@ -236,7 +236,7 @@ std::string WarningOn(int ranks, const std::function<DistributedPipeline(Communi
   return warnings[0];
 }
 
-TEST_CASE("without sharding a warning says that ranks see the same examples, if they do") {
+TEST_CASE("without sharding a warning appears only if several ranks read the same examples") {
   const DistributeOptions off{.sharding = Sharding::kOff};
   const auto own_seed = [&](Communicator& world) {
     const ShuffleOptions shuffle{.seed = static_cast<uint64_t>(world.rank())};
@@ -260,7 +260,7 @@ TEST_CASE("without sharding a warning says that ranks see the same examples, if 
   CHECK(WarningOn(1, own_seed) == "");
 }
 
-TEST_CASE("without sharding every rank has all examples, its share of the batch at a time") {
+TEST_CASE("without sharding every rank reads all examples and its share of the batch per step") {
   const std::vector<Epoch> of_ranks =
       EpochOnRanks(2, Numbers(5).Batch(4), 0, {.sharding = Sharding::kOff});
   for (const Epoch& epoch : of_ranks) {
@@ -271,7 +271,7 @@ TEST_CASE("without sharding every rank has all examples, its share of the batch 
   CHECK(Together(of_ranks, 2).global_size == 2);
 }
 
-TEST_CASE("a function of rank and ranks makes each rank's pipeline, of other lengths, too") {
+TEST_CASE("a pipeline function may make pipelines of different lengths on the ranks") {
   const PipelineFunction function = [](const InputContext& input) {
     const auto rank = static_cast<uint64_t>(input.rank);
     return Numbers(10).Shard(static_cast<uint64_t>(input.ranks), rank).Batch(1 + rank);
@@ -291,7 +291,7 @@ TEST_CASE("a function of rank and ranks makes each rank's pipeline, of other len
   CHECK(Together(of_ranks, 3).labels == Ids{9});
 }
 
-TEST_CASE("what one rank's function throws is thrown on all, with the rank's name") {
+TEST_CASE("an error in one rank's pipeline function is thrown on all ranks with its rank") {
   const Texts errors = OnRanks(3, [&](Communicator& world) {
     DistributedPipeline(world, PipelineFunction([](const InputContext& input) {
                           if (input.rank == 1) throw std::runtime_error("no such bucket");
@@ -301,7 +301,7 @@ TEST_CASE("what one rank's function throws is thrown on all, with the rank's nam
   CHECK(errors == Texts(3, "rank 1: no such bucket"));
 }
 
-TEST_CASE("the largest part of a rank is what a network has to have room for") {
+TEST_CASE("largest_local_batch is the size of the largest part of any rank") {
   for (int ranks : {1, 2, 3, 4, 5}) {
     std::vector<uint64_t> promised(static_cast<size_t>(ranks));
     const Pipeline pipeline = Numbers(40).Batch(11);

@@ -20,7 +20,7 @@ using dtrun::testing::TemporaryFolder;
 using dtrun::testing::WriteFile;
 using dtrun::testing::WriteToySet;
 
-// What reading `bytes` as a file of `dimensions` dimensions says, without the path before it.
+// The error of reading `bytes` as a file of `dimensions` dimensions, without the leading path.
 std::string ErrorOfBytes(const Bytes& bytes, int dimensions = 1) {
   TemporaryFolder folder;
   const std::string path = folder / "file";
@@ -34,7 +34,7 @@ std::string ErrorOfBytes(const Bytes& bytes, int dimensions = 1) {
 
 const Bytes kThreeLabels = Idx({3}, {7, 8, 9});
 
-TEST_CASE("a file is read as it is and gzipped") {
+TEST_CASE("a file is read both raw and gzipped") {
   TemporaryFolder folder;
   const Bytes images = Idx({2, 2, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12});
   WriteFile(folder / "raw", images);
@@ -46,7 +46,7 @@ TEST_CASE("a file is read as it is and gzipped") {
   }
 }
 
-TEST_CASE("a wrong magic number is told with the right one") {
+TEST_CASE("a wrong magic number is reported with the expected number") {
   CHECK(
       ErrorOfBytes(Idx({1, 1, 1}, {0})) ==
       "magic number 0x00000803, expected 0x00000801 (IDX, unsigned bytes, 1 dimensions)");
@@ -58,7 +58,7 @@ TEST_CASE("a wrong magic number is told with the right one") {
       "magic number 0x74657874, expected 0x00000801 (IDX, unsigned bytes, 1 dimensions)");
 }
 
-TEST_CASE("an empty file and one that ends in its header are truncated") {
+TEST_CASE("an empty file and a file that ends in its header are truncated") {
   CHECK(
       ErrorOfBytes({}) == "truncated in its header: found 0 bytes of the magic number, expected 4");
   CHECK(
@@ -78,7 +78,7 @@ TEST_CASE("a file that ends in its body is truncated") {
   CHECK(ErrorOfBytes(Gzipped(cut)) == "truncated: found 2 bytes after the header, expected 3 (3)");
 }
 
-TEST_CASE("a gzip stream that is cut or damaged is told apart from a short file") {
+TEST_CASE("a cut or damaged gzip stream is told apart from a short file") {
   Bytes labels(5000);
   for (size_t i = 0; i < labels.size(); ++i) labels[i] = uint8_t(i * i % 251);
   const Bytes whole = Gzipped(Idx({5000}, labels));
@@ -96,12 +96,12 @@ TEST_CASE("bytes after the last item are an error") {
   CHECK(ErrorOfBytes(longer) == "bytes left over after the 3 (3) expected");
 }
 
-TEST_CASE("no items, or images without pixels, are an error") {
+TEST_CASE("a file without items and images without pixels are refused") {
   CHECK(ErrorOfBytes(Idx({0}, {})) == "dimension 0 is 0, expected at least 1");
   CHECK(ErrorOfBytes(Idx({1, 0, 4}, {}), 3) == "dimension 1 is 0, expected at least 1");
 }
 
-TEST_CASE("a header that promises the impossible costs no memory") {
+TEST_CASE("an impossible size in a header costs no memory") {
   const uint32_t most = 0xffffffff;
   CHECK(
       ErrorOfBytes(IdxHeader(0x803, {most, most, most}), 3) ==
@@ -111,7 +111,7 @@ TEST_CASE("a header that promises the impossible costs no memory") {
           .find("truncated: found 0 bytes") == 0);
 }
 
-TEST_CASE("a missing file, a folder and a forbidden file are named with the reason") {
+TEST_CASE("a path that is missing or forbidden or not a file is reported with the reason") {
   TemporaryFolder folder;
   CHECK(ErrorOf([&] {
           ReadIdx(folder / "none", 1);
@@ -123,7 +123,7 @@ TEST_CASE("a missing file, a folder and a forbidden file are named with the reas
   CHECK(ErrorOf([&] {
           ReadIdx(folder / "pipe", 1);
         }) == folder / "pipe" + ": cannot be read: it is a pipe or a device, expected a file");
-  if (geteuid() == 0) return;  // who may read everything
+  if (geteuid() == 0) return;  // root may read every file
   WriteFile(folder / "secret", kThreeLabels);
   chmod((folder / "secret").c_str(), 0);
   CHECK(ErrorOf([&] {
@@ -131,7 +131,7 @@ TEST_CASE("a missing file, a folder and a forbidden file are named with the reas
         }) == folder / "secret" + ": cannot be read: Permission denied");
 }
 
-TEST_CASE("a data set is four files, each gzipped or not") {
+TEST_CASE("a data set is four files and each file may be gzipped") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const Dataset data = LoadDataset(folder.path());
@@ -141,7 +141,7 @@ TEST_CASE("a data set is four files, each gzipped or not") {
   CHECK(data.classes == 4);
 }
 
-TEST_CASE("a data set with a file missing names both places where it was looked for") {
+TEST_CASE("a missing file of a data set is reported with both names that dtrun tried") {
   TemporaryFolder folder;
   CHECK(
       ErrorOf([&] { LoadDataset(folder.path()); }) ==
@@ -152,7 +152,7 @@ TEST_CASE("a data set with a file missing names both places where it was looked 
         }) == folder / "none/train-images-idx3-ubyte: not found: the folder does not exist");
 }
 
-TEST_CASE("as many labels as images are expected") {
+TEST_CASE("the number of labels must equal the number of images") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   WriteFile(folder / "train-labels-idx1-ubyte.gz", Idx({3}, {0, 1, 2}));
@@ -162,7 +162,7 @@ TEST_CASE("as many labels as images are expected") {
           (folder / "train-images-idx3-ubyte"));
 }
 
-TEST_CASE("a test label that no training example has is named with its place") {
+TEST_CASE("a test label that no training example has is reported with its position") {
   TemporaryFolder folder;
   WriteToySet(folder, 3);
   WriteFile(folder / "t10k-labels-idx1-ubyte.gz", Idx({3}, {0, 1, 200}));

@@ -1,4 +1,4 @@
-// A data set that ranks share.
+// Image data sets that ranks share.
 
 #include "models/data/image_dataset.h"
 
@@ -26,7 +26,7 @@ using dtrun::testing::WriteToySet;
 using dtrun::testing::operator/;
 using Texts = std::vector<std::string>;
 
-// Of memory that is shared by the ranks of a host, in this process.
+// The mappings in this process of memory that the ranks of a host share.
 size_t SharedMappings() {
   std::ifstream maps("/proc/self/maps");
   size_t count = 0;
@@ -53,7 +53,7 @@ std::vector<float> FirstInput(const Pipeline& pipeline) {
   return {batch->inputs(), batch->inputs() + batch->shape().count()};
 }
 
-TEST_CASE("a data set says how many examples each part has, their shape and classes") {
+TEST_CASE("a data set reports its number of examples and their shape and classes") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const ImageDataset data = LoadImageDataset(folder.path());
@@ -66,7 +66,7 @@ TEST_CASE("a data set says how many examples each part has, their shape and clas
   CHECK(data.train.shape() == data.info.shape);
 }
 
-TEST_CASE("ranks of a host have the same data once, and nothing of it stays open") {
+TEST_CASE("ranks of a host share the data in memory and leave no files or mappings open") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const ImageDataset alone = LoadImageDataset(folder.path());
@@ -90,7 +90,7 @@ TEST_CASE("ranks of a host have the same data once, and nothing of it stays open
   CHECK(SharedMappings() == 0);
 }
 
-TEST_CASE("ranks that cannot reach each other's memory get a copy") {
+TEST_CASE("ranks that cannot share memory get a copy of the data") {
   const Bytes one = {1, 2, 3}, other = {4, 5};
   const Texts errors = OnRanks(3, [&](Communicator& world) {
     const std::vector<std::span<const uint8_t>> mine = {one, other};
@@ -102,7 +102,7 @@ TEST_CASE("ranks that cannot reach each other's memory get a copy") {
   CHECK(errors == Texts(3));
 }
 
-TEST_CASE("a pipeline keeps the data that it reads") {
+TEST_CASE("an iterator keeps the data alive after its data set is destroyed") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const Texts errors = OnRanks(2, [&](Communicator& world) {
@@ -116,7 +116,7 @@ TEST_CASE("a pipeline keeps the data that it reads") {
   CHECK(errors == Texts(2));
 }
 
-TEST_CASE("an unusable data set is the same error on all ranks, without a host if all have it") {
+TEST_CASE("a data set missing on all hosts is the same error on all ranks and names no host") {
   TemporaryFolder folder;
   const Texts errors = OnRanks(3, [&](Communicator& world) {
     LoadImageDataset(folder / "none", world, {{"a", 1}, {"b", 2}});
@@ -126,7 +126,7 @@ TEST_CASE("an unusable data set is the same error on all ranks, without a host i
       Texts(3, folder / "none/train-images-idx3-ubyte: not found: the folder does not exist"));
 }
 
-TEST_CASE("a data set that one host has not is an error that names host and path") {
+TEST_CASE("a data set missing on one host is an error that names the host and the path") {
   TemporaryFolder good, empty;
   WriteToySet(good, 20);
   const Texts errors = OnRanks(3, [&](Communicator& world) {
@@ -139,7 +139,7 @@ TEST_CASE("a data set that one host has not is an error that names host and path
                            ": not found: the folder has neither this file nor this file with .gz"));
 }
 
-TEST_CASE("a rank that names another directory than the first of its host is an error") {
+TEST_CASE("a rank with another directory than the first rank of its host is an error") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const Texts errors = OnRanks(4, [&](Communicator& world) {
@@ -151,13 +151,13 @@ TEST_CASE("a rank that names another directory than the first of its host is an 
                     4, "rank 3 (host b): the data set in /other, expected " + folder.path() +
                            " as rank 2 of the same host has"));
   CHECK(OnRanks(2, [&](Communicator& world) {
-          // A host each: they may have it in different places.
+          // The ranks are on different hosts, so their directories may differ.
           const std::string directory = folder.path() + (world.rank() == 0 ? "" : "/.");
           LoadImageDataset(directory, world, {{"a", 1}, {"b", 1}});
         }) == Texts(2));
 }
 
-TEST_CASE("hosts whose data differ in one label are named") {
+TEST_CASE("a data set that differs between hosts is an error that names the hosts") {
   TemporaryFolder one, other;
   WriteToySet(one, 20);
   WriteToySet(other, 20);
@@ -174,7 +174,7 @@ TEST_CASE("hosts whose data differ in one label are named") {
   CHECK_THAT(errors[0], Catch::Contains(", host b 20 training"));
 }
 
-TEST_CASE("files whose images and labels are not as many, or not of one size, are refused") {
+TEST_CASE("different numbers of images and labels or different image sizes are refused") {
   TemporaryFolder folder;
   WriteFile(folder / "i2", Idx({2, 3, 3}, Bytes(18)));
   WriteFile(folder / "i2wide", Idx({2, 3, 4}, Bytes(24)));
@@ -189,7 +189,7 @@ TEST_CASE("files whose images and labels are not as many, or not of one size, ar
   CHECK(ErrorOf([&] { Pipeline::FromFiles({}); }) == "found no file, expected at least 1");
 }
 
-TEST_CASE("a file that is cut short is an error when somebody iterates, by a thread or without") {
+TEST_CASE("a truncated file is an error of the iterator with and without prefetch") {
   TemporaryFolder folder;
   WriteFile(folder / "images", Idx({4, 3, 3}, Bytes(30)));
   WriteFile(folder / "labels", Idx({4}, {0, 1, 2, 3}));

@@ -10,13 +10,13 @@
 #include "dtrun/error.h"
 #include "models/data/pipeline.h"
 
-// What tests of the input pipeline have in common.
+// Helpers for tests of the input pipeline.
 
 namespace dtrun::models {
 
 using Ids = std::vector<int32_t>;
 
-/// `count` examples of one value each: example i is the number i, and its label is i.
+/// `count` examples of one value each. Example i has the value i and the label i.
 inline Pipeline Numbers(uint64_t count) {
   std::vector<float> values(count);
   std::iota(values.begin(), values.end(), 0.0f);

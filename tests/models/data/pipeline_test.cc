@@ -25,7 +25,7 @@ Ids Counted(int32_t begin, int32_t end) {
   return ids;
 }
 
-TEST_CASE("take, skip and shard pick examples by their place") {
+TEST_CASE("take and skip and shard select examples by position") {
   CHECK(OrderOf(Numbers(5)) == Ids{0, 1, 2, 3, 4});
   CHECK(OrderOf(Numbers(5).Take(2)) == Ids{0, 1});
   CHECK(OrderOf(Numbers(5).Take(9)) == Ids{0, 1, 2, 3, 4});
@@ -38,7 +38,7 @@ TEST_CASE("take, skip and shard pick examples by their place") {
   CHECK(Numbers(2).Shard(3, 2).examples() == 0);
 }
 
-TEST_CASE("a shuffle of all examples uses the epoch's order of the seed") {
+TEST_CASE("a full shuffle uses the order of EpochOrder for its seed") {
   for (uint64_t epoch : {0, 1, 5}) {
     const auto order = EpochOrder(7, epoch, 100);
     CHECK(OrderOf(Numbers(100).Shuffle({.seed = 7}), epoch) == Ids(order.begin(), order.end()));
@@ -53,7 +53,7 @@ TEST_CASE("without reshuffling every epoch has the same order") {
   CHECK(OrderOf(buffered, 0) == OrderOf(buffered, 3));
 }
 
-// What the definition says, step by step.
+// The definition of a shuffle with a buffer, step by step.
 Ids BufferShuffle(int32_t count, size_t buffer_size, uint64_t seed, uint64_t epoch) {
   ShuffleWords words(seed, epoch);
   Ids buffer, out;
@@ -63,13 +63,14 @@ Ids BufferShuffle(int32_t count, size_t buffer_size, uint64_t seed, uint64_t epo
     if (buffer.empty()) return out;
     const size_t drawn = words.Below(static_cast<uint32_t>(buffer.size()));
     out.push_back(buffer[drawn]);
-    // The next example takes the place of the drawn one; if there is none, the last does.
+    // The next example replaces the drawn example. If no example is left, the last of the buffer
+    // does.
     buffer[drawn] = next < count ? next++ : buffer.back();
     if (out.size() + buffer.size() > static_cast<size_t>(count)) buffer.pop_back();
   }
 }
 
-TEST_CASE("a shuffle with a smaller buffer draws from as many examples") {
+TEST_CASE("a shuffle with a smaller buffer draws from the examples in the buffer") {
   for (size_t buffer : {1, 2, 10, 99}) {
     for (uint64_t epoch : {0, 1}) {
       const Ids order = OrderOf(Numbers(100).Shuffle({.buffer = buffer, .seed = 3}), epoch);
@@ -81,7 +82,7 @@ TEST_CASE("a shuffle with a smaller buffer draws from as many examples") {
   CHECK(OrderOf(Numbers(9).Shuffle({.buffer = 1})) == Counted(0, 9));
 }
 
-TEST_CASE("repeated after a shuffle, each repetition has every example once, in its own order") {
+TEST_CASE("Repeat after Shuffle gives each repetition every example once in its own order") {
   const Ids order = OrderOf(Numbers(20).Shuffle({}).Repeat(3));
   REQUIRE(order.size() == 60);
   std::set<Ids> orders;
@@ -94,7 +95,7 @@ TEST_CASE("repeated after a shuffle, each repetition has every example once, in 
   CHECK(OrderOf(Numbers(20).Shuffle({}).Repeat(3), 1) != order);
 }
 
-TEST_CASE("repeated before a shuffle, repetitions mix") {
+TEST_CASE("Repeat before Shuffle mixes the repetitions") {
   const Ids order = OrderOf(Numbers(20).Repeat(3).Shuffle({}));
   REQUIRE(order.size() == 60);
   Ids expected;
@@ -103,7 +104,7 @@ TEST_CASE("repeated before a shuffle, repetitions mix") {
   CHECK(Sorted(Ids(order.begin(), order.begin() + 20)) != Counted(0, 20));
 }
 
-TEST_CASE("repeated without end, an epoch goes on, in an order of its own in every repetition") {
+TEST_CASE("an epoch with an endless Repeat goes on and reshuffles each repetition") {
   const Pipeline pipeline = Numbers(4).Shuffle({}).Repeat().Batch(4);
   CHECK(pipeline.batches() == kInfinite);
   CHECK(pipeline.examples() == kInfinite);
@@ -119,7 +120,7 @@ TEST_CASE("repeated without end, an epoch goes on, in an order of its own in eve
   CHECK(Numbers(4).Take(0).Repeat().examples() == 0);
 }
 
-TEST_CASE("the last batch has what is left, or is left out") {
+TEST_CASE("the last batch has the remaining examples or is dropped") {
   using Batches = std::vector<Ids>;
   CHECK(BatchesOf(Numbers(5).Batch(2)) == Batches{{0, 1}, {2, 3}, {4}});
   CHECK(BatchesOf(Numbers(5).Batch(2, Remainder::kDrop)) == Batches{{0, 1}, {2, 3}});
@@ -129,7 +130,7 @@ TEST_CASE("the last batch has what is left, or is left out") {
   CHECK(Numbers(5).Batch(2, Remainder::kDrop).batches() == 2);
 }
 
-TEST_CASE("behind Batch, steps count batches, and none spans two repetitions") {
+TEST_CASE("steps after Batch count batches and no batch spans two repetitions") {
   using Batches = std::vector<Ids>;
   const Pipeline batched = Numbers(5).Batch(2);
   CHECK(BatchesOf(batched.Repeat(2)) == Batches{{0, 1}, {2, 3}, {4}, {0, 1}, {2, 3}, {4}});
@@ -142,7 +143,7 @@ TEST_CASE("behind Batch, steps count batches, and none spans two repetitions") {
   CHECK(batched.Repeat(3).examples() == 5);
 }
 
-TEST_CASE("an iterator goes from epoch to epoch, and says where it is") {
+TEST_CASE("an iterator goes from epoch to epoch and reports its position") {
   Iterator iterator(Numbers(5).Shuffle({}).Batch(2));
   for (uint64_t epoch : {0, 1, 2}) {
     for (uint64_t batch = 0; batch < 3; ++batch) {
@@ -161,7 +162,7 @@ MapFunction AddTo(float* seen_epoch) {
   };
 }
 
-TEST_CASE("a map changes values and labels, and knows which example it has and which epoch it is") {
+TEST_CASE("a map changes values and labels and knows the example and the epoch") {
   float epoch = -1;
   Iterator iterator(Numbers(3).Skip(1).Map(AddTo(&epoch)).Batch(2), {4, 0});
   const Batch* batch = iterator.Next();
@@ -171,7 +172,7 @@ TEST_CASE("a map changes values and labels, and knows which example it has and w
   CHECK(epoch == 4);
 }
 
-TEST_CASE("a map may give examples another shape") {
+TEST_CASE("a map may change the shape of examples") {
   const Pipeline pipeline = Numbers(2)
                                 .Map(
                                     {1, 2, 1},
@@ -209,7 +210,7 @@ std::vector<float> ValuesOf(const Pipeline& pipeline, uint64_t epoch) {
   return values;
 }
 
-TEST_CASE("what is computed before Cache is computed once, what is behind it in every epoch") {
+TEST_CASE("steps before Cache run once and steps after Cache run in every epoch") {
   int before = 0, behind = 0;
   const Pipeline pipeline =
       Numbers(3).Map(Counting(&before)).Cache().Map(Counting(&behind)).Batch(2);
@@ -219,7 +220,7 @@ TEST_CASE("what is computed before Cache is computed once, what is behind it in 
   CHECK(behind == 6);
 }
 
-TEST_CASE("an order that is cached remains, one behind the cache does not") {
+TEST_CASE("a cached order remains and a shuffle after Cache changes every epoch") {
   const Pipeline frozen = Numbers(30).Shuffle({}).Cache();
   CHECK(OrderOf(frozen, 1) == OrderOf(frozen, 0));
   CHECK(OrderOf(frozen) == OrderOf(Numbers(30).Shuffle({})));
@@ -232,7 +233,7 @@ TEST_CASE("an order that is cached remains, one behind the cache does not") {
   CHECK(calls == 4);
 }
 
-TEST_CASE("bytes become floats from 0 to 1, now or when they are asked for") {
+TEST_CASE("bytes become floats from 0 to 1 in inputs and in CopyInputs") {
   const Pipeline pipeline =
       Pipeline::FromMemory({2, 1, 2}, std::vector<uint8_t>{0, 51, 102, 255}, {7, 8}).Batch(2);
   CHECK(pipeline.shape() == ExampleShape{1, 2, 1});
@@ -245,7 +246,7 @@ TEST_CASE("bytes become floats from 0 to 1, now or when they are asked for") {
   CHECK(std::vector<float>(batch->inputs(), batch->inputs() + 4) == expected);
 }
 
-TEST_CASE("arrays have any number of dimensions, channels last") {
+TEST_CASE("arrays may have any number of dimensions with channels last") {
   const auto shape_of = [](const std::vector<uint64_t>& dims) {
     uint64_t values = 1;
     for (uint64_t dim : dims) values *= dim;
@@ -258,7 +259,7 @@ TEST_CASE("arrays have any number of dimensions, channels last") {
   CHECK(shape_of({3, 4, 5, 7, 2}) == ExampleShape{20, 7, 2});
 }
 
-TEST_CASE("arrays that do not belong together are refused with both numbers") {
+TEST_CASE("arrays with mismatched sizes are refused with both numbers") {
   const auto error_of = [](const std::vector<uint64_t>& dims, size_t values, size_t labels) {
     return ErrorOf([&] { Pipeline::FromMemory(dims, Floats(values), Ids(labels)); });
   };
@@ -271,7 +272,7 @@ TEST_CASE("arrays that do not belong together are refused with both numbers") {
   CHECK_THAT(error_of({3, 0}, 0, 3), Catch::Contains("expected from 1 to"));
 }
 
-TEST_CASE("a step that cannot stand where it does is refused, with what is before it") {
+TEST_CASE("a step with an invalid place or argument is refused") {
   const Pipeline numbers = Numbers(5);
   const Pipeline batched = numbers.Batch(2);
   CHECK(ErrorOf([&] {
@@ -315,7 +316,7 @@ TEST_CASE("a step that cannot stand where it does is refused, with what is befor
       Catch::Contains("found no batch in an epoch"));
 }
 
-TEST_CASE("a pipeline describes itself") {
+TEST_CASE("a pipeline describes its steps") {
   const Pipeline pipeline = Numbers(10)
                                 .Shuffle({.buffer = 4, .seed = 9, .reshuffle_each_epoch = false})
                                 .Take(8)
@@ -332,7 +333,8 @@ TEST_CASE("a pipeline describes itself") {
       "1x2x1, cache, repeat without end, batch 2 without remainder, prefetch 3");
 }
 
-// Shuffles of both kinds, both repetitions, a cache and a random function.
+// Pipelines with both kinds of shuffle, Repeat before and after Batch, a cache and a map that uses
+// the epoch.
 std::vector<Pipeline> Resumable() {
   const auto random = [](const MapCall& call) {
     *call.output = *call.input;
@@ -345,7 +347,7 @@ std::vector<Pipeline> Resumable() {
       Numbers(23).Repeat(2).Shuffle({.buffer = 9}).Map(random).Take(40).Batch(4).Take(9)};
 }
 
-TEST_CASE("from any position an iterator goes on as one that has never stopped") {
+TEST_CASE("an iterator resumed at any position continues like one that never stopped") {
   for (const Pipeline& plain : Resumable()) {
     for (const Pipeline& pipeline : {plain, plain.Prefetch(2)}) {
       INFO(pipeline.description());
@@ -368,7 +370,7 @@ TEST_CASE("from any position an iterator goes on as one that has never stopped")
   }
 }
 
-TEST_CASE("an epoch without end is resumed at once, however far it is") {
+TEST_CASE("an endless epoch resumes at once at any position") {
   Iterator iterator(Numbers(10).Shuffle({}).Repeat().Batch(4), {0, 1000000});
   Iterator other(Numbers(10).Shuffle({}).Repeat().Batch(4), {0, 999995});
   for (int i = 0; i < 5; ++i) other.Next();

@@ -14,7 +14,7 @@ std::vector<uint32_t> FirstNumbers(uint64_t count) {
   return numbers;
 }
 
-// What all ranks together work on in one epoch, in the order of steps and ranks.
+// The examples that all ranks use in one epoch, in the order of steps and ranks.
 std::vector<uint32_t> UsedInEpoch(uint64_t count, uint64_t global_batch, int ranks) {
   const std::vector<uint32_t> order = EpochOrder(1, 0, count);
   std::vector<uint32_t> used;
@@ -29,8 +29,8 @@ std::vector<uint32_t> UsedInEpoch(uint64_t count, uint64_t global_batch, int ran
   return used;
 }
 
-TEST_CASE("every example is used exactly once per epoch, however many ranks there are") {
-  const uint64_t count = 1003, global_batch = 64;  // the last batch has 43: ragged for all of them
+TEST_CASE("every example is used exactly once per epoch on any number of ranks") {
+  const uint64_t count = 1003, global_batch = 64;  // the last batch has 43 examples: uneven parts
   for (int ranks : {1, 2, 3, 5, 50}) {
     std::vector<uint32_t> used = UsedInEpoch(count, global_batch, ranks);
     CHECK(used == UsedInEpoch(count, global_batch, 1));
@@ -39,14 +39,14 @@ TEST_CASE("every example is used exactly once per epoch, however many ranks ther
   }
 }
 
-TEST_CASE("a rank may have no part in a batch that is smaller than the number of ranks") {
+TEST_CASE("a rank may get no part of a batch with fewer examples than ranks") {
   const Range whole{8, 10};
   CHECK(PartOf(whole, 0, 3).size() == 0);
   CHECK(PartOf(whole, 1, 3) == Range{8, 9});
   CHECK(PartOf(whole, 2, 3) == Range{9, 10});
 }
 
-TEST_CASE("the order is a pure function of seed and epoch, and differs between them") {
+TEST_CASE("the order of an epoch depends only on the seed and the epoch") {
   const auto order = EpochOrder(1, 0, 100);
   CHECK(EpochOrder(1, 0, 100) == order);
   CHECK(EpochOrder(1, 1, 100) != order);
@@ -55,8 +55,8 @@ TEST_CASE("the order is a pure function of seed and epoch, and differs between t
   CHECK(order != FirstNumbers(100));
 }
 
-// Of 6,000 shuffles of 4 each of the 24 orders is expected 250 times; chi-squared with 23 degrees
-// of freedom exceeds 50 once in a thousand seeds, and this seed does not.
+// In 6,000 shuffles of 4 examples, each of the 24 orders is expected 250 times. Chi-squared with 23
+// degrees of freedom exceeds 50 for one seed in a thousand, but not for this seed.
 TEST_CASE("all orders are equally likely") {
   std::vector<int> seen(256);
   for (uint32_t epoch = 0; epoch < 6000; ++epoch) {
@@ -74,7 +74,7 @@ TEST_CASE("all orders are equally likely") {
   CHECK(chi_squared < 50);
 }
 
-TEST_CASE("the last batch holds what is left") {
+TEST_CASE("the last global batch has the remaining examples") {
   CHECK(BatchesPerEpoch(10, 4) == 3);
   CHECK(BatchesPerEpoch(8, 4) == 2);
   CHECK(GlobalBatch(1, 10, 4) == Range{4, 8});

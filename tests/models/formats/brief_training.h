@@ -6,9 +6,9 @@
 
 namespace dtrun::testing {
 
-/// Some steps of plain gradient descent with momentum, a chunk of the network each: so that its
-/// weights are those of a trained network, biases included. There are as many images as a chunk
-/// has, at least.
+/// Trains with `steps` steps of gradient descent with momentum, one chunk of the network per step.
+/// The weights and biases are then those of a trained network. `images` must have at least a
+/// chunk's images.
 void TrainBriefly(
     models::Sequential& model, const models::Images& images, int steps, float learning_rate);
 

@@ -1,5 +1,5 @@
-// The whole test set: a network that has learnt something is exported, and ONNX Runtime classifies
-// the 10,000 images as we do.
+// A briefly trained network is exported and saved. ONNX Runtime and the loaded network classify the
+// 10,000 test images as the network does.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -73,7 +73,7 @@ double LargestDifference(const std::vector<float>& a, const std::vector<float>& 
   return largest;
 }
 
-TEST_CASE("saved, loaded and run by ONNX Runtime networks have one accuracy on the test set") {
+TEST_CASE("saved and exported networks have the accuracy of the original on the test set") {
   if (PythonIsMissing() || DataIsMissing()) return;
   const Dataset data = models::LoadDataset(models::kFashionMnistDir);
   const std::string name = GENERATE("A", "B", "C", "D", "mlp");

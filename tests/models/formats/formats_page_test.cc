@@ -1,5 +1,5 @@
-// docs/reference/formats.md: the code that it shows is the code below, and the Python that it shows
-// reads what that has written.
+// docs/reference/formats.md: the page's C++ code is the code below. The page's Python code reads
+// the files that the C++ code writes.
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace {
 constexpr char kPage[] = "docs/reference/formats.md",
                kThisFile[] = "tests/models/formats/formats_page_test.cc";
 
-// A layer that multiplies: what dropout does to the ones that it keeps.
+// A layer that multiplies, as dropout does with the values that it keeps.
 class Scale : public Dropout {
  public:
   explicit Scale(double factor) : Dropout(0), factor_(factor) {}
@@ -67,7 +67,7 @@ void WriteModels(Sequential& model) {
   ExportOnnx(model, "model.onnx");
 }
 
-// The blocks of the page in `language`.
+// The page's code blocks in `language`.
 std::vector<std::string> BlocksOf(const std::string& language) {
   std::vector<std::string> blocks;
   std::istringstream page(testing::ReadText(kPage));
@@ -85,7 +85,7 @@ std::vector<std::string> BlocksOf(const std::string& language) {
   return blocks;
 }
 
-TEST_CASE("the page shows code that is compiled here") {
+TEST_CASE("the C++ code of docs/reference/formats.md is in this file") {
   const std::string code = testing::ReadText(kThisFile);
   const std::vector<std::string> blocks = BlocksOf("cpp");
   REQUIRE(blocks.size() == 5);
@@ -95,7 +95,7 @@ TEST_CASE("the page shows code that is compiled here") {
   }
 }
 
-TEST_CASE("what the page writes is read by the Python that it shows") {
+TEST_CASE("the Python code of docs/reference/formats.md reads the files that the C++ code writes") {
   if (testing::PythonIsMissing()) return;
   testing::TemporaryFolder folder;
   const std::vector<std::string> blocks = BlocksOf("python");

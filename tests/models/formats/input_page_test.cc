@@ -1,4 +1,4 @@
-// Holds docs/guides/input.md to its word: its code is that of this file, which runs.
+// docs/guides/input.md: the page's code is the code of this file. The tests run the code.
 
 #include <dtrun/context.h>
 
@@ -17,7 +17,7 @@ namespace {
 using dtrun::testing::TemporaryFolder;
 using dtrun::testing::WriteToySet;
 
-// Stands for a training step: counts examples.
+// In place of a training step: counts examples.
 uint64_t g_trained = 0;
 void Train(const Batch& batch) { g_trained += batch.inputs() != nullptr ? batch.size() : 0; }
 
@@ -53,7 +53,7 @@ void SeveralRanks(const std::string& directory, Context& job) {
   CHECK(batches.wait_seconds() > 0);
 }
 
-TEST_CASE("the page's code runs") {
+TEST_CASE("the code of docs/guides/input.md runs") {
   TemporaryFolder folder;
   WriteToySet(folder, 100);
   OneProcess(folder.path());
@@ -64,7 +64,7 @@ TEST_CASE("the page's code runs") {
   job.Shutdown();
 }
 
-// Without indentation and line breaks, which differ.
+// Joins the words with single spaces, because indentation and line breaks differ on the page.
 std::string Squeezed(const std::string& text) {
   std::istringstream words(text);
   std::string all;
@@ -78,7 +78,7 @@ std::string ReadFile(const char* path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-TEST_CASE("the page's code is this file's") {
+TEST_CASE("the code of docs/guides/input.md is in this file") {
   const std::string page = ReadFile("docs/guides/input.md");
   const std::string source = Squeezed(ReadFile("tests/models/formats/input_page_test.cc"));
   const std::string fence = "```c++\n";

@@ -1,4 +1,4 @@
-// Networks exported to ONNX: checked by its own checker, and run by ONNX Runtime.
+// Networks exported to ONNX. ONNX's own checker checks them, and ONNX Runtime runs them.
 
 #include "models/formats/onnx/onnx.h"
 
@@ -63,7 +63,7 @@ std::vector<float> ChannelsFirst(const std::vector<float>& images, const Shape& 
   return turned;
 }
 
-// So that a mistake about a bias, a mean or a variance shows, too.
+// Changes every value, so that an error in a bias, mean or variance shows.
 void RandomiseParameters(Sequential& model) {
   std::mt19937 generator(11);
   std::normal_distribution<float> normal(0, 0.1f);
@@ -131,7 +131,7 @@ double LargestRelativeDifference(const std::vector<float>& a, const std::vector<
   return largest;
 }
 
-// Probabilities on random images are ours.
+// Checks that ONNX Runtime computes our probabilities for random images.
 json CheckAgainstOurs(Sequential& model, const OnnxOptions& options = {}) {
   RandomiseParameters(model);
   const std::vector<float> images = RandomImages(model.input_shape(), 33);
@@ -142,7 +142,7 @@ json CheckAgainstOurs(Sequential& model, const OnnxOptions& options = {}) {
   return ran.model;
 }
 
-TEST_CASE("ONNX Runtime computes network C's probabilities, in every operator set") {
+TEST_CASE("ONNX Runtime computes network C's probabilities in every operator set") {
   if (testing::PythonIsMissing()) return;
   Sequential model({28, 28, 1}, NetworkC(10), kOptions);
   const int opset = GENERATE(13, 14, 15, 16, 17);
@@ -154,7 +154,7 @@ TEST_CASE("ONNX Runtime computes network C's probabilities, in every operator se
   CHECK(std::count(exported["ops"].begin(), exported["ops"].end(), "Conv") == 2);
 }
 
-TEST_CASE("images of several channels are turned at the input and where they are flattened") {
+TEST_CASE("images of several channels are transposed at the input and where they are flattened") {
   if (testing::PythonIsMissing()) return;
   Sequential model({9, 7, 3}, Layers(Conv2D(5, 3, Activation::kRelu), Dense(6)), kOptions);
   const json exported = CheckAgainstOurs(model);
@@ -163,7 +163,7 @@ TEST_CASE("images of several channels are turned at the input and where they are
   CheckAgainstOurs(straight);
 }
 
-TEST_CASE("networks by name are ONNX's") {
+TEST_CASE("ONNX Runtime computes the probabilities of networks A and B and D and mlp") {
   if (testing::PythonIsMissing()) return;
   const std::string name = GENERATE("A", "B", "D", "mlp");
   Network network = NetworkByName(name);
@@ -171,7 +171,7 @@ TEST_CASE("networks by name are ONNX's") {
   CheckAgainstOurs(model);
 }
 
-TEST_CASE("residual blocks with normalisation are ONNX's") {
+TEST_CASE("ONNX Runtime computes the probabilities of residual blocks with batch normalization") {
   if (testing::PythonIsMissing()) return;
   Sequential model({32, 32, 3}, ResNet({.blocks = {1, 2}, .width = 8, .classes = 5}), kOptions);
   const json exported = CheckAgainstOurs(model);
@@ -179,7 +179,7 @@ TEST_CASE("residual blocks with normalisation are ONNX's") {
   CHECK(std::count(exported["ops"].begin(), exported["ops"].end(), "Transpose") == 0);
 }
 
-TEST_CASE("pooling, reshaping and a softmax of the network's own are ONNX's") {
+TEST_CASE("ONNX Runtime computes the probabilities of pooling and reshape and softmax layers") {
   if (testing::PythonIsMissing()) return;
   const Padding padding = GENERATE(Padding::Same(), Padding::Pixels(1), Padding::Valid());
   Sequential model(
@@ -198,7 +198,7 @@ TEST_CASE("pooling, reshaping and a softmax of the network's own are ONNX's") {
   CHECK(std::count(ran.model["ops"].begin(), ran.model["ops"].end(), "Softmax") == 1);
 }
 
-TEST_CASE("strides and padding are ONNX's, an odd pixel of it after the image") {
+TEST_CASE("strides match in ONNX Runtime and odd padding has its extra pixel after the image") {
   if (testing::PythonIsMissing()) return;
   const Padding padding = GENERATE(Padding::Same(), Padding::Pixels(1), Padding::Valid());
   const int stride = GENERATE(1, 2, 3);
@@ -211,7 +211,7 @@ TEST_CASE("strides and padding are ONNX's, an odd pixel of it after the image") 
   CheckAgainstOurs(model);
 }
 
-TEST_CASE("a network without images has flat inputs, and one without a softmax the logits") {
+TEST_CASE("a network without images has flat inputs and may export its logits") {
   if (testing::PythonIsMissing()) return;
   Sequential model({1, 1, 20}, Layers(Dense(8, Activation::kRelu), Dense(3)), kOptions);
   const json exported = CheckAgainstOurs(model);
@@ -229,7 +229,7 @@ class Unknown : public Dropout {
   std::string kind() const override { return "unknown"; }
 };
 
-TEST_CASE("a layer that ONNX does not know is named, unless its converter is given") {
+TEST_CASE("a layer without an ONNX converter is refused by name unless a converter is given") {
   Sequential model({4, 4, 1}, Layers(Dense(5), Unknown(0.5), Dense(2)), kOptions);
   CHECK_THROWS_WITH(
       ToOnnx(model),
@@ -243,7 +243,7 @@ TEST_CASE("a layer that ONNX does not know is named, unless its converter is giv
   CheckAgainstOurs(model, {.converters = {{"unknown", same}}});
 }
 
-TEST_CASE("a model that cannot be written leaves the old file") {
+TEST_CASE("a failed export leaves no file behind") {
   TemporaryFolder folder;
   Sequential model({4, 4, 1}, Layers(Dense(2)), kOptions);
   CHECK_THROWS_WITH(

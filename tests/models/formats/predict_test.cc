@@ -1,4 +1,4 @@
-// Real processes: predict alone and under dtrun, with models that were saved here.
+// predict under dtrun with saved models. Each test starts real processes.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -23,7 +23,7 @@ namespace {
 using models::Sequential;
 using Words = std::vector<std::string>;
 
-constexpr uint32_t kImages = 101;  // no multiple of any number of ranks
+constexpr uint32_t kImages = 101;  // not divisible by 2, 3 or 4 ranks
 
 CommandResult Predict(int np, const Words& options) {
   Words argv = {"launcher/dtrun",   "--tag",          "none",      "-np",
@@ -38,7 +38,7 @@ std::string Digits(double value) {
   return text;
 }
 
-// A toy set, and a network that knows it a little.
+// A toy data set and a network trained on it for a few steps.
 struct Fixture {
   TemporaryFolder data, model, results;
   double accuracy = 0, loss = 0;
@@ -61,7 +61,7 @@ struct Fixture {
   }
 };
 
-TEST_CASE("predict has the accuracy that the network had, whatever the number of ranks") {
+TEST_CASE("predict reports the network's accuracy on any number of ranks") {
   const Fixture fixture;
   REQUIRE(fixture.accuracy > 0.25);
   std::string first_csv;
@@ -83,7 +83,7 @@ TEST_CASE("predict has the accuracy that the network had, whatever the number of
   }
 }
 
-TEST_CASE("the probabilities stand in the order of the images, with the prediction in front") {
+TEST_CASE("the output has the prediction and the probabilities of each image in order") {
   const Fixture fixture;
   const std::string csv = fixture.results / "out.csv";
   REQUIRE(fixture.Run(3, {"--split", "train", "--output", csv}).exit_code == 0);
@@ -118,19 +118,19 @@ void CheckRefused(const Words& options, int exit_code, const std::string& line) 
   CHECK(result.out.empty());
 }
 
-TEST_CASE("a wrong command line is one line") {
+TEST_CASE("an invalid command line gives a one-line error") {
   CheckRefused({}, 2, "MODEL is required (see --help)");
   CheckRefused({"m", "--split", "all"}, 2, "--split: 'all', expected test or train (see --help)");
 }
 
-TEST_CASE("what is no model is one line, on any number of ranks") {
+TEST_CASE("a missing or invalid model gives a one-line error on any number of ranks") {
   TemporaryFolder folder;
   CheckRefused(
       {folder / "none"}, 66, folder / "none" + std::string(": not found, expected a saved model"));
   CheckRefused({folder.path()}, 66, folder.path() + ": has no model.json, expected a saved model");
 }
 
-TEST_CASE("images of another size, and labels that the model does not have, are refused") {
+TEST_CASE("images of another size and labels beyond the model's outputs are refused") {
   const Fixture fixture;
   TemporaryFolder other;
   for (const char* split : {"train", "t10k"}) {
@@ -149,7 +149,7 @@ TEST_CASE("images of another size, and labels that the model does not have, are 
           " wants them");
 }
 
-TEST_CASE("a file that cannot be written is found before the work, with exit code 73") {
+TEST_CASE("an output file that cannot be written is exit code 73 before any work") {
   const Fixture fixture;
   const std::string csv = fixture.results / "none/out.csv";
   const CommandResult result = fixture.Run(1, {"--output", csv});

@@ -6,7 +6,7 @@
 namespace dtrun::testing {
 namespace {
 
-TEST_CASE("every package that tests use is there, in the version that the list names") {
+TEST_CASE("every Python package of the tests has the version in scripts/python.txt") {
   if (PythonIsMissing()) return;
   TemporaryFolder folder;
   const std::string script = folder.Write("versions.py", R"(

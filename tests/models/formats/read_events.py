@@ -1,5 +1,5 @@
-"""Prints as JSON what TensorBoard's own readers make of a folder of event files: the runs below it, and of each run
-scalars, histograms, texts, images, the graph, and what the HParams plugin shows of its session."""
+"""Prints the contents of a folder of event files as JSON, as TensorBoard's own readers read them: the scalars,
+histograms, texts, images, graph and HParams session of each run below the folder."""
 import json
 import sys
 
@@ -15,7 +15,7 @@ EVERYTHING = {kind: 0 for kind in event_accumulator.DEFAULT_SIZE_GUIDANCE}
 
 
 def run_of(folder):
-    """Of one run, by the accumulator that scripts use. It reads what was asked for and drops nothing."""
+    """One run, as the accumulator that scripts use reads it. EVERYTHING keeps it from dropping events."""
     events = event_accumulator.EventAccumulator(folder, EVERYTHING).Reload()
     tags = events.Tags()
     run = {"version": events.file_version}
@@ -70,7 +70,7 @@ def sessions(multiplexer):
 
 
 def shown(multiplexer):
-    """Runs, and what TensorBoard's plugins find in them once it has brought all events to the newest form."""
+    """The tags of each run by TensorBoard plugin. TensorBoard first converts all events to the newest form."""
     plugins = ["scalars", "histograms", "text", "images", graphs.PLUGIN_NAME]
     found = {run: {} for run in multiplexer.Runs()}
     for plugin in plugins:

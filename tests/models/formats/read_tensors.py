@@ -1,4 +1,4 @@
-"""Prints as JSON what the safetensors package reads in a file: of each tensor type, shape and sum."""
+"""Prints as JSON the type, shape and sum of each tensor that the safetensors package reads in a file."""
 import json
 import sys
 

@@ -1,6 +1,8 @@
-"""Checks an ONNX model as strictly as the project's own checker can, runs it in ONNX Runtime on float32 images
-(images, channels, height, width; raw), and writes its output, raw: run_onnx.py MODEL IMAGES CxHxW OUTPUT. Prints the versions
-and the names and shapes of the model's ends as JSON."""
+"""Usage: run_onnx.py MODEL IMAGES CxHxW OUTPUT
+
+Checks an ONNX model with ONNX's own checker at its strictest. Runs the model in ONNX Runtime on raw float32 images
+(images, channels, height, width), and writes the raw output. Prints as JSON the versions, the operators, and the names
+and shapes of the model's inputs and outputs."""
 import json
 import sys
 

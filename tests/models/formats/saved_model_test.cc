@@ -1,4 +1,4 @@
-// Models saved and loaded again, without the code that has built them.
+// Models are saved and then loaded without the code that built them.
 
 #include "models/formats/model/saved_model.h"
 
@@ -51,7 +51,7 @@ std::vector<float> OutputsOf(Sequential& model) {
   return {model.output(), model.output() + 2 * model.classes()};
 }
 
-// A saved model of which model.json is changed.
+// A saved model with a model.json that tests change.
 class Saved {
  public:
   Saved() { SaveModel(*NewNetwork(1), folder()); }
@@ -81,7 +81,7 @@ class Saved {
   TemporaryFolder folder_;
 };
 
-TEST_CASE("a loaded model has the layers, the weights and the outputs of the one that was saved") {
+TEST_CASE("a loaded model has the layers and weights and outputs of the saved model") {
   TemporaryFolder folder;
   const auto model = NewNetwork(5);
   const std::string path = folder.path() + "/runs/model";
@@ -97,7 +97,7 @@ TEST_CASE("a loaded model has the layers, the weights and the outputs of the one
   CHECK(LoadModelMetadata(path).at("note") == "ä\n\"");
 }
 
-TEST_CASE("what layers keep besides their parameters is saved with them") {
+TEST_CASE("buffers of layers are saved with the parameters") {
   TemporaryFolder folder;
   const auto network = [](uint64_t seed) {
     return std::make_unique<Sequential>(
@@ -117,7 +117,7 @@ TEST_CASE("what layers keep besides their parameters is saved with them") {
   CHECK(OutputsOf(*again) == OutputsOf(*model));
 }
 
-TEST_CASE("a network that was trained over several ranks is loaded by a single process") {
+TEST_CASE("a single process loads a network with synchronized batch normalization") {
   TemporaryFolder folder;
   Sequential model({4, 4, 2}, Layers(BatchNorm(), Dense(2)), {});
   SaveModel(model, folder.path());
@@ -128,7 +128,7 @@ TEST_CASE("a network that was trained over several ranks is loaded by a single p
   CHECK(OutputsOf(*LoadModel(folder.path())) == OutputsOf(model));
 }
 
-TEST_CASE("saving replaces the model and nothing else of the folder") {
+TEST_CASE("saving replaces only the model's own files in the folder") {
   TemporaryFolder folder;
   folder.Write("notes.txt", "mine");
   for (uint64_t seed : {1, 2, 3}) {
@@ -140,10 +140,10 @@ TEST_CASE("saving replaces the model and nothing else of the folder") {
   CHECK(ReadText(folder.path() + "/notes.txt") == "mine");
 }
 
-TEST_CASE("until the new model.json is there the folder has the old model") {
+TEST_CASE("the folder keeps the old model until the new model.json is written") {
   Saved saved;
   const std::vector<float> before = ValuesOf(*LoadModel(saved.folder()));
-  // As if killed after the weights, before the structure.
+  // Builds the state of a process killed after writing the weights and before writing model.json.
   const std::string structure = ReadText(saved.structure());
   SaveModel(*NewNetwork(2), saved.folder());
   const std::string half = saved.folder() + "/weights-1.safetensors";
@@ -177,7 +177,7 @@ TEST_CASE("the safetensors package reads the weights") {
   }
 }
 
-TEST_CASE("what is no saved model is refused with its name") {
+TEST_CASE("a missing or invalid saved model is refused by name") {
   TemporaryFolder folder;
   CHECK_THROWS_WITH(
       LoadModel(folder.path() + "/none"),
@@ -188,7 +188,7 @@ TEST_CASE("what is no saved model is refused with its name") {
   CHECK_THROWS_WITH(LoadModel(folder.path()), file + ": not JSON");
 }
 
-TEST_CASE("a structure that is not right is refused with file, layer and setting") {
+TEST_CASE("an invalid structure is refused with the file and the layer and the setting") {
   const Saved saved;
   saved.ChangeStructure([](json& j) { j["layers"][2]["settings"]["pool_size"] = 0; });
   CHECK(
@@ -216,7 +216,7 @@ TEST_CASE("weights of another network are refused with the tensor and both shape
   saved.ChangeStructure([](json& j) { j["layers"][6]["settings"]["units"] = 4; });
   CHECK(saved.Refusal() == "taken");
 
-  // As many values, in other shapes.
+  // The same number of values in other shapes.
   Sequential small({1, 1, 4}, Layers(Dense(3)), {});
   SaveModel(small, saved.folder());
   saved.ChangeStructure([](json& j) {
@@ -226,7 +226,7 @@ TEST_CASE("weights of another network are refused with the tensor and both shape
   CHECK(saved.Refusal() == saved.weights() + ": layer0.dense.kernel: f32 4x3, expected f32 2x5");
 }
 
-TEST_CASE("a changed byte of the weights is found, and missing weights are named") {
+TEST_CASE("a changed byte of the weights is detected and missing weights are named") {
   const Saved saved;
   {
     std::fstream file(saved.weights(), std::ios::in | std::ios::out | std::ios::binary);
@@ -238,7 +238,7 @@ TEST_CASE("a changed byte of the weights is found, and missing weights are named
   CHECK_THAT(saved.Refusal(), Catch::Contains(saved.weights()));
 }
 
-TEST_CASE("a folder that cannot be made or written is named with the reason") {
+TEST_CASE("a model folder that cannot be created is reported with the reason") {
   TemporaryFolder folder;
   const std::string file = folder.Write("file", "");
   CHECK_THROWS_WITH(

@@ -1,4 +1,4 @@
-// What model.json says, and what is wrong with it.
+// Reading and writing model.json, and its errors.
 
 #include <dtrun/error.h>
 
@@ -19,7 +19,7 @@ ModelStructure Example() {
   return {{28, 28, 1}, ConfigsOf(NetworkC(10)), "weights-1.safetensors", {{"epoch", "8 \"ä\""}}};
 }
 
-// `change` made in a right one.
+// The error of the example's model.json after `change`, or "taken".
 std::string Refusal(const std::function<void(json&)>& change) {
   json root = json::parse(ToJson(Example()));
   change(root);
@@ -32,7 +32,7 @@ std::string Refusal(const std::function<void(json&)>& change) {
   return "taken";
 }
 
-TEST_CASE("what is written down is read again") {
+TEST_CASE("a written structure reads back the same") {
   CHECK(ParseStructure(ToJson(Example())) == Example());
   ModelStructure nested = Example();
   nested.layers.push_back(
@@ -43,7 +43,7 @@ TEST_CASE("what is written down is read again") {
   CHECK(ParseStructure(ToJson(nested)) == nested);
 }
 
-TEST_CASE("what is wrong is said with its place, what was found and what was expected") {
+TEST_CASE("errors in model.json name the place and the found value and the expected value") {
   CHECK(Refusal([](json& j) { j.erase("format"); }) == "format: missing, expected \"dtrun model\"");
   CHECK(Refusal([](json& j) {
           j["format"] = "keras";
@@ -80,7 +80,7 @@ TEST_CASE("what is wrong is said with its place, what was found and what was exp
   CHECK_THROWS_WITH(ParseStructure("[]"), "[], expected an object");
 }
 
-TEST_CASE("layers within layers end somewhere") {
+TEST_CASE("too deeply nested layers are refused") {
   const std::string error = Refusal([](json& j) {
     json layer = j["layers"][0];
     for (int i = 0; i < 30; ++i)
@@ -90,7 +90,7 @@ TEST_CASE("layers within layers end somewhere") {
   CHECK_THAT(error, Catch::EndsWith("expected a depth of at most 8"));
 }
 
-TEST_CASE("the shapes of a network are known before it is built, and too large ones refused") {
+TEST_CASE("shapes are known before a network is built and too large shapes are refused") {
   const auto shapes = [](const Shape& input, const LayerList& layers) {
     std::vector<const Layer*> list;
     for (const auto& layer : layers) list.push_back(layer.get());

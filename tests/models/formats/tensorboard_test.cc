@@ -26,7 +26,7 @@ using nlohmann::json;
 using testing::ReadText;
 using testing::TemporaryFolder;
 
-// What TensorBoard finds below `folder`, by run.
+// The content that TensorBoard reads below `folder`, by run.
 json Read(const std::string& folder) {
   const auto result = testing::RunPython({"tests/models/formats/read_events.py", folder});
   INFO(result.err);
@@ -34,13 +34,13 @@ json Read(const std::string& folder) {
   return json::parse(result.out);
 }
 
-TEST_CASE("checksums are Castagnoli's") {
+TEST_CASE("Crc32c computes Castagnoli's checksum") {
   CHECK(Crc32c("") == 0);
   CHECK(Crc32c("123456789") == 0xe3069283);            // the polynomial's check value
   CHECK(Crc32c(std::string(32, '\0')) == 0x8a9136aa);  // RFC 3720, B.4
 }
 
-TEST_CASE("TensorBoard reads scalars with their steps, run by run") {
+TEST_CASE("TensorBoard reads the scalars of each run with their steps") {
   if (testing::PythonIsMissing()) return;
   TemporaryFolder folder;
   {
@@ -65,7 +65,7 @@ TEST_CASE("TensorBoard reads scalars with their steps, run by run") {
   CHECK(runs["validation"]["scalars"]["epoch_accuracy"] == json({{0, 0.0}, {1, 0.25}, {2, 0.5}}));
 }
 
-TEST_CASE("TensorBoard reads histograms, texts and images") {
+TEST_CASE("TensorBoard reads histograms and texts and images") {
   if (testing::PythonIsMissing()) return;
   TemporaryFolder folder;
   std::vector<float> values;
@@ -139,7 +139,7 @@ TEST_CASE("TensorBoard's HParams plugin shows what a run was started with and ho
   CHECK(runs["third"]["session"]["status"] == "STATUS_UNKNOWN");  // killed, or still running
 }
 
-TEST_CASE("TensorBoard reads the network's graph, layer by layer") {
+TEST_CASE("TensorBoard reads the graph of a network layer by layer") {
   if (testing::PythonIsMissing()) return;
   TemporaryFolder folder;
   const Sequential model({28, 28, 1}, NetworkC(10), {});
@@ -167,7 +167,7 @@ TEST_CASE("TensorBoard reads the network's graph, layer by layer") {
   CHECK(by_name["layer6_dense/dense"]["input"][0] == "layer5_dropout/dropout");
 }
 
-TEST_CASE("every parameter of a network has its histogram") {
+TEST_CASE("every parameter of a network has a histogram") {
   if (testing::PythonIsMissing()) return;
   TemporaryFolder folder;
   Sequential model({6, 6, 1}, Layers(Conv2D(2, 3), Dense(3)), {});
@@ -181,7 +181,7 @@ TEST_CASE("every parameter of a network has its histogram") {
   CHECK(histograms["layer1.dense.bias/histogram"][0]["step"] == 4);
 }
 
-TEST_CASE("what is flushed can be read while the writer goes on") {
+TEST_CASE("TensorBoard reads flushed records while the writer continues") {
   if (testing::PythonIsMissing()) return;
   TemporaryFolder folder;
   SummaryWriter writer(folder.path(), {.flush_seconds = 1e6});
@@ -189,12 +189,12 @@ TEST_CASE("what is flushed can be read while the writer goes on") {
   writer.Flush();
   CHECK(Read(folder.path())["."]["scalars"]["loss"] == json({{0, 1.0}}));
   writer.Scalar("loss", 2, 1);
-  // The end of a record that is being written is no error to a reader either.
+  // A reader also accepts an unfinished record at the end of the file.
   std::ofstream(writer.path(), std::ios::app) << "begun";
   CHECK(Read(folder.path())["."]["scalars"]["loss"].size() == 1);
 }
 
-TEST_CASE("several threads write into one file, and nothing is lost") {
+TEST_CASE("several threads write into one file without losing records") {
   if (testing::PythonIsMissing()) return;
   TemporaryFolder folder;
   {
@@ -215,20 +215,20 @@ TEST_CASE("several threads write into one file, and nothing is lost") {
   }
 }
 
-TEST_CASE("two writers in one folder have files of their own") {
+TEST_CASE("two writers in one folder write separate files") {
   TemporaryFolder folder;
   const SummaryWriter one(folder.path()), other(folder.path());
   CHECK(one.path() != other.path());
   CHECK(folder.Entries().size() == 2);
 }
 
-TEST_CASE("a folder that cannot be made is named with the reason") {
+TEST_CASE("an event folder that cannot be created is reported with the reason") {
   TemporaryFolder folder;
   const std::string file = folder.Write("file", "");
   CHECK_THROWS_WITH(SummaryWriter(file + "/logs"), file + "/logs: cannot be made: Not a directory");
 }
 
-// Of this process: files end at `bytes`.
+// Limits the files that this process writes to `bytes` bytes each.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -247,7 +247,7 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
-TEST_CASE("when no more can be written the file ends with a whole record and the writer says why") {
+TEST_CASE("after a failed write the file ends with a whole record and Flush reports the error") {
   TemporaryFolder folder;
   SummaryWriter writer(folder.path());
   writer.Scalar("loss", 1, 0);
@@ -265,7 +265,7 @@ TEST_CASE("when no more can be written the file ends with a whole record and the
   CHECK(ReadText(writer.path()) == before);
 }
 
-TEST_CASE("an image of another size than its pixels is refused") {
+TEST_CASE("an image with the wrong number of pixel values is refused") {
   TemporaryFolder folder;
   SummaryWriter writer(folder.path());
   const std::vector<uint8_t> pixels(11);

@@ -1,4 +1,4 @@
-// A cuDNN that lacks the functions of the graph API: the classic ones are enough.
+// A cuDNN without the graph API: the classic functions are enough.
 
 #include <catch2/catch.hpp>
 
@@ -9,7 +9,7 @@ namespace {
 
 using namespace models;  // NOLINT: their names are the subject
 
-TEST_CASE("a library without the graph API computes convolutions with its classic functions") {
+TEST_CASE("a cuDNN without the graph API computes convolutions with the classic functions") {
   REQUIRE_FALSE(Cudnn::Get().graph);
   const Typed type = GENERATE(Typed{"f32", 4, 1e-5}, Typed{"bf16", 2, 1e-2}, Typed{"f16", 2, 2e-3});
   const ConvolutionExample example(type);

@@ -1,4 +1,4 @@
-// Real processes: cnn_fmnist on a GPU, alone and under dtrun.
+// cnn_fmnist on a GPU, alone and under dtrun. Each test starts real processes.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -69,7 +69,7 @@ void CheckSameCurve(const json& a, const json& b) {
   CHECK(a["test_loss"].get<double>() == Approx(b["test_loss"].get<double>()).epsilon(1e-3));
 }
 
-TEST_CASE("a GPU is taken where there is one, and trains as the CPU does") {
+TEST_CASE("the default device is a GPU if there is one and training on it matches the CPU") {
   Program program;
   const json gpu = program.Train(1, Mlp({"--epochs", "3", "--no-tf32", "--log-steps"}));
   CHECK_THAT(program.out, Catch::Contains("Compute     GPU, ") && Catch::Contains("without TF32"));
@@ -81,7 +81,7 @@ TEST_CASE("a GPU is taken where there is one, and trains as the CPU does") {
     CHECK(gpu["steps"][i].get<double>() == Approx(cpu["steps"][i].get<double>()).epsilon(1e-3));
 }
 
-TEST_CASE("ranks share a GPU with auto and say so, and compute what one does") {
+TEST_CASE("ranks that share a GPU by default report the sharing and match one rank") {
   Program program;
   const json one = program.Train(1, Mlp({"--epochs", "2"}));
   const json two = program.Train(2, Mlp({"--epochs", "2", "--first-algorithms"}));
@@ -92,7 +92,7 @@ TEST_CASE("ranks share a GPU with auto and say so, and compute what one does") {
   CHECK_THAT(program.out, Catch::Contains("shared: 2 ranks on GPU 0"));
 }
 
-TEST_CASE("a strategy's devices are the ranks' GPUs") {
+TEST_CASE("the devices of a strategy select the ranks' GPUs") {
   Program program;
   const Words two_gpus = {"env", "DTRUN_SIMULATED_GPUS=2"};
   const auto run = [&](int np, const Words& more) {
@@ -111,7 +111,7 @@ TEST_CASE("a strategy's devices are the ranks' GPUs") {
   CHECK_THAT(program.out, Catch::Contains("shared: 2 ranks on GPU 1"));
 }
 
-TEST_CASE("a run that was broken off goes on to the same bits") {
+TEST_CASE("a resumed run ends with the same bits as an uninterrupted run") {
   Program program;
   const std::string dtype = GENERATE("f32", "bf16", "f16");
   const Words common = {"--schedule", "constant", "--dtype", dtype, "--device", "cuda"};
@@ -132,7 +132,7 @@ TEST_CASE("a run that was broken off goes on to the same bits") {
   CHECK(resumed["epochs"].back()["loss"] == whole["epochs"].back()["loss"]);
 }
 
-TEST_CASE("what is made of the parameters is made of those on the GPU") {
+TEST_CASE("a run on a GPU saves the model and exports ONNX and writes a report") {
   Program program;
   const Words outputs = {"--save",           program.path("model"),
                          "--export-onnx",    program.path("model.onnx"),
@@ -153,7 +153,7 @@ TEST_CASE("what is made of the parameters is made of those on the GPU") {
   CHECK(predicted.exit_code == 0);
 }
 
-TEST_CASE("the largest batch is found, and one that does not fit is one error") {
+TEST_CASE("the largest batch is found and a batch that does not fit is a one-line error") {
   Program program;
   program.Train(1, {"--network", "mlp", "--batch-size", "auto", "--max-steps", "1"});
   CHECK_THAT(program.out, Catch::Contains("global batch 32,"));
@@ -168,14 +168,14 @@ TEST_CASE("the largest batch is found, and one that does not fit is one error") 
       program.Run(1, Mlp({"--device", "cuda"}), {"env", "DTRUN_GPU_MEMORY_BYTES=100000000"});
   CHECK(bounded.exit_code == 2);
   CHECK_THAT(bounded.err, Catch::Contains(" bytes, of which 100000000 are free"));
-  // Unasked, the CPU does it, and says why.
+  // The default device falls back to the CPU and reports the reason.
   const CommandResult on_cpu =
       program.Run(1, Mlp({"--max-steps", "1"}), {"env", "DTRUN_SIMULATED_GPU_BYTES=100000000"});
   CHECK(on_cpu.exit_code == 0);
   CHECK_THAT(on_cpu.out, Catch::Contains("; no GPU, because --device cuda: a batch of 16"));
 }
 
-// "... needs 134639168 bytes, of which 1 are free": what training takes without the data.
+// The number in "... needs 134639168 bytes, of which 1 are free": training without the data.
 uint64_t BytesNeeded(const Program& program, const Words& options) {
   const std::string refused = program.Run(1, options, {"env", "DTRUN_GPU_MEMORY_BYTES=1"}).err;
   const size_t at = refused.find(" needs ");
@@ -184,13 +184,13 @@ uint64_t BytesNeeded(const Program& program, const Words& options) {
   return std::stoull(refused.substr(at + 7));
 }
 
-TEST_CASE("data that does not fit into the GPU's memory is streamed, to the same bits") {
+TEST_CASE("data that does not fit into GPU memory is streamed and gives the same bits") {
   Program program(2000);
   const int np = GENERATE(1, 2);
   const Words options = Mlp({"--device", "cuda", "--share-gpus", "--max-steps", "6"});
   const json resident = program.Train(np, options);
   CHECK_THAT(program.out, Catch::Contains(", data resident"));
-  const uint64_t room = BytesNeeded(program, options) + 60000;  // the data is 298,000 bytes, twice
+  const uint64_t room = BytesNeeded(program, options) + 60000;  // each data set needs 298,000
   const json streamed =
       program.Train(np, options, {"env", "DTRUN_GPU_MEMORY_BYTES=" + std::to_string(room)});
   CHECK_THAT(program.out, Catch::Contains(", data streamed"));
@@ -199,7 +199,7 @@ TEST_CASE("data that does not fit into the GPU's memory is streamed, to the same
   CHECK(streamed["epochs"][0]["loss"] == resident["epochs"][0]["loss"]);
 }
 
-TEST_CASE("what no GPU can do is refused in one line, the same for all ranks") {
+TEST_CASE("an unsupported request for a GPU is refused with one line for all ranks") {
   Program program;
   const auto [np, options, problem] = GENERATE(table<int, Words, std::string>(
       {{1,
@@ -254,7 +254,7 @@ TEST_CASE("what no GPU can do is refused in one line, the same for all ranks") {
   CHECK(result.err == "cnn_fmnist: " + problem + "\n");
 }
 
-TEST_CASE("a loss that is not a number ends the training at the epoch's end") {
+TEST_CASE("a loss that is not a number ends the training at the end of the epoch") {
   Program program;
   const CommandResult result = program.Run(
       1, Mlp(
@@ -265,7 +265,7 @@ TEST_CASE("a loss that is not a number ends the training at the epoch's end") {
   CHECK_THAT(result.err, Catch::Contains(": training has diverged"));
 }
 
-TEST_CASE("without a driver auto is the CPU, and cuda says what is missing") {
+TEST_CASE("without a driver the default device is the CPU and cuda is a one-line error") {
   Program program;
   const Words without = {"env", "LD_LIBRARY_PATH=/nowhere"};
   const CommandResult asked = program.Run(1, Mlp({"--device", "cuda"}), without);
@@ -282,7 +282,7 @@ TEST_CASE("without a driver auto is the CPU, and cuda says what is missing") {
   CHECK_THAT(automatic.out, !Catch::Contains("no GPU"));
 }
 
-TEST_CASE("the benchmark puts its steps beside rates that it has measured") {
+TEST_CASE("gpu_cnn_perf compares step times with rates that it measures") {
   TemporaryFolder folder;
   const CommandResult result = testing::Run(
       {.argv = {

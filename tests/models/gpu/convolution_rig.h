@@ -20,14 +20,13 @@ inline double RelativeDistance(const Doubles& got, const Doubles& expected) {
   return std::sqrt(distance / norm);
 }
 
-/// For one call after the other in the test's stream.
+/// A workspace for calls that follow one another in the test's stream.
 inline const gpu::DeviceMemory& TestWorkspace() {
   static const auto& memory = *new gpu::DeviceMemory(TestStream().device(), 32 << 20);
   return memory;
 }
 
-/// A convolution of 16 channels to 8 on images of 5 x 6, with what it and its ways back come to in
-/// f64.
+/// A convolution of 16 channels to 8 on images of 5 x 6, with its output and gradients in f64.
 class ConvolutionExample {
  public:
   explicit ConvolutionExample(
@@ -71,7 +70,7 @@ class ConvolutionExample {
     return direction == models::Direction::kFilters ? to_filters_ : to_input_;
   }
 
-  /// What a direction reads, and `result`, which is as large as what it writes.
+  /// The inputs of a direction, and `result`, which is as large as the direction's output.
   models::ConvolutionTensors Tensors(
       models::Direction direction, const gpu::DeviceMemory& result) const {
     const bool forward = direction == models::Direction::kForward;
@@ -101,7 +100,7 @@ class ConvolutionExample {
   models::CudnnHandle handle{TestStream()};
 
  private:
-  // Numbers of (-1, 1), as the type has them: with all its digits.
+  // Numbers in (-1, 1) that use all digits of the type.
   Doubles MadeUp(size_t count, uint32_t salt) const {
     Doubles values(count);
     for (size_t i = 0; i < count; ++i) {
@@ -114,7 +113,7 @@ class ConvolutionExample {
   Doubles output_, to_filters_, to_input_;
 };
 
-/// Made for an example, with buffers of its own for what is written while ways are tried.
+/// A convolution for an example. Its own buffers take the output of the ways that it tries.
 class ChosenConvolution {
  public:
   explicit ChosenConvolution(const ConvolutionExample& example)
@@ -126,7 +125,7 @@ class ChosenConvolution {
             TestStream(), example.options, example.setting().workspace, input_.as<void>(),
             filters_.as<void>(), output_.as<void>()) {}
 
-  /// Nothing has been written to the buffers.
+  /// No way has written to the buffers.
   bool IsUntouched() const {
     const auto is_as_made = [&](const gpu::DeviceMemory& memory, models::Direction direction) {
       const Doubles expected(example_.Expected(direction).size(), 99);
@@ -137,8 +136,8 @@ class ChosenConvolution {
            is_as_made(input_, models::Direction::kInput);
   }
 
-  /// The three results, in the order of Direction, of one call each: what `enqueue` does with what
-  /// enqueues them is up to the caller.
+  /// The results of one call per direction, in the order of Direction. `run` gets a function that
+  /// enqueues the three calls.
   template <typename Run>
   std::vector<Doubles> Results(const Run& run) {
     run([&] {

@@ -1,5 +1,5 @@
-// Convolutions by cuDNN, real or simulated, in all ways that they may be computed, against their
-// definition in f64. Simulated cuDNN proposes, among others, what nobody should use.
+// All ways to compute a convolution with cuDNN, real or simulated, against the definition in f64.
+// Simulated cuDNN also proposes unusable ways.
 
 #include <catch2/catch.hpp>
 #include <regex>
@@ -21,7 +21,7 @@ Direction AnyDirection() {
   return GENERATE(Direction::kForward, Direction::kFilters, Direction::kInput);
 }
 
-// What it said, if it cannot be used.
+// The error of an unusable way, or "".
 std::string Problem(ConvolutionWay& way, const ConvolutionExample& example, Direction direction) {
   const gpu::DeviceMemory result = example.Result(direction);
   const gpu::DeviceScope scope(TestStream().device());
@@ -34,7 +34,7 @@ std::string Problem(ConvolutionWay& way, const ConvolutionExample& example, Dire
   }
 }
 
-TEST_CASE("each way that can be used gives the convolution, and the same bits each time") {
+TEST_CASE("each usable way computes the convolution with the same bits each time") {
   const Typed type = AnyType();
   const Direction direction = AnyDirection();
   const auto list = GENERATE(GraphWays, ClassicWays);
@@ -51,7 +51,7 @@ TEST_CASE("each way that can be used gives the convolution, and the same bits ea
   CHECK(used > 0);
 }
 
-TEST_CASE("an engine is proposed where what its notes say of numbers is allowed") {
+TEST_CASE("an engine is proposed only if the options allow its numerical notes") {
   if (!OnSimulatedGpu()) {
     WARN("SKIPPED: these are simulated cuDNN's engines");
     return;
@@ -71,7 +71,7 @@ TEST_CASE("an engine is proposed where what its notes say of numbers is allowed"
   CHECK(engines(ConvolutionExample(bf16)) == " 12, 13, 14, 15, 19 2=4 13=0, 19 2=1 13=1, 1,");
 }
 
-TEST_CASE("what a way lacks is said in cuDNN's words") {
+TEST_CASE("an unusable way reports the reason and cuDNN's error") {
   if (!OnSimulatedGpu()) {
     WARN("SKIPPED: these are simulated cuDNN's engines");
     return;
@@ -94,7 +94,7 @@ TEST_CASE("what a way lacks is said in cuDNN's words") {
       "does not work\n");
 }
 
-TEST_CASE("what a convolution has chosen is right, in a graph too, and it says what that is") {
+TEST_CASE("the chosen ways compute the convolution with and without a graph and are named") {
   const Typed type = AnyType();
   const ConvolutionExample example(type);
   ChosenConvolution chosen(example);
@@ -117,9 +117,9 @@ TEST_CASE("what a convolution has chosen is right, in a graph too, and it says w
   CHECK(in_graph == results);
 }
 
-TEST_CASE("convolutions of one kind do the same, whichever was made first") {
+TEST_CASE("convolutions with equal options make the same choice in any order") {
   const Typed type = AnyType();
-  const int rows = 5;  // as nowhere else
+  const int rows = 5;  // a number that no other test uses
   const ConvolutionExample example(type, Tf32::kOff, rows);
   std::vector<std::string> choices(4);
   std::vector<std::thread> threads;
@@ -140,15 +140,15 @@ TEST_CASE("convolutions of one kind do the same, whichever was made first") {
   CHECK(choices == std::vector<std::string>(4, choices[0]));
   const ChosenConvolution again(example);
   CHECK(again.convolution.choice() == choices[0]);
-  CHECK(again.IsUntouched());  // nothing was tried
+  CHECK(again.IsUntouched());  // no way was tried again
   const ConvolutionExample other(type, Tf32::kOff, rows + 1);
   CHECK_FALSE(ChosenConvolution(other).IsUntouched());
 }
 
-TEST_CASE("without a look at the clock, the first way that works is taken") {
+TEST_CASE("Selection::kFirst takes the first working way without timing") {
   ConvolutionExample example(AnyType());
   example.options.selection = Selection::kFirst;
-  // Of the two kinds of ways by turns.
+  // The first working way, alternating between graph and classic ways.
   const auto of_graph = GraphWays(example.setting(), Direction::kForward);
   const auto classic = ClassicWays(example.setting(), Direction::kForward);
   std::string first;
@@ -164,9 +164,9 @@ TEST_CASE("without a look at the clock, the first way that works is taken") {
   CHECK_THAT(chosen.convolution.choice(), Catch::StartsWith("forward " + first + " ("));
 }
 
-TEST_CASE("a convolution that cuDNN has nothing for is refused with what was asked for") {
+TEST_CASE("a convolution that cuDNN cannot compute is refused with its direction and sizes") {
   ConvolutionExample example(Typed{"bf16", 2, 1e-2});
-  example.options.output = {4, 4, 8};  // of this input that would be 3x4
+  example.options.output = {4, 4, 8};  // the input gives 3x4
   CHECK_THROWS_WITH(
       ChosenConvolution(example),
       Catch::Contains("'forward' of a convolution from 5x6x16 to 4x4x8 in bf16, 3 rows: "));

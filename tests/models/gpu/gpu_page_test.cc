@@ -1,4 +1,4 @@
-// What docs/guides/gpu-training.md tells its readers to type, on the simulated GPU.
+// Runs the commands of docs/guides/gpu-training.md on the simulated GPU.
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -10,13 +10,13 @@
 namespace dtrun::testing {
 namespace {
 
-TEST_CASE("the commands of the page of GPUs run and print what it shows") {
+TEST_CASE("the commands of the GPU training page run and print the shown output") {
   const TemporaryFolder folder;
   int ran = 0;
   for (const PageBlock& block : CommandBlocks("docs/guides/gpu-training.md")) {
     if (block.language != "sh gpu") continue;
     Command command = {{"bash", "-c", ScriptOf(block, folder.path(), "models")}};
-    // The commands run in a folder of their own.
+    // The commands run in another folder, so these paths are absolute.
     command.environment = {
         {"LD_LIBRARY_PATH", std::filesystem::absolute("tests/gpu_simulator")},
         {"PATH", std::filesystem::absolute("models").string() + ":/usr/bin:/bin"}};

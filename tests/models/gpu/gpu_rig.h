@@ -23,7 +23,7 @@
 
 namespace dtrun::testing {
 
-// Networks on a GPU beside the same ones on the CPU.
+// Helpers to compare networks on a GPU with the same networks on the CPU.
 
 inline models::Images MadeUpImages(uint64_t count, int height, int width, int classes = 10) {
   models::Images images;
@@ -41,7 +41,7 @@ inline models::ByteImages BytesOf(const models::Images& images) {
   return {images.count, images.pixels_per_image(), images.pixels.data(), images.labels.data()};
 }
 
-/// A network of the CPU with memory for its gradients.
+/// A network on the CPU with memory for its gradients.
 class CpuNetwork {
  public:
   explicit CpuNetwork(const std::string& name, uint64_t seed = 5)
@@ -99,7 +99,7 @@ inline models::LayerList SmallNetwork() {
       models::Dropout(0.5), models::Dense(4));
 }
 
-// On one rank that is a thread, with what it threw.
+// Runs `main` on a single thread rank and checks that it throws no error.
 inline void Alone(const std::function<void(Communicator&)>& main) {
   CHECK(OnRanks(1, main) == std::vector<std::string>{""});
 }
@@ -118,7 +118,7 @@ inline models::GpuOptions SmallGpuOptions(uint64_t rows, uint64_t seed = 5) {
   options.seed = seed;
   options.tf32 = false;
   options.steps_per_epoch = 64;
-  options.workspace_bytes = 32 << 20;  // what cuDNN needs to move channels
+  options.workspace_bytes = 32 << 20;  // cuDNN needs it to move channels
   return options;
 }
 

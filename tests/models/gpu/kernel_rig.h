@@ -18,7 +18,7 @@
 
 namespace dtrun::testing {
 
-// Kernels by themselves: memory of theirs, and values of the three types that they compute in.
+// Helpers to test single kernels: device memory, and values of the three compute types.
 
 using Doubles = std::vector<double>;
 
@@ -51,7 +51,7 @@ struct Typed {
   size_t size;
   double tolerance;
 
-  // What the type makes of a value.
+  // The value rounded to the type.
   float Rounded(double value) const {
     const auto narrow = static_cast<float>(value);
     if (name == "bf16") return __bfloat162float(__float2bfloat16(narrow));
@@ -94,12 +94,12 @@ struct Typed {
   }
 };
 
-// Each of the three types, with the tolerance of what is computed in it.
+// Each of the three types, with the tolerance of computations in it.
 inline Typed AnyType() {
   return GENERATE(Typed{"f32", 4, 1e-5}, Typed{"bf16", 2, 1e-2}, Typed{"f16", 2, 2e-3});
 }
 
-// Numbers of (-1, 1) that every type has.
+// Numbers in (-1, 1) that every type represents exactly.
 inline Doubles MadeUp(size_t count, uint32_t salt) {
   Doubles values(count);
   for (size_t i = 0; i < count; ++i)

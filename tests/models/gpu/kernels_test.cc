@@ -1,4 +1,5 @@
-// Each kernel of models/gpu against its definition in f64, at sizes that fill no block or vector.
+// Each kernel of models/gpu against its definition in f64. Sizes include partly filled blocks and
+// vectors.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -18,7 +19,7 @@ using namespace models;  // NOLINT: their names are the subject
 
 std::vector<float> Floats(const Doubles& values) { return {values.begin(), values.end()}; }
 
-TEST_CASE("a batch is gathered in the order that is asked for, byte / 255") {
+TEST_CASE("a batch is gathered in the requested order and bytes are divided by 255") {
   const Typed type = AnyType();
   const uint32_t pixels = GENERATE(15u, 32u);
   const uint32_t images = 7, rows = 5, examples = 4;
@@ -26,7 +27,7 @@ TEST_CASE("a batch is gathered in the order that is asked for, byte / 255") {
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 37);
   for (size_t i = 0; i < images; ++i) labels[i] = static_cast<uint8_t>(10 + i);
   const auto image_memory = Upload(bytes), label_memory = Upload(labels);
-  const bool in_order = GENERATE(true, false);  // as a batch that was copied for the step lies
+  const bool in_order = GENERATE(true, false);  // as in a batch that was copied for the step
   const std::vector<uint32_t> order =
       in_order ? std::vector<uint32_t>{0, 1, 2, 3} : std::vector<uint32_t>{3, 5, 5, 1};
   const auto order_memory = Upload(order);
@@ -54,7 +55,7 @@ TEST_CASE("a batch is gathered in the order that is asked for, byte / 255") {
   CHECK(type.ToHost(inputs, expected.size()) == expected);
 }
 
-TEST_CASE("the first convolution, and the gradient of its kernel and bias") {
+TEST_CASE("the first convolution and the gradients of its kernel and bias match f64") {
   const Typed type = AnyType();
   const uint32_t filters = GENERATE(8u, 32u, 256u);
   const bool masked = GENERATE(true, false);
@@ -95,7 +96,7 @@ TEST_CASE("the first convolution, and the gradient of its kernel and bias") {
   const auto got = Upload(std::vector<float>(10 * filters, 7));
   const auto partials = Upload(std::vector<float>(2 * 10 * filters));
   const auto counter = Upload(std::vector<uint32_t>{0});
-  for (int time = 0; time < 2; ++time) {  // the counter is ready for another launch
+  for (int time = 0; time < 2; ++time) {  // the kernel resets the counter for the next launch
     RunKernel(
         "dtrun_first_convolution_gradient_" + type.name, 2,
         FirstConvolutionGradientArgs{
@@ -107,12 +108,12 @@ TEST_CASE("the first convolution, and the gradient of its kernel and bias") {
   }
 }
 
-TEST_CASE("a pool, with or without the bias and the ReLU before it, and its way back") {
+TEST_CASE("a pool with and without bias and ReLU and its gradient match f64") {
   const Typed type = AnyType();
   const bool biased = GENERATE(true, false);
   const uint32_t rows = 3, height = 5, width = 7, channels = 16;
   Doubles x = MadeUp(rows * height * width * channels, 5);
-  // Equal values in a window: the first one counts.
+  // If values in a window are equal, the first value wins.
   for (uint32_t c = 0; c < channels; ++c) x[c] = x[channels + c] = 0.75;
   if (!biased)
     for (double& value : x) value = std::max(value, 0.0);
@@ -167,9 +168,9 @@ TEST_CASE("a pool, with or without the bias and the ReLU before it, and its way 
   CheckNear(Download<float>(got, channels), bias_gradient, 1e-5);
 }
 
-TEST_CASE("dropout keeps what the CPU's generator says, value by value") {
+TEST_CASE("dropout keeps exactly the values that the CPU's generator keeps") {
   const Typed type = AnyType();
-  const uint32_t rows = 3, width = 200;  // neither whole groups of 128 nor whole warps
+  const uint32_t rows = 3, width = 200;  // no multiple of a group of 128 or of a warp
   DropoutRule rule{.keep_below = 40000, .scale = 2, .key0 = 11, .key1 = 12, .domain = 13};
   StepState state;
   state.now.step = 5;
@@ -203,7 +204,7 @@ TEST_CASE("dropout keeps what the CPU's generator says, value by value") {
   CHECK(Download<uint8_t>(mask, rows * mask_bytes) == expected_mask);
 }
 
-TEST_CASE("the way back through ReLU and dropout, with the bias's gradient") {
+TEST_CASE("the gradient through ReLU and dropout and the bias gradient match f64") {
   const Typed type = AnyType();
   const uint32_t width = GENERATE(8u, 64u, 256u);
   const uint32_t rows = 301;
@@ -226,11 +227,11 @@ TEST_CASE("the way back through ReLU and dropout, with the bias's gradient") {
   CheckNear(Download<float>(got, width), sums, 1e-4);
 }
 
-TEST_CASE("the loss, its gradient, and what metrics count") {
+TEST_CASE("the loss and its gradient and the metrics match f64") {
   const Typed type = AnyType();
   const uint32_t rows = 600, examples = 590, classes = 5, stride = 8;
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::vector<float> logits(rows * stride, nan);  // behind the classes nobody looks
+  std::vector<float> logits(rows * stride, nan);  // the kernel must not read behind the classes
   std::vector<int32_t> labels(rows, -1);
   Doubles expected(rows * stride), sums(stride);
   double loss = 0;
@@ -284,7 +285,7 @@ TEST_CASE("the loss, its gradient, and what metrics count") {
   CheckNear(Download<float>(bias, stride), sums, 1e-4);
 }
 
-TEST_CASE("Adam and SGD over a block, with the copy that is computed with") {
+TEST_CASE("Adam and SGD update a block of parameters and its narrow copy or skip the step") {
   const Typed type = AnyType();
   const uint64_t count = 8 * 300;
   const Doubles value = MadeUp(count, 1), gradient = MadeUp(count, 2), m = MadeUp(count, 3);
@@ -340,7 +341,7 @@ TEST_CASE("Adam and SGD over a block, with the copy that is computed with") {
   CHECK(type.ToHost(copy, count) == rounded);
 }
 
-TEST_CASE("one number that is not finite, wherever it is, skips the step and halves the scale") {
+TEST_CASE("one infinity or NaN anywhere skips the step and halves the loss scale") {
   const uint64_t count = 8 * 700;
   const int64_t where = GENERATE(-1, 0, 2801, 5599);
   const float what =
@@ -373,11 +374,11 @@ TEST_CASE("one number that is not finite, wherever it is, skips the step and hal
   CHECK(after.update_rate == Approx(0.5 * std::sqrt(0.001) / 0.1));
   RunKernel("dtrun_check_gradients", 3, args);
   after = Download<StepState>(states, 1)[0];
-  CHECK(after.scale == 2048.0f);  // the fourth good one
+  CHECK(after.scale == 2048.0f);  // after the fourth good step
   CHECK(after.good_steps == 0);
 }
 
-TEST_CASE("values become narrow and wide again") {
+TEST_CASE("narrowing and widening keep values that the narrow type represents") {
   const Typed type = GENERATE(Typed{"bf16", 2, 0}, Typed{"f16", 2, 0});
   const Doubles values = MadeUp(8 * 33, 1);
   const auto wide = Upload(Floats(values)), narrow = type.Zeros(values.size());

@@ -1,4 +1,4 @@
-// Training in f16 as cnn_fmnist does it, with a scale that changes often: broken off and gone on.
+// cnn_fmnist training in f16 with a loss scale that changes often, interrupted and resumed.
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
@@ -23,7 +23,7 @@ struct Outcome {
   bool operator==(const Outcome&) const = default;
 };
 
-// From 2^22, after every 3 good steps it doubles, up to a scale that does not fit.
+// The loss scale starts at 2^22 and doubles after every 3 good steps until gradients overflow.
 Outcome Train(const TemporaryFolder& data, uint64_t steps, const std::vector<std::string>& more) {
   std::vector<std::string> words = {
       "cnn_fmnist",
@@ -76,10 +76,10 @@ Outcome Train(const TemporaryFolder& data, uint64_t steps, const std::vector<std
   return outcome;
 }
 
-TEST_CASE("a scale of the loss goes on from a checkpoint where it was, to the bit") {
+TEST_CASE("a resumed run continues with the saved loss scale and ends with the same bits") {
   TemporaryFolder data, saved;
   WriteToySet(data, 40);
-  const uint64_t half = 8;  // in the second epoch, with good steps behind the last change
+  const uint64_t half = 8;  // in the second epoch, with good steps since the last change
   const Outcome straight = Train(data, 2 * half, {});
   Train(data, half, {"--checkpoint-dir", saved.path(), "--checkpoint-every", "4"});
   const Outcome resumed = Train(data, 2 * half, {"--checkpoint-dir", saved.path(), "--resume"});

@@ -1,5 +1,5 @@
-// Whole networks on a GPU, a real one or the simulated one, against the same networks on the CPU,
-// which tests elsewhere hold against f64. Dropout masks are the same on both.
+// Whole networks on a GPU, real or simulated, against the same networks on the CPU. Other tests
+// compare the CPU's networks with f64. Dropout masks are the same on both.
 
 #include <dtrun/device_memory.h>
 
@@ -35,7 +35,7 @@ OneStep StepOnGpu(
   return {replica->Gradients(), replica->TakeMetrics()};
 }
 
-TEST_CASE("a step's gradients are the CPU's, dropout included") {
+TEST_CASE("the gradients of a step match the CPU with the same dropout") {
   const std::string name = GENERATE("A", "B", "C", "D", "mlp");
   const uint64_t examples = 3;
   Alone([&](Communicator& world) {
@@ -53,7 +53,8 @@ TEST_CASE("a step's gradients are the CPU's, dropout included") {
 }
 
 TEST_CASE(
-    "images of odd and unequal sides, fewer examples than rows, classes that fill no vector") {
+    "gradients match the CPU for odd image sides and a partial batch and an unaligned class "
+    "count") {
   Alone([&](Communicator& world) {
     CpuNetwork cpu(
         {15, 12, 1},
@@ -70,7 +71,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("bf16 and f16 come as near to f32 as their digits let them") {
+TEST_CASE("bf16 and f16 gradients match f32 within the precision of their type") {
   const auto [dtype, tolerance] = GENERATE(
       std::pair<DType, double>{DType::kBF16, 0.05}, std::pair<DType, double>{DType::kF16, 0.01});
   const uint64_t examples = 3;
@@ -84,11 +85,11 @@ TEST_CASE("bf16 and f16 come as near to f32 as their digits let them") {
     const OneStep got = StepOnGpu(world, cpu.model, images, options, StepOf(examples, 7));
     const double distance = RelativeDistance(got.gradients, expected);
     CHECK(distance < tolerance);
-    CHECK(distance > 1e-5);  // it has computed in fewer digits
+    CHECK(distance > 1e-5);  // the replica did compute in the narrow type
   });
 }
 
-TEST_CASE("a batch of several blocks, and one of fewer examples than rows") {
+TEST_CASE("a batch of several blocks with fewer examples than rows matches the CPU") {
   Alone([&](Communicator& world) {
     CpuNetwork cpu("mlp");
     const Images images = MadeUpImages(300, 28, 28);
@@ -100,7 +101,7 @@ TEST_CASE("a batch of several blocks, and one of fewer examples than rows") {
   });
 }
 
-// Batches of 4 out of 12 images, in an order that is not theirs.
+// Batches of 4 out of 12 images, in a shuffled order.
 struct Training {
   Images images = MadeUpImages(12, 10, 10, 4);
   std::vector<uint32_t> order = EpochOrder(3, 0, 12);
@@ -127,7 +128,7 @@ struct Training {
   }
 };
 
-TEST_CASE("several steps of an optimizer leave the CPU's parameters and its state") {
+TEST_CASE("several optimizer steps give the CPU's parameters and optimizer state") {
   const bool adam = GENERATE(true, false);
   Alone([&](Communicator& world) {
     const Training training;
@@ -174,7 +175,7 @@ TEST_CASE("several steps of an optimizer leave the CPU's parameters and its stat
   });
 }
 
-TEST_CASE("a graph's steps are those that are enqueued one by one, and go on from a saved state") {
+TEST_CASE("steps in a graph have the bits of single launches and continue from a saved state") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   Alone([&](Communicator& world) {
     const Training training;
@@ -205,13 +206,13 @@ TEST_CASE("a graph's steps are those that are enqueued one by one, and go on fro
   });
 }
 
-TEST_CASE("f16: a scale that is too large skips steps and shrinks, good steps let it grow") {
+TEST_CASE("an f16 loss scale shrinks with skipped steps and grows after good steps") {
   Alone([&](Communicator& world) {
     const Training training;
     CpuNetwork cpu({10, 10, 1}, SmallNetwork(), 5);
     GpuOptions options = SmallGpuOptions(4);
     options.dtype = DType::kF16;
-    options.initial_loss_scale = 0x1p24;  // gradients beyond 65504
+    options.initial_loss_scale = 0x1p24;  // gradients exceed 65504
     options.loss_scale_growth = 2;
     const auto replica = training.On(world, cpu.model, options);
     const auto before = ParametersOf(*replica, cpu.model);
@@ -229,14 +230,14 @@ TEST_CASE("f16: a scale that is too large skips steps and shrinks, good steps le
     CHECK(replica->loss_scale().scale == 2 * found);
     Adam state(cpu.model.parameters(), {});
     replica->GetState(state.state());
-    // Skipped steps are no updates.
+    // The optimizer does not count skipped steps.
     CHECK(*static_cast<uint64_t*>(state.state().back().buffer.data) == 2);
   });
 }
 
-TEST_CASE("two ranks with half a batch each compute what one does with all of it") {
+TEST_CASE("two ranks with half a batch each compute the gradients of one rank with all of it") {
   const Training training;
-  std::vector<std::vector<float>> gradients[3], parameters[3];  // each rank has one of its own
+  std::vector<std::vector<float>> gradients[3], parameters[3];  // [2]: of the single rank
   const auto train = [&](Communicator& world) {
     CpuNetwork cpu({10, 10, 1}, SmallNetwork(), 5);
     const auto replica = training.On(world, cpu.model, SmallGpuOptions(4));
@@ -258,7 +259,7 @@ TEST_CASE("two ranks with half a batch each compute what one does with all of it
   CHECK(RelativeDistance(gradients[0], gradients[2]) < 1e-5);
 }
 
-TEST_CASE("what was computed behind a sum that has failed is not given out") {
+TEST_CASE("after a failed all-reduce every read of the replica's results is an error") {
   const Training training;
   int refused = 0;
   const auto train = [&](Communicator& world) {
@@ -293,7 +294,7 @@ TEST_CASE("what was computed behind a sum that has failed is not given out") {
   CHECK(refused == 6);
 }
 
-TEST_CASE("test examples are counted without dropout, in parts that are no multiple of the rows") {
+TEST_CASE("evaluation runs without dropout on a range that is no multiple of the rows") {
   Alone([&](Communicator& world) {
     CpuNetwork cpu({10, 10, 1}, SmallNetwork(), 5);
     const Images images = MadeUpImages(11, 10, 10, 4);
@@ -308,7 +309,7 @@ TEST_CASE("test examples are counted without dropout, in parts that are no multi
   });
 }
 
-TEST_CASE("what cannot be is refused with what was found and what was expected") {
+TEST_CASE("invalid replicas and steps are refused with the found and the expected value") {
   const auto refusal = [](const std::function<void(Communicator&)>& make) {
     return OnRanks(1, make)[0];
   };
@@ -344,7 +345,7 @@ TEST_CASE("the largest batch is a power of two that fits") {
   options.sharers = 4;
   CHECK(LargestGpuBatch(cpu.model, options, {}, all) < most);
   options.sharers = 1;
-  // A data set that is larger than the GPU's memory is streamed, and takes little.
+  // A data set larger than the GPU's memory is streamed and needs little memory.
   const uint64_t too_large[] = {all};
   const uint64_t beside_it = LargestGpuBatch(cpu.model, options, too_large, all);
   CHECK(beside_it >= most / 2);

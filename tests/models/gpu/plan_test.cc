@@ -1,4 +1,4 @@
-// How a network's parameters lie on a device, and which networks can be computed there.
+// The layout of a network's parameters on a device, and the networks that a GPU can compute.
 
 #include <catch2/catch.hpp>
 #include <numeric>
@@ -42,7 +42,7 @@ TEST_CASE("parameters keep their values on the way to a device and back") {
   }
 }
 
-TEST_CASE("network C: what is computed, in which order, and how much of it there is") {
+TEST_CASE("the plan of network C has the expected stages and sizes and operations") {
   Network network = NetworkByName("C");
   Sequential model(
       network.input, std::move(network.layers), {.micro_batch = 1, .micro_batches = 1});
@@ -57,7 +57,7 @@ TEST_CASE("network C: what is computed, in which order, and how much of it there
   CHECK(plan.stages[2].adds_bias);
   CHECK(plan.stages[3].drops);
   CHECK(plan.stages[4].width() == 16);
-  // The last layer is filled up from 10 classes to 16, and each parameter to a multiple of 128.
+  // The plan pads the last layer from 10 classes to 16 and each parameter to a multiple of 128.
   CHECK(plan.parameter_count == 384 + 128 + 18432 + 128 + 1179648 + 128 + 16 * 128 + 128);
   for (const ParameterPlace& place : plan.parameters) CHECK(place.offset % 128 == 0);
   const double forward_of_convolution = 2.0 * 24 * 24 * 9 * 32 * 64;
@@ -69,7 +69,7 @@ TEST_CASE("network C: what is computed, in which order, and how much of it there
   CHECK(plan.Bytes(2, 2) - plan.Bytes(1, 2) == plan.Bytes(3, 2) - plan.Bytes(2, 2));
 }
 
-TEST_CASE("what a GPU cannot compute is refused by the layer's name") {
+TEST_CASE("a layer that a GPU cannot compute is refused by name") {
   const auto refusal = [](LayerList layers) {
     try {
       PlanOf(std::move(layers));

@@ -1,4 +1,4 @@
-// Products and what stands behind them, each against its definition in f64.
+// Matrix products and their epilogues, each against its definition in f64.
 
 #include "models/gpu/product.h"
 
@@ -43,8 +43,8 @@ const gpu::DeviceMemory& SomeWorkspace() {
 
 bool IsSimulated() { return TestStream().device().name() == "simulated GPU"; }
 
-// False, of which the log has the reason: a real cuBLASLt has no such product. The simulated one
-// has them all.
+// Returns false and logs the reason if a real cuBLASLt lacks the product. The simulated cuBLASLt
+// has all products.
 bool Multiply(const Product::Options& options) {
   try {
     Product product(
@@ -64,7 +64,7 @@ bool IsSet(const std::vector<uint8_t>& mask, size_t row, size_t column, size_t c
   return (mask[row * MaskBytes(columns) + column / 8] >> column % 8 & 1) != 0;
 }
 
-// (5, 24) times (24, 136): a mask's row is two of cuBLASLt's 128 bits.
+// (5, 24) times (24, 136): a row of the mask takes two of cuBLASLt's units of 128 bits.
 constexpr size_t kRows = 5, kDepth = 24, kColumns = 136;
 
 Doubles Definition(const Doubles& a, const Doubles& b) {
@@ -92,7 +92,7 @@ struct Factors {
   }
 };
 
-TEST_CASE("a product with a bias and a ReLU, and the mask of what has passed") {
+TEST_CASE("a product with bias and ReLU matches f64 and stores the mask of the passed values") {
   const ProductType type = AnyProductType();
   Factors factors(type);
   const Doubles bias = MadeUp(kColumns, 3);
@@ -108,7 +108,7 @@ TEST_CASE("a product with a bias and a ReLU, and the mask of what has passed") {
   for (size_t i = 0; i < expected.size(); ++i) {
     const double sum = expected[i] + bias[i % kColumns];
     expected[i] = std::max(sum, 0.0);
-    // Where a sum is all but zero, its digits decide.
+    // For sums near zero, rounding decides the mask, so the test skips them.
     if (std::abs(sum) > 1e-4 && IsSet(got, i / kColumns, i % kColumns, kColumns) != (sum > 0))
       ++wrong;
   }
@@ -116,7 +116,7 @@ TEST_CASE("a product with a bias and a ReLU, and the mask of what has passed") {
   CheckNear(type.typed.ToHost(factors.c, expected.size()), expected, type.typed.tolerance);
 }
 
-TEST_CASE("a product that a mask and a scale are applied to") {
+TEST_CASE("a product applies a mask and a scale to its result") {
   const ProductType type = AnyProductType();
   Factors factors(type);
   std::vector<uint8_t> bits(kRows * MaskBytes(kColumns));
@@ -132,8 +132,8 @@ TEST_CASE("a product that a mask and a scale are applied to") {
   CheckNear(type.typed.ToHost(factors.c, expected.size()), expected, type.typed.tolerance);
 }
 
-// As the gradient of a dense layer's kernel is made, and with it that of its bias.
-TEST_CASE("a product into f32 that sums the columns of its second factor") {
+// The gradients of a dense layer's kernel and bias are computed this way.
+TEST_CASE("a product into f32 also sums the columns of its second factor") {
   const ProductType type = AnyProductType();
   const size_t rows = 70, in = 24, out = 40;
   const Doubles x = MadeUp(rows * in, 4), dy = MadeUp(rows * out, 5);
@@ -163,9 +163,9 @@ TEST_CASE("a product into f32 that sums the columns of its second factor") {
   CheckNear(as_doubles(Download<float>(bias, out)), sums, 1e-6);
 }
 
-TEST_CASE("parts of a sum are not rounded to the result's type") {
+TEST_CASE("partial sums are not rounded to the type of the result") {
   Factors factors({{"bf16", 2, 0}, DType::kBF16});
-  // Halves of 252 and -251.875, which bf16 has no digits for.
+  // The halves of each sum are 252 and -251.875. bf16 cannot represent -251.875.
   for (double& each : factors.a) each = 1;
   for (size_t k = 0; k < kDepth; ++k)
     for (size_t j = 0; j < kColumns; ++j)
@@ -178,9 +178,9 @@ TEST_CASE("parts of a sum are not rounded to the result's type") {
   CHECK(bf16.ToHost(factors.c, kRows * kColumns) == Doubles(kRows * kColumns, 0.125));
 }
 
-TEST_CASE("algorithms are tried for the first product of a kind, and what is next does as it did") {
+TEST_CASE("the first product of a kind tries algorithms and the next product reuses the choice") {
   const Typed type{"f32", 4, 1e-6};
-  const uint64_t rows = 6, depth = 8, columns = 24;  // as nowhere else
+  const uint64_t rows = 6, depth = 8, columns = 24;  // sizes that no other test uses
   const auto a = type.ToDevice(MadeUp(rows * depth, 1)),
              b = type.ToDevice(MadeUp(depth * columns, 2));
   const Doubles untouched(rows * columns, 77);
@@ -204,7 +204,7 @@ TEST_CASE("algorithms are tried for the first product of a kind, and what is nex
   CHECK(type.ToHost(first, untouched.size()) == type.ToHost(second, untouched.size()));
 }
 
-TEST_CASE("a matrix may begin anywhere where its values may; a workspace may not") {
+TEST_CASE("a matrix may start at a multiple of 16 bytes and a workspace at a multiple of 256") {
   const ProductType type = AnyProductType();
   Factors factors(type);
   const size_t off = 16 / type.typed.size;
@@ -226,9 +226,9 @@ TEST_CASE("a matrix may begin anywhere where its values may; a workspace may not
   CHECK_THROWS_WITH(make(), "a product's workspace does not begin at a multiple of 256 bytes");
 }
 
-// ---- The way back through hidden dense layers ---------------------------------------------------
+// ---- The backward pass through hidden dense layers ----------------------------------------------
 
-// The gradients of one step by parameter, and what was chosen.
+// The gradients of one step by parameter, and the network's choices.
 struct DenseStep {
   std::vector<std::vector<float>> gradients;
   std::string choices;
@@ -285,7 +285,7 @@ DenseStep StepOf(
   return found;
 }
 
-// Two hidden layers, with and without dropout behind them.
+// Two hidden layers. Dropout follows the first or the second.
 CpuNetwork DenseNetwork(bool first_drops) {
   if (first_drops)
     return CpuNetwork(
@@ -302,7 +302,7 @@ CpuNetwork DenseNetwork(bool first_drops) {
       5);
 }
 
-TEST_CASE("masks and bias gradients of dense layers are the CPU's, whoever computes them") {
+TEST_CASE("masks and bias gradients of dense layers match the CPU with and without fusion") {
   const bool first_drops = GENERATE(true, false);
   const Fusion fusion = GENERATE(Fusion::kAlways, Fusion::kNever, Fusion::kMeasured);
   CpuNetwork cpu = DenseNetwork(first_drops);
@@ -316,7 +316,7 @@ TEST_CASE("masks and bias gradients of dense layers are the CPU's, whoever compu
   if (fusion != Fusion::kMeasured && IsSimulated()) CHECK(CountOf(got.choices, chosen) == 2);
 }
 
-TEST_CASE("what was measured once holds for the next network of the process") {
+TEST_CASE("a measured choice holds for the next network of the process") {
   CpuNetwork cpu = DenseNetwork(true);
   const Images images = MadeUpImages(11, 4, 6, 5);
   const DenseStep first = StepOf(cpu.model, images, 3, Fusion::kMeasured);
@@ -326,7 +326,7 @@ TEST_CASE("what was measured once holds for the next network of the process") {
   CHECK(second.gradients == first.gradients);
 }
 
-TEST_CASE("epilogues are taken without a look at the clock where the first algorithms are wanted") {
+TEST_CASE("Selection::kFirst takes epilogues without timing") {
   CpuNetwork cpu = DenseNetwork(true);
   const Images images = MadeUpImages(13, 4, 6, 5);
   const auto expected = cpu.Gradients(images, FirstExamples(images.count), 3);
@@ -336,7 +336,7 @@ TEST_CASE("epilogues are taken without a look at the clock where the first algor
   if (IsSimulated()) CHECK(CountOf(got.choices, "cuBLASLt masks its gradient\n") == 2);
 }
 
-TEST_CASE("an epilogue that cuBLASLt does not have is a kernel's work, and is named") {
+TEST_CASE("an epilogue that cuBLASLt lacks runs as a kernel and the choice names the reason") {
   if (!IsSimulated()) {
     WARN("SKIPPED: only the simulated cuBLASLt refuses what it is told to");
     return;
@@ -350,7 +350,7 @@ TEST_CASE("an epilogue that cuBLASLt does not have is a kernel's work, and is na
   ::unsetenv("DTRUN_SIMULATED_CUBLASLT_WITHOUT");
   INFO(got.choices);
   CHECK(RelativeDistance(got.gradients, expected) < 1e-5);
-  // A layer with dropout has no use for the first of them.
+  // A layer with dropout does not use RELU_AUX_BIAS.
   const size_t count = refused == "134" ? 1 : 2;
   CHECK(
       CountOf(

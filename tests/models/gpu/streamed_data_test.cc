@@ -1,4 +1,4 @@
-// Data that does not lie in the GPU's memory, on a GPU, a real one or the simulated one.
+// Training data outside the GPU's memory, on a real or simulated GPU.
 
 #include <catch2/catch.hpp>
 
@@ -11,7 +11,7 @@ namespace {
 
 using namespace models;  // NOLINT: their names are the subject
 
-// Epochs of 11 images in batches of 4, the last one with 3.
+// Epochs of 11 images in batches of 4. The last batch has 3 images.
 struct RaggedTraining {
   Images images = MadeUpImages(11, 10, 10, 4), test = MadeUpImages(9, 10, 10, 4);
 
@@ -51,7 +51,7 @@ struct RaggedTraining {
         if (ahead != Ahead::kNothing) of.next_examples = next.size();
         replica->Step(of);
       }
-      // Parts that are no multiple of a batch.
+      // The tested parts are no multiple of a batch.
       const Range tested = PartOf({0, test.count}, world.rank(), world.size());
       const GpuMetrics sums = replica->Evaluate(tested.begin, tested.size());
       result.test_loss += sums.loss_sum;
@@ -63,7 +63,7 @@ struct RaggedTraining {
   }
 };
 
-TEST_CASE("data that is streamed gives the bits of data in the GPU's memory") {
+TEST_CASE("streamed data gives the same bits as data in GPU memory") {
   using Ahead = RaggedTraining::Ahead;
   const RaggedTraining training;
   const auto [ranks, ahead] = GENERATE(table<int, Ahead>(
@@ -82,7 +82,7 @@ TEST_CASE("data that is streamed gives the bits of data in the GPU's memory") {
   CHECK(resident[0].losses.size() == 6);
 }
 
-TEST_CASE("a data set is streamed by itself where it does not fit into what may be taken") {
+TEST_CASE("a data set that does not fit into the memory limit is streamed automatically") {
   Alone([&](Communicator& world) {
     CpuNetwork cpu({10, 10, 1}, SmallNetwork(), 5);
     const uint64_t count = 500000;
@@ -96,7 +96,7 @@ TEST_CASE("a data set is streamed by itself where it does not fit into what may 
     CHECK(replica->LoadTestData(BytesOf(small)));
     replica->Step(StepOf(4));
     CHECK(replica->TakeMetrics().examples == 4);
-    // The last one of all.
+    // The last examples of the data set.
     GpuStep last = StepOf(4, 1);
     last.first_example = count - 4;
     replica->Step(last);
@@ -108,7 +108,7 @@ TEST_CASE("a data set is streamed by itself where it does not fit into what may 
   });
 }
 
-TEST_CASE("a replica may go while a batch is on its way") {
+TEST_CASE("a replica can be destroyed while a batch is being copied") {
   const Images images = MadeUpImages(12, 10, 10, 4);
   Alone([&](Communicator& world) {
     CpuNetwork cpu({10, 10, 1}, SmallNetwork(), 5);

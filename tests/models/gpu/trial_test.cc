@@ -1,4 +1,4 @@
-// How the fastest of several is found, and that it is found once.
+// The search for the fastest candidate, and the cache of choices.
 
 #include "models/gpu/trial.h"
 
@@ -18,7 +18,7 @@ using namespace models;  // NOLINT: their names are the subject
 
 constexpr double kUnusable = std::numeric_limits<double>::infinity();
 
-// The candidate that is chosen, by the milliseconds of all; -1: none.
+// The chosen candidate for these times of all candidates, or -1 for none.
 int Chosen(const std::vector<double>& milliseconds, const TrialLimits& limits = {}) {
   const auto fastest =
       FindFastest(milliseconds.size(), limits, [&](size_t i) { return milliseconds[i]; });
@@ -27,34 +27,34 @@ int Chosen(const std::vector<double>& milliseconds, const TrialLimits& limits = 
   return static_cast<int>(fastest->candidate);
 }
 
-TEST_CASE("the fastest is chosen, and one that cannot be used never") {
+TEST_CASE("the fastest candidate is chosen and never an unusable one") {
   CHECK(Chosen({3, 1, 2}) == 1);
   CHECK(Chosen({kUnusable, 3, kUnusable, 2}) == 3);
   CHECK(Chosen({kUnusable, kUnusable}) == -1);
   CHECK(Chosen({}) == -1);
 }
 
-TEST_CASE("a difference that may be chance does not replace what comes first") {
+TEST_CASE("a difference that may be chance does not replace an earlier candidate") {
   CHECK(Chosen({1.00, 0.99}) == 0);
   CHECK(Chosen({1.00, 0.97}) == 1);
   CHECK(Chosen({1.00, 0.99, 0.975}) == 2);
 }
 
-TEST_CASE("as many candidates are tried as may be, of those that can be used") {
+TEST_CASE("the limit on trials counts only usable candidates") {
   CHECK(Chosen({4, 3, 2, 1}, {.most = 3}) == 2);
   CHECK(Chosen({kUnusable, kUnusable, 4, 3, 2}, {.most = 2}) == 3);
 }
 
-TEST_CASE("when time is up, the best of those that were tried is chosen, and there is one") {
+TEST_CASE("at the time limit the best tried candidate is chosen and at least one is tried") {
   CHECK(Chosen({kUnusable, 2, 1}, {.seconds = 0}) == 1);
 }
 
-TEST_CASE("where the first one is wanted, no clock decides") {
+TEST_CASE("Selection::kFirst takes the first usable candidate without timing") {
   CHECK(Chosen({kUnusable, 2, 1}, LimitsOf(Selection::kFirst)) == 1);
   CHECK(Chosen({kUnusable, 2, 1}, LimitsOf(Selection::kFastest)) == 2);
 }
 
-TEST_CASE("what was chosen for a key stays, for all threads") {
+TEST_CASE("a choice for a key holds for all threads") {
   ChoiceCache<int> cache;
   std::atomic<int> chosen{0};
   const auto choose = [&] {
@@ -69,7 +69,7 @@ TEST_CASE("what was chosen for a key stays, for all threads") {
   CHECK(chosen == 2);
 }
 
-TEST_CASE("a choice that failed is made again") {
+TEST_CASE("a failed choice is made again") {
   ChoiceCache<std::string> cache;
   CHECK_THROWS_WITH(
       cache.Get("forward", []() -> std::string { throw std::runtime_error("no way"); }), "no way");

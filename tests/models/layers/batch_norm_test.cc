@@ -1,4 +1,4 @@
-// Normalisation over a batch, and residual blocks, which are mostly made of it.
+// Batch normalization, and residual blocks, which mostly consist of it.
 
 #include "models/layers/batch_norm.h"
 
@@ -32,7 +32,7 @@ using dtrun::testing::ReluOf;
 constexpr double kEpsilon = 1e-3;
 const BatchNormOptions kWithRelu{.activation = Activation::kRelu};
 
-// Parameters are those of the batch, not of each example.
+// All examples use the same parameters, so each call starts at the first parameter again.
 template <typename Function>
 Batch ForEachWith(const Batch& batch, const double*& parameter, const Function& function) {
   const double* const first = parameter;
@@ -64,7 +64,7 @@ Batch SumAll(Batch a, const Batch& b) {
   return a;
 }
 
-TEST_CASE("a batch normalisation's gradients agree with float64 differences in every format") {
+TEST_CASE("batch normalization gradients match float64 differences in every format") {
   for (int filters : {16, 20, 5}) {
     CheckGradients(
         {6, 5, 1}, Layers(Conv2D(filters, 3), BatchNorm(kWithRelu), Dense(3)),
@@ -73,7 +73,7 @@ TEST_CASE("a batch normalisation's gradients agree with float64 differences in e
           return ConnectAll(ReluAll(y), 3, parameter);
         });
   }
-  // First of all, behind a ReLU, behind another one and at the end.
+  // As the first layer, after a ReLU, after another normalization and as the last layer.
   CheckGradients(
       {4, 3, 3}, Layers(BatchNorm(), Dense(7, Activation::kRelu), BatchNorm(), Dense(3)),
       [](const Batch& x, const double*& parameter) {
@@ -90,7 +90,7 @@ TEST_CASE("a batch normalisation's gradients agree with float64 differences in e
       });
 }
 
-TEST_CASE("pooling may follow a normalisation, with windows side by side or not") {
+TEST_CASE("pooling may follow batch normalization with disjoint and overlapping windows") {
   for (const Window& window : {Window{2, 2}, Window{3, 2, Padding::Same()}}) {
     CheckGradients(
         {8, 7, 1},
@@ -111,7 +111,7 @@ std::vector<double> ValuesOf(const Buffer& buffer) {
   return {value, value + buffer.count};
 }
 
-TEST_CASE("moving averages follow the batches and are what evaluation normalises by") {
+TEST_CASE("moving averages follow the batches and evaluation normalizes by them") {
   CheckedNetwork network({4, 3, 2}, Layers(BatchNorm({.momentum = 0.75}), Dense(3)), 5, {2, 3, 7});
   const auto& buffers = network.model().buffers();
   REQUIRE(buffers.size() == 2);
@@ -142,7 +142,7 @@ TEST_CASE("moving averages follow the batches and are what evaluation normalises
   CHECK(ValuesOf(buffers[0].buffer)[0] == Approx(moving.mean[0]).epsilon(1e-5));
 }
 
-TEST_CASE("values far from zero are normalised as exactly as others") {
+TEST_CASE("values far from zero are normalized as precisely as values near zero") {
   CheckedNetwork network({1, 1, 1}, Layers(BatchNorm({.momentum = 0})), 4, {4, 1, 7});
   network.model().PrepareWeights();
   for (int i = 0; i < 4; ++i) network.model().input()[i] = 10000.0f + float(i);
@@ -153,7 +153,7 @@ TEST_CASE("values far from zero are normalised as exactly as others") {
   CHECK(ValuesOf(network.model().buffers()[1].buffer)[0] == Approx(1.25).epsilon(1e-6));
 }
 
-TEST_CASE("a part of a rank's share is refused, with the room that the model has") {
+TEST_CASE("batch normalization refuses a part of a rank's share and reports the model's capacity") {
   Sequential model({4, 4, 1}, Layers(Conv2D(4, 3), BatchNorm(), Dense(3)), {2, 2, 7});
   Pass part;
   part.training = true;
@@ -162,7 +162,7 @@ TEST_CASE("a part of a rank's share is refused, with the room that the model has
       model.Forward(part, 4),
       "layer 1 (batch_norm) needs all examples of a rank's share in one pass, got a part of them: "
       "the model has room for micro_batch 2 * micro_batches 2 = 4");
-  part.training = false;  // evaluation may be cut up
+  part.training = false;  // evaluation accepts parts
   CHECK_NOTHROW(model.Forward(part, 4));
   CHECK_THROWS_WITH(
       Sequential({4, 4, 1}, Layers(BatchNorm({.synchronized = true})), {}),
@@ -176,7 +176,7 @@ TEST_CASE("a part of a rank's share is refused, with the room that the model has
 const Conv2DOptions kSame{.padding = Padding::Same()};
 constexpr Window kSameWindow{3, 1, Padding::Same()};
 
-TEST_CASE("a residual block's gradients agree with float64 differences, both paths") {
+TEST_CASE("residual block gradients match float64 differences on both paths") {
   for (int filters : {16, 5}) {
     CheckGradients(
         {5, 4, 1},
@@ -200,7 +200,7 @@ TEST_CASE("a residual block's gradients agree with float64 differences, both pat
   }
 }
 
-TEST_CASE("a block's shortcut may be its input, whatever formats meet there") {
+TEST_CASE("the shortcut of a block may be its input in every format") {
   for (int filters : {16, 5, 3}) {
     CheckGradients(
         {5, 4, 3},
@@ -220,7 +220,7 @@ TEST_CASE("a block's shortcut may be its input, whatever formats meet there") {
   }
 }
 
-TEST_CASE("paths may end with a ReLU of their own, begin with a pool, and be the first layer") {
+TEST_CASE("a path may end with a ReLU or begin with a pool and a block may be the first layer") {
   const Window pool{3, 2, Padding::Same()};
   const Window strided{3, 2, Padding::Same()};
   CheckGradients(
@@ -253,7 +253,7 @@ TEST_CASE("paths may end with a ReLU of their own, begin with a pool, and be the
       });
 }
 
-TEST_CASE("a block inside a block, with dense layers and dropout in it") {
+TEST_CASE("blocks may be nested and contain dense layers and dropout") {
   CheckGradients(
       {1, 1, 6},
       Layers(
@@ -271,7 +271,7 @@ TEST_CASE("a block inside a block, with dense layers and dropout in it") {
       });
 }
 
-TEST_CASE("in a bf16 network, normalisations and blocks compute in f32 between the others") {
+TEST_CASE("in a bf16 network batch normalization and residual blocks compute in f32") {
   const auto gradients = [](DType dtype) {
     CheckedNetwork network(
         {8, 7, 1},
@@ -288,11 +288,11 @@ TEST_CASE("in a bf16 network, normalisations and blocks compute in f32 between t
     difference += std::pow(exact[i] - rounded[i], 2);
     norm += exact[i] * exact[i];
   }
-  // Roundings of 2^-9, which a batch of 5 examples amplifies; wrong gradients would be off by 1.
+  // Roundings are 2^-9. A batch of 5 examples amplifies them. Wrong gradients would be off by 1.
   CHECK(std::sqrt(difference / norm) < 0.25);
 }
 
-TEST_CASE("parameters and buffers of a block are named by path and place") {
+TEST_CASE("parameters and buffers of a block are named by path and position") {
   Sequential model(
       {4, 4, 16},
       Layers(Residual(Layers(Conv2D(16, 3, kSame), BatchNorm()), Layers(Conv2D(16, 1)))), {});
@@ -307,7 +307,7 @@ TEST_CASE("parameters and buffers of a block are named by path and place") {
   CHECK(model.buffers()[1].name == "layer0.residual.main1.batch_norm.moving_variance");
 }
 
-TEST_CASE("a block whose paths do not meet is refused with both shapes") {
+TEST_CASE("a block is refused with both shapes if its paths have different output shapes") {
   const auto build = [](Residual block) { Sequential({4, 4, 3}, Layers(std::move(block)), {}); };
   CHECK_THROWS_WITH(
       build(Residual(Layers(Conv2D(8, 3)))),

@@ -1,8 +1,10 @@
-// bf16 keeps 8 bits: a rounding is off by u = 2^-9 of the value at most. On its way through a
-// network a gradient passes a few of them per layer (activation, weights, gradient), so smooth
-// networks of a few layers are off by some 10 u. Behind a ReLU or a pooling, a value that is off by
-// the share e may also change its side or its window's winner: that happens to a share of about e
-// of them, each then has another gradient altogether, and the norm of the difference is sqrt(e).
+// bf16 keeps 8 bits, so a rounding is off by at most u = 2^-9 of the value. A gradient is rounded a
+// few times per layer (activation, weights, gradient). Gradients of smooth networks with a few
+// layers are therefore off by about 10 u.
+//
+// If a value is off by a share e, a ReLU may also change its side and a pooling window its winner.
+// This happens to a share of about e of the values. Each of them gets an entirely different
+// gradient, so the norm of the difference is sqrt(e).
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -64,7 +66,7 @@ double NormOf(const float* a, const float* b, size_t count) {
   return std::sqrt(sum);
 }
 
-// Loss and gradients of both, each parameter's by itself.
+// Compares the loss, and the gradient of each parameter by itself.
 void CheckAgainstF32(
     const Images& images, const std::vector<LayerText>& network, double tolerance) {
   if (!HasBf16()) {
@@ -88,7 +90,7 @@ void CheckAgainstF32(
   }
 }
 
-TEST_CASE("bf16 gradients of smooth networks are those of f32 but for rounding") {
+TEST_CASE("bf16 gradients of smooth networks match f32 except for rounding") {
   const Images images = MadeUpImages(9, 10, 11, 3);
   CheckAgainstF32(images, {Fully(9, false), Fully(3, false)}, kSmooth);
   CheckAgainstF32(images, {Conv(16, 3, false), Fully(3, false)}, kSmooth);
@@ -100,7 +102,7 @@ TEST_CASE("bf16 gradients of smooth networks are those of f32 but for rounding")
       kSmooth);
 }
 
-TEST_CASE("bf16 gradients behind ReLUs and poolings are those of f32 but for changed sides") {
+TEST_CASE("bf16 gradients after ReLUs and pooling match f32 except for changed sides") {
   const Images images = MadeUpImages(9, 10, 11, 3);
   CheckAgainstF32(images, {Fully(40, true), Drop(0.5), Fully(9, true), Fully(3, false)}, kKinked);
   CheckAgainstF32(
@@ -118,7 +120,7 @@ TEST_CASE("bf16 gradients behind ReLUs and poolings are those of f32 but for cha
       kKinked);
 }
 
-// Each class has a bar of its own, over noise.
+// Each class has its own bright bar over noise.
 Images Bars(uint64_t count, int classes) {
   Images images = MadeUpImages(count, 12, 12, classes);
   for (uint64_t i = 0; i < count; ++i) {
@@ -129,7 +131,7 @@ Images Bars(uint64_t count, int classes) {
   return images;
 }
 
-TEST_CASE("a training in bf16 ends like one in f32") {
+TEST_CASE("training in bf16 converges like training in f32") {
   const Images images = Bars(60, 5);
   const std::vector<LayerText> network = {
       Conv(16, 3, true), Pool(2), Fully(32, true), Drop(0.25), Fully(5, false)};
@@ -158,8 +160,8 @@ float FloatOf(Bf16 value) {
   return result;
 }
 
-TEST_CASE("a scaled bf16 is rounded to nearest, ties to even") {
-  // 1 + 2^-7 times 1.5 is 1.51171875, in the middle between 1.5078125 and 1.515625.
+TEST_CASE("a scaled bf16 is rounded to nearest with ties to even") {
+  // (1 + 2^-7) * 1.5 is 1.51171875, halfway between 1.5078125 and 1.515625.
   Bf16 values[] = {0x3f81, 0x3f80, 0xbf81, 0x7f80, 0x7fc0, 0x3f81};
   const uint8_t keep[] = {1, 1, 1, 1, 1, 0};
   ScaleKept(keep, 6, 1.5f, values);

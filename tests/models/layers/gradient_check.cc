@@ -13,7 +13,7 @@ using models::Pass;
 
 constexpr int kExamples = 5;
 
-// In (-1, 1), without a pattern that a layer could be blind to.
+// Numbers in (-1, 1) without a pattern that a layer could miss.
 double MadeUp(size_t i) { return std::sin(12.9898 * double(i + 1) + 78.233 * double(i * i % 97)); }
 
 void PerturbParameters(models::Sequential& model) {
@@ -61,7 +61,7 @@ void CheckedNetwork::SetInputs(const std::function<void(int, float*)>& write) {
   }
 }
 
-// What does not count is filled with what would show.
+// Fills the unused part of the chunk with values that would show in the results.
 void CheckedNetwork::LoadInputs() {
   const size_t count = inputs_[0].values.size();
   std::fill_n(model_.input(), size_t(model_.chunk()) * count, 1000.0f);

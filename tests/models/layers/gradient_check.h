@@ -9,8 +9,8 @@
 
 namespace dtrun::testing {
 
-/// A network with memory for its gradients, parameters that are not all alike, a batch of made-up
-/// examples and their labels, which goes through in one pass.
+/// A network with memory for its gradients and with parameters that are not all alike. A batch of
+/// made-up examples and labels goes through in one pass.
 class CheckedNetwork {
  public:
   CheckedNetwork(
@@ -19,15 +19,15 @@ class CheckedNetwork {
 
   models::Sequential& model() { return model_; }
   int examples() const { return examples_; }
-  /// Forward in training and back, with softmax cross-entropy; returns the sum of the losses. The
-  /// gradient is that of their mean.
+  /// A training step forward and backward with softmax cross-entropy. Returns the sum of the
+  /// losses. The gradient is that of the mean loss.
   double Train();
   void Forward(bool training);
 
   std::vector<double> parameters();
   std::vector<double> gradients();
   Batch inputs() const { return inputs_; }
-  /// Instead of the made-up ones.
+  /// Replaces the made-up inputs.
   void SetInputs(const std::function<void(int example, float* values)>& write);
   std::vector<float> outputs();
   size_t label(size_t example) const { return example % model_.classes(); }
@@ -41,16 +41,17 @@ class CheckedNetwork {
   Batch inputs_;
 };
 
-/// What a network's outputs are in training, in double precision; reads the parameters one after
-/// the other.
+/// The outputs of a network in training, in double precision. Reads the parameters one after the
+/// other.
 using Reference = std::function<Batch(Batch, const double*& parameter)>;
 
-/// Compares outputs and loss in training with the reference, and all gradients (every one of the
-/// first 400, some of more) with its central differences. 5 examples, in a chunk of 6.
+/// Compares the loss in training with the reference, and the gradients with central differences of
+/// the reference. Checks every gradient of up to 400 parameters and a sample of more. Uses 5
+/// examples in a chunk of 6.
 void CheckGradients(
     const models::Shape& input, models::LayerList layers, const Reference& reference);
 
-/// Applies a function of one example to all.
+/// Applies a function of one example to all examples.
 template <typename Function>
 Batch ForEach(Batch batch, const Function& function) {
   for (Activations& x : batch) x = function(x);

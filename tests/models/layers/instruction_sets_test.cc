@@ -1,6 +1,7 @@
-// Every instruction set that oneDNN can generate code for here, from SSE4.1 on. oneDNN fixes it
-// when a process first uses it, so each one has a process of its own: this program with
-// ONEDNN_MAX_CPU_ISA and the name of a hidden test case, which writes down what it finds.
+// Tests every instruction set from SSE4.1 on for which oneDNN can generate code on this CPU. oneDNN
+// fixes the set when a process first uses it, so each set needs its own process. The process runs
+// this program with ONEDNN_MAX_CPU_ISA and the name of a hidden test case, which prints its
+// results.
 
 #include <catch2/catch.hpp>
 #include <cstdio>
@@ -24,7 +25,7 @@ namespace {
 
 const std::vector<std::string> kSets = {"SSE41", "AVX", "AVX2", "AVX512_CORE", "AVX512_CORE_BF16"};
 
-// Runs the hidden case `name` on at most `set`; "" when this CPU does not have the set.
+// Runs the hidden case `name` on at most `set`. Returns "" if this CPU does not have the set.
 std::string OutputOn(const std::string& set, const std::string& name) {
   const testing::CommandResult result = testing::Run(
       {.argv = {"/proc/self/exe", name},
@@ -39,7 +40,7 @@ std::string OutputOn(const std::string& set, const std::string& name) {
 
 void SayInstructionSet() { std::printf("instruction set: %s\n", onednn::InstructionSet().c_str()); }
 
-// The values behind "word: " in a child's output.
+// The values after "word: " in a child's output.
 std::vector<std::string> LinesWith(const std::string& output, const std::string& word) {
   std::vector<std::string> values;
   std::istringstream lines(output);
@@ -61,7 +62,8 @@ void Report(const std::string& name, const Shape& input, LayerList layers, DType
   for (const std::string& slow : model.slow_parts()) std::printf("slow: %s\n", slow.c_str());
 }
 
-// Images of few and of many channels, odd numbers of them, and all ways to place a window.
+// Layers with few, many and odd numbers of channels, and several window sizes, strides and
+// paddings.
 void ReportLayers(DType dtype) {
   for (const int channels : {1, 3, 4, 16, 30, 64}) {
     for (const int filters : {8, 10, 32, 64}) {
@@ -91,7 +93,7 @@ TEST_CASE("child: implementations", "[.]") {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     ReportLayers(dtype);
     for (const std::string& name : NetworkNames()) {
-      // Small images: the layers are the same ones.
+      // Small images suffice, because the layers are the same.
       const bool deep = name.rfind("resnet", 0) == 0;
       Network network = NetworkByName(name, {.image = deep ? 64 : 0});
       Report(name, network.input, std::move(network.layers), dtype);
@@ -99,7 +101,7 @@ TEST_CASE("child: implementations", "[.]") {
   }
 }
 
-TEST_CASE("no direction of a heavy layer is a reference implementation on any instruction set") {
+TEST_CASE("no direction of a heavy layer uses a reference implementation on any instruction set") {
   for (const std::string& set : kSets) {
     const std::string output = OutputOn(set, "child: implementations");
     if (output.empty()) continue;
@@ -114,7 +116,7 @@ TEST_CASE("no direction of a heavy layer is a reference implementation on any in
   }
 }
 
-TEST_CASE("a network asked for bf16 computes in it only where the CPU multiplies bf16 values") {
+TEST_CASE("a bf16 network computes in bf16 only if the CPU multiplies bf16 values") {
   for (const std::string& set : kSets) {
     const std::string output = OutputOn(set, "child: implementations");
     if (output.empty()) continue;
@@ -124,7 +126,7 @@ TEST_CASE("a network asked for bf16 computes in it only where the CPU multiplies
   }
 }
 
-TEST_CASE("a reference implementation is named with its layer, once and in one line") {
+TEST_CASE("a reference implementation is reported once and in one line with its layer") {
   const std::vector<std::string> slow = SlowParts(
       {{"layer 0 (conv2d 32 3x3)", "forward", "jit:avx2"},
        {"layer 0 (conv2d 32 3x3)", "backward weights", "ref:any"},
@@ -171,9 +173,9 @@ TEST_CASE("the losses of 20 steps of SGD agree between instruction sets within 1
 
 // ---- The same gradients -----------------------------------------------------------------------
 
-TEST_CASE("layers have the gradients of float64 differences on every instruction set") {
+TEST_CASE("layer gradients match float64 differences on every instruction set") {
   for (const std::string& set : kSets) {
-    // Those of layers_test.cc, shape_layers_test.cc and batch_norm_test.cc.
+    // The tests of layers_test.cc, shape_layers_test.cc and batch_norm_test.cc.
     const testing::CommandResult result = testing::Run(
         {.argv =
              {"tests/models/layers/layers_test", "-#",

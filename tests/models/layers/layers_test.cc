@@ -66,7 +66,7 @@ struct Trained {
   std::vector<size_t> ready;
 };
 
-// The loss of `count` examples from `first` on, in double precision.
+// The sum of the losses of all images, in double precision.
 double ReferenceSum(
     const Images& images, const std::vector<LayerText>& network,
     const std::vector<double>& parameters, bool training) {
@@ -91,7 +91,7 @@ std::vector<double> ParametersOf(Sequential& model) {
   return values;
 }
 
-// Biases start as zeros, where half of a ReLU's gradients would be a matter of taste.
+// Biases start at zero, where the gradient of many ReLUs is ambiguous.
 void RandomizeBiases(Sequential& model) {
   for (const Parameter& parameter : model.parameters()) {
     auto* value = static_cast<float*>(parameter.value.data);
@@ -101,8 +101,8 @@ void RandomizeBiases(Sequential& model) {
   }
 }
 
-// Compares the analytic gradient with central differences of the reference, at up to 300 parameters
-// spread over all layers, and the losses with each other.
+// Compares the gradient with central differences of the reference at a sample of parameters over
+// all layers. Also compares the losses.
 void CheckNetworkGradients(
     const Images& images, const std::vector<LayerText>& network, int micro_batch) {
   Trained trained(images, network, micro_batch);
@@ -158,7 +158,7 @@ TEST_CASE("a convolution's gradients agree with float64 differences for any stri
   CheckNetworkGradients(images, {StridedConv(5, 1, {.stride = 2}), Fully(3, false)}, 2);
 }
 
-TEST_CASE("padding 'same' divides the image by the stride, an odd pixel below and to the right") {
+TEST_CASE("same padding divides the image by the stride with an odd pixel below and to the right") {
   CHECK(WindowOutput({7, 2, Padding::Same()}, {224, 15, 3}, 64) == Shape{112, 8, 64});
   CHECK(ExtentOf({7, 2, Padding::Same()}, 224).before == 2);
   CHECK(ExtentOf({7, 2, Padding::Same()}, 224).after == 3);
@@ -210,7 +210,7 @@ double RelativeDifference(const std::vector<float>& a, const std::vector<float>&
   return std::sqrt(difference / norm);
 }
 
-TEST_CASE("how a batch is cut up changes nothing but rounding, dropout included") {
+TEST_CASE("the split of a batch into chunks changes only rounding even with dropout") {
   const Images images = MadeUpImages(9, 10, 10, 4);
   Trained whole(images, kWithDropout, 9, 1);
   const double loss = whole.Compute(0, 9).loss;
@@ -222,7 +222,7 @@ TEST_CASE("how a batch is cut up changes nothing but rounding, dropout included"
   }
 }
 
-TEST_CASE("the gradients of shares add up to those of the whole batch") {
+TEST_CASE("the gradients of shares add up to the gradient of the whole batch") {
   const Images images = MadeUpImages(9, 10, 10, 4);
   Trained whole(images, kWithDropout, 4);
   whole.Compute(0, 9);
@@ -235,14 +235,14 @@ TEST_CASE("the gradients of shares add up to those of the whole batch") {
   CHECK(RelativeDifference(sum, whole.GradientList()) < 1e-6);
 }
 
-TEST_CASE("parameters are announced once, last layer first, when the last micro-batch is through") {
+TEST_CASE("parameters are announced once after the last micro-batch with the last layer first") {
   const Images images = MadeUpImages(9, 10, 10, 4);
   Trained trained(images, kWithDropout, 4);
   trained.Compute(0, 9);
   CHECK(trained.ready == std::vector<size_t>{5, 4, 3, 2, 1, 0});
 }
 
-TEST_CASE("a share without examples has zero gradients, which are announced as well") {
+TEST_CASE("a share without examples announces zero gradients") {
   const Images images = MadeUpImages(9, 10, 10, 4);
   Trained trained(images, kWithDropout, 4);
   trained.Compute(0, 9);
@@ -252,7 +252,7 @@ TEST_CASE("a share without examples has zero gradients, which are announced as w
   CHECK(trained.GradientList() == std::vector<float>(trained.gradients.count()));
 }
 
-TEST_CASE("dropout keeps its share, differs from step to step, and is off in evaluation") {
+TEST_CASE("dropout keeps its share and differs between steps and is off in evaluation") {
   int kept = 0, same = 0;
   for (size_t i = 0; i < 10000; ++i) {
     const bool now = ReferenceKeeps({kSeed, 0, 0, true}, 2, i, 0.25);
@@ -270,7 +270,7 @@ TEST_CASE("dropout keeps its share, differs from step to step, and is off in eva
   CHECK(tally.examples == 9);
 }
 
-TEST_CASE("equal seeds give equal initial weights, within Glorot's limits") {
+TEST_CASE("equal seeds give equal initial weights within Glorot's limits") {
   Sequential one({10, 10, 1}, MakeLayers(kWithDropout), {4, 1, 1});
   Sequential again({10, 10, 1}, MakeLayers(kWithDropout), {16, 8, 1});
   Sequential other({10, 10, 1}, MakeLayers(kWithDropout), {4, 1, 2});
@@ -286,7 +286,7 @@ TEST_CASE("equal seeds give equal initial weights, within Glorot's limits") {
   CHECK(*most - *least > 1.9f * limit);
 }
 
-TEST_CASE("a layer that cannot follow is named with both shapes") {
+TEST_CASE("a layer with an unfit input or setting is refused by name") {
   CHECK_THROWS_WITH(
       Sequential({4, 4, 1}, Layers(Conv2D(8, 3), Conv2D(8, 3)), {}),
       "layer 1 (conv2d 8 3x3) needs an input of at least 3x3, got 2x2x8");

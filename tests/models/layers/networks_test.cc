@@ -1,4 +1,4 @@
-// Networks by name, with their numbers; ResNet in a size that a test can train.
+// Networks by name and their sizes, and a ResNet that is small enough to train in a test.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@ Sequential Build(Network network) {
       network.input, std::move(network.layers), {.micro_batch = 2, .micro_batches = 1, .seed = 1});
 }
 
-TEST_CASE("networks have the parameters, inputs and recipes that their documentation says") {
+TEST_CASE("networks have the documented parameters and inputs and recipes") {
   struct Known {
     std::string name, description;
     size_t parameters;
@@ -62,7 +62,7 @@ TEST_CASE("networks have the parameters, inputs and recipes that their documenta
   CHECK((recipe.epochs == 3 && recipe.steps_per_epoch == 70));
 }
 
-TEST_CASE("every known name gives a network for other images and classes as well") {
+TEST_CASE("every network name works for other images and classes") {
   for (const std::string& name : NetworkNames()) {
     INFO(name);
     Sequential model = Build(NetworkByName(name, {.classes = 7, .image = 40}));
@@ -71,7 +71,7 @@ TEST_CASE("every known name gives a network for other images and classes as well
   }
 }
 
-TEST_CASE("an unknown network, or an option that it does not have, is one line") {
+TEST_CASE("an unknown network or an unsupported option is a one-line error") {
   CHECK_THROWS_WITH(
       NetworkByName("resnet"),
       "network 'resnet' is not known, expected one of A, B, C, D, mlp, resnet18, resnet50");
@@ -83,7 +83,7 @@ TEST_CASE("an unknown network, or an option that it does not have, is one line")
       "layer 3 (max_pool2d 2x2) needs an input of at least 2x2, got 64");
 }
 
-TEST_CASE("a network that needs the whole share gets it as one chunk") {
+TEST_CASE("a network that needs the whole share gets the share as one chunk") {
   const auto chunk = [](const std::string& name, uint64_t share) {
     const SequentialOptions options = OptionsFor(NetworkByName(name), share, 5);
     CHECK(options.seed == 5);
@@ -97,7 +97,7 @@ TEST_CASE("a network that needs the whole share gets it as one chunk") {
   CHECK(chunk("resnet50", 20) == 32);
 }
 
-TEST_CASE("ResNet-50 has the 161 parameters that gradient_perf reduces, in that order") {
+TEST_CASE("ResNet-50 has the 161 parameters of gradient_perf in the same order") {
   const std::vector<bench::Shape> expected = bench::ResNet50();
   Sequential model = Build(NetworkByName("resnet50", {.image = 32}));
   std::vector<uint64_t> counts, expected_counts;
@@ -109,7 +109,7 @@ TEST_CASE("ResNet-50 has the 161 parameters that gradient_perf reduces, in that 
   CHECK(model.buffers().size() == 106);  // two per normalisation
 }
 
-TEST_CASE("ResNet-18 is the version for small images, of blocks without bottlenecks") {
+TEST_CASE("ResNet-18 is the version for small images without bottlenecks") {
   const Network network = NetworkByName("resnet18");
   CHECK(network.input == Shape{32, 32, 3});
   CHECK(network.needs_whole_share);
@@ -120,8 +120,8 @@ TEST_CASE("ResNet-18 is the version for small images, of blocks without bottlene
   CHECK(model.classes() == 10);
 }
 
-// Kernels He-normal, the last gamma of each block 0.
-TEST_CASE("ResNet-50 starts as the paper on large minibatches has it") {
+// Kernels are He-normal, and the last gamma of each block is 0.
+TEST_CASE("ResNet-50 starts with the initial values of the paper on large minibatches") {
   Sequential model = Build(NetworkByName("resnet50", {.image = 32}));
   const auto value = [&](size_t i) {
     return static_cast<const float*>(model.parameters()[i].value.data);
@@ -141,7 +141,7 @@ TEST_CASE("ResNet-50 starts as the paper on large minibatches has it") {
   CHECK(value(7)[0] == 1);
 }
 
-// 3 x 3 blobs at one of four places.
+// Draws 5 x 5 coloured pixels in one of four quarters.
 void Draw(int example, float* image, int edge) {
   const int corner = example % 4, top = corner / 2 * edge / 2, left = corner % 2 * edge / 2;
   std::fill_n(image, edge * edge * 3, 0.0f);
@@ -153,7 +153,7 @@ void Draw(int example, float* image, int edge) {
   }
 }
 
-TEST_CASE("a small ResNet learns where something is, and knows it in evaluation as well") {
+TEST_CASE("a small ResNet learns the position of a blob and finds it in evaluation") {
   constexpr int kExamples = 16, kEdge = 32;
   ResNetOptions options;
   options.blocks = {1, 1};

@@ -11,7 +11,7 @@ using models::Window;
 
 Activations Empty(const Shape& shape) { return {shape, std::vector<double>(shape.count())}; }
 
-// How far the windows reach over the upper or left edge, and how many there are: by counting.
+// The reach of the windows over the upper or left edge, and the number of windows, by counting.
 struct Along {
   Along(int input, const Window& window) {
     int after = before = window.padding.is_same() ? 0 : window.padding.pixels();
@@ -27,7 +27,8 @@ struct Along {
   int before = 0, windows = 0;
 };
 
-// Calls body(row in the kernel, column in the kernel, row, column) for what of a window is inside.
+// Calls body(row in the kernel, column in the kernel, row, column) for the window's part inside the
+// image.
 template <typename Body>
 void ForEachInside(const Shape& shape, const Window& window, int top, int left, const Body& body) {
   for (int i = 0; i < window.size; ++i) {

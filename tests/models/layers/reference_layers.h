@@ -9,8 +9,8 @@
 
 namespace dtrun::testing {
 
-/// The layers once more: in double precision, one value after the other. Parameters are read from
-/// where `parameter` points to, which is moved behind them.
+/// Reference layers in double precision that compute one value after the other. They read
+/// parameters from `parameter` and move it behind the parameters.
 
 /// An activation with its shape, channels last.
 struct Activations {
@@ -35,7 +35,7 @@ Activations SoftmaxOfChannels(Activations x);
 Activations Sum(Activations a, const Activations& b);
 double CrossEntropy(const std::vector<double>& logits, size_t label);
 
-/// A batch, for what looks at all of its examples.
+/// A batch, for layers that need all examples.
 using Batch = std::vector<Activations>;
 
 struct Moments {

@@ -82,8 +82,8 @@ double ReferenceLoss(
   return CrossEntropy(x.values, label);
 }
 
-// Groups of 16 counters make 64 words, word by word, and 128 elements: the low halves, then the
-// high.
+// A group of 16 counters makes 64 words, word by word, for 128 elements. The low halves come first,
+// then the high halves.
 bool ReferenceKeeps(const Place& place, uint32_t layer, size_t element, double rate) {
   const auto group = uint32_t(element / 128), in_group = uint32_t(element % 128);
   const uint32_t word = in_group % 64, half = in_group / 64;

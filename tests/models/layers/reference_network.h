@@ -10,7 +10,7 @@
 
 namespace dtrun::testing {
 
-/// A layer of a network that is built twice: from the product's layers, and here.
+/// A layer of a network that is built twice: from the product's layers and from reference layers.
 struct LayerText {
   enum Kind { kConv, kPool, kDropout, kDense } kind;
   int n = 0;     ///< filters, window or units
@@ -28,22 +28,22 @@ LayerText Fully(int units, bool relu);
 
 models::LayerList MakeLayers(const std::vector<LayerText>& network);
 
-/// Where an example stands, for its dropout masks.
+/// The place of an example, for its dropout masks.
 struct Place {
   uint64_t seed = 0, step = 0;
   uint32_t position = 0;
   bool training = false;
 };
 
-/// The cross-entropy of one example in double precision. `parameters` in the order of
+/// The cross-entropy of one example in double precision. `parameters` are in the order of
 /// Sequential::parameters(), one after the other.
 double ReferenceLoss(
     const models::Shape& input, const std::vector<LayerText>& network,
     const std::vector<double>& parameters, const std::vector<double>& example, size_t label,
     const Place& place);
 
-/// Whether dropout layer `layer` keeps element `element` (in the order height, width, channels), by
-/// the single numbers of the generator.
+/// Whether dropout layer `layer` keeps element `element` (in the order height, width, channels).
+/// Computed from single numbers of the generator.
 bool ReferenceKeeps(const Place& place, uint32_t layer, size_t element, double rate);
 
 }  // namespace dtrun::testing

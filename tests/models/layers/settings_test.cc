@@ -1,4 +1,4 @@
-// What layers say about themselves, and layers made from that.
+// The settings of layers, and layers made from settings.
 
 #include <dtrun/error.h>
 
@@ -50,7 +50,7 @@ TEST_CASE("every layer is made again from its settings") {
                                  .Set("kernel_l2", 0.0));
 }
 
-TEST_CASE("windows, normalisations and blocks are made again from their settings as well") {
+TEST_CASE("windows and normalizations and blocks are made again from their settings") {
   LayerList block = Layers(
       Conv2D(
           8, 3,
@@ -75,7 +75,7 @@ TEST_CASE("windows, normalisations and blocks are made again from their settings
   CHECK(configs[5].settings.Layers("main")[0].settings.Text("padding") == "same");
 }
 
-TEST_CASE("a pool without strides has windows side by side, and a wrong padding is named") {
+TEST_CASE("a pool without strides has disjoint windows and an invalid padding is refused") {
   const auto pool =
       LayerRegistry::BuiltIn().MakeLayer({"average_pool2d", LayerSettings().Set("pool_size", 3)});
   CHECK(pool->settings().Int("strides", 1, 9) == 3);
@@ -84,7 +84,7 @@ TEST_CASE("a pool without strides has windows side by side, and a wrong padding 
       "max_pool2d: padding: 'full', expected valid or same");
 }
 
-TEST_CASE("strides and padding are written down as they were given") {
+TEST_CASE("settings keep strides and padding as given") {
   const auto again = [](const Conv2DOptions& options) {
     const Conv2D layer(8, 3, options);
     const auto made = LayerRegistry::BuiltIn().MakeLayer(ConfigOf(layer));
@@ -99,7 +99,7 @@ TEST_CASE("strides and padding are written down as they were given") {
       "conv2d: padding: 'full', expected valid or same");
 }
 
-TEST_CASE("a setting that is missing, of another type or out of range is named") {
+TEST_CASE("a missing or mistyped or out-of-range setting is refused by name") {
   LayerSettings settings;
   CHECK(
       Refusal("max_pool2d", settings) ==
@@ -118,7 +118,7 @@ TEST_CASE("a setting that is missing, of another type or out of range is named")
       "dropout: rate: true, expected a number");
 }
 
-TEST_CASE("a setting that the layer does not have is refused, and so is a kind that is not there") {
+TEST_CASE("an unknown setting and an unknown kind of layer are refused") {
   CHECK(
       Refusal("dropout", LayerSettings().Set("rate", 0.5).Set("sede", 1)) ==
       "dropout: has no setting 'sede', expected rate");
@@ -138,7 +138,7 @@ class Renamed : public Dropout {
   std::string kind() const override { return "renamed"; }
 };
 
-TEST_CASE("layers of one's own are made like the library's") {
+TEST_CASE("a registry makes a user's own layers like built-in layers") {
   LayerRegistry registry = LayerRegistry::BuiltIn();
   registry.Add("renamed", [](const LayerSettings& settings) {
     return std::make_unique<Renamed>(settings.Number("rate"));
@@ -149,8 +149,8 @@ TEST_CASE("layers of one's own are made like the library's") {
   CHECK(Refusal([&] { registry.Add("dense", {}); }) == "a layer of kind 'dense' exists already");
 }
 
-TEST_CASE("a network knows the layers that it was made with, not those that it put in between") {
-  // Between the convolution and the dense layer a change of format may stand.
+TEST_CASE("a network lists the given layers but not the format changes that it adds") {
+  // The network may add a change of format between the convolution and the dense layer.
   const Sequential model({8, 8, 1}, Layers(Conv2D(16, 3), Dense(10)), {});
   REQUIRE(model.layers().size() == 2);
   CHECK(model.layers()[0]->kind() == "conv2d");

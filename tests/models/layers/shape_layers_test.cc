@@ -1,5 +1,4 @@
-// Layers that see an image in another shape, pool it, or map its values one by one; and a user's
-// own.
+// Layers that reshape or pool an image or map its values one by one, and a user's own layers.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -27,7 +26,7 @@ using dtrun::testing::MeanOfWindows;
 using dtrun::testing::ReluOf;
 using dtrun::testing::SoftmaxOfChannels;
 
-// A convolution of 3 x 3 before and a dense layer of 3 units behind what is to be checked.
+// A 3 x 3 convolution before the checked function and a dense layer of 3 units after it.
 template <typename Function>
 dtrun::testing::Reference Between(int filters, bool relu, const Function& function) {
   return [=](const Batch& batch, const double*& parameter) {
@@ -41,7 +40,7 @@ dtrun::testing::Reference Between(int filters, bool relu, const Function& functi
   };
 }
 
-TEST_CASE("flattened and reshaped values stay in their order, and so do their gradients") {
+TEST_CASE("flattened and reshaped values and their gradients keep their order") {
   const auto reshaped = [](Activations x) {
     x.shape = {4, 2, 10};
     return x;
@@ -51,7 +50,7 @@ TEST_CASE("flattened and reshaped values stay in their order, and so do their gr
   CheckGradients(
       {7, 6, 1}, Layers(Conv2D(16, 3, Activation::kRelu), Flatten(), Dense(3)),
       Between(16, true, [](Activations x) { return x; }));
-  // In front of a convolution, as a network for flat inputs begins.
+  // Before a convolution, as in a network for flat inputs.
   CheckGradients(
       {1, 1, 42}, Layers(Reshape({7, 6, 1}), Conv2D(5, 3), Dense(3)),
       [](const Batch& batch, const double*& parameter) {
@@ -64,7 +63,7 @@ TEST_CASE("flattened and reshaped values stay in their order, and so do their gr
       });
 }
 
-TEST_CASE("a ReLU of its own has the gradients of one inside a layer, also as the last layer") {
+TEST_CASE("a separate ReLU layer has the gradients of a fused ReLU even as the last layer") {
   CheckGradients(
       {7, 6, 1}, Layers(Conv2D(16, 3), Relu(), Dense(3)),
       Between(16, false, [](const Activations& x) { return ReluOf(x); }));
@@ -78,7 +77,7 @@ TEST_CASE("a ReLU of its own has the gradients of one inside a layer, also as th
       });
 }
 
-TEST_CASE("softmax's gradients agree with float64 differences, over the channels of each pixel") {
+TEST_CASE("softmax gradients over the channels of each pixel match float64 differences") {
   CheckGradients(
       {7, 6, 1}, Layers(Conv2D(6, 3), Softmax(), Dense(3)),
       Between(6, false, [](const Activations& x) { return SoftmaxOfChannels(x); }));
@@ -98,7 +97,7 @@ TEST_CASE("softmax makes probabilities of logits of any size") {
   for (size_t i = 0; i < p.size(); i += 3) CHECK(p[i] + p[i + 1] + p[i + 2] == Approx(1));
 }
 
-TEST_CASE("the global mean's gradients agree with float64 differences in every format") {
+TEST_CASE("gradients of the global mean match float64 differences in every format") {
   for (int filters : {16, 20, 5}) {
     CheckGradients(
         {7, 6, 1}, Layers(Conv2D(filters, 3, Activation::kRelu), GlobalAveragePool2D(), Dense(3)),
@@ -106,7 +105,7 @@ TEST_CASE("the global mean's gradients agree with float64 differences in every f
   }
 }
 
-TEST_CASE("a first convolution's gradients agree with float64 differences for any few channels") {
+TEST_CASE("gradients of a first convolution match float64 differences for 1 to 5 channels") {
   const Window windows[] = {{3}, {2, 3}, {5, 1, Padding::Same()}, {7, 2, Padding::Pixels(3)}};
   for (int channels : {1, 2, 3, 4, 5}) {
     for (const Window& window : windows) {
@@ -125,7 +124,7 @@ TEST_CASE("a first convolution's gradients agree with float64 differences for an
   }
 }
 
-TEST_CASE("pooling's gradients agree with float64 differences for any window, stride and padding") {
+TEST_CASE("pooling gradients match float64 differences for any window and stride and padding") {
   const Window windows[] = {{2, 2}, {3, 2, Padding::Same()}, {3, 2, Padding::Pixels(1)},
                             {2, 1}, {3, 1, Padding::Same()}, {2, 3}};
   for (const Window& window : windows) {
@@ -140,7 +139,7 @@ TEST_CASE("pooling's gradients agree with float64 differences for any window, st
   }
 }
 
-// A layer as a user writes one: see plain_layer.h.
+// A layer as a user writes it; see plain_layer.h.
 class Swish : public PlainLayer {
  public:
   std::string kind() const override { return "swish"; }
@@ -160,7 +159,7 @@ class Swish : public PlainLayer {
   }
 };
 
-// One with parameters, regularised: y(h, w, c) = x(h, w, c) * scale(c).
+// A layer with a regularized parameter: y(h, w, c) = x(h, w, c) * scale(c).
 class ScaleChannel : public PlainLayer {
  public:
   std::string kind() const override { return "scale_channel"; }
@@ -190,7 +189,7 @@ Activations SwishOf(Activations x) {
   return x;
 }
 
-TEST_CASE("a user's own layer works between all others") {
+TEST_CASE("a user's own layer works between built-in layers") {
   CheckGradients(
       {7, 6, 1}, Layers(Conv2D(16, 3), Swish(), Dense(3)),
       Between(16, false, [](const Activations& x) { return SwishOf(x); }));
@@ -207,10 +206,10 @@ TEST_CASE("a user's own layer works between all others") {
       });
 }
 
-TEST_CASE("a user's own layer may have parameters, as the first one, too") {
+TEST_CASE("a user's own layer may have parameters and be the first layer") {
   CheckedNetwork network({4, 3, 2}, Layers(ScaleChannel(), Dense(3)), 5, {2, 3, 7});
   CHECK(network.model().parameters()[0].name == "layer0.scale_channel.scale");
-  // Without the regulariser, whose loss is added apart.
+  // The network's gradient includes the regularizer. The loss below does not.
   const double l2_gradient = 2 * 0.01 * network.parameters()[1];
   CHECK(
       network.model().RegularizationLoss() ==
@@ -234,7 +233,7 @@ TEST_CASE("a user's own layer may have parameters, as the first one, too") {
   CHECK(with == Approx(without + l2_gradient).epsilon(1e-4));
 }
 
-TEST_CASE("the regularisation loss counts kernels that have a regulariser, once over all ranks") {
+TEST_CASE("the regularization loss counts each regularized kernel once over all ranks") {
   CheckedNetwork network(
       {5, 5, 1},
       Layers(
@@ -249,7 +248,7 @@ TEST_CASE("the regularisation loss counts kernels that have a regulariser, once 
   }
   CHECK(network.model().RegularizationLoss() == Approx(expected));
 
-  // A rank without examples adds its part as well.
+  // A rank without examples also adds its part.
   Pass pass;
   pass.training = true;
   pass.regularization_scale = 0.5;
@@ -261,7 +260,7 @@ TEST_CASE("the regularisation loss counts kernels that have a regulariser, once 
   CHECK(gradients[4 * 9] == 0);  // a bias
 }
 
-TEST_CASE("a wrong shape or setting is named with the layer and what was found") {
+TEST_CASE("an invalid shape or setting is refused with the layer and the found value") {
   const auto build = [](LayerList layers) { Sequential({4, 4, 3}, std::move(layers), {}); };
   CHECK_THROWS_WITH(
       build(Layers(Dense(9), Reshape({2, 2, 2}))),

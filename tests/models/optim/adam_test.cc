@@ -30,7 +30,7 @@ TEST_CASE("Adam follows its formula in float64") {
   });
 }
 
-TEST_CASE("AdamW decays kernels by the rate, not through the moments, and no biases") {
+TEST_CASE("AdamW decays kernels outside the moments and does not decay biases") {
   Problem problem;
   AdamW adam(problem.parameters, {.learning_rate = 0.01, .beta2 = 0.95, .weight_decay = 0.5});
   AdamInDouble reference{.rate = 0.01, .beta2 = 0.95};
@@ -39,7 +39,7 @@ TEST_CASE("AdamW decays kernels by the rate, not through the moments, and no bia
   });
 }
 
-TEST_CASE("what AdamW does not decay can be chosen") {
+TEST_CASE("AdamW can exclude parameters from decay by name") {
   Problem problem;
   AdamW adam(problem.parameters, {.weight_decay = 0.5, .not_decayed = {"kernel"}});
   AdamInDouble reference;
@@ -48,7 +48,7 @@ TEST_CASE("what AdamW does not decay can be chosen") {
   });
 }
 
-TEST_CASE("an Adam that gets another one's parameters and state goes on like it") {
+TEST_CASE("Adam resumes from saved parameters and state") {
   CheckGoesOnFromState([](std::vector<Parameter>& parameters) {
     return std::make_unique<Adam>(parameters, AdamOptions());
   });

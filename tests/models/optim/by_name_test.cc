@@ -9,7 +9,7 @@ namespace {
 
 const std::vector<std::vector<int>> kShapes = {{3, 1}, {2}};
 
-TEST_CASE("every optimizer is made by its name and steps with its own defaults") {
+TEST_CASE("every optimizer is created by name and steps with its default settings") {
   for (const std::string& name : OptimizerNames()) {
     CAPTURE(name);
     Problem problem;
@@ -22,7 +22,7 @@ TEST_CASE("every optimizer is made by its name and steps with its own defaults")
   }
 }
 
-TEST_CASE("an optimizer made by name has the settings that were given") {
+TEST_CASE("an optimizer created by name has the given settings") {
   Problem one, two;
   one.SetGradients(1);
   two.SetGradients(1);
@@ -37,7 +37,7 @@ TEST_CASE("an optimizer made by name has the settings that were given") {
   CHECK(one.a == two.a);
 }
 
-TEST_CASE("a parameter without a gradient is left as it is, and so is its state") {
+TEST_CASE("a parameter without a gradient keeps its value and its state") {
   for (const std::string& name : OptimizerNames()) {
     CAPTURE(name);
     Problem problem;
@@ -61,7 +61,7 @@ TEST_CASE("a parameter without a gradient is left as it is, and so is its state"
   }
 }
 
-TEST_CASE("unknown optimizers and settings that one does not have are refused") {
+TEST_CASE("an unknown optimizer and a setting that the optimizer lacks are refused") {
   Problem problem;
   const auto make = [&](const std::string& name, const OptimizerSettings& settings) {
     MakeOptimizer(name, problem.parameters, kShapes, settings);
@@ -74,7 +74,7 @@ TEST_CASE("unknown optimizers and settings that one does not have are refused") 
   CHECK_THROWS_WITH(make("lamb", {.beta1 = 1}), "beta1 is 1, expected at least 0 and below 1");
 }
 
-TEST_CASE("every schedule is made by its name, with a warm-up in front") {
+TEST_CASE("every schedule is created by name with a warm-up") {
   for (const std::string& name : ScheduleNames()) {
     CAPTURE(name);
     const Schedule schedule =
@@ -93,7 +93,7 @@ TEST_CASE("every schedule is made by its name, with a warm-up in front") {
   CHECK(pieces.rate(3) == Approx(0.2));
 }
 
-TEST_CASE("unknown schedules and settings that one does not have are refused") {
+TEST_CASE("an unknown schedule and a setting that the schedule lacks are refused") {
   CHECK_THROWS_WITH(
       MakeSchedule("linear", {}),
       "schedule 'linear', expected one of constant, piecewise, cosine, restarts, polynomial, "

@@ -1,4 +1,4 @@
-// LARS and LAMB, which see each layer's norms.
+// LARS and LAMB, which use the norms of each layer.
 
 #include <memory>
 
@@ -53,7 +53,7 @@ TEST_CASE("LAMB follows its formula in float64") {
   });
 }
 
-// More elements than the kernels' parts, so that their sums have a rest.
+// The size is no multiple of the kernels' blocks, so that their sums have a remainder.
 TEST_CASE("LAMB's first step moves a layer by the learning rate times its norm") {
   std::vector<float> value(1003), gradient(1003);
   double before = 0, moved = 0;
@@ -71,7 +71,7 @@ TEST_CASE("LAMB's first step moves a layer by the learning rate times its norm")
   CHECK(std::sqrt(moved) == Approx(0.25 * std::sqrt(before)).epsilon(1e-5));
 }
 
-TEST_CASE("a layer of zeros gets the plain step of LARS and of LAMB") {
+TEST_CASE("a layer of zeros gets the plain step of LARS and LAMB") {
   Problem problem;
   problem.a = {0, 0, 0};
   problem.SetGradients(1);
@@ -87,7 +87,7 @@ TEST_CASE("a layer of zeros gets the plain step of LARS and of LAMB") {
   }
 }
 
-TEST_CASE("a LARS or LAMB that gets another one's parameters and state goes on like it") {
+TEST_CASE("LARS and LAMB resume from saved parameters and state") {
   CheckGoesOnFromState([](std::vector<Parameter>& parameters) {
     return std::make_unique<Lars>(parameters, LarsOptions());
   });

@@ -10,7 +10,7 @@
 namespace dtrun::models {
 namespace {
 
-// The iteration as it is written down, on X itself, in double.
+// The iteration as published, on X itself, in double.
 Doubles OrthogonalisedInDouble(const Doubles& x, size_t rows, size_t columns, int iterations) {
   double squares = 0;
   for (const double each : x) squares += each * each;
@@ -58,7 +58,7 @@ void CheckOrthogonaliser(size_t rows, size_t columns) {
   CHECK(worst < 2e-4);
 }
 
-TEST_CASE("matrices of all forms are made orthogonal as the iteration is written down") {
+TEST_CASE("orthogonalization of matrices of any shape matches the published iteration") {
   CheckOrthogonaliser(1, 1);
   CheckOrthogonaliser(1, 7);
   CheckOrthogonaliser(9, 32);
@@ -67,7 +67,7 @@ TEST_CASE("matrices of all forms are made orthogonal as the iteration is written
   CheckOrthogonaliser(16, 300);
 }
 
-TEST_CASE("what was made orthogonal has singular values near 1, so columns of that length") {
+TEST_CASE("the columns of an orthogonalized matrix have a length near 1") {
   const size_t rows = 200, columns = 10;
   const Doubles x = SomeMatrix(rows, columns, 2);
   Orthogonaliser orthogonaliser;
@@ -83,7 +83,7 @@ TEST_CASE("what was made orthogonal has singular values near 1, so columns of th
   }
 }
 
-TEST_CASE("a gradient of zeros leaves a matrix as it is, but for its decay") {
+TEST_CASE("a gradient of zeros changes a matrix only by weight decay") {
   std::vector<float> value(12, 2.0f), gradient(12);
   std::vector<Parameter> parameters{
       {"kernel", Buffer(value.data(), 12), Buffer(gradient.data(), 12)}};
@@ -121,7 +121,7 @@ TEST_CASE("Muon follows its formula in float64") {
   for (size_t i = 0; i < value.size(); ++i)
     worst = std::max(worst, std::abs(value[i] - double(mine[i])));
   CHECK(worst < 1e-4);
-  CHECK(bias[0] == Approx(0.5 - 10 * 0.02).epsilon(1e-4));  // Adam's step of an even gradient
+  CHECK(bias[0] == Approx(0.5 - 10 * 0.02).epsilon(1e-4));  // Adam's step for a constant gradient
 }
 
 TEST_CASE("Muon's bits do not depend on the number of threads") {
@@ -140,13 +140,13 @@ TEST_CASE("Muon's bits do not depend on the number of threads") {
   CHECK(after(5) == alone);
 }
 
-TEST_CASE("a Muon that gets another one's parameters and state goes on like it") {
+TEST_CASE("Muon resumes from saved parameters and state") {
   CheckGoesOnFromState([](std::vector<Parameter>& parameters) {
     return std::make_unique<Muon>(parameters, std::vector<uint64_t>{3, 0}, MuonOptions());
   });
 }
 
-TEST_CASE("options and shapes that Muon cannot take are refused by name") {
+TEST_CASE("invalid options and shapes of Muon are refused by name") {
   Problem problem;
   CHECK_THROWS_WITH(
       Muon(problem.parameters, {2, 0}, {}),

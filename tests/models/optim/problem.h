@@ -11,8 +11,8 @@
 
 namespace dtrun::models {
 
-/// Two parameters that do not lie side by side, with gradients that change from step to step. The
-/// second is one that optimizers exclude from decay.
+/// Two parameters in separate memory, with gradients that change from step to step. Optimizers
+/// exclude the second parameter from decay.
 struct Problem {
   std::vector<float> a{1.0f, -2.0f, 0.5f}, b{3.0f, 0.25f}, a_gradient{0, 0, 0}, b_gradient{0, 0};
   std::vector<Parameter> parameters{
@@ -40,8 +40,8 @@ inline double NormAround(const Doubles& all, int element) {
   return std::sqrt(squares);
 }
 
-/// Compares 50 steps of `optimizer` with `step(values, gradients, t)`, which changes the values of
-/// all five elements in double; t = 1, 2, ...
+/// Compares 50 steps of `optimizer` with `step(values, gradients, t)` for t = 1, 2, ... `step`
+/// changes the values of all five elements in double.
 inline void CheckAgainstDouble(
     Problem& problem, Optimizer& optimizer,
     const std::function<void(Doubles&, const Doubles&, int)>& step) {
@@ -57,8 +57,8 @@ inline void CheckAgainstDouble(
   }
 }
 
-/// After three steps, another optimizer of the same kind takes the first one's parameters and state
-/// and does the fourth step like it.
+/// After three steps, a second optimizer of the same kind takes the first optimizer's parameters
+/// and state. Both must make the same fourth step.
 template <typename MakeOptimizer>
 void CheckGoesOnFromState(const MakeOptimizer& make) {
   Problem one, two;

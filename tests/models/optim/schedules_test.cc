@@ -29,13 +29,13 @@ TEST_CASE("a piecewise constant rate changes at its boundaries") {
   CHECK(First(5, value) == Rates{1, 0.1, 0.1, 0.01, 0.01});
 }
 
-TEST_CASE("a cosine falls from base to final and stays") {
+TEST_CASE("a cosine rate falls from base to final and stays") {
   const double root = std::sqrt(0.5);
   CheckNear(
       First(6, CosineDecay{.base = 3, .steps = 4, .final = 1}), {3, 2 + root, 2, 2 - root, 1, 1});
 }
 
-TEST_CASE("a cosine with restarts begins again, longer and lower") {
+TEST_CASE("a cosine rate with restarts begins again with a longer and lower period") {
   CheckNear(
       First(8, CosineRestarts{.base = 4, .steps = 2, .length_factor = 2, .base_factor = 0.5}),
       {4, 2, 2, 1 + std::sqrt(0.5), 1, 1 - std::sqrt(0.5), 1,
@@ -45,12 +45,12 @@ TEST_CASE("a cosine with restarts begins again, longer and lower") {
   CHECK(short_ones.rate(2'000'000'000'001) == Approx(0.5));
 }
 
-TEST_CASE("a polynomial falls to final and stays") {
+TEST_CASE("a polynomial rate falls to final and stays") {
   CheckNear(First(6, PolynomialDecay{.base = 5, .steps = 4, .final = 1}), {5, 4, 3, 2, 1, 1});
   CheckNear(First(5, PolynomialDecay{.base = 16, .steps = 4, .power = 2}), {16, 9, 4, 1, 0});
 }
 
-TEST_CASE("an exponential falls by its factor, smoothly or in stairs") {
+TEST_CASE("an exponential rate falls by its factor smoothly or in stairs") {
   CheckNear(
       First(4, ExponentialDecay{.base = 1, .factor = 0.25, .every = 2}), {1, 0.5, 0.25, 0.125});
   CheckNear(
@@ -58,7 +58,7 @@ TEST_CASE("an exponential falls by its factor, smoothly or in stairs") {
       {1, 1, 0.25, 0.25, 0.0625});
 }
 
-TEST_CASE("with a cooldown the rate is constant, then falls to almost 0 in a straight line") {
+TEST_CASE("a rate with a cooldown is constant and then falls linearly to almost 0") {
   CHECK(
       First(8, Cooldown{.base = 1, .steps = 8, .fraction = 0.5}) ==
       Rates{1, 1, 1, 1, 0.8, 0.6, 0.4, 0.2});
@@ -66,7 +66,7 @@ TEST_CASE("with a cooldown the rate is constant, then falls to almost 0 in a str
   CHECK(Cooldown{.base = 1, .steps = 8}.rate(9) == 0);
 }
 
-TEST_CASE("a warm-up rises in a straight line to what comes after it") {
+TEST_CASE("a warm-up rises linearly to the rate that follows") {
   CheckNear(
       First(5, LinearWarmup{.steps = 2, .after = PolynomialDecay{.base = 4, .steps = 4}}),
       {2, 4, 4, 3, 2});
@@ -74,12 +74,12 @@ TEST_CASE("a warm-up rises in a straight line to what comes after it") {
   CHECK(First(2, LinearWarmup{.after = ConstantRate{4}}) == Rates{4, 4});
 }
 
-TEST_CASE("the scaling rules of the learning rate") {
+TEST_CASE("learning rates scale linearly or with the square root") {
   CHECK(LinearlyScaled(0.1, 8) == Approx(0.8));
   CHECK(SquareRootScaled(0.1, 16) == Approx(0.4));
 }
 
-TEST_CASE("a schedule of one's own is one") {
+TEST_CASE("a user's own type can be a schedule") {
   struct Halves {
     void Check() const {}
     double rate(uint64_t step) const { return std::ldexp(1.0, -int(step)); }
@@ -87,7 +87,7 @@ TEST_CASE("a schedule of one's own is one") {
   CHECK(First(3, Halves()) == Rates{1, 0.5, 0.25});
 }
 
-TEST_CASE("schedules that make no sense are refused by name") {
+TEST_CASE("an invalid schedule is refused with the setting's name") {
   const auto make = [](const auto& value) { Schedule{value}; };
   CHECK_THROWS_WITH(make(ConstantRate{-1}), "base is -1, expected at least 0");
   CHECK_THROWS_WITH(make(CosineDecay{}), "steps is 0, expected 1 or more");

@@ -42,7 +42,7 @@ TEST_CASE("Nesterov's momentum follows its formula in float64") {
   });
 }
 
-TEST_CASE("a rate that is set counts from the next step on") {
+TEST_CASE("a new learning rate counts from the next step on") {
   Problem problem;
   Sgd sgd(problem.parameters, {.learning_rate = 0.1});
   sgd.set_learning_rate(0.02);

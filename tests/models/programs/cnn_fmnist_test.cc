@@ -1,4 +1,4 @@
-// Real processes: cnn_fmnist alone and under dtrun.
+// cnn_fmnist under dtrun. Each test starts real processes.
 
 #include <signal.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ Words CnnFmnist(const Words& options) {
   return argv;
 }
 
-// All of stderr: the launcher has nothing to add to what the ranks agreed to say.
+// All lines of stderr, without the program's name. The launcher must add no lines.
 Words ErrorLines(const CommandResult& result) {
   Words lines;
   std::istringstream stream(result.err);
@@ -49,7 +49,7 @@ Words ErrorLines(const CommandResult& result) {
 
 int CountLines(const std::string& text) { return int(std::count(text.begin(), text.end(), '\n')); }
 
-// A toy set, and the result of training on it.
+// A toy data set, and the result of training on it.
 class Trained {
  public:
   explicit Trained(uint32_t examples) { WriteToySet(folder_, examples); }
@@ -72,7 +72,7 @@ class Trained {
   TemporaryFolder folder_;
 };
 
-TEST_CASE("training learns, whatever the number of ranks") {
+TEST_CASE("training learns on any number of ranks") {
   Trained trained(400);
   const int np = GENERATE(1, 3);
   const auto result =
@@ -88,12 +88,12 @@ TEST_CASE("training learns, whatever the number of ranks") {
     CHECK(last[name].is_number());
   CHECK(last["test_loss"] == result["test_loss"]);
   CHECK(last["images_per_s"].get<double>() * last["seconds"].get<double>() == Approx(400));
-  CHECK(CountLines(trained.out) == 1);  // --verbose 0: the result alone
+  CHECK(CountLines(trained.out) == 1);  // only the result
 }
 
-TEST_CASE("1, 2, 3 and 4 ranks have the same losses on the same global batches, dropout on") {
+TEST_CASE("1 to 4 ranks have the same losses on the same global batches with dropout") {
   Trained trained(200);
-  // 200 is no multiple of 48: the fifth batch is ragged.
+  // 200 is no multiple of 48, so the fifth batch is ragged.
   const Words options = {
       "--global-batch-size",
       "48",
@@ -118,7 +118,7 @@ TEST_CASE("1, 2, 3 and 4 ranks have the same losses on the same global batches, 
   }
 }
 
-TEST_CASE("reducing after the backward pass computes the same, and what is exposed is said") {
+TEST_CASE("reducing after backward gives the same result and reports exposed communication") {
   Trained trained(200);
   const Words options = {"--batch-size", "20", "--max-steps", "10", "--log-steps",
                          "--verbose",    "2"};
@@ -137,7 +137,7 @@ TEST_CASE("reducing after the backward pass computes the same, and what is expos
   CHECK_THAT(trained.out, !Catch::Contains("exposed"));
 }
 
-TEST_CASE("ranks that step by themselves train together, and one rank as it always does") {
+TEST_CASE("ranks with --adasum train together and a single rank trains as without --adasum") {
   Trained trained(200);
   const Words plain = {"--batch-size", "20", "--max-steps", "20", "--log-steps", "--verbose", "0"};
   Words adaptive = plain;
@@ -157,7 +157,7 @@ TEST_CASE("ranks that step by themselves train together, and one rank as it alwa
   }
 }
 
-TEST_CASE("two runs of the same seed have the same losses, bit for bit, and others have not") {
+TEST_CASE("equal seeds give the same losses to the bit and other seeds do not") {
   Trained trained(200);
   const auto run = [&](const char* seed) {
     return trained.Run(
@@ -169,7 +169,7 @@ TEST_CASE("two runs of the same seed have the same losses, bit for bit, and othe
   CHECK(first["steps"] != other["steps"]);
 }
 
-TEST_CASE("with --deterministic 1, 2, 4 and 8 ranks have the same bits") {
+TEST_CASE("with --deterministic 1 and 2 and 4 and 8 ranks have the same bits") {
   Trained trained(200);
   const Words options = {"--deterministic",     "--max-steps", "12",     "--log-steps",
                          "--global-batch-size", "48",          "--loop", GENERATE("fit", "custom")};
@@ -184,7 +184,7 @@ TEST_CASE("with --deterministic 1, 2, 4 and 8 ranks have the same bits") {
   CHECK_THAT(trained.out, Catch::Contains("deterministic: a tree of 8 parts of a global batch"));
 }
 
-TEST_CASE("a custom loop has the same curve as fit, bit for bit") {
+TEST_CASE("a custom loop has the same curve as fit to the bit") {
   Trained trained(200);
   const auto run = [&](const char* loop) {
     return trained.Run(
@@ -201,7 +201,7 @@ TEST_CASE("a custom loop has the same curve as fit, bit for bit") {
       CHECK(fit["epochs"][i][name] == custom["epochs"][i][name]);
 }
 
-// The curve's numbers of the last `count` epochs, those of time left out.
+// The curve of the last `count` epochs, without measured times.
 nlohmann::json LastEpochs(const nlohmann::json& result, size_t count) {
   nlohmann::json curve;
   const auto& epochs = result["epochs"];
@@ -212,13 +212,13 @@ nlohmann::json LastEpochs(const nlohmann::json& result, size_t count) {
   return curve;
 }
 
-TEST_CASE("a job whose rank was killed inside an epoch goes on to the same curve, bit for bit") {
+TEST_CASE("a job resumes after a killed rank with the same curve to the bit") {
   Trained trained(400);
   TemporaryFolder folder;
   Words options = {"--global-batch-size", "16", "--epochs", "20", "--verbose", "2"};
   const auto whole = trained.Run(2, options);
   options.insert(options.end(), {"--checkpoint-dir", folder / "saved", "--checkpoint-every", "3"});
-  // Each rank says its process on stderr, and stays it.
+  // Each rank prints its process ID on stderr and then becomes the program.
   std::string line = "echo $RANK $$ >&2; exec models/cnn_fmnist --threads 1 --data-dir " +
                      trained.folder() + " --json " + (folder / "none.json");
   for (const std::string& word : options) line += " " + word;
@@ -237,7 +237,7 @@ TEST_CASE("a job whose rank was killed inside an epoch goes on to the same curve
   CHECK(LastEpochs(resumed, epochs) == LastEpochs(whole, epochs));
 }
 
-TEST_CASE("what 4 ranks have saved inside an epoch, 2 go on with") {
+TEST_CASE("2 ranks resume a checkpoint that 4 ranks wrote inside an epoch") {
   Trained trained(200);
   TemporaryFolder folder;
   const auto run = [&](int np, Words more) {
@@ -253,7 +253,7 @@ TEST_CASE("what 4 ranks have saved inside an epoch, 2 go on with") {
     CHECK(curve[i].get<double>() == Approx(expected[i].get<double>()).margin(0.02));
 }
 
-TEST_CASE("a full disk costs a checkpoint, not the training, and the exit code says it") {
+TEST_CASE("a full disk loses a checkpoint but not the training and gives exit code 73") {
   TemporaryFolder folder;
   WriteToySet(folder, 64);
   const std::string disk = folder / "disk";
@@ -287,7 +287,8 @@ TEST_CASE("a loss that is not a number ends all ranks with one line and exit cod
 }
 
 TEST_CASE(
-    "training stops early when the test loss does not improve, and TensorBoard's files are there") {
+    "training stops early if the test loss does not improve and writes TensorBoard files and a "
+    "report") {
   Trained trained(64);
   TemporaryFolder folder;
   const auto result = trained.Run(
@@ -391,7 +392,7 @@ std::vector<float> GradientOf(int np, const TemporaryFolder& folder) {
   return gradient;
 }
 
-TEST_CASE("1, 2, 3 and 4 ranks have the same gradient of network C, dropout on") {
+TEST_CASE("1 to 4 ranks have the same gradient of network C with dropout") {
   TemporaryFolder folder;
   const std::vector<float> expected = GradientOf(1, folder);
   REQUIRE(expected.size() == 1199882);
@@ -407,7 +408,7 @@ TEST_CASE("1, 2, 3 and 4 ranks have the same gradient of network C, dropout on")
   }
 }
 
-TEST_CASE("rank 0 says what is about to train, then a line per epoch, then the result") {
+TEST_CASE("rank 0 prints the setup and then a line per epoch and then the result") {
   Trained trained(64);
   trained.Run(2, {"--epochs", "2", "--batch-size", "16"});
   CHECK(CountLines(trained.out) == 9);
@@ -420,7 +421,7 @@ TEST_CASE("rank 0 says what is about to train, then a line per epoch, then the r
   }
 }
 
-TEST_CASE("every network trains, and its saved model predicts what the training has found") {
+TEST_CASE("every network trains and its saved model predicts with the same accuracy") {
   Trained trained(64);
   TemporaryFolder folder;
   const std::string network = GENERATE("A", "B", "C", "D", "mlp");
@@ -475,7 +476,7 @@ TEST_CASE("bash completes the options, values, folders and files of cnn_fmnist")
   CHECK(complete("cnn_fmnist --deterministic --adas") == "cnn_fmnist --deterministic --adasum ");
 }
 
-// Runs two ranks with `options`, which must end with `exit_code` and one line, said once.
+// Runs two ranks with `options`. They must end with `exit_code` and print `line` once.
 void CheckRefused(const Words& options, int exit_code, const std::string& line) {
   const CommandResult result = Run(UnderDtrun(2, CnnFmnist(options)));
   INFO(result.err);
@@ -484,7 +485,7 @@ void CheckRefused(const Words& options, int exit_code, const std::string& line) 
   CHECK(result.out == "");
 }
 
-TEST_CASE("a wrong command line is one line and exit code 2") {
+TEST_CASE("an invalid command line is one line and exit code 2") {
   CheckRefused({"--bogus"}, 2, "unknown option --bogus (see --help)");
   CheckRefused({"--epoch", "1"}, 2, "unknown option --epoch; did you mean --epochs? (see --help)");
   CheckRefused({"1", "2"}, 2, "unexpected argument '1' (see --help)");
@@ -504,7 +505,7 @@ TEST_CASE("a wrong command line is one line and exit code 2") {
       "momentum: given with optimizer adam, which has learning_rate, beta1, beta2, epsilon");
 }
 
-TEST_CASE("unusable data is one line that names the file, and exit code 66") {
+TEST_CASE("unusable data is one line with the file's name and exit code 66") {
   TemporaryFolder folder;
   CheckRefused(
       {"--data-dir", folder.path()}, 66,
@@ -519,7 +520,7 @@ TEST_CASE("unusable data is one line that names the file, and exit code 66") {
           (folder / "train-images-idx3-ubyte"));
 }
 
-TEST_CASE("images too small for the network are refused by the layer that needs more") {
+TEST_CASE("images too small for the network are refused with the layer's name") {
   TemporaryFolder folder;
   for (const char* split : {"train", "t10k"}) {
     WriteFile(folder / (std::string(split) + "-images-idx3-ubyte"), Idx({2, 4, 4}, Bytes(32)));
@@ -547,7 +548,7 @@ TEST_CASE("a batch larger than the data set is refused with both sizes") {
       "training images");
 }
 
-TEST_CASE("parts that a deterministic sum cannot have are refused") {
+TEST_CASE("an invalid number of parts of a deterministic sum is refused") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const Words options = {"--data-dir", folder.path(), "--batch-size", "4", "--deterministic"};
@@ -564,7 +565,7 @@ TEST_CASE("parts that a deterministic sum cannot have are refused") {
       "most 1");
 }
 
-TEST_CASE("what does not go with --adasum is refused") {
+TEST_CASE("options that conflict with --adasum are refused") {
   TemporaryFolder folder;
   WriteToySet(folder, 24);
   const Words options = {"--data-dir", folder.path(), "--batch-size", "4", "--adasum"};
@@ -584,7 +585,7 @@ TEST_CASE("what does not go with --adasum is refused") {
   CHECK(ErrorLines(result) == Words{"--adasum: on 3 ranks, expected 1, 2, 4, 8 or so"});
 }
 
-TEST_CASE("a result that cannot be written is found before training, with exit code 73") {
+TEST_CASE("an output file that cannot be written is exit code 73 before training") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const std::string file = folder / "none/result.json";
@@ -602,7 +603,7 @@ TEST_CASE("a result that cannot be written is found before training, with exit c
           ": cannot be written: No such file or directory");
 }
 
-// Three ranks with `common` options, of which rank 1 has some of its own.
+// Runs three ranks with `common` options. Rank 1 adds `of_rank_1`, the others add `of_others`.
 CommandResult RunWithOtherRank1(
     const std::string& common, const std::string& of_rank_1, const std::string& of_others) {
   return Run(UnderDtrun(
@@ -611,7 +612,7 @@ CommandResult RunWithOtherRank1(
               "'; exec models/cnn_fmnist --threads 1 --batch-size 4 " + common + " $own"}));
 }
 
-TEST_CASE("a rank that names another folder than the others of its host is named, nobody hangs") {
+TEST_CASE("a rank with another data folder than its host is named and no rank hangs") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const CommandResult result =
@@ -623,7 +624,7 @@ TEST_CASE("a rank that names another folder than the others of its host is named
   CHECK(result.exit_code == 76);
 }
 
-TEST_CASE("a rank that stalls while the data is read is no damage of the data") {
+TEST_CASE("a rank that stalls while it reads data is not reported as damaged data") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const CommandResult result = Run(UnderDtrun(
@@ -636,8 +637,8 @@ TEST_CASE("a rank that stalls while the data is read is no damage of the data") 
   CHECK(result.exit_code == 76);
 }
 
-// Where the memory ends depends on the machine: in Init, where the data is read, or later.
-TEST_CASE("a lack of memory is no damage of the data, wherever it shows") {
+// Depending on the machine, memory runs out in Init, while the data is read, or later.
+TEST_CASE("a lack of memory is never reported as damaged data") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   int lacked = 0;
@@ -657,7 +658,7 @@ TEST_CASE("a lack of memory is no damage of the data, wherever it shows") {
   CHECK(lacked > 0);
 }
 
-TEST_CASE("a rank that was started with other settings is named with both") {
+TEST_CASE("ranks started with different settings are an error that shows both settings") {
   TemporaryFolder folder;
   WriteToySet(folder, 20);
   const CommandResult result = RunWithOtherRank1("--data-dir " + folder.path(), "--seed 5", "");

@@ -1,6 +1,6 @@
-// As a rank: 100 deterministic steps of a small network, some on ragged batches, one of which has
-// fewer examples than the tree has leaves. Rank 0 writes the digest of the parameters and the
-// losses to the file that the first argument names. The second argument: f32 or bf16.
+// The program of a rank: 100 deterministic steps of a small network. Every third batch has fewer
+// examples than the tree has leaves. Rank 0 writes the digest of the parameters and the losses to
+// the file in the first argument. The second argument is f32 or bf16.
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
@@ -30,7 +30,7 @@ using namespace dtrun::models;  // NOLINT: a program of one page
 constexpr uint64_t kImages = 69, kGlobalBatch = 32, kSteps = 100;
 constexpr int kLeaves = 8, kSide = 10, kClasses = 4;
 
-// Of image `i`, not from a file.
+// A pixel of image `i`, computed and not read from a file.
 float PixelOf(uint64_t i, uint64_t pixel) {
   return float(uint8_t((i * kSide * kSide + pixel + 1) * 2654435761u >> 24)) / 255;
 }

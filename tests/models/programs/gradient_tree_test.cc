@@ -18,7 +18,7 @@ using dtrun::testing::ReadText;
 using dtrun::testing::Run;
 using dtrun::testing::TemporaryFolder;
 
-// What rank 0 of so many wrote.
+// The file that rank 0 of `ranks` ranks wrote.
 std::string Trained(const std::string& ranks, const std::string& dtype) {
   TemporaryFolder folder;
   const std::string file = folder.path() + "/trained";
@@ -32,14 +32,14 @@ std::string Trained(const std::string& ranks, const std::string& dtype) {
   return ReadText(file);
 }
 
-TEST_CASE("1, 2 and 4 ranks compute the same bits, losses and ragged batches included") {
+TEST_CASE("1 and 2 and 4 ranks compute the same parameters and losses even with ragged batches") {
   const std::string dtype = GENERATE("f32", "bf16");
   const std::string alone = Trained("1", dtype);
   CHECK(std::count(alone.begin(), alone.end(), '\n') == 101);
   for (const char* ranks : {"2", "4"}) CHECK(Trained(ranks, dtype) == alone);
 }
 
-TEST_CASE("a number of ranks that does not divide the tree is refused once, on all ranks") {
+TEST_CASE("a number of ranks that does not divide the tree is refused once for all ranks") {
   const CommandResult result = Run(
       {.argv =
            {"launcher/dtrun", "--tag", "none", "-np", "3",
@@ -51,7 +51,7 @@ TEST_CASE("a number of ranks that does not divide the tree is refused once, on a
       Contains("a deterministic sum of 8 parts on 3 ranks: expected a power of two, at most 8\n"));
 }
 
-TEST_CASE("what a tree cannot be continued over is named") {
+TEST_CASE("GradientTree::Obstacle tells why a deterministic sum is impossible") {
   using Hosts = std::vector<Host>;
   const auto obstacle = [](int leaves, int ranks, const Hosts& hosts) {
     return GradientTree::Obstacle(leaves, ranks, hosts);

@@ -1,5 +1,5 @@
-// Real processes: ps_fmnist under dtrun --ps, and cnn_fmnist as one, on a small set that can be
-// learned, and once on Fashion-MNIST.
+// ps_fmnist under dtrun --ps, and cnn_fmnist with the same strategy, on a small learnable data set
+// and once on Fashion-MNIST. Each test starts real processes.
 
 #include <signal.h>
 
@@ -35,7 +35,7 @@ Command Job(const Words& launch, const Words& options) {
   return {.argv = argv};
 }
 
-// A set of 400 images, and jobs on it.
+// A data set of 400 images, and jobs on it.
 struct PsTraining {
   PsTraining() { WriteToySet(folder, 400); }
   Words Options(const Words& more) const {
@@ -49,7 +49,7 @@ struct PsTraining {
   TemporaryFolder folder;
 };
 
-TEST_CASE("workers learn together, and staleness is told") {
+TEST_CASE("workers learn together and report staleness") {
   const PsTraining trained;
   const std::string servers = GENERATE("1", "2");
   const CommandResult result = Run(Job(
@@ -65,7 +65,7 @@ TEST_CASE("workers learn together, and staleness is told") {
   CHECK_THAT(result.out, Contains("staleness 0: ") && Contains("test accuracy "));
 }
 
-TEST_CASE("a bound of 0 makes workers take turns") {
+TEST_CASE("a staleness bound of 0 makes workers take turns") {
   const PsTraining trained;
   const CommandResult result = Run(
       Job({"-np", "3", "--ps", "1"}, trained.Options({"--epochs", "2", "--max-staleness", "0"})));
@@ -73,7 +73,7 @@ TEST_CASE("a bound of 0 makes workers take turns") {
   CHECK(trained.Result()["staleness"] == json({40}));
 }
 
-TEST_CASE("training goes on from a checkpoint, and an evaluator has scored it") {
+TEST_CASE("training resumes from a checkpoint that an evaluator has scored") {
   const PsTraining trained;
   const Words saving = {"--checkpoint-dir",   trained.folder.path() + "/ckpt",
                         "--checkpoint-every", "25",
@@ -94,18 +94,18 @@ TEST_CASE("training goes on from a checkpoint, and an evaluator has scored it") 
   CHECK(trained.Result()["test_accuracy"].get<double>() > 0.9);
 }
 
-// The kernel kills rank 2 after a second of computing, of which it would have some more to do: a
-// bound of staleness gives each worker its share of the steps, however busy the machine is.
+// The kernel kills rank 2 after a second of CPU time, before it has done its share of the steps. A
+// bound of staleness gives each worker its share, however busy the machine is.
 constexpr char kKilled[] = "if [ $RANK = 2 ]; then ulimit -t 1; fi; exec \"$@\"";
 
-TEST_CASE("with a worker killed on the way, servers train as well as one rank does by itself") {
+TEST_CASE("a job with servers and a killed worker reaches the accuracy of a single rank") {
   if (!std::filesystem::exists(kFashionMnist)) {
     std::printf("SKIPPED: there is no folder %s\n", kFashionMnist);
     return;
   }
   const TemporaryFolder folder;
   const std::string file = folder.path() + "/result.json";
-  // The same updates: as many, each of 64 images, at the same rates.
+  // Both runs make the same number of updates of 64 images at the same rates.
   const Words options = {"--network", "A", "--batch-size", "64", "--epochs", "1",
                          "--verbose", "0", "--json",       file};
   Words alone = {"models/cnn_fmnist", "--threads", "1"};
@@ -144,10 +144,10 @@ TEST_CASE("with a worker killed on the way, servers train as well as one rank do
   CHECK(std::abs(asynchronous - synchronous) < 0.01);
 }
 
-TEST_CASE("an optimizer that needs variables as a whole has them so, on any number of servers") {
+TEST_CASE("an optimizer that needs whole variables gets them whole on any number of servers") {
   const PsTraining trained;
   const std::string optimizer = GENERATE("lamb", "muon");
-  // On images of 12x12 its largest variable has 512 KiB, and would be cut.
+  // On 12x12 images, the largest variable of network C has 512 KiB. It would be cut otherwise.
   Words options = {"--data-dir",   trained.folder.path(),
                    "--network",    "C",
                    "--batch-size", "20",
@@ -160,7 +160,7 @@ TEST_CASE("an optimizer that needs variables as a whole has them so, on any numb
   CHECK(trained.Result()["updates"] == 20);
 }
 
-TEST_CASE("--strategy parameter_server makes cnn_fmnist such a program") {
+TEST_CASE("cnn_fmnist --strategy parameter_server is a parameter-server program") {
   const PsTraining trained;
   const std::string model = trained.folder.path() + "/model";
   Words argv = Job({"-np", "3", "--ps", "1"}, trained.Options({"--epochs", "10"})).argv;
@@ -185,7 +185,7 @@ TEST_CASE("--strategy parameter_server makes cnn_fmnist such a program") {
       trained.Result()["test_accuracy"].get<double>());
 }
 
-TEST_CASE("a strategy and the kind of the job that do not go together are one line and code 2") {
+TEST_CASE("a strategy that does not fit the kind of job is one line and exit code 2") {
   const PsTraining trained;
   const auto refusal = [&](const Words& launch, const Words& more) {
     Words argv = Job(launch, trained.Options(more)).argv;
@@ -212,7 +212,7 @@ TEST_CASE("a strategy and the kind of the job that do not go together are one li
       Contains("cnn_fmnist: --log-steps: with parameter servers no rank sees all steps"));
 }
 
-TEST_CASE("ps_fmnist.cc is short enough to be read") {
+TEST_CASE("ps_fmnist.cc has fewer than 120 lines") {
   std::ifstream source("models/programs/ps_fmnist.cc");
   REQUIRE(source.is_open());
   int lines = 0;
@@ -220,7 +220,7 @@ TEST_CASE("ps_fmnist.cc is short enough to be read") {
   CHECK(lines < 120);
 }
 
-TEST_CASE("a wrong command line is one line and code 2, unusable data 66") {
+TEST_CASE("an invalid command line is exit code 2 and unusable data is exit code 66") {
   const PsTraining trained;
   struct Row {
     Words launch, options;

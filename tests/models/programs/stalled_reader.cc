@@ -1,5 +1,5 @@
-// A rank in the place of a cnn_fmnist of the same command line: it agrees with the others on the
-// options, and stalls where they read the data.
+// A rank in place of a cnn_fmnist with the same command line. The rank agrees with the others on
+// the options and stalls where they read the data.
 
 #include <dtrun/dtrun.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// As a rank: network C's gradient of one global batch with dropout, summed over the ranks. Rank 0
-// writes it to the file that the first argument names.
+// The program of a rank: network C's gradient of one global batch with dropout, summed over the
+// ranks. Rank 0 writes the gradient to the file in the first argument.
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
@@ -28,7 +28,7 @@ Images MadeUpImages() {
   return images;
 }
 
-// Looks at the gradients that it is given.
+// An optimizer that only records its gradients.
 class Observer : public dtrun::Optimizer {
  public:
   explicit Observer(std::vector<dtrun::Parameter>& parameters) : parameters_(parameters) {}

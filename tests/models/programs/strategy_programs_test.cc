@@ -1,5 +1,5 @@
-// Real processes: the programs of models/strategies, and --strategy of cnn_fmnist, alone, under
-// dtrun and started by hand with a TF_CONFIG.
+// The programs of models/strategies, and cnn_fmnist --strategy: without dtrun, under dtrun and
+// started by hand with a TF_CONFIG. Each test starts real processes.
 
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using Catch::Matchers::Contains;
 using Words = std::vector<std::string>;
 
-// A toy set, and a folder for the programs to work in.
+// A toy data set, and a working folder for the programs.
 class Workplace {
  public:
   Workplace() { WriteToySet(data_, 512); }
@@ -31,7 +31,7 @@ class Workplace {
   std::string data() const { return data_.path(); }
   std::string path() const { return work_.path(); }
 
-  // In the folder; `np` 0: not under dtrun.
+  // Runs a program in the working folder. If `np` is 0, it runs without dtrun.
   CommandResult Run(
       int np, Words words,
       const std::vector<std::pair<std::string, std::string>>& environment = {}) const {
@@ -48,7 +48,7 @@ class Workplace {
   TemporaryFolder data_, work_;
 };
 
-TEST_CASE("a custom training loop runs under any strategy, and is restored with and without one") {
+TEST_CASE("a custom loop trains under a strategy and restores with and without a strategy") {
   const Workplace work;
   const std::string strategy = GENERATE("mirrored", "central_storage");
   const CommandResult trained =
@@ -76,7 +76,7 @@ TEST_CASE("a custom training loop runs under any strategy, and is restored with 
   CHECK(restored(2, "central_storage") == Approx(restored(0, "")).margin(2e-4));
 }
 
-TEST_CASE("the same program under one device and under two replicas learns") {
+TEST_CASE("the same program learns on one device and on two replicas") {
   const Workplace work;
   for (const int np : {0, 2}) {
     const CommandResult result = work.Run(
@@ -89,7 +89,7 @@ TEST_CASE("the same program under one device and under two replicas learns") {
   }
 }
 
-TEST_CASE("fit with callbacks logs, saves checkpoints and the model, and lets the rate fall") {
+TEST_CASE("fit with callbacks logs and lowers the rate and saves checkpoints and the model") {
   const Workplace work;
   const CommandResult result =
       work.Run(2, {"strategies/fit_with_callbacks", work.data(), "central_storage", "4"});
@@ -112,7 +112,7 @@ std::string TfConfig(const std::string& workers, int index) {
          "\"index\": " + std::to_string(index) + "}}";
 }
 
-TEST_CASE("two workers of a TF_CONFIG train one model, and go on where they were broken off") {
+TEST_CASE("two workers of a TF_CONFIG train one model and resume from their backup") {
   const Workplace work;
   const std::string port = std::to_string(20000 + ::getpid() % 20000);
   const std::string workers = "\"localhost:" + port + "\", \"localhost:1" + port + "\"";
@@ -139,7 +139,7 @@ TEST_CASE("two workers of a TF_CONFIG train one model, and go on where they were
   CHECK(resumed.substr(resumed.rfind(' ')) == whole.substr(whole.rfind(' ')));
 }
 
-TEST_CASE("a TF_CONFIG that is wrong, or names a task that does not exist, is exit code 2") {
+TEST_CASE("an invalid TF_CONFIG or a task that does not exist is exit code 2") {
   const Workplace work;
   const auto refusal = [&](const std::string& config) {
     const CommandResult result =
@@ -162,7 +162,7 @@ Words CnnFmnistUnder(const Workplace& work, const std::string& strategy, const W
   return words;
 }
 
-TEST_CASE("--strategy changes how cnn_fmnist is spread, and nothing of what it computes") {
+TEST_CASE("cnn_fmnist --strategy changes the distribution but not the losses") {
   const Workplace work;
   const Words options = {"--global-batch-size", "48",     "--optimizer", "sgd",
                          "--learning-rate",     "0.05",   "--max-steps", "20",
@@ -183,7 +183,7 @@ TEST_CASE("--strategy changes how cnn_fmnist is spread, and nothing of what it c
   }
 }
 
-TEST_CASE("a strategy that cannot be is one line and exit code 2") {
+TEST_CASE("an impossible strategy is one line and exit code 2") {
   const Workplace work;
   const auto refusal = [&](int np, const std::string& strategy, const Words& more = {}) {
     Words options = {"--batch-size", "16", "--max-steps", "2"};
@@ -217,7 +217,7 @@ TEST_CASE("a strategy that cannot be is one line and exit code 2") {
   CHECK_THAT(custom.err, Contains("custom_training_loop: strategy 'x' is unknown"));
 }
 
-TEST_CASE("the programs are as short as the page says") {
+TEST_CASE("the strategy programs have fewer than 120 lines and are on the page") {
   for (const char* name :
        {"custom_training_loop", "fit_with_callbacks", "multi_worker", "restore_without_strategy"}) {
     std::ifstream source("models/strategies/" + std::string(name) + ".cc");

@@ -1,6 +1,6 @@
-// As a rank: one training pass of a network with synchronised normalisation on its share of a
-// global batch, dealt out unevenly. Rank 0 writes gradients, summed over the ranks, and moving
-// averages to the file that the first argument names.
+// The program of a rank: one training pass of a network with synchronized batch normalization on an
+// uneven share of a global batch. Rank 0 writes gradients, summed over the ranks, and moving
+// averages to the file in the first argument.
 
 #include <dtrun/dtrun.h>
 #include <omp.h>
@@ -41,7 +41,8 @@ LayerList Network() {
       Dense(3, DenseOptions{.kernel_l2 = 0.1}));
 }
 
-// All of the batch to one rank; with more, nothing to rank 1 and the rest to the last.
+// A single rank gets the whole batch. Of several, rank 0 gets 3 examples and the last rank the
+// rest.
 std::pair<int, int> ShareOf(int rank, int size) {
   if (size == 1) return {0, kGlobalBatch};
   const int first = 3;

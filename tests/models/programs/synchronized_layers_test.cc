@@ -1,4 +1,5 @@
-// Real processes: layers that exchange data between ranks, and the synthetic benchmark.
+// Layers that exchange data between ranks, and the synthetic benchmark. Each test starts real
+// processes.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -33,7 +34,7 @@ std::vector<float> FloatsOf(int np, const TemporaryFolder& folder) {
   return floats;
 }
 
-TEST_CASE("ranks with synchronised normalisation compute what one rank would, one of them idle") {
+TEST_CASE("ranks with synchronized batch normalization match one rank even with an idle rank") {
   TemporaryFolder folder;
   const std::vector<float> expected = FloatsOf(1, folder);
   REQUIRE(expected.size() > 1000);
@@ -83,7 +84,7 @@ TEST_CASE("the synthetic benchmark prints images per second per rank and of all 
   CHECK(told["images_per_s"].get<double>() > 0);
 }
 
-TEST_CASE("the synthetic benchmark trains every network, alone and with a ragged last chunk") {
+TEST_CASE("the synthetic benchmark trains every network on one rank with a ragged last chunk") {
   for (const char* model : {"A", "B", "C", "D", "mlp"}) {
     const CommandResult result =
         Run({.argv = Benchmark({"--model", model, "--batch-size", "150"})});
@@ -94,7 +95,8 @@ TEST_CASE("the synthetic benchmark trains every network, alone and with a ragged
 }
 
 TEST_CASE(
-    "what the synthetic benchmark cannot do is one line from all ranks, and their exit code") {
+    "an unsupported option of the synthetic benchmark is a one-line error and exit code 2 for all "
+    "ranks") {
   const auto expect = [](const Words& options, const std::string& line) {
     const CommandResult result = RunRanks(2, Benchmark(options));
     CHECK(result.exit_code == 2);

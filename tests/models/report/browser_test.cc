@@ -1,4 +1,4 @@
-// A report's page, opened by headless Chromium.
+// Opens a report's page in headless Chromium.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -22,11 +22,11 @@ using Words = std::vector<std::string>;
 
 struct Opened {
   std::string dom;
-  Words console;  // the messages of the page, and what Chromium says of it
+  Words console;  // the page's own, and Chromium's about the page
 };
 
-// The browser's own noise about the machine does not come from the page, whose messages are
-// marked: "...:INFO:CONSOLE:12] "text", source: ...".
+// Drops the browser's own noise about the machine. Messages about the page are marked:
+// "...:INFO:CONSOLE:12] "text", source: ...".
 Words ConsoleOf(const std::string& log) {
   Words messages;
   std::istringstream lines(log);
@@ -70,7 +70,7 @@ std::string InAttribute(const std::string& html) {
   return quoted;
 }
 
-// Looks at the page as it is, in a frame of the given width, from a page around it.
+// Measures the report's page in a frame of the given width, from the page around the frame.
 constexpr char kLook[] = R"(<script>
 window.onload = () => {
   const frame = document.querySelector('iframe').contentDocument;
@@ -113,26 +113,26 @@ Json LookAt(const std::string& html, int width, const Words& options = {}) {
   return Json::parse(dom.substr(begin + 5, end - begin - 5));
 }
 
-TEST_CASE("a browser shows the numbers of a run and has nothing to complain of") {
+TEST_CASE("a browser shows the numbers of a run and logs no message") {
   const Opened opened = Open(ToHtml(ExampleReport(8, 4)));
   CHECK(opened.console == Words{});
-  // Of epoch 8: the loss is 0.18 + 0.5 exp(-2.8); of rank 3: 3 s + cos 5.1 s are exposed.
+  // In epoch 8, the loss is 0.18 + 0.5 exp(-2.8). On rank 3, 3 s + cos 5.1 s are exposed.
   for (const char* number :
        {"0.2104", "92.78 %", "3.38 (4.6 %)", "12,453", "94.3 %", "9f86d081884c7d65"})
     CHECK(Has(opened.dom, number));
   CHECK(Has(opened.dom, "<dd>/usr/share/datasets/fashion-mnist &amp; more</dd>"));
 }
 
-TEST_CASE("a message on the console would be seen") {
+TEST_CASE("a message on the browser's console is detected") {
   CHECK(Open("<script>console.log('here')</script>").console.size() == 1);
   CHECK(Open("<script>throw new Error('here')</script>").console.size() == 1);
-  // The page's own policy refuses what it does not bring itself.
+  // The page's content policy refuses the added script and the added image.
   std::string page = ToHtml({});
   page.insert(page.find("</body>"), "<script>1</script><img src='nowhere.png'>");
   CHECK(Open(page).console.size() == 2);
 }
 
-TEST_CASE("nothing sticks out of the page, on a desk or on a phone, whatever the run") {
+TEST_CASE("the page fits wide and narrow windows without overlapping text for any run") {
   const std::vector<RunReport> reports = {
       ExampleReport(1, 1), ExampleReport(100, 64), ExampleReport(8, 2), DivergedReport()};
   for (const RunReport& report : reports) {
@@ -150,7 +150,7 @@ TEST_CASE("nothing sticks out of the page, on a desk or on a phone, whatever the
   }
 }
 
-TEST_CASE("every table fits a window of 1,200 pixels, whatever the hosts and the times") {
+TEST_CASE("every table fits a window of 1,200 pixels for long host names and long times") {
   RunReport reports[] = {ExampleReport(100, 64), ExampleReport(8, 2), DivergedReport()};
   reports[1].ranks[0] = {"ip-10-31-207-118.eu-central-1.compute.internal", {0.1079, 0.0022, 4e-4}};
   reports[2].ranks[1] = {"node1", {123456.7, 12345.6, 1234.5}};
@@ -162,7 +162,7 @@ TEST_CASE("every table fits a window of 1,200 pixels, whatever the hosts and the
   }
 }
 
-TEST_CASE("the page is dark where its reader wants that") {
+TEST_CASE("the page is dark if the reader prefers a dark scheme") {
   const std::string html = ToHtml(ExampleReport(2, 1));
   CHECK(LookAt(html, 800)["background"] == "rgb(255, 255, 255)");
   CHECK(

@@ -1,4 +1,4 @@
-// What a page's pictures are made of.
+// The parts of a page's drawings.
 #include "models/report/drawing.h"
 
 #include <catch2/catch.hpp>
@@ -18,7 +18,7 @@ using testing::CountOf;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-TEST_CASE("numbers are written for people") {
+TEST_CASE("numbers are formatted for readers") {
   CHECK(WithThousands(0) == "0");
   CHECK(WithThousands(-0.2) == "0");
   CHECK(WithThousands(999) == "999");
@@ -51,7 +51,7 @@ std::vector<std::string> Labels(const Axis& axis) {
 
 using Texts = std::vector<std::string>;
 
-TEST_CASE("an axis has round ticks and holds its values") {
+TEST_CASE("an axis has round ticks and covers its values") {
   CHECK(Labels(RoundAxis("", Of({0.21, 0.48}))) == Texts{"0.2", "0.3", "0.4", "0.5"});
   CHECK(Labels(RoundAxis("", Of({0, 6600}))) == Texts{"0", "2,000", "4,000", "6,000", "8,000"});
   CHECK(
@@ -59,7 +59,7 @@ TEST_CASE("an axis has round ticks and holds its values") {
       Texts{"0.44", "0.46", "0.48", "0.5", "0.52", "0.54", "0.56"});
 }
 
-TEST_CASE("whatever the values, an axis is finite and its ticks are few, apart and inside") {
+TEST_CASE("for any values an axis is finite and has a few distinct ticks inside") {
   const std::vector<std::vector<double>> cases = {
       {},      {0},       {kNan},         {kNan, 3},       {kInfinity, 1, 2}, {-5},
       {1e300}, {1e-300},  {1, 1 + 1e-15}, {-1e308, 1e308}, {3, 3.0001},       {1e6, 1e6 + 1},
@@ -81,7 +81,7 @@ TEST_CASE("whatever the values, an axis is finite and its ticks are few, apart a
   }
 }
 
-TEST_CASE("accuracies are shown in per cent, of which there are a hundred") {
+TEST_CASE("an accuracy axis is in percent and stays between 0 and 100") {
   const Axis axis = PercentAxis("", Of({0.74, 0.998}));
   CHECK(Labels(axis) == Texts{"70", "80", "90", "100"});
   CHECK(axis.low == Approx(0.7));
@@ -90,7 +90,7 @@ TEST_CASE("accuracies are shown in per cent, of which there are a hundred") {
   CHECK(PercentAxis("", Of({0})).low == Approx(0));
 }
 
-TEST_CASE("epochs have whole numbers") {
+TEST_CASE("an epoch axis has whole numbers") {
   CHECK(Labels(CountAxis("", 1)) == Texts{"1"});
   CHECK(Labels(CountAxis("", 3)) == Texts{"1", "2", "3"});
   CHECK(Labels(CountAxis("", 8)) == Texts{"1", "2", "4", "6", "8"});
@@ -99,17 +99,18 @@ TEST_CASE("epochs have whole numbers") {
   CHECK(one.Share(1) == 0.5);
 }
 
-TEST_CASE("ranks double from tick to tick") {
+TEST_CASE("a rank axis doubles from tick to tick") {
   CHECK(Labels(DoublingAxis("", 8)) == Texts{"1", "2", "4", "8"});
   CHECK(Labels(DoublingAxis("", 6)) == Texts{"1", "2", "4", "8"});
   CHECK(Labels(DoublingAxis("", 1)) == Texts{"1", "2"});
   CHECK(Labels(DoublingAxis("", 1024)).size() <= 7);
 }
 
-TEST_CASE("text stays text in markup") {
+TEST_CASE("text is escaped in markup") {
   CHECK(Escape("a<b & \"c\">") == "a&lt;b &amp; &quot;c&quot;&gt;");
   CHECK(Escape("Zürich 東京 🎉") == "Zürich 東京 🎉");
-  // Not UTF-8: a lone byte, an overlong form, half of a pair, one above the last, one cut off.
+  // Invalid UTF-8: a lone byte, an overlong form, half of a surrogate pair, a code point beyond the
+  // last one, a truncated character.
   for (const char* bad : {"\xFF", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE6\x9D"})
     CHECK(Escape(bad).find("\xEF\xBF\xBD") == 0);
   CHECK(
@@ -119,7 +120,7 @@ TEST_CASE("text stays text in markup") {
   CHECK(Element("p", {{"class", "a\"b"}}, "<i>") == "<p class=\"a&quot;b\"><i></p>");
 }
 
-TEST_CASE("a line breaks where a value is not finite, and a cross tells it") {
+TEST_CASE("a line breaks at a value that is not finite and a cross marks the gap") {
   LineChart chart{"d", CountAxis("epoch", 4), RoundAxis("loss", Of({1, 2})), {}};
   chart.lines = {
       {LineStyle::kFirst, {{1, 1, "one"}, {2, kNan, "two is NaN"}, {3, 1.5, ""}, {4, 2, ""}}}};
@@ -134,7 +135,7 @@ TEST_CASE("a line breaks where a value is not finite, and a cross tells it") {
   CHECK(svg.find("nan") == std::string::npos);
 }
 
-TEST_CASE("a line of many points has no markers that would hide it") {
+TEST_CASE("a line of many points has no markers") {
   LineChart chart{"d", CountAxis("epoch", 100), RoundAxis("loss", Of({1, 100})), {{}}};
   for (int i = 1; i <= 100; ++i)
     chart.lines[0].points.push_back({double(i), double(i), "epoch " + std::to_string(i)});

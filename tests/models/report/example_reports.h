@@ -5,12 +5,12 @@
 
 namespace dtrun::testing {
 
-/// A run of so many epochs on so many ranks, in which everything was measured and all numbers
-/// differ. The scaling table has 1, 2, 4, ... ranks.
+/// A run of `epochs` epochs on `ranks` ranks with all measurements and with a different number
+/// everywhere. The scaling table has 1, 2, 4, ... ranks.
 models::RunReport ExampleReport(int epochs, int ranks);
 
-/// As ExampleReport(8, 2), but the training loss is NaN from epoch 5 on and the validation loss
-/// infinite in epoch 6.
+/// ExampleReport(8, 2) with a training loss of NaN from epoch 5 on and an infinite validation loss
+/// in epoch 6.
 models::RunReport DivergedReport();
 
 }  // namespace dtrun::testing

@@ -25,7 +25,7 @@ bool Has(const std::string& text, const std::string& part) { return CountOf(text
 
 std::string NumberCell(const std::string& text) { return "<td class=\"number\">" + text + "</td>"; }
 
-TEST_CASE("the numbers of a report stand in its tables") {
+TEST_CASE("the tables of a page have the numbers of the report") {
   RunReport report;
   report.results = {{"test accuracy", "91.63 %"}};
   report.settings = {{"optimizer", "adam"}};
@@ -73,7 +73,7 @@ TEST_CASE("accuracies and losses have one form") {
   CHECK(LossText(98765.4) == "98,765");
 }
 
-TEST_CASE("a page asks for nothing from anywhere") {
+TEST_CASE("a page loads no other resources") {
   const std::string page = ToHtml(ExampleReport(100, 64));
   CHECK(!Has(page, "://"));
   CHECK(!Has(page, "<script"));
@@ -83,7 +83,7 @@ TEST_CASE("a page asks for nothing from anywhere") {
   CHECK(Has(page, "default-src 'none'"));
 }
 
-TEST_CASE("what was not measured is left out, and leaves no gap in the page") {
+TEST_CASE("values that were not measured leave no sections or drawings") {
   const std::string empty = ToHtml({});
   CHECK(!Has(empty, "<section>"));
   CHECK(!Has(empty, "<svg"));
@@ -97,7 +97,7 @@ TEST_CASE("what was not measured is left out, and leaves no gap in the page") {
   CHECK(Has(page, NumberCell("-")));
 }
 
-TEST_CASE("a loss that is not a number is called so, and draws nothing of that kind") {
+TEST_CASE("a loss that is NaN or infinite is shown as such and drawn as a cross") {
   const std::string page = ToHtml(DivergedReport());
   CHECK(CountOf(page, NumberCell("NaN")) == 4);
   CHECK(CountOf(page, NumberCell("infinity")) == 1);
@@ -107,7 +107,7 @@ TEST_CASE("a loss that is not a number is called so, and draws nothing of that k
   CHECK(!Has(page, "inf\""));
 }
 
-TEST_CASE("text of the user is text on the page") {
+TEST_CASE("text of the user is escaped on the page") {
   RunReport report;
   report.title = "<script>alert(1)</script>";
   report.settings = {{"--data-dir", "a&b\"<c>"}};
@@ -117,7 +117,7 @@ TEST_CASE("text of the user is text on the page") {
   CHECK(Has(page, "<dd>a&amp;b&quot;&lt;c&gt;</dd>"));
 }
 
-TEST_CASE("every rank has its bar, with three parts at most") {
+TEST_CASE("every rank has a bar with at most three parts") {
   const std::string page = ToHtml(ExampleReport(1, 64));
   for (const char* part : {"compute", "exposed", "input"})
     CHECK(CountOf(page, std::string("<rect class=\"") + part + "\"") == 64);
@@ -126,7 +126,7 @@ TEST_CASE("every rank has its bar, with three parts at most") {
   CHECK(CountOf(ToHtml(idle), "<rect") == 1);
 }
 
-TEST_CASE("a training time is split without rest, and no part of it is negative") {
+TEST_CASE("the parts of a training time add up and are never negative") {
   const RankTime time = SplitTrainingTime(10, 2, 1);
   CHECK(time.compute_s == 7);
   CHECK(time.exposed_s == 2);
@@ -135,7 +135,7 @@ TEST_CASE("a training time is split without rest, and no part of it is negative"
   CHECK(SplitTrainingTime(10, -1e-9, 0).exposed_s == 0);
 }
 
-TEST_CASE("the page of a job has the times of all its ranks") {
+TEST_CASE("the page of a job has the times of all ranks") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/run.html";
   const auto result =
@@ -152,7 +152,7 @@ TEST_CASE("the page of a job has the times of all its ranks") {
   CHECK(folder.Entries() == std::vector<std::string>{"run.html"});
 }
 
-TEST_CASE("a page that cannot be written leaves the old one, and nothing else") {
+TEST_CASE("writing a page replaces only the old page and a failed write names the path") {
   const testing::TemporaryFolder folder;
   const std::string path = folder.Write("run.html", "the old page");
   WriteRunReport(path, ExampleReport(1, 1));

@@ -21,10 +21,10 @@ std::string ErrorOf(const Function& function) {
   return "no error";
 }
 
-TEST_CASE("the first epoch does not count, and of the others it is the median") {
+TEST_CASE("the rate is the median of all epochs but the first") {
   CHECK(MedianRate({{10, 5}, {10, 1}, {10, 2}, {10, 1}}) == 10);
   CHECK(MedianRate({{10, 0.001}, {10, 2}}) == 5);
-  CHECK(MedianRate({{10, 1}, {10, 1}, {10, 2}}) == 7.5);  // the mean of the two in the middle
+  CHECK(MedianRate({{10, 1}, {10, 1}, {10, 2}}) == 7.5);  // the mean of the two middle rates
 }
 
 TEST_CASE("an epoch counts the examples that it processed") {
@@ -32,7 +32,7 @@ TEST_CASE("an epoch counts the examples that it processed") {
   CHECK(MedianRate({{59392, 1}, {59392, 2}}) == 29696);
 }
 
-TEST_CASE("fewer than two epochs, or an epoch of nothing, give no figure") {
+TEST_CASE("fewer than two epochs or an epoch without examples or time is an error") {
   CHECK(ErrorOf([] {
           MedianRate({{10, 1}});
         }) == "1 epoch; expected at least 2, since the first one warms up and does not count");
@@ -57,7 +57,7 @@ void CheckRow(const ScalingRow& row, int ranks, double rate, double speed_up, do
   CHECK(row.efficiency == Approx(efficiency));
 }
 
-TEST_CASE("speed-up and efficiency are told against one rank, by ranks") {
+TEST_CASE("speed-up and efficiency are relative to one rank and sorted by ranks") {
   const std::vector<ScalingRow> rows = ScalingTable({RunAt(4, 300), RunAt(1, 100), RunAt(2, 180)});
   REQUIRE(rows.size() == 3);
   CheckRow(rows[0], 1, 100, 1, 1);
@@ -65,13 +65,13 @@ TEST_CASE("speed-up and efficiency are told against one rank, by ranks") {
   CheckRow(rows[2], 4, 300, 3, 0.75);
 }
 
-TEST_CASE("where nothing ran on one rank, the smallest run stands for perfect scaling") {
+TEST_CASE("without a run on one rank the smallest run stands for perfect scaling") {
   const std::vector<ScalingRow> rows = ScalingTable({RunAt(2, 200), RunAt(8, 400)});
   CheckRow(rows[0], 2, 200, 2, 1);
   CheckRow(rows[1], 8, 400, 4, 0.5);
 }
 
-TEST_CASE("two runs on the same ranks, or on none, are refused") {
+TEST_CASE("two runs on the same number of ranks and a run on no ranks are refused") {
   CHECK(ErrorOf([] {
           ScalingTable({RunAt(2, 1), RunAt(2, 2)});
         }) == "two runs on 2 ranks; expected one of each");
@@ -80,9 +80,9 @@ TEST_CASE("two runs on the same ranks, or on none, are refused") {
 }
 
 // docs/guides/scaling.md, "Examples that were not there".
-TEST_CASE("the published figure of eight GPUs shrinks to what they processed") {
+TEST_CASE("the published figure of eight GPUs shrinks to the processed examples") {
   const auto run = [](int ranks, double published, uint64_t processed) {
-    const double seconds = 60000 / published;  // that an epoch took
+    const double seconds = 60000 / published;  // per epoch
     return ScalingRun{ranks, {{processed, seconds}, {processed, seconds}}};
   };
   const auto as_published = ScalingTable({run(1, 66176, 60000), run(8, 486914, 60000)});
@@ -97,7 +97,7 @@ TEST_CASE("the published figure of eight GPUs shrinks to what they processed") {
   CHECK(both[1].efficiency == Approx(0.7612).margin(0.0001));
 }
 
-TEST_CASE("a trainer's result is read, with examples or with their rate") {
+TEST_CASE("a trainer's result may have examples or their rate") {
   const ScalingRun run = ParseScalingRun(
       R"({"ranks": 2, "test_accuracy": null, "epochs": [
            {"images_per_s": 100.4, "seconds": 2.5}, {"examples": 7, "seconds": 0.5}]})",
@@ -109,7 +109,7 @@ TEST_CASE("a trainer's result is read, with examples or with their rate") {
   CHECK(run.epochs[1].examples == 7);
 }
 
-TEST_CASE("a result that tells no speed is refused with its name") {
+TEST_CASE("a result without speeds is refused with its file name") {
   const auto error = [](const char* json) {
     return ErrorOf([=] { ParseScalingRun(json, "run.json"); });
   };
@@ -139,7 +139,7 @@ TEST_CASE("the table has a bar for each row and a mark for the ideal") {
       "A bar that reaches its | is ideal.\n");
 }
 
-TEST_CASE("the table for programs has all digits") {
+TEST_CASE("the JSON table has all digits") {
   const auto json = nlohmann::json::parse(
       ScalingJson(ScalingTable({RunAt(1, 3), RunAt(2, 5)}), {{"program", "x \"y\""}}));
   CHECK(json["program"] == "x \"y\"");

@@ -1,4 +1,4 @@
-// Every rank brings a time of its own; rank 0 writes the page.
+// Each rank adds its own time. Rank 0 writes the page.
 //   write_report FILE
 #include <dtrun/dtrun.h>
 

@@ -1,5 +1,5 @@
-// The optimizers whose updates can be cut, by ranks that each update a share: threads of this
-// process.
+// Optimizers with updates that can be cut. Threads of this process are the ranks, and each rank
+// updates a share.
 
 #include <dtrun/distributed_optimizer.h>
 #include <dtrun/sharded_optimizer.h>
@@ -20,7 +20,7 @@ using Values = std::vector<float>;
 
 constexpr int kSteps = 5;
 
-// Layers of odd sizes whose gradients differ by rank and step.
+// Layers of odd sizes with gradients that differ by rank and step.
 struct Model {
   std::vector<Values> values;
   std::vector<Parameter> parameters;
@@ -73,7 +73,7 @@ bool AreNear(const Values& one, const Values& other) {
   return one.size() == other.size();
 }
 
-// Sums over shards have another order, so that norms differ in their last digits.
+// Sums over shards have another order, so norms differ in their last digits.
 void CheckShardedLikeUnsharded(
     const std::string& name, const OptimizerSettings& settings, bool with_norms) {
   const int size = GENERATE(2, 3);
@@ -90,21 +90,23 @@ void CheckShardedLikeUnsharded(
         }) == testing::Nothing(size));
 }
 
-TEST_CASE("SGD in shards has the bits of SGD") {
+TEST_CASE("sharded SGD has the bits of unsharded SGD") {
   CheckShardedLikeUnsharded("sgd", {.weight_decay = 0.1}, false);
 }
-TEST_CASE("SGD with Nesterov's momentum in shards has the bits of the same in one piece") {
+TEST_CASE("sharded SGD with Nesterov momentum has the bits of unsharded SGD") {
   CheckShardedLikeUnsharded("sgd", {.momentum = 0.9, .nesterov = true}, false);
 }
-TEST_CASE("Adam in shards has the bits of Adam") { CheckShardedLikeUnsharded("adam", {}, false); }
-TEST_CASE("AdamW in shards has the bits of AdamW") {
+TEST_CASE("sharded Adam has the bits of unsharded Adam") {
+  CheckShardedLikeUnsharded("adam", {}, false);
+}
+TEST_CASE("sharded AdamW has the bits of unsharded AdamW") {
   CheckShardedLikeUnsharded("adamw", {.weight_decay = 0.5}, false);
 }
-TEST_CASE("LARS in shards computes what LARS computes") {
+TEST_CASE("sharded LARS computes the values of unsharded LARS up to rounding") {
   CheckShardedLikeUnsharded("lars", {.weight_decay = 0.1}, true);
 }
 
-TEST_CASE("the state of a sharded Adam goes on in an Adam on one rank") {
+TEST_CASE("the exported state of a sharded Adam equals the state of Adam on one rank") {
   CHECK(testing::OnRanks(2, testing::Backend::kShm, [](Communicator& world) {
           Model model;
           Adam sharded(model.parameters, {});
@@ -137,7 +139,7 @@ TEST_CASE("the state of a sharded Adam goes on in an Adam on one rank") {
         }) == testing::Nothing(2));
 }
 
-TEST_CASE("optimizers that see whole layers at once are refused in shards") {
+TEST_CASE("optimizers that need whole layers are refused in shards") {
   CHECK(testing::OnRanks(1, testing::Backend::kShm, [](Communicator& world) {
           for (const std::string name : {"lamb", "muon"}) {
             Model model;

@@ -1,5 +1,5 @@
-// Networks that are trained under each strategy, on ranks that are threads of this process: on one
-// host, and on several by name.
+// Trains networks under each strategy on threads as ranks: on one host, and on several hosts that
+// exist in name only.
 
 #include <dtrun/strategies.h>
 #include <omp.h>
@@ -43,7 +43,7 @@ using testing::Texts;
 
 constexpr uint64_t kExamples = 52, kGlobalBatch = 12;  // the last batch of an epoch is ragged
 
-// Where and how a network is trained.
+// The strategy, ranks and hosts of a training.
 struct Spread {
   std::string strategy;
   int ranks = 1;
@@ -60,7 +60,7 @@ struct Spread {
 };
 
 const Spread kOneDevice = {"one_device"};
-// The strategies that spread a training, with equal and unequal hosts.
+// The distributed strategies, on equal and unequal hosts.
 const std::vector<Spread> kSpreads = {
     {"mirrored", 2},
     {"mirrored", 4},
@@ -125,7 +125,7 @@ struct StrategyRig {
   Trainer trainer;
 };
 
-// Runs `rank_main` as the spread says; what each rank threw.
+// Runs `rank_main` as the spread says. Returns the error of each rank.
 Texts OnReplicas(const Spread& spread, const std::function<void(Strategy&)>& rank_main) {
   return testing::OnRanks(spread.ranks, spread.backend, [&](Communicator& world) {
     omp_set_num_threads(1);
@@ -133,7 +133,7 @@ Texts OnReplicas(const Spread& spread, const std::function<void(Strategy&)>& ran
   });
 }
 
-// Steps of SGD: the losses of the global batches, and the weights, which are alike on all ranks.
+// A training with SGD: the losses of the global batches, and the weights, which all ranks share.
 struct Training {
   std::vector<double> losses;
   Values before, after;
@@ -178,7 +178,8 @@ double RelativeDifference(const Values& one, const Values& other) {
   return std::sqrt(difference / size);
 }
 
-// What one step at a rate that leaves nothing of the weights has subtracted.
+// The gradient, computed from the weights before and after one step. The rate must be so large that
+// the step outweighs the weights.
 Values GradientOf(const Training& one_step, double rate) {
   Values gradient;
   for (size_t i = 0; i < one_step.after.size(); ++i)
@@ -197,7 +198,7 @@ TEST_CASE("every strategy has the gradients of one device on the same global bat
   }
 }
 
-TEST_CASE("every strategy has the losses of one device over 20 steps, dropout on") {
+TEST_CASE("every strategy has the losses of one device over 20 steps with dropout") {
   const Training alone = TrainWithSgd(kOneDevice, 20, 0.1);
   REQUIRE(alone.losses.size() == 20);
   CHECK(alone.losses.back() < 0.8 * alone.losses.front());
@@ -209,7 +210,7 @@ TEST_CASE("every strategy has the losses of one device over 20 steps, dropout on
   }
 }
 
-TEST_CASE("central storage has the bits of mirrored, also where layers compute in bf16") {
+TEST_CASE("central storage has the bits of mirrored in f32 and bf16") {
   const DType dtype = GENERATE(DType::kF32, DType::kBF16);
   const Training mirrored = TrainWithSgd({"mirrored", 3}, 6, 0.1, dtype);
   const Training central = TrainWithSgd({"central_storage", 3}, 6, 0.1, dtype);
@@ -217,7 +218,7 @@ TEST_CASE("central storage has the bits of mirrored, also where layers compute i
   CHECK(central.after == mirrored.after);
 }
 
-TEST_CASE("a default strategy computes what one device does") {
+TEST_CASE("every strategy on one rank computes the weights of one device") {
   const Training one = TrainWithSgd(kOneDevice, 5, 0.1);
   for (const char* name : {"default", "mirrored", "multi_worker_mirrored", "central_storage"}) {
     CAPTURE(name);
@@ -225,7 +226,7 @@ TEST_CASE("a default strategy computes what one device does") {
   }
 }
 
-TEST_CASE("a training that is broken off goes on under the same strategy, or another one") {
+TEST_CASE("an interrupted training resumes under the same or another strategy") {
   const Spread spread = GENERATE(
       Spread{"central_storage", 2}, Spread{"central_storage", 4, Backend::kHosts},
       Spread{"mirrored", 2});
@@ -253,11 +254,11 @@ TEST_CASE("a training that is broken off goes on under the same strategy, or ano
   CHECK(RelativeDifference(fit({"mirrored", 3}, 4, "/other"), whole) < 1e-4);
 }
 
-TEST_CASE("early stopping goes back to the best weights under central storage too") {
+TEST_CASE("early stopping restores the best weights under central storage") {
   const auto stopped = [](const Spread& spread) {
     Values weights;
     CHECK(OnReplicas(spread, [&](Strategy& strategy) {
-            StrategyRig rig(strategy, "sgd", 3);  // which diverges slowly
+            StrategyRig rig(strategy, "sgd", 3);  // a rate that diverges slowly
             rig.trainer.Fit(
                 rig.train, {.epochs = 8, .validation_data = &rig.test},
                 Callbacks(EarlyStopping({.patience = 2, .restore_best_weights = true})));
@@ -269,7 +270,7 @@ TEST_CASE("early stopping goes back to the best weights under central storage to
   CHECK(stopped({"central_storage", 2}) == stopped({"mirrored", 2}));
 }
 
-TEST_CASE("an optimizer that sees whole layers is refused by central storage, on all ranks") {
+TEST_CASE("central storage refuses an optimizer that needs whole layers on all ranks") {
   const Texts refusals = OnReplicas(
       {"central_storage", 2}, [](Strategy& strategy) { StrategyRig rig(strategy, "lamb", 0.1); });
   CHECK(
@@ -280,7 +281,7 @@ TEST_CASE("an optimizer that sees whole layers is refused by central storage, on
           "update of this optimizer cannot be cut into slices; use multi_worker_mirrored"));
 }
 
-TEST_CASE("a data set function is asked once per replica, and its batches are the replica's own") {
+TEST_CASE("a data set function is called for each replica and makes the replica's batches") {
   CHECK(OnReplicas({"mirrored", 3}, [](Strategy& strategy) {
           const int rank = strategy.replicas().rank();
           StrategyBatches batches(strategy.DistributeDatasetFromFunction(
@@ -301,7 +302,7 @@ TEST_CASE("a data set function is asked once per replica, and its batches are th
         }) == Nothing(3));
 }
 
-TEST_CASE("what a data set function throws on one replica is thrown on all") {
+TEST_CASE("an exception of a data set function on one replica is thrown on all replicas") {
   const Texts errors = OnReplicas({"mirrored", 2}, [](Strategy& strategy) {
     strategy.DistributeDatasetFromFunction(
         [&](const dtrun::InputContext& input) -> std::unique_ptr<dtrun::Dataset> {

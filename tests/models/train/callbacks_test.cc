@@ -24,7 +24,7 @@ using dtrun::testing::Expect;
 using dtrun::testing::Nothing;
 using Lines = std::vector<std::string>;
 
-// Writes down its turns.
+// Records the calls of a callback.
 class Recorder : public Callback {
  public:
   explicit Recorder(Lines& lines) : lines_(lines) {}
@@ -65,7 +65,7 @@ Lines WithBatches(Lines lines, const std::string& what, int batches, const std::
   return lines;
 }
 
-TEST_CASE("callbacks have their turns, in order") {
+TEST_CASE("callbacks are called in order") {
   Lines fit, test, predict;
   OnTrainingRanks(1, [&](TrainingRig& rig) {
     rig.trainer.Fit(
@@ -84,7 +84,7 @@ TEST_CASE("callbacks have their turns, in order") {
   CHECK(predict == WithBatches({"predict begins"}, "predict batch", 6, "predict ends"));
 }
 
-// What a number is at the beginning of each batch.
+// Records the learning rate at the beginning of each batch.
 class Rates : public Callback {
  public:
   explicit Rates(std::vector<double>& rates) : rates_(rates) {}
@@ -95,7 +95,7 @@ class Rates : public Callback {
   std::vector<double>& rates_;
 };
 
-TEST_CASE("a schedule sets the rate at the beginning of each epoch, and says it on rank 0") {
+TEST_CASE("a schedule sets the rate at the beginning of each epoch and rank 0 prints the rate") {
   Lines lines;
   std::vector<double> rates;
   const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
@@ -115,7 +115,7 @@ TEST_CASE("a schedule sets the rate at the beginning of each epoch, and says it 
   CHECK(lines[1] == "Epoch 2: LearningRateScheduler setting learning rate to 0.25");
 }
 
-TEST_CASE("a schedule that gives no rate is an error that names the epoch") {
+TEST_CASE("a schedule without a valid rate is an error that names the epoch") {
   const auto errors = OnTrainingRanks(2, [](TrainingRig& rig) {
     const auto schedule = [](uint64_t epoch, double) { return epoch == 1 ? -1.0 : 0.1; };
     rig.trainer.Fit(rig.train, {.epochs = 3}, Callbacks(LearningRateScheduler(schedule)));
@@ -127,7 +127,7 @@ TEST_CASE("a schedule that gives no rate is an error that names the epoch") {
                     "rate above 0"));
 }
 
-TEST_CASE("the warm-up ends at the rate of all ranks' batches together") {
+TEST_CASE("the warm-up ends at the base rate times the number of ranks") {
   std::vector<double> rates;
   OnTrainingRanks(4, [&](TrainingRig& rig) {
     std::vector<double> mine;
@@ -158,7 +158,7 @@ class Says : public Callback {
   std::vector<double> values_;
 };
 
-// Keeps the weights of one epoch's end.
+// Keeps the weights at the end of one epoch.
 class Keeps : public Callback {
  public:
   Keeps(uint64_t epoch, std::vector<float>& weights, TrainingRig& rig)
@@ -174,7 +174,7 @@ class Keeps : public Callback {
   TrainingRig& rig_;
 };
 
-TEST_CASE("training stops when a number has not improved for long enough, and goes back") {
+TEST_CASE("early stopping waits for its patience and restores the best weights") {
   Lines lines;
   const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
     std::vector<float> best;
@@ -196,7 +196,7 @@ TEST_CASE("training stops when a number has not improved for long enough, and go
       lines == Lines{"EarlyStopping: score has not improved for 2 epochs; best was 3 in epoch 2"});
 }
 
-TEST_CASE("a number that is not in the logs is named with those that are") {
+TEST_CASE("an unknown number to monitor is refused with the numbers in the logs") {
   const auto errors = OnTrainingRanks(2, [](TrainingRig& rig) {
     rig.trainer.Fit(rig.train, {.epochs = 2}, Callbacks(EarlyStopping({.monitor = "val_los"})));
   });
@@ -208,7 +208,7 @@ TEST_CASE("a number that is not in the logs is named with those that are") {
   CHECK_THROWS_WITH(EarlyStopping({.min_delta = -1}), "min_delta: -1, expected 0 or more");
 }
 
-TEST_CASE("larger accuracies and smaller losses are better, and NaN never is") {
+TEST_CASE("larger accuracies and smaller losses are better and NaN never is") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Monitor accuracy("val_accuracy", MonitorMode::kAuto), loss("val_loss", MonitorMode::kAuto);
   CHECK(accuracy.IsBetter(0.6, 0.5));
@@ -218,7 +218,7 @@ TEST_CASE("larger accuracies and smaller losses are better, and NaN never is") {
   CHECK(Monitor("error", MonitorMode::kMax).IsBetter(2, 1));
 }
 
-TEST_CASE("numbers of ranks are averaged, and weights that one rank has changed go to all") {
+TEST_CASE("numbers are averaged over ranks and the weights of one rank can be broadcast") {
   const auto errors = OnTrainingRanks(3, [](TrainingRig& rig) {
     static_cast<float*>(rig.model.parameters()[0].value.data)[0] =
         static_cast<float>(rig.world.rank());
@@ -234,7 +234,7 @@ TEST_CASE("numbers of ranks are averaged, and weights that one rank has changed 
   CHECK(errors == Nothing(3));
 }
 
-TEST_CASE("throughput counts all ranks' examples, and step losses are those of global batches") {
+TEST_CASE("throughput counts the examples of all ranks and step losses are of global batches") {
   std::vector<std::vector<double>> losses(3);
   const auto errors = OnTrainingRanks(3, [&](TrainingRig& rig) {
     const History history = rig.trainer.Fit(
@@ -251,7 +251,7 @@ TEST_CASE("throughput counts all ranks' examples, and step losses are those of g
   CHECK(losses[1] == losses[0]);
 }
 
-TEST_CASE("names have the numbers of the logs, formatted as Python does") {
+TEST_CASE("names are filled with numbers of the logs in Python's formats") {
   const Logs logs = {{"epoch", 3}, {"val_loss", 0.4567}};
   CHECK(FillIn("ckpt_{epoch}", logs) == "ckpt_3");
   CHECK(FillIn("{epoch:02d}-{val_loss:.2f}", logs) == "03-0.46");
@@ -271,7 +271,7 @@ TEST_CASE("names have the numbers of the logs, formatted as Python does") {
   CHECK_THROWS_WITH(FillIn("a{epoch", logs), "the name 'a{epoch': a '{' without '}'");
 }
 
-// All event files of a folder, and how many they are.
+// The number of event files in a folder, and their contents.
 std::pair<int, std::string> EventsIn(const std::string& folder) {
   std::pair<int, std::string> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -283,7 +283,7 @@ std::pair<int, std::string> EventsIn(const std::string& folder) {
   return found;
 }
 
-TEST_CASE("TensorBoard's tags and folders are Keras's, and rank 0 alone writes") {
+TEST_CASE("TensorBoard's tags and folders are the same as in Keras and only rank 0 writes") {
   testing::TemporaryFolder folder;
   const std::string logs = folder.path() + "/logs";
   const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
@@ -339,7 +339,7 @@ TEST_CASE("TensorBoard's session has the command, and fails if training ends by 
       session.find(std::string("\x08") + (fails ? '\2' : '\1') + '\x11', end) != std::string::npos);
 }
 
-TEST_CASE("a progress line fits its terminal") {
+TEST_CASE("a progress line fits the terminal") {
   const Logs logs = {{"accuracy", 0.8}, {"loss", 0.25}};
   const EpochProgress progress{2, 8, 5, 10, 0, 100, 2.0};
   CHECK(
@@ -349,7 +349,7 @@ TEST_CASE("a progress line fits its terminal") {
   CHECK(ProgressLine(progress, logs, 21) == "Epoch 2/8 5/10 [====");
 }
 
-TEST_CASE("an epoch's line has the loss first, and what was validated after what was trained") {
+TEST_CASE("an epoch's line has the loss first and validation after training") {
   Logs logs = {{"accuracy", 0.8}, {"loss", 0.25}, {"val_accuracy", 0.5}, {"val_loss", 1}};
   CHECK(
       EpochLine(1, 8, logs, 1) ==

@@ -32,7 +32,7 @@ std::vector<std::string> CheckpointsIn(const std::string& folder) {
   return names;
 }
 
-TEST_CASE("a checkpoint is saved every epoch, under the pattern's name") {
+TEST_CASE("a checkpoint is saved every epoch under the pattern's name") {
   TemporaryFolder folder;
   const std::string path = folder.path() + "/saved/ckpt_{epoch:02d}";
   const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
@@ -44,7 +44,7 @@ TEST_CASE("a checkpoint is saved every epoch, under the pattern's name") {
       std::vector<std::string>{"ckpt_01", "ckpt_02", "ckpt_03"});
 }
 
-TEST_CASE("every N batches, the newest ones, weights alone") {
+TEST_CASE("ModelCheckpoint can save weights every N batches and keep the newest") {
   TemporaryFolder folder;
   const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
     rig.trainer.Fit(
@@ -55,7 +55,7 @@ TEST_CASE("every N batches, the newest ones, weights alone") {
              .save_weights_only = true,
              .max_to_keep = 2,
              .asynchronous = false})));
-    // Steps 4, 8 and 12; an epoch has 6.
+    // Saves at steps 4, 8 and 12. An epoch has 6 steps.
     CheckpointManager manager(rig.world, folder.path(), {.read_only = true});
     std::vector<float> weights = rig.Weights();
     const Loaded loaded = manager.Load(TensorsOf(rig.model.parameters()));
@@ -66,7 +66,7 @@ TEST_CASE("every N batches, the newest ones, weights alone") {
   CHECK(CheckpointsIn(folder.path()) == std::vector<std::string>{"e2b2", "e2b6"});
 }
 
-// Says a number of its own for each epoch.
+// Logs a score for each epoch.
 class Score : public Callback {
  public:
   std::string name() const override { return "Score"; }
@@ -75,7 +75,7 @@ class Score : public Callback {
   }
 };
 
-TEST_CASE("the best one alone") {
+TEST_CASE("ModelCheckpoint can save only improvements of a metric") {
   TemporaryFolder folder;
   const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
     rig.trainer.Fit(
@@ -91,7 +91,7 @@ TEST_CASE("the best one alone") {
   CHECK(CheckpointsIn(folder.path()) == std::vector<std::string>{"best_1_3", "best_2_5"});
 }
 
-TEST_CASE("settings that cannot be are named") {
+TEST_CASE("invalid settings of checkpoints are refused by name") {
   CHECK_THROWS_WITH(
       ModelCheckpoint({.path = "folder/"}),
       "ModelCheckpoint: the path 'folder/', expected a folder and a name like ckpt_{epoch}");
@@ -113,7 +113,7 @@ TEST_CASE("settings that cannot be are named") {
                     "accuracy, batch, epoch, learning_rate, loss, step"));
 }
 
-// Breaks training off, as a kill does.
+// Interrupts training, as a kill does.
 class Breaks : public Callback {
  public:
   explicit Breaks(uint64_t step) : step_(step) {}
@@ -131,7 +131,7 @@ struct Ended {
   std::vector<float> weights;
 };
 
-TEST_CASE("a training that was broken off inside an epoch ends with the same bits") {
+TEST_CASE("a training interrupted inside an epoch resumes and ends with the same bits") {
   TemporaryFolder folder;
   Ended whole, resumed;
   OnTrainingRanks(3, [&](TrainingRig& rig) {
@@ -160,11 +160,11 @@ TEST_CASE("a training that was broken off inside an epoch ends with the same bit
   CHECK(resumed.history.logs[0] == whole.history.logs[1]);
   CHECK(resumed.history.logs[1] == whole.history.logs[2]);
   CHECK(resumed.weights == whole.weights);
-  CHECK(CheckpointsIn(folder.path()).empty());  // it ended as it should
+  CHECK(CheckpointsIn(folder.path()).empty());  // a completed training deletes its backup
 }
 
-// Saving makes the moving averages of all ranks equal, so both save at the same steps.
-TEST_CASE("a network with normalisation goes on with the same bits, its buffers included") {
+// Saving equalizes the moving averages of all ranks, so both trainings save at the same steps.
+TEST_CASE("a network with batch normalization resumes with the same bits and buffers") {
   const bool synchronized = GENERATE(false, true);
   TemporaryFolder first, second;
   Ended whole, resumed;
@@ -190,7 +190,7 @@ TEST_CASE("a network with normalisation goes on with the same bits, its buffers 
   CHECK(resumed.weights == whole.weights);
 }
 
-TEST_CASE("4 ranks save, 2 go on: the curve continues") {
+TEST_CASE("2 ranks resume a training of 4 ranks with the same curve") {
   TemporaryFolder folder;
   History whole, resumed;
   OnTrainingRanks(4, [&](TrainingRig& rig) {
@@ -217,7 +217,7 @@ TEST_CASE("4 ranks save, 2 go on: the curve continues") {
   }
 }
 
-TEST_CASE("a checkpoint has the loss's scale, if there is one") {
+TEST_CASE("a checkpoint keeps the loss scale") {
   const auto errors = OnTrainingRanks(1, [&](TrainingRig& rig) {
     const LossScale scale{4096, 7, 2};
     Run saved(rig.replica, {}), resumed(rig.replica, {}), without(rig.replica, {});
@@ -236,7 +236,7 @@ TEST_CASE("a checkpoint has the loss's scale, if there is one") {
           "the checkpoint says 'loss_scale' is 0.5, expected a finite number, 1 or more"});
 }
 
-TEST_CASE("nothing is left to train where the checkpoint has more epochs than wanted") {
+TEST_CASE("a checkpoint with more epochs than requested leaves no epoch to train") {
   TemporaryFolder folder;
   const auto options = [&](Print print) {
     return BackupAndRestoreOptions{
@@ -255,7 +255,7 @@ TEST_CASE("nothing is left to train where the checkpoint has more epochs than wa
   CHECK_THAT(line, Catch::EndsWith("its 2 epochs are more than wanted, nothing is left to train"));
 }
 
-TEST_CASE("a checkpoint of another model is refused on all ranks, with exit code 66") {
+TEST_CASE("a checkpoint of another model is refused on all ranks with exit code 66") {
   TemporaryFolder folder;
   std::vector<int> exit_codes(2);
   OnTrainingRanks(2, [&](TrainingRig& rig) {

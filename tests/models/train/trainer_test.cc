@@ -29,7 +29,7 @@ History FitOn(int ranks, const FitOptions& options) {
   return history;
 }
 
-TEST_CASE("fit learns, and 1, 2, 3 and 5 replicas have one curve") {
+TEST_CASE("fit learns and 1 and 2 and 3 and 5 replicas have the same curve") {
   const History expected = FitOn(1, {.epochs = 8});
   REQUIRE(expected.epochs == std::vector<uint64_t>{0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(expected.Of("val_accuracy").back() > 0.9);
@@ -46,7 +46,7 @@ TEST_CASE("fit learns, and 1, 2, 3 and 5 replicas have one curve") {
   }
 }
 
-TEST_CASE("initial epoch, steps per epoch and a limit of steps are kept") {
+TEST_CASE("fit respects initial_epoch and steps_per_epoch and max_steps") {
   CHECK(FitOn(2, {.epochs = 3, .initial_epoch = 2}).epochs == std::vector<uint64_t>{2});
   CHECK(FitOn(2, {.epochs = 3, .initial_epoch = 3}).epochs.empty());
   OnTrainingRanks(2, [](TrainingRig& rig) {
@@ -97,7 +97,7 @@ TEST_CASE("replicas return parts of the loss that add up") {
   CHECK(errors == Nothing(3));
 }
 
-TEST_CASE("evaluate does not train, and counts every example once") {
+TEST_CASE("evaluate does not train and counts every example once") {
   const auto errors = OnTrainingRanks(4, [](TrainingRig& rig) {
     const std::vector<float> before = rig.Weights();
     const Logs first = rig.trainer.Evaluate(rig.test), again = rig.trainer.Evaluate(rig.test);
@@ -111,9 +111,9 @@ TEST_CASE("evaluate does not train, and counts every example once") {
 LayerList Synchronized() { return NormalizedLayers(true); }
 LayerList NotSynchronized() { return NormalizedLayers(false); }
 
-// A bias in front of a normalisation has a gradient of rounding errors alone, which Adam makes
-// steps of; the moving averages follow it. So those are compared where next to nothing is learned.
-TEST_CASE("with synchronised normalisation 2, 3 and 5 replicas have one curve, empty shares too") {
+// A bias before a normalization has only rounding errors as its gradient. Adam makes steps of them,
+// and the moving averages follow the bias. So val_loss is compared at a rate near zero.
+TEST_CASE("with synchronized batch normalization 2 and 3 and 5 replicas have the same curve") {
   const bool learns = GENERATE(true, false);
   const auto fit = [&](int ranks) {
     History history;
@@ -130,7 +130,7 @@ TEST_CASE("with synchronised normalisation 2, 3 and 5 replicas have one curve, e
     return history;
   };
   const History expected = fit(2);
-  for (int ranks : {3, 5}) {  // the ragged batch has 2 examples
+  for (int ranks : {3, 5}) {  // some get none of the last batch's 2 examples
     const History history = fit(ranks);
     const std::string name = learns ? "loss" : "val_loss";
     INFO(name << " on " << ranks << " ranks");
@@ -140,7 +140,7 @@ TEST_CASE("with synchronised normalisation 2, 3 and 5 replicas have one curve, e
   }
 }
 
-TEST_CASE("evaluation finds the same buffers on all ranks, and shows the regularised loss") {
+TEST_CASE("evaluation has the same buffers on all ranks and includes the regularization loss") {
   std::vector<std::vector<float>> weights(2);
   const auto errors = OnTrainingRanks(
       2,
@@ -164,7 +164,7 @@ TEST_CASE("evaluation finds the same buffers on all ranks, and shows the regular
   CHECK(weights[0] == weights[1]);
 }
 
-TEST_CASE("predictions are in the order of the data, on all ranks or on one") {
+TEST_CASE("predictions are in the order of the data on all ranks or only on rank 0") {
   std::vector<float> expected;
   OnTrainingRanks(1, [&](TrainingRig& rig) { expected = rig.trainer.Predict(rig.test); });
   REQUIRE(expected.size() == kExamples * 3);
@@ -179,7 +179,7 @@ TEST_CASE("predictions are in the order of the data, on all ranks or on one") {
   CHECK(errors == Nothing(3));
 }
 
-// Fails on one rank at a turn.
+// Fails on one rank in a chosen call.
 class Failing : public Callback {
  public:
   enum class Turn { kTrainBegin, kBatchBegin, kBatchEnd, kTestEnd, kEpochEnd, kTrainEnd };
@@ -200,7 +200,7 @@ class Failing : public Callback {
   int rank_;
 };
 
-TEST_CASE("what a callback throws on one rank ends training on all, whatever its turn") {
+TEST_CASE("an exception of a callback on one rank ends training on all ranks in any call") {
   using Turn = Failing::Turn;
   const Turn turn = GENERATE(
       Turn::kTrainBegin, Turn::kBatchBegin, Turn::kBatchEnd, Turn::kTestEnd, Turn::kEpochEnd,
@@ -212,7 +212,7 @@ TEST_CASE("what a callback throws on one rank ends training on all, whatever its
   CHECK(errors == OnAll(3, "rank 1: Failing: no more"));
 }
 
-// Data that fails on one rank in the third batch.
+// A data source that fails on one rank in the third batch.
 class Torn : public BatchSource {
  public:
   Torn(BatchSource& whole, int rank) : whole_(whole), rank_(rank) {}
@@ -228,7 +228,7 @@ class Torn : public BatchSource {
   int rank_, batches_ = 0;
 };
 
-TEST_CASE("data that one rank cannot read ends training on all, layers that synchronise included") {
+TEST_CASE("unreadable data on one rank ends training on all ranks even in synchronizing layers") {
   const auto layers = GENERATE(PlainLayers, Synchronized);
   const auto errors = OnTrainingRanks(
       3,
@@ -240,7 +240,7 @@ TEST_CASE("data that one rank cannot read ends training on all, layers that sync
   CHECK(errors == OnAll(3, "rank 2: images: cannot be read"));
 }
 
-// Makes one rank's weights useless before step 3.
+// Sets a weight of rank 1 to NaN before step 3.
 class Poison : public Callback {
  public:
   std::string name() const override { return "Poison"; }
@@ -251,7 +251,7 @@ class Poison : public Callback {
   }
 };
 
-TEST_CASE("a loss that is not a number is named with step and rank, on all ranks") {
+TEST_CASE("a loss that is not a number is reported with step and rank on all ranks") {
   std::vector<int> exit_codes(2);
   const auto errors = OnTrainingRanks(2, [&](TrainingRig& rig) {
     try {
@@ -270,7 +270,7 @@ TEST_CASE("a loss that is not a number is named with step and rank, on all ranks
   CHECK(exit_codes == std::vector<int>{kDiverged, kDiverged});
 }
 
-// Asks to stop on one rank.
+// Asks to stop on rank 1.
 class StopsAt : public Callback {
  public:
   explicit StopsAt(uint64_t step) : step_(step) {}
@@ -283,7 +283,7 @@ class StopsAt : public Callback {
   uint64_t step_;
 };
 
-TEST_CASE("training stops on all ranks after the batch in which one has asked for it") {
+TEST_CASE("training stops on all ranks after the batch in which one rank asks for it") {
   const auto errors = OnTrainingRanks(3, [](TrainingRig& rig) {
     const History history = rig.trainer.Fit(rig.train, {.epochs = 3}, Callbacks(StopsAt(8)));
     Expect(rig.replica.step() == 8, "8 steps");
@@ -292,7 +292,7 @@ TEST_CASE("training stops on all ranks after the batch in which one has asked fo
   CHECK(errors == Nothing(3));
 }
 
-TEST_CASE("a loss that does not fit the network, and metrics of one name, are refused") {
+TEST_CASE("a loss that does not fit the network and metrics of equal names are refused") {
   const auto errors = OnTrainingRanks(1, [](TrainingRig& rig) {
     const SparseCategoricalCrossentropy loss(SparseCategoricalCrossentropy::From::kProbabilities);
     Trainer trainer(rig.replica, loss);
@@ -304,7 +304,7 @@ TEST_CASE("a loss that does not fit the network, and metrics of one name, are re
   CHECK(same_name[0] == "two metrics are called 'loss', expected different names");
 }
 
-TEST_CASE("complaints are told with the ranks that have them") {
+TEST_CASE("complaints are combined with the ranks that have them") {
   const Complaint x{ErrorCode::kSystem, 66, "x"}, y{ErrorCode::kSystem, 2, "y"};
   CHECK(CombineComplaints({{}, x, x}).text == "ranks 1 and 2: x");
   CHECK(CombineComplaints({x, y, x}).text == "ranks 0 and 2: x");

@@ -1,7 +1,7 @@
 #ifndef DTRUN_TESTS_MODELS_TRAIN_TRAINING_RIG_H_
 #define DTRUN_TESTS_MODELS_TRAIN_TRAINING_RIG_H_
 
-// A small network and a small set on ranks that are threads of this process.
+// A small network and a small data set on threads as ranks.
 
 #include <omp.h>
 
@@ -27,7 +27,7 @@ namespace dtrun::models {
 
 constexpr uint64_t kExamples = 42, kGlobalBatch = 8;  // the sixth batch of an epoch is ragged
 
-/// Points of three classes, each around a corner of its own.
+/// Points of three classes. Each class is around its own corner.
 inline Pipeline ToyPoints() {
   std::vector<float> values;
   std::vector<int32_t> labels;
@@ -46,7 +46,7 @@ inline LayerList PlainLayers() {
   return Layers(Dense(16, Activation::kRelu), Dropout(0.25), Dense(3));
 }
 
-/// With a regulariser and a normalisation; a replica has at most 4 examples of a batch.
+/// A network with a regularizer and a normalization. A replica has at most 4 examples of a batch.
 inline LayerList NormalizedLayers(bool synchronized) {
   return Layers(
       Dense(16, {.activation = Activation::kRelu, .kernel_l2 = 0.01}),
@@ -92,7 +92,7 @@ struct TrainingRig {
   Trainer trainer;
 };
 
-/// Runs `rank_main` on each of `size` ranks; what each threw, "" if nothing.
+/// Runs `rank_main` on each of `size` ranks. Returns the error of each rank, "" for none.
 inline testing::Texts OnTrainingRanks(
     int size, const std::function<void(TrainingRig&)>& rank_main,
     const std::function<LayerList()>& layers = PlainLayers) {

@@ -1,5 +1,5 @@
-// Collectives of ranks that are threads of one process, on GPUs: order in streams, graphs, memory,
-// and what ranks are told when they do not agree or one does not come.
+// Collectives on GPUs, with ranks as threads of one process: the order in streams, graphs, memory,
+// mismatches and timeouts.
 
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -23,7 +23,7 @@ namespace {
 
 using ops::Communicator;
 
-// A rank's stream, and values on its GPU that it may read back.
+// A rank's GPU and stream, with copies to and from the GPU.
 class Gpu {
  public:
   explicit Gpu(int index = 0) : device_(gpu::Device::Get(index)), stream_(device_) {}
@@ -55,7 +55,7 @@ class Gpu {
 
 std::vector<float> Filled(uint64_t count, float value) { return std::vector<float>(count, value); }
 
-// On the threads of ranks, where Catch's own checks may not be used.
+// A check for the threads of ranks, which may not use Catch's checks.
 void Expect(bool holds, const std::source_location& where = std::source_location::current()) {
   if (!holds) throw std::runtime_error("line " + std::to_string(where.line()) + " does not hold");
 }
@@ -85,8 +85,8 @@ TEST_CASE("a world of one copies and scales on its stream") {
   CHECK(errors == Nothing(1));
 }
 
-TEST_CASE("what is enqueued behind a collective sees its result, and the host has not waited") {
-  constexpr uint64_t kCount = 300'000;  // more than is staged
+TEST_CASE("work enqueued after a collective sees its result and the host does not wait") {
+  constexpr uint64_t kCount = 300'000;  // too large to be staged
   const auto errors = RunDeviceRanks(3, [](Communicator& communicator) {
     const Gpu gpu;
     const auto memory = communicator.AllocateOnDevice(0, kCount * 4);
@@ -98,7 +98,7 @@ TEST_CASE("what is enqueued behind a collective sees its result, and the host ha
   CHECK(errors == Nothing(3));
 }
 
-// Sums of these round, otherwise in another order.
+// Values with sums that need rounding, so another order gives other bits.
 float ValueOf(int rank, uint64_t i) {
   return static_cast<float>(i % 1009 + 1) / static_cast<float>(3 + 7 * rank);
 }
@@ -108,12 +108,12 @@ float TreeOf(uint64_t i, int first, int count) {
   return TreeOf(i, first, left) + TreeOf(i, first + left, count / 2);
 }
 
-TEST_CASE("sums of aligned memory, which are made of vectors, are those of the tree") {
+TEST_CASE("sums of aligned memory have the bits of the tree although kernels use vectors") {
   for (const int size : {1, 2, 3, 4, 5, 7, 8}) {
     INFO(size << " ranks");
-    for (const uint64_t count : {uint64_t{1003}, uint64_t{140'003}}) {  // staged, and directly
+    for (const uint64_t count : {uint64_t{1003}, uint64_t{140'003}}) {  // staged, and read directly
       const auto errors = RunDeviceRanks(size, [&](Communicator& communicator) {
-        const int index = communicator.rank() % gpu::DeviceCount();  // one has room for few
+        const int index = communicator.rank() % gpu::DeviceCount();  // one GPU fits few ranks
         const Gpu gpu(index);
         const auto memory = communicator.AllocateOnDevice(index, count * 4);
         Expect(std::string(communicator.device_group(index).backend()) == "cuda_ipc");
@@ -132,7 +132,7 @@ TEST_CASE("sums of aligned memory, which are made of vectors, are those of the t
   }
 }
 
-TEST_CASE("collectives from different streams are done in the order of their calls") {
+TEST_CASE("collectives from different streams run in the order of the calls") {
   const auto errors = RunDeviceRanks(2, [](Communicator& communicator) {
     const Gpu first, second;
     const auto memory = communicator.AllocateOnDevice(0, 4096);
@@ -147,7 +147,7 @@ TEST_CASE("collectives from different streams are done in the order of their cal
   CHECK(errors == Nothing(2));
 }
 
-TEST_CASE("a graph with collectives can be launched as often as wanted, between others") {
+TEST_CASE("a graph with collectives can be launched many times between other collectives") {
   const auto errors = RunDeviceRanks(2, [](Communicator& communicator) {
     const Gpu gpu;
     const auto memory = communicator.AllocateOnDevice(0, 1 << 20);
@@ -172,7 +172,7 @@ TEST_CASE("a graph with collectives can be launched as often as wanted, between 
   CHECK(errors == Nothing(2));
 }
 
-TEST_CASE("a small barrier of GPUs ends when all ranks have come to it") {
+TEST_CASE("a barrier on a GPU ends when all ranks have called it") {
   const auto errors = RunDeviceRanks(4, [](Communicator& communicator) {
     const Gpu gpu;
     for (int i = 0; i < 3; ++i) {
@@ -186,7 +186,7 @@ TEST_CASE("a small barrier of GPUs ends when all ranks have come to it") {
   CHECK(errors == Nothing(4));
 }
 
-TEST_CASE("ranks that call different things are all told who called what, and touch nothing") {
+TEST_CASE("ranks with different calls get an error with each call and write no memory") {
   for (const uint64_t count : {uint64_t{10}, uint64_t{400'000}}) {
     const auto errors = RunDeviceRanks(2, [count](Communicator& communicator) {
       const Gpu gpu;
@@ -208,7 +208,7 @@ TEST_CASE("ranks that call different things are all told who called what, and to
   }
 }
 
-TEST_CASE("counts by rank that do not fit are found before anything is written") {
+TEST_CASE("counts by rank that do not match are an error before any memory is written") {
   for (const uint64_t count : {uint64_t{5}, uint64_t{200'000}}) {
     const auto errors = RunDeviceRanks(3, [count](Communicator& communicator) {
       const Gpu gpu;
@@ -216,7 +216,7 @@ TEST_CASE("counts by rank that do not fit are found before anything is written")
       const auto input = communicator.AllocateOnDevice(0, all * 4);
       const auto output = communicator.AllocateOnDevice(0, all * 4);
       gpu.Upload(output->data(), Filled(all, 7));
-      // Rank 2 expects one element more of rank 0 than it sends.
+      // Rank 2 expects one element more from rank 0 than rank 0 sends.
       const ops::Counts sends(3, count);
       ops::Counts receives(3, count);
       if (communicator.rank() == 2) ++receives[0];
@@ -234,7 +234,7 @@ TEST_CASE("counts by rank that do not fit are found before anything is written")
   }
 }
 
-TEST_CASE("a message that its receiver expects otherwise is refused on both sides") {
+TEST_CASE("a message with different counts is refused on both sides") {
   const auto errors = RunDeviceRanks(2, [](Communicator& communicator) {
     const Gpu gpu;
     const auto memory = communicator.AllocateOnDevice(0, 4096);
@@ -254,7 +254,7 @@ TEST_CASE("a message that its receiver expects otherwise is refused on both side
                     "elements, to rank 1); rank 1 called receive (f32, 11 elements, from rank 0)"));
 }
 
-TEST_CASE("a rank that does not come is named, and nobody waits for ever") {
+TEST_CASE("a collective on a GPU times out on all ranks and names the late rank") {
   std::atomic<int> gave_up = 0;
   std::vector<ErrorCode> codes(3, ErrorCode::kSystem);
   const auto errors = RunDeviceRanks(
@@ -276,7 +276,7 @@ TEST_CASE("a rank that does not come is named, and nobody waits for ever") {
       },
       std::chrono::seconds(2));
   CHECK(codes == std::vector<ErrorCode>(3, ErrorCode::kTimeout));
-  // One that has waited says so for itself, and one of them for the rank that was late.
+  // Each rank that waited names itself. The late rank gets the error of a rank that waited.
   for (const std::string& error : errors) {
     CHECK_THAT(
         error, Catch::EndsWith(
@@ -285,7 +285,7 @@ TEST_CASE("a rank that does not come is named, and nobody waits for ever") {
   }
 }
 
-TEST_CASE("a wait ends when the host knows that a rank is lost") {
+TEST_CASE("a wait on a GPU ends when the host knows that a rank is lost") {
   std::atomic<bool> over = false;
   const auto errors = RunDeviceRanks(
       2,
@@ -294,7 +294,7 @@ TEST_CASE("a wait ends when the host knows that a rank is lost") {
         const auto memory = communicator.AllocateOnDevice(0, 4096);
         while (communicator.rank() == 1 && !over) std::this_thread::yield();
         if (communicator.rank() == 1) return;
-        // The host's wait is the older one, and so ends first.
+        // The host's wait starts earlier, so it times out first.
         ops::Work barrier = communicator.StartBarrier();
         std::this_thread::sleep_for(std::chrono::milliseconds(1500));
         communicator.StartAllReduce(gpu.On(memory->data(), 5), ReduceOp::kSum);
@@ -311,7 +311,7 @@ TEST_CASE("a wait ends when the host knows that a rank is lost") {
   CHECK(errors[1] == "");
 }
 
-TEST_CASE("both buffers lie on one GPU and in one stream, and a group has one GPU") {
+TEST_CASE("buffers must share a GPU and a stream and a group must keep its GPU") {
   const auto errors = RunDeviceRanks(2, [](Communicator& communicator) {
     const Gpu gpu, other;
     const auto memory = communicator.AllocateOnDevice(0, 4096);

@@ -16,8 +16,8 @@
 
 namespace dtrun::testing {
 
-/// Runs `rank_main` as ranks that are threads of this process, with communicators that reach GPUs;
-/// returns what each threw.
+/// Runs `rank_main` on `size` ranks, which are threads of this process. Their communicators reach
+/// GPUs. Returns the error of each rank, "" if the rank succeeds.
 inline std::vector<std::string> RunDeviceRanks(
     int size, const std::function<void(ops::Communicator&)>& rank_main,
     base::Duration timeout = std::chrono::seconds(20), const std::string& backend = "auto") {

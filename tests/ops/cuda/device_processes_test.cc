@@ -20,21 +20,21 @@ CommandResult Launch(const std::string& np, std::vector<std::string> words) {
       .timeout = std::chrono::seconds(120)});
 }
 
-TEST_CASE("processes on one GPU conform") {
+TEST_CASE("processes on one GPU pass the conformance suite") {
   const CommandResult result = Launch("2", {"conform", "1", "all"});
   CHECK(result.err == "");
   CHECK(result.out == "cuda_ipc: many checks, 0 wrong\n");
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("more processes than GPUs conform") {
+TEST_CASE("more processes than GPUs pass the conformance suite") {
   const CommandResult result = Launch("4", {"conform", "2"});
   CHECK(result.err == "");
   CHECK(result.out == "cuda_ipc: many checks, 0 wrong\n");
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("processes that call different things are all told who called what") {
+TEST_CASE("processes with different calls all get an error with the call of each rank") {
   const CommandResult result = Launch("2", {"disagree"});
   const std::string line =
       "the ranks disagree on a collective on GPUs: rank 0 called all_reduce (f32, 10 elements, "

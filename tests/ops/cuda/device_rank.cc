@@ -1,7 +1,7 @@
-// A rank with a GPU, as a process under dtrun. Its first argument says what it does:
+// A rank with a GPU, as a process under dtrun. The first argument selects the action:
 //
-//   conform GPUS [all]   the conformance suite, ranks dealt to that many GPUs; rank 0 prints one
-//   line disagree             ranks call different things; each prints what it is told
+//   conform GPUS [all]   run the conformance suite on GPUS GPUs; rank 0 prints one line
+//   disagree             call a different all_reduce on each rank; each rank prints its error
 
 #include <cstdio>
 #include <cstdlib>
@@ -39,7 +39,7 @@ int Conform(dtrun::ops::Communicator& world, int gpus, bool all) {
   return wrong == 0 ? 0 : 1;
 }
 
-// A sum of `count` floats, which is waited for.
+// Sums `count` floats over all ranks and waits for the sum.
 void Sum(dtrun::ops::Communicator& world, uint64_t count) {
   const dtrun::gpu::Device& device = dtrun::gpu::Device::Get(0);
   const dtrun::gpu::Stream stream(device);

@@ -13,18 +13,19 @@
 namespace dtrun::testing {
 namespace {
 
-// The guards around the suite's buffers.
+// The bytes of the guards around the suite's buffers.
 constexpr uint64_t kAround = 48;
 
-// Host memory from Allocate and its twin, which peers can reach.
+// Host memory from Allocate, and its twin on the GPU, which peers can reach.
 struct Block {
   std::unique_ptr<char[]> host;
   uint64_t bytes = 0;
   std::unique_ptr<ops::Memory> twin;
 };
 
-// Memory that peers cannot reach, from one allocation: to free memory of a GPU waits for all that
-// the process does there, also for kernels of other ranks, which wait for this one's.
+// Memory that peers cannot reach, from a single allocation. Freeing GPU memory waits for all work
+// of the process on the GPU. That includes kernels of other ranks, which wait for kernels of this
+// rank.
 class Ring {
  public:
   explicit Ring(const gpu::Device& device) : memory_(device, kBytes) {}
@@ -36,7 +37,7 @@ class Ring {
   }
 
  private:
-  static constexpr uint64_t kBytes = 24 << 20;  // more than all operations under way at once need
+  static constexpr uint64_t kBytes = 24 << 20;  // more than all operations in flight need
 
   gpu::DeviceMemory memory_;
   uint64_t used_ = 0;
@@ -51,12 +52,12 @@ struct Context {
 
   ops::Communicator& communicator;
   const gpu::Device& device;
-  std::shared_ptr<gpu::Stream> stream;  // of collectives
+  std::shared_ptr<gpu::Stream> stream;  // for collectives
   Ring ring;
   std::map<char*, std::weak_ptr<Block>> blocks;
 };
 
-// Host bytes [begin, end) on the GPU, from the start of an operation to its end.
+// The copy of host bytes [begin, end) on the GPU, during an operation.
 class Mirror {
  public:
   Mirror(Context& context, CUstream stream, char* begin, char* end)
@@ -70,7 +71,7 @@ class Mirror {
       after_ = std::min<uint64_t>(kAround, block->bytes - static_cast<uint64_t>(end - host));
     }
     if (block_ == nullptr) {
-      // As odd an address as on the host.
+      // The address has the same alignment as on the host.
       at_ = context.ring.Take(bytes_ + 16) + reinterpret_cast<uint64_t>(begin) % 16;
     }
     gpu::CopyToDevice(at_ - before_, begin_ - before_, before_ + bytes_ + after_, stream_);
@@ -93,7 +94,7 @@ class Mirror {
   CUdeviceptr at_ = 0;
 };
 
-// The mirrors of an operation's buffers: one where they overlap.
+// The mirrors of an operation's buffers. Buffers that overlap share a mirror.
 class Mirrors {
  public:
   Mirrors(Context& context, const gpu::Stream& stream, const Buffer& input, const Buffer& output)
@@ -182,7 +183,7 @@ class DeviceRanks : public Ranks {
   DeviceRanks(std::unique_ptr<ops::Communicator> owned, int device) : DeviceRanks(*owned, device) {
     owned_ = std::move(owned);
   }
-  // Blocks and the stream go before the communicator that they came from.
+  // Destroys the blocks and the stream before the communicator that made them.
   ~DeviceRanks() override { context_ = nullptr; }
 
   int rank() const override { return communicator().rank(); }
@@ -242,7 +243,7 @@ class DeviceRanks : public Ranks {
 
   std::unique_ptr<Started> StartMessage(ops::CollectiveKind kind, Buffer buffer, int peer) {
     const gpu::DeviceScope scope(context_->device);
-    // A message holds up its stream until the other rank has come to it.
+    // A message blocks its stream until the peer has made its call.
     const auto stream = std::make_shared<gpu::Stream>(context_->device);
     auto mirrors = std::make_unique<Mirrors>(*context_, *stream, buffer, Buffer());
     ops::Collective message;
@@ -255,7 +256,8 @@ class DeviceRanks : public Ranks {
 
   std::unique_ptr<Ranks> Own(std::unique_ptr<ops::Communicator> communicator) {
     if (communicator == nullptr) return nullptr;
-    // Here the ranks wait for each other: the suite then calls in an order of each rank's own.
+    // Makes the group now, because the ranks wait for each other here. In the suite, each rank
+    // calls in its own order.
     communicator->device_group(context_->device.index());
     return std::make_unique<DeviceRanks>(std::move(communicator), context_->device.index());
   }

@@ -8,8 +8,8 @@
 
 namespace dtrun::testing {
 
-/// A communicator's collectives on GPU `device`, as the conformance suite sees it: buffers go to
-/// the GPU before an operation, with what lies around them, and come back when it is waited for.
+/// Runs the conformance suite's operations on GPU `device`. The buffers and the bytes around them
+/// go to the GPU before an operation. They come back in the wait for the operation.
 std::unique_ptr<Ranks> OverDevice(ops::Communicator& communicator, int device);
 
 }  // namespace dtrun::testing

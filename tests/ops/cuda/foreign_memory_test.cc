@@ -1,5 +1,6 @@
-// Processes whose memory on a GPU is not from the communicator, but their own: what is registered
-// is reduced where it lies, what cannot be goes through staging memory, and the bits are the same.
+// Processes that allocate their own GPU memory instead of the communicator's. Registered memory is
+// reduced in place. Memory that cannot be registered goes through staging memory with the same
+// bits.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -11,7 +12,7 @@ namespace {
 using dtrun::testing::Command;
 using dtrun::testing::CommandResult;
 
-// What two ranks, or more, have printed.
+// The output of all ranks.
 std::string Told(const std::string& story, const std::string& np = "2") {
   const CommandResult result = Run(Command{
       .argv =
@@ -24,58 +25,58 @@ std::string Told(const std::string& story, const std::string& np = "2") {
   return result.out;
 }
 
-TEST_CASE("registered memory of other processes is read where it lies, and gives the same bits") {
+TEST_CASE("registered memory of other processes is read in place and gives the same bits") {
   CHECK(Told("in_place") == "");
   CHECK(Told("in_place", "3") == "");
 }
 
-TEST_CASE("of an allocation, what was registered is reached, and the rest goes in rounds") {
+TEST_CASE("the registered part of an allocation is mapped and the rest goes through staging") {
   CHECK(Told("parts") == "");
 }
 
-TEST_CASE("memory that was freed, and taken again at the same address, is not the registered one") {
+TEST_CASE("memory allocated again at the address of freed registered memory is not registered") {
   CHECK(Told("again") == "");
 }
 
-TEST_CASE("ranks with memory of the communicator and ranks with their own reach each other's") {
+TEST_CASE("ranks with the memory of the communicator and ranks with own memory reach each other") {
   CHECK(Told("mixed") == "");
 }
 
-TEST_CASE("where a rank's memory has no handle, all are told which, and it goes in rounds") {
+TEST_CASE("memory without an IPC handle is reported to all ranks and goes through staging") {
   const std::string line =
       "rank 1: its memory was allocated in a way that has no cudaIpc handles (a pool, or "
       "cuMemMap)\n";
   CHECK(Told("without_handle") == line + line);
 }
 
-TEST_CASE("where a rank cannot map the memory of others, all are told, and it goes in rounds") {
+TEST_CASE("a rank that cannot map memory is reported to all ranks and data goes through staging") {
   const std::string line =
       "rank 1: cuIpcOpenMemHandle failed: CUDA_ERROR_INVALID_CONTEXT (said by the simulated "
       "driver)\n";
   CHECK(Told("refused") == line + line);
 }
 
-TEST_CASE("a small allocation is not handed out together with its neighbours") {
+TEST_CASE("a small allocation is not registered because its handle would expose its neighbours") {
   const std::string line =
       "rank 0: its memory lies in an allocation of 1048576 bytes; expected 2097152 or more\n";
   CHECK(Told("small") == line + line);
 }
 
-TEST_CASE("what is no memory of the GPU is refused on all ranks, which go on") {
+TEST_CASE("memory that is not on the GPU is refused on all ranks and the group stays usable") {
   CHECK(Told("wrong") == "");
 }
 
-TEST_CASE("several communicators and registrations share a mapping") {
+TEST_CASE("several communicators and registrations can share a mapping") {
   CHECK(Told("communicators") == "");
 }
 
-TEST_CASE("collectives of registered memory can be captured") { CHECK(Told("graph") == ""); }
-
-TEST_CASE("memory is registered as often as wanted, a thousand pieces at once") {
-  CHECK(Told("often") == "");
+TEST_CASE("collectives of registered memory can be captured into a graph") {
+  CHECK(Told("graph") == "");
 }
 
-TEST_CASE("what scripts/gpu_check runs on a GPU tells nothing of the simulated one") {
+TEST_CASE("memory can be registered a thousand times") { CHECK(Told("often") == ""); }
+
+TEST_CASE("the test that scripts/gpu_check runs on a GPU also passes on the simulated GPU") {
   CHECK(Told("any_gpu") == "");
 }
 

@@ -1,6 +1,6 @@
-// A rank whose memory on the GPU is its own (cuMemAlloc, as cudaMalloc's), as a process under
-// dtrun. Its argument is the story that it tells; each rank prints what it has found, if that is
-// not as it should be, and what it was told.
+// A rank, as a process under dtrun, that allocates its own GPU memory (with cuMemAlloc, like
+// cudaMalloc). The argument names the test. Each rank prints the checks that fail and the obstacles
+// to registration.
 
 #include <sys/mman.h>
 
@@ -29,7 +29,7 @@ using dtrun::base::Text;
 using dtrun::ops::Communicator;
 namespace gpu = dtrun::gpu;
 
-constexpr uint64_t kCount = 1 << 20;  // f32: more than is staged, and whole pages
+constexpr uint64_t kCount = 1 << 20;  // f32: too large to be staged, and whole pages
 constexpr uint64_t kBytes = kCount * sizeof(float);
 
 int unmet = 0;
@@ -40,7 +40,7 @@ void Expect(bool holds, const std::string& what) {
   std::printf("not so: %s\n", what.c_str());
 }
 
-// A rank, its stream, and what it does to memory by way of the host.
+// A rank and its stream, with access to GPU memory from the host.
 class Rank {
  public:
   explicit Rank(Communicator& world)
@@ -64,7 +64,7 @@ class Rank {
     buffer.stream = stream_.get();
     return buffer;
   }
-  // Sums of these round, otherwise in another order.
+  // Values with sums that need rounding, so another order gives other bits.
   std::vector<float> Values(int rank) const {
     std::vector<float> values(kCount);
     for (uint64_t i = 0; i < kCount; ++i)
@@ -89,14 +89,14 @@ class Rank {
     world_.StartAllReduce(On(data), ReduceOp::kSum);
     return Read(data);
   }
-  // In memory that nobody has registered.
+  // Sums in memory that is not registered, so in rounds through staging memory.
   std::vector<float> SumInRounds() const {
     const gpu::DeviceMemory memory = Allocate();
     return SumIn(memory.as<void>());
   }
-  // Whether what rank `root` broadcasts is read by the others where it lies: then a root that may
-  // not read its own memory does not notice. That is so on the simulated GPU alone, where
-  // going by staging memory would end the process.
+  // Expects that the other ranks read a broadcast of rank `root` in place. The root protects its
+  // memory during the broadcast, which stops only its own process from reading. Only for the
+  // simulated GPU: there, a copy to staging memory would end the process.
   void ExpectReadInPlace(void* data, int root, const std::string& what) const {
     Write(data, Values(rank()));
     const bool hides = rank() == root;
@@ -134,7 +134,7 @@ void InPlace(const Rank& rank) {
   Expect(rank.SumIn(memory.as<void>()) == sum, "the bits, no longer registered");
 }
 
-// Only what was registered of an allocation is reached.
+// Peers map only the registered part of an allocation.
 void Parts(const Rank& rank) {
   const gpu::DeviceMemory memory(rank.device(), 3 * kBytes);
   char* const middle = memory.as<char>() + kBytes;
@@ -153,7 +153,7 @@ void Again(const Rank& rank) {
     const auto registration = rank.Register(memory->as<void>(), kBytes);
     Expect(rank.SumIn(memory->as<void>()) == sum, "before it was freed");
     rank.world().Barrier();
-    // Rank 0 frees it too soon.
+    // Rank 0 frees the memory while it is still registered.
     if (rank.rank() == 0) {
       memory = nullptr;
       memory = std::make_unique<gpu::DeviceMemory>(rank.Allocate());
@@ -182,7 +182,7 @@ void Mixed(const Rank& rank) {
   rank.ExpectReadInPlace(data, 1, "rank 1's, which is registered");
 }
 
-// On rank 1 it is of a kind that has no handles.
+// The memory of rank 1 is of a kind without IPC handles.
 void WithoutHandle(const Rank& rank) {
   const auto other = rank.world().Duplicate();
   const auto mapped = other->AllocateOnDevice(0, kBytes);
@@ -218,7 +218,7 @@ std::string RefusalOf(const std::function<void()>& call) {
   return "";
 }
 
-// One rank's mistake is told to all.
+// All ranks get the error of one rank.
 void Wrong(const Rank& rank) {
   const gpu::DeviceMemory memory = rank.Allocate();
   char* const data = memory.as<char>();
@@ -272,7 +272,7 @@ void Graph(const Rank& rank) {
   Expect(rank.Read(memory.as<void>()) == std::vector<float>(kCount, p * p * p), "three sums");
 }
 
-// More often than there are numbers for it; one stays all the while.
+// More registrations than there are numbers for them. One registration stays throughout.
 void Often(const Rank& rank) {
   const gpu::DeviceMemory memory = rank.Allocate(), other = rank.Allocate();
   const auto kept = rank.Register(memory.as<void>(), kBytes);
@@ -286,7 +286,7 @@ void Often(const Rank& rank) {
   rank.ExpectReadInPlace(other.as<void>(), 1, "the last one");
 }
 
-// What does not depend on the GPU being simulated.
+// The tests that run on a real GPU too.
 void AnyGpu(const Rank& rank) {
   Parts(rank);
   rank.world().Barrier();

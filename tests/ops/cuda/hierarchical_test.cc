@@ -1,6 +1,6 @@
-// The backend for ranks of several hosts. Ranks are threads of one process, of hosts that exist by
-// name alone: each rank of a host is on the host's GPU, which NCCL connects with those of the
-// others; or all are on one GPU, where host_staged goes between the hosts.
+// The hierarchical backend for ranks of several hosts. Ranks are threads of one process, and the
+// hosts exist in name only. With NCCL between hosts, all ranks of a host use one GPU, and each host
+// has its own GPU. With host_staged between hosts, all ranks use one GPU.
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -35,7 +35,7 @@ struct Job {
   HostOfRank hosts;
   Across across = Across::kNccl;
   base::Duration timeout = std::chrono::seconds(20);
-  uint64_t chunk_bytes = 4096;  // little data goes in many chunks
+  uint64_t chunk_bytes = 4096;  // little data fills many chunks
 
   size_t size() const { return hosts.size(); }
   int gpu(int rank) const { return across == Across::kNccl ? hosts[static_cast<size_t>(rank)] : 0; }
@@ -54,7 +54,7 @@ ops::Members MembersOf(const HostOfRank& hosts) {
   return members;
 }
 
-// What each rank threw.
+// Returns the error of each rank, "" if the rank succeeds.
 Texts RunHosts(
     const Job& job, const ops::DeviceGroupFactory& factory,
     const std::function<void(Communicator&)>& rank_main) {
@@ -99,7 +99,7 @@ void IsRandomlyUsed(Ranks& ranks, Findings& findings) {
   CheckRandomOperations(ranks, findings, 41, 200, false);
 }
 
-TEST_CASE("every kind, type, op, root and size gives the promised values over hosts with NCCL") {
+TEST_CASE("every kind gives the promised values over hosts with NCCL") {
   Conforms({.hosts = {0, 0, 1, 1}, .chunk_bytes = 64 << 10}, CheckEveryKindInTurn);
 }
 
@@ -107,25 +107,25 @@ TEST_CASE("every kind gives the promised values over hosts with different number
   Conforms({.hosts = {0, 1, 1}, .chunk_bytes = 64 << 10}, CheckEveryKindInTurn);
 }
 
-TEST_CASE("every kind gives the promised values where host_staged goes between hosts") {
+TEST_CASE("every kind gives the promised values over hosts with host_staged") {
   Conforms(
       {.hosts = {0, 0, 1}, .across = Across::kHostStaged, .chunk_bytes = 64 << 10},
       CheckEveryKindInTurn);
 }
 
-TEST_CASE("random operations under way at once give the promised values over hosts") {
+TEST_CASE("random operations in flight at once give the promised values over hosts") {
   Conforms({.hosts = {0, 1, 1, 0}}, IsRandomlyUsed);
   Conforms({.hosts = {0, 1, 0, 2, 0, 2}}, IsRandomlyUsed);
   Conforms({.hosts = {0, 0, 1, 1}, .across = Across::kHostStaged}, IsRandomlyUsed);
   Conforms({.hosts = {0, 0, 1}, .across = Across::kHostStaged}, IsRandomlyUsed);
 }
 
-TEST_CASE("sums that round have the same bits on all ranks of all hosts and in every run") {
+TEST_CASE("sums with rounding have the same bits on all ranks of all hosts and in every run") {
   Conforms({.hosts = {0, 0, 1, 1}}, CheckSameBits);
   Conforms({.hosts = {0, 0, 0, 1}, .across = Across::kHostStaged}, CheckSameBits);
 }
 
-TEST_CASE("communicators of fewer ranks of some hosts have what serves these") {
+TEST_CASE("communicators of fewer ranks work over hosts") {
   Conforms({.hosts = {0, 0, 1, 1}}, CheckSubCommunicators);
 }
 
@@ -172,7 +172,7 @@ class Gpu {
     stream_.Synchronize();
     return values;
   }
-  // A driver may say itself that kernels were ended.
+  // A driver may report an error if kernels were ended.
   void Wait() const {
     try {
       stream_.Synchronize();
@@ -187,9 +187,9 @@ class Gpu {
   uint64_t count_;
 };
 
-constexpr uint64_t kCount = 50'000;  // many chunks, the last of which is not a whole one
+constexpr uint64_t kCount = 50'000;  // many chunks; the last chunk is not full
 
-TEST_CASE("what is enqueued behind collectives over hosts sees the results of many chunks") {
+TEST_CASE("work enqueued after collectives over hosts sees the results of all chunks") {
   const Job job{.hosts = {0, 0, 1, 1}};
   if (!CanRun(job)) return;
   CHECK(RunHosts(job, [&](Communicator& communicator) {
@@ -202,7 +202,7 @@ TEST_CASE("what is enqueued behind collectives over hosts sees the results of ma
         }) == Texts(4));
 }
 
-TEST_CASE("a graph with collectives over hosts is launched as often as wanted") {
+TEST_CASE("a graph with collectives over hosts can be launched many times") {
   const Job job{.hosts = {0, 0, 1, 1}};
   if (!CanRun(job)) return;
   CHECK(RunHosts(job, [&](Communicator& communicator) {
@@ -213,14 +213,14 @@ TEST_CASE("a graph with collectives over hosts is launched as often as wanted") 
             communicator.StartAllReduce(gpu.buffer(), ReduceOp::kSum);
             communicator.StartBroadcast(gpu.buffer(), 3);
           });
-          Expect(gpu.Read() == Filled(kCount, 1));  // nothing has been done yet
+          Expect(gpu.Read() == Filled(kCount, 1));  // the capture alone runs no collective
           for (int i = 0; i < 3; ++i) graph.Launch(gpu.stream().get());
           Expect(gpu.Read() == Filled(kCount, 64));
           communicator.CheckDevice();
         }) == Texts(4));
 }
 
-TEST_CASE("what goes by way of the hosts between hosts cannot be a part of a graph") {
+TEST_CASE("a collective with host_staged between hosts cannot be captured into a graph") {
   const Job job{.hosts = {0, 0, 1, 1}, .across = Across::kHostStaged};
   CHECK(
       RunHosts(
@@ -236,7 +236,7 @@ TEST_CASE("what goes by way of the hosts between hosts cannot be a part of a gra
           "a part where host_staged goes between hosts"));
 }
 
-TEST_CASE("collectives over hosts from different streams are done in the order of the calls") {
+TEST_CASE("collectives over hosts from different streams run in the order of the calls") {
   const Job job{.hosts = {0, 0, 1, 1}};
   if (!CanRun(job)) return;
   CHECK(RunHosts(job, [&](Communicator& communicator) {
@@ -252,13 +252,13 @@ TEST_CASE("collectives over hosts from different streams are done in the order o
             communicator.StartAllReduce(there, ReduceOp::kAverage);
           }
           communicator.StartAllReduce(here, ReduceOp::kSum);
-          communicator.StartAllToAll(there, exchanged);  // by way of the host
+          communicator.StartAllToAll(there, exchanged);  // over host_staged
           other.Synchronize();
           Expect(result.Read() == Filled(4000, 256));
         }) == Texts(4));
 }
 
-TEST_CASE("messages go within a host on the GPU, and to other hosts by way of the host") {
+TEST_CASE("messages reach ranks of the same host and ranks of other hosts") {
   const Job job{.hosts = {0, 0, 1, 1}};
   if (!CanRun(job)) return;
   CHECK(RunHosts(job, [&](Communicator& communicator) {
@@ -279,12 +279,12 @@ TEST_CASE("messages go within a host on the GPU, and to other hosts by way of th
 // ---- failures
 
 constexpr uint64_t kFew = 5'000;  // a few chunks
-// More than calls in which nothing is wrong take on a slow machine.
+// A time limit that correct calls do not reach on a slow machine.
 constexpr auto kPatience = std::chrono::seconds(6);
 const Job kImpatient{.hosts = {0, 0, 1, 1}, .timeout = kPatience};
 const Job kUneven{.hosts = {0, 0, 0, 1, 1}, .timeout = kPatience};
 
-// What a rank hears of `call` when its stream has been waited for, and that it hears it again.
+// Makes `call`, waits for the stream, and throws the error. A further call must give the same code.
 void Hear(Communicator& communicator, const Gpu& gpu, const std::function<void()>& call) {
   call();
   gpu.Wait();
@@ -314,7 +314,7 @@ Texts Disagree(const Job& job, const std::function<uint64_t(int)>& count_of_rank
   });
 }
 
-TEST_CASE("ranks of one host that disagree are a mismatch on all hosts") {
+TEST_CASE("a disagreement of the ranks of one host is a mismatch on all hosts") {
   const Job job{.hosts = {0, 0, 1, 1}};
   if (!CanRun(job)) return;
   const Texts texts = Disagree(job, [](int rank) { return rank == 1 ? 11 : 10; });
@@ -338,7 +338,7 @@ Texts HostsDisagree(uint64_t count) {
   return Disagree(kImpatient, [&](int rank) { return rank >= 2 ? count : 10; });
 }
 
-// Ranks that come to `call`, and others that are gone by then.
+// Runs `call` on the ranks for which `comes` is true. The other ranks end before it.
 Texts SomeCome(
     const Job& job, const std::function<bool(int)>& comes,
     const std::function<void(Communicator&, const Gpu&)>& call) {
@@ -366,7 +366,7 @@ Texts WithoutHost() {
       });
 }
 
-// What ends by a timeout alone; all of it waits at once.
+// The jobs that end only by their time limit. They run at the same time.
 struct Waits {
   static std::future<Texts> Begin(const std::function<Texts()>& job) {
     return std::async(std::launch::async, job);
@@ -394,13 +394,13 @@ void ExpectBothHostsNamed(const Texts& texts, uint64_t count) {
   }
 }
 
-TEST_CASE("hosts that disagree are a mismatch on all ranks, in as many chunks and in more") {
+TEST_CASE("a disagreement between hosts is a mismatch on all ranks with equal or more chunks") {
   if (!CanRun(kImpatient)) return;
   ExpectBothHostsNamed(HostsDisagree(11), 11);
   ExpectBothHostsNamed(UnderWay().more_on_a_host.get(), kFew);
 }
 
-TEST_CASE("ranks that disagree where host_staged goes between hosts all hear who called what") {
+TEST_CASE("ranks with different calls and host_staged between hosts get an error with each call") {
   const Job job{.hosts = {0, 0, 1, 1}, .across = Across::kHostStaged};
   const Texts texts = RunHosts(job, [&](Communicator& communicator) {
     const Gpu gpu(communicator, 0, 100);
@@ -427,20 +427,20 @@ void ExpectTimeouts(const Texts& texts, int absent) {
   }
 }
 
-TEST_CASE("a rank that does not come, with a rail or without, is a timeout for all of all hosts") {
+TEST_CASE("a call times out on all ranks of all hosts if one rank does not call it") {
   if (!CanRun(kUneven)) return;
   ExpectTimeouts(UnderWay().without_rank_of_rail.get(), 1);
   ExpectTimeouts(UnderWay().without_rank_of_none.get(), 2);
 }
 
-TEST_CASE("a host that does not come is a timeout for the others") {
+TEST_CASE("a call times out on the other hosts if one host does not call it") {
   if (!CanRun(kImpatient)) return;
   const Texts texts = UnderWay().without_host.get();
   for (const size_t rank : {0, 1}) CHECK_THAT(texts[rank], Catch::StartsWith("timeout: "));
   for (const size_t rank : {2, 3}) CHECK(texts[rank] == "");
 }
 
-// ---- which backend serves whom
+// ---- the choice of the backend
 
 Texts BackendsOf(const HostOfRank& hosts, int gpus, const std::string& wanted) {
   const Job job{.hosts = hosts};
@@ -449,14 +449,14 @@ Texts BackendsOf(const HostOfRank& hosts, int gpus, const std::string& wanted) {
   });
 }
 
-TEST_CASE("ranks of several hosts that share GPUs are served by hierarchical") {
+TEST_CASE("hierarchical serves the ranks of several hosts that share GPUs") {
   CHECK(BackendsOf({0, 0, 1, 1}, 1, "auto") == Texts(4, "hierarchical"));
   CHECK(BackendsOf({0, 0, 0}, 1, "auto") == Texts(3, "cuda_ipc"));
   CHECK(BackendsOf({0, 1, 2}, 1, "auto") == Texts(3, "host_staged"));
   if (gpu::DeviceCount() >= 4) CHECK(BackendsOf({0, 0, 1, 1}, 4, "auto") == Texts(4, "nccl"));
 }
 
-TEST_CASE("hierarchical is what the ranks get that ask for it, or its only level") {
+TEST_CASE("ranks that ask for hierarchical get it or the backend of its only level") {
   CHECK(BackendsOf({0, 0, 1}, 1, "hierarchical") == Texts(3, "hierarchical"));
   CHECK(BackendsOf({0, 0}, 1, "hierarchical") == Texts(2, "cuda_ipc"));
   CHECK(BackendsOf({0, 1}, 1, "hierarchical") == Texts(2, "host_staged"));

@@ -1,5 +1,5 @@
-// The backend for ranks that no other one serves: the conformance suite, messages, and what it
-// cannot do.
+// The host_staged backend, for ranks that no other GPU backend serves: conformance, messages and
+// refused calls.
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -27,7 +27,7 @@ std::vector<std::string> RunStaged(
   return RunDeviceRanks(size, rank_main, timeout, "host_staged");
 }
 
-// With chunks so small that little data goes in many.
+// Sets the chunk size. With small chunks, little data fills many chunks.
 void UseSmallChunks(ops::Communicator& communicator, uint64_t chunk_bytes) {
   communicator.UseDevices([chunk_bytes](ops::Communicator& host, int index) {
     return ops::cuda::CreateHostStagedGroup(host, gpu::Device::Get(index), chunk_bytes);
@@ -50,11 +50,11 @@ void ConformsStaged(
   }
 }
 
-TEST_CASE("every kind gives the promised bits by way of the host") {
+TEST_CASE("every kind gives the promised bits over host_staged") {
   ConformsStaged(2, CheckEveryKind);
 }
 
-TEST_CASE("random operations give the promised bits by way of the host") {
+TEST_CASE("random operations give the promised bits over host_staged") {
   for (const int size : {1, 3, 4}) {
     ConformsStaged(size, [](Ranks& ranks, Findings& findings) {
       CheckRandomOperations(ranks, findings, 31, 200, true);
@@ -62,11 +62,11 @@ TEST_CASE("random operations give the promised bits by way of the host") {
   }
 }
 
-TEST_CASE("every kind gives the promised bits in chunks by way of the host") {
+TEST_CASE("every kind gives the promised bits over host_staged in small chunks") {
   ConformsStaged(2, CheckEveryKind, 1024);
 }
 
-TEST_CASE("random operations, also sums that round, have the same bits in chunks and as a whole") {
+TEST_CASE("random operations and sums with rounding have the same bits in chunks and as a whole") {
   for (const int size : {1, 2, 4}) {
     ConformsStaged(
         size,
@@ -78,7 +78,7 @@ TEST_CASE("random operations, also sums that round, have the same bits in chunks
   }
 }
 
-// A stream, and memory of the GPU, with as many floats.
+// A stream, and GPU memory for `count` floats.
 struct GpuMemory {
   GpuMemory(ops::Communicator& communicator, uint64_t count_in)
       : stream(gpu::Device::Get(0)),
@@ -107,7 +107,7 @@ struct GpuMemory {
   uint64_t count;
 };
 
-TEST_CASE("calls in chunks, as wholes and from other streams follow each other") {
+TEST_CASE("calls in chunks and as a whole and from other streams run in the order of the calls") {
   constexpr uint64_t kCount = 10'000;
   const auto errors = RunStaged(2, [](ops::Communicator& communicator) {
     UseSmallChunks(communicator, 4096);
@@ -128,9 +128,9 @@ TEST_CASE("calls in chunks, as wholes and from other streams follow each other")
   CHECK(errors == std::vector<std::string>(2));
 }
 
-TEST_CASE("ranks with different numbers of chunks all hear who called what, and can go on") {
+TEST_CASE("ranks with different counts in chunks get an error with each call and can go on") {
   constexpr uint64_t kCount = 10'000;
-  // In many chunks each; and in one and in many.
+  // Many chunks on all ranks, or one chunk on rank 1 and many on the others.
   const uint64_t fewer = GENERATE(9'999, 10);
   const auto errors = RunStaged(3, [&](ops::Communicator& communicator) {
     UseSmallChunks(communicator, 4096);
@@ -161,7 +161,7 @@ TEST_CASE("ranks with different numbers of chunks all hear who called what, and 
   }
 }
 
-TEST_CASE("a rank that does not come to a call in chunks is a timeout for the others") {
+TEST_CASE("a call in chunks times out on the other ranks if a rank does not call it") {
   const auto errors = RunStaged(
       3,
       [](ops::Communicator& communicator) {
@@ -180,7 +180,7 @@ TEST_CASE("a rank that does not come to a call in chunks is a timeout for the ot
   CHECK(errors == std::vector<std::string>{"timeout", "timeout", ""});
 }
 
-TEST_CASE("a message by way of the host lets its sender go on") {
+TEST_CASE("a send over host_staged does not wait for the receiver") {
   const auto errors = RunStaged(2, [](ops::Communicator& communicator) {
     const gpu::Device& device = gpu::Device::Get(0);
     const gpu::DeviceScope scope(device);
@@ -191,7 +191,7 @@ TEST_CASE("a message by way of the host lets its sender go on") {
     buffer.stream = stream.get();
     std::vector<float> values(10, static_cast<float>(communicator.rank() + 1));
     gpu::CopyToDevice(gpu::AddressOf(memory->data()), values.data(), 40, stream.get());
-    // Both send first.
+    // Both ranks send before they receive.
     const int peer = 1 - communicator.rank();
     communicator.StartSend(buffer, peer);
     communicator.StartReceive(buffer, peer);
@@ -203,7 +203,7 @@ TEST_CASE("a message by way of the host lets its sender go on") {
   CHECK(errors == std::vector<std::string>(2));
 }
 
-TEST_CASE("what goes by way of the host cannot be a part of a graph") {
+TEST_CASE("a collective over host_staged cannot be captured into a graph") {
   const auto errors = RunStaged(2, [](ops::Communicator& communicator) {
     const gpu::Device& device = gpu::Device::Get(0);
     const gpu::Stream stream(device);
@@ -220,7 +220,7 @@ TEST_CASE("what goes by way of the host cannot be a part of a graph") {
                     "host_staged cannot be a part"));
 }
 
-TEST_CASE("ranks that call different things are told by the host's communicator") {
+TEST_CASE("ranks with different calls over host_staged get an error with the call of each rank") {
   const auto errors = RunStaged(2, [](ops::Communicator& communicator) {
     const gpu::Stream stream(gpu::Device::Get(0));
     const auto memory = communicator.AllocateOnDevice(0, 4096);

@@ -1,4 +1,4 @@
-// Ranks as threads of one process, each with a GPU of its own, over NCCL.
+// The NCCL backend. Ranks are threads of one process, each with its own GPU.
 
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -54,21 +54,21 @@ void Conforms(int size, const std::function<void(Ranks&, Findings&)>& check) {
   }
 }
 
-TEST_CASE("every kind, type, op, root and size gives the promised values over NCCL") {
+TEST_CASE("every kind gives the promised values over NCCL") {
   Conforms(GENERATE(1, 2, 4), CheckEveryKind);
 }
 
-TEST_CASE("random operations under way at once give the promised values over NCCL") {
+TEST_CASE("random operations in flight at once give the promised values over NCCL") {
   Conforms(GENERATE(1, 2, 3, 4), [](Ranks& ranks, Findings& findings) {
     CheckRandomOperations(ranks, findings, 17, 300, false);
   });
 }
 
-TEST_CASE("communicators of fewer ranks and duplicates have a communicator of NCCL each") {
+TEST_CASE("communicators of fewer ranks and duplicates work over NCCL") {
   Conforms(4, CheckSubCommunicators);
 }
 
-// A rank's stream and some of its GPU's memory.
+// A rank's stream and a buffer on its GPU.
 struct NcclGpu {
   explicit NcclGpu(int index)
       : device(gpu::Device::Get(index)), stream(device), memory(device, 4096) {}
@@ -96,7 +96,7 @@ struct NcclGpu {
   gpu::DeviceMemory memory;
 };
 
-TEST_CASE("a collective over NCCL is a part of a graph, and done as often as that is launched") {
+TEST_CASE("a collective over NCCL captured into a graph runs once per launch of the graph") {
   CHECK(RunNccl(2, [](ops::Communicator& communicator) {
           const NcclGpu gpu(communicator.rank());
           gpu.Write({static_cast<float>(communicator.rank() + 1)});
@@ -112,7 +112,7 @@ TEST_CASE("a collective over NCCL is a part of a graph, and done as often as tha
         }) == Texts(2));
 }
 
-TEST_CASE("a rank that does not come is a timeout for the others, and so is all that follows") {
+TEST_CASE("a call that one rank does not make and all later calls time out over NCCL") {
   const Texts texts = RunNccl(
       2,
       [](ops::Communicator& communicator) {
@@ -124,7 +124,7 @@ TEST_CASE("a rank that does not come is a timeout for the others, and so is all 
         try {
           gpu.stream.Synchronize();
         } catch (const Error&) {
-          // A driver may say itself that the kernels were ended.
+          // A driver may report an error if kernels were ended.
         }
         try {
           communicator.CheckDevice();
@@ -142,7 +142,7 @@ TEST_CASE("a rank that does not come is a timeout for the others, and so is all 
       "rank has not called the operation, or has called another operation");
 }
 
-TEST_CASE("ranks that share a GPU are told so, unless NCCL is what they have asked for") {
+TEST_CASE("the probe of NCCL names the ranks that share a GPU") {
   const Texts texts = RunDeviceRanks(3, [](ops::Communicator& communicator) {
     const int device = communicator.rank() == 1 ? 1 % gpu::DeviceCount() : 0;
     throw std::runtime_error(ops::ProbeNccl(communicator, gpu::Device::Get(device)));

@@ -1,4 +1,4 @@
-// One launch for many tensors, compared with the CPU's conversions bit by bit.
+// Pack converts many tensors in one kernel launch. The tests compare its bits with the CPU.
 
 #include "ops/cuda/pack.h"
 
@@ -21,7 +21,7 @@ using ops::cuda::Pack;
 
 constexpr DType kFloats[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-// On the CPU: to f32, scaled, and to `to`.
+// Converts on the CPU: to f32, multiplied by `scale`, then to `to`.
 Bytes Converted(const Bytes& from, DType dtype, DType to, float scale) {
   const uint64_t count = from.size() / SizeOf(dtype);
   std::vector<float> wide(count);
@@ -45,7 +45,8 @@ struct Tensor {
   Bytes values;
 };
 
-// Tensors of all types and odd sizes, at odd places of one allocation; some larger than a piece.
+// Tensors of all types, of odd sizes and at odd places of one allocation. Some are larger than a
+// piece.
 std::vector<Tensor> MakeTensors(const gpu::DeviceMemory& memory, const gpu::Stream& stream) {
   std::vector<Tensor> tensors;
   uint64_t begin = 0;
@@ -80,7 +81,7 @@ Bytes Download(CUdeviceptr from, uint64_t bytes, const gpu::Stream& stream) {
   return result;
 }
 
-TEST_CASE("tensors of all types go into a block and back with the CPU's bits") {
+TEST_CASE("tensors of all types go into a block and back with the bits of the CPU") {
   const gpu::Device& device = gpu::Device::Get(0);
   const gpu::DeviceScope scope(device);
   const gpu::Stream stream(device);
@@ -114,7 +115,7 @@ TEST_CASE("tensors of all types go into a block and back with the CPU's bits") {
   }
 }
 
-TEST_CASE("a pack can be a part of a graph, and of no tensors does nothing") {
+TEST_CASE("a pack can be captured into a graph and a pack without tensors does nothing") {
   const gpu::Device& device = gpu::Device::Get(0);
   const gpu::DeviceScope scope(device);
   const gpu::Stream stream(device);
@@ -130,7 +131,7 @@ TEST_CASE("a pack can be a part of a graph, and of no tensors does nothing") {
   none.Gather(block.as<void>(), 1.0f, stream.get());
 }
 
-TEST_CASE("what cannot be packed is named") {
+TEST_CASE("tensors that a pack cannot hold are refused and named") {
   const gpu::Device& device = gpu::Device::Get(0);
   float host = 0;
   Buffer tensor(&host, 1);

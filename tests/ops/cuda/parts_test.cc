@@ -1,5 +1,5 @@
-// In what parts a collective goes by way of the host, and over hosts: no GPU is needed to see that
-// these cover it, and stay inside the memory that they are given.
+// The parts of a collective over host_staged and over hosts: they must cover the collective and
+// stay inside the given memory. The tests need no GPU.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -13,7 +13,7 @@
 namespace dtrun::ops::cuda {
 namespace {
 
-// Addresses of buffers that nobody reads.
+// Addresses of buffers that no code reads.
 char* const kInput = reinterpret_cast<char*>(uint64_t{1} << 40);
 char* const kOutput = reinterpret_cast<char*>(uint64_t{2} << 40);
 char* const kMemory = reinterpret_cast<char*>(uint64_t{3} << 40);
@@ -22,7 +22,7 @@ const CollectiveKind kInChunks[] = {
     CollectiveKind::kAllReduce, CollectiveKind::kReduce, CollectiveKind::kBroadcast,
     CollectiveKind::kReduceScatter, CollectiveKind::kAllGather};
 
-// As rank `rank` calls it, with `counts` elements by rank.
+// The call of rank `rank`, with the elements of each rank in `counts`.
 Collective CallOfRank(CollectiveKind kind, const Counts& counts, int rank, DType dtype) {
   const uint64_t all = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
   const uint64_t own = counts[static_cast<size_t>(rank)];
@@ -41,7 +41,7 @@ void Add(Runs& runs, const void* data, uint64_t bytes) {
   if (bytes > 0) runs.push_back({begin, begin + bytes});
 }
 
-// Every byte once.
+// True if `runs` cover each byte of `buffer` exactly once.
 bool Covers(Runs runs, const Buffer& buffer) {
   std::sort(runs.begin(), runs.end());
   char* at = static_cast<char*>(buffer.data);
@@ -57,7 +57,7 @@ bool Lies(const void* data, uint64_t bytes, const char* memory, uint64_t memory_
   return bytes == 0 || (begin >= memory && begin + bytes <= memory + memory_bytes);
 }
 
-TEST_CASE("chunks cover a call, stay in their memory, and are those of the other ranks") {
+TEST_CASE("chunks cover a call and stay in their memory and match between ranks") {
   constexpr uint64_t kChunk = 64;
   for (const Counts& counts : {Counts{40, 40, 40}, Counts{0, 101, 3}, Counts{1, 1, 1}}) {
     for (const CollectiveKind kind : kInChunks) {
@@ -90,14 +90,14 @@ TEST_CASE("chunks cover a call, stay in their memory, and are those of the other
   }
 }
 
-TEST_CASE("kinds whose result needs all of the input go by way of the host as a whole") {
+TEST_CASE("a kind with a result that needs the whole input is one chunk") {
   Collective call{.kind = CollectiveKind::kAllToAll};
   call.input = Buffer(kInput, 3000, DType::kF64);
   call.output = Buffer(kOutput, 3000, DType::kF64);
   CHECK(ChunkCount(call, 0, 3, 64) == 1);
 }
 
-// What a rank does at a level in all steps: of each, its kind, its root and its elements.
+// The collectives of a rank at one level, over all steps: kind, root and counts of each.
 std::vector<std::vector<uint64_t>> Summary(const std::vector<Step>& steps, bool across) {
   std::vector<std::vector<uint64_t>> summary;
   for (const Step& step : steps) {
@@ -114,7 +114,7 @@ std::vector<std::vector<uint64_t>> Summary(const std::vector<Step>& steps, bool 
   return summary;
 }
 
-TEST_CASE("steps over hosts are those of the other ranks, and stay in the staging memory") {
+TEST_CASE("steps over hosts match between ranks and stay in the staging memory") {
   constexpr uint64_t kChunk = 512;
   const std::vector<std::vector<int>> placements = {
       {0, 0, 1, 1}, {0, 1, 1}, {0, 1, 0, 2, 0, 2}, {0, 1, 1, 0}};

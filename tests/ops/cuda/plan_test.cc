@@ -1,4 +1,4 @@
-// What the kernel of a call is told: pure, so it is held to its word without a GPU.
+// The arguments of a call's kernel. MakePlan is pure, so the tests need no GPU.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -21,7 +21,7 @@ Collective Of(CollectiveKind kind, uint64_t input, uint64_t output, DType dtype 
   return collective;
 }
 
-// What a kernel does with `combines`, on texts.
+// Applies `combines` to texts, as a kernel does to values.
 std::string Tree(const CollectiveArgs& args, int size) {
   std::vector<std::string> waiting;
   for (int k = 0; k < size; ++k) {
@@ -47,7 +47,7 @@ TEST_CASE("inputs are combined in the tree of ops/reduce") {
   CHECK(tree(8) == "(((ab)(cd))((ef)(gh)))");
 }
 
-TEST_CASE("the shares of an all-reduce cover it, and but for the last one are whole vectors") {
+TEST_CASE("the shares of an all_reduce cover it and begin at multiples of a vector") {
   for (const uint64_t count : {uint64_t{0}, uint64_t{3}, uint64_t{1001}, uint64_t{1} << 20}) {
     uint64_t end = 0;
     for (int rank = 0; rank < 3; ++rank) {
@@ -61,7 +61,7 @@ TEST_CASE("the shares of an all-reduce cover it, and but for the last one are wh
   }
 }
 
-TEST_CASE("ranks whose calls agree have as many blocks and one signature, others do not") {
+TEST_CASE("calls that agree have equal blocks and signatures and other calls other signatures") {
   Collective call = Of(CollectiveKind::kAllGather, 1000, 4000);
   const Plan equal = MakePlan(call, 0, 4, kBlocks);
   call.receive_counts = {1000, 1000, 1000, 1000};
@@ -71,7 +71,7 @@ TEST_CASE("ranks whose calls agree have as many blocks and one signature, others
   call.receive_counts = {1000, 1000, 1000, 999};
   CHECK(MakePlan(call, 0, 4, kBlocks).args.signature != equal.args.signature);
 
-  // What a rank sends to itself alone may differ from what the others see of it.
+  // The counts that a rank sends to itself are not part of the agreement.
   Collective uneven = Of(CollectiveKind::kAllToAll, 100'000, 100'000);
   uneven.send_counts = {99'999, 1};
   uneven.receive_counts = {99'999, 1};
@@ -90,7 +90,7 @@ TEST_CASE("ranks whose calls agree have as many blocks and one signature, others
   CHECK(MakePlan(sum, 0, 2, kBlocks).args.signature != signature);
 }
 
-TEST_CASE("little is staged, and what is staged fits") {
+TEST_CASE("small calls are staged and fit into the staging memory") {
   const auto staged = [](uint64_t count, int size) {
     const Plan plan = MakePlan(Of(CollectiveKind::kAllReduce, count, count), 0, size, kBlocks);
     if ((plan.args.flags & kStaged) == 0) return false;
@@ -102,7 +102,7 @@ TEST_CASE("little is staged, and what is staged fits") {
   CHECK(staged(1 << 16, 2));
   CHECK(!staged(1 << 20, 2));
   CHECK(!staged(1 << 16, 8));
-  CHECK(!staged(1024, 1));  // a world of one has nobody to stage for
+  CHECK(!staged(1024, 1));  // a world of one rank has no peers
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Drives the MPI backend itself, as one rank of a job, through a scenario that the command line
-// names. Rank 0 prints "<checks> checks, <wrong> wrong" for all ranks; some scenarios print what
-// each rank was told. Runs in the folder that has runtime/libdtrun_mpi.so.
+// One rank of a job that uses the MPI backend directly. The command line names the scenario. Rank 0
+// prints "<checks> checks, <wrong> wrong" for all ranks. Some scenarios also print the error of
+// each rank. The working folder must have runtime/libdtrun_mpi.so.
 
 #include <cstdio>
 #include <cstring>
@@ -43,7 +43,7 @@ constexpr CollectiveKind kKinds[] = {
     CollectiveKind::kBroadcast, CollectiveKind::kAllGather,     CollectiveKind::kAllToAll,
     CollectiveKind::kGather,    CollectiveKind::kScatter,       CollectiveKind::kBarrier};
 
-// --- values that every rank can work out for all ranks ------------------------------------------
+// --- values that every rank can compute for all ranks -------------------------------------------
 
 uint64_t Mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -51,7 +51,7 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Fractions, so that the order of a sum shows in its last bits.
+// Fractions: the order of a sum shows in its last bits.
 void WriteValue(char* to, DType dtype, uint64_t seed) {
   const uint64_t bits = Mix(seed);
   const auto put = [to](auto value) { std::memcpy(to, &value, sizeof value); };
@@ -77,7 +77,7 @@ Bytes Values(uint64_t count, DType dtype, uint64_t seed, int rank) {
   return bytes;
 }
 
-// --- one operation, started and then checked ----------------------------------------------------
+// --- one operation and its check ----------------------------------------------------------------
 
 struct Case {
   CollectiveKind kind;
@@ -115,7 +115,7 @@ class Trial {
 
   bool Test() { return work_.Test(); }
 
-  // True if everything is as it has to be.
+  // True if the output is right and the input is unchanged.
   bool Right() {
     work_.Wait();
     const auto rank = static_cast<uint64_t>(comm_.rank());
@@ -130,7 +130,7 @@ class Trial {
   uint64_t element() const { return SizeOf(c_.dtype); }
   uint64_t root() const { return static_cast<uint64_t>(c_.root); }
 
-  // What rank `source` gives, or one part of it: with tables different for all, also nothing.
+  // The count that `source` gives to `destination`. With tables the counts differ and may be 0.
   uint64_t Part(uint64_t source, uint64_t destination) const {
     if (!c_.tables) return c_.count;
     return (source * 3 + destination + 1) * (c_.count / 2 + 1) % (c_.count + 1);
@@ -334,7 +334,7 @@ void CheckCase(Rank& rank, Communicator& comm, const Case& c) {
   rank.Check(trial, c);
 }
 
-// Every kind with every way to call it, at this size.
+// Checks every kind in every form: in place or not, with or without tables.
 void CheckForms(Rank& rank, Communicator& comm, DType dtype, uint64_t count) {
   for (const CollectiveKind kind : kKinds) {
     for (int form = 0; form < 4; ++form) {
@@ -384,7 +384,7 @@ void Arithmetics(Rank& rank) {
   }
 }
 
-// Hundreds of operations under way, small and large, waited for in another order.
+// Hundreds of small and large operations in flight, waited for in another order.
 void Many(Rank& rank) {
   constexpr uint64_t kMany = 400;
   std::vector<Case> cases;
@@ -408,7 +408,7 @@ void Many(Rank& rank) {
   }
 }
 
-// Communicators that share ranks pairwise, their operations started in another order on each rank.
+// Communicators that share ranks in pairs. Each rank starts their operations in another order.
 void Overlapping(Rank& rank) {
   const int p = rank.size();
   std::vector<std::unique_ptr<Communicator>> pairs;
@@ -419,7 +419,7 @@ void Overlapping(Rank& rank) {
     std::map<int, std::unique_ptr<Trial>> trials;
     Case c{.kind = CollectiveKind::kAllReduce, .count = round % 2 == 0 ? 100u : 100'000u};
     for (int i = 0; i < p; ++i) {
-      // Around from the own place: no order that all ranks share.
+      // Each rank begins with its own pair, so the ranks share no order.
       const int at = (rank.rank() + i) % p;
       Communicator* pair = pairs[static_cast<size_t>(at)].get();
       if (pair != nullptr) trials[at] = std::make_unique<Trial>(*pair, c, round);
@@ -435,7 +435,8 @@ void Overlapping(Rank& rank) {
   }
 }
 
-// Messages of many sizes both ways between all pairs, receives posted long before or after.
+// Messages of many sizes in both directions between all pairs. Receives start long before or after
+// the sends.
 void OutOfStep(Rank& rank) {
   const uint64_t counts[] = {0, 1, 1000, 9000, 200'000, 3};
   const auto values = [](int from, int to, uint64_t i, uint64_t count) {
@@ -478,7 +479,7 @@ void Tell(Rank& rank, const std::string& what, const std::function<void()>& call
   } catch (const Error& error) {
     told = error.what();
   }
-  // In rank order: rank 0 prints what all were told.
+  // Rank 0 prints the errors of all ranks in rank order.
   const std::vector<std::string> all = dtrun::ops::AllGatherBytes(rank.comm(), told);
   if (rank.rank() != 0) return;
   for (size_t r = 0; r < all.size(); ++r) std::cout << what << ", " << r << ": " << all[r] << "\n";
@@ -517,8 +518,8 @@ void Mismatches(Rank& rank) {
   CheckCase(rank, comm, {.kind = CollectiveKind::kAllReduce, .count = 100'000});
 }
 
-// The last rank does not come; the others, which wait for some seconds, learn who that is, and go
-// on on other communicators.
+// The last rank calls no operation. After some seconds, the other ranks get an error that names the
+// last rank. They go on with other communicators.
 void Missing(Rank& rank) {
   std::unique_ptr<Communicator> others =
       rank.comm().Split(rank.rank() + 1 < rank.size() ? 0 : 1, 0);
@@ -542,7 +543,7 @@ void Missing(Rank& rank) {
   }
 }
 
-// More bytes than MPI's counts, ints, can name.
+// Operations with more bytes than an int holds, the type of MPI's counts.
 void Huge(Rank& rank) {
   const uint64_t count = (uint64_t{1} << 31) + 12'345;
   const auto value = [](uint64_t i) { return static_cast<uint8_t>(i * 7 + i / 1'000'003); };
@@ -568,7 +569,7 @@ void Huge(Rank& rank) {
   check(rank.size(), "message");
 }
 
-// The engine's own thread drives the operations while this one only looks.
+// The engine's own thread drives the operations, and the main thread only waits.
 void WithThread(Rank& rank) {
   rank.StartThread();
   AllForms(rank);

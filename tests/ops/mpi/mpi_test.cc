@@ -14,7 +14,9 @@ using dtrun::testing::Run;
 
 CommandResult Job(int np, const std::string& scenario, int minutes = 5) {
   return Run(Command{
-      .argv = {"launcher/dtrun", "--tag", "none", "-np", std::to_string(np), "tests/ops/mpi/mpi_ranks", scenario},
+      .argv =
+          {"launcher/dtrun", "--tag", "none", "-np", std::to_string(np), "tests/ops/mpi/mpi_ranks",
+           scenario},
       .timeout = std::chrono::minutes(minutes)});
 }
 
@@ -24,15 +26,15 @@ void CheckRight(const CommandResult& result) {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("every operation, type, size and form gives what it should") {
+TEST_CASE("every operation gives the right result for every type and size and form") {
   CheckRight(Job(GENERATE(1, 2, 3, 4), "all_forms"));
 }
 
-TEST_CASE("reductions have the bits of Reduce over the ranks in order, scaled and divided too") {
+TEST_CASE("reductions with scale and divisor have the bits of Reduce over the ranks in order") {
   CheckRight(Job(GENERATE(1, 2, 3, 8), "arithmetics"));
 }
 
-TEST_CASE("hundreds of operations are under way at once") {
+TEST_CASE("hundreds of operations can be in flight at once") {
   CheckRight(Job(GENERATE(2, 3, 8), "many"));
 }
 
@@ -40,13 +42,13 @@ TEST_CASE("communicators that share ranks do not wait for each other") {
   CheckRight(Job(GENERATE(2, 3, 8), "overlapping"));
 }
 
-TEST_CASE("messages match in order, however far apart the two sides are") {
+TEST_CASE("messages match in order even if one side starts them much earlier") {
   CheckRight(Job(GENERATE(2, 3, 8), "out_of_step"));
 }
 
-TEST_CASE("the engine's own thread may drive everything") { CheckRight(Job(3, "with_thread")); }
+TEST_CASE("the engine's own thread can drive all operations") { CheckRight(Job(3, "with_thread")); }
 
-TEST_CASE("ranks that disagree all learn who called what, and go on") {
+TEST_CASE("ranks that disagree over MPI get an error with the call of each rank and can go on") {
   const CommandResult result = Job(3, "mismatches");
   std::string expected;
   const auto add = [&expected](const std::string& what, const std::string& told) {
@@ -76,7 +78,7 @@ TEST_CASE("ranks that disagree all learn who called what, and go on") {
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("who gives up names who has not come, and the others go on without it") {
+TEST_CASE("a rank that gives up names the absent rank and other communicators go on") {
   const CommandResult result = Job(3, "missing");
   CHECK(
       result.out ==
@@ -88,6 +90,8 @@ TEST_CASE("who gives up names who has not come, and the others go on without it"
   CHECK(result.exit_code == 0);
 }
 
-TEST_CASE("more bytes than MPI can count", "[.full]") { CheckRight(Job(2, "huge")); }
+TEST_CASE("operations may have more bytes than an int of MPI can count", "[.full]") {
+  CheckRight(Job(2, "huge"));
+}
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tensors that are submitted by name and combined by adaptive summation.
+// Adaptive summation of named tensors.
 
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -24,7 +24,7 @@ NamedWork Adasum(
   return r.AllReduce(name, values, ReduceOp::kAdasum, scale, set);
 }
 
-// The same on all ranks.
+// Random columns, which are equal on all ranks.
 std::vector<Vector> RandomColumns(size_t rows, int columns, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal;
@@ -41,7 +41,8 @@ Vector Sum(const std::vector<Vector>& columns) {
   return sum;
 }
 
-// Each rank brings its column; the results, of all sizes at once, are `expected` of the columns.
+// Each rank submits its column of every size at once. The results must be `expected` of the
+// columns.
 template <typename T>
 void ExpectOfColumns(
     NamedRank& r, const std::vector<std::vector<Vector>>& columns,
@@ -63,16 +64,16 @@ void ExpectOfColumns(
   }
 }
 
-// --- what comes out -----------------------------------------------------------------------------
+// --- results ------------------------------------------------------------------------------------
 
-TEST_CASE("of two tensors each gives up half of what lies in the direction of the other") {
+TEST_CASE("each of two tensors loses half of its component along the other tensor") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           // a.b = 4, a.a = 16, b.b = 2:  7/8 a + 0 b
           std::vector<float> values =
               r.rank == 0 ? std::vector<float>{4, 0} : std::vector<float>{1, 1};
           Adasum(r, "x", values).Wait();
           ExpectEqual(values, {3.5f, 0}, "7/8 {4, 0} + 0 {1, 1}");
-          // Pairs of ranks that follow each other: see the next story for four.
+          // Equal and orthogonal tensors on two ranks.
           std::vector<double> alike = {2, -6, 10}, apart = {r.rank == 0 ? 1.0 : 0, 0, r.rank + 0.0};
           Adasum(r, "alike", alike).Wait();
           ExpectEqual(alike, {2, -6, 10}, "the same tensor on both ranks");
@@ -81,7 +82,7 @@ TEST_CASE("of two tensors each gives up half of what lies in the direction of th
         }) == Nothing(2));
 }
 
-TEST_CASE("orthogonal tensors are added: columns of Q, of four sizes at once") {
+TEST_CASE("orthogonal tensors of four sizes are added") {
   const int size = GENERATE(2, 4, 8);
   std::vector<std::vector<Vector>> columns;
   const auto s = static_cast<size_t>(size);
@@ -93,7 +94,7 @@ TEST_CASE("orthogonal tensors are added: columns of Q, of four sizes at once") {
         }) == Nothing(size));
 }
 
-TEST_CASE("parallel tensors are averaged, however long they are on each rank") {
+TEST_CASE("parallel tensors are averaged for any lengths on the ranks") {
   const int size = GENERATE(2, 4, 8);
   std::vector<std::vector<Vector>> columns;
   const auto s = static_cast<size_t>(size);
@@ -115,11 +116,11 @@ TEST_CASE("parallel tensors are averaged, however long they are on each rank") {
   };
   CHECK(RunNamed(size, [&](NamedRank& r) {
           ExpectOfColumns<float>(r, columns, mean);
-          ExpectOfColumns<double>(r, columns, mean, 8);  // products are of no more digits
+          ExpectOfColumns<double>(r, columns, mean, 8);  // products have no more digits
         }) == Nothing(size));
 }
 
-TEST_CASE("four and eight ranks are combined in pairs, in rank order") {
+TEST_CASE("four and eight ranks are combined in pairs in rank order") {
   const int size = GENERATE(4, 8);
   std::vector<std::vector<Vector>> columns;
   for (const size_t rows : {1u, 2u, 100u, 5000u, 100000u})
@@ -135,7 +136,7 @@ TEST_CASE("four and eight ranks are combined in pairs, in rank order") {
         }) == Nothing(size));
 }
 
-TEST_CASE("a tensor has the same bits alone and in a group with others") {
+TEST_CASE("a tensor has the same bits alone and in a group") {
   const int size = GENERATE(2, 4);
   CHECK(RunNamed(size, [](NamedRank& r) {
           const std::vector<size_t> counts = {1, 0, 7, 8192, 8193, 30000, 256};
@@ -162,7 +163,7 @@ TEST_CASE("a tensor has the same bits alone and in a group with others") {
         }) == Nothing(size));
 }
 
-TEST_CASE("a tensor of zeros changes nothing, and a NaN or an infinity stays in its tensor") {
+TEST_CASE("a tensor of zeros has no effect and a NaN or an infinity stays in its tensor") {
   CHECK(RunNamed(4, [](NamedRank& r) {
           std::vector<float> zeros(5), mine(5), nan = {1, 2}, infinite = {1, 2}, sound = {1, 2};
           if (r.rank == 2) mine = {1, -2, 3, 0, 1e-30f};
@@ -187,12 +188,12 @@ TEST_CASE("a tensor of zeros changes nothing, and a NaN or an infinity stays in 
         }) == Nothing(4));
 }
 
-TEST_CASE("the factors of a scale multiply the result, and f16 does not overflow on the way") {
+TEST_CASE("the factors of a scale multiply the result and products of f16 do not overflow") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> values = {r.rank == 0 ? 2.0f : 0, r.rank == 0 ? 0 : 4.0f};
           Adasum(r, "x", values, {0.5, 3}).Wait();
           ExpectEqual(values, {3, 6}, "half of it three times");
-          // 60000 and 60000, whose products are far beyond 65504.
+          // 60000 and 60000. Their products are far beyond 65504.
           std::vector<uint16_t> halves = {0x7b53, 0x7b53};
           r.Submit(
                Kind::kAllReduce, "halves", Buffer(halves.data(), 2, DType::kF16), {2},
@@ -204,7 +205,7 @@ TEST_CASE("the factors of a scale multiply the result, and f16 does not overflow
 
 // --- sets and joins -----------------------------------------------------------------------------
 
-TEST_CASE("two sets of two ranks combine their tensors side by side") {
+TEST_CASE("two sets of two ranks combine their tensors independently") {
   CHECK(RunNamed(4, [](NamedRank& r) {
           const int sets[] = {r.queue.AddSet({0, 1}), r.queue.AddSet({2, 3})};
           const int mine = sets[r.rank / 2];
@@ -215,14 +216,15 @@ TEST_CASE("two sets of two ranks combine their tensors side by side") {
             NamedWork two = Adasum(r, "large", large, {}, mine);
             one.Wait(), two.Wait();
             ExpectEqual(small, {1, 5}, "orthogonal");
-            // Of the first set one brings zeros, of the second 10 and 11: their mean.
+            // In the first set, one rank has zeros. In the second set, the result is the mean of 10
+            // and 11.
             ExpectEqual(large, std::vector<float>(20000, r.rank < 2 ? 1.0f : 10.5f), "parallel");
           }
         }) == Nothing(4));
 }
 
 TEST_CASE(
-    "a rank that has joined brings zeros, which leave the tensors of the others as they are") {
+    "a joined rank counts as zeros in adasum and leaves the tensors of the other ranks unchanged") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           if (r.rank == 1) {
             for (const size_t count : {3u, 20000u}) {
@@ -244,7 +246,7 @@ TEST_CASE(
 
 // --- errors -------------------------------------------------------------------------------------
 
-TEST_CASE("adasum of three ranks, of integers and of a reduce_scatter is refused at once") {
+TEST_CASE("adasum of three ranks and of integers and in a reduce_scatter is refused") {
   CHECK(RunNamed(3, [](NamedRank& r) {
           std::vector<float> values(4, 1);
           ExpectEqual(
@@ -270,7 +272,7 @@ TEST_CASE("adasum of three ranks, of integers and of a reduce_scatter is refused
         }) == Nothing(3));
 }
 
-TEST_CASE("ranks that disagree on adasum are named, and the queue goes on") {
+TEST_CASE("ranks that disagree on adasum are named and the queue stays usable") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> values(4, 1);
           const ReduceOp op = r.rank == 0 ? ReduceOp::kAdasum : ReduceOp::kSum;
@@ -278,7 +280,7 @@ TEST_CASE("ranks that disagree on adasum are named, and the queue goes on") {
               ErrorOf(r.AllReduce("x", values, op)),
               "2: tensor 'x': the ranks disagree on the reduce op: rank 0 submitted all_reduce "
               "(f32[4], adasum); rank 1 submitted all_reduce (f32[4], sum)");
-          // One that is a sum and one that is not do not share a batch.
+          // A sum and an adasum do not share a batch.
           std::vector<float> sum(3, 1), adasum(3, 1);
           NamedWork one = r.AllReduce("sum", sum), two = Adasum(r, "adasum", adasum);
           one.Wait(), two.Wait();

@@ -1,4 +1,4 @@
-// Ranks that do not fit together, and what each is told.
+// Mismatches between ranks, invalid submissions and absent ranks.
 
 #include <algorithm>
 #include <atomic>
@@ -16,19 +16,19 @@ namespace {
 
 using base::Text;
 
-// The queue works after whatever has gone wrong.
+// Checks that the queue still works after an error.
 void ExpectItGoesOn(NamedRank& r) {
   std::vector<float> value = {static_cast<float>(r.rank)};
   r.AllReduce("after", value).Wait();
   ExpectEqual(value, {static_cast<float>(r.size * (r.size - 1) / 2)}, "after");
 }
 
-// Every rank submits something under the name "x", and all get the same error.
+// Every rank submits a tensor "x". All ranks must get the same error.
 void CheckMismatch(
     int size, const std::function<NamedWork(NamedRank&, std::vector<float>&)>& submit,
     const std::string& error) {
   CHECK(RunNamed(size, [&](NamedRank& r) {
-          for (int step = 0; step < 2; ++step) {  // the second time by numbers
+          for (int step = 0; step < 2; ++step) {  // the second step announces cached numbers
             std::vector<float> memory(10000, 1);
             ExpectEqual(ErrorOf(submit(r, memory)), error);
             ExpectItGoesOn(r);
@@ -40,7 +40,7 @@ Buffer Of(std::vector<float>& memory, uint64_t count, DType dtype = DType::kF32)
   return Buffer(memory.data(), count, dtype);
 }
 
-TEST_CASE("ranks that disagree on a tensor all get an error that says who asked for what") {
+TEST_CASE("ranks that disagree on a tensor all get an error with the request of each rank") {
   const std::string disagree = "2: tensor 'x': the ranks disagree on ";
   SECTION("shapes") {
     CheckMismatch(
@@ -53,7 +53,7 @@ TEST_CASE("ranks that disagree on a tensor all get an error that says who asked 
             "the shape: ranks 0 and 2 submitted all_reduce (f32[17, 17], sum); rank 1 submitted "
             "all_reduce (f32[18, 18], sum)");
   }
-  SECTION("shapes of as many elements") {
+  SECTION("shapes with equal element counts") {
     CheckMismatch(
         2,
         [](NamedRank& r, auto& memory) {
@@ -65,7 +65,7 @@ TEST_CASE("ranks that disagree on a tensor all get an error that says who asked 
             "the number of dimensions: rank 0 submitted all_reduce (f32[2, 3], sum); rank 1 "
             "submitted all_reduce (f32[6], sum)");
   }
-  SECTION("shapes, of which each rank has another") {
+  SECTION("shapes that differ on every rank") {
     CheckMismatch(
         3,
         [](NamedRank& r, auto& memory) {
@@ -202,7 +202,7 @@ TEST_CASE("ranks that disagree on a tensor all get an error that says who asked 
   }
 }
 
-TEST_CASE("types that differ are a mismatch of every operation") {
+TEST_CASE("different types are a mismatch of every operation") {
   const Kind kind =
       GENERATE(Kind::kAllGather, Kind::kBroadcast, Kind::kAllToAll, Kind::kReduceScatter);
   const std::string what = NameOf(kind);
@@ -219,7 +219,7 @@ TEST_CASE("types that differ are a mismatch of every operation") {
           " (i32[6]" + more + "; rank 1 submitted " + what + " (f32[6]" + more);
 }
 
-TEST_CASE("tensors that all lie on a GPU are refused on all ranks") {
+TEST_CASE("tensors on a GPU are refused on all ranks without a GPU backend") {
   CheckMismatch(
       2,
       [](NamedRank& r, auto& memory) {
@@ -241,7 +241,7 @@ std::vector<NamedTensor> Group(const std::vector<const char*>& names, std::vecto
   return group;
 }
 
-TEST_CASE("a group of which one tensor does not fit fails as one, and others do not") {
+TEST_CASE("one mismatched tensor fails its whole group and no other tensor") {
   CHECK(RunNamed(3, [](NamedRank& r) {
           std::vector<float> memory = {1, 2, 3, 4}, other = {5};
           std::vector<NamedTensor> group = Group({"a", "b", "c"}, memory);
@@ -258,13 +258,13 @@ TEST_CASE("a group of which one tensor does not fit fails as one, and others do 
           ExpectEqual(other, {15}, "d");
           ExpectEqual(memory, {1, 2, 3, 4}, "the group is as it was");
           ExpectItGoesOn(r);
-          // The names are free.
+          // The names can be used again.
           r.queue.Submit({}, Group({"a", "b", "c"}, memory)).Wait();
           ExpectEqual(memory, {3, 6, 9, 4}, "the group, later");
         }) == Nothing(3));
 }
 
-TEST_CASE("a group that lies on a GPU of one rank and in the memory of another fails on both") {
+TEST_CASE("a group on a GPU of one rank and in host memory of another fails on both ranks") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> memory = {1, 2, 3, 4, 5};
           const std::vector<NamedTensor> group = Group({"a", "b", "c", "d", "e"}, memory);
@@ -283,7 +283,7 @@ TEST_CASE("a group that lies on a GPU of one rank and in the memory of another f
         }) == Nothing(2));
 }
 
-TEST_CASE("a group here and single tensors there are a mismatch") {
+TEST_CASE("a group on one rank and single tensors on another are a mismatch") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> memory = {1, 2, 3};
           std::string error;
@@ -298,7 +298,7 @@ TEST_CASE("a group here and single tensors there are a mismatch") {
               "2: tensor 'a': the ranks disagree on the group: rank 0 submitted all_reduce "
               "(f32[1], sum, "
               "in a group of 2); rank 1 submitted all_reduce (f32[1], sum)");
-          // As many tensors, of other names: "c" never comes, and is no loss.
+          // Groups of equal size with different names. "c" is never submitted on rank 0.
           error = ErrorOf(r.queue.Submit(
               {}, r.rank == 0 ? Group({"a", "b"}, memory) : Group({"a", "c"}, memory)));
           Expect(
@@ -310,9 +310,9 @@ TEST_CASE("a group here and single tensors there are a mismatch") {
         }) == Nothing(2));
 }
 
-// --- names that are under way -------------------------------------------------------------------
+// --- names in flight ----------------------------------------------------------------------------
 
-TEST_CASE("a name that is under way is refused before anything is queued, the first goes on") {
+TEST_CASE("a name that is in flight is refused and its first operation goes on") {
   const Kind kind = GENERATE(
       Kind::kAllReduce, Kind::kAllGather, Kind::kBroadcast, Kind::kAllToAll, Kind::kReduceScatter);
   CHECK(RunNamed(2, [kind](NamedRank& r) {
@@ -320,7 +320,7 @@ TEST_CASE("a name that is under way is refused before anything is queued, the fi
           if (r.rank == 1) r.world.Barrier();
           NamedWork first = r.Submit(kind, "x", Buffer(value.data(), 2), {2});
           if (r.rank == 0) {
-            // Rank 1 has not submitted it: it is under way for sure.
+            // Rank 1 has not submitted "x" yet, so "x" is in flight.
             const std::string error = ErrorOfCall(
                 [&] { static_cast<void>(r.Submit(kind, "x", Buffer(value.data(), 2), {2})); });
             ExpectEqual(
@@ -335,7 +335,7 @@ TEST_CASE("a name that is under way is refused before anything is queued, the fi
         }) == Nothing(2));
 }
 
-TEST_CASE("of a group with a name that is under way nothing is queued") {
+TEST_CASE("a group with a name in flight is refused as a whole") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> b = {1}, memory = {1, 2, 3};
           if (r.rank == 1) r.world.Barrier();
@@ -355,15 +355,15 @@ TEST_CASE("of a group with a name that is under way nothing is queued") {
             r.world.Barrier();
           }
           first.Wait();
-          // "a" and "c" are free, and wait for nobody.
+          // "a" and "c" were not queued, so they can be submitted now.
           r.queue.Submit({}, Group({"a", "c"}, memory)).Wait();
           ExpectEqual(memory, {2, 4, 3}, "a and c");
         }) == Nothing(2));
 }
 
-// --- a rank's own mistakes ----------------------------------------------------------------------
+// --- invalid submissions ------------------------------------------------------------------------
 
-TEST_CASE("what a rank can see by itself is refused at once") {
+TEST_CASE("invalid submissions are refused at once on their rank") {
   CHECK(RunNamed(3, [](NamedRank& r) {
           std::vector<float> memory(100);
           const auto refused = [&](Kind kind, Buffer buffer, std::vector<uint64_t> shape,
@@ -426,9 +426,9 @@ TEST_CASE("what a rank can see by itself is refused at once") {
         }) == Nothing(3));
 }
 
-// --- ranks that do not come ---------------------------------------------------------------------
+// --- absent ranks -------------------------------------------------------------------------------
 
-TEST_CASE("a tensor that a rank never submits fails on the others, with what that rank did last") {
+TEST_CASE("a tensor that one rank never submits times out and names the last tensor of that rank") {
   SharedLog log;
   const Job job = {
       .settings =
@@ -450,7 +450,7 @@ TEST_CASE("a tensor that a rank never submits fails on the others, with what tha
                   "waits for rank 1; rank 1 submitted 'y' last, all_reduce (f32[2], sum)");
             }
             common.Wait();
-            // Where rank 1 is while the others lose their patience.
+            // Rank 1 waits here until the other ranks have timed out.
             r.world.Barrier();
             ExpectEqual(y, {6, 6}, "y");
             ExpectItGoesOn(r);
@@ -464,14 +464,14 @@ TEST_CASE("a tensor that a rank never submits fails on the others, with what tha
           "waits for rank 1; rank 1 submitted 'y' last, all_reduce (f32[2], sum)") == 2);
 }
 
-TEST_CASE("a rank that has gone breaks the queue, whose error names it and what was under way") {
+TEST_CASE("a lost rank breaks the queue with an error that names the rank and tensors in flight") {
   std::atomic<bool> seen{false};
   CHECK(
       RunNamed(
           2,
           [&seen](NamedRank& r) {
             if (r.rank == 1) {
-              while (!seen) std::this_thread::yield();  // and drives nothing
+              while (!seen) std::this_thread::yield();  // without driving progress
               return;
             }
             std::vector<float> x = {1}, y = {1};
@@ -491,7 +491,7 @@ TEST_CASE("a rank that has gone breaks the queue, whose error names it and what 
           {.timeout = std::chrono::milliseconds(100)}) == Nothing(2));
 }
 
-TEST_CASE("what is under way when the queue is destroyed ends with an error") {
+TEST_CASE("operations in flight end with an error when the queue is destroyed") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> x = {1};
           std::optional<NamedWork> work;

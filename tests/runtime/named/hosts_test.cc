@@ -1,5 +1,4 @@
-// A queue over ranks of several hosts, which are threads here too: the same stories over the
-// backend that joins hosts.
+// A queue over the hierarchical backend. Ranks are threads, and the hosts exist in name only.
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -41,7 +40,7 @@ Texts OnHosts(
   });
 }
 
-TEST_CASE("ranks of several hosts submit in different orders, disagree, and join") {
+TEST_CASE("ranks of several hosts can submit in different orders and disagree and join") {
   const std::vector<int> hosts =
       GENERATE(std::vector<int>{0, 1}, std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 1});
   const bool thread = GENERATE(false, true);

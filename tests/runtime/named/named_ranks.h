@@ -44,7 +44,7 @@ inline void ExpectEqual(const std::string& found, const std::string& expected) {
   if (found != expected) throw std::runtime_error("found: " + found + "\nexpected: " + expected);
 }
 
-/// What went to the log, of all ranks.
+/// The log lines of all ranks.
 class SharedLog {
  public:
   base::LogSink Sink() {
@@ -65,13 +65,13 @@ class SharedLog {
 
 struct Job {
   Settings settings = {};
-  std::chrono::milliseconds timeout = std::chrono::seconds(600);  ///< of the engine
+  std::chrono::milliseconds timeout = std::chrono::seconds(600);  ///< the engine's time limit
   SharedLog* log = nullptr;
-  /// Each rank has a thread that drives progress.
+  /// True if each rank has a thread that drives progress.
   bool engine_thread = false;
 };
 
-/// A rank of a job of threads, with a queue over all ranks.
+/// A rank, which is a thread, with a queue over all ranks.
 struct NamedRank {
   ops::Communicator& world;
   ops::Engine& engine;
@@ -96,7 +96,8 @@ struct NamedRank {
   }
 };
 
-/// What each of `size` ranks threw, on threads that share memory.
+/// Runs `rank_main` on `size` ranks, which are threads that share memory. Returns the error of each
+/// rank, "" if the rank succeeds.
 inline Texts RunNamed(
     int size, const std::function<void(NamedRank&)>& rank_main, const Job& job = {}) {
   const base::SteadyClock clock;
@@ -117,7 +118,7 @@ inline Texts RunNamed(
   });
 }
 
-/// The error of the wait; "" for none.
+/// Waits for `work`. Returns the error as "<code>: <text>", "" for none.
 inline std::string ErrorOf(NamedWork work) {
   try {
     work.Wait();
@@ -127,7 +128,7 @@ inline std::string ErrorOf(NamedWork work) {
   }
 }
 
-/// The error of a call; "" for none.
+/// Returns the error of a call as "<code>: <text>", "" for none.
 template <typename Call>
 std::string ErrorOfCall(const Call& call) {
   try {

@@ -1,4 +1,4 @@
-// Operations with the values that come out of them.
+// The results of named operations.
 
 #include <algorithm>
 #include <atomic>
@@ -17,7 +17,7 @@ namespace {
 
 using base::Text;
 
-// [17]^d with d = 1, 2, 3, and an empty one.
+// Cubes of 17 in one, two and three dimensions, and an empty shape.
 const std::vector<std::vector<uint64_t>> kShapes = {{17}, {17, 17}, {17, 17, 17}, {0, 3}};
 
 uint64_t CountOf(const std::vector<uint64_t>& shape) {
@@ -26,7 +26,7 @@ uint64_t CountOf(const std::vector<uint64_t>& shape) {
   return count;
 }
 
-// Small whole numbers, of which every sum and product here is exact, the same for the same seed.
+// Small integers, which depend only on the seed. All sums and products in the tests are exact.
 template <typename T>
 std::vector<T> Numbers(uint64_t count, unsigned seed, int least = -4, int most = 4) {
   std::mt19937 random(seed);
@@ -46,7 +46,7 @@ T Combine(ReduceOp op, T a, T b) {
     case ReduceOp::kMin: return std::min(a, b);
     case ReduceOp::kMax: return std::max(a, b);
     case ReduceOp::kProduct: return static_cast<T>(a * b);
-    case ReduceOp::kAdasum: break;  // adasum_test.cc
+    case ReduceOp::kAdasum: break;  // see adasum_test.cc
   }
   return a;
 }
@@ -66,7 +66,7 @@ std::vector<T> Reduced(const std::vector<std::vector<T>>& inputs, ReduceOp op) {
   return result;
 }
 
-TEST_CASE("tensors that ranks submit in different orders are reduced by name") {
+TEST_CASE("tensors submitted in different orders are reduced by name") {
   const int size = GENERATE(1, 2, 3, 4);
   const bool thread = GENERATE(false, true);
   CHECK(
@@ -102,7 +102,7 @@ void ReduceEverything(NamedRank& r) {
        {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
     std::vector<std::vector<T>> all, outputs;
     std::vector<NamedWork> works;
-    // All are under way at once, each shape in place and beside its input.
+    // All operations are in flight at once, each shape in place and with a separate output.
     for (size_t s = 0; s < kShapes.size(); ++s) {
       for (int rank = 0; rank < r.size; ++rank)
         all.push_back(Numbers<T>(
@@ -142,7 +142,7 @@ void ReduceEverything(NamedRank& r) {
   }
 }
 
-TEST_CASE("all_reduce of every type and operation") {
+TEST_CASE("all_reduce gives the right result for every type and reduce op") {
   const int size = GENERATE(1, 2, 3, 4);
   CHECK(RunNamed(size, [](NamedRank& r) {
           ReduceEverything<uint8_t>(r);
@@ -158,7 +158,7 @@ TEST_CASE("all_reduce of every type and operation") {
         }) == Nothing(size));
 }
 
-TEST_CASE("16-bit floats and bools are reduced too") {
+TEST_CASE("all_reduce gives the right result for 16-bit floats and bools") {
   const int size = GENERATE(2, 3);
   CHECK(RunNamed(size, [](NamedRank& r) {
           for (const DType dtype : {DType::kF16, DType::kBF16}) {
@@ -182,7 +182,7 @@ TEST_CASE("16-bit floats and bools are reduced too") {
         }) == Nothing(size));
 }
 
-TEST_CASE("factors before and after: integers are multiplied in f64 and truncated") {
+TEST_CASE("integers are scaled in f64 and truncated before and after the reduction") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           const double factor = 0.7314;
           std::vector<int32_t> before = {-99, -1, 0, 1, 50, 99}, after = before;
@@ -206,7 +206,7 @@ TEST_CASE("factors before and after: integers are multiplied in f64 and truncate
         }) == Nothing(2));
 }
 
-// Every rank brings the same numbers, multiplied before or after they are added.
+// All ranks submit the same numbers, which are scaled before or after the sum.
 template <typename T>
 void ScaleNumbers(NamedRank& r, double factor) {
   const auto p = static_cast<uint64_t>(r.size), own = static_cast<uint64_t>(r.rank);
@@ -237,7 +237,7 @@ void ScaleNumbers(NamedRank& r, double factor) {
   const std::string type = NameOf(Buffer(before.data(), 1).dtype);
   ExpectEqual(before, expected_before, Text("all_reduce of ", type, ", before"));
   ExpectEqual(after, expected_after, Text("all_reduce of ", type, ", after"));
-  // The first rank has the one row that is over.
+  // The first rank gets the remaining row.
   const uint64_t first = 3 * (4 * own + std::min<uint64_t>(own, 1)), mine = own == 0 ? 15 : 12;
   const auto share = [&](const std::vector<T>& all) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
@@ -249,7 +249,7 @@ void ScaleNumbers(NamedRank& r, double factor) {
       ResultOf<T>(four), share(expected_after), Text("reduce_scatter of ", type, ", after"));
 }
 
-// In f32, and rounded once.
+// 16-bit floats are scaled in f32 and rounded once.
 void ScaleHalves(NamedRank& r, DType dtype, double factor) {
   const std::vector<float> x = Numbers<float>(33, 1234, -25, 25);
   std::vector<uint16_t> before(33), after(33), expected(33);
@@ -272,7 +272,7 @@ void ScaleHalves(NamedRank& r, DType dtype, double factor) {
   ExpectEqual(after, expected, Text(NameOf(dtype), ", after"));
 }
 
-TEST_CASE("factors of tensors of every type, whole and by rows") {
+TEST_CASE("tensors of every type are scaled in all_reduce and reduce_scatter") {
   const int size = GENERATE(1, 2, 3, 4);
   CHECK(RunNamed(size, [](NamedRank& r) {
           for (const double factor : {0.1915194503788923, 0.6221087710398319, 0.4377277390071145}) {
@@ -298,14 +298,14 @@ std::vector<uint8_t> BytesOf(const NamedWork& work) {
   return std::vector<uint8_t>(first, first + result.bytes());
 }
 
-TEST_CASE("what only moves may be of every type, and of one to three dimensions") {
+TEST_CASE("operations that only move data take every type and one to three dimensions") {
   const int size = GENERATE(1, 2, 3, 4);
   CHECK(RunNamed(size, [](NamedRank& r) {
           const auto p = static_cast<uint64_t>(r.size), own = static_cast<uint64_t>(r.rank);
           const int root = r.size - 1;
           std::vector<uint64_t> from_1_to_p;
           for (uint64_t s = 1; s <= p; ++s) from_1_to_p.push_back(s);
-          // Of each element every byte is that number.
+          // Adds elements with `number` in every byte.
           const auto add = [](std::vector<uint8_t>& bytes, uint64_t elements, DType dtype,
                               uint64_t number) {
             bytes.insert(bytes.end(), elements * SizeOf(dtype), static_cast<uint8_t>(number));
@@ -354,9 +354,9 @@ TEST_CASE("what only moves may be of every type, and of one to three dimensions"
         }) == Nothing(size));
 }
 
-TEST_CASE("all_gather brings the rows of all ranks, of which each may have another number") {
+TEST_CASE("all_gather joins the rows of all ranks with different row counts") {
   const int size = GENERATE(1, 2, 3, 4);
-  const uint64_t batch_bytes = GENERATE(0, 4 << 20);  // 0: each alone
+  const uint64_t batch_bytes = GENERATE(0, 4 << 20);  // 0: one tensor per batch
   CHECK(
       RunNamed(
           size,
@@ -372,7 +372,7 @@ TEST_CASE("all_gather brings the rows of all ranks, of which each may have anoth
                   Kind::kAllGather, Text("g", columns),
                   Buffer(inputs.back().data(), inputs.back().size()), {rows[own], columns}));
             }
-            double scalar_like = r.rank + 0.5;  // of another type, and of one row
+            double scalar_like = r.rank + 0.5;  // another type, with one row
             works.push_back(r.Submit(Kind::kAllGather, "f64", Buffer(&scalar_like, 1), {1}));
             for (uint64_t columns = 1; columns <= 5; ++columns) {
               NamedWork& work = works[columns - 1];
@@ -395,7 +395,7 @@ TEST_CASE("all_gather brings the rows of all ranks, of which each may have anoth
           {.settings = {.batch_bytes = batch_bytes}}) == Nothing(size));
 }
 
-TEST_CASE("broadcast from every root, in place and beside; the input of the root stays") {
+TEST_CASE("broadcast works from every root in place and with a separate output") {
   const int size = GENERATE(1, 2, 3);
   CHECK(RunNamed(size, [](NamedRank& r) {
           for (int root = 0; root < r.size; ++root) {
@@ -420,7 +420,7 @@ TEST_CASE("broadcast from every root, in place and beside; the input of the root
         }) == Nothing(size));
 }
 
-TEST_CASE("all_to_all: rows by splits, dealt evenly, and none at all") {
+TEST_CASE("all_to_all moves rows by splits or dealt evenly or no rows") {
   const int size = GENERATE(1, 2, 3, 4);
   CHECK(RunNamed(size, [](NamedRank& r) {
           const auto p = static_cast<uint64_t>(r.size), own = static_cast<uint64_t>(r.rank);
@@ -453,7 +453,7 @@ TEST_CASE("all_to_all: rows by splits, dealt evenly, and none at all") {
         }) == Nothing(size));
 }
 
-TEST_CASE("reduce_scatter deals the rows, the first ranks get one more") {
+TEST_CASE("reduce_scatter deals the rows and the first ranks get one more") {
   const int size = GENERATE(1, 2, 3, 4);
   CHECK(RunNamed(size, [](NamedRank& r) {
           const auto p = static_cast<uint64_t>(r.size), own = static_cast<uint64_t>(r.rank);
@@ -483,7 +483,7 @@ TEST_CASE("reduce_scatter deals the rows, the first ranks get one more") {
             ExpectEqual(ResultOf<int32_t>(works[i]), expected, Text("tensor ", i));
             ExpectEqual(ShapeOf(works[i].result(0)), {mine, 3}, Text("shape of tensor ", i));
           }
-          // Into memory of the caller's.
+          // Into an output of the caller.
           std::vector<int32_t> output(3 * mine);
           NamedTensor tensor{
               .name = "own memory", .input = Buffer(inputs[0].data(), inputs[0].size())};
@@ -517,7 +517,7 @@ void DealNumbers(NamedRank& r, const std::vector<uint64_t>& shape) {
   }
 }
 
-TEST_CASE("reduce_scatter of every type and operation, of rows that can be shared evenly or not") {
+TEST_CASE("reduce_scatter gives the right result for every type and reduce op and row count") {
   const int size = GENERATE(1, 2, 3, 4);
   CHECK(RunNamed(size, [](NamedRank& r) {
           const uint64_t rows = 4 * static_cast<uint64_t>(r.size);
@@ -539,7 +539,7 @@ TEST_CASE("reduce_scatter of every type and operation, of rows that can be share
         }) == Nothing(size));
 }
 
-TEST_CASE("tensors larger than a batch move where they lie, smaller ones together") {
+TEST_CASE("tensors larger than a batch and batches of small tensors are both reduced") {
   const int size = GENERATE(2, 3);
   CHECK(
       RunNamed(
@@ -563,14 +563,14 @@ TEST_CASE("tensors larger than a batch move where they lie, smaller ones togethe
           {.settings = {.batch_bytes = 16384}}) == Nothing(size));
 }
 
-TEST_CASE("a group is done as one, whatever its types") {
+TEST_CASE("a group may have tensors of different types in different orders on the ranks") {
   CHECK(
       RunNamed(
           3,
           [](NamedRank& r) {
             std::vector<float> floats(17, 1);
             std::vector<double> doubles(4, 2);
-            std::vector<int32_t> integers(300000, 3);  // alone, and slower
+            std::vector<int32_t> integers(300000, 3);  // larger than a batch, so slower
             const auto tensor = [](const char* name, Buffer buffer) {
               NamedTensor named{.name = name, .input = buffer};
               named.shape = {buffer.count};
@@ -579,7 +579,7 @@ TEST_CASE("a group is done as one, whatever its types") {
             std::vector<NamedTensor> group = {
                 tensor("a", Buffer(floats.data(), 17)), tensor("b", Buffer(doubles.data(), 4)),
                 tensor("c", Buffer(integers.data(), 300000))};
-            // Not every rank has them in the same order.
+            // The order of the tensors differs between ranks.
             std::rotate(group.begin(), group.begin() + r.rank, group.end());
             for (int step = 0; step < 3; ++step) {
               NamedWork work = r.queue.Submit({}, group);
@@ -592,7 +592,7 @@ TEST_CASE("a group is done as one, whatever its types") {
           {.settings = {.batch_bytes = 1 << 20}}) == Nothing(3));
 }
 
-TEST_CASE("a group may gather, broadcast, exchange or deal its tensors") {
+TEST_CASE("a group works for every operation") {
   const int size = GENERATE(1, 2, 3, 4);
   CHECK(RunNamed(size, [](NamedRank& r) {
           const auto p = static_cast<size_t>(r.size);
@@ -601,7 +601,7 @@ TEST_CASE("a group may gather, broadcast, exchange or deal its tensors") {
           for (const Kind kind :
                {Kind::kAllReduce, Kind::kAllGather, Kind::kBroadcast, Kind::kAllToAll,
                 Kind::kReduceScatter}) {
-            // Tensor i has p (i + 1) rows, on rank r all r + i.
+            // Tensor i has p (i + 1) rows. On rank r, each value is r + i.
             std::vector<std::vector<int32_t>> values;
             for (size_t i = 0; i < 5; ++i)
               values.emplace_back(p * (i + 1), r.rank + static_cast<int32_t>(i));
@@ -630,7 +630,7 @@ TEST_CASE("a group may gather, broadcast, exchange or deal its tensors") {
         }) == Nothing(size));
 }
 
-TEST_CASE("a callback is called once, with the results, and may submit") {
+TEST_CASE("a callback runs once with the results and may submit") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> first = {1}, second = {10};
           std::atomic<int> called{0};
@@ -649,7 +649,7 @@ TEST_CASE("a callback is called once, with the results, and may submit") {
         }) == Nothing(2));
 }
 
-TEST_CASE("what one rank alone has submitted is not done, and drives nobody mad") {
+TEST_CASE("a tensor is not done before all ranks have submitted it") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> value = {1};
           if (r.rank == 0) {
@@ -666,9 +666,8 @@ TEST_CASE("what one rank alone has submitted is not done, and drives nobody mad"
         }) == Nothing(2));
 }
 
-// Rank 0 waits for something else, in which the queue has no part; its submission is done all the
-// same.
-TEST_CASE("a rank that waits elsewhere answers") {
+// Rank 0 waits in a barrier outside of the queue. Its submission is done in this wait.
+TEST_CASE("a wait outside of the queue also drives the queue") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> value = {1};
           NamedWork work = r.AllReduce("x", value);

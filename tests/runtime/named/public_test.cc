@@ -1,4 +1,4 @@
-// The queue as programs see it: through the C++ header and the C ABI.
+// The named queue through the C++ header and the C ABI.
 
 #include <dtrun/named_queue.h>
 
@@ -27,7 +27,7 @@ struct PublicRank {
   ops::Engine& engine;
 };
 
-// What each rank threw, "" if nothing.
+// Returns the error of each rank, "" if the rank succeeds.
 Texts OnRanks(int size, const std::function<void(PublicRank&)>& rank_main) {
   const base::SteadyClock clock;
   const base::LogSink log = [](auto, const auto&) {};
@@ -57,7 +57,7 @@ void ExpectError(dtrun_error* error, const std::string& expected) {
   Expect(found == expected, found + "\nexpected: " + expected);
 }
 
-TEST_CASE("tensors, groups, sets and a join through the C++ header") {
+TEST_CASE("tensors and groups and sets and a join work through the C++ header") {
   CHECK(
       OnRanks(3, [](PublicRank& r) {
         const int rank = r.world.rank();
@@ -95,7 +95,7 @@ TEST_CASE("tensors, groups, sets and a join through the C++ header") {
 }
 
 TEST_CASE(
-    "of sets from the start a bad list is refused everywhere, and a good one works after it") {
+    "an invalid list of initial sets is refused on all ranks and a valid list works after it") {
   CHECK(OnRanks(3, [](PublicRank& r) {
           using Sets = std::vector<std::vector<int>>;
           const int rank = r.world.rank();
@@ -143,7 +143,7 @@ TEST_CASE(
           float value = 1;
           queue.AllReduce("x", Buffer(&value, 1), in_my_set).Wait();
           Expect(value == (rank == 0 ? 1 : 2), "the sum of the set");
-          // Rank 1 goes on until rank 2 has joined, so it is the last of its set.
+          // Rank 1 submits until rank 2 has joined, so rank 1 joins last in its set.
           if (rank == 1) {
             queue.AllReduce("alone", Buffer(&value, 1), in_my_set).Wait();
             Expect(value == 2, "alone in the set");
@@ -154,7 +154,7 @@ TEST_CASE(
         }) == Nothing(3));
 }
 
-TEST_CASE("an exchange has a split for each rank of its set") {
+TEST_CASE("an all_to_all needs a split for each rank of its set") {
   CHECK(OnRanks(3, [](PublicRank& r) {
           dtrun::NamedQueue queue(r.world);
           std::vector<float> rows = {1, 2, 3};
@@ -178,7 +178,7 @@ TEST_CASE("an exchange has a split for each rank of its set") {
         }) == Nothing(3));
 }
 
-TEST_CASE("a C program is told what it does wrong") {
+TEST_CASE("invalid calls of a C program get an error that names the mistake") {
   CHECK(OnRanks(1, [](PublicRank& r) {
           dtrun::NamedQueue cpp(r.world);
           dtrun_named_queue* queue = nullptr;
@@ -234,7 +234,7 @@ TEST_CASE("a C program is told what it does wrong") {
         }) == Nothing(1));
 }
 
-// What callbacks were told.
+// The results that a callback has got.
 struct Told {
   std::atomic<int> calls{0};
   std::string error;
@@ -254,7 +254,7 @@ void Tell(void* argument, const dtrun_named_work* work, const dtrun_error* error
   ++told.calls;
 }
 
-TEST_CASE("a callback gets the result or the error, once, before or with the wait") {
+TEST_CASE("a callback gets the result or the error once before the wait ends") {
   CHECK(OnRanks(2, [](PublicRank& r) {
           dtrun::NamedQueue queue(r.world);
           std::vector<float> good = {1}, bad = {1, 2};
@@ -273,7 +273,7 @@ TEST_CASE("a callback gets the result or the error, once, before or with the wai
           } catch (const Error& thrown) {
             error = thrown.what();
           }
-          // On whichever thread it was: this one.
+          // The callbacks ran on the thread of the rank.
           Expect(told_good.calls == 1 && told_good.error.empty(), "called with the result");
           Expect(told_good.result == std::vector<float>{1, 1}, "the result");
           Expect(
@@ -304,7 +304,7 @@ TEST_CASE("several threads of a rank may submit and wait at the same time") {
         }) == Nothing(2));
 }
 
-// --- what it costs ------------------------------------------------------------------------------
+// --- cost ---------------------------------------------------------------------------------------
 
 class Counter : public ops::OperationObserver {
  public:
@@ -313,9 +313,10 @@ class Counter : public ops::OperationObserver {
   std::atomic<int> started{0};
 };
 
-// What a rank tells the others is what it brings to the collectives that it starts.
+// A rank announces its tensors in a collective, so the number of collectives is the cost.
 TEST_CASE(
-    "a step takes one small collective to agree and one for the data, for any number of ranks") {
+    "a step takes one small collective for the agreement and one for the data at any number of "
+    "ranks") {
   const int size = GENERATE(2, 3, 8, 16, 64);
   const int tensors = GENERATE(1, 100);
   CHECK(OnRanks(size, [tensors](PublicRank& r) {

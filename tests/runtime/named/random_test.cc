@@ -1,5 +1,5 @@
-// Ranks submit the same tensors of random types, shapes and operations, each in an order of its
-// own, over many rounds, with faults among them.
+// Ranks submit the same random tensors and operations over many rounds. Each rank has its own
+// order. Some rounds have faults.
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -19,8 +19,7 @@ using runtime::named::Part;
 
 constexpr int kRanks = 4, kRandomTensors = 200;
 
-// One tensor of a round, of which every rank knows what every rank brings: all of it follows from a
-// number.
+// One tensor of a round. All its properties and the values of all ranks follow from a number.
 struct Story {
   unsigned seed;
   Kind kind;
@@ -68,7 +67,7 @@ struct Story {
         case ReduceOp::kProduct: result *= value; break;
         case ReduceOp::kSum:
         case ReduceOp::kAverage: result += value; break;
-        case ReduceOp::kAdasum: break;  // never drawn: adasum_test.cc
+        case ReduceOp::kAdasum: break;  // never drawn; see adasum_test.cc
       }
     }
     return result;
@@ -145,7 +144,7 @@ class Player {
  public:
   Player(NamedRank& rank, NamedQueue& impatient) : r_(rank), impatient_(impatient) {}
 
-  // Half of the names mean the same in every round, the others something else each time.
+  // Half of the names have the same tensor in every round. The others have a new tensor each time.
   void Round(unsigned round) {
     std::mt19937 faults(round);
     const bool differs = round % 5 == 3, skips = round % 25 == 7;
@@ -208,8 +207,8 @@ class Player {
         Text(begin, who, "; found ", error));
   }
 
-  // One rank forgets a tensor, and the others are told which. Not all of these may have submitted
-  // it when the first loses its patience.
+  // One rank skips a tensor, and the error on the other ranks must name the rank. Not all of these
+  // ranks may have submitted the tensor at the first timeout.
   void Skip(unsigned round, int culprit) {
     std::vector<float> value = {1};
     NamedTensor tensor{.name = "skipped", .input = Buffer(value.data(), 1)};
@@ -228,7 +227,7 @@ class Player {
           Text("round ", round, ", without rank ", culprit, ": ", error));
     }
     r_.world.Barrier();
-    // The next one, on the queue that is patient, works.
+    // The next submission, on the queue with the long time limit, works.
     value = {1};
     r_.queue.Submit({}, {tensor}).Wait();
     ExpectEqual(value, {kRanks}, "after it was skipped");
@@ -238,13 +237,13 @@ class Player {
   NamedQueue& impatient_;
 };
 
-// DTRUN_TEST_ROUNDS asks for more.
+// The number of rounds: DTRUN_TEST_ROUNDS, 500 by default.
 unsigned Rounds() {
   const char* asked = std::getenv("DTRUN_TEST_ROUNDS");
   return asked == nullptr ? 500 : static_cast<unsigned>(std::atoi(asked));
 }
 
-TEST_CASE("random tensors in different orders on every rank, with faults among them") {
+TEST_CASE("random tensors in different orders give the right results between faults") {
   const bool thread = GENERATE(false, true);
   const unsigned rounds = thread ? Rounds() / 5 : Rounds();
   CHECK(

@@ -1,4 +1,4 @@
-// Process sets, and ranks that have nothing more to submit.
+// Process sets, and joins of ranks that have no more tensors to submit.
 
 #include <algorithm>
 #include <atomic>
@@ -36,12 +36,12 @@ TEST_CASE("the sets of even and of odd ranks work side by side under the same na
           for (int step = 0; step < 5; ++step) {
             std::vector<float> here = {static_cast<float>(step), 2}, everywhere = {1};
             NamedWork one = r.AllReduce("x", here, ReduceOp::kSum, {}, mine);
-            NamedWork two = r.AllReduce("x", everywhere);  // another queue: another "x"
+            NamedWork two = r.AllReduce("x", everywhere);  // another set has its own "x"
             one.Wait(), two.Wait();
             ExpectEqual(here, {static_cast<float>(step) * members, 2 * members}, "in my set");
             ExpectEqual(everywhere, {static_cast<float>(r.size)}, "everywhere");
           }
-          // The root is a rank of the queue.
+          // The root is numbered in the queue, not in the set.
           std::vector<int32_t> value = {r.rank};
           const int root = r.queue.RanksOf(mine).back();
           r.Submit(Kind::kBroadcast, "b", Buffer(value.data(), 1), {1}, {.root = root, .set = mine})
@@ -59,7 +59,7 @@ TEST_CASE("the sets of even and of odd ranks work side by side under the same na
         }) == Nothing(size));
 }
 
-TEST_CASE("every operation, and a group, is done among the ranks of a set alone") {
+TEST_CASE("every operation and a group involve only the ranks of their set") {
   const int size = GENERATE(2, 3, 4);
   CHECK(RunNamed(size, [](NamedRank& r) {
           const int even = r.queue.AddSet(Every(0, 2, r.size)),
@@ -94,7 +94,7 @@ TEST_CASE("every operation, and a group, is done among the ranks of a set alone"
             all.insert(all.end(), s + 1, ranks[s]);
             came.insert(came.end(), 2, 10 * ranks[s] + static_cast<int32_t>(place));
           }
-          // The first of a set has the one row that is over.
+          // The first rank of a set gets the remaining row.
           const size_t first = place == 0 ? 0 : 2 * place + 1;
           for (size_t row = first; row < 2 * place + 3; ++row)
             share.push_back(members * static_cast<int32_t>(row));
@@ -115,12 +115,12 @@ TEST_CASE("every operation, and a group, is done among the ranks of a set alone"
         }) == Nothing(size));
 }
 
-TEST_CASE("a barrier of one set does not wait for the ranks of another") {
+TEST_CASE("a barrier of one set does not wait for the ranks of another set") {
   std::atomic<bool> odd_passed{false};
   CHECK(RunNamed(4, [&odd_passed](NamedRank& r) {
           const int even = r.queue.AddSet({0, 2}), odd = r.queue.AddSet({1, 3});
           if (r.rank == 0) {
-            // Comes to its own set's barrier when the others have passed theirs.
+            // Calls the barrier of its set only after the other set has passed its barrier.
             while (!odd_passed) std::this_thread::yield();
           }
           r.queue.Barrier(r.rank % 2 == 0 ? even : odd).Wait();
@@ -129,7 +129,7 @@ TEST_CASE("a barrier of one set does not wait for the ranks of another") {
         }) == Nothing(4));
 }
 
-TEST_CASE("a barrier is passed when all ranks have come") {
+TEST_CASE("a barrier ends when all ranks have called it") {
   const int size = GENERATE(1, 2, 4);
   std::atomic<int> here{0};
   CHECK(RunNamed(size, [&here](NamedRank& r) {
@@ -143,7 +143,7 @@ TEST_CASE("a barrier is passed when all ranks have come") {
         }) == Nothing(size));
 }
 
-TEST_CASE("who is no member of a set is told so, and of a set that does not exist") {
+TEST_CASE("a rank outside of a set and an unknown set are refused") {
   CHECK(RunNamed(3, [](NamedRank& r) {
           const int set = r.queue.AddSet({2, 0});
           std::vector<float> x = {1};
@@ -165,11 +165,11 @@ TEST_CASE("who is no member of a set is told so, and of a set that does not exis
           ExpectEqual(
               ErrorOfCall([&] { static_cast<void>(r.queue.Barrier(10)); }),
               "1: barrier: process set 10 does not exist");
-          ExpectEqual(r.queue.RanksOf(set), {0, 2}, "members");  // a rank outside knows them too
+          ExpectEqual(r.queue.RanksOf(set), {0, 2}, "members");  // also known on rank 1
         }) == Nothing(3));
 }
 
-TEST_CASE("sets are added and removed by all ranks alike; a number is never given again") {
+TEST_CASE("all ranks add and remove the same sets and set numbers are never reused") {
   CHECK(RunNamed(3, [](NamedRank& r) {
           const auto add = [&](const std::vector<int>& ranks) {
             return ErrorOfCall([&] { r.queue.AddSet(ranks); });
@@ -201,7 +201,7 @@ TEST_CASE("sets are added and removed by all ranks alike; a number is never give
             r.AllReduce("x", x, ReduceOp::kSum, {}, 3).Wait();
             ExpectEqual(x, {2}, "x");
           }
-          // Something is under way on one rank: none removes it.
+          // An operation is in flight on one rank, so no rank removes the set.
           std::vector<float> y = {1};
           std::optional<NamedWork> work;
           if (r.rank == 2) work = r.AllReduce("y", y, ReduceOp::kSum, {}, 2);
@@ -213,7 +213,7 @@ TEST_CASE("sets are added and removed by all ranks alike; a number is never give
         }) == Nothing(3));
 }
 
-TEST_CASE("a queue of some ranks counts these, and its errors call them what the job does") {
+TEST_CASE("a queue over some ranks numbers them from 0 and its errors use the ranks of the job") {
   CHECK(RunNamed(4, [](NamedRank& r) {
           const std::unique_ptr<ops::Communicator> some = r.world.Subset({3, 1});
           if (some == nullptr) return;
@@ -236,7 +236,7 @@ TEST_CASE("a queue of some ranks counts these, and its errors call them what the
 
 // --- join ---------------------------------------------------------------------------------------
 
-TEST_CASE("ranks with more steps go on without those that have joined; the last one is returned") {
+TEST_CASE("ranks go on without joined ranks and join returns the last rank that joined") {
   const int size = GENERATE(1, 2, 3, 4);
   CHECK(RunNamed(size, [](NamedRank& r) {
           for (int epoch = 0; epoch < 3; ++epoch) {
@@ -244,7 +244,7 @@ TEST_CASE("ranks with more steps go on without those that have joined; the last 
             for (int step = 0; step < steps; ++step) {
               int active = 0;
               for (int other = 0; other < r.size; ++other) active += step < 2 + 3 * other ? 1 : 0;
-              // The mean over those who take part, not over all.
+              // The mean is over the active ranks, not over all ranks.
               std::vector<float> mean = {6, static_cast<float>(step)}, sum = {1};
               NamedWork one = r.AllReduce("mean", mean, ReduceOp::kAverage);
               NamedWork two = r.AllReduce("sum", sum);
@@ -261,7 +261,7 @@ TEST_CASE("ranks with more steps go on without those that have joined; the last 
 
 template <typename T>
 void ReduceWithoutRank0(NamedRank& r) {
-  // Of the other ranks; zeros in the place of rank 0 would show in each.
+  // Reduces over the other ranks. With zeros as rank 0's values, each result would be wrong.
   const T least = std::is_signed_v<T> ? T(-5) : T(3);
   const auto reduced = [&](ReduceOp op, T value, Scale scale = {}) {
     std::vector<T> values = {value, value, value};
@@ -286,7 +286,7 @@ void ReduceWithoutRank0(NamedRank& r) {
     Expect(reduced(ReduceOp::kMax, T(8), {-1, 1}) == +static_cast<T>(-8), "max of negatives");
 }
 
-TEST_CASE("a rank that has joined counts as the identity of each operation, in every type") {
+TEST_CASE("a joined rank counts as the identity of each reduce op for every type") {
   CHECK(RunNamed(3, [](NamedRank& r) {
           if (r.rank > 0) {
             ReduceWithoutRank0<uint8_t>(r);
@@ -305,7 +305,7 @@ TEST_CASE("a rank that has joined counts as the identity of each operation, in e
                  {.op = ReduceOp::kMin})
                 .Wait();
             ExpectEqual(bools, {1, 0}, "and");
-            // -inf and -inf, as f16: zero would win.
+            // f16 -inf and -2. A zero from rank 0 would be the maximum.
             std::vector<uint16_t> halves = {0xfc00, 0xc000};
             r.Submit(
                  Kind::kAllReduce, "f16", Buffer(halves.data(), 2, DType::kF16), {2},
@@ -319,7 +319,7 @@ TEST_CASE("a rank that has joined counts as the identity of each operation, in e
         }) == Nothing(3));
 }
 
-TEST_CASE("every other operation goes on without a rank that has joined") {
+TEST_CASE("every operation other than all_reduce goes on without a joined rank") {
   const uint64_t batch_bytes = GENERATE(0, 4 << 20);
   CHECK(
       RunNamed(
@@ -354,7 +354,7 @@ TEST_CASE("every other operation goes on without a rank that has joined") {
                   "joined and "
                   "brings nothing");
               r.queue.Barrier().Wait();
-              // A mismatch of those who take part is one still.
+              // A mismatch between active ranks is still an error.
               const auto n = static_cast<uint64_t>(r.rank + 1);
               ExpectEqual(
                   ErrorOf(r.Submit(Kind::kAllReduce, "x", Buffer(six.data(), n), {n})),
@@ -368,7 +368,7 @@ TEST_CASE("every other operation goes on without a rank that has joined") {
           {.settings = {.batch_bytes = batch_bytes}}) == Nothing(3));
 }
 
-TEST_CASE("what a rank submitted before it joined is done, and nothing is submitted after") {
+TEST_CASE("tensors submitted before a join are done and later submissions are refused") {
   CHECK(RunNamed(2, [](NamedRank& r) {
           std::vector<float> x = {1}, y = {1};
           std::optional<NamedWork> work;
@@ -393,7 +393,7 @@ TEST_CASE("what a rank submitted before it joined is done, and nothing is submit
         }) == Nothing(2));
 }
 
-TEST_CASE("a join for which a rank never comes is given up, names that rank, and may be repeated") {
+TEST_CASE("a join times out and names the absent rank and may be repeated") {
   SharedLog log;
   const Job job = {
       .settings =
@@ -434,7 +434,8 @@ TEST_CASE("a join for which a rank never comes is given up, names that rank, and
 }
 
 TEST_CASE(
-    "a join of a set concerns its ranks alone, and names the last by its number in the queue") {
+    "a join of a set involves only the ranks of the set and returns the last rank's number in the "
+    "set") {
   CHECK(RunNamed(4, [](NamedRank& r) {
           const int set = r.queue.AddSet({1, 2, 3});
           std::vector<float> all = {1};

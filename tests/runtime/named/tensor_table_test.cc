@@ -1,4 +1,4 @@
-// What ranks tell each other, and what each makes of it: without communication.
+// The announcements of ranks and the table of tensors, without communication. Batches of tensors.
 
 #include "runtime/named/tensor_table.h"
 
@@ -29,7 +29,7 @@ Request Floats(uint64_t count) {
   return {.kind = Kind::kAllReduce, .dtype = DType::kF32, .shape = {count}};
 }
 
-// Two ranks, each with a table, and the parts that they have submitted.
+// Two ranks, each with a table and its submitted tensors.
 class TwoRanks {
  public:
   explicit TwoRanks(size_t capacity) {
@@ -51,7 +51,7 @@ class TwoRanks {
     for (int r = 0; r < 2; ++r) Submit(r, name, request);
   }
 
-  // A round; the names that are ready then, which are the same on both ranks.
+  // Does a round. Returns the names that are ready, which must be equal on both ranks.
   Names Round() {
     std::vector<std::string> news;
     for (const auto& table : tables_) news.push_back(table->TakeNews());
@@ -72,7 +72,7 @@ class TwoRanks {
     return ready[0];
   }
 
-  // What rank 0 told in the last round.
+  // The size of rank 0's announcement in the last round.
   size_t bytes() const { return bytes_; }
   const Names& errors() const { return errors_; }
   TensorTable& table(size_t rank) { return *tables_[rank]; }
@@ -91,7 +91,7 @@ class TwoRanks {
   Names errors_;
 };
 
-TEST_CASE("what a rank asks for again it tells in a few bytes, however many tensors it is") {
+TEST_CASE("a thousand repeated tensors are announced in a few bytes") {
   TwoRanks ranks(1024);
   for (int step = 0; step < 3; ++step) {
     for (int i = 0; i < 1000; ++i)
@@ -105,7 +105,7 @@ TEST_CASE("what a rank asks for again it tells in a few bytes, however many tens
   }
 }
 
-TEST_CASE("a tensor of which the shape changes keeps its place, and tells only the shape") {
+TEST_CASE("a tensor with a new shape keeps its place in the cache and announces only the shape") {
   TwoRanks ranks(4);
   const std::string name(100, 'x');
   ranks.SubmitEverywhere(name, Floats(1));
@@ -123,7 +123,7 @@ TEST_CASE("a tensor of which the shape changes keeps its place, and tells only t
   CHECK(ranks.Round() == Names{name});
 }
 
-TEST_CASE("the cache is bounded: names without a place work as well") {
+TEST_CASE("names without a place in the bounded cache work too") {
   TwoRanks ranks(2);
   for (int step = 0; step < 5; ++step) {
     for (int i = 0; i < 6; ++i) ranks.SubmitEverywhere(Text(i), Floats(1));
@@ -131,7 +131,7 @@ TEST_CASE("the cache is bounded: names without a place work as well") {
   }
 }
 
-TEST_CASE("going round a few more names than there are places does not cost those their places") {
+TEST_CASE("a cycle of a few more names than places keeps most places") {
   TwoRanks ranks(100);
   const auto step = [&] {
     for (int i = 0; i < 110; ++i) ranks.SubmitEverywhere(Text("name number ", i), Floats(1));
@@ -139,10 +139,10 @@ TEST_CASE("going round a few more names than there are places does not cost thos
     return ranks.bytes();
   };
   step();
-  for (int i = 0; i < 5; ++i) CHECK(step() < 10 * 40);  // ten of them are told in full
+  for (int i = 0; i < 5; ++i) CHECK(step() < 10 * 40);  // ten names are announced in full
 }
 
-TEST_CASE("names that are not used any more lose their places") {
+TEST_CASE("unused names lose their places in the cache") {
   TwoRanks ranks(10);
   for (int i = 0; i < 10; ++i) ranks.SubmitEverywhere(Text("old ", i), Floats(1));
   ranks.Round();
@@ -173,7 +173,7 @@ TEST_CASE("a tensor is ready in the round in which the last rank announces it") 
   CHECK(ranks.table(1).pending().empty());
 }
 
-TEST_CASE("news that no rank of this build wrote are an error") {
+TEST_CASE("an announcement with an invalid format is an error") {
   TensorTable table(ops::Members::World(1), 0, 8);
   CHECK_THROWS_WITH(table.Apply({""}), "named queue: the announcement of a rank cannot be read");
   const std::string unknown_slot("\x01\x05\x00\x00\x00\x00\x00\x00", 8);
@@ -201,7 +201,7 @@ std::vector<std::vector<uint64_t>> Planned(const std::vector<Request>& requests,
   return planned;
 }
 
-TEST_CASE("batches are filled past tensors of other types, and are no larger than they may be") {
+TEST_CASE("a batch skips tensors of other types and stays within the size limit") {
   const auto of = [](DType dtype, uint64_t count) {
     return Request{.kind = Kind::kAllReduce, .dtype = dtype, .shape = {count}};
   };
@@ -218,7 +218,7 @@ TEST_CASE("batches are filled past tensors of other types, and are no larger tha
   CHECK(Planned({{.kind = Kind::kBarrier}}, 64).empty());
 }
 
-TEST_CASE("what only moves shares a batch whatever its type; broadcasts do by root") {
+TEST_CASE("broadcasts of different types share a batch if they have the same root") {
   const auto from = [](int root, DType dtype) {
     return Request{.kind = Kind::kBroadcast, .dtype = dtype, .root = root, .shape = {1}};
   };
