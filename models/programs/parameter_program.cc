@@ -264,8 +264,9 @@ std::map<std::string, std::string> MetadataOf(
   metadata["batch"] = std::to_string(options.batch_size);
   metadata["steps"] = std::to_string(result.steps);
   metadata["workers"] = std::to_string(result.workers);
-  metadata["test_accuracy"] = Format("%.17g", result.test.accuracy);
-  metadata["test_loss"] = Format("%.17g", result.test.loss);
+  // As JSON, the shortest text that reads back as the same number.
+  metadata["test_accuracy"] = nlohmann::json(result.test.accuracy).dump();
+  metadata["test_loss"] = nlohmann::json(result.test.loss).dump();
   return metadata;
 }
 

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <nlohmann/json.hpp>
 
 #include "models/callbacks/log_values.h"
 #include "models/data/sampling.h"
@@ -171,8 +172,9 @@ std::map<std::string, std::string> MetadataOf(
   metadata["global_batch"] = Text(ready.global_batch);
   metadata["steps"] = Text(trained.steps);
   metadata["epochs"] = Format("%.6g", static_cast<double>(trained.steps) / per_epoch);
-  metadata["test_accuracy"] = Format("%.17g", trained.result.test_accuracy);
-  metadata["test_loss"] = Format("%.17g", trained.result.test_loss);
+  // As JSON, the shortest text that reads back as the same number.
+  metadata["test_accuracy"] = nlohmann::json(trained.result.test_accuracy).dump();
+  metadata["test_loss"] = nlohmann::json(trained.result.test_loss).dump();
   metadata["parameters"] = trained.result.parameter_digest;
   return metadata;
 }

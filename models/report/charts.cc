@@ -161,7 +161,7 @@ std::string TimeFigure(const std::vector<ReportRank>& ranks) {
   }
   return Figure(
       "Training time of each rank", legend, TimeBars(ranks),
-      ranks.size() > 1 ? "Per cent are those of all ranks together." : "");
+      ranks.size() > 1 ? "Percentages cover all ranks together." : "");
 }
 
 std::string ScalingFigure(const std::vector<ScalingRow>& rows, const std::string& example) {

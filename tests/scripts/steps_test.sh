@@ -70,7 +70,7 @@ built_tree() {
   tool dpkg-query <<<"printf 'install ok installed'"
   tool apt-get <<<'exit 1'
   tool bazel <<<'exit 0'
-  mkdir -p bazel-bin/{runtime,launcher,models/library/headers/layers,bench,docs/man} include/dtrun/detail base
+  mkdir -p bazel-bin/{runtime,launcher,models/library/headers/layers,bench,docs/man,docs/completion} include/dtrun/detail base
   cp /bin/true bazel-bin/launcher/dtrun
   cp /bin/true bazel-bin/launcher/dtrun_agent
   cp /bin/true bazel-bin/launcher/dtrun_daemon
@@ -79,6 +79,7 @@ built_tree() {
   echo 'complete -F _dtrun dtrun' >bazel-bin/launcher/dtrun.bash
   echo '.TH DTRUN 1' >bazel-bin/docs/man/dtrun.1
   echo '.TH CNN_FMNIST 1' >bazel-bin/docs/man/cnn_fmnist.1
+  touch bazel-bin/docs/completion/{cnn_fmnist,ps_fmnist,predict,synthetic_benchmark}.bash
   cp /bin/true bazel-bin/launcher/dtrun_probe
   cp /bin/true bazel-bin/launcher/dtrun_rank
   cp /bin/true bazel-bin/launcher/dtrun_reach
