@@ -135,17 +135,16 @@ def isa_table(rows):
 BY_ISA = """### By instruction set
 
 `dtrun -np 2 --reduce-isa avx2 ./all_reduce_perf --memory mapped` measures all-reduces of mapped memory with one instruction set.
-The table has each instruction set that the CPU has and that dtrun's sums are compiled for. All of them give the same bits. The
-cells are microseconds, with GB/s in parentheses."""
+All instruction sets give the same bits. The cells are microseconds, with GB/s in parentheses."""
 
 HOW = """# Benchmarks
 
-Most programs time dtrun and its peer alternately in the same processes: a batch of dtrun's operations, a batch of the peer's,
-and so on. The time of a round is the time of the slowest rank. A figure is a median over rounds. If other processes use more
-than 5 % of the CPU, the run does not count and the program repeats it. After three such runs the program prints `INVALID` and
-exits with code 1 (`init_perf` and `overhead_perf` do not check this). Every program has the options `--help` and `--json FILE`.
+Most programs time batches of dtrun and of its peer alternately in the same processes. A figure is the median over rounds of the
+slowest rank's time. If other processes use more than 5 % of the CPU, the program repeats the run. After three such runs the
+program prints `INVALID` and exits with code 1 (not `init_perf` and `overhead_perf`). Every program has `--help` and `--json
+FILE`.
 
-`scripts/bench` measures all collectives and writes the first two sections of this page. The other sections are written by hand."""
+`scripts/bench` writes the first two sections of this page. The others are written by hand."""
 
 
 TABLE = """```
@@ -167,12 +166,12 @@ dtrun -np 2 ./all_reduce_perf --op all_to_all --dtype f32 --bytes 4096,1048576 -
 
 - `send_receive` sends to the next rank and receives from the previous rank.
 - MPI does not add 16-bit floats. `mpi_time_us` and `ratio` are null there.
-- In a batch, MPI's small operations with a root overlap with the next ones, because only some ranks wait in them.
+- In a batch, MPI's small operations with a root overlap, because only some ranks wait in them.
 - If a host has more ranks than cores, dtrun sets `mpi_yield_when_idle 1` for MPI.
 
-The table shows microseconds, of f32 unless a row names another type. Column heads end with the number of ranks. The number in
-parentheses is `ratio`: below 1, MPI is faster. Each ratio uses the MPI time of its own rounds. The MPI columns show the rounds
-beside mapped memory."""
+The cells are microseconds, of f32 unless a row names another type, with `ratio` in parentheses: below 1, MPI is faster. Column
+heads end with the number of ranks. Each ratio uses the MPI time of its own rounds; the MPI columns show those beside mapped
+memory."""
 
 
 def page(rows, by_isa, overhead, command, plot):
