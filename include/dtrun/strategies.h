@@ -201,8 +201,7 @@ class CentralStorageStrategy : public Strategy {
       detail::RefuseStrategy(
           name(),
           "the ranks of a host share the update, but the update of this optimizer cannot be cut "
-          "into slices; use "
-          "multi_worker_mirrored");
+          "into slices; use multi_worker_mirrored");
     return std::make_unique<CentralOptimizer>(replicas(), *host_, optimizer, options);
   }
   std::unique_ptr<VariablePlace> PlaceMirrored(uint64_t bytes) override {

@@ -31,8 +31,7 @@ class RegisteredTensor {
       internal::Refuse(
           ErrorCode::kInvalidArgument,
           "register: the tensor is not contiguous; expected a contiguous tensor, because "
-          "collectives "
-          "copy other tensors");
+          "collectives copy other tensors");
     if (device.is_cpu()) return;
     memory_.emplace(communicator, device.index(), tensor.data_ptr(), tensor.nbytes());
   }

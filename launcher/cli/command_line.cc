@@ -267,7 +267,9 @@ std::string Candidates(const OptionRow& row) {
   if (row.spellings == std::string("-x,--env")) return "-e";
   std::vector<std::string> words;
   for (const std::string& word : Split(value, '|'))
-    if (std::islower(word[0]) != 0 || std::isdigit(word[0]) != 0) words.push_back(word);
+    if (const auto first = static_cast<unsigned char>(word[0]);
+        std::islower(first) != 0 || std::isdigit(first) != 0)
+      words.push_back(word);
   return Text("-W '", Join(words, " "), "'");
 }
 
@@ -344,7 +346,7 @@ _dtrun_argument() {
   if ((${#COMPREPLY[@]})); then printf '%s\n' "${COMPREPLY[@]}"; fi
 }
 
-# What may follow option $1, for compgen; fails where nothing may.
+# The arguments of compgen for the value of option $1. Fails if the option takes no value.
 _dtrun_value() {
   case $1 in
 )";

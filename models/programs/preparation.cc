@@ -180,11 +180,11 @@ ImageBytes::ImageBytes(const Pipeline& pipeline) : pixels_(pipeline.shape().coun
     const ExampleRow row = source.Row(i);
     if (i == 0) images_ = row.bytes;
     if (row.bytes == nullptr || row.bytes != images_ + i * pixels_) {
+      const std::string problem =
+          Text("a data set for a GPU: image ", i, " does not follow the image before");
       throw Error(
-          ErrorCode::kInvalidArgument, Text(
-                                           "a data set for a GPU: image ", i,
-                                           " does not follow the image before; expected all images "
-                                           "as bytes, one after the other"));
+          ErrorCode::kInvalidArgument,
+          problem + "; expected all images as bytes, one after the other");
     }
     labels_.push_back(static_cast<uint8_t>(row.label));
   }

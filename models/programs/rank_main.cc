@@ -118,9 +118,9 @@ std::string HelpOf(const CLI::App& app) {
   return help;
 }
 
-// The arguments of compgen that list the values of an option. The alternatives are in what a check
-// says, as in "NAME:fit|custom", or in the type, as in "N|auto", which has placeholders in
-// capitals.
+// The arguments of compgen that list the values of an option. The alternatives are in the text of
+// a check, as in "NAME:fit|custom", or in the type, as in "N|auto". Words in capitals are
+// placeholders.
 std::string Candidates(const CLI::Option& option) {
   const std::string types = option.get_type_name();
   const size_t colon = types.find(':');
@@ -144,7 +144,7 @@ std::string Replaced(std::string text, const std::string& name, const std::strin
 
 constexpr char kCompletion[] = R"bash(# bash completion for PROGRAM; written by PROGRAM --completion
 
-# What may follow option $1, for compgen; fails where nothing may.
+# The arguments of compgen for the value of option $1. Fails if the option takes no value.
 _PROGRAM_value() {
   case $1 in
 CASES    *) return 1 ;;

@@ -133,8 +133,8 @@ std::string ResultLine(const TrainingResult& result, uint64_t test_images);
 /// names.
 HParams HParamsOf(const TrainOptions& options, int ranks);
 
-/// The metadata of a model that a program saves, without the results of the training: what made the
-/// model, when, from which data and with which options.
+/// The metadata of a model that a program saves, without the results of the training: program,
+/// version, date, command, data and options.
 std::map<std::string, std::string> OriginOf(
     const std::string& program, const Context& job, const TrainOptions& options);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The files of debian/ and packaging/ agree with the source. Nothing here is built.
+# The files of debian/ and packaging/ agree with the source. These tests build no package.
 source tests/scripts/stories.sh
 
 functions=$tree/tests/abi/functions.txt
@@ -38,7 +38,7 @@ build_packages_are_named() {
   expect_equal "$missing" ""
 }
 
-# A tree with the names of what scripts/install installs, put into Debian's folders by debian/rules.
+# A tree of empty files with the names that scripts/install installs, moved to Debian's folders by debian/rules.
 debian_folders() {
   local file
   cp -rL "$tree/debian" "$tree/base" .
@@ -54,7 +54,7 @@ debian_folders() {
   PATH=$PWD/bin:$PATH make --silent -f debian/rules debian-folders
 }
 
-# dh_install copies what a pattern names; the patterns of all packages name each file once.
+# dh_install copies the files that match a pattern. The patterns of all packages match each file once.
 each_file_is_in_one_package() {
   local file pattern count
   debian_folders

@@ -5,7 +5,7 @@
 
 namespace dtrun::testing {
 
-/// What bash's line editor makes of `line` in `folder` when the key Alt-* inserts all completions,
+/// The line that bash makes of `line` in `folder` if the key Alt-* inserts all completions,
 /// each with a space behind it. Bash runs the line `setup` first. Writes files into the folder.
 ///
 ///   CompletedLine(folder, "source dtrun.bash", "dtrun --print")

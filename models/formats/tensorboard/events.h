@@ -53,7 +53,7 @@ std::string TextEvent(const EventHead& head, const std::string& text);
 std::string ImageEvent(
     const EventHead& head, int height, int width, int channels, const std::string& png);
 
-/// What a training was started with, by name, for TensorBoard's HParams plugin.
+/// The hyper-parameters of a training by name, for TensorBoard's HParams plugin.
 ///   {{"optimizer", "adam"}, {"learning_rate", 1e-3}, {"overlap", true}}
 using HParams = std::map<std::string, std::variant<bool, double, std::string>>;
 
