@@ -98,7 +98,10 @@ def ours(row):
 def table(rows):
     """A line for each operation, type and size, with a group of columns for each number of ranks."""
     cases = {}  # {(op, dtype): {ranks: [(bytes, {memory: row})]}}, smallest size first
+    others = {row["bytes"] for row in rows if row["op"] == "all_reduce" and row["dtype"] != "f32"}
     for (ranks, op, dtype, size), memory in joined(rows).items():
+        if (op, dtype) == ("all_reduce", "f32") and others and size not in others:
+            continue  # the plot shows it
         cases.setdefault((op, dtype), {}).setdefault(ranks, []).append((size, memory))
     columns = sorted({row["ranks"] for row in rows})
     heads = ["operation", "bytes", *(f"{name}, {ranks}" for ranks in columns for name in LINES.values())]
@@ -171,7 +174,7 @@ dtrun -np 2 ./all_reduce_perf --op all_to_all --dtype f32 --bytes 4096,1048576 -
 
 The cells are microseconds, of f32 unless a row names another type, with `ratio` in parentheses: below 1, MPI is faster. Column
 heads end with the number of ranks. Each ratio uses the MPI time of its own rounds; the MPI columns show those beside mapped
-memory."""
+memory. The plot has more sizes of all_reduce."""
 
 
 def page(rows, by_isa, overhead, command, plot):
