@@ -6,6 +6,9 @@
 #include <iterator>
 #include <string>
 
+#include "base/text.h"
+#include "dtrun/types.h"
+
 namespace dtrun::base {
 
 /// An operation of all ranks of a communicator, or of two ranks (send and receive).
@@ -138,11 +141,29 @@ struct Call {
 };
 
 /// "all_reduce (f32, 4 elements, sum)". `call` may hold any bytes.
-std::string Describe(const Call& call);
+inline std::string Describe(const Call& call) {
+  const auto kind = static_cast<CollectiveKind>(call.kind);
+  std::string text = NameOf(kind);
+  if (OnlyMeets(kind)) return text;
+  text += Text(" (", NameOf(static_cast<DType>(call.dtype)), ", ", call.count, " elements");
+  if (Combines(kind)) text += Text(", ", NameOf(static_cast<ReduceOp>(call.op)));
+  if (call.before != 1) text += Text(", scaled by ", call.before, " before");
+  if (call.after != 1) text += Text(", scaled by ", call.after, " after");
+  if (HasRoot(kind)) text += Text(", root ", call.root);
+  if (kind == CollectiveKind::kSend) text += Text(", to rank ", call.root);
+  if (kind == CollectiveKind::kReceive) text += Text(", from rank ", call.root);
+  return text + ")";
+}
 
 /// "collective #12, all_reduce (f32, 4 elements, sum)"; "message #3 of world/1, send (f32, 4
 /// elements, to rank 1)".
-std::string NameOperation(const Call& call, uint64_t sequence, const std::string& communicator);
+inline std::string NameOperation(
+    const Call& call, uint64_t sequence, const std::string& communicator) {
+  const bool message = IsMessage(static_cast<CollectiveKind>(call.kind));
+  return Text(
+      message ? "message #" : "collective #", sequence,
+      communicator == "world" ? "" : " of " + communicator, ", ", Describe(call));
+}
 
 }  // namespace dtrun::base
 

@@ -16,10 +16,10 @@
 #include "base/process.h"
 #include "ops/communicator/communicator_base.h"
 #include "ops/engine/progress_engine.h"
+#include "runtime/named/batch_transfer.h"
 #include "runtime/named/named_request.h"
 #include "runtime/named/news_round.h"
 #include "runtime/named/tensor_table.h"
-#include "runtime/named/transfer_line.h"
 
 namespace dtrun::runtime::named {
 
