@@ -7,6 +7,7 @@
 #include <dtrun/detail/device.h>
 #include <dtrun/detail/distributed_options.h>
 #include <dtrun/detail/gradient_checks.h>
+#include <dtrun/detail/loss_scale_optimizer.h>
 #include <dtrun/detail/step_gradients.h>
 #include <dtrun/error.h>
 #include <dtrun/optimizer.h>
@@ -44,7 +45,7 @@ class DistributedOptimizer : public Optimizer {
       Communicator& communicator, Optimizer& inner, DistributedOptions options = {})
       : communicator_(communicator.Duplicate()),
         inner_(inner),
-        options_(Agreed(communicator_, inner.parameters(), std::move(options))),
+        options_(Agreed(communicator_, inner, std::move(options))),
         gradients_(communicator_, inner, options_) {
     if (detail::CombinesDeltas(options_))
       deltas_.emplace(communicator_, inner.parameters(), FirstOfShared());
@@ -85,15 +86,16 @@ class DistributedOptimizer : public Optimizer {
   void Synchronize() {
     if (synchronized_ || no_sync_ > 0) return;
     if (!is_away_) CheckBackward();
-    gradients_.Begin(ChecksNow());
+    gradients_.Begin(ChecksFinite());
     gradients_.EndMarks(is_away_);
-    if (ChecksNow())
+    if (ChecksFinite())
       detail::CheckFinite(
           communicator_, inner_.parameters(), gradients_.TakeNonFinite(), ThisStep());
     gradients_.Wait(ThisStep());
-    if (ChecksNow()) gradients_.CheckResults(ThisStep());
+    if (ChecksFinite()) gradients_.CheckResults(ThisStep());
     if (options_.max_gradient_norm > 0 && gradients_.participants() > 0)
-      norm_ = detail::ClipByNorm(gradients_.Results(), options_.max_gradient_norm);
+      norm_ =
+          detail::ClipByNorm(gradients_.Results(), options_.max_gradient_norm, inner_.loss_scale());
     synchronized_ = true;
   }
 
@@ -102,6 +104,8 @@ class DistributedOptimizer : public Optimizer {
   void Step() override {
     Synchronize();
     if (!synchronized_) gradients_.TakeOwn();
+    if (deltas_ || no_sync_ > 0 || !options_.local_parameters.empty())
+      inner_.Agree(communicator_, !(deltas_ && is_away_));
     if (deltas_ && no_sync_ == 0)
       StepTogether();
     else
@@ -178,13 +182,14 @@ class DistributedOptimizer : public Optimizer {
 
   /// While the returned scope lives, this rank's gradients are not reduced, and its passes do not
   /// count as passes of a step. All ranks use it alike. The scope ends before the optimizer does.
+  /// With a LossScaleOptimizer, Step() stays collective, because all ranks skip a step together.
   detail::CountedScope NoSync() { return detail::CountedScope(no_sync_); }
 
   /// The number of backward passes since the last step, the current pass included.
   int backward_passes() const { return gradients_.marks().passes(); }
 
-  /// The norm of the last step's reduced gradients before clipping. nullopt without
-  /// `max_gradient_norm`.
+  /// The norm of the last step's reduced gradients before clipping, without the loss scale. nullopt
+  /// without `max_gradient_norm`.
   std::optional<double> gradient_norm() const { return norm_; }
 
   /// The time that steps took on this rank: see <dtrun/detail/statistics.h>.
@@ -193,18 +198,21 @@ class DistributedOptimizer : public Optimizer {
   std::vector<Parameter>& parameters() override { return inner_.parameters(); }
   std::vector<NamedBuffer> state() override { return inner_.state(); }
   bool TakesRows() const override { return inner_.TakesRows(); }
+  double loss_scale() const override { return inner_.loss_scale(); }
+  bool StepsTogether() const override { return true; }
 
  private:
   // Returns the options. Throws if they are invalid or differ between the ranks.
   static DistributedOptions Agreed(
-      Communicator& communicator, const std::vector<Parameter>& parameters,
-      DistributedOptions options) {
+      Communicator& communicator, Optimizer& inner, DistributedOptions options) {
+    const std::vector<Parameter>& parameters = inner.parameters();
     detail::CheckNames(parameters);
     detail::CheckRows(parameters);
     detail::CheckOptions(options, parameters, detail::SharedOf(parameters, options));
     if (detail::CombinesDeltas(options)) detail::CheckAdasumRanks(communicator.size());
     detail::CheckSameText(
-        communicator, "options of the optimizer", detail::TextOf(options, parameters));
+        communicator, "options of the optimizer",
+        detail::TextOf(options, parameters) + inner.SharedSettings());
     return options;
   }
 
@@ -238,7 +246,7 @@ class DistributedOptimizer : public Optimizer {
     CheckIndex(i);
     backward_seen_ = true;
     if (no_sync_ == 0)
-      gradients_.Begin(ChecksNow());
+      gradients_.Begin(ChecksFinite());
     else
       gradients_.Look();
     return no_sync_ == 0;
@@ -268,6 +276,7 @@ class DistributedOptimizer : public Optimizer {
     backward_seen_ = synchronized_ = false;
   }
 
+  bool ChecksFinite() const { return ChecksNow() && !inner_.TakesOverflow(); }
   bool ChecksNow() const { return options_.check_every > 0 && steps_ % options_.check_every == 0; }
   std::string ThisStep() const { return " in step " + std::to_string(steps_); }
 

@@ -9,6 +9,8 @@
 
 namespace dtrun {
 
+class Communicator;
+
 /// Some rows of a gradient. All other rows are zero.
 struct RowGradient {
   const int64_t* rows = nullptr;  ///< ascending, unique
@@ -60,6 +62,23 @@ class Optimizer {
   /// True if Step() updates a parameter with a `row_length` from its `rows`, and changes only these
   /// rows. If false, Step() reads the whole `gradient`, in which all other rows are zero.
   virtual bool TakesRows() const { return false; }
+  /// The factor by which the trainer has multiplied the loss, and so all gradients. See
+  /// LossScaleOptimizer.
+  virtual double loss_scale() const { return 1; }
+  /// True: Step() accepts gradients that are infinite or NaN, and then changes no parameter.
+  virtual bool TakesOverflow() const { return false; }
+  /// True: Step() is collective.
+  virtual bool StepsTogether() const { return false; }
+  /// Settings that are the same on all ranks, as text. Wrappers compare them.
+  virtual std::string SharedSettings() const { return ""; }
+  /// Called by wrappers on all ranks before Step(), if the ranks step with different gradients:
+  /// with kAdasum, with local parameters and under NoSync(). An optimizer that must take or skip a
+  /// step on all ranks decides here, together with the other ranks. `has_gradients`: false on a
+  /// rank that has no more data and does not step. Collective.
+  virtual void Agree(Communicator& ranks, bool has_gradients) {
+    static_cast<void>(ranks);
+    static_cast<void>(has_gradients);
+  }
 };
 
 }  // namespace dtrun

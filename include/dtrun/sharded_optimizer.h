@@ -177,8 +177,8 @@ class ShardedOptimizer {
         std::memset(parameter.gradient.data, 0, parameter.gradient.bytes());
   }
 
-  /// The norm of the last step's reduced gradients before clipping. nullopt without
-  /// `max_gradient_norm`.
+  /// The norm of the last step's reduced gradients before clipping, without the loss scale. nullopt
+  /// without `max_gradient_norm`.
   std::optional<double> gradient_norm() const { return norm_; }
 
   /// The time that steps took on this rank. `late_by_rank_s` is empty. With one copy per host on
@@ -285,8 +285,7 @@ class ShardedOptimizer {
   }
 
   static SliceableOptimizer& Sliceable(Optimizer& inner) {
-    auto* sliceable = dynamic_cast<SliceableOptimizer*>(&inner);
-    if (sliceable != nullptr) return *sliceable;
+    if (SliceableOptimizer* const sliceable = AsSliceable(inner)) return *sliceable;
     throw Error(
         ErrorCode::kInvalidArgument,
         "ShardedOptimizer: the update of the inner optimizer cannot be cut into slices; expected a "
@@ -369,7 +368,7 @@ class ShardedOptimizer {
                        (inner_.needs_norms() ? ", with norms" : "") +
                        (options_.overlap_forward ? ", overlap_forward" : "") + ", state";
     for (const StateSlot& slot : slots_) text += " '" + slot.name + "'";
-    return text;
+    return text + inner_.SharedSettings();
   }
 
   std::vector<bool> FrozenNow() const {
@@ -437,7 +436,8 @@ class ShardedOptimizer {
 
   // Passes the norms to the inner optimizer, and returns the factor of clipping.
   double PrepareNorms() {
-    const double most = options_.max_gradient_norm;
+    const double scale = inner_.loss_scale();
+    const double most = options_.max_gradient_norm * scale;
     if (most == 0 && !inner_.needs_norms()) return 1;
     const size_t count = parameters().size();
     std::vector<double> gradients(count), values(count);
@@ -449,8 +449,9 @@ class ShardedOptimizer {
     if (most > 0) {
       double squares = 0;
       for (const double each : gradients) squares += each;
-      norm_ = std::sqrt(squares);
-      if (*norm_ > most) factor = most / (*norm_ + 1e-6);
+      const double norm = std::sqrt(squares);
+      norm_ = norm / scale;
+      if (norm > most) factor = most / (norm + 1e-6 * scale);
     }
     if (!inner_.needs_norms()) return factor;
     std::vector<ParameterNorms> norms;

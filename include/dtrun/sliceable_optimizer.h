@@ -64,6 +64,9 @@ struct MomentumRule {
 /// LAMB) overrides `needs_norms()`, and gets the norms before each step.
 class SliceableOptimizer : public virtual Optimizer {
  public:
+  /// False: the functions about slices cannot be used, because this object wraps an optimizer that
+  /// is not sliceable.
+  virtual bool can_slice() const { return true; }
   /// The state of each element. The same for the life of the optimizer.
   virtual std::vector<StateSlot> slots() const = 0;
   /// State that does not belong to an element. The views are valid as long as the optimizer.
@@ -169,6 +172,12 @@ class SliceableOptimizer : public virtual Optimizer {
   std::vector<std::vector<uint64_t>> memory_;
   std::vector<std::vector<void*>> slot_data_;  // by parameter and slot
 };
+
+/// Returns the optimizer as a SliceableOptimizer. Null if its update cannot be cut into slices.
+inline SliceableOptimizer* AsSliceable(Optimizer& optimizer) {
+  auto* const sliceable = dynamic_cast<SliceableOptimizer*>(&optimizer);
+  return sliceable != nullptr && sliceable->can_slice() ? sliceable : nullptr;
+}
 
 }  // namespace dtrun
 

@@ -197,7 +197,7 @@ class CentralStorageStrategy : public Strategy {
   /// are not connected by shared memory.
   std::unique_ptr<StrategyOptimizer> Wrap(
       Optimizer& optimizer, const StrategyOptimizerOptions& options) override {
-    if (dynamic_cast<SliceableOptimizer*>(&optimizer) == nullptr)
+    if (AsSliceable(optimizer) == nullptr)
       detail::RefuseStrategy(
           name(),
           "the ranks of a host share the update, but the update of this optimizer cannot be cut "

@@ -19,6 +19,7 @@
 #ifndef DTRUN_TORCH_H_
 #define DTRUN_TORCH_H_
 
+#include <dtrun/detail/torch_loss_scale.h>
 #include <dtrun/detail/torch_optimizer.h>
 #include <dtrun/detail/torch_sampler.h>
 #include <dtrun/detail/torch_state.h>

@@ -28,7 +28,7 @@ struct StepState {
   uint64_t updates = 0;
   float update_rate = 0;  ///< the learning rate of this step, with Adam's corrections
 
-  // The LossScale (models/train/replica.h).
+  // The LossScale (dtrun/distributed_optimizer.h).
   float scale = 1;          ///< factor of the gradients in this step
   float unscale = 1;        ///< factor that the update applies to the reduced gradients
   uint32_t good_steps = 0;  ///< steps in a row, since the last change of the scale

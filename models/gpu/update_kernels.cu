@@ -92,7 +92,7 @@ __device__ void Narrow(const NarrowArgs& args) {
   }
 }
 
-// The rule of LossScale (models/train/replica.h). All ranks have the same reduced gradients, so all
+// The rule of LossScale (dtrun/distributed_optimizer.h). All ranks have the same reduced gradients, so all
 // ranks decide the same.
 __device__ inline void Decide(const CheckGradientsArgs& args, bool finite, StepState& state) {
   state.unscale = 1 / state.scale;

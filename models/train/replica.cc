@@ -54,28 +54,29 @@ std::span<const float> Chunk::sample_weights() const {
 
 Replica::Replica(
     Communicator& world, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options)
-    : Replica(
-          world, model, optimizer, options,
-          std::make_unique<MirroredOptimizer>(world, optimizer, StepsOf(options))) {}
+    : world_(world), model_(model), inner_(optimizer), options_(options) {
+  optimizer_ = std::make_unique<MirroredOptimizer>(world, Scaled(), StepsOf(options));
+  Begin();
+}
 
 Replica::Replica(
     Strategy& strategy, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options)
-    : Replica(
-          strategy.replicas(), model, optimizer, options,
-          strategy.Scope().Distribute(optimizer, StepsOf(options))) {}
+    : world_(strategy.replicas()), model_(model), inner_(optimizer), options_(options) {
+  optimizer_ = strategy.Scope().Distribute(Scaled(), StepsOf(options));
+  Begin();
+}
 
-Replica::Replica(
-    Communicator& world, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options,
-    std::unique_ptr<StrategyOptimizer> distributed)
-    : world_(world),
-      model_(model),
-      inner_(optimizer),
-      optimizer_(std::move(distributed)),
-      options_(options),
-      marked_(model.parameters().size()),
-      factors_(static_cast<size_t>(model.chunk())) {
-  if (options.tree) CheckTree(model);
-  BroadcastBuffers(world, model.buffers());
+Optimizer& Replica::Scaled() {
+  if (!options_.loss_scale) return inner_;
+  scaled_ = std::make_unique<LossScaleOptimizer>(inner_, *options_.loss_scale);
+  return *scaled_;
+}
+
+void Replica::Begin() {
+  marked_.assign(model_.parameters().size(), false);
+  factors_.resize(static_cast<size_t>(model_.chunk()));
+  if (options_.tree) CheckTree(model_);
+  BroadcastBuffers(world_, model_.buffers());
 }
 
 std::vector<Chunk> Replica::Chunks(const ReplicaBatch& batch, Mode mode) const {
@@ -145,6 +146,8 @@ void Replica::Backward(const Chunk& chunk, const Loss& loss) {
   const Outputs outputs{model_.output(), chunk.examples, model_.classes()};
   const std::span<float> factors = std::span(factors_).first(chunk.examples);
   LossFactors(chunk.sample_weights(), LossExamples(*chunk.batch), factors);
+  if (scaled_)
+    for (float& factor : factors) factor *= static_cast<float>(inner_scale());
   float* gradient = model_.output_gradient();
   loss.Gradient(outputs, chunk.targets(outputs.width), factors, gradient);
   std::fill(

@@ -2,10 +2,12 @@
 #define DTRUN_MODELS_TRAIN_REPLICA_H_
 
 #include <dtrun/communicator.h>
+#include <dtrun/distributed_optimizer.h>
 #include <dtrun/strategy.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,17 +18,6 @@
 #include "models/train/gradient_tree.h"
 
 namespace dtrun::models {
-
-/// The scale of a loss, which keeps small gradients above zero in f16 (P. Micikevicius et al.,
-/// "Mixed precision training", ICLR 2018, section 3.2). If the reduced gradients of a step are not
-/// all finite, the step is skipped and the scale is halved. After a number of good steps in a row,
-/// the scale is doubled. Every rank has the same scale, because all ranks have the same sums.
-struct LossScale {
-  double scale = 1;            ///< 1 or more
-  uint64_t good_steps = 0;     ///< in a row, since the last change of the scale
-  uint64_t skipped_steps = 0;  ///< since the start of training
-  bool operator==(const LossScale&) const = default;
-};
 
 enum class Mode { kTraining, kInference };
 
@@ -53,6 +44,9 @@ struct ReplicaOptions {
   /// Sums gradients so that the bits do not depend on the number of replicas. Must outlive the
   /// replica. nullptr: gradients are added in the order of the chunks, then of the ranks.
   GradientTree* tree = nullptr;
+  /// Trains with a scaled loss: the optimizer is wrapped in a LossScaleOptimizer, and its state
+  /// includes the scale. nullopt: no scale.
+  std::optional<LossScaleOptions> loss_scale = {};
 };
 
 /// One rank's copy of a network that all ranks train: the parts of a training loop. In a step,
@@ -125,17 +119,22 @@ class Replica {
   /// For code other than Apply that writes the parameters, or reads or writes the optimizer's
   /// state.
   StrategyOptimizer& distributed_optimizer() { return *optimizer_; }
+  /// The scale of the next step's loss. Without `loss_scale`: always 1.
+  LossScale loss_scale() const { return scaled_ ? scaled_->state_of_scale() : LossScale(); }
   ReducerStatistics statistics() const { return optimizer_->statistics(); }
 
  private:
-  Replica(
-      Communicator& world, Sequential& model, RateOptimizer& optimizer,
-      const ReplicaOptions& options, std::unique_ptr<StrategyOptimizer> distributed);
+  // Returns the optimizer for the strategy to wrap: with a loss scale, one around the inner one.
+  Optimizer& Scaled();
+  void Begin();
   Pass PassOf(const Chunk& chunk, Mode mode) const;
   void AppendChunks(Chunk leaf, std::vector<Chunk>& chunks) const;
   // The number of examples in the mean of the loss, and this replica's factor for regularisation.
   uint64_t LossExamples(const ReplicaBatch& batch) const;
-  double RegularizationScale() const { return options_.adasum ? 1 : 1.0 / all_leaves(); }
+  double RegularizationScale() const {
+    return inner_scale() * (options_.adasum ? 1 : 1.0 / all_leaves());
+  }
+  double inner_scale() const { return scaled_ ? scaled_->loss_scale() : 1; }
   void BeginLeaf(int leaf);
   void EndLeaf();
   bool in_last_leaf() const { return leaves_done_ + 1 == leaf_count(); }
@@ -147,8 +146,9 @@ class Replica {
   Communicator& world_;
   Sequential& model_;
   RateOptimizer& inner_;
-  std::unique_ptr<StrategyOptimizer> optimizer_;
   ReplicaOptions options_;
+  std::unique_ptr<LossScaleOptimizer> scaled_;  // around inner_; null without a loss scale
+  std::unique_ptr<StrategyOptimizer> optimizer_;
   uint64_t step_ = 0;
   bool prepared_ = false;  // the network has seen the current parameters
   bool forwards_ = false;  // a training Forward ran in this step

@@ -144,6 +144,24 @@ bool WithOptions(dtrun::Communicator& world) {
   return optimizer.gradient_norm() > 1;
 }
 
+bool ScaledLoss(dtrun::Communicator& world) {
+  Descent descent;
+  const int steps = 3;
+  const auto backward = [&](double factor) {
+    *static_cast<float*>(descent.list[0].gradient.data) += static_cast<float>(factor);
+  };
+
+  dtrun::LossScaleOptimizer scaled(descent);
+  dtrun::DistributedOptimizer optimizer(world, scaled);
+  for (int step = 0; step < steps; ++step) {
+    optimizer.ZeroGradients();
+    backward(optimizer.loss_scale());  // of the loss times the scale
+    optimizer.Step();                  // no rank steps if a gradient is infinite or NaN
+  }
+
+  return scaled.state_of_scale().good_steps == 3 && std::abs(descent.weights[0] - 2.7f) < 1e-5f;
+}
+
 bool UnevenData(dtrun::Communicator& world) {
   Descent descent;
   dtrun::DistributedOptimizer optimizer(world, descent);
@@ -256,8 +274,8 @@ void Train() {
   dtrun::GradientReducer reducer(job.world(), gradients);
   const bool well = MappedGradients(job.world(), layers) && Clipped(reducer, layers) &&
                     Accumulated(reducer, layers, job.rank()) && WithOptions(job.world()) &&
-                    UnevenData(job.world()) && Rows(job.world()) && Sharded(job.world()) &&
-                    OtherThread(job.world(), 3) == 3;
+                    ScaledLoss(job.world()) && UnevenData(job.world()) && Rows(job.world()) &&
+                    Sharded(job.world()) && OtherThread(job.world(), 3) == 3;
   if (job.rank() == 0) {
     std::printf(
         "%d ranks learn %.3f, %s\n", job.size(), static_cast<double>(product),

@@ -77,7 +77,8 @@ void OptionsOfOptimizers(dtrun::Communicator& world) {
   options.max_gradient_norm = 1;
   options.local_parameters = {"weight"};
   options.sparse_as_dense = true;
-  dtrun::DistributedOptimizer optimizer(world, sgd, options);
+  dtrun::LossScaleOptimizer scaled(sgd);
+  dtrun::DistributedOptimizer optimizer(world, scaled, options);
   optimizer.Step();
 }
 

@@ -4,6 +4,7 @@
 #include <dtrun/torch.h>
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
@@ -152,8 +153,100 @@ void Schedulers(Communicator& world) {
 
   inner.param_groups()[0].options().set_lr(0.3);
   optimizer.param_groups()[0].options().set_lr(0.4);
+  ExpectError(moved, "the options of group 0 were changed in an optimizer and otherwise");
+}
+
+// An overflow skips a step. Otherwise a scaled loss trains as a plain one, with clipping and a
+// scheduler. With adasum, only one rank's gradient overflows, and the ranks tell each other.
+void LossScale(Communicator& world, dtrun::ReduceOp op) {
+  Net net = MakeNet(), plain_net = MakeNet();
+  torch::optim::SGD inner = Sgd(*net), plain = Sgd(*plain_net);
+  dtrun::LossScaleOptions quick;
+  quick.initial_scale = 256;
+  quick.growth_interval = 3;
+  dtrun::torch::LossScaleOptimizer scaled(inner, quick);
+  DistributedOptions options;
+  options.op = op;
+  DistributedOptimizer optimizer(world, scaled, *net, options);
+  DistributedOptimizer alone(world, plain, *plain_net, options);
+  std::vector<double> scales;
+  for (int64_t step = 0; step < 8; ++step) {
+    scales.push_back(scaled.scale().scale);
+    const Batch mine = Mine(world, GlobalBatch(world, step));
+    optimizer.zero_grad();
+    scaled.Scale(mine.Loss(net)).backward();
+    const bool overflows = step == 2;
+    const bool reduces = op != dtrun::ReduceOp::kAdasum;
+    if (overflows && (reduces || world.rank() == 1)) {
+      torch::NoGradGuard no_grad;
+      net->out->weight.mutable_grad()[0][0] = std::numeric_limits<double>::quiet_NaN();
+    }
+    if (overflows) {
+      const Tensor before = Flat(net->parameters()).clone();
+      optimizer.step();
+      Expect(torch::equal(Flat(net->parameters()).detach(), before.detach()), "a skipped step");
+      continue;
+    }
+    if (step == 4) optimizer.param_groups()[0].options().set_lr(0.05);  // as a scheduler does
+    if (step == 4) alone.param_groups()[0].options().set_lr(0.05);
+    torch::nn::utils::clip_grad_norm_(net->parameters(), scaled.Scale(0.5));
+    alone.zero_grad();
+    mine.Loss(plain_net).backward();
+    torch::nn::utils::clip_grad_norm_(plain_net->parameters(), 0.5);
+    optimizer.step();
+    alone.step();
+    ExpectClose(
+        Flat(net->parameters()).detach(), Flat(plain_net->parameters()).detach(), 1e-6,
+        "the weights of a plain loss");
+  }
+  Expect(
+      scales == std::vector<double>{256, 256, 256, 128, 128, 128, 256, 256}, "the scales of steps");
+
+  torch::serialize::OutputArchive saved;
+  optimizer.save(saved);
+  std::stringstream file;
+  saved.save_to(file);
+  dtrun::torch::LossScaleOptimizer resumed(inner, quick);
+  torch::serialize::InputArchive loaded;
+  loaded.load_from(file);
+  resumed.load(loaded);
+  Expect(resumed.scale() == scaled.scale(), "a saved scale");
+}
+
+// A gradient overflows in the backward pass of one rank.
+void Overflow(Communicator& world) {
+  Tensor w = torch::ones({4}, torch::requires_grad());
+  torch::optim::SGD inner({w}, 1.0);
+  dtrun::torch::LossScaleOptimizer scaled(inner);
+  DistributedOptimizer optimizer(world, scaled);
+  const auto train = [&](double factor) {
+    TrainAnything(optimizer, [&] { return scaled.Scale((factor * w).sum()); });
+  };
+  train(world.rank() == 1 ? 1e38 : 1);
+  Expect(torch::equal(w.detach(), torch::ones({4})), "no rank has stepped");
+  Expect(scaled.scale() == dtrun::LossScale{16384, 0, 1, 1}, "half the scale");
+  train(0.5);
+  Expect(torch::equal(w.detach(), torch::full({4}, 0.5)), "training goes on");
+
+  // A tensor that is twice in a group, and a rank whose pass reaches no parameter.
+  Tensor v = torch::ones({4}, torch::requires_grad());
+  torch::optim::SGD descent({v}, 1.0);
+  descent.param_groups()[0].params().push_back(v);
+  dtrun::torch::LossScaleOptimizer twice(descent);
+  DistributedOptimizer both(world, twice);
+  if (world.rank() != 0) twice.Scale((v * 0.375).sum()).backward();
+  both.step();
+  const double moved = 2 * 0.375 * (world.size() - 1) / world.size();  // SGD steps for each entry
+  ExpectClose(v.detach(), torch::full({4}, 1 - moved), 1e-6, "the unscaled gradient");
+
   ExpectError(
-      moved, "the options of group 0 were changed in the DistributedOptimizer and otherwise");
+      [&] { dtrun::torch::LossScaleOptimizer outside(both); },
+      "expected the LossScaleOptimizer inside the DistributedOptimizer");
+  const Tensor half = torch::ones({2}, torch::kFloat16).requires_grad_();
+  torch::optim::SGD narrow({w, half}, 1.0);
+  ExpectError(
+      [&] { dtrun::torch::LossScaleOptimizer refused(narrow); },
+      "LossScaleOptimizer: parameter 1 of group 0 is f16; expected f32, f64 or bf16");
 }
 
 // A user's optimizer with options that LibTorch does not know.
@@ -772,6 +865,9 @@ const Stories kStories = {
     {"adasum_of_types", AdasumOfTypes},
     {"adasum_refused", AdasumRefused},
     {"schedulers", Schedulers},
+    {"loss_scale", [](Communicator& world) { LossScale(world, dtrun::ReduceOp::kAverage); }},
+    {"loss_scale_adasum", [](Communicator& world) { LossScale(world, dtrun::ReduceOp::kAdasum); }},
+    {"overflow", Overflow},
     {"own_optimizer", OwnOptimizer},
     {"unused", Unused},
     {"zeros", Zeros},

@@ -44,6 +44,11 @@ TEST_CASE("schedulers and options reach the inner optimizer and the wrapper") {
   CheckStories(2, {"schedulers", "own_optimizer"});
 }
 
+TEST_CASE("one rank's overflow under a loss scale skips the step on all ranks") {
+  CheckStories(3, {"loss_scale", "overflow"});
+  CheckStories(2, {"loss_scale_adasum"});
+}
+
 TEST_CASE("unused and tied and frozen parameters behave as in one process") {
   const int ranks = GENERATE(2, 3);
   CheckStories(ranks, {"unused", "zeros", "tied_frozen_groups"});

@@ -143,11 +143,12 @@ inline void Multiply(const Buffer& buffer, double factor) {
   }
 }
 
-/// Clips gradients so that their common norm is at most `most`. Returns the norm before clipping.
-inline double ClipByNorm(const std::vector<Buffer>& gradients, double most) {
+/// Clips gradients so that their common norm is at most `most`. `scale`: the loss scale; the norms
+/// are those of the gradients divided by it. Returns the norm before clipping.
+inline double ClipByNorm(const std::vector<Buffer>& gradients, double most, double scale = 1) {
   double squares = 0;
   for (const Buffer& gradient : gradients) squares += SquaredNorm(gradient);
-  const double norm = std::sqrt(squares);
+  const double norm = std::sqrt(squares) / scale;
   if (norm > most)
     for (const Buffer& gradient : gradients) Multiply(gradient, most / (norm + 1e-6));
   return norm;

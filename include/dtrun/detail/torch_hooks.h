@@ -152,6 +152,11 @@ inline Names NamesOf(const ::torch::nn::Module& module) {
   return names;
 }
 
+/// The base of optimizers with a collective step.
+struct StepsTogether {
+  virtual ~StepsTogether() = default;
+};
+
 /// The parameter groups at construction, and the last options of the wrapper and of the inner
 /// optimizer. LibTorch copies groups by value, and a user may change the groups of either
 /// optimizer.
@@ -207,7 +212,7 @@ class Groups {
       if (wrapper_changed && inner_changed && !shared.AreSame(wrapper.options(), inner.options())) {
         Refuse(
             ErrorCode::kInvalidArgument, "step(): the options of group ", g,
-            " were changed in the DistributedOptimizer and otherwise in the optimizer inside it; "
+            " were changed in an optimizer and otherwise in the optimizer inside it; "
             "change them, or attach the scheduler, in one place");
       }
       if (inner_changed) {

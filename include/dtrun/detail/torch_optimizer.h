@@ -3,6 +3,7 @@
 
 #include <dtrun/detail/torch_delta.h>
 #include <dtrun/detail/torch_hooks.h>
+#include <dtrun/detail/torch_loss_scale.h>
 #include <dtrun/detail/torch_memory.h>
 #include <dtrun/detail/torch_tensors.h>
 #include <dtrun/gradient_reducer.h>
@@ -89,7 +90,7 @@ struct DistributedOptions {
 ///
 /// Not thread-safe. Gradients lie in memory of this object: destroy it before the Context. Do not
 /// change parameters through the inner optimizer.
-class DistributedOptimizer : public ::torch::optim::Optimizer {
+class DistributedOptimizer : public ::torch::optim::Optimizer, public internal::StepsTogether {
  public:
   /// Collective: all ranks pass optimizers of the same parameters. The module holds some or all of
   /// the parameters and gives them their names; see also DistributedOptions. `inner` outlives this
@@ -145,6 +146,7 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
     Synchronize();
     BeginRound();
     groups_.ShareOptions(param_groups_, inner_->param_groups());
+    if (agreement_ != nullptr) scaled_->Agree(*agreement_);
     if (deltas_ != nullptr) deltas_->Begin();
     inner_->step();
     if (deltas_ != nullptr) deltas_->End();
@@ -257,6 +259,8 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
       for (const Slot& slot : slots_) shared.emplace_back(slot.name, slot.parameter);
       deltas_ = std::make_unique<internal::DeltaReduction>(communicator, shared);
       slots_.clear();  // no gradient is reduced
+      scaled_ = dynamic_cast<LossScaleOptimizer*>(inner_.get());
+      if (scaled_ != nullptr) agreement_ = std::make_unique<Communicator>(communicator.Duplicate());
     } else {
       told.op = options.op;
     }
@@ -636,6 +640,8 @@ class DistributedOptimizer : public ::torch::optim::Optimizer {
   std::shared_ptr<internal::Places> places_;  // of the gradients that are alone in their bucket
   std::unique_ptr<internal::Arena::User> arena_;
   std::unique_ptr<internal::DeltaReduction> deltas_;  // null: gradients are reduced
+  LossScaleOptimizer* scaled_ = nullptr;              // the inner optimizer, if `agreement_` is set
+  std::unique_ptr<Communicator> agreement_;           // of a loss scale with `deltas_`
   internal::NamedTensors buffers_;                    // to be synchronised
   std::unique_ptr<Communicator> buffer_communicator_;
   int no_sync_ = 0;                                        // living scopes

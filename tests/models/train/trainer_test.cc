@@ -292,6 +292,45 @@ TEST_CASE("training stops on all ranks after the batch in which one rank asks fo
   CHECK(errors == Nothing(3));
 }
 
+// A loss with a gradient that overflows in one pass.
+struct OverflowingLoss : SparseCategoricalCrossentropy {
+  void Gradient(
+      const Outputs& outputs, const Targets& targets, std::span<const float> factors,
+      float* gradient) const override {
+    SparseCategoricalCrossentropy::Gradient(outputs, targets, factors, gradient);
+    if (passes_left-- == 0) gradient[0] = std::numeric_limits<float>::infinity();
+  }
+  mutable int passes_left = -1;
+};
+
+TEST_CASE("a scaled loss trains with the same bits, and one rank's overflow skips a step on all") {
+  CHECK(testing::OnRanks(3, [](Communicator& world) {
+          omp_set_num_threads(1);
+          const ReplicaOptions options{
+              .loss_scale = LossScaleOptions{.initial_scale = 256, .growth_interval = 4}};
+          TrainingRig plain(world, NormalizedLayers(true));
+          TrainingRig scaled(world, NormalizedLayers(true), options);
+          plain.trainer.Fit(plain.train, {.epochs = 1, .max_steps = 6});
+          scaled.trainer.Fit(scaled.train, {.epochs = 1, .max_steps = 6});
+          Expect(scaled.Weights() == plain.Weights(), "the bits of training without a scale");
+          Expect(scaled.replica.loss_scale() == LossScale{512, 2, 0}, "it has grown once");
+
+          OverflowingLoss loss;
+          if (world.rank() == 2) loss.passes_left = 1;
+          const float before = scaled.Weights()[0];
+          const uint64_t steps_before = scaled.replica.step();
+          Trainer trainer(scaled.replica, loss);
+          trainer.Fit(scaled.train, {.epochs = 2, .initial_epoch = 1, .max_steps = 9});
+          Expect(scaled.replica.step() > steps_before, "training goes on");
+          Expect(scaled.replica.loss_scale().skipped_steps == 1, "one skipped step on all ranks");
+          std::vector<float> weights = scaled.Weights();
+          Expect(weights[0] != before && std::isfinite(weights[0]), "later steps train");
+          std::vector<float> first = weights;
+          world.Broadcast(Buffer(first.data(), first.size()), 0);
+          Expect(weights == first, "the same weights on all ranks");
+        }) == Nothing(3));
+}
+
 TEST_CASE("a loss that does not fit the network and metrics of equal names are refused") {
   const auto errors = OnTrainingRanks(1, [](TrainingRig& rig) {
     const SparseCategoricalCrossentropy loss(SparseCategoricalCrossentropy::From::kProbabilities);

@@ -55,13 +55,14 @@ inline LayerList NormalizedLayers(bool synchronized) {
 
 /// One rank's part of a training.
 struct TrainingRig {
-  explicit TrainingRig(Communicator& world_in, LayerList layers = PlainLayers())
+  explicit TrainingRig(
+      Communicator& world_in, LayerList layers = PlainLayers(), const ReplicaOptions& options = {})
       : world(world_in),
         model(
             {1, 1, 4}, std::move(layers),
             {.micro_batch = 4, .micro_batches = 1, .seed = 3, .communicator = &world_in}),
         optimizer(model.parameters(), {.learning_rate = 0.02}),
-        replica(world, model, optimizer),
+        replica(world, model, optimizer, options),
         train(DistributedPipeline(
             world, ToyPoints().Shuffle({.seed = 5}).Batch(kGlobalBatch),
             {.sharding = Sharding::kData})),
