@@ -14,6 +14,7 @@ import messages  # noqa: E402
 REPOSITORY = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 ROOT_PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 LANGUAGES = {".h": "cpp", ".cc": "cpp", ".c": "c", ".py": "python"}
+FENCE = re.compile(r"^(```\w+) .*$", re.MULTILINE)  # "```sh hosts": the second word is for the tests of pages
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
 
 INDEX = "pages.md"  # of docs/index.md in the site, whose index.html is the README
@@ -68,6 +69,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
+    markdown = FENCE.sub(r"\1", markdown)
     if page.file.src_uri.startswith("source/") or page.file.src_uri == MESSAGES:
         return markdown
     folder = repository_folder(page.file)
