@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "models/layers/compute_device.h"
 #include "models/layers/tensor.h"
 
 namespace dtrun::models {
@@ -58,14 +59,6 @@ dnnl::memory::data_type DataTypeOf(DType dtype);
 /// Whether the CPU multiplies bf16 values; on x86 this needs AVX512_BF16. With AVX-512 alone,
 /// oneDNN emulates bf16 products, three times slower than f32 products.
 bool HasBf16();
-
-/// The implementation of one direction of a layer.
-struct LayerImplementation {
-  std::string layer;      ///< "layer 2 (conv2d 64 3x3 relu)"
-  std::string direction;  ///< "forward", "backward data", "backward weights"
-  std::string
-      implementation;  ///< oneDNN's name: "jit:avx2"; or a kernel of dtrun: "dtrun:few_channels"
-};
 
 /// One line, with the reason, for each of `parts` that oneDNN computes without its vector code.
 ///   "layer 0 (conv2d 32 3x3): backward weights is computed slowly, by ref:any: oneDNN 2.6.3 has

@@ -1,7 +1,5 @@
-// Forward runs the entries before head_ once per micro-batch, then the other entries once per
-// chunk. Backward runs the other entries first, then the entries before head_ once per micro-batch.
-// It reports each parameter as soon as its gradient is complete. BuildForward inserts a Reorder
-// where two layers disagree on the format or the dtype of a tensor.
+// The constructor fixes the shapes of all layers, gives the parameters and buffers memory of the
+// device with their initial values, and lets the device plan the network.
 
 #include "models/layers/sequential.h"
 
@@ -26,34 +24,25 @@ void WriteInitialWeights(const ParameterSpec& spec, uint64_t seed, uint32_t inde
 
 Sequential::Sequential(const Shape& input, LayerList layers, const SequentialOptions& options)
     : input_shape_(input),
-      builder_(options.micro_batch, options.micro_batches, options.seed),
-      dtype_(options.dtype == DType::kBF16 && HasBf16() ? DType::kBF16 : DType::kF32) {
-  if (options.dtype != DType::kF32 && options.dtype != DType::kBF16) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        Text("a network computes in f32 or bf16, got ", NameOf(options.dtype)));
-  }
-  for (std::unique_ptr<Layer>& layer : layers) {
-    layers_.push_back(layer.get());
-    entries_.push_back({std::move(layer)});
-  }
-  const std::vector<LayerSpecs> specs = FixShapes(input);
+      owned_layers_(std::move(layers)),
+      options_(options),
+      device_(options.device == nullptr ? Cpu() : *options.device),
+      chunk_(options.micro_batch * options.micro_batches),
+      dtype_(device_.DtypeFor(options.dtype)) {
+  for (const std::unique_ptr<Layer>& layer : owned_layers_) layers_.push_back(layer.get());
+  const std::vector<LayerSpecs> specs = FixShapes();
   MakeParameters(specs);
   MakeBuffers(specs);
-  if (options.communicator != nullptr && synchronizes()) {
+  if (options.communicator != nullptr && synchronizes())
     communicator_.emplace(options.communicator->Duplicate());
-    builder_.communicator = &*communicator_;
-  }
-  BuildForward(input);
-  BuildBackward();
-  builder_.PlaceScratch();
+  network_ = device_.Plan(Described());
 }
 
-std::vector<Sequential::LayerSpecs> Sequential::FixShapes(const Shape& input) const {
+std::vector<Sequential::LayerSpecs> Sequential::FixShapes() {
   std::vector<LayerSpecs> specs;
-  Shape shape = input;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    const Layer& layer = *entries_[i].layer;
+  Shape shape = input_shape_;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = *layers_[i];
     try {
       const Shape output = layer.OutputShape(shape);
       specs.push_back({layer.ParameterSpecs(shape), layer.BufferSpecs(shape)});
@@ -62,269 +51,125 @@ std::vector<Sequential::LayerSpecs> Sequential::FixShapes(const Shape& input) co
       throw Error(error.code(), Text("layer ", i, " (", layer.description(), ") ", error.what()));
     }
   }
+  output_shape_ = shape;
   return specs;
 }
 
 std::string Sequential::ParameterName(size_t i, const ParameterSpec& spec) const {
-  return Text("layer", i, ".", entries_[i].layer->kind(), ".", spec.name);
+  return Text("layer", i, ".", layers_[i]->kind(), ".", spec.name);
 }
 
 void Sequential::MakeParameters(const std::vector<LayerSpecs>& specs) {
-  size_t count = 0;
-  for (const LayerSpecs& layer : specs) {
-    for (const ParameterSpec& spec : layer.parameters) count += spec.count();
-  }
-  values_ = FloatArray(count);
-  float* value = values_.data();
+  for (const LayerSpecs& layer : specs)
+    for (const ParameterSpec& spec : layer.parameters) value_count_ += spec.count();
+  const Buffer values = device_.Allocate(value_count_, DType::kF32, values_);
+  std::vector<float> initial(value_count_);
+  size_t at = 0;
   for (size_t i = 0; i < specs.size(); ++i) {
-    entries_[i].first_parameter = parameters_.size();
-    entries_[i].parameter_count = specs[i].parameters.size();
+    places_.push_back({owned_layers_[i].get(), parameters_.size(), specs[i].parameters.size()});
     for (const ParameterSpec& spec : specs[i].parameters) {
       const auto index = static_cast<uint32_t>(parameters_.size());
-      WriteInitialWeights(spec, builder_.seed(), index, value);
-      parameters_.push_back(
-          {ParameterName(i, spec), Buffer(value, spec.count()),
-           Buffer(static_cast<float*>(nullptr), spec.count())});
+      WriteInitialWeights(spec, options_.seed, index, initial.data() + at);
+      Buffer gradient = values.Slice(at, spec.count());
+      gradient.data = nullptr;
+      parameters_.push_back({ParameterName(i, spec), values.Slice(at, spec.count()), gradient});
       l2_.push_back(spec.l2);
+      has_penalty_ |= spec.l2 != 0;
       parameter_shapes_.push_back(spec.shape);
-      value += spec.count();
+      at += spec.count();
     }
   }
+  device_.Copy(Buffer(initial.data(), initial.size()), values);
 }
 
 void Sequential::MakeBuffers(const std::vector<LayerSpecs>& specs) {
-  size_t count = 0;
-  for (const LayerSpecs& layer : specs) {
-    for (const ParameterSpec& spec : layer.buffers) count += spec.count();
-  }
-  if (count == 0) return;
-  buffer_values_ = FloatArray(count);
-  float* value = buffer_values_.data();
+  std::vector<float> initial;
+  for (const LayerSpecs& layer : specs)
+    for (const ParameterSpec& spec : layer.buffers)
+      initial.insert(initial.end(), spec.count(), spec.value);
+  const Buffer values = device_.Allocate(initial.size(), DType::kF32, buffer_values_);
+  device_.Copy(Buffer(initial.data(), initial.size()), values);
+  size_t at = 0;
   for (size_t i = 0; i < specs.size(); ++i) {
-    entries_[i].first_buffer = buffers_.size();
+    places_[i].first_buffer = buffers_.size();
     for (const ParameterSpec& spec : specs[i].buffers) {
-      std::fill_n(value, spec.count(), spec.value);
-      buffers_.push_back({ParameterName(i, spec), Buffer(value, spec.count())});
-      value += spec.count();
+      buffers_.push_back({ParameterName(i, spec), values.Slice(at, spec.count())});
+      at += spec.count();
     }
   }
 }
 
-// The dtype that entry `i` computes in. The last layer computes in f32, because its output is
-// public. A conversion has the dtype of the layer behind it.
-DType Sequential::DtypeOf(size_t i) const {
-  while (i < entries_.size() && entries_[i].converts) ++i;
-  const bool can = i + 1 < entries_.size() && entries_[i].layer->computes_in_bf16();
-  return can ? dtype_ : DType::kF32;
-}
-
-// Tells the builder how the layers from `reader` on read the tensor before them. Layers that work
-// in place also read the tensor. The first layer that does not work in place decides the format.
-void Sequential::SayWhatIsRead(size_t reader) {
-  builder_.output_kept = reader >= head_;
-  wanted_dtype_ = DtypeOf(reader);
-  for (; reader < entries_.size(); ++reader) {
-    const Layer& layer = *entries_[reader].layer;
-    builder_.output_kept |= layer.keeps_input();
-    builder_.plain_output = layer.needs_plain_input();
-    if (!layer.in_place()) return;
-  }
-  builder_.plain_output = true;
-  builder_.output_kept = true;
-}
-
-void Sequential::BuildForward(const Shape& input) {
-  const auto takes_chunks = [](const Entry& entry) {
-    return entry.layer->needs_plain_input() || entry.layer->takes_chunks();
-  };
-  while (head_ < entries_.size() && !takes_chunks(entries_[head_])) ++head_;
-  SayWhatIsRead(0);
-  builder_.output_kept = true;
-  builder_.by_micro_batch = head_ > 0;
-  Tensor* tensor = builder_.NewTensor(input, input.channels, false);
-  input_tensor_ = tensor;
-  input_ = tensor->data;
-  const size_t layer_count = entries_.size();
-  for (size_t i = 0, layer = 0; layer < layer_count; ++i, ++layer) {
-    if (tensor->dtype != wanted_dtype_ || (builder_.plain_output && !tensor->plain()))
-      tensor = InsertReorder(i++, tensor);
-    builder_.layer_index = static_cast<uint32_t>(layer);
-    tensor = BuildEntry(i, tensor);
-  }
-  if (!tensor->plain()) tensor = InsertReorder(entries_.size(), tensor);
-  output_ = tensor;
-}
-
-// Inserts a Reorder before entry `i`. The Reorder takes micro-batches if its input is made or read
-// by micro-batch.
-Tensor* Sequential::InsertReorder(size_t i, Tensor* input) {
-  Entry entry;
-  entry.layer = std::make_unique<Reorder>();
-  entry.converts = true;
-  entries_.insert(entries_.begin() + static_cast<ptrdiff_t>(i), std::move(entry));
-  if (i <= head_ && head_ > 0) ++head_;
-  return BuildEntry(i, input);
-}
-
-Tensor* Sequential::BuildEntry(size_t i, Tensor* input) {
-  builder_.by_micro_batch = i < head_;
-  builder_.dtype = DtypeOf(i);
-  NameEntry(i);
-  builder_.input_gradient = std::any_of(
-      entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(i),
-      [](const Entry& entry) { return entry.parameter_count > 0; });
-  builder_.parameters = parameters_.data() + entries_[i].first_parameter;
-  builder_.buffers = buffers_.data() + entries_[i].first_buffer;
-  SayWhatIsRead(i + 1);
-  try {
-    return entries_[i].output = entries_[i].layer->BuildForward(builder_, input);
-  } catch (const Error& error) {
-    throw Error(error.code(), Text(builder_.layer_name, " ", error.what()));
-  }
-}
-
-// Names an entry by its index in the user's list. A conversion gets the index of the layer that
-// reads it.
-void Sequential::NameEntry(size_t i) {
-  size_t index = 0;
-  for (size_t before = 0; before < i; ++before) index += !entries_[before].converts;
-  builder_.layer_name = Text("layer ", index, " (", entries_[i].layer->description(), ")");
-}
-
-// A layer needs the gradient of its input if a layer before has parameters.
-void Sequential::BuildBackward() {
-  builder_.by_micro_batch = false;
-  builder_.GiveGradient(output_);
-  size_t first_trained = 0;
-  while (first_trained < entries_.size() && entries_[first_trained].parameter_count == 0)
-    ++first_trained;
-  for (size_t i = entries_.size(); i-- > first_trained;) {
-    entries_[i].input_gradient = i > first_trained;
-    builder_.by_micro_batch = i < head_;
-    NameEntry(i);
-    entries_[i].layer->BuildBackward(builder_, entries_[i].input_gradient);
-    ReleaseGradientOf(i);
-  }
-}
-
-// Releases the gradient of a tensor after the backward pass of the layer that made it, unless the
-// layer works in place. The gradient of the network's output belongs to the loss.
-void Sequential::ReleaseGradientOf(size_t i) {
-  const Tensor &input = i > 0 ? *entries_[i - 1].output : *input_tensor_,
-               &output = *entries_[i].output;
-  if (output.gradient != input.gradient && output.gradient != output_->gradient)
-    builder_.ReleaseGradient(output);
+NetworkToPlan Sequential::Described() {
+  NetworkToPlan network;
+  network.input = input_shape_;
+  network.layers = places_;
+  network.parameters = &parameters_;
+  network.buffers = &buffers_;
+  network.micro_batch = options_.micro_batch;
+  network.micro_batches = options_.micro_batches;
+  network.seed = options_.seed;
+  network.dtype = dtype_;
+  network.communicator = communicator_ ? &*communicator_ : nullptr;
+  return network;
 }
 
 bool Sequential::synchronizes() const {
-  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
-    return entry.layer->synchronizes();
-  });
+  return std::any_of(
+      layers_.begin(), layers_.end(), [](const Layer* layer) { return layer->synchronizes(); });
 }
 
 void Sequential::CheckWholeShare(const Pass& pass) const {
   if (!pass.training || (pass.first && pass.last)) return;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (!entries_[i].layer->needs_whole_share()) continue;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (!layers_[i]->needs_whole_share()) continue;
     throw Error(
         ErrorCode::kInvalidArgument,
         Text(
-            "layer ", i, " (", entries_[i].layer->description(),
+            "layer ", i, " (", layers_[i]->description(),
             ") needs all examples of a rank's share in one pass, got a part of them: the model "
             "has room for micro_batch ",
-            builder_.micro_batch(), " * micro_batches ", builder_.micro_batches(), " = ", chunk()));
+            options_.micro_batch, " * micro_batches ", options_.micro_batches, " = ", chunk()));
   }
 }
 
 double Sequential::RegularizationLoss() const {
   double loss = 0;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    if (l2_[i] == 0) continue;
-    const auto* value = static_cast<const float*>(parameters_[i].value.data);
-    loss += l2_[i] * SumOfSquares(value, parameters_[i].value.count);
-  }
+  for (size_t i = 0; has_penalty_ && i < parameters_.size(); ++i)
+    if (l2_[i] != 0) loss += l2_[i] * device_.SumOfSquares(parameters_[i].value);
   return loss;
 }
 
 void Sequential::AddRegularization(const Pass& pass, size_t i) {
   const auto factor = static_cast<float>(2 * l2_[i] * pass.regularization_scale);
-  if (factor == 0) return;
-  const Buffer& value = parameters_[i].value;
-  AddScaled(
-      static_cast<const float*>(value.data), value.count, factor,
-      static_cast<float*>(parameters_[i].gradient.data));
+  if (factor != 0) device_.AddScaled(parameters_[i].value, factor, parameters_[i].gradient);
 }
 
 std::string Sequential::description() const {
   std::string text;
-  for (const Entry& entry : entries_)
-    text += Text(text.empty() ? "" : ", ", entry.layer->description());
+  for (const Layer* layer : layers_) text += Text(text.empty() ? "" : ", ", layer->description());
   return text;
 }
 
-void Sequential::PrepareWeights() {
-  for (Entry& entry : entries_) entry.layer->PrepareWeights();
-}
-
-int Sequential::MicroBatchesOf(int examples) const {
-  return (std::max(examples, 1) + builder_.micro_batch() - 1) / builder_.micro_batch();
-}
-
-Pass Sequential::PassOf(const Pass& chunk, int micro_batch, int micro_batches) const {
-  Pass pass = chunk;
-  const int done = micro_batch * builder_.micro_batch();
-  pass.examples = std::min(builder_.micro_batch(), chunk.examples - done);
-  pass.first_example += static_cast<uint32_t>(done);
-  pass.first = chunk.first && micro_batch == 0;
-  pass.last = chunk.last && micro_batch + 1 == micro_batches;
-  return pass;
-}
-
-// The layers before head_ take micro-batches, the others take the chunk.
 void Sequential::Forward(const Pass& chunk, int examples) {
   CheckWholeShare(chunk);
   Pass pass = chunk;
   pass.examples = examples;
-  const int micro_batches = head_ > 0 ? MicroBatchesOf(examples) : 0;
-  for (int m = 0; m < micro_batches; ++m) {
-    builder_.Select(m);
-    const Pass part = PassOf(pass, m, micro_batches);
-    for (size_t i = 0; i < head_; ++i) entries_[i].layer->Forward(part);
-  }
-  builder_.Select(0);
-  for (size_t i = head_; i < entries_.size(); ++i) entries_[i].layer->Forward(pass);
+  network_->Forward(pass);
 }
 
 void Sequential::Backward(const Pass& chunk, int examples, const OnReady& on_ready) {
   Pass pass = chunk;
   pass.examples = examples;
-  if (output_->relu) {
-    MaskByRelu(output_->data, size_t(examples) * output_->stride(), output_->gradient);
-  }
-  for (size_t i = entries_.size(); i-- > head_;) BackwardEntry(entries_[i], pass, on_ready);
-  const int micro_batches = head_ > 0 ? MicroBatchesOf(examples) : 0;
-  for (int m = 0; m < micro_batches; ++m) {
-    builder_.Select(m);
-    const Pass part = PassOf(pass, m, micro_batches);
-    for (size_t i = head_; i-- > 0;) BackwardEntry(entries_[i], part, on_ready);
-  }
-  builder_.Select(0);
-}
-
-void Sequential::BackwardEntry(Entry& entry, const Pass& pass, const OnReady& on_ready) {
-  if (entry.parameter_count > 0) {
-    entry.layer->BackwardWeights(pass);
-    for (size_t p = entry.parameter_count; pass.last && p-- > 0;) {
-      AddRegularization(pass, entry.first_parameter + p);
-      on_ready(entry.first_parameter + p);
-    }
-  }
-  if (entry.input_gradient) entry.layer->BackwardData(pass);
+  if (!has_penalty_) return network_->Backward(pass, on_ready);
+  network_->Backward(pass, [&](size_t parameter) {
+    AddRegularization(pass, parameter);
+    on_ready(parameter);
+  });
 }
 
 void Sequential::ZeroGradients(const Pass& pass, const OnReady& on_ready) {
   for (size_t i = parameters_.size(); i-- > 0;) {
-    std::memset(parameters_[i].gradient.data, 0, parameters_[i].gradient.bytes());
+    Clear(parameters_[i].gradient);
     AddRegularization(pass, i);
     on_ready(i);
   }

@@ -13,13 +13,12 @@
 #include <vector>
 
 #include "models/layers/builder.h"
+#include "models/layers/compute_device.h"
 #include "models/layers/layer.h"
 #include "models/layers/tensor.h"
 
 namespace dtrun::models {
 
-/// Called with the index of a parameter when its gradient is complete.
-using OnReady = std::function<void(size_t)>;
 using LayerList = std::vector<std::unique_ptr<Layer>>;
 
 /// Layers(Conv2D(32, 3), MaxPool2D(), Dense(10))
@@ -56,6 +55,9 @@ struct SequentialOptions {
   /// layer, the constructor of Sequential is collective and duplicates the communicator. Destroy
   /// the Sequential before the Context.
   Communicator* communicator = nullptr;
+  /// The device that computes the network, and whose memory holds the parameters and buffers.
+  /// nullptr: Cpu(). Outlives the Sequential.
+  ComputeDevice* device = nullptr;
 };
 
 /// Layers in sequence, for chunks of a fixed number of examples. Between layers, activations have
@@ -85,19 +87,19 @@ class Sequential {
   /// no memory at first: assign memory before the first Backward, for example with a
   /// DistributedOptimizer.
   std::vector<Parameter>& parameters() { return parameters_; }
-  size_t parameter_count() const { return values_.count(); }
+  size_t parameter_count() const { return value_count_; }
   /// State of the layers besides the parameters. Broadcast, save and restore it together with the
   /// parameters.
   const std::vector<NamedBuffer>& buffers() const { return buffers_; }
   /// Shapes of the parameters: {3, 3, 32, 64}, {64}.
   const std::vector<std::vector<int>>& parameter_shapes() const { return parameter_shapes_; }
-  int chunk() const { return builder_.chunk(); }
+  int chunk() const { return chunk_; }
   const Shape& input_shape() const { return input_shape_; }
   /// The layers passed to the constructor, in the same order.
   const std::vector<const Layer*>& layers() const { return layers_; }
   /// Number of input and output values of one example.
   size_t inputs() const { return input_shape_.count(); }
-  size_t classes() const { return output_->shape.count(); }
+  size_t classes() const { return output_shape_.count(); }
   /// Sum of l2 * sum of squares over the parameters with a regulariser. The mean loss of a global
   /// batch plus this sum is the total loss. Backward adds the gradient.
   double RegularizationLoss() const;
@@ -110,16 +112,18 @@ class Sequential {
   std::string description() const;
   /// The implementations of the heavy layers, per direction, in the order in which they were built.
   const std::vector<LayerImplementation>& implementations() const {
-    return builder_.implementations();
+    return network_->implementations();
   }
   /// SlowParts of implementations(). Empty: there are no slow parts.
   std::vector<std::string> slow_parts() const { return SlowParts(implementations()); }
 
-  float* input() { return input_; }
-  const float* output() const { return output_->data; }
-  float* output_gradient() { return output_->gradient; }
+  ComputeDevice& device() { return device_; }
+  /// Host memory, also if the device is a GPU.
+  float* input() { return network_->input(); }
+  const float* output() const { return network_->output(); }
+  float* output_gradient() { return network_->output_gradient(); }
 
-  void PrepareWeights();
+  void PrepareWeights() { network_->PrepareWeights(); }
   /// If a layer needs the whole share and a training pass holds only a part of it, throws Error
   /// kInvalidArgument with the name of the layer.
   void Forward(const Pass& pass, int examples);
@@ -130,53 +134,35 @@ class Sequential {
   void ZeroGradients(const Pass& pass, const OnReady& on_ready);
 
  private:
-  // A layer and its parameters [first_parameter, first_parameter + parameter_count).
-  struct Entry {
-    std::unique_ptr<Layer> layer;
-    size_t first_parameter = 0, parameter_count = 0, first_buffer = 0;
-    Tensor* output = nullptr;
-    bool input_gradient = false;
-    bool converts = false;  // inserted by Sequential: converts format or dtype
-  };
   struct LayerSpecs {
     std::vector<ParameterSpec> parameters, buffers;
   };
 
-  std::vector<LayerSpecs> FixShapes(const Shape& input) const;
+  std::vector<LayerSpecs> FixShapes();
   void MakeParameters(const std::vector<LayerSpecs>& specs);
   void MakeBuffers(const std::vector<LayerSpecs>& specs);
   std::string ParameterName(size_t i, const ParameterSpec& spec) const;
-  void NameEntry(size_t i);
-  void BuildForward(const Shape& input);
-  Tensor* BuildEntry(size_t i, Tensor* input);
-  Tensor* InsertReorder(size_t i, Tensor* input);
-  DType DtypeOf(size_t i) const;
-  void BuildBackward();
-  void ReleaseGradientOf(size_t i);
+  NetworkToPlan Described();
   void CheckWholeShare(const Pass& pass) const;
   void AddRegularization(const Pass& pass, size_t parameter);
-  void SayWhatIsRead(size_t reader);
-  int MicroBatchesOf(int examples) const;
-  Pass PassOf(const Pass& chunk, int micro_batch, int micro_batches) const;
-  void BackwardEntry(Entry& entry, const Pass& pass, const OnReady& on_ready);
 
-  Shape input_shape_;
+  Shape input_shape_, output_shape_;
+  LayerList owned_layers_;
   std::vector<const Layer*> layers_;
-  std::optional<Communicator> communicator_;
-  Builder builder_;
+  SequentialOptions options_;
+  ComputeDevice& device_;
+  int chunk_;
   DType dtype_;
-  DType wanted_dtype_ = DType::kF32;  // of the layer that reads the current tensor
-  std::vector<Entry> entries_;
-  size_t head_ = 0;  // number of entries that take micro-batches
-  FloatArray values_;
+  std::optional<Communicator> communicator_;
+  std::vector<PlacedLayer> places_;
+  size_t value_count_ = 0;
+  std::shared_ptr<void> values_, buffer_values_;
   std::vector<Parameter> parameters_;
   std::vector<double> l2_;  // by parameter
-  FloatArray buffer_values_;
+  bool has_penalty_ = false;
   std::vector<NamedBuffer> buffers_;
-  Tensor* input_tensor_ = nullptr;
   std::vector<std::vector<int>> parameter_shapes_;
-  float* input_ = nullptr;
-  Tensor* output_ = nullptr;
+  std::unique_ptr<PlannedNetwork> network_;
 };
 
 }  // namespace dtrun::models
