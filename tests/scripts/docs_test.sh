@@ -20,6 +20,8 @@ site_is_built() {
   grep -q 'dtrun_init' ../site/api/c_8h.html || unmet "the functions of c.h"
   grep -q 'unknown option' ../site/reference/messages.html || unmet "the list of messages"
   grep -q 'Join() under NoSync()' ../site/reference/messages.html || unmet "the messages of the headers"
+  page=$(grep -rl --include='*.html' '```' ../site | head -n 1) || true
+  [[ -z $page ]] || unmet "all code of $page as code"
   grep -q 'examples/sgd.cc<a' ../site/source/examples/sgd.cc.html || unmet "the example that a page links to"
 }
 
