@@ -5,8 +5,8 @@
 // only the names of this header and these: threadIdx, blockIdx, blockDim, gridDim, __device__,
 // __shared__ (arrays of a fixed size), __syncthreads, __syncwarp, __shfl_xor_sync,
 // __shfl_down_sync, __shfl_sync, __ballot_sync, atomicAdd (f32, u32, u64), atomicMax, atomicOr,
-// __ldg, __ldcg, __ldcs, __stcs, __nanosleep, __threadfence*, the types and conversions of
-// cuda_fp16.h and cuda_bf16.h, float2, float4, uint2, uint4, and the mathematics of <cmath>.
+// __ldg, __ldcg, __ldcs, __stcs, __fmul_rn, __nanosleep, __threadfence*, the types and conversions
+// of cuda_fp16.h and cuda_bf16.h, float2, float4, uint2, uint4, and the mathematics of <cmath>.
 //
 // Tests run the same files on the CPU (tests/gpu_simulator). The simulator has only these names.
 

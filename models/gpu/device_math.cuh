@@ -101,19 +101,21 @@ __device__ inline uint32_t KeptOfOctet(
 
 // ---- Sums over a grid ---------------------------------------------------------------------------
 
-__device__ inline float SumOfWarp(float value) {
+template <typename T>
+__device__ inline T SumOfWarp(T value) {
   for (int lanes = 16; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAllLanes, value, lanes);
   return value;
 }
 
 /// Returns the sum over the threads of the block, in thread 0. All threads of the block call it.
-__device__ inline float SumOfBlock(float value) {
-  __shared__ float sums[kThreads / 32];
+template <typename T>
+__device__ inline T SumOfBlock(T value) {
+  __shared__ T sums[kThreads / 32];
   value = SumOfWarp(value);
   __syncthreads();
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = value;
   __syncthreads();
-  float sum = 0;
+  T sum = 0;
   if (threadIdx.x == 0)
     for (int warp = 0; warp < kThreads / 32; ++warp) sum += sums[warp];
   return sum;

@@ -319,8 +319,9 @@ struct LayerSumOfSquaresArgs {
   uint64_t count;
 };
 
-// The updates make the same operations in the same order as models/optim/update_rules.h, and round
-// each of them separately. So they have the bits of the CPU.
+// The updates make the same operations in the same order as models/optim/update_rules.h. A descent
+// rounds each operation separately, so its results have the bits of the CPU. The compilers may join
+// a product and a sum of Adam and Lamb, here and on the CPU, so their last bits can differ.
 
 /// dtrun_layer_adam: UpdateAdam, with the members of AdamFactors.
 struct LayerAdamArgs {

@@ -15,6 +15,7 @@
 #include "gpu/memory.h"
 #include "gpu/stream.h"
 #include "models/gpu/device_network.h"
+#include "models/gpu/layer_args.h"
 
 namespace dtrun::testing {
 
@@ -107,6 +108,8 @@ inline Doubles MadeUp(size_t count, uint32_t salt) {
   return values;
 }
 
+inline std::vector<float> Floats(const Doubles& values) { return {values.begin(), values.end()}; }
+
 inline void CheckNear(const Doubles& got, const Doubles& expected, double tolerance) {
   REQUIRE(got.size() == expected.size());
   double distance = 0, norm = 0;
@@ -122,10 +125,34 @@ inline void CheckNear(const std::vector<float>& got, const Doubles& expected, do
 }
 
 template <typename Args>
-void RunKernel(const std::string& name, uint32_t blocks, const Args& args, uint32_t shared = 0) {
-  models::Launch(TestStream().device(), name, {blocks, 256, shared}, TestStream().get(), args);
+void RunKernel(const std::string& name, const gpu::Shape& shape, const Args& args) {
+  models::Launch(TestStream().device(), name, shape, TestStream().get(), args);
   TestStream().Synchronize();
 }
+
+template <typename Args>
+void RunKernel(const std::string& name, uint32_t blocks, const Args& args, uint32_t shared = 0) {
+  RunKernel(name, gpu::Shape{blocks, 256, shared}, args);
+}
+
+// The sizes of an activation.
+struct Sizes {
+  uint32_t rows, height, width, channels;
+
+  uint32_t pixels() const { return rows * height * width; }
+  uint32_t count() const { return pixels() * channels; }
+};
+
+// Device memory for the sums per channel of three blocks: partial sums, and counters that start at
+// zero.
+struct Sums {
+  explicit Sums(uint32_t channels) : tiles(models::ChannelTiles(channels)) {}
+
+  uint32_t tiles;
+  gpu::DeviceMemory partials = Upload(Doubles(3 * 2 * models::kChannelTile * tiles));
+  gpu::DeviceMemory counters = Upload(std::vector<uint32_t>(tiles));
+  gpu::Shape shape{.blocks = 3, .blocks_y = tiles};
+};
 
 }  // namespace dtrun::testing
 

@@ -17,8 +17,6 @@ namespace {
 
 using namespace models;  // NOLINT: their names are the subject
 
-std::vector<float> Floats(const Doubles& values) { return {values.begin(), values.end()}; }
-
 TEST_CASE("a batch is gathered in the requested order and bytes are divided by 255") {
   const Typed type = AnyType();
   const uint32_t pixels = GENERATE(15u, 32u);
