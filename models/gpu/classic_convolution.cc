@@ -20,7 +20,7 @@ cudnnMathType_t MathOf(const Convolution::Options& options) {
   return options.tf32 == Tf32::kAllowed ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
 }
 
-// The cuDNN descriptors of a convolution.
+// The cuDNN descriptors of a convolution. Its padding is symmetric.
 class Shapes {
  public:
   explicit Shapes(const Convolution::Options& options) {
@@ -38,14 +38,15 @@ class Shapes {
     cudnn_.Check(cudnn_.cudnnCreateFilterDescriptor(&filters), "cudnnCreateFilterDescriptor");
     cudnn_.Check(
         cudnn_.cudnnSetFilter4dDescriptor(
-            filters, type, CUDNN_TENSOR_NHWC, options.output.channels, options.input.channels, 3,
-            3),
+            filters, type, CUDNN_TENSOR_NHWC, options.output.channels, options.input.channels,
+            options.size, options.size),
         "cudnnSetFilter4dDescriptor");
     cudnn_.Check(
         cudnn_.cudnnCreateConvolutionDescriptor(&convolution), "cudnnCreateConvolutionDescriptor");
     cudnn_.Check(
         cudnn_.cudnnSetConvolution2dDescriptor(
-            convolution, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
+            convolution, options.padding.top, options.padding.left, options.stride, options.stride,
+            1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
         "cudnnSetConvolution2dDescriptor");
     Use(MathOf(options));
   }
@@ -184,6 +185,7 @@ ConvolutionWays WaysOf(const ConvolutionSetting& setting) {
 }  // namespace
 
 ConvolutionWays ClassicWays(const ConvolutionSetting& setting, Direction direction) {
+  if (!setting.options.padding.is_symmetric()) return {};
   switch (direction) {
     case Direction::kForward: return WaysOf<Forward>(setting);
     case Direction::kFilters: return WaysOf<BackwardFilters>(setting);

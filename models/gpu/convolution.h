@@ -26,21 +26,31 @@ struct Workspace {
 
 enum class Tf32 { kOff, kAllowed };
 
-/// One 3 x 3 convolution without padding, channels last, for a fixed number of rows. cuDNN computes
+/// Rows and columns of zeros around the input.
+struct ZeroPadding {
+  int top = 0, left = 0, bottom = 0, right = 0;
+
+  bool is_symmetric() const { return top == bottom && left == right; }
+};
+
+/// One convolution with square filters, channels last, for a fixed number of rows. cuDNN computes
 /// the output, the filters' gradient and the input's gradient. Each direction uses the fastest way
 /// among cuDNN's graph API and its classic functions. Only ways that give the same bits in every
-/// run are candidates.
+/// run are candidates. The classic functions have no ways if the padding is not symmetric.
 ///
-/// The first convolution of a kind (shapes, rows, dtype, TF32, workspace, GPU model) in the process
-/// times the ways. Later convolutions of that kind use the same way, so they compute the same bits.
-/// Another process may choose another way, unless it uses Selection::kFirst.
+/// The first convolution of a kind (options, workspace, GPU model) in the process times the ways.
+/// Later convolutions of that kind use the same way, so they compute the same bits. Another process
+/// may choose another way, unless it uses Selection::kFirst.
 ///
 /// All work goes to the constructor's stream and may be captured. One thread at a time, but several
 /// threads may make convolutions at once.
 class Convolution {
  public:
   struct Options {
+    /// The output has floor((input + padding - size) / stride) + 1 rows and columns.
     Shape input, output;
+    int size = 3, stride = 1;  ///< of the filters, (output channels, size, size, input channels)
+    ZeroPadding padding = {};
     int rows = 0;
     DType dtype = DType::kF32;  ///< of all tensors; sums are in f32
     Tf32 tf32 = Tf32::kAllowed;

@@ -53,7 +53,8 @@ using ConvolutionWays = std::vector<std::unique_ptr<ConvolutionWay>>;
 
 /// Returns ways of cuDNN's classic functions that compute a direction as Convolution promises: with
 /// the same bits in every run, with sums in f32 and within the workspace. Ways that cuDNN expects
-/// to be fast come first. Throws Error kSystem if cuDNN cannot list its ways.
+/// to be fast come first. Returns no ways if the padding is not symmetric. Throws Error kSystem if
+/// cuDNN cannot list its ways.
 ConvolutionWays ClassicWays(const ConvolutionSetting& setting, Direction direction);
 /// The same for cuDNN's graph API. Returns no ways if the library has no graph API.
 ConvolutionWays GraphWays(const ConvolutionSetting& setting, Direction direction);

@@ -64,10 +64,11 @@ const OperationNames& NamesOf(Direction direction) {
   return kBackwardInput;
 }
 
+using Sizes = std::vector<int64_t>;
+
 // The dimensions are (images, channels, height, width). In memory, the channels come last.
 BackendDescriptor Tensor(
     int64_t id, DType dtype, int64_t images, int64_t channels, int64_t height, int64_t width) {
-  using Sizes = std::vector<int64_t>;
   BackendDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
   tensor.Set(CUDNN_ATTR_TENSOR_DATA_TYPE, CudnnTypeOf(dtype));
@@ -83,16 +84,16 @@ BackendDescriptor Activations(int64_t id, const Convolution::Options& options, c
   return Tensor(id, options.dtype, options.rows, shape.channels, shape.height, shape.width);
 }
 
-BackendDescriptor PlainConvolution() {
-  const std::vector<int64_t> zeros = {0, 0}, ones = {1, 1};
+BackendDescriptor Windows(const Convolution::Options& options) {
+  const ZeroPadding& padding = options.padding;
   BackendDescriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   convolution.Set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
   convolution.Set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION);
   convolution.Set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, int64_t{2});
-  convolution.Set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, zeros);
-  convolution.Set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, zeros);
-  convolution.Set(CUDNN_ATTR_CONVOLUTION_DILATIONS, ones);
-  convolution.Set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, ones);
+  convolution.Set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, Sizes{padding.top, padding.left});
+  convolution.Set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, Sizes{padding.bottom, padding.right});
+  convolution.Set(CUDNN_ATTR_CONVOLUTION_DILATIONS, Sizes{1, 1});
+  convolution.Set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, Sizes{options.stride, options.stride});
   convolution.Finalize();
   return convolution;
 }
@@ -104,9 +105,9 @@ class OperationGraph {
       : input_(Activations(kInputId, setting.options, setting.options.input)),
         filters_(Tensor(
             kFiltersId, setting.options.dtype, setting.options.output.channels,
-            setting.options.input.channels, 3, 3)),
+            setting.options.input.channels, setting.options.size, setting.options.size)),
         output_(Activations(kOutputId, setting.options, setting.options.output)),
-        convolution_(PlainConvolution()),
+        convolution_(Windows(setting.options)),
         operation_(NamesOf(direction).operation),
         graph_(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
     const OperationNames& names = NamesOf(direction);

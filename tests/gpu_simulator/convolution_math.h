@@ -3,10 +3,10 @@
 
 #include <library_types.h>
 
+#include <array>
 #include <cstdint>
 
-// The convolutions of both APIs of simulated cuDNN: stride 1, no padding, by their definition, with
-// sums in f64.
+// The convolutions of both APIs of simulated cuDNN, by their definition, with sums in f64.
 
 namespace dtrun::gpu_simulator {
 
@@ -18,11 +18,20 @@ struct ConvolutionTensor {
   int64_t count() const { return n * c * h * w; }
 };
 
+/// For rows and columns: the input's padding with zeros, and the steps of the filters.
+struct ConvolutionWindows {
+  std::array<int64_t, 2> before = {0, 0}, after = {0, 0}, strides = {1, 1};
+
+  /// No padding is negative, and each stride is at least 1.
+  bool IsValid() const;
+};
+
 enum class ConvolutionKind { kForward, kFilters, kInput };
 
 struct ConvolutionCall {
   ConvolutionKind kind = ConvolutionKind::kForward;
   ConvolutionTensor x, w, y;
+  ConvolutionWindows windows = {};
   void *x_data = nullptr, *w_data = nullptr, *y_data = nullptr;
 
   bool Fits() const;

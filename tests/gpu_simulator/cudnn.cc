@@ -1,7 +1,7 @@
-// The classic functions of libcudnn.so.9 that dtrun calls: convolutions of stride 1 without
-// padding, channels last. Each direction has three algorithms. The first algorithm is not
-// deterministic, and the second algorithm needs more memory than exists. Both compute wrong
-// results, so a caller that does not check them fails.
+// The classic functions of libcudnn.so.9 that dtrun calls: convolutions, channels last. Each
+// direction has three algorithms. The first algorithm is not deterministic, and the second
+// algorithm needs more memory than exists. Both compute wrong results, so a caller that does not
+// check them fails.
 
 #include "tests/gpu_simulator/convolution_math.h"
 #include "tests/gpu_simulator/cudnn_handle.h"
@@ -9,6 +9,7 @@
 using dtrun::gpu_simulator::ConvolutionCall;
 using dtrun::gpu_simulator::ConvolutionKind;
 using dtrun::gpu_simulator::ConvolutionTensor;
+using dtrun::gpu_simulator::ConvolutionWindows;
 using dtrun::gpu_simulator::CudaTypeOf;
 using dtrun::gpu_simulator::EnqueueFor;
 
@@ -20,6 +21,7 @@ struct cudnnFilterStruct {
 };
 struct cudnnConvolutionStruct {
   cudnnMathType_t math = CUDNN_DEFAULT_MATH;
+  ConvolutionWindows windows;
 };
 
 namespace {
@@ -110,11 +112,15 @@ EXPORT cudnnStatus_t cudnnCreateConvolutionDescriptor(cudnnConvolutionDescriptor
   return CUDNN_STATUS_SUCCESS;
 }
 EXPORT cudnnStatus_t cudnnSetConvolution2dDescriptor(
-    cudnnConvolutionDescriptor_t, int pad_h, int pad_w, int u, int v, int dilation_h,
+    cudnnConvolutionDescriptor_t convolution, int pad_h, int pad_w, int u, int v, int dilation_h,
     int dilation_w, cudnnConvolutionMode_t mode, cudnnDataType_t type) {
-  const bool plain = pad_h == 0 && pad_w == 0 && u == 1 && v == 1 && dilation_h == 1 &&
-                     dilation_w == 1 && mode == CUDNN_CROSS_CORRELATION && type == CUDNN_DATA_FLOAT;
-  return plain ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
+  const ConvolutionWindows windows{{pad_h, pad_w}, {pad_h, pad_w}, {u, v}};
+  if (!windows.IsValid()) return CUDNN_STATUS_BAD_PARAM;
+  const bool plain = dilation_h == 1 && dilation_w == 1 && mode == CUDNN_CROSS_CORRELATION &&
+                     type == CUDNN_DATA_FLOAT;
+  if (!plain) return CUDNN_STATUS_NOT_SUPPORTED;
+  convolution->windows = windows;
+  return CUDNN_STATUS_SUCCESS;
 }
 EXPORT cudnnStatus_t
 cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t convolution, cudnnMathType_t math) {
@@ -130,56 +136,60 @@ EXPORT cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
     cudnnHandle_t, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
     const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t y,
     const int requested, int* returned, cudnnConvolutionFwdAlgoPerf_t* proposed) {
-  const ConvolutionCall call{ConvolutionKind::kForward, x->tensor, w->tensor, y->tensor};
+  const ConvolutionCall call{
+      ConvolutionKind::kForward, x->tensor, w->tensor, y->tensor, convolution->windows};
   return Propose(call, convolution, kForward, requested, returned, proposed);
 }
 EXPORT cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
     cudnnHandle_t, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t y,
     const cudnnConvolutionDescriptor_t convolution, const cudnnFilterDescriptor_t w,
     const int requested, int* returned, cudnnConvolutionBwdFilterAlgoPerf_t* proposed) {
-  const ConvolutionCall call{ConvolutionKind::kFilters, x->tensor, w->tensor, y->tensor};
+  const ConvolutionCall call{
+      ConvolutionKind::kFilters, x->tensor, w->tensor, y->tensor, convolution->windows};
   return Propose(call, convolution, kFilters, requested, returned, proposed);
 }
 EXPORT cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
     cudnnHandle_t, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t y,
     const cudnnConvolutionDescriptor_t convolution, const cudnnTensorDescriptor_t x,
     const int requested, int* returned, cudnnConvolutionBwdDataAlgoPerf_t* proposed) {
-  const ConvolutionCall call{ConvolutionKind::kInput, x->tensor, w->tensor, y->tensor};
+  const ConvolutionCall call{
+      ConvolutionKind::kInput, x->tensor, w->tensor, y->tensor, convolution->windows};
   return Propose(call, convolution, kInput, requested, returned, proposed);
 }
 
 EXPORT cudnnStatus_t cudnnConvolutionForward(
     cudnnHandle_t handle, const void*, const cudnnTensorDescriptor_t x_shape, const void* x,
-    const cudnnFilterDescriptor_t w_shape, const void* w, const cudnnConvolutionDescriptor_t,
-    cudnnConvolutionFwdAlgo_t algorithm, void*, size_t, const void*,
-    const cudnnTensorDescriptor_t y_shape, void* y) {
+    const cudnnFilterDescriptor_t w_shape, const void* w,
+    const cudnnConvolutionDescriptor_t convolution, cudnnConvolutionFwdAlgo_t algorithm, void*,
+    size_t, const void*, const cudnnTensorDescriptor_t y_shape, void* y) {
   const ConvolutionCall call{
-      ConvolutionKind::kForward,
-      x_shape->tensor,
-      w_shape->tensor,
-      y_shape->tensor,
-      const_cast<void*>(x),
-      const_cast<void*>(w),
-      y};
+      ConvolutionKind::kForward, x_shape->tensor,      w_shape->tensor,      y_shape->tensor,
+      convolution->windows,      const_cast<void*>(x), const_cast<void*>(w), y};
   return Enqueue(handle, call, algorithm == kForward);
 }
 EXPORT cudnnStatus_t cudnnConvolutionBackwardFilter(
     cudnnHandle_t handle, const void*, const cudnnTensorDescriptor_t x_shape, const void* x,
-    const cudnnTensorDescriptor_t y_shape, const void* y, const cudnnConvolutionDescriptor_t,
-    cudnnConvolutionBwdFilterAlgo_t algorithm, void*, size_t, const void*,
-    const cudnnFilterDescriptor_t w_shape, void* w) {
-  const ConvolutionCall call{ConvolutionKind::kFilters, x_shape->tensor,      w_shape->tensor,
-                             y_shape->tensor,           const_cast<void*>(x), w,
-                             const_cast<void*>(y)};
+    const cudnnTensorDescriptor_t y_shape, const void* y,
+    const cudnnConvolutionDescriptor_t convolution, cudnnConvolutionBwdFilterAlgo_t algorithm,
+    void*, size_t, const void*, const cudnnFilterDescriptor_t w_shape, void* w) {
+  const ConvolutionCall call{
+      ConvolutionKind::kFilters,
+      x_shape->tensor,
+      w_shape->tensor,
+      y_shape->tensor,
+      convolution->windows,
+      const_cast<void*>(x),
+      w,
+      const_cast<void*>(y)};
   return Enqueue(handle, call, algorithm == kFilters);
 }
 EXPORT cudnnStatus_t cudnnConvolutionBackwardData(
     cudnnHandle_t handle, const void*, const cudnnFilterDescriptor_t w_shape, const void* w,
-    const cudnnTensorDescriptor_t y_shape, const void* y, const cudnnConvolutionDescriptor_t,
-    cudnnConvolutionBwdDataAlgo_t algorithm, void*, size_t, const void*,
-    const cudnnTensorDescriptor_t x_shape, void* x) {
-  const ConvolutionCall call{
-      ConvolutionKind::kInput, x_shape->tensor,     w_shape->tensor, y_shape->tensor, x,
-      const_cast<void*>(w),    const_cast<void*>(y)};
+    const cudnnTensorDescriptor_t y_shape, const void* y,
+    const cudnnConvolutionDescriptor_t convolution, cudnnConvolutionBwdDataAlgo_t algorithm, void*,
+    size_t, const void*, const cudnnTensorDescriptor_t x_shape, void* x) {
+  const ConvolutionCall call{ConvolutionKind::kInput, x_shape->tensor,      w_shape->tensor,
+                             y_shape->tensor,         convolution->windows, x,
+                             const_cast<void*>(w),    const_cast<void*>(y)};
   return Enqueue(handle, call, algorithm == kInput);
 }

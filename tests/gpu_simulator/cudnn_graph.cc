@@ -43,19 +43,27 @@ cudnnStatus_t FinalizeTensor(const State& state) {
               : Fail(CUDNN_STATUS_NOT_SUPPORTED_LAYOUT, "only channels last, aligned to 16 bytes");
 }
 
+ConvolutionWindows WindowsOf(const State& convolution) {
+  const auto two = [&](cudnnBackendAttributeName_t name) {
+    const auto all = convolution.All<int64_t>(name);
+    return std::array<int64_t, 2>{all[0], all[1]};
+  };
+  return {
+      two(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS), two(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS),
+      two(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)};
+}
+
 cudnnStatus_t FinalizeConvolution(const State& state) {
-  using Sizes = std::vector<int64_t>;
   const bool plain =
       state.One<cudnnDataType_t>(CUDNN_ATTR_CONVOLUTION_COMP_TYPE) == CUDNN_DATA_FLOAT &&
       state.One<cudnnConvolutionMode_t>(CUDNN_ATTR_CONVOLUTION_CONV_MODE) ==
           CUDNN_CROSS_CORRELATION &&
       state.One<int64_t>(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) == 2 &&
-      state.All<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS) == Sizes{0, 0} &&
-      state.All<int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS) == Sizes{0, 0} &&
-      state.All<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS) == Sizes{1, 1} &&
-      state.All<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES) == Sizes{1, 1};
-  return plain ? CUDNN_STATUS_SUCCESS
-               : Fail(CUDNN_STATUS_NOT_SUPPORTED, "only stride 1 without padding, sums in f32");
+      state.All<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS) == std::vector<int64_t>{1, 1};
+  if (!plain) return Fail(CUDNN_STATUS_NOT_SUPPORTED, "only without dilation, sums in f32");
+  return WindowsOf(state).IsValid()
+             ? CUDNN_STATUS_SUCCESS
+             : Fail(CUDNN_STATUS_BAD_PARAM, "a negative padding or a stride below 1");
 }
 
 ConvolutionTensor TensorOf(const State& state) {
@@ -70,6 +78,7 @@ ConvolutionTensor TensorOf(const State& state) {
 cudnnStatus_t FinalizeOperation(State& state, ConvolutionKind kind) {
   const std::vector<Rule>& rules = RulesOf(state.type);
   state.call.kind = kind;
+  state.call.windows = WindowsOf(state.Other(rules[2].name));
   state.call.x = TensorOf(state.Other(rules[3].name));
   state.call.w = TensorOf(state.Other(rules[4].name));
   state.call.y = TensorOf(state.Other(rules[5].name));

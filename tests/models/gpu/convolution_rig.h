@@ -26,36 +26,34 @@ inline const gpu::DeviceMemory& TestWorkspace() {
   return memory;
 }
 
-/// A convolution of 16 channels to 8 on images of 5 x 6, with its output and gradients in f64.
+/// A convolution with its output and gradients in f64.
 class ConvolutionExample {
  public:
+  /// A 3 x 3 convolution of 16 channels to 8 on images of 5 x 6.
   explicit ConvolutionExample(
       const Typed& of_type, models::Tf32 tf32 = models::Tf32::kOff, int rows = 3)
-      : type(of_type) {
-    options.input = {5, 6, 16};
-    options.output = {3, 4, 8};
-    options.rows = rows;
+      : ConvolutionExample(
+            of_type, {.input = {5, 6, 16}, .output = {3, 4, 8}, .rows = rows, .tf32 = tf32}) {}
+
+  /// `chosen` with the dtype of `of_type`.
+  ConvolutionExample(const Typed& of_type, const models::Convolution::Options& chosen)
+      : type(of_type), options(chosen) {
     options.dtype = type.name == "f32"    ? DType::kF32
                     : type.name == "bf16" ? DType::kBF16
                                           : DType::kF16;
-    options.tf32 = tf32;
-    const auto examples = static_cast<size_t>(rows);
-    const Doubles in = MadeUp(examples * 5 * 6 * 16, 1), w = MadeUp(8 * 9 * 16, 2);
-    const Doubles gradient = MadeUp(examples * 3 * 4 * 8, 3);
+    const auto rows = static_cast<size_t>(options.rows), taps = static_cast<size_t>(options.size);
+    const size_t filter = taps * taps * static_cast<size_t>(options.input.channels);
+    const Doubles in = MadeUp(rows * options.input.count(), 1);
+    const Doubles w = MadeUp(static_cast<size_t>(options.output.channels) * filter, 2);
+    const Doubles gradient = MadeUp(rows * options.output.count(), 3);
     output_.resize(gradient.size());
     to_filters_.resize(w.size());
     to_input_.resize(in.size());
-    for (size_t at = 0; at < output_.size(); ++at) {
-      const size_t k = at % 8, column = at / 8 % 4, row = at / 32 % 3, example = at / 96;
-      for (size_t i = 0; i < 9 * 16; ++i) {
-        const size_t c = i % 16, tap_row = i / 48, tap_column = i / 16 % 3;
-        const size_t of_input = ((example * 5 + row + tap_row) * 6 + column + tap_column) * 16 + c;
-        const size_t of_filters = k * 9 * 16 + i;
-        output_[at] += in[of_input] * w[of_filters];
-        to_filters_[of_filters] += in[of_input] * gradient[at];
-        to_input_[of_input] += gradient[at] * w[of_filters];
-      }
-    }
+    ForEachProduct([&](size_t of_input, size_t of_filters, size_t of_output) {
+      output_[of_output] += in[of_input] * w[of_filters];
+      to_filters_[of_filters] += in[of_input] * gradient[of_output];
+      to_input_[of_input] += gradient[of_output] * w[of_filters];
+    });
     input = type.ToDevice(in);
     filters = type.ToDevice(w);
     output_gradient = type.ToDevice(gradient);
@@ -100,6 +98,29 @@ class ConvolutionExample {
   models::CudnnHandle handle{TestStream()};
 
  private:
+  // Calls visit(index of an input, index of a weight, index of an output) for each product of the
+  // definition.
+  template <typename Visit>
+  void ForEachProduct(const Visit& visit) const {
+    const models::Shape &x = options.input, &y = options.output;
+    const int size = options.size, filter = size * size * x.channels;
+    for (int at = 0; at < options.rows * static_cast<int>(y.count()); ++at) {
+      const int k = at % y.channels, pixel = at / y.channels;
+      const int example = pixel / (y.width * y.height);
+      const int top = pixel / y.width % y.height * options.stride - options.padding.top;
+      const int left = pixel % y.width * options.stride - options.padding.left;
+      for (int i = 0; i < filter; ++i) {
+        const int c = i % x.channels, tap = i / x.channels;
+        const int row = top + tap / size, column = left + tap % size;
+        if (row < 0 || row >= x.height || column < 0 || column >= x.width) continue;
+        const int of_input = ((example * x.height + row) * x.width + column) * x.channels + c;
+        visit(
+            static_cast<size_t>(of_input), static_cast<size_t>(k * filter + i),
+            static_cast<size_t>(at));
+      }
+    }
+  }
+
   // Numbers in (-1, 1) that use all digits of the type.
   Doubles MadeUp(size_t count, uint32_t salt) const {
     Doubles values(count);

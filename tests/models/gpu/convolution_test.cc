@@ -51,6 +51,56 @@ TEST_CASE("each usable way computes the convolution with the same bits each time
   CHECK(used > 0);
 }
 
+Convolution::Options AnyWindow() {
+  using Options = Convolution::Options;
+  return GENERATE(
+      Options{
+          .input = {13, 12, 3},
+          .output = {7, 6, 16},
+          .size = 7,
+          .stride = 2,
+          .padding = {3, 3, 3, 3},
+          .rows = 2},
+      Options{.input = {5, 6, 16}, .output = {3, 3, 8}, .size = 1, .stride = 2, .rows = 3},
+      Options{
+          .input = {8, 6, 16},
+          .output = {4, 3, 8},
+          .stride = 2,
+          .padding = {.bottom = 1, .right = 1},
+          .rows = 3},
+      Options{
+          .input = {4, 5, 8},
+          .output = {5, 4, 8},
+          .padding = {.top = 2, .left = 1, .bottom = 1},
+          .rows = 3},
+      Options{.input = {5, 6, 5}, .output = {5, 6, 7}, .padding = {1, 1, 1, 1}, .rows = 3});
+}
+
+TEST_CASE("windows of any size, stride and padding match the definition for any channels") {
+  const Typed type = AnyType();
+  const ConvolutionExample example(type, AnyWindow());
+  const bool is_symmetric = example.options.padding.is_symmetric();
+  for (const Direction direction : {Direction::kForward, Direction::kFilters, Direction::kInput}) {
+    int used = 0;
+    for (const auto list : {GraphWays, ClassicWays}) {
+      const int before = used;
+      for (const auto& way : list(example.setting(), direction)) {
+        INFO(
+            type.name << ", size " << example.options.size << ", direction "
+                      << static_cast<int>(direction) << ", " << way->name());
+        if (!Problem(*way, example, direction).empty()) continue;
+        ++used;
+        CHECK(
+            RelativeDistance(example.Computed(*way, direction), example.Expected(direction)) <
+            type.tolerance);
+      }
+      const bool has_ways = list == GraphWays || is_symmetric;
+      if (OnSimulatedGpu()) CHECK((used > before) == has_ways);
+    }
+    CHECK(used > 0);
+  }
+}
+
 TEST_CASE("an engine is proposed only if the options allow its numerical notes") {
   if (!OnSimulatedGpu()) {
     WARN("SKIPPED: these are simulated cuDNN's engines");
@@ -117,6 +167,22 @@ TEST_CASE("the chosen ways compute the convolution with and without a graph and 
   CHECK(in_graph == results);
 }
 
+TEST_CASE("convolutions with equal shapes and other windows do not share a choice") {
+  // Both windows make 3x3 outputs from 5x5 inputs.
+  const Typed type = AnyType();
+  Convolution::Options options{.input = {5, 5, 16}, .output = {3, 3, 8}, .rows = 7};
+  const ConvolutionExample plain(type, options);
+  options.stride = 2;
+  options.padding = {1, 1, 1, 1};
+  const ConvolutionExample strided(type, options);
+  for (const ConvolutionExample* example : {&plain, &strided}) {
+    ChosenConvolution chosen(*example);
+    CHECK_FALSE(chosen.IsUntouched());
+    const auto results = chosen.Results([](const auto& enqueue) { enqueue(); });
+    CHECK(RelativeDistance(results[0], example->Expected(Direction::kForward)) < type.tolerance);
+  }
+}
+
 TEST_CASE("convolutions with equal options make the same choice in any order") {
   const Typed type = AnyType();
   const int rows = 5;  // a number that no other test uses
@@ -169,7 +235,9 @@ TEST_CASE("a convolution that cuDNN cannot compute is refused with its direction
   example.options.output = {4, 4, 8};  // the input gives 3x4
   CHECK_THROWS_WITH(
       ChosenConvolution(example),
-      Catch::Contains("'forward' of a convolution from 5x6x16 to 4x4x8 in bf16, 3 rows: "));
+      Catch::Contains(
+          "'forward' of a convolution from 5x6x16 to 4x4x8 in bf16, 3 rows, 3x3 stride 1, padding "
+          "(top 0, left 0, bottom 0, right 0): "));
 }
 
 }  // namespace
