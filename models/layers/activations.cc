@@ -11,10 +11,15 @@
 #include "models/layers/cpu_kernels.h"
 #include "models/layers/layer_plumbing.h"
 #include "models/layers/loss.h"
+#include "models/layers/network_graph.h"
 #include "models/layers/plain_layer.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {
+
+size_t Relu::Describe(NetworkGraph& graph, size_t input) const {
+  return graph.AddActivation(input, Activation::kRelu);
+}
 
 // The tensor has a ReLU from now on. The layer that writes its gradient applies the ReLU.
 Tensor* Relu::BuildForward(Builder& builder, Tensor* input) {
@@ -27,6 +32,10 @@ Tensor* Relu::BuildForward(Builder& builder, Tensor* input) {
 void Relu::Forward(const Pass&) {
   const size_t stride = tensor_->stride();
   ForEachExample(batch_, [&](size_t i) { ApplyRelu(stride, tensor_->data + i * stride); });
+}
+
+size_t Softmax::Describe(NetworkGraph& graph, size_t input) const {
+  return graph.Add({.kind = OperationKind::kSoftmax, .inputs = {input}}, graph.shapes()[input]);
 }
 
 namespace {
@@ -84,8 +93,20 @@ Shape Dropout::OutputShape(const Shape& input) const {
   return input;
 }
 
+uint32_t Dropout::keep_below() const {
+  return static_cast<uint32_t>(std::lround((1 - rate_) * kSteps));
+}
+
+size_t Dropout::Describe(NetworkGraph& graph, size_t input) const {
+  const DropoutDraws draws{
+      keep_below(), static_cast<float>(kSteps / keep_below()), KeyOfSeed(graph.seed()),
+      RandomDomain(RandomUse::kDropout, graph.layer_index)};
+  return graph.Add(
+      {.kind = OperationKind::kDropout, .inputs = {input}, .draws = draws}, graph.shapes()[input]);
+}
+
 Tensor* Dropout::BuildForward(Builder& builder, Tensor* input) {
-  keep_below_ = static_cast<uint32_t>(std::lround((1 - rate_) * kSteps));
+  keep_below_ = keep_below();
   scale_ = static_cast<float>(kSteps / keep_below_);
   batch_ = builder.batch();
   key_ = KeyOfSeed(builder.seed());
@@ -174,6 +195,11 @@ Shape Reshape::OutputShape(const Shape& input) const {
             "needs an input of ", shape_->count(), " values, got ", ToString(input), " = ", count));
   }
   return *shape_;
+}
+
+size_t Reshape::Describe(NetworkGraph& graph, size_t input) const {
+  return graph.Add(
+      {.kind = OperationKind::kReshape, .inputs = {input}}, OutputShape(graph.shapes()[input]));
 }
 
 Tensor* Reshape::BuildForward(Builder& builder, Tensor* input) {

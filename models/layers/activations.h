@@ -21,6 +21,7 @@ class Relu : public Layer {
   Shape OutputShape(const Shape& input) const override { return input; }
   bool in_place() const override { return true; }
   bool keeps_input() const override { return false; }
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder&, bool) override {}
   void Forward(const Pass& pass) override;
@@ -37,6 +38,7 @@ class Softmax : public PlainLayer {
  public:
   std::string kind() const override { return "softmax"; }
   Shape OutputShape(const Shape& input) const override { return input; }
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
 
  protected:
   void Compute(const Pass& pass, const float* x, float* y) override;
@@ -62,12 +64,14 @@ class Dropout : public Layer {
   bool in_place() const override { return true; }
   bool keeps_input() const override { return false; }
   bool computes_in_bf16() const override { return true; }
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder&, bool) override {}
   void Forward(const Pass& pass) override;
   void BackwardData(const Pass& pass) override;
 
  private:
+  uint32_t keep_below() const;
   void MakeMask(const Pass& pass, size_t example);
   template <typename Value>
   void Apply(size_t example, Value* values) const;
@@ -97,6 +101,7 @@ class Reshape : public Layer {
   LayerSettings settings() const override;
   Shape OutputShape(const Shape& input) const override;
   bool needs_plain_input() const override { return true; }
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void Forward(const Pass&) override {}

@@ -10,6 +10,7 @@
 #include "models/layers/builder.h"
 #include "models/layers/cpu_kernels.h"
 #include "models/layers/layer_plumbing.h"
+#include "models/layers/network_graph.h"
 #include "models/layers/registry.h"
 #include "models/message_text.h"
 
@@ -259,6 +260,16 @@ std::vector<ParameterSpec> BatchNorm::BufferSpecs(const Shape& input) const {
   return {
       {.name = "moving_mean", .shape = {input.channels}},
       {.name = "moving_variance", .shape = {input.channels}, .value = 1}};
+}
+
+size_t BatchNorm::Describe(NetworkGraph& graph, size_t input) const {
+  const Operation norm{
+      .kind = OperationKind::kBatchNorm,
+      .inputs = {input},
+      .parameters = graph.TakeParameters(2),
+      .buffers = graph.TakeBuffers(2),
+      .normalization = {options_.momentum, options_.epsilon, options_.synchronized}};
+  return graph.AddActivation(graph.Add(norm, graph.shapes()[input]), options_.activation);
 }
 
 Tensor* BatchNorm::BuildForward(Builder& builder, Tensor* input) {

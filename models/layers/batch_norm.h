@@ -55,6 +55,7 @@ class BatchNorm : public Layer {
   std::vector<ParameterSpec> BufferSpecs(const Shape& input) const override;
   bool needs_whole_share() const override { return true; }
   bool synchronizes() const override { return options_.synchronized; }
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
   /// Throws Error kInvalidArgument if `synchronized` is set and there is no communicator.
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;

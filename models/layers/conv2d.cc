@@ -9,6 +9,7 @@
 #include "models/layers/convolution_plan.h"
 #include "models/layers/cpu_kernels.h"
 #include "models/layers/layer_plumbing.h"
+#include "models/layers/network_graph.h"
 #include "models/layers/registry.h"
 #include "models/layers/window.h"
 #include "models/message_text.h"
@@ -196,6 +197,16 @@ std::vector<ParameterSpec> Conv2D::ParameterSpecs(const Shape& input) const {
        .l2 = kernel_l2_}};
   if (use_bias_) specs.push_back({.name = "bias", .shape = {filters_}});
   return specs;
+}
+
+size_t Conv2D::Describe(NetworkGraph& graph, size_t input) const {
+  const Operation convolution{
+      .kind = OperationKind::kConvolution,
+      .inputs = {input},
+      .parameters = graph.TakeParameters(use_bias_ ? 2 : 1),
+      .window = window_};
+  return graph.AddActivation(
+      graph.Add(convolution, OutputShape(graph.shapes()[input])), activation_);
 }
 
 Tensor* Conv2D::BuildForward(Builder& builder, Tensor* input) {

@@ -39,6 +39,7 @@ class Conv2D : public Layer {
   Shape OutputShape(const Shape& input) const override;
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
   bool computes_in_bf16() const override { return true; }
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void PrepareWeights() override;

@@ -11,6 +11,7 @@
 #include "models/layers/cpu_kernels.h"
 #include "models/layers/layer.h"
 #include "models/layers/layer_plumbing.h"
+#include "models/layers/network_graph.h"
 #include "models/layers/registry.h"
 #include "models/message_text.h"
 #include "models/onednn/onednn.h"
@@ -80,6 +81,12 @@ std::vector<ParameterSpec> Dense::ParameterSpecs(const Shape& input) const {
        .fan_out = units_,
        .l2 = kernel_l2_},
       {.name = "bias", .shape = {units_}}};
+}
+
+size_t Dense::Describe(NetworkGraph& graph, size_t input) const {
+  const Operation dense{
+      .kind = OperationKind::kDense, .inputs = {input}, .parameters = graph.TakeParameters(2)};
+  return graph.AddActivation(graph.Add(dense, OutputShape(graph.shapes()[input])), activation_);
 }
 
 Tensor* Dense::BuildForward(Builder& builder, Tensor* input) {

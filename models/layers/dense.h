@@ -30,6 +30,7 @@ class Dense : public Layer {
   std::vector<ParameterSpec> ParameterSpecs(const Shape& input) const override;
   bool needs_plain_input() const override { return true; }
   bool computes_in_bf16() const override { return true; }
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void PrepareWeights() override;

@@ -56,6 +56,7 @@ struct ParameterSpec {
 };
 
 class Builder;
+class NetworkGraph;
 
 /// A layer of a Sequential. Derive your own layers from PlainLayer, which works on plain arrays.
 /// The built-in fast layers derive from Layer.
@@ -99,6 +100,11 @@ class Layer {
   virtual bool computes_in_bf16() const { return false; }
   /// True: the backward pass reads the input again.
   virtual bool keeps_input() const { return true; }
+
+  /// Describes the layer in basic operations, for devices other than the CPU. `input` is a value of
+  /// the graph. Returns the value that holds the output. The default throws Error kInvalidArgument:
+  /// only the CPU computes the layer. Parameters and buffers are taken in the order of the specs.
+  virtual size_t Describe(NetworkGraph& graph, size_t input) const;
 
   /// Chooses the format of the output, makes all objects that Forward needs, and returns the
   /// output. `input`, the parameters and the output live as long as the Sequential.

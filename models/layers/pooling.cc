@@ -9,6 +9,7 @@
 #include "models/layers/convolution_plan.h"
 #include "models/layers/cpu_kernels.h"
 #include "models/layers/layer_plumbing.h"
+#include "models/layers/network_graph.h"
 #include "models/layers/window.h"
 #include "models/message_text.h"
 #include "models/onednn/onednn.h"
@@ -44,6 +45,13 @@ Shape MaxPool2D::OutputShape(const Shape& input) const {
         Text("needs an input of at least ", window_, "x", window_, ", got ", ToString(input)));
   }
   return {input.height / window_, input.width / window_, input.channels};
+}
+
+size_t MaxPool2D::Describe(NetworkGraph& graph, size_t input) const {
+  if (general_) return general_->Describe(graph, input);
+  const Operation pool{
+      .kind = OperationKind::kMaxPool, .inputs = {input}, .window = {window_, window_}};
+  return graph.Add(pool, OutputShape(graph.shapes()[input]));
 }
 
 // If the next layer needs another format than the previous layer produces, pooling converts the
@@ -198,6 +206,15 @@ Shape WindowPool2D::OutputShape(const Shape& input) const {
   return WindowOutput(window_, input, input.channels);
 }
 
+size_t WindowPool2D::Describe(NetworkGraph& graph, size_t input) const {
+  const bool is_max = operation_ == Operation::kMax;
+  const models::Operation pool{
+      .kind = is_max ? OperationKind::kMaxPool : OperationKind::kAveragePool,
+      .inputs = {input},
+      .window = window_};
+  return graph.Add(pool, OutputShape(graph.shapes()[input]));
+}
+
 Tensor* WindowPool2D::BuildForward(Builder& builder, Tensor* input) {
   const WindowExtent rows = ExtentOf(window_, input->shape.height);
   const WindowExtent columns = ExtentOf(window_, input->shape.width);
@@ -264,6 +281,12 @@ void ForEachGroup(const Tensor& tensor, const Body& body) {
 }
 
 }  // namespace
+
+size_t GlobalAveragePool2D::Describe(NetworkGraph& graph, size_t input) const {
+  return graph.Add(
+      {.kind = OperationKind::kGlobalAveragePool, .inputs = {input}},
+      OutputShape(graph.shapes()[input]));
+}
 
 Tensor* GlobalAveragePool2D::BuildForward(Builder& builder, Tensor* input) {
   batch_ = builder.batch();

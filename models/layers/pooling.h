@@ -25,6 +25,7 @@ class WindowPool2D : public Layer {
   std::string description() const override;
   LayerSettings settings() const override;
   Shape OutputShape(const Shape& input) const override;
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void Forward(const Pass& pass) override;
@@ -53,6 +54,7 @@ class MaxPool2D : public Layer {
   Shape OutputShape(const Shape& input) const override;
   bool keeps_input() const override { return general_ != nullptr; }
   bool computes_in_bf16() const override { return general_ == nullptr; }
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void Forward(const Pass& pass) override;
@@ -83,6 +85,7 @@ class GlobalAveragePool2D : public Layer {
   std::string kind() const override { return "global_average_pool2d"; }
   std::string description() const override { return "global_average_pool2d"; }
   Shape OutputShape(const Shape& input) const override { return {1, 1, input.channels}; }
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void Forward(const Pass& pass) override;

@@ -11,10 +11,14 @@
 #include "models/layers/cpu_kernels.h"
 #include "models/layers/layer.h"
 #include "models/layers/layer_plumbing.h"
+#include "models/layers/network_graph.h"
 #include "models/layers/registry.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {
+
+// The shortcut's layers have random numbers of their own.
+constexpr uint32_t kShortcutIndex = 0x8000;
 
 /// Layers in sequence inside a composite layer, such as a residual block, which forwards its own
 /// calls to the Path. The layers take whole chunks. May be empty. Not thread-safe.
@@ -36,6 +40,8 @@ class Path {
   bool needs_whole_share() const;
   bool synchronizes() const;
 
+  /// Describes the layers, which get the random numbers of BuildForward.
+  size_t Describe(NetworkGraph& graph, size_t input) const;
   /// Takes the first parameters and buffers of the builder, and moves the builder's pointers behind
   /// them.
   Tensor* BuildForward(Builder& builder, Tensor* input);
@@ -50,6 +56,7 @@ class Path {
  private:
   struct Entry {
     std::unique_ptr<Layer> layer;
+    bool converts = false;  // a Reorder, inserted here
     size_t parameter_count = 0;
     bool input_gradient = false;
     Tensor *input = nullptr, *output = nullptr;
@@ -58,6 +65,7 @@ class Path {
   template <typename Visit>
   Shape Walk(const Shape& input, const Visit& visit) const;
   std::string NameOf(const std::string& outer, size_t i) const;
+  uint32_t IndexOf(uint32_t outer, size_t i) const;
   Tensor* BuildEntry(Builder& builder, size_t i, Tensor* input);
 
   std::string name_;
@@ -228,6 +236,16 @@ bool Residual::synchronizes() const {
   return impl_->main.synchronizes() || impl_->shortcut.synchronizes();
 }
 
+size_t Residual::Describe(NetworkGraph& graph, size_t input) const {
+  const size_t main = impl_->main.Describe(graph, input);
+  graph.layer_index += kShortcutIndex;
+  const size_t shortcut = impl_->shortcut.Describe(graph, input);
+  graph.layer_index -= kShortcutIndex;
+  const size_t sum =
+      graph.Add({.kind = OperationKind::kAdd, .inputs = {main, shortcut}}, graph.shapes()[main]);
+  return graph.AddActivation(sum, impl_->relu ? Activation::kRelu : Activation::kNone);
+}
+
 Tensor* Residual::BuildForward(Builder& builder, Tensor* input) {
   impl_->batch = builder.batch();
   impl_->has_parameters = !ParameterSpecs(input->shape).empty();
@@ -239,7 +257,7 @@ Tensor* Residual::BuildForward(Builder& builder, Tensor* input) {
   impl_->shortcut_input = impl_->main_input;
   impl_->main_output = impl_->main.BuildForward(builder, &impl_->main_input);
   const uint32_t index = builder.layer_index;
-  builder.layer_index += 0x8000;
+  builder.layer_index += kShortcutIndex;
   impl_->shortcut_output = impl_->shortcut.BuildForward(builder, &impl_->shortcut_input);
   builder.layer_index = index;
   impl_->BuildSum(builder);
@@ -375,11 +393,9 @@ Tensor* Path::BuildForward(Builder& builder, Tensor* input) {
   const std::string layer_name = builder.layer_name;
   builder.output_kept = true;
   for (size_t i = 0; i < entries_.size(); ++i) {
-    // No other layer has this index. Therefore the random numbers also differ from all other
-    // layers.
-    builder.layer_index = 0x800000 | ((outer * 64 + uint32_t(i)) & 0x7fffff);
+    builder.layer_index = IndexOf(outer, i);
     if (entries_[i].layer->needs_plain_input() && !input->plain()) {
-      Entry reorder{std::make_unique<Reorder>()};
+      Entry reorder{std::make_unique<Reorder>(), true};
       entries_.insert(entries_.begin() + static_cast<ptrdiff_t>(i), std::move(reorder));
     }
     builder.layer_name = NameOf(layer_name, i);
@@ -391,6 +407,28 @@ Tensor* Path::BuildForward(Builder& builder, Tensor* input) {
   builder.layer_name = layer_name;
   builder.plain_output = plain_output;
   builder.output_kept = output_kept;
+  return input;
+}
+
+// Returns an index that no other layer has. Therefore the random numbers also differ from all other
+// layers. Conversions do not count: whether there are any depends on the CPU.
+uint32_t Path::IndexOf(uint32_t outer, size_t i) const {
+  uint32_t index = 0;
+  for (size_t before = 0; before < i; ++before) index += !entries_[before].converts;
+  return 0x800000 | ((outer * 64 + index) & 0x7fffff);
+}
+
+size_t Path::Describe(NetworkGraph& graph, size_t input) const {
+  const uint32_t outer = graph.layer_index;
+  const std::string layer_name = graph.layer_name;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].converts) continue;
+    graph.layer_index = IndexOf(outer, i);
+    graph.layer_name = NameOf(layer_name, i);
+    input = entries_[i].layer->Describe(graph, input);
+  }
+  graph.layer_index = outer;
+  graph.layer_name = layer_name;
   return input;
 }
 

@@ -36,6 +36,7 @@ class Residual : public Layer {
   bool takes_chunks() const override { return true; }
   bool needs_whole_share() const override;
   bool synchronizes() const override;
+  size_t Describe(NetworkGraph& graph, size_t input) const override;
   Tensor* BuildForward(Builder& builder, Tensor* input) override;
   void BuildBackward(Builder& builder, bool input_gradient) override;
   void PrepareWeights() override;

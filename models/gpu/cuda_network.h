@@ -1,0 +1,112 @@
+#ifndef DTRUN_MODELS_GPU_CUDA_NETWORK_H_
+#define DTRUN_MODELS_GPU_CUDA_NETWORK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/kernels.h"
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+#include "models/gpu/convolution.h"
+#include "models/gpu/cuda_device.h"
+#include "models/gpu/device_network.h"
+#include "models/layers/network_graph.h"
+
+namespace dtrun::models {
+
+/// A value of a NetworkGraph in a GPU's memory: (rows, height, width, channels).
+struct CudaValue {
+  Shape shape;
+  DType dtype = DType::kF32;  ///< of `data`
+  void* data = nullptr;
+  void* gradient = nullptr;  ///< in the dtype of the network; null: not needed
+};
+
+/// The parts that the operations of a network share: the stream, and scratch memory, which they use
+/// one after the other.
+class CudaPlan {
+ public:
+  CudaPlan(
+      const gpu::Stream& stream, const CudaDeviceOptions& options, const NetworkToPlan& network);
+
+  const gpu::Stream& stream() const { return stream_; }
+  const NetworkToPlan& network() const { return network_; }
+  DType dtype() const { return network_.dtype; }
+  size_t value_size() const { return SizeOf(dtype()); }
+  uint32_t rows() const { return static_cast<uint32_t>(network_.chunk()); }
+  Tf32 tf32() const { return options_.tf32 ? Tf32::kAllowed : Tf32::kOff; }
+  Workspace workspace() const { return {workspace_.as<void>(), workspace_.bytes()}; }
+  Parameter& parameter(size_t i) const { return (*network_.parameters)[i]; }
+  float* value(size_t i) const { return static_cast<float*>(parameter(i).value.data); }
+  float* gradient(size_t i) const { return static_cast<float*>(parameter(i).gradient.data); }
+  float* buffer(size_t i) const { return static_cast<float*>((*network_.buffers)[i].buffer.data); }
+
+  /// Returns zeroed memory that lives as long as the plan.
+  void* NewMemory(uint64_t bytes);
+  template <typename T>
+  T* New(uint64_t count) {
+    return static_cast<T*>(NewMemory(count * sizeof(T)));
+  }
+
+  // Sums of a kernel over at most kSumBlocks blocks, for at most `channels` channels.
+
+  static constexpr uint32_t kSumBlocks = 32;
+  void ReserveSums(uint32_t channels);
+  double* partials() const { return partials_.as<double>(); }
+  uint32_t* counters() const { return counters_.as<uint32_t>(); }
+  static uint32_t SumBlocks(uint64_t items) { return gpu::BlocksFor(items, 64, kSumBlocks); }
+
+  /// Enqueues dtrun_layer_<name>. Blocks are for `items` at one per thread.
+  template <typename Args>
+  void Enqueue(const std::string& name, uint64_t items, const Args& args) const {
+    EnqueueShaped(name, {gpu::BlocksFor(items, 256, most_blocks_), 256}, args);
+  }
+  template <typename Args>
+  void EnqueueShaped(const std::string& name, const gpu::Shape& shape, const Args& args) const {
+    Launch(stream_.device(), "dtrun_layer_" + name, shape, stream_.get(), args);
+  }
+  /// "bias_bf16"
+  static std::string Typed(const std::string& name, DType dtype) {
+    return name + "_" + NameOf(dtype);
+  }
+
+ private:
+  const gpu::Stream& stream_;
+  CudaDeviceOptions options_;
+  NetworkToPlan network_;
+  uint32_t most_blocks_;
+  gpu::DeviceMemory workspace_, partials_, counters_;
+  std::vector<gpu::DeviceMemory> memory_;
+};
+
+/// An operation of a network on a GPU, for all rows of a chunk. All work is enqueued.
+class CudaOperation {
+ public:
+  virtual ~CudaOperation() = default;
+  /// Called after the parameters have changed.
+  virtual void PrepareWeights() {}
+  virtual void Forward(const Pass& pass) = 0;
+  /// Computes the gradients of the parameters, and adds them up over the passes of a step.
+  virtual void BackwardWeights(const Pass&) {}
+  /// Writes the gradient of input `i` to `to`. May overwrite the gradient of the output if `i` is
+  /// the last input.
+  virtual void BackwardInput(const Pass& pass, size_t i, void* to) = 0;
+};
+
+/// Plans one operation. `inputs` and `output` stay where they are. Gradients of inputs go to
+/// `gradients`, null if they are not needed. Throws Error kUnavailable if a library has no way to
+/// compute the operation.
+std::unique_ptr<CudaOperation> PlanOperation(
+    CudaPlan& plan, const Operation& operation, const std::vector<CudaValue>& inputs,
+    const CudaValue& output, const std::vector<void*>& gradients);
+
+/// Plans a network. `stream` outlives the result.
+std::unique_ptr<PlannedNetwork> PlanCudaNetwork(
+    const gpu::Stream& stream, const CudaDeviceOptions& options, const NetworkToPlan& network);
+
+}  // namespace dtrun::models
+
+#endif  // DTRUN_MODELS_GPU_CUDA_NETWORK_H_
