@@ -120,7 +120,8 @@ double MatrixRate(const gpu::Stream& stream, const Settings& s, DType dtype) {
     return models::Matrix{memory.as<void>(), s.matrix, s.matrix, dtype};
   };
   models::Product product(
-      stream.device(), stream.get(), {.a = matrix(a), .b = matrix(b), .c = matrix(c)},
+      stream,
+      {.a = matrix(a), .b = matrix(b), .c = matrix(c), .selection = models::Selection::kFastest},
       {workspace.as<void>(), workspace.bytes()});
   return product.operations() / MedianSeconds(stream, s.rounds, 10, [&] { product.Enqueue(); });
 }

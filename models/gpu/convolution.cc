@@ -1,14 +1,13 @@
 // Choose lists the ways that cuDNN proposes for a direction. ByTurns alternates between the ways of
 // the graph API and those of the classic functions, each in cuDNN's order of expected speed.
-// FindFastest times the ways on the device. Choices keeps the result for later convolutions with
-// the same KeyOf.
+// SelectCandidate tries the ways on the device. Choices keeps the result for later convolutions
+// with the same KeyOf.
 
 #include "models/gpu/convolution.h"
 
 #include <dtrun/error.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "models/gpu/convolution_way.h"
@@ -106,17 +105,12 @@ std::unique_ptr<ConvolutionWay> Convolution::Choose(
   ConvolutionWays classic = Listed(ClassicWays, setting, direction, problem);
   ConvolutionWays ways = ByTurns(std::move(of_graph), std::move(classic));
   const auto milliseconds = [&](size_t i) {
-    try {
-      ways[i]->Prepare();
-      return MillisecondsInGraph(handle_->stream(), [&] { ways[i]->Enqueue(tensors); });
-    } catch (const Error& error) {
-      problem = error.what();
-      return std::numeric_limits<double>::infinity();
-    }
+    ways[i]->Prepare();
+    return MillisecondsInGraph(handle_->stream(), [&] { ways[i]->Enqueue(tensors); });
   };
   const Choice choice = Choices().Get(KeyOf(setting, direction), [&] {
-    const auto fastest = FindFastest(ways.size(), LimitsOf(options_.selection), milliseconds);
-    if (fastest) return Choice{ways[fastest->candidate]->name(), fastest->milliseconds};
+    const auto found = SelectCandidate(ways.size(), options_.selection, milliseconds, problem);
+    if (found) return Choice{ways[found->candidate]->name(), found->milliseconds};
     throw Error(
         ErrorCode::kUnavailable,
         Text(

@@ -34,13 +34,14 @@ struct ZeroPadding {
 };
 
 /// One convolution with square filters, channels last, for a fixed number of rows. cuDNN computes
-/// the output, the filters' gradient and the input's gradient. Each direction uses the fastest way
-/// among cuDNN's graph API and its classic functions. Only ways that give the same bits in every
-/// run are candidates. The classic functions have no ways if the padding is not symmetric.
+/// the output, the filters' gradient and the input's gradient. For each direction, cuDNN proposes
+/// ways of its graph API and of its classic functions, in the order of the speed that it expects.
+/// Only ways that give the same bits in every run are candidates. The classic functions have no
+/// ways if the padding is not symmetric.
 ///
-/// The first convolution of a kind (options, workspace, GPU model) in the process times the ways.
-/// Later convolutions of that kind use the same way, so they compute the same bits. Another process
-/// may choose another way, unless it uses Selection::kFirst.
+/// The first convolution of a kind (options, workspace, GPU model) in the process tries the ways.
+/// Later convolutions of that kind use the same way, so they compute the same bits. With
+/// Selection::kFastest, another process may choose another way.
 ///
 /// All work goes to the constructor's stream and may be captured. One thread at a time, but several
 /// threads may make convolutions at once.
@@ -54,7 +55,7 @@ class Convolution {
     int rows = 0;
     DType dtype = DType::kF32;  ///< of all tensors; sums are in f32
     Tf32 tf32 = Tf32::kAllowed;
-    Selection selection = Selection::kFastest;
+    Selection selection = Selection::kFirst;
   };
 
   /// All buffers, here and in the calls, are aligned to at least 16 bytes. The trials overwrite the

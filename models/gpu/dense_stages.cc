@@ -17,28 +17,16 @@
 // bias. That epilogue is not used, because it leaves the bias's gradient in the type of the layer's
 // gradient.
 //
-// Some products have no algorithm with an epilogue. Other products are slower with an epilogue: the
-// large product with the layer's inputs could lose more time than the separate pass takes. So
-// ChooseHiddenProducts times both.
+// If cuBLASLt lacks one of these epilogues for a layer, dtrun_relu_gradient is used there.
 
 #include <dtrun/error.h>
 
 #include "models/gpu/device_network.h"
 #include "models/gpu/kernel_args.h"
-#include "models/gpu/trial.h"
 #include "models/message_text.h"
 
 namespace dtrun::models {
 namespace {
-
-constexpr char kByEpilogues[] = "cuBLASLt masks its gradient";
-constexpr char kByKernel[] = "a kernel masks its gradient";
-
-// The choices of this process. Equal networks use the same choice, so they compute the same bits.
-ChoiceCache<HiddenProductsChoice>& HiddenProductsChoices() {
-  static auto& choices = *new ChoiceCache<HiddenProductsChoice>;
-  return choices;
-}
 
 Matrix Flipped(Matrix matrix) {
   matrix.transposed = true;
@@ -49,7 +37,7 @@ Matrix Flipped(Matrix matrix) {
 
 std::unique_ptr<Product> DeviceNetwork::MakeProduct(const Product::Options& options) const {
   return std::make_unique<Product>(
-      device(), stream_.get(), options, Workspace{workspace_.as<void>(), workspace_.bytes()});
+      stream_, options, Workspace{workspace_.as<void>(), workspace_.bytes()});
 }
 
 std::unique_ptr<Product> DeviceNetwork::ForwardProduct(size_t i, Epilogue epilogue) const {
@@ -98,16 +86,8 @@ std::unique_ptr<Product> DeviceNetwork::InputGradientProduct(size_t i, Epilogue 
        .selection = options_.selection});
 }
 
-DeviceNetwork::HiddenProducts DeviceNetwork::HiddenProductsOf(size_t i, bool fused) const {
-  const bool makes_mask = fused && !plan_.stages[i].drops;
-  return {
-      ForwardProduct(i, makes_mask ? Epilogue::kBiasReluMask : Epilogue::kBiasRelu),
-      KernelGradientProduct(i, fused ? Epilogue::kSums : Epilogue::kNone),
-      InputGradientProduct(i + 1, fused ? Epilogue::kMasked : Epilogue::kNone)};
-}
-
 void DeviceNetwork::MakeProducts(size_t i) {
-  // If the layer before is hidden, that layer's MakeHiddenProducts makes this product.
+  // If the layer before is hidden, UseHiddenProducts makes this product for that layer.
   if (i > 0 && plan_.stages[i - 1].kind != StageKind::kDense)
     stages_[i].to_input = InputGradientProduct(i, Epilogue::kNone);
   if (plan_.stages[i].kind == StageKind::kDense) return MakeHiddenProducts(i);
@@ -116,51 +96,27 @@ void DeviceNetwork::MakeProducts(size_t i) {
 }
 
 void DeviceNetwork::MakeHiddenProducts(size_t i) {
-  const Stage& stage = plan_.stages[i];
-  // Everything that the choice depends on.
-  const std::string layer = Text(
-      device().name(), " ", device().multiprocessors(), " ", options_.rows, " ",
-      stage.input.count(), " ", stage.width(), " ", plan_.stages[i + 1].width(), " ",
-      NameOf(options_.dtype), " ", static_cast<int>(options_.tf32), " ", stage.drops, " ",
-      workspace_.bytes(), " ", static_cast<int>(options_.selection));
-  stages_[i].hidden_choice =
-      options_.fusion == Fusion::kMeasured
-          ? HiddenProductsChoices().Get(layer, [&] { return ChooseHiddenProducts(i); })
-          : ChooseHiddenProducts(i);
-  HiddenProducts products = HiddenProductsOf(i, stages_[i].hidden_choice.is_fused);
-  stages_[i].forward = std::move(products.forward);
-  stages_[i].to_kernel = std::move(products.to_kernel);
-  stages_[i + 1].to_input = std::move(products.next_to_input);
-}
-
-HiddenProductsChoice DeviceNetwork::ChooseHiddenProducts(size_t i) {
-  if (options_.fusion == Fusion::kNever) return {false, kByKernel};
-  HiddenProducts fused;
+  std::string& choice = stages_[i].choice;
+  choice = "a kernel masks its gradient";
+  if (options_.fusion == Fusion::kNever) return UseHiddenProducts(i, false);
   try {
-    fused = HiddenProductsOf(i, true);
+    UseHiddenProducts(i, true);
+    choice = "cuBLASLt masks its gradient";
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable) throw;
-    return {false, Text(kByKernel, ": ", error.what())};
+    UseHiddenProducts(i, false);
+    choice += Text(": ", error.what());
   }
-  if (options_.fusion == Fusion::kAlways || options_.selection == Selection::kFirst)
-    return {true, kByEpilogues};
-  const HiddenProducts separate = HiddenProductsOf(i, false);
-  const double alone = Milliseconds(i, separate, false), together = Milliseconds(i, fused, true);
-  const bool is_faster = together < kChance * alone;
-  return {
-      is_faster, Text(
-                     is_faster ? kByEpilogues : kByKernel, " (", together, " ms in epilogues, ",
-                     alone, " ms in a kernel)")};
 }
 
-// The time of the work that differs between the two choices.
-double DeviceNetwork::Milliseconds(size_t i, const HiddenProducts& products, bool fused) {
-  return MillisecondsInGraph(stream_, [&] {
-    products.forward->Enqueue();
-    products.next_to_input->Enqueue();
-    if (!fused) BackwardRelu(i);
-    products.to_kernel->Enqueue();
-  });
+void DeviceNetwork::UseHiddenProducts(size_t i, bool fused) {
+  const bool makes_mask = fused && !plan_.stages[i].drops;
+  stages_[i].forward =
+      ForwardProduct(i, makes_mask ? Epilogue::kBiasReluMask : Epilogue::kBiasRelu);
+  stages_[i].to_kernel = KernelGradientProduct(i, fused ? Epilogue::kSums : Epilogue::kNone);
+  stages_[i + 1].to_input =
+      InputGradientProduct(i + 1, fused ? Epilogue::kMasked : Epilogue::kNone);
+  stages_[i].is_fused = fused;
 }
 
 void DeviceNetwork::BackwardRelu(size_t i) {
@@ -177,7 +133,7 @@ void DeviceNetwork::BackwardRelu(size_t i) {
 
 void DeviceNetwork::BackwardDense(size_t i) {
   StageMemory& memory = stages_[i];
-  if (plan_.stages[i].kind == StageKind::kDense && !memory.hidden_choice.is_fused) BackwardRelu(i);
+  if (plan_.stages[i].kind == StageKind::kDense && !memory.is_fused) BackwardRelu(i);
   memory.to_kernel->Enqueue();
   if (memory.to_input) memory.to_input->Enqueue();
 }

@@ -207,9 +207,8 @@ void DeviceNetwork::EnqueueForward(Mode mode, const StepState* state) {
         Enqueue(
             Typed("dtrun_dropout"), {Blocks(rows * turns * 32, 16), kThreads},
             DropoutArgs{
-                memory.outputs.as<void>(),
-                memory.hidden_choice.is_fused ? memory.mask.as<uint8_t>() : nullptr, state, rows,
-                static_cast<uint32_t>(stage.width()),
+                memory.outputs.as<void>(), memory.is_fused ? memory.mask.as<uint8_t>() : nullptr,
+                state, rows, static_cast<uint32_t>(stage.width()),
                 static_cast<uint32_t>(MaskBytes(stage.width())), stage.dropout});
         break;
       }
@@ -291,8 +290,8 @@ std::string DeviceNetwork::choices() const {
   for (size_t i = 0; i < stages_.size(); ++i) {
     if (stages_[i].convolution)
       text += Text("stage ", i, ": cuDNN ", stages_[i].convolution->choice(), "\n");
-    const std::string& hidden = stages_[i].hidden_choice.text;
-    if (!hidden.empty()) text += Text("stage ", i, ": ", hidden, "\n");
+    const std::string& choice = stages_[i].choice;
+    if (!choice.empty()) text += Text("stage ", i, ": ", choice, "\n");
   }
   return text;
 }

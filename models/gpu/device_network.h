@@ -32,16 +32,8 @@ void Launch(
 /// How a hidden dense layer computes its backward pass through dropout and ReLU, and the gradient
 /// of its bias.
 enum class Fusion {
-  kMeasured,  ///< the faster one; the same for all equal networks of a process
-  kAlways,    ///< in epilogues of products, if cuBLASLt has them
-  kNever,     ///< in a separate kernel
-};
-
-/// The choice for a hidden dense layer. If fused, the gradient of the layer's outputs arrives
-/// masked, and to_kernel also sums the gradient of the bias.
-struct HiddenProductsChoice {
-  bool is_fused = false;
-  std::string text;  ///< the reason
+  kAlways,  ///< in epilogues of products, if cuBLASLt has them
+  kNever,   ///< in a separate kernel
 };
 
 /// A network in a device's memory: its parameters, activations and gradients, and the calls that
@@ -52,11 +44,10 @@ class DeviceNetwork {
   struct Options {
     DType dtype = DType::kF32;  ///< f32, bf16 or f16, for computing; parameters are f32
     Tf32 tf32 = Tf32::kAllowed;
-    Selection selection = Selection::kFastest;  ///< of the libraries' algorithms
+    Selection selection = Selection::kFirst;  ///< of the libraries' algorithms
     uint32_t rows = 0;
     uint64_t workspace_bytes = 128 << 20;  ///< for libraries
-    /// How hidden dense layers compute their backward pass.
-    Fusion fusion = Fusion::kMeasured;
+    Fusion fusion = Fusion::kAlways;
   };
 
   /// Throws Error kUnavailable if memory, a library or an algorithm of a library is missing.
@@ -107,11 +98,10 @@ class DeviceNetwork {
     gpu::DeviceMemory outputs, gradients, winners, mask;
     std::unique_ptr<Convolution> convolution;
     std::unique_ptr<Product> forward, to_kernel, to_input;
-    HiddenProductsChoice hidden_choice;  // kDense
-  };
-  // The products of a hidden dense layer. next_to_input belongs to the layer behind it.
-  struct HiddenProducts {
-    std::unique_ptr<Product> forward, to_kernel, next_to_input;
+    // For hidden dense layers. If fused, the gradient of the layer's outputs arrives masked, and
+    // to_kernel also sums the gradient of the bias.
+    bool is_fused = false;
+    std::string choice;  // of the two forms, with the reason
   };
 
   static constexpr uint32_t kThreads = 256;
@@ -133,13 +123,11 @@ class DeviceNetwork {
   void MakeLibraryCalls(size_t i);
   void MakeProducts(size_t i);
   void MakeHiddenProducts(size_t i);
-  HiddenProductsChoice ChooseHiddenProducts(size_t i);
-  HiddenProducts HiddenProductsOf(size_t i, bool fused) const;
+  void UseHiddenProducts(size_t i, bool fused);
   std::unique_ptr<Product> MakeProduct(const Product::Options& options) const;
   std::unique_ptr<Product> ForwardProduct(size_t i, Epilogue epilogue) const;
   std::unique_ptr<Product> KernelGradientProduct(size_t i, Epilogue epilogue) const;
   std::unique_ptr<Product> InputGradientProduct(size_t i, Epilogue epilogue) const;
-  double Milliseconds(size_t i, const HiddenProducts& products, bool fused);
   uint32_t Blocks(uint64_t items, uint32_t per_multiprocessor) const;
   template <typename Args>
   void Enqueue(const std::string& name, const gpu::Shape& shape, const Args& args) {

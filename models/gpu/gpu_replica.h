@@ -41,9 +41,10 @@ struct GpuOptions {
   /// For f32: products may round their factors to TF32's 10 bits of mantissa, which is the default
   /// of NVIDIA's libraries.
   bool tf32 = true;
-  /// Use the first algorithms that NVIDIA's libraries propose, not the fastest. Then another
-  /// process computes the same bits on such a GPU with the same libraries.
-  bool first_algorithms = false;
+  /// Use the first working algorithms that NVIDIA's libraries propose. Then another process
+  /// computes the same bits on such a GPU with the same libraries. If false, time the proposed
+  /// algorithms on the GPU and use the fastest.
+  bool first_algorithms = true;
   uint64_t rows = 0;             ///< the most examples of this rank in a step
   uint64_t seed = 0;             ///< of the network; selects the dropout masks
   uint64_t steps_per_epoch = 1;  ///< the most steps of an epoch; their losses are kept

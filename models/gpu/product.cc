@@ -1,6 +1,6 @@
 // cuBLASLt reads matrices in column-major order, so it sees each row-major matrix as its transpose.
 // Describe therefore asks for c' = b' * a', and no values have to move. Proposed asks cuBLASLt for
-// algorithms, and Choose times them. Algorithms keeps the fastest for later products with the same
+// algorithms, and Choose tries them. Algorithms keeps the choice for later products with the same
 // Key.
 
 #include "models/gpu/product.h"
@@ -8,11 +8,9 @@
 #include <dtrun/error.h>
 
 #include <array>
-#include <limits>
 #include <utility>
 
 #include "gpu/driver.h"
-#include "gpu/stream.h"
 #include "models/gpu/trial.h"
 #include "models/message_text.h"
 
@@ -84,13 +82,8 @@ void CublasLt::Check(cublasStatus_t status, const char* call) {
   throw Error(ErrorCode::kSystem, Text(call, " failed: cublasStatus_t ", static_cast<int>(status)));
 }
 
-Product::Product(
-    const gpu::Device& device, CUstream stream, const Options& options, const Workspace& workspace)
-    : device_(device),
-      stream_(stream),
-      cublas_(CublasLt::Get()),
-      options_(options),
-      workspace_(workspace) {
+Product::Product(const gpu::Stream& stream, const Options& options, const Workspace& workspace)
+    : stream_(stream), cublas_(CublasLt::Get()), options_(options), workspace_(workspace) {
   const Extent a = Multiplied(options.a), b = Multiplied(options.b);
   if (a.columns != b.rows || options.c.rows != a.rows || options.c.columns != b.columns) {
     throw Error(
@@ -106,7 +99,7 @@ Product::Product(
   }
   operations_ = 2.0 * static_cast<double>(a.rows) * static_cast<double>(a.columns) *
                 static_cast<double>(b.columns);
-  const gpu::DeviceScope scope(device_);
+  const gpu::DeviceScope scope(stream_.device());
   CublasLt::Check(cublas_.cublasLtCreate(&handle_), "cublasLtCreate");
   try {
     Describe();
@@ -118,7 +111,7 @@ Product::Product(
 }
 
 Product::~Product() {
-  const gpu::DeviceScope scope(device_);
+  const gpu::DeviceScope scope(stream_.device());
   Release();
 }
 
@@ -189,11 +182,13 @@ void Product::Prefer(cublasLtMatmulPreference_t preference) {
 void Product::Choose() {
   const std::vector<cublasLtMatmulAlgo_t> proposed = Proposed();
   algorithm_ = Algorithms().Get(Key(), [&] {
-    const auto fastest = FindFastest(proposed.size(), LimitsOf(options_.selection), [&](size_t i) {
-      return Milliseconds(proposed[i]);
-    });
-    if (!fastest) ThrowNoAlgorithm("none of the proposed algorithms works");
-    return proposed[fastest->candidate];
+    const auto milliseconds = [&](size_t i) {
+      return MillisecondsInGraph(stream_, [&] { Enqueue(proposed[i]); });
+    };
+    std::string problem = "it proposes none";
+    const auto found = SelectCandidate(proposed.size(), options_.selection, milliseconds, problem);
+    if (!found) ThrowNoAlgorithm(problem);
+    return proposed[found->candidate];
   });
 }
 
@@ -237,27 +232,11 @@ std::string Product::Key() const {
       text(options_.a), text(options_.b), text(options_.c), static_cast<int>(options_.epilogue),
       options_.tf32 == Tf32::kAllowed ? " TF32, " : ", ",
       options_.selection == Selection::kFirst ? "the first, " : "", workspace_.bytes, " bytes, ",
-      device_.name(), " with ", device_.multiprocessors());
-}
-
-// The mean time of a few products in a row, after one untimed product.
-double Product::Milliseconds(const cublasLtMatmulAlgo_t& algorithm) {
-  constexpr int kTimes = 5;
-  gpu::Event begin(device_, gpu::Event::Timing::kOn), end(device_, gpu::Event::Timing::kOn);
-  try {
-    Enqueue(algorithm);
-  } catch (const Error&) {
-    return std::numeric_limits<double>::infinity();  // it was proposed, but fails
-  }
-  begin.Record(stream_);
-  for (int i = 0; i < kTimes; ++i) Enqueue(algorithm);
-  end.Record(stream_);
-  end.Synchronize();
-  return end.MillisecondsSince(begin) / kTimes;
+      stream_.device().name(), " with ", stream_.device().multiprocessors());
 }
 
 void Product::Enqueue() {
-  const gpu::DeviceScope scope(device_);
+  const gpu::DeviceScope scope(stream_.device());
   Enqueue(algorithm_);
 }
 
@@ -267,7 +246,7 @@ void Product::Enqueue(const cublasLtMatmulAlgo_t& algorithm) {
       cublas_.cublasLtMatmul(
           handle_, product_, &options_.scale, options_.b.data, b_, options_.a.data, a_, &zero,
           options_.c.data, c_, options_.c.data, c_, &algorithm, workspace_.data, workspace_.bytes,
-          reinterpret_cast<cudaStream_t>(stream_)),
+          reinterpret_cast<cudaStream_t>(stream_.get())),
       "cublasLtMatmul");
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/gpu_device.h"
+#include "gpu/stream.h"
 #include "models/gpu/convolution.h"
 
 namespace dtrun::models {
@@ -65,12 +65,13 @@ struct Matrix {
 /// c = scale * a * b of row-major matrices at fixed addresses, computed by cuBLASLt with sums in
 /// f32.
 ///
-/// The first product of a kind (extents, types, alignments, epilogue, TF32, workspace, GPU model)
-/// in the process times the algorithms that cuBLASLt proposes. The trial writes the outputs of the
-/// product. Later products of that kind use the same algorithm. Algorithms that add parts of a sum
-/// in the type of c, or in an order that may change, are not used.
+/// The first product of a kind (extents, types, alignments, epilogue, TF32, selection, workspace,
+/// GPU model) in the process tries the algorithms that cuBLASLt proposes. The trial writes the
+/// outputs of the product. Later products of that kind use the same algorithm. Algorithms that add
+/// parts of a sum in the type of c, or in an order that may change, are not used.
 ///
-/// One thread at a time, but several threads may make products at once.
+/// All work goes to the constructor's stream and may be captured. One thread at a time, but several
+/// threads may make products at once.
 class Product {
  public:
   struct Options {
@@ -81,15 +82,13 @@ class Product {
     void* sums = nullptr;        ///< (columns of c), of c's dtype
     float scale = 1;
     Tf32 tf32 = Tf32::kAllowed;
-    Selection selection = Selection::kFastest;
+    Selection selection = Selection::kFirst;
   };
 
   /// `workspace` begins at a multiple of 256 bytes. Throws Error kInvalidArgument if the extents of
   /// the matrices do not match, and kUnavailable if cuBLASLt or an algorithm for the product is
   /// missing.
-  Product(
-      const gpu::Device& device, CUstream stream, const Options& options,
-      const Workspace& workspace);
+  Product(const gpu::Stream& stream, const Options& options, const Workspace& workspace);
   ~Product();
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
@@ -106,11 +105,9 @@ class Product {
   std::vector<cublasLtMatmulAlgo_t> Proposed();
   [[noreturn]] void ThrowNoAlgorithm(const std::string& why) const;
   std::string Key() const;
-  double Milliseconds(const cublasLtMatmulAlgo_t& algorithm);
   void Enqueue(const cublasLtMatmulAlgo_t& algorithm);
 
-  const gpu::Device& device_;
-  CUstream stream_;
+  const gpu::Stream& stream_;
   const CublasLt& cublas_;
   Options options_;
   Workspace workspace_;

@@ -1,8 +1,8 @@
 #include "models/gpu/trial.h"
 
+#include <dtrun/error.h>
+
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -28,20 +28,22 @@ double MillisecondsInGraph(const gpu::Stream& stream, const std::function<void()
   return shortest;
 }
 
-std::optional<Fastest> FindFastest(
-    size_t count, const TrialLimits& limits, const std::function<double(size_t)>& try_one) {
-  const auto start = std::chrono::steady_clock::now();
-  std::optional<Fastest> fastest;
-  for (size_t i = 0, tried = 0; i < count && tried < limits.most; ++i) {
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    if (fastest && taken.count() >= limits.seconds) break;
-    const double milliseconds = try_one(i);
-    if (std::isinf(milliseconds)) continue;
-    ++tried;
-    if (!fastest || milliseconds < kChance * fastest->milliseconds)
-      fastest = Fastest{i, milliseconds};
+std::optional<Selected> SelectCandidate(
+    size_t count, Selection selection, const std::function<double(size_t)>& milliseconds,
+    std::string& problem) {
+  constexpr double kChance = 0.98;
+  const size_t most = selection == Selection::kFirst ? 1 : 12;
+  std::optional<Selected> best;
+  for (size_t i = 0, usable = 0; i < count && usable < most; ++i) {
+    try {
+      const double taken = milliseconds(i);
+      ++usable;
+      if (!best || taken < kChance * best->milliseconds) best = Selected{i, taken};
+    } catch (const Error& error) {
+      problem = error.what();
+    }
   }
-  return fastest;
+  return best;
 }
 
 }  // namespace dtrun::models

@@ -260,9 +260,9 @@ void AddSurroundings(CLI::App& app, TrainOptions& o) {
       "!--no-tf32", o.tf32,
       "On a GPU, in f32: products of f32 factors, not of factors rounded to TF32's 10 bits");
   app.add_flag(
-      "--first-algorithms", o.first_algorithms,
-      "On a GPU: of the algorithms that libraries propose the first ones, not the fastest, so that "
-      "another run computes the same bits");
+      "--first-algorithms,!--fastest-algorithms", o.first_algorithms,
+      "On a GPU: use the first algorithms that libraries propose, so that another run computes the "
+      "same bits, or time them and use the fastest [first]");
   app.add_option(
          "--prefetch", o.prefetch,
          "Batches that a thread of its own gets ready before they are needed; 0: none [2]")

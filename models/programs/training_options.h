@@ -35,19 +35,19 @@ struct TrainOptions {
   uint64_t checkpoint_every = 0;  ///< interval in steps; 0: only at the ends of epochs
   uint64_t keep_checkpoints = 3;
   bool resume = false;
-  std::string report;             ///< file of a page about the run; "": none
-  std::string save;               ///< folder of the trained model; "": none
-  std::string export_onnx;        ///< file; "": none
-  std::string tensorboard;        ///< folder; "": none
-  std::string dtype = "f32";      ///< of the layers; also "bf16", and "f16" on a GPU
-  std::string device = "auto";    ///< in the form of ChooseDevice
-  bool share_gpus = false;        ///< several ranks may share a requested GPU
-  bool tf32 = true;               ///< on a GPU: f32 products may round factors to 10 bits
-  bool first_algorithms = false;  ///< on a GPU: the libraries' first, not the fastest
-  bool largest_batch = false;     ///< batch_size is the largest that fits into a GPU
-  uint64_t prefetch = 2;          ///< batches made ahead; 0: none
-  int threads = 0;                ///< 0: this rank's CPUs, or 1 with `deterministic`
-  int deterministic = 0;          ///< leaves of a GradientTree; 0: none
+  std::string report;            ///< file of a page about the run; "": none
+  std::string save;              ///< folder of the trained model; "": none
+  std::string export_onnx;       ///< file; "": none
+  std::string tensorboard;       ///< folder; "": none
+  std::string dtype = "f32";     ///< of the layers; also "bf16", and "f16" on a GPU
+  std::string device = "auto";   ///< in the form of ChooseDevice
+  bool share_gpus = false;       ///< several ranks may share a requested GPU
+  bool tf32 = true;              ///< on a GPU: f32 products may round factors to 10 bits
+  bool first_algorithms = true;  ///< on a GPU: the libraries' first, not the fastest
+  bool largest_batch = false;    ///< batch_size is the largest that fits into a GPU
+  uint64_t prefetch = 2;         ///< batches made ahead; 0: none
+  int threads = 0;               ///< 0: this rank's CPUs, or 1 with `deterministic`
+  int deterministic = 0;         ///< leaves of a GradientTree; 0: none
   int verbose = 1;
   std::string json;  ///< "": no file
   bool log_steps = false;

@@ -83,7 +83,7 @@ TEST_CASE("the default device is a GPU if there is one and training on it matche
 
 TEST_CASE("ranks that share a GPU by default report the sharing and match one rank") {
   Program program;
-  const json one = program.Train(1, Mlp({"--epochs", "2"}));
+  const json one = program.Train(1, Mlp({"--epochs", "2", "--fastest-algorithms"}));
   const json two = program.Train(2, Mlp({"--epochs", "2", "--first-algorithms"}));
   CHECK_THAT(program.out, Catch::Contains("shared: 2 ranks on GPU 0"));
   CHECK(two["ranks"] == 2);

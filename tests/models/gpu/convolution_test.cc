@@ -146,7 +146,8 @@ TEST_CASE("an unusable way reports the reason and cuDNN's error") {
 
 TEST_CASE("the chosen ways compute the convolution with and without a graph and are named") {
   const Typed type = AnyType();
-  const ConvolutionExample example(type);
+  ConvolutionExample example(type);
+  example.options.selection = GENERATE(Selection::kFirst, Selection::kFastest);
   ChosenConvolution chosen(example);
   INFO(chosen.convolution.choice());
   const std::string way =
@@ -211,9 +212,8 @@ TEST_CASE("convolutions with equal options make the same choice in any order") {
   CHECK_FALSE(ChosenConvolution(other).IsUntouched());
 }
 
-TEST_CASE("Selection::kFirst takes the first working way without timing") {
-  ConvolutionExample example(AnyType());
-  example.options.selection = Selection::kFirst;
+TEST_CASE("Selection::kFirst takes the first working way") {
+  const ConvolutionExample example(AnyType());
   // The first working way, alternating between graph and classic ways.
   const auto of_graph = GraphWays(example.setting(), Direction::kForward);
   const auto classic = ClassicWays(example.setting(), Direction::kForward);

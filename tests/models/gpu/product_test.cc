@@ -47,9 +47,7 @@ bool IsSimulated() { return TestStream().device().name() == "simulated GPU"; }
 // has all products.
 bool Multiply(const Product::Options& options) {
   try {
-    Product product(
-        TestStream().device(), TestStream().get(), options,
-        {SomeWorkspace().as<void>(), SomeWorkspace().bytes()});
+    Product product(TestStream(), options, {SomeWorkspace().as<void>(), SomeWorkspace().bytes()});
     product.Enqueue();
   } catch (const Error& error) {
     if (IsSimulated() || error.code() != ErrorCode::kUnavailable) throw;
@@ -180,6 +178,7 @@ TEST_CASE("partial sums are not rounded to the type of the result") {
 
 TEST_CASE("the first product of a kind tries algorithms and the next product reuses the choice") {
   const Typed type{"f32", 4, 1e-6};
+  const Selection selection = GENERATE(Selection::kFirst, Selection::kFastest);
   const uint64_t rows = 6, depth = 8, columns = 24;  // sizes that no other test uses
   const auto a = type.ToDevice(MadeUp(rows * depth, 1)),
              b = type.ToDevice(MadeUp(depth * columns, 2));
@@ -187,11 +186,12 @@ TEST_CASE("the first product of a kind tries algorithms and the next product reu
   const auto first = type.ToDevice(untouched), second = type.ToDevice(untouched);
   const auto make = [&](const gpu::DeviceMemory& c) {
     return std::make_unique<Product>(
-        TestStream().device(), TestStream().get(),
+        TestStream(),
         Product::Options{
             .a = {a.as<void>(), rows, depth},
             .b = {b.as<void>(), depth, columns},
-            .c = {c.as<void>(), rows, columns}},
+            .c = {c.as<void>(), rows, columns},
+            .selection = selection},
         Workspace{SomeWorkspace().as<void>(), SomeWorkspace().bytes()});
   };
   const auto tried = make(first), next = make(second);
@@ -219,9 +219,7 @@ TEST_CASE("a matrix may start at a multiple of 16 bytes and a workspace at a mul
   for (const double each : Definition(factors.a, factors.b)) expected.push_back(each);
   CheckNear(type.typed.ToHost(c, expected.size()), expected, type.typed.tolerance);
   const auto make = [&] {
-    Product(
-        TestStream().device(), TestStream().get(), factors.options,
-        {SomeWorkspace().as<uint8_t>() + 64, 1024});
+    Product(TestStream(), factors.options, {SomeWorkspace().as<uint8_t>() + 64, 1024});
   };
   CHECK_THROWS_WITH(make(), "a product's workspace does not begin at a multiple of 256 bytes");
 }
@@ -234,18 +232,12 @@ struct DenseStep {
   std::string choices;
 };
 
-DenseStep StepOf(
-    Sequential& model, const Images& images, uint64_t step, Fusion fusion,
-    Selection selection = Selection::kFastest) {
+DenseStep StepOf(Sequential& model, const Images& images, uint64_t step, Fusion fusion) {
   const auto rows = static_cast<uint32_t>(images.count);
   const NetworkPlan plan = PlanNetwork(model, 5);
   DeviceNetwork network(
       TestStream(), plan,
-      {.tf32 = Tf32::kOff,
-       .selection = selection,
-       .rows = rows,
-       .workspace_bytes = 1 << 20,
-       .fusion = fusion});
+      {.tf32 = Tf32::kOff, .rows = rows, .workspace_bytes = 1 << 20, .fusion = fusion});
   std::vector<float> flat(plan.parameter_count);
   for (size_t i = 0; i < plan.parameters.size(); ++i) {
     const ParameterPlace& place = plan.parameters[i];
@@ -304,7 +296,7 @@ CpuNetwork DenseNetwork(bool first_drops) {
 
 TEST_CASE("masks and bias gradients of dense layers match the CPU with and without fusion") {
   const bool first_drops = GENERATE(true, false);
-  const Fusion fusion = GENERATE(Fusion::kAlways, Fusion::kNever, Fusion::kMeasured);
+  const Fusion fusion = GENERATE(Fusion::kAlways, Fusion::kNever);
   CpuNetwork cpu = DenseNetwork(first_drops);
   const Images images = MadeUpImages(37, 4, 6, 5);
   const auto expected = cpu.Gradients(images, FirstExamples(images.count), 3);
@@ -313,27 +305,7 @@ TEST_CASE("masks and bias gradients of dense layers match the CPU with and witho
   CHECK(RelativeDistance(got.gradients, expected) < 1e-5);
   const std::string chosen =
       fusion == Fusion::kNever ? "a kernel masks its gradient\n" : "cuBLASLt masks its gradient\n";
-  if (fusion != Fusion::kMeasured && IsSimulated()) CHECK(CountOf(got.choices, chosen) == 2);
-}
-
-TEST_CASE("a measured choice holds for the next network of the process") {
-  CpuNetwork cpu = DenseNetwork(true);
-  const Images images = MadeUpImages(11, 4, 6, 5);
-  const DenseStep first = StepOf(cpu.model, images, 3, Fusion::kMeasured);
-  const DenseStep second = StepOf(cpu.model, images, 3, Fusion::kMeasured);
-  CHECK(CountOf(first.choices, " masks its gradient") == 2);
-  CHECK(second.choices == first.choices);
-  CHECK(second.gradients == first.gradients);
-}
-
-TEST_CASE("Selection::kFirst takes epilogues without timing") {
-  CpuNetwork cpu = DenseNetwork(true);
-  const Images images = MadeUpImages(13, 4, 6, 5);
-  const auto expected = cpu.Gradients(images, FirstExamples(images.count), 3);
-  const DenseStep got = StepOf(cpu.model, images, 3, Fusion::kMeasured, Selection::kFirst);
-  INFO(got.choices);
-  CHECK(RelativeDistance(got.gradients, expected) < 1e-5);
-  if (IsSimulated()) CHECK(CountOf(got.choices, "cuBLASLt masks its gradient\n") == 2);
+  if (IsSimulated()) CHECK(CountOf(got.choices, chosen) == 2);
 }
 
 TEST_CASE("an epilogue that cuBLASLt lacks runs as a kernel and the choice names the reason") {

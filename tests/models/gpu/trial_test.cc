@@ -1,10 +1,13 @@
-// The search for the fastest candidate, and the cache of choices.
+// The selection of a candidate, and the cache of choices.
 
 #include "models/gpu/trial.h"
+
+#include <dtrun/error.h>
 
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -18,13 +21,21 @@ using namespace models;  // NOLINT: their names are the subject
 
 constexpr double kUnusable = std::numeric_limits<double>::infinity();
 
-// The chosen candidate for these times of all candidates, or -1 for none.
-int Chosen(const std::vector<double>& milliseconds, const TrialLimits& limits = {}) {
-  const auto fastest =
-      FindFastest(milliseconds.size(), limits, [&](size_t i) { return milliseconds[i]; });
-  if (!fastest) return -1;
-  CHECK(fastest->milliseconds == milliseconds[fastest->candidate]);
-  return static_cast<int>(fastest->candidate);
+// The selected candidate for these times of all candidates, or -1 for none.
+int Chosen(const std::vector<double>& times, Selection selection = Selection::kFastest) {
+  const auto milliseconds = [&](size_t i) {
+    if (std::isinf(times[i])) throw Error(ErrorCode::kUnavailable, "unusable " + std::to_string(i));
+    return times[i];
+  };
+  std::string problem;
+  const auto selected = SelectCandidate(times.size(), selection, milliseconds, problem);
+  if (!selected) {
+    const std::string last = "unusable " + std::to_string(times.size() - 1);
+    CHECK(problem == (times.empty() ? "" : last));
+    return -1;
+  }
+  CHECK(selected->milliseconds == times[selected->candidate]);
+  return static_cast<int>(selected->candidate);
 }
 
 TEST_CASE("the fastest candidate is chosen and never an unusable one") {
@@ -41,17 +52,17 @@ TEST_CASE("a difference that may be chance does not replace an earlier candidate
 }
 
 TEST_CASE("the limit on trials counts only usable candidates") {
-  CHECK(Chosen({4, 3, 2, 1}, {.most = 3}) == 2);
-  CHECK(Chosen({kUnusable, kUnusable, 4, 3, 2}, {.most = 2}) == 3);
+  const std::vector<double> slow(11, 3);
+  std::vector<double> times = {kUnusable};
+  times.insert(times.end(), slow.begin(), slow.end());
+  times.push_back(2);
+  times.push_back(1);
+  CHECK(Chosen(times) == 12);
 }
 
-TEST_CASE("at the time limit the best tried candidate is chosen and at least one is tried") {
-  CHECK(Chosen({kUnusable, 2, 1}, {.seconds = 0}) == 1);
-}
-
-TEST_CASE("Selection::kFirst takes the first usable candidate without timing") {
-  CHECK(Chosen({kUnusable, 2, 1}, LimitsOf(Selection::kFirst)) == 1);
-  CHECK(Chosen({kUnusable, 2, 1}, LimitsOf(Selection::kFastest)) == 2);
+TEST_CASE("Selection::kFirst takes the first usable candidate") {
+  CHECK(Chosen({kUnusable, 2, 1}, Selection::kFirst) == 1);
+  CHECK(Chosen({kUnusable, 2, 1}, Selection::kFastest) == 2);
 }
 
 TEST_CASE("a choice for a key holds for all threads") {
