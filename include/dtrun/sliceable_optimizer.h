@@ -95,10 +95,7 @@ class SliceableOptimizer : public virtual Optimizer {
     const std::vector<StateSlot> list = slots();
     for (size_t s = 0; s < list.size(); ++s)
       for (size_t i = 0; i < parameters().size(); ++i)
-        all.push_back(
-            {StateName(list[s], parameters()[i]), Buffer(
-                                                      slot_data_[i][s], parameters()[i].value.count,
-                                                      SlotDType(list[s], parameters()[i]))});
+        all.push_back({StateName(list[s], parameters()[i]), slots_[i][s]});
     for (const NamedBuffer& scalar : scalars()) all.push_back(scalar);
     return all;
   }
@@ -127,18 +124,32 @@ class SliceableOptimizer : public virtual Optimizer {
     return slot.dtype.value_or(parameter.value.dtype);
   }
 
+ protected:
+  /// Returns zeroed memory for one slot of a parameter, as many elements as the parameter. The
+  /// memory lives as long as this object. The default is host memory; override it if the optimizer
+  /// updates parameters on a GPU.
+  virtual Buffer AllocateState(const Parameter& parameter, DType dtype) {
+    const uint64_t bytes = parameter.value.count * SizeOf(dtype);
+    memory_.emplace_back((bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t));
+    return Buffer(memory_.back().data(), parameter.value.count, dtype);
+  }
+  /// Returns the sum of the squares of `values`, which are f32 or f64: the values or the gradient
+  /// of a parameter. The default reads host memory.
+  virtual double SquaredNormOf(const Buffer& values) { return detail::SquaredNorm(values); }
+
  private:
   // Only an optimizer that is not sharded needs the whole state.
   void AllocateSlots() {
-    if (!slot_data_.empty()) return;
+    if (!slots_.empty()) return;
     const std::vector<StateSlot> list = slots();
     for (const Parameter& parameter : parameters()) {
+      std::vector<Buffer> buffers;
       std::vector<void*> data;
       for (const StateSlot& slot : list) {
-        const uint64_t bytes = parameter.value.count * SizeOf(SlotDType(slot, parameter));
-        memory_.emplace_back((bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t));
-        data.push_back(memory_.back().data());
+        buffers.push_back(AllocateState(parameter, SlotDType(slot, parameter)));
+        data.push_back(buffers.back().data);
       }
+      slots_.push_back(std::move(buffers));
       slot_data_.push_back(std::move(data));
     }
   }
@@ -162,15 +173,16 @@ class SliceableOptimizer : public virtual Optimizer {
       double gradient = 0;
       if (HasGradient(parameter)) {
         CheckFloat(parameter, "gradient", parameter.gradient.dtype);
-        gradient = std::sqrt(detail::SquaredNorm(parameter.gradient));
+        gradient = std::sqrt(SquaredNormOf(parameter.gradient));
       }
-      norms.push_back({gradient, std::sqrt(detail::SquaredNorm(parameter.value))});
+      norms.push_back({gradient, std::sqrt(SquaredNormOf(parameter.value))});
     }
     return norms;
   }
 
   std::vector<std::vector<uint64_t>> memory_;
-  std::vector<std::vector<void*>> slot_data_;  // by parameter and slot
+  std::vector<std::vector<Buffer>> slots_;     // by parameter and slot
+  std::vector<std::vector<void*>> slot_data_;  // their addresses
 };
 
 /// Returns the optimizer as a SliceableOptimizer. Null if its update cannot be cut into slices.

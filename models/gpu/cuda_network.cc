@@ -302,14 +302,14 @@ class CudaDevice : public ComputeDevice {
     stream_.Synchronize();
   }
 
+  void Synchronize() override { stream_.Synchronize(); }
+
   double SumOfSquares(const Buffer& values) override {
-    if (!sums_) sums_ = gpu::DeviceMemory(stream_.device(), (kBlocks + 2) * sizeof(double));
-    auto* const sum = sums_.as<double>();
-    auto* const counter = reinterpret_cast<uint32_t*>(sum + 1);
     Launch(
         stream_.device(), "dtrun_layer_sum_of_squares", {kBlocks, 256}, stream_.get(),
         LayerSumOfSquaresArgs{
-            static_cast<const float*>(values.data), sum, sum + 2, counter, values.count});
+            static_cast<const float*>(values.data), results(), partials(), counter(),
+            values.count});
     double result = 0;
     const gpu::DeviceScope scope(stream_.device());
     gpu::CopyToHost(&result, sums_.address(), sizeof result, stream_.get());
@@ -318,20 +318,67 @@ class CudaDevice : public ComputeDevice {
   }
 
   void AddScaled(const Buffer& from, float factor, const Buffer& to) override {
-    Launch(
-        stream_.device(), "dtrun_layer_axpy", {gpu::BlocksFor(from.count, 256, 1024), 256},
-        stream_.get(),
+    Enqueue(
+        "axpy", from.count,
         LayerAxpyArgs{
             static_cast<const float*>(from.data), static_cast<float*>(to.data), from.count,
             factor});
   }
 
+  void Adam(
+      const float* gradient, size_t count, const AdamFactors& factors, float* m, float* v,
+      float* value) override {
+    Enqueue(
+        "adam", count,
+        LayerAdamArgs{
+            gradient, m, v, value, count, factors.rate, factors.m_share, factors.v_share,
+            factors.epsilon, factors.decay});
+  }
+
+  void Descend(
+      const float* gradient, size_t count, const DescentFactors& factors, float* velocity,
+      float* value) override {
+    Enqueue(
+        velocity == nullptr ? "descend" : "descend_with_momentum", count,
+        LayerDescentArgs{
+            gradient, velocity, value, count, factors.rate, factors.momentum, factors.decay,
+            factors.nesterov ? 1u : 0u});
+  }
+
+  void Lamb(
+      const float* gradient, size_t count, const LambFactors& factors, double rate, bool adapts,
+      float* m, float* v, float* value) override {
+    const LayerLambRule rule{factors.m_share,      factors.v_share, factors.m_correction,
+                             factors.v_correction, factors.epsilon, factors.decay};
+    Launch(
+        stream_.device(), "dtrun_layer_lamb_moments", {kBlocks, 256}, stream_.get(),
+        LayerLambMomentsArgs{gradient, m, v, value, results(), partials(), counter(), count, rule});
+    Enqueue(
+        "lamb_apply", count,
+        LayerLambApplyArgs{m, v, value, adapts ? results() : nullptr, count, rate, rule});
+  }
+
  private:
   static constexpr uint32_t kBlocks = 64;
 
+  template <typename Args>
+  void Enqueue(const std::string& name, uint64_t count, const Args& args) const {
+    Launch(
+        stream_.device(), "dtrun_layer_" + name, {gpu::BlocksFor(count, 256, 1024), 256},
+        stream_.get(), args);
+  }
+
+  // Scratch memory of sums: two results, a counter, and two partial sums of each block.
+  double* results() {
+    if (!sums_) sums_ = gpu::DeviceMemory(stream_.device(), (3 + 2 * kBlocks) * sizeof(double));
+    return sums_.as<double>();
+  }
+  uint32_t* counter() { return reinterpret_cast<uint32_t*>(results() + 2); }
+  double* partials() { return results() + 3; }
+
   CudaDeviceOptions options_;
   gpu::Stream stream_;
-  gpu::DeviceMemory sums_;  // the result, a counter, and the partial sums
+  gpu::DeviceMemory sums_;
 };
 
 }  // namespace

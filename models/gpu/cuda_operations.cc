@@ -198,8 +198,7 @@ class CudaDense : public PlannedOperation {
     options.b = b;
     options.c = c;
     options.tf32 = plan_.tf32();
-    return std::make_unique<Product>(
-        plan_.stream().device(), plan_.stream().get(), options, plan_.workspace());
+    return std::make_unique<Product>(plan_.stream(), options, plan_.workspace());
   }
 
   uint32_t inputs_, units_;

@@ -13,6 +13,7 @@
 
 #include "models/layers/layer.h"
 #include "models/layers/tensor.h"
+#include "models/optim/update_rules.h"
 
 namespace dtrun::models {
 
@@ -71,12 +72,10 @@ class PlannedNetwork {
 };
 
 /// A device that computes networks: the CPU, or a GPU (models/gpu/cuda_device.h). A device has
-/// memory and one stream of work. A Sequential knows its device only through this class.
-/// Not thread-safe.
-class ComputeDevice {
+/// memory and one stream of work. A Sequential knows its device only through this class, and an
+/// optimizer only through UpdateDevice. Not thread-safe.
+class ComputeDevice : public UpdateDevice {
  public:
-  virtual ~ComputeDevice() = default;
-
   virtual Device device() const = 0;
   /// The dtype in which a network computes here if `wanted` is asked for. Throws Error
   /// kInvalidArgument if the device has neither `wanted` nor a substitute.
@@ -85,18 +84,9 @@ class ComputeDevice {
   /// this device; kUnavailable if memory or a library is missing.
   virtual std::unique_ptr<PlannedNetwork> Plan(const NetworkToPlan& network) = 0;
 
-  /// Returns `count` elements of zeroed memory of this device. `owner` frees the memory. Throws
-  /// Error kUnavailable if there is too little memory.
-  virtual Buffer Allocate(uint64_t count, DType dtype, std::shared_ptr<void>& owner) = 0;
-  /// Copies between buffers of the host and of this device, and waits for the end. Both have the
-  /// same number of bytes.
-  virtual void Copy(const Buffer& from, const Buffer& to) = 0;
-
-  // Arithmetic on f32 buffers of this device.
-
-  /// Returns the sum of the squares.
-  virtual double SumOfSquares(const Buffer& values) = 0;
-  /// to = to + factor * from
+  /// Waits for all enqueued work. Throws Error kSystem if any of it failed.
+  virtual void Synchronize() = 0;
+  /// to = to + factor * from, of f32 buffers of this device.
   virtual void AddScaled(const Buffer& from, float factor, const Buffer& to) = 0;
 };
 

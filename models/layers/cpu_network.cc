@@ -199,16 +199,7 @@ class CpuDevice : public ComputeDevice {
     return std::make_unique<CpuNetwork>(network);
   }
 
-  Buffer Allocate(uint64_t count, DType dtype, std::shared_ptr<void>& owner) override {
-    const auto floats =
-        std::make_shared<FloatArray>((count * SizeOf(dtype) + sizeof(float) - 1) / sizeof(float));
-    owner = floats;
-    return Buffer(floats->data(), count, dtype);
-  }
-
-  void Copy(const Buffer& from, const Buffer& to) override {
-    if (from.count > 0) std::memcpy(to.data, from.data, from.bytes());
-  }
+  void Synchronize() override {}
 
   double SumOfSquares(const Buffer& values) override {
     return models::SumOfSquares(Floats(values), values.count);

@@ -31,11 +31,13 @@ struct AdamWOptions {
 ///   value = value - learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + epsilon)
 /// State: "adam.m/<parameter>" and "adam.v/<parameter>" as f32; "adam.step", the number of steps
 /// done, one u64.
-class Adam : public RateOptimizer, public SliceableOptimizer {
+class Adam : public PlacedOptimizer {
  public:
-  /// `parameters` must be f32 and outlive the optimizer. Throws Error kInvalidArgument if a
-  /// parameter is not f32 or an option is out of range.
-  Adam(std::vector<Parameter>& parameters, const AdamOptions& options);
+  /// `parameters` must be f32, in memory of `device`, and outlive the optimizer. Throws Error
+  /// kInvalidArgument if a parameter is not f32 or an option is out of range.
+  Adam(
+      std::vector<Parameter>& parameters, const AdamOptions& options,
+      UpdateDevice& device = HostMemory());
 
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<StateSlot> slots() const override;
@@ -48,7 +50,7 @@ class Adam : public RateOptimizer, public SliceableOptimizer {
  protected:
   Adam(
       std::vector<Parameter>& parameters, const AdamOptions& options, double weight_decay,
-      const LastWords& not_decayed);
+      const LastWords& not_decayed, UpdateDevice& device);
 
  private:
   std::vector<Parameter>& parameters_;
@@ -66,10 +68,12 @@ class Adam : public RateOptimizer, public SliceableOptimizer {
 /// state.
 class AdamW : public Adam {
  public:
-  AdamW(std::vector<Parameter>& parameters, const AdamWOptions& options)
+  AdamW(
+      std::vector<Parameter>& parameters, const AdamWOptions& options,
+      UpdateDevice& device = HostMemory())
       : Adam(
             parameters, {options.learning_rate, options.beta1, options.beta2, options.epsilon},
-            options.weight_decay, options.not_decayed) {}
+            options.weight_decay, options.not_decayed, device) {}
 };
 
 }  // namespace dtrun::models

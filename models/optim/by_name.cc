@@ -70,7 +70,8 @@ void Take(const std::optional<Setting>& setting, Value& value) {
 using Parameters = std::vector<Parameter>;
 using Shapes = std::vector<std::vector<int>>;
 using Made = std::unique_ptr<RateOptimizer>;
-using OptimizerRow = Row<std::function<Made(Parameters&, const Shapes&, const OptimizerSettings&)>>;
+using OptimizerRow =
+    Row<std::function<Made(Parameters&, const Shapes&, const OptimizerSettings&, UpdateDevice&)>>;
 
 template <typename Options>
 Options WithMomentum(const OptimizerSettings& s) {
@@ -107,28 +108,30 @@ const std::vector<OptimizerRow>& Optimizers() {
                             "beta2",         "epsilon",  "weight_decay"};
   static const std::vector<OptimizerRow> table = {
       {"sgd", momentum,
-       [](Parameters& p, const Shapes&, const OptimizerSettings& s) -> Made {
-         return std::make_unique<Sgd>(p, WithMomentum<SgdOptions>(s));
+       [](Parameters& p, const Shapes&, const OptimizerSettings& s, UpdateDevice& d) -> Made {
+         return std::make_unique<Sgd>(p, WithMomentum<SgdOptions>(s), d);
        }},
       {"adam", betas,
-       [](Parameters& p, const Shapes&, const OptimizerSettings& s) -> Made {
-         return std::make_unique<Adam>(p, WithBetas(AdamOptions(), s));
+       [](Parameters& p, const Shapes&, const OptimizerSettings& s, UpdateDevice& d) -> Made {
+         return std::make_unique<Adam>(p, WithBetas(AdamOptions(), s), d);
        }},
       {"adamw", betas_and_decay,
-       [](Parameters& p, const Shapes&, const OptimizerSettings& s) -> Made {
-         return std::make_unique<AdamW>(p, WithBetasAndDecay<AdamWOptions>(s));
+       [](Parameters& p, const Shapes&, const OptimizerSettings& s, UpdateDevice& d) -> Made {
+         return std::make_unique<AdamW>(p, WithBetasAndDecay<AdamWOptions>(s), d);
        }},
       {"lars", momentum,
-       [](Parameters& p, const Shapes&, const OptimizerSettings& s) -> Made {
-         return std::make_unique<Lars>(p, WithMomentum<LarsOptions>(s));
+       [](Parameters& p, const Shapes&, const OptimizerSettings& s, UpdateDevice& d) -> Made {
+         return std::make_unique<Lars>(p, WithMomentum<LarsOptions>(s), d);
        }},
       {"lamb", betas_and_decay,
-       [](Parameters& p, const Shapes&, const OptimizerSettings& s) -> Made {
-         return std::make_unique<Lamb>(p, WithBetasAndDecay<LambOptions>(s));
+       [](Parameters& p, const Shapes&, const OptimizerSettings& s, UpdateDevice& d) -> Made {
+         return std::make_unique<Lamb>(p, WithBetasAndDecay<LambOptions>(s), d);
        }},
-      {"muon", all, [](Parameters& p, const Shapes& shapes, const OptimizerSettings& s) -> Made {
+      {"muon", all,
+       [](Parameters& p, const Shapes& shapes, const OptimizerSettings& s,
+          UpdateDevice& d) -> Made {
          const MuonOptions options = WithBetas(WithMomentum<MuonOptions>(s), s);
-         return std::make_unique<Muon>(p, MatrixColumns(shapes), options);
+         return std::make_unique<Muon>(p, MatrixColumns(shapes), options, d);
        }}};
   return table;
 }
@@ -199,7 +202,7 @@ const std::vector<std::string>& OptimizerNames() {
 
 std::unique_ptr<RateOptimizer> MakeOptimizer(
     const std::string& name, std::vector<Parameter>& parameters,
-    const std::vector<std::vector<int>>& shapes, const OptimizerSettings& s) {
+    const std::vector<std::vector<int>>& shapes, const OptimizerSettings& s, UpdateDevice& device) {
   Words given;
   AddIfGiven(given, "learning_rate", s.learning_rate);
   AddIfGiven(given, "momentum", s.momentum);
@@ -208,7 +211,7 @@ std::unique_ptr<RateOptimizer> MakeOptimizer(
   AddIfGiven(given, "beta1", s.beta1);
   AddIfGiven(given, "beta2", s.beta2);
   AddIfGiven(given, "epsilon", s.epsilon);
-  return Find(Optimizers(), "optimizer", name, given).make(parameters, shapes, s);
+  return Find(Optimizers(), "optimizer", name, given).make(parameters, shapes, s, device);
 }
 
 const std::vector<std::string>& ScheduleNames() {

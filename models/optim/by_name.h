@@ -23,12 +23,14 @@ struct OptimizerSettings {
 
 /// "sgd", "adam", "adamw", "lars", "lamb", "muon"
 const std::vector<std::string>& OptimizerNames();
-/// `shapes` are the shapes of the parameters, in their order. For Muon, a matrix has two dimensions
+/// `shapes` are the shapes of the parameters, in their order. The parameters are in memory of
+/// `device`. For Muon, a matrix has two dimensions
 /// or more. Throws Error kInvalidArgument for an unknown name and for a setting that this optimizer
 /// does not have. Also throws the errors of the optimizer's constructor.
 std::unique_ptr<RateOptimizer> MakeOptimizer(
     const std::string& name, std::vector<Parameter>& parameters,
-    const std::vector<std::vector<int>>& shapes, const OptimizerSettings& settings = {});
+    const std::vector<std::vector<int>>& shapes, const OptimizerSettings& settings = {},
+    UpdateDevice& device = HostMemory());
 
 /// The settings of a schedule on a command line. nullopt: the schedule's default.
 struct ScheduleSettings {

@@ -30,9 +30,11 @@ struct LambOptions {
 /// "lamb.step", the number of steps done, one u64.
 class Lamb : public RateOptimizer {
  public:
-  /// `parameters` must be f32 and outlive the optimizer. Throws Error kInvalidArgument if a
-  /// parameter is not f32 or an option is out of range.
-  Lamb(std::vector<Parameter>& parameters, const LambOptions& options);
+  /// `parameters` must be f32, in memory of `device`, and outlive the optimizer. Throws Error
+  /// kInvalidArgument if a parameter is not f32 or an option is out of range.
+  Lamb(
+      std::vector<Parameter>& parameters, const LambOptions& options,
+      UpdateDevice& device = HostMemory());
 
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<NamedBuffer> state() override;
@@ -43,6 +45,7 @@ class Lamb : public RateOptimizer {
  private:
   std::vector<Parameter>& parameters_;
   LambOptions options_;
+  UpdateDevice& device_;
   std::vector<bool> excluded_;  // by parameter
   Moments m_, v_;
   uint64_t step_ = 0;

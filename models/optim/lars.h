@@ -27,11 +27,13 @@ struct LarsOptions {
 /// |x| is the Euclidean norm over the whole parameter. The ratio is 1 if |value| or |gradient| is
 /// 0. If the name of a parameter ends with a word of `excluded`, its ratio is 1 and its weight
 /// decay is 0. State: "lars.velocity/<parameter>", the v, as f32.
-class Lars : public RateOptimizer, public SliceableOptimizer {
+class Lars : public PlacedOptimizer {
  public:
-  /// `parameters` must be f32 and outlive the optimizer. Throws Error kInvalidArgument if a
-  /// parameter is not f32 or an option is out of range.
-  Lars(std::vector<Parameter>& parameters, const LarsOptions& options);
+  /// `parameters` must be f32, in memory of `device`, and outlive the optimizer. Throws Error
+  /// kInvalidArgument if a parameter is not f32 or an option is out of range.
+  Lars(
+      std::vector<Parameter>& parameters, const LarsOptions& options,
+      UpdateDevice& device = HostMemory());
 
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<StateSlot> slots() const override { return {{"lars.velocity", DType::kF32}}; }

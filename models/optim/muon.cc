@@ -55,8 +55,8 @@ std::vector<uint64_t> MatrixColumns(const std::vector<std::vector<int>>& shapes)
 
 Muon::Muon(
     std::vector<Parameter>& parameters, const std::vector<uint64_t>& columns,
-    const MuonOptions& options)
-    : parameters_(parameters), options_(options) {
+    const MuonOptions& options, UpdateDevice& device)
+    : parameters_(parameters), options_(options), device_(device) {
   CheckF32(parameters);
   CheckColumns(parameters, columns);
   CheckPositive("learning_rate", options.learning_rate);
@@ -67,29 +67,29 @@ Muon::Muon(
   CheckFraction("beta2", options.beta2);
   CheckPositive("epsilon", options.epsilon);
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const size_t count = parameters[i].value.count;
+    const auto allocate = [&] {
+      return device.Allocate(parameters[i].value.count, DType::kF32, memory_.emplace_back());
+    };
     State state;
     state.columns = columns[i];
     if (!EndsWithOneOf(parameters[i].name, options.not_decayed))
       state.decay = static_cast<float>(options.weight_decay);
     if (columns[i] > 0) {
-      state.momentum.resize(count);
+      state.momentum = allocate();
     } else {
-      state.m.resize(count);
-      state.v.resize(count);
+      state.m = allocate();
+      state.v = allocate();
     }
-    states_.push_back(std::move(state));
+    states_.push_back(state);
   }
 }
 
 std::vector<NamedBuffer> Muon::state() {
   std::vector<NamedBuffer> all;
-  const auto append = [&](const char* name, std::vector<float> State::*values) {
-    for (size_t i = 0; i < states_.size(); ++i) {
-      std::vector<float>& each = states_[i].*values;
-      if (!each.empty())
-        all.push_back({Text(name, "/", parameters_[i].name), Buffer(each.data(), each.size())});
-    }
+  const auto append = [&](const char* name, Buffer State::*values) {
+    for (size_t i = 0; i < states_.size(); ++i)
+      if ((states_[i].*values).data != nullptr)
+        all.push_back({Text(name, "/", parameters_[i].name), states_[i].*values});
   };
   append("muon.momentum", &State::momentum);
   append("muon.m", &State::m);
@@ -118,12 +118,14 @@ void Muon::Step() {
 
 void Muon::StepMatrix(const Parameter& parameter, State& state) {
   const size_t columns = state.columns, rows = parameter.value.count / columns;
-  const auto* gradient = static_cast<const float*>(parameter.gradient.data);
+  const float* const gradient = Load(parameter.gradient, copies_[0]);
+  float* const velocity = Load(state.momentum, copies_[1]);
+  float* const value = Load(parameter.value, copies_[2]);
   const auto momentum = static_cast<float>(options_.momentum);
   orthogonaliser_.Resize(rows, columns);
   for (size_t r = 0, i = 0; r < rows; ++r)
     for (size_t c = 0; c < columns; ++c, ++i) {
-      float& m = state.momentum[i];
+      float& m = velocity[i];
       m = momentum * m + gradient[i];
       orthogonaliser_.at(r, c) = options_.nesterov ? gradient[i] + momentum * m : m;
     }
@@ -131,7 +133,21 @@ void Muon::StepMatrix(const Parameter& parameter, State& state) {
   orthogonaliser_.Apply(
       options_.iterations, static_cast<float>(1 - rate * static_cast<double>(state.decay)),
       static_cast<float>(rate * 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)))),
-      static_cast<float*>(parameter.value.data));
+      value);
+  Store(velocity, state.momentum);
+  Store(value, parameter.value);
+}
+
+// Returns the values in host memory: those of the buffer, or a copy if it lies on a GPU.
+float* Muon::Load(const Buffer& buffer, std::vector<float>& copy) {
+  if (buffer.device < 0) return static_cast<float*>(buffer.data);
+  copy.resize(buffer.count);
+  device_.Copy(buffer, Buffer(copy.data(), copy.size()));
+  return copy.data();
+}
+
+void Muon::Store(float* values, const Buffer& buffer) {
+  if (buffer.device >= 0) device_.Copy(Buffer(values, buffer.count), buffer);
 }
 
 void Muon::StepOther(const Parameter& parameter, State& state) {
@@ -144,9 +160,10 @@ void Muon::StepOther(const Parameter& parameter, State& state) {
   factors.v_share = static_cast<float>(1 - options_.beta2);
   factors.epsilon = static_cast<float>(options_.epsilon);
   factors.decay = static_cast<float>(rate) * state.decay;
-  UpdateAdam(
+  device_.Adam(
       static_cast<const float*>(parameter.gradient.data), parameter.value.count, factors,
-      state.m.data(), state.v.data(), static_cast<float*>(parameter.value.data));
+      static_cast<float*>(state.m.data), static_cast<float*>(state.v.data),
+      static_cast<float*>(parameter.value.data));
 }
 
 namespace {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <memory>
 #include <vector>
 
 #include "models/optim/rate_optimizer.h"
@@ -73,15 +75,17 @@ std::vector<uint64_t> MatrixColumns(const std::vector<std::vector<int>>& shapes)
 /// name of a parameter ends with a word of `not_decayed`, its weight decay is 0. State:
 /// "muon.momentum/<parameter>" of matrices, "muon.m/<parameter>" and "muon.v/<parameter>" of the
 /// other parameters, as f32; "muon.step", the number of steps done, one u64. Computes on OpenMP
-/// threads. The bits of the result do not depend on the number of threads.
+/// threads. The bits of the result do not depend on the number of threads. On a GPU, the step of a
+/// matrix copies the gradient, the momentum and the values to the host, and the last two back.
 class Muon : public RateOptimizer {
  public:
-  /// `parameters` must be f32 and outlive the optimizer. `columns` has one element per parameter:
-  /// its columns as a row-major matrix, or 0 if it is not a matrix. Throws Error kInvalidArgument
-  /// if a parameter is not f32 or does not consist of whole rows, or if an option is out of range.
+  /// `parameters` must be f32, in memory of `device`, and outlive the optimizer. `columns` has one
+  /// element per parameter: its columns as a row-major matrix, or 0 if it is not a matrix. Throws
+  /// Error kInvalidArgument if a parameter is not f32 or does not consist of whole rows, or if an
+  /// option is out of range.
   Muon(
       std::vector<Parameter>& parameters, const std::vector<uint64_t>& columns,
-      const MuonOptions& options);
+      const MuonOptions& options, UpdateDevice& device = HostMemory());
 
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<NamedBuffer> state() override;
@@ -94,15 +98,20 @@ class Muon : public RateOptimizer {
   struct State {
     uint64_t columns = 0;
     float decay = 0;  // weight decay
-    std::vector<float> momentum, m, v;
+    Buffer momentum, m, v;
   };
+  float* Load(const Buffer& buffer, std::vector<float>& copy);
+  void Store(float* values, const Buffer& buffer);
   void StepMatrix(const Parameter& parameter, State& state);
   void StepOther(const Parameter& parameter, State& state);
 
   std::vector<Parameter>& parameters_;
   MuonOptions options_;
+  UpdateDevice& device_;
+  std::deque<std::shared_ptr<void>> memory_;
   std::vector<State> states_;  // by parameter
   Orthogonaliser orthogonaliser_;
+  std::vector<float> copies_[3];  // of a gradient, momentum and value on a GPU
   uint64_t step_ = 0;
 };
 

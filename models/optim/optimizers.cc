@@ -9,13 +9,13 @@
 
 namespace dtrun::models {
 
-Adam::Adam(std::vector<Parameter>& parameters, const AdamOptions& options)
-    : Adam(parameters, options, 0, {}) {}
+Adam::Adam(std::vector<Parameter>& parameters, const AdamOptions& options, UpdateDevice& device)
+    : Adam(parameters, options, 0, {}, device) {}
 
 Adam::Adam(
     std::vector<Parameter>& parameters, const AdamOptions& options, double weight_decay,
-    const LastWords& not_decayed)
-    : parameters_(parameters), options_(options) {
+    const LastWords& not_decayed, UpdateDevice& device)
+    : PlacedOptimizer(device), parameters_(parameters), options_(options) {
   CheckF32(parameters);
   CheckPositive("learning_rate", options.learning_rate);
   CheckFraction("beta1", options.beta1);
@@ -48,14 +48,18 @@ void Adam::StepSlice(const ParameterSlice& slice) {
   factors.v_share = static_cast<float>(1 - options_.beta2);
   factors.epsilon = static_cast<float>(options_.epsilon);
   factors.decay = static_cast<float>(options_.learning_rate * decay_[slice.parameter]);
-  UpdateAdam(
+  device().Adam(
       static_cast<const float*>(slice.gradient), slice.count, factors,
       static_cast<float*>(slice.slots[0]), static_cast<float*>(slice.slots[1]),
       static_cast<float*>(slice.value));
 }
 
-Lamb::Lamb(std::vector<Parameter>& parameters, const LambOptions& options)
-    : parameters_(parameters), options_(options), m_(parameters), v_(parameters) {
+Lamb::Lamb(std::vector<Parameter>& parameters, const LambOptions& options, UpdateDevice& device)
+    : parameters_(parameters),
+      options_(options),
+      device_(device),
+      m_(parameters, device),
+      v_(parameters, device) {
   CheckF32(parameters);
   CheckPositive("learning_rate", options.learning_rate);
   CheckFraction("beta1", options.beta1);
@@ -91,21 +95,15 @@ void Lamb::Step() {
     const Parameter& parameter = parameters_[i];
     if (!parameter.has_gradient) continue;
     factors.decay = static_cast<float>(excluded_[i] ? 0 : options_.weight_decay);
-    const size_t count = parameter.value.count;
-    auto* value = static_cast<float*>(parameter.value.data);
-    const SquaredNorms squares = UpdateLambMoments(
-        static_cast<const float*>(parameter.gradient.data), count, factors, m_.of(i), v_.of(i),
-        value);
-    const bool adapts = !excluded_[i] && squares.update > 0 && squares.value > 0;
-    const double ratio = adapts ? std::sqrt(squares.value / squares.update) : 1;
-    ApplyLamb(
-        m_.of(i), v_.of(i), count, factors, static_cast<float>(options_.learning_rate * ratio),
-        value);
+    device_.Lamb(
+        static_cast<const float*>(parameter.gradient.data), parameter.value.count, factors,
+        options_.learning_rate, !excluded_[i], m_.of(i), v_.of(i),
+        static_cast<float*>(parameter.value.data));
   }
 }
 
-Lars::Lars(std::vector<Parameter>& parameters, const LarsOptions& options)
-    : parameters_(parameters), options_(options) {
+Lars::Lars(std::vector<Parameter>& parameters, const LarsOptions& options, UpdateDevice& device)
+    : PlacedOptimizer(device), parameters_(parameters), options_(options) {
   CheckF32(parameters);
   CheckPositive("learning_rate", options.learning_rate);
   CheckFraction("momentum", options.momentum);
@@ -141,13 +139,13 @@ void Lars::StepSlice(const ParameterSlice& slice) {
       .momentum = static_cast<float>(options_.momentum),
       .decay = static_cast<float>(excluded_[i] ? 0 : options_.weight_decay),
       .nesterov = options_.nesterov};
-  DescendWithMomentum(
+  device().Descend(
       static_cast<const float*>(slice.gradient), slice.count, factors,
       static_cast<float*>(slice.slots[0]), static_cast<float*>(slice.value));
 }
 
-Sgd::Sgd(std::vector<Parameter>& parameters, const SgdOptions& options)
-    : parameters_(parameters), options_(options) {
+Sgd::Sgd(std::vector<Parameter>& parameters, const SgdOptions& options, UpdateDevice& device)
+    : PlacedOptimizer(device), parameters_(parameters), options_(options) {
   CheckF32(parameters);
   CheckPositive("learning_rate", options.learning_rate);
   CheckFraction("momentum", options.momentum);
@@ -184,13 +182,10 @@ void Sgd::StepSlice(const ParameterSlice& slice) {
       .momentum = static_cast<float>(options_.momentum),
       .decay = static_cast<float>(options_.weight_decay),
       .nesterov = options_.nesterov};
-  const auto* gradient = static_cast<const float*>(slice.gradient);
-  auto* value = static_cast<float*>(slice.value);
-  if (options_.momentum == 0) {
-    Descend(gradient, slice.count, factors, value);
-  } else {
-    DescendWithMomentum(gradient, slice.count, factors, static_cast<float*>(slice.slots[0]), value);
-  }
+  device().Descend(
+      static_cast<const float*>(slice.gradient), slice.count, factors,
+      options_.momentum == 0 ? nullptr : static_cast<float*>(slice.slots[0]),
+      static_cast<float*>(slice.value));
 }
 
 }  // namespace dtrun::models

@@ -2,10 +2,15 @@
 #define DTRUN_MODELS_OPTIM_RATE_OPTIMIZER_H_
 
 #include <dtrun/optimizer.h>
+#include <dtrun/sliceable_optimizer.h>
 
 #include <cstddef>
+#include <deque>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "models/optim/update_rules.h"
 
 namespace dtrun::models {
 
@@ -18,6 +23,22 @@ class RateOptimizer : public virtual Optimizer {
   /// Sets the learning rate from the next step on. Throws Error kInvalidArgument if `rate` is
   /// negative, infinite or NaN.
   virtual void set_learning_rate(double rate) = 0;
+};
+
+/// A RateOptimizer that keeps its state beside its parameters, in host memory or on a GPU.
+class PlacedOptimizer : public RateOptimizer, public SliceableOptimizer {
+ protected:
+  explicit PlacedOptimizer(UpdateDevice& device) : device_(device) {}
+
+  UpdateDevice& device() { return device_; }
+  Buffer AllocateState(const Parameter& parameter, DType dtype) override {
+    return device_.Allocate(parameter.value.count, dtype, state_memory_.emplace_back());
+  }
+  double SquaredNormOf(const Buffer& values) override { return device_.SumOfSquares(values); }
+
+ private:
+  UpdateDevice& device_;
+  std::deque<std::shared_ptr<void>> state_memory_;
 };
 
 /// The last words of parameter names: "bias" matches "layer0.conv2d.bias" and "dense/bias".
@@ -34,23 +55,25 @@ bool EndsWithOneOf(const std::string& name, const LastWords& words);
 /// One number per element of every parameter, initially 0. For optimizers that are not sliceable.
 class Moments {
  public:
-  explicit Moments(const std::vector<Parameter>& parameters) {
-    for (const Parameter& parameter : parameters) values_.emplace_back(parameter.value.count);
+  Moments(const std::vector<Parameter>& parameters, UpdateDevice& device) {
+    for (const Parameter& parameter : parameters)
+      values_.push_back(
+          device.Allocate(parameter.value.count, DType::kF32, memory_.emplace_back()));
   }
 
-  float* of(size_t parameter) { return values_[parameter].data(); }
+  float* of(size_t parameter) { return static_cast<float*>(values_[parameter].data); }
 
   /// Appends "<name>/<parameter>" for every parameter.
   void AppendTo(
       std::vector<NamedBuffer>& state, const std::string& name,
       const std::vector<Parameter>& parameters) {
     for (size_t i = 0; i < values_.size(); ++i)
-      state.push_back(
-          {name + "/" + parameters[i].name, Buffer(values_[i].data(), values_[i].size())});
+      state.push_back({name + "/" + parameters[i].name, values_[i]});
   }
 
  private:
-  std::vector<std::vector<float>> values_;
+  std::deque<std::shared_ptr<void>> memory_;
+  std::vector<Buffer> values_;
 };
 
 }  // namespace dtrun::models

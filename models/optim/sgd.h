@@ -24,11 +24,12 @@ struct SgdOptions {
 ///   value = value + v                                  or, with Nesterov's momentum,
 ///   value = value + momentum * v - learning_rate * g
 /// State: "sgd.velocity/<parameter>", the v, as f32. If momentum is 0, there is no state.
-class Sgd : public RateOptimizer, public SliceableOptimizer {
+class Sgd : public PlacedOptimizer {
  public:
-  /// `parameters` must be f32 and outlive the optimizer. Throws Error kInvalidArgument if a
-  /// parameter is not f32 or an option is out of range.
-  Sgd(std::vector<Parameter>& parameters, const SgdOptions& options);
+  /// `parameters` must be f32, in memory of `device`, and outlive the optimizer. Throws Error
+  /// kInvalidArgument if a parameter is not f32 or an option is out of range.
+  Sgd(std::vector<Parameter>& parameters, const SgdOptions& options,
+      UpdateDevice& device = HostMemory());
 
   std::vector<Parameter>& parameters() override { return parameters_; }
   std::vector<StateSlot> slots() const override;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 
 #include "models/function_clones.h"
 #include "models/message_text.h"
@@ -67,6 +69,44 @@ DTRUN_KERNEL void ApplyLamb(
     float rate, float* __restrict value) {
   const LambFactors f = factors;
   for (size_t i = 0; i < count; ++i) value[i] -= rate * LambUpdate(m[i], v[i], value[i], f);
+}
+
+Buffer UpdateDevice::Allocate(uint64_t count, DType dtype, std::shared_ptr<void>& owner) {
+  constexpr size_t kAlignment = 64;
+  const size_t bytes = (count * SizeOf(dtype) + kAlignment) / kAlignment * kAlignment;
+  owner = std::shared_ptr<void>(std::aligned_alloc(kAlignment, bytes), std::free);
+  if (owner == nullptr)
+    throw Error(ErrorCode::kUnavailable, Text("no memory for ", bytes, " bytes"));
+  std::memset(owner.get(), 0, bytes);
+  return Buffer(owner.get(), count, dtype);
+}
+
+void UpdateDevice::Copy(const Buffer& from, const Buffer& to) {
+  if (from.count > 0) std::memcpy(to.data, from.data, from.bytes());
+}
+
+double UpdateDevice::SumOfSquares(const Buffer& values) { return detail::SquaredNorm(values); }
+
+void UpdateDevice::Lamb(
+    const float* gradient, size_t count, const LambFactors& factors, double rate, bool adapts,
+    float* m, float* v, float* value) {
+  const SquaredNorms squares = UpdateLambMoments(gradient, count, factors, m, v, value);
+  const bool has_ratio = adapts && squares.update > 0 && squares.value > 0;
+  const double ratio = has_ratio ? std::sqrt(squares.value / squares.update) : 1;
+  ApplyLamb(m, v, count, factors, static_cast<float>(rate * ratio), value);
+}
+
+void UpdateDevice::Descend(
+    const float* gradient, size_t count, const DescentFactors& factors, float* velocity,
+    float* value) {
+  if (velocity == nullptr) return models::Descend(gradient, count, factors, value);
+  DescendWithMomentum(gradient, count, factors, velocity, value);
+}
+
+// Without state, so all optimizers share it.
+UpdateDevice& HostMemory() {
+  static UpdateDevice host;
+  return host;
 }
 
 void CheckF32(const std::vector<Parameter>& parameters) {

@@ -4,6 +4,8 @@
 #include <dtrun/optimizer.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -55,6 +57,41 @@ void Descend(const float* gradient, size_t count, const DescentFactors& factors,
 void DescendWithMomentum(
     const float* gradient, size_t count, const DescentFactors& factors, float* velocity,
     float* value);
+
+/// The memory of an optimizer's parameters, and the updates there. This class is the host's memory
+/// and the functions above. A device with memory of its own overrides all functions: the arguments
+/// are then addresses in that memory, and the work is enqueued in the stream of the parameters.
+class UpdateDevice {
+ public:
+  virtual ~UpdateDevice() = default;
+
+  /// Returns `count` elements of zeroed memory, aligned for all vector units. `owner` frees the
+  /// memory. Throws Error kUnavailable if there is too little memory.
+  virtual Buffer Allocate(uint64_t count, DType dtype, std::shared_ptr<void>& owner);
+  /// Copies between buffers of the host and of this device, and waits for the end. Both have the
+  /// same number of bytes.
+  virtual void Copy(const Buffer& from, const Buffer& to);
+  /// Returns the sum of the squares of floats.
+  virtual double SumOfSquares(const Buffer& values);
+
+  virtual void Adam(
+      const float* gradient, size_t count, const AdamFactors& factors, float* m, float* v,
+      float* value) {
+    UpdateAdam(gradient, count, factors, m, v, value);
+  }
+  /// The update of lamb.h. The rate is multiplied by |value| / |update| if `adapts` and both norms
+  /// are above 0.
+  virtual void Lamb(
+      const float* gradient, size_t count, const LambFactors& factors, double rate, bool adapts,
+      float* m, float* v, float* value);
+  /// `velocity` is null without momentum.
+  virtual void Descend(
+      const float* gradient, size_t count, const DescentFactors& factors, float* velocity,
+      float* value);
+};
+
+/// The device of parameters in host memory. Thread-safe.
+UpdateDevice& HostMemory();
 
 /// Checks of the arguments of optimizers and schedules. Each throws Error kInvalidArgument with the
 /// value found and the value expected.

@@ -66,6 +66,15 @@ Replica::Replica(
   Begin();
 }
 
+// The last step may still read the gradients, whose memory belongs to the optimizer. An error of the
+// device has no other place to go: it appears again in the next call.
+Replica::~Replica() {
+  try {
+    model_.device().Synchronize();
+  } catch (const Error&) {
+  }
+}
+
 Optimizer& Replica::Scaled() {
   if (!options_.loss_scale) return inner_;
   scaled_ = std::make_unique<LossScaleOptimizer>(inner_, *options_.loss_scale);

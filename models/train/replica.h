@@ -75,6 +75,10 @@ class Replica {
   Replica(
       Strategy& strategy, Sequential& model, RateOptimizer& optimizer,
       const ReplicaOptions& options = {});
+  /// Waits for the enqueued work of the network's device.
+  ~Replica();
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
 
   /// Cuts this replica's share into chunks. An empty share has no chunks and adds no gradient. With
   /// a tree and kTraining, throws Error kInvalidArgument if the share is not this rank's PartOf the

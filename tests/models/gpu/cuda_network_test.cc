@@ -21,6 +21,7 @@
 #include "models/layers/sequential.h"
 #include "models/networks/network.h"
 #include "models/optim/sgd.h"
+#include "tests/models/gpu/gpu_rig.h"
 
 namespace dtrun::testing {
 namespace {
@@ -52,7 +53,7 @@ Floats MadeUpFloats(size_t count, uint32_t salt) {
 // A network on a device, with memory for its gradients.
 class Trained {
  public:
-  Trained(const Shape& input, LayerList layers, ComputeDevice& device, DType dtype)
+  Trained(const models::Shape& input, LayerList layers, ComputeDevice& device, DType dtype)
       : device_(device),
         model_(
             input, std::move(layers),
@@ -126,18 +127,8 @@ class Trained {
   Sequential model_;
 };
 
-double Distance(const Floats& a, const Floats& b) {
-  REQUIRE(a.size() == b.size());
-  double distance = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    distance += std::pow(double{a[i]} - double{b[i]}, 2);
-    norm += std::pow(double{b[i]}, 2);
-  }
-  return norm == 0 ? std::sqrt(distance) : std::sqrt(distance / norm);
-}
-
 // Compares all that a step computes. The CPU computes in f32.
-void CheckSame(const Shape& input, const MakeLayers& layers, const Setting& setting) {
+void CheckSame(const models::Shape& input, const MakeLayers& layers, const Setting& setting) {
   const double tolerance = setting.dtype == DType::kF32    ? 1e-5
                            : setting.dtype == DType::kBF16 ? 2e-2
                                                            : 4e-3;
@@ -271,7 +262,7 @@ TEST_CASE("each layer on a GPU computes in 16 bits within their rounding", "[cud
 class Swish : public PlainLayer {
  public:
   std::string kind() const override { return "swish"; }
-  Shape OutputShape(const Shape& input) const override { return input; }
+  models::Shape OutputShape(const models::Shape& input) const override { return input; }
 
  protected:
   void Compute(const Pass&, const float*, float*) override {}

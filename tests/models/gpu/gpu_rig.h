@@ -85,6 +85,17 @@ inline double RelativeDistance(
   return std::sqrt(distance / norm);
 }
 
+/// ||a - b|| / ||b||, or ||a|| if b is zero.
+inline double Distance(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double distance = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    distance += std::pow(double{a[i]} - double{b[i]}, 2);
+    norm += std::pow(double{b[i]}, 2);
+  }
+  return std::sqrt(norm == 0 ? distance : distance / norm);
+}
+
 inline std::vector<uint32_t> FirstExamples(uint64_t count) {
   std::vector<uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0u);
