@@ -116,6 +116,22 @@ inline void CheckDevices(
                 "; expected one for each rank (dtrun -np " + std::to_string(devices.size()) + ")");
 }
 
+/// Refuses GPUs. The variables of the strategy are in host memory.
+inline void CheckHostMemory(const std::string& name, const DeviceNames& devices) {
+  for (const std::string& device : devices)
+    if (ParseDevice(device).kind != DeviceKind::kCpu)
+      throw Error(
+          ErrorCode::kUnavailable, "strategy '" + name + "': device " + ParseDevice(device).name() +
+                                       ": the variables are in host memory, which replicas on GPUs "
+                                       "cannot use; use cpu, or mirrored");
+}
+
+/// The device of this rank, in a list by rank of a job on one host. An empty list means the CPU.
+inline Device DeviceOf(const StrategyJob& job, const DeviceNames& devices) {
+  if (devices.empty()) return Device();
+  return ParseDevice(devices[static_cast<size_t>(job.world->rank())]);
+}
+
 }  // namespace detail
 
 /// The common part of strategies that keep a copy of the variables in each replica. Gradients are
@@ -147,25 +163,39 @@ class OneDeviceStrategy : public MirroringStrategy {
   /// kInvalidArgument: the job has several ranks, or the device name is wrong. kUnavailable, with
   /// the reason: replicas cannot compute on that device here.
   explicit OneDeviceStrategy(const StrategyJob& job, const std::string& device = "cpu")
-      : MirroringStrategy(detail::Admit(job, detail::SpecText("one_device", {device}), [&] {
-          detail::CheckAlone(job, "one_device");
-          CheckDevice(ParseDevice(device));
-        })) {}
+      : MirroringStrategy(detail::Admit(
+            job, detail::SpecText("one_device", {device}),
+            [&] {
+              detail::CheckAlone(job, "one_device");
+              CheckDevice(ParseDevice(device));
+            })),
+        device_(ParseDevice(device)) {}
   std::string name() const override { return "one_device"; }
+  Device device() const override { return device_; }
+
+ private:
+  Device device_;
 };
 
 /// The ranks of one host, each a replica with its own device.
 class MirroredStrategy : public MirroringStrategy {
  public:
-  /// `devices` is by local rank. Empty: the devices that are found. kInvalidArgument: the job has
+  /// `devices` is by local rank. Empty: the CPU for each rank. kInvalidArgument: the job has
   /// several hosts, or the numbers of devices and ranks differ. kUnavailable as in
   /// OneDeviceStrategy.
   explicit MirroredStrategy(const StrategyJob& job, const DeviceNames& devices = {})
-      : MirroringStrategy(detail::Admit(job, detail::SpecText("mirrored", devices), [&] {
-          detail::CheckOneHost(job, "mirrored");
-          detail::CheckDevices(job, "mirrored", devices);
-        })) {}
+      : MirroringStrategy(detail::Admit(
+            job, detail::SpecText("mirrored", devices),
+            [&] {
+              detail::CheckOneHost(job, "mirrored");
+              detail::CheckDevices(job, "mirrored", devices);
+            })),
+        device_(detail::DeviceOf(job, devices)) {}
   std::string name() const override { return "mirrored"; }
+  Device device() const override { return device_; }
+
+ private:
+  Device device_;
 };
 
 /// The ranks of any number of hosts. Hosts may have different numbers of ranks. TF_CONFIG is
@@ -189,7 +219,10 @@ class CentralStorageStrategy : public Strategy {
   explicit CentralStorageStrategy(const StrategyJob& job, const DeviceNames& devices = {})
       : Strategy(detail::Admit(
             job, detail::SpecText("central_storage", devices),
-            [&] { detail::CheckDevices(job, "central_storage", devices); })),
+            [&] {
+              detail::CheckDevices(job, "central_storage", devices);
+              detail::CheckHostMemory("central_storage", devices);
+            })),
         host_(replicas().Split(static_cast<int>(job.host), replicas().rank())) {}
   std::string name() const override { return "central_storage"; }
 

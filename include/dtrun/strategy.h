@@ -3,6 +3,7 @@
 
 #include <dtrun/communicator.h>
 #include <dtrun/dataset.h>
+#include <dtrun/detail/device.h>
 #include <dtrun/detail/gradient_checks.h>
 #include <dtrun/detail/replica_values.h>
 #include <dtrun/detail/strategy_optimizer.h>
@@ -96,6 +97,9 @@ class Strategy {
 
   /// The name that `MakeStrategy` uses, for example "mirrored".
   virtual std::string name() const = 0;
+
+  /// The device on which this rank's replica computes.
+  virtual Device device() const { return Device(); }
 
   /// The number of replicas in a step.
   int num_replicas_in_sync() const { return replicas_.size(); }

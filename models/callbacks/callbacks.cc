@@ -23,22 +23,17 @@ void Append(const Buffer& values, std::vector<float>& copy) {
 // The parameters, then the network's buffers.
 std::vector<float> Copy(Sequential& model) {
   std::vector<float> copy;
-  for (const Parameter& parameter : model.parameters()) Append(parameter.value, copy);
-  for (const NamedBuffer& buffer : model.buffers()) Append(buffer.buffer, copy);
+  for (const NamedBuffer& weights : model.BorrowWeights()) Append(weights.buffer, copy);
   return copy;
 }
 
 void CopyBack(const std::vector<float>& copy, Replica& replica) {
-  std::vector<NamedBuffer> all = replica.distributed_optimizer().BorrowValues();
-  const std::vector<NamedBuffer>& buffers = replica.model().buffers();
-  all.insert(all.end(), buffers.begin(), buffers.end());
   const float* next = copy.data();
-  for (const NamedBuffer& values : all) {
+  for (const NamedBuffer& values : replica.BorrowWeights()) {
     std::memcpy(values.buffer.data, next, values.buffer.bytes());
     next += values.buffer.count;
   }
-  replica.distributed_optimizer().ReturnValues();
-  replica.ParametersChanged();
+  replica.ReturnWeights();
 }
 
 }  // namespace

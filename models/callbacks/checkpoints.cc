@@ -292,29 +292,23 @@ void RestoreSums(Run& run, const std::string& text) {
 
 }  // namespace
 
-std::vector<NamedTensor> WeightsOf(Run& run) {
-  std::vector<NamedTensor> tensors = TensorsOf(run.model().parameters());
-  Append(TensorsOf(run.model().buffers()), tensors);
-  return tensors;
-}
+std::vector<NamedTensor> WeightsOf(Run& run) { return TensorsOf(run.model().BorrowWeights()); }
 
 std::vector<NamedTensor> StateOf(Run& run) {
   std::vector<NamedTensor> tensors = WeightsOf(run);
-  Append(TensorsOf(run.replica().distributed_optimizer().BorrowState(), "optimizer/"), tensors);
+  Append(TensorsOf(run.replica().BorrowState(), "optimizer/"), tensors);
   return tensors;
 }
 
 std::vector<NamedTensor> StateToLoad(Run& run) {
-  StrategyOptimizer& optimizer = run.replica().distributed_optimizer();
-  std::vector<NamedTensor> tensors = TensorsOf(optimizer.BorrowValues());
-  Append(TensorsOf(run.model().buffers()), tensors);
-  Append(TensorsOf(optimizer.BorrowState(), "optimizer/"), tensors);
+  std::vector<NamedTensor> tensors = TensorsOf(run.replica().BorrowWeights());
+  Append(TensorsOf(run.replica().BorrowState(), "optimizer/"), tensors);
   return tensors;
 }
 
 void TakeState(Run& run) {
-  run.replica().distributed_optimizer().ReturnValues();
-  run.replica().distributed_optimizer().ReturnState();
+  run.replica().ReturnWeights();
+  run.replica().ReturnState();
 }
 
 Metadata RemarksOf(Run& run) {

@@ -66,10 +66,12 @@ void TensorBoard::OnEpochEnd(Run& run, Logs& logs) {
     if (logs.contains(name)) session_->Scalar("hparam/" + name, logs[name], epoch);
   const uint64_t every = options_.histogram_every_epochs;
   if (every > 0 && run.position.epoch % every == 0) {
-    for (const Parameter& parameter : run.model().parameters()) {
-      const auto* values = static_cast<const float*>(parameter.value.data);
+    std::vector<NamedBuffer> weights = run.model().BorrowWeights();
+    weights.resize(run.model().parameters().size());  // without the network's buffers
+    for (const NamedBuffer& parameter : weights) {
+      const auto* values = static_cast<const float*>(parameter.buffer.data);
       In(train_, "train")
-          .Histogram(parameter.name + "/histogram", {values, parameter.value.count}, epoch);
+          .Histogram(parameter.name + "/histogram", {values, parameter.buffer.count}, epoch);
     }
   }
   Flush();

@@ -31,6 +31,16 @@ struct CudaDeviceOptions {
 /// Throws Error kUnavailable, with the reason, if there is no such GPU.
 std::unique_ptr<ComputeDevice> MakeCudaDevice(const CudaDeviceOptions& options = {});
 
+/// The CPU, or a GPU with the options' defaults: the device of a strategy's replica.
+///
+///   const auto device = MakeDevice(strategy->device());
+///   Sequential model(input, std::move(layers), {.device = device.get()});
+///   Adam optimizer(model.parameters(), {}, *device);
+inline std::unique_ptr<ComputeDevice> MakeDevice(const Device& device) {
+  if (device.kind == DeviceKind::kCpu) return MakeCpuDevice();
+  return MakeCudaDevice({.index = device.index});
+}
+
 }  // namespace dtrun::models
 
 #endif  // DTRUN_MODELS_GPU_CUDA_DEVICE_H_

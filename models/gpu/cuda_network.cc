@@ -13,7 +13,31 @@
 #include "models/gpu/layer_args.h"
 #include "models/message_text.h"
 
+extern "C" {
+extern const unsigned long long dtrun_model_layer_kernels[];
+extern const unsigned long long dtrun_model_batch_norm_kernels[];
+extern const unsigned long long dtrun_model_layer_update_kernels[];
+}
+
 namespace dtrun::models {
+
+// The beginning of a kernel's name selects the image. The first match counts. The images stay
+// loaded until the process ends (gpu::Kernels).
+gpu::Kernels& LayerImageWith(const std::string& kernel) {
+  static auto& layer = *new gpu::Kernels(dtrun_model_layer_kernels, "model_layer_kernels");
+  static auto& norm = *new gpu::Kernels(dtrun_model_batch_norm_kernels, "model_batch_norm_kernels");
+  static auto& update =
+      *new gpu::Kernels(dtrun_model_layer_update_kernels, "model_layer_update_kernels");
+  const std::pair<const char*, gpu::Kernels&> images[] = {
+      {"dtrun_layer_batch_norm", norm}, {"dtrun_layer_channel_sums", norm},
+      {"dtrun_layer_axpy", update},     {"dtrun_layer_sum_of_squares", update},
+      {"dtrun_layer_adam", update},     {"dtrun_layer_descend", update},
+      {"dtrun_layer_lamb", update},
+  };
+  for (const auto& [beginning, image] : images)
+    if (kernel.rfind(beginning, 0) == 0) return image;
+  return layer;
+}
 
 CudaPlan::CudaPlan(
     const gpu::Stream& stream, const CudaDeviceOptions& options, const NetworkToPlan& network)
@@ -305,8 +329,8 @@ class CudaDevice : public ComputeDevice {
   void Synchronize() override { stream_.Synchronize(); }
 
   double SumOfSquares(const Buffer& values) override {
-    Launch(
-        stream_.device(), "dtrun_layer_sum_of_squares", {kBlocks, 256}, stream_.get(),
+    LaunchLayer(
+        stream_, "sum_of_squares", {kBlocks, 256},
         LayerSumOfSquaresArgs{
             static_cast<const float*>(values.data), results(), partials(), counter(),
             values.count});
@@ -350,8 +374,8 @@ class CudaDevice : public ComputeDevice {
       float* m, float* v, float* value) override {
     const LayerLambRule rule{factors.m_share,      factors.v_share, factors.m_correction,
                              factors.v_correction, factors.epsilon, factors.decay};
-    Launch(
-        stream_.device(), "dtrun_layer_lamb_moments", {kBlocks, 256}, stream_.get(),
+    LaunchLayer(
+        stream_, "lamb_moments", {kBlocks, 256},
         LayerLambMomentsArgs{gradient, m, v, value, results(), partials(), counter(), count, rule});
     Enqueue(
         "lamb_apply", count,
@@ -363,9 +387,7 @@ class CudaDevice : public ComputeDevice {
 
   template <typename Args>
   void Enqueue(const std::string& name, uint64_t count, const Args& args) const {
-    Launch(
-        stream_.device(), "dtrun_layer_" + name, {gpu::BlocksFor(count, 256, 1024), 256},
-        stream_.get(), args);
+    LaunchLayer(stream_, name, {gpu::BlocksFor(count, 256, 1024), 256}, args);
   }
 
   // Scratch memory of sums: two results, a counter, and two partial sums of each block.

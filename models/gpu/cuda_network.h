@@ -12,10 +12,20 @@
 #include "gpu/stream.h"
 #include "models/gpu/convolution.h"
 #include "models/gpu/cuda_device.h"
-#include "models/gpu/device_network.h"
 #include "models/layers/network_graph.h"
 
 namespace dtrun::models {
+
+/// The image (gpu::Kernels) that contains `kernel`, a kernel of layer_args.h.
+gpu::Kernels& LayerImageWith(const std::string& kernel);
+
+/// Enqueues the kernel dtrun_layer_<name>.
+template <typename Args>
+void LaunchLayer(
+    const gpu::Stream& stream, const std::string& name, const gpu::Shape& shape, const Args& args) {
+  const std::string kernel = "dtrun_layer_" + name;
+  LayerImageWith(kernel).Launch(stream.device(), kernel.c_str(), shape, stream.get(), args);
+}
 
 /// A value of a NetworkGraph in a GPU's memory: (rows, height, width, channels).
 struct CudaValue {
@@ -66,7 +76,7 @@ class CudaPlan {
   }
   template <typename Args>
   void EnqueueShaped(const std::string& name, const gpu::Shape& shape, const Args& args) const {
-    Launch(stream_.device(), "dtrun_layer_" + name, shape, stream_.get(), args);
+    LaunchLayer(stream_, name, shape, args);
   }
   /// "bias_bf16"
   static std::string Typed(const std::string& name, DType dtype) {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/gpu/cuda_network.h"
 #include "models/gpu/kernel_args.h"
 #include "models/message_text.h"
 
@@ -21,26 +22,19 @@ extern const unsigned long long dtrun_model_convolution_kernels[];
 extern const unsigned long long dtrun_model_pool_kernels[];
 extern const unsigned long long dtrun_model_loss_kernels[];
 extern const unsigned long long dtrun_model_update_kernels[];
-extern const unsigned long long dtrun_model_layer_kernels[];
-extern const unsigned long long dtrun_model_batch_norm_kernels[];
-extern const unsigned long long dtrun_model_layer_update_kernels[];
 }
 
 namespace dtrun::models {
 
 // The beginning of a kernel's name selects the image. The first match counts.
 gpu::Kernels& ImageWith(const std::string& kernel) {
+  if (kernel.rfind("dtrun_layer_", 0) == 0) return LayerImageWith(kernel);
   static auto& input = *new gpu::Kernels(dtrun_model_input_kernels, "model_input_kernels");
   static auto& convolution =
       *new gpu::Kernels(dtrun_model_convolution_kernels, "model_convolution_kernels");
   static auto& pool = *new gpu::Kernels(dtrun_model_pool_kernels, "model_pool_kernels");
   static auto& loss = *new gpu::Kernels(dtrun_model_loss_kernels, "model_loss_kernels");
   static auto& update = *new gpu::Kernels(dtrun_model_update_kernels, "model_update_kernels");
-  static auto& layer = *new gpu::Kernels(dtrun_model_layer_kernels, "model_layer_kernels");
-  static auto& batch_norm =
-      *new gpu::Kernels(dtrun_model_batch_norm_kernels, "model_batch_norm_kernels");
-  static auto& layer_update =
-      *new gpu::Kernels(dtrun_model_layer_update_kernels, "model_layer_update_kernels");
   const std::pair<const char*, gpu::Kernels&> images[] = {
       {"dtrun_begin_step", input},
       {"dtrun_gather", input},
@@ -50,14 +44,6 @@ gpu::Kernels& ImageWith(const std::string& kernel) {
       {"dtrun_dropout", pool},
       {"dtrun_relu", pool},
       {"dtrun_loss", loss},
-      {"dtrun_layer_batch_norm", batch_norm},
-      {"dtrun_layer_channel_sums", batch_norm},
-      {"dtrun_layer_axpy", layer_update},
-      {"dtrun_layer_sum_of_squares", layer_update},
-      {"dtrun_layer_adam", layer_update},
-      {"dtrun_layer_descend", layer_update},
-      {"dtrun_layer_lamb", layer_update},
-      {"dtrun_layer", layer},
   };
   for (const auto& [beginning, image] : images)
     if (kernel.rfind(beginning, 0) == 0) return image;

@@ -67,7 +67,7 @@ const OperationNames& NamesOf(Direction direction) {
 using Sizes = std::vector<int64_t>;
 
 // The dimensions are (images, channels, height, width). In memory, the channels come last.
-BackendDescriptor Tensor(
+BackendDescriptor TensorDescriptor(
     int64_t id, DType dtype, int64_t images, int64_t channels, int64_t height, int64_t width) {
   BackendDescriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   tensor.Set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
@@ -81,7 +81,8 @@ BackendDescriptor Tensor(
 }
 
 BackendDescriptor Activations(int64_t id, const Convolution::Options& options, const Shape& shape) {
-  return Tensor(id, options.dtype, options.rows, shape.channels, shape.height, shape.width);
+  return TensorDescriptor(
+      id, options.dtype, options.rows, shape.channels, shape.height, shape.width);
 }
 
 BackendDescriptor Windows(const Convolution::Options& options) {
@@ -103,7 +104,7 @@ class OperationGraph {
  public:
   OperationGraph(const ConvolutionSetting& setting, Direction direction)
       : input_(Activations(kInputId, setting.options, setting.options.input)),
-        filters_(Tensor(
+        filters_(TensorDescriptor(
             kFiltersId, setting.options.dtype, setting.options.output.channels,
             setting.options.input.channels, setting.options.size, setting.options.size)),
         output_(Activations(kOutputId, setting.options, setting.options.output)),

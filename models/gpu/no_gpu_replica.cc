@@ -1,6 +1,5 @@
 #include <dtrun/error.h>
 
-#include "models/gpu/cuda_device.h"
 #include "models/gpu/gpu_replica.h"
 
 namespace dtrun::models {
@@ -20,7 +19,5 @@ std::unique_ptr<GpuReplica> GpuReplica::Make(Sequential&, Communicator&, const G
 uint64_t LargestGpuBatch(Sequential&, const GpuOptions&, std::span<const uint64_t>, uint64_t) {
   NoGpu();
 }
-
-std::unique_ptr<ComputeDevice> MakeCudaDevice(const CudaDeviceOptions&) { NoGpu(); }
 
 }  // namespace dtrun::models

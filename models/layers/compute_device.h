@@ -2,7 +2,7 @@
 #define DTRUN_MODELS_LAYERS_COMPUTE_DEVICE_H_
 
 #include <dtrun/communicator.h>
-#include <dtrun/detail/device.h>
+#include <dtrun/device_choice.h>
 #include <dtrun/optimizer.h>
 
 #include <cstdint>
@@ -92,6 +92,7 @@ class ComputeDevice : public UpdateDevice {
 
 /// The CPU of this process, with oneDNN. Thread-safe.
 ComputeDevice& Cpu();
+std::unique_ptr<ComputeDevice> MakeCpuDevice();
 
 }  // namespace dtrun::models
 

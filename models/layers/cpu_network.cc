@@ -212,6 +212,8 @@ class CpuDevice : public ComputeDevice {
 
 }  // namespace
 
+std::unique_ptr<ComputeDevice> MakeCpuDevice() { return std::make_unique<CpuDevice>(); }
+
 // Without state, so all networks share it.
 ComputeDevice& Cpu() {
   static CpuDevice cpu;

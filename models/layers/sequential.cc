@@ -99,6 +99,14 @@ void Sequential::MakeBuffers(const std::vector<LayerSpecs>& specs) {
   }
 }
 
+std::vector<NamedBuffer> Sequential::BorrowWeights() {
+  std::vector<NamedBuffer> weights;
+  for (const Parameter& parameter : parameters_)
+    weights.push_back({parameter.name, parameter.value});
+  weights.insert(weights.end(), buffers_.begin(), buffers_.end());
+  return host_copies_.Read(device_, weights);
+}
+
 NetworkToPlan Sequential::Described() {
   NetworkToPlan network;
   network.input = input_shape_;

@@ -91,6 +91,11 @@ class Sequential {
   /// State of the layers besides the parameters. Broadcast, save and restore it together with the
   /// parameters.
   const std::vector<NamedBuffer>& buffers() const { return buffers_; }
+  /// Returns the values of all parameters, then of all buffers, in host memory: the values
+  /// themselves on the CPU, copies on a GPU. Valid until the next call.
+  std::vector<NamedBuffer> BorrowWeights();
+  /// Takes the values that were written to the borrowed weights. Call PrepareWeights afterwards.
+  void ReturnWeights() { host_copies_.Write(device_); }
   /// Shapes of the parameters: {3, 3, 32, 64}, {64}.
   const std::vector<std::vector<int>>& parameter_shapes() const { return parameter_shapes_; }
   int chunk() const { return chunk_; }
@@ -162,6 +167,7 @@ class Sequential {
   bool has_penalty_ = false;
   std::vector<NamedBuffer> buffers_;
   std::vector<std::vector<int>> parameter_shapes_;
+  HostCopies host_copies_;
   std::unique_ptr<PlannedNetwork> network_;
 };
 

@@ -26,7 +26,7 @@ def _whole_library_impl(ctx):
     all_deps = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps])
     inputs = []
     for given in all_deps.linking_context.linker_inputs.to_list():
-        if _is_ours(given.owner):
+        if _is_ours(given.owner) or given.owner.package == "gpu":  # libdtrun hides its copy of gpu/
             libraries = [_whole(ctx, features, toolchain, library) for library in given.libraries]
             given = cc_common.create_linker_input(
                 owner = given.owner,
@@ -39,7 +39,7 @@ def _whole_library_impl(ctx):
         linking_context = cc_common.create_linking_context(linker_inputs = depset(inputs)),
     )
 
-# Libraries and what they depend on; of those in models/, every object is linked, called or not.
+# Libraries and what they depend on; of those in models/ and gpu/, every object is linked, called or not.
 whole_library = rule(
     implementation = _whole_library_impl,
     attrs = {

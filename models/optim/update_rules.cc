@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "models/function_clones.h"
 #include "models/message_text.h"
@@ -107,6 +108,27 @@ void UpdateDevice::Descend(
 UpdateDevice& HostMemory() {
   static UpdateDevice host;
   return host;
+}
+
+std::vector<NamedBuffer> HostCopies::Read(
+    UpdateDevice& device, const std::vector<NamedBuffer>& buffers) {
+  copies_.clear();
+  std::vector<NamedBuffer> host = buffers;
+  for (NamedBuffer& each : host) {
+    if (each.buffer.device < 0) continue;
+    std::vector<uint8_t> values(each.buffer.bytes());
+    const Buffer copy(values.data(), each.buffer.count, each.buffer.dtype);
+    device.Copy(each.buffer, copy);
+    copies_.push_back({std::move(values), each.buffer});
+    each.buffer = copy;
+  }
+  return host;
+}
+
+void HostCopies::Write(UpdateDevice& device) {
+  for (Copy& copy : copies_)
+    device.Copy(
+        Buffer(copy.values.data(), copy.original.count, copy.original.dtype), copy.original);
 }
 
 void CheckF32(const std::vector<Parameter>& parameters) {

@@ -93,6 +93,25 @@ class UpdateDevice {
 /// The device of parameters in host memory. Thread-safe.
 UpdateDevice& HostMemory();
 
+/// Copies of a device's buffers in host memory, for code that reads or writes files. Not
+/// thread-safe.
+class HostCopies {
+ public:
+  /// Returns the buffers with their values in host memory: a buffer of the host as it is, a buffer
+  /// of `device` as a copy, which is valid until the next Read.
+  std::vector<NamedBuffer> Read(UpdateDevice& device, const std::vector<NamedBuffer>& buffers);
+  /// Copies the values back to the device, after they have changed.
+  void Write(UpdateDevice& device);
+
+ private:
+  struct Copy {
+    std::vector<uint8_t> values;
+    Buffer original;
+  };
+
+  std::vector<Copy> copies_;
+};
+
 /// Checks of the arguments of optimizers and schedules. Each throws Error kInvalidArgument with the
 /// value found and the value expected.
 void CheckF32(const std::vector<Parameter>& parameters);

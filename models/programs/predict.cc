@@ -18,6 +18,7 @@
 #include "models/programs/predictions.h"
 #include "models/programs/rank_main.h"
 #include "models/train/agreement.h"
+#include "models/train/replica.h"
 #include "models/train/report.h"
 
 namespace dtrun::models {
@@ -130,7 +131,7 @@ std::string WhyNoResults(const PredictOptions& options, const Context& job) {
 std::string SettingsOf(const PredictOptions& options, const Preparation& ready) {
   const Images& images = ready.images(options);
   return Text(
-      "--split=", options.split, "\nmodel parameters=", ToHex(DigestOf(ready.model->parameters())),
+      "--split=", options.split, "\nmodel parameters=", ToHex(DigestOf(*ready.model)),
       "\nlabels=", ToHex(Digest(images.labels.data(), images.labels.size())), "\n");
 }
 

@@ -168,7 +168,7 @@ Trained Session::CustomLoop() {
 void Session::Finish(Trained& trained) {
   TrainingResult& result = trained.result;
   const Logs test = trainer_.Evaluate(test_);
-  const uint64_t digest = DigestOf(ready_.model->parameters());
+  const uint64_t digest = DigestOf(*ready_.model);
   CheckEqualOnAllRanks(digest, job_.world());
   trained.steps = replica_.step();
   result.ranks = job_.size();

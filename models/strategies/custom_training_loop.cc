@@ -12,6 +12,7 @@
 #include "models/callbacks/log_values.h"
 #include "models/data/distribute.h"
 #include "models/data/image_dataset.h"
+#include "models/gpu/cuda_device.h"
 #include "models/losses/loss.h"
 #include "models/message_text.h"
 #include "models/metrics/metric.h"
@@ -54,9 +55,11 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
 
   Network network =
       NetworkByName("A", {.classes = images.info.classes, .image = images.info.shape.height});
-  const SequentialOptions options = OptionsFor(network, train.largest_batch(), 1);
+  const auto device = MakeDevice(strategy->device());
+  SequentialOptions options = OptionsFor(network, train.largest_batch(), 1);
+  options.device = device.get();
   Sequential model(network.input, std::move(network.layers), options);
-  Adam optimizer(model.parameters(), {});
+  Adam optimizer(model.parameters(), {}, *device);
   Replica replica(*strategy, model, optimizer);  // the strategy owns the parameters now
 
   const SparseCategoricalCrossentropy loss;
@@ -91,7 +94,7 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
               ", Loss: %.4f, Accuracy: %.2f, Test Loss: %.4f, Test Accuracy: %.2f", trained,
               100 * train_accuracy.Result(), tested, 100 * test_accuracy.Result()));
     }
-    checkpoints.Save({.step = replica.step()}, TensorsOf(model.parameters()));
+    checkpoints.Save({.step = replica.step()}, TensorsOf(model.BorrowWeights()));
     train_loss.Reset(), test_loss.Reset(), train_accuracy.Reset(), test_accuracy.Reset();
   }
   return kSuccess;

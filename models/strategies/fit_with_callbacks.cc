@@ -18,6 +18,7 @@
 #include "models/data/distribute.h"
 #include "models/data/image_dataset.h"
 #include "models/formats/model/saved_model.h"
+#include "models/gpu/cuda_device.h"
 #include "models/losses/loss.h"
 #include "models/message_text.h"
 #include "models/metrics/metric.h"
@@ -48,9 +49,11 @@ int Train(Context& job, const std::string& folder, const std::string& name, uint
 
   Network network =
       NetworkByName("B", {.classes = images.info.classes, .image = images.info.shape.height});
-  const SequentialOptions options = OptionsFor(network, train.largest_batch(), 1);
+  const auto device = MakeDevice(strategy->device());
+  SequentialOptions options = OptionsFor(network, train.largest_batch(), 1);
+  options.device = device.get();
   Sequential model(network.input, std::move(network.layers), options);
-  Adam optimizer(model.parameters(), {});
+  Adam optimizer(model.parameters(), {}, *device);
   {
     Replica replica(*strategy, model, optimizer);
     const SparseCategoricalCrossentropy loss;

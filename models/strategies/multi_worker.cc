@@ -70,7 +70,7 @@ int Train(Context& job, const std::string& folder, uint64_t epochs) {
                  .print = PrintLine}),
             ProgressBar()));
   }
-  const uint64_t digest = DigestOf(model.parameters());
+  const uint64_t digest = DigestOf(model);
   CheckEqualOnAllRanks(digest, job.world());
   if (!strategy->is_chief()) return kSuccess;
   SaveModel(model, "saved_model");

@@ -8,17 +8,36 @@
 #include "models/layers/batch_norm.h"
 #include "models/losses/loss.h"
 #include "models/message_text.h"
+#include "models/train/agreement.h"
 
 namespace dtrun::models {
 namespace {
 
-void CheckTree(const Sequential& model) {
+void CheckTree(Sequential& model) {
+  if (model.device().device().kind != DeviceKind::kCpu) {
+    throw Error(
+        ErrorCode::kUnavailable,
+        Text(
+            "a deterministic sum of gradients on ", model.device().device().name(),
+            ": the sum is computed in host memory; expected a network on the CPU"));
+  }
   if (model.buffers().empty()) return;
   throw Error(
       ErrorCode::kInvalidArgument,
       Text(
           "a deterministic sum of gradients in a network with '", model.buffers()[0].name,
           "': expected no layer that keeps running statistics"));
+}
+
+void CheckDeviceOf(const Strategy& strategy, Sequential& model) {
+  const Device here = model.device().device();
+  if (strategy.device() == here) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      Text(
+          "strategy ", strategy.name(), " has this replica on ", strategy.device().name(),
+          ", but the network is on ", here.name(),
+          "; pass MakeDevice(strategy.device()) as SequentialOptions::device"));
 }
 
 // The options for the optimizer's steps.
@@ -62,17 +81,39 @@ Replica::Replica(
 Replica::Replica(
     Strategy& strategy, Sequential& model, RateOptimizer& optimizer, const ReplicaOptions& options)
     : world_(strategy.replicas()), model_(model), inner_(optimizer), options_(options) {
+  CheckDeviceOf(strategy, model);
   optimizer_ = strategy.Scope().Distribute(Scaled(), StepsOf(options));
   Begin();
 }
 
-// The last step may still read the gradients, whose memory belongs to the optimizer. An error of the
-// device has no other place to go: it appears again in the next call.
+// The last step may still read the gradients, whose memory belongs to the optimizer. An error of
+// the device has no other place to go: it appears again in the next call.
 Replica::~Replica() {
   try {
     model_.device().Synchronize();
   } catch (const Error&) {
   }
+}
+
+std::vector<NamedBuffer> Replica::BorrowWeights() {
+  std::vector<NamedBuffer> weights = optimizer_->BorrowValues();
+  weights.insert(weights.end(), model_.buffers().begin(), model_.buffers().end());
+  return weight_copies_.Read(model_.device(), weights);
+}
+
+void Replica::ReturnWeights() {
+  weight_copies_.Write(model_.device());
+  optimizer_->ReturnValues();
+  ParametersChanged();
+}
+
+std::vector<NamedBuffer> Replica::BorrowState() {
+  return state_copies_.Read(model_.device(), optimizer_->BorrowState());
+}
+
+void Replica::ReturnState() {
+  state_copies_.Write(model_.device());
+  optimizer_->ReturnState();
 }
 
 Optimizer& Replica::Scaled() {
@@ -243,6 +284,15 @@ void Replica::AverageBuffers() {
   if (model_.buffers().empty() || world_.size() == 1) return;
   models::AverageBuffers(world_, model_.buffers());
   ParametersChanged();
+}
+
+uint64_t DigestOf(Sequential& model) {
+  std::vector<NamedBuffer> weights = model.BorrowWeights();
+  weights.resize(model.parameters().size());  // without the network's buffers
+  uint64_t digest = kEmptyDigest;
+  for (const NamedBuffer& values : weights)
+    digest = Digest(values.buffer.data, values.buffer.bytes(), digest);
+  return digest;
 }
 
 }  // namespace dtrun::models

@@ -117,11 +117,22 @@ class Replica {
   /// Call ParametersChanged after a change of parameters or buffers outside Apply.
   void ParametersChanged() { prepared_ = false; }
 
+  /// Returns the values of the parameters and of the network's buffers, for code other than Apply
+  /// that writes them, for example to load a checkpoint. All replicas write all values, and the
+  /// same values. The memory is host memory, also if the network is on a GPU, and valid until the
+  /// next step. Local.
+  std::vector<NamedBuffer> BorrowWeights();
+  /// Makes the written values visible to every replica. Collective.
+  void ReturnWeights();
+  /// The same for the optimizer's whole state (StrategyOptimizer::BorrowState), to read or to
+  /// write. Both are collective.
+  std::vector<NamedBuffer> BorrowState();
+  void ReturnState();
+
   Communicator& world() { return world_; }
   Sequential& model() { return model_; }
   RateOptimizer& optimizer() { return inner_; }
-  /// For code other than Apply that writes the parameters, or reads or writes the optimizer's
-  /// state.
+  /// The strategy's optimizer. Its values and state are in the memory of the network's device.
   StrategyOptimizer& distributed_optimizer() { return *optimizer_; }
   /// The scale of the next step's loss. Without `loss_scale`: always 1.
   LossScale loss_scale() const { return scaled_ ? scaled_->state_of_scale() : LossScale(); }
@@ -159,7 +170,11 @@ class Replica {
   int leaves_done_ = 0;    // in this step
   std::vector<bool> marked_;
   std::vector<float> factors_;
+  HostCopies weight_copies_, state_copies_;
 };
+
+/// The digest of the parameters' values, in order (models/train/agreement.h).
+uint64_t DigestOf(Sequential& model);
 
 }  // namespace dtrun::models
 

@@ -42,6 +42,27 @@ hidden_symbols() {
 }
 story "errors of the library are caught in a program that hides its own symbols" hidden_symbols
 
+on_a_gpu() {
+  local cpu line
+  if [[ ! -e $tree/tests/gpu_simulator/libcuda.so.1 ]]; then
+    skip_story "a trainer with the training library trains a residual network on a GPU" "no CUDA toolkit was found"
+    return
+  fi
+  models_flags
+  while read -r line; do
+    grep -qF "$line" "$tree/tests/consumers/gpu_model.cc" || unmet "the line of layers.md in gpu_model.cc: $line"
+  done < <(awk '/^## On a GPU/ { here = 1 } here && /^```$/ { exit } code { print } here && /^```cpp/ { code = 1 }' \
+    "$tree/docs/guides/layers.md")
+  c++ "${cxx_flags[@]}" "$tree/tests/consumers/gpu_model.cc" "${flags[@]}" -o gpu_model
+  run ./gpu_model
+  expect_status 0
+  cpu=$output
+  run env LD_LIBRARY_PATH="$tree/tests/gpu_simulator" ./gpu_model one_device:cuda:0
+  expect_status 0
+  expect_equal "$output" "$cpu"
+}
+story "a trainer with the training library trains a residual network on a GPU" on_a_gpu
+
 only_own_symbols() {
   local others
   others=$(nm -DC --defined-only "$prefix/lib/libdtrun_models.so" | sed 's/^[0-9a-f]* . //' |

@@ -18,7 +18,7 @@ namespace dtrun {
 enum class DeviceKind {
   kCpu,   ///< all CPUs of the host together
   kCuda,  ///< a GPU
-  kTpu    ///< a TPU: no replica computes on one (CheckDevice)
+  kTpu    ///< a TPU: no replica computes on it (CheckDevice)
 };
 
 /// A device of a replica: its kind, and its number on the host. The names are "cpu" and, for
@@ -80,15 +80,15 @@ inline std::vector<DeviceDescription> Devices() {
   return devices;
 }
 
-/// Throws kUnavailable, with the reason and an alternative, unless replicas can compute on the
-/// device.
+/// Throws kUnavailable, with the reason and an alternative, unless this process can use the device.
 inline void CheckDevice(const Device& device) {
   if (device.kind == DeviceKind::kCpu) return;
-  std::string reason;
-  if (device.kind == DeviceKind::kTpu) {
-    reason = "there are no TPUs here";
-  } else if (CudaDeviceCount(&reason) > 0) {
-    reason = "replicas of a strategy compute on the CPU (cnn_fmnist has a way to train on GPUs)";
+  std::string reason = "there are no TPUs here";
+  if (device.kind == DeviceKind::kCuda) {
+    const int count = CudaDeviceCount(&reason);
+    if (device.index < count) return;
+    if (count > 0)
+      reason = "this host has " + std::to_string(count) + (count == 1 ? " GPU" : " GPUs");
   }
   throw Error(ErrorCode::kUnavailable, "device " + device.name() + ": " + reason + "; use cpu");
 }

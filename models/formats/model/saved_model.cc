@@ -44,11 +44,12 @@ std::vector<uint64_t> ShapeOf(const ParameterSpec& spec) {
 // Views of all saved tensors of a network, in its order.
 std::vector<NamedTensor> TensorsOf(Sequential& model) {
   std::vector<NamedTensor> tensors;
-  auto parameter = model.parameters().begin();
-  auto buffer = model.buffers().begin();
+  const std::vector<NamedBuffer> weights = model.BorrowWeights();
+  auto parameter = weights.begin();
+  auto buffer = weights.begin() + static_cast<ptrdiff_t>(model.parameters().size());
   for (const LayerShapes& layer : ShapesOf(model.input_shape(), model.layers())) {
     for (const ParameterSpec& spec : layer.parameters) {
-      tensors.emplace_back(parameter->name, parameter->value, ShapeOf(spec));
+      tensors.emplace_back(parameter->name, parameter->buffer, ShapeOf(spec));
       ++parameter;
     }
     for (const ParameterSpec& spec : layer.buffers) {
@@ -132,6 +133,7 @@ void FillFrom(const TensorFile& weights, Sequential& model) {
     const Buffer& from = weights.Find(tensor.name)->buffer;
     std::memcpy(tensor.buffer.data, from.data, from.bytes());
   }
+  model.ReturnWeights();
 }
 
 }  // namespace

@@ -33,10 +33,8 @@ class Exporter {
   Exporter(Sequential& model, const OnnxOptions& options, OnnxGraph& graph)
       : registry_(options.registry), converters_(options.converters), graph_(graph) {
     converters_.merge(BuiltInOnnxConverters());
-    for (const Parameter& parameter : model.parameters())
-      tensors_[parameter.name] = FloatsOf(parameter.value);
-    for (const NamedBuffer& buffer : model.buffers())
-      tensors_[buffer.name] = FloatsOf(buffer.buffer);
+    for (const NamedBuffer& weights : model.BorrowWeights())
+      tensors_[weights.name] = FloatsOf(weights.buffer);
   }
 
   /// The names of the layers and their tensors begin with `prefix`, followed by the layer's index

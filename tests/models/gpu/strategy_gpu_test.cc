@@ -1,0 +1,101 @@
+// Strategies with GPUs: the programs of models/strategies, whose networks compute on the devices
+// that a strategy names.
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/models/idx_files.h"
+#include "tests/support/subprocess.h"
+
+namespace dtrun::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+using Words = std::vector<std::string>;
+
+// Runs a program of models/strategies in a folder of its own.
+class StrategyProgram {
+ public:
+  StrategyProgram() { WriteToySet(data_, 128); }
+
+  CommandResult Run(int np, const Words& words) const {
+    std::string line = "cd " + work_.path() + " && exec " +
+                       fs::absolute("launcher/dtrun").string() + " --tag none -np " +
+                       std::to_string(np) + " env DTRUN_SIMULATED_GPUS=2 " +
+                       fs::absolute("models/strategies/" + words[0]).string();
+    for (size_t i = 1; i < words.size(); ++i) line += " '" + words[i] + "'";
+    return testing::Run(
+        {.argv = {"bash", "-c", line},
+         .environment = {{"LD_LIBRARY_PATH", fs::absolute("tests/gpu_simulator").string()}}});
+  }
+  std::string data() const { return data_.path(); }
+  std::string path() const { return work_.path(); }
+
+ private:
+  TemporaryFolder data_, work_;
+};
+
+// The number behind `name` in the last line that has it.
+double LastNumber(const std::string& text, const std::string& name) {
+  const size_t at = text.rfind(name);
+  REQUIRE(at != std::string::npos);
+  return std::stod(text.substr(at + name.size()));
+}
+
+TEST_CASE("a custom loop trains on the GPUs that its strategy names as on the CPU") {
+  const StrategyProgram program;
+  const auto test_loss = [&](int np, const std::string& strategy) {
+    const CommandResult result =
+        program.Run(np, {"custom_training_loop", program.data(), strategy, "2"});
+    INFO(result.err);
+    REQUIRE(result.exit_code == 0);
+    return LastNumber(result.out, "Test Loss: ");
+  };
+  CHECK(test_loss(1, "one_device:cuda:0") == Approx(test_loss(1, "one_device:cpu")).epsilon(1e-2));
+  CHECK(
+      test_loss(2, "mirrored:cuda:0,cuda:1") ==
+      Approx(test_loss(2, "mirrored:cpu,cpu")).epsilon(1e-2));
+  const CommandResult restored =
+      program.Run(1, {"restore_without_strategy", "A", "training_checkpoints", program.data()});
+  CHECK_THAT(restored.out, Contains("without a strategy: loss "));
+}
+
+TEST_CASE("fit on two GPUs calls callbacks and saves what the CPU restores") {
+  const StrategyProgram program;
+  const CommandResult result =
+      program.Run(2, {"fit_with_callbacks", program.data(), "mirrored:cuda:0,cuda:1", "2"});
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK_THAT(
+      result.out, Contains("Number of devices: 2") &&
+                      Contains("Learning rate for epoch 2 is 0.001") && Contains("Eval loss: "));
+  CHECK(fs::exists(program.path() + "/logs/train"));
+  CHECK(fs::exists(program.path() + "/saved_model/model.json"));
+  const CommandResult restored =
+      program.Run(1, {"restore_without_strategy", "B", "training_checkpoints", program.data()});
+  INFO(restored.out << restored.err);
+  CHECK(
+      LastNumber(restored.out, "loss ") ==
+      Approx(LastNumber(result.out, "Eval loss: ")).epsilon(1e-2));
+}
+
+TEST_CASE("a strategy refuses GPUs that the host lacks, and central storage refuses GPUs") {
+  const StrategyProgram program;
+  const auto refusal = [&](int np, const std::string& strategy) {
+    const CommandResult result =
+        program.Run(np, {"custom_training_loop", program.data(), strategy, "1"});
+    CHECK(result.exit_code == 2);
+    return result.err;
+  };
+  CHECK_THAT(
+      refusal(1, "one_device:cuda:2"), Contains("device cuda:2: this host has 2 GPUs; use cpu"));
+  CHECK_THAT(
+      refusal(2, "central_storage:cuda:0,cuda:1"),
+      Contains("strategy 'central_storage': device cuda:0: the variables are in host memory"));
+}
+
+}  // namespace
+}  // namespace dtrun::testing
