@@ -108,6 +108,15 @@ inline void CheckOneHost(const StrategyJob& job, const std::string& name) {
 inline void CheckDevices(
     const StrategyJob& job, const std::string& name, const DeviceNames& devices) {
   for (const std::string& device : devices) CheckDevice(ParseDevice(device));
+  for (size_t i = 1; i < devices.size(); ++i) {
+    const Device device = ParseDevice(devices[i]);
+    if (device.kind != ParseDevice(devices[0]).kind)
+      RefuseStrategy(name, "found GPUs and cpu; expected GPUs for all ranks, or cpu for all ranks");
+    for (size_t k = 0; k < i && device.kind == DeviceKind::kCuda; ++k)
+      if (ParseDevice(devices[k]) == device)
+        RefuseStrategy(
+            name, "found " + device.name() + " twice; expected another GPU for each rank");
+  }
   const size_t ranks = static_cast<size_t>(job.local_size());
   if (devices.empty() || devices.size() == ranks) return;
   RefuseStrategy(

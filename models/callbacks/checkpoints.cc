@@ -40,10 +40,12 @@ void Write(Run& run, const Print& print, const std::function<void()>& write) {
   }
 }
 
+// `tensors_of` is called after the ranks have averaged the buffers.
 void Save(
     Run& run, const Print& print, CheckpointManager& manager, bool asynchronous,
-    const SaveOptions& options, const std::vector<NamedTensor>& tensors) {
+    const SaveOptions& options, std::vector<NamedTensor> (*tensors_of)(Run&)) {
   run.replica().AverageBuffers();
+  const std::vector<NamedTensor> tensors = tensors_of(run);
   if (asynchronous) Write(run, print, [&] { manager.Wait(); });
   Write(run, print, [&] {
     if (asynchronous)
@@ -111,7 +113,7 @@ void ModelCheckpoint::Consider(Run& run, const Logs& logs, uint64_t epoch) {
   save.name = BroadcastBytes(run.world(), FillIn(pattern, numbers));
   Save(
       run, options_.print, *manager_, options_.asynchronous, save,
-      options_.save_weights_only ? WeightsOf(run) : StateOf(run));
+      options_.save_weights_only ? WeightsOf : StateOf);
 }
 
 void ModelCheckpoint::OnTrainEnd(Run& run, const Logs&) {
@@ -159,7 +161,7 @@ void BackupAndRestore::OnBatchEnd(Run& run, const Logs&) {
   if (!IsDue(run.position.step, options_.every_batches)) return;
   Save(
       run, options_.print, *manager_, options_.asynchronous,
-      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf(run));
+      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
 }
 
 // Also runs if the last batch was just backed up: only this backup says that the epoch has ended.
@@ -168,7 +170,7 @@ void BackupAndRestore::OnEpochEnd(Run& run, Logs&) {
   if (run.cut_short) return;
   Save(
       run, options_.print, *manager_, options_.asynchronous,
-      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf(run));
+      {.step = run.position.step, .metadata = RemarksOf(run)}, StateOf);
 }
 
 void BackupAndRestore::OnTrainEnd(Run& run, const Logs&) {

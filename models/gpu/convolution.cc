@@ -87,7 +87,7 @@ Convolution::Convolution(
   const gpu::DeviceScope scope(stream.device());
   forward_ = Choose(Direction::kForward, tensors);
   to_filters_ = Choose(Direction::kFilters, tensors);
-  to_input_ = Choose(Direction::kInput, tensors);
+  if (options.input_gradient) to_input_ = Choose(Direction::kInput, tensors);
 }
 
 Convolution::~Convolution() {

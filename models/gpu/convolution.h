@@ -53,7 +53,8 @@ class Convolution {
     int size = 3, stride = 1;  ///< of the filters, (output channels, size, size, input channels)
     ZeroPadding padding = {};
     int rows = 0;
-    DType dtype = DType::kF32;  ///< of all tensors; sums are in f32
+    bool input_gradient = true;  ///< BackwardInput is called
+    DType dtype = DType::kF32;   ///< of all tensors; sums are in f32
     Tf32 tf32 = Tf32::kAllowed;
     Selection selection = Selection::kFirst;
   };

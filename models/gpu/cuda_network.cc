@@ -74,11 +74,21 @@ class CudaNetwork : public PlannedNetwork {
       NetworkGraph graph)
       : plan_(stream, options, network), graph_(std::move(graph)) {
     plan_.ReserveSums(ChannelsIn(graph_));
+    CheckSizes();
     FindMemory();
     FindGradients();
     for (size_t i = 0; i < graph_.operations().size(); ++i) PlanStep(i);
     MakeHostMemory();
     plan_.stream().Synchronize();
+  }
+
+  // Enqueued work reads this object's memory. An error of the device appears again in the next
+  // call.
+  ~CudaNetwork() override {
+    try {
+      plan_.stream().Synchronize();
+    } catch (const Error&) {
+    }
   }
 
   float* input() override { return host_input_.as<float>(); }
@@ -114,9 +124,33 @@ class CudaNetwork : public PlannedNetwork {
     const Operation* operation;
     std::unique_ptr<CudaOperation> call;
     std::vector<GradientPlace> gradients;
+    bool has_gradient = false;  // of its output: an operation before has parameters, or this one
   };
 
   uint64_t CountOf(const Shape& shape) const { return plan_.rows() * uint64_t{shape.count()}; }
+
+  // The kernels count values with 32 bits.
+  void CheckSizes() const {
+    for (const Operation& operation : graph_.operations()) {
+      const Shape& shape = graph_.shapes()[operation.output];
+      if (CountOf(shape) < uint64_t{1} << 31) continue;
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          Text(
+              operation.layer, ": ", plan_.rows(), " examples of ", ToString(shape),
+              " in one chunk on a GPU; expected fewer than 2^31 values"));
+    }
+    const bool is_last =
+        !graph_.operations().empty() && graph_.operations().back().kind == OperationKind::kSoftmax;
+    if (!is_last || plan_.dtype() == DType::kF32) return;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text(
+            graph_.operations().back().layer, " is the last layer of a network in ",
+            NameOf(plan_.dtype()),
+            ", in which the gradients of small probabilities overflow; expected f32, or a loss of "
+            "logits"));
+  }
 
   // The output is f32 if the last operation is a product, as on the CPU. In another case, it has
   // the dtype of the network.
@@ -144,13 +178,18 @@ class CudaNetwork : public PlannedNetwork {
     for (const Operation& operation : graph_.operations()) {
       bool needed = !operation.parameters.empty();
       for (const size_t input : operation.inputs) needed |= values_[input].gradient != nullptr;
+      has_gradient_.push_back(needed);
       CudaValue& value = values_[operation.output];
       if (operation.kind == OperationKind::kReshape) {
         value.gradient = values_[operation.inputs[0]].gradient;
-      } else if (needed || operation.output == graph_.output()) {
+      } else if (needed) {
         value.gradient = plan_.NewMemory(CountOf(value.shape) * plan_.value_size());
       }
     }
+    // Without parameters, no operation reads the gradient of the output.
+    if (output_value().gradient == nullptr)
+      values_[graph_.output()].gradient =
+          plan_.NewMemory(CountOf(output_value().shape) * plan_.value_size());
     FindGradientPlaces();
   }
 
@@ -191,7 +230,7 @@ class CudaNetwork : public PlannedNetwork {
       steps_.push_back(
           {&operation,
            PlanOperation(plan_, operation, inputs, values_[operation.output], gradients),
-           places_[i]});
+           places_[i], has_gradient_[i]});
     } catch (const Error& error) {
       throw Error(error.code(), Text(operation.layer, ": ", error.what()));
     }
@@ -259,7 +298,7 @@ class CudaNetwork : public PlannedNetwork {
   }
 
   void BackwardStep(const Step& step, const Pass& pass, const OnReady& on_ready) {
-    if (values_[step.operation->output].gradient == nullptr) return;
+    if (!step.has_gradient) return;
     step.call->BackwardWeights(pass);
     const std::vector<size_t>& parameters = step.operation->parameters;
     for (size_t p = parameters.size(); pass.last && p-- > 0;) on_ready(parameters[p]);
@@ -278,6 +317,7 @@ class CudaNetwork : public PlannedNetwork {
   NetworkGraph graph_;
   std::vector<CudaValue> values_;
   std::vector<std::vector<GradientPlace>> places_;  // by operation
+  std::vector<bool> has_gradient_;                  // by operation
   std::vector<Step> steps_;
   std::vector<LayerImplementation> implementations_;
   gpu::PinnedMemory host_input_, host_output_, host_gradient_;
@@ -287,9 +327,16 @@ class CudaNetwork : public PlannedNetwork {
 class CudaDevice : public ComputeDevice {
  public:
   explicit CudaDevice(const CudaDeviceOptions& options)
-      : options_(options), stream_(gpu::Device::Get(options.index)) {}
+      : options_(options), stream_(gpu::Device::Get(options.index)) {
+    // A driver that loads kernels later waits for running kernels, and these may wait for a peer.
+    for (const char* name :
+         {"dtrun_layer_bias_f32", "dtrun_layer_batch_norm_f32", "dtrun_layer_axpy"})
+      LayerImageWith(name).Find(stream_.device(), name);
+    results();
+  }
 
   Device device() const override { return {DeviceKind::kCuda, options_.index}; }
+  int index() const override { return options_.index; }
 
   DType DtypeFor(DType wanted) const override {
     if (wanted == DType::kF32 || wanted == DType::kBF16 || wanted == DType::kF16) return wanted;
@@ -413,6 +460,7 @@ std::unique_ptr<PlannedNetwork> PlanCudaNetwork(
 }
 
 std::unique_ptr<ComputeDevice> MakeCudaDevice(const CudaDeviceOptions& options) {
+  CheckDevice({DeviceKind::kCuda, options.index});
   return std::make_unique<CudaDevice>(options);
 }
 

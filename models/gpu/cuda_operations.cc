@@ -75,13 +75,14 @@ class CudaConvolution : public PlannedOperation {
  public:
   CudaConvolution(
       CudaPlan& plan, const Operation& operation, const std::vector<CudaValue>& inputs,
-      const CudaValue& output)
+      const CudaValue& output, bool input_gradient)
       : PlannedOperation(plan, operation, inputs, output),
         taps_(static_cast<uint32_t>(operation.window.size * operation.window.size)),
         filters_(plan.NewMemory(FilterCount() * plan.value_size())),
         filters_gradient_(plan.NewMemory(FilterCount() * plan.value_size())),
         convolution_(
-            plan.stream(), OptionsOf(), plan.workspace(), input_.data, filters_, output.data) {}
+            plan.stream(), OptionsOf(input_gradient), plan.workspace(), input_.data, filters_,
+            output.data) {}
 
   void PrepareWeights() override {
     plan_.Enqueue(
@@ -122,7 +123,7 @@ class CudaConvolution : public PlannedOperation {
   uint64_t FilterCount() const {
     return uint64_t{taps_} * Channels(input_.shape) * Channels(output_.shape);
   }
-  Convolution::Options OptionsOf() const {
+  Convolution::Options OptionsOf(bool input_gradient) const {
     const WindowExtent rows = ExtentOf(operation_.window, input_.shape.height);
     const WindowExtent columns = ExtentOf(operation_.window, input_.shape.width);
     Convolution::Options options;
@@ -132,6 +133,7 @@ class CudaConvolution : public PlannedOperation {
     options.stride = operation_.window.stride;
     options.padding = {rows.before, columns.before, rows.after, columns.after};
     options.rows = static_cast<int>(plan_.rows());
+    options.input_gradient = input_gradient;
     options.dtype = plan_.dtype();
     options.tf32 = plan_.tf32();
     return options;
@@ -469,7 +471,8 @@ std::unique_ptr<CudaOperation> PlanOperation(
     const CudaValue& output, const std::vector<void*>& gradients) {
   switch (operation.kind) {
     case OperationKind::kConvolution:
-      return std::make_unique<CudaConvolution>(plan, operation, inputs, output);
+      return std::make_unique<CudaConvolution>(
+          plan, operation, inputs, output, gradients[0] != nullptr);
     case OperationKind::kDense:
       return std::make_unique<CudaDense>(plan, operation, inputs, output, gradients[0]);
     case OperationKind::kMaxPool:

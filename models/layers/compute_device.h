@@ -68,6 +68,7 @@ class PlannedNetwork {
   virtual void Backward(const Pass& pass, const OnReady& on_ready) = 0;
 
   /// The implementations of the heavy layers, per direction, in the order in which they were built.
+  /// Empty on a GPU.
   virtual const std::vector<LayerImplementation>& implementations() const = 0;
 };
 

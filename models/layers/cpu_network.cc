@@ -201,10 +201,6 @@ class CpuDevice : public ComputeDevice {
 
   void Synchronize() override {}
 
-  double SumOfSquares(const Buffer& values) override {
-    return models::SumOfSquares(Floats(values), values.count);
-  }
-
   void AddScaled(const Buffer& from, float factor, const Buffer& to) override {
     models::AddScaled(Floats(from), from.count, factor, Floats(to));
   }

@@ -142,8 +142,12 @@ void Sequential::CheckWholeShare(const Pass& pass) const {
 
 double Sequential::RegularizationLoss() const {
   double loss = 0;
-  for (size_t i = 0; has_penalty_ && i < parameters_.size(); ++i)
-    if (l2_[i] != 0) loss += l2_[i] * device_.SumOfSquares(parameters_[i].value);
+  for (size_t i = 0; has_penalty_ && i < parameters_.size(); ++i) {
+    if (l2_[i] == 0) continue;
+    const Buffer& value = parameters_[i].value;
+    loss += l2_[i] * (value.device < 0 ? SumOfSquares(Floats(value), value.count)
+                                       : device_.SumOfSquares(value));
+  }
   return loss;
 }
 

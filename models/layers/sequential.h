@@ -43,13 +43,14 @@ struct SequentialOptions {
   int micro_batch = 16;
   int micro_batches = 8;
   uint64_t seed = 0;  ///< of the initial weights and the dropout masks
-  /// The dtype that layers compute in: kF32 or kBF16.
+  /// The dtype that layers compute in: kF32 or kBF16, on a GPU also kF16.
   ///
-  /// With kBF16, activations, their gradients and the factors of products are bf16. Products are
-  /// summed in f32. Parameters and their gradients stay f32, and gradients are summed in f32. The
-  /// weights are copied to bf16 once per step. Layers without bf16 support compute in f32, and so
-  /// does the last layer, because the loss reads its output. If the CPU has no AVX512_BF16, all
-  /// layers compute in f32.
+  /// With kBF16 on the CPU, activations, their gradients and the factors of products are bf16.
+  /// Products are summed in f32. Parameters and their gradients stay f32, and gradients are summed
+  /// in f32. The weights are copied to bf16 once per step. Layers without bf16 support compute in
+  /// f32, and so does the last layer, because the loss reads its output. If the CPU has no
+  /// AVX512_BF16, all layers compute in f32. On a GPU, all layers compute in the dtype. Only the
+  /// outputs of a last dense layer without ReLU are f32.
   DType dtype = DType::kF32;
   /// For layers that exchange data between ranks (synchronised BatchNorm). If there is such a
   /// layer, the constructor of Sequential is collective and duplicates the communicator. Destroy
@@ -73,8 +74,8 @@ struct SequentialOptions {
 ///     model.Backward(pass, examples, on_ready);
 ///
 /// If a chunk holds fewer examples, set the gradients of the other outputs to zero. Not
-/// thread-safe. Computes on OpenMP threads. The result has the same bits for the same number of
-/// threads on the same kind of machine.
+/// thread-safe. The CPU computes on OpenMP threads. The result has the same bits for the same
+/// number of threads on the same kind of machine.
 class Sequential {
  public:
   /// Throws Error kInvalidArgument, with the name of the layer, if a layer cannot follow the layer
@@ -111,7 +112,7 @@ class Sequential {
   /// True if a layer exchanges data between ranks in training. A rank without examples must then
   /// call Forward and Backward with 0 examples.
   bool synchronizes() const;
-  /// The dtype in use on this machine: kF32 or kBF16.
+  /// The dtype in use on this machine.
   DType dtype() const { return dtype_; }
   /// "conv2d 32 3x3 relu, max_pool2d 2x2, dense 10"
   std::string description() const;
@@ -126,6 +127,7 @@ class Sequential {
   /// Host memory, also if the device is a GPU.
   float* input() { return network_->input(); }
   const float* output() const { return network_->output(); }
+  /// Do not write it between a Backward and the next Forward.
   float* output_gradient() { return network_->output_gradient(); }
 
   void PrepareWeights() { network_->PrepareWeights(); }

@@ -57,7 +57,7 @@ Muon::Muon(
     std::vector<Parameter>& parameters, const std::vector<uint64_t>& columns,
     const MuonOptions& options, UpdateDevice& device)
     : parameters_(parameters), options_(options), device_(device) {
-  CheckF32(parameters);
+  CheckParameters(parameters, device);
   CheckColumns(parameters, columns);
   CheckPositive("learning_rate", options.learning_rate);
   CheckFraction("momentum", options.momentum);

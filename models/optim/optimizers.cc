@@ -16,7 +16,7 @@ Adam::Adam(
     std::vector<Parameter>& parameters, const AdamOptions& options, double weight_decay,
     const LastWords& not_decayed, UpdateDevice& device)
     : PlacedOptimizer(device), parameters_(parameters), options_(options) {
-  CheckF32(parameters);
+  CheckParameters(parameters, device);
   CheckPositive("learning_rate", options.learning_rate);
   CheckFraction("beta1", options.beta1);
   CheckFraction("beta2", options.beta2);
@@ -60,7 +60,7 @@ Lamb::Lamb(std::vector<Parameter>& parameters, const LambOptions& options, Updat
       device_(device),
       m_(parameters, device),
       v_(parameters, device) {
-  CheckF32(parameters);
+  CheckParameters(parameters, device);
   CheckPositive("learning_rate", options.learning_rate);
   CheckFraction("beta1", options.beta1);
   CheckFraction("beta2", options.beta2);
@@ -104,7 +104,7 @@ void Lamb::Step() {
 
 Lars::Lars(std::vector<Parameter>& parameters, const LarsOptions& options, UpdateDevice& device)
     : PlacedOptimizer(device), parameters_(parameters), options_(options) {
-  CheckF32(parameters);
+  CheckParameters(parameters, device);
   CheckPositive("learning_rate", options.learning_rate);
   CheckFraction("momentum", options.momentum);
   CheckNotNegative("weight_decay", options.weight_decay);
@@ -146,7 +146,7 @@ void Lars::StepSlice(const ParameterSlice& slice) {
 
 Sgd::Sgd(std::vector<Parameter>& parameters, const SgdOptions& options, UpdateDevice& device)
     : PlacedOptimizer(device), parameters_(parameters), options_(options) {
-  CheckF32(parameters);
+  CheckParameters(parameters, device);
   CheckPositive("learning_rate", options.learning_rate);
   CheckFraction("momentum", options.momentum);
   CheckNotNegative("weight_decay", options.weight_decay);

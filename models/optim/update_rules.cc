@@ -129,10 +129,24 @@ void HostCopies::Write(UpdateDevice& device) {
   for (Copy& copy : copies_)
     device.Copy(
         Buffer(copy.values.data(), copy.original.count, copy.original.dtype), copy.original);
+  copies_.clear();
 }
 
-void CheckF32(const std::vector<Parameter>& parameters) {
+namespace {
+
+std::string PlaceName(int device) {
+  return device < 0 ? "in host memory" : Text("on GPU ", device);
+}
+
+}  // namespace
+
+void CheckParameters(const std::vector<Parameter>& parameters, const UpdateDevice& device) {
   for (const Parameter& parameter : parameters) {
+    if (parameter.value.device != device.index())
+      RefuseArgument(Text(
+          parameter.name, " lies ", PlaceName(parameter.value.device), ", the optimizer updates ",
+          "parameters ", PlaceName(device.index()),
+          "; expected the device of the network as the optimizer's device"));
     if (parameter.value.dtype != DType::kF32)
       RefuseArgument(Text(parameter.name, " is ", NameOf(parameter.value.dtype), ", expected f32"));
   }

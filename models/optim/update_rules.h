@@ -65,6 +65,8 @@ class UpdateDevice {
  public:
   virtual ~UpdateDevice() = default;
 
+  /// The number of the GPU, as in Buffer::device. -1: host memory.
+  virtual int index() const { return -1; }
   /// Returns `count` elements of zeroed memory, aligned for all vector units. `owner` frees the
   /// memory. Throws Error kUnavailable if there is too little memory.
   virtual Buffer Allocate(uint64_t count, DType dtype, std::shared_ptr<void>& owner);
@@ -100,7 +102,8 @@ class HostCopies {
   /// Returns the buffers with their values in host memory: a buffer of the host as it is, a buffer
   /// of `device` as a copy, which is valid until the next Read.
   std::vector<NamedBuffer> Read(UpdateDevice& device, const std::vector<NamedBuffer>& buffers);
-  /// Copies the values back to the device, after they have changed.
+  /// Copies the values back to the device, after they have changed, and frees the copies. Call it
+  /// at most once after Read.
   void Write(UpdateDevice& device);
 
  private:
@@ -113,8 +116,8 @@ class HostCopies {
 };
 
 /// Checks of the arguments of optimizers and schedules. Each throws Error kInvalidArgument with the
-/// value found and the value expected.
-void CheckF32(const std::vector<Parameter>& parameters);
+/// value found and the value expected. Parameters must be f32, in memory of `device`.
+void CheckParameters(const std::vector<Parameter>& parameters, const UpdateDevice& device);
 /// The value must be above 0 and finite.
 void CheckPositive(const std::string& name, double value);
 /// The value must be at least 0 and finite.

@@ -38,7 +38,12 @@ class GpuGradients : public DeviceGradients {
     end_.Record(reductions_.get());
     end_.Delay(trainer_);
   }
-  void Synchronize() override { reductions_.Synchronize(); }
+  void Synchronize() override {
+    reductions_.Synchronize();
+    const gpu::DeviceScope scope(device_);
+    gpu::Check(
+        gpu::Driver::Get().cuStreamSynchronize(trainer_), "waiting for the trainer's stream");
+  }
 
  private:
   const gpu::Device& device_;

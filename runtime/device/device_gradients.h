@@ -27,7 +27,7 @@ class DeviceGradients {
   virtual void BeginReduction() = 0;
   /// Work that the trainer enqueues from now on runs after all reductions so far.
   virtual void EndReductions() = 0;
-  /// Waits for all reductions.
+  /// Waits for all reductions, and for the trainer's work so far, which may read their results.
   virtual void Synchronize() = 0;
 };
 

@@ -180,6 +180,12 @@ class ParameterWorker {
 
  private:
   void CheckParameters(const std::vector<NamedTensor>& variables) const {
+    for (const Parameter& parameter : parameters_)
+      if (parameter.value.device >= 0)
+        throw Error(
+            ErrorCode::kUnavailable, "ParameterWorker: parameter '" + parameter.name +
+                                         "' lies on GPU " + std::to_string(parameter.value.device) +
+                                         "; expected host memory");
     bool same = variables.size() == parameters_.size();
     for (size_t i = 0; same && i < variables.size(); ++i)
       same = variables[i].buffer.count == parameters_[i].value.count &&

@@ -248,7 +248,7 @@ TEST_CASE("each layer on a GPU computes in 16 bits within their rounding", "[cud
       with({}), [] { return Dropout(0.25); }, dense);
   check([] { return MaxPool2D(2); }, with({}), dense);
   check([] { return Dense(12); }, [] { return Reshape({2, 2, 3}); }, dense);
-  check([] { return Dense(6); }, [] { return Softmax(); });
+  check([] { return Dense(6); }, [] { return Softmax(); }, dense);
   check(
       with({.use_bias = false}), [] { return BatchNorm(); }, dense);
   check(
@@ -281,6 +281,38 @@ TEST_CASE("a GPU refuses f64 networks", "[cuda_network]") {
   CHECK_THROWS_WITH(
       Sequential({1, 1, 4}, Layers(Dense(3)), {.dtype = DType::kF64, .device = device.get()}),
       Catch::Contains("f32, bf16 or f16, got f64"));
+}
+
+TEST_CASE("a network without parameters passes gradients on a GPU", "[cuda_network]") {
+  CheckSame(
+      {4, 4, 3}, [] { return Layers(MaxPool2D(2), Flatten()); }, InF32());
+  CheckSame(
+      {4, 4, 3}, [] { return LayerList(); }, InF32());
+}
+
+TEST_CASE("a GPU refuses networks that its kernels cannot compute", "[cuda_network]") {
+  const auto device = TestDevice({});
+  CHECK_THROWS_WITH(
+      Sequential(
+          {64, 64, 1}, Layers(Conv2D(4, 3)), {.micro_batch = 1 << 20, .device = device.get()}),
+      Catch::Contains("layer 0 (conv2d 4 3x3): ") && Catch::Contains("fewer than 2^31 values"));
+  CHECK_THROWS_WITH(
+      Sequential(
+          {1, 1, 4}, Layers(Dense(3), Softmax()), {.dtype = DType::kF16, .device = device.get()}),
+      Catch::Contains("layer 1 (softmax) is the last layer of a network in f16"));
+}
+
+TEST_CASE("an optimizer refuses parameters of another device", "[cuda_network]") {
+  const auto device = TestDevice({});
+  Sequential model({1, 1, 4}, Layers(Dense(3)), {.device = device.get()});
+  CHECK_THROWS_WITH(
+      Sgd(model.parameters(), {}),
+      "layer0.dense.kernel lies on GPU 0, the optimizer updates parameters in host memory; "
+      "expected "
+      "the device of the network as the optimizer's device");
+  Sequential on_cpu({1, 1, 4}, Layers(Dense(3)), {});
+  CHECK_THROWS_WITH(
+      Sgd(on_cpu.parameters(), {}, *device), Catch::Contains("lies in host memory, the optimizer"));
 }
 
 TEST_CASE("regularisers see the parameters on a GPU", "[cuda_network]") {

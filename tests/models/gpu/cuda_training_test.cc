@@ -1,5 +1,7 @@
 // Training loops on a GPU, compared with the CPU: optimizers, replicas on one rank and on two.
 
+#include <dtrun/checkpoint.h>
+
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -7,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "models/callbacks/checkpoints.h"
 #include "models/gpu/cuda_device.h"
+#include "models/layers/batch_norm.h"
 #include "models/layers/dense.h"
 #include "models/layers/sequential.h"
 #include "models/losses/loss.h"
@@ -16,6 +20,7 @@
 #include "models/train/replica.h"
 #include "models/train/steps.h"
 #include "tests/models/gpu/gpu_rig.h"
+#include "tests/support/subprocess.h"
 #include "tests/models/thread_world.h"
 
 namespace dtrun::testing {
@@ -152,6 +157,54 @@ TEST_CASE("two ranks on a GPU train as one rank on the CPU", "[cuda_network]") {
         }) == std::vector<std::string>{"", ""});
   CheckClose(gpus[0], cpu);
   CHECK(gpus[0] == gpus[1]);
+}
+
+// Trains a network with an unsynchronised normalisation for one step, and saves it without an
+// evaluation before. Returns the moving averages of the file, and their mean over the ranks.
+std::pair<Values, Values> SavedAverages(Communicator& world, const std::string& folder) {
+  const auto device = Gpu();
+  Sequential model(
+      {1, 1, 3}, Layers(BatchNorm(), Dense(2)),
+      {.micro_batch = 4, .micro_batches = 1, .device = device.get()});
+  const auto optimizer =
+      MakeOptimizer("sgd", model.parameters(), model.parameter_shapes(), {}, *device);
+  Replica replica(world, model, *optimizer);
+  std::vector<int32_t> labels(4);
+  ReplicaBatch batch;
+  batch.examples = 4;
+  batch.first_position = static_cast<uint32_t>(4 * world.rank());
+  batch.global_batch = 8;
+  batch.targets.labels = labels;
+  batch.write_inputs = [&](size_t, size_t count, float* inputs) {
+    for (size_t i = 0; i < 3 * count; ++i)
+      inputs[i] = static_cast<float>(i % 5) + static_cast<float>(10 * world.rank());
+  };
+  TrainStep(replica, batch, SparseCategoricalCrossentropy(), {});
+  Values mean = Read(*device, model.buffers()[0].buffer);
+  world.AllReduce(Buffer(mean.data(), mean.size()), ReduceOp::kAverage);
+  Metric* none[1] = {};
+  models::Run run(replica, std::span<Metric* const>(none, 0));
+  run.epochs = 1;
+  ModelCheckpoint checkpoint({.path = folder + "/saved"});
+  checkpoint.OnTrainBegin(run);
+  Logs logs;
+  run.position.epoch = 1;
+  checkpoint.OnEpochEnd(run, logs);
+  checkpoint.OnTrainEnd(run, logs);
+  Values saved(mean.size());
+  CheckpointManager manager(world, folder);
+  manager.Load(
+      {NamedTensor("layer0.batch_norm.moving_mean", Buffer(saved.data(), saved.size()))},
+      {.allow_unexpected = true});
+  return {saved, mean};
+}
+
+TEST_CASE("a checkpoint of GPUs holds the averaged statistics of all ranks", "[cuda_network]") {
+  const TemporaryFolder folder;
+  CHECK(OnRanks(2, [&](Communicator& world) {
+          const auto [saved, mean] = SavedAverages(world, folder.path());
+          if (saved != mean) throw Error(ErrorCode::kSystem, "the file has other averages");
+        }) == std::vector<std::string>{"", ""});
 }
 
 }  // namespace

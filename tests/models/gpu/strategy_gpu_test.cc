@@ -82,7 +82,7 @@ TEST_CASE("fit on two GPUs calls callbacks and saves what the CPU restores") {
       Approx(LastNumber(result.out, "Eval loss: ")).epsilon(1e-2));
 }
 
-TEST_CASE("a strategy refuses GPUs that the host lacks, and central storage refuses GPUs") {
+TEST_CASE("strategies refuse GPUs that are missing, repeated or mixed with the CPU") {
   const StrategyProgram program;
   const auto refusal = [&](int np, const std::string& strategy) {
     const CommandResult result =
@@ -92,6 +92,10 @@ TEST_CASE("a strategy refuses GPUs that the host lacks, and central storage refu
   };
   CHECK_THAT(
       refusal(1, "one_device:cuda:2"), Contains("device cuda:2: this host has 2 GPUs; use cpu"));
+  CHECK_THAT(refusal(2, "mirrored:cpu,cuda:0"), Contains("expected GPUs for all ranks, or cpu"));
+  CHECK_THAT(
+      refusal(2, "mirrored:cuda:1,cuda:1"),
+      Contains("strategy mirrored: found cuda:1 twice; expected another GPU for each rank"));
   CHECK_THAT(
       refusal(2, "central_storage:cuda:0,cuda:1"),
       Contains("strategy 'central_storage': device cuda:0: the variables are in host memory"));
