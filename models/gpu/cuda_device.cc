@@ -1,0 +1,178 @@
+// A GPU as the device of networks and optimizers. All work goes to one stream, so that the updates
+// of an optimizer follow the backward pass of its network.
+
+#include "models/gpu/cuda_device.h"
+
+#include <dtrun/error.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "gpu/memory.h"
+#include "models/gpu/cuda_network.h"
+#include "models/gpu/layer_args.h"
+#include "models/message_text.h"
+
+extern "C" {
+extern const unsigned long long dtrun_model_layer_kernels[];
+extern const unsigned long long dtrun_model_batch_norm_kernels[];
+extern const unsigned long long dtrun_model_layer_update_kernels[];
+}
+
+namespace dtrun::models {
+
+// The beginning of a kernel's name selects the image. The first match counts. The images stay
+// loaded until the process ends (gpu::Kernels).
+gpu::Kernels& LayerImageWith(const std::string& kernel) {
+  static auto& layer = *new gpu::Kernels(dtrun_model_layer_kernels, "model_layer_kernels");
+  static auto& norm = *new gpu::Kernels(dtrun_model_batch_norm_kernels, "model_batch_norm_kernels");
+  static auto& update =
+      *new gpu::Kernels(dtrun_model_layer_update_kernels, "model_layer_update_kernels");
+  const std::pair<const char*, gpu::Kernels&> images[] = {
+      {"dtrun_layer_batch_norm", norm}, {"dtrun_layer_channel_sums", norm},
+      {"dtrun_layer_axpy", update},     {"dtrun_layer_sum_of_squares", update},
+      {"dtrun_layer_adam", update},     {"dtrun_layer_descend", update},
+      {"dtrun_layer_lamb", update},
+  };
+  for (const auto& [beginning, image] : images)
+    if (kernel.rfind(beginning, 0) == 0) return image;
+  return layer;
+}
+
+namespace {
+
+class CudaDevice : public ComputeDevice {
+ public:
+  explicit CudaDevice(const CudaDeviceOptions& options)
+      : options_(options), stream_(gpu::Device::Get(options.index)) {
+    // A driver that loads kernels later waits for running kernels, and these may wait for a peer.
+    for (const char* name :
+         {"dtrun_layer_bias_f32", "dtrun_layer_batch_norm_f32", "dtrun_layer_axpy"})
+      LayerImageWith(name).Find(stream_.device(), name);
+    results();
+  }
+
+  Device device() const override { return {DeviceKind::kCuda, options_.index}; }
+  int index() const override { return options_.index; }
+
+  DType DtypeFor(DType wanted) const override {
+    if (wanted == DType::kF32 || wanted == DType::kBF16 || wanted == DType::kF16) return wanted;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        Text("a network on a GPU computes in f32, bf16 or f16, got ", NameOf(wanted)));
+  }
+
+  std::unique_ptr<PlannedNetwork> Plan(const NetworkToPlan& network) override {
+    return PlanCudaNetwork(stream_, options_, network);
+  }
+
+  Buffer Allocate(uint64_t count, DType dtype, std::shared_ptr<void>& owner) override {
+    const uint64_t bytes = std::max<uint64_t>(count * SizeOf(dtype), 1);
+    const auto memory = std::make_shared<gpu::DeviceMemory>(stream_.device(), bytes);
+    owner = memory;
+    Buffer buffer(memory->as<void>(), count, dtype);
+    buffer.device = options_.index;
+    buffer.stream = stream_.get();
+    return buffer;
+  }
+
+  void Copy(const Buffer& from, const Buffer& to) override {
+    if (from.count == 0) return;
+    const gpu::DeviceScope scope(stream_.device());
+    if (from.device < 0) {
+      gpu::CopyToDevice(gpu::AddressOf(to.data), from.data, from.bytes(), stream_.get());
+    } else if (to.device < 0) {
+      gpu::CopyToHost(to.data, gpu::AddressOf(from.data), from.bytes(), stream_.get());
+    } else {
+      gpu::CopyOnDevice(
+          gpu::AddressOf(to.data), gpu::AddressOf(from.data), from.bytes(), stream_.get());
+    }
+    stream_.Synchronize();
+  }
+
+  void Synchronize() override { stream_.Synchronize(); }
+
+  double SumOfSquares(const Buffer& values) override {
+    LaunchLayer(
+        stream_, "sum_of_squares", {kBlocks, 256},
+        LayerSumOfSquaresArgs{
+            static_cast<const float*>(values.data), results(), partials(), counter(),
+            values.count});
+    double result = 0;
+    const gpu::DeviceScope scope(stream_.device());
+    gpu::CopyToHost(&result, sums_.address(), sizeof result, stream_.get());
+    stream_.Synchronize();
+    return result;
+  }
+
+  void AddScaled(const Buffer& from, float factor, const Buffer& to) override {
+    Enqueue(
+        "axpy", from.count,
+        LayerAxpyArgs{
+            static_cast<const float*>(from.data), static_cast<float*>(to.data), from.count,
+            factor});
+  }
+
+  void Adam(
+      const float* gradient, size_t count, const AdamFactors& factors, float* m, float* v,
+      float* value) override {
+    Enqueue(
+        "adam", count,
+        LayerAdamArgs{
+            gradient, m, v, value, count, factors.rate, factors.m_share, factors.v_share,
+            factors.epsilon, factors.decay});
+  }
+
+  void Descend(
+      const float* gradient, size_t count, const DescentFactors& factors, float* velocity,
+      float* value) override {
+    Enqueue(
+        velocity == nullptr ? "descend" : "descend_with_momentum", count,
+        LayerDescentArgs{
+            gradient, velocity, value, count, factors.rate, factors.momentum, factors.decay,
+            factors.nesterov ? 1u : 0u});
+  }
+
+  void Lamb(
+      const float* gradient, size_t count, const LambFactors& factors, double rate, bool adapts,
+      float* m, float* v, float* value) override {
+    const LayerLambRule rule{factors.m_share,      factors.v_share, factors.m_correction,
+                             factors.v_correction, factors.epsilon, factors.decay};
+    LaunchLayer(
+        stream_, "lamb_moments", {kBlocks, 256},
+        LayerLambMomentsArgs{gradient, m, v, value, results(), partials(), counter(), count, rule});
+    Enqueue(
+        "lamb_apply", count,
+        LayerLambApplyArgs{m, v, value, adapts ? results() : nullptr, count, rate, rule});
+  }
+
+ private:
+  static constexpr uint32_t kBlocks = 64;
+
+  template <typename Args>
+  void Enqueue(const std::string& name, uint64_t count, const Args& args) const {
+    LaunchLayer(stream_, name, {gpu::BlocksFor(count, 256, 1024), 256}, args);
+  }
+
+  // Scratch memory of sums: two results, a counter, and two partial sums of each block.
+  double* results() {
+    if (!sums_) sums_ = gpu::DeviceMemory(stream_.device(), (3 + 2 * kBlocks) * sizeof(double));
+    return sums_.as<double>();
+  }
+  uint32_t* counter() { return reinterpret_cast<uint32_t*>(results() + 2); }
+  double* partials() { return results() + 3; }
+
+  CudaDeviceOptions options_;
+  gpu::Stream stream_;
+  gpu::DeviceMemory sums_;
+};
+
+}  // namespace
+
+std::unique_ptr<ComputeDevice> MakeCudaDevice(const CudaDeviceOptions& options) {
+  CheckDevice({DeviceKind::kCuda, options.index});
+  return std::make_unique<CudaDevice>(options);
+}
+
+}  // namespace dtrun::models
